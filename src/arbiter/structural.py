@@ -222,8 +222,8 @@ def _star_order(x: Array, T: Array, b: Array) -> Check:
         name,
         False,
         f"the slope of {_place(x, T, (j, ell + 1, i))} is {float(b[j, ell + 1, i])!r}, below "
-        f"{float(b[j, ell, i])!r} at T={T[ell]:g} ({int(falls.sum())} pairs fall); take the running "
-        "maximum over maturities, np.maximum.accumulate(slopes, axis=-2)",
+        f"{float(b[j, ell, i])!r} at T={T[ell]:g} ({int(falls.sum())} pairs fall); take the "
+        "running maximum over maturities, np.maximum.accumulate(slopes, axis=-2)",
     )
 
 
@@ -358,7 +358,7 @@ def _solve(x: Array, b: Array, level: Array) -> Array:
         low, high = np.where(under, middle, low), np.where(under, high, middle)
     inside = 0.5 * (low + high)
     tail = np.where(level < ends[..., :1], below, above)
-    return np.where((level < ends[..., :1]) | (level > ends[..., 1:]), tail, inside)
+    return np.asarray(np.where((level < ends[..., :1]) | (level > ends[..., 1:]), tail, inside))
 
 
 def _one_side(x: Array, b: Array, log_mean: Array, strike: float, at: Array, above: bool) -> Array:
@@ -373,8 +373,8 @@ def _one_side(x: Array, b: Array, log_mean: Array, strike: float, at: Array, abo
     density = np.exp(-0.5 * z * z - _HALF_LOG_2PI)
     total = np.einsum("jlpg,jlpg->jl", payoff * density, half * weight)
     ends = _transport(x, b, np.broadcast_to(x[[0, -1]], (*b.shape[:2], 2)))
-    for i, low, high in ((0, -np.inf, x[0]), (-1, x[-1], np.inf)):
-        low, high = (np.maximum(at, low), high) if above else (low, np.minimum(at, high))
+    for i, left, right in ((0, -np.inf, x[0]), (-1, x[-1], np.inf)):
+        low, high = (np.maximum(at, left), right) if above else (left, np.minimum(at, right))
         slope = b[..., i]
         start = ends[..., i] - slope * x[i] + 0.5 * slope * slope - log_mean
         mass = np.exp(start + _log_cdf(high - slope)) - np.exp(start + _log_cdf(low - slope))
