@@ -1,0 +1,367 @@
+"""The decoder: positive slopes on knots become prices that cannot be arbitraged.
+
+Glossary (docs/theory.md, sections 2 to 4):
+
+    Z       standard normal;  φ, Φ its density and distribution function
+    x       Gaussian coordinate (a percentile, as a quantile of Z); knots x_1 < … < x_n
+    b(x)    slope: continuous, linear between knots, constant beyond the ends, > 0
+    s(x)    transport, s' = b, s(0) = 0;  M = E e^{s(Z)};  X = e^{s(Z)} / M has mean one
+    k, κ    log-moneyness and moneyness, κ = e^k = K/F
+    x*      level of a strike: s(x*) = k + log M
+
+Prices are integrals of a *positive* function (theory, proposition 4):
+
+    put  = (1/M) ∫_{−∞}^{x*} e^{s} b Φ(x)  dx
+    call = (1/M) ∫_{x*}^{∞}  e^{s} b Φ(−x) dx
+
+so nothing cancels, however deep the wing and however flat the slope. Shapes: slopes are
+``(…, n)``, one slice per leading index; log-strikes are ``(…, m)`` with the same leading shape.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from arbiter import normal
+
+# A segment wider than this is cut (exactly: slopes are linear on it), so that the quadrature
+# below stays at rounding for slopes up to 20 whatever knots a caller brings.
+_MAX_WIDTH = 0.35
+_NODES = {torch.float64: 12, torch.float32: 7}
+
+
+@dataclass(frozen=True, eq=False)
+class Knots:
+    """A knot vector, cut at zero and into short segments, with its quadrature constants."""
+
+    x: Tensor  # (N,) cut knots, zero among them
+    first: float  # the end knots as numbers, for clamps without a device round trip
+    last: float
+    zero: int  # position of zero
+    source: Tensor  # (N,) index of the given knot to the left
+    blend: Tensor  # (N,) weight of the given knot to the right
+    node: Tensor  # (q,) Gauss-Legendre abscissae on [0, 1]
+    weight: Tensor  # (q,)
+    upper: Tensor  # (N-1, q) width · weight · Φ(−x) at the nodes
+    lower: Tensor  # (N-1, q) width · weight · Φ(x)
+    mean: Tensor  # (N,) weights that turn slopes into E s(Z)
+
+    @staticmethod
+    def of(knots: Tensor, like: Tensor) -> Knots:
+        """Constants of ``knots`` in the dtype and on the device of ``like``."""
+        if like.dtype not in _NODES:
+            raise ValueError(f"slopes must be float64 or float32, got {like.dtype}")
+        key = tuple(float(x) for x in knots.detach().cpu().double().tolist())
+        return _prepare(key, like.dtype, like.device)
+
+    def cut(self, slopes: Tensor) -> Tensor:
+        """Slopes ``(…, n)`` on the given knots, read at the cut knots ``(…, N)``."""
+        right = torch.clamp(self.source + 1, max=slopes.shape[-1] - 1)
+        left_slope = slopes[..., self.source]
+        return left_slope + self.blend * (slopes[..., right] - left_slope)
+
+
+@lru_cache(maxsize=64)
+def _prepare(key: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Knots:
+    given = np.asarray(key)
+    if given.size < 1 or not np.all(np.isfinite(given)) or np.any(np.diff(given) <= 0):
+        raise ValueError(f"knots must be finite and strictly increasing, got {given.tolist()}")
+    ends = np.union1d(given, [0.0])
+    pieces = [
+        np.linspace(a, b, int(np.ceil((b - a) / _MAX_WIDTH)) + 1)[:-1]
+        for a, b in zip(ends[:-1], ends[1:], strict=True)
+    ]
+    x = np.concatenate([*pieces, ends[-1:]])
+    if x.size == 1:  # a single knot at zero: one slope for the whole line
+        x = np.array([0.0, _MAX_WIDTH])
+    source = np.clip(np.searchsorted(given, x, side="right") - 1, 0, max(given.size - 2, 0))
+    if given.size > 1:
+        blend = np.clip((x - given[source]) / (given[source + 1] - given[source]), 0.0, 1.0)
+    else:
+        blend = np.zeros_like(x)
+    raw_node, raw_weight = np.polynomial.legendre.leggauss(_NODES[dtype])
+    node, weight = 0.5 * (raw_node + 1.0), 0.5 * raw_weight
+    width = np.diff(x)
+    at = torch.from_numpy(x[:-1, None] + width[:, None] * node)  # (N-1, q)
+    measure = torch.from_numpy(width[:, None] * weight)
+    upper, lower = measure * normal.cdf(-at), measure * normal.cdf(at)
+
+    # E s(Z) = ∫_0^∞ b Φ(−x) dx − ∫_{−∞}^0 b Φ(x) dx, and b is a sum of hats on the cut knots.
+    zero = int(np.searchsorted(x, 0.0))
+    signed = torch.cat([-lower[:zero], upper[zero:]]).numpy()
+    mean = np.zeros_like(x)
+    mean[:-1] += signed @ (1.0 - node)
+    mean[1:] += signed @ node
+    first, last = torch.tensor(x[0]), torch.tensor(x[-1])
+    mean[0] -= float(normal.pdf(first) + first * normal.cdf(first))
+    mean[-1] += float(normal.pdf(last) - last * normal.cdf(-last))
+
+    def constant(a: np.ndarray | Tensor) -> Tensor:
+        return torch.as_tensor(a).to(device=device, dtype=dtype)
+
+    return Knots(
+        x=constant(x),
+        first=float(x[0]),
+        last=float(x[-1]),
+        zero=zero,
+        source=torch.from_numpy(source).to(device),
+        blend=constant(blend),
+        node=constant(node),
+        weight=constant(weight),
+        upper=constant(upper),
+        lower=constant(lower),
+        mean=constant(mean),
+    )
+
+
+class Level(NamedTuple):
+    """A point of a slice: a strike and its place on the line of Z, all of shape ``(…, m)``."""
+
+    k: Tensor  # log-moneyness
+    x: Tensor  # Gaussian coordinate, s(x) = k + log M
+    b: Tensor  # slope at x
+    bend: Tensor  # derivative of the slope on this segment
+    segment: Tensor  # index of the segment; −1 and N−1 are the tails
+    to_left: Tensor  # distance to the segment's left end
+    to_right: Tensor  # distance to its right end
+
+
+class Transport:
+    """A batch of slices ``X = e^{s(Z)}/M``, ready to be priced at any strike.
+
+    Args:
+        knots: ``(n,)`` strictly increasing Gaussian coordinates.
+        slopes: ``(…, n)`` positive slopes at the knots, float64 or float32.
+
+    Example:
+        >>> flat = Transport(torch.tensor([-1.0, 1.0]), torch.full((2,), 0.2).double())
+        >>> round(float(flat.call(torch.zeros(1).double())), 12)  # Black at 20 % total volatility
+        0.079655674554
+    """
+
+    def __init__(self, knots: Tensor, slopes: Tensor) -> None:
+        self.knots = Knots.of(knots, slopes)
+        grid = self.knots
+        self.b = grid.cut(slopes)  # (…, N)
+        width = torch.diff(grid.x)
+        rise = 0.5 * width * (self.b[..., 1:] + self.b[..., :-1])
+        after = torch.cumsum(rise[..., grid.zero :], -1)
+        before = torch.cumsum(rise[..., : grid.zero].flip(-1), -1).flip(-1)
+        self.s = torch.cat([-before, torch.zeros_like(self.b[..., :1]), after], -1)  # (…, N)
+
+        # segment integrals of e^{s−shift} b Φ(±x): (…, N-1), the tails on both outer sides
+        shift = self._shift()
+        t = width[:, None] * grid.node  # (N-1, q)
+        bend = torch.diff(self.b) / width
+        slope = self.b[..., :-1, None] + bend[..., None] * t
+        rises = (self.b[..., :-1, None] + 0.5 * bend[..., None] * t) * t
+        mass = torch.exp(self.s[..., :-1, None] - shift[..., None] + rises) * slope
+        above = (mass * grid.upper).sum(-1)
+        below = (mass * grid.lower).sum(-1)
+        x_first, x_last = grid.x[:1], grid.x[-1:]
+        tail_above = normal.excess_above(self.s[..., -1:] - shift, x_last, self.b[..., -1:])
+        tail_below = normal.excess_below(self.s[..., :1] - shift, x_first, self.b[..., :1])
+        above = torch.cat([above, tail_above], -1).flip(-1).cumsum(-1).flip(-1)  # from x_i up
+        below = torch.cat([tail_below, below], -1).cumsum(-1)  # up to x_i
+
+        # M = 1 + E(e^s − 1)+ − E(1 − e^s)+, split at the median where s = 0: never below ½
+        gain = above[..., grid.zero] - below[..., grid.zero]
+        shift = shift[..., 0]
+        self.log_mean = shift + torch.log1p(torch.expm1(-shift) + gain)  # (…)
+        scale = torch.exp(shift - self.log_mean)[..., None]
+        self.above = above * scale  # (…, N) call struck at each cut knot
+        self.below = below * scale  # (…, N) put struck there
+
+    def _shift(self) -> Tensor:
+        """An exponent near the largest of ``s − x²/2``: keeps every integral in range."""
+        x, b_last = self.knots.x, self.b[..., -1:]
+        peak = torch.amax(self.s - 0.5 * x * x, -1, keepdim=True)
+        beyond = torch.clamp(b_last - x[-1], min=0.0)
+        tail = self.s[..., -1:] - 0.5 * x[-1] ** 2 + 0.5 * beyond * beyond
+        return torch.clamp(torch.maximum(peak, tail), min=0.0).detach()  # (…, 1)
+
+    # -- places ---------------------------------------------------------------------------
+
+    def at_strike(self, k: Tensor) -> Level:
+        """The level of log-strikes ``k`` of shape ``(…, m)``."""
+        k = self._broadcast(k)
+        target = k + self.log_mean[..., None]
+        found = torch.searchsorted(self.s.detach(), target.detach(), right=True) - 1
+        i, x_left, width, b_left, b_right = self._segment(found)
+        s_left, s_right = self.s.gather(-1, i), self.s.gather(-1, i + 1)
+        # Solve s(x) = target from the end with the smaller slope: the discriminant is then a
+        # sum of positive terms, whatever the ratio of the two slopes.
+        rising = b_right >= b_left
+        bend = (b_right - b_left) / width
+        small = torch.minimum(b_left, b_right)
+        climb = torch.where(rising, target - s_left, s_right - target)
+        climb = torch.clamp(climb, min=0.0)
+        step = 2.0 * climb / (small + torch.sqrt(small * small + 2.0 * bend.abs() * climb))
+        step = torch.minimum(step, width)
+        to_left = torch.where(rising, step, width - step)
+        to_right = torch.where(rising, width - step, step)
+        x = torch.where(rising, x_left + step, x_left + width - step)
+        b = small + bend.abs() * step
+        # the tails: one slope, a straight line
+        first, last = self.b[..., :1], self.b[..., -1:]
+        left, right = found < 0, found == self.knots.x.numel() - 1
+        x = torch.where(left, self.knots.x[0] - (self.s[..., :1] - target) / first, x)
+        x = torch.where(right, self.knots.x[-1] + (target - self.s[..., -1:]) / last, x)
+        b = torch.where(left, first, torch.where(right, last, b))
+        return Level(k, x, b, bend, found, to_left, to_right)
+
+    def at_level(self, x: Tensor) -> Level:
+        """The level at Gaussian coordinates ``x`` of shape ``(…, m)``."""
+        x = self._broadcast(x)
+        found = torch.searchsorted(self.knots.x, x.detach().contiguous(), right=True) - 1
+        i, x_left, width, b_left, b_right = self._segment(found)
+        bend = (b_right - b_left) / width
+        t = torch.clamp(x - x_left, min=0.0)
+        t = torch.minimum(t, width)
+        first, last = self.b[..., :1], self.b[..., -1:]
+        left, right = found < 0, found == self.knots.x.numel() - 1
+        b = torch.where(left, first, torch.where(right, last, b_left + bend * t))
+        s = self.s.gather(-1, i) + (b_left + 0.5 * bend * t) * t
+        s = torch.where(left, self.s[..., :1] + first * (x - self.knots.x[0]), s)
+        s = torch.where(right, self.s[..., -1:] + last * (x - self.knots.x[-1]), s)
+        return Level(s - self.log_mean[..., None], x, b, bend, found, t, width - t)
+
+    def _broadcast(self, points: Tensor) -> Tensor:
+        points = torch.as_tensor(points, dtype=self.b.dtype, device=self.b.device)
+        return points.expand(*self.b.shape[:-1], points.shape[-1]).contiguous()
+
+    def _segment(self, found: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        i = torch.clamp(found, 0, self.knots.x.numel() - 2)
+        x_left = self.knots.x[i]
+        width = self.knots.x[i + 1] - x_left
+        return i, x_left, width, self.b.gather(-1, i), self.b.gather(-1, i + 1)
+
+    # -- prices ---------------------------------------------------------------------------
+
+    def otm(self, k: Tensor) -> Tensor:
+        """Out-of-the-money prices: calls for ``k ≥ 0``, puts below."""
+        level = self.at_strike(k)
+        return self.price_at(level, level.k >= 0.0)
+
+    def call(self, k: Tensor) -> Tensor:
+        """Call prices ``E(X − κ)+``, the in-the-money side by parity."""
+        level = self.at_strike(k)
+        above = level.k >= 0.0
+        return self.price_at(level, above) + torch.where(above, 0.0, -torch.expm1(level.k))
+
+    def put(self, k: Tensor) -> Tensor:
+        """Put prices ``E(κ − X)+``, the in-the-money side by parity."""
+        level = self.at_strike(k)
+        above = level.k >= 0.0
+        return self.price_at(level, above) + torch.where(above, torch.expm1(level.k), 0.0)
+
+    def price_at(self, level: Level, above: Tensor) -> Tensor:
+        """Calls where ``above`` holds and puts elsewhere, each as a sum of positive terms."""
+        last = self.knots.x.numel() - 1
+        left, right = level.segment < 0, level.segment == last
+        sign = torch.where(above, 1.0, -1.0).to(level.x.dtype)
+        room = torch.where(above, level.to_right, level.to_left)
+        k = torch.where(left | right, 0.0, level.k)
+        # (…, m, q): the piece between the strike and the end of its segment
+        t = room[..., None] * self.knots.node
+        bend = level.bend[..., None]
+        run = (sign * level.b)[..., None]
+        piece = torch.exp(k[..., None] + (run + 0.5 * bend * t) * t)
+        piece = piece * (level.b[..., None] + sign[..., None] * bend * t)
+        piece = piece * normal.cdf(-(sign * level.x)[..., None] - t)
+        price = room * (piece * self.knots.weight).sum(-1)
+
+        # and the whole segments beyond it
+        i = torch.clamp(level.segment, 0, last - 1)
+        price = price + torch.where(above, self.above.gather(-1, i + 1), self.below.gather(-1, i))
+        price = torch.where(right, self._right_tail(level, above), price)
+        price = torch.where(left, self._left_tail(level, above), price)
+        # rounding may lift a price past its bound, E X = 1 for calls and κ for puts
+        return torch.minimum(price, torch.where(above, 0.0, torch.clamp(level.k, max=80.0)).exp())
+
+    def _right_tail(self, level: Level, above: Tensor) -> Tensor:
+        """Beyond the last knot: a Black call; a put adds the stretch since that knot."""
+        x_last, b = self.knots.x[-1:], self.b[..., -1:]
+        x = torch.clamp(level.x, min=self.knots.last)
+        log_mass = self.s[..., -1:] + b * (0.5 * b - x_last) - self.log_mean[..., None]
+        call = normal.excess_above(level.k, x, b, log_mass)
+        # out-of-the-money puts only: deeper calls would overflow in a branch not taken
+        k = torch.clamp(level.k, max=0.0)
+        k_last = torch.clamp(self.s[..., -1:] - self.log_mean[..., None], max=0.0)
+        since = normal.excess_below(k, x, b) - normal.excess_below(k_last, x_last, b)
+        return torch.where(above, call, self.below[..., -1:] + since)
+
+    def _left_tail(self, level: Level, above: Tensor) -> Tensor:
+        """Before the first knot: a Black put; a call adds the stretch up to that knot."""
+        x_first, b = self.knots.x[:1], self.b[..., :1]
+        x = torch.clamp(level.x, max=self.knots.first)
+        k_first = self.s[..., :1] - self.log_mean[..., None]
+
+        def reach(k: Tensor, at: Tensor) -> Tensor:
+            return torch.exp(k) * normal.cdf(-at) + normal.weighted_mills(k, at, b - at)
+
+        stretch = reach(k_first, x_first) - reach(level.k, x)
+        put = normal.excess_below(level.k, x, b)
+        return torch.where(above, self.above[..., :1] + stretch, put)
+
+    # -- the law --------------------------------------------------------------------------
+
+    def z(self, k: Tensor) -> Tensor:
+        """Z-coordinate of a strike: the Gaussian quantile of its probability."""
+        return self.at_strike(k).x
+
+    def log_strike(self, z: Tensor) -> Tensor:
+        """Log-strike at a Z-coordinate, the inverse of :meth:`z`."""
+        return self.at_level(z).k
+
+    def cdf(self, k: Tensor) -> Tensor:
+        """``P(X ≤ κ)``."""
+        return normal.cdf(self.z(k))
+
+    def digital(self, k: Tensor) -> Tensor:
+        """``P(X > κ)``, the maximiser ``q*`` of the conjugacy and minus the strike slope."""
+        return normal.cdf(-self.z(k))
+
+    def density(self, k: Tensor) -> Tensor:
+        """Density of X per unit of κ: ``φ(x*) / (κ b(x*))``."""
+        level = self.at_strike(k)
+        return normal.scaled_pdf(-level.k, level.x) / level.b
+
+    def delta(self, k: Tensor) -> Tensor:
+        """Forward call delta at sticky moneyness, ``G(q*) = E[X; X > κ] = c + κ q*``."""
+        level = self.at_strike(k)
+        return self._share_above(level)
+
+    def _share_above(self, level: Level) -> Tensor:
+        above = level.x >= 0.0
+        price = self.price_at(level, above)
+        tail = normal.weighted_mills(level.k, level.x.abs(), level.x.abs())  # κ Φ(−|x|)
+        return torch.where(above, price + tail, 1.0 + price - tail)
+
+    def quantile(self, u: Tensor) -> Tensor:
+        """The κ below which X lies with probability ``u``."""
+        return torch.exp(self.log_strike(normal.quantile(u)))
+
+    def dual(self, q: Tensor) -> Tensor:
+        """Dual potential ``G(q) = E[X; Z above its (1−q) quantile]``: the upper Lorenz curve."""
+        return self._share_above(self.at_level(-normal.quantile(q)))
+
+    def cvar(self, q: Tensor, tail: str = "upper") -> Tensor:
+        """Mean of X in its upper (``G(q)/q``) or lower tail of probability ``q``."""
+        if tail == "upper":
+            return self.dual(q) / q
+        if tail == "lower":
+            level = self.at_level(normal.quantile(q))
+            below = torch.zeros_like(level.x, dtype=torch.bool)
+            return torch.exp(level.k) - self.price_at(level, below) / q
+        raise ValueError(f"tail must be 'upper' or 'lower', got {tail!r}")
+
+    def log_variance(self) -> Tensor:
+        """Total log-contract variance ``W = −2 E log X = 2 (log M − E s(Z))``, shape ``(…)``."""
+        return 2.0 * (self.log_mean - (self.b * self.knots.mean).sum(-1))
