@@ -1,0 +1,69 @@
+# Every target builds the environment it needs; `make` alone lists them.
+PYTHON  ?= python3
+WORKERS ?= 2
+VENV    := .venv
+BIN     := $(VENV)/bin
+READY   := $(VENV)/.ready
+CHECKED := src tests tools $(wildcard examples benchmarks)
+
+# One thread per worker: the workers are the parallelism, and results do not depend on the machine.
+ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 POLARS_MAX_THREADS=1
+PYTEST     := $(ONE_THREAD) $(BIN)/pytest -n $(WORKERS)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help surface test lint unit bench verify verify-data docs wheel clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
+
+# The stamp is written last, so an interrupted installation starts again.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Arbiter needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
+	@echo "==> environment: $(VENV), versions from constraints.txt"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	@touch $@
+
+surface: $(READY) ## make a surface, its certificate and its pictures in out/
+	$(BIN)/python examples/surface.py --out out
+
+test: lint unit docs wheel ## everything that must hold before a commit
+	@echo "==> all checks passed"
+
+lint: $(READY) ## ruff and mypy
+	@echo "==> ruff"
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@echo "==> mypy"
+	$(BIN)/mypy $(CHECKED)
+
+unit: $(READY) ## the tests alone
+	@echo "==> pytest"
+	$(PYTEST)
+
+docs: $(READY) ## build the documentation into site/; a warning is an error
+	@echo "==> documentation"
+	PYTHONPATH=tools $(BIN)/zensical build --clean --strict
+	$(BIN)/python tools/check_site.py
+
+wheel: $(READY) ## build the wheel and try it in an empty environment
+	@echo "==> wheel"
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist
+	$(BIN)/python tools/check_wheel.py dist constraints.txt
+
+bench: $(READY) ## measure speed and accuracy
+	$(BIN)/python -m benchmarks
+
+verify: verify-data $(READY) ## the tests with every stated count at full size; needs ARBITER_DATA
+	@echo "==> pytest, full counts"
+	ARBITER_VERIFY=1 $(PYTEST)
+
+verify-data:
+	@test -n "$$ARBITER_DATA" || { echo "make verify: ARBITER_DATA is unset; set it to the folder with the market data files." >&2; exit 1; }
+	@test -d "$$ARBITER_DATA" || { echo "make verify: ARBITER_DATA is '$$ARBITER_DATA', which is not a folder." >&2; exit 1; }
+
+clean: ## remove the environment and everything that was built
+	rm -rf $(VENV) build dist out site .cache .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find $(CHECKED) -name __pycache__ -type d -prune -exec rm -rf {} +
