@@ -301,13 +301,14 @@ class Transport:
         """Before the first knot: a Black put; a call adds the stretch up to that knot."""
         x_first, b = self.knots.x[:1], self.b[..., :1]
         x = torch.clamp(level.x, max=self.knots.first)
+        k = torch.clamp(level.k, max=1.0)  # s < 0 and M ≥ ½ here, so k < log 2
         k_first = self.s[..., :1] - self.log_mean[..., None]
 
         def reach(k: Tensor, at: Tensor) -> Tensor:
             return torch.exp(k) * normal.cdf(-at) + normal.weighted_mills(k, at, b - at)
 
-        stretch = reach(k_first, x_first) - reach(level.k, x)
-        put = normal.excess_below(level.k, x, b)
+        stretch = reach(k_first, x_first) - reach(k, x)
+        put = normal.excess_below(k, x, b)
         return torch.where(above, self.above[..., :1] + stretch, put)
 
     # -- the law --------------------------------------------------------------------------

@@ -1,0 +1,60 @@
+"""A surface as one tidy table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike
+
+if TYPE_CHECKING:
+    from arbiter.surface import Surface
+
+# Gaussian coordinates of the default strikes: where index options are listed, put side deeper.
+DEFAULT_LEVELS = np.linspace(-3.5, 2.5, 25)
+
+
+def surface_frame(
+    surface: Surface, k: ArrayLike | None = None, T: ArrayLike | None = None
+) -> pl.DataFrame:
+    """One row per (T, k), sorted.
+
+    Args:
+        surface: The surface to read.
+        k: Log-moneyness grid used at every maturity; by default 25 strikes per maturity
+            between Gaussian percentiles −3.5 and 2.5.
+        T: Maturities; by default the listed ones.
+
+    Returns:
+        Columns T, k, strike, forward, discount, call, put, iv, total_variance, delta, gamma,
+        vega, theta, density, local_variance. ``call`` and ``put`` are discounted currency.
+    """
+    maturities = np.atleast_1d(
+        np.asarray(surface.maturities if T is None else T)
+    )[:, None]  # (U, 1)
+    if k is None:
+        points = surface.log_strike(DEFAULT_LEVELS, maturities)
+    else:
+        points = np.atleast_1d(np.asarray(k, dtype=np.float64))[None, :]
+        points = np.broadcast_to(points, (maturities.size, points.shape[1]))
+    years = np.broadcast_to(surface.years(maturities), points.shape)
+    strikes = surface.forward(years) * np.exp(points)
+    columns = {
+        "T": years,
+        "k": points,
+        "strike": strikes,
+        "forward": surface.forward(years),
+        "discount": surface.discount(years),
+        "call": surface.call(strikes, years),
+        "put": surface.put(strikes, years),
+        "iv": surface.iv(points, years),
+        "total_variance": surface.total_variance(points, years),
+        "delta": surface.delta(strikes, years),
+        "gamma": surface.gamma(strikes, years),
+        "vega": surface.vega(strikes, years),
+        "theta": surface.theta(strikes, years),
+        "density": surface.density(points, years),
+        "local_variance": surface.local_variance(points, years),
+    }
+    return pl.DataFrame({name: np.ravel(values) for name, values in columns.items()})

@@ -1,0 +1,125 @@
+"""Pictures of a surface: one call, one figure."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from arbiter.surface import Surface
+
+Array = NDArray[np.float64]
+
+_MAP = "viridis"
+_MOST_SMILES = 12
+
+
+def plot_surface(surface: Surface, path: str | PathLike[str] | None = None) -> Figure:
+    """Six panels: smiles, 3D view, contours, densities, total variance, variance term structure.
+
+    Args:
+        surface: The surface to draw.
+        path: Where to save the picture; the figure is then closed. Without it the figure
+            stays open for ``matplotlib.pyplot.show()``.
+    """
+    figure = plt.figure(figsize=(15.0, 9.0), layout="constrained")
+    grid = figure.add_gridspec(2, 3)
+    listed = _spread(surface.maturities)
+    colours = plt.get_cmap(_MAP)(np.linspace(0.0, 0.9, listed.size))
+    _smiles(figure.add_subplot(grid[0, 0]), surface, listed, colours)
+    _three_d(figure.add_subplot(grid[0, 1], projection="3d"), surface)
+    _contours(figure, figure.add_subplot(grid[0, 2]), surface)
+    _densities(figure.add_subplot(grid[1, 0]), surface, listed, colours)
+    _total_variance(figure.add_subplot(grid[1, 1]), surface, listed, colours)
+    _term_structure(figure.add_subplot(grid[1, 2]), surface)
+    moment = "" if surface.as_of is None else f", as of {surface.as_of}".replace("T", " ")
+    first, last = label(surface.maturities[0]), label(surface.maturities[-1])
+    figure.suptitle(f"{surface.maturities.size} maturities, {first} to {last}{moment}")
+    if path is not None:
+        figure.savefig(path, dpi=130)
+        plt.close(figure)
+    return figure
+
+
+def label(T: float) -> str:
+    """A maturity as people say it: days below three months, then months, then years."""
+    days = T * 365.0
+    if days < 90:
+        return f"{days:.3g}d"
+    return f"{days / 30.4:.0f}m" if days < 700 else f"{T:.3g}y"
+
+
+def _spread(maturities: Array) -> Array:
+    """At most a dozen maturities, spread over the list."""
+    pick = np.linspace(0, maturities.size - 1, min(maturities.size, _MOST_SMILES))
+    return maturities[np.unique(pick.round().astype(int))]
+
+
+def _smiles(ax: Any, surface: Surface, listed: Array, colours: Any) -> None:
+    for T, colour in zip(listed, colours, strict=True):
+        k = surface.log_strike(np.linspace(-3.5, 2.5, 121), T)
+        ax.plot(k, 100.0 * surface.iv(k, T), color=colour, label=label(T), linewidth=1.4)
+    ax.set(title="Smiles", xlabel="log-moneyness k", ylabel="implied volatility, %")
+    ax.legend(fontsize=7, ncols=2, frameon=False)
+    ax.grid(alpha=0.25)
+
+
+def _mesh(surface: Surface) -> tuple[Array, Array, Array]:
+    """Volatilities on a mesh of moneyness in deviations (rows: maturities)."""
+    T = np.linspace(surface.maturities[0] ** 0.5, surface.maturities[-1] ** 0.5, 60)[:, None] ** 2
+    levels = np.linspace(-3.0, 2.0, 61)
+    return np.broadcast_to(levels, (60, 61)), T, surface.iv(surface.log_strike(levels, T), T)
+
+
+def _three_d(ax: Any, surface: Surface) -> None:
+    levels, T, iv = _mesh(surface)
+    root = np.broadcast_to(np.sqrt(T), levels.shape)
+    ax.plot_surface(levels, root, 100.0 * iv, cmap=_MAP, linewidth=0, rcount=60, ccount=61)
+    ax.set(title="Implied volatility, %", xlabel="Gaussian percentile z", ylabel="√T, years")
+    ax.view_init(elev=24, azim=-55)
+
+
+def _contours(figure: Figure, ax: Any, surface: Surface) -> None:
+    levels, T, iv = _mesh(surface)
+    root = np.broadcast_to(np.sqrt(T), levels.shape)
+    filled = ax.contourf(levels, root, 100.0 * iv, levels=24, cmap=_MAP)
+    ax.contour(levels, root, 100.0 * iv, levels=12, colors="white", linewidths=0.4)
+    figure.colorbar(filled, ax=ax, label="implied volatility, %")
+    ax.set(title="Contours", xlabel="Gaussian percentile z", ylabel="√T, years")
+
+
+def _densities(ax: Any, surface: Surface, listed: Array, colours: Any) -> None:
+    for T, colour in zip(listed, colours, strict=True):
+        k = surface.log_strike(np.linspace(-4.0, 3.5, 301), T)
+        ax.plot(np.exp(k), surface.density(k, T), color=colour, linewidth=1.2)
+    ax.set(title="Risk-neutral densities", xlabel="moneyness K/F", ylabel="density")
+    ax.set_yscale("log")
+    ax.set_ylim(bottom=1e-3)
+    ax.grid(alpha=0.25)
+
+
+def _total_variance(ax: Any, surface: Surface, listed: Array, colours: Any) -> None:
+    low, high = surface.log_strike(np.array([-2.5, 2.0]), listed[-1])
+    k = np.linspace(low, high, 201)
+    for T, colour in zip(listed, colours, strict=True):
+        inside = np.abs(surface.z(k, T)) < 6.0  # further out a short smile is extrapolation
+        ax.plot(k[inside], surface.total_variance(k[inside], T), color=colour, linewidth=1.2)
+    ax.set(title="Total variance σ²T", xlabel="log-moneyness k", ylabel="σ²T")
+    ax.grid(alpha=0.25)
+
+
+def _term_structure(ax: Any, surface: Surface) -> None:
+    T = np.linspace(surface.maturities[0] ** 0.5, surface.maturities[-1] ** 0.5, 200) ** 2
+    ax.plot(T, 100.0 * np.sqrt(surface.variance_swap(T)), label="variance swap √(W/T)")
+    ax.plot(T, 100.0 * np.sqrt(surface.forward_variance(T)), label="30-day forward")
+    ax.plot(T, 100.0 * surface.iv(0.0, T), label="at the money", linestyle="--")
+    listed = 100.0 * np.sqrt(surface.variance_swap(surface.maturities))
+    ax.plot(surface.maturities, listed, ".", color="C0")
+    ax.set(title="Term structure", xlabel="T, years", ylabel="volatility, %")
+    ax.legend(fontsize=8, frameon=False)
+    ax.grid(alpha=0.25)

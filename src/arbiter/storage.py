@@ -1,0 +1,152 @@
+"""The file format of a surface: a plain, versioned ``.npz`` (docs/file-format.md).
+
+Nothing is unpickled, nothing is allocated before its size is checked against the file, and a
+file is replaced in one step or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import zipfile
+from os import PathLike
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from arbiter.surface import Surface
+
+FORMAT = "arbiter-surface"
+VERSION = 1
+MAX_BYTES = 64 * 2**20  # a 60 × 41 surface takes 20 kB; this is a cap on hostile files
+
+_ARRAYS = ("knots", "maturities", "slopes", "weights", "forwards", "discounts")
+
+
+class SurfaceFileError(ValueError):
+    """A file that is not a readable surface; the message says why and what to do."""
+
+
+def save(surface: Surface, path: str | PathLike[str]) -> None:
+    """Write ``surface`` to ``path`` through a temporary file beside it."""
+    meta = {
+        "format": FORMAT,
+        "version": VERSION,
+        "as_of": None if surface.as_of is None else str(surface.as_of),
+        "info": dict(surface.info),
+    }
+    arrays: dict[str, NDArray[Any]] = {
+        "knots": surface.knots,
+        "maturities": surface.maturities,
+        "slopes": surface.slopes,
+        "weights": surface.weights,
+        "forwards": surface.curve.forwards,
+        "discounts": surface.curve.discounts,
+        "meta": np.frombuffer(json.dumps(meta, allow_nan=False).encode(), dtype=np.uint8),
+    }
+    target = Path(path)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def load(path: str | PathLike[str]) -> Surface:
+    """Read a surface, checking everything that it says about itself.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        SurfaceFileError: If the file is foreign, truncated, corrupt, too large, of a newer
+            version, or its numbers do not carry the guarantee.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            _check_size(archive, path)
+            meta = _read_meta(archive, path)
+            arrays = {name: _read(archive, name, np.float64, path) for name in _ARRAYS}
+    except (zipfile.BadZipFile, EOFError, KeyError, zipfile.LargeZipFile, OSError) as error:
+        if isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError):
+            raise
+        raise SurfaceFileError(
+            f"{path}: not a readable surface file ({error}); save it again with Surface.save"
+        ) from error
+    try:
+        return Surface.from_slopes(
+            arrays["knots"],
+            arrays["maturities"],
+            arrays["slopes"],
+            arrays["forwards"],
+            arrays["discounts"],
+            weights=arrays["weights"],
+            as_of=meta.get("as_of"),
+            info=meta.get("info"),
+        )
+    except (ValueError, TypeError) as error:
+        raise SurfaceFileError(f"{path}: the stored numbers are not a surface: {error}") from error
+
+
+def _check_size(archive: zipfile.ZipFile, path: str | PathLike[str]) -> None:
+    total = sum(member.file_size for member in archive.infolist())
+    if total > MAX_BYTES:
+        raise SurfaceFileError(
+            f"{path}: unpacks to {total:,} bytes, more than the {MAX_BYTES:,} a surface may take"
+        )
+
+
+def _read_meta(archive: zipfile.ZipFile, path: str | PathLike[str]) -> dict[str, Any]:
+    try:
+        meta = json.loads(_read(archive, "meta", np.uint8, path).tobytes())
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise SurfaceFileError(f"{path}: its description is not JSON ({error})") from error
+    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+        raise SurfaceFileError(f"{path}: a foreign file, its format is not {FORMAT!r}")
+    version = meta.get("version")
+    if not isinstance(version, int) or version < 1:
+        raise SurfaceFileError(f"{path}: unreadable format version {version!r}")
+    if version > VERSION:
+        raise SurfaceFileError(
+            f"{path}: written in format version {version}, this arbiter reads up to {VERSION}; "
+            "upgrade arbiter-vol to read it"
+        )
+    return meta
+
+
+def _read(
+    archive: zipfile.ZipFile, name: str, dtype: type[np.generic], path: str | PathLike[str]
+) -> NDArray[Any]:
+    member = archive.getinfo(f"{name}.npy")
+    with archive.open(member) as file:
+        shape, fortran, stored = _header(file, name, path)
+        expected = int(np.prod(shape, dtype=np.int64)) * stored.itemsize
+        if stored != np.dtype(dtype) or fortran:
+            raise SurfaceFileError(f"{path}: {name} is {stored}, expected C-ordered {dtype}")
+        data = file.read(member.file_size)
+    if len(data) != expected:
+        raise SurfaceFileError(
+            f"{path}: {name} declares {expected} bytes and holds {len(data)}; the file is corrupt"
+        )
+    return np.frombuffer(data, dtype=dtype).reshape(shape)
+
+
+def _header(
+    file: IO[bytes], name: str, path: str | PathLike[str]
+) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    try:
+        version = npy.read_magic(file)
+        reader = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, fortran, dtype = reader(file)
+    except ValueError as error:
+        raise SurfaceFileError(f"{path}: the header of {name} is corrupt ({error})") from error
+    if dtype.hasobject:
+        raise SurfaceFileError(f"{path}: {name} holds pickled objects, which are never loaded")
+    return shape, fortran, dtype

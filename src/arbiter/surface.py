@@ -1,0 +1,395 @@
+"""What a user holds: one arbitrage-free price surface, arrays in and arrays out.
+
+Conventions: ``T`` is a year fraction (or a date, where the surface has an ``as_of``),
+``k = log(K/F_T)``, ``K`` in currency, volatilities annualised and decimal. Inputs broadcast;
+results are float64 arrays, 0-d for scalars.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from arbiter import black, normal
+from arbiter.decode import Decoder, Query
+from arbiter.forwards import ForwardCurve, as_datetime, years
+from arbiter.mixture import Mixture
+from arbiter.structural import structural
+
+if TYPE_CHECKING:
+    import polars as pl
+    from matplotlib.figure import Figure
+
+    from arbiter.certificate import Certificate
+
+Array = NDArray[np.float64]
+logger = logging.getLogger(__name__)
+
+THIRTY_DAYS = 30.0 / 365.0
+SLOPE_RANGE = (1e-9, 20.0)  # where the decoder's accuracy is tested (docs/transport.md)
+_FAR = 30.0  # local variance is a ratio of two numbers that vanish beyond this many deviations
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Surface:
+    """An option price surface free of static arbitrage at every strike and maturity.
+
+    Build one with :meth:`from_slopes` or :meth:`load`; both refuse numbers that would not
+    carry the guarantee (docs/theory.md, theorem 1).
+
+    Attributes:
+        knots: ``(n,)`` Gaussian coordinates of the slopes.
+        maturities: ``(L,)`` listed maturities in years.
+        slopes: ``(J, L, n)`` transport slopes.
+        weights: ``(J, L)`` mixture weights.
+        curve: Forwards and discount factors.
+        as_of: The moment of the quotes, or None.
+        info: What the maker of the surface wants remembered (plain JSON values).
+    """
+
+    knots: Array
+    maturities: Array
+    slopes: Array
+    weights: Array
+    curve: ForwardCurve
+    as_of: np.datetime64 | None = None
+    info: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    _decoder: Decoder = field(init=False)
+
+    def __post_init__(self) -> None:
+        decoder = Decoder.of(self.knots, self.maturities, self.slopes, self.weights)
+        object.__setattr__(self, "_decoder", decoder)
+
+    @classmethod
+    def from_slopes(
+        cls,
+        knots: ArrayLike,
+        maturities: ArrayLike,
+        slopes: ArrayLike,
+        forwards: ArrayLike | None = None,
+        discounts: ArrayLike | None = None,
+        *,
+        weights: ArrayLike | None = None,
+        as_of: Any = None,
+        info: Mapping[str, Any] | None = None,
+    ) -> Surface:
+        """A surface from transport slopes.
+
+        Args:
+            knots: ``(n,)`` strictly increasing Gaussian coordinates.
+            maturities: ``(L,)`` positive, strictly increasing year fractions.
+            slopes: ``(L, n)``, or ``(J, L, n)`` for a nested mixture: positive, nondecreasing
+                in maturity and from one component to the next.
+            forwards: ``(L,)`` forwards; 1 when left out.
+            discounts: ``(L,)`` discount factors; 1 when left out.
+            weights: ``(J, L)`` mixture weights, needed when J > 1.
+            as_of: Moment of the quotes (anything NumPy reads as a date).
+            info: Plain values to keep with the surface.
+
+        Raises:
+            ValueError: Naming the place, the value and the remedy.
+
+        Example:
+            >>> flat = Surface.from_slopes([-1.0, 1.0], [0.25, 1.0], [[0.1, 0.1], [0.2, 0.2]])
+            >>> round(float(flat.iv(0.1, 0.5)), 12)
+            0.2
+        """
+        b = _frozen(slopes)
+        b = _frozen(b[None]) if b.ndim == 2 else b
+        x, T = _frozen(knots), _frozen(maturities)
+        proof = structural(x, T, b, weights)
+        if not proof.passed:
+            raise ValueError("; ".join(check.detail for check in proof.failures))
+        low, high = SLOPE_RANGE
+        if b.min() < low or b.max() > high:
+            worst = b.min() if b.min() < low else b.max()
+            raise ValueError(
+                f"slope {worst:g} lies outside [{low:g}, {high:g}]: slopes are total "
+                "volatilities, σ√T; check the units (decimal, not percent)"
+            )
+        w = _frozen(np.ones(b.shape[:2]) if weights is None else weights)
+        curve = ForwardCurve(
+            T, _positive("forwards", forwards, T.size), _positive("discounts", discounts, T.size)
+        )
+        kept = MappingProxyType(dict(info or {}))
+        return cls(x, T, b, w, curve, as_datetime(as_of), kept)
+
+    # -- market coordinates ---------------------------------------------------------------
+
+    def forward(self, T: ArrayLike) -> Array:
+        """Forward for maturities ``T``, log-linear between listed ones."""
+        return self.curve.forward(self.years(T))
+
+    def discount(self, T: ArrayLike) -> Array:
+        """Discount factor for maturities ``T``, log-linear between listed ones."""
+        return self.curve.discount(self.years(T))
+
+    def log_moneyness(self, K: ArrayLike, T: ArrayLike) -> Array:
+        """``k = log(K/F_T)`` of strikes in currency."""
+        strikes = np.asarray(K, dtype=np.float64)
+        bad = ~(np.isfinite(strikes) & (strikes > 0.0))
+        if np.any(bad):
+            where = int(np.flatnonzero(bad.ravel())[0])
+            raise ValueError(
+                f"K[{where}] = {strikes.ravel()[where]!r}: strikes are positive and in currency "
+                "(for log-moneyness use the methods that take k)"
+            )
+        return np.log(strikes) - np.log(self.forward(T))
+
+    # -- prices and volatilities ----------------------------------------------------------
+
+    def call(self, K: ArrayLike, T: ArrayLike) -> Array:
+        """Discounted call prices in currency, ``D·F·c``."""
+        return self._money(T) * self._query(Mixture.call, self.log_moneyness(K, T), T)
+
+    def put(self, K: ArrayLike, T: ArrayLike) -> Array:
+        """Discounted put prices in currency, ``D·F·p``."""
+        return self._money(T) * self._query(Mixture.put, self.log_moneyness(K, T), T)
+
+    def otm(self, k: ArrayLike, T: ArrayLike) -> Array:
+        """Out-of-the-money prices in forward units: calls for ``k ≥ 0``, puts below."""
+        return self._query(Mixture.otm, k, T)
+
+    def iv(self, k: ArrayLike, T: ArrayLike) -> Array:
+        """Implied volatility, annualised. NaN, with a logged reason, where no float64 price is."""
+        t = self.years(T)
+        points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), t)
+        implied = black.implied(self.otm(points, at), points)
+        if np.any(implied.reason):
+            self._announce(implied.reason, points, at)
+        return _plain(implied.volatility / np.sqrt(at))
+
+    def _announce(self, reason: Any, k: Array, T: Array) -> None:
+        where = np.flatnonzero(np.ravel(reason))
+        first = where[0]
+        sentence = black.Reason(int(np.ravel(reason)[first])).explain()
+        logger.warning(
+            "implied volatility is NaN at %d of %d points, first at k=%.6g, T=%.6g: %s",
+            where.size,
+            k.size,
+            k.ravel()[first],
+            T.ravel()[first],
+            sentence,
+        )
+
+    def total_variance(self, k: ArrayLike, T: ArrayLike) -> Array:
+        """Total implied variance ``σ²T``."""
+        return _plain(self.iv(k, T) ** 2 * self.years(T))
+
+    # -- Greeks ---------------------------------------------------------------------------
+
+    def delta(self, K: ArrayLike, T: ArrayLike) -> Array:
+        """Forward call delta at sticky moneyness: ``∂C/∂F = D·delta`` (a put's is delta − 1)."""
+        return self._query(Mixture.delta, self.log_moneyness(K, T), T)
+
+    def gamma(self, K: ArrayLike, T: ArrayLike) -> Array:
+        """``∂²C/∂F²`` at sticky moneyness: ``D κ² f(κ) / F``."""
+        k = self.log_moneyness(K, T)
+        return self.discount(T) / self.forward(T) * np.exp(2.0 * k) * self.density(k, T)
+
+    def vega(self, K: ArrayLike, T: ArrayLike) -> Array:
+        """``∂C/∂σ`` of Black's formula at the surface's own volatility, per unit of σ."""
+        k, t = self.log_moneyness(K, T), self.years(T)
+        v = self.iv(k, t) * np.sqrt(t)
+        return _plain(self._money(t) * np.sqrt(t) * black.vega(k, v))
+
+    def theta(self, K: ArrayLike, T: ArrayLike) -> Array:
+        """Decay per year at fixed moneyness, forward and discount: ``−D·F·∂c/∂T``, never > 0."""
+        k, t = np.broadcast_arrays(self.log_moneyness(K, T), self.years(T))
+        return _plain(-self._money(t) * np.maximum(self._decoder.calendar_rate(k, t), 0.0))
+
+    def atm_skew(self, T: ArrayLike) -> Array:
+        """``∂σ/∂k`` at the money (k = 0)."""
+        return self._smile_derivatives(T)[0]
+
+    def atm_curvature(self, T: ArrayLike) -> Array:
+        """``∂²σ/∂k²`` at the money (k = 0)."""
+        return self._smile_derivatives(T)[1]
+
+    def _smile_derivatives(self, T: ArrayLike) -> tuple[Array, Array]:
+        """Differentiate ``c(k) = Black(k, v(k))`` twice at k = 0 (docs/surface.md)."""
+        t = self.years(T)
+        k = np.zeros_like(t)
+        v = self.iv(k, t) * np.sqrt(t)
+        q, f = self._query(Mixture.digital, k, t), self.density(k, t)
+        d1, d2 = np.asarray(0.5 * v), np.asarray(-0.5 * v)
+        vega = np.asarray(black.vega(k, v))
+        below = normal.cdf(torch.from_numpy(d2)).numpy()
+        first = (below - q) / vega
+        price_kk = f - q
+        black_kk = -below + vega / v
+        second = (price_kk - black_kk) / vega - (2.0 * d1 * first + d1 * d2 * first**2) / v
+        return _plain(first / np.sqrt(t)), _plain(second / np.sqrt(t))
+
+    # -- the law --------------------------------------------------------------------------
+
+    def density(self, k: ArrayLike, T: ArrayLike) -> Array:
+        """Risk-neutral density of ``S_T/F_T`` per unit of κ."""
+        return self._query(Mixture.density, k, T)
+
+    def cdf(self, k: ArrayLike, T: ArrayLike) -> Array:
+        """``P(S_T ≤ F_T e^k)``."""
+        return self._query(Mixture.cdf, k, T)
+
+    def digital(self, k: ArrayLike, T: ArrayLike) -> Array:
+        """``P(S_T > F_T e^k)``, the undiscounted digital call."""
+        return self._query(Mixture.digital, k, T)
+
+    def quantile(self, u: ArrayLike, T: ArrayLike) -> Array:
+        """The moneyness κ below which ``S_T/F_T`` lies with probability ``u``."""
+        return self._query(Mixture.quantile, _probabilities("u", u), T)
+
+    def z(self, k: ArrayLike, T: ArrayLike) -> Array:
+        """Z-coordinate of a strike: the Gaussian quantile of its probability."""
+        return self._query(Mixture.z, k, T)
+
+    def log_strike(self, z: ArrayLike, T: ArrayLike) -> Array:
+        """Log-moneyness at a Z-coordinate, the inverse of :meth:`z`."""
+        return self._query(Mixture.log_strike, z, T)
+
+    def dual(self, q: ArrayLike, T: ArrayLike) -> Array:
+        """Dual potential ``G(q)``, the upper Lorenz curve: ``c(κ) = max_q {G(q) − qκ}``."""
+        return self._query(Mixture.dual, _probabilities("q", q), T)
+
+    def cvar(self, q: ArrayLike, T: ArrayLike, tail: str = "lower") -> Array:
+        """Mean of ``S_T/F_T`` over its ``tail`` ("lower" or "upper") of probability ``q``."""
+        points = _probabilities("q", q)
+        return self._query(lambda slices, p: slices.cvar(p, tail), points, T)
+
+    def local_variance(self, k: ArrayLike, T: ArrayLike) -> Array:
+        """Dupire's local variance ``2 ∂c/∂T / (κ² ∂²c/∂κ²)``, at fixed moneyness.
+
+        It exists at every point because the surface is free of arbitrage. Beyond 30 standard
+        deviations, where both sides vanish, the value at 30 is given.
+        """
+        t = self.years(T)
+        points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), t)
+        ends = np.broadcast_to(at, (2, *at.shape))
+        far = np.array([-_FAR, _FAR]).reshape(2, *([1] * at.ndim))
+        low, high = self.log_strike(far, ends)
+        points = np.clip(points, low, high)
+        rate = np.maximum(self._decoder.calendar_rate(points, at), 0.0)
+        return _plain(2.0 * rate / (np.exp(2.0 * points) * self.density(points, at)))
+
+    # -- variance -------------------------------------------------------------------------
+
+    def variance_swap(self, T: ArrayLike) -> Array:
+        """Fair variance of the log contract, ``W(T)/T``: exact, no strike truncation."""
+        t = self.years(T)
+        return _plain(self._decoder.log_variance(t) / t)
+
+    def forward_variance(self, T: ArrayLike, tenor: float = THIRTY_DAYS) -> Array:
+        """Variance between ``T`` and ``T + tenor``: ``(W(T+tenor) − W(T))/tenor``, never < 0.
+
+        ``T = 0`` is allowed and gives the variance swap of the tenor.
+        """
+        start = years(T, self.as_of, zero=True)
+        before = self._decoder.log_variance(np.where(start > 0.0, start, tenor))
+        before = np.where(start > 0.0, before, 0.0)
+        return _plain((self._decoder.log_variance(start + tenor) - before) / tenor)
+
+    def vix(self, tenor: float = THIRTY_DAYS) -> Array:
+        """Volatility index of the exact log contract, ``100 √(W(tenor)/tenor)``."""
+        return _plain(100.0 * np.sqrt(self.variance_swap(tenor)))
+
+    # -- one-call conveniences ------------------------------------------------------------
+
+    def certificate(self, *, seed: int = 0) -> Certificate:
+        """Prove and audit this surface; findings come back as data."""
+        from arbiter.certificate import certify
+
+        return certify(self, seed=seed)
+
+    def to_frame(self, k: ArrayLike | None = None, T: ArrayLike | None = None) -> pl.DataFrame:
+        """One tidy table, a row per (T, k)."""
+        from arbiter.frames import surface_frame
+
+        return surface_frame(self, k, T)
+
+    def plot(self, path: str | PathLike[str] | None = None) -> Figure:
+        """Smiles, 3D and contour views, densities and total variance in one figure."""
+        from arbiter.plots import plot_surface
+
+        return plot_surface(self, path)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the surface to ``path`` (docs/file-format.md), replacing it in one step."""
+        from arbiter.storage import save
+
+        save(self, path)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Surface:
+        """Read a surface written by :meth:`save`; nothing is unpickled."""
+        from arbiter.storage import load
+
+        return load(path)
+
+    def __repr__(self) -> str:
+        components, count, n = self.slopes.shape
+        days = self.maturities * 365.0
+        vol = float(self.iv(0.0, self.maturities[0])), float(self.iv(0.0, self.maturities[-1]))
+        mixture = f", {components} components" if components > 1 else ""
+        moment = f", as of {self.as_of}" if self.as_of is not None else ""
+        return (
+            f"Surface({count} maturities from {days[0]:.3g} to {days[-1]:.4g} days, {n} knots"
+            f"{mixture}, at-the-money volatility {vol[0]:.2%} to {vol[1]:.2%}{moment})"
+        )
+
+    # -- plumbing -------------------------------------------------------------------------
+
+    def years(self, T: ArrayLike) -> Array:
+        """Year fractions of maturities given as numbers or dates."""
+        return years(T, self.as_of)
+
+    def _money(self, T: ArrayLike) -> Array:
+        return self.discount(T) * self.forward(T)
+
+    def _query(self, query: Query, points: ArrayLike, T: ArrayLike) -> Array:
+        at = np.asarray(points, dtype=np.float64)
+        bad = ~np.isfinite(at)
+        if np.any(bad):
+            where = int(np.flatnonzero(bad.ravel())[0])
+            raise ValueError(
+                f"point [{where}] = {at.ravel()[where]!r} is not finite: drop it before asking"
+            )
+        at, t = np.broadcast_arrays(at, self.years(T))
+        return _plain(self._decoder.evaluate(query, at, t))
+
+
+def _plain(values: ArrayLike) -> Array:
+    return np.asarray(values, dtype=np.float64)
+
+
+def _frozen(values: ArrayLike) -> Array:
+    array = np.array(values, dtype=np.float64)
+    array.setflags(write=False)
+    return array
+
+
+def _positive(name: str, values: ArrayLike | None, count: int) -> Array:
+    array = _frozen(np.ones(count) if values is None else values)
+    if array.shape != (count,):
+        raise ValueError(f"{name} must have one value per maturity ({count}), got {array.shape}")
+    bad = np.flatnonzero(~(np.isfinite(array) & (array > 0.0)))
+    if bad.size:
+        raise ValueError(f"{name}[{bad[0]}] = {array[bad[0]]!r} must be positive and finite")
+    return array
+
+
+def _probabilities(name: str, values: ArrayLike) -> Array:
+    array = np.asarray(values, dtype=np.float64)
+    bad = np.flatnonzero(~((array > 0.0) & (array < 1.0)).ravel())
+    if bad.size:
+        raise ValueError(
+            f"{name}[{bad[0]}] = {array.ravel()[bad[0]]!r} must lie strictly between 0 and 1"
+        )
+    return array
