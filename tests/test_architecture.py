@@ -19,10 +19,17 @@ ROOMS = [
     "transport",
     "maturity",
     "mixture",
+    "decode",
     "forwards",
+    "structural",
     "surface",
     "storage",
-    "structural",
+    "frames",
+    "grid",
+    "inequalities",
+    "durrleman",
+    "survey",
+    "tables",
     "certificate",
     "plots",
     "example",
@@ -30,7 +37,7 @@ ROOMS = [
 ]
 
 # The one-call conveniences of a surface: imported when called, or for the type checker only.
-CONVENIENCES = {"surface": {"storage", "certificate", "plots"}}
+CONVENIENCES = {"surface": {"storage", "frames", "certificate", "plots"}}
 
 
 class Import(NamedTuple):

@@ -53,7 +53,8 @@ def main() -> None:
         try:
             check_wheel(wheels[0], constraints, Path(folder))
         except subprocess.CalledProcessError as error:
-            sys.exit(f"the wheel {wheels[0].name} does not work: {error}")
+            command = " ".join(map(str, error.cmd[:3]))
+            sys.exit(f"{wheels[0].name} failed its check at: {command} (exit {error.returncode})")
     print(f"{wheels[0].name} works in an empty environment")
 
 
