@@ -27,12 +27,10 @@ def slopes_at(maturities: Tensor, slopes: Tensor, T: Tensor) -> Tensor:
     u = torch.cat([torch.zeros_like(maturities[:1]), torch.sqrt(maturities)])
     values = torch.cat([torch.zeros_like(slopes[..., :1, :]), slopes], -2)  # (…, J, L+1, n)
     rate = _secants(u, values)
-    # The ends keep the volatility b/√T flat: at 0 because the first secant is that line
-    # already, at the last maturity as far as a monotone cubic allows.
-    level = slopes[..., -1, :] / u[-1]
-    last = torch.minimum(level, 3.0 * rate[..., -1, :])
+    last = _end_tangent(u, rate)
     # past the last maturity components must not cross: no tangent above a higher component's
     last = last.flip(-2).cummin(-2).values.flip(-2)
+    # the first tangent is the first secant: volatility b/√T is flat towards T = 0
     tangent = _ordered(u, values, _tangents(u, rate, rate[..., 0, :], last))
     return _hermite(u, values, tangent, torch.sqrt(T))
 
@@ -74,6 +72,16 @@ def _tangents(u: Tensor, rate: Tensor, first: Tensor, last: Tensor) -> Tensor:
     inner = (near_left + near_right) * left * right / torch.where(flat, 1.0, bottom)
     inner = torch.where(flat, 0.0, inner)
     return torch.cat([first[..., None, :], inner, last[..., None, :]], -2)
+
+
+def _end_tangent(u: Tensor, rate: Tensor) -> Tensor:
+    """Tangent at the last node: the three-point formula, kept within what is monotone."""
+    if u.numel() == 2:
+        return rate[..., -1, :]
+    width = torch.diff(u)
+    lean = width[-1] / (width[-1] + width[-2])
+    tangent = rate[..., -1, :] + lean * (rate[..., -1, :] - rate[..., -2, :])
+    return torch.minimum(torch.clamp(tangent, min=0.0), 3.0 * rate[..., -1, :])
 
 
 def _ordered(u: Tensor, values: Tensor, tangent: Tensor) -> Tensor:
