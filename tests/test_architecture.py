@@ -28,6 +28,7 @@ ROOMS = [
     "grid",
     "inequalities",
     "durrleman",
+    "scan",
     "survey",
     "tables",
     "certificate",
