@@ -13,6 +13,7 @@ from torch import Tensor
 from arbiter import black
 from arbiter.mixture import Mixture
 
+BARRIER = 1e3
 SMOOTH = 3e-2  # bp per unit bend of log-slope: only fixes slopes that no quote sees
 
 
@@ -46,9 +47,11 @@ class Problem:
         self.target = black.otm(k, iv * root)
         self.unit = 1e4 / (black.vega(k, iv * root) * root)
         level = torch.cummax(root[:, 0] * iv.mean(1), 0).values
-        scale = 0.8 + 0.5 * torch.arange(components, dtype=torch.float64)
-        slopes = scale[:, None, None] * (level + 1e-3 * torch.sqrt(T))[:, None].expand(self.shape)
-        shares = torch.linspace(0.1, 0.3, T.numel(), dtype=torch.float64).repeat(components - 1)
+        calm = 0.8 * (level + 1e-3 * torch.sqrt(T))[:, None].expand(self.shape[1:])
+        # a second component starts as a crash: wider on the left, by a jump's worth
+        crash = 0.1 * torch.sigmoid(-2.0 * (knots + 0.5)) + 0.01
+        slopes = torch.stack([calm + j * (crash + calm) for j in range(components)])
+        shares = -torch.expm1(-0.5 * T).repeat(components - 1)
         self.start = torch.cat([slopes.reshape(-1), shares])
         self.A, self.a = star_order(*self.shape)
 
@@ -94,7 +97,7 @@ class Problem:
 
 def represent(problem: Problem, steps: int) -> tuple[Tensor, Tensor, float]:
     """Slopes and weights that fit the volatilities, and the RMSE in basis points."""
-    p, barrier, damping = problem.start, 1e3, 1e-6
+    p, barrier, damping = problem.start, BARRIER, 1e-6
 
     def merit(q: Tensor) -> Tensor:
         slack = problem.A @ q + problem.a
