@@ -33,7 +33,7 @@ ROOMS = [
     "tables",
     "certificate",
     "plots",
-    "example",
+    "examples",
     "cli",
 ]
 

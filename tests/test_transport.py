@@ -1,4 +1,4 @@
-"""The decoder: exact against fifty digits, free of arbitrage for any slopes, differentiable."""
+"""The decoder: exact against 34 digits, free of arbitrage for any slopes, differentiable."""
 
 from __future__ import annotations
 

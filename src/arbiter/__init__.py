@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from arbiter.certificate import Certificate, audit
-    from arbiter.example import example
+    from arbiter.examples import example
     from arbiter.surface import Surface
 
 __all__ = ["Certificate", "Surface", "__version__", "audit", "example"]
@@ -20,7 +20,7 @@ _HOME = {
     "Certificate": "arbiter.certificate",
     "Surface": "arbiter.surface",
     "audit": "arbiter.certificate",
-    "example": "arbiter.example",
+    "example": "arbiter.examples",
 }
 
 

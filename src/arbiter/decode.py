@@ -64,12 +64,18 @@ class Decoder:
         return _by_rows(lambda row, t: query(self.at(t), row), points, T)
 
     def calendar_rate(self, k: Array, T: Array) -> Array:
-        """``∂c/∂T`` at fixed moneyness, by forward-mode differentiation of the decoder."""
+        """``∂c/∂T`` at fixed moneyness, by differentiating the decoder."""
 
         def rate(row: Tensor, t: Tensor) -> Tensor:
-            price = lambda s: self.at(s).otm(row)  # noqa: E731
-            tangent: Tensor = torch.func.jvp(price, (t,), (torch.ones_like(t),))[1]
-            return tangent
+            # Each price depends on its own row's T alone. Weighting prices and differentiating
+            # twice, by T and then by the weights, reads off every one of those derivatives.
+            with torch.enable_grad():
+                t = t.requires_grad_()
+                price = self.at(t).otm(row)
+                weight = torch.ones_like(price, requires_grad=True)
+                (by_maturity,) = torch.autograd.grad(price, t, weight, create_graph=True)
+                (derivative,) = torch.autograd.grad(by_maturity.sum(), weight)
+            return derivative
 
         return _by_rows(rate, k, T)
 

@@ -10,6 +10,7 @@ import json
 import os
 import tempfile
 import zipfile
+import zlib
 from os import PathLike
 from pathlib import Path
 from typing import IO, Any
@@ -24,6 +25,16 @@ FORMAT = "arbiter-surface"
 VERSION = 1
 MAX_BYTES = 64 * 2**20  # a 60 × 41 surface takes 20 kB; this is a cap on hostile files
 
+# What the zip reader raises on damage: checksums, streams, missing members, encryption.
+_UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    KeyError,
+    OSError,
+    NotImplementedError,
+    RuntimeError,
+)
 _ARRAYS = ("knots", "maturities", "slopes", "weights", "forwards", "discounts")
 
 
@@ -55,7 +66,7 @@ def save(surface: Surface, path: str | PathLike[str]) -> None:
             np.savez_compressed(file, allow_pickle=False, **arrays)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(name, target)
+        Path(name).replace(target)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
@@ -74,9 +85,9 @@ def load(path: str | PathLike[str]) -> Surface:
             _check_size(archive, path)
             meta = _read_meta(archive, path)
             arrays = {name: _read(archive, name, np.float64, path) for name in _ARRAYS}
-    except (zipfile.BadZipFile, EOFError, KeyError, zipfile.LargeZipFile, OSError) as error:
-        if isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError):
-            raise
+    except (FileNotFoundError, IsADirectoryError, PermissionError):
+        raise
+    except _UNREADABLE as error:
         raise SurfaceFileError(
             f"{path}: not a readable surface file ({error}); save it again with Surface.save"
         ) from error

@@ -1,0 +1,96 @@
+"""Between listed maturities: nothing falls, nothing crosses, nothing jumps."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from arbiter.maturity import slopes_at, weights_at
+
+LISTED = torch.tensor([0.02, 0.1, 0.25, 0.3, 1.0], dtype=torch.float64)
+DENSE = torch.linspace(0.01, 1.8, 600, dtype=torch.float64) ** 2
+ROUNDING = 1e-14
+
+
+def nested(seed: int, components: int, flat_share: float) -> tuple[Tensor, Tensor]:
+    """Random slopes (J, L, n) and weights (J, L) that meet the conditions, ties included."""
+    generator = torch.Generator().manual_seed(seed)
+    raw = torch.rand(components, 5, 7, generator=generator, dtype=torch.float64)
+    ties = torch.rand(raw.shape, generator=generator, dtype=torch.float64) < flat_share
+    steps = torch.where(ties, 0.0, raw)
+    slopes = torch.cummax(torch.cummax(0.01 + steps, 1).values, 0).values
+    shares = torch.rand(components - 1, 5, generator=generator, dtype=torch.float64)
+    shares = torch.sort(torch.sort(shares, 1).values, 0, descending=True).values
+    ones, zeros = torch.ones(1, 5).double(), torch.zeros(1, 5).double()
+    survival = torch.cat([ones, shares, zeros])
+    return slopes, survival[:-1] - survival[1:]
+
+
+@given(seed=st.integers(0, 10**6), components=st.integers(1, 4), flat=st.floats(0.0, 0.9))
+def test_conditions_hold_at_every_maturity(seed: int, components: int, flat: float) -> None:
+    slopes, weights = nested(seed, components, flat)
+    b, w = slopes_at(LISTED, slopes, DENSE), weights_at(LISTED, weights, DENSE)
+    assert (b > 0.0).all()
+    assert torch.diff(b, dim=-2).min() >= -ROUNDING
+    assert (w >= -ROUNDING).all()
+    assert (w.sum(0) - 1.0).abs().max() < ROUNDING
+    survival = w.flip(0).cumsum(0)
+    assert torch.diff(survival, dim=-1).min() >= -ROUNDING
+    if components > 1:
+        assert torch.diff(b, dim=0).min() >= -ROUNDING
+
+
+@given(seed=st.integers(0, 10**6))
+def test_listed_maturities_are_reproduced(seed: int) -> None:
+    slopes, weights = nested(seed, 2, 0.3)
+    torch.testing.assert_close(slopes_at(LISTED, slopes, LISTED), slopes, rtol=1e-15, atol=0.0)
+    torch.testing.assert_close(weights_at(LISTED, weights, LISTED), weights, rtol=0.0, atol=1e-15)
+
+
+def test_constant_volatility_stays_constant() -> None:
+    slopes = 0.2 * torch.sqrt(LISTED)[None, :, None].expand(1, 5, 3)
+    volatility = slopes_at(LISTED, slopes, DENSE) / torch.sqrt(DENSE)[:, None]
+    torch.testing.assert_close(volatility, torch.full_like(volatility, 0.2), rtol=1e-14, atol=0)
+
+
+def test_one_maturity_scales_with_the_root_of_time() -> None:
+    slopes = torch.tensor([[[0.3, 0.1]]], dtype=torch.float64)
+    at = slopes_at(LISTED[:1], slopes, 4.0 * LISTED[:1])
+    torch.testing.assert_close(at, 2.0 * slopes, rtol=1e-15, atol=0.0)
+
+
+def test_rates_do_not_jump_at_listed_maturities() -> None:
+    slopes, _ = nested(5, 2, 0.0)
+    T = LISTED.clone().requires_grad_()
+    eps = 1e-9
+
+    def rate(at: Tensor) -> Tensor:
+        return torch.func.jvp(lambda t: slopes_at(LISTED, slopes, t), (at,), (torch.ones(5),))[1]
+
+    before, after = rate((T * (1 - eps)).detach()), rate((T * (1 + eps)).detach())
+    torch.testing.assert_close(before, after, rtol=1e-6, atol=1e-6)
+
+
+def test_straight_lines_would_jump() -> None:
+    """Negative control for the test above: linear interpolation in √T has a kink."""
+    u = torch.sqrt(LISTED)
+    slopes, _ = nested(5, 1, 0.0)
+    secants = torch.diff(slopes[0], dim=0) / torch.diff(u)[:, None]
+    assert torch.diff(secants, dim=0).abs().max() > 0.1
+
+
+def test_unordered_tangents_would_cross() -> None:
+    """Negative control: plain monotone cubics of ordered components do cross."""
+    from arbiter import maturity
+
+    crossed = False
+    for seed in range(200):
+        slopes, _ = nested(seed, 3, 0.4)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(maturity, "_ordered", lambda u, values, tangent: tangent)
+            plain = slopes_at(LISTED, slopes, DENSE)
+        crossed |= bool(torch.diff(plain, dim=0).min() < -1e-6)
+    assert crossed

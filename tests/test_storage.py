@@ -1,0 +1,183 @@
+"""Saved surfaces come back bit for bit; anything else gets a sentence, and nothing is run."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import arbiter as ab
+from arbiter import storage
+from arbiter.storage import SurfaceFileError
+from arbiter.surface import Surface
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "surface.npz"
+    ab.example().save(path)
+    return path
+
+
+def contents(path: Path) -> dict[str, Any]:
+    with np.load(path, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def rewrite(path: Path, **changes: Any) -> None:
+    np.savez(path, **{**contents(path), **changes})
+
+
+def described(path: Path, **changes: Any) -> np.ndarray:
+    meta = json.loads(contents(path)["meta"].tobytes()) | changes
+    return np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
+
+
+def test_round_trip_is_exact(saved: Path) -> None:
+    before, after = ab.example(), Surface.load(saved)
+    for name in ("knots", "maturities", "slopes", "weights"):
+        assert np.array_equal(getattr(before, name), getattr(after, name)), name
+    assert np.array_equal(before.curve.forwards, after.curve.forwards)
+    assert np.array_equal(before.curve.discounts, after.curve.discounts)
+    assert before.as_of == after.as_of
+    assert dict(before.info) == dict(after.info)
+    k = np.linspace(-0.5, 0.3, 41)
+    assert np.array_equal(before.iv(k, 0.3), after.iv(k, 0.3))
+
+
+def test_same_surface_same_bytes(saved: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again.npz"
+    ab.example().save(again)
+    assert again.read_bytes() == saved.read_bytes()
+
+
+def test_the_file_is_plain_numpy(saved: Path) -> None:
+    assert set(contents(saved)) == {
+        "knots",
+        "maturities",
+        "slopes",
+        "weights",
+        "forwards",
+        "discounts",
+        "meta",
+    }
+
+
+def test_a_failed_save_leaves_the_old_file(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = saved.read_bytes()
+
+    def broken(*_: object, **__: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(np, "savez_compressed", broken)
+    with pytest.raises(OSError, match="disk full"):
+        ab.example().save(saved)
+    assert saved.read_bytes() == before
+    assert list(saved.parent.iterdir()) == [saved]
+
+
+def test_newer_versions_ask_for_an_upgrade(saved: Path) -> None:
+    rewrite(saved, meta=described(saved, version=99))
+    with pytest.raises(SurfaceFileError, match=r"version 99.*upgrade arbiter-vol"):
+        Surface.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": "something else"}, "foreign file"),
+        ({"version": "one"}, "unreadable format version 'one'"),
+        ({"version": 0}, "unreadable format version 0"),
+        ({"as_of": "yesterday"}, "not a surface"),
+    ],
+)
+def test_strange_descriptions(saved: Path, change: dict[str, Any], message: str) -> None:
+    rewrite(saved, meta=described(saved, **change))
+    with pytest.raises(SurfaceFileError, match=message):
+        Surface.load(saved)
+
+
+def test_truncated_and_foreign_files(saved: Path, tmp_path: Path) -> None:
+    data = saved.read_bytes()
+    for size in (0, 10, len(data) // 2, len(data) - 10):
+        saved.write_bytes(data[:size])
+        with pytest.raises(SurfaceFileError, match="not a readable surface file"):
+            Surface.load(saved)
+    text = tmp_path / "notes.txt"
+    text.write_text("T,k,iv\n")
+    with pytest.raises(SurfaceFileError, match=r"notes\.txt"):
+        Surface.load(text)
+    np.savez(tmp_path / "other.npz", a=np.ones(3))
+    with pytest.raises(SurfaceFileError, match="not a readable surface file"):
+        Surface.load(tmp_path / "other.npz")
+    with pytest.raises(FileNotFoundError):
+        Surface.load(tmp_path / "missing.npz")
+
+
+def test_flipped_bytes_never_pass_silently(saved: Path, rng: np.random.Generator) -> None:
+    """A flipped byte either breaks a checksum or lies in the archive's unused fields."""
+    data = saved.read_bytes()
+    original = Surface.load(saved)
+    refused = 0
+    for _ in range(60):
+        damaged = bytearray(data)
+        damaged[int(rng.integers(len(data)))] ^= 1 << int(rng.integers(8))
+        saved.write_bytes(bytes(damaged))
+        try:
+            survivor = Surface.load(saved)
+        except SurfaceFileError:
+            refused += 1
+        else:
+            assert np.array_equal(survivor.slopes, original.slopes)
+    assert refused > 40
+
+
+def test_pickled_objects_are_never_loaded(saved: Path) -> None:
+    class Bomb:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (pytest.fail, ("a pickle was loaded",))
+
+    rewrite(saved, knots=np.array([Bomb()], dtype=object))
+    with pytest.raises(SurfaceFileError, match="pickled objects"):
+        Surface.load(saved)
+
+
+def test_a_header_that_lies_about_its_size(saved: Path) -> None:
+    """A few bytes that declare a terabyte are refused before anything is allocated."""
+    arrays = contents(saved)
+    header = (
+        b"\x93NUMPY\x01\x00\x76\x00{'descr': '<f8', 'fortran_order': False, "
+        b"'shape': (99999999999,), }"
+    ).ljust(127) + b"\n"
+    with zipfile.ZipFile(saved, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w") as file:
+                if name == "knots":
+                    file.write(header + b"\x00" * 16)
+                else:
+                    np.lib.format.write_array(file, array, allow_pickle=False)
+    with pytest.raises(SurfaceFileError, match="declares 799999999992 bytes and holds 16"):
+        Surface.load(saved)
+
+
+def test_oversized_archives_are_refused(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "MAX_BYTES", 1000)
+    with pytest.raises(SurfaceFileError, match="more than the 1,000"):
+        Surface.load(saved)
+
+
+def test_numbers_without_the_guarantee_are_refused(saved: Path) -> None:
+    slopes = np.array(contents(saved)["slopes"])
+    slopes[0, 5, 3] *= 0.5
+    rewrite(saved, slopes=slopes)
+    with pytest.raises(SurfaceFileError, match="not a surface"):
+        Surface.load(saved)
+    rewrite(saved, slopes=slopes.astype(np.float32))
+    with pytest.raises(SurfaceFileError, match="float32"):
+        Surface.load(saved)
