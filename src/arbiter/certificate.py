@@ -19,7 +19,7 @@ import polars as pl
 
 from arbiter import black, survey, tables
 from arbiter.durrleman import POINTS, durrleman
-from arbiter.grid import Array, Grid
+from arbiter.grid import Grid
 from arbiter.inequalities import FAMILIES, Inequalities, inequalities
 from arbiter.structural import Structural
 
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 # be traded. Information only.
 MATERIAL = 1e-5
 
-_SCHEMA = {
+_SCHEMA: dict[str, Any] = {
     "family": pl.String,
     "T": pl.Float64,
     "k": pl.Float64,
@@ -38,7 +38,12 @@ _SCHEMA = {
     "material": pl.Boolean,
     "legs": pl.String,
 }
-_SLICE_SCHEMA = {"T": pl.Float64, "strikes": pl.Int64, "min_g": pl.Float64, "k_at_min": pl.Float64}
+_SLICE_SCHEMA: dict[str, Any] = {
+    "T": pl.Float64,
+    "strikes": pl.Int64,
+    "min_g": pl.Float64,
+    "k_at_min": pl.Float64,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,7 +226,7 @@ def _judge(
         legs=pl.Series([kept[b].legs(row) for b, row in places], dtype=pl.String),
     )
     return Certificate(
-        findings=findings.select(*_SCHEMA).cast(_SCHEMA),
+        findings=findings.select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items()),
         nas=_score(lost, sum(checked.values()), findings.is_empty()),
         checked=checked,
         margins={name: margin for name, margin in margins.items() if checked[name]},

@@ -109,7 +109,7 @@ def structural(
         return Structural((shapes,))
     checks = [shapes, _increasing("knots", x), _increasing("maturities", T), _positive(x, T, b)]
     sound = all(check.passed for check in checks)
-    checks += [_star_order(x, T, b), _nested(x, T, b), _weights(T, w), _survival(T, w)]
+    checks += [_ordered(x, T, b, 1), _ordered(x, T, b, 0), _weights(T, w), _survival(T, w)]
     if sound:
         checks.append(_mean_one(x, T, b))
     return Structural(tuple(checks))
@@ -137,24 +137,23 @@ def reprice(
     b = np.asarray(slopes, dtype=np.float64)
     w = np.asarray(weights, dtype=np.float64)
     strikes = np.atleast_1d(np.asarray(kappa, dtype=np.float64))
+    x, b = _two_knots(x, b)
     log_mean = _log_mean(x, b, _COARSE)  # (J, L)
     level = np.log(strikes) + log_mean[..., None]  # (J, L, m): s at the strike
     root = _solve(x, b, level)  # (J, L, m)
     calls = np.zeros(root.shape)
     puts = np.zeros(root.shape)
     for m, strike in enumerate(strikes):
-        at = root[..., m]
-        puts[..., m] = _one_side(x, b, log_mean, strike, at, above=False)
-        calls[..., m] = _one_side(x, b, log_mean, strike, at, above=True)
+        puts[..., m] = _one_side(x, b, log_mean, strike, root[..., m], above=False)
+        calls[..., m] = _one_side(x, b, log_mean, strike, root[..., m], above=True)
     return np.einsum("jl,jlm->lm", w, calls), np.einsum("jl,jlm->lm", w, puts)
 
 
 def _shapes(x: Array, T: Array, b: Array, w: Array, no_weights: bool) -> Check:
     name = "shapes"
-    if x.ndim != 1 or x.size < 2:
-        return Check(name, False, f"knots has shape {x.shape}; give at least two in one row")
-    if T.ndim != 1 or T.size < 1:
-        return Check(name, False, f"maturities has shape {T.shape}; give at least one in one row")
+    for title, row in (("knots", x), ("maturities", T)):
+        if row.ndim != 1 or row.size < 1:
+            return Check(name, False, f"{title} has shape {row.shape}; give one row, not empty")
     if b.ndim != 3 or b.shape[0] < 1 or b.shape[1:] != (T.size, x.size):
         return Check(
             name,
@@ -163,12 +162,8 @@ def _shapes(x: Array, T: Array, b: Array, w: Array, no_weights: bool) -> Check:
             f"({T.size}, {x.size}), or (J, {T.size}, {x.size}) for a mixture of J components",
         )
     if no_weights and b.shape[0] > 1:
-        return Check(
-            name,
-            False,
-            f"slopes has {b.shape[0]} components and no weights; give weights of shape "
-            f"({b.shape[0]}, {T.size})",
-        )
+        need = f"give weights of shape {b.shape[:2]}"
+        return Check(name, False, f"slopes has {b.shape[0]} components and no weights; {need}")
     if w.shape != b.shape[:2]:
         return Check(name, False, f"weights has shape {w.shape}; it must be {b.shape[:2]}")
     return Check(name, True, f"{b.shape[0]} component(s), {T.size} maturities, {x.size} knots")
@@ -212,33 +207,25 @@ def _positive(x: Array, T: Array, b: Array) -> Check:
     )
 
 
-def _star_order(x: Array, T: Array, b: Array) -> Check:
-    name = "slopes nondecreasing in T"
-    falls = b[:, :-1] > b[:, 1:]  # exact; a comparison with NaN is left to the check above
+def _ordered(x: Array, T: Array, b: Array, axis: int) -> Check:
+    """Exact comparison of neighbours; one with NaN is left to the check above."""
+    name = ("components nested", "slopes nondecreasing in T")[axis]
+    size = b.shape[axis]
+    falls = b.take(range(size - 1), axis) > b.take(range(1, size), axis)
     if not falls.any():
         return Check(name, True, f"{falls.size} comparisons")
-    j, ell, i = (int(v) for v in np.argwhere(falls)[0])
+    before = tuple(int(v) for v in np.argwhere(falls)[0])
+    after = tuple(v + (n == axis) for n, v in enumerate(before))
+    remedy = (
+        "order the components from narrow to wide, np.maximum.accumulate(slopes, axis=0)",
+        "take the running maximum over maturities, np.maximum.accumulate(slopes, axis=-2)",
+    )[axis]
     return Check(
         name,
         False,
-        f"the slope of {_place(x, T, (j, ell + 1, i))} is {float(b[j, ell + 1, i])!r}, below "
-        f"{float(b[j, ell, i])!r} at T={T[ell]:g} ({int(falls.sum())} pairs fall); take the "
-        "running maximum over maturities, np.maximum.accumulate(slopes, axis=-2)",
-    )
-
-
-def _nested(x: Array, T: Array, b: Array) -> Check:
-    name = "components nested"
-    falls = b[:-1] > b[1:]
-    if not falls.any():
-        return Check(name, True, f"{falls.size} comparisons")
-    j, ell, i = (int(v) for v in np.argwhere(falls)[0])
-    return Check(
-        name,
-        False,
-        f"the slope of {_place(x, T, (j + 1, ell, i))} is {float(b[j + 1, ell, i])!r}, below "
-        f"{float(b[j, ell, i])!r} of component {j} ({int(falls.sum())} pairs fall); order the "
-        "components from narrow to wide, np.maximum.accumulate(slopes, axis=0)",
+        f"the slope of {_place(x, T, after)} is {float(b[after])!r}, below {float(b[before])!r} of "
+        f"{(f'component {before[0]}', f'T={T[before[1]]:g}')[axis]} ({int(falls.sum())} pairs "
+        f"fall); {remedy}",
     )
 
 
@@ -264,7 +251,7 @@ def _weights(T: Array, w: Array) -> Check:
             f"the weights at maturity T={T[ell]:g} (index {ell}) sum to {float(total[ell])!r}; "
             "divide them by their sum",
         )
-    return Check(name, True, f"{w.shape[0]} component(s) sum to one at {T.size} maturities")
+    return Check(name, True, f"{w.shape[0]} component(s), {T.size} maturities")
 
 
 def _survival(T: Array, w: Array) -> Check:
@@ -287,6 +274,7 @@ def _survival(T: Array, w: Array) -> Check:
 
 def _mean_one(x: Array, T: Array, b: Array) -> Check:
     name = "mean one"
+    x, b = _two_knots(x, b)
     with np.errstate(over="ignore", invalid="ignore"):
         defect = np.abs(np.expm1(_log_mean(x, b, _FINE) - _log_mean(x, b, _COARSE)))
     good = defect <= AGREEMENT  # false for NaN
@@ -300,6 +288,11 @@ def _mean_one(x: Array, T: Array, b: Array) -> Check:
         f"{defect[j, ell]}; its slopes (largest {b[j, ell].max():g}) are too steep to normalise, "
         "keep them below 20",
     )
+
+
+def _two_knots(x: Array, b: Array) -> tuple[Array, Array]:
+    """A second knot for a single one, of the same slope: the same law."""
+    return (np.append(x, x + 1.0), np.repeat(b, 2, axis=-1)) if x.size == 1 else (x, b)
 
 
 def _pieces(x: Array, longest: float) -> Array:
@@ -377,8 +370,11 @@ def _one_side(x: Array, b: Array, log_mean: Array, strike: float, at: Array, abo
         low, high = (np.maximum(at, left), right) if above else (left, np.minimum(at, right))
         slope = b[..., i]
         start = ends[..., i] - slope * x[i] + 0.5 * slope * slope - log_mean
-        mass = np.exp(start + _log_cdf(high - slope)) - np.exp(start + _log_cdf(low - slope))
-        probability = np.exp(_log_cdf(high)) - np.exp(_log_cdf(low))
+        # Distribution functions of the smaller side: on the right, of the mirror image.
+        near, far = (high, low) if i == 0 else (-low, -high)
+        shift = slope if i == 0 else -slope
+        mass = np.exp(start + _log_cdf(near - shift)) - np.exp(start + _log_cdf(far - shift))
+        probability = np.exp(_log_cdf(near)) - np.exp(_log_cdf(far))
         total += np.where(low < high, mass - strike * probability, 0.0)
     return np.asarray(total if above else -total)
 

@@ -8,6 +8,7 @@ Glossary: ``κ = K/F``, ``k = log κ``; a table of prices is (maturities, strike
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,20 +17,18 @@ from numpy.random import Generator
 
 from arbiter import scan
 from arbiter.grid import EPS, Array, Grid, Places, assemble
-from arbiter.inequalities import Inequalities
-from arbiter.structural import AGREEMENT, Structural, reprice, structural
+from arbiter.inequalities import Inequalities, leg
+from arbiter.structural import Structural, reprice, structural
+from arbiter.tails import PRICING_ROUNDINGS, Market, Tails, rounding
 
-# Roundings that an accurate pricing routine may spend on one price: a few, and as many more as
-# its logarithm is large, because exponents are rounded too.
-PRICING_ROUNDINGS = 8.0
-
-_NEGLIGIBLE = 1e-36  # of the forward, or of the strike for puts: about 12 standard deviations
-_FAR = 680.0  # farthest |k|: e^680 times a forward still is a float64
-_PER_MATURITY = 12  # strikes drawn for each maturity and side
-_MOST_MATURITIES = 48  # that strikes are drawn for
-_CLUSTERS = 24
-_REFINED = 24  # places refined per family, four strikes each
-_TAIL = 0.25 * AGREEMENT  # mass and mean have to be one to AGREEMENT
+_STRIKES = 320  # drawn at random, at least
+_DRAWN = 24  # maturities whose scales are used for that
+_BETWEEN = 16  # random maturities between listed ones
+_CLUSTERS = 24  # of four close strikes each
+_REFINED = 24  # places refined, four strikes each, by curvature and by calendar spread
+_BODY = 15  # strikes at which calendars are scanned densely
+_SMILE = 81
+_VISIBLE = 1e-16  # prices below are left to the grid, where slopes are known
 
 
 @dataclass(frozen=True)
@@ -47,97 +46,183 @@ class Survey:
     smiles: Grid
 
 
-class Market:
-    """The public prices of a surface in forward units."""
-
-    def __init__(self, surface: Any) -> None:
-        self.surface = surface
-        self.maturities = np.atleast_1d(np.asarray(surface.maturities, dtype=np.float64))
-
-    def price(self, k: Array, T: Array, side: str) -> Array:
-        """Calls or puts at log-strikes and maturities that broadcast to (m, n)."""
-        forward, discount = self._money(T)
-        strike = forward * np.exp(k)
-        method = self.surface.call if side == "call" else self.surface.put
-        value = np.asarray(method(strike, np.broadcast_to(T, strike.shape)), dtype=np.float64)
-        return np.asarray(value / (forward * discount))
-
-    def otm(self, k: Array, T: Array) -> Array:
-        """The side out of the money, (m, n)."""
-        k, T = np.broadcast_arrays(k, T)
-        value = np.empty(k.shape)
-        for side, here in (("put", k < 0.0), ("call", k >= 0.0)):
-            if here.any():
-                value[here] = self.price(k[here][None], T[here][None], side)[0]
-        return value
-
-    def strike_error(self, k: Array, T: Array) -> Array:
-        """What a strike in currency, turned back into moneyness, is uncertain by."""
-        forward = self._money(T)[0]
-        digits = 4.0 + np.abs(k) + 2.0 * np.abs(np.log(forward))
-        return np.asarray(EPS * digits * np.exp(k))
-
-    def _money(self, T: Array) -> tuple[Array, Array]:
-        unique, inverse = np.unique(T, return_inverse=True)
-        forward = np.asarray(self.surface.forward(unique), dtype=np.float64)
-        discount = np.asarray(self.surface.discount(unique), dtype=np.float64)
-        return forward[inverse].reshape(T.shape), discount[inverse].reshape(T.shape)
-
-
-def rounding(price: Array) -> Array:
-    """Uncertainty of prices that were computed, not given."""
-    size = np.abs(np.nan_to_num(price))
-    return np.asarray(EPS * size * (PRICING_ROUNDINGS - np.log(np.clip(size, 1e-300, 1.0))))
-
-
 def survey(surface: Any, seed: int) -> Survey:
     """Price a surface on a random grid that covers 12 standard deviations of every maturity."""
     rng = np.random.default_rng(seed)
     market = Market(surface)
-    T = _maturities(market.maturities, rng)  # (L,)
-    far = _Tails(market, T)
-    k = _strikes(far, rng)  # (m,)
-    k = np.union1d(k, _tight_strikes(T, k, market.otm(k, T[:, None])))
-    calls = market.price(k, T[:, None], "call")
-    puts = market.price(k, T[:, None], "put")
-    pieces = [_Piece(np.repeat(T, k.size), np.tile(k, T.size), calls.ravel(), puts.ravel())]
-    listed = np.isin(T, market.maturities)
-    rows = np.sort(rng.permutation(np.flatnonzero(listed))[: scan.ROWS])
-    found = scan.across_strikes(market.otm, T[rows], far.left[rows], far.right[rows], rng)
-    if found[0].size:
-        at, strikes = found
-        price = market.otm(strikes[None], at[None])[0]
-        unknown = np.full(price.shape, np.nan)
-        pieces.append(
-            _Piece(
-                at,
-                strikes,
-                np.where(strikes < 0.0, unknown, price),
-                np.where(strikes < 0.0, price, unknown),
-            )
-        )
-    later = scan.across_maturities(market.otm, T, far.typical(), rng)
-    grid, broken = _grid(market, pieces)
-    extra = [*broken, *far.inequalities(), *_calendars(market, *later)]
-    extra += _log_contract(surface, np.union1d(T, later[0]))
-    return Survey(grid, tuple(extra), _smiles(market, T[listed], far.core[listed]))
+    tails = Tails(market, _maturities(market.maturities, rng))
+    tails = tails.keep(np.isin(tails.T, market.maturities) | ~tails.too_wide)
+    T = tails.T  # (L,)
+    k = _strikes(tails, rng)  # (m,)
+    k = np.union1d(k, _tight_strikes(k, market.otm(k, T[:, None]), rng))
+    calls, puts = (market.price(k, T[:, None], side) for side in ("call", "put"))
+    listed = np.flatnonzero(np.isin(T, market.maturities))
+    rows = rng.permutation(listed)[: scan.ROWS]
+    jump_T, jump_k = scan.across_strikes(
+        market.otm, T[rows], tails.left[rows], tails.right[rows], rng
+    )
+    jump = market.otm(jump_k, jump_T)
+    columns = (
+        np.append(np.repeat(T, k.size), jump_T),
+        np.append(np.tile(k, T.size), jump_k),
+        np.append(calls.ravel(), np.where(jump_k < 0.0, np.nan, jump)),
+        np.append(puts.ravel(), np.where(jump_k < 0.0, jump, np.nan)),
+    )
+    grid, broken = _grid(market, tails, *columns)
+    strikes = tails.body(_BODY, rng)
+    dense, prices = scan.across_maturities(market.otm, T, strikes, rng)
+    extra = [broken, *tails.inequalities(), *_calendars(market, tails, dense, strikes, prices)]
+    if hasattr(surface, "variance_swap"):
+        extra += _log_contracts(surface, dense)
+    return Survey(grid, tuple(extra), _smiles(market, tails, listed))
 
 
 def prove(surface: Any) -> Structural | None:
     """The structural proof, and how far public prices are from those of the stored slopes."""
-    stored = [getattr(surface, name, None) for name in ("knots", "slopes", "weights")]
-    if any(values is None for values in stored):
+    if not all(hasattr(surface, name) for name in ("knots", "slopes", "weights")):
         return None
-    knots, slopes, weights = stored
+    knots, slopes, weights = surface.knots, surface.slopes, surface.weights
     market = Market(surface)
     proof = structural(knots, market.maturities, slopes, weights)
     if not proof.passed:
         return proof
     k = np.array([-0.2, 0.0, 0.2])
-    call, put = reprice(knots, slopes, weights, np.exp(k))
     T = market.maturities[:, None]
-    gap = max(
-        float(np.max(np.abs(market.price(k, T, "call") - call))),
-        float(np.max(np.abs(market.price(k, T, "put") - put))),
+    repriced = reprice(knots, slopes, weights, np.exp(k))
+    public = (market.price(k, T, "call"), market.price(k, T, "put"))
+    return Structural(proof.checks, float(np.max(np.abs(np.subtract(public, repriced)))))
+
+
+def _maturities(listed: Array, rng: Generator) -> Array:
+    """The listed maturities, random ones between them, before the first and past the last."""
+    gaps = rng.permutation(listed.size - 1)[:_BETWEEN]
+    between = listed[gaps] + rng.uniform(0.02, 0.98, gaps.size) * (listed[gaps + 1] - listed[gaps])
+    before = listed[0] * np.exp(-rng.uniform(0.1, 3.0, 2))
+    past = listed[-1] * rng.uniform(1.0, 1.5, 2)
+    return np.unique(np.concatenate([listed, between, before, past]))
+
+
+def _strikes(tails: Tails, rng: Generator) -> Array:
+    """Random log-strikes at the scales of all maturities, and clusters of close ones."""
+    rows = rng.permutation(tails.T.size)[:_DRAWN]
+    share = max(4, _STRIKES // (4 * rows.size))
+    drawn = [np.zeros(1)]
+    for sign, reach in ((-1.0, tails.left), (1.0, tails.right)):
+        far, near = reach[rows, None], np.minimum(0.05 * tails.scale, reach)[rows, None]
+        u = rng.uniform(0.0, 1.0, (2, rows.size, share))
+        drawn += [(sign * far * u[0]).ravel(), (sign * near * (far / near) ** u[1]).ravel()]
+    k = np.concatenate(drawn)
+    centre = rng.choice(k, _CLUSTERS)
+    width = rng.choice(tails.scale, _CLUSTERS) * 10.0 ** -rng.uniform(1.0, 5.0, _CLUSTERS)
+    return np.union1d(k, (centre[:, None] + width[:, None] * np.arange(1, 4)).ravel())
+
+
+def _tight_strikes(k: Array, price: Array, rng: Generator) -> Array:
+    """Random log-strikes beside those where curvature or calendar spreads dip.
+
+    A dip is a value small against its two neighbours; a violation is the deepest of all.
+    """
+    kappa = np.exp(k)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        secant = np.diff(price, axis=1) / np.diff(kappa)
+        curvature = np.diff(secant, axis=1) / (kappa[2:] - kappa[:-2])  # (L, m-2)
+        curvature[:, (k[2:] >= 0.0) & (k[:-2] < 0.0)] = np.nan  # across the forward sides change
+        spread = np.diff(price, axis=0) / price[1:]  # (L-1, m)
+        chosen = [np.zeros(0)]
+        for values, centre in ((curvature, k[1:-1]), (spread, k)):
+            around = np.sqrt(np.abs(values[:, 2:] * values[:, :-2]))
+            dip = np.nan_to_num(values[:, 1:-1] / around, nan=np.inf, posinf=np.inf).min(axis=0)
+            i = np.argsort(dip)[:_REFINED] + 1
+            u = rng.uniform(0.0, 1.0, (i.size, 4))
+            low, high = centre[i - 1][:, None], centre[i + 1][:, None]
+            chosen.append((low + u * (high - low)).ravel())
+    return np.concatenate(chosen)
+
+
+def _grid(
+    market: Market, tails: Tails, T: Array, k: Array, call: Array, put: Array
+) -> tuple[Grid, Inequalities]:
+    """The grid of all finite prices, and a finding for each that is not."""
+    order = np.lexsort((np.exp(k), T))
+    T, k, call, put = T[order], k[order], call[order], put[order]
+    price = np.where(k < 0.0, put, call)
+    good = np.isfinite(price)
+    bad = np.flatnonzero(~good)
+    broken = Inequalities(
+        "bound", T[bad], k[bad], price[bad], np.zeros(bad.size), np.ones(bad.size),
+        lambda i: f"the price k={k[bad[i]]:.6g} T={T[bad[i]]:.6g} is not a number",
+    )  # fmt: skip
+    kappa = np.exp(k)
+    good &= np.append(True, (np.diff(T) != 0.0) | (np.diff(kappa) != 0.0))
+    # Exactly at the forward exp(log K − log F) may fall on either side; the call was taken.
+    kappa = np.where(k < 0.0, np.minimum(kappa, np.nextafter(1.0, 0.0)), kappa)
+    strike_error = market.strike_error(k, T)
+    gap = call - put - (1.0 - kappa)
+    width = tails.width(T)
+    gap_error = rounding(call, width) + rounding(put, width) + strike_error
+    parity = (gap[good], gap_error[good])
+    grid = assemble(
+        T[good],
+        kappa[good],
+        price[good],
+        rounding(price, width)[good],
+        strike_error[good],
+        parity=parity,
     )
-    return Structural(proof.checks, gap)
+    return grid, broken
+
+
+def _calendars(
+    market: Market, tails: Tails, T: Array, k: Array, price: Array
+) -> Iterator[Inequalities]:
+    """Calendar spreads at fixed strikes on prices (r, n), next to each other and further apart."""
+    # Only one strike is known, so its slope is bounded: generously, as a Gaussian wing has it.
+    size = np.clip(np.abs(np.nan_to_num(price)), 1e-300, 1.0)
+    with np.errstate(divide="ignore"):
+        steep = size * (32.0 - 16.0 * np.log(size)) / np.abs(np.expm1(k))[:, None]
+    error = rounding(price, tails.width(T))
+    error += market.strike_error(k[:, None], T) * np.minimum(1.0, steep)
+    stride = 1
+    while stride < T.size:
+        row, at = np.nonzero(~(price[:, :-stride] <= _VISIBLE))
+        short, long, strike = T[at], T[at + stride], k[row]
+        value = price[row, at + stride] - price[row, at]
+
+        def words(i: int, strike: Array = strike, short: Array = short, long: Array = long) -> str:
+            option = "put" if strike[i] < 0.0 else "call"
+            return (
+                f"{leg(1.0, option, strike[i], long[i])}, {leg(-1.0, option, strike[i], short[i])}"
+            )
+
+        yield Inequalities(
+            "calendar", short, strike, value,
+            error[row, at] + error[row, at + stride], price[row, at + stride], words,
+        )  # fmt: skip
+        stride *= 4
+
+
+def _log_contracts(surface: Any, T: Array) -> Iterator[Inequalities]:
+    """``W(T)/2``, the price of the log contract, does not fall: no negative forward variance."""
+    price = 0.5 * T * np.asarray(surface.variance_swap(T), dtype=np.float64)
+    stride = 1
+    while stride < T.size:
+        one, two = price[:-stride], price[stride:]
+
+        def words(i: int, stride: int = stride) -> str:
+            return f"long 1 log contract T={T[i + stride]:.6g}, short 1 log contract T={T[i]:.6g}"
+
+        yield Inequalities(
+            "forward_variance", T[:-stride], np.full(one.shape, np.nan), two - one,
+            EPS * (1.0 + PRICING_ROUNDINGS * np.abs(two)), two, words,
+        )  # fmt: skip
+        stride *= 4
+
+
+def _smiles(market: Market, tails: Tails, rows: Places) -> Grid:
+    """Listed maturities on even strikes, out to prices of about five standard deviations."""
+    reach = 0.45 * np.stack([tails.left[rows], tails.right[rows]], axis=1)
+    k = np.linspace(-reach[:, 0], reach[:, 1], _SMILE, axis=1)  # (L, n)
+    at = np.broadcast_to(tails.T[rows, None], k.shape)
+    price = market.otm(k, at)
+    columns = (np.where(k < 0.0, np.nan, price), np.where(k < 0.0, price, np.nan))
+    return _grid(market, tails, at.ravel(), k.ravel(), columns[0].ravel(), columns[1].ravel())[0]
