@@ -13,7 +13,8 @@ from torch import Tensor
 from arbiter import black
 from arbiter.mixture import Mixture
 
-BARRIER = 1e3
+BARRIER = 1.0
+STEEPEST = 4.0  # slopes that no quote sees would drift off under the barrier
 SMOOTH = 3e-2  # bp per unit bend of log-slope: only fixes slopes that no quote sees
 
 
@@ -31,10 +32,11 @@ def star_order(components: int, maturities: int, knots: int) -> tuple[Tensor, Te
     rows[at, above[:, 0]], rows[at, above[:, 1]] = 1.0, -1.0
     eye = torch.eye(size, dtype=torch.float64)
     floors = torch.cat([eye[index[0, 0]], eye[share[:, 0]]])
-    caps = -eye[share[:, -1]]
-    offset = torch.zeros(rows.shape[0] + floors.shape[0] + caps.shape[0], dtype=torch.float64)
-    offset[rows.shape[0] + floors.shape[0] :] = 1.0
-    return torch.cat([rows, floors, caps]), offset
+    caps = -torch.cat([eye[index[-1, -1]], eye[share[0, -1:]] if components > 1 else eye[:0]])
+    limits = torch.full((caps.shape[0],), STEEPEST, dtype=torch.float64)
+    limits[knots:] = 1.0
+    offset = torch.zeros(rows.shape[0] + floors.shape[0], dtype=torch.float64)
+    return torch.cat([rows, floors, caps]), torch.cat([offset, limits])
 
 
 class Problem:

@@ -64,25 +64,26 @@ def weighted_mills(k: Tensor, x: Tensor, y: Tensor, log_mass: Tensor | None = No
     )
 
 
-def excess_above(k: Tensor, x: Tensor, b: Tensor, log_mass: Tensor | None = None) -> Tensor:
+def excess_above(k: Tensor, x: Tensor, b: Tensor) -> Tensor:
     """``E[(e^{k+b(Z−x)} − e^k)+]``: what a lognormal piece is worth above its level ``x``.
 
     This is the Black call at log-strike ``k`` and total volatility ``b`` when
-    ``x = k/b + b/2``, and the right tail of a transport slice for any ``x``. ``log_mass`` is
-    ``k + b(b/2 − x)``, the same for every strike of a slice: given once, its rounding is too.
+    ``x = k/b + b/2``, and the right tail of a transport slice for any ``x``.
     """
-    return _excess(k, x, x - b, b, log_mass)
+    return excess(k, x, x - b, b)
 
 
 def excess_below(k: Tensor, x: Tensor, b: Tensor) -> Tensor:
     """``E[(e^k − e^{k+b(Z−x)})+]``: the mirror image, a put at level ``x``."""
-    return _excess(k, -x, -x, b)
+    return excess(k, -x, -x, b)
 
 
-def _excess(
-    k: Tensor, x: Tensor, y: Tensor, b: Tensor, log_mass: Tensor | None = None
-) -> Tensor:
-    """``e^k φ(x) (R(y) − R(y+b))`` with ``y = x − b`` or ``y = x``, without cancellation."""
+def excess(k: Tensor, x: Tensor, y: Tensor, b: Tensor, log_mass: Tensor | None = None) -> Tensor:
+    """``e^k φ(x) (R(y) − R(y+b))`` with ``y = x − b`` or ``y = x``, without cancellation.
+
+    ``log_mass`` is ``k + (y²−x²)/2``, the same for every strike of a slice's right tail: given
+    once, its rounding is common to all of them and bends no smile.
+    """
     narrow = (b < _SERIES_WIDTH) & (y > _SERIES_LEFT)
     # past 50 the density is zero in either precision: keep the series' powers finite
     middle = torch.clamp(torch.where(narrow, y + 0.5 * b, 0.0), max=50.0)

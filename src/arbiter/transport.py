@@ -20,6 +20,7 @@ so nothing cancels, however deep the wing and however flat the slope. Shapes: sl
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -33,6 +34,8 @@ from arbiter import normal
 # A segment wider than this is cut (exactly: slopes are linear on it), so that the quadrature
 # below stays at rounding for slopes up to 20 whatever knots a caller brings.
 _MAX_WIDTH = 0.35
+# Left of the first knot s < 0, and M ≥ ½, so that no strike there has k above log 2.
+_HIGHEST_LEFT = 1.0
 _NODES = {torch.float64: 12, torch.float32: 7}
 
 
@@ -75,7 +78,7 @@ def _prepare(key: tuple[float, ...], dtype: torch.dtype, device: torch.device) -
     ends = np.union1d(given, [0.0])
     pieces = [
         np.linspace(a, b, int(np.ceil((b - a) / _MAX_WIDTH)) + 1)[:-1]
-        for a, b in zip(ends[:-1], ends[1:], strict=True)
+        for a, b in itertools.pairwise(ends)
     ]
     x = np.concatenate([*pieces, ends[-1:]])
     if x.size == 1:  # a single knot at zero: one slope for the whole line
@@ -136,17 +139,18 @@ class Transport:
     """A batch of slices ``X = e^{s(Z)}/M``, ready to be priced at any strike.
 
     Args:
-        knots: ``(n,)`` strictly increasing Gaussian coordinates.
+        knots: ``(n,)`` strictly increasing Gaussian coordinates, or prepared :class:`Knots`.
         slopes: ``(…, n)`` positive slopes at the knots, float64 or float32.
 
     Example:
-        >>> flat = Transport(torch.tensor([-1.0, 1.0]), torch.full((2,), 0.2).double())
-        >>> round(float(flat.call(torch.zeros(1).double())), 12)  # Black at 20 % total volatility
+        >>> slopes = torch.tensor([0.2, 0.2], dtype=torch.float64)
+        >>> flat = Transport(torch.tensor([-1.0, 1.0]), slopes)
+        >>> round(float(flat.call(torch.zeros(1))), 12)  # Black at 20 % total volatility
         0.079655674554
     """
 
-    def __init__(self, knots: Tensor, slopes: Tensor) -> None:
-        self.knots = Knots.of(knots, slopes)
+    def __init__(self, knots: Tensor | Knots, slopes: Tensor) -> None:
+        self.knots = knots if isinstance(knots, Knots) else Knots.of(knots, slopes)
         grid = self.knots
         self.b = grid.cut(slopes)  # (…, N)
         width = torch.diff(grid.x)
@@ -265,51 +269,66 @@ class Transport:
         """Calls where ``above`` holds and puts elsewhere, each as a sum of positive terms."""
         last = self.knots.x.numel() - 1
         left, right = level.segment < 0, level.segment == last
+        outside = left | right
+        # The piece between the strike and the end of its segment, (…, m, q). With t the distance
+        # from the strike and ± the side, the slope there is m = b ± bend·t and s has moved by
+        # ± ½ t (b + m).
         sign = torch.where(above, 1.0, -1.0).to(level.x.dtype)
         room = torch.where(above, level.to_right, level.to_left)
-        k = torch.where(left | right, 0.0, level.k)
-        # (…, m, q): the piece between the strike and the end of its segment
+        b = level.b[..., None]
         t = room[..., None] * self.knots.node
-        bend = level.bend[..., None]
-        run = (sign * level.b)[..., None]
-        piece = torch.exp(k[..., None] + (run + 0.5 * bend * t) * t)
-        piece = piece * (level.b[..., None] + sign[..., None] * bend * t)
+        slope = torch.addcmul(b, (sign * level.bend)[..., None], t)
+        move = (0.5 * sign)[..., None] * t * (b + slope)
+        piece = torch.exp(move + torch.where(outside, 0.0, level.k)[..., None]) * slope
         piece = piece * normal.cdf(-(sign * level.x)[..., None] - t)
         price = room * (piece * self.knots.weight).sum(-1)
 
         # and the whole segments beyond it
         i = torch.clamp(level.segment, 0, last - 1)
         price = price + torch.where(above, self.above.gather(-1, i + 1), self.below.gather(-1, i))
-        price = torch.where(right, self._right_tail(level, above), price)
-        price = torch.where(left, self._left_tail(level, above), price)
+        # Strikes beyond the end knots cost ten times the others, and most requests have none.
+        if bool(outside.any()):
+            price = torch.where(outside, self._tail(level, right), price)
+            behind = torch.where(right, ~above, left & above)
+            if bool(behind.any()):
+                price = torch.where(behind, self._behind(level, right), price)
         # rounding may lift a price past its bound, E X = 1 for calls and κ for puts
         return torch.minimum(price, torch.where(above, 0.0, torch.clamp(level.k, max=80.0)).exp())
 
-    def _right_tail(self, level: Level, above: Tensor) -> Tensor:
-        """Beyond the last knot: a Black call; a put adds the stretch since that knot."""
-        x_last, b = self.knots.x[-1:], self.b[..., -1:]
-        x = torch.clamp(level.x, min=self.knots.last)
-        log_mass = self.s[..., -1:] + b * (0.5 * b - x_last) - self.log_mean[..., None]
-        call = normal.excess_above(level.k, x, b, log_mass)
-        # out-of-the-money puts only: deeper calls would overflow in a branch not taken
-        k = torch.clamp(level.k, max=0.0)
-        k_last = torch.clamp(self.s[..., -1:] - self.log_mean[..., None], max=0.0)
-        since = normal.excess_below(k, x, b) - normal.excess_below(k_last, x_last, b)
-        return torch.where(above, call, self.below[..., -1:] + since)
+    def _tail(self, level: Level, right: Tensor) -> Tensor:
+        """Beyond the end knots, looking outward: Black calls on the right, puts on the left."""
+        grid = self.knots
+        b = torch.where(right, self.b[..., -1:], self.b[..., :1])
+        log_mass = self.s[..., -1:] + b * (0.5 * b - grid.last) - self.log_mean[..., None]
+        x = torch.where(right, torch.clamp(level.x, min=grid.last), level.x)
+        x = torch.where(right, x, -torch.clamp(level.x, max=grid.first))
+        k = torch.where(right, level.k, torch.clamp(level.k, max=_HIGHEST_LEFT))
+        return normal.excess(k, x, torch.where(right, x - b, x), b, log_mass)
 
-    def _left_tail(self, level: Level, above: Tensor) -> Tensor:
-        """Before the first knot: a Black put; a call adds the stretch up to that knot."""
-        x_first, b = self.knots.x[:1], self.b[..., :1]
-        x = torch.clamp(level.x, max=self.knots.first)
-        k = torch.clamp(level.k, max=1.0)  # s < 0 and M ≥ ½ here, so k < log 2
-        k_first = self.s[..., :1] - self.log_mean[..., None]
+    def _behind(self, level: Level, right: Tensor) -> Tensor:
+        """Beyond the end knots, looking back: puts on the right, calls on the left.
+
+        Steep slopes put the forward itself beyond the last knot, and then these are the
+        out-of-the-money options: the price at the end knot and the stretch since.
+        """
+        grid, shift = self.knots, self.log_mean[..., None]
+        x_last, b_last = grid.x[-1:], self.b[..., -1:]
+        k = torch.clamp(level.k, max=0.0)  # calls here are in the money, and would overflow
+        k_last = torch.clamp(self.s[..., -1:] - shift, max=0.0)
+        x = torch.clamp(level.x, min=grid.last)
+        since = normal.excess_below(k, x, b_last) - normal.excess_below(k_last, x_last, b_last)
+        put = self.below[..., -1:] + since
+
+        x_first, b_first = grid.x[:1], self.b[..., :1]
 
         def reach(k: Tensor, at: Tensor) -> Tensor:
-            return torch.exp(k) * normal.cdf(-at) + normal.weighted_mills(k, at, b - at)
+            mirrored = normal.weighted_mills(k, at, b_first - at)
+            return torch.exp(k) * normal.cdf(-at) + mirrored
 
-        stretch = reach(k_first, x_first) - reach(k, x)
-        put = normal.excess_below(k, x, b)
-        return torch.where(above, self.above[..., :1] + stretch, put)
+        k = torch.clamp(level.k, max=_HIGHEST_LEFT)
+        x = torch.clamp(level.x, max=grid.first)
+        call = self.above[..., :1] + reach(self.s[..., :1] - shift, x_first) - reach(k, x)
+        return torch.where(right, put, call)
 
     # -- the law --------------------------------------------------------------------------
 
