@@ -98,7 +98,7 @@ class Certificate:
             "slices": self.slices.to_dicts(),
             "structural": proof,
         }
-        return json.dumps(_strict(content), indent=indent, allow_nan=False, ensure_ascii=False)
+        return json.dumps(_strict(content), indent=indent, allow_nan=False)
 
     def __repr__(self) -> str:
         return f"Certificate(passed={self.passed}, nas={self.nas!r}, findings={len(self.findings)})"
@@ -116,6 +116,12 @@ class Certificate:
                 f"The first, {worst['family']}: {worst['legs']}"
             )
             text += "." if worst["size"] is None else f", worth {worst['size']:.3g} of the forward."
+        if not self.slices.is_empty():
+            flattest = self.slices.sort("min_g").row(0, named=True)
+            text += (
+                f" Durrleman's g is at least {flattest['min_g']:.4f} "
+                f"(T={flattest['T']:.4g}, k={flattest['k_at_min']:.3g})."
+            )
         if self.structural is not None:
             held = sum(check.passed for check in self.structural.checks)
             text += f" Structural proof: {held} of {len(self.structural.checks)} checks hold"
@@ -260,14 +266,15 @@ def _in_volatility(grid: Grid, findings: pl.DataFrame) -> pl.Series:
     """Sizes over vega, at the option's own volatility or, without one, its maturity's median."""
     if findings.is_empty():
         return pl.Series([], dtype=pl.Float64)
-    known = pl.DataFrame({"T": grid.T, "k": grid.k, "iv": grid.volatilities}, nan_to_null=True)
-    known = known.with_columns(typical=pl.col("iv").median().over("T"))
-    place = findings.join(known, on=["T", "k"], how="left", maintain_order="left")
-    T, k, size = (place[name].to_numpy() for name in ("T", "k", "size"))
-    total = place.select(pl.coalesce("iv", "typical")).to_series().to_numpy() * np.sqrt(T)
-    per_volatility = black.vega(np.nan_to_num(k), np.nan_to_num(total)) * np.sqrt(T)
-    known_vega = np.isfinite(k * total) & (per_volatility > 0.0)
-    value = np.where(known_vega, size / np.where(known_vega, per_volatility, 1.0), np.nan)
+    own = pl.DataFrame({"T": grid.T, "k": grid.k, "iv": grid.volatilities}, nan_to_null=True)
+    typical = own.drop_nulls().group_by("T").median().sort("T")
+    place = findings.join(own, on=["T", "k"], how="left", maintain_order="left")
+    T, k, size, iv = (place[name].to_numpy() for name in ("T", "k", "size", "iv"))
+    if len(typical):
+        iv = np.where(np.isnan(iv), np.interp(T, typical["T"], typical["iv"]), iv)
+    per_volatility = black.vega(k, iv * np.sqrt(T)) * np.sqrt(T)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        value = size / per_volatility
     return pl.Series(np.where(np.isfinite(value), value, np.nan), nan_to_null=True)
 
 

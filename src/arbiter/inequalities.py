@@ -77,7 +77,7 @@ def inequalities(grid: Grid) -> Iterator[Inequalities]:
 def leg(weight: float, option: str, k: float, T: float) -> str:
     """One leg in words; a positive weight is long."""
     side = "long" if weight > 0.0 else "short"
-    return f"{side} {abs(weight):.4g} {option} k={k:.6g} T={T:.6g}"
+    return f"{side} {abs(weight):.4g} {option} k={k:.6g} T={T:.10g}"
 
 
 def bounds(grid: Grid) -> Iterator[Inequalities]:

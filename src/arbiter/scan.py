@@ -17,16 +17,19 @@ from arbiter.grid import EPS, Array, Places
 
 Price = Callable[[Array, Array], Array]  # (k, T), broadcast -> prices out of the money
 
-ROWS = 6  # maturities scanned across strikes
+ROWS = 14  # maturities scanned across strikes
 _ORDER = 6
-_EVEN = 4096  # even strikes on each side of the forward
-_EVEN_T = 256  # even maturities, in log T
-_CELLS = 32  # places zoomed into, per row and side
-_CELLS_T = 6
+_EVEN = 3072  # even strikes on each side of the forward
+_EVEN_T = 24  # even maturities between two listed ones
+_GAPS = 32  # between listed maturities that are scanned
+_CELLS = 24  # places zoomed into, per row and side
+_CELLS_T = 30  # places zoomed into, of all gaps
 _FINER = 4  # by each zoom
 _ZOOMS = 7
+_ZOOMS_T = 11  # a calendar spread shrinks only with the first power of the distance
 _NEAR = 64  # differences that one is compared with
-_OUTSTANDING = 30.0  # times the median of those around it
+_CALMED = 1.0 / 32.0  # a zoom by four leaves 1/64 of a kink, less of anything smooth
+_FINE = np.arange(_ORDER * _FINER + 1)
 _NOISE = 64.0 * 2.0**_ORDER * EPS  # a sixth difference of rounded prices, with room
 
 
@@ -50,51 +53,60 @@ def across_strikes(
     for sign, reach in ((-1.0, left), (1.0, right)):
         step = sign * reach / _EVEN  # (r,)
         k = step[:, None] * (rng.uniform(0.1, 0.9, T.size)[:, None] + np.arange(_EVEN))  # (r, n)
-        row, first = _peaks(_differences(price(k, T[:, None])), _CELLS)
-        at, low, width = T[row], k[row, first], step[row]
-        seen = []
-        jump = np.ones(row.size, dtype=np.bool_)
+        score = _differences(price(k, T[:, None]))
+        row, first = _peaks(score, _CELLS)
+        at, low, width, before = T[row], k[row, first], step[row], score[row, first]
         for _ in range(_ZOOMS):
-            width = width / _FINER
-            inner = low[:, None] + width[:, None] * np.arange(_ORDER * _FINER + 1)
-            score = _differences(price(inner, at[:, None]))  # (cells, 19)
-            low = inner[np.arange(low.size), np.argmax(score, axis=1)]
-            jump = score.max(axis=1) > np.maximum(1.0, _OUTSTANDING * np.median(score, axis=1))
-            seen.append(low[:, None] + width[:, None] * np.arange(_ORDER + 1))
-        points = np.concatenate(seen, axis=1)[jump]
-        kept_T.append(np.repeat(at[jump], points.shape[1]))
-        kept_k.append(points.ravel())
+            inner = low[:, None] + width[:, None] / _FINER * _FINE
+            rough, place = _roughest(_differences(price(inner, at[:, None])))  # of (cells, 19)
+            low = inner[np.arange(low.size), place]
+            jump = rough > np.maximum(1.0, _CALMED * before)
+            at, low, width, before = at[jump], low[jump], width[jump] / _FINER, rough[jump]
+            if not jump.any():
+                break
+            points = low[:, None] + width[:, None] * np.arange(_ORDER + 1)
+            kept_T.append(np.repeat(at, _ORDER + 1))
+            kept_k.append(points.ravel())
     return np.concatenate(kept_T), np.concatenate(kept_k)
 
 
 def across_maturities(price: Price, T: Array, k: Array, rng: Generator) -> tuple[Array, Array]:
     """Maturities for calendar spreads at fixed strikes: even ones, and around suspected jumps.
 
+    A surface may have kinks at its listed maturities, so that the search runs between them;
+    what is special about one of them shows between it and maturities close to it.
+
     Args:
         price: Public prices out of the money.
-        T: Maturities already in use, (L,), increasing.
+        T: First maturity of interest, the listed ones, the last one of interest; increasing.
         k: Log-strikes, (r,).
-        rng: Moves the even points by a random share of their distance.
+        rng: Chooses among many gaps and moves the even points by a random share.
 
     Returns:
         Maturities, (n,) increasing, and prices at every strike, (r, n).
     """
-    step = np.log(T[-1] / T[0]) / _EVEN_T
-    even = np.log(T[0]) + step * (rng.uniform(0.1, 0.9) + np.arange(_EVEN_T))
-    times, values = [np.exp(even)], [price(k[:, None], np.exp(even))]
-    score = _differences(values[0]).max(axis=0)
-    low, width = even[_peaks(score[None], _CELLS_T)[1]], step
-    for _ in range(_ZOOMS):
-        width = width / _FINER
-        inner = low[:, None] + width * np.arange(_ORDER * _FINER + 1)  # (cells, 25)
-        times.append(np.exp(inner).ravel())
+    gaps = rng.permutation(T.size - 1)[:_GAPS]
+    step = (T[gaps + 1] - T[gaps]) / _EVEN_T
+    start = T[gaps] + step * rng.uniform(0.1, 0.9, gaps.size)
+    even = start[:, None] + step[:, None] * np.arange(_EVEN_T)  # (gaps, 24)
+    times = [even.ravel(), *(T * beside for beside in (1.0 - 1e-9, 1.0, 1.0 + 1e-9))]
+    values = [price(k[:, None], t) for t in times]
+    score = _differences(values[0].reshape(k.size, *even.shape)).max(axis=0)
+    row, first = _peaks(score, 3)
+    ratio = score[row, first] / np.median(score, axis=1)[row]
+    row, first = (places[np.argsort(-ratio)[:_CELLS_T]] for places in (row, first))
+    low, width, before = even[row, first], step[row], score[row, first]
+    for _ in range(_ZOOMS_T):
+        if not low.size:
+            break
+        inner = low[:, None] + width[:, None] / _FINER * _FINE  # (cells, 25)
+        times.append(inner.ravel())
         values.append(price(k[:, None], times[-1]))  # (r, cells · 25)
         score = _differences(values[-1].reshape(k.size, *inner.shape)).max(axis=0)
-        low = inner[np.arange(low.size), np.argmax(score, axis=1)]
-    # What is special about a listed maturity would show between it and its neighbours.
-    for beside in (1.0 - 1e-9, 1.0, 1.0 + 1e-9):
-        times.append(T * beside)
-        values.append(price(k[:, None], times[-1]))
+        rough, place = _roughest(score)
+        low = inner[np.arange(low.size), place]
+        jump = rough > np.maximum(1.0, _CALMED * before)
+        low, width, before = low[jump], width[jump] / _FINER, rough[jump]
     together, place = np.unique(np.concatenate(times), return_index=True)
     return together, np.concatenate(values, axis=1)[:, place]
 
@@ -107,19 +119,26 @@ def _differences(value: Array) -> Array:
     return np.asarray(np.abs(np.diff(value, n=_ORDER, axis=-1)) / noise)
 
 
+def _roughest(score: Array) -> tuple[Array, Places]:
+    """The largest difference of each cell, and where its seven points begin."""
+    return score.max(axis=1), np.argmax(score, axis=1)
+
+
 def _peaks(score: Array, most: int) -> tuple[Places, Places]:
     """Rows and places of the differences (r, n) that stand out most from those around them."""
-    blocks = score.shape[1] // _NEAR
-    near = np.median(score[:, : blocks * _NEAR].reshape(-1, blocks, _NEAR), axis=2)
-    near = np.repeat(near, _NEAR, axis=1)
+    size = min(_NEAR, score.shape[1])
+    blocks = score.shape[1] // size
+    near = np.median(score[:, : blocks * size].reshape(-1, blocks, size), axis=2)
+    near = np.repeat(near, size, axis=1)
     near = np.pad(near, ((0, 0), (0, score.shape[1] - near.shape[1])), mode="edge")
     ratio = score / np.maximum(near, 1.0)
-    # A jump raises six differences in a row: one is enough.
-    cells = ratio.shape[1] // _ORDER
-    groups = ratio[:, : cells * _ORDER].reshape(-1, cells, _ORDER)
-    best = groups.max(axis=2)
-    top = np.argsort(-best, axis=1)[:, :most]  # (r, most)
-    row = np.repeat(np.arange(top.shape[0]), top.shape[1])
-    place = top.ravel() * _ORDER + groups.argmax(axis=2)[row, top.ravel()]
-    keep = best[row, top.ravel()] > 1.0
-    return row[keep], place[keep]
+    rows, reach = np.arange(score.shape[0]), np.arange(-_ORDER, _ORDER + 1)
+    row, place = [], []
+    for _ in range(most):
+        best = np.argmax(ratio, axis=1)
+        keep = ratio[rows, best] > 1.0
+        row.append(rows[keep])
+        place.append(best[keep])
+        # Differences that share points with this one show the same jump.
+        ratio[rows[:, None], np.clip(best[:, None] + reach, 0, score.shape[1] - 1)] = 0.0
+    return np.concatenate(row), np.concatenate(place)

@@ -28,7 +28,7 @@ _CLUSTERS = 24  # of four close strikes each
 _REFINED = 24  # places refined, four strikes each, by curvature and by calendar spread
 _BODY = 15  # strikes at which calendars are scanned densely
 _SMILE = 81
-_VISIBLE = 1e-16  # prices below are left to the grid, where slopes are known
+_VISIBLE = 1e-60  # smaller prices are left to the grid
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ def survey(surface: Any, seed: int) -> Survey:
     )
     grid, broken = _grid(market, tails, *columns)
     strikes = tails.body(_BODY, rng)
-    dense, prices = scan.across_maturities(market.otm, T, strikes, rng)
+    around = np.union1d(market.maturities, T[[0, -1]])
+    dense, prices = scan.across_maturities(market.otm, around, strikes, rng)
     extra = [broken, *tails.inequalities(), *_calendars(market, tails, dense, strikes, prices)]
     if hasattr(surface, "variance_swap"):
         extra += _log_contracts(surface, dense)
@@ -123,7 +124,7 @@ def _tight_strikes(k: Array, price: Array, rng: Generator) -> Array:
     A dip is a value small against its two neighbours; a violation is the deepest of all.
     """
     kappa = np.exp(k)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         secant = np.diff(price, axis=1) / np.diff(kappa)
         curvature = np.diff(secant, axis=1) / (kappa[2:] - kappa[:-2])  # (L, m-2)
         curvature[:, (k[2:] >= 0.0) & (k[:-2] < 0.0)] = np.nan  # across the forward sides change
@@ -156,9 +157,9 @@ def _grid(
     good &= np.append(True, (np.diff(T) != 0.0) | (np.diff(kappa) != 0.0))
     # Exactly at the forward exp(log K − log F) may fall on either side; the call was taken.
     kappa = np.where(k < 0.0, np.minimum(kappa, np.nextafter(1.0, 0.0)), kappa)
-    strike_error = market.strike_error(k, T)
-    gap = call - put - (1.0 - kappa)
     width = tails.width(T)
+    strike_error = market.strike_error(k, T, width)
+    gap = call - put - (1.0 - kappa)
     gap_error = rounding(call, width) + rounding(put, width) + strike_error
     parity = (gap[good], gap_error[good])
     grid = assemble(
@@ -176,12 +177,14 @@ def _calendars(
     market: Market, tails: Tails, T: Array, k: Array, price: Array
 ) -> Iterator[Inequalities]:
     """Calendar spreads at fixed strikes on prices (r, n), next to each other and further apart."""
-    # Only one strike is known, so its slope is bounded: generously, as a Gaussian wing has it.
-    size = np.clip(np.abs(np.nan_to_num(price)), 1e-300, 1.0)
-    with np.errstate(divide="ignore"):
-        steep = size * (32.0 - 16.0 * np.log(size)) / np.abs(np.expm1(k))[:, None]
+    # The slope in strike, which turns rounding of strikes into rounding of prices, is at most
+    # that of the secant to a strike nearer to the forward.
+    inner = k - 1e-3 * k
+    width = np.where(k == 0.0, 1.0, np.abs(np.exp(inner) - np.exp(k)))[:, None]
+    secant = np.abs(market.otm(inner[:, None], T) - price) / width
+    slope = np.where(k[:, None] == 0.0, 1.0, np.minimum(secant, 1.0))
     error = rounding(price, tails.width(T))
-    error += market.strike_error(k[:, None], T) * np.minimum(1.0, steep)
+    error += market.strike_error(k[:, None], T, tails.width(T)) * slope
     stride = 1
     while stride < T.size:
         row, at = np.nonzero(~(price[:, :-stride] <= _VISIBLE))
@@ -213,7 +216,7 @@ def _log_contracts(surface: Any, T: Array) -> Iterator[Inequalities]:
 
         yield Inequalities(
             "forward_variance", T[:-stride], np.full(one.shape, np.nan), two - one,
-            EPS * (1.0 + PRICING_ROUNDINGS * np.abs(two)), two, words,
+            EPS * (2.0 + 2.0 * PRICING_ROUNDINGS * np.abs(two)), two, words,
         )  # fmt: skip
         stride *= 4
 

@@ -51,10 +51,10 @@ class Market:
                 value[here] = self.price(k[here][None], T[here][None], side)[0]
         return value
 
-    def strike_error(self, k: Array, T: Array) -> Array:
-        """What a strike in currency, turned back into moneyness, is uncertain by."""
+    def strike_error(self, k: Array, T: Array, width: Array) -> Array:
+        """What a strike in currency, turned into a level of the law, is uncertain by."""
         forward = self._money(T)[0]
-        digits = 4.0 + np.abs(k) + 2.0 * np.abs(np.log(forward))
+        digits = 4.0 + np.abs(k) + 2.0 * np.abs(np.log(forward)) + width
         return np.asarray(EPS * digits * np.exp(k))
 
     def _money(self, T: Array) -> tuple[Array, Array]:
@@ -124,21 +124,28 @@ class Tails:
         """The density, telescoped between outer secants, has mass one and mean one.
 
         With ``s`` the slope of the last put spread and ``d`` that of the last call spread:
-        ``mass = 1 − s − d`` and ``mean = 1 + (p − κ s) − (c + κ d)``, each at its own end.
+        ``mass = 1 − s − d`` and ``mean = 1 + (p − κ s) − (c + κ d)``, each at its own end. A law
+        whose tail still falls where float64 strikes end is not judged.
         """
-        row = np.arange(self.T.size)
-        i = np.minimum(self._first(self.put < _NEGLIGIBLE * self.kappa[0]), self.walk.size - 2)
-        j = np.minimum(self._first(self.call < _NEGLIGIBLE), self.walk.size - 2)
+        puts = self.put / self.kappa[0]
+        done = [
+            (tail[:, -1] < _NEGLIGIBLE) | ~(tail[:, -1] < 0.99 * tail[:, -2])
+            for tail in (puts, self.call)
+        ]
+        row = np.flatnonzero(done[0] & done[1])
+        i = np.minimum(self._first(puts < _NEGLIGIBLE), self.walk.size - 2)[row]
+        j = np.minimum(self._first(self.call < _NEGLIGIBLE), self.walk.size - 2)[row]
+        T = self.T[row]
         low, high = self.kappa[0], self.kappa[1]
         s = (self.put[row, i] - self.put[row, i + 1]) / (low[i] - low[i + 1])
         d = (self.call[row, j] - self.call[row, j + 1]) / (high[j + 1] - high[j])
         mean = self.put[row, i] - low[i] * s - self.call[row, j] - high[j] * d
-        for family, defect in (("mass", s + d), ("mean", mean)):
+        for family, defect in (("mass", -s - d), ("mean", mean)):
 
             def words(at: int, family: str = family, defect: Array = defect) -> str:
-                return f"the density of T={self.T[at]:.6g} has {family} {1.0 + defect[at]:.15g}"
+                return f"the density of T={T[at]:.6g} has {family} {1.0 + defect[at]:.15g}"
 
             yield Inequalities(
-                family, self.T, np.full(row.size, np.nan), -np.abs(defect),
+                family, T, np.full(row.size, np.nan), -np.abs(defect),
                 np.full(row.size, 0.25 * AGREEMENT), np.ones(row.size), words,
             )  # fmt: skip
