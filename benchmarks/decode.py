@@ -75,7 +75,7 @@ def seconds(f: Callable[[], object], device: str, repeats: int) -> float:
 def floors(count: int, dtype: torch.dtype, device: str, repeats: int) -> dict[str, float]:
     """Seconds below which no version can go: bytes at copy speed, operations at the peak rate."""
     size = torch.finfo(dtype).bits // 8
-    nodes = 12 if dtype == torch.float64 else 7
+    nodes = 12 if dtype == torch.float64 else 8
     moved = count * MATURITIES * (KNOTS + 2 * STRIKES) * size
     work = count * MATURITIES * nodes * (KNOTS * (EXP + 10) + STRIKES * (EXP + ERFC + 12))
     big = torch.rand(2**26, dtype=dtype, device=device)

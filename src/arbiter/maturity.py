@@ -111,7 +111,7 @@ def _hermite(u: Tensor, values: Tensor, tangent: Tensor, at: Tensor) -> Tensor:
     t = (inside - u[i])[:, None] / width
     left, right = values[..., i, :], values[..., i + 1, :]
     d_left, d_right = tangent[..., i, :] * width, tangent[..., i + 1, :] * width
-    # Bernstein control points: nondecreasing, so the rounded value stays between its ends
+    # Bernstein form: ordered control points keep ordered components ordered
     one = left + d_left / 3.0
     two = right - d_right / 3.0
     s = 1.0 - t

@@ -36,7 +36,7 @@ from arbiter import normal
 _MAX_WIDTH = 0.35
 # Left of the first knot s < 0, and M ≥ ½, so that no strike there has k above log 2.
 _HIGHEST_LEFT = 1.0
-_NODES = {torch.float64: 12, torch.float32: 7}
+_NODES = {torch.float64: 12, torch.float32: 8}
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,10 +287,10 @@ class Transport:
         i = torch.clamp(level.segment, 0, last - 1)
         price = price + torch.where(above, self.above.gather(-1, i + 1), self.below.gather(-1, i))
         # Strikes beyond the end knots cost ten times the others, and most requests have none.
-        if bool(outside.any()):
+        if outside.any():
             price = torch.where(outside, self._tail(level, right), price)
             behind = torch.where(right, ~above, left & above)
-            if bool(behind.any()):
+            if behind.any():
                 price = torch.where(behind, self._behind(level, right), price)
         # rounding may lift a price past its bound, E X = 1 for calls and κ for puts
         return torch.minimum(price, torch.where(above, 0.0, torch.clamp(level.k, max=80.0)).exp())
