@@ -15,6 +15,7 @@ import json
 import platform
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +47,11 @@ def decode(knots: Knots, slopes: Tensor, k: Tensor) -> Tensor:
     return Transport(knots, slopes).otm(k)
 
 
-def chunked(knots: Knots, slopes: Tensor, k: Tensor, size: int, step: Any = decode) -> Tensor:
+def chunked(knots: Knots, slopes: Tensor, k: Tensor, size: int) -> Tensor:
     """Decode in pieces whose intermediate arrays stay near the processor."""
     out = torch.empty_like(k)
     for i in range(0, slopes.shape[0], size):
-        out[i : i + size] = step(knots, slopes[i : i + size], k[i : i + size])
+        out[i : i + size] = decode(knots, slopes[i : i + size], k[i : i + size])
     return out
 
 
@@ -131,13 +132,12 @@ def run(device: str = "cpu", count: int = 10_000, repeats: int = 5) -> list[dict
         knots, slopes, k = universe(count, dtype, device)
         floor = floors(count, dtype, device, repeats)
         bound = max(floor["memory_floor_s"], floor["arithmetic_floor_s"])
-        routes: dict[str, Callable[[], object]] = {}
         sizes = (20, 160) if device == "cpu" else (1000, count)
-        for size in sizes:
-            routes[f"eager, {size} at once"] = lambda size=size: chunked(knots, slopes, k, size)
+        routes: dict[str, Callable[[], object]] = {
+            f"eager, {size} at once": partial(chunked, knots, slopes, k, size) for size in sizes
+        }
         if device == "cuda":
-            compiled = torch.compile(decode)
-            routes[f"compiled, {count} at once"] = lambda: compiled(knots, slopes, k)
+            routes[f"compiled, {count} at once"] = partial(torch.compile(decode), knots, slopes, k)
         for name, route in routes.items():
             elapsed = seconds(route, device, repeats)
             rows.append(

@@ -52,9 +52,7 @@ class Slice:
     def log_variance(self) -> mp.mpf:
         """``−2 E log X``."""
         low, high = self.x[0], self.x[-1]
-        inner = mp.quad(
-            lambda x: self._transport(x) * mp.npdf(x), self.x, method="gauss-legendre"
-        )
+        inner = mp.quad(lambda x: self._transport(x) * mp.npdf(x), self.x, method="gauss-legendre")
         left = self.b[0] * (-mp.npdf(low) - low * mp.ncdf(low))
         right = self.s[-1] * mp.ncdf(-high) + self.b[-1] * (mp.npdf(high) - high * mp.ncdf(-high))
         return 2 * (mp.log(self.mean) - inner - left - right)

@@ -67,9 +67,7 @@ def test_the_file_is_plain_numpy(saved: Path) -> None:
     }
 
 
-def test_a_failed_save_leaves_the_old_file(
-    saved: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_save_leaves_the_old_file(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = saved.read_bytes()
 
     def broken(*_: object, **__: object) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
+MaturityLike: TypeAlias = ArrayLike | dt.date  # year fractions or dates (a datetime is a date)
 
 MINUTES_PER_YEAR = 525_600
 
@@ -42,7 +43,7 @@ class ForwardCurve:
         return np.exp(_log_linear(at, logs, _floats(T)))
 
 
-def years(T: ArrayLike, as_of: np.datetime64 | None, *, zero: bool = False) -> Array:
+def years(T: MaturityLike, as_of: np.datetime64 | None, *, zero: bool = False) -> Array:
     """Year fractions, from numbers or from dates counted in minutes since ``as_of``.
 
     ``zero`` lets T = 0 pass, for quantities that have a meaning there.

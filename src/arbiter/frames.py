@@ -8,6 +8,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
+from arbiter.forwards import MaturityLike
+
 if TYPE_CHECKING:
     from arbiter.surface import Surface
 
@@ -16,7 +18,7 @@ DEFAULT_LEVELS = np.linspace(-3.5, 2.5, 25)
 
 
 def surface_frame(
-    surface: Surface, k: ArrayLike | None = None, T: ArrayLike | None = None
+    surface: Surface, k: ArrayLike | None = None, T: MaturityLike | None = None
 ) -> pl.DataFrame:
     """One row per (T, k), sorted.
 
@@ -30,9 +32,9 @@ def surface_frame(
         Columns T, k, strike, forward, discount, call, put, iv, total_variance, delta, gamma,
         vega, theta, density, local_variance. ``call`` and ``put`` are discounted currency.
     """
-    maturities = np.atleast_1d(
-        np.asarray(surface.maturities if T is None else T)
-    )[:, None]  # (U, 1)
+    maturities = np.atleast_1d(np.asarray(surface.maturities if T is None else T))[
+        :, None
+    ]  # (U, 1)
     if k is None:
         points = surface.log_strike(DEFAULT_LEVELS, maturities)
     else:

@@ -34,17 +34,20 @@ def scaled_pdf(k: Tensor, x: Tensor) -> Tensor:
 
 def cdf(x: Tensor) -> Tensor:
     """Standard normal distribution function, relatively accurate in the left tail."""
-    return 0.5 * torch.special.erfc(-ROOT_HALF * x)
+    tail: Tensor = torch.special.erfc(-ROOT_HALF * x)
+    return 0.5 * tail
 
 
 def quantile(u: Tensor) -> Tensor:
     """Inverse of :func:`cdf`, relatively accurate for small ``u``."""
-    return torch.special.ndtri(u)
+    level: Tensor = torch.special.ndtri(u)
+    return level
 
 
 def mills(y: Tensor) -> Tensor:
     """Mills ratio ``R(y) = Φ(−y)/φ(y)``; overflows for ``y`` far below zero."""
-    return ROOT_HALF_PI * torch.special.erfcx(ROOT_HALF * y)
+    scaled: Tensor = torch.special.erfcx(ROOT_HALF * y)
+    return ROOT_HALF_PI * scaled
 
 
 def weighted_mills(k: Tensor, x: Tensor, y: Tensor, log_mass: Tensor | None = None) -> Tensor:

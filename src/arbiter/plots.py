@@ -57,7 +57,8 @@ def label(T: float) -> str:
 def _spread(maturities: Array) -> Array:
     """At most a dozen maturities, spread over the list."""
     pick = np.linspace(0, maturities.size - 1, min(maturities.size, _MOST_SMILES))
-    return maturities[np.unique(pick.round().astype(int))]
+    spread: Array = maturities[np.unique(pick.round().astype(int))]
+    return spread
 
 
 def _smiles(ax: Any, surface: Surface, listed: Array, colours: Any) -> None:

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from arbiter import black, normal
 from arbiter.decode import Decoder, Query
-from arbiter.forwards import ForwardCurve, as_datetime, years
+from arbiter.forwards import ForwardCurve, MaturityLike, as_datetime, years
 from arbiter.mixture import Mixture
 from arbiter.structural import structural
 
@@ -69,19 +69,19 @@ class Surface:
         object.__setattr__(self, "_decoder", decoder)
 
     @classmethod
-    def from_slopes(
+    def from_slopes(  # noqa: PLR0913 - the parts of a surface, each one array
         cls,
-        knots: ArrayLike,
-        maturities: ArrayLike,
-        slopes: ArrayLike,
+        knots: ArrayLike | torch.Tensor,
+        maturities: ArrayLike | torch.Tensor,
+        slopes: ArrayLike | torch.Tensor,
         forwards: ArrayLike | None = None,
         discounts: ArrayLike | None = None,
         *,
-        weights: ArrayLike | None = None,
+        weights: ArrayLike | torch.Tensor | None = None,
         as_of: Any = None,
         info: Mapping[str, Any] | None = None,
     ) -> Surface:
-        """A surface from transport slopes.
+        """A surface from transport slopes (arrays or tensors).
 
         Args:
             knots: ``(n,)`` strictly increasing Gaussian coordinates.
@@ -105,7 +105,8 @@ class Surface:
         b = _frozen(slopes)
         b = _frozen(b[None]) if b.ndim == 2 else b
         x, T = _frozen(knots), _frozen(maturities)
-        proof = structural(x, T, b, weights)
+        w = None if weights is None else _frozen(weights)
+        proof = structural(x, T, b, w)
         if not proof.passed:
             raise ValueError("; ".join(check.detail for check in proof.failures))
         low, high = SLOPE_RANGE
@@ -115,7 +116,7 @@ class Surface:
                 f"slope {worst:g} lies outside [{low:g}, {high:g}]: slopes are total "
                 "volatilities, σ√T; check the units (decimal, not percent)"
             )
-        w = _frozen(np.ones(b.shape[:2]) if weights is None else weights)
+        w = _frozen(np.ones(b.shape[:2])) if w is None else w
         curve = ForwardCurve(
             T, _positive("forwards", forwards, T.size), _positive("discounts", discounts, T.size)
         )
@@ -124,15 +125,15 @@ class Surface:
 
     # -- market coordinates ---------------------------------------------------------------
 
-    def forward(self, T: ArrayLike) -> Array:
+    def forward(self, T: MaturityLike) -> Array:
         """Forward for maturities ``T``, log-linear between listed ones."""
         return self.curve.forward(self.years(T))
 
-    def discount(self, T: ArrayLike) -> Array:
+    def discount(self, T: MaturityLike) -> Array:
         """Discount factor for maturities ``T``, log-linear between listed ones."""
         return self.curve.discount(self.years(T))
 
-    def log_moneyness(self, K: ArrayLike, T: ArrayLike) -> Array:
+    def log_moneyness(self, K: ArrayLike, T: MaturityLike) -> Array:
         """``k = log(K/F_T)`` of strikes in currency."""
         strikes = np.asarray(K, dtype=np.float64)
         bad = ~(np.isfinite(strikes) & (strikes > 0.0))
@@ -146,19 +147,19 @@ class Surface:
 
     # -- prices and volatilities ----------------------------------------------------------
 
-    def call(self, K: ArrayLike, T: ArrayLike) -> Array:
+    def call(self, K: ArrayLike, T: MaturityLike) -> Array:
         """Discounted call prices in currency, ``D·F·c``."""
         return self._money(T) * self._query(Mixture.call, self.log_moneyness(K, T), T)
 
-    def put(self, K: ArrayLike, T: ArrayLike) -> Array:
+    def put(self, K: ArrayLike, T: MaturityLike) -> Array:
         """Discounted put prices in currency, ``D·F·p``."""
         return self._money(T) * self._query(Mixture.put, self.log_moneyness(K, T), T)
 
-    def otm(self, k: ArrayLike, T: ArrayLike) -> Array:
+    def otm(self, k: ArrayLike, T: MaturityLike) -> Array:
         """Out-of-the-money prices in forward units: calls for ``k ≥ 0``, puts below."""
         return self._query(Mixture.otm, k, T)
 
-    def iv(self, k: ArrayLike, T: ArrayLike) -> Array:
+    def iv(self, k: ArrayLike, T: MaturityLike) -> Array:
         """Implied volatility, annualised. NaN, with a logged reason, where no float64 price is."""
         t = self.years(T)
         points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), t)
@@ -180,41 +181,41 @@ class Surface:
             sentence,
         )
 
-    def total_variance(self, k: ArrayLike, T: ArrayLike) -> Array:
+    def total_variance(self, k: ArrayLike, T: MaturityLike) -> Array:
         """Total implied variance ``σ²T``."""
         return _plain(self.iv(k, T) ** 2 * self.years(T))
 
     # -- Greeks ---------------------------------------------------------------------------
 
-    def delta(self, K: ArrayLike, T: ArrayLike) -> Array:
+    def delta(self, K: ArrayLike, T: MaturityLike) -> Array:
         """Forward call delta at sticky moneyness: ``∂C/∂F = D·delta`` (a put's is delta − 1)."""
         return self._query(Mixture.delta, self.log_moneyness(K, T), T)
 
-    def gamma(self, K: ArrayLike, T: ArrayLike) -> Array:
+    def gamma(self, K: ArrayLike, T: MaturityLike) -> Array:
         """``∂²C/∂F²`` at sticky moneyness: ``D κ² f(κ) / F``."""
         k = self.log_moneyness(K, T)
         return self.discount(T) / self.forward(T) * np.exp(2.0 * k) * self.density(k, T)
 
-    def vega(self, K: ArrayLike, T: ArrayLike) -> Array:
+    def vega(self, K: ArrayLike, T: MaturityLike) -> Array:
         """``∂C/∂σ`` of Black's formula at the surface's own volatility, per unit of σ."""
         k, t = self.log_moneyness(K, T), self.years(T)
         v = self.iv(k, t) * np.sqrt(t)
         return _plain(self._money(t) * np.sqrt(t) * black.vega(k, v))
 
-    def theta(self, K: ArrayLike, T: ArrayLike) -> Array:
+    def theta(self, K: ArrayLike, T: MaturityLike) -> Array:
         """Decay per year at fixed moneyness, forward and discount: ``−D·F·∂c/∂T``, never > 0."""
         k, t = np.broadcast_arrays(self.log_moneyness(K, T), self.years(T))
         return _plain(-self._money(t) * np.maximum(self._decoder.calendar_rate(k, t), 0.0))
 
-    def atm_skew(self, T: ArrayLike) -> Array:
+    def atm_skew(self, T: MaturityLike) -> Array:
         """``∂σ/∂k`` at the money (k = 0)."""
         return self._smile_derivatives(T)[0]
 
-    def atm_curvature(self, T: ArrayLike) -> Array:
+    def atm_curvature(self, T: MaturityLike) -> Array:
         """``∂²σ/∂k²`` at the money (k = 0)."""
         return self._smile_derivatives(T)[1]
 
-    def _smile_derivatives(self, T: ArrayLike) -> tuple[Array, Array]:
+    def _smile_derivatives(self, T: MaturityLike) -> tuple[Array, Array]:
         """Differentiate ``c(k) = Black(k, v(k))`` twice at k = 0 (docs/surface.md)."""
         t = self.years(T)
         k = np.zeros_like(t)
@@ -231,40 +232,40 @@ class Surface:
 
     # -- the law --------------------------------------------------------------------------
 
-    def density(self, k: ArrayLike, T: ArrayLike) -> Array:
+    def density(self, k: ArrayLike, T: MaturityLike) -> Array:
         """Risk-neutral density of ``S_T/F_T`` per unit of κ."""
         return self._query(Mixture.density, k, T)
 
-    def cdf(self, k: ArrayLike, T: ArrayLike) -> Array:
+    def cdf(self, k: ArrayLike, T: MaturityLike) -> Array:
         """``P(S_T ≤ F_T e^k)``."""
         return self._query(Mixture.cdf, k, T)
 
-    def digital(self, k: ArrayLike, T: ArrayLike) -> Array:
+    def digital(self, k: ArrayLike, T: MaturityLike) -> Array:
         """``P(S_T > F_T e^k)``, the undiscounted digital call."""
         return self._query(Mixture.digital, k, T)
 
-    def quantile(self, u: ArrayLike, T: ArrayLike) -> Array:
+    def quantile(self, u: ArrayLike, T: MaturityLike) -> Array:
         """The moneyness κ below which ``S_T/F_T`` lies with probability ``u``."""
         return self._query(Mixture.quantile, _probabilities("u", u), T)
 
-    def z(self, k: ArrayLike, T: ArrayLike) -> Array:
+    def z(self, k: ArrayLike, T: MaturityLike) -> Array:
         """Z-coordinate of a strike: the Gaussian quantile of its probability."""
         return self._query(Mixture.z, k, T)
 
-    def log_strike(self, z: ArrayLike, T: ArrayLike) -> Array:
+    def log_strike(self, z: ArrayLike, T: MaturityLike) -> Array:
         """Log-moneyness at a Z-coordinate, the inverse of :meth:`z`."""
         return self._query(Mixture.log_strike, z, T)
 
-    def dual(self, q: ArrayLike, T: ArrayLike) -> Array:
+    def dual(self, q: ArrayLike, T: MaturityLike) -> Array:
         """Dual potential ``G(q)``, the upper Lorenz curve: ``c(κ) = max_q {G(q) − qκ}``."""
         return self._query(Mixture.dual, _probabilities("q", q), T)
 
-    def cvar(self, q: ArrayLike, T: ArrayLike, tail: str = "lower") -> Array:
+    def cvar(self, q: ArrayLike, T: MaturityLike, tail: str = "lower") -> Array:
         """Mean of ``S_T/F_T`` over its ``tail`` ("lower" or "upper") of probability ``q``."""
         points = _probabilities("q", q)
         return self._query(lambda slices, p: slices.cvar(p, tail), points, T)
 
-    def local_variance(self, k: ArrayLike, T: ArrayLike) -> Array:
+    def local_variance(self, k: ArrayLike, T: MaturityLike) -> Array:
         """Dupire's local variance ``2 ∂c/∂T / (κ² ∂²c/∂κ²)``, at fixed moneyness.
 
         It exists at every point because the surface is free of arbitrage. Beyond 30 standard
@@ -281,12 +282,12 @@ class Surface:
 
     # -- variance -------------------------------------------------------------------------
 
-    def variance_swap(self, T: ArrayLike) -> Array:
+    def variance_swap(self, T: MaturityLike) -> Array:
         """Fair variance of the log contract, ``W(T)/T``: exact, no strike truncation."""
         t = self.years(T)
         return _plain(self._decoder.log_variance(t) / t)
 
-    def forward_variance(self, T: ArrayLike, tenor: float = THIRTY_DAYS) -> Array:
+    def forward_variance(self, T: MaturityLike, tenor: float = THIRTY_DAYS) -> Array:
         """Variance between ``T`` and ``T + tenor``: ``(W(T+tenor) − W(T))/tenor``, never < 0.
 
         ``T = 0`` is allowed and gives the variance swap of the tenor.
@@ -308,7 +309,7 @@ class Surface:
 
         return certify(self, seed=seed)
 
-    def to_frame(self, k: ArrayLike | None = None, T: ArrayLike | None = None) -> pl.DataFrame:
+    def to_frame(self, k: ArrayLike | None = None, T: MaturityLike | None = None) -> pl.DataFrame:
         """One tidy table, a row per (T, k)."""
         from arbiter.frames import surface_frame
 
@@ -346,14 +347,14 @@ class Surface:
 
     # -- plumbing -------------------------------------------------------------------------
 
-    def years(self, T: ArrayLike) -> Array:
+    def years(self, T: MaturityLike) -> Array:
         """Year fractions of maturities given as numbers or dates."""
         return years(T, self.as_of)
 
-    def _money(self, T: ArrayLike) -> Array:
+    def _money(self, T: MaturityLike) -> Array:
         return self.discount(T) * self.forward(T)
 
-    def _query(self, query: Query, points: ArrayLike, T: ArrayLike) -> Array:
+    def _query(self, query: Query, points: ArrayLike, T: MaturityLike) -> Array:
         at = np.asarray(points, dtype=np.float64)
         bad = ~np.isfinite(at)
         if np.any(bad):
@@ -369,7 +370,9 @@ def _plain(values: ArrayLike) -> Array:
     return np.asarray(values, dtype=np.float64)
 
 
-def _frozen(values: ArrayLike) -> Array:
+def _frozen(values: ArrayLike | torch.Tensor) -> Array:
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu().numpy()
     array = np.array(values, dtype=np.float64)
     array.setflags(write=False)
     return array

@@ -18,9 +18,9 @@ _REMEDY = {
     "strike": "strikes are positive, in the currency of the forward",
     "forward": "forwards are positive, in the currency of the strikes",
     "discount": "discount factors are positive",
-    "iv": "volatilities are annualised decimals, not negative; drop the row",
-    "call": "prices are finite numbers; drop the row",
-    "put": "prices are finite numbers; drop the row",
+    "iv": "volatilities are annualised decimals, not negative; drop the row or leave it null",
+    "call": "prices are finite numbers; drop the row or leave it null",
+    "put": "prices are finite numbers; drop the row or leave it null",
 }
 _FARTHEST = 700.0  # e^700 still is a float64
 

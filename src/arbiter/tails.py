@@ -59,8 +59,8 @@ class Market:
 
     def _money(self, T: Array) -> tuple[Array, Array]:
         unique, inverse = np.unique(T, return_inverse=True)
-        forward = np.asarray(self.surface.forward(unique), dtype=np.float64)
-        discount = np.asarray(self.surface.discount(unique), dtype=np.float64)
+        forward = np.broadcast_to(self.surface.forward(unique), unique.shape)
+        discount = np.broadcast_to(self.surface.discount(unique), unique.shape)
         return forward[inverse].reshape(T.shape), discount[inverse].reshape(T.shape)
 
 
