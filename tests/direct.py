@@ -40,14 +40,22 @@ def star_order(components: int, maturities: int, knots: int) -> tuple[Tensor, Te
 
 
 class Problem:
-    """Residuals in basis points of volatility, and their Jacobian by blocks."""
+    """Volatility residuals in units of ``precision``, and their Jacobian by blocks."""
 
-    def __init__(self, knots: Tensor, T: Tensor, k: Tensor, iv: Tensor, components: int) -> None:
+    def __init__(
+        self,
+        knots: Tensor,
+        T: Tensor,
+        k: Tensor,
+        iv: Tensor,
+        components: int,
+        precision: Tensor | float = 1e-4,
+    ) -> None:
         self.knots, self.k = knots, k
         self.shape = (components, T.numel(), knots.numel())
         root = torch.sqrt(T)[:, None]
         self.target = black.otm(k, iv * root)
-        self.unit = 1e4 / (black.vega(k, iv * root) * root)
+        self.unit = 1.0 / (black.vega(k, iv * root) * root * precision)
         level = torch.cummax(root[:, 0] * iv.mean(1), 0).values
         calm = 0.8 * (level + 1e-3 * torch.sqrt(T))[:, None].expand(self.shape[1:])
         # a second component starts as a crash: wider on the left, by a jump's worth
@@ -98,7 +106,7 @@ class Problem:
 
 
 def represent(problem: Problem, steps: int) -> tuple[Tensor, Tensor, float]:
-    """Slopes and weights that fit the volatilities, and the RMSE in basis points."""
+    """Slopes and weights that fit the volatilities, and the RMSE in units of the precision."""
     p, barrier, damping = problem.start, BARRIER, 1e-6
 
     def merit(q: Tensor) -> Tensor:

@@ -202,7 +202,8 @@ def _judge(
             continue
         cost = np.maximum(batch.gross, np.finfo(np.float64).tiny)
         checked[batch.family] += batch.value.size
-        margins[batch.family] = min(margins[batch.family], float(np.nanmin(batch.value / cost)))
+        margin = float(np.fmin.reduce(batch.value / cost, initial=math.inf))
+        margins[batch.family] = min(margins[batch.family], margin)
         beyond = -batch.value - np.maximum(batch.tolerance, tolerance)
         found = np.flatnonzero(~(beyond <= 0.0))  # not a number is a finding too
         lost += float(np.nan_to_num(np.fmin(beyond[found] / cost[found], 1.0), nan=1.0).sum())

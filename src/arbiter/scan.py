@@ -16,12 +16,13 @@ from numpy.random import Generator
 from arbiter.grid import EPS, Array, Places
 
 Price = Callable[[Array, Array], Array]  # (k, T), broadcast -> prices out of the money
+Curves = Callable[[Array], Array]  # maturities (n,) -> values (r, n) that must not fall
 
 ROWS = 14  # maturities scanned across strikes
 _ORDER = 6
 _EVEN = 3072  # even strikes on each side of the forward
-_EVEN_T = 24  # even maturities between two listed ones
-_GAPS = 32  # between listed maturities that are scanned
+_EVEN_T = 384  # even maturities, shared out among the gaps between listed ones
+_GAPS = 24  # that are scanned
 _CELLS = 24  # places zoomed into, per row and side
 _CELLS_T = 30  # places zoomed into, of all gaps
 _FINER = 4  # by each zoom
@@ -70,28 +71,28 @@ def across_strikes(
     return np.concatenate(kept_T), np.concatenate(kept_k)
 
 
-def across_maturities(price: Price, T: Array, k: Array, rng: Generator) -> tuple[Array, Array]:
-    """Maturities for calendar spreads at fixed strikes: even ones, and around suspected jumps.
+def across_maturities(curves: Curves, T: Array, rng: Generator) -> tuple[Array, Array]:
+    """Maturities at which to compare curves in T: even ones, and around suspected jumps.
 
     A surface may have kinks at its listed maturities, so that the search runs between them;
     what is special about one of them shows between it and maturities close to it.
 
     Args:
-        price: Public prices out of the money.
+        curves: What must not fall in maturity.
         T: First maturity of interest, the listed ones, the last one of interest; increasing.
-        k: Log-strikes, (r,).
         rng: Chooses among many gaps and moves the even points by a random share.
 
     Returns:
-        Maturities, (n,) increasing, and prices at every strike, (r, n).
+        Maturities, (n,) increasing, and the curves there, (r, n).
     """
     gaps = rng.permutation(T.size - 1)[:_GAPS]
-    step = (T[gaps + 1] - T[gaps]) / _EVEN_T
+    count = min(_EVEN_T // gaps.size, 96)
+    step = (T[gaps + 1] - T[gaps]) / count
     start = T[gaps] + step * rng.uniform(0.1, 0.9, gaps.size)
-    even = start[:, None] + step[:, None] * np.arange(_EVEN_T)  # (gaps, 24)
+    even = start[:, None] + step[:, None] * np.arange(count)  # (gaps, count)
     times = [even.ravel(), *(T * beside for beside in (1.0 - 1e-9, 1.0, 1.0 + 1e-9))]
-    values = [price(k[:, None], t) for t in times]
-    score = _differences(values[0].reshape(k.size, *even.shape)).max(axis=0)
+    values = [curves(t) for t in times]
+    score = _differences(values[0].reshape(-1, *even.shape)).max(axis=0)
     row, first = _peaks(score, 3)
     ratio = score[row, first] / np.median(score, axis=1)[row]
     row, first = (places[np.argsort(-ratio)[:_CELLS_T]] for places in (row, first))
@@ -101,8 +102,8 @@ def across_maturities(price: Price, T: Array, k: Array, rng: Generator) -> tuple
             break
         inner = low[:, None] + width[:, None] / _FINER * _FINE  # (cells, 25)
         times.append(inner.ravel())
-        values.append(price(k[:, None], times[-1]))  # (r, cells · 25)
-        score = _differences(values[-1].reshape(k.size, *inner.shape)).max(axis=0)
+        values.append(curves(times[-1]))  # (r, cells · 25)
+        score = _differences(values[-1].reshape(-1, *inner.shape)).max(axis=0)
         rough, place = _roughest(score)
         low = inner[np.arange(low.size), place]
         jump = rough > np.maximum(1.0, _CALMED * before)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import zipfile
 import zlib
 from os import PathLike
@@ -60,15 +59,15 @@ def save(surface: Surface, path: str | PathLike[str]) -> None:
         "meta": np.frombuffer(json.dumps(meta, allow_nan=False).encode(), dtype=np.uint8),
     }
     target = Path(path)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    partial = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with partial.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
             file.flush()
             os.fsync(file.fileno())
-        Path(name).replace(target)
+        partial.replace(target)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
         raise
 
 

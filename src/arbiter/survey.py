@@ -70,11 +70,19 @@ def survey(surface: Any, seed: int) -> Survey:
     )
     grid, broken = _grid(market, tails, *columns)
     strikes = tails.body(_BODY, rng)
-    around = np.union1d(market.maturities, T[[0, -1]])
-    dense, prices = scan.across_maturities(market.otm, around, strikes, rng)
-    extra = [broken, *tails.inequalities(), *_calendars(market, tails, dense, strikes, prices)]
-    if hasattr(surface, "variance_swap"):
-        extra += _log_contracts(surface, dense)
+    swaps = hasattr(surface, "variance_swap")
+
+    def curves(t: Array) -> Array:
+        """Prices at fixed strikes, and of the log contract: ``W(T)/2``."""
+        prices = market.otm(strikes[:, None], t)
+        half = 0.5 * t * np.asarray(surface.variance_swap(t)) if swaps else np.zeros(t.size)
+        return np.concatenate([prices, half[None]])
+
+    dense, values = scan.across_maturities(curves, np.union1d(market.maturities, T[[0, -1]]), rng)
+    extra = [broken, *tails.inequalities()]
+    extra += _calendars(market, tails, dense, strikes, values[:-1])
+    if swaps:
+        extra += _log_contracts(dense, values[-1])
     return Survey(grid, tuple(extra), _smiles(market, tails, listed))
 
 
@@ -204,9 +212,8 @@ def _calendars(
         stride *= 4
 
 
-def _log_contracts(surface: Any, T: Array) -> Iterator[Inequalities]:
+def _log_contracts(T: Array, price: Array) -> Iterator[Inequalities]:
     """``W(T)/2``, the price of the log contract, does not fall: no negative forward variance."""
-    price = 0.5 * T * np.asarray(surface.variance_swap(T), dtype=np.float64)
     stride = 1
     while stride < T.size:
         one, two = price[:-stride], price[stride:]

@@ -1,0 +1,11 @@
+"""Every benchmark in turn: ``python -m benchmarks``."""
+
+from __future__ import annotations
+
+from benchmarks import decode, implied_volatility
+
+if __name__ == "__main__":
+    print("Decoding surfaces\n")
+    decode.main()
+    print("\nImplied volatility\n")
+    implied_volatility.main()
