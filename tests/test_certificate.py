@@ -1,0 +1,347 @@
+"""Certificates of surfaces: the proof, the survey, no false alarms, and what tampering shows."""
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import ArrayLike, NDArray
+
+import arbiter as ab
+from arbiter import black
+from arbiter.certificate import certify
+from arbiter.structural import reprice, structural
+from arbiter.survey import survey
+from counts import count
+
+Array = NDArray[np.float64]
+
+KNOTS = np.linspace(-5.5, 4.5, 31)
+MATURITIES = np.array([0.1, 0.5, 1.0])
+SLOPES = 0.2 * np.sqrt(MATURITIES)[:, None] * (1.0 + 0.1 * np.abs(KNOTS - 0.5))
+FORWARDS = 4000.0 * np.exp(0.03 * MATURITIES)
+DISCOUNTS = np.exp(-0.04 * MATURITIES)
+
+
+def smile() -> ab.Surface:
+    return ab.Surface.from_slopes(KNOTS, MATURITIES, SLOPES, FORWARDS, DISCOUNTS)
+
+
+class Tampered(ab.Surface):
+    """Call and put moved together, so that parity holds; the slopes are untouched."""
+
+    def shift(self, k: Array, T: Array) -> Array:
+        raise NotImplementedError
+
+    def _moved(self, price: Array, K: ArrayLike, T: Any) -> Array:
+        k, at = np.broadcast_arrays(self.log_moneyness(K, T), np.asarray(T, dtype=np.float64))
+        return price + self.shift(k, at) * self.forward(T) * self.discount(T)
+
+    def call(self, K: ArrayLike, T: Any) -> Array:
+        return self._moved(super().call(K, T), K, T)
+
+    def put(self, K: ArrayLike, T: Any) -> Array:
+        return self._moved(super().put(K, T), K, T)
+
+
+def tampered(shift: Any) -> ab.Surface:
+    kind: Any = type("Moved", (Tampered,), {"shift": lambda self, k, T: shift(k, T)})
+    surface: ab.Surface = kind.from_slopes(KNOTS, MATURITIES, SLOPES, FORWARDS, DISCOUNTS)
+    return surface
+
+
+TAMPERINGS = {
+    "a shift in a region of strikes": lambda k, T: 1e-9 * ((k > -0.05) & (k < 0.04)),
+    "a shift down in a region of strikes": lambda k, T: -1e-9 * ((k > -0.05) & (k < 0.04)),
+    "a shift of one slice": lambda k, T: 1e-9 * ((k > 0.01) & (k < 0.3) & (T == 0.5)),
+    "a shift of the left wing": lambda k, T: 1e-9 * (k < -0.2),
+    "a shift of the right wing": lambda k, T: 1e-9 * (k > 0.2),
+    "a smooth bump in the left wing": lambda k, T: 1e-9 * np.exp(-0.5 * ((k + 1.0) / 0.05) ** 2),
+    "a smooth bump in the right wing": lambda k, T: 1e-9 * np.exp(-0.5 * ((k - 0.9) / 0.05) ** 2),
+    "a shift of everything": lambda k, T: np.full(k.shape, 1e-9),
+    "a fall in maturity": lambda k, T: -1e-9 * (T > 0.7) * np.exp(-0.5 * (k / 0.1) ** 2),
+    "a listed maturity above its neighbours": lambda k, T: 1e-9 * (T == 0.5),
+    "a month above the next": lambda k, T: 1e-9 * ((T > 0.6) & (T < 0.7)),
+    "a late dip": lambda k, T: (
+        -1e-3 * np.exp(-0.5 * ((T - 0.9) / 0.05) ** 2 - 0.5 * (k / 0.2) ** 2)
+    ),
+}
+
+
+@pytest.mark.parametrize("shift", TAMPERINGS.values(), ids=TAMPERINGS.keys())
+@pytest.mark.parametrize("seed", [0, 1])
+def test_audit_alone_finds_tampered_prices(shift: Any, seed: int) -> None:
+    certificate = tampered(shift).certificate(seed=seed)
+    assert certificate.structural is not None
+    assert certificate.structural.passed  # the slopes are what they were
+    assert not certificate.passed
+    assert certificate.nas < 1.0
+
+
+def test_untouched_surface_of_the_same_kind_passes() -> None:
+    certificate = tampered(lambda k, T: np.zeros(k.shape)).certificate()
+    assert certificate.passed, certificate.findings
+    assert certificate.structural is not None
+    assert certificate.structural.covers_prices
+
+
+def test_prices_that_are_not_those_of_the_slopes_are_told_apart() -> None:
+    """A broad bump at the money is no arbitrage, but the proof does not speak about it."""
+    certificate = tampered(lambda k, T: 1e-7 * T * np.exp(-0.5 * (k / 0.1) ** 2)).certificate()
+    assert certificate.structural is not None
+    assert certificate.structural.passed
+    assert certificate.structural.covers_prices is False
+    assert "does not speak about" in str(certificate)
+
+
+@pytest.mark.parametrize("side", ["call", "put"])
+def test_one_side_tampered_breaks_parity(side: str) -> None:
+    def moved(self: ab.Surface, K: ArrayLike, T: Any) -> Array:
+        return np.asarray(getattr(ab.Surface, side)(self, K, T) * (1.0 + 1e-9))
+
+    kind: Any = type("OneSide", (ab.Surface,), {side: moved})
+    certificate = kind.from_slopes(KNOTS, MATURITIES, SLOPES).certificate()
+    assert "parity" in certificate.findings["family"]
+
+
+def test_falling_log_contract_is_found() -> None:
+    class Falling(ab.Surface):
+        def variance_swap(self, T: Any) -> Array:
+            late = 1e-9 * (np.asarray(T) > 0.8)
+            return super().variance_swap(T) - late
+
+    certificate = Falling.from_slopes(KNOTS, MATURITIES, SLOPES).certificate()
+    assert certificate.findings["family"].unique().to_list() == ["forward_variance"]
+
+
+def test_price_that_is_not_a_number_is_found() -> None:
+    class Gap(ab.Surface):
+        def put(self, K: ArrayLike, T: Any) -> Array:
+            price = super().put(K, T)
+            k = self.log_moneyness(K, T)
+            return np.where((k > -0.3) & (k < -0.1), np.nan, price)
+
+    certificate = Gap.from_slopes(KNOTS, MATURITIES, SLOPES).certificate()
+    assert not certificate.passed
+    assert "is not a number" in certificate.findings["legs"].str.join(" ")[0]
+    json.loads(certificate.to_json())
+
+
+def test_clean_surface_passes_in_every_family() -> None:
+    certificate = smile().certificate()
+    assert certificate.passed, certificate.findings
+    assert certificate.nas == 1.0
+    assert all(n > 0 for n in certificate.checked.values()), certificate.checked
+    assert certificate.structural is not None
+    assert certificate.structural.price_gap is not None
+    assert certificate.structural.price_gap < 1e-13
+    assert certificate.slices["T"].to_list() == MATURITIES.tolist()
+    assert certificate.slices["min_g"].to_numpy().min() > 0.0
+    assert "Structural proof: 9 of 9" in str(certificate)
+
+
+def test_the_grid_is_random_and_reproducible() -> None:
+    surface = smile()
+    assert surface.certificate(seed=3).to_json() == surface.certificate(seed=3).to_json()
+    one, two = survey(surface, 3).grid, survey(surface, 4).grid
+    shared = np.intersect1d(one.k, two.k)
+    assert shared.size <= 1  # the forward itself
+
+
+def test_the_grid_covers_twelve_standard_deviations_and_other_maturities() -> None:
+    surface = ab.Surface.from_slopes([-1.0, 1.0], MATURITIES, np.outer(MATURITIES**0.5, [0.2, 0.2]))
+    grid = survey(surface, 0).grid
+    for part in grid.slices:
+        spread = 0.2 * math.sqrt(grid.T[part.start])
+        assert grid.k[part].min() < -11.0 * spread
+        assert grid.k[part].max() > 11.0 * spread
+    T = np.unique(grid.T)
+    assert T.min() < 0.1
+    assert 1.0 < T.max() <= 1.5
+    assert set(MATURITIES) <= set(T)
+    assert np.any((T > 0.1) & (T < 0.5))
+
+
+def random_surface(seed: int, steepness: str) -> ab.Surface:
+    """A valid surface: any positive slopes, made nondecreasing in maturity and component.
+
+    The last maturity repeats the slopes of the one before it: past the last maturity slopes go
+    on at their last rate, and could leave the range [1e-6, 20] that is promised.
+    """
+    rng = np.random.default_rng(seed)
+    low, high = {"extreme": (1e-6, 20.0), "ordinary": (0.02, 0.5), "flat": (1e-6, 1e-4)}[steepness]
+    components, maturities = rng.choice([1, 1, 2, 3]), rng.integers(1, 6)
+    knots = np.linspace(-5.5, 4.5, rng.choice([2, 5, 31, 41]))
+    slopes = np.exp(
+        rng.uniform(math.log(low), math.log(high), (components, maturities, knots.size))
+    )
+    slopes = np.maximum.accumulate(np.maximum.accumulate(slopes, axis=0), axis=1)
+    slopes = np.clip(np.concatenate([slopes, slopes[:, -1:]], axis=1), 1e-6, 20.0)
+    T = np.cumsum(np.exp(rng.uniform(math.log(1e-3), 0.0, maturities + 1)))
+    share = np.sort(rng.uniform(0.0, 1.0, (components - 1, T.size)), axis=1)
+    share = share / max(1, components - 1)
+    weights = np.concatenate([1.0 - share.sum(axis=0, keepdims=True), share])
+    return ab.Surface.from_slopes(
+        knots,
+        T,
+        slopes,
+        forwards=np.exp(rng.uniform(-2.0, 9.0)) * np.exp(0.03 * T),
+        discounts=np.exp(-0.05 * T),
+        weights=weights,
+    )
+
+
+@settings(max_examples=count(full=1000, reduced=40))
+@given(seed=st.integers(0, 2**32 - 1), steepness=st.sampled_from(["extreme", "ordinary", "flat"]))
+def test_no_false_alarm_on_valid_surfaces(seed: int, steepness: str) -> None:
+    certificate = random_surface(seed, steepness).certificate(seed=seed % 7)
+    assert certificate.passed, certificate.findings
+    assert certificate.nas == 1.0
+    assert certificate.structural is not None
+    assert certificate.structural.covers_prices
+
+
+def test_table_of_a_surface_passes_too() -> None:
+    assert ab.audit(smile().to_frame()).passed
+
+
+class Peer:
+    """Somebody else's surface: total variance as a function, and the public methods only."""
+
+    maturities = np.array([0.5, 1.0, 2.0])
+
+    def __init__(self, variance: Any) -> None:
+        self.variance = variance
+
+    def forward(self, T: ArrayLike) -> Any:
+        return 100.0
+
+    def discount(self, T: ArrayLike) -> Array:
+        return np.exp(-0.02 * np.asarray(T))
+
+    def call(self, K: ArrayLike, T: Any) -> Array:
+        k = np.log(np.asarray(K) / 100.0)
+        v = np.sqrt(self.variance(k, np.asarray(T)))
+        return np.asarray(100.0 * self.discount(T) * black.call(k, v))
+
+    def put(self, K: ArrayLike, T: Any) -> Array:
+        k = np.log(np.asarray(K) / 100.0)
+        v = np.sqrt(self.variance(k, np.asarray(T)))
+        return np.asarray(100.0 * self.discount(T) * black.put(k, v))
+
+
+def test_peers_are_judged_by_the_same_audit() -> None:
+    flat = certify(Peer(lambda k, T: 0.04 * T + 0.0 * k))
+    assert flat.passed, flat.findings
+    assert flat.structural is None
+    assert flat.checked["forward_variance"] > 0  # by the strip, without a log contract
+    falling = certify(Peer(lambda k, T: 0.04 / (1.0 + T) + 0.0 * k))
+    assert "calendar" in falling.findings["family"]
+    steep = certify(Peer(lambda k, T: T * (0.01 + 0.3 * np.sqrt((k - 0.1) ** 2 + 0.01))))
+    assert "butterfly" in steep.findings["family"]
+
+
+def test_reprice_against_black() -> None:
+    for v in (1e-6, 0.01, 0.3, 5.0, 20.0):
+        k = np.array([-0.3, 0.0, 0.4])
+        call, put = reprice([-2.0, 1.0], [[[v, v]]], [[1.0]], np.exp(k))
+        np.testing.assert_allclose(call[0], black.call(k, v), atol=4e-15)
+        np.testing.assert_allclose(put[0], black.put(k, v), atol=4e-15)
+        single, _ = reprice([0.5], [[[v]]], [[1.0]], np.exp(k))
+        np.testing.assert_allclose(single, call, atol=4e-15)
+
+
+def broken(**change: Any) -> Any:
+    """Stored numbers of a mixture with one of them changed."""
+    numbers: dict[str, Any] = {
+        "knots": KNOTS.copy(),
+        "maturities": MATURITIES.copy(),
+        "slopes": np.stack([SLOPES, 2.0 * SLOPES]),
+        "weights": np.array([[0.9, 0.8, 0.8], [0.1, 0.2, 0.2]]),
+    }
+    for name, (at, value) in change.items():
+        numbers[name][at] = value
+    return structural(**numbers)
+
+
+def test_proof_of_valid_numbers() -> None:
+    assert broken().passed
+    assert broken().failures == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "said"),
+    [
+        ({"knots": (3, 9.0)}, "knots increasing", "knots[4]"),
+        ({"knots": (0, math.nan)}, "knots increasing", "knots[0] = nan"),
+        ({"maturities": (1, 0.05)}, "maturities increasing", "maturities[1]"),
+        ({"maturities": (0, 0.0)}, "maturities increasing", "not positive"),
+        ({"slopes": ((0, 0, 2), 0.0)}, "slopes positive", "knot x=-4.83333 (index 2) is 0.0"),
+        ({"slopes": ((1, 2, 30), math.inf)}, "slopes positive", "is inf"),
+        (
+            {"slopes": ((0, 1, 5), np.nextafter(SLOPES[0, 5], 0.0))},
+            "slopes nondecreasing in T",
+            "component 0, maturity T=0.5 (index 1), knot x=-3.83333 (index 5)",
+        ),
+        (
+            {"slopes": ((1, 0, 5), np.nextafter(SLOPES[0, 5], 0.0))},
+            "components nested",
+            "component 1, maturity T=0.1 (index 0)",
+        ),
+        ({"weights": ((0, 0), -0.1)}, "weights a distribution", "is -0.1"),
+        ({"weights": ((0, 0), 0.9 + 1e-14)}, "weights a distribution", "divide them by their sum"),
+        (
+            {"weights": ((slice(None), 2), [0.9, 0.1])},
+            "survival of weights nondecreasing in T",
+            "falls from 0.2 at T=0.5 to 0.1",
+        ),
+    ],
+)
+def test_proof_names_what_is_wrong(change: Any, name: str, said: str) -> None:
+    """Each is planted in one stored number; one unit in the last place is enough for slopes."""
+    proof = broken(**change)
+    assert not proof.passed
+    failures = {check.name: check.detail for check in proof.failures}
+    assert name in failures
+    assert said in failures[name]
+
+
+def test_proof_checks_shapes() -> None:
+    for arguments, said in (
+        ((KNOTS, MATURITIES, SLOPES[:, :-1]), "slopes has shape"),
+        ((KNOTS, MATURITIES, np.stack([SLOPES, SLOPES])), "no weights"),
+        ((KNOTS, MATURITIES, SLOPES, np.ones(3)), "weights has shape"),
+        ((KNOTS[:0], MATURITIES, SLOPES), "knots has shape"),
+    ):
+        failure = structural(*arguments).failures[0]
+        assert failure.name == "shapes"
+        assert said in failure.detail
+
+
+def test_slopes_too_steep_to_normalise() -> None:
+    assert structural([-1.0, 1.0], [1.0], [[1.0, 1e200]]).failures[0].name == "mean one"
+
+
+def test_failed_proof_is_a_finding() -> None:
+    """Prices are clean, the stored slopes are not theirs."""
+
+    class Swapped:
+        def __init__(self) -> None:
+            self.honest = smile()
+            self.slopes = self.honest.slopes[:, ::-1]
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.honest, name)
+
+    certificate = certify(Swapped())
+    assert not certificate.passed
+    assert certificate.nas < 1.0
+    finding = certificate.findings.row(0, named=True)
+    assert finding["family"] == "structural"
+    assert finding["size"] is None
+    assert certificate.findings.filter(pl.col("family") != "structural").is_empty()
+    assert json.loads(certificate.to_json())["structural"]["passed"] is False
