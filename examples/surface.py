@@ -1,7 +1,4 @@
-"""Decode and certify the built-in example, and write what a user would keep.
-
-    python examples/surface.py --out out
-"""
+"""Decode and certify the built-in example, and write what a user would keep."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import arbiter as ab
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("out"))
     out: Path = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)

@@ -29,6 +29,7 @@ ROOMS = [
     "inequalities",
     "durrleman",
     "scan",
+    "tails",
     "survey",
     "tables",
     "certificate",

@@ -101,8 +101,13 @@ def test_dates_count_minutes_from_as_of(surface: Surface) -> None:
     minutes = (expiry - np.datetime64("2026-01-02T16:15")) / np.timedelta64(1, "m")
     assert float(surface.iv(0.0, expiry)) == float(surface.iv(0.0, minutes / 525_600))
     assert float(surface.iv(0.0, dt.datetime(2026, 3, 20, 9, 30))) == float(surface.iv(0.0, expiry))
+    assert float(surface.iv(0.0, "2026-03-20T09:30")) == float(surface.iv(0.0, expiry))
     with pytest.raises(ValueError, match="no as_of"):
         flat(0.2).iv(0.0, expiry)
+    with pytest.raises(ValueError, match="next Friday"):
+        surface.iv(0.0, "next Friday")
+    with pytest.raises(ValueError, match="expired"):
+        surface.iv(0.0, np.datetime64("2025-12-31"))
 
 
 # -- Greeks and local variance against differences -----------------------------------------------

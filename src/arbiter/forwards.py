@@ -44,7 +44,7 @@ class ForwardCurve:
 
 
 def years(T: MaturityLike, as_of: np.datetime64 | None, *, zero: bool = False) -> Array:
-    """Year fractions, from numbers or from dates counted in minutes since ``as_of``.
+    """Year fractions, from numbers or from dates (ISO text too) in minutes since ``as_of``.
 
     ``zero`` lets T = 0 pass, for quantities that have a meaning there.
 
@@ -53,7 +53,8 @@ def years(T: MaturityLike, as_of: np.datetime64 | None, *, zero: bool = False) -
             positive finite number.
     """
     raw = np.asarray(T)
-    if raw.dtype == object and raw.size and isinstance(raw.flat[0], dt.date):
+    dated = raw.dtype == object and raw.size and isinstance(raw.flat[0], dt.date)
+    if dated or raw.dtype.kind == "U":
         raw = raw.astype("datetime64[s]")
     if raw.dtype.kind == "M":
         if as_of is None:
