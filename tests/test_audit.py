@@ -275,29 +275,56 @@ def test_prices_by_parity_raise_no_alarm() -> None:
     assert ab.audit({"T": np.ones(81), "k": k, "put": noisy}).passed
 
 
-@settings(max_examples=count(full=400, reduced=40))
-@given(seed=st.integers(0, 2**32 - 1))
-def test_calendar_envelope_is_the_cheapest_dominating_portfolio(seed: int) -> None:
-    """Against all pairs of later options, the underlying and the right end included."""
+def cheapest(points: list[tuple[float, float]], at: float) -> float:
+    """What it costs to dominate a call at ``at``: any one or two of the points, by brute force."""
+    best = min((c for x, c in points if x <= at), default=math.inf)
+    for (x1, c1), (x2, c2) in itertools.permutations(points, 2):
+        if x1 < at < x2:
+            best = min(best, ((x2 - at) * c1 + (at - x1) * c2) / (x2 - x1))
+    return best
+
+
+@settings(max_examples=count(full=400, reduced=60))
+@given(seed=st.integers(0, 2**32 - 1), noise=st.sampled_from([0.0, 1e-4, 0.03, 1.0]))
+def test_calendar_envelope_is_the_cheapest_dominating_portfolio(seed: int, noise: float) -> None:
+    """Against all pairs of options, the underlying and the right end included (theory, 9)."""
     rng = np.random.default_rng(seed)
-    rows = [
-        {"T": float(t), "k": float(k), "call": float(rng.uniform(0.0, 1.0))}
-        for t in range(1, 4)
-        for k in np.unique(rng.normal(0.0, 0.5, rng.integers(1, 6)))
-    ]
-    grid = read(pl.DataFrame(rows))
+    T, k = np.repeat([1.0, 2.0, 3.0], 4), rng.normal(0.0, 0.3, 12)
+    call = np.clip(black.call(k, 0.2 * np.sqrt(T)) + noise * rng.uniform(-1, 1, 12), 0.0, 1.0)
+    frame = pl.DataFrame({"T": T, "k": k, "call": call})
+    grid = read(frame)
     calls, kappa = grid.call[0], grid.kappa
+    found = {(T, k): np.inf for T, k in zip(grid.T, grid.k, strict=True)}
     for batch in calendars(grid):
         for T, k, value in zip(batch.T, batch.k, batch.value, strict=True):
-            at = math.exp(k)
-            later = grid.T > T
-            points = [(0.0, 1.0), *zip(kappa[later], calls[later], strict=True)]
-            best = min(c for x, c in points if x <= at * (1 + 1e-15))
-            for (x1, c1), (x2, c2) in itertools.permutations(points, 2):
-                if x1 < at < x2:
-                    best = min(best, ((x2 - at) * c1 + (at - x1) * c2) / (x2 - x1))
-            own = calls[(grid.T == T) & (grid.k == k)][0]
-            assert value == pytest.approx(best - own, abs=1e-12)
+            found[T, k] = min(found[T, k], value)
+    arbitrage = False
+    for i, (T, k) in enumerate(found):
+        free = [(0.0, 1.0)]
+        later = free + [(kappa[j], calls[j]) for j in range(12) if grid.T[j] > T]
+        no_earlier = later + [(kappa[j], calls[j]) for j in range(12) if grid.T[j] == T and j != i]
+        arbitrage |= cheapest(no_earlier, kappa[i]) < calls[i] - 1e-12
+        if len(later) > 1:
+            assert found[T, k] <= cheapest(later, kappa[i]) - calls[i] + 1e-12
+            assert found[T, k] >= cheapest(no_earlier, kappa[i]) - calls[i] - 1e-12
+    if arbitrage or noise == 0.0:
+        assert ab.audit(frame).passed == (noise == 0.0)
+
+
+def test_calendar_with_one_leg_of_the_same_maturity() -> None:
+    """Neither the later prices nor those of its own maturity dominate it; together they do."""
+    frame = pl.DataFrame(
+        {
+            "T": [1.0, 1.0, 2.0],
+            "k": np.log([0.9, 1.0, 1.1]),
+            "call": [0.12, 0.0, 0.05],
+        }
+    )
+    between = change(frame, "call", 1, 0.5 * (0.12 + 0.05))
+    assert ab.audit(between).passed
+    certificate = ab.audit(change(frame, "call", 1, 0.5 * (0.12 + 0.05) + 1e-6))
+    assert certificate.findings["family"].to_list() == ["calendar"]
+    assert certificate.findings["size"][0] == pytest.approx(1e-6, rel=1e-6)
 
 
 def test_portfolio_in_words_has_long_legs_of_weight_one() -> None:

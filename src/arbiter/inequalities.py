@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -286,60 +286,89 @@ def forward_variances(grid: Grid) -> Iterator[Inequalities]:
 
 
 def calendars(grid: Grid) -> Iterator[Inequalities]:
-    """A price must not exceed the lower convex envelope of all later prices at its strike.
+    """A price must not exceed the lower convex envelope of later prices at its strike.
 
     The envelope is the cheapest way to dominate the option with later ones whose weights add
     up to one: at equal strikes a calendar spread, between strikes a calendar butterfly. Free
-    legs are the underlying (call of strike zero) and, to the right, the last call itself.
+    legs are the underlying (call of strike zero) and, to the right, the last call itself. A
+    price above the envelope of later prices and those of its own maturity is found, too.
     """
-    call, call_error = grid.call
-    put, put_error = grid.put
-    yield from _envelope(grid, put, put_error, grid.is_put, "put")
-    yield from _envelope(grid, call, call_error, ~grid.is_put, "call")
+    for option, (price, error), asked in (
+        ("put", grid.put, grid.is_put),
+        ("call", grid.call, ~grid.is_put),
+    ):
+        hull = _Envelope.empty(option)
+        for part in reversed(grid.slices):
+            at = np.flatnonzero(asked[part]) + part.start
+            if hull.x.size > 1 and at.size:
+                yield hull.against(grid, at, price, error)
+            later, hull = hull, hull.joined(grid, part, price, error)
+            # A vertex is on the envelope; for the others a later leg makes it a calendar.
+            i, j = hull.legs(grid.kappa[at])
+            own = (hull.t[i] == grid.T[at]) & ((hull.t[j] == grid.T[at]) | (i == j))
+            mixed = at[~own & ~np.isin(grid.kappa[at], hull.x)]
+            if later.x.size > 1 and mixed.size:
+                yield hull.against(grid, mixed, price, error)
 
 
-def _envelope(
-    grid: Grid, price: Array, error: Array, asked: Mask, option: str
-) -> Iterator[Inequalities]:
-    """Calendar inequalities of the places ``asked``, on one side."""
-    # The envelope's vertices: strike, price, error, maturity. The first is the free leg.
-    x, y, e, t = np.zeros(1), np.full(1, float(option == "call")), np.zeros(1), np.zeros(1)
-    # Past its last strike the envelope goes on as that call, flat; as a put, with slope one.
-    steepest = float(option == "put")
-    for part in reversed(grid.slices):
-        at = np.flatnonzero(asked[part]) + part.start
-        if x.size > 1 and at.size:
-            kappa = grid.kappa[at]
-            i = np.searchsorted(x, kappa, side="right") - 1
-            j = np.minimum(i + 1, x.size - 1)
-            high = np.where(i == j, 0.0, (kappa - x[i]) / np.where(i == j, 1.0, x[j] - x[i]))
-            low = np.where(i == j, 1.0, (x[j] - kappa) / np.where(i == j, 1.0, x[j] - x[i]))
-            beyond = np.where(i == j, steepest * (kappa - x[i]), 0.0)
-            gross = low * y[i] + high * y[j] + beyond
-            name = np.where((i == j) & (kappa > x[i]), "call", option)
-            legs = ((low, x[i], t[i]), (high, x[j], t[j]), (-np.ones(at.size), kappa, grid.T[at]))
+class _Envelope(NamedTuple):
+    """A lower convex envelope by its vertices; the first is the free leg."""
 
-            def words(
-                row: int, legs: tuple[tuple[Array, ...], ...] = legs, name: Any = name
-            ) -> str:
-                return ", ".join(
-                    leg(weight, name[row], float(np.log(strike)), T)
-                    if strike > 0.0
-                    else f"long {weight:.4g} underlying"
-                    for weight, strike, T in ((float(v[row]) for v in values) for values in legs)
-                    if weight != 0.0 and (strike > 0.0 or name[row] == "call")
-                )
+    option: str
+    x: Array  # strikes over forward
+    y: Array  # prices
+    e: Array  # their rounding
+    t: Array  # maturities
 
-            yield Inequalities(
-                "calendar", grid.T[at], grid.k[at], gross - price[at],
-                low * e[i] + high * e[j] + error[at], gross, words,
-            )  # fmt: skip
-        points = [
-            np.concatenate([old, new[part]])
-            for old, new in ((x, grid.kappa), (y, price), (e, error), (t, grid.T))
-        ]
-        keep = _lower_hull(points[0], points[1], steepest)
-        x, y, e, t = (values[keep] for values in points)
+    @staticmethod
+    def empty(option: str) -> _Envelope:
+        """The free leg only: the call of strike zero is the forward, the put nothing."""
+        zero = np.zeros(1)
+        return _Envelope(option, zero, np.full(1, float(option == "call")), zero, zero)
+
+    @property
+    def steepest(self) -> float:
+        """Past its last strike it goes on as that call, flat; as a put, with slope one."""
+        return float(self.option == "put")
+
+    def joined(self, grid: Grid, part: slice, price: Array, error: Array) -> _Envelope:
+        """The envelope of these points and those of one maturity."""
+        pairs = ((self.x, grid.kappa), (self.y, price), (self.e, error), (self.t, grid.T))
+        points = [np.concatenate([old, new[part]]) for old, new in pairs]
+        keep = _lower_hull(points[0], points[1], self.steepest)
+        return _Envelope(self.option, *(values[keep] for values in points))
+
+    def legs(self, kappa: Array) -> tuple[Places, Places]:
+        """The vertices to the left and to the right; the last one twice past the end."""
+        i = np.searchsorted(self.x, kappa, side="right") - 1
+        return i, np.minimum(i + 1, self.x.size - 1)
+
+    def against(self, grid: Grid, at: Places, price: Array, error: Array) -> Inequalities:
+        """Prices at the places ``at`` must not exceed the envelope."""
+        kappa, x = grid.kappa[at], self.x
+        i, j = self.legs(kappa)
+        past = i == j
+        width = np.where(past, 1.0, x[j] - x[i])
+        low = np.where(past, 1.0, (x[j] - kappa) / width)
+        high = np.where(past, 0.0, (kappa - x[i]) / width)
+        gross = low * self.y[i] + high * self.y[j] + past * self.steepest * (kappa - x[i])
+        name = np.where(past & (kappa > x[i]), "call", self.option)
+        legs = ((low, i, self.t[i]), (high, j, self.t[j]))
+
+        def words(row: int) -> str:
+            said = [
+                leg(float(weight[row]), name[row], float(np.log(x[to[row]])), T[row])
+                if x[to[row]] > 0.0
+                else f"long {weight[row]:.4g} underlying"
+                for weight, to, T in legs
+                if weight[row] > 0.0 and (x[to[row]] > 0.0 or name[row] == "call")
+            ]
+            return ", ".join([*said, leg(-1.0, name[row], grid.k[at[row]], grid.T[at[row]])])
+
+        return Inequalities(
+            "calendar", grid.T[at], grid.k[at], gross - price[at],
+            low * self.e[i] + high * self.e[j] + error[at], gross, words,
+        )  # fmt: skip
 
 
 def _lower_hull(x: Array, y: Array, steepest: float) -> Places:
