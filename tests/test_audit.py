@@ -294,7 +294,7 @@ def test_calendar_envelope_is_the_cheapest_dominating_portfolio(seed: int, noise
     frame = pl.DataFrame({"T": T, "k": k, "call": call})
     grid = read(frame)
     calls, kappa = grid.call[0], grid.kappa
-    found = {(T, k): np.inf for T, k in zip(grid.T, grid.k, strict=True)}
+    found = dict.fromkeys(zip(grid.T, grid.k, strict=True), np.inf)
     for batch in calendars(grid):
         for T, k, value in zip(batch.T, batch.k, batch.value, strict=True):
             found[T, k] = min(found[T, k], value)

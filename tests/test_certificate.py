@@ -82,6 +82,27 @@ def test_audit_alone_finds_tampered_prices(shift: Any, seed: int) -> None:
     assert certificate.nas < 1.0
 
 
+def test_tampering_is_found_among_the_smallest_prices() -> None:
+    """There is no floor under the sizes: prices near 1e-35 doubled in a narrow region."""
+
+    class Deep(ab.Surface):
+        def put(self, K: ArrayLike, T: Any) -> Array:
+            k = self.log_moneyness(K, T) / np.sqrt(np.asarray(T, dtype=np.float64))
+            return np.asarray(super().put(K, T) * (1.0 + ((k > -5.4) & (k < -5.2))))
+
+        def call(self, K: ArrayLike, T: Any) -> Array:
+            forward = self.forward(T) - np.asarray(K)
+            put = self.put(K, T) / self.discount(T)
+            return np.where(forward > 0.0, (put + forward) * self.discount(T), super().call(K, T))
+
+    slopes = np.outer(np.sqrt(MATURITIES), [0.4, 0.4])
+    certificate = Deep.from_slopes([-1.0, 1.0], MATURITIES, slopes).certificate()
+    assert not certificate.passed
+    assert 0.0 < certificate.findings["size"].to_numpy().max() < 1e-30
+    certificate = ab.Surface.from_slopes([-1.0, 1.0], MATURITIES, slopes).certificate()
+    assert certificate.passed
+
+
 def test_untouched_surface_of_the_same_kind_passes() -> None:
     certificate = tampered(lambda k, T: np.zeros(k.shape)).certificate()
     assert certificate.passed, certificate.findings
