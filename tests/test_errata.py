@@ -496,13 +496,21 @@ def test_projection_errors_of_order_the_step_leave_a_floor() -> None:
         z -= step * (z - step * z)
     assert abs(z) < 1e-100
 
-    # Noise that the step does not multiply, as the theorem writes it: F = Lz with ηL = ½ has
-    # z ↦ ¾z − ½ξ + ξ̃, a floor of L²σ²(1 + ¼)/(1 − 9/16), where the theorem says O(σ²).
-    def floor(L: float, variance: float) -> float:
-        return L**2 * variance * 1.25 / (1.0 - 0.75**2)
 
-    assert floor(100.0, 1.0) == pytest.approx(1e4 * floor(1.0, 1.0))
-    assert floor(100.0, 1e-4) == pytest.approx(floor(1.0, 1.0))  # multiplied by η ∝ 1/L
+def test_noise_that_the_step_does_not_multiply_leaves_a_floor(rng: np.random.Generator) -> None:
+    """Paper: the floor is O(σ²). With F = Lz and the theorem's step it is O(L²σ²)."""
+
+    def floor(L: float, multiplied: bool) -> float:
+        step, z = 0.5 / L, np.zeros(4000)
+        size = step if multiplied else 1.0
+        for _ in range(40):
+            first, second = size * rng.normal(size=(2, 4000))
+            y = z - step * L * z + first
+            z = z - step * L * y + second
+        return float(np.mean((L * z) ** 2))
+
+    assert floor(100.0, multiplied=False) > 5000.0 * floor(1.0, multiplied=False)
+    assert floor(100.0, multiplied=True) < 1.2 * floor(1.0, multiplied=True)
 
 
 def test_bilinear_games_are_not_cocoercive(rng: np.random.Generator) -> None:
