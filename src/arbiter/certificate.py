@@ -119,7 +119,7 @@ class Certificate:
         if not self.slices.is_empty():
             flattest = self.slices.sort("min_g").row(0, named=True)
             text += (
-                f" Durrleman's g is at least {flattest['min_g']:.4f} "
+                f" Smallest Durrleman g: {flattest['min_g']:.4f} "
                 f"(T={flattest['T']:.4g}, k={flattest['k_at_min']:.3g})."
             )
         if self.structural is not None:

@@ -305,8 +305,8 @@ def calendars(grid: Grid) -> Iterator[Inequalities]:
             later, hull = hull, hull.joined(grid, part, price, error)
             # A vertex is on the envelope; for the others a later leg makes it a calendar.
             i, j = hull.legs(grid.kappa[at])
-            own = (hull.t[i] == grid.T[at]) & ((hull.t[j] == grid.T[at]) | (i == j))
-            mixed = at[~own & ~np.isin(grid.kappa[at], hull.x)]
+            one_later = (hull.t[i] > grid.T[at]) | (hull.t[j] > grid.T[at])
+            mixed = at[one_later & ~np.isin(grid.kappa[at], hull.x)]
             if later.x.size > 1 and mixed.size:
                 yield hull.against(grid, mixed, price, error)
 
