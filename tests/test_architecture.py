@@ -16,6 +16,7 @@ LONGEST = 400
 ROOMS = [
     "normal",
     "black",
+    "knots",
     "transport",
     "maturity",
     "mixture",

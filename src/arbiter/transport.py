@@ -20,107 +20,34 @@ so nothing cancels, however deep the wing and however flat the slope. Shapes: sl
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from arbiter import normal
+from arbiter.knots import Knots
 
-# A segment wider than this is cut (exactly: slopes are linear on it), so that the quadrature
-# below stays at rounding for slopes up to 20 whatever knots a caller brings.
-_MAX_WIDTH = 0.35
 # Left of the first knot s < 0, and M ≥ ½, so that no strike there has k above log 2.
 _HIGHEST_LEFT = 1.0
-_NODES = {torch.float64: 12, torch.float32: 8}
 
 
-@dataclass(frozen=True, eq=False)
-class Knots:
-    """A knot vector, cut at zero and into short segments, with its quadrature constants."""
+def _sums(f: Callable[[Tensor], Tensor], node: Tensor, *weights: Tensor) -> list[Tensor]:
+    """``Σ_q w_q f(node_q)`` over the last axis, for each set of weights ``(…, q)``.
 
-    x: Tensor  # (N,) cut knots, zero among them
-    first: float  # the end knots as numbers, for clamps without a device round trip
-    last: float
-    zero: int  # position of zero
-    source: Tensor  # (N,) index of the given knot to the left
-    blend: Tensor  # (N,) weight of the given knot to the right
-    node: Tensor  # (q,) Gauss-Legendre abscissae on [0, 1]
-    weight: Tensor  # (q,)
-    upper: Tensor  # (N-1, q) width · weight · Φ(−x) at the nodes
-    lower: Tensor  # (N-1, q) width · weight · Φ(x)
-    mean: Tensor  # (N,) weights that turn slopes into E s(Z)
-
-    @staticmethod
-    def of(knots: Tensor, like: Tensor) -> Knots:
-        """Constants of ``knots`` in the dtype and on the device of ``like``."""
-        if like.dtype not in _NODES:
-            raise ValueError(f"slopes must be float64 or float32, got {like.dtype}")
-        key = tuple(float(x) for x in knots.detach().cpu().double().tolist())
-        return _prepare(key, like.dtype, like.device)
-
-    def cut(self, slopes: Tensor) -> Tensor:
-        """Slopes ``(…, n)`` on the given knots, read at the cut knots ``(…, N)``."""
-        right = torch.clamp(self.source + 1, max=slopes.shape[-1] - 1)
-        left_slope = slopes[..., self.source]
-        return left_slope + self.blend * (slopes[..., right] - left_slope)
-
-
-@lru_cache(maxsize=64)
-def _prepare(key: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Knots:
-    given = np.asarray(key)
-    if given.size < 1 or not np.all(np.isfinite(given)) or np.any(np.diff(given) <= 0):
-        raise ValueError(f"knots must be finite and strictly increasing, got {given.tolist()}")
-    ends = np.union1d(given, [0.0])
-    pieces = [
-        np.linspace(a, b, int(np.ceil((b - a) / _MAX_WIDTH)) + 1)[:-1]
-        for a, b in itertools.pairwise(ends)
-    ]
-    x = np.concatenate([*pieces, ends[-1:]])
-    if x.size == 1:  # a single knot at zero: one slope for the whole line
-        x = np.array([0.0, _MAX_WIDTH])
-    source = np.clip(np.searchsorted(given, x, side="right") - 1, 0, max(given.size - 2, 0))
-    if given.size > 1:
-        blend = np.clip((x - given[source]) / (given[source + 1] - given[source]), 0.0, 1.0)
-    else:
-        blend = np.zeros_like(x)
-    raw_node, raw_weight = np.polynomial.legendre.leggauss(_NODES[dtype])
-    node, weight = 0.5 * (raw_node + 1.0), 0.5 * raw_weight
-    width = np.diff(x)
-    at = torch.from_numpy(x[:-1, None] + width[:, None] * node)  # (N-1, q)
-    measure = torch.from_numpy(width[:, None] * weight)
-    upper, lower = measure * normal.cdf(-at), measure * normal.cdf(at)
-
-    # E s(Z) = ∫_0^∞ b Φ(−x) dx − ∫_{−∞}^0 b Φ(x) dx, and b is a sum of hats on the cut knots.
-    zero = int(np.searchsorted(x, 0.0))
-    signed = torch.cat([-lower[:zero], upper[zero:]]).numpy()
-    mean = np.zeros_like(x)
-    mean[:-1] += signed @ (1.0 - node)
-    mean[1:] += signed @ node
-    first, last = torch.tensor(x[0]), torch.tensor(x[-1])
-    mean[0] -= float(normal.pdf(first) + first * normal.cdf(first))
-    mean[-1] += float(normal.pdf(last) - last * normal.cdf(-last))
-
-    def constant(a: np.ndarray | Tensor) -> Tensor:
-        return torch.as_tensor(a).to(device=device, dtype=dtype)
-
-    return Knots(
-        x=constant(x),
-        first=float(x[0]),
-        last=float(x[-1]),
-        zero=zero,
-        source=torch.from_numpy(source).to(device),
-        blend=constant(blend),
-        node=constant(node),
-        weight=constant(weight),
-        upper=constant(upper),
-        lower=constant(lower),
-        mean=constant(mean),
-    )
+    Compiled float32 code gets one term at a time: a pointwise kernel, on a GPU fourteen times
+    faster than the reduction that the compiler makes of so short an axis. In float64 the
+    reduction is the faster one (docs/benchmarks.md).
+    """
+    if node.dtype == torch.float64 or not torch.compiler.is_compiling():
+        values = f(node)
+        return [(values * w).sum(-1) for w in weights]
+    terms = [f(node[q : q + 1])[..., 0] for q in range(node.numel())]
+    totals = [w[..., 0] * terms[0] for w in weights]
+    for q, term in enumerate(terms[1:], start=1):
+        totals = [total + w[..., q] * term for total, w in zip(totals, weights, strict=True)]
+    return totals
 
 
 class Level(NamedTuple):
@@ -161,13 +88,15 @@ class Transport:
 
         # segment integrals of e^{s−shift} b Φ(±x): (…, N-1), the tails on both outer sides
         shift = self._shift()
-        t = width[:, None] * grid.node  # (N-1, q)
-        bend = torch.diff(self.b) / width
-        slope = self.b[..., :-1, None] + bend[..., None] * t
-        rises = (self.b[..., :-1, None] + 0.5 * bend[..., None] * t) * t
-        mass = torch.exp(self.s[..., :-1, None] - shift[..., None] + rises) * slope
-        above = (mass * grid.upper).sum(-1)
-        below = (mass * grid.lower).sum(-1)
+        start, b_start = (self.s[..., :-1] - shift)[..., None], self.b[..., :-1, None]
+        bend = (torch.diff(self.b) / width)[..., None]
+
+        def mass(node: Tensor) -> Tensor:
+            t = width[:, None] * node
+            slope = torch.addcmul(b_start, bend, t)
+            return torch.exp(start + 0.5 * t * (b_start + slope)) * slope
+
+        above, below = _sums(mass, grid.node, grid.upper, grid.lower)
         x_first, x_last = grid.x[:1], grid.x[-1:]
         tail_above = normal.excess_above(self.s[..., -1:] - shift, x_last, self.b[..., -1:])
         tail_below = normal.excess_below(self.s[..., :1] - shift, x_first, self.b[..., :1])
@@ -275,13 +204,16 @@ class Transport:
         # ± ½ t (b + m).
         sign = torch.where(above, 1.0, -1.0).to(level.x.dtype)
         room = torch.where(above, level.to_right, level.to_left)
-        b = level.b[..., None]
-        t = room[..., None] * self.knots.node
-        slope = torch.addcmul(b, (sign * level.bend)[..., None], t)
-        move = (0.5 * sign)[..., None] * t * (b + slope)
-        piece = torch.exp(move + torch.where(outside, 0.0, level.k)[..., None]) * slope
-        piece = piece * normal.cdf(-(sign * level.x)[..., None] - t)
-        price = room * (piece * self.knots.weight).sum(-1)
+        b, bend = level.b[..., None], (sign * level.bend)[..., None]
+        k = torch.where(outside, 0.0, level.k)[..., None]
+        half, start = (0.5 * sign)[..., None], -(sign * level.x)[..., None]
+
+        def piece(node: Tensor) -> Tensor:
+            t = room[..., None] * node
+            slope = torch.addcmul(b, bend, t)
+            return torch.exp(k + half * t * (b + slope)) * slope * normal.cdf(start - t)
+
+        price = room * _sums(piece, self.knots.node, self.knots.weight)[0]
 
         # and the whole segments beyond it
         i = torch.clamp(level.segment, 0, last - 1)
