@@ -267,12 +267,13 @@ def test_valid_tables_raise_no_alarm(seed: int, columns: tuple[str, ...], dtype:
 
 
 def test_prices_by_parity_raise_no_alarm() -> None:
-    """Deep puts taken from calls are rounding noise of either sign; that is no arbitrage."""
+    """Deep prices taken from the other side are noise of either sign; that is no arbitrage."""
     k = np.linspace(-1.0, 1.0, 81)
-    call = black.call(k, 0.05)
-    noisy = call - 1.0 + np.exp(k)
-    assert noisy.min() < 0.0
-    assert ab.audit({"T": np.ones(81), "k": k, "put": noisy}).passed
+    put = black.call(k, 0.05) - 1.0 + np.exp(k)
+    call = black.put(k, 0.05) + 1.0 - np.exp(k)
+    for name, noisy in (("put", put), ("call", call)):
+        assert noisy.min() < 0.0
+        assert ab.audit({"T": np.ones(81), "k": k, name: noisy}).passed
 
 
 def cheapest(points: list[tuple[float, float]], at: float) -> float:
@@ -347,8 +348,10 @@ def test_size_in_volatility_is_size_over_vega() -> None:
 
 
 def test_a_loss_below_rounding_still_shows_in_the_score() -> None:
-    frame, *_ = PLANTS["parity"](1e-12)
-    assert ab.audit(frame).nas < 1.0
+    frame, *_ = PLANTS["parity"](1e-14)
+    certificate = ab.audit(frame)
+    assert certificate.findings["size"][0] / sum(certificate.checked.values()) < 1e-16
+    assert certificate.nas == math.nextafter(1.0, 0.0)
 
 
 @pytest.mark.parametrize("strikes", [401, 101, 41])

@@ -129,6 +129,23 @@ def test_one_side_tampered_breaks_parity(side: str) -> None:
     assert "parity" in certificate.findings["family"]
 
 
+def test_mass_at_infinity_is_found() -> None:
+    """Prices of a law that has lost 1e-9 of its mean: convex, decreasing, within all bounds."""
+
+    class Bubble(ab.Surface):
+        def call(self, K: ArrayLike, T: Any) -> Array:
+            money = self.forward(T) * self.discount(T)
+            return np.asarray(super().call(K, T) * (1.0 - 1e-9) + 1e-9 * money)
+
+        def put(self, K: ArrayLike, T: Any) -> Array:
+            strike = np.asarray(K) * self.discount(T)
+            return np.asarray(super().put(K, T) * (1.0 - 1e-9) + 1e-9 * strike)
+
+    certificate = Bubble.from_slopes(KNOTS, MATURITIES, SLOPES).certificate()
+    assert set(certificate.findings["family"]) == {"mass", "mean"}
+    np.testing.assert_allclose(certificate.findings["size"], 1e-9, rtol=1e-3)
+
+
 def test_falling_log_contract_is_found() -> None:
     class Falling(ab.Surface):
         def variance_swap(self, T: Any) -> Array:
