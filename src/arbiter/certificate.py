@@ -57,8 +57,8 @@ class Certificate:
             ``material`` (at least 1e-5 of the forward; information), ``legs`` in words.
         nas: No-arbitrage score in [0, 1]; one if and only if nothing was found.
         checked: How many inequalities of each family were checked.
-        margins: Smallest value of a portfolio of each family over the cost of its long legs.
-            Near zero is tight, below minus rounding is a finding.
+        margins: Smallest value of a portfolio of each family over the cost of its long legs,
+            at least −1. Near zero is tight, below minus rounding is a finding.
         slices: Per maturity with enough strikes, the smallest value of Durrleman's function
             on them and where; information.
         structural: The proof on the stored numbers; None for a table of prices.
@@ -202,11 +202,12 @@ def _judge(
             continue
         cost = np.maximum(batch.gross, np.finfo(np.float64).tiny)
         checked[batch.family] += batch.value.size
-        margin = float(np.fmin.reduce(batch.value / cost, initial=math.inf))
-        margins[batch.family] = min(margins[batch.family], margin)
+        margin = batch.value / np.maximum(cost, np.abs(batch.value))
+        margins[batch.family] = float(np.fmin.reduce(margin, initial=margins[batch.family]))
         beyond = -batch.value - np.maximum(batch.tolerance, tolerance)
         found = np.flatnonzero(~(beyond <= 0.0))  # not a number is a finding too
-        lost += float(np.nan_to_num(np.fmin(beyond[found] / cost[found], 1.0), nan=1.0).sum())
+        share = np.fmin(beyond[found], cost[found]) / cost[found]
+        lost += float(np.nan_to_num(share, nan=1.0).sum())
         parts.append(
             pl.DataFrame(
                 {
