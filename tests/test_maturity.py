@@ -63,6 +63,16 @@ def test_one_maturity_scales_with_the_root_of_time() -> None:
     torch.testing.assert_close(at, 2.0 * slopes, rtol=1e-15, atol=0.0)
 
 
+def test_close_late_maturities_do_not_explode() -> None:
+    """A jump over three days says nothing about years to come."""
+    listed = torch.tensor([0.5, 1.0, 1.003], dtype=torch.float64)
+    slopes = torch.tensor([0.14, 0.20, 0.21], dtype=torch.float64)[None, :, None]
+    far = torch.tensor([1.5, 10.0, 1000.0], dtype=torch.float64)
+    volatility = slopes_at(listed, slopes, far)[0, :, 0] / torch.sqrt(far)
+    assert (volatility < 1.25 * 0.21).all()
+    assert (volatility > 0.2).all()
+
+
 def test_rates_do_not_jump_at_listed_maturities() -> None:
     slopes, _ = nested(5, 2, 0.0)
     eps = 1e-9

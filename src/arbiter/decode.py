@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from arbiter.knots import STEEPEST
 from arbiter.maturity import slopes_at, weights_at
 from arbiter.mixture import Mixture
 
@@ -47,11 +48,9 @@ class Decoder:
 
     def at(self, T: Tensor) -> Mixture:
         """The slices at maturities ``T`` of shape ``(U,)``."""
-        return Mixture(
-            self.knots,
-            slopes_at(self.maturities, self.slopes, T),
-            weights_at(self.maturities, self.weights, T),
-        )
+        # far past the last maturity slopes saturate, which keeps every order among them
+        slopes = torch.clamp(slopes_at(self.maturities, self.slopes, T), max=STEEPEST)
+        return Mixture(self.knots, slopes, weights_at(self.maturities, self.weights, T))
 
     def evaluate(self, query: Query, points: Array, T: Array) -> Array:
         """``query(slices, points)`` elementwise over ``points`` and ``T`` of one shape.

@@ -12,8 +12,10 @@ from torch import Tensor
 
 from arbiter import normal
 
+# Slopes are total volatilities. Up to here the decoder's accuracy is tested.
+STEEPEST = 20.0
 # A segment wider than this is cut (exactly: slopes are linear on it), so that the quadrature
-# below stays at rounding for slopes up to 20 whatever knots a caller brings.
+# below stays at rounding up to the steepest slope, whatever knots a caller brings.
 _MAX_WIDTH = 0.35
 _NODES = {torch.float64: 12, torch.float32: 8}
 

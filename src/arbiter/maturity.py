@@ -12,6 +12,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+# Volatility past the last maturity tends to at most this multiple of the last one.
+_STEEPEST_END = 1.25
+
 
 def slopes_at(maturities: Tensor, slopes: Tensor, T: Tensor) -> Tensor:
     """Slopes at maturities ``T``.
@@ -27,7 +30,7 @@ def slopes_at(maturities: Tensor, slopes: Tensor, T: Tensor) -> Tensor:
     u = torch.cat([torch.zeros_like(maturities[:1]), torch.sqrt(maturities)])
     values = torch.cat([torch.zeros_like(slopes[..., :1, :]), slopes], -2)  # (…, J, L+1, n)
     rate = _secants(u, values)
-    last = _end_tangent(u, rate)
+    last = _end_tangent(u, values, rate)
     # past the last maturity components must not cross: no tangent above a higher component's
     last = last.flip(-2).cummin(-2).values.flip(-2)
     # the first tangent is the first secant: volatility b/√T is flat towards T = 0
@@ -74,14 +77,20 @@ def _tangents(u: Tensor, rate: Tensor, first: Tensor, last: Tensor) -> Tensor:
     return torch.cat([first[..., None, :], inner, last[..., None, :]], -2)
 
 
-def _end_tangent(u: Tensor, rate: Tensor) -> Tensor:
-    """Tangent at the last node: the three-point formula, kept within what is monotone."""
+def _end_tangent(u: Tensor, values: Tensor, rate: Tensor) -> Tensor:
+    """Tangent at the last node, along which the slope goes on for ever.
+
+    The three-point formula, kept within what is monotone, and within a little more than the
+    rate of a flat volatility, b/u: two late maturities that lie close together say nothing
+    about years to come.
+    """
     if u.numel() == 2:
         return rate[..., -1, :]
     width = torch.diff(u)
     lean = width[-1] / (width[-1] + width[-2])
     tangent = rate[..., -1, :] + lean * (rate[..., -1, :] - rate[..., -2, :])
-    return torch.minimum(torch.clamp(tangent, min=0.0), 3.0 * rate[..., -1, :])
+    limit = torch.minimum(3.0 * rate[..., -1, :], _STEEPEST_END * values[..., -1, :] / u[-1])
+    return torch.minimum(torch.clamp(tangent, min=0.0), limit)
 
 
 def _ordered(u: Tensor, values: Tensor, tangent: Tensor) -> Tensor:

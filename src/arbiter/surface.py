@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from arbiter import black, normal
 from arbiter.decode import Decoder, Query
 from arbiter.forwards import ForwardCurve, MaturityLike, as_datetime, years
+from arbiter.knots import STEEPEST
 from arbiter.mixture import Mixture
 from arbiter.structural import structural
 
@@ -34,7 +35,7 @@ Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
 THIRTY_DAYS = 30.0 / 365.0
-SLOPE_RANGE = (1e-9, 20.0)  # where the decoder's accuracy is tested (docs/transport.md)
+SLOPE_RANGE = (1e-9, STEEPEST)  # docs/transport.md
 _FAR = 30.0  # local variance is a ratio of two numbers that vanish beyond this many deviations
 
 
@@ -143,7 +144,7 @@ class Surface:
                 f"K[{where}] = {strikes.ravel()[where]!r}: strikes are positive and in currency "
                 "(for log-moneyness use the methods that take k)"
             )
-        return np.log(strikes) - np.log(self.forward(T))
+        return np.log(strikes / self.forward(T))
 
     # -- prices and volatilities ----------------------------------------------------------
 
