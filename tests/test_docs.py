@@ -26,3 +26,11 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_the_readme_keeps_its_ten_lines() -> None:
     lines = [line for line in examples(ROOT / "README.md").splitlines() if line.strip()]
     assert 0 < len(lines) <= 10
+
+
+def test_errata_name_tests_that_exist() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "errata.md").read_text()))
+    sources = "\n".join(path.read_text() for path in (ROOT / "tests").glob("test_*.py"))
+    written = set(re.findall(r"def (test_\w+)\(", sources))
+    assert len(named) > 40
+    assert named <= written, named - written
