@@ -22,6 +22,7 @@ ROOMS = [
     "mixture",
     "decode",
     "forwards",
+    "inputs",
     "structural",
     "surface",
     "storage",

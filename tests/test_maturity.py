@@ -73,6 +73,18 @@ def test_close_late_maturities_do_not_explode() -> None:
     assert (volatility > 0.2).all()
 
 
+def test_components_that_touch_keep_their_rate() -> None:
+    """Equal up to a maturity and apart after it: the lower component must not notice."""
+    base = 0.2 * torch.sqrt(LISTED)
+    upper = base + torch.tensor([0.0, 0.0, 0.0, 0.05, 0.2], dtype=torch.float64)
+    both = torch.stack([base, upper])[..., None]
+    alone = slopes_at(LISTED, both[:1], DENSE)
+    together = slopes_at(LISTED, both, DENSE)
+    inside = LISTED[2] >= DENSE
+    torch.testing.assert_close(together[0, inside], alone[0, inside], rtol=0.02, atol=0.0)
+    assert torch.diff(together, dim=0).min() >= -ROUNDING
+
+
 def test_rates_do_not_jump_at_listed_maturities() -> None:
     slopes, _ = nested(5, 2, 0.0)
     eps = 1e-9

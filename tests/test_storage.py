@@ -80,6 +80,15 @@ def test_a_failed_save_leaves_the_old_file(saved: Path, monkeypatch: pytest.Monk
     assert list(saved.parent.iterdir()) == [saved]
 
 
+def test_saving_keeps_links_and_modes(saved: Path, tmp_path: Path) -> None:
+    saved.chmod(0o600)
+    link = tmp_path / "link.npz"
+    link.symlink_to(saved)
+    ab.example().save(link)
+    assert link.is_symlink()
+    assert saved.stat().st_mode & 0o777 == 0o600
+
+
 def test_newer_versions_ask_for_an_upgrade(saved: Path) -> None:
     rewrite(saved, meta=described(saved, version=99))
     with pytest.raises(SurfaceFileError, match=r"version 99.*upgrade arbiter-vol"):
@@ -92,7 +101,11 @@ def test_newer_versions_ask_for_an_upgrade(saved: Path) -> None:
         ({"format": "something else"}, "foreign file"),
         ({"version": "one"}, "unreadable format version 'one'"),
         ({"version": 0}, "unreadable format version 0"),
-        ({"as_of": "yesterday"}, "not a surface"),
+        ({"version": True}, "unreadable format version True"),
+        ({"as_of": "yesterday"}, "not an ISO date"),
+        ({"as_of": "now"}, "not an ISO date"),
+        ({"as_of": 5}, "must be text or null"),
+        ({"info": [["a", 1]]}, "its info an object"),
     ],
 )
 def test_strange_descriptions(saved: Path, change: dict[str, Any], message: str) -> None:
@@ -146,20 +159,32 @@ def test_pickled_objects_are_never_loaded(saved: Path) -> None:
         Surface.load(saved)
 
 
-def test_a_header_that_lies_about_its_size(saved: Path) -> None:
-    """A few bytes that declare a terabyte are refused before anything is allocated."""
+def with_header(saved: Path, header: bytes) -> None:
+    """Replace the header of ``knots`` by 118 bytes of the caller's."""
     arrays = contents(saved)
-    header = (
-        b"\x93NUMPY\x01\x00\x76\x00{'descr': '<f8', 'fortran_order': False, "
-        b"'shape': (99999999999,), }"
-    ).ljust(127) + b"\n"
+    raw = b"\x93NUMPY\x01\x00\x76\x00" + header.ljust(117) + b"\n"
     with zipfile.ZipFile(saved, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w") as file:
                 if name == "knots":
-                    file.write(header + b"\x00" * 16)
+                    file.write(raw + b"\x00" * 16)
                 else:
                     np.lib.format.write_array(file, array, allow_pickle=False)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    ["(-31, -1)", "(4294967296, 4294967296)", "(" + "9" * 40 + ",)", "(True,)", "(((((((", "'a'"],
+)
+def test_headers_of_nonsense(saved: Path, shape: str) -> None:
+    with_header(saved, f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".encode())
+    with pytest.raises(SurfaceFileError):
+        Surface.load(saved)
+
+
+def test_a_header_that_lies_about_its_size(saved: Path) -> None:
+    """A few bytes that declare a terabyte are refused before anything is allocated."""
+    with_header(saved, b"{'descr': '<f8', 'fortran_order': False, 'shape': (99999999999,), }")
     with pytest.raises(SurfaceFileError, match="declares 799999999992 bytes and holds 16"):
         Surface.load(saved)
 

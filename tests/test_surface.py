@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import datetime as dt
 import logging
+import pickle
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 import arbiter as ab
 from arbiter import black
@@ -76,7 +79,15 @@ def test_shapes_broadcast_and_scalars_stay_scalars(surface: Surface) -> None:
     assert isinstance(float(surface.call(6000.0, 0.5)), float)
     assert surface.iv(np.zeros((3, 1)), np.ones((1, 4))).shape == (3, 4)
     assert surface.density([], 0.5).shape == (0,)
-    assert surface.call(6000.0, 0.5).dtype == np.float64
+    for scalar in (
+        surface.call(6000.0, 0.5),
+        surface.gamma(6000.0, 0.5),
+        surface.forward(0.5),
+        surface.vix(),
+    ):
+        assert isinstance(scalar, np.ndarray)
+        assert scalar.dtype == np.float64
+        assert scalar.shape == ()
 
 
 def test_layout_of_the_request_does_not_matter(surface: Surface, rng: np.random.Generator) -> None:
@@ -102,8 +113,13 @@ def test_dates_count_minutes_from_as_of(surface: Surface) -> None:
     assert float(surface.iv(0.0, expiry)) == float(surface.iv(0.0, minutes / 525_600))
     assert float(surface.iv(0.0, dt.datetime(2026, 3, 20, 9, 30))) == float(surface.iv(0.0, expiry))
     assert float(surface.iv(0.0, "2026-03-20T09:30")) == float(surface.iv(0.0, expiry))
+    month = float(surface.iv(0.0, 30 / 365))
+    assert float(surface.iv(0.0, np.timedelta64(30, "D"))) == pytest.approx(month, rel=1e-12)
+    assert float(surface.iv(0.0, dt.timedelta(days=30))) == pytest.approx(month, rel=1e-12)
     with pytest.raises(ValueError, match="no as_of"):
         flat(0.2).iv(0.0, expiry)
+    with pytest.raises(ValueError, match="time zone"):
+        surface.iv(0.0, dt.datetime(2026, 3, 20, tzinfo=dt.UTC))
     with pytest.raises(ValueError, match="next Friday"):
         surface.iv(0.0, "next Friday")
     with pytest.raises(ValueError, match="expired"):
@@ -158,6 +174,32 @@ def test_local_variance_is_dupire(which: str, request: pytest.FixtureRequest) ->
     )
 
 
+def test_rates_at_strikes_on_the_knots(surface: Surface) -> None:
+    """Levels that fall exactly on a knot, as the table's own do."""
+    t = surface.maturities[3:9]
+    k = surface.log_strike(surface.knots[3:-3], t[:, None])
+    K = surface.forward(t)[:, None] * np.exp(k)
+    h = 1e-6
+    money = (surface.forward(t) * surface.discount(t))[:, None]
+    later, earlier = surface.otm(k, t[:, None] + h), surface.otm(k, t[:, None] - h)
+    expected = -money * (later - earlier) / (2 * h)
+    np.testing.assert_allclose(surface.theta(K, t[:, None]), expected, rtol=1e-4, atol=1e-4)
+    near = surface.local_variance(k + 1e-7, t[:, None])
+    np.testing.assert_allclose(surface.local_variance(k, t[:, None]), near, rtol=1e-4)
+
+
+@pytest.mark.parametrize("total", [1.0, 16.0, 17.0, 19.0])
+def test_local_variance_of_steep_black(total: float) -> None:
+    steep = Surface.from_slopes([-5.5, 4.5], [1.0], [[total, total]])
+    assert float(steep.local_variance(0.0, 1.0)) == pytest.approx(total**2, rel=1e-6)
+
+
+def test_nothing_is_nan_far_out(surface: Surface) -> None:
+    K = np.array([1e-300, 1e-5, 1e6, 1e160, 1e300])
+    for name in ("call", "put", "delta", "gamma", "vega", "theta"):
+        assert np.all(np.isfinite(getattr(surface, name)(K, 0.02))), name
+
+
 def test_local_variance_is_positive_far_out(surface: Surface) -> None:
     k, t = np.linspace(-40.0, 40.0, 81), np.array([0.01, 0.5, 3.0])[:, None]
     local = surface.local_variance(k, t)
@@ -206,6 +248,15 @@ def test_variance_rises(surface: Surface, mixture: Surface) -> None:
     for s in (surface, mixture):
         assert np.all(np.diff(s.variance_swap(t) * t) > 0.0)
         assert np.all(s.forward_variance(t) >= 0.0)
+
+
+def test_forward_variance_is_never_below_zero() -> None:
+    constant = np.tile([0.3, 0.2, 0.1, 0.15, 0.2], (4, 1))
+    s = Surface.from_slopes([-5.5, -1.0, 0.0, 1.0, 4.5], [0.1, 0.5, 0.5001, 1.0], constant)
+    for tenor in (30 / 365, 1e-5):
+        assert np.all(s.forward_variance(np.linspace(0.1, 1.0, 500), tenor) >= 0.0)
+    with pytest.raises(ValueError, match="tenor"):
+        s.forward_variance(0.5, 0.0)
 
 
 def test_log_contract_is_the_strip_of_options(surface: Surface) -> None:
@@ -272,10 +323,34 @@ def test_surfaces_cannot_be_changed(surface: Surface) -> None:
         surface.slopes[0, 0, 0] = 1.0
     with pytest.raises(dataclasses.FrozenInstanceError):
         surface.slopes = surface.slopes  # type: ignore[misc]
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        surface.slopes.setflags(write=True)
     mine = np.array(surface.slopes)
-    copy = Surface.from_slopes(surface.knots, surface.maturities, mine)
+    twin = Surface.from_slopes(surface.knots, surface.maturities, mine)
     mine[:] = 5.0
-    assert copy.slopes.max() < 5.0
+    assert twin.slopes.max() < 5.0
+    notes = {"source": ["a"]}
+    noted = Surface.from_slopes(surface.knots, surface.maturities, surface.slopes, info=notes)
+    notes["source"].append("b")
+    assert dict(noted.info) == {"source": ["a"]}
+    with pytest.raises(ValueError, match="plain JSON"):
+        Surface.from_slopes(surface.knots, surface.maturities, mine / 50.0, info={"x": np.nan})
+
+
+def test_surfaces_travel_to_workers(surface: Surface) -> None:
+    thawed = pickle.loads(pickle.dumps(surface))  # noqa: S301 - our own bytes
+    for twin in (thawed, copy.deepcopy(surface)):
+        assert np.array_equal(twin.slopes, surface.slopes)
+        assert twin.as_of == surface.as_of
+        assert float(twin.iv(0.1, 0.5)) == float(surface.iv(0.1, 0.5))
+
+
+def test_inference_mode_makes_no_difference(surface: Surface) -> None:
+    expected = float(surface.theta(6000.0, 0.5))
+    with torch.inference_mode():
+        assert float(surface.theta(6000.0, 0.5)) == expected
+        made = ab.example()
+    assert float(made.local_variance(0.0, 0.5)) == float(surface.local_variance(0.0, 0.5))
 
 
 def test_frame_is_tidy_and_agrees_with_the_methods(surface: Surface) -> None:
@@ -284,6 +359,9 @@ def test_frame_is_tidy_and_agrees_with_the_methods(surface: Surface) -> None:
     row = frame.row(1, named=True)
     assert row["iv"] == float(surface.iv(0.0, 0.25))
     assert row["call"] == pytest.approx(float(surface.call(row["strike"], 0.25)), rel=1e-12)
+    backwards = surface.to_frame(k=[0.1, 0.0, -0.2], T=[1.0, 0.25])
+    assert backwards["T"].is_sorted()
+    assert backwards["k"].to_list() == [-0.2, 0.0, 0.1] * 2
     default = surface.to_frame()
     assert default.height == 14 * 25
     assert default.select(pl.all().is_finite().all()).row(0) == (True,) * 15
@@ -309,3 +387,9 @@ def test_plot_draws_six_panels(surface: Surface, mixture: Surface, tmp_path: Pat
     assert path.read_bytes().startswith(b"\x89PNG")
     assert path.stat().st_size > 50_000
     mixture.plot(path)
+    Surface.from_slopes([-1.0, 1.0], [0.5], [[0.1, 0.1]]).plot(path)  # warnings are errors here
+
+
+def test_knots_beyond_the_normal_law_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"knot -50 lies beyond ±37"):
+        Surface.from_slopes([-50.0, 10.0], [1.0], [[0.2, 0.2]])

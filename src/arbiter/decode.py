@@ -42,6 +42,7 @@ class Decoder:
     weights: Tensor
 
     @staticmethod
+    @torch.inference_mode(False)
     def of(knots: Array, maturities: Array, slopes: Array, weights: Array) -> Decoder:
         """A decoder of NumPy arrays (copied: torch does not respect read-only memory)."""
         return Decoder(*(torch.from_numpy(a.copy()) for a in (knots, maturities, slopes, weights)))
@@ -86,6 +87,7 @@ class Decoder:
         return total[inverse].reshape(T.shape)
 
 
+@torch.inference_mode(False)  # a caller's inference mode must not forbid the derivatives
 def _by_rows(f: Callable[[Tensor, Tensor], Tensor], points: Array, T: Array) -> Array:
     """Apply ``f(points (R, w), T (R,)) -> (R, w)`` with every row at one maturity."""
     flat_points, flat_T = points.ravel(), T.ravel()

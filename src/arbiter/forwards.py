@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
-MaturityLike: TypeAlias = ArrayLike | dt.date  # year fractions or dates (a datetime is a date)
+MaturityLike: TypeAlias = ArrayLike | dt.date | dt.timedelta  # year fractions, dates, durations
 
 MINUTES_PER_YEAR = 525_600
+SHORTEST = 1e-9  # years: a thirtieth of a second, below which nothing is meant
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,39 +45,73 @@ class ForwardCurve:
 
 
 def years(T: MaturityLike, as_of: np.datetime64 | None, *, zero: bool = False) -> Array:
-    """Year fractions, from numbers or from dates (ISO text too) in minutes since ``as_of``.
+    """Year fractions, from numbers, from dates or from durations.
 
+    Dates (ISO text too) count in minutes from ``as_of`` and are, like it, without a time zone.
     ``zero`` lets T = 0 pass, for quantities that have a meaning there.
 
     Raises:
-        ValueError: If a date is given and there is no ``as_of``, or a maturity is not a
-            positive finite number.
+        ValueError: If a date is given and there is no ``as_of``, a date has a time zone, or a
+            maturity is not a positive finite number.
     """
-    raw = np.asarray(T)
-    dated = raw.dtype == object and raw.size and isinstance(raw.flat[0], dt.date)
-    if dated or raw.dtype.kind == "U":
-        raw = raw.astype("datetime64[s]")
-    if raw.dtype.kind == "M":
-        if as_of is None:
-            raise ValueError(
-                "a date was given as maturity, but this surface has no as_of; "
-                "pass year fractions, or build the surface with as_of"
-            )
-        raw = (raw - as_of) / np.timedelta64(1, "m") / MINUTES_PER_YEAR
-    t = _floats(raw)
-    bad = ~(np.isfinite(t) & ((t >= 0.0) if zero else (t > 0.0)))
+    t = _floats(_elapsed(np.asarray(T), as_of))
+    bad = ~(np.isfinite(t) & ((t >= SHORTEST) | (zero & (t == 0.0))))
     if np.any(bad):
         where = int(np.flatnonzero(bad.ravel())[0])
         raise ValueError(
-            f"T[{where}] = {t.ravel()[where]!r}: a maturity must be a positive, finite year "
-            f"fraction (minutes / {MINUTES_PER_YEAR:,}); leave out expired options"
+            f"T[{where}] = {float(t.ravel()[where])!r}: a maturity must be a positive, finite "
+            f"year fraction (minutes / {MINUTES_PER_YEAR:,}), at least {SHORTEST:g}; leave out "
+            "expired options"
         )
     return t
 
 
 def as_datetime(value: Any) -> np.datetime64 | None:
-    """``as_of`` in whole seconds, from anything NumPy reads as a date; None stays None."""
-    return None if value is None else np.datetime64(value, "s")
+    """``as_of`` in whole seconds, from ISO text or a date without a time zone; None stays None."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        try:
+            value = dt.datetime.fromisoformat(value)
+        except ValueError as error:
+            raise ValueError(f"as_of {value!r} is not an ISO date, YYYY-MM-DDThh:mm") from error
+    if not isinstance(value, dt.date | np.datetime64):
+        raise ValueError(f"as_of must be a date, got {value!r}")
+    moment = _dates(np.asarray(value))
+    if np.isnat(moment):
+        raise ValueError("as_of is not a time (NaT): give the moment of the quotes")
+    return np.datetime64(moment.item(), "s")
+
+
+def _elapsed(raw: NDArray[Any], as_of: np.datetime64 | None) -> NDArray[Any]:
+    """Dates and durations as years; anything else as it came."""
+    first = raw.flat[0] if raw.dtype == object and raw.size else None
+    if isinstance(first, dt.timedelta):
+        raw = raw.astype("timedelta64[s]")
+    if raw.dtype.kind == "m":
+        return np.asarray(raw / np.timedelta64(1, "m") / MINUTES_PER_YEAR)
+    if not (isinstance(first, dt.date) or raw.dtype.kind in "UM"):
+        return raw
+    moments = _dates(raw)
+    if as_of is None:
+        raise ValueError(
+            "a date was given as maturity, but this surface has no as_of; "
+            "pass year fractions, or build the surface with as_of"
+        )
+    return np.asarray((moments - as_of) / np.timedelta64(1, "m") / MINUTES_PER_YEAR)
+
+
+def _dates(raw: NDArray[Any]) -> NDArray[np.datetime64]:
+    """Dates in seconds; a time zone is refused, since ``as_of`` has none to compare with."""
+    if raw.dtype == object and any(getattr(moment, "tzinfo", None) for moment in raw.flat):
+        raise ValueError(
+            "a date with a time zone was given; dates are in the clock of as_of, without a zone: "
+            "convert it and drop the zone"
+        )
+    try:
+        return raw.astype("datetime64[s]")
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"not a year fraction nor an ISO date: {error}") from error
 
 
 def _floats(a: ArrayLike) -> Array:

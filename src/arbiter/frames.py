@@ -38,9 +38,9 @@ def surface_frame(
     if k is None:
         points = surface.log_strike(DEFAULT_LEVELS, maturities)
     else:
-        points = np.atleast_1d(np.asarray(k, dtype=np.float64))[None, :]
-        points = np.broadcast_to(points, (maturities.size, points.shape[1]))
-    years = np.broadcast_to(surface.years(maturities), points.shape)
+        row = np.asarray(k, dtype=np.float64).reshape(1, -1)
+        points = np.broadcast_to(row, (maturities.size, row.size))
+    years = np.broadcast_to(maturities, points.shape)
     strikes = surface.forward(years) * np.exp(points)
     columns = {
         "T": years,
@@ -59,4 +59,5 @@ def surface_frame(
         "density": surface.density(points, years),
         "local_variance": surface.local_variance(points, years),
     }
-    return pl.DataFrame({name: np.ravel(values) for name, values in columns.items()})
+    table = pl.DataFrame({name: np.ravel(values) for name, values in columns.items()})
+    return table.sort("T", "k")

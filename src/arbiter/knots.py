@@ -52,6 +52,7 @@ class Knots:
 
 
 @lru_cache(maxsize=64)
+@torch.inference_mode(False)  # kept between calls: must also serve one that needs gradients
 def _prepare(key: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Knots:
     given = np.asarray(key)
     if given.size < 1 or not np.all(np.isfinite(given)) or np.any(np.diff(given) <= 0):

@@ -94,7 +94,7 @@ def _end_tangent(u: Tensor, values: Tensor, rate: Tensor) -> Tensor:
 
 
 def _ordered(u: Tensor, values: Tensor, tangent: Tensor) -> Tensor:
-    """Tangents shrunk, node by node, so that ordered components cannot cross in between.
+    """Tangents drawn together, node by node, so that ordered components cannot cross.
 
     In Bernstein form two cubics are ordered when their control points are: at a node with
     gap g between neighbours, tangents may differ by at most 3g over the interval's width.
@@ -109,7 +109,8 @@ def _ordered(u: Tensor, values: Tensor, tangent: Tensor) -> Tensor:
     behind = torch.cat([pad, torch.clamp(spread[..., 1:, :], min=0.0) * width], -2)
     need = torch.maximum(ahead, behind)
     shrink = torch.where(need > 3.0 * gap, 3.0 * gap / torch.where(need > 0, need, 1.0), 1.0)
-    return tangent * shrink.amin(-3, keepdim=True)
+    lowest = tangent.amin(-3, keepdim=True)
+    return lowest + (tangent - lowest) * shrink.amin(-3, keepdim=True)
 
 
 def _hermite(u: Tensor, values: Tensor, tangent: Tensor, at: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from arbiter import normal
-from arbiter.transport import Transport
+from arbiter.transport import Transport, call_parity, put_parity
 
 # Bisections, then Newton steps: the bracket shrinks by 2^-30 before quadratic convergence.
 _BISECTIONS = 30
@@ -53,11 +53,11 @@ class Mixture:
 
     def call(self, k: Tensor) -> Tensor:
         """Call prices, the in-the-money side by parity."""
-        return self.otm(k) + torch.clamp(-torch.expm1(k), min=0.0)
+        return self.otm(k) + call_parity(k)
 
     def put(self, k: Tensor) -> Tensor:
         """Put prices, the in-the-money side by parity."""
-        return self.otm(k) + torch.clamp(torch.expm1(k), min=0.0)
+        return self.otm(k) + put_parity(k)
 
     def cdf(self, k: Tensor) -> Tensor:
         """``P(X ≤ κ)``."""
@@ -71,6 +71,10 @@ class Mixture:
         """Density of X per unit of κ."""
         return self._sum(self.parts.density(self._spread(k)))
 
+    def gamma(self, k: Tensor) -> Tensor:
+        """``κ² f(κ)``, the gamma of a unit of forward."""
+        return self._sum(self.parts.gamma(self._spread(k)))
+
     def delta(self, k: Tensor) -> Tensor:
         """Forward call delta at sticky moneyness, ``E[X; X > κ]``."""
         return self._sum(self.parts.delta(self._spread(k)))
@@ -80,7 +84,10 @@ class Mixture:
         return self._sum(self.parts.log_variance()[..., None])[..., 0]
 
     def z(self, k: Tensor) -> Tensor:
-        """Z-coordinate of a strike, computed from whichever tail is smaller."""
+        """Z-coordinate of a strike, computed from whichever tail is smaller.
+
+        With several components it is infinite where that tail underflows, past about 38.
+        """
         if self.single:
             return self.parts.z(self._spread(k))[..., 0, :, :]
         level = self.parts.z(self._spread(k))

@@ -39,10 +39,14 @@ def plot_surface(surface: Surface, path: str | PathLike[str] | None = None) -> F
     _term_structure(figure.add_subplot(grid[1, 2]), surface)
     moment = "" if surface.as_of is None else f", as of {surface.as_of}".replace("T", " ")
     first, last = label(surface.maturities[0]), label(surface.maturities[-1])
-    figure.suptitle(f"{surface.maturities.size} maturities, {first} to {last}{moment}")
+    count = surface.maturities.size
+    span = f"{count} maturities, {first} to {last}" if count > 1 else f"one maturity, {first}"
+    figure.suptitle(span + moment)
     if path is not None:
-        figure.savefig(path, dpi=130)
-        plt.close(figure)
+        try:
+            figure.savefig(path, dpi=130)
+        finally:
+            plt.close(figure)
     return figure
 
 
@@ -61,10 +65,22 @@ def _spread(maturities: Array) -> Array:
     return spread
 
 
+def _times(surface: Surface, count: int) -> Array:
+    """Maturities even in √T over the listed range; around a single one when it is alone."""
+    first, last = surface.maturities[[0, -1]]
+    if first == last:
+        first, last = 0.5 * first, 1.5 * last
+    return np.asarray(np.linspace(first**0.5, last**0.5, count) ** 2)
+
+
 def _smiles(ax: Any, surface: Surface, listed: Array, colours: Any) -> None:
     for T, colour in zip(listed, colours, strict=True):
         k = surface.log_strike(np.linspace(-3.5, 2.5, 121), T)
         ax.plot(k, 100.0 * surface.iv(k, T), color=colour, label=label(T), linewidth=1.4)
+    low, high = ax.get_ylim()
+    if high - low < 1.0:  # a flat smile is a line, not its rounding
+        middle = 0.5 * (low + high)
+        ax.set_ylim(middle - 0.5, middle + 0.5)
     ax.set(title="Smiles", xlabel="log-moneyness k", ylabel="implied volatility, %")
     ax.legend(fontsize=7, ncols=2, frameon=False)
     ax.grid(alpha=0.25)
@@ -72,7 +88,7 @@ def _smiles(ax: Any, surface: Surface, listed: Array, colours: Any) -> None:
 
 def _mesh(surface: Surface) -> tuple[Array, Array, Array]:
     """Volatilities on a mesh of moneyness in deviations (rows: maturities)."""
-    T = np.linspace(surface.maturities[0] ** 0.5, surface.maturities[-1] ** 0.5, 60)[:, None] ** 2
+    T = _times(surface, 60)[:, None]
     levels = np.linspace(-3.0, 2.0, 61)
     return np.broadcast_to(levels, (60, 61)), T, surface.iv(surface.log_strike(levels, T), T)
 
@@ -115,7 +131,7 @@ def _total_variance(ax: Any, surface: Surface, listed: Array, colours: Any) -> N
 
 
 def _term_structure(ax: Any, surface: Surface) -> None:
-    T = np.linspace(surface.maturities[0] ** 0.5, surface.maturities[-1] ** 0.5, 200) ** 2
+    T = _times(surface, 200)
     ax.plot(T, 100.0 * np.sqrt(surface.variance_swap(T)), label="variance swap √(W/T)")
     ax.plot(T, 100.0 * np.sqrt(surface.forward_variance(T)), label="30-day forward")
     ax.plot(T, 100.0 * surface.iv(0.0, T), label="at the money", linestyle="--")

@@ -7,7 +7,10 @@ file is replaced in one step or not at all.
 from __future__ import annotations
 
 import json
+import math
 import os
+import shutil
+import tokenize
 import zipfile
 import zlib
 from os import PathLike
@@ -34,6 +37,16 @@ _UNREADABLE = (
     NotImplementedError,
     RuntimeError,
 )
+# What reading an array's header, a Python literal, raises on nonsense.
+_BAD_HEADER = (
+    ValueError,
+    TypeError,
+    SyntaxError,
+    OverflowError,
+    MemoryError,
+    RecursionError,
+    tokenize.TokenError,
+)
 _ARRAYS = ("knots", "maturities", "slopes", "weights", "forwards", "discounts")
 
 
@@ -58,13 +71,15 @@ def save(surface: Surface, path: str | PathLike[str]) -> None:
         "discounts": surface.curve.discounts,
         "meta": np.frombuffer(json.dumps(meta, allow_nan=False).encode(), dtype=np.uint8),
     }
-    target = Path(path)
+    target = Path(path).resolve()  # a link keeps pointing at the file that is replaced
     partial = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with partial.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
             file.flush()
             os.fsync(file.fileno())
+        if target.exists():
+            shutil.copymode(target, partial)
         partial.replace(target)
     except BaseException:
         partial.unlink(missing_ok=True)
@@ -79,6 +94,7 @@ def load(path: str | PathLike[str]) -> Surface:
         SurfaceFileError: If the file is foreign, truncated, corrupt, too large, of a newer
             version, or its numbers do not carry the guarantee.
     """
+    path = Path(path)
     try:
         with zipfile.ZipFile(path) as archive:
             _check_size(archive, path)
@@ -116,18 +132,21 @@ def _check_size(archive: zipfile.ZipFile, path: str | PathLike[str]) -> None:
 def _read_meta(archive: zipfile.ZipFile, path: str | PathLike[str]) -> dict[str, Any]:
     try:
         meta = json.loads(_read(archive, "meta", np.uint8, path).tobytes())
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise SurfaceFileError(f"{path}: its description is not JSON ({error})") from error
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise SurfaceFileError(f"{path}: a foreign file, its format is not {FORMAT!r}")
     version = meta.get("version")
-    if not isinstance(version, int) or version < 1:
+    if type(version) is not int or version < 1:
         raise SurfaceFileError(f"{path}: unreadable format version {version!r}")
     if version > VERSION:
         raise SurfaceFileError(
             f"{path}: written in format version {version}, this arbiter reads up to {VERSION}; "
             "upgrade arbiter-vol to read it"
         )
+    as_of, info = meta.get("as_of"), meta.get("info")
+    if not isinstance(as_of, str | None) or not isinstance(info, dict):
+        raise SurfaceFileError(f"{path}: its as_of must be text or null, its info an object")
     return meta
 
 
@@ -137,9 +156,14 @@ def _read(
     member = archive.getinfo(f"{name}.npy")
     with archive.open(member) as file:
         shape, fortran, stored = _header(file, name, path)
-        expected = int(np.prod(shape, dtype=np.int64)) * stored.itemsize
+        if any(type(n) is not int or n < 0 for n in shape):
+            raise SurfaceFileError(f"{path}: {name} declares the shape {shape}")
+        expected = math.prod(shape) * stored.itemsize
         if stored != np.dtype(dtype) or fortran:
-            raise SurfaceFileError(f"{path}: {name} is {stored}, expected C-ordered {dtype}")
+            order = "Fortran" if fortran else "C"
+            raise SurfaceFileError(
+                f"{path}: {name} is {stored} in {order} order, not {np.dtype(dtype)} in C order"
+            )
         data = file.read(member.file_size)
     if len(data) != expected:
         raise SurfaceFileError(
@@ -155,7 +179,7 @@ def _header(
         version = npy.read_magic(file)
         reader = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, fortran, dtype = reader(file)
-    except ValueError as error:
+    except _BAD_HEADER as error:
         raise SurfaceFileError(f"{path}: the header of {name} is corrupt ({error})") from error
     if dtype.hasobject:
         raise SurfaceFileError(f"{path}: {name} holds pickled objects, which are never loaded")

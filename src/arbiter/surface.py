@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from arbiter import black, normal
+from arbiter import black, inputs, normal
 from arbiter.decode import Decoder, Query
 from arbiter.forwards import ForwardCurve, MaturityLike, as_datetime, years
 from arbiter.knots import STEEPEST
@@ -35,7 +35,12 @@ Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
 THIRTY_DAYS = 30.0 / 365.0
-SLOPE_RANGE = (1e-9, STEEPEST)  # docs/transport.md
+SLOPE_RANGE = (1e-6, STEEPEST)  # docs/transport.md
+FARTHEST_KNOT = 37.0  # beyond it the normal law has no mass that float64 can hold
+_NO_VOLATILITY = {
+    black.Reason.AT_INTRINSIC: "so far out the price is below the smallest float64",
+    black.Reason.ABOVE_MAXIMUM: "the price is at its upper bound to rounding",
+}
 _FAR = 30.0  # local variance is a ratio of two numbers that vanish beyond this many deviations
 
 
@@ -103,10 +108,10 @@ class Surface:
             >>> round(float(flat.iv(0.1, 0.5)), 12)
             0.2
         """
-        b = _frozen(slopes)
-        b = _frozen(b[None]) if b.ndim == 2 else b
-        x, T = _frozen(knots), _frozen(maturities)
-        w = None if weights is None else _frozen(weights)
+        b = inputs.frozen(slopes)
+        b = inputs.frozen(b[None]) if b.ndim == 2 else b
+        x, T = inputs.frozen(knots), inputs.frozen(maturities)
+        w = None if weights is None else inputs.frozen(weights)
         proof = structural(x, T, b, w)
         if not proof.passed:
             raise ValueError("; ".join(check.detail for check in proof.failures))
@@ -117,44 +122,48 @@ class Surface:
                 f"slope {worst:g} lies outside [{low:g}, {high:g}]: slopes are total "
                 "volatilities, σ√T; check the units (decimal, not percent)"
             )
-        w = _frozen(np.ones(b.shape[:2])) if w is None else w
+        if np.abs(x).max() > FARTHEST_KNOT:
+            raise ValueError(
+                f"knot {x[np.abs(x).argmax()]:g} lies beyond ±{FARTHEST_KNOT:g}: knots are "
+                "Gaussian quantiles, and ±6 covers all that quotes can see"
+            )
+        w = inputs.frozen(np.ones(b.shape[:2])) if w is None else w
         curve = ForwardCurve(
-            T, _positive("forwards", forwards, T.size), _positive("discounts", discounts, T.size)
+            T,
+            inputs.per_maturity("forwards", forwards, T.size),
+            inputs.per_maturity("discounts", discounts, T.size),
         )
-        kept = MappingProxyType(dict(info or {}))
-        return cls(x, T, b, w, curve, as_datetime(as_of), kept)
+        return cls(x, T, b, w, curve, as_datetime(as_of), inputs.plain(info))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and workers rebuild the surface, and its checks, from the stored numbers."""
+        curve = self.curve.forwards, self.curve.discounts
+        parts = (self.knots, self.maturities, self.slopes, *curve)
+        return _rebuilt, (type(self), parts, self.weights, self.as_of, dict(self.info))
 
     # -- market coordinates ---------------------------------------------------------------
 
     def forward(self, T: MaturityLike) -> Array:
         """Forward for maturities ``T``, log-linear between listed ones."""
-        return self.curve.forward(self.years(T))
+        return _plain(self.curve.forward(self.years(T)))
 
     def discount(self, T: MaturityLike) -> Array:
         """Discount factor for maturities ``T``, log-linear between listed ones."""
-        return self.curve.discount(self.years(T))
+        return _plain(self.curve.discount(self.years(T)))
 
     def log_moneyness(self, K: ArrayLike, T: MaturityLike) -> Array:
         """``k = log(K/F_T)`` of strikes in currency."""
-        strikes = np.asarray(K, dtype=np.float64)
-        bad = ~(np.isfinite(strikes) & (strikes > 0.0))
-        if np.any(bad):
-            where = int(np.flatnonzero(bad.ravel())[0])
-            raise ValueError(
-                f"K[{where}] = {strikes.ravel()[where]!r}: strikes are positive and in currency "
-                "(for log-moneyness use the methods that take k)"
-            )
-        return np.log(strikes / self.forward(T))
+        return _plain(np.log(inputs.strikes(K) / self.forward(T)))
 
     # -- prices and volatilities ----------------------------------------------------------
 
     def call(self, K: ArrayLike, T: MaturityLike) -> Array:
         """Discounted call prices in currency, ``D·F·c``."""
-        return self._money(T) * self._query(Mixture.call, self.log_moneyness(K, T), T)
+        return _plain(self._money(T) * self._query(Mixture.call, self.log_moneyness(K, T), T))
 
     def put(self, K: ArrayLike, T: MaturityLike) -> Array:
         """Discounted put prices in currency, ``D·F·p``."""
-        return self._money(T) * self._query(Mixture.put, self.log_moneyness(K, T), T)
+        return _plain(self._money(T) * self._query(Mixture.put, self.log_moneyness(K, T), T))
 
     def otm(self, k: ArrayLike, T: MaturityLike) -> Array:
         """Out-of-the-money prices in forward units: calls for ``k ≥ 0``, puts below."""
@@ -162,25 +171,25 @@ class Surface:
 
     def iv(self, k: ArrayLike, T: MaturityLike) -> Array:
         """Implied volatility, annualised. NaN, with a logged reason, where no float64 price is."""
-        t = self.years(T)
-        points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), t)
-        implied = black.implied(self.otm(points, at), points)
-        if np.any(implied.reason):
-            self._announce(implied.reason, points, at)
+        points, at, implied = self._implied(k, T)
+        where = np.flatnonzero(np.ravel(implied.reason))
+        if where.size:
+            reason = black.Reason(int(np.ravel(implied.reason)[where[0]]))
+            logger.warning(
+                "implied volatility is NaN at %d of %d points, first at k=%.6g, T=%.6g: %s",
+                where.size,
+                points.size,
+                points.ravel()[where[0]],
+                at.ravel()[where[0]],
+                _NO_VOLATILITY.get(reason, reason.explain()),
+            )
         return _plain(implied.volatility / np.sqrt(at))
 
-    def _announce(self, reason: Any, k: Array, T: Array) -> None:
-        where = np.flatnonzero(np.ravel(reason))
-        first = where[0]
-        sentence = black.Reason(int(np.ravel(reason)[first])).explain()
-        logger.warning(
-            "implied volatility is NaN at %d of %d points, first at k=%.6g, T=%.6g: %s",
-            where.size,
-            k.size,
-            k.ravel()[first],
-            T.ravel()[first],
-            sentence,
-        )
+    def _implied(
+        self, k: ArrayLike, T: MaturityLike
+    ) -> tuple[Array, Array, black.Implied[NDArray[Any]]]:
+        points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), self.years(T))
+        return points, at, black.implied(self.otm(points, at), points)
 
     def total_variance(self, k: ArrayLike, T: MaturityLike) -> Array:
         """Total implied variance ``σ²T``."""
@@ -194,14 +203,15 @@ class Surface:
 
     def gamma(self, K: ArrayLike, T: MaturityLike) -> Array:
         """``∂²C/∂F²`` at sticky moneyness: ``D κ² f(κ) / F``."""
-        k = self.log_moneyness(K, T)
-        return self.discount(T) / self.forward(T) * np.exp(2.0 * k) * self.density(k, T)
+        unit = self._query(Mixture.gamma, self.log_moneyness(K, T), T)
+        return _plain(self.discount(T) / self.forward(T) * unit)
 
     def vega(self, K: ArrayLike, T: MaturityLike) -> Array:
         """``∂C/∂σ`` of Black's formula at the surface's own volatility, per unit of σ."""
-        k, t = self.log_moneyness(K, T), self.years(T)
-        v = self.iv(k, t) * np.sqrt(t)
-        return _plain(self._money(t) * np.sqrt(t) * black.vega(k, v))
+        k, t, implied = self._implied(self.log_moneyness(K, T), T)
+        # no volatility is found where the price has none to speak of, and no vega either
+        vega = np.nan_to_num(black.vega(k, implied.volatility))
+        return _plain(self._money(t) * np.sqrt(t) * vega)
 
     def theta(self, K: ArrayLike, T: MaturityLike) -> Array:
         """Decay per year at fixed moneyness, forward and discount: ``−D·F·∂c/∂T``, never > 0."""
@@ -247,7 +257,7 @@ class Surface:
 
     def quantile(self, u: ArrayLike, T: MaturityLike) -> Array:
         """The moneyness κ below which ``S_T/F_T`` lies with probability ``u``."""
-        return self._query(Mixture.quantile, _probabilities("u", u), T)
+        return self._query(Mixture.quantile, inputs.probabilities("u", u), T)
 
     def z(self, k: ArrayLike, T: MaturityLike) -> Array:
         """Z-coordinate of a strike: the Gaussian quantile of its probability."""
@@ -259,11 +269,11 @@ class Surface:
 
     def dual(self, q: ArrayLike, T: MaturityLike) -> Array:
         """Dual potential ``G(q)``, the upper Lorenz curve: ``c(κ) = max_q {G(q) − qκ}``."""
-        return self._query(Mixture.dual, _probabilities("q", q), T)
+        return self._query(Mixture.dual, inputs.probabilities("q", q), T)
 
     def cvar(self, q: ArrayLike, T: MaturityLike, tail: str = "lower") -> Array:
         """Mean of ``S_T/F_T`` over its ``tail`` ("lower" or "upper") of probability ``q``."""
-        points = _probabilities("q", q)
+        points = inputs.probabilities("q", q)
         return self._query(lambda slices, p: slices.cvar(p, tail), points, T)
 
     def local_variance(self, k: ArrayLike, T: MaturityLike) -> Array:
@@ -279,7 +289,7 @@ class Surface:
         low, high = self.log_strike(far, ends)
         points = np.clip(points, low, high)
         rate = np.maximum(self._decoder.calendar_rate(points, at), 0.0)
-        return _plain(2.0 * rate / (np.exp(2.0 * points) * self.density(points, at)))
+        return _plain(2.0 * rate / self._query(Mixture.gamma, points, at))
 
     # -- variance -------------------------------------------------------------------------
 
@@ -293,10 +303,13 @@ class Surface:
 
         ``T = 0`` is allowed and gives the variance swap of the tenor.
         """
+        if not (np.isfinite(tenor) and tenor > 0.0):
+            raise ValueError(f"tenor = {tenor!r} must be a positive year fraction")
         start = years(T, self.as_of, zero=True)
         before = self._decoder.log_variance(np.where(start > 0.0, start, tenor))
         before = np.where(start > 0.0, before, 0.0)
-        return _plain((self._decoder.log_variance(start + tenor) - before) / tenor)
+        rise = self._decoder.log_variance(start + tenor) - before
+        return _plain(np.maximum(rise, 0.0) / tenor)
 
     def vix(self, tenor: float = THIRTY_DAYS) -> Array:
         """Volatility index of the exact log contract, ``100 √(W(tenor)/tenor)``."""
@@ -338,12 +351,12 @@ class Surface:
     def __repr__(self) -> str:
         components, count, n = self.slopes.shape
         days = self.maturities * 365.0
-        vol = float(self.iv(0.0, self.maturities[0])), float(self.iv(0.0, self.maturities[-1]))
+        vol = np.sqrt(self.variance_swap(self.maturities[[0, -1]]))
         mixture = f", {components} components" if components > 1 else ""
         moment = f", as of {self.as_of}" if self.as_of is not None else ""
         return (
             f"Surface({count} maturities from {days[0]:.3g} to {days[-1]:.4g} days, {n} knots"
-            f"{mixture}, at-the-money volatility {vol[0]:.2%} to {vol[1]:.2%}{moment})"
+            f"{mixture}, variance-swap volatility {vol[0]:.2%} to {vol[1]:.2%}{moment})"
         )
 
     # -- plumbing -------------------------------------------------------------------------
@@ -356,13 +369,7 @@ class Surface:
         return self.discount(T) * self.forward(T)
 
     def _query(self, query: Query, points: ArrayLike, T: MaturityLike) -> Array:
-        at = np.asarray(points, dtype=np.float64)
-        bad = ~np.isfinite(at)
-        if np.any(bad):
-            where = int(np.flatnonzero(bad.ravel())[0])
-            raise ValueError(
-                f"point [{where}] = {at.ravel()[where]!r} is not finite: drop it before asking"
-            )
+        at = inputs.finite("point", points)
         at, t = np.broadcast_arrays(at, self.years(T))
         return _plain(self._decoder.evaluate(query, at, t))
 
@@ -371,29 +378,7 @@ def _plain(values: ArrayLike) -> Array:
     return np.asarray(values, dtype=np.float64)
 
 
-def _frozen(values: ArrayLike | torch.Tensor) -> Array:
-    if isinstance(values, torch.Tensor):
-        values = values.detach().cpu().numpy()
-    array = np.array(values, dtype=np.float64)
-    array.setflags(write=False)
-    return array
-
-
-def _positive(name: str, values: ArrayLike | None, count: int) -> Array:
-    array = _frozen(np.ones(count) if values is None else values)
-    if array.shape != (count,):
-        raise ValueError(f"{name} must have one value per maturity ({count}), got {array.shape}")
-    bad = np.flatnonzero(~(np.isfinite(array) & (array > 0.0)))
-    if bad.size:
-        raise ValueError(f"{name}[{bad[0]}] = {array[bad[0]]!r} must be positive and finite")
-    return array
-
-
-def _probabilities(name: str, values: ArrayLike) -> Array:
-    array = np.asarray(values, dtype=np.float64)
-    bad = np.flatnonzero(~((array > 0.0) & (array < 1.0)).ravel())
-    if bad.size:
-        raise ValueError(
-            f"{name}[{bad[0]}] = {array.ravel()[bad[0]]!r} must lie strictly between 0 and 1"
-        )
-    return array
+def _rebuilt(
+    kind: type[Surface], parts: tuple[Array, ...], weights: Array, as_of: Any, info: dict[str, Any]
+) -> Surface:
+    return kind.from_slopes(*parts, weights=weights, as_of=as_of, info=info)

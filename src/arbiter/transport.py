@@ -33,6 +33,24 @@ from arbiter.knots import Knots
 _HIGHEST_LEFT = 1.0
 
 
+def call_parity(k: Tensor) -> Tensor:
+    """What turns an out-of-the-money price into a call: ``1 − κ`` below the forward."""
+    return torch.where(k < 0.0, -torch.expm1(torch.clamp(k, max=0.0)), 0.0)
+
+
+def put_parity(k: Tensor) -> Tensor:
+    """What turns an out-of-the-money price into a put: ``κ − 1`` from the forward up."""
+    return torch.where(k < 0.0, 0.0, torch.expm1(torch.clamp(k, min=0.0)))
+
+
+def _at_most(value: Tensor, bound: Tensor) -> Tensor:
+    """``value`` cut at ``bound`` against rounding, with the gradient of ``value`` throughout.
+
+    At a tie, a strike on a knot for instance, ``torch.minimum`` would halve the gradient.
+    """
+    return value + (torch.minimum(value, bound) - value).detach()
+
+
 def _sums(f: Callable[[Tensor], Tensor], node: Tensor, *weights: Tensor) -> list[Tensor]:
     """``Σ_q w_q f(node_q)`` over the last axis, for each set of weights ``(…, q)``.
 
@@ -132,15 +150,16 @@ class Transport:
         # sum of positive terms, whatever the ratio of the two slopes.
         rising = b_right >= b_left
         bend = (b_right - b_left) / width
-        small = torch.minimum(b_left, b_right)
+        small = torch.where(rising, b_left, b_right)
         climb = torch.where(rising, target - s_left, s_right - target)
         climb = torch.clamp(climb, min=0.0)
-        step = 2.0 * climb / (small + torch.sqrt(small * small + 2.0 * bend.abs() * climb))
-        step = torch.minimum(step, width)
+        steepening = torch.where(rising, bend, -bend)
+        step = 2.0 * climb / (small + torch.sqrt(small * small + 2.0 * steepening * climb))
+        step = _at_most(step, width)
         to_left = torch.where(rising, step, width - step)
         to_right = torch.where(rising, width - step, step)
         x = torch.where(rising, x_left + step, x_left + width - step)
-        b = small + bend.abs() * step
+        b = small + steepening * step
         # the tails: one slope, a straight line
         first, last = self.b[..., :1], self.b[..., -1:]
         left, right = found < 0, found == self.knots.x.numel() - 1
@@ -155,8 +174,7 @@ class Transport:
         found = torch.searchsorted(self.knots.x, x.detach().contiguous(), right=True) - 1
         i, x_left, width, b_left, b_right = self._segment(found)
         bend = (b_right - b_left) / width
-        t = torch.clamp(x - x_left, min=0.0)
-        t = torch.minimum(t, width)
+        t = _at_most(torch.clamp(x - x_left, min=0.0), width)
         first, last = self.b[..., :1], self.b[..., -1:]
         left, right = found < 0, found == self.knots.x.numel() - 1
         b = torch.where(left, first, torch.where(right, last, b_left + bend * t))
@@ -184,15 +202,13 @@ class Transport:
 
     def call(self, k: Tensor) -> Tensor:
         """Call prices ``E(X − κ)+``, the in-the-money side by parity."""
-        level = self.at_strike(k)
-        above = level.k >= 0.0
-        return self.price_at(level, above) + torch.where(above, 0.0, -torch.expm1(level.k))
+        k = self._broadcast(k)
+        return self.otm(k) + call_parity(k)
 
     def put(self, k: Tensor) -> Tensor:
         """Put prices ``E(κ − X)+``, the in-the-money side by parity."""
-        level = self.at_strike(k)
-        above = level.k >= 0.0
-        return self.price_at(level, above) + torch.where(above, torch.expm1(level.k), 0.0)
+        k = self._broadcast(k)
+        return self.otm(k) + put_parity(k)
 
     def price_at(self, level: Level, above: Tensor) -> Tensor:
         """Calls where ``above`` holds and puts elsewhere, each as a sum of positive terms."""
@@ -225,7 +241,7 @@ class Transport:
             if behind.any():
                 price = torch.where(behind, self._behind(level, right), price)
         # rounding may lift a price past its bound, E X = 1 for calls and κ for puts
-        return torch.minimum(price, torch.where(above, 0.0, torch.clamp(level.k, max=80.0)).exp())
+        return _at_most(price, torch.where(above, 0.0, torch.clamp(level.k, max=80.0)).exp())
 
     def _tail(self, level: Level, right: Tensor) -> Tensor:
         """Beyond the end knots, looking outward: Black calls on the right, puts on the left."""
@@ -285,15 +301,20 @@ class Transport:
         level = self.at_strike(k)
         return normal.scaled_pdf(-level.k, level.x) / level.b
 
+    def gamma(self, k: Tensor) -> Tensor:
+        """``κ² f(κ)``, the gamma of a unit of forward, with the exponents joined."""
+        level = self.at_strike(k)
+        return normal.scaled_pdf(level.k, level.x) / level.b
+
     def delta(self, k: Tensor) -> Tensor:
         """Forward call delta at sticky moneyness, ``G(q*) = E[X; X > κ] = c + κ q*``."""
-        level = self.at_strike(k)
-        return self._share_above(level)
+        return self._share_above(self.at_strike(k))
 
     def _share_above(self, level: Level) -> Tensor:
         above = level.x >= 0.0
         price = self.price_at(level, above)
-        tail = normal.weighted_mills(level.k, level.x.abs(), level.x.abs())  # κ Φ(−|x|)
+        outward = torch.where(above, level.x, -level.x)
+        tail = normal.weighted_mills(level.k, outward, outward)  # κ Φ(−|x|)
         return torch.where(above, price + tail, 1.0 + price - tail)
 
     def quantile(self, u: Tensor) -> Tensor:
