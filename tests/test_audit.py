@@ -1,5 +1,6 @@
 """`audit` finds each planted arbitrage, with its place and size, and nothing in clean tables."""
 
+import datetime as dt
 import itertools
 import json
 import math
@@ -229,7 +230,7 @@ def test_clean_table_passes(columns: tuple[str, ...]) -> None:
     assert certificate.structural is None
     families = {name for name, n in certificate.checked.items() if n}
     assert families >= {"vertical", "butterfly", "calendar", "bound", "mass", "mean"}
-    assert ("parity" in families) == ({"call", "put"} <= set(columns))
+    assert ("parity" in families) == (len(columns) > 1)  # two statements about one option
     assert set(certificate.margins) == families
 
 
@@ -507,3 +508,38 @@ def test_certificate_reads_as_a_sentence() -> None:
     assert repr(certificate).startswith(f"Certificate(passed=False, nas={certificate.nas!r}")
     sizes = certificate.findings["size"].to_list()
     assert sizes == sorted(sizes, reverse=True)
+
+
+def test_a_volatility_that_contradicts_its_price_is_a_finding() -> None:
+    table = {"T": [1.0] * 3, "k": [-0.1, 0.0, 0.1], "iv": [0.2, 0.2, 0.2]}
+    prices = black.call(np.array(table["k"]), 0.2).tolist()
+    assert ab.audit({**table, "call": prices}).passed
+    rounded = ab.audit({**table, "iv": [0.2003, 0.1998, 0.2], "call": prices})
+    assert rounded.passed
+    certificate = ab.audit({**table, "iv": [0.2, 0.21, 0.2], "call": prices})
+    assert certificate.findings["family"].to_list() == ["parity"]
+    expected = float(black.otm(0.0, 0.21) - black.otm(0.0, 0.2))
+    assert certificate.findings["size"][0] == pytest.approx(expected, rel=1e-9)
+    assert certificate.findings["k"][0] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        ({"T": pl.Series([dt.date(2026, 1, 1)]), "k": [0.0], "iv": [0.2]}, "column T holds date"),
+        ({"T": np.array([True]), "k": [0.0], "iv": [0.2]}, "column T holds bool"),
+        ({"T": [1.0, 1.0], "k": [0.0], "iv": [0.2]}, "column iv has 1 rows and T has 2"),
+        ({"T": [[1.0]], "k": [[0.0]], "iv": [[0.2]]}, "one value per row"),
+        ({"T": [1.0], "strike": [1e300], "forward": [1e-300], "iv": [0.2]}, "out of range"),
+        (None, "NoneType is not a table"),
+    ],
+)
+def test_what_is_no_table_is_refused(frame: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ab.audit(frame)
+
+
+def test_a_surface_is_sent_to_its_certificate_and_lazy_frames_are_read() -> None:
+    with pytest.raises(ValueError, match=r"certificate\(\)"):
+        ab.audit(ab.example())
+    assert ab.audit(ab.example().to_frame().lazy()).passed

@@ -204,6 +204,48 @@ def test_the_grid_covers_twelve_standard_deviations_and_other_maturities() -> No
     assert np.any((T > 0.1) & (T < 0.5))
 
 
+ONE = ab.Surface.from_slopes(KNOTS, [1.0], SLOPES[-1:])
+
+
+@pytest.mark.parametrize(
+    "shift",
+    [
+        lambda k, T: np.where(0.5 * MATURITIES[0] > T, 1e-3, 0.0) + 0.0 * k,
+        lambda k, T: np.where(~np.isin(T, MATURITIES) & (k < -20.0), np.exp(k), 0.0),
+        lambda k, T: np.where((T > 0.5) & (T < 1.0), 1e-6, 0.0) + 0.0 * k,
+    ],
+    ids=["before the first", "the far wing of unlisted maturities", "between two"],
+)
+def test_suspect_prices_do_not_decide_where_to_look(shift: Any) -> None:
+    """Tampering with unlisted maturities alone, however it makes their tails look."""
+    for seed in range(3):
+        certificate = tampered(shift).certificate(seed=seed)
+        assert not certificate.passed
+        assert certificate.structural is not None
+        assert certificate.structural.passed
+
+
+@pytest.mark.parametrize("size", [1e-6, 1e-2])
+def test_one_listed_maturity_can_be_tampered_with_too(size: float) -> None:
+    kind: Any = type(
+        "Moved", (Tampered,), {"shift": lambda self, k, T: np.where(T == 1.0, 0.0, size) + 0.0 * k}
+    )
+    assert ONE.certificate().passed
+    assert not kind.from_slopes(KNOTS, [1.0], SLOPES[-1:]).certificate().passed
+
+
+@pytest.mark.parametrize(("side", "sign"), [("call", -1.0), ("put", 1.0)])
+def test_nan_in_the_money_is_a_finding(side: str, sign: float) -> None:
+    def broken(self: ab.Surface, K: ArrayLike, T: Any) -> Array:
+        k, price = self.log_moneyness(K, T), getattr(ab.Surface, side)(self, K, T)
+        return np.where(sign * k > 0.0, np.nan, price)
+
+    kind: Any = type("Broken", (ab.Surface,), {side: broken})
+    surface = kind.from_slopes(KNOTS, MATURITIES, SLOPES, FORWARDS, DISCOUNTS)
+    findings = surface.certificate().findings
+    assert findings["legs"].str.contains("not a number").any()
+
+
 def random_surface(seed: int, steepness: str) -> ab.Surface:
     """A valid surface: any positive slopes, made nondecreasing in maturity and component."""
     rng = np.random.default_rng(seed)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ import polars as pl
 from arbiter import black, survey, tables
 from arbiter.durrleman import POINTS, durrleman
 from arbiter.grid import Grid
-from arbiter.inequalities import FAMILIES, Inequalities, inequalities
+from arbiter.inequalities import FAMILIES, ROUNDINGS, Inequalities, inequalities
 from arbiter.structural import Structural
 
 logger = logging.getLogger(__name__)
@@ -28,6 +28,10 @@ logger = logging.getLogger(__name__)
 # A finding of this size is worth a tick of an index option; smaller ones are real but cannot
 # be traded. Information only.
 MATERIAL = 1e-5
+
+# A volatility given beside a price may differ from the price's own by this, ten basis points,
+# before the two are two statements.
+DISAGREEMENT = 1e-3
 
 _SCHEMA: dict[str, Any] = {
     "family": pl.String,
@@ -162,7 +166,8 @@ def audit(frame: Any, *, tolerance: float | None = None) -> Certificate:
     if tolerance is not None and not (math.isfinite(tolerance) and tolerance >= 0.0):
         raise ValueError(f"tolerance={tolerance} must be a finite number, zero or above")
     grid = tables.read(frame)
-    certificate = _judge(grid, inequalities(grid), tolerance or 0.0, grid)
+    batches = [*inequalities(grid), *_disagreements(grid)]
+    certificate = _judge(grid, batches, tolerance or 0.0, grid)
     logger.info("audited %d prices: %r", grid.T.size, certificate)
     return certificate
 
@@ -186,6 +191,27 @@ def certify(surface: Any, *, seed: int = 0) -> Certificate:
         certificate = _with_proof(certificate, proof)
     logger.info("certified %d prices: %r", seen.grid.T.size, certificate)
     return certificate
+
+
+def _disagreements(grid: Grid) -> Iterator[Inequalities]:
+    """Volatilities that were given beside a price and are not the price's own.
+
+    Prices are judged and volatilities beside them are not, so a table that says two things of
+    one option must not pass in silence. Published volatilities are rounded: DISAGREEMENT.
+    """
+    both = np.flatnonzero(np.isfinite(grid.iv))
+    T, k, iv, price = grid.T[both], grid.k[both], grid.iv[both], grid.price[both]
+    stated, vega = black.otm(k, iv * np.sqrt(T)), black.vega(k, iv * np.sqrt(T)) * np.sqrt(T)
+    if np.array_equal(stated, price):  # volatilities were all there was
+        return
+    own = black.implied(price, k).volatility
+    vega = np.fmax(vega, np.nan_to_num(black.vega(k, own)) * np.sqrt(T))
+    yield Inequalities(
+        "parity", T, k, -np.abs(stated - price), grid.error[both] + DISAGREEMENT / ROUNDINGS * vega,
+        np.fmax(stated, price),
+        lambda i: f"the price at k={k[i]:.6g} T={T[i]:.6g} is {price[i]:.6g}, and {stated[i]:.6g} "
+        f"by its volatility {iv[i]:.6g}",
+    )  # fmt: skip
 
 
 def _judge(

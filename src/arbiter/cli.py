@@ -92,7 +92,8 @@ def _table(file: Path) -> pl.DataFrame:
 
     try:
         if file.suffix.lower() == ".csv":
-            return pl.read_csv(file, infer_schema_length=None)
+            table = pl.read_csv(file, infer_schema_length=None)
+            return table.rename(str.strip)
         return pl.read_parquet(file)
     except pl.exceptions.PolarsError as error:
         raise ValueError(f"not a readable table ({error}); check the file") from error

@@ -78,9 +78,10 @@ class Grid:
 
     @cached_property
     def volatilities(self) -> Array:
-        """Implied volatilities: as given, else from the price, NaN where there is none."""
+        """Implied volatilities of the prices, as given where that is what they were made of."""
         from_price = black.implied(self.price, self.k).volatility / np.sqrt(self.T)
-        return np.where(np.isfinite(self.iv), self.iv, from_price)
+        given = black.otm(self.k, np.nan_to_num(self.iv) * np.sqrt(self.T)) == self.price
+        return np.where(given & np.isfinite(self.iv), self.iv, from_price)
 
 
 def assemble(

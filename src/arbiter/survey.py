@@ -16,7 +16,7 @@ import numpy as np
 from numpy.random import Generator
 
 from arbiter import scan
-from arbiter.grid import EPS, Array, Grid, Places, assemble
+from arbiter.grid import EPS, Array, Grid, Mask, Places, assemble
 from arbiter.inequalities import Inequalities, leg
 from arbiter.structural import Structural, reprice, structural
 from arbiter.tails import PRICING_ROUNDINGS, Market, Tails, rounding
@@ -51,7 +51,6 @@ def survey(surface: Any, seed: int) -> Survey:
     rng = np.random.default_rng(seed)
     market = Market(surface)
     tails = Tails(market, _maturities(market.maturities, rng))
-    tails = tails.keep(np.isin(tails.T, market.maturities) | ~tails.too_wide)
     T = tails.T  # (L,)
     k = _strikes(tails, rng)  # (m,)
     k = np.union1d(k, _tight_strikes(k, market.otm(k, T[:, None]), rng))
@@ -68,7 +67,8 @@ def survey(surface: Any, seed: int) -> Survey:
         np.append(calls.ravel(), np.where(jump_k < 0.0, np.nan, jump)),
         np.append(puts.ravel(), np.where(jump_k < 0.0, jump, np.nan)),
     )
-    grid, broken = _grid(market, tails, *columns)
+    both = np.arange(columns[0].size) < calls.size  # a jump was priced on one side only
+    grid, broken = _grid(market, tails, *columns, both)
     strikes = tails.body(_BODY, rng)
     swaps = hasattr(surface, "variance_swap")
 
@@ -139,6 +139,8 @@ def _tight_strikes(k: Array, price: Array, rng: Generator) -> Array:
         spread = np.diff(price, axis=0) / price[1:]  # (L-1, m)
         chosen = [np.zeros(0)]
         for values, centre in ((curvature, k[1:-1]), (spread, k)):
+            if not values.size:  # one maturity has no calendar spreads
+                continue
             around = np.sqrt(np.abs(values[:, 2:] * values[:, :-2]))
             dip = np.nan_to_num(values[:, 1:-1] / around, nan=np.inf, posinf=np.inf).min(axis=0)
             i = np.argsort(dip)[:_REFINED] + 1
@@ -149,16 +151,19 @@ def _tight_strikes(k: Array, price: Array, rng: Generator) -> Array:
 
 
 def _grid(
-    market: Market, tails: Tails, T: Array, k: Array, call: Array, put: Array
+    market: Market, tails: Tails, T: Array, k: Array, call: Array, put: Array, both: Mask
 ) -> tuple[Grid, Inequalities]:
-    """The grid of all finite prices, and a finding for each that is not."""
+    """The grid of all finite prices, and a finding for each that is not.
+
+    ``both`` says where call and put were asked for, so that a NaN there is an answer.
+    """
     order = np.lexsort((np.exp(k), T))
-    T, k, call, put = T[order], k[order], call[order], put[order]
+    T, k, call, put, both = T[order], k[order], call[order], put[order], both[order]
     price = np.where(k < 0.0, put, call)
     good = np.isfinite(price)
-    bad = np.flatnonzero(~good)
+    bad = np.flatnonzero(~(good & (~both | (np.isfinite(call) & np.isfinite(put)))))
     broken = Inequalities(
-        "bound", T[bad], k[bad], price[bad], np.zeros(bad.size), np.ones(bad.size),
+        "bound", T[bad], k[bad], np.full(bad.size, np.nan), np.zeros(bad.size), np.ones(bad.size),
         lambda i: f"the price k={k[bad[i]]:.6g} T={T[bad[i]]:.6g} is not a number",
     )  # fmt: skip
     kappa = np.exp(k)
@@ -235,4 +240,6 @@ def _smiles(market: Market, tails: Tails, rows: Places) -> Grid:
     at = np.broadcast_to(tails.T[rows, None], k.shape)
     price = market.otm(k, at)
     columns = (np.where(k < 0.0, np.nan, price), np.where(k < 0.0, price, np.nan))
-    return _grid(market, tails, at.ravel(), k.ravel(), columns[0].ravel(), columns[1].ravel())[0]
+    one_side = np.zeros(k.size, dtype=np.bool_)
+    call, put = (column.ravel() for column in columns)
+    return _grid(market, tails, at.ravel(), k.ravel(), call, put, one_side)[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +56,7 @@ def read(frame: Any) -> Grid:
         ValueError: For a frame that cannot be read. Names the row (counted from 0), the
             column, the value and the remedy.
     """
+    frame = _frame(frame)
     names = {str(name) for name in (frame.columns if hasattr(frame, "columns") else frame)}
     currency = {"strike", "forward"} <= names
     if "T" not in names or not ("k" in names or currency) or names.isdisjoint(_PRICES):
@@ -69,12 +71,18 @@ def read(frame: Any) -> Grid:
         _column(frame, name) if name in names else _Column(name, np.full(T.value.shape, np.nan), 0)
         for name in _PRICES
     )
+    for column in (iv, call, put):
+        _same_length(T, column)
     empty = ~(iv.given | call.given | put.given)
     if empty.any():
         row = int(np.argmax(empty))
         raise ValueError(f"row {row} has no price: give one of iv, call and put, or drop the row")
     if currency:
         strike, forward = _column(frame, "strike"), _column(frame, "forward")
+        _same_length(T, strike)
+        _same_length(T, forward)
+        distance = np.log(strike.value) - np.log(forward.value)
+        _reject("strike", strike.value, np.abs(distance) > _FARTHEST, "is out of range")
         kappa = strike.value / forward.value
         strike_error = kappa * (strike.eps + forward.eps)
         unit, rounding = forward.value, forward.eps
@@ -89,6 +97,7 @@ def read(frame: Any) -> Grid:
             strike_error += kappa * k.eps * np.abs(k.value)
     else:
         k = _column(frame, "k")
+        _same_length(T, k)
         kappa = np.exp(k.value)
         strike_error = kappa * (EPS + k.eps * np.abs(k.value))
     order = np.lexsort((kappa, T.value))
@@ -98,11 +107,27 @@ def read(frame: Any) -> Grid:
     return _choose(T.value[keep], kappa[keep], strike_error[keep], iv, call, put)
 
 
+def _frame(frame: Any) -> Any:
+    """What was handed over, if it has columns at all."""
+    if hasattr(frame, "certificate"):
+        raise ValueError("a surface was given: call its certificate(), which also proves it")
+    if isinstance(frame, pl.LazyFrame):
+        return frame.collect()
+    if not (hasattr(frame, "columns") or isinstance(frame, Mapping)):
+        raise ValueError(
+            f"{type(frame).__name__} is not a table: give a polars or pandas frame, or a mapping "
+            "of columns"
+        )
+    return frame
+
+
 def _column(frame: Any, name: str) -> _Column:
     """One column, checked; nulls are allowed among prices only."""
     series = frame[name]
     remedy = _REMEDY[name]
     dtype = str(getattr(series, "dtype", "")).lower()
+    if dtype.startswith(("date", "time", "duration", "bool", "complex")):
+        raise ValueError(f"column {name} holds {dtype}, not numbers: {remedy}")
     eps = EPS
     for kind in (np.float32, np.float16):
         if dtype == kind.__name__:
@@ -119,6 +144,8 @@ def _column(frame: Any, name: str) -> _Column:
             missing = np.zeros(value.shape, dtype=np.bool_)
     except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
         raise ValueError(f"column {name} holds {dtype}, not numbers: {remedy}") from error
+    if value.ndim != 1:
+        raise ValueError(f"column {name} has shape {value.shape}: give one value per row")
     if name not in _PRICES:
         _reject(name, value, missing, "is missing")
     _reject(name, value, ~missing & ~np.isfinite(value), "is not finite")
@@ -129,6 +156,14 @@ def _column(frame: Any, name: str) -> _Column:
     if name == "k":
         _reject(name, value, np.abs(value) > _FARTHEST, "is out of range")
     return _Column(name, np.where(missing, np.nan, value), eps)
+
+
+def _same_length(T: _Column, other: _Column) -> None:
+    if T.value.size != other.value.size:
+        raise ValueError(
+            f"column {other.name} has {other.value.size} rows and T has {T.value.size}: "
+            "give one value per row"
+        )
 
 
 def _reject(name: str, value: Array, bad: Mask, fault: str) -> None:
@@ -172,12 +207,14 @@ def _choose(
 ) -> Grid:
     """Take the number that was given most directly: this side, the other side, the volatility.
 
-    To each price one rounding of the forward is added: whoever made the table may have used
-    parity, or a formula that subtracts, and then a small price is rounded like a large one.
+    To each price one rounding of the forward, or of the strike above it, is added: whoever made
+    the table may have used parity, or a formula that subtracts, and then a small price is
+    rounded like a large one.
     """
     below = kappa < 1.0
-    call_error = EPS + call.eps * np.abs(call.value)
-    put_error = EPS + put.eps * np.abs(put.value)
+    unit = EPS * np.maximum(1.0, kappa)
+    call_error = unit + call.eps * np.abs(call.value)
+    put_error = unit + put.eps * np.abs(put.value)
     near = np.where(below, put.value, call.value)
     near_error = np.where(below, put_error, call_error)
     far = np.where(below, call.value - (1.0 - kappa), put.value - (kappa - 1.0))

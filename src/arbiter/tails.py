@@ -9,14 +9,13 @@ Glossary: ``κ = K/F``, ``k = log κ``; a table of prices is (maturities, strike
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import copy
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
 from arbiter.grid import EPS, Array, Mask, Places
-from arbiter.inequalities import Inequalities
+from arbiter.inequalities import Inequalities, leg
 from arbiter.structural import AGREEMENT
 
 # Roundings that an accurate pricing routine may spend on one price: a few, and as many more as
@@ -24,6 +23,7 @@ from arbiter.structural import AGREEMENT
 PRICING_ROUNDINGS = 8.0
 
 _NEGLIGIBLE = 1e-36  # of the forward, or of the strike for puts: about 12 standard deviations
+_WALK = 1e-10  # relative: steps are long, and what they would show is not small
 _FARTHEST = 680.0  # in |k|: e^680 times a forward still is a float64
 
 
@@ -91,21 +91,6 @@ class Tails:
         )
         self.scale = self.walk[self._first(self.call < 0.5 * self.call[:, :1])]
 
-    def keep(self, rows: Mask) -> Tails:
-        """The same for some of the maturities."""
-        some = copy(self)
-        for name in ("T", "put", "call", "left", "right", "scale"):
-            setattr(some, name, getattr(self, name)[rows])
-        return some
-
-    @property
-    def too_wide(self) -> Mask:
-        """Where a law has its mean or its mass so far out that float64 strikes do not reach it."""
-        half = int(np.searchsorted(self.walk, 0.5 * _FARTHEST))
-        return np.asarray(
-            (self.call[:, half] > 0.01) | (self.put[:, half] > 0.01 * self.kappa[0][half])
-        )
-
     def width(self, T: Array) -> Array:
         """How far the slices at any maturities reach, in ``|k|``."""
         return np.asarray(np.interp(T, self.T, np.maximum(self.left, self.right)))
@@ -121,6 +106,38 @@ class Tails:
         return np.sort(np.append(0.0, np.clip(k, -self.left.max(), self.right.max())))
 
     def inequalities(self) -> Iterator[Inequalities]:
+        """What can be said of a walk: prices fall outwards, the density has mass and mean one."""
+        yield from self._falling()
+        yield from self._moments()
+
+    def _falling(self) -> Iterator[Inequalities]:
+        """Calls, and puts over their strike, fall all the way out, far past the last deviation.
+
+        Puts by ratio spreads: long one, short ``κ/κ'`` of the next strike out, for a put is
+        convex in its strike and free at zero.
+        """
+        for option, price, sign in (("put", self.put, -1.0), ("call", self.call, 1.0)):
+            ratio = np.exp(np.diff(self.walk)) if sign < 0.0 else np.ones(self.walk.size - 1)
+            inner, outer = price[:, :-1], ratio * price[:, 1:]
+            row, at = np.nonzero(~(inner >= outer) | (inner > _NEGLIGIBLE))
+            T, k, held = self.T[row], sign * self.walk[at + 1], sign * self.walk[at]
+
+            def words(
+                i: int,
+                option: str = option,
+                weight: Array = ratio[at],
+                T: Array = T,
+                k: Array = k,
+                held: Array = held,
+            ) -> str:
+                return f"{leg(1.0, option, held[i], T[i])}, {leg(-weight[i], option, k[i], T[i])}"
+
+            error = _WALK * (np.abs(inner) + np.abs(outer)) + 1e-300 * ratio
+            yield Inequalities(
+                "vertical", T, k, (inner - outer)[row, at], error[row, at], inner[row, at], words,
+            )  # fmt: skip
+
+    def _moments(self) -> Iterator[Inequalities]:
         """The density, telescoped between outer secants, has mass one and mean one.
 
         With ``s`` the slope of the last put spread and ``d`` that of the last call spread:
