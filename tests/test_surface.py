@@ -362,6 +362,8 @@ def test_frame_is_tidy_and_agrees_with_the_methods(surface: Surface) -> None:
     backwards = surface.to_frame(k=[0.1, 0.0, -0.2], T=[1.0, 0.25])
     assert backwards["T"].is_sorted()
     assert backwards["k"].to_list() == [-0.2, 0.0, 0.1] * 2
+    dated = surface.to_frame(k=[0.0], T=np.array(["2026-03-20T09:30"], dtype="datetime64[s]"))
+    assert dated["T"][0] == float(surface.years("2026-03-20T09:30"))
     default = surface.to_frame()
     assert default.height == 14 * 25
     assert default.select(pl.all().is_finite().all()).row(0) == (True,) * 15

@@ -197,6 +197,16 @@ class _Otm(torch.autograd.Function):
 _otm = cast(Callable[[Tensor, Tensor], Tensor], _Otm.apply)
 
 
+def call_parity(k: Tensor) -> Tensor:
+    """What turns an out-of-the-money price into a call: ``1 − κ`` below the forward."""
+    return -torch.expm1(torch.where(k < 0.0, k, 0.0))
+
+
+def put_parity(k: Tensor) -> Tensor:
+    """What turns an out-of-the-money price into a put: ``κ − 1`` from the forward up."""
+    return torch.expm1(torch.where(k < 0.0, 0.0, k))
+
+
 @_elementwise
 def otm(k: Tensor, v: Tensor) -> Tensor:
     """Price the side out of the money: the call for ``k ≥ 0``, the put for ``k < 0``.
@@ -221,13 +231,13 @@ def call(k: Tensor, v: Tensor) -> Tensor:
         >>> round(float(call(0.0, 0.2)), 12)
         0.079655674554
     """
-    return _otm(k, v) - torch.expm1(torch.where(k < 0.0, k, 0.0))
+    return _otm(k, v) + call_parity(k)
 
 
 @_elementwise
 def put(k: Tensor, v: Tensor) -> Tensor:
     """Price a put, in the money by parity with the call; arguments as in :func:`otm`."""
-    return _otm(k, v) + torch.expm1(torch.where(k < 0.0, 0.0, k))
+    return _otm(k, v) + put_parity(k)
 
 
 @_elementwise

@@ -32,9 +32,7 @@ def surface_frame(
         Columns T, k, strike, forward, discount, call, put, iv, total_variance, delta, gamma,
         vega, theta, density, local_variance. ``call`` and ``put`` are discounted currency.
     """
-    maturities = np.atleast_1d(np.asarray(surface.maturities if T is None else T))[
-        :, None
-    ]  # (U, 1)
+    maturities = surface.years(surface.maturities if T is None else T).reshape(-1, 1)  # (U, 1)
     if k is None:
         points = surface.log_strike(DEFAULT_LEVELS, maturities)
     else:
@@ -42,6 +40,7 @@ def surface_frame(
         points = np.broadcast_to(row, (maturities.size, row.size))
     years = np.broadcast_to(maturities, points.shape)
     strikes = surface.forward(years) * np.exp(points)
+    iv = surface.iv(points, years)
     columns = {
         "T": years,
         "k": points,
@@ -50,8 +49,8 @@ def surface_frame(
         "discount": surface.discount(years),
         "call": surface.call(strikes, years),
         "put": surface.put(strikes, years),
-        "iv": surface.iv(points, years),
-        "total_variance": surface.total_variance(points, years),
+        "iv": iv,
+        "total_variance": iv**2 * years,
         "delta": surface.delta(strikes, years),
         "gamma": surface.gamma(strikes, years),
         "vega": surface.vega(strikes, years),

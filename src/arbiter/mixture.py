@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from arbiter import normal
-from arbiter.transport import Transport, call_parity, put_parity
+from arbiter.black import call_parity, put_parity
+from arbiter.transport import Transport
 
 # Bisections, then Newton steps: the bracket shrinks by 2^-30 before quadratic convergence.
 _BISECTIONS = 30

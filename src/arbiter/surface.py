@@ -97,7 +97,7 @@ class Surface:
             forwards: ``(L,)`` forwards; 1 when left out.
             discounts: ``(L,)`` discount factors; 1 when left out.
             weights: ``(J, L)`` mixture weights, needed when J > 1.
-            as_of: Moment of the quotes (anything NumPy reads as a date).
+            as_of: Moment of the quotes, ISO text or a date, without a time zone.
             info: Plain values to keep with the surface.
 
         Raises:

@@ -27,20 +27,11 @@ import torch
 from torch import Tensor
 
 from arbiter import normal
+from arbiter.black import call_parity, put_parity
 from arbiter.knots import Knots
 
 # Left of the first knot s < 0, and M ≥ ½, so that no strike there has k above log 2.
 _HIGHEST_LEFT = 1.0
-
-
-def call_parity(k: Tensor) -> Tensor:
-    """What turns an out-of-the-money price into a call: ``1 − κ`` below the forward."""
-    return torch.where(k < 0.0, -torch.expm1(torch.clamp(k, max=0.0)), 0.0)
-
-
-def put_parity(k: Tensor) -> Tensor:
-    """What turns an out-of-the-money price into a put: ``κ − 1`` from the forward up."""
-    return torch.where(k < 0.0, 0.0, torch.expm1(torch.clamp(k, min=0.0)))
 
 
 def _at_most(value: Tensor, bound: Tensor) -> Tensor:
