@@ -1,0 +1,225 @@
+"""How well a model fits quotes, counted in one way for every model.
+
+The rules are those of the design: quotes count on expiries of at least 2 days with at least 8
+strikes; inside means ``bid ≤ model ≤ ask`` up to 1e-12 of the forward; errors of volatility are
+taken against the volatility of the mid price, within two standard deviations of the forward,
+``|k| ≤ 2·IV_mid·√T``. A model is anything with ``otm(k, T)`` and ``iv(k, T)``.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from arbiter.quotes import Quotes
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+logger = logging.getLogger(__name__)
+
+BASIS_POINT = 1e-4
+TOLERANCE = 1e-12  # of the forward: what rounding may do to a price that lies on a quote
+MODE_HEIGHT = 1e-2  # of the slice's peak: lower bumps carry no weight
+MODE_PROMINENCE = 1e-3  # of the slice's peak: shallower ripples are not modes
+_WINDOW = np.linspace(-6.0, 6.0, 4001)  # Gaussian coordinates; all but 2e-9 of the law
+
+
+class Model(Protocol):
+    """What can be scored: a Surface, a peer, or anything else with these two methods."""
+
+    def otm(self, k: Any, T: Any) -> Array:
+        """Out-of-the-money prices in forward units: calls for ``k ≥ 0``, puts below."""
+        ...
+
+    def iv(self, k: Any, T: Any) -> Array:
+        """Implied volatility, annualised and decimal."""
+        ...
+
+
+class Law(Protocol):
+    """What has modes: a Surface, or anything with its maturities and risk-neutral law."""
+
+    @property
+    def maturities(self) -> Array:
+        """``(L,)`` listed maturities in years."""
+        ...
+
+    def density(self, k: Any, T: Any) -> Array:
+        """Density of ``S_T/F_T`` per unit of κ."""
+        ...
+
+    def log_strike(self, z: Any, T: Any) -> Array:
+        """Log-moneyness at a Gaussian quantile."""
+        ...
+
+
+@dataclass(frozen=True)
+class Score:
+    """How good one fit is. Shares lie in [0, 1]; NaN where no quote counts.
+
+    Attributes:
+        expiries: How many expiries count.
+        quotes: How many quotes count.
+        inside_bid_ask: Share of them whose model price lies between bid and ask.
+        near: How many of them lie within two standard deviations.
+        iv_rmse_bp: Root mean square error against the mid volatility on those, basis points.
+        iv_rmse_half_spreads: The same error in units of each quote's own half-spread of
+            volatility.
+        iv_max_bp: Largest absolute error on those, basis points.
+    """
+
+    expiries: int
+    quotes: int
+    inside_bid_ask: float
+    near: int
+    iv_rmse_bp: float
+    iv_rmse_half_spreads: float
+    iv_max_bp: float
+
+    def to_dict(self) -> dict[str, int | float | None]:
+        """Plain values for JSON, None in place of NaN."""
+        return {
+            name: None if isinstance(value, float) and np.isnan(value) else value
+            for name, value in asdict(self).items()
+        }
+
+
+def score(model: Model, quotes: Quotes, among: Mask | None = None) -> Score:
+    """Score a model on the quotes that count.
+
+    Args:
+        model: The surface or peer.
+        quotes: All quotes of the moment, those shown to the model and those held out.
+        among: ``(m,)`` score these quotes only, the held-out ones for instance. Which expiries
+            count is still decided on all quotes.
+
+    Example:
+        >>> from arbiter.examples import example
+        >>> surface = example()
+        >>> k, T = np.linspace(-0.1, 0.1, 9), np.full(9, 0.25)
+        >>> iv = surface.iv(k, T)
+        >>> table = {"T": T, "k": k, "iv_bid": iv - 0.01, "iv_ask": iv + 0.01}
+        >>> score(surface, Quotes.from_frame(table)).inside_bid_ask
+        1.0
+    """
+    keep = counted(quotes)
+    chosen = quotes.select(keep if among is None else keep & _mask(among, quotes))
+    error = _errors(model, chosen, 2.0)
+    worst = float(np.abs(error.difference).max()) if error.difference.size else np.nan
+    price = model.otm(chosen.k, chosen.T) if len(chosen) else chosen.mid
+    return Score(
+        expiries=chosen.maturities.size,
+        quotes=len(chosen),
+        inside_bid_ask=inside_bid_ask(price, chosen),
+        near=error.difference.size,
+        iv_rmse_bp=_root_mean_square(error.difference) / BASIS_POINT,
+        iv_rmse_half_spreads=_root_mean_square(error.difference / error.half_spread),
+        iv_max_bp=worst / BASIS_POINT,
+    )
+
+
+def counted(quotes: Quotes, days: float = 2.0, strikes: int = 8) -> Mask:
+    """``(m,)`` quotes that count: a real spread, on expiries with enough days and strikes."""
+    spread = quotes.ask > quotes.bid
+    per_expiry = np.bincount(quotes.expiry[spread], minlength=quotes.maturities.size)
+    # 2,880 minutes over 525,600 need not round to 2/365
+    long = quotes.maturities * 365.0 >= days * (1.0 - 1e-12)
+    return np.asarray(spread & (long & (per_expiry >= strikes))[quotes.expiry])
+
+
+def inside(model_price: ArrayLike, quotes: Quotes) -> Mask:
+    """``(m,)`` whether each model price, forward units, lies between bid and ask (1e-12)."""
+    price = np.asarray(model_price, dtype=np.float64)
+    if price.shape != quotes.k.shape:
+        raise ValueError(
+            f"model_price has shape {price.shape} and there are {len(quotes)} quotes: give one "
+            "out-of-the-money price per quote, model.otm(quotes.k, quotes.T)"
+        )
+    return np.asarray((price >= quotes.bid - TOLERANCE) & (price <= quotes.ask + TOLERANCE))
+
+
+def inside_bid_ask(model_price: ArrayLike, quotes: Quotes) -> float:
+    """Share of the quotes with ``bid ≤ model ≤ ask``. A NaN price is outside."""
+    found = inside(model_price, quotes)
+    return float(found.mean()) if found.size else float("nan")
+
+
+def iv_rmse_bp(model: Model, quotes: Quotes, deviations: float = 2.0) -> float:
+    """RMSE of volatility against the mid's, in basis points, where ``|k| ≤ n·IV_mid·√T``."""
+    return _root_mean_square(_errors(model, quotes, deviations).difference) / BASIS_POINT
+
+
+def iv_rmse_half_spreads(model: Model, quotes: Quotes, deviations: float = 2.0) -> float:
+    """RMSE of volatility errors, each over its quote's half-spread in volatility.
+
+    Locked quotes have no half-spread and are left out.
+    """
+    error = _errors(model, quotes, deviations)
+    wide = error.half_spread > 0.0
+    return _root_mean_square(error.difference[wide] / error.half_spread[wide])
+
+
+def modes(law: Law, T: ArrayLike | None = None) -> NDArray[np.int64]:
+    """Number of modes of each slice's density over strikes; 1 on every slice is the ideal.
+
+    A mode is a local maximum of the density of ``S_T/F_T`` per unit of κ that reaches 1 % of
+    the slice's peak and stands out by more than 0.1 % of the peak (its prominence: the drop to
+    the higher of the two valleys that part it from higher ground). It is looked for on 4,001
+    strikes from −6 to 6 Gaussian deviations; a density that is highest at the end of that
+    window has its mode there.
+
+    Args:
+        law: A Surface, or anything with ``density`` and ``log_strike``.
+        T: Maturities; the listed ones by default.
+
+    Returns:
+        ``(L,)`` counts.
+    """
+    from scipy.signal import find_peaks
+
+    times = law.maturities if T is None else np.atleast_1d(np.asarray(T, dtype=np.float64))
+    k = law.log_strike(_WINDOW, times[:, None])  # (L, 4001)
+    density = law.density(k, times[:, None])
+    counts = []
+    for row in density:
+        peak = row.max()
+        edged = np.concatenate([[0.0], row, [0.0]])  # ends may be maxima too
+        found, _ = find_peaks(edged, height=MODE_HEIGHT * peak, prominence=MODE_PROMINENCE * peak)
+        counts.append(found.size)
+    return np.array(counts, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class _Errors:
+    difference: Array  # model minus mid, volatility
+    half_spread: Array
+
+
+def _errors(model: Model, quotes: Quotes, deviations: float) -> _Errors:
+    near = np.abs(quotes.k) <= deviations * quotes.iv_mid * np.sqrt(quotes.T)
+    if not near.any():
+        return _Errors(np.empty(0), np.empty(0))
+    found = model.iv(quotes.k[near], quotes.T[near])
+    absent = int(np.isnan(found).sum())
+    if absent:
+        logger.warning("the model has no volatility at %d of %d quotes", absent, found.size)
+    half = 0.5 * (quotes.iv_ask - quotes.iv_bid)
+    return _Errors(found - quotes.iv_mid[near], half[near])
+
+
+def _root_mean_square(values: Array) -> float:
+    return float(np.sqrt(np.mean(values**2))) if values.size else float("nan")
+
+
+def _mask(among: Mask, quotes: Quotes) -> Mask:
+    mask = np.asarray(among)
+    if mask.dtype != np.bool_ or mask.shape != quotes.k.shape:
+        raise ValueError(
+            f"among is {mask.dtype} of shape {mask.shape}: give one boolean per quote, "
+            f"{len(quotes)} of them, as quotes.held_out(0.2) does"
+        )
+    return mask
