@@ -10,6 +10,7 @@ import polars as pl
 class Exclusion(StrEnum):
     """Why a quote is not used. The value is the code, :meth:`explain` the sentence."""
 
+    UNREADABLE = "unreadable"
     ZERO_BID = "zero bid"
     BEYOND_ZERO_BIDS = "beyond two zero bids"
     NO_ASK = "no ask"
@@ -33,6 +34,7 @@ class Exclusion(StrEnum):
 
 
 _SENTENCES = {
+    Exclusion.UNREADABLE: "the row's expiry, strike, side or symbol cannot be read",
     Exclusion.ZERO_BID: "nobody bids: the price has no lower side",
     Exclusion.BEYOND_ZERO_BIDS: "beyond two consecutive strikes without a bid, seen from the money",
     Exclusion.NO_ASK: "a bid without an ask: the price has no upper side",

@@ -1,0 +1,171 @@
+"""What a chain is read from: a file's lines, or a table; never more than memory can hold."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import polars as pl
+
+from arbiter.chains.errors import ChainError
+
+LARGEST = 64 * 1024 * 1024  # bytes: a chain of one moment has two or three million
+LONGEST_LINE = 20_000  # characters
+MOST_ROWS = 1_000_000
+
+_PACKED = {
+    b"\x1f\x8b": "gzip",
+    b"PK\x03\x04": "a zip archive or an Excel workbook",
+    b"BZh": "bzip2",
+}
+
+
+@dataclass(frozen=True)
+class Text:
+    """Lines of a text file; line ``i`` of an editor is ``lines[i − 1]``."""
+
+    name: str
+    lines: list[str]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with named columns and, in ``row``, where each row stood in the source."""
+
+    name: str
+    frame: pl.DataFrame
+    decimal_comma: bool = False
+
+
+Source: TypeAlias = Text | Table
+
+
+def load(source: Any) -> Source:
+    """Take in a path, the bytes of a file, or a polars or pandas frame.
+
+    Raises:
+        ChainError: If there is nothing to read, or it is not text, Parquet or a table.
+    """
+    if isinstance(source, bytes | bytearray | memoryview):
+        return _from_bytes(bytes(source), "bytes")
+    if isinstance(source, str | PathLike):
+        return _from_path(Path(source))
+    return Table("frame", _numbered(_frame(source)))
+
+
+def _from_path(path: Path) -> Source:
+    try:
+        size = path.stat().st_size
+        if not path.is_file():
+            raise ChainError(f"{path} is not a file: give the file of one chain")
+        if size > LARGEST:
+            raise ChainError(
+                f"{path.name} has {size / 2**20:,.0f} MiB, more than {LARGEST // 2**20}: give the "
+                "quotes of one moment and one underlying"
+            )
+        content = path.read_bytes()
+    except (OSError, ValueError) as error:
+        if isinstance(error, ChainError):
+            raise
+        raise ChainError(f"{str(path)!r} cannot be read: {error}") from error
+    return _from_bytes(content, path.name)
+
+
+def _from_bytes(content: bytes, name: str) -> Source:
+    if len(content) > LARGEST:
+        raise ChainError(f"{name}: {len(content):,} bytes are more than {LARGEST:,}")
+    if content[:4] == b"PAR1":
+        return Table(name, _numbered(_parquet(content, name)))
+    for magic, packing in _PACKED.items():
+        if content.startswith(magic):
+            raise ChainError(f"{name} is {packing}: unpack it, or save it as CSV")
+    return Text(name, _lines(content, name))
+
+
+def _lines(content: bytes, name: str) -> list[str]:
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        text = content.decode("utf-16", errors="replace")
+    else:
+        text = content.decode("utf-8-sig", errors="replace")
+    if "\0" in text:
+        raise ChainError(f"{name} is binary: give a text file (CSV, .dat) or Parquet")
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    if not text.strip():
+        raise ChainError(f"{name} is empty: download it again")
+    if len(lines) > MOST_ROWS:
+        raise ChainError(f"{name} has more than {MOST_ROWS:,} lines: give the quotes of one moment")
+    longest = max(map(len, lines))
+    if longest > LONGEST_LINE:
+        raise ChainError(f"{name} has a line of {longest:,} characters: it is not a table")
+    if text.lstrip()[:200].lower().startswith(("<!doctype", "<html", "<?xml")):
+        raise ChainError(f"{name} is a web page: use the page's link that downloads the CSV file")
+    return lines
+
+
+def _parquet(content: bytes, name: str) -> pl.DataFrame:
+    try:
+        rows = pl.scan_parquet(content).select(pl.len()).collect().item()
+        if rows > MOST_ROWS:
+            raise ChainError(f"{name} has {rows:,} rows: give the quotes of one moment")
+        return pl.read_parquet(content)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise ChainError(f"{name} is not a readable Parquet file: {error}") from error
+
+
+def _frame(source: Any) -> pl.DataFrame:
+    if isinstance(source, pl.LazyFrame):
+        source = source.collect()
+    if isinstance(source, pl.DataFrame):
+        return source
+    columns = source if isinstance(source, Mapping) else None
+    if hasattr(source, "columns") and hasattr(source, "to_dict"):
+        columns = {str(name): source[name].to_numpy() for name in source.columns}
+    if columns is None:
+        raise ChainError(
+            f"{type(source).__name__} is not a chain: give a path, a polars or pandas frame, or a "
+            "mapping of columns"
+        )
+    try:
+        return pl.DataFrame({str(name): values for name, values in columns.items()}, strict=False)
+    except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
+        raise ChainError(f"the table cannot be read: {error}") from error
+
+
+def _numbered(frame: pl.DataFrame) -> pl.DataFrame:
+    if frame.height > MOST_ROWS:
+        raise ChainError(f"the table has {frame.height:,} rows: give the quotes of one moment")
+    names = {name: name.strip() for name in frame.columns}
+    if "row" in names:
+        frame = frame.drop("row")
+    return frame.with_row_index("row", offset=1).cast({"row": pl.Int64})
+
+
+def fields(lines: list[str], first: int, delimiter: str, width: int) -> pl.DataFrame:
+    """Columns ``row``, ``f0`` … of text, from the lines with a place of at least ``first``.
+
+    ``first`` counts from 0. Blank lines are left out; fields that a line does not have are null.
+    """
+    kept = [(i + 1, line) for i, line in enumerate(lines[first:], first) if line.strip(' ,;\t"')]
+    rows = pl.Series("row", [row for row, _ in kept], dtype=pl.Int64)
+    names = [f"f{i}" for i in range(width)]
+    if any('"' in line for _, line in kept):
+        cells = [next(csv.reader([line], delimiter=delimiter), []) for _, line in kept]
+        padded = [(line + [None] * width)[:width] for line in cells]
+        frame = pl.DataFrame(padded, schema=dict.fromkeys(names, pl.String), orient="row")
+    else:
+        text = pl.Series([line for _, line in kept], dtype=pl.String)
+        frame = (
+            text.str.split_exact(delimiter, width - 1).struct.rename_fields(names).struct.unnest()
+        )
+    return frame.with_columns(pl.col(names).str.strip_chars()).insert_column(0, rows)
+
+
+def number(column: pl.Expr, *, decimal_comma: bool = False) -> pl.Expr:
+    """Text as float64, null where it is not a number; thousands marks and $ are taken off."""
+    text = column.cast(pl.String).str.strip_chars(" \u00a0\u202f$'\"")
+    text = text.str.replace_all(",", ".") if decimal_comma else text.str.replace_all(",", "")
+    return text.cast(pl.Float64, strict=False)

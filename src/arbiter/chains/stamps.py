@@ -1,0 +1,183 @@
+"""The moment of the quotes: from a file's header, as browsers of many languages write it, or given."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import unicodedata
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from arbiter.chains.errors import ChainError
+from arbiter.chains.sessions import FIRST_YEAR, LAST_YEAR, close, last_session, moment_of
+
+NEW_YORK = ZoneInfo("America/New_York")
+
+# Stems without accents: English, German, French, Spanish, Italian, Portuguese, Dutch, the
+# Scandinavian ones, Polish, Czech, Turkish, Russian and Ukrainian. The longest that fits counts.
+_STEMS = (
+    "jan ene gen oca sty led янв січ",
+    "feb fev sub lut uno фев лют",
+    "mar mrz maa bre мар бер",
+    "apr avr abr nis kwi dub апр кві",
+    "may mai mag mei maj kve мая маи тра",
+    "jun juin giu haz cze cerv июн чер",
+    "jul juil lug tem lip cervenc июл лип",
+    "aug aou ago agu sie srp авг сер",
+    "sep set eyl wrz zar сен вер",
+    "oct okt ott out eki paz rij окт жов",
+    "nov kas lis ноя лис",
+    "dec dez dic ara gru pros дек гру",
+)
+_MONTHS = {stem: month for month, stems in enumerate(_STEMS, 1) for stem in stems.split()}
+
+_HOURS_FROM_UTC = {
+    **{"est": -5, "edt": -4, "cst": -6, "cdt": -5, "mst": -7, "mdt": -6, "pst": -8, "pdt": -7},
+    **{"utc": 0, "gmt": 0, "z": 0, "bst": 1, "cet": 1, "cest": 2, "msk": 3, "jst": 9, "hkt": 8},
+}
+_OFFSET = re.compile(r"\b(?:gmt|utc)\s*([+-])\s*(\d{1,2})(?::?(\d{2}))?\b")
+_ZONE = re.compile(r"(?<=[\s\d])(" + "|".join([*_HOURS_FROM_UTC, "et", "eastern"]) + r")\b")
+_YEAR_FIRST = re.compile(r"(?<!\d)(\d{4})\s*[-/.年년]\s*(\d{1,2})\s*[-/.月월]\s*(\d{1,2})(?!\d)")
+_YEAR_LAST = re.compile(r"(?<!\d)(\d{1,2})([-/.])(\d{1,2})\2(\d{4})(?!\d)")
+_TIME = re.compile(r"(?<![\d:])(\d{1,2})\s?[:h.時시]\s?(\d{2})(?::(\d{2}))?(?!\d)")
+_HALF = re.compile(r"\b([ap])\.?\s?m\b|(上午|午前|오전)|(下午|午後|오후)")
+
+
+def parse(text: str) -> tuple[np.datetime64, bool, list[str]] | None:
+    """The moment written in ``text``, New York time in minutes.
+
+    Returns:
+        The moment, whether ``text`` has a time of day, and what had to be assumed; None if there
+        is no date in ``text``.
+    """
+    text = "".join(
+        c
+        for c in unicodedata.normalize("NFKD", text[:400].casefold())
+        if not unicodedata.combining(c)
+    ).replace("\u2212", "-")
+    notes: list[str] = []
+    found = _date(text, notes)
+    if found is None:
+        return None
+    day, rest = found
+    clock = _TIME.search(rest)
+    if clock is None:
+        return np.datetime64(day, "m"), False, notes
+    hour, minute = int(clock[1]), int(clock[2])
+    half = _HALF.search(rest)
+    if half and hour <= 12:
+        hour = hour % 12 + (12 if half[1] == "p" or half[3] else 0)
+    if hour > 23 or minute > 59:
+        return None
+    local = dt.datetime(day.year, day.month, day.day, hour, minute)
+    return _in_new_york(local, rest, notes), True, notes
+
+
+def _date(text: str, notes: list[str]) -> tuple[dt.date, str] | None:
+    """The date in ``text``, and the text without it."""
+    if match := _YEAR_FIRST.search(text):
+        year, month, day = (int(part) for part in match.groups())
+        rest = text[match.end() :] if text[match.end() :].strip(" t,") else text[: match.start()]
+    elif match := _YEAR_LAST.search(text):
+        first, mark, second, year = int(match[1]), match[2], int(match[3]), int(match[4])
+        month, day = (second, first) if mark == "." or first > 12 else (first, second)
+        if mark != "." and first != second and max(first, second) <= 12:
+            notes.append(f"the date {match[0]} was read month first")
+        rest = text[: match.start()] + " " + text[match.end() :]
+    else:
+        years = re.findall(r"(?<![\d:.])((?:19|20)\d{2})(?![\d:.]*\d)", text)
+        months = [month for word in re.findall(r"[^\W\d_]{3,}", text) if (month := _month(word))]
+        if not years or not months:
+            return None
+        year, month = int(years[0]), months[-1]
+        rest = re.sub(rf"(?<!\d){year}(?!\d)", " ", text, count=1)
+        number = re.search(r"(?<![\d:.])(\d{1,2})(?!\d|:\d|\s?[ap]\.?m|\s?h\s?\d)", rest)
+        if number is None:
+            return None
+        day = int(number[1])
+        rest = rest[: number.start()] + " " + rest[number.end() :].removeprefix(".")
+    try:
+        found = dt.date(year, month, day)
+    except ValueError:
+        return None
+    return (found, rest) if FIRST_YEAR <= year <= LAST_YEAR else None
+
+
+def _month(word: str) -> int | None:
+    fits = [stem for stem in _MONTHS if word.startswith(stem)]
+    return _MONTHS[max(fits, key=len)] if fits else None
+
+
+def _in_new_york(local: dt.datetime, text: str, notes: list[str]) -> np.datetime64:
+    offset, zone = _OFFSET.search(text), _ZONE.search(text)
+    if offset:
+        sign = -1 if offset[1] == "-" else 1
+        hours = dt.timedelta(hours=int(offset[2]), minutes=int(offset[3] or 0)) * sign
+    elif zone and zone[1] in _HOURS_FROM_UTC:
+        hours = dt.timedelta(hours=_HOURS_FROM_UTC[zone[1]])
+    else:
+        if not zone:
+            notes.append("the stamp has no time zone: read as New York time")
+        return np.datetime64(local, "m")
+    if abs(hours) > dt.timedelta(hours=14):
+        notes.append("the stamp's time zone does not exist: read as New York time")
+        return np.datetime64(local, "m")
+    there = (local - hours).replace(tzinfo=dt.UTC).astimezone(NEW_YORK).replace(tzinfo=None)
+    if there != local:
+        notes.append(f"the stamp's time zone is not New York's: {local} there is {there} here")
+    return np.datetime64(there, "m")
+
+
+def given(as_of: Any) -> tuple[np.datetime64, bool, list[str]]:
+    """A caller's ``as_of`` in the form of :func:`parse`; New York time unless it has a zone.
+
+    Raises:
+        ChainError: If it is not a moment.
+    """
+    hint = "give the moment of the quotes, as_of='2023-02-07T16:15' (New York time), for instance"
+    if isinstance(as_of, str):
+        try:
+            as_of = (
+                dt.datetime.fromisoformat(as_of)
+                if len(as_of) > 10
+                else dt.date.fromisoformat(as_of)
+            )
+        except ValueError:
+            parsed = parse(as_of)
+            if parsed is None:
+                raise ChainError(f"as_of {as_of!r} is not a date: {hint}") from None
+            return parsed
+    if isinstance(as_of, np.datetime64):
+        whole_days = np.datetime_data(as_of.dtype)[0] in ("D", "W", "M", "Y")
+        as_of = (
+            None
+            if np.isnat(as_of)
+            else as_of.astype("datetime64[D]" if whole_days else "datetime64[us]").item()
+        )
+    if not isinstance(as_of, dt.date) or as_of != as_of:
+        raise ChainError(f"as_of = {as_of!r} is not a date: {hint}")
+    timed = isinstance(as_of, dt.datetime)
+    if isinstance(as_of, dt.datetime) and as_of.tzinfo is not None:
+        as_of = as_of.astimezone(NEW_YORK).replace(tzinfo=None)
+    if not FIRST_YEAR <= as_of.year <= LAST_YEAR:
+        raise ChainError(
+            f"as_of = {as_of} is outside the years {FIRST_YEAR} to {LAST_YEAR}: {hint}"
+        )
+    return np.datetime64(as_of, "m"), timed, []
+
+
+def quote_moment(parsed: tuple[np.datetime64, bool, list[str]]) -> tuple[np.datetime64, list[str]]:
+    """The moment of the quotes in seconds, and what was assumed about it."""
+    stamp, timed, notes = parsed
+    if not timed:
+        stamp = close(last_session(stamp.astype("datetime64[D]"))) + np.timedelta64(24, "h")
+        session = last_session(parsed[0].astype("datetime64[D]"))
+        moment = moment_of(np.datetime64(session, "m") + np.timedelta64(24 * 60 - 1, "m"))[0]
+        return moment, [
+            *notes,
+            f"{parsed[0].astype('datetime64[D]')} has no time of day: taken as {moment}",
+        ]
+    moment, note = moment_of(stamp)
+    return moment, [*notes, *([note] if note else [])]
