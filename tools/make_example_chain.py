@@ -61,7 +61,7 @@ def strikes(days: int) -> Array:
     near = np.clip(0.009 * np.sqrt(days + 1.0), 0.02, 0.045) if days < 100 else 0.0
     wide = np.clip(0.05 * np.sqrt(days / 7.0 + 1.0), 0.08, 0.24)
     bands = [  # step, share of the spot down, share up
-        (5.0 if days < 45 else 10.0, near, 0.7 * near),
+        (5.0 if days < 36 else 10.0, near, 0.7 * near),
         (25.0, wide if days < 500 else 0.10, 0.6 * wide if days < 500 else 0.10),
         (50.0, 1.6 * wide, wide),
         (100.0, 0.65, 1.4 * wide),
