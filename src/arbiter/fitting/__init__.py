@@ -1,0 +1,9 @@
+"""The direct fit of a surface to quotes."""
+
+from arbiter.fitting.direct import fit
+from arbiter.fitting.fitted import FitResult, FittedSurface
+from arbiter.fitting.interior import Status
+from arbiter.fitting.loss import Loss
+from arbiter.fitting.options import FitOptions, Roughness
+
+__all__ = ["FitOptions", "FitResult", "FittedSurface", "Loss", "Roughness", "Status", "fit"]

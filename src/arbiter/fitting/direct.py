@@ -1,0 +1,134 @@
+"""The direct fit: quotes in, one surface out that cannot be arbitraged."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from arbiter.decode import Decoder
+from arbiter.fitting import selection, starting
+from arbiter.fitting.fitted import FitResult, FittedSurface, with_fit
+from arbiter.fitting.interior import Interior, Status
+from arbiter.fitting.model import Model
+from arbiter.fitting.options import FitOptions, Roughness
+from arbiter.fitting.uncertainty import Uncertainty
+from arbiter.inputs import plain
+from arbiter.quotes import Quotes
+from arbiter.surface import Surface
+
+Array = NDArray[np.float64]
+logger = logging.getLogger(__name__)
+
+FEWEST = 3  # quotes
+
+
+def fit(
+    quotes: Quotes,
+    *,
+    options: FitOptions | None = None,
+    start: Surface | None = None,
+    weights: ArrayLike | None = None,
+) -> FittedSurface:
+    """Fit a surface to two-sided quotes.
+
+    Minimises the distance from the mid in half-spreads (gentle inside the spread, steep at its
+    edges, linear far out) plus the roughness of the log-slopes, subject to the star order, by
+    an interior-point Gauss-Newton method whose steps are linear in the number of expiries.
+
+    Args:
+        quotes: From a chain's ``quotes()`` or :meth:`Quotes.from_frame`: three or more.
+        options: Components, roughness, knots, loss, tolerances; see :class:`FitOptions`.
+        start: A previous surface to start from, yesterday's for instance.
+        weights: ``(m,)`` factors of each quote's loss; ones when left out, 0 ignores a quote.
+
+    Returns:
+        The surface. ``.result`` says how the fit ended, ``.iv_error`` and ``.vix_error`` how
+        sure it is.
+
+    Raises:
+        ValueError: If there are fewer than three quotes, or the arguments do not fit together.
+
+    Example:
+        >>> smile = {"T": [0.5] * 3, "k": [-0.1, 0.0, 0.1]}
+        >>> quotes = Quotes.from_frame(
+        ...     {**smile, "iv_bid": [0.21, 0.19, 0.17], "iv_ask": [0.22, 0.20, 0.18]}
+        ... )
+        >>> surface = fit(quotes)
+        >>> bool(abs(surface.iv(0.0, 0.5) - 0.195) < 0.005), surface.result.status.value
+        (True, 'converged')
+    """
+    began = time.perf_counter()
+    options = FitOptions() if options is None else options
+    if len(quotes) < FEWEST:
+        raise ValueError(
+            f"{len(quotes)} usable quotes: a fit needs at least {FEWEST}; "
+            "quotes.counts() says why the others were excluded"
+        )
+    model = Model(quotes, options, _weights(weights, len(quotes)))
+    z = starting.cold(model) if start is None else starting.warm(model, start)
+    given = isinstance(options.roughness, Roughness)
+    if isinstance(options.roughness, Roughness):
+        model.roughness = options.roughness
+    interior = Interior(model, model.order(), z)
+    status = Status.CONVERGED
+    if not given:
+        status = selection.choose(model, interior, options.iterations)
+    if status is Status.CONVERGED:
+        status = interior.run(options.tolerance, options.iterations - interior.iterations)
+    known = selection.traces(model, interior)
+    surface = _surface(model, interior.z)
+    result = FitResult(
+        status=status,
+        iterations=interior.iterations,
+        objective=interior.local.value,
+        roughness=model.roughness,
+        chosen="given" if given else str(options.roughness),
+        freedom=known.freedom,
+        dispersion=known.dispersion,
+        residuals=model.residuals,
+        seconds=time.perf_counter() - began,
+    )
+    if status is not Status.CONVERGED:
+        logger.warning("the fit ended as %s: %s", status.value, status.explain())
+    decoder = Decoder.of(surface.knots, surface.maturities, surface.slopes, surface.weights)
+    uncertainty = Uncertainty(decoder, interior.matrix(), known.dispersion)
+    info: dict[str, Any] = {**surface.info, "fit": result.to_dict()}
+    return with_fit(surface, result, uncertainty, plain(info))
+
+
+def _weights(weights: ArrayLike | None, count: int) -> Array | None:
+    if weights is None:
+        return None
+    array = np.asarray(weights, dtype=np.float64)
+    if array.shape != (count,) or not np.all(np.isfinite(array) & (array >= 0.0)):
+        raise ValueError(
+            f"weights must be {count} finite numbers, not negative, one per quote; got shape "
+            f"{array.shape}"
+        )
+    if np.count_nonzero(array) < FEWEST:
+        raise ValueError(f"fewer than {FEWEST} quotes have a positive weight")
+    return array
+
+
+def _surface(model: Model, z: Array) -> Surface:
+    logs, shares = model.unpack(z)
+    quotes = model.quotes
+    slopes = np.exp(logs)
+    weights = None
+    if model.components == 2:
+        second = shares[0]
+        weights = np.stack([1.0 - second, second])
+    return Surface.from_slopes(
+        model.knots,
+        quotes.maturities,
+        slopes,
+        quotes.forwards,
+        quotes.discounts,
+        weights=weights,
+        as_of=quotes.as_of,
+        info=dict(quotes.info),
+    )

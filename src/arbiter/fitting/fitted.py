@@ -1,0 +1,91 @@
+"""A surface that remembers how it was fitted: residuals, ending, and standard errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from arbiter.fitting.interior import Status
+from arbiter.fitting.options import Roughness
+from arbiter.fitting.uncertainty import Uncertainty
+from arbiter.forwards import MaturityLike
+from arbiter.surface import THIRTY_DAYS, Surface
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class FitResult:
+    """How a fit ended.
+
+    Attributes:
+        status: Its name; ``status.explain()`` is a sentence.
+        iterations: Gauss-Newton steps, those that chose the roughness included.
+        objective: Loss and roughness at the end.
+        roughness: Weights used.
+        chosen: How they were chosen: ``"likelihood"``, ``"gcv"`` or ``"given"``.
+        freedom: Effective number of parameters.
+        dispersion: Variance of the residuals, in squared half-spreads.
+        residuals: ``(m,)`` (model − mid) / half-spread of each quote, in the quotes' order.
+        seconds: Wall time.
+    """
+
+    status: Status
+    iterations: int
+    objective: float
+    roughness: Roughness
+    chosen: str
+    freedom: float
+    dispersion: float
+    residuals: Array
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the residuals, as plain values."""
+        plain = {name: value for name, value in asdict(self).items() if name != "residuals"}
+        return {**plain, "status": self.status.value}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FittedSurface(Surface):
+    """A :class:`~arbiter.surface.Surface` with the fit it came from.
+
+    Saved and loaded, it is a plain surface: ``info["fit"]`` keeps the summary.
+    """
+
+    result: FitResult | None = field(default=None, kw_only=True)
+    uncertainty: Uncertainty | None = field(default=None, kw_only=True)
+
+    def iv_error(self, k: ArrayLike, T: MaturityLike) -> Array:
+        """Standard error of :meth:`iv`, annualised and decimal."""
+        return self._known().iv(k, self.years(T))
+
+    def vix_error(self, tenor: float = THIRTY_DAYS) -> Array:
+        """Standard error of :meth:`vix`, in index points."""
+        return self._known().vix(tenor)
+
+    def _known(self) -> Uncertainty:
+        if self.uncertainty is None:
+            raise ValueError("this copy of the surface has no covariance: fit it again")
+        return self.uncertainty
+
+
+def with_fit(
+    surface: Surface, result: FitResult, uncertainty: Uncertainty, info: Mapping[str, Any]
+) -> FittedSurface:
+    """``surface`` with its fit."""
+    return FittedSurface(
+        surface.knots,
+        surface.maturities,
+        surface.slopes,
+        surface.weights,
+        surface.curve,
+        surface.as_of,
+        info,
+        result=result,
+        uncertainty=uncertainty,
+    )

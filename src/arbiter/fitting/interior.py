@@ -1,0 +1,209 @@
+"""A primal-dual interior-point Gauss-Newton method for ordered unknowns.
+
+Minimises a loss of residuals plus a quadratic penalty, subject to differences of unknowns being
+nonnegative. The star order couples neighbours only, so that every step is one banded Cholesky
+factorisation: its cost is linear in the number of expiries. Predictor and corrector follow
+Mehrotra (1992); the step is globalised by a line search on the barrier function.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.lapack import dpbtrf, dpbtrs
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+_TO_BOUNDARY = 0.995  # share of the way to the nearest constraint that a step may go
+_ARMIJO = 1e-4
+_HALVINGS = 12
+_LEAST_DAMPING, _MOST_DAMPING = 1e-7, 1e4
+_SPREAD = 1e3  # duals stay within this factor of their centre
+
+
+class Status(StrEnum):
+    """How a fit ended."""
+
+    CONVERGED = "converged"
+    STALLED = "stalled"
+    MAX_ITERATIONS = "max_iterations"
+
+    def explain(self) -> str:
+        """The ending as a sentence, with a remedy where one is needed."""
+        return _ENDINGS[self]
+
+
+_ENDINGS = {
+    Status.CONVERGED: "no step promises a better fit",
+    Status.STALLED: "no step improves the fit, though one should: try a larger roughness, or "
+    "look for quotes in wrong units",
+    Status.MAX_ITERATIONS: "the allowed steps ran out: raise FitOptions.iterations",
+}
+
+
+class Order(NamedTuple):
+    """Constraints ``z[high] − z[low] + offset ≥ 0``; an index of −1 stands for zero."""
+
+    high: Indices  # (c,)
+    low: Indices  # (c,)
+    offset: Array  # (c,)
+
+
+class Expansion(NamedTuple):
+    """A quadratic model of the objective."""
+
+    value: float
+    gradient: Array  # (p,)
+    matrix: Array  # (bandwidth+1, p) lower banded
+
+
+class Objective(Protocol):
+    """What is minimised."""
+
+    def value(self, z: Array) -> float:
+        """The objective; infinite where it cannot be evaluated."""
+
+    def expand(self, z: Array) -> Expansion:
+        """The objective with gradient and Gauss-Newton matrix."""
+
+
+class Slack:
+    """The constraints as a sparse operator."""
+
+    def __init__(self, order: Order, size: int) -> None:
+        self.order, self.size = order, size
+        both = np.flatnonzero((order.high >= 0) & (order.low >= 0))
+        first = np.minimum(order.high, order.low)[both]
+        apart = np.abs(order.high - order.low)[both]
+        self._both, self._beside = both, apart * size + first
+
+    def of(self, z: Array) -> Array:
+        """``A z + offset``."""
+        return self.pace(z) + self.order.offset
+
+    def pace(self, z: Array) -> Array:
+        """``A z``."""
+        padded = np.append(z, 0.0)
+        return np.asarray(padded[self.order.high] - padded[self.order.low])
+
+    def pull(self, weight: Array) -> Array:
+        """``Aᵀ weight``."""
+        up = np.bincount(self.order.high + 1, weight, self.size + 1)
+        return np.asarray((up - np.bincount(self.order.low + 1, weight, self.size + 1))[1:])
+
+    def add(self, matrix: Array, weight: Array) -> None:
+        """``matrix += Aᵀ diag(weight) A`` in lower banded form."""
+        up = np.bincount(self.order.high + 1, weight, self.size + 1)
+        matrix[0] += (up + np.bincount(self.order.low + 1, weight, self.size + 1))[1:]
+        matrix.reshape(-1)[self._beside] -= weight[self._both]  # each pair occurs once
+
+
+class Interior:
+    """An iterate, its duals, and the steps that improve them.
+
+    Args:
+        objective: What is minimised.
+        order: The constraints.
+        z: ``(p,)`` a point strictly inside them.
+    """
+
+    def __init__(self, objective: Objective, order: Order, z: Array) -> None:
+        self.objective, self.slack, self.z = objective, Slack(order, z.size), z
+        self.y = self.slack.of(z)
+        if not self.y.min() > 0.0:
+            raise ValueError("the starting point does not satisfy the constraints strictly")
+        self.local = objective.expand(z)
+        # duals in proportion to the loss: too small, and the first steps run into a wall
+        self.duals = 0.1 * max(self.local.value, 1e-8) / (self.y.size * self.y)
+        self.iterations = 0
+        self._damping = 0.0
+
+    @property
+    def gap(self) -> float:
+        """Complementarity: what the constraints may still hide."""
+        return float(self.y @ self.duals)
+
+    def refresh(self) -> None:
+        """Read the objective anew, after it was changed."""
+        self.local = self.objective.expand(self.z)
+
+    def matrix(self) -> Array:
+        """The Gauss-Newton matrix with the constraints' stiffness, lower banded."""
+        matrix = self.local.matrix.copy()
+        self.slack.add(matrix, self.duals / self.y)
+        return matrix
+
+    def run(self, tolerance: float, limit: int, centre: float = 0.0) -> Status:
+        """Steps until one promises less than ``tolerance`` of the objective, or ``limit`` steps.
+
+        ``centre`` keeps the products of slacks and duals from falling below it.
+        """
+        for _ in range(limit):
+            promised = self._step(centre)
+            if promised is None:
+                if self._damping > _MOST_DAMPING:
+                    return Status.STALLED
+                continue
+            enough = tolerance * max(self.local.value, 1e-12)
+            if promised < enough and self.gap < enough + 2.0 * centre * self.y.size:
+                return Status.CONVERGED
+        return Status.MAX_ITERATIONS
+
+    def _step(self, centre: float) -> float | None:
+        """One step; returns the decrease it promised, or None if none could be made."""
+        self.iterations += 1
+        matrix = self.matrix()
+        matrix[0] *= 1.0 + self._damping
+        matrix[0] += 1e-13 * matrix[0].max()  # unseen ends of a mixture can be singular
+        factor, failed = dpbtrf(matrix, lower=1, overwrite_ab=1)
+        if failed:
+            self._damping = max(10.0 * self._damping, 1e-4)
+            return None
+        gap, count = self.gap, self.y.size
+        _, dy, duals = self._direction(factor, 0.0)
+        after = self.y + _reach(self.y, dy) * dy
+        after_duals = self.duals + _reach(self.duals, duals) * duals
+        mu = max(min(1.0, float(after @ after_duals) / gap) ** 3 * gap / count, centre, 1e-14)
+        dz, dy, duals = self._direction(factor, mu)
+
+        fall = -float((self.local.gradient - self.slack.pull(mu / self.y)) @ dz)
+        merit = self.local.value - mu * float(np.log(self.y).sum())
+        whole = _TO_BOUNDARY * _reach(self.y, dy)
+        size = whole
+        for _ in range(_HALVINGS):
+            z, y = self.z + size * dz, self.y + size * dy
+            value = self.objective.value(z)
+            trial = value - mu * float(np.log(y).sum())
+            if trial <= merit - _ARMIJO * size * fall + 1e-12 * abs(merit):
+                break
+            size *= 0.5
+        else:
+            self._damping = max(10.0 * self._damping, 1e-3)
+            return None
+        self.z, self.y = z, self.slack.of(z)
+        if not self.y.min() > 0.0:  # slacks as small as rounding
+            self.y = np.maximum(self.y, 1e-300 + 1e-15 * np.abs(y))
+        step = min(1.0, _TO_BOUNDARY * _reach(self.duals, duals))
+        centred = mu / self.y
+        self.duals = np.clip(self.duals + step * duals, centred / _SPREAD, centred * _SPREAD)
+        eased = self._damping / 10.0 if self._damping > _LEAST_DAMPING else 0.0
+        self._damping = max(10.0 * self._damping, 1e-4) if size < 0.3 * whole else eased
+        self.local = self.objective.expand(z)
+        return size * fall
+
+    def _direction(self, factor: Array, mu: float) -> tuple[Array, Array, Array]:
+        """Change of unknowns, slacks and duals towards the point of the path at ``mu``."""
+        push = self.slack.pull(mu / self.y) - self.local.gradient
+        dz, _ = dpbtrs(factor, push, lower=1)
+        dy = self.slack.pace(dz)
+        return dz, dy, (mu - self.duals * dy) / self.y - self.duals
+
+
+def _reach(y: Array, dy: Array) -> float:
+    """The largest step up to 1 that keeps ``y + step · dy`` from turning negative."""
+    steepest = float(np.max(-dy / y))
+    return 1.0 if steepest <= 1.0 else 1.0 / steepest

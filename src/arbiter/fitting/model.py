@@ -1,0 +1,225 @@
+"""The objective of a fit: residuals of all quotes in half-spreads, and roughness.
+
+Unknowns, expiry by expiry: the log-slopes of each component, then (for two components) the
+probability of the second. In logarithms the star order stays a set of linear inequalities and
+the roughness is quadratic.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter import black
+from arbiter.fitting.interior import Expansion, Order
+from arbiter.fitting.kernel import Kernel, Levels, Line, Slices
+from arbiter.fitting.options import FitOptions, Roughness
+from arbiter.fitting.penalty import Penalty
+from arbiter.quotes import Quotes
+
+Array = NDArray[np.float64]
+
+LOWEST, HIGHEST = np.log(2e-6), np.log(12.0)  # log-slopes, inside what a surface accepts
+_LEAST_SHARE, _MOST_SHARE = 1e-6, 0.6
+_SHARE_LINK = 1.0  # cost of a change of the share along maturity, per unit of log √T
+_APART = 0.03  # pull of the second component towards twice the first, where nothing else acts
+
+
+class _Point(NamedTuple):
+    z: Array
+    slices: Slices
+    levels: Levels
+    price: Array
+
+
+class Model:
+    """Objective over unknowns ``(L, B)``, ``B = n`` for one component and ``2n + 1`` for two.
+
+    Args:
+        quotes: What is fitted.
+        options: How.
+        weights: ``(m,)`` factors of each quote's loss, or None for ones.
+    """
+
+    def __init__(self, quotes: Quotes, options: FitOptions, weights: Array | None = None) -> None:
+        self.quotes, self.options = quotes, options
+        self.knots = options.line()
+        self.components = options.components
+        self.L, self.n = quotes.maturities.size, self.knots.size
+        self.block = self.components * self.n + self.components - 1
+        self.shape, self.size = (self.L, self.block), self.L * self.block
+        self.starts = np.searchsorted(quotes.expiry, np.arange(self.L + 1))
+        self.mid, self.unit = quotes.mid, self._unit()
+        self.weights = np.ones(len(quotes)) if weights is None else weights
+        slice_of = np.concatenate([quotes.expiry + j * self.L for j in range(self.components)])
+        k = np.tile(quotes.k, self.components)
+        self.kernel = Kernel(Line.of(self.knots), slice_of, k)
+        self.penalty = Penalty(self.knots, quotes.maturities, self._reach())
+        lower = np.tril_indices(self.block)
+        self._lower = lower[0] * self.block + lower[1]
+        place = (lower[0] - lower[1]) * self.size + lower[1]
+        self._place = (np.arange(self.L)[:, None] * self.block + place).ravel()
+        self._point: _Point | None = None
+        self.roughness = Roughness(1.0, 10.0)
+        self.data = np.zeros((self.L, self.block, self.block))  # Gauss-Newton blocks of the data
+        self.residuals = np.zeros(len(quotes))
+
+    def _unit(self) -> Array:
+        """What one half-spread is worth, with a floor in volatility."""
+        quotes, options = self.quotes, self.options
+        root = np.sqrt(quotes.T)
+        vega = np.asarray(black.vega(quotes.k, quotes.iv_mid * root)) * root
+        half = quotes.half_spread
+        floor = np.where(half > 0.0, options.finest, options.unsure)
+        return np.asarray(np.maximum(half, floor * vega))
+
+    def _reach(self) -> Array:
+        """``(L, 2)`` Gaussian coordinates of the end strikes, by Black's formula."""
+        ends = np.stack([self.starts[:-1], self.starts[1:] - 1], axis=1)
+        v = self.quotes.iv_mid[ends] * np.sqrt(self.quotes.maturities)[:, None]
+        return np.asarray(self.quotes.k[ends] / v + 0.5 * v)
+
+    # -- unknowns -------------------------------------------------------------------------
+
+    def pack(self, log_slopes: Array, shares: Array) -> Array:
+        """Unknowns from log-slopes ``(J, L, n)`` and shares ``(J-1, L)``."""
+        return np.concatenate([*log_slopes, *shares[:, :, None]], axis=1).reshape(-1)
+
+    def unpack(self, z: Array) -> tuple[Array, Array]:
+        """Log-slopes ``(J, L, n)`` and shares ``(J-1, L)``."""
+        table, slopes = z.reshape(self.shape), self.components * self.n
+        logs = table[:, :slopes].reshape(self.L, self.components, self.n).transpose(1, 0, 2)
+        return logs, table[:, slopes:].T
+
+    @property
+    def roughness(self) -> Roughness:
+        """Weights of the penalties."""
+        return self._roughness
+
+    @roughness.setter
+    def roughness(self, roughness: Roughness) -> None:
+        self._roughness = roughness
+        blocks, link, self._centre, self._floor = self.prior()
+        band = np.zeros((self.block + 1, self.size))
+        band.reshape(-1)[self._place] = blocks.reshape(self.L, -1)[:, self._lower].ravel()
+        band[self.block, : self.size - self.block] = link.ravel()
+        self._band, self._blocks, self._link = band, blocks, link
+
+    def prior(self) -> tuple[Array, Array, Array, float]:
+        """``½ z P z − c z + a``: blocks of P, the diagonals beside them, c and a."""
+        diagonal, link = self.penalty.blocks(self._roughness)
+        blocks = np.zeros((self.L, self.block, self.block))
+        links = np.zeros((self.L - 1, self.block))
+        linear = np.zeros(self.shape)
+        tau = np.broadcast_to(self.penalty.tau[:, None], (self.L, self.n))
+        pull = _apply(np.zeros_like(diagonal), link, tau)  # penalises u − τ, not u
+        at = np.arange(self.n)
+        drift = -link  # (L-1, n)
+        pull[1:] += drift * tau[1:]
+        pull[:-1] += drift * tau[:-1]
+        floor = 0.5 * self.components * float(np.sum(pull * tau))
+        for j in range(self.components):
+            part = slice(j * self.n, (j + 1) * self.n)
+            blocks[:, part, part] = diagonal
+            links[:, part], linear[:, part] = link, pull
+        if self.components == 2:
+            first, second = at, at + self.n
+            blocks[:, first, first] += _APART
+            blocks[:, second, second] += _APART
+            blocks[:, first, second] -= _APART
+            blocks[:, second, first] -= _APART
+            linear[:, second] += _APART * np.log(2.0)
+            linear[:, first] -= _APART * np.log(2.0)
+            share = _SHARE_LINK / np.diff(self.penalty.tau)
+            blocks[1:, -1, -1] += share
+            blocks[:-1, -1, -1] += share
+            blocks[:, -1, -1] += 1e-6
+            links[:, -1] = -share
+            floor += 0.5 * _APART * self.L * self.n * np.log(2.0) ** 2
+        return blocks, links, linear, floor
+
+    def order(self) -> Order:
+        """The star order, the nesting of components, and bounds at both ends."""
+        index = np.arange(self.size).reshape(self.shape)
+        slopes = self.components * self.n
+        none = np.full(self.n, -1)
+        high = [index[1:].ravel(), index[0, : self.n], none]
+        low = [index[:-1].ravel(), none, index[-1, slopes - self.n : slopes]]
+        offset = [np.zeros(index[1:].size), np.full(self.n, -LOWEST), np.full(self.n, HIGHEST)]
+        if self.components == 2:
+            high += [index[:, self.n : slopes].ravel(), index[0, -1:], none[:1]]
+            low += [index[:, : self.n].ravel(), none[:1], index[-1, -1:]]
+            offset += [np.zeros(self.L * self.n), [-_LEAST_SHARE], [_MOST_SHARE]]
+        return Order(np.concatenate(high), np.concatenate(low), np.concatenate(offset))
+
+    # -- the objective --------------------------------------------------------------------
+
+    def value(self, z: Array) -> float:
+        """The objective."""
+        cost = self.options.loss(self._residuals(z))
+        return float(self.weights @ cost.value) + self._rough(z)[0]
+
+    def expand(self, z: Array) -> Expansion:
+        """The objective with gradient and Gauss-Newton matrix."""
+        r = self.residuals = self._residuals(z)
+        cost = self.options.loss(r)
+        rough, gradient = self._rough(z)
+        scale = np.sqrt(self.weights * cost.weight) / self.unit
+        force = self.weights * cost.slope / (self.unit * scale + 1e-300)
+        rows, factor = self._rows(z, scale)
+        by = gradient.reshape(self.shape)
+        for i in range(self.L):
+            part = rows[self.starts[i] : self.starts[i + 1]]
+            np.matmul(part.T, part, out=self.data[i])
+            by[i] += factor[i] * (force[self.starts[i] : self.starts[i + 1]] @ part)
+        self.data *= factor[:, :, None]
+        self.data *= factor[:, None, :]
+        band = self._band.copy()
+        band.reshape(-1)[self._place] += self.data.reshape(self.L, -1)[:, self._lower].ravel()
+        return Expansion(float(self.weights @ cost.value) + rough, gradient, band)
+
+    def _residuals(self, z: Array) -> Array:
+        return (self._priced(z).price - self.mid) / self.unit
+
+    def _priced(self, z: Array) -> _Point:
+        """Prices at ``z``; the last ones are remembered, since each step asks twice."""
+        if self._point is None or self._point.z is not z:
+            logs, shares = self.unpack(z)
+            slices = self.kernel.slices(np.exp(logs.reshape(-1, self.n)))
+            levels = self.kernel.levels(slices)
+            price = levels.price
+            if self.components == 2:
+                calm, crash = price.reshape(2, -1)
+                price = calm + shares[0][self.quotes.expiry] * (crash - calm)
+            self._point = _Point(z, slices, levels, price)
+        return self._point
+
+    def _rows(self, z: Array, scale: Array) -> tuple[Array, Array]:
+        """``(m, B)`` scaled derivatives, and ``(L, B)`` factors still to be applied to columns."""
+        point = self._priced(z)
+        logs, shares = self.unpack(z)
+        if self.components == 1:
+            return self.kernel.jacobian(point.slices, point.levels, scale), np.exp(logs[0])
+        calm, crash = point.levels.price.reshape(2, -1)
+        both = self.kernel.jacobian(point.slices, point.levels, np.tile(scale, 2))
+        first, second = both.reshape(2, scale.size, self.n)
+        rows = np.concatenate([first, second, (scale * (crash - calm))[:, None]], axis=1)
+        share = shares[0][:, None]
+        factor = [(1.0 - share) * np.exp(logs[0]), share * np.exp(logs[1]), np.ones_like(share)]
+        return rows, np.concatenate(factor, axis=1)
+
+    def _rough(self, z: Array) -> tuple[float, Array]:
+        table = z.reshape(self.shape)
+        half = _apply(self._blocks, self._link, table)
+        value = 0.5 * float(np.sum(table * half)) - float(np.sum(table * self._centre))
+        return value + self._floor, (half - self._centre).reshape(-1)
+
+
+def _apply(blocks: Array, link: Array, table: Array) -> Array:
+    """The block-tridiagonal matrix times ``table`` ``(L, B)``."""
+    out = np.matmul(blocks, table[:, :, None])[:, :, 0]
+    out[1:] += link * table[:-1]
+    out[:-1] += link * table[1:]
+    return out

@@ -1,0 +1,66 @@
+"""Where a fit starts: the smiles themselves, or a previous surface, moved inside the order."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from arbiter.fitting.model import HIGHEST, LOWEST, Model
+from arbiter.maturity import slopes_at
+from arbiter.surface import Surface
+
+Array = NDArray[np.float64]
+
+_KEPT = 0.7  # share of its natural growth √T by which a slope may fall short, cold
+_KEPT_WARM = 0.98
+
+
+def cold(model: Model) -> Array:
+    """Slopes near the total volatilities at their percentiles: exact for a flat smile."""
+    quotes = model.quotes
+    v = quotes.iv_mid * np.sqrt(quotes.T)
+    level = quotes.k / v + 0.5 * v  # Gaussian coordinate, by Black's formula
+    logs = np.empty((model.L, model.n))
+    for i in range(model.L):
+        part = slice(model.starts[i], model.starts[i + 1])
+        order = np.argsort(level[part])
+        logs[i] = np.interp(model.knots, level[part][order], np.log(v[part][order]))
+    return _inside(model, logs[None], _KEPT)
+
+
+def warm(model: Model, surface: Surface) -> Array:
+    """The slopes of ``surface`` at the maturities and knots of the fit."""
+    given = [surface.maturities, surface.slopes, model.quotes.maturities]
+    slopes = slopes_at(*(torch.from_numpy(a.copy()) for a in given)).numpy()  # (J, L, n)
+    logs = np.log(slopes)
+    if not np.array_equal(surface.knots, model.knots):
+        logs = np.stack(
+            [[np.interp(model.knots, surface.knots, row) for row in part] for part in logs]
+        )
+    return _inside(model, logs, _KEPT_WARM)
+
+
+def _inside(model: Model, logs: Array, kept: float) -> Array:
+    """Unknowns strictly inside the star order, near log-slopes ``(J, L, n)``."""
+    tau = model.penalty.tau[:, None]
+    rate = logs[0] - tau  # (L, n)
+    if model.L > 1:
+        step = np.maximum(np.diff(rate, axis=0), -kept * np.diff(tau, axis=0))
+        path = np.concatenate([rate[:1], rate[:1] + np.cumsum(step, axis=0)])
+        rate = path + (rate - path).mean(axis=0)
+    first = np.clip(rate + tau, LOWEST + 1.0, HIGHEST - 1.5)
+    # a clip can close a slack; the least growth opens it again
+    least = 1e-3 * (tau - tau[0])
+    first = np.maximum.accumulate(first - least, axis=0) + least
+    if model.components == 1:
+        return model.pack(first[None], np.zeros((0, model.L)))
+    # the second component starts as a crash: wider, most of all on the left
+    wider = np.log(2.0) + 0.7 / (1.0 + np.exp(2.0 * (model.knots + 0.5)))
+    second = np.minimum(first + wider, HIGHEST - 0.5 + least)
+    if logs.shape[0] == 2:
+        second = np.maximum(np.maximum.accumulate(logs[1] - least, axis=0) + least, first + 1e-3)
+    shares = 0.02 + 0.5 * -np.expm1(-0.5 * model.quotes.maturities)
+    shares = np.clip(shares, 0.01, 0.5)
+    growing = shares + 1e-6 * np.arange(1, model.L + 1)
+    return model.pack(np.stack([first, second]), growing[None])

@@ -1,0 +1,119 @@
+"""Standard errors: the Gauss-Newton covariance carried to volatilities and the VIX.
+
+The covariance of the unknowns is φ H⁻¹: H the Gauss-Newton matrix with roughness and the
+stiffness of binding constraints, φ the variance of the residuals. It is the posterior of the
+prior that the roughness stands for, and so covers what smoothing hides as well as noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg.lapack import dpbtrf, dpbtrs
+from torch import Tensor
+
+from arbiter import black
+from arbiter.decode import Decoder
+from arbiter.fitting.kernel import Kernel, Line
+from arbiter.maturity import slopes_at, weights_at
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Uncertainty:
+    """The covariance of a fit.
+
+    Attributes:
+        decoder: The fitted slopes.
+        matrix: ``(B+1, L·B)`` H, lower banded, over log-slopes (and shares).
+        dispersion: φ.
+    """
+
+    decoder: Decoder
+    matrix: Array
+    dispersion: float
+
+    def iv(self, k: ArrayLike, T: Array) -> Array:
+        """Standard errors of implied volatilities."""
+        points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), T)
+        flat, maturities = points.ravel(), at.ravel()
+        unique, slice_of = np.unique(maturities, return_inverse=True)
+        J, L, n = self.decoder.slopes.shape
+        T_ = torch.from_numpy(unique)
+        slopes, by_slope = self._slopes(T_)
+        shares = weights_at(self.decoder.maturities, self.decoder.weights, T_).numpy()  # (J, U)
+        line = Line.of(self.decoder.knots.numpy())
+        gradient = np.zeros((flat.size, L, J * n + J - 1))
+        price = np.zeros(flat.size)
+        parts = []
+        for j in range(J):
+            kernel = Kernel(line, slice_of, flat)
+            slices = kernel.slices(slopes[j])
+            levels = kernel.levels(slices)
+            rows = kernel.jacobian(slices, levels, shares[j][slice_of])  # (p, n)
+            column = slice(j * n, (j + 1) * n)
+            gradient[:, :, column] = by_slope[slice_of, j] * rows[:, None, :]
+            price += shares[j][slice_of] * levels.price
+            parts.append(levels.price)
+        if J == 2:
+            along = self._shares(T_)  # (U, L)
+            gradient[:, :, -1] = along[slice_of] * (parts[1] - parts[0])[:, None]
+        root = np.sqrt(maturities)
+        v = np.asarray(black.implied(price, flat).volatility)
+        vega = np.asarray(black.vega(flat, v)) * root
+        error = self._deviation(gradient.reshape(flat.size, -1)) / vega
+        return np.asarray(error.reshape(points.shape))
+
+    def vix(self, tenor: float) -> Array:
+        """Standard error of ``100 √(W/T)`` at ``tenor``."""
+        slopes = self.decoder.slopes.clone().requires_grad_()
+        weights = self.decoder.weights.clone().requires_grad_()
+        with torch.enable_grad():
+            decoder = Decoder(self.decoder.knots, self.decoder.maturities, slopes, weights)
+            T = torch.tensor([tenor], dtype=torch.float64)
+            level = 100.0 * torch.sqrt(decoder.at(T).log_variance().sum() / tenor)
+            by_slope, by_weight = torch.autograd.grad(level, (slopes, weights))
+        J, L, _ = slopes.shape
+        by_log = (by_slope * slopes.detach()).permute(1, 0, 2).reshape(L, -1).numpy()
+        columns = [by_log] if J == 1 else [by_log, (by_weight[1] - by_weight[0]).numpy()[:, None]]
+        gradient = np.concatenate(columns, axis=1).reshape(1, -1)
+        return np.asarray(self._deviation(gradient)[0])
+
+    def _deviation(self, gradient: Array) -> Array:
+        """``√(φ g H⁻¹ g)`` for rows ``g`` of shape ``(p, L·B)``."""
+        factor, failed = dpbtrf(self.matrix, lower=1)
+        if failed:
+            raise ValueError("the Gauss-Newton matrix is singular: the quotes do not fix the fit")
+        solved, _ = dpbtrs(factor, np.asfortranarray(gradient.T), lower=1)
+        return np.sqrt(self.dispersion * np.einsum("pi,ip->p", gradient, solved))
+
+    def _slopes(self, T: Tensor) -> tuple[Array, Array]:
+        """Slopes ``(J, U, n)`` at ``T`` and their derivatives by the listed ones ``(U, J, L, n)``.
+
+        Derivatives are by log-slopes. A slope depends on the listed ones of its own knot only,
+        so the sum over knots has all derivatives in one pass.
+        """
+        listed = self.decoder.slopes.clone().requires_grad_()
+        with torch.enable_grad():
+            at = slopes_at(self.decoder.maturities, listed, T)  # (J, U, n)
+            rows = [
+                torch.autograd.grad(at[:, u].sum(), listed, retain_graph=True)[0]
+                for u in range(T.numel())
+            ]
+        by = torch.stack(rows) * listed.detach()
+        return at.detach().numpy(), by.numpy()
+
+    def _shares(self, T: Tensor) -> Array:
+        """``(U, L)`` derivatives of the second component's share by the listed shares."""
+        listed = self.decoder.weights[1].clone().requires_grad_()
+        with torch.enable_grad():
+            both = torch.stack([1.0 - listed, listed])
+            at = weights_at(self.decoder.maturities, both, T)[1]
+            rows = [
+                torch.autograd.grad(at[u], listed, retain_graph=True)[0] for u in range(T.numel())
+            ]
+        return torch.stack(rows).numpy()
