@@ -262,6 +262,7 @@ def test_bid_without_an_ask_is_passed_over_and_counted(
         ({"minutes": 0.0}, "minutes = 0.0"),
         ({"rate": 5.0}, "rate = 5.0: give a continuously compounded decimal"),
         ({"rate": float("nan")}, "rate = nan"),
+        ({"rate": float("inf")}, "rate = inf"),
         ({"strike": [90.0, 95.0, 95.0, 105.0, 110.0]}, "strike 95: strike = 95; given twice"),
         ({"strike": [90.0, -95.0, 100.0, 105.0, 110.0]}, "strike -95"),
         ({"put_bid": [0.1, 0.6, -2.1, 5.4, 9.9]}, "strike 100: put_bid = -2.1"),

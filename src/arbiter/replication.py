@@ -18,7 +18,7 @@ from arbiter.forwards import MINUTES_PER_YEAR
 from arbiter.index import MINUTES_PER_DAY, bracket, interpolate, summed
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
-from arbiter.variance_strip import QUOTE_COLUMNS
+from arbiter.variance_strip import QUOTE_COLUMNS, Strip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,10 +83,15 @@ def replication(surface: Surface, source: Chain | Quotes | pl.DataFrame) -> pl.D
     table = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
     T = table["T"].to_numpy()
     exact = 100.0 * np.sqrt(surface.variance_swap(T))
-    forward = surface.forward(T)
-    ends = [np.log(table[name].to_numpy() / forward) for name in ("lowest", "highest")]
-    cut = np.maximum(exact**2 - 1e4 * tails(surface, T, *ends) / T, 0.0)
-    return table.with_columns(exact=pl.Series(exact), _cut=pl.Series(np.sqrt(cut))).select(
+    has = table["lowest"].is_not_null().to_numpy()
+    cut = np.full(T.size, np.nan)
+    if has.any():
+        at, forward = T[has], surface.forward(T[has])
+        ends = (np.log(table[n].to_numpy()[has] / forward) for n in ("lowest", "highest"))
+        beyond = 1e4 * tails(surface, at, *ends) / at
+        cut[has] = np.sqrt(np.maximum(exact[has] ** 2 - beyond, 0.0))
+    inner = pl.Series(cut, nan_to_null=True)
+    return table.with_columns(exact=pl.Series(exact), _cut=inner).select(
         *("label", "T", "strikes", "lowest", "highest", "exact", "listed"),
         gap=pl.col("listed") - pl.col("exact"),
         truncation=pl.col("_cut") - pl.col("exact"),
@@ -191,17 +196,23 @@ class _Row(NamedTuple):
 
     @classmethod
     def of(cls, surface: Surface, listed: pl.DataFrame, market: pl.DataFrame | None) -> _Row:
-        T = float(listed["minutes"][0]) / MINUTES_PER_YEAR
+        label, T = listed["label"][0], float(listed["minutes"][0]) / MINUTES_PER_YEAR
         rate = float(-np.log(surface.discount(T)) / T)
-        label = listed["label"][0]
-        try:
-            strip = summed(listed, rate)
-            quoted = None if market is None else summed(market, rate).volatility
-        except ValueError as error:
-            logger.warning("no strip for %s", error)
-            return cls(label, T, None, None, None, None, None)
+        strip = _attempt("surface", listed, rate)
+        quoted = None if market is None else _attempt("quotes", market, rate)
+        points = None if quoted is None else quoted.volatility
+        if strip is None:
+            return cls(label, T, None, None, None, None, points)
         K = strip.contributions["strike"]
-        return cls(label, T, K.len(), K[0], K[-1], strip.volatility, quoted)
+        return cls(label, T, K.len(), K[0], K[-1], strip.volatility, points)
+
+
+def _attempt(of: str, expiry: pl.DataFrame, rate: float) -> Strip | None:
+    try:
+        return summed(expiry, rate)
+    except ValueError as error:
+        logger.warning("no strip of the %s for %s", of, error)
+        return None
 
 
 def _between(strips: pl.DataFrame, by_expiry: pl.DataFrame, days: float) -> dict[str, Any]:

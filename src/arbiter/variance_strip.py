@@ -14,6 +14,7 @@ from arbiter.forwards import MINUTES_PER_YEAR
 Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
+LARGEST_GROWTH = 0.01  # of money to settlement, beyond which a rate of 100 % is a mistaken unit
 QUOTE_COLUMNS = ("strike", "call_bid", "call_ask", "put_bid", "put_ask")
 
 
@@ -175,7 +176,8 @@ def _checked(
     """Sorted strikes ``(m,)`` and quotes ``(4, m)``: absent bids 0, absent asks NaN."""
     if not (np.isfinite(minutes) and minutes > 0.0):
         raise ValueError(f"minutes = {minutes!r}: give the positive time to settlement")
-    if not (np.isfinite(rate) and abs(rate) < 1.0):
+    # parity of a very short expiry may imply a large rate, which then hardly discounts
+    if not (abs(rate) < 1.0 or abs(rate) * minutes <= LARGEST_GROWTH * MINUTES_PER_YEAR):
         raise ValueError(f"rate = {rate!r}: give a continuously compounded decimal, as 0.05")
     K = np.atleast_1d(np.asarray(strike, dtype=np.float64))
     rows = [np.atleast_1d(np.asarray(side, dtype=np.float64)) for side in quotes]
