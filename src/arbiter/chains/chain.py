@@ -1,32 +1,45 @@
-"""A listed chain of one moment: every option of the file, its series, and its quotes."""
+"""A listed chain of one moment: every option of the source, its series, and its quotes."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import polars as pl
 
-from arbiter.exclusions import no_exclusions
+from arbiter import inputs
+from arbiter.chains.cleaning import Rules, Verdict, judge
+from arbiter.chains.errors import ChainError
+from arbiter.chains.series import SERIES, Implied, implied
+from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion, counts, no_exclusions
 from arbiter.forwards import MINUTES_PER_YEAR
+from arbiter.quotes import Quotes
 
-SERIES = ["label", "root", "expiry", "settlement", "settles"]
+logger = logging.getLogger(__name__)
+
+COUNTED_DAYS, COUNTED_STRIKES = 2.0, 8  # expiries on which exclusions are counted against us
+MOST_EXCLUDED = 0.02  # of the two-sided quotes there, before it is worth a warning
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Chain:
-    """Every option of a source, with settlement times.
+    """Every option of a source, with its settlement time. :func:`read_chain` makes one.
 
     Attributes:
-        frame: One row per option: row, label, root, expiry, settlement, settles, T, strike, side,
-            bid, ask, last, volume, open_interest.
+        frame: One row per option: row (line of the source, from 1), label, root, expiry,
+            settlement ("AM" or "PM"), settles (New York, without a zone), T (minutes to
+            settlement / 525,600), strike, side ("call" or "put"), bid, ask, and, where the
+            source has them, last, volume, open_interest, quote_time.
         as_of: The moment of the quotes, New York time without a zone, in whole minutes.
-        spot: Level of the underlying, or None.
+        spot: Level of the underlying that the source or the caller gave, or None. It is not
+            used: forwards come from parity.
         underlying: ``"SPX"``, for instance.
         layout: Name of the layout that was read.
         name: Name of the source.
-        notes: Everything that was assumed, as sentences.
-        set_aside: Rows that could not be read or assigned, as an exclusion table.
+        assumptions: What was assumed in reading; :attr:`notes` adds what parity assumed.
+        set_aside: Rows that could not be read, or not be assigned, as an exclusion table.
     """
 
     frame: pl.DataFrame
@@ -35,15 +48,23 @@ class Chain:
     underlying: str
     layout: str
     name: str
-    notes: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
     set_aside: pl.DataFrame = field(default_factory=no_exclusions)
 
     def __repr__(self) -> str:
-        series = self.frame["label"].n_unique()
         return (
             f"Chain({self.underlying} {self.as_of.astype('datetime64[m]')}, {self.frame.height:,} "
-            f"options in {series} series, {self.layout})"
+            f"options in {self.frame['label'].n_unique()} series, {self.layout})"
         )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Everything that was assumed, as sentences."""
+        return (*self.assumptions, *self._implied.notes)
+
+    @cached_property
+    def _implied(self) -> Implied:
+        return implied(self.strips())
 
     def strips(self) -> pl.DataFrame:
         """Calls and puts side by side, for each series that has not settled.
@@ -58,7 +79,7 @@ class Chain:
         keys = [*SERIES, "T", "strike"]
         sides = [
             live.filter(pl.col("side") == side)
-            .unique(["settles", "strike"], keep="first", maintain_order=True)
+            .unique(["label", "strike"], keep="first", maintain_order=True)
             .select(*keys, pl.col("bid").alias(f"{side}_bid"), pl.col("ask").alias(f"{side}_ask"))
             for side in ("call", "put")
         ]
@@ -66,3 +87,116 @@ class Chain:
         minutes = (pl.col("T") * MINUTES_PER_YEAR).round().cast(pl.Int64)
         prices = ["strike", "call_bid", "call_ask", "put_bid", "put_ask"]
         return joined.sort("settles", "strike").select(*SERIES, minutes.alias("minutes"), *prices)
+
+    def forwards(self, smooth: bool = False) -> pl.DataFrame:
+        """Forward and discount factor of each series, from put-call parity.
+
+        Args:
+            smooth: Lean noisy series on their neighbours.
+
+        Returns:
+            Columns label, root, expiry, settlement, settles, T, forward, discount,
+            forward_error, discount_error (standard errors; NaN where a discount comes from
+            neighbours) and pairs; NaN where parity tells nothing.
+
+        Raises:
+            ChainError: If prices and strikes are in different units.
+        """
+        return (implied(self.strips(), smooth=True) if smooth else self._implied).frame
+
+    def quotes(
+        self,
+        *,
+        shortest_days: float = 2.0,
+        fewest_strikes: int = 8,
+        smooth_forwards: bool = False,
+        stop_after_zero_bids: bool = True,
+        stale_after_hours: float = 24.0,
+    ) -> Quotes:
+        """The out-of-the-money quotes in forward units, and a reason for every other option.
+
+        Args:
+            shortest_days: Expiries nearer than this are not used.
+            fewest_strikes: Nor are those with fewer two-sided out-of-the-money strikes.
+            smooth_forwards: Take forwards and discounts that lean on neighbouring expiries.
+            stop_after_zero_bids: Leave out what lies beyond two neighbouring strikes without a
+                bid, seen from the money, as the volatility index does.
+            stale_after_hours: Leave out quotes that the source dates longer than this before
+                ``as_of`` (tidy tables with ``quote_time``).
+
+        Returns:
+            Quotes whose ``exclusions`` list every option of the source that is not used, once.
+
+        Raises:
+            ChainError: If no option can be used, or units are wrong.
+        """
+        rules = Rules(shortest_days, fewest_strikes, stop_after_zero_bids, stale_after_hours)
+        parity = self.forwards(smooth_forwards)
+        columns = ["label", "forward", "discount", "forward_error", "discount_error"]
+        options = self.frame.join(
+            parity.select(columns), on="label", how="left", maintain_order="left"
+        )
+        verdict = judge(options, rules, self.as_of)
+        bad = options.with_columns(reason=pl.Series(verdict.reason.tolist(), dtype=pl.String))
+        bad = bad.filter(pl.col("reason") != "").rename({"label": "expiry", "expiry": "date"})
+        exclusions = pl.concat([self.set_aside, bad.select(list(EXCLUSION_SCHEMA))]).sort(
+            "row", "side", maintain_order=True
+        )
+        self._report(options, verdict, exclusions)
+        good = np.flatnonzero(verdict.reason == "")
+        if good.size == 0:
+            raise ChainError(f"{self.name}: no option can be used: {_told(exclusions)}")
+        return self._quotes(options[good.tolist()], verdict.k[good], exclusions)
+
+    def _quotes(self, used: pl.DataFrame, k: np.ndarray, exclusions: pl.DataFrame) -> Quotes:
+        order = np.lexsort((k, used["T"].to_numpy()))
+        used, k = used[order.tolist()], k[order]
+        unit = (used["forward"] * used["discount"]).to_numpy()
+        heads = used.unique("label", keep="first", maintain_order=True)
+        return Quotes(
+            maturities=inputs.frozen(heads["T"]),
+            forwards=inputs.frozen(heads["forward"]),
+            discounts=inputs.frozen(heads["discount"]),
+            expiry=used["label"].rle_id().to_numpy().astype(np.int64),
+            k=inputs.frozen(k),
+            bid=inputs.frozen(used["bid"].to_numpy() / unit),
+            ask=inputs.frozen(used["ask"].to_numpy() / unit),
+            labels=tuple(heads["label"]),
+            as_of=self.as_of,
+            exclusions=exclusions,
+            forward_errors=inputs.frozen(heads["forward_error"]),
+            discount_errors=inputs.frozen(heads["discount_error"]),
+            info=inputs.plain(
+                {
+                    "source": self.name,
+                    "layout": self.layout,
+                    "underlying": self.underlying,
+                    "spot": self.spot,
+                    "notes": list(self.notes),
+                }
+            ),
+        )
+
+    def _report(self, options: pl.DataFrame, verdict: Verdict, exclusions: pl.DataFrame) -> None:
+        """Log what was excluded; warn if two-sided quotes of ordinary expiries were."""
+        logger.info("%s: %s", self.name, _told(exclusions))
+        counted = verdict.two_sided & (verdict.strikes >= COUNTED_STRIKES)
+        counted &= options["T"].to_numpy() >= COUNTED_DAYS / 365.0
+        lost = counted & (verdict.reason != "")
+        if lost.sum() > MOST_EXCLUDED * counted.sum():
+            codes, sizes = np.unique(verdict.reason[lost], return_counts=True)
+            why = ", ".join(f"{size} {code}" for code, size in zip(codes, sizes, strict=True))
+            logger.warning(
+                "%s: %d of %d two-sided out-of-the-money quotes (%.1f %%) are not used: %s",
+                self.name,
+                lost.sum(),
+                counted.sum(),
+                100.0 * lost.sum() / counted.sum(),
+                why,
+            )
+
+
+def _told(exclusions: pl.DataFrame) -> str:
+    """The counts of an exclusion table as a sentence."""
+    table = counts(exclusions)
+    return ", ".join(f"{n} {reason}" for reason, n in table.select("reason", "quotes").iter_rows())

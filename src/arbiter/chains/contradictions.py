@@ -1,0 +1,110 @@
+"""Quotes that contradict the others: what anybody could trade against at the prices shown.
+
+Only executable contradictions count, bids against asks, so that a wide or a noisy quote is never
+called wrong: on ordinary chains nothing is found here. Prices are in forward units and puts are
+turned into calls by parity, which changes no butterfly.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from arbiter.exclusions import Exclusion
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+_REACH = 3  # strikes on each side against which a quote is held
+_FEWEST = 4  # butterflies without which nothing is said
+_ROUNDING = 1e-12  # forward units
+_ERRORS = 3.0  # standard errors of forward and discount that parity is granted
+
+
+def contradicted(options: pl.DataFrame, usable: Mask, k: Array) -> dict[Exclusion, Mask]:
+    """The ``usable`` quotes that contradict others, by reason.
+
+    A quote is outside parity bounds if the option of the other side of its strike and one of its
+    neighbours both contradict it (if only the other side does, that one may be wrong, and it is
+    not used anyway). It is stale if it contradicts all its neighbours.
+    """
+    order = np.lexsort((k, options["T"].to_numpy()))
+    order = order[usable[order]]
+    at = options[order.tolist()]
+    unit = (at["forward"] * at["discount"]).to_numpy()
+    kappa = np.exp(k[order])
+    above = np.where(k[order] >= 0.0, 0.0, 1.0 - kappa)
+    bid, ask = at["bid"].to_numpy() / unit + above, at["ask"].to_numpy() / unit + above
+    strips = _Strips(at["label"].rle_id().to_numpy(), kappa, bid, ask)
+    some, every = strips.compare()
+    masks = {Exclusion.PARITY: some & _against_other_side(options, at), Exclusion.STALE: every}
+    found = {}
+    for code, mask in masks.items():
+        found[code] = np.zeros(k.size, dtype=bool)
+        found[code][order] = mask
+    return found
+
+
+class _Strips:
+    """Calls in forward units, sorted by strike within each of several series."""
+
+    def __init__(self, series: NDArray[np.int64], kappa: Array, bid: Array, ask: Array) -> None:
+        self.series, self.kappa, self.bid, self.ask = series, kappa, bid, ask
+
+    def compare(self) -> tuple[Mask, Mask]:
+        """Whether each quote is part of some butterfly that pays to trade, and of all.
+
+        All means all in which it is sold too high in the middle, or all in which it is bought
+        too low at the end on either side.
+        """
+        n = self.kappa.size
+        middle, left, right = np.zeros((3, 2, n), dtype=np.int64)  # found, compared
+        reach = range(1, _REACH + 1)
+        for i in reach:
+            for j in reach:
+                self._count(middle, -i, 0, j)
+                self._count(right, 0, i, i + j)
+                self._count(left, -(i + j), -i, 0)
+        some = (middle[0] > 0) | (left[0] > 0) | (right[0] > 0)
+        every = [
+            (found == compared) & (compared >= _FEWEST) for found, compared in (middle, left, right)
+        ]
+        return some, every[0] | (every[1] & every[2])
+
+    def _count(self, tally: NDArray[np.int64], low: int, mid: int, high: int) -> None:
+        """Count butterflies whose legs lie ``low``, ``mid`` and ``high`` places from a quote."""
+        place = np.arange(self.kappa.size)
+        inside = (place + low >= 0) & (place + high < place.size)
+        place = place[inside]
+        a, b, c = place + low, place + mid, place + high
+        place, a, b, c = (x[self.series[a] == self.series[c]] for x in (place, a, b, c))
+        share = (self.kappa[c] - self.kappa[b]) / (self.kappa[c] - self.kappa[a])
+        wings = share * self.ask[a] + (1.0 - share) * self.ask[c]
+        tally[0, place] += self.bid[b] > wings + _ROUNDING
+        tally[1, place] += 1
+
+
+def _against_other_side(options: pl.DataFrame, at: pl.DataFrame) -> Mask:
+    """Whether call and put of a strike, traded against each other, miss ``D·(F − K)``."""
+    other = options.select(
+        "label",
+        "strike",
+        side=pl.col("side").replace_strict({"call": "put", "put": "call"}, return_dtype=pl.String),
+        other_bid="bid",
+        other_ask="ask",
+    ).unique(["label", "strike", "side"], keep="first", maintain_order=True)
+    both = at.join(other, on=["label", "strike", "side"], how="left", maintain_order="left")
+    sign = np.where(both["side"] == "call", 1.0, -1.0)
+    bid, ask, other_bid, other_ask, K, F, D = (
+        both[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+        for name in ("bid", "ask", "other_bid", "other_ask", "strike", "forward", "discount")
+    )
+    errors = [
+        both[name].fill_null(0.0).fill_nan(0.0).to_numpy()
+        for name in ("forward_error", "discount_error")
+    ]
+    slack = _ERRORS * (D * errors[0] + np.abs(F - K) * errors[1]) + _ROUNDING * F
+    value = sign * D * (F - K)
+    two_sided = (other_bid > 0.0) & (other_ask >= other_bid)
+    return two_sided & ((value > ask - other_bid + slack) | (value < bid - other_ask - slack))

@@ -1,0 +1,179 @@
+"""Parity across the series of a chain: what one cannot tell, its neighbours do, and it is said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from arbiter.chains import parity
+from arbiter.chains.errors import ChainError
+from arbiter.chains.parity import Pairs
+from arbiter.forwards import MINUTES_PER_YEAR
+
+Array = NDArray[np.float64]
+
+SERIES = ["label", "root", "expiry", "settlement", "settles"]
+_FEWEST_PAIRS = 2
+_LONGEST_UNDISCOUNTED = 0.5  # years for which a discount factor of one is better than nothing
+_NEIGHBOURS = 6  # series on which smoothing leans
+
+
+class Implied(NamedTuple):
+    """Forwards and discount factors, one row per series, and what had to be assumed."""
+
+    frame: pl.DataFrame
+    notes: list[str]
+
+
+@dataclass
+class _Columns:
+    """One value per series."""
+
+    T: Array
+    forward: Array
+    discount: Array
+    forward_error: Array
+    discount_error: Array
+    pairs: NDArray[np.int64]
+
+
+def implied(strips: pl.DataFrame, *, smooth: bool = False) -> Implied:
+    """Forward and discount factor of every series of ``strips``, NaN where nothing tells them.
+
+    Args:
+        strips: As :meth:`arbiter.chains.Chain.strips` returns them.
+        smooth: Lean each estimate on its neighbours', by their standard errors.
+
+    Raises:
+        ChainError: If prices and strikes are in different units, or calls are puts.
+    """
+    groups = strips.partition_by("label", maintain_order=True)
+    pairs = [_pairs(group) for group in groups]
+    minutes = np.array([group["minutes"][0] for group in groups], dtype=np.float64)
+    with np.errstate(all="ignore"):  # prices may be anything; what is not finite is not used
+        columns = _own(pairs, minutes / MINUTES_PER_YEAR)
+        _units(columns)
+        notes = _from_neighbours(columns, pairs, [group["label"][0] for group in groups])
+        if smooth:
+            _smooth(columns)
+            notes.append("forwards and discount factors were smoothed across expiries")
+    heads = pl.concat([group.head(1) for group in groups]) if groups else strips
+    frame = heads.select(
+        *SERIES,
+        T=pl.Series(columns.T),
+        forward=pl.Series(columns.forward),
+        discount=pl.Series(columns.discount),
+        forward_error=pl.Series(columns.forward_error),
+        discount_error=pl.Series(columns.discount_error),
+        pairs=pl.Series(columns.pairs),
+    )
+    return Implied(frame, notes)
+
+
+def _pairs(group: pl.DataFrame) -> Pairs:
+    prices = [group[name].to_numpy() for name in ("call_bid", "call_ask", "put_bid", "put_ask")]
+    call_bid, call_ask, put_bid, put_ask = (np.asarray(p, dtype=np.float64) for p in prices)
+    two_sided = (call_bid > 0.0) & (call_ask > call_bid) & (put_bid > 0.0) & (put_ask > put_bid)
+    two_sided &= np.isfinite(call_ask) & np.isfinite(put_ask)
+    call, put = 0.5 * (call_bid + call_ask)[two_sided], 0.5 * (put_bid + put_ask)[two_sided]
+    h = 0.5 * np.hypot(call_ask - call_bid, put_ask - put_bid)[two_sided]
+    return Pairs(group["strike"].to_numpy()[two_sided], call - put, h, call + put)
+
+
+def _own(pairs: list[Pairs], T: Array) -> _Columns:
+    """Discount factors from each series alone."""
+    slopes = np.array([parity.slope(p) for p in pairs]).reshape(-1, 2)
+    nothing = np.full(T.size, np.nan)
+    sizes = np.array([p.K.size for p in pairs], dtype=np.int64)
+    return _Columns(T, nothing.copy(), slopes[:, 0], nothing.copy(), slopes[:, 1], sizes)
+
+
+def _units(columns: _Columns) -> None:
+    """Refuse slopes that no discount factor can have."""
+    D = columns.discount[columns.discount_error < 0.1 * np.abs(columns.discount)]
+    if D.size == 0:
+        return
+    typical = float(np.median(D))
+    if typical < 0.0:
+        raise ChainError(
+            "call minus put rises with the strike: calls and puts are exchanged, or the strikes "
+            "have the wrong sign"
+        )
+    if not 0.2 < typical < 2.0:
+        raise ChainError(
+            f"call minus put falls by {typical:.4g} per unit of strike where a discount factor "
+            "near 1 is expected: prices and strikes are in different units (prices in percent, "
+            "strikes times 1000, or volatilities in the place of prices)"
+        )
+
+
+def _from_neighbours(columns: _Columns, pairs: list[Pairs], labels: list[str]) -> list[str]:
+    """Fill in discounts that a series does not tell, then all forwards; say what was done."""
+    T, D = columns.T, columns.discount
+    known = np.array(
+        [parity.known(*row) for row in zip(D, columns.discount_error, T, strict=True)], dtype=bool
+    )
+    logs = np.log(np.where(known, D, 1.0))
+    notes: list[str] = []
+    for i, label in enumerate(labels):
+        if not known[i]:
+            D[i], note = _lent(T[i], T[known], logs[known])
+            columns.discount_error[i] = np.nan
+            notes.append(f"{label}: {columns.pairs[i]} pairs do not tell the discount; {note}")
+        if not (columns.pairs[i] >= _FEWEST_PAIRS and D[i] > 0.0):
+            notes[-1] = f"{label}: {columns.pairs[i]} pairs do not imply a forward; not used"
+            D[i] = np.nan
+            continue
+        f, error = parity.forward(pairs[i], D[i])
+        if np.isfinite(f) and 0.5 * pairs[i].K[0] < f < 2.0 * pairs[i].K[-1]:
+            columns.forward[i], columns.forward_error[i] = f, error
+        else:
+            D[i] = np.nan
+            notes.append(f"{label}: parity implies no forward among the strikes; not used")
+    return notes
+
+
+def _lent(T: float, others: Array, logs: Array) -> tuple[float, str]:
+    """A discount factor for ``T`` from those of other maturities, and a sentence about it."""
+    if others.size:
+        at, values = np.concatenate([[0.0], others]), np.concatenate([[0.0], logs])
+        log = np.interp(T, at, values) if T <= at[-1] else values[-1] * T / at[-1]
+        return float(np.exp(log)), "taken from the neighbouring expiries"
+    if T <= _LONGEST_UNDISCOUNTED:
+        return 1.0, "no other expiry does either: taken as 1"
+    return np.nan, "no other expiry does either"
+
+
+def _smooth(columns: _Columns) -> None:
+    """Replace log D and log F by their precision-weighted mean with what neighbours predict."""
+    F, D = columns.forward, columns.discount
+    errors = (columns.forward_error / F, columns.discount_error / D)
+    for values, error in zip((F, D), errors, strict=True):
+        use = np.flatnonzero(np.isfinite(values) & np.isfinite(error) & (error > 0.0))
+        if use.size < 4:
+            continue
+        predicted, doubt = _predict(columns.T[use], np.log(values[use]), error[use])
+        weight = doubt**2 / (doubt**2 + error[use] ** 2)
+        values[use] = np.exp(weight * np.log(values[use]) + (1.0 - weight) * predicted)
+    columns.forward_error = np.abs(F) * errors[0]
+    columns.discount_error = np.abs(D) * errors[1]
+
+
+def _predict(T: Array, x: Array, error: Array) -> tuple[Array, Array]:
+    """Each point from a line through its neighbours, and the standard error of that."""
+    predicted, doubt = np.empty_like(x), np.empty_like(x)
+    for i in range(T.size):
+        near = np.argsort(np.abs(T - T[i]), kind="stable")[1 : _NEIGHBOURS + 1]
+        w = 1.0 / error[near] ** 2
+        t = T[near] - T[i]
+        design = np.stack([np.ones_like(t), t], axis=1)
+        normal = np.linalg.pinv(design.T @ (w[:, None] * design))
+        line = normal @ (design.T @ (w * x[near]))
+        misfit = np.sum(w * (x[near] - design @ line) ** 2) / max(near.size - 2, 1)
+        predicted[i] = line[0]
+        doubt[i] = np.sqrt(max(normal[0, 0], 0.0) * max(misfit, 1.0))
+    return predicted, doubt
