@@ -1,0 +1,316 @@
+"""The numbers behind the panels: every curve is computed once, for the page and for pictures.
+
+A curve of an expiry runs past its quotes by a little, and knows where they end: what lies beyond
+the last quote is extrapolation and is drawn as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter import scoring
+from arbiter.quotes import Quotes
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+DAYS = 365.0
+THIRTY_DAYS = 30.0 / DAYS
+FARTHEST_RESIDUAL = 99.0  # half-spreads; a locked quote has none to measure with
+_INSIDE, _BEYOND = 101, 16  # points of a smile between its quotes, and past them on either side
+_REACH = 0.75  # Gaussian deviations that a curve is drawn past its last quote
+_MESH = 61
+_CELL, _FARTHEST_CELL = 0.25, 6.0  # standard deviations
+
+
+@dataclass(frozen=True, eq=False)
+class Readings:
+    """A surface read at its quotes and along the curves that the report draws.
+
+    Attributes:
+        surface: Anything with the public methods of a Surface.
+        quotes: The quotes it was made from.
+    """
+
+    surface: Any
+    quotes: Quotes
+
+    def __post_init__(self) -> None:
+        if not len(self.quotes):
+            raise ValueError(
+                f"{self.quotes!r}: there is nothing to report on; see quotes.counts() for why no "
+                "quote could be used"
+            )
+
+    # -- expiries -------------------------------------------------------------------------
+
+    @property
+    def T(self) -> Array:  # noqa: N802 - the field's name
+        """``(L,)`` maturities of the quotes."""
+        return self.quotes.maturities
+
+    @property
+    def in_currency(self) -> bool:
+        """Whether strikes have a meaning in currency, or only in units of the forward."""
+        return bool(np.any(self.quotes.forwards != 1.0))
+
+    @cached_property
+    def ends(self) -> NDArray[np.int64]:
+        """``(L + 1,)`` where the quotes of each expiry begin."""
+        return np.searchsorted(self.quotes.expiry, np.arange(self.T.size + 1))
+
+    @cached_property
+    def atm(self) -> Array:
+        """``(L,)`` at-the-money volatility."""
+        return np.asarray(self.surface.iv(np.zeros(self.T.size), self.T))
+
+    @cached_property
+    def shade(self) -> Array:
+        """``(L,)`` place of each expiry between the first (0) and the last (1), in log T."""
+        logs = np.log(self.T)
+        width = logs[-1] - logs[0]
+        return np.asarray((logs - logs[0]) / width if width > 0.0 else np.zeros(logs.size))
+
+    # -- at the quotes --------------------------------------------------------------------
+
+    @cached_property
+    def price(self) -> Array:
+        """``(m,)`` model prices of the quotes, forward units."""
+        return np.asarray(self.surface.otm(self.quotes.k, self.quotes.T))
+
+    @cached_property
+    def iv(self) -> Array:
+        """``(m,)`` model volatilities of the quotes."""
+        return np.asarray(self.surface.iv(self.quotes.k, self.quotes.T))
+
+    @cached_property
+    def inside(self) -> Mask:
+        """``(m,)`` whether the model lies between bid and ask."""
+        return scoring.inside(self.price, self.quotes)
+
+    @cached_property
+    def residual(self) -> Array:
+        """``(m,)`` model minus mid in half-spreads of price; a locked quote has 0 or ±99."""
+        gap, half = self.price - self.quotes.mid, self.quotes.half_spread
+        wide = half > 0.0
+        ratio = gap / np.where(wide, half, 1.0)
+        locked = np.where(self.inside, 0.0, np.copysign(FARTHEST_RESIDUAL, gap))
+        return np.clip(np.where(wide, ratio, locked), -FARTHEST_RESIDUAL, FARTHEST_RESIDUAL)
+
+    @cached_property
+    def deviations(self) -> Array:
+        """``(m,)`` moneyness in standard deviations of the quote's own volatility."""
+        return np.asarray(self.quotes.k / (self.quotes.iv_mid * np.sqrt(self.quotes.T)))
+
+    @cached_property
+    def share_inside(self) -> Array:
+        """``(L,)`` share of each expiry's quotes inside bid-ask."""
+        total = np.diff(self.ends)
+        return np.bincount(self.quotes.expiry, self.inside, total.size) / total
+
+    @cached_property
+    def residual_cells(self) -> Cells:
+        """Residuals by expiry and moneyness; what lies beyond six deviations counts as six."""
+        place = np.clip(self.deviations, -_FARTHEST_CELL, _FARTHEST_CELL - 1e-9)
+        column = np.floor(place / _CELL).astype(np.int64)
+        first, width = column.min(), column.max() - column.min() + 1
+        cell = self.quotes.expiry * width + column - first
+        shape = self.T.size, int(width)
+
+        def total(weights: NDArray[Any] | None) -> Array:
+            return np.bincount(cell, weights, shape[0] * shape[1]).reshape(shape).astype(float)
+
+        number = total(None)
+        some = np.where(number > 0.0, number, np.nan)
+        return Cells(
+            edges=_CELL * (first + np.arange(width + 1)),
+            number=number,
+            mean=total(self.residual) / some,
+            inside=total(self.inside) / some,
+        )
+
+    # -- smiles ---------------------------------------------------------------------------
+
+    @cached_property
+    def quoted(self) -> tuple[Array, Array]:
+        """``(L,)`` log-moneyness of the first and of the last quote of each expiry."""
+        return self.quotes.k[self.ends[:-1]], self.quotes.k[self.ends[1:] - 1]
+
+    @cached_property
+    def quoted_z(self) -> tuple[Array, Array]:
+        """``(L,)`` the same ends as Gaussian percentiles."""
+        low, high = (np.asarray(self.surface.z(k, self.T)) for k in self.quoted)
+        return low, high
+
+    @property
+    def between(self) -> slice:
+        """The part of a smile's points that lies between its quotes, both ends included."""
+        return slice(_BEYOND, _BEYOND + _INSIDE)
+
+    @cached_property
+    def smile_k(self) -> Array:
+        """``(L, p)`` log-moneyness of the smiles; ``between`` says which points are quoted."""
+        low, high = (k[:, None] for k in self.quoted)
+        first, last = (
+            np.asarray(self.surface.log_strike(z + reach, self.T))[:, None]
+            for z, reach in zip(self.quoted_z, (-_REACH, _REACH), strict=True)
+        )
+        step = np.linspace(0.0, 1.0, _BEYOND, endpoint=False)
+        middle = low + (high - low) * np.linspace(0.0, 1.0, _INSIDE)
+        after = high + (last - high) * (1.0 - step[::-1])
+        return np.concatenate([first + (low - first) * step, middle, after], axis=1)
+
+    @cached_property
+    def smile_iv(self) -> Array:
+        """``(L, p)`` fitted volatility along the smiles."""
+        return np.asarray(self.surface.iv(self.smile_k, self.T[:, None]))
+
+    @cached_property
+    def smile_error(self) -> Array | None:
+        """``(L, p)`` standard error of the fitted volatility, where the surface knows it."""
+        if not hasattr(self.surface, "iv_error"):
+            return None
+        return np.asarray(self.surface.iv_error(self.smile_k, self.T[:, None]))
+
+    @cached_property
+    def smile_range(self) -> Array:
+        """``(L, 2)`` volatilities that a picture of each smile should show.
+
+        The fitted curve and nearly all quotes; a few asks of options worth nothing would
+        otherwise press the smile into a line.
+        """
+        iv = self.smile_iv[:, self.between]
+        low, high = np.nanmin(iv, axis=1), np.nanmax(iv, axis=1)
+        parts = [slice(a, b) for a, b in zip(self.ends[:-1], self.ends[1:], strict=True)]
+        bids = np.array([np.quantile(self.quotes.iv_bid[part], 0.02) for part in parts])
+        asks = np.array([np.quantile(self.quotes.iv_ask[part], 0.98) for part in parts])
+        low, high = np.fmin(low, bids), np.fmax(high, np.fmin(asks, 2.0 * high))
+        margin = 0.06 * np.fmax(high - low, 0.004)
+        return np.stack([np.fmax(low - margin, 0.0), high + margin], axis=1)
+
+    # -- surface, densities, term structure -----------------------------------------------
+
+    @cached_property
+    def mesh(self) -> Mesh:
+        """Volatility over Gaussian percentiles and maturities even in √T."""
+        first, last = self.T[[0, -1]]
+        if first == last:
+            first, last = 0.8 * first, 1.25 * last
+        root = np.linspace(first**0.5, last**0.5, _MESH)
+        low, high = self.quoted_z
+        z = np.linspace(
+            np.clip(np.median(low) - 0.25, -4.5, -1.5),
+            np.clip(np.median(high) + 0.25, 1.0, 3.5),
+            _MESH,
+        )
+        T = root[:, None] ** 2
+        k = np.asarray(self.surface.log_strike(z, T))
+        own = np.sqrt(self.T)
+        return Mesh(
+            z=z,
+            T=T[:, 0],
+            k=k,
+            iv=np.asarray(self.surface.iv(k, T)),
+            low=np.clip(np.interp(root, own, low), z[0], z[-1]),
+            high=np.clip(np.interp(root, own, high), z[0], z[-1]),
+        )
+
+    @cached_property
+    def densities(self) -> Densities:
+        """Risk-neutral densities along Gaussian percentiles."""
+        k = np.asarray(self.surface.log_strike(np.linspace(-4.5, 4.0, 171), self.T[:, None]))
+        low, high = (end[:, None] for end in self.quoted)
+        return Densities(
+            k=k,
+            density=np.asarray(self.surface.density(k, self.T[:, None])),
+            deviation=(self.atm * np.sqrt(self.T))[:, None],
+            quoted=(k >= low) & (k <= high),
+        )
+
+    @cached_property
+    def modes(self) -> NDArray[np.int64]:
+        """``(L,)`` number of modes of each density."""
+        return scoring.modes(self.surface, self.T)
+
+    @cached_property
+    def term_structure(self) -> TermStructure:
+        """Volatilities over maturity, from the first expiry to the last."""
+        first, last = self.T[[0, -1]]
+        T = np.geomspace(first, last, 141) if last > first else np.array([first])
+        return TermStructure(
+            T=T,
+            swap=100.0 * np.sqrt(self.surface.variance_swap(T)),
+            forward=100.0 * np.sqrt(self.surface.forward_variance(T)),
+            atm=100.0 * np.asarray(self.surface.iv(np.zeros(T.size), T)),
+            listed=100.0 * np.sqrt(self.surface.variance_swap(self.T)),
+            known=last * (1.0 + 1e-12) >= T + THIRTY_DAYS,
+        )
+
+    def index_error(self, summary: Mapping[str, Any]) -> float | None:
+        """Standard error of the 30-day index, from the summary or from the surface."""
+        error = summary.get("vix_error")
+        if error is None and hasattr(self.surface, "vix_error"):
+            error = float(self.surface.vix_error())
+        return error if error is not None and np.isfinite(error) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Residuals by expiry and moneyness, all ``(L, c)`` but ``edges (c + 1,)``; NaN where empty."""
+
+    edges: Array
+    number: Array
+    mean: Array
+    inside: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Mesh:
+    """Volatilities on a mesh: ``z (n,)``, ``T (l,)``, ``k`` and ``iv (l, n)``.
+
+    ``low`` and ``high`` ``(l,)`` are the percentiles between which there are quotes.
+    """
+
+    z: Array
+    T: Array
+    k: Array
+    iv: Array
+    low: Array
+    high: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Densities:
+    """Densities of ``S_T/F_T`` per unit of κ, all ``(L, n)``; ``deviation`` is σ√T, ``(L, 1)``."""
+
+    k: Array
+    density: Array
+    deviation: Array
+    quoted: Mask
+
+    @property
+    def standard(self) -> tuple[Array, Array]:
+        """Log-return in standard deviations and its density, comparable across maturities."""
+        return self.k / self.deviation, self.density * np.exp(self.k) * self.deviation
+
+
+@dataclass(frozen=True, eq=False)
+class TermStructure:
+    """Percent volatilities over maturities ``T (n,)``; ``listed (L,)`` at the expiries.
+
+    ``swap`` is the log contract's, ``forward`` that of the 30 days that begin at T, ``known``
+    where those 30 days end before the last expiry.
+    """
+
+    T: Array
+    swap: Array
+    forward: Array
+    atm: Array
+    listed: Array
+    known: Mask

@@ -1,0 +1,269 @@
+"""Interactive figures as plain plotly dictionaries, drawn by the page when they come into view."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter.report import looks, slices
+from arbiter.report.curves import DAYS, Array, Mesh, Readings
+from arbiter.report.formats import plain, rounded
+from arbiter.report.looks import (
+    BLUE,
+    DIVERGING,
+    GREEN,
+    GREY,
+    INK,
+    PURPLE,
+    VERMILION,
+    Figure,
+)
+
+
+def figures(readings: Readings, summary: Mapping[str, Any], index: Any = None) -> dict[str, Figure]:
+    """Every figure but the two that the page builds from the quotes itself.
+
+    Args:
+        readings: The surface at its quotes.
+        summary: The fit's summary.
+        index: Term structure of the index, a frame as arbiter.replication makes it, or None.
+    """
+    return {
+        "residual-map": residual_map(readings),
+        "surface": surface(readings),
+        "contours": contours(readings),
+        "total-variance": slices.total_variance(readings),
+        "densities": slices.densities(readings),
+        "term-structure": term_structure(readings, summary, index),
+    }
+
+
+def residual_map(readings: Readings) -> Figure:
+    """Mean residual by expiry and moneyness, and the share inside bid-ask beside it."""
+    quotes, rows = readings.quotes, readings.T.size
+    cells = readings.residual_cells
+    names = [plain(label) for label in quotes.labels]
+    heat = {
+        "type": "heatmap",
+        "x": rounded(0.5 * (cells.edges[1:] + cells.edges[:-1]), 4),
+        "y": list(range(rows)),
+        "z": rounded(cells.mean, 3),
+        "customdata": rounded(np.dstack([cells.number, np.floor(100.0 * cells.inside)]), 0),
+        "text": [[name] * (cells.edges.size - 1) for name in names],
+        "zmin": -1.5,
+        "zmax": 1.5,
+        "colorscale": [[i / 4, colour] for i, colour in enumerate(DIVERGING)],
+        "xgap": 1,
+        "ygap": 1,
+        "colorbar": looks.colour_bar(
+            "mean residual,<br>half-spreads", lenmode="pixels", len=240, y=1.0, yanchor="top"
+        ),
+        "hovertemplate": "<b>%{text}</b><br>%{x:.3f} standard deviations<br>mean residual %{z:.2f} "
+        "half-spreads<br>%{customdata[0]:.0f} quotes, %{customdata[1]:.0f} % inside<extra></extra>",
+        "hoverongaps": False,
+    }  # fmt: skip
+    share = 100.0 * readings.share_inside
+    shares = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": rounded(np.floor(100.0 * share) / 100.0, 2),
+        "y": list(range(rows)),
+        "xaxis": "x2",
+        "text": names,
+        "customdata": np.diff(readings.ends).tolist(),
+        "marker": {"size": 8, "color": [BLUE if s >= 99.0 else VERMILION for s in share]},
+        "hovertemplate": "<b>%{text}</b><br>%{x:.2f} % of %{customdata} quotes inside"
+        "<extra></extra>",
+    }
+    lowest = min(98.0, float(np.floor(share.min() - 1.0)))
+    every = max(1, -(-rows // 64))
+    frame = looks.layout(
+        max(300, 100 + 15 * rows),
+        xaxis=looks.axis(
+            "moneyness, standard deviations",
+            domain=[0.0, 0.78],
+            zeroline=True,
+            range=rounded(cells.edges[[0, -1]], 4),
+        ),
+        xaxis2=looks.axis(
+            "inside bid-ask, %",
+            domain=[0.81, 1.0],
+            range=[max(lowest, 0.0) - 0.02 * (100.0 - lowest), 100.0 + 0.05 * (100.0 - lowest)],
+        ),
+        yaxis=looks.axis(
+            None,
+            range=[rows - 0.5, -0.5],
+            tickvals=list(range(0, rows, every)),
+            ticktext=names[::every],
+            showgrid=False,
+            tickfont={"size": 11},
+        ),
+        margin={"l": 20, "r": 12, "t": 30, "b": 52},
+    )
+    return {"data": [heat, shares], "layout": frame}
+
+
+def surface(readings: Readings) -> Figure:
+    """The volatility surface in three dimensions, with the ends of the quotes drawn on it."""
+    mesh = readings.mesh
+    root = np.sqrt(mesh.T)
+    iv = 100.0 * mesh.iv
+    solid = {
+        "type": "surface",
+        "x": rounded(mesh.z, 3),
+        "y": rounded(root, 4),
+        "z": rounded(iv, 2),
+        "customdata": _places(readings),
+        "colorscale": "Viridis",
+        "colorbar": looks.colour_bar("IV, %", len=0.7),
+        "lighting": {"ambient": 0.85, "diffuse": 0.35, "specular": 0.02, "roughness": 0.9},
+        "contours": {"x": looks.wire(mesh.z), "y": looks.wire(root)},
+        "hovertemplate": "IV %{z:.2f} %<br>K/F %{customdata[0]:.4f}<br>%{customdata[1]:.0f} days"
+        "<extra></extra>",
+    }
+    ends = [
+        {
+            "type": "scatter3d",
+            "mode": "lines",
+            "x": rounded(end, 3),
+            "y": rounded(root, 4),
+            "z": rounded([np.interp(z, mesh.z, row) for z, row in zip(end, iv, strict=True)], 2),
+            "line": {"color": INK, "width": 4},
+            "hoverinfo": "skip",
+            "showlegend": False,
+        }
+        for end in (mesh.low, mesh.high)
+    ]
+    values, texts = _roots(mesh, 6)
+    scene = {
+        "xaxis": looks.scene_axis("moneyness z"),
+        "yaxis": looks.scene_axis("maturity") | {"tickvals": values, "ticktext": texts},
+        "zaxis": looks.scene_axis("IV, %"),
+        "camera": {"eye": {"x": -1.2, "y": -1.95, "z": 0.8}, "center": {"x": 0, "y": 0, "z": -0.1}},
+        "aspectratio": {"x": 1.2, "y": 1.2, "z": 0.9},
+    }  # fmt: skip
+    return {
+        "data": [solid, *ends],
+        "layout": looks.layout(520, scene=scene, margin={"l": 0, "r": 0, "t": 20, "b": 8}),
+    }
+
+
+def contours(readings: Readings) -> Figure:
+    """The same surface seen from above; beyond the dashed lines it is extrapolated."""
+    mesh = readings.mesh
+    root = np.sqrt(mesh.T)
+    filled = {
+        "type": "contour",
+        "x": rounded(mesh.z, 3),
+        "y": rounded(root, 4),
+        "z": rounded(100.0 * mesh.iv, 2),
+        "customdata": _places(readings),
+        "colorscale": "Viridis",
+        "ncontours": 24,
+        "line": {"width": 0.5, "color": "rgba(255,255,255,0.6)"},
+        "colorbar": looks.colour_bar("IV, %"),
+        "hovertemplate": "IV %{z:.2f} %<br>z %{x:.2f}, K/F %{customdata[0]:.4f}<br>"
+        "%{customdata[1]:.0f} days<extra></extra>",
+    }
+    ends = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "x": rounded(end, 3),
+            "y": rounded(root, 4),
+            "line": {"color": "#ffffff", "width": 2, "dash": "dash"},
+            "hoverinfo": "skip",
+        }
+        for end in (mesh.low, mesh.high)
+    ]
+    values, texts = _roots(mesh, 10)
+    frame = looks.layout(
+        520,
+        xaxis=looks.axis("moneyness z", showgrid=False),
+        yaxis=looks.axis(
+            "maturity",
+            tickvals=values,
+            ticktext=texts,
+            showgrid=False,
+            range=rounded(root[[0, -1]], 4),
+        ),
+    )
+    return {"data": [filled, *ends], "layout": frame}
+
+
+def term_structure(readings: Readings, summary: Mapping[str, Any], index: Any = None) -> Figure:
+    """Volatility of the log contract, of the 30 days that follow, and at the money."""
+    t = readings.term_structure
+    days = rounded(DAYS * t.T, 3)
+    name = "30-day forward √FV"
+    known, beyond = np.where(t.known, t.forward, np.nan), _rest(t.known, t.forward)
+    traces = [
+        looks.line("variance swap √(W/T), exact", days, t.swap, BLUE),
+        looks.line(name, days, known, VERMILION),
+        looks.line(f"{name}, past the last expiry", days, beyond, VERMILION, dash="dot"),
+        looks.line("at the money", days, t.atm, GREY, dash="dash", width=1.4),
+        looks.dots("listed expiries", rounded(DAYS * readings.T, 3), t.listed, BLUE, size=6),
+    ]
+    traces += _index_dots(readings, summary, index)
+    values, texts = looks.time_ticks(readings.T[0], readings.T[-1], np.log, 14)
+    ends = np.log10(DAYS * readings.T[[0, -1]]) + np.array([-0.05, 0.05])
+    frame = looks.layout(
+        440,
+        xaxis=looks.axis(
+            "maturity", type="log", tickvals=values, ticktext=texts, range=rounded(ends, 4)
+        ),
+        yaxis=looks.axis("volatility, %"),
+        showlegend=True,
+        legend={"orientation": "h", "y": 1.03, "yanchor": "bottom", "x": 0.0, "font": {"size": 12}},
+        margin={"l": 58, "r": 12, "t": 66, "b": 48},
+    )
+    shown = [trace for trace in traces if any(value is not None for value in trace["y"])]
+    return {"data": shown, "layout": frame}
+
+
+def _index_dots(readings: Readings, summary: Mapping[str, Any], index: Any) -> list[Figure]:
+    """The index at its horizons: by the rule, on listed strikes, and exact with its error."""
+    found = []
+    styles = {
+        "quoted": ("index rule on the quotes", PURPLE, "diamond-open", 11),
+        "listed": ("index rule on the surface", GREEN, "circle-open", 8),
+    }
+    table = {}
+    if index is not None:
+        names = [name for name in index.columns if index[name].null_count() < index.height]
+        table = {name: index[name].to_numpy() for name in names}
+    for name, (title, colour, symbol, size) in styles.items():
+        if name in table:
+            x, y = rounded(table["days"], 3), table[name].astype(np.float64)
+            found.append(looks.dots(title, x, y, colour, symbol, size))
+        elif name == "quoted" and summary.get("vix") is not None:
+            found.append(looks.dots(title, [30.0], [summary["vix"]], colour, symbol, size))
+    exact, error = summary.get("vix_surface"), readings.index_error(summary)
+    if exact is not None and error is not None:
+        dot = looks.dots("exact at 30 days ± 2 s.e.", [30.0], [exact], INK, "line-ew-open", 10)
+        found.append(dot | {"error_y": {"array": [2.0 * error], "color": INK, "thickness": 1.6}})
+    return found
+
+
+def _roots(mesh: Mesh, most: int) -> tuple[list[float], list[str]]:
+    """Ticks on an axis of √T."""
+    days, texts = looks.time_ticks(mesh.T[0], mesh.T[-1], np.sqrt, most)
+    return rounded(np.sqrt(np.array(days) / DAYS), 4), texts
+
+
+def _places(readings: Readings) -> Any:
+    """K/F and days of every point of the mesh, for hovering."""
+    mesh = readings.mesh
+    days = np.broadcast_to(DAYS * mesh.T[:, None], mesh.k.shape)
+    return rounded(np.dstack([np.round(np.exp(mesh.k), 4), np.round(days, 1)]), 4)
+
+
+def _rest(known: NDArray[np.bool_], values: Array) -> Array:
+    """The values that are not known, and the last known one, so that the line does not break."""
+    last = np.flatnonzero(known)[-1:] if not known.all() else np.empty(0, dtype=np.int64)
+    shown = ~known
+    shown[last] = True
+    return np.where(shown, values, np.nan)

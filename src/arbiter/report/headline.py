@@ -1,0 +1,147 @@
+"""The words of the page: its title, the numbers that come first, and the details that come last."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from arbiter.certificate import Certificate
+from arbiter.quotes import Quotes
+from arbiter.report.curves import DAYS, Readings
+from arbiter.report.formats import ABSENT, count, moment, number, percent, significant, span
+
+_HEADLINE = {
+    "status", "expiries", "quotes", "excluded", "inside_bid_ask", "inside_bid_ask_held_out",
+    "iv_rmse_bp_2sd", "vix", "vix_surface", "vix_error", "certificate", "warnings", "notes",
+}  # fmt: skip
+_TITLES = {
+    "as_of": "as of",
+    "iterations": "iterations",
+    "seconds": "seconds",
+    "underlying": "underlying",
+    "source": "source",
+    "layout": "layout of the source",
+    "roughness": "roughness weights",
+    "command": "command",
+    "options": "options",
+    "versions": "versions",
+}
+
+
+@dataclass(frozen=True)
+class Card:
+    """A headline number: what it is, the number, a line below; ``exact`` is the plain value."""
+
+    title: str
+    value: str
+    note: str = ""
+    exact: Any = None
+    tone: str = ""
+
+
+def title(summary: Mapping[str, Any], quotes: Quotes) -> str:
+    """What the page is about, in a line."""
+    name = summary.get("underlying") or quotes.info.get("underlying")
+    return f"{name} volatility surface" if name else "Volatility surface"
+
+
+def subtitle(summary: Mapping[str, Any], readings: Readings) -> str:
+    """As of when, from where, how much."""
+    quotes = readings.quotes
+    stamp = summary.get("as_of") or quotes.as_of or getattr(readings.surface, "as_of", None)
+    source = summary.get("source") or quotes.info.get("source")
+    first, last = DAYS * readings.T[[0, -1]]
+    reach = span(float(first)) if first == last else f"{span(float(first))} to {span(float(last))}"
+    parts = [f"As of {moment(stamp)}" if stamp else "", str(source or "")]
+    parts.append(f"{count(readings.T.size, 'expiry', 'expiries')}, {reach}")
+    return " · ".join(part for part in parts if part)
+
+
+def cards(
+    summary: Mapping[str, Any], readings: Readings, certificate: Certificate | None
+) -> list[Card]:
+    """The numbers that a reader looks for first."""
+    verdict = summary.get("certificate") or {}
+    passed = verdict.get("passed") if certificate is None else certificate.passed
+    nas = verdict.get("nas") if certificate is None else certificate.nas
+    findings = verdict.get("findings") if certificate is None else certificate.findings.height
+    checked = "" if certificate is None else f" · {sum(certificate.checked.values()):,} checks"
+    outcome = {True: "Passed", False: count(findings, "finding"), None: "Not made"}[passed]
+    held = summary.get("inside_bid_ask_held_out")
+    return [
+        Card(
+            "No-arbitrage certificate",
+            outcome,
+            "" if nas is None else f"NAS {nas:.12g}{checked}",
+            nas,
+            {True: "good", False: "bad", None: ""}[passed],
+        ),
+        Card(
+            "Inside bid-ask",
+            percent(summary.get("inside_bid_ask")),
+            "none held out" if held is None else f"{percent(held)} of those held out",
+            summary.get("inside_bid_ask"),
+        ),
+        Card(
+            "IV error within 2 s.d.",
+            _unit(number(summary.get("iv_rmse_bp_2sd")), "bp"),
+            "RMSE against the mid",
+            summary.get("iv_rmse_bp_2sd"),
+        ),
+        _index(summary, readings),
+        Card(
+            "Quotes used",
+            number(summary.get("quotes", len(readings.quotes)), 0),
+            f"on {count(summary.get('expiries', readings.T.size), 'expiry', 'expiries')}, "
+            f"{number(summary.get('excluded', readings.quotes.exclusions.height), 0)} excluded",
+            summary.get("quotes", len(readings.quotes)),
+        ),
+        Card("Fit", str(summary.get("status", ABSENT)), _effort(summary)),
+    ]
+
+
+def _effort(summary: Mapping[str, Any]) -> str:
+    steps, seconds = summary.get("iterations"), summary.get("seconds")
+    parts = [] if steps is None else [count(steps, "step")]
+    return ", ".join(parts if seconds is None else [*parts, f"{significant(seconds)} s"])
+
+
+def _unit(text: str, unit: str) -> str:
+    return text if text == ABSENT else f"{text} {unit}"
+
+
+def _index(summary: Mapping[str, Any], readings: Readings) -> Card:
+    exact, error = summary.get("vix_surface"), readings.index_error(summary)
+    range_ = "" if error is None or exact is None else f" ± {number(2.0 * error)}"
+    rule = summary.get("vix")
+    if rule is None:
+        return Card("30-day index, exact", number(exact), range_.strip(), exact)
+    return Card("30-day index by the rule", number(rule), f"surface {number(exact)}{range_}", rule)
+
+
+def run_details(summary: Mapping[str, Any], quotes: Quotes) -> list[tuple[str, str]]:
+    """Everything else that the summary says, and where the quotes come from."""
+    rest = {name: value for name, value in summary.items() if name not in _HEADLINE}
+    known = [name for name in _TITLES if name in rest]
+    others = sorted(name for name in rest if name not in _TITLES)
+    details = [(_TITLES.get(n, n.replace("_", " ")), _text(rest[n])) for n in [*known, *others]]
+    info = {name: value for name, value in quotes.info.items() if name not in summary}
+    details += [(f"quotes: {name}", _text(value)) for name, value in sorted(info.items())]
+    return [(name, text) for name, text in details if text]
+
+
+def _text(value: Any) -> str:
+    """A plain value in one line; mappings as name = value."""
+    if value is None:
+        return ""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} = {_text(inner) or ABSENT}" for name, inner in value.items())
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, Iterable):
+        return ", ".join(_text(inner) for inner in value)
+    return json.dumps(value, default=str)

@@ -1,0 +1,205 @@
+"""One self-contained page: template, figures, tables and plotly itself in a single file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jinja2 import Environment, StrictUndefined
+from jinja2.utils import htmlsafe_json_dumps
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from arbiter.report import headline, listings
+from arbiter.report.curves import DAYS, Readings
+from arbiter.report.figures import figures
+from arbiter.report.formats import rounded
+from arbiter.report.looks import shades
+from arbiter.report.sheet import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, sheet
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from arbiter.certificate import Certificate
+    from arbiter.quotes import Quotes
+
+
+def write_report(
+    path: str | PathLike[str],
+    surface: Any,
+    quotes: Quotes,
+    *,
+    summary: Mapping[str, Any],
+    certificate: Certificate | None = None,
+    term_structure: pl.DataFrame | None = None,
+    forwards: pl.DataFrame | None = None,
+) -> Path:
+    """Write what a fit produced as one HTML file that opens without a network.
+
+    The page is a function of the arguments alone: the same ones give the same bytes. It is
+    written to a temporary file beside ``path`` and renamed, so that an error leaves an older
+    page as it was.
+
+    Args:
+        path: Where the page goes.
+        surface: The fitted surface. Standard errors are drawn if it has ``iv_error(k, T)`` and
+            ``vix_error()``.
+        quotes: The quotes it was fitted to, with their exclusions.
+        summary: What ``fit.json`` holds; keys that are absent are left out of the page.
+        certificate: The certificate of the surface; without it only the summary's verdict.
+        term_structure: The index at several tenors: columns ``days`` and ``discrete`` (index
+            points, the sum over listed strikes) are drawn, all columns are shown.
+        forwards: Parity results: ``label``, ``forward_error``, ``discount_error``, ``pairs``.
+
+    Returns:
+        The path that was written.
+
+    Raises:
+        ValueError: If there are no quotes to report on.
+    """
+    readings = Readings(surface, quotes)
+    text = render(
+        readings,
+        summary=summary,
+        certificate=certificate,
+        term_structure=term_structure,
+        forwards=forwards,
+    )
+    return replace(path, text.encode("utf-8"))
+
+
+def render(
+    readings: Readings,
+    *,
+    summary: Mapping[str, Any],
+    certificate: Certificate | None = None,
+    term_structure: pl.DataFrame | None = None,
+    forwards: pl.DataFrame | None = None,
+) -> str:
+    """The page as text; see :func:`write_report`."""
+    quotes = readings.quotes
+    payload = {
+        "figures": figures(readings, summary, term_structure),
+        "smiles": smiles(readings),
+        "currency": readings.in_currency,
+    }
+    proof = None if certificate is None else certificate.structural
+    text: str = _template().render(
+        title=headline.title(summary, quotes),
+        subtitle=headline.subtitle(summary, readings),
+        cards=headline.cards(summary, readings, certificate),
+        warnings=list(summary.get("warnings") or []),
+        notes=list(summary.get("notes") or []),
+        drawings=sheet(readings),
+        labels=quotes.labels,
+        payload=_json(payload),
+        worst=listings.worst(readings),
+        inside_text=listings.inside_text(readings),
+        modes_text=listings.modes_text(readings),
+        currency=readings.in_currency,
+        width=WIDTH,
+        height=HEIGHT,
+        left=LEFT,
+        right=RIGHT,
+        top=TOP,
+        bottom=BOTTOM,
+        band=readings.smile_error is not None,
+        index=listings.index_table(term_structure),
+        expiries=listings.expiries(readings, forwards),
+        certificate=certificate,
+        verdict=summary.get("certificate"),
+        families=None if certificate is None else listings.families(certificate),
+        findings=None if certificate is None else listings.findings(certificate),
+        proof=proof,
+        excluded=quotes.exclusions.height,
+        exclusions=listings.exclusions(quotes),
+        exclusions_by_expiry=listings.exclusions_by_expiry(quotes),
+        excluded_rows=listings.excluded_rows(quotes),
+        details=headline.run_details(summary, quotes),
+        plotly=Markup(get_plotlyjs()),
+        style=_own("page.css"),
+        script=_own("page.js"),
+    )
+    return text
+
+
+def smiles(readings: Readings) -> list[dict[str, Any]]:
+    """What the page needs to draw any one smile, and the residuals of all quotes."""
+    quotes = readings.quotes
+    strike = quotes.forwards[quotes.expiry] * np.exp(quotes.k)
+    strike = rounded(strike, 3 if readings.in_currency else 6)
+    columns = {
+        "bid": rounded(100.0 * quotes.iv_bid, 3),
+        "mid": rounded(100.0 * quotes.iv_mid, 3),
+        "ask": rounded(100.0 * quotes.iv_ask, 3),
+        "fit": rounded(100.0 * readings.iv, 3),
+        "residual": rounded(readings.residual, 3),
+    }
+    inside = readings.inside.astype(int).tolist()
+    curve_k, curve_iv = rounded(readings.smile_k, 5), rounded(100.0 * readings.smile_iv, 3)
+    error = readings.smile_error
+    curve_error = None if error is None else rounded(100.0 * error, 4)
+    colours = shades(readings.shade)
+    between = readings.between
+    result = []
+    for i, label in enumerate(quotes.labels):
+        part = slice(int(readings.ends[i]), int(readings.ends[i + 1]))
+        result.append(
+            {
+                "label": label,
+                "T": round(float(readings.T[i]), 8),
+                "days": round(float(DAYS * readings.T[i]), 2),
+                "forward": float(quotes.forwards[i]),
+                "atm": round(float(readings.atm[i]), 6),
+                "colour": colours[i],
+                "range": rounded(100.0 * readings.smile_range[i], 3),
+                "strike": strike[part],
+                "inside": inside[part],
+                **{name: values[part] for name, values in columns.items()},
+                "curve": {
+                    "k": curve_k[i],
+                    "iv": curve_iv[i],
+                    "error": None if curve_error is None else curve_error[i],
+                    "from": between.start,
+                    "to": between.stop,
+                },
+            }
+        )
+    return result
+
+
+def replace(path: str | PathLike[str], content: bytes) -> Path:
+    """Write a file in one step, or not at all."""
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        partial.write_bytes(content)
+        partial.replace(target)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    return target
+
+
+def _json(payload: Any) -> Markup:
+    """JSON that cannot end the script it is embedded in: every < is written as an escape."""
+    return htmlsafe_json_dumps(payload, separators=(",", ":"), allow_nan=False)
+
+
+def _own(name: str) -> Markup:
+    """A file of this package, trusted."""
+    return Markup(files("arbiter.report").joinpath(name).read_text(encoding="utf-8"))
+
+
+@cache
+def _template() -> Any:
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(_own("page.html.j2"))

@@ -1,0 +1,290 @@
+"""The same panels as static pictures: PNG files for a paper or a chat, or one PDF."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.backends.backend_pdf import PdfPages
+from matplotlib.colors import LinearSegmentedColormap, Normalize
+from matplotlib.figure import Figure
+
+from arbiter.report import headline, looks
+from arbiter.report.curves import DAYS, Array, Readings
+from arbiter.report.formats import percent, span
+from arbiter.report.page import replace
+
+if TYPE_CHECKING:
+    from arbiter.quotes import Quotes
+
+DPI = 130
+_COLUMNS = 5
+_STYLE: Any = {
+    "axes.axisbelow": True,
+    "font.size": 10.0,
+    "axes.edgecolor": "#b8bfc6",
+    "axes.grid": True,
+    "axes.labelcolor": looks.GREY,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 10.0,
+    "axes.titlelocation": "left",
+    "figure.titlesize": 13.0,
+    "grid.color": looks.LINE,
+    "legend.frameon": False,
+    "text.color": looks.INK,
+    "xtick.color": looks.GREY,
+    "ytick.color": looks.GREY,
+    "svg.hashsalt": "arbiter",
+}
+
+
+def write_pictures(folder: str | PathLike[str], surface: Any, quotes: Quotes) -> list[Path]:
+    """Write the panels of the report as PNG files.
+
+    Args:
+        folder: Where they go; made if it is not there.
+        surface: The fitted surface.
+        quotes: The quotes it was fitted to.
+
+    Returns:
+        The files, in the order of the report: smiles, residuals, surface, total_variance,
+        densities, term_structure.
+    """
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, figure in _drawn(Readings(surface, quotes)).items():
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
+        written.append(replace(target / f"{name}.png", buffer.getvalue()))
+    return written
+
+
+def write_pdf(
+    path: str | PathLike[str], surface: Any, quotes: Quotes, *, summary: Mapping[str, Any]
+) -> Path:
+    """Write a cover with the headline numbers and the panels, one a page, as a PDF."""
+    readings = Readings(surface, quotes)
+    buffer = io.BytesIO()
+    name = headline.title(summary, quotes)
+    with PdfPages(buffer, metadata={"Title": name, "CreationDate": None}) as pages:
+        for figure in (_cover(readings, summary), *_drawn(readings).values()):
+            with mpl.rc_context(_STYLE):
+                pages.savefig(figure)
+    return replace(path, buffer.getvalue())
+
+
+def _drawn(readings: Readings) -> dict[str, Figure]:
+    makers = (_smiles, _residuals, _surface, _total_variance, _densities, _term_structure)
+    with mpl.rc_context(_STYLE):
+        return {maker.__name__.removeprefix("_"): maker(readings) for maker in makers}
+
+
+def _figure(width: float, height: float, title: str) -> Figure:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    figure.suptitle(title, x=0.012, ha="left", fontweight="bold")
+    return figure
+
+
+def _colours(readings: Readings) -> Any:
+    return mpl.colormaps["viridis"](looks.VIRIDIS_END * readings.shade)
+
+
+def _cover(readings: Readings, summary: Mapping[str, Any]) -> Figure:
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(11.0, 6.5))
+        figure.text(
+            0.06, 0.86, headline.title(summary, readings.quotes), fontsize=26, weight="bold"
+        )
+        figure.text(0.06, 0.80, headline.subtitle(summary, readings), fontsize=12, color=looks.GREY)
+        for i, card in enumerate(headline.cards(summary, readings, None)):
+            x, y = 0.06 + 0.30 * (i % 3), 0.62 - 0.24 * (i // 3)
+            figure.text(x, y, card.title, fontsize=10, color=looks.GREY)
+            figure.text(x, y - 0.07, card.value, fontsize=22, weight="bold")
+            figure.text(x, y - 0.115, card.note, fontsize=10, color=looks.GREY)
+        return figure
+
+
+def _smiles(readings: Readings) -> Figure:
+    quotes, count = readings.quotes, readings.T.size
+    columns = min(_COLUMNS, count)
+    rows = -(-count // columns)
+    figure = _figure(max(2.7 * columns, 5.0), 0.7 + 2.0 * rows, "Smiles")
+    for i in range(count):
+        ax = figure.add_subplot(rows, columns, i + 1)
+        part = slice(readings.ends[i], readings.ends[i + 1])
+        scale = quotes.forwards[i] if readings.in_currency else 1.0
+        at = _strikes(readings, scale, quotes.k[part])
+        for colour, chosen in (
+            ("#8b96a1", readings.inside[part]),
+            (looks.VERMILION, ~readings.inside[part]),
+        ):
+            low, high = 100.0 * quotes.iv_bid[part], 100.0 * quotes.iv_ask[part]
+            ax.vlines(at[chosen], low[chosen], high[chosen], color=colour, linewidth=0.8)
+        x, y = _strikes(readings, scale, readings.smile_k[i]), 100.0 * readings.smile_iv[i]
+        if readings.smile_error is not None:
+            two = 200.0 * readings.smile_error[i]
+            ax.fill_between(x, y - two, y + two, color=looks.BLUE, alpha=0.16, linewidth=0)
+        inner = readings.between
+        ax.plot(x, y, color=looks.BLUE, linewidth=0.9, linestyle=":")
+        ax.plot(x[inner], y[inner], color=looks.BLUE, linewidth=1.3)
+        ax.set_ylim(*(100.0 * readings.smile_range[i]))
+        ax.set_xlim(x[0], x[-1])
+        ax.locator_params(axis="both", nbins=4)
+        ax.tick_params(labelsize=7.5)
+        if readings.in_currency:
+            ax.xaxis.set_major_formatter("{x:,.0f}")
+        note = f"{span(DAYS * float(readings.T[i]))}, {percent(readings.share_inside[i], 1)} inside"
+        ax.set_title(f"{_clean(quotes.labels[i])}\n{note}", fontsize=8)
+    across = "strike" if readings.in_currency else "log-moneyness k"
+    figure.supxlabel(across, fontsize=9, color=looks.GREY)
+    figure.supylabel("implied volatility, %", fontsize=9, color=looks.GREY)
+    return figure
+
+
+def _residuals(readings: Readings) -> Figure:
+    rows = readings.T.size
+    figure = _figure(11.0, 5.5 + 0.13 * rows, "Residuals, fit minus mid in half-spreads")
+    grid = figure.add_gridspec(
+        2, 2, width_ratios=[4.0, 1.0], height_ratios=[4.2, 1.0 + 0.13 * rows]
+    )
+    ax = figure.add_subplot(grid[0, :])
+    shade, inside = readings.shade[readings.quotes.expiry], readings.inside
+    y = np.clip(readings.residual, -2.6, 2.6)
+    ax.axhspan(-1.0, 1.0, color=looks.BLUE, alpha=0.08, linewidth=0)
+    near, colour = readings.deviations[inside], _viridis()(shade[inside])
+    ax.scatter(near, y[inside], s=5, c=colour, alpha=0.6, linewidths=0)
+    ax.scatter(readings.deviations[~inside], y[~inside], s=16, color=looks.VERMILION, marker="D")
+    ax.set(ylim=(-2.75, 2.75), xlabel="moneyness, standard deviations", ylabel="half-spreads")
+    _maturities(figure, ax, readings)
+    cells = readings.residual_cells
+    ax = figure.add_subplot(grid[1, 0])
+    scale = LinearSegmentedColormap.from_list("residual", looks.DIVERGING)
+    mesh = ax.pcolormesh(
+        cells.edges, np.arange(rows + 1) - 0.5, cells.mean, cmap=scale, vmin=-1.5, vmax=1.5
+    )
+    ax.set(ylim=(rows - 0.5, -0.5), xlabel="moneyness, standard deviations")
+    every = max(1, rows // 30)
+    ax.set_yticks(
+        range(0, rows, every), [_clean(v) for v in readings.quotes.labels[::every]], fontsize=7
+    )
+    ax.grid(visible=False)
+    figure.colorbar(mesh, ax=ax, label="mean residual", pad=0.01, fraction=0.04)
+    ax = figure.add_subplot(grid[1, 1])
+    ax.plot(100.0 * readings.share_inside, np.arange(rows), ".", color=looks.BLUE)
+    ax.set(ylim=(rows - 0.5, -0.5), yticks=[], xlabel="inside bid-ask, %")
+    return figure
+
+
+def _surface(readings: Readings) -> Figure:
+    mesh = readings.mesh
+    root, iv = np.sqrt(mesh.T), 100.0 * mesh.iv
+    z, r = np.broadcast_arrays(mesh.z, root[:, None])
+    days, texts = looks.time_ticks(mesh.T[0], mesh.T[-1], np.sqrt, 7)
+    at = np.sqrt(np.array(days) / DAYS)
+    figure = _figure(13.0, 6.0, "Implied volatility surface, %")
+    solid: Any = figure.add_subplot(1, 2, 1, projection="3d")
+    solid.plot_surface(z, r, iv, cmap="viridis", linewidth=0, rcount=61, ccount=61)
+    for end in (mesh.low, mesh.high):
+        height = [np.interp(place, mesh.z, row) for place, row in zip(end, iv, strict=True)]
+        solid.plot(end, root, np.array(height) + 0.1, color=looks.INK, linewidth=1.2, zorder=10)
+    solid.set(xlabel="moneyness z", ylabel="maturity")
+    solid.set_yticks(at, texts)
+    solid.view_init(elev=24, azim=-120)
+    flat = figure.add_subplot(1, 2, 2)
+    filled = flat.contourf(z, r, iv, levels=24, cmap="viridis")
+    flat.contour(z, r, iv, levels=12, colors="white", linewidths=0.4)
+    for end in (mesh.low, mesh.high):
+        flat.plot(end, root, color="white", linestyle="--", linewidth=1.6)
+    flat.set(xlabel="moneyness z (dashed: the last quotes)", ylabel="maturity")
+    flat.set_yticks(at, texts)
+    flat.grid(visible=False)
+    figure.colorbar(filled, ax=flat)
+    return figure
+
+
+def _total_variance(readings: Readings) -> Figure:
+    figure = _figure(10.0, 6.0, "Total variance σ²T: lines must not cross")
+    ax = figure.add_subplot()
+    variance = readings.smile_iv**2 * readings.T[:, None]
+    inner = readings.between
+    for k, w, colour in zip(readings.smile_k, variance, _colours(readings), strict=True):
+        ax.plot(k, w, color=colour, linewidth=0.8, linestyle=":", alpha=0.7)
+        ax.plot(k[inner], w[inner], color=colour, linewidth=1.1)
+    ax.set(yscale="log", xlabel="log-moneyness k (dotted: past the last quote)", ylabel="σ²T")
+    _maturities(figure, ax, readings)
+    return figure
+
+
+def _densities(readings: Readings) -> Figure:
+    figure = _figure(10.0, 6.0, "Risk-neutral densities")
+    ax = figure.add_subplot()
+    x, y = readings.densities.standard
+    known = readings.densities.quoted
+    for row_x, row_y, inside, colour in zip(x, y, known, _colours(readings), strict=True):
+        ax.plot(row_x, row_y, color=colour, linewidth=0.8, linestyle=":", alpha=0.7)
+        ax.plot(row_x[inside], row_y[inside], color=colour, linewidth=1.1)
+    ax.set(
+        xlim=(-5.0, 3.0), xlabel="log-return in at-the-money standard deviations", ylabel="density"
+    )
+    ax.set_ylim(bottom=0.0)
+    _maturities(figure, ax, readings)
+    return figure
+
+
+def _term_structure(readings: Readings) -> Figure:
+    figure = _figure(10.0, 5.5, "Term structure of volatility, %")
+    ax = figure.add_subplot()
+    t = readings.term_structure
+    style = "-" if t.T.size > 1 else "o"
+    ax.plot(DAYS * t.T, t.swap, style, color=looks.BLUE, label="variance swap √(W/T), exact")
+    ax.plot(DAYS * readings.T, t.listed, ".", color=looks.BLUE)
+    ax.plot(DAYS * t.T, t.forward, ":", color=looks.VERMILION)
+    known = np.where(t.known, t.forward, np.nan)
+    ax.plot(
+        DAYS * t.T,
+        known,
+        style,
+        color=looks.VERMILION,
+        label="30-day forward (dotted: past the last expiry)",
+    )
+    ax.plot(DAYS * t.T, t.atm, "--", color=looks.GREY, label="at the money")
+    days, texts = looks.time_ticks(readings.T[0], readings.T[-1], np.log, 14)
+    ax.set_xscale("log")
+    ax.set_xticks(days, texts)
+    ax.set_xticks([], minor=True)
+    ax.set(xlabel="maturity", ylabel="volatility, %")
+    ax.legend()
+    return figure
+
+
+def _viridis() -> LinearSegmentedColormap:
+    return LinearSegmentedColormap.from_list(
+        "maturity", mpl.colormaps["viridis"](np.linspace(0.0, looks.VIRIDIS_END, 64))
+    )
+
+
+def _maturities(figure: Figure, ax: Any, readings: Readings) -> None:
+    """The scale of the maturities' colours."""
+    if readings.T.size < 2:
+        return
+    points = mpl.cm.ScalarMappable(Normalize(0.0, 1.0), _viridis())
+    days, texts = looks.time_ticks(readings.T[0], readings.T[-1], np.log, 9)
+    low, high = np.log(readings.T[[0, -1]])
+    bar = figure.colorbar(points, ax=ax, pad=0.01, fraction=0.04)
+    bar.set_ticks(list((np.log(np.array(days) / DAYS) - low) / (high - low)), labels=texts)
+
+
+def _strikes(readings: Readings, scale: float, k: Array) -> Array:
+    return np.asarray(scale * np.exp(k) if readings.in_currency else k)
+
+
+def _clean(label: str) -> str:
+    """A label without the dollar signs that matplotlib would read as a formula."""
+    return label.replace("$", r"\$")
