@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from arbiter.decode import Decoder
 from arbiter.fitting import selection, starting
-from arbiter.fitting.fitted import FitResult, FittedSurface, with_fit
+from arbiter.fitting.fitted import FitResult, FittedSurface
 from arbiter.fitting.interior import Interior, Status
 from arbiter.fitting.model import Model
 from arbiter.fitting.options import FitOptions, Roughness
 from arbiter.fitting.uncertainty import Uncertainty
-from arbiter.inputs import plain
+from arbiter.forwards import ForwardCurve
+from arbiter.inputs import frozen, plain
 from arbiter.quotes import Quotes
+from arbiter.structural import structural
 from arbiter.surface import Surface
 
 Array = NDArray[np.float64]
@@ -79,25 +79,21 @@ def fit(
         status = selection.choose(model, interior, options.iterations)
     if status is Status.CONVERGED:
         status = interior.run(options.tolerance, options.iterations - interior.iterations)
-    known = selection.traces(model, interior)
-    surface = _surface(model, interior.z)
+    if status is not Status.CONVERGED:
+        logger.warning("the fit ended as %s: %s", status.value, status.explain())
+    spread = selection.spread(model, interior)
     result = FitResult(
         status=status,
         iterations=interior.iterations,
         objective=interior.local.value,
         roughness=model.roughness,
         chosen="given" if given else str(options.roughness),
-        freedom=known.freedom,
-        dispersion=known.dispersion,
-        residuals=model.residuals,
+        freedom=spread.freedom,
+        dispersion=spread.dispersion,
+        residuals=frozen(model.residuals),
         seconds=time.perf_counter() - began,
     )
-    if status is not Status.CONVERGED:
-        logger.warning("the fit ended as %s: %s", status.value, status.explain())
-    decoder = Decoder.of(surface.knots, surface.maturities, surface.slopes, surface.weights)
-    uncertainty = Uncertainty(decoder, interior.matrix(), known.dispersion)
-    info: dict[str, Any] = {**surface.info, "fit": result.to_dict()}
-    return with_fit(surface, result, uncertainty, plain(info))
+    return _surface(model, interior, result)
 
 
 def _weights(weights: ArrayLike | None, count: int) -> Array | None:
@@ -114,21 +110,24 @@ def _weights(weights: ArrayLike | None, count: int) -> Array | None:
     return array
 
 
-def _surface(model: Model, z: Array) -> Surface:
-    logs, shares = model.unpack(z)
+def _surface(model: Model, interior: Interior, result: FitResult) -> FittedSurface:
     quotes = model.quotes
-    slopes = np.exp(logs)
-    weights = None
-    if model.components == 2:
-        second = shares[0]
-        weights = np.stack([1.0 - second, second])
-    return Surface.from_slopes(
-        model.knots,
+    logs, shares = model.unpack(interior.z)
+    knots, slopes = frozen(model.knots), frozen(np.exp(logs))
+    weights = frozen(np.ones((1, model.L)) if not shares.size else [1.0 - shares[0], shares[0]])
+    proof = structural(knots, quotes.maturities, slopes, weights, mean=False)
+    if not proof.passed:  # the constraints are kept at every step
+        raise AssertionError("; ".join(check.detail for check in proof.failures))
+    return FittedSurface(
+        knots,
         quotes.maturities,
         slopes,
-        quotes.forwards,
-        quotes.discounts,
-        weights=weights,
-        as_of=quotes.as_of,
-        info=dict(quotes.info),
+        weights,
+        ForwardCurve(quotes.maturities, quotes.forwards, quotes.discounts),
+        quotes.as_of,
+        plain({**quotes.info, "fit": result.to_dict()}),
+        result=result,
+        uncertainty=Uncertainty(
+            knots, quotes.maturities, slopes, weights, interior.matrix(), result.dispersion
+        ),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -72,20 +71,3 @@ class FittedSurface(Surface):
         if self.uncertainty is None:
             raise ValueError("this copy of the surface has no covariance: fit it again")
         return self.uncertainty
-
-
-def with_fit(
-    surface: Surface, result: FitResult, uncertainty: Uncertainty, info: Mapping[str, Any]
-) -> FittedSurface:
-    """``surface`` with its fit."""
-    return FittedSurface(
-        surface.knots,
-        surface.maturities,
-        surface.slopes,
-        surface.weights,
-        surface.curve,
-        surface.as_of,
-        info,
-        result=result,
-        uncertainty=uncertainty,
-    )

@@ -12,6 +12,7 @@ the integrals of e^s φ against 1, t − t²/2w and t²/2w over segments, and cu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -43,25 +44,31 @@ class Line:
     @staticmethod
     def of(knots: Array) -> Line:
         """Constants of ``knots``."""
-        cut = Knots.of(torch.from_numpy(knots.copy()), torch.empty(0, dtype=torch.float64))
-        x = cut.x.numpy()
-        count, width = x.size, np.diff(x)
-        source, blend = cut.source.numpy(), cut.blend.numpy()
-        spread = np.zeros((count, knots.size))
-        at = np.arange(count)
-        spread[at, source] = 1.0 - blend
-        spread[at, np.minimum(source + 1, knots.size - 1)] += blend
-        steps = np.zeros((count, count))
-        steps[at[1:], at[:-1]] = steps[at[1:], at[1:]] = 0.5 * width
-        rise = np.cumsum(steps, axis=0)
-        rise -= rise[cut.zero].copy()
-        raw, weight = np.polynomial.legendre.leggauss(_NODES)
-        node, weight = 0.5 * (raw + 1.0), 0.5 * weight
-        late = 0.5 * node * node
-        moments = np.stack([weight, weight * (node - late), weight * late], axis=1)
-        inner = x[:-1, None] + width[:, None] * node
-        gauss = _ROOT * width[:, None] * np.exp(-0.5 * inner * inner)
-        return Line(x, spread, rise, width, node, weight, moments, gauss)
+        return _prepare(tuple(knots.tolist()))
+
+
+@lru_cache(maxsize=16)
+def _prepare(key: tuple[float, ...]) -> Line:
+    knots = np.array(key)
+    cut = Knots.of(torch.from_numpy(knots), torch.empty(0, dtype=torch.float64))
+    x = cut.x.numpy()
+    count, width = x.size, np.diff(x)
+    source, blend = cut.source.numpy(), cut.blend.numpy()
+    spread = np.zeros((count, knots.size))
+    at = np.arange(count)
+    spread[at, source] = 1.0 - blend
+    spread[at, np.minimum(source + 1, knots.size - 1)] += blend
+    steps = np.zeros((count, count))
+    steps[at[1:], at[:-1]] = steps[at[1:], at[1:]] = 0.5 * width
+    rise = np.cumsum(steps, axis=0)
+    rise -= rise[cut.zero].copy()
+    raw, weight = np.polynomial.legendre.leggauss(_NODES)
+    node, weight = 0.5 * (raw + 1.0), 0.5 * weight
+    late = 0.5 * node * node
+    moments = np.stack([weight, weight * (node - late), weight * late], axis=1)
+    inner = x[:-1, None] + width[:, None] * node
+    gauss = _ROOT * width[:, None] * np.exp(-0.5 * inner * inner)
+    return Line(x, spread, rise, width, node, weight, moments, gauss)
 
 
 class Slices(NamedTuple):

@@ -15,14 +15,16 @@ from numpy.typing import NDArray
 from arbiter import black
 from arbiter.fitting.interior import Expansion, Order
 from arbiter.fitting.kernel import Kernel, Levels, Line, Slices
+from arbiter.fitting.loss import Cost
 from arbiter.fitting.options import FitOptions, Roughness
 from arbiter.fitting.penalty import Penalty
 from arbiter.quotes import Quotes
 
 Array = NDArray[np.float64]
 
-LOWEST, HIGHEST = np.log(2e-6), np.log(12.0)  # log-slopes, inside what a surface accepts
+LOWEST = np.log(2e-6)  # log-slope, inside what a surface accepts
 _LEAST_SHARE, _MOST_SHARE = 1e-6, 0.6
+_STEEP, _ROOM = 5.0, 3.0  # slopes may reach this, or this multiple of the longest smile's level
 _SHARE_LINK = 1.0  # cost of a change of the share along maturity, per unit of log √T
 _APART = 0.03  # pull of the second component towards twice the first, where nothing else acts
 
@@ -31,7 +33,10 @@ class _Point(NamedTuple):
     z: Array
     slices: Slices
     levels: Levels
-    price: Array
+    residuals: Array
+    cost: Cost
+    value: float  # loss and roughness
+    rough: Array  # gradient of the roughness
 
 
 class Model:
@@ -61,6 +66,7 @@ class Model:
         self._lower = lower[0] * self.block + lower[1]
         place = (lower[0] - lower[1]) * self.size + lower[1]
         self._place = (np.arange(self.L)[:, None] * self.block + place).ravel()
+        self.highest = self._highest()
         self._point: _Point | None = None
         self.roughness = Roughness(1.0, 10.0)
         self.data = np.zeros((self.L, self.block, self.block))  # Gauss-Newton blocks of the data
@@ -80,6 +86,12 @@ class Model:
         ends = np.stack([self.starts[:-1], self.starts[1:] - 1], axis=1)
         v = self.quotes.iv_mid[ends] * np.sqrt(self.quotes.maturities)[:, None]
         return np.asarray(self.quotes.k[ends] / v + 0.5 * v)
+
+    def _highest(self) -> float:
+        """Bound of the log-slopes: beyond it mass only piles up at zero, where no quote sees."""
+        last = slice(self.starts[-2], self.starts[-1])
+        v = float(np.median(self.quotes.iv_mid[last])) * np.sqrt(self.quotes.maturities[-1])
+        return float(np.log(np.clip(_ROOM * v, _STEEP, 15.0)))
 
     # -- unknowns -------------------------------------------------------------------------
 
@@ -106,6 +118,7 @@ class Model:
         band.reshape(-1)[self._place] = blocks.reshape(self.L, -1)[:, self._lower].ravel()
         band[self.block, : self.size - self.block] = link.ravel()
         self._band, self._blocks, self._link = band, blocks, link
+        self._point = None  # its value belongs to the old weights
 
     def prior(self) -> tuple[Array, Array, Array, float]:
         """``½ z P z − c z + a``: blocks of P, the diagonals beside them, c and a."""
@@ -147,28 +160,31 @@ class Model:
         none = np.full(self.n, -1)
         high = [index[1:].ravel(), index[0, : self.n], none]
         low = [index[:-1].ravel(), none, index[-1, slopes - self.n : slopes]]
-        offset = [np.zeros(index[1:].size), np.full(self.n, -LOWEST), np.full(self.n, HIGHEST)]
+        offset = [np.zeros(index[1:].size), np.full(self.n, -LOWEST), np.full(self.n, self.highest)]
         if self.components == 2:
             high += [index[:, self.n : slopes].ravel(), index[0, -1:], none[:1]]
             low += [index[:, : self.n].ravel(), none[:1], index[-1, -1:]]
-            offset += [np.zeros(self.L * self.n), [-_LEAST_SHARE], [_MOST_SHARE]]
+            offset += [
+                np.zeros(self.L * self.n),
+                np.array([-_LEAST_SHARE]),
+                np.array([_MOST_SHARE]),
+            ]
         return Order(np.concatenate(high), np.concatenate(low), np.concatenate(offset))
 
     # -- the objective --------------------------------------------------------------------
 
     def value(self, z: Array) -> float:
         """The objective."""
-        cost = self.options.loss(self._residuals(z))
-        return float(self.weights @ cost.value) + self._rough(z)[0]
+        return self._at(z).value
 
     def expand(self, z: Array) -> Expansion:
         """The objective with gradient and Gauss-Newton matrix."""
-        r = self.residuals = self._residuals(z)
-        cost = self.options.loss(r)
-        rough, gradient = self._rough(z)
+        point = self._at(z)
+        cost, self.residuals = point.cost, point.residuals
         scale = np.sqrt(self.weights * cost.weight) / self.unit
         force = self.weights * cost.slope / (self.unit * scale + 1e-300)
-        rows, factor = self._rows(z, scale)
+        rows, factor = self._rows(point, scale)
+        gradient = point.rough.copy()
         by = gradient.reshape(self.shape)
         for i in range(self.L):
             part = rows[self.starts[i] : self.starts[i + 1]]
@@ -178,28 +194,32 @@ class Model:
         self.data *= factor[:, None, :]
         band = self._band.copy()
         band.reshape(-1)[self._place] += self.data.reshape(self.L, -1)[:, self._lower].ravel()
-        return Expansion(float(self.weights @ cost.value) + rough, gradient, band)
+        return Expansion(point.value, gradient, band)
 
-    def _residuals(self, z: Array) -> Array:
-        return (self._priced(z).price - self.mid) / self.unit
-
-    def _priced(self, z: Array) -> _Point:
-        """Prices at ``z``; the last ones are remembered, since each step asks twice."""
-        if self._point is None or self._point.z is not z:
-            logs, shares = self.unpack(z)
-            slices = self.kernel.slices(np.exp(logs.reshape(-1, self.n)))
-            levels = self.kernel.levels(slices)
-            price = levels.price
-            if self.components == 2:
-                calm, crash = price.reshape(2, -1)
-                price = calm + shares[0][self.quotes.expiry] * (crash - calm)
-            self._point = _Point(z, slices, levels, price)
+    def _at(self, z: Array) -> _Point:
+        """Prices and costs at ``z``; the last are remembered, since each step asks twice."""
+        if self._point is not None and self._point.z is z:
+            return self._point
+        logs, shares = self.unpack(z)
+        slices = self.kernel.slices(np.exp(logs.reshape(-1, self.n)))
+        levels = self.kernel.levels(slices)
+        price = levels.price
+        if self.components == 2:
+            calm, crash = price.reshape(2, -1)
+            price = calm + shares[0][self.quotes.expiry] * (crash - calm)
+        residuals = (price - self.mid) / self.unit
+        cost = self.options.loss(residuals)
+        table = z.reshape(self.shape)
+        pull = _apply(self._blocks, self._link, table)
+        value = float(self.weights @ cost.value) + self._floor
+        value += float(np.sum(table * (0.5 * pull - self._centre)))
+        rough = (pull - self._centre).reshape(-1)
+        self._point = _Point(z, slices, levels, residuals, cost, value, rough)
         return self._point
 
-    def _rows(self, z: Array, scale: Array) -> tuple[Array, Array]:
+    def _rows(self, point: _Point, scale: Array) -> tuple[Array, Array]:
         """``(m, B)`` scaled derivatives, and ``(L, B)`` factors still to be applied to columns."""
-        point = self._priced(z)
-        logs, shares = self.unpack(z)
+        logs, shares = self.unpack(point.z)
         if self.components == 1:
             return self.kernel.jacobian(point.slices, point.levels, scale), np.exp(logs[0])
         calm, crash = point.levels.price.reshape(2, -1)
@@ -210,16 +230,10 @@ class Model:
         factor = [(1.0 - share) * np.exp(logs[0]), share * np.exp(logs[1]), np.ones_like(share)]
         return rows, np.concatenate(factor, axis=1)
 
-    def _rough(self, z: Array) -> tuple[float, Array]:
-        table = z.reshape(self.shape)
-        half = _apply(self._blocks, self._link, table)
-        value = 0.5 * float(np.sum(table * half)) - float(np.sum(table * self._centre))
-        return value + self._floor, (half - self._centre).reshape(-1)
-
 
 def _apply(blocks: Array, link: Array, table: Array) -> Array:
     """The block-tridiagonal matrix times ``table`` ``(L, B)``."""
-    out = np.matmul(blocks, table[:, :, None])[:, :, 0]
+    out: Array = np.matmul(blocks, table[:, :, None])[:, :, 0]
     out[1:] += link * table[:-1]
     out[:-1] += link * table[1:]
     return out

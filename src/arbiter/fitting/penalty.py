@@ -29,15 +29,18 @@ class Penalty:
 
     def __init__(self, knots: Array, maturities: Array, reach: Array) -> None:
         n, gap = knots.size, np.diff(knots)
-        first = (np.eye(n, k=1) - np.eye(n))[:-1]  # (n-1, n)
-        slope = first / gap[:, None]
+        slope = (np.eye(n, k=1) - np.eye(n))[:-1] / gap[:, None]  # (n-1, n)
         span = 0.5 * (gap[1:] + gap[:-1])
         bend = (slope[1:] - slope[:-1]) / np.sqrt(span)[:, None]  # (n-2, n): ∫ u''² by the knots
         self.bend = bend.T @ bend  # (n, n)
         middle = 0.5 * (knots[1:] + knots[:-1])
         beyond = (middle < reach[:, :1]) | (middle > reach[:, 1:])  # (L, n-1)
         weight = (_TIE + _BEYOND * beyond) / gap
-        self.tie = np.einsum("ei,le,ej->lij", first, weight, first)  # (L, n, n)
+        self.tie = np.zeros((maturities.size, n, n))
+        at = np.arange(n - 1)
+        self.tie[:, at, at] += weight
+        self.tie[:, at + 1, at + 1] += weight
+        self.tie[:, at, at + 1] = self.tie[:, at + 1, at] = -weight
         self.tau = 0.5 * np.log(maturities)
         mass = np.zeros(n)
         mass[:-1] += 0.5 * gap

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,14 +33,20 @@ _CENTRE = 1e-3  # share of the objective left to the constraints, so that iterat
 
 
 @dataclass(frozen=True)
-class Traces:
-    """What the weights are chosen from."""
+class Spread:
+    """What the residuals leave: effective parameters, variance and cross-validation score."""
 
-    freedom: float  # effective number of parameters
-    dispersion: float  # φ, variance of the residuals in half-spreads
+    freedom: float
+    dispersion: float  # φ, in squared half-spreads
     gcv: float
-    strike: tuple[float, float, float]  # tr(S_λ⁻ S), tr(H⁻¹ S), uᵀ S u
-    maturity: tuple[float, float, float]
+
+
+class Trace(NamedTuple):
+    """What one weight is chosen from."""
+
+    prior: float  # tr(S_λ⁻ S)
+    posterior: float  # tr(H⁻¹ S)
+    energy: float  # uᵀ S u
 
 
 def choose(model: Model, interior: Interior, limit: int) -> Status:
@@ -53,24 +60,24 @@ def choose(model: Model, interior: Interior, limit: int) -> Status:
         status = interior.run(_LOOSE, limit - interior.iterations, centre)
         if status is not Status.CONVERGED:
             return status
-        now = traces(model, interior)
+        dispersion, *terms = _traces(model, interior)
         old = np.log([model.roughness.strike, model.roughness.maturity])
-        new = np.log([_update(now.dispersion, *now.strike), _update(now.dispersion, *now.maturity)])
+        new = np.log([_update(dispersion, term) for term in terms])
         step = np.clip(new - old, -3.0, 3.0)
         # the map has a negative slope near its fixed point: it overshoots, and halves are safe
         step = np.where(step * previous < 0.0, 0.5 * step, step)
         previous = step
-        model.roughness = Roughness(*np.exp(np.clip(old + step, *np.log(_RANGE))))
+        strike, maturity = np.exp(np.clip(old + step, *np.log(_RANGE)))
+        model.roughness = Roughness(float(strike), float(maturity))
         interior.refresh()
         if np.abs(step).max() < _SETTLED:
             break
     return status
 
 
-def _update(dispersion: float, prior: float, posterior: float, energy: float) -> float:
-    least, most = _RANGE
-    value = dispersion * max(prior - posterior, 1e-12) / max(energy, 1e-300)
-    return float(np.clip(value, least, most))
+def _update(dispersion: float, term: Trace) -> float:
+    value = dispersion * max(term.prior - term.posterior, 1e-12) / max(term.energy, 1e-300)
+    return float(np.clip(value, *_RANGE))
 
 
 def _by_gcv(model: Model, interior: Interior, limit: int) -> Status:
@@ -92,7 +99,7 @@ def _by_gcv(model: Model, interior: Interior, limit: int) -> Status:
             status = interior.run(_LOOSE, limit - interior.iterations, floor)
             if status is not Status.CONVERGED:
                 return status
-            score = traces(model, interior).gcv
+            score = spread(model, interior).gcv
             best = min(best, (score, trial), key=lambda pair: pair[0])
         if best[1] == centre:
             step = np.sqrt(step)
@@ -101,38 +108,47 @@ def _by_gcv(model: Model, interior: Interior, limit: int) -> Status:
     return Status.CONVERGED
 
 
-def traces(model: Model, interior: Interior) -> Traces:
-    """Traces at the present iterate."""
-    inner, beside = inverse_blocks(*_blocks(model, interior.matrix()))
-    blocks, link, _, _ = model.prior()
-    blocks[:, np.arange(model.block), np.arange(model.block)] += 1e-8  # P has a null space
-    prior, prior_beside = inverse_blocks(blocks, link)
+def spread(model: Model, interior: Interior) -> Spread:
+    """Residual variance at the present iterate."""
+    return _spread(model, inverse_blocks(*_blocks(model, interior.matrix()))[0])
+
+
+def _spread(model: Model, inner: Array) -> Spread:
     freedom = float(np.sum(inner * model.data))
     cost = model.options.loss(model.residuals)
     squares = float(np.sum(model.weights * cost.weight * model.residuals**2))
     count = float(np.count_nonzero(model.weights))
+    # a handful of quotes leaves nothing to estimate a variance from: it is then overestimated
     left = max(count - freedom, 0.02 * count, 0.5)
-    strike, maturity = np.zeros(3), np.zeros(3)
+    return Spread(freedom, squares / left, count * squares / left**2)
+
+
+def _traces(model: Model, interior: Interior) -> tuple[float, Trace, Trace]:
+    """The dispersion, and the traces of strike and maturity roughness."""
+    after = inverse_blocks(*_blocks(model, interior.matrix()))
+    blocks, link, _, _ = model.prior()
+    at = np.arange(model.block)
+    blocks[:, at, at] += 1e-8  # constants cost nothing, and P cannot be inverted there
+    before = inverse_blocks(blocks, link)
     logs, _ = model.unpack(interior.z)
+    energy = np.sum([model.penalty.terms(part) for part in logs], axis=0)
+    prior, posterior = _rough(model, *before), _rough(model, *after)
+    strike, maturity = (Trace(*parts) for parts in zip(prior, posterior, energy, strict=True))
+    return _spread(model, after[0]).dispersion, strike, maturity
+
+
+def _rough(model: Model, inner: Array, beside: Array) -> tuple[float, float]:
+    """``tr(V S)`` for both penalties and a covariance V given by its blocks."""
+    strike = maturity = 0.0
     for j in range(model.components):
         part = slice(j * model.n, (j + 1) * model.n)
-        energy = model.penalty.terms(logs[j])
-        for place, (near, far) in enumerate([(prior, prior_beside), (inner, beside)]):
-            own = near[:, part, part]
-            variance = np.diagonal(own, axis1=1, axis2=2)
-            along = np.diagonal(far[:, part, part], axis1=1, axis2=2)
-            strike[place] += float(np.sum(own * model.penalty.bend))
-            step = variance[1:] + variance[:-1] - 2.0 * along
-            maturity[place] += float(np.sum(model.penalty.link * step))
-        strike[2] += energy[0]
-        maturity[2] += energy[1]
-    return Traces(
-        freedom=freedom,
-        dispersion=squares / left,
-        gcv=count * squares / left**2,
-        strike=(strike[0], strike[1], strike[2]),
-        maturity=(maturity[0], maturity[1], maturity[2]),
-    )
+        own = inner[:, part, part]
+        variance = np.diagonal(own, axis1=1, axis2=2)
+        along = np.diagonal(beside[:, part, part], axis1=1, axis2=2)
+        strike += float(np.sum(own * model.penalty.bend))
+        step = variance[1:] + variance[:-1] - 2.0 * along
+        maturity += float(np.sum(model.penalty.link * step))
+    return strike, maturity
 
 
 def _blocks(model: Model, band: Array) -> tuple[Array, Array]:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from arbiter.fitting.model import HIGHEST, LOWEST, Model
+from arbiter.fitting.model import LOWEST, Model
 from arbiter.maturity import slopes_at
 from arbiter.surface import Surface
 
@@ -49,7 +49,7 @@ def _inside(model: Model, logs: Array, kept: float) -> Array:
         step = np.maximum(np.diff(rate, axis=0), -kept * np.diff(tau, axis=0))
         path = np.concatenate([rate[:1], rate[:1] + np.cumsum(step, axis=0)])
         rate = path + (rate - path).mean(axis=0)
-    first = np.clip(rate + tau, LOWEST + 1.0, HIGHEST - 1.5)
+    first = np.clip(rate + tau, LOWEST + 1.0, model.highest - 0.2)
     # a clip can close a slack; the least growth opens it again
     least = 1e-3 * (tau - tau[0])
     first = np.maximum.accumulate(first - least, axis=0) + least
@@ -57,7 +57,7 @@ def _inside(model: Model, logs: Array, kept: float) -> Array:
         return model.pack(first[None], np.zeros((0, model.L)))
     # the second component starts as a crash: wider, most of all on the left
     wider = np.log(2.0) + 0.7 / (1.0 + np.exp(2.0 * (model.knots + 0.5)))
-    second = np.minimum(first + wider, HIGHEST - 0.5 + least)
+    second = np.minimum(first + wider, model.highest - 0.05 + least)
     if logs.shape[0] == 2:
         second = np.maximum(np.maximum.accumulate(logs[1] - least, axis=0) + least, first + 1e-3)
     shares = 0.02 + 0.5 * -np.expm1(-0.5 * model.quotes.maturities)

@@ -8,6 +8,7 @@ prior that the roughness stands for, and so covers what smoothing hides as well 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -28,14 +29,25 @@ class Uncertainty:
     """The covariance of a fit.
 
     Attributes:
-        decoder: The fitted slopes.
+        knots: ``(n,)``.
+        maturities: ``(L,)``.
+        slopes: ``(J, L, n)``.
+        weights: ``(J, L)``.
         matrix: ``(B+1, L·B)`` H, lower banded, over log-slopes (and shares).
         dispersion: φ.
     """
 
-    decoder: Decoder
+    knots: Array
+    maturities: Array
+    slopes: Array
+    weights: Array
     matrix: Array
     dispersion: float
+
+    @cached_property
+    def decoder(self) -> Decoder:
+        """The fitted slopes as tensors."""
+        return Decoder.of(self.knots, self.maturities, self.slopes, self.weights)
 
     def iv(self, k: ArrayLike, T: Array) -> Array:
         """Standard errors of implied volatilities."""
@@ -46,7 +58,7 @@ class Uncertainty:
         T_ = torch.from_numpy(unique)
         slopes, by_slope = self._slopes(T_)
         shares = weights_at(self.decoder.maturities, self.decoder.weights, T_).numpy()  # (J, U)
-        line = Line.of(self.decoder.knots.numpy())
+        line = Line.of(self.knots)
         gradient = np.zeros((flat.size, L, J * n + J - 1))
         price = np.zeros(flat.size)
         parts = []
@@ -89,7 +101,7 @@ class Uncertainty:
         if failed:
             raise ValueError("the Gauss-Newton matrix is singular: the quotes do not fix the fit")
         solved, _ = dpbtrs(factor, np.asfortranarray(gradient.T), lower=1)
-        return np.sqrt(self.dispersion * np.einsum("pi,ip->p", gradient, solved))
+        return np.asarray(np.sqrt(self.dispersion * np.einsum("pi,ip->p", gradient, solved)))
 
     def _slopes(self, T: Tensor) -> tuple[Array, Array]:
         """Slopes ``(J, U, n)`` at ``T`` and their derivatives by the listed ones ``(U, J, L, n)``.
