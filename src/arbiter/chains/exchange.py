@@ -13,15 +13,14 @@ import re
 import numpy as np
 import polars as pl
 
-from arbiter.chains import stamps
+from arbiter.chains import stamps, symbols
 from arbiter.chains.errors import ChainError
 from arbiter.chains.reading import Reading, Stamp, options_frame
-from arbiter.chains.source import Text, fields, number
+from arbiter.chains.source import Source, Table, Text, fields, number
 from arbiter.exclusions import Exclusion
 
 NAME = "exchange"
-SYMBOL = r"^\^?([A-Z]{1,5})[ _]*(\d{6})([CP])(\d{8})$"
-_SYMBOLS = re.compile(r"[A-Z]{1,5}[ _]*\d{6}C\d{8}.*[A-Z]{1,5}[ _]*\d{6}P\d{8}")
+_SYMBOLS = re.compile(r"[A-Z]{1,6}[ _]*\d{6}C\d{8}.*[A-Z]{1,6}[ _]*\d{6}P\d{8}")
 _STANDARD = {"last": 2, "bid": 4, "ask": 5, "volume": 6, "open_interest": 10}
 _STRIKE, _PUT, _WIDTH = 11, 12, 22
 _NAMES = {
@@ -37,9 +36,11 @@ _NAMES = {
 _HEADER_LINES = 12
 
 
-def lacks(text: Text) -> str | None:
-    """What a file of this layout has and ``text`` has not; None if it is one."""
-    if any(_SYMBOLS.search(line) for line in text.lines):
+def lacks(source: Source) -> str | None:
+    """What a file of this layout has and ``source`` has not; None if it is one."""
+    if isinstance(source, Table):
+        return "it is a text file, not a table"
+    if any(_SYMBOLS.search(line) for line in source.lines):
         return None
     return "no line with a call's and a put's symbol, such as SPXW230317C04000000"
 
@@ -86,22 +87,13 @@ def _side(
 ) -> pl.DataFrame:
     """The calls (``symbol`` = 1) or the puts of the lines."""
     shift = symbol - 1  # a put's columns follow its symbol as a call's follow the call's
-    parts = pl.col(f"f{symbol}").str.extract_groups(SYMBOL)
     values = {
         name: number(pl.col(f"f{place + shift}"), decimal_comma=comma)
         for name, place in places.items()
         if name not in ("strike", "put")
     }
     listed = number(pl.col(f"f{strike}"), decimal_comma=comma)
-    frame = body.select("row", parts.alias("parts"), listed.alias("listed"), **values).unnest(
-        "parts"
-    )
-    frame = frame.rename({"1": "root", "2": "day", "3": "letter", "4": "thousandths"})
-    frame = frame.with_columns(
-        expiry=("20" + pl.col("day")).str.to_date("%Y%m%d", strict=False),
-        strike=pl.col("thousandths").cast(pl.Float64, strict=False) / 1000.0,
-        side=pl.col("letter").replace_strict({"C": "call", "P": "put"}, default=None),
-    )
+    frame = body.select("row", **symbols.parts(pl.col(f"f{symbol}")), listed=listed, **values)
     right = pl.col("side") == ("call" if shift == 0 else "put")
     readable = (right & pl.col("expiry").is_not_null() & (pl.col("strike") > 0.0)).fill_null(False)
     return frame.with_columns(

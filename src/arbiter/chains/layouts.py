@@ -3,97 +3,94 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-import numpy as np
-import polars as pl
-
-from arbiter.chains import exchange, stamps
+from arbiter.chains import exchange, long, tidy, yahoo
+from arbiter.chains.assembly import assemble
 from arbiter.chains.chain import Chain
 from arbiter.chains.errors import ChainError
 from arbiter.chains.reading import Reading
-from arbiter.chains.roots import EUROPEAN, underlying_of
-from arbiter.chains.sessions import settlement_time
-from arbiter.chains.source import load
-from arbiter.exclusions import EXCLUSION_SCHEMA
-from arbiter.forwards import MINUTES_PER_YEAR
+from arbiter.chains.source import Source, load
 
 logger = logging.getLogger(__name__)
 
 
+class Layout(NamedTuple):
+    """How to recognise and read one layout."""
+
+    lacks: Callable[[Source], str | None]
+    read: Callable[..., Reading]
+
+
+# In the order in which they are tried: the first that lacks nothing is it.
+LAYOUTS: Mapping[str, Layout] = MappingProxyType(
+    {module.NAME: Layout(module.lacks, module.read) for module in (exchange, yahoo, long, tidy)}
+)
+
+
 def read_chain(
-    source: Any, *, as_of: Any = None, layout: str | None = None, spot: float | None = None
+    source: Any,
+    *,
+    as_of: Any = None,
+    layout: str | None = None,
+    spot: float | None = None,
+    underlying: str | None = None,
 ) -> Chain:
-    """Read a listed chain."""
+    """Read a listed chain of European options.
+
+    Args:
+        source: Path of a file, its bytes, or a table (polars or pandas frame, or a mapping of
+            columns). docs/chains.md describes the layouts.
+        as_of: Moment of the quotes, New York time unless it has a zone: ISO text, a datetime or a
+            date (which means that day's close). Needed where the source has none; it overrides
+            the source's own.
+        layout: ``"exchange"``, ``"yahoo"``, ``"long"`` or ``"tidy"``; found out if left out.
+        spot: Level of the underlying, where the source has none. It is kept for the reader and
+            checked against the strikes; forwards come from parity.
+        underlying: Name of the index, where the source has none (long and tidy layouts).
+
+    Raises:
+        ChainError: If the source is in no known layout, does not say when it was quoted, has
+            American options, or is not a chain. The message says what to do.
+
+    Example:
+        >>> strikes = [90.0, 95.0, 100.0, 105.0, 110.0]
+        >>> table = {
+        ...     "expiry": ["2024-06-21"] * 10,
+        ...     "strike": strikes * 2,
+        ...     "side": ["call"] * 5 + ["put"] * 5,
+        ...     "bid": [11.8, 7.9, 4.8, 2.6, 1.2, 0.8, 1.8, 3.7, 6.4, 9.9],
+        ...     "ask": [12.2, 8.1, 5.0, 2.8, 1.4, 1.0, 2.0, 3.9, 6.6, 10.3],
+        ... }
+        >>> chain = read_chain(table, as_of="2024-03-15T16:00", underlying="SPX")
+        >>> chain
+        Chain(SPX 2024-03-15T16:00, 10 options in 1 series, tidy)
+        >>> len(chain.quotes(fewest_strikes=3))
+        5
+    """
+    if layout is not None and layout not in LAYOUTS:
+        raise ChainError(f"layout = {layout!r} is not one of {', '.join(LAYOUTS)}")
     loaded = load(source)
-    missing = exchange.lacks(loaded)
-    if missing:
-        raise ChainError(f"{loaded.name} is in no known layout: exchange: {missing}")
-    return assemble(exchange.read(loaded), loaded.name, as_of=as_of, spot=spot)
+    name, found = _recognise(loaded, layout)
+    logger.debug("%s: layout %s", loaded.name, name)
+    reading = found.read(loaded, underlying) if name == long.NAME else found.read(loaded)
+    return assemble(reading, loaded.name, as_of=as_of, spot=spot, underlying=underlying)
 
 
-def assemble(reading: Reading, name: str, *, as_of: Any = None, spot: float | None = None) -> Chain:
-    """The chain of a reading."""
-    stamp = stamps.given(as_of) if as_of is not None else reading.stamp
-    if stamp is None:
-        raise ChainError(
-            f"{name} does not say when it was quoted: give as_of, New York time, such as "
-            "as_of='2023-02-07T16:15'"
-        )
-    moment, notes = stamps.quote_moment(stamp)
-    options = reading.options
-    good = options.filter(pl.col("problem").is_null())
-    if good.height == 0:
-        raise ChainError(f"{name}: none of the {options.height} rows is an option")
-    roots = good["root"].unique().drop_nulls().to_list()
-    underlying = underlying_of(roots)
-    good = good.with_columns(
-        settlement=pl.col("root").replace_strict(
-            {r: e.settlement for r, e in EUROPEAN.items()}, return_dtype=pl.String
-        )
-    )
-    series = good.select("expiry", "settlement").unique()
-    series = series.with_columns(
-        pl.Series(
-            "settles",
-            [settlement_time(e, s) for e, s in series.iter_rows()],
-            dtype=pl.Datetime("us"),
-        )
-    )
-    minutes = (
-        pl.col("settles") - pl.lit(moment.astype("datetime64[us]").item())
-    ).dt.total_minutes()
-    frame = (
-        good.drop("settles", "problem")
-        .join(series, on=["expiry", "settlement"], how="left", maintain_order="left")
-        .with_columns(
-            label=pl.col("expiry").dt.strftime("%Y-%m-%d ") + pl.col("root"),
-            T=minutes / MINUTES_PER_YEAR,
-        )
-    )
-    first = [
-        "row",
-        "label",
-        "root",
-        "expiry",
-        "settlement",
-        "settles",
-        "T",
-        "strike",
-        "side",
-        "bid",
-        "ask",
-    ]
-    frame = frame.select(
-        *first,
-        *[c for c in frame.columns if c not in first and not frame[c].null_count() == frame.height],
-    )
-    return Chain(
-        frame,
-        moment,
-        spot or reading.spot,
-        underlying,
-        reading.layout,
-        name,
-        tuple([*reading.notes, *notes]),
+def _recognise(source: Source, layout: str | None) -> tuple[str, Layout]:
+    tried = {}
+    for name, candidate in LAYOUTS.items():
+        if layout in (None, name):
+            missing = candidate.lacks(source)
+            if missing is None:
+                return name, candidate
+            tried[name] = missing
+    what = "; ".join(f"{name}: {missing}" for name, missing in tried.items())
+    if layout:
+        raise ChainError(f"{source.name} is not in the layout {what}")
+    raise ChainError(
+        f"{source.name} is in no known layout. Tried {what}. Give a tidy table (docs/chains.md "
+        "lists its columns), or name the layout"
     )

@@ -38,6 +38,7 @@ class Reading:
         spot: Level of the underlying that the source gives, or None.
         underlying: Name of the index where roots do not tell it, or None.
         notes: What was assumed, as sentences.
+        declared: Whether the source says that all options are European.
     """
 
     options: pl.DataFrame
@@ -46,6 +47,7 @@ class Reading:
     spot: float | None = None
     underlying: str | None = None
     notes: list[str] = field(default_factory=list)
+    declared: bool = False
 
 
 def options_frame(frame: pl.DataFrame) -> pl.DataFrame:

@@ -1,0 +1,182 @@
+"""A reading becomes a chain: moment of the quotes, settlement of every option, series, sanity."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from arbiter.chains import stamps
+from arbiter.chains.chain import Chain
+from arbiter.chains.errors import ChainError
+from arbiter.chains.reading import Reading
+from arbiter.chains.roots import EUROPEAN, european, underlying_of
+from arbiter.chains.sessions import FIRST_YEAR, LAST_YEAR, settlement_time
+from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion
+from arbiter.forwards import MINUTES_PER_YEAR
+
+logger = logging.getLogger(__name__)
+
+_HEAD = "row label root expiry settlement settles T strike side bid ask".split()
+_MORE = ("last", "volume", "open_interest", "quote_time")
+_FARTHEST_STRIKE = 20.0  # median strike over spot, or spot over it: beyond, units differ
+
+
+def assemble(
+    reading: Reading, name: str, *, as_of: Any, spot: float | None, underlying: str | None
+) -> Chain:
+    """The chain of a reading; ``as_of``, ``spot`` and ``underlying`` override what it says."""
+    moment, notes = _moment(reading, name, as_of)
+    options = _dated(reading.options)
+    good = options.filter(pl.col("problem").is_null())
+    if good.height == 0:
+        raise ChainError(
+            f"{name}: none of its {options.height} rows is an option with an expiry, a strike and "
+            "a side that can be read"
+        )
+    index = _underlying(good, reading, underlying)
+    good, assumed = _settled(good, name)
+    level = _level(reading.spot if spot is None else spot, good, name)
+    frame = _series(good, moment)
+    chain = Chain(
+        frame=frame,
+        as_of=moment,
+        spot=level,
+        underlying=index,
+        layout=reading.layout,
+        name=name,
+        assumptions=(*reading.notes, *notes, *assumed, *_expired(frame)),
+        set_aside=_set_aside(options),
+    )
+    for note in chain.assumptions:
+        logger.info("%s: %s", name, note)
+    if chain.set_aside.height:
+        logger.warning("%s: %d options could not be read or assigned", name, chain.set_aside.height)
+    return chain
+
+
+def _moment(reading: Reading, name: str, as_of: Any) -> tuple[np.datetime64, list[str]]:
+    stamp = reading.stamp if as_of is None else stamps.given(as_of)
+    if stamp is None:
+        dated = stamps.parse(name)
+        like = str(dated[0].astype("datetime64[D]")) if dated else "2023-02-07"
+        raise ChainError(
+            f"{name} does not say when it was quoted: give as_of, New York time, such as "
+            f"as_of='{like}T16:15' for a close"
+        )
+    return stamps.quote_moment(stamp)
+
+
+def _dated(options: pl.DataFrame) -> pl.DataFrame:
+    """Rows whose dates are outside the calendar cannot be read."""
+    inside = pl.col("expiry").dt.year().is_between(FIRST_YEAR, LAST_YEAR).fill_null(False)
+    if options["settles"].null_count() < options.height:
+        inside &= pl.col("settles").dt.year().is_between(FIRST_YEAR, LAST_YEAR).fill_null(True)
+    inside &= pl.col("strike").is_finite().fill_null(False)
+    wrong = pl.col("problem").is_null() & ~inside
+    return options.with_columns(
+        problem=pl.when(wrong).then(pl.lit(Exclusion.UNREADABLE.value)).otherwise("problem")
+    )
+
+
+def _underlying(good: pl.DataFrame, reading: Reading, given: str | None) -> str:
+    """The index; options that may be American are refused."""
+    roots = sorted(good["root"].drop_nulls().unique())
+    named = (given or reading.underlying or "").upper().lstrip("^")
+    if reading.declared:
+        known = {european(root).underlying for root in roots if root in EUROPEAN}
+        names = sorted(known | {root for root in roots if root not in EUROPEAN})
+        return named or (names[0] if len(names) == 1 else "unknown")
+    found = underlying_of(roots) if roots else None
+    if found is None:
+        return european(named).underlying if named else "unknown"
+    if named and european(named).underlying != found:
+        raise ChainError(f"underlying = {named!r}, but the options are on {found}")
+    return found
+
+
+def _settled(good: pl.DataFrame, name: str) -> tuple[pl.DataFrame, list[str]]:
+    """Fill in settlement and its time."""
+    notes = []
+    table = {root: entry.settlement for root, entry in EUROPEAN.items()}
+    of_root = pl.col("root").replace_strict(table, default=None, return_dtype=pl.String)
+    morning = pl.col("settles").dt.hour() < 12
+    of_time = pl.when(morning).then(pl.lit("AM")).when(~morning).then(pl.lit("PM"))
+    good = good.with_columns(settlement=pl.coalesce("settlement", of_time, of_root))
+    unsettled = good.filter(pl.col("settlement").is_null())
+    if unsettled.height:
+        root = unsettled["root"].drop_nulls()
+        if len(root):
+            raise ChainError(
+                f"row {unsettled['row'][0]}: nothing says when root {root[0]!r} settles: give a "
+                "column settlement ('AM' or 'PM'), or settles"
+            )
+        notes.append("no root, settlement or settles is given: taken as settled at the close")
+        good = good.with_columns(pl.col("settlement").fill_null("PM"))
+    if good["root"].null_count() and not notes:
+        notes.append("no root is given: the options are taken as European")
+    days = good.select("expiry", "settlement").unique()
+    times = [settlement_time(*day) for day in days.iter_rows()]
+    days = days.with_columns(pl.Series("computed", times, dtype=pl.Datetime("us")))
+    good = good.join(days, on=["expiry", "settlement"], how="left", maintain_order="left")
+    return good.with_columns(settles=pl.coalesce("settles", "computed")).drop("computed"), notes
+
+
+def _level(spot: float | None, good: pl.DataFrame, name: str) -> float | None:
+    """The spot, if it can be one."""
+    if spot is None:
+        return None
+    try:
+        level = float(spot)
+    except (TypeError, ValueError) as error:
+        raise ChainError(f"spot = {spot!r} is not a number") from error
+    if not (math.isfinite(level) and level > 0.0):
+        raise ChainError(f"spot = {level!r} must be positive: leave it out if it is not known")
+    typical = float(np.median(good["strike"].to_numpy()))
+    if not 1.0 / _FARTHEST_STRIKE < typical / level < _FARTHEST_STRIKE:
+        raise ChainError(
+            f"{name}: the median strike is {typical:g} and spot is {level:g}: they are in "
+            "different units (strikes times 1000, or an index of another scale)"
+        )
+    return level
+
+
+def _series(good: pl.DataFrame, moment: np.datetime64) -> pl.DataFrame:
+    """The chain's frame: what settles at one moment is one series, by the name of most of it."""
+    sizes = good.group_by("settles", "root").len().sort("len", "root", descending=[True, False])
+    names = sizes.group_by("settles", maintain_order=True).agg(series=pl.col("root").first())
+    since = pl.lit(moment.astype("datetime64[us]").item())
+    minutes = (pl.col("settles") - since).dt.total_seconds() // 60
+    day = pl.col("settles").dt.strftime("%Y-%m-%d")
+    listed = pl.col("expiry").dt.strftime("%Y-%m-%d").first().over("settles")
+    frame = good.join(names, on="settles", how="left", maintain_order="left").with_columns(
+        root=pl.col("series"),
+        T=minutes / MINUTES_PER_YEAR,
+        label=pl.concat_str(
+            pl.coalesce(listed, day), pl.coalesce("series", "settlement"), separator=" "
+        ),
+    )
+    more = [column for column in _MORE if frame[column].null_count() < frame.height]
+    return frame.select(*_HEAD, *more)
+
+
+def _expired(frame: pl.DataFrame) -> list[str]:
+    gone = frame.filter(pl.col("T") <= 0.0)["label"].unique().sort()
+    return [f"{', '.join(gone)} had settled by then"] if len(gone) else []
+
+
+def _set_aside(options: pl.DataFrame) -> pl.DataFrame:
+    bad = options.filter(pl.col("problem").is_not_null())
+    return bad.select(
+        "row",
+        expiry=pl.col("expiry").dt.strftime("%Y-%m-%d"),
+        T=pl.lit(None, dtype=pl.Float64),
+        strike="strike",
+        side="side",
+        bid="bid",
+        ask="ask",
+        reason="problem",
+    ).cast(EXCLUSION_SCHEMA)

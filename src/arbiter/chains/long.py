@@ -1,0 +1,178 @@
+"""The long layout: the exchange's columns, one row per option, and no symbol.
+
+Nothing in a row tells the morning series of a third Friday from the evening one. Where both are
+listed, each strike appears twice for each side, and their order in the file is used if prices
+prove it: what settles at the close of the same day is worth more than what settles at its open.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from arbiter.chains import tables
+from arbiter.chains.errors import ChainError
+from arbiter.chains.reading import Reading, options_frame
+from arbiter.chains.roots import EUROPEAN, european
+from arbiter.chains.sessions import FIRST_YEAR, LAST_YEAR, last_session
+from arbiter.chains.source import Source
+from arbiter.exclusions import Exclusion
+
+NAME = "long"
+_NEEDED = ("expiration_date", "strike", "type", "bid", "ask")
+_NOT_HERE = ("root", "symbol", "settlement", "settles", "contractsymbol")
+_OPTIONAL = {"last": "last_sale", "volume": "volume", "open_interest": "open_interest"}
+_NEAREST, _FEWEST = 20, 5  # strikes whose prices decide which series is which
+_SHARE = 0.9  # of them that must agree
+
+
+class _Roots(NamedTuple):
+    morning: str | None
+    evening: str | None
+
+
+def lacks(source: Source) -> str | None:
+    """What a source of this layout has and ``source`` has not; None if it is one."""
+    columns = tables.table_of(source).frame.columns
+    missing = [name for name in _NEEDED if name not in columns]
+    if missing:
+        return f"no column {', '.join(missing)}"
+    extra = [name for name in _NOT_HERE if name in columns]
+    return f"a column {', '.join(extra)}, which this layout does not have" if extra else None
+
+
+def read(source: Source, underlying: str | None = None) -> Reading:
+    """Read a source of this layout."""
+    table = tables.table_of(source)
+    columns = table.frame.columns
+    underlying = _underlying(underlying, source.name)
+    values = {name: tables.numeric(table, name) for name in ("strike", "bid", "ask")}
+    values |= {
+        ours: tables.numeric(table, theirs)
+        for ours, theirs in _OPTIONAL.items()
+        if theirs in columns
+    }
+    frame = table.frame.select(
+        "row", expiry=tables.date(table, "expiration_date"), side=tables.side("type"), **values
+    )
+    years = pl.col("expiry").dt.year().is_between(FIRST_YEAR, LAST_YEAR)
+    whole = years & (pl.col("strike") > 0.0) & pl.col("side").is_not_null()
+    frame = frame.with_columns(
+        problem=pl.when(~whole.fill_null(False)).then(pl.lit(Exclusion.UNREADABLE.value))
+    )
+    roots = [_Roots(*_roots(underlying))]
+    frame, notes = _assign(frame, roots[0])
+    spot = None
+    if "index_spot" in columns:
+        spot = table.frame.select(tables.numeric(table, "index_spot").median()).item()
+    return Reading(options_frame(frame), NAME, None, spot, underlying, notes)
+
+
+def _underlying(given: str | None, name: str) -> str:
+    if given:
+        return european(given.upper().lstrip("^")).underlying
+    words = [word for word in re.split(r"[^A-Z]+", name.upper()) if word in EUROPEAN]
+    if words:
+        return european(words[0]).underlying
+    raise ChainError(
+        f"{name}: the long layout does not name the underlying, and the file's name does not "
+        "either: give underlying='SPX', for instance"
+    )
+
+
+def _roots(underlying: str) -> tuple[str | None, str | None]:
+    """The shortest morning and evening roots of an underlying."""
+    found = {
+        settlement: min(
+            (
+                r
+                for r, e in EUROPEAN.items()
+                if (e.underlying, e.settlement) == (underlying, settlement)
+            ),
+            key=len,
+            default=None,
+        )
+        for settlement in ("AM", "PM")
+    }
+    return found["AM"], found["PM"]
+
+
+def _assign(frame: pl.DataFrame, roots: _Roots) -> tuple[pl.DataFrame, list[str]]:
+    """Give every row a root, or the verdict that it is ambiguous."""
+    morning, evening = roots
+    if morning is None or evening is None:
+        root = morning or evening
+        return frame.with_columns(root=pl.lit(root)), [f"the file names no root: taken as {root}"]
+    good = frame.filter(pl.col("problem").is_null())
+    expiries = good["expiry"].unique().sort()
+    monthly = [day for day in expiries if _is_third_friday(day)]
+    frame = frame.with_columns(
+        nth=pl.int_range(pl.len()).over("expiry", "strike", "side"),
+        times=pl.len().over("expiry", "strike", "side"),
+        monthly=pl.col("expiry").is_in(monthly),
+    )
+    doubled = frame.filter(pl.col("monthly") & (pl.col("times") == 2))["expiry"].unique().sort()
+    order = {day: _order(frame.filter(pl.col("expiry") == day)) for day in doubled}
+    first = pl.col("expiry").replace_strict(order, default=0, return_dtype=pl.Int64)
+    double = pl.col("expiry").is_in(doubled.to_list())
+    lost = pl.col("problem").is_null() & double & ((pl.col("times") != 2) | (first == 0))
+    am = pl.when(double).then((pl.col("nth") == 0) == (first == 1)).otherwise("monthly")
+    frame = frame.with_columns(
+        root=pl.when(am).then(pl.lit(morning)).otherwise(pl.lit(evening)),
+        problem=pl.when(lost).then(pl.lit(Exclusion.AMBIGUOUS.value)).otherwise("problem"),
+    )
+    return frame, _told(roots, doubled.to_list(), order, frame)
+
+
+def _is_third_friday(day: dt.date) -> bool:
+    """Whether ``day`` is the last session on or before a third Friday."""
+    first = day.replace(day=1)
+    friday = first + dt.timedelta(days=(4 - first.weekday()) % 7 + 14)
+    return bool(last_session(np.datetime64(friday, "D")) == np.datetime64(day, "D"))
+
+
+def _order(rows: pl.DataFrame) -> int:
+    """1 if the first of two rows is the morning's, −1 if the second is, 0 if prices do not tell."""
+    mid = ((pl.col("bid") + pl.col("ask")) / 2.0).alias("mid")
+    quoted = rows.filter(
+        (pl.col("times") == 2) & (pl.col("bid") > 0.0) & (pl.col("ask") > pl.col("bid"))
+    )
+    wide = quoted.select("strike", mid, key=pl.col("side") + pl.col("nth").cast(pl.String)).pivot(
+        "key", index="strike", values="mid", aggregate_function="first"
+    )
+    if not {"call0", "call1", "put0", "put1"} <= set(wide.columns):
+        return 0
+    wide = wide.drop_nulls().sort((pl.col("call0") - pl.col("put0")).abs()).head(_NEAREST)
+    if wide.height < _FEWEST:
+        return 0
+    dearer = [(wide[f"{side}1"] > wide[f"{side}0"]).mean() for side in ("call", "put")]
+    cheaper = [(wide[f"{side}1"] < wide[f"{side}0"]).mean() for side in ("call", "put")]
+    return int(min(dearer) >= _SHARE) - int(min(cheaper) >= _SHARE)
+
+
+def _told(
+    roots: _Roots, doubled: list[dt.date], order: dict[dt.date, int], frame: pl.DataFrame
+) -> list[str]:
+    notes = [
+        f"the file names no roots: third Fridays are taken as {roots.morning} (settled at the "
+        f"open), all other expiries as {roots.evening} (settled at the close)"
+    ]
+    proven = [str(day) for day in doubled if order[day] != 0]
+    open_ = [str(day) for day in doubled if order[day] == 0]
+    lost = frame.filter(pl.col("problem") == Exclusion.AMBIGUOUS.value).height
+    if proven:
+        notes.append(
+            f"both series are listed on {', '.join(proven)}: they were told apart by their order "
+            "in the file, which prices confirm (the close's calls and puts are dearer)"
+        )
+    if open_:
+        notes.append(
+            f"both series are listed on {', '.join(open_)} and prices do not tell which is which"
+        )
+    if lost:
+        notes.append(f"{lost} options of these expiries belong to either series: not used")
+    return notes

@@ -1,0 +1,93 @@
+"""Tables with one row per option: named columns found, dates and times understood."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from arbiter.chains.errors import ChainError
+from arbiter.chains.source import Source, Table, fields, number
+
+_MOST_COLUMNS = 200
+_DATES = ("%Y-%m-%d", "%m/%d/%Y", "%Y%m%d", "%d.%m.%Y", "%a %b %d %Y", "%b %d %Y", "%d %b %Y")
+_TIMES = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%m/%d/%Y %H:%M", "%Y-%m-%d")
+_ZONED = ("%Y-%m-%d %H:%M:%S%z", "%Y-%m-%d %H:%M%z", "%Y-%m-%d %H:%M:%S%.f%z")
+_SIDES = {"c": "call", "call": "call", "calls": "call", "p": "put", "put": "put", "puts": "put"}
+
+
+def table_of(source: Source) -> Table:
+    """A source as a table of named columns; the first line of a text gives the names."""
+    if isinstance(source, Table):
+        names = [_plain(name) for name in source.frame.columns]
+        return Table(source.name, _renamed(source.frame, names, source.name))
+    head = next((i for i, line in enumerate(source.lines) if line.strip(' ,;\t"')), None)
+    if head is None:
+        raise ChainError(f"{source.name} is empty: download it again")
+    line = source.lines[head]
+    delimiter = max(",;\t|", key=line.count)
+    names = [_plain(name) for name in line.split(delimiter)]
+    if len(names) > _MOST_COLUMNS:
+        raise ChainError(f"{source.name} has {len(names)} columns: it is not a chain")
+    frame = fields(source.lines, head + 1, delimiter, len(names))
+    named = _renamed(frame, ["row", *names], source.name)
+    return Table(source.name, named, decimal_comma=delimiter == ";")
+
+
+def _plain(name: str) -> str:
+    return name.strip().strip("\"'").strip().lower().replace(" ", "_")
+
+
+def _renamed(frame: pl.DataFrame, names: list[str], source: str) -> pl.DataFrame:
+    """``frame`` with new names; unnamed columns and repeated ones go, the first stays."""
+    kept = {new: old for new, old in reversed(list(zip(names, frame.columns, strict=True))) if new}
+    if not kept:
+        raise ChainError(f"{source} has no named columns")
+    return frame.select([pl.col(old).alias(new) for new, old in kept.items()])
+
+
+def numeric(table: Table, name: str) -> pl.Expr:
+    """A column as float64, null where it is not a number."""
+    if table.frame.schema[name].is_numeric():
+        return pl.col(name).cast(pl.Float64)
+    return number(pl.col(name), decimal_comma=table.decimal_comma)
+
+
+def text(name: str) -> pl.Expr:
+    """A column as text without blanks around it; empty text is null."""
+    clean = pl.col(name).cast(pl.String, strict=False).str.strip_chars()
+    return pl.when(clean != "").then(clean)
+
+
+def side(name: str) -> pl.Expr:
+    """A column of sides as ``"call"`` and ``"put"``, null where it is neither."""
+    return (
+        text(name).str.to_lowercase().replace_strict(_SIDES, default=None, return_dtype=pl.String)
+    )
+
+
+def date(table: Table, name: str) -> pl.Expr:
+    """A column as dates, null where it is not one."""
+    dtype = table.frame.schema[name]
+    if dtype.is_temporal() and dtype not in (pl.Time, pl.Duration):
+        return pl.col(name).cast(pl.Date, strict=False)
+    clean = text(name).str.replace(r"[T ]\d\d:\d\d.*$", "")
+    return pl.coalesce([clean.str.to_date(form, strict=False) for form in _DATES])
+
+
+def moment(table: Table, name: str) -> pl.Expr:
+    """A column as New York times without a zone, null where it is not a time."""
+    dtype = table.frame.schema[name]
+    if isinstance(dtype, pl.Datetime):
+        zoned = pl.col(name).dt.convert_time_zone("America/New_York") if dtype.time_zone else None
+        local = pl.col(name) if zoned is None else zoned.dt.replace_time_zone(None)
+        return local.cast(pl.Datetime("us"))
+    if dtype == pl.Date:
+        return pl.col(name).cast(pl.Datetime("us"))
+    clean = text(name).str.replace("T", " ", literal=True).str.replace("Z$", "+00:00")
+    zoned = [
+        clean.str.to_datetime(form, time_unit="us", strict=False)
+        .dt.convert_time_zone("America/New_York")
+        .dt.replace_time_zone(None)
+        for form in _ZONED
+    ]
+    plain = [clean.str.to_datetime(form, time_unit="us", strict=False) for form in _TIMES]
+    return pl.coalesce([*zoned, *plain])
