@@ -7,6 +7,7 @@ quantity is in :mod:`arbiter.replication`.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeAlias
 
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
     from arbiter.chains import Chain
 
 Array = NDArray[np.float64]
+logger = logging.getLogger(__name__)
 Cycle: TypeAlias = Literal["weekly", "listed", "monthly"]
 
+FORWARDS_APART = 0.005  # of the forward: a gap that no dividend or rate explains
 MINUTES_PER_DAY = 1440
 THIRTY_DAYS = 30 * MINUTES_PER_DAY
 
@@ -140,11 +143,13 @@ def vix(
     """
     strips = _table(source)
     labels = bracket(strips, days, cycle)
-    rates = _rates(source, labels) if rate is None else np.broadcast_to(rate, 2)
+    parity = _parity(source, labels)
+    rates = _rates(parity) if rate is None else np.broadcast_to(rate, 2)
     near, after = (
         summed(strips.filter(pl.col("label") == label), float(r))
         for label, r in zip(labels, rates, strict=True)
     )
+    _warn_of_stale_forward((near, after), parity)
     return Vix(near, after, days)
 
 
@@ -260,15 +265,36 @@ def _weekday(day: np.datetime64) -> int:
     return int((day.astype(int) + 3) % 7)
 
 
-def _rates(source: Any, labels: tuple[str, str]) -> Array:
-    """Rates to the two expiries from the chain's discount factors."""
+def _parity(source: Any, labels: tuple[str, str]) -> pl.DataFrame | None:
+    """The chain's forwards and discount factors of the two expiries, in their order."""
     if not hasattr(source, "forwards"):
+        return None
+    wanted = pl.DataFrame({"label": labels})
+    return wanted.join(source.forwards(), on="label", how="left", maintain_order="left")
+
+
+def _rates(parity: pl.DataFrame | None) -> Array:
+    """Rates to the two expiries from the chain's discount factors."""
+    if parity is None:
         raise ValueError("rate = None takes the rate from a chain's parity: give a chain or a rate")
-    table = source.forwards()
-    rates = []
-    for label in labels:
-        row = table.filter(pl.col("label") == label)
-        if row.height == 0 or row["discount"][0] is None:
-            raise ValueError(f"{label}: put-call parity gives no discount factor; give rate=")
-        rates.append(-np.log(row["discount"][0]) / row["T"][0])
-    return np.array(rates)
+    discount = parity["discount"].to_numpy()
+    bad = np.flatnonzero(~(discount > 0.0))
+    if bad.size:
+        label = parity["label"][int(bad[0])]
+        raise ValueError(f"{label}: put-call parity gives no discount factor; give rate=")
+    return np.asarray(-np.log(discount) / parity["T"].to_numpy())
+
+
+def _warn_of_stale_forward(strips: tuple[Strip, Strip], parity: pl.DataFrame | None) -> None:
+    """The rule trusts one strike for the forward; all of them together may say otherwise."""
+    if parity is None:
+        return
+    for found, forward in zip(strips, parity["forward"].to_list(), strict=True):
+        if abs(found.forward - forward) > FORWARDS_APART * forward:
+            logger.warning(
+                "%s: the index rule takes the forward %.6g from one strike, put-call parity of "
+                "all strikes says %.6g: some quotes near the money are stale",
+                found.label,
+                found.forward,
+                forward,
+            )
