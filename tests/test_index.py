@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -242,17 +242,13 @@ def test_absent_bid_is_a_zero_bid() -> None:
 
 
 @pytest.mark.parametrize("ask", [0.0, np.nan, 0.04])
-def test_bid_without_an_ask_is_passed_over_and_counted(
-    ask: float, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_bid_without_an_ask_is_passed_over_and_counted(ask: float) -> None:
     columns = example_columns()
     at = int(np.flatnonzero(columns["strike"] == 1500.0)[0])
     columns["put_ask"][at] = ask
-    with caplog.at_level(logging.WARNING, "arbiter"):
-        near = strip(*columns.values(), minutes=34_484, rate=0.0)
+    near = strip(*columns.values(), minutes=34_484, rate=0.0)
     assert near.unusable == 1
     assert 1500.0 not in near.contributions["strike"].to_list()
-    assert "passed over" in caplog.text
     assert strips("methodology_current")[0].unusable == 0
 
 
@@ -454,6 +450,52 @@ def test_error_names_the_expiry() -> None:
     )
     with pytest.raises(ValueError, match="next: no strike has both"):
         vix(broken, rate=0.0, cycle="listed")
+
+
+def test_passed_over_options_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    gone = (pl.col("label") == "next") & (pl.col("strike") == 1800.0)
+    table = paper_strips().with_columns(put_ask=pl.when(gone).then(0.0).otherwise("put_ask"))
+    with caplog.at_level(logging.WARNING, "arbiter"):
+        vix(table, rate=0.0, cycle="listed")
+    assert "next: 1 options with a bid but no ask above it are passed over" in caplog.text
+
+
+@dataclass(frozen=True)
+class Parity:
+    """A chain as far as the index sees it."""
+
+    forward: float
+    discount: float = 0.999
+
+    def strips(self) -> pl.DataFrame:
+        return paper_strips()
+
+    def forwards(self) -> pl.DataFrame:
+        return pl.DataFrame(
+            {
+                "label": ["next", "near"],  # in no order
+                "T": [46_394 / 525_600, 35_924 / 525_600],
+                "forward": [self.forward] * 2,
+                "discount": [self.discount] * 2,
+            }
+        )
+
+
+def test_rates_come_from_the_chain_s_discounts() -> None:
+    found = vix(Parity(1962.6), cycle="listed")  # type: ignore[arg-type]
+    near, after = (-np.log(0.999) / strip.T for strip in found.strips)
+    assert found == vix(paper_strips(), rate=(near, after), cycle="listed")
+    with pytest.raises(ValueError, match="near: put-call parity gives no discount factor"):
+        vix(Parity(1962.6, float("nan")), cycle="listed")  # type: ignore[arg-type]
+
+
+def test_forward_that_parity_contradicts_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "arbiter"):
+        vix(Parity(1962.6), cycle="listed")  # type: ignore[arg-type]
+    assert caplog.text == ""
+    with caplog.at_level(logging.WARNING, "arbiter"):
+        vix(Parity(1990.0), cycle="listed")  # type: ignore[arg-type]
+    assert "near: the index rule takes the forward 1962.9 from one strike" in caplog.text
 
 
 def test_extrapolation_is_the_callers_choice() -> None:

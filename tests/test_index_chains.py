@@ -129,6 +129,18 @@ def test_mini_index_of_the_same_minute_agrees(data_dir: Path) -> None:
     assert mini == pytest.approx(vix(chain(data_dir, "2023-09-14"), rate=0.054), abs=0.5)
 
 
+@pytest.mark.parametrize(
+    ("file", "day"),
+    [("spx_2022-07-12_1155ET.csv", "2022-07-12"), ("spx_2019-05-13_0447ET_gth.dat", "2019-05-13")],
+)
+def test_during_the_day_the_index_lies_in_the_day_s_range(
+    data_dir: Path, file: str, day: str
+) -> None:
+    table = pl.read_csv(data_dir / "indices" / HISTORIES["VIX"])
+    row = table.row(by_predicate=pl.col("DATE") == day, named=True)
+    assert row["LOW"] <= vix(read_chain(data_dir / "chains" / file)) <= row["HIGH"]
+
+
 def test_one_month_of_expiries_is_not_enough(data_dir: Path) -> None:
     short = read_chain(data_dir / "chains" / "spx_2023-12-08_close.csv")
     with pytest.raises(ValueError, match="the index needs one on each side"):

