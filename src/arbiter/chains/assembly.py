@@ -15,12 +15,15 @@ from arbiter.chains.errors import ChainError
 from arbiter.chains.reading import Reading
 from arbiter.chains.roots import EUROPEAN, european, underlying_of
 from arbiter.chains.sessions import FIRST_YEAR, LAST_YEAR, settlement_time
-from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion
+from arbiter.exclusions import Exclusion
 from arbiter.forwards import MINUTES_PER_YEAR
 
 logger = logging.getLogger(__name__)
 
-_HEAD = "row label root expiry settlement settles T strike side bid ask".split()
+_HEAD = (
+    *("row", "label", "root", "expiry", "settlement", "settles", "T"),
+    *("strike", "side", "bid", "ask"),
+)
 _MORE = ("last", "volume", "open_interest", "quote_time")
 _FARTHEST_STRIKE = 20.0  # median strike over spot, or spot over it: beyond, units differ
 
@@ -58,11 +61,11 @@ def assemble(
     return chain
 
 
-def _moment(reading: Reading, name: str, as_of: Any) -> tuple[np.datetime64, list[str]]:
+def _moment(reading: Reading, name: str, as_of: Any) -> tuple[np.datetime64, tuple[str, ...]]:
     stamp = reading.stamp if as_of is None else stamps.given(as_of)
     if stamp is None:
         dated = stamps.parse(name)
-        like = str(dated[0].astype("datetime64[D]")) if dated else "2023-02-07"
+        like = str(dated.moment.astype("datetime64[D]")) if dated else "2023-02-07"
         raise ChainError(
             f"{name} does not say when it was quoted: give as_of, New York time, such as "
             f"as_of='{like}T16:15' for a close"
@@ -179,4 +182,4 @@ def _set_aside(options: pl.DataFrame) -> pl.DataFrame:
         bid="bid",
         ask="ask",
         reason="problem",
-    ).cast(EXCLUSION_SCHEMA)
+    )

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 COUNTED_DAYS, COUNTED_STRIKES = 2.0, 8  # expiries on which exclusions are counted against us
 MOST_EXCLUDED = 0.02  # of the two-sided quotes there, before it is worth a warning
+_FARTHEST_SPOT, _FASTEST_CARRY = 0.002, 0.1  # of spot, at once and a year: more is another moment
+_ASKED_FOR = [Exclusion.TOO_SHORT.value, Exclusion.TOO_FEW.value]  # the caller's own choice
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,7 +66,23 @@ class Chain:
 
     @cached_property
     def _implied(self) -> Implied:
-        return implied(self.strips())
+        found = implied(self.strips())
+        return Implied(found.frame, [*found.notes, *self._spot_note(found.frame)])
+
+    def _spot_note(self, parity: pl.DataFrame) -> list[str]:
+        """A sentence if the spot is not of the moment of the quotes."""
+        near = parity.filter(pl.col("forward").is_finite()).head(1)
+        if self.spot is None or self.underlying == "VIX" or near.height == 0:
+            return []
+        T, forward = near.select("T", "forward").row(0)
+        gap = forward / self.spot - 1.0
+        if abs(gap) <= _FARTHEST_SPOT + _FASTEST_CARRY * T:
+            return []
+        return [
+            f"spot {self.spot:g} and the forward of "
+            f"{near['label'][0]}, {forward:.2f}, are {abs(gap):.1%} apart: spot is of another "
+            "moment (it is not used)"
+        ]
 
     def strips(self) -> pl.DataFrame:
         """Calls and puts side by side, for each series that has not settled.
@@ -182,7 +200,7 @@ class Chain:
         logger.info("%s: %s", self.name, _told(exclusions))
         counted = verdict.two_sided & (verdict.strikes >= COUNTED_STRIKES)
         counted &= options["T"].to_numpy() >= COUNTED_DAYS / 365.0
-        lost = counted & (verdict.reason != "")
+        lost = counted & ~np.isin(verdict.reason, ["", *_ASKED_FOR])
         if lost.sum() > MOST_EXCLUDED * counted.sum():
             codes, sizes = np.unique(verdict.reason[lost], return_counts=True)
             why = ", ".join(f"{size} {code}" for code, size in zip(codes, sizes, strict=True))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from arbiter.chains.contradictions import contradicted
 from arbiter.exclusions import Exclusion
 from arbiter.forwards import MINUTES_PER_YEAR
+from arbiter.quotes import FARTHEST
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -41,8 +42,9 @@ class Verdict:
     Attributes:
         reason: Code of the exclusion, empty where the option is used.
         k: Log-moneyness, NaN where the series has no forward.
-        two_sided: Whether the option is out of the money with a bid and a higher ask, on an
-            expiry that is long enough: the quotes that one would expect to be used.
+        two_sided: Whether the option is out of the money with a bid and a higher ask: the quotes
+            that one would expect to be used. Where a series has no forward, that of its
+            neighbours says what is out of the money.
         strikes: Number of these on the same series.
     """
 
@@ -71,7 +73,7 @@ def judge(options: pl.DataFrame, rules: Rules, as_of: np.datetime64) -> Verdict:
         checks = {
             Exclusion.EXPIRED: T <= 0.0,
             Exclusion.DUPLICATE: ~first.to_numpy(),
-            Exclusion.TOO_SHORT: T * MINUTES_PER_YEAR < 1440.0 * rules.shortest_days - 1e-6,
+            Exclusion.TOO_SHORT: 1440.0 * rules.shortest_days - 1e-6 > T * MINUTES_PER_YEAR,
             Exclusion.NO_FORWARD: np.isnan(k),
         }
         reason = np.select(list(checks.values()), [code.value for code in checks], default="")
@@ -84,10 +86,11 @@ def judge(options: pl.DataFrame, rules: Rules, as_of: np.datetime64) -> Verdict:
         _mark(reason, Exclusion.IN_THE_MONEY, ~out)
         _mark(reason, Exclusion.ZERO_BID, ~(bid > 0.0))
         _mark(reason, Exclusion.LOCKED, bid == ask)
-        two_sided = reason == ""
         series = options["label"].rank("dense").to_numpy().astype(np.int64) - 1
+        two_sided = (T > 0.0) & first.to_numpy() & (call == (np.log(K / _filled(T, F)) >= 0.0))
+        two_sided &= (bid > 0.0) & (ask > bid) & np.isfinite(ask)
         strikes = np.bincount(series[two_sided], minlength=series.max(initial=-1) + 1)[series]
-        _mark(reason, Exclusion.BOUNDS, ask >= D * np.minimum(K, F))
+        _mark(reason, Exclusion.BOUNDS, (ask >= D * np.minimum(K, F)) | (np.abs(k) > FARTHEST))
         _mark(reason, Exclusion.STALE, _old(options, rules, as_of))
         for code, bad in contradicted(options, reason == "", k).items():
             _mark(reason, code, bad)
@@ -99,6 +102,15 @@ def judge(options: pl.DataFrame, rules: Rules, as_of: np.datetime64) -> Verdict:
 
 def _floats(frame: pl.DataFrame, name: str) -> Array:
     return frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+
+
+def _filled(T: Array, F: Array) -> Array:
+    """Forwards, those that are missing by interpolation in ``T``."""
+    known = np.flatnonzero(np.isfinite(F))
+    if known.size == 0:
+        return F
+    T_known, place = np.unique(T[known], return_index=True)
+    return np.where(np.isfinite(F), F, np.interp(T, T_known, F[known[place]]))
 
 
 def _mark(reason: NDArray[np.str_], code: Exclusion, bad: Mask) -> None:

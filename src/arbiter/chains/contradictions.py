@@ -18,6 +18,8 @@ Mask = NDArray[np.bool_]
 
 _REACH = 3  # strikes on each side against which a quote is held
 _FEWEST = 4  # butterflies without which nothing is said
+_ALONE, _CONFIRMED = 0.66, 0.5  # share of them that must pay, unless the other side confirms it
+_ROUNDS = 5  # wrong quotes hide each other: what is left is compared again
 _ROUNDING = 1e-12  # forward units
 _ERRORS = 3.0  # standard errors of forward and discount that parity is granted
 
@@ -25,9 +27,10 @@ _ERRORS = 3.0  # standard errors of forward and discount that parity is granted
 def contradicted(options: pl.DataFrame, usable: Mask, k: Array) -> dict[Exclusion, Mask]:
     """The ``usable`` quotes that contradict others, by reason.
 
-    A quote is outside parity bounds if the option of the other side of its strike and one of its
-    neighbours both contradict it (if only the other side does, that one may be wrong, and it is
-    not used anyway). It is stale if it contradicts all its neighbours.
+    A quote is stale if most butterflies with its neighbours pay to trade because of it. Half of
+    them are enough if the option of the other side of its strike contradicts it too: it is then
+    outside parity bounds. (If only the other side does, that one may be wrong, and it is not
+    used anyway.)
     """
     order = np.lexsort((k, options["T"].to_numpy()))
     order = order[usable[order]]
@@ -36,13 +39,19 @@ def contradicted(options: pl.DataFrame, usable: Mask, k: Array) -> dict[Exclusio
     kappa = np.exp(k[order])
     above = np.where(k[order] >= 0.0, 0.0, 1.0 - kappa)
     bid, ask = at["bid"].to_numpy() / unit + above, at["ask"].to_numpy() / unit + above
-    strips = _Strips(at["label"].rle_id().to_numpy(), kappa, bid, ask)
-    some, every = strips.compare()
-    masks = {Exclusion.PARITY: some & _against_other_side(options, at), Exclusion.STALE: every}
-    found = {}
-    for code, mask in masks.items():
-        found[code] = np.zeros(k.size, dtype=bool)
-        found[code][order] = mask
+    series = at["label"].rle_id().to_numpy()
+    other_side = _against_other_side(options, at)
+    found = {code: np.zeros(k.size, dtype=bool) for code in (Exclusion.PARITY, Exclusion.STALE)}
+    left = np.arange(order.size)
+    for _ in range(_ROUNDS):
+        share = _Strips(series[left], kappa[left], bid[left], ask[left]).share_that_pays()
+        outside = other_side[left] & (share >= _CONFIRMED)
+        found[Exclusion.PARITY][order[left[outside]]] = True
+        found[Exclusion.STALE][order[left[~outside & (share >= _ALONE)]]] = True
+        kept = ~(outside | (share >= _ALONE))
+        if kept.all():
+            break
+        left = left[kept]
     return found
 
 
@@ -52,25 +61,25 @@ class _Strips:
     def __init__(self, series: NDArray[np.int64], kappa: Array, bid: Array, ask: Array) -> None:
         self.series, self.kappa, self.bid, self.ask = series, kappa, bid, ask
 
-    def compare(self) -> tuple[Mask, Mask]:
-        """Whether each quote is part of some butterfly that pays to trade, and of all.
+    def share_that_pays(self) -> Array:
+        """Of the butterflies around a quote, the share that pays to trade because of it.
 
-        All means all in which it is sold too high in the middle, or all in which it is bought
-        too low at the end on either side.
+        Because it is sold too high in the middle, or, on both sides alike, bought too low at
+        the end.
         """
         n = self.kappa.size
-        middle, left, right = np.zeros((3, 2, n), dtype=np.int64)  # found, compared
+        middle, left, right = np.zeros((3, 2, n), dtype=np.int64)  # paying, compared
         reach = range(1, _REACH + 1)
         for i in reach:
             for j in reach:
                 self._count(middle, -i, 0, j)
                 self._count(right, 0, i, i + j)
                 self._count(left, -(i + j), -i, 0)
-        some = (middle[0] > 0) | (left[0] > 0) | (right[0] > 0)
-        every = [
-            (found == compared) & (compared >= _FEWEST) for found, compared in (middle, left, right)
-        ]
-        return some, every[0] | (every[1] & every[2])
+        sold, *bought = (
+            np.where(compared >= _FEWEST, paying / np.maximum(compared, 1), 0.0)
+            for paying, compared in (middle, left, right)
+        )
+        return np.maximum(sold, np.minimum(*bought))
 
     def _count(self, tally: NDArray[np.int64], low: int, mid: int, high: int) -> None:
         """Count butterflies whose legs lie ``low``, ``mid`` and ``high`` places from a quote."""
@@ -107,4 +116,5 @@ def _against_other_side(options: pl.DataFrame, at: pl.DataFrame) -> Mask:
     slack = _ERRORS * (D * errors[0] + np.abs(F - K) * errors[1]) + _ROUNDING * F
     value = sign * D * (F - K)
     two_sided = (other_bid > 0.0) & (other_ask >= other_bid)
-    return two_sided & ((value > ask - other_bid + slack) | (value < bid - other_ask - slack))
+    missed = (value > ask - other_bid + slack) | (value < bid - other_ask - slack)
+    return np.asarray(two_sided & missed)

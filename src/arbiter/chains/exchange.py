@@ -15,7 +15,7 @@ import polars as pl
 
 from arbiter.chains import stamps, symbols
 from arbiter.chains.errors import ChainError
-from arbiter.chains.reading import Reading, Stamp, options_frame
+from arbiter.chains.reading import Reading, options_frame
 from arbiter.chains.source import Source, Table, Text, fields, number
 from arbiter.exclusions import Exclusion
 
@@ -123,7 +123,7 @@ def _is_old(top: list[str], body: pl.DataFrame) -> bool:
     )
 
 
-def _stamp(top: list[str]) -> Stamp | None:
+def _stamp(top: list[str]) -> stamps.Stamp | None:
     """The moment in the lines above the table, up to the first quote of the index."""
     for line in top[-_HEADER_LINES:]:
         found = stamps.parse(re.split(r"[,;\t\"]\s*Bid\b", line)[0])

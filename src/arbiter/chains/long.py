@@ -64,12 +64,11 @@ def read(source: Source, underlying: str | None = None) -> Reading:
     frame = frame.with_columns(
         problem=pl.when(~whole.fill_null(False)).then(pl.lit(Exclusion.UNREADABLE.value))
     )
-    roots = [_Roots(*_roots(underlying))]
-    frame, notes = _assign(frame, roots[0])
+    frame, notes = _assign(frame, _roots(underlying))
     spot = None
     if "index_spot" in columns:
         spot = table.frame.select(tables.numeric(table, "index_spot").median()).item()
-    return Reading(options_frame(frame), NAME, None, spot, underlying, notes)
+    return Reading(options_frame(frame), NAME, None, spot, underlying, tuple(notes))
 
 
 def _underlying(given: str | None, name: str) -> str:
@@ -84,21 +83,11 @@ def _underlying(given: str | None, name: str) -> str:
     )
 
 
-def _roots(underlying: str) -> tuple[str | None, str | None]:
-    """The shortest morning and evening roots of an underlying."""
-    found = {
-        settlement: min(
-            (
-                r
-                for r, e in EUROPEAN.items()
-                if (e.underlying, e.settlement) == (underlying, settlement)
-            ),
-            key=len,
-            default=None,
-        )
-        for settlement in ("AM", "PM")
-    }
-    return found["AM"], found["PM"]
+def _roots(underlying: str) -> _Roots:
+    """The roots that an underlying has today: the first of each settlement in the table."""
+    roots = [(root, e.settlement) for root, e in EUROPEAN.items() if e.underlying == underlying]
+    first = {settlement: root for root, settlement in reversed(roots)}
+    return _Roots(first.get("AM"), first.get("PM"))
 
 
 def _assign(frame: pl.DataFrame, roots: _Roots) -> tuple[pl.DataFrame, list[str]]:
@@ -149,9 +138,13 @@ def _order(rows: pl.DataFrame) -> int:
     wide = wide.drop_nulls().sort((pl.col("call0") - pl.col("put0")).abs()).head(_NEAREST)
     if wide.height < _FEWEST:
         return 0
-    dearer = [(wide[f"{side}1"] > wide[f"{side}0"]).mean() for side in ("call", "put")]
-    cheaper = [(wide[f"{side}1"] < wide[f"{side}0"]).mean() for side in ("call", "put")]
-    return int(min(dearer) >= _SHARE) - int(min(cheaper) >= _SHARE)
+    # (2, strikes): by how much the second row is dearer, calls and puts apart
+    dearer = np.stack(
+        [(wide[f"{side}1"] - wide[f"{side}0"]).to_numpy() for side in ("call", "put")]
+    )
+    if np.all(np.mean(dearer > 0.0, axis=1) >= _SHARE):
+        return 1
+    return -1 if np.all(np.mean(dearer < 0.0, axis=1) >= _SHARE) else 0
 
 
 def _told(

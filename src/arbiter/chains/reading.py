@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-import numpy as np
 import polars as pl
 
-Stamp = tuple[np.datetime64, bool, list[str]]  # moment, whether it has a time of day, assumptions
+from arbiter.chains.stamps import Stamp
 
-OPTION_SCHEMA = {
+OPTION_SCHEMA: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "row": pl.Int64,  # line of the source, from 1
     "root": pl.String,
     "expiry": pl.Date,
@@ -46,7 +46,7 @@ class Reading:
     stamp: Stamp | None = None
     spot: float | None = None
     underlying: str | None = None
-    notes: list[str] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
     declared: bool = False
 
 

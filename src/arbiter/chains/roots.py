@@ -82,6 +82,6 @@ def underlying_of(roots: list[str]) -> str:
     found = sorted({european(root).underlying for root in roots})
     if len(found) != 1:
         raise ChainError(
-            f"the file has options on {', '.join(found) or 'nothing'}: give one underlying at a time"
+            f"there are options on {', '.join(found) or 'nothing'}: give one underlying at a time"
         )
     return found[0]

@@ -141,7 +141,7 @@ def _lent(T: float, others: Array, logs: Array) -> tuple[float, str]:
     """A discount factor for ``T`` from those of other maturities, and a sentence about it."""
     if others.size:
         at, values = np.concatenate([[0.0], others]), np.concatenate([[0.0], logs])
-        log = np.interp(T, at, values) if T <= at[-1] else values[-1] * T / at[-1]
+        log = np.interp(T, at, values) if at[-1] >= T else values[-1] * T / at[-1]
         return float(np.exp(log)), "taken from the neighbouring expiries"
     if T <= _LONGEST_UNDISCOUNTED:
         return 1.0, "no other expiry does either: taken as 1"

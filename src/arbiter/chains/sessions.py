@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import warnings
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ class _Decade(NamedTuple):
     half_days: NDArray[np.datetime64]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _decade(start: int) -> _Decade:
     """The sessions of ten years and of the month before them, so that each day has one behind."""
     import exchange_calendars
@@ -70,21 +70,24 @@ def settlement_time(expiry: dt.date, settlement: str) -> dt.datetime:
     """
     session = last_session(np.datetime64(expiry, "D"))
     moment = session.astype("datetime64[m]") + OPEN if settlement == "AM" else close(session)
-    found: dt.datetime = moment.item()
-    return found
+    return dt.datetime.fromisoformat(str(moment))
 
 
-def moment_of(stamp: np.datetime64) -> tuple[np.datetime64, str | None]:
+def moment_of(stamp: np.datetime64, *, timed: bool = True) -> tuple[np.datetime64, str | None]:
     """The moment of the quotes that a ``stamp`` means, and a sentence if it is another one.
 
     A file written after the close, at a weekend or on a holiday holds the last quotes of the
-    session before. Stamps from midnight to the open stay: they are the overnight session's.
+    session before, and so does one that is stamped with a day alone (not ``timed``). Stamps from
+    midnight to the open stay: they are the overnight session's.
     """
     stamp = stamp.astype("datetime64[m]")
     day = stamp.astype("datetime64[D]")
     session = last_session(day)
     last = close(session) + LAST_QUOTES
-    if session == day and stamp <= last:
+    if session == day and stamp <= last and timed:
         return stamp.astype("datetime64[s]"), None
-    why = "after the close" if session == day else "not a session"
-    return last.astype("datetime64[s]"), f"the stamp {stamp} is {why}: taken as {last}"
+    if not timed:
+        why = f"{day} has no time of day"
+    else:
+        why = f"the stamp {stamp} is {'after the close' if session == day else 'not in a session'}"
+    return last.astype("datetime64[s]"), f"{why}: taken as {last}"

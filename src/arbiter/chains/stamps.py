@@ -1,19 +1,20 @@
-"""The moment of the quotes: from a file's header, as browsers of many languages write it, or given."""
+"""The moment of the quotes: in a file's header, as browsers of any language write it, or given."""
 
 from __future__ import annotations
 
 import datetime as dt
 import re
 import unicodedata
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
 
 from arbiter.chains.errors import ChainError
-from arbiter.chains.sessions import FIRST_YEAR, LAST_YEAR, close, last_session, moment_of
+from arbiter.chains.sessions import FIRST_YEAR, LAST_YEAR, moment_of
 
 NEW_YORK = ZoneInfo("America/New_York")
+_LONGEST = 400  # characters of a header line that are looked at
 
 # Stems without accents: English, German, French, Spanish, Italian, Portuguese, Dutch, the
 # Scandinavian ones, Polish, Czech, Turkish, Russian and Ukrainian. The longest that fits counts.
@@ -45,18 +46,24 @@ _TIME = re.compile(r"(?<![\d:])(\d{1,2})\s?[:h.時시]\s?(\d{2})(?::(\d{2}))?(?!
 _HALF = re.compile(r"\b([ap])\.?\s?m\b|(上午|午前|오전)|(下午|午後|오후)")
 
 
-def parse(text: str) -> tuple[np.datetime64, bool, list[str]] | None:
-    """The moment written in ``text``, New York time in minutes.
+class Stamp(NamedTuple):
+    """A moment as it is written somewhere.
 
-    Returns:
-        The moment, whether ``text`` has a time of day, and what had to be assumed; None if there
-        is no date in ``text``.
+    Attributes:
+        moment: New York time in minutes, without a zone.
+        timed: Whether a time of day is written, and not the date alone.
+        notes: What had to be assumed, as sentences.
     """
-    text = "".join(
-        c
-        for c in unicodedata.normalize("NFKD", text[:400].casefold())
-        if not unicodedata.combining(c)
-    ).replace("\u2212", "-")
+
+    moment: np.datetime64
+    timed: bool
+    notes: tuple[str, ...] = ()
+
+
+def parse(text: str) -> Stamp | None:
+    """The moment written in ``text``; None if there is no date in it."""
+    letters = unicodedata.normalize("NFKD", text[:_LONGEST].casefold())
+    text = "".join(c for c in letters if not unicodedata.combining(c)).replace("\u2212", "-")
     notes: list[str] = []
     found = _date(text, notes)
     if found is None:
@@ -64,7 +71,7 @@ def parse(text: str) -> tuple[np.datetime64, bool, list[str]] | None:
     day, rest = found
     clock = _TIME.search(rest)
     if clock is None:
-        return np.datetime64(day, "m"), False, notes
+        return Stamp(np.datetime64(day, "m"), False, tuple(notes))
     hour, minute = int(clock[1]), int(clock[2])
     half = _HALF.search(rest)
     if half and hour <= 12:
@@ -72,7 +79,7 @@ def parse(text: str) -> tuple[np.datetime64, bool, list[str]] | None:
     if hour > 23 or minute > 59:
         return None
     local = dt.datetime(day.year, day.month, day.day, hour, minute)
-    return _in_new_york(local, rest, notes), True, notes
+    return Stamp(_in_new_york(local, rest, notes), True, tuple(notes))
 
 
 def _date(text: str, notes: list[str]) -> tuple[dt.date, str] | None:
@@ -88,16 +95,16 @@ def _date(text: str, notes: list[str]) -> tuple[dt.date, str] | None:
         rest = text[: match.start()] + " " + text[match.end() :]
     else:
         years = re.findall(r"(?<![\d:.])((?:19|20)\d{2})(?![\d:.]*\d)", text)
-        months = [month for word in re.findall(r"[^\W\d_]{3,}", text) if (month := _month(word))]
+        months = [number for word in re.findall(r"[^\W\d_]{3,}", text) if (number := _month(word))]
         if not years or not months:
             return None
         year, month = int(years[0]), months[-1]
         rest = re.sub(rf"(?<!\d){year}(?!\d)", " ", text, count=1)
-        number = re.search(r"(?<![\d:.])(\d{1,2})(?!\d|:\d|\s?[ap]\.?m|\s?h\s?\d)", rest)
-        if number is None:
+        place = re.search(r"(?<![\d:.])(\d{1,2})(?!\d|:\d|\s?[ap]\.?m|\s?h\s?\d)", rest)
+        if place is None:
             return None
-        day = int(number[1])
-        rest = rest[: number.start()] + " " + rest[number.end() :].removeprefix(".")
+        day = int(place[1])
+        rest = rest[: place.start()] + " " + rest[place.end() :].removeprefix(".")
     try:
         found = dt.date(year, month, day)
     except ValueError:
@@ -130,54 +137,39 @@ def _in_new_york(local: dt.datetime, text: str, notes: list[str]) -> np.datetime
     return np.datetime64(there, "m")
 
 
-def given(as_of: Any) -> tuple[np.datetime64, bool, list[str]]:
-    """A caller's ``as_of`` in the form of :func:`parse`; New York time unless it has a zone.
+def given(as_of: Any) -> Stamp:
+    """A caller's ``as_of``: ISO text, a datetime or a date; New York time unless it has a zone.
 
     Raises:
         ChainError: If it is not a moment.
     """
-    hint = "give the moment of the quotes, as_of='2023-02-07T16:15' (New York time), for instance"
-    if isinstance(as_of, str):
-        try:
-            as_of = (
-                dt.datetime.fromisoformat(as_of)
-                if len(as_of) > 10
-                else dt.date.fromisoformat(as_of)
-            )
-        except ValueError:
-            parsed = parse(as_of)
-            if parsed is None:
-                raise ChainError(f"as_of {as_of!r} is not a date: {hint}") from None
-            return parsed
-    if isinstance(as_of, np.datetime64):
-        whole_days = np.datetime_data(as_of.dtype)[0] in ("D", "W", "M", "Y")
-        as_of = (
-            None
-            if np.isnat(as_of)
-            else as_of.astype("datetime64[D]" if whole_days else "datetime64[us]").item()
-        )
-    if not isinstance(as_of, dt.date) or as_of != as_of:
-        raise ChainError(f"as_of = {as_of!r} is not a date: {hint}")
-    timed = isinstance(as_of, dt.datetime)
-    if isinstance(as_of, dt.datetime) and as_of.tzinfo is not None:
-        as_of = as_of.astimezone(NEW_YORK).replace(tzinfo=None)
-    if not FIRST_YEAR <= as_of.year <= LAST_YEAR:
+    value: Any = _from_text(as_of.strip()) if isinstance(as_of, str) else as_of
+    if isinstance(value, Stamp):
+        return value
+    if isinstance(value, np.datetime64):
+        whole_days = np.datetime_data(value.dtype)[0] in ("D", "W", "M", "Y")
+        value = value.astype("datetime64[D]" if whole_days else "datetime64[us]").item()
+    if not isinstance(value, dt.date) or not FIRST_YEAR <= value.year <= LAST_YEAR:
         raise ChainError(
-            f"as_of = {as_of} is outside the years {FIRST_YEAR} to {LAST_YEAR}: {hint}"
+            f"as_of = {as_of!r} is no moment from {FIRST_YEAR} to {LAST_YEAR}: give that of the "
+            "quotes, such as as_of='2023-02-07T16:15' (New York time)"
         )
-    return np.datetime64(as_of, "m"), timed, []
+    if not isinstance(value, dt.datetime):
+        return Stamp(np.datetime64(value, "m"), False)
+    local = value.astimezone(NEW_YORK).replace(tzinfo=None) if value.tzinfo else value
+    return Stamp(np.datetime64(local, "m"), True)
 
 
-def quote_moment(parsed: tuple[np.datetime64, bool, list[str]]) -> tuple[np.datetime64, list[str]]:
+def _from_text(text: str) -> Stamp | dt.date | None:
+    for read in (dt.date.fromisoformat, dt.datetime.fromisoformat):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return parse(text)
+
+
+def quote_moment(stamp: Stamp) -> tuple[np.datetime64, tuple[str, ...]]:
     """The moment of the quotes in seconds, and what was assumed about it."""
-    stamp, timed, notes = parsed
-    if not timed:
-        stamp = close(last_session(stamp.astype("datetime64[D]"))) + np.timedelta64(24, "h")
-        session = last_session(parsed[0].astype("datetime64[D]"))
-        moment = moment_of(np.datetime64(session, "m") + np.timedelta64(24 * 60 - 1, "m"))[0]
-        return moment, [
-            *notes,
-            f"{parsed[0].astype('datetime64[D]')} has no time of day: taken as {moment}",
-        ]
-    moment, note = moment_of(stamp)
-    return moment, [*notes, *([note] if note else [])]
+    moment, note = moment_of(stamp.moment, timed=stamp.timed)
+    return moment, (*stamp.notes, *([note] if note else []))

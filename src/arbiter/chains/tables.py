@@ -77,8 +77,9 @@ def moment(table: Table, name: str) -> pl.Expr:
     """A column as New York times without a zone, null where it is not a time."""
     dtype = table.frame.schema[name]
     if isinstance(dtype, pl.Datetime):
-        zoned = pl.col(name).dt.convert_time_zone("America/New_York") if dtype.time_zone else None
-        local = pl.col(name) if zoned is None else zoned.dt.replace_time_zone(None)
+        local = pl.col(name)
+        if dtype.time_zone:
+            local = local.dt.convert_time_zone("America/New_York").dt.replace_time_zone(None)
         return local.cast(pl.Datetime("us"))
     if dtype == pl.Date:
         return pl.col(name).cast(pl.Datetime("us"))

@@ -6,7 +6,7 @@ import polars as pl
 
 from arbiter.chains import stamps, symbols, tables
 from arbiter.chains.errors import ChainError
-from arbiter.chains.reading import Reading, Stamp, options_frame
+from arbiter.chains.reading import Reading, options_frame
 from arbiter.chains.source import Source, Table
 from arbiter.exclusions import Exclusion
 
@@ -101,7 +101,7 @@ def _settlements(frame: pl.DataFrame) -> None:
         )
 
 
-def _stamp(table: Table, found: dict[str, str], frame: pl.DataFrame) -> Stamp | None:
+def _stamp(table: Table, found: dict[str, str], frame: pl.DataFrame) -> stamps.Stamp | None:
     """The one moment in ``as_of``, or the latest in ``quote_time``."""
     if "as_of" in found:
         column = table.frame[found["as_of"]].drop_nulls()
@@ -112,13 +112,13 @@ def _stamp(table: Table, found: dict[str, str], frame: pl.DataFrame) -> Stamp | 
                 "give the quotes of one moment"
             )
         if len(moments):
-            value = moments[0]
-            return stamps.given(value.strip() if isinstance(value, str) else value)
+            return stamps.given(moments[0])
     if "quote_time" in found:
         latest = frame["quote_time"].max()
         if latest is not None:
-            moment, timed, _ = stamps.given(latest)
-            return moment, timed, [f"as_of is not given: taken as the latest quote_time, {moment}"]
+            stamp = stamps.given(latest)
+            note = f"as_of is not given: taken as the latest quote_time, {stamp.moment}"
+            return stamp._replace(notes=(note,))
     return None
 
 

@@ -8,9 +8,10 @@ import numpy as np
 import polars as pl
 
 from arbiter.chains import symbols, tables
-from arbiter.chains.reading import Reading, Stamp, options_frame
-from arbiter.chains.sessions import FIRST_YEAR, LAST_YEAR, close, last_session
+from arbiter.chains.reading import Reading, options_frame
+from arbiter.chains.sessions import FIRST_YEAR, LAST_YEAR, close, last_session, moment_of
 from arbiter.chains.source import Source, Table
+from arbiter.chains.stamps import Stamp
 from arbiter.exclusions import Exclusion
 
 NAME = "yahoo"
@@ -50,8 +51,9 @@ def _last_trade(table: Table) -> Stamp | None:
     if not isinstance(latest, dt.datetime) or not FIRST_YEAR <= latest.year <= LAST_YEAR:
         return None
     stamp = np.datetime64(latest, "m")
+    note = f"the file has no time, and its latest trade was at {stamp}"
     session = last_session(stamp.astype("datetime64[D]"))
     if stamp >= close(session) - _LAST_MINUTES:
-        note = f"the file has no time; its latest trade, {stamp}, is near the close of {session}: taken as that"
-        return np.datetime64(session, "m"), False, [note]
-    return stamp, True, [f"the file has no time; taken as that of its latest trade, {stamp}"]
+        moment = moment_of(stamp, timed=False)[0].astype("datetime64[m]")
+        return Stamp(moment, True, (f"{note}: taken as the close, {moment}",))
+    return Stamp(stamp, True, (f"{note}: taken as that",))
