@@ -192,6 +192,28 @@ def test_any_chain_is_summed_as_the_literal_rule_does(
     assert total - (ours.forward / ours.k0 - 1.0) ** 2 / ours.T == pytest.approx(ours.variance)
 
 
+wild = st.one_of(
+    st.floats(-1.0, 1e6), st.sampled_from([0.0, 0.05, 100.0, float("nan"), float("inf")])
+)
+
+
+@given(
+    rows=st.lists(st.tuples(st.floats(0.0, 1e6), wild, wild, wild, wild), max_size=12),
+    minutes=st.floats(-1.0, 1e9),
+    rate=st.floats(-2.0, 2.0),
+)
+def test_nonsense_is_summed_or_refused(
+    rows: list[tuple[float, ...]], minutes: float, rate: float
+) -> None:
+    columns = np.array(rows, dtype=float).reshape(-1, 5).T
+    try:
+        found = strip(*columns, minutes=minutes, rate=rate)
+    except ValueError:
+        return
+    assert 0.0 < found.variance < np.inf
+    assert found.contributions["contribution"].min() > 0.0  # type: ignore[operator]
+
+
 @given(
     sigma=st.floats(0.05, 0.9),
     days=st.floats(5.0, 800.0),

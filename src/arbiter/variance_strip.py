@@ -12,6 +12,7 @@ from arbiter.forwards import MINUTES_PER_YEAR
 
 Array = NDArray[np.float64]
 
+LONGEST = 100 * MINUTES_PER_YEAR
 LARGEST_GROWTH = 0.01  # of money to settlement, beyond which a rate of 100 % is a mistaken unit
 QUOTE_COLUMNS = ("strike", "call_bid", "call_ask", "put_bid", "put_ask")
 
@@ -170,8 +171,10 @@ def _checked(
     strike: ArrayLike, quotes: tuple[ArrayLike, ...], minutes: float, rate: float
 ) -> tuple[Array, Array]:
     """Sorted strikes ``(m,)`` and quotes ``(4, m)``: absent bids 0, absent asks NaN."""
-    if not (np.isfinite(minutes) and minutes > 0.0):
-        raise ValueError(f"minutes = {minutes!r}: give the positive time to settlement")
+    if not 0.0 < minutes <= LONGEST:
+        raise ValueError(
+            f"minutes = {minutes!r}: give the time to settlement, positive and at most a century"
+        )
     # parity of a very short expiry may imply a large rate, which then hardly discounts
     if not (abs(rate) < 1.0 or abs(rate) * minutes <= LARGEST_GROWTH * MINUTES_PER_YEAR):
         raise ValueError(f"rate = {rate!r}: give a continuously compounded decimal, as 0.05")
