@@ -24,6 +24,7 @@ Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
 FEWEST = 3  # quotes
+_EXACT = 1e-3  # a loss per quote below this is an exact fit: a thirtieth of a half-spread
 
 
 def fit(
@@ -73,7 +74,7 @@ def fit(
     given = isinstance(options.roughness, Roughness)
     if isinstance(options.roughness, Roughness):
         model.roughness = options.roughness
-    interior = Interior(model, model.order(), z)
+    interior = Interior(model, model.order(), z, scale=_EXACT * len(quotes))
     status = Status.CONVERGED
     if not given:
         status = selection.choose(model, interior, options.iterations)

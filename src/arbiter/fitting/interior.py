@@ -19,6 +19,8 @@ Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 _TO_BOUNDARY = 0.995  # share of the way to the nearest constraint that a step may go
+RIDGE = 1e-13  # of the largest diagonal: what no quote sees may be singular to rounding
+_LONGEST = 1.0  # change of any unknown in one step: a factor e of a slope
 _ARMIJO = 1e-4
 _HALVINGS = 12
 _LEAST_DAMPING, _MOST_DAMPING = 1e-7, 1e4
@@ -109,16 +111,18 @@ class Interior:
         objective: What is minimised.
         order: The constraints.
         z: ``(p,)`` a point strictly inside them.
+        scale: Value below which the objective counts as zero.
     """
 
-    def __init__(self, objective: Objective, order: Order, z: Array) -> None:
+    def __init__(self, objective: Objective, order: Order, z: Array, scale: float) -> None:
         self.objective, self.slack, self.z = objective, Slack(order, z.size), z
+        self.scale = scale
         self.y = self.slack.of(z)
         if not self.y.min() > 0.0:
             raise ValueError("the starting point does not satisfy the constraints strictly")
         self.local = objective.expand(z)
         # duals in proportion to the loss: too small, and the first steps run into a wall
-        self.duals = 0.1 * max(self.local.value, 1e-8) / (self.y.size * self.y)
+        self.duals = 0.1 * max(self.local.value, self.scale) / (self.y.size * self.y)
         self.iterations = 0
         self._damping = 0.0
 
@@ -148,7 +152,7 @@ class Interior:
                 if self._damping > _MOST_DAMPING:
                     return Status.STALLED
                 continue
-            enough = tolerance * max(self.local.value, 1e-12)
+            enough = tolerance * max(self.local.value, self.scale)
             if promised < enough and self.gap < enough + 2.0 * centre * self.y.size:
                 return Status.CONVERGED
         return Status.MAX_ITERATIONS
@@ -158,7 +162,7 @@ class Interior:
         self.iterations += 1
         matrix = self.matrix()
         matrix[0] *= 1.0 + self._damping
-        matrix[0] += 1e-13 * matrix[0].max()  # unseen ends of a mixture can be singular
+        matrix[0] += RIDGE * matrix[0].max()
         factor, failed = dpbtrf(matrix, lower=1, overwrite_ab=1)
         if failed:
             self._damping = max(10.0 * self._damping, 1e-4)
@@ -172,7 +176,7 @@ class Interior:
 
         fall = -float((self.local.gradient - self.slack.pull(mu / self.y)) @ dz)
         merit = self.local.value - mu * float(np.log(self.y).sum())
-        whole = _TO_BOUNDARY * _reach(self.y, dy)
+        whole = min(_TO_BOUNDARY * _reach(self.y, dy), _LONGEST / float(np.abs(dz).max()))
         size = whole
         for _ in range(_HALVINGS):
             z, y = self.z + size * dz, self.y + size * dy

@@ -29,6 +29,10 @@ _ROUNDS = 12
 _SETTLED = 0.15  # change of both logarithms at which the weights count as chosen
 _LOOSE = 1e-2  # tolerance of the fit between two rounds
 _RANGE = (1e-6, 1e6)
+# What is believed before the quotes speak, worth a few of them: mids uniform within the spread,
+# and log-slopes as smooth as those of an index on an ordinary day (precisions, λ/φ).
+_QUOTES, _DISPERSION = 8.0, 1.0 / 3.0
+_TERMS, _PRECISION = 1.0, (5.0, 20.0)
 _CENTRE = 1e-3  # share of the objective left to the constraints, so that iterates stay central
 
 
@@ -56,13 +60,13 @@ def choose(model: Model, interior: Interior, limit: int) -> Status:
     status = Status.CONVERGED
     previous = np.zeros(2)
     for _ in range(_ROUNDS):
-        centre = _CENTRE * interior.local.value / interior.y.size
+        centre = _CENTRE * max(interior.local.value, interior.scale) / interior.y.size
         status = interior.run(_LOOSE, limit - interior.iterations, centre)
         if status is not Status.CONVERGED:
             return status
         dispersion, *terms = _traces(model, interior)
         old = np.log([model.roughness.strike, model.roughness.maturity])
-        new = np.log([_update(dispersion, term) for term in terms])
+        new = np.log([_update(dispersion, *pair) for pair in zip(terms, _PRECISION, strict=True)])
         step = np.clip(new - old, -3.0, 3.0)
         # the map has a negative slope near its fixed point: it overshoots, and halves are safe
         step = np.where(step * previous < 0.0, 0.5 * step, step)
@@ -75,8 +79,9 @@ def choose(model: Model, interior: Interior, limit: int) -> Status:
     return status
 
 
-def _update(dispersion: float, term: Trace) -> float:
-    value = dispersion * max(term.prior - term.posterior, 1e-12) / max(term.energy, 1e-300)
+def _update(dispersion: float, term: Trace, precision: float) -> float:
+    seen = max(term.prior - term.posterior, 0.0) + _TERMS
+    value = dispersion * seen / (term.energy + _TERMS / precision)
     return float(np.clip(value, *_RANGE))
 
 
@@ -95,7 +100,7 @@ def _by_gcv(model: Model, interior: Interior, limit: int) -> Status:
             seen.add(key)
             model.roughness = trial
             interior.refresh()
-            floor = _CENTRE * interior.local.value / interior.y.size
+            floor = _CENTRE * max(interior.local.value, interior.scale) / interior.y.size
             status = interior.run(_LOOSE, limit - interior.iterations, floor)
             if status is not Status.CONVERGED:
                 return status
@@ -116,11 +121,13 @@ def spread(model: Model, interior: Interior) -> Spread:
 def _spread(model: Model, inner: Array) -> Spread:
     freedom = float(np.sum(inner * model.data))
     cost = model.options.loss(model.residuals)
-    squares = float(np.sum(model.weights * cost.weight * model.residuals**2))
     count = float(np.count_nonzero(model.weights))
-    # a handful of quotes leaves nothing to estimate a variance from: it is then overestimated
-    left = max(count - freedom, 0.02 * count, 0.5)
-    return Spread(freedom, squares / left, count * squares / left**2)
+    # of a robust loss: the variance of the force over its mean stiffness (Huber 1973)
+    squares = float(np.sum(model.weights * cost.slope**2))
+    squares *= count / float(np.sum(model.weights * cost.weight))
+    left = max(count - freedom, 0.0)
+    dispersion = (squares + _QUOTES * _DISPERSION) / (left + _QUOTES)
+    return Spread(freedom, dispersion, count * squares / max(left, 0.02 * count) ** 2)
 
 
 def _traces(model: Model, interior: Interior) -> tuple[float, Trace, Trace]:

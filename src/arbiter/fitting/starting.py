@@ -14,19 +14,36 @@ Array = NDArray[np.float64]
 
 _KEPT = 0.7  # share of its natural growth √T by which a slope may fall short, cold
 _KEPT_WARM = 0.98
+_HALF_WINDOW = 1.0
+_FARTHEST = 4.0  # a slope may start this factor from the volatility at its strike
 
 
 def cold(model: Model) -> Array:
-    """Slopes near the total volatilities at their percentiles: exact for a flat smile."""
+    """Slopes read off the smiles, each strike at its percentile by Black's formula."""
     quotes = model.quotes
     v = quotes.iv_mid * np.sqrt(quotes.T)
-    level = quotes.k / v + 0.5 * v  # Gaussian coordinate, by Black's formula
+    level = quotes.k / v + 0.5 * v
     logs = np.empty((model.L, model.n))
     for i in range(model.L):
         part = slice(model.starts[i], model.starts[i + 1])
-        order = np.argsort(level[part])
-        logs[i] = np.interp(model.knots, level[part][order], np.log(v[part][order]))
+        logs[i] = _read_off(model.knots, level[part], quotes.k[part], v[part])
     return _inside(model, logs[None], _KEPT)
+
+
+def _read_off(knots: Array, level: Array, k: Array, v: Array) -> Array:
+    """Log-slopes half-way between the volatility and the central difference of k by level.
+
+    Volatilities alone start the wings of a steep smile so low that their prices vanish, and
+    with them every pull towards the quotes; differences alone are noisy.
+    """
+    x = np.maximum.accumulate(level)  # rising, but for noise
+    near, far = x[0] - 10.0, x[-1] + 10.0  # beyond the quotes go on at the last volatility
+    x = np.concatenate([[near], x, [far]])
+    k = np.concatenate([[k[0] - 10.0 * v[0]], k, [k[-1] + 10.0 * v[-1]]])
+    rise = np.interp(knots + _HALF_WINDOW, x, k) - np.interp(knots - _HALF_WINDOW, x, k)
+    here = np.interp(knots, x[1:-1], v)
+    slope = np.clip(rise / (2.0 * _HALF_WINDOW), here / _FARTHEST, here * _FARTHEST)
+    return np.asarray(0.5 * np.log(slope * here))
 
 
 def warm(model: Model, surface: Surface) -> Array:

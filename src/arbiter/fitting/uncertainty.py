@@ -18,6 +18,7 @@ from torch import Tensor
 
 from arbiter import black
 from arbiter.decode import Decoder
+from arbiter.fitting.interior import RIDGE
 from arbiter.fitting.kernel import Kernel, Line
 from arbiter.maturity import slopes_at, weights_at
 
@@ -88,7 +89,9 @@ class Uncertainty:
             decoder = Decoder(self.decoder.knots, self.decoder.maturities, slopes, weights)
             T = torch.tensor([tenor], dtype=torch.float64)
             level = 100.0 * torch.sqrt(decoder.at(T).log_variance().sum() / tenor)
-            by_slope, by_weight = torch.autograd.grad(level, (slopes, weights))
+            by_slope, by_weight = torch.autograd.grad(
+                level, (slopes, weights), materialize_grads=True
+            )
         J, L, _ = slopes.shape
         by_log = (by_slope * slopes.detach()).permute(1, 0, 2).reshape(L, -1).numpy()
         columns = [by_log] if J == 1 else [by_log, (by_weight[1] - by_weight[0]).numpy()[:, None]]
@@ -97,7 +100,9 @@ class Uncertainty:
 
     def _deviation(self, gradient: Array) -> Array:
         """``√(φ g H⁻¹ g)`` for rows ``g`` of shape ``(p, L·B)``."""
-        factor, failed = dpbtrf(self.matrix, lower=1)
+        matrix = self.matrix.copy()
+        matrix[0] += RIDGE * matrix[0].max()
+        factor, failed = dpbtrf(matrix, lower=1)
         if failed:
             raise ValueError("the Gauss-Newton matrix is singular: the quotes do not fix the fit")
         solved, _ = dpbtrs(factor, np.asfortranarray(gradient.T), lower=1)
