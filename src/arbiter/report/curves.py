@@ -6,6 +6,7 @@ the last quote is extrapolation and is drawn as such.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,12 +20,14 @@ from arbiter.quotes import Quotes
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+logger = logging.getLogger(__name__)
 
 DAYS = 365.0
 THIRTY_DAYS = 30.0 / DAYS
 FARTHEST_RESIDUAL = 99.0  # half-spreads; a locked quote has none to measure with
 _INSIDE, _BEYOND = 101, 16  # points of a smile between its quotes, and past them on either side
-_REACH = 0.75  # Gaussian deviations that a curve is drawn past its last quote
+_REACH = 0.75  # Gaussian deviations that a curve is drawn past its last quote,
+_FARTHEST_REACH = 0.12  # but no more than this share of the quoted width
 _MESH = 61
 _CELL, _FARTHEST_CELL = 0.25, 6.0  # standard deviations
 
@@ -161,6 +164,8 @@ class Readings:
             np.asarray(self.surface.log_strike(z + reach, self.T))[:, None]
             for z, reach in zip(self.quoted_z, (-_REACH, _REACH), strict=True)
         )
+        most = np.where(high > low, _FARTHEST_REACH * (high - low), np.inf)
+        first, last = np.maximum(first, low - most), np.minimum(last, high + most)
         step = np.linspace(0.0, 1.0, _BEYOND, endpoint=False)
         middle = low + (high - low) * np.linspace(0.0, 1.0, _INSIDE)
         after = high + (last - high) * (1.0 - step[::-1])
@@ -173,10 +178,17 @@ class Readings:
 
     @cached_property
     def smile_error(self) -> Array | None:
-        """``(L, p)`` standard error of the fitted volatility, where the surface knows it."""
-        if not hasattr(self.surface, "iv_error"):
+        """``(L, p)`` standard error of the fitted volatility, where the surface knows it.
+
+        A quarter of the points is asked for, since errors cost far more than values; between
+        them the band is straight.
+        """
+        size = self.smile_k.shape[1]
+        some = np.linspace(0, size - 1, size // 4).round().astype(np.int64)
+        error = self._error("iv_error", self.smile_k[:, some], self.T[:, None])
+        if error is None:
             return None
-        return np.asarray(self.surface.iv_error(self.smile_k, self.T[:, None]))
+        return np.stack([np.interp(np.arange(size), some, row) for row in error])
 
     @cached_property
     def smile_range(self) -> Array:
@@ -205,8 +217,8 @@ class Readings:
         root = np.linspace(first**0.5, last**0.5, _MESH)
         low, high = self.quoted_z
         z = np.linspace(
-            np.clip(np.median(low) - 0.25, -4.5, -1.5),
-            np.clip(np.median(high) + 0.25, 1.0, 3.5),
+            np.clip(np.median(low), -3.25, -1.5),
+            np.clip(np.median(high), 1.0, 2.75),
             _MESH,
         )
         T = root[:, None] ** 2
@@ -255,9 +267,18 @@ class Readings:
     def index_error(self, summary: Mapping[str, Any]) -> float | None:
         """Standard error of the 30-day index, from the summary or from the surface."""
         error = summary.get("vix_error")
-        if error is None and hasattr(self.surface, "vix_error"):
-            error = float(self.surface.vix_error())
-        return error if error is not None and np.isfinite(error) else None
+        error = self._error("vix_error") if error is None else error
+        return float(error) if error is not None and np.isfinite(error) else None
+
+    def _error(self, name: str, *points: Array) -> Array | None:
+        """A standard error, or None where the surface keeps none."""
+        if not hasattr(self.surface, name):
+            return None
+        try:
+            return np.asarray(getattr(self.surface, name)(*points))
+        except ValueError as error:  # a copy of a fit without its covariance
+            logger.info("no standard errors are drawn: %s", error)
+            return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,6 +304,19 @@ class Mesh:
     iv: Array
     low: Array
     high: Array
+
+    @property
+    def quoted(self) -> Mask:
+        """``(l, n)`` which points lie between quotes."""
+        return (self.z >= self.low[:, None]) & (self.z <= self.high[:, None])
+
+    @property
+    def colours(self) -> tuple[float, float]:
+        """Lowest and highest volatility between quotes: extrapolation must not set the scale."""
+        iv = np.where(self.quoted, self.iv, np.nan)
+        iv = iv if np.isfinite(iv).any() else self.iv
+        low, high = float(np.nanmin(iv)), float(np.nanmax(iv))
+        return (low, high) if high > 1.02 * low else (0.98 * low, 1.02 * high)
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,6 +22,11 @@ from arbiter.report.looks import (
     Figure,
 )
 
+_VOLATILITIES = [
+    1, 2, 3, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 20, 22, 25, 30, 35, 40, 50, 60, 70, 80,
+    100, 120, 150, 200, 300,
+]  # fmt: skip
+
 
 def figures(readings: Readings, summary: Mapping[str, Any], index: Any = None) -> dict[str, Figure]:
     """Every figure but the two that the page builds from the quotes itself.
@@ -117,8 +122,8 @@ def surface(readings: Readings) -> Figure:
         "y": rounded(root, 4),
         "z": rounded(iv, 2),
         "customdata": _places(readings),
-        "colorscale": "Viridis",
-        "colorbar": looks.colour_bar("IV, %", len=0.7),
+        "surfacecolor": rounded(np.log(iv), 4),
+        **_colours(mesh, "c"),
         "lighting": {"ambient": 0.85, "diffuse": 0.35, "specular": 0.02, "roughness": 0.9},
         "contours": {"x": looks.wire(mesh.z), "y": looks.wire(root)},
         "hovertemplate": "IV %{z:.2f} %<br>K/F %{customdata[0]:.4f}<br>%{customdata[1]:.0f} days"
@@ -152,37 +157,40 @@ def surface(readings: Readings) -> Figure:
 
 
 def contours(readings: Readings) -> Figure:
-    """The same surface seen from above; beyond the dashed lines it is extrapolated."""
+    """The same surface seen from above, under a veil where it is extrapolated."""
     mesh = readings.mesh
     root = np.sqrt(mesh.T)
+    low, high = (round(float(np.log(100.0 * end)), 4) for end in mesh.colours)
     filled = {
         "type": "contour",
         "x": rounded(mesh.z, 3),
         "y": rounded(root, 4),
-        "z": rounded(100.0 * mesh.iv, 2),
+        "z": rounded(np.log(100.0 * mesh.iv), 4),
         "customdata": _places(readings),
-        "colorscale": "Viridis",
-        "ncontours": 24,
+        "autocontour": False,
+        "contours": {"start": low, "end": high, "size": (high - low) / 24.0},
         "line": {"width": 0.5, "color": "rgba(255,255,255,0.6)"},
-        "colorbar": looks.colour_bar("IV, %"),
-        "hovertemplate": "IV %{z:.2f} %<br>z %{x:.2f}, K/F %{customdata[0]:.4f}<br>"
+        "hovertemplate": "IV %{customdata[2]:.2f} %<br>z %{x:.2f}, K/F %{customdata[0]:.4f}<br>"
         "%{customdata[1]:.0f} days<extra></extra>",
+        **_colours(mesh, "z"),
     }
-    ends = [
+    veils = [
         {
             "type": "scatter",
             "mode": "lines",
-            "x": rounded(end, 3),
-            "y": rounded(root, 4),
-            "line": {"color": "#ffffff", "width": 2, "dash": "dash"},
+            "x": rounded(np.concatenate([end, [border, border]]), 3),
+            "y": rounded(np.concatenate([root, root[[-1, 0]]]), 4),
+            "line": {"color": "rgba(255,255,255,0.9)", "width": 1.5, "dash": "dash"},
+            "fill": "toself",
+            "fillcolor": "rgba(255,255,255,0.45)",
             "hoverinfo": "skip",
         }
-        for end in (mesh.low, mesh.high)
+        for end, border in ((mesh.low, mesh.z[0]), (mesh.high, mesh.z[-1]))
     ]
     values, texts = _roots(mesh, 10)
     frame = looks.layout(
         520,
-        xaxis=looks.axis("moneyness z", showgrid=False),
+        xaxis=looks.axis("moneyness z", showgrid=False, range=rounded(mesh.z[[0, -1]], 3)),
         yaxis=looks.axis(
             "maturity",
             tickvals=values,
@@ -191,7 +199,7 @@ def contours(readings: Readings) -> Figure:
             range=rounded(root[[0, -1]], 4),
         ),
     )
-    return {"data": [filled, *ends], "layout": frame}
+    return {"data": [filled, *veils], "layout": frame}
 
 
 def term_structure(readings: Readings, summary: Mapping[str, Any], index: Any = None) -> Figure:
@@ -254,11 +262,33 @@ def _roots(mesh: Mesh, most: int) -> tuple[list[float], list[str]]:
     return rounded(np.sqrt(np.array(days) / DAYS), 4), texts
 
 
+def _colours(mesh: Mesh, prefix: str) -> Figure:
+    """A logarithmic scale of volatility: a wing at 80 % must not hide a body at 15 %."""
+    low, high = (100.0 * end for end in mesh.colours)
+    marks: list[float] = []
+    for mark in _VOLATILITIES:
+        room = not marks or np.log(mark / marks[-1]) > np.log(high / low) / 16.0
+        if low <= mark <= high and room:
+            marks.append(mark)
+    return {
+        "colorscale": "Viridis",
+        f"{prefix}min": round(float(np.log(low)), 4),
+        f"{prefix}max": round(float(np.log(high)), 4),
+        "colorbar": looks.colour_bar(
+            "IV, %",
+            tickvals=rounded(np.log(marks), 4),
+            ticktext=[f"{mark:g}" for mark in marks],
+            len=0.7 if prefix == "c" else 0.94,
+        ),
+    }
+
+
 def _places(readings: Readings) -> Any:
-    """K/F and days of every point of the mesh, for hovering."""
+    """K/F, days and IV of every point of the mesh, for hovering."""
     mesh = readings.mesh
     days = np.broadcast_to(DAYS * mesh.T[:, None], mesh.k.shape)
-    return rounded(np.dstack([np.round(np.exp(mesh.k), 4), np.round(days, 1)]), 4)
+    iv = np.round(100.0 * mesh.iv, 2)
+    return rounded(np.dstack([np.round(np.exp(mesh.k), 4), np.round(days, 1), iv]), 4)
 
 
 def _rest(known: NDArray[np.bool_], values: Array) -> Array:

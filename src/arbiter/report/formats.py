@@ -58,9 +58,11 @@ def moment(value: Any) -> str:
     return text.removesuffix(":00") if text.count(":") == 2 else text
 
 
-def plain(text: Any) -> str:
-    """Text for plotly, which reads a few tags: here they are letters."""
-    return html.escape(str(text), quote=False)
+def plain(text: Any, longest: int = 40) -> str:
+    """Text for plotly, which reads a few tags: here they are letters. Cut to its room."""
+    whole = str(text)
+    whole = whole if len(whole) <= longest else f"{whole[: longest - 1]}…"
+    return html.escape(whole, quote=False)
 
 
 def rounded(values: ArrayLike, digits: int) -> Any:

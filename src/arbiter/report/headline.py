@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import polars as pl
+
 from arbiter.certificate import Certificate
 from arbiter.quotes import Quotes
 from arbiter.report.curves import DAYS, Readings
@@ -60,7 +62,10 @@ def subtitle(summary: Mapping[str, Any], readings: Readings) -> str:
 
 
 def cards(
-    summary: Mapping[str, Any], readings: Readings, certificate: Certificate | None
+    summary: Mapping[str, Any],
+    readings: Readings,
+    certificate: Certificate | None = None,
+    index: pl.DataFrame | None = None,
 ) -> list[Card]:
     """The numbers that a reader looks for first."""
     verdict = summary.get("certificate") or {}
@@ -90,7 +95,7 @@ def cards(
             "RMSE against the mid",
             summary.get("iv_rmse_bp_2sd"),
         ),
-        _index(summary, readings),
+        _index(summary, readings, index),
         Card(
             "Quotes used",
             number(summary.get("quotes", len(readings.quotes)), 0),
@@ -112,13 +117,20 @@ def _unit(text: str, unit: str) -> str:
     return text if text == ABSENT else f"{text} {unit}"
 
 
-def _index(summary: Mapping[str, Any], readings: Readings) -> Card:
+def _index(summary: Mapping[str, Any], readings: Readings, table: pl.DataFrame | None) -> Card:
+    """The 30-day index: the rule on the quotes, the rule on the surface, and the exact one."""
     exact, error = summary.get("vix_surface"), readings.index_error(summary)
-    range_ = "" if error is None or exact is None else f" ± {number(2.0 * error)}"
+    spread = "" if error is None or exact is None else f"\u00a0±\u00a0{number(2.0 * error)}"
     rule = summary.get("vix")
     if rule is None:
-        return Card("30-day index, exact", number(exact), range_.strip(), exact)
-    return Card("30-day index by the rule", number(rule), f"surface {number(exact)}{range_}", rule)
+        return Card("30-day index, exact", number(exact), spread.strip(), exact)
+    same = ""
+    if table is not None and {"days", "listed"} <= set(table.columns):
+        listed = table.filter(pl.col("days") == 30.0)["listed"].drop_nulls()
+        same = f"rule on the surface {number(listed[0])}, " if listed.len() else ""
+    return Card(
+        "30-day index by its rule", number(rule), f"{same}exact {number(exact)}{spread}", rule
+    )
 
 
 def run_details(summary: Mapping[str, Any], quotes: Quotes) -> list[tuple[str, str]]:

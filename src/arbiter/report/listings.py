@@ -66,9 +66,9 @@ def expiries(readings: Readings, forwards: pl.DataFrame | None) -> Table:
     if readings.in_currency:
         columns |= {
             "Forward": [number(forward) for forward in quotes.forwards],
-            "s.e. ": [significant(row[0], 2) for row in parity],
+            "s.e. ": [number(row[0], 3) for row in parity],
             "Discount": [number(discount, 6) for discount in quotes.discounts],
-            "s.e.": [significant(row[1], 2) for row in parity],
+            "s.e.": [number(row[1], 6) for row in parity],
             "Rate %": [number(r) for r in rate],
             "Pairs": [number(row[2], 0) for row in parity],
         }

@@ -124,7 +124,7 @@ def wire(values: Array) -> Figure:
     step = float((values[-1] - values[0]) / 12.0)
     return {
         "show": True, "start": float(values[0]), "end": float(values[-1]), "size": step,
-        "color": "rgba(255,255,255,0.25)", "width": 1, "highlight": False,
+        "color": "#8fa0b0", "width": 1, "highlight": False,
     }  # fmt: skip
 
 

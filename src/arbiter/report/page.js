@@ -4,7 +4,7 @@
   const smiles = report.smiles;
   const BLUE = "#0072b2", OUT = "#d55e00", INK = "#1c2126", GREY = "#66707a", BAR = "#8b96a1";
   const config = {
-    displaylogo: false, responsive: true,
+    displaylogo: false, responsive: true, typesetMath: false,
     // plotly offers to upload a chart by default: nothing leaves this page
     showSendToCloud: false, plotlyServerURL: "",
     modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d", "toggleSpikelines"],
@@ -15,7 +15,7 @@
   document.documentElement.classList.add("script");
 
   const base = report.figures["total-variance"].layout;
-  const axis = (more) => Object.assign({}, base.xaxis, { zeroline: false }, more);
+  const axis = (more) => Object.assign({}, base.xaxis, { zeroline: false, range: undefined }, more);
   const title = (text) => ({ text, standoff: 8, font: { size: 12, color: GREY } });
   // plotly reads tags and entities in text: these are letters
   const letters = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");

@@ -93,7 +93,7 @@ def render(
     text: str = _template().render(
         title=headline.title(summary, quotes),
         subtitle=headline.subtitle(summary, readings),
-        cards=headline.cards(summary, readings, certificate),
+        cards=headline.cards(summary, readings, certificate, term_structure),
         warnings=list(summary.get("warnings") or []),
         notes=list(summary.get("notes") or []),
         drawings=sheet(readings),

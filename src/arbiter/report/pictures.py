@@ -103,7 +103,7 @@ def _cover(readings: Readings, summary: Mapping[str, Any]) -> Figure:
             0.06, 0.86, headline.title(summary, readings.quotes), fontsize=26, weight="bold"
         )
         figure.text(0.06, 0.80, headline.subtitle(summary, readings), fontsize=12, color=looks.GREY)
-        for i, card in enumerate(headline.cards(summary, readings, None)):
+        for i, card in enumerate(headline.cards(summary, readings)):
             x, y = 0.06 + 0.30 * (i % 3), 0.62 - 0.24 * (i // 3)
             figure.text(x, y, card.title, fontsize=10, color=looks.GREY)
             figure.text(x, y - 0.07, card.value, fontsize=22, weight="bold")

@@ -56,10 +56,12 @@ def _drawing(readings: Readings, i: int) -> Drawing:
     part = slice(readings.ends[i], readings.ends[i + 1])
     k, iv = readings.smile_k[i], readings.smile_iv[i]
     low, high = readings.smile_range[i]
-    width = max(float(k[-1] - k[0]), 1e-9)
+    ends = _place(readings, i, k[[0, -1]])
+    width = max(float(ends[1] - ends[0]), 1e-9)
 
     def across(at: Array) -> Array:
-        return np.asarray(np.round(LEFT + (WIDTH - LEFT - RIGHT) * (at - k[0]) / width))
+        share = (_place(readings, i, at) - ends[0]) / width
+        return np.asarray(np.round(LEFT + (WIDTH - LEFT - RIGHT) * share))
 
     def up(at: Array) -> Array:
         share = np.clip((at - low) / (high - low), -0.2, 1.2)  # clipped to the frame by the page
@@ -74,7 +76,7 @@ def _drawing(readings: Readings, i: int) -> Drawing:
     return Drawing(
         label=quotes.labels[i],
         note=f"{span(days)} · {percent(readings.share_inside[i], 1)} of {part.stop - part.start:,}",
-        across=_strikes(readings, i, across),
+        across=_ticks(readings, i, across),
         up=[(int(up(np.array(t / 100.0))), f"{t:g}") for t in ticks(100 * low, 100 * high, 5)],
         forward=int(across(np.zeros(()))),
         bars=_bars(*(values[inside] for values in bars)),
@@ -86,17 +88,19 @@ def _drawing(readings: Readings, i: int) -> Drawing:
     )
 
 
-def _strikes(readings: Readings, i: int, across: Callable[[Array], Array]) -> list[tuple[int, str]]:
-    """Ticks at round strikes, or at round log-moneyness where strikes have no currency."""
-    k, forward = readings.smile_k[i], readings.quotes.forwards[i]
-    if readings.in_currency:
-        at = [t for t in ticks(forward * np.exp(k[0]), forward * np.exp(k[-1]), 5) if t > 0.0]
-        places, digits = np.log(np.array(at) / forward), 0 if all(t == round(t) for t in at) else 2
-    else:
-        at = ticks(float(k[0]), float(k[-1]), 5)
-        places, digits = np.array(at), 2
+def _place(readings: Readings, i: int, k: Array) -> Array:
+    """The axis across: strikes in currency where they are known, else log-moneyness."""
+    return np.asarray(readings.quotes.forwards[i] * np.exp(k) if readings.in_currency else k)
+
+
+def _ticks(readings: Readings, i: int, across: Callable[[Array], Array]) -> list[tuple[int, str]]:
+    """Round numbers on the axis across, as many as have room."""
+    ends = _place(readings, i, readings.smile_k[i][[0, -1]])
+    at = ticks(float(ends[0]), float(ends[1]), 5)
+    digits = 0 if all(t == round(t) for t in at) else 2
+    k = np.log(np.array(at) / readings.quotes.forwards[i]) if readings.in_currency else np.array(at)
     found: list[tuple[int, str]] = []
-    for place, value in zip(across(places).tolist(), at, strict=True):
+    for place, value in zip(across(k).tolist(), at, strict=True):
         text = number(value, digits)
         # a label is centred on its tick: the next one needs room for two halves
         if not found or place - found[-1][0] >= LETTER * (0.5 * len(text + found[-1][1]) + 1.0):

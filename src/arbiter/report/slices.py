@@ -29,7 +29,7 @@ def total_variance(readings: Readings) -> Figure:
     straight = {"yaxis": {"type": "linear", "range": [0.0, round(1.05 * high, 6)]}}
     frame = looks.layout(
         500,
-        xaxis=looks.axis("log-moneyness k", zeroline=True),
+        xaxis=looks.axis("log-moneyness k", zeroline=True, range=_window(readings)),
         yaxis=looks.axis("total variance σ²T"),
     )
     return {
@@ -72,6 +72,14 @@ def densities(readings: Readings) -> Figure:
             {"label": "Moneyness", "data": [*plain_scale, bar], "layout": in_moneyness},
         ],
     }
+
+
+def _window(readings: Readings) -> list[float]:
+    """Log-moneyness to show first: the deepest puts of a few expiries are a zoom away."""
+    low, high = readings.quoted
+    ends = float(np.quantile(low, 0.2)), float(np.quantile(high, 0.95))
+    margin = 0.05 * (ends[1] - ends[0])
+    return [round(ends[0] - margin, 3), round(ends[1] + margin, 3)]
 
 
 def _by_maturity(
