@@ -131,12 +131,14 @@ def _beyond_zero_bids(series: NDArray[np.int64], k: Array, bid: Array, listed: M
     wing = 2 * series + (k >= 0.0)
     order = np.lexsort((np.abs(k), wing))
     order = order[listed[order]]
+    beyond = np.zeros(k.size, dtype=bool)
+    if order.size == 0:
+        return beyond
     zero = ~(bid[order] > 0.0)
     inner = np.concatenate([[False], np.diff(wing[order]) == 0])  # has a neighbour nearer the money
     double = zero & inner & np.concatenate([[False], zero[:-1]])
     before = np.cumsum(double) - double
     first = np.flatnonzero(~inner)
     before -= np.repeat(before[first], np.diff(np.append(first, order.size)))
-    beyond = np.zeros(k.size, dtype=bool)
     beyond[order] = before > 0
     return beyond

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import polars as pl
+
 from arbiter.chains import exchange, long, tidy, yahoo
 from arbiter.chains.assembly import assemble
 from arbiter.chains.chain import Chain
@@ -73,10 +75,13 @@ def read_chain(
     if layout is not None and layout not in LAYOUTS:
         raise ChainError(f"layout = {layout!r} is not one of {', '.join(LAYOUTS)}")
     loaded = load(source)
-    name, found = _recognise(loaded, layout)
-    logger.debug("%s: layout %s", loaded.name, name)
-    reading = found.read(loaded, underlying) if name == long.NAME else found.read(loaded)
-    return assemble(reading, loaded.name, as_of=as_of, spot=spot, underlying=underlying)
+    try:
+        name, found = _recognise(loaded, layout)
+        logger.debug("%s: layout %s", loaded.name, name)
+        reading = found.read(loaded, underlying) if name == long.NAME else found.read(loaded)
+        return assemble(reading, loaded.name, as_of=as_of, spot=spot, underlying=underlying)
+    except pl.exceptions.PolarsError as error:
+        raise ChainError(f"{loaded.name} cannot be understood as a table: {error}") from error
 
 
 def _recognise(source: Source, layout: str | None) -> tuple[str, Layout]:

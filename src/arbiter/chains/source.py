@@ -123,7 +123,7 @@ def _frame(source: Any) -> pl.DataFrame:
         return source
     columns = source if isinstance(source, Mapping) else None
     if hasattr(source, "columns") and hasattr(source, "to_dict"):
-        columns = {str(name): source[name].to_numpy() for name in source.columns}
+        columns = {str(name): _values(source[name]) for name in source.columns}
     if columns is None:
         raise ChainError(
             f"{type(source).__name__} is not a chain: give a path, a polars or pandas frame, or a "
@@ -135,12 +135,21 @@ def _frame(source: Any) -> pl.DataFrame:
         raise ChainError(f"the table cannot be read: {error}") from error
 
 
+def _values(column: Any) -> Any:
+    """A pandas column: dates and text, which it keeps as objects, as a list."""
+    values = column.to_numpy()
+    return column.tolist() if values.dtype == object else values
+
+
 def _numbered(frame: pl.DataFrame) -> pl.DataFrame:
+    """``frame`` with its rows numbered from 1, and what is neither number nor date as text."""
     if frame.height > MOST_ROWS:
         raise ChainError(f"the table has {frame.height:,} rows: give the quotes of one moment")
-    names = {name: name.strip() for name in frame.columns}
-    if "row" in names:
-        frame = frame.drop("row")
+    for name, dtype in frame.schema.items():
+        if not (dtype.is_numeric() or dtype.is_temporal() or dtype in (pl.String, pl.Boolean)):
+            words = [None if value is None else str(value) for value in frame[name].to_list()]
+            frame = frame.with_columns(pl.Series(name, words, dtype=pl.String))
+    frame = frame.drop("row", strict=False)
     return frame.with_row_index("row", offset=1).cast({"row": pl.Int64})
 
 

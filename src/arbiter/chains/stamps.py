@@ -63,7 +63,8 @@ class Stamp(NamedTuple):
 def parse(text: str) -> Stamp | None:
     """The moment written in ``text``; None if there is no date in it."""
     letters = unicodedata.normalize("NFKD", text[:_LONGEST].casefold())
-    text = "".join(c for c in letters if not unicodedata.combining(c)).replace("\u2212", "-")
+    plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
+    text = unicodedata.normalize("NFC", plain).replace("\u2212", "-")
     notes: list[str] = []
     found = _date(text, notes)
     if found is None:

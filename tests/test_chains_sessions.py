@@ -1,0 +1,156 @@
+"""The clock: when options settle, and what the time in a file means."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arbiter.chains import ChainError, stamps
+from arbiter.chains.sessions import moment_of, settlement_time
+
+
+@pytest.mark.parametrize(
+    ("expiry", "settlement", "settles"),
+    [
+        ("2023-03-17", "AM", "2023-03-17T09:30"),
+        ("2023-03-17", "PM", "2023-03-17T16:00"),
+        ("2023-11-24", "PM", "2023-11-24T13:00"),  # the day after Thanksgiving closes at 13:00
+        ("2023-11-24", "AM", "2023-11-24T09:30"),
+        ("2013-01-19", "AM", "2013-01-18T09:30"),  # options expired on Saturdays until 2015
+        ("2023-04-07", "PM", "2023-04-06T16:00"),  # Good Friday
+        ("2028-12-15", "AM", "2028-12-15T09:30"),  # years ahead of any list of sessions
+        ("2099-12-18", "PM", "2099-12-18T16:00"),
+        ("2020-01-01", "PM", "2019-12-31T16:00"),  # the first day of a decade looks back
+    ],
+)
+def test_options_settle_at_the_open_or_close_of_their_last_session(
+    expiry: str, settlement: str, settles: str
+) -> None:
+    found = settlement_time(dt.date.fromisoformat(expiry), settlement)
+    assert found == dt.datetime.fromisoformat(settles)
+
+
+@pytest.mark.parametrize(
+    ("stamp", "moment"),
+    [
+        ("2023-02-07T11:55", "2023-02-07T11:55"),
+        ("2023-02-07T16:15", "2023-02-07T16:15"),
+        ("2023-02-07T16:16", "2023-02-07T16:15"),
+        ("2023-02-07T23:59", "2023-02-07T16:15"),
+        ("2023-11-24T18:00", "2023-11-24T13:15"),  # half day
+        ("2023-08-20T22:42", "2023-08-18T16:15"),  # Sunday
+        ("2023-09-04T10:00", "2023-09-01T16:15"),  # Labor Day
+        ("2019-05-13T04:47", "2019-05-13T04:47"),  # the overnight session
+        ("2019-08-29T09:28", "2019-08-29T09:28"),  # before the open
+    ],
+)
+def test_a_stamp_outside_the_session_means_its_last_quotes(stamp: str, moment: str) -> None:
+    found, note = moment_of(np.datetime64(stamp, "m"))
+    assert found == np.datetime64(moment, "s")
+    assert (note is None) == (stamp == moment)
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("May 13 2019 @ 04:47 ET", "2019-05-13T04:47"),
+        ("Date: February 5 2022, 8:09 PM EST", "2022-02-05T20:09"),
+        ("Date: July 12, 2022, 11:55 AM EDT", "2022-07-12T11:55"),
+        ("Date: February 7, 2023 at 5:34 PM EST", "2023-02-07T17:34"),
+        ("Date: February 7, 2023 at 12:04 AM EST", "2023-02-07T00:04"),
+        ("Date: 9 декабря 2023 г. в 13:49 GMT-5", "2023-12-09T13:49"),
+        ("Date: 9 грудня 2023 р. о 13:49 GMT-5", "2023-12-09T13:49"),
+        ("Date: 9. Dezember 2023 um 13:49 GMT-5", "2023-12-09T13:49"),
+        ("Date: 9 décembre 2023 à 13:49 UTC−5", "2023-12-09T13:49"),
+        ("Date: mardi 7 février 2023 à 13:49 UTC−5", "2023-02-07T13:49"),
+        ("Date: 9 de diciembre de 2023, 1:49 p. m. GMT-5", "2023-12-09T13:49"),
+        ("Date: 9 de dezembro de 2023 às 13:49 GMT-5", "2023-12-09T13:49"),
+        ("Date: 9 dicembre 2023 alle ore 13:49 GMT-5", "2023-12-09T13:49"),
+        ("Date: 9 grudnia 2023 13:49 GMT-5", "2023-12-09T13:49"),
+        ("Date: 9. července 2023 v 13:49 GMT-4", "2023-07-09T13:49"),
+        ("Date: 9 Aralık 2023 13:49 GMT-5", "2023-12-09T13:49"),
+        ("Date: 9 december 2023 om 13:49 GMT-5", "2023-12-09T13:49"),
+        ("Date: 9 mars 2023 kl. 13:49 GMT-5", "2023-03-09T13:49"),
+        ("Date: 2023年12月9日 GMT-5 13:49", "2023-12-09T13:49"),
+        ("Date: 2023년 12월 9일 오후 1:49 GMT-5", "2023-12-09T13:49"),
+        ("Date: 2023-12-09T13:49 ET", "2023-12-09T13:49"),
+        ("Date: 12/9/2023, 1:49 PM EST", "2023-12-09T13:49"),
+        ("Date: 09.12.2023, 13:49 ET", "2023-12-09T13:49"),
+        ("Date: December 9, 2023 at 7:49 PM GMT+1", "2023-12-09T13:49"),
+        ("Date: December 9, 2023 at 6:49 PM UTC", "2023-12-09T13:49"),
+        ("Date: December 9, 2023 at 12:49 PM CST", "2023-12-09T13:49"),
+        ("Date: July 9, 2023 at 1:49 PM EST", "2023-07-09T14:49"),  # EST is UTC−5, in July too
+    ],
+)
+def test_the_stamp_is_read_in_any_language_and_zone(text: str, moment: str) -> None:
+    found = stamps.parse(text)
+    assert found is not None
+    assert found.moment == np.datetime64(moment, "m")
+    assert found.timed
+
+
+@pytest.mark.parametrize(
+    "text", ["", "S&P 500 INDEX,Last: 4604.3701", "Date: 31 February 2023 10:00", "2023", "13:49"]
+)
+def test_no_date_is_made_up(text: str) -> None:
+    assert stamps.parse(text) is None
+
+
+def test_what_a_stamp_leaves_open_is_said() -> None:
+    for text, words in (
+        ("Date: February 7, 2023 at 5:34 PM", "no time zone"),
+        ("Date: 2/7/2023 17:34 ET", "month first"),
+        ("Date: February 7, 2023 at 10:34 PM UTC", "is not New York's"),
+    ):
+        found = stamps.parse(text)
+        assert found is not None
+        assert words in " ".join(found.notes)
+    clear = stamps.parse("Date: February 7, 2023 at 5:34 PM EST")
+    assert clear is not None
+    assert clear.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("as_of", "moment"),
+    [
+        ("2023-02-07T11:55", "2023-02-07T11:55"),
+        ("2023-02-07 11:55:30", "2023-02-07T11:55"),
+        ("2023-02-07T16:55+00:00", "2023-02-07T11:55"),
+        ("February 7, 2023 at 11:55 AM EST", "2023-02-07T11:55"),
+        (dt.datetime(2023, 2, 7, 11, 55), "2023-02-07T11:55"),
+        (dt.datetime(2023, 2, 7, 16, 55, tzinfo=dt.UTC), "2023-02-07T11:55"),
+        (np.datetime64("2023-02-07T11:55"), "2023-02-07T11:55"),
+        ("2023-02-07", "2023-02-07T16:15"),  # a day alone means its close
+        (dt.date(2023, 2, 7), "2023-02-07T16:15"),
+        (np.datetime64("2023-02-07"), "2023-02-07T16:15"),
+        ("2023-11-24", "2023-11-24T13:15"),
+        ("2023-02-05", "2023-02-03T16:15"),
+    ],
+)
+def test_as_of_is_a_moment_in_new_york(as_of: object, moment: str) -> None:
+    assert stamps.quote_moment(stamps.given(as_of))[0] == np.datetime64(moment, "s")
+
+
+@pytest.mark.parametrize(
+    "as_of", ["tomorrow", "", 7, 20230207, np.datetime64("NaT"), "1066-10-14T09:00", float("nan")]
+)
+def test_as_of_that_is_no_moment_is_refused_with_an_example(as_of: object) -> None:
+    with pytest.raises(ChainError, match=r"as_of = .*such as as_of='2023-02-07T16:15'"):
+        stamps.given(as_of)
+
+
+@given(st.text(max_size=60))
+def test_no_header_text_breaks_the_parser(text: str) -> None:
+    found = stamps.parse(text)
+    assert found is None or isinstance(found.moment, np.datetime64)
+
+
+@given(st.datetimes(dt.datetime(1991, 1, 1), dt.datetime(2098, 12, 31)))
+def test_the_moment_is_never_after_the_stamp_and_never_a_week_before(stamp: dt.datetime) -> None:
+    moment, _ = moment_of(np.datetime64(stamp, "m"))
+    age = np.datetime64(stamp, "m") - moment
+    assert np.timedelta64(0, "m") <= age < np.timedelta64(7, "D")
