@@ -22,6 +22,8 @@ _STEEPEST_RATE = 0.2  # a year: beyond it, and beyond what its error explains, n
 _TUKEY = 4.685  # bisquare: 95 % efficient if errors are normal, blind to what lies far out
 _MAD = 1.4826
 _INSIDE = 0.25  # joint half-spreads: what lies within its spread is not an outlier
+_GROSS = 5.0  # joint half-spreads: farther off, a pair is wrong and not noisy
+_CHANCE = 0.1  # of the joint half-spread: a handful of pairs are not known better than that
 _NEAR = 0.25  # deviations: width of the window from which the forward is read
 _FEWEST_NEAR = 5  # pairs that the window reaches at least
 _STEPS = 50
@@ -54,14 +56,16 @@ def slope(pairs: Pairs) -> tuple[float, float]:
         r = y - np.sum(w * y) / np.sum(w) - b * x
         if np.max(np.abs(w - before)) <= 1e-9 * np.max(w):
             break
-    return -float(b), _long_run(w * x * r, K.size - 2) / float(np.sum(w * x * x))
+    return -float(b), _long_run(w * x * r, 2) / float(np.sum(w * x * x))
 
 
 def forward(pairs: Pairs, discount: float) -> tuple[float, float]:
     """The forward near the money, given the discount factor, and its standard error."""
     K, s = pairs.K, _deviations(pairs) / discount
     each = K + pairs.y / discount
-    f = _weighted_median(each, 1.0 / s**2)
+    starts = [_weighted_median(each, s**-power) for power in (2.0, 1.0, 0.0)]
+    f = min(starts, key=lambda start: _misfit(discount * (each - start), pairs.h))
+    sound = discount * np.abs(each - f) <= _GROSS * pairs.h
     for _ in range(_STEPS):
         if not f > 0.0:
             return np.nan, np.nan
@@ -70,14 +74,15 @@ def forward(pairs: Pairs, discount: float) -> tuple[float, float]:
         v = np.sqrt(0.5 * np.pi) * np.median(pairs.straddle[near[:3]]) / (discount * f)
         width = max(_NEAR * v, np.abs(k[near[-1]]))
         inner = np.abs(k) <= 2.0 * width
-        w = np.exp(-0.5 * (k / width) ** 2) * _bisquare((each - f) / s, inner) / s**2
+        inner = inner & sound if np.any(inner & sound) else inner
+        w = np.exp(-0.5 * (k / width) ** 2) * sound * _bisquare((each - f) / s, inner) / s**2
         before, f = f, float(np.sum(w * each) / np.sum(w))
         if abs(f - before) <= 1e-10 * f:
             break
-    scatter = _long_run(w * (each - f), int(np.sum(inner)) - 1) / float(np.sum(w))
+    scatter = _long_run((w * (each - f))[inner], 1) / float(np.sum(w))
     # A handful of pairs may agree by chance; their spreads say what they can tell.
     quoted = float(np.sqrt(np.sum((w * s) ** 2)) / np.sum(w))
-    return f, max(scatter, _INSIDE * quoted) if np.sum(inner) < 2 * _FEWEST_NEAR else scatter
+    return f, max(scatter, _CHANCE * quoted) if np.sum(inner) < 2 * _FEWEST_NEAR else scatter
 
 
 def known(discount: float, error: float, T: float) -> bool:
@@ -125,11 +130,11 @@ def _bisquare(z: Array, among: NDArray[np.bool_] | None = None) -> Array:
     return np.where(np.abs(u) < 1.0, (1.0 - np.minimum(u * u, 1.0)) ** 2, 0.0)
 
 
-def _long_run(g: Array, freedom: int) -> float:
+def _long_run(g: Array, fitted: int) -> float:
     """Standard deviation of ``Σ g`` (Newey-West: neighbouring strikes err together)."""
     n = g.size
     total = float(np.sum(g * g))
     lags = min(round(n ** (1.0 / 3.0)), n - 1)
     for lag in range(1, lags + 1):
         total += 2.0 * (1.0 - lag / (lags + 1.0)) * float(np.sum(g[lag:] * g[:-lag]))
-    return float(np.sqrt(max(total, 0.0) * n / max(freedom, 1)))
+    return float(np.sqrt(max(total, 0.0) * n / max(n - fitted, 1)))
