@@ -4,7 +4,9 @@ WORKERS ?= 2
 VENV    := .venv
 BIN     := $(VENV)/bin
 READY   := $(VENV)/.ready
-CHECKED := src tests tools $(wildcard examples benchmarks)
+CHECKED := src tests tools benchmarks
+CHAIN   ?=
+OUT     ?= out
 
 # One thread per worker: the workers are the parallelism, and results do not depend on the machine.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 POLARS_MAX_THREADS=1
@@ -25,8 +27,8 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
 	@touch $@
 
-surface: $(READY) ## make a surface, its certificate and its pictures in out/
-	$(BIN)/python examples/surface.py --out out
+surface: $(READY) ## fit a chain, the shipped one or CHAIN=path: surface, certificate, report in out/
+	$(BIN)/arbiter fit $(if $(CHAIN),'$(CHAIN)') --out '$(OUT)'
 
 test: lint unit docs wheel ## everything that must hold before a commit
 	@echo "==> all checks passed"

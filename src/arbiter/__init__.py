@@ -11,16 +11,48 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from arbiter.certificate import Certificate, audit
-    from arbiter.examples import example
+    from arbiter.chains import Chain, ChainError, read_chain
+    from arbiter.examples import example, example_chain
+    from arbiter.fitting import FitOptions, FittedSurface, Loss, Roughness, fit
+    from arbiter.index import vix
+    from arbiter.quotes import Quotes
     from arbiter.surface import Surface
 
-__all__ = ["Certificate", "Surface", "__version__", "audit", "example"]
+__all__ = [
+    "Certificate",
+    "Chain",
+    "ChainError",
+    "FitOptions",
+    "FittedSurface",
+    "Loss",
+    "Quotes",
+    "Roughness",
+    "Surface",
+    "__version__",
+    "audit",
+    "example",
+    "example_chain",
+    "fit",
+    "read_chain",
+    "vix",
+]
 
 _HOME = {
     "Certificate": "arbiter.certificate",
+    "Chain": "arbiter.chains",
+    "ChainError": "arbiter.chains",
+    "FitOptions": "arbiter.fitting",
+    "FittedSurface": "arbiter.fitting",
+    "Loss": "arbiter.fitting",
+    "Quotes": "arbiter.quotes",
+    "Roughness": "arbiter.fitting",
     "Surface": "arbiter.surface",
     "audit": "arbiter.certificate",
     "example": "arbiter.examples",
+    "example_chain": "arbiter.examples",
+    "fit": "arbiter.fitting",
+    "read_chain": "arbiter.chains",
+    "vix": "arbiter.index",
 }
 
 

@@ -1,10 +1,22 @@
-"""A built-in surface to try things on: the shape of an index on an ordinary day."""
+"""Built-in things to try: a surface, the shape of an index on an ordinary day, and a chain."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from arbiter import data
+from arbiter.chains import Chain, read_chain
 from arbiter.surface import Surface
+
+
+def example_chain() -> Chain:
+    """An SPX chain in the exchange's layout: synthetic, Heston prices with noise and spreads.
+
+    Example:
+        >>> example_chain().underlying
+        'SPX'
+    """
+    return read_chain(data.path())
 
 
 def example() -> Surface:

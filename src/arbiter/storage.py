@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import shutil
 import tokenize
 import zipfile
 import zlib
@@ -21,6 +19,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from arbiter.files import whole
 from arbiter.surface import Surface
 
 FORMAT = "arbiter-surface"
@@ -71,19 +70,8 @@ def save(surface: Surface, path: str | PathLike[str]) -> None:
         "discounts": surface.curve.discounts,
         "meta": np.frombuffer(json.dumps(meta, allow_nan=False).encode(), dtype=np.uint8),
     }
-    target = Path(path).resolve()  # a link keeps pointing at the file that is replaced
-    partial = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        with partial.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        if target.exists():
-            shutil.copymode(target, partial)
-        partial.replace(target)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    with whole(path) as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
 def load(path: str | PathLike[str]) -> Surface:

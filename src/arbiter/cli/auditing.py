@@ -1,40 +1,22 @@
-"""The command line. Exit codes: 0 fine, 1 the check failed, 2 bad input.
-
-Commands import what they need when they run, so that ``arbiter --help`` does not wait for
-PyTorch.
-"""
+"""`arbiter audit`: look for static arbitrage in a surface or a table."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from arbiter.cli.endings import FAILED, refuse
 
 if TYPE_CHECKING:
     import polars as pl
 
     from arbiter.certificate import Certificate
 
-FAILED = 1
-BAD_INPUT = 2
-
 _SHOWN = 20  # findings in the table; all of them are in the JSON
 
-app = typer.Typer(
-    help="Option price surfaces that cannot be arbitraged, and audits of those that can.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
 
-
-@app.callback()
-def _root() -> None:
-    """A callback makes typer keep the name of a single command."""
-
-
-@app.command()
 def audit(
     file: Annotated[
         Path, typer.Argument(help="A surface (.npz), or a table of prices or IVs (.csv, .parquet).")
@@ -60,20 +42,15 @@ def audit(
         raise typer.Exit(FAILED)
 
 
-def main() -> None:
-    """Run the command line."""
-    app()
-
-
 def _certificate(file: Path, tolerance: float | None) -> Certificate:
     """The certificate of what is in a file."""
     if not file.is_file():
-        _refuse(f"{file} is not a file: give the path of a surface or of a table")
+        refuse(f"{file} is not a file: give the path of a surface or of a table")
     kind = file.suffix.lower()
     if kind == ".npz" and tolerance is not None:
-        _refuse("--tolerance is for tables; a surface is audited to its own rounding: leave it out")
+        refuse("--tolerance is for tables; a surface is audited to its own rounding: leave it out")
     if kind not in (".npz", ".csv", ".parquet"):
-        _refuse(f"{file.name}: unknown kind {kind!r}; give a .npz surface, a .csv or a .parquet")
+        refuse(f"{file.name}: unknown kind {kind!r}; give a .npz surface, a .csv or a .parquet")
     try:
         if kind == ".npz":
             from arbiter.surface import Surface
@@ -83,7 +60,7 @@ def _certificate(file: Path, tolerance: float | None) -> Certificate:
 
         return audit_table(_table(file), tolerance=tolerance)
     except (ValueError, OSError) as error:
-        _refuse(f"{file.name}: {error}")
+        refuse(f"{file.name}: {error}")
 
 
 def _table(file: Path) -> pl.DataFrame:
@@ -97,11 +74,6 @@ def _table(file: Path) -> pl.DataFrame:
         return pl.read_parquet(file)
     except pl.exceptions.PolarsError as error:
         raise ValueError(f"not a readable table ({error}); check the file") from error
-
-
-def _refuse(message: str) -> NoReturn:
-    typer.echo(f"Error: {message}", err=True)
-    raise typer.Exit(BAD_INPUT)
 
 
 def _show(certificate: Certificate) -> None:

@@ -1,0 +1,32 @@
+"""The command line. Exit codes: 0 fine, 1 the check failed, 2 bad input.
+
+Commands import what they need when they run, so that ``arbiter --help`` does not wait for
+PyTorch.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from arbiter.cli.auditing import audit
+from arbiter.cli.fits import fit
+from arbiter.cli.indices import vix
+
+app = typer.Typer(
+    help="Option price surfaces that cannot be arbitraged, and audits of those that can.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (fit, vix, audit):
+    app.command()(command)
+
+
+@app.callback()
+def _root() -> None:
+    """A callback makes typer keep the name of a single command."""
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

@@ -1,0 +1,25 @@
+"""How a command ends. Exit codes: 0 fine, 1 the check failed, 2 bad input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NoReturn
+
+import typer
+
+FAILED = 1
+BAD_INPUT = 2
+
+
+def refuse(message: str) -> NoReturn:
+    """End with a message and the exit code of bad input."""
+    typer.echo(f"Error: {message}", err=True)
+    raise typer.Exit(BAD_INPUT)
+
+
+def explained(error: Exception, source: Path) -> str:
+    """What was wrong with a file, in the words of the command line."""
+    message = str(error)
+    if "give as_of" in message:
+        message += " (here: --as-of 2025-01-29T16:15)"
+    return message if source.name in message else f"{source.name}: {message}"

@@ -1,0 +1,205 @@
+"""From a chain file to everything a user keeps: surface, certificate, numbers, report, pictures."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from arbiter.certificate import Certificate
+from arbiter.chains import Chain, read_chain
+from arbiter.files import write_whole
+from arbiter.fitting import FitOptions, FittedSurface, fit
+from arbiter.index import vix
+from arbiter.quotes import Quotes
+from arbiter.replication import term_structure
+from arbiter.report import write_pdf, write_pictures, write_report
+from arbiter.scoring import score
+
+logger = logging.getLogger(__name__)
+
+SURFACE, CERTIFICATE, SUMMARY = "surface.npz", "certificate.json", "fit.json"
+REPORT, EXCLUSIONS, PICTURES, PDF = "report.html", "exclusions.csv", "pictures", "report.pdf"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to do with a chain.
+
+    Attributes:
+        as_of: Moment of the quotes, where the file has none.
+        layout: Layout of the file, found out if None.
+        underlying: Name of the index, where the file has none.
+        shortest_days: Expiries nearer than this are not fitted.
+        holdout: Share of the quotes to hold out for a second fit, None for no such fit.
+        seed: Which quotes are held out.
+        options: Options of the fit.
+        report: Whether to write the report and the pictures.
+        pdf: Whether to write the pictures as one PDF too.
+    """
+
+    as_of: Any = None
+    layout: str | None = None
+    underlying: str | None = None
+    shortest_days: float = 2.0
+    holdout: float | None = None
+    seed: int = 0
+    options: FitOptions = field(default_factory=FitOptions)
+    report: bool = True
+    pdf: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What came of a chain."""
+
+    chain: Chain
+    quotes: Quotes
+    surface: FittedSurface
+    certificate: Certificate
+    summary: dict[str, Any]
+
+
+def run(
+    source: str | Path, out: str | Path, job: Job, tell: Callable[[str], None] | None = None
+) -> Outcome:
+    """Fit the chain in ``source`` and write what came of it into the folder ``out``.
+
+    ``tell`` hears what is being done, in a few words.
+
+    Raises:
+        ValueError: If the chain cannot be read or used; nothing is written then.
+    """
+    say = tell or (lambda _: None)
+    with _warnings() as warnings:
+        say("reading")
+        chain = read_chain(source, as_of=job.as_of, layout=job.layout, underlying=job.underlying)
+        quotes = chain.quotes(shortest_days=job.shortest_days)
+        say(f"fitting {len(quotes):,} quotes")
+        surface = fit(quotes, options=job.options)
+        held_out = None
+        if job.holdout is not None:
+            say(f"fitting again without {job.holdout:.0%} of them")
+            held_out = _held_out(quotes, job)
+        say("certifying")
+        certificate = surface.certificate()
+        summary = _summary(chain, quotes, surface, certificate)
+    summary |= {"inside_bid_ask_held_out": held_out, "options": _plain(job.options)}
+    summary["warnings"] = warnings
+    outcome = Outcome(chain, quotes, surface, certificate, summary)
+    _write(outcome, Path(out), job, say)
+    return outcome
+
+
+def _held_out(quotes: Quotes, job: Job) -> float:
+    assert job.holdout is not None
+    mask = quotes.held_out(job.holdout, job.seed)
+    return score(fit(quotes.select(~mask), options=job.options), quotes, mask).inside_bid_ask
+
+
+def _summary(
+    chain: Chain, quotes: Quotes, surface: FittedSurface, certificate: Certificate
+) -> dict[str, Any]:
+    """The numbers of fit.json; names of the first thirteen are fixed, others may come and go."""
+    began = time.perf_counter()
+    scored, result = score(surface, quotes), surface.result
+    assert result is not None
+    return {
+        "status": result.status.value,
+        "expiries": scored.expiries,
+        "quotes": scored.quotes,
+        "excluded": quotes.exclusions.height,
+        "inside_bid_ask": scored.inside_bid_ask,
+        "inside_bid_ask_held_out": None,
+        "iv_rmse_bp_2sd": scored.iv_rmse_bp,
+        "vix": _index(chain),
+        "vix_surface": float(surface.vix()),
+        "certificate": {
+            "passed": certificate.passed,
+            "nas": certificate.nas,
+            "findings": certificate.findings.height,
+        },
+        "iterations": result.iterations,
+        "seconds": result.seconds,
+        "iv_rmse_half_spreads_2sd": scored.iv_rmse_half_spreads,
+        "vix_error": float(surface.vix_error()),
+        "roughness": asdict(result.roughness),
+        "roughness_chosen_by": result.chosen,
+        "objective": result.objective,
+        "parameters": result.freedom,
+        "dispersion": result.dispersion,
+        "exclusions": dict(quotes.counts().select("reason", "quotes").iter_rows()),
+        "source": chain.name,
+        "layout": chain.layout,
+        "underlying": chain.underlying,
+        "as_of": str(chain.as_of.astype("datetime64[m]")),
+        "notes": list(chain.notes),
+        "versions": {name: version(name) for name in ("arbiter-vol", "numpy", "scipy", "torch")},
+        "seconds_of_scoring": time.perf_counter() - began,
+    }
+
+
+def _index(chain: Chain) -> float | None:
+    """The index rule on the chain, or None with a warning where it cannot be applied."""
+    try:
+        return float(vix(chain))
+    except ValueError as error:
+        logger.warning("no index from the rule: %s", error)
+        return None
+
+
+def _write(outcome: Outcome, out: Path, job: Job, say: Callable[[str], None]) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    outcome.surface.save(out / SURFACE)
+    write_whole(out / CERTIFICATE, outcome.certificate.to_json(indent=1))
+    write_whole(out / EXCLUSIONS, outcome.quotes.exclusions.write_csv())
+    if job.report:
+        say("drawing")
+        write_pictures(out / PICTURES, outcome.surface, outcome.quotes)
+        write_report(
+            out / REPORT,
+            outcome.surface,
+            outcome.quotes,
+            summary=outcome.summary,
+            certificate=outcome.certificate,
+            term_structure=term_structure(outcome.surface, source=outcome.chain),
+            forwards=outcome.chain.forwards(),
+        )
+    if job.pdf:
+        write_pdf(out / PDF, outcome.surface, outcome.quotes, summary=outcome.summary)
+    # last, so that a folder with a summary is complete
+    write_whole(out / SUMMARY, json.dumps(outcome.summary, indent=1, allow_nan=False))
+
+
+def _plain(options: FitOptions) -> dict[str, Any]:
+    plain = asdict(options)
+    plain["knots"] = [min(options.knots), max(options.knots), len(options.knots)]
+    return plain
+
+
+class _Collector(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if message not in self.messages:
+            self.messages.append(message)
+
+
+@contextmanager
+def _warnings() -> Iterator[list[str]]:
+    """What the package warns of meanwhile, for the summary."""
+    package, collector = logging.getLogger("arbiter"), _Collector()
+    package.addHandler(collector)
+    try:
+        yield collector.messages
+    finally:
+        package.removeHandler(collector)
