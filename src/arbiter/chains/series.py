@@ -52,9 +52,9 @@ def implied(strips: pl.DataFrame, *, smooth: bool = False) -> Implied:
         ChainError: If prices and strikes are in different units, or calls are puts.
     """
     groups = strips.partition_by("label", maintain_order=True)
-    pairs = [_pairs(group) for group in groups]
     minutes = np.array([group["minutes"][0] for group in groups], dtype=np.float64)
     with np.errstate(all="ignore"):  # prices may be anything; what is not finite is not used
+        pairs = [_pairs(group) for group in groups]
         columns = _own(pairs, minutes / MINUTES_PER_YEAR)
         _units(columns)
         notes = _from_neighbours(columns, pairs, [group["label"][0] for group in groups])
