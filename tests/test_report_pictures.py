@@ -80,12 +80,12 @@ def test_one_expiry_has_pictures(surface: Surface, tmp_path: Path) -> None:
 
 def test_pdf_has_a_cover_and_a_page_for_each_panel(surface: Surface, tmp_path: Path) -> None:
     summary = {"status": "converged", "vix_surface": 15.69, "underlying": "SPX"}
-    path = write_pdf(tmp_path / "report.pdf", surface, few(surface), summary=summary)
+    path = write_pdf(tmp_path / "report.pdf", surface, few(surface, 1), summary=summary)
     content = path.read_bytes()
     assert content.startswith(b"%PDF")
     assert content.count(b"/Type /Page ") == 7
     assert b"CreationDate" not in content
-    again = write_pdf(tmp_path / "again.pdf", surface, few(surface), summary=summary)
+    again = write_pdf(tmp_path / "again.pdf", surface, few(surface, 1), summary=summary)
     assert again.read_bytes() == content
 
 

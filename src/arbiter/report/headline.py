@@ -75,6 +75,7 @@ def cards(
     checked = "" if certificate is None else f" · {sum(certificate.checked.values()):,} checks"
     outcome = {True: "Passed", False: count(findings, "finding"), None: "Not made"}[passed]
     held = summary.get("inside_bid_ask_held_out")
+    unseen = "none held out" if "inside_bid_ask_held_out" in summary else ""
     return [
         Card(
             "No-arbitrage certificate",
@@ -86,7 +87,7 @@ def cards(
         Card(
             "Inside bid-ask",
             percent(summary.get("inside_bid_ask")),
-            "none held out" if held is None else f"{percent(held)} of those held out",
+            unseen if held is None else f"{percent(held)} of those held out",
             summary.get("inside_bid_ask"),
         ),
         Card(

@@ -127,7 +127,9 @@
     const figure = name === "residuals" ? residualFigure() : report.figures[name];
     const chosen = (figure.views || [])[view] || {};
     return {
-      data: chosen.data || figure.data, layout: merged(figure.layout, chosen.layout),
+      data: chosen.data || figure.data,
+      // plotly writes into the layout it is given: one view must not leave traces in another
+      layout: structuredClone(merged(figure.layout, chosen.layout)),
       raster: figure.raster || name === "surface",
     };
   }

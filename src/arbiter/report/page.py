@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jinja2 import Environment, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
-from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from arbiter.report import headline, listings
@@ -122,7 +121,7 @@ def render(
         exclusions_by_expiry=listings.exclusions_by_expiry(quotes),
         excluded_rows=listings.excluded_rows(quotes),
         details=headline.run_details(summary, quotes),
-        plotly=Markup(get_plotlyjs()),
+        plotly=get_plotlyjs(),
         style=_own("page.css"),
         script=_own("page.js"),
     )
@@ -176,7 +175,7 @@ def smiles(readings: Readings) -> list[dict[str, Any]]:
 
 def replace(path: str | PathLike[str], content: bytes) -> Path:
     """Write a file in one step, or not at all."""
-    target = Path(path)
+    target = Path(path).resolve()  # a link keeps pointing at the file that is replaced
     partial = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         partial.write_bytes(content)
@@ -184,17 +183,17 @@ def replace(path: str | PathLike[str], content: bytes) -> Path:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    return target
+    return Path(path)
 
 
-def _json(payload: Any) -> Markup:
+def _json(payload: Any) -> str:
     """JSON that cannot end the script it is embedded in: every < is written as an escape."""
     return htmlsafe_json_dumps(payload, separators=(",", ":"), allow_nan=False)
 
 
-def _own(name: str) -> Markup:
-    """A file of this package, trusted."""
-    return Markup(files("arbiter.report").joinpath(name).read_text(encoding="utf-8"))
+def _own(name: str) -> str:
+    """The text of a file of this package."""
+    return files("arbiter.report").joinpath(name).read_text(encoding="utf-8")
 
 
 @cache
