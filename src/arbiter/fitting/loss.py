@@ -34,9 +34,9 @@ class Loss:
     """
 
     inside: float = 1.0
-    wall: float = 8.0
+    wall: float = 20.0
     edge: float = 0.8
-    far: float = 3.0
+    far: float = 2.0
 
     def __post_init__(self) -> None:
         if not (self.inside > 0.0 and self.wall >= 0.0 and 0.0 < self.edge < self.far):
