@@ -84,8 +84,9 @@ def judge(options: pl.DataFrame, rules: Rules, as_of: np.datetime64) -> Verdict:
         _mark(reason, Exclusion.NO_ASK, (bid > 0.0) & (ask == 0.0))
         _mark(reason, Exclusion.CROSSED, bid > ask)
         _mark(reason, Exclusion.IN_THE_MONEY, ~out)
-        _mark(reason, Exclusion.ZERO_BID, ~(bid > 0.0))
-        _mark(reason, Exclusion.LOCKED, bid == ask)
+        # in forward units, where a bid of 1e-320 is nothing
+        _mark(reason, Exclusion.ZERO_BID, ~(bid / (D * F) > 0.0))
+        _mark(reason, Exclusion.LOCKED, bid / (D * F) == ask / (D * F))
         series = options["label"].rank("dense").to_numpy().astype(np.int64) - 1
         two_sided = (T > 0.0) & first.to_numpy() & (call == (np.log(K / _filled(T, F)) >= 0.0))
         two_sided &= (bid > 0.0) & (ask > bid) & np.isfinite(ask)
