@@ -74,10 +74,6 @@ def test_same_fit_same_bytes(drawn: list[Path], surface: Surface, tmp_path: Path
     ] * 6
 
 
-def test_one_expiry_has_pictures(surface: Surface, tmp_path: Path) -> None:
-    assert len(write_pictures(tmp_path, surface, few(surface, 1))) == 6
-
-
 def test_pdf_has_a_cover_and_a_page_for_each_panel(surface: Surface, tmp_path: Path) -> None:
     summary = {"status": "converged", "vix_surface": 15.69, "underlying": "SPX"}
     path = write_pdf(tmp_path / "report.pdf", surface, few(surface, 1), summary=summary)

@@ -22,11 +22,6 @@ from arbiter.report.looks import (
     Figure,
 )
 
-_VOLATILITIES = [
-    1, 2, 3, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 20, 22, 25, 30, 35, 40, 50, 60, 70, 80,
-    100, 120, 150, 200, 300,
-]  # fmt: skip
-
 
 def figures(readings: Readings, summary: Mapping[str, Any], index: Any = None) -> dict[str, Figure]:
     """Every figure but the two that the page builds from the quotes itself.
@@ -265,11 +260,7 @@ def _roots(mesh: Mesh, most: int) -> tuple[list[float], list[str]]:
 def _colours(mesh: Mesh, prefix: str) -> Figure:
     """A logarithmic scale of volatility: a wing at 80 % must not hide a body at 15 %."""
     low, high = (100.0 * end for end in mesh.colours)
-    marks: list[float] = []
-    for mark in _VOLATILITIES:
-        room = not marks or np.log(mark / marks[-1]) > np.log(high / low) / 16.0
-        if low <= mark <= high and room:
-            marks.append(mark)
+    marks = looks.volatility_ticks(low, high)
     return {
         "colorscale": "Viridis",
         f"{prefix}min": round(float(np.log(low)), 4),

@@ -6,6 +6,7 @@ outside bid-ask vermilion. All are told apart by colour-blind readers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,11 @@ _TIMES = {
     "1 d": 1, "2 d": 2, "4 d": 4, "1 w": 7, "2 w": 14, "1 m": 30.4, "2 m": 60.9, "3 m": 91.3,
     "6 m": 182.6, "1 y": 365, "2 y": 730, "3 y": 1095, "5 y": 1825, "10 y": 3650,
 }  # fmt: skip
+
+_VOLATILITIES = [
+    1, 2, 3, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 20, 22, 25, 30, 35, 40, 50, 60, 70, 80,
+    100, 120, 150, 200, 300,
+]  # fmt: skip
 
 Figure = dict[str, Any]
 
@@ -51,7 +57,7 @@ def time_ticks(
     kept: dict[str, float] = {}
     for text, days in reversed(_TIMES.items()):
         place = float(scale(days / DAYS))
-        inside = 0.97 * first <= days / DAYS <= 1.03 * last
+        inside = 0.99 * first <= days / DAYS <= 1.01 * last
         if inside and (
             not kept or float(scale(min(kept.values()) / DAYS)) - place >= (high - low) / most
         ):
@@ -59,6 +65,16 @@ def time_ticks(
     if not kept:
         return [first * DAYS], [span(first * DAYS)]
     return list(kept.values()), list(kept)
+
+
+def volatility_ticks(low: float, high: float) -> list[float]:
+    """Round volatilities in percent between two, as many as a logarithmic scale has room for."""
+    marks: list[float] = []
+    for mark in _VOLATILITIES:
+        room = not marks or math.log(mark / marks[-1]) > math.log(high / low) / 16.0
+        if low <= mark <= high and room:
+            marks.append(mark)
+    return marks
 
 
 def line(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.backends.backend_pdf import PdfPages
-from matplotlib.colors import LinearSegmentedColormap, Normalize
+from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from arbiter.report import headline, looks
@@ -188,9 +188,11 @@ def _surface(readings: Readings) -> Figure:
     z, r = np.broadcast_arrays(mesh.z, root[:, None])
     days, texts = looks.time_ticks(mesh.T[0], mesh.T[-1], np.sqrt, 7)
     at = np.sqrt(np.array(days) / DAYS)
+    low, high = (100.0 * end for end in mesh.colours)
+    colours: Any = {"cmap": "viridis", "norm": LogNorm(low, high)}
     figure = _figure(13.0, 6.0, "Implied volatility surface, %")
     solid: Any = figure.add_subplot(1, 2, 1, projection="3d")
-    solid.plot_surface(z, r, iv, cmap="viridis", linewidth=0, rcount=61, ccount=61)
+    solid.plot_surface(z, r, iv, **colours, linewidth=0, rcount=61, ccount=61, rasterized=True)
     for end in (mesh.low, mesh.high):
         height = [np.interp(place, mesh.z, row) for place, row in zip(end, iv, strict=True)]
         solid.plot(end, root, np.array(height) + 0.1, color=looks.INK, linewidth=1.2, zorder=10)
@@ -198,14 +200,16 @@ def _surface(readings: Readings) -> Figure:
     solid.set_yticks(at, texts)
     solid.view_init(elev=24, azim=-120)
     flat = figure.add_subplot(1, 2, 2)
-    filled = flat.contourf(z, r, iv, levels=24, cmap="viridis")
-    flat.contour(z, r, iv, levels=12, colors="white", linewidths=0.4)
-    for end in (mesh.low, mesh.high):
-        flat.plot(end, root, color="white", linestyle="--", linewidth=1.6)
-    flat.set(xlabel="moneyness z (dashed: the last quotes)", ylabel="maturity")
+    filled = flat.contourf(z, r, iv, levels=np.geomspace(low, high, 25), extend="both", **colours)
+    flat.contour(z, r, iv, levels=np.geomspace(low, high, 13), colors="white", linewidths=0.4)
+    for end, border in ((mesh.low, mesh.z[0]), (mesh.high, mesh.z[-1])):
+        flat.fill_betweenx(root, border, end, color="white", alpha=0.45, linewidth=0)
+        flat.plot(end, root, color="white", linestyle="--", linewidth=1.4)
+    flat.set(xlabel="moneyness z (under the veil: past the last quotes)", ylabel="maturity")
     flat.set_yticks(at, texts)
+    flat.set_ylim(root[0], root[-1])
     flat.grid(visible=False)
-    figure.colorbar(filled, ax=flat)
+    figure.colorbar(filled, ax=flat, ticks=looks.volatility_ticks(low, high), format="%g")
     return figure
 
 
@@ -278,7 +282,8 @@ def _maturities(figure: Figure, ax: Any, readings: Readings) -> None:
     days, texts = looks.time_ticks(readings.T[0], readings.T[-1], np.log, 9)
     low, high = np.log(readings.T[[0, -1]])
     bar = figure.colorbar(points, ax=ax, pad=0.01, fraction=0.04)
-    bar.set_ticks(list((np.log(np.array(days) / DAYS) - low) / (high - low)), labels=texts)
+    places = np.clip((np.log(np.array(days) / DAYS) - low) / (high - low), 0.0, 1.0)
+    bar.set_ticks(list(places), labels=texts)
 
 
 def _strikes(readings: Readings, scale: float, k: Array) -> Array:

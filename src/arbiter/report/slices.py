@@ -127,7 +127,7 @@ def _maturity_bar(readings: Readings) -> Figure:
     low, high = np.log(readings.T[[0, -1]])
     width = high - low if high > low else 1.0
     days, texts = looks.time_ticks(readings.T[0], readings.T[-1], np.log, 9)
-    values = rounded((np.log(np.array(days) / DAYS) - low) / width, 4)
+    values = rounded(np.clip((np.log(np.array(days) / DAYS) - low) / width, 0.0, 1.0), 4)
     scale = [[i / 8, colour] for i, colour in enumerate(looks.shades(np.linspace(0.0, 1.0, 9)))]
     marker = {
         "color": [0.0], "cmin": 0.0, "cmax": 1.0, "colorscale": scale, "showscale": True,
