@@ -25,7 +25,9 @@ BASIS_POINT = 1e-4
 TOLERANCE = 1e-12  # of the forward: what rounding may do to a price that lies on a quote
 MODE_HEIGHT = 1e-2  # of the slice's peak: lower bumps carry no weight
 MODE_PROMINENCE = 1e-3  # of the slice's peak: shallower ripples are not modes
-_WINDOW = np.linspace(-6.0, 6.0, 4001)  # Gaussian coordinates; all but 2e-9 of the law
+# Gaussian coordinates, all but 6e-5 of the law. Further out no listed strike sees a density: far
+# puts that are bid imply mass near zero, and where it lies there is extrapolation.
+_WINDOW = np.linspace(-4.0, 4.0, 4001)
 
 
 class Model(Protocol):
@@ -169,7 +171,7 @@ def modes(law: Law, T: ArrayLike | None = None) -> NDArray[np.int64]:
     A mode is a local maximum of the density of ``S_T/F_T`` per unit of κ that reaches 1 % of
     the slice's peak and stands out by more than 0.1 % of the peak (its prominence: the drop to
     the higher of the two valleys that part it from higher ground). It is looked for on 4,001
-    strikes from −6 to 6 Gaussian deviations; a density that is highest at the end of that
+    strikes from −4 to 4 Gaussian deviations; a density that is highest at the end of that
     window has its mode there.
 
     Args:
