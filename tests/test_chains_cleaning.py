@@ -109,7 +109,7 @@ def test_a_planted_fault_is_found_and_named(
     reason: Exclusion, values: dict[str, float | None], side: str
 ) -> None:
     where = nth(side, 3)
-    market = plant(where, **values)
+    market = plant(where, MARKET, **values)
     chain = chain_of(market)
     quotes = chain.quotes()
     assert reasons(quotes, market, where) == [reason.value]
@@ -190,7 +190,7 @@ def test_what_lies_beyond_two_zero_bids_is_left_out_unless_asked_for() -> None:
     beyond = quotes.exclusions.filter(pl.col("reason") == Exclusion.BEYOND_ZERO_BIDS.value)
     assert set(beyond["expiry"]) == {LABEL}
     assert set(beyond["side"]) == {"call"}
-    assert beyond["strike"].min() > market.filter(nth("call", 6))["strike"][0]  # type: ignore[operator]
+    assert beyond["strike"].min() > market.filter(nth("call", 6))["strike"][0]
     assert len(quotes) == usable - 2 - beyond.height
     assert_complete(chain, quotes)
     assert len(chain.quotes(stop_after_zero_bids=False)) == usable - 2

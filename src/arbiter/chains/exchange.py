@@ -20,7 +20,7 @@ from arbiter.chains.source import Source, Table, Text, fields, number
 from arbiter.exclusions import Exclusion
 
 NAME = "exchange"
-_SYMBOLS = re.compile(r"[A-Z]{1,6}[ _]*\d{6}C\d{8}.*[A-Z]{1,6}[ _]*\d{6}P\d{8}")
+_CALL, _PUT_SYMBOL = (re.compile(rf"[A-Z]{{1,6}}[ _]*\d{{6}}{side}\d{{8}}") for side in "CP")
 _STANDARD = {"last": 2, "bid": 4, "ask": 5, "volume": 6, "open_interest": 10}
 _STRIKE, _PUT, _WIDTH = 11, 12, 22
 _NAMES = {
@@ -40,7 +40,7 @@ def lacks(source: Source) -> str | None:
     """What a file of this layout has and ``source`` has not; None if it is one."""
     if isinstance(source, Table):
         return "it is a text file, not a table"
-    if any(_SYMBOLS.search(line) for line in source.lines):
+    if any(_is_pair(line) for line in source.lines):
         return None
     return "no line with a call's and a put's symbol, such as SPXW230317C04000000"
 
@@ -48,13 +48,13 @@ def lacks(source: Source) -> str | None:
 def read(text: Text) -> Reading:
     """Read a file of this layout."""
     lines = text.lines
-    first = next(i for i, line in enumerate(lines) if _SYMBOLS.search(line))
+    first = next(i for i, line in enumerate(lines) if _is_pair(line))
     delimiter = max(",;\t", key=lines[first].count)
     header = [i for i in range(first) if "strike" in lines[i].lower()]
     places = _places(lines[header[-1]], delimiter) if header else _STANDARD
     strike = places.get("strike", _STRIKE)
     put = places.get("put", _PUT)
-    width = max(_WIDTH, 2 * strike)
+    width = max(_WIDTH, max(places.values()) + put)
     body = fields(lines, (header[-1] + 1) if header else first, delimiter, width)
     comma = delimiter != ","
     options = pl.concat(
@@ -68,6 +68,12 @@ def read(text: Text) -> Reading:
         _stamp(top),
         _spot(top, comma),
     )
+
+
+def _is_pair(line: str) -> bool:
+    """Whether a call's symbol and then a put's stand in ``line`` (two searches: linear time)."""
+    call = _CALL.search(line)
+    return call is not None and _PUT_SYMBOL.search(line, call.end()) is not None
 
 
 def _places(header: str, delimiter: str) -> dict[str, int]:

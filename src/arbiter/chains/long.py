@@ -37,7 +37,7 @@ class _Roots(NamedTuple):
 
 def lacks(source: Source) -> str | None:
     """What a source of this layout has and ``source`` has not; None if it is one."""
-    columns = tables.table_of(source).frame.columns
+    columns = tables.columns_of(source)
     missing = [name for name in _NEEDED if name not in columns]
     if missing:
         return f"no column {', '.join(missing)}"

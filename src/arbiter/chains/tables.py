@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import polars as pl
 
 from arbiter.chains.errors import ChainError
-from arbiter.chains.source import Source, Table, fields, number
+from arbiter.chains.source import Source, Table, Text, fields, number
 
 _MOST_COLUMNS = 200
 _DATES = ("%Y-%m-%d", "%m/%d/%Y", "%Y%m%d", "%d.%m.%Y", "%a %b %d %Y", "%b %d %Y", "%d %b %Y")
@@ -14,22 +16,39 @@ _ZONED = ("%Y-%m-%d %H:%M:%S%z", "%Y-%m-%d %H:%M%z", "%Y-%m-%d %H:%M:%S%.f%z")
 _SIDES = {"c": "call", "call": "call", "calls": "call", "p": "put", "put": "put", "puts": "put"}
 
 
+class _Header(NamedTuple):
+    place: int  # counted from 0
+    delimiter: str
+    names: list[str]
+
+
 def table_of(source: Source) -> Table:
     """A source as a table of named columns; the first line of a text gives the names."""
     if isinstance(source, Table):
         names = [_plain(name) for name in source.frame.columns]
         return Table(source.name, _renamed(source.frame, names, source.name))
-    head = next((i for i, line in enumerate(source.lines) if line.strip(' ,;\t"')), None)
-    if head is None:
+    head = _header(source)
+    frame = fields(source.lines, head.place + 1, head.delimiter, len(head.names))
+    named = _renamed(frame, ["row", *head.names], source.name)
+    return Table(source.name, named, decimal_comma=head.delimiter == ";")
+
+
+def columns_of(source: Source) -> list[str]:
+    """The names of the columns that :func:`table_of` would give."""
+    if isinstance(source, Table):
+        return [_plain(name) for name in source.frame.columns]
+    return _header(source).names
+
+
+def _header(source: Text) -> _Header:
+    place = next((i for i, line in enumerate(source.lines) if line.strip(' ,;\t"')), None)
+    if place is None:
         raise ChainError(f"{source.name} is empty: download it again")
-    line = source.lines[head]
-    delimiter = max(",;\t|", key=line.count)
-    names = [_plain(name) for name in line.split(delimiter)]
+    delimiter = max(",;\t|", key=source.lines[place].count)
+    names = [_plain(name) for name in source.lines[place].split(delimiter)]
     if len(names) > _MOST_COLUMNS:
         raise ChainError(f"{source.name} has {len(names)} columns: it is not a chain")
-    frame = fields(source.lines, head + 1, delimiter, len(names))
-    named = _renamed(frame, ["row", *names], source.name)
-    return Table(source.name, named, decimal_comma=delimiter == ";")
+    return _Header(place, delimiter, names)
 
 
 def _plain(name: str) -> str:

@@ -35,7 +35,7 @@ _NUMBERS = ("strike", "bid", "ask", "last", "volume", "open_interest")
 
 def lacks(source: Source) -> str | None:
     """What a source of this layout has and ``source`` has not; None if it is one."""
-    found = _found(tables.table_of(source))
+    found = _found(tables.columns_of(source))
     missing = [name for name in ("bid", "ask") if name not in found]
     if "symbol" not in found:
         missing += [name for name in ("strike", "side") if name not in found]
@@ -47,7 +47,7 @@ def lacks(source: Source) -> str | None:
 def read(source: Source) -> Reading:
     """Read a source of this layout."""
     table = tables.table_of(source)
-    found = _found(table)
+    found = _found(table.frame.columns)
     values: dict[str, pl.Expr] = {}
     if "symbol" in found:
         values |= symbols.parts(tables.text(found["symbol"]))
@@ -82,9 +82,8 @@ def read(source: Source) -> Reading:
     )
 
 
-def _found(table: Table) -> dict[str, str]:
-    """The columns that ``table`` has: our name and its."""
-    present = table.frame.columns
+def _found(present: list[str]) -> dict[str, str]:
+    """Those of our columns that are ``present``: our name and theirs."""
     hits = {ours: [name for name in names if name in present] for ours, names in COLUMNS.items()}
     return {ours: names[0] for ours, names in hits.items() if names}
 

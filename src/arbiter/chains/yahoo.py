@@ -22,7 +22,7 @@ _LAST_MINUTES = np.timedelta64(15, "m")
 
 def lacks(source: Source) -> str | None:
     """What a source of this layout has and ``source`` has not; None if it is one."""
-    columns = tables.table_of(source).frame.columns
+    columns = tables.columns_of(source)
     missing = [name for name in _NEEDED if name not in columns]
     return f"no column {', '.join(missing)}" if missing else None
 
