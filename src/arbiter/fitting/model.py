@@ -7,6 +7,7 @@ the roughness is quadratic.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from arbiter.quotes import Quotes
 
 Array = NDArray[np.float64]
 
+REACH = 2  # diagonals on each side, in the blocks beside the diagonal ones: second differences
 LOWEST = np.log(2e-6)  # log-slope, inside what a surface accepts
 _LEAST_SHARE, _MOST_SHARE = 1e-6, 0.6
 _STEEP, _ROOM = 5.0, 3.0  # slopes may reach this, or this multiple of the longest smile's level
@@ -68,7 +70,7 @@ class Model:
         self._place = (np.arange(self.L)[:, None] * self.block + place).ravel()
         self.highest = self._highest()
         self._point: _Point | None = None
-        self.roughness = Roughness(1.0, 10.0)
+        self.roughness = Roughness(1.0, 10.0, 1.0)
         self.data = np.zeros((self.L, self.block, self.block))  # Gauss-Newton blocks of the data
         self.residuals = np.zeros(len(quotes))
 
@@ -114,31 +116,34 @@ class Model:
     def roughness(self, roughness: Roughness) -> None:
         self._roughness = roughness
         blocks, link, self._centre, self._floor = self.prior()
-        band = np.zeros((self.block + 1, self.size))
+        band = np.zeros((self.block + REACH + 1, self.size))
         band.reshape(-1)[self._place] = blocks.reshape(self.L, -1)[:, self._lower].ravel()
-        band[self.block, : self.size - self.block] = link.ravel()
+        table = band.reshape(-1, self.L, self.block)
+        for shift, column in beside(self.block):
+            table[self.block + shift, :-1, column] = link[:, column + shift, column].T
         self._band, self._blocks, self._link = band, blocks, link
         self._point = None  # its value belongs to the old weights
 
     def prior(self) -> tuple[Array, Array, Array, float]:
-        """``½ z P z − c z + a``: blocks of P, the diagonals beside them, c and a."""
+        """``½ z P z − c z + a``: blocks of P, those beside them, c and a."""
         diagonal, link = self.penalty.blocks(self._roughness)
         blocks = np.zeros((self.L, self.block, self.block))
-        links = np.zeros((self.L - 1, self.block))
+        links = np.zeros((self.L - 1, self.block, self.block))
         linear = np.zeros(self.shape)
-        tau = np.broadcast_to(self.penalty.tau[:, None], (self.L, self.n))
-        pull = _apply(np.zeros_like(diagonal), link, tau)  # penalises u − τ, not u
-        at = np.arange(self.n)
-        drift = -link  # (L-1, n)
-        pull[1:] += drift * tau[1:]
-        pull[:-1] += drift * tau[:-1]
+        # the cost is of u − τ, not of u
+        tau = self.penalty.tau[:, None]
+        drift = -link.sum(axis=2) * np.diff(tau, axis=0)  # (L-1, n)
+        pull = np.zeros((self.L, self.n))
+        pull[1:] += drift
+        pull[:-1] -= drift
         floor = 0.5 * self.components * float(np.sum(pull * tau))
         for j in range(self.components):
             part = slice(j * self.n, (j + 1) * self.n)
             blocks[:, part, part] = diagonal
-            links[:, part], linear[:, part] = link, pull
+            links[:, part, part], linear[:, part] = link, pull
         if self.components == 2:
-            first, second = at, at + self.n
+            first = np.arange(self.n)
+            second = first + self.n
             blocks[:, first, first] += _APART
             blocks[:, second, second] += _APART
             blocks[:, first, second] -= _APART
@@ -149,7 +154,7 @@ class Model:
             blocks[1:, -1, -1] += share
             blocks[:-1, -1, -1] += share
             blocks[:, -1, -1] += 1e-6
-            links[:, -1] = -share
+            links[:, -1, -1] = -share
             floor += 0.5 * _APART * self.L * self.n * np.log(2.0) ** 2
         return blocks, links, linear, floor
 
@@ -234,6 +239,12 @@ class Model:
 def _apply(blocks: Array, link: Array, table: Array) -> Array:
     """The block-tridiagonal matrix times ``table`` ``(L, B)``."""
     out: Array = np.matmul(blocks, table[:, :, None])[:, :, 0]
-    out[1:] += link * table[:-1]
-    out[:-1] += link * table[1:]
+    out[1:] += np.matmul(link, table[:-1, :, None])[:, :, 0]
+    out[:-1] += np.matmul(link, table[1:, :, None])[:, :, 0]  # the links are symmetric
     return out
+
+
+def beside(block: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Diagonals of the blocks beside the diagonal ones: by how much they are shifted, columns."""
+    for shift in range(-REACH, REACH + 1):
+        yield shift, np.arange(max(0, -shift), block - max(0, shift))

@@ -15,19 +15,24 @@ KNOTS = tuple(float(x) for x in np.arange(-16, 15) / 3.0)
 
 @dataclass(frozen=True)
 class Roughness:
-    """Weights of the two roughness penalties, in units of squared half-spreads.
+    """Weights of the roughness penalties, in units of squared half-spreads.
 
     Attributes:
         strike: Of ``∫ (∂²log b/∂x²)² dx``, summed over expiries.
         maturity: Of ``Σ ∫ (Δ log(b/√T))² dx / Δ log √T`` over neighbouring expiries.
+        twist: Of ``Σ ∫ (Δ ∂²log b/∂x²)² dx / Δ log √T``, the same of the smiles' curvature.
     """
 
     strike: float
     maturity: float
+    twist: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (0.0 < self.strike < np.inf and 0.0 < self.maturity < np.inf):
-            raise ValueError(f"{self}: both weights must be positive and finite")
+        positive = 0.0 < self.strike < np.inf and 0.0 < self.maturity < np.inf
+        if not (positive and 0.0 <= self.twist < np.inf):
+            raise ValueError(
+                f"{self}: strike and maturity must be positive and finite, twist not negative"
+            )
 
 
 @dataclass(frozen=True)

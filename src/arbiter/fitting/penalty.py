@@ -16,10 +16,11 @@ _BEYOND = 0.3
 
 
 class Penalty:
-    """``½ Σ_ℓ u_ℓᵀ A u_ℓ + ½ λ_T Σ_ℓ Σ_i w_i (v_{ℓ+1} − v_ℓ)²/Δτ`` with ``v = u − τ``.
+    """``½ Σ_ℓ u_ℓᵀ A u_ℓ + ½ Σ_ℓ (v_{ℓ+1} − v_ℓ)ᵀ B (v_{ℓ+1} − v_ℓ)/Δτ`` with ``v = u − τ``.
 
-    ``u`` are log-slopes ``(L, n)``, ``τ = log √T``, and ``A`` holds second differences in x and
-    the ties.
+    ``u`` are log-slopes ``(L, n)`` and ``τ = log √T``. ``A`` holds second differences in x and the
+    ties, ``B`` masses and second differences: the level of a smile moves along maturity more
+    readily than its curvature, and the data weigh the two apart.
 
     Args:
         knots: ``(n,)``.
@@ -45,18 +46,33 @@ class Penalty:
         mass = np.zeros(n)
         mass[:-1] += 0.5 * gap
         mass[1:] += 0.5 * gap
-        self.link = mass / np.diff(self.tau)[:, None]  # (L-1, n)
+        step = np.diff(self.tau)[:, None, None]
+        self.level = np.diag(mass) / step  # (L-1, n, n)
+        self.twist = self.bend / step  # (L-1, n, n)
 
     def blocks(self, roughness: Roughness) -> tuple[Array, Array]:
-        """Diagonal blocks ``(L, n, n)`` and the diagonal of the blocks beside them ``(L-1, n)``."""
+        """Diagonal blocks ``(L, n, n)`` and the blocks beside them ``(L-1, n, n)``."""
         diagonal = roughness.strike * self.bend + self.tie
-        link = roughness.maturity * self.link
-        at = np.arange(self.bend.shape[0])
-        diagonal[1:, at, at] += link
-        diagonal[:-1, at, at] += link
+        link = roughness.maturity * self.level + roughness.twist * self.twist
+        diagonal[1:] += link
+        diagonal[:-1] += link
         return diagonal, -link
 
-    def terms(self, u: Array) -> tuple[float, float]:
-        """The two roughnesses of log-slopes ``(L, n)``, each at weight one and without the half."""
+    def terms(self, u: Array) -> tuple[float, float, float]:
+        """The three roughnesses of log-slopes ``(L, n)``, at weight one and without the half."""
         step = np.diff(u - self.tau[:, None], axis=0)
-        return float(np.sum((u @ self.bend) * u)), float(np.sum(self.link * step * step))
+        square = step[:, :, None] * step[:, None, :]
+        return (
+            float(np.sum((u @ self.bend) * u)),
+            float(np.sum(self.level * square)),
+            float(np.sum(self.twist * square)),
+        )
+
+    def traces(self, own: Array, beside: Array) -> tuple[float, float, float]:
+        """The mean of :meth:`terms` under a covariance with blocks ``own`` and ``beside``."""
+        step = own[1:] + own[:-1] - beside - beside.transpose(0, 2, 1)
+        return (
+            float(np.sum(own * self.bend)),
+            float(np.sum(self.level * step)),
+            float(np.sum(self.twist * step)),
+        )

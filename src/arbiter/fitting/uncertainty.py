@@ -34,7 +34,7 @@ class Uncertainty:
         maturities: ``(L,)``.
         slopes: ``(J, L, n)``.
         weights: ``(J, L)``.
-        matrix: ``(B+1, L·B)`` H, lower banded, over log-slopes (and shares).
+        matrix: ``(B+3, L·B)`` H, lower banded, over log-slopes (and shares).
         dispersion: φ.
     """
 
