@@ -242,6 +242,12 @@ def test_tidy_tables_without_root_and_settlement_settle_at_the_close() -> None:
     chain = read_chain(table, as_of=listed.AS_OF)
     assert chain.frame["settles"].unique().to_list() == [dt.datetime(2023, 3, 31, 16)]
     assert any("taken as settled at the close" in note for note in chain.notes)
+    assert chain.strips().height * 2 == table.height
+    truth = listed.curve("SPXW", dt.date(2023, 3, 31))
+    assert chain.forwards()["forward"][0] == pytest.approx(truth.forward, abs=0.05)
+    named = read_chain(table, as_of=listed.AS_OF, underlying="SPX")
+    assert named.underlying == "SPX"
+    assert len(named.quotes()) == len(chain.quotes()) > 30
 
 
 def test_symbols_are_enough() -> None:

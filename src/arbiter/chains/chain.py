@@ -101,7 +101,7 @@ class Chain:
             .select(*keys, pl.col("bid").alias(f"{side}_bid"), pl.col("ask").alias(f"{side}_ask"))
             for side in ("call", "put")
         ]
-        joined = sides[0].join(sides[1], on=keys, how="full", coalesce=True)
+        joined = sides[0].join(sides[1], on=keys, how="full", coalesce=True, nulls_equal=True)
         minutes = (pl.col("T") * MINUTES_PER_YEAR).round().cast(pl.Int64)
         prices = ["strike", "call_bid", "call_ask", "put_bid", "put_ask"]
         return joined.sort("settles", "strike").select(*SERIES, minutes.alias("minutes"), *prices)
