@@ -105,6 +105,29 @@ def test_files_tables_and_bytes_are_the_same_chain(tmp_path: Path) -> None:
     assert read_chain(csv).name == "chain.csv"
 
 
+def test_pandas_columns_of_every_kind_are_read() -> None:
+    table = pd.DataFrame(
+        {
+            "expiry": pd.to_datetime(MARKET["expiry"].to_list()),
+            "root": pd.array(MARKET["root"].to_list(), dtype="string"),
+            "strike": pd.array(MARKET["strike"].to_list(), dtype="Float64"),
+            "type": pd.Categorical(MARKET["side"].to_list()),
+            "bid": MARKET["bid"].to_numpy(),
+            "ask": MARKET["ask"].to_list(),
+            "as_of": pd.Timestamp("2023-02-07T21:15", tz="UTC"),
+        }
+    )
+    assert_listed(read_chain(table))
+    table.loc[3, "strike"] = pd.NA
+    assert read_chain(table).set_aside.select("row", "reason").rows() == [(4, "unreadable")]
+
+
+def test_decimal_commas_are_read() -> None:
+    columns = ["root", "expiry", "strike", "side", "bid", "ask"]
+    text = MARKET.select(columns).write_csv(separator=";").replace(".", ",")
+    assert_listed(read_chain(text.encode(), as_of=listed.AS_OF))
+
+
 def test_settlement_and_minutes_are_exact() -> None:
     chain = read_chain(listed.exchange(MARKET).encode())
     for root, expiry in listed.SERIES:
@@ -201,6 +224,13 @@ def test_a_file_without_a_time_asks_for_it() -> None:
     with pytest.raises(ChainError, match="does not say when it was quoted: give as_of"):
         read_chain(text)
     assert_listed(read_chain(text, as_of="2023-02-07T16:15"))
+
+
+def test_an_index_level_is_not_taken_for_a_year() -> None:
+    top = listed.NEW_TOP.replace(
+        "Standard & Poors 500 Index,Last: 4164", "Mar 500 Index 12,Last: 2022"
+    )
+    assert read_chain(listed.exchange(MARKET, top).encode()).as_of == AS_OF
 
 
 def test_as_of_overrides_the_header() -> None:

@@ -123,8 +123,8 @@ def _old(options: pl.DataFrame, rules: Rules, as_of: np.datetime64) -> Mask:
     """Quotes that the source itself dates long before ``as_of``."""
     if "quote_time" not in options.columns:
         return np.zeros(options.height, dtype=bool)
-    age = as_of - options["quote_time"].to_numpy()
-    return np.asarray(age > np.timedelta64(round(3600.0 * rules.stale_after_hours), "s"))
+    hours = (as_of - options["quote_time"].to_numpy()) / np.timedelta64(1, "h")
+    return np.asarray(hours > rules.stale_after_hours)
 
 
 def _beyond_zero_bids(series: NDArray[np.int64], k: Array, bid: Array, listed: Mask) -> Mask:

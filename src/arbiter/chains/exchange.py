@@ -34,6 +34,7 @@ _NAMES = {
     "open interest": "open_interest",
 }
 _HEADER_LINES = 12
+_DATE = re.compile(r"\bdate\b|@", re.IGNORECASE)  # an index level may look like a year
 
 
 def lacks(source: Source) -> str | None:
@@ -131,7 +132,8 @@ def _is_old(top: list[str], body: pl.DataFrame) -> bool:
 
 def _stamp(top: list[str]) -> stamps.Stamp | None:
     """The moment in the lines above the table, up to the first quote of the index."""
-    for line in top[-_HEADER_LINES:]:
+    likely_first = sorted(top[-_HEADER_LINES:], key=lambda line: not _DATE.search(line))
+    for line in likely_first:
         found = stamps.parse(re.split(r"[,;\t\"]\s*Bid\b", line)[0])
         if found:
             return found

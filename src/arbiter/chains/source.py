@@ -136,9 +136,11 @@ def _frame(source: Any) -> pl.DataFrame:
 
 
 def _values(column: Any) -> Any:
-    """A pandas column: dates and text, which it keeps as objects, as a list."""
+    """A pandas column: what it keeps as objects as a list, times in a unit that polars has."""
     values = column.to_numpy()
-    return column.tolist() if values.dtype == object else values
+    if values.dtype == object:
+        return column.astype(object).where(column.notna(), None).tolist()
+    return values.astype("datetime64[us]") if values.dtype.kind == "M" else values
 
 
 def _numbered(frame: pl.DataFrame) -> pl.DataFrame:
