@@ -171,8 +171,8 @@ def modes(law: Law, T: ArrayLike | None = None) -> NDArray[np.int64]:
     A mode is a local maximum of the density of ``S_T/F_T`` per unit of κ that reaches 1 % of
     the slice's peak and stands out by more than 0.1 % of the peak (its prominence: the drop to
     the higher of the two valleys that part it from higher ground). It is looked for on 4,001
-    strikes from −4 to 4 Gaussian deviations; a density that is highest at the end of that
-    window has its mode there.
+    strikes from −4 to 4 Gaussian deviations. A rise at an end of that window is not counted:
+    far puts that are bid imply mass near zero, whatever lies between.
 
     Args:
         law: A Surface, or anything with ``density`` and ``log_strike``.
@@ -189,9 +189,8 @@ def modes(law: Law, T: ArrayLike | None = None) -> NDArray[np.int64]:
     counts = []
     for row in density:
         peak = row.max()
-        edged = np.concatenate([[0.0], row, [0.0]])  # ends may be maxima too
-        found, _ = find_peaks(edged, height=MODE_HEIGHT * peak, prominence=MODE_PROMINENCE * peak)
-        counts.append(found.size)
+        found, _ = find_peaks(row, height=MODE_HEIGHT * peak, prominence=MODE_PROMINENCE * peak)
+        counts.append(max(found.size, 1))  # a density that only rises or falls has one, at an end
     return np.array(counts, dtype=np.int64)
 
 
