@@ -121,8 +121,10 @@ def _spread(model: Model, inner: Array) -> Spread:
     freedom = float(np.sum(inner * model.data))
     cost = model.options.loss(model.residuals)
     count = float(np.count_nonzero(model.weights))
-    # of a robust loss: the variance of the force over its mean stiffness (Huber 1973)
-    squares = float(np.sum(model.weights * cost.slope**2))
+    # of a robust loss: the variance of the force over its mean stiffness (Huber 1973). The few
+    # quotes that miss by more than their spread say nothing about the noise of the others.
+    edge = float(model.options.loss(np.ones(1)).slope[0])
+    squares = float(np.sum(model.weights * np.minimum(np.abs(cost.slope), edge) ** 2))
     squares *= count / float(np.sum(model.weights * cost.weight))
     left = max(count - freedom, 0.0)
     dispersion = (squares + _QUOTES * _DISPERSION) / (left + _QUOTES)
