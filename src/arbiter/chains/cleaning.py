@@ -123,7 +123,8 @@ def _old(options: pl.DataFrame, rules: Rules, as_of: np.datetime64) -> Mask:
     """Quotes that the source itself dates long before ``as_of``."""
     if "quote_time" not in options.columns:
         return np.zeros(options.height, dtype=bool)
-    hours = (as_of - options["quote_time"].to_numpy()) / np.timedelta64(1, "h")
+    made = options["quote_time"].to_numpy().astype("datetime64[s]")
+    hours = (as_of - made).astype("timedelta64[s]") / np.timedelta64(3600, "s")
     return np.asarray(hours > rules.stale_after_hours)
 
 
