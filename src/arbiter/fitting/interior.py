@@ -24,6 +24,7 @@ _LONGEST = 1.0  # change of any unknown in one step: a factor e of a slope
 _ARMIJO = 1e-4
 _HALVINGS = 12
 _LEAST_DAMPING, _MOST_DAMPING = 1e-7, 1e4
+_PACE = 0.01  # the barrier falls no faster than the objective: else an iterate sticks to a wall
 _SPREAD = 1e3  # duals stay within this factor of their centre
 
 
@@ -168,10 +169,12 @@ class Interior:
             self._damping = max(10.0 * self._damping, 1e-4)
             return None
         gap, count = self.gap, self.y.size
-        _, dy, duals = self._direction(factor, 0.0)
+        dz, dy, duals = self._direction(factor, 0.0)
+        lag = _PACE * -float(self.local.gradient @ dz)
         after = self.y + _reach(self.y, dy) * dy
         after_duals = self.duals + _reach(self.duals, duals) * duals
-        mu = max(min(1.0, float(after @ after_duals) / gap) ** 3 * gap / count, centre, 1e-14)
+        mu = min(1.0, float(after @ after_duals) / gap) ** 3 * gap
+        mu = max(max(mu, lag) / count, centre, 1e-14)
         dz, dy, duals = self._direction(factor, mu)
 
         fall = -float((self.local.gradient - self.slack.pull(mu / self.y)) @ dz)

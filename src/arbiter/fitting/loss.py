@@ -55,6 +55,6 @@ class Loss:
         weight = np.where(
             size < self.far,
             self.inside + self.wall * (past > 0.0),
-            force / np.maximum(size, self.far),  # the parabola that lies above and touches at r
+            force / np.maximum(size, self.far),  # reweighting: weight · r is the force
         )
         return Cost(value, np.copysign(force, r), weight)
