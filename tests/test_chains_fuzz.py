@@ -15,7 +15,7 @@ import listed
 from arbiter.chains import ChainError, read_chain
 from counts import count
 
-CASES = count(full=50_000, reduced=500)
+CASES = count(full=50_000, reduced=420)
 
 SMALL = listed.market(
     (("SPXW", dt.date(2023, 2, 17)), ("SPX", dt.date(2023, 2, 17)), ("SPX", dt.date(2023, 12, 15))),

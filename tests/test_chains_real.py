@@ -36,6 +36,7 @@ OTHERS = {
 ALL = {**CLOSES, **OTHERS}
 
 _cache: dict[str, Chain] = {}
+_cached_quotes: dict[str, Quotes] = {}
 
 
 def chain_of(data_dir: Path, name: str) -> Chain:
@@ -43,6 +44,12 @@ def chain_of(data_dir: Path, name: str) -> Chain:
         as_of = "2025-01-29T16:15" if "long" in name else None
         _cache[name] = read_chain(data_dir / "chains" / name, as_of=as_of)
     return _cache[name]
+
+
+def quotes_of(data_dir: Path, name: str) -> Quotes:
+    if name not in _cached_quotes:
+        _cached_quotes[name] = chain_of(data_dir, name).quotes()
+    return _cached_quotes[name]
 
 
 def gaps(chain: Chain) -> pl.DataFrame:
@@ -107,7 +114,7 @@ def test_moment_spot_and_every_option_are_read(data_dir: Path, name: str) -> Non
 @pytest.mark.parametrize("name", ALL)
 def test_every_option_is_used_or_excluded_once(data_dir: Path, name: str) -> None:
     chain = chain_of(data_dir, name)
-    quotes = chain.quotes()
+    quotes = quotes_of(data_dir, name)
     assert_complete(chain, quotes)
     assert np.all(np.isfinite(quotes.iv_bid) & np.isfinite(quotes.iv_ask))
 
@@ -137,7 +144,7 @@ def test_at_most_two_percent_of_two_sided_quotes_are_excluded(
 def test_the_rule_of_two_zero_bids_costs_little(data_dir: Path, name: str) -> None:
     """Which is why it is on by default."""
     chain = chain_of(data_dir, name)
-    with_it, without = chain.quotes(), chain.quotes(stop_after_zero_bids=False)
+    with_it, without = quotes_of(data_dir, name), chain.quotes(stop_after_zero_bids=False)
     assert 0.0 <= 1.0 - len(with_it) / len(without) < 0.003
 
 
