@@ -1,0 +1,239 @@
+"""Roughness: its quadratic form, and the weights that the data choose for it."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, replace
+from functools import partial
+
+import numpy as np
+import pytest
+from benchmarks.heston_surfaces import heston_surface, oracle_rmse_bp
+from numpy.typing import NDArray
+
+from arbiter.fitting import FitOptions, Roughness, fit, selection, starting
+from arbiter.fitting.interior import Interior, Status
+from arbiter.fitting.model import Model
+from arbiter.fitting.penalty import Penalty
+from arbiter.quotes import Quotes
+from counts import count
+
+Array = NDArray[np.float64]
+
+OPTIONS = FitOptions()
+
+
+# -- matrices ---------------------------------------------------------------------------------
+
+
+def tridiagonal(blocks: Array, link: Array) -> Array:
+    """The dense matrix."""
+    count, size, _ = blocks.shape
+    dense = np.zeros((count, size, count, size))
+    for i in range(count):
+        dense[i, :, i] = blocks[i]
+    for i in range(count - 1):
+        dense[i + 1, :, i], dense[i, :, i + 1] = link[i], link[i].T
+    return dense.reshape(count * size, count * size)
+
+
+def random_blocks(rng: np.random.Generator, count: int, size: int) -> tuple[Array, Array]:
+    root = rng.normal(size=(count, size, size))
+    blocks = root @ root.transpose(0, 2, 1) + 3.0 * np.eye(size)
+    link = rng.normal(size=(count - 1, size, size))
+    return blocks, 0.2 * (link + link.transpose(0, 2, 1))
+
+
+@pytest.mark.parametrize("expiries", [1, 2, 7])
+def test_blocks_of_the_inverse_are_those_of_the_dense_one(
+    expiries: int, rng: np.random.Generator
+) -> None:
+    blocks, link = random_blocks(rng, expiries, 5)
+    inner, beside = selection.inverse_blocks(blocks, link)
+    dense = np.linalg.inv(tridiagonal(blocks, link)).reshape(expiries, 5, expiries, 5)
+    for i in range(expiries):
+        assert np.allclose(inner[i], dense[i, :, i], atol=1e-12)
+    for i in range(expiries - 1):
+        assert np.allclose(beside[i], dense[i, :, i + 1], atol=1e-12)
+        assert not np.allclose(beside[i], 0.0, atol=1e-6)
+
+
+def roughness_by_hand(knots: Array, T: Array, u: Array, weights: Roughness, reach: Array) -> float:
+    """The penalty, term by term as its docstring has it."""
+    total = 0.0
+    gap = np.diff(knots)
+    span = 0.5 * (gap[1:] + gap[:-1])
+    mass = np.concatenate([[gap[0]], gap[1:] + gap[:-1], [gap[-1]]]) / 2.0
+    tau = 0.5 * np.log(T)
+
+    def curvature(row: Array) -> Array:
+        slope = np.diff(row) / gap
+        return np.asarray(np.diff(slope) / span)
+
+    for i, row in enumerate(u):
+        total += 0.5 * weights.strike * np.sum(span * curvature(row) ** 2)
+        middle = 0.5 * (knots[1:] + knots[:-1])
+        outside = (middle < reach[i, 0]) | (middle > reach[i, 1])
+        total += 0.5 * np.sum((0.03 + 0.3 * outside) * np.diff(row) ** 2 / gap)
+    for i in range(len(T) - 1):
+        step = (u[i + 1] - tau[i + 1]) - (u[i] - tau[i])
+        apart = tau[i + 1] - tau[i]
+        total += 0.5 * weights.maturity * np.sum(mass * step**2) / apart
+        total += 0.5 * weights.twist * np.sum(span * curvature(step) ** 2) / apart
+    return float(total)
+
+
+def ragged() -> Quotes:
+    """Four expiries with 5, 9, 3 and 12 quotes."""
+    T = np.repeat([0.05, 0.2, 0.25, 1.3], [5, 9, 3, 12])
+    k = np.concatenate(
+        [
+            np.linspace(-0.3, 0.15, n) * np.sqrt(t)
+            for n, t in zip([5, 9, 3, 12], [0.05, 0.2, 0.25, 1.3], strict=True)
+        ]
+    )
+    iv = 0.2 - 0.3 * k / np.sqrt(T + 0.1)
+    return Quotes.from_frame({"T": T, "k": k, "iv_bid": 0.98 * iv, "iv_ask": 1.02 * iv})
+
+
+@pytest.mark.parametrize("components", [1, 2])
+def test_the_prior_is_the_quadratic_form_it_stands_for(
+    components: int, rng: np.random.Generator
+) -> None:
+    model = Model(ragged(), replace(OPTIONS, components=components))
+    weights = Roughness(0.7, 3.0, 1.9)
+    model.roughness = weights
+    blocks, link, centre, floor = model.prior()
+    logs = rng.normal(-1.0, 0.5, (components, model.L, model.n))
+    shares = rng.uniform(0.05, 0.4, (components - 1, model.L))
+    z = model.pack(logs, shares)
+    value = 0.5 * z @ tridiagonal(blocks, link) @ z - centre.ravel() @ z + floor
+    reach = model._reach()
+    expected = sum(
+        roughness_by_hand(model.knots, model.quotes.maturities, u, weights, reach) for u in logs
+    )
+    if components == 2:  # the second is drawn to twice the first; shares move slowly
+        expected += 0.5 * 0.03 * np.sum((logs[1] - logs[0] - np.log(2.0)) ** 2)
+        expected += 0.5 * np.sum(np.diff(shares[0]) ** 2 / np.diff(model.penalty.tau))
+        expected += 0.5e-6 * np.sum(shares**2)
+    assert value == pytest.approx(expected, rel=1e-9)
+    wrong = roughness_by_hand(
+        model.knots, model.quotes.maturities, logs[0], replace(weights, twist=1.8), reach
+    )
+    assert wrong != pytest.approx(expected, rel=1e-5)
+
+
+def test_flat_volatility_costs_nothing() -> None:
+    T = np.array([0.1, 0.5, 2.0])
+    knots = np.array(OPTIONS.knots)
+    penalty = Penalty(knots, T, np.tile([-3.0, 3.0], (3, 1)))
+    flat = np.log(0.2 * np.sqrt(T))[:, None] + np.zeros(knots.size)
+    assert np.allclose(penalty.terms(flat), 0.0, atol=1e-11)
+    tilted = flat + 0.1 * knots
+    assert penalty.terms(tilted)[0] == pytest.approx(0.0, abs=1e-11)  # straight in x
+    wavy = flat + 0.1 * np.sin(knots)
+    assert penalty.terms(wavy)[0] > 0.01
+    moving = np.array([[0.0], [0.1], [0.0]])
+    assert penalty.terms(flat + moving)[1] > 0.01
+
+
+def test_the_gradient_and_the_matrix_are_those_of_the_objective(rng: np.random.Generator) -> None:
+    for components in (1, 2):
+        model = Model(ragged(), replace(OPTIONS, components=components))
+        z = starting.cold(model)
+        local = model.expand(z)
+        direction = rng.normal(size=z.size) * 1e-5
+        up, down = model.value(z + direction), model.value(z - direction)
+        assert 0.5 * (up - down) == pytest.approx(local.gradient @ direction, rel=1e-4)
+        assert 0.5 * (up - down) != pytest.approx(1.01 * local.gradient @ direction, rel=1e-4)
+
+
+# -- choices ----------------------------------------------------------------------------------
+
+
+def laplace(quotes: Quotes, weights: Roughness, dispersion: float) -> float:
+    """Log marginal likelihood of the weights at a given dispersion, by dense determinants."""
+    model = Model(quotes, OPTIONS)
+    model.roughness = weights
+    interior = Interior(model, model.order(), starting.cold(model), scale=1e-3 * len(quotes))
+    assert interior.run(1e-8, 200) is Status.CONVERGED
+    blocks, link, _, _ = model.prior()
+    prior = np.linalg.slogdet(tridiagonal(blocks, link) + 1e-8 * np.eye(model.size))[1]
+    after = tridiagonal(*selection._blocks(model, interior.matrix()))
+    return float(-interior.local.value / dispersion + 0.5 * (prior - np.linalg.slogdet(after)[1]))
+
+
+def test_the_chosen_weights_maximise_the_marginal_likelihood() -> None:
+    """Each weight, moved by a factor of 4 either way, is less likely; so is all of them."""
+    for seed in range(300, 300 + count(full=10, reduced=2)):
+        quotes = heston_surface(seed).quotes
+        result = fit(quotes).result
+        assert result is not None
+        chosen = np.array(astuple(result.roughness))
+        best = laplace(quotes, result.roughness, result.dispersion)
+        for direction in [*np.eye(3), np.ones(3)]:
+            for factor in (0.25, 4.0):
+                moved = Roughness(*(chosen * factor**direction))
+                assert laplace(quotes, moved, result.dispersion) < best + 1.0
+        far = Roughness(*(chosen * 0.01))
+        assert laplace(quotes, far, result.dispersion) < best - 10.0
+
+
+def test_the_chosen_roughness_is_nearly_the_best_of_a_grid() -> None:
+    """Within 12 % (hard: 25 %) of the best fixed weights' error, which only an oracle knows."""
+    seeds = range(400, 400 + count(full=24, reduced=3))
+    for hard, within in ((False, 1.12), (True, 1.25)):
+        chosen = oracle_rmse_bp(fit, seeds, hard)
+        errors = {}
+        for factor in (0.01, 0.1, 1.0, 10.0):
+            weights = Roughness(0.3 * factor, 6.0 * factor, 4.0 * factor)
+            options = FitOptions(roughness=weights)
+            errors[factor] = oracle_rmse_bp(partial(fit, options=options), seeds, hard)
+        assert chosen < within * min(errors.values())
+        assert max(errors.values()) > 1.3 * chosen  # and the weights do matter
+
+
+def noisy(seed: int, wide: float) -> Quotes:
+    """One smile family with mids scattered by ``wide`` half-spreads, half-spreads alike."""
+    rng = np.random.default_rng(seed)
+    surface = heston_surface(500)
+    T = np.broadcast_to(surface.T[:, None], surface.k.shape)
+    iv = surface.iv_oracle
+    mid = iv + 0.004 * wide * rng.uniform(-1.0, 1.0, iv.shape)
+    table = {"T": T.ravel(), "k": surface.k.ravel()}
+    return Quotes.from_frame(
+        {**table, "iv_bid": (mid - 0.004).ravel(), "iv_ask": (mid + 0.004).ravel()}
+    )
+
+
+def test_more_noise_means_more_smoothing() -> None:
+    clean, rough = (fit(noisy(1, wide)).result for wide in (0.1, 0.9))
+    assert clean is not None
+    assert rough is not None
+    assert rough.dispersion > 10.0 * clean.dispersion
+    assert rough.freedom < clean.freedom
+    for name in ("strike", "maturity", "twist"):
+        assert getattr(rough.roughness, name) > 2.0 * getattr(clean.roughness, name)
+
+
+def test_cross_validation_is_a_choice_too() -> None:
+    surface = heston_surface(501)
+    fitted = fit(surface.quotes, options=FitOptions(roughness="gcv"))
+    assert fitted.result is not None
+    assert fitted.result.chosen == "gcv"
+    assert fitted.result.status is Status.CONVERGED
+    error = fitted.iv(surface.k, surface.T[:, None]) - surface.iv_oracle
+    assert np.sqrt(np.mean(error**2)) < 10e-4
+
+
+def test_a_given_roughness_is_used_as_given() -> None:
+    quotes = heston_surface(502).quotes
+    stiff, loose = Roughness(50.0, 500.0, 50.0), Roughness(0.01, 0.1, 0.0)
+    results = [fit(quotes, options=FitOptions(roughness=r)).result for r in (stiff, loose)]
+    for result, given in zip(results, (stiff, loose), strict=True):
+        assert result is not None
+        assert result.roughness == given
+        assert result.chosen == "given"
+        assert result.status is Status.CONVERGED
+    assert results[0] is not None
+    assert results[1] is not None
+    assert results[0].freedom < 0.5 * results[1].freedom
