@@ -94,7 +94,8 @@ def fit(
         residuals=frozen(model.residuals),
         seconds=time.perf_counter() - began,
     )
-    return _surface(model, interior, result)
+    matrix = interior.matrix() - (1.0 - 1.0 / spread.uneven) * model.information()
+    return _surface(model, interior.z, result, matrix)
 
 
 def _weights(weights: ArrayLike | None, count: int) -> Array | None:
@@ -111,9 +112,9 @@ def _weights(weights: ArrayLike | None, count: int) -> Array | None:
     return array
 
 
-def _surface(model: Model, interior: Interior, result: FitResult) -> FittedSurface:
+def _surface(model: Model, z: Array, result: FitResult, matrix: Array) -> FittedSurface:
     quotes = model.quotes
-    logs, shares = model.unpack(interior.z)
+    logs, shares = model.unpack(z)
     knots, slopes = frozen(model.knots), frozen(np.exp(logs))
     weights = frozen(np.ones((1, model.L)) if not shares.size else [1.0 - shares[0], shares[0]])
     proof = structural(knots, quotes.maturities, slopes, weights, mean=False)
@@ -129,6 +130,6 @@ def _surface(model: Model, interior: Interior, result: FitResult) -> FittedSurfa
         plain({**quotes.info, "fit": result.to_dict()}),
         result=result,
         uncertainty=Uncertainty(
-            knots, quotes.maturities, slopes, weights, interior.matrix(), result.dispersion
+            knots, quotes.maturities, slopes, weights, matrix, result.dispersion
         ),
     )

@@ -197,9 +197,13 @@ class Model:
             by[i] += factor[i] * (force[self.starts[i] : self.starts[i + 1]] @ part)
         self.data *= factor[:, :, None]
         self.data *= factor[:, None, :]
-        band = self._band.copy()
-        band.reshape(-1)[self._place] += self.data.reshape(self.L, -1)[:, self._lower].ravel()
-        return Expansion(point.value, gradient, band)
+        return Expansion(point.value, gradient, self._band + self.information())
+
+    def information(self) -> Array:
+        """The Gauss-Newton matrix of the data alone at the last expansion, lower banded."""
+        band = np.zeros_like(self._band)
+        band.reshape(-1)[self._place] = self.data.reshape(self.L, -1)[:, self._lower].ravel()
+        return band
 
     def _at(self, z: Array) -> _Point:
         """Prices and costs at ``z``; the last are remembered, since each step asks twice."""

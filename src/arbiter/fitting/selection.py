@@ -41,6 +41,7 @@ class Spread:
 
     freedom: float
     dispersion: float  # φ, in squared half-spreads
+    uneven: float  # how much less the quotes say than their number, since stiffness differs
     gcv: float
 
 
@@ -128,7 +129,12 @@ def _spread(model: Model, inner: Array) -> Spread:
     squares *= count / float(np.sum(model.weights * cost.weight))
     left = max(count - freedom, 0.0)
     dispersion = (squares + _QUOTES * _DISPERSION) / (left + _QUOTES)
-    return Spread(freedom, dispersion, count * squares / max(left, 0.02 * count) ** 2)
+    # stiffness differs from quote to quote: the fit leans on few of them (Huber 1981, § 7.6)
+    mean = float(np.sum(model.weights * cost.weight)) / count
+    square = float(np.sum(model.weights * cost.weight**2)) / count
+    uneven = 1.0 + freedom / count * max(square / mean**2 - 1.0, 0.0)
+    gcv = count * squares / max(left, 0.02 * count) ** 2
+    return Spread(freedom, dispersion, uneven, gcv)
 
 
 def _traces(model: Model, interior: Interior) -> tuple[float, list[Trace]]:

@@ -1,8 +1,10 @@
 """Standard errors: the Gauss-Newton covariance carried to volatilities and the VIX.
 
 The covariance of the unknowns is φ H⁻¹: H the Gauss-Newton matrix with roughness and the
-stiffness of binding constraints, φ the variance of the residuals. It is the posterior of the
-prior that the roughness stands for, and so covers what smoothing hides as well as noise.
+stiffness of binding constraints, φ the variance of the residuals. The data's part of H is divided
+by Huber's correction, since a fit leans on the few quotes at the edges of their spreads. It is the
+posterior of the prior that the roughness stands for, and so covers what smoothing hides as well
+as noise.
 """
 
 from __future__ import annotations
