@@ -1,0 +1,188 @@
+"""Standard errors: what they are computed from, and that redrawn quotes scatter as they say."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from benchmarks.heston_surfaces import heston_surface
+from numpy.typing import NDArray
+
+from arbiter.fitting import FitOptions, FittedSurface, fit
+from arbiter.quotes import Quotes
+from arbiter.surface import Surface
+from counts import count
+
+Array = NDArray[np.float64]
+
+PLACES = np.array([-2.5, -1.5, -0.7, 0.0, 0.7, 1.5])  # Gaussian coordinates
+MATURITIES = np.array([10.0, 30.0, 73.0, 182.0, 365.0, 700.0])[:, None] / 365.0  # some unlisted
+
+
+# -- propagation ------------------------------------------------------------------------------
+
+
+def dense(matrix: Array) -> Array:
+    """The symmetric matrix from lower banded form."""
+    size = matrix.shape[1]
+    full = np.zeros((size, size))
+    for offset, row in enumerate(matrix):
+        at = np.arange(size - offset)
+        full[at + offset, at] = full[at, at + offset] = row[: size - offset]
+    return full
+
+
+def by_differences(surface: FittedSurface, k: Array, T: Array) -> Array:
+    """Standard errors of volatilities from a dense covariance and central differences."""
+    assert surface.uncertainty is not None
+    slopes = surface.slopes[0]
+    gradient = np.zeros((k.size, slopes.size))
+    for i in range(slopes.size):
+        found = []
+        for step in (1e-5, -1e-5):
+            moved = slopes.copy()
+            moved.ravel()[i] *= np.exp(step)
+            there = Surface.from_slopes(surface.knots, surface.maturities, moved)
+            found.append(there.iv(k, T))
+        gradient[:, i] = (found[0] - found[1]) / 2e-5
+    covariance = surface.uncertainty.dispersion * np.linalg.inv(dense(surface.uncertainty.matrix))
+    return np.asarray(np.sqrt(np.einsum("pi,ij,pj->p", gradient, covariance, gradient)))
+
+
+def few_expiries() -> FittedSurface:
+    surface = heston_surface(610)
+    keep = np.isin(surface.quotes.expiry, [2, 6, 12])
+    return fit(surface.quotes.select(keep))
+
+
+def test_errors_are_the_covariance_carried_to_volatilities() -> None:
+    surface = few_expiries()
+    first, second, third = surface.maturities
+    T = np.array([first, second, third, 0.5 * (first + second), 0.7 * first, 1.2 * third])
+    T = np.repeat(T, 3)
+    k = surface.log_strike(np.tile([-2.0, 0.0, 1.0], 6), T)
+    expected = by_differences(surface, k, T)
+    assert surface.iv_error(k, T) == pytest.approx(expected, rel=1e-3)
+    assert surface.iv_error(k, T) != pytest.approx(1.01 * expected, rel=1e-3)
+
+
+def test_the_error_of_the_vix_is_the_covariance_carried_to_the_log_contract() -> None:
+    surface = few_expiries()
+    assert surface.uncertainty is not None
+    slopes = surface.slopes[0]
+    tenor = 60.0 / 365.0
+    gradient = np.zeros(slopes.size)
+    for i in range(slopes.size):
+        found = []
+        for step in (1e-5, -1e-5):
+            moved = slopes.copy()
+            moved.ravel()[i] *= np.exp(step)
+            there = Surface.from_slopes(surface.knots, surface.maturities, moved)
+            found.append(100.0 * np.sqrt(float(there.variance_swap(tenor))))
+        gradient[i] = (found[0] - found[1]) / 2e-5
+    covariance = surface.uncertainty.dispersion * np.linalg.inv(dense(surface.uncertainty.matrix))
+    expected = np.sqrt(gradient @ covariance @ gradient)
+    assert float(surface.vix_error(tenor)) == pytest.approx(expected, rel=1e-3)
+    assert float(surface.vix_error()) != pytest.approx(expected, rel=1e-3)
+
+
+def test_errors_broadcast_and_grow_away_from_the_quotes() -> None:
+    surface = fit(heston_surface(611).quotes)
+    T = surface.maturities[5]
+    k = surface.log_strike(np.linspace(-5.0, 4.0, 10), T)
+    error = surface.iv_error(k, T)
+    assert error.shape == (10,)
+    assert surface.iv_error(0.0, T).shape == ()
+    assert surface.iv_error(k[:, None], surface.maturities).shape == (10, 16)
+    assert error[0] > 5.0 * error[5]
+    assert error[-1] > 5.0 * error[5]
+
+
+def test_two_components_have_errors_too() -> None:
+    surface = fit(heston_surface(612, hard=True).quotes, options=FitOptions(components=2))
+    error = surface.iv_error(np.array([-0.1, 0.0, 0.1]), 0.4)
+    assert np.all((error > 1e-5) & (error < 0.05))
+    assert 0.0 < float(surface.vix_error()) < 2.0
+
+
+def test_a_copy_without_its_fit_says_so() -> None:
+    surface = fit(heston_surface(613, hard=True).quotes)
+    bare = FittedSurface(
+        surface.knots, surface.maturities, surface.slopes, surface.weights, surface.curve
+    )
+    with pytest.raises(ValueError, match="fit it again"):
+        bare.iv_error(0.0, 0.5)
+
+
+# -- bootstrap --------------------------------------------------------------------------------
+
+
+class Draws(NamedTuple):
+    """Errors of redrawn fits, and what those fits say of them."""
+
+    miss: Array  # (draws, places) volatility
+    error: Array
+    vix_miss: Array  # (draws,)
+    vix_error: Array
+
+
+def bootstrap(seed: int, draws: int, hard: bool = False, narrow: float = 1.0) -> Draws:
+    """Fits to quotes redrawn around a known surface, mids uniform within the spread.
+
+    The surface is itself a fit, so that no error of the family is mixed in; roughness is chosen
+    anew in every draw. ``narrow`` scales spreads and noise.
+    """
+    quotes = heston_surface(seed, hard).quotes
+    truth = fit(quotes)
+    iv = truth.iv(quotes.k, quotes.T)
+    half = 0.5 * narrow * (quotes.iv_ask - quotes.iv_bid)
+    k, T = np.broadcast_arrays(truth.log_strike(PLACES, MATURITIES), MATURITIES)
+    rng = np.random.default_rng(seed)
+    rows = []
+    for _ in range(draws):
+        mid = iv + half * rng.uniform(-1.0, 1.0, iv.size)
+        table = {"T": quotes.T, "k": quotes.k, "iv_bid": mid - half, "iv_ask": mid + half}
+        found = fit(Quotes.from_frame(table))
+        miss = (found.iv(k, T) - truth.iv(k, T)).ravel()
+        rows.append(
+            (miss, found.iv_error(k, T).ravel(), found.vix() - truth.vix(), found.vix_error())
+        )
+    return Draws(*(np.array(part) for part in zip(*rows, strict=True)))
+
+
+def ratio(error: Array, miss: Array) -> float:
+    """Stated over seen, root mean squares."""
+    return float(np.sqrt(np.mean(error**2) / np.mean(miss**2)))
+
+
+def covered(error: Array, miss: Array) -> float:
+    return float(np.mean(np.abs(miss) <= 2.0 * error))
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_redrawn_quotes_scatter_as_the_errors_say(hard: bool) -> None:
+    """Pooled over 36 places: within a factor 0.8 to 1.3, and 2-error bands cover 91 to 99.5 %."""
+    sizes = count(full=100, reduced=6)
+    parts = [bootstrap(seed, sizes, hard) for seed in (700, 701, 702, 703)[: count(4, 2)]]
+    error, miss = (np.concatenate([getattr(p, n) for p in parts]) for n in ("error", "miss"))
+    assert 0.8 < ratio(error, miss) < 1.3
+    assert 0.91 < covered(error, miss) < 0.995
+    # errors half as large, or twice, would not pass
+    assert not 0.8 < ratio(0.5 * error, miss) < 1.3
+    assert covered(0.5 * error, miss) < 0.85
+    assert not 0.8 < ratio(2.0 * error, miss) < 1.3
+
+
+def test_the_vix_scatters_as_its_error_says() -> None:
+    draws = count(full=200, reduced=25)
+    found = bootstrap(704, draws)
+    assert 0.7 < ratio(found.vix_error, found.vix_miss) < 1.5
+    assert covered(found.vix_error, found.vix_miss) >= 0.88
+    assert covered(0.3 * found.vix_error, found.vix_miss) < 0.75
+
+
+def test_half_the_noise_makes_smaller_errors() -> None:
+    """Between a half and the full error: with less noise the fit also smooths less."""
+    wide, narrow = (bootstrap(705, 3, narrow=scale) for scale in (1.0, 0.5))
+    assert 0.45 < ratio(narrow.error, wide.error) < 0.75
