@@ -28,6 +28,7 @@ ROOMS = [
     "exclusions",
     "quotes",
     "chains",
+    "markets",
     "structural",
     "surface",
     "storage",
