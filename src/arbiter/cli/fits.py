@@ -41,7 +41,7 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
     components: Annotated[int, typer.Option(help="1, or 2 for a mixture with a crash mode.")] = 1,
     roughness: Annotated[
         str,
-        typer.Option(help="likelihood or gcv (chosen by the data), or two weights: 0.1,1."),
+        typer.Option(help="likelihood or gcv (chosen by the data), or weights: 0.1,1,0.03."),
     ] = "likelihood",
     holdout: Annotated[
         float | None,
@@ -91,12 +91,12 @@ def _options(components: int, roughness: str) -> Any:
     try:
         if roughness in ("likelihood", "gcv"):
             return FitOptions(components=components, roughness=roughness)
-        strike, maturity = (float(part) for part in roughness.split(","))
-        return FitOptions(components=components, roughness=Roughness(strike, maturity))
-    except ValueError as error:
+        weights = Roughness(*(float(part) for part in roughness.split(",")))
+        return FitOptions(components=components, roughness=weights)
+    except (ValueError, TypeError) as error:
         refuse(
             f"--components {components}, --roughness {roughness}: {error}; give 1 or 2, and "
-            "likelihood, gcv or two positive numbers, 0.1,1"
+            "likelihood, gcv, or weights of strike, maturity and twist: 0.1,1,0.03"
         )
 
 
