@@ -57,7 +57,7 @@ def test_monotone_least_squares_is_that_of_pool_adjacent_violators(seed: int, si
     status = interior.run(1e-8, 100)
     exact = isotonic_regression(y, weights=w).x
     assert status is Status.CONVERGED
-    assert np.abs(interior.z - exact).max() < 1e-4
+    assert np.abs(interior.z - exact).max() < 1e-3
     best = problem.value(exact)
     assert problem.value(interior.z) <= best * (1.0 + 1e-7) + 1e-10
     # every iterate is strictly inside, and the unconstrained minimum would not be

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.heston_surfaces import heston_surface, oracle_rmse_bp
 from numpy.typing import NDArray
 
-from arbiter.fitting import FitOptions, Roughness, fit, selection, starting
+from arbiter.fitting import FitOptions, Loss, Roughness, fit, selection, starting
 from arbiter.fitting.interior import Interior, Status
 from arbiter.fitting.model import Model
 from arbiter.fitting.penalty import Penalty
@@ -20,6 +20,7 @@ from counts import count
 Array = NDArray[np.float64]
 
 OPTIONS = FitOptions()
+SMOOTH = FitOptions(loss=Loss(wall=0.0, far=1e3))  # least squares
 
 
 # -- matrices ---------------------------------------------------------------------------------
@@ -151,11 +152,16 @@ def test_the_gradient_and_the_matrix_are_those_of_the_objective(rng: np.random.G
 
 
 def laplace(quotes: Quotes, weights: Roughness, dispersion: float) -> float:
-    """Log marginal likelihood of the weights at a given dispersion, by dense determinants."""
-    model = Model(quotes, OPTIONS)
+    """Log marginal likelihood of the weights at a given dispersion, by dense determinants.
+
+    NaN where a constraint binds: its stiffness would count as information.
+    """
+    model = Model(quotes, SMOOTH)
     model.roughness = weights
     interior = Interior(model, model.order(), starting.cold(model), scale=1e-3 * len(quotes))
     assert interior.run(1e-8, 200) is Status.CONVERGED
+    if interior.y.min() < 1e-3:
+        return np.nan
     blocks, link, _, _ = model.prior()
     prior = np.linalg.slogdet(tridiagonal(blocks, link) + 1e-8 * np.eye(model.size))[1]
     after = tridiagonal(*selection._blocks(model, interior.matrix()))
@@ -163,19 +169,27 @@ def laplace(quotes: Quotes, weights: Roughness, dispersion: float) -> float:
 
 
 def test_the_chosen_weights_maximise_the_marginal_likelihood() -> None:
-    """Each weight, moved by a factor of 4 either way, is less likely; so is all of them."""
-    for seed in range(300, 300 + count(full=10, reduced=2)):
+    """Each weight, and all of them, moved by a factor of 4 either way, are less likely.
+
+    With least squares: the determinant of a loss with walls jumps whenever a quote enters one.
+    """
+    seeds = range(300, 300 + count(full=10, reduced=2))
+    free = 0
+    for seed in seeds:
         quotes = heston_surface(seed).quotes
-        result = fit(quotes).result
+        result = fit(quotes, options=SMOOTH).result
         assert result is not None
         chosen = np.array(astuple(result.roughness))
-        best = laplace(quotes, result.roughness, result.dispersion)
-        for direction in [*np.eye(3), np.ones(3)]:
-            for factor in (0.25, 4.0):
-                moved = Roughness(*(chosen * factor**direction))
-                assert laplace(quotes, moved, result.dispersion) < best + 1.0
-        far = Roughness(*(chosen * 0.01))
-        assert laplace(quotes, far, result.dispersion) < best - 10.0
+        moves = [direction * sign for direction in [*np.eye(3), np.ones(3)] for sign in (-1, 1)]
+        best, *others, far = (
+            laplace(quotes, Roughness(*(chosen * 4.0**move)), result.dispersion)
+            for move in [np.zeros(3), *moves, np.full(3, -4.0)]
+        )
+        if np.isfinite([best, *others]).all():
+            free += 1
+            assert max(others) < best - 0.5
+            assert not far > best - 10.0
+    assert free >= len(seeds) / 2
 
 
 def test_the_chosen_roughness_is_nearly_the_best_of_a_grid() -> None:

@@ -70,7 +70,10 @@ class Model:
         self._place = (np.arange(self.L)[:, None] * self.block + place).ravel()
         self.highest = self._highest()
         self._point: _Point | None = None
-        self.roughness = Roughness(1.0, 10.0, 1.0)
+        # two components start looser: too stiff a second one loses its share, and never returns
+        self.roughness = (
+            Roughness(1.0, 10.0, 1.0) if self.components == 1 else Roughness(0.1, 1.0, 0.1)
+        )
         self.data = np.zeros((self.L, self.block, self.block))  # Gauss-Newton blocks of the data
         self.residuals = np.zeros(len(quotes))
 

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from arbiter.fitting.model import LOWEST, Model
-from arbiter.maturity import slopes_at
+from arbiter.maturity import slopes_at, weights_at
 from arbiter.surface import Surface
 
 Array = NDArray[np.float64]
@@ -15,6 +15,7 @@ Array = NDArray[np.float64]
 _KEPT = 0.7  # share of its natural growth √T by which a slope may fall short, cold
 _KEPT_WARM = 0.98
 _HALF_WINDOW = 1.0
+_CRASH = 0.8  # width of a crash, in slopes of the middle expiry
 _FARTHEST = 4.0  # a slope may start this factor from the volatility at its strike
 
 
@@ -27,7 +28,7 @@ def cold(model: Model) -> Array:
     for i in range(model.L):
         part = slice(model.starts[i], model.starts[i + 1])
         logs[i] = _read_off(model.knots, level[part], quotes.k[part], v[part])
-    return _inside(model, logs[None], _KEPT)
+    return _inside(model, logs[None], np.zeros(model.L), _KEPT)
 
 
 def _read_off(knots: Array, level: Array, k: Array, v: Array) -> Array:
@@ -48,18 +49,21 @@ def _read_off(knots: Array, level: Array, k: Array, v: Array) -> Array:
 
 def warm(model: Model, surface: Surface) -> Array:
     """The slopes of ``surface`` at the maturities and knots of the fit."""
-    given = [surface.maturities, surface.slopes, model.quotes.maturities]
-    slopes = slopes_at(*(torch.from_numpy(a.copy()) for a in given)).numpy()  # (J, L, n)
-    logs = np.log(slopes)
+    listed, slopes, weights, T = (
+        torch.from_numpy(a.copy())
+        for a in (surface.maturities, surface.slopes, surface.weights, model.quotes.maturities)
+    )
+    logs = np.log(slopes_at(listed, slopes, T).numpy())  # (J, L, n)
+    shares = 1.0 - weights_at(listed, weights, T)[0].numpy()
     if not np.array_equal(surface.knots, model.knots):
         logs = np.stack(
             [[np.interp(model.knots, surface.knots, row) for row in part] for part in logs]
         )
-    return _inside(model, logs, _KEPT_WARM)
+    return _inside(model, logs, shares, _KEPT_WARM)
 
 
-def _inside(model: Model, logs: Array, kept: float) -> Array:
-    """Unknowns strictly inside the star order, near log-slopes ``(J, L, n)``."""
+def _inside(model: Model, logs: Array, shares: Array, kept: float) -> Array:
+    """Unknowns strictly inside the order, near log-slopes ``(J, L, n)`` and shares ``(L,)``."""
     tau = model.penalty.tau[:, None]
     rate = logs[0] - tau  # (L, n)
     if model.L > 1:
@@ -72,12 +76,24 @@ def _inside(model: Model, logs: Array, kept: float) -> Array:
     first = np.maximum.accumulate(first - least, axis=0) + least
     if model.components == 1:
         return model.pack(first[None], np.zeros((0, model.L)))
-    # the second component starts as a crash: wider, most of all on the left
-    wider = np.log(2.0) + 0.7 / (1.0 + np.exp(2.0 * (model.knots + 0.5)))
-    second = np.minimum(first + wider, model.highest - 0.05 + least)
-    if logs.shape[0] == 2:
-        second = np.maximum(np.maximum.accumulate(logs[1] - least, axis=0) + least, first + 1e-3)
-    shares = 0.02 + 0.5 * -np.expm1(-0.5 * model.quotes.maturities)
-    shares = np.clip(shares, 0.01, 0.5)
-    growing = shares + 1e-6 * np.arange(1, model.L + 1)
+    if logs.shape[0] == 1:
+        second, shares = _crash(model, first)
+    else:
+        second = np.maximum.accumulate(logs[1] - least, axis=0) + least
+    second = np.clip(second, first + 1e-3, model.highest - 0.05 + least)
+    growing = np.clip(shares, 0.001, 0.5) + 1e-6 * np.arange(1, model.L + 1)
     return model.pack(np.stack([first, second]), growing[None])
+
+
+def _crash(model: Model, first: Array) -> tuple[Array, Array]:
+    """Log-slopes and shares of a crash: as wide on short expiries as the smiles are later on.
+
+    A jump is as large tomorrow as next year. Wider still, and the share would start by falling
+    to nothing, where the second component no longer matters.
+    """
+    middle = np.searchsorted(
+        model.penalty.tau, 0.5 * (model.penalty.tau[0] + model.penalty.tau[-1])
+    )
+    second = 0.5 * np.logaddexp(2.0 * first, 2.0 * first[middle] + 2.0 * np.log(_CRASH))
+    T = model.quotes.maturities
+    return second, 0.4 * T / (T + 0.5 * T[-1])
