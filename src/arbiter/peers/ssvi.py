@@ -2,8 +2,8 @@
 
 Gatheral and Jacquier (2014): ``w = θ/2 (1 + ρφk + √((φk + ρ)² + 1 − ρ²))`` with the at-the-money
 total variance θ of each maturity and ``φ(θ) = η / (θ^γ (1 + θ)^(1−γ))``. With θ nondecreasing in
-T, ``0 ≤ γ ≤ 1/2`` and ``η(1 + |ρ|) ≤ 2`` (their example 4.1 and equation 4.5) the surface is free
-of static arbitrage; the fit keeps to these bounds. All parameters are fitted together.
+T, ``0 ≤ γ ≤ 1/2`` and ``η(1 + |ρ|) ≤ 2`` (their section 4) the surface is free of static
+arbitrage; the fit keeps to these bounds. All parameters are fitted together.
 """
 
 from __future__ import annotations
