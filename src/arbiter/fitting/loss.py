@@ -36,7 +36,7 @@ class Loss:
     inside: float = 1.0
     wall: float = 20.0
     edge: float = 0.8
-    far: float = 2.0
+    far: float = 1.2
 
     def __post_init__(self) -> None:
         if not (self.inside > 0.0 and self.wall >= 0.0 and 0.0 < self.edge < self.far):
