@@ -1,0 +1,33 @@
+"""Synthetic markets with an exact oracle: the lifted Heston model, its quotes and its paths.
+
+Names are resolved on first use, so that importing the package does not import torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from arbiter.markets.lifted_heston import LiftedHeston
+    from arbiter.markets.parameters import Jumps, Parameters, draw, preset
+
+__all__ = ["Jumps", "LiftedHeston", "Parameters", "draw", "preset"]
+
+_HOME = {
+    "Jumps": "arbiter.markets.parameters",
+    "LiftedHeston": "arbiter.markets.lifted_heston",
+    "Parameters": "arbiter.markets.parameters",
+    "draw": "arbiter.markets.parameters",
+    "preset": "arbiter.markets.parameters",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'arbiter.markets' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

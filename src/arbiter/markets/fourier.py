@@ -1,0 +1,118 @@
+"""Out-of-the-money prices from a characteristic function, on contours bent for fast decay.
+
+In forward units, with ``φ(ξ) = E X^{iξ}`` and a contour through ``ξ = −i/2``,
+
+    call = 1 − κ I(k),   put = κ (1 − I(k)),   I(k) = (1/2π) ∫ e^{−iξk} φ(ξ) / (ξ (ξ + i)) dξ.
+
+The contour ``ξ = iω₁ + b sinh(t + iω)`` bends down for calls and up for puts, so that ``e^{−iξk}``
+falls off doubly exponentially, and the trapezoidal rule converges exponentially in 1/h
+(Boyarchenko and Levendorskii 2019, "Sinh-acceleration"). The bend stays inside the cone where an
+affine φ decays, which the correlation sets, and, where the index jumps, so shallow that the
+transform of the jumps stays bounded on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from arbiter.markets.parameters import Parameters
+
+Array = NDArray[np.float64]
+Complex = NDArray[np.complex128]
+
+_SCALE = 0.5  # distance of the contour from the poles at 0 and −i
+_STEEPEST = 0.4
+_JUMP_BEND = 0.5
+STEP = 0.06
+REACH = 14.0  # b sinh(14) = 3e5: enough for two days at 5 % volatility
+_NEGLIGIBLE = -41.0  # e^−41 = 2e-18: nodes beyond the last one above this are left out
+
+
+@dataclass(frozen=True, eq=False)
+class Contour:
+    """Nodes and weights of ``I(k)`` on one side of the money.
+
+    Attributes:
+        calls: Whether the contour serves ``k ≥ 0``.
+        xi: ``(Q,)`` nodes.
+        weight: ``(Q,)`` weights, the factor ``1/(π ξ(ξ+i))`` included; the other half of the
+            contour is the mirror image, so that only the real part of the sum counts.
+    """
+
+    calls: bool
+    xi: Complex
+    weight: Complex
+
+    @staticmethod
+    def of(parameters: Parameters, calls: bool, step: float = STEP) -> Contour:
+        """The contour for calls or puts of a model."""
+        sign = 1.0 if calls else -1.0
+        steepest = min(0.5 * (0.5 * np.pi + sign * np.arcsin(parameters.rho)), _STEEPEST)
+        if parameters.jumps is not None and parameters.jumps.mean != 0.0:
+            # on a ray at angle ω the exponent of the jumps' transform reaches (m sin ω/s)²/2
+            narrow = parameters.jumps.deviation / abs(parameters.jumps.mean)
+            steepest = min(steepest, float(np.arcsin(min(_JUMP_BEND * narrow, 1.0))))
+        omega = -sign * steepest
+        t = np.arange(0.0, REACH + step, step)
+        along = np.full(t.size, step)
+        along[0] *= 0.5
+        xi = 1j * (-0.5 - _SCALE * np.sin(omega)) + _SCALE * np.sinh(t + 1j * omega)
+        weight = along * _SCALE * np.cosh(t + 1j * omega) / (np.pi * xi * (xi + 1j))
+        return Contour(calls, xi, weight)
+
+    def density_weight(self) -> Complex:
+        """Weights with which the same sum is the density of ``log X``."""
+        return np.asarray(self.weight * self.xi * (self.xi + 1j))
+
+    def serves(self, k: Array) -> NDArray[np.bool_]:
+        """Which log-strikes belong to this side."""
+        return np.asarray(k >= 0.0 if self.calls else k < 0.0)
+
+    def price(self, integral: Array, k: Array) -> Array:
+        """The out-of-the-money price from ``I(k)``."""
+        kappa = np.exp(k)
+        return np.asarray(1.0 - kappa * integral if self.calls else kappa * (1.0 - integral))
+
+
+def invert(log_cf: Tensor, xi: Complex, weight: Complex, k: Array) -> Array:
+    """``Re Σ_q weight_q e^{log_cf_q − i ξ_q k}``.
+
+    Args:
+        log_cf: ``(D, Q)`` complex, one row per state.
+        xi: ``(Q,)`` nodes.
+        weight: ``(Q,)`` weights.
+        k: ``(m,)``, the same for all rows: one matrix product; or ``(D, m)``.
+
+    Returns:
+        ``(D, m)``.
+    """
+    device = log_cf.device
+    scaled = log_cf + torch.as_tensor(np.log(weight), device=device)
+    heard = (scaled.real > _NEGLIGIBLE).any(0).nonzero()
+    if heard.numel() == 0:
+        return np.zeros((log_cf.shape[0], k.shape[-1]))
+    nodes = int(heard[-1]) + 1
+    size, turn = scaled.real[:, :nodes], scaled.imag[:, :nodes]
+    points = torch.as_tensor(k, device=device)
+    decay = torch.as_tensor(xi.imag[:nodes].copy(), device=device)
+    wave = torch.as_tensor(xi.real[:nodes].copy(), device=device)
+    if k.ndim == 1:
+        mass = torch.exp(size)
+        parts = torch.cat([mass * torch.cos(turn), mass * torch.sin(turn)], 1)  # (D, 2Q)
+        far = torch.exp(decay[:, None] * points)
+        angle = wave[:, None] * points
+        basis = torch.cat([far * torch.cos(angle), far * torch.sin(angle)], 0)  # (2Q, m)
+        return np.asarray((parts @ basis).cpu().numpy())
+    out = torch.empty(k.shape, dtype=torch.float64, device=device)
+    rows = max(1, (1 << (24 if device.type == "cuda" else 17)) // (nodes * k.shape[1]))
+    for start in range(0, k.shape[0], rows):
+        part = slice(start, start + rows)
+        at = points[part, :, None]
+        angle = turn[part, None] - at * wave
+        out[part] = (torch.exp(size[part, None] + at * decay) * torch.cos(angle)).sum(-1)
+    return np.asarray(out.cpu().numpy())

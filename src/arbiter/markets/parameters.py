@@ -1,0 +1,147 @@
+"""Parameters of the lifted Heston model, checked, with presets and a prior."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter.markets.lift import lift
+
+Array = NDArray[np.float64]
+
+
+_NARROWEST = 0.1  # deviation of a jump over its mean
+
+
+@dataclass(frozen=True)
+class Jumps:
+    """Merton jumps of the index: lognormal, compensated.
+
+    Attributes:
+        intensity: Jumps a year.
+        mean: Mean of the logarithm of a jump.
+        deviation: Its standard deviation.
+    """
+
+    intensity: float
+    mean: float
+    deviation: float
+
+    def __post_init__(self) -> None:
+        _check("intensity", self.intensity, 0.0 <= self.intensity < 1e3, "jumps a year, ≥ 0")
+        _check("mean", self.mean, -3.0 < self.mean < 3.0, "the mean log of a jump: -0.1 is −10 %")
+        _check(
+            "deviation",
+            self.deviation,
+            max(_NARROWEST * abs(self.mean), 1e-4) <= self.deviation < 3.0,
+            "the deviation of the log of a jump, at least a tenth of its mean (jumps of one fixed "
+            "size have no density, and their transform does not decay)",
+        )
+
+    def log_cf(self, z: NDArray[np.complex128]) -> NDArray[np.complex128]:
+        """``log E X^z`` per year."""
+        s2 = self.deviation**2
+        drift = np.expm1(self.mean + 0.5 * s2)
+        return np.asarray(self.intensity * (np.expm1(z * (self.mean + 0.5 * z * s2)) - z * drift))
+
+    @property
+    def variance(self) -> float:
+        """What jumps add to the log contract, per year: ``2 λ E[e^J − 1 − J]``."""
+        return (
+            2.0
+            * self.intensity
+            * (float(np.expm1(self.mean + 0.5 * self.deviation**2)) - self.mean)
+        )
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """``dX/X = √v dW``, ``v = v0 + Σ c_i U^i``, ``dU^i = (−x_i U^i + λ(θ − v)) dt + ν √v dB``.
+
+    Attributes:
+        v0: Variance at the start.
+        reversion: λ, speed of mean reversion.
+        theta: Level that variance reverts to.
+        nu: Volatility of variance.
+        rho: Correlation of index and variance.
+        hurst: H of the fractional kernel, in (0, ½); without meaning for one factor.
+        factors: Number of factors n; one is the Heston model.
+        jumps: Jumps of the index, or None.
+    """
+
+    v0: float
+    reversion: float
+    theta: float
+    nu: float
+    rho: float
+    hurst: float = 0.1
+    factors: int = 20
+    jumps: Jumps | None = None
+
+    def __post_init__(self) -> None:
+        _check("v0", self.v0, 0.0 < self.v0 < 25.0, "a variance: 0.04 is 20 % volatility")
+        _check("theta", self.theta, 0.0 <= self.theta < 25.0, "a variance: 0.04 is 20 %")
+        _check("reversion", self.reversion, 0.0 <= self.reversion < 1e3, "a speed per year")
+        _check("nu", self.nu, 0.0 < self.nu < 1e2, "the volatility of variance, positive")
+        _check("rho", self.rho, -1.0 < self.rho < 1.0, "a correlation, strictly inside (−1, 1)")
+        lift(self.hurst, self.factors)  # checks H and the number of factors
+
+    @cached_property
+    def _lift(self) -> tuple[Array, Array]:
+        return lift(self.hurst, self.factors)
+
+    @property
+    def c(self) -> Array:
+        """``(n,)`` weights of the factors."""
+        return self._lift[0]
+
+    @property
+    def x(self) -> Array:
+        """``(n,)`` speeds of the factors."""
+        return self._lift[1]
+
+
+def _check(name: str, value: float, good: bool, meaning: str) -> None:
+    if not good:  # false for NaN too
+        raise ValueError(f"{name} = {value!r}: it is {meaning}")
+
+
+CALM = Parameters(v0=0.012, reversion=0.3, theta=0.025, nu=0.28, rho=-0.70, hurst=0.12)
+PRESETS = {
+    "calm": CALM,
+    "stressed": replace(CALM, v0=0.09, theta=0.05, nu=0.45, rho=-0.75),
+    "inverted": replace(CALM, v0=0.20, theta=0.04, nu=0.55, rho=-0.80, reversion=0.8),
+    "rough": replace(CALM, v0=0.03, theta=0.03, nu=0.35, hurst=0.05),
+    "jumpy": replace(CALM, v0=0.02, jumps=Jumps(intensity=0.6, mean=-0.10, deviation=0.07)),
+}
+
+
+def preset(name: str) -> Parameters:
+    """Parameters by name: calm, stressed, inverted, rough or jumpy."""
+    if name not in PRESETS:
+        raise ValueError(f"preset {name!r} is not one of {', '.join(PRESETS)}")
+    return PRESETS[name]
+
+
+def draw(rng: np.random.Generator, factors: int = 20) -> Parameters:
+    """A parameter set of the prior: index-like, from calm to crash, rough to smooth."""
+    jumps = None
+    if rng.random() < 0.3:
+        jumps = Jumps(
+            intensity=float(np.exp(rng.uniform(np.log(0.1), np.log(2.0)))),
+            mean=float(rng.uniform(-0.2, 0.0)),
+            deviation=float(rng.uniform(0.02, 0.12)),
+        )
+    return Parameters(
+        v0=float(np.exp(rng.uniform(np.log(0.006), np.log(0.3)))),
+        reversion=float(rng.uniform(0.05, 2.0)),
+        theta=float(np.exp(rng.uniform(np.log(0.01), np.log(0.12)))),
+        nu=float(np.exp(rng.uniform(np.log(0.1), np.log(0.8)))),
+        rho=float(rng.uniform(-0.92, -0.4)),
+        hurst=float(rng.uniform(0.03, 0.45)),
+        factors=factors,
+        jumps=jumps,
+    )

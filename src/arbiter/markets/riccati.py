@@ -1,0 +1,251 @@
+"""The Riccati system of the lifted Heston model, by exponential Radau collocation.
+
+    ψ_i' = −x_i ψ_i + R(V),   V = Σ c_j ψ_j,   R(V) = α + β V + ½ ν² V²
+
+The linear parts decay at speeds from 10⁻⁴ to 10⁴ a year and are integrated exactly; R, one
+scalar, is a polynomial through the s Radau points of each step: stable for any frequency, of
+order 2s − 1 = 9. The stages ``V_k = start_k + Σ_m A_km R(V_m)`` are s coupled quadratics per
+Fourier node, solved by Newton's method from the extrapolated last step; with ``B = A⁻¹`` they read
+``B V − R(V) = B start``, and Newton's matrix is ``B − diag(β + ν² V)``. The number of Newton steps
+is fixed and judged once at the end, so that a GPU is never waited for.
+
+Batched over parameter sets and nodes. Shapes: P sets, n factors, Q nodes, M times, S steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Array = NDArray[np.float64]
+
+
+def _radau(stages: int) -> tuple[Array, Array]:
+    """Right Radau nodes and weights on [0, 1], exact to degree 2s − 2."""
+    lower, upper = np.polynomial.Legendre.basis(stages - 1), np.polynomial.Legendre.basis(stages)
+    inner = (lower - upper) // np.polynomial.Legendre([-1.0, 1.0])
+    nodes = 0.5 * (np.append(np.sort(inner.roots().real), 1.0) + 1.0)
+    moments = 1.0 / np.arange(1.0, stages + 1.0)
+    return nodes, np.asarray(np.linalg.solve(np.vander(nodes, increasing=True).T, moments))
+
+
+STAGES = 5
+NODES, WEIGHTS = _radau(STAGES)
+FINEST = 1e-6  # years: the first step, well inside the layer of the highest frequency
+GROWTH = 1.25
+# Newton steps: many on the first few steps, where there is little to extrapolate from, then two.
+_NEWTON, _NEWTON_EARLY, _NEWTON_FIRST = 2, 4, 12
+_FIRST, _EARLY = 3, 8
+_SETTLED = 1e-6  # relative change by the last Newton step, which leaves its square
+_TAYLOR = 5.0  # below this x·δ exponential weights are summed as series: the recursion cancels
+
+
+@dataclass(frozen=True, eq=False)
+class Quadratic:
+    """``R(V) = α + β V + ½ ν² V²``: α and β ``(P, Q)`` complex, ν² ``(P, 1)``."""
+
+    alpha: Tensor
+    beta: Tensor
+    nu2: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Riccati:
+    """The solution at the requested times.
+
+    Attributes:
+        psi: ``(M, P, n, Q)``.
+        power: ``(M, P, Q)``, ``∫ R dt``.
+        mass: ``(M, P, Q)``, ``∫ V dt``.
+    """
+
+    psi: Tensor
+    power: Tensor
+    mass: Tensor
+
+
+def mesh(times: Array, growth: float = GROWTH, finest: float = FINEST) -> Array:
+    """Borders of the steps: geometric from ``finest`` on, every time among them."""
+    last = float(times[-1])
+    borders = [0.0]
+    size = min(finest, float(times[0]))
+    ahead = list(times)
+    while borders[-1] < last * (1.0 - 1e-14):
+        room = ahead[0] - borders[-1]
+        steps = max(1, int(np.ceil(room / size - 1e-9)))
+        # take one step, or share what is left before the next time evenly
+        if steps <= 2:
+            borders += [ahead[0] - room * (1.0 - part / steps) for part in range(1, steps + 1)]
+            borders[-1] = ahead.pop(0)
+        else:
+            borders.append(borders[-1] + size)
+        size *= growth
+    return np.array(borders)
+
+
+def solve(c: Array, x: Array, r: Quadratic, psi: Tensor, times: Array, borders: Array) -> Riccati:
+    """Integrate from ``psi`` at time zero.
+
+    Args:
+        c: ``(P, n)`` weights.
+        x: ``(P, n)`` speeds.
+        r: The quadratic.
+        psi: ``(P, n, Q)`` start, complex.
+        times: ``(M,)`` increasing; the solution is kept there.
+        borders: Borders of the steps, from :func:`mesh`.
+
+    Raises:
+        ArithmeticError: If a step's equations are not solved: the solution explodes before the
+            last time, or the mesh is far too coarse.
+    """
+    found, change = _march(c, x, r, psi, times, borders, _NEWTON)
+    if not change < _SETTLED:
+        found, change = _march(c, x, r, psi, times, borders, _NEWTON_FIRST)
+    if not change < _SETTLED:
+        raise ArithmeticError(
+            f"the Riccati system is not solved (last Newton change {change:.1e}): the moment asked "
+            "for does not exist at the last maturity, or the mesh is too coarse"
+        )
+    return found
+
+
+def _march(
+    c: Array, x: Array, r: Quadratic, psi: Tensor, times: Array, borders: Array, newton: int
+) -> tuple[Riccati, float]:
+    """The solution, and the largest relative change of the last Newton steps."""
+    device = psi.device
+    decay, push = exponential_weights(x, np.diff(borders))
+    pull = (push * c[:, None, None, :]).sum(-1)  # (S, P, s, s): A
+    inverse = torch.as_tensor(np.linalg.inv(pull), device=device)
+    sums = torch.as_tensor(pull.sum(-1, keepdims=True), device=device)  # (S, P, s, 1)
+    reach = torch.as_tensor(decay * c[:, None, :], device=device)  # (S, P, s, n)
+    fade = torch.as_tensor(decay[:, :, -1, :, None], device=device)  # (S, P, n, 1)
+    lead = torch.as_tensor(
+        np.swapaxes(push[:, :, -1], -1, -2).copy(), device=device
+    )  # (S, P, n, s)
+    ahead = torch.as_tensor(_extrapolation(borders), device=device)  # (S, s, s + 1)
+    radau = torch.as_tensor(np.diff(borders)[:, None] * WEIGHTS, device=device)[:, None, :]
+    alpha, beta, nu2 = r.alpha[:, None], r.beta[:, None], r.nu2[:, None]
+
+    V = _apply(torch.as_tensor(c, device=device)[:, None], psi)  # (P, 1, Q)
+    known = V.expand(-1, STAGES + 1, -1)
+    power, mass = torch.zeros_like(V), torch.zeros_like(V)
+    worst = torch.zeros((), dtype=torch.float64, device=device)
+    kept: list[tuple[Tensor, Tensor, Tensor]] = []
+    keep = set(np.searchsorted(borders, times * (1.0 - 1e-13)).tolist())
+    for s in range(borders.size - 1):
+        B = inverse[s]
+        start = _apply(reach[s], psi)  # (P, s, Q)
+        target = _apply(B, start)
+        now = _apply(ahead[s], known) if s >= _FIRST else _euler(start, sums[s], r)  # (P, s, Q)
+        rounds = _NEWTON_FIRST if s < _FIRST else _NEWTON_EARLY if s < _EARLY else newton
+        for _ in range(max(rounds, newton)):
+            rate = alpha + now * (beta + 0.5 * nu2 * now)
+            change = _newton(B, beta + nu2 * now, target + rate - _apply(B, now))
+            now = now + change
+        worst = torch.maximum(worst, (change.abs() / (1.0 + now.abs())).max())
+        rate = alpha + now * (beta + 0.5 * nu2 * now)
+        psi = psi * fade[s] + _apply(lead[s], rate)
+        power = power + _apply(radau[s], rate)
+        mass = mass + _apply(radau[s], now)
+        known = torch.cat([known[:, -1:], now], 1)
+        if s + 1 in keep:
+            kept.append((psi, power[:, 0], mass[:, 0]))
+    return Riccati(*(torch.stack(parts) for parts in zip(*kept, strict=True))), float(worst)
+
+
+def _apply(matrix: Tensor, to: Tensor) -> Tensor:
+    """A real ``(…, a, b)`` matrix times complex ``(P, b, Q)``, without a complex product."""
+    return torch.view_as_complex(
+        torch.matmul(matrix, torch.view_as_real(to).flatten(-2)).unflatten(-1, (-1, 2))
+    )
+
+
+def _newton(B: Tensor, slope: Tensor, y: Tensor) -> Tensor:
+    """``(B − diag(slope))⁻¹ y`` by elimination in all nodes at once; y and slope ``(P, s, Q)``."""
+    s = B.shape[-1]
+    system = B[..., None].to(y.dtype).expand(-1, -1, -1, y.shape[-1]).clone()  # (P, s, s, Q)
+    torch.diagonal(system, dim1=1, dim2=2).sub_(slope.swapaxes(1, 2))
+    rest = torch.cat([system, y[:, :, None]], 2)
+    for k in range(s):
+        column = rest[:, :, 0]
+        row = rest[:, k, 1:] / column[:, k, None]
+        column[:, k] -= 1.0  # so that row k becomes the scaled row
+        rest = rest[:, :, 1:] - column[:, :, None] * row[:, None]
+    return rest[:, :, 0]
+
+
+def _euler(start: Tensor, size: Tensor, r: Quadratic) -> Tensor:
+    """Stages by an implicit step with R constant: ``V = start + size·R(V)``, the damped root.
+
+    First order only, but in the right half plane at any frequency: from elsewhere Newton's
+    method can go to the other root.
+    """
+    beta = 1.0 - size * r.beta[:, None]
+    push = start + size * r.alpha[:, None]
+    root = torch.sqrt(beta * beta - 2.0 * size * r.nu2[:, None] * push)
+    return 2.0 * push / (beta + torch.where((root.conj() * beta).real < 0.0, -root, root))
+
+
+def _extrapolation(borders: Array) -> Array:
+    """``(S, s, s + 1)``: from the last border and stages to the next stages, in log time.
+
+    In log time because the steps grow geometrically and V starts like a power of time.
+    """
+    left, size = borders[:-1], np.diff(borders)
+    stages = left[:, None] + size[:, None] * NODES  # (S, s)
+    out = np.zeros((size.size, STAGES, STAGES + 1))
+    if size.size > _FIRST:
+        seen = np.log(np.concatenate([left[1:-1, None], stages[1:-1]], axis=1))
+        out[2:] = _lagrange(seen, np.log(stages[2:]))
+    return out
+
+
+def _lagrange(nodes: Array, at: Array) -> Array:
+    """``(S, a, b)`` values at ``at`` ``(S, a)`` of the Lagrange polynomials of ``(S, b)`` nodes."""
+    parts = []
+    for m in range(nodes.shape[1]):
+        others = np.delete(nodes, m, axis=1)
+        above = np.prod(at[:, :, None] - others[:, None, :], axis=-1)
+        parts.append(above / np.prod(nodes[:, m, None] - others, axis=-1)[:, None])
+    return np.stack(parts, axis=-1)
+
+
+def exponential_weights(x: Array, sizes: Array) -> tuple[Array, Array]:
+    """Constants of the steps: decay ``(S, P, s, n)`` and push ``(S, P, s, s, n)``.
+
+    ``decay[k] = e^{−x τ_k δ}`` and ``push[k, m] = ∫_0^{τ_k δ} e^{−x(τ_k δ − s)} L_m(s/δ) ds``, with
+    L the Lagrange polynomials of the Radau nodes τ.
+    """
+    top = sizes[:, None, None, None] * NODES[:, None]  # (S, 1, s, 1)
+    z = top * x[:, None, :]  # (S, P, s, n)
+    moments = _moments(z)  # p → (S, P, s, n), in units of top^{p+1}
+    push = np.zeros((*z.shape[:3], STAGES, z.shape[3]))
+    for m in range(STAGES):
+        basis = np.polynomial.Polynomial.fromroots(np.delete(NODES, m))
+        for p, coefficient in enumerate(basis.coef / basis(NODES[m])):
+            # s/δ = τ_k · (s/top)
+            push[:, :, :, m] += coefficient * NODES[:, None] ** p * moments[p] * top
+    return np.exp(-z), push
+
+
+def _moments(z: Array) -> list[Array]:
+    """``∫_0^1 e^{−z(1−s)} s^p ds`` for p below the number of stages."""
+    small = z < _TAYLOR
+    far, near = np.where(small, 1.0, z), np.where(small, z, 0.0)
+    out = []
+    direct = -np.expm1(-far) / far
+    for p in range(STAGES):
+        if p:
+            direct = (1.0 - p * direct) / far
+        term = np.full_like(z, 1.0 / (p + 1.0))  # p! Σ_j (−z)^j / (j+p+1)!
+        series = term
+        for j in range(1, 40):
+            term = term * (-near) / (j + p + 1)
+            series = series + term
+        out.append(np.where(small, series, direct))
+    return out
