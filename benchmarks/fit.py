@@ -21,7 +21,7 @@ import logging
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -342,21 +342,19 @@ def rendered(name: str, rows: list[Row], markdown: bool) -> Table:
     return table
 
 
-def run(folder: str | None, chain: str, surfaces: int, repeats: int = 5) -> dict[str, list[Row]]:
-    """Every table, by name."""
+def run(
+    folder: str | None, chain: str, surfaces: int, repeats: int = 5
+) -> Iterator[tuple[str, list[Row]]]:
+    """Every table with its name, as soon as it is measured."""
     chains = {"listed like an index": listed_quotes()}
     real = real_quotes(folder, chain)
     if real is not None:
         chains = {chain.removesuffix(".csv"): real, **chains}
-    found: dict[str, list[Row]] = {"time": [], "growth": [], "peers": [], "oracle": []}
-    for name, quotes in chains.items():
-        found["time"] += time_rows(name, quotes, repeats)
-    found["time"] += time_rows("16 × 41", square_quotes(), 4 * repeats)
-    found["growth"] = growth_rows(repeats)
-    for name, quotes in chains.items():
-        found["peers"] += peer_rows(name, quotes)
-    found["oracle"] = oracle_rows(surfaces)
-    return found
+    timings = [row for name in chains for row in time_rows(name, chains[name], repeats)]
+    yield "time", [*timings, *time_rows("16 × 41", square_quotes(), 4 * repeats)]
+    yield "growth", growth_rows(repeats)
+    yield "peers", [row for name in chains for row in peer_rows(name, chains[name])]
+    yield "oracle", oracle_rows(surfaces)
 
 
 def main() -> None:
@@ -367,13 +365,14 @@ def main() -> None:
     parser.add_argument("--markdown", action="store_true")
     chosen = parser.parse_args()
     logging.getLogger("arbiter").setLevel(logging.ERROR)
-    found = run(os.environ.get("ARBITER_DATA"), chosen.chain, chosen.surfaces)
     console = Console(width=160)
     console.print(
         f"NumPy {np.__version__}, {platform.machine()}, {torch.get_num_threads()} threads"
     )
-    for name, rows in found.items():
+    found = {}
+    for name, rows in run(os.environ.get("ARBITER_DATA"), chosen.chain, chosen.surfaces):
         console.print(rendered(name, rows, chosen.markdown))
+        found[name] = rows
     if chosen.json:
         chosen.json.write_text(json.dumps(found, indent=1))
 
