@@ -1,0 +1,116 @@
+"""A snapshot in the layout of the exchange's download, so that a chain reader can be given it.
+
+Out-of-the-money quotes are the snapshot's own. In-the-money quotes, last sales, volumes and open
+interest are drawn from a seed; they carry the parity from which a reader takes its forwards.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from arbiter.chains.stamps import NEW_YORK
+from arbiter.markets.frictions import ticked
+from arbiter.markets.snapshots import Snapshot
+
+Array = NDArray[np.float64]
+
+HEADER = (
+    "Expiration Date,Calls,Last Sale,Net,Bid,Ask,Volume,IV,Delta,Gamma,Open Interest,Strike,"
+    "Puts,Last Sale,Net,Bid,Ask,Volume,IV,Delta,Gamma,Open Interest"
+)
+_PRINTED_AFTER = dt.timedelta(minutes=16)  # the file is downloaded after the last quotes
+_DEEP = 0.5  # currency: in-the-money options are quoted this much wider, and a year more again
+
+
+def exchange_text(day: Snapshot, seed: int | np.random.SeedSequence) -> str:
+    """The day as the text of an exchange download (new layout, ``.csv``).
+
+    Read it back with ``arbiter.chains.read_chain(text.encode())``, or write it to a file whose
+    name says what it is.
+
+    Args:
+        day: What to write.
+        seed: For what a snapshot does not hold: in-the-money quotes, sales and open interest.
+    """
+    b = day.board
+    rng = np.random.default_rng(seed)
+    calls, puts = _sides(day, rng)
+    printed = b.as_of.astype("datetime64[s]").item() + _PRINTED_AFTER
+    zone = printed.replace(tzinfo=NEW_YORK).tzname()
+    clock = f"{printed:%I:%M %p}".lstrip("0")
+    lines = [
+        "",
+        f"Standard & Poors 500 Index (synthetic),Last: {b.spot:.2f},Change:  0",
+        f'"Date: {printed:%B} {printed.day}, {printed.year} at {clock} {zone}",'
+        f"Bid: {b.spot - 5.0:.2f},Ask: {b.spot + 5.0:.2f},Size: 1*1,Volume: 0",
+        HEADER,
+    ]
+    days = [expiry.strftime("%a %b %d %Y") for expiry in b.expiries]
+    stems = [f"{root}{expiry:%y%m%d}" for root, expiry in zip(b.roots, b.expiries, strict=True)]
+    rows = zip(b.series.tolist(), b.strikes.tolist(), _cells(calls), _cells(puts), strict=True)
+    for there, (i, strike, call, put) in zip(day.quoted.present.tolist(), rows, strict=True):
+        if not there:
+            continue
+        code = f"{round(1000.0 * strike):08d}"
+        lines.append(f"{days[i]},{stems[i]}C{code},{call},{strike:.2f},{stems[i]}P{code},{put}")
+    return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """Columns of the calls or the puts, in the order of the file, each ``(m,)``."""
+
+    columns: tuple[Array, ...]
+
+
+def _sides(day: Snapshot, rng: np.random.Generator) -> tuple[_Side, _Side]:
+    b, e = day.board, day.exact
+    total = np.where(np.isfinite(e.iv), e.iv, 0.0) * np.sqrt(e.T)
+    known = total > 0.0
+    safe = np.where(known, total, 1.0)
+    d1 = -e.k / safe + 0.5 * safe
+    delta = np.where(known, ndtr(d1), e.k < 0.0)
+    gamma = np.where(known, np.exp(-0.5 * d1**2) / np.sqrt(2.0 * np.pi) / safe, 0.0)
+    gamma = gamma / b.forwards[b.series]
+    iv = np.where(known, e.iv, 0.0)
+    made = []
+    for calls in (True, False):
+        out = (e.k >= 0.0) == calls
+        deep_bid, deep_ask = _deep(day, calls, rng)
+        bid = np.where(out, day.quoted.bid, deep_bid)
+        ask = np.where(out, day.quoted.ask, deep_ask)
+        traded = np.floor(2000.0 * np.exp(-0.5 * (d1 / 1.2) ** 2) * rng.random(e.k.size) ** 3)
+        interest = np.floor(traded * 9.0 * rng.random(e.k.size)) + (traded > 0.0)
+        bid, ask = np.nan_to_num(bid), np.nan_to_num(ask)  # rows of missing strikes are left out
+        last = np.where(interest > 0.0, np.round(0.5 * (bid + ask), 2), 0.0)
+        nothing = np.zeros(e.k.size)
+        made.append(
+            _Side(
+                (
+                    *(last, nothing, bid, ask, traded),
+                    *(iv, delta if calls else delta - 1.0, gamma, interest),
+                )
+            )
+        )
+    return made[0], made[1]
+
+
+def _deep(day: Snapshot, calls: bool, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Quotes of the in-the-money side: parity, wider than the other side of the strike."""
+    e, sign = day.exact, 1.0 if calls else -1.0
+    fair = e.unit * (e.price + np.maximum(-sign * np.expm1(e.k), 0.0))
+    half = 0.5 * (day.quoted.ask - day.quoted.bid) + _DEEP * (1.0 + e.T)
+    mid = fair + half * rng.uniform(-0.5, 0.5, e.k.size)
+    bid, ask = ticked(mid - half, up=False), ticked(mid + half, up=True)
+    return bid, ask
+
+
+def _cells(side: _Side) -> list[str]:
+    """Each row's cells as the exchange writes them: at most four decimals, no trailing zeros."""
+    table = np.round(np.column_stack(side.columns), 4) + 0.0  # no negative zero
+    return [",".join(f"{value:.10g}" for value in row) for row in table.tolist()]

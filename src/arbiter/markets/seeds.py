@@ -1,0 +1,24 @@
+"""One seed for a whole market, and from it one for each thing that is drawn."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+
+class Purpose(IntEnum):
+    """What is drawn. Numbers are part of the promise "same seed, same bits": never reuse one."""
+
+    PATH = 0
+    QUOTES = 1
+    MODEL = 2
+    CHAIN = 3
+    VOLATILITY_INDEX = 4
+
+
+def seed_of(seed: int, purpose: Purpose, number: int = 0) -> np.random.SeedSequence:
+    """The seed of one purpose and one day (or member); independent of all the others."""
+    if seed < 0:
+        raise ValueError(f"seed = {seed}: give zero or a positive whole number")
+    return np.random.SeedSequence(seed, spawn_key=(int(purpose), number))
