@@ -162,6 +162,10 @@ def _series(good: pl.DataFrame, moment: np.datetime64) -> pl.DataFrame:
             pl.coalesce(listed, day), pl.coalesce("series", "settlement"), separator=" "
         ),
     )
+    # what settles at different times is never one series, whatever it is called
+    alike = pl.col("settles").n_unique().over("label") > 1
+    timed = pl.concat_str("label", pl.col("settles").dt.strftime("%m-%d %H:%M"), separator=" ")
+    frame = frame.with_columns(label=pl.when(alike).then(timed).otherwise("label"))
     more = [column for column in _MORE if frame[column].null_count() < frame.height]
     return frame.select(*_HEAD, *more)
 

@@ -90,10 +90,13 @@ class Chain:
         Returns:
             Columns label, root, expiry, settlement, settles, minutes (to settlement), strike,
             call_bid, call_ask, put_bid, put_ask; sorted by settlement and strike. A price is null
-            where the option is not listed or has no such quote. Of an option that is listed
-            twice the first row counts.
+            where the option is not listed or has no such quote (negative and infinite ones are
+            none). Of an option that is listed twice the first row counts.
         """
-        live = self.frame.filter(pl.col("T") > 0.0)
+        prices = pl.col("bid", "ask")
+        live = self.frame.filter(pl.col("T") > 0.0).with_columns(
+            pl.when(prices.is_finite() & (prices >= 0.0)).then(prices)
+        )
         keys = [*SERIES, "T", "strike"]
         sides = [
             live.filter(pl.col("side") == side)
@@ -103,8 +106,8 @@ class Chain:
         ]
         joined = sides[0].join(sides[1], on=keys, how="full", coalesce=True, nulls_equal=True)
         minutes = (pl.col("T") * MINUTES_PER_YEAR).round().cast(pl.Int64)
-        prices = ["strike", "call_bid", "call_ask", "put_bid", "put_ask"]
-        return joined.sort("settles", "strike").select(*SERIES, minutes.alias("minutes"), *prices)
+        quoted = ["strike", "call_bid", "call_ask", "put_bid", "put_ask"]
+        return joined.sort("settles", "strike").select(*SERIES, minutes.alias("minutes"), *quoted)
 
     def forwards(self, smooth: bool = False) -> pl.DataFrame:
         """Forward and discount factor of each series, from put-call parity.
@@ -163,7 +166,10 @@ class Chain:
         self._report(options, verdict, exclusions)
         good = np.flatnonzero(verdict.reason == "")
         if good.size == 0:
-            raise ChainError(f"{self.name}: no option can be used: {_told(exclusions)}")
+            raise ChainError(
+                f"{self.name}: no option can be used: {_explained(exclusions)}; the quotes are "
+                f"taken as those of {self.as_of.astype('datetime64[m]')}"
+            )
         return self._quotes(options[good.tolist()], verdict.k[good], exclusions)
 
     def _quotes(self, used: pl.DataFrame, k: np.ndarray, exclusions: pl.DataFrame) -> Quotes:
@@ -218,3 +224,9 @@ def _told(exclusions: pl.DataFrame) -> str:
     """The counts of an exclusion table as a sentence."""
     table = counts(exclusions)
     return ", ".join(f"{n} {reason}" for reason, n in table.select("reason", "quotes").iter_rows())
+
+
+def _explained(exclusions: pl.DataFrame) -> str:
+    """The same with what each reason means."""
+    rows = counts(exclusions).select("quotes", "reason", "meaning").iter_rows()
+    return ", ".join(f"{n} {reason} ({meaning})" for n, reason, meaning in rows)

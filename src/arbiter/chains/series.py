@@ -93,8 +93,13 @@ def _own(pairs: list[Pairs], T: Array) -> _Columns:
 
 
 def _units(columns: _Columns) -> None:
-    """Refuse slopes that no discount factor can have."""
-    D = columns.discount[columns.discount_error < 0.1 * np.abs(columns.discount)]
+    """Refuse slopes that no discount factor can have.
+
+    Where they are told well: to a tenth of themselves, or to a tenth of a discount factor, since
+    the slope of volatilities in the place of prices is known to be nothing.
+    """
+    size = np.maximum(np.abs(columns.discount), 1.0)
+    D = columns.discount[columns.discount_error < 0.1 * size]
     if D.size == 0:
         return
     typical = float(np.median(D))

@@ -16,6 +16,7 @@ from arbiter.chains.errors import ChainError
 LARGEST = 64 * 1024 * 1024  # bytes: a chain of one moment has two or three million
 LONGEST_LINE = 20_000  # characters
 MOST_ROWS = 1_000_000
+_THOUSANDS = r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?$"
 
 _PACKED = {
     b"\x1f\x8b": "gzip",
@@ -176,7 +177,15 @@ def fields(lines: list[str], first: int, delimiter: str, width: int) -> pl.DataF
 
 
 def number(column: pl.Expr, *, decimal_comma: bool = False) -> pl.Expr:
-    """Text as float64, null where it is not a number; thousands marks and $ are taken off."""
+    """Text as float64, null where it is not a number; thousands marks and $ are taken off.
+
+    Without ``decimal_comma`` a comma is a mark of thousands where it can be one, in front of three
+    digits; ``0,05`` is not a number, and not five.
+    """
     text = column.cast(pl.String).str.strip_chars(" \u00a0\u202f$'\"")
-    text = text.str.replace_all(",", ".") if decimal_comma else text.str.replace_all(",", "")
+    if decimal_comma:
+        text = text.str.replace_all(",", ".")
+    else:
+        whole = text.str.contains(_THOUSANDS)
+        text = pl.when(whole).then(text.str.replace_all(",", "")).otherwise(text)
     return text.cast(pl.Float64, strict=False)

@@ -13,6 +13,7 @@ _MOST_COLUMNS = 200
 _DATES = ("%Y-%m-%d", "%m/%d/%Y", "%Y%m%d", "%d.%m.%Y", "%a %b %d %Y", "%b %d %Y", "%d %b %Y")
 _TIMES = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%m/%d/%Y %H:%M", "%Y-%m-%d")
 _ZONED = ("%Y-%m-%d %H:%M:%S%z", "%Y-%m-%d %H:%M%z", "%Y-%m-%d %H:%M:%S%.f%z")
+_DAY_FIRST = r"^(1[3-9]|2\d|3[01])/(0?[1-9]|1[0-2])/\d{4}$"
 _SIDES = {"c": "call", "call": "call", "calls": "call", "p": "put", "put": "put", "puts": "put"}
 
 
@@ -84,11 +85,25 @@ def side(name: str) -> pl.Expr:
 
 
 def date(table: Table, name: str) -> pl.Expr:
-    """A column as dates, null where it is not one."""
+    """A column as dates, null where it is not one; those with a time zone are that zone's.
+
+    Raises:
+        ChainError: If days come before months, which is seen only where a day is above 12.
+    """
     dtype = table.frame.schema[name]
     if dtype.is_temporal() and dtype not in (pl.Time, pl.Duration):
-        return pl.col(name).cast(pl.Date, strict=False)
+        local = pl.col(name)
+        if isinstance(dtype, pl.Datetime) and dtype.time_zone:
+            local = local.dt.replace_time_zone(None)
+        return local.cast(pl.Date, strict=False)
     clean = text(name).str.replace(r"[T ]\d\d:\d\d.*$", "")
+    day_first = table.frame.select("row", day=clean).filter(pl.col("day").str.contains(_DAY_FIRST))
+    if day_first.height:
+        row, day = day_first.row(0)
+        raise ChainError(
+            f"row {row}: {name} = {day!r} has the day first, and others like it would be read "
+            "month first: write dates as 2023-03-17"
+        )
     return pl.coalesce([clean.str.to_date(form, strict=False) for form in _DATES])
 
 
