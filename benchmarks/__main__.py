@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from benchmarks import decode, implied_volatility
+from benchmarks import decode, fit, implied_volatility
 
 if __name__ == "__main__":
     print("Decoding surfaces\n")
     decode.main()
     print("\nImplied volatility\n")
     implied_volatility.main()
+    print("\nFitting\n")
+    fit.main()
