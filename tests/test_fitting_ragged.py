@@ -154,7 +154,7 @@ def ragged(draw: st.DrawFn) -> Quotes:
     return quoted(T, k, iv, share)
 
 
-@settings(max_examples=count(full=1000, reduced=12))
+@settings(max_examples=count(full=300, reduced=12))
 @given(ragged(), st.sampled_from([1, 1, 2]))
 def test_every_fit_is_certified(quotes: Quotes, components: int) -> None:
     if len(quotes) < 3:
