@@ -7,6 +7,7 @@ Fourier integral per strike (:mod:`arbiter.markets.fourier`), means in closed fo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -20,11 +21,13 @@ from arbiter.markets.means import Means
 from arbiter.markets.parameters import Parameters
 from arbiter.markets.riccati import GROWTH
 from arbiter.markets.transform import Transform, of_index
+from arbiter.markets.variance_index import POINTS, WINDOW, IndexLaw, squared_index
 
 Array = NDArray[np.float64]
 Side = tuple[Contour, Transform]
 
 RESOLUTION = 1e-12  # of the forward: prices below it are rounding of the Fourier integral
+INDEX_RESOLUTION = 1e-9  # of the future: the same for options on the volatility index
 _LONGEST = 100.0  # years
 
 
@@ -146,6 +149,65 @@ class LiftedHeston(Parameters):
         """``E v_T``, the curve of instantaneous forward variances (without jumps)."""
         return Means.of(self).variance(_years(T), self._state(state))
 
+    def forward_variance(self, T: ArrayLike, state: ArrayLike | None = None) -> Array:
+        """``(W(T + 30 days) − W(T))/30 days``, which is ``E[(VIX_T/100)²]``."""
+        at = _years(T)
+        ahead = self.log_variance(at + WINDOW, state) - self.log_variance(at, state)
+        return np.asarray(ahead / WINDOW)
+
+    def vix(self, states: ArrayLike | None = None) -> Array:
+        """The volatility index now, in points: of one state, or of each row of states."""
+        U = np.zeros(self.factors) if states is None else np.asarray(states, dtype=np.float64)
+        self._states(U.reshape(-1, U.shape[-1]) if U.ndim else U)
+        constant, slope = squared_index(self)
+        return np.asarray(POINTS * np.sqrt(np.maximum(U @ slope + constant, 0.0)))
+
+    def vix_future(self, T: ArrayLike, state: ArrayLike | None = None) -> Array:
+        """``E VIX_T`` in index points."""
+        U = self._state(state)[None]
+        return _each(lambda t: float(IndexLaw.of(self, t).future(U)[0]), _years(T))
+
+    def vvix(self, T: ArrayLike, state: ArrayLike | None = None) -> Array:
+        """``100 √(−2 E log(VIX_T/F) / T)`` in index points, F the future."""
+        U = self._state(state)[None]
+
+        def points(t: float) -> float:
+            law = IndexLaw.of(self, t)
+            spread = float(np.log(law.future(U)[0]) - law.log_index(U)[0])
+            return POINTS * float(np.sqrt(2.0 * spread / t))
+
+        return _each(points, _years(T))
+
+    def vix_call(self, K: ArrayLike, T: ArrayLike, state: ArrayLike | None = None) -> Array:
+        """``E (VIX_T − K)⁺`` in index points, undiscounted."""
+        return self._vix_options(K, T, state)[0]
+
+    def vix_put(self, K: ArrayLike, T: ArrayLike, state: ArrayLike | None = None) -> Array:
+        """``E (K − VIX_T)⁺`` in index points, undiscounted."""
+        calls, futures, strikes = self._vix_options(K, T, state)
+        return np.asarray(np.maximum(calls - futures + strikes, 0.0))
+
+    def vix_iv(self, K: ArrayLike, T: ArrayLike, state: ArrayLike | None = None) -> Array:
+        """Black volatility on the future; NaN where the option is below 1e-9 of the future."""
+        calls, futures, strikes = self._vix_options(K, T, state)
+        k = np.log(strikes / futures)
+        price = (calls - np.where(k < 0.0, futures - strikes, 0.0)) / futures
+        resolved = np.where(price > INDEX_RESOLUTION, price, np.nan)
+        return np.asarray(black.implied(resolved, k).volatility / np.sqrt(_years(T)))
+
+    def _vix_options(
+        self, K: ArrayLike, T: ArrayLike, state: ArrayLike | None
+    ) -> tuple[Array, Array, Array]:
+        strikes, at = np.broadcast_arrays(np.asarray(K, dtype=np.float64), _years(T))
+        if not (strikes > 0.0).all():
+            raise ValueError("K must be positive strikes in index points")
+        U = self._state(state)[None]
+        calls, futures = np.empty(strikes.shape), np.empty(strikes.shape)
+        for t in np.unique(at):
+            law, here = IndexLaw.of(self, float(t)), at == t
+            calls[here], futures[here] = law.calls(U, strikes[here])[0], law.future(U)[0]
+        return calls, futures, strikes
+
     def _otm(
         self, k: ArrayLike, T: ArrayLike, state: ArrayLike | None, step: float, growth: float
     ) -> Array:
@@ -188,6 +250,12 @@ def implied(price: Array, k: Array, T: Array) -> Array:
     """Volatilities of out-of-the-money prices, NaN below the oracle's resolution."""
     resolved = np.where(price > RESOLUTION, price, np.nan)
     return np.asarray(black.implied(resolved, k).volatility / np.sqrt(T))
+
+
+def _each(f: Callable[[float], float], T: Array) -> Array:
+    """A function of one maturity, at each of them."""
+    times, where = np.unique(T, return_inverse=True)
+    return np.array([f(float(t)) for t in times])[where].reshape(T.shape)
 
 
 def _ragged(contour: Contour, log_cf: Tensor, k: Array, other: Array) -> Array:

@@ -40,7 +40,7 @@ GROWTH = 1.25
 # Newton steps: many on the first few steps, where there is little to extrapolate from, then two.
 _NEWTON, _NEWTON_EARLY, _NEWTON_FIRST = 2, 4, 12
 _FIRST, _EARLY = 3, 8
-_SETTLED = 1e-6  # relative change by the last Newton step, which leaves its square
+_SETTLED = 1e-5  # relative change by the last Newton step, which leaves its square
 _TAYLOR = 5.0  # below this x·δ exponential weights are summed as series: the recursion cancels
 
 
@@ -87,7 +87,14 @@ def mesh(times: Array, growth: float = GROWTH, finest: float = FINEST) -> Array:
     return np.array(borders)
 
 
-def solve(c: Array, x: Array, r: Quadratic, psi: Tensor, times: Array, borders: Array) -> Riccati:
+def solve(
+    c: Array,
+    x: Array,
+    r: Quadratic,
+    psi: Tensor,
+    times: Array,
+    borders: Array,
+) -> Riccati:
     """Integrate from ``psi`` at time zero.
 
     Args:
@@ -102,15 +109,14 @@ def solve(c: Array, x: Array, r: Quadratic, psi: Tensor, times: Array, borders: 
         ArithmeticError: If a step's equations are not solved: the solution explodes before the
             last time, or the mesh is far too coarse.
     """
-    found, change = _march(c, x, r, psi, times, borders, _NEWTON)
-    if not change < _SETTLED:
-        found, change = _march(c, x, r, psi, times, borders, _NEWTON_FIRST)
-    if not change < _SETTLED:
-        raise ArithmeticError(
-            f"the Riccati system is not solved (last Newton change {change:.1e}): the moment asked "
-            "for does not exist at the last maturity, or the mesh is too coarse"
-        )
-    return found
+    for rounds in (_NEWTON, _NEWTON_EARLY, _NEWTON_FIRST):
+        found, change = _march(c, x, r, psi, times, borders, rounds)
+        if change < _SETTLED:
+            return found
+    raise ArithmeticError(
+        f"the Riccati system is not solved (last Newton change {change:.1e}): the moment asked for "
+        "does not exist at the last maturity, or the mesh is too coarse"
+    )
 
 
 def _march(

@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from arbiter.markets.parameters import Parameters
-from arbiter.markets.riccati import GROWTH, Quadratic, mesh, solve
+from arbiter.markets.riccati import FINEST, GROWTH, Quadratic, Riccati, mesh, solve
 
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
+
+_LAYER = 0.05  # first step over the time in which the start of a state's transform decays
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +65,15 @@ def of_index(
         device: Where the solution is computed and stays.
     """
     z = 1j * xi
-    transforms = _transforms(sets, times, z, np.zeros((*xi.shape, sets[0].factors)), growth, device)
+    lean = _column(sets, "rho") * _column(sets, "nu") * z - _column(sets, "reversion")
+    quadratic = Quadratic(
+        torch.as_tensor(0.5 * (z * z - z), device=device),
+        torch.as_tensor(lean, device=device),
+        torch.as_tensor(_column(sets, "nu") ** 2, device=device),
+    )
+    c, x = np.stack([p.c for p in sets]), np.stack([p.x for p in sets])
+    psi = torch.zeros(len(sets), c.shape[1], xi.shape[1], dtype=torch.complex128, device=device)
+    transforms = _assembled(sets, solve(c, x, quadratic, psi, times, mesh(times, growth)))
     for i, parameters in enumerate(sets):
         if parameters.jumps is not None:
             jumps = np.multiply.outer(times, parameters.jumps.log_cf(z[i]))
@@ -77,36 +87,27 @@ def of_state(
     times: Array,
     start: Complex,
     growth: float = GROWTH,
-    device: torch.device | str = "cpu",
 ) -> Transform:
     """``log E exp(Σ start_i U^i_T)`` for ``start`` of shape ``(Q, n)``."""
-    z = np.zeros((1, start.shape[0]), dtype=np.complex128)
-    return _transforms([parameters], times, z, start[None] / parameters.c, growth, device)[0]
+    p, V = parameters, start.sum(-1)
+    none = torch.zeros(1, V.size, dtype=torch.complex128)
+    quadratic = Quadratic(none, none - p.reversion, torch.tensor([[p.nu**2]], dtype=torch.float64))
+    # the start decays like 1/(1 + Σc ν² V t/2): the first step must see that
+    finest = min(FINEST, _LAYER / float(p.c.sum() * p.nu**2 * np.abs(V).max()))
+    psi = torch.as_tensor((start / p.c).T.astype(np.complex128).copy())[None]
+    borders = mesh(times, growth, finest)
+    return _assembled([p], solve(p.c[None], p.x[None], quadratic, psi, times, borders))[0]
 
 
-def _transforms(
-    sets: Sequence[Parameters],
-    times: Array,
-    z: Complex,
-    start: Array | Complex,
-    growth: float,
-    device: torch.device | str,
-) -> list[Transform]:
-    def put(a: Array | Complex) -> Tensor:
-        return torch.as_tensor(np.asarray(a, dtype=np.complex128), device=device)
-
-    def column(name: str) -> Array:
-        return np.array([[getattr(p, name)] for p in sets], dtype=np.float64)  # (P, 1)
-
-    c, x = np.stack([p.c for p in sets]), np.stack([p.x for p in sets])
-    nu2 = torch.as_tensor(column("nu") ** 2, device=device)
-    quadratic = Quadratic(
-        put(0.5 * (z * z - z)), put(column("rho") * column("nu") * z - column("reversion")), nu2
-    )
-    psi = put(np.swapaxes(start, -1, -2).copy())  # (P, n, Q)
-    found = solve(c, x, quadratic, psi, times, mesh(times, growth))
-    v0 = torch.as_tensor(column("v0"), device=device)
-    pull = torch.as_tensor(column("reversion") * column("theta"), device=device)
-    constant = v0 * found.power + pull * found.mass  # (M, P, Q)
-    slope = found.psi * torch.as_tensor(c, device=device)[..., None]  # (M, P, n, Q)
+def _assembled(sets: Sequence[Parameters], found: Riccati) -> list[Transform]:
+    device = found.psi.device
+    c = torch.as_tensor(np.stack([p.c for p in sets]), device=device)
+    v0 = torch.as_tensor(_column(sets, "v0"), device=device)
+    pull = _column(sets, "reversion") * _column(sets, "theta")
+    constant = v0 * found.power + torch.as_tensor(pull, device=device) * found.mass  # (M, P, Q)
+    slope = found.psi * c[..., None]  # (M, P, n, Q)
     return [Transform(constant[:, i], slope[:, i]) for i in range(len(sets))]
+
+
+def _column(sets: Sequence[Parameters], name: str) -> Array:
+    return np.array([[getattr(p, name)] for p in sets], dtype=np.float64)  # (P, 1)
