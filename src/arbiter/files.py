@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -34,3 +34,31 @@ def write_whole(path: str | PathLike[str], content: str | bytes) -> Path:
     with whole(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
     return Path(path)
+
+
+def require_folder(
+    path: str | PathLike[str], *, files: Iterable[str] = (), folders: Iterable[str] = ()
+) -> None:
+    """Refuse a folder that cannot be written to, before the work and not after it.
+
+    Args:
+        path: The folder; it need not be there yet, and is not made.
+        files: Names of files that will be written in it.
+        folders: Names of folders that will be.
+
+    Raises:
+        ValueError: If it is a file, is in one, cannot be written to, or has a folder in the place
+            of a file or a file in that of a folder.
+    """
+    folder = Path(path)
+    there = next((place for place in (folder, *folder.absolute().parents) if place.exists()), None)
+    if there is None or not there.is_dir():
+        raise ValueError(f"{folder} cannot be a folder: {there} is a file; name another folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ValueError(f"{folder} cannot be written to: {there} is read-only; name another one")
+    for name in files:
+        if (folder / name).is_dir():
+            raise ValueError(f"{folder / name} is a folder, and a file is to go there: move it")
+    for name in folders:
+        if (folder / name).exists() and not (folder / name).is_dir():
+            raise ValueError(f"{folder / name} is a file, and a folder is to go there: move it")

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from arbiter.certificate import Certificate
 from arbiter.chains import Chain, read_chain
-from arbiter.files import write_whole
+from arbiter.files import require_folder, write_whole
 from arbiter.fitting import FitOptions, FittedSurface, fit
 from arbiter.index import vix
 from arbiter.quotes import Quotes
 from arbiter.replication import term_structure
 from arbiter.report import write_pdf, write_pictures, write_report
-from arbiter.scoring import score
+from arbiter.scoring import Score, score
 
 logger = logging.getLogger(__name__)
 
 SURFACE, CERTIFICATE, SUMMARY = "surface.npz", "certificate.json", "fit.json"
 REPORT, EXCLUSIONS, PICTURES, PDF = "report.html", "exclusions.csv", "pictures", "report.pdf"
+FILES = (SURFACE, CERTIFICATE, SUMMARY, REPORT, EXCLUSIONS, PDF)
+FEWEST_INSIDE = 0.9  # share inside bid-ask below which the quotes do not fit together
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,7 @@ class Outcome:
     surface: FittedSurface
     certificate: Certificate
     summary: dict[str, Any]
+    written: tuple[Path, ...] = ()  # files and folders, in the folder that was asked for
 
 
 def run(
@@ -74,33 +82,49 @@ def run(
     ``tell`` hears what is being done, in a few words.
 
     Raises:
-        ValueError: If the chain cannot be read or used; nothing is written then.
+        ValueError: If the chain cannot be read or used, or ``out`` cannot be written to; nothing
+            is written then.
     """
     say = tell or (lambda _: None)
+    require_folder(out, files=FILES, folders=(PICTURES,))
     with _warnings() as warnings:
         say("reading")
         chain = read_chain(source, as_of=job.as_of, layout=job.layout, underlying=job.underlying)
         quotes = chain.quotes(shortest_days=job.shortest_days)
+        hidden = None if job.holdout is None else _hidden(quotes, job.holdout, job.seed)
         say(f"fitting {len(quotes):,} quotes")
         surface = fit(quotes, options=job.options)
         held_out = None
-        if job.holdout is not None:
-            say(f"fitting again without {job.holdout:.0%} of them")
-            held_out = _held_out(quotes, job)
+        if hidden is not None:
+            say(f"fitting again without {hidden.sum():,} of them")
+            held_out = _held_out(quotes, hidden, job)
         say("certifying")
         certificate = surface.certificate()
         summary = _summary(chain, quotes, surface, certificate)
     summary |= {"inside_bid_ask_held_out": held_out, "options": _plain(job.options)}
     summary["warnings"] = warnings
+    summary = {name: _number(value) for name, value in summary.items()}
     outcome = Outcome(chain, quotes, surface, certificate, summary)
-    _write(outcome, Path(out), job, say)
-    return outcome
+    return replace(outcome, written=_write(outcome, Path(out), job, say))
 
 
-def _held_out(quotes: Quotes, job: Job) -> float:
-    assert job.holdout is not None
-    mask = quotes.held_out(job.holdout, job.seed)
-    return score(fit(quotes.select(~mask), options=job.options), quotes, mask).inside_bid_ask
+def _hidden(quotes: Quotes, share: float, seed: int) -> NDArray[np.bool_]:
+    mask = quotes.held_out(share, seed)
+    if not mask.any():
+        raise ValueError(
+            f"a share of {share:g} of {len(quotes)} quotes, the ends of each expiry apart, is "
+            "none: hold out a larger share, or none"
+        )
+    return mask
+
+
+def _held_out(quotes: Quotes, hidden: NDArray[np.bool_], job: Job) -> float:
+    return score(fit(quotes.select(~hidden), options=job.options), quotes, hidden).inside_bid_ask
+
+
+def _number(value: Any) -> Any:
+    """JSON has no NaN: what is not known is null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _summary(
@@ -110,6 +134,7 @@ def _summary(
     began = time.perf_counter()
     scored, result = score(surface, quotes), surface.result
     assert result is not None
+    _warn(scored, surface)
     return {
         "status": result.status.value,
         "expiries": scored.expiries,
@@ -145,6 +170,29 @@ def _summary(
     }
 
 
+def _warn(scored: Score, surface: FittedSurface) -> None:
+    """Warn of numbers that do not mean what their names say."""
+    if scored.quotes == 0:
+        logger.warning(
+            "no quote counts (expiries of 2 days or more with 8 strikes or more): shares and "
+            "errors are not known"
+        )
+    elif scored.inside_bid_ask < FEWEST_INSIDE:
+        logger.warning(
+            "only %.1f %% of the quotes are inside bid-ask: no surface without arbitrage fits "
+            "them; look at the residuals, and whether prices, strikes and dates are right",
+            100.0 * scored.inside_bid_ask,
+        )
+    first, last = 365.0 * surface.maturities[0], 365.0 * surface.maturities[-1]
+    if not first <= 30.0 <= last:
+        logger.warning(
+            "vix_surface is an extrapolation: the expiries that were fitted lie %.3g to %.3g days "
+            "ahead, and 30 days are not between them",
+            first,
+            last,
+        )
+
+
 def _index(chain: Chain) -> float | None:
     """The index rule on the chain, or None with a warning where it cannot be applied."""
     try:
@@ -154,11 +202,26 @@ def _index(chain: Chain) -> float | None:
         return None
 
 
-def _write(outcome: Outcome, out: Path, job: Job, say: Callable[[str], None]) -> None:
-    out.mkdir(parents=True, exist_ok=True)
+def _write(outcome: Outcome, out: Path, job: Job, say: Callable[[str], None]) -> tuple[Path, ...]:
+    """Make everything elsewhere first, so that an older result stays whole if one thing fails."""
+    with tempfile.TemporaryDirectory() as elsewhere:
+        made = Path(elsewhere)
+        _make(outcome, made, job, say)
+        files = sorted(path for path in made.rglob("*") if path.is_file())
+        # the summary last, so that a folder with a new one is complete
+        files.sort(key=lambda path: path.name == SUMMARY)
+        for path in files:
+            target = out / path.relative_to(made)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(target, path.read_bytes())
+        return tuple(out / path.name for path in sorted(made.iterdir()))
+
+
+def _make(outcome: Outcome, out: Path, job: Job, say: Callable[[str], None]) -> None:
     outcome.surface.save(out / SURFACE)
     write_whole(out / CERTIFICATE, outcome.certificate.to_json(indent=1))
     write_whole(out / EXCLUSIONS, outcome.quotes.exclusions.write_csv())
+    write_whole(out / SUMMARY, json.dumps(outcome.summary, indent=1, allow_nan=False))
     if job.report:
         say("drawing")
         write_pictures(out / PICTURES, outcome.surface, outcome.quotes)
@@ -173,8 +236,6 @@ def _write(outcome: Outcome, out: Path, job: Job, say: Callable[[str], None]) ->
         )
     if job.pdf:
         write_pdf(out / PDF, outcome.surface, outcome.quotes, summary=outcome.summary)
-    # last, so that a folder with a summary is complete
-    write_whole(out / SUMMARY, json.dumps(outcome.summary, indent=1, allow_nan=False))
 
 
 def _plain(options: FitOptions) -> dict[str, Any]:

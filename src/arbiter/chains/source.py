@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
@@ -73,7 +74,8 @@ def _from_path(path: Path) -> Source:
         if isinstance(error, ChainError):
             raise
         raise ChainError(f"{str(path)!r} cannot be read: {error}") from error
-    return _from_bytes(content, path.name)
+    # a name may hold bytes that are no UTF-8, and nothing that is written could hold it then
+    return _from_bytes(content, os.fsencode(path.name).decode(errors="replace"))
 
 
 def _from_bytes(content: bytes, name: str) -> Source:

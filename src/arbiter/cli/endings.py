@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,4 +23,10 @@ def explained(error: Exception, source: Path) -> str:
     message = str(error)
     if "give as_of" in message:
         message += " (here: --as-of 2025-01-29T16:15)"
-    return message if source.name in message else f"{source.name}: {message}"
+    name = printable(source)
+    return message if name in message else f"{name}: {message}"
+
+
+def printable(path: Path) -> str:
+    """The name of a file; bytes in it that are no UTF-8 show as a question mark."""
+    return os.fsencode(path.name).decode(errors="replace")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbiter.cli.endings import BAD_INPUT, FAILED, explained, refuse
+from arbiter.cli.endings import BAD_INPUT, FAILED, explained, printable, refuse
 
 if TYPE_CHECKING:
     from arbiter.pipeline import Job, Outcome
@@ -67,6 +67,9 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
         refuse(f"{source} does not exist: give the path of a chain, or of a folder of chains")
     if holdout is not None and not 0.0 < holdout < 1.0:
         refuse(f"--holdout {holdout:g} is not a share: give a number between 0 and 1, as 0.2")
+    if seed < 0:
+        refuse(f"--seed {seed} is negative: give 0, 1, 2, ...")
+    _require(out)
     job = Job(
         as_of=as_of,
         layout=layout,
@@ -83,6 +86,15 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
         _folder(source, out, job, json)
     else:
         _single(source, out, job, json)
+
+
+def _require(out: Path) -> None:
+    from arbiter.files import require_folder
+
+    try:
+        require_folder(out)
+    except ValueError as error:
+        refuse(f"--out {out}: {error}")
 
 
 def _options(components: int, roughness: str) -> Any:
@@ -149,9 +161,10 @@ def _folder(source: Path, out: Path, job: Job, json: bool) -> None:
         # two files may share a stem, and neither may overwrite the other
         name = path.stem if stems.count(path.stem) == 1 else path.name
         try:
-            rows.append({"chain": path.name, **run(path, out / name, job).summary})
+            rows.append({"chain": printable(path), **run(path, out / name, job).summary})
         except (ValueError, OSError) as error:
-            rows.append({"chain": path.name, "status": "refused", "error": explained(error, path)})
+            why = explained(error, path)
+            rows.append({"chain": printable(path), "status": "refused", "error": why})
     out.mkdir(parents=True, exist_ok=True)
     write_whole(out / _BATCH, _csv(rows))
     if json:
@@ -229,6 +242,8 @@ def _show(outcome: Outcome, out: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from arbiter.pipeline import PDF, PICTURES, REPORT
+
     s, console = outcome.summary, Console()
     numbers = Table.grid(padding=(0, 2))
     numbers.add_row("chain", f"{outcome.chain}")
@@ -239,7 +254,8 @@ def _show(outcome: Outcome, out: Path) -> None:
     inside = f"{_percent(s['inside_bid_ask'])} inside bid-ask"
     numbers.add_row("", inside + ("" if unseen == "–" else f", {unseen} of those held out"))
     numbers.add_row("", f"{_fixed(s['iv_rmse_bp_2sd'])} bp RMSE within two standard deviations")
-    exact = f"{s['vix_surface']:.2f} ± {2.0 * s['vix_error']:.2f} exact, from the surface"
+    error = None if s["vix_error"] is None else 2.0 * s["vix_error"]
+    exact = f"{_fixed(s['vix_surface'])} ± {_fixed(error)} exact, from the surface"
     numbers.add_row("VIX", f"{_fixed(s['vix'])} by the index rule, {exact}")
     numbers.add_row("certificate", _verdict(outcome))
     console.print(numbers, highlight=False, markup=False)
@@ -252,8 +268,11 @@ def _show(outcome: Outcome, out: Path) -> None:
     for kind in ("notes", "warnings"):
         for sentence in s[kind]:
             console.print(f"{kind[:-1]}: {sentence}", highlight=False, markup=False)
-    for path in sorted(p for p in out.iterdir() if not p.name.startswith(".")):
+    for path in outcome.written:
         console.print(f"wrote {path}", highlight=False, markup=False)
+    for path in sorted({out / name for name in (REPORT, PICTURES, PDF)} - {*outcome.written}):
+        if path.exists():
+            console.print(f"note: {path} is of an earlier fit", highlight=False, markup=False)
 
 
 def _verdict(outcome: Outcome) -> str:
