@@ -6,6 +6,9 @@ PyTorch.
 
 from __future__ import annotations
 
+import sys
+from io import TextIOWrapper
+
 import typer
 
 from arbiter.cli.auditing import audit
@@ -29,4 +32,7 @@ def _root() -> None:
 
 def main() -> None:
     """Run the command line."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal or a pipe may not know every letter
+            stream.reconfigure(errors="replace")
     app()
