@@ -243,7 +243,7 @@ def test_a_locked_quote_does_not_outweigh_the_others() -> None:
         (fit_svi, False, 14.0, count(50, 2)),
         (fit_svi, True, 133.0, count(50, 4)),
         (fit_ssvi, False, 146.0, count(50, 4)),
-        (fit_andreasen_huge, False, 16.0, count(50, 1)),
+        (fit_andreasen_huge, False, 16.0, count(20, 1)),
     ],
 )
 def test_peers_are_as_good_as_others_have_measured(
