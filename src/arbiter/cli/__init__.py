@@ -14,6 +14,7 @@ import typer
 from arbiter.cli.auditing import audit
 from arbiter.cli.fits import fit
 from arbiter.cli.indices import vix
+from arbiter.cli.simulations import simulate
 
 app = typer.Typer(
     help="Option price surfaces that cannot be arbitraged, and audits of those that can.",
@@ -21,7 +22,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (fit, vix, audit):
+for command in (fit, vix, audit, simulate):
     app.command()(command)
 
 

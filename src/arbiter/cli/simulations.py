@@ -1,0 +1,167 @@
+"""`arbiter simulate`: a synthetic market, with the exact answer beside every quote."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json as json_format
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from arbiter.cli.endings import refuse
+
+if TYPE_CHECKING:
+    from arbiter.markets.dataset import Dataset, Plan
+
+_INTERRUPTED = 130  # what a shell reports after Ctrl-C
+
+
+def simulate(  # noqa: PLR0913, PLR0917 - one parameter per option
+    out: Annotated[Path, typer.Option(help="Folder for what is written.")] = Path("market"),
+    days: Annotated[int, typer.Option(help="Sessions of the timeline.")] = 250,
+    preset: Annotated[str, typer.Option(help="calm, stressed, inverted, rough or jumpy.")] = "calm",
+    seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 0,
+    universe: Annotated[
+        int | None,
+        typer.Option(help="So many markets with parameters of their own, a day each, instead."),
+    ] = None,
+    start: Annotated[str, typer.Option(help="First session: 2015-01-02.")] = "2015-01-02",
+    listing: Annotated[
+        str, typer.Option(help="full, or sparse: fewer series and strikes.")
+    ] = "full",
+    coverage: Annotated[
+        float | None,
+        typer.Option(help="Share of the listed strikes above the liquidity floor, 0.75 say."),
+    ] = None,
+    missing: Annotated[float, typer.Option(help="Share of strikes left out at random.")] = 0.0,
+    noise: Annotated[float, typer.Option(help="Noise of mid prices, in half-spreads.")] = 0.35,
+    block: Annotated[int, typer.Option(help="Days per part of the dataset.")] = 20,
+    chains: Annotated[
+        int, typer.Option(help="Write so many days as chain files too, for arbiter fit.")
+    ] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Write a synthetic SPX market: quotes with noise, spreads and gaps, and the exact answer.
+
+    Writes quotes-*.parquet, days-*.parquet, dataset.json, three-days.png and, if asked for,
+    chains/*.csv. A run that was interrupted goes on where it stopped when the same command is
+    given again. Exit code 0 if all is written, 2 if an option makes no sense or the folder
+    holds another dataset.
+    """
+    from arbiter.markets.dataset import Dataset, Plan, write
+    from arbiter.markets.frictions import Frictions
+    from arbiter.markets.listing import SPARSE, Listing
+    from arbiter.markets.picture import draw
+    from arbiter.markets.snapshots import Venue
+
+    if listing not in ("full", "sparse"):
+        refuse(f"--listing {listing} is not one of full, sparse")
+    try:
+        plan = Plan(
+            days=days if universe is None else universe,
+            seed=seed,
+            preset=preset if universe is None else None,
+            start=dt.date.fromisoformat(start),
+            block=block,
+            venue=Venue(
+                listing=Listing() if listing == "full" else SPARSE,
+                frictions=Frictions(coverage=coverage, missing=missing, noise=noise),
+            ),
+        )
+        if not 0 <= chains <= plan.days:
+            refuse(f"--chains {chains} is not between 0 and the number of days, {plan.days}")
+        with _progress(plan.days, not json) as tell:
+            write(plan, out, tell)
+        dataset = Dataset(out)
+        draw(dataset, out / "three-days.png")
+        written = _chains(plan, out / "chains", chains)
+    except (ValueError, OSError) as error:
+        refuse(str(error))
+    except KeyboardInterrupt:
+        typer.echo("interrupted: give the same command again to go on", err=True)
+        raise typer.Exit(_INTERRUPTED) from None
+    facts = _facts(dataset, plan, written)
+    if json:
+        typer.echo(json_format.dumps(facts, indent=1, allow_nan=False))
+    else:
+        _show(facts, out)
+
+
+def _chains(plan: Plan, folder: Path, count: int) -> list[str]:
+    """Some days, spread over the dataset, in the exchange's layout."""
+    from arbiter.files import write_whole
+    from arbiter.markets.exchange_file import exchange_text
+    from arbiter.markets.seeds import Purpose, seed_of
+
+    if count == 0:
+        return []
+    folder.mkdir(parents=True, exist_ok=True)
+    numbers = sorted({round((i + 0.5) * plan.days / count - 0.5) for i in range(count)})
+    names = []
+    for number, snapshot in zip(numbers, plan.market().days(numbers), strict=True):
+        text = exchange_text(snapshot, seed_of(plan.seed, Purpose.CHAIN, number))
+        name = f"spx_{str(snapshot.board.as_of)[:10]}_{number:05d}.csv"
+        write_whole(folder / name, text)
+        names.append(name)
+    return names
+
+
+def _facts(dataset: Dataset, plan: Plan, chains: list[str]) -> dict[str, Any]:
+    table = dataset.days
+    first, last = table["as_of"].min(), table["as_of"].max()
+    listed, quotes = int(table["listed"].sum()), int(table["quotes"].sum())
+    return {
+        "days": len(dataset),
+        "preset": plan.preset,
+        "seed": plan.seed,
+        "from": str(first)[:10],
+        "to": str(last)[:10],
+        "listed": listed,
+        "quotes": quotes,
+        "coverage": quotes / listed,
+        "vix": {name: float(getattr(table["vix"], name)()) for name in ("min", "median", "max")},
+        "parts": plan.parts,
+        "chains": chains,
+        "picture": "three-days.png",
+    }
+
+
+def _show(facts: dict[str, Any], out: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    numbers = Table.grid(padding=(0, 2))
+    what = f"timeline, {facts['preset']}" if facts["preset"] else "universe"
+    numbers.add_row("market", f"{what}, seed {facts['seed']}")
+    numbers.add_row("days", f"{facts['days']:,}, {facts['from']} to {facts['to']}")
+    numbers.add_row(
+        "quotes",
+        f"{facts['quotes']:,} of {facts['listed']:,} listed strikes, coverage "
+        f"{facts['coverage']:.1%}",
+    )
+    vix = facts["vix"]
+    numbers.add_row(
+        "30 days", f"{vix['min']:.1f} to {vix['max']:.1f} %, median {vix['median']:.1f}"
+    )
+    console.print(numbers, highlight=False, markup=False)
+    console.print(f"wrote {out / 'dataset.json'}", highlight=False, markup=False)
+    console.print(f"wrote {out / facts['picture']}", highlight=False, markup=False)
+    for name in facts["chains"]:
+        console.print(f"wrote {out / 'chains' / name}", highlight=False, markup=False)
+
+
+@contextmanager
+def _progress(total: int, shown: bool) -> Iterator[Callable[[int], object] | None]:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    if not shown:
+        yield None
+        return
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("days", total=total)
+        yield lambda done: progress.update(task, completed=done)

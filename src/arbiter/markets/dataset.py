@@ -1,0 +1,312 @@
+"""A synthetic dataset on disk: Parquet parts, one per block of days, the configuration in each.
+
+A part is written whole or not at all, and depends on the configuration and its own number alone.
+So a run that was interrupted goes on where it stopped and ends with the same bytes.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from arbiter.files import whole, write_whole
+from arbiter.markets.lifted_heston import LiftedHeston
+from arbiter.markets.listing import Board
+from arbiter.markets.parameters import PRESETS, Jumps, Parameters, preset
+from arbiter.markets.paths import STEPS_PER_DAY
+from arbiter.markets.snapshots import Snapshot, Venue, quotes_of
+from arbiter.markets.timelines import START, Timeline, timeline
+from arbiter.markets.universes import Universe, universe
+from arbiter.quotes import Quotes
+
+Array = NDArray[np.float64]
+
+FORMAT = "arbiter-market-1"
+MANIFEST = "dataset.json"
+_KEY = "arbiter"  # of the Parquet metadata
+_MODEL = ("v0", "reversion", "theta", "nu", "rho", "hurst", "factors")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a dataset holds; everything in it follows from this.
+
+    Attributes:
+        days: How many days of a timeline, or members of a universe.
+        seed: The one seed.
+        preset: Name of the timeline's parameters; None for a universe.
+        start: First session of a timeline, session of a universe.
+        block: Days per part.
+        steps_per_day: Steps of the path's scheme per calendar day.
+        venue: How the market lists and quotes.
+    """
+
+    days: int
+    seed: int
+    preset: str | None = "calm"
+    start: dt.date = START
+    block: int = 20
+    steps_per_day: float = STEPS_PER_DAY
+    venue: Venue = field(default_factory=Venue)
+
+    def __post_init__(self) -> None:
+        if self.days < 1 or self.block < 1 or self.seed < 0:
+            raise ValueError(
+                f"days = {self.days}, block = {self.block}, seed = {self.seed}: days and block "
+                "must be positive, the seed must not be negative"
+            )
+        if self.preset is not None and self.preset not in PRESETS:
+            raise ValueError(f"preset {self.preset!r} is not one of {', '.join(PRESETS)}")
+
+    @property
+    def parts(self) -> int:
+        """Number of parts."""
+        return -(-self.days // self.block)
+
+    def market(self) -> Timeline | Universe:
+        """The market of the plan."""
+        if self.preset is None:
+            return universe(self.days, self.seed, start=self.start, venue=self.venue)
+        return timeline(
+            preset(self.preset),
+            self.days,
+            self.seed,
+            start=self.start,
+            venue=self.venue,
+            steps_per_day=self.steps_per_day,
+        )
+
+    def config(self) -> dict[str, Any]:
+        """Plain values, as they are written into every file."""
+        parameters = None if self.preset is None else asdict(preset(self.preset))
+        values = {"format": FORMAT, **asdict(self), "parameters": parameters}
+        found: dict[str, Any] = json.loads(json.dumps(values, default=str))
+        return found
+
+
+def write(plan: Plan, folder: Path, tell: Callable[[int], object] | None = None) -> dict[str, Any]:
+    """Write a dataset, or what is left of it, and return its manifest.
+
+    Args:
+        plan: What to write.
+        folder: Where; made if absent.
+        tell: Called with the number of days that are done, after each part.
+
+    Raises:
+        ValueError: If the folder holds parts of another plan.
+    """
+    config = plan.config()
+    text = json.dumps(config, sort_keys=True)
+    done = [_is_done(folder, part, text) for part in range(plan.parts)]
+    folder.mkdir(parents=True, exist_ok=True)
+    market = None if all(done) else plan.market()
+    for part in range(plan.parts):
+        days = range(part * plan.block, min((part + 1) * plan.block, plan.days))
+        if market is not None and not done[part]:
+            snapshots = market.days(days)
+            _write(folder / _name("quotes", part), quotes_table(days, snapshots), text)
+            # last, so that a part that has its days is complete
+            _write(folder / _name("days", part), days_table(days, snapshots), text)
+        if tell is not None:
+            tell(days[-1] + 1)
+    manifest = {
+        "config": config,
+        "files": {
+            name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
+            for part in range(plan.parts)
+            for name in (_name("days", part), _name("quotes", part))
+        },
+    }
+    write_whole(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
+    return manifest
+
+
+def _name(kind: str, part: int) -> str:
+    return f"{kind}-{part:05d}.parquet"
+
+
+def _write(path: Path, table: pl.DataFrame, config: str) -> None:
+    with whole(path) as file:
+        table.write_parquet(file, compression="zstd", metadata={_KEY: config})
+
+
+def _is_done(folder: Path, part: int, config: str) -> bool:
+    """Whether a part is there; one of another plan is refused."""
+    there = True
+    for kind in ("quotes", "days"):
+        path = folder / _name(kind, part)
+        if not path.exists():
+            there = False
+            continue
+        try:
+            found = pl.read_parquet_metadata(path).get(_KEY)
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise ValueError(f"{path} is not a Parquet file ({error}): remove it") from error
+        if found != config:
+            raise ValueError(
+                f"{path} belongs to another dataset ({_difference(found, config)}): give another "
+                "folder, or remove the old files"
+            )
+    return there
+
+
+def _difference(found: str | None, config: str) -> str:
+    if found is None:
+        return "it has no configuration"
+    old, new = json.loads(found), json.loads(config)
+    names = [name for name in new if old.get(name) != new[name]]
+    return ", ".join(f"{name} {old.get(name)} there, {new[name]} now" for name in names)[:400]
+
+
+def quotes_table(days: range, snapshots: list[Snapshot]) -> pl.DataFrame:
+    """One row per listed strike, the out-of-the-money side of it."""
+    tables = []
+    for number, s in zip(days, snapshots, strict=True):
+        b, size = s.board, s.board.strikes.size
+        tables.append(
+            pl.DataFrame(
+                {
+                    "day": np.full(size, number, dtype=np.int32),
+                    "root": np.array(b.roots)[b.series].tolist(),
+                    "expiry": np.array(b.expiries, dtype="datetime64[D]")[b.series],
+                    "T": b.T,
+                    "strike": b.strikes,
+                    "side": np.where(b.k >= 0.0, "call", "put").tolist(),
+                    "bid": s.quoted.bid,
+                    "ask": s.quoted.ask,
+                    "reason": s.reason.tolist(),
+                    "price": s.exact.price,
+                    "iv": s.exact.iv,
+                    "forward": b.forwards[b.series],
+                    "discount": b.discounts[b.series],
+                },
+                nan_to_null=True,
+            )
+        )
+    return pl.concat(tables).with_columns(
+        reason=pl.when(pl.col("reason") != "").then(pl.col("reason"))
+    )
+
+
+def days_table(days: range, snapshots: list[Snapshot]) -> pl.DataFrame:
+    """One row per day: its moment, its model, its state, and what was quoted."""
+    rows = []
+    for number, s in zip(days, snapshots, strict=True):
+        jumps = s.market.jumps
+        rows.append(
+            {
+                "day": number,
+                "as_of": s.board.as_of.astype("datetime64[us]").item(),
+                "spot": s.board.spot,
+                "variance": s.variance,
+                "vix": 100.0 * float(np.sqrt(s.market.variance_swap(30.0 / 365.0, s.state))),
+                "listed": s.board.strikes.size,
+                "quotes": int(s.used.sum()),
+                "coverage": s.coverage,
+                "state": s.state.tolist(),
+                **{name: getattr(s.market, name) for name in _MODEL},
+                "jump_intensity": None if jumps is None else jumps.intensity,
+                "jump_mean": None if jumps is None else jumps.mean,
+                "jump_deviation": None if jumps is None else jumps.deviation,
+            }
+        )
+    return pl.DataFrame(rows, schema=DAYS_SCHEMA)
+
+
+DAYS_SCHEMA: dict[str, Any] = {
+    "day": pl.Int32,
+    "as_of": pl.Datetime("us"),
+    "spot": pl.Float64,
+    "variance": pl.Float64,
+    "vix": pl.Float64,
+    "listed": pl.Int32,
+    "quotes": pl.Int32,
+    "coverage": pl.Float64,
+    "state": pl.List(pl.Float64),
+    **dict.fromkeys(_MODEL[:-1], pl.Float64),
+    "factors": pl.Int32,
+    "jump_intensity": pl.Float64,
+    "jump_mean": pl.Float64,
+    "jump_deviation": pl.Float64,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A dataset that was written: quotes and oracle of every day.
+
+    Attributes:
+        folder: Where it lies.
+    """
+
+    folder: Path
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The plan, as it is written in every part."""
+        path = self.folder / MANIFEST
+        if not path.is_file():
+            raise ValueError(
+                f"{self.folder} has no {MANIFEST}: it is no dataset, or a run was interrupted; "
+                "run the same command again to complete it"
+            )
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["config"]
+        if found.get("format") != FORMAT:
+            raise ValueError(f"{path} has format {found.get('format')!r}, not {FORMAT!r}")
+        return found
+
+    @cached_property
+    def days(self) -> pl.DataFrame:
+        """One row per day."""
+        parts = -(-self.config["days"] // self.config["block"])
+        names = [self.folder / _name("days", part) for part in range(parts)]
+        return pl.concat([pl.read_parquet(name) for name in names])
+
+    def __len__(self) -> int:
+        return int(self.config["days"])
+
+    def table(self, day: int) -> pl.DataFrame:
+        """Every listed strike of a day, with bid, ask and the exact answer."""
+        number = range(len(self))[day]
+        name = _name("quotes", number // self.config["block"])
+        return pl.read_parquet(self.folder / name).filter(pl.col("day") == number)
+
+    def quotes(self, day: int) -> Quotes:
+        """The quotes of a day, the same as when they were made."""
+        table = self.table(day).with_columns(
+            pl.struct("T", "root", "expiry").rle_id().alias("series")
+        )
+        heads = table.unique("series", keep="first", maintain_order=True)
+        row = self.days.row(range(len(self))[day], named=True)
+        board = Board(
+            as_of=np.datetime64(row["as_of"], "m"),
+            spot=row["spot"],
+            roots=tuple(heads["root"]),
+            expiries=tuple(heads["expiry"]),
+            maturities=heads["T"].to_numpy(),
+            forwards=heads["forward"].to_numpy(),
+            discounts=heads["discount"].to_numpy(),
+            series=table["series"].to_numpy().astype(np.int64),
+            strikes=table["strike"].to_numpy(),
+        )
+        bid, ask = (table[name].fill_null(np.nan).to_numpy() for name in ("bid", "ask"))
+        return quotes_of(board, bid, ask)
+
+    def oracle(self, day: int) -> tuple[LiftedHeston, Array]:
+        """The market of a day and its state: ``market.iv(k, T, state)`` is the exact answer."""
+        row = self.days.row(range(len(self))[day], named=True)
+        jumps = None
+        if row["jump_intensity"] is not None:
+            jumps = Jumps(row["jump_intensity"], row["jump_mean"], row["jump_deviation"])
+        parameters = Parameters(**{name: row[name] for name in _MODEL}, jumps=jumps)
+        return LiftedHeston.of(parameters), np.array(row["state"])

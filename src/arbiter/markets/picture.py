@@ -1,0 +1,80 @@
+"""A picture of three days of a dataset: quotes with their spreads, the oracle through them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter.files import whole
+from arbiter.markets.dataset import Dataset
+
+Array = NDArray[np.float64]
+
+_TARGETS = np.array([7.0, 30.0, 91.0, 365.0]) / 365.0
+_REACH = (-5.5, 3.0)  # deviations shown
+
+
+def three_days(dataset: Dataset) -> list[int]:
+    """The calmest day, the one in the middle and the most stressed, by their 30-day volatility."""
+    order = np.argsort(dataset.days["vix"].to_numpy(), kind="stable")
+    return [int(order[i]) for i in (0, order.size // 2, order.size - 1)]
+
+
+def draw(dataset: Dataset, path: Path) -> None:
+    """Write the picture as a PNG."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 3, figsize=(16.0, 5.4), layout="constrained")
+    try:
+        names = ("calmest", "median", "most stressed")
+        for ax, day, name in zip(axes, three_days(dataset), names, strict=True):
+            _smiles(ax, dataset, day, name)
+        axes[0].set_ylabel("implied volatility, %")
+        bars = "bars: bid to ask; lines: oracle; grey dots: the oracle where nobody bids"
+        figure.suptitle(f"Three days of {len(dataset):,}: {bars}", fontsize=11)
+        with whole(path) as file:
+            figure.savefig(file, format="png", dpi=120, metadata={"Software": None})
+    finally:
+        plt.close(figure)
+
+
+def _smiles(ax: Any, dataset: Dataset, day: int, name: str) -> None:
+    import matplotlib.pyplot as plt
+
+    quotes = dataset.quotes(day)
+    market, state = dataset.oracle(day)
+    table = dataset.table(day)
+    near = np.abs(np.log(quotes.maturities[None] / _TARGETS[:, None])).argmin(1)
+    chosen = np.unique(near)
+    colours = plt.get_cmap("viridis")(np.linspace(0.0, 0.85, chosen.size))
+    for i, colour in zip(chosen, colours, strict=True):
+        T = float(quotes.maturities[i])
+        width = float(np.sqrt(market.log_variance(T, state)))
+        own = (quotes.expiry == i) & (np.abs(quotes.k) <= -_REACH[0] * width)
+        own &= (quotes.k >= _REACH[0] * width) & (quotes.k <= _REACH[1] * width)
+        k, low, high = quotes.k[own], 100.0 * quotes.iv_bid[own], 100.0 * quotes.iv_ask[own]
+        low = np.where(np.isfinite(low), low, 0.0)
+        z = k / width
+        ax.vlines(z, low, high, color=colour, alpha=0.55, linewidth=1.6)
+        grid = np.linspace(*_REACH, 121)
+        exact = 100.0 * market.iv(grid * width, T, state)
+        ax.plot(grid, exact, color=colour, linewidth=1.2, label=quotes.labels[i])
+        silent = table.filter(
+            (table["T"] - T).abs() < 1e-12, table["reason"].is_not_null(), table["iv"].is_not_null()
+        )
+        at = np.log(silent["strike"].to_numpy() / quotes.forwards[i]) / width
+        shown = (at >= _REACH[0]) & (at <= _REACH[1])
+        ax.plot(at[shown], 100.0 * silent["iv"].to_numpy()[shown], ".", color="grey", markersize=3)
+    row = dataset.days.row(day, named=True)
+    ax.set_ylim(bottom=0.0)
+    ax.set(
+        title=f"{name}: {row['as_of']:%Y-%m-%d}, 30-day volatility {row['vix']:.1f} %, "
+        f"coverage {row['coverage']:.0%}",
+        xlabel="log-moneyness in standard deviations",
+    )
+    ax.title.set_fontsize(10)
+    ax.legend(fontsize=8, frameon=False)
+    ax.grid(alpha=0.25)

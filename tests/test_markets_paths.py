@@ -1,0 +1,186 @@
+"""Paths: variance is not negative, means are exact, the index is a martingale, seeds are kept."""
+
+import datetime as dt
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from arbiter.markets.lifted_heston import LiftedHeston
+from arbiter.markets.means import Means
+from arbiter.markets.parameters import PRESETS, Parameters, draw, preset
+from arbiter.markets.paths import Paths, simulate
+from arbiter.markets.timelines import timeline
+from arbiter.markets.universes import settled, universe
+from counts import count
+
+Array = NDArray[np.float64]
+PATHS = count(full=400_000, reduced=25_000)
+HORIZONS = np.array([0.01, 0.1, 0.5, 1.5])
+
+
+def errors_off(sample: Array, value: float) -> float:
+    """How many standard errors the mean of a sample is from a value."""
+    return float(abs(sample.mean() - value) / (sample.std() / np.sqrt(sample.size)))
+
+
+def lowest_forward_variance(p: Parameters, states: Array) -> float:
+    """The lowest mean of variance, over states and over times ahead, as a share of theta."""
+    ahead = np.geomspace(1e-5, 10.0, 40)
+    return float(Means.of(p).variance(ahead, states).min() / p.theta)
+
+
+@pytest.fixture(scope="module")
+def coarse() -> dict[str, Paths]:
+    """Few large steps, of a month and a half: what is exact is exact for them too."""
+    return {
+        name: simulate(p, HORIZONS, seed=11, paths=PATHS, steps_per_day=0.02)
+        for name, p in PRESETS.items()
+    }
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_mean_of_variance_is_the_closed_form(coarse: dict[str, Paths], name: str) -> None:
+    p = preset(name)
+    mean = Means.of(p).variance(HORIZONS, np.zeros(p.factors))
+    other = Means.of(replace(p, theta=1.5 * p.theta)).variance(HORIZONS, np.zeros(p.factors))
+    for i, value in enumerate(mean):
+        assert errors_off(coarse[name].variance[:, i], value) < 3.5
+    assert errors_off(coarse[name].variance[:, -1], other[-1]) > 6.0  # another theta is noticed
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_index_is_a_martingale(coarse: dict[str, Paths], name: str) -> None:
+    X = np.exp(coarse[name].log_index)
+    for i in range(HORIZONS.size):
+        assert errors_off(X[:, i], 1.0) < 3.5
+    assert errors_off(X[:, 0], 1.01) > 6.0
+
+
+@given(st.integers(0, 2**32), st.sampled_from([0.05, 1.0, 6.0]))
+def test_variance_and_forward_variances_are_never_negative(seed: int, steps: float) -> None:
+    p = draw(np.random.default_rng(seed))
+    found = simulate(p, np.linspace(0.0, 0.3, 12), seed, paths=20, steps_per_day=steps)
+    assert (p.v0 + found.states @ p.c).min() > -1e-12 * (1.0 + p.v0)
+    assert lowest_forward_variance(p, found.states) > -1e-9
+
+
+def test_arbitrary_state_has_negative_forward_variance_and_is_seen() -> None:
+    p = preset("calm")
+    state = np.zeros(p.factors)
+    state[-1], state[5] = 1.0, -p.c[-1] / p.c[5]  # variance itself is unchanged
+    assert lowest_forward_variance(p, state) < -0.1
+
+
+def test_negative_variance_at_the_start_is_refused() -> None:
+    p = preset("calm")
+    with pytest.raises(ValueError, match="point of a path"):
+        simulate(p, [0.1], seed=1, state=np.full(p.factors, -1.0))
+
+
+@pytest.mark.parametrize("name", ["calm", "rough", "jumpy"])
+def test_option_prices_converge_to_the_oracle(name: str) -> None:
+    """A day's straddle: 6 % off with one step a day, within the noise with sixteen."""
+    p = preset(name)
+    T, scale = 1.0 / 365.0, float(np.sqrt(p.v0 / 365.0))
+    exact = 2.0 * float(LiftedHeston.of(p).otm(0.0, T))
+    off = {}
+    for steps in (1, 4, 16):
+        X = np.exp(simulate(p, [T], seed=5, paths=2 * PATHS, steps_per_day=steps).log_index[:, 0])
+        off[steps] = (np.abs(X - 1.0).mean() - exact) / scale, errors_off(np.abs(X - 1.0), exact)
+    assert abs(off[1][0]) > 3.0 * abs(off[4][0])
+    assert abs(off[4][0]) < 0.05
+    assert off[1][1] > 10.0
+    assert off[16][1] < 4.0
+
+
+def test_heston_prices_are_within_three_standard_errors() -> None:
+    market = LiftedHeston.heston(v0=0.05, kappa=2.0, theta=0.04, sigma=0.6, rho=-0.7)
+    X = np.exp(simulate(market, [0.25], seed=3, paths=2 * PATHS, steps_per_day=1).log_index[:, 0])
+    for k in (-0.15, -0.05, 0.0, 0.08):
+        payoff = np.maximum(X - np.exp(k), 0.0) if k >= 0.0 else np.maximum(np.exp(k) - X, 0.0)
+        assert errors_off(payoff, float(market.otm(k, 0.25))) < 3.0
+    payoff = np.maximum(np.exp(-0.15) - X, 0.0)
+    assert errors_off(payoff, float(market.otm(-0.15, 0.27))) > 3.0  # another maturity is noticed
+
+
+def test_state_now_is_where_a_path_goes_on() -> None:
+    """From a state of a path the mean of variance is that of the state, not of the start."""
+    p = preset("stressed")
+    state = settled(p, 4)
+    found = simulate(p, [0.2], seed=8, paths=PATHS, state=state, steps_per_day=0.2)
+    later = np.array(0.2)
+    assert errors_off(found.variance[:, 0], float(Means.of(p).variance(later, state))) < 3.5
+    fresh = float(Means.of(p).variance(later, np.zeros(p.factors)))
+    assert errors_off(found.variance[:, 0], fresh) > 6.0
+
+
+def test_same_seed_same_bits() -> None:
+    p, times = preset("jumpy"), np.arange(1, 6) / 365.0
+    one, two, other = (simulate(p, times, seed, paths=3) for seed in (1, 1, 2))
+    assert (one.log_index == two.log_index).all()
+    assert (one.states == two.states).all()
+    assert (one.log_index != other.log_index).any()
+
+
+def test_longer_timeline_begins_as_the_shorter_one() -> None:
+    short, long = (timeline(preset("calm"), days, seed=3, steps_per_day=1) for days in (20, 40))
+    assert (long.states[:20] == short.states).all()
+    assert (long.spot[:20] == short.spot).all()
+    other = timeline(preset("calm"), 20, seed=4, steps_per_day=1)
+    assert (other.states[1:] != short.states[1:]).any()
+
+
+def test_timeline_keeps_the_exchanges_calendar() -> None:
+    market = timeline(preset("calm"), 12, seed=0, start=dt.date(2024, 6, 28), steps_per_day=1)
+    moments = [str(moment) for moment in market.as_of]
+    assert moments[0] == "2024-06-28T16:15"
+    assert moments[3] == "2024-07-03T13:15"  # half a day
+    assert moments[4] == "2024-07-05T16:15"  # the holiday has no quotes
+    assert len(set(moments)) == 12
+
+
+def test_long_timeline_has_calm_and_stressed_days() -> None:
+    market = timeline(preset("calm"), 1500, seed=1, steps_per_day=1)
+    swap = [float(market.market.variance_swap(30.0 / 365.0, s)) for s in market.states[::25]]
+    level = np.sqrt(swap)
+    assert level.max() > 3.0 * level.min()
+
+
+def test_members_of_a_universe_differ_and_are_reached_states() -> None:
+    many = universe(count(full=500, reduced=25), seed=6)
+    members = [many.member(i) for i in range(len(many))]
+    assert len({market.v0 for market, _ in members}) == len(members)
+    for market, state in members:
+        assert lowest_forward_variance(market, state) > -1e-9
+    again = universe(3, seed=6).member(2)  # neither order nor number of the others matters
+    assert again[0] == members[2][0]
+    assert (again[1] == members[2][1]).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"times": [0.2, 0.1]}, r"times\[1\] = .*0\.1"),
+        ({"times": [-0.1]}, r"times\[0\]"),
+        ({"times": []}, "at least one"),
+        ({"times": [0.1], "paths": 0}, "paths = 0"),
+        ({"times": [0.1], "steps_per_day": 0.0}, "steps_per_day"),
+        ({"times": [0.1], "state": [0.0]}, "20 finite numbers"),
+    ],
+)
+def test_mistakes_are_named(arguments: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        simulate(preset("calm"), seed=1, **arguments)  # type: ignore[arg-type]
+
+
+def test_no_days_are_refused() -> None:
+    with pytest.raises(ValueError, match="days = 0"):
+        timeline(preset("calm"), 0, seed=1)
+    with pytest.raises(ValueError, match="count = 0"):
+        universe(0, seed=1)
+    with pytest.raises(ValueError, match="seed = -1"):
+        timeline(preset("calm"), 1, seed=-1)

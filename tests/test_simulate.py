@@ -1,0 +1,254 @@
+"""`arbiter simulate`: the dataset it writes, how it goes on when interrupted, what it refuses."""
+
+import datetime as dt
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner, Result
+
+import arbiter as ab
+from arbiter.cli import app
+from arbiter.markets import dataset as datasets
+from arbiter.markets.dataset import MANIFEST, Dataset, Plan, write
+from arbiter.markets.frictions import Frictions
+from arbiter.markets.listing import Listing
+from arbiter.markets.picture import three_days
+from arbiter.markets.snapshots import Venue
+
+FEW = Listing(
+    daily=0,
+    weekly=8,
+    month_end=0,
+    monthly=70,
+    quarterly=0,
+    deviations=(3.0, 2.0),
+    steps=(50.0, 100.0),
+    borders=(1.0,),
+    finest=0.2,
+)
+PLAN = Plan(
+    days=5,
+    seed=4,
+    preset="jumpy",
+    block=2,
+    steps_per_day=2,
+    venue=Venue(FEW, frictions=Frictions(missing=0.1)),
+)
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["simulate", *(str(argument) for argument in arguments)])
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """A fingerprint of every file."""
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.iterdir())
+        if path.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("market")
+    write(PLAN, folder)
+    return folder
+
+
+def test_dataset_has_a_part_per_block_and_a_manifest(written: Path) -> None:
+    names = {f"{kind}-0000{part}.parquet" for kind in ("quotes", "days") for part in range(3)}
+    assert set(contents(written)) == {*names, MANIFEST}
+    manifest = json.loads((written / MANIFEST).read_text())
+    assert manifest["files"] == {
+        name: mark for name, mark in contents(written).items() if name != MANIFEST
+    }
+
+
+def test_configuration_and_seed_are_inside_every_part(written: Path) -> None:
+    for path in written.glob("*.parquet"):
+        config = json.loads(pl.read_parquet_metadata(path)["arbiter"])
+        assert config == PLAN.config()
+        assert config["seed"] == 4
+        assert config["parameters"]["jumps"]["intensity"] > 0.0
+
+
+def test_schema_is_the_documented_one(written: Path) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "simulate.md").read_text()
+    for kind in ("quotes", "days"):
+        for name in pl.read_parquet_schema(written / f"{kind}-00000.parquet"):
+            assert f"`{name}`" in page, f"{kind}: {name} is not in docs/simulate.md"
+
+
+def test_what_is_read_is_what_was_made(written: Path) -> None:
+    dataset = Dataset(written)
+    assert len(dataset) == 5
+    for number, snapshot in zip((1, 4), PLAN.market().days([1, 4]), strict=True):
+        made, read = snapshot.quotes, dataset.quotes(number)
+        for name in ("maturities", "forwards", "discounts", "expiry", "k", "bid", "ask"):
+            assert (getattr(made, name) == getattr(read, name)).all(), name
+        assert (made.labels, made.as_of) == (read.labels, read.as_of)
+        assert made.exclusions.equals(read.exclusions)
+        market, state = dataset.oracle(number)
+        assert market == snapshot.market
+        assert (state == snapshot.state).all()
+        table = dataset.table(number).filter(pl.col("reason").is_null())
+        exact = market.iv(read.k, read.T, state)
+        assert np.abs(table["iv"].to_numpy() - exact).max() < 1e-6
+        elsewhere, other = dataset.oracle(0)
+        assert np.abs(table["iv"].to_numpy() - elsewhere.iv(read.k, read.T, other)).max() > 1e-4
+
+
+def test_same_plan_gives_the_same_bytes(written: Path, tmp_path: Path) -> None:
+    write(PLAN, tmp_path)
+    assert contents(tmp_path) == contents(written)
+
+
+def test_interrupted_run_goes_on_and_ends_with_the_same_bytes(
+    written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Path] = []
+
+    def stopped(path: Path, table: pl.DataFrame, config: str) -> None:
+        if len(calls) == 3:  # between the two files of the second part
+            raise KeyboardInterrupt
+        calls.append(path)
+        whole_file(path, table, config)
+
+    whole_file = datasets._write
+    monkeypatch.setattr(datasets, "_write", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        write(PLAN, tmp_path)
+    assert MANIFEST not in contents(tmp_path)
+    with pytest.raises(ValueError, match="run the same command again"):
+        len(Dataset(tmp_path))
+    monkeypatch.setattr(datasets, "_write", whole_file)
+    kept = (tmp_path / "quotes-00000.parquet").stat().st_ino
+    done: list[int] = []
+    write(PLAN, tmp_path, done.append)
+    assert (tmp_path / "quotes-00000.parquet").stat().st_ino == kept  # not made again
+    assert done == [2, 4, 5]
+    assert contents(tmp_path) == contents(written)
+
+
+def test_folder_of_another_dataset_is_refused_and_left_alone(written: Path) -> None:
+    before = contents(written)
+    other = Plan(days=5, seed=5, preset="jumpy", block=2, steps_per_day=2, venue=PLAN.venue)
+    with pytest.raises(ValueError, match="seed 4 there, 5 now"):
+        write(other, written)
+    assert contents(written) == before
+
+
+def test_spoilt_part_is_named(written: Path, tmp_path: Path) -> None:
+    (tmp_path / "quotes-00000.parquet").write_bytes(b"half a file")
+    with pytest.raises(ValueError, match=r"quotes-00000\.parquet is not a Parquet file"):
+        write(PLAN, tmp_path)
+
+
+def test_three_days_are_calm_median_and_stressed(written: Path) -> None:
+    dataset = Dataset(written)
+    low, middle, high = (float(dataset.days["vix"][i]) for i in three_days(dataset))
+    assert low == dataset.days["vix"].min()
+    assert high == dataset.days["vix"].max()
+    assert low <= middle <= high
+
+
+# -- command line -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    out = tmp_path_factory.mktemp("cli") / "market"
+    options = ("--days", 4, "--preset", "stressed", "--seed", 3, "--listing", "sparse")
+    return out, run("--out", out, *options, "--chains", 1, "--json")
+
+
+def test_command_writes_what_it_names(simulated: tuple[Path, Result]) -> None:
+    out, result = simulated
+    assert result.exit_code == 0, result.stderr
+    facts = json.loads(result.stdout)
+    dataset = Dataset(out)
+    assert facts["days"] == len(dataset) == 4
+    assert facts["quotes"] == int(dataset.days["quotes"].sum())
+    assert facts["coverage"] == pytest.approx(facts["quotes"] / facts["listed"])
+    assert facts["vix"]["min"] <= facts["vix"]["median"] <= facts["vix"]["max"]
+    assert (out / facts["picture"]).read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in (out / "chains").iterdir()] == facts["chains"]
+
+
+def test_chain_of_a_simulated_day_is_a_chain(simulated: tuple[Path, Result]) -> None:
+    out, _ = simulated
+    path = next((out / "chains").iterdir())
+    chain = ab.read_chain(path)
+    number = int(path.stem.rsplit("_", 1)[1])
+    row = Dataset(out).days.row(number, named=True)
+    assert chain.as_of == np.datetime64(row["as_of"])
+    assert len(chain.quotes()) > 0.8 * row["quotes"]
+
+
+def test_finished_dataset_is_not_made_again(
+    simulated: tuple[Path, Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, _ = simulated
+    before = contents(out)
+    monkeypatch.setattr(datasets, "_write", lambda *_: pytest.fail("written again"))
+    options = ("--days", 4, "--preset", "stressed", "--seed", 3, "--listing", "sparse")
+    result = run("--out", out, *options)
+    assert result.exit_code == 0, result.stderr
+    assert "coverage" in result.stdout
+    assert contents(out) == before
+
+
+def test_universe_has_a_market_per_row(tmp_path: Path) -> None:
+    result = run("--out", tmp_path, "--universe", 3, "--listing", "sparse", "--json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["preset"] is None
+    assert Dataset(tmp_path).days["theta"].n_unique() == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--days", 0], "days = 0"),
+        (["--preset", "quiet"], "preset 'quiet' is not one of calm"),
+        (["--seed", -1], "seed = -1"),
+        (["--listing", "dense"], "--listing dense"),
+        (["--coverage", 75], "coverage = 75.0 is a share"),
+        (["--start", "yesterday"], "yesterday"),
+        (["--days", 3, "--chains", 4], "--chains 4"),
+    ],
+)
+def test_bad_options_exit_2_before_anything_is_written(
+    options: list[object], words: str, tmp_path: Path
+) -> None:
+    result = run("--out", tmp_path / "out", *options)
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_seed_in_the_same_folder_exits_2(simulated: tuple[Path, Result]) -> None:
+    out, _ = simulated
+    result = run("--out", out, "--days", 4, "--preset", "stressed", "--seed", 9)
+    assert result.exit_code == 2
+    assert "another dataset" in result.stderr
+
+
+def test_interrupt_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(datasets, "write", interrupted)
+    result = run("--out", tmp_path, "--days", 2)
+    assert result.exit_code == 130
+    assert "same command again" in result.stderr
+
+
+def test_plan_is_plain_json() -> None:
+    config = PLAN.config()
+    assert json.loads(json.dumps(config)) == config
+    assert dt.date.fromisoformat(config["start"]) == PLAN.start
