@@ -7,6 +7,7 @@ READY   := $(VENV)/.ready
 CHECKED := src tests tools benchmarks
 CHAIN   ?=
 OUT     ?= out
+export CHAIN OUT  # a path may hold blanks and quotes: only the shell's own quoting keeps them
 
 # One thread per worker: the workers are the parallelism, and results do not depend on the machine.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 POLARS_MAX_THREADS=1
@@ -28,7 +29,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 surface: $(READY) ## fit a chain, the shipped one or CHAIN=path: surface, certificate, report in out/
-	$(BIN)/arbiter fit $(if $(CHAIN),'$(CHAIN)') --out '$(OUT)'
+	$(BIN)/arbiter fit $${CHAIN:+"$$CHAIN"} --out "$$OUT"
 
 test: lint unit docs wheel ## everything that must hold before a commit
 	@echo "==> all checks passed"
