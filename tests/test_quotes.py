@@ -191,3 +191,14 @@ def test_counts_name_each_reason_once_most_frequent_first() -> None:
     assert found["meaning"][0] == Exclusion.ZERO_BID.explain()
     assert counts(no_exclusions()).height == 0
     assert no_exclusions().schema == pl.Schema(EXCLUSION_SCHEMA)
+
+
+def test_prices_in_currency_are_refused_and_not_half_used() -> None:
+    k = [-0.5, -0.3, -0.1, 0.0, 0.1, 0.2, 0.3]
+    bid, ask = [0.05, 1.2, 40.0, 120.0, 30.0, 2.0, 0.1], [0.1, 1.4, 41.0, 121.0, 31.0, 2.2, 0.2]
+    with pytest.raises(ValueError, match=r"row 2: ask = 1\.4, and 5 of 7 asks.*discount times"):
+        Quotes.from_frame({"T": [0.5] * 7, "k": k, "bid": bid, "ask": ask})
+    units = {"bid": [b / 4000.0 for b in bid], "ask": [a / 4000.0 for a in ask]}
+    assert len(Quotes.from_frame({"T": [0.5] * 7, "k": k, **units})) == 7
+    units["ask"][3] = 1.5  # one wrong quote is excluded, as ever
+    assert len(Quotes.from_frame({"T": [0.5] * 7, "k": k, **units})) == 6

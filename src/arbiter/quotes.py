@@ -20,6 +20,7 @@ from arbiter.forwards import as_datetime
 Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
+FEWEST_DEAR, MOST_DEAR = 3, 0.2  # asks of one forward or more, and their share: currency
 FARTHEST = 50.0  # |log-moneyness|: beyond it a strike is in other units than its forward
 
 
@@ -284,6 +285,7 @@ def _columns(frame: Any) -> dict[str, NDArray[Any]]:
 def _prices(columns: Mapping[str, NDArray[Any]]) -> tuple[Array, Array]:
     """Bid and ask in forward units; NaN stays NaN."""
     if "bid" in columns:
+        _refuse_currency(columns["ask"])
         return columns["bid"], columns["ask"]
     root = np.sqrt(columns["T"])
     level = np.nanmedian(columns["iv_ask"]) if np.isfinite(columns["iv_ask"]).any() else 0.0
@@ -299,6 +301,16 @@ def _prices(columns: Mapping[str, NDArray[Any]]) -> tuple[Array, Array]:
         for iv in (low, high)
     ]
     return price[0], price[1]
+
+
+def _refuse_currency(ask: Array) -> None:
+    """Refuse prices in currency: the small ones among them would pass for forward units."""
+    dear = np.flatnonzero(np.isfinite(ask) & (ask >= 1.0))
+    if dear.size >= FEWEST_DEAR and dear.size > MOST_DEAR * np.isfinite(ask).sum():
+        raise ValueError(
+            f"row {dear[0] + 1}: ask = {float(ask[dear[0]])!r}, and {dear.size} of {ask.size} asks "
+            "are 1 or more: prices are in forward units, so divide them by discount times forward"
+        )
 
 
 def _unusable(T: Array, k: Array, bid: Array, ask: Array) -> NDArray[np.str_]:
