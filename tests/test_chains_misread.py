@@ -9,6 +9,7 @@ import pytest
 
 from arbiter import black
 from arbiter.chains import Chain, read_chain
+from arbiter.data import path as example_path
 from arbiter.index import vix
 
 AS_OF = "2023-02-15T16:00"
@@ -103,3 +104,13 @@ def test_a_chain_that_has_expired_says_when_and_what_that_means() -> None:
     chain = read_chain(table(), as_of="2024-03-15T16:00")
     with pytest.raises(ValueError, match=r"98 expired \(the option has settled.*2024-03-15T16:00"):
         chain.quotes()
+
+
+def test_a_line_whose_strike_is_not_that_of_its_symbols_is_not_used() -> None:
+    lines = example_path().read_text().splitlines()
+    place = next(i for i, line in enumerate(lines) if "SPXW261113C06800000" in line)
+    lines[place] = lines[place].replace(",6800.00,", ",6850.00,")
+    chain = read_chain("\n".join(lines).encode())
+    assert chain.set_aside["row"].to_list() == [place + 1, place + 1]
+    assert set(chain.set_aside["reason"]) == {"unreadable"}
+    assert read_chain(example_path()).set_aside.height == 0  # the control

@@ -173,3 +173,14 @@ def test_a_terminal_without_our_letters_gets_others() -> None:
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith(b"15.98")
+
+
+def test_remedies_are_in_the_words_of_the_command_line(month: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "bare.csv"
+    bare.write_text("".join(month.read_text().splitlines(keepends=True)[4:]))
+    result = run("vix", bare)
+    assert result.exit_code == 2
+    assert "(here: --as-of 2023-02-07T16:15)" in result.stderr
+    nameless = tmp_path / "quotes.csv"
+    nameless.write_text("Expiration Date,Strike,Type,Bid,Ask\n2025-02-21,6000,call,1,2\n")
+    assert "(here: --underlying SPX)" in run("vix", nameless).stderr

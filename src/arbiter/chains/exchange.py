@@ -34,6 +34,7 @@ _NAMES = {
     "open interest": "open_interest",
 }
 _HEADER_LINES = 12
+_ROUNDED = 0.0051  # symbols have three decimals, the strike's own column two
 _DATE = re.compile(r"\bdate\b|@", re.IGNORECASE)  # an index level may look like a year
 
 
@@ -62,6 +63,13 @@ def read(text: Text) -> Reading:
         [_side(body, places, 1, strike, comma), _side(body, places, put, strike, comma)]
     )
     _same_units(options)
+    # a line whose strike is not that of its symbols was put together wrongly
+    torn = (pl.col("listed") - pl.col("strike")).abs() > _ROUNDED
+    options = options.with_columns(
+        problem=pl.when(pl.col("problem").is_null() & torn.fill_null(False))
+        .then(pl.lit(Exclusion.UNREADABLE.value))
+        .otherwise("problem")
+    )
     top = lines[: header[-1] if header else first]
     return Reading(
         options_frame(options.sort("row", maintain_order=True)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import NoReturn
 
@@ -21,8 +22,10 @@ def refuse(message: str) -> NoReturn:
 def explained(error: Exception, source: Path) -> str:
     """What was wrong with a file, in the words of the command line."""
     message = str(error)
-    if "give as_of" in message:
-        message += " (here: --as-of 2025-01-29T16:15)"
+    if told := re.search(r"give as_of.*as_of='([^']+)'", message):
+        message += f" (here: --as-of {told[1]})"
+    if told := re.search(r"give underlying='([^']+)'", message):
+        message += f" (here: --underlying {told[1]})"
     name = printable(source)
     return message if name in message else f"{name}: {message}"
 
