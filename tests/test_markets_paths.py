@@ -118,6 +118,15 @@ def test_state_now_is_where_a_path_goes_on() -> None:
     assert errors_off(found.variance[:, 0], fresh) > 6.0
 
 
+def test_volatility_futures_are_within_three_standard_errors() -> None:
+    market, T = LiftedHeston.of(preset("stressed")), 14.0 / 365.0
+    found = simulate(market, [T], seed=5, paths=PATHS, steps_per_day=4)
+    index = market.vix(found.states[:, 0])
+    assert errors_off(index, float(market.vix_future(T))) < 3.0
+    assert errors_off(index**2, 1e4 * float(market.forward_variance(T))) < 3.0
+    assert errors_off(index, float(market.vix())) > 6.0  # the index today is noticed
+
+
 def test_same_seed_same_bits() -> None:
     p, times = preset("jumpy"), np.arange(1, 6) / 365.0
     one, two, other = (simulate(p, times, seed, paths=3) for seed in (1, 1, 2))

@@ -18,6 +18,7 @@ from arbiter.markets.frictions import Frictions
 from arbiter.markets.listing import Listing
 from arbiter.markets.picture import three_days
 from arbiter.markets.snapshots import Venue
+from arbiter.markets.volatility_quotes import VolatilityVenue
 
 FEW = Listing(
     daily=0,
@@ -36,7 +37,7 @@ PLAN = Plan(
     preset="jumpy",
     block=2,
     steps_per_day=2,
-    venue=Venue(FEW, frictions=Frictions(missing=0.1)),
+    venue=Venue(FEW, frictions=Frictions(missing=0.1), volatility=VolatilityVenue(monthly=1)),
 )
 
 
@@ -61,7 +62,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_dataset_has_a_part_per_block_and_a_manifest(written: Path) -> None:
-    names = {f"{kind}-0000{part}.parquet" for kind in ("quotes", "days") for part in range(3)}
+    names = {f"{kind}-0000{part}.parquet" for kind in PLAN.kinds for part in range(3)}
     assert set(contents(written)) == {*names, MANIFEST}
     manifest = json.loads((written / MANIFEST).read_text())
     assert manifest["files"] == {
@@ -79,7 +80,7 @@ def test_configuration_and_seed_are_inside_every_part(written: Path) -> None:
 
 def test_schema_is_the_documented_one(written: Path) -> None:
     page = (Path(__file__).parents[1] / "docs" / "simulate.md").read_text()
-    for kind in ("quotes", "days"):
+    for kind in PLAN.kinds:
         for name in pl.read_parquet_schema(written / f"{kind}-00000.parquet"):
             assert f"`{name}`" in page, f"{kind}: {name} is not in docs/simulate.md"
 
@@ -87,12 +88,20 @@ def test_schema_is_the_documented_one(written: Path) -> None:
 def test_what_is_read_is_what_was_made(written: Path) -> None:
     dataset = Dataset(written)
     assert len(dataset) == 5
-    for number, snapshot in zip((1, 4), PLAN.market().days([1, 4]), strict=True):
-        made, read = snapshot.quotes, dataset.quotes(number)
-        for name in ("maturities", "forwards", "discounts", "expiry", "k", "bid", "ask"):
-            assert (getattr(made, name) == getattr(read, name)).all(), name
-        assert (made.labels, made.as_of) == (read.labels, read.as_of)
-        assert made.exclusions.equals(read.exclusions)
+    # blocks as they were written: the union of maturities moves exact prices by 1e-12
+    for number, snapshot in zip(
+        (2, 4), (*PLAN.market().days([2, 3])[:1], *PLAN.market().days([4])), strict=True
+    ):
+        assert snapshot.volatility is not None
+        for made, read in (
+            (snapshot.volatility.quotes, dataset.quotes(number, "vix")),
+            (snapshot.quotes, dataset.quotes(number)),
+        ):
+            for name in ("maturities", "forwards", "discounts", "expiry", "k", "bid", "ask"):
+                assert (getattr(made, name) == getattr(read, name)).all(), name
+            assert (made.labels, made.as_of) == (read.labels, read.as_of)
+            assert made.exclusions.equals(read.exclusions)
+            assert made.info == read.info
         market, state = dataset.oracle(number)
         assert market == snapshot.market
         assert (state == snapshot.state).all()
@@ -114,7 +123,7 @@ def test_interrupted_run_goes_on_and_ends_with_the_same_bytes(
     calls: list[Path] = []
 
     def stopped(path: Path, table: pl.DataFrame, config: str) -> None:
-        if len(calls) == 3:  # between the two files of the second part
+        if len(calls) == 6:  # in the middle of the second part
             raise KeyboardInterrupt
         calls.append(path)
         whole_file(path, table, config)
@@ -149,6 +158,15 @@ def test_spoilt_part_is_named(written: Path, tmp_path: Path) -> None:
         write(PLAN, tmp_path)
 
 
+def test_futures_are_written_with_their_exact_price(written: Path) -> None:
+    dataset = Dataset(written)
+    futures = dataset.table(3, "futures")
+    market, state = dataset.oracle(3)
+    assert (futures["price"].to_numpy() == market.vix_future(futures["T"].to_numpy(), state)).all()
+    assert (futures["bid"] <= futures["price"]).all()
+    assert (futures["ask"] >= futures["price"]).all()
+
+
 def test_three_days_are_calm_median_and_stressed(written: Path) -> None:
     dataset = Dataset(written)
     low, middle, high = (float(dataset.days["vix"][i]) for i in three_days(dataset))
@@ -163,7 +181,7 @@ def test_three_days_are_calm_median_and_stressed(written: Path) -> None:
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
     out = tmp_path_factory.mktemp("cli") / "market"
-    options = ("--days", 4, "--preset", "stressed", "--seed", 3, "--listing", "sparse")
+    options = ("--days", 4, "--preset", "stressed", "--seed", 3, "--listing", "sparse", "--no-vix")
     return out, run("--out", out, *options, "--chains", 1, "--json")
 
 
@@ -196,7 +214,7 @@ def test_finished_dataset_is_not_made_again(
     out, _ = simulated
     before = contents(out)
     monkeypatch.setattr(datasets, "_write", lambda *_: pytest.fail("written again"))
-    options = ("--days", 4, "--preset", "stressed", "--seed", 3, "--listing", "sparse")
+    options = ("--days", 4, "--preset", "stressed", "--seed", 3, "--listing", "sparse", "--no-vix")
     result = run("--out", out, *options)
     assert result.exit_code == 0, result.stderr
     assert "coverage" in result.stdout
@@ -204,10 +222,14 @@ def test_finished_dataset_is_not_made_again(
 
 
 def test_universe_has_a_market_per_row(tmp_path: Path) -> None:
-    result = run("--out", tmp_path, "--universe", 3, "--listing", "sparse", "--json")
+    options = ("--universe", 3, "--listing", "sparse", "--no-vix", "--json")
+    result = run("--out", tmp_path, *options)
     assert result.exit_code == 0, result.stderr
     assert json.loads(result.stdout)["preset"] is None
-    assert Dataset(tmp_path).days["theta"].n_unique() == 3
+    dataset = Dataset(tmp_path)
+    assert dataset.days["theta"].n_unique() == 3
+    with pytest.raises(ValueError, match="no table 'vix'"):
+        dataset.quotes(0, "vix")
 
 
 @pytest.mark.parametrize(

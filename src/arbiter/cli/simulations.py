@@ -38,6 +38,9 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter per option
     ] = None,
     missing: Annotated[float, typer.Option(help="Share of strikes left out at random.")] = 0.0,
     noise: Annotated[float, typer.Option(help="Noise of mid prices, in half-spreads.")] = 0.35,
+    vix: Annotated[
+        bool, typer.Option(help="Futures and options on the volatility index, too.")
+    ] = True,
     block: Annotated[int, typer.Option(help="Days per part of the dataset.")] = 20,
     chains: Annotated[
         int, typer.Option(help="Write so many days as chain files too, for arbiter fit.")
@@ -46,16 +49,17 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter per option
 ) -> None:
     """Write a synthetic SPX market: quotes with noise, spreads and gaps, and the exact answer.
 
-    Writes quotes-*.parquet, days-*.parquet, dataset.json, three-days.png and, if asked for,
-    chains/*.csv. A run that was interrupted goes on where it stopped when the same command is
-    given again. Exit code 0 if all is written, 2 if an option makes no sense or the folder
-    holds another dataset.
+    Writes quotes-*.parquet, vix-*.parquet, futures-*.parquet, days-*.parquet, dataset.json,
+    three-days.png and, if asked for, chains/*.csv. A run that was interrupted goes on where it
+    stopped when the same command is given again. Exit code 0 if all is written, 2 if an option
+    makes no sense or the folder holds another dataset.
     """
     from arbiter.markets.dataset import Dataset, Plan, write
     from arbiter.markets.frictions import Frictions
     from arbiter.markets.listing import SPARSE, Listing
     from arbiter.markets.picture import draw
     from arbiter.markets.snapshots import Venue
+    from arbiter.markets.volatility_quotes import VolatilityVenue
 
     if listing not in ("full", "sparse"):
         refuse(f"--listing {listing} is not one of full, sparse")
@@ -69,6 +73,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter per option
             venue=Venue(
                 listing=Listing() if listing == "full" else SPARSE,
                 frictions=Frictions(coverage=coverage, missing=missing, noise=noise),
+                volatility=VolatilityVenue() if vix else None,
             ),
         )
         if not 0 <= chains <= plan.days:
@@ -102,10 +107,12 @@ def _chains(plan: Plan, folder: Path, count: int) -> list[str]:
     numbers = sorted({round((i + 0.5) * plan.days / count - 0.5) for i in range(count)})
     names = []
     for number, snapshot in zip(numbers, plan.market().days(numbers), strict=True):
-        text = exchange_text(snapshot, seed_of(plan.seed, Purpose.CHAIN, number))
-        name = f"spx_{str(snapshot.board.as_of)[:10]}_{number:05d}.csv"
-        write_whole(folder / name, text)
-        names.append(name)
+        sheets = {"spx": snapshot, "vix": snapshot.volatility}
+        for i, (name, sheet) in enumerate(sheets.items()):
+            if sheet is not None:
+                text = exchange_text(sheet, seed_of(plan.seed, Purpose.CHAIN, 2 * number + i))
+                date = str(snapshot.board.as_of)[:10]
+                names.append(write_whole(folder / f"{name}_{date}_{number:05d}.csv", text).name)
     return names
 
 

@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 from arbiter.files import whole, write_whole
 from arbiter.markets.lifted_heston import LiftedHeston
-from arbiter.markets.listing import Board
-from arbiter.markets.parameters import PRESETS, Jumps, Parameters, preset
+from arbiter.markets.parameters import PRESETS, preset
 from arbiter.markets.paths import STEPS_PER_DAY
-from arbiter.markets.snapshots import Snapshot, Venue, quotes_of
+from arbiter.markets.sheets import quotes_of
+from arbiter.markets.snapshots import Snapshot, Venue
+from arbiter.markets.tables import board_of, days_table, futures_table, oracle_of, quotes_table
 from arbiter.markets.timelines import START, Timeline, timeline
 from arbiter.markets.universes import Universe, universe
 from arbiter.quotes import Quotes
@@ -34,7 +35,6 @@ Array = NDArray[np.float64]
 FORMAT = "arbiter-market-1"
 MANIFEST = "dataset.json"
 _KEY = "arbiter"  # of the Parquet metadata
-_MODEL = ("v0", "reversion", "theta", "nu", "rho", "hurst", "factors")
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,13 @@ class Plan:
             )
         if self.preset is not None and self.preset not in PRESETS:
             raise ValueError(f"preset {self.preset!r} is not one of {', '.join(PRESETS)}")
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The tables of a part in the order in which they are written."""
+        more = () if self.venue.volatility is None else ("vix", "futures")
+        # days come last, so that a part that has them is complete
+        return ("quotes", *more, "days")
 
     @property
     def parts(self) -> int:
@@ -107,28 +114,30 @@ def write(plan: Plan, folder: Path, tell: Callable[[int], object] | None = None)
     """
     config = plan.config()
     text = json.dumps(config, sort_keys=True)
-    done = [_is_done(folder, part, text) for part in range(plan.parts)]
+    done = [_is_done(folder, plan.kinds, part, text) for part in range(plan.parts)]
     folder.mkdir(parents=True, exist_ok=True)
     market = None if all(done) else plan.market()
     for part in range(plan.parts):
         days = range(part * plan.block, min((part + 1) * plan.block, plan.days))
         if market is not None and not done[part]:
-            snapshots = market.days(days)
-            _write(folder / _name("quotes", part), quotes_table(days, snapshots), text)
-            # last, so that a part that has its days is complete
-            _write(folder / _name("days", part), days_table(days, snapshots), text)
+            for kind, table in _tables(days, market.days(days)).items():
+                _write(folder / _name(kind, part), table, text)
         if tell is not None:
             tell(days[-1] + 1)
-    manifest = {
-        "config": config,
-        "files": {
-            name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
-            for part in range(plan.parts)
-            for name in (_name("days", part), _name("quotes", part))
-        },
-    }
+    names = sorted(_name(kind, part) for kind in plan.kinds for part in range(plan.parts))
+    marks = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+    manifest = {"config": config, "files": marks}
     write_whole(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
     return manifest
+
+
+def _tables(days: range, snapshots: list[Snapshot]) -> dict[str, pl.DataFrame]:
+    """The tables of a part, in the order of :attr:`Plan.kinds`."""
+    tables = {"quotes": quotes_table(days, snapshots)}
+    sheets = [s.volatility for s in snapshots if s.volatility is not None]
+    if sheets:
+        tables |= {"vix": quotes_table(days, sheets), "futures": futures_table(days, sheets)}
+    return {**tables, "days": days_table(days, snapshots)}
 
 
 def _name(kind: str, part: int) -> str:
@@ -140,10 +149,10 @@ def _write(path: Path, table: pl.DataFrame, config: str) -> None:
         table.write_parquet(file, compression="zstd", metadata={_KEY: config})
 
 
-def _is_done(folder: Path, part: int, config: str) -> bool:
+def _is_done(folder: Path, kinds: tuple[str, ...], part: int, config: str) -> bool:
     """Whether a part is there; one of another plan is refused."""
     there = True
-    for kind in ("quotes", "days"):
+    for kind in kinds:
         path = folder / _name(kind, part)
         if not path.exists():
             there = False
@@ -166,79 +175,6 @@ def _difference(found: str | None, config: str) -> str:
     old, new = json.loads(found), json.loads(config)
     names = [name for name in new if old.get(name) != new[name]]
     return ", ".join(f"{name} {old.get(name)} there, {new[name]} now" for name in names)[:400]
-
-
-def quotes_table(days: range, snapshots: list[Snapshot]) -> pl.DataFrame:
-    """One row per listed strike, the out-of-the-money side of it."""
-    tables = []
-    for number, s in zip(days, snapshots, strict=True):
-        b, size = s.board, s.board.strikes.size
-        tables.append(
-            pl.DataFrame(
-                {
-                    "day": np.full(size, number, dtype=np.int32),
-                    "root": np.array(b.roots)[b.series].tolist(),
-                    "expiry": np.array(b.expiries, dtype="datetime64[D]")[b.series],
-                    "T": b.T,
-                    "strike": b.strikes,
-                    "side": np.where(b.k >= 0.0, "call", "put").tolist(),
-                    "bid": s.quoted.bid,
-                    "ask": s.quoted.ask,
-                    "reason": s.reason.tolist(),
-                    "price": s.exact.price,
-                    "iv": s.exact.iv,
-                    "forward": b.forwards[b.series],
-                    "discount": b.discounts[b.series],
-                },
-                nan_to_null=True,
-            )
-        )
-    return pl.concat(tables).with_columns(
-        reason=pl.when(pl.col("reason") != "").then(pl.col("reason"))
-    )
-
-
-def days_table(days: range, snapshots: list[Snapshot]) -> pl.DataFrame:
-    """One row per day: its moment, its model, its state, and what was quoted."""
-    rows = []
-    for number, s in zip(days, snapshots, strict=True):
-        jumps = s.market.jumps
-        rows.append(
-            {
-                "day": number,
-                "as_of": s.board.as_of.astype("datetime64[us]").item(),
-                "spot": s.board.spot,
-                "variance": s.variance,
-                "vix": 100.0 * float(np.sqrt(s.market.variance_swap(30.0 / 365.0, s.state))),
-                "listed": s.board.strikes.size,
-                "quotes": int(s.used.sum()),
-                "coverage": s.coverage,
-                "state": s.state.tolist(),
-                **{name: getattr(s.market, name) for name in _MODEL},
-                "jump_intensity": None if jumps is None else jumps.intensity,
-                "jump_mean": None if jumps is None else jumps.mean,
-                "jump_deviation": None if jumps is None else jumps.deviation,
-            }
-        )
-    return pl.DataFrame(rows, schema=DAYS_SCHEMA)
-
-
-DAYS_SCHEMA: dict[str, Any] = {
-    "day": pl.Int32,
-    "as_of": pl.Datetime("us"),
-    "spot": pl.Float64,
-    "variance": pl.Float64,
-    "vix": pl.Float64,
-    "listed": pl.Int32,
-    "quotes": pl.Int32,
-    "coverage": pl.Float64,
-    "state": pl.List(pl.Float64),
-    **dict.fromkeys(_MODEL[:-1], pl.Float64),
-    "factors": pl.Int32,
-    "jump_intensity": pl.Float64,
-    "jump_mean": pl.Float64,
-    "jump_deviation": pl.Float64,
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,38 +211,31 @@ class Dataset:
     def __len__(self) -> int:
         return int(self.config["days"])
 
-    def table(self, day: int) -> pl.DataFrame:
-        """Every listed strike of a day, with bid, ask and the exact answer."""
-        number = range(len(self))[day]
-        name = _name("quotes", number // self.config["block"])
-        return pl.read_parquet(self.folder / name).filter(pl.col("day") == number)
+    def table(self, day: int, kind: str = "quotes") -> pl.DataFrame:
+        """Every listed strike of a day, with bid, ask and the exact answer.
 
-    def quotes(self, day: int) -> Quotes:
-        """The quotes of a day, the same as when they were made."""
-        table = self.table(day).with_columns(
-            pl.struct("T", "root", "expiry").rle_id().alias("series")
-        )
-        heads = table.unique("series", keep="first", maintain_order=True)
+        Args:
+            day: Its number; negative ones count from the end.
+            kind: ``"quotes"``, ``"vix"`` for options on the volatility index, or ``"futures"``.
+        """
+        number = range(len(self))[day]
+        path = self.folder / _name(kind, number // self.config["block"])
+        if not path.exists():
+            raise ValueError(
+                f"{self.folder} has no table {kind!r}: it is quotes, or, where the venue has the "
+                "volatility index, vix or futures"
+            )
+        return pl.read_parquet(path).filter(pl.col("day") == number)
+
+    def quotes(self, day: int, kind: str = "quotes") -> Quotes:
+        """The quotes of a day, the same as when they were made; ``kind`` may be ``"vix"``."""
+        table = self.table(day, kind)
         row = self.days.row(range(len(self))[day], named=True)
-        board = Board(
-            as_of=np.datetime64(row["as_of"], "m"),
-            spot=row["spot"],
-            roots=tuple(heads["root"]),
-            expiries=tuple(heads["expiry"]),
-            maturities=heads["T"].to_numpy(),
-            forwards=heads["forward"].to_numpy(),
-            discounts=heads["discount"].to_numpy(),
-            series=table["series"].to_numpy().astype(np.int64),
-            strikes=table["strike"].to_numpy(),
-        )
+        spot = row["vix"] if kind == "vix" else row["spot"]
+        board = board_of(table, np.datetime64(row["as_of"], "m"), spot)
         bid, ask = (table[name].fill_null(np.nan).to_numpy() for name in ("bid", "ask"))
         return quotes_of(board, bid, ask)
 
     def oracle(self, day: int) -> tuple[LiftedHeston, Array]:
         """The market of a day and its state: ``market.iv(k, T, state)`` is the exact answer."""
-        row = self.days.row(range(len(self))[day], named=True)
-        jumps = None
-        if row["jump_intensity"] is not None:
-            jumps = Jumps(row["jump_intensity"], row["jump_mean"], row["jump_deviation"])
-        parameters = Parameters(**{name: row[name] for name in _MODEL}, jumps=jumps)
-        return LiftedHeston.of(parameters), np.array(row["state"])
+        return oracle_of(self.days.row(range(len(self))[day], named=True))

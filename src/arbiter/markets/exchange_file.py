@@ -1,6 +1,6 @@
-"""A snapshot in the layout of the exchange's download, so that a chain reader can be given it.
+"""A sheet of quotes in the layout of the exchange's download, for a chain reader to read.
 
-Out-of-the-money quotes are the snapshot's own. In-the-money quotes, last sales, volumes and open
+Out-of-the-money quotes are the sheet's own. In-the-money quotes, last sales, volumes and open
 interest are drawn from a seed; they carry the parity from which a reader takes its forwards.
 """
 
@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from arbiter.chains.roots import EUROPEAN
 from arbiter.chains.stamps import NEW_YORK
 from arbiter.markets.frictions import ticked
-from arbiter.markets.snapshots import Snapshot
+from arbiter.markets.sheets import Sheet
 
 Array = NDArray[np.float64]
 
@@ -24,18 +25,19 @@ HEADER = (
     "Puts,Last Sale,Net,Bid,Ask,Volume,IV,Delta,Gamma,Open Interest"
 )
 _PRINTED_AFTER = dt.timedelta(minutes=16)  # the file is downloaded after the last quotes
-_DEEP = 0.5  # currency: in-the-money options are quoted this much wider, and a year more again
+_TITLES = {"SPX": "Standard & Poors 500 Index", "VIX": "CBOE Volatility Index"}
+_DEEP = 1e-4  # of the forward: in-the-money options are quoted this much wider, twice in a year
 
 
-def exchange_text(day: Snapshot, seed: int | np.random.SeedSequence) -> str:
+def exchange_text(day: Sheet, seed: int | np.random.SeedSequence) -> str:
     """The day as the text of an exchange download (new layout, ``.csv``).
 
     Read it back with ``arbiter.chains.read_chain(text.encode())``, or write it to a file whose
     name says what it is.
 
     Args:
-        day: What to write.
-        seed: For what a snapshot does not hold: in-the-money quotes, sales and open interest.
+        day: What to write: a snapshot, or the options on its volatility index.
+        seed: For what a sheet does not hold: in-the-money quotes, sales and open interest.
     """
     b = day.board
     rng = np.random.default_rng(seed)
@@ -45,9 +47,9 @@ def exchange_text(day: Snapshot, seed: int | np.random.SeedSequence) -> str:
     clock = f"{printed:%I:%M %p}".lstrip("0")
     lines = [
         "",
-        f"Standard & Poors 500 Index (synthetic),Last: {b.spot:.2f},Change:  0",
+        f"{_TITLES[EUROPEAN[b.roots[0]].underlying]} (synthetic),Last: {b.spot:.2f},Change:  0",
         f'"Date: {printed:%B} {printed.day}, {printed.year} at {clock} {zone}",'
-        f"Bid: {b.spot - 5.0:.2f},Ask: {b.spot + 5.0:.2f},Size: 1*1,Volume: 0",
+        f"Bid: {0.999 * b.spot:.2f},Ask: {1.001 * b.spot:.2f},Size: 1*1,Volume: 0",
         HEADER,
     ]
     days = [expiry.strftime("%a %b %d %Y") for expiry in b.expiries]
@@ -68,7 +70,7 @@ class _Side:
     columns: tuple[Array, ...]
 
 
-def _sides(day: Snapshot, rng: np.random.Generator) -> tuple[_Side, _Side]:
+def _sides(day: Sheet, rng: np.random.Generator) -> tuple[_Side, _Side]:
     b, e = day.board, day.exact
     total = np.where(np.isfinite(e.iv), e.iv, 0.0) * np.sqrt(e.T)
     known = total > 0.0
@@ -100,11 +102,11 @@ def _sides(day: Snapshot, rng: np.random.Generator) -> tuple[_Side, _Side]:
     return made[0], made[1]
 
 
-def _deep(day: Snapshot, calls: bool, rng: np.random.Generator) -> tuple[Array, Array]:
+def _deep(day: Sheet, calls: bool, rng: np.random.Generator) -> tuple[Array, Array]:
     """Quotes of the in-the-money side: parity, wider than the other side of the strike."""
     e, sign = day.exact, 1.0 if calls else -1.0
     fair = e.unit * (e.price + np.maximum(-sign * np.expm1(e.k), 0.0))
-    half = 0.5 * (day.quoted.ask - day.quoted.bid) + _DEEP * (1.0 + e.T)
+    half = 0.5 * (day.quoted.ask - day.quoted.bid) + _DEEP * e.unit * (1.0 + e.T)
     mid = fair + half * rng.uniform(-0.5, 0.5, e.k.size)
     bid, ask = ticked(mid - half, up=False), ticked(mid + half, up=True)
     return bid, ask

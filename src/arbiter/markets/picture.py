@@ -50,20 +50,22 @@ def _smiles(ax: Any, dataset: Dataset, day: int, name: str) -> None:
     near = np.abs(np.log(quotes.maturities[None] / _TARGETS[:, None])).argmin(1)
     chosen = np.unique(near)
     colours = plt.get_cmap("viridis")(np.linspace(0.0, 0.85, chosen.size))
-    for i, colour in zip(chosen, colours, strict=True):
-        T = float(quotes.maturities[i])
-        width = float(np.sqrt(market.log_variance(T, state)))
-        own = (quotes.expiry == i) & (np.abs(quotes.k) <= -_REACH[0] * width)
-        own &= (quotes.k >= _REACH[0] * width) & (quotes.k <= _REACH[1] * width)
+    times = quotes.maturities[chosen]
+    widths = np.sqrt(market.log_variance(times, state))
+    grid = np.linspace(*_REACH, 121)
+    curves = 100.0 * market.iv(np.multiply.outer(widths, grid), times[:, None], state)
+    for i, colour, width, exact in zip(chosen, colours, widths, curves, strict=True):
+        own = (quotes.expiry == i) & (quotes.k >= _REACH[0] * width)
+        own &= quotes.k <= _REACH[1] * width
         k, low, high = quotes.k[own], 100.0 * quotes.iv_bid[own], 100.0 * quotes.iv_ask[own]
         low = np.where(np.isfinite(low), low, 0.0)
         z = k / width
         ax.vlines(z, low, high, color=colour, alpha=0.55, linewidth=1.6)
-        grid = np.linspace(*_REACH, 121)
-        exact = 100.0 * market.iv(grid * width, T, state)
         ax.plot(grid, exact, color=colour, linewidth=1.2, label=quotes.labels[i])
         silent = table.filter(
-            (table["T"] - T).abs() < 1e-12, table["reason"].is_not_null(), table["iv"].is_not_null()
+            (table["T"] - quotes.maturities[i]).abs() < 1e-12,
+            table["reason"].is_not_null(),
+            table["iv"].is_not_null(),
         )
         at = np.log(silent["strike"].to_numpy() / quotes.forwards[i]) / width
         shown = (at >= _REACH[0]) & (at <= _REACH[1])

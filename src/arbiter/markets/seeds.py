@@ -14,7 +14,6 @@ class Purpose(IntEnum):
     QUOTES = 1
     MODEL = 2
     CHAIN = 3
-    VOLATILITY_INDEX = 4
 
 
 def seed_of(seed: int, purpose: Purpose, number: int = 0) -> np.random.SeedSequence:

@@ -6,126 +6,55 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
-from arbiter import inputs
-from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion
 from arbiter.markets.boards import prices
-from arbiter.markets.frictions import Exact, Frictions, Quoted, quote
-from arbiter.markets.lifted_heston import LiftedHeston, implied
-from arbiter.markets.listing import Board, Curves, Listing, board, series
-from arbiter.quotes import Quotes
+from arbiter.markets.frictions import Frictions
+from arbiter.markets.lifted_heston import LiftedHeston
+from arbiter.markets.listing import Curves, Listing, board, series
+from arbiter.markets.sheets import Sheet, sheet
+from arbiter.markets.volatility_quotes import VolatilitySheet, VolatilityVenue, quote_volatility
 
 Array = NDArray[np.float64]
+
+_VOLATILITY = 1  # what the second child of a day's seed is for
 
 
 @dataclass(frozen=True)
 class Venue:
-    """How a market lists and quotes: the same for every day of a dataset."""
+    """How a market lists and quotes: the same for every day of a dataset.
+
+    Attributes:
+        listing: Series and strikes of the index options.
+        curves: Rates and dividends.
+        frictions: Spreads, noise and liquidity of the index options.
+        volatility: Futures and options on the volatility index; None leaves them out.
+    """
 
     listing: Listing = field(default_factory=Listing)
     curves: Curves = field(default_factory=Curves)
     frictions: Frictions = field(default_factory=Frictions)
+    volatility: VolatilityVenue | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class Snapshot:
-    """A moment of a synthetic market.
+class Snapshot(Sheet):
+    """A moment of a synthetic market: the sheet of its index options, and all that explains it.
 
     Attributes:
         market: The oracle: exact prices at any strike and maturity.
         state: ``(n,)`` the factors that the market is in.
-        board: What is listed.
-        exact: Out-of-the-money price and volatility of every strike of the board.
-        quoted: Their bid and ask.
+        volatility: Futures and options on the volatility index, if the venue has them.
     """
 
     market: LiftedHeston
     state: Array
-    board: Board
-    exact: Exact
-    quoted: Quoted
-
-    @property
-    def reason(self) -> NDArray[np.str_]:
-        """``(m,)`` why each strike of the board is not used; empty where it is."""
-        return reasons(self.quoted.bid, self.quoted.ask, self.exact.k, self.exact.unit)
-
-    @property
-    def used(self) -> NDArray[np.bool_]:
-        """``(m,)`` whether each strike of the board becomes a quote."""
-        return np.asarray(self.reason == "")
-
-    @property
-    def coverage(self) -> float:
-        """Share of the listed strikes that become quotes."""
-        return float(self.used.mean())
+    volatility: VolatilitySheet | None = None
 
     @property
     def variance(self) -> float:
         """Instantaneous variance."""
         return max(float(self.market.v0 + self.state @ self.market.c), 0.0)
-
-    @property
-    def oracle(self) -> Exact:
-        """Exact price and volatility at each quote of :attr:`quotes`, in its order."""
-        keep, e = self.used, self.exact
-        return Exact(e.price[keep], e.iv[keep], e.k[keep], e.T[keep], e.unit[keep])
-
-    @property
-    def quotes(self) -> Quotes:
-        """Two-sided quotes in forward units, with a reason for every strike that has none.
-
-        Forwards and discount factors are exact. The quotes of the same day read back from the
-        exchange's layout have those of put-call parity instead.
-        """
-        return quotes_of(self.board, self.quoted.bid, self.quoted.ask)
-
-
-def reasons(bid: Array, ask: Array, k: Array, unit: Array) -> NDArray[np.str_]:
-    """Why quotes in currency cannot be used, empty where they can."""
-    rules = {
-        Exclusion.MISSING: np.isnan(ask),
-        Exclusion.ZERO_BID: ~(bid > 0.0),
-        Exclusion.BOUNDS: ask >= unit * np.exp(np.minimum(k, 0.0)),
-    }
-    return np.select(list(rules.values()), [code.value for code in rules], default="")
-
-
-def quotes_of(board: Board, bid: Array, ask: Array) -> Quotes:
-    """The usable quotes of a board, bid and ask in currency, and the reasons of the others."""
-    unit = (board.discounts * board.forwards)[board.series]
-    why = reasons(bid, ask, board.k, unit)
-    bad = why != ""
-    exclusions = pl.DataFrame(
-        {
-            "row": pl.Series([None] * int(bad.sum()), dtype=pl.Int64),
-            "expiry": np.array(board.labels)[board.series[bad]].tolist(),
-            "T": board.T[bad],
-            "strike": board.strikes[bad],
-            "side": np.where(board.k[bad] >= 0.0, "call", "put").tolist(),
-            "bid": bid[bad],
-            "ask": ask[bad],
-            "reason": why[bad].tolist(),
-        },
-        schema=EXCLUSION_SCHEMA,
-        nan_to_null=True,
-    )
-    every = Quotes(
-        maturities=inputs.frozen(board.maturities),
-        forwards=inputs.frozen(board.forwards),
-        discounts=inputs.frozen(board.discounts),
-        expiry=board.series,
-        k=inputs.frozen(board.k),
-        bid=inputs.frozen(bid / unit),
-        ask=inputs.frozen(ask / unit),
-        labels=board.labels,
-        as_of=board.as_of.astype("datetime64[s]"),
-        exclusions=exclusions,
-        info=inputs.plain({"source": "synthetic", "underlying": "SPX", "spot": board.spot}),
-    )
-    return every.select(~bad)
 
 
 def observe(
@@ -152,9 +81,15 @@ def observe(
         boards.append(board(as_of, spot, level, rules.listing, rules.curves))
     made = []
     for i, price in enumerate(prices(market, states, boards)):
-        k, T = boards[i].k, boards[i].T
-        unit = (boards[i].discounts * boards[i].forwards)[boards[i].series]
-        exact = Exact(price, implied(price, k, T), k, T, unit)
-        quoted = quote(exact, rules.frictions, np.random.default_rng(seeds[i]))
-        made.append(Snapshot(market, states[i], boards[i], exact, quoted))
+        found = sheet(boards[i], price, rules.frictions, np.random.default_rng(seeds[i]))
+        volatility = None
+        if rules.volatility is not None:
+            # a child of the day's seed: the index options are the same with it and without
+            child = np.random.SeedSequence(
+                seeds[i].entropy, spawn_key=(*seeds[i].spawn_key, _VOLATILITY)
+            )
+            volatility = quote_volatility(
+                market, states[i], boards[i].as_of, rules.volatility, rules.curves, child
+            )
+        made.append(Snapshot(found.board, found.exact, found.quoted, market, states[i], volatility))
     return made
