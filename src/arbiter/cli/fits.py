@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from arbiter.cli.chain_options import AsOf, Layout, Underlying
 from arbiter.cli.endings import BAD_INPUT, FAILED, explained, printable, refuse
 
 if TYPE_CHECKING:
@@ -26,15 +27,9 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
         typer.Argument(help="A chain, or a folder of chains; the shipped example if left out."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for what is written.")] = Path("out"),
-    as_of: Annotated[
-        str | None, typer.Option(help="Moment of the quotes, New York: 2025-01-29T16:15.")
-    ] = None,
-    layout: Annotated[
-        str | None, typer.Option(help="exchange, yahoo, long or tidy; found out if left out.")
-    ] = None,
-    underlying: Annotated[
-        str | None, typer.Option(help="Name of the index, where the file has none.")
-    ] = None,
+    as_of: AsOf = None,
+    layout: Layout = None,
+    underlying: Underlying = None,
     shortest_days: Annotated[
         float, typer.Option(help="Expiries nearer than this are not fitted.")
     ] = 2.0,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from arbiter.cli.chain_options import AsOf, Layout, Underlying
 from arbiter.cli.endings import explained, refuse
 
 if TYPE_CHECKING:
@@ -24,15 +25,9 @@ def vix(
     rate: Annotated[
         float | None, typer.Option(help="Interest rate, a decimal; from parity if left out.")
     ] = None,
-    as_of: Annotated[
-        str | None, typer.Option(help="Moment of the quotes, New York: 2025-01-29T16:15.")
-    ] = None,
-    layout: Annotated[
-        str | None, typer.Option(help="exchange, yahoo, long or tidy; found out if left out.")
-    ] = None,
-    underlying: Annotated[
-        str | None, typer.Option(help="Name of the index, where the file has none.")
-    ] = None,
+    as_of: AsOf = None,
+    layout: Layout = None,
+    underlying: Underlying = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
     """The volatility index of a chain: near and next term, forwards and contributions."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -15,6 +14,7 @@ from jinja2 import Environment, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 from plotly.offline import get_plotlyjs
 
+from arbiter.files import write_whole
 from arbiter.report import headline, listings
 from arbiter.report.curves import DAYS, Readings
 from arbiter.report.figures import figures
@@ -70,7 +70,7 @@ def write_report(
         term_structure=term_structure,
         forwards=forwards,
     )
-    return replace(path, text.encode("utf-8"))
+    return write_whole(path, text)
 
 
 def render(
@@ -171,19 +171,6 @@ def smiles(readings: Readings) -> list[dict[str, Any]]:
             }
         )
     return result
-
-
-def replace(path: str | PathLike[str], content: bytes) -> Path:
-    """Write a file in one step, or not at all."""
-    target = Path(path).resolve()  # a link keeps pointing at the file that is replaced
-    partial = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        partial.write_bytes(content)
-        partial.replace(target)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    return Path(path)
 
 
 def _json(payload: Any) -> str:

@@ -14,10 +14,10 @@ from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 
+from arbiter.files import write_whole
 from arbiter.report import headline, looks
 from arbiter.report.curves import DAYS, Array, Readings
 from arbiter.report.formats import percent, span
-from arbiter.report.page import replace
 
 if TYPE_CHECKING:
     from arbiter.quotes import Quotes
@@ -62,7 +62,7 @@ def write_pictures(folder: str | PathLike[str], surface: Any, quotes: Quotes) ->
     for name, figure in _drawn(Readings(surface, quotes)).items():
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
-        written.append(replace(target / f"{name}.png", buffer.getvalue()))
+        written.append(write_whole(target / f"{name}.png", buffer.getvalue()))
     return written
 
 
@@ -77,7 +77,7 @@ def write_pdf(
         for figure in (_cover(readings, summary), *_drawn(readings).values()):
             with mpl.rc_context(_STYLE):
                 pages.savefig(figure)
-    return replace(path, buffer.getvalue())
+    return write_whole(path, buffer.getvalue())
 
 
 def _drawn(readings: Readings) -> dict[str, Figure]:
