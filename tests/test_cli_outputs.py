@@ -184,3 +184,13 @@ def test_remedies_are_in_the_words_of_the_command_line(month: Path, tmp_path: Pa
     nameless = tmp_path / "quotes.csv"
     nameless.write_text("Expiration Date,Strike,Type,Bid,Ask\n2025-02-21,6000,call,1,2\n")
     assert "(here: --underlying SPX)" in run("vix", nameless).stderr
+
+
+def test_a_folder_of_chains_is_not_written_into(month: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "summary.csv"
+    mine.write_bytes(month.read_bytes())
+    result = run("fit", tmp_path, "--out", tmp_path, "--no-report")
+    assert result.exit_code == 2
+    assert "is the folder of the chains" in result.stderr
+    assert [*tmp_path.iterdir()] == [mine]
+    assert mine.read_bytes() == month.read_bytes()

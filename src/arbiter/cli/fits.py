@@ -149,6 +149,8 @@ def _folder(source: Path, out: Path, job: Job, json: bool) -> None:
     chains = sorted(p for p in source.iterdir() if p.suffix.lower() in KINDS and p.is_file())
     if not chains:
         refuse(f"{source} has no chains in it: files end in {', '.join(KINDS)}")
+    if out.resolve() == source.resolve():  # the summary would be a chain, or replace one
+        refuse(f"--out {out} is the folder of the chains: name another one")
     stems = [path.stem for path in chains]
     rows: list[dict[str, Any]] = []
     console = Console(stderr=True, quiet=json)
