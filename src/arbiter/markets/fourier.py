@@ -27,7 +27,7 @@ Complex = NDArray[np.complex128]
 
 _SCALE = 0.5  # distance of the contour from the poles at 0 and −i
 _STEEPEST = 0.4
-_JUMP_BEND = 0.5
+_STEEPEST_JUMPS = 0.18
 STEP = 0.06
 REACH = 14.0  # b sinh(14) = 3e5: enough for two days at 5 % volatility
 _NEGLIGIBLE = -41.0  # e^−41 = 2e-18: nodes beyond the last one above this are left out
@@ -56,7 +56,7 @@ class Contour:
         if parameters.jumps is not None and parameters.jumps.mean != 0.0:
             # on a ray at angle ω the exponent of the jumps' transform reaches (m sin ω/s)²/2
             narrow = parameters.jumps.deviation / abs(parameters.jumps.mean)
-            steepest = min(steepest, float(np.arcsin(min(_JUMP_BEND * narrow, 1.0))))
+            steepest = min(steepest, _STEEPEST_JUMPS, narrow)
         omega = -sign * steepest
         t = np.arange(0.0, REACH + step, step)
         along = np.full(t.size, step)

@@ -13,7 +13,7 @@ from arbiter.markets.lift import lift
 Array = NDArray[np.float64]
 
 
-_NARROWEST = 0.1  # deviation of a jump over its mean
+_NARROWEST = 0.1 * (1.0 - 1e-12)  # deviation of a jump over its mean
 
 
 @dataclass(frozen=True)

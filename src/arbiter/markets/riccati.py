@@ -36,7 +36,7 @@ def _radau(stages: int) -> tuple[Array, Array]:
 STAGES = 5
 NODES, WEIGHTS = _radau(STAGES)
 FINEST = 1e-6  # years: the first step, well inside the layer of the highest frequency
-GROWTH = 1.25
+GROWTH = 1.3
 # Newton steps: many on the first few steps, where there is little to extrapolate from, then two.
 _NEWTON, _NEWTON_EARLY, _NEWTON_FIRST = 2, 4, 12
 _FIRST, _EARLY = 3, 8
@@ -69,21 +69,21 @@ class Riccati:
 
 
 def mesh(times: Array, growth: float = GROWTH, finest: float = FINEST) -> Array:
-    """Borders of the steps: geometric from ``finest`` on, every time among them."""
-    last = float(times[-1])
+    """Borders of the steps: each ``finest + (growth − 1)·time`` long at most, every time a border.
+
+    Far from zero that is a geometric grid of ratio ``growth``, which maturities only refine.
+    """
     borders = [0.0]
-    size = min(finest, float(times[0]))
-    ahead = list(times)
-    while borders[-1] < last * (1.0 - 1e-14):
-        room = ahead[0] - borders[-1]
-        steps = max(1, int(np.ceil(room / size - 1e-9)))
-        # take one step, or share what is left before the next time evenly
-        if steps <= 2:
-            borders += [ahead[0] - room * (1.0 - part / steps) for part in range(1, steps + 1)]
-            borders[-1] = ahead.pop(0)
-        else:
-            borders.append(borders[-1] + size)
-        size *= growth
+    for time in times:
+        while borders[-1] < time:
+            room = float(time) - borders[-1]
+            steps = room / (finest + (growth - 1.0) * borders[-1])
+            if steps <= 1.0 + 1e-9:
+                borders.append(float(time))
+            elif steps <= 2.0:
+                borders.append(borders[-1] + 0.5 * room)  # not a sliver at the end
+            else:
+                borders.append(borders[-1] + room / steps)
     return np.array(borders)
 
 

@@ -1,0 +1,509 @@
+"""The oracle of the lifted Heston model: prices, densities and means are those of the model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import QuantLib as ql
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.integrate import solve_ivp
+from scipy.special import ndtr
+
+import arbiter as ab
+from arbiter import black
+from arbiter.markets import Jumps, LiftedHeston, Parameters, draw, preset
+from arbiter.markets.fourier import STEP, Contour, invert
+from arbiter.markets.lift import kernel, lift
+from arbiter.markets.parameters import PRESETS
+from arbiter.markets.riccati import (
+    FINEST,
+    GROWTH,
+    NODES,
+    WEIGHTS,
+    Quadratic,
+    exponential_weights,
+    mesh,
+    solve,
+)
+from arbiter.markets.transform import of_index
+from counts import count
+
+Array = NDArray[np.float64]
+
+DAYS = np.array([2, 30, 182, 365, 1825])
+HESTON = LiftedHeston.heston(v0=0.04, kappa=1.5, theta=0.05, sigma=0.7, rho=-0.75)
+
+
+def random_heston(rng: np.random.Generator) -> LiftedHeston:
+    """Calm to crash, with volatilities of variance that break Feller's condition."""
+    return LiftedHeston.heston(
+        v0=float(np.exp(rng.uniform(np.log(0.005), np.log(0.5)))),
+        kappa=float(rng.uniform(0.1, 6.0)),
+        theta=float(np.exp(rng.uniform(np.log(0.01), np.log(0.2)))),
+        sigma=float(rng.uniform(0.1, 2.0)),
+        rho=float(rng.uniform(-0.95, 0.3)),
+    )
+
+
+def strikes(market: LiftedHeston, T: Array, points: int = 9) -> Array:
+    """``(L, points)`` log-strikes to 8 standard deviations on both sides."""
+    return np.linspace(-8.0, 8.0, points) * np.sqrt(market.log_variance(T))[:, None]
+
+
+def quantlib_process(market: LiftedHeston) -> ql.HestonProcess:
+    today = ql.Date(2, 1, 2026)
+    ql.Settings.instance().evaluationDate = today
+    flat = ql.YieldTermStructureHandle(ql.FlatForward(today, 0.0, ql.Actual365Fixed()))
+    spot = ql.QuoteHandle(ql.SimpleQuote(1.0))
+    m = market
+    return ql.HestonProcess(flat, flat, spot, m.v0, m.reversion, m.theta, m.nu, m.rho)
+
+
+def quantlib(engine: ql.PricingEngine, k: Array, days: NDArray[np.int_]) -> Array:
+    """Out-of-the-money prices of QuantLib at ``(L, m)`` log-strikes, NaN where it gives up."""
+    today, prices = ql.Date(2, 1, 2026), np.empty(k.shape)
+    for row, day in enumerate(days):
+        exercise = ql.EuropeanExercise(today + int(day))
+        for column, at in enumerate(k[row]):
+            side = ql.Option.Call if at >= 0.0 else ql.Option.Put
+            option = ql.VanillaOption(ql.PlainVanillaPayoff(side, float(np.exp(at))), exercise)
+            option.setPricingEngine(engine)
+            try:
+                prices[row, column] = option.NPV()
+            except RuntimeError:
+                prices[row, column] = np.nan
+    return prices
+
+
+def analytic(market: LiftedHeston, k: Array, days: NDArray[np.int_]) -> Array:
+    """QuantLib's adaptive integration, with a looser tolerance where it gives up.
+
+    Its exponential fitting is not a reference to 1e-8: left to itself it can choose an asymptotic
+    expansion that is off by 3e-7 where volatility of variance is large, and on the angled contour
+    it has been off by 2e-6 at five years, against the adaptive engine.
+    """
+    model = ql.HestonModel(quantlib_process(market))
+    prices = np.full(k.shape, np.nan)
+    for tolerance in (1e-13, 1e-12, 1e-11, 1e-10):
+        if np.isnan(prices).any():
+            again = quantlib(ql.AnalyticHestonEngine(model, tolerance, 100_000), k, days)
+            prices = np.where(np.isnan(prices), again, prices)
+    return prices
+
+
+def test_heston_prices_are_those_of_quantlib(rng: np.random.Generator) -> None:
+    T = DAYS / 365.0
+    for _ in range(count(full=500, reduced=12)):
+        market = random_heston(rng)
+        k = strikes(market, T)
+        gap = np.abs(market.otm(k, T[:, None]) - analytic(market, k, DAYS)).max()
+        assert gap < 1e-9, market
+
+
+def test_quantlib_by_itself_is_off_where_volatility_of_variance_is_large() -> None:
+    market = LiftedHeston.heston(v0=0.0183, kappa=1.3698, theta=0.0679, sigma=1.6296, rho=0.2546)
+    days, k = np.array([182]), np.array([[0.1, 0.3]])
+    model = ql.HestonModel(quantlib_process(market))
+    own_choice = quantlib(ql.ExponentialFittingHestonEngine(model), k, days)
+    adaptive = quantlib(ql.AnalyticHestonEngine(model, 1e-13, 100_000), k, days)
+    ours = market.otm(k, 182.0 / 365.0)
+    assert np.abs(own_choice - adaptive).max() > 1e-7
+    assert np.abs(ours - adaptive).max() < 1e-12
+
+
+def test_comparison_with_quantlib_sees_a_wrong_parameter() -> None:
+    T = DAYS / 365.0
+    k = strikes(HESTON, T)
+    wrong = replace(HESTON, rho=HESTON.rho + 1e-6)
+    assert np.abs(HESTON.otm(k, T[:, None]) - analytic(wrong, k, DAYS)).max() > 1e-9
+
+
+def test_many_factors_are_the_rough_heston_model() -> None:
+    # Parameters of Abi Jaber (2019), "Lifting the Heston model", section 3. The reference is
+    # QuantLib's fractional Adams scheme (El Euch and Rosenbaum 2019), itself good to about 1e-6.
+    days = np.array([30, 182, 365])
+    k = np.array([-0.2, -0.1, 0.0, 0.05]) * np.sqrt(days / 365.0)[:, None]
+    gaps = []
+    for factors in (20, 80, 320):
+        market = LiftedHeston(0.02, 0.3, 0.02, 0.3, -0.7, hurst=0.1, factors=factors)
+        model = ql.RoughHestonModel(quantlib_process(market), 0.1)
+        adams = quantlib(ql.AnalyticRoughHestonEngine(model, 128, 512), k, days)
+        gaps.append(np.abs(market.otm(k, (days / 365.0)[:, None]) - adams).max())
+    assert gaps[0] < 5e-4
+    assert gaps[2] < 1e-5
+    assert all(late < early / 4.0 for early, late in pairwise(gaps))  # order above one in n
+
+
+@pytest.mark.parametrize("name", ["calm", "rough", "jumpy"])
+def test_transform_is_that_of_a_general_ode_solver(name: str) -> None:
+    market, T = preset(name), np.array([0.02, 1.0])
+    xi = np.array([[0.3 - 0.5j, 5.0 - 2.0j, 40.0 + 4.0j]])
+    found = of_index([market], T, xi)[0]
+    for q, at in enumerate(1j * xi[0]):
+        alpha, beta = 0.5 * (at * at - at), market.rho * market.nu * at - market.reversion
+
+        def rate(
+            _: float, y: NDArray[np.complex128], a: complex = alpha, b: complex = beta
+        ) -> Array:
+            V = market.c @ y[:-2]
+            R = a + b * V + 0.5 * market.nu**2 * V * V
+            return np.concatenate([R - market.x * y[:-2], [R, V]])
+
+        start = np.zeros(market.factors + 2, dtype=np.complex128)
+        path = solve_ivp(rate, (0.0, 1.0), start, "BDF", T, rtol=1e-10, atol=1e-14)
+        for m, y in enumerate(path.y.T):
+            jumps = 0.0 if market.jumps is None else T[m] * market.jumps.log_cf(np.array(at))
+            constant = market.v0 * y[-2] + market.reversion * market.theta * y[-1] + jumps
+            assert abs(complex(found.constant[m, q]) - constant) < 1e-7 * (1.0 + abs(constant))
+            assert np.abs(found.slope[m, :, q].numpy() - market.c * y[:-2]).max() < 1e-6
+
+
+def test_steps_converge_with_order_nine() -> None:
+    z, T = np.array([[0.5 + 3.0j, 0.5 + 10.0j]]), np.array([1.0])
+    quadratic = Quadratic(
+        torch.as_tensor(0.5 * (z * z - z)),
+        torch.as_tensor(HESTON.rho * HESTON.nu * z - HESTON.reversion),
+        torch.tensor([[HESTON.nu**2]], dtype=torch.float64),
+    )
+    exact, errors = closed_form(HESTON, T, z[0])[0], []
+    for steps in (4, 8):
+        zero, borders = (
+            torch.zeros(1, 1, 2, dtype=torch.complex128),
+            np.linspace(0.0, 1.0, steps + 1),
+        )
+        found = solve(HESTON.c[None], HESTON.x[None], quadratic, zero, T, borders)
+        log_cf = HESTON.v0 * found.power + HESTON.reversion * HESTON.theta * found.mass
+        errors.append(np.abs(log_cf[0, 0].numpy() - exact))
+    orders = np.log2(np.array(errors[:-1]) / np.array(errors[1:]))
+    assert orders.min() > 8.5, orders
+
+
+def test_nodes_converge_exponentially() -> None:
+    T = np.array([0.25])
+    k = strikes(HESTON, T)[0]
+    fine = HESTON.otm(k, 0.25)
+    errors = []
+    for step in (0.36, 0.24, 0.16):
+        contours = [Contour.of(HESTON, calls, step) for calls in (True, False)]
+        price = np.empty(k.size)
+        for contour in contours:
+            log_cf = of_index([HESTON], T, contour.xi[None])[0].at(0, np.zeros((1, 1)))
+            side = contour.serves(k)
+            integral = invert(log_cf, contour.xi, contour.weight, k[side])[0]
+            price[side] = contour.price(integral, k[side])
+        errors.append(np.abs(price - fine).max())
+    assert STEP < 0.16
+    # equal ratios of step, so that log error must fall faster than any power
+    first, second = np.log(errors[0] / errors[1]), np.log(errors[1] / errors[2])
+    assert second > 1.2 * first, errors
+
+
+def closed_form(
+    market: LiftedHeston, T: Array, z: NDArray[np.complex128]
+) -> NDArray[np.complex128]:
+    """``log E X^z`` of the Heston model, from the textbook."""
+    b = market.reversion - market.rho * market.nu * z
+    d = np.sqrt(b * b - market.nu**2 * (z * z - z))
+    g, decay = (b - d) / (b + d), np.exp(-np.multiply.outer(T, d))
+    C = (b - d) * T[:, None] - 2.0 * np.log((1.0 - g * decay) / (1.0 - g))
+    D = (b - d) * (1.0 - decay) / (1.0 - g * decay)
+    return np.asarray((market.reversion * market.theta * C + market.v0 * D) / market.nu**2)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_error_estimate_stays_below_the_promise(name: str) -> None:
+    market = LiftedHeston.of(preset(name))
+    T = DAYS / 365.0
+    assert market.error_estimate(strikes(market, T), T[:, None]) < 1e-9
+
+
+def test_error_stays_below_the_promise_over_the_prior(rng: np.random.Generator) -> None:
+    T = DAYS / 365.0
+    for _ in range(count(full=200, reduced=3)):
+        market = LiftedHeston.of(draw(rng))
+        assert market.error_estimate(strikes(market, T), T[:, None]) < 1e-9, market
+
+
+@pytest.mark.parametrize(("name", "value"), [("GROWTH", 2.2), ("STEP", 0.3)])
+def test_error_estimate_sees_coarse_steps(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: float
+) -> None:
+    monkeypatch.setattr(f"arbiter.markets.lifted_heston.{name}", value)
+    T = DAYS / 365.0
+    assert HESTON.error_estimate(strikes(HESTON, T), T[:, None]) > 1e-9
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_index_is_a_martingale_and_parity_holds(name: str) -> None:
+    market = LiftedHeston.of(preset(name))
+    T = np.array([0.01, 0.3, 3.0])
+    mean = of_index([market], T, np.array([[-1j, 0.0]]))[0].constant
+    assert np.abs(mean.numpy()).max() < 1e-12
+    K = np.array([0.7, 0.95, 1.0, 1.2])
+    gap = market.call(K, T[:, None]) - market.put(K, T[:, None]) - (1.0 - K)
+    assert np.abs(gap).max() < 1e-12
+    # the put contour and the call contour price the same option
+    k, U = np.array([-1e-3, 1e-3]), np.zeros((1, market.factors))
+    for calls in (True, False):
+        contour = Contour.of(market, calls)
+        log_cf = of_index([market], T, contour.xi[None])[0].at(1, U)
+        integral = invert(log_cf, contour.xi, contour.weight, k)[0]
+        call = contour.price(integral, k) + (0.0 if calls else -np.expm1(k))
+        assert np.abs(call - market.call(np.exp(k), 0.3)).max() < 1e-11
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("T", [7.0 / 365.0, 1.0])
+def test_density_is_the_curvature_of_prices_and_a_law_of_mean_one(name: str, T: float) -> None:
+    market = LiftedHeston.of(preset(name))
+    deviation = float(np.sqrt(market.log_variance(T)))
+    k = np.linspace(-20.0 * deviation, 12.0 * deviation, 4001)
+    density, kappa = market.density(k, T), np.exp(k)
+    assert (density * kappa).min() > -1e-8
+    assert np.trapezoid(density * kappa, k) == pytest.approx(1.0, abs=1e-6)
+    assert np.trapezoid(density * kappa**2, k) == pytest.approx(1.0, abs=1e-6)
+    at, h = np.array([0.99, 1.01]), 2e-3 * deviation
+    curvature = (market.call(at + h, T) - 2.0 * market.call(at, T) + market.call(at - h, T)) / h**2
+    assert curvature == pytest.approx(market.density(np.log(at), T), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_log_contract_is_the_slope_of_the_transform(name: str) -> None:
+    market = LiftedHeston.of(preset(name))
+    U = np.linspace(0.001, 0.003, market.factors)
+    T, h = np.array([0.1, 2.0]), 1e-4
+    both = of_index([market], T, np.array([[h, -h]]))[0]
+    for m in range(2):
+        up, down = both.at(m, U[None])[0].numpy()
+        mean = ((up - down) / (2j * h)).real  # E log X
+        assert market.log_variance(T[m], U) == pytest.approx(-2.0 * mean, rel=1e-5)
+
+
+def test_means_solve_their_differential_equation() -> None:
+    market = LiftedHeston.of(preset("inverted"))
+    T, h = np.array([0.02, 0.5]), 1e-5
+    slope = (market.log_variance(T + h) - market.log_variance(T - h)) / (2.0 * h)
+    assert slope == pytest.approx(market.variance_curve(T), rel=1e-6)
+    heston = HESTON.variance_curve(T)
+    assert heston == pytest.approx(0.05 + (0.04 - 0.05) * np.exp(-1.5 * T), rel=1e-13)
+
+
+def merton(variance: float, jumps: Jumps, T: float, k: Array) -> Array:
+    """Calls of Merton's model: a Poisson mixture of Black's formula."""
+    total, weight = np.zeros(k.shape), np.exp(-jumps.intensity * T)
+    drift = -jumps.intensity * np.expm1(jumps.mean + 0.5 * jumps.deviation**2) * T
+    for n in range(60):
+        v = np.sqrt(variance * T + n * jumps.deviation**2)
+        shift = drift + n * (jumps.mean + 0.5 * jumps.deviation**2)
+        d = (shift - k) / v + 0.5 * v
+        total += weight * (np.exp(shift) * ndtr(d) - np.exp(k) * ndtr(d - v))
+        weight *= jumps.intensity * T / (n + 1.0)
+    return total
+
+
+@pytest.mark.parametrize(
+    ("mean", "deviation"), [(-0.1, 0.07), (-0.2, 0.02), (0.1, 0.011), (-0.01, 0.12), (0.0, 0.05)]
+)
+def test_jumps_are_mertons_where_variance_stands_still(mean: float, deviation: float) -> None:
+    jumps = Jumps(intensity=1.5, mean=mean, deviation=deviation)
+    market = replace(
+        LiftedHeston.heston(v0=0.01, kappa=0.5, theta=0.01, sigma=1e-5, rho=0.0), jumps=jumps
+    )
+    for T in (2.0 / 365.0, 0.25, 2.0):
+        k = strikes(market, np.array([T]))[0]
+        call = market.otm(k, T) + np.maximum(-np.expm1(k), 0.0)
+        assert np.abs(call - merton(0.01, jumps, T, k)).max() < 2e-9
+
+
+def test_days_are_the_days_one_by_one(rng: np.random.Generator) -> None:
+    market = LiftedHeston.of(preset("stressed"))
+    T = np.array([0.02, 0.1, 0.7])
+    k = np.linspace(-2.0, 2.0, 7) * np.sqrt(market.log_variance(T))[:, None]
+    states = 0.003 * rng.standard_normal((5, market.factors))
+    apart = np.stack([market.otm(k, T[:, None], U) for U in states])
+    assert np.abs(market.days(states, k, T) - apart).max() < 1e-14
+    moved = k + 0.1 * rng.standard_normal((5, 1, 1))
+    apart = np.stack([market.otm(at, T[:, None], U) for at, U in zip(moved, states, strict=True)])
+    assert np.abs(market.days(states, moved, T) - apart).max() < 1e-14
+
+
+def test_parameter_sets_in_one_batch_are_the_sets_one_by_one(rng: np.random.Generator) -> None:
+    sets = [draw(rng) for _ in range(4)]
+    xi = np.stack([Contour.of(p, calls=False).xi[:120] for p in sets])
+    T = np.array([0.05, 1.0])
+    for i, together in enumerate(of_index(sets, T, xi)):
+        alone = of_index([sets[i]], T, xi[i : i + 1])[0]
+        assert np.abs((together.constant - alone.constant).numpy()).max() < 1e-9
+        assert np.abs((together.slope - alone.slope).numpy()).max() < 1e-7
+
+
+def test_later_state_of_a_quiet_market_prices_the_same_market() -> None:
+    # Where nothing is random the state follows its mean, and prices an option of the rest.
+    market = LiftedHeston(0.04, 0.8, 0.09, 1e-6, 0.0, hurst=0.2, factors=6)
+    t, T = 0.4, 1.0
+    U = np.zeros(market.factors)
+    steps = 20_000
+    for _ in range(steps):
+        v = market.v0 + market.c @ U
+        U = U + t / steps * (-market.x * U + market.reversion * (market.theta - v))
+    rest = market.log_variance(T - t, U)
+    assert rest == pytest.approx(market.log_variance(T) - market.log_variance(t), rel=1e-4)
+
+
+@pytest.mark.parametrize("hurst", [0.05, 0.12, 0.2])
+def test_sum_of_exponentials_tends_to_the_fractional_kernel(hurst: float) -> None:
+    from math import gamma
+
+    t = np.geomspace(1.0 / 365.0, 3.0, 40)
+    exact = t ** (hurst - 0.5) / gamma(hurst + 0.5)
+    gaps = [np.abs(kernel(t, *lift(hurst, n)) / exact - 1.0).max() for n in (10, 40, 160)]
+    assert gaps[0] > gaps[1] > gaps[2]
+    assert gaps[2] < 0.02
+
+
+def test_published_grid_of_twenty_factors() -> None:
+    # Abi Jaber (2019): with r = 2.5 and n = 20, speeds are a geometric grid of ratio 2.5.
+    c, x = lift(0.1, 20)
+    assert x[1:] / x[:-1] == pytest.approx(np.full(19, 2.5), rel=1e-12)
+    assert c[1:] / c[:-1] == pytest.approx(np.full(19, 2.5**0.4), rel=1e-12)
+
+
+def test_step_weights_integrate_polynomials_against_the_decay() -> None:
+    assert NODES.size == 5
+    for power in range(2 * NODES.size - 1):
+        assert WEIGHTS @ NODES**power == pytest.approx(1.0 / (power + 1.0), rel=1e-12)
+    x, delta = np.array([[0.0, 1e-3, 3.0, 40.0, 900.0]]), 0.3
+    _, push = exponential_weights(x, np.array([delta]))
+    s, w = np.polynomial.legendre.leggauss(60)
+    for k, node in enumerate(NODES):
+        at = 0.5 * node * (s + 1.0)  # s/δ
+        for power in range(NODES.size):
+            decay = np.exp(-np.multiply.outer(x[0], (node - at) * delta))
+            exact = 0.5 * node * delta * (decay * at**power * w).sum(-1)
+            found = (push[0, 0, k] * NODES[:, None] ** power).sum(0)
+            assert found == pytest.approx(exact, rel=1e-9, abs=1e-15)
+
+
+@given(
+    st.lists(st.floats(2e-3, 9.0), min_size=1, max_size=20, unique=True),
+    st.floats(1.05, 2.0),
+)
+def test_mesh_increases_and_contains_every_maturity(times: list[float], growth: float) -> None:
+    at = np.sort(np.array(times))
+    borders = mesh(at, growth)
+    assert (np.diff(borders) > 0.0).all()
+    assert np.isin(at, borders).all()
+    assert (np.diff(borders) <= (growth - 1.0) * borders[:-1] + FINEST * (1.0 + 1e-6)).all()
+
+
+def findings_above(frame: dict[str, Array], size: float) -> int:
+    found = ab.audit(frame).findings["size"].to_numpy()
+    return int((found > size).sum())
+
+
+def surface_frame(market: LiftedHeston, state: Array) -> dict[str, Array]:
+    T = np.array([7, 14, 21, 30, 45, 60, 91, 122, 182, 273, 365, 456, 547, 730]) / 365.0
+    k = np.linspace(-3.5, 2.0, 33) * np.sqrt(market.log_variance(T, state))[:, None]
+    price = market.otm(k, T[:, None], state)
+    call = price + np.maximum(-np.expm1(k), 0.0)
+    return {"T": np.repeat(T, 33), "k": k.ravel(), "call": call.ravel()}
+
+
+def test_surfaces_pass_the_audit(rng: np.random.Generator) -> None:
+    for i in range(count(full=10_000, reduced=10)):
+        fresh = LiftedHeston.of([*PRESETS.values()][i] if i < len(PRESETS) else draw(rng))
+        assert findings_above(surface_frame(fresh, np.zeros(20)), 1e-9) == 0, fresh
+
+
+def test_planted_arbitrage_of_two_billionths_fails_the_audit() -> None:
+    frame = surface_frame(LiftedHeston.of(preset("calm")), np.zeros(20))
+    middle = 5 * 33 + 16
+    butterfly = frame["call"][middle - 1 : middle + 2]
+    kappa = np.exp(frame["k"][middle - 1 : middle + 2])
+    share = (kappa[2] - kappa[1]) / (kappa[2] - kappa[0])
+    frame["call"][middle] = share * butterfly[0] + (1.0 - share) * butterfly[2] + 4e-9
+    assert findings_above(frame, 1e-9) > 0
+
+
+def test_volatility_is_nan_below_resolution_and_inverts_above() -> None:
+    iv = HESTON.iv(np.array([0.0, 5.0]), 0.1)
+    assert np.isnan(iv[1])
+    assert black.implied(HESTON.otm(0.0, 0.1), np.array(0.0)).volatility == pytest.approx(
+        iv[0] * np.sqrt(0.1)
+    )
+    assert HESTON.iv(0.1, 0.5).shape == ()
+    assert HESTON.iv([[0.1], [0.2]], [0.5, 1.0, 2.0]).shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"v0": -0.1}, "v0"),
+        ({"v0": float("nan")}, "v0"),
+        ({"v0": 20.0 * 20.0}, "v0"),
+        ({"rho": -1.0}, "rho"),
+        ({"nu": 0.0}, "nu"),
+        ({"theta": -0.01}, "theta"),
+        ({"reversion": -1.0}, "reversion"),
+        ({"hurst": 0.5}, "hurst"),
+        ({"hurst": 0.0}, "hurst"),
+        ({"factors": 0}, "factors"),
+    ],
+)
+def test_impossible_parameters_are_refused_by_name(change: dict[str, float], word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        replace(preset("calm"), **change)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("jump", "word"),
+    [
+        ((-1.0, 0.0, 0.1), "intensity"),
+        ((1.0, float("inf"), 0.1), "mean"),
+        ((1.0, -0.2, 0.01), "deviation"),
+    ],
+)
+def test_impossible_jumps_are_refused_by_name(jump: tuple[float, ...], word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        Jumps(*jump)
+
+
+def test_caller_mistakes_are_named() -> None:
+    with pytest.raises(ValueError, match="positive year fractions"):
+        HESTON.iv(0.0, 0.0)
+    with pytest.raises(ValueError, match="finite log-strikes"):
+        HESTON.otm(np.nan, 0.1)
+    with pytest.raises(ValueError, match="positive strikes"):
+        HESTON.call(-1.0, 0.1)
+    with pytest.raises(ValueError, match="state has shape"):
+        HESTON.iv(0.0, 0.1, np.zeros(3))
+    with pytest.raises(ValueError, match="increasing"):
+        HESTON.days(np.zeros((2, 1)), np.zeros((2, 3)), [0.2, 0.1])
+    with pytest.raises(ValueError, match="k has shape"):
+        HESTON.days(np.zeros((2, 1)), np.zeros((4, 3)), [0.1, 0.2])
+    with pytest.raises(ValueError, match="states has shape"):
+        HESTON.days(np.zeros((2, 5)), np.zeros((2, 3)), [0.1, 0.2])
+    with pytest.raises(ValueError, match="not one of calm"):
+        preset("quiet")
+
+
+def test_moment_that_explodes_is_an_error_not_a_number() -> None:
+    wild = LiftedHeston.heston(v0=0.04, kappa=0.1, theta=0.04, sigma=2.0, rho=0.2)
+    with pytest.raises(ArithmeticError, match="not solved"):
+        of_index([wild], np.array([10.0]), np.array([[-40j]]))
+
+
+def test_names_are_public_and_lazy() -> None:
+    from arbiter import markets
+
+    assert {"Jumps", "LiftedHeston", "Parameters", "draw", "preset"} <= set(dir(markets))
+    assert markets.Parameters is Parameters
+    with pytest.raises(AttributeError, match="no attribute"):
+        _ = markets.Nonsense
+    assert GROWTH > 1.0
