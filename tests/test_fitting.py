@@ -251,3 +251,15 @@ def test_weights_that_do_not_fit_are_refused(weights: list[float], message: str)
     quotes = table(0.5, np.array([-0.1, 0.0, 0.1]), 0.2, 0.01)
     with pytest.raises(ValueError, match=message):
         fit(quotes, weights=weights)
+
+
+def test_a_table_is_asked_to_become_quotes() -> None:
+    with pytest.raises(ValueError, match="Quotes.from_frame"):
+        fit({"T": [0.5], "k": [0.0]})  # type: ignore[arg-type]
+
+
+def test_a_saved_fit_remembers_no_clock() -> None:
+    quotes = heston_surface(3).quotes
+    first, second = (fit(quotes) for _ in range(2))
+    assert first.info == second.info
+    assert "seconds" not in first.info["fit"]

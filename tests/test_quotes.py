@@ -202,3 +202,10 @@ def test_prices_in_currency_are_refused_and_not_half_used() -> None:
     assert len(Quotes.from_frame({"T": [0.5] * 7, "k": k, **units})) == 7
     units["ask"][3] = 1.5  # one wrong quote is excluded, as ever
     assert len(Quotes.from_frame({"T": [0.5] * 7, "k": k, **units})) == 6
+
+
+def test_days_in_the_place_of_years_are_refused() -> None:
+    table = {"T": [30.0, 60.0], "k": [0.0, 0.0], "iv_bid": [0.19, 0.19], "iv_ask": [0.2, 0.2]}
+    with pytest.raises(ValueError, match="divide days by 365"):
+        Quotes.from_frame(table)
+    assert len(Quotes.from_frame({**table, "T": [30 / 365, 60 / 365]})) == 2

@@ -21,6 +21,7 @@ Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
 FEWEST_DEAR, MOST_DEAR = 3, 0.2  # asks of one forward or more, and their share: currency
+LONGEST = 30.0  # years: nothing listed reaches half as far
 FARTHEST = 50.0  # |log-moneyness|: beyond it a strike is in other units than its forward
 
 
@@ -200,6 +201,7 @@ class Quotes:
         columns = _columns(frame)
         T, k = columns["T"], columns["k"]
         _refuse("T", T, ~(np.isfinite(T) & (T > 0.0)), "maturities are positive year fractions")
+        _refuse("T", T, T > LONGEST, "maturities are in years: divide days by 365")
         far = ~(np.abs(k) <= FARTHEST)
         _refuse("k", k, far, "k is log(strike/forward); a strike goes in as log(K/F)")
         bid, ask = _prices(columns)

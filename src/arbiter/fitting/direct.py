@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -64,6 +65,11 @@ def fit(
     """
     began = time.perf_counter()
     options = FitOptions() if options is None else options
+    if not isinstance(quotes, Quotes):
+        raise ValueError(
+            f"{type(quotes).__name__} is not Quotes: a chain has quotes(), and a table becomes "
+            "Quotes by Quotes.from_frame(table)"
+        )
     if len(quotes) < FEWEST:
         raise ValueError(
             f"{len(quotes)} usable quotes: a fit needs at least {FEWEST}; "
@@ -127,9 +133,14 @@ def _surface(model: Model, z: Array, result: FitResult, matrix: Array) -> Fitted
         weights,
         ForwardCurve(quotes.maturities, quotes.forwards, quotes.discounts),
         quotes.as_of,
-        plain({**quotes.info, "fit": result.to_dict()}),
+        plain({**quotes.info, "fit": _lasting(result)}),
         result=result,
         uncertainty=Uncertainty(
             knots, quotes.maturities, slopes, weights, matrix, result.dispersion
         ),
     )
+
+
+def _lasting(result: FitResult) -> dict[str, Any]:
+    """What a saved surface remembers: no clock, so that the same fit gives the same file."""
+    return {name: value for name, value in result.to_dict().items() if name != "seconds"}
