@@ -254,7 +254,7 @@ def test_weights_that_do_not_fit_are_refused(weights: list[float], message: str)
 
 
 def test_a_table_is_asked_to_become_quotes() -> None:
-    with pytest.raises(ValueError, match="Quotes.from_frame"):
+    with pytest.raises(ValueError, match=r"Quotes\.from_frame"):
         fit({"T": [0.5], "k": [0.0]})  # type: ignore[arg-type]
 
 

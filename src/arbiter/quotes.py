@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
 FEWEST_DEAR, MOST_DEAR = 3, 0.2  # asks of one forward or more, and their share: currency
-LONGEST = 30.0  # years: nothing listed reaches half as far
+LONGEST = 50.0  # years: nothing listed reaches a fifth as far
 FARTHEST = 50.0  # |log-moneyness|: beyond it a strike is in other units than its forward
 
 
