@@ -14,6 +14,7 @@ from arbiter.chains import read_chain
 from arbiter.exclusions import Exclusion
 from arbiter.markets.exchange_file import exchange_text
 from arbiter.markets.frictions import Exact, Frictions, Quoted, quote, ticked
+from arbiter.markets.lifted_heston import LiftedHeston
 from arbiter.markets.listing import SPARSE, Board, Curves, Listing, board, moment, series, sessions
 from arbiter.markets.parameters import preset
 from arbiter.markets.seeds import Purpose, seed_of
@@ -23,6 +24,7 @@ from arbiter.markets.timelines import timeline
 from arbiter.markets.volatility_quotes import (
     VolatilitySheet,
     VolatilityVenue,
+    quote_volatility,
     volatility_series,
 )
 from arbiter.scoring import inside_bid_ask, score
@@ -410,6 +412,17 @@ def test_futures_and_their_options_surround_the_exact_price(volatile: Snapshot) 
     assert (sheet.board.forwards == exact).all()
     elsewhere = volatile.market.vix_future(sheet.board.maturities)
     assert ((elsewhere < sheet.future_bid) | (elsewhere > sheet.future_ask)).all()
+
+
+def test_future_above_the_root_of_forward_variance_is_refused(
+    volatile: Snapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = LiftedHeston.vix_future
+    monkeypatch.setattr(LiftedHeston, "vix_future", lambda *a: 1.2 * exact(*a))
+    venue, as_of = VolatilityVenue(monthly=1), volatile.board.as_of
+    seed = seed_of(1, Purpose.QUOTES)
+    with pytest.raises(ArithmeticError, match="the oracle fails"):
+        quote_volatility(volatile.market, volatile.state, as_of, venue, Curves(), seed)
 
 
 def test_exact_volatilities_are_those_of_the_oracle(volatile: Snapshot) -> None:

@@ -270,6 +270,16 @@ def test_interrupt_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "same command again" in result.stderr
 
 
+def test_failing_oracle_exits_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> None:
+        raise ArithmeticError("the oracle fails at these parameters")
+
+    monkeypatch.setattr(datasets, "write", failing)
+    result = run("--out", tmp_path, "--days", 2)
+    assert result.exit_code == 1
+    assert "the oracle fails" in result.stderr
+
+
 def test_plan_is_plain_json() -> None:
     config = PLAN.config()
     assert json.loads(json.dumps(config)) == config

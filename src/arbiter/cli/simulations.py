@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbiter.cli.endings import refuse
+from arbiter.cli.endings import FAILED, refuse
 
 if TYPE_CHECKING:
     from arbiter.markets.dataset import Dataset, Plan
@@ -51,8 +51,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter per option
 
     Writes quotes-*.parquet, vix-*.parquet, futures-*.parquet, days-*.parquet, dataset.json,
     three-days.png and, if asked for, chains/*.csv. A run that was interrupted goes on where it
-    stopped when the same command is given again. Exit code 0 if all is written, 2 if an option
-    makes no sense or the folder holds another dataset.
+    stopped when the same command is given again. Exit code 0 if all is written, 1 if
+    the oracle fails, 2 if an option makes no sense or the folder holds another dataset.
     """
     from arbiter.markets.dataset import Dataset, Plan, write
     from arbiter.markets.frictions import Frictions
@@ -85,6 +85,9 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter per option
         written = _chains(plan, out / "chains", chains)
     except (ValueError, OSError) as error:
         refuse(str(error))
+    except ArithmeticError as error:
+        typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(FAILED) from error
     except KeyboardInterrupt:
         typer.echo("interrupted: give the same command again to go on", err=True)
         raise typer.Exit(_INTERRUPTED) from None

@@ -24,6 +24,7 @@ Array = NDArray[np.float64]
 
 _WINDOW = dt.timedelta(days=30)
 _FUTURE_TICK = 0.05
+_ROUNDING = 1e-6
 _STEPS = ((15.0, 0.5), (30.0, 1.0), (60.0, 2.5), (120.0, 5.0), (np.inf, 10.0))
 
 
@@ -116,6 +117,7 @@ def quote_volatility(
     rng = np.random.default_rng(seed)
     roots, expiries, T = volatility_series(as_of, venue)
     futures = np.asarray(market.vix_future(T, state))
+    _check(market, state, T, futures)
     level = np.asarray(market.vvix(T, state)) / 100.0
     strikes = [
         _strikes(f, v * np.sqrt(t), venue) for f, v, t in zip(futures, level, T, strict=True)
@@ -137,6 +139,18 @@ def quote_volatility(
     bid = _FUTURE_TICK * np.floor((mid - half) / _FUTURE_TICK + 1e-9)
     ask = _FUTURE_TICK * np.ceil((mid + half) / _FUTURE_TICK - 1e-9)
     return VolatilitySheet(made.board, made.exact, made.quoted, np.round(bid, 2), np.round(ask, 2))
+
+
+def _check(market: LiftedHeston, state: Array, T: Array, futures: Array) -> None:
+    """Refuse futures above the root of the forward variance: the inversion has gone wrong."""
+    most = 100.0 * np.sqrt(market.forward_variance(T, state))  # Jensen
+    bad = np.flatnonzero(~((futures > 0.0) & (futures <= most * (1.0 + _ROUNDING))))
+    if bad.size:
+        i = bad[0]
+        raise ArithmeticError(
+            f"the future of the volatility index at T = {T[i]:.6g} is {futures[i]:.6g}, not "
+            f"between 0 and {most[i]:.6g}: the oracle fails at these parameters, {market}"
+        )
 
 
 def _otm(market: LiftedHeston, state: Array, board: Board) -> Array:
