@@ -142,8 +142,10 @@ def _law(p: Parameters, T: float) -> IndexLaw:
     level = float(mean[-1])
     largest, variance = _moments(p, T, slope, level)
     deviation = float(np.sqrt(max(variance, 0.0)))
+    # crossing where e^{wy}, and for calls e^{w(y − K²)}, is of the order of one: no cancellation
+    scale = 0.98 * min(largest, 0.5 / level)
+    w_left, dw_left = _contour(scale, scale, _LEFT, _LEFT_STEP)
     scale = min(largest, 2.0 / deviation) if deviation > 0.0 else largest
-    w_left, dw_left = _contour(0.98 * scale, 0.98 * scale, _LEFT, _LEFT_STEP)
     w_right, dw_right = _contour(0.02 * scale, 0.9 * scale, _RIGHT, _RIGHT_STEP)
     both = _mgf(p, T, constant, slope, np.concatenate([w_left, w_right]))
     split = w_left.size
