@@ -1,0 +1,174 @@
+"""The oracle's timeline: 2,000 days × 14 maturities × 33 strikes of one lifted Heston market.
+
+One Riccati solution serves every day; measured against one solution per day (on a sample of days,
+scaled) and against QuantLib's Heston pricing of as many options (on a sample, scaled; one factor
+rather than twenty). Two listings: the same log-strikes every day, and strikes that differ by day.
+
+    python -m benchmarks.oracle [--device cuda] [--days 2000] [--json PATH]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from arbiter.markets import LiftedHeston, preset
+from arbiter.markets.lifted_heston import _sides
+from arbiter.markets.variance_index import IndexLaw, _law
+
+Array = NDArray[np.float64]
+T = np.array([7, 14, 21, 30, 45, 60, 91, 122, 182, 273, 365, 456, 547, 730]) / 365.0
+STRIKES = 33
+
+
+def forget() -> None:
+    """Drop what the oracle keeps, so that the next call solves again."""
+    _sides.cache_clear()
+    _law.cache_clear()
+
+
+def states(market: LiftedHeston, days: int) -> Array:
+    """A daily path of the factors, crude but of the right size."""
+    rng = np.random.default_rng(7)
+    h = 1.0 / 365.0
+    decay, push = np.exp(-market.x * h), -np.expm1(-market.x * h) / market.x
+    U = np.zeros((days, market.factors))
+    for i in range(1, days):
+        v = max(market.v0 + market.c @ U[i - 1], 1e-4)
+        drift = market.reversion * (market.theta - v) + market.nu * np.sqrt(v / h) * rng.normal()
+        U[i] = U[i - 1] * decay + push * drift
+        low = market.v0 + market.c @ U[i]
+        U[i] += max(2e-3 - low, 0.0) / market.c.sum()
+    return U
+
+
+def seconds(f: Callable[[], object], repeats: int = 3) -> float:
+    """Median time of ``f``, each time from nothing."""
+    times = []
+    for _ in range(repeats):
+        forget()
+        start = time.perf_counter()
+        f()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    return float(np.median(times))
+
+
+def quantlib_seconds(options: int, sample: int = 2_000) -> float:
+    """Seconds for ``options`` Heston prices by QuantLib's fastest analytic engine, scaled."""
+    try:
+        import QuantLib as ql
+    except ImportError:
+        return float("nan")
+    today = ql.Date(2, 1, 2026)
+    ql.Settings.instance().evaluationDate = today
+    flat = ql.YieldTermStructureHandle(ql.FlatForward(today, 0.0, ql.Actual365Fixed()))
+    spot = ql.QuoteHandle(ql.SimpleQuote(1.0))
+    model = ql.HestonModel(ql.HestonProcess(flat, flat, spot, 0.04, 1.5, 0.05, 0.7, -0.75))
+    contour = ql.AnalyticHestonEngine.AngledContour
+    engine = ql.ExponentialFittingHestonEngine(model, contour)
+    start = time.perf_counter()
+    for i in range(sample):
+        payoff = ql.PlainVanillaPayoff(ql.Option.Put, 0.8 + 0.2 * i / sample)
+        exercise = ql.EuropeanExercise(today + round(365.0 * float(T[i % T.size])))
+        option = ql.VanillaOption(payoff, exercise)
+        option.setPricingEngine(engine)
+        option.NPV()
+    return (time.perf_counter() - start) * options / sample
+
+
+def run(device: str = "cpu", days: int = 2_000) -> dict[str, Any]:
+    market = LiftedHeston.of(preset("stressed"))
+    U = states(market, days)
+    k = np.linspace(-3.5, 2.0, STRIKES) * np.sqrt(market.log_variance(T))[:, None]
+    rng = np.random.default_rng(8)
+    moved = k * rng.uniform(0.7, 1.3, (days, 1, 1))
+    if device == "cuda":
+        market.days(U[:2], k, T, device)  # start the device
+    solve = seconds(lambda: _sides(market, tuple(T.tolist()), 0.06, 1.3, device))
+    same = seconds(lambda: market.days(U, k, T, device))
+    ragged = seconds(lambda: market.days(U, moved, T, device))
+
+    sample = 20
+
+    def one_by_one() -> None:
+        for state in U[:sample]:
+            forget()
+            market.days(state[None], k, T, device)
+
+    apart = seconds(one_by_one, 1) * days / sample
+    gap = np.abs(
+        market.days(U[:3], k, T, device) - np.stack([market.otm(k, T[:, None], u) for u in U[:3]])
+    )
+    index = seconds(lambda: IndexLaw.of(market, 0.25).future(U), 3)
+    options = days * T.size * STRIKES
+    return {
+        "device": torch.cuda.get_device_name() if device == "cuda" else platform.machine(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "days": days,
+        "options": options,
+        "solve_s": solve,
+        "timeline_s": same,
+        "timeline_ragged_s": ragged,
+        "surfaces_per_second": days / same,
+        "surfaces_per_second_ragged": days / ragged,
+        "one_solution_per_day_s": apart,
+        "times_one_solution_per_day": apart / same,
+        "quantlib_heston_s": quantlib_seconds(options),
+        "vix_futures_one_maturity_s": index,
+        "gap_to_cpu": float(gap.max()),
+        "error_estimate": market.error_estimate(k, T[:, None]),
+    }
+
+
+def table(row: dict[str, Any]) -> str:
+    peer = row["quantlib_heston_s"]
+    lines = [
+        "| what | seconds | surfaces/s | against one solution per day | against QuantLib Heston |",
+        "|---|---|---|---|---|",
+    ]
+    for name, key in (
+        ("same strikes every day", "timeline_s"),
+        ("strikes differ by day", "timeline_ragged_s"),
+        ("one solution per day (20 days, scaled)", "one_solution_per_day_s"),
+        ("QuantLib, Heston (2,000 options, scaled)", "quantlib_heston_s"),
+    ):
+        s = row[key]
+        lines.append(
+            f"| {name} | {s:.2f} | {row['days'] / s:,.0f} "
+            f"| {row['one_solution_per_day_s'] / s:,.1f} | {peer / s:,.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--days", type=int, default=2_000)
+    parser.add_argument("--json", type=Path)
+    chosen = parser.parse_args()
+    row = run(chosen.device, chosen.days)
+    print(f"{row['device']}, torch {row['torch']}, {row['threads']} threads")
+    print(table(row))
+    print(
+        f"one Riccati solution {row['solve_s']:.2f} s; VIX futures of all days, one maturity "
+        f"{row['vix_futures_one_maturity_s']:.2f} s; gap to CPU {row['gap_to_cpu']:.0e}; "
+        f"error estimate {row['error_estimate']:.0e}"
+    )
+    if chosen.json:
+        chosen.json.write_text(json.dumps(row, indent=1))
+
+
+if __name__ == "__main__":
+    main()
