@@ -154,9 +154,7 @@ def _show(facts: dict[str, Any], out: Path) -> None:
         f"{facts['coverage']:.1%}",
     )
     vix = facts["vix"]
-    numbers.add_row(
-        "30 days", f"{vix['min']:.1f} to {vix['max']:.1f} %, median {vix['median']:.1f}"
-    )
+    numbers.add_row("VIX", f"{vix['min']:.1f} to {vix['max']:.1f}, median {vix['median']:.1f}")
     console.print(numbers, highlight=False, markup=False)
     console.print(f"wrote {out / 'dataset.json'}", highlight=False, markup=False)
     console.print(f"wrote {out / facts['picture']}", highlight=False, markup=False)
