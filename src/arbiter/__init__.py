@@ -10,6 +10,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from arbiter import markets
     from arbiter.certificate import Certificate, audit
     from arbiter.chains import Chain, ChainError, read_chain
     from arbiter.examples import example, example_chain
@@ -33,6 +34,7 @@ __all__ = [
     "example",
     "example_chain",
     "fit",
+    "markets",
     "read_chain",
     "vix",
 ]
@@ -59,6 +61,8 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return version("arbiter-vol")
+    if name == "markets":
+        return import_module("arbiter.markets")
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'arbiter' has no attribute {name!r}")

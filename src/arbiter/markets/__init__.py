@@ -9,12 +9,34 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from arbiter.markets.dataset import Dataset
     from arbiter.markets.lifted_heston import LiftedHeston
     from arbiter.markets.parameters import Jumps, Parameters, draw, preset
+    from arbiter.markets.snapshots import Snapshot, Venue, observe
+    from arbiter.markets.timelines import timeline
+    from arbiter.markets.universes import universe
 
-__all__ = ["Jumps", "LiftedHeston", "Parameters", "draw", "preset"]
+__all__ = [
+    "Dataset",
+    "Jumps",
+    "LiftedHeston",
+    "Parameters",
+    "Snapshot",
+    "Venue",
+    "draw",
+    "observe",
+    "preset",
+    "timeline",
+    "universe",
+]
 
 _HOME = {
+    "Dataset": "arbiter.markets.dataset",
+    "Snapshot": "arbiter.markets.snapshots",
+    "Venue": "arbiter.markets.snapshots",
+    "observe": "arbiter.markets.snapshots",
+    "timeline": "arbiter.markets.timelines",
+    "universe": "arbiter.markets.universes",
     "Jumps": "arbiter.markets.parameters",
     "LiftedHeston": "arbiter.markets.lifted_heston",
     "Parameters": "arbiter.markets.parameters",
