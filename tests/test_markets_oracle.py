@@ -271,6 +271,8 @@ def test_density_is_the_curvature_of_prices_and_a_law_of_mean_one(name: str, T: 
     at, h = np.array([0.99, 1.01]), 2e-3 * deviation
     curvature = (market.call(at + h, T) - 2.0 * market.call(at, T) + market.call(at - h, T)) / h**2
     assert curvature == pytest.approx(market.density(np.log(at), T), rel=1e-4)
+    slope = (market.call(at - h, T) - market.call(at + h, T)) / (2.0 * h)
+    assert slope == pytest.approx(market.digital(np.log(at), T), rel=1e-4)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -439,6 +441,7 @@ def test_volatility_is_nan_below_resolution_and_inverts_above() -> None:
     )
     assert HESTON.iv(0.1, 0.5).shape == ()
     assert HESTON.iv([[0.1], [0.2]], [0.5, 1.0, 2.0]).shape == (2, 3)
+    assert HESTON.otm(np.zeros(0), 0.5).shape == (0,)
 
 
 @pytest.mark.parametrize(

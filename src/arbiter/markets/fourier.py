@@ -65,10 +65,6 @@ class Contour:
         weight = along * _SCALE * np.cosh(t + 1j * omega) / (np.pi * xi * (xi + 1j))
         return Contour(calls, xi, weight)
 
-    def density_weight(self) -> Complex:
-        """Weights with which the same sum is the density of ``log X``."""
-        return np.asarray(self.weight * self.xi * (self.xi + 1j))
-
     def serves(self, k: Array) -> NDArray[np.bool_]:
         """Which log-strikes belong to this side."""
         return np.asarray(k >= 0.0 if self.calls else k < 0.0)

