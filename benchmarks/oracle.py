@@ -22,7 +22,10 @@ import torch
 from numpy.typing import NDArray
 
 from arbiter.markets import LiftedHeston, preset
+from arbiter.markets.fourier import STEP
 from arbiter.markets.lifted_heston import _sides
+from arbiter.markets.paths import simulate
+from arbiter.markets.riccati import GROWTH
 from arbiter.markets.variance_index import IndexLaw, _law
 
 Array = NDArray[np.float64]
@@ -37,18 +40,8 @@ def forget() -> None:
 
 
 def states(market: LiftedHeston, days: int) -> Array:
-    """A daily path of the factors, crude but of the right size."""
-    rng = np.random.default_rng(7)
-    h = 1.0 / 365.0
-    decay, push = np.exp(-market.x * h), -np.expm1(-market.x * h) / market.x
-    U = np.zeros((days, market.factors))
-    for i in range(1, days):
-        v = max(market.v0 + market.c @ U[i - 1], 1e-4)
-        drift = market.reversion * (market.theta - v) + market.nu * np.sqrt(v / h) * rng.normal()
-        U[i] = U[i - 1] * decay + push * drift
-        low = market.v0 + market.c @ U[i]
-        U[i] += max(2e-3 - low, 0.0) / market.c.sum()
-    return U
+    """``(days, n)`` states of a daily path."""
+    return np.asarray(simulate(market, np.arange(days) / 365.0, seed=7).states[0])
 
 
 def seconds(f: Callable[[], object], repeats: int = 3) -> float:
@@ -95,7 +88,7 @@ def run(device: str = "cpu", days: int = 2_000) -> dict[str, Any]:
     moved = k * rng.uniform(0.7, 1.3, (days, 1, 1))
     if device == "cuda":
         market.days(U[:2], k, T, device)  # start the device
-    solve = seconds(lambda: _sides(market, tuple(T.tolist()), 0.06, 1.3, device))
+    solve = seconds(lambda: _sides(market, tuple(T.tolist()), STEP, GROWTH, device))
     same = seconds(lambda: market.days(U, k, T, device))
     ragged = seconds(lambda: market.days(U, moved, T, device))
 

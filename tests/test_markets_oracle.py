@@ -21,6 +21,7 @@ from arbiter.markets import Jumps, LiftedHeston, Parameters, draw, preset
 from arbiter.markets.fourier import STEP, Contour, invert
 from arbiter.markets.lift import kernel, lift
 from arbiter.markets.parameters import PRESETS
+from arbiter.markets.paths import simulate
 from arbiter.markets.riccati import (
     FINEST,
     GROWTH,
@@ -327,7 +328,7 @@ def test_days_are_the_days_one_by_one(rng: np.random.Generator) -> None:
     market = LiftedHeston.of(preset("stressed"))
     T = np.array([0.02, 0.1, 0.7])
     k = np.linspace(-2.0, 2.0, 7) * np.sqrt(market.log_variance(T))[:, None]
-    states = 0.003 * rng.standard_normal((5, market.factors))
+    states = simulate(market, np.arange(1, 6) / 52.0, seed=4).states[0]
     apart = np.stack([market.otm(k, T[:, None], U) for U in states])
     assert np.abs(market.days(states, k, T) - apart).max() < 1e-14
     moved = k + 0.1 * rng.standard_normal((5, 1, 1))
@@ -409,22 +410,32 @@ def findings_above(frame: dict[str, Array], size: float) -> int:
     return int((found > size).sum())
 
 
-def surface_frame(market: LiftedHeston, state: Array) -> dict[str, Array]:
-    T = np.array([7, 14, 21, 30, 45, 60, 91, 122, 182, 273, 365, 456, 547, 730]) / 365.0
-    k = np.linspace(-3.5, 2.0, 33) * np.sqrt(market.log_variance(T, state))[:, None]
-    price = market.otm(k, T[:, None], state)
-    call = price + np.maximum(-np.expm1(k), 0.0)
-    return {"T": np.repeat(T, 33), "k": k.ravel(), "call": call.ravel()}
+TENORS = np.array([7, 14, 21, 30, 45, 60, 91, 122, 182, 273, 365, 456, 547, 730]) / 365.0
+
+
+def surface_frames(market: LiftedHeston, states: Array) -> list[dict[str, Array]]:
+    variance = np.stack([market.log_variance(TENORS, U) for U in states])
+    k = np.linspace(-3.5, 2.0, 33) * np.sqrt(variance)[..., None]  # (D, M, m)
+    call = market.days(states, k, TENORS) + np.maximum(-np.expm1(k), 0.0)
+    return [
+        {"T": np.repeat(TENORS, 33), "k": k[d].ravel(), "call": call[d].ravel()}
+        for d in range(states.shape[0])
+    ]
 
 
 def test_surfaces_pass_the_audit(rng: np.random.Generator) -> None:
-    for i in range(count(full=10_000, reduced=10)):
-        fresh = LiftedHeston.of([*PRESETS.values()][i] if i < len(PRESETS) else draw(rng))
-        assert findings_above(surface_frame(fresh, np.zeros(20)), 1e-9) == 0, fresh
+    surfaces, days = count(full=10_000, reduced=10), count(full=40, reduced=2)
+    presets = [*PRESETS.values()]
+    for i in range(surfaces // days):
+        market = LiftedHeston.of(presets[i] if i < len(presets) else draw(rng))
+        times = np.arange(days) * 14.0 / 365.0
+        states = simulate(market, times, seed=i, steps_per_day=1).states[0]
+        for frame in surface_frames(market, states):
+            assert findings_above(frame, 1e-9) == 0, market
 
 
 def test_planted_arbitrage_of_two_billionths_fails_the_audit() -> None:
-    frame = surface_frame(LiftedHeston.of(preset("calm")), np.zeros(20))
+    frame = surface_frames(LiftedHeston.of(preset("calm")), np.zeros((1, 20)))[0]
     middle = 5 * 33 + 16
     butterfly = frame["call"][middle - 1 : middle + 2]
     kappa = np.exp(frame["k"][middle - 1 : middle + 2])
@@ -492,6 +503,13 @@ def test_caller_mistakes_are_named() -> None:
         HESTON.days(np.zeros((2, 1)), np.zeros((4, 3)), [0.1, 0.2])
     with pytest.raises(ValueError, match="states has shape"):
         HESTON.days(np.zeros((2, 5)), np.zeros((2, 3)), [0.1, 0.2])
+    rough = LiftedHeston.of(preset("rough"))
+    for unreachable in (np.full(20, -1.0), np.array([-1.0] * 19 + [9.0])):
+        for question in (rough.log_variance, lambda t, U: rough.otm(0.0, t, U)):
+            with pytest.raises(ValueError, match="point of a path"):
+                question(0.5, unreachable)
+        with pytest.raises(ValueError, match="point of a path"):
+            rough.days(unreachable[None], np.zeros((1, 1)), [0.5])
     with pytest.raises(ValueError, match="not one of calm"):
         preset("quiet")
 

@@ -111,6 +111,7 @@ class LiftedHeston(Parameters):
                 f"k has shape {points.shape}: with {U.shape[0]} states and {times.size} maturities "
                 f"it must be {shape[1:]} or {shape}"
             )
+        self._integrated(times, U)
         same = points.ndim == 2
         out = np.empty(shape)
         for contour, transform in _sides(self, tuple(times.tolist()), STEP, GROWTH, device):
@@ -134,7 +135,7 @@ class LiftedHeston(Parameters):
         """Total log-contract variance ``W(T) = −2 E log X_T``."""
         jumps = 0.0 if self.jumps is None else self.jumps.variance
         at = _years(T)
-        return np.asarray(Means.of(self).integral(at, self._state(state)) + jumps * at)
+        return np.asarray(self._integrated(at, self._state(state)) + jumps * at)
 
     def variance_swap(self, T: ArrayLike, state: ArrayLike | None = None) -> Array:
         """``W(T)/T``."""
@@ -226,6 +227,7 @@ class LiftedHeston(Parameters):
             raise ValueError("k must be finite log-strikes")
         U, flat = self._state(state)[None], points.ravel()
         times, where = np.unique(at.ravel(), return_inverse=True)
+        self._integrated(times, U)
         found = np.empty(flat.size)
         if flat.size == 0:
             return found.reshape(points.shape)
@@ -236,6 +238,16 @@ class LiftedHeston(Parameters):
                 log_cf = transform.at(int(m), U)
                 found[here] = invert(log_cf, contour.xi, weight(contour), flat[here])[0]
         return found.reshape(points.shape)
+
+    def _integrated(self, T: Array, states: Array) -> Array:
+        """``∫ E v`` to T, which an unreachable state can make negative."""
+        total = Means.of(self).integral(T, states)
+        if (total < -1e-9 * np.max(T, initial=0.0)).any():
+            raise ValueError(
+                f"the state has negative expected variance ({total.min():.3g} in total): no path "
+                "leads to it, and it has no prices; give a point of a path, or leave it out"
+            )
+        return total
 
     def _state(self, state: ArrayLike | None) -> Array:
         if state is None:
