@@ -125,6 +125,22 @@ def test_comparison_with_quantlib_sees_a_wrong_parameter() -> None:
     assert np.abs(HESTON.otm(k, T[:, None]) - analytic(wrong, k, DAYS)).max() > 1e-9
 
 
+def test_heston_with_jumps_is_the_bates_model_of_quantlib() -> None:
+    jumps = Jumps(intensity=0.8, mean=-0.1, deviation=0.08)
+    market, T = replace(HESTON, jumps=jumps), DAYS / 365.0
+    process = quantlib_process(market)
+    m = market
+    curves = (process.riskFreeRate(), process.dividendYield(), process.s0())
+    bates = ql.BatesProcess(
+        *curves, m.v0, m.reversion, m.theta, m.nu, m.rho, 0.8, jumps.mean, jumps.deviation
+    )
+    k = strikes(market, T)
+    reference = quantlib(ql.BatesEngine(ql.BatesModel(bates), 1e-13, 100_000), k, DAYS)
+    solved = np.isfinite(reference)
+    assert solved.mean() > 0.8
+    assert np.abs(market.otm(k, T[:, None]) - reference)[solved].max() < 1e-9
+
+
 def test_many_factors_are_the_rough_heston_model() -> None:
     # Parameters of Abi Jaber (2019), "Lifting the Heston model", section 3. The reference is
     # QuantLib's fractional Adams scheme (El Euch and Rosenbaum 2019), itself good to about 1e-6.
@@ -255,7 +271,7 @@ def test_index_is_a_martingale_and_parity_holds(name: str) -> None:
         contour = Contour.of(market, calls)
         log_cf = of_index([market], T, contour.xi[None])[0].at(1, U)
         integral = invert(log_cf, contour.xi, contour.weight, k)[0]
-        call = contour.price(integral, k) + (0.0 if calls else -np.expm1(k))
+        call = contour.price(integral, k) + np.maximum(-np.expm1(k), 0.0)
         assert np.abs(call - market.call(np.exp(k), 0.3)).max() < 1e-11
 
 

@@ -7,8 +7,8 @@ In forward units, with ``φ(ξ) = E X^{iξ}`` and a contour through ``ξ = −i/
 The contour ``ξ = iω₁ + b sinh(t + iω)`` bends down for calls and up for puts, so that ``e^{−iξk}``
 falls off doubly exponentially, and the trapezoidal rule converges exponentially in 1/h
 (Boyarchenko and Levendorskii 2019, "Sinh-acceleration"). The bend stays inside the cone where an
-affine φ decays, which the correlation sets, and, where the index jumps, so shallow that the
-transform of the jumps stays bounded on it.
+affine φ decays, which the correlation sets, and, on the side to which the index jumps, so shallow
+that the transform of the jumps stays bounded on it.
 """
 
 from __future__ import annotations
@@ -38,41 +38,48 @@ class Contour:
     """Nodes and weights of ``I(k)`` on one side of the money.
 
     Attributes:
-        calls: Whether the contour serves ``k ≥ 0``.
+        calls: Whether the contour bends down, for strikes above the centre.
         xi: ``(Q,)`` nodes.
         weight: ``(Q,)`` weights, the factor ``1/(π ξ(ξ+i))`` included; the other half of the
             contour is the mirror image, so that only the real part of the sum counts.
+        drift: What jumps are compensated with, per year: without a jump the index has this
+            much more, in logarithms, and that is the centre of the strikes.
     """
 
     calls: bool
     xi: Complex
     weight: Complex
+    drift: float = 0.0
 
     @staticmethod
     def of(parameters: Parameters, calls: bool, step: float = STEP) -> Contour:
         """The contour for calls or puts of a model."""
         sign = 1.0 if calls else -1.0
         steepest = min(0.5 * (0.5 * np.pi + sign * np.arcsin(parameters.rho)), _STEEPEST)
-        if parameters.jumps is not None and parameters.jumps.mean != 0.0:
-            # on a ray at angle ω the exponent of the jumps' transform reaches (m sin ω/s)²/2
-            narrow = parameters.jumps.deviation / abs(parameters.jumps.mean)
-            steepest = min(steepest, _STEEPEST_JUMPS, narrow)
+        drift, jumps = 0.0, parameters.jumps
+        if jumps is not None:
+            drift = -jumps.intensity * float(np.expm1(jumps.mean + 0.5 * jumps.deviation**2))
+            if sign * jumps.mean > 0.0:
+                # on a ray at angle ω the exponent of the jumps' transform reaches (m sin ω/s)²/2
+                steepest = min(steepest, _STEEPEST_JUMPS, jumps.deviation / abs(jumps.mean))
         omega = -sign * steepest
         t = np.arange(0.0, REACH + step, step)
         along = np.full(t.size, step)
         along[0] *= 0.5
         xi = 1j * (-0.5 - _SCALE * np.sin(omega)) + _SCALE * np.sinh(t + 1j * omega)
         weight = along * _SCALE * np.cosh(t + 1j * omega) / (np.pi * xi * (xi + 1j))
-        return Contour(calls, xi, weight)
+        return Contour(calls, xi, weight, drift)
 
-    def serves(self, k: Array) -> NDArray[np.bool_]:
-        """Which log-strikes belong to this side."""
-        return np.asarray(k >= 0.0 if self.calls else k < 0.0)
+    def serves(self, k: Array, T: float = 0.0) -> NDArray[np.bool_]:
+        """Which log-strikes of maturity T belong to this contour rather than the other."""
+        center = self.drift * T
+        return np.asarray(k >= center if self.calls else k < center)
 
-    def price(self, integral: Array, k: Array) -> Array:
+    @staticmethod
+    def price(integral: Array, k: Array) -> Array:
         """The out-of-the-money price from ``I(k)``."""
         kappa = np.exp(k)
-        return np.asarray(1.0 - kappa * integral if self.calls else kappa * (1.0 - integral))
+        return np.asarray(np.where(k >= 0.0, 1.0 - kappa * integral, kappa * (1.0 - integral)))
 
 
 def invert(log_cf: Tensor, xi: Complex, weight: Complex, k: Array) -> Array:

@@ -118,12 +118,13 @@ class LiftedHeston(Parameters):
             for m in range(times.size):
                 log_cf = transform.at(m, U)
                 if same:
-                    side = contour.serves(points[m])
+                    side = contour.serves(points[m], times[m])
                     at = points[m, side]
                     integral = invert(log_cf, contour.xi, contour.weight, at)
                     out[:, m, side] = contour.price(integral, at)
                 else:
-                    out[:, m] = _ragged(contour, log_cf, points[:, m], out[:, m])
+                    side = contour.serves(points[:, m], times[m])
+                    out[:, m] = _ragged(contour, log_cf, points[:, m], side, out[:, m])
         return np.maximum(out, 0.0)
 
     def error_estimate(self, k: ArrayLike, T: ArrayLike, state: ArrayLike | None = None) -> float:
@@ -209,9 +210,7 @@ class LiftedHeston(Parameters):
     ) -> Array:
         points = np.asarray(k, dtype=np.float64)
         integral = self._inverted(points, T, state, lambda c: c.weight, (step, growth))
-        kappa = np.exp(points)
-        price = np.where(points >= 0.0, 1.0 - kappa * integral, kappa * (1.0 - integral))
-        return np.asarray(np.maximum(price, 0.0))
+        return np.asarray(np.maximum(Contour.price(integral, points), 0.0))
 
     def _inverted(
         self,
@@ -227,15 +226,16 @@ class LiftedHeston(Parameters):
             raise ValueError("k must be finite log-strikes")
         U, flat = self._state(state)[None], points.ravel()
         times, where = np.unique(at.ravel(), return_inverse=True)
-        self._integrated(times, U)
         found = np.empty(flat.size)
         if flat.size == 0:
             return found.reshape(points.shape)
+        self._integrated(times, U)
         for contour, transform in _sides(self, tuple(times.tolist()), *accuracy, "cpu"):
-            side = contour.serves(flat)
-            for m in np.unique(where[side]):
-                here = np.flatnonzero(side & (where == m))
-                log_cf = transform.at(int(m), U)
+            for m, t in enumerate(times):
+                here = np.flatnonzero((where == m) & contour.serves(flat, t))
+                if here.size == 0:
+                    continue
+                log_cf = transform.at(m, U)
                 found[here] = invert(log_cf, contour.xi, weight(contour), flat[here])[0]
         return found.reshape(points.shape)
 
@@ -290,9 +290,10 @@ def _each(f: Callable[[float], float], T: Array) -> Array:
     return np.array([f(float(t)) for t in times])[where].reshape(T.shape)
 
 
-def _ragged(contour: Contour, log_cf: Tensor, k: Array, other: Array) -> Array:
+def _ragged(
+    contour: Contour, log_cf: Tensor, k: Array, side: NDArray[np.bool_], other: Array
+) -> Array:
     """Prices of strikes ``(D, m)`` that differ by day; the other side's stay as they are."""
-    side = contour.serves(k)
     order = np.argsort(~side, axis=1, kind="stable")[:, : int(side.sum(1).max(initial=0))]
     at = np.take_along_axis(k, order, 1)
     mine = np.take_along_axis(side, order, 1)
@@ -318,7 +319,7 @@ def _years(T: ArrayLike) -> Array:
     return t
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _sides(
     market: LiftedHeston, times: tuple[float, ...], step: float, growth: float, device: str
 ) -> tuple[Side, Side]:
