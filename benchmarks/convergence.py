@@ -84,7 +84,7 @@ def in_nodes() -> tuple[list[int], list[float]]:
         price = np.empty(k.size)
         for contour in (Contour.of(HESTON, calls, step) for calls in (True, False)):
             log_cf = of_index([HESTON], T, contour.xi[None], 1.2)[0].at(0, np.zeros((1, 1)))
-            side = contour.serves(k)
+            side = contour.serves(k, 0.25)
             integral = invert(log_cf, contour.xi, contour.weight, k[side])[0]
             price[side] = contour.price(integral, k[side])
         sizes.append(contour.xi.size)

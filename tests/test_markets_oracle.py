@@ -211,7 +211,7 @@ def test_nodes_converge_exponentially() -> None:
         price = np.empty(k.size)
         for contour in contours:
             log_cf = of_index([HESTON], T, contour.xi[None])[0].at(0, np.zeros((1, 1)))
-            side = contour.serves(k)
+            side = contour.serves(k, 0.25)
             integral = invert(log_cf, contour.xi, contour.weight, k[side])[0]
             price[side] = contour.price(integral, k[side])
         errors.append(np.abs(price - fine).max())
@@ -340,8 +340,9 @@ def test_jumps_are_mertons_where_variance_stands_still(mean: float, deviation: f
         assert np.abs(call - merton(0.01, jumps, T, k)).max() < 2e-9
 
 
-def test_days_are_the_days_one_by_one(rng: np.random.Generator) -> None:
-    market = LiftedHeston.of(preset("stressed"))
+@pytest.mark.parametrize("name", ["stressed", "jumpy"])
+def test_days_are_the_days_one_by_one(name: str, rng: np.random.Generator) -> None:
+    market = LiftedHeston.of(preset(name))
     T = np.array([0.02, 0.1, 0.7])
     k = np.linspace(-2.0, 2.0, 7) * np.sqrt(market.log_variance(T))[:, None]
     states = simulate(market, np.arange(1, 6) / 52.0, seed=4).states[0]

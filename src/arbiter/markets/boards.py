@@ -54,7 +54,7 @@ def _priced(
     for contour, transform in sides:
         for i, row in enumerate(rows.tolist()):
             own = slice(borders[i], borders[i + 1])
-            side = contour.serves(k[own])
+            side = contour.serves(k[own], float(times[row]))
             if side.any():
                 at = k[own][side]
                 found = invert(transform.at(row, U), contour.xi, contour.weight, at)[0]

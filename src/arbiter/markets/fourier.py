@@ -70,7 +70,7 @@ class Contour:
         weight = along * _SCALE * np.cosh(t + 1j * omega) / (np.pi * xi * (xi + 1j))
         return Contour(calls, xi, weight, drift)
 
-    def serves(self, k: Array, T: float = 0.0) -> NDArray[np.bool_]:
+    def serves(self, k: Array, T: float) -> NDArray[np.bool_]:
         """Which log-strikes of maturity T belong to this contour rather than the other."""
         center = self.drift * T
         return np.asarray(k >= center if self.calls else k < center)
@@ -95,13 +95,17 @@ def invert(log_cf: Tensor, xi: Complex, weight: Complex, k: Array) -> Array:
         ``(D, m)``.
     """
     device = log_cf.device
-    scaled = log_cf + torch.as_tensor(np.log(weight), device=device)
+    if k.size == 0:
+        return np.zeros((log_cf.shape[0], k.shape[-1]))
+    # seen from the strike nearest to the centre: φ alone may overflow where e^{−iξk} mends it
+    nearest = float(k.min() if xi[-1].imag < 0.0 else k.max())
+    scaled = log_cf + torch.as_tensor(np.log(weight) - 1j * nearest * xi, device=device)
     heard = (scaled.real > _NEGLIGIBLE).any(0).nonzero()
     if heard.numel() == 0:
         return np.zeros((log_cf.shape[0], k.shape[-1]))
     nodes = int(heard[-1]) + 1
     size, turn = scaled.real[:, :nodes], scaled.imag[:, :nodes]
-    points = torch.as_tensor(k, device=device)
+    points = torch.as_tensor(k - nearest, device=device)
     decay = torch.as_tensor(xi.imag[:nodes].copy(), device=device)
     wave = torch.as_tensor(xi.real[:nodes].copy(), device=device)
     if k.ndim == 1:

@@ -124,7 +124,8 @@ class LiftedHeston(Parameters):
                     out[:, m, side] = contour.price(integral, at)
                 else:
                     side = contour.serves(points[:, m], times[m])
-                    out[:, m] = _ragged(contour, log_cf, points[:, m], side, out[:, m])
+                    at = np.where(side, points[:, m], contour.drift * times[m])
+                    out[:, m] = _ragged(contour, log_cf, at, side, out[:, m])
         return np.maximum(out, 0.0)
 
     def error_estimate(self, k: ArrayLike, T: ArrayLike, state: ArrayLike | None = None) -> float:
@@ -297,7 +298,6 @@ def _ragged(
     order = np.argsort(~side, axis=1, kind="stable")[:, : int(side.sum(1).max(initial=0))]
     at = np.take_along_axis(k, order, 1)
     mine = np.take_along_axis(side, order, 1)
-    at = np.where(mine, at, 0.0)
     found = contour.price(invert(log_cf, contour.xi, contour.weight, at), at)
     kept = np.where(mine, found, np.take_along_axis(other, order, 1))
     out = other.copy()
