@@ -240,6 +240,13 @@ def test_error_estimate_stays_below_the_promise(name: str) -> None:
     assert market.error_estimate(strikes(market, T), T[:, None]) < 1e-9
 
 
+@pytest.mark.parametrize("jumps", [(2.0, -0.2, 0.02), (2.0, 0.2, 0.03), (2.0, -0.2, 0.05)])
+def test_error_stays_below_the_promise_under_strong_jumps(jumps: tuple[float, ...]) -> None:
+    market = LiftedHeston.of(replace(preset("calm"), jumps=Jumps(*jumps)))
+    T = DAYS / 365.0
+    assert market.error_estimate(strikes(market, T), T[:, None]) < 1e-9
+
+
 def test_error_stays_below_the_promise_over_the_prior(rng: np.random.Generator) -> None:
     T = DAYS / 365.0
     for _ in range(count(full=200, reduced=3)):
@@ -498,6 +505,7 @@ def test_impossible_parameters_are_refused_by_name(change: dict[str, float], wor
         ((-1.0, 0.0, 0.1), "intensity"),
         ((1.0, float("inf"), 0.1), "mean"),
         ((1.0, -0.2, 0.01), "deviation"),
+        ((5.0, -0.3, 0.05), "too strong"),
     ],
 )
 def test_impossible_jumps_are_refused_by_name(jump: tuple[float, ...], word: str) -> None:

@@ -59,6 +59,8 @@ class Contour:
         drift, jumps = 0.0, parameters.jumps
         if jumps is not None:
             drift = -jumps.intensity * float(np.expm1(jumps.mean + 0.5 * jumps.deviation**2))
+            # frequent, large and narrow jumps: their transform grows fast off the contour
+            step /= 1.0 if jumps.strength < 5.0 else 2.0 if jumps.strength < 20.0 else 3.0
             if sign * jumps.mean > 0.0:
                 # on a ray at angle ω the exponent of the jumps' transform reaches (m sin ω/s)²/2
                 steepest = min(steepest, _STEEPEST_JUMPS, jumps.deviation / abs(jumps.mean))

@@ -14,6 +14,7 @@ Array = NDArray[np.float64]
 
 
 _NARROWEST = 0.1 * (1.0 - 1e-12)  # deviation of a jump over its mean
+_STRONGEST = 200.0 * (1.0 + 1e-12)
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,17 @@ class Jumps:
             "the deviation of the log of a jump, at least a tenth of its mean (jumps of one fixed "
             "size have no density, and their transform does not decay)",
         )
+
+        if self.strength > _STRONGEST or abs(self.intensity * np.expm1(self.mean)) > 1.0:
+            raise ValueError(
+                f"{self}: too strong for the oracle, which takes intensity·(mean/deviation)² up to "
+                "200 and intensity·(e^mean − 1) up to 1 in size; make jumps rarer, smaller or wider"
+            )
+
+    @property
+    def strength(self) -> float:
+        """``intensity·(mean/deviation)²``, what makes their transform hard to invert."""
+        return self.intensity * (self.mean / self.deviation) ** 2
 
     def log_cf(self, z: NDArray[np.complex128]) -> NDArray[np.complex128]:
         """``log E X^z`` per year."""
