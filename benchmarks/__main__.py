@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import decode, fit, implied_volatility
+from benchmarks import decode, fit, implied_volatility, oracle
 
 if __name__ == "__main__":
     print("Decoding surfaces\n")
@@ -11,3 +11,5 @@ if __name__ == "__main__":
     implied_volatility.main()
     print("\nFitting\n")
     fit.main()
+    print("\nTimelines of the oracle\n")
+    oracle.main()
