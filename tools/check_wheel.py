@@ -29,7 +29,7 @@ print(f"arbiter imports from {package.relative_to(prefix)}, with py.typed")
 
 
 def check_wheel(wheel: Path, constraints: Path, folder: Path) -> None:
-    """Install `wheel` with its core dependencies under `folder` and try its import and command."""
+    """Install `wheel` with its core dependencies under `folder` and try its import and commands."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
     def run(*command: str | Path) -> None:
@@ -42,6 +42,8 @@ def check_wheel(wheel: Path, constraints: Path, folder: Path) -> None:
     run(python, "-m", "pip", "check")
     run(python, "-I", "-c", PROBE)
     run(scripts / "arbiter", "--help")
+    # the shipped chain, the page's template and every core dependency take part in this
+    run(scripts / "arbiter", "fit", "--out", folder / "out")
 
 
 def main() -> None:
