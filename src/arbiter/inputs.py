@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import polars as pl
 import torch
 from numpy.typing import ArrayLike, NDArray
 
@@ -48,6 +49,18 @@ def probabilities(name: str, values: ArrayLike) -> Array:
     """Numbers strictly between 0 and 1."""
     array = np.asarray(values, dtype=np.float64)
     return _all(name, array, (array > 0.0) & (array < 1.0), "must lie strictly between 0 and 1")
+
+
+def table(frame: Any) -> Any:
+    """What was handed over as a table, if it has columns at all; a lazy frame is collected."""
+    if isinstance(frame, pl.LazyFrame):
+        return frame.collect()
+    if not (hasattr(frame, "columns") or isinstance(frame, Mapping)):
+        raise ValueError(
+            f"{type(frame).__name__} is not a table: give a polars or pandas frame, or a mapping "
+            "of columns"
+        )
+    return frame
 
 
 def plain(info: Mapping[str, Any] | None) -> Mapping[str, Any]:

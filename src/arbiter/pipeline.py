@@ -219,9 +219,13 @@ def _write(outcome: Outcome, out: Path, job: Job, say: Callable[[str], None]) ->
 
 def _make(outcome: Outcome, out: Path, job: Job, say: Callable[[str], None]) -> None:
     outcome.surface.save(out / SURFACE)
-    write_whole(out / CERTIFICATE, outcome.certificate.to_json(indent=1))
-    write_whole(out / EXCLUSIONS, outcome.quotes.exclusions.write_csv())
-    write_whole(out / SUMMARY, json.dumps(outcome.summary, indent=1, allow_nan=False))
+    texts = {
+        CERTIFICATE: outcome.certificate.to_json(indent=1),
+        EXCLUSIONS: outcome.quotes.exclusions.write_csv(),
+        SUMMARY: json.dumps(outcome.summary, indent=1, allow_nan=False),
+    }
+    for name, text in texts.items():
+        (out / name).write_bytes(text.encode())
     if job.report:
         say("drawing")
         write_pictures(out / PICTURES, outcome.surface, outcome.quotes)

@@ -247,13 +247,7 @@ class Quotes:
 
 def _columns(frame: Any) -> dict[str, NDArray[Any]]:
     """The known columns as arrays of one length."""
-    if isinstance(frame, pl.LazyFrame):
-        frame = frame.collect()
-    if not (hasattr(frame, "columns") or isinstance(frame, Mapping)):
-        raise ValueError(
-            f"{type(frame).__name__} is not a table: give a polars or pandas frame, or a mapping "
-            "of columns"
-        )
+    frame = inputs.table(frame)
     names = [str(name) for name in (frame.columns if hasattr(frame, "columns") else frame)]
     by_iv, by_price = {"iv_bid", "iv_ask"} <= set(names), {"bid", "ask"} <= set(names)
     if not ({"T", "k"} <= set(names) and (by_iv or by_price)):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from arbiter import black
+from arbiter import black, inputs
 from arbiter.grid import EPS, Array, Grid, Mask, Places, assemble
 
 _PRICES = ("iv", "call", "put")
@@ -56,7 +55,9 @@ def read(frame: Any) -> Grid:
         ValueError: For a frame that cannot be read. Names the row (counted from 0), the
             column, the value and the remedy.
     """
-    frame = _frame(frame)
+    if hasattr(frame, "certificate"):
+        raise ValueError("a surface was given: call its certificate(), which also proves it")
+    frame = inputs.table(frame)
     names = {str(name) for name in (frame.columns if hasattr(frame, "columns") else frame)}
     currency = {"strike", "forward"} <= names
     if "T" not in names or not ("k" in names or currency) or names.isdisjoint(_PRICES):
@@ -105,20 +106,6 @@ def read(frame: Any) -> Grid:
     keep = order[new]
     iv, call, put = (_merge(column, order, new) for column in (iv, call, put))
     return _choose(T.value[keep], kappa[keep], strike_error[keep], iv, call, put)
-
-
-def _frame(frame: Any) -> Any:
-    """What was handed over, if it has columns at all."""
-    if hasattr(frame, "certificate"):
-        raise ValueError("a surface was given: call its certificate(), which also proves it")
-    if isinstance(frame, pl.LazyFrame):
-        return frame.collect()
-    if not (hasattr(frame, "columns") or isinstance(frame, Mapping)):
-        raise ValueError(
-            f"{type(frame).__name__} is not a table: give a polars or pandas frame, or a mapping "
-            "of columns"
-        )
-    return frame
 
 
 def _column(frame: Any, name: str) -> _Column:

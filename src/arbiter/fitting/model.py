@@ -37,8 +37,7 @@ class _Point(NamedTuple):
     levels: Levels
     residuals: Array
     cost: Cost
-    value: float  # loss and roughness
-    rough: Array  # gradient of the roughness
+    loss: float
 
 
 class Model:
@@ -58,6 +57,9 @@ class Model:
         self.block = self.components * self.n + self.components - 1
         self.shape, self.size = (self.L, self.block), self.L * self.block
         self.starts = np.searchsorted(quotes.expiry, np.arange(self.L + 1))
+        self.volatility = quotes.iv_mid * np.sqrt(quotes.T)  # (m,) total
+        # (m,) Gaussian coordinates of the strikes, by Black's formula
+        self.level = quotes.k / self.volatility + 0.5 * self.volatility
         self.mid, self.unit = quotes.mid, self._unit()
         self.weights = np.ones(len(quotes)) if weights is None else weights
         slice_of = np.concatenate([quotes.expiry + j * self.L for j in range(self.components)])
@@ -80,17 +82,14 @@ class Model:
     def _unit(self) -> Array:
         """What one half-spread is worth, with a floor in volatility."""
         quotes, options = self.quotes, self.options
-        root = np.sqrt(quotes.T)
-        vega = np.asarray(black.vega(quotes.k, quotes.iv_mid * root)) * root
+        vega = np.asarray(black.vega(quotes.k, self.volatility)) * np.sqrt(quotes.T)
         half = quotes.half_spread
         floor = np.where(half > 0.0, options.finest, options.unsure)
         return np.asarray(np.maximum(half, floor * vega))
 
     def _reach(self) -> Array:
-        """``(L, 2)`` Gaussian coordinates of the end strikes, by Black's formula."""
-        ends = np.stack([self.starts[:-1], self.starts[1:] - 1], axis=1)
-        v = self.quotes.iv_mid[ends] * np.sqrt(self.quotes.maturities)[:, None]
-        return np.asarray(self.quotes.k[ends] / v + 0.5 * v)
+        """``(L, 2)`` Gaussian coordinates of the end strikes."""
+        return np.stack([self.level[self.starts[:-1]], self.level[self.starts[1:] - 1]], axis=1)
 
     def _highest(self) -> float:
         """Bound of the log-slopes: beyond it mass only piles up at zero, where no quote sees."""
@@ -125,7 +124,6 @@ class Model:
         for shift, column in beside(self.block):
             table[self.block + shift, :-1, column] = link[:, column + shift, column].T
         self._band, self._blocks, self._link = band, blocks, link
-        self._point = None  # its value belongs to the old weights
 
     def prior(self) -> tuple[Array, Array, Array, float]:
         """``½ z P z − c z + a``: blocks of P, those beside them, c and a."""
@@ -183,7 +181,7 @@ class Model:
 
     def value(self, z: Array) -> float:
         """The objective."""
-        return self._at(z).value
+        return self._rough(z, self._at(z).loss)[0]
 
     def expand(self, z: Array) -> Expansion:
         """The objective with gradient and Gauss-Newton matrix."""
@@ -192,7 +190,7 @@ class Model:
         scale = np.sqrt(self.weights * cost.weight) / self.unit
         force = self.weights * cost.slope / (self.unit * scale + 1e-300)
         rows, factor = self._rows(point, scale)
-        gradient = point.rough.copy()
+        value, gradient = self._rough(z, point.loss)
         by = gradient.reshape(self.shape)
         for i in range(self.L):
             part = rows[self.starts[i] : self.starts[i + 1]]
@@ -200,7 +198,7 @@ class Model:
             by[i] += factor[i] * (force[self.starts[i] : self.starts[i + 1]] @ part)
         self.data *= factor[:, :, None]
         self.data *= factor[:, None, :]
-        return Expansion(point.value, gradient, self._band + self.information())
+        return Expansion(value, gradient, self._band + self.information())
 
     def information(self) -> Array:
         """The Gauss-Newton matrix of the data alone at the last expansion, lower banded."""
@@ -209,7 +207,10 @@ class Model:
         return band
 
     def _at(self, z: Array) -> _Point:
-        """Prices and costs at ``z``; the last are remembered, since each step asks twice."""
+        """Prices and costs at ``z``; the last are remembered.
+
+        Each step asks twice, and so does each change of the roughness.
+        """
         if self._point is not None and self._point.z is z:
             return self._point
         logs, shares = self.unpack(z)
@@ -221,13 +222,16 @@ class Model:
             price = calm + shares[0][self.quotes.expiry] * (crash - calm)
         residuals = (price - self.mid) / self.unit
         cost = self.options.loss(residuals)
+        loss = float(self.weights @ cost.value)
+        self._point = _Point(z, slices, levels, residuals, cost, loss)
+        return self._point
+
+    def _rough(self, z: Array, loss: float) -> tuple[float, Array]:
+        """``loss`` with the roughness added, and the gradient of the roughness."""
         table = z.reshape(self.shape)
         pull = _apply(self._blocks, self._link, table)
-        value = float(self.weights @ cost.value) + self._floor
-        value += float(np.sum(table * (0.5 * pull - self._centre)))
-        rough = (pull - self._centre).reshape(-1)
-        self._point = _Point(z, slices, levels, residuals, cost, value, rough)
-        return self._point
+        value = loss + self._floor + float(np.sum(table * (0.5 * pull - self._centre)))
+        return value, (pull - self._centre).reshape(-1)
 
     def _rows(self, point: _Point, scale: Array) -> tuple[Array, Array]:
         """``(m, B)`` scaled derivatives, and ``(L, B)`` factors still to be applied to columns."""

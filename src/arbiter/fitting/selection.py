@@ -25,7 +25,7 @@ from arbiter.fitting.options import Roughness
 Array = NDArray[np.float64]
 
 _ROUNDS = 12
-_SETTLED = 0.15  # change of both logarithms at which the weights count as chosen
+_SETTLED = 0.15  # change of the logarithms at which the weights count as chosen
 _LOOSE = 1e-2  # tolerance of the fit between two rounds
 _RANGE = (1e-6, 1e6)
 # What is believed before the quotes speak, worth a few of them: mids uniform within the spread,
@@ -60,8 +60,7 @@ def choose(model: Model, interior: Interior, limit: int) -> Status:
     status = Status.CONVERGED
     previous = np.zeros(3)
     for _ in range(_ROUNDS):
-        centre = _CENTRE * max(interior.local.value, interior.scale) / interior.y.size
-        status = interior.run(_LOOSE, limit - interior.iterations, centre)
+        status = _loosely(interior, limit)
         if status is not Status.CONVERGED:
             return status
         dispersion, terms = _traces(model, interior)
@@ -72,11 +71,21 @@ def choose(model: Model, interior: Interior, limit: int) -> Status:
         # the map has a negative slope near its fixed point: it overshoots, and halves are safe
         step = np.where(step * previous < 0.0, 0.5 * step, step)
         previous = step
-        model.roughness = Roughness(*np.clip(old * np.exp(step), *_RANGE).tolist())
-        interior.refresh()
+        _reweigh(model, interior, old * np.exp(step))
         if np.abs(step).max() < _SETTLED:
             break
     return status
+
+
+def _loosely(interior: Interior, limit: int) -> Status:
+    """Fit with the present weights, no further than the next choice of weights needs."""
+    centre = _CENTRE * max(interior.local.value, interior.scale) / interior.y.size
+    return interior.run(_LOOSE, limit - interior.iterations, centre)
+
+
+def _reweigh(model: Model, interior: Interior, weights: Array) -> None:
+    model.roughness = Roughness(*np.clip(weights, *_RANGE).tolist())
+    interior.refresh()
 
 
 def _update(dispersion: float, weight: float, term: Trace, precision: float) -> float:
@@ -97,10 +106,8 @@ def _by_gcv(model: Model, interior: Interior, limit: int) -> Status:
             if key in seen:
                 continue
             seen.add(key)
-            model.roughness = Roughness(*np.clip(10.0**trial, *_RANGE).tolist())
-            interior.refresh()
-            floor = _CENTRE * max(interior.local.value, interior.scale) / interior.y.size
-            status = interior.run(_LOOSE, limit - interior.iterations, floor)
+            _reweigh(model, interior, 10.0**trial)
+            status = _loosely(interior, limit)
             if status is not Status.CONVERGED:
                 return status
             score = spread(model, interior).gcv
@@ -108,8 +115,7 @@ def _by_gcv(model: Model, interior: Interior, limit: int) -> Status:
                 best, centre = score, trial
         if centre is middle:
             step *= 0.5
-    model.roughness = Roughness(*np.clip(10.0**centre, *_RANGE).tolist())
-    interior.refresh()
+    _reweigh(model, interior, 10.0**centre)
     return Status.CONVERGED
 
 

@@ -21,13 +21,11 @@ _FARTHEST = 4.0  # a slope may start this factor from the volatility at its stri
 
 def cold(model: Model) -> Array:
     """Slopes read off the smiles, each strike at its percentile by Black's formula."""
-    quotes = model.quotes
-    v = quotes.iv_mid * np.sqrt(quotes.T)
-    level = quotes.k / v + 0.5 * v
     logs = np.empty((model.L, model.n))
     for i in range(model.L):
         part = slice(model.starts[i], model.starts[i + 1])
-        logs[i] = _read_off(model.knots, level[part], quotes.k[part], v[part])
+        smile = (model.level[part], model.quotes.k[part], model.volatility[part])
+        logs[i] = _read_off(model.knots, *smile)
     return _inside(model, logs[None], np.zeros(model.L), _KEPT)
 
 

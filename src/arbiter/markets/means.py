@@ -45,14 +45,22 @@ class Means:
         return np.asarray(value[..., where.reshape(np.shape(t))])
 
 
+def drift(p: Parameters) -> Array:
+    """``(n+1, n+1)`` matrix of the mean's equation ``d(E U, 1) = A (E U, 1) dt``."""
+    n = p.factors
+    system = np.zeros((n + 1, n + 1))
+    system[:n, :n] = -np.diag(p.x) - p.reversion * np.outer(np.ones(n), p.c)
+    system[:n, n] = p.reversion * (p.theta - p.v0)
+    return system
+
+
 @lru_cache(maxsize=4096)
 def _rows(p: Parameters, t: float) -> tuple[Array, Array]:
     """Rows that turn ``(U, 1)`` into ``E v_t`` and into ``∫_0^t E v``."""
     n = p.factors
     # y = (E U, 1, ∫ E v): one exponential for all three
     system = np.zeros((n + 2, n + 2))
-    system[:n, :n] = -np.diag(p.x) - p.reversion * np.outer(np.ones(n), p.c)
-    system[:n, n] = p.reversion * (p.theta - p.v0)
+    system[: n + 1, : n + 1] = drift(p)
     system[n + 1, :n], system[n + 1, n] = p.c, p.v0
     flow = expm(system * t)
     now = np.append(p.c @ flow[:n, :n], p.v0 + p.c @ flow[:n, n])

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import expm
 
+from arbiter.markets.means import drift
 from arbiter.markets.parameters import Parameters
 
 Array = NDArray[np.float64]
@@ -155,10 +156,7 @@ def _jumped(p: Parameters, gap: float, paths: int, rng: np.random.Generator) -> 
 def _flow(p: Parameters, delta: float) -> tuple[Array, Array]:
     """``U → U M + m``: the drift for a time ``delta``."""
     n = p.factors
-    system = np.zeros((n + 1, n + 1))
-    system[:n, :n] = -np.diag(p.x) - p.reversion * np.outer(np.ones(n), p.c)
-    system[:n, n] = p.reversion * (p.theta - p.v0)
-    flow = expm(system * delta)
+    flow = expm(drift(p) * delta)
     return flow[:n, :n].T.copy(), flow[:n, n].copy()
 
 
