@@ -1,0 +1,337 @@
+"""A pool of exact surfaces on common maturities and moneyness, to draw training batches from.
+
+Every parameter set is solved once and serves many states (:mod:`arbiter.markets.transform`). The
+volatilities are kept where all laws look alike: log-spaced maturities, and strikes
+``k = z·reference(T)·√T`` in units of the log contract's own deviation, so that few nodes and a
+polynomial between them give back any point.
+
+Glossary: N laws, M maturities, Z strikes, P parameter sets, D states of each, Q Fourier nodes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from arbiter import black
+from arbiter.markets.fourier import Contour
+from arbiter.markets.parameters import Parameters
+from arbiter.markets.transform import Transform, of_index
+from arbiter.training.prior import draw_sets
+from arbiter.training.states import log_variance, reached
+
+Array = NDArray[np.float64]
+Device = torch.device | str
+
+DAY = 1.0 / 365.0
+SHORTEST, LONGEST = 0.8 * DAY, 5.5
+MATURITIES, STRIKES = 44, 80
+LOWEST, HIGHEST = -12.0, 6.5
+_BEND = 1.5  # strikes are sinh-spaced: even within this many deviations, growing beyond
+RESOLUTION = 1e-10  # of the forward: no volatility is kept where the price is smaller
+LEVELS = (0.025, 3.0)  # of the reference: laws that leave it at any maturity are left out
+
+_STEP = 0.06
+_GROWTH = 1.3
+_SETS = 256  # parameter sets per Riccati solution
+_POINTS = {"cuda": 1 << 27, "cpu": 1 << 17}  # strikes × nodes at a time
+_NEGLIGIBLE = -41.0  # e^−41 = 2e-18
+_STENCIL = 4
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Laws:
+    """Exact surfaces.
+
+    Attributes:
+        T: ``(M,)`` maturities, log-spaced.
+        z: ``(Z,)`` strikes in deviations, sinh-spaced.
+        reference: ``(N, M)`` ``√(W(T)/T)``, the log contract's volatility.
+        iv: ``(N, M, Z)`` volatility at ``k = z·reference·√T``, float32; NaN where not resolved.
+    """
+
+    T: Tensor
+    z: Tensor
+    reference: Tensor
+    iv: Tensor
+
+    def __len__(self) -> int:
+        return self.reference.shape[0]
+
+    def reference_at(self, rows: Tensor, T: Tensor) -> Tensor:
+        """``(B, L)`` the log contract's volatility at maturities ``(B, L)`` of laws ``(B,)``."""
+        first, weight = self._time(T)
+        columns = first[..., None] + torch.arange(_STENCIL, device=T.device)  # (B, L, 4)
+        total = torch.log(self.reference) + 0.5 * torch.log(self.T)
+        found = total[rows[:, None, None], columns]
+        return torch.exp((found * weight).sum(-1)) / torch.sqrt(T)
+
+    def at(self, rows: Tensor, T: Tensor, k: Tensor) -> Tensor:
+        """Volatilities ``(B, L, S)`` at maturities ``(B, L)`` and log-strikes ``(B, L, S)``.
+
+        Args:
+            rows: ``(B,)`` which laws.
+            T: Maturities in years; NaN results outside those of the pool.
+            k: Log-strikes.
+
+        Returns:
+            NaN outside what the pool resolves.
+        """
+        level = self.reference_at(rows, T)
+        first, weight = self._time(T)
+        y = _warped(k / (level * torch.sqrt(T))[..., None])
+        start, step = _warped(self.z[0]), _warped(self.z[1]) - _warped(self.z[0])
+        left, across = _lagrange((y - start) / step, self.z.numel())  # (B, L, S), (B, L, S, 4)
+        M, Z = self.T.numel(), self.z.numel()
+        flat = self.iv.reshape(-1)
+        out = torch.zeros_like(y)
+        for m in range(_STENCIL):
+            node = rows[:, None] * M + first + m  # (B, L)
+            ratio = torch.zeros_like(y)
+            for j in range(_STENCIL):
+                ratio += across[..., j] * torch.log(flat[node[..., None] * Z + left + j])
+            base = torch.log(self.reference.reshape(-1)[node])
+            out += weight[..., m, None] * (ratio - base[..., None])
+        edge = 1e-6
+        inside = (y >= start - edge) & (y <= _warped(self.z[-1]) + edge)
+        inside &= ((T >= self.T[0] * (1 - edge)) & (T <= self.T[-1] * (1 + edge)))[..., None]
+        return torch.where(inside, level[..., None] * torch.exp(out), torch.nan)
+
+    def _time(self, T: Tensor) -> tuple[Tensor, Tensor]:
+        start = torch.log(self.T[0])
+        step = torch.log(self.T[1]) - start
+        return _lagrange((torch.log(T) - start) / step, self.T.numel())
+
+
+def _warped(z: Tensor) -> Tensor:
+    return torch.asinh(z / _BEND)
+
+
+def _lagrange(at: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
+    """First node and weights ``(…, 4)`` of the cubic through the four nodes around ``at``."""
+    first = torch.clamp(torch.floor(at).long() - 1, 0, nodes - _STENCIL)
+    t = at - first
+    a, b, c, d = t, t - 1.0, t - 2.0, t - 3.0
+    weights = (-b * c * d / 6.0, a * c * d / 2.0, -a * b * d / 2.0, a * b * c / 6.0)
+    return first, torch.stack(weights, -1)
+
+
+def grid(device: Device = "cpu") -> tuple[Tensor, Tensor]:
+    """Maturities and strikes of a pool."""
+    T = np.exp(np.linspace(np.log(SHORTEST), np.log(LONGEST), MATURITIES))
+    y = np.linspace(np.arcsinh(LOWEST / _BEND), np.arcsinh(HIGHEST / _BEND), STRIKES)
+    return (
+        torch.as_tensor(T, dtype=torch.float64, device=device),
+        torch.as_tensor(_BEND * np.sinh(y), dtype=torch.float64, device=device),
+    )
+
+
+def make_laws(
+    count: int,
+    seed: int,
+    device: Device = "cpu",
+    states_per_set: int = 16,
+    workers: int | None = None,
+) -> Laws:
+    """A pool of exact laws of the training prior.
+
+    Args:
+        count: How many laws.
+        seed: The same seed gives the same pool on the same machine.
+        device: Where the work is done and the pool stays.
+        states_per_set: States of each parameter set: its start, and ends of paths.
+        workers: Threads; as many as there are processors, eight at most, if left out.
+    """
+    if count < 1 or states_per_set < 1:
+        raise ValueError(
+            f"count = {count}, states_per_set = {states_per_set}: both must be positive"
+        )
+    rounds = np.random.SeedSequence(seed)
+    parts: list[Laws] = []
+    missing = count
+    while missing > 0:
+        sets = draw_sets(
+            int(np.ceil(1.08 * missing / states_per_set)) + 1,
+            np.random.default_rng(rounds.spawn(1)[0]),
+        )
+        parts.append(laws_of(sets, rounds.spawn(1)[0], device, states_per_set, workers))
+        missing -= len(parts[-1])
+    T, z = grid(device)
+    reference = torch.cat([p.reference for p in parts])[:count]
+    iv = torch.cat([p.iv for p in parts])[:count] if len(parts) > 1 else parts[0].iv[:count]
+    return Laws(T.float(), z.float(), reference, iv)
+
+
+def laws_of(
+    sets: Sequence[Parameters],
+    seed: int | np.random.SeedSequence,
+    device: Device = "cpu",
+    states_per_set: int = 16,
+    workers: int | None = None,
+) -> Laws:
+    """The laws of given parameter sets, each in its start and in states that paths reach.
+
+    Those that the oracle cannot solve, or whose level leaves :data:`LEVELS`, are left out; a log
+    line says how many.
+    """
+    order = _chunks(sets)
+    root = np.random.SeedSequence(seed) if isinstance(seed, int) else seed
+    seeds = root.spawn(len(order))
+
+    def work(i: int) -> tuple[NDArray[np.int64], Tensor, Tensor]:
+        U = reached([sets[s] for s in order[i]], states_per_set, np.random.default_rng(seeds[i]))
+        return _solved(np.array(order[i]), sets, U, device)
+
+    with ThreadPoolExecutor(workers or min(8, os.cpu_count() or 1)) as pool:
+        found = list(pool.map(work, range(len(order))))
+    owner = torch.as_tensor(np.concatenate([f[0] for f in found]), device=device)
+    reference = torch.cat([f[1] for f in found])
+    iv = torch.cat([f[2] for f in found])
+    back = torch.argsort(owner, stable=True)
+    T, z = grid(device)
+    dropped = len(sets) * states_per_set - len(back)
+    if dropped:
+        log.info("%d of %d laws left out", dropped, len(sets) * states_per_set)
+    return Laws(T.float(), z.float(), reference[back], iv[back])
+
+
+def _chunks(sets: Sequence[Parameters]) -> list[list[int]]:
+    """Sets solved together: equally many factors and Fourier nodes."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    for i, p in enumerate(sets):
+        groups.setdefault((p.factors, Contour.of(p, True, _STEP).xi.size), []).append(i)
+    return [
+        members[start : start + _SETS]
+        for members in groups.values()
+        for start in range(0, len(members), _SETS)
+    ]
+
+
+def _solved(
+    which: NDArray[np.int64], sets: Sequence[Parameters], U: Array, device: Device
+) -> tuple[NDArray[np.int64], Tensor, Tensor]:
+    """Owners ``(n,)``, references ``(n, M)`` and volatilities ``(n, M, Z)`` of what is solved."""
+    T, z = grid(device)
+    chosen = [sets[i] for i in which]
+    contours = [[Contour.of(p, calls, _STEP) for p in chosen] for calls in (True, False)]
+    xi = np.stack([np.concatenate([c.xi, p.xi]) for c, p in zip(*contours, strict=True)])
+    try:
+        found = of_index(chosen, T.cpu().numpy(), xi, _GROWTH, device)
+    except ArithmeticError:
+        if len(chosen) == 1:
+            log.warning("not solved, left out: %s", chosen[0])
+            none = torch.empty(0, T.numel(), device=device)
+            return which[:0], none, none[..., None].expand(-1, -1, z.numel())
+        half = len(chosen) // 2
+        parts = [_solved(which[s], sets, U[s], device) for s in (slice(half), slice(half, None))]
+        owners, references, volatilities = zip(*parts, strict=True)
+        return np.concatenate(owners), torch.cat(references), torch.cat(volatilities)
+    W = torch.as_tensor(log_variance(chosen, U, T.cpu().numpy()), device=device)  # (P, D, M)
+    reference = torch.sqrt(W / T)
+    iv = _volatilities(found, contours, torch.as_tensor(U, device=device), reference)
+    flat, level = iv.flatten(0, 1), reference.flatten(0, 1)
+    good = (level > LEVELS[0]).all(1) & (level < LEVELS[1]).all(1)
+    # the middle of every smile must be there: what is not resolved lies in the wings
+    good &= torch.isfinite(flat[..., (z.abs() < 0.75)]).flatten(1).all(1)
+    owners = np.repeat(which, U.shape[1])[good.cpu().numpy()]
+    return owners, level[good].float(), flat[good]
+
+
+def _volatilities(
+    found: Sequence[Transform], contours: list[list[Contour]], U: Tensor, reference: Tensor
+) -> Tensor:
+    """``(P, D, M, Z)`` float32, of states ``(P, D, n)``."""
+    device = U.device
+    T, z = grid(device)
+    slope = torch.stack([f.slope for f in found])  # (P, M, n, Q)
+    constant = torch.stack([f.constant for f in found])  # (P, M, Q)
+    sides = [_Side.of(side, device) for side in contours]
+    split = contours[0][0].xi.size
+    drift = torch.tensor([c.drift for c in contours[0]], device=device)
+    out = torch.empty(*reference.shape, z.numel(), dtype=torch.float32, device=device)
+    for m in range(T.numel()):
+        pairs = torch.view_as_real(slope[:, m]).flatten(-2)  # (P, n, 2Q)
+        linear = torch.view_as_complex(torch.bmm(U, pairs).unflatten(-1, (-1, 2)))
+        log_cf = linear + constant[:, m, None]  # (P, D, Q)
+        scale = reference[..., m] * torch.sqrt(T[m])
+        k = scale[..., None] * z  # (P, D, Z)
+        center = (drift * T[m])[:, None, None].expand(*scale.shape, 1)
+        near = center[..., 0] / scale
+        price = torch.zeros_like(k)
+        for side, part in zip(sides, (slice(split), slice(split, None)), strict=True):
+            serves = k >= center if side.calls else k < center
+            # strikes that no law of the chunk reads on this side are not computed
+            edge = float(near.min() if side.calls else near.max())
+            columns = z >= edge if side.calls else z < edge
+            at = k[..., columns]
+            integral = side.invert(log_cf[..., part], at)
+            kappa = torch.exp(at)
+            value = torch.where(at >= 0.0, 1.0 - kappa * integral, kappa * (1.0 - integral))
+            price[..., columns] = torch.where(serves[..., columns], value, price[..., columns])
+        v = black.implied(_resolved(price, z), k).volatility
+        out[:, :, m] = (v / torch.sqrt(T[m])).float()
+    return out
+
+
+def _resolved(price: Tensor, z: Tensor) -> Tensor:
+    """Prices, NaN from where they stop falling, or fall below the resolution, outwards."""
+    middle = int((z < 0.0).sum())
+    sides = (price[..., :middle].flip(-1), price[..., middle:])
+    kept = []
+    for side in sides:
+        falls = torch.ones_like(side, dtype=torch.bool)
+        falls[..., 1:] = side[..., 1:] < side[..., :-1]
+        fine = torch.cumprod(((side > RESOLUTION) & falls).to(torch.int8), -1) > 0
+        kept.append(torch.where(fine, side, torch.nan))
+    return torch.cat([kept[0].flip(-1), kept[1]], -1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """Contours of many sets on one side of the money: nodes and weights ``(P, Q)``."""
+
+    calls: bool
+    xi: Tensor
+    log_weight: Tensor
+
+    @staticmethod
+    def of(contours: Sequence[Contour], device: torch.device) -> _Side:
+        xi = np.stack([c.xi for c in contours])
+        weight = np.stack([c.weight for c in contours])
+        return _Side(
+            contours[0].calls,
+            torch.as_tensor(xi, device=device),
+            torch.as_tensor(np.log(weight), device=device),
+        )
+
+    def invert(self, log_cf: Tensor, k: Tensor) -> Tensor:
+        """``Re Σ_q weight_q e^{log_cf_q − i ξ_q k}`` ``(P, D, m)``, for ``(P, D, Q)``, ``(P, D, m)``."""
+        scaled = log_cf + self.log_weight[:, None]
+        nearest = k[..., 0] if self.calls else k[..., -1]
+        size = scaled.real + nearest[..., None] * self.xi.imag[:, None]
+        heard = (size > _NEGLIGIBLE).flatten(0, 1).any(0).nonzero()
+        nodes = int(heard[-1]) + 1 if heard.numel() else 1
+        D = log_cf.shape[1]
+        size = scaled.real[..., :nodes].flatten(0, 1)
+        turn = scaled.imag[..., :nodes].flatten(0, 1)
+        decay = self.xi.imag[:, None, :nodes].expand(-1, D, -1).flatten(0, 1)
+        wave = self.xi.real[:, None, :nodes].expand(-1, D, -1).flatten(0, 1)
+        points = k.flatten(0, 1)
+        out = torch.empty_like(points)
+        rows = max(1, _POINTS[k.device.type] // (nodes * max(1, k.shape[-1])))
+        for start in range(0, points.shape[0], rows):
+            part = slice(start, start + rows)
+            at = points[part, :, None]
+            mass = torch.exp(size[part, None] + at * decay[part, None])
+            out[part] = (mass * torch.cos(turn[part, None] - at * wave[part, None])).sum(-1)
+        return out.unflatten(0, k.shape[:2])
