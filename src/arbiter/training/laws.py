@@ -39,8 +39,8 @@ _BEND = 1.5  # strikes are sinh-spaced: even within this many deviations, growin
 RESOLUTION = 1e-10  # of the forward: no volatility is kept where the price is smaller
 LEVELS = (0.025, 3.0)  # of the reference: laws that leave it at any maturity are left out
 
-_STEP = 0.06
-_GROWTH = 1.3
+_STEP = 0.065
+_GROWTH = 1.4
 _SETS = 256  # parameter sets per Riccati solution
 _POINTS = {"cuda": 1 << 27, "cpu": 1 << 17}  # strikes × nodes at a time
 _NEGLIGIBLE = -41.0  # e^−41 = 2e-18

@@ -1,0 +1,185 @@
+"""Batches to train on: random laws of a pool, each listed, quoted and disturbed in its own way.
+
+Nothing is stored: a batch is a few hundred operations on the device of the pool, and every surface
+of it has its own maturities, strikes, spreads, noise and gaps.
+
+Shapes: B surfaces, L expiries, S strikes, P targets. What is not listed or quoted is padding at the
+end of its axis: finite, and marked false.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from arbiter import black
+from arbiter.training.calendars import draw_maturities
+from arbiter.training.laws import Laws
+from arbiter.training.noise import Friction, draw_friction, draw_noise
+from arbiter.training.strikes import draw_strikes, keep
+
+TARGET_RESOLUTION = 1e-8  # of the forward: targets are worth more
+WINDOW = (-3.5, 2.0)  # deviations that targets always cover
+FEWEST = 3  # quotes of a listed expiry
+_SPARE = 1.15  # surfaces drawn for each one kept: some have too few expiries with quotes
+_CLIP = (0.3, 3.0)  # of the truth: where a noisy volatility stays
+_PIXEL = 0.01  # distance of padded strikes
+
+
+class Layout(NamedTuple):
+    """The padded size of a batch: expiries, strikes of each, targets of each."""
+
+    expiries: int
+    strikes: int
+    targets: int
+
+
+class Batch(NamedTuple):
+    """Quotes and truth.
+
+    Attributes:
+        T: ``(B, L)`` years, increasing.
+        listed: ``(B, L)`` bool; the others are padding.
+        k: ``(B, L, S)`` log-strikes, increasing.
+        iv: ``(B, L, S)`` quoted mid volatilities, noisy.
+        half: ``(B, L, S)`` half-spreads in volatility.
+        quoted: ``(B, L, S)`` bool; the others are padding.
+        oracle_iv: ``(B, L, S)`` the exact volatility of the quotes.
+        target_k: ``(B, L, P)`` log-strikes, quoted or not.
+        target_iv: ``(B, L, P)`` exact volatilities there.
+        target: ``(B, L, P)`` bool; the others are padding.
+        rows: ``(B,)`` which laws of the pool these are.
+    """
+
+    T: Tensor
+    listed: Tensor
+    k: Tensor
+    iv: Tensor
+    half: Tensor
+    quoted: Tensor
+    oracle_iv: Tensor
+    target_k: Tensor
+    target_iv: Tensor
+    target: Tensor
+    rows: Tensor
+
+
+def layouts() -> list[tuple[Layout, int]]:
+    """Buckets of sizes, each with a number of surfaces that makes for about as many quotes."""
+    return [
+        (Layout(8, 16, 16), 2048),
+        (Layout(14, 33, 24), 704),
+        (Layout(16, 41, 24), 512),
+        (Layout(28, 64, 24), 192),
+        (Layout(56, 160, 32), 40),
+    ]
+
+
+def draw_batch(laws: Laws, layout: Layout, generator: torch.Generator, size: int) -> Batch:
+    """A batch; the same state of the generator gives the same batch.
+
+    Args:
+        laws: The pool.
+        layout: The padded size.
+        generator: On the device of the pool.
+        size: Number of surfaces.
+    """
+    if min(layout) < 1 or layout.expiries < 2 or layout.strikes < FEWEST or size < 1:
+        raise ValueError(
+            f"{layout}, size = {size}: give at least 2 expiries, {FEWEST} strikes, one target and "
+            "one surface"
+        )
+    if generator.device.type != laws.iv.device.type:
+        raise ValueError(
+            f"the generator is on {generator.device}, the pool on {laws.iv.device}: make it with "
+            f"torch.Generator({str(laws.iv.device)!r})"
+        )
+    drawn = int(_SPARE * size) + 4
+    rows = torch.randint(len(laws), (drawn,), generator=generator, device=generator.device)
+    T, listed = draw_maturities(drawn, layout.expiries, generator)
+    scale = laws.reference_at(rows, T) * torch.sqrt(T)  # (B, L)
+    k, offered = draw_strikes(scale, layout.strikes, generator)
+    truth = laws.at(rows, T, k)
+    safe = torch.where(torch.isfinite(truth), truth, 0.2)
+    root = torch.sqrt(T)[..., None]
+    price = black.otm(k, safe * root)
+    friction = draw_friction(drawn, generator)
+    offered &= listed[..., None] & torch.isfinite(truth) & (price > friction.floor)
+    quoted = keep(offered, FEWEST, generator)
+    listed = quoted.sum(-1) >= FEWEST
+
+    chosen = _enough(listed, size)
+    rows, scale = rows[chosen], scale[chosen]
+    slices = torch.argsort((~listed[chosen]).to(torch.int8), dim=1, stable=True)
+    quoted = quoted[chosen] & listed[chosen][..., None]
+    T, listed = _pad_maturities(T[chosen].gather(1, slices), listed[chosen].gather(1, slices))
+    scale = scale.gather(1, slices)
+    order = torch.argsort(torch.where(quoted, k[chosen], torch.inf), dim=-1)
+
+    def arranged(x: Tensor) -> Tensor:
+        within = x[chosen].gather(-1, order)
+        return within.gather(1, slices[..., None].expand_as(within))
+
+    k, truth, quoted = arranged(k), arranged(safe), _arranged(quoted, order, slices)
+    friction = Friction(*(part[chosen] for part in friction))
+    k, truth = _pad_strikes(k, truth, quoted)
+    half = friction.half_spread(k, truth, torch.sqrt(T)[..., None], scale[..., None], generator)
+    noise = draw_noise(half.shape, friction, generator)
+    mid = torch.clamp(truth + half * noise, truth * _CLIP[0], truth * _CLIP[1])
+    # noise that clipping would bend is mirrored off neither bound: such quotes are rare and wide
+    target_k = _targets(k, quoted, scale, layout.targets, generator)
+    target_iv = laws.at(rows, T, target_k)
+    finite = torch.isfinite(target_iv)
+    target_iv = torch.where(finite, target_iv, 0.2)
+    worth = black.otm(target_k, target_iv * torch.sqrt(T)[..., None])
+    target = finite & listed[..., None] & (worth > TARGET_RESOLUTION)
+    return Batch(T, listed, k, mid, half, quoted, truth, target_k, target_iv, target, rows)
+
+
+def _enough(listed: Tensor, size: int) -> Tensor:
+    """``(size,)`` surfaces with at least two expiries; should they not suffice, some come twice."""
+    good = listed.sum(1) >= 2
+    order = torch.argsort((~good).to(torch.int8), stable=True)
+    several = good.sum().clamp(min=1)
+    return order[torch.arange(size, device=listed.device) % several]
+
+
+def _arranged(x: Tensor, order: Tensor, slices: Tensor) -> Tensor:
+    within = x.gather(-1, order)
+    return within.gather(1, slices[..., None].expand_as(within))
+
+
+def _pad_maturities(T: Tensor, listed: Tensor) -> tuple[Tensor, Tensor]:
+    rank = torch.arange(T.shape[1], device=T.device)
+    last = torch.where(listed, T, 0.0).amax(1, keepdim=True)
+    beyond = (rank - listed.sum(1, keepdim=True) + 1).clamp(min=0)
+    return torch.where(listed, T, last * 1.02**beyond), listed
+
+
+def _pad_strikes(k: Tensor, iv: Tensor, quoted: Tensor) -> tuple[Tensor, Tensor]:
+    """Padding after the last quote: strikes go on, volatility is that quote's."""
+    count = quoted.sum(-1, keepdim=True)
+    last = (count - 1).clamp(min=0)
+    beyond = torch.arange(k.shape[-1], device=k.device) - last
+    some = count > 0
+    end = torch.where(some, k.gather(-1, last), 0.0)
+    flat = torch.where(some, iv.gather(-1, last), 0.2)
+    return (
+        torch.where(quoted, k, end + _PIXEL * beyond),
+        torch.where(quoted, iv, flat),
+    )
+
+
+def _targets(
+    k: Tensor, quoted: Tensor, scale: Tensor, targets: int, generator: torch.Generator
+) -> Tensor:
+    """``(B, L, P)``: mostly even over the window and the quoted range, the rest over the window."""
+    z = k / scale[..., None]
+    low = torch.where(quoted, z, WINDOW[0]).amin(-1, keepdim=True).clamp(max=WINDOW[0])
+    high = torch.where(quoted, z, WINDOW[1]).amax(-1, keepdim=True).clamp(min=WINDOW[1])
+    u = torch.rand(2, *scale.shape, targets, generator=generator, device=k.device)
+    wide = u[0] < 0.6
+    low, high = torch.where(wide, low, WINDOW[0]), torch.where(wide, high, WINDOW[1])
+    return (low + (high - low) * u[1]) * scale[..., None]

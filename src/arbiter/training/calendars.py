@@ -1,0 +1,93 @@
+"""Maturities of training surfaces: exchange calendars, the benchmarks' lists, random ones.
+
+A table holds the candidate maturities of every calendar; each surface draws a row of it, or random
+maturities, and then which of them are listed. Shapes: B surfaces, C candidates, L expiries.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+DAYS_PER_YEAR = 365.0
+HESTON_DAYS = (7, 14, 21, 30, 45, 60, 91, 122, 152, 182, 273, 365, 456, 547, 639, 730)
+TIMELINE_DAYS = (7, 14, 21, 30, 45, 60, 91, 122, 182, 273, 365, 456, 547, 730)
+CANDIDATES = 72
+FIRST, LAST = 1.0, 1826.0  # days
+_FARTHEST = 14.0  # days: the nearest that a last expiry may be
+_PHASES = 84  # calendars of an index, by weekday and week of the month
+_SHARES = (0.45, 0.3, 0.15, 0.1)  # index, random, Heston benchmark, timeline
+
+
+def draw_maturities(size: int, expiries: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Years ``(B, L)``, increasing, and which of them are listed; padding grows on."""
+    device = generator.device
+
+    def rand(*shape: int) -> Tensor:
+        return torch.rand(*shape, generator=generator, device=device)
+
+    kind = torch.bucketize(rand(size, 1), torch.tensor(_SHARES, device=device).cumsum(0)[:-1])
+    index, random, benchmark = kind == 0, kind == 1, kind >= 2
+    phase = (rand(size) * _PHASES).long()
+    row = torch.where(index[:, 0], phase, _PHASES + kind[:, 0] - 2)
+    days = _table(device)[torch.where(random[:, 0], 0, row)]  # (B, C)
+    days = days + torch.where(index & (rand(size, 1) < 0.5), 0.5 * rand(size, 1), 0.0)
+    days = torch.where(random, _log_uniform_days(size, rand), days)
+
+    first = FIRST * torch.exp(rand(size, 1) ** 2 * 3.5)
+    first = torch.where(rand(size, 1) < 0.5, FIRST, first)
+    last = _FARTHEST * torch.exp(rand(size, 1).sqrt() * math.log(LAST / _FARTHEST))
+    whole = (benchmark & (rand(size, 1) < 0.6)) | random
+    inside = (days >= first) & (days <= last) | whole
+    # at least the three nearest stay candidates, whatever the window
+    inside = torch.isfinite(days) & (inside | (torch.arange(CANDIDATES, device=device) < 3))
+
+    least = torch.where(rand(size, 1) < 0.5, min(2, expiries), (expiries + 1) // 2)
+    wanted = least + (rand(size, 1) * (expiries + 1 - least)).long()
+    wanted = torch.where(benchmark & whole, expiries, wanted)
+    # half of the surfaces thin out their near expiries, as most lists of maturities do
+    spread = torch.where(rand(size, 1) < 0.5, 0.0, 0.5)
+    key = rand(size, CANDIDATES) - spread * torch.log(days.clamp(1.0, LAST)) / 7.5
+    key = torch.where(inside, key, torch.inf)
+    chosen = torch.topk(key, expiries, dim=1, largest=False)
+    rank = torch.arange(expiries, device=device)
+    kept = torch.isfinite(chosen.values) & (rank < wanted)
+    T = torch.where(kept, days.gather(1, chosen.indices), torch.inf).sort(1).values
+    listed = torch.isfinite(T)
+    longest = torch.where(listed, T, 0.0).amax(1, keepdim=True)
+    beyond = (rank - listed.sum(1, keepdim=True) + 1).clamp(min=0)
+    return torch.where(listed, T, longest * 1.02**beyond) / DAYS_PER_YEAR, listed
+
+
+def _log_uniform_days(size: int, rand: Callable[..., Tensor]) -> Tensor:
+    """``(B, C)`` log-uniform between a random first and a random last maturity, never equal."""
+    near = math.log(60.0) * rand(size, 1) ** 1.5
+    far = torch.maximum(near + 1.2, math.log(LAST) * (0.35 + 0.65 * rand(size, 1)))
+    place = torch.arange(CANDIDATES, device=near.device) + 0.1 + 0.8 * rand(size, CANDIDATES)
+    return torch.exp(near + (far - near) * place / CANDIDATES)
+
+
+@lru_cache(maxsize=4)
+def _table(device: torch.device) -> Tensor:
+    """``(calendars, C)`` candidate days, increasing, infinite where there are no more."""
+    rows = [_index_days(phase % 7, phase // 7) for phase in range(_PHASES)]
+    rows += [list(HESTON_DAYS), list(TIMELINE_DAYS)]
+    padded = [(row + [torch.inf] * CANDIDATES)[:CANDIDATES] for row in rows]
+    return torch.tensor(padded, dtype=torch.float32, device=device)
+
+
+def _index_days(weekday: int, month: int) -> list[float]:
+    """Dailies, weeklies, month ends, monthlies, quarterlies and Decembers of one day."""
+    business = [d for d in range(1, 46) if (weekday + d) % 7 < 5]
+    fridays = [d for d in range(1, 92) if (weekday + d) % 7 == 4]
+    start = 2.5 * month  # of 30.4 days: how far the month has gone
+    ends = [round(30.4 * i - start % 30.4) for i in range(1, 9)]
+    third = [d for i in range(1, 14) for d in [round(30.4 * i - (start + 12) % 30.4)]]
+    quarters = [round(91.3 * i - (3 * start) % 91.3) for i in range(1, 12)]
+    years = [round(365.0 * i - (12 * start) % 365.0) for i in range(1, 6)]
+    days = {*business, *fridays, *ends, *third, *quarters, *years}
+    return [float(d) for d in sorted(days) if FIRST <= d <= LAST]

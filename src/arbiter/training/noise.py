@@ -1,0 +1,99 @@
+"""Frictions of training surfaces: spreads in volatility, and the noise inside them.
+
+Shapes: B surfaces, L expiries, S strikes; parts of :class:`Friction` are ``(B, 1, 1)``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import conv1d
+
+from arbiter import black
+
+WIDEST = 0.2  # half-spread over volatility, before the tick
+_WIDEST_WITH_TICK = 0.5
+_FLOORS = (1e-6, 3e-4)
+_BASES = (5e-4, 0.05)
+_TICKS = (3e-7, 3e-5)
+_SHARES = (0.45, 0.15, 0.25, 0.1, 0.05)  # of the kinds of noise
+UNIFORM, GAUSSIAN, SMALLER, SMOOTH, NONE = range(5)
+_GAUSSIAN = 0.35  # half-spreads
+
+
+class Friction(NamedTuple):
+    """How the surfaces of a batch are quoted.
+
+    Attributes:
+        floor: Least price over the forward.
+        base: Half-spread over volatility at the money.
+        slope: Its growth with deviations from the money.
+        power: The power of that.
+        tick: Half-spread in price, at least.
+        rough: Deviation of log half-spreads from one quote to the next.
+        kind: Of the noise.
+        size: Of the noise, over that of its kind.
+    """
+
+    floor: Tensor
+    base: Tensor
+    slope: Tensor
+    power: Tensor
+    tick: Tensor
+    rough: Tensor
+    kind: Tensor
+    size: Tensor
+
+    def half_spread(
+        self, k: Tensor, iv: Tensor, root: Tensor, scale: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        """Half-spreads in volatility of strikes ``(B, L, S)``; ``root`` is √T."""
+        z = (k / scale).abs()
+        relative = self.base * (1.0 + self.slope * z**self.power)
+        shake = torch.randn(k.shape, generator=generator, device=k.device).clamp(-2.0, 2.0)
+        relative = (relative * torch.exp(self.rough * shake)).clamp(max=WIDEST)
+        vega = black.vega(k, iv * root) * root
+        tick = self.tick / vega.clamp(min=1e-12)
+        return torch.minimum(torch.hypot(relative * iv, tick), _WIDEST_WITH_TICK * iv)
+
+
+def draw_friction(size: int, generator: torch.Generator) -> Friction:
+    """Frictions of so many surfaces."""
+    device = generator.device
+
+    def rand() -> Tensor:
+        return torch.rand(size, 1, 1, generator=generator, device=device)
+
+    def log_uniform(low: float, high: float) -> Tensor:
+        return low * torch.exp(rand() * math.log(high / low))
+
+    edges = torch.tensor(_SHARES, device=device).cumsum(0)[:-1]
+    kind = torch.bucketize(rand(), edges)
+    return Friction(
+        floor=log_uniform(*_FLOORS),
+        base=log_uniform(*_BASES),
+        slope=2.0 * rand(),
+        power=0.6 + 1.2 * rand(),
+        tick=torch.where(rand() < 0.4, 0.0, log_uniform(*_TICKS)),
+        rough=torch.where(rand() < 0.5, 0.0, 0.4 * rand()),
+        kind=kind,
+        size=torch.where(kind == SMALLER, rand(), torch.where(kind == NONE, 0.0, 1.0)),
+    )
+
+
+def draw_noise(shape: torch.Size, friction: Friction, generator: torch.Generator) -> Tensor:
+    """Noise ``(B, L, S)`` in half-spreads, of mean zero and within one half-spread."""
+    B, L, S = shape
+    device = generator.device
+    even = 2.0 * torch.rand(shape, generator=generator, device=device) - 1.0
+    white = torch.randn(B, L, S + 8, generator=generator, device=device)
+    bell = torch.exp(-0.5 * (torch.arange(-4.0, 5.0, device=device) / 1.7) ** 2)
+    bell = bell / bell.square().sum().sqrt()
+    smooth = conv1d(white.reshape(B * L, 1, S + 8), bell[None, None]).reshape(shape)
+    normal = torch.where(friction.kind == SMOOTH, smooth, white[..., :S])
+    normal = (_GAUSSIAN * normal).clamp(-1.0, 1.0)
+    wild = (friction.kind == GAUSSIAN) | (friction.kind == SMOOTH)
+    return torch.where(wild, normal, even) * friction.size
