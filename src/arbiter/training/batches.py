@@ -9,6 +9,7 @@ end of its axis: finite, and marked false.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -24,8 +25,8 @@ TARGET_RESOLUTION = 1e-8  # of the forward: targets are worth more
 WINDOW = (-3.5, 2.0)  # deviations that targets always cover
 FEWEST = 3  # quotes of a listed expiry
 _SPARE = 1.15  # surfaces drawn for each one kept: some have too few expiries with quotes
-_CLIP = (0.3, 3.0)  # of the truth: where a noisy volatility stays
-_PIXEL = 0.01  # distance of padded strikes
+_APART = 0.01  # distance of padded strikes
+_RESCALED, _LEVELS = 0.3, (0.6, 2.2)  # share of rescaled surfaces, and the factors
 
 
 class Layout(NamedTuple):
@@ -51,6 +52,8 @@ class Batch(NamedTuple):
         target_iv: ``(B, L, P)`` exact volatilities there.
         target: ``(B, L, P)`` bool; the others are padding.
         rows: ``(B,)`` which laws of the pool these are.
+        level: ``(B,)`` what their volatilities are multiplied by, and maturities divided by its
+            square: the truth is ``level·laws.at(rows, T·level², k)``.
     """
 
     T: Tensor
@@ -64,6 +67,7 @@ class Batch(NamedTuple):
     target_iv: Tensor
     target: Tensor
     rows: Tensor
+    level: Tensor
 
 
 def layouts() -> list[tuple[Layout, int]]:
@@ -99,43 +103,60 @@ def draw_batch(laws: Laws, layout: Layout, generator: torch.Generator, size: int
     drawn = int(_SPARE * size) + 4
     rows = torch.randint(len(laws), (drawn,), generator=generator, device=generator.device)
     T, listed = draw_maturities(drawn, layout.expiries, generator)
-    scale = laws.reference_at(rows, T) * torch.sqrt(T)  # (B, L)
+    level = _levels(T, listed, laws, generator)  # (B, 1)
+    clock = T * level**2
+    scale = laws.reference_at(rows, clock) * torch.sqrt(clock)  # (B, L)
     k, offered = draw_strikes(scale, layout.strikes, generator)
-    truth = laws.at(rows, T, k)
-    safe = torch.where(torch.isfinite(truth), truth, 0.2)
-    root = torch.sqrt(T)[..., None]
-    price = black.otm(k, safe * root)
+    total = laws.at(rows, clock, k) * torch.sqrt(clock)[..., None]
+    offered &= listed[..., None] & torch.isfinite(total)
+    total = torch.where(offered, total, 0.1)
     friction = draw_friction(drawn, generator)
-    offered &= listed[..., None] & torch.isfinite(truth) & (price > friction.floor)
+    offered &= black.otm(k, total) > friction.floor
     quoted = keep(offered, FEWEST, generator)
     listed = quoted.sum(-1) >= FEWEST
+    quoted &= listed[..., None]
 
     chosen = _enough(listed, size)
-    rows, scale = rows[chosen], scale[chosen]
-    slices = torch.argsort((~listed[chosen]).to(torch.int8), dim=1, stable=True)
-    quoted = quoted[chosen] & listed[chosen][..., None]
-    T, listed = _pad_maturities(T[chosen].gather(1, slices), listed[chosen].gather(1, slices))
-    scale = scale.gather(1, slices)
-    order = torch.argsort(torch.where(quoted, k[chosen], torch.inf), dim=-1)
+    rows, level, listed, quoted = rows[chosen], level[chosen], listed[chosen], quoted[chosen]
+    slices = torch.argsort((~listed).to(torch.int8), dim=1, stable=True)  # (B, L)
+    strikes = torch.argsort(torch.where(quoted, k[chosen], torch.inf), dim=-1)  # (B, L, S)
 
     def arranged(x: Tensor) -> Tensor:
-        within = x[chosen].gather(-1, order)
+        within = x.gather(-1, strikes)
         return within.gather(1, slices[..., None].expand_as(within))
 
-    k, truth, quoted = arranged(k), arranged(safe), _arranged(quoted, order, slices)
+    k, total, quoted = arranged(k[chosen]), arranged(total[chosen]), arranged(quoted)
+    scale, listed = scale[chosen].gather(1, slices), listed.gather(1, slices)
+    T = _padded_maturities(T[chosen].gather(1, slices), listed)
+    root = torch.sqrt(T)[..., None]
+    k, truth = _padded_strikes(k, total / root, quoted)
     friction = Friction(*(part[chosen] for part in friction))
-    k, truth = _pad_strikes(k, truth, quoted)
-    half = friction.half_spread(k, truth, torch.sqrt(T)[..., None], scale[..., None], generator)
-    noise = draw_noise(half.shape, friction, generator)
-    mid = torch.clamp(truth + half * noise, truth * _CLIP[0], truth * _CLIP[1])
-    # noise that clipping would bend is mirrored off neither bound: such quotes are rare and wide
+    half = friction.half_spread(k, truth, root, scale[..., None], generator)
+    # half-spreads stay below half the volatility, so that the noisy one is positive
+    mid = truth + half * draw_noise(half.shape, friction, generator)
+
     target_k = _targets(k, quoted, scale, layout.targets, generator)
-    target_iv = laws.at(rows, T, target_k)
-    finite = torch.isfinite(target_iv)
-    target_iv = torch.where(finite, target_iv, 0.2)
-    worth = black.otm(target_k, target_iv * torch.sqrt(T)[..., None])
-    target = finite & listed[..., None] & (worth > TARGET_RESOLUTION)
-    return Batch(T, listed, k, mid, half, quoted, truth, target_k, target_iv, target, rows)
+    target_iv = laws.at(rows, T * level**2, target_k) * level[..., None]
+    target = listed[..., None] & torch.isfinite(target_iv)
+    target_iv = torch.where(target, target_iv, 0.2)
+    target &= black.otm(target_k, target_iv * root) > TARGET_RESOLUTION
+    return Batch(
+        T, listed, k, mid, half, quoted, truth, target_k, target_iv, target, rows, level[:, 0]
+    )
+
+
+def _levels(T: Tensor, listed: Tensor, laws: Laws, generator: torch.Generator) -> Tensor:
+    """``(B, 1)`` factors of volatility: one, or what the pool's maturities allow.
+
+    A market whose clock runs λ² times as fast has λ times the volatility, exactly, at maturities
+    λ² times as short: a crash is a rescaled calm day.
+    """
+    u = torch.rand(2, T.shape[0], 1, generator=generator, device=T.device)
+    low, high = math.log(_LEVELS[0]), math.log(_LEVELS[1])
+    level = torch.where(u[0] < _RESCALED, torch.exp(low + (high - low) * u[1]), 1.0)
+    longest = torch.where(listed, T, 0.0).amax(1, keepdim=True)
+    level = torch.minimum(level, torch.sqrt(laws.T[-1] / longest))
+    return torch.maximum(level, torch.sqrt(laws.T[0] / T[:, :1]))
 
 
 def _enough(listed: Tensor, size: int) -> Tensor:
@@ -146,19 +167,14 @@ def _enough(listed: Tensor, size: int) -> Tensor:
     return order[torch.arange(size, device=listed.device) % several]
 
 
-def _arranged(x: Tensor, order: Tensor, slices: Tensor) -> Tensor:
-    within = x.gather(-1, order)
-    return within.gather(1, slices[..., None].expand_as(within))
-
-
-def _pad_maturities(T: Tensor, listed: Tensor) -> tuple[Tensor, Tensor]:
+def _padded_maturities(T: Tensor, listed: Tensor) -> Tensor:
     rank = torch.arange(T.shape[1], device=T.device)
     last = torch.where(listed, T, 0.0).amax(1, keepdim=True)
     beyond = (rank - listed.sum(1, keepdim=True) + 1).clamp(min=0)
-    return torch.where(listed, T, last * 1.02**beyond), listed
+    return torch.where(listed, T, last * 1.02**beyond)
 
 
-def _pad_strikes(k: Tensor, iv: Tensor, quoted: Tensor) -> tuple[Tensor, Tensor]:
+def _padded_strikes(k: Tensor, iv: Tensor, quoted: Tensor) -> tuple[Tensor, Tensor]:
     """Padding after the last quote: strikes go on, volatility is that quote's."""
     count = quoted.sum(-1, keepdim=True)
     last = (count - 1).clamp(min=0)
@@ -166,10 +182,7 @@ def _pad_strikes(k: Tensor, iv: Tensor, quoted: Tensor) -> tuple[Tensor, Tensor]
     some = count > 0
     end = torch.where(some, k.gather(-1, last), 0.0)
     flat = torch.where(some, iv.gather(-1, last), 0.2)
-    return (
-        torch.where(quoted, k, end + _PIXEL * beyond),
-        torch.where(quoted, iv, flat),
-    )
+    return torch.where(quoted, k, end + _APART * beyond), torch.where(quoted, iv, flat)
 
 
 def _targets(

@@ -52,6 +52,9 @@ def draw_maturities(size: int, expiries: int, generator: torch.Generator) -> tup
     # half of the surfaces thin out their near expiries, as most lists of maturities do
     spread = torch.where(rand(size, 1) < 0.5, 0.0, 0.5)
     key = rand(size, CANDIDATES) - spread * torch.log(days.clamp(1.0, LAST)) / 7.5
+    # the farthest is listed: the window, not chance, says how far a surface reaches
+    place = torch.arange(CANDIDATES, device=device)
+    key = torch.where(place == torch.where(inside, place, -1).amax(1, keepdim=True), -2.0, key)
     key = torch.where(inside, key, torch.inf)
     chosen = torch.topk(key, expiries, dim=1, largest=False)
     rank = torch.arange(expiries, device=device)

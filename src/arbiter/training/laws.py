@@ -38,11 +38,13 @@ LOWEST, HIGHEST = -12.0, 6.5
 _BEND = 1.5  # strikes are sinh-spaced: even within this many deviations, growing beyond
 RESOLUTION = 1e-10  # of the forward: no volatility is kept where the price is smaller
 LEVELS = (0.025, 3.0)  # of the reference: laws that leave it at any maturity are left out
+# volatility over reference near the money: below, variance is all but stuck at zero
+DEEPEST = 0.2
 
 _STEP = 0.065
-_GROWTH = 1.4
+_GROWTH = 1.3
 _SETS = 256  # parameter sets per Riccati solution
-_POINTS = {"cuda": 1 << 27, "cpu": 1 << 17}  # strikes × nodes at a time
+_POINTS, _POINTS_CPU = 1 << 25, 1 << 17  # strikes × nodes at a time
 _NEGLIGIBLE = -41.0  # e^−41 = 2e-18
 _STENCIL = 4
 
@@ -72,9 +74,8 @@ class Laws:
         """``(B, L)`` the log contract's volatility at maturities ``(B, L)`` of laws ``(B,)``."""
         first, weight = self._time(T)
         columns = first[..., None] + torch.arange(_STENCIL, device=T.device)  # (B, L, 4)
-        total = torch.log(self.reference) + 0.5 * torch.log(self.T)
-        found = total[rows[:, None, None], columns]
-        return torch.exp((found * weight).sum(-1)) / torch.sqrt(T)
+        total = self.reference[rows[:, None, None], columns] * torch.sqrt(self.T)[columns]
+        return torch.exp((torch.log(total) * weight).sum(-1)) / torch.sqrt(T)
 
     def at(self, rows: Tensor, T: Tensor, k: Tensor) -> Tensor:
         """Volatilities ``(B, L, S)`` at maturities ``(B, L)`` and log-strikes ``(B, L, S)``.
@@ -102,15 +103,19 @@ class Laws:
                 ratio += across[..., j] * torch.log(flat[node[..., None] * Z + left + j])
             base = torch.log(self.reference.reshape(-1)[node])
             out += weight[..., m, None] * (ratio - base[..., None])
-        edge = 1e-6
-        inside = (y >= start - edge) & (y <= _warped(self.z[-1]) + edge)
-        inside &= ((T >= self.T[0] * (1 - edge)) & (T <= self.T[-1] * (1 + edge)))[..., None]
+        days = torch.log(T)[..., None]
+        inside = _within(y, _warped(self.z)) & _within(days, torch.log(self.T))
         return torch.where(inside, level[..., None] * torch.exp(out), torch.nan)
 
     def _time(self, T: Tensor) -> tuple[Tensor, Tensor]:
         start = torch.log(self.T[0])
         step = torch.log(self.T[1]) - start
         return _lagrange((torch.log(T) - start) / step, self.T.numel())
+
+
+def _within(x: Tensor, nodes: Tensor) -> Tensor:
+    edge = 1e-5  # rounding of float32
+    return (x >= nodes[0] - edge) & (x <= nodes[-1] + edge)
 
 
 def _warped(z: Tensor) -> Tensor:
@@ -242,7 +247,8 @@ def _solved(
     flat, level = iv.flatten(0, 1), reference.flatten(0, 1)
     good = (level > LEVELS[0]).all(1) & (level < LEVELS[1]).all(1)
     # the middle of every smile must be there: what is not resolved lies in the wings
-    good &= torch.isfinite(flat[..., (z.abs() < 0.75)]).flatten(1).all(1)
+    middle = flat[..., (z > -2.0) & (z < 1.5)] / level[..., None]
+    good &= (middle > DEEPEST).flatten(1).all(1)  # false for NaN too
     owners = np.repeat(which, U.shape[1])[good.cpu().numpy()]
     return owners, level[good].float(), flat[good]
 
@@ -257,7 +263,7 @@ def _volatilities(
     constant = torch.stack([f.constant for f in found])  # (P, M, Q)
     sides = [_Side.of(side, device) for side in contours]
     split = contours[0][0].xi.size
-    drift = torch.tensor([c.drift for c in contours[0]], device=device)
+    drift = torch.tensor([c.drift for c in contours[0]], dtype=torch.float64, device=device)
     out = torch.empty(*reference.shape, z.numel(), dtype=torch.float32, device=device)
     for m in range(T.numel()):
         pairs = torch.view_as_real(slope[:, m]).flatten(-2)  # (P, n, 2Q)
@@ -315,7 +321,7 @@ class _Side:
         )
 
     def invert(self, log_cf: Tensor, k: Tensor) -> Tensor:
-        """``Re Σ_q weight_q e^{log_cf_q − i ξ_q k}`` ``(P, D, m)``, for ``(P, D, Q)``, ``(P, D, m)``."""
+        """``Re Σ_q weight_q e^{log_cf_q − i ξ_q k}``, from ``(P, D, Q)`` and ``(P, D, m)``."""
         scaled = log_cf + self.log_weight[:, None]
         nearest = k[..., 0] if self.calls else k[..., -1]
         size = scaled.real + nearest[..., None] * self.xi.imag[:, None]
@@ -328,10 +334,12 @@ class _Side:
         wave = self.xi.real[:, None, :nodes].expand(-1, D, -1).flatten(0, 1)
         points = k.flatten(0, 1)
         out = torch.empty_like(points)
-        rows = max(1, _POINTS[k.device.type] // (nodes * max(1, k.shape[-1])))
+        rows = max(
+            1, (_POINTS_CPU if k.device.type == "cpu" else _POINTS) // (nodes * max(1, k.shape[-1]))
+        )
         for start in range(0, points.shape[0], rows):
             part = slice(start, start + rows)
             at = points[part, :, None]
             mass = torch.exp(size[part, None] + at * decay[part, None])
             out[part] = (mass * torch.cos(turn[part, None] - at * wave[part, None])).sum(-1)
-        return out.unflatten(0, k.shape[:2])
+        return out.reshape(k.shape)

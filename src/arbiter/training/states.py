@@ -3,7 +3,9 @@
 With ``y_i = √c_i U^i`` the drift matrix ``diag(x) + λ √c √cᵀ`` is symmetric. In its eigenbasis
 ``w`` the mean decays coordinate by coordinate, ``w' = −g w + λ(θ − v0) e``, variance is
 ``v = v0 + e·w``, and the noise, which moves all factors by one amount, moves w along ``e``: the
-scheme of :mod:`arbiter.markets.paths` without a matrix product. Shapes: P sets, D states, n factors.
+scheme of :mod:`arbiter.markets.paths` without a matrix product.
+
+Shapes: P sets, D states, n factors, M maturities.
 """
 
 from __future__ import annotations
@@ -63,7 +65,8 @@ def reached(sets: Sequence[Parameters], states: int, rng: np.random.Generator) -
         w = w + ((after - v) / total)[..., None] * load
         w = w * fade + gone * level * load
     U = np.einsum("pin,pdn->pdi", basis.back, w)
-    return np.concatenate([np.zeros_like(U[:, :1]) if states > 1 else U, U], 1)[:, :states]
+    start = np.zeros((len(sets), 1, U.shape[-1]))
+    return np.concatenate([start, U], 1)
 
 
 def log_variance(sets: Sequence[Parameters], U: Array, T: Array) -> Array:

@@ -6,6 +6,7 @@ Shapes: B surfaces, L expiries, S strikes.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -18,9 +19,7 @@ _SPOTS = (1000.0, 8000.0)
 _SPARSEST = 0.2  # share of quotes kept
 
 
-def draw_strikes(
-    scale: Tensor, strikes: int, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
+def draw_strikes(scale: Tensor, strikes: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Log-strikes ``(B, L, S)``, nondecreasing, and which of them are there.
 
     Args:
@@ -57,10 +56,10 @@ def draw_strikes(
 
 
 def _listed(
-    scale: Tensor, share: Tensor, window: tuple[Tensor, Tensor], rand: _Rand
+    scale: Tensor, share: Tensor, window: tuple[Tensor, Tensor], rand: Callable[..., Tensor]
 ) -> tuple[Tensor, Tensor]:
     """Multiples of a step between two strikes in currency: fine at the money, coarse far out."""
-    B, L = scale.shape
+    B = scale.shape[0]
     wide = scale[..., None]
     spot = _SPOTS[0] * torch.exp(rand(B, 1, 1) * math.log(_SPOTS[1] / _SPOTS[0]))
     # a range of strikes for all expiries, cut to what is worth something, or a window of its own
@@ -68,7 +67,8 @@ def _listed(
     common = rand(B, 1, 1) < 0.6
     reach = -4.0 - 6.5 * rand(B, 1, 1)
     low = torch.where(common, torch.maximum(lowest, reach * wide), window[0] * wide)
-    high = torch.where(common, torch.minimum(highest, (2.0 + 3.0 * rand(B, 1, 1)) * wide), window[1] * wide)
+    above = torch.minimum(highest, (2.0 + 3.0 * rand(B, 1, 1)) * wide)
+    high = torch.where(common, above, window[1] * wide)
     bend = wide * (0.4 + 5.0 * rand(B, 1, 1) ** 2)
     left, right = torch.asinh(low / bend), torch.asinh(high / bend)
     k = bend * torch.sinh(left + (right - left) * share)
@@ -106,9 +106,3 @@ def keep(offered: Tensor, fewest: int, generator: torch.Generator) -> Tensor:
     least = fewest + (6.0 * rand(B, 1, 1)).long()
     bar = key.sort(-1).values.gather(-1, (least - 1).clamp(max=S - 1).expand(B, L, 1))
     return offered & ((key <= share) | (key <= bar))
-
-
-class _Rand:
-    """The type of a function from a shape to uniform random numbers."""
-
-    def __call__(self, *shape: int) -> Tensor: ...  # pragma: no cover
