@@ -1,0 +1,1 @@
+"""The risk-neutral operator: gate, Green scan, Q-Align, Spec-Guard, head."""

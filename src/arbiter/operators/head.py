@@ -1,0 +1,23 @@
+"""The head: proposed volatilities at the knots become slopes in the star order.
+
+A proposal ``g`` is the logarithm of slope over ``σ√T``, one number per knot and maturity. Slopes are
+the running maximum of ``σ√T e^g`` along maturities: the least star-ordered slopes above the
+proposal, increments nonnegative. Being a maximum, it moves by no more than the largest move of the
+proposal, in logarithms, knot by knot: it adds nothing to the Lipschitz constant.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+KNOTS = tuple(float(x) for x in np.arange(-16, 15) / 3.0)
+_LOWEST, _HIGHEST = -3.0, 3.0  # of g
+_LEAST, _MOST = 2e-6, 19.0  # slopes that a surface accepts, with room
+
+
+def slopes(g: Tensor, total: Tensor) -> Tensor:
+    """Slopes ``(B, L, n)``, nondecreasing along L, from proposals and ``log(σ√T)`` ``(B, L)``."""
+    proposed = torch.exp(g.clamp(_LOWEST, _HIGHEST) + total[..., None])
+    return torch.cummax(proposed, 1).values.clamp(_LEAST, _MOST)

@@ -1,0 +1,104 @@
+"""The reference volatility: level and clock of a chain, by which everything is divided.
+
+A chain with all volatilities doubled and all maturities quartered has the same total volatilities,
+and the network sees nothing else: deviations ``z = k/(σ√T)``, volatilities over σ, total
+volatilities ``σ√T`` and ratios of maturities. So the surface follows, to rounding.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from arbiter.operators.ragged import Ragged
+
+_LEAST_NOISE, _MOST_NOISE = 5e-4, 0.3  # half-spread over volatility
+_TIGHT = 3e-3  # quotes tighter than this count alike for the level
+_WIDTH = 1.0  # deviations around the money that set a slice's level
+_SPAN = 0.6  # of log-maturity over which levels are smoothed
+_UNSURE = 0.02  # what a slice's level is never known better than, for smoothing
+_FARTHEST = 1.5  # of log(iv/σ): what lies beyond is clipped
+
+
+class Scaled(NamedTuple):
+    """A chain in units of its reference volatility.
+
+    Attributes:
+        sigma: ``(B, L)`` the reference volatility σ.
+        total: ``(B, L)`` ``log(σ√T)``.
+        zeta: ``(B, L, S)`` ``asinh z`` of the strikes, z in deviations.
+        u: ``(B, L, S)`` ``log(iv/σ)``, zero where nothing is quoted.
+        noise: ``(B, L, S)`` log of the half-spread over the volatility.
+        moneyness: ``(B, L, S)`` ``K/F``.
+        quoted: ``(B, L, S)``.
+        gap: ``(B, L)`` log-maturity since the maturity before; 1 for the first.
+    """
+
+    sigma: Tensor
+    total: Tensor
+    zeta: Tensor
+    u: Tensor
+    noise: Tensor
+    moneyness: Tensor
+    quoted: Tensor
+    gap: Tensor
+
+
+def scaled(quotes: Ragged) -> Scaled:
+    """Divide a chain by its own level."""
+    root = torch.sqrt(quotes.T)
+    relative = torch.clamp(quotes.half / quotes.iv, _LEAST_NOISE, _MOST_NOISE)
+    weight = quotes.quoted / (relative**2 + _TIGHT**2)
+    log_iv = torch.log(quotes.iv)
+    level, doubt = _levels(quotes, log_iv, weight, root)
+    log_T = torch.log(quotes.T)
+    log_sigma = _smoothed(level, doubt, log_T)
+    sigma = torch.exp(log_sigma)
+    z = quotes.k / (sigma * root)[..., None]
+    u = torch.clamp(log_iv - log_sigma[..., None], -_FARTHEST, _FARTHEST)
+    gap = torch.cat([torch.ones_like(log_T[:, :1]), torch.diff(log_T)], -1)
+    return Scaled(
+        sigma=sigma,
+        total=torch.log(sigma * root),
+        zeta=torch.asinh(z),
+        u=torch.where(quotes.quoted, u, 0.0),
+        noise=torch.log(relative),
+        moneyness=torch.exp(quotes.k),
+        quoted=quotes.quoted,
+        gap=gap,
+    )
+
+
+def _levels(quotes: Ragged, log_iv: Tensor, weight: Tensor, root: Tensor) -> tuple[Tensor, Tensor]:
+    """``(B, L)`` log-volatility at the money of each slice by a local line, and its variance."""
+    far = torch.where(quotes.quoted, quotes.k.abs(), torch.inf)
+    nearest = far.argmin(-1, keepdim=True)
+    level = log_iv.gather(-1, nearest)[..., 0]
+    for _ in range(2):
+        z = quotes.k / (torch.exp(level) * root)[..., None]
+        # a slice quoted in its wings alone still has a level
+        near = weight * (torch.exp(-0.5 * (z / _WIDTH) ** 2) + 1e-5 / (1.0 + z * z))
+        mass = near.sum(-1) + 1e-30
+        share = near / mass[..., None]
+        centre = (share * z).sum(-1)
+        mean = (share * log_iv).sum(-1)
+        spread = (share * (z - centre[..., None]) ** 2).sum(-1)
+        lean = (share * (z - centre[..., None]) * log_iv).sum(-1) / (spread + 0.1)
+        level = mean - torch.clamp(centre, -1.0, 1.0) * lean
+    away = (share * z * z).sum(-1)
+    return level, 1.0 / mass.clamp(min=1e-3) + (0.05 * away) ** 2
+
+
+def _smoothed(level: Tensor, doubt: Tensor, log_T: Tensor) -> Tensor:
+    """Levels along maturity, by a local line in log-maturity; a slice without quotes follows."""
+    apart = log_T[:, None, :] - log_T[:, :, None]  # (B, L, L): from here to there
+    trust = torch.where(doubt < 500.0, 1.0 / (doubt + _UNSURE**2), 0.0)[:, None, :]
+    near = trust * (torch.exp(-0.5 * (apart / _SPAN) ** 2) + 1e-5 / (1.0 + apart * apart))
+    share = near / near.sum(-1, keepdim=True)
+    there = torch.where(trust > 0.0, level[:, None, :], 0.0)
+    centre, mean = (share * apart).sum(-1), (share * there).sum(-1)
+    off = apart - centre[..., None]
+    lean = (share * off * there).sum(-1) / ((share * off**2).sum(-1) + 0.05)
+    return mean - torch.clamp(centre, -1.0, 1.0) * lean
