@@ -91,8 +91,7 @@ class Laws:
         level = self.reference_at(rows, T)
         first, weight = self._time(T)
         y = _warped(k / (level * torch.sqrt(T))[..., None])
-        start, step = _warped(self.z[0]), _warped(self.z[1]) - _warped(self.z[0])
-        left, across = _lagrange((y - start) / step, self.z.numel())  # (B, L, S), (B, L, S, 4)
+        left, across = _lagrange(y, _warped(self.z))  # (B, L, S), (B, L, S, 4)
         M, Z = self.T.numel(), self.z.numel()
         flat = self.iv.reshape(-1)
         out = torch.zeros_like(y)
@@ -108,9 +107,7 @@ class Laws:
         return torch.where(inside, level[..., None] * torch.exp(out), torch.nan)
 
     def _time(self, T: Tensor) -> tuple[Tensor, Tensor]:
-        start = torch.log(self.T[0])
-        step = torch.log(self.T[1]) - start
-        return _lagrange((torch.log(T) - start) / step, self.T.numel())
+        return _lagrange(torch.log(T), torch.log(self.T))
 
 
 def _within(x: Tensor, nodes: Tensor) -> Tensor:
@@ -122,9 +119,12 @@ def _warped(z: Tensor) -> Tensor:
     return torch.asinh(z / _BEND)
 
 
-def _lagrange(at: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
-    """First node and weights ``(…, 4)`` of the cubic through the four nodes around ``at``."""
-    first = torch.clamp(torch.floor(at).long() - 1, 0, nodes - _STENCIL)
+def _lagrange(x: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
+    """First node and weights ``(…, 4)`` of the cubic through the four even nodes around ``x``."""
+    last = nodes.numel() - 1
+    # from the whole range: neighbouring nodes differ by too little for a step in float32
+    at = (x - nodes[0]) * (last / (nodes[-1] - nodes[0]))
+    first = torch.clamp(torch.floor(at).long() - 1, 0, last + 1 - _STENCIL)
     t = at - first
     a, b, c, d = t, t - 1.0, t - 2.0, t - 3.0
     weights = (-b * c * d / 6.0, a * c * d / 2.0, -a * b * d / 2.0, a * b * c / 6.0)
