@@ -36,9 +36,9 @@ def _draw(rng: Rng) -> Parameters:
         return _heston(rng, jumps)
     return Parameters(
         v0=_log_uniform(rng, 0.004, 0.4),
-        reversion=_log_uniform(rng, 0.05, 3.0),
+        reversion=_log_uniform(rng, 0.1, 5.0),
         theta=_log_uniform(rng, 0.006, 0.25),
-        nu=_log_uniform(rng, 0.08, 0.9),
+        nu=_log_uniform(rng, 0.1, 1.1),
         rho=float(rng.uniform(-0.95, -0.2)),
         hurst=float(rng.uniform(0.03, 0.45)),
         factors=factors,

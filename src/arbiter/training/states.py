@@ -2,8 +2,8 @@
 
 With ``y_i = √c_i U^i`` the drift matrix ``diag(x) + λ √c √cᵀ`` is symmetric. In its eigenbasis
 ``w`` the mean decays coordinate by coordinate, ``w' = −g w + λ(θ − v0) e``, variance is
-``v = v0 + e·w``, and the noise, which moves all factors by one amount, moves w along ``e``: the
-scheme of :mod:`arbiter.markets.paths` without a matrix product.
+``v = v0 + e·w``, and the noise of a step δ moves w along ``e tanh(y)/y``, ``y = g δ/2``: the scheme
+of :mod:`arbiter.markets.paths` without a matrix product.
 
 Shapes: P sets, D states, n factors, M maturities.
 """
@@ -49,20 +49,22 @@ def reached(sets: Sequence[Parameters], states: int, rng: np.random.Generator) -
     """``(P, D, n)``: the start, all zeros, and ends of independent paths of random length."""
     basis = _Basis.of(sets)
     v0, level = _column(sets, "v0"), _pull(sets)[..., None]
-    total = np.array([[p.c.sum()] for p in sets])
-    spread = (_column(sets, "nu") * total) ** 2
+    nu = _column(sets, "nu")
     low, high = np.log(_HORIZONS)
     horizon = np.exp(rng.uniform(low, high, (len(sets), 1, 1)))
     w = np.zeros((len(sets), states - 1, basis.speed.shape[1]))
     load, speed = basis.load[:, None], basis.speed[:, None]
     for share in -np.diff(np.append(_AHEAD, 0.0)):
         delta = share * horizon
-        fade, gone = np.exp(-0.5 * delta * speed), -np.expm1(-0.5 * delta * speed) / speed
+        y = 0.5 * delta * speed
+        fade, gone = np.exp(-y), -np.expm1(-y) / speed
+        kick = load * np.tanh(y) / y
+        size = (load * kick).sum(-1)
         w = w * fade + gone * level * load
         v = np.maximum(v0 + (w * load).sum(-1), 0.0)
-        scale = 0.5 * spread * delta[..., 0]
+        scale = 0.5 * (nu * size) ** 2 * delta[..., 0]
         after = scale * rng.standard_gamma(rng.poisson(v / scale).astype(np.float64))
-        w = w + ((after - v) / total)[..., None] * load
+        w = w + ((after - v) / size)[..., None] * kick
         w = w * fade + gone * level * load
     U = np.einsum("pin,pdn->pdi", basis.back, w)
     start = np.zeros((len(sets), 1, U.shape[-1]))

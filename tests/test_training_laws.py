@@ -1,0 +1,242 @@
+"""A pool of laws is what the oracle says, everywhere it claims to know; its prior is wide."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from arbiter import black
+from arbiter.markets.lifted_heston import LiftedHeston
+from arbiter.markets.means import Means
+from arbiter.markets.parameters import PRESETS, Jumps, Parameters
+from arbiter.markets.paths import simulate
+from arbiter.training import laws as pool
+from arbiter.training.laws import RESOLUTION, Laws, grid, laws_of, make_laws
+from arbiter.training.prior import FACTORS, draw_sets
+from arbiter.training.states import _AHEAD, _HORIZONS, log_variance, reached
+from counts import count
+
+Array = NDArray[np.float64]
+HESTON = Parameters(v0=0.05, reversion=1.5, theta=0.04, nu=0.8, rho=-0.8, factors=1)
+SETS = [
+    HESTON,
+    Parameters(v0=0.01, reversion=2.0, theta=0.09, nu=0.5, rho=-0.6, factors=3),
+    replace(PRESETS["rough"], factors=8, jumps=Jumps(1.0, -0.08, 0.06)),
+    PRESETS["jumpy"],
+    PRESETS["inverted"],
+]
+STATES = 2
+
+
+def states_of(sets: Sequence[Parameters], seed: int) -> dict[int, Array]:
+    """The states in which `laws_of` puts each set."""
+    order = pool._chunks(sets)
+    found = {}
+    for which, s in zip(order, np.random.SeedSequence(seed).spawn(len(order)), strict=True):
+        U = reached([sets[i] for i in which], STATES, np.random.default_rng(s))
+        found |= dict(zip(which, U, strict=True))
+    return found
+
+
+@pytest.fixture(scope="module")
+def drawn() -> list[Parameters]:
+    return SETS + draw_sets(count(full=60, reduced=3), np.random.default_rng(11))
+
+
+@pytest.fixture(scope="module")
+def laws(drawn: list[Parameters]) -> Laws:
+    return laws_of(drawn, 7, "cpu", STATES)
+
+
+@pytest.fixture(scope="module")
+def exact(drawn: list[Parameters], laws: Laws) -> list[tuple[int, Array, Array, Array]]:
+    """Rows, maturities, log-strikes and the oracle's volatilities where prices exceed 1e-7."""
+    rng, states, row, found = np.random.default_rng(3), states_of(drawn, 7), 0, []
+    T = np.exp(rng.uniform(np.log(1 / 365), np.log(5.4), 8))
+    T.sort()
+    nodes = laws.T.double().numpy()
+    for i, parameters in enumerate(drawn):
+        market = LiftedHeston.of(parameters)
+        for U in states[i]:
+            level = np.sqrt(market.log_variance(nodes, U) / nodes)
+            if row == len(laws) or not np.allclose(level, laws.reference[row], rtol=1e-5):
+                continue  # left out
+            scale = np.sqrt(market.log_variance(T, U))[:, None]
+            k = rng.uniform(-8.0, 4.5, (T.size, 40)) * scale
+            price = market.otm(k, T[:, None], U)
+            iv = np.where(price > 1e-7, market.iv(k, T[:, None], U), np.nan)
+            found.append((row, T, k, iv))
+            row += 1
+    assert row == len(laws)
+    return found
+
+
+def rms_bp(laws: Laws, exact: list[tuple[int, Array, Array, Array]]) -> float:
+    """Root mean square of what the pool is off, in basis points; it must know every point."""
+    misses = []
+    for row, T, k, iv in exact:
+        got = laws.at(torch.tensor([row]), torch.tensor(T[None]).float(), torch.tensor(k[None]))
+        miss = got[0].numpy() - iv
+        assert np.isfinite(miss[np.isfinite(iv)]).all()
+        misses.append(miss[np.isfinite(iv)])
+    return float(1e4 * np.sqrt(np.mean(np.concatenate(misses) ** 2)))
+
+
+def test_any_point_is_the_oracles_to_a_tenth_of_a_basis_point(
+    laws: Laws, exact: list[tuple[int, Array, Array, Array]]
+) -> None:
+    assert sum(np.isfinite(iv).sum() for *_, iv in exact) > 1000
+    assert rms_bp(laws, exact) < 0.1
+
+
+@pytest.mark.parametrize("fault", ["reference", "iv", "T", "z"])
+def test_planted_fault_of_a_thousandth_is_seen(
+    laws: Laws, exact: list[tuple[int, Array, Array, Array]], fault: str
+) -> None:
+    planted = replace(laws, **{fault: getattr(laws, fault) * 1.001})
+    assert rms_bp(planted, exact) > 0.1
+
+
+def test_reference_is_the_log_contracts_volatility(
+    drawn: list[Parameters], laws: Laws, exact: list[tuple[int, Array, Array, Array]]
+) -> None:
+    T = torch.tensor([[0.01, 0.13, 0.7, 3.3]])
+    got = laws.reference_at(torch.tensor([0]), T)[0].numpy()
+    want = np.sqrt(LiftedHeston.of(drawn[0]).variance_swap(T[0].numpy()))
+    np.testing.assert_allclose(got, want, rtol=3e-6)
+
+
+def test_nothing_is_known_outside_the_nodes(laws: Laws) -> None:
+    rows, zero = torch.tensor([0]), torch.zeros(1, 1, 1)
+    for days, known in ((0.5, False), (1.0, True), (5.4 * 365, True), (6 * 365, False)):
+        T = torch.tensor([[days / 365]])
+        assert bool(torch.isfinite(laws.at(rows, T, zero))) == known
+    T = torch.tensor([[0.5]])
+    scale = laws.reference_at(rows, T) * torch.sqrt(T)
+    far = laws.at(rows, T, torch.tensor([[[-12.5, 7.0]]]) * scale)
+    assert torch.isnan(far).all()
+
+
+def test_volatility_is_kept_exactly_where_the_price_is_resolved(laws: Laws) -> None:
+    T, z = grid()
+    total = laws.reference.double() * torch.sqrt(T)
+    price = black.otm(z * total[..., None], laws.iv.double() * torch.sqrt(T)[:, None])
+    known = torch.isfinite(laws.iv)
+    assert float(price[known].min()) > RESOLUTION * 0.999
+    assert not known.all()
+    # without gaps: from the money outwards, known until it is not
+    changes = torch.diff(known.int(), dim=-1).abs().sum(-1)
+    assert int(changes.max()) <= 2
+    assert known[..., (z > -3.5) & (z < 2.0)].all()
+
+
+def test_pool_is_the_seeds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_SETS", 1)
+    one, two, other = (
+        make_laws(5, seed, states_per_set=4, workers=workers)
+        for seed, workers in ((1, 1), (1, 3), (2, 2))
+    )
+    assert len(one) == len(two) == len(other) == 5
+    torch.testing.assert_close(one.iv, two.iv, rtol=0, atol=0, equal_nan=True)
+    assert not torch.equal(one.reference, other.reference)
+
+
+def test_what_cannot_be_solved_is_left_out_and_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    solve = pool.of_index
+
+    def fails(sets: Sequence[Parameters], *rest: object) -> object:
+        if any(p.rho == -0.5 for p in sets):
+            raise ArithmeticError("planted")
+        return solve(sets, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(pool, "of_index", fails)
+    sets = [replace(HESTON, rho=rho) for rho in (-0.4, -0.5, -0.6)]
+    with caplog.at_level(logging.INFO):
+        left = laws_of(sets, 1, states_per_set=1)
+    assert len(left) == 2
+    assert "rho=-0.5" in caplog.text
+    assert "1 of 3 laws left out" in caplog.text
+    assert len(laws_of(sets[1:2], 1, states_per_set=1)) == 0
+
+
+def test_law_of_another_level_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        left = laws_of([replace(HESTON, v0=1e-4), HESTON], 1, states_per_set=1)
+    assert len(left) == 1
+    assert "1 of 2" in caplog.text
+
+
+@pytest.mark.parametrize("arguments", [(0, 16), (5, 0)])
+def test_empty_pool_is_refused(arguments: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="both must be positive"):
+        make_laws(arguments[0], 1, states_per_set=arguments[1])
+
+
+@pytest.mark.parametrize("parameters", SETS)
+def test_log_variance_is_the_oracles(parameters: Parameters) -> None:
+    U = reached([parameters] * 2, 3, np.random.default_rng(2))
+    T = np.array([1 / 365, 0.1, 1.0, 5.0])
+    found = log_variance([parameters] * 2, U, T)
+    for p in range(2):
+        for d in range(3):
+            want = LiftedHeston.of(parameters).log_variance(T, U[p, d])
+            np.testing.assert_allclose(found[p, d], want, rtol=1e-8)
+    assert (U[:, 0] == 0.0).all()
+    assert (U[:, 1:] != 0.0).all()
+
+
+@pytest.mark.parametrize("parameters", [SETS[0], SETS[2], SETS[4]])
+def test_states_are_those_that_paths_reach(parameters: Parameters) -> None:
+    paths = count(full=40_000, reduced=4_000)
+    U = reached([parameters], paths + 1, np.random.default_rng(4))[0, 1:]
+    low, high = np.log(_HORIZONS)
+    horizon = float(np.exp(np.random.default_rng(4).uniform(low, high, (1, 1, 1)))[0, 0, 0])
+    times = horizon * (1.0 - np.append(_AHEAD[1:], 0.0))
+    other = simulate(parameters, times, 5, paths=paths, steps_per_day=1e-6).variance[:, -1]
+    v = parameters.v0 + U @ parameters.c
+    assert v.min() > -1e-9
+    mean = float(Means.of(parameters).variance(np.array([horizon]), np.zeros(U.shape[1]))[0])
+    error = v.std() / np.sqrt(paths)
+    assert abs(v.mean() - mean) < 4.0 * error
+    assert abs(1.02 * v.mean() - mean) > 0.01 * mean  # a planted bias would be seen
+    for share in (0.1, 0.5, 0.9):
+        # a little above: where variance was zero a step ago there is an atom
+        there = 1.001 * np.quantile(other, share)
+        gap = (v <= there).mean() - (other <= there).mean()
+        assert abs(gap) < 4.0 * np.sqrt(0.5 / paths)
+
+
+def test_prior_is_wide_and_holds_the_benchmark() -> None:
+    sets = draw_sets(4000, np.random.default_rng(1))
+    assert {p.factors for p in sets} == set(FACTORS)
+    jumps = [p.jumps for p in sets if p.jumps is not None]
+    assert 0.25 < len(jumps) / len(sets) < 0.5
+    assert any(j.mean > 0.03 for j in jumps)
+    assert any(j.mean < -0.3 and j.intensity < 0.1 for j in jumps)
+    lifted = [p for p in sets if p.factors > 1]
+    assert min(p.hurst for p in lifted) < 0.04
+    assert max(p.hurst for p in lifted) > 0.44
+    heston = [p for p in sets if p.factors == 1]
+    ranges = {  # of the 50 Heston surfaces
+        "v0": (0.012, 0.12),
+        "reversion": (0.8, 4.0),
+        "theta": (0.02, 0.10),
+        "nu": (0.3, 1.1),
+        "rho": (-0.88, -0.5),
+    }
+    inside = np.ones(len(heston), dtype=bool)
+    for name, (low, high) in ranges.items():
+        values = np.array([getattr(p, name) for p in heston])
+        assert (values < low).mean() > 0.02
+        assert (values > high).mean() > 0.02
+        inside &= (values > low) & (values < high)
+    assert inside.mean() > 0.03
+    for preset in PRESETS.values():
+        near = [p for p in sets if abs(p.v0 / preset.v0 - 1) < 0.2 and p.factors == preset.factors]
+        assert any(abs(p.nu / preset.nu - 1) < 0.2 and abs(p.rho - preset.rho) < 0.1 for p in near)
