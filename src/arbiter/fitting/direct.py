@@ -33,6 +33,7 @@ def fit(
     *,
     options: FitOptions | None = None,
     start: Surface | None = None,
+    prior: Surface | None = None,
     weights: ArrayLike | None = None,
 ) -> FittedSurface:
     """Fit a surface to two-sided quotes.
@@ -44,7 +45,10 @@ def fit(
     Args:
         quotes: From a chain's ``quotes()`` or :meth:`Quotes.from_frame`: three or more.
         options: Components, roughness, knots, loss, tolerances; see :class:`FitOptions`.
-        start: A previous surface to start from, yesterday's for instance.
+        start: A previous surface to start from, yesterday's for instance; the prior where there
+            is one.
+        prior: A surface to depart from only as far as the quotes ask: roughness is that of the
+            difference from it, and the quotes choose how much of it to believe.
         weights: ``(m,)`` factors of each quote's loss; ones when left out, 0 ignores a quote.
 
     Returns:
@@ -75,7 +79,9 @@ def fit(
             f"{len(quotes)} usable quotes: a fit needs at least {FEWEST}; "
             "quotes.counts() says why the others were excluded"
         )
-    model = Model(quotes, options, _weights(weights, len(quotes)))
+    _require(prior, options)
+    model = Model(quotes, options, _weights(weights, len(quotes)), prior)
+    start = prior if start is None else start
     z = starting.cold(model) if start is None else starting.warm(model, start)
     given = isinstance(options.roughness, Roughness)
     if isinstance(options.roughness, Roughness):
@@ -95,6 +101,7 @@ def fit(
         objective=interior.local.value,
         roughness=model.roughness,
         chosen="given" if given else str(options.roughness),
+        trust=model.trust if model.prior else None,
         freedom=spread.freedom,
         dispersion=spread.dispersion,
         residuals=frozen(model.residuals),
@@ -102,6 +109,25 @@ def fit(
     )
     matrix = interior.matrix() - (1.0 - 1.0 / spread.uneven) * model.information()
     return _surface(model, interior.z, result, matrix)
+
+
+def _require(prior: Surface | None, options: FitOptions) -> None:
+    if prior is None:
+        level = options.roughness.level if isinstance(options.roughness, Roughness) else 0.0
+        if level > 0.0:
+            raise ValueError(
+                f"roughness.level = {level:g} is the weight of the distance from a prior: give "
+                "prior=surface, or leave level at 0"
+            )
+    elif not isinstance(prior, Surface):
+        raise ValueError(
+            f"prior is a {type(prior).__name__}: give a Surface, an operator's or a fitted one"
+        )
+    elif prior.slopes.shape[0] != options.components:
+        raise ValueError(
+            f"prior has {prior.slopes.shape[0]} components and options.components is "
+            f"{options.components}: make them equal, or give it as start"
+        )
 
 
 def _weights(weights: ArrayLike | None, count: int) -> Array | None:

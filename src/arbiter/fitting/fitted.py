@@ -27,6 +27,8 @@ class FitResult:
         objective: Loss and roughness at the end.
         roughness: Weights used.
         chosen: How they were chosen: ``"likelihood"``, ``"gcv"`` or ``"given"``.
+        trust: Share of the prior's shape that the quotes let stand, from 0 to 1; None without a
+            prior.
         freedom: Effective number of parameters.
         dispersion: Variance of the residuals, in squared half-spreads.
         residuals: ``(m,)`` (model − mid) / half-spread of each quote, in the quotes' order.
@@ -38,6 +40,7 @@ class FitResult:
     objective: float
     roughness: Roughness
     chosen: str
+    trust: float | None
     freedom: float
     dispersion: float
     residuals: Array

@@ -22,6 +22,8 @@ _TO_BOUNDARY = 0.995  # share of the way to the nearest constraint that a step m
 RIDGE = 1e-13  # of the largest diagonal: what no quote sees may be singular to rounding
 _LONGEST = 1.0  # change of any unknown in one step: a factor e of a slope
 _ARMIJO = 1e-4
+_UNBLOCKED = 0.7  # a step on the quadratic model that gets this far is the last one
+INNER = 1
 _HALVINGS = 12
 _LEAST_DAMPING, _MOST_DAMPING = 1e-7, 1e4
 _PACE = 0.01  # the barrier falls no faster than the objective: else an iterate sticks to a wall
@@ -122,15 +124,21 @@ class Interior:
         if not self.y.min() > 0.0:
             raise ValueError("the starting point does not satisfy the constraints strictly")
         self.local = objective.expand(z)
+        self.duals = np.empty_like(self.y)
         # duals in proportion to the loss: too small, and the first steps run into a wall
-        self.duals = 0.1 * max(self.local.value, self.scale) / (self.y.size * self.y)
+        self.centre(0.1 * self.local.value)
         self.iterations = 0
+        self.inner = INNER
         self._damping = 0.0
 
     @property
     def gap(self) -> float:
         """Complementarity: what the constraints may still hide."""
         return float(self.y @ self.duals)
+
+    def centre(self, gap: float) -> None:
+        """Choose the duals anew, so that the complementarity is ``gap``."""
+        self.duals = max(gap, 0.1 * self.scale) / (self.y.size * self.y)
 
     def refresh(self) -> None:
         """Read the objective anew, after it was changed."""
@@ -161,25 +169,15 @@ class Interior:
     def _step(self, centre: float) -> float | None:
         """One step; returns the decrease it promised, or None if none could be made."""
         self.iterations += 1
-        matrix = self.matrix()
-        matrix[0] *= 1.0 + self._damping
-        matrix[0] += RIDGE * matrix[0].max()
-        factor, failed = dpbtrf(matrix, lower=1, overwrite_ab=1)
-        if failed:
+        found = self._solve(centre)
+        if found is None:
             self._damping = max(10.0 * self._damping, 1e-4)
             return None
-        gap, count = self.gap, self.y.size
-        dz, dy, duals = self._direction(factor, 0.0)
-        lag = _PACE * -float(self.local.gradient @ dz)
-        after = self.y + _reach(self.y, dy) * dy
-        after_duals = self.duals + _reach(self.duals, duals) * duals
-        mu = min(1.0, float(after @ after_duals) / gap) ** 3 * gap
-        mu = max(max(mu, lag) / count, centre, 1e-14)
-        dz, dy, duals = self._direction(factor, mu)
-
+        dz, duals, mu = found
+        dy = self.slack.pace(dz)
         fall = -float((self.local.gradient - self.slack.pull(mu / self.y)) @ dz)
         merit = self.local.value - mu * float(np.log(self.y).sum())
-        whole = min(_TO_BOUNDARY * _reach(self.y, dy), _LONGEST / float(np.abs(dz).max()))
+        whole = min(1.0, _LONGEST / float(np.abs(dz).max()))
         size = whole
         for _ in range(_HALVINGS):
             z, y = self.z + size * dz, self.y + size * dy
@@ -194,20 +192,63 @@ class Interior:
         self.z, self.y = z, self.slack.of(z)
         if not self.y.min() > 0.0:  # slacks as small as rounding
             self.y = np.maximum(self.y, 1e-300 + 1e-15 * np.abs(y))
-        step = min(1.0, _TO_BOUNDARY * _reach(self.duals, duals))
         centred = mu / self.y
-        self.duals = np.clip(self.duals + step * duals, centred / _SPREAD, centred * _SPREAD)
+        self.duals = np.clip(duals, centred / _SPREAD, centred * _SPREAD)
         eased = self._damping / 10.0 if self._damping > _LEAST_DAMPING else 0.0
         self._damping = max(10.0 * self._damping, 1e-4) if size < 0.3 * whole else eased
         self.local = self.objective.expand(z)
         return size * fall
 
-    def _direction(self, factor: Array, mu: float) -> tuple[Array, Array, Array]:
+    def _solve(self, centre: float) -> tuple[Array, Array, float] | None:
+        """Change of the unknowns, the duals there, and the barrier; None if a matrix is singular.
+
+        Works on the quadratic model, where a step costs one factorisation and no price: where a
+        constraint blocks the way it goes on from there, up to ``inner`` times.
+        """
+        y, duals, gradient = self.y, self.duals, self.local.gradient
+        dz = np.zeros_like(self.z)
+        for _ in range(self.inner):
+            stiffness = duals / y
+            matrix = self.local.matrix.copy()
+            matrix[0] *= 1.0 + self._damping
+            self.slack.add(matrix, stiffness)
+            matrix[0] += RIDGE * matrix[0].max()
+            factor, failed = dpbtrf(matrix, lower=1, overwrite_ab=1)
+            if failed:
+                return None
+            gap, count = float(y @ duals), y.size
+            step = self._direction(factor, (y, duals, gradient), 0.0)
+            lag = _PACE * -float(gradient @ step.z)
+            after = (y + _reach(y, step.y) * step.y) @ (
+                duals + _reach(duals, step.duals) * step.duals
+            )
+            mu = min(1.0, float(after) / gap) ** 3 * gap
+            mu = max(max(mu, lag) / count, centre, 1e-14)
+            step = self._direction(factor, (y, duals, gradient), mu)
+            size = min(1.0, _TO_BOUNDARY * _reach(y, step.y))
+            dz = dz + size * step.z
+            y = y + size * step.y
+            gradient = gradient + size * (step.push - self.slack.pull(stiffness * step.y))
+            duals = duals + min(1.0, _TO_BOUNDARY * _reach(duals, step.duals)) * step.duals
+            duals = np.clip(duals, mu / y / _SPREAD, mu / y * _SPREAD)
+            if size > _UNBLOCKED:
+                break
+        return dz, duals, mu
+
+    def _direction(self, factor: Array, at: tuple[Array, Array, Array], mu: float) -> _Direction:
         """Change of unknowns, slacks and duals towards the point of the path at ``mu``."""
-        push = self.slack.pull(mu / self.y) - self.local.gradient
-        dz, _ = dpbtrs(factor, push, lower=1)
+        y, duals, gradient = at
+        force = self.slack.pull(mu / y) - gradient
+        dz, _ = dpbtrs(factor, force, lower=1)
         dy = self.slack.pace(dz)
-        return dz, dy, (mu - self.duals * dy) / self.y - self.duals
+        return _Direction(dz, dy, (mu - duals * dy) / y - duals, force)
+
+
+class _Direction(NamedTuple):
+    z: Array
+    y: Array
+    duals: Array
+    push: Array  # right-hand side of the system that z solves
 
 
 def _reach(y: Array, dy: Array) -> float:

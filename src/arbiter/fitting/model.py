@@ -8,18 +8,21 @@ the roughness is quadratic.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from arbiter import black
+from arbiter.fitting import centre
 from arbiter.fitting.interior import Expansion, Order
 from arbiter.fitting.kernel import Kernel, Levels, Line, Slices
 from arbiter.fitting.loss import Cost
 from arbiter.fitting.options import FitOptions, Roughness
 from arbiter.fitting.penalty import Penalty
 from arbiter.quotes import Quotes
+from arbiter.surface import Surface
 
 Array = NDArray[np.float64]
 
@@ -28,7 +31,7 @@ LOWEST = np.log(2e-6)  # log-slope, inside what a surface accepts
 _LEAST_SHARE, _MOST_SHARE = 1e-6, 0.6
 _STEEP, _ROOM = 5.0, 3.0  # slopes may reach this, or this multiple of the longest smile's level
 _SHARE_LINK = 1.0  # cost of a change of the share along maturity, per unit of log √T
-_APART = 0.03  # pull of the second component towards twice the first, where nothing else acts
+_APART = 0.03  # pull of the two components to the distance of their centres
 
 
 class _Point(NamedTuple):
@@ -47,9 +50,16 @@ class Model:
         quotes: What is fitted.
         options: How.
         weights: ``(m,)`` factors of each quote's loss, or None for ones.
+        prior: A surface of as many components, whose distance is penalised.
     """
 
-    def __init__(self, quotes: Quotes, options: FitOptions, weights: Array | None = None) -> None:
+    def __init__(
+        self,
+        quotes: Quotes,
+        options: FitOptions,
+        weights: Array | None = None,
+        prior: Surface | None = None,
+    ) -> None:
         self.quotes, self.options = quotes, options
         self.knots = options.line()
         self.components = options.components
@@ -72,10 +82,13 @@ class Model:
         self._place = (np.arange(self.L)[:, None] * self.block + place).ravel()
         self.highest = self._highest()
         self._point: _Point | None = None
+        self._place_centre(prior)
         # two components start looser: too stiff a second one loses its share, and never returns
         self.roughness = (
             Roughness(1.0, 10.0, 1.0) if self.components == 1 else Roughness(0.1, 1.0, 0.1)
         )
+        if prior is not None:
+            self.roughness = replace(self.roughness, level=1.0)
         self.data = np.zeros((self.L, self.block, self.block))  # Gauss-Newton blocks of the data
         self.residuals = np.zeros(len(quotes))
 
@@ -117,31 +130,22 @@ class Model:
     @roughness.setter
     def roughness(self, roughness: Roughness) -> None:
         self._roughness = roughness
-        blocks, link, self._centre, self._floor = self.prior()
+        blocks, link = self.precision()
         band = np.zeros((self.block + REACH + 1, self.size))
         band.reshape(-1)[self._place] = blocks.reshape(self.L, -1)[:, self._lower].ravel()
         table = band.reshape(-1, self.L, self.block)
         for shift, column in beside(self.block):
             table[self.block + shift, :-1, column] = link[:, column + shift, column].T
-        self._band, self._blocks, self._link = band, blocks, link
+        self.band, self._blocks, self._link = band, blocks, link
 
-    def prior(self) -> tuple[Array, Array, Array, float]:
-        """``½ z P z − c z + a``: blocks of P, those beside them, c and a."""
+    def precision(self) -> tuple[Array, Array]:
+        """P of the roughness ``½ (z − centre)ᵀ P (z − centre)``: its blocks and those beside."""
         diagonal, link = self.penalty.blocks(self._roughness)
         blocks = np.zeros((self.L, self.block, self.block))
         links = np.zeros((self.L - 1, self.block, self.block))
-        linear = np.zeros(self.shape)
-        # the cost is of u − τ, not of u
-        tau = self.penalty.tau[:, None]
-        drift = -link.sum(axis=2) * np.diff(tau, axis=0)  # (L-1, n)
-        pull = np.zeros((self.L, self.n))
-        pull[1:] += drift
-        pull[:-1] -= drift
-        floor = 0.5 * self.components * float(np.sum(pull * tau))
         for j in range(self.components):
             part = slice(j * self.n, (j + 1) * self.n)
-            blocks[:, part, part] = diagonal
-            links[:, part, part], linear[:, part] = link, pull
+            blocks[:, part, part], links[:, part, part] = diagonal, link
         if self.components == 2:
             first = np.arange(self.n)
             second = first + self.n
@@ -149,15 +153,34 @@ class Model:
             blocks[:, second, second] += _APART
             blocks[:, first, second] -= _APART
             blocks[:, second, first] -= _APART
-            linear[:, second] += _APART * np.log(2.0)
-            linear[:, first] -= _APART * np.log(2.0)
             share = _SHARE_LINK / np.diff(self.penalty.tau)
             blocks[1:, -1, -1] += share
             blocks[:-1, -1, -1] += share
             blocks[:, -1, -1] += 1e-6
             links[:, -1, -1] = -share
-            floor += 0.5 * _APART * self.L * self.n * np.log(2.0) ** 2
-        return blocks, links, linear, floor
+        return blocks, links
+
+    def _place_centre(self, prior: Surface | None) -> None:
+        self.prior = prior is not None
+        if prior is None:
+            found = centre.without_prior(self.penalty.tau, self.n, self.components)
+        else:
+            T = self.quotes.maturities
+            found = centre.of_prior(prior, self.knots, T, self.penalty.mass)
+        shares = found.shares[None, :] if self.components == 2 else np.zeros((0, self.L))
+        self._flat = self.pack(found.flat, shares)
+        self.shape_of_prior = self.pack(found.shape, 0.0 * shares)
+        self.trust = 1.0
+
+    @property
+    def trust(self) -> float:
+        """Share of the prior's shape in the centre."""
+        return self._trust
+
+    @trust.setter
+    def trust(self, trust: float) -> None:
+        self._trust = trust
+        self.centre = self._flat + trust * self.shape_of_prior
 
     def order(self) -> Order:
         """The star order, the nesting of components, and bounds at both ends."""
@@ -186,23 +209,28 @@ class Model:
     def expand(self, z: Array) -> Expansion:
         """The objective with gradient and Gauss-Newton matrix."""
         point = self._at(z)
-        cost, self.residuals = point.cost, point.residuals
+        self.residuals = point.residuals
+        value, gradient = self._rough(z, point.loss)
+        gradient += self.linearise(z, point.cost)
+        return Expansion(value, gradient, self.band + self.information())
+
+    def linearise(self, z: Array, cost: Cost) -> Array:
+        """The data's gradient at ``z``; its Gauss-Newton blocks are left in :attr:`data`."""
         scale = np.sqrt(self.weights * cost.weight) / self.unit
         force = self.weights * cost.slope / (self.unit * scale + 1e-300)
-        rows, factor = self._rows(point, scale)
-        value, gradient = self._rough(z, point.loss)
-        by = gradient.reshape(self.shape)
+        rows, factor = self._rows(self._at(z), scale)
+        gradient = np.empty(self.shape)
         for i in range(self.L):
             part = rows[self.starts[i] : self.starts[i + 1]]
             np.matmul(part.T, part, out=self.data[i])
-            by[i] += factor[i] * (force[self.starts[i] : self.starts[i + 1]] @ part)
+            np.matmul(force[self.starts[i] : self.starts[i + 1]], part, out=gradient[i])
         self.data *= factor[:, :, None]
         self.data *= factor[:, None, :]
-        return Expansion(value, gradient, self._band + self.information())
+        return np.asarray((gradient * factor).reshape(-1))
 
     def information(self) -> Array:
-        """The Gauss-Newton matrix of the data alone at the last expansion, lower banded."""
-        band = np.zeros_like(self._band)
+        """The Gauss-Newton matrix of the data alone as last linearised, lower banded."""
+        band = np.zeros_like(self.band)
         band.reshape(-1)[self._place] = self.data.reshape(self.L, -1)[:, self._lower].ravel()
         return band
 
@@ -228,10 +256,13 @@ class Model:
 
     def _rough(self, z: Array, loss: float) -> tuple[float, Array]:
         """``loss`` with the roughness added, and the gradient of the roughness."""
-        table = z.reshape(self.shape)
-        pull = _apply(self._blocks, self._link, table)
-        value = loss + self._floor + float(np.sum(table * (0.5 * pull - self._centre)))
-        return value, (pull - self._centre).reshape(-1)
+        away = z - self.centre
+        pull = self.stiffness(away)
+        return loss + 0.5 * float(away @ pull), pull
+
+    def stiffness(self, away: Array) -> Array:
+        """The roughness' matrix P times a change of the unknowns."""
+        return _apply(self._blocks, self._link, away.reshape(self.shape)).reshape(-1)
 
     def _rows(self, point: _Point, scale: Array) -> tuple[Array, Array]:
         """``(m, B)`` scaled derivatives, and ``(L, B)`` factors still to be applied to columns."""

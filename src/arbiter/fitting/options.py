@@ -21,17 +21,22 @@ class Roughness:
         strike: Of ``∫ (∂²log b/∂x²)² dx``, summed over expiries.
         maturity: Of ``Σ ∫ (Δ log(b/√T))² dx / Δ log √T`` over neighbouring expiries.
         twist: Of ``Σ ∫ (Δ ∂²log b/∂x²)² dx / Δ log √T``, the same of the smiles' curvature.
+        level: Of ``∫ (log b − log b₀)² dx``, summed over expiries: the distance from a prior b₀.
+
+    With a prior the first three are of ``log b − log b₀`` too.
     """
 
     strike: float
     maturity: float
     twist: float = 0.0
+    level: float = 0.0
 
     def __post_init__(self) -> None:
         positive = 0.0 < self.strike < np.inf and 0.0 < self.maturity < np.inf
-        if not (positive and 0.0 <= self.twist < np.inf):
+        if not (positive and 0.0 <= self.twist < np.inf and 0.0 <= self.level < np.inf):
             raise ValueError(
-                f"{self}: strike and maturity must be positive and finite, twist not negative"
+                f"{self}: strike and maturity must be positive and finite, twist and level not "
+                "negative"
             )
 
 

@@ -1,4 +1,7 @@
-"""Roughness of log-slopes, quadratic in them: in strike, in maturity, and where nobody quotes."""
+"""Roughness of log-slopes, quadratic in them: in strike, in maturity, and where nobody quotes.
+
+What is rough is the distance from a centre: from flat volatility, or from a prior.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,12 @@ _BEYOND = 0.3
 
 
 class Penalty:
-    """``½ Σ_ℓ u_ℓᵀ A u_ℓ + ½ Σ_ℓ (v_{ℓ+1} − v_ℓ)ᵀ B (v_{ℓ+1} − v_ℓ)/Δτ`` with ``v = u − τ``.
+    """``½ Σ_ℓ v_ℓᵀ A v_ℓ + ½ Σ_ℓ (v_{ℓ+1} − v_ℓ)ᵀ B (v_{ℓ+1} − v_ℓ)/Δτ``, ``v = u − centre``.
 
-    ``u`` are log-slopes ``(L, n)`` and ``τ = log √T``. ``A`` holds second differences in x and the
-    ties, ``B`` masses and second differences: the level of a smile moves along maturity more
-    readily than its curvature, and the data weigh the two apart.
+    ``u`` are log-slopes ``(L, n)``; without a prior the centre is ``τ = log √T``. ``A`` holds
+    second differences in x, the ties, and the masses of ``level``; ``B`` masses and second
+    differences: the level of a smile moves along maturity more readily than its curvature, and
+    the data weigh the two apart.
 
     Args:
         knots: ``(n,)``.
@@ -43,36 +47,40 @@ class Penalty:
         self.tie[:, at + 1, at + 1] += weight
         self.tie[:, at, at + 1] = self.tie[:, at + 1, at] = -weight
         self.tau = 0.5 * np.log(maturities)
-        mass = np.zeros(n)
-        mass[:-1] += 0.5 * gap
-        mass[1:] += 0.5 * gap
+        self.mass = np.zeros(n)
+        self.mass[:-1] += 0.5 * gap
+        self.mass[1:] += 0.5 * gap
         step = np.diff(self.tau)[:, None, None]
-        self.level = np.diag(mass) / step  # (L-1, n, n)
+        self.drift = np.diag(self.mass) / step  # (L-1, n, n)
         self.twist = self.bend / step  # (L-1, n, n)
 
     def blocks(self, roughness: Roughness) -> tuple[Array, Array]:
         """Diagonal blocks ``(L, n, n)`` and the blocks beside them ``(L-1, n, n)``."""
         diagonal = roughness.strike * self.bend + self.tie
-        link = roughness.maturity * self.level + roughness.twist * self.twist
+        if roughness.level > 0.0:
+            diagonal += roughness.level * np.diag(self.mass)
+        link = roughness.maturity * self.drift + roughness.twist * self.twist
         diagonal[1:] += link
         diagonal[:-1] += link
         return diagonal, -link
 
-    def terms(self, u: Array) -> tuple[float, float, float]:
-        """The three roughnesses of log-slopes ``(L, n)``, at weight one and without the half."""
-        step = np.diff(u - self.tau[:, None], axis=0)
+    def terms(self, v: Array) -> tuple[float, float, float, float]:
+        """The roughnesses of ``v = u − centre``, ``(L, n)``, at weight one and without the half."""
+        step = np.diff(v, axis=0)
         square = step[:, :, None] * step[:, None, :]
         return (
-            float(np.sum((u @ self.bend) * u)),
-            float(np.sum(self.level * square)),
+            float(np.sum((v @ self.bend) * v)),
+            float(np.sum(self.drift * square)),
             float(np.sum(self.twist * square)),
+            float(np.sum(v * v @ self.mass)),
         )
 
-    def traces(self, own: Array, beside: Array) -> tuple[float, float, float]:
+    def traces(self, own: Array, beside: Array) -> tuple[float, float, float, float]:
         """The mean of :meth:`terms` under a covariance with blocks ``own`` and ``beside``."""
         step = own[1:] + own[:-1] - beside - beside.transpose(0, 2, 1)
         return (
             float(np.sum(own * self.bend)),
-            float(np.sum(self.level * step)),
+            float(np.sum(self.drift * step)),
             float(np.sum(self.twist * step)),
+            float(np.einsum("lii,i->", own, self.mass)),
         )

@@ -12,13 +12,14 @@ those cost one more pass over the expiries.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solveh_banded
 
-from arbiter.fitting.interior import Interior, Status
+from arbiter.fitting.interior import RIDGE, Interior, Status
 from arbiter.fitting.model import Model, beside
 from arbiter.fitting.options import Roughness
 
@@ -32,6 +33,12 @@ _RANGE = (1e-6, 1e6)
 # and log-slopes as smooth as those of an index on an ordinary day (precisions, λ/φ).
 _QUOTES, _DISPERSION = 8.0, 1.0 / 3.0
 _TERMS, _PRECISION = 1.0, (5.0, 20.0, 20.0)
+_PRECISION_OF_PRIOR = (500.0, 2000.0, 2000.0, 2000.0)  # right to about 2 %
+_FAITH = 1.0  # precision of the trust in a prior, around all of it
+_GAP, _INNER = 0.01, 3
+_LOOSER = 0.1
+_FAR = 3.0
+_PREVIEWS = 6  # rounds before the first step, where a prior makes them worth their while
 _CENTRE = 1e-3  # share of the objective left to the constraints, so that iterates stay central
 
 
@@ -58,29 +65,102 @@ def choose(model: Model, interior: Interior, limit: int) -> Status:
     if model.options.roughness == "gcv":
         return _by_gcv(model, interior, limit)
     status = Status.CONVERGED
-    previous = np.zeros(3)
+    if model.prior:
+        _preview(model, interior)
+    previous = np.zeros(_count(model))
     for _ in range(_ROUNDS):
-        status = _loosely(interior, limit)
+        status = _loosely(interior, limit, _LOOSE if not model.prior else _LOOSER)
         if status is not Status.CONVERGED:
             return status
         dispersion, terms = _traces(model, interior)
-        old = np.array(astuple(model.roughness))
-        parts = zip(old, terms, _PRECISION, strict=True)
-        new = np.array([_update(dispersion, *part) for part in parts])
-        step = np.clip(np.log(new / old), -3.0, 3.0)
+        step = _step(model, dispersion, terms)
         # the map has a negative slope near its fixed point: it overshoots, and halves are safe
         step = np.where(step * previous < 0.0, 0.5 * step, step)
         previous = step
-        _reweigh(model, interior, old * np.exp(step))
-        if np.abs(step).max() < _SETTLED:
+        moved = _trust(model, interior, dispersion) if model.prior else 0.0
+        _reweigh(model, interior, _weights(model) * np.exp(step))
+        if max(np.abs(step).max(), moved) < _SETTLED:
             break
     return status
 
 
-def _loosely(interior: Interior, limit: int) -> Status:
+def _count(model: Model) -> int:
+    """How many weights are chosen: that of the level only where there is a prior."""
+    return 4 if model.prior else 3
+
+
+def _weights(model: Model) -> Array:
+    return np.array(astuple(model.roughness)[: _count(model)])
+
+
+def _step(model: Model, dispersion: float, terms: list[Trace]) -> Array:
+    """Change of the weights' logarithms."""
+    old = _weights(model)
+    believed = _PRECISION_OF_PRIOR if model.prior else _PRECISION
+    parts = zip(old, terms[: old.size], believed, strict=True)
+    new = np.array([_update(dispersion, *part) for part in parts])
+    return np.asarray(np.clip(np.log(new / old), -3.0, 3.0))
+
+
+def _trust(model: Model, interior: Interior, dispersion: float) -> float:
+    """Newton's step of the marginal likelihood in the trust; by how much it changed.
+
+    The likelihood is quadratic in the centre ``flat + trust · g``: its slope is gᵀP(z − centre)
+    and its curvature gᵀ(P − P H⁻¹ P)g, what the quotes see of the prior's shape.
+    """
+    pull = model.stiffness(model.shape_of_prior)
+    matrix = interior.matrix()
+    matrix[0] += RIDGE * matrix[0].max()
+    solved = solveh_banded(matrix, pull, lower=True)
+    faith = dispersion * _FAITH
+    slope = pull @ (interior.z - model.centre) + faith * (1.0 - model.trust)
+    curvature = max(model.shape_of_prior @ pull - pull @ solved, 0.0) + faith
+    before = model.trust
+    model.trust = float(np.clip(before + slope / curvature, 0.0, 1.0))
+    return abs(model.trust - before)
+
+
+def _preview(model: Model, interior: Interior) -> None:
+    """Weights for the first steps, from the quadratic model at the start: no price is computed.
+
+    A fit that starts at its prior is nearly done, unless weights that are off by orders of
+    magnitude first lead it away.
+    """
+    cost = replace(model.options.loss, wall=0.0, far=_FAR)(model.residuals)
+    force = model.linearise(interior.z, cost)
+    data = model.information()
+    start = float(model.weights @ cost.value)
+    for _ in range(_PREVIEWS):
+        blocks, link = model.precision()
+        inner, beside = inverse_blocks(blocks + model.data, link)
+        matrix = data + model.band
+        matrix[0] += RIDGE * matrix[0].max()
+        push = force + model.stiffness(interior.z - model.centre)
+        change = solveh_banded(matrix, -push, lower=True)
+        steps = change.reshape(model.shape)
+        quadratic = np.einsum("li,lij,lj->", steps, model.data, steps)
+        loss = max(start + force @ change + 0.5 * quadratic, 0.0)
+        left = max(len(model.quotes) - np.sum(inner * model.data), 0.0)
+        dispersion = (2.0 * loss + _QUOTES * _DISPERSION) / (left + _QUOTES)
+        terms = _terms(model, (inner, beside), interior.z + change)
+        step = _step(model, dispersion, terms)
+        model.roughness = Roughness(*np.clip(_weights(model) * np.exp(step), *_RANGE).tolist())
+        if np.abs(step).max() < _SETTLED:
+            break
+    interior.refresh()
+    interior.inner = _INNER
+    interior.centre(_GAP * float(loss))
+
+
+def _loosely(interior: Interior, limit: int, tolerance: float = _LOOSE) -> Status:
     """Fit with the present weights, no further than the next choice of weights needs."""
-    centre = _CENTRE * max(interior.local.value, interior.scale) / interior.y.size
-    return interior.run(_LOOSE, limit - interior.iterations, centre)
+    value = (
+        min(interior.local.value, interior.gap / _GAP)
+        if interior.iterations == 0
+        else interior.local.value
+    )
+    centre = _CENTRE * max(value, interior.scale) / interior.y.size
+    return interior.run(tolerance, limit - interior.iterations, centre)
 
 
 def _reweigh(model: Model, interior: Interior, weights: Array) -> None:
@@ -96,12 +176,13 @@ def _update(dispersion: float, weight: float, term: Trace, precision: float) -> 
 
 def _by_gcv(model: Model, interior: Interior, limit: int) -> Status:
     """Coordinate search of the generalised cross-validation score on a grid of decades."""
-    best, centre = np.inf, np.log10(astuple(model.roughness))
+    best, centre = np.inf, np.log10(_weights(model))
+    sides = np.eye(_count(model))
     seen: set[tuple[float, ...]] = set()
     step = 1.0
     for _ in range(4):
         middle = centre
-        for trial in [middle, *(middle + step * side for side in (*np.eye(3), *-np.eye(3)))]:
+        for trial in [middle, *(middle + step * side for side in (*sides, *-sides))]:
             key = tuple(np.round(trial, 3))
             if key in seen:
                 continue
@@ -144,21 +225,24 @@ def _spread(model: Model, inner: Array) -> Spread:
 
 
 def _traces(model: Model, interior: Interior) -> tuple[float, list[Trace]]:
-    """The dispersion, and the traces of the three roughnesses."""
+    """The dispersion, and the traces of the roughnesses."""
     after = inverse_blocks(*_blocks(model, interior.matrix()))
-    blocks, link, _, _ = model.prior()
+    return _spread(model, after[0]).dispersion, _terms(model, after, interior.z)
+
+
+def _terms(model: Model, after: tuple[Array, Array], z: Array) -> list[Trace]:
+    blocks, link = model.precision()
     at = np.arange(model.block)
     blocks[:, at, at] += 1e-8  # constants cost nothing, and P cannot be inverted there
     before = inverse_blocks(blocks, link)
-    logs, _ = model.unpack(interior.z)
-    energy = np.sum([model.penalty.terms(part) for part in logs], axis=0)
+    away, _ = model.unpack(z - model.centre)
+    energy = np.sum([model.penalty.terms(part) for part in away], axis=0)
     prior, posterior = _rough(model, *before), _rough(model, *after)
-    terms = [Trace(*parts) for parts in zip(prior, posterior, energy, strict=True)]
-    return _spread(model, after[0]).dispersion, terms
+    return [Trace(*parts) for parts in zip(prior, posterior, energy, strict=True)]
 
 
 def _rough(model: Model, inner: Array, beside: Array) -> Array:
-    """``tr(V S)`` of the three roughnesses, for a covariance V given by its blocks."""
+    """``tr(V S)`` of the roughnesses, for a covariance V given by its blocks."""
     parts = [slice(j * model.n, (j + 1) * model.n) for j in range(model.components)]
     traces = [model.penalty.traces(inner[:, p, p], beside[:, p, p]) for p in parts]
     return np.asarray(np.sum(traces, axis=0))

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from arbiter.fitting.centre import log_slopes
 from arbiter.fitting.model import LOWEST, Model
-from arbiter.maturity import slopes_at, weights_at
 from arbiter.surface import Surface
 
 Array = NDArray[np.float64]
 
 _KEPT = 0.7  # share of its natural growth √T by which a slope may fall short, cold
 _KEPT_WARM = 0.98
+_BELOW, _BELOW_WARM = 0.2, 0.05  # distance from the highest log-slope
 _HALF_WINDOW = 1.0
 _CRASH = 0.8  # width of a crash, in slopes of the middle expiry
 _FARTHEST = 4.0  # a slope may start this factor from the volatility at its strike
@@ -26,7 +26,7 @@ def cold(model: Model) -> Array:
         part = slice(model.starts[i], model.starts[i + 1])
         smile = (model.level[part], model.quotes.k[part], model.volatility[part])
         logs[i] = _read_off(model.knots, *smile)
-    return _inside(model, logs[None], np.zeros(model.L), _KEPT)
+    return _inside(model, logs[None], np.zeros(model.L), (_KEPT, _BELOW))
 
 
 def _read_off(knots: Array, level: Array, k: Array, v: Array) -> Array:
@@ -47,28 +47,23 @@ def _read_off(knots: Array, level: Array, k: Array, v: Array) -> Array:
 
 def warm(model: Model, surface: Surface) -> Array:
     """The slopes of ``surface`` at the maturities and knots of the fit."""
-    listed, slopes, weights, T = (
-        torch.from_numpy(a.copy())
-        for a in (surface.maturities, surface.slopes, surface.weights, model.quotes.maturities)
-    )
-    logs = np.log(slopes_at(listed, slopes, T).numpy())  # (J, L, n)
-    shares = 1.0 - weights_at(listed, weights, T)[0].numpy()
-    if not np.array_equal(surface.knots, model.knots):
-        logs = np.stack(
-            [[np.interp(model.knots, surface.knots, row) for row in part] for part in logs]
-        )
-    return _inside(model, logs, shares, _KEPT_WARM)
+    logs, shares = log_slopes(surface, model.knots, model.quotes.maturities)
+    return _inside(model, logs, shares, (_KEPT_WARM, _BELOW_WARM))
 
 
-def _inside(model: Model, logs: Array, shares: Array, kept: float) -> Array:
-    """Unknowns strictly inside the order, near log-slopes ``(J, L, n)`` and shares ``(L,)``."""
+def _inside(model: Model, logs: Array, shares: Array, room: tuple[float, float]) -> Array:
+    """Unknowns strictly inside the order, near log-slopes ``(J, L, n)`` and shares ``(L,)``.
+
+    ``room`` is what is kept from the order and from the highest slope.
+    """
+    kept, below = room
     tau = model.penalty.tau[:, None]
     rate = logs[0] - tau  # (L, n)
     if model.L > 1:
         step = np.maximum(np.diff(rate, axis=0), -kept * np.diff(tau, axis=0))
         path = np.concatenate([rate[:1], rate[:1] + np.cumsum(step, axis=0)])
         rate = path + (rate - path).mean(axis=0)
-    first = np.clip(rate + tau, LOWEST + 1.0, model.highest - 0.2)
+    first = np.clip(rate + tau, LOWEST + 1.0, model.highest - below)
     # a clip can close a slack; the least growth opens it again
     least = 1e-3 * (tau - tau[0])
     first = np.maximum.accumulate(first - least, axis=0) + least
