@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ import arbiter as ab
 from arbiter import black
 from arbiter.markets import Jumps, LiftedHeston, Parameters, draw, preset
 from arbiter.markets.fourier import STEP, Contour, invert
-from arbiter.markets.lift import kernel, lift
 from arbiter.markets.parameters import PRESETS
 from arbiter.markets.paths import simulate
 from arbiter.markets.riccati import (
@@ -139,22 +137,6 @@ def test_heston_with_jumps_is_the_bates_model_of_quantlib() -> None:
     solved = np.isfinite(reference)
     assert solved.mean() > 0.8
     assert np.abs(market.otm(k, T[:, None]) - reference)[solved].max() < 1e-9
-
-
-def test_many_factors_are_the_rough_heston_model() -> None:
-    # Parameters of Abi Jaber (2019), "Lifting the Heston model", section 3. The reference is
-    # QuantLib's fractional Adams scheme (El Euch and Rosenbaum 2019), itself good to about 1e-6.
-    days = np.array([30, 182, 365])
-    k = np.array([-0.2, -0.1, 0.0, 0.05]) * np.sqrt(days / 365.0)[:, None]
-    gaps = []
-    for factors in (20, 80, 320):
-        market = LiftedHeston(0.02, 0.3, 0.02, 0.3, -0.7, hurst=0.1, factors=factors)
-        model = ql.RoughHestonModel(quantlib_process(market), 0.1)
-        adams = quantlib(ql.AnalyticRoughHestonEngine(model, 128, 512), k, days)
-        gaps.append(np.abs(market.otm(k, (days / 365.0)[:, None]) - adams).max())
-    assert gaps[0] < 5e-4
-    assert gaps[2] < 1e-5
-    assert all(late < early / 4.0 for early, late in pairwise(gaps))  # order above one in n
 
 
 @pytest.mark.parametrize("name", ["calm", "rough", "jumpy"])
@@ -381,24 +363,6 @@ def test_later_state_of_a_quiet_market_prices_the_same_market() -> None:
         U = U + t / steps * (-market.x * U + market.reversion * (market.theta - v))
     rest = market.log_variance(T - t, U)
     assert rest == pytest.approx(market.log_variance(T) - market.log_variance(t), rel=1e-4)
-
-
-@pytest.mark.parametrize("hurst", [0.05, 0.12, 0.2])
-def test_sum_of_exponentials_tends_to_the_fractional_kernel(hurst: float) -> None:
-    from math import gamma
-
-    t = np.geomspace(1.0 / 365.0, 3.0, 40)
-    exact = t ** (hurst - 0.5) / gamma(hurst + 0.5)
-    gaps = [np.abs(kernel(t, *lift(hurst, n)) / exact - 1.0).max() for n in (10, 40, 160)]
-    assert gaps[0] > gaps[1] > gaps[2]
-    assert gaps[2] < 0.02
-
-
-def test_published_grid_of_twenty_factors() -> None:
-    # Abi Jaber (2019): with r = 2.5 and n = 20, speeds are a geometric grid of ratio 2.5.
-    c, x = lift(0.1, 20)
-    assert x[1:] / x[:-1] == pytest.approx(np.full(19, 2.5), rel=1e-12)
-    assert c[1:] / c[:-1] == pytest.approx(np.full(19, 2.5**0.4), rel=1e-12)
 
 
 def test_step_weights_integrate_polynomials_against_the_decay() -> None:

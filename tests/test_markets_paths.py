@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from arbiter.markets.lifted_heston import LiftedHeston
 from arbiter.markets.means import Means
 from arbiter.markets.parameters import PRESETS, Parameters, draw, preset
-from arbiter.markets.paths import Paths, simulate
+from arbiter.markets.paths import Paths, _kick, simulate
 from arbiter.markets.timelines import timeline
 from arbiter.markets.universes import settled, universe
 from counts import count
@@ -48,7 +48,7 @@ def test_mean_of_variance_is_the_closed_form(coarse: dict[str, Paths], name: str
     mean = Means.of(p).variance(HORIZONS, np.zeros(p.factors))
     other = Means.of(replace(p, theta=1.5 * p.theta)).variance(HORIZONS, np.zeros(p.factors))
     for i, value in enumerate(mean):
-        assert errors_off(coarse[name].variance[:, i], value) < 3.5
+        assert errors_off(coarse[name].variance[:, i], value) < 4.0  # one of 40 such
     assert errors_off(coarse[name].variance[:, -1], other[-1]) > 6.0  # another theta is noticed
 
 
@@ -56,7 +56,7 @@ def test_mean_of_variance_is_the_closed_form(coarse: dict[str, Paths], name: str
 def test_index_is_a_martingale(coarse: dict[str, Paths], name: str) -> None:
     X = np.exp(coarse[name].log_index)
     for i in range(HORIZONS.size):
-        assert errors_off(X[:, i], 1.0) < 3.5
+        assert errors_off(X[:, i], 1.0) < 4.0
     assert errors_off(X[:, 0], 1.01) > 6.0
 
 
@@ -83,18 +83,28 @@ def test_negative_variance_at_the_start_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["calm", "rough", "jumpy"])
 def test_option_prices_converge_to_the_oracle(name: str) -> None:
-    """A day's straddle: 16 % too low with one step a day, within the noise with sixteen."""
-    p = preset(name)
-    T, scale = 1.0 / 365.0, float(np.sqrt(p.v0 / 365.0))
+    """A day's straddle: 4 to 5 % too low with one step a day, within the noise with 32."""
+    p, T = preset(name), 1.0 / 365.0
     exact = 2.0 * float(LiftedHeston.of(p).otm(0.0, T))
     off = {}
-    for steps in (1, 4, 16):
+    for steps in (1, 8, 32):
         X = np.exp(simulate(p, [T], seed=5, paths=2 * PATHS, steps_per_day=steps).log_index[:, 0])
-        off[steps] = (np.abs(X - 1.0).mean() - exact) / scale, errors_off(np.abs(X - 1.0), exact)
-    assert abs(off[1][0]) > 3.0 * abs(off[4][0])
-    assert abs(off[4][0]) < 0.05
-    assert off[1][1] > 10.0
-    assert off[16][1] < 4.0
+        move = np.abs(X - 1.0)
+        off[steps] = move.mean() / exact - 1.0, errors_off(move, exact)
+    assert -0.07 < off[1][0] < -0.02
+    assert off[1][1] > 5.0
+    assert abs(off[8][0]) < 0.025
+    assert off[32][1] < 4.0
+
+
+def test_noise_moves_slow_factors_fully_and_fast_ones_less() -> None:
+    p = preset("calm")
+    day = _kick(p, 1.0 / 365.0)
+    assert day[: p.factors // 2] == pytest.approx(1.0, abs=0.02)
+    assert (np.diff(day) < 0.0).all()
+    assert 0.0 < day[-1] < 0.1
+    fine = _kick(p, 1e-8)
+    assert fine == pytest.approx(1.0, abs=1e-3)  # short steps are the model itself
 
 
 def test_heston_prices_are_within_three_standard_errors() -> None:

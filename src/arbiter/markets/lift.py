@@ -1,7 +1,14 @@
-"""The fractional kernel as a sum of exponentials (Abi Jaber 2019, "Lifting the Heston model").
+"""The fractional kernel as a sum of exponentials, positive and on a geometric grid of speeds.
 
-``K(t) = t^{H−½}/Γ(H+½) ≈ Σ c_i e^{−x_i t}``: speeds on a geometric grid, weights and speeds the
-masses and means of the kernel's mixing measure on the cells of that grid.
+``K(t) = t^{H−½}/Γ(H+½) = ∫ e^{−xt} μ(dx)`` with ``μ(dx) = x^{−H−½} dx / (Γ(½+H) Γ(½−H))``. In
+``log x`` that integral is over the whole line and analytic, so the trapezoidal rule converges
+exponentially (Beylkin and Monzón 2010, "Approximation by exponential sums revisited"). What lies
+beyond the grid is gathered in its two end factors: at the slow end their weight and mean speed are
+kept, at the fast end their integral over time and its mean.
+
+Grid and ratio are those of Abi Jaber (2019), "Lifting the Heston model". There a factor has the
+mass and the mean of its cell, which makes the kernel some percent too small at every time, and
+nothing stands for the slower speeds, which are two fifths of it at a year for H = 0.4.
 """
 
 from __future__ import annotations
@@ -42,12 +49,19 @@ def lift(hurst: float, factors: int, ratio: float | None = None) -> tuple[Array,
     r = ratio_of(factors) if ratio is None else ratio
     if not r > 1.0:
         raise ValueError(f"ratio = {r!r} must be greater than 1")
-    a = hurst + 0.5
-    i = np.arange(1, factors + 1)
-    scale = (r ** (1.0 - a) - 1.0) / (math.gamma(a) * math.gamma(2.0 - a))
-    c = scale * r ** ((a - 1.0) * (1.0 + 0.5 * factors)) * r ** ((1.0 - a) * i)
-    pace = (1.0 - a) / (2.0 - a) * (r ** (2.0 - a) - 1.0) / (r ** (1.0 - a) - 1.0)
-    return c, pace * r ** (i - 1.0 - 0.5 * factors)
+    step, b = math.log(r), 0.5 - hurst
+    x = np.exp(step * (np.arange(factors) - 0.5 * (factors - 1)))
+    c = step * x**b / (math.gamma(1.0 - b) * math.gamma(b))
+
+    def total(power: float) -> float:
+        """``1 + r^{−power} + r^{−2 power} + …``, the grid from an end outwards."""
+        return -1.0 / math.expm1(-step * power)
+
+    slow, slow_pace = total(b), total(b + 1.0)  # Σ c and Σ c x over what is slower
+    fast, fast_delay = total(1.0 - b), total(2.0 - b)  # Σ c/x and Σ c/x² over what is faster
+    c[0], x[0] = c[0] * slow, x[0] * slow_pace / slow
+    c[-1], x[-1] = c[-1] * fast**2 / fast_delay, x[-1] * fast / fast_delay
+    return c, x
 
 
 def kernel(t: Array, c: Array, x: Array) -> Array:

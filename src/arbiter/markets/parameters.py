@@ -121,13 +121,21 @@ def _check(name: str, value: float, good: bool, meaning: str) -> None:
         raise ValueError(f"{name} = {value!r}: it is {meaning}")
 
 
-CALM = Parameters(v0=0.012, reversion=0.3, theta=0.025, nu=0.28, rho=-0.70, hurst=0.12)
+# Reversion holds a timeline of thousands of days where the index lives; without it variance is
+# near zero on most days, and its mean comes from rare bursts.
+CALM = Parameters(v0=0.013, reversion=2.0, theta=0.03, nu=0.40, rho=-0.70, hurst=0.12)
 PRESETS = {
     "calm": CALM,
-    "stressed": replace(CALM, v0=0.09, theta=0.05, nu=0.45, rho=-0.75),
-    "inverted": replace(CALM, v0=0.20, theta=0.04, nu=0.55, rho=-0.80, reversion=0.8),
-    "rough": replace(CALM, v0=0.03, theta=0.03, nu=0.35, hurst=0.05),
-    "jumpy": replace(CALM, v0=0.02, jumps=Jumps(intensity=0.6, mean=-0.10, deviation=0.07)),
+    "stressed": replace(CALM, v0=0.10, theta=0.07, nu=0.70, rho=-0.75),
+    "inverted": replace(CALM, v0=0.25, theta=0.04, nu=0.70, rho=-0.80),
+    "rough": replace(CALM, v0=0.03, theta=0.035, nu=0.45, hurst=0.05),
+    "jumpy": replace(
+        CALM,
+        v0=0.015,
+        theta=0.02,
+        nu=0.35,
+        jumps=Jumps(intensity=0.6, mean=-0.10, deviation=0.07),
+    ),
 }
 
 

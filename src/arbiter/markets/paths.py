@@ -5,12 +5,14 @@ drift.
 
 * The drift ``dU = (−x U + λ(θ − v)) dt`` is linear, and its flow a matrix exponential, exact for
   the stiffest factor.
-* The noise ``dU^i = ν √v dB`` moves all factors by one and the same amount, and ``v = v0 + c·U``
-  by ``dv = σ √v dB`` with ``σ = ν Σ c``: a squared Bessel process of dimension zero, whose law
-  after a step is a Poisson mixture of gamma laws, drawn exactly.
+* The noise ``dU^i = ν √v dB`` moves the factors along one direction w, and ``v = v0 + c·U`` by
+  ``dv = σ √v dB`` with ``σ = ν c·w``: a squared Bessel process of dimension zero, whose law after
+  a step is a Poisson mixture of gamma laws, drawn exactly. For factors that are slow within a step
+  w is one; fast ones, which forget most of the step's noise before it ends, move by less.
 
-Completely monotone kernels preserve nonnegativity (Alfonsi 2023): variance is not negative after
-a kick, so it is not negative in between, nor is any forward variance of a state that is reached.
+Completely monotone kernels preserve nonnegativity (Alfonsi 2023), and what a kick along w adds to
+the variances ahead is one: variance is not negative after a kick, so it is not negative in
+between, nor is any forward variance of a state that is reached.
 """
 
 from __future__ import annotations
@@ -104,14 +106,15 @@ def _advance(
     p: Parameters, U: Array, delta: float, steps: int, rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """States after some steps of length ``delta``, and what the index has gained."""
-    half, full = _flow(p, 0.5 * delta), _flow(p, delta)
+    half, full, w = _flow(p, 0.5 * delta), _flow(p, delta), _kick(p, delta)
+    size = float(p.c @ w)
     gain = np.zeros(U.shape[0])
     U = U @ half[0] + half[1]
     for step in range(steps):
         v = _variance(p, U)
-        after = _bessel(v, p.nu * float(p.c.sum()), delta, rng)
-        U = U + ((after - v) / p.c.sum())[:, None]
-        gain += _index_gain(p, v, after, delta, rng)
+        after = _bessel(v, p.nu * size, delta, rng)
+        U = U + np.multiply.outer((after - v) / size, w)
+        gain += _index_gain(p.rho, p.nu * size, delta, (v, after), rng)
         last = step == steps - 1
         U = U @ (half if last else full)[0] + (half if last else full)[1]
     return U, gain
@@ -124,7 +127,11 @@ def _bessel(v: Array, sigma: float, delta: float, rng: np.random.Generator) -> A
 
 
 def _index_gain(
-    p: Parameters, v: Array, after: Array, delta: float, rng: np.random.Generator
+    rho: float,
+    sigma: float,
+    delta: float,
+    variance: tuple[Array, Array],
+    rng: np.random.Generator,
 ) -> Array:
     """The logarithm of the index's return over a step, given variance before and after.
 
@@ -132,12 +139,12 @@ def _index_gain(
     The last term makes the mean of the return exactly one: it is the logarithm of its Laplace
     transform, ``E e^{a v'} = exp(a v / (1 − a σ² δ / 2))``.
     """
-    sigma = p.nu * float(p.c.sum())
+    v, after = variance
     spent = 0.5 * delta * (v + after)
-    along = p.rho * (after - v) / sigma
-    across = np.sqrt((1.0 - p.rho**2) * spent) * rng.standard_normal(v.size)
-    a = p.rho / sigma - 0.25 * p.rho**2 * delta
-    before = -p.rho / sigma - 0.25 * p.rho**2 * delta
+    along = rho * (after - v) / sigma
+    across = np.sqrt((1.0 - rho**2) * spent) * rng.standard_normal(v.size)
+    a = rho / sigma - 0.25 * rho**2 * delta
+    before = -rho / sigma - 0.25 * rho**2 * delta
     mean = (before + a / (1.0 - 0.5 * a * sigma**2 * delta)) * v
     return np.asarray(along + across - 0.5 * spent - mean)
 
@@ -158,6 +165,23 @@ def _flow(p: Parameters, delta: float) -> tuple[Array, Array]:
     n = p.factors
     flow = expm(drift(p) * delta)
     return flow[:n, :n].T.copy(), flow[:n, n].copy()
+
+
+@lru_cache(maxsize=1024)
+def _kick(p: Parameters, delta: float) -> Array:
+    """``(n,)`` direction w in which a step's noise moves the factors.
+
+    The mean of its effect now and a step later is that of noise spread over the step: with A the
+    drift's matrix, ``½ (1 + e^{Aδ}) w = (1/δ) ∫_0^δ e^{As} ds 1``, that is ``tanh(y)/y`` in the
+    eigenvectors of A with ``y = −δ/2`` times the eigenvalue. Positive, so that variances ahead move
+    by a completely monotone function of time; 1 to second order for slow factors; 1/y for fast.
+    """
+    n = p.factors
+    system = np.zeros((n + 1, n + 1))
+    system[:n, :n], system[:n, n] = drift(p)[:n, :n], 1.0
+    flow = expm(system * delta)
+    spread = flow[:n, n] / delta
+    return np.asarray(np.linalg.solve(0.5 * (np.eye(n) + flow[:n, :n]), spread))
 
 
 def _variance(p: Parameters, U: Array) -> Array:
