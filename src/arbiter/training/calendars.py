@@ -46,7 +46,7 @@ def draw_maturities(size: int, expiries: int, generator: torch.Generator) -> tup
     # at least the three nearest stay candidates, whatever the window
     inside = torch.isfinite(days) & (inside | (torch.arange(CANDIDATES, device=device) < 3))
 
-    least = torch.where(rand(size, 1) < 0.5, min(2, expiries), (expiries + 1) // 2)
+    least = torch.where(rand(size, 1) < 0.5, 2, max(2, (expiries + 1) // 2))
     wanted = least + (rand(size, 1) * (expiries + 1 - least)).long()
     wanted = torch.where(benchmark & whole, expiries, wanted)
     # half of the surfaces thin out their near expiries, as most lists of maturities do

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import conv1d
 
 from arbiter import black
 
@@ -92,7 +91,7 @@ def draw_noise(shape: torch.Size, friction: Friction, generator: torch.Generator
     white = torch.randn(B, L, S + 8, generator=generator, device=device)
     bell = torch.exp(-0.5 * (torch.arange(-4.0, 5.0, device=device) / 1.7) ** 2)
     bell = bell / bell.square().sum().sqrt()
-    smooth = conv1d(white.reshape(B * L, 1, S + 8), bell[None, None]).reshape(shape)
+    smooth = white.unfold(-1, bell.numel(), 1) @ bell
     normal = torch.where(friction.kind == SMOOTH, smooth, white[..., :S])
     normal = (_GAUSSIAN * normal).clamp(-1.0, 1.0)
     wild = (friction.kind == GAUSSIAN) | (friction.kind == SMOOTH)

@@ -1,0 +1,279 @@
+"""Batches hold the truth, quotes that deserve their spreads, and every kind of listing promised."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from arbiter import black
+from arbiter.training import noise
+from arbiter.training.batches import FEWEST, WINDOW, Batch, Layout, draw_batch, layouts
+from arbiter.training.calendars import HESTON_DAYS, TIMELINE_DAYS, draw_maturities
+from arbiter.training.laws import Laws, laws_of
+from arbiter.training.noise import Friction, draw_friction, draw_noise
+from arbiter.training.prior import draw_sets
+from arbiter.training.strikes import keep
+from counts import count
+
+LAYOUT = Layout(16, 41, 24)
+
+
+@pytest.fixture(scope="module")
+def laws() -> Laws:
+    return laws_of(draw_sets(4, np.random.default_rng(2)), 1)
+
+
+def draw(laws: Laws, seed: int, size: int = 200, layout: Layout = LAYOUT) -> Batch:
+    return draw_batch(laws, layout, torch.Generator().manual_seed(seed), size)
+
+
+@pytest.fixture(scope="module")
+def batches(laws: Laws) -> list[Batch]:
+    return [draw(laws, seed) for seed in range(count(full=40, reduced=4))]
+
+
+def joined(batches: list[Batch]) -> Batch:
+    return Batch(*(torch.cat(parts) for parts in zip(*batches, strict=True)))
+
+
+@pytest.fixture(scope="module")
+def many(batches: list[Batch]) -> Batch:
+    return joined(batches)
+
+
+def test_masks_shapes_and_padding_agree(laws: Laws) -> None:
+    for layout, size in layouts():
+        batch = draw(laws, 3, max(4, size // 40), layout)
+        B, L, S, P = max(4, size // 40), *layout
+        assert batch.T.shape == batch.listed.shape == (B, L)
+        assert batch.k.shape == batch.iv.shape == batch.half.shape == batch.quoted.shape
+        assert batch.k.shape == batch.oracle_iv.shape == (B, L, S)
+        assert batch.target_k.shape == batch.target_iv.shape == batch.target.shape == (B, L, P)
+        for name, part in batch._asdict().items():
+            if part.is_floating_point():
+                assert part.dtype == torch.float32, name
+                assert torch.isfinite(part).all(), name
+        assert (batch.T[:, :1] > 0.0).all()
+        assert (batch.T.diff(dim=1) > 0.0).all()
+        assert (batch.k.diff(dim=-1) > 0.0).all()
+        assert (batch.iv > 0.0).all()
+        assert (batch.half > 0.0).all()
+        # padding only at the ends
+        assert not (batch.listed.int().diff(dim=1) > 0).any()
+        assert not (batch.quoted.int().diff(dim=-1) > 0).any()
+        assert (batch.listed.sum(1) >= 2).all()
+        assert torch.equal(batch.quoted.sum(-1) >= FEWEST, batch.listed)
+        assert torch.equal(batch.quoted.any(-1), batch.listed)
+        assert not (batch.target & ~batch.listed[..., None]).any()
+        assert batch.target[batch.listed].float().mean() > 0.99
+
+
+def truth_gap(laws: Laws, batch: Batch) -> float:
+    """Largest relative gap between the truth in a batch and the pool, at quotes and targets."""
+    clock, gaps = batch.T * batch.level[:, None] ** 2, []
+    for k, iv, there in (
+        (batch.k, batch.oracle_iv, batch.quoted),
+        (batch.target_k, batch.target_iv, batch.target),
+    ):
+        want = batch.level[:, None, None] * laws.at(batch.rows, clock, k)
+        gaps.append(float((iv / want - 1.0)[there].abs().nan_to_num(torch.inf).max()))
+    return max(gaps)
+
+
+def test_truth_is_the_pools(laws: Laws, batches: list[Batch]) -> None:
+    assert truth_gap(laws, batches[0]) < 2e-5
+    assert truth_gap(replace(laws, reference=laws.reference * 1.001), batches[0]) > 2e-5
+    assert truth_gap(laws, batches[0]._replace(level=batches[0].level * 1.001)) > 2e-5
+
+
+def test_same_generator_same_batch(laws: Laws) -> None:
+    one, two, other = draw(laws, 1, 20), draw(laws, 1, 20), draw(laws, 2, 20)
+    assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+    assert not torch.equal(one.iv, other.iv)
+
+
+def test_expiries_are_as_varied_as_promised(many: Batch) -> None:
+    days = many.T * 365.0
+    last = torch.where(many.listed, days, 0.0).amax(1)
+    expiries = many.listed.sum(1)
+    assert abs(float(days[:, 0].min()) - 1.0) < 1e-3
+    assert 5.0 < float(days[:, 0].median()) < 12.0
+    assert float(last.min()) > 7.0
+    assert float((last < 30.0).float().mean()) > 0.02
+    assert float((last > 3 * 365.0).float().mean()) > 0.01
+    assert float(last.max()) < 5.5 * 365.0
+    assert set(range(2, 17)) == set(expiries.tolist())
+    assert ((many.level != 1.0).float().mean() - 0.3).abs() < 0.1
+
+
+@pytest.mark.parametrize("listed", [HESTON_DAYS, TIMELINE_DAYS])
+def test_maturities_of_the_benchmarks_are_drawn_whole(listed: tuple[int, ...]) -> None:
+    T, there = draw_maturities(500, 16, torch.Generator().manual_seed(1))
+    want = torch.tensor(listed) / 365.0
+    n = len(listed)
+    same = (there.sum(1) == n) & ((T[:, :n] - want).abs() < 1e-6).all(1)
+    assert same.float().mean() > 0.04
+
+
+@pytest.mark.parametrize("expiries", [2, 8, 56])
+def test_maturities_increase_inside_the_pool(expiries: int) -> None:
+    T, listed = draw_maturities(2000, expiries, torch.Generator().manual_seed(2))
+    assert (T.diff(dim=1) > 0.0).all()
+    assert (listed.sum(1) >= 2).all()
+    inside = (T * 365.0)[listed]
+    assert float(inside.min()) > 1.0 - 1e-4
+    assert float(inside.max()) < 5.1 * 365.0
+    assert int(listed.sum(1).max()) == expiries
+
+
+def deviations(laws: Laws, batch: Batch) -> Tensor:
+    clock = batch.T * batch.level[:, None] ** 2
+    return batch.k / (laws.reference_at(batch.rows, clock) * torch.sqrt(clock))[..., None]
+
+
+def test_strikes_are_as_varied_as_promised(laws: Laws, many: Batch) -> None:
+    z, q = deviations(laws, many), many.quoted
+    assert float(z[q].min()) < -7.5
+    assert float(z[q].max()) > 3.0
+    quotes = many.quoted.sum(-1)[many.listed]
+    assert int(quotes.min()) == FEWEST
+    assert int(quotes.max()) == LAYOUT.strikes
+    assert float((quotes <= 6).float().mean()) > 0.03
+    # the benchmark's strikes, up to what was dropped
+    s = torch.linspace(-3.5, 2.0, 41)
+    near = (z[..., None] - s).abs().amin(-1) < 1e-3
+    whole = (near | ~q).all(-1).all(-1)
+    assert 0.05 < float(whole.float().mean()) < 0.3
+    assert float((many.quoted.sum((1, 2)) / (41.0 * many.listed.sum(1))).min()) < 0.3
+
+
+def test_quotes_below_the_floor_are_not_shown(many: Batch) -> None:
+    price = black.otm(many.k, many.oracle_iv * torch.sqrt(many.T)[..., None])[many.quoted]
+    assert float(price.min()) > 0.999e-6
+    assert float((price < 1e-5).float().mean()) > 0.003
+
+
+def test_spreads_are_as_varied_as_promised(many: Batch) -> None:
+    relative = (many.half / many.oracle_iv)[many.quoted]
+    assert float(relative.min()) < 8e-4
+    assert float((relative > 0.1).float().mean()) > 0.02
+    assert float(relative.max()) <= 0.5 + 1e-6
+
+
+def bias(batch: Batch) -> float:
+    """The mean of the noise, in its standard errors; noise of a slice counts as one."""
+    error = ((batch.iv - batch.oracle_iv) / batch.half * batch.quoted).sum(-1)[batch.listed]
+    return float(error.mean() / (error.std() / error.numel() ** 0.5))
+
+
+def test_noise_is_unbiased_and_inside_the_spread(many: Batch) -> None:
+    assert abs(bias(many)) < 4.0
+    assert abs(bias(many._replace(iv=many.iv + 0.1 * many.half))) > 4.0
+    moved = ((many.iv - many.oracle_iv).abs() - many.half)[many.quoted]
+    assert float(moved.max()) < 1e-6
+    ratio = (many.iv / many.oracle_iv)[many.quoted]
+    assert float(ratio.min()) > 0.3
+    assert float(ratio.max()) < 3.0
+    still = ((many.iv == many.oracle_iv) | ~many.quoted).all(-1).all(-1)
+    assert 0.02 < float(still.float().mean()) < 0.1
+
+
+def friction_of(kind: int, size: int) -> Friction:
+    drawn = draw_friction(size, torch.Generator().manual_seed(1))
+    return drawn._replace(kind=torch.full_like(drawn.kind, kind), size=torch.ones_like(drawn.size))
+
+
+@pytest.mark.parametrize(
+    ("kind", "deviation", "correlation"),
+    [
+        (noise.UNIFORM, 3.0**-0.5, 0.0),
+        (noise.GAUSSIAN, 0.348, 0.0),
+        (noise.SMOOTH, 0.348, 0.917),  # e^{−1/(4·1.7²)}, a Gaussian kernel with itself
+    ],
+)
+def test_each_kind_of_noise_has_its_law(kind: int, deviation: float, correlation: float) -> None:
+    found = draw_noise(
+        torch.Size((400, 4, 60)), friction_of(kind, 400), torch.Generator().manual_seed(5)
+    )
+    assert abs(float(found.std()) - deviation) < 0.01
+    near = float((found[..., 1:] * found[..., :-1]).mean() / found.square().mean())
+    assert abs(near - correlation) < 0.03
+
+
+def test_frictions_cover_their_ranges() -> None:
+    found = draw_friction(5000, torch.Generator().manual_seed(3))
+    assert set(found.kind.flatten().tolist()) == {0, 1, 2, 3, 4}
+    assert 1e-6 <= float(found.floor.min()) < 1.1e-6
+    assert 2.8e-4 < float(found.floor.max()) <= 3e-4
+    assert 5e-4 <= float(found.base.min()) < 5.5e-4
+    assert 0.045 < float(found.base.max()) <= 0.05
+    assert 0.3 < float((found.tick == 0.0).float().mean()) < 0.5
+
+
+def test_far_wings_are_wide_because_of_the_tick() -> None:
+    drawn = draw_friction(1, torch.Generator().manual_seed(1))
+    k, iv, root = torch.linspace(-0.3, 0.1, 9)[None, None], torch.full((1, 1, 9), 0.2), 0.25
+    wide, narrow = (
+        drawn._replace(
+            tick=torch.full((1, 1, 1), tick), slope=0 * drawn.slope, rough=0 * drawn.rough
+        ).half_spread(
+            k,
+            iv,
+            torch.full((1, 1, 1), root),
+            torch.full((1, 1, 1), 0.2 * root),
+            torch.Generator().manual_seed(2),
+        )
+        for tick in (1e-5, 0.0)
+    )
+    assert float(wide[..., 0]) > 5.0 * float(narrow[..., 0])
+    money = int(k.abs().argmin())
+    assert abs(float((wide / narrow)[..., money]) - 1.0) < 0.05
+    np.testing.assert_allclose(narrow.numpy() / 0.2, float(drawn.base), rtol=1e-5)
+
+
+def test_dropping_leaves_each_expiry_its_few() -> None:
+    generator = torch.Generator().manual_seed(1)
+    offered = torch.rand(300, 8, 41, generator=generator) < 0.9
+    offered[:, 0, 2:] = False
+    offered[:, 0, :2] = True
+    kept = keep(offered, FEWEST, generator)
+    assert not (kept & ~offered).any()
+    assert torch.equal(kept[:, 0], offered[:, 0])  # two were offered, both are shown
+    assert int(kept[:, 1:].sum(-1).min()) == FEWEST
+    share = kept[:, 1:].sum((1, 2)) / offered[:, 1:].sum((1, 2))
+    assert float(share.min()) < 0.3
+    assert float(share.max()) > 0.95
+
+
+def test_targets_lie_in_the_window_or_among_the_quotes(laws: Laws, many: Batch) -> None:
+    clock = many.T * many.level[:, None] ** 2
+    scale = (laws.reference_at(many.rows, clock) * torch.sqrt(clock))[..., None]
+    z, quotes = many.target_k / scale, many.k / scale
+    low = torch.where(many.quoted, quotes, WINDOW[0]).amin(-1, keepdim=True).clamp(max=WINDOW[0])
+    high = torch.where(many.quoted, quotes, WINDOW[1]).amax(-1, keepdim=True)
+    high = high.clamp(min=WINDOW[1])
+    outside = (z < low - 1e-3) | (z > high + 1e-3)
+    assert not (outside & many.target).any()
+    beyond = ((z < WINDOW[0]) | (z > WINDOW[1]))[many.target].float().mean()
+    assert 0.03 < float(beyond) < 0.4
+
+
+def test_buckets_hold_about_as_many_quotes() -> None:
+    sizes = [size * layout.expiries * layout.strikes for layout, size in layouts()]
+    assert max(sizes) < 1.4 * min(sizes)
+
+
+@pytest.mark.parametrize(
+    ("layout", "size"), [(Layout(1, 9, 4), 2), (Layout(4, 2, 4), 2), (Layout(4, 9, 4), 0)]
+)
+def test_impossible_batch_is_refused(laws: Laws, layout: Layout, size: int) -> None:
+    with pytest.raises(ValueError, match="give at least 2 expiries"):
+        draw(laws, 1, size, layout)
+
+
+def test_generator_of_another_device_is_refused(laws: Laws) -> None:
+    elsewhere = replace(laws, iv=torch.empty(laws.iv.shape, device="meta"))
+    with pytest.raises(ValueError, match="the generator is on cpu, the pool on meta"):
+        draw(elsewhere, 1)
