@@ -47,6 +47,7 @@ _SETS = 256  # parameter sets per Riccati solution
 _POINTS, _POINTS_CPU = 1 << 25, 1 << 17  # strikes × nodes at a time
 _NEGLIGIBLE = -41.0  # e^−41 = 2e-18
 _STENCIL = 4
+_SPARE = 1.15  # laws made for each one asked for: some are left out
 
 log = logging.getLogger(__name__)
 
@@ -166,7 +167,7 @@ def make_laws(
     missing = count
     while missing > 0:
         sets = draw_sets(
-            int(np.ceil(1.08 * missing / states_per_set)) + 1,
+            int(np.ceil(_SPARE * missing / states_per_set)) + 1,
             np.random.default_rng(rounds.spawn(1)[0]),
         )
         parts.append(laws_of(sets, rounds.spawn(1)[0], device, states_per_set, workers))
@@ -284,7 +285,11 @@ def _volatilities(
             kappa = torch.exp(at)
             value = torch.where(at >= 0.0, 1.0 - kappa * integral, kappa * (1.0 - integral))
             price[..., columns] = torch.where(serves[..., columns], value, price[..., columns])
-        v = black.implied(_resolved(price, z), k).volatility
+        price = _resolved(price, z)
+        v = black.implied(price, k).volatility
+        # a resolved price without a volatility spoils its law, which is then left out
+        spoilt = (torch.isfinite(price) & ~torch.isfinite(v)).any(-1, keepdim=True)
+        v = torch.where(spoilt, torch.nan, v)
         out[:, :, m] = (v / torch.sqrt(T[m])).float()
     return out
 
