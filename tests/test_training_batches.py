@@ -100,7 +100,7 @@ def test_expiries_are_as_varied_as_promised(many: Batch) -> None:
     expiries = many.listed.sum(1)
     assert abs(float(days[:, 0].min()) - 1.0) < 1e-3
     assert 5.0 < float(days[:, 0].median()) < 12.0
-    assert float(last.min()) > 7.0
+    assert float((last < 14.0).float().mean()) < 0.002  # unless the farthest have no quotes
     assert float((last < 30.0).float().mean()) > 0.02
     assert float((last > 3 * 365.0).float().mean()) > 0.01
     assert float(last.max()) < 5.5 * 365.0

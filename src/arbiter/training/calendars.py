@@ -41,6 +41,7 @@ def draw_maturities(size: int, expiries: int, generator: torch.Generator) -> tup
     first = FIRST * torch.exp(rand(size, 1) ** 2 * 3.5)
     first = torch.where(rand(size, 1) < 0.5, FIRST, first)
     last = _FARTHEST * torch.exp(rand(size, 1).sqrt() * math.log(LAST / _FARTHEST))
+    last = torch.maximum(last, 2.0 * first)
     whole = (benchmark & (rand(size, 1) < 0.6)) | random
     inside = (days >= first) & (days <= last) | whole
     # at least the three nearest stay candidates, whatever the window
