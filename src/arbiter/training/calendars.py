@@ -18,7 +18,7 @@ HESTON_DAYS = (7, 14, 21, 30, 45, 60, 91, 122, 152, 182, 273, 365, 456, 547, 639
 TIMELINE_DAYS = (7, 14, 21, 30, 45, 60, 91, 122, 182, 273, 365, 456, 547, 730)
 CANDIDATES = 72
 FIRST, LAST = 1.0, 1826.0  # days
-_FARTHEST = 14.0  # days: the nearest that a last expiry may be
+_FARTHEST = 17.0  # days: where the nearest window ends, with an expiry in its last three
 _PHASES = 84  # calendars of an index, by weekday and week of the month
 _SHARES = (0.45, 0.3, 0.15, 0.1)  # index, random, Heston benchmark, timeline
 
