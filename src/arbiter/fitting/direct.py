@@ -14,6 +14,7 @@ from arbiter.fitting.fitted import FitResult, FittedSurface
 from arbiter.fitting.interior import Interior, Status
 from arbiter.fitting.model import Model
 from arbiter.fitting.options import FitOptions, Roughness
+from arbiter.fitting.preview import preview
 from arbiter.fitting.uncertainty import Uncertainty
 from arbiter.forwards import ForwardCurve
 from arbiter.inputs import frozen, plain
@@ -89,6 +90,8 @@ def fit(
     interior = Interior(model, model.order(), z, scale=_EXACT * len(quotes))
     status = Status.CONVERGED
     if not given:
+        if model.prior and options.roughness == "likelihood":
+            preview(model, interior)
         status = selection.choose(model, interior, options.iterations)
     if status is Status.CONVERGED:
         status = interior.run(options.tolerance, options.iterations - interior.iterations)

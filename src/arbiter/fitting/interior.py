@@ -23,7 +23,6 @@ RIDGE = 1e-13  # of the largest diagonal: what no quote sees may be singular to 
 _LONGEST = 1.0  # change of any unknown in one step: a factor e of a slope
 _ARMIJO = 1e-4
 _UNBLOCKED = 0.7  # a step on the quadratic model that gets this far is the last one
-INNER = 1
 _HALVINGS = 12
 _LEAST_DAMPING, _MOST_DAMPING = 1e-7, 1e4
 _PACE = 0.01  # the barrier falls no faster than the objective: else an iterate sticks to a wall
@@ -115,6 +114,10 @@ class Interior:
         order: The constraints.
         z: ``(p,)`` a point strictly inside them.
         scale: Value below which the objective counts as zero.
+
+    Attributes:
+        inner: Steps on one quadratic model, where constraints block the way.
+        expected: What the objective is expected to fall to, if that is known.
     """
 
     def __init__(self, objective: Objective, order: Order, z: Array, scale: float) -> None:
@@ -124,11 +127,11 @@ class Interior:
         if not self.y.min() > 0.0:
             raise ValueError("the starting point does not satisfy the constraints strictly")
         self.local = objective.expand(z)
-        self.duals = np.empty_like(self.y)
         # duals in proportion to the loss: too small, and the first steps run into a wall
-        self.centre(0.1 * self.local.value)
+        self.duals = 0.1 * max(self.local.value, self.scale) / (self.y.size * self.y)
+        self.expected = np.inf
         self.iterations = 0
-        self.inner = INNER
+        self.inner = 1
         self._damping = 0.0
 
     @property
@@ -136,9 +139,14 @@ class Interior:
         """Complementarity: what the constraints may still hide."""
         return float(self.y @ self.duals)
 
-    def centre(self, gap: float) -> None:
-        """Choose the duals anew, so that the complementarity is ``gap``."""
-        self.duals = max(gap, 0.1 * self.scale) / (self.y.size * self.y)
+    def expect(self, value: float, share: float) -> None:
+        """Choose the duals for an objective that will soon fall to ``value``.
+
+        Else a start that is a few steps from the end waits for the constraints. ``share`` of
+        the value is the complementarity.
+        """
+        self.expected = value
+        self.duals = share * max(value, self.scale) / (self.y.size * self.y)
 
     def refresh(self) -> None:
         """Read the objective anew, after it was changed."""

@@ -8,11 +8,14 @@ each penalty. The weights follow the marginal likelihood by the fixed point of W
 
 interleaved with the steps of the fit. Traces need the diagonal blocks of two inverses only, and
 those cost one more pass over the expiries.
+
+With a prior surface ``u`` is the distance from it, and two more things are chosen by the same
+likelihood: the weight of that distance itself, and how much of the prior's shape is kept.
 """
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -26,19 +29,17 @@ from arbiter.fitting.options import Roughness
 Array = NDArray[np.float64]
 
 _ROUNDS = 12
-_SETTLED = 0.15  # change of the logarithms at which the weights count as chosen
+SETTLED = 0.15  # change of the logarithms at which the weights count as chosen
 _LOOSE = 1e-2  # tolerance of the fit between two rounds
+_SETTLED_NEAR, _LOOSE_NEAR = 0.3, 0.1  # the same near a prior, where less is at stake
 _RANGE = (1e-6, 1e6)
 # What is believed before the quotes speak, worth a few of them: mids uniform within the spread,
 # and log-slopes as smooth as those of an index on an ordinary day (precisions, λ/φ).
-_QUOTES, _DISPERSION = 8.0, 1.0 / 3.0
-_TERMS, _PRECISION = 1.0, (5.0, 20.0, 20.0)
-_PRECISION_OF_PRIOR = (500.0, 2000.0, 2000.0, 2000.0)  # right to about 2 %
-_FAITH = 1.0  # precision of the trust in a prior, around all of it
-_GAP, _INNER = 0.01, 3
-_LOOSER = 0.1
-_FAR = 3.0
-_PREVIEWS = 6  # rounds before the first step, where a prior makes them worth their while
+QUOTES, DISPERSION = 8.0, 1.0 / 3.0
+_TERMS, PRECISION = 1.0, (5.0, 20.0, 20.0)
+_CLOSE = (500.0, 2000.0, 2000.0, 2000.0)  # and of a prior: that it is right to about 2 %
+_FAITH = 1.0  # precision of the trust in a prior's shape, around all of it
+PROPER = 1e-8  # without a prior constants cost nothing, and P cannot be inverted there
 _CENTRE = 1e-3  # share of the objective left to the constraints, so that iterates stay central
 
 
@@ -65,21 +66,21 @@ def choose(model: Model, interior: Interior, limit: int) -> Status:
     if model.options.roughness == "gcv":
         return _by_gcv(model, interior, limit)
     status = Status.CONVERGED
-    if model.prior:
-        _preview(model, interior)
+    settled, loose = (_SETTLED_NEAR, _LOOSE_NEAR) if model.prior else (SETTLED, _LOOSE)
     previous = np.zeros(_count(model))
     for _ in range(_ROUNDS):
-        status = _loosely(interior, limit, _LOOSE if not model.prior else _LOOSER)
+        status = _loosely(interior, limit, loose)
         if status is not Status.CONVERGED:
             return status
         dispersion, terms = _traces(model, interior)
-        step = _step(model, dispersion, terms)
+        step = change_of(model, dispersion, terms)
         # the map has a negative slope near its fixed point: it overshoots, and halves are safe
         step = np.where(step * previous < 0.0, 0.5 * step, step)
         previous = step
         moved = _trust(model, interior, dispersion) if model.prior else 0.0
-        _reweigh(model, interior, _weights(model) * np.exp(step))
-        if max(np.abs(step).max(), moved) < _SETTLED:
+        reweigh(model, weights_of(model) * np.exp(step))
+        interior.refresh()
+        if max(np.abs(step).max(), moved) < settled:
             break
     return status
 
@@ -89,14 +90,15 @@ def _count(model: Model) -> int:
     return 4 if model.prior else 3
 
 
-def _weights(model: Model) -> Array:
+def weights_of(model: Model) -> Array:
+    """The weights that are chosen."""
     return np.array(astuple(model.roughness)[: _count(model)])
 
 
-def _step(model: Model, dispersion: float, terms: list[Trace]) -> Array:
+def change_of(model: Model, dispersion: float, terms: list[Trace]) -> Array:
     """Change of the weights' logarithms."""
-    old = _weights(model)
-    believed = _PRECISION_OF_PRIOR if model.prior else _PRECISION
+    old = weights_of(model)
+    believed = _CLOSE if model.prior else PRECISION
     parts = zip(old, terms[: old.size], believed, strict=True)
     new = np.array([_update(dispersion, *part) for part in parts])
     return np.asarray(np.clip(np.log(new / old), -3.0, 3.0))
@@ -120,52 +122,16 @@ def _trust(model: Model, interior: Interior, dispersion: float) -> float:
     return abs(model.trust - before)
 
 
-def _preview(model: Model, interior: Interior) -> None:
-    """Weights for the first steps, from the quadratic model at the start: no price is computed.
-
-    A fit that starts at its prior is nearly done, unless weights that are off by orders of
-    magnitude first lead it away.
-    """
-    cost = replace(model.options.loss, wall=0.0, far=_FAR)(model.residuals)
-    force = model.linearise(interior.z, cost)
-    data = model.information()
-    start = float(model.weights @ cost.value)
-    for _ in range(_PREVIEWS):
-        blocks, link = model.precision()
-        inner, beside = inverse_blocks(blocks + model.data, link)
-        matrix = data + model.band
-        matrix[0] += RIDGE * matrix[0].max()
-        push = force + model.stiffness(interior.z - model.centre)
-        change = solveh_banded(matrix, -push, lower=True)
-        steps = change.reshape(model.shape)
-        quadratic = np.einsum("li,lij,lj->", steps, model.data, steps)
-        loss = max(start + force @ change + 0.5 * quadratic, 0.0)
-        left = max(len(model.quotes) - np.sum(inner * model.data), 0.0)
-        dispersion = (2.0 * loss + _QUOTES * _DISPERSION) / (left + _QUOTES)
-        terms = _terms(model, (inner, beside), interior.z + change)
-        step = _step(model, dispersion, terms)
-        model.roughness = Roughness(*np.clip(_weights(model) * np.exp(step), *_RANGE).tolist())
-        if np.abs(step).max() < _SETTLED:
-            break
-    interior.refresh()
-    interior.inner = _INNER
-    interior.centre(_GAP * float(loss))
-
-
 def _loosely(interior: Interior, limit: int, tolerance: float = _LOOSE) -> Status:
     """Fit with the present weights, no further than the next choice of weights needs."""
-    value = (
-        min(interior.local.value, interior.gap / _GAP)
-        if interior.iterations == 0
-        else interior.local.value
-    )
-    centre = _CENTRE * max(value, interior.scale) / interior.y.size
+    value = max(min(interior.local.value, interior.expected), interior.scale)
+    centre = _CENTRE * value / interior.y.size
     return interior.run(tolerance, limit - interior.iterations, centre)
 
 
-def _reweigh(model: Model, interior: Interior, weights: Array) -> None:
+def reweigh(model: Model, weights: Array) -> None:
+    """Set the weights that are chosen, kept within bounds."""
     model.roughness = Roughness(*np.clip(weights, *_RANGE).tolist())
-    interior.refresh()
 
 
 def _update(dispersion: float, weight: float, term: Trace, precision: float) -> float:
@@ -176,7 +142,7 @@ def _update(dispersion: float, weight: float, term: Trace, precision: float) -> 
 
 def _by_gcv(model: Model, interior: Interior, limit: int) -> Status:
     """Coordinate search of the generalised cross-validation score on a grid of decades."""
-    best, centre = np.inf, np.log10(_weights(model))
+    best, centre = np.inf, np.log10(weights_of(model))
     sides = np.eye(_count(model))
     seen: set[tuple[float, ...]] = set()
     step = 1.0
@@ -187,7 +153,8 @@ def _by_gcv(model: Model, interior: Interior, limit: int) -> Status:
             if key in seen:
                 continue
             seen.add(key)
-            _reweigh(model, interior, 10.0**trial)
+            reweigh(model, 10.0**trial)
+            interior.refresh()
             status = _loosely(interior, limit)
             if status is not Status.CONVERGED:
                 return status
@@ -196,7 +163,8 @@ def _by_gcv(model: Model, interior: Interior, limit: int) -> Status:
                 best, centre = score, trial
         if centre is middle:
             step *= 0.5
-    _reweigh(model, interior, 10.0**centre)
+    reweigh(model, 10.0**centre)
+    interior.refresh()
     return Status.CONVERGED
 
 
@@ -215,7 +183,7 @@ def _spread(model: Model, inner: Array) -> Spread:
     squares = float(np.sum(model.weights * np.minimum(np.abs(cost.slope), edge) ** 2))
     squares *= count / float(np.sum(model.weights * cost.weight))
     left = max(count - freedom, 0.0)
-    dispersion = (squares + _QUOTES * _DISPERSION) / (left + _QUOTES)
+    dispersion = (squares + QUOTES * DISPERSION) / (left + QUOTES)
     # stiffness differs from quote to quote: the fit leans on few of them (Huber 1981, § 7.6)
     mean = float(np.sum(model.weights * cost.weight)) / count
     square = float(np.sum(model.weights * cost.weight**2)) / count
@@ -227,13 +195,14 @@ def _spread(model: Model, inner: Array) -> Spread:
 def _traces(model: Model, interior: Interior) -> tuple[float, list[Trace]]:
     """The dispersion, and the traces of the roughnesses."""
     after = inverse_blocks(*_blocks(model, interior.matrix()))
-    return _spread(model, after[0]).dispersion, _terms(model, after, interior.z)
+    return _spread(model, after[0]).dispersion, terms_of(model, after, interior.z)
 
 
-def _terms(model: Model, after: tuple[Array, Array], z: Array) -> list[Trace]:
+def terms_of(model: Model, after: tuple[Array, Array], z: Array) -> list[Trace]:
+    """What the weights are chosen from, given blocks of the posterior covariance."""
     blocks, link = model.precision()
     at = np.arange(model.block)
-    blocks[:, at, at] += 1e-8  # constants cost nothing, and P cannot be inverted there
+    blocks[:, at, at] += PROPER
     before = inverse_blocks(blocks, link)
     away, _ = model.unpack(z - model.centre)
     energy = np.sum([model.penalty.terms(part) for part in away], axis=0)

@@ -1,0 +1,111 @@
+"""A fit that starts at its prior is nearly done, unless wrong weights first lead it away.
+
+So the weights are settled on the quadratic model of the loss at the prior, where a round costs
+two factorisations and no price. A prior that the quotes like less than none at all loses its
+trust here: near a shape of its own the marginal likelihood may have a maximum of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_solve_banded, cholesky_banded
+
+from arbiter.fitting.interior import RIDGE, Interior
+from arbiter.fitting.model import Model
+from arbiter.fitting.options import Roughness
+from arbiter.fitting.selection import (
+    DISPERSION,
+    PRECISION,
+    PROPER,
+    QUOTES,
+    SETTLED,
+    change_of,
+    inverse_blocks,
+    reweigh,
+    terms_of,
+    weights_of,
+)
+
+Array = NDArray[np.float64]
+
+_ROUNDS = 4
+_FAR = 3.0  # half-spreads: where the loss of the quadratic model, which has no wall, turns linear
+_DOUBT = 50.0  # of log-likelihood: a prior with less in its favour is compared with none
+_INNER = 3  # near the end constraints are what blocks a step, and they are cheap to walk along
+_GAP = 0.01  # complementarity at the start, of the loss that is expected
+
+
+def preview(model: Model, interior: Interior) -> None:
+    """Choose weights and trust for the first steps of ``interior``, which starts at the prior."""
+    cost = replace(model.options.loss, wall=0.0, far=_FAR)(model.residuals)
+    force = model.linearise(interior.z, cost)
+    local = _Local(model, interior.z, force, float(model.weights @ cost.value))
+    found, weights = local.settle(), model.roughness
+    model.trust = 0.0
+    model.roughness = Roughness(*(DISPERSION * x for x in (*PRECISION, 1.0)))
+    doubtful = local.solve().evidence > found.evidence - _DOUBT
+    other = local.settle() if doubtful else found
+    if other.evidence > found.evidence:
+        found = other
+    else:
+        model.trust, model.roughness = 1.0, weights
+    interior.refresh()
+    interior.inner = _INNER
+    interior.expect(found.loss, _GAP)
+
+
+class _Solution(NamedTuple):
+    z: Array
+    loss: float
+    evidence: float  # log marginal likelihood of the weights, the dispersion profiled out
+
+
+class _Local:
+    """The quadratic model of the loss at one point, solved for any weights."""
+
+    def __init__(self, model: Model, z: Array, force: Array, loss: float) -> None:
+        self.model, self.z, self.force, self.loss = model, z, force, loss
+        self.data, self.band = model.data.copy(), model.information()
+        self.count = np.count_nonzero(model.weights)
+
+    def solve(self) -> _Solution:
+        """The minimum under the present weights, and how likely they are."""
+        model = self.model
+        after, half = _factor(self.band + model.band)
+        _, whole = _factor(model.band)
+        push = self.force + model.stiffness(self.z - model.centre)
+        change = cho_solve_banded((after, True), -push)
+        table = change.reshape(model.shape)
+        quadratic = float(np.einsum("li,lij,lj->", table, self.data, table))
+        loss = max(self.loss + float(self.force @ change) + 0.5 * quadratic, 0.0)
+        away = self.z + change - model.centre
+        cost = loss + 0.5 * float(away @ model.stiffness(away))
+        fit = 0.5 * self.count * np.log(max(cost / self.count, 1e-6))
+        return _Solution(self.z + change, loss, float(whole - half - fit))
+
+    def settle(self) -> _Solution:
+        """Re-weight until the weights change little, or a few times."""
+        model = self.model
+        for _ in range(_ROUNDS):
+            found = self.solve()
+            blocks, link = model.precision()
+            after = inverse_blocks(blocks + self.data, link)
+            left = max(self.count - float(np.sum(after[0] * self.data)), 0.0)
+            dispersion = (2.0 * found.loss + QUOTES * DISPERSION) / (left + QUOTES)
+            change = change_of(model, dispersion, terms_of(model, after, found.z))
+            reweigh(model, weights_of(model) * np.exp(change))
+            if np.abs(change).max() < SETTLED:
+                break
+        return self.solve()
+
+
+def _factor(band: Array) -> tuple[Array, float]:
+    """Cholesky factor of a lower banded matrix, and half the logarithm of its determinant."""
+    band = band.copy()
+    band[0] += PROPER + RIDGE * band[0].max()
+    factor = cholesky_banded(band, lower=True)
+    return factor, float(np.log(factor[0]).sum())
