@@ -125,6 +125,8 @@ def test_maturities_increase_inside_the_pool(expiries: int) -> None:
     inside = (T * 365.0)[listed]
     assert float(inside.min()) > 1.0 - 1e-4
     assert float(inside.max()) < 5.1 * 365.0
+    last = torch.where(listed, T * 365.0, 0.0).amax(1)
+    assert float(last.min()) >= 14.0
     assert int(listed.sum(1).max()) == expiries
 
 

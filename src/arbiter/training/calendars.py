@@ -70,7 +70,7 @@ def draw_maturities(size: int, expiries: int, generator: torch.Generator) -> tup
 def _log_uniform_days(size: int, rand: Callable[..., Tensor]) -> Tensor:
     """``(B, C)`` log-uniform between a random first and a random last maturity, never equal."""
     near = math.log(60.0) * rand(size, 1) ** 1.5
-    far = torch.maximum(near + 1.2, math.log(LAST) * (0.35 + 0.65 * rand(size, 1)))
+    far = torch.maximum(near + 1.2, math.log(LAST) * (0.38 + 0.62 * rand(size, 1)))
     place = torch.arange(CANDIDATES, device=near.device) + 0.1 + 0.8 * rand(size, CANDIDATES)
     return torch.exp(near + (far - near) * place / CANDIDATES)
 
