@@ -83,12 +83,14 @@ class Duals:
 
         def spread(field: str) -> Tensor:
             values = [getattr(box, field) for box in self.boxes.values()]
-            each = torch.tensor(values, dtype=dtype, device=device)
-            return each.repeat_interleave(torch.tensor(sizes, dtype=torch.int64, device=device))
+            repeated = [value for value, n in zip(values, sizes, strict=True) for _ in range(n)]
+            return torch.tensor(repeated, dtype=dtype, device=device)
 
         self.low, self.high, self.rate = spread("low"), spread("high"), spread("rate")
         self.vector = torch.zeros_like(self.low).clamp_(self.low, self.high)
-        self._views = dict(zip(self.boxes, self.vector.split(sizes), strict=True))
+        self._views: dict[str, Tensor] = dict(
+            zip(self.boxes, self.vector.split(sizes), strict=True)
+        )
 
     def __getitem__(self, block: str) -> Tensor:
         """The multipliers of one block: a view, which moves with the optimiser's steps."""
@@ -106,7 +108,7 @@ class Duals:
         return (self.vector * self._flat(defects)).sum()
 
     def worst(self, defects: Mapping[str, Tensor]) -> Tensor:
-        """sup over the boxes of Σ ⟨λ, defect⟩, in closed form."""
+        """Supremum over the boxes of Σ ⟨λ, defect⟩, in closed form."""
         flat = self._flat(defects)
         return torch.maximum(self.low * flat, self.high * flat).sum()
 
@@ -117,7 +119,8 @@ class Duals:
         (errata 27). A residual bounds no distance (errata 30).
         """
         moved = (self.vector + self.gradient(defects)).clamp_(self.low, self.high)
-        return torch.linalg.vector_norm(self.vector - moved)
+        residual: Tensor = torch.linalg.vector_norm(self.vector - moved)
+        return residual
 
     @torch.no_grad()
     def move(self, start: Tensor, gradient: Tensor, step: float) -> None:

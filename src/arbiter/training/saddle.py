@@ -15,8 +15,8 @@ Decisions, where the paper is silent or says two things:
 * **Preconditioner.** Adam on θ alone. λ takes plain steps: Adam would divide a defect by its own
   size, and multipliers of constraints that hold would move as fast as those of broken ones.
 * **Moments** are updated once a step, with the gradient at y. The extrapolation uses the moments
-  that the gradient at z would give, then forgets them. Both directions are so bounded by Adam's
-  own bound, also where one of the two gradients vanishes.
+  that the gradient at z would give, then forgets them. So each direction is scaled by its own
+  gradient too, and bounded where the other of the two vanishes.
 * **Momentum.** β₁ = 0 by default: with 0.9 the bilinear game diverges (tests), which is why
   cooper, whose default that is, was tried and not taken. Curvature of the fit in θ restores
   stability, so β₁ > 0 may be chosen for a network whose fit dominates.
@@ -30,7 +30,7 @@ Decisions, where the paper is silent or says two things:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
@@ -39,9 +39,29 @@ from torch import Tensor
 
 from arbiter.training.duals import Box, Duals
 
+__all__ = ["Box", "Duals", "Evaluation", "ExtraGradient", "Lagrangian", "Mode", "Rates", "Step"]
+
 Mode = Literal["extra", "optimistic", "simultaneous"]
-Lagrangian = Callable[[Duals], tuple[Tensor, Mapping[str, Tensor]]]
-"""Multipliers ↦ (L = fit + Σ ⟨λ, defect⟩, the defects by block), at the current parameters."""
+
+
+class Evaluation(NamedTuple):
+    """L at the current parameters and multipliers."""
+
+    value: Tensor
+    """L = fit + Σ ⟨λ, defect⟩, a scalar."""
+    defects: Mapping[str, Tensor]
+    """The defects by block: ∇_λ L."""
+    gradients: Sequence[Tensor] | None = None
+    """∇_θ L in the order of the parameters, where the caller has it already (a recorded graph);
+    left out, ``value`` is differentiated here."""
+
+
+Lagrangian = Callable[[Duals], tuple[Tensor, Mapping[str, Tensor]] | Evaluation]
+"""What is called at each point: the value and the defects, or an `Evaluation`."""
+
+# Largest entry of Adam's direction. Without a bound it is 1/√(1 − β₂) at a gradient that was small
+# for long, 32 steps at once; the extrapolation then throws the point far out, again and again.
+LARGEST = 2.0
 
 
 @dataclass(frozen=True)
@@ -49,7 +69,7 @@ class Rates:
     """How the steps are taken.
 
     Attributes:
-        lr: Step of θ. With Adam it is about the largest change of a parameter in one step.
+        lr: Step of θ. With Adam no parameter moves by more than twice this in one step.
         dual_lr: Step of λ, times each block's own rate; plain ascent.
         betas: Adam's decay rates; None takes plain gradient steps.
         eps: Adam's floor under the root of the second moment.
@@ -115,7 +135,7 @@ class ExtraGradient:
     >>> optimiser = ExtraGradient([theta], duals, Rates(lr=0.1, dual_lr=0.1, betas=None))
     >>> for _ in range(300):
     ...     seen = optimiser.step(lagrangian)
-    >>> round(float(theta), 4), round(float(duals["ceiling"]), 4)
+    >>> round(float(theta.detach()), 4), round(float(duals["ceiling"]), 4)
     (1.0, 2.0)
     """
 
@@ -149,8 +169,8 @@ class ExtraGradient:
         self.steps = 0
         self._square = self._zeros() if self.rates.betas else []
         self._momentum = self._zeros() if self.rates.betas and self.rates.betas[0] else []
-        optimistic = self.rates.mode == "optimistic"
-        self._stale = self._zeros() if optimistic else []
+        self._stale = self._zeros() if self.rates.mode == "optimistic" else []
+        self._start = self._zeros()
         self._stale_dual = torch.zeros_like(duals.vector)
 
     @property
@@ -172,22 +192,23 @@ class ExtraGradient:
                 and multipliers are then where they were before the step.
         """
         mode, dual_lr = self.rates.mode, self.ramped_dual_lr
-        start = [p.detach().clone() for p in self.params] if mode != "simultaneous" else None
         start_dual = self.duals.vector.clone()
+        with torch.no_grad():
+            torch._foreach_copy_(self._start, self.params)
         try:
             if mode == "optimistic":
-                self._go(start, self._stale, self.rates.project_half)
+                self._go(self._stale, self.rates.project_half)
                 self.duals.move(start_dual, self._stale_dual, dual_lr)
             seen, gradients, dual = self._look(lagrangian)
             if mode == "extra":
-                self._go(start, self._direction(gradients, keep=False), self.rates.project_half)
+                self._go(self._direction(gradients, keep=False), self.rates.project_half)
                 self.duals.move(start_dual, dual, dual_lr)
                 _, gradients, dual = self._look(lagrangian)
         except BaseException:
-            self._restore(start, start_dual)
+            self._restore(start_dual)
             raise
         direction = self._direction(gradients, keep=True)
-        self._go(start, direction, projected=True)
+        self._go(direction, projected=True)
         self.duals.move(start_dual, dual, dual_lr)
         if mode == "optimistic":
             self._stale, self._stale_dual = direction, dual
@@ -246,13 +267,8 @@ class ExtraGradient:
 
     def _look(self, lagrangian: Lagrangian) -> tuple[Step, list[Tensor], Tensor]:
         """Value, gradient of θ (clipped) and gradient of λ at the current point."""
-        for p in self.params:
-            p.grad = None
-        value, defects = lagrangian(self.duals)
-        value.backward()  # type: ignore[no-untyped-call]
-        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.params]
-        for p in self.params:
-            p.grad = None
+        value, defects, ready = Evaluation(*lagrangian(self.duals))
+        gradients = self._differentiated(value) if ready is None else list(ready)
         dual = self.duals.gradient(defects)
         norms = torch._foreach_norm(gradients)
         norm = torch.linalg.vector_norm(torch.stack(norms))
@@ -261,8 +277,20 @@ class ExtraGradient:
             self._refuse(norms, dual, value)
         if self.rates.clip is not None:
             torch._foreach_mul_(gradients, (self.rates.clip / (norm + 1e-12)).clamp(max=1.0))
-        plain = {name: defect.detach() for name, defect in defects.items()}
-        return Step(value.detach(), plain, self.duals.residual(plain), norm), gradients, dual
+        # Copies, because a recorded graph writes its next results in the same places.
+        plain = {name: defect.detach().clone() for name, defect in defects.items()}
+        seen = Step(value.detach().clone(), plain, self.duals.residual(plain), norm)
+        return seen, gradients, dual
+
+    def _differentiated(self, value: Tensor) -> list[Tensor]:
+        """∇_θ L. Through ``backward``, on which data-parallel training hangs its averaging."""
+        for p in self.params:
+            p.grad = None
+        value.backward()
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.params]
+        for p in self.params:
+            p.grad = None
+        return gradients
 
     def _refuse(self, norms: Iterable[Tensor], dual: Tensor, value: Tensor) -> None:
         bad = [place for place, norm in enumerate(norms) if not bool(torch.isfinite(norm))]
@@ -276,33 +304,33 @@ class ExtraGradient:
     def _direction(self, gradients: list[Tensor], *, keep: bool) -> list[Tensor]:
         """Adam's direction after one more gradient; ``keep`` says whether the moments stay."""
         if self.rates.betas is None:
-            return gradients
+            return [gradient.clone() for gradient in gradients]
         beta1, beta2 = self.rates.betas
         count = self.steps + 1
         square = torch._foreach_mul(self._square, beta2)
         torch._foreach_addcmul_(square, gradients, gradients, value=1.0 - beta2)
-        floor = torch._foreach_sqrt(square)
-        torch._foreach_div_(floor, math.sqrt(1.0 - beta2**count))
-        torch._foreach_add_(floor, self.rates.eps)
+        scale = torch._foreach_sqrt(square)
+        torch._foreach_div_(scale, math.sqrt(1.0 - beta2**count))
+        torch._foreach_add_(scale, self.rates.eps)
         momentum = torch._foreach_lerp(self._momentum, gradients, 1.0 - beta1) if beta1 else ()
-        direction = torch._foreach_div(momentum or gradients, floor)
-        if beta1:
-            torch._foreach_div_(direction, 1.0 - beta1**count)
+        mean = torch._foreach_div(momentum, 1.0 - beta1**count) if beta1 else gradients
+        bound = torch._foreach_abs(mean)
+        torch._foreach_div_(bound, LARGEST)
+        torch._foreach_maximum_(scale, bound)
+        direction = torch._foreach_div(mean, scale)
         if keep:
             self._square, self._momentum = list(square), list(momentum)
         return list(direction)
 
     @torch.no_grad()
-    def _go(self, start: list[Tensor] | None, direction: list[Tensor], projected: bool) -> None:
-        """Set θ to start − lr · direction, and project."""
-        if start is not None:
-            torch._foreach_copy_(self.params, start)
+    def _go(self, direction: list[Tensor], projected: bool) -> None:
+        """Set θ to its start − lr · direction, and project."""
+        torch._foreach_copy_(self.params, self._start)
         torch._foreach_add_(self.params, direction, alpha=-self.lr)
         if projected and self.project is not None:
             self.project()
 
     @torch.no_grad()
-    def _restore(self, start: list[Tensor] | None, start_dual: Tensor) -> None:
-        if start is not None:
-            torch._foreach_copy_(self.params, start)
+    def _restore(self, start_dual: Tensor) -> None:
+        torch._foreach_copy_(self.params, self._start)
         self.duals.vector.copy_(start_dual)

@@ -1,0 +1,224 @@
+"""Checkpoints: safetensors with their provenance inside, written whole, read with distrust.
+
+The file is a plain safetensors file; other tools read its tensors. Its metadata holds the format,
+its version, a checksum over names, shapes, types, bytes and description, and the description
+itself as JSON. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from arbiter.files import write_whole
+
+FORMAT = "arbiter-checkpoint"
+VERSION = 1
+PROVENANCE = ("config", "data_hash", "seed", "revision", "metrics")
+MAX_BYTES = 2**30  # a shipped operator is below 10 MB; this is a cap on hostile files
+MAX_HEADER = 16 * 2**20
+
+_REMEDY = "take an intact copy, or save it again with arbiter.operators.checkpoint.save"
+_FOREIGN = {
+    b"PK\x03\x04": "a zip archive, as torch.save writes (it holds pickled objects)",
+    b"\x80": "a pickle",
+    b"\x93NUMPY": "a NumPy array",
+    b"\x89HDF": "an HDF5 file",
+    b"\x1f\x8b": "a gzip archive: unpack it first",
+}
+
+
+class CheckpointError(ValueError):
+    """A file that is not a readable checkpoint; the message names it and the remedy."""
+
+
+def save(path: str | PathLike[str], tensors: Mapping[str, Tensor], info: Mapping[str, Any]) -> Path:
+    """Write tensors and their description in one step.
+
+    Args:
+        path: The file; one that is there is replaced, whole.
+        tensors: Named tensors, of any device; stored as they are, contiguous.
+        info: Plain JSON values with at least ``config``, ``data_hash``, ``seed``, ``revision``
+            (of the code, from git) and ``metrics``.
+
+    Raises:
+        ValueError: If a tensor holds a number that is not finite, or the description lacks
+            provenance or is not plain JSON.
+    """
+    from safetensors.torch import save as serialise
+
+    missing = [name for name in PROVENANCE if name not in info]
+    if missing:
+        raise ValueError(
+            f"info lacks {', '.join(missing)}: a checkpoint says what it was made from and how"
+        )
+    try:
+        text = json.dumps(dict(info), allow_nan=False, sort_keys=True)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"info must hold plain JSON values ({error}); write a number that is not finite as None"
+        ) from error
+    # Copies: tensors that share memory are two tensors here.
+    plain = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in tensors.items()
+    }
+    if "__metadata__" in plain:
+        raise ValueError("a tensor cannot be named __metadata__ in this format: rename it")
+    for name, tensor in plain.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise ValueError(f"tensor {name!r} holds a number that is not finite: nothing is saved")
+    metadata = {
+        "format": FORMAT,
+        "version": str(VERSION),
+        "info": text,
+        "checksum": _checksum(plain, text),
+    }
+    return write_whole(path, serialise(plain, metadata))
+
+
+def load(
+    path: str | PathLike[str], like: Mapping[str, Tensor] | None = None
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read tensors and their description, checking everything the file says about itself.
+
+    Args:
+        path: The file.
+        like: Tensors that the file must match in names, shapes and types, as a module's
+            ``state_dict()``; left out, any are taken.
+
+    Returns:
+        The tensors, on the CPU, and the description.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        CheckpointError: If it is foreign, pickled, truncated, corrupt, too large, of a newer
+            version, holds numbers that are not finite, or does not match ``like``.
+    """
+    path = Path(path)
+    size = path.stat().st_size
+    if size > MAX_BYTES:
+        raise CheckpointError(
+            f"{path}: {size:,} bytes, more than the {MAX_BYTES:,} a checkpoint may take; {_REMEDY}"
+        )
+    content = path.read_bytes()
+    metadata = _metadata(content, path)
+    tensors = _tensors(content, path)
+    text = metadata["info"]
+    if metadata.get("checksum") != _checksum(tensors, text):
+        raise CheckpointError(f"{path}: its checksum is wrong, the file is corrupt; {_REMEDY}")
+    for name, tensor in tensors.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise CheckpointError(
+                f"{path}: tensor {name!r} holds a number that is not finite; {_REMEDY}"
+            )
+    if like is not None:
+        _compare(tensors, like, path)
+    return tensors, _description(text, path)
+
+
+def _metadata(content: bytes, path: Path) -> dict[str, str]:
+    """The metadata of the header, after its length has been believed no further than needed."""
+    for magic, what in _FOREIGN.items():
+        # A header of 128 bytes also begins with \x80: only a length that fits is a length.
+        if content.startswith(magic) and not _plausible(content):
+            raise CheckpointError(
+                f"{path}: {what}, not a safetensors file; it is not opened. Export the tensors "
+                "to safetensors where the file comes from, and " + _REMEDY
+            )
+    if len(content) < 10:
+        raise CheckpointError(f"{path}: only {len(content)} bytes, it is truncated; {_REMEDY}")
+    (length,) = struct.unpack_from("<Q", content)
+    if length > MAX_HEADER or not content[8:9] == b"{":
+        raise CheckpointError(
+            f"{path}: not a safetensors file (its header would have {length:,} bytes); {_REMEDY}"
+        )
+    if 8 + length > len(content):
+        raise CheckpointError(
+            f"{path}: its header has {length:,} bytes and the file {len(content):,}, it is "
+            f"truncated; {_REMEDY}"
+        )
+    try:
+        header = json.loads(content[8 : 8 + length])
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: its header is not JSON ({error}); {_REMEDY}") from error
+    metadata = header.get("__metadata__") if isinstance(header, dict) else None
+    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
+        raise CheckpointError(
+            f"{path}: a foreign safetensors file, its format is not {FORMAT!r}; {_REMEDY}"
+        )
+    version = metadata.get("version")
+    if not isinstance(version, str) or not version.isascii() or not version.isdigit():
+        raise CheckpointError(f"{path}: unreadable format version {version!r}; {_REMEDY}")
+    if len(version) > 9 or int(version) > VERSION:
+        raise CheckpointError(
+            f"{path}: written in format version {version[:9]}, this arbiter reads up to {VERSION}; "
+            "upgrade arbiter-vol to read it"
+        )
+    if not isinstance(metadata.get("info"), str):
+        raise CheckpointError(f"{path}: it has no description; {_REMEDY}")
+    return metadata
+
+
+def _plausible(content: bytes) -> bool:
+    return len(content) > 8 and struct.unpack_from("<Q", content)[0] <= MAX_HEADER
+
+
+def _tensors(content: bytes, path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load as parse
+
+    try:
+        return parse(content)
+    # KeyError: a type of number that this torch does not have.
+    except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError) as error:
+        raise CheckpointError(
+            f"{path}: corrupt or truncated safetensors ({error}); {_REMEDY}"
+        ) from error
+
+
+def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        frame = json.dumps([name, str(tensor.dtype), list(tensor.shape)])
+        digest.update(frame.encode("utf-8", "surrogatepass"))
+        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _description(text: str, path: Path) -> dict[str, Any]:
+    try:
+        info = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(
+            f"{path}: its description is not JSON ({error}); {_REMEDY}"
+        ) from error
+    if not isinstance(info, dict):
+        raise CheckpointError(f"{path}: its description is not an object; {_REMEDY}")
+    return info
+
+
+def _compare(tensors: Mapping[str, Tensor], like: Mapping[str, Tensor], path: Path) -> None:
+    advice = "it was saved by another configuration: build the network from the file's own config"
+    missing, extra = sorted(like.keys() - tensors.keys()), sorted(tensors.keys() - like.keys())
+    if missing or extra:
+        raise CheckpointError(
+            f"{path}: {len(missing)} tensors are missing {missing[:3]} and {len(extra)} are not "
+            f"asked for {extra[:3]}; {advice}"
+        )
+    for name, wanted in like.items():
+        found = tensors[name]
+        if found.shape != wanted.shape or found.dtype != wanted.dtype:
+            raise CheckpointError(
+                f"{path}: tensor {name!r} is {tuple(found.shape)} {found.dtype}, wanted is "
+                f"{tuple(wanted.shape)} {wanted.dtype}; {advice}"
+            )
