@@ -274,7 +274,7 @@ class ExtraGradient:
         norm = torch.linalg.vector_norm(torch.stack(norms))
         every = self.rates.check_every
         if every and self.steps % every == 0 and not bool(torch.isfinite(norm + dual.sum())):
-            self._refuse(norms, dual, value)
+            self._refuse(norms, value)
         if self.rates.clip is not None:
             torch._foreach_mul_(gradients, (self.rates.clip / (norm + 1e-12)).clamp(max=1.0))
         # Copies, because a recorded graph writes its next results in the same places.
@@ -292,12 +292,13 @@ class ExtraGradient:
             p.grad = None
         return gradients
 
-    def _refuse(self, norms: Iterable[Tensor], dual: Tensor, value: Tensor) -> None:
+    def _refuse(self, norms: Iterable[Tensor], value: Tensor) -> None:
         bad = [place for place, norm in enumerate(norms) if not bool(torch.isfinite(norm))]
-        where = f"params {bad[:5]}" if bad else "the defects" if len(dual) else "the norm"
+        where = f"params {bad[:5]}" if bad else "the multipliers"
         raise FloatingPointError(
-            f"step {self.steps}: the gradient of {where} is not finite (L = {float(value):.6g}); "
-            "lower lr, set clip, or go on from the last checkpoint with another batch"
+            f"step {self.steps}: the gradient of {where} is not finite (L is "
+            f"{float(value.detach()):.6g}); lower lr, set clip, or go on from the last checkpoint "
+            "with another batch"
         )
 
     @torch.no_grad()
