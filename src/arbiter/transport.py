@@ -59,6 +59,12 @@ def _sums(f: Callable[[Tensor], Tensor], node: Tensor, *weights: Tensor) -> list
     return totals
 
 
+def _some(mask: Tensor) -> bool:
+    """Whether any holds; while a GPU computation is recorded nobody can look, and any may."""
+    recorded = mask.is_cuda and torch.cuda.is_current_stream_capturing()
+    return recorded or bool(mask.any())
+
+
 class Level(NamedTuple):
     """A point of a slice: a strike and its place on the line of Z, all of shape ``(…, m)``."""
 
@@ -226,10 +232,10 @@ class Transport:
         i = torch.clamp(level.segment, 0, last - 1)
         price = price + torch.where(above, self.above.gather(-1, i + 1), self.below.gather(-1, i))
         # Strikes beyond the end knots cost ten times the others, and most requests have none.
-        if outside.any():
+        if _some(outside):
             price = torch.where(outside, self._tail(level, right), price)
             behind = torch.where(right, ~above, left & above)
-            if behind.any():
+            if _some(behind):
                 price = torch.where(behind, self._behind(level, right), price)
         # rounding may lift a price past its bound, E X = 1 for calls and κ for puts
         return _at_most(price, torch.where(above, 0.0, torch.clamp(level.k, max=80.0)).exp())

@@ -21,7 +21,7 @@ FAR = 3.0, 2.4  # asinh of the farthest bumps, below and above the money
 _LOWEST = -12.0  # logit: beyond all quotes a bump looks at all of them alike
 _RIDGE = 0.25  # of the bump's squared width: below it a local line is flat
 VALUE_ROWS, SLOPE_ROWS = 2.0, 1.0  # how far values and slopes move when every quote moves by one
-_BIAS = 0.25  # how strongly a quote's own volatility may pull the measure
+LEANING = 0.25  # how strongly a quote's own volatility may pull the measure
 
 
 class Sight(NamedTuple):
@@ -72,7 +72,7 @@ def _last_seen(values: Tensor) -> Tensor:
 
 
 class Gate(nn.Module):
-    """Learned densities.
+    """Learned densities: bumps at fixed places, with learned widths, bent by the quotes' geometry.
 
     Args:
         heads: Number of bumps, spread over ``asinh z`` from −3 to 2.4.
@@ -80,12 +80,15 @@ class Gate(nn.Module):
         learned: False leaves every head the same flat density (the ablation ``gate=off``).
     """
 
+    place: Tensor
+
     def __init__(self, heads: int, hidden: int = 48, learned: bool = True) -> None:
         super().__init__()
         self.heads, self.learned = heads, learned
-        place = torch.linspace(-FAR[0], FAR[1], heads)
-        self.place = nn.Parameter(place)
-        self.log_width = nn.Parameter(torch.full((heads,), float(1.5 * (place[1] - place[0])).__abs__()).log())
+        place = torch.linspace(-FAR[0], FAR[1], heads, dtype=torch.float64)
+        self.register_buffer("place", place.float(), persistent=False)
+        spacing = (FAR[0] + FAR[1]) / max(heads - 1, 1)
+        self.log_width = nn.Parameter(torch.full((heads,), 1.5 * spacing).log())
         self.inner = nn.Linear(5, hidden)
         self.outer = nn.Linear(hidden, heads + 2)  # one more for the measure, one for its pull
         nn.init.zeros_(self.outer.weight)
@@ -103,7 +106,7 @@ class Gate(nn.Module):
         bend = self.outer(nn.functional.silu(self.inner(geometry)))  # (B, L, S, H + 2)
         bump = -0.5 * ((zeta[..., None] - self.place) / torch.exp(self.log_width)) ** 2
         logit = bump + bend[..., :-2]
-        pull = _BIAS * torch.tanh(bend[..., -1])
+        pull = LEANING * torch.tanh(bend[..., -1])
         measure_logit = -0.5 * torch.sinh(zeta).clamp(-6.0, 6.0) ** 2 + bend[..., -2]
         measure_logit = measure_logit + pull * chain.u
         if not self.learned:

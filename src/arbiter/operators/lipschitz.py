@@ -8,6 +8,7 @@ surface (the running maximum adds nothing). The bound composes
   under the measure, whose density may lean on u with a rate of at most ¼, by ``(1 + ½·1.5)ε``;
 * aligned maps: their norms; activations: 1; gains: at most 1;
 * scans: the Green sum, at most the norm of the input map (:mod:`arbiter.operators.scan`);
+* the path straight to the head: sums of absolute weights;
 * the read-back smile: hats between nodes, at most the norm of the reading map.
 """
 
@@ -18,10 +19,10 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from arbiter.operators.gate import _BIAS, SLOPE_ROWS, VALUE_ROWS
-from arbiter.operators.network import Look, Network
+from arbiter.operators.gate import LEANING, SLOPE_ROWS, VALUE_ROWS
+from arbiter.operators.network import Look, Network, shift
 from arbiter.operators.qalign import Aligned, norm_bound
-from arbiter.operators.reference import _FARTHEST
+from arbiter.operators.reference import FARTHEST
 
 
 class Constant(NamedTuple):
@@ -36,22 +37,29 @@ class Constant(NamedTuple):
 def constant(network: Network) -> Constant:
     """Upper bound of the Lipschitz constant from log-volatilities to log-slopes, both in sup norm."""
     norms = {
-        name: float(norm_bound(part.weight.double()))
+        name: float(
+            torch.linalg.vector_norm(part.weight.double(), dim=1).max()
+            if part.rows
+            else norm_bound(part.weight.double())
+        )
         for name, part in network.named_modules()
         if isinstance(part, Aligned)
     }
     of = {part: norms[name] for name, part in network.named_modules() if isinstance(part, Aligned)}
     heads = network.config.heads
     # the measure leans on u: its shares move by twice the rate of the logit at most
-    leaning = 1.0 + 2.0 * _BIAS * _FARTHEST
-    view = (heads * (VALUE_ROWS**2 + SLOPE_ROWS**2) + 2.0 * leaning**2) ** 0.5
+    leaning, view = 1.0 + 2.0 * LEANING * FARTHEST, shift(heads)
     bound, steps = 0.0, []
     for i, look in enumerate(network.looks):
         assert isinstance(look, Look)
         bound = _through(look, of, view, bound, first=i == 0)
         steps.append(bound)
-    rows = float(torch.linalg.vector_norm(network.last.weight.double(), dim=1).max())
-    return Constant(bound * rows, tuple(steps), norms)
+    rows = torch.linalg.vector_norm(network.last.weight.double(), dim=1)
+    moves = torch.tensor(
+        [VALUE_ROWS] * heads + [SLOPE_ROWS] * heads + [leaning] * 2, dtype=torch.float64
+    ).to(rows.device)
+    straight = network.direct.weight.double().abs() @ moves
+    return Constant(float((bound * rows + straight).max()), tuple(steps), norms)
 
 
 def _through(

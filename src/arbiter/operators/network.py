@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from arbiter.operators import head
-from arbiter.operators.gate import FAR, Gate, Sight
+from arbiter.operators.gate import FAR, LEANING, SLOPE_ROWS, VALUE_ROWS, Gate, Sight
 from arbiter.operators.qalign import Aligned
 from arbiter.operators.ragged import Ragged
-from arbiter.operators.reference import Scaled, scaled
+from arbiter.operators.reference import FARTHEST, Scaled, scaled
 from arbiter.operators.scan import GreenScan
 
 SILU = 1.1  # its Lipschitz constant is 1.0998…
@@ -49,12 +49,12 @@ class Config:
     """
 
     heads: int = 40
-    width: int = 160
+    width: int = 192
     state: int = 64
     rank: int = 4
     context: int = 160
-    looks: int = 3
-    budget: float = 4.0
+    looks: int = 2
+    budget: float = 2.0
     gate: bool = True
     guard: bool = True
     adjoint: bool = True
@@ -96,9 +96,20 @@ class Output(NamedTuple):
     features: Tensor
 
 
+def shift(heads: int) -> float:
+    """How far the view of a slice moves, in Euclidean norm, when every quote moves by one."""
+    leaning = 1.0 + 2.0 * LEANING * FARTHEST
+    return float((heads * (VALUE_ROWS**2 + SLOPE_ROWS**2) + 2.0 * leaning**2) ** 0.5)
+
+
 def activation(x: Tensor) -> Tensor:
     """SiLU over its Lipschitz constant."""
     return nn.functional.silu(x) / SILU
+
+
+def backwards(scan: GreenScan, x: Tensor, ahead: Tensor, context: Tensor, seen: Tensor) -> Tensor:
+    """The adjoint scan: from long to short maturities."""
+    return scan(x.flip(1), ahead.flip(1), context.flip(1), seen.flip(1)).flip(1)
 
 
 class Context(nn.Module):
@@ -109,9 +120,12 @@ class Context(nn.Module):
         inner = config.context
         self.own = nn.Linear(3 * config.heads + 4, inner)
         self.mix = nn.Linear(inner, inner)
-        self.carry = nn.GRU(inner, inner // 2, batch_first=True, bidirectional=config.adjoint)
-        out = inner // 2 * (2 if config.adjoint else 1)
-        self.join = nn.Linear(inner + out, inner)
+        directions = 2 if config.adjoint else 1
+        self.carry = nn.ModuleList(
+            GreenScan(inner, config.state, config.rank, inner, kind=config.scan)
+            for _ in range(directions)
+        )
+        self.join = nn.Linear(inner + directions * config.state, inner)
 
     def forward(self, chain: Scaled, sight: Sight, place: Tensor) -> Tensor:
         seen = chain.quoted.any(-1)
@@ -126,8 +140,10 @@ class Context(nn.Module):
         ]
         own = nn.functional.silu(self.own(torch.cat([*parts, extra.to(chain.u.dtype)], -1)))
         own = nn.functional.silu(self.mix(own)) + own
-        carried, _ = self.carry(own)
-        return own + nn.functional.silu(self.join(torch.cat([own, carried], -1)))
+        carried = [self.carry[0](own, chain.gap, own, seen)]
+        if len(self.carry) > 1:
+            carried.append(backwards(self.carry[1], own, chain.ahead, own, seen))
+        return own + nn.functional.silu(self.join(torch.cat([own, *carried], -1)))
 
 
 class Look(nn.Module):
@@ -141,15 +157,17 @@ class Look(nn.Module):
         self.gains = nn.Linear(config.context, seen)
         self.enter = Aligned(seen, d, budget)
         self.enter_bias = nn.Linear(config.context, d)
-        kinds = dict(kind=config.scan, budget=budget, guarded=config.guard)
+        kinds = dict(kind=config.scan, budget=0.5 * budget, guarded=config.guard)
         self.forth = GreenScan(d, m, config.rank, config.context, **kinds)
         self.back = GreenScan(d, m, config.rank, config.context, **kinds) if config.adjoint else None
         self.from_forth = Aligned(m, d, budget)
         self.from_back = Aligned(m, d, budget) if config.adjoint else None
         self.across = Aligned(d, d, budget)
-        self.up, self.down = Aligned(d, 2 * d, budget), Aligned(2 * d, d, budget, gain=0.5)
+        self.up = Aligned(d, 2 * d, 0.7 * budget)
+        self.down = Aligned(2 * d, d, 0.7 * budget, gain=0.3)
         self.up_bias = nn.Linear(config.context, 2 * d)
-        self.read = None if first else Aligned(d, config.heads, budget)
+        each = budget / shift(config.heads)
+        self.read = None if first else Aligned(d, config.heads, each, gain=0.5 * each, rows=True)
 
     def smile(self, chain: Scaled, v: Tensor) -> Tensor:
         """What the state ``v`` says the quotes should be, ``(B, L, S)``: hats between nodes."""
@@ -169,11 +187,24 @@ class Look(nn.Module):
         x = activation(self.enter(view) + self.enter_bias(context)) * seen[..., None]
         moved = self.across(x) + self.from_forth(self.forth(x, chain.gap, context, seen))
         if self.back is not None and self.from_back is not None:
-            ahead = torch.cat([torch.ones_like(chain.gap[:, :1]), chain.gap[:, 1:].flip(1)], 1)
-            back = self.back(x.flip(1), ahead, context.flip(1), seen.flip(1)).flip(1)
-            moved = moved + self.from_back(back)
+            moved = moved + self.from_back(backwards(self.back, x, chain.ahead, context, seen))
         v = moved if v is None else v + moved
         return v + self.down(activation(self.up(v) + self.up_bias(context)))
+
+
+def read_off(gate: Gate) -> Tensor:
+    """``(n, 2H + 2)`` slopes straight off a smile, where training starts: ``g = u + z ∂u/∂z``.
+
+    To first order in the smile's departure from flat, ``b = ∂(z·iv)/∂z`` at z equal to the knot.
+    """
+    zeta = torch.asinh(torch.tensor(head.KNOTS)).clamp(-FAR[0], FAR[1])
+    near = 1.0 - (zeta[:, None] - gate.place).abs() / (gate.place[1] - gate.place[0])
+    hats = near.clamp(min=0.0)  # (n, H)
+    # the steepness of a bump's line is noisy: an average over its neighbours
+    spread = torch.exp(-0.5 * ((zeta[:, None] - gate.place) / 0.3) ** 2)
+    spread = spread / spread.sum(1, keepdim=True)
+    steep = torch.tanh(zeta)[:, None] * spread / torch.exp(gate.log_width)
+    return torch.cat([hats, steep, torch.zeros(len(head.KNOTS), 2)], 1)
 
 
 class Network(nn.Module):
@@ -188,7 +219,13 @@ class Network(nn.Module):
         self.context = Context(config)
         self.register_buffer("knots", torch.tensor(head.KNOTS, dtype=torch.float64), persistent=False)
         self.base = nn.Linear(config.context, len(head.KNOTS))
-        self.last = Aligned(config.width, len(head.KNOTS), config.budget, gain=0.02)
+        each = config.budget / shift(config.heads)
+        self.last = Aligned(config.width, len(head.KNOTS), each, gain=0.2 * each, rows=True)
+        self.direct = Aligned(2 * config.heads + 2, len(head.KNOTS), 2.0 * config.budget)
+        self.direct_gains = nn.Linear(config.context, 2 * config.heads + 2)
+        with torch.no_grad():
+            self.direct.weight.copy_(read_off(self.looks[0].gate))
+            self.direct_gains.weight.mul_(0.1)
         nn.init.zeros_(self.base.weight)
         nn.init.zeros_(self.base.bias)
 
@@ -204,5 +241,6 @@ class Network(nn.Module):
         v = self.looks[0](chain, sight, context, None)
         for look in self.looks[1:]:
             v = look(chain, look.gate(chain), context, v)
-        proposal = self.base(context) + self.last(v)
+        view = first.look(sight, chain, chain.u) * torch.tanh(2.0 + self.direct_gains(context))
+        proposal = self.base(context) + self.last(v) + self.direct(view)
         return Output(head.slopes(proposal, chain.total), proposal, chain, measured, v)

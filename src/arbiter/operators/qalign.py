@@ -18,11 +18,22 @@ _SIGN_STEPS, _POLAR_STEPS = 14, 12
 
 
 class Aligned(nn.Module):
-    """A linear map without bias that Q-Align keeps at ``‖W‖₂ ≤ budget``."""
+    """A linear map without bias that Q-Align keeps at ``‖W‖₂ ≤ budget``.
 
-    def __init__(self, inputs: int, outputs: int, budget: float, gain: float = 1.0) -> None:
+    Args:
+        inputs: Size of what it takes.
+        outputs: Size of what it gives.
+        budget: Largest norm.
+        gain: Norm to start from.
+        rows: Bound each row's norm instead: the norm from the Euclidean to the largest entry,
+            for maps whose outputs are read one by one.
+    """
+
+    def __init__(
+        self, inputs: int, outputs: int, budget: float, *, gain: float = 1.0, rows: bool = False
+    ) -> None:
         super().__init__()
-        self.budget = budget
+        self.budget, self.rows = budget, rows
         self.weight = nn.Parameter(torch.empty(outputs, inputs))
         nn.init.orthogonal_(self.weight, gain=gain)
 
@@ -78,13 +89,17 @@ def align(parts: Sequence[Aligned]) -> Tensor:
     sign by Newton-Schulz. Where a singular value is near the budget the sign is undecided, and
     either choice is right; a last scaling by the upper bound makes the constraint hold.
     """
-    tall, wide = max(p.weight.shape[0] for p in parts), max(p.weight.shape[1] for p in parts)
+    moved = parts[0].weight.new_zeros(())
+    for part in [p for p in parts if p.rows]:
+        moved = moved + _clip_rows(part)
+    parts = [p for p in parts if not p.rows]
+    # lying maps are stood up, so that Gram matrices are small
+    standing = [w if w.shape[0] >= w.shape[1] else w.T for w in (p.weight for p in parts)]
+    tall, wide = max(w.shape[0] for w in standing), max(w.shape[1] for w in standing)
     stack = torch.stack(
         [
-            nn.functional.pad(
-                p.weight / p.budget, (0, wide - p.weight.shape[1], 0, tall - p.weight.shape[0])
-            )
-            for p in parts
+            nn.functional.pad(w / p.budget, (0, wide - w.shape[1], 0, tall - w.shape[0]))
+            for w, p in zip(standing, parts, strict=True)
         ]
     )
     bound = norm_bound(stack)
@@ -100,10 +115,17 @@ def align(parts: Sequence[Aligned]) -> Tensor:
         polar = 1.5 * polar - 0.5 * polar @ (polar.transpose(-1, -2) @ polar)
     kept = torch.where((bound > 1.0)[:, None, None], stack - high + polar @ above, stack)
     kept = kept / torch.clamp(norm_bound(kept), min=1.0)[:, None, None]
-    moved = stack.new_zeros(())
-    for part, new in zip(parts, kept, strict=True):
-        rows, columns = part.weight.shape
-        weight = new[:rows, :columns] * part.budget
-        moved = moved + torch.linalg.matrix_norm(weight - part.weight)
-        part.weight.copy_(weight)
+    for part, was, new in zip(parts, standing, kept, strict=True):
+        weight = new[: was.shape[0], : was.shape[1]] * part.budget
+        moved = moved + torch.linalg.matrix_norm(weight - was)
+        part.weight.copy_(weight if part.weight.shape[0] >= part.weight.shape[1] else weight.T)
+    return moved
+
+
+def _clip_rows(part: Aligned) -> Tensor:
+    """The projection onto rows of bounded norm."""
+    norm = torch.linalg.vector_norm(part.weight, dim=1, keepdim=True)
+    weight = part.weight * (part.budget / norm.clamp(min=part.budget))
+    moved = torch.linalg.matrix_norm(weight - part.weight)
+    part.weight.copy_(weight)
     return moved

@@ -5,13 +5,14 @@ Shapes throughout the operator: B chains, L maturities, S strikes, H heads, n kn
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from arbiter.quotes import Quotes
+if TYPE_CHECKING:  # tensors alone need no tables
+    from arbiter.quotes import Quotes
 
 _SPARE_VOLATILITY, _SPARE_HALF = 0.2, 0.01  # what padding holds: finite, and never read
 

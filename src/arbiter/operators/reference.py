@@ -19,7 +19,7 @@ _TIGHT = 3e-3  # quotes tighter than this count alike for the level
 _WIDTH = 1.0  # deviations around the money that set a slice's level
 _SPAN = 0.6  # of log-maturity over which levels are smoothed
 _UNSURE = 0.02  # what a slice's level is never known better than, for smoothing
-_FARTHEST = 1.5  # of log(iv/σ): what lies beyond is clipped
+FARTHEST = 1.5  # of log(iv/σ): what lies beyond is clipped
 
 
 class Scaled(NamedTuple):
@@ -33,7 +33,8 @@ class Scaled(NamedTuple):
         noise: ``(B, L, S)`` log of the half-spread over the volatility.
         moneyness: ``(B, L, S)`` ``K/F``.
         quoted: ``(B, L, S)``.
-        gap: ``(B, L)`` log-maturity since the maturity before; 1 for the first.
+        gap: ``(B, L)`` log-maturity since the maturity before; 1 if none before has quotes.
+        ahead: ``(B, L)`` log-maturity to the next one; 1 if none beyond has quotes.
     """
 
     sigma: Tensor
@@ -44,6 +45,7 @@ class Scaled(NamedTuple):
     moneyness: Tensor
     quoted: Tensor
     gap: Tensor
+    ahead: Tensor
 
 
 def scaled(quotes: Ragged) -> Scaled:
@@ -57,8 +59,10 @@ def scaled(quotes: Ragged) -> Scaled:
     log_sigma = _smoothed(level, doubt, log_T)
     sigma = torch.exp(log_sigma)
     z = quotes.k / (sigma * root)[..., None]
-    u = torch.clamp(log_iv - log_sigma[..., None], -_FARTHEST, _FARTHEST)
-    gap = torch.cat([torch.ones_like(log_T[:, :1]), torch.diff(log_T)], -1)
+    u = torch.clamp(log_iv - log_sigma[..., None], -FARTHEST, FARTHEST)
+    between, listed = torch.diff(log_T), quotes.listed.long()
+    begun, left = listed.cumsum(1)[:, :-1] > 0, listed.flip(1).cumsum(1).flip(1)[:, 1:] > 0
+    one = torch.ones_like(log_T[:, :1])
     return Scaled(
         sigma=sigma,
         total=torch.log(sigma * root),
@@ -67,7 +71,8 @@ def scaled(quotes: Ragged) -> Scaled:
         noise=torch.log(relative),
         moneyness=torch.exp(quotes.k),
         quoted=quotes.quoted,
-        gap=gap,
+        gap=torch.cat([one, torch.where(begun, between, 1.0)], 1),
+        ahead=torch.cat([torch.where(left, between, 1.0), one], 1),
     )
 
 

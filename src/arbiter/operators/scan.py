@@ -2,8 +2,7 @@
 
     h_ℓ = R_ℓ h_{ℓ−1} + B_ℓ x_ℓ,     R_ℓ = (I − Δ_ℓ A)⁻¹  (or e^{Δ_ℓ A})
 
-``A = −diag(d) − U Uᵀ + P Qᵀ − Q Pᵀ`` is diagonal plus low rank with symmetric part below −μ
-(d ≥ μ), so that ``‖R_ℓ‖ ≤ 1/(1 + Δ_ℓ μ)`` whatever is learned; the paper's condition on the
+``A = −diag(d) − U Uᵀ`` is diagonal plus low rank, symmetric and below −μ (d ≥ μ), so that ``‖R_ℓ‖ ≤ 1/(1 + Δ_ℓ μ)`` whatever is learned; the paper's condition on the
 spectral radius does not give that (docs/errata.md). ``‖B_ℓ‖ ≤ b Δ_ℓ`` with b such that the Green
 sum ``Σ_s ‖R_ℓ⋯R_{s+1} B_s‖`` is at most ‖W‖, W the input map. Steps are log-maturity times a
 learned factor, inputs are gated: both depend on where the quotes are and how good, not on what
@@ -42,36 +41,26 @@ class Guarded(NamedTuple):
 
 
 class Generator(nn.Module):
-    """``A``: diagonal plus low rank, dissipative."""
+    """``A = −diag(d) − U Uᵀ``: diagonal plus low rank, symmetric, dissipative."""
 
     def __init__(self, size: int, rank: int) -> None:
         super().__init__()
         self.size, self.rank = size, rank
         self.raw = nn.Parameter(torch.linspace(-3.0, 1.2, size))
-        self.U = nn.Parameter(0.1 * torch.randn(size, rank) / size**0.5)
-        self.P = nn.Parameter(0.5 * torch.randn(size, rank) / size**0.5)
-        self.Q = nn.Parameter(0.5 * torch.randn(size, rank) / size**0.5)
+        self.U = nn.Parameter(0.5 * torch.randn(size, rank) / size**0.5)
 
     @property
     def rates(self) -> Tensor:
         """``(m,)`` d, at least μ."""
         return MU + nn.functional.softplus(self.raw)
 
-    def factors(self) -> tuple[Tensor, Tensor]:
-        """X and Y ``(m, 3r)`` with ``A = −diag(d) + X Yᵀ``."""
-        return torch.cat([-self.U, self.P, -self.Q], 1), torch.cat([self.U, self.Q, self.P], 1)
-
     def dense(self) -> Tensor:
         """``(m, m)``."""
-        X, Y = self.factors()
-        return X @ Y.T - torch.diag(self.rates)
+        return -torch.diag(self.rates) - self.U @ self.U.T
 
     def radius(self) -> Tensor:
-        """An upper bound of the norm of A, hence of its spectral radius."""
-        low = self.U.square().sum() + 2.0 * torch.sqrt(
-            self.P.square().sum() * self.Q.square().sum() + 1e-12
-        )
-        return self.rates.max() + low
+        """An upper bound of the spectral radius of A, which for a symmetric A is its norm."""
+        return self.rates.max() + self.U.square().sum()
 
     def guard(self, step: Tensor, on: bool = True) -> Guarded:
         """Spec-Guard: ``ρ(A) Δ ≤ 1 − ε`` by scaling A, which is the same as scaling Δ."""
@@ -88,29 +77,40 @@ class Generator(nn.Module):
 
     def resolvent(self, step: Tensor) -> Tensor:
         """``(I − Δ A)⁻¹`` for steps ``(…)``, by Woodbury's formula: ``(…, m, m)``."""
-        X, Y = self.factors()
-        decay = 1.0 / (1.0 + step[..., None] * self.rates)  # (…, m)
-        left = decay[..., None] * X  # (…, m, 3r)
-        right = decay[..., None] * Y
-        small = torch.eye(X.shape[1], dtype=X.dtype, device=X.device) - step[
-            ..., None, None
-        ] * (Y.T @ left)
-        core = torch.linalg.solve(small, right.transpose(-1, -2) * step[..., None, None])
-        return torch.diag_embed(decay) + left @ core
+        decay, core = self._woodbury(step)
+        left = decay[..., None] * self.U  # (…, m, r)
+        return torch.diag_embed(decay) - left @ core @ left.transpose(-1, -2)
 
     def propagate(self, step: Tensor, h: Tensor) -> Tensor:
-        """``(I − Δ A)⁻¹ h`` without forming the matrix: O(m r) for h ``(…, m)``."""
-        X, Y = self.factors()
+        """``(I − Δ A)⁻¹ h`` for h ``(…, m)``, without forming the matrix."""
+        decay, core = self._woodbury(step)
+        faded = decay * h
+        return faded - decay * ((core @ (faded @ self.U)[..., None])[..., 0] @ self.U.T)
+
+    def _woodbury(self, step: Tensor) -> tuple[Tensor, Tensor]:
+        """``E = 1/(1 + Δd)`` ``(…, m)`` and ``Δ (I + Δ UᵀEU)⁻¹`` ``(…, r, r)``."""
         decay = 1.0 / (1.0 + step[..., None] * self.rates)
-        small = torch.eye(X.shape[1], dtype=X.dtype, device=X.device) - step[..., None, None] * (
-            Y.T @ (decay[..., None] * X)
-        )
-        inner = torch.linalg.solve(small, step[..., None] * ((decay * h) @ Y))
-        return decay * (h + inner @ X.T)
+        small = self.U.T @ (decay[..., None] * self.U) * step[..., None, None]
+        eye = torch.eye(self.rank, dtype=small.dtype, device=small.device)
+        return decay, step[..., None, None] * inverse(small + eye)
 
     def exponential(self, step: Tensor) -> Tensor:
         """``e^{Δ A}``."""
         return torch.linalg.matrix_exp(step[..., None, None] * self.dense())
+
+
+def inverse(matrix: Tensor) -> Tensor:
+    """Inverse of small positive definite matrices ``(…, r, r)``, by elimination.
+
+    Written out because the library's solver waits for the device at each call; positive definite
+    matrices need no pivots.
+    """
+    unit = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    for k, e in enumerate(unit):  # the sweep operator, pivot by pivot
+        pivot = matrix[..., k, k, None, None]
+        column, row = matrix[..., :, k, None] - e[:, None], matrix[..., k, None, :] + e
+        matrix = matrix - column * row / pivot
+    return matrix
 
 
 class GreenScan(nn.Module):
@@ -151,7 +151,7 @@ class GreenScan(nn.Module):
         choice = self.select(context)
         stretch = torch.exp(_SELECTION * torch.tanh(choice[..., 0]))
         guarded = self.generator.guard((gap * stretch).clamp(min=_SMALLEST), self.guarded)
-        self.last = guarded
+        self.last = Guarded(*(part.detach() for part in guarded))
         return guarded.step, self.strength(guarded.step)[..., None] * torch.tanh(
             1.5 + choice[..., 1:]
         )

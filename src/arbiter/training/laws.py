@@ -29,6 +29,7 @@ from arbiter.training.prior import draw_sets
 from arbiter.training.states import log_variance, reached
 
 Array = NDArray[np.float64]
+Complex = NDArray[np.complex128]
 Device = torch.device | str
 
 DAY = 1.0 / 365.0
@@ -43,7 +44,9 @@ DEEPEST = 0.2
 
 _STEP = 0.065
 _GROWTH = 1.3
-_SETS = 256  # parameter sets per Riccati solution
+_SETS = 128  # parameter sets per Riccati solution: 8 GB on the device with twenty factors
+_BLOCK = 128  # Fourier nodes: sets with as many blocks are solved together
+_SILENT = -1e4  # logarithm of the weight of a node that only fills a row
 _POINTS, _POINTS_CPU = 1 << 25, 1 << 17  # strikes × nodes at a time
 _NEGLIGIBLE = -41.0  # e^−41 = 2e-18
 _STENCIL = 4
@@ -212,10 +215,11 @@ def laws_of(
 
 
 def _chunks(sets: Sequence[Parameters]) -> list[list[int]]:
-    """Sets solved together: equally many factors and Fourier nodes."""
+    """Sets solved together: equally many factors and about as many Fourier nodes."""
     groups: dict[tuple[int, int], list[int]] = {}
     for i, p in enumerate(sets):
-        groups.setdefault((p.factors, Contour.of(p, True, _STEP).xi.size), []).append(i)
+        nodes = Contour.of(p, True, _STEP).xi.size
+        groups.setdefault((p.factors, -(-nodes // _BLOCK)), []).append(i)
     return [
         members[start : start + _SETS]
         for members in groups.values()
@@ -230,7 +234,7 @@ def _solved(
     T, z = grid(device)
     chosen = [sets[i] for i in which]
     contours = [[Contour.of(p, calls, _STEP) for p in chosen] for calls in (True, False)]
-    xi = np.stack([np.concatenate([c.xi, p.xi]) for c, p in zip(*contours, strict=True)])
+    xi = np.concatenate([_padded([c.xi for c in side]) for side in contours], axis=1)
     try:
         found = of_index(chosen, T.cpu().numpy(), xi, _GROWTH, device)
     except ArithmeticError:
@@ -263,7 +267,7 @@ def _volatilities(
     slope = torch.stack([f.slope for f in found])  # (P, M, n, Q)
     constant = torch.stack([f.constant for f in found])  # (P, M, Q)
     sides = [_Side.of(side, device) for side in contours]
-    split = contours[0][0].xi.size
+    split = max(c.xi.size for c in contours[0])
     drift = torch.tensor([c.drift for c in contours[0]], dtype=torch.float64, device=device)
     out = torch.empty(*reference.shape, z.numel(), dtype=torch.float32, device=device)
     for m in range(T.numel()):
@@ -307,6 +311,15 @@ def _resolved(price: Tensor, z: Tensor) -> Tensor:
     return torch.cat([kept[0].flip(-1), kept[1]], -1)
 
 
+def _padded(rows: Sequence[NDArray[np.complex128]], fill: complex | None = None) -> Complex:
+    """Rows of different lengths, drawn out to the longest by their last entry or by ``fill``."""
+    width = max(row.size for row in rows)
+    out = np.empty((len(rows), width), dtype=np.complex128)
+    for i, row in enumerate(rows):
+        out[i, : row.size], out[i, row.size :] = row, row[-1] if fill is None else fill
+    return out
+
+
 @dataclass(frozen=True, eq=False)
 class _Side:
     """Contours of many sets on one side of the money: nodes and weights ``(P, Q)``."""
@@ -317,12 +330,11 @@ class _Side:
 
     @staticmethod
     def of(contours: Sequence[Contour], device: torch.device) -> _Side:
-        xi = np.stack([c.xi for c in contours])
-        weight = np.stack([c.weight for c in contours])
+        log_weight = _padded([np.log(c.weight) for c in contours], fill=_SILENT)
         return _Side(
             contours[0].calls,
-            torch.as_tensor(xi, device=device),
-            torch.as_tensor(np.log(weight), device=device),
+            torch.as_tensor(_padded([c.xi for c in contours]), device=device),
+            torch.as_tensor(log_weight, device=device),
         )
 
     def invert(self, log_cf: Tensor, k: Tensor) -> Tensor:

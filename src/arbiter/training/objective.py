@@ -11,22 +11,53 @@ total volatility, so that short and long maturities are priced apart.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from arbiter import black
+from arbiter.operators.head import KNOTS
 from arbiter.operators.network import Output
 from arbiter.operators.ragged import Ragged
+from arbiter.operators.reference import Scaled, scaled
 from arbiter.training.batches import Batch
+from arbiter.training.laws import Laws
 from arbiter.transport import Transport
 
 BANDS = 6
 _EDGES = (-3.6, -3.0, -2.4, -1.8, -1.2)  # of log(σ√T): about 3, 5, 9, 17 and 30 %
 _FLOOR, _SHARE = 1e-3, 0.3  # the error that a surface with half-spreads ν is expected to have
-_KNEE = 3.0  # of the Huber loss, in expected errors
+_NEAR = 1.5  # of asinh z: quotes whose spreads say what a surface allows
+_KNEE = 6.0  # of the loss, in expected errors
 _LEVELS = (-1.5, -0.75, 0.0, 0.5, 1.0)  # deviations at which calls under the measure are compared
+
+
+class Task(NamedTuple):
+    """A batch with all that training needs of it and no parameter touches.
+
+    Attributes:
+        chain: Quotes in their own units: the operator's input.
+        k: ``(B, L, P)`` log-strikes of the targets.
+        log_price: ``(B, L, P)`` logarithm of their exact out-of-the-money prices.
+        scale: ``(B, L, P)`` what turns a difference of log-prices into one of volatility over
+            reference, to first order: ``σ*/σ`` over the elasticity of the price.
+        weight: ``(B, L, P)`` one over the error that the quotes allow, zero off the targets.
+        log_variance: ``(B, L)`` exact log-contract variance W(T).
+    """
+
+    chain: Scaled
+    k: Tensor
+    log_price: Tensor
+    scale: Tensor
+    weight: Tensor
+    log_variance: Tensor
+
+    def part(self, rows: slice) -> Task:
+        """Some of the surfaces."""
+        rest = (getattr(self, name)[rows] for name in self._fields[1:])
+        return Task(Scaled(*(x[rows] for x in self.chain)), *rest)
 
 
 class Terms(NamedTuple):
@@ -35,7 +66,7 @@ class Terms(NamedTuple):
     Attributes:
         fit: Scalar.
         defects: One vector of BANDS per dual block.
-        error: ``(B, L, P)`` error of volatility over reference at the targets, 0 off them.
+        error: ``(B, L, P)`` error of volatility over reference at the targets.
     """
 
     fit: Tensor
@@ -43,42 +74,41 @@ class Terms(NamedTuple):
     error: Tensor
 
 
-def quotes_of(batch: Batch) -> Ragged:
-    """The operator's input."""
-    return Ragged(batch.T, batch.k, batch.iv, batch.half, batch.quoted)
-
-
-def terms(output: Output, batch: Batch, variance: Tensor) -> Terms:
-    """Parts of the objective for one batch, whose log-contract variances ``W/T`` are ``(B, L)``."""
-    chain = output.chain
-    transport = Transport(_knots(output), output.slopes)
-    error = relative_error(transport, batch.target_k, batch.target_iv, batch.T)
-    error = torch.where(batch.target, error, 0.0)
-    relative = error * (batch.target_iv / chain.sigma[..., None]).clamp(max=4.0)
-    near = chain.quoted & (chain.zeta.abs() < 1.5)
+def task(batch: Batch, laws: Laws) -> Task:
+    """What training needs of a batch."""
+    chain = scaled(Ragged(batch.T, batch.k, batch.iv, batch.half, batch.quoted))
+    k, total = batch.target_k.double(), (batch.target_iv * torch.sqrt(batch.T)[..., None]).double()
+    price = black.otm(k, total).clamp(min=1e-300)
+    elasticity = (total * black.vega(k, total) / price).clamp(min=0.2)
+    near = chain.quoted & (chain.zeta.abs() < _NEAR)
     noise = (torch.exp(chain.noise) * near).sum((1, 2)) / near.sum((1, 2)).clamp(min=1)
-    unit = (_FLOOR + _SHARE * noise)[:, None, None]
-    fit = _huber(relative / unit)[batch.target].mean()
+    allowed = (_FLOOR + _SHARE * noise)[:, None, None]
+    dtype, level = batch.T.dtype, batch.level[:, None]
+    return Task(
+        chain,
+        batch.target_k,
+        torch.log(price).to(dtype),
+        ((batch.target_iv / chain.sigma[..., None]).clamp(max=4.0) / elasticity).to(dtype),
+        batch.target / allowed,
+        (level * laws.reference_at(batch.rows, batch.T * level**2)) ** 2 * batch.T,
+    )
+
+
+def terms(output: Output, task: Task) -> Terms:
+    """Parts of the objective for one batch."""
+    transport = Transport(torch.tensor(KNOTS, dtype=torch.float64), output.slopes)
+    ratio = torch.log(transport.otm(task.k).clamp(min=1e-30)) - task.log_price
+    error = ratio * task.scale
+    fit = _robust(error * task.weight).sum() / (task.weight > 0.0).sum()
     return Terms(
         fit,
         {
             "no_arbitrage": calendar(output),
             "martingale": martingale(output),
-            "replication": replication(transport, output, variance * batch.T),
+            "replication": replication(transport, output, task.log_variance),
         },
-        relative,
+        error,
     )
-
-
-def relative_error(transport: Transport, k: Tensor, iv: Tensor, T: Tensor) -> Tensor:
-    """``δσ/σ`` to first order, from the ratio of prices: ``log(c/c*)·c*/(σ*·vega)``."""
-    total = iv * torch.sqrt(T)[..., None]
-    wide_k, wide_v = k.double(), total.double()
-    price = black.otm(wide_k, wide_v).clamp(min=1e-300)
-    elasticity = wide_v * black.vega(wide_k, wide_v) / price
-    model = transport.otm(k)
-    ratio = torch.log(model.clamp(min=1e-30)) - torch.log(price).to(k.dtype)
-    return ratio / elasticity.to(k.dtype).clamp(min=0.2)
 
 
 def martingale(output: Output) -> Tensor:
@@ -91,7 +121,7 @@ def martingale(output: Output) -> Tensor:
 def calendar(output: Output) -> Tensor:
     """``(BANDS,)`` by how much calls under the measure fall from one slice to the next."""
     sight, chain = output.sight, output.chain
-    levels = torch.tensor(_LEVELS, dtype=chain.u.dtype, device=chain.u.device)
+    levels = _constant(_LEVELS, chain.u.dtype, chain.u.device)
     strike = torch.exp(levels * torch.exp(chain.total)[..., None])  # (B, L, G)
     mass = sight.measure * sight.width
 
@@ -117,18 +147,17 @@ def replication(transport: Transport, output: Output, exact: Tensor) -> Tensor:
 def _banded(values: Tensor, output: Output) -> Tensor:
     """Means ``(BANDS,)`` of values ``(B, L)`` of listed slices by total volatility."""
     total = output.chain.total.detach()
-    band = torch.bucketize(total, torch.tensor(_EDGES, dtype=total.dtype, device=total.device))
+    band = torch.bucketize(total, _constant(_EDGES, total.dtype, total.device))
     seen = output.chain.quoted.any(-1)
     member = torch.nn.functional.one_hot(band, BANDS).to(values.dtype) * seen[..., None]
     return (member * values[..., None]).sum((0, 1)) / member.sum((0, 1)).clamp(min=1.0)
 
 
-def _huber(x: Tensor) -> Tensor:
-    size = x.abs()
-    return torch.where(size < _KNEE, 0.5 * x * x, _KNEE * (size - 0.5 * _KNEE))
+def _robust(x: Tensor) -> Tensor:
+    """Square, then logarithm: what no quote determines must not drown what quotes do."""
+    return 0.5 * _KNEE**2 * torch.log1p((x / _KNEE) ** 2)
 
 
-def _knots(output: Output) -> Tensor:
-    from arbiter.operators.head import KNOTS
-
-    return torch.tensor(KNOTS, dtype=torch.float64)
+@lru_cache(maxsize=16)
+def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.tensor(values, dtype=dtype, device=device)
