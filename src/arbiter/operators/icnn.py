@@ -1,17 +1,19 @@
 """The paper's decoder to the letter (section 3.3): an input-convex potential per maturity.
 
-In units of its own volatility a slice is ``c = σ√T · Φ(ξ)``, ``ξ = (κ − 1)/σ√T``. The potential Φ is an
-input-convex network (Amos, Xu and Kolter 2017): every layer sees ξ through a skip connection, what
-it takes from the layer below has nonnegative weights, and activations are convex and rising,
+In units of its own volatility a slice is ``c = σ√T · Φ(ξ)``, ``ξ = (κ − 1)/σ√T``. The potential Φ
+is an input-convex network (Amos, Xu and Kolter 2017): every layer sees ξ through a skip
+connection, what it takes from the layer below has nonnegative weights, and activations are convex
+and rising,
 
-    z₁ = a(u₁ξ + b₁),   z_{i+1} = a(W_i z_i + u_{i+1}ξ + b_{i+1}),   W_i ≥ 0,
+    z₁ = a(u₁ξ + b₁),   z_{i+1} = a(W_i z_i + u_{i+1}ξ + b_{i+1}),   Φ = Σ w_i·z_i + uξ + b,
 
-with u and b read off the features of the maturity. The activation is Bachelier's call price,
+``W_i ≥ 0`` and ``w_i ≥ 0`` by softplus; u, b and w are read off the features of the maturity, W are
+shared. The activation is Bachelier's call price,
 ``a(x) = x N(x) + φ(x)``, so that one unit is a Gaussian law and wings are not exponential. Slope in
 T is positive: each maturity adds ``(Φ_ℓ − c_{ℓ−1})+`` to the one before.
 
-What holds whatever the weights are: prices are convex in strike, do not fall in maturity and are not
-below ``(1 − κ)+``. What does not: ``c(0) = 1``, slopes within [−1, 0] and ``c(∞) = 0``. Convex
+What holds whatever the weights are: prices are convex in strike, do not fall in maturity and are
+not below ``(1 − κ)+``. What does not: ``c(0) = 1``, slopes within [−1, 0] and ``c(∞) = 0``. Convex
 potentials that share these values at every maturity cannot differ by convex increments
 (docs/errata.md), so the letter leaves them to training, and to
 :func:`arbiter.operators.projection.project`.
@@ -25,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 _ROOT_TWO_PI = math.sqrt(2.0 * math.pi)
-_STEEPEST = 3.0  # logarithm of a unit's scale against that of the slice
+_FARTHEST = 3.0  # logarithm of a unit's scale against that of the slice
 
 
 def bachelier(x: Tensor) -> Tensor:
@@ -51,21 +53,22 @@ class ICNNDecoder(nn.Module):
             if value < 1:
                 raise ValueError(f"{name} = {value!r} must be at least one")
         self.width, self.layers = width, layers
-        # the law that training starts at, one unit: log-scale of the slice's own volatility
-        self.sharpness = nn.Linear(features, 1)
-        self.skips = nn.Linear(features, 2 * width * layers)  # u and b of every layer
-        self.rest = nn.Linear(features, 2)  # of the potential: its own skip connection
+        self.skips = nn.Linear(features, 2 * width * layers)  # log-scales and centres of units
+        self.shares = nn.Linear(features, width * layers)
+        self.rest = nn.Linear(features, 2)  # the potential's own skip connection
         self.inner = nn.ParameterList(
             nn.Parameter(torch.randn(width, width) - math.log(width)) for _ in range(layers - 1)
         )
-        self.outer = nn.Parameter(torch.randn(width) - math.log(width) - 4.0)
-        for layer in (self.sharpness, self.rest):
-            nn.init.zeros_(layer.weight)
-            nn.init.zeros_(layer.bias)
+        nn.init.zeros_(self.rest.weight)
+        nn.init.zeros_(self.rest.bias)
         with torch.no_grad():
-            start = self.skips.bias.view(layers, 2, width)
-            start[:, 0] = -1.0  # laws of different centres, not all the same
-            start[:, 1] = torch.linspace(-3.0, 3.0, width)
+            # training starts near one Gaussian: centres and scales whose variances add up to one
+            for layer in (self.skips, self.shares):
+                layer.weight.mul_(0.3)
+            place = self.skips.bias.view(layers, 2, width)
+            place[:, 0], place[:, 1] = math.log(0.7), torch.linspace(-1.25, 1.25, width)
+            share = self.shares.bias.view(layers, width)
+            share[0], share[1:] = _inverse(1.0 / width), _inverse(1e-3 / width)
 
     def forward(self, h: Tensor, kappa: Tensor, total: Tensor) -> Tensor:
         """Calls ``(B, L, P)`` in forward units.
@@ -90,12 +93,19 @@ class ICNNDecoder(nn.Module):
 
     def potential(self, h: Tensor, xi: Tensor) -> Tensor:
         """Φ, convex in ``xi`` ``(B, L, P)``."""
-        sharp = torch.exp(self.sharpness(h).clamp(-_STEEPEST, _STEEPEST))  # (B, L, 1)
-        found = bachelier(-sharp * xi) / sharp
         skips = self.skips(h).unflatten(-1, (self.layers, 2, 1, self.width))  # (B, L, i, 2, 1, H)
-        z = bachelier(skips[:, :, 0, 0] * xi[..., None] + skips[:, :, 0, 1])  # (B, L, P, H)
+        scale = torch.exp(skips[:, :, :, 0].clamp(-_FARTHEST, _FARTHEST))  # (B, L, i, 1, H)
+        reach = (skips[:, :, :, 1] - xi[:, :, None, :, None]) / scale  # (B, L, i, P, H)
+        shares = scale * nn.functional.softplus(self.shares(h).unflatten(-1, (self.layers, 1, -1)))
+        z = bachelier(reach[:, :, 0])  # (B, L, P, H)
+        found = (shares[:, :, 0] * z).sum(-1)
         for i, raw in enumerate(self.inner, start=1):
-            through = z @ nn.functional.softplus(raw).T
-            z = bachelier(through + skips[:, :, i, 0] * xi[..., None] + skips[:, :, i, 1])
-        rest = self.rest(h)[..., None]  # (B, L, 2, 1)
-        return found + z @ nn.functional.softplus(self.outer) + rest[:, :, 0] * xi + rest[:, :, 1]
+            z = bachelier(z @ nn.functional.softplus(raw).T + reach[:, :, i])
+            found = found + (shares[:, :, i] * z).sum(-1)
+        rest: Tensor = self.rest(h)[..., None]  # (B, L, 2, 1)
+        return found + rest[:, :, 0] * xi + rest[:, :, 1]
+
+
+def _inverse(share: float) -> float:
+    """Where softplus is ``share``."""
+    return math.log(math.expm1(share))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import NamedTuple
 
 import numpy as np
@@ -79,8 +80,9 @@ def project(
         kappa: ``(m,)`` strikes over forward, positive and increasing, the same for each maturity.
         weights: ``(L, m)`` positive factors of the squared distances; one over vega squared
             when left out, so that distances are of volatility.
-        method: ``"qp"`` (needs the package piqp), ``"dykstra"``, or ``"pava_then_qp"``, the
-            paper's letter, which leaves calendar spreads at a negative price.
+        method: ``"qp"`` (needs the package piqp), ``"dykstra"`` (slow on grids that are far
+            from any surface: ``residual`` says what is left), or ``"pava_then_qp"``, the paper's
+            letter, which leaves calendar spreads at a negative price.
 
     Returns:
         The projection. With the first two methods :func:`arbiter.audit` finds nothing in it.
@@ -90,7 +92,9 @@ def project(
         ImportError: If ``method`` is ``"qp"`` and piqp is not installed.
 
     Example:
-        >>> found = project([[0.30, 0.12, 0.05], [0.29, 0.16, 0.04]], [0.8, 1.0, 1.2], method="dykstra")
+        >>> found = project(
+        ...     [[0.30, 0.12, 0.05], [0.29, 0.16, 0.04]], [0.8, 1.0, 1.2], method="dykstra"
+        ... )
         >>> bool(found.prices[1, 0] >= found.prices[0, 0]), found.violations.largest < 1e-15
         (True, True)
     """
@@ -179,7 +183,7 @@ def _slice(kappa: Array) -> tuple[Array, Array]:
 def _joint(y: Array, kappa: Array, root: Array) -> tuple[Array, int, float]:
     """One quadratic program, in distances of volatility: unscaled ones end at wrong optima."""
     try:
-        import piqp
+        piqp = import_module("piqp")
     except ImportError as error:
         raise ImportError(
             "method='qp' needs piqp: pip install 'piqp>=0.6', or use method='dykstra'"
@@ -200,7 +204,9 @@ def _joint(y: Array, kappa: Array, root: Array) -> tuple[Array, int, float]:
     solver.setup(identity, np.zeros(L * m), None, None, scaled, slack / length, None)
     status = solver.solve()
     if status != piqp.PIQP_SOLVED:
-        raise ValueError(f"the quadratic program ended as {status}: give weights nearer to each other")
+        raise ValueError(
+            f"the quadratic program ended as {status}: give weights nearer to each other"
+        )
     change = np.asarray(solver.result.x).reshape(L, m) / root
     return y + change, int(solver.result.info.iter), float(solver.result.info.primal_res)
 
