@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import QuantLib as ql
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.integrate import solve_ivp
@@ -103,6 +103,33 @@ def test_heston_prices_are_those_of_quantlib(rng: np.random.Generator) -> None:
         k = strikes(market, T)
         gap = np.abs(market.otm(k, T[:, None]) - analytic(market, k, DAYS)).max()
         assert gap < 1e-9, market
+
+
+def gauss_legendre(market: LiftedHeston, k: Array, T: float) -> Array:
+    """Heston prices by panels on the straight line Im ξ = −½, from the textbook's transform."""
+    x, w = np.polynomial.legendre.leggauss(64)
+    edges = np.append(0.0, np.geomspace(1e-2, 4e6, 1200))
+    u = (edges[:-1, None] + 0.5 * np.diff(edges)[:, None] * (x + 1.0)).ravel()
+    weight = (0.5 * np.diff(edges)[:, None] * w).ravel()
+    size = (
+        weight
+        * np.exp(closed_form(market, np.array([T]), np.asarray(0.5 + 1j * u, dtype=complex))[0])
+        / (u * u + 0.25)
+    )
+    wave = np.exp(-1j * np.multiply.outer(k, u))
+    call = 1.0 - np.exp(0.5 * k) / np.pi * (wave @ size).real
+    return np.asarray(np.where(k >= 0.0, call, call - 1.0 + np.exp(k)))
+
+
+@pytest.mark.parametrize("rho", [-0.999, -0.99, -0.97, 0.97, 0.999])
+def test_strong_correlation_is_priced_as_well(rho: float, rng: np.random.Generator) -> None:
+    T = DAYS / 365.0
+    for _ in range(count(full=10, reduced=1)):
+        market = replace(random_heston(rng), rho=rho)
+        k = strikes(market, T, 5)
+        for row, t in enumerate(T):
+            at = k[row, np.abs(k[row]) < 16.0]
+            assert np.abs(market.otm(at, t) - gauss_legendre(market, at, t)).max() < 1e-9, market
 
 
 def test_quantlib_by_itself_is_off_where_volatility_of_variance_is_large() -> None:
@@ -352,6 +379,13 @@ def test_parameter_sets_in_one_batch_are_the_sets_one_by_one(rng: np.random.Gene
         assert np.abs((together.slope - alone.slope).numpy()).max() < 1e-7
 
 
+def test_arrays_of_a_market_cannot_be_changed() -> None:
+    market = LiftedHeston.of(preset("calm"))
+    for array in (market.c, market.x):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 2.0
+
+
 def test_later_state_of_a_quiet_market_prices_the_same_market() -> None:
     # Where nothing is random the state follows its mean, and prices an option of the rest.
     market = LiftedHeston(0.04, 0.8, 0.09, 1e-6, 0.0, hurst=0.2, factors=6)
@@ -381,16 +415,27 @@ def test_step_weights_integrate_polynomials_against_the_decay() -> None:
             assert found == pytest.approx(exact, rel=1e-9, abs=1e-15)
 
 
-@given(
-    st.lists(st.floats(2e-3, 9.0), min_size=1, max_size=20, unique=True),
-    st.floats(1.05, 2.0),
-)
-def test_mesh_increases_and_contains_every_maturity(times: list[float], growth: float) -> None:
-    at = np.sort(np.array(times))
-    borders = mesh(at, growth)
+@given(st.floats(2e-3, 9.0), st.floats(1.05, 2.0))
+def test_mesh_increases_to_beyond_the_last_maturity(last: float, growth: float) -> None:
+    borders = mesh(last, growth)
+    assert borders[-2] < last <= borders[-1]
     assert (np.diff(borders) > 0.0).all()
-    assert np.isin(at, borders).all()
     assert (np.diff(borders) <= (growth - 1.0) * borders[:-1] + FINEST * (1.0 + 1e-6)).all()
+    longer = mesh(2.0 * last, growth)
+    assert (longer[: borders.size] == borders).all()
+
+
+@given(st.lists(st.floats(2e-3, 5.0), min_size=1, max_size=6, unique=True), st.data())
+@settings(max_examples=count(full=60, reduced=10))
+def test_solution_at_a_maturity_does_not_depend_on_the_others(
+    times: list[float], data: st.DataObject
+) -> None:
+    market, T = preset("jumpy"), np.sort(np.array(times))
+    one = data.draw(st.integers(0, T.size - 1))
+    xi = Contour.of(market, calls=False).xi[None, ::20]
+    together, alone = (of_index([market], at, xi)[0] for at in (T, T[one : one + 1]))
+    assert (together.constant[one] == alone.constant[0]).all()
+    assert (together.slope[one] == alone.slope[0]).all()
 
 
 def findings_above(frame: dict[str, Array], size: float) -> int:
@@ -450,7 +495,10 @@ def test_volatility_is_nan_below_resolution_and_inverts_above() -> None:
         ({"v0": float("nan")}, "v0"),
         ({"v0": 20.0 * 20.0}, "v0"),
         ({"rho": -1.0}, "rho"),
+        ({"rho": 0.9995}, "rho"),
         ({"nu": 0.0}, "nu"),
+        ({"nu": 1e-12}, "nu"),
+        ({"factors": 20.0}, "factors"),
         ({"theta": -0.01}, "theta"),
         ({"reversion": -1.0}, "reversion"),
         ({"hurst": 0.5}, "hurst"),
@@ -480,8 +528,15 @@ def test_impossible_jumps_are_refused_by_name(jump: tuple[float, ...], word: str
 def test_caller_mistakes_are_named() -> None:
     with pytest.raises(ValueError, match="positive year fractions"):
         HESTON.iv(0.0, 0.0)
-    with pytest.raises(ValueError, match="finite log-strikes"):
-        HESTON.otm(np.nan, 0.1)
+    for k in (np.nan, np.inf, -np.inf, 16.1, 800.0):
+        for price in (HESTON.otm, HESTON.iv, HESTON.density, HESTON.digital):
+            with pytest.raises(ValueError, match="finite and within ±16"):
+                price(k, 0.1)
+        for grid in (np.array([[k, 0.0]]), np.full((2, 1, 1), k)):
+            with pytest.raises(ValueError, match="finite and within ±16"):
+                HESTON.days(np.zeros((2, 1)), grid, [0.1])
+    with pytest.raises(ValueError, match="within ±16"):
+        HESTON.call(1e305, 1.0)
     with pytest.raises(ValueError, match="positive strikes"):
         HESTON.call(-1.0, 0.1)
     with pytest.raises(ValueError, match="state has shape"):
@@ -490,6 +545,10 @@ def test_caller_mistakes_are_named() -> None:
         HESTON.days(np.zeros((2, 1)), np.zeros((2, 3)), [0.2, 0.1])
     with pytest.raises(ValueError, match="k has shape"):
         HESTON.days(np.zeros((2, 1)), np.zeros((4, 3)), [0.1, 0.2])
+    with pytest.raises(ValueError, match="k has shape"):
+        HESTON.days(np.zeros((2, 1)), 0.0, [0.1])
+    with pytest.raises(ValueError, match="at least one"):
+        HESTON.days(np.zeros((2, 1)), np.zeros((0, 3)), [])
     with pytest.raises(ValueError, match="states has shape"):
         HESTON.days(np.zeros((2, 5)), np.zeros((2, 3)), [0.1, 0.2])
     rough = LiftedHeston.of(preset("rough"))
@@ -501,6 +560,13 @@ def test_caller_mistakes_are_named() -> None:
             rough.days(unreachable[None], np.zeros((1, 1)), [0.5])
     with pytest.raises(ValueError, match="not one of calm"):
         preset("quiet")
+
+
+def test_transform_that_does_not_decay_is_an_error_not_a_number() -> None:
+    for v0, sigma in ((1e-6, 0.5), (1e-5, 1.0), (1e-4, 10.0)):
+        frozen = LiftedHeston.heston(v0=v0, kappa=0.0, theta=0.0, sigma=sigma, rho=-0.5)
+        with pytest.raises(ArithmeticError, match="has not decayed"):
+            frozen.otm(0.0, 2.0 / 365.0)
 
 
 def test_moment_that_explodes_is_an_error_not_a_number() -> None:

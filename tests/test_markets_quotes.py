@@ -19,7 +19,7 @@ from arbiter.markets.listing import SPARSE, Board, Curves, Listing, board, momen
 from arbiter.markets.parameters import preset
 from arbiter.markets.seeds import Purpose, seed_of
 from arbiter.markets.sheets import Sheet
-from arbiter.markets.snapshots import Snapshot, Venue
+from arbiter.markets.snapshots import Snapshot, Venue, observe
 from arbiter.markets.timelines import timeline
 from arbiter.markets.volatility_quotes import (
     VolatilitySheet,
@@ -237,6 +237,8 @@ def test_missing_strikes_are_listed_as_missing() -> None:
         ({"spread": np.nan}, "spread = nan"),
         ({"coverage": 75.0}, "coverage = 75.0 is a share"),
         ({"missing": 1.0}, "missing = 1.0"),
+        ({"coverage": 0.9, "missing": 0.3}, "cannot be reached"),
+        ({"noise": np.nan}, "noise = nan"),
     ],
 )
 def test_friction_mistakes_are_named(fields: dict[str, float], words: str) -> None:
@@ -261,7 +263,8 @@ def test_day_is_the_same_alone_and_among_others() -> None:
     market = timeline(preset("calm"), 10, seed=5, venue=Venue(SPARSE), steps_per_day=2)
     alone, (_, among, among_next) = market.days([6])[0], market.days([5, 6, 7])
     assert (alone.quoted.bid == among.quoted.bid).all()
-    assert np.abs(alone.exact.price - among.exact.price).max() < 1e-10
+    assert (alone.exact.price == among.exact.price).all()
+    assert market.days([]) == []
     assert not np.array_equal(alone.quoted.bid, among_next.quoted.bid)
 
 
@@ -363,6 +366,28 @@ def test_chain_is_fitted_inside_the_spreads_and_near_the_oracle(
     assert off(surface.iv(quotes.k, quotes.T)) < 0.4 * off(quotes.iv_mid)
     elsewhere = full_day.market.iv(k, quotes.T)  # the start of the path is another day
     assert off(elsewhere) > 50.0
+
+
+@pytest.mark.parametrize("spot", [3.0, 1e6])
+def test_strikes_that_the_layout_cannot_hold_are_refused(spot: float) -> None:
+    market = LiftedHeston.of(preset("calm"))
+    moments = [(moment(dt.date(2024, 3, 1)), spot)]
+    state, seeds = np.zeros((1, 20)), [seed_of(1, Purpose.QUOTES)]
+    snapshot = observe(market, state, moments, seeds, Venue(SPARSE))[0]
+    with pytest.raises(ValueError, match="does not fit the exchange's layout"):
+        exchange_text(snapshot, 1)
+
+
+def test_observing_without_an_index_level_or_a_moment_is_refused() -> None:
+    market, as_of = LiftedHeston.of(preset("calm")), moment(dt.date(2024, 3, 1))
+    seeds = [seed_of(1, Purpose.QUOTES)]
+    for spot in (-5.0, np.nan):
+        with pytest.raises(ValueError, match="level of the index"):
+            observe(market, np.zeros((1, 20)), [(as_of, spot)], seeds)
+    with pytest.raises(ValueError, match="2 states, 1 moments"):
+        observe(market, np.zeros((2, 20)), [(as_of, 5000.0)], seeds)
+    with pytest.raises(ValueError, match="rate = nan"):
+        Curves(rate=np.nan)
 
 
 def test_missing_strikes_are_not_in_the_file() -> None:

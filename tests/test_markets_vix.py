@@ -154,8 +154,39 @@ def test_caller_mistakes_are_named() -> None:
     with pytest.raises(ValueError, match="states has shape"):
         market.vix(np.zeros(3))
     still = LiftedHeston.heston(v0=0.04, kappa=0.0, theta=0.04, sigma=0.5, rho=-0.7)
-    with pytest.raises(ValueError, match="arbitrarily near zero"):
+    with pytest.raises(ValueError, match="too near zero"):
         still.vix_future(0.1)
+    for K in (np.inf, np.nan):
+        with pytest.raises(ValueError, match="positive strikes in index points"):
+            market.vix_call(K, 0.1)
+
+
+@pytest.mark.parametrize(("kappa", "theta"), [(1e-3, 1e-3), (0.01, 1e-6), (1.0, 1e-6)])
+def test_index_that_may_come_near_zero_is_refused(kappa: float, theta: float) -> None:
+    """Contours end before the transform has decayed: futures were off by up to 2.5e-3 points."""
+    market = LiftedHeston.heston(v0=0.04, kappa=kappa, theta=theta, sigma=0.5, rho=-0.7)
+    with pytest.raises(ValueError, match="too near zero"):
+        market.vix_future(3.0)
+
+
+def test_low_index_that_is_not_refused_is_right() -> None:
+    market = LiftedHeston.heston(v0=0.04, kappa=0.2, theta=0.03, sigma=0.5, rho=-0.7)
+    exact = ChiSquare(market, 3.0).mean("index")
+    assert float(market.vix_future(3.0)) == pytest.approx(exact, abs=1e-7)
+
+
+def test_unreachable_state_has_no_index() -> None:
+    market, U = LiftedHeston.of(preset("calm")), np.zeros(20)
+    U[5] = -5.0
+    refused = pytest.raises(ValueError, match="no path leads to it")
+    with refused:
+        market.vix(U)
+    for at in (market.vix_future, market.vvix, market.variance_curve, market.forward_variance):
+        with refused:
+            at(0.1, U)
+    for option in (market.vix_call, market.vix_put, market.vix_iv):
+        with refused:
+            option(20.0, 0.1, U)
 
 
 # Far from zero variance, where Euler steps are biased: on the calm presets puts on low levels of

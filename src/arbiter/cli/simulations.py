@@ -51,9 +51,11 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter per option
 
     Writes quotes-*.parquet, vix-*.parquet, futures-*.parquet, days-*.parquet, dataset.json,
     three-days.png and, if asked for, chains/*.csv. A run that was interrupted goes on where it
-    stopped when the same command is given again. Exit code 0 if all is written, 1 if
-    the oracle fails, 2 if an option makes no sense or the folder holds another dataset.
+    stopped when the same command is given again. --coverage, --missing and --noise are those of
+    index options. Exit code 0 if all is written, 1 if the oracle fails, 2 if an option makes no
+    sense, the folder holds another dataset or cannot be written to.
     """
+    from arbiter.files import require_folder
     from arbiter.markets.dataset import Dataset, Plan, write
     from arbiter.markets.frictions import Frictions
     from arbiter.markets.listing import SPARSE, Listing
@@ -64,11 +66,18 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter per option
     if listing not in ("full", "sparse"):
         refuse(f"--listing {listing} is not one of full, sparse")
     try:
+        first = dt.date.fromisoformat(start)
+    except ValueError:
+        refuse(f"--start {start} is not a date: write it as 2015-01-02")
+    if universe is not None and universe < 1:
+        refuse(f"--universe {universe}: give at least one market")
+    try:
+        require_folder(out, files=("three-days.png", "dataset.json"), folders=("chains",))
         plan = Plan(
             days=days if universe is None else universe,
             seed=seed,
             preset=preset if universe is None else None,
-            start=dt.date.fromisoformat(start),
+            start=first,
             block=block,
             venue=Venue(
                 listing=Listing() if listing == "full" else SPARSE,

@@ -1,17 +1,22 @@
 """A synthetic dataset on disk: Parquet parts, one per block of days, the configuration in each.
 
 A part is written whole or not at all, and depends on the configuration and its own number alone.
-So a run that was interrupted goes on where it stopped and ends with the same bytes.
+So a run that was interrupted goes on where it stopped and ends with the same bytes. The table of
+days, which is written last, holds checksums of the other tables of its part, so that a damaged one
+is known and made again.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import io
 import json
+import operator
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +24,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from arbiter.files import whole, write_whole
+from arbiter.files import write_whole
 from arbiter.markets.lifted_heston import LiftedHeston
 from arbiter.markets.parameters import PRESETS, preset
 from arbiter.markets.paths import STEPS_PER_DAY
@@ -34,7 +39,7 @@ Array = NDArray[np.float64]
 
 FORMAT = "arbiter-market-2"  # another number whenever the same plan would give other bytes
 MANIFEST = "dataset.json"
-_KEY = "arbiter"  # of the Parquet metadata
+_KEY, _MARKS = "arbiter", "sha256"  # of the Parquet metadata
 
 
 @dataclass(frozen=True)
@@ -60,11 +65,16 @@ class Plan:
     venue: Venue = field(default_factory=Venue)
 
     def __post_init__(self) -> None:
-        if self.days < 1 or self.block < 1 or self.seed < 0:
-            raise ValueError(
-                f"days = {self.days}, block = {self.block}, seed = {self.seed}: days and block "
-                "must be positive, the seed must not be negative"
-            )
+        for name, least in (("days", 1), ("block", 1), ("seed", 0)):
+            value = getattr(self, name)
+            try:
+                object.__setattr__(self, name, operator.index(value))  # NumPy's integers too
+            except TypeError:
+                raise ValueError(f"{name} = {value!r}: give a whole number") from None
+            if value < least:
+                raise ValueError(f"{name} = {value}: give a whole number from {least} on")
+        if type(self.start) is not dt.date:
+            raise ValueError(f"start = {self.start!r}: give a date, dt.date(2015, 1, 2) say")
         if self.preset is not None and self.preset not in PRESETS:
             raise ValueError(f"preset {self.preset!r} is not one of {', '.join(PRESETS)}")
 
@@ -97,12 +107,23 @@ class Plan:
         """Plain values, as they are written into every file."""
         parameters = None if self.preset is None else asdict(preset(self.preset))
         values = {"format": FORMAT, **asdict(self), "parameters": parameters}
-        found: dict[str, Any] = json.loads(json.dumps(values, default=str))
+        found: dict[str, Any] = json.loads(json.dumps(values, default=_plain))
         return found
 
 
-def write(plan: Plan, folder: Path, tell: Callable[[int], object] | None = None) -> dict[str, Any]:
-    """Write a dataset, or what is left of it, and return its manifest.
+def _plain(value: object) -> object:
+    """What JSON has no form for: dates, and the numbers of NumPy."""
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{value!r} cannot be written into a dataset: give plain numbers")
+
+
+def write(
+    plan: Plan, folder: str | PathLike[str], tell: Callable[[int], object] | None = None
+) -> dict[str, Any]:
+    """Write a dataset, or what is left of it or damaged, and return its manifest.
 
     Args:
         plan: What to write.
@@ -112,21 +133,24 @@ def write(plan: Plan, folder: Path, tell: Callable[[int], object] | None = None)
     Raises:
         ValueError: If the folder holds parts of another plan.
     """
-    config = plan.config()
+    config, folder = plan.config(), Path(folder)
     text = json.dumps(config, sort_keys=True)
-    done = [_is_done(folder, plan.kinds, part, text) for part in range(plan.parts)]
+    known = _marks(folder)
+    done = [_is_done(folder, plan.kinds, part, text, known) for part in range(plan.parts)]
     folder.mkdir(parents=True, exist_ok=True)
     market = None if all(done) else plan.market()
     for part in range(plan.parts):
         days = range(part * plan.block, min((part + 1) * plan.block, plan.days))
         if market is not None and not done[part]:
+            marks: dict[str, str] = {}
             for kind, table in _tables(days, market.days(days)).items():
-                _write(folder / _name(kind, part), table, text)
+                name = _name(kind, part)
+                note = {_KEY: text, _MARKS: json.dumps(marks)} if kind == "days" else {_KEY: text}
+                marks[name] = _write(folder / name, table, note)
         if tell is not None:
             tell(days[-1] + 1)
     names = sorted(_name(kind, part) for kind in plan.kinds for part in range(plan.parts))
-    marks = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
-    manifest = {"config": config, "files": marks}
+    manifest = {"config": config, "files": {name: _mark(folder / name) for name in names}}
     write_whole(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
     return manifest
 
@@ -144,29 +168,55 @@ def _name(kind: str, part: int) -> str:
     return f"{kind}-{part:05d}.parquet"
 
 
-def _write(path: Path, table: pl.DataFrame, config: str) -> None:
-    with whole(path) as file:
-        table.write_parquet(file, compression="zstd", metadata={_KEY: config})
+def _write(path: Path, table: pl.DataFrame, note: dict[str, str]) -> str:
+    """Write a table whole, and return its checksum."""
+    content = io.BytesIO()  # so that a full disk is an OSError that names the file
+    table.write_parquet(content, compression="zstd", metadata=note)
+    write_whole(path, content.getvalue())
+    return hashlib.sha256(content.getvalue()).hexdigest()
 
 
-def _is_done(folder: Path, kinds: tuple[str, ...], part: int, config: str) -> bool:
-    """Whether a part is there; one of another plan is refused."""
-    there = True
+def _mark(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _marks(folder: Path) -> dict[str, str]:
+    """Checksums of the manifest, if there is one."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        return {}
+    try:
+        found: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))["files"]
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"{path} is not a manifest ({error}): remove it") from error
+    return found
+
+
+def _is_done(
+    folder: Path, kinds: tuple[str, ...], part: int, config: str, known: dict[str, str]
+) -> bool:
+    """Whether a part is there and whole; one of another plan is refused."""
+    there, marks = True, dict(known)
     for kind in kinds:
         path = folder / _name(kind, part)
         if not path.exists():
             there = False
             continue
         try:
-            found = pl.read_parquet_metadata(path).get(_KEY)
+            note = pl.read_parquet_metadata(path)
         except (pl.exceptions.PolarsError, OSError) as error:
             raise ValueError(f"{path} is not a Parquet file ({error}): remove it") from error
-        if found != config:
+        if note.get(_KEY) != config:
             raise ValueError(
-                f"{path} belongs to another dataset ({_difference(found, config)}): give another "
-                "folder, or remove the old files"
+                f"{path} belongs to another dataset ({_difference(note.get(_KEY), config)}): give "
+                "another folder, or remove the old files"
             )
-    return there
+        marks |= json.loads(note.get(_MARKS, "{}"))
+    return there and all(
+        _mark(folder / name) == marks[name]
+        for name in (_name(kind, part) for kind in kinds)
+        if name in marks
+    )
 
 
 def _difference(found: str | None, config: str) -> str:
@@ -187,6 +237,9 @@ class Dataset:
 
     folder: Path
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", Path(self.folder))
+
     @cached_property
     def config(self) -> dict[str, Any]:
         """The plan, as it is written in every part."""
@@ -205,8 +258,22 @@ class Dataset:
     def days(self) -> pl.DataFrame:
         """One row per day."""
         parts = -(-self.config["days"] // self.config["block"])
-        names = [self.folder / _name("days", part) for part in range(parts)]
-        return pl.concat([pl.read_parquet(name) for name in names])
+        return pl.concat([self._read(_name("days", part)) for part in range(parts)])
+
+    @cached_property
+    def _sound(self) -> set[str]:
+        """Names of the files that were seen to be as they were written."""
+        return set()
+
+    def _read(self, name: str) -> pl.DataFrame:
+        path = self.folder / name
+        if name not in self._sound and _mark(path) != _marks(self.folder).get(name):
+            raise ValueError(
+                f"{path} is not as it was written: give the same command again, or "
+                "write(plan, folder), to make it anew"
+            )
+        self._sound.add(name)
+        return pl.read_parquet(path)
 
     def __len__(self) -> int:
         return int(self.config["days"])
@@ -218,19 +285,26 @@ class Dataset:
             day: Its number; negative ones count from the end.
             kind: ``"quotes"``, ``"vix"`` for options on the volatility index, or ``"futures"``.
         """
-        number = range(len(self))[day]
-        path = self.folder / _name(kind, number // self.config["block"])
-        if not path.exists():
+        number = self._number(day)
+        name = _name(kind, number // self.config["block"])
+        if not (self.folder / name).exists():
             raise ValueError(
                 f"{self.folder} has no table {kind!r}: it is quotes, or, where the venue has the "
                 "volatility index, vix or futures"
             )
-        return pl.read_parquet(path).filter(pl.col("day") == number)
+        return self._read(name).filter(pl.col("day") == number)
+
+    def _number(self, day: int) -> int:
+        if not -len(self) <= day < len(self):
+            raise ValueError(f"day = {day}: the dataset has {len(self)} days, from 0 on")
+        return range(len(self))[day]
 
     def quotes(self, day: int, kind: str = "quotes") -> Quotes:
         """The quotes of a day, the same as when they were made; ``kind`` may be ``"vix"``."""
+        if kind == "futures":
+            raise ValueError("futures have no strikes: read table(day, 'futures')")
         table = self.table(day, kind)
-        row = self.days.row(range(len(self))[day], named=True)
+        row = self.days.row(self._number(day), named=True)
         spot = row["vix"] if kind == "vix" else row["spot"]
         board = board_of(table, np.datetime64(row["as_of"], "m"), spot)
         bid, ask = (table[name].fill_null(np.nan).to_numpy() for name in ("bid", "ask"))
@@ -238,4 +312,4 @@ class Dataset:
 
     def oracle(self, day: int) -> tuple[LiftedHeston, Array]:
         """The market of a day and its state: ``market.iv(k, T, state)`` is the exact answer."""
-        return oracle_of(self.days.row(range(len(self))[day], named=True))
+        return oracle_of(self.days.row(self._number(day), named=True))

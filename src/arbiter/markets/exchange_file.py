@@ -26,6 +26,7 @@ HEADER = (
 )
 _PRINTED_AFTER = dt.timedelta(minutes=16)  # the file is downloaded after the last quotes
 _TITLES = {"SPX": "Standard & Poors 500 Index", "VIX": "CBOE Volatility Index"}
+_HIGHEST = 1e5  # strikes are coded with eight digits, three of them decimals
 _DEEP = 1e-4  # of the forward: in-the-money options are quoted this much wider, twice in a year
 
 
@@ -38,8 +39,18 @@ def exchange_text(day: Sheet, seed: int | np.random.SeedSequence) -> str:
     Args:
         day: What to write: a snapshot, or the options on its volatility index.
         seed: For what a sheet does not hold: in-the-money quotes, sales and open interest.
+
+    Raises:
+        ValueError: If the layout cannot hold a strike: above 99,999, or finer than cents.
     """
     b = day.board
+    cents = 100.0 * b.strikes
+    bad = (b.strikes >= _HIGHEST) | (np.abs(cents - np.round(cents)) > 1e-6)
+    if bad.any():
+        raise ValueError(
+            f"strike {b.strikes[bad][0]:g} does not fit the exchange's layout, which has strikes "
+            f"in cents below {_HIGHEST:,.0f}: use another index level"
+        )
     rng = np.random.default_rng(seed)
     calls, puts = _sides(day, rng)
     printed = b.as_of.astype("datetime64[s]").item() + _PRINTED_AFTER

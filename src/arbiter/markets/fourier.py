@@ -28,8 +28,10 @@ Complex = NDArray[np.complex128]
 _SCALE = 0.5  # distance of the contour from the poles at 0 and −i
 _STEEPEST = 0.4
 _STEEPEST_JUMPS = 0.18
+_FLATTEST = 0.22  # the bend at a correlation of 0.9: beyond, steps are shorter with the bend
 STEP = 0.06
 REACH = 14.0  # b sinh(14) = 3e5: enough for two days at 5 % volatility
+_UNFINISHED = -23.0  # e^−23 = 1e-10: the last node may not be above this
 _NEGLIGIBLE = -41.0  # e^−41 = 2e-18: nodes beyond the last one above this are left out
 
 
@@ -56,6 +58,7 @@ class Contour:
         """The contour for calls or puts of a model."""
         sign = 1.0 if calls else -1.0
         steepest = min(0.5 * (0.5 * np.pi + sign * np.arcsin(parameters.rho)), _STEEPEST)
+        step *= min(1.0, steepest / _FLATTEST)  # the rule's error depends on their ratio
         drift, jumps = 0.0, parameters.jumps
         if jumps is not None:
             drift = -jumps.intensity * float(np.expm1(jumps.mean + 0.5 * jumps.deviation**2))
@@ -95,6 +98,9 @@ def invert(log_cf: Tensor, xi: Complex, weight: Complex, k: Array) -> Array:
 
     Returns:
         ``(D, m)``.
+
+    Raises:
+        ArithmeticError: If the contour ends before the sum has converged.
     """
     device = log_cf.device
     if k.size == 0:
@@ -106,6 +112,11 @@ def invert(log_cf: Tensor, xi: Complex, weight: Complex, k: Array) -> Array:
     if heard.numel() == 0:
         return np.zeros((log_cf.shape[0], k.shape[-1]))
     nodes = int(heard[-1]) + 1
+    if nodes == xi.size and bool((scaled.real[:, -1] > _UNFINISHED).any()):
+        raise ArithmeticError(
+            "the characteristic function has not decayed where the contour ends: variance is too "
+            "small, or maturity too short, for so large a volatility of variance"
+        )
     size, turn = scaled.real[:, :nodes], scaled.imag[:, :nodes]
     points = torch.as_tensor(k - nearest, device=device)
     decay = torch.as_tensor(xi.imag[:nodes].copy(), device=device)

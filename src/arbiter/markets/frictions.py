@@ -35,7 +35,8 @@ class Frictions:
         floor_term: It grows by this factor at a maturity of a year, times √T.
         floor_wings: It grows by this factor times the size of k.
         coverage: Share of the listed strikes that reaches the floor: the floor is scaled, day by
-            day, until it is so. None leaves the floor as it is.
+            day, until it is so. None leaves the floor as it is. A strike above the floor whose bid
+            is less than a tick has no quote all the same, so that what is reached ends near 0.92.
         missing: Share of strikes that are left out at random, before anything is quoted.
     """
 
@@ -55,11 +56,16 @@ class Frictions:
         for name in names:
             value = getattr(self, name)
             if not 0.0 <= value < np.inf:
-                raise ValueError(f"{name} = {value!r} must not be negative")
+                raise ValueError(f"{name} = {value!r} must be a number, not negative")
         if self.coverage is not None and not 0.0 < self.coverage <= 1.0:
             raise ValueError(f"coverage = {self.coverage!r} is a share: give 0.75, or None")
         if not 0.0 <= self.missing < 1.0:
             raise ValueError(f"missing = {self.missing!r} is a share below one: give 0.2")
+        if self.coverage is not None and self.coverage > 1.0 - self.missing:
+            raise ValueError(
+                f"coverage = {self.coverage!r} cannot be reached with missing = {self.missing!r}: "
+                "it is a share of all listed strikes; give at most what is not missing"
+            )
 
     def liquidity_floor(self, k: Array, T: Array) -> Array:
         """``τ_liq(T, K)``: the lowest price, in forward units, that is bid for."""

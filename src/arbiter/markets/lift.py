@@ -38,8 +38,8 @@ def lift(hurst: float, factors: int, ratio: float | None = None) -> tuple[Array,
     Raises:
         ValueError: If H is not in (0, ½), factors are not positive, or the ratio is not above 1.
     """
-    if factors < 1:
-        raise ValueError(f"factors = {factors}: give at least one")
+    if type(factors) is not int or factors < 1:
+        raise ValueError(f"factors = {factors!r}: give a whole number, at least one")
     if factors == 1:
         return np.ones(1), np.zeros(1)
     if not 0.0 < hurst < 0.5:

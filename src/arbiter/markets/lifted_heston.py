@@ -30,6 +30,7 @@ Side = tuple[Contour, Transform]
 RESOLUTION = 1e-12  # of the forward: prices below it are rounding of the Fourier integral
 INDEX_RESOLUTION = 1e-9  # of the future: the same for options on the volatility index
 _LONGEST = 100.0  # years
+_FARTHEST = 16.0  # log-strikes: rounding of the integral times e^16 is 1e-10 of the forward
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ class LiftedHeston(Parameters):
     ``state`` is ``(n,)``, the factors U: a point of a path, or the start, all zeros, when left
     out. Forward and discount factor are one, volatilities annualised; arguments broadcast as
     those of :meth:`arbiter.Surface.iv` do. Prices are right to 1e-9 of the forward from 2 days to
-    5 years and to 8 standard deviations; :meth:`error_estimate` checks it where you are.
+    5 years and to 8 standard deviations, log-strikes up to 16 in size; :meth:`error_estimate`
+    checks it where you are.
 
     Example:
         >>> market = LiftedHeston.heston(v0=0.04, kappa=1.5, theta=0.04, sigma=0.5, rho=-0.7)
@@ -102,10 +104,10 @@ class LiftedHeston(Parameters):
         Raises:
             ValueError: If shapes do not agree, or maturities do not increase.
         """
-        U, points, times = self._states(states), np.asarray(k, dtype=np.float64), _years(T)
-        if times.ndim != 1 or (np.diff(times) <= 0.0).any():
-            raise ValueError("T must be a row of increasing maturities")
-        shape = (U.shape[0], times.size, points.shape[-1])
+        U, points, times = self._states(states), _log_strikes(k), _years(T)
+        if times.ndim != 1 or times.size == 0 or (np.diff(times) <= 0.0).any():
+            raise ValueError("T must be a row of increasing maturities, at least one")
+        shape = (U.shape[0], times.size, points.shape[-1] if points.ndim else 1)
         if points.shape not in (shape, shape[1:]):
             raise ValueError(
                 f"k has shape {points.shape}: with {U.shape[0]} states and {times.size} maturities "
@@ -113,7 +115,7 @@ class LiftedHeston(Parameters):
             )
         self._integrated(times, U)
         same = points.ndim == 2
-        out = np.empty(shape)
+        out = np.full(shape, np.nan)
         for contour, transform in _sides(self, tuple(times.tolist()), STEP, GROWTH, device):
             for m in range(times.size):
                 log_cf = transform.at(m, U)
@@ -126,7 +128,7 @@ class LiftedHeston(Parameters):
                     side = contour.serves(points[:, m], times[m])
                     at = np.where(side, points[:, m], contour.drift * times[m])
                     out[:, m] = _ragged(contour, log_cf, at, side, out[:, m])
-        return np.maximum(out, 0.0)
+        return np.asarray(np.maximum(out, 0.0))
 
     def error_estimate(self, k: ArrayLike, T: ArrayLike, state: ArrayLike | None = None) -> float:
         """Largest change of a price when steps in time and nodes on the contour are doubled."""
@@ -145,29 +147,29 @@ class LiftedHeston(Parameters):
 
     def variance_curve(self, T: ArrayLike, state: ArrayLike | None = None) -> Array:
         """``E v_T``, the curve of instantaneous forward variances (without jumps)."""
-        return Means.of(self).variance(_years(T), self._state(state))
+        return _reached(Means.of(self).variance(_years(T), self._state(state)))
 
     def forward_variance(self, T: ArrayLike, state: ArrayLike | None = None) -> Array:
         """``(W(T + 30 days) − W(T))/30 days``, which is ``E[(VIX_T/100)²]``."""
         at = _years(T)
         ahead = self.log_variance(at + WINDOW, state) - self.log_variance(at, state)
-        return np.asarray(ahead / WINDOW)
+        return _reached(ahead / WINDOW)
 
     def vix(self, states: ArrayLike | None = None) -> Array:
         """The volatility index now, in points: of one state, or of each row of states."""
         U = np.zeros(self.factors) if states is None else np.asarray(states, dtype=np.float64)
         self._states(U.reshape(-1, U.shape[-1]) if U.ndim else U)
         constant, slope = squared_index(self)
-        return np.asarray(POINTS * np.sqrt(np.maximum(U @ slope + constant, 0.0)))
+        return np.asarray(POINTS * np.sqrt(np.maximum(_reached(U @ slope + constant), 0.0)))
 
     def vix_future(self, T: ArrayLike, state: ArrayLike | None = None) -> Array:
         """``E VIX_T`` in index points."""
-        U = self._state(state)[None]
+        U = self._index_state(T, state)
         return _each(lambda t: float(IndexLaw.of(self, t).future(U)[0]), _years(T))
 
     def vvix(self, T: ArrayLike, state: ArrayLike | None = None) -> Array:
         """``100 √(−2 E log(VIX_T/F) / T)`` in index points, F the future."""
-        U = self._state(state)[None]
+        U = self._index_state(T, state)
 
         def points(t: float) -> float:
             law = IndexLaw.of(self, t)
@@ -190,17 +192,16 @@ class LiftedHeston(Parameters):
         calls, futures, strikes = self._vix_options(K, T, state)
         k = np.log(strikes / futures)
         price = (calls - np.where(k < 0.0, futures - strikes, 0.0)) / futures
-        resolved = np.where(price > INDEX_RESOLUTION, price, np.nan)
-        return np.asarray(black.implied(resolved, k).volatility / np.sqrt(_years(T)))
+        return implied(price, k, _years(T), INDEX_RESOLUTION)
 
     def _vix_options(
         self, K: ArrayLike, T: ArrayLike, state: ArrayLike | None
     ) -> tuple[Array, Array, Array]:
         strikes, at = np.broadcast_arrays(np.asarray(K, dtype=np.float64), _years(T))
-        if not (strikes > 0.0).all():
+        if not ((strikes > 0.0) & (strikes < np.inf)).all():
             raise ValueError("K must be positive strikes in index points")
-        U = self._state(state)[None]
-        calls, futures = np.empty(strikes.shape), np.empty(strikes.shape)
+        U = self._index_state(at, state)
+        calls, futures = np.full(strikes.shape, np.nan), np.full(strikes.shape, np.nan)
         for t in np.unique(at):
             law, here = IndexLaw.of(self, float(t)), at == t
             calls[here], futures[here] = law.calls(U, strikes[here])[0], law.future(U)[0]
@@ -209,7 +210,7 @@ class LiftedHeston(Parameters):
     def _otm(
         self, k: ArrayLike, T: ArrayLike, state: ArrayLike | None, step: float, growth: float
     ) -> Array:
-        points = np.asarray(k, dtype=np.float64)
+        points = _log_strikes(k)
         integral = self._inverted(points, T, state, lambda c: c.weight, (step, growth))
         return np.asarray(np.maximum(Contour.price(integral, points), 0.0))
 
@@ -222,12 +223,10 @@ class LiftedHeston(Parameters):
         accuracy: tuple[float, float] = (STEP, GROWTH),
     ) -> Array:
         """Sums over the contours, each point on its own side."""
-        points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), _years(T))
-        if not np.isfinite(points).all():
-            raise ValueError("k must be finite log-strikes")
+        points, at = np.broadcast_arrays(_log_strikes(k), _years(T))
         U, flat = self._state(state)[None], points.ravel()
         times, where = np.unique(at.ravel(), return_inverse=True)
-        found = np.empty(flat.size)
+        found = np.full(flat.size, np.nan)
         if flat.size == 0:
             return found.reshape(points.shape)
         self._integrated(times, U)
@@ -242,13 +241,13 @@ class LiftedHeston(Parameters):
 
     def _integrated(self, T: Array, states: Array) -> Array:
         """``∫ E v`` to T, which an unreachable state can make negative."""
-        total = Means.of(self).integral(T, states)
-        if (total < -1e-9 * np.max(T, initial=0.0)).any():
-            raise ValueError(
-                f"the state has negative expected variance ({total.min():.3g} in total): no path "
-                "leads to it, and it has no prices; give a point of a path, or leave it out"
-            )
-        return total
+        return _reached(Means.of(self).integral(T, states), float(np.max(T, initial=0.0)))
+
+    def _index_state(self, T: ArrayLike, state: ArrayLike | None) -> Array:
+        """``(1, n)`` state, refused if the index has no value now or at one of the maturities."""
+        self.vix(state)
+        self.forward_variance(T, state)
+        return self._state(state)[None]
 
     def _state(self, state: ArrayLike | None) -> Array:
         if state is None:
@@ -269,9 +268,19 @@ class LiftedHeston(Parameters):
         return U
 
 
-def implied(price: Array, k: Array, T: Array) -> Array:
+def _reached(variance: Array, scale: float = 1.0) -> Array:
+    """Expected variances as they are; below zero, no path leads to the state they are of."""
+    if (variance < -1e-9 * scale).any():
+        raise ValueError(
+            f"the state has negative expected variance ({variance.min():.3g}): no path leads to "
+            "it, and it has no prices; give a point of a path, or leave it out"
+        )
+    return np.asarray(variance)
+
+
+def implied(price: Array, k: Array, T: Array, resolution: float = RESOLUTION) -> Array:
     """Volatilities of out-of-the-money prices, NaN below the oracle's resolution."""
-    resolved = np.where(price > RESOLUTION, price, np.nan)
+    resolved = np.where(price > resolution, price, np.nan)
     return np.asarray(black.implied(resolved, k).volatility / np.sqrt(T))
 
 
@@ -310,6 +319,17 @@ def _log_strike(K: ArrayLike) -> Array:
     if not (strikes > 0.0).all():
         raise ValueError("K must be positive strikes over the forward")
     return np.asarray(np.log(strikes))
+
+
+def _log_strikes(k: ArrayLike) -> Array:
+    points = np.asarray(k, dtype=np.float64)
+    bad = ~(np.abs(points) <= _FARTHEST)  # true for NaN too
+    if bad.any():
+        raise ValueError(
+            f"k = {points[bad][0]}: log-strikes must be finite and within ±{_FARTHEST:g}, beyond "
+            "which prices are rounding"
+        )
+    return points
 
 
 def _years(T: ArrayLike) -> Array:

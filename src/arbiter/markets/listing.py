@@ -38,6 +38,11 @@ class Curves:
     decay: float = 1.0
     dividend: float = 0.013
 
+    def __post_init__(self) -> None:
+        for name in ("rate", "tilt", "decay", "dividend"):
+            if not abs(getattr(self, name)) < 10.0:
+                raise ValueError(f"{name} = {getattr(self, name)!r} is a rate a year: 0.03 say")
+
     def zero(self, T: Array | float) -> Array:
         """Zero rates."""
         return np.asarray(self.rate + self.tilt * np.exp(-self.decay * np.asarray(T)))
@@ -185,6 +190,8 @@ def board(
         listing: What to list.
         curves: Rates and dividends.
     """
+    if not 0.0 < spot < np.inf:
+        raise ValueError(f"spot = {spot!r}: the level of the index must be positive")
     roots, expiries, T = series(as_of, listing)
     forwards = curves.forward(spot, T)
     level = np.broadcast_to(np.asarray(volatility, dtype=np.float64), T.shape)

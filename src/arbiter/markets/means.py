@@ -65,4 +65,6 @@ def _rows(p: Parameters, t: float) -> tuple[Array, Array]:
     flow = expm(system * t)
     now = np.append(p.c @ flow[:n, :n], p.v0 + p.c @ flow[:n, n])
     total = np.append(flow[n + 1, :n], flow[n + 1, n])
+    for row in (now, total):
+        row.setflags(write=False)
     return now, total

@@ -97,13 +97,16 @@ class Parameters:
         _check("v0", self.v0, 0.0 < self.v0 < 25.0, "a variance: 0.04 is 20 % volatility")
         _check("theta", self.theta, 0.0 <= self.theta < 25.0, "a variance: 0.04 is 20 %")
         _check("reversion", self.reversion, 0.0 <= self.reversion < 1e3, "a speed per year")
-        _check("nu", self.nu, 0.0 < self.nu < 1e2, "the volatility of variance, positive")
-        _check("rho", self.rho, -1.0 < self.rho < 1.0, "a correlation, strictly inside (−1, 1)")
+        _check("nu", self.nu, 1e-8 <= self.nu < 1e2, "the volatility of variance, from 1e-8")
+        _check("rho", self.rho, -0.999 <= self.rho <= 0.999, "a correlation, up to 0.999 in size")
         lift(self.hurst, self.factors)  # checks H and the number of factors
 
     @cached_property
     def _lift(self) -> tuple[Array, Array]:
-        return lift(self.hurst, self.factors)
+        c, x = lift(self.hurst, self.factors)
+        c.setflags(write=False)  # what is cached for this market is cached for its equals
+        x.setflags(write=False)
+        return c, x
 
     @property
     def c(self) -> Array:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import expm
 
-from arbiter.markets.means import drift
+from arbiter.markets.means import Means, drift
 from arbiter.markets.parameters import Parameters
 
 Array = NDArray[np.float64]
@@ -81,13 +81,17 @@ def simulate(
         >>> found.states.shape, bool((found.variance >= 0.0).all())
         ((3, 3, 20), True)
     """
+    if not isinstance(parameters, Parameters):
+        raise ValueError(f"parameters = {parameters!r}: give Parameters, preset('calm') say")
+    if not isinstance(seed, (int, np.integer, np.random.SeedSequence)):
+        raise ValueError(f"seed = {seed!r}: give a whole number")
     at = _times(times)
     if paths < 1 or not steps_per_day > 0.0:
         raise ValueError(
             f"paths = {paths}, steps_per_day = {steps_per_day!r}: both must be positive"
         )
     rng = np.random.default_rng(seed)
-    U = np.tile(_start(parameters, state), (paths, 1))
+    U = np.tile(_start(parameters, state, float(at[-1])), (paths, 1))
     log_index = np.zeros(paths)
     states, logs, now = [], [], 0.0
     for then in at.tolist():
@@ -108,6 +112,11 @@ def _advance(
     """States after some steps of length ``delta``, and what the index has gained."""
     half, full, w = _flow(p, 0.5 * delta), _flow(p, delta), _kick(p, delta)
     size = float(p.c @ w)
+    if 0.5 * p.rho * p.nu * size * delta >= 1.0:
+        raise ValueError(
+            f"steps of {delta * DAYS_PER_YEAR:.3g} days are too long for rho = {p.rho}: the "
+            "index's return over one has no mean; give more steps per day"
+        )
     gain = np.zeros(U.shape[0])
     U = U @ half[0] + half[1]
     for step in range(steps):
@@ -164,7 +173,10 @@ def _flow(p: Parameters, delta: float) -> tuple[Array, Array]:
     """``U → U M + m``: the drift for a time ``delta``."""
     n = p.factors
     flow = expm(drift(p) * delta)
-    return flow[:n, :n].T.copy(), flow[:n, n].copy()
+    turn, push = flow[:n, :n].T.copy(), flow[:n, n].copy()
+    for part in (turn, push):
+        part.setflags(write=False)
+    return turn, push
 
 
 @lru_cache(maxsize=1024)
@@ -180,8 +192,9 @@ def _kick(p: Parameters, delta: float) -> Array:
     system = np.zeros((n + 1, n + 1))
     system[:n, :n], system[:n, n] = drift(p)[:n, :n], 1.0
     flow = expm(system * delta)
-    spread = flow[:n, n] / delta
-    return np.asarray(np.linalg.solve(0.5 * (np.eye(n) + flow[:n, :n]), spread))
+    w = np.linalg.solve(0.5 * (np.eye(n) + flow[:n, :n]), flow[:n, n] / delta)
+    w.setflags(write=False)
+    return np.asarray(w)
 
 
 def _variance(p: Parameters, U: Array) -> Array:
@@ -198,15 +211,16 @@ def _times(times: ArrayLike) -> Array:
     return at
 
 
-def _start(p: Parameters, state: ArrayLike | None) -> Array:
+def _start(p: Parameters, state: ArrayLike | None, last: float) -> Array:
     if state is None:
         return np.zeros(p.factors)
     U = np.asarray(state, dtype=np.float64)
     if U.shape != (p.factors,) or not np.isfinite(U).all():
         raise ValueError(f"state must be {p.factors} finite numbers, got shape {U.shape}")
-    if p.v0 + U @ p.c < -1e-12:
+    ahead = Means.of(p).variance(np.append(0.0, np.geomspace(1e-5, max(last, 1e-4), 24)), U)
+    if ahead.min() < -1e-12:
         raise ValueError(
-            f"state has variance {p.v0 + U @ p.c:.4g}: it must not be negative; take a point of "
-            "a path, since an arbitrary state may have negative forward variances"
+            f"state has an expected variance of {ahead.min():.4g}, now or later: none may be "
+            "negative; take a point of a path, since an arbitrary state may have such"
         )
     return U

@@ -68,22 +68,15 @@ class Riccati:
     mass: Tensor
 
 
-def mesh(times: Array, growth: float = GROWTH, finest: float = FINEST) -> Array:
-    """Borders of the steps: each ``finest + (growth − 1)·time`` long at most, every time a border.
+def mesh(last: float, growth: float = GROWTH, finest: float = FINEST) -> Array:
+    """Borders of the steps, each ``finest + (growth − 1)·time`` long, to beyond the last time.
 
-    Far from zero that is a geometric grid of ratio ``growth``, which maturities only refine.
+    Far from zero that is a geometric grid of ratio ``growth``. It does not depend on what is asked
+    for, so that the solution at a time does not depend on which others are asked for with it.
     """
     borders = [0.0]
-    for time in times:
-        while borders[-1] < time:
-            room = float(time) - borders[-1]
-            steps = room / (finest + (growth - 1.0) * borders[-1])
-            if steps <= 1.0 + 1e-9:
-                borders.append(float(time))
-            elif steps <= 2.0:
-                borders.append(borders[-1] + 0.5 * room)  # not a sliver at the end
-            else:
-                borders.append(borders[-1] + room / steps)
+    while borders[-1] < last:
+        borders.append(borders[-1] + finest + (growth - 1.0) * borders[-1])
     return np.array(borders)
 
 
@@ -94,6 +87,7 @@ def solve(
     psi: Tensor,
     times: Array,
     borders: Array,
+    newton: int = _NEWTON,
 ) -> Riccati:
     """Integrate from ``psi`` at time zero.
 
@@ -102,14 +96,16 @@ def solve(
         x: ``(P, n)`` speeds.
         r: The quadratic.
         psi: ``(P, n, Q)`` start, complex.
-        times: ``(M,)`` increasing; the solution is kept there.
+        times: ``(M,)`` increasing; the solution is kept there, each by a step of its own from the
+            border before it.
         borders: Borders of the steps, from :func:`mesh`.
+        newton: Rounds of Newton's method per step; more are tried where they do not suffice.
 
     Raises:
         ArithmeticError: If a step's equations are not solved: the solution explodes before the
             last time, or the mesh is far too coarse.
     """
-    for rounds in (_NEWTON, _NEWTON_EARLY, _NEWTON_FIRST):
+    for rounds in (newton, _NEWTON_EARLY, _NEWTON_FIRST):
         found, change = _march(c, x, r, psi, times, borders, rounds)
         if change < _SETTLED:
             return found
@@ -124,7 +120,8 @@ def _march(
 ) -> tuple[Riccati, float]:
     """The solution, and the largest relative change of the last Newton steps."""
     device = psi.device
-    decay, push = exponential_weights(x, np.diff(borders))
+    starts, sizes, lands = _route(times, borders)
+    decay, push = exponential_weights(x, sizes)
     pull = (push * c[:, None, None, :]).sum(-1)  # (S, P, s, s): A
     inverse = torch.as_tensor(np.linalg.inv(pull), device=device)
     sums = torch.as_tensor(pull.sum(-1, keepdims=True), device=device)  # (S, P, s, 1)
@@ -133,21 +130,20 @@ def _march(
     lead = torch.as_tensor(
         np.swapaxes(push[:, :, -1], -1, -2).copy(), device=device
     )  # (S, P, n, s)
-    ahead = torch.as_tensor(_extrapolation(borders), device=device)  # (S, s, s + 1)
-    radau = torch.as_tensor(np.diff(borders)[:, None] * WEIGHTS, device=device)[:, None, :]
+    ahead = torch.as_tensor(_extrapolation(borders, starts, sizes), device=device)  # (S, s, s + 1)
+    radau = torch.as_tensor(sizes[:, None] * WEIGHTS, device=device)[:, None, :]
     alpha, beta, nu2 = r.alpha[:, None], r.beta[:, None], r.nu2[:, None]
 
-    V = _apply(torch.as_tensor(c, device=device)[:, None], psi)  # (P, 1, Q)
+    V = _apply(torch.tensor(c, device=device)[:, None], psi)  # (P, 1, Q)
     known = V.expand(-1, STAGES + 1, -1)
     power, mass = torch.zeros_like(V), torch.zeros_like(V)
     worst = torch.zeros((), dtype=torch.float64, device=device)
     kept: list[tuple[Tensor, Tensor, Tensor]] = []
-    keep = set(np.searchsorted(borders, times * (1.0 - 1e-13)).tolist())
-    for s in range(borders.size - 1):
-        B = inverse[s]
-        start = _apply(reach[s], psi)  # (P, s, Q)
+    for i, s in enumerate(starts.tolist()):
+        B = inverse[i]
+        start = _apply(reach[i], psi)  # (P, s, Q)
         target = _apply(B, start)
-        now = _apply(ahead[s], known) if s >= _FIRST else _euler(start, sums[s], r)  # (P, s, Q)
+        now = _apply(ahead[i], known) if s >= _FIRST else _euler(start, sums[i], r)  # (P, s, Q)
         rounds = _NEWTON_FIRST if s < _FIRST else _NEWTON_EARLY if s < _EARLY else newton
         for _ in range(max(rounds, newton)):
             rate = alpha + now * (beta + 0.5 * nu2 * now)
@@ -155,13 +151,28 @@ def _march(
             now = now + change
         worst = torch.maximum(worst, (change.abs() / (1.0 + now.abs())).max())
         rate = alpha + now * (beta + 0.5 * nu2 * now)
-        psi = psi * fade[s] + _apply(lead[s], rate)
-        power = power + _apply(radau[s], rate)
-        mass = mass + _apply(radau[s], now)
-        known = torch.cat([known[:, -1:], now], 1)
-        if s + 1 in keep:
-            kept.append((psi, power[:, 0], mass[:, 0]))
+        there = psi * fade[i] + _apply(lead[i], rate)
+        gains = _apply(radau[i], rate), _apply(radau[i], now)
+        if lands[i]:
+            kept.append((there, (power + gains[0])[:, 0], (mass + gains[1])[:, 0]))
+        else:
+            psi, power, mass = there, power + gains[0], mass + gains[1]
+            known = torch.cat([known[:, -1:], now], 1)
     return Riccati(*(torch.stack(parts) for parts in zip(*kept, strict=True))), float(worst)
+
+
+def _route(times: Array, borders: Array) -> tuple[NDArray[np.int_], Array, NDArray[np.bool_]]:
+    """Steps in their order: index of the border they start from, length, whether they land.
+
+    A step that lands ends at a requested time, and the march goes on from where it started.
+    """
+    before = np.searchsorted(borders, times * (1.0 - 1e-13)) - 1  # a time at a border lands on it
+    march = np.arange(before[-1])
+    starts = np.concatenate([before, march])
+    lands = np.arange(starts.size) < times.size
+    sizes = np.concatenate([times - borders[before], np.diff(borders)[march]])
+    order = np.lexsort((~lands, starts))  # from one border: land first, then march
+    return starts[order], sizes[order], lands[order]
 
 
 def _apply(matrix: Tensor, to: Tensor) -> Tensor:
@@ -197,17 +208,19 @@ def _euler(start: Tensor, size: Tensor, r: Quadratic) -> Tensor:
     return 2.0 * push / (beta + torch.where((root.conj() * beta).real < 0.0, -root, root))
 
 
-def _extrapolation(borders: Array) -> Array:
-    """``(S, s, s + 1)``: from the last border and stages to the next stages, in log time.
+def _extrapolation(borders: Array, starts: NDArray[np.int_], sizes: Array) -> Array:
+    """``(S, s, s + 1)``: from border and stages of the last step to the next stages, in log time.
 
     In log time because the steps grow geometrically and V starts like a power of time.
     """
-    left, size = borders[:-1], np.diff(borders)
-    stages = left[:, None] + size[:, None] * NODES  # (S, s)
-    out = np.zeros((size.size, STAGES, STAGES + 1))
-    if size.size > _FIRST:
-        seen = np.log(np.concatenate([left[1:-1, None], stages[1:-1]], axis=1))
-        out[2:] = _lagrange(seen, np.log(stages[2:]))
+    out = np.zeros((sizes.size, STAGES, STAGES + 1))
+    late = starts >= _FIRST
+    if late.any():
+        last = borders[starts[late] - 1, None]
+        stages = last + (borders[starts[late], None] - last) * NODES
+        seen = np.log(np.concatenate([last, stages], axis=1))
+        ahead = borders[starts[late], None] + sizes[late, None] * NODES
+        out[late] = _lagrange(seen, np.log(ahead))
     return out
 
 

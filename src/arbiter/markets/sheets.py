@@ -12,7 +12,7 @@ from arbiter import inputs
 from arbiter.chains.roots import EUROPEAN
 from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion
 from arbiter.markets.frictions import Exact, Frictions, Quoted, quote
-from arbiter.markets.lifted_heston import implied
+from arbiter.markets.lifted_heston import RESOLUTION, implied
 from arbiter.markets.listing import Board
 from arbiter.quotes import Quotes
 
@@ -64,11 +64,25 @@ class Sheet:
         return quotes_of(self.board, self.quoted.bid, self.quoted.ask)
 
 
-def sheet(board: Board, price: Array, frictions: Frictions, rng: np.random.Generator) -> Sheet:
-    """Quotes around exact out-of-the-money prices, forward units, of a board."""
+def sheet(
+    board: Board,
+    price: Array,
+    frictions: Frictions,
+    rng: np.random.Generator,
+    resolution: float = RESOLUTION,
+) -> Sheet:
+    """Quotes around exact out-of-the-money prices of a board.
+
+    Args:
+        board: What is listed.
+        price: ``(m,)`` forward units.
+        frictions: What is done to them.
+        rng: For noise and gaps.
+        resolution: Prices below it have no implied volatility.
+    """
     k, T = board.k, board.T
     unit = (board.discounts * board.forwards)[board.series]
-    exact = Exact(price, implied(price, k, T), k, T, unit)
+    exact = Exact(price, implied(price, k, T, resolution), k, T, unit)
     return Sheet(board, exact, quote(exact, frictions, rng))
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from arbiter.markets.boards import prices
@@ -73,7 +75,33 @@ def observe(
         seeds: One for each day; what is drawn on a day depends on nothing else.
         venue: How the market lists and quotes.
     """
-    rules = venue or Venue()
+    if not len(states) == len(moments) == len(seeds):
+        raise ValueError(
+            f"{len(states)} states, {len(moments)} moments and {len(seeds)} seeds: give one of "
+            "each for every day"
+        )
+    with _one_thread():
+        return _observe(market, states, moments, seeds, venue or Venue())
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Sums in one order: the same bits on machines with more cores and with fewer."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _observe(
+    market: LiftedHeston,
+    states: Array,
+    moments: Sequence[tuple[np.datetime64, float]],
+    seeds: Sequence[np.random.SeedSequence],
+    rules: Venue,
+) -> list[Snapshot]:
     boards = []
     for state, (as_of, spot) in zip(states, moments, strict=True):
         T = series(as_of, rules.listing)[2]

@@ -1,7 +1,8 @@
 """A timeline: one market through thousands of days, calm and stressed as they come.
 
-Every day has a seed of its own, derived from the one seed and the day's number, so that any day
-can be made again alone and is the same.
+Every day has a seed of its own, derived from the one seed and the day's number, and its exact
+prices do not depend on which other days are made with it: any day can be made again alone and is
+the same.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ class Timeline:
     def days(self, which: Sequence[int]) -> list[Snapshot]:
         """The snapshots of some days, with one Riccati solution for all of them."""
         rows = [range(len(self))[i] for i in which]
+        if not rows:
+            return []
         return observe(
             self.market,
             self.states[rows],
@@ -93,8 +96,8 @@ def timeline(
         >>> bool((day.quotes.ask > day.quotes.bid).all())
         True
     """
-    if days < 1:
-        raise ValueError(f"days = {days}: give at least one")
+    if days != int(days) or days < 1:
+        raise ValueError(f"days = {days!r}: give a whole number, at least one")
     rules = venue or Venue()
     as_of = np.array([moment(day) for day in sessions(start, days)])
     years = (as_of - as_of[0]) / np.timedelta64(1, "m") / MINUTES_PER_YEAR

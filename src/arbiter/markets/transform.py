@@ -21,6 +21,7 @@ from arbiter.markets.riccati import FINEST, GROWTH, Quadratic, Riccati, mesh, so
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 
+_ROUNDS = 3  # of Newton's method: a start far from rest is harder to extrapolate
 _LAYER = 0.05  # first step over the time in which the start of a state's transform decays
 
 
@@ -73,7 +74,10 @@ def of_index(
     )
     c, x = np.stack([p.c for p in sets]), np.stack([p.x for p in sets])
     psi = torch.zeros(len(sets), c.shape[1], xi.shape[1], dtype=torch.complex128, device=device)
-    transforms = _assembled(sets, solve(c, x, quadratic, psi, times, mesh(times, growth)))
+    # V starts with the rate of Heston's, whose volatility of variance is the lift's at time zero
+    rate = float((c.sum(1)[:, None] * _column(sets, "nu") * np.abs(z)).max())
+    borders = mesh(float(times[-1]), growth, min(FINEST, 1.0 / rate))
+    transforms = _assembled(sets, solve(c, x, quadratic, psi, times, borders))
     for i, parameters in enumerate(sets):
         if parameters.jumps is not None:
             jumps = np.multiply.outer(times, parameters.jumps.log_cf(z[i]))
@@ -95,8 +99,9 @@ def of_state(
     # the start decays like 1/(1 + Σc ν² V t/2): the first step must see that
     finest = min(FINEST, _LAYER / float(p.c.sum() * p.nu**2 * np.abs(V).max()))
     psi = torch.as_tensor((start / p.c).T.astype(np.complex128).copy())[None]
-    borders = mesh(times, growth, finest)
-    return _assembled([p], solve(p.c[None], p.x[None], quadratic, psi, times, borders))[0]
+    borders = mesh(float(times[-1]), growth, finest)
+    c, x = np.stack([p.c]), np.stack([p.x])
+    return _assembled([p], solve(c, x, quadratic, psi, times, borders, _ROUNDS))[0]
 
 
 def _assembled(sets: Sequence[Parameters], found: Riccati) -> list[Transform]:

@@ -24,7 +24,7 @@ from scipy.special import wofz
 
 from arbiter.markets.means import Means
 from arbiter.markets.parameters import Parameters
-from arbiter.markets.riccati import mesh
+from arbiter.markets.riccati import GROWTH, mesh
 from arbiter.markets.transform import Transform, of_state
 
 Array = NDArray[np.float64]
@@ -34,14 +34,22 @@ WINDOW = 30.0 / 365.0  # years that the index looks ahead
 POINTS = 100.0
 _LEFT, _LEFT_STEP = 0.4, 0.07  # angles below π/4 from the vertical: narrow laws decay there too
 _RIGHT, _RIGHT_STEP = -0.25, 0.04
+_LOWEST = 1e-5  # y: an index of 0.3 points
 _SAFE = 0.97  # of the largest moment that is known to be finite
-_FARTHEST = 1e8  # |w|: where a call's integrand has fallen to 1e-16 at the slowest
-_NEGLIGIBLE = -41.0
+_DEPTH = 1200.0  # for futures |w| goes to this over the lowest y: e^{wy} is e^−41 long before
+_FARTHEST = 1e8  # for calls: the integrand falls to 1e-16 at the slowest, on low strikes
+_COARSE = 1.6  # growth of steps where only a scale is wanted
+_FAR = 1e6  # a w so large that log E e^{−wy} is −w times the lowest y
+_NEGLIGIBLE, _ENDED = -41.0, -30.0
 # Where a call's integrand grows above e³, the put of the strike is worth nothing: for a normal law
 # that is 9.3 standard deviations below the mean.
 _DEEP = 3.0
 _SEARCH = (1e-4, 1e8, 160)  # w: from heavy tails at 5 years to light ones at a day
 _SEARCH_GROWTH, _SEARCH_FINEST = 1.06, 1e-10
+_NEAR_ZERO = (
+    "reversion·theta = {:.3g}: the index can come too near zero, and its laws are not computed; "
+    "give a larger reversion or theta"
+)
 _BLOCK = 1 << 21  # complex numbers at once where strikes differ by day
 
 
@@ -125,6 +133,11 @@ class IndexLaw:
 
     def _left_sum(self, states: Array, weight: Complex) -> Array:
         log_mgf = self.left.at(0, states).cpu().numpy()
+        if not (log_mgf[:, -1].real < _ENDED).all():
+            raise ArithmeticError(
+                f"the index at T = {self.T:.6g} can come so much nearer to zero from this state "
+                "than from the start that its law is not resolved; give a point of a path"
+            )
         return np.asarray((np.exp(log_mgf) @ weight).real)
 
 
@@ -133,20 +146,17 @@ def _law(p: Parameters, T: float) -> IndexLaw:
     if not 0.0 < T < 100.0:
         raise ValueError(f"T = {T!r}: give a positive year fraction below 100")
     if p.theta * p.reversion == 0.0 and p.jumps is None:
-        raise ValueError(
-            "reversion·theta = 0: the index can come arbitrarily near zero, and its laws are not "
-            "computed; give a positive reversion and theta"
-        )
+        raise ValueError(_NEAR_ZERO.format(0.0))
     constant, slope = squared_index(p)
     mean = _mean_row(p, T)
     level = float(mean[-1])
-    largest, variance = _moments(p, T, slope, level)
+    largest, variance, lowest = _moments(p, T, slope, level)
     deviation = float(np.sqrt(max(variance, 0.0)))
     # crossing where e^{wy}, and for calls e^{w(y − K²)}, is of the order of one: no cancellation
     scale = 0.98 * min(largest, 0.5 / level)
-    w_left, dw_left = _contour(scale, scale, _LEFT, _LEFT_STEP)
+    w_left, dw_left = _contour((scale, scale), _LEFT, _LEFT_STEP, _DEPTH / lowest)
     scale = min(largest, 2.0 / deviation) if deviation > 0.0 else largest
-    w_right, dw_right = _contour(0.02 * scale, 0.9 * scale, _RIGHT, _RIGHT_STEP)
+    w_right, dw_right = _contour((0.02 * scale, 0.9 * scale), _RIGHT, _RIGHT_STEP, _FARTHEST)
     both = _mgf(p, T, constant, slope, np.concatenate([w_left, w_right]))
     split = w_left.size
     return IndexLaw(
@@ -162,9 +172,12 @@ def _law(p: Parameters, T: float) -> IndexLaw:
     )
 
 
-def _contour(w1: float, b: float, omega: float, step: float) -> tuple[Complex, Complex]:
+def _contour(
+    cross: tuple[float, float], omega: float, step: float, reach: float
+) -> tuple[Complex, Complex]:
     """Nodes in the upper half plane and their weights."""
-    t = np.arange(0.0, np.log(2.0 * _FARTHEST / b) + step, step)
+    w1, b = cross
+    t = np.arange(0.0, np.log(2.0 * reach / b + 2.0) + step, step)
     along = np.full(t.size, step)
     along[0] *= 0.5
     w = w1 + 1j * b * np.sinh(t + 1j * omega)
@@ -172,9 +185,11 @@ def _contour(w1: float, b: float, omega: float, step: float) -> tuple[Complex, C
     return w, np.asarray(along * b * np.cosh(t + 1j * omega) / np.pi)
 
 
-def _mgf(p: Parameters, T: float, constant: float, slope: Array, w: Complex) -> Transform:
+def _mgf(
+    p: Parameters, T: float, constant: float, slope: Array, w: Complex, growth: float = GROWTH
+) -> Transform:
     """``log E e^{w y_T}``."""
-    found = of_state(p, np.array([T]), np.multiply.outer(w, slope))
+    found = of_state(p, np.array([T]), np.multiply.outer(w, slope), growth)
     return Transform(found.constant + torch.as_tensor(constant * w), found.slope)
 
 
@@ -185,13 +200,16 @@ def _mean_row(p: Parameters, T: float) -> Array:
     return np.append(late[1] - early[1], late[0] - early[0] + jumps * WINDOW) / WINDOW
 
 
-def _moments(p: Parameters, T: float, slope: Array, level: float) -> tuple[float, float]:
-    """A moment ``E e^{wy}`` that is finite with room to spare, and the variance of y."""
+def _moments(p: Parameters, T: float, slope: Array, level: float) -> tuple[float, float, float]:
+    """A moment ``E e^{wy}`` that is finite with room to spare, the variance and the lowest y."""
     largest = _SAFE * largest_moment(p, T, slope)
     test = 0.05 * largest
-    exact = _mgf(p, T, *squared_index(p), np.array([test + 0j]))
-    excess = float(exact.constant[0, 0].real) - test * level
-    return largest, 2.0 * excess / test**2
+    w = np.array([test + 0j, -_FAR + 0j])
+    exact = _mgf(p, T, *squared_index(p), w, _COARSE).constant[0].real
+    excess, lowest = float(exact[0]) - test * level, -float(exact[1]) / _FAR
+    if lowest < _LOWEST:
+        raise ValueError(_NEAR_ZERO.format(p.reversion * p.theta))
+    return largest, 2.0 * excess / test**2, lowest
 
 
 def largest_moment(p: Parameters, T: float, slope: Array) -> float:
@@ -203,7 +221,7 @@ def largest_moment(p: Parameters, T: float, slope: Array) -> float:
     w = np.geomspace(*_SEARCH)
     psi = np.multiply.outer(slope / p.c, w)  # (n, w)
     alive = np.ones(w.size, dtype=bool)
-    for delta in np.diff(mesh(np.array([T]), _SEARCH_GROWTH, _SEARCH_FINEST)):
+    for delta in np.diff(np.minimum(mesh(T, _SEARCH_GROWTH, _SEARCH_FINEST), T)):
         decay = np.exp(-p.x * delta)
         push = np.where(p.x * delta > 1e-8, -np.expm1(-p.x * delta), p.x * delta)
         push = np.divide(push, p.x, out=np.full_like(push, delta), where=p.x > 0.0)

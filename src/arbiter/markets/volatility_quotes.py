@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from arbiter.chains.sessions import last_session, settlement_time
 from arbiter.forwards import MINUTES_PER_YEAR
 from arbiter.markets.frictions import Frictions
-from arbiter.markets.lifted_heston import LiftedHeston
+from arbiter.markets.lifted_heston import INDEX_RESOLUTION, LiftedHeston
 from arbiter.markets.listing import Board, Curves
 from arbiter.markets.sheets import Sheet, sheet
 
@@ -133,7 +133,7 @@ def quote_volatility(
         series=np.repeat(np.arange(T.size), [part.size for part in strikes]),
         strikes=np.concatenate(strikes),
     )
-    made = sheet(board, _otm(market, state, board), venue.frictions, rng)
+    made = sheet(board, _otm(market, state, board), venue.frictions, rng, INDEX_RESOLUTION)
     half = venue.future_spread
     mid = futures + venue.frictions.noise * half * np.clip(rng.standard_normal(T.size), -2.5, 2.5)
     bid = _FUTURE_TICK * np.floor((mid - half) / _FUTURE_TICK + 1e-9)
