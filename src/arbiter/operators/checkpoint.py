@@ -1,8 +1,9 @@
 """Checkpoints: safetensors with their provenance inside, written whole, read with distrust.
 
-The file is a plain safetensors file; other tools read its tensors. Its metadata holds the format,
-its version, a checksum over names, shapes, types, bytes and description, and the description
-itself as JSON. Nothing is ever unpickled.
+The file is a plain safetensors file; other tools read its tensors. Its metadata has one entry,
+``arbiter``: JSON with the format, its version, the description, and a checksum over names, shapes,
+types, bytes and description. (One entry, because the library writes several in an order of chance,
+and equal checkpoints should be equal files.) Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from arbiter.files import write_whole
 
 FORMAT = "arbiter-checkpoint"
 VERSION = 1
+ENTRY = "arbiter"
 PROVENANCE = ("config", "data_hash", "seed", "revision", "metrics")
 MAX_BYTES = 2**30  # a shipped operator is below 10 MB; this is a cap on hostile files
 MAX_HEADER = 16 * 2**20
@@ -76,13 +78,13 @@ def save(path: str | PathLike[str], tensors: Mapping[str, Tensor], info: Mapping
     for name, tensor in plain.items():
         if not bool(torch.isfinite(tensor).all()):
             raise ValueError(f"tensor {name!r} holds a number that is not finite: nothing is saved")
-    metadata = {
+    about = {
         "format": FORMAT,
-        "version": str(VERSION),
-        "info": text,
+        "version": VERSION,
+        "info": json.loads(text),
         "checksum": _checksum(plain, text),
     }
-    return write_whole(path, serialise(plain, metadata))
+    return write_whole(path, serialise(plain, {ENTRY: json.dumps(about, sort_keys=True)}))
 
 
 def load(
@@ -110,10 +112,10 @@ def load(
             f"{path}: {size:,} bytes, more than the {MAX_BYTES:,} a checkpoint may take; {_REMEDY}"
         )
     content = path.read_bytes()
-    metadata = _metadata(content, path)
+    about = _about(content, path)
     tensors = _tensors(content, path)
-    text = metadata["info"]
-    if metadata.get("checksum") != _checksum(tensors, text):
+    info: dict[str, Any] = about["info"]
+    if about.get("checksum") != _checksum(tensors, json.dumps(info, sort_keys=True)):
         raise CheckpointError(f"{path}: its checksum is wrong, the file is corrupt; {_REMEDY}")
     for name, tensor in tensors.items():
         if not bool(torch.isfinite(tensor).all()):
@@ -122,11 +124,11 @@ def load(
             )
     if like is not None:
         _compare(tensors, like, path)
-    return tensors, _description(text, path)
+    return tensors, info
 
 
-def _metadata(content: bytes, path: Path) -> dict[str, str]:
-    """The metadata of the header, after its length has been believed no further than needed."""
+def _about(content: bytes, path: Path) -> dict[str, Any]:
+    """What the header says of the file, its length believed no further than needed."""
     for magic, what in _FOREIGN.items():
         # A header of 128 bytes also begins with \x80: only a length that fits is a length.
         if content.startswith(magic) and not _plausible(content):
@@ -137,7 +139,7 @@ def _metadata(content: bytes, path: Path) -> dict[str, str]:
     if len(content) < 10:
         raise CheckpointError(f"{path}: only {len(content)} bytes, it is truncated; {_REMEDY}")
     (length,) = struct.unpack_from("<Q", content)
-    if length > MAX_HEADER or not content[8:9] == b"{":
+    if length > MAX_HEADER or content[8:9] != b"{":
         raise CheckpointError(
             f"{path}: not a safetensors file (its header would have {length:,} bytes); {_REMEDY}"
         )
@@ -148,24 +150,26 @@ def _metadata(content: bytes, path: Path) -> dict[str, str]:
         )
     try:
         header = json.loads(content[8 : 8 + length])
+        metadata = header.get("__metadata__") if isinstance(header, dict) else None
+        entry = metadata.get(ENTRY) if isinstance(metadata, dict) else None
+        about = json.loads(entry) if isinstance(entry, str) else None
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: its header is not JSON ({error}); {_REMEDY}") from error
-    metadata = header.get("__metadata__") if isinstance(header, dict) else None
-    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
         raise CheckpointError(
             f"{path}: a foreign safetensors file, its format is not {FORMAT!r}; {_REMEDY}"
         )
-    version = metadata.get("version")
-    if not isinstance(version, str) or not version.isascii() or not version.isdigit():
+    version = about.get("version")
+    if type(version) is not int or version < 1:
         raise CheckpointError(f"{path}: unreadable format version {version!r}; {_REMEDY}")
-    if len(version) > 9 or int(version) > VERSION:
+    if version > VERSION:
         raise CheckpointError(
-            f"{path}: written in format version {version[:9]}, this arbiter reads up to {VERSION}; "
+            f"{path}: written in format version {version}, this arbiter reads up to {VERSION}; "
             "upgrade arbiter-vol to read it"
         )
-    if not isinstance(metadata.get("info"), str):
+    if not isinstance(about.get("info"), dict):
         raise CheckpointError(f"{path}: it has no description; {_REMEDY}")
-    return metadata
+    return about
 
 
 def _plausible(content: bytes) -> bool:
@@ -193,18 +197,6 @@ def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
         digest.update(frame.encode("utf-8", "surrogatepass"))
         digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def _description(text: str, path: Path) -> dict[str, Any]:
-    try:
-        info = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(
-            f"{path}: its description is not JSON ({error}); {_REMEDY}"
-        ) from error
-    if not isinstance(info, dict):
-        raise CheckpointError(f"{path}: its description is not an object; {_REMEDY}")
-    return info
 
 
 def _compare(tensors: Mapping[str, Tensor], like: Mapping[str, Tensor], path: Path) -> None:
