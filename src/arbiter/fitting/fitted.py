@@ -63,7 +63,10 @@ class FittedSurface(Surface):
     uncertainty: Uncertainty | None = field(default=None, kw_only=True)
 
     def iv_error(self, k: ArrayLike, T: MaturityLike) -> Array:
-        """Standard error of :meth:`iv`, annualised and decimal."""
+        """Standard error of :meth:`iv`, annualised and decimal.
+
+        Too small where the prior was made from the same quotes (docs/fit.md, "How sure").
+        """
         return self._known().iv(k, self.years(T))
 
     def vix_error(self, tenor: float = THIRTY_DAYS) -> Array:
