@@ -162,11 +162,38 @@ def test_timeline_keeps_the_exchanges_calendar() -> None:
     assert len(set(moments)) == 12
 
 
-def test_long_timeline_has_calm_and_stressed_days() -> None:
-    market = timeline(preset("calm"), 1500, seed=1, steps_per_day=1)
-    swap = [float(market.market.variance_swap(30.0 / 365.0, s)) for s in market.states[::25]]
-    level = np.sqrt(swap)
-    assert level.max() > 3.0 * level.min()
+# Median of the volatility index over 2,000 days, and what it exceeds on one day in twenty.
+LEVELS = {
+    "calm": (11.0, 16.0, 20.0),
+    "stressed": (17.0, 26.0, 32.0),
+    "inverted": (16.0, 24.0, 32.0),
+    "rough": (13.0, 18.0, 24.0),
+    "jumpy": (12.5, 17.0, 21.0),
+}
+
+
+def levels(p: Parameters, seed: int) -> tuple[float, float, float, float]:
+    """Lowest, median, 95 % and highest level of the index over 2,000 days."""
+    found = timeline(p, 2000, seed, steps_per_day=1)
+    index = found.market.vix(found.states)
+    return tuple(np.quantile(index, [0.0, 0.5, 0.95, 1.0]).tolist())
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_timelines_live_where_the_index_lives(name: str) -> None:
+    low, high, stressed = LEVELS[name]
+    for seed in range(1, count(full=9, reduced=3)):
+        lowest, median, above, highest = levels(preset(name), seed)
+        assert low < median < high, seed
+        assert 8.0 < lowest < median
+        assert above > stressed - 4.0, seed
+        assert 28.0 < highest < 130.0, seed
+
+
+def test_levels_see_a_market_without_reversion() -> None:
+    """Without it variance is near zero on most days: the median falls to 6 points."""
+    low = LEVELS["calm"][0]
+    assert levels(replace(preset("calm"), reversion=0.3, nu=0.28), 1)[1] < low
 
 
 def test_members_of_a_universe_differ_and_are_reached_states() -> None:
