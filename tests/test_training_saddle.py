@@ -156,6 +156,18 @@ def test_multipliers_of_a_constrained_problem_are_found(
     assert torch.equal(problem.duals["ceiling"][inactive], torch.zeros(1, dtype=torch.float64))
 
 
+@pytest.mark.parametrize(("dual_lr", "found"), [(0.05, True), (5.0, False)])
+@pytest.mark.parametrize("mode", ["extra", "optimistic"])
+def test_momentum_is_safe_where_the_multipliers_are_slow(
+    mode: Mode, dual_lr: float, found: bool
+) -> None:
+    """Two time scales: the curvature of the fit outruns slow multipliers, and not fast ones."""
+    problem = constrained()
+    rates = Rates(lr=0.02, dual_lr=dual_lr, betas=(0.9, 0.99), mode=mode)
+    run(problem, rates, 1500, decay=True)
+    assert problem.distance() < 1e-2 if found else problem.distance() > 0.5
+
+
 def test_box_that_is_too_small_leaves_the_constraint_broken() -> None:
     """The multiplier then rests on its bound: the sign by which a user sees it."""
     problem = constrained(bound=0.25)

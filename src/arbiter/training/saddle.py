@@ -18,8 +18,9 @@ Decisions, where the paper is silent or says two things:
   that the gradient at z would give, then forgets them. So each direction is scaled by its own
   gradient too, and bounded where the other of the two vanishes.
 * **Momentum.** β₁ = 0 by default: with 0.9 the bilinear game diverges (tests), which is why
-  cooper, whose default that is, was tried and not taken. Curvature of the fit in θ restores
-  stability, so β₁ > 0 may be chosen for a network whose fit dominates.
+  cooper, whose ExtraAdam has that default, was tried and not taken. Where the fit bends L in θ and
+  λ is slow, momentum is safe (tests), and a network is fitted better with it: take (0.9, 0.99) and
+  a ``dual_lr`` small enough for the multipliers to move without swinging.
 * **Projection.** `project` acts on the parameters in place, at y and after the step, as in the
   paper's appendix D. The proof needs y in the feasible set: only there is ⟨F(y), y − z*⟩ ≥ 0.
   `project_half=False` leaves y free, for half the singular value decompositions and no theorem.
