@@ -13,6 +13,8 @@ from arbiter.surface import Surface
 
 Array = NDArray[np.float64]
 
+_SHAPELESS = 1e-9  # log-slopes this near to flat are flat, but for rounding
+
 
 class Centre(NamedTuple):
     """``flat + trust · shape``: how much of a prior's shape stays is up to the quotes.
@@ -39,7 +41,8 @@ def of_prior(surface: Surface, knots: Array, maturities: Array, mass: Array) -> 
     tau = 0.5 * np.log(maturities)[:, None]
     level = (logs - tau).mean(axis=1) @ mass / mass.sum()  # (J,)
     flat = level[:, None, None] + tau + np.zeros_like(logs)
-    return Centre(flat, logs - flat, shares)
+    shape = logs - flat
+    return Centre(flat, shape * (np.abs(shape).max() > _SHAPELESS), shares)
 
 
 def log_slopes(surface: Surface, knots: Array, maturities: Array) -> tuple[Array, Array]:

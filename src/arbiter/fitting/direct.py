@@ -14,7 +14,7 @@ from arbiter.fitting.fitted import FitResult, FittedSurface
 from arbiter.fitting.interior import Interior, Status
 from arbiter.fitting.model import Model
 from arbiter.fitting.options import FitOptions, Roughness
-from arbiter.fitting.preview import preview
+from arbiter.fitting.preview import preview, reconsider
 from arbiter.fitting.uncertainty import Uncertainty
 from arbiter.forwards import ForwardCurve
 from arbiter.inputs import frozen, plain
@@ -90,9 +90,7 @@ def fit(
     interior = Interior(model, model.order(), z, scale=_EXACT * len(quotes))
     status = Status.CONVERGED
     if not given:
-        if model.prior and options.roughness == "likelihood":
-            preview(model, interior)
-        status = selection.choose(model, interior, options.iterations)
+        status = _choose(model, interior)
     if status is Status.CONVERGED:
         status = interior.run(options.tolerance, options.iterations - interior.iterations)
     if status is not Status.CONVERGED:
@@ -112,6 +110,18 @@ def fit(
     )
     matrix = interior.matrix() - (1.0 - 1.0 / spread.uneven) * model.information()
     return _surface(model, interior.z, result, matrix)
+
+
+def _choose(model: Model, interior: Interior) -> Status:
+    """Roughness chosen by the data and, with a prior, how far it is to be trusted."""
+    limit = model.options.iterations
+    if not model.prior or model.options.roughness != "likelihood":
+        return selection.choose(model, interior, limit)
+    preview(model, interior)
+    status = selection.choose(model, interior, limit)
+    if status is Status.CONVERGED and reconsider(model, interior):
+        status = selection.choose(model, interior, limit)
+    return status
 
 
 def _require(prior: Surface | None, options: FitOptions) -> None:

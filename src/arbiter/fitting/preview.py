@@ -1,8 +1,9 @@
 """A fit that starts at its prior is nearly done, unless wrong weights first lead it away.
 
 So the weights are settled on the quadratic model of the loss at the prior, where a round costs
-two factorisations and no price. A prior that the quotes like less than none at all loses its
-trust here: near a shape of its own the marginal likelihood may have a maximum of its own.
+two factorisations and no price. Near the shape of a bad prior the marginal likelihood may have a
+maximum of its own: so it is compared with that of no prior, before the first step and again when
+the weights are chosen.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_solve_banded, cholesky_banded
 
 from arbiter.fitting.interior import RIDGE, Interior
+from arbiter.fitting.loss import Loss
 from arbiter.fitting.model import Model
 from arbiter.fitting.options import Roughness
 from arbiter.fitting.selection import (
@@ -41,21 +43,39 @@ _GAP = 0.01  # complementarity at the start, of the loss that is expected
 
 def preview(model: Model, interior: Interior) -> None:
     """Choose weights and trust for the first steps of ``interior``, which starts at the prior."""
-    cost = replace(model.options.loss, wall=0.0, far=_FAR)(model.residuals)
-    force = model.linearise(interior.z, cost)
-    local = _Local(model, interior.z, force, float(model.weights @ cost.value))
-    found, weights = local.settle(), model.roughness
-    model.trust = 0.0
-    model.roughness = Roughness(*(DISPERSION * x for x in (*PRECISION, 1.0)))
-    doubtful = local.solve().evidence > found.evidence - _DOUBT
-    other = local.settle() if doubtful else found
-    if other.evidence > found.evidence:
-        found = other
-    else:
-        model.trust, model.roughness = 1.0, weights
+    local = _Local(model, interior.z, replace(model.options.loss, wall=0.0, far=_FAR))
+    found = local.settle()
+    found = _without(model, local, found) or found
     interior.refresh()
     interior.inner = _INNER
     interior.expect(found.loss, _GAP)
+
+
+def reconsider(model: Model, interior: Interior) -> bool:
+    """Forget the prior's shape if the quotes, with what was chosen, like it less than none."""
+    if not model.trust > 0.0:
+        return False
+    local = _Local(model, interior.z, model.options.loss)
+    better = _without(model, local, local.solve())
+    if better:
+        model.shape_of_prior = np.zeros_like(model.shape_of_prior)
+    interior.refresh()
+    return better is not None
+
+
+def _without(model: Model, local: _Local, found: _Solution) -> _Solution | None:
+    """The solution without the prior's shape where that is likelier; else all is left as it is."""
+    if not model.shape_of_prior.any():
+        return None
+    kept = model.trust, model.roughness
+    model.trust = 0.0
+    model.roughness = Roughness(*(DISPERSION * x for x in (*PRECISION, 1.0)))
+    if local.solve().evidence > found.evidence - _DOUBT:
+        other = local.settle()
+        if other.evidence > found.evidence:
+            return other
+    model.trust, model.roughness = kept
+    return None
 
 
 class _Solution(NamedTuple):
@@ -67,8 +87,10 @@ class _Solution(NamedTuple):
 class _Local:
     """The quadratic model of the loss at one point, solved for any weights."""
 
-    def __init__(self, model: Model, z: Array, force: Array, loss: float) -> None:
-        self.model, self.z, self.force, self.loss = model, z, force, loss
+    def __init__(self, model: Model, z: Array, loss: Loss) -> None:
+        cost = loss(model.residuals)
+        self.model, self.z, self.force = model, z, model.linearise(z, cost)
+        self.loss = float(model.weights @ cost.value)
         self.data, self.band = model.data.copy(), model.information()
         self.count = np.count_nonzero(model.weights)
 

@@ -110,6 +110,8 @@ def _trust(model: Model, interior: Interior, dispersion: float) -> float:
     The likelihood is quadratic in the centre ``flat + trust · g``: its slope is gᵀP(z − centre)
     and its curvature gᵀ(P − P H⁻¹ P)g, what the quotes see of the prior's shape.
     """
+    if not model.shape_of_prior.any():
+        return 0.0
     pull = model.stiffness(model.shape_of_prior)
     matrix = interior.matrix()
     matrix[0] += RIDGE * matrix[0].max()
