@@ -50,6 +50,8 @@ ROOMS = [
     "replication",
     "scoring",
     "peers",
+    "operators",
+    "training",
     "report",
     "pipeline",
     "cli",

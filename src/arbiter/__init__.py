@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from arbiter.examples import example, example_chain
     from arbiter.fitting import FitOptions, FittedSurface, Loss, Roughness, fit
     from arbiter.index import vix
+    from arbiter.operators.answer import OperatorSurface
+    from arbiter.operators.pretrained import Operator
     from arbiter.quotes import Quotes
     from arbiter.surface import Surface
 
@@ -26,6 +28,8 @@ __all__ = [
     "FitOptions",
     "FittedSurface",
     "Loss",
+    "Operator",
+    "OperatorSurface",
     "Quotes",
     "Roughness",
     "Surface",
@@ -46,6 +50,8 @@ _HOME = {
     "FitOptions": "arbiter.fitting",
     "FittedSurface": "arbiter.fitting",
     "Loss": "arbiter.fitting",
+    "Operator": "arbiter.operators.pretrained",
+    "OperatorSurface": "arbiter.operators.answer",
     "Quotes": "arbiter.quotes",
     "Roughness": "arbiter.fitting",
     "Surface": "arbiter.surface",

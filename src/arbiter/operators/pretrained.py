@@ -1,0 +1,285 @@
+"""The trained operator: quotes in, a surface out that cannot be arbitraged, in one pass."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from importlib.resources import files
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from arbiter import black
+from arbiter.fitting import FitOptions, FittedSurface, fit
+from arbiter.fitting.kernel import Kernel, Line
+from arbiter.forwards import ForwardCurve
+from arbiter.inputs import frozen, plain
+from arbiter.operators import checkpoint, domain
+from arbiter.operators.answer import OperatorResult, OperatorSurface
+from arbiter.operators.checkpoint import CheckpointError
+from arbiter.operators.lipschitz import constant
+from arbiter.operators.network import Config, Network
+from arbiter.operators.ragged import ragged
+from arbiter.quotes import Quotes
+from arbiter.structural import structural
+from arbiter.surface import Surface
+
+Array = NDArray[np.float64]
+logger = logging.getLogger(__name__)
+
+SHIPPED = "operator"
+FEWEST = 3  # quotes
+_CELLS = 1 << 16  # places for quotes, padding included, in one pass: bounds memory, not results
+
+
+class Operator:
+    """A trained risk-neutral operator.
+
+    It is immutable, and may be called from several threads at once. The same quotes give the same
+    surface.
+
+    Example:
+        >>> import arbiter as ab
+        >>> operator = ab.Operator.pretrained()
+        >>> surface = operator(ab.example_chain().quotes())
+        >>> surface.certificate().passed, surface.domain.inside
+        (True, True)
+    """
+
+    def __init__(self, network: Network, info: dict[str, Any], source: str = "memory") -> None:
+        self._network = network.double().eval().requires_grad_(False)
+        self._info = info
+        self.source = source
+        self.config = network.config
+        self.model = _hash(self._network)
+        self.lipschitz = constant(self._network).value
+        self._knots = frozen(self._network.knots)
+        self._line = Line.of(self._knots)
+        limits = info.get("domain") or {}
+        self._limits = {name: (pair[0], pair[1]) for name, pair in limits.items()}
+
+    @classmethod
+    def pretrained(cls, name: str | None = None) -> Operator:
+        """The operator that ships with the package; the second call is free.
+
+        Args:
+            name: Of the weights; the default ones if left out.
+        """
+        return _shipped(SHIPPED if name is None else name)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Operator:
+        """An operator from a checkpoint file.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            CheckpointError: If it is not a readable checkpoint of an operator.
+        """
+        info = checkpoint.load(path)[1]
+        try:
+            config = Config(**info.get("config", {}))
+        except (TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"{path}: its config is not an operator's ({error}); a checkpoint of another "
+                "version, or of something else: train it again"
+            ) from error
+        if config.decoder != "transport":
+            raise CheckpointError(
+                f"{path}: its decoder is {config.decoder!r}, which gives prices on a grid and no "
+                "surface: load one whose decoder is 'transport'"
+            )
+        network = Network(config)
+        tensors, info = checkpoint.load(path, like=network.state_dict())
+        network.load_state_dict(tensors)
+        return cls(network, info, str(path))
+
+    def __repr__(self) -> str:
+        size = sum(p.numel() for p in self._network.parameters())
+        return f"Operator({self.model}, {size:,} parameters, Lipschitz {self.lipschitz:.4g})"
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """The model card: what it is, what it was trained on, how good it is, its limits."""
+        size = sum(p.numel() for p in self._network.parameters())
+        about = {"model": self.model, "parameters": size, "lipschitz": self.lipschitz}
+        return {**about, **plain(self._info)}
+
+    def __call__(self, quotes: Quotes) -> OperatorSurface:
+        """A surface from quotes.
+
+        Args:
+            quotes: From a chain's ``quotes()`` or :meth:`Quotes.from_frame`: three or more.
+
+        Returns:
+            The surface. ``.result`` says how it came about, ``.domain`` whether the quotes are
+            like those of training; a warning is logged if not.
+
+        Raises:
+            ValueError: If there are fewer than three quotes, or none tells a level.
+        """
+        return self.many([quotes])[0]
+
+    def many(self, chains: Sequence[Quotes]) -> list[OperatorSurface]:
+        """Surfaces of many chains, several at a time.
+
+        Each is the surface that the chain alone would give, to rounding.
+        """
+        for place, quotes in enumerate(chains):
+            _require(quotes, f"chains[{place}]: " if len(chains) > 1 else "")
+        found: dict[int, OperatorSurface] = {}
+        for batch in _batches(chains):
+            began = time.perf_counter()
+            slopes, total = self._pass([chains[i] for i in batch])
+            made = [
+                self._surface(chains[i], slopes[row], total[row]) for row, i in enumerate(batch)
+            ]
+            share = (time.perf_counter() - began) / len(batch)
+            for i, surface in zip(batch, made, strict=True):
+                assert surface.result is not None
+                found[i] = replace(surface, result=replace(surface.result, seconds=share))
+        return [found[i] for i in range(len(chains))]
+
+    def refine(
+        self,
+        quotes: Quotes,
+        surface: Surface | None = None,
+        options: FitOptions | None = None,
+    ) -> FittedSurface:
+        """The direct fit with the operator's surface as its prior.
+
+        Args:
+            quotes: As for a call.
+            surface: The operator's surface of these quotes, if it is there already.
+            options: Of the fit.
+
+        Returns:
+            The fitted surface; its error bands are too narrow (docs/fit.md, "How sure").
+        """
+        prior = self(quotes) if surface is None else surface
+        fitted = fit(quotes, options=options, prior=prior)
+        made = prior.info.get("operator", {"model": self.model})
+        return replace(fitted, info=plain({**fitted.info, "operator": made}))
+
+    def _pass(self, chains: list[Quotes]) -> tuple[Array, Array]:
+        """Slopes ``(B, L, n)`` and log total volatilities ``(B, L)``, padding included."""
+        with torch.inference_mode():
+            output = self._network(ragged(chains))
+            return output.slopes.numpy(), output.chain.total.numpy()
+
+    def _surface(self, quotes: Quotes, slopes: Array, total: Array) -> OperatorSurface:
+        count = quotes.maturities.size
+        b, level = frozen(slopes[None, :count]), total[:count]
+        if not (np.isfinite(b).all() and np.isfinite(level).all()):
+            raise ValueError(
+                f"{quotes!r}: the quotes do not tell a level of volatility, none of them is near "
+                "the money; take fit(quotes) instead"
+            )
+        weights = frozen(np.ones((1, count)))
+        proof = structural(self._knots, quotes.maturities, b, weights, mean=False)
+        if not proof.passed:  # the head is a running maximum
+            raise AssertionError("; ".join(check.detail for check in proof.failures))
+        miss, residuals = self._misses(quotes, b[0])
+        spread = 0.5 * (quotes.iv_ask - quotes.iv_bid) / quotes.iv_mid
+        seen = domain.Seen(quotes.maturities, level, quotes.expiry, quotes.k, spread, miss)
+        report = domain.judge(domain.traits(seen), self._limits)
+        if not report.inside:
+            logger.warning("quotes %s", report)
+        result = OperatorResult(
+            model=self.model,
+            lipschitz=self.lipschitz,
+            residuals=frozen(residuals),
+            reference=frozen(np.exp(level) / np.sqrt(quotes.maturities)),
+            seconds=0.0,
+        )
+        about = {
+            "model": self.model,
+            "lipschitz": self.lipschitz,
+            "inside_domain": report.inside,
+            "alarms": [alarm.to_dict() for alarm in report.alarms],
+        }
+        return OperatorSurface(
+            self._knots,
+            quotes.maturities,
+            b,
+            weights,
+            ForwardCurve(quotes.maturities, quotes.forwards, quotes.discounts),
+            quotes.as_of,
+            plain({**quotes.info, "operator": about}),
+            result=result,
+            domain=report,
+        )
+
+    def _misses(self, quotes: Quotes, slopes: Array) -> tuple[Array, Array]:
+        """Model less mid: in softened half-spreads, for the domain, and in half-spreads."""
+        kernel = Kernel(self._line, quotes.expiry, quotes.k)
+        off = kernel.levels(kernel.slices(slopes)).price - quotes.mid
+        root = np.sqrt(quotes.T)
+        soft = domain.SOFTENING * quotes.iv_mid * root
+        soft = np.maximum(soft * np.asarray(black.vega(quotes.k, quotes.iv_mid * root)), 1e-300)
+        half = quotes.half_spread
+        return off / np.hypot(half, soft), off / np.where(half > 0.0, half, soft)
+
+
+@lru_cache(maxsize=4)
+def _shipped(name: str) -> Operator:
+    folder = Path(str(files("arbiter.data")))
+    path = folder / f"{name}.safetensors"
+    if not path.is_file():
+        there = sorted(found.stem for found in folder.glob("*.safetensors"))
+        raise ValueError(
+            f"name = {name!r} is not among the shipped weights {there}: leave it out, or give a "
+            "file to Operator.load"
+        )
+    return Operator.load(path)
+
+
+def _require(quotes: Any, where: str) -> None:
+    if not isinstance(quotes, Quotes):
+        raise ValueError(
+            f"{where}{type(quotes).__name__} is not Quotes: a chain has quotes(), and a table "
+            "becomes Quotes by Quotes.from_frame(table)"
+        )
+    if len(quotes) < FEWEST:
+        raise ValueError(
+            f"{where}{len(quotes)} usable quotes: the operator needs at least {FEWEST}; "
+            "quotes.counts() says why the others were excluded"
+        )
+
+
+def _batches(chains: Sequence[Quotes]) -> list[list[int]]:
+    """Chains of like size together, so that padding is little and memory bounded."""
+    sizes = [
+        (quotes.maturities.size, int(np.bincount(quotes.expiry).max(initial=1)))
+        for quotes in chains
+    ]
+    batches: list[list[int]] = []
+    deep = wide = 0
+    for i in sorted(range(len(chains)), key=lambda i: sizes[i]):
+        deep, wide = max(deep, sizes[i][0]), max(wide, sizes[i][1])
+        if not batches or (len(batches[-1]) + 1) * deep * wide > _CELLS:
+            batches.append([])
+            deep, wide = sizes[i]
+        batches[-1].append(i)
+    return batches
+
+
+def _hash(network: Network) -> str:
+    digest = hashlib.sha256(repr(sorted(network.config.to_dict().items())).encode())
+    for name, tensor in sorted(network.state_dict().items()):
+        digest.update(f"{name}{tuple(tensor.shape)}".encode())
+        digest.update(_bytes(tensor))
+    return digest.hexdigest()[:12]
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    # float32, as stored: the hash is that of the file, whatever is computed in
+    return tensor.detach().float().numpy().tobytes()
