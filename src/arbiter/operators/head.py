@@ -1,7 +1,7 @@
 """The head: proposed volatilities at the knots become slopes in the star order.
 
-A proposal ``g`` is the logarithm of slope over ``σ√T``, one number per knot and maturity. Slopes are
-the running maximum of ``σ√T e^g`` along maturities: the least star-ordered slopes above the
+A proposal ``g`` is the logarithm of slope over ``σ√T``, one number per knot and maturity. Slopes
+are the running maximum of ``σ√T e^g`` along maturities: the least star-ordered slopes above the
 proposal, increments nonnegative. Being a maximum, it moves by no more than the largest move of the
 proposal, in logarithms, knot by knot: it adds nothing to the Lipschitz constant.
 """

@@ -1,32 +1,50 @@
 """The operator's Lipschitz constant, from the norms of its maps.
 
-For given strikes, maturities, spreads and reference volatilities: if every quoted ``u = log(iv/σ)``
-moves by at most ε, every proposed log-slope moves by at most L·ε, and so does every slope in the
-surface (the running maximum adds nothing). The bound composes
+For given strikes, maturities, relative spreads and reference volatilities: if every quoted
+``u = log(iv/σ)`` moves by at most ε, every proposed log-slope moves by at most L·ε, and so does
+every log-slope of the surface (the running maximum adds nothing). Both sides are in sup norm; u is
+what :func:`arbiter.operators.reference.scaled` gives, within ±1.5. How σ itself follows the quotes
+is not part of it.
 
-* the gate: values under each head move by at most 2ε, slopes by ε (:mod:`arbiter.operators.gate`);
-  under the measure, whose density may lean on u with a rate of at most ¼, by ``(1 + ½·1.5)ε``;
-* aligned maps: their norms; activations: 1; gains: at most 1;
+:func:`constant` holds for every such geometry. It composes (docs/operator-architecture.md,
+theorem 4, has the proofs)
+
+* the gate: a head's value moves by at most √2, its slope by 1, a mean under the measure by one more
+  ``LEANING·(largest value)``; gains are at most 1;
+* aligned maps: their norms. Activations have slopes in [−0.091, 1], so that ``y ↦ D a(Uy)`` moves
+  by at most ``m‖DU‖ + r‖D‖‖U‖`` with m, r the middle and the half-width of that range, and
+  ``v + D a(Uv)`` by ``‖I + mDU‖ + r‖D‖‖U‖``;
 * scans: the Green sum, at most the norm of the input map (:mod:`arbiter.operators.scan`);
 * the path straight to the head: sums of absolute weights;
-* the read-back smile: hats between nodes, at most the norm of the reading map.
+* the read-back smile: hats between nodes, at most the largest row of the reading map.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor
 
 from arbiter.operators.gate import LEANING, SLOPE_ROWS, VALUE_ROWS
-from arbiter.operators.network import Look, Network, shift
-from arbiter.operators.qalign import Aligned, norm_bound
+from arbiter.operators.network import SILU, Look, Network
+from arbiter.operators.qalign import Aligned
 from arbiter.operators.reference import FARTHEST
+
+_STEEPEST, _FLATTEST = 1.09984 / SILU, -0.09984 / SILU  # slopes of the activation, rounded outwards
+MIDDLE, HALF = 0.5 * (_STEEPEST + _FLATTEST), 0.5 * (_STEEPEST - _FLATTEST)
+_ROUNDING = 1.0 + 1e-9
 
 
 class Constant(NamedTuple):
-    """An upper bound and where it comes from."""
+    """An upper bound and where it comes from.
+
+    Attributes:
+        value: The bound.
+        by_look: How far the state may move after each look.
+        norms: Of each aligned map, by its name: spectral, or the largest row's.
+    """
 
     value: float
     by_look: tuple[float, ...]
@@ -35,41 +53,67 @@ class Constant(NamedTuple):
 
 @torch.no_grad()
 def constant(network: Network) -> Constant:
-    """Upper bound of the Lipschitz constant from log-volatilities to log-slopes, both in sup norm."""
+    """Upper bound of the Lipschitz constant from log-volatilities to log-slopes, in sup norm.
+
+    Holds for every chain, however many maturities and strikes it has.
+    """
     norms = {
-        name: float(
-            torch.linalg.vector_norm(part.weight.double(), dim=1).max()
-            if part.rows
-            else norm_bound(part.weight.double())
-        )
+        name: float(_rows(part).max() if part.rows else norm(_weight(part)))
         for name, part in network.named_modules()
         if isinstance(part, Aligned)
     }
-    of = {part: norms[name] for name, part in network.named_modules() if isinstance(part, Aligned)}
     heads = network.config.heads
-    # the measure leans on u: its shares move by twice the rate of the logit at most
-    leaning, view = 1.0 + 2.0 * LEANING * FARTHEST, shift(heads)
-    bound, steps = 0.0, []
-    for i, look in enumerate(network.looks):
-        assert isinstance(look, Look)
-        bound = _through(look, of, view, bound, first=i == 0)
-        steps.append(bound)
-    rows = torch.linalg.vector_norm(network.last.weight.double(), dim=1)
-    moves = torch.tensor(
-        [VALUE_ROWS] * heads + [SLOPE_ROWS] * heads + [leaning] * 2, dtype=torch.float64
-    ).to(rows.device)
-    straight = network.direct.weight.double().abs() @ moves
-    return Constant(float((bound * rows + straight).max()), tuple(steps), norms)
+    state, by_look = 0.0, []
+    for look in network.stages():
+        state = _through(look, heads, state)
+        by_look.append(state)
+    leaning = 1.0 + LEANING * FARTHEST
+    moves = [VALUE_ROWS] * heads + [SLOPE_ROWS] * heads + [leaning] * 2
+    weight = _weight(network.direct)
+    straight = weight.abs() @ torch.tensor(moves, dtype=weight.dtype, device=weight.device)
+    value = float((state * _rows(network.last) + straight).max()) * _ROUNDING
+    return Constant(value, tuple(by_look), norms)
 
 
-def _through(
-    look: Look, of: dict[nn.Module, float], view: float, before: float, *, first: bool
-) -> float:
-    """The bound of the state after a look, from the bound before it."""
-    rest = 1.0 if first else 1.0 + of[look.read] * before
-    x = of[look.enter] * view * rest
-    moved = of[look.across] + of[look.from_forth] * of[look.forth.enter]
-    if look.back is not None:
-        moved += of[look.from_back] * of[look.back.enter]
-    v = before + moved * x
-    return v * (1.0 + of[look.down] * of[look.up])
+def norm(W: Tensor) -> Tensor:
+    """``‖W‖₂`` for ``(…, a, b)``, rounded upwards."""
+    found: Tensor = torch.linalg.matrix_norm(W, 2)
+    return found * _ROUNDING
+
+
+def _weight(part: Aligned) -> Tensor:
+    return part.weight.double()
+
+
+def _rows(part: Aligned) -> Tensor:
+    found: Tensor = torch.linalg.vector_norm(_weight(part), dim=1)
+    return found
+
+
+def _between(outer: Tensor, inner: Tensor) -> float:
+    """How far ``outer · a(inner · y)`` moves when y moves by one."""
+    return float(MIDDLE * norm(outer @ inner) + HALF * norm(outer) * norm(inner))
+
+
+def _through(look: Look, heads: int, before: float) -> float:
+    """How far the state moves in a look, from how far it moved before (0: there was none)."""
+    if look.read is None:
+        rest, largest = 1.0, FARTHEST
+    else:
+        rest, largest = 1.0 + float(_rows(look.read).max()) * before, 2.0 * FARTHEST
+    # under the measure: the values move, and so does the measure, by its covariance with them
+    under = rest + LEANING * largest
+    view = math.sqrt(heads * (VALUE_ROWS**2 + SLOPE_ROWS**2) * rest**2 + 2.0 * under**2)
+    enter = _weight(look.enter)
+    moved = _between(_weight(look.across), enter)
+    moved += float(norm(_weight(look.from_forth))) * _between(_weight(look.forth.enter), enter)
+    if look.back is not None and look.from_back is not None:
+        moved += float(norm(_weight(look.from_back))) * _between(_weight(look.back.enter), enter)
+    return (before + moved * view) * _mixing(look)
+
+
+def _mixing(look: Look) -> float:
+    """How far ``v + down · a(up · v)`` moves when v moves by one."""
+    down, up = _weight(look.down), _weight(look.up)
+    one = torch.eye(down.shape[0], dtype=down.dtype, device=down.device)
+    return float(norm(one + MIDDLE * down @ up) + HALF * norm(down) * norm(up))

@@ -3,8 +3,9 @@
 Two streams. *Geometry* (where the quotes are, how wide their spreads, how far apart maturities)
 goes through an ordinary network and selects: densities, gains, steps, biases. *Values* (what the
 quotes say, ``u = log(iv/σ)``) go through aligned maps, 1-Lipschitz activations and the Green scans
-alone. So for given strikes, maturities and spreads the operator is a composition of maps with
-known norms, and its Lipschitz constant is a product that is true (:mod:`arbiter.operators.lipschitz`).
+alone. So for given strikes, maturities, spreads and reference volatilities the operator is a
+composition of maps with known norms, and its Lipschitz constant is a bound that is true
+(:mod:`arbiter.operators.lipschitz`).
 
 Several looks: each reads its own smile back off the state, embeds what is left of the quotes, and
 corrects the state, as a boosted or unrolled least-squares method would.
@@ -12,20 +13,23 @@ corrects the state, as a boosted or unrolled least-squares method would.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from arbiter.operators import head
-from arbiter.operators.gate import FAR, LEANING, SLOPE_ROWS, VALUE_ROWS, Gate, Sight
-from arbiter.operators.qalign import Aligned
+from arbiter.operators.gate import FAR, Gate, Sight
+from arbiter.operators.qalign import RULES, Aligned, align, maps
 from arbiter.operators.ragged import Ragged
 from arbiter.operators.reference import FARTHEST, Scaled, scaled
-from arbiter.operators.scan import GreenScan
+from arbiter.operators.scan import KINDS, GreenScan, Path, scan_together
 
-SILU = 1.1  # its Lipschitz constant is 1.0998…
+SILU = 1.1  # its slopes lie within −0.0999 and 1.0999
+DECODERS = ("transport", "icnn")
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class Config:
         guard: False lets steps exceed ``(1 − ε)/ρ``.
         adjoint: False leaves only the scan from short to long maturities.
         align: False leaves the maps free.
+        alignment: ``"projection"`` onto the ball, or the paper's ``"scaling"``.
         scan: ``"resolvent"`` or ``"exponential"``.
         decoder: ``"transport"`` or ``"icnn"``.
     """
@@ -59,19 +64,21 @@ class Config:
     guard: bool = True
     adjoint: bool = True
     align: bool = True
+    alignment: str = "projection"
     scan: str = "resolvent"
     decoder: str = "transport"
 
     def __post_init__(self) -> None:
-        for name in ("heads", "width", "state", "rank", "context", "looks"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} = {getattr(self, name)!r} must be at least one")
+        fewest = {"heads": 2, "width": 1, "state": 1, "rank": 1, "context": 1, "looks": 1}
+        for name, least in fewest.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} = {getattr(self, name)!r} must be at least {least}")
         if not self.budget > 0.0:
             raise ValueError(f"budget = {self.budget!r} must be positive")
-        if self.scan not in ("resolvent", "exponential"):
-            raise ValueError(f"scan = {self.scan!r}: give 'resolvent' or 'exponential'")
-        if self.decoder not in ("transport", "icnn"):
-            raise ValueError(f"decoder = {self.decoder!r}: give 'transport' or 'icnn'")
+        choices = {"alignment": tuple(RULES), "scan": KINDS, "decoder": DECODERS}
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} = {getattr(self, name)!r}: give one of {known}")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -96,10 +103,9 @@ class Output(NamedTuple):
     features: Tensor
 
 
-def shift(heads: int) -> float:
-    """How far the view of a slice moves, in Euclidean norm, when every quote moves by one."""
-    leaning = 1.0 + 2.0 * LEANING * FARTHEST
-    return float((heads * (VALUE_ROWS**2 + SLOPE_ROWS**2) + 2.0 * leaning**2) ** 0.5)
+def row_budget(config: Config) -> float:
+    """Largest norm of a row that reads the state: the budget over about the reach of the view."""
+    return config.budget / math.sqrt(5.0 * config.heads + 6.125)
 
 
 def activation(x: Tensor) -> Tensor:
@@ -107,13 +113,20 @@ def activation(x: Tensor) -> Tensor:
     return nn.functional.silu(x) / SILU
 
 
-def backwards(scan: GreenScan, x: Tensor, ahead: Tensor, context: Tensor, seen: Tensor) -> Tensor:
-    """The adjoint scan: from long to short maturities."""
-    return scan(x.flip(1), ahead.flip(1), context.flip(1), seen.flip(1)).flip(1)
+def carried(scans: Sequence[GreenScan], path: Path, ahead: Tensor) -> list[Tensor]:
+    """States of one scan, from short to long maturities, or of two: the adjoint one comes back."""
+    if len(scans) == 1:
+        return [scans[0](path)]
+    forth, back = scan_together(scans, [path, path.reversed(ahead)])
+    return [forth, back.flip(1)]
 
 
 class Context(nn.Module):
-    """The geometry stream: what each slice can know, and what its neighbours can."""
+    """The geometry stream: what each slice can know, and what its neighbours can.
+
+    Args:
+        config: Of the network.
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -128,26 +141,31 @@ class Context(nn.Module):
         self.join = nn.Linear(inner + directions * config.state, inner)
 
     def forward(self, chain: Scaled, sight: Sight, place: Tensor) -> Tensor:
+        """Geometry ``(B, L, c)`` of each slice among its neighbours."""
         seen = chain.quoted.any(-1)
         count = chain.quoted.sum(-1).to(chain.u.dtype)
-        extra = torch.stack(
-            [0.5 * (chain.total + 2.5), chain.gap, 0.4 * torch.log(count + 1.0) - 1.0, seen], -1
-        )
+        known = [0.5 * (chain.total + 2.5), chain.gap, 0.4 * torch.log(count + 1.0) - 1.0, seen]
         parts = [
             0.3 * sight.mass.clamp(min=-12.0) + 1.0,
             0.5 * (sight.doubt + 6.0),
             (sight.centre - place).clamp(-2.0, 2.0),
+            torch.stack(known, -1).to(chain.u.dtype),
         ]
-        own = nn.functional.silu(self.own(torch.cat([*parts, extra.to(chain.u.dtype)], -1)))
+        own = nn.functional.silu(self.own(torch.cat(parts, -1)))
         own = nn.functional.silu(self.mix(own)) + own
-        carried = [self.carry[0](own, chain.gap, own, seen)]
-        if len(self.carry) > 1:
-            carried.append(backwards(self.carry[1], own, chain.ahead, own, seen))
-        return own + nn.functional.silu(self.join(torch.cat([own, *carried], -1)))
+        scans = [cast(GreenScan, scan) for scan in self.carry]
+        around = carried(scans, Path(own, chain.gap, own, seen), chain.ahead)
+        joined: Tensor = self.join(torch.cat([own, *around], -1))
+        return own + nn.functional.silu(joined)
 
 
 class Look(nn.Module):
-    """One look at the quotes: embed, carry along maturities, mix."""
+    """One look at the quotes: embed, carry along maturities, mix.
+
+    Args:
+        config: Of the network.
+        first: Whether there is no state yet to read a smile off.
+    """
 
     def __init__(self, config: Config, first: bool) -> None:
         super().__init__()
@@ -157,39 +175,59 @@ class Look(nn.Module):
         self.gains = nn.Linear(config.context, seen)
         self.enter = Aligned(seen, d, budget)
         self.enter_bias = nn.Linear(config.context, d)
-        kinds = dict(kind=config.scan, budget=0.5 * budget, guarded=config.guard)
-        self.forth = GreenScan(d, m, config.rank, config.context, **kinds)
-        self.back = GreenScan(d, m, config.rank, config.context, **kinds) if config.adjoint else None
+
+        def scan() -> GreenScan:
+            return GreenScan(
+                d,
+                m,
+                config.rank,
+                config.context,
+                kind=config.scan,
+                budget=0.5 * budget,
+                guarded=config.guard,
+            )
+
+        self.forth = scan()
+        self.back = scan() if config.adjoint else None
         self.from_forth = Aligned(m, d, budget)
         self.from_back = Aligned(m, d, budget) if config.adjoint else None
         self.across = Aligned(d, d, budget)
         self.up = Aligned(d, 2 * d, 0.7 * budget)
         self.down = Aligned(2 * d, d, 0.7 * budget, gain=0.3)
         self.up_bias = nn.Linear(config.context, 2 * d)
-        each = budget / shift(config.heads)
+        each = row_budget(config)
         self.read = None if first else Aligned(d, config.heads, each, gain=0.5 * each, rows=True)
 
     def smile(self, chain: Scaled, v: Tensor) -> Tensor:
-        """What the state ``v`` says the quotes should be, ``(B, L, S)``: hats between nodes."""
-        assert self.read is not None
+        """What the state ``v`` says the quotes should be, ``(B, L, S)``: hats between nodes.
+
+        Within the range of the quotes themselves, so that what is left of them is bounded too.
+        """
+        if self.read is None:
+            raise ValueError("the first look has no state to read a smile off")
         nodes = self.read(v)  # (B, L, H)
         count = nodes.shape[-1]
         place = (chain.zeta + FAR[0]) / (FAR[0] + FAR[1]) * (count - 1)
         place = place.clamp(0.0, count - 1.0)
         left = place.detach().floor().clamp(max=count - 2).long()
         right = nodes.gather(-1, left + 1)
-        return torch.lerp(nodes.gather(-1, left), right, place - left)
+        smile = torch.lerp(nodes.gather(-1, left), right, place - left)
+        return smile.clamp(-FARTHEST, FARTHEST)
 
     def forward(self, chain: Scaled, sight: Sight, context: Tensor, v: Tensor | None) -> Tensor:
+        """The state ``(B, L, d)`` after this look, from the state before it (None: none yet)."""
         seen = chain.quoted.any(-1)
         rest = chain.u if v is None else (chain.u - self.smile(chain, v)) * chain.quoted
         view = self.gate.look(sight, chain, rest) * torch.tanh(1.0 + self.gains(context))
         x = activation(self.enter(view) + self.enter_bias(context)) * seen[..., None]
-        moved = self.across(x) + self.from_forth(self.forth(x, chain.gap, context, seen))
-        if self.back is not None and self.from_back is not None:
-            moved = moved + self.from_back(backwards(self.back, x, chain.ahead, context, seen))
+        scans = [self.forth] if self.back is None else [self.forth, self.back]
+        states = carried(scans, Path(x, chain.gap, context, seen), chain.ahead)
+        moved: Tensor = self.across(x) + self.from_forth(states[0])
+        if self.from_back is not None:
+            moved = moved + self.from_back(states[1])
         v = moved if v is None else v + moved
-        return v + self.down(activation(self.up(v) + self.up_bias(context)))
+        mixed: Tensor = self.down(activation(self.up(v) + self.up_bias(context)))
+        return v + mixed
 
 
 def read_off(gate: Gate) -> Tensor:
@@ -208,7 +246,11 @@ def read_off(gate: Gate) -> Tensor:
 
 
 class Network(nn.Module):
-    """Looks and head. ``forward`` takes quotes in their own units."""
+    """Looks and head. ``forward`` takes quotes in their own units.
+
+    Args:
+        config: Sizes and switches; the default ones if left out.
+    """
 
     knots: Tensor
 
@@ -217,30 +259,41 @@ class Network(nn.Module):
         self.config = config = Config() if config is None else config
         self.looks = nn.ModuleList(Look(config, first=i == 0) for i in range(config.looks))
         self.context = Context(config)
-        self.register_buffer("knots", torch.tensor(head.KNOTS, dtype=torch.float64), persistent=False)
+        knots = torch.tensor(head.KNOTS, dtype=torch.float64)
+        self.register_buffer("knots", knots, persistent=False)
         self.base = nn.Linear(config.context, len(head.KNOTS))
-        each = config.budget / shift(config.heads)
+        each = row_budget(config)
         self.last = Aligned(config.width, len(head.KNOTS), each, gain=0.2 * each, rows=True)
         self.direct = Aligned(2 * config.heads + 2, len(head.KNOTS), 2.0 * config.budget)
         self.direct_gains = nn.Linear(config.context, 2 * config.heads + 2)
         with torch.no_grad():
-            self.direct.weight.copy_(read_off(self.looks[0].gate))
+            self.direct.weight.copy_(read_off(self.stages()[0].gate))
             self.direct_gains.weight.mul_(0.1)
         nn.init.zeros_(self.base.weight)
         nn.init.zeros_(self.base.bias)
 
+    def stages(self) -> list[Look]:
+        """The looks, in order."""
+        return [cast(Look, look) for look in self.looks]
+
+    def align(self) -> Tensor:
+        """Q-Align in place, by the configured rule: how far the maps moved (0 if it is off)."""
+        if not self.config.align:
+            return self.direct.weight.new_zeros(())
+        return align(maps(self), self.config.alignment)
+
     def forward(self, quotes: Ragged) -> Output:
-        """Slopes of each chain."""
+        """Slopes of each chain; maturities without a quote get theirs from their neighbours."""
         return self.decode(scaled(quotes))
 
     def decode(self, chain: Scaled) -> Output:
         """The same for a chain that is in its own units already."""
-        first = self.looks[0].gate
-        measured = sight = first(chain)
-        context = self.context(chain, sight, first.place)
-        v = self.looks[0](chain, sight, context, None)
-        for look in self.looks[1:]:
+        first, *others = self.stages()
+        sight: Sight = first.gate(chain)
+        context = self.context(chain, sight, first.gate.place)
+        v: Tensor = first(chain, sight, context, None)
+        for look in others:
             v = look(chain, look.gate(chain), context, v)
-        view = first.look(sight, chain, chain.u) * torch.tanh(2.0 + self.direct_gains(context))
+        view = first.gate.look(sight, chain, chain.u) * torch.tanh(2.0 + self.direct_gains(context))
         proposal = self.base(context) + self.last(v) + self.direct(view)
-        return Output(head.slopes(proposal, chain.total), proposal, chain, measured, v)
+        return Output(head.slopes(proposal, chain.total), proposal, chain, sight, v)

@@ -3,6 +3,11 @@
 A chain with all volatilities doubled and all maturities quartered has the same total volatilities,
 and the network sees nothing else: deviations ``z = k/(σ√T)``, volatilities over σ, total
 volatilities ``σ√T`` and ratios of maturities. So the surface follows, to rounding.
+
+σ comes from the quotes by smoothing, and only by smoothing: it is a rough level, and what it leaves
+of the smile is the network's input. Each slice's level is a local line at the money; levels are
+smoothed along log-maturity, each pair of maturities once. That is quadratic in the number of
+maturities, with so small a constant that up to a thousand of them the scans take longer.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from arbiter.operators.ragged import Ragged
+from arbiter.operators.ragged import Ragged, trapezoid
 
 _LEAST_NOISE, _MOST_NOISE = 5e-4, 0.3  # half-spread over volatility
 _TIGHT = 3e-3  # quotes tighter than this count alike for the level
@@ -32,6 +37,8 @@ class Scaled(NamedTuple):
         u: ``(B, L, S)`` ``log(iv/σ)``, zero where nothing is quoted.
         noise: ``(B, L, S)`` log of the half-spread over the volatility.
         moneyness: ``(B, L, S)`` ``K/F``.
+        spacing: ``(B, L, S)`` quadrature weights over ζ, zero where nothing is quoted.
+        width: ``(B, L, S)`` quadrature weights over moneyness.
         quoted: ``(B, L, S)``.
         gap: ``(B, L)`` log-maturity since the maturity before; 1 if none before has quotes.
         ahead: ``(B, L)`` log-maturity to the next one; 1 if none beyond has quotes.
@@ -43,33 +50,42 @@ class Scaled(NamedTuple):
     u: Tensor
     noise: Tensor
     moneyness: Tensor
+    spacing: Tensor
+    width: Tensor
     quoted: Tensor
     gap: Tensor
     ahead: Tensor
 
 
 def scaled(quotes: Ragged) -> Scaled:
-    """Divide a chain by its own level."""
+    """Divide chains by their own levels.
+
+    Args:
+        quotes: Maturities and strikes in increasing order; each chain with at least one quote.
+    """
     root = torch.sqrt(quotes.T)
     relative = torch.clamp(quotes.half / quotes.iv, _LEAST_NOISE, _MOST_NOISE)
     weight = quotes.quoted / (relative**2 + _TIGHT**2)
     log_iv = torch.log(quotes.iv)
     level, doubt = _levels(quotes, log_iv, weight, root)
     log_T = torch.log(quotes.T)
-    log_sigma = _smoothed(level, doubt, log_T)
+    log_sigma = _smoothed(level, doubt, log_T, quotes.listed)
     sigma = torch.exp(log_sigma)
     z = quotes.k / (sigma * root)[..., None]
     u = torch.clamp(log_iv - log_sigma[..., None], -FARTHEST, FARTHEST)
     between, listed = torch.diff(log_T), quotes.listed.long()
     begun, left = listed.cumsum(1)[:, :-1] > 0, listed.flip(1).cumsum(1).flip(1)[:, 1:] > 0
     one = torch.ones_like(log_T[:, :1])
+    zeta, moneyness = torch.asinh(z), torch.exp(quotes.k)
     return Scaled(
         sigma=sigma,
         total=torch.log(sigma * root),
-        zeta=torch.asinh(z),
+        zeta=zeta,
         u=torch.where(quotes.quoted, u, 0.0),
         noise=torch.log(relative),
-        moneyness=torch.exp(quotes.k),
+        moneyness=moneyness,
+        spacing=trapezoid(zeta, quotes.quoted),
+        width=trapezoid(moneyness, quotes.quoted),
         quoted=quotes.quoted,
         gap=torch.cat([one, torch.where(begun, between, 1.0)], 1),
         ahead=torch.cat([torch.where(left, between, 1.0), one], 1),
@@ -96,10 +112,11 @@ def _levels(quotes: Ragged, log_iv: Tensor, weight: Tensor, root: Tensor) -> tup
     return level, 1.0 / mass.clamp(min=1e-3) + (0.05 * away) ** 2
 
 
-def _smoothed(level: Tensor, doubt: Tensor, log_T: Tensor) -> Tensor:
+def _smoothed(level: Tensor, doubt: Tensor, log_T: Tensor, listed: Tensor) -> Tensor:
     """Levels along maturity, by a local line in log-maturity; a slice without quotes follows."""
     apart = log_T[:, None, :] - log_T[:, :, None]  # (B, L, L): from here to there
-    trust = torch.where(doubt < 500.0, 1.0 / (doubt + _UNSURE**2), 0.0)[:, None, :]
+    # a slice quoted far from the money alone is doubted, and still all that a chain may have
+    trust = torch.where(listed, 1.0 / (doubt + _UNSURE**2), 0.0)[:, None, :]
     near = trust * (torch.exp(-0.5 * (apart / _SPAN) ** 2) + 1e-5 / (1.0 + apart * apart))
     share = near / near.sum(-1, keepdim=True)
     there = torch.where(trust > 0.0, level[:, None, :], 0.0)

@@ -2,15 +2,21 @@
 
     h_ℓ = R_ℓ h_{ℓ−1} + B_ℓ x_ℓ,     R_ℓ = (I − Δ_ℓ A)⁻¹  (or e^{Δ_ℓ A})
 
-``A = −diag(d) − U Uᵀ`` is diagonal plus low rank, symmetric and below −μ (d ≥ μ), so that ``‖R_ℓ‖ ≤ 1/(1 + Δ_ℓ μ)`` whatever is learned; the paper's condition on the
-spectral radius does not give that (docs/errata.md). ``‖B_ℓ‖ ≤ b Δ_ℓ`` with b such that the Green
-sum ``Σ_s ‖R_ℓ⋯R_{s+1} B_s‖`` is at most ‖W‖, W the input map. Steps are log-maturity times a
-learned factor, inputs are gated: both depend on where the quotes are and how good, not on what
-they say, so that for given strikes the scan is linear and its bounds are true.
+``A = −diag(d) − U Uᵀ`` is diagonal plus low rank, symmetric and below −μ (d ≥ μ), so that
+``‖R_ℓ‖ ≤ 1/(1 + Δ_ℓ μ)`` whatever is learned; the paper's condition on the spectral radius does
+not give that (docs/errata.md). ``‖B_ℓ‖ ≤ b Δ_ℓ`` with b such that the Green sum
+``Σ_s ‖R_ℓ⋯R_{s+1} B_s‖`` is at most ‖W‖, W the input map. Steps are log-maturity times a learned
+factor, inputs are gated: both depend on where the quotes are and how good, not on what they say,
+so that for given strikes the scan is linear and its bounds are true.
+
+Three ways to the same states: :meth:`GreenScan.forward` for a batch, :meth:`GreenScan.stream` for
+a maturity axis of any length with one state in memory, and the kernel itself
+(:mod:`arbiter.operators.green`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -20,8 +26,10 @@ from arbiter.operators.qalign import Aligned
 
 MU = 0.5  # the least rate of forgetting, per unit of log-maturity
 EPSILON = 0.05
+KINDS = ("resolvent", "exponential")
 _SELECTION = 1.4  # steps are stretched or shrunk by at most e^1.4
 _SMALLEST = 1e-3  # step
+_OPEN = 1.5  # where inputs' gates start: nearly open
 
 
 class Guarded(NamedTuple):
@@ -29,7 +37,7 @@ class Guarded(NamedTuple):
 
     Attributes:
         step: ``(…, L)`` with ``ρ(A)·step ≤ 1 − ε``.
-        hits: How many were scaled.
+        hits: How many were scaled, or would have been if the guard is off.
         distance: ``Σ ‖A − Â‖_F`` over the scaled ones.
         largest: The largest ``ρ̄(A)·step`` before, ρ̄ an upper bound of the spectral radius.
     """
@@ -41,7 +49,12 @@ class Guarded(NamedTuple):
 
 
 class Generator(nn.Module):
-    """``A = −diag(d) − U Uᵀ``: diagonal plus low rank, symmetric, dissipative."""
+    """``A = −diag(d) − U Uᵀ``: diagonal plus low rank, symmetric, dissipative.
+
+    Args:
+        size: m, of the state.
+        rank: r, of the low-rank part.
+    """
 
     def __init__(self, size: int, rank: int) -> None:
         super().__init__()
@@ -77,26 +90,37 @@ class Generator(nn.Module):
 
     def resolvent(self, step: Tensor) -> Tensor:
         """``(I − Δ A)⁻¹`` for steps ``(…)``, by Woodbury's formula: ``(…, m, m)``."""
-        decay, core = self._woodbury(step)
-        left = decay[..., None] * self.U  # (…, m, r)
-        return torch.diag_embed(decay) - left @ core @ left.transpose(-1, -2)
-
-    def propagate(self, step: Tensor, h: Tensor) -> Tensor:
-        """``(I − Δ A)⁻¹ h`` for h ``(…, m)``, without forming the matrix."""
-        decay, core = self._woodbury(step)
-        faded = decay * h
-        return faded - decay * ((core @ (faded @ self.U)[..., None])[..., 0] @ self.U.T)
-
-    def _woodbury(self, step: Tensor) -> tuple[Tensor, Tensor]:
-        """``E = 1/(1 + Δd)`` ``(…, m)`` and ``Δ (I + Δ UᵀEU)⁻¹`` ``(…, r, r)``."""
-        decay = 1.0 / (1.0 + step[..., None] * self.rates)
-        small = self.U.T @ (decay[..., None] * self.U) * step[..., None, None]
-        eye = torch.eye(self.rank, dtype=small.dtype, device=small.device)
-        return decay, step[..., None, None] * inverse(small + eye)
+        return _resolvent(step, self.rates, self.U)
 
     def exponential(self, step: Tensor) -> Tensor:
-        """``e^{Δ A}``."""
-        return torch.linalg.matrix_exp(step[..., None, None] * self.dense())
+        """``e^{Δ A}`` for steps ``(…)``: ``(…, m, m)``."""
+        return torch.matrix_exp(step[..., None, None] * self.dense())
+
+    def propagate(self, step: Tensor, h: Tensor) -> Tensor:
+        """``(I − Δ A)⁻¹ h`` for h ``(…, m)``, in O(m r + r³) and without forming the matrix."""
+        decay, core = _woodbury(step, self.rates, self.U)
+        faded = decay * h
+        back: Tensor = (core @ (faded @ self.U)[..., None])[..., 0] @ self.U.T
+        return faded - decay * back
+
+
+def _woodbury(step: Tensor, rates: Tensor, U: Tensor) -> tuple[Tensor, Tensor]:
+    """``E = 1/(1 + Δd)`` ``(…, m)`` and ``Δ (I + Δ UᵀEU)⁻¹`` ``(…, r, r)``.
+
+    Of one generator, or of D at once: steps ``(D, N)``, rates ``(D, 1, m)``, U ``(D, m, r)``.
+    """
+    r = U.shape[-1]
+    decay = 1.0 / (1.0 + step[..., None] * rates)
+    pairs = (U[..., :, None] * U[..., None, :]).flatten(-2)  # (…, m, r²)
+    small = (decay @ pairs).unflatten(-1, (r, r)) * step[..., None, None]
+    eye = torch.eye(r, dtype=small.dtype, device=small.device)
+    return decay, step[..., None, None] * inverse(small + eye)
+
+
+def _resolvent(step: Tensor, rates: Tensor, U: Tensor) -> Tensor:
+    decay, core = _woodbury(step, rates, U)
+    left = decay[..., None] * (U if U.ndim == 2 else U[:, None])  # (…, m, r)
+    return torch.diag_embed(decay) - left @ core @ left.transpose(-1, -2)
 
 
 def inverse(matrix: Tensor) -> Tensor:
@@ -113,17 +137,41 @@ def inverse(matrix: Tensor) -> Tensor:
     return matrix
 
 
+class Path(NamedTuple):
+    """What a scan is given, maturities in the order in which they are walked.
+
+    Attributes:
+        x: ``(B, L, d)`` inputs.
+        gap: ``(B, L)`` log-maturity from the one before.
+        context: ``(B, L, c)`` geometry, which selects steps and inputs.
+        seen: ``(B, L)`` where anything is quoted: nothing enters elsewhere, the state passes.
+    """
+
+    x: Tensor
+    gap: Tensor
+    context: Tensor
+    seen: Tensor
+
+    def reversed(self, ahead: Tensor) -> Path:
+        """The same from long to short maturities, ``ahead`` being the gaps to the next one."""
+        turned = (part.flip(1) for part in (self.x, ahead, self.context, self.seen))
+        return Path(*turned)
+
+
 class GreenScan(nn.Module):
     """A selective scan in one direction.
 
     Args:
         width: Of inputs.
         size: m, of the state.
-        rank: r, of the three low-rank factors.
+        rank: r, of the generator's low-rank part.
         context: Width of the geometry that selects steps and inputs.
         kind: ``"resolvent"`` or ``"exponential"``.
         budget: Largest norm of the input map.
         guarded: Whether Spec-Guard acts.
+
+    Attributes:
+        last: What Spec-Guard did when the scan last ran.
     """
 
     def __init__(
@@ -147,41 +195,71 @@ class GreenScan(nn.Module):
         self.last: Guarded | None = None
 
     def steps(self, gap: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
-        """Guarded steps ``(B, L)`` and inputs' gates ``(B, L, m)`` within ``±bΔ``."""
+        """Guarded steps ``(…)`` and inputs' gates ``(…, m)`` within ``±bΔ``."""
         choice = self.select(context)
         stretch = torch.exp(_SELECTION * torch.tanh(choice[..., 0]))
         guarded = self.generator.guard((gap * stretch).clamp(min=_SMALLEST), self.guarded)
         self.last = Guarded(*(part.detach() for part in guarded))
-        return guarded.step, self.strength(guarded.step)[..., None] * torch.tanh(
-            1.5 + choice[..., 1:]
-        )
+        opened = torch.tanh(_OPEN + choice[..., 1:])
+        return guarded.step, self.strength(guarded.step)[..., None] * opened
 
     def strength(self, step: Tensor) -> Tensor:
-        """``b Δ`` with ``b = μ/(1 + μ Δ̄)``: the Green sum is then at most the input map's norm."""
-        longest = (1.0 - EPSILON) / self.generator.radius().detach() if self.guarded else step.max()
+        """``b Δ``, for which the Green sum is at most the norm of the input map.
+
+        With steps of at most Δ̄, which the guard sees to, ``b = μ/(1 + μΔ̄)``; without the guard
+        each step has its own ``b = μ/(1 + μΔ)``.
+        """
+        longest = (1.0 - EPSILON) / self.generator.radius().detach() if self.guarded else step
         return step * MU / (1.0 + MU * longest)
 
-    def forward(self, x: Tensor, gap: Tensor, context: Tensor, seen: Tensor) -> Tensor:
-        """States ``(B, L, m)`` for inputs ``(B, L, d)``; nothing enters where ``seen`` is false."""
-        step, gate = self.steps(gap, context)
-        drive = gate * self.enter(x) * seen[..., None]
-        matrix = (
-            self.generator.resolvent(step)
-            if self.kind == "resolvent"
-            else self.generator.exponential(step)
-        )
-        h = torch.zeros_like(drive[:, 0])
-        out = []
-        for R, d in zip(matrix.unbind(1), drive.unbind(1), strict=True):
-            h = torch.baddbmm(d[..., None], R, h[..., None])[..., 0]
-            out.append(h)
-        return torch.stack(out, 1)
+    def drive(self, path: Path) -> tuple[Tensor, Tensor]:
+        """Steps ``(…)`` and what enters the state at each, ``B_ℓ x_ℓ`` ``(…, m)``."""
+        step, gate = self.steps(path.gap, path.context)
+        return step, gate * self.enter(path.x) * path.seen[..., None]
 
-    def _stream(self, step: Tensor, drive: Tensor) -> Tensor:
-        """The same in O(m r) memory beside the output, for inference."""
-        h = torch.zeros_like(drive[:, 0])
-        out = []
-        for delta, d in zip(step.unbind(1), drive.unbind(1), strict=True):
-            h = self.generator.propagate(delta, h) + d
-            out.append(h)
-        return torch.stack(out, 1)
+    def forward(self, path: Path) -> Tensor:
+        """States ``(B, L, m)``."""
+        return scan_together([self], [path])[0]
+
+    def stream(self, path: Iterable[Path]) -> Iterator[Tensor]:
+        """States ``(B, m)``, one for each maturity as it comes: one state in memory, no more.
+
+        Args:
+            path: The parts of a path at one maturity after another, ``(B, d)``, ``(B)``,
+                ``(B, c)`` and ``(B)``; it may be endless.
+        """
+        h: Tensor | None = None
+        for here in path:
+            step, drive = self.drive(here)
+            if h is None:
+                h = drive
+            elif self.kind == "resolvent":
+                h = self.generator.propagate(step, h) + drive
+            else:
+                h = (self.generator.exponential(step) @ h[..., None])[..., 0] + drive
+            yield h
+
+
+def scan_together(scans: Sequence[GreenScan], paths: Sequence[Path]) -> list[Tensor]:
+    """States ``(B, L, m)`` of several scans of one shape in one walk along the maturities.
+
+    The walk is the part that cannot be spread over processors: two directions cost one.
+    """
+    driven = [scan.drive(path) for scan, path in zip(scans, paths, strict=True)]
+    batch, deep = driven[0][0].shape
+    step = torch.stack([each for each, _ in driven]).flatten(1)  # (D, BL)
+    if scans[0].kind == "resolvent":
+        rates = torch.stack([scan.generator.rates for scan in scans])[:, None]
+        U = torch.stack([scan.generator.U for scan in scans])
+        matrix = _resolvent(step, rates, U)  # (D, BL, m, m)
+    else:
+        each = zip(scans, step, strict=True)
+        matrix = torch.stack([scan.generator.exponential(steps) for scan, steps in each])
+    drive = torch.stack([each for _, each in driven])  # (D, B, L, m)
+    entering = drive.flatten(0, 1)[..., None].unbind(1)
+    carried = matrix.unflatten(1, (batch, deep)).flatten(0, 1).unbind(1)
+    states = [entering[0]]
+    for R, new in zip(carried[1:], entering[1:], strict=True):
+        states.append(torch.baddbmm(new, R, states[-1]))  # (DB, m, 1)
+    walked = torch.stack(states, 1)[..., 0].unflatten(0, (len(scans), batch))
+    return list(walked.unbind(0))
