@@ -1,7 +1,7 @@
 """Whole computations recorded once and replayed: on a GPU, thousands of launches become one.
 
 The operator is many small kernels, and launching them takes five times as long as running them.
-On the CPU, or when told not to, a recording is the plain function.
+On the CPU a recording is the plain function.
 """
 
 from __future__ import annotations
@@ -25,20 +25,29 @@ def _stream() -> torch.cuda.Stream:
 class Recorded:
     """A function of tensors that keeps its outputs' places between calls.
 
+    The outputs of a call on a GPU are overwritten by the next one: copy what has to stay.
+
     Args:
         function: Takes tensors, returns a sequence of tensors. Neither may depend on anything
-            that changes between calls other than tensors in place.
+            that changes between calls other than tensors in place, and no autograd graph may
+            outlive a call: it would hold on to memory that the replay writes to.
         example: Inputs to record with; later ones must have the same shapes and types.
+        device: Where it runs; that of the first input if left out.
     """
 
     def __init__(
-        self, function: Callable[..., Sequence[Tensor]], example: Sequence[Tensor]
+        self,
+        function: Callable[..., Sequence[Tensor]],
+        example: Sequence[Tensor] = (),
+        device: torch.device | str | None = None,
     ) -> None:
+        if device is None:
+            device = example[0].device if example else "cpu"
         self.function = function
-        self.graph: Any = None
-        if not (example and example[0].is_cuda) and not _any_cuda(function):
-            return
         self.inputs = [x.clone() for x in example]
+        self.graph: Any = None
+        if torch.device(device).type != "cuda":
+            return
         stream = _stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -50,13 +59,18 @@ class Recorded:
             self.outputs = function(*self.inputs)
 
     def __call__(self, *inputs: Tensor) -> Sequence[Tensor]:
+        """The function of ``inputs``, which must look like the example."""
+        if len(inputs) != len(self.inputs):
+            raise ValueError(f"recorded with {len(self.inputs)} inputs, called with {len(inputs)}")
+        for place, (given, own) in enumerate(zip(inputs, self.inputs, strict=True)):
+            if given.shape != own.shape or given.dtype != own.dtype:
+                raise ValueError(
+                    f"input {place} is {tuple(given.shape)} {given.dtype}, recorded was "
+                    f"{tuple(own.shape)} {own.dtype}: record again for another shape"
+                )
         if self.graph is None:
             return self.function(*inputs)
         if inputs:
             torch._foreach_copy_(self.inputs, list(inputs))
         self.graph.replay()
         return self.outputs
-
-
-def _any_cuda(function: object) -> bool:
-    return bool(getattr(function, "on_cuda", False))

@@ -7,10 +7,15 @@ of what the spreads allow. *calendar*: calls under the gate's measure that fall 
 the next. *martingale*: the measure's mean less one, signed. *replication*: squared relative error
 of log-contract variance, which is what the VIX replicates. Each block has one number per band of
 total volatility, so that short and long maturities are priced apart.
+
+With the paper's own decoder prices are its potential's, and what that leaves open (prices that fall
+with maturity, slopes outside [−1, 0], values below intrinsic) is added to the calendar block
+(:mod:`.convex`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -19,9 +24,11 @@ from torch import Tensor
 
 from arbiter import black
 from arbiter.operators.head import KNOTS
+from arbiter.operators.icnn import ICNNDecoder
 from arbiter.operators.network import Output
 from arbiter.operators.ragged import Ragged
 from arbiter.operators.reference import Scaled, scaled
+from arbiter.training import convex
 from arbiter.training.batches import Batch
 from arbiter.training.laws import Laws
 from arbiter.transport import Transport
@@ -31,6 +38,7 @@ _EDGES = (-3.6, -3.0, -2.4, -1.8, -1.2)  # of log(σ√T): about 3, 5, 9, 17 and
 _FLOOR, _SHARE = 1e-3, 0.3  # the error that a surface with half-spreads ν is expected to have
 _NEAR = 1.5  # of asinh z: quotes whose spreads say what a surface allows
 _KNEE = 6.0  # of the loss, in expected errors
+_FAR = 30.0  # of a relative error of price: beyond, the potential only has to come back
 _LEVELS = (-1.5, -0.75, 0.0, 0.5, 1.0)  # deviations at which calls under the measure are compared
 
 
@@ -56,8 +64,17 @@ class Task(NamedTuple):
 
     def part(self, rows: slice) -> Task:
         """Some of the surfaces."""
-        rest = (getattr(self, name)[rows] for name in self._fields[1:])
-        return Task(Scaled(*(x[rows] for x in self.chain)), *rest)
+        return Task.of(tuple(x[rows] for x in self.flat()))
+
+    def flat(self) -> tuple[Tensor, ...]:
+        """All tensors in a row, as recordings take them."""
+        return (*self.chain, *self[1:])
+
+    @classmethod
+    def of(cls, tensors: Sequence[Tensor]) -> Task:
+        """Back from :meth:`flat`."""
+        count = len(Scaled._fields)
+        return cls(Scaled(*tensors[:count]), *tensors[count:])
 
 
 class Terms(NamedTuple):
@@ -94,18 +111,33 @@ def task(batch: Batch, laws: Laws) -> Task:
     )
 
 
-def terms(output: Output, task: Task) -> Terms:
-    """Parts of the objective for one batch."""
-    transport = Transport(torch.tensor(KNOTS, dtype=torch.float64), output.slopes)
-    ratio = torch.log(transport.otm(task.k).clamp(min=1e-30)) - task.log_price
-    error = ratio * task.scale
-    fit = _robust(error * task.weight).sum() / (task.weight > 0.0).sum()
+def terms(output: Output, task: Task, icnn: ICNNDecoder | None = None) -> Terms:
+    """Parts of the objective for one batch.
+
+    Args:
+        output: What the network says of ``task.chain``.
+        task: The batch.
+        icnn: The network's decoder, where prices are its own and not the transport's.
+    """
+    calendars = calendar(output)
+    if icnn is None:
+        transport = Transport(torch.tensor(KNOTS, dtype=torch.float64), output.slopes)
+        price = transport.otm(task.k).clamp(min=1e-30)
+        # by logarithms: a wing that is too cheap is as wrong as one that is too dear
+        error = (torch.log(price) - task.log_price) * task.scale
+        variance = transport.log_variance()
+    else:
+        price = convex.otm(icnn, output, task.k)  # may be negative
+        error = (price * torch.exp(-task.log_price) - 1.0).clamp(-_FAR, _FAR) * task.scale
+        variance = convex.log_variance(icnn, output)
+        calendars = calendars + _banded(convex.defects(icnn, output), output)
+    fit = _robust(error * task.weight).sum() / (task.weight > 0.0).sum().clamp(min=1)
     return Terms(
         fit,
         {
-            "no_arbitrage": calendar(output),
+            "no_arbitrage": calendars,
             "martingale": martingale(output),
-            "replication": replication(transport, output, task.log_variance),
+            "replication": replication(variance, output, task.log_variance),
         },
         error,
     )
@@ -138,9 +170,9 @@ def calendar(output: Output) -> Tensor:
     return _banded(torch.nn.functional.pad(fall, (0, 1)), output)
 
 
-def replication(transport: Transport, output: Output, exact: Tensor) -> Tensor:
-    """``(BANDS,)`` squared relative error of log-contract variance, in percent."""
-    off = torch.log(transport.log_variance() / exact).clamp(-1.0, 1.0)
+def replication(variance: Tensor, output: Output, exact: Tensor) -> Tensor:
+    """``(BANDS,)`` squared relative error of log-contract variance ``(B, L)``, in percent."""
+    off = torch.log(variance.clamp(min=1e-12) / exact).clamp(-1.0, 1.0)
     return _banded(1e2 * off * off, output)
 
 

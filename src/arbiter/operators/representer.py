@@ -1,0 +1,80 @@
+"""What a slice with few quotes says: the kernel-ridge solution with the gate's own kernel.
+
+**Coverage** of a slice is the share of the strikes within −3.5 to 2 deviations of the forward,
+counted evenly in ``asinh z``, that have a quote within 0.2 of it. It is known from where the quotes
+are, alone, and it is what gaps, missing wings and coarse strikes all lower.
+
+Below :data:`LEAST` local lines under single bumps rest on one or two quotes each. The representer
+theorem gives what a reproducing kernel makes of all of them together: with the bumps ``φ_h`` of the
+gate, the kernel ``Σ_h φ_h(ζ)φ_h(ζ')`` and weights w of the quotes, the smile is ``Σ_h c_h φ_h(ζ)``,
+``c = (Φ'wΦ + ρI)⁻¹ Φ'w u``. Values and slopes of it at the bumps' places are linear in u; each row
+is scaled so that the sum of its absolute weights stays within what the Lipschitz constant counts
+on. Rows know where quotes are and how good, not what they say, and no gradient goes through them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from arbiter.operators.gate import Gate, Sight
+from arbiter.operators.reference import Scaled
+from arbiter.operators.scan import inverse
+
+LEAST = 0.75
+WINDOW = (-3.5, 2.0)  # deviations
+VALUE, SLOPE = 2.0**0.5, 1.0  # how far rows may move when every quote moves by one: as the gate's
+_POINTS = 24
+_REACH = 0.2  # of asinh z
+_RIDGE = 0.03  # ρ: a quote of ordinary noise has weight one
+_NOISE = 0.02  # half-spread over volatility whose quote weighs a half
+
+
+def coverage(chain: Scaled) -> Tensor:
+    """``(B, L)`` share of the window that quotes cover; zero where nothing is quoted."""
+    low, high = (math.asinh(z) for z in WINDOW)
+    at = torch.linspace(low, high, _POINTS, dtype=chain.zeta.dtype, device=chain.zeta.device)
+    away = torch.where(chain.quoted, chain.zeta, torch.inf)[..., None, :] - at[:, None]
+    return (away.abs() <= _REACH).any(-1).to(chain.zeta.dtype).mean(-1)
+
+
+class Representer:
+    """The gate's view, with the kernel-ridge solution where coverage is low.
+
+    Args:
+        gate: Whose bumps are the kernel.
+    """
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
+
+    def features(self, sight: Sight, chain: Scaled, values: Tensor) -> Tensor:
+        """``(B, L, 2H + 2)`` as :meth:`Gate.look` gives them, slice by slice one or the other."""
+        lines = self.gate.look(sight, chain, values)
+        rows = self.rows(chain).to(values.dtype)
+        bumps = (rows @ values[..., None])[..., 0]
+        smile = torch.cat([bumps, lines[..., 2 * self.gate.heads :]], -1)
+        few = coverage(chain) < LEAST
+        return torch.where(few[..., None], smile, lines)
+
+    @torch.no_grad()
+    def rows(self, chain: Scaled) -> Tensor:
+        """``(B, L, 2H, S)``: values at the places of the bumps, then slopes times their widths."""
+        place, width = self.gate.place, torch.exp(self.gate.log_width)
+        apart = (chain.zeta[..., None] - place) / width  # (B, L, S, H)
+        bump = torch.exp(-0.5 * apart**2) * chain.quoted[..., None]
+        weight = 1.0 / (1.0 + torch.exp(2.0 * chain.noise) / _NOISE**2)  # (B, L, S)
+        loaded = bump * weight[..., None]
+        gram = bump.transpose(-1, -2) @ loaded
+        eye = torch.eye(len(place), dtype=gram.dtype, device=gram.device)
+        solution = inverse(gram + _RIDGE * eye) @ loaded.transpose(-1, -2)  # (B, L, H, S)
+        between = (place[:, None] - place) / width
+        at = torch.exp(-0.5 * between**2)  # (places, H)
+        slope = -between / width * at * width[:, None]
+        bounds = torch.tensor([VALUE, SLOPE], dtype=gram.dtype, device=gram.device)
+        bound = bounds.repeat_interleave(len(place))[:, None]
+        rows = torch.cat([at, slope]) @ solution
+        size = rows.abs().sum(-1, keepdim=True)
+        return rows * (bound / size.clamp(min=1e-12)).clamp(max=1.0)

@@ -1,0 +1,142 @@
+"""How good a network is on laws that it does not train on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from arbiter import black
+from arbiter.operators.head import KNOTS
+from arbiter.operators.icnn import ICNNDecoder
+from arbiter.operators.network import Network, Output
+from arbiter.operators.reference import Scaled
+from arbiter.operators.representer import coverage
+from arbiter.training import convex
+from arbiter.training.batches import Batch, draw_batch
+from arbiter.training.draws import HELD_OUT, Lesson, seeded
+from arbiter.training.flow import (
+    Slopes,
+    Velocity,
+    alignment,
+    mismatch,
+    oracle_slopes,
+    velocity,
+)
+from arbiter.training.laws import Laws
+from arbiter.training.martingale import MartingaleTest, martingale_test
+from arbiter.training.objective import task
+from arbiter.training.settings import Settings
+from arbiter.transport import Transport
+
+_SHARE, _FEWEST = 4, 64  # surfaces of a held-out batch: a quarter of a training batch's, but some
+
+
+class Exam(NamedTuple):
+    """One held-out batch with its answers."""
+
+    batch: Batch
+    chain: Scaled
+    slopes: Slopes
+    velocity: Velocity
+
+
+class HeldOut:
+    """One exam for each kind of batch, the same at every measurement.
+
+    Args:
+        settings: Kinds and seed.
+        laws: Held-out laws.
+        prepare: Makes a route's lesson of a batch.
+    """
+
+    def __init__(
+        self, settings: Settings, laws: Laws, prepare: Callable[[Batch, Laws], Lesson]
+    ) -> None:
+        self.settings = settings
+        self.exams = []
+        device = laws.iv.device
+        for kind in range(len(settings.layouts)):
+            layout, size = settings.layout(kind)
+            count = min(size, max(_FEWEST, size // _SHARE))
+            generator = seeded(device, settings.held_out_seed, HELD_OUT, kind)
+            batch = draw_batch(laws, layout, generator, count)
+            chain = task(batch, laws).chain
+            slopes = oracle_slopes(laws, batch)
+            self.exams.append(Exam(batch, chain, slopes, velocity(slopes, chain)))
+        # the duality gap is measured on one whole batch of the kind that comes most often
+        self.kind = max(range(len(settings.mix)), key=lambda i: settings.mix[i])
+        layout, size = settings.layout(self.kind)
+        generator = seeded(device, settings.held_out_seed, HELD_OUT, len(settings.layouts))
+        self.lesson = prepare(draw_batch(laws, layout, generator, size), laws)
+
+    @torch.no_grad()
+    def measure(self, network: Network) -> dict[str, float]:
+        """Everything that is told of a network, as numbers.
+
+        ``heldout_rmse_bp`` is the root mean square over all targets of all kinds of the error of
+        volatility, in basis points; ``heldout_median_bp`` the median size.
+        """
+        errors: list[Tensor] = []
+        found: dict[str, list[Tensor]] = {}
+        for number, exam in enumerate(self.exams):
+            output = network.decode(exam.chain)
+            error = volatilities(output, exam.batch.target_k, exam.batch.T, _icnn(network))
+            error = (error - exam.batch.target_iv.double())[exam.batch.target]
+            errors.append(error)
+            for name, value in _laws(network, output, exam).items():
+                found.setdefault(name, []).append(value)
+            found[f"heldout_rmse_bp_{number}"] = [_root_mean_square(error)]
+        everything = torch.cat(errors)
+        numbers = {name: torch.stack(values).double().mean() for name, values in found.items()}
+        numbers["heldout_rmse_bp"] = _root_mean_square(everything)
+        numbers["heldout_median_bp"] = 1e4 * everything.abs().median()
+        told = zip(numbers, torch.stack(list(numbers.values())).tolist(), strict=True)
+        return dict(told)
+
+    @torch.no_grad()
+    def martingale(self, network: Network, seed: int) -> MartingaleTest:
+        """The randomised martingale test of the network's measure."""
+        exam = self.exams[self.kind]
+        output = network.decode(exam.chain)
+        mass = output.sight.measure * output.sight.width
+        return martingale_test(mass, output.chain.moneyness, output.chain.quoted, seed=seed)
+
+
+def volatilities(output: Output, k: Tensor, T: Tensor, icnn: ICNNDecoder | None = None) -> Tensor:
+    """``(B, L, P)`` volatilities, float64; zero where a price is not above intrinsic value."""
+    if icnn is None:
+        price = Transport(torch.tensor(KNOTS, dtype=torch.float64), output.slopes.double()).otm(
+            k.double()
+        )
+    else:
+        price = convex.risen(icnn, output, k).double()
+    total = black.implied(price, k.double()).volatility
+    return torch.nan_to_num(total) / torch.sqrt(T.double())[..., None]
+
+
+def _laws(network: Network, output: Output, exam: Exam) -> dict[str, Tensor]:
+    sight, chain = output.sight, output.chain
+    seen = chain.quoted.any(-1)
+    mean = (sight.measure * sight.width * chain.moneyness).sum(-1)
+    found = {
+        "martingale_residual": (mean - 1.0)[seen].square().mean().sqrt(),
+        "heldout_coverage": coverage(chain)[seen].mean(),
+    }
+    if _icnn(network) is None:
+        alike = alignment(output.slopes, exam.slopes, chain)
+        found["mfm_mse"] = mismatch(output.slopes, chain, exam.velocity)
+        found["relative_entropy"], found["cvar_alignment"] = alike
+        known = exam.velocity.weight > 0.0
+        found["mfm_cut"] = exam.velocity.cut.sum() / known.sum().clamp(min=1)
+    return found
+
+
+def _icnn(network: Network) -> ICNNDecoder | None:
+    return getattr(network, "icnn", None)
+
+
+def _root_mean_square(error: Tensor) -> Tensor:
+    return 1e4 * error.square().mean().sqrt()

@@ -1,0 +1,181 @@
+"""A run on disk: checkpoints from which training goes on bit for bit.
+
+    run.json                    settings, step, ending, metrics, and which checkpoint is the last
+    step-0005000/
+      weights.safetensors       averaged parameters, as shipped
+      state-1.safetensors …     parameters and optimiser, in files of at most 15 MB
+    steps.jsonl                 the journal
+    sweeps.csv, sweeps.sqlite   the ledger, a row for each leg
+
+A checkpoint is a new folder, and ``run.json`` names it only when it is complete: a run that is
+killed while it writes goes on from the one before.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from arbiter.files import write_whole
+from arbiter.operators import checkpoint
+from arbiter.operators.checkpoint import CheckpointError
+from arbiter.training.settings import Settings
+
+RUN = "run.json"
+JOURNAL = "steps.jsonl"
+FORMAT = "arbiter-run"
+LARGEST = 15_000_000  # bytes of a file
+
+
+@dataclass
+class Leg:
+    """Where a run stands.
+
+    Attributes:
+        settings: Of the last leg.
+        step: Steps done.
+        seconds: Of training, over all legs.
+        progress: What decides the next steps and their end, besides tensors: counts of batches,
+            stopping rule, plateau.
+        data: Of each leg: from which step, and which pool.
+        metrics: Last measured.
+        revision: Of the code of the last leg.
+        ended: Why the last leg ended; empty while it runs.
+    """
+
+    settings: Settings
+    step: int = 0
+    seconds: float = 0.0
+    progress: dict[str, Any] = field(default_factory=dict)
+    data: list[dict[str, Any]] = field(default_factory=list)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    revision: str = ""
+    ended: str = ""
+
+    @property
+    def data_hash(self) -> str:
+        """Of the last leg's pool."""
+        return str(self.data[-1]["content"]) if self.data else ""
+
+
+def save(
+    folder: str | PathLike[str],
+    leg: Leg,
+    state: Mapping[str, Tensor],
+    weights: Mapping[str, Tensor],
+) -> Path:
+    """Write a checkpoint, then name it in ``run.json``, then remove the one before.
+
+    Returns:
+        The file of weights.
+    """
+    folder = Path(folder)
+    name = f"step-{leg.step:07d}"
+    place = folder / name
+    place.mkdir(parents=True, exist_ok=True)
+    about = {
+        "data_hash": leg.data_hash,
+        "seed": leg.settings.seed,
+        "revision": leg.revision,
+        "metrics": leg.metrics,
+        "step": leg.step,
+    }
+    training = leg.settings.to_dict()
+    card = {**about, "config": training.pop("config"), "training": training, "ended": leg.ended}
+    path = checkpoint.save(place / "weights.safetensors", weights, card)
+    parts = _parts(state)
+    for number, part in enumerate(parts, start=1):
+        info = {**about, "config": leg.settings.to_dict(), "part": number, "parts": len(parts)}
+        checkpoint.save(place / f"state-{number}.safetensors", part, info)
+    run = {
+        "format": FORMAT,
+        "version": 1,
+        "checkpoint": name,
+        "parts": len(parts),
+        "step": leg.step,
+        "ended": leg.ended,
+        "seconds": round(leg.seconds, 3),
+        "settings": leg.settings.to_dict(),
+        "progress": leg.progress,
+        "data": leg.data,
+        "revision": leg.revision,
+        "metrics": leg.metrics,
+    }
+    write_whole(folder / RUN, json.dumps(run, indent=1, allow_nan=False) + "\n")
+    for old in folder.glob("step-*"):
+        if old.name != name and old.is_dir():
+            shutil.rmtree(old)
+    return path
+
+
+def load(folder: str | PathLike[str]) -> tuple[Leg, dict[str, Tensor], dict[str, Tensor]]:
+    """The last checkpoint: where the run stands, its state and its averaged weights.
+
+    Raises:
+        CheckpointError: If the folder holds no run, or one whose files do not belong together.
+    """
+    folder = Path(folder)
+    run = _run(folder)
+    leg = Leg(
+        Settings.from_dict(run["settings"]),
+        **{name: run[name] for name in ("step", "seconds", "progress", "data", "metrics")},
+        revision=run["revision"],
+        ended=run["ended"],
+    )
+    place = folder / str(run["checkpoint"])
+    state: dict[str, Tensor] = {}
+    try:
+        weights, about = checkpoint.load(place / "weights.safetensors")
+        found = [about]
+        for number in range(1, int(run["parts"]) + 1):
+            part, about = checkpoint.load(place / f"state-{number}.safetensors")
+            state |= part
+            found.append(about)
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            f"{error.filename} is missing: {folder / RUN} names it; restore the folder"
+        ) from error
+    if any(about.get("step") != leg.step for about in found):
+        raise CheckpointError(
+            f"{place}: its files are of different steps, {[a.get('step') for a in found]}, and "
+            f"{RUN} says {leg.step}: restore the folder"
+        )
+    return leg, state, weights
+
+
+def settings_of(folder: str | PathLike[str]) -> Settings:
+    """Of the run in a folder."""
+    return Settings.from_dict(_run(Path(folder))["settings"])
+
+
+def _run(folder: Path) -> dict[str, Any]:
+    try:
+        run = json.loads((folder / RUN).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{folder} holds no run to resume ({error}): start one there without resuming"
+        ) from error
+    if not isinstance(run, dict) or run.get("format") != FORMAT or run.get("version") != 1:
+        raise CheckpointError(f"{folder / RUN} is not a run of this version: name another folder")
+    return run
+
+
+def _parts(tensors: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+    """In order, in files that are not too large."""
+    parts: list[dict[str, Tensor]] = [{}]
+    room = LARGEST
+    for name, tensor in tensors.items():
+        size = tensor.numel() * tensor.element_size()
+        if size > room and parts[-1]:
+            parts.append({})
+            room = LARGEST
+        parts[-1][name] = tensor
+        room -= size
+    return parts

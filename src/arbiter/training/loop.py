@@ -1,0 +1,372 @@
+"""Training in legs: steps until the rule, the budget, a plateau or a person ends them."""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from arbiter.files import require_folder
+from arbiter.operators.lipschitz import constant
+from arbiter.training import legs
+from arbiter.training.display import Display
+from arbiter.training.heldout import HeldOut
+from arbiter.training.journal import COLUMNS, Journal, digest
+from arbiter.training.ledger import Ledger, Run, revision
+from arbiter.training.legs import JOURNAL, RUN, Leg
+from arbiter.training.pool import Pool, load_pool
+from arbiter.training.settings import Settings
+from arbiter.training.stopping import Ending, Plateau, StoppingRule, Thresholds
+from arbiter.training.trainer import Trainer
+
+EXTRA = ("relative_entropy", "cvar_alignment", "mfm_cut", "heldout_median_bp")
+"""Columns of the journal beside the paper's."""
+
+_TELL = 1.0  # seconds between numbers fetched for the display
+_FALL = 0.01  # of the held-out error within ``Settings.plateau`` seconds
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What ends a leg early; the run can be resumed.
+
+    Attributes:
+        seconds: Since `train` was called, making the pool included.
+        steps: Of this leg.
+    """
+
+    seconds: float = math.inf
+    steps: float = math.inf
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a leg ended.
+
+    Attributes:
+        ending: Why.
+        step: Steps done in all.
+        leg_steps: Steps of this leg.
+        seconds: Of this leg's training.
+        metrics: Last measured, on held-out laws.
+        weights: File of the averaged parameters; `arbiter.Operator.load` takes it.
+        notes: What a careful reader should know.
+    """
+
+    ending: Ending
+    step: int
+    leg_steps: int
+    seconds: float
+    metrics: dict[str, Any]
+    weights: Path
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "ended": str(self.ending),
+            "meaning": self.ending.sentence,
+            "step": self.step,
+            "leg_steps": self.leg_steps,
+            "seconds": round(self.seconds, 3),
+            "steps_per_second": round(self.leg_steps / self.seconds, 3) if self.seconds else None,
+            "weights": str(self.weights),
+            "notes": list(self.notes),
+            "metrics": self.metrics,
+        }
+
+
+def train(
+    settings: Settings,
+    out: str | PathLike[str],
+    device: torch.device | str = "cpu",
+    *,
+    resume: bool = False,
+    limits: Limits | None = None,
+    pool: str | PathLike[str] | None = None,
+    display: Display | None = None,
+) -> Outcome:
+    """Train, or go on training, and leave a checkpoint, a journal and a row in the ledger.
+
+    The same settings on the same machine give the same weights, in one leg or in several.
+
+    Args:
+        settings: What and how.
+        out: Folder of the run.
+        device: ``"cpu"`` or ``"cuda"``.
+        resume: Go on from the run that is in the folder.
+        limits: What ends this leg before its steps are done.
+        pool: Folder in which pools of laws are kept between runs; ``out/pool`` by default.
+        display: What a person sees; by default a line on standard error every half minute.
+
+    Raises:
+        ValueError: If the folder holds a run and ``resume`` is not given, or another one's.
+        CheckpointError: If a run cannot be resumed from its files.
+    """
+    began, out = time.monotonic(), Path(out)
+    limits = limits or Limits()
+    require_folder(out, files=(RUN, JOURNAL, "sweeps.csv", "sweeps.sqlite"))
+    if resume:
+        leg, state, weights = legs.load(out)
+        settings.continues(leg.settings)
+        leg = replace(leg, settings=settings, ended="")
+    elif (out / RUN).exists():
+        raise ValueError(f"{out} holds a run: resume it, or name another folder")
+    else:
+        leg = Leg(settings)
+    if leg.step >= settings.steps:
+        raise ValueError(f"{leg.step} of {settings.steps} steps are done: give more steps to go on")
+    out.mkdir(parents=True, exist_ok=True)
+    leg.revision = revision()
+    place = out / "pool" if pool is None else Path(pool)
+    laws = load_pool(settings.pool, settings.pool_seed, place, device)
+    others = load_pool(settings.held_out, settings.held_out_seed, place, device)
+    notes = _note_data(leg, laws)
+    trainer = Trainer(settings, laws.laws)
+    if resume:
+        trainer.load(state, weights, leg.progress)
+    held_out = HeldOut(settings, others.laws, trainer.route.lesson)
+    if display is None:
+        display = Display(settings.steps, done=leg.step)
+    loop = _Loop(out, leg, trainer, held_out, limits, began)
+    with (
+        Journal(
+            out / JOURNAL,
+            resume_at=leg.step,
+            columns=(*COLUMNS, *EXTRA),
+        ) as journal,
+        display,
+        _stoppable() as stop,
+    ):
+        ending = loop.run(journal, display, stop)
+    weights_file = loop.finish(ending)
+    _enter(out, leg, loop)
+    return Outcome(
+        ending, leg.step, leg.step - loop.start, loop.seconds, leg.metrics, weights_file, notes
+    )
+
+
+class _Loop:
+    """The steps of one leg."""
+
+    def __init__(
+        self,
+        out: Path,
+        leg: Leg,
+        trainer: Trainer,
+        held_out: HeldOut,
+        limits: Limits,
+        began: float,
+    ) -> None:
+        self.out, self.leg, self.trainer, self.held_out = out, leg, trainer, held_out
+        self.limits, self.began, self.start = limits, began, leg.step
+        self.rule = StoppingRule(Thresholds(max_steps=leg.settings.steps))
+        self.plateau = Plateau(_FALL, leg.settings.plateau or math.inf)
+        if leg.progress:
+            self.rule.load_state_dict(leg.progress["rule"])
+            self.plateau.best = [(at, best) for at, best in leg.progress["plateau"]]
+        self.before = leg.seconds
+        self.first = time.monotonic()
+        self.saved = -1
+        self.counters: dict[str, Any] = {}
+
+    @property
+    def seconds(self) -> float:
+        """Of this leg's training."""
+        return time.monotonic() - self.first
+
+    def run(self, journal: Journal, display: Display, stop: threading.Event) -> Ending:
+        """Take steps until something ends them."""
+        settings, trainer = self.leg.settings, self.trainer
+        told = -math.inf
+        while True:
+            number = trainer.steps + 1
+            measure = number % settings.measure_every == 0 or number == settings.steps
+            try:
+                seen = trainer.step(measure=measure)
+            except FloatingPointError as error:
+                log.warning("%s", error)
+                return Ending.DIVERGED
+            row: dict[str, Any] = {}
+            if number % settings.log_every == 0 or measure:
+                row = trainer.row(seen)
+            measured = self._measured(number) if measure else {}
+            if row:
+                clock = self.before + self.seconds
+                journal.add(number, **row, **self._columns(measured, row), seconds=clock)
+            self.leg.step = number
+            now = time.monotonic()
+            ending = self._ending(number, measured)
+            if ending is None and stop.is_set():
+                ending = Ending.INTERRUPTED
+            if now - told >= _TELL or measure or ending is not None:
+                told = now
+                self._tell(display, number, float(seen.step.value), row)
+            if ending is not None:
+                return ending
+            if number % settings.save_every == 0:
+                journal.flush()
+                self.save()
+
+    def _tell(self, display: Display, number: int, loss: float, row: dict[str, Any]) -> None:
+        hits = row.get("spec_guard_hits")
+        before, after = self.trainer.lipschitz
+        display.update(
+            number,
+            loss=loss,
+            gap=self.leg.metrics.get("DualGap"),
+            guard_hits=None if hits is None else float(hits),
+            lipschitz_before=before if math.isfinite(before) else None,
+            lipschitz_after=after if math.isfinite(after) else None,
+        )
+
+    def _measured(self, number: int) -> dict[str, float]:
+        """Everything that is measured now and then, on held-out laws."""
+        trainer, held_out = self.trainer, self.held_out
+        gap, residual = trainer.gap(held_out.kind, held_out.lesson)
+        found = held_out.measure(trainer.evaluated())
+        before, after = trainer.lipschitz
+        found |= {
+            "DualGap": gap.gap,
+            "ratio_log": gap.ratio_log,
+            "heldout_dual_residual": residual,
+            "lambda_lip_before": before,
+            "lambda_lip_after": after,
+        }
+        self.leg.metrics = {
+            "step": number,
+            **{name: value if math.isfinite(value) else None for name, value in found.items()},
+        }
+        return found
+
+    def _columns(self, measured: dict[str, float], row: dict[str, Any]) -> dict[str, float]:
+        names = {*COLUMNS, *EXTRA} - row.keys()
+        return {name: value for name, value in measured.items() if name in names}
+
+    def _ending(self, number: int, measured: dict[str, float]) -> Ending | None:
+        gap, residual = measured.get("DualGap"), measured.get("heldout_dual_residual")
+        held_out, trainer = self.held_out, self.trainer
+        ending = self.rule.update(
+            number,
+            gap=gap,
+            dual_residual=residual,
+            martingale=lambda: bool(held_out.martingale(trainer.network, seed=number)),
+        )
+        if ending is not None:
+            return ending
+        if number - self.start >= self.limits.steps:
+            return Ending.BUDGET
+        if time.monotonic() - self.began >= self.limits.seconds:
+            return Ending.TIME
+        return Ending.PLATEAU if self._level(number, measured) else None
+
+    def _level(self, number: int, measured: dict[str, float]) -> bool:
+        """Whether the held-out error has stopped falling, at a constant rate."""
+        settings = self.leg.settings
+        if "heldout_rmse_bp" not in measured or not settings.plateau:
+            return False
+        level = self.plateau.update(self.before + self.seconds, measured["heldout_rmse_bp"])
+        # a decay always pays, and has an end of its own
+        return level and settings.warm <= number < settings.steps - settings.decay
+
+    def save(self) -> Path:
+        """A checkpoint of where it stands."""
+        leg, trainer = self.leg, self.trainer
+        leg.seconds = self.before + self.seconds
+        leg.progress = {
+            **trainer.counts(),
+            "rule": self.rule.state_dict(),
+            "plateau": [list(pair) for pair in self.plateau.best],
+        }
+        self.saved = leg.step
+        return legs.save(self.out, leg, trainer.tensors(), trainer.weights())
+
+    def finish(self, ending: Ending) -> Path:
+        """The last checkpoint of a leg; one that diverged keeps the checkpoint before."""
+        leg, trainer = self.leg, self.trainer
+        leg.ended = str(ending)
+        if ending is Ending.DIVERGED:
+            raise FloatingPointError(
+                f"{ending.sentence} The last one is of step {max(self.saved, self.start)}."
+            )
+        if leg.metrics.get("step") != leg.step:
+            trainer.lipschitz = (math.nan, constant(trainer.network).value)
+            self._measured(leg.step)
+        return self.save()
+
+
+def _note_data(leg: Leg, pool: Pool) -> tuple[str, ...]:
+    """Record which pool a leg learns from; say so if it is not the last leg's."""
+    now = {"step": leg.step, "origin": pool.origin, "content": pool.content}
+    notes = []
+    if leg.data and leg.data[-1]["origin"] != pool.origin:
+        notes.append("the pool is another one than before: other seed, size or code")
+    elif leg.data and leg.data[-1]["content"] != pool.content:
+        notes.append(
+            "the pool is the one before but for rounding, made on another machine: steps are not "
+            "those of one leg to the bit"
+        )
+    for note in notes:
+        log.warning("%s", note)
+    leg.data.append(now)
+    return tuple(notes)
+
+
+def _enter(out: Path, leg: Leg, loop: _Loop) -> None:
+    """One row of the ledger for the leg."""
+    settings, metrics = leg.settings, leg.metrics
+    counters = {name: metrics[name] for name in COLUMNS if metrics.get(name) is not None}
+    Ledger(out).add(
+        Run(
+            run=f"{settings.ablation or settings.route}-{settings.seed}-{leg.step:07d}",
+            config=settings.to_dict(),
+            seed=settings.seed,
+            revision=leg.revision,
+            data_hash=leg.data_hash,
+            ended=leg.ended,
+            steps=leg.step,
+            route=settings.route,
+            journal=digest(out / JOURNAL),
+            counters=counters,
+            metrics={name: value for name, value in metrics.items() if name not in counters},
+            seconds=loop.seconds,
+        )
+    )
+
+
+@contextmanager
+def _stoppable() -> Iterator[threading.Event]:
+    """Ctrl-C and a request to terminate end training after the step; a second one at once."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before: dict[signal.Signals, Any] = {}
+
+    def ask(number: int, _: FrameType | None) -> None:
+        stop.set()
+        for one, handler in before.items():
+            signal.signal(one, handler)
+        sys.stderr.write("stopping after this step; once more to stop at once\n")
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.signal(number, ask)
+    try:
+        yield stop
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)

@@ -1,0 +1,126 @@
+"""Pools of laws kept on disk: making 80,000 takes a minute on a GPU, reading them a second.
+
+A pool has a name made of its size, its seed and the code that makes it, so that one from other
+code is never read by mistake. Two plain NumPy files and a description, each written whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from functools import lru_cache
+from os import PathLike
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from arbiter import black, normal
+from arbiter.files import whole, write_whole
+from arbiter.markets import fourier, lift, means, parameters, riccati, transform
+from arbiter.training import laws as laws_module
+from arbiter.training import prior, states
+from arbiter.training.journal import fingerprint, fingerprint_of
+from arbiter.training.laws import Laws, grid, make_laws
+
+_MAKERS = (
+    black,
+    normal,
+    fourier,
+    lift,
+    means,
+    parameters,
+    riccati,
+    transform,
+    laws_module,
+    prior,
+    states,
+)
+
+log = logging.getLogger(__name__)
+
+
+class Pool(NamedTuple):
+    """Laws and what they are.
+
+    Attributes:
+        laws: The laws.
+        origin: Hash of size, seed and code: what was asked for.
+        content: Hash of the numbers, which differ by rounding between machines.
+    """
+
+    laws: Laws
+    origin: str
+    content: str
+
+
+@lru_cache(maxsize=1)
+def code_version() -> str:
+    """Hash of the source files that decide what a law is."""
+    digest = hashlib.sha256()
+    for module in _MAKERS:
+        digest.update(Path(str(module.__file__)).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def load_pool(
+    count: int,
+    seed: int,
+    folder: str | PathLike[str] | None = None,
+    device: torch.device | str = "cpu",
+    *,
+    refresh: bool = False,
+) -> Pool:
+    """The pool from the folder, or made and put there.
+
+    Args:
+        count: How many laws.
+        seed: Of the pool.
+        folder: Where pools are kept; None keeps none.
+        device: Where the pool is to be.
+        refresh: Make it anew in any case.
+
+    Raises:
+        ValueError: If the files in the folder are not what they say.
+    """
+    origin = fingerprint({"count": count, "seed": seed, "code": code_version()})
+    place = None if folder is None else Path(folder) / f"laws-{count}-{seed}-{origin[:8]}"
+    if place is not None and not refresh and (place / "pool.json").exists():
+        return _read(place, count, origin, device)
+    log.info("making %d laws, seed %d", count, seed)
+    laws = make_laws(count, seed, device)
+    content = fingerprint_of({"reference": laws.reference, "iv": laws.iv})
+    if place is not None:
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "pool.json").unlink(missing_ok=True)
+        for name in ("reference", "iv"):
+            with whole(place / f"{name}.npy") as file:
+                np.save(file, getattr(laws, name).cpu().numpy(), allow_pickle=False)
+        about = {"count": count, "seed": seed, "origin": origin, "content": content}
+        write_whole(place / "pool.json", json.dumps(about, indent=1) + "\n")
+    return Pool(laws, origin, content)
+
+
+def _read(place: Path, count: int, origin: str, device: torch.device | str) -> Pool:
+    remedy = f"remove {place}, and it is made anew"
+    try:
+        about = json.loads((place / "pool.json").read_text(encoding="utf-8"))
+        arrays = {n: np.load(place / f"{n}.npy", allow_pickle=False) for n in ("reference", "iv")}
+    except (ValueError, OSError, EOFError) as error:
+        raise ValueError(f"the pool cannot be read ({error}): {remedy}") from error
+    T, z = grid(device)
+    shapes = {"reference": (count, len(T)), "iv": (count, len(T), len(z))}
+    for name, array in arrays.items():
+        if array.shape != shapes[name] or array.dtype != np.float32:
+            raise ValueError(
+                f"{name} of the pool is {array.shape} {array.dtype}, not {shapes[name]} float32: "
+                + remedy
+            )
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    content = fingerprint_of(tensors)
+    if about.get("origin") != origin or about.get("content") != content:
+        raise ValueError(f"the pool's numbers are not those it was written with: {remedy}")
+    moved = {name: tensor.to(device) for name, tensor in tensors.items()}
+    return Pool(Laws(T.float(), z.float(), moved["reference"], moved["iv"]), origin, content)

@@ -1,0 +1,95 @@
+"""What a step learns from and what it minimises: two routes to the same network.
+
+``saddle``: prices at targets, with dual variables for the calendar order of the gate's measure,
+its martingale property and the replication of variance. ``mfm``: martingale flow matching, the
+velocity of transport slopes in √T against the oracle's, without dual variables.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+from arbiter.operators.network import Network
+from arbiter.operators.reference import Scaled
+from arbiter.training.batches import Batch
+from arbiter.training.draws import Lesson
+from arbiter.training.duals import Box
+from arbiter.training.flow import Velocity, mismatch, oracle_slopes, velocity
+from arbiter.training.laws import Laws
+from arbiter.training.objective import BANDS, Task, task, terms
+from arbiter.training.settings import Settings
+
+
+class Found(NamedTuple):
+    """What a batch says of a network: the fit, and the defects of each dual block."""
+
+    fit: Tensor
+    defects: dict[str, Tensor]
+
+
+class Route(Protocol):
+    """A way to train."""
+
+    boxes: dict[str, Box]
+
+    def lesson(self, batch: Batch, laws: Laws) -> Lesson:
+        """All that a step needs of a batch; the chain in its own units comes first."""
+        ...
+
+    def evaluate(self, network: Network, lesson: Lesson) -> Found:
+        """The objective's parts."""
+        ...
+
+
+def chain_of(lesson: Lesson) -> Scaled:
+    """The chain of a lesson."""
+    return Scaled(*lesson[: len(Scaled._fields)])
+
+
+class Saddle:
+    """Prices and dual blocks."""
+
+    def __init__(self, settings: Settings) -> None:
+        bound = settings.dual_bound
+        self.boxes = {
+            "no_arbitrage": Box.inequality(BANDS, bound),
+            "martingale": Box.signed(BANDS, bound),
+        }
+        if settings.vix_term:
+            self.boxes["replication"] = Box.inequality(BANDS, bound)
+
+    def lesson(self, batch: Batch, laws: Laws) -> Lesson:
+        """A task."""
+        return task(batch, laws).flat()
+
+    def evaluate(self, network: Network, lesson: Lesson) -> Found:
+        """Fit and the blocks that have multipliers."""
+        given = Task.of(lesson)
+        found = terms(network.decode(given.chain), given, getattr(network, "icnn", None))
+        return Found(found.fit, {name: found.defects[name] for name in self.boxes})
+
+
+class FlowMatching:
+    """Velocities alone."""
+
+    def __init__(self) -> None:
+        self.boxes: dict[str, Box] = {}
+
+    def lesson(self, batch: Batch, laws: Laws) -> Lesson:
+        """The chain and the oracle's velocities."""
+        chain = task(batch, laws).chain
+        return (*chain, *velocity(oracle_slopes(laws, batch), chain)[:2])
+
+    def evaluate(self, network: Network, lesson: Lesson) -> Found:
+        """The mean squared error of velocity."""
+        chain = chain_of(lesson)
+        target, weight = lesson[len(chain) :]
+        wanted = Velocity(target, weight, weight.new_zeros(()).bool())
+        return Found(mismatch(network.decode(chain).slopes, chain, wanted), {})
+
+
+def route_of(settings: Settings) -> Route:
+    """The route that the settings name."""
+    return Saddle(settings) if settings.route == "saddle" else FlowMatching()

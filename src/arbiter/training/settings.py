@@ -1,0 +1,262 @@
+"""All that a training is told: sizes, data, schedule, rates, what is measured and when."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from arbiter.operators.network import Config
+from arbiter.training.batches import FEWEST, Layout, layouts
+
+ROUTES = ("saddle", "mfm")
+
+Sizes = tuple[int, int, int, int]
+
+
+def _default_layouts() -> tuple[Sizes, ...]:
+    return tuple((*layout, size) for layout, size in layouts())
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that decides a run; plain values, so that a file of JSON holds it.
+
+    Attributes:
+        config: Of the network.
+        route: ``"saddle"``, prices with dual variables, or ``"mfm"``, martingale flow matching.
+        vix_term: False leaves the replication block out.
+        seed: Of the network's start and of all batches.
+        pool: How many laws batches are drawn from.
+        pool_seed: Of these laws.
+        held_out: How many other laws it is measured on.
+        held_out_seed: Of those.
+        layouts: ``(expiries, strikes, targets, surfaces)`` of each kind of batch.
+        mix: How often each comes.
+        chunk: Batches of one kind that are drawn at once.
+        steps: How many in all, over all legs.
+        warm: Over the first so many the rate rises linearly.
+        decay: Over the last so many the rate falls to zero along a half cosine. Leave it 0 for
+            legs that go on, and finish with a leg that has more steps and a decay.
+        lr: Rate of the parameters.
+        dual_lr: Rate of the multipliers.
+        dual_bound: Largest multiplier.
+        ramp: Over so many steps the multipliers' rate rises.
+        betas: Of Adam.
+        mode: ``"optimistic"``, ``"extra"`` or ``"simultaneous"``; see :mod:`.saddle`.
+        clip: Bound on the gradient's norm; None for none.
+        average: Decay of the moving average that is evaluated and shipped.
+        log_every: Steps between lines of the journal.
+        measure_every: Steps between measurements on the held-out laws.
+        save_every: Steps between checkpoints; there is always one at the end.
+        look_ahead: Steps behind the lower side of DualGap.
+        plateau: Seconds in which the held-out error has to fall by a hundredth; 0 never asks.
+        ablation: Name of what was taken away, for the record.
+    """
+
+    config: Config = field(default_factory=Config)
+    route: str = "saddle"
+    vix_term: bool = True
+    seed: int = 0
+    pool: int = 80_000
+    pool_seed: int = 0
+    held_out: int = 1_500
+    held_out_seed: int = 777
+    layouts: tuple[Sizes, ...] = field(default_factory=_default_layouts)
+    mix: tuple[float, ...] = (0.15, 0.25, 0.3, 0.2, 0.1)
+    chunk: int = 8
+    steps: int = 20_000
+    warm: int = 200
+    decay: int = 0
+    lr: float = 1.5e-3
+    dual_lr: float = 1e-2
+    dual_bound: float = 1.0
+    ramp: int = 2_000
+    betas: tuple[float, float] = (0.9, 0.99)
+    mode: str = "optimistic"
+    clip: float | None = None
+    average: float = 0.998
+    log_every: int = 1
+    measure_every: int = 500
+    save_every: int = 5_000
+    look_ahead: int = 10
+    plateau: float = 300.0
+    ablation: str = ""
+
+    def __post_init__(self) -> None:
+        if self.route not in ROUTES:
+            raise ValueError(f"route = {self.route!r}: give one of {', '.join(ROUTES)}")
+        if self.route == "mfm" and self.config.decoder != "transport":
+            raise ValueError("route mfm matches slopes of transports: it needs decoder 'transport'")
+        for name in _COUNTS:
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise ValueError(f"{name} = {value!r} must be a whole number of at least one")
+        for name in ("decay", "warm", "ramp", "look_ahead", "seed", "pool_seed", "held_out_seed"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 0:
+                raise ValueError(f"{name} = {value!r} must be a whole number, not negative")
+        if self.decay > self.steps:
+            raise ValueError(f"decay = {self.decay} is longer than the {self.steps} steps")
+        if self.held_out_seed == self.pool_seed:
+            raise ValueError(
+                f"held_out_seed = {self.held_out_seed} is pool_seed: the held-out laws would be "
+                "those trained on"
+            )
+        for name in ("lr", "dual_lr", "dual_bound"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0.0):
+                raise ValueError(f"{name} = {value!r} must be positive")
+        if not (math.isfinite(self.plateau) and self.plateau >= 0.0):
+            raise ValueError(f"plateau = {self.plateau!r} must be seconds, or 0 to never ask")
+        self._check_layouts()
+
+    def _check_layouts(self) -> None:
+        if not self.layouts or len(self.mix) != len(self.layouts):
+            raise ValueError(
+                f"{len(self.layouts)} layouts and {len(self.mix)} shares of the mix: give one "
+                "share for each"
+            )
+        least = (2, FEWEST, 1, 1)
+        for row in self.layouts:
+            sizes = [n for n, low in zip(row, least, strict=False) if type(n) is int and n >= low]
+            if not len(sizes) == len(tuple(row)) == len(least):
+                raise ValueError(
+                    f"layout {list(row)}: give expiries (2 or more), strikes ({FEWEST} or more), "
+                    "targets and surfaces"
+                )
+        if min(self.mix) < 0.0 or not math.isclose(sum(self.mix), 1.0, abs_tol=1e-6):
+            raise ValueError(f"mix = {list(self.mix)} must be shares that add up to one")
+
+    def rate(self, step: int) -> float:
+        """Rate of the parameters in step number ``step``, from 0."""
+        warm = min(1.0, (step + 1) / self.warm) if self.warm else 1.0
+        late = step - (self.steps - self.decay)
+        falling = 0.5 * (1.0 + math.cos(math.pi * (late + 0.5) / self.decay)) if late >= 0 else 1.0
+        return self.lr * warm * falling
+
+    def layout(self, number: int) -> tuple[Layout, int]:
+        """One kind of batch and its number of surfaces."""
+        *sizes, surfaces = self.layouts[number]
+        return Layout(*sizes), surfaces
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return dict(json.loads(json.dumps(asdict(self))))
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Settings:
+        """From plain values; what is left out has its default.
+
+        Raises:
+            ValueError: If a name is unknown or a value makes no sense.
+        """
+        values = dict(values)
+        _known(values, cls, "settings")
+        config = values.pop("config", {})
+        if isinstance(config, Mapping):
+            _known(config, Config, "settings: config")
+            config = Config(**config)
+        for name in ("layouts", "mix", "betas"):
+            if name in values:
+                values[name] = _tuples(values[name])
+        try:
+            return cls(config=config, **values)
+        except TypeError as error:
+            raise ValueError(f"settings: {error}") from error
+
+    @classmethod
+    def read(cls, path: str | PathLike[str]) -> Settings:
+        """From a file of JSON."""
+        try:
+            values = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (ValueError, OSError) as error:
+            raise ValueError(f"{path} is no file of settings in JSON: {error}") from error
+        if not isinstance(values, dict):
+            raise ValueError(f'{path} must hold one object of settings, like {{"steps": 1000}}')
+        return cls.from_dict(values)
+
+    def ablated(self, name: str) -> Settings:
+        """Without one part; see :data:`ABLATIONS` for the names."""
+        if name not in ABLATIONS:
+            raise ValueError(f"ablation {name!r}: give one of {', '.join(ABLATIONS)}")
+        return replace(ABLATIONS[name](self), ablation=name)
+
+    def continues(self, before: Settings) -> None:
+        """Refuse to go on from a run whose training this would not be.
+
+        Raises:
+            ValueError: Names the settings that differ. Those of the schedule, of the pool and of
+                what is measured may.
+        """
+        was, now = before.to_dict(), self.to_dict()
+        differ = [name for name in now if name not in _FREE and was[name] != now[name]]
+        if differ:
+            told = "; ".join(f"{name} was {was[name]}, is {now[name]}" for name in differ)
+            raise ValueError(f"another training cannot be resumed from here: {told}")
+
+
+_COUNTS = (
+    "pool",
+    "held_out",
+    "chunk",
+    "steps",
+    "log_every",
+    "measure_every",
+    "save_every",
+)
+_FREE = {
+    "pool",
+    "pool_seed",
+    "steps",
+    "warm",
+    "decay",
+    "lr",
+    "dual_lr",
+    "average",
+    "log_every",
+    "measure_every",
+    "save_every",
+    "plateau",
+}
+
+
+def _halved(settings: Settings) -> Settings:
+    """The paper's rank is m, the size of the state; ours has a low-rank factor beside it."""
+    config = settings.config
+    return replace(
+        settings,
+        config=replace(config, state=max(1, config.state // 2), rank=max(1, config.rank // 2)),
+    )
+
+
+def _with(**changes: Any) -> Callable[[Settings], Settings]:
+    return lambda settings: replace(settings, config=replace(settings.config, **changes))
+
+
+ABLATIONS: dict[str, Callable[[Settings], Settings]] = {
+    "gate_off": _with(gate=False),
+    "rank_half": _halved,
+    "guard_off": _with(guard=False),
+    "causal_only": _with(adjoint=False),
+    "no_vix": lambda settings: replace(settings, vix_term=False),
+    "icnn": _with(decoder="icnn"),
+    "no_qalign": _with(align=False),
+    "mfm": lambda settings: replace(settings, route="mfm"),
+}
+"""What can be taken away, by name."""
+
+
+def _known(values: Mapping[str, Any], of: type, what: str) -> None:
+    names = [f.name for f in fields(of)]
+    unknown = sorted(set(values) - set(names))
+    if unknown:
+        raise ValueError(f"{what}: {', '.join(unknown)} unknown; there are {', '.join(names)}")
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(v) for v in value) if isinstance(value, list | tuple) else value
