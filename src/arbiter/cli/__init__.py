@@ -15,6 +15,7 @@ from arbiter.cli.auditing import audit
 from arbiter.cli.fits import fit
 from arbiter.cli.indices import vix
 from arbiter.cli.simulations import simulate
+from arbiter.cli.training import train
 
 app = typer.Typer(
     help="Option price surfaces that cannot be arbitraged, and audits of those that can.",
@@ -22,7 +23,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (fit, vix, audit, simulate):
+for command in (fit, vix, audit, simulate, train):
     app.command()(command)
 
 
