@@ -20,18 +20,36 @@ from numpy.typing import NDArray
 from arbiter.certificate import Certificate
 from arbiter.chains import Chain, read_chain
 from arbiter.files import require_folder, write_whole
-from arbiter.fitting import FitOptions, FittedSurface, fit
+from arbiter.fitting import FitOptions, FitResult, FittedSurface, fit
 from arbiter.index import vix
+from arbiter.operators.answer import OperatorSurface
+from arbiter.operators.pretrained import Operator
 from arbiter.quotes import Quotes
 from arbiter.replication import term_structure
 from arbiter.report import write_pdf, write_pictures, write_report
 from arbiter.scoring import Score, score
+from arbiter.surface import Surface
 
 logger = logging.getLogger(__name__)
 
 SURFACE, CERTIFICATE, SUMMARY = "surface.npz", "certificate.json", "fit.json"
 REPORT, EXCLUSIONS, PICTURES, PDF = "report.html", "exclusions.csv", "pictures", "report.pdf"
 FILES = (SURFACE, CERTIFICATE, SUMMARY, REPORT, EXCLUSIONS, PDF)
+METHODS = ("fit", "operator", "both")
+IN_DOMAIN, OUT_OF_DOMAIN = "in_domain", "out_of_domain"  # statuses of the operator
+_FIT_ALONE = (
+    "vix_error", "roughness", "roughness_chosen_by", "objective", "parameters", "dispersion",
+    "trust",
+)  # fmt: skip
+_UNFIT = (
+    "no surface without arbitrage fits them; look at the residuals, and whether prices, strikes "
+    "and dates are right"
+)
+_ROUGH = "one pass of the operator is a first answer; --method both refines it"
+_NARROW = (
+    "standard errors are too small: the operator, the prior of this fit, has seen the same quotes; "
+    "those of --method fit hold"
+)
 FEWEST_INSIDE = 0.9  # share inside bid-ask below which the quotes do not fit together
 
 
@@ -47,6 +65,7 @@ class Job:
         holdout: Share of the quotes to hold out for a second fit, None for no such fit.
         seed: Which quotes are held out.
         options: Options of the fit.
+        method: ``"fit"``, ``"operator"``, or ``"both"``: the fit with the operator as its prior.
         report: Whether to write the report and the pictures.
         pdf: Whether to write the pictures as one PDF too.
     """
@@ -58,8 +77,13 @@ class Job:
     holdout: float | None = None
     seed: int = 0
     options: FitOptions = field(default_factory=FitOptions)
+    method: str = "fit"
     report: bool = True
     pdf: bool = False
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise ValueError(f"method = {self.method!r} is none of {', '.join(METHODS)}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +92,7 @@ class Outcome:
 
     chain: Chain
     quotes: Quotes
-    surface: FittedSurface
+    surface: Surface
     certificate: Certificate
     summary: dict[str, Any]
     written: tuple[Path, ...] = ()  # files and folders, in the folder that was asked for
@@ -93,15 +117,20 @@ def run(
         quotes = chain.quotes(shortest_days=job.shortest_days)
         hidden = None if job.holdout is None else _hidden(quotes, job.holdout, job.seed)
         say(f"fitting {len(quotes):,} quotes")
-        surface = fit(quotes, options=job.options)
-        held_out = None
+        surface, first = _made(quotes, job)
+        held_out, so_far = None, len(warnings)
         if hidden is not None:
             say(f"fitting again without {hidden.sum():,} of them")
             held_out = _held_out(quotes, hidden, job)
+            warnings[so_far:] = [f"without the held-out quotes: {w}" for w in warnings[so_far:]]
         say("certifying")
         certificate = surface.certificate()
         summary = _summary(chain, quotes, surface, certificate)
-    summary |= {"inside_bid_ask_held_out": held_out, "options": _plain(job.options)}
+    summary |= {"method": job.method, "operator": _beside(first, quotes)}
+    options = None if job.method == "operator" else _plain(job.options)
+    summary |= {"inside_bid_ask_held_out": held_out, "options": options}
+    if job.method == "both":
+        summary["notes"].append(_NARROW)
     summary["warnings"] = warnings
     summary = {name: _number(value) for name, value in summary.items()}
     outcome = Outcome(chain, quotes, surface, certificate, summary)
@@ -119,7 +148,35 @@ def _hidden(quotes: Quotes, share: float, seed: int) -> NDArray[np.bool_]:
 
 
 def _held_out(quotes: Quotes, hidden: NDArray[np.bool_], job: Job) -> float:
-    return score(fit(quotes.select(~hidden), options=job.options), quotes, hidden).inside_bid_ask
+    return score(_made(quotes.select(~hidden), job)[0], quotes, hidden).inside_bid_ask
+
+
+def _made(quotes: Quotes, job: Job) -> tuple[Surface, OperatorSurface | None]:
+    """The surface of the method that was asked for, and the operator's own if it took part."""
+    if job.method == "fit":
+        return fit(quotes, options=job.options), None
+    operator = Operator.pretrained()
+    first = operator(quotes)
+    if job.method == "operator":
+        return first, first
+    return operator.refine(quotes, first, job.options), first
+
+
+def _beside(surface: OperatorSurface | None, quotes: Quotes) -> dict[str, Any] | None:
+    """What the operator's own surface says and scores; None where it took no part."""
+    if surface is None:
+        return None
+    assert surface.result is not None
+    assert surface.domain is not None
+    scored = score(surface, quotes)
+    return {
+        **surface.result.to_dict(),
+        "inside_bid_ask": _number(scored.inside_bid_ask),
+        "iv_rmse_bp_2sd": _number(scored.iv_rmse_bp),
+        "iv_rmse_half_spreads_2sd": _number(scored.iv_rmse_half_spreads),
+        "vix_surface": _number(float(surface.vix())),
+        "domain": surface.domain.to_dict(),
+    }
 
 
 def _number(value: Any) -> Any:
@@ -128,15 +185,15 @@ def _number(value: Any) -> Any:
 
 
 def _summary(
-    chain: Chain, quotes: Quotes, surface: FittedSurface, certificate: Certificate
+    chain: Chain, quotes: Quotes, surface: Surface, certificate: Certificate
 ) -> dict[str, Any]:
     """The numbers of fit.json; names of the first thirteen are fixed, others may come and go."""
     began = time.perf_counter()
-    scored, result = score(surface, quotes), surface.result
-    assert result is not None
+    scored = score(surface, quotes)
     _warn(scored, surface)
+    how = _how(surface)
     return {
-        "status": result.status.value,
+        "status": how.pop("status"),
         "expiries": scored.expiries,
         "quotes": scored.quotes,
         "excluded": quotes.exclusions.height,
@@ -150,15 +207,10 @@ def _summary(
             "nas": certificate.nas,
             "findings": certificate.findings.height,
         },
-        "iterations": result.iterations,
-        "seconds": result.seconds,
+        "iterations": how.pop("iterations"),
+        "seconds": how.pop("seconds"),
         "iv_rmse_half_spreads_2sd": scored.iv_rmse_half_spreads,
-        "vix_error": float(surface.vix_error()),
-        "roughness": asdict(result.roughness),
-        "roughness_chosen_by": result.chosen,
-        "objective": result.objective,
-        "parameters": result.freedom,
-        "dispersion": result.dispersion,
+        **how,
         "exclusions": dict(quotes.counts().select("reason", "quotes").iter_rows()),
         "source": chain.name,
         "layout": chain.layout,
@@ -170,7 +222,38 @@ def _summary(
     }
 
 
-def _warn(scored: Score, surface: FittedSurface) -> None:
+def _how(surface: Surface) -> dict[str, Any]:
+    """How a surface came about; what a method does not know is null."""
+    if isinstance(surface, FittedSurface):
+        result, error = surface.result, float(surface.vix_error())
+        assert result is not None
+        return _ended(result) | {"vix_error": error}
+    assert isinstance(surface, OperatorSurface)
+    assert surface.result is not None
+    assert surface.domain is not None
+    unknown = dict.fromkeys(_FIT_ALONE)
+    return unknown | {
+        "status": IN_DOMAIN if surface.domain.inside else OUT_OF_DOMAIN,
+        "iterations": 0,
+        "seconds": surface.result.seconds,
+    }
+
+
+def _ended(result: FitResult) -> dict[str, Any]:
+    return {
+        "status": result.status.value,
+        "iterations": result.iterations,
+        "seconds": result.seconds,
+        "roughness": asdict(result.roughness),
+        "roughness_chosen_by": result.chosen,
+        "objective": result.objective,
+        "parameters": result.freedom,
+        "dispersion": result.dispersion,
+        "trust": result.trust,
+    }
+
+
+def _warn(scored: Score, surface: Surface) -> None:
     """Warn of numbers that do not mean what their names say."""
     if scored.quotes == 0:
         logger.warning(
@@ -179,9 +262,9 @@ def _warn(scored: Score, surface: FittedSurface) -> None:
         )
     elif scored.inside_bid_ask < FEWEST_INSIDE:
         logger.warning(
-            "only %.1f %% of the quotes are inside bid-ask: no surface without arbitrage fits "
-            "them; look at the residuals, and whether prices, strikes and dates are right",
+            "only %.1f %% of the quotes are inside bid-ask: %s",
             100.0 * scored.inside_bid_ask,
+            _ROUGH if isinstance(surface, OperatorSurface) else _UNFIT,
         )
     first, last = 365.0 * surface.maturities[0], 365.0 * surface.maturities[-1]
     if not first <= 30.0 <= last:

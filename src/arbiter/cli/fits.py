@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 KINDS = (".csv", ".dat", ".parquet", ".txt")
 _BATCH = "summary.csv"
+_GOOD = ("converged", "in_domain")
+_TITLES = {"fit": "fit", "operator": "operator", "both": "operator, fit"}
 
 
 def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
@@ -33,6 +35,10 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
     shortest_days: Annotated[
         float, typer.Option(help="Expiries nearer than this are not fitted.")
     ] = 2.0,
+    method: Annotated[
+        str,
+        typer.Option(help="fit, operator (one pass), or both: the fit refines the operator's."),
+    ] = "fit",
     components: Annotated[int, typer.Option(help="1, or 2 for a mixture with a crash mode.")] = 1,
     roughness: Annotated[
         str,
@@ -51,11 +57,11 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
 
     Writes surface.npz, certificate.json, fit.json, exclusions.csv, report.html and pictures/.
     For a folder: the same for each chain in it, in folders of their names, and summary.csv.
-    Exit code 0 if every fit converged and every certificate passed, 1 if one did not, 2 if a
-    chain could not be read.
+    Exit code 0 if every fit converged (every chain was one that the operator knows) and every
+    certificate passed, 1 if one did not, 2 if a chain could not be read.
     """
     from arbiter.data import path as example_path
-    from arbiter.pipeline import Job
+    from arbiter.pipeline import METHODS, Job
 
     source = example_path() if chain is None else chain
     if not source.exists():
@@ -64,6 +70,9 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
         refuse(f"--holdout {holdout:g} is not a share: give a number between 0 and 1, as 0.2")
     if seed < 0:
         refuse(f"--seed {seed} is negative: give 0, 1, 2, ...")
+    if method not in METHODS:
+        refuse(f"--method {method} is not known: give {', '.join(METHODS)}")
+    _require_one(method, components, roughness)
     _require(out)
     job = Job(
         as_of=as_of,
@@ -73,6 +82,7 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
         holdout=holdout,
         seed=seed,
         options=_options(components, roughness),
+        method=method,
         report=report,
         pdf=pdf,
     )
@@ -81,6 +91,20 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
         _folder(source, out, job, json)
     else:
         _single(source, out, job, json)
+
+
+def _require_one(method: str, components: int, roughness: str) -> None:
+    """Refuse options of the fit that the method does not have."""
+    if method != "fit" and components != 1:
+        refuse(
+            f"--components {components} with --method {method}: the operator's surface has one "
+            "component; leave it at 1, or take --method fit"
+        )
+    if method == "operator" and roughness != "likelihood":
+        refuse(
+            f"--roughness {roughness} with --method operator: one pass of the operator has no "
+            "roughness to choose; leave it out, or take --method fit or both"
+        )
 
 
 def _require(out: Path) -> None:
@@ -124,7 +148,7 @@ def _single(source: Path, out: Path, job: Job, json: bool) -> None:
 
 
 def _fine(summary: dict[str, Any]) -> bool:
-    return bool(summary["certificate"]["passed"] and summary["status"] == "converged")
+    return bool(summary["certificate"]["passed"] and summary["status"] in _GOOD)
 
 
 @contextmanager
@@ -177,6 +201,7 @@ def _folder(source: Path, out: Path, job: Job, json: bool) -> None:
 _COLUMNS = (
     "chain",
     "status",
+    "method",
     "as_of",
     "expiries",
     "quotes",
@@ -246,15 +271,27 @@ def _show(outcome: Outcome, out: Path) -> None:
     numbers.add_row("chain", f"{outcome.chain}")
     used = f"{s['quotes']:,} on {s['expiries']} expiries"
     numbers.add_row("quotes", f"{used}; {s['excluded']:,} others not used, see below")
-    numbers.add_row("fit", f"{s['status']} in {s['iterations']} steps, {s['seconds']:.2f} s")
+    steps = "one pass" if s["method"] == "operator" else f"{s['iterations']} steps"
+    took = f"{s['status']} in {steps}, {s['seconds']:.2g} s"
+    numbers.add_row(_TITLES[s["method"]], took)
     unseen = _percent(s["inside_bid_ask_held_out"])
     inside = f"{_percent(s['inside_bid_ask'])} inside bid-ask"
     numbers.add_row("", inside + ("" if unseen == "–" else f", {unseen} of those held out"))
     numbers.add_row("", f"{_fixed(s['iv_rmse_bp_2sd'])} bp RMSE within two standard deviations")
     error = None if s["vix_error"] is None else 2.0 * s["vix_error"]
-    exact = f"{_fixed(s['vix_surface'])} ± {_fixed(error)} exact, from the surface"
+    spread = "" if error is None else f" ± {_fixed(error)}"
+    exact = f"{_fixed(s['vix_surface'])}{spread} exact, from the surface"
     numbers.add_row("VIX", f"{_fixed(s['vix'])} by the index rule, {exact}")
     numbers.add_row("certificate", _verdict(outcome))
+    if s["operator"] is not None:
+        numbers.add_row("domain", _domain(s["operator"]["domain"]))
+    if s["method"] == "both":
+        alone = s["operator"]
+        numbers.add_row(
+            "operator alone",
+            f"{_percent(alone['inside_bid_ask'])} inside bid-ask, "
+            f"{_fixed(alone['iv_rmse_bp_2sd'])} bp RMSE, {alone['seconds']:.2g} s",
+        )
     console.print(numbers, highlight=False, markup=False)
     reasons = Table(title="Not used", title_justify="left")
     for head in ("quotes", "reason", "meaning"):
@@ -278,6 +315,12 @@ def _verdict(outcome: Outcome) -> str:
     if certificate.passed:
         return f"passed: no arbitrage among {checked}, structural proof complete; NAS 1"
     return f"failed: {certificate.findings.height:,} findings among {checked}"
+
+
+def _domain(report: dict[str, Any]) -> str:
+    if report["inside"]:
+        return f"like the training universe in all {len(report['traits'])} traits"
+    return f"unlike the training universe in {len(report['alarms'])} traits, see the warnings"
 
 
 def _percent(share: float | None) -> str:

@@ -17,7 +17,9 @@ from arbiter.report.formats import ABSENT, count, moment, number, percent, signi
 _HEADLINE = {
     "status", "expiries", "quotes", "excluded", "inside_bid_ask", "inside_bid_ask_held_out",
     "iv_rmse_bp_2sd", "vix", "vix_surface", "vix_error", "certificate", "warnings", "notes",
+    "method", "operator",
 }  # fmt: skip
+_METHODS = {"fit": "Fit", "operator": "Operator, one pass", "both": "Operator, then fit"}
 _TITLES = {
     "as_of": "as of",
     "iterations": "iterations",
@@ -104,13 +106,41 @@ def cards(
             f"{number(summary.get('excluded', readings.quotes.exclusions.height), 0)} excluded",
             summary.get("quotes", len(readings.quotes)),
         ),
-        Card("Fit", str(summary.get("status", ABSENT)), _effort(summary)),
+        _made(summary),
+        *_domain(summary),
+    ]
+
+
+def _made(summary: Mapping[str, Any]) -> Card:
+    """By which method, how it ended and what it took."""
+    method = str(summary.get("method") or "fit")
+    status = str(summary.get("status", ABSENT)).replace("_", " ")
+    return Card(_METHODS.get(method, method), status, _effort(summary))
+
+
+def _domain(summary: Mapping[str, Any]) -> list[Card]:
+    """Whether the operator knows such quotes, where it took part."""
+    operator = summary.get("operator")
+    if not operator:
+        return []
+    domain = operator.get("domain") or {}
+    inside, alarms = domain.get("inside"), domain.get("alarms") or []
+    value = "Inside" if inside else count(len(alarms), "alarm")
+    names = ", ".join(str(alarm["name"]).replace("_", " ") for alarm in alarms)
+    return [
+        Card(
+            "Operator's domain",
+            value,
+            names or f"operator alone {percent(operator.get('inside_bid_ask'))} inside bid-ask",
+            inside,
+            "good" if inside else "bad",
+        )
     ]
 
 
 def _effort(summary: Mapping[str, Any]) -> str:
     steps, seconds = summary.get("iterations"), summary.get("seconds")
-    parts = [] if steps is None else [count(steps, "step")]
+    parts = [count(steps, "step")] if steps else []
     return ", ".join(parts if seconds is None else [*parts, f"{significant(seconds)} s"])
 
 
@@ -140,9 +170,23 @@ def run_details(summary: Mapping[str, Any], quotes: Quotes) -> list[tuple[str, s
     known = [name for name in _TITLES if name in rest]
     others = sorted(name for name in rest if name not in _TITLES)
     details = [(_TITLES.get(n, n.replace("_", " ")), _text(rest[n])) for n in [*known, *others]]
+    operator = summary.get("operator") or {}
+    details += [(f"operator: {n.replace('_', ' ')}", _text(v)) for n, v in _plain(operator)]
     info = {name: value for name, value in quotes.info.items() if name not in summary}
     details += [(f"quotes: {name}", _text(value)) for name, value in sorted(info.items())]
     return [(name, text) for name, text in details if text]
+
+
+def _plain(operator: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """What the operator says of itself, its domain's traits beside it."""
+    own = [(name, value) for name, value in operator.items() if name != "domain"]
+    domain = operator.get("domain") or {}
+    traits = [("traits", domain["traits"])] if "traits" in domain else []
+    return own + traits + [(f"alarm {i}", a["sentence"]) for i, a in _numbered(domain)]
+
+
+def _numbered(domain: Mapping[str, Any]) -> Iterable[tuple[int, Any]]:
+    return enumerate(domain.get("alarms") or [], 1)
 
 
 def _text(value: Any) -> str:
