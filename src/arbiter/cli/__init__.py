@@ -12,6 +12,7 @@ from io import TextIOWrapper
 import typer
 
 from arbiter.cli.auditing import audit
+from arbiter.cli.evaluating import evaluate
 from arbiter.cli.fits import fit
 from arbiter.cli.indices import vix
 from arbiter.cli.simulations import simulate
@@ -23,7 +24,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (fit, vix, audit, simulate, train):
+for command in (fit, vix, audit, simulate, train, evaluate):
     app.command()(command)
 
 

@@ -1,0 +1,311 @@
+"""`arbiter evaluate`: methods against the truth, or on listed chains, all on the same quotes."""
+
+from __future__ import annotations
+
+import json as json_format
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from arbiter.cli.endings import BAD_INPUT, FAILED, refuse
+
+if TYPE_CHECKING:
+    from arbiter.evaluation.cases import Case
+    from arbiter.evaluation.methods import Method
+
+BENCHES = ("unseen", "heston", "heston-hard")
+RESULT, PICTURE = "evaluation.json", "errors.png"
+_REAL = "real:"
+_NEED_OPERATOR = {"operator", "refine"}
+_INTERRUPTED = 130  # what a shell reports after Ctrl-C
+Tell = Callable[[str, int, int], None]
+
+
+def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
+    bench: Annotated[
+        str,
+        typer.Option(help="unseen, heston, heston-hard, or real:FOLDER for chains of a folder."),
+    ] = "unseen",
+    weights: Annotated[
+        Path | None, typer.Option(help="A checkpoint; the shipped operator if left out.")
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="operator, refine, fit or svi; give it again for several. All if none."),
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option(help="So many surfaces, or chains, from the first on.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for what is written.")] = Path("evaluation"),
+    cache: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the unseen surfaces; OUT/surfaces if left out."),
+    ] = None,
+    certify: Annotated[
+        bool,
+        typer.Option("--certify", help="Whole certificates, half a second for each surface."),
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Compare methods on surfaces whose truth is known, or on listed chains.
+
+    Errors are in basis points of volatility against the exact surface, pooled over all points,
+    quoted or not. The 2,000 unseen surfaces are made on first use, in a minute or two. Writes
+    evaluation.json and, where the truth is known, errors.png. Exit code 0 if every surface of
+    operator, refine and fit is free of arbitrage, 1 if one is not or a method refused quotes, 2 if
+    an option makes no sense or a chain cannot be read.
+    """
+    from arbiter.evaluation.methods import NAMES, methods
+    from arbiter.files import require_folder
+
+    real = bench.removeprefix(_REAL) if bench.startswith(_REAL) else None
+    if real is None and bench not in BENCHES:
+        refuse(f"--bench {bench} is not one of {', '.join(BENCHES)}, {_REAL}FOLDER")
+    if count is not None and count < 1:
+        refuse(f"--count {count}: give at least one")
+    names = method or list(NAMES)
+    logging.getLogger("arbiter").addHandler(logging.NullHandler())  # the summary says it all
+    try:
+        require_folder(out, files=(RESULT, PICTURE), folders=("surfaces",))
+        trained = _operator(weights) if _NEED_OPERATOR & {*names} else None
+        chosen = methods(names, trained)
+        about = {"bench": bench, "methods_run": names, "weights": _about(trained)}
+        with _progress(not json) as tell:
+            if real is None:
+                facts = about | _known(
+                    bench, count, cache or out / "surfaces", chosen, (certify, tell)
+                )
+                families = facts.pop("families")
+            else:
+                facts = about | _chains(Path(real), count, chosen, tell)
+                families = None
+        written = _write(facts, families, out)
+    except (ValueError, OSError) as error:
+        refuse(str(error))
+    except KeyboardInterrupt:
+        typer.echo("interrupted: nothing is written but the surfaces made so far", err=True)
+        raise typer.Exit(_INTERRUPTED) from None
+    if json:
+        typer.echo(json_format.dumps(facts, indent=1, allow_nan=False))
+    else:
+        _show(facts, written)
+    _end(facts, chosen)
+
+
+def _operator(weights: Path | None) -> Any:
+    from arbiter.evaluation.methods import operator
+
+    if weights is not None and not weights.is_file():
+        refuse(f"--weights {weights} does not exist: give a checkpoint, or leave it out")
+    return operator(weights)
+
+
+def _about(trained: Any) -> dict[str, Any] | None:
+    if trained is None:
+        return None
+    return {
+        "model": trained.model,
+        "lipschitz": trained.lipschitz,
+        "source": Path(trained.source).name,
+    }
+
+
+def _known(
+    bench: str, count: int | None, cache: Path, chosen: list[Method], how: tuple[bool, Tell]
+) -> dict[str, Any]:
+    from arbiter.evaluation.running import evaluate as run
+
+    certify, tell = how
+    cases = _cases(bench, count, cache, tell)
+    found = run(cases, chosen, full=certify, tell=lambda name, done: tell(name, done, len(cases)))
+    audit = "certificate" if certify else "structural proof and a table of prices"
+    return {"audit": audit, **found.to_dict(), "families": [case.family for case in cases]}
+
+
+def _cases(bench: str, count: int | None, cache: Path, tell: Tell) -> list[Case]:
+    from arbiter.evaluation import heston, stored, unseen
+
+    if bench == "unseen":
+        wanted = unseen.SURFACES if count is None else count
+        if wanted > unseen.SURFACES:
+            refuse(f"--count {count}: there are {unseen.SURFACES:,} unseen surfaces")
+        return stored.stored(wanted, cache, lambda done: tell("surfaces", done, wanted))
+    wanted = heston.SURFACES if count is None else count
+    cases = []
+    for seed in range(wanted):
+        cases.append(heston.heston_case(seed, bench == "heston-hard"))
+        tell("surfaces", seed + 1, wanted)
+    return cases
+
+
+def _chains(folder: Path, count: int | None, chosen: list[Method], tell: Tell) -> dict[str, Any]:
+    from arbiter.evaluation.chains import chains_in, evaluate_chains
+
+    paths = chains_in(folder)[:count]
+    rows = evaluate_chains(paths, chosen, lambda _, done: tell("chains", done, len(paths)))
+    return {"chains": rows}
+
+
+def _write(facts: dict[str, Any], families: list[str] | None, out: Path) -> list[Path]:
+    from arbiter.files import write_whole
+
+    out.mkdir(parents=True, exist_ok=True)
+    text = json_format.dumps(facts, indent=1, allow_nan=False)
+    written = [write_whole(out / RESULT, text + "\n")]
+    if families is not None:
+        from arbiter.evaluation.pictures import draw_errors
+
+        draw_errors(facts, families, out / PICTURE)
+        written.append(out / PICTURE)
+    return written
+
+
+def _end(facts: dict[str, Any], chosen: list[Method]) -> None:
+    promising = {method.name for method in chosen if method.promises}
+    if "chains" in facts:
+        rows = facts["chains"]
+        if any("error" in row and "method" not in row for row in rows):
+            raise typer.Exit(BAD_INPUT)
+        kept = all(
+            "error" not in row and row["nas"] == 1.0 for row in rows if row["method"] in promising
+        )
+    else:
+        kept = all(
+            found["nas_one"] == found["surfaces"] and not found["refused"]
+            for name, found in facts["methods"].items()
+            if name in promising
+        )
+    if not kept:
+        raise typer.Exit(FAILED)
+
+
+def _show(facts: dict[str, Any], written: list[Path]) -> None:
+    from rich.console import Console
+
+    console = Console()
+    if "chains" in facts:
+        console.print(_chain_table(facts["chains"]))
+        for row in facts["chains"]:
+            if "error" in row:
+                what = f"{row['chain']} {row.get('method', '')}".strip()
+                console.print(f"Error: {what}: {row['error']}", highlight=False, markup=False)
+    else:
+        noise = f"{facts['quotes']:,} quotes with {facts['noise_bp']:.1f} bp of noise"
+        title = f"{facts['bench']}: {facts['surfaces']:,} surfaces, {noise}"
+        console.print(_table(facts["methods"], title))
+        for table in (_family_table(facts["methods"]), _worst_table(facts["methods"])):
+            console.print(table)
+    for path in written:
+        console.print(f"wrote {path}", highlight=False, markup=False)
+
+
+def _grid(title: str, heads: tuple[str, ...], words: int = 1) -> Any:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for place, head in enumerate(heads):
+        table.add_column(head, justify="left" if place < words else "right")
+    return table
+
+
+def _table(found: dict[str, Any], title: str) -> Any:
+    heads = ("bp", "RMSE", "unquoted", "MAE", "max", "inside", "NAS 1", "VIX", "ms each")
+    table = _grid(title, heads)
+    for name, s in found.items():
+        nas = f"{s['nas_one']:,}/{s['surfaces']:,}"
+        each = None if s["seconds_each"] is None else 1e3 * s["seconds_each"]
+        numbers = (s["rmse_bp"], s["rmse_unquoted_bp"], s["mae_bp"])
+        table.add_row(
+            name, *map(_fixed, numbers), _fixed(s["max_bp"], 0), f"{s['inside_bid_ask']:.2%}",
+            nas, _fixed(s["vix_rmse"], 3), _fixed(each, 1),
+        )  # fmt: skip
+    return table
+
+
+def _family_table(found: dict[str, Any]) -> Any:
+    families = list(next(iter(found.values()))["by_family"])
+    table = _grid("RMSE by family (without a quote)", ("bp", *families))
+    for name, s in found.items():
+        cells = [s["by_family"][family] for family in families]
+        table.add_row(
+            name, *(f"{_fixed(c['rmse_bp'])} ({_fixed(c['rmse_unquoted_bp'])})" for c in cells)
+        )
+    return table
+
+
+def _worst_table(found: dict[str, Any]) -> Any:
+    table = _grid("Surfaces", ("bp", "median", "worst", "which", "refused", "no volatility at"))
+    for name, s in found.items():
+        worst = s["worst"]
+        table.add_row(
+            name, _fixed(s["median_surface_rmse_bp"]), _fixed(worst["rmse_bp"], 1),
+            f"{worst['name']}, {worst['family']}", f"{s['refused']:,}", f"{s['absent']:,}",
+        )  # fmt: skip
+    return table
+
+
+def _chain_table(rows: list[dict[str, Any]]) -> Any:
+    heads = (
+        "chain",
+        "method",
+        "quotes",
+        "inside",
+        "bp 2sd",
+        "half-spreads",
+        "VIX",
+        "gap",
+        "NAS",
+        "steps",
+        "s",
+    )
+    table = _grid("Chains", heads, words=2)
+    for row in rows:
+        if "error" in row:
+            table.add_row(row["chain"], row.get("method", "refused"))
+            continue
+        steps = "–" if row["steps"] is None else f"{row['steps']}"
+        table.add_row(
+            row["chain"], row["method"], f"{row['quotes']:,}", f"{row['inside_bid_ask']:.2%}",
+            _fixed(row["iv_rmse_bp"], 1), _fixed(row["median_half_spreads"]), _fixed(row["vix"]),
+            _fixed(row["vix_gap"], 3), f"{row['nas']:g}", steps, _fixed(row["seconds"]),
+        )  # fmt: skip
+    return table
+
+
+def _fixed(value: float | None, digits: int = 2) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+@contextmanager
+def _progress(shown: bool) -> Iterator[Tell]:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    if not shown:
+        yield lambda *_: None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        tasks: dict[str, Any] = {}
+
+        def tell(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = progress.add_task(what, total=total)
+            progress.update(tasks[what], completed=done)
+
+        yield tell

@@ -1,0 +1,1 @@
+"""How good a method is where the truth is known, and on chains where it is not."""
