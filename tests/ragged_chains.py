@@ -1,0 +1,50 @@
+"""Ragged chains and small networks that the operator's tests share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from arbiter.operators.network import Config, Network
+from arbiter.operators.ragged import Ragged
+from arbiter.operators.reference import Scaled, scaled
+
+SMALL = {"heads": 8, "width": 16, "state": 8, "rank": 2, "context": 12, "looks": 2}
+
+
+def random_chain(seed: int, chains: int = 2, maturities: int = 5, strikes: int = 9) -> Ragged:
+    """Noisy smiles at uneven strikes and maturities, a fifth of the quotes missing."""
+    g = torch.Generator().manual_seed(seed)
+
+    def uniform(*shape: int) -> Tensor:
+        return torch.rand(*shape, generator=g, dtype=torch.float64)
+
+    T = torch.cumsum(0.01 + 0.3 * uniform(chains, maturities), 1)
+    shape = (chains, maturities, strikes)
+    k = torch.cumsum(0.005 + 0.04 * uniform(*shape), 2)
+    k = k - k[..., (2 * strikes) // 3, None]
+    noise = torch.randn(*shape, generator=g, dtype=torch.float64)
+    iv = 0.2 * torch.exp(-0.8 * k + 0.08 * noise)
+    half = iv * (0.002 + 0.05 * uniform(*shape))
+    quoted = uniform(*shape) < 0.8
+    quoted[..., 0] = True  # every slice has a quote, until a test takes it away
+    return Ragged(T, k, iv, half, quoted)
+
+
+def network(seed: int = 0, spread: float = 0.2, **switches: object) -> Network:
+    """A small network whose every parameter is random: nothing rests on how training starts."""
+    torch.manual_seed(seed)
+    made = Network(Config(**{**SMALL, **switches})).double()  # type: ignore[arg-type]
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(spread * torch.randn_like(parameter))
+    return made
+
+
+def with_values(chain: Scaled, u: Tensor) -> Scaled:
+    """The same geometry, other quotes."""
+    return chain._replace(u=torch.where(chain.quoted, u, 0.0))
+
+
+def in_units(seed: int, **shape: int) -> Scaled:
+    return scaled(random_chain(seed, **shape))
