@@ -58,7 +58,8 @@ def slopes(market: LiftedHeston, state: Array) -> Array:
     out = np.empty((T.size, PERCENTILES.size))
     for row, t in enumerate(T):
         deviation = float(np.sqrt(market.log_variance(t, state)))
-        k = np.linspace(-9.0, 5.0, 1401) * deviation
+        # heavy tails: the percentile of −3 can lie ten deviations out
+        k = np.linspace(max(-14.0 * deviation, -15.9), 6.0 * deviation, 2001)
         below = 1.0 - market.digital(k, t, state)
         inside = np.flatnonzero(np.diff(below) > 0.0)
         at = np.interp(ndtr(PERCENTILES), below[inside], k[inside])
