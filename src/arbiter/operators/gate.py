@@ -20,11 +20,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from arbiter.operators.reference import Scaled
+from arbiter.operators.reference import FARTHEST, Scaled
 
 FAR = 3.0, 2.4  # asinh of the farthest bumps, below and above the money
 VALUE_ROWS, SLOPE_ROWS = 2.0**0.5, 1.0  # how far values and slopes move when quotes move by one
 LEANING = 0.25  # how strongly a quote's own volatility may pull the measure
+LARGEST = 2.0 * FARTHEST  # value that the measure takes a mean of: beyond it values are cut
 _LOWEST = -12.0  # logit: beyond all quotes a bump looks at all of them alike
 _RIDGE = 0.25  # of the bump's squared width: below it a local line is flat
 _LEAST_MASS = 1e-12  # below that of any quoted slice
@@ -118,13 +119,33 @@ class Gate(nn.Module):
         """Local lines ``(B, L, 2H + 2)`` of values ``(B, L, S)`` under each head.
 
         Values and slopes of the bumps, then mean and slope under the measure. Linear in the
-        values, but for the measure's pull.
+        values, but for the measure's pull and beyond :data:`LARGEST`.
         """
         powers = torch.stack([values, values * chain.zeta], -1)
         mean, cross = (sight.share.transpose(-1, -2) @ powers).unbind(-1)  # (B, L, H)
-        width = torch.exp(self.log_width)
-        lean = (cross - mean * sight.centre) / (sight.spread + _RIDGE * width * width)
-        off = torch.maximum(torch.minimum(self.place - sight.centre, width), -width)
-        weight = sight.measure * sight.width * values
+        width, off, ridged = self._line(sight)
+        lean = (cross - mean * sight.centre) / ridged
+        weight = sight.measure * sight.width * values.clamp(-LARGEST, LARGEST)
         level, tilt = weight.sum(-1), (weight * torch.tanh(chain.zeta)).sum(-1)
         return torch.cat([mean + off * lean, width * lean, torch.stack([level, tilt], -1)], -1)
+
+    def rows(self, sight: Sight, chain: Scaled) -> Tensor:
+        """``(B, L, 2H, S)`` the matrix of the bumps' part of :meth:`look`."""
+        width, off, ridged = self._line(sight)
+        share = sight.share.transpose(-1, -2)  # (B, L, H, S)
+        away = chain.zeta[..., None, :] - sight.centre[..., None]
+        lean = share * away / ridged[..., None]
+        return torch.cat([share + off[..., None] * lean, width[:, None] * lean], -2)
+
+    def _line(self, sight: Sight) -> tuple[Tensor, Tensor, Tensor]:
+        """Widths ``(H,)``, how far lines are followed and the variances they are divided by."""
+        width = torch.exp(self.log_width)
+        off = torch.maximum(torch.minimum(self.place - sight.centre, width), -width)
+        return width, off, sight.spread + _RIDGE * width * width
+
+    def between(self, zeta: Tensor) -> tuple[Tensor, Tensor]:
+        """The bump to the left of each strike, and how much of the way to the next it is."""
+        place = (zeta + FAR[0]) / (FAR[0] + FAR[1]) * (self.heads - 1)
+        place = place.clamp(0.0, self.heads - 1.0)
+        left = place.detach().floor().clamp(max=self.heads - 2).long()
+        return left, place - left

@@ -15,7 +15,6 @@ The kernel takes L² matrices: it is for looking at a scan and for bounds; the s
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -65,13 +64,8 @@ def products(carriers: Tensor) -> Tensor:
 def kernel(scan: GreenScan, path: Path) -> Tensor:
     """``(B, L, L, m, d)`` the kernel ``G(T_ℓ, T_s)`` at ``[:, ℓ, s]``, zero for s after ℓ."""
     step, gate = scan.steps(path.gap, path.context)
-    generator = scan.generator
-    kinds: dict[str, Callable[[Tensor], Tensor]] = {
-        "resolvent": generator.resolvent,
-        "exponential": generator.exponential,
-    }
     entering = (gate * path.seen[..., None])[..., None] * scan.enter.weight  # (B, L, m, d)
-    return products(kinds[scan.kind](step)) @ entering[:, None]
+    return products(scan.carriers(step)) @ entering[:, None]
 
 
 def apply(green: Tensor, x: Tensor) -> Tensor:

@@ -27,14 +27,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from arbiter.operators.gate import LEANING, SLOPE_ROWS, VALUE_ROWS
+from arbiter.operators.gate import LARGEST, LEANING, SLOPE_ROWS, VALUE_ROWS
 from arbiter.operators.network import SILU, Look, Network
 from arbiter.operators.qalign import Aligned
 from arbiter.operators.reference import FARTHEST
 
-_STEEPEST, _FLATTEST = 1.09984 / SILU, -0.09984 / SILU  # slopes of the activation, rounded outwards
-MIDDLE, HALF = 0.5 * (_STEEPEST + _FLATTEST), 0.5 * (_STEEPEST - _FLATTEST)
-_ROUNDING = 1.0 + 1e-9
+STEEPEST, FLATTEST = 1.09984 / SILU, -0.09984 / SILU  # slopes of the activation, rounded outwards
+MIDDLE, HALF = 0.5 * (STEEPEST + FLATTEST), 0.5 * (STEEPEST - FLATTEST)
+ROUNDING = 1.0 + 1e-9
 
 
 class Constant(NamedTuple):
@@ -71,14 +71,14 @@ def constant(network: Network) -> Constant:
     moves = [VALUE_ROWS] * heads + [SLOPE_ROWS] * heads + [leaning] * 2
     weight = _weight(network.direct)
     straight = weight.abs() @ torch.tensor(moves, dtype=weight.dtype, device=weight.device)
-    value = float((state * _rows(network.last) + straight).max()) * _ROUNDING
+    value = float((state * _rows(network.last) + straight).max()) * ROUNDING
     return Constant(value, tuple(by_look), norms)
 
 
 def norm(W: Tensor) -> Tensor:
     """``‖W‖₂`` for ``(…, a, b)``, rounded upwards."""
     found: Tensor = torch.linalg.matrix_norm(W, 2)
-    return found * _ROUNDING
+    return found * ROUNDING
 
 
 def _weight(part: Aligned) -> Tensor:
@@ -100,7 +100,7 @@ def _through(look: Look, heads: int, before: float) -> float:
     if look.read is None:
         rest, largest = 1.0, FARTHEST
     else:
-        rest, largest = 1.0 + float(_rows(look.read).max()) * before, 2.0 * FARTHEST
+        rest, largest = 1.0 + float(_rows(look.read).max()) * before, LARGEST
     # under the measure: the values move, and so does the measure, by its covariance with them
     under = rest + LEANING * largest
     view = math.sqrt(heads * (VALUE_ROWS**2 + SLOPE_ROWS**2) * rest**2 + 2.0 * under**2)

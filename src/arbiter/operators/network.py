@@ -25,7 +25,7 @@ from arbiter.operators import head
 from arbiter.operators.gate import FAR, Gate, Sight
 from arbiter.operators.qalign import RULES, Aligned, align, maps
 from arbiter.operators.ragged import Ragged
-from arbiter.operators.reference import FARTHEST, Scaled, scaled
+from arbiter.operators.reference import Scaled, scaled
 from arbiter.operators.scan import KINDS, GreenScan, Path, scan_together
 
 SILU = 1.1  # its slopes lie within −0.0999 and 1.0999
@@ -199,32 +199,36 @@ class Look(nn.Module):
         self.read = None if first else Aligned(d, config.heads, each, gain=0.5 * each, rows=True)
 
     def smile(self, chain: Scaled, v: Tensor) -> Tensor:
-        """What the state ``v`` says the quotes should be, ``(B, L, S)``: hats between nodes.
-
-        Within the range of the quotes themselves, so that what is left of them is bounded too.
-        """
+        """What the state ``v`` says the quotes should be, ``(B, L, S)``: hats between nodes."""
         if self.read is None:
             raise ValueError("the first look has no state to read a smile off")
         nodes = self.read(v)  # (B, L, H)
-        count = nodes.shape[-1]
-        place = (chain.zeta + FAR[0]) / (FAR[0] + FAR[1]) * (count - 1)
-        place = place.clamp(0.0, count - 1.0)
-        left = place.detach().floor().clamp(max=count - 2).long()
-        right = nodes.gather(-1, left + 1)
-        smile = torch.lerp(nodes.gather(-1, left), right, place - left)
-        return smile.clamp(-FARTHEST, FARTHEST)
+        left, share = self.gate.between(chain.zeta)
+        return torch.lerp(nodes.gather(-1, left), nodes.gather(-1, left + 1), share)
+
+    def left(self, chain: Scaled, v: Tensor | None) -> Tensor:
+        """``(B, L, S)`` what the state leaves of the quotes; all of them if there is none yet."""
+        return chain.u if v is None else (chain.u - self.smile(chain, v)) * chain.quoted
+
+    def embedded(self, chain: Scaled, sight: Sight, context: Tensor, rest: Tensor) -> Tensor:
+        """``(B, L, d)`` what is left of the quotes under every head, before its activation."""
+        view = self.gate.look(sight, chain, rest) * torch.tanh(1.0 + self.gains(context))
+        entered: Tensor = self.enter(view) + self.enter_bias(context)
+        return entered
+
+    def spread(self, chain: Scaled, context: Tensor, x: Tensor) -> Tensor:
+        """``(B, L, d)`` inputs of all slices carried to each."""
+        scans = [self.forth] if self.back is None else [self.forth, self.back]
+        path = Path(x, chain.gap, context, chain.quoted.any(-1))
+        states = carried(scans, path, chain.ahead)
+        moved: Tensor = self.across(x) + self.from_forth(states[0])
+        return moved if self.from_back is None else moved + self.from_back(states[1])
 
     def forward(self, chain: Scaled, sight: Sight, context: Tensor, v: Tensor | None) -> Tensor:
         """The state ``(B, L, d)`` after this look, from the state before it (None: none yet)."""
-        seen = chain.quoted.any(-1)
-        rest = chain.u if v is None else (chain.u - self.smile(chain, v)) * chain.quoted
-        view = self.gate.look(sight, chain, rest) * torch.tanh(1.0 + self.gains(context))
-        x = activation(self.enter(view) + self.enter_bias(context)) * seen[..., None]
-        scans = [self.forth] if self.back is None else [self.forth, self.back]
-        states = carried(scans, Path(x, chain.gap, context, seen), chain.ahead)
-        moved: Tensor = self.across(x) + self.from_forth(states[0])
-        if self.from_back is not None:
-            moved = moved + self.from_back(states[1])
+        entered = self.embedded(chain, sight, context, self.left(chain, v))
+        x = activation(entered) * chain.quoted.any(-1)[..., None]
+        moved = self.spread(chain, context, x)
         v = moved if v is None else v + moved
         mixed: Tensor = self.down(activation(self.up(v) + self.up_bias(context)))
         return v + mixed

@@ -212,6 +212,12 @@ class GreenScan(nn.Module):
         longest = (1.0 - EPSILON) / self.generator.radius().detach() if self.guarded else step
         return step * MU / (1.0 + MU * longest)
 
+    def carriers(self, step: Tensor) -> Tensor:
+        """``R_ℓ`` ``(…, m, m)`` for steps ``(…)``."""
+        if self.kind == "resolvent":
+            return self.generator.resolvent(step)
+        return self.generator.exponential(step)
+
     def drive(self, path: Path) -> tuple[Tensor, Tensor]:
         """Steps ``(…)`` and what enters the state at each, ``B_ℓ x_ℓ`` ``(…, m)``."""
         step, gate = self.steps(path.gap, path.context)
@@ -236,7 +242,7 @@ class GreenScan(nn.Module):
             elif self.kind == "resolvent":
                 h = self.generator.propagate(step, h) + drive
             else:
-                h = (self.generator.exponential(step) @ h[..., None])[..., 0] + drive
+                h = (self.carriers(step) @ h[..., None])[..., 0] + drive
             yield h
 
 
@@ -254,7 +260,7 @@ def scan_together(scans: Sequence[GreenScan], paths: Sequence[Path]) -> list[Ten
         matrix = _resolvent(step, rates, U)  # (D, BL, m, m)
     else:
         each = zip(scans, step, strict=True)
-        matrix = torch.stack([scan.generator.exponential(steps) for scan, steps in each])
+        matrix = torch.stack([scan.carriers(steps) for scan, steps in each])
     drive = torch.stack([each for _, each in driven])  # (D, B, L, m)
     entering = drive.flatten(0, 1)[..., None].unbind(1)
     carried = matrix.unflatten(1, (batch, deep)).flatten(0, 1).unbind(1)

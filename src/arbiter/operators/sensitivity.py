@@ -1,0 +1,248 @@
+"""The Lipschitz constant at given strikes and maturities: tighter, and true for that chain alone.
+
+:func:`arbiter.operators.lipschitz.constant` multiplies norms, which holds for every chain and is
+loose for each. For one geometry the densities, gains, steps and biases are known numbers, and the
+operator is a composition of known matrices and activations whose slopes lie within ``m ± r``. So
+split every activation into its middle and a rest, ``a(y) = m y + r ψ(y)`` with ψ 1-Lipschitz, and
+carry two things along: the matrix A of all that is linear, from every quote to every state, and a
+bound ρ of how far the rest may move, slice by slice. Norms are then taken of products, not the
+other way round, and what cancels in the linear part cancels in the bound.
+
+Near given quotes more is known: within a radius of them a unit's input stays in an interval, whose
+length follows from the same A and ρ, and the slopes of its activation in a shorter range. As the
+radius shrinks the bound goes to the size of the derivative there, but for what the measure's
+leaning adds (docs/operator-architecture.md, theorem 5).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from arbiter.operators import green
+from arbiter.operators.gate import LARGEST, LEANING, Sight
+from arbiter.operators.lipschitz import FLATTEST, ROUNDING, STEEPEST, norm
+from arbiter.operators.network import SILU, Look, Network, activation
+from arbiter.operators.reference import FARTHEST, Scaled
+from arbiter.operators.scan import GreenScan
+
+_TURN = 2.3993572805154  # where the slope of SiLU is largest, and at minus it smallest
+_MANY = 2000  # quotes, above which Gram matrices are not formed
+
+
+@torch.no_grad()
+def constant_at(network: Network, chain: Scaled, radius: float = math.inf) -> Tensor:
+    """``(B,)`` upper bounds of the Lipschitz constant, from log-volatilities to log-slopes.
+
+    Held fixed: strikes, maturities, relative spreads and reference volatilities. It takes about
+    L·d·N numbers, N the quotes of a chain.
+
+    Args:
+        network: In double precision.
+        chain: From :func:`arbiter.operators.reference.scaled`.
+        radius: Any two sets of quotes whose ``u = log(iv/σ)`` are within it of the chain's own,
+            each; the default is all that there are, ``|u| ≤ 1.5``.
+    """
+    each = [Scaled(*(part[i : i + 1] for part in chain)) for i in range(chain.u.shape[0])]
+    return torch.stack([_one(network, alone, radius) for alone in each])
+
+
+def reach(A: Tensor) -> Tensor:
+    """Upper bound of ``sup ‖A u‖₂`` over ``|u| ≤ 1`` for ``(L, d, N)``.
+
+    ``‖Au‖² = uᵀAᵀAu`` is at most the sum of the absolute entries of ``AᵀA``, which is at most the
+    sum of squares of the rows' absolute sums.
+    """
+    if A.shape[-1] > _MANY:
+        rows: Tensor = torch.linalg.vector_norm(A.abs().sum(-1), dim=-1)
+        return rows
+    return torch.stack([(one.T @ one).abs().sum().sqrt() for one in A])
+
+
+class _Move(NamedTuple):
+    """A state at the chain's own quotes, and how it moves: by ``A u`` and a rest of at most ρ."""
+
+    value: Tensor  # (1, L, d)
+    A: Tensor  # (L, d, N)
+    rho: Tensor  # (L,)
+
+    def slopes(self, radius: float) -> tuple[Tensor, Tensor]:
+        """``(L, d)`` middle and half-width of the activation's slopes, this being its input."""
+        sure = self.A.abs().sum(-1) + self.rho[:, None]
+        away = torch.where(sure > 0.0, radius * sure, 0.0)
+        low, high = self.value[0] - away, self.value[0] + away
+        ends = torch.stack([_slope(low), _slope(high)])
+        most, least = ends.amax(0), ends.amin(0)
+        most = torch.where((low <= _TURN) & (high >= _TURN), STEEPEST, most)
+        least = torch.where((low <= -_TURN) & (high >= -_TURN), FLATTEST, least)
+        return 0.5 * (most + least), 0.5 * (most - least)
+
+
+def _slope(y: Tensor) -> Tensor:
+    """Of the activation; far out it is that of its asymptotes."""
+    y = y.clamp(-50.0, 50.0)
+    s = torch.sigmoid(y)
+    return s * (1.0 + y * (1.0 - s)) / SILU
+
+
+def _one(network: Network, chain: Scaled, radius: float) -> Tensor:
+    first, *others = network.stages()
+    sight: Sight = first.gate(chain)
+    context = network.context(chain, sight, first.gate.place)
+    move = _Looking(first, chain, sight, context, radius).after(None)
+    for look in others:
+        move = _Looking(look, chain, look.gate(chain), context, radius).after(move)
+    gains = torch.tanh(2.0 + network.direct_gains(context))[0, :, None]  # (L, 1, 2H + 2)
+    direct = network.direct.weight * gains  # (L, n, 2H + 2)
+    rows = torch.cat([first.gate.rows(sight, chain)[0], _means(sight, chain)], -2)
+    straight = _from_quotes(direct @ rows, chain)
+    linear = (network.last.weight @ move.A + straight).abs().sum(-1)  # (L, n)
+    rest = torch.linalg.vector_norm(network.last.weight, dim=1) * move.rho[:, None]
+    swing = _drift(radius) + LEANING * _half_range(chain.u, chain, radius, FARTHEST)
+    rest = rest + direct[..., -2:].abs().sum(-1) * swing[:, None]
+    return torch.max(linear + rest) * ROUNDING
+
+
+def _means(sight: Sight, chain: Scaled) -> Tensor:
+    """``(L, 2, S)`` mean and slope under the measure as it is."""
+    weight = (sight.measure * sight.width)[0]
+    return torch.stack([weight, weight * torch.tanh(chain.zeta[0])], -2)
+
+
+def _drift(radius: float) -> float:
+    """How much of the measure's mass may be elsewhere, at quotes within the radius."""
+    return LEANING * min(radius, 2.0 * FARTHEST)
+
+
+def _from_quotes(by_strike: Tensor, chain: Scaled) -> Tensor:
+    """``(L, d, N)`` from ``(L, d, S)``: a slice sees its own quotes, and nothing of the others'."""
+    slices, strikes = chain.quoted[0].nonzero(as_tuple=True)
+    places = torch.arange(len(slices), device=by_strike.device)
+    wide = by_strike.new_zeros(*by_strike.shape[:2], len(slices))
+    wide[slices, :, places] = by_strike[slices, :, strikes]
+    return wide
+
+
+def _half_range(values: Tensor, chain: Scaled, away: Tensor | float, most: float) -> Tensor:
+    """``(L,)`` half the range of a slice's values, when each moves by at most ``away``."""
+    high = torch.where(chain.quoted, values, -torch.inf).amax(-1)[0]
+    low = torch.where(chain.quoted, values, torch.inf).amin(-1)[0]
+    half = torch.where(high >= low, 0.5 * (high - low), 0.0) + away
+    return half.clamp(max=most)
+
+
+class _Looking(NamedTuple):
+    """One look at one chain."""
+
+    look: Look
+    chain: Scaled
+    sight: Sight
+    context: Tensor
+    radius: float
+
+    def after(self, before: _Move | None) -> _Move:
+        """The state after this look."""
+        entered = self._entered(before)
+        middle, half = entered.slopes(self.radius)
+        seen = self.chain.quoted[0].any(-1)
+        rho = (middle.abs() + half).amax(-1) * entered.rho + reach(half[..., None] * entered.A)
+        value = activation(entered.value) * seen[:, None]
+        x = _Move(value, (middle * seen[:, None])[..., None] * entered.A, rho * seen)
+        moved = self._spread(x)
+        v = moved if before is None else _Move(*(a + b for a, b in zip(before, moved, strict=True)))
+        return self._mixed(v)
+
+    def _entered(self, before: _Move | None) -> _Move:
+        """Inputs of the first activation: what is left of the quotes, under every head."""
+        look, chain = self.look, self.chain
+        own = _from_quotes(torch.diag_embed(chain.quoted[0].to(chain.u.dtype)), chain)
+        left = look.left(chain, None if before is None else before.value)
+        if before is None:
+            moves, most = own, FARTHEST  # (L, S, N)
+            drawn = torch.zeros_like(chain.u[0])  # (L, S)
+        else:
+            smile = self._smile()  # (L, S, d)
+            moves, most = own - smile @ before.A, LARGEST
+            drawn = torch.linalg.vector_norm(smile, dim=-1) * before.rho[:, None]
+        rest = (moves.abs().sum(-1) + drawn).amax(-1)  # (L,)
+        away = torch.where(rest > 0.0, self.radius * rest, 0.0)
+        # means under the measure are linear, but for its leaning, where no value is cut
+        uncut = left[0].abs().amax(-1) + away <= LARGEST if before is not None else rest > -1.0
+        gains = torch.tanh(1.0 + look.gains(self.context))[0, :, None]  # (L, 1, 2H + 2)
+        enter, means = look.enter.weight * gains, _means(self.sight, chain) * uncut[:, None, None]
+        seeing = enter @ torch.cat([look.gate.rows(self.sight, chain)[0], means], -2)  # (L, d, S)
+        swing = torch.where(uncut, _drift(self.radius), 1.0) * rest
+        swing = swing + LEANING * _half_range(left, chain, away, most)
+        rho = norm(enter[..., -2:]) * swing * math.sqrt(2.0)
+        if before is not None:
+            rho = rho + norm(seeing @ smile) * before.rho
+        value = look.embedded(chain, self.sight, self.context, left)
+        return _Move(value, seeing @ moves, rho)
+
+    def _smile(self) -> Tensor:
+        """``(L, S, d)`` the quotes read back off a state, zero where nothing is quoted."""
+        if self.look.read is None:
+            raise ValueError("the first look has no state to read a smile off")
+        rows = self.look.read.weight
+        left, share = self.look.gate.between(self.chain.zeta[0])
+        return (
+            torch.lerp(rows[left], rows[left + 1], share[..., None])
+            * self.chain.quoted[0, ..., None]
+        )
+
+    def _spread(self, x: _Move) -> _Move:
+        """What reaches a slice: its own across and through the scans, and the other slices'."""
+        look, chain, known = self.look, self.chain, self.context[0]
+        within = look.across.weight.expand(len(x.rho), -1, -1)
+        A, rho = within @ x.A, torch.zeros_like(x.rho)
+        ways = [_Way(look.forth, look.from_forth.weight, chain.gap[0], known, x.A, x.rho)]
+        if look.back is not None and look.from_back is not None:
+            turned = (part.flip(0) for part in (chain.ahead[0], known, x.A, x.rho))
+            ways.append(_Way(look.back, look.from_back.weight, *turned))
+        for i, way in enumerate(ways):
+            own, moved, others = (part.flip(0) if i == 1 else part for part in way.walked())
+            within, A, rho = within + own, A + moved, rho + others
+        value = look.spread(chain, self.context, x.value)
+        return _Move(value, A, rho + norm(within) * x.rho)
+
+    def _mixed(self, v: _Move) -> _Move:
+        """``v + down · a(up · v)``."""
+        look = self.look
+        down, up = look.down.weight, look.up.weight
+        value = look.up(v.value) + look.up_bias(self.context)
+        lifted = _Move(value, up @ v.A, norm(up) * v.rho)
+        middle, half = lifted.slopes(self.radius)
+        one = torch.eye(len(down), dtype=down.dtype, device=down.device)
+        both = one + (down * middle[:, None]) @ up  # (L, d, d)
+        rest = norm(down * half[:, None]) * lifted.rho + norm(down) * reach(
+            half[..., None] * lifted.A
+        )
+        after = v.value + look.down(activation(value))
+        return _Move(after, both @ v.A, norm(both) * v.rho + rest)
+
+
+class _Way(NamedTuple):
+    """A scan, what reads its states, and what it is given, in its own order of maturities."""
+
+    scan: GreenScan
+    out: Tensor
+    gap: Tensor
+    context: Tensor
+    A: Tensor
+    rho: Tensor
+
+    def walked(self) -> tuple[Tensor, Tensor, Tensor]:
+        """A slice's own block, the linear part, and how far the rests of others move it."""
+        step, gate = self.scan.steps(self.gap, self.context)
+        carriers, W = self.scan.carriers(step), self.scan.enter.weight
+        entering = gate[..., None] * W  # (L, m, d)
+        states = [entering[0] @ self.A[0]]
+        for R, B, A in zip(carriers[1:], entering[1:], self.A[1:], strict=True):
+            states.append(R @ states[-1] + B @ A)
+        # norms of out·R⋯R·B need only the triangular factors of out and W
+        left, right = torch.linalg.qr(self.out).R, torch.linalg.qr(W.T).R.T
+        norms = norm(left @ green.products(carriers) @ (gate[..., None] * right)).tril(-1)
+        return self.out @ entering, self.out @ torch.stack(states), norms @ self.rho
