@@ -188,7 +188,8 @@ def _show(facts: dict[str, Any], written: list[Path]) -> None:
 
     console = Console()
     if "chains" in facts:
-        console.print(_chain_table(facts["chains"]))
+        for table in _chain_tables(facts["chains"]):
+            console.print(table)
         for row in facts["chains"]:
             if "error" in row:
                 what = f"{row['chain']} {row.get('method', '')}".strip()
@@ -248,32 +249,23 @@ def _worst_table(found: dict[str, Any]) -> Any:
     return table
 
 
-def _chain_table(rows: list[dict[str, Any]]) -> Any:
-    heads = (
-        "chain",
-        "method",
-        "quotes",
-        "inside",
-        "bp 2sd",
-        "half-spreads",
-        "VIX",
-        "gap",
-        "NAS",
-        "steps",
-        "s",
-    )
-    table = _grid("Chains", heads, words=2)
-    for row in rows:
-        if "error" in row:
-            table.add_row(row["chain"], row.get("method", "refused"))
+def _chain_tables(rows: list[dict[str, Any]]) -> Iterator[Any]:
+    """A table per chain: names of chains are long, and terminals narrow."""
+    heads = ("", "quotes", "inside", "bp 2sd", "half-spreads", "VIX gap", "NAS", "steps", "s")
+    for chain in dict.fromkeys(row["chain"] for row in rows):
+        scored = [row for row in rows if row["chain"] == chain and "error" not in row]
+        if not scored:
             continue
-        steps = "–" if row["steps"] is None else f"{row['steps']}"
-        table.add_row(
-            row["chain"], row["method"], f"{row['quotes']:,}", f"{row['inside_bid_ask']:.2%}",
-            _fixed(row["iv_rmse_bp"], 1), _fixed(row["median_half_spreads"]), _fixed(row["vix"]),
-            _fixed(row["vix_gap"], 3), f"{row['nas']:g}", steps, _fixed(row["seconds"]),
-        )  # fmt: skip
-    return table
+        index = _fixed(scored[0]["vix"])
+        table = _grid(f"{chain}, VIX by the index rule {index}", heads)
+        for row in scored:
+            steps = "–" if row["steps"] is None else f"{row['steps']}"
+            table.add_row(
+                row["method"], f"{row['quotes']:,}", f"{row['inside_bid_ask']:.2%}",
+                _fixed(row["iv_rmse_bp"], 1), _fixed(row["median_half_spreads"]),
+                _fixed(row["vix_gap"], 3), f"{row['nas']:g}", steps, _fixed(row["seconds"]),
+            )  # fmt: skip
+        yield table
 
 
 def _fixed(value: float | None, digits: int = 2) -> str:

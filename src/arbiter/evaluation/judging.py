@@ -14,7 +14,7 @@ from arbiter.survey import prove
 
 Array = NDArray[np.float64]
 
-_STRIKES = 101  # of each maturity of the table
+_STRIKES = 51  # of each maturity of the table
 
 
 class Verdict(NamedTuple):
@@ -57,7 +57,7 @@ def judge(model: Model, quotes: Quotes, full: bool = False) -> Verdict:
 
 
 def table(model: Model, quotes: Quotes) -> dict[str, Any]:
-    """Volatilities at 101 strikes between the end strikes of each expiry, and midway between."""
+    """Volatilities at 51 strikes between the end strikes of each expiry, and midway between."""
     first = np.flatnonzero(np.diff(quotes.expiry, prepend=-1))
     last = np.append(first[1:], len(quotes)) - 1
     low, high, T = quotes.k[first], quotes.k[last], quotes.maturities
