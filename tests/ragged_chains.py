@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -9,7 +11,7 @@ from arbiter.operators.network import Config, Network
 from arbiter.operators.ragged import Ragged
 from arbiter.operators.reference import Scaled, scaled
 
-SMALL = {"heads": 8, "width": 16, "state": 8, "rank": 2, "context": 12, "looks": 2}
+SMALL: dict[str, Any] = {"heads": 8, "width": 16, "state": 8, "rank": 2, "context": 12, "looks": 2}
 
 
 def random_chain(seed: int, chains: int = 2, maturities: int = 5, strikes: int = 9) -> Ragged:
@@ -31,10 +33,10 @@ def random_chain(seed: int, chains: int = 2, maturities: int = 5, strikes: int =
     return Ragged(T, k, iv, half, quoted)
 
 
-def network(seed: int = 0, spread: float = 0.2, **switches: object) -> Network:
+def network(seed: int = 0, spread: float = 0.2, **switches: Any) -> Network:
     """A small network whose every parameter is random: nothing rests on how training starts."""
     torch.manual_seed(seed)
-    made = Network(Config(**{**SMALL, **switches})).double()  # type: ignore[arg-type]
+    made = Network(Config(**{**SMALL, **switches})).double()
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.add_(spread * torch.randn_like(parameter))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from importlib.resources import as_file, files
+from typing import Any
 
 import pytest
 import torch
@@ -156,8 +157,8 @@ def test_constant_at_a_point_is_the_derivative_where_the_measure_does_not_speak(
 @pytest.mark.parametrize(
     "switches", [{"adjoint": False}, {"looks": 1}, {"looks": 3}, {"scan": "exponential"}]
 )
-def test_constants_know_every_switch(switches: dict[str, object]) -> None:
-    made = network(3, **switches).requires_grad_(False)  # type: ignore[arg-type]
+def test_constants_know_every_switch(switches: dict[str, Any]) -> None:
+    made = network(3, **switches).requires_grad_(False)
     chain = in_units(3, chains=1)
     here = float(constant_at(made, chain)[0])
     assert ratios(made, chain, 200) <= here <= constant(made).value
