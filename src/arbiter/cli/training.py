@@ -34,7 +34,7 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter per option
         str | None,
         typer.Option(
             help="Take one part away: gate_off, rank_half, guard_off, causal_only, no_vix, icnn, "
-            "no_qalign or mfm."
+            "no_qalign or mfm; or put representer in."
         ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,

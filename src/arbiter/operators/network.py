@@ -23,9 +23,11 @@ from torch import Tensor, nn
 
 from arbiter.operators import head
 from arbiter.operators.gate import FAR, Gate, Sight
+from arbiter.operators.icnn import ICNNDecoder
 from arbiter.operators.qalign import RULES, Aligned, align, maps
 from arbiter.operators.ragged import Ragged
 from arbiter.operators.reference import Scaled, scaled
+from arbiter.operators.representer import Representer
 from arbiter.operators.scan import KINDS, GreenScan, Path, scan_together
 
 SILU = 1.1  # its slopes lie within −0.0999 and 1.0999
@@ -51,6 +53,8 @@ class Config:
         alignment: ``"projection"`` onto the ball, or the paper's ``"scaling"``.
         scan: ``"resolvent"`` or ``"exponential"``.
         decoder: ``"transport"`` or ``"icnn"``.
+        representer: True gives slices of low coverage the kernel-ridge view
+            (:mod:`arbiter.operators.representer`).
     """
 
     heads: int = 40
@@ -67,6 +71,7 @@ class Config:
     alignment: str = "projection"
     scan: str = "resolvent"
     decoder: str = "transport"
+    representer: bool = False
 
     def __post_init__(self) -> None:
         fewest = {"heads": 2, "width": 1, "state": 1, "rank": 1, "context": 1, "looks": 1}
@@ -171,7 +176,8 @@ class Look(nn.Module):
         super().__init__()
         d, m, budget = config.width, config.state, config.budget
         seen = 2 * config.heads + 2
-        self.gate = Gate(config.heads, learned=config.gate)
+        kind = Representer if config.representer else Gate
+        self.gate = kind(config.heads, learned=config.gate)
         self.gains = nn.Linear(config.context, seen)
         self.enter = Aligned(seen, d, budget)
         self.enter_bias = nn.Linear(config.context, d)
@@ -275,6 +281,8 @@ class Network(nn.Module):
             self.direct_gains.weight.mul_(0.1)
         nn.init.zeros_(self.base.weight)
         nn.init.zeros_(self.base.bias)
+        # the paper's own decoder reads the features; last, so that it moves no other start
+        self.icnn = ICNNDecoder(config.width) if config.decoder == "icnn" else None
 
     def stages(self) -> list[Look]:
         """The looks, in order."""

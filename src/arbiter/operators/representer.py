@@ -19,16 +19,15 @@ import math
 import torch
 from torch import Tensor
 
-from arbiter.operators.gate import Gate, Sight
+from arbiter.operators.gate import SLOPE_ROWS, VALUE_ROWS, Gate, Sight
 from arbiter.operators.reference import Scaled
 from arbiter.operators.scan import inverse
 
-LEAST = 0.75
+LEAST = 0.75  # coverage, below which a slice is seen as one smile
 WINDOW = (-3.5, 2.0)  # deviations
-VALUE, SLOPE = 2.0**0.5, 1.0  # how far rows may move when every quote moves by one: as the gate's
 _POINTS = 24
 _REACH = 0.2  # of asinh z
-_RIDGE = 0.03  # ρ: a quote of ordinary noise has weight one
+_RIDGE = 0.3  # ρ, against quotes of weight one: less makes rows swing, more flattens the smile
 _NOISE = 0.02  # half-spread over volatility whose quote weighs a half
 
 
@@ -40,29 +39,25 @@ def coverage(chain: Scaled) -> Tensor:
     return (away.abs() <= _REACH).any(-1).to(chain.zeta.dtype).mean(-1)
 
 
-class Representer:
-    """The gate's view, with the kernel-ridge solution where coverage is low.
+class Representer(Gate):
+    """A gate that gives slices of low coverage the kernel-ridge view; same parameters."""
 
-    Args:
-        gate: Whose bumps are the kernel.
-    """
+    def look(self, sight: Sight, chain: Scaled, values: Tensor) -> Tensor:
+        """``(B, L, 2H + 2)`` as :meth:`Gate.look`, slice by slice one or the other."""
+        lines = super().look(sight, chain, values)
+        bumps = (self.ridge(chain) @ values[..., None])[..., 0]
+        smile = torch.cat([bumps, lines[..., 2 * self.heads :]], -1)
+        return torch.where(_few(chain)[..., None], smile, lines)
 
-    def __init__(self, gate: Gate) -> None:
-        self.gate = gate
-
-    def features(self, sight: Sight, chain: Scaled, values: Tensor) -> Tensor:
-        """``(B, L, 2H + 2)`` as :meth:`Gate.look` gives them, slice by slice one or the other."""
-        lines = self.gate.look(sight, chain, values)
-        rows = self.rows(chain).to(values.dtype)
-        bumps = (rows @ values[..., None])[..., 0]
-        smile = torch.cat([bumps, lines[..., 2 * self.gate.heads :]], -1)
-        few = coverage(chain) < LEAST
-        return torch.where(few[..., None], smile, lines)
+    def rows(self, sight: Sight, chain: Scaled) -> Tensor:
+        """``(B, L, 2H, S)`` the matrix of the bumps' part of :meth:`look`."""
+        few = _few(chain)[..., None, None]
+        return torch.where(few, self.ridge(chain), super().rows(sight, chain))
 
     @torch.no_grad()
-    def rows(self, chain: Scaled) -> Tensor:
-        """``(B, L, 2H, S)``: values at the places of the bumps, then slopes times their widths."""
-        place, width = self.gate.place, torch.exp(self.gate.log_width)
+    def ridge(self, chain: Scaled) -> Tensor:
+        """``(B, L, 2H, S)``: values at the places of the bumps, then mean slopes times widths."""
+        place, width = self.place.to(chain.zeta.dtype), torch.exp(self.log_width)
         apart = (chain.zeta[..., None] - place) / width  # (B, L, S, H)
         bump = torch.exp(-0.5 * apart**2) * chain.quoted[..., None]
         weight = 1.0 / (1.0 + torch.exp(2.0 * chain.noise) / _NOISE**2)  # (B, L, S)
@@ -70,11 +65,18 @@ class Representer:
         gram = bump.transpose(-1, -2) @ loaded
         eye = torch.eye(len(place), dtype=gram.dtype, device=gram.device)
         solution = inverse(gram + _RIDGE * eye) @ loaded.transpose(-1, -2)  # (B, L, H, S)
-        between = (place[:, None] - place) / width
-        at = torch.exp(-0.5 * between**2)  # (places, H)
-        slope = -between / width * at * width[:, None]
-        bounds = torch.tensor([VALUE, SLOPE], dtype=gram.dtype, device=gram.device)
+        between = place[:, None] - place  # (places, H)
+        at = torch.exp(-0.5 * (between / width) ** 2)
+        # as under a bump of the place's own width, whose mean slope the gate reports
+        both = width**2 + width[:, None] ** 2
+        wide = width / torch.sqrt(both) * torch.exp(-0.5 * between**2 / both)
+        slope = -between / both * wide * width[:, None]
+        bounds = torch.tensor([VALUE_ROWS, SLOPE_ROWS], dtype=gram.dtype, device=gram.device)
         bound = bounds.repeat_interleave(len(place))[:, None]
         rows = torch.cat([at, slope]) @ solution
         size = rows.abs().sum(-1, keepdim=True)
         return rows * (bound / size.clamp(min=1e-12)).clamp(max=1.0)
+
+
+def _few(chain: Scaled) -> Tensor:
+    return coverage(chain) < LEAST

@@ -159,7 +159,7 @@ class Alignment(NamedTuple):
 def alignment(slopes: Tensor, exact: Slopes, chain: Scaled) -> Alignment:
     """Compare the laws of slopes with the exact ones, on listed maturities that are known."""
     knots = torch.tensor(KNOTS, dtype=torch.float64)
-    centre = exact.known[..., abs(knots.numpy()) < 2.0].all(-1)
+    centre = exact.known[..., [i for i, x in enumerate(KNOTS) if abs(x) < 2.0]].all(-1)
     chosen = chain.quoted.any(-1) & centre  # (B, L)
     ours = Transport(knots, slopes[chosen].double())
     theirs = Transport(knots, exact.b[chosen].double())

@@ -83,7 +83,7 @@ class HeldOut:
         found: dict[str, list[Tensor]] = {}
         for number, exam in enumerate(self.exams):
             output = network.decode(exam.chain)
-            error = volatilities(output, exam.batch.target_k, exam.batch.T, _icnn(network))
+            error = volatilities(output, exam.batch.target_k, exam.batch.T, network.icnn)
             error = (error - exam.batch.target_iv.double())[exam.batch.target]
             errors.append(error)
             for name, value in _laws(network, output, exam).items():
@@ -125,17 +125,13 @@ def _laws(network: Network, output: Output, exam: Exam) -> dict[str, Tensor]:
         "martingale_residual": (mean - 1.0)[seen].square().mean().sqrt(),
         "heldout_coverage": coverage(chain)[seen].mean(),
     }
-    if _icnn(network) is None:
+    if network.icnn is None:
         alike = alignment(output.slopes, exam.slopes, chain)
         found["mfm_mse"] = mismatch(output.slopes, chain, exam.velocity)
         found["relative_entropy"], found["cvar_alignment"] = alike
         known = exam.velocity.weight > 0.0
         found["mfm_cut"] = exam.velocity.cut.sum() / known.sum().clamp(min=1)
     return found
-
-
-def _icnn(network: Network) -> ICNNDecoder | None:
-    return getattr(network, "icnn", None)
 
 
 def _root_mean_square(error: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from types import FrameType
@@ -19,7 +20,6 @@ from typing import Any
 import torch
 
 from arbiter.files import require_folder
-from arbiter.operators.lipschitz import constant
 from arbiter.training import legs
 from arbiter.training.display import Display
 from arbiter.training.heldout import HeldOut
@@ -119,6 +119,8 @@ def train(
     """
     began, out = time.monotonic(), Path(out)
     limits = limits or Limits()
+    if find_spec("safetensors") is None:
+        raise ValueError("checkpoints need safetensors: install it, or put it on PYTHONPATH")
     require_folder(out, files=(RUN, JOURNAL, "sweeps.csv", "sweeps.sqlite"))
     if resume:
         leg, state, weights = legs.load(out)
@@ -198,13 +200,13 @@ class _Loop:
             measure = number % settings.measure_every == 0 or number == settings.steps
             try:
                 seen = trainer.step(measure=measure)
+                measured = self._measured(number) if measure else {}
             except FloatingPointError as error:
                 log.warning("%s", error)
                 return Ending.DIVERGED
             row: dict[str, Any] = {}
             if number % settings.log_every == 0 or measure:
                 row = trainer.row(seen)
-            measured = self._measured(number) if measure else {}
             if row:
                 clock = self.before + self.seconds
                 journal.add(number, **row, **self._columns(measured, row), seconds=clock)
@@ -219,6 +221,8 @@ class _Loop:
             if ending is not None:
                 return ending
             if number % settings.save_every == 0:
+                if not trainer.finite():
+                    return Ending.DIVERGED
                 journal.flush()
                 self.save()
 
@@ -299,12 +303,12 @@ class _Loop:
         """The last checkpoint of a leg; one that diverged keeps the checkpoint before."""
         leg, trainer = self.leg, self.trainer
         leg.ended = str(ending)
-        if ending is Ending.DIVERGED:
+        if ending is Ending.DIVERGED or not trainer.finite():
             raise FloatingPointError(
-                f"{ending.sentence} The last one is of step {max(self.saved, self.start)}."
+                f"{Ending.DIVERGED.sentence} The last one is of step {max(self.saved, self.start)}."
             )
         if leg.metrics.get("step") != leg.step:
-            trainer.lipschitz = (math.nan, constant(trainer.network).value)
+            trainer.lipschitz = (math.nan, trainer.constant())
             self._measured(leg.step)
         return self.save()
 

@@ -85,22 +85,43 @@ def load_pool(
     Raises:
         ValueError: If the files in the folder are not what they say.
     """
-    origin = fingerprint({"count": count, "seed": seed, "code": code_version()})
-    place = None if folder is None else Path(folder) / f"laws-{count}-{seed}-{origin[:8]}"
+    origin = origin_of(count, seed)
+    place = None if folder is None else _place(folder, count, seed)
     if place is not None and not refresh and (place / "pool.json").exists():
         return _read(place, count, origin, device)
     log.info("making %d laws, seed %d", count, seed)
     laws = make_laws(count, seed, device)
-    content = fingerprint_of({"reference": laws.reference, "iv": laws.iv})
-    if place is not None:
-        place.mkdir(parents=True, exist_ok=True)
-        (place / "pool.json").unlink(missing_ok=True)
-        for name in ("reference", "iv"):
-            with whole(place / f"{name}.npy") as file:
-                np.save(file, getattr(laws, name).cpu().numpy(), allow_pickle=False)
-        about = {"count": count, "seed": seed, "origin": origin, "content": content}
-        write_whole(place / "pool.json", json.dumps(about, indent=1) + "\n")
-    return Pool(laws, origin, content)
+    if folder is None:
+        return Pool(laws, origin, _content(laws))
+    return keep_pool(laws, seed, folder)
+
+
+def keep_pool(laws: Laws, seed: int, folder: str | PathLike[str]) -> Pool:
+    """Write a pool to where :func:`load_pool` looks for one of its size and seed."""
+    count = len(laws)
+    place = _place(folder, count, seed)
+    pool = Pool(laws, origin_of(count, seed), _content(laws))
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "pool.json").unlink(missing_ok=True)
+    for name in ("reference", "iv"):
+        with whole(place / f"{name}.npy") as file:
+            np.save(file, getattr(laws, name).cpu().numpy(), allow_pickle=False)
+    about = {"count": count, "seed": seed, "origin": pool.origin, "content": pool.content}
+    write_whole(place / "pool.json", json.dumps(about, indent=1) + "\n")
+    return pool
+
+
+def origin_of(count: int, seed: int) -> str:
+    """Hash of what decides a pool."""
+    return fingerprint({"count": count, "seed": seed, "code": code_version()})
+
+
+def _place(folder: str | PathLike[str], count: int, seed: int) -> Path:
+    return Path(folder) / f"laws-{count}-{seed}-{origin_of(count, seed)[:8]}"
+
+
+def _content(laws: Laws) -> str:
+    return fingerprint_of({"reference": laws.reference, "iv": laws.iv})
 
 
 def _read(place: Path, count: int, origin: str, device: torch.device | str) -> Pool:

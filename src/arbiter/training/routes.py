@@ -67,7 +67,7 @@ class Saddle:
     def evaluate(self, network: Network, lesson: Lesson) -> Found:
         """Fit and the blocks that have multipliers."""
         given = Task.of(lesson)
-        found = terms(network.decode(given.chain), given, getattr(network, "icnn", None))
+        found = terms(network.decode(given.chain), given, network.icnn)
         return Found(found.fit, {name: found.defects[name] for name in self.boxes})
 
 

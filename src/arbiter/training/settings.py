@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from arbiter.operators.network import Config
 from arbiter.training.batches import FEWEST, Layout, layouts
+from arbiter.training.saddle import Mode
 
 ROUTES = ("saddle", "mfm")
 
@@ -81,15 +82,17 @@ class Settings:
     clip: float | None = None
     average: float = 0.998
     log_every: int = 1
-    measure_every: int = 500
+    measure_every: int = 1_000
     save_every: int = 5_000
     look_ahead: int = 10
     plateau: float = 300.0
     ablation: str = ""
 
     def __post_init__(self) -> None:
-        if self.route not in ROUTES:
-            raise ValueError(f"route = {self.route!r}: give one of {', '.join(ROUTES)}")
+        for name, known in (("route", ROUTES), ("mode", get_args(Mode))):
+            if getattr(self, name) not in known:
+                value = getattr(self, name)
+                raise ValueError(f"{name} = {value!r}: give one of {', '.join(known)}")
         if self.route == "mfm" and self.config.decoder != "transport":
             raise ValueError("route mfm matches slopes of transports: it needs decoder 'transport'")
         for name in _COUNTS:
@@ -107,13 +110,18 @@ class Settings:
                 f"held_out_seed = {self.held_out_seed} is pool_seed: the held-out laws would be "
                 "those trained on"
             )
+        self._check_rates()
+        self._check_layouts()
+
+    def _check_rates(self) -> None:
         for name in ("lr", "dual_lr", "dual_bound"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0.0):
                 raise ValueError(f"{name} = {value!r} must be positive")
+        if len(tuple(self.betas)) != 2 or not all(0.0 <= beta < 1.0 for beta in self.betas):
+            raise ValueError(f"betas = {self.betas!r} must be two numbers from 0 to below 1")
         if not (math.isfinite(self.plateau) and self.plateau >= 0.0):
             raise ValueError(f"plateau = {self.plateau!r} must be seconds, or 0 to never ask")
-        self._check_layouts()
 
     def _check_layouts(self) -> None:
         if not self.layouts or len(self.mix) != len(self.layouts):
@@ -247,8 +255,9 @@ ABLATIONS: dict[str, Callable[[Settings], Settings]] = {
     "icnn": _with(decoder="icnn"),
     "no_qalign": _with(align=False),
     "mfm": lambda settings: replace(settings, route="mfm"),
+    "representer": _with(representer=True),
 }
-"""What can be taken away, by name."""
+"""What can be taken away, by name; and the representer, which is off by default, put in."""
 
 
 def _known(values: Mapping[str, Any], of: type, what: str) -> None:

@@ -97,7 +97,7 @@ class Trainer:
         finally:
             self._measuring = False
         if measure and not self.settings.config.align:
-            self.lipschitz = (constant(self.network).value,) * 2
+            self.lipschitz = (self.constant(),) * 2
         self.average.update(self.steps)
         return Seen(seen, first[0], first[1], lesson)
 
@@ -124,7 +124,7 @@ class Trainer:
         }
         if self.settings.route == "mfm":
             row["mfm_mse"] = seen.fit
-        on = getattr(self.settings.config, "representer", False)
+        on = self.settings.config.representer
         if on and self.representer is None and float(covered) < LEAST:
             self.representer = (self.steps, float(covered))
         if self.representer is not None:
@@ -145,6 +145,23 @@ class Trainer:
         )
         defects = Evaluation(*lagrangian(self.duals)).defects
         return found, float(self.duals.residual(defects))
+
+    def constant(self) -> float:
+        """The network's Lipschitz constant.
+
+        Raises:
+            FloatingPointError: If a parameter is not finite.
+        """
+        try:
+            return constant(self.network).value
+        except RuntimeError as error:  # of the singular values of what is not finite
+            raise FloatingPointError(f"step {self.steps}: parameters are not finite") from error
+
+    def finite(self) -> bool:
+        """Whether every number that a checkpoint would hold is finite; waits for the device."""
+        here = [t for t in self.tensors().values() if t.device == self.device]
+        norms = torch._foreach_norm([t for t in here if t.is_floating_point()])
+        return bool(torch.isfinite(torch.stack([norm.float() for norm in norms])).all())
 
     def evaluated(self) -> Network:
         """The network with averaged parameters."""
@@ -212,10 +229,10 @@ class Trainer:
         return torch.stack([hits, distance, torch.stack([one.largest for one in last]).amax()])
 
     def _project(self) -> None:
-        before = constant(self.network).value if self._measuring else math.nan
+        before = self.constant() if self._measuring else math.nan
         self._align()
         if self._measuring:
-            self.lipschitz = (before, constant(self.network).value)
+            self.lipschitz = (before, self.constant())
 
 
 def _rates(settings: Settings) -> Rates:

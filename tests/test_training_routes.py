@@ -1,0 +1,173 @@
+"""Flow matching regresses on the oracle's own transports; every ablation trains with one flag."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+import tiny
+from arbiter.operators.head import KNOTS
+from arbiter.operators.reference import Scaled
+from arbiter.training.batches import Batch, Layout, draw_batch
+from arbiter.training.draws import seeded
+from arbiter.training.flow import (
+    STEEPEST,
+    Slopes,
+    alignment,
+    gaussian_coordinate,
+    mismatch,
+    oracle_slopes,
+    velocity,
+)
+from arbiter.training.heldout import HeldOut
+from arbiter.training.objective import task
+from arbiter.training.settings import ABLATIONS
+from arbiter.training.trainer import Trainer
+
+LAYOUT = Layout(6, 16, 12)
+X = torch.tensor(KNOTS, dtype=torch.float64)
+
+
+@pytest.fixture(scope="module")
+def batch() -> Batch:
+    """Unscaled surfaces at maturities of the pool itself, so that their slopes are known."""
+    drawn = draw_batch(tiny.laws(), LAYOUT, seeded("cpu", 3), 16)
+    T = tiny.laws().T[torch.linspace(8, 40, LAYOUT.expiries).long()].expand(16, -1)
+    return drawn._replace(T=T.contiguous(), level=torch.ones(16))
+
+
+@pytest.fixture(scope="module")
+def chain(batch: Batch) -> Scaled:
+    return task(batch, tiny.laws()).chain._replace(quoted=torch.ones_like(batch.quoted))
+
+
+def exact(batch: Batch) -> Tensor:
+    """The slopes that the laws were made from."""
+    every = tiny.slopes(24, 0)[batch.rows]  # (B, M, n)
+    return every[:, torch.linspace(8, 40, LAYOUT.expiries).long()]
+
+
+def test_slopes_of_the_oracle_are_those_of_the_law(batch: Batch) -> None:
+    found, truth = oracle_slopes(tiny.laws(), batch), exact(batch)
+    inside = found.known & (X.abs() < 3.5)
+    assert inside[..., X.abs() < 2.0].all()
+    off = (found.b / truth - 1.0).abs()
+    # the laws' slopes bend at knots, where a derivative over five nodes is blunt
+    assert off[inside].max() < 0.02
+    assert off[inside].median() < 2e-3
+    assert (found.b / (1.05 * truth) - 1.0).abs()[inside].min() > 0.02
+
+
+def test_a_lognormal_law_is_exact() -> None:
+    k = torch.linspace(-1.2, 0.9, 81, dtype=torch.float64)
+    x = gaussian_coordinate(k, torch.full_like(k, 0.25))[2:-2]
+    assert torch.allclose(x, (k / 0.25 + 0.125)[2:-2], atol=1e-9)
+    skewed = gaussian_coordinate(k, 0.25 - 0.1 * k)[2:-2]
+    assert (skewed - x).abs().max() > 0.1
+
+
+def test_velocities_of_an_ordered_law_are_not_cut(batch: Batch, chain: Scaled) -> None:
+    slopes = oracle_slopes(tiny.laws(), batch)
+    wanted = velocity(slopes, chain)
+    assert (wanted.target >= 0.0).all()
+    assert wanted.cut.float().mean() < 1e-3
+    assert mismatch(slopes.b, chain, wanted) < 1e-6
+    faster = mismatch(1.1 * slopes.b, chain, wanted)
+    assert 1e-3 < float(faster) < 0.1
+
+
+def test_a_broken_star_order_is_cut_and_counted(batch: Batch, chain: Scaled) -> None:
+    slopes = oracle_slopes(tiny.laws(), batch)
+    broken = slopes.b.clone()
+    broken[3, 2, 16] = 0.5 * broken[3, 1, 16]
+    wanted = velocity(Slopes(broken, slopes.known), chain)
+    assert wanted.cut[3, 2, 16]
+    assert wanted.target[3, 2, 16] == 0.0
+    assert wanted.target.max() <= STEEPEST
+    assert mismatch(broken, chain, wanted) > 10.0 * mismatch(
+        slopes.b, chain, velocity(slopes, chain)
+    )
+
+
+def test_padding_and_unknown_knots_weigh_nothing(batch: Batch, chain: Scaled) -> None:
+    slopes = oracle_slopes(tiny.laws(), batch)
+    known = slopes.known.clone()
+    known[:, 2, 7] = False
+    quoted = torch.ones_like(batch.quoted)
+    quoted[:, -1] = False
+    weight = velocity(Slopes(slopes.b, known), chain._replace(quoted=quoted)).weight
+    assert (weight[:, 2:4, 7] == 0.0).all()
+    assert (weight[:, -1] == 0.0).all()
+    assert (weight[:, 1, 16] > 0.0).all()
+
+
+def test_a_flow_in_more_steps_weighs_as_much(batch: Batch, chain: Scaled) -> None:
+    """Expiries a day apart do not drown the others: weights add up to ``log √T`` and a bit."""
+    weight = velocity(oracle_slopes(tiny.laws(), batch), chain).weight[..., 16]
+    root = torch.exp(chain.total) / chain.sigma
+    assert (weight[:, 1:].sum(1) <= torch.log(root[:, -1] / root[:, 0]) + 1e-4).all()
+
+
+def test_laws_are_compared_as_lognormal_ones_are(chain: Scaled) -> None:
+    """Relative entropy of two lognormal laws is known in closed form."""
+    total = torch.linspace(0.1, 0.3, LAYOUT.expiries).log().expand_as(chain.total).contiguous()
+    even = chain._replace(total=total)
+    unit = torch.exp(total)[..., None].expand(*total.shape, len(KNOTS))
+    truth = Slopes(unit, torch.ones_like(unit, dtype=torch.bool))
+    same = alignment(unit, truth, even)
+    assert float(same.relative_entropy) == pytest.approx(0.0, abs=1e-12)
+    assert float(same.cvar) == pytest.approx(0.0, abs=1e-12)
+    wider = alignment(1.2 * unit, truth, even)
+    s = torch.exp(total).double()
+    apart = (0.5 * s**2 * (1.2**2 - 1.0)) ** 2
+    closed = math.log(1.2) + (s**2 + apart) / (2.0 * 1.2**2 * s**2) - 0.5
+    assert float(wider.relative_entropy) == pytest.approx(float(closed.mean()), rel=1e-2)
+    assert float(wider.cvar) > 0.1
+
+
+@pytest.mark.parametrize("name", list(ABLATIONS))
+def test_every_ablation_trains_and_is_evaluated(name: str) -> None:
+    settings = tiny.SETTINGS.ablated(name)
+    trainer = Trainer(settings, tiny.laws())
+    before = [p.detach().clone() for p in trainer.params]
+    for _ in range(2):
+        seen = trainer.step(measure=True)
+    assert torch.isfinite(seen.step.value)
+    moved = [not torch.equal(a, b) for a, b in zip(before, trainer.params, strict=True)]
+    assert sum(moved) > len(moved) // 2
+    held_out = HeldOut(settings, tiny.laws(12, 777), trainer.route.lesson)
+    found = held_out.measure(trainer.evaluated())
+    assert all(math.isfinite(value) for value in found.values())
+    assert ("mfm_mse" in found) is (name != "icnn")
+    gap, _ = trainer.gap(held_out.kind, held_out.lesson)
+    assert gap.gap >= 0.0
+
+
+def test_each_flag_takes_away_what_it_names() -> None:
+    def trainer(name: str) -> Trainer:
+        return Trainer(tiny.SETTINGS.ablated(name), tiny.laws())
+
+    plain = Trainer(tiny.SETTINGS, tiny.laws())
+    assert set(plain.duals.boxes) == {"no_arbitrage", "martingale", "replication"}
+    assert set(trainer("no_vix").duals.boxes) == {"no_arbitrage", "martingale"}
+    assert set(trainer("mfm").duals.boxes) == set()
+    assert plain.network.icnn is None
+    assert trainer("icnn").network.icnn is not None
+    halved, full = trainer("rank_half").network.config, plain.network.config
+    assert (halved.state, halved.rank) == (full.state // 2, full.rank // 2)
+    free, kept = (
+        Trainer(replace(s, lr=3.0, warm=0, decay=0), tiny.laws())
+        for s in (tiny.SETTINGS.ablated("no_qalign"), tiny.SETTINGS)
+    )
+    for one in (free, kept):
+        one.step()
+    assert free.constant() > 10.0 * kept.constant()
+    pair = [trainer(name) for name in ("causal_only", "gate_off")]
+    assert sum(p.numel() for p in pair[0].params) < sum(p.numel() for p in plain.params)
+    assert not pair[1].network.config.gate
+    guards = [t.step().guards for t in (trainer("guard_off"), plain)]
+    assert guards[0][1] < guards[1][1]
