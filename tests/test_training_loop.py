@@ -25,7 +25,8 @@ import tiny
 from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.network import Network
-from arbiter.training import legs, pool
+from arbiter.operators.representer import LEAST
+from arbiter.training import legs, loop, pool
 from arbiter.training.averaging import Average
 from arbiter.training.capture import Recorded
 from arbiter.training.display import Display
@@ -39,7 +40,7 @@ from arbiter.training.loop import Limits, Outcome, train
 from arbiter.training.pool import load_pool
 from arbiter.training.routes import route_of
 from arbiter.training.settings import ABLATIONS, Settings
-from arbiter.training.stopping import Ending
+from arbiter.training.stopping import Ending, Thresholds
 from arbiter.training.trainer import Trainer
 
 
@@ -261,6 +262,39 @@ def test_a_score_that_stays_is_a_plateau(pools: Path, tmp_path: Path) -> None:
     assert run(falling, tmp_path / "falling", pools).ending is Ending.BUDGET
 
 
+@pytest.mark.parametrize("fair", [True, False])
+def test_converged_needs_the_thresholds_and_the_martingale_test(
+    pools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fair: bool
+) -> None:
+    def lenient(**given: float) -> Thresholds:
+        return Thresholds(gap_change=1e9, dual_residual=1e9, patience=1, **given)
+
+    settings = tiny.settings(measure_every=1, steps=4, decay=0)
+    monkeypatch.setattr(loop, "Thresholds", lenient)
+    monkeypatch.setattr(HeldOut, "martingale", lambda *_, **__: fair)
+    outcome = run(settings, tmp_path, pools)
+    expected = (Ending.CONVERGED, 2) if fair else (Ending.BUDGET, 4)
+    assert (outcome.ending, outcome.step) == expected
+
+
+def test_slices_of_low_coverage_are_told(pools: Path, tmp_path: Path) -> None:
+    run(tiny.settings(steps=2, decay=0).ablated("representer"), tmp_path, pools)
+    steps = read_steps(tmp_path / JOURNAL)
+    assert steps["enter_representer_at_step"] == [1, 1]
+    (trigger,) = set(steps["coverage_at_trigger"])
+    assert trigger == steps["coverage_min"][0]
+    assert trigger is not None
+    assert 0.0 < trigger < LEAST
+
+
+def test_a_revision_can_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARBITER_REVISION", "abc")
+    monkeypatch.setattr(loop, "revision", lambda: "unknown")
+    assert loop._revision() == "abc"
+    monkeypatch.setattr(loop, "revision", lambda: "def-dirty")
+    assert loop._revision() == "def-dirty"
+
+
 def test_a_request_to_stop_is_heard_after_the_step(
     pools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -285,7 +319,7 @@ def test_what_diverges_keeps_its_checkpoint(half: Path, pools: Path) -> None:
     leg, state, weights = legs.load(half)
     state["optimiser.steps"].fill_(200)  # a step at which numbers are looked at
     name = next(name for name in state if name.startswith("param."))
-    state[name] = state[name] * 1e38 * 10.0
+    state[name] = torch.full_like(state[name], math.inf)
     with pytest.raises(ValueError, match="not finite: nothing is saved"):
         legs.save(half, leg, state, weights)
     state[name] = torch.full_like(state[name], 3e38)

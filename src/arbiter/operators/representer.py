@@ -71,11 +71,16 @@ class Representer(Gate):
         both = width**2 + width[:, None] ** 2
         wide = width / torch.sqrt(both) * torch.exp(-0.5 * between**2 / both)
         slope = -between / both * wide * width[:, None]
-        bounds = torch.tensor([VALUE_ROWS, SLOPE_ROWS], dtype=gram.dtype, device=gram.device)
-        bound = bounds.repeat_interleave(len(place))[:, None]
-        rows = torch.cat([at, slope]) @ solution
-        size = rows.abs().sum(-1, keepdim=True)
-        return rows * (bound / size.clamp(min=1e-12)).clamp(max=1.0)
+        # no constants from the host here: a recording could not have them
+        return torch.cat(
+            [_within(at @ solution, VALUE_ROWS), _within(slope @ solution, SLOPE_ROWS)], -2
+        )
+
+
+def _within(rows: Tensor, bound: float) -> Tensor:
+    """Rows whose absolute sums are at most the bound."""
+    size = rows.abs().sum(-1, keepdim=True)
+    return rows * (bound / size.clamp(min=1e-12)).clamp(max=1.0)
 
 
 def _few(chain: Scaled) -> Tensor:

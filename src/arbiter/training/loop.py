@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import signal
 import sys
 import threading
@@ -24,7 +25,7 @@ from arbiter.training import legs
 from arbiter.training.display import Display
 from arbiter.training.heldout import HeldOut
 from arbiter.training.journal import COLUMNS, Journal, digest
-from arbiter.training.ledger import Ledger, Run, revision
+from arbiter.training.ledger import UNKNOWN, Ledger, Run, revision
 from arbiter.training.legs import JOURNAL, RUN, Leg
 from arbiter.training.pool import Pool, load_pool
 from arbiter.training.settings import Settings
@@ -133,7 +134,7 @@ def train(
     if leg.step >= settings.steps:
         raise ValueError(f"{leg.step} of {settings.steps} steps are done: give more steps to go on")
     out.mkdir(parents=True, exist_ok=True)
-    leg.revision = revision()
+    leg.revision = _revision()
     place = out / "pool" if pool is None else Path(pool)
     laws = load_pool(settings.pool, settings.pool_seed, place, device)
     others = load_pool(settings.held_out, settings.held_out_seed, place, device)
@@ -328,6 +329,12 @@ def _note_data(leg: Leg, pool: Pool) -> tuple[str, ...]:
         log.warning("%s", note)
     leg.data.append(now)
     return tuple(notes)
+
+
+def _revision() -> str:
+    """Of the code; where it is not in git, what the environment says it is."""
+    found = revision()
+    return os.environ.get("ARBITER_REVISION", found) if found == UNKNOWN else found
 
 
 def _enter(out: Path, leg: Leg, loop: _Loop) -> None:
