@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import tiny
 from arbiter.operators.head import KNOTS
@@ -127,6 +129,49 @@ def test_laws_are_compared_as_lognormal_ones_are(chain: Scaled) -> None:
     closed = math.log(1.2) + (s**2 + apart) / (2.0 * 1.2**2 * s**2) - 0.5
     assert float(wider.relative_entropy) == pytest.approx(float(closed.mean()), rel=1e-2)
     assert float(wider.cvar) > 0.1
+
+
+class Waits(TorchDispatchMode):
+    """Notes every operation for whose result the host would have to wait for a GPU."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        name = str(function)
+        chosen = [part for part in args if isinstance(part, list | tuple)]
+        masks = [x for part in chosen for x in part if getattr(x, "dtype", None) == torch.bool]
+        waits = any(one in name for one in ("_local_scalar_dense", "nonzero", "masked_select"))
+        if waits or ("index" in name and masks):
+            self.seen.append(name)
+        return function(*args, **(kwargs or {}))
+
+
+def test_a_planted_wait_is_seen() -> None:
+    x = torch.arange(3.0)
+    for wait in (lambda: float(x.sum()), x.nonzero, lambda: x[x > 1.0]):
+        with Waits() as waits:
+            wait()
+        assert waits.seen
+    with Waits() as waits:
+        torch.where(x > 1.0, x, 0.0)
+    assert not waits.seen
+
+
+@pytest.mark.parametrize("name", list(ABLATIONS))
+def test_a_step_can_be_recorded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing between the batch and its gradients, nor in Q-Align, waits for the device."""
+    monkeypatch.setattr("arbiter.transport._some", lambda mask: True)  # as while recording
+    trainer = Trainer(tiny.SETTINGS.ablated(name), tiny.laws())
+    lesson = trainer.draws.next(0).lesson
+    trainer._differentiated(*lesson)  # fills caches, as runs before the recording do
+    with Waits() as waits:
+        trainer._differentiated(*lesson)
+        trainer.network.align()
+    assert waits.seen == []
 
 
 @pytest.mark.parametrize("name", list(ABLATIONS))

@@ -181,7 +181,8 @@ def _banded(values: Tensor, output: Output) -> Tensor:
     total = output.chain.total.detach()
     band = torch.bucketize(total, _constant(_EDGES, total.dtype, total.device))
     seen = output.chain.quoted.any(-1)
-    member = torch.nn.functional.one_hot(band, BANDS).to(values.dtype) * seen[..., None]
+    bands = torch.arange(BANDS, device=total.device)
+    member = ((band[..., None] == bands) & seen[..., None]).to(values.dtype)
     return (member * values[..., None]).sum((0, 1)) / member.sum((0, 1)).clamp(min=1.0)
 
 
