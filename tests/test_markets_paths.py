@@ -166,7 +166,7 @@ def test_timeline_keeps_the_exchanges_calendar() -> None:
 LEVELS = {
     "calm": (11.0, 16.0, 20.0),
     "stressed": (17.0, 26.0, 32.0),
-    "inverted": (16.0, 24.0, 32.0),
+    "inverted": (15.0, 28.0, 32.0),
     "rough": (13.0, 18.0, 24.0),
     "jumpy": (12.5, 17.0, 21.0),
 }
