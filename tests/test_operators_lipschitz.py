@@ -155,7 +155,14 @@ def test_constant_at_a_point_is_the_derivative_where_the_measure_does_not_speak(
 
 
 @pytest.mark.parametrize(
-    "switches", [{"adjoint": False}, {"looks": 1}, {"looks": 3}, {"scan": "exponential"}]
+    "switches",
+    [
+        {"adjoint": False},
+        {"looks": 1},
+        {"looks": 3},
+        {"scan": "exponential"},
+        {"representer": True},
+    ],
 )
 def test_constants_know_every_switch(switches: dict[str, Any]) -> None:
     made = network(3, **switches).requires_grad_(False)

@@ -15,7 +15,15 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from arbiter.operators import green
 from arbiter.operators.ragged import Ragged
-from arbiter.operators.scan import EPSILON, MU, Generator, GreenScan, Path, scan_together
+from arbiter.operators.scan import (
+    EPSILON,
+    MU,
+    Generator,
+    GreenScan,
+    Guarded,
+    Path,
+    scan_together,
+)
 from counts import count
 from ragged_chains import network, random_chain
 
@@ -255,8 +263,8 @@ def test_inputs_that_do_not_shrink_with_the_step_break_the_bound() -> None:
     """‖B_s‖ ≤ bΔ_s is needed: with constant inputs many small steps add up to anything."""
 
     class Constant(GreenScan):
-        def strength(self, step: Tensor) -> Tensor:
-            return torch.full_like(step, 0.3)
+        def strength(self, guarded: Guarded) -> Tensor:
+            return torch.full_like(guarded.step, 0.3)
 
     torch.manual_seed(0)
     made = Constant(WIDTH, SIZE, RANK, CONTEXT).double().requires_grad_(False)

@@ -33,19 +33,34 @@ _OPEN = 1.5  # where inputs' gates start: nearly open
 
 
 class Guarded(NamedTuple):
-    """Steps after Spec-Guard.
+    """Steps after Spec-Guard, and what it did; the counts are made when they are asked for.
 
     Attributes:
-        step: ``(…, L)`` with ``ρ(A)·step ≤ 1 − ε``.
-        hits: How many were scaled, or would have been if the guard is off.
-        distance: ``Σ ‖A − Â‖_F`` over the scaled ones.
-        largest: The largest ``ρ̄(A)·step`` before, ρ̄ an upper bound of the spectral radius.
+        step: ``(…)`` with ``ρ(A)·step ≤ 1 − ε``.
+        wanted: ``(…)`` steps before.
+        radius: An upper bound of the spectral radius of A.
+        norm: The Frobenius norm of A.
     """
 
     step: Tensor
-    hits: Tensor
-    distance: Tensor
-    largest: Tensor
+    wanted: Tensor
+    radius: Tensor
+    norm: Tensor
+
+    @property
+    def hits(self) -> Tensor:
+        """How many were scaled, or would have been if the guard is off."""
+        return (self.wanted > (1.0 - EPSILON) / self.radius).sum()
+
+    @property
+    def distance(self) -> Tensor:
+        """``Σ ‖A − Â‖_F`` over the scaled ones."""
+        return (self.norm * (1.0 - self.step / self.wanted)).sum()
+
+    @property
+    def largest(self) -> Tensor:
+        """The largest ``ρ̄(A)·step`` before, ρ̄ the upper bound."""
+        return (self.radius * self.wanted).max()
 
 
 class Generator(nn.Module):
@@ -75,18 +90,18 @@ class Generator(nn.Module):
         """An upper bound of the spectral radius of A, which for a symmetric A is its norm."""
         return self.rates.max() + self.U.square().sum()
 
+    def frobenius(self) -> Tensor:
+        """The Frobenius norm of A, without forming it."""
+        rates, U = self.rates, self.U
+        own = 2.0 * (rates * U.square().sum(1)).sum() + rates.square().sum()
+        return torch.sqrt(own + (U.T @ U).square().sum())
+
     def guard(self, step: Tensor, on: bool = True) -> Guarded:
         """Spec-Guard: ``ρ(A) Δ ≤ 1 − ε`` by scaling A, which is the same as scaling Δ."""
         radius = self.radius().detach()
         limit = (1.0 - EPSILON) / radius
         kept = torch.minimum(step, limit) if on else step
-        norm = torch.linalg.matrix_norm(self.dense().detach())
-        return Guarded(
-            step=kept,
-            hits=(step > limit).sum(),
-            distance=(norm * (1.0 - kept / step)).sum().detach(),
-            largest=(radius * step).max().detach(),
-        )
+        return Guarded(kept, step.detach(), radius, self.frobenius().detach())
 
     def resolvent(self, step: Tensor) -> Tensor:
         """``(I − Δ A)⁻¹`` for steps ``(…)``, by Woodbury's formula: ``(…, m, m)``."""
@@ -199,18 +214,18 @@ class GreenScan(nn.Module):
         choice = self.select(context)
         stretch = torch.exp(_SELECTION * torch.tanh(choice[..., 0]))
         guarded = self.generator.guard((gap * stretch).clamp(min=_SMALLEST), self.guarded)
-        self.last = Guarded(*(part.detach() for part in guarded))
+        self.last = guarded._replace(step=guarded.step.detach())
         opened = torch.tanh(_OPEN + choice[..., 1:])
-        return guarded.step, self.strength(guarded.step)[..., None] * opened
+        return guarded.step, self.strength(guarded)[..., None] * opened
 
-    def strength(self, step: Tensor) -> Tensor:
+    def strength(self, guarded: Guarded) -> Tensor:
         """``b Δ``, for which the Green sum is at most the norm of the input map.
 
         With steps of at most Δ̄, which the guard sees to, ``b = μ/(1 + μΔ̄)``; without the guard
         each step has its own ``b = μ/(1 + μΔ)``.
         """
-        longest = (1.0 - EPSILON) / self.generator.radius().detach() if self.guarded else step
-        return step * MU / (1.0 + MU * longest)
+        longest = (1.0 - EPSILON) / guarded.radius if self.guarded else guarded.step
+        return guarded.step * (MU / (1.0 + MU * longest))
 
     def carriers(self, step: Tensor) -> Tensor:
         """``R_ℓ`` ``(…, m, m)`` for steps ``(…)``."""
@@ -252,20 +267,40 @@ def scan_together(scans: Sequence[GreenScan], paths: Sequence[Path]) -> list[Ten
     The walk is the part that cannot be spread over processors: two directions cost one.
     """
     driven = [scan.drive(path) for scan, path in zip(scans, paths, strict=True)]
-    batch, deep = driven[0][0].shape
-    step = torch.stack([each for each, _ in driven]).flatten(1)  # (D, BL)
-    if scans[0].kind == "resolvent":
-        rates = torch.stack([scan.generator.rates for scan in scans])[:, None]
-        U = torch.stack([scan.generator.U for scan in scans])
-        matrix = _resolvent(step, rates, U)  # (D, BL, m, m)
-    else:
-        each = zip(scans, step, strict=True)
-        matrix = torch.stack([scan.carriers(steps) for scan, steps in each])
+    batch = driven[0][0].shape[0]
+    step = torch.stack([each for each, _ in driven])  # (D, B, L)
     drive = torch.stack([each for _, each in driven])  # (D, B, L, m)
     entering = drive.flatten(0, 1)[..., None].unbind(1)
-    carried = matrix.unflatten(1, (batch, deep)).flatten(0, 1).unbind(1)
-    states = [entering[0]]
-    for R, new in zip(carried[1:], entering[1:], strict=True):
-        states.append(torch.baddbmm(new, R, states[-1]))  # (DB, m, 1)
+    walk = _walk_resolvent if scans[0].kind == "resolvent" else _walk_exponential
+    states = walk([scan.generator for scan in scans], step, entering)  # (DB, m, 1)
     walked = torch.stack(states, 1)[..., 0].unflatten(0, (len(scans), batch))
     return list(walked.unbind(0))
+
+
+def _walk_resolvent(
+    generators: Sequence[Generator], step: Tensor, entering: Sequence[Tensor]
+) -> list[Tensor]:
+    """``R h = E h − (E U C)(E U)ᵀ h``: diagonal and low rank apart, no matrix is formed."""
+    rates = torch.stack([each.rates for each in generators])[:, None]
+    U = torch.stack([each.U for each in generators])  # (D, m, r)
+    decay, core = _woodbury(step.flatten(1), rates, U)
+    faded = decay[..., None] * U[:, None]  # (D, BL, m, r)
+    shape = step.shape[1:]
+    parts = (decay[..., None], faded @ core, faded.transpose(-1, -2))
+    along = [part.unflatten(1, shape).flatten(0, 1).unbind(1) for part in parts]
+    states = [entering[0]]
+    for E, left, right, new in zip(*(part[1:] for part in along), entering[1:], strict=True):
+        kept = torch.addcmul(new, E, states[-1])
+        states.append(torch.baddbmm(kept, left, right @ states[-1], alpha=-1.0))
+    return states
+
+
+def _walk_exponential(
+    generators: Sequence[Generator], step: Tensor, entering: Sequence[Tensor]
+) -> list[Tensor]:
+    each = zip(generators, step, strict=True)
+    matrix = torch.cat([generator.exponential(steps) for generator, steps in each])
+    states = [entering[0]]
+    for R, new in zip(matrix.unbind(1)[1:], entering[1:], strict=True):
+        states.append(torch.baddbmm(new, R, states[-1]))
+    return states
