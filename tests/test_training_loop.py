@@ -126,10 +126,12 @@ def test_a_leg_killed_after_its_checkpoint_goes_on_from_there(
     saddle: Path, half: Path, pools: Path
 ) -> None:
     """The journal then has lines of steps that are done anew."""
-    shutil.copy(saddle / JOURNAL, half / JOURNAL)
+    for name in (JOURNAL, "sweeps.csv", "sweeps.sqlite"):
+        shutil.copy(saddle / name, half / name)
     run(tiny.SETTINGS, half, pools, resume=True)
     assert same(saddle, half)
     assert digest(saddle / JOURNAL) == digest(half / JOURNAL)
+    assert [row["run"] for row in Ledger(half).runs()] == ["saddle-0-0000008", "saddle-0-0000008.2"]
 
 
 def test_what_a_run_leaves(whole: Path) -> None:

@@ -5,17 +5,12 @@ from __future__ import annotations
 import logging
 import math
 import os
-import signal
-import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -24,6 +19,7 @@ from arbiter.files import require_folder
 from arbiter.training import legs
 from arbiter.training.display import Display
 from arbiter.training.heldout import HeldOut
+from arbiter.training.interruption import stoppable
 from arbiter.training.journal import COLUMNS, Journal, digest
 from arbiter.training.ledger import UNKNOWN, Ledger, Run, revision
 from arbiter.training.legs import JOURNAL, RUN, Leg
@@ -153,7 +149,7 @@ def train(
             columns=(*COLUMNS, *EXTRA),
         ) as journal,
         display,
-        _stoppable() as stop,
+        stoppable() as stop,
     ):
         ending = loop.run(journal, display, stop)
     weights_file = loop.finish(ending)
@@ -341,9 +337,13 @@ def _enter(out: Path, leg: Leg, loop: _Loop) -> None:
     """One row of the ledger for the leg."""
     settings, metrics = leg.settings, leg.metrics
     counters = {name: metrics[name] for name in COLUMNS if metrics.get(name) is not None}
-    Ledger(out).add(
+    ledger = Ledger(out)
+    name = f"{settings.ablation or settings.route}-{settings.seed}-{leg.step:07d}"
+    # the same steps done anew, after a restored checkpoint, are another row
+    again = sum(str(row["run"]).startswith(name) for row in ledger.runs())
+    ledger.add(
         Run(
-            run=f"{settings.ablation or settings.route}-{settings.seed}-{leg.step:07d}",
+            run=f"{name}.{again + 1}" if again else name,
             config=settings.to_dict(),
             seed=settings.seed,
             revision=leg.revision,
@@ -357,27 +357,3 @@ def _enter(out: Path, leg: Leg, loop: _Loop) -> None:
             seconds=loop.seconds,
         )
     )
-
-
-@contextmanager
-def _stoppable() -> Iterator[threading.Event]:
-    """Ctrl-C and a request to terminate end training after the step; a second one at once."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-    before: dict[signal.Signals, Any] = {}
-
-    def ask(number: int, _: FrameType | None) -> None:
-        stop.set()
-        for one, handler in before.items():
-            signal.signal(one, handler)
-        sys.stderr.write("stopping after this step; once more to stop at once\n")
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        before[number] = signal.signal(number, ask)
-    try:
-        yield stop
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)

@@ -1,0 +1,35 @@
+"""A request to stop, heard between two steps."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+
+@contextmanager
+def stoppable() -> Iterator[threading.Event]:
+    """Ctrl-C and a request to terminate end training after the step; a second one at once."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before: dict[signal.Signals, Any] = {}
+
+    def ask(number: int, _: FrameType | None) -> None:
+        stop.set()
+        for one, handler in before.items():
+            signal.signal(one, handler)
+        sys.stderr.write("stopping after this step; once more to stop at once\n")
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.signal(number, ask)
+    try:
+        yield stop
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
