@@ -306,6 +306,8 @@ def test_universe_has_a_market_per_row(tmp_path: Path) -> None:
         (["--coverage", 75], "coverage = 75.0 is a share"),
         (["--start", "yesterday"], "--start yesterday is not a date"),
         (["--universe", 0], "--universe 0"),
+        (["--universe", 3, "--days", 5], "leave out --days"),
+        (["--universe", 3, "--preset", "calm"], "leave out --days and --preset"),
         (["--coverage", 0.9, "--missing", 0.2], "cannot be reached"),
         (["--block", 0], "block = 0"),
         (["--days", 3, "--chains", 4], "--chains 4"),

@@ -36,6 +36,24 @@ def write_whole(path: str | PathLike[str], content: str | bytes) -> Path:
     return Path(path)
 
 
+def sweep(folder: str | PathLike[str]) -> None:
+    """Remove what killed processes left half-written in a folder; the living keep theirs."""
+    for partial in Path(folder).glob(".*.tmp"):
+        owner = partial.name.split(".")[-2]
+        if owner.isdigit() and not _alive(int(owner)):
+            partial.unlink(missing_ok=True)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's, or a system that does not say
+        return True
+    return True
+
+
 def require_folder(
     path: str | PathLike[str], *, files: Iterable[str] = (), folders: Iterable[str] = ()
 ) -> None:

@@ -21,8 +21,13 @@ _INTERRUPTED = 130  # what a shell reports after Ctrl-C
 
 def simulate(  # noqa: PLR0913, PLR0917 - one parameter per option
     out: Annotated[Path, typer.Option(help="Folder for what is written.")] = Path("market"),
-    days: Annotated[int, typer.Option(help="Sessions of the timeline.")] = 250,
-    preset: Annotated[str, typer.Option(help="calm, stressed, inverted, rough or jumpy.")] = "calm",
+    days: Annotated[
+        int | None, typer.Option(help="Sessions of the timeline.", show_default="250")
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="calm, stressed, inverted, rough or jumpy.", show_default="calm"),
+    ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 0,
     universe: Annotated[
         int | None,
@@ -69,14 +74,16 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter per option
         first = dt.date.fromisoformat(start)
     except ValueError:
         refuse(f"--start {start} is not a date: write it as 2015-01-02")
+    if universe is not None and not (days is None and preset is None):
+        refuse("--universe draws its own parameters, a day each: leave out --days and --preset")
     if universe is not None and universe < 1:
         refuse(f"--universe {universe}: give at least one market")
     try:
         require_folder(out, files=("three-days.png", "dataset.json"), folders=("chains",))
         plan = Plan(
-            days=days if universe is None else universe,
+            days=universe or (250 if days is None else days),
             seed=seed,
-            preset=preset if universe is None else None,
+            preset=None if universe else preset or "calm",
             start=first,
             block=block,
             venue=Venue(

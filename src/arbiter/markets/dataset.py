@@ -24,7 +24,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from arbiter.files import write_whole
+from arbiter.files import sweep, write_whole
 from arbiter.markets.lifted_heston import LiftedHeston
 from arbiter.markets.parameters import PRESETS, preset
 from arbiter.markets.paths import STEPS_PER_DAY
@@ -138,6 +138,7 @@ def write(
     known = _marks(folder)
     done = [_is_done(folder, plan.kinds, part, text, known) for part in range(plan.parts)]
     folder.mkdir(parents=True, exist_ok=True)
+    sweep(folder)
     market = None if all(done) else plan.market()
     for part in range(plan.parts):
         days = range(part * plan.block, min((part + 1) * plan.block, plan.days))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from numbers import Integral, Real
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,7 @@ class Jumps:
     deviation: float
 
     def __post_init__(self) -> None:
+        _numbers(self, "intensity", "mean", "deviation")
         _check("intensity", self.intensity, 0.0 <= self.intensity < 1e3, "jumps a year, ≥ 0")
         _check("mean", self.mean, -3.0 < self.mean < 3.0, "the mean log of a jump: -0.1 is −10 %")
         _check(
@@ -94,6 +96,11 @@ class Parameters:
     jumps: Jumps | None = None
 
     def __post_init__(self) -> None:
+        _numbers(self, "v0", "reversion", "theta", "nu", "rho", "hurst")
+        if isinstance(self.factors, bool) or not isinstance(self.factors, Integral):
+            raise ValueError(f"factors = {self.factors!r} is not a whole number")
+        if not isinstance(self.jumps, Jumps | None):
+            raise ValueError(f"jumps = {self.jumps!r}: give Jumps(intensity, mean, deviation)")
         _check("v0", self.v0, 0.0 < self.v0 < 25.0, "a variance: 0.04 is 20 % volatility")
         _check("theta", self.theta, 0.0 <= self.theta < 25.0, "a variance: 0.04 is 20 %")
         _check("reversion", self.reversion, 0.0 <= self.reversion < 1e3, "a speed per year")
@@ -117,6 +124,13 @@ class Parameters:
     def x(self) -> Array:
         """``(n,)`` speeds of the factors."""
         return self._lift[1]
+
+
+def _numbers(owner: object, *names: str) -> None:
+    for name in names:
+        value = getattr(owner, name)
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise ValueError(f"{name} = {value!r} is not a number")
 
 
 def _check(name: str, value: float, good: bool, meaning: str) -> None:
