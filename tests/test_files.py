@@ -12,9 +12,14 @@ from arbiter.files import sweep, whole, write_whole
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     target = write_whole(tmp_path / "a.txt", "old")
-    with pytest.raises(RuntimeError, match="halfway"), whole(target) as file:
-        file.write(b"new")
-        raise RuntimeError("halfway")
+
+    def write() -> None:
+        with whole(target) as file:
+            file.write(b"new")
+            raise RuntimeError("halfway")
+
+    with pytest.raises(RuntimeError, match="halfway"):
+        write()
     assert target.read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 

@@ -501,7 +501,7 @@ def test_volatility_is_nan_below_resolution_and_inverts_above() -> None:
         ({"factors": 20.0}, "factors"),
         ({"v0": "a"}, "v0 = 'a' is not a number"),
         ({"rho": None}, "rho = None is not a number"),
-        ({"jumps": (1.0, -0.1, 0.1)}, "give Jumps"),
+        ({"jumps": (1.0, -0.1, 0.1)}, "is not None or Jumps"),
         ({"theta": -0.01}, "theta"),
         ({"reversion": -1.0}, "reversion"),
         ({"hurst": 0.5}, "hurst"),

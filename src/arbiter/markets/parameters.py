@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,10 +98,8 @@ class Parameters:
 
     def __post_init__(self) -> None:
         _numbers(self, "v0", "reversion", "theta", "nu", "rho", "hurst")
-        if isinstance(self.factors, bool) or not isinstance(self.factors, Integral):
-            raise ValueError(f"factors = {self.factors!r} is not a whole number")
-        if not isinstance(self.jumps, Jumps | None):
-            raise ValueError(f"jumps = {self.jumps!r}: give Jumps(intensity, mean, deviation)")
+        _kind("factors", self.factors, Integral, "a whole number")
+        _kind("jumps", self.jumps, Jumps | None, "None or Jumps(intensity, mean, deviation)")
         _check("v0", self.v0, 0.0 < self.v0 < 25.0, "a variance: 0.04 is 20 % volatility")
         _check("theta", self.theta, 0.0 <= self.theta < 25.0, "a variance: 0.04 is 20 %")
         _check("reversion", self.reversion, 0.0 <= self.reversion < 1e3, "a speed per year")
@@ -128,9 +127,12 @@ class Parameters:
 
 def _numbers(owner: object, *names: str) -> None:
     for name in names:
-        value = getattr(owner, name)
-        if isinstance(value, bool) or not isinstance(value, Real):
-            raise ValueError(f"{name} = {value!r} is not a number")
+        _kind(name, getattr(owner, name), Real, "a number")
+
+
+def _kind(name: str, value: Any, kind: Any, what: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, kind):
+        raise ValueError(f"{name} = {value!r} is not {what}")
 
 
 def _check(name: str, value: float, good: bool, meaning: str) -> None:
