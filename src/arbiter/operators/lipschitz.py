@@ -7,7 +7,7 @@ what :func:`arbiter.operators.reference.scaled` gives, within ±1.5. How σ itse
 is not part of it.
 
 :func:`constant` holds for every such geometry. It composes (docs/operator-architecture.md,
-theorem 4, has the proofs)
+theorem 8, has the proofs)
 
 * the gate: a head's value moves by at most √2, its slope by 1, a mean under the measure by one more
   ``LEANING·(largest value)``; gains are at most 1;

@@ -7,7 +7,7 @@ volatilities ``σ√T`` and ratios of maturities. So the surface follows, to rou
 σ comes from the quotes by smoothing, and only by smoothing: it is a rough level, and what it leaves
 of the smile is the network's input. Each slice's level is a local line at the money; levels are
 smoothed along log-maturity, each pair of maturities once. That is quadratic in the number of
-maturities, with so small a constant that up to a thousand of them the scans take longer.
+maturities, but with a small constant: a hundredth of a pass at 50 of them, a tenth at a thousand.
 """
 
 from __future__ import annotations
