@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import tiny
 from arbiter.operators.head import KNOTS
+from arbiter.operators.network import Output
 from arbiter.operators.reference import Scaled
 from arbiter.training.batches import Batch, Layout, draw_batch
 from arbiter.training.draws import seeded
@@ -190,6 +191,35 @@ def test_every_ablation_trains_and_is_evaluated(name: str) -> None:
     assert ("mfm_mse" in found) is (name != "icnn")
     gap, _ = trainer.gap(held_out.kind, held_out.lesson)
     assert gap.gap >= 0.0
+
+
+def test_what_is_measured_is_the_error_of_volatility() -> None:
+    """Against a network whose slopes are the truth, or the truth and one percent."""
+    settings = tiny.SETTINGS
+    trainer = Trainer(settings, tiny.laws())
+    held_out = HeldOut(settings, tiny.laws(12, 777), trainer.route.lesson)
+    slopes = {id(exam.chain): exam.slopes.b for exam in held_out.exams}
+    level = torch.cat([(e.batch.target_iv)[e.batch.target] for e in held_out.exams])
+    decode = trainer.network.decode
+
+    def told(factor: float) -> dict[str, float]:
+        def perfect(chain: Scaled) -> Output:
+            return decode(chain)._replace(slopes=factor * slopes[id(chain)])
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(trainer.network, "decode", perfect)
+            return held_out.measure(trainer.network)
+
+    exact, off = told(1.0), told(1.01)
+    assert exact["heldout_median_bp"] < 2.0
+    assert exact["heldout_inside_bp"] < 8.0
+    assert exact["mfm_mse"] < 1e-3
+    assert exact["relative_entropy"] == pytest.approx(0.0, abs=1e-9)
+    assert exact["mfm_cut"] < 0.01
+    one_percent = 1e4 * 0.01 * float(level.square().mean().sqrt())
+    assert off["heldout_inside_bp"] == pytest.approx(one_percent, rel=0.3)
+    assert off["relative_entropy"] == pytest.approx(1e-4, rel=0.2)
+    assert off["martingale_residual"] == exact["martingale_residual"]
 
 
 def test_each_flag_takes_away_what_it_names() -> None:

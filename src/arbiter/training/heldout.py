@@ -77,21 +77,26 @@ class HeldOut:
         """Everything that is told of a network, as numbers.
 
         ``heldout_rmse_bp`` is the root mean square over all targets of all kinds of the error of
-        volatility, in basis points; ``heldout_median_bp`` the median size.
+        volatility, in basis points; ``heldout_median_bp`` the median size, and
+        ``heldout_inside_bp`` the root mean square between the outermost quotes of a slice alone:
+        beyond them a few surfaces with wide spreads make most of the whole.
         """
         errors: list[Tensor] = []
+        inside: list[Tensor] = []
         found: dict[str, list[Tensor]] = {}
         for number, exam in enumerate(self.exams):
             output = network.decode(exam.chain)
             error = volatilities(output, exam.batch.target_k, exam.batch.T, network.icnn)
             error = (error - exam.batch.target_iv.double())[exam.batch.target]
             errors.append(error)
+            inside.append(error[_inside(exam.batch)[exam.batch.target]])
             for name, value in _laws(network, output, exam).items():
                 found.setdefault(name, []).append(value)
             found[f"heldout_rmse_bp_{number}"] = [_root_mean_square(error)]
         everything = torch.cat(errors)
         numbers = {name: torch.stack(values).double().mean() for name, values in found.items()}
         numbers["heldout_rmse_bp"] = _root_mean_square(everything)
+        numbers["heldout_inside_bp"] = _root_mean_square(torch.cat(inside))
         numbers["heldout_median_bp"] = 1e4 * everything.abs().median()
         told = zip(numbers, torch.stack(list(numbers.values())).tolist(), strict=True)
         return dict(told)
@@ -132,6 +137,13 @@ def _laws(network: Network, output: Output, exam: Exam) -> dict[str, Tensor]:
         known = exam.velocity.weight > 0.0
         found["mfm_cut"] = exam.velocity.cut.sum() / known.sum().clamp(min=1)
     return found
+
+
+def _inside(batch: Batch) -> Tensor:
+    """``(B, L, P)`` targets between the outermost quotes of their slice."""
+    low = torch.where(batch.quoted, batch.k, torch.inf).amin(-1, keepdim=True)
+    high = torch.where(batch.quoted, batch.k, -torch.inf).amax(-1, keepdim=True)
+    return (batch.target_k >= low) & (batch.target_k <= high)
 
 
 def _root_mean_square(error: Tensor) -> Tensor:
