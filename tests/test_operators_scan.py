@@ -214,20 +214,21 @@ def test_two_scans_in_one_walk_are_each_alone() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_backward_scan_is_the_adjoint(kind: str) -> None:
-    """⟨Gx, y⟩ = ⟨x, G*y⟩ where one state serves both ways: same generator, steps between nodes."""
-    A = generator(4)
+    """⟨Gx, y⟩ = ⟨x, G*y⟩, the way back being the same scan on the reversed path."""
+    made, of = scan(4, 0.0, kind), path(4, chains=1)
+    gap = 0.1 + 0.02 * torch.arange(7.0, dtype=torch.float64)[None]
+    ahead = torch.cat([gap[:, 1:], gap[:, :1]], 1)
+    there, back = of._replace(gap=gap), of._replace(gap=gap).reversed(ahead)
+    forth, adjoint = (
+        green.products(made.carriers(made.steps(p.gap, p.context)[0]))[0] for p in (there, back)
+    )
     g = torch.Generator().manual_seed(4)
-    between = torch.rand(6, generator=g, dtype=torch.float64)  # steps from node ℓ to ℓ + 1
-    first = torch.ones(1, dtype=torch.float64)
-    carry = A.resolvent if kind == "resolvent" else A.exponential
-    forth = green.products(carry(torch.cat([first, between])))
-    back = green.products(carry(torch.cat([first, between.flip(0)])))
     x, y = torch.randn(2, 7, SIZE, generator=g, dtype=torch.float64)
-    ahead = torch.einsum("lsij,sj->li", forth, x)
-    behind = torch.einsum("lsij,sj->li", back, y.flip(0)).flip(0)
-    assert float((ahead * y).sum()) == pytest.approx(float((x * behind).sum()), rel=1e-12)
+    moved = torch.einsum("lsij,sj->li", forth, x)
+    returned = torch.einsum("lsij,sj->li", adjoint, y.flip(0)).flip(0)
+    assert float((moved * y).sum()) == pytest.approx(float((x * returned).sum()), rel=1e-12)
     wrong = torch.einsum("lsij,sj->li", forth, y.flip(0)).flip(0)  # gaps of the other direction
-    assert abs(float((ahead * y).sum() - (x * wrong).sum())) > 1e-3
+    assert abs(float((moved * y).sum() - (x * wrong).sum())) > 1e-3
 
 
 # -- bounds -------------------------------------------------------------------------------------
