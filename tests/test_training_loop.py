@@ -25,6 +25,7 @@ import tiny
 from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.network import Network
+from arbiter.operators.pretrained import Operator
 from arbiter.operators.representer import LEAST
 from arbiter.training import legs, loop, pool
 from arbiter.training.averaging import Average
@@ -165,6 +166,7 @@ def test_weights_are_the_average_and_say_where_they_come_from(whole: Path) -> No
     assert info["training"]["route"] == leg.settings.route
     assert info["metrics"]["heldout_rmse_bp"] > 0.0
     assert any(not torch.equal(weights[name], state[f"param.{name}"]) for name in weights)
+    assert Operator.load(path).config == leg.settings.config
 
 
 def test_it_learns(pools: Path, tmp_path: Path) -> None:
@@ -236,6 +238,20 @@ def test_damage_is_found(saddle: Path, pools: Path, tmp_path: Path) -> None:
     (out / "run.json").write_text('{"format": "other"}', encoding="utf-8")
     with pytest.raises(CheckpointError, match="not a run of this version"):
         run(settings, out, pools, resume=True)
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_anew(
+    saddle: Path, pools: Path, tmp_path: Path
+) -> None:
+    shutil.copy(saddle / JOURNAL, tmp_path / JOURNAL)
+    run(tiny.settings(steps=1, decay=0), tmp_path, pools)
+    assert read_steps(tmp_path / JOURNAL)["step"] == [1]
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / JOURNAL).write_text("mine\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="is no journal of steps"):
+        run(tiny.SETTINGS, foreign, pools)
+    assert (foreign / JOURNAL).read_text(encoding="utf-8") == "mine\n"
 
 
 def test_large_states_come_in_several_files(

@@ -20,7 +20,7 @@ from arbiter.training import legs
 from arbiter.training.display import Display
 from arbiter.training.heldout import HeldOut
 from arbiter.training.interruption import stoppable
-from arbiter.training.journal import COLUMNS, Journal, digest
+from arbiter.training.journal import COLUMNS, Journal, digest, read_steps
 from arbiter.training.ledger import UNKNOWN, Ledger, Run, revision
 from arbiter.training.legs import JOURNAL, RUN, Leg
 from arbiter.training.pool import Pool, load_pool
@@ -127,6 +127,7 @@ def train(
         raise ValueError(f"{out} holds a run: resume it, or name another folder")
     else:
         leg = Leg(settings)
+        _clear(out / JOURNAL)
     if leg.step >= settings.steps:
         raise ValueError(f"{leg.step} of {settings.steps} steps are done: give more steps to go on")
     out.mkdir(parents=True, exist_ok=True)
@@ -181,7 +182,6 @@ class _Loop:
         self.before = leg.seconds
         self.first = time.monotonic()
         self.saved = -1
-        self.counters: dict[str, Any] = {}
 
     @property
     def seconds(self) -> float:
@@ -308,6 +308,13 @@ class _Loop:
             trainer.lipschitz = (math.nan, trainer.constant())
             self._measured(leg.step)
         return self.save()
+
+
+def _clear(journal: Path) -> None:
+    """Remove the journal of a run that was killed before its first checkpoint."""
+    if journal.exists():
+        read_steps(journal)  # refuses a file that is something else
+        journal.unlink()
 
 
 def _note_data(leg: Leg, pool: Pool) -> tuple[str, ...]:
