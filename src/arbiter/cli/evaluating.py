@@ -205,23 +205,25 @@ def _show(facts: dict[str, Any], written: list[Path]) -> None:
 
 
 def _grid(title: str, heads: tuple[str, ...], words: int = 1) -> Any:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left")
+    # few lines, so that eight columns of numbers fit into a narrow terminal
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     for place, head in enumerate(heads):
-        table.add_column(head, justify="left" if place < words else "right")
+        table.add_column(head, justify="left" if place < words else "right", no_wrap=True)
     return table
 
 
 def _table(found: dict[str, Any], title: str) -> Any:
-    heads = ("bp", "RMSE", "unquoted", "MAE", "max", "inside", "NAS 1", "VIX", "ms each")
+    heads = ("bp", "RMSE", "no quote", "MAE", "max", "inside", "NAS<1", "VIX", "ms")
     table = _grid(title, heads)
     for name, s in found.items():
-        nas = f"{s['nas_one']:,}/{s['surfaces']:,}"
+        nas = f"{s['surfaces'] - s['nas_one']:,}"
         each = None if s["seconds_each"] is None else 1e3 * s["seconds_each"]
         numbers = (s["rmse_bp"], s["rmse_unquoted_bp"], s["mae_bp"])
         table.add_row(
-            name, *map(_fixed, numbers), _fixed(s["max_bp"], 0), f"{s['inside_bid_ask']:.2%}",
+            name, *map(_fixed, numbers), _fixed(s["max_bp"], 0), f"{s['inside_bid_ask']:.1%}",
             nas, _fixed(s["vix_rmse"], 3), _fixed(each, 1),
         )  # fmt: skip
     return table
@@ -229,7 +231,7 @@ def _table(found: dict[str, Any], title: str) -> Any:
 
 def _family_table(found: dict[str, Any]) -> Any:
     families = list(next(iter(found.values()))["by_family"])
-    table = _grid("RMSE by family (without a quote)", ("bp", *families))
+    table = _grid("By family (no quote)", ("bp", *families))
     for name, s in found.items():
         cells = [s["by_family"][family] for family in families]
         table.add_row(
@@ -239,14 +241,19 @@ def _family_table(found: dict[str, Any]) -> Any:
 
 
 def _worst_table(found: dict[str, Any]) -> Any:
-    table = _grid("Surfaces", ("bp", "median", "worst", "which", "refused", "no volatility at"))
+    table = _grid("Surfaces", ("bp", "median", "worst", "which", "refused", "no value"))
     for name, s in found.items():
         worst = s["worst"]
         table.add_row(
             name, _fixed(s["median_surface_rmse_bp"]), _fixed(worst["rmse_bp"], 1),
-            f"{worst['name']}, {worst['family']}", f"{s['refused']:,}", f"{s['absent']:,}",
+            _which(worst), f"{s['refused']:,}", f"{s['absent']:,}",
         )  # fmt: skip
     return table
+
+
+def _which(worst: dict[str, Any]) -> str:
+    name, family = worst["name"], worst["family"]
+    return str(name) if family in name else f"{name}, {family}"
 
 
 def _chain_tables(rows: list[dict[str, Any]]) -> Iterator[Any]:
