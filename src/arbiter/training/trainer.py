@@ -152,8 +152,13 @@ class Trainer:
         Raises:
             FloatingPointError: If a parameter is not finite.
         """
+        network = self.network
+        if self.device.type != "cpu":  # singular values of small maps one by one: no work for a GPU
+            with torch.random.fork_rng(devices=[]):
+                network = Network(self.settings.config)
+            network.load_state_dict({n: t.cpu() for n, t in self.network.state_dict().items()})
         try:
-            return constant(self.network).value
+            return constant(network).value
         except RuntimeError as error:  # of the singular values of what is not finite
             raise FloatingPointError(f"step {self.steps}: parameters are not finite") from error
 
