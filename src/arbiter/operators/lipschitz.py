@@ -10,7 +10,7 @@ is not part of it.
 theorem 8, has the proofs)
 
 * the gate: a head's value moves by at most √2, its slope by 1, a mean under the measure by one more
-  ``LEANING·(largest value)``; gains are at most 1;
+  ``LEANING·(largest value)``; gains are at most 1; pooling along maturities multiplies by √2;
 * aligned maps: their norms. Activations have slopes in [−0.091, 1], so that ``y ↦ D a(Uy)`` moves
   by at most ``m‖DU‖ + r‖D‖‖U‖`` with m, r the middle and the half-width of that range, and
   ``v + D a(Uv)`` by ``‖I + mDU‖ + r‖D‖‖U‖``;
@@ -29,6 +29,7 @@ from torch import Tensor
 
 from arbiter.operators.gate import LARGEST, LEANING, SLOPE_ROWS, VALUE_ROWS
 from arbiter.operators.network import SILU, Look, Network
+from arbiter.operators.pooling import POOLED_ROWS
 from arbiter.operators.qalign import Aligned
 from arbiter.operators.reference import FARTHEST
 
@@ -68,7 +69,9 @@ def constant(network: Network) -> Constant:
         state = _through(look, heads, state)
         by_look.append(state)
     leaning = 1.0 + LEANING * FARTHEST
-    moves = [VALUE_ROWS] * heads + [SLOPE_ROWS] * heads + [leaning] * 2
+    lines = [VALUE_ROWS] * heads + [SLOPE_ROWS] * heads
+    around = [POOLED_ROWS * each for each in lines] * len(network.config.spans)
+    moves = [*lines, *around, leaning, leaning]
     weight = _weight(network.direct)
     straight = weight.abs() @ torch.tensor(moves, dtype=weight.dtype, device=weight.device)
     value = float((state * _rows(network.last) + straight).max()) * ROUNDING
@@ -103,7 +106,8 @@ def _through(look: Look, heads: int, before: float) -> float:
         rest, largest = 1.0 + float(_rows(look.read).max()) * before, LARGEST
     # under the measure: the values move, and so does the measure, by its covariance with them
     under = rest + LEANING * largest
-    view = math.sqrt(heads * (VALUE_ROWS**2 + SLOPE_ROWS**2) * rest**2 + 2.0 * under**2)
+    lines = heads * (VALUE_ROWS**2 + SLOPE_ROWS**2) * (1.0 + POOLED_ROWS**2 * len(look.spans))
+    view = math.sqrt(lines * rest**2 + 2.0 * under**2)
     enter = _weight(look.enter)
     moved = _between(_weight(look.across), enter)
     moved += float(norm(_weight(look.from_forth))) * _between(_weight(look.forth.enter), enter)

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from arbiter.operators import head
 from arbiter.operators.gate import FAR, Gate, Sight
 from arbiter.operators.icnn import ICNNDecoder
+from arbiter.operators.pooling import POOLED_ROWS, pool, precision
 from arbiter.operators.qalign import RULES, Aligned, align, maps
 from arbiter.operators.ragged import Ragged
 from arbiter.operators.reference import Scaled, scaled
@@ -45,6 +46,8 @@ class Config:
         rank: r, of each scan's low-rank factors.
         context: Width of the geometry stream.
         looks: How many times the quotes are looked at.
+        spans: Of log-maturity, over which neighbouring slices are pooled
+            (:mod:`arbiter.operators.pooling`); none leaves each slice to itself and the scans.
         budget: Largest spectral norm of a value map.
         gate: False makes every density flat.
         guard: False lets steps exceed ``(1 − ε)/ρ``.
@@ -63,6 +66,7 @@ class Config:
     rank: int = 4
     context: int = 160
     looks: int = 2
+    spans: tuple[float, ...] = ()
     budget: float = 2.0
     gate: bool = True
     guard: bool = True
@@ -74,6 +78,9 @@ class Config:
     representer: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "spans", tuple(self.spans))  # a list, when read from a file
+        if not all(span > 0.0 for span in self.spans):
+            raise ValueError(f"spans = {self.spans!r} must be positive")
         fewest = {"heads": 2, "width": 1, "state": 1, "rank": 1, "context": 1, "looks": 1}
         for name, least in fewest.items():
             if getattr(self, name) < least:
@@ -84,6 +91,11 @@ class Config:
         for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} = {getattr(self, name)!r}: give one of {known}")
+
+    @property
+    def lines(self) -> int:
+        """Values and slopes in a view: those of the heads, and pooled ones for each span."""
+        return 2 * self.heads * (1 + len(self.spans))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -110,7 +122,8 @@ class Output(NamedTuple):
 
 def row_budget(config: Config) -> float:
     """Largest norm of a row that reads the state: the budget over about the reach of the view."""
-    return config.budget / math.sqrt(5.0 * config.heads + 6.125)
+    lines = 5.0 * config.heads * (1.0 + POOLED_ROWS**2 * len(config.spans))
+    return config.budget / math.sqrt(lines + 6.125)
 
 
 def activation(x: Tensor) -> Tensor:
@@ -175,7 +188,8 @@ class Look(nn.Module):
     def __init__(self, config: Config, first: bool) -> None:
         super().__init__()
         d, m, budget = config.width, config.state, config.budget
-        seen = 2 * config.heads + 2
+        self.spans, self.causal = config.spans, not config.adjoint
+        seen = config.lines + 2
         kind = Representer if config.representer else Gate
         self.gate = kind(config.heads, learned=config.gate)
         self.gains = nn.Linear(config.context, seen)
@@ -216,9 +230,18 @@ class Look(nn.Module):
         """``(B, L, S)`` what the state leaves of the quotes; all of them if there is none yet."""
         return chain.u if v is None else (chain.u - self.smile(chain, v)) * chain.quoted
 
+    def view(self, chain: Scaled, sight: Sight, rest: Tensor) -> Tensor:
+        """``(B, L, lines + 2)`` values under every head, and pooled along maturities."""
+        own = self.gate.look(sight, chain, rest)
+        if not self.spans:
+            return own
+        lines, means = own.split([2 * self.gate.heads, 2], -1)
+        around = pool(lines, precision(sight), chain, self.spans, self.causal)
+        return torch.cat([lines, around, means], -1)
+
     def embedded(self, chain: Scaled, sight: Sight, context: Tensor, rest: Tensor) -> Tensor:
         """``(B, L, d)`` what is left of the quotes under every head, before its activation."""
-        view = self.gate.look(sight, chain, rest) * torch.tanh(1.0 + self.gains(context))
+        view = self.view(chain, sight, rest) * torch.tanh(1.0 + self.gains(context))
         entered: Tensor = self.enter(view) + self.enter_bias(context)
         return entered
 
@@ -240,10 +263,11 @@ class Look(nn.Module):
         return v + mixed
 
 
-def read_off(gate: Gate) -> Tensor:
-    """``(n, 2H + 2)`` slopes straight off a smile, where training starts: ``g = u + z ∂u/∂z``.
+def read_off(gate: Gate, spans: int = 0) -> Tensor:
+    """``(n, lines + 2)`` slopes straight off a smile, where training starts: ``g = u + z ∂u/∂z``.
 
     To first order in the smile's departure from flat, ``b = ∂(z·iv)/∂z`` at z equal to the knot.
+    Own and pooled smiles count alike.
     """
     zeta = torch.asinh(torch.tensor(head.KNOTS)).clamp(-FAR[0], FAR[1])
     near = 1.0 - (zeta[:, None] - gate.place).abs() / (gate.place[1] - gate.place[0])
@@ -252,7 +276,8 @@ def read_off(gate: Gate) -> Tensor:
     spread = torch.exp(-0.5 * ((zeta[:, None] - gate.place) / 0.3) ** 2)
     spread = spread / spread.sum(1, keepdim=True)
     steep = torch.tanh(zeta)[:, None] * spread / torch.exp(gate.log_width)
-    return torch.cat([hats, steep, torch.zeros(len(head.KNOTS), 2)], 1)
+    lines = torch.cat([hats, steep], 1).repeat(1, 1 + spans) / (1 + spans)
+    return torch.cat([lines, torch.zeros(len(head.KNOTS), 2)], 1)
 
 
 class Network(nn.Module):
@@ -274,10 +299,10 @@ class Network(nn.Module):
         self.base = nn.Linear(config.context, len(head.KNOTS))
         each = row_budget(config)
         self.last = Aligned(config.width, len(head.KNOTS), each, gain=0.2 * each, rows=True)
-        self.direct = Aligned(2 * config.heads + 2, len(head.KNOTS), 2.0 * config.budget)
-        self.direct_gains = nn.Linear(config.context, 2 * config.heads + 2)
+        self.direct = Aligned(config.lines + 2, len(head.KNOTS), 2.0 * config.budget)
+        self.direct_gains = nn.Linear(config.context, config.lines + 2)
         with torch.no_grad():
-            self.direct.weight.copy_(read_off(self.stages()[0].gate))
+            self.direct.weight.copy_(read_off(self.stages()[0].gate, len(config.spans)))
             self.direct_gains.weight.mul_(0.1)
         nn.init.zeros_(self.base.weight)
         nn.init.zeros_(self.base.bias)
@@ -306,6 +331,6 @@ class Network(nn.Module):
         v: Tensor = first(chain, sight, context, None)
         for look in others:
             v = look(chain, look.gate(chain), context, v)
-        view = first.gate.look(sight, chain, chain.u) * torch.tanh(2.0 + self.direct_gains(context))
+        view = first.view(chain, sight, chain.u) * torch.tanh(2.0 + self.direct_gains(context))
         proposal = self.base(context) + self.last(v) + self.direct(view)
         return Output(head.slopes(proposal, chain.total), proposal, chain, sight, v)
