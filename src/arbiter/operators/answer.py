@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,7 @@ class OperatorResult:
             quotes moves by at most one, for given strikes, maturities, spreads and reference.
         residuals: ``(m,)`` (model − mid) / half-spread of each quote, in the quotes' order.
         reference: ``(L,)`` the volatility that each slice was divided by.
+        traits: The numbers that the domain is judged by.
         seconds: Wall time, for a batch its share.
     """
 
@@ -31,10 +33,11 @@ class OperatorResult:
     lipschitz: float
     residuals: Array
     reference: Array
+    traits: Mapping[str, float]
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but arrays, as plain values."""
+        """Which network, its constant and the time, as plain values."""
         return {"model": self.model, "lipschitz": self.lipschitz, "seconds": self.seconds}
 
 
@@ -47,7 +50,8 @@ class OperatorSurface(Surface):
 
     Attributes:
         result: How it came about.
-        domain: Whether the quotes are like those of the training universe.
+        domain: Whether the quotes are like those of the training universe; None where the weights
+            came without limits.
     """
 
     result: OperatorResult | None = field(default=None, kw_only=True)

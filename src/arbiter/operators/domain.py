@@ -1,10 +1,10 @@
 """Is a chain like those that the operator was trained on?
 
 A chain is described by a few numbers (*traits*): its levels in the operator's own clock, how its
-strikes and maturities are covered, its spreads, and how far the operator's own surface misses the
-quotes. The limits of each are quantiles over the training universe and travel with the weights. A
-trait beyond its limits is an alarm: the surface is free of arbitrage all the same, but nobody
-knows how good it is.
+strikes and maturities are covered, its spreads, whether its quotes agree with each other, and how
+far the operator's own surface misses them. The limits of each are quantiles over the training
+universe and travel with the weights. A trait beyond its limits is an alarm: the surface is free of
+arbitrage all the same, but nobody knows how good it is.
 """
 
 from __future__ import annotations
@@ -20,16 +20,22 @@ Array = NDArray[np.float64]
 Limits = Mapping[str, tuple[float | None, float | None]]
 
 SOFTENING = 5e-3  # of volatility: what the operator may miss however tight the spread
+RARE, RATHER_RARE = 3e-4, 4e-3  # shares of training chains beyond a limit
 _WORST = 0.95  # quantile of misses that says how bad the worst ones are
 _FEW = 3  # quotes by which an expiry is judged
+_NEIGHBOURS = 1.0  # deviations within which three quotes should lie on a line
+_BEND = 0.5  # second derivative of log-volatility over deviations that is no surprise
+_NEAR = 2.5  # deviations within which an expiry's level is judged
+_LEVEL = 1e-2  # what it may be off however tight its spreads
 
 
 class Trait(NamedTuple):
-    """What one number means, and on which sides it can be strange."""
+    """What one number means, on which sides it can be strange, and how rarely it is in training."""
 
     meaning: str
     low: bool = True
     high: bool = True
+    tail: float = RARE
 
 
 TRAITS = {
@@ -43,10 +49,22 @@ TRAITS = {
     "upper_reach": Trait("highest strike of the median expiry, in deviations"),
     "money": Trait("deviations from the money to the nearest quote, worst expiry", low=False),
     "spread": Trait("median half-spread over volatility"),
-    "misfit": Trait("median distance of the operator's surface from the mids", low=False),
-    "misfit_worst": Trait("distance of the worst twentieth of quotes", low=False),
-    "misfit_expiry": Trait("distance of the mids of the worst expiry, their median", low=False),
-}  # fmt: skip
+    "skew": Trait("median slope at the money of log-volatility over deviations"),
+    # these have fat tails: limits that hardly any training chain exceeds would find nothing
+    "jagged": Trait(
+        "distance of one mid in twenty from its neighbours' line, in half-spreads",
+        low=False,
+        tail=RATHER_RARE,
+    ),
+    "out_of_line": Trait(
+        "miss of the worst expiry beyond its neighbours', in standard errors",
+        low=False,
+        tail=RATHER_RARE,
+    ),
+    "misfit": Trait("median miss of the mids, in half-spreads", low=False, tail=RATHER_RARE),
+    "misfit_worst": Trait("miss that one mid in twenty exceeds", low=False, tail=RATHER_RARE),
+    "misfit_expiry": Trait("median miss of the worst expiry", low=False, tail=RATHER_RARE),
+}
 
 
 class Seen(NamedTuple):
@@ -57,6 +75,7 @@ class Seen(NamedTuple):
         total: ``(L,)`` logarithm of the reference total volatility ``σ√T``.
         expiry: ``(m,)`` index of each quote's maturity, nondecreasing.
         k: ``(m,)`` log-moneyness.
+        iv: ``(m,)`` volatility of the mids.
         spread: ``(m,)`` half-spread over volatility.
         miss: ``(m,)`` model less mid, in half-spreads softened by :data:`SOFTENING`.
     """
@@ -65,6 +84,7 @@ class Seen(NamedTuple):
     total: Array
     expiry: NDArray[np.int64]
     k: Array
+    iv: Array
     spread: Array
     miss: Array
 
@@ -78,8 +98,10 @@ def traits(seen: Seen) -> dict[str, float]:
     gap = np.diff(log_T)
     level = np.diff(seen.total) - 0.5 * gap
     size = np.abs(seen.miss)
+    ordered = np.sort(size)
     judged = count >= _FEW
     by_expiry = _medians(size, start, count)[judged] if judged.any() else size
+    u = np.log(seen.iv) - (seen.total - 0.5 * log_T)[seen.expiry]
     return {
         "shortest_level": float(np.exp(seen.total[0])),
         "longest_level": float(np.exp(seen.total[-1])),
@@ -88,14 +110,72 @@ def traits(seen: Seen) -> dict[str, float]:
         "expiries": float(seen.T.size),
         "widest_gap": float(np.exp(np.max(gap, initial=0.0))),
         "fewest_quotes": float(count.min()),
-        "lower_reach": float(np.median(np.minimum.reduceat(z, start))),
-        "upper_reach": float(np.median(np.maximum.reduceat(z, start))),
+        "lower_reach": _at(np.sort(np.minimum.reduceat(z, start)), 0.5),
+        "upper_reach": _at(np.sort(np.maximum.reduceat(z, start)), 0.5),
         "money": float(np.minimum.reduceat(np.abs(z), start).max()),
-        "spread": float(np.median(seen.spread)),
-        "misfit": float(np.median(size)),
-        "misfit_worst": float(np.quantile(size, _WORST)),
+        "spread": _at(np.sort(seen.spread), 0.5),
+        "skew": _at(np.sort(_skews(seen, z, u)), 0.5),
+        "jagged": _jagged(seen, z, u),
+        "out_of_line": _out_of_line(seen, z),
+        "misfit": _at(ordered, 0.5),
+        "misfit_worst": _at(ordered, _WORST),
         "misfit_expiry": float(by_expiry.max()),
     }
+
+
+def _skews(seen: Seen, z: Array, u: Array) -> Array:
+    """``(L,)`` slopes of local lines of ``u = log(iv/σ)`` at the money."""
+
+    def total(values: Array) -> Array:
+        return np.asarray(np.bincount(seen.expiry, values, minlength=seen.T.size), np.float64)
+
+    w = np.exp(-0.5 * z * z) + 1e-6 / (1.0 + z * z)  # wings alone have a slope too
+    mass = total(w)
+    off = z - (total(w * z) / mass)[seen.expiry]
+    return np.asarray(total(w * off * u) / (total(w * off * off) + 1e-2 * mass))
+
+
+def _jagged(seen: Seen, z: Array, u: Array) -> float:
+    """How far quotes lie from the line through their neighbours, in half-spreads."""
+    i = np.arange(1, max(seen.k.size - 1, 1))
+    same = (seen.expiry[i - 1] == seen.expiry[i + 1]) if i.size and seen.k.size > 2 else i < 0
+    i = i[same]
+    wide = z[i + 1] - z[i - 1]
+    i, wide = i[wide <= _NEIGHBOURS], wide[wide <= _NEIGHBOURS]
+    if not i.size:
+        return 0.0
+    right = (z[i] - z[i - 1]) / np.maximum(wide, 1e-12)
+    off = u[i] - (1.0 - right) * u[i - 1] - right * u[i + 1]
+    soft = seen.spread**2 + SOFTENING**2
+    bend = 0.5 * _BEND * right * (1.0 - right) * wide**2
+    size = soft[i] + (1.0 - right) ** 2 * soft[i - 1] + right**2 * soft[i + 1] + bend**2
+    size = np.sqrt(size)
+    return _at(np.sort(np.abs(off) / size), _WORST)
+
+
+def _out_of_line(seen: Seen, z: Array) -> float:
+    """How far an expiry is missed by more than its neighbours are, over what its spreads allow."""
+    size = np.hypot(seen.spread, SOFTENING)
+    w = (np.abs(z) < _NEAR) / size**2
+    mass = np.bincount(seen.expiry, w, minlength=seen.T.size)
+    some = mass > 0.0
+    if np.count_nonzero(some) < 3:
+        return 0.0
+    level = np.bincount(seen.expiry, w * seen.miss * size, minlength=seen.T.size)[some] / mass[some]
+    noise = 1.0 / mass[some] + _LEVEL**2
+    gap = np.diff(np.log(seen.T[some]))
+    right = gap[:-1] / (gap[:-1] + gap[1:])
+    off = level[1:-1] - (1.0 - right) * level[:-2] - right * level[2:]
+    known = noise[1:-1] + (1.0 - right) ** 2 * noise[:-2] + right**2 * noise[2:]
+    return float(np.max(np.abs(off) / np.sqrt(known)))
+
+
+def _at(ordered: Array, share: float) -> float:
+    """A quantile of numbers in order, interpolated, without NumPy's overhead."""
+    place = share * (ordered.size - 1)
+    low = int(place)
+    high = min(low + 1, ordered.size - 1)
+    return float(ordered[low] + (place - low) * (ordered[high] - ordered[low]))
 
 
 def _medians(values: Array, start: NDArray[np.int64], count: NDArray[np.int64]) -> Array:
@@ -181,18 +261,17 @@ def _alarm(name: str, value: float, limit: float, side: str) -> Alarm:
     return Alarm(name, value, limit, sentence)
 
 
-def calibrate(sample: Sequence[Mapping[str, float]], tail: float) -> dict[str, list[float | None]]:
-    """Limits of each trait: what all but a share ``tail`` of a sample keeps, on each side.
+def calibrate(sample: Sequence[Mapping[str, float]]) -> dict[str, list[float | None]]:
+    """Limits of each trait: quantiles of a sample, as far out as the trait's tail says.
 
     Args:
-        sample: Traits of chains of the training universe.
-        tail: Share beyond each limit, 0.001 for instance.
+        sample: Traits of chains of the training universe; some thousands.
     """
-    if not tail * len(sample) > 0.0:
-        raise ValueError(f"tail = {tail!r} of {len(sample)} chains: give a share, and some chains")
+    if not sample:
+        raise ValueError("sample is empty: give traits of chains of the training universe")
     limits: dict[str, list[float | None]] = {}
     for name, trait in TRAITS.items():
         values = np.array([found[name] for found in sample])
-        low, high = np.quantile(values, [tail, 1.0 - tail])
+        low, high = np.quantile(values, [trait.tail, 1.0 - trait.tail])
         limits[name] = [float(low) if trait.low else None, float(high) if trait.high else None]
     return limits
