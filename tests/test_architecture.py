@@ -52,6 +52,7 @@ ROOMS = [
     "peers",
     "operators",
     "training",
+    "evaluation",
     "report",
     "pipeline",
     "cli",

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import arbiter as ab
 from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
-from arbiter.operators.inference import Inference
+from arbiter.operators.inference import Inference, runner
 from arbiter.operators.lipschitz import constant
 from arbiter.operators.network import Config, Network
 from arbiter.operators.pretrained import SHIPPED, Operator
@@ -300,6 +300,8 @@ def test_what_is_not_an_operator_is_refused(tmp_path: Path) -> None:
         {"guard": False},
         {"gate": False},
         {"rank": 1, "looks": 1},
+        {"spans": (0.3, 1.0)},
+        {"spans": (0.5,), "adjoint": False},
     ],
     ids=str,
 )
@@ -328,6 +330,15 @@ def test_the_quick_pass_is_the_network(changes: dict[str, object], quotes: Quote
         network.base.bias.add_(1e-3)
         other = network(batch).slopes.numpy()
     assert np.abs(np.log(slopes[0] / other[0])).max() > 5e-4
+
+
+def test_a_network_with_a_representer_runs_as_it_is(quotes: Quotes) -> None:
+    torch.manual_seed(3)
+    config = Config(heads=6, width=12, state=7, rank=3, context=10, representer=True)
+    network = Network(config).double()
+    with torch.no_grad():
+        wanted = network(ragged([quotes])).slopes.numpy()
+    assert (runner(network)(ragged([quotes]))[0] == wanted).all()
 
 
 def test_single_precision_inside_costs_less_than_a_hundredth_of_a_basis_point() -> None:

@@ -11,7 +11,7 @@ Shapes: N quotes of all chains, M = B·L slices, H heads, D directions, m states
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import NamedTuple
 
@@ -25,8 +25,9 @@ from torch.nn.functional import linear, silu, softplus
 from arbiter.operators import gate as gates
 from arbiter.operators import head
 from arbiter.operators import scan as scans
-from arbiter.operators.gate import Gate
+from arbiter.operators.gate import Gate, Sight
 from arbiter.operators.network import Look, Network, activation
+from arbiter.operators.pooling import pool, precision
 from arbiter.operators.ragged import Ragged
 from arbiter.operators.reference import Scaled, scaled
 from arbiter.operators.scan import GreenScan
@@ -105,6 +106,12 @@ class Seen(NamedTuple):
     centre: Tensor  # (M, H)
     spread: Tensor  # (M, H)
     measure: Tensor  # (N,) the measure's weight of each quote, of sum one over a slice
+
+    def sight(self, shape: Sequence[int], doubt: Tensor) -> Sight:
+        """What pooling needs to know of it, in the shape of a batch."""
+        none = torch.empty(0)
+        mass, sure = torch.log(self.mass).view(*shape, -1), doubt.view(*shape, -1)
+        return Sight(none, none, none, mass, sure, none, none)
 
 
 class Eye:
@@ -222,6 +229,7 @@ class Stage:
 
     def __init__(self, look: Look) -> None:
         self.eye = Eye(look.gate, look.enter.weight.dtype)
+        self.spans, self.causal = look.spans, look.causal
         parts = [look.forth] if look.back is None else [look.forth, look.back]
         self.carrier = Carrier(parts)
         outs = [look.from_forth] + ([] if look.from_back is None else [look.from_back])
@@ -234,6 +242,17 @@ class Stage:
         self.sizes = [s.out_features for s in sources] + [self.carrier.select.shape[0]]
         self.enter, self.up, self.down = look.enter.weight, look.up.weight, look.down.weight
         self.read = None if look.read is None else look.read.weight
+
+    def view(self, seen: Seen, batch: Flat, chain: Scaled, values: Tensor) -> Tensor:
+        """``(B, L, lines + 2)`` values ``(N,)`` under every head, and pooled along maturities."""
+        shape = chain.total.shape
+        own = self.eye.look(seen, batch, values).view(*shape, -1)
+        if not self.spans:
+            return own
+        lines, means = own.split([own.shape[-1] - 2, 2], -1)
+        weight = precision(seen.sight(shape, self.eye.doubt(seen, batch)))
+        around = pool(lines, weight, chain, self.spans, self.causal)
+        return torch.cat([lines, around, means], -1)
 
 
 class Inference:
@@ -276,7 +295,7 @@ class Inference:
         for i, stage in enumerate(self.stages):
             sight = sight if i == 0 else stage.eye.see(batch)
             rest = values if v is None else values - _smile(stage, batch, v).double()
-            view = stage.eye.look(sight, batch, rest).view(*seen.shape, -1).to(self.dtype)
+            view = stage.view(sight, batch, chain, rest).to(self.dtype)
             straight = view if straight is None else straight
             v = self._look(stage, context, view, v, gaps, seen)
         assert v is not None
@@ -319,6 +338,20 @@ class Inference:
         moved = torch.cat([x, states], -1) @ stage.onward.T
         v = moved if v is None else v + moved
         return v + activation(v @ stage.up.T + rising) @ stage.down.T
+
+
+def runner(network: Network) -> Callable[[Ragged], tuple[Array, Array]]:
+    """The quickest way to run a network: slopes and ``log(σ√T)`` of chains in float64."""
+    if not network.config.representer:
+        return Inference(network)
+    network = deepcopy(network).double()
+
+    @torch.inference_mode()
+    def run(quotes: Ragged) -> tuple[Array, Array]:
+        output = network(quotes)
+        return output.slopes.numpy(), output.chain.total.numpy()
+
+    return run
 
 
 def _smile(stage: Stage, batch: Flat, v: Tensor) -> Tensor:

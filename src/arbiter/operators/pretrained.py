@@ -26,7 +26,7 @@ from arbiter.inputs import frozen, plain
 from arbiter.operators import checkpoint, domain
 from arbiter.operators.answer import OperatorResult, OperatorSurface
 from arbiter.operators.checkpoint import CheckpointError
-from arbiter.operators.inference import Inference
+from arbiter.operators.inference import runner
 from arbiter.operators.lipschitz import constant
 from arbiter.operators.network import Config, Network
 from arbiter.operators.ragged import ragged
@@ -58,7 +58,7 @@ class Operator:
 
     def __init__(self, network: Network, info: dict[str, Any], source: str = "memory") -> None:
         self._network = network.double().eval().requires_grad_(False)
-        self._inference = Inference(self._network)
+        self._inference = runner(self._network)
         self._info = info
         self.source = source
         self.config = network.config
