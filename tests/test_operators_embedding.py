@@ -139,9 +139,9 @@ def test_densities_that_read_the_spacing_follow_it() -> None:
 # -- order, repetition, padding, company --------------------------------------------------------
 
 
-def run(quotes: Ragged, seed: int = 3) -> Output:
+def run(quotes: Ragged, **switches: Any) -> Output:
     with torch.no_grad():
-        output: Output = network(seed)(quotes)
+        output: Output = network(3, **switches)(quotes)
     return output
 
 
@@ -195,8 +195,9 @@ def test_padding_does_not_matter(seed: int) -> None:
     beyond[-1][:, -2:] = False
     longer = torch.cat([padded.T, padded.T[:, -1:] * torch.tensor([1.3, 1.9])], 1)
     padded = Ragged._make([longer, *beyond])
-    slopes = run(padded).slopes[:, :5]
-    torch.testing.assert_close(slopes, run(quotes).slopes, rtol=1e-11, atol=0.0)
+    for spans in ((), (0.3, 1.0)):
+        slopes = run(padded, spans=spans).slopes[:, :5]
+        torch.testing.assert_close(slopes, run(quotes, spans=spans).slopes, rtol=1e-11, atol=0.0)
 
 
 def test_padding_that_is_marked_quoted_matters() -> None:
@@ -205,7 +206,9 @@ def test_padding_that_is_marked_quoted_matters() -> None:
     assert float((run(wrong).slopes / run(quotes).slopes - 1.0).abs().max()) > 1e-4
 
 
-@pytest.mark.parametrize("switches", [{}, {"guard": False}, {"scan": "exponential"}])
+@pytest.mark.parametrize(
+    "switches", [{}, {"guard": False}, {"scan": "exponential"}, {"spans": (0.3, 1.0)}]
+)
 def test_a_chain_in_a_batch_is_the_chain_alone(switches: dict[str, Any]) -> None:
     quotes = random_chain(5, chains=4)
     long = quotes._replace(T=quotes.T * torch.tensor([[1.0], [30.0], [1.0], [0.1]]))
@@ -257,8 +260,9 @@ def test_volatilities_doubled_and_maturities_quartered_is_the_same_surface(facto
     faster = quotes._replace(
         T=quotes.T / factor**2, iv=quotes.iv * factor, half=quotes.half * factor
     )
-    first, second = run(quotes), run(faster)
-    torch.testing.assert_close(first.slopes, second.slopes, rtol=1e-10, atol=0.0)
+    for spans in ((), (0.3, 1.0)):
+        first, second = run(quotes, spans=spans), run(faster, spans=spans)
+        torch.testing.assert_close(first.slopes, second.slopes, rtol=1e-10, atol=0.0)
     single = [
         Ragged._make([x.float() if x.is_floating_point() else x for x in q])
         for q in (quotes, faster)

@@ -41,9 +41,9 @@ def untrained() -> Network:
     return network(1).requires_grad_(False)
 
 
-def silent(seed: int) -> Network:
+def silent(seed: int, **switches: Any) -> Network:
     """A network that does not hear the measure: linear maps and activations are all it is."""
-    made = network(seed).requires_grad_(False)
+    made = network(seed, **switches).requires_grad_(False)
     for look in made.stages():
         look.enter.weight[:, -2:] = 0.0
     made.direct.weight[:, -2:] = 0.0
@@ -142,8 +142,11 @@ def test_constant_near_given_quotes_holds_near_them(
     assert bound <= float(constant_at(made, chain)[0]) * (1.0 + 1e-9)
 
 
-def test_constant_at_a_point_is_the_derivative_where_the_measure_does_not_speak() -> None:
-    made, chain = silent(2), in_units(2, chains=1)
+@pytest.mark.parametrize("switches", [{}, {"spans": (0.3, 1.0)}, {"representer": True}], ids=str)
+def test_constant_at_a_point_is_the_derivative_where_the_measure_does_not_speak(
+    switches: dict[str, Any],
+) -> None:
+    made, chain = silent(2, **switches), in_units(2, chains=1)
 
     def proposal(u: Tensor) -> Tensor:
         return made.decode(with_values(chain, u)).proposal

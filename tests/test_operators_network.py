@@ -15,6 +15,7 @@ from torch import Tensor
 
 from arbiter.operators import head
 from arbiter.operators.network import Config, Network
+from arbiter.operators.pooling import POOLED_ROWS, pool, precision
 from arbiter.operators.ragged import ragged
 from arbiter.operators.reference import scaled
 from arbiter.quotes import Quotes
@@ -34,6 +35,7 @@ ABLATIONS: list[dict[str, Any]] = [
     {"scan": "exponential"},
     {"decoder": "icnn"},
     {"looks": 1},
+    {"spans": (0.3, 1.0)},
 ]
 
 
@@ -80,6 +82,25 @@ def test_running_maximum_is_nonexpansive_in_logarithms(seed: int, size: float, f
 
 def test_a_head_that_expands_is_found() -> None:
     assert expansion(1, 0.1, 0.1, steepness=1.3) > 1.05
+
+
+# -- pooling ------------------------------------------------------------------------------------
+
+
+@given(seed=seeds, span=st.floats(0.02, 3.0), causal=st.booleans())
+def test_pooled_numbers_move_by_at_most_root_two(seed: int, span: float, causal: bool) -> None:
+    quotes = random_chain(seed)
+    quotes.quoted[:, 2] = False
+    chain = scaled(quotes)
+    made = network(seed, 1.0).stages()[0].gate.requires_grad_(False)
+    weight = precision(made(chain))
+
+    def pooled(lines: Tensor) -> Tensor:
+        return pool(lines, weight, chain, [span], causal)
+
+    start = torch.zeros(2, 5, 2 * made.heads, dtype=torch.float64)
+    found = torch.as_tensor(torch.autograd.functional.jacobian(pooled, start, vectorize=True))
+    assert 0.5 < float(found.abs().sum((-1, -2, -3)).max()) <= POOLED_ROWS * (1.0 + 1e-9)
 
 
 # -- surfaces -----------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from arbiter.operators import green
 from arbiter.operators.gate import LARGEST, LEANING, Sight
 from arbiter.operators.lipschitz import FLATTEST, ROUNDING, STEEPEST, norm
 from arbiter.operators.network import SILU, Look, Network, activation
+from arbiter.operators.pooling import pool, precision
 from arbiter.operators.reference import FARTHEST, Scaled
 from arbiter.operators.scan import GreenScan
 
@@ -45,12 +46,7 @@ def constant_at(network: Network, chain: Scaled, radius: float = math.inf) -> Te
         chain: From :func:`arbiter.operators.reference.scaled`.
         radius: Any two sets of quotes whose ``u = log(iv/σ)`` are within it of the chain's own,
             each; the default is all that there are, ``|u| ≤ 1.5``.
-
-    Raises:
-        NotImplementedError: If the network pools slices along maturities.
     """
-    if network.config.spans:
-        raise NotImplementedError("pooled slices are not followed yet: use lipschitz.constant")
     each = [Scaled(*(part[i : i + 1] for part in chain)) for i in range(chain.u.shape[0])]
     return torch.stack([_one(network, alone, radius) for alone in each])
 
@@ -101,14 +97,73 @@ def _one(network: Network, chain: Scaled, radius: float) -> Tensor:
     for look in others:
         move = _Looking(look, chain, look.gate(chain), context, radius).after(move)
     gains = torch.tanh(2.0 + network.direct_gains(context))[0, :, None]  # (L, 1, 2H + 2)
-    direct = network.direct.weight * gains  # (L, n, 2H + 2)
-    rows = torch.cat([first.gate.rows(sight, chain)[0], _means(sight, chain)], -2)
-    straight = _from_quotes(direct @ rows, chain)
+    direct = network.direct.weight * gains  # (L, n, lines + 2)
+    lines = torch.cat([first.gate.rows(sight, chain)[0], _means(sight, chain)], -2)
+    view = _View.of(first, chain, sight, direct)
+    straight = view.matrix(_from_quotes(lines, chain))
     linear = (network.last.weight @ move.A + straight).abs().sum(-1)  # (L, n)
     rest = torch.linalg.vector_norm(network.last.weight, dim=1) * move.rho[:, None]
     swing = _drift(radius) + LEANING * _half_range(chain.u, chain, radius, FARTHEST)
     rest = rest + direct[..., -2:].abs().sum(-1) * swing[:, None]
     return torch.max(linear + rest) * ROUNDING
+
+
+class _View(NamedTuple):
+    """What a map makes of the lines of all slices: of a slice's own, and of the pooled ones.
+
+    Attributes:
+        own: ``(L, o, 2H + 2)`` weights of a slice's own lines and means.
+        around: ``(L, o, K, 2H)`` weights of its pooled lines, one set per span.
+        shares: ``(L, L, K, 2H)`` what a pooled line of one slice takes of another's.
+    """
+
+    own: Tensor
+    around: Tensor
+    shares: Tensor
+
+    @classmethod
+    def of(cls, look: Look, chain: Scaled, sight: Sight, weights: Tensor) -> _View:
+        """Of weights ``(L, o, lines + 2)`` on a view."""
+        count, spans = 2 * look.gate.heads, len(look.spans)
+        lines, means = weights[..., :-2], weights[..., -2:]
+        own = torch.cat([lines[..., :count], means], -1)
+        around = lines[..., count:].unflatten(-1, (spans, count)) if spans else lines[..., None, :0]
+        deep = len(weights)
+        shares = own.new_zeros(deep, deep, spans, count)
+        if spans:
+            # pooling is linear: what it makes of one slice at a time
+            alone = Scaled(*(part.expand(deep, *part.shape[1:]) for part in chain))
+            one = torch.eye(deep, dtype=own.dtype, device=own.device)[..., None].expand(
+                -1, -1, count
+            )
+            known = precision(sight).expand(deep, -1, -1)
+            pooled = pool(one, known, alone, look.spans, look.causal)  # (L from, L to, K·2H)
+            shares = pooled.transpose(0, 1).unflatten(-1, (spans, count))
+        return cls(own, around, shares)
+
+    def matrix(self, lines: Tensor) -> Tensor:
+        """``(L, o, N)`` from lines and means ``(L, 2H + 2, N)``."""
+        found = self.own @ lines
+        if not self.shares.shape[2]:
+            return found
+        flat = lines[:, :-2].flatten(0, 1)  # (L·2H, N)
+        mixed = (
+            torch.einsum("okh,skh->osh", *both)
+            for both in zip(self.around, self.shares, strict=True)
+        )
+        return found + torch.stack([each.flatten(1) @ flat for each in mixed])
+
+    def norms(self, lines: Tensor) -> Tensor:
+        """``(L, L)`` norms of its blocks times ``(L, 2H + 2, r)``, from slice s to slice ℓ."""
+        own = self.own @ lines  # (L, o, r)
+        if not self.shares.shape[2]:
+            return torch.diag(norm(own))
+        found = []
+        for i, both in enumerate(zip(self.around, self.shares, strict=True)):
+            block = torch.einsum("okh,skh->soh", *both) @ lines[:, :-2]  # (L, o, r)
+            block[i] += own[i]
+            found.append(norm(block))
+        return torch.stack(found)
 
 
 def _means(sight: Sight, chain: Scaled) -> Tensor:
@@ -163,40 +218,37 @@ class _Looking(NamedTuple):
     def _entered(self, before: _Move | None) -> _Move:
         """Inputs of the first activation: what is left of the quotes, under every head."""
         look, chain = self.look, self.chain
-        own = _from_quotes(torch.diag_embed(chain.quoted[0].to(chain.u.dtype)), chain)
+        moves = _from_quotes(torch.diag_embed(chain.quoted[0].to(chain.u.dtype)), chain)
         left = look.left(chain, None if before is None else before.value)
-        if before is None:
-            moves, most = own, FARTHEST  # (L, S, N)
-            drawn = torch.zeros_like(chain.u[0])  # (L, S)
+        if look.read is None or before is None:
+            drawn, most, farthest = torch.zeros_like(chain.u[0]), FARTHEST, FARTHEST  # (L, S)
         else:
-            smile = self._smile()  # (L, S, d)
-            moves, most = own - smile @ before.A, LARGEST
+            smile, most, farthest = self._smile(look.read.weight), LARGEST, math.inf  # (L, S, d)
+            moves = moves - smile @ before.A  # (L, S, N)
             drawn = torch.linalg.vector_norm(smile, dim=-1) * before.rho[:, None]
         rest = (moves.abs().sum(-1) + drawn).amax(-1)  # (L,)
         away = torch.where(rest > 0.0, self.radius * rest, 0.0)
         # means under the measure are linear, but for its leaning, where no value is cut
-        uncut = left[0].abs().amax(-1) + away <= LARGEST if before is not None else rest > -1.0
-        gains = torch.tanh(1.0 + look.gains(self.context))[0, :, None]  # (L, 1, 2H + 2)
+        uncut = (left[0].abs().amax(-1) + away).clamp(max=farthest) <= LARGEST
+        gains = torch.tanh(1.0 + look.gains(self.context))[0, :, None]  # (L, 1, lines + 2)
         enter, means = look.enter.weight * gains, _means(self.sight, chain) * uncut[:, None, None]
-        seeing = enter @ torch.cat([look.gate.rows(self.sight, chain)[0], means], -2)  # (L, d, S)
+        lines = torch.cat([look.gate.rows(self.sight, chain)[0], means], -2)  # (L, 2H + 2, S)
+        view = _View.of(look, chain, self.sight, enter)
         swing = torch.where(uncut, _drift(self.radius), 1.0) * rest
         swing = swing + LEANING * _half_range(left, chain, away, most)
         rho = norm(enter[..., -2:]) * swing * math.sqrt(2.0)
-        if before is not None:
-            rho = rho + norm(seeing @ smile) * before.rho
+        if look.read is not None and before is not None:
+            # of a product with the reading map, norms need its triangular factor alone
+            short = self._smile(torch.linalg.qr(look.read.weight.T).R.T)
+            rho = rho + view.norms(lines @ short) @ before.rho
         value = look.embedded(chain, self.sight, self.context, left)
-        return _Move(value, seeing @ moves, rho)
+        return _Move(value, view.matrix(lines @ moves), rho)
 
-    def _smile(self) -> Tensor:
-        """``(L, S, d)`` the quotes read back off a state, zero where nothing is quoted."""
-        if self.look.read is None:
-            raise ValueError("the first look has no state to read a smile off")
-        rows = self.look.read.weight
+    def _smile(self, rows: Tensor) -> Tensor:
+        """``(L, S, …)`` nodes' rows between which the quotes lie; zero where nothing is quoted."""
         left, share = self.look.gate.between(self.chain.zeta[0])
-        return (
-            torch.lerp(rows[left], rows[left + 1], share[..., None])
-            * self.chain.quoted[0, ..., None]
-        )
+        smile = torch.lerp(rows[left], rows[left + 1], share[..., None])
+        return smile * self.chain.quoted[0, ..., None]
 
     def _spread(self, x: _Move) -> _Move:
         """What reaches a slice: its own across and through the scans, and the other slices'."""
