@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_format
 import logging
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -258,21 +259,26 @@ def _which(worst: dict[str, Any]) -> str:
 
 def _chain_tables(rows: list[dict[str, Any]]) -> Iterator[Any]:
     """A table per chain: names of chains are long, and terminals narrow."""
-    heads = ("", "quotes", "inside", "bp 2sd", "half-spreads", "VIX gap", "NAS", "steps", "s")
+    heads = ("", "inside", "bp 2sd", "half-spr", "VIX gap", "NAS", "steps", "s")
     for chain in dict.fromkeys(row["chain"] for row in rows):
         scored = [row for row in rows if row["chain"] == chain and "error" not in row]
         if not scored:
             continue
-        index = _fixed(scored[0]["vix"])
-        table = _grid(f"{chain}, VIX by the index rule {index}", heads)
+        count, index = f"{scored[0]['quotes']:,} quotes", _fixed(scored[0]["vix"])
+        table = _grid(f"{chain}: {count}, VIX by the index rule {index}", heads)
         for row in scored:
             steps = "–" if row["steps"] is None else f"{row['steps']}"
             table.add_row(
-                row["method"], f"{row['quotes']:,}", f"{row['inside_bid_ask']:.2%}",
-                _fixed(row["iv_rmse_bp"], 1), _fixed(row["median_half_spreads"]),
-                _fixed(row["vix_gap"], 3), f"{row['nas']:g}", steps, _fixed(row["seconds"]),
+                row["method"], f"{row['inside_bid_ask']:.1%}", _fixed(row["iv_rmse_bp"], 1),
+                _fixed(row["median_half_spreads"]), _fixed(row["vix_gap"], 3),
+                _score(row["nas"]), steps, _fixed(row["seconds"]),
             )  # fmt: skip
         yield table
+
+
+def _score(nas: float) -> str:
+    """Four digits, rounded down: what is not one does not look like one."""
+    return "1" if nas == 1.0 else f"{math.floor(1e4 * nas) / 1e4:.4f}"
 
 
 def _fixed(value: float | None, digits: int = 2) -> str:
