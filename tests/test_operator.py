@@ -23,6 +23,7 @@ from arbiter.operators.pretrained import SHIPPED, Operator
 from arbiter.operators.ragged import ragged
 from arbiter.quotes import Quotes
 from arbiter.structural import structural
+from operator_card import PAGE, with_card
 
 Array = NDArray[np.float64]
 FOLDER = Path(ab.__file__).parent / "data"
@@ -197,6 +198,14 @@ def test_the_card_is_plain_and_says_what_a_user_needs(operator: Operator) -> Non
     assert repr(operator).startswith(f"Operator({operator.model}, ")
     card["metrics"] = None
     assert operator.card["metrics"] is not None
+
+
+def test_the_card_of_the_page_is_that_of_the_weights(operator: Operator) -> None:
+    """After `tools/operator_card.py`, which shipping weights runs."""
+    page = PAGE.read_text(encoding="utf-8")
+    assert with_card(page, operator.card) == page
+    other = {**operator.card, "model": "another"}
+    assert with_card(page, other) != page
 
 
 def test_the_lipschitz_constant_is_that_of_the_shipped_maps(operator: Operator) -> None:

@@ -44,6 +44,8 @@ def check_wheel(wheel: Path, constraints: Path, folder: Path) -> None:
     run(scripts / "arbiter", "--help")
     # the shipped chain, the page's template and every core dependency take part in this
     run(scripts / "arbiter", "fit", "--out", folder / "out")
+    # and the shipped weights in this
+    run(scripts / "arbiter", "fit", "--method", "both", "--no-report", "--out", folder / "both")
 
 
 def main() -> None:

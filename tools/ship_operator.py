@@ -2,8 +2,9 @@
 
 Usage: PYTHONPATH=. python tools/ship_operator.py CHECKPOINT [--note TEXT] [--out FILE]
 
-Reads a checkpoint with an operator's weights (a run's ``weights.safetensors``), draws chains of the training universe and of the Heston benchmark, and writes the weights with their
-limits (docs/operator.md, "Domain") and their measured errors inside.
+Reads a checkpoint with an operator's weights (a run's ``weights.safetensors``), draws chains of the
+training universe and of the Heston benchmark, and writes the weights with their limits
+(docs/operator.md, "Domain") and their measured errors inside, and the card into the page.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.heston_surfaces import oracle_rmse_bp
+from benchmarks.operator_domain import Table, training_tables, traits_of
 from torch import Tensor
 
+import operator_card
 from arbiter.operators import checkpoint, domain
 from arbiter.operators.network import Config, Network
 from arbiter.operators.pretrained import Operator
 from arbiter.training.batches import Batch
 from arbiter.training.laws import make_laws
-from benchmarks.heston_surfaces import oracle_rmse_bp
-from benchmarks.operator_domain import Table, traits_of, training_tables
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "src" / "arbiter" / "data" / "operator.safetensors"
@@ -120,6 +122,8 @@ def main() -> None:
     if given.note:
         info["note"] = given.note
     path = checkpoint.save(given.out, kept, info)
+    if path.resolve() == TARGET.resolve():
+        operator_card.main()
     print(f"{path}: {path.stat().st_size:,} bytes")
     for name, value in metrics.items():
         print(f"  {name}: {value}")
