@@ -176,9 +176,14 @@ def alarmed(operator: Operator, chains: Sequence[Quotes]) -> tuple[float, Counte
     return outside / len(chains), names
 
 
+def false_alarms(operator: Operator, count: int, laws: int = LAWS, seed: int = SEED) -> float:
+    """Share of untouched chains that raise an alarm."""
+    drawn = training_tables(make_laws(laws, seed), count, seed)
+    return alarmed(operator, [table.quotes() for table, _, _ in drawn])[0]
+
+
 def rates(operator: Operator, count: int, seed: int = SEED) -> dict[str, tuple[float, str, int]]:
-    """Share of alarms for untouched chains and for every plant, the commonest alarm, and of how
-    many."""
+    """Share of alarms for untouched chains and for every plant, the commonest alarms, how many."""
     laws = make_laws(LAWS, seed)
     tables = [table for table, _, _ in training_tables(laws, count, seed)]
     rng = np.random.default_rng(seed)

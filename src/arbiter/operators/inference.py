@@ -132,8 +132,8 @@ class Eye:
         quotes, H = batch.quotes, self.gate.heads
         found = self.gate._logits(batch.rough)
         logit, measure_logit = (x.reshape(batch.row.numel(), -1) for x in found)
-        w = softplus(logit.clamp(min=gates._LOWEST)).double()
-        w.mul_(quotes.spacing.flatten()[:, None])
+        # single precision times double is double
+        w = softplus(logit.clamp(min=gates._LOWEST)) * quotes.spacing.flatten()[:, None]
         sums = torch.from_numpy(batch.powers @ w.numpy()).view(3, -1, H)
         mass = sums[0].clamp(min=gates._LEAST_MASS)
         centre = sums[1] / mass
