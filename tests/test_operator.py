@@ -282,6 +282,14 @@ def test_any_checkpoint_of_an_operator_can_be_loaded(tmp_path: Path, quotes: Quo
     assert surface.info["operator"]["inside_domain"] is None
 
 
+def test_loading_leaves_the_callers_random_numbers_alone() -> None:
+    before = torch.get_rng_state()
+    Operator.load(FOLDER / f"{SHIPPED}.safetensors")
+    assert (torch.get_rng_state() == before).all()
+    Network(Config(heads=2, width=2, state=2, rank=1, context=2, looks=1))
+    assert (torch.get_rng_state() != before).any()
+
+
 def test_what_is_not_an_operator_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Operator.load(tmp_path / "absent.safetensors")

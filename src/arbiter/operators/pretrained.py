@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -98,7 +99,8 @@ class Operator:
                 f"{path}: its decoder is {config.decoder!r}, which gives prices on a grid and no "
                 "surface: load one whose decoder is 'transport'"
             )
-        network = Network(config)
+        with torch.random.fork_rng(devices=[]):  # its first weights are drawn, and not needed
+            network = Network(config)
         tensors, info = checkpoint.load(path, like=network.state_dict())
         network.load_state_dict(tensors)
         return cls(network, info, str(path))
