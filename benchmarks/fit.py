@@ -34,6 +34,7 @@ from rich.table import Table
 
 import arbiter as ab
 from arbiter.chains import read_chain
+from arbiter.evaluation.judging import table
 from arbiter.fitting import FitOptions, FittedSurface, fit
 from arbiter.peers import fit_andreasen_huge, fit_ssvi, fit_svi
 from arbiter.quotes import Quotes
@@ -197,19 +198,6 @@ def growth_rows(repeats: int) -> list[Row]:
 # -- peers --------------------------------------------------------------------------------
 
 
-def audit_table(model: Model, quotes: Quotes) -> dict[str, Array]:
-    """Volatilities at 101 strikes between the end strikes of each expiry, and midway between."""
-    first = np.flatnonzero(np.diff(quotes.expiry, prepend=-1))
-    last = np.append(first[1:], len(quotes)) - 1
-    low, high, T = quotes.k[first], quotes.k[last], quotes.maturities
-    low = np.concatenate([low, np.maximum(low[1:], low[:-1])])
-    high = np.concatenate([high, np.minimum(high[1:], high[:-1])])
-    T = np.concatenate([T, 0.5 * (T[1:] + T[:-1])])
-    k = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, 101)
-    times = np.broadcast_to(T[:, None], k.shape)
-    return {"T": times.ravel(), "k": k.ravel(), "iv": model.iv(k, times).ravel()}
-
-
 def timed(run: Callable[[Quotes], Model], quotes: Quotes) -> tuple[Model, float]:
     """The model and its seconds: the median of three where that is quick, else one run."""
     times: list[float] = []
@@ -230,7 +218,7 @@ def peer_rows(name: str, quotes: Quotes) -> list[Row]:
         model, elapsed = timed(run, quotes)
         seen = score(model, quotes)
         unseen = score(run(shown), quotes, among=hidden)
-        verdict = ab.audit(audit_table(model, quotes))
+        verdict = ab.audit(table(model, quotes, 101))
         sizes = verdict.findings["size"]
         rows.append(
             {

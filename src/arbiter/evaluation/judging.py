@@ -56,14 +56,14 @@ def judge(model: Model, quotes: Quotes, full: bool = False) -> Verdict:
     return Verdict(found.nas if proved else 0.0, len(found.findings), proved)
 
 
-def table(model: Model, quotes: Quotes) -> dict[str, Any]:
-    """Volatilities at 51 strikes between the end strikes of each expiry, and midway between."""
+def table(model: Model, quotes: Quotes, strikes: int = _STRIKES) -> dict[str, Any]:
+    """Volatilities at strikes between the end strikes of each expiry, and midway between."""
     first = np.flatnonzero(np.diff(quotes.expiry, prepend=-1))
     last = np.append(first[1:], len(quotes)) - 1
     low, high, T = quotes.k[first], quotes.k[last], quotes.maturities
     low = np.concatenate([low, np.maximum(low[1:], low[:-1])])
     high = np.concatenate([high, np.minimum(high[1:], high[:-1])])
     T = np.concatenate([T, 0.5 * (T[1:] + T[:-1])])
-    k = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, _STRIKES)
+    k = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, strikes)
     times = np.broadcast_to(T[:, None], k.shape)
     return {"T": times.ravel(), "k": k.ravel(), "iv": model.iv(k, times).ravel()}
