@@ -86,12 +86,13 @@ def test_a_folder_in_the_place_of_a_file_is_refused(month: Path, tmp_path: Path)
 def test_only_what_was_written_is_said_to_be(month: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     (tmp_path / "report.html").write_text("old")
-    words = run("fit", month, "--out", tmp_path, "--no-report").stdout.replace("\n", "")
+    # lines break anywhere, by the length of the folder's name
+    words = re.sub(r"\s+", "", run("fit", month, "--out", tmp_path, "--no-report").stdout)
     assert "mine.txt" not in words
     assert "wrote" in words
     assert "surface.npz" in words
-    assert f"wrote {tmp_path / 'report.html'}" not in words
-    assert re.search(r"report\.html is of an\s*earlier fit", words)
+    assert f"wrote{tmp_path / 'report.html'}" not in words
+    assert "report.htmlisofanearlierfit" in words
 
 
 def test_numbers_that_are_not_known_are_null(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import numpy as np
 import pytest
 from benchmarks import fit as benchmark
@@ -9,6 +11,7 @@ from rich.console import Console
 
 from arbiter import scoring
 from arbiter.certificate import audit
+from arbiter.evaluation import judging
 from arbiter.peers import SSVI, SVI
 from arbiter.quotes import Quotes
 
@@ -38,13 +41,13 @@ def test_the_audit_grid_stays_among_the_quotes_and_finds_planted_arbitrage() -> 
     k = s * np.sqrt(GOOD.at_the_money(T))
     iv = GOOD.iv(k, T)
     quotes = Quotes.from_frame({"T": T, "k": k, "iv_bid": 0.99 * iv, "iv_ask": 1.01 * iv})
-    table = benchmark.audit_table(GOOD, quotes)
+    table = judging.table(GOOD, quotes, 101)
     assert np.unique(table["T"]).tolist() == pytest.approx([0.1, 0.3, 0.5, 0.75, 1.0])
     assert table["k"].size == 5 * 101
     assert table["k"][:101].min() == pytest.approx(k[:12].min())
     assert audit(table).passed
     crossed = SVI(GOOD.maturities, np.array([[0.02, 0.0, 0.0, 0.0, 0.1]] * 3) * [[1], [0.5], [2]])
-    assert not audit(benchmark.audit_table(crossed, quotes)).passed
+    assert not audit(judging.table(crossed, quotes, 101)).passed
 
 
 @pytest.mark.parametrize("markdown", [False, True])
@@ -52,6 +55,9 @@ def test_every_column_of_the_tables_is_written(markdown: bool) -> None:
     example = {"s": "word", "d": 12, ",d": 1234}
     for name, (_, columns) in benchmark.TABLES.items():
         row = {key: example.get(form, 0.125) for _, key, form in columns}
-        console = Console(width=200, record=True, quiet=True)
+        console = Console(width=300, record=True, file=StringIO())
         console.print(benchmark.rendered(name, [row], markdown))
+        written = console.export_text()
+        assert all(title in written for title, _, _ in columns)
+        assert ("| " in written) is markdown
     assert benchmark.TABLES.keys() == {"time", "growth", "peers", "oracle"}
