@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 FAILED = 1
 BAD_INPUT = 2
@@ -33,3 +36,8 @@ def explained(error: Exception, source: Path) -> str:
 def printable(path: Path) -> str:
     """The name of a file; bytes in it that are no UTF-8 show as a question mark."""
     return os.fsencode(path.name).decode(errors="replace")
+
+
+def wrote(console: Console, path: Path) -> None:
+    """Say where a file is; a path is never broken into lines, so that it can be copied."""
+    console.print(f"wrote {path}", soft_wrap=True, highlight=False, markup=False)

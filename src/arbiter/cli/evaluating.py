@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbiter.cli.endings import BAD_INPUT, FAILED, refuse
+from arbiter.cli.endings import BAD_INPUT, FAILED, refuse, wrote
 
 if TYPE_CHECKING:
     from arbiter.evaluation.cases import Case
@@ -202,7 +202,7 @@ def _show(facts: dict[str, Any], written: list[Path]) -> None:
         for table in (_family_table(facts["methods"]), _worst_table(facts["methods"])):
             console.print(table)
     for path in written:
-        console.print(f"wrote {path}", highlight=False, markup=False)
+        wrote(console, path)
 
 
 def _grid(title: str, heads: tuple[str, ...], words: int = 1) -> Any:

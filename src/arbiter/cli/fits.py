@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arbiter.cli.chain_options import AsOf, Layout, Underlying
-from arbiter.cli.endings import BAD_INPUT, FAILED, explained, printable, refuse
+from arbiter.cli.endings import BAD_INPUT, FAILED, explained, printable, refuse, wrote
 
 if TYPE_CHECKING:
     from arbiter.pipeline import Job, Outcome
@@ -256,7 +256,7 @@ def _show_folder(rows: list[dict[str, Any]], out: Path) -> None:
     for row in rows:
         if "error" in row:
             console.print(f"Error: {row['error']}", highlight=False, markup=False)
-    console.print(f"wrote {out / _BATCH}", highlight=False, markup=False)
+    wrote(console, out / _BATCH)
 
 
 def _show(outcome: Outcome, out: Path) -> None:
@@ -303,7 +303,7 @@ def _show(outcome: Outcome, out: Path) -> None:
         for sentence in s[kind]:
             console.print(f"{kind[:-1]}: {sentence}", highlight=False, markup=False)
     for path in outcome.written:
-        console.print(f"wrote {path}", highlight=False, markup=False)
+        wrote(console, path)
     for path in sorted({out / name for name in (REPORT, PICTURES, PDF)} - {*outcome.written}):
         if path.exists():
             console.print(f"note: {path} is of an earlier fit", highlight=False, markup=False)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbiter.cli.endings import FAILED, refuse
+from arbiter.cli.endings import FAILED, refuse, wrote
 
 if TYPE_CHECKING:
     from arbiter.markets.dataset import Dataset, Plan
@@ -172,10 +172,10 @@ def _show(facts: dict[str, Any], out: Path) -> None:
     vix = facts["vix"]
     numbers.add_row("VIX", f"{vix['min']:.1f} to {vix['max']:.1f}, median {vix['median']:.1f}")
     console.print(numbers, highlight=False, markup=False)
-    console.print(f"wrote {out / 'dataset.json'}", highlight=False, markup=False)
-    console.print(f"wrote {out / facts['picture']}", highlight=False, markup=False)
+    wrote(console, out / "dataset.json")
+    wrote(console, out / facts["picture"])
     for name in facts["chains"]:
-        console.print(f"wrote {out / 'chains' / name}", highlight=False, markup=False)
+        wrote(console, out / "chains" / name)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbiter.cli.endings import FAILED, refuse
+from arbiter.cli.endings import FAILED, refuse, wrote
 
 if TYPE_CHECKING:
     from arbiter.training.loop import Outcome
@@ -137,4 +137,4 @@ def _show(outcome: Outcome) -> None:
     console.print(table, highlight=False, markup=False)
     for note in outcome.notes:
         console.print(f"note: {note}", highlight=False, markup=False)
-    console.print(f"wrote {outcome.weights}", highlight=False, markup=False)
+    wrote(console, outcome.weights)

@@ -98,8 +98,8 @@ class Config:
         return 2 * self.heads * (1 + len(self.spans))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
+        """Plain values, as a file of JSON gives them back."""
+        return {**asdict(self), "spans": list(self.spans)}
 
 
 class Output(NamedTuple):
