@@ -320,7 +320,9 @@ def _verdict(outcome: Outcome) -> str:
 def _domain(report: dict[str, Any]) -> str:
     if report["inside"]:
         return f"like the training universe in all {len(report['traits'])} traits"
-    return f"unlike the training universe in {len(report['alarms'])} traits, see the warnings"
+    count = len(report["alarms"])
+    traits = "one trait" if count == 1 else f"{count} traits"
+    return f"unlike the training universe in {traits}, see the warnings"
 
 
 def _percent(share: float | None) -> str:
