@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import numpy as np
 import pytest
 import torch
@@ -23,8 +21,7 @@ from counts import count
 
 Array = NDArray[np.float64]
 
-QP = pytest.param("qp", marks=pytest.mark.skipif(find_spec("piqp") is None, reason="no piqp"))
-CONVERGED = [QP, "dykstra"]
+CONVERGED = ["qp", "dykstra"]
 
 
 def findings(T: Array, kappa: Array, calls: Array) -> int:
@@ -78,7 +75,6 @@ def test_whatever_is_projected_becomes_a_surface(seed: int, L: int, m: int, spre
     assert findings(np.arange(1.0, L + 1.0), kappa, found.prices) == 0
 
 
-@pytest.mark.skipif(find_spec("piqp") is None, reason="no piqp")
 def test_two_methods_find_the_same_point() -> None:
     """The joint program and the alternation share no code but the constraints."""
     for seed in range(count(full=30, reduced=3)):
@@ -260,8 +256,7 @@ def test_the_letter_leaves_bounds_to_the_projection() -> None:
     T, strikes = np.arange(1.0, 8.0), STRIKES.numpy()
     assert violations(calls, strikes).largest > 1e-3
     assert findings(T, strikes, calls) > 0
-    method = "qp" if find_spec("piqp") else "dykstra"
-    mended = project(calls, strikes, method=method)
+    mended = project(calls, strikes, method="qp")
     assert findings(T, strikes, mended.prices) == 0
 
 

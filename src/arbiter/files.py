@@ -54,6 +54,23 @@ def _alive(process: int) -> bool:
     return True
 
 
+def require_version(
+    path: str | PathLike[str],
+    version: object,
+    newest: int,
+    error: type[ValueError],
+    remedy: str = "",
+) -> None:
+    """Refuse a file whose format version is no version, or newer than is read here."""
+    if type(version) is not int or version < 1:
+        raise error(f"{path}: unreadable format version {version!r}{remedy}")
+    if version > newest:
+        raise error(
+            f"{path}: written in format version {version}, this arbiter reads up to {newest}; "
+            "upgrade arbiter-vol to read it"
+        )
+
+
 def require_folder(
     path: str | PathLike[str], *, files: Iterable[str] = (), folders: Iterable[str] = ()
 ) -> None:

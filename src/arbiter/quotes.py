@@ -20,6 +20,7 @@ from arbiter.forwards import as_datetime
 Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
+FEWEST = 3  # quotes that make a surface
 FEWEST_DEAR, MOST_DEAR = 3, 0.2  # asks of one forward or more, and their share: currency
 LONGEST = 50.0  # years: nothing listed reaches a fifth as far
 FARTHEST = 50.0  # |log-moneyness|: beyond it a strike is in other units than its forward
@@ -242,6 +243,26 @@ class Quotes:
             labels=named,
             as_of=as_datetime(as_of),
             exclusions=exclusions,
+        )
+
+
+def require_quotes(quotes: Any, user: str, where: str = "") -> None:
+    """Refuse what is not :class:`Quotes`, and fewer than ``FEWEST`` of them.
+
+    Args:
+        quotes: What was given.
+        user: Who needs them, "a fit" for instance.
+        where: Begins the message: which of many.
+    """
+    if not isinstance(quotes, Quotes):
+        raise ValueError(
+            f"{where}{type(quotes).__name__} is not Quotes: a chain has quotes(), and a table "
+            "becomes Quotes by Quotes.from_frame(table)"
+        )
+    if len(quotes) < FEWEST:
+        raise ValueError(
+            f"{where}{len(quotes)} usable quotes: {user} needs at least {FEWEST}; "
+            "quotes.counts() says why the others were excluded"
         )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from arbiter.files import whole
+from arbiter.files import require_version, whole
 from arbiter.surface import Surface
 
 FORMAT = "arbiter-surface"
@@ -124,14 +124,7 @@ def _read_meta(archive: zipfile.ZipFile, path: str | PathLike[str]) -> dict[str,
         raise SurfaceFileError(f"{path}: its description is not JSON ({error})") from error
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise SurfaceFileError(f"{path}: a foreign file, its format is not {FORMAT!r}")
-    version = meta.get("version")
-    if type(version) is not int or version < 1:
-        raise SurfaceFileError(f"{path}: unreadable format version {version!r}")
-    if version > VERSION:
-        raise SurfaceFileError(
-            f"{path}: written in format version {version}, this arbiter reads up to {VERSION}; "
-            "upgrade arbiter-vol to read it"
-        )
+    require_version(path, meta.get("version"), VERSION, SurfaceFileError)
     as_of, info = meta.get("as_of"), meta.get("info")
     if not isinstance(as_of, str | None) or not isinstance(info, dict):
         raise SurfaceFileError(f"{path}: its as_of must be text or null, its info an object")

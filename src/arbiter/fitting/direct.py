@@ -18,14 +18,13 @@ from arbiter.fitting.preview import preview, reconsider
 from arbiter.fitting.uncertainty import Uncertainty
 from arbiter.forwards import ForwardCurve
 from arbiter.inputs import frozen, plain
-from arbiter.quotes import Quotes
+from arbiter.quotes import FEWEST, Quotes, require_quotes
 from arbiter.structural import structural
 from arbiter.surface import Surface
 
 Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
-FEWEST = 3  # quotes
 _EXACT = 1e-3  # a loss per quote below this is an exact fit: a thirtieth of a half-spread
 
 
@@ -70,16 +69,7 @@ def fit(
     """
     began = time.perf_counter()
     options = FitOptions() if options is None else options
-    if not isinstance(quotes, Quotes):
-        raise ValueError(
-            f"{type(quotes).__name__} is not Quotes: a chain has quotes(), and a table becomes "
-            "Quotes by Quotes.from_frame(table)"
-        )
-    if len(quotes) < FEWEST:
-        raise ValueError(
-            f"{len(quotes)} usable quotes: a fit needs at least {FEWEST}; "
-            "quotes.counts() says why the others were excluded"
-        )
+    require_quotes(quotes, "a fit")
     _require(prior, options)
     model = Model(quotes, options, _weights(weights, len(quotes)), prior)
     start = prior if start is None else start

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from arbiter.files import write_whole
+from arbiter.files import require_version, write_whole
 
 FORMAT = "arbiter-checkpoint"
 VERSION = 1
@@ -159,14 +159,7 @@ def _about(content: bytes, path: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{path}: a foreign safetensors file, its format is not {FORMAT!r}; {_REMEDY}"
         )
-    version = about.get("version")
-    if type(version) is not int or version < 1:
-        raise CheckpointError(f"{path}: unreadable format version {version!r}; {_REMEDY}")
-    if version > VERSION:
-        raise CheckpointError(
-            f"{path}: written in format version {version}, this arbiter reads up to {VERSION}; "
-            "upgrade arbiter-vol to read it"
-        )
+    require_version(path, about.get("version"), VERSION, CheckpointError, f"; {_REMEDY}")
     if not isinstance(about.get("info"), dict):
         raise CheckpointError(f"{path}: it has no description; {_REMEDY}")
     return about

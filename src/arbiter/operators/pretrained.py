@@ -31,14 +31,13 @@ from arbiter.operators.inference import runner
 from arbiter.operators.lipschitz import constant
 from arbiter.operators.network import Config, Network
 from arbiter.operators.ragged import ragged
-from arbiter.quotes import Quotes
+from arbiter.quotes import Quotes, require_quotes
 from arbiter.surface import Surface
 
 Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
 SHIPPED = "operator"
-FEWEST = 3  # quotes
 _CELLS = 1 << 16  # places for quotes, padding included, in one pass: bounds memory, not results
 
 
@@ -138,7 +137,7 @@ class Operator:
         less than a hundredth of a basis point of volatility.
         """
         for place, quotes in enumerate(chains):
-            _require(quotes, f"chains[{place}]: " if len(chains) > 1 else "")
+            require_quotes(quotes, "the operator", f"chains[{place}]: " if len(chains) > 1 else "")
         found: dict[int, OperatorSurface] = {}
         for batch in _batches(chains):
             found.update(zip(batch, self._together([chains[i] for i in batch]), strict=True))
@@ -280,19 +279,6 @@ def _shipped(name: str) -> Operator:
             "file to Operator.load"
         )
     return Operator.load(path)
-
-
-def _require(quotes: Any, where: str) -> None:
-    if not isinstance(quotes, Quotes):
-        raise ValueError(
-            f"{where}{type(quotes).__name__} is not Quotes: a chain has quotes(), and a table "
-            "becomes Quotes by Quotes.from_frame(table)"
-        )
-    if len(quotes) < FEWEST:
-        raise ValueError(
-            f"{where}{len(quotes)} usable quotes: the operator needs at least {FEWEST}; "
-            "quotes.counts() says why the others were excluded"
-        )
 
 
 def _batches(chains: Sequence[Quotes]) -> list[list[int]]:
