@@ -53,6 +53,7 @@ ROOMS = [
     "operators",
     "training",
     "evaluation",
+    "protocol",
     "report",
     "pipeline",
     "cli",
