@@ -10,7 +10,7 @@ from torch import Tensor
 from arbiter import black
 from arbiter.training import noise
 from arbiter.training.batches import FEWEST, WINDOW, Batch, Layout, draw_batch, layouts
-from arbiter.training.calendars import HESTON_DAYS, TIMELINE_DAYS, draw_maturities
+from arbiter.training.calendars import _MORNING, HESTON_DAYS, TIMELINE_DAYS, draw_maturities
 from arbiter.training.laws import Laws, laws_of
 from arbiter.training.noise import Friction, draw_friction, draw_noise
 from arbiter.training.prior import draw_sets
@@ -103,7 +103,7 @@ def test_expiries_are_as_varied_as_promised(many: Batch) -> None:
     assert float((last < 14.0).float().mean()) < 0.002  # unless the farthest have no quotes
     assert float((last < 30.0).float().mean()) > 0.02
     assert float((last > 3 * 365.0).float().mean()) > 0.01
-    assert float(last.max()) < 5.5 * 365.0
+    assert float(last.max()) < 6.2 * 365.0
     assert set(range(2, 17)) == set(expiries.tolist())
     assert ((many.level != 1.0).float().mean() - 0.3).abs() < 0.1
 
@@ -117,17 +117,29 @@ def test_maturities_of_the_benchmarks_are_drawn_whole(listed: tuple[int, ...]) -
     assert same.float().mean() > 0.04
 
 
-@pytest.mark.parametrize("expiries", [2, 8, 56])
+@pytest.mark.parametrize("expiries", [2, 8, 60])
 def test_maturities_increase_inside_the_pool(expiries: int) -> None:
     T, listed = draw_maturities(2000, expiries, torch.Generator().manual_seed(2))
     assert (T.diff(dim=1) > 0.0).all()
     assert (listed.sum(1) >= 2).all()
     inside = (T * 365.0)[listed]
     assert float(inside.min()) > 1.0 - 1e-4
-    assert float(inside.max()) < 5.1 * 365.0
+    assert 5.5 * 365.0 < float(inside.max()) < 6.1 * 365.0
     last = torch.where(listed, T * 365.0, 0.0).amax(1)
     assert float(last.min()) >= 14.0
     assert int(listed.sum(1).max()) == expiries
+
+
+def test_index_calendars_hold_sixty_expiries_and_monthlies_of_morning_and_close() -> None:
+    T, listed = draw_maturities(4000, 60, torch.Generator().manual_seed(3))
+    days = 365.0 * T
+    last = torch.where(listed, days, 0.0).amax(1)
+    near = ((days.diff(dim=1) - _MORNING).abs() < 1e-3) & listed[:, 1:]
+    assert float((near.sum(1) >= 3).float().mean()) > 0.05
+    # a random list has no pairs, so these are of an index
+    full = (listed.sum(1) == 60) & (near.sum(1) >= 3)
+    assert full.any()
+    assert float(last[full].max()) > 4 * 365.0
 
 
 def deviations(laws: Laws, batch: Batch) -> Tensor:

@@ -16,7 +16,7 @@ from arbiter.markets.parameters import PRESETS, Jumps, Parameters
 from arbiter.markets.paths import simulate
 from arbiter.markets.transform import of_index
 from arbiter.training import laws as pool
-from arbiter.training.laws import RESOLUTION, Laws, grid, laws_of, make_laws
+from arbiter.training.laws import _WING, COARSE, RESOLUTION, Laws, grid, laws_of, make_laws
 from arbiter.training.prior import FACTORS, draw_sets
 from arbiter.training.states import _AHEAD, _HORIZONS, log_variance, reached
 from counts import count
@@ -31,6 +31,7 @@ SETS = [
     PRESETS["inverted"],
 ]
 STATES = 2
+STEP = float(np.diff(pool._spacing())[0])
 
 
 def states_of(sets: Sequence[Parameters], seed: int) -> dict[int, Array]:
@@ -56,7 +57,7 @@ def laws(drawn: list[Parameters]) -> Laws:
 def exact(drawn: list[Parameters], laws: Laws) -> list[tuple[int, Array, Array, Array]]:
     """Rows, maturities, log-strikes and the oracle's volatilities where prices exceed 1e-7."""
     rng, states, row, found = np.random.default_rng(3), states_of(drawn, 7), 0, []
-    T = np.exp(rng.uniform(np.log(1 / 365), np.log(5.4), 8))
+    T = np.exp(rng.uniform(np.log(1 / 365), np.log(6.1), 8))
     T.sort()
     nodes = laws.T.double().numpy()
     for i, parameters in enumerate(drawn):
@@ -67,6 +68,7 @@ def exact(drawn: list[Parameters], laws: Laws) -> list[tuple[int, Array, Array, 
                 continue  # left out
             scale = np.sqrt(market.log_variance(T, U))[:, None]
             k = rng.uniform(-8.0, 4.5, (T.size, 40)) * scale
+            k[:, ::4] = np.where(k[:, ::4] < 0.0, 3.0, 1.0) * k[:, ::4]  # far wings, in some laws
             price = market.otm(k, T[:, None], U)
             iv = np.where(price > 1e-7, market.iv(k, T[:, None], U), np.nan)
             found.append((row, T, k, iv))
@@ -113,12 +115,12 @@ def test_reference_is_the_log_contracts_volatility(
 
 def test_nothing_is_known_outside_the_nodes(laws: Laws) -> None:
     rows, zero = torch.tensor([0]), torch.zeros(1, 1, 1)
-    for days, known in ((0.5, False), (1.0, True), (5.4 * 365, True), (6 * 365, False)):
+    for days, known in ((0.5, False), (1.0, True), (6.1 * 365, True), (6.5 * 365, False)):
         T = torch.tensor([[days / 365]])
         assert bool(torch.isfinite(laws.at(rows, T, zero))) == known
     T = torch.tensor([[0.5]])
     scale = laws.reference_at(rows, T) * torch.sqrt(T)
-    far = laws.at(rows, T, torch.tensor([[[-12.5, 7.0]]]) * scale)
+    far = laws.at(rows, T, torch.tensor([[[-26.5, 7.0]]]) * scale)
     assert torch.isnan(far).all()
 
 
@@ -133,6 +135,32 @@ def test_volatility_is_kept_exactly_where_the_price_is_resolved(laws: Laws) -> N
     changes = torch.diff(known.int(), dim=-1).abs().sum(-1)
     assert int(changes.max()) <= 2
     assert known[..., (z > -3.5) & (z < 2.0)].all()
+
+
+def reach_share(laws: Laws, reach: torch.Tensor, rows: torch.Tensor, floor: float) -> float:
+    """How many wings cross the floor between a reach and the next node it could have been."""
+    T = laws.T[None].expand(len(rows), -1)
+    scale = laws.reference_at(rows, T) * torch.sqrt(T)
+    shares, inner = [], float(laws.z[torch.abs(laws.z - _WING).argmin()])
+    wider = torch.sinh(torch.asinh(reach / pool._BEND) - COARSE * STEP) * pool._BEND
+    for z in (reach, wider):
+        k = z[..., None] * scale[..., None]
+        v = laws.at(rows, T, k) * torch.sqrt(T)[..., None]
+        shares.append((black.otm(k, v) > floor)[..., 0])
+    here, further = shares
+    plain = (reach < inner - 0.5) & (wider > laws.z[0])
+    return float((here & ~further)[plain].float().mean())
+
+
+@pytest.mark.parametrize("floor", [1e-6, 3e-5])
+def test_lower_reach_is_where_puts_are_worth_the_floor(laws: Laws, floor: float) -> None:
+    rows = torch.arange(len(laws))
+    T = laws.T[None].expand(len(laws), -1)
+    reach = laws.lower_reach(rows, T, torch.full((len(laws), 1), floor))
+    assert float(reach.max()) < _WING
+    assert float(reach.min()) < -8.0
+    assert reach_share(laws, reach, rows, floor) > 0.999
+    assert reach_share(laws, 1.3 * reach, rows, floor) < 0.2
 
 
 def test_pool_is_the_seeds_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ WINDOW = (-3.5, 2.0)  # deviations that targets always cover
 FEWEST = 3  # quotes of a listed expiry
 _SPARE = 1.15  # surfaces drawn for each one kept: some have too few expiries with quotes
 _APART = 0.01  # distance of padded strikes
+_NEAR = 3.0  # deviations within which targets are about even
 _RESCALED, _LEVELS = 0.3, (0.6, 2.2)  # share of rescaled surfaces, and the factors
 
 
@@ -77,7 +78,7 @@ def layouts() -> list[tuple[Layout, int]]:
         (Layout(14, 33, 24), 704),
         (Layout(16, 41, 24), 512),
         (Layout(28, 64, 24), 192),
-        (Layout(56, 160, 32), 40),
+        (Layout(60, 160, 32), 38),
     ]
 
 
@@ -106,11 +107,12 @@ def draw_batch(laws: Laws, layout: Layout, generator: torch.Generator, size: int
     level = _levels(T, listed, laws, generator)  # (B, 1)
     clock = T * level**2
     scale = laws.reference_at(rows, clock) * torch.sqrt(clock)  # (B, L)
-    k, offered = draw_strikes(scale, layout.strikes, generator)
+    friction = draw_friction(drawn, generator)
+    reach = laws.lower_reach(rows, clock, friction.floor[..., 0])
+    k, offered = draw_strikes(scale, reach, layout.strikes, generator)
     total = laws.at(rows, clock, k) * torch.sqrt(clock)[..., None]
     offered &= listed[..., None] & torch.isfinite(total)
     total = torch.where(offered, total, 0.1)
-    friction = draw_friction(drawn, generator)
     offered &= black.otm(k, total) > friction.floor
     quoted = keep(offered, FEWEST, generator)
     listed = quoted.sum(-1) >= FEWEST
@@ -195,4 +197,6 @@ def _targets(
     u = torch.rand(2, *scale.shape, targets, generator=generator, device=k.device)
     wide = u[0] < 0.6
     low, high = torch.where(wide, low, WINDOW[0]), torch.where(wide, high, WINDOW[1])
-    return (low + (high - low) * u[1]) * scale[..., None]
+    # even in deviations near the money, and ever fewer far out, where quotes are few as well
+    low, high = torch.asinh(low / _NEAR), torch.asinh(high / _NEAR)
+    return _NEAR * torch.sinh(low + (high - low) * u[1]) * scale[..., None]

@@ -16,10 +16,11 @@ from torch import Tensor
 DAYS_PER_YEAR = 365.0
 HESTON_DAYS = (7, 14, 21, 30, 45, 60, 91, 122, 152, 182, 273, 365, 456, 547, 639, 730)
 TIMELINE_DAYS = (7, 14, 21, 30, 45, 60, 91, 122, 182, 273, 365, 456, 547, 730)
-CANDIDATES = 72
-FIRST, LAST = 1.0, 1826.0  # days
+CANDIDATES = 84
+FIRST, LAST = 1.0, 2200.0  # days
 _FARTHEST = 17.0  # days: where the nearest window ends, with an expiry in its last three
-_PHASES = 84  # calendars of an index, by weekday and week of the month
+_PHASES = 84  # calendars of an index, by weekday and time of the month
+_MORNING, _TWINS = 6.5 / 24.0, 6  # days before the close, and how many monthlies settle then too
 _SHARES = (0.45, 0.3, 0.15, 0.1)  # index, random, Heston benchmark, timeline
 
 
@@ -32,8 +33,8 @@ def draw_maturities(size: int, expiries: int, generator: torch.Generator) -> tup
 
     kind = torch.bucketize(rand(size, 1), torch.tensor(_SHARES, device=device).cumsum(0)[:-1])
     index, random, benchmark = kind == 0, kind == 1, kind >= 2
-    phase = (rand(size) * _PHASES).long()
-    row = torch.where(index[:, 0], phase, _PHASES + kind[:, 0] - 2)
+    phase = (rand(size) * 2 * _PHASES).long()
+    row = torch.where(index[:, 0], phase, 2 * _PHASES + kind[:, 0] - 2)
     days = _table(device)[torch.where(random[:, 0], 0, row)]  # (B, C)
     days = days + torch.where(index & (rand(size, 1) < 0.5), 0.5 * rand(size, 1), 0.0)
     days = torch.where(random, _log_uniform_days(size, rand), days)
@@ -78,14 +79,21 @@ def _log_uniform_days(size: int, rand: Callable[..., Tensor]) -> Tensor:
 @lru_cache(maxsize=4)
 def _table(device: torch.device) -> Tensor:
     """``(calendars, C)`` candidate days, increasing, infinite where there are no more."""
-    rows = [_index_days(phase % 7, phase // 7) for phase in range(_PHASES)]
+    rows = [
+        _index_days(phase % 7, phase // 7, twins)
+        for twins in (0, _TWINS)
+        for phase in range(_PHASES)
+    ]
     rows += [list(HESTON_DAYS), list(TIMELINE_DAYS)]
     padded = [(row + [torch.inf] * CANDIDATES)[:CANDIDATES] for row in rows]
     return torch.tensor(padded, dtype=torch.float32, device=device)
 
 
-def _index_days(weekday: int, month: int) -> list[float]:
-    """Dailies, weeklies, month ends, monthlies, quarterlies and Decembers of one day."""
+def _index_days(weekday: int, month: int, twins: int) -> list[float]:
+    """Dailies, weeklies, month ends, monthlies, quarterlies and Decembers of one day.
+
+    So many monthlies are two expiries, of the morning and of the close.
+    """
     business = [d for d in range(1, 46) if (weekday + d) % 7 < 5]
     fridays = [d for d in range(1, 92) if (weekday + d) % 7 == 4]
     start = 2.5 * month  # of 30.4 days: how far the month has gone
@@ -94,4 +102,5 @@ def _index_days(weekday: int, month: int) -> list[float]:
     quarters = [round(91.3 * i - (3 * start) % 91.3) for i in range(1, 12)]
     years = [round(365.0 * i - (12 * start) % 365.0) for i in range(1, 6)]
     days = {*business, *fridays, *ends, *third, *quarters, *years}
-    return [float(d) for d in sorted(days) if FIRST <= d <= LAST]
+    mornings = {d - _MORNING for d in third[:twins]}
+    return [float(d) for d in sorted(days | mornings) if FIRST <= d <= LAST]

@@ -33,9 +33,9 @@ Complex = NDArray[np.complex128]
 Device = torch.device | str
 
 DAY = 1.0 / 365.0
-SHORTEST, LONGEST = 0.8 * DAY, 5.5
-MATURITIES, STRIKES = 44, 80
-LOWEST, HIGHEST = -12.0, 6.5
+SHORTEST, LONGEST = 0.8 * DAY, 6.2
+MATURITIES, STRIKES = 44, 92
+LOWEST, HIGHEST = -26.0, 6.5
 _BEND = 1.5  # strikes are sinh-spaced: even within this many deviations, growing beyond
 RESOLUTION = 1e-10  # of the forward: no volatility is kept where the price is smaller
 LEVELS = (0.025, 3.0)  # of the reference: laws that leave it at any maturity are left out
@@ -51,6 +51,7 @@ _POINTS, _POINTS_CPU = 1 << 25, 1 << 17  # strikes × nodes at a time
 _NEGLIGIBLE = -41.0  # e^−41 = 2e-18
 _STENCIL = 4
 _SPARE = 1.15  # laws made for each one asked for: some are left out
+_WING, COARSE = -2.5, 3  # where a lower wing begins, and every how many nodes it is looked at
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +111,25 @@ class Laws:
         inside = _within(y, _warped(self.z)) & _within(days, torch.log(self.T))
         return torch.where(inside, level[..., None] * torch.exp(out), torch.nan)
 
+    def lower_reach(self, rows: Tensor, T: Tensor, floor: Tensor) -> Tensor:
+        """``(B, L)`` deviations down to which puts are worth more than a floor ``(B, 1)``.
+
+        To one of every :data:`COARSE` nodes, at the nearest maturity of the pool: a rough answer at
+        a fraction of the cost of :meth:`at`. Never above where the wing begins.
+        """
+        days = torch.log(self.T)
+        step = (days[-1] - days[0]) / (days.numel() - 1)
+        nearest = ((torch.log(T) - days[0]) / step).round().long().clamp(0, days.numel() - 1)
+        node = rows[:, None] * days.numel() + nearest  # (B, L)
+        wing = torch.arange(0, _WING_NODES, COARSE, device=T.device)
+        z = self.z[wing]
+        total = self.iv.reshape(-1)[node[..., None] * self.z.numel() + wing]
+        total = total / self.reference.reshape(-1)[node][..., None]
+        scale = (self.reference_at(rows, T) * torch.sqrt(T))[..., None]
+        # a volatility that is not resolved gives NaN, which is worth nothing
+        worth = black.otm(z * scale, total * scale) > floor[..., None]
+        return torch.where(worth, z, z[-1]).amin(-1)
+
     def _time(self, T: Tensor) -> tuple[Tensor, Tensor]:
         return _lagrange(torch.log(T), torch.log(self.T))
 
@@ -135,13 +155,20 @@ def _lagrange(x: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
     return first, torch.stack(weights, -1)
 
 
+def _spacing() -> Array:
+    """Strikes of a pool as :func:`_warped` has them: even."""
+    return np.linspace(np.arcsinh(LOWEST / _BEND), np.arcsinh(HIGHEST / _BEND), STRIKES)
+
+
+_WING_NODES = int((_BEND * np.sinh(_spacing()) < _WING).sum())
+
+
 def grid(device: Device = "cpu") -> tuple[Tensor, Tensor]:
     """Maturities and strikes of a pool."""
     T = np.exp(np.linspace(np.log(SHORTEST), np.log(LONGEST), MATURITIES))
-    y = np.linspace(np.arcsinh(LOWEST / _BEND), np.arcsinh(HIGHEST / _BEND), STRIKES)
     return (
         torch.as_tensor(T, dtype=torch.float64, device=device),
-        torch.as_tensor(_BEND * np.sinh(y), dtype=torch.float64, device=device),
+        torch.as_tensor(_BEND * np.sinh(_spacing()), dtype=torch.float64, device=device),
     )
 
 

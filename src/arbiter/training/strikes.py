@@ -11,19 +11,24 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-LOWEST, HIGHEST = -11.0, 6.0  # deviations
-_EVEN = 0.5  # share of surfaces with strikes even in deviations
+_EVEN, _MANY, _EVEN_OF_MANY = 0.5, 64, 0.25  # share with strikes even in deviations
 _BENCHMARK = 0.3  # share of those with exactly the window of the Heston benchmark
 _STEPS = (1.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0)
 _SPOTS = (1000.0, 8000.0)
+_COMMON = 0.7  # share of listed surfaces with one range in currency for all expiries
+_PRICED = 0.7  # share of those cut by price alone
+_ROUGHLY = 0.2  # by how much puts may be worth listing beyond the given reach
 _SPARSEST = 0.2  # share of quotes kept
 
 
-def draw_strikes(scale: Tensor, strikes: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def draw_strikes(
+    scale: Tensor, reach: Tensor, strikes: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
     """Log-strikes ``(B, L, S)``, nondecreasing, and which of them are there.
 
     Args:
         scale: ``(B, L)`` one deviation, ``reference·√T``.
+        reach: ``(B, L)`` deviations, below zero, down to which puts are worth listing.
         strikes: S.
         generator: Random numbers.
     """
@@ -34,7 +39,8 @@ def draw_strikes(scale: Tensor, strikes: int, generator: torch.Generator) -> tup
         return torch.rand(*shape, generator=generator, device=device)
 
     slot = torch.arange(strikes, device=device)
-    even = rand(B, 1, 1) < _EVEN
+    # the more strikes, the more it looks like an exchange
+    even = rand(B, 1, 1) < (_EVEN if strikes < _MANY else _EVEN_OF_MANY)
     benchmark = even & (rand(B, 1, 1) < _BENCHMARK)
     # how many: all slots, or fewer, and then each expiry its own number
     few = strikes * (0.25 + 0.75 * rand(B, 1, 1)) * (1.0 - 0.4 * rand(B, 1, 1) * rand(B, L, 1))
@@ -50,23 +56,30 @@ def draw_strikes(scale: Tensor, strikes: int, generator: torch.Generator) -> tup
     z = low + (high - low) * (share + jitter / (count - 1.0))
     k_even = z * scale[..., None]
 
-    k_listed, apart = _listed(scale, share, (low, high), rand)
+    k_listed, apart = _listed(scale, reach, share, (low, high), rand)
     k = torch.where(even, k_even, k_listed)
     return k, (slot < count) & (even | apart)
 
 
 def _listed(
-    scale: Tensor, share: Tensor, window: tuple[Tensor, Tensor], rand: Callable[..., Tensor]
+    scale: Tensor,
+    reach: Tensor,
+    share: Tensor,
+    window: tuple[Tensor, Tensor],
+    rand: Callable[..., Tensor],
 ) -> tuple[Tensor, Tensor]:
     """Multiples of a step between two strikes in currency: fine at the money, coarse far out."""
-    B = scale.shape[0]
+    B, L = scale.shape
     wide = scale[..., None]
     spot = _SPOTS[0] * torch.exp(rand(B, 1, 1) * math.log(_SPOTS[1] / _SPOTS[0]))
     # a range of strikes for all expiries, cut to what is worth something, or a window of its own
-    lowest, highest = torch.log(0.25 + 0.6 * rand(B, 1, 1)), torch.log(1.05 + 0.6 * rand(B, 1, 1))
-    common = rand(B, 1, 1) < 0.6
-    reach = -4.0 - 6.5 * rand(B, 1, 1)
-    low = torch.where(common, torch.maximum(lowest, reach * wide), window[0] * wide)
+    lowest = torch.log(0.04 + 0.81 * rand(B, 1, 1) ** 1.5)
+    highest = torch.log(1.05 + 0.6 * rand(B, 1, 1))
+    common = rand(B, 1, 1) < _COMMON
+    # reach is rough: beyond it lie strikes that may or may not be worth listing
+    beyond = reach[..., None] * (1.0 + _ROUGHLY * rand(B, L, 1))
+    deep = torch.where(rand(B, 1, 1) < _PRICED, beyond, -4.0 - 6.5 * rand(B, 1, 1))
+    low = torch.where(common, torch.maximum(lowest, deep * wide), window[0] * wide)
     above = torch.minimum(highest, (2.0 + 3.0 * rand(B, 1, 1)) * wide)
     high = torch.where(common, above, window[1] * wide)
     bend = wide * (0.4 + 5.0 * rand(B, 1, 1) ** 2)
