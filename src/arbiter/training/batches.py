@@ -18,7 +18,7 @@ from torch import Tensor
 from arbiter import black
 from arbiter.training.calendars import draw_maturities
 from arbiter.training.laws import Laws
-from arbiter.training.noise import Friction, draw_friction, draw_noise
+from arbiter.training.noise import Friction, draw_friction, draw_noise, quote
 from arbiter.training.strikes import draw_strikes, keep
 
 TARGET_RESOLUTION = 1e-8  # of the forward: targets are worth more
@@ -45,8 +45,8 @@ class Batch(NamedTuple):
         T: ``(B, L)`` years, increasing.
         listed: ``(B, L)`` bool; the others are padding.
         k: ``(B, L, S)`` log-strikes, increasing.
-        iv: ``(B, L, S)`` quoted mid volatilities, noisy.
-        half: ``(B, L, S)`` half-spreads in volatility.
+        iv: ``(B, L, S)`` volatilities of the quoted mid prices, noisy.
+        half: ``(B, L, S)`` half the difference of the volatilities of ask and bid.
         quoted: ``(B, L, S)`` bool; the others are padding.
         oracle_iv: ``(B, L, S)`` the exact volatility of the quotes.
         target_k: ``(B, L, P)`` log-strikes, quoted or not.
@@ -134,8 +134,8 @@ def draw_batch(laws: Laws, layout: Layout, generator: torch.Generator, size: int
     k, truth = _padded_strikes(k, total / root, quoted)
     friction = Friction(*(part[chosen] for part in friction))
     half = friction.half_spread(k, truth, root, scale[..., None], generator)
-    # half-spreads stay below half the volatility, so that the noisy one is positive
-    mid = truth + half * draw_noise(half.shape, friction, generator)
+    seen = quote(k, truth, half, draw_noise(half.shape, friction, generator), root)
+    mid, half = (torch.where(quoted, a, b) for a, b in zip(seen, (truth, half), strict=True))
 
     target_k = _targets(k, quoted, scale, layout.targets, generator)
     target_iv = laws.at(rows, T * level**2, target_k) * level[..., None]

@@ -21,6 +21,9 @@ _TICKS = (3e-7, 3e-5)
 _SHARES = (0.45, 0.15, 0.25, 0.1, 0.05)  # of the kinds of noise
 UNIFORM, GAUSSIAN, SMALLER, SMOOTH, NONE = range(5)
 _GAUSSIAN = 0.35  # half-spreads
+_NEAR = 3.0  # deviations
+_IN_PRICE = 3  # one surface of so many has its noise in price
+_CHEAPEST = 0.04  # bid over the true price, at least, where noise is in price
 
 
 class Friction(NamedTuple):
@@ -50,7 +53,8 @@ class Friction(NamedTuple):
         self, k: Tensor, iv: Tensor, root: Tensor, scale: Tensor, generator: torch.Generator
     ) -> Tensor:
         """Half-spreads in volatility of strikes ``(B, L, S)``; ``root`` is √T."""
-        z = (k / scale).abs()
+        # like deviations near the money, and growing slower far out, as spreads in volatility do
+        z = _NEAR * torch.asinh((k / scale).abs() / _NEAR)
         relative = self.base * (1.0 + self.slope * z**self.power)
         shake = torch.randn(k.shape, generator=generator, device=k.device).clamp(-2.0, 2.0)
         relative = (relative * torch.exp(self.rough * shake)).clamp(max=WIDEST)
@@ -96,3 +100,44 @@ def draw_noise(shape: torch.Size, friction: Friction, generator: torch.Generator
     normal = (_GAUSSIAN * normal).clamp(-1.0, 1.0)
     wild = (friction.kind == GAUSSIAN) | (friction.kind == SMOOTH)
     return torch.where(wild, normal, even) * friction.size
+
+
+def quote(
+    k: Tensor, truth: Tensor, half: Tensor, noise: Tensor, root: Tensor
+) -> tuple[Tensor, Tensor]:
+    """What a reader of bid and ask prices sees: the volatility of the mid price, and half-spreads.
+
+    Two of three surfaces are quoted in volatility: bid and ask are the prices of
+    ``truth + half·(noise ∓ 1)``. The others in price: a half-spread is half the difference of the
+    prices of ``truth ± half``, and noise is in units of it. In both the truth lies between bid and
+    ask, and the volatility of the mid price is not the middle of theirs: it lies above, where
+    price is convex in volatility, as in the wings.
+
+    Args:
+        k: ``(B, L, S)`` log-strikes.
+        truth: Exact volatilities.
+        half: Half-spreads in volatility, at most half of it.
+        noise: Between minus one and one.
+        root: √T, which broadcasts.
+
+    Returns:
+        Volatilities of the mid prices and halves of the differences of those of ask and bid; NaN
+        where prices are too small to have a volatility.
+    """
+    k, v, h = k.double(), truth.double() * root, half.double() * root
+    noise = noise.double()
+    # interleaved, since batches are cut out of longer ones
+    priced = slice(None, None, _IN_PRICE)
+    middle = v + h * noise
+    middle[priced] = v[priced]
+    bid, ask = (black.otm(k, (middle + side * h).clamp(min=0.0)) for side in (-1.0, 1.0))
+    fair = black.otm(k[priced], v[priced])
+    width = torch.minimum(0.5 * (ask[priced] - bid[priced]), 0.5 * (1.0 - _CHEAPEST) * fair)
+    centre = fair + width * noise[priced]
+    mid = 0.5 * (bid + ask)
+    mid[priced] = centre
+    ends = torch.stack([centre - width, centre + width])
+    low, high = black.implied(ends, k[priced]).volatility
+    h[priced] = 0.5 * (high - low)
+    iv = black.implied(mid, k).volatility / root
+    return iv.to(truth.dtype), (h / root).to(truth.dtype)
