@@ -49,6 +49,7 @@ ROOMS = [
     "index",
     "replication",
     "scoring",
+    "metrics",
     "peers",
     "operators",
     "training",

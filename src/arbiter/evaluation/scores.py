@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from arbiter.evaluation.cases import Case
 from arbiter.evaluation.judging import Verdict
+from arbiter.metrics.pooling import root_mean_square
+from arbiter.metrics.volatility import iv_error_bp, iv_mae_bp, iv_max_bp, iv_rmse_bp
 from arbiter.scoring import BASIS_POINT, Model, inside
 
 Array = NDArray[np.float64]
@@ -52,9 +54,9 @@ def answered(case: Case, model: Model, verdict: Verdict, seconds: float) -> Answ
     """Score a model on a case."""
     listed = case.listed
     times = np.broadcast_to(case.T[:, None], case.k.shape)
-    error = np.full(case.k.shape, np.nan)
-    found = (model.iv(case.k[listed], times[listed]) - case.iv[listed]) / BASIS_POINT
-    error[listed] = np.where(np.isfinite(found), found, np.inf)
+    found = np.full(case.k.shape, np.nan)
+    found[listed] = model.iv(case.k[listed], times[listed])
+    error = iv_error_bp(found, case.iv)
     within = inside(model.otm(case.quotes.k, case.quotes.T), case.quotes)
     index = model.vix() if hasattr(model, "vix") else np.nan
     return Answer(error, int(within.sum()), verdict, float(index) - case.vix, seconds)
@@ -132,11 +134,11 @@ def _part(
     return {
         "surfaces": len(answers),
         "points": int(size.size),
-        "rmse_bp": _number(_rms(error)),
-        "rmse_unquoted_bp": _number(_rms(error[~quoted])),
-        "rmse_quoted_bp": _number(_rms(error[quoted])),
-        "mae_bp": _number(size.mean()),
-        "max_bp": _number(size.max()),
+        "rmse_bp": iv_rmse_bp(error).value,
+        "rmse_unquoted_bp": iv_rmse_bp(error, quoted, "unquoted").value,
+        "rmse_quoted_bp": iv_rmse_bp(error, quoted, "quoted").value,
+        "mae_bp": iv_mae_bp(error).value,
+        "max_bp": iv_max_bp(error).value,
         "bias_bp": _number(np.nanmean(error)),
         "inside_bid_ask": sum(a.inside for a in answers) / sum(len(c.quotes) for c in cases),
         "nas_one": int((scores == 1.0).sum()),
@@ -163,7 +165,7 @@ def _spread(error: Array) -> Summary:
 
 def _rms(values: Array) -> float:
     some = values[~np.isnan(values)]
-    return float(np.sqrt(np.mean(some**2))) if some.size else math.nan
+    return root_mean_square(some) if some.size else math.nan
 
 
 def _number(value: Any) -> float | None:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from arbiter.metrics import saddle
 from arbiter.training.duals import Duals
 from arbiter.training.saddle import Evaluation, ExtraGradient, Lagrangian, Rates
 
@@ -47,7 +48,8 @@ def ratio_log(primal: float, dual: float) -> float:
 
     With multipliers of both signs L may be negative. No number is then made up.
     """
-    return math.log(primal / dual) if primal > 0.0 and dual > 0.0 else math.nan
+    value = saddle.ratio_log(primal, dual).value
+    return math.nan if value is None else value
 
 
 def dual_gap(

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from arbiter import normal
+from arbiter.metrics.densities import Alignment, transport_alignment
 from arbiter.operators.head import KNOTS
 from arbiter.operators.reference import Scaled
 from arbiter.training.batches import Batch
@@ -26,8 +27,6 @@ from arbiter.transport import Transport
 
 STEEPEST = 8.0  # of the velocity over the reference volatility; 99 of 100 are smaller
 _SPREAD = 2.0  # deviation of the weight of knots: wings count for more than their probability
-_NODES = (-4.5, 4.25, 71)  # Gaussian coordinates at which laws are compared
-TAIL = 0.05  # probability of the tails whose means are compared
 
 
 class Slopes(NamedTuple):
@@ -144,32 +143,13 @@ def _share(chain: Scaled) -> Tensor:
     return torch.diff(root, prepend=torch.zeros_like(root[:, :1])) / root
 
 
-class Alignment(NamedTuple):
-    """How alike two families of laws are.
-
-    Attributes:
-        relative_entropy: Mean over slices of ``KL(exact ‖ network)``.
-        cvar: Mean absolute difference of the means of both 5 % tails, over ``σ√T``.
-    """
-
-    relative_entropy: Tensor
-    cvar: Tensor
-
-
 def alignment(slopes: Tensor, exact: Slopes, chain: Scaled) -> Alignment:
-    """Compare the laws of slopes with the exact ones, on listed maturities that are known."""
+    """Mean over listed maturities that are known of what `transport_alignment` compares."""
     knots = torch.tensor(KNOTS, dtype=torch.float64)
     centre = exact.known[..., [i for i, x in enumerate(KNOTS) if abs(x) < 2.0]].all(-1)
     chosen = chain.quoted.any(-1) & centre  # (B, L)
     ours = Transport(knots, slopes[chosen].double())
     theirs = Transport(knots, exact.b[chosen].double())
-    low, high, count = _NODES
-    x = torch.linspace(low, high, count, dtype=torch.float64, device=slopes.device)
-    mass = normal.pdf(x) / normal.pdf(x).sum()
-    there = theirs.at_level(x[None])
-    here = ours.at_strike(there.k)
-    gain = 0.5 * (here.x**2 - there.x**2) + torch.log(here.b / there.b)
-    tail = torch.full((1,), TAIL, dtype=torch.float64, device=slopes.device)
-    unit = torch.exp(chain.total[chosen]).double()[..., None]
-    off = sum((ours.cvar(tail, t) - theirs.cvar(tail, t)).abs() for t in ("lower", "upper"))
-    return Alignment((mass * gain).sum(-1).mean(), (off / unit).mean() / 2.0)
+    unit = torch.exp(chain.total[chosen]).double()
+    entropy, cvar = transport_alignment(ours, theirs, unit)
+    return Alignment(entropy.mean(), cvar.mean())

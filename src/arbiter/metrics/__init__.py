@@ -1,0 +1,1 @@
+"""Metrics: pure functions of arrays, float64, one value and one series of days each."""

@@ -1,0 +1,132 @@
+"""The law of ``X_T`` at each maturity, of a surface or of anything that knows its distribution.
+
+A Surface has all that is asked for here. An oracle that gives prices, digitals and densities is
+turned into one by `Inverted`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.interpolate import PchipInterpolator
+from scipy.special import ndtri
+
+Array = NDArray[np.float64]
+
+# A digital from a Fourier integral is right to about 1e-10: beyond this many deviations its tail
+# is rounding, and the law goes on as Black's.
+_REACH = 5.0
+_DEVIATIONS = np.linspace(-20.0, 10.0, 301)  # left tails are long: −15 is five
+
+
+class Marginals(Protocol):
+    """A Surface, or anything with these four methods; k is log-moneyness, z a Gaussian quantile."""
+
+    def log_strike(self, z: Any, T: Any) -> Array:
+        """Log-moneyness below which ``X_T`` lies with probability Φ(z)."""
+        ...
+
+    def density(self, k: Any, T: Any) -> Array:
+        """Density of ``X_T`` per unit of κ."""
+        ...
+
+    def cvar(self, q: Any, T: Any, tail: str = "lower") -> Array:
+        """Mean of ``X_T`` over its tail of probability q."""
+        ...
+
+    def variance_swap(self, T: Any) -> Array:
+        """``−2 E log X_T / T``."""
+        ...
+
+
+class Distribution(Protocol):
+    """An oracle: `arbiter.markets.LiftedHeston`, for instance."""
+
+    def otm(self, k: Any, T: Any, state: Any = None) -> Array:
+        """Out-of-the-money prices."""
+        ...
+
+    def digital(self, k: Any, T: Any, state: Any = None) -> Array:
+        """``P(X_T > e^k)``."""
+        ...
+
+    def density(self, k: Any, T: Any, state: Any = None) -> Array:
+        """Density of ``X_T`` per unit of κ."""
+        ...
+
+    def variance_swap(self, T: Any, state: Any = None) -> Array:
+        """``−2 E log X_T / T``."""
+        ...
+
+
+class Inverted:
+    """The marginals of an oracle in one state, with its distribution inverted.
+
+    Args:
+        oracle: Anything with ``otm``, ``digital``, ``density`` and ``variance_swap``.
+        state: Of the oracle; its start by default.
+    """
+
+    def __init__(self, oracle: Distribution, state: ArrayLike | None = None) -> None:
+        self.oracle, self.state = oracle, state
+
+    def density(self, k: ArrayLike, T: ArrayLike) -> Array:
+        """Density of ``X_T`` per unit of κ."""
+        return self.oracle.density(k, T, self.state)
+
+    def variance_swap(self, T: ArrayLike) -> Array:
+        """``−2 E log X_T / T``."""
+        return self.oracle.variance_swap(T, self.state)
+
+    def log_strike(self, z: ArrayLike, T: ArrayLike) -> Array:
+        """Log-moneyness at Gaussian quantiles: a monotone table, then one Newton step.
+
+        Past five deviations, where an oracle's tail is rounding, it goes on as a straight line.
+        """
+        wanted, times = np.broadcast_arrays(np.asarray(z, float), np.asarray(T, float))
+        each, where = np.unique(times, return_inverse=True)
+        where = where.reshape(times.shape)
+        near = np.clip(wanted, -_REACH, _REACH)
+        k, slope = np.empty(wanted.shape), np.empty((2, each.size))
+        scale = np.sqrt(self.variance_swap(each) * each)
+        table = _DEVIATIONS * scale[:, None]
+        levels = self._level(table, each[:, None])  # (M, 301)
+        for m in range(each.size):
+            sound = np.flatnonzero(np.abs(levels[m]) < _REACH + 1.0)
+            x = np.maximum.accumulate(levels[m, sound])
+            rising = np.flatnonzero(np.diff(x, prepend=-np.inf) > 1e-9)
+            inverse = PchipInterpolator(x[rising], table[m, sound[rising]])
+            k[where == m] = inverse(near[where == m])
+            slope[:, m] = inverse(np.array([-_REACH, _REACH]), 1)
+        rate = np.asarray(self.density(k, times)) * np.exp(k)
+        miss = (self._level(k, times) - near) * np.exp(-0.5 * near**2) / np.sqrt(2.0 * np.pi)
+        k = k - miss / np.maximum(rate, np.finfo(float).tiny)
+        return np.asarray(k + (wanted - near) * np.where(wanted < near, *slope[:, where]))
+
+    def cvar(self, q: ArrayLike, T: ArrayLike, tail: str = "lower") -> Array:
+        """Mean of ``X_T`` over its lower or upper tail of probability q."""
+        if tail not in ("lower", "upper"):
+            raise ValueError(f"tail must be 'upper' or 'lower', got {tail!r}")
+        share = np.asarray(q, dtype=np.float64)
+        z = ndtri(share)
+        k = self.log_strike(z if tail == "lower" else -z, T)
+        otm, kappa = self.oracle.otm(k, T, self.state), np.exp(k)
+        if tail == "lower":
+            return np.asarray(kappa - (otm + np.maximum(kappa - 1.0, 0.0)) / share)
+        return np.asarray(kappa + (otm + np.maximum(1.0 - kappa, 0.0)) / share)
+
+    def _level(self, k: ArrayLike, T: ArrayLike) -> Array:
+        """Gaussian quantile of ``P(X_T ≤ e^k)``, infinite where a probability is none."""
+        above = np.clip(self.oracle.digital(k, T, self.state), 0.0, 1.0)
+        return np.asarray(-ndtri(above))
+
+
+def lacking(law: object) -> str | None:
+    """Why something has no marginals, or None where it has them."""
+    names = ("log_strike", "density", "cvar", "variance_swap")
+    missing = [name for name in names if not hasattr(law, name)]
+    if not missing:
+        return None
+    return f"{type(law).__name__} has no law of its own: it lacks {', '.join(missing)}"

@@ -1,0 +1,128 @@
+"""Panels of call prices, and what is wrong with them: D days, L maturities, S strikes.
+
+Prices are in forward units on the same moneyness ``κ = K/F_T`` at every maturity, so that a
+calendar comparison is one at fixed κ.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from arbiter.scoring import TOLERANCE
+
+Array = NDArray[np.float64]
+
+
+class Priced(Protocol):
+    """A Surface, an oracle, a peer: anything with out-of-the-money prices."""
+
+    def otm(self, k: Any, T: Any) -> Array:
+        """Out-of-the-money prices in forward units."""
+        ...
+
+
+class Panel(NamedTuple):
+    """Calls on a grid.
+
+    Attributes:
+        calls: ``(D, L, S)`` in forward units, NaN where there is no finite price.
+        kappa: ``(S,)`` strikes over forward, increasing.
+        T: ``(L,)`` years, increasing.
+    """
+
+    calls: Array
+    kappa: Array
+    T: Array
+
+
+def calls_of(model: Priced, kappa: ArrayLike, T: ArrayLike) -> Array:
+    """``(L, S)`` calls of a model in forward units, at moneyness ``(S,)`` and maturities ``(L,)``.
+
+    Example:
+        >>> from arbiter.examples import example
+        >>> calls_of(example(), [0.9, 1.0, 1.1], [0.25, 0.5]).shape
+        (2, 3)
+    """
+    moneyness, times = np.asarray(kappa, dtype=np.float64), np.asarray(T, dtype=np.float64)
+    otm = model.otm(np.log(moneyness), times[:, None])
+    return np.asarray(otm + np.maximum(1.0 - moneyness, 0.0))
+
+
+def panel_of(calls: ArrayLike, kappa: ArrayLike, T: ArrayLike) -> Panel:
+    """A panel of checked shape; one day, ``(L, S)``, becomes ``(1, L, S)``.
+
+    Prices need not be finite: what is not makes a day undefined, not an error.
+
+    Raises:
+        ValueError: If shapes disagree, or strikes or maturities do not increase.
+    """
+    price = np.asarray(calls, dtype=np.float64)
+    price = price[None] if price.ndim == 2 else price
+    moneyness, times = np.asarray(kappa, dtype=np.float64), np.asarray(T, dtype=np.float64)
+    if price.ndim != 3 or (times.shape, moneyness.shape) != (price.shape[1:2], price.shape[2:]):
+        raise ValueError(
+            f"calls has shape {np.shape(calls)}, T {times.shape} and kappa {moneyness.shape}: give "
+            "calls of (days, maturities, strikes) and one row each of maturities and strikes"
+        )
+    if moneyness.size < 3:
+        raise ValueError(f"{moneyness.size} strikes have no curvature: give three or more")
+    for name, row in (("kappa", moneyness), ("T", times)):
+        if not (np.isfinite(row).all() and row[0] > 0.0 and (np.diff(row) > 0.0).all()):
+            raise ValueError(f"{name} must be positive and increasing, got {row}")
+    return Panel(np.where(np.isfinite(price), price, np.nan), moneyness, times)
+
+
+class Violations(NamedTuple):
+    """Prices of portfolios that should not be for sale, long legs of weight one; 0 where sound.
+
+    A day with a price that is not a number has NaN beside it.
+
+    Attributes:
+        vertical: ``(D, L, S−1)`` how much calls rise to the next strike.
+        butterfly: ``(D, L, S−2)`` how far a call lies above its neighbours' chord.
+        calendar: ``(D, L−1, S)`` how much calls fall to the next maturity.
+    """
+
+    vertical: Array
+    butterfly: Array
+    calendar: Array
+
+
+def violations(panel: Panel, tolerance: float = TOLERANCE, printed: bool = False) -> Violations:
+    """The static inequalities between neighbours that a panel breaks.
+
+    Args:
+        panel: Calls.
+        tolerance: Up to this, in forward units, a violation is rounding and counts as none.
+        printed: Take the calendar as section 5.2 of the paper prints it, which calls a rise with
+            maturity the violation (errata 47).
+    """
+    price, share = panel.calls, _shares(panel.kappa)
+    wings = share * price[..., :-2] + (1.0 - share) * price[..., 2:]
+    later = np.diff(price, axis=1)
+    return Violations(
+        _beyond(np.diff(price, axis=2), tolerance),
+        _beyond(price[..., 1:-1] - wings, tolerance),
+        _beyond(later if printed else -later, tolerance),
+    )
+
+
+def negative_mass(butterfly: Array, kappa: Array) -> Array:
+    """``(D, L, S−2)`` the drop of the call's slope at a strike: density below zero, as a mass.
+
+    It is the butterfly over the price that a unit of mass at the strike gives it.
+    """
+    low, high = np.diff(kappa)[:-1], np.diff(kappa)[1:]
+    return np.asarray(butterfly * (low + high) / (low * high))
+
+
+def _shares(kappa: Array) -> Array:
+    """``(S−2,)`` weight of the left wing."""
+    return np.asarray((kappa[2:] - kappa[1:-1]) / (kappa[2:] - kappa[:-2]))
+
+
+def _beyond(size: Array, tolerance: float) -> Array:
+    return np.where(size <= tolerance, 0.0, size)
