@@ -252,6 +252,10 @@ def test_prior_is_wide_and_holds_the_benchmark() -> None:
     lifted = [p for p in sets if p.factors > 1]
     assert min(p.hurst for p in lifted) < 0.04
     assert max(p.hurst for p in lifted) > 0.44
+    flat = [p for p in sets if p.rho > -0.2]
+    assert 0.03 < len(flat) / len(sets) < 0.08
+    assert max(p.rho for p in flat) > 0.15
+    assert any(j.intensity < 0.03 and j.deviation > 0.2 for j in jumps)
     heston = [p for p in sets if p.factors == 1]
     ranges = {  # of the 50 Heston surfaces
         "v0": (0.012, 0.12),

@@ -2,7 +2,9 @@
 
 One to twenty factors, rough to smooth, calm to crash, with jumps and without, and the
 neighbourhoods of the presets. Half of the one-factor sets lie in a box somewhat wider than that of
-the Heston benchmark, the others in a much wider one.
+the Heston benchmark, the others in a much wider one. A share has what listed indices have and
+diffusions lack: skew near the money that is mild for days and steep for years, and rare crashes
+that hold up puts twenty deviations down. Another has hardly any skew, or the other way round.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ import numpy as np
 from arbiter.markets.parameters import PRESETS, Jumps, Parameters
 
 FACTORS = (1, 3, 8, 20)
-_SHARES = (0.4, 0.1, 0.2, 0.3)
-_NEAR_PRESETS = 0.15
+_SHARES = (0.45, 0.1, 0.2, 0.25)
+_NEAR_PRESETS, _LISTED = 0.12, 0.18
+_SHARES_LISTED = (0.1, 0.3, 0.4, 0.2)
+_FLAT, _FLAT_RHO = 0.07, (-0.3, 0.2)
 _WITH_JUMPS = 0.35
 _STRONGEST = 15.0  # intensity·(mean/deviation)²: beyond, the Fourier integral needs more nodes
 Rng = np.random.Generator
@@ -28,8 +32,14 @@ def draw_sets(count: int, rng: Rng) -> list[Parameters]:
 
 
 def _draw(rng: Rng) -> Parameters:
-    if rng.random() < _NEAR_PRESETS:
+    kind = rng.random()
+    if kind < _NEAR_PRESETS:
         return _near_preset(rng)
+    found = _listed(rng) if kind < _NEAR_PRESETS + _LISTED else _anything(rng)
+    return replace(found, rho=float(rng.uniform(*_FLAT_RHO))) if rng.random() < _FLAT else found
+
+
+def _anything(rng: Rng) -> Parameters:
     factors = int(rng.choice(FACTORS, p=_SHARES))
     jumps = draw_jumps(rng) if rng.random() < _WITH_JUMPS else None
     if factors == 1:
@@ -44,6 +54,29 @@ def _draw(rng: Rng) -> Parameters:
         factors=factors,
         jumps=jumps,
     )
+
+
+def _listed(rng: Rng) -> Parameters:
+    return Parameters(
+        v0=_log_uniform(rng, 0.002, 0.08),
+        reversion=_log_uniform(rng, 0.05, 2.5),
+        theta=_log_uniform(rng, 0.006, 0.15),
+        nu=_log_uniform(rng, 0.12, 1.0),
+        rho=float(rng.uniform(-0.95, -0.4)),
+        hurst=float(rng.uniform(0.03, 0.45)),
+        factors=int(rng.choice(FACTORS, p=_SHARES_LISTED)),
+        jumps=_crashes(rng),
+    )
+
+
+def _crashes(rng: Rng) -> Jumps:
+    """Rare and wide: their deviation is about their size, so that calls are held up as well."""
+    while True:
+        mean = -float(rng.uniform(0.02, 0.35))
+        deviation = max(float(rng.uniform(0.03, 0.3)), 0.2 * abs(mean))
+        found = Jumps(_log_uniform(rng, 0.01, 1.0), mean, deviation)
+        if found.strength < _STRONGEST and abs(found.intensity * np.expm1(mean)) < 0.5:
+            return found
 
 
 def _heston(rng: Rng, jumps: Jumps | None) -> Parameters:
