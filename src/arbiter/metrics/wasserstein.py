@@ -49,8 +49,8 @@ def wasserstein2(x: ArrayLike, p: ArrayLike, q: ArrayLike) -> Array:
     step = np.diff(np.take_along_axis(both, merged, axis=-1), axis=-1, prepend=0.0)
     first = merged < places.size
     # how many levels of each law lie strictly before a step: the index of its quantile there
-    i = np.asarray(np.cumsum(first, axis=-1) - first)
-    j = np.asarray(np.cumsum(~first, axis=-1) - ~first)
+    i: NDArray[np.int64] = np.cumsum(first, axis=-1) - first
+    j: NDArray[np.int64] = np.cumsum(~first, axis=-1) - ~first
     last = places.size - 1
     apart = places[np.minimum(i, last)] - places[np.minimum(j, last)]
     return np.asarray(np.sqrt(np.sum(step * apart**2, axis=-1)))
