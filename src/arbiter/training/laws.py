@@ -25,6 +25,7 @@ from arbiter import black
 from arbiter.markets.fourier import Contour
 from arbiter.markets.parameters import Parameters
 from arbiter.markets.transform import Transform, of_index
+from arbiter.training.mixtures import draw_mixed
 from arbiter.training.prior import draw_sets
 from arbiter.training.states import log_variance, reached
 
@@ -41,6 +42,7 @@ RESOLUTION = 1e-10  # of the forward: no volatility is kept where the price is s
 LEVELS = (0.025, 3.0)  # of the reference: laws that leave it at any maturity are left out
 # volatility over reference near the money: below, variance is all but stuck at zero
 DEEPEST = 0.2
+MIXED = 0.3  # share of a pool that are mixtures of two laws
 
 _STEP = 0.065
 _GROWTH = 1.3
@@ -205,7 +207,8 @@ def make_laws(
     T, z = grid(device)
     reference = torch.cat([p.reference for p in parts])[:count]
     iv = torch.cat([p.iv for p in parts])[:count] if len(parts) > 1 else parts[0].iv[:count]
-    return Laws(T.float(), z.float(), reference, iv)
+    laws = Laws(T.float(), z.float(), reference, iv)
+    return draw_mixed(laws, MIXED, np.random.default_rng(rounds.spawn(1)[0]), DEEPEST)
 
 
 def laws_of(

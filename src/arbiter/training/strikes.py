@@ -11,12 +11,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-_EVEN, _MANY, _EVEN_OF_MANY = 0.5, 64, 0.25  # share with strikes even in deviations
+_EVEN, _MANY, _EVEN_OF_MANY = 0.5, 64, 0.15  # share with strikes even in deviations
 _BENCHMARK = 0.3  # share of those with exactly the window of the Heston benchmark
 _STEPS = (1.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0)
 _SPOTS = (1000.0, 8000.0)
-_COMMON = 0.7  # share of listed surfaces with one range in currency for all expiries
-_PRICED = 0.7  # share of those cut by price alone
+_COMMON = 0.8  # share of listed surfaces with one range in currency for all expiries
+_PRICED = 0.75  # share of those cut by price alone
 _ROUGHLY = 0.2  # by how much puts may be worth listing beyond the given reach
 _SPARSEST = 0.2  # share of quotes kept
 
@@ -73,7 +73,7 @@ def _listed(
     wide = scale[..., None]
     spot = _SPOTS[0] * torch.exp(rand(B, 1, 1) * math.log(_SPOTS[1] / _SPOTS[0]))
     # a range of strikes for all expiries, cut to what is worth something, or a window of its own
-    lowest = torch.log(0.04 + 0.81 * rand(B, 1, 1) ** 1.5)
+    lowest = torch.log(0.03 + 0.8 * rand(B, 1, 1).square())
     highest = torch.log(1.05 + 0.6 * rand(B, 1, 1))
     common = rand(B, 1, 1) < _COMMON
     # reach is rough: beyond it lie strikes that may or may not be worth listing
