@@ -60,7 +60,7 @@ def _all() -> list[Definition]:
         Definition("NI_residual", "higher", -_INFINITE, 1.0, 1.0, "5.2", "ni"),
         Definition("NI_invariance", "higher", -_INFINITE, 1.0, 1.0, "2.3", "ni"),
         Definition("DualGap", "lower", 0.0, _INFINITE, 0.0, "2.3, 5.2", "dual-gap"),
-        Definition("ratio_log", "lower", -_INFINITE, _INFINITE, 0.0, "appendix", "dual-gap"),
+        Definition("ratio_log", "lower", 0.0, _INFINITE, 0.0, "appendix", "dual-gap"),
         Definition("Stability", "higher", 0.0, 1.0, 1.0, "5.2", "stability"),
         Definition("Stability_windows", "higher", 0.0, 1.0, 1.0, "2.3", "stability"),
         Definition(
