@@ -130,14 +130,15 @@ def quote(
     priced = slice(None, None, _IN_PRICE)
     middle = v + h * noise
     middle[priced] = v[priced]
-    bid, ask = (black.otm(k, (middle + side * h).clamp(min=0.0)) for side in (-1.0, 1.0))
+    bid, ask = black.otm(k, torch.stack([middle - h, middle + h]).clamp(min=0.0))
     fair = black.otm(k[priced], v[priced])
     width = torch.minimum(0.5 * (ask[priced] - bid[priced]), 0.5 * (1.0 - _CHEAPEST) * fair)
     centre = fair + width * noise[priced]
     mid = 0.5 * (bid + ask)
     mid[priced] = centre
-    ends = torch.stack([centre - width, centre + width])
-    low, high = black.implied(ends, k[priced]).volatility
+    # all at once: on a GPU the number of operations is what takes time
+    prices = torch.cat([mid, centre - width, centre + width])
+    at = torch.cat([k, k[priced], k[priced]])
+    found, low, high = black.implied(prices, at).volatility.split([len(k), *[len(centre)] * 2])
     h[priced] = 0.5 * (high - low)
-    iv = black.implied(mid, k).volatility / root
-    return iv.to(truth.dtype), (h / root).to(truth.dtype)
+    return (found / root).to(truth.dtype), (h / root).to(truth.dtype)
