@@ -13,6 +13,7 @@ from scipy.special import ndtr, ndtri
 
 from arbiter import Quotes, Surface, example
 from arbiter.markets import LiftedHeston
+from arbiter.markets.parameters import preset
 from arbiter.metrics import densities, market, volatility
 from arbiter.metrics.marginals import Inverted
 from arbiter.metrics.metric import worst_day
@@ -234,13 +235,34 @@ def test_an_inverted_oracle_is_its_own_law() -> None:
     assert densities.slice_relative_entropy(surface, law, [1.0])[0] == pytest.approx(0.0, abs=1e-9)
 
 
-def test_an_oracles_distribution_is_inverted_at_its_own_probabilities() -> None:
-    heston = LiftedHeston.heston(0.04, 1.5, 0.04, 0.5, -0.7)
-    law, z, T = Inverted(heston), np.linspace(-4.5, 4.25, 8), np.array([[0.1], [1.0]])
-    probability = heston.digital(law.log_strike(z, T), T)
-    assert -ndtri(probability) == pytest.approx(np.broadcast_to(z, (2, 8)), abs=1e-5)
-    flat = [black(0.2)]
+@pytest.mark.parametrize("name", ["calm", "jumpy"])
+def test_an_oracles_distribution_is_inverted_at_its_own_probabilities(name: str) -> None:
+    oracle = LiftedHeston.of(preset(name))
+    law, z, T = Inverted(oracle), np.linspace(-4.5, 4.25, 15), np.array([[0.02], [0.1], [1.0]])
+    probability = oracle.digital(law.log_strike(z, T), T)
+    assert -ndtri(probability) == pytest.approx(np.broadcast_to(z, (3, 15)), abs=1e-6)
+    level = float(np.sqrt(oracle.variance_swap(1.0)))
     for metric in (densities.relative_entropy, densities.cvar_alignment):
-        value = metric(flat, [law], [1.0]).value
+        assert metric([law], [law], [1.0]).value == 0.0
+        value = metric([black(level)], [law], [1.0]).value
         assert value is not None
         assert value > 0.01
+
+
+def test_what_an_inverted_oracle_was_asked_is_kept() -> None:
+    class Counting(BlackOracle):
+        asked = 0
+
+        def digital(self, k: Array, T: Array, state: float | None = None) -> Array:
+            self.asked += 1
+            return super().digital(k, T, state)
+
+    oracle = Counting()
+    law = Inverted(oracle)
+    first = densities.slice_relative_entropy(black(0.3), law, [1.0])
+    before = oracle.asked
+    again = densities.slice_relative_entropy(black(0.4), law, [1.0])
+    assert before == oracle.asked > 0
+    assert again[0] > first[0]
+    densities.slice_relative_entropy(black(0.4), law, [0.5])
+    assert oracle.asked > before

@@ -6,6 +6,7 @@ turned into one by `Inverted`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -64,6 +65,8 @@ class Distribution(Protocol):
 class Inverted:
     """The marginals of an oracle in one state, with its distribution inverted.
 
+    What was asked once is kept: make one a day, and share it between the models of that day.
+
     Args:
         oracle: Anything with ``otm``, ``digital``, ``density`` and ``variance_swap``.
         state: Of the oracle; its start by default.
@@ -71,10 +74,11 @@ class Inverted:
 
     def __init__(self, oracle: Distribution, state: ArrayLike | None = None) -> None:
         self.oracle, self.state = oracle, state
+        self._kept: dict[tuple[Any, ...], Array] = {}
 
     def density(self, k: ArrayLike, T: ArrayLike) -> Array:
         """Density of ``X_T`` per unit of κ."""
-        return self.oracle.density(k, T, self.state)
+        return self._once("density", lambda k, T: self.oracle.density(k, T, self.state), k, T)
 
     def variance_swap(self, T: ArrayLike) -> Array:
         """``−2 E log X_T / T``."""
@@ -85,7 +89,10 @@ class Inverted:
 
         Past five deviations, where an oracle's tail is rounding, it goes on as a straight line.
         """
-        wanted, times = np.broadcast_arrays(np.asarray(z, float), np.asarray(T, float))
+        return self._once("log_strike", self._invert, z, T)
+
+    def _invert(self, z: Array, T: Array) -> Array:
+        wanted, times = np.broadcast_arrays(z, T)
         each, where = np.unique(times, return_inverse=True)
         where = where.reshape(times.shape)
         near = np.clip(wanted, -_REACH, _REACH)
@@ -102,20 +109,38 @@ class Inverted:
             slope[:, m] = inverse(np.array([-_REACH, _REACH]), 1)
         rate = np.asarray(self.density(k, times)) * np.exp(k)
         miss = (self._level(k, times) - near) * np.exp(-0.5 * near**2) / np.sqrt(2.0 * np.pi)
-        k = k - miss / np.maximum(rate, np.finfo(float).tiny)
+        cell = (_DEVIATIONS[1] - _DEVIATIONS[0]) * scale[where]
+        # where there is hardly a density, between a body and its jumps, a step must stay near
+        step = np.clip(miss / np.maximum(rate, np.finfo(float).tiny), -cell, cell)
+        k = k - np.where(np.isfinite(miss), step, 0.0)
         return np.asarray(k + (wanted - near) * np.where(wanted < near, *slope[:, where]))
 
     def cvar(self, q: ArrayLike, T: ArrayLike, tail: str = "lower") -> Array:
         """Mean of ``X_T`` over its lower or upper tail of probability q."""
         if tail not in ("lower", "upper"):
             raise ValueError(f"tail must be 'upper' or 'lower', got {tail!r}")
-        share = np.asarray(q, dtype=np.float64)
-        z = ndtri(share)
-        k = self.log_strike(z if tail == "lower" else -z, T)
-        otm, kappa = self.oracle.otm(k, T, self.state), np.exp(k)
-        if tail == "lower":
-            return np.asarray(kappa - (otm + np.maximum(kappa - 1.0, 0.0)) / share)
-        return np.asarray(kappa + (otm + np.maximum(1.0 - kappa, 0.0)) / share)
+        return self._once(tail, self._lower if tail == "lower" else self._upper, q, T)
+
+    def _lower(self, q: Array, T: Array) -> Array:
+        k = self.log_strike(ndtri(q), T)
+        put = self.oracle.otm(k, T, self.state) + np.maximum(np.expm1(k), 0.0)
+        return np.asarray(np.exp(k) - put / q)
+
+    def _upper(self, q: Array, T: Array) -> Array:
+        k = self.log_strike(-ndtri(q), T)
+        call = self.oracle.otm(k, T, self.state) + np.maximum(-np.expm1(k), 0.0)
+        return np.asarray(np.exp(k) + call / q)
+
+    def _once(
+        self, name: str, ask: Callable[[Array, Array], Array], at: ArrayLike, T: ArrayLike
+    ) -> Array:
+        points, times = np.asarray(at, dtype=np.float64), np.asarray(T, dtype=np.float64)
+        key = (name, points.shape, points.tobytes(), times.shape, times.tobytes())
+        if key not in self._kept:
+            answer = np.array(ask(points, times), dtype=np.float64)
+            answer.setflags(write=False)
+            self._kept[key] = answer
+        return self._kept[key]
 
     def _level(self, k: ArrayLike, T: ArrayLike) -> Array:
         """Gaussian quantile of ``P(X_T ≤ e^k)``, infinite where a probability is none."""
