@@ -139,7 +139,11 @@ def test_constant_near_given_quotes_holds_near_them(
     assert bound <= float(constant_at(made, chain)[0]) * (1.0 + 1e-9)
 
 
-@pytest.mark.parametrize("switches", [{}, {"spans": (0.3, 1.0)}, {"representer": True}], ids=str)
+@pytest.mark.parametrize(
+    "switches",
+    [{}, {"spans": (0.3, 1.0)}, {"kriging": True, "spans": (0.5,)}, {"representer": True}],
+    ids=str,
+)
 def test_constant_at_a_point_is_the_derivative_where_the_measure_does_not_speak(
     switches: dict[str, Any],
 ) -> None:

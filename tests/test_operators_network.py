@@ -36,6 +36,7 @@ ABLATIONS: list[dict[str, Any]] = [
     {"decoder": "icnn"},
     {"looks": 1},
     {"spans": (0.3, 1.0)},
+    {"kriging": True},
 ]
 
 

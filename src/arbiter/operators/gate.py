@@ -22,7 +22,6 @@ from torch import Tensor, nn
 
 from arbiter.operators.reference import FARTHEST, Scaled
 
-FAR = 3.0, 2.4  # asinh of the farthest bumps, below and above the money
 VALUE_ROWS, SLOPE_ROWS = 2.0**0.5, 1.0  # how far values and slopes move when quotes move by one
 LEANING = 0.25  # how strongly a quote's own volatility may pull the measure
 LARGEST = 2.0 * FARTHEST  # value that the measure takes a mean of: beyond it values are cut
@@ -53,23 +52,34 @@ class Sight(NamedTuple):
     width: Tensor
 
 
+def places(heads: int, reach: tuple[float, float]) -> Tensor:
+    """``(H,)`` of ζ: where the bumps are."""
+    return torch.linspace(-reach[0], reach[1], heads, dtype=torch.float64).float()
+
+
 class Gate(nn.Module):
     """Learned densities: bumps at fixed places, with learned widths, bent by the quotes' geometry.
 
     Args:
-        heads: Number of bumps, spread over ``asinh z`` from −3 to 2.4.
+        heads: Number of bumps.
+        reach: ``asinh z`` of the farthest of them, below and above the money.
         hidden: Width of the network that bends the bumps.
         learned: False leaves every head the same flat density (the ablation ``gate=off``).
     """
 
     place: Tensor
 
-    def __init__(self, heads: int, hidden: int = 48, learned: bool = True) -> None:
+    def __init__(
+        self,
+        heads: int,
+        reach: tuple[float, float] = (3.0, 2.4),
+        hidden: int = 48,
+        learned: bool = True,
+    ) -> None:
         super().__init__()
-        self.heads, self.learned = heads, learned
-        place = torch.linspace(-FAR[0], FAR[1], heads, dtype=torch.float64)
-        self.register_buffer("place", place.float(), persistent=False)
-        spacing = (FAR[0] + FAR[1]) / max(heads - 1, 1)
+        self.heads, self.reach, self.learned = heads, reach, learned
+        self.register_buffer("place", places(heads, reach), persistent=False)
+        spacing = sum(reach) / max(heads - 1, 1)
         self.log_width = nn.Parameter(torch.full((heads,), 1.5 * spacing).log())
         self.inner = nn.Linear(5, hidden)
         self.outer = nn.Linear(hidden, heads + 2)  # one more for the measure, one for its pull
@@ -145,7 +155,7 @@ class Gate(nn.Module):
 
     def between(self, zeta: Tensor) -> tuple[Tensor, Tensor]:
         """The bump to the left of each strike, and how much of the way to the next it is."""
-        place = (zeta + FAR[0]) / (FAR[0] + FAR[1]) * (self.heads - 1)
+        place = (zeta + self.reach[0]) / sum(self.reach) * (self.heads - 1)
         place = place.clamp(0.0, self.heads - 1.0)
         left = place.detach().floor().clamp(max=self.heads - 2).long()
         return left, place - left

@@ -26,6 +26,7 @@ from arbiter.operators import gate as gates
 from arbiter.operators import head
 from arbiter.operators import scan as scans
 from arbiter.operators.gate import Gate, Sight
+from arbiter.operators.kriging import Kriged, krige, kriged
 from arbiter.operators.network import Look, Network, activation
 from arbiter.operators.pooling import pool, precision
 from arbiter.operators.ragged import Ragged
@@ -112,6 +113,13 @@ class Seen(NamedTuple):
         none = torch.empty(0)
         mass, sure = torch.log(self.mass).view(*shape, -1), doubt.view(*shape, -1)
         return Sight(none, none, none, mass, sure, none, none)
+
+
+class Known(NamedTuple):
+    """A batch in its own units, and what kriging is for it."""
+
+    chain: Scaled
+    guess: Kriged | None
 
 
 class Eye:
@@ -243,16 +251,20 @@ class Stage:
         self.enter, self.up, self.down = look.enter.weight, look.up.weight, look.down.weight
         self.read = None if look.read is None else look.read.weight
 
-    def view(self, seen: Seen, batch: Flat, chain: Scaled, values: Tensor) -> Tensor:
-        """``(B, L, lines + 2)`` values ``(N,)`` under every head, and pooled along maturities."""
+    def view(self, seen: Seen, batch: Flat, known: Known, values: Tensor) -> Tensor:
+        """``(B, L, lines + 2)`` values ``(N,)``: under every head, pooled, and kriged."""
+        chain = known.chain
         shape = chain.total.shape
         own = self.eye.look(seen, batch, values).view(*shape, -1)
-        if not self.spans:
-            return own
         lines, means = own.split([own.shape[-1] - 2, 2], -1)
-        weight = precision(seen.sight(shape, self.eye.doubt(seen, batch)))
-        around = pool(lines, weight, chain, self.spans, self.causal)
-        return torch.cat([lines, around, means], -1)
+        parts = [lines]
+        if self.spans:
+            weight = precision(seen.sight(shape, self.eye.doubt(seen, batch)))
+            parts.append(pool(lines, weight, chain, self.spans, self.causal))
+        if known.guess is not None:
+            padded = torch.zeros_like(chain.u).masked_scatter_(chain.quoted, values)
+            parts.append(krige(known.guess, padded, self.eye.gate.place))
+        return torch.cat([*parts, means], -1)
 
 
 class Inference:
@@ -279,23 +291,26 @@ class Inference:
             self.join_bias = context.join.bias
             self.last, self.direct = network.last.weight, network.direct.weight
             self.gains, self.base = network.direct_gains, network.base
+            self.kriging = network.config.kriging
 
     @torch.inference_mode()
     def __call__(self, quotes: Ragged) -> tuple[Array, Array]:
         """Slopes ``(B, L, n)`` and ``log(σ√T)`` ``(B, L)`` of chains in float64."""
         chain = scaled(quotes)
+        place = self.stages[0].eye.gate.place
+        known = Known(chain, kriged(chain, place) if self.kriging else None)
         batch = flat(chain, self.dtype)
         seen = chain.quoted.any(-1)
         gaps = torch.stack([chain.gap, chain.ahead])[: self.around.rates.shape[0]].to(self.dtype)
         first = self.stages[0].eye
         sight = first.see(batch)
-        context = self._context(chain, batch, sight, gaps)
+        context = self._context(known, batch, sight, gaps)
         v, straight = None, None
         values = batch.quotes.u.flatten()
         for i, stage in enumerate(self.stages):
             sight = sight if i == 0 else stage.eye.see(batch)
             rest = values if v is None else values - _smile(stage, batch, v).double()
-            view = stage.view(sight, batch, chain, rest).to(self.dtype)
+            view = stage.view(sight, batch, known, rest).to(self.dtype)
             straight = view if straight is None else straight
             v = self._look(stage, context, view, v, gaps, seen)
         assert v is not None
@@ -304,8 +319,8 @@ class Inference:
         proposal = self.base(context) + v @ self.last.T + direct @ self.direct.T
         return head.slopes(proposal.double(), chain.total).numpy(), chain.total.numpy()
 
-    def _context(self, chain: Scaled, batch: Flat, sight: Seen, gaps: Tensor) -> Tensor:
-        eye = self.stages[0].eye
+    def _context(self, given: Known, batch: Flat, sight: Seen, gaps: Tensor) -> Tensor:
+        eye, (chain, guess) = self.stages[0].eye, given
         count = torch.from_numpy(np.diff(batch.ends)).double().view(chain.total.shape)
         seen = count > 0
         known = [
@@ -320,6 +335,8 @@ class Inference:
             (sight.centre - eye.place).clamp(-2.0, 2.0),
             torch.stack(known, -1).flatten(0, 1),
         ]
+        if guess is not None:
+            parts.append(0.5 * (guess.doubt.flatten(0, 1) + 6.0))
         own = silu(self.own(torch.cat(parts, -1).to(self.dtype)))
         own = (silu(self.mix(own)) + own).view(*seen.shape, -1)
         choice = linear(own, self.around.select, self.around.select_bias)
@@ -358,10 +375,7 @@ def _smile(stage: Stage, batch: Flat, v: Tensor) -> Tensor:
     """``(N,)`` what the state says the quotes should be."""
     assert stage.read is not None
     nodes = v.flatten(0, 1) @ stage.read.T  # (M, H)
-    far = gates.FAR
-    place = (batch.rough.zeta.flatten() + far[0]) / (far[0] + far[1]) * (nodes.shape[1] - 1)
-    place = place.clamp(0.0, nodes.shape[1] - 1.0)
-    left = place.floor().clamp(max=nodes.shape[1] - 2).long()
+    left, share = stage.eye.gate.between(batch.rough.zeta.flatten())
     at = batch.row * nodes.shape[1] + left
     line = nodes.flatten()
-    return torch.lerp(line[at], line[at + 1], place - left)
+    return torch.lerp(line[at], line[at + 1], share)

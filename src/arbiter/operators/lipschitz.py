@@ -10,7 +10,8 @@ is not part of it.
 theorem 8, has the proofs)
 
 * the gate: a head's value moves by at most √2, its slope by 1, a mean under the measure by one more
-  ``LEANING·(largest value)``; gains are at most 1; pooling along maturities multiplies by √2;
+  ``LEANING·(largest value)``; gains are at most 1; pooling along maturities multiplies by √2; a
+  kriged number moves by at most ``KRIGED_ROWS``;
 * aligned maps: their norms. Activations have slopes in [−0.091, 1], so that ``y ↦ D a(Uy)`` moves
   by at most ``m‖DU‖ + r‖D‖‖U‖`` with m, r the middle and the half-width of that range, and
   ``v + D a(Uv)`` by ``‖I + mDU‖ + r‖D‖‖U‖``;
@@ -28,6 +29,7 @@ import torch
 from torch import Tensor
 
 from arbiter.operators.gate import LARGEST, LEANING, SLOPE_ROWS, VALUE_ROWS
+from arbiter.operators.kriging import KRIGED_ROWS
 from arbiter.operators.network import SILU, Look, Network
 from arbiter.operators.pooling import POOLED_ROWS
 from arbiter.operators.qalign import Aligned
@@ -71,7 +73,8 @@ def constant(network: Network) -> Constant:
     leaning = 1.0 + LEANING * FARTHEST
     lines = [VALUE_ROWS] * heads + [SLOPE_ROWS] * heads
     around = [POOLED_ROWS * each for each in lines] * len(network.config.spans)
-    moves = [*lines, *around, leaning, leaning]
+    guessed = [KRIGED_ROWS] * (2 * heads * network.config.kriging)
+    moves = [*lines, *around, *guessed, leaning, leaning]
     weight = _weight(network.direct)
     straight = weight.abs() @ torch.tensor(moves, dtype=weight.dtype, device=weight.device)
     value = float((state * _rows(network.last) + straight).max()) * ROUNDING
@@ -107,6 +110,7 @@ def _through(look: Look, heads: int, before: float) -> float:
     # under the measure: the values move, and so does the measure, by its covariance with them
     under = rest + LEANING * largest
     lines = heads * (VALUE_ROWS**2 + SLOPE_ROWS**2) * (1.0 + POOLED_ROWS**2 * len(look.spans))
+    lines += 2.0 * heads * KRIGED_ROWS**2 * look.kriging
     view = math.sqrt(lines * rest**2 + 2.0 * under**2)
     enter = _weight(look.enter)
     moved = _between(_weight(look.across), enter)

@@ -22,8 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from arbiter.operators import head
-from arbiter.operators.gate import FAR, Gate, Sight
+from arbiter.operators.gate import Gate, Sight
 from arbiter.operators.icnn import ICNNDecoder
+from arbiter.operators.kriging import Kriged, krige, kriged
 from arbiter.operators.pooling import POOLED_ROWS, pool, precision
 from arbiter.operators.qalign import RULES, Aligned, align, maps
 from arbiter.operators.ragged import Ragged
@@ -41,6 +42,7 @@ class Config:
 
     Attributes:
         heads: Densities of the gate.
+        reach: ``asinh z`` of the farthest of them, below and above the money.
         width: Of the value stream.
         state: m, of each scan.
         rank: r, of each scan's low-rank factors.
@@ -48,6 +50,8 @@ class Config:
         looks: How many times the quotes are looked at.
         spans: Of log-maturity, over which neighbouring slices are pooled
             (:mod:`arbiter.operators.pooling`); none leaves each slice to itself and the scans.
+        kriging: True gives every slice the universe's best linear guess of it from all quotes
+            (:mod:`arbiter.operators.kriging`).
         budget: Largest spectral norm of a value map.
         gate: False makes every density flat.
         guard: False lets steps exceed ``(1 − ε)/ρ``.
@@ -61,12 +65,14 @@ class Config:
     """
 
     heads: int = 40
+    reach: tuple[float, float] = (3.0, 2.4)
     width: int = 192
     state: int = 64
     rank: int = 4
     context: int = 160
     looks: int = 2
     spans: tuple[float, ...] = ()
+    kriging: bool = False
     budget: float = 2.0
     gate: bool = True
     guard: bool = True
@@ -78,9 +84,12 @@ class Config:
     representer: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "spans", tuple(self.spans))  # a list, when read from a file
+        for name in ("spans", "reach"):  # lists, when read from a file
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         if not all(span > 0.0 for span in self.spans):
             raise ValueError(f"spans = {self.spans!r} must be positive")
+        if len(self.reach) != 2 or not all(0.0 < far < 5.0 for far in self.reach):
+            raise ValueError(f"reach = {self.reach!r} must be two numbers between 0 and 5")
         fewest = {"heads": 2, "width": 1, "state": 1, "rank": 1, "context": 1, "looks": 1}
         for name, least in fewest.items():
             if getattr(self, name) < least:
@@ -94,12 +103,12 @@ class Config:
 
     @property
     def lines(self) -> int:
-        """Values and slopes in a view: those of the heads, and pooled ones for each span."""
-        return 2 * self.heads * (1 + len(self.spans))
+        """Values and slopes in a view: the heads' own, pooled ones for each span, kriged ones."""
+        return 2 * self.heads * (1 + len(self.spans) + self.kriging)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as a file of JSON gives them back."""
-        return {**asdict(self), "spans": list(self.spans)}
+        return {**asdict(self), "spans": list(self.spans), "reach": list(self.reach)}
 
 
 class Output(NamedTuple):
@@ -139,6 +148,14 @@ def carried(scans: Sequence[GreenScan], path: Path, ahead: Tensor) -> list[Tenso
     return [forth, back.flip(1)]
 
 
+class Seen(NamedTuple):
+    """What a look has before it: a chain, what its gate sees of it, and the kriged guess."""
+
+    chain: Scaled
+    sight: Sight
+    guess: Kriged | None
+
+
 class Context(nn.Module):
     """The geometry stream: what each slice can know, and what its neighbours can.
 
@@ -149,7 +166,7 @@ class Context(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         inner = config.context
-        self.own = nn.Linear(3 * config.heads + 4, inner)
+        self.own = nn.Linear((3 + config.kriging) * config.heads + 4, inner)
         self.mix = nn.Linear(inner, inner)
         directions = 2 if config.adjoint else 1
         self.carry = nn.ModuleList(
@@ -158,7 +175,7 @@ class Context(nn.Module):
         )
         self.join = nn.Linear(inner + directions * config.state, inner)
 
-    def forward(self, chain: Scaled, sight: Sight, place: Tensor) -> Tensor:
+    def forward(self, chain: Scaled, sight: Sight, place: Tensor, guess: Kriged | None) -> Tensor:
         """Geometry ``(B, L, c)`` of each slice among its neighbours."""
         seen = chain.quoted.any(-1)
         count = chain.quoted.sum(-1).to(chain.u.dtype)
@@ -169,6 +186,8 @@ class Context(nn.Module):
             (sight.centre - place).clamp(-2.0, 2.0),
             torch.stack(known, -1).to(chain.u.dtype),
         ]
+        if guess is not None:
+            parts.append(0.5 * (guess.doubt.to(chain.u.dtype) + 6.0))
         own = nn.functional.silu(self.own(torch.cat(parts, -1)))
         own = nn.functional.silu(self.mix(own)) + own
         scans = [cast(GreenScan, scan) for scan in self.carry]
@@ -188,10 +207,10 @@ class Look(nn.Module):
     def __init__(self, config: Config, first: bool) -> None:
         super().__init__()
         d, m, budget = config.width, config.state, config.budget
-        self.spans, self.causal = config.spans, not config.adjoint
+        self.spans, self.causal, self.kriging = config.spans, not config.adjoint, config.kriging
         seen = config.lines + 2
         kind = Representer if config.representer else Gate
-        self.gate = kind(config.heads, learned=config.gate)
+        self.gate = kind(config.heads, config.reach, learned=config.gate)
         self.gains = nn.Linear(config.context, seen)
         self.enter = Aligned(seen, d, budget)
         self.enter_bias = nn.Linear(config.context, d)
@@ -230,18 +249,21 @@ class Look(nn.Module):
         """``(B, L, S)`` what the state leaves of the quotes; all of them if there is none yet."""
         return chain.u if v is None else (chain.u - self.smile(chain, v)) * chain.quoted
 
-    def view(self, chain: Scaled, sight: Sight, rest: Tensor) -> Tensor:
-        """``(B, L, lines + 2)`` values under every head, and pooled along maturities."""
-        own = self.gate.look(sight, chain, rest)
-        if not self.spans:
-            return own
+    def view(self, seen: Seen, rest: Tensor) -> Tensor:
+        """``(B, L, lines + 2)`` values under every head, pooled along maturities, and kriged."""
+        own = self.gate.look(seen.sight, seen.chain, rest)
         lines, means = own.split([2 * self.gate.heads, 2], -1)
-        around = pool(lines, precision(sight), chain, self.spans, self.causal)
-        return torch.cat([lines, around, means], -1)
+        parts = [lines]
+        if self.spans:
+            weight = precision(seen.sight)
+            parts.append(pool(lines, weight, seen.chain, self.spans, self.causal))
+        if seen.guess is not None:
+            parts.append(krige(seen.guess, rest, self.gate.place).to(rest.dtype))
+        return torch.cat([*parts, means], -1)
 
-    def embedded(self, chain: Scaled, sight: Sight, context: Tensor, rest: Tensor) -> Tensor:
+    def embedded(self, seen: Seen, context: Tensor, rest: Tensor) -> Tensor:
         """``(B, L, d)`` what is left of the quotes under every head, before its activation."""
-        view = self.view(chain, sight, rest) * torch.tanh(1.0 + self.gains(context))
+        view = self.view(seen, rest) * torch.tanh(1.0 + self.gains(context))
         entered: Tensor = self.enter(view) + self.enter_bias(context)
         return entered
 
@@ -253,9 +275,10 @@ class Look(nn.Module):
         moved: Tensor = self.across(x) + self.from_forth(states[0])
         return moved if self.from_back is None else moved + self.from_back(states[1])
 
-    def forward(self, chain: Scaled, sight: Sight, context: Tensor, v: Tensor | None) -> Tensor:
+    def forward(self, seen: Seen, context: Tensor, v: Tensor | None) -> Tensor:
         """The state ``(B, L, d)`` after this look, from the state before it (None: none yet)."""
-        entered = self.embedded(chain, sight, context, self.left(chain, v))
+        chain = seen.chain
+        entered = self.embedded(seen, context, self.left(chain, v))
         x = activation(entered) * chain.quoted.any(-1)[..., None]
         moved = self.spread(chain, context, x)
         v = moved if v is None else v + moved
@@ -263,21 +286,26 @@ class Look(nn.Module):
         return v + mixed
 
 
-def read_off(gate: Gate, spans: int = 0) -> Tensor:
+def read_off(gate: Gate, config: Config) -> Tensor:
     """``(n, lines + 2)`` slopes straight off a smile, where training starts: ``g = u + z ∂u/∂z``.
 
     To first order in the smile's departure from flat, ``b = ∂(z·iv)/∂z`` at z equal to the knot.
-    Own and pooled smiles count alike.
+    The smile is the kriged one where there is one; else own and pooled ones count alike.
     """
-    zeta = torch.asinh(torch.tensor(head.KNOTS)).clamp(-FAR[0], FAR[1])
+    zeta = torch.asinh(torch.tensor(head.KNOTS)).clamp(-config.reach[0], config.reach[1])
     near = 1.0 - (zeta[:, None] - gate.place).abs() / (gate.place[1] - gate.place[0])
     hats = near.clamp(min=0.0)  # (n, H)
     # the steepness of a bump's line is noisy: an average over its neighbours
     spread = torch.exp(-0.5 * ((zeta[:, None] - gate.place) / 0.3) ** 2)
     spread = spread / spread.sum(1, keepdim=True)
-    steep = torch.tanh(zeta)[:, None] * spread / torch.exp(gate.log_width)
-    lines = torch.cat([hats, steep], 1).repeat(1, 1 + spans) / (1 + spans)
-    return torch.cat([lines, torch.zeros(len(head.KNOTS), 2)], 1)
+    lean = torch.tanh(zeta)[:, None]
+    none = torch.zeros(len(head.KNOTS), 2)
+    views = 1 + len(config.spans)
+    if config.kriging:
+        smile = torch.cat([hats, lean * hats / (gate.place[1] - gate.place[0])], 1)
+        return torch.cat([smile.new_zeros(len(smile), views * smile.shape[1]), smile, none], 1)
+    lines = torch.cat([hats, lean * spread / torch.exp(gate.log_width)], 1)
+    return torch.cat([lines.repeat(1, views) / views, none], 1)
 
 
 class Network(nn.Module):
@@ -302,7 +330,7 @@ class Network(nn.Module):
         self.direct = Aligned(config.lines + 2, len(head.KNOTS), 2.0 * config.budget)
         self.direct_gains = nn.Linear(config.context, config.lines + 2)
         with torch.no_grad():
-            self.direct.weight.copy_(read_off(self.stages()[0].gate, len(config.spans)))
+            self.direct.weight.copy_(read_off(self.stages()[0].gate, config))
             self.direct_gains.weight.mul_(0.1)
         nn.init.zeros_(self.base.weight)
         nn.init.zeros_(self.base.bias)
@@ -323,14 +351,20 @@ class Network(nn.Module):
         """Slopes of each chain; maturities without a quote get theirs from their neighbours."""
         return self.decode(scaled(quotes))
 
-    def decode(self, chain: Scaled) -> Output:
-        """The same for a chain that is in its own units already."""
+    def guess(self, chain: Scaled) -> Kriged | None:
+        """What kriging is for these chains, if it is wanted: geometry, known before any weight."""
+        return kriged(chain, self.stages()[0].gate.place) if self.config.kriging else None
+
+    def decode(self, chain: Scaled, guess: Kriged | None = None) -> Output:
+        """The same for a chain that is in its own units already, and its :meth:`guess`."""
+        guess = self.guess(chain) if guess is None else guess
         first, *others = self.stages()
         sight: Sight = first.gate(chain)
-        context = self.context(chain, sight, first.gate.place)
-        v: Tensor = first(chain, sight, context, None)
+        context = self.context(chain, sight, first.gate.place, guess)
+        seen = Seen(chain, sight, guess)
+        v: Tensor = first(seen, context, None)
         for look in others:
-            v = look(chain, look.gate(chain), context, v)
-        view = first.view(chain, sight, chain.u) * torch.tanh(2.0 + self.direct_gains(context))
+            v = look(Seen(chain, look.gate(chain), guess), context, v)
+        view = first.view(seen, chain.u) * torch.tanh(2.0 + self.direct_gains(context))
         proposal = self.base(context) + self.last(v) + self.direct(view)
         return Output(head.slopes(proposal, chain.total), proposal, chain, sight, v)

@@ -24,8 +24,9 @@ from torch import Tensor
 
 from arbiter.operators import green
 from arbiter.operators.gate import LARGEST, LEANING, Sight
+from arbiter.operators.kriging import rows
 from arbiter.operators.lipschitz import FLATTEST, ROUNDING, STEEPEST, norm
-from arbiter.operators.network import SILU, Look, Network, activation
+from arbiter.operators.network import SILU, Look, Network, Seen, activation
 from arbiter.operators.pooling import pool, precision
 from arbiter.operators.reference import FARTHEST, Scaled
 from arbiter.operators.scan import GreenScan
@@ -92,15 +93,17 @@ def _slope(y: Tensor) -> Tensor:
 def _one(network: Network, chain: Scaled, radius: float) -> Tensor:
     first, *others = network.stages()
     sight: Sight = first.gate(chain)
-    context = network.context(chain, sight, first.gate.place)
-    move = _Looking(first, chain, sight, context, radius).after(None)
+    guess = network.guess(chain)
+    context = network.context(chain, sight, first.gate.place, guess)
+    move = _Looking(first, Seen(chain, sight, guess), context, radius).after(None)
     for look in others:
-        move = _Looking(look, chain, look.gate(chain), context, radius).after(move)
+        seen = Seen(chain, look.gate(chain), guess)
+        move = _Looking(look, seen, context, radius).after(move)
     gains = torch.tanh(2.0 + network.direct_gains(context))[0, :, None]  # (L, 1, 2H + 2)
     direct = network.direct.weight * gains  # (L, n, lines + 2)
     lines = torch.cat([first.gate.rows(sight, chain)[0], _means(sight, chain)], -2)
-    view = _View.of(first, chain, sight, direct)
-    straight = view.matrix(_from_quotes(lines, chain))
+    view = _View.of(first, Seen(chain, sight, guess), direct)
+    straight = view.matrix(_from_quotes(lines, chain), _each(chain))
     linear = (network.last.weight @ move.A + straight).abs().sum(-1)  # (L, n)
     rest = torch.linalg.vector_norm(network.last.weight, dim=1) * move.rho[:, None]
     swing = _drift(radius) + LEANING * _half_range(chain.u, chain, radius, FARTHEST)
@@ -115,19 +118,27 @@ class _View(NamedTuple):
         own: ``(L, o, 2H + 2)`` weights of a slice's own lines and means.
         around: ``(L, o, K, 2H)`` weights of its pooled lines, one set per span.
         shares: ``(L, L, K, 2H)`` what a pooled line of one slice takes of another's.
+        guessed: ``(L, o, L, S)`` weights of all quotes through kriging, or None.
     """
 
     own: Tensor
     around: Tensor
     shares: Tensor
+    guessed: Tensor | None
 
     @classmethod
-    def of(cls, look: Look, chain: Scaled, sight: Sight, weights: Tensor) -> _View:
+    def of(cls, look: Look, seen: Seen, weights: Tensor) -> _View:
         """Of weights ``(L, o, lines + 2)`` on a view."""
+        chain, sight, guess = seen
         count, spans = 2 * look.gate.heads, len(look.spans)
         lines, means = weights[..., :-2], weights[..., -2:]
         own = torch.cat([lines[..., :count], means], -1)
-        around = lines[..., count:].unflatten(-1, (spans, count)) if spans else lines[..., None, :0]
+        pooled = lines[..., count : count * (1 + spans)]
+        around = pooled.reshape(*pooled.shape[:-1], spans, count)
+        guessed = None
+        if guess is not None:
+            by_quote = rows(guess, look.gate.place)[0]  # (L, 2H, L, S)
+            guessed = torch.einsum("lor,lrms->loms", lines[..., -count:], by_quote)
         deep = len(weights)
         shares = own.new_zeros(deep, deep, spans, count)
         if spans:
@@ -139,11 +150,13 @@ class _View(NamedTuple):
             known = precision(sight).expand(deep, -1, -1)
             pooled = pool(one, known, alone, look.spans, look.causal)  # (L from, L to, K·2H)
             shares = pooled.transpose(0, 1).unflatten(-1, (spans, count))
-        return cls(own, around, shares)
+        return cls(own, around, shares, guessed)
 
-    def matrix(self, lines: Tensor) -> Tensor:
-        """``(L, o, N)`` from lines and means ``(L, 2H + 2, N)``."""
+    def matrix(self, lines: Tensor, moves: Tensor) -> Tensor:
+        """``(L, o, N)`` from lines ``(L, 2H + 2, N)`` of quotes that move ``(L, S, N)``."""
         found = self.own @ lines
+        if self.guessed is not None:
+            found = found + self.guessed.flatten(-2) @ moves.flatten(0, 1)
         if not self.shares.shape[2]:
             return found
         flat = lines[:, :-2].flatten(0, 1)  # (L·2H, N)
@@ -153,15 +166,22 @@ class _View(NamedTuple):
         )
         return found + torch.stack([each.flatten(1) @ flat for each in mixed])
 
-    def norms(self, lines: Tensor) -> Tensor:
-        """``(L, L)`` norms of its blocks times ``(L, 2H + 2, r)``, from slice s to slice ℓ."""
+    def norms(self, lines: Tensor, moves: Tensor) -> Tensor:
+        """``(L, L)`` norms of its blocks from slice s to slice ℓ.
+
+        Args:
+            lines: ``(L, 2H + 2, r)`` lines and means of a slice.
+            moves: ``(L, S, r)`` its quotes.
+        """
         own = self.own @ lines  # (L, o, r)
-        if not self.shares.shape[2]:
+        if not self.shares.shape[2] and self.guessed is None:
             return torch.diag(norm(own))
         found = []
         for i, both in enumerate(zip(self.around, self.shares, strict=True)):
             block = torch.einsum("okh,skh->soh", *both) @ lines[:, :-2]  # (L, o, r)
             block[i] += own[i]
+            if self.guessed is not None:
+                block = block + self.guessed[i].transpose(0, 1) @ moves
             found.append(norm(block))
         return torch.stack(found)
 
@@ -194,14 +214,22 @@ def _half_range(values: Tensor, chain: Scaled, away: Tensor | float, most: float
     return half.clamp(max=most)
 
 
+def _each(chain: Scaled) -> Tensor:
+    """``(L, S, N)`` every quote moving by itself."""
+    return _from_quotes(torch.diag_embed(chain.quoted[0].to(chain.u.dtype)), chain)
+
+
 class _Looking(NamedTuple):
     """One look at one chain."""
 
     look: Look
-    chain: Scaled
-    sight: Sight
+    seen: Seen
     context: Tensor
     radius: float
+
+    @property
+    def chain(self) -> Scaled:
+        return self.seen.chain
 
     def after(self, before: _Move | None) -> _Move:
         """The state after this look."""
@@ -218,7 +246,7 @@ class _Looking(NamedTuple):
     def _entered(self, before: _Move | None) -> _Move:
         """Inputs of the first activation: what is left of the quotes, under every head."""
         look, chain = self.look, self.chain
-        moves = _from_quotes(torch.diag_embed(chain.quoted[0].to(chain.u.dtype)), chain)
+        moves = _each(chain)
         left = look.left(chain, None if before is None else before.value)
         if look.read is None or before is None:
             drawn, most, farthest = torch.zeros_like(chain.u[0]), FARTHEST, FARTHEST  # (L, S)
@@ -231,18 +259,19 @@ class _Looking(NamedTuple):
         # means under the measure are linear, but for its leaning, where no value is cut
         uncut = (left[0].abs().amax(-1) + away).clamp(max=farthest) <= LARGEST
         gains = torch.tanh(1.0 + look.gains(self.context))[0, :, None]  # (L, 1, lines + 2)
-        enter, means = look.enter.weight * gains, _means(self.sight, chain) * uncut[:, None, None]
-        lines = torch.cat([look.gate.rows(self.sight, chain)[0], means], -2)  # (L, 2H + 2, S)
-        view = _View.of(look, chain, self.sight, enter)
+        enter, sight = look.enter.weight * gains, self.seen.sight
+        means = _means(sight, chain) * uncut[:, None, None]
+        lines = torch.cat([look.gate.rows(sight, chain)[0], means], -2)  # (L, 2H + 2, S)
+        view = _View.of(look, self.seen, enter)
         swing = torch.where(uncut, _drift(self.radius), 1.0) * rest
         swing = swing + LEANING * _half_range(left, chain, away, most)
         rho = norm(enter[..., -2:]) * swing * math.sqrt(2.0)
         if look.read is not None and before is not None:
             # of a product with the reading map, norms need its triangular factor alone
             short = self._smile(torch.linalg.qr(look.read.weight.T).R.T)
-            rho = rho + view.norms(lines @ short) @ before.rho
-        value = look.embedded(chain, self.sight, self.context, left)
-        return _Move(value, view.matrix(lines @ moves), rho)
+            rho = rho + view.norms(lines @ short, short) @ before.rho
+        value = look.embedded(self.seen, self.context, left)
+        return _Move(value, view.matrix(lines @ moves, moves), rho)
 
     def _smile(self, rows: Tensor) -> Tensor:
         """``(L, S, …)`` nodes' rows between which the quotes lie; zero where nothing is quoted."""

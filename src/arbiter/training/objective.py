@@ -25,6 +25,7 @@ from torch import Tensor
 from arbiter import black
 from arbiter.operators.head import KNOTS
 from arbiter.operators.icnn import ICNNDecoder
+from arbiter.operators.kriging import Kriged, kriged
 from arbiter.operators.network import Output
 from arbiter.operators.ragged import Ragged
 from arbiter.operators.reference import Scaled, scaled
@@ -53,6 +54,7 @@ class Task(NamedTuple):
             reference, to first order: ``σ*/σ`` over the elasticity of the price.
         weight: ``(B, L, P)`` one over the error that the quotes allow, zero off the targets.
         log_variance: ``(B, L)`` exact log-contract variance W(T).
+        guess: What kriging is for the chain, or nothing where the network does without.
     """
 
     chain: Scaled
@@ -61,6 +63,7 @@ class Task(NamedTuple):
     scale: Tensor
     weight: Tensor
     log_variance: Tensor
+    guess: Kriged | None = None
 
     def part(self, rows: slice) -> Task:
         """Some of the surfaces."""
@@ -68,13 +71,14 @@ class Task(NamedTuple):
 
     def flat(self) -> tuple[Tensor, ...]:
         """All tensors in a row, as recordings take them."""
-        return (*self.chain, *self[1:])
+        return (*self.chain, *self[1:6], *(self.guess or ()))
 
     @classmethod
     def of(cls, tensors: Sequence[Tensor]) -> Task:
         """Back from :meth:`flat`."""
         count = len(Scaled._fields)
-        return cls(Scaled(*tensors[:count]), *tensors[count:])
+        chain, own, guess = tensors[:count], tensors[count : count + 5], tensors[count + 5 :]
+        return cls(Scaled(*chain), *own, Kriged(*guess) if guess else None)
 
 
 class Terms(NamedTuple):
@@ -91,8 +95,8 @@ class Terms(NamedTuple):
     error: Tensor
 
 
-def task(batch: Batch, laws: Laws) -> Task:
-    """What training needs of a batch."""
+def task(batch: Batch, laws: Laws, place: Tensor | None = None) -> Task:
+    """What training needs of a batch; with the places of heads, what kriging is for them too."""
     chain = scaled(Ragged(batch.T, batch.k, batch.iv, batch.half, batch.quoted))
     k, total = batch.target_k.double(), (batch.target_iv * torch.sqrt(batch.T)[..., None]).double()
     price = black.otm(k, total).clamp(min=1e-300)
@@ -108,6 +112,7 @@ def task(batch: Batch, laws: Laws) -> Task:
         ((batch.target_iv / chain.sigma[..., None]).clamp(max=4.0) / elasticity).to(dtype),
         batch.target / allowed,
         (level * laws.reference_at(batch.rows, batch.T * level**2)) ** 2 * batch.T,
+        None if place is None else kriged(chain, place),
     )
 
 

@@ -11,7 +11,9 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from arbiter.operators.network import Network
+from arbiter.operators.gate import places
+from arbiter.operators.kriging import Kriged
+from arbiter.operators.network import Config, Network
 from arbiter.operators.reference import Scaled
 from arbiter.training.batches import Batch
 from arbiter.training.draws import Lesson
@@ -48,11 +50,17 @@ def chain_of(lesson: Lesson) -> Scaled:
     return Scaled(*lesson[: len(Scaled._fields)])
 
 
+def heads(config: Config) -> Tensor | None:
+    """Where kriging is wanted, if it is: known before any step, so no part of a recording."""
+    return places(config.heads, config.reach) if config.kriging else None
+
+
 class Saddle:
     """Prices and dual blocks."""
 
     def __init__(self, settings: Settings) -> None:
         bound = settings.dual_bound
+        self.place = heads(settings.config)
         self.boxes = {
             "no_arbitrage": Box.inequality(BANDS, bound),
             "martingale": Box.signed(BANDS, bound),
@@ -62,34 +70,37 @@ class Saddle:
 
     def lesson(self, batch: Batch, laws: Laws) -> Lesson:
         """A task."""
-        return task(batch, laws).flat()
+        return task(batch, laws, self.place).flat()
 
     def evaluate(self, network: Network, lesson: Lesson) -> Found:
         """Fit and the blocks that have multipliers."""
         given = Task.of(lesson)
-        found = terms(network.decode(given.chain), given, network.icnn)
+        found = terms(network.decode(given.chain, given.guess), given, network.icnn)
         return Found(found.fit, {name: found.defects[name] for name in self.boxes})
 
 
 class FlowMatching:
     """Velocities alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.boxes: dict[str, Box] = {}
+        self.place = heads(settings.config)
 
     def lesson(self, batch: Batch, laws: Laws) -> Lesson:
         """The chain and the oracle's velocities."""
-        chain = task(batch, laws).chain
-        return (*chain, *velocity(oracle_slopes(laws, batch), chain)[:2])
+        given = task(batch, laws, self.place)
+        wanted = velocity(oracle_slopes(laws, batch), given.chain)[:2]
+        return (*given.chain, *wanted, *(given.guess or ()))
 
     def evaluate(self, network: Network, lesson: Lesson) -> Found:
         """The mean squared error of velocity."""
         chain = chain_of(lesson)
-        target, weight = lesson[len(chain) :]
+        target, weight, *rest = lesson[len(chain) :]
         wanted = Velocity(target, weight, weight.new_zeros(()).bool())
-        return Found(mismatch(network.decode(chain).slopes, chain, wanted), {})
+        guess = Kriged(*rest) if rest else None
+        return Found(mismatch(network.decode(chain, guess).slopes, chain, wanted), {})
 
 
 def route_of(settings: Settings) -> Route:
     """The route that the settings name."""
-    return Saddle(settings) if settings.route == "saddle" else FlowMatching()
+    return Saddle(settings) if settings.route == "saddle" else FlowMatching(settings)

@@ -1,0 +1,225 @@
+"""Kriging: the linear guess is Gaussian-process regression, bounded row by row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.interpolate import BSpline
+from torch import Tensor
+
+from arbiter.operators import kriging
+from arbiter.operators.gate import places
+from arbiter.operators.kriging import (
+    CLOCK,
+    CLOCKS,
+    KRIGED_ROWS,
+    STRIKES,
+    ZETA,
+    Kriged,
+    factor,
+    gram,
+    krige,
+    kriged,
+    rows,
+    splines,
+    weights,
+)
+from arbiter.operators.lipschitz import constant
+from arbiter.operators.network import Config, Network
+from arbiter.operators.ragged import Ragged
+from arbiter.operators.reference import FARTHEST, Scaled, scaled
+from ragged_chains import in_units, network, random_chain, with_values
+
+PLACE = places(7, (3.0, 2.4))
+seeds = st.integers(0, 2**31)
+
+
+def design(chain: Scaled) -> Tensor:
+    """``(B, L·S, D)`` the basis at every quote."""
+    along = splines(chain.zeta, ZETA, STRIKES)
+    clock = splines(chain.total, CLOCK, CLOCKS)
+    return torch.einsum("blsz,blw->blszw", along, clock).flatten(3).flatten(1, 2)
+
+
+def test_splines_are_those_of_the_textbook() -> None:
+    low, high = ZETA
+    step = (high - low) / (STRIKES - 3)
+    knots = low + step * np.arange(-3, STRIKES + 1)
+    x = np.linspace(low, high - 1e-9, 301)
+    textbook = BSpline.design_matrix(x, knots, 3).toarray()
+    ours = splines(torch.from_numpy(x), ZETA, STRIKES).numpy()
+    np.testing.assert_allclose(ours, textbook, atol=1e-13)
+    beyond = splines(torch.tensor([low - 5.0, low], dtype=torch.float64), ZETA, STRIKES)
+    assert torch.equal(beyond[0], beyond[1])
+
+
+def test_the_gram_matrix_is_that_of_the_basis() -> None:
+    chain = in_units(3)
+    basis, clock = splines(chain.zeta, ZETA, STRIKES), splines(chain.total, CLOCK, CLOCKS)
+    weight = weights(chain)
+    wanted = design(chain).mT @ (weight.flatten(1)[..., None] * design(chain))
+    found = gram(basis, basis * weight[..., None], clock)
+    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-9 * float(wanted.max()))
+
+
+def test_the_guess_is_gaussian_process_regression() -> None:
+    """Against the formula with the kernel between all quotes, which shares nothing with ours."""
+    chain = in_units(4, chains=1)
+    quoted = chain.quoted[0].flatten()
+    there = design(chain)[0][quoted]
+    F = factor(there.device).flatten(0, 1)
+    kernel = (there @ F) @ (there @ F).T
+    noise = torch.diag(1.0 / weights(chain)[0].flatten()[quoted])
+    spoken = torch.linalg.solve(kernel + noise, chain.u[0].flatten()[quoted])
+    at = splines(PLACE.double(), ZETA, STRIKES)
+    clock = splines(chain.total[0], CLOCK, CLOCKS)
+    heads = torch.einsum("hz,lw->lhzw", at, clock).flatten(2)  # (L, H, D)
+    wanted = (heads @ F) @ (there @ F).T @ spoken
+    variance = ((heads @ F) ** 2).sum(-1) - torch.einsum(
+        "lhi,ij,lhj->lh",
+        (heads @ F) @ (there @ F).T,
+        torch.linalg.inv(kernel + noise),
+        (heads @ F) @ (there @ F).T,
+    )
+    guess = kriged(chain, PLACE)
+    found = krige(guess, chain.u, PLACE)[0] / guess.scale[0]
+    torch.testing.assert_close(found[:, :7], wanted, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(guess.doubt[0].exp().square(), variance, rtol=1e-4, atol=1e-10)
+    # of a half-spread that is twice as wide the guess follows less
+    wide = kriged(chain._replace(noise=chain.noise + 0.7), PLACE)
+    assert bool((wide.doubt > guess.doubt).all())
+
+
+def test_slopes_are_those_of_the_values() -> None:
+    chain, step = in_units(5, chains=1), 1e-4
+    spacing = PLACE[1] - PLACE[0]
+
+    def unscaled(place: Tensor) -> Tensor:
+        guess = kriged(chain, place)
+        return krige(guess._replace(scale=torch.ones_like(guess.scale)), chain.u, place)
+
+    slope = (unscaled(PLACE.double() + step) - unscaled(PLACE.double() - step))[..., :7]
+    found = unscaled(PLACE)[..., 7:]
+    torch.testing.assert_close(found, slope / (2.0 * step) * spacing, rtol=1e-4, atol=1e-5)
+
+
+def test_rows_are_the_matrix_of_the_guess() -> None:
+    chain = in_units(6)
+    guess = kriged(chain, PLACE)
+    by_rows = torch.einsum("blrms,bms->blr", rows(guess, PLACE), chain.u)
+    torch.testing.assert_close(by_rows, krige(guess, chain.u, PLACE), rtol=1e-8, atol=1e-9)
+
+
+@given(seed=seeds)
+def test_rows_stay_within_their_bound(seed: int) -> None:
+    guess = kriged(in_units(seed), PLACE)
+    sums = rows(guess, PLACE).abs().sum((-1, -2))
+    assert float(sums.max()) <= KRIGED_ROWS * (1.0 + 1e-9)
+
+
+def test_without_the_scale_rows_exceed_their_bound() -> None:
+    def worst(seed: int) -> float:
+        guess = kriged(in_units(seed), PLACE)
+        bare = rows(guess._replace(scale=torch.ones_like(guess.scale)), PLACE)
+        return float(bare.abs().sum((-1, -2)).max())
+
+    assert max(worst(seed) for seed in range(5)) > 1.5 * KRIGED_ROWS
+
+
+def test_what_the_universe_contains_is_guessed_from_few_quotes() -> None:
+    """A surface of the prior itself, a third of it shown: the rest follows, a flat guess fails."""
+    chain = in_units(8, chains=1, maturities=6, strikes=24)
+    g = torch.Generator().manual_seed(8)
+    F = factor(chain.u.device).flatten(0, 1)
+    a = torch.randn(F.shape[1], generator=g, dtype=torch.float64)
+    a[20:] = 0.0  # its large features: the fine ones no quote shows
+    u = (design(chain) @ (F @ a)).unflatten(1, chain.u.shape[1:])
+    shown = chain.quoted & (torch.rand(chain.u.shape, generator=g) < 0.4)
+    few = chain._replace(quoted=shown, noise=torch.full_like(chain.noise, -6.0))
+    guess = kriged(few, PLACE)
+    seen = guess.doubt[0] < -4.0
+    at = splines(PLACE.double(), ZETA, STRIKES)
+    truth = torch.einsum(
+        "hz,lw,zw->lh", at, guess.clock[0], (F @ a).unflatten(0, (STRIKES, CLOCKS))
+    )
+    found = krige(guess, u * shown, PLACE)[0, :, :7] / guess.scale[0, :, :7]
+    error = (found - truth)[seen].abs()
+    assert int(seen.sum()) >= 5
+    assert float(error.max()) < 5.0 * float(guess.doubt[0][seen].exp().max())
+    assert float(error.max()) < 0.1 * float((truth[seen] - truth[seen].mean()).abs().max())
+
+
+# -- in the network -----------------------------------------------------------------------------
+
+
+def test_a_chain_in_a_batch_is_the_chain_alone() -> None:
+    quotes = random_chain(5, chains=3)
+    quotes.quoted[1, 3:] = False
+    made = network(3, kriging=True)
+    with torch.no_grad():
+        together = made(quotes).slopes
+        short = Ragged._make(x[1:2, :3] for x in quotes)
+        torch.testing.assert_close(together[1:2, :3], made(short).slopes, rtol=1e-8, atol=0.0)
+
+
+def test_level_and_clock_do_not_matter() -> None:
+    quotes, made = random_chain(9), network(4, kriging=True)
+    other = quotes._replace(T=quotes.T / 4.0, iv=2.0 * quotes.iv, half=2.0 * quotes.half)
+    with torch.no_grad():
+        torch.testing.assert_close(made(quotes).slopes, made(other).slopes, rtol=1e-8, atol=0.0)
+        level = made(quotes._replace(iv=1.5 * quotes.iv, half=1.5 * quotes.half)).slopes
+        moved = (level / made(quotes).slopes - 1.0).abs()
+    assert float(moved.max()) > 0.1
+
+
+def test_a_guess_given_is_the_guess_made() -> None:
+    """Training has it from the batch, so that recordings need no factorisation."""
+    chain, made = scaled(random_chain(2)), network(4, kriging=True)
+    guess = made.guess(chain)
+    assert isinstance(guess, Kriged)
+    with torch.no_grad():
+        assert torch.equal(made.decode(chain, guess).slopes, made.decode(chain).slopes)
+    assert network(4).guess(chain) is None
+
+
+@given(seed=seeds)
+def test_no_pair_of_quotes_exceeds_the_constant(seed: int) -> None:
+    switches: dict[str, Any] = {"kriging": True, "spans": (0.5,)}
+    made, chain = network(seed % 11, **switches).requires_grad_(False), in_units(seed, chains=1)
+    g = torch.Generator().manual_seed(seed)
+    u = FARTHEST * (2.0 * torch.rand(chain.u.shape, generator=g, dtype=torch.float64) - 1.0)
+    v = (u + 0.01 * torch.sign(u)).clamp(-FARTHEST, FARTHEST)
+    gap = made.decode(with_values(chain, u)).proposal - made.decode(with_values(chain, v)).proposal
+    size = float(((u - v) * chain.quoted).abs().max())
+    assert 0.0 < float(gap.abs().max()) <= constant(made).value * size
+
+
+def test_the_start_is_the_guess() -> None:
+    """Before any step, the proposal is read off the kriged smile: near it, and nearer than flat."""
+    torch.manual_seed(0)
+    made = Network(Config(heads=28, width=16, state=8, context=12, kriging=True)).double()
+    chain = scaled(random_chain(3))
+    with torch.no_grad():
+        made.last.weight.zero_()
+        proposal = made.decode(chain).proposal
+        made.direct.weight.zero_()
+        flat = made.decode(chain).proposal
+        guess = made.guess(chain)
+        assert guess is not None
+        place = made.stages()[0].gate.place
+        money = krige(guess, chain.u, place)[..., int(place.abs().argmin())]
+    at_money = proposal[..., int(made.knots.abs().argmin())] - flat[..., 0]
+    assert float((at_money - money).abs().max()) < 0.1 * float(money.abs().max()) + 0.02
+
+
+def test_a_damaged_factor_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kernel.npy").write_bytes(b"not an array")
+    monkeypatch.setattr(kriging, "files", lambda _: tmp_path)
+    with pytest.raises(ValueError, match="kernel"):
+        factor.__wrapped__(torch.device("cpu"))
