@@ -147,7 +147,7 @@ def _by_maturity(panel: Panel) -> Array:
     found = violations(panel)
     time_value = panel.calls - np.maximum(1.0 - panel.kappa, 0.0)
     scale = time_value.max(axis=2)[..., None]  # (D, L, 1)
-    scale = np.where(scale > 0.0, scale, np.nan)
+    scale = np.where(scale > TOLERANCE, scale, np.nan)  # less is rounding of intrinsic values
     sizes = [found.vertical / scale, found.butterfly / scale, found.calendar / scale[:, :-1]]
     lost = sum(np.minimum(s, 1.0).sum(axis=2) for s in sizes[:2])
     lost = np.asarray(lost)
