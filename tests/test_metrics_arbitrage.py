@@ -119,8 +119,7 @@ def test_surfaces_score_one_and_each_planted_arbitrage_less(seed: int) -> None:
     slopes = np.cumsum(10.0 ** rng.uniform(-2.5, -0.7, size=(3, 7)), axis=0)
     times = np.array([0.1, 0.5, 1.0])
     surface = Surface.from_slopes(np.linspace(-3.0, 3.0, 7), times, slopes)
-    kappa = np.sort(rng.uniform(0.6, 1.5, 12).round(3))
-    kappa = kappa[np.diff(kappa, prepend=0.0) > 0.0]
+    kappa = np.unique([1.0, *rng.uniform(0.6, 1.5, 12).round(3)])
     calls = calls_of(surface, kappa, times)
     assert value(nas(calls, kappa, times)) == 1.0
     assert value(cnas(calls, kappa, times)) == 1.0
