@@ -3,7 +3,7 @@
 For given strikes, maturities, relative spreads and reference volatilities: if every quoted
 ``u = log(iv/σ)`` moves by at most ε, every proposed log-slope moves by at most L·ε, and so does
 every log-slope of the surface (the running maximum adds nothing). Both sides are in sup norm; u is
-what :func:`arbiter.operators.reference.scaled` gives, within ±1.5. How σ itself follows the quotes
+what :func:`arbiter.operators.reference.scaled` gives, within ±2.5. How σ itself follows the quotes
 is not part of it.
 
 :func:`constant` holds for every such geometry. It composes (docs/operator-architecture.md,

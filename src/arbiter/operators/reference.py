@@ -24,7 +24,7 @@ _TIGHT = 3e-3  # quotes tighter than this count alike for the level
 _WIDTH = 1.0  # deviations around the money that set a slice's level
 _SPAN = 0.6  # of log-maturity over which levels are smoothed
 _UNSURE = 0.02  # what a slice's level is never known better than, for smoothing
-FARTHEST = 1.5  # of log(iv/σ): what lies beyond is clipped
+FARTHEST = 2.5  # of log(iv/σ): what lies beyond is clipped
 
 
 class Scaled(NamedTuple):

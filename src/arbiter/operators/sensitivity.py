@@ -46,7 +46,7 @@ def constant_at(network: Network, chain: Scaled, radius: float = math.inf) -> Te
         network: In double precision.
         chain: From :func:`arbiter.operators.reference.scaled`.
         radius: Any two sets of quotes whose ``u = log(iv/σ)`` are within it of the chain's own,
-            each; the default is all that there are, ``|u| ≤ 1.5``.
+            each; the default is all that there are, ``|u| ≤ 2.5``.
     """
     each = [Scaled(*(part[i : i + 1] for part in chain)) for i in range(chain.u.shape[0])]
     return torch.stack([_one(network, alone, radius) for alone in each])

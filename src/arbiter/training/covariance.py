@@ -9,7 +9,7 @@ keeps corners tame that hardly any of them reaches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -26,6 +26,8 @@ LAYOUTS = ((Layout(8, 16, 24), 0.15), (Layout(14, 33, 24), 0.3), (Layout(16, 41,
 _EXACT = 1.5e-3  # relative error with which the splines are asked to follow
 _FAMILIAR = 30.0  # surfaces that the smooth covariance weighs as much as
 _SIZE, _LENGTH = 0.3, 2.0  # its deviation, and its length in splines
+_LARGEST = 2.0  # coefficients beyond are unlikely, whatever the universe: none is seen that large
+_FINEST = 1e-4  # deviation that every coefficient has at least
 _TOGETHER = 128
 
 
@@ -48,8 +50,9 @@ def covariance_factor(
         told: Called with the number of each iteration.
     """
     grams, sides = _seen(laws, surfaces, seed)
-    moment = smooth(grams.device)
-    familiar = moment.clone()
+    familiar = moment = smooth(grams.device)
+    one = torch.eye(len(moment), dtype=moment.dtype, device=moment.device)
+    grams = grams + one / _LARGEST**2
     for i in range(iterations):
         told(i)
         precision = torch.linalg.inv(moment)
@@ -59,7 +62,7 @@ def covariance_factor(
             V = torch.cholesky_inverse(torch.linalg.cholesky(grams[part] + precision))
             mean = (V @ sides[part, :, None])[..., 0]
             total += V.sum(0) + mean.T @ mean
-        moment = 0.5 * (total + total.T) / (len(grams) + _FAMILIAR)
+        moment = 0.5 * (total + total.T) / (len(grams) + _FAMILIAR) + _FINEST**2 * one
     values, vectors = torch.linalg.eigh(moment)
     leading = vectors[:, -rank:] * values[-rank:].clamp(min=0.0).sqrt()
     return leading.flip(1).unflatten(0, (STRIKES, CLOCKS))
@@ -106,8 +109,3 @@ def normal_equations(batch: Batch) -> tuple[Tensor, Tensor]:
     side = (by_slice.transpose(-1, -2) @ clock).flatten(1)
     return gram(basis, loaded, clock), side
 
-
-def shares(moment: Tensor, ranks: Sequence[int]) -> list[float]:
-    """Share of the total variance within the leading so many directions."""
-    values = torch.linalg.eigvalsh(moment).flip(0)
-    return [float(values[:rank].sum() / values.sum()) for rank in ranks]

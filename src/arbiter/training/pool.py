@@ -21,7 +21,7 @@ from arbiter import black, normal
 from arbiter.files import whole, write_whole
 from arbiter.markets import fourier, lift, means, parameters, riccati, transform
 from arbiter.training import laws as laws_module
-from arbiter.training import prior, states
+from arbiter.training import mixtures, prior, states
 from arbiter.training.journal import fingerprint, fingerprint_of
 from arbiter.training.laws import Laws, grid, make_laws
 
@@ -35,6 +35,7 @@ _MAKERS = (
     riccati,
     transform,
     laws_module,
+    mixtures,
     prior,
     states,
 )
