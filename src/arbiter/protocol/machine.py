@@ -12,7 +12,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from os import PathLike
@@ -144,12 +144,10 @@ def read_replicate(path: str | PathLike[str]) -> dict[str, Any]:
     Raises:
         ValueError: If it is not such a file.
     """
-    try:
+    whole: Any = None
+    with suppress(ValueError):
         whole = json.loads(Path(path).read_text(encoding="utf-8"))
-        known = isinstance(whole, dict) and whole.get("format") == FORMAT
-    except ValueError:
-        known = False
-    if not known:
+    if not isinstance(whole, dict) or whole.get("format") != FORMAT:
         raise ValueError(f"{path} is no file of the format {FORMAT!r}: restore it, or remove it")
     require_version(path, whole.get("version"), VERSION, ValueError)
     try:
@@ -182,19 +180,15 @@ def machine() -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Versions of this package and of all that it requires to run."""
-    wanted = [PACKAGE]
     try:
-        for line in metadata.requires(PACKAGE) or ():
-            if "extra ==" not in line:
-                wanted.append(re.split(r"[^\w.-]", line, maxsplit=1)[0])
+        lines = metadata.requires(PACKAGE) or []
     except metadata.PackageNotFoundError:
         return {}
+    required = [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in lines if "extra" not in line]
     found = {}
-    for name in sorted(wanted):
-        try:
+    for name in sorted([PACKAGE, *required]):
+        with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return found
 
 

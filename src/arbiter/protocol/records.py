@@ -2,8 +2,8 @@
 
 A bare name holds the definition of the paper's section 5, a variant carries a suffix
 (:mod:`arbiter.metrics.catalogue`). A null has its reason, under the same name in ``reason``; an
-interval holds its estimate; nothing that depends on a clock is in it, so that a run repeated on the
-same machine gives the same bytes. Times are in ``replicate.json`` (:mod:`arbiter.protocol.machine`).
+interval holds its estimate. Nothing in it depends on a clock, so that a run repeated on the same
+machine gives the same bytes: times are in ``replicate.json`` (:mod:`arbiter.protocol.machine`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _RANGES = {
 }
 _PARTS = ("reason", "intervals", "about")
 _CLOCKS = re.compile(
-    r"(^|_)(seconds?|minutes|hours|ms|time|times|wall|elapsed|duration|timestamp|date|clock)(_|$)"
+    r"(^|_)(seconds?|minutes|hours|ms|time|times|wall|elapsed|duration|timestamp|clock)(_|$)"
 )
 _SHOWN = 8  # problems that an error names
 
@@ -252,7 +252,7 @@ def _value_problems(name: str, value: Any, reasons: Mapping[str, Any]) -> Iterat
     if name in _COUNTS and not isinstance(value, Integral):
         yield f"{name} is {value!r}: it is a whole number"
     low, high = _RANGES.get(name, (-math.inf, math.inf))
-    if not low <= value <= high:
+    if not low <= float(value) <= high:
         yield f"{name} is {value!r}, outside [{low:g}, {high:g}], where its definition puts it"
 
 
