@@ -67,6 +67,15 @@ def test_folds_that_would_be_empty_are_refused() -> None:
         blocked(20, 5, embargo=4)
 
 
+def test_parts_that_are_no_days_are_refused(fold: Fold) -> None:
+    with pytest.raises(ValueError, match="train of fold 3 is not a row of increasing days"):
+        replace(fold, train=fold.train[::-1])
+    with pytest.raises(ValueError, match="validate of fold 3"):
+        replace(fold, validate=fold.validate[:0])
+    with pytest.raises(ValueError, match="no window to score"):
+        replace(fold, windows=())
+
+
 def test_clean_fold_has_no_leaks(fold: Fold) -> None:
     declared = {
         "reaches": {"labels": np.arange(DAYS) + 2},
@@ -138,6 +147,8 @@ def test_planted_copy_is_found(fold: Fold) -> None:
 def test_reach_must_be_given_for_every_day(fold: Fold) -> None:
     with pytest.raises(ValueError, match=r"reaches\['labels'\] has shape \(10,\)"):
         find_leaks(fold, reaches={"labels": np.arange(10)})
+    with pytest.raises(ValueError, match="contents has 10 entries, and the fold has day 59"):
+        find_leaks(fold, contents=range(10))
 
 
 # What is not declared is found by changing the days.

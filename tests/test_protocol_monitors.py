@@ -9,15 +9,18 @@ import torch
 from numpy.typing import NDArray
 
 from arbiter.evaluation.unseen import T as MATURITIES
+from arbiter.evaluation.unseen import unseen
 from arbiter.examples import example
 from arbiter.markets.parameters import preset
 from arbiter.operators.green import kernel
+from arbiter.operators.network import Network
 from arbiter.operators.scan import GreenScan, Path
 from arbiter.protocol.monitors import (
     coverage,
     gap_regression,
     local_orders,
     memory,
+    scan_memories,
     switch_rate,
     window_martingales,
 )
@@ -213,6 +216,23 @@ def test_the_operators_own_scan_forgets() -> None:
     found = memory(green, np.log(MATURITIES))
     assert 0.0 <= found.chi < 0.5
     assert found.rank > 1.0
+
+
+def test_scans_of_a_network_are_watched_and_left_alone() -> None:
+    torch.manual_seed(0)
+    network = Network()
+    quotes = unseen(1).case(0).quotes
+    scans = [part for part in network.modules() if isinstance(part, GreenScan)]
+    before = scan_memories(network, quotes)
+    assert len(before) == len(scans) > 0
+    assert not any("drive" in vars(scan) for scan in scans)
+    with torch.no_grad():
+        for scan in scans:
+            raw = scan.generator.raw
+            raw.fill_(float(raw.max()))  # the slowest part forgets as fast as the fastest
+    after = scan_memories(network, quotes)
+    assert max(found.chi for found in before.values()) > 0.05
+    assert max(found.chi for found in after.values()) == 0.0
 
 
 def test_kernel_and_clock_must_agree() -> None:

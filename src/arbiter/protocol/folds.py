@@ -37,6 +37,14 @@ class Fold:
     validate: Days
     windows: tuple[Days, ...]
 
+    def __post_init__(self) -> None:
+        if not self.windows:
+            raise ValueError(f"fold {self.number} has no window to score: give at least one")
+        for name, days in (("train", self.train), ("validate", self.validate), ("test", self.test)):
+            whole = days.ndim == 1 and np.issubdtype(days.dtype, np.integer)
+            if not whole or days.size == 0 or (np.diff(days) <= 0).any():
+                raise ValueError(f"{name} of fold {self.number} is not a row of increasing days")
+
     @property
     def test(self) -> Days:
         """All days that are scored."""

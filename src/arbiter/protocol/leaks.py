@@ -63,10 +63,16 @@ def find_leaks(
             quotes. A day of training, or of validation, with the contents of a later part's is a
             ``copy``.
     """
-    parts = (("train", fold.train), ("validate", fold.validate), ("test", fold.test))
+    parts = (fold.train, fold.validate, fold.test)
+    last_day = max(int(part[-1]) for part in parts)
+    if contents is not None and len(contents) <= last_day:
+        raise ValueError(
+            f"contents has {len(contents)} entries, and the fold has day {last_day}: give one for "
+            "each day of the timeline"
+        )
     found: list[Leak] = []
-    for i, (_, earlier) in enumerate(parts):
-        for _, later in parts[i + 1 :]:
+    for i, earlier in enumerate(parts):
+        for later in parts[i + 1 :]:
             found += _between(fold.number, earlier, later)
             for name, last in (reaches or {}).items():
                 found += _reaching(fold.number, name, np.asarray(last), earlier, later)

@@ -7,8 +7,10 @@ says what each is on a case that is built to trip it.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +19,13 @@ from arbiter.markets.parameters import Parameters
 from arbiter.markets.paths import simulate
 from arbiter.metrics.metric import Metric
 from arbiter.protocol.inference import Interval, Regression, hac_regression, proportion
+from arbiter.quotes import Quotes
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from arbiter.operators.network import Network
+    from arbiter.operators.scan import GreenScan, Path
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -257,6 +266,39 @@ def memory(kernel: ArrayLike, T: ArrayLike) -> Memory:
     if spectrum.size > 1:
         slope = float(np.polyfit(np.log(np.arange(1, spectrum.size + 1)), np.log(spectrum), 1)[0])
     return Memory(chi, float(np.exp(-(share * np.log(share)).sum())), slope)
+
+
+def scan_memories(network: Network, quotes: Quotes) -> dict[str, Memory]:
+    """A3 of every scan of an operator's network, on one chain of at least 8 expiries."""
+    import torch
+
+    from arbiter.operators.green import kernel
+    from arbiter.operators.ragged import ragged
+    from arbiter.operators.scan import GreenScan
+
+    scans = {name: part for name, part in network.named_modules() if isinstance(part, GreenScan)}
+    walked: dict[str, Path] = {}
+
+    def spied(name: str, scan: GreenScan) -> Callable[[Path], tuple[Tensor, Tensor]]:
+        drive = scan.drive
+
+        def spy(path: Path) -> tuple[Tensor, Tensor]:
+            walked[name] = path
+            return drive(path)
+
+        return spy
+
+    with torch.no_grad(), ExitStack() as stack:
+        for name, scan in scans.items():
+            # an attribute of the instance hides the method until it is deleted
+            scan.__dict__["drive"] = spied(name, scan)
+            stack.callback(scan.__dict__.pop, "drive")
+        network(ragged([quotes], next(network.parameters()).dtype))
+        found = {}
+        for name, path in walked.items():
+            green = kernel(scans[name], path)[0].double().cpu().numpy()
+            found[name] = memory(green, np.cumsum(path.gap[0].double().cpu().numpy()))
+    return found
 
 
 @dataclass(frozen=True, eq=False)
