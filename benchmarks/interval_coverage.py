@@ -2,7 +2,8 @@
 
 Persistence ρ from 0 to 0.95, Gaussian innovations, a stationary start, so that every day has the
 mean zero. The width is relative to the interval that knows the long-run variance: narrower is
-better only where the coverage is right.
+better only where the coverage is right. Beside them, how often the sign-flip test of `compare`
+keeps the true hypothesis at 5 %, which should be as often.
 
     python -m benchmarks.interval_coverage [--replications 10000]
 """
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 
 from arbiter.protocol.inference import Method, hac_mean
+from arbiter.protocol.pairs import flip_block, sign_flip
 
 Array = NDArray[np.float64]
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -51,18 +53,25 @@ def coverage(method: Method, series: Array, rho: float, level: float = 0.95) -> 
     return Coverage(float(held), float(np.mean([e.high - e.low for e in found]) / exact))
 
 
+def kept_by_flips(series: Array, flips: int = 199) -> float:
+    """Share of series ``(R, T)`` whose mean of zero the sign-flip test does not reject at 5 %."""
+    found = [sign_flip(row, flip_block(row), flips=flips, seed=i) for i, row in enumerate(series)]
+    return float(np.mean([p > 0.05 for p, _ in found]))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--replications", type=int, default=10_000)
     replications = parser.parse_args().replications
     print(f"{replications} series each; coverage in per cent, mean width over the exact one's\n")
-    print("| days | ρ | " + " | ".join(METHODS) + " |")
-    print("|---|---|" + "---|" * len(METHODS))
+    print("| days | ρ | " + " | ".join(METHODS) + " | sign flips |")
+    print("|---|---|" + "---|" * len(METHODS) + "---|")
     for days in DAYS:
         for rho in PERSISTENCE:
             series = autoregressions(rho, days, replications, seed=days)
             found = [coverage(method, series, rho) for method in METHODS]
-            cells = [f"{100.0 * c.share:.1f}, {c.width:.2f}" for c in found]
+            cells = [f"{100.0 * c.share:.1f} ({c.width:.2f})" for c in found]
+            cells.append(f"{100.0 * kept_by_flips(series):.1f}")
             print(f"| {days} | {rho} | " + " | ".join(cells) + " |", flush=True)
 
 

@@ -92,7 +92,7 @@ def compare(
     if a.shape != b.shape:
         raise ValueError(f"first has shape {a.shape}, second {b.shape}: give the same days of both")
     difference = hac_mean(a - b, method=method, level=level)
-    size = _block(a - b) if block is None else block
+    size = flip_block(a - b) if block is None else block
     p, blocks = sign_flip(a - b, size, flips=flips, seed=seed)
     return Comparison(difference, p, size, blocks, float(np.mean(a < b)))
 
@@ -128,6 +128,8 @@ def sign_flip(
     return (1.0 + far) / (1.0 + flips), sums.size
 
 
-def _block(difference: Array) -> int:
-    longest = max(automatic_lag(difference) + 1, math.ceil(math.cbrt(difference.size) - 1e-9))
-    return min(longest, difference.size)
+def flip_block(difference: ArrayLike) -> int:
+    """Days that are flipped together: the automatic lag plus one, at least ``T^{1/3}``."""
+    x = np.asarray(difference, dtype=np.float64)
+    longest = max(automatic_lag(x) + 1, math.ceil(math.cbrt(x.size) - 1e-9))
+    return min(longest, x.size)
