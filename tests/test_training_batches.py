@@ -12,6 +12,7 @@ from arbiter import Quotes, black
 from arbiter.training import noise
 from arbiter.training.batches import FEWEST, WINDOW, Batch, Layout, draw_batch, layouts
 from arbiter.training.calendars import _MORNING, HESTON_DAYS, TIMELINE_DAYS, draw_maturities
+from arbiter.training.clocks import UNEVEN
 from arbiter.training.laws import Laws, laws_of
 from arbiter.training.noise import Friction, draw_friction, draw_noise, quote
 from arbiter.training.prior import draw_sets
@@ -73,12 +74,12 @@ def test_masks_shapes_and_padding_agree(laws: Laws) -> None:
 
 def truth_gap(laws: Laws, batch: Batch) -> float:
     """Largest relative gap between the truth in a batch and the pool, at quotes and targets."""
-    clock, gaps = batch.T * batch.level[:, None] ** 2, []
+    root, gaps = torch.sqrt(batch.clock / batch.T)[..., None], []
     for k, iv, there in (
         (batch.k, batch.oracle_iv, batch.quoted),
         (batch.target_k, batch.target_iv, batch.target),
     ):
-        want = batch.level[:, None, None] * laws.at(batch.rows, clock, k)
+        want = root * laws.at(batch.rows, batch.clock, k)
         gaps.append(float((iv / want - 1.0)[there].abs().nan_to_num(torch.inf).max()))
     return max(gaps)
 
@@ -86,7 +87,7 @@ def truth_gap(laws: Laws, batch: Batch) -> float:
 def test_truth_is_the_pools(laws: Laws, batches: list[Batch]) -> None:
     assert truth_gap(laws, batches[0]) < 2e-5
     assert truth_gap(replace(laws, reference=laws.reference * 1.001), batches[0]) > 2e-5
-    assert truth_gap(laws, batches[0]._replace(level=batches[0].level * 1.001)) > 2e-5
+    assert truth_gap(laws, batches[0]._replace(clock=batches[0].clock * 1.002)) > 2e-5
 
 
 def test_same_generator_same_batch(laws: Laws) -> None:
@@ -106,7 +107,8 @@ def test_expiries_are_as_varied_as_promised(many: Batch) -> None:
     assert float((last > 3 * 365.0).float().mean()) > 0.01
     assert float(last.max()) < 6.2 * 365.0
     assert set(range(2, 17)) == set(expiries.tolist())
-    assert ((many.level != 1.0).float().mean() - 0.3).abs() < 0.1
+    even = ((many.clock / many.T - 1.0).abs() < 1e-5).all(1).float().mean()
+    assert abs(float(even) - (1.0 - UNEVEN) * 0.7) < 0.1  # the others: uneven, or rescaled
 
 
 @pytest.mark.parametrize("listed", [HESTON_DAYS, TIMELINE_DAYS])
@@ -144,8 +146,8 @@ def test_index_calendars_hold_sixty_expiries_and_monthlies_of_morning_and_close(
 
 
 def deviations(laws: Laws, batch: Batch) -> Tensor:
-    clock = batch.T * batch.level[:, None] ** 2
-    return batch.k / (laws.reference_at(batch.rows, clock) * torch.sqrt(clock))[..., None]
+    scale = laws.reference_at(batch.rows, batch.clock) * torch.sqrt(batch.clock)
+    return batch.k / scale[..., None]
 
 
 def test_strikes_are_as_varied_as_promised(laws: Laws, many: Batch) -> None:
@@ -325,8 +327,7 @@ def test_dropping_leaves_each_expiry_its_few() -> None:
 
 
 def test_targets_lie_in_the_window_or_among_the_quotes(laws: Laws, many: Batch) -> None:
-    clock = many.T * many.level[:, None] ** 2
-    scale = (laws.reference_at(many.rows, clock) * torch.sqrt(clock))[..., None]
+    scale = (laws.reference_at(many.rows, many.clock) * torch.sqrt(many.clock))[..., None]
     z, quotes = many.target_k / scale, many.k / scale
     low = torch.where(many.quoted, quotes, WINDOW[0]).amin(-1, keepdim=True).clamp(max=WINDOW[0])
     high = torch.where(many.quoted, quotes, WINDOW[1]).amax(-1, keepdim=True)

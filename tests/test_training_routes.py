@@ -40,7 +40,7 @@ def batch() -> Batch:
     """Unscaled surfaces at maturities of the pool itself, so that their slopes are known."""
     drawn = draw_batch(tiny.laws(), LAYOUT, seeded("cpu", 3), 16)
     T = tiny.laws().T[torch.linspace(8, 40, LAYOUT.expiries).long()].expand(16, -1)
-    return drawn._replace(T=T.contiguous(), level=torch.ones(16))
+    return drawn._replace(T=T.contiguous(), clock=T.contiguous())
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from arbiter import black
 from arbiter.training.calendars import draw_maturities
+from arbiter.training.clocks import draw_clock
 from arbiter.training.laws import Laws
 from arbiter.training.noise import Friction, draw_friction, draw_noise, quote
 from arbiter.training.strikes import draw_strikes, keep
@@ -53,8 +54,8 @@ class Batch(NamedTuple):
         target_iv: ``(B, L, P)`` exact volatilities there.
         target: ``(B, L, P)`` bool; the others are padding.
         rows: ``(B,)`` which laws of the pool these are.
-        level: ``(B,)`` what their volatilities are multiplied by, and maturities divided by its
-            square: the truth is ``level·laws.at(rows, T·level², k)``.
+        clock: ``(B, L)`` the laws' own time at each maturity: the truth is
+            ``laws.at(rows, clock, k)·√(clock/T)``.
     """
 
     T: Tensor
@@ -68,7 +69,7 @@ class Batch(NamedTuple):
     target_iv: Tensor
     target: Tensor
     rows: Tensor
-    level: Tensor
+    clock: Tensor
 
 
 def layouts() -> list[tuple[Layout, int]]:
@@ -104,8 +105,8 @@ def draw_batch(laws: Laws, layout: Layout, generator: torch.Generator, size: int
     drawn = int(_SPARE * size) + 4
     rows = torch.randint(len(laws), (drawn,), generator=generator, device=generator.device)
     T, listed = draw_maturities(drawn, layout.expiries, generator)
-    level = _levels(T, listed, laws, generator)  # (B, 1)
-    clock = T * level**2
+    clock = draw_clock(T, generator)
+    clock = clock * _levels(clock, listed, laws, generator) ** 2
     scale = laws.reference_at(rows, clock) * torch.sqrt(clock)  # (B, L)
     friction = draw_friction(drawn, generator)
     reach = laws.lower_reach(rows, clock, friction.floor[..., 0])
@@ -119,7 +120,7 @@ def draw_batch(laws: Laws, layout: Layout, generator: torch.Generator, size: int
     quoted &= listed[..., None]
 
     chosen = _enough(listed, size)
-    rows, level, listed, quoted = rows[chosen], level[chosen], listed[chosen], quoted[chosen]
+    rows, listed, quoted = rows[chosen], listed[chosen], quoted[chosen]
     slices = torch.argsort((~listed).to(torch.int8), dim=1, stable=True)  # (B, L)
     strikes = torch.argsort(torch.where(quoted, k[chosen], torch.inf), dim=-1)  # (B, L, S)
 
@@ -130,6 +131,7 @@ def draw_batch(laws: Laws, layout: Layout, generator: torch.Generator, size: int
     k, total, quoted = arranged(k[chosen]), arranged(total[chosen]), arranged(quoted)
     scale, listed = scale[chosen].gather(1, slices), listed.gather(1, slices)
     T = _padded_maturities(T[chosen].gather(1, slices), listed)
+    clock = _padded_maturities(clock[chosen].gather(1, slices), listed)
     root = torch.sqrt(T)[..., None]
     k, truth = _padded_strikes(k, total / root, quoted)
     friction = Friction(*(part[chosen] for part in friction))
@@ -138,13 +140,11 @@ def draw_batch(laws: Laws, layout: Layout, generator: torch.Generator, size: int
     mid, half = (torch.where(quoted, a, b) for a, b in zip(seen, (truth, half), strict=True))
 
     target_k = _targets(k, quoted, scale, layout.targets, generator)
-    target_iv = laws.at(rows, T * level**2, target_k) * level[..., None]
+    target_iv = laws.at(rows, clock, target_k) * torch.sqrt(clock / T)[..., None]
     target = listed[..., None] & torch.isfinite(target_iv)
     target_iv = torch.where(target, target_iv, 0.2)
     target &= black.otm(target_k, target_iv * root) > TARGET_RESOLUTION
-    return Batch(
-        T, listed, k, mid, half, quoted, truth, target_k, target_iv, target, rows, level[:, 0]
-    )
+    return Batch(T, listed, k, mid, half, quoted, truth, target_k, target_iv, target, rows, clock)
 
 
 def _levels(T: Tensor, listed: Tensor, laws: Laws, generator: torch.Generator) -> Tensor:

@@ -50,22 +50,41 @@ def covariance_factor(
         told: Called with the number of each iteration.
     """
     grams, sides = _seen(laws, surfaces, seed)
-    familiar = moment = smooth(grams.device)
+    moment = second_moment(grams, sides, smooth(grams.device), iterations, told)
+    values, vectors = torch.linalg.eigh(moment)
+    leading = vectors[:, -rank:] * values[-rank:].clamp(min=0.0).sqrt()
+    return leading.flip(1).unflatten(0, (STRIKES, CLOCKS))
+
+
+def second_moment(
+    grams: Tensor,
+    sides: Tensor,
+    familiar: Tensor,
+    iterations: int,
+    told: Callable[[int], None] = lambda _: None,
+) -> Tensor:
+    """``(D, D)`` second moment of coefficients, from the normal equations of N partial views.
+
+    Args:
+        grams: ``(N, D, D)``.
+        sides: ``(N, D)``.
+        familiar: ``(D, D)`` where to start, and what a few surfaces' weight stays with.
+        iterations: Of expectation maximisation.
+        told: Called with the number of each iteration.
+    """
+    moment = familiar
     one = torch.eye(len(moment), dtype=moment.dtype, device=moment.device)
-    grams = grams + one / _LARGEST**2
     for i in range(iterations):
         told(i)
-        precision = torch.linalg.inv(moment)
+        precision = torch.linalg.inv(moment) + one / _LARGEST**2
         total = _FAMILIAR * familiar
         for start in range(0, len(grams), _TOGETHER):
             part = slice(start, start + _TOGETHER)
             V = torch.cholesky_inverse(torch.linalg.cholesky(grams[part] + precision))
             mean = (V @ sides[part, :, None])[..., 0]
-            total += V.sum(0) + mean.T @ mean
+            total = total + V.sum(0) + mean.T @ mean
         moment = 0.5 * (total + total.T) / (len(grams) + _FAMILIAR) + _FINEST**2 * one
-    values, vectors = torch.linalg.eigh(moment)
-    leading = vectors[:, -rank:] * values[-rank:].clamp(min=0.0).sqrt()
-    return leading.flip(1).unflatten(0, (STRIKES, CLOCKS))
+    return moment
 
 
 def smooth(device: torch.device | str) -> Tensor:
@@ -108,4 +127,3 @@ def normal_equations(batch: Batch) -> tuple[Tensor, Tensor]:
     by_slice = (u[..., None, :] @ loaded)[..., 0, :]  # (B, L, NZ)
     side = (by_slice.transpose(-1, -2) @ clock).flatten(1)
     return gram(basis, loaded, clock), side
-

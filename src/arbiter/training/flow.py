@@ -57,7 +57,7 @@ class Velocity(NamedTuple):
 
 def oracle_slopes(laws: Laws, batch: Batch) -> Slopes:
     """Slopes of the exact laws of a batch, by derivatives along the pool's nodes."""
-    clock = batch.T * batch.level[:, None] ** 2
+    clock = batch.clock
     root = torch.sqrt(clock).double()[..., None]
     scale = laws.reference_at(batch.rows, clock).double()[..., None] * root
     k = laws.z.double() * scale  # (B, L, Z)

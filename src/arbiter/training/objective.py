@@ -104,14 +104,14 @@ def task(batch: Batch, laws: Laws, place: Tensor | None = None) -> Task:
     near = chain.quoted & (chain.zeta.abs() < _NEAR)
     noise = (torch.exp(chain.noise) * near).sum((1, 2)) / near.sum((1, 2)).clamp(min=1)
     allowed = (_FLOOR + _SHARE * noise)[:, None, None]
-    dtype, level = batch.T.dtype, batch.level[:, None]
+    dtype = batch.T.dtype
     return Task(
         chain,
         batch.target_k,
         torch.log(price).to(dtype),
         ((batch.target_iv / chain.sigma[..., None]).clamp(max=4.0) / elasticity).to(dtype),
         batch.target / allowed,
-        (level * laws.reference_at(batch.rows, batch.T * level**2)) ** 2 * batch.T,
+        laws.reference_at(batch.rows, batch.clock) ** 2 * batch.clock,
         None if place is None else kriged(chain, place),
     )
 

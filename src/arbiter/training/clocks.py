@@ -1,0 +1,55 @@
+"""Clocks of training surfaces: weekends, events and uneven weeks.
+
+A market whose clock runs unevenly, but as everybody knows beforehand, has the same laws at the
+clock's times: no arbitrage comes or goes. Listed markets run so: a weekend is worth a fraction of
+its days, the day of a report several. Without it a network learns that volatilities of neighbouring
+expiries always lie on a smooth line, and real dailies do not.
+
+Shapes: B surfaces, L expiries.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+DAYS_PER_YEAR = 365.0
+UNEVEN = 0.45  # share of surfaces whose clock is
+_DAYS = 2300  # beyond, days are alike
+_WEEKENDS = (0.05, 0.9)  # what a day of a weekend is worth, of a weekday
+_EVENTS = 8  # candidates; each happens to half of the surfaces at most
+_AHEAD = 150.0  # days within which events are known
+_WORTH = (0.2, 4.0)  # days that an event is worth
+_WEEKS = 0.15  # largest deviation of log rates from week to week
+
+
+def draw_clock(T: Tensor, generator: torch.Generator) -> Tensor:
+    """``(B, L)`` years by each surface's own clock at years ``(B, L)``; increasing with T."""
+    B = T.shape[0]
+    device = T.device
+
+    def rand(*shape: int) -> Tensor:
+        return torch.rand(*shape, generator=generator, device=device, dtype=torch.float64)
+
+    day = torch.arange(_DAYS, device=device)
+    weekend = (day + (7.0 * rand(B, 1)).long()) % 7 >= 5
+    low, high = _WEEKENDS
+    worth = low + (high - low) * rand(B, 1)
+    weeks = torch.randn(B, _DAYS // 7 + 1, generator=generator, device=device).double()
+    rate = torch.exp(_WEEKS * rand(B, 1) * weeks).repeat_interleave(7, 1)[:, :_DAYS]
+    rate = torch.where(weekend, worth, 1.0) * rate
+    rate = rate / rate.mean(1, keepdim=True)
+    # events: anywhere in the months ahead, nearer ones as likely as later ones
+    when = torch.exp(rand(B, _EVENTS) * math.log(_AHEAD)) - 1.0
+    size = _WORTH[0] * (_WORTH[1] / _WORTH[0]) ** rand(B, _EVENTS)
+    size = size * (rand(B, _EVENTS) < 0.5 * rand(B, 1))
+    rate = rate.scatter_add(1, when.long(), size)
+
+    ends = torch.nn.functional.pad(rate.cumsum(1), (1, 0))  # (B, D + 1)
+    days = T.double() * DAYS_PER_YEAR
+    within = days.clamp(max=_DAYS - 1.0).long()
+    gone = ends.gather(1, within) + (days - within) * rate.gather(1, within)
+    uneven = rand(B, 1) < UNEVEN
+    return torch.where(uneven, gone / DAYS_PER_YEAR, T.double()).to(T.dtype)

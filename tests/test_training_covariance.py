@@ -1,0 +1,100 @@
+"""The covariance of the universe: expectation maximisation finds it from partial views."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import tiny
+from arbiter.operators.kriging import CLOCKS, STRIKES, factor
+from arbiter.training import covariance
+from arbiter.training.batches import Layout, draw_batch
+from arbiter.training.covariance import covariance_factor, normal_equations, second_moment, smooth
+from arbiter.training.draws import seeded
+
+D = STRIKES * CLOCKS
+
+
+def views(true: Tensor, surfaces: int, points: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Normal equations of surfaces with second moment ``true``, each seen at a few places."""
+    g = torch.Generator().manual_seed(seed)
+    size = len(true)
+    values, vectors = torch.linalg.eigh(true)
+    draws = torch.randn(surfaces, size, generator=g, dtype=torch.float64)
+    c = (draws * values.clamp(min=0.0).sqrt()) @ vectors.T
+    seen = torch.randn(surfaces, points, size, generator=g, dtype=torch.float64)
+    noise = 1e-2 * torch.randn(surfaces, points, generator=g, dtype=torch.float64)
+    u = (seen @ c[..., None])[..., 0] + noise
+    return seen.mT @ seen / 1e-4, (seen.mT @ u[..., None])[..., 0] / 1e-4
+
+
+def distance(found: Tensor, true: Tensor) -> float:
+    return float(torch.linalg.matrix_norm(found - true) / torch.linalg.matrix_norm(true))
+
+
+def test_a_known_moment_is_found_from_partial_views() -> None:
+    size = 12
+    at = torch.arange(size, dtype=torch.float64)
+    true = 0.2 * torch.exp(-0.5 * ((at[:, None] - at) / 3.0) ** 2)
+    familiar = 0.09 * torch.eye(size, dtype=torch.float64)
+    grams, sides = views(true, 1500, 6)
+    found = second_moment(grams, sides, familiar, iterations=30)
+    start = second_moment(grams, sides, familiar, iterations=1)
+    assert distance(found, true) < 0.12 < 0.5 * distance(start, true)
+    other, _ = views(2.0 * true, 1500, 6), None
+    assert distance(second_moment(*other, familiar, iterations=30), true) > 0.5
+
+
+def test_where_nothing_is_seen_the_smooth_covariance_stays() -> None:
+    familiar = smooth("cpu")
+    grams = torch.zeros(5, D, D, dtype=torch.float64)
+    found = second_moment(grams, torch.zeros(5, D, dtype=torch.float64), familiar, iterations=3)
+    assert distance(found, familiar) < 0.2
+    assert float(torch.linalg.eigvalsh(found).min()) > 0.0
+
+
+def test_the_factor_of_a_small_universe_explains_its_surfaces() -> None:
+    laws = tiny.laws()
+    with torch.no_grad():
+        F = covariance_factor(laws, 60, rank=40, iterations=5)
+        batch = draw_batch(laws, Layout(14, 33, 24), seeded("cpu", 5), 20)
+        grams, sides = normal_equations(batch)
+    assert F.shape == (STRIKES, CLOCKS, 40)
+    size = F.flatten(0, 1).square().sum(0)
+    assert bool((size.diff() <= 1e-12).all())  # leading directions first
+
+    def left(factor: Tensor) -> float:
+        """Share of the squared values that the best coefficients of the prior leave."""
+        flat = factor.flatten(0, 1)
+        P = flat.T @ grams @ flat + torch.eye(flat.shape[1], dtype=flat.dtype)
+        side = sides @ flat
+        explained = (side[:, None] @ torch.linalg.solve(P, side[..., None]))[:, 0, 0]
+        return float(explained.mean())
+
+    assert left(F) > 1.05 * left(F[..., :3])
+
+
+def test_the_same_seed_gives_the_same_factor() -> None:
+    laws = tiny.laws()
+    with torch.no_grad():
+        one, two = (covariance_factor(laws, 30, rank=8, iterations=2) for _ in range(2))
+        other = covariance_factor(laws, 30, rank=8, iterations=2, seed=1)
+    assert torch.equal(one, two)
+    assert not torch.equal(one, other)
+
+
+def test_the_shipped_factor_is_a_covariance_of_smiles() -> None:
+    """Deviations of a tenth or more, falling spectrum, no corner that runs away."""
+    flat = factor(torch.device("cpu")).flatten(0, 1)
+    deviation = flat.square().sum(1).sqrt()
+    assert 0.05 < float(deviation.median()) < 1.0
+    assert float(deviation.max()) < 5.0 * covariance._LARGEST
+
+
+@pytest.mark.parametrize("told", [[], [0, 1, 2]])
+def test_iterations_are_told(told: list[int]) -> None:
+    heard: list[int] = []
+    with torch.no_grad():
+        covariance_factor(tiny.laws(), 20, rank=4, iterations=len(told), told=heard.append)
+    assert heard == told
