@@ -13,7 +13,7 @@ from arbiter.evaluation.unseen import unseen
 from arbiter.examples import example
 from arbiter.markets.parameters import preset
 from arbiter.operators.green import kernel
-from arbiter.operators.network import Network
+from arbiter.operators.network import Config, Network
 from arbiter.operators.scan import GreenScan, Path
 from arbiter.protocol.monitors import (
     coverage,
@@ -220,7 +220,7 @@ def test_the_operators_own_scan_forgets() -> None:
 
 def test_scans_of_a_network_are_watched_and_left_alone() -> None:
     torch.manual_seed(0)
-    network = Network()
+    network = Network(Config(heads=12, width=16, state=8, context=12))
     quotes = unseen(1).case(0).quotes
     scans = [part for part in network.modules() if isinstance(part, GreenScan)]
     before = scan_memories(network, quotes)

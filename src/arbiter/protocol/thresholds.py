@@ -38,8 +38,8 @@ class Threshold:
         estimate: It; None where the levels tried do not reach it, or begin beyond it.
         low: Exact lower end; None where the levels tried do not tell.
         high: Exact upper end; None where the levels tried do not tell.
-        bootstrap_low: Lower end by resampling cases; None where below the levels tried.
-        bootstrap_high: Upper end by resampling cases; None where above the levels tried.
+        bootstrap_low: Lower end by resampling cases; None where it is not among the levels tried.
+        bootstrap_high: Upper end by resampling cases; None where it is not among the levels tried.
         levels: Those tried.
         shares: Of failures, made nondecreasing.
         cases: How many.
