@@ -223,13 +223,15 @@ class Memory:
     """A3: how long a scan remembers.
 
     Attributes:
-        chi: One less the power with which the kernel decays in the distance of maturities, kept
-            between 0 and 1: the Green sum grows like ``T^χ``. 1 where nothing is forgotten.
+        chi: One less the power, kept between 0 and 1: sums over what is remembered grow like
+            ``T^χ``. 1 where nothing is forgotten.
+        power: With which what entered decays in the distance of maturities.
         rank: Effective rank κ of the kernel: the exponential of the entropy of its spectrum.
         slope: Slope of the logarithm of its singular values over that of their number.
     """
 
     chi: float
+    power: float
     rank: float
     slope: float
 
@@ -237,8 +239,9 @@ class Memory:
 def memory(kernel: ArrayLike, T: ArrayLike) -> Memory:
     """A3 from the Green kernel ``(L, L, m, d)`` of a scan and what it walks along.
 
-    The power is minus the slope of ``log ‖G(T_ℓ, T_s)‖`` over ``log (T_ℓ − T_s)`` on the far half
-    of the distances, by their logarithm; an exponential decay has a large one, and χ = 0.
+    What is left at ℓ of what entered at s is ``‖G(T_ℓ, T_s)‖/‖G(T_s, T_s)‖``. The power is minus
+    the slope of its logarithm over that of the distance ``T_ℓ − T_s``, on the far half of the
+    distances, by their logarithm; an exponential decay has a large one, and χ = 0.
 
     Args:
         kernel: ``G(T_ℓ, T_s)`` at ``[ℓ, s]``, zero for s after ℓ (arbiter.operators.green).
@@ -250,14 +253,19 @@ def memory(kernel: ArrayLike, T: ArrayLike) -> Memory:
     if not (np.diff(at) > 0.0).all():
         raise ValueError("T must increase")
     size = np.linalg.norm(green, 2, axis=(-2, -1))  # (L, L)
-    row, column = np.tril_indices(at.size, -1)
-    apart, strength = at[row] - at[column], size[row, column]
     if not (np.isfinite(size).all() and size.max() > 0.0):
         raise ValueError("the kernel is zero, or not finite: give that of a scan on a path")
+    enters = np.diagonal(size)
+    row, column = np.tril_indices(at.size, -1)
+    some = enters[column] > _FORGOTTEN * size.max()  # nothing enters where nothing is quoted
+    row, column = row[some], column[some]
+    apart, left = at[row] - at[column], size[row, column] / enters[column]
     far = apart >= math.sqrt(float(apart.min() * apart.max()))
-    decay = np.log(np.maximum(strength[far], _FORGOTTEN * size.max()))
+    decay = np.log(np.maximum(left[far], _FORGOTTEN))
     power = -float(np.polyfit(np.log(apart[far]), decay, 1)[0])
-    chi = min(max(1.0 - power, 0.0), 1.0) if strength.max() > _FORGOTTEN * size.max() else 0.0
+    if left.max() <= _FORGOTTEN:
+        power = math.inf  # nothing is carried at all
+    chi = min(max(1.0 - power, 0.0), 1.0)
     flat = green.transpose(0, 2, 1, 3).reshape(at.size * green.shape[2], -1)
     spectrum = np.linalg.svd(flat, compute_uv=False)
     spectrum = spectrum[spectrum > _FORGOTTEN * spectrum[0]]
@@ -265,7 +273,7 @@ def memory(kernel: ArrayLike, T: ArrayLike) -> Memory:
     slope = 0.0
     if spectrum.size > 1:
         slope = float(np.polyfit(np.log(np.arange(1, spectrum.size + 1)), np.log(spectrum), 1)[0])
-    return Memory(chi, float(np.exp(-(share * np.log(share)).sum())), slope)
+    return Memory(chi, power, float(np.exp(-(share * np.log(share)).sum())), slope)
 
 
 def scan_memories(network: Network, quotes: Quotes) -> dict[str, Memory]:
