@@ -172,23 +172,6 @@ def test_residuals_are_those_of_the_prices(operator: Operator, quotes: Quotes) -
     assert np.abs(surface.result.residuals - off).max() < 1e-6
 
 
-def test_refining_is_the_fit_with_the_operator_as_prior(operator: Operator) -> None:
-    quotes = ab.example_chain().quotes()
-    first = operator(quotes)
-    refined = operator.refine(quotes)
-    again = operator.refine(quotes, first, ab.FitOptions())
-    direct = ab.fit(quotes, prior=first)
-    assert (refined.slopes == again.slopes).all()
-    assert first.domain is not None
-    assert (refined.slopes == direct.slopes).all()
-    assert refined.result is not None
-    alone = ab.fit(quotes).result
-    assert alone is not None
-    assert refined.result.iterations < alone.iterations
-    assert refined.info["operator"]["model"] == operator.model
-    assert refined.certificate().passed
-
-
 def test_the_card_is_plain_and_says_what_a_user_needs(operator: Operator) -> None:
     card = operator.card
     assert json.loads(json.dumps(card, allow_nan=False)) == card

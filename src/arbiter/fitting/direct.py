@@ -25,7 +25,7 @@ from arbiter.surface import Surface
 Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
-_EXACT = 1e-3  # a loss per quote below this is an exact fit: a thirtieth of a half-spread
+EXACT = 1e-3  # a loss per quote below this is an exact fit: a thirtieth of a half-spread
 
 
 def fit(
@@ -70,19 +70,39 @@ def fit(
     began = time.perf_counter()
     options = FitOptions() if options is None else options
     require_quotes(quotes, "a fit")
-    _require(prior, options)
+    require_prior(prior, options)
     model = Model(quotes, options, _weights(weights, len(quotes)), prior)
     start = prior if start is None else start
     z = starting.cold(model) if start is None else starting.warm(model, start)
     given = isinstance(options.roughness, Roughness)
     if isinstance(options.roughness, Roughness):
         model.roughness = options.roughness
-    interior = Interior(model, model.order(), z, scale=_EXACT * len(quotes))
+    interior = Interior(model, model.order(), z, scale=EXACT * len(quotes))
     status = Status.CONVERGED
     if not given:
         status = _choose(model, interior)
     if status is Status.CONVERGED:
         status = interior.run(options.tolerance, options.iterations - interior.iterations)
+    chosen = "given" if given else str(options.roughness)
+    return ended(model, interior, status, (chosen, model.trust if model.prior else None), began)
+
+
+def ended(
+    model: Model,
+    interior: Interior,
+    status: Status,
+    choice: tuple[str, float | None],
+    began: float,
+) -> FittedSurface:
+    """The surface of the last iterate, with what there is to say about it.
+
+    Args:
+        model: What was minimised.
+        interior: Where that ended.
+        status: And how.
+        choice: How the weights were chosen, and the trust in a prior.
+        began: The clock's reading at the start.
+    """
     if status is not Status.CONVERGED:
         logger.warning("the fit ended as %s: %s", status.value, status.explain())
     spread = selection.spread(model, interior)
@@ -91,8 +111,8 @@ def fit(
         iterations=interior.iterations,
         objective=interior.local.value,
         roughness=model.roughness,
-        chosen="given" if given else str(options.roughness),
-        trust=model.trust if model.prior else None,
+        chosen=choice[0],
+        trust=choice[1],
         freedom=spread.freedom,
         dispersion=spread.dispersion,
         residuals=frozen(model.residuals),
@@ -114,7 +134,8 @@ def _choose(model: Model, interior: Interior) -> Status:
     return status
 
 
-def _require(prior: Surface | None, options: FitOptions) -> None:
+def require_prior(prior: Surface | None, options: FitOptions) -> None:
+    """A ``ValueError`` with the remedy where a prior and options do not fit together."""
     if prior is None:
         level = options.roughness.level if isinstance(options.roughness, Roughness) else 0.0
         if level > 0.0:

@@ -26,9 +26,10 @@ class FitResult:
         iterations: Gauss-Newton steps, those that chose the roughness included.
         objective: Loss and roughness at the end.
         roughness: Weights used.
-        chosen: How they were chosen: ``"likelihood"``, ``"gcv"`` or ``"given"``.
+        chosen: How they were chosen: ``"likelihood"``, ``"gcv"`` or ``"given"``; ``"crossfit"`` in
+            a refinement.
         trust: Share of the prior's shape that the quotes let stand, from 0 to 1; None without a
-            prior.
+            prior. In a refinement, the share of the fit's freedom that the operator takes.
         freedom: Effective number of parameters.
         dispersion: Variance of the residuals, in squared half-spreads.
         residuals: ``(m,)`` (model − mid) / half-spread of each quote, in the quotes' order.
@@ -65,7 +66,8 @@ class FittedSurface(Surface):
     def iv_error(self, k: ArrayLike, T: MaturityLike) -> Array:
         """Standard error of :meth:`iv`, annualised and decimal.
 
-        Too small where the prior was made from the same quotes (docs/fit.md, "How sure").
+        Too small where ``prior`` was made from the same quotes; not in a refinement (docs/fit.md,
+        "How sure").
         """
         return self._known().iv(k, self.years(T))
 

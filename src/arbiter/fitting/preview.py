@@ -35,27 +35,27 @@ from arbiter.fitting.selection import (
 Array = NDArray[np.float64]
 
 _ROUNDS = 4
-_FAR = 3.0  # half-spreads: where the loss of the quadratic model, which has no wall, turns linear
+FAR = 3.0  # half-spreads: where the loss of the quadratic model, which has no wall, turns linear
 _DOUBT = 50.0  # of log-likelihood: a prior with less in its favour is compared with none
-_INNER = 3  # near the end constraints are what blocks a step, and they are cheap to walk along
-_GAP = 0.01  # complementarity at the start, of the loss that is expected
+INNER = 3  # near the end constraints are what blocks a step, and they are cheap to walk along
+GAP = 0.01  # complementarity at the start, of the loss that is expected
 
 
 def preview(model: Model, interior: Interior) -> None:
     """Choose weights and trust for the first steps of ``interior``, which starts at the prior."""
-    local = _Local(model, interior.z, replace(model.options.loss, wall=0.0, far=_FAR))
+    local = Local(model, interior.z, replace(model.options.loss, wall=0.0, far=FAR))
     found = local.settle()
     found = _without(model, local, found) or found
     interior.refresh()
-    interior.inner = _INNER
-    interior.expect(found.loss, _GAP)
+    interior.inner = INNER
+    interior.expect(found.loss, GAP)
 
 
 def reconsider(model: Model, interior: Interior) -> bool:
     """Forget the prior's shape if the quotes, with what was chosen, like it less than none."""
     if not model.trust > 0.0:
         return False
-    local = _Local(model, interior.z, model.options.loss)
+    local = Local(model, interior.z, model.options.loss)
     better = _without(model, local, local.solve())
     if better:
         model.shape_of_prior = np.zeros_like(model.shape_of_prior)
@@ -63,7 +63,7 @@ def reconsider(model: Model, interior: Interior) -> bool:
     return better is not None
 
 
-def _without(model: Model, local: _Local, found: _Solution) -> _Solution | None:
+def _without(model: Model, local: Local, found: _Solution) -> _Solution | None:
     """The solution without the prior's shape where that is likelier; else all is left as it is."""
     if not model.shape_of_prior.any():
         return None
@@ -84,7 +84,7 @@ class _Solution(NamedTuple):
     evidence: float  # log marginal likelihood of the weights, the dispersion profiled out
 
 
-class _Local:
+class Local:
     """The quadratic model of the loss at one point, solved for any weights."""
 
     def __init__(self, model: Model, z: Array, loss: Loss) -> None:
@@ -111,18 +111,21 @@ class _Local:
 
     def settle(self) -> _Solution:
         """Re-weight until the weights change little, or a few times."""
-        model = self.model
         for _ in range(_ROUNDS):
-            found = self.solve()
-            blocks, link = model.precision()
-            after = inverse_blocks(blocks + self.data, link)
-            left = max(self.count - float(np.sum(after[0] * self.data)), 0.0)
-            dispersion = (2.0 * found.loss + QUOTES * DISPERSION) / (left + QUOTES)
-            change = change_of(model, dispersion, terms_of(model, after, found.z))
-            reweigh(model, weights_of(model) * np.exp(change))
+            change = self.change(self.solve())
+            reweigh(self.model, weights_of(self.model) * np.exp(change))
             if np.abs(change).max() < SETTLED:
                 break
         return self.solve()
+
+    def change(self, found: _Solution) -> Array:
+        """By how much the logarithms of the weights are to change."""
+        model = self.model
+        blocks, link = model.precision()
+        after = inverse_blocks(blocks + self.data, link)
+        left = max(self.count - float(np.sum(after[0] * self.data)), 0.0)
+        dispersion = (2.0 * found.loss + QUOTES * DISPERSION) / (left + QUOTES)
+        return change_of(model, dispersion, terms_of(model, after, found.z))
 
 
 def _factor(band: Array) -> tuple[Array, float]:

@@ -175,6 +175,11 @@ def spread(model: Model, interior: Interior) -> Spread:
     return _spread(model, inverse_blocks(*_blocks(model, interior.matrix()))[0])
 
 
+def freedom_of(model: Model, band: Array) -> float:
+    """Effective parameters of a fit whose Gauss-Newton matrix is ``band``."""
+    return float(np.sum(inverse_blocks(*_blocks(model, band))[0] * model.data))
+
+
 def _spread(model: Model, inner: Array) -> Spread:
     freedom = float(np.sum(inner * model.data))
     cost = model.options.loss(model.residuals)

@@ -21,7 +21,9 @@ from torch import Tensor
 
 from arbiter import black
 from arbiter.fitting import FitOptions, FittedSurface, fit
+from arbiter.fitting.crossfit import Fold, folds
 from arbiter.fitting.kernel import Kernel, Line
+from arbiter.fitting.refinement import refine
 from arbiter.forwards import ForwardCurve
 from arbiter.inputs import frozen, plain
 from arbiter.operators import checkpoint, domain
@@ -31,13 +33,14 @@ from arbiter.operators.inference import runner
 from arbiter.operators.lipschitz import constant
 from arbiter.operators.network import Config, Network
 from arbiter.operators.ragged import ragged
-from arbiter.quotes import Quotes, require_quotes
+from arbiter.quotes import FEWEST, Quotes, require_quotes
 from arbiter.surface import Surface
 
 Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
 SHIPPED = "operator"
+_IMPLIED = ("iv_bid", "iv_mid", "iv_ask")
 _CELLS = 1 << 16  # places for quotes, padding included, in one pass: bounds memory, not results
 
 
@@ -149,20 +152,48 @@ class Operator:
         surface: Surface | None = None,
         options: FitOptions | None = None,
     ) -> FittedSurface:
-        """The direct fit with the operator's surface as its prior.
+        """The direct fit, leaning on the operator's surface as far as that has proved itself.
+
+        Judged by quotes that the operator has not seen: it is asked again for surfaces without a
+        fourth of them each, and what these and the other quotes say of that fourth decides.
 
         Args:
             quotes: As for a call.
             surface: The operator's surface of these quotes, if it is there already.
-            options: Of the fit.
+            options: Of the fit. With given weights, or ``roughness="gcv"``, this is
+                ``fit(quotes, prior=surface)``.
 
         Returns:
-            The fitted surface; its error bands are too narrow (docs/fit.md, "How sure").
+            The fitted surface. ``result.trust`` is the share of the fit's freedom that the operator
+            takes, from 0 for the fit alone to 1 for the operator alone.
         """
-        prior = self(quotes) if surface is None else surface
-        fitted = fit(quotes, options=options, prior=prior)
-        made = prior.info.get("operator", {"model": self.model})
+        guide = self(quotes) if surface is None else surface
+        options = FitOptions() if options is None else options
+        if options.roughness == "likelihood" and options.components == 1:
+            fitted = refine(quotes, guide, self._folds(quotes), options)
+        else:
+            fitted = fit(quotes, options=options, prior=guide)
+        made = guide.info.get("operator", {"model": self.model})
         return replace(fitted, info=plain({**fitted.info, "operator": made}))
+
+    def _folds(self, quotes: Quotes) -> list[Fold]:
+        """Folds of the quotes, each with the surface of all others; none if those are too few."""
+        outs = folds(quotes)
+        rest = [quotes.select(~out) for out in outs]
+        if min(len(others) for others in rest) < FEWEST:
+            return []
+        for others, out in zip(rest, outs, strict=True):  # known already, and slow to find
+            vars(others).update({name: getattr(quotes, name)[~out] for name in _IMPLIED})
+        guides: dict[int, Surface] = {}
+        for batch in _batches(rest):
+            padded, _ = self._inference(ragged([rest[i] for i in batch]))  # (B, L, n)
+            for i, b in zip(batch, padded, strict=True):
+                maturities = rest[i].maturities
+                slopes = b[: maturities.size]
+                if not np.isfinite(slopes).all():  # no level of volatility without that fold
+                    return []
+                guides[i] = Surface.from_slopes(self._knots, maturities, slopes)
+        return [Fold(out, guides[i]) for i, out in enumerate(outs)]
 
     def _together(self, chains: list[Quotes]) -> list[OperatorSurface]:
         """Surfaces of one batch."""
