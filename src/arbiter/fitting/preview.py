@@ -37,7 +37,7 @@ Array = NDArray[np.float64]
 _ROUNDS = 4
 FAR = 3.0  # half-spreads: where the loss of the quadratic model, which has no wall, turns linear
 _DOUBT = 50.0  # of log-likelihood: a prior with less in its favour is compared with none
-INNER = 3  # near the end constraints are what blocks a step, and they are cheap to walk along
+_INNER = 3  # near the end constraints are what blocks a step, and they are cheap to walk along
 GAP = 0.01  # complementarity at the start, of the loss that is expected
 
 
@@ -47,7 +47,7 @@ def preview(model: Model, interior: Interior) -> None:
     found = local.settle()
     found = _without(model, local, found) or found
     interior.refresh()
-    interior.inner = INNER
+    interior.inner = _INNER
     interior.expect(found.loss, GAP)
 
 

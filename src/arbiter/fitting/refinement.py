@@ -17,14 +17,15 @@ from arbiter.fitting.interior import Interior
 from arbiter.fitting.leaning import Leaning, Pull
 from arbiter.fitting.loss import Loss
 from arbiter.fitting.options import FitOptions, Roughness
-from arbiter.fitting.preview import FAR, GAP, INNER, Local
+from arbiter.fitting.preview import FAR, GAP, Local
 from arbiter.fitting.selection import DISPERSION, SETTLED, reweigh, spread, weights_of
 from arbiter.inputs import plain
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 
 _NEAR = 0.3  # a step that promises less than this share of the objective ends the approach
-_STEPS = 4  # of it
+_STEPS = 5  # of it
+_INNER = 4  # walks along constraints on one quadratic model
 _ROUNDS = 12
 _OTHER = 4.0  # change of the roughness' logarithms after which the point itself was another
 
@@ -50,7 +51,7 @@ def refine(
     model.lean(model.roughness, UNJUDGED)
     z = starting.warm(model, guide)
     interior = Interior(model, model.order(), z, scale=EXACT * len(quotes))
-    interior.inner = INNER
+    interior.inner = _INNER
     interior.expect(0.5 * DISPERSION * len(quotes), GAP)
     soft = replace(options.loss, wall=0.0, far=FAR)
     near = _approach(model, interior, soft)
