@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import arbiter as ab
 from arbiter.fitting import FitOptions, FittedSurface, Roughness, Status, crossfit, fit
-from arbiter.fitting.crossfit import UNJUDGED, Fold, folds
+from arbiter.fitting.crossfit import UNJUDGED, Fold, Unseen, folds
 from arbiter.fitting.leaning import Leaning, Pull
 from arbiter.fitting.model import Model
 from arbiter.fitting.refinement import refine
@@ -239,9 +239,9 @@ def test_a_fold_is_predicted_by_the_least_squares_of_the_others(operator: Operat
     z = model.guide
     model.expand(z)
     out = folds(quotes)[1]
-    fold = Fold(out, operator(quotes.select(~out)))
+    unseen = Unseen.of(model, [Fold(out, operator(quotes.select(~out)))])
     loss = FitOptions().loss
-    left = crossfit._left(model, z, loss, fold)
+    (left,) = crossfit._left(model, z, loss, unseen)
     rows = np.zeros((len(quotes), model.size))
     columns = quotes.expiry[:, None] * model.n + np.arange(model.n)
     np.put_along_axis(rows, columns, model.derivatives(z), axis=1)
@@ -251,7 +251,7 @@ def test_a_fold_is_predicted_by_the_least_squares_of_the_others(operator: Operat
     kept = ~out
     matrix = rows[kept].T @ (cost.weight[kept, None] * rows[kept]) + dense + drawn
     force = rows[kept].T @ cost.slope[kept] + dense @ (z - model.centre)
-    force += drawn @ (z - model.read(fold.guide))
+    force += drawn @ (z - unseen.guides[0])
     parts = left.force + left.pulls @ (pull.level, pull.bend, pull.beyond)
     assert parts == pytest.approx(force, abs=1e-8 * np.abs(force).max())
     diagonal = left.matrix[0] + model.banded(model.drawn(pull))[0]

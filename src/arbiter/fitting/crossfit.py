@@ -37,7 +37,7 @@ _APART = 1.5  # decades between level and bend
 # What is believed beforehand, in decades and worth a few quotes: a level near ten, and bend alike.
 _USUAL, _WIDTH, _ALIKE = 1.0, 1.5, 1.0
 _EXACT = 1e-3  # a loss per quote below this is an exact prediction
-_HALVINGS, _FAINTEST = 8, 1e-8  # of the search for a fainter pull
+_HALVINGS, _FAINTEST = 6, 1e-6  # of the search for a fainter pull
 
 
 class Fold(NamedTuple):
@@ -55,17 +55,30 @@ def folds(quotes: Quotes) -> list[Mask]:
     return [dealt == fold for fold in range(FOLDS)]
 
 
-def choose(model: Leaning, z: Array, loss: Loss, held: Sequence[Fold]) -> Pull:
+class Unseen(NamedTuple):
+    """Folds as a fit reads them."""
+
+    outs: Sequence[Mask]  # K of (m,)
+    guides: Array  # (K, p) log-slopes at the knots and maturities of the fit
+
+    @classmethod
+    def of(cls, model: Leaning, held: Sequence[Fold]) -> Unseen:
+        """The folds, read once."""
+        guides = [model.read(fold.guide) for fold in held]
+        return cls([fold.out for fold in held], np.array(guides).reshape(len(held), model.size))
+
+
+def choose(model: Leaning, z: Array, loss: Loss, unseen: Unseen) -> Pull:
     """The pull that predicts best, given the roughness of ``model``.
 
     Args:
         model: Evaluated at ``z``, and without a pull at this moment.
         z: ``(p,)`` near the fit.
         loss: Of the quadratic model and of the predictions.
-        held: The folds.
+        unseen: The folds.
     """
     level, bend, beyond = (model.banded(part) for part in model.parts)
-    parts = [_left(model, z, loss, fold) for fold in held]
+    parts = _left(model, z, loss, unseen)
     trials = [(a, b) for a in _DECADES for b in _DECADES if abs(a - b) <= _APART]
     residuals = np.empty(len(model.quotes))
     scores = []
@@ -106,31 +119,37 @@ class _Left(NamedTuple):
     expiry: NDArray[np.int64]
 
 
-def _left(model: Leaning, z: Array, loss: Loss, fold: Fold) -> _Left:
-    out, cost, rows = fold.out, loss(model.residuals), model.derivatives(z)
-    scaled = rows * np.sqrt(np.where(out, 0.0, cost.weight))[:, None]
-    push = rows * np.where(out, 0.0, cost.slope)[:, None]
-    data, force = np.empty((model.L, model.n, model.n)), np.empty(model.shape)
-    for i in range(model.L):
-        part = slice(model.starts[i], model.starts[i + 1])
-        np.matmul(scaled[part].T, scaled[part], out=data[i])
-        force[i] = push[part].sum(axis=0)
-    matrix = model.banded(data) + model.band
-    matrix[0] += RIDGE * matrix[0].max()
-    away = z - model.read(fold.guide)
-    return _Left(
-        matrix,
-        force.reshape(-1) + model.stiffness(z - model.centre),
-        np.stack([model.times(part, away) for part in model.parts], axis=1),
-        out,
-        model.residuals[out],
-        rows[out],
-        model.quotes.expiry[out],
-    )
+def _left(model: Leaning, z: Array, loss: Loss, unseen: Unseen) -> list[_Left]:
+    cost, rows = loss(model.residuals), model.derivatives(z)
+    rough = model.stiffness(z - model.centre)
+    found = []
+    for out, guide in zip(*unseen, strict=True):
+        scaled = rows * np.sqrt(np.where(out, 0.0, cost.weight))[:, None]
+        push = rows * np.where(out, 0.0, cost.slope)[:, None]
+        data, force = np.empty((model.L, model.n, model.n)), np.empty(model.shape)
+        for i in range(model.L):
+            part = slice(model.starts[i], model.starts[i + 1])
+            np.matmul(scaled[part].T, scaled[part], out=data[i])
+            force[i] = push[part].sum(axis=0)
+        matrix = model.banded(data) + model.band
+        matrix[0] += RIDGE * matrix[0].max()
+        pulls = [model.times(part, z - guide) for part in model.parts]
+        found.append(
+            _Left(
+                matrix,
+                force.reshape(-1) + rough,
+                np.stack(pulls, axis=1),
+                out,
+                model.residuals[out],
+                rows[out],
+                model.quotes.expiry[out],
+            )
+        )
+    return found
 
 
 def overstated(
-    model: Leaning, matrix: Array, dispersion: float, held: Sequence[Fold]
+    model: Leaning, matrix: Array, dispersion: float, guides: Array
 ) -> tuple[Array, float]:
     """What the pull adds to the Gauss-Newton matrix beyond what the guide knows, and the trust.
 
@@ -142,7 +161,7 @@ def overstated(
         model: At the end of the fit, with its pull.
         matrix: There, lower banded, with the constraints.
         dispersion: φ.
-        held: The folds.
+        guides: ``(K, p)`` of the folds.
 
     Returns:
         The part of the matrix to be taken away, lower banded, and the share of the fit's freedom
@@ -156,15 +175,14 @@ def overstated(
 
     alone, now = freedom(_FAINTEST), freedom(1.0)
     trust = float(np.clip(1.0 - now / alone, 0.0, 1.0))
-    if not held:
+    if not len(guides):
         return (1.0 - _FAINTEST) * band, trust
-    guides = np.stack([model.read(fold.guide) for fold in held])
     shifts = np.stack([model.times(drawn, part) for part in guides - guides.mean(axis=0)], axis=1)
     ridged = matrix.copy()
     ridged[0] += RIDGE * ridged[0].max()
     moved = solveh_banded(ridged, shifts, lower=True).T.reshape(-1, *model.shape)
     squares = np.einsum("kli,lij,klj->", moved, model.data, moved)
-    noise = (1.0 - 1.0 / len(held)) * float(squares) / dispersion
+    noise = (1.0 - 1.0 / len(guides)) * float(squares) / dispersion
     low, high = np.log(_FAINTEST), 0.0
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)

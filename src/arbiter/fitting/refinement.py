@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from arbiter.fitting import crossfit, starting
-from arbiter.fitting.crossfit import UNJUDGED, Fold
+from arbiter.fitting.crossfit import UNJUDGED, Fold, Unseen
 from arbiter.fitting.direct import EXACT, ended, require_prior
 from arbiter.fitting.fitted import FittedSurface
 from arbiter.fitting.interior import Interior
@@ -56,13 +56,14 @@ def refine(
     soft = replace(options.loss, wall=0.0, far=FAR)
     near = _approach(model, interior, soft)
     model.lean(near.roughness, None)
-    pull = crossfit.choose(model, interior.z, soft, held) if held else UNJUDGED
+    unseen = Unseen.of(model, held)
+    pull = crossfit.choose(model, interior.z, soft, unseen) if held else UNJUDGED
     model.lean(near.roughness, pull)
     interior.refresh()
     interior.expect(near.loss, GAP)
     status = interior.run(options.tolerance, options.iterations - interior.iterations)
     dispersion = spread(model, interior).dispersion
-    too_much, trust = crossfit.overstated(model, interior.matrix(), dispersion, held)
+    too_much, trust = crossfit.overstated(model, interior.matrix(), dispersion, unseen.guides)
     fitted = ended(model, interior, status, ("crossfit", trust), began)
     about = {**fitted.info["fit"], "pull": {**pull._asdict(), "folds": len(held)}}
     known = fitted.uncertainty

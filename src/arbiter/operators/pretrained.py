@@ -188,11 +188,13 @@ class Operator:
         for batch in _batches(rest):
             padded, _ = self._inference(ragged([rest[i] for i in batch]))  # (B, L, n)
             for i, b in zip(batch, padded, strict=True):
-                maturities = rest[i].maturities
-                slopes = b[: maturities.size]
+                others = rest[i]
+                slopes = frozen(b[None, : others.maturities.size])
                 if not np.isfinite(slopes).all():  # no level of volatility without that fold
                     return []
-                guides[i] = Surface.from_slopes(self._knots, maturities, slopes)
+                curve = ForwardCurve(others.maturities, others.forwards, others.discounts)
+                ones = frozen(np.ones(slopes.shape[:2]))
+                guides[i] = Surface(self._knots, others.maturities, slopes, ones, curve)
         return [Fold(out, guides[i]) for i, out in enumerate(outs)]
 
     def _together(self, chains: list[Quotes]) -> list[OperatorSurface]:
