@@ -11,7 +11,10 @@ from arbiter.operators.network import Config, Network
 from arbiter.operators.ragged import Ragged
 from arbiter.operators.reference import Scaled, scaled
 
-SMALL: dict[str, Any] = {"heads": 8, "width": 16, "state": 8, "rank": 2, "context": 12, "looks": 2}
+SMALL: dict[str, Any] = {
+    "heads": 8, "width": 16, "state": 8, "rank": 2, "context": 12, "looks": 2,
+    "reach": (3.0, 2.4), "spans": (), "kriging": False, "budget": 2.0,
+}  # fmt: skip
 
 
 def random_chain(seed: int, chains: int = 2, maturities: int = 5, strikes: int = 9) -> Ragged:

@@ -302,8 +302,8 @@ def test_what_is_not_an_operator_is_refused(tmp_path: Path) -> None:
         {"rank": 1, "looks": 1},
         {"spans": (0.3, 1.0)},
         {"spans": (0.5,), "adjoint": False},
-        {"kriging": True},
-        {"kriging": True, "spans": (0.5,), "reach": (3.6, 2.0)},
+        {"kriging": False, "spans": ()},
+        {"spans": (0.5,), "reach": (3.0, 2.0)},
     ],
     ids=str,
 )

@@ -51,7 +51,7 @@ class Config:
         spans: Of log-maturity, over which neighbouring slices are pooled
             (:mod:`arbiter.operators.pooling`); none leaves each slice to itself and the scans.
         kriging: True gives every slice the universe's best linear guess of it from all quotes
-            (:mod:`arbiter.operators.kriging`).
+            (:mod:`arbiter.operators.kriging`); it looks both ways, whatever the scans do.
         budget: Largest spectral norm of a value map.
         gate: False makes every density flat.
         guard: False lets steps exceed ``(1 − ε)/ρ``.
@@ -64,16 +64,16 @@ class Config:
             (:mod:`arbiter.operators.representer`).
     """
 
-    heads: int = 40
-    reach: tuple[float, float] = (3.0, 2.4)
+    heads: int = 44
+    reach: tuple[float, float] = (3.7, 2.4)
     width: int = 192
     state: int = 64
     rank: int = 4
     context: int = 160
     looks: int = 2
-    spans: tuple[float, ...] = ()
-    kriging: bool = False
-    budget: float = 2.0
+    spans: tuple[float, ...] = (0.3, 1.6)
+    kriging: bool = True
+    budget: float = 10.0
     gate: bool = True
     guard: bool = True
     adjoint: bool = True

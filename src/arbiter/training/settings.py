@@ -250,7 +250,7 @@ ABLATIONS: dict[str, Callable[[Settings], Settings]] = {
     "gate_off": _with(gate=False),
     "rank_half": _halved,
     "guard_off": _with(guard=False),
-    "causal_only": _with(adjoint=False),
+    "causal_only": _with(adjoint=False, kriging=False),  # which knows of longer maturities
     "no_vix": lambda settings: replace(settings, vix_term=False),
     "icnn": _with(decoder="icnn"),
     "no_qalign": _with(align=False),
