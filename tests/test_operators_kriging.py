@@ -218,6 +218,17 @@ def test_the_start_is_the_guess() -> None:
     assert float((at_money - money).abs().max()) < 0.1 * float(money.abs().max()) + 0.02
 
 
+def test_whoever_asks_first_leaves_a_factor_for_gradients() -> None:
+    factor.cache_clear()
+    chain = in_units(1, chains=1)
+    with torch.inference_mode():
+        kriged(chain, PLACE)
+    values = chain.u.clone().requires_grad_()
+    krige(kriged(chain, PLACE), values, PLACE).sum().backward()  # type: ignore[no-untyped-call]
+    assert values.grad is not None
+    assert float(values.grad.abs().max()) > 0.0
+
+
 def test_a_damaged_factor_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "kernel.npy").write_bytes(b"not an array")
     monkeypatch.setattr(kriging, "files", lambda _: tmp_path)

@@ -62,7 +62,8 @@ def factor(device: torch.device) -> Tensor:
             raise ValueError(f"kernel.npy of this installation is damaged: {error}") from error
     if array.ndim != 3 or array.shape[:2] != (STRIKES, CLOCKS) or not np.isfinite(array).all():
         raise ValueError(f"kernel.npy of this installation is {array.shape}, not a factor")
-    return torch.from_numpy(array.astype(np.float64)).to(device)
+    with torch.inference_mode(False):  # whoever asks first, others may differentiate through it
+        return torch.from_numpy(array.astype(np.float64)).to(device)
 
 
 def splines(x: Tensor, ends: tuple[float, float], count: int) -> Tensor:
