@@ -115,11 +115,11 @@ def test_a_refinement_is_better_than_the_operator_and_the_fit(
 
 @pytest.mark.parametrize("hard", [False, True])
 def test_a_good_operator_is_trusted_and_a_bad_one_is_not(operator: Operator, hard: bool) -> None:
-    """One with a third of the errors, and one whose volatilities are all 10 % too high."""
+    """One with half of the errors, and one whose volatilities are all 10 % too high."""
     errors, trusts = np.zeros(4), np.zeros(2)
     for seed in SEEDS[: len(SEEDS) // 2]:
         made, alone = market(seed, hard)
-        good, bad = towards_truth(seed, 0.33, operator), times(1.1, operator)
+        good, bad = towards_truth(seed, 0.5, operator), times(1.1, operator)
         first, second = refined_by(good, made.quotes), refined_by(bad, made.quotes)
         surfaces = (first, good(made.quotes), second, alone)
         errors += [square_error(s, made) for s in surfaces]

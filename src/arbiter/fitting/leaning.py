@@ -21,7 +21,7 @@ from arbiter.surface import Surface
 
 Array = NDArray[np.float64]
 
-_BEYOND = 3.0
+_BEYOND = 10.0
 _PROPER = 1e-10  # constants cost nothing where there is no pull of the level
 
 

@@ -24,8 +24,8 @@ from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 
 _NEAR = 0.3  # a step that promises less than this share of the objective ends the approach
-_STEPS = 5  # of it
-_INNER = 4  # walks along constraints on one quadratic model
+_STEPS = 4  # of it
+_INNER = 3  # walks along constraints on one quadratic model
 _ROUNDS = 12
 _OTHER = 4.0  # change of the roughness' logarithms after which the point itself was another
 
