@@ -52,6 +52,7 @@ ROOMS = [
     "metrics",
     "peers",
     "operators",
+    "baselines",
     "training",
     "evaluation",
     "protocol",

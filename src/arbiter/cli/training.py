@@ -29,6 +29,12 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter per option
     decay: Annotated[
         int | None, typer.Option(help="Of these, the last with a rate that falls to zero.")
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="operator; or a baseline of as many parameters: ssm, gru or transformer."
+        ),
+    ] = None,
     route: Annotated[str | None, typer.Option(help="saddle or mfm.")] = None,
     ablate: Annotated[
         str | None,
@@ -47,13 +53,13 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter per option
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
-    """Train an operator on exact laws, listed and disturbed anew at every step.
+    """Train an operator, or a baseline, on exact laws, listed and disturbed anew at every step.
 
-    Writes run.json, step-*/weights.safetensors (what Operator.load takes), step-*/state-*, the
-    journal steps.jsonl and the ledger sweeps.csv. The same settings give the same weights, in one
-    leg or in several. Ctrl-C ends it after the step, with a checkpoint. Exit code 0 if the leg
-    ended as asked, 1 if training diverged, 2 if an option makes no sense, the folder holds another
-    run or its files are damaged, 130 if it was interrupted.
+    Writes run.json, step-*/weights.safetensors (what Operator.load takes, or Baseline.load),
+    step-*/state-*, the journal steps.jsonl and the ledger sweeps.csv. The same settings give the
+    same weights, in one leg or in several. Ctrl-C ends it after the step, with a checkpoint. Exit
+    code 0 if the leg ended as asked, 1 if training diverged, 2 if an option makes no sense, the
+    folder holds another run or its files are damaged, 130 if it was interrupted.
     """
     from arbiter.operators.checkpoint import CheckpointError
     from arbiter.training.display import Display
@@ -65,7 +71,7 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter per option
         refuse(f"--seconds {seconds} must be positive")
     _require_device(device)
     try:
-        changes = {"steps": steps, "decay": decay, "route": route}
+        changes = {"steps": steps, "decay": decay, "model": model, "route": route}
         chosen = _settings(out, settings, resume, changes)
         if ablate is not None:
             chosen = chosen.ablated(ablate)

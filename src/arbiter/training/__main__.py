@@ -16,7 +16,7 @@ from pathlib import Path
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.training.legs import RUN, settings_of
 from arbiter.training.loop import Limits, train
-from arbiter.training.settings import ABLATIONS, Settings
+from arbiter.training.settings import ABLATIONS, MODELS, Settings
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -60,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, help="steps in all, instead of the settings'")
     parser.add_argument("--decay", type=int, help="of these, the last with a falling rate")
     parser.add_argument("--lr", type=float, help="rate, instead of the settings'")
+    parser.add_argument("--model", choices=MODELS, help="the operator, or a baseline")
     parser.add_argument("--ablate", choices=list(ABLATIONS), help="take one part away")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="end the leg by then")
     parser.add_argument("--leg-steps", type=float, default=float("inf"), help="steps of this leg")
@@ -74,7 +75,7 @@ def _settings(given: argparse.Namespace) -> Settings:
         settings = settings_of(given.out)
     else:
         settings = Settings()
-    changes = {name: getattr(given, name) for name in ("steps", "decay", "lr")}
+    changes = {name: getattr(given, name) for name in ("steps", "decay", "lr", "model")}
     settings = replace(settings, **{n: value for n, value in changes.items() if value is not None})
     return settings if given.ablate is None else settings.ablated(given.ablate)
 

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from arbiter import black
+from arbiter.baselines.readout import Readout
 from arbiter.operators.head import KNOTS
 from arbiter.operators.icnn import ICNNDecoder
+from arbiter.operators.kriging import kriged
 from arbiter.operators.network import Network, Output
 from arbiter.operators.reference import Scaled
 from arbiter.operators.representer import coverage
@@ -28,6 +30,7 @@ from arbiter.training.flow import (
 from arbiter.training.laws import Laws
 from arbiter.training.martingale import MartingaleTest, martingale_test
 from arbiter.training.objective import task
+from arbiter.training.regression import strikes
 from arbiter.training.settings import Settings
 from arbiter.transport import Transport
 
@@ -73,7 +76,7 @@ class HeldOut:
         self.lesson = prepare(draw_batch(laws, layout, generator, size), laws)
 
     @torch.no_grad()
-    def measure(self, network: Network) -> dict[str, float]:
+    def measure(self, network: Network | Readout) -> dict[str, float]:
         """Everything that is told of a network, as numbers.
 
         ``heldout_rmse_bp`` is the root mean square over all targets of all kinds of the error of
@@ -85,12 +88,11 @@ class HeldOut:
         inside: list[Tensor] = []
         found: dict[str, list[Tensor]] = {}
         for number, exam in enumerate(self.exams):
-            output = network.decode(exam.chain)
-            error = volatilities(output, exam.batch.target_k, exam.batch.T, network.icnn)
-            error = (error - exam.batch.target_iv.double())[exam.batch.target]
+            answers, laws = _answers(network, exam)
+            error = (answers - exam.batch.target_iv.double())[exam.batch.target]
             errors.append(error)
             inside.append(error[_inside(exam.batch)[exam.batch.target]])
-            for name, value in _laws(network, output, exam).items():
+            for name, value in laws.items():
                 found.setdefault(name, []).append(value)
             found[f"heldout_rmse_bp_{number}"] = [_root_mean_square(error)]
         everything = torch.cat(errors)
@@ -108,6 +110,18 @@ class HeldOut:
         output = network.decode(exam.chain)
         mass = output.sight.measure * output.sight.width
         return martingale_test(mass, output.chain.moneyness, output.chain.quoted, seed=seed)
+
+
+def _answers(network: Network | Readout, exam: Exam) -> tuple[Tensor, dict[str, Tensor]]:
+    """Volatilities at the targets, and what else is told of a network that has laws."""
+    batch, chain = exam.batch, exam.chain
+    if isinstance(network, Readout):
+        guess = None if network.place is None else kriged(chain, network.place)
+        u = network(chain, strikes(chain, batch.target_k), guess)
+        return torch.exp(u.double()) * chain.sigma.double()[..., None], {}
+    output = network.decode(chain)
+    told = volatilities(output, batch.target_k, batch.T, network.icnn)
+    return told, _laws(network, output, exam)
 
 
 def volatilities(output: Output, k: Tensor, T: Tensor, icnn: ICNNDecoder | None = None) -> Tensor:

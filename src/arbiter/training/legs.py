@@ -88,7 +88,10 @@ def save(
         "step": leg.step,
     }
     training = leg.settings.to_dict()
-    card = {**about, "config": training.pop("config"), "training": training, "ended": leg.ended}
+    config, design = training.pop("config"), leg.settings.design
+    if design is not None:
+        config = design.to_dict()
+    card = {**about, "config": config, "training": training, "ended": leg.ended}
     path = checkpoint.save(place / "weights.safetensors", weights, card)
     parts = _parts(state)
     for number, part in enumerate(parts, start=1):

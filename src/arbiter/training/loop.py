@@ -16,14 +16,17 @@ from typing import Any
 import torch
 
 from arbiter.files import require_folder
+from arbiter.operators.network import Network
 from arbiter.training import legs
 from arbiter.training.display import Display
 from arbiter.training.heldout import HeldOut
 from arbiter.training.interruption import stoppable
 from arbiter.training.journal import COLUMNS, Journal, digest, read_steps
+from arbiter.training.laws import Laws
 from arbiter.training.ledger import UNKNOWN, Ledger, Run, revision
 from arbiter.training.legs import JOURNAL, RUN, Leg
 from arbiter.training.pool import Pool, load_pool
+from arbiter.training.regression import Regressor
 from arbiter.training.settings import Settings
 from arbiter.training.stopping import Ending, Plateau, StoppingRule, Thresholds
 from arbiter.training.trainer import Trainer
@@ -33,6 +36,8 @@ EXTRA = ("relative_entropy", "cvar_alignment", "mfm_cut", "heldout_median_bp")
 
 _TELL = 1.0  # seconds between numbers fetched for the display
 _FALL = 0.01  # of the held-out error within ``Settings.plateau`` seconds
+
+_Trainer = Trainer | Regressor
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +65,8 @@ class Outcome:
         leg_steps: Steps of this leg.
         seconds: Of this leg's training.
         metrics: Last measured, on held-out laws.
-        weights: File of the averaged parameters; `arbiter.Operator.load` takes it.
+        weights: File of the averaged parameters; `arbiter.Operator.load` takes it, of a
+            baseline `arbiter.baselines.trained.Baseline.load`.
         notes: What a careful reader should know.
     """
 
@@ -136,7 +142,7 @@ def train(
     laws = load_pool(settings.pool, settings.pool_seed, place, device)
     others = load_pool(settings.held_out, settings.held_out_seed, place, device)
     notes = _note_data(leg, laws)
-    trainer = Trainer(settings, laws.laws)
+    trainer = _trainer(settings, laws.laws)
     if resume:
         trainer.load(state, weights, leg.progress)
     held_out = HeldOut(settings, others.laws, trainer.route.lesson)
@@ -167,7 +173,7 @@ class _Loop:
         self,
         out: Path,
         leg: Leg,
-        trainer: Trainer,
+        trainer: _Trainer,
         held_out: HeldOut,
         limits: Limits,
         began: float,
@@ -260,13 +266,14 @@ class _Loop:
 
     def _ending(self, number: int, measured: dict[str, float]) -> Ending | None:
         gap, residual = measured.get("DualGap"), measured.get("heldout_dual_residual")
-        held_out, trainer = self.held_out, self.trainer
-        ending = self.rule.update(
-            number,
-            gap=gap,
-            dual_residual=residual,
-            martingale=lambda: bool(held_out.martingale(trainer.network, seed=number)),
+        held_out, network = self.held_out, self.trainer.network
+        # a baseline has no measure to test: it ends with its budget
+        test = (
+            (lambda: bool(held_out.martingale(network, seed=number)))
+            if isinstance(network, Network)
+            else None
         )
+        ending = self.rule.update(number, gap=gap, dual_residual=residual, martingale=test)
         if ending is not None:
             return ending
         if number - self.start >= self.limits.steps:
@@ -310,6 +317,12 @@ class _Loop:
         return self.save()
 
 
+def _trainer(settings: Settings, laws: Laws) -> _Trainer:
+    if settings.model == "operator":
+        return Trainer(settings, laws)
+    return Regressor(settings, laws)
+
+
 def _clear(journal: Path) -> None:
     """Remove the journal of a run that was killed before its first checkpoint."""
     if journal.exists():
@@ -345,7 +358,9 @@ def _enter(out: Path, leg: Leg, loop: _Loop) -> None:
     settings, metrics = leg.settings, leg.metrics
     counters = {name: metrics[name] for name in COLUMNS if metrics.get(name) is not None}
     ledger = Ledger(out)
-    name = f"{settings.ablation or settings.route}-{settings.seed}-{leg.step:07d}"
+    baseline = settings.model != "operator"
+    what = settings.model if baseline else settings.ablation or settings.route
+    name = f"{what}-{settings.seed}-{leg.step:07d}"
     # the same steps done anew, after a restored checkpoint, are another row
     again = sum(str(row["run"]).startswith(name) for row in ledger.runs())
     ledger.add(
@@ -357,7 +372,7 @@ def _enter(out: Path, leg: Leg, loop: _Loop) -> None:
             data_hash=leg.data_hash,
             ended=leg.ended,
             steps=leg.step,
-            route=settings.route,
+            route="regression" if baseline else settings.route,
             journal=digest(out / JOURNAL),
             counters=counters,
             metrics={name: value for name, value in metrics.items() if name not in counters},

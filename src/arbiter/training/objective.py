@@ -136,7 +136,7 @@ def terms(output: Output, task: Task, icnn: ICNNDecoder | None = None) -> Terms:
         error = (price * torch.exp(-task.log_price) - 1.0).clamp(-_FAR, _FAR) * task.scale
         variance = convex.log_variance(icnn, output)
         calendars = calendars + _banded(convex.defects(icnn, output), output)
-    fit = _robust(error * task.weight).sum() / (task.weight > 0.0).sum().clamp(min=1)
+    fit = robust(error * task.weight).sum() / (task.weight > 0.0).sum().clamp(min=1)
     return Terms(
         fit,
         {
@@ -191,7 +191,7 @@ def _banded(values: Tensor, output: Output) -> Tensor:
     return (member * values[..., None]).sum((0, 1)) / member.sum((0, 1)).clamp(min=1.0)
 
 
-def _robust(x: Tensor) -> Tensor:
+def robust(x: Tensor) -> Tensor:
     """Square, then logarithm: what no quote determines must not drown what quotes do."""
     return 0.5 * _KNEE**2 * torch.log1p((x / _KNEE) ** 2)
 

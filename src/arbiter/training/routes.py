@@ -7,9 +7,9 @@ velocity of transport slopes in √T against the oracle's, without dual variable
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from arbiter.operators.gate import places
 from arbiter.operators.kriging import Kriged
@@ -23,6 +23,9 @@ from arbiter.training.laws import Laws
 from arbiter.training.objective import BANDS, Task, task, terms
 from arbiter.training.settings import Settings
 
+N = TypeVar("N", bound=nn.Module)
+Taken_contra = TypeVar("Taken_contra", bound=nn.Module, contravariant=True)
+
 
 class Found(NamedTuple):
     """What a batch says of a network: the fit, and the defects of each dual block."""
@@ -31,7 +34,7 @@ class Found(NamedTuple):
     defects: dict[str, Tensor]
 
 
-class Route(Protocol):
+class Route(Protocol[Taken_contra]):
     """A way to train."""
 
     boxes: dict[str, Box]
@@ -40,7 +43,7 @@ class Route(Protocol):
         """All that a step needs of a batch; the chain in its own units comes first."""
         ...
 
-    def evaluate(self, network: Network, lesson: Lesson) -> Found:
+    def evaluate(self, network: Taken_contra, lesson: Lesson) -> Found:
         """The objective's parts."""
         ...
 
@@ -101,6 +104,6 @@ class FlowMatching:
         return Found(mismatch(network.decode(chain, guess).slopes, chain, wanted), {})
 
 
-def route_of(settings: Settings) -> Route:
+def route_of(settings: Settings) -> Route[Network]:
     """The route that the settings name."""
     return Saddle(settings) if settings.route == "saddle" else FlowMatching(settings)

@@ -10,11 +10,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, get_args
 
+from arbiter.baselines.designs import NAMES, Design, matched
 from arbiter.operators.network import Config
 from arbiter.training.batches import FEWEST, Layout, layouts
 from arbiter.training.saddle import Mode
 
 ROUTES = ("saddle", "mfm")
+MODELS = ("operator", *NAMES)
 
 Sizes = tuple[int, int, int, int]
 
@@ -28,8 +30,10 @@ class Settings:
     """Everything that decides a run; plain values, so that a file of JSON holds it.
 
     Attributes:
-        config: Of the network.
+        config: Of the network; a baseline is matched to the operator that it describes.
         route: ``"saddle"``, prices with dual variables, or ``"mfm"``, martingale flow matching.
+        model: ``"operator"``, or a baseline that the same batches train: ``"ssm"``, ``"gru"`` or
+            ``"transformer"`` (:mod:`arbiter.baselines`). A baseline has no dual variables.
         vix_term: False leaves the replication block out.
         seed: Of the network's start and of all batches.
         pool: How many laws batches are drawn from.
@@ -61,6 +65,7 @@ class Settings:
 
     config: Config = field(default_factory=Config)
     route: str = "saddle"
+    model: str = "operator"
     vix_term: bool = True
     seed: int = 0
     pool: int = 80_000
@@ -89,12 +94,13 @@ class Settings:
     ablation: str = ""
 
     def __post_init__(self) -> None:
-        for name, known in (("route", ROUTES), ("mode", get_args(Mode))):
+        for name, known in (("model", MODELS), ("route", ROUTES), ("mode", get_args(Mode))):
             if getattr(self, name) not in known:
                 value = getattr(self, name)
                 raise ValueError(f"{name} = {value!r}: give one of {', '.join(known)}")
         if self.route == "mfm" and self.config.decoder != "transport":
             raise ValueError("route mfm matches slopes of transports: it needs decoder 'transport'")
+        self._check_model()
         for name in _COUNTS:
             value = getattr(self, name)
             if type(value) is not int or value < 1:
@@ -112,6 +118,22 @@ class Settings:
             )
         self._check_rates()
         self._check_layouts()
+
+    def _check_model(self) -> None:
+        if self.model == "operator":
+            return
+        if self.route != "saddle" or self.ablation:
+            asked = f"ablation {self.ablation!r}" if self.ablation else f"route {self.route!r}"
+            raise ValueError(
+                f"{asked} is of the operator, and model is {self.model!r}: leave it out, or train "
+                "model 'operator'"
+            )
+        _ = self.design  # refuses what has no plain readout
+
+    @property
+    def design(self) -> Design | None:
+        """Of the baseline, matched to the operator's number of parameters; None for the latter."""
+        return None if self.model == "operator" else matched(self.model, self.config)
 
     def _check_rates(self) -> None:
         for name in ("lr", "dual_lr", "dual_bound"):

@@ -1,43 +1,27 @@
-"""One training in memory: network, multipliers, optimiser, average and the stream of batches."""
+"""The operator's training in memory: its network, Q-Align, guards and constants."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from arbiter.operators.lipschitz import constant
 from arbiter.operators.network import Network
-from arbiter.operators.representer import LEAST, coverage
+from arbiter.operators.representer import LEAST
 from arbiter.operators.scan import GreenScan
-from arbiter.training.averaging import Average
 from arbiter.training.capture import Recorded
-from arbiter.training.draws import Draws, Lesson
-from arbiter.training.duality import Gap, dual_gap
-from arbiter.training.duals import Duals
 from arbiter.training.laws import Laws
-from arbiter.training.routes import chain_of, route_of
-from arbiter.training.saddle import Evaluation, ExtraGradient, Lagrangian, Rates, Step
+from arbiter.training.learner import Learner, Seen
+from arbiter.training.routes import route_of
 from arbiter.training.settings import Settings
 
-_CHECK = 200  # steps between looks for numbers that are not finite: each waits for the device
 
-
-class Seen(NamedTuple):
-    """What one step saw, on the device and not waited for."""
-
-    step: Step
-    fit: Tensor
-    guards: Tensor
-    """Hits, distance and largest ``ρΔ`` of Spec-Guard over all scans."""
-    lesson: Lesson
-
-
-class Trainer:
-    """Takes steps. All that it depends on is in :meth:`tensors` and :meth:`counts`.
+class Trainer(Learner[Network]):
+    """Takes steps of the operator.
 
     Args:
         settings: What to train and how.
@@ -45,106 +29,44 @@ class Trainer:
     """
 
     def __init__(self, settings: Settings, laws: Laws) -> None:
-        self.settings = settings
-        self.device = laws.iv.device
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(settings.seed)
-            self.network = Network(settings.config)
-            self.averaged = Network(settings.config).to(self.device)
-        self.network.to(self.device)
-        self.params: list[Tensor] = list(self.network.parameters())
-        self.route = route_of(settings)
-        self.duals = Duals(self.route.boxes, device=self.device)
-        self.average = Average(self.params, settings.average)
-        self.draws = Draws(settings, laws, self.route.lesson)
-        self._scans = [m for m in self.network.modules() if isinstance(m, GreenScan)]
-        self._align = Recorded(lambda: [self.network.align()], device=self.device)
-        self.optimiser = ExtraGradient(
-            self.params,
-            self.duals,
-            _rates(settings),
+        super().__init__(
+            settings,
+            laws,
+            lambda: Network(settings.config),
+            route_of(settings),
             self._project if settings.config.align else None,
         )
-        self._looks: dict[int, Recorded] = {}
+        self._scans = [m for m in self.network.modules() if isinstance(m, GreenScan)]
+        self._align = Recorded(lambda: [self.network.align()], device=self.device)
         self._measuring = False
-        self.lipschitz: tuple[float, float] = (math.nan, math.nan)
         self.representer: tuple[int, float] | None = None
-
-    @property
-    def steps(self) -> int:
-        """Steps done."""
-        return self.optimiser.steps
 
     def step(self, *, measure: bool = False) -> Seen:
         """One step; with ``measure`` the Lipschitz constant before and after Q-Align is taken."""
-        kind, lesson = self.draws.next(self.steps)
-        self.optimiser.lr = self.settings.rate(self.steps)
-        self.optimiser.dual_lr = self.settings.dual_lr
-        first: list[Tensor] = []
-
-        def lagrangian(_: Duals) -> Evaluation:
-            seen, fit, guards = self._look(kind, lesson)
-            if not first:
-                first.extend([fit.clone(), guards.clone()])
-            return seen
-
         self._measuring = measure
         try:
-            seen = self.optimiser.step(lagrangian)
-        except BaseException:
-            self.draws.taken[kind] -= 1
-            raise
+            seen = super().step()
         finally:
             self._measuring = False
         if measure and not self.settings.config.align:
             self.lipschitz = (self.constant(),) * 2
-        self.average.update(self.steps)
-        return Seen(seen, first[0], first[1], lesson)
+        return seen
 
     def row(self, seen: Seen) -> dict[str, float | Tensor | None]:
         """The journal's columns of a step, tensors among them."""
-        listed = chain_of(seen.lesson).quoted.any(-1)
-        share = coverage(chain_of(seen.lesson))
-        covered = torch.where(listed, share, 1.0).amin()
-        hits, distance, largest = seen.guards.unbind()
-        defects = {name: defect.abs().amax() for name, defect in seen.step.defects.items()}
-        row: dict[str, float | Tensor | None] = {
-            "loss": seen.step.value,
-            "fit": seen.fit,
-            **defects,
-            "spec_guard_hits": hits,
-            "projection_distance": distance,
-            "max_rho_dt": largest,
-            "dual_residual": seen.step.dual_residual,
-            "gradient_norm": seen.step.gradient_norm,
-            "lr": self.optimiser.lr,
-            "dual_lr": self.optimiser.ramped_dual_lr,
-            "coverage_min": covered,
-            "coverage_mean": (share * listed).sum() / listed.sum().clamp(min=1),
-        }
+        row = super().row(seen)
+        guards = ("spec_guard_hits", "projection_distance", "max_rho_dt")
+        row |= dict(zip(guards, seen.guards.unbind(), strict=True))
         if self.settings.route == "mfm":
             row["mfm_mse"] = seen.fit
-        on = self.settings.config.representer
-        if on and self.representer is None and float(covered) < LEAST:
-            self.representer = (self.steps, float(covered))
+        if self.settings.config.representer and self.representer is None:
+            covered = row["coverage_min"]
+            assert covered is not None
+            if float(covered) < LEAST:
+                self.representer = (self.steps, float(covered))
         if self.representer is not None:
             row["enter_representer_at_step"], row["coverage_at_trigger"] = self.representer
         return row
-
-    def gap(self, kind: int, lesson: Lesson) -> tuple[Gap, float]:
-        """DualGap and dual residual on a held-out lesson of the given kind."""
-        lagrangian: Lagrangian = lambda _: self._look(kind, lesson)[0]  # noqa: E731
-        project = self._project if self.settings.config.align else None
-        found = dual_gap(
-            lagrangian,
-            self.params,
-            self.duals,
-            steps=self.settings.look_ahead,
-            lr=self.settings.lr,
-            project=project,
-        )
-        defects = Evaluation(*lagrangian(self.duals)).defects
-        return found, float(self.duals.residual(defects))
 
     def constant(self) -> float:
         """The network's Lipschitz constant.
@@ -162,35 +84,10 @@ class Trainer:
         except RuntimeError as error:  # of the singular values of what is not finite
             raise FloatingPointError(f"step {self.steps}: parameters are not finite") from error
 
-    def finite(self) -> bool:
-        """Whether every number that a checkpoint would hold is finite; waits for the device."""
-        here = [t for t in self.tensors().values() if t.device == self.device]
-        norms = torch._foreach_norm([t for t in here if t.is_floating_point()])
-        return bool(torch.isfinite(torch.stack([norm.float() for norm in norms])).all())
-
-    def evaluated(self) -> Network:
-        """The network with averaged parameters."""
-        self.average.copy_to(self.averaged.parameters())
-        return self.averaged
-
-    def names(self) -> list[str]:
-        """Of the parameters, in order."""
-        return [name for name, _ in self.network.named_parameters()]
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Parameters, and all the optimiser remembers, by name."""
-        found = {f"param.{n}": p.detach() for n, p in zip(self.names(), self.params, strict=True)}
-        return found | {f"optimiser.{n}": t for n, t in self.optimiser.state_dict().items()}
-
-    def weights(self) -> dict[str, Tensor]:
-        """Averaged parameters under the network's own names: what is shipped."""
-        return dict(zip(self.names(), self.average.mean, strict=True))
-
     def counts(self) -> dict[str, Any]:
-        """Where the stream of batches is, as plain values."""
-        return {"taken": list(self.draws.taken), "representer": self.representer}
+        """Where the stream of batches is, and when the representer came in."""
+        return {**super().counts(), "representer": self.representer}
 
-    @torch.no_grad()
     def load(
         self,
         tensors: Mapping[str, Tensor],
@@ -198,34 +95,9 @@ class Trainer:
         counts: Mapping[str, Any],
     ) -> None:
         """Go on from what :meth:`tensors`, :meth:`weights` and :meth:`counts` gave."""
-        names = self.names()
-        torch._foreach_copy_(self.params, [tensors[f"param.{n}"].to(self.device) for n in names])
-        self.average.load([weights[name] for name in names])
-        mark = "optimiser."
-        state = {n.removeprefix(mark): t for n, t in tensors.items() if n.startswith(mark)}
-        self.optimiser.load_state_dict(state)
-        self.draws.go_to(counts["taken"])
+        super().load(tensors, weights, counts)
         entered = counts["representer"]
         self.representer = None if entered is None else (int(entered[0]), float(entered[1]))
-
-    def _look(self, kind: int, lesson: Lesson) -> tuple[Evaluation, Tensor, Tensor]:
-        """Value, defects and gradients on a lesson, from the recording of its kind."""
-        if kind not in self._looks:
-            self._looks[kind] = Recorded(self._differentiated, lesson)
-        value, fit, guards, *rest = self._looks[kind](*lesson)
-        count = len(self.route.boxes)
-        defects = dict(zip(self.route.boxes, rest[:count], strict=True))
-        return Evaluation(value, defects, rest[count:]), fit, guards
-
-    def _differentiated(self, *lesson: Tensor) -> list[Tensor]:
-        with torch.enable_grad():
-            found = self.route.evaluate(self.network, lesson)
-            value = found.fit + self.duals.pair(found.defects)
-            gradients = torch.autograd.grad(
-                value, self.params, allow_unused=True, materialize_grads=True
-            )
-        defects = [found.defects[name].detach() for name in self.route.boxes]
-        return [value.detach(), found.fit.detach(), self._guards(), *defects, *gradients]
 
     def _guards(self) -> Tensor:
         last = [scan.last for scan in self._scans if scan.last is not None]
@@ -238,16 +110,3 @@ class Trainer:
         self._align()
         if self._measuring:
             self.lipschitz = (before, self.constant())
-
-
-def _rates(settings: Settings) -> Rates:
-    return Rates(
-        lr=settings.lr,
-        dual_lr=settings.dual_lr,
-        betas=settings.betas,
-        ramp_steps=settings.ramp,
-        mode=settings.mode,  # type: ignore[arg-type]
-        clip=settings.clip,
-        project_half=False,
-        check_every=_CHECK,
-    )
