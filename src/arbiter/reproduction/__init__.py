@@ -1,0 +1,1 @@
+"""One command that regenerates every number, table and figure: `arbiter reproduce`."""

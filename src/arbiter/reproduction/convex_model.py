@@ -1,0 +1,101 @@
+"""An operator whose decoder is the paper's own, as a model of prices at any strike and maturity.
+
+What the decoder gives, before any projection: the largest so far along maturities of one convex
+potential each, from intrinsic value up. Between maturities total variance is linear in T at equal
+moneyness, before the first and past the last it grows in proportion to T. Nothing is promised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from arbiter import black
+from arbiter.operators import checkpoint
+from arbiter.operators.checkpoint import CheckpointError
+from arbiter.operators.network import Config, Network
+from arbiter.operators.ragged import ragged
+from arbiter.peers.peer import Peer, points
+from arbiter.quotes import Quotes
+from arbiter.training.convex import calls
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ConvexModel(Peer):
+    """Prices of one chain.
+
+    Attributes:
+        maturities: ``(L,)`` years.
+        network: The operator.
+        output: What it says of the chain.
+    """
+
+    name: ClassVar[str] = "icnn"
+    maturities: Array
+    network: Network
+    output: Any
+
+    def total_variance(self, k: Any, T: Any) -> Array:
+        """Total implied variance; NaN where the price is that of no volatility."""
+        at, times = points(k, T)
+        slices = self._variances(at.ravel())  # (L, P)
+        after = np.searchsorted(self.maturities, times.ravel())
+        right = np.clip(after, 0, self.maturities.size - 1)
+        left = np.clip(after - 1, 0, self.maturities.size - 1)
+        column = np.arange(right.size)
+        low, high = self.maturities[left], self.maturities[right]
+        early, late, asked = slices[left, column], slices[right, column], times.ravel()
+        span = np.where(high > low, high - low, 1.0)
+        between = early + (asked - low) / span * (late - early)
+        # before the first maturity and past the last: one slice, in proportion to time
+        found = np.where(high > low, between, late * asked / high)
+        return np.asarray(found.reshape(at.shape))
+
+    def _variances(self, k: Array) -> Array:
+        assert self.network.icnn is not None
+        with torch.no_grad():
+            rows = torch.tensor(k).expand(1, self.maturities.size, -1)
+            price = calls(self.network.icnn, self.output, rows) - black.call_parity(rows)
+            price = torch.cummax(price.clamp(min=0.0), 1).values[0]
+            total: Tensor = black.implied(price, rows[0]).volatility
+        return np.asarray(total.numpy() ** 2)
+
+
+class ConvexOperator:
+    """A trained operator with the ``icnn`` decoder."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network.double().eval().requires_grad_(False)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> ConvexOperator:
+        """From a checkpoint.
+
+        Raises:
+            CheckpointError: If it is none of an operator with that decoder.
+        """
+        config = Config(**checkpoint.load(path)[1].get("config", {}))
+        if config.decoder != "icnn":
+            raise CheckpointError(f"{path}: its decoder is {config.decoder!r}, not 'icnn'")
+        with torch.random.fork_rng(devices=[]):
+            network = Network(config)
+        network.load_state_dict(checkpoint.load(path, like=network.state_dict())[0])
+        return cls(network)
+
+    def many(self, chains: Sequence[Quotes]) -> list[ConvexModel]:
+        """Models of several chains, one by one."""
+        found = []
+        for quotes in chains:
+            with torch.no_grad():
+                output = self._network(ragged([quotes]))
+            found.append(ConvexModel(quotes.maturities, self._network, output))
+        return found

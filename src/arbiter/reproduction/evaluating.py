@@ -1,0 +1,217 @@
+"""Stage: every model on every day, kept as arrays so that metrics are functions of files."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter.evaluation.judging import Verdict, judge
+from arbiter.evaluation.methods import Method
+from arbiter.files import write_whole
+from arbiter.metrics.densities import slice_cvar_error, slice_relative_entropy
+from arbiter.metrics.marginals import lacking
+from arbiter.metrics.panels import calls_of
+from arbiter.metrics.volatility import iv_error_bp
+from arbiter.metrics.wasserstein import slice_wasserstein
+from arbiter.quotes import Quotes
+from arbiter.reproduction.days import KAPPA, LAWS, MATURITIES, Days, read_days
+from arbiter.reproduction.models import (
+    SMALL,
+    Entry,
+    checkpointed,
+    trained_entry,
+    untrained,
+)
+from arbiter.reproduction.stages import Facts, Workshop
+from arbiter.reproduction.training import weights_of
+from arbiter.scoring import Model, inside
+
+Array = NDArray[np.float64]
+Arrays = dict[str, NDArray[Any]]
+
+BATCH = 16  # chains that a model is given at once; fixed, since padding may move the last digits
+LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
+"""Nominal levels at which a model's own standard errors are checked."""
+_QUANTILES = np.array([0.674490, 1.281552, 1.644854, 1.959964, 2.575829])
+
+
+def entries(workshop: Workshop) -> list[Entry]:
+    """All models: fits and peers, networks at full size, then those of the small width."""
+    facts, folder = workshop.facts("train"), workshop.folder_of("train")
+    found = [*untrained(), *checkpointed(workshop.checkpoints)]
+    for name, run in facts["runs"].items():
+        kind = run["kind"]
+        if "reason" in run:
+            found.append(Entry(name, name, kind, SMALL, None, run["reason"]))
+        else:
+            found.append(trained_entry(name, kind, SMALL, weights_of(folder, facts, name)))
+    return found
+
+
+def make_answers(workshop: Workshop) -> Facts:
+    """Run what has not run yet; the facts say which models there are and which are missing."""
+    days = read_days(workshop.folder_of("days") / workshop.profile.market)
+    every = entries(workshop)
+    told: dict[str, Any] = {}
+    for number, entry in enumerate(every):
+        workshop.tell("models", number, len(every))
+        about = {"label": entry.label, "kind": entry.kind, "width": entry.width}
+        if entry.open is None:
+            told[entry.name] = about | {"reason": entry.reason}
+            continue
+        path = workshop.folder / f"{entry.name}.npz"
+        if not path.is_file():
+            plainly = entry.kind in ("sweep", "budget")
+            step = 0 if plainly else workshop.profile.judge_every
+            tell = _teller(workshop, entry.name, len(days))
+            keep(path, answers(entry.method(), days, step, laws=not plainly, tell=tell))
+        refusals = read(path)["refusals"].tolist()
+        told[entry.name] = about | {
+            "promises": entry.promises,
+            "refused": sum(1 for why in refusals if why),
+            "refusal": next((why for why in refusals if why), None),
+        }
+    workshop.tell("models", len(every), len(every))
+    return {"models": told, "days": len(days)}
+
+
+def answers(
+    method: Method, days: Days, judge_every: int, *, laws: bool = True, tell: Any = None
+) -> Arrays:
+    """What a model makes of every day.
+
+    Args:
+        method: The model.
+        days: All of them.
+        judge_every: Days between full audits; 0 makes none.
+        laws: Whether laws are compared, which takes most of the time.
+        tell: Hears how many days are done.
+    """
+    rows: list[dict[str, Any]] = []
+    for start in range(0, len(days), BATCH):
+        stop = min(start + BATCH, len(days))
+        models = solved(method, days.quotes[start:stop])
+        for day, model in zip(range(start, stop), models, strict=True):
+            judged = judge_every > 0 and day % judge_every == 0
+            rows.append(_day(model, days, day, judged=judged, laws=laws))
+            if tell is not None:
+                tell(day + 1)
+    return {name: np.stack([np.asarray(row[name]) for row in rows]) for name in rows[0]}
+
+
+def solved(method: Method, chains: Sequence[Quotes]) -> list[Model | str]:
+    """Models of chains, or the sentence with which one was refused."""
+    try:
+        return list(method.solve(chains))
+    except (ValueError, FloatingPointError):
+        pass
+    found: list[Model | str] = []
+    for quotes in chains:
+        try:
+            found.append(method.solve([quotes])[0])
+        except (ValueError, FloatingPointError) as error:
+            found.append(str(error))
+    return found
+
+
+def audited(model: Model, quotes: Quotes) -> Verdict:
+    """The audit of a model; zero where it has prices that no volatility gives, as networks may."""
+    try:
+        return judge(model, quotes)
+    except ValueError:
+        return Verdict(0.0, 1, None)
+
+
+def _day(model: Model | str, days: Days, day: int, *, judged: bool, laws: bool) -> dict[str, Any]:
+    listed = np.isfinite(days.iv[day])
+    nothing = np.full(LAWS.size, np.nan)
+    row = {
+        "error": np.where(listed, np.inf, np.nan),
+        "inside": 0,
+        "quotes": len(days.quotes[day]),
+        "calls": np.full((MATURITIES.size, KAPPA.size), np.nan),
+        "vix": np.nan,
+        "nas": np.nan,
+        "findings": 0,
+        "relative_entropy": nothing,
+        "cvar": nothing,
+        "wasserstein": nothing,
+        "within": np.full(len(LEVELS), np.nan),
+        "lacking": "",
+        "refusals": model if isinstance(model, str) else "",
+    }
+    if isinstance(model, str):
+        return row | ({"nas": 0.0} if judged else {})
+    k, T, quotes = days.k[day, listed], days.T[day, listed], days.quotes[day]
+    found = np.full(listed.shape, np.nan)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found[listed] = model.iv(k, T)
+        row["error"] = iv_error_bp(found, days.iv[day])
+        row["inside"] = int(inside(model.otm(quotes.k, quotes.T), quotes).sum())
+        row["calls"] = calls_of(model, KAPPA, MATURITIES)
+    if hasattr(model, "vix"):
+        row["vix"] = float(model.vix())
+    if judged:
+        verdict = audited(model, quotes)
+        row |= {"nas": verdict.nas, "findings": verdict.findings}
+    if hasattr(model, "iv_error"):
+        row["within"] = _within(model, k, T, found[listed] - days.iv[day, listed])
+    why = lacking(model)
+    row["lacking"] = why or ""
+    if laws and why is None:
+        exact: Any = days.laws[day]
+        law: Any = model
+        row["relative_entropy"] = slice_relative_entropy(law, exact, LAWS)
+        row["cvar"] = slice_cvar_error(law, exact, LAWS)
+        row["wasserstein"] = slice_wasserstein(law, exact, LAWS)
+    return row
+
+
+def _within(model: Any, k: Array, T: Array, error: Array) -> Array:
+    """Share of points whose error lies within each nominal level of the model's own errors."""
+    spread = np.asarray(model.iv_error(k, T), dtype=np.float64)
+    known = np.isfinite(spread) & (spread > 0.0)
+    if not known.any():
+        return np.full(len(LEVELS), np.nan)
+    ratio = np.abs(error[known]) / spread[known]
+    return np.asarray((ratio[:, None] <= _QUANTILES).mean(0))
+
+
+def keep(path: Path, arrays: Arrays) -> Path:
+    """Write arrays whole."""
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
+    return write_whole(path, content.getvalue())
+
+
+def read(path: Path) -> Arrays:
+    """Arrays of a file."""
+    with np.load(path, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def read_answers(workshop: Workshop, name: str) -> Arrays:
+    """What a model made of every day."""
+    return read(workshop.folder_of("evaluate") / f"{name}.npz")
+
+
+def present(workshop: Workshop) -> list[str]:
+    """Names of the models that answered."""
+    told = workshop.facts("evaluate")["models"]
+    return [name for name, about in told.items() if "reason" not in about]
+
+
+def opened(workshop: Workshop, names: Sequence[str]) -> list[Method]:
+    """Those of some models that are there, ready to be asked."""
+    every = {entry.name: entry for entry in entries(workshop)}
+    chosen = (every[name] for name in names if name in every)
+    return [entry.method() for entry in chosen if entry.open is not None]
+
+
+def _teller(workshop: Workshop, name: str, total: int) -> Any:
+    return lambda done: workshop.tell(name, done, total)

@@ -1,0 +1,237 @@
+"""Stage: all metrics of all models on the same days, their intervals, and paired tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter.metrics.arbitrage import nas, nas_as_printed
+from arbiter.metrics.generalisation import gen_gap_p95, gen_gap_p95_score
+from arbiter.metrics.market import vix_mae, vix_max, vix_rmse
+from arbiter.metrics.metric import Metric, worst_day
+from arbiter.metrics.numeraire import ni, ni_residual
+from arbiter.metrics.smoothed_arbitrage import cnas, cnas_convolved, cnas_frozen_drop
+from arbiter.metrics.volatility import iv_errors
+from arbiter.metrics.wasserstein import surface_wasserstein
+from arbiter.protocol.folds import Fold
+from arbiter.protocol.inference import FEWEST, holm
+from arbiter.protocol.intervals import metric_intervals
+from arbiter.protocol.pairs import compare
+from arbiter.reproduction.days import KAPPA, MATURITIES, Days, first_fold, read_days
+from arbiter.reproduction.evaluating import LEVELS, Arrays, present, read_answers
+from arbiter.reproduction.models import SMALL
+from arbiter.reproduction.stages import Facts, Workshop
+from arbiter.scoring import BASIS_POINT
+
+Rows = NDArray[np.int64]
+
+PRIMARY = "iv_rmse_bp"
+METHOD = "cosine"
+"""Of the paired tests: right up to a persistence of 0.7 (docs/protocol.md)."""
+FAMILIES = {"operator": "full", "refine": "full", SMALL: SMALL}
+"""Models that are compared with all others of their width, each a family of hypotheses."""
+
+
+def make_measures(workshop: Workshop) -> Facts:
+    """Metrics with intervals, and families of paired tests."""
+    days = read_days(workshop.folder_of("days") / workshop.profile.market)
+    told = workshop.facts("evaluate")["models"]
+    fold = first_fold(workshop.profile)
+    names = present(workshop)
+    found: dict[str, Any] = {}
+    daily: dict[str, NDArray[np.float64]] = {}
+    for number, name in enumerate(names):
+        workshop.tell("metrics", number, len(names))
+        arrays = read_answers(workshop, name)
+        scored = scores(arrays, days, fold)
+        found[name] = scored.to_dict()
+        daily[name] = next(m.daily for m in scored.test if m.name == PRIMARY and m.daily is not None)
+        if "lacking" in arrays and np.isfinite(arrays["within"]).any():
+            shares = arrays["within"][fold.test].mean(0)
+            found[name]["own_errors"] = {"nominal": LEVELS, "within": shares}
+    workshop.tell("metrics", len(names), len(names))
+    tests = {
+        base: paired(base, daily, [n for n in names if _meets(n, base, width, told)])
+        for base, width in FAMILIES.items()
+        if base in daily
+    }
+    return {
+        "models": found,
+        "pairs": tests,
+        "primary": PRIMARY,
+        "days": {"validate": fold.validate.size, "test": fold.test.size},
+        "daily": {name: daily[name] for name in names},
+        "errors_by_cell": {name: _cells(read_answers(workshop, name), days, fold) for name in names},
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Metrics of one model.
+
+    Attributes:
+        test: On the windows out of sample.
+        validate: On the block that validates.
+    """
+
+    test: list[Metric]
+    validate: list[Metric]
+
+    def to_dict(self) -> Facts:
+        """Plain values: test metrics with their intervals, and values on the validation block."""
+        made = metric_intervals(self.test)
+        return {
+            "test": {
+                m.name: {
+                    "value": m.value,
+                    "reason": m.reason,
+                    "interval": made.ends.get(m.name),
+                    "no_interval": made.reasons.get(m.name),
+                }
+                for m in self.test
+            },
+            "validate": {m.name: m.value for m in self.validate},
+        }
+
+
+def scores(arrays: Arrays, days: Days, fold: Fold) -> Scores:
+    """Everything that is measured of a model on the days of a fold."""
+    test = metrics(arrays, days, fold.test)
+    validate = metrics(arrays, days, fold.validate)
+    base = next(m for m in validate if m.name == "CNAS").value
+    windows = [cnas(arrays["calls"][rows], KAPPA, MATURITIES).value for rows in fold.windows]
+    drop = cnas_frozen_drop(base, [np.nan if value is None else value for value in windows])
+    early = nas(arrays["calls"][fold.train], KAPPA, MATURITIES).value
+    late = [nas(arrays["calls"][rows], KAPPA, MATURITIES).value for rows in fold.windows]
+    gap = gen_gap_p95_score(
+        [np.nan if early is None else early] * len(late),
+        [np.nan if value is None else value for value in late],
+    )
+    primary = next(m for m in test if m.name == PRIMARY)
+    return Scores([*test, drop, gap, worst_day(primary)], validate)
+
+
+def metrics(arrays: Arrays, days: Days, rows: Rows) -> list[Metric]:
+    """Metrics of some days."""
+    calls, exact = arrays["calls"][rows], days.calls[rows]
+    grid = (KAPPA, MATURITIES)
+    found = [
+        *iv_errors(arrays["error"][rows][:, None], days.quoted[rows][:, None]),
+        _inside(arrays, rows),
+        *(m(arrays["vix"][rows], days.vix[rows]) for m in (vix_rmse, vix_mae, vix_max)),
+        nas(calls, *grid),
+        nas_as_printed(calls, *grid),
+        _audits(arrays, rows),
+        cnas(calls, *grid),
+        cnas_convolved(calls, *grid),
+        ni(calls, exact),
+        ni_residual(calls, exact),
+        _transported(calls, exact),
+        gen_gap_p95(calls, exact),
+    ]
+    if np.isnan(arrays["vix"][rows]).all():
+        why = "the model has no index of its own"
+        found = [Metric.undefined(m.name, why) if "vix" in m.name else m for m in found]
+    return [*found, *_laws(arrays, rows)]
+
+
+def paired(base: str, daily: dict[str, NDArray[np.float64]], others: Sequence[str]) -> Facts:
+    """One model against others, day by day, adjusted together.
+
+    A model that has no error on some day cannot be tested and is left out of the family, with the
+    reason.
+    """
+    made, left = {}, {}
+    for name in others:
+        first, second = daily[base], daily[name]
+        if first.size < FEWEST:
+            left[name] = f"{first.size} days: {FEWEST} are needed"
+        elif not (np.isfinite(first).all() and np.isfinite(second).all()):
+            days = int((~np.isfinite(second)).sum() or (~np.isfinite(first)).sum())
+            left[name] = f"no error on {days} of {second.size} days: a volatility is missing there"
+        else:
+            made[name] = compare(first, second, method=METHOD)
+    adjusted = holm([c.difference.p_value for c in made.values()]) if made else []
+    flips = holm([c.flip_p_value for c in made.values()]) if made else []
+    return {
+        "tests": {
+            name: {
+                **c.to_dict(),
+                "holm_p_value": float(p),
+                "holm_flip_p_value": float(q),
+            }
+            for (name, c), p, q in zip(made.items(), adjusted, flips, strict=True)
+        },
+        "left_out": left,
+    }
+
+
+def _meets(name: str, base: str, width: str, told: dict[str, Any]) -> bool:
+    if name == base or told[name]["kind"] in ("sweep", "budget"):
+        return False
+    small = told[name]["width"] == SMALL
+    return small if width == SMALL else not small
+
+
+def _inside(arrays: Arrays, rows: Rows) -> Metric:
+    hit, of = arrays["inside"][rows], arrays["quotes"][rows]
+    return Metric("inside_bid_ask", float(hit.sum() / of.sum()), None, hit / of)
+
+
+def _audits(arrays: Arrays, rows: Rows) -> Metric:
+    """Scores of the full audit, on the days that had one."""
+    seen = arrays["nas"][rows]
+    seen = seen[np.isfinite(seen)]
+    if not seen.size:
+        return Metric.undefined("NAS_inequalities", "no day of this part was audited in full")
+    return Metric.of_days("NAS_inequalities", seen, "have no score")
+
+
+def _transported(calls: NDArray[np.float64], exact: NDArray[np.float64]) -> Metric:
+    return surface_wasserstein(calls, exact, KAPPA, MATURITIES)
+
+
+def _laws(arrays: Arrays, rows: Rows) -> list[Metric]:
+    why = next((text for text in arrays["lacking"][rows].tolist() if text), None)
+    found = []
+    for name, column in (
+        ("relative_entropy", "relative_entropy"),
+        ("cvar_alignment", "cvar"),
+        ("SurfaceWasserstein_quantile", "wasserstein"),
+    ):
+        each = arrays[column][rows]
+        if why is not None:
+            found.append(Metric.undefined(name, why))
+        elif np.isnan(each).all():
+            found.append(Metric.undefined(name, "laws were not compared for this model"))
+        else:
+            power = 2.0 if column == "wasserstein" else 1.0
+            daily = np.mean(each**power, axis=1) ** (1.0 / power)
+            found.append(Metric.of_days(name, daily, "have a law that is not a number"))
+    return found
+
+
+EDGES_Z = np.array([-3.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0])
+EDGES_T = np.array([30.0, 60.0, 120.0, 240.0, 480.0]) / 365.0
+
+
+def _cells(arrays: Arrays, days: Days, fold: Fold) -> list[list[float | None]]:
+    """Root mean square error by maturity and moneyness, basis points."""
+    error, z, T = (a[fold.test].ravel() for a in (arrays["error"], days.deviations, days.T))
+    sound = np.isfinite(error)
+    across, down = np.searchsorted(EDGES_Z, z), np.searchsorted(EDGES_T, T)
+    table: list[list[float | None]] = []
+    for row in range(EDGES_T.size + 1):
+        cells = (error[sound & (down == row) & (across == c)] for c in range(EDGES_Z.size + 1))
+        table.append([float(np.sqrt(np.mean(e**2))) if e.size else None for e in cells])
+    return table
+
+
+def own_noise(days: Days, rows: Rows) -> float:
+    """Root mean square bid-ask spread of the quotes, basis points of volatility."""
+    wide = np.concatenate([days.quotes[i].iv_ask - days.quotes[i].iv_bid for i in rows.tolist()])
+    return float(np.sqrt(np.mean(wide**2)) / BASIS_POINT)

@@ -1,0 +1,232 @@
+"""The models that are compared: a list of entries, each with a way to make surfaces or a reason.
+
+A network that was not trained yet is an entry too: without a way, and with the reason why. Nothing
+stands in for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from importlib.resources import files
+from importlib.util import find_spec
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from arbiter.evaluation.methods import Method, operator
+from arbiter.files import require_version, write_whole
+from arbiter.protocol.manifest import sha256
+from arbiter.quotes import Quotes
+from arbiter.reproduction.convex_model import ConvexOperator
+from arbiter.reproduction.profiles import BASELINES
+from arbiter.scoring import Model
+from arbiter.training.settings import ABLATIONS
+
+FORMAT, VERSION = "arbiter-checkpoints", 1
+MANIFEST = "checkpoints.json"
+SMALL = "small"
+
+Solve = Callable[[Sequence[Quotes]], Sequence[Model]]
+
+_LABELS = {
+    "operator": "operator",
+    "refine": "operator, then fit",
+    "fit": "direct fit",
+    "svi": "raw SVI",
+    "ssvi": "SSVI",
+    "fit_then_clean": "SVI, then cleaned",
+    "unconstrained": "unconstrained SSM",
+    "gru": "GRU",
+    "transformer": "transformer",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model of the comparison.
+
+    Attributes:
+        name: Of its run in the results.
+        label: What tables call it.
+        kind: ``fit``, ``peer``, ``operator``, ``ablation`` or ``baseline``.
+        width: ``full``, ``small``, or empty for what is not trained.
+        open: Gives its solver; None where there is none.
+        reason: Why there is none.
+        promises: Whether it says of itself that nothing can be arbitraged.
+    """
+
+    name: str
+    label: str
+    kind: str
+    width: str = ""
+    open: Callable[[], Solve] | None = None
+    reason: str = ""
+    promises: bool = False
+
+    def method(self) -> Method:
+        """As the evaluation takes it; loads what has to be loaded."""
+        assert self.open is not None, self.reason
+        return Method(self.name, self.open(), self.promises)
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """A folder of trained networks, with their checksums in a manifest.
+
+    Attributes:
+        folder: Where; it need not be there.
+    """
+
+    folder: Path = field(default_factory=lambda: Path(str(files("arbiter.reproduction"))) / "nets")
+
+    @cached_property
+    def files(self) -> dict[str, dict[str, Any]]:
+        """What the manifest names, by name of the network."""
+        path = self.folder / MANIFEST
+        if not path.is_file():
+            return {}
+        try:
+            whole = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path} is not JSON: {error}") from error
+        if not isinstance(whole, dict) or whole.get("format") != FORMAT:
+            raise ValueError(f"{path} does not say that its format is {FORMAT!r}: restore it")
+        require_version(path, whole.get("version"), VERSION, ValueError)
+        found: dict[str, dict[str, Any]] = whole["files"]
+        return found
+
+    def hashes(self) -> dict[str, str]:
+        """Checksums that the manifest names."""
+        return {name: str(entry["sha256"]) for name, entry in sorted(self.files.items())}
+
+    def find(self, name: str) -> Path | str:
+        """The file of a network, or the sentence that says why there is none.
+
+        Raises:
+            ValueError: If the file is not the one that the manifest names.
+        """
+        entry = self.files.get(name)
+        if entry is None:
+            return (
+                f"no checkpoint of {name!r} is in the folder of checkpoints: "
+                "`arbiter reproduce --profile full` trains it"
+            )
+        path = self.folder / str(entry["file"])
+        if not path.is_file():
+            return f"{path.name} is in {MANIFEST} and not in the folder: restore it"
+        if sha256(path) != entry["sha256"]:
+            raise ValueError(
+                f"{path} is not the file that {MANIFEST} names: its checksum differs; restore it, "
+                "or train it again"
+            )
+        return path
+
+
+def write_checkpoints(folder: str | PathLike[str], names: Sequence[str]) -> Path:
+    """Write the manifest of ``NAME.safetensors`` files in a folder."""
+    place = Path(folder)
+    found = {}
+    for name in names:
+        path = place / f"{name}.safetensors"
+        found[name] = {"file": path.name, "sha256": sha256(path), "bytes": path.stat().st_size}
+    whole = {"format": FORMAT, "version": VERSION, "files": found}
+    return write_whole(place / MANIFEST, json.dumps(whole, indent=1) + "\n")
+
+
+def untrained() -> list[Entry]:
+    """Models that no training made, or that ship with the package."""
+    from arbiter.fitting import fit
+    from arbiter.peers import fit_ssvi, fit_svi
+
+    def each(make: Callable[[Quotes], Model]) -> Callable[[], Solve]:
+        return lambda: lambda chains: [make(quotes) for quotes in chains]
+
+    def refined() -> Solve:
+        trained = operator()
+        return lambda chains: [trained.refine(quotes) for quotes in chains]
+
+    return [
+        _entry("operator", "operator", "full", lambda: operator().many, promises=True),
+        _entry("refine", "fit", "", refined, promises=True),
+        _entry("fit", "fit", "", each(fit), promises=True),
+        _entry("svi", "peer", "", each(fit_svi)),
+        _entry("ssvi", "peer", "", each(fit_ssvi)),
+        _fit_then_clean(each),
+    ]
+
+
+def checkpointed(checkpoints: Checkpoints) -> list[Entry]:
+    """Baselines and ablations at full size, as far as they were trained."""
+    found = []
+    for name in (*BASELINES, *ABLATIONS):
+        kind = "baseline" if name in BASELINES else "ablation"
+        path = checkpoints.find(name)
+        if isinstance(path, str):
+            found.append(_entry(name, kind, "full", None, reason=path))
+        else:
+            found.append(trained_entry(name, kind, "full", path))
+    return found
+
+
+def trained_entry(name: str, kind: str, width: str, weights: Path) -> Entry:
+    """A network from a checkpoint."""
+    if kind == "baseline":
+        return _entry(name, kind, width, lambda: _baseline(weights))
+    promises = not name.endswith("icnn")
+    return _entry(name, kind, width, lambda: _network(weights, promises), promises=promises)
+
+
+def has_baselines() -> bool:
+    """Whether the package has networks without guarantees to train."""
+    if find_spec("arbiter.baselines") is None:
+        return False
+    return hasattr(import_module("arbiter.baselines"), "Baseline")
+
+
+def label_of(name: str) -> str:
+    """What tables call a model."""
+    if name.startswith(f"{SMALL}_"):
+        return f"{label_of(name.removeprefix(f'{SMALL}_'))} (small)"
+    if name == SMALL:
+        return "operator (small)"
+    return _LABELS.get(name, name.replace("_", " "))
+
+
+def _entry(
+    name: str,
+    kind: str,
+    width: str,
+    opener: Callable[[], Solve] | None,
+    *,
+    promises: bool = False,
+    reason: str = "",
+) -> Entry:
+    return Entry(name, label_of(name), kind, width, opener, reason, promises)
+
+
+def _network(weights: Path, transports: bool) -> Solve:
+    if transports:
+        return operator(weights).many
+    return ConvexOperator.load(weights).many
+
+
+def _baseline(weights: Path) -> Solve:
+    loaded = import_module("arbiter.baselines").Baseline.load(weights)
+    solve: Solve = (
+        loaded.many if hasattr(loaded, "many") else lambda chains: [loaded(q) for q in chains]
+    )
+    return solve
+
+
+def _fit_then_clean(each: Callable[[Callable[[Quotes], Model]], Callable[[], Solve]]) -> Entry:
+    there = find_spec("arbiter.baselines") is not None
+    made = import_module("arbiter.baselines") if there else None
+    fit_then_clean = getattr(made, "fit_then_clean", None)
+    if fit_then_clean is None:
+        reason = "arbiter.baselines.fit_then_clean is not in this version of the package"
+        return _entry("fit_then_clean", "baseline", "", None, reason=reason)
+    return _entry("fit_then_clean", "baseline", "", each(fit_then_clean))

@@ -1,0 +1,192 @@
+"""How much of the protocol is run: plain sizes, one object for each profile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from arbiter.operators.network import Config
+from arbiter.training.settings import ABLATIONS, Settings
+
+BASELINES = ("unconstrained", "gru", "transformer")
+"""Networks that are trained beside the operator, with matched parameters and budget."""
+
+_TINY = Config(heads=8, width=12, state=6, rank=2, context=12, looks=1, spans=(), kriging=False)
+_SMALL = Config(heads=20, width=48, state=16, rank=2, context=48, looks=2, spans=(0.3, 1.6))
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Sizes of a run; everything that it measures follows from them and from the seeds.
+
+    Attributes:
+        name: What ``--profile`` calls it.
+        market: Preset of the timeline that models are scored on.
+        elsewhere: Presets of the timelines for external validity, nothing chosen on them.
+        days: Sessions of the timeline.
+        elsewhere_days: Sessions of each of the others.
+        seed: Of the timeline.
+        blocks: Of the folds, at least 4.
+        embargo: Days dropped before each border of a fold.
+        judge_every: Every so many days the full audit is made; panels are scored on all days.
+        small: Training of the labelled small width.
+        ablations: What is taken away, one at a time.
+        baselines: Networks trained beside it, where :mod:`arbiter.baselines` has them.
+        seeds: Of the sweep.
+        rates: Factors of the learning rate in the sweep; 1 is among them.
+        budgets: Bounds on the norms of value maps, for the cost of a Lipschitz constant.
+        stress_levels: Levels taken of each axis of stress, spread over it.
+        stress_cases: Markets at each level; from six on thresholds have exact intervals.
+        stress_models: Models that are stressed, by name; those that are missing are left out.
+        heston: Surfaces of the Heston benchmark, easy and hard each.
+        unseen: Surfaces of the unseen families.
+        chains: Listed chains, where there are any.
+        windows: Of the monitor A1.
+        paths: In each of them.
+        series: Simulated series behind the calibration of intervals.
+        full: Settings of a training at full size, which writes checkpoints; None evaluates those
+            that are there.
+    """
+
+    name: str
+    market: str = "calm"
+    elsewhere: tuple[str, ...] = ("stressed", "rough", "jumpy")
+    days: int = 250
+    elsewhere_days: int = 20
+    seed: int = 7
+    blocks: int = 5
+    embargo: int = 2
+    judge_every: int = 5
+    small: Settings = field(default_factory=Settings)
+    ablations: tuple[str, ...] = tuple(ABLATIONS)
+    baselines: tuple[str, ...] = BASELINES
+    seeds: tuple[int, ...] = (0, 1, 2)
+    rates: tuple[float, ...] = (0.5, 1.0, 2.0)
+    budgets: tuple[float, ...] = (1.0, 3.0, 30.0)
+    stress_levels: int = 7
+    stress_cases: int = 8
+    stress_models: tuple[str, ...] = (
+        "operator",
+        "fit",
+        "svi",
+        "ssvi",
+        "fit_then_clean",
+        "unconstrained",
+        "gru",
+        "transformer",
+        "small",
+        "small_unconstrained",
+    )
+    heston: int = 50
+    unseen: int = 90
+    chains: int = 20
+    windows: int = 48
+    paths: int = 1024
+    series: int = 2_000
+    full: Settings | None = None
+
+    def __post_init__(self) -> None:
+        if self.blocks < 4:
+            raise ValueError(f"blocks = {self.blocks}: training, validation and two windows need 4")
+        if 1.0 not in self.rates or self.small.seed not in self.seeds:
+            raise ValueError(
+                f"rates = {self.rates}, seeds = {self.seeds}: the base run, rate 1 and seed "
+                f"{self.small.seed}, is one of the sweep"
+            )
+        unknown = sorted(set(self.ablations) - set(ABLATIONS))
+        if unknown:
+            raise ValueError(f"ablations {unknown}: give some of {', '.join(ABLATIONS)}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        values = asdict(self)
+        values["small"] = self.small.to_dict()
+        values["full"] = None if self.full is None else self.full.to_dict()
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in values.items()
+        }
+
+
+SMOKE = Profile(
+    name="smoke",
+    elsewhere=("stressed",),
+    days=24,
+    elsewhere_days=6,
+    blocks=4,
+    embargo=1,
+    judge_every=12,
+    small=Settings(
+        config=_TINY,
+        pool=30,
+        held_out=12,
+        layouts=((6, 12, 8, 12),),
+        mix=(1.0,),
+        chunk=4,
+        steps=8,
+        warm=2,
+        decay=3,
+        ramp=4,
+        measure_every=2,
+        save_every=8,
+        look_ahead=1,
+        plateau=0.0,
+    ),
+    seeds=(0, 1),
+    rates=(1.0, 2.0),
+    budgets=(1.0,),
+    stress_levels=3,
+    stress_cases=2,
+    stress_models=("operator", "ssvi", "small"),
+    heston=3,
+    unseen=3,
+    chains=1,
+    windows=6,
+    paths=128,
+    series=200,
+)
+
+PAPER = Profile(
+    name="paper",
+    small=Settings(
+        config=_SMALL,
+        pool=1_200,
+        held_out=200,
+        layouts=((8, 16, 12, 24), (14, 24, 16, 12)),
+        mix=(0.5, 0.5),
+        chunk=8,
+        steps=400,
+        warm=40,
+        decay=150,
+        ramp=200,
+        measure_every=40,
+        save_every=400,
+        look_ahead=4,
+        plateau=0.0,
+    ),
+)
+
+FULL = replace(
+    PAPER,
+    name="full",
+    days=1_000,
+    elsewhere_days=60,
+    stress_cases=24,
+    unseen=2_000,
+    series=10_000,
+    full=Settings(steps=20_000, decay=6_000, plateau=0.0),
+)
+
+PROFILES: Mapping[str, Profile] = {p.name: p for p in (SMOKE, PAPER, FULL)}
+
+
+def profile(name: str) -> Profile:
+    """A profile by name.
+
+    Raises:
+        ValueError: If there is none of that name.
+    """
+    if name not in PROFILES:
+        raise ValueError(f"profile {name!r} is not one of {', '.join(PROFILES)}")
+    return PROFILES[name]

@@ -1,0 +1,171 @@
+"""The whole protocol, stage by stage, and what it leaves in the folder of results."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import torch
+
+from arbiter.files import require_folder
+from arbiter.protocol.machine import Stages, read_replicate, write_replicate
+from arbiter.protocol.manifest import NAME as MANIFEST
+from arbiter.protocol.manifest import write_manifest
+from arbiter.reproduction import days, evaluating, external, measuring, monitoring, portraits
+from arbiter.reproduction import stressing, sweeping, training
+from arbiter.reproduction.models import Checkpoints
+from arbiter.reproduction.profiles import Profile
+from arbiter.reproduction.showing import write_all
+from arbiter.reproduction.stages import Stage, Tell, Workshop, run_stages
+
+RESULTS, REPLICATE = "results.json", "replicate.json"
+
+STAGES = (
+    Stage(
+        "days", (), ("market", "elsewhere", "days", "elsewhere_days", "seed", "blocks", "embargo"),
+        days.make_days,
+    ),
+    Stage(
+        "train", (), ("small", "ablations", "baselines", "seeds", "rates", "budgets"),
+        training.make_trainings,
+    ),
+    Stage("evaluate", ("days", "train"), ("judge_every",), evaluating.make_answers),
+    Stage("measure", ("days", "evaluate"), ("blocks", "embargo"), measuring.make_measures),
+    Stage("sweeps", ("train", "evaluate", "measure"), ("series",), sweeping.make_sweeps),
+    Stage(
+        "stress", ("train",), ("stress_levels", "stress_cases", "stress_models", "market"),
+        stressing.make_stress,
+    ),
+    Stage(
+        "external", ("days", "train"), ("elsewhere", "heston", "unseen", "chains"),
+        external.make_external,
+    ),
+    Stage("monitors", ("days", "train"), ("windows", "paths", "seed"), monitoring.make_monitors),
+    Stage("portrait", ("days",), (), portraits.make_portrait),
+)  # fmt: skip
+NAMES = tuple(stage.name for stage in STAGES)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        out: The folder.
+        ran: Stages that ran now; the others were done.
+        complete: Whether results were written; not where it was asked to end after a stage.
+        missing: Models that are not there, each with the reason.
+    """
+
+    out: Path
+    ran: tuple[str, ...]
+    complete: bool
+    missing: dict[str, str]
+
+
+def reproduce(
+    profile: Profile,
+    out: str | PathLike[str],
+    *,
+    checkpoints: Checkpoints | None = None,
+    chains: Path | None = None,
+    last: str | None = None,
+    tell: Tell | None = None,
+    watch: Callable[[str, bool], None] | None = None,
+) -> Outcome:
+    """Run the protocol, or what is left of it, and write every result.
+
+    Args:
+        profile: How much.
+        out: Folder of the results; one that was begun is gone on with.
+        checkpoints: Networks at full size; those of the package if left out.
+        chains: Folder of listed chains, for external validity.
+        last: Name of a stage to end after; nothing is shown then.
+        tell: Hears of progress: a name, how many, and of how many.
+        watch: Hears the name of each stage and whether it was done already.
+
+    Raises:
+        ValueError: If the folder cannot be used, holds results of another profile, or ``last`` is
+            no stage.
+    """
+    place = Path(out)
+    require_folder(place, files=(RESULTS, REPLICATE, MANIFEST), folders=("stages", "figures"))
+    clock = Stages(_earlier(place, profile))
+    workshop = Workshop(
+        place, profile, checkpoints or Checkpoints(), chains, tell or (lambda *_: None)
+    )
+    place.mkdir(parents=True, exist_ok=True)
+    with _steady():
+        try:
+            ran = run_stages(workshop, STAGES, clock, last=last, watch=watch)
+            if last is None:
+                with clock.timed("results"):
+                    write_all(workshop)
+        finally:
+            _replicate(workshop, clock)
+    missing: dict[str, str] = {}
+    if last is None:
+        told = workshop.facts("evaluate")["models"]
+        missing = {name: about["reason"] for name, about in told.items() if "reason" in about}
+        command = f"arbiter reproduce --profile {profile.name}"
+        write_manifest(place, commands=[command, *(f"{command} --stage {n}" for n in NAMES)])
+    return Outcome(place, tuple(ran), last is None, missing)
+
+
+@contextmanager
+def _steady() -> Iterator[None]:
+    """One thread, sums in one order; notes of single surfaces stay out of the way."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    log = logging.getLogger("arbiter")
+    quiet = logging.NullHandler()
+    log.addHandler(quiet)
+    propagated, log.propagate = log.propagate, False
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        log.removeHandler(quiet)
+        log.propagate = propagated
+
+
+def _earlier(out: Path, profile: Profile) -> dict[str, object] | None:
+    path = out / REPLICATE
+    if not path.is_file():
+        return None
+    found = read_replicate(path)
+    was = found.get("protocol", {}).get("profile", {}).get("name")
+    if was != profile.name:
+        raise ValueError(
+            f"{out} holds a run of the profile {was!r}, not {profile.name!r}: name another folder"
+        )
+    stages: dict[str, object] = found["stages"]
+    return stages
+
+
+def _replicate(workshop: Workshop, clock: Stages) -> None:
+    profile = workshop.profile
+    folds = days.folds_of(profile)
+    seeds = {
+        "timeline": profile.seed,
+        "training": profile.small.seed,
+        "pool": profile.small.pool_seed,
+        "held_out": profile.small.held_out_seed,
+        **{f"sweep_{i}": seed for i, seed in enumerate(profile.seeds)},
+    }
+    write_replicate(
+        workshop.out / REPLICATE,
+        clock,
+        seeds=seeds,
+        splits=[fold.to_dict() for fold in folds],
+        protocol={
+            "profile": profile.to_dict(),
+            "hac": {"method": "paper", "c": 1.0, "level": 0.95},
+            "paired_tests": measuring.METHOD,
+            "checkpoints": workshop.checkpoints.hashes(),
+        },
+    )

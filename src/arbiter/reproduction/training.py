@@ -1,0 +1,180 @@
+"""Stage: networks of a labelled small width, trained from scratch, one run after the other."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from arbiter.operators import checkpoint
+from arbiter.reproduction.models import SMALL, has_baselines
+from arbiter.reproduction.profiles import Profile
+from arbiter.reproduction.stages import Facts, Workshop
+from arbiter.training import legs
+from arbiter.training.display import Display
+from arbiter.training.heldout import HeldOut
+from arbiter.training.journal import digest, read_steps
+from arbiter.training.legs import JOURNAL, RUN, settings_of
+from arbiter.training.loop import train
+from arbiter.training.pool import load_pool
+from arbiter.training.settings import Settings
+from arbiter.training.trainer import Trainer
+
+POOLS = "pools"
+_SAFE = 1.0  # what ρ(A)Δ may be
+
+
+class Training(NamedTuple):
+    """A run to be made.
+
+    Attributes:
+        name: Of the run.
+        kind: ``operator``, ``ablation``, ``baseline``, ``sweep`` or ``budget``.
+        settings: All that it is told; None where it cannot be trained.
+        reason: Why not.
+    """
+
+    name: str
+    kind: str
+    settings: Settings | None
+    reason: str = ""
+
+
+def trainings(profile: Profile) -> Iterator[Training]:
+    """Every run of a profile: the base, its ablations, the baselines, the sweep."""
+    base = profile.small
+    yield Training(SMALL, "operator", base)
+    for name in profile.ablations:
+        yield Training(f"{SMALL}_{name}", "ablation", base.ablated(name))
+    for name in profile.baselines:
+        yield _baseline(name, base)
+    for seed in profile.seeds:
+        for factor in profile.rates:
+            if (seed, factor) != (base.seed, 1.0):
+                changed = replace(base, seed=seed, lr=factor * base.lr)
+                yield Training(f"sweep_{seed}_{factor:g}", "sweep", changed)
+    for budget in profile.budgets:
+        changed = replace(base, config=replace(base.config, budget=budget))
+        yield Training(f"budget_{budget:g}", "budget", changed)
+
+
+def make_trainings(workshop: Workshop) -> Facts:
+    """Train what is not trained yet; the facts are what each run measured and how it ended."""
+    runs = list(trainings(workshop.profile))
+    made: dict[str, Any] = {}
+    for number, run in enumerate(runs):
+        workshop.tell("trainings", number, len(runs))
+        if run.settings is None:
+            made[run.name] = {"kind": run.kind, "reason": run.reason}
+            continue
+        workshop.tell(run.name, 0, run.settings.steps)
+        place = _trained(workshop, run.name, run.settings)
+        made[run.name] = {"kind": run.kind} | describe(place, run.settings, workshop.folder / POOLS)
+        workshop.tell(run.name, run.settings.steps, run.settings.steps)
+    workshop.tell("trainings", len(runs), len(runs))
+    return {"runs": made}
+
+
+def weights_of(folder: Path, facts: Facts, name: str) -> Path:
+    """The checkpoint of a run of the stage."""
+    return folder / name / str(facts["runs"][name]["weights"])
+
+
+def describe(place: Path, settings: Settings, pools: Path) -> Facts:
+    """What a finished run is known by: journal, ending and last measurements, without times."""
+    run, journal = _read(place / RUN), read_steps(place / JOURNAL)
+    weights = f"{run['checkpoint']}/weights.safetensors"
+    tensors = checkpoint.load(place / weights)[0]
+    proposed = max(_numbers(journal["max_rho_dt"]), default=0.0)
+    measured = [i for i, gap in enumerate(journal["DualGap"]) if gap is not None]
+    watched = ("step", "DualGap", "heldout_rmse_bp", "lambda_lip_before", "lambda_lip_after")
+    return {
+        "settings": settings.to_dict(),
+        "weights": weights,
+        "model": digest(place / JOURNAL),
+        "parameters": sum(tensor.numel() for tensor in tensors.values()),
+        "ended": run["ended"],
+        "steps": run["step"],
+        "metrics": run["metrics"],
+        "spec_guard_hits": int(sum(_numbers(journal["spec_guard_hits"]))),
+        "projection_distance": sum(_numbers(journal["projection_distance"])),
+        # with a guard steps are cut before they are taken
+        "max_rho_dt": min(proposed, _SAFE) if settings.config.guard else proposed,
+        "max_rho_dt_proposed": proposed,
+        "martingale_passed": _martingale(place, settings, pools),
+        "enter_representer_at_step": journal["enter_representer_at_step"][-1],
+        "coverage_at_trigger": journal["coverage_at_trigger"][-1],
+        "measured": {name: [journal[name][i] for i in measured] for name in watched},
+        "journal": {
+            name: journal[name] for name in ("loss", "spec_guard_hits", "projection_distance")
+        },
+    }
+
+
+def _numbers(column: list[float | None]) -> list[float]:
+    return [value for value in column if value is not None]
+
+
+def _trained(workshop: Workshop, name: str, settings: Settings) -> Path:
+    place = workshop.folder / name
+    if _finished(place, settings):
+        return place
+    shutil.rmtree(place, ignore_errors=True)
+    display = _Quiet(workshop, name, settings.steps)
+    train(settings, place, pool=workshop.folder / POOLS, display=display)
+    return place
+
+
+def _finished(place: Path, settings: Settings) -> bool:
+    if not (place / RUN).is_file():
+        return False
+    run = _read(place / RUN)
+    return run["step"] == settings.steps and settings_of(place) == settings
+
+
+class _Quiet(Display):
+    """Tells the workshop instead of a terminal."""
+
+    def __init__(self, workshop: Workshop, name: str, steps: int) -> None:
+        super().__init__(steps, every=math.inf)
+        self._workshop, self._name = workshop, name
+
+    def __enter__(self) -> _Quiet:
+        return self
+
+    def update(self, step: int, **measured: float | None) -> None:
+        self._workshop.tell(self._name, step, self.steps)
+
+
+def _martingale(place: Path, settings: Settings, pools: Path) -> bool | None:
+    """Whether the randomised martingale test passes at the end, on held-out laws."""
+    if getattr(settings, "model", "operator") not in ("operator", ""):
+        return None
+    laws = load_pool(settings.pool, settings.pool_seed, pools, "cpu")
+    others = load_pool(settings.held_out, settings.held_out_seed, pools, "cpu")
+    leg, state, weights = legs.load(place)
+    trainer = Trainer(settings, laws.laws)
+    trainer.load(state, weights, leg.progress)
+    exam = HeldOut(settings, others.laws, trainer.route.lesson)
+    return bool(exam.martingale(trainer.network, seed=leg.step))
+
+
+def _baseline(name: str, base: Settings) -> Training:
+    run = f"{SMALL}_{name}"
+    if not has_baselines() or "model" not in {f.name for f in fields(Settings)}:
+        return Training(
+            run, "baseline", None, "arbiter.baselines is not in this version of the package"
+        )
+    try:
+        return Training(run, "baseline", replace(base, **{"model": name}))
+    except ValueError as error:
+        return Training(run, "baseline", None, f"it cannot be trained: {error}")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
