@@ -41,6 +41,10 @@ class Readout(nn.Module, ABC):
     def ask(self, memory: Memory, zeta: Tensor) -> Tensor:
         """``(B, L, P)`` log-volatility over reference at strikes of the maturities."""
 
+    @abstractmethod
+    def part(self, memory: Memory, rows: Tensor) -> Memory:
+        """What is kept of some maturities alone."""
+
     def forward(self, chain: Scaled, zeta: Tensor, guess: Kriged | None = None) -> Tensor:
         """Both."""
         return self.ask(self.encode(chain, guess), zeta)
@@ -62,6 +66,10 @@ class Smiles(Readout):
         (coefficients,) = memory
         basis = splines(zeta, ZETA, coefficients.shape[-1])  # (B, L, P, C)
         return bounded((basis @ coefficients[..., None])[..., 0])
+
+    def part(self, memory: Memory, rows: Tensor) -> Memory:
+        """Their coefficients."""
+        return (memory[0][:, rows],)
 
 
 def bounded(u: Tensor) -> Tensor:

@@ -105,6 +105,11 @@ class Transformer(Readout):
             x = part(x, others, there)
         return bounded(self.leave(x)[..., 0])
 
+    def part(self, memory: Memory, rows: Tensor) -> Memory:
+        """Their quotes, and all learned tokens."""
+        quotes, tokens, quoted, total = memory
+        return quotes[:, rows], tokens, quoted[:, rows], total[:, rows]
+
     def _place(self, zeta: Tensor, total: Tensor) -> Tensor:
         """``(B, L, P, ·)`` strikes and clocks, and waves of both."""
         clock = (total + 2.5)[..., None].expand_as(zeta)
