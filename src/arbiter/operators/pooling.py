@@ -12,11 +12,11 @@ never for what they say: for given strikes pooling is linear, with rows of absol
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from arbiter.operators.gate import Sight
 from arbiter.operators.reference import Scaled
 
 POOLED_ROWS = 2.0**0.5  # how far a pooled number moves when all that it pools move by one
@@ -25,8 +25,20 @@ _SUREST = -6.0  # log standard error: heads that claim to know more count alike
 _LEAST = 1e-12
 
 
-def precision(sight: Sight) -> Tensor:
-    """``(B, L, H)`` weights of the heads of each slice: inverse variances, less off the quotes."""
+class Sure(Protocol):
+    """What heads see, as :class:`~arbiter.operators.gate.Sight` describes it."""
+
+    @property
+    def mass(self) -> Tensor:
+        """``(…, H)``."""
+
+    @property
+    def doubt(self) -> Tensor:
+        """``(…, H)``."""
+
+
+def precision(sight: Sure) -> Tensor:
+    """``(…, H)`` weights of the heads of each slice: inverse variances, less off the quotes."""
     known = -2.0 * sight.doubt.clamp(min=_SUREST)
     present = 2.0 * (sight.mass - sight.mass.amax(-1, keepdim=True))
     return torch.exp(known + present.clamp(min=-12.0))
@@ -47,21 +59,40 @@ def pool(
     Returns:
         ``(B, L, K·2H)``, K the number of spans.
     """
-    p = (weight * chain.quoted.any(-1)[..., None]).repeat(1, 1, 2)  # (B, L, 2H)
+    given = weight * chain.quoted.any(-1)[..., None]
+    return pooled(lines, given, nearness(chain, spans, causal))
+
+
+def nearness(chain: Scaled, spans: Sequence[float], causal: bool = False) -> Tensor:
+    """``(B, K, 3, L, L)`` weights of each slice for each: times 1, the distance and its square.
+
+    Distances are in units of the span.
+    """
     log_T = 2.0 * (chain.total - torch.log(chain.sigma))
     apart = log_T[:, None, :] - log_T[:, :, None]  # (B, L, L): from here to there
-    both, count = torch.cat([p * lines, p], -1), p.shape[-1]
-    found = []
-    for span in spans:
-        near = torch.exp(-apart.abs() / span)
-        near = near.tril() if causal else near
-        value, mass = (near @ both).split(count, -1)
-        cross, first = ((near * apart) @ both).split(count, -1)
-        second = (near * apart * apart) @ p
-        mass = mass + _LEAST
-        mean, centre = value / mass, first / mass
-        lean = (cross / mass - mean * centre) / (
-            (second / mass - centre * centre).clamp(min=0.0) + _RIDGE * span * span
-        )
-        found.append(mean - centre.clamp(-span, span) * lean)
-    return torch.cat(found, -1)
+    scaled = torch.stack([apart / span for span in spans], 1)  # (B, K, L, L)
+    near = torch.exp(-scaled.abs())
+    near = near.tril() if causal else near
+    first = near * scaled
+    return torch.stack([near, first, first * scaled], 2)
+
+
+def pooled(lines: Tensor, weight: Tensor, near: Tensor) -> Tensor:
+    """As :func:`pool`, with weights that are zero where nothing is quoted.
+
+    Args:
+        lines: ``(B, L, 2H)`` values and slopes of the heads.
+        weight: ``(B, L, H)``.
+        near: From :func:`nearness`.
+    """
+    B, K, _, L, _ = near.shape
+    H = weight.shape[-1]
+    both = lines.unflatten(-1, (2, H)) * weight[:, :, None]
+    given = torch.cat([both, weight[:, :, None]], 2).flatten(2)  # (B, L, 3H)
+    sums = (near.view(B, 3 * K * L, L) @ given).view(B, K, 3, L, 3, H)
+    sums = sums / (sums[:, :, :1, :, 2:] + _LEAST)
+    mean, cross = sums[:, :, :2, :, :2].unbind(2)  # (B, K, L, 2, H)
+    centre, second = sums[:, :, 1:, :, 2:].unbind(2)  # (B, K, L, 1, H)
+    spread = (second - centre * centre).clamp(min=0.0) + _RIDGE
+    found = mean - centre.clamp(-1.0, 1.0) * ((cross - mean * centre) / spread)
+    return found.transpose(1, 2).flatten(2)

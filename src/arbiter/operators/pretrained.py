@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 SHIPPED = "operator"
 _IMPLIED = ("iv_bid", "iv_mid", "iv_ask")
-_CELLS = 1 << 16  # places for quotes, padding included, in one pass: bounds memory, not results
+_CELLS = 1 << 13  # places for quotes, padding included, in one pass: what stays in a cache
 
 
 class Operator:
