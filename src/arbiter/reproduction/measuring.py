@@ -211,6 +211,8 @@ def _laws(arrays: Arrays, rows: Rows) -> list[Metric]:
         else:
             power = 2.0 if column == "wasserstein" else 1.0
             daily = np.mean(each**power, axis=1) ** (1.0 / power)
+            # the entropy of two laws that agree to the quadrature's rounding may come out below zero
+            daily = np.maximum(daily, 0.0)
             found.append(Metric.of_days(name, daily, "have a law that is not a number"))
     return found
 

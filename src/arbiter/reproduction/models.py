@@ -182,9 +182,7 @@ def trained_entry(name: str, kind: str, width: str, weights: Path) -> Entry:
 
 def has_baselines() -> bool:
     """Whether the package has networks without guarantees to train."""
-    if find_spec("arbiter.baselines") is None:
-        return False
-    return hasattr(import_module("arbiter.baselines"), "Baseline")
+    return _there("arbiter.baselines.trained")
 
 
 def label_of(name: str) -> str:
@@ -215,7 +213,7 @@ def _network(weights: Path, transports: bool) -> Solve:
 
 
 def _baseline(weights: Path) -> Solve:
-    loaded = import_module("arbiter.baselines").Baseline.load(weights)
+    loaded = import_module("arbiter.baselines.trained").Baseline.load(weights)
     solve: Solve = (
         loaded.many if hasattr(loaded, "many") else lambda chains: [loaded(q) for q in chains]
     )
@@ -223,10 +221,15 @@ def _baseline(weights: Path) -> Solve:
 
 
 def _fit_then_clean(each: Callable[[Callable[[Quotes], Model]], Callable[[], Solve]]) -> Entry:
-    there = find_spec("arbiter.baselines") is not None
-    made = import_module("arbiter.baselines") if there else None
+    made = import_module("arbiter.baselines.cleaned") if _there("arbiter.baselines.cleaned") else None
     fit_then_clean = getattr(made, "fit_then_clean", None)
     if fit_then_clean is None:
-        reason = "arbiter.baselines.fit_then_clean is not in this version of the package"
+        reason = "arbiter.baselines.cleaned is not in this version of the package"
         return _entry("fit_then_clean", "baseline", "", None, reason=reason)
     return _entry("fit_then_clean", "baseline", "", each(fit_then_clean))
+
+
+def _there(module: str) -> bool:
+    """Whether a module of the package can be imported."""
+    room = module.rpartition(".")[0]
+    return find_spec(room) is not None and find_spec(module) is not None

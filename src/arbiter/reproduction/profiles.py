@@ -9,8 +9,9 @@ from typing import Any
 from arbiter.operators.network import Config
 from arbiter.training.settings import ABLATIONS, Settings
 
-BASELINES = ("unconstrained", "gru", "transformer")
-"""Networks that are trained beside the operator, with matched parameters and budget."""
+BASELINES = {"unconstrained": "ssm", "gru": "gru", "transformer": "transformer"}
+"""By name of the run, the ``model`` of its settings: networks trained beside the operator, with as
+many parameters and steps."""
 
 _TINY = Config(heads=8, width=12, state=6, rank=2, context=12, looks=1, spans=(), kriging=False)
 _SMALL = Config(heads=20, width=48, state=16, rank=2, context=48, looks=2, spans=(0.3, 1.6))
@@ -60,7 +61,7 @@ class Profile:
     judge_every: int = 5
     small: Settings = field(default_factory=Settings)
     ablations: tuple[str, ...] = tuple(ABLATIONS)
-    baselines: tuple[str, ...] = BASELINES
+    baselines: tuple[str, ...] = tuple(BASELINES)
     seeds: tuple[int, ...] = (0, 1, 2)
     rates: tuple[float, ...] = (0.5, 1.0, 2.0)
     budgets: tuple[float, ...] = (1.0, 3.0, 30.0)

@@ -29,7 +29,10 @@ Tell = Callable[[str, int, int], None]
 CACHE = ".cache"
 # rooms and modules that show results and compute none
 _SHOWING = ("cli", "report")
-_PRESENTATION = ("tables.py", "page.py", "display.py", "checking.py", "claims.py", "verdicts.py")
+_PRESENTATION = (
+    "checking.py", "claims.py", "display.py", "grids.py", "page.py", "recording.py", "showing.py",
+    "tables.py", "verdicts.py",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from arbiter.operators import checkpoint
 from arbiter.reproduction.models import SMALL, has_baselines
-from arbiter.reproduction.profiles import Profile
+from arbiter.reproduction.profiles import BASELINES, Profile
 from arbiter.reproduction.stages import Facts, Workshop
 from arbiter.training import legs
 from arbiter.training.display import Display
@@ -152,7 +152,7 @@ class _Quiet(Display):
 
 def _martingale(place: Path, settings: Settings, pools: Path) -> bool | None:
     """Whether the randomised martingale test passes at the end, on held-out laws."""
-    if getattr(settings, "model", "operator") not in ("operator", ""):
+    if getattr(settings, "model", "operator") != "operator":
         return None
     laws = load_pool(settings.pool, settings.pool_seed, pools, "cpu")
     others = load_pool(settings.held_out, settings.held_out_seed, pools, "cpu")
@@ -170,7 +170,7 @@ def _baseline(name: str, base: Settings) -> Training:
             run, "baseline", None, "arbiter.baselines is not in this version of the package"
         )
     try:
-        return Training(run, "baseline", replace(base, **{"model": name}))
+        return Training(run, "baseline", replace(base, **{"model": BASELINES[name]}))
     except ValueError as error:
         return Training(run, "baseline", None, f"it cannot be trained: {error}")
 
