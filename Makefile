@@ -7,7 +7,9 @@ READY   := $(VENV)/.ready
 CHECKED := src tests tools benchmarks
 CHAIN   ?=
 OUT     ?= out
-export CHAIN OUT  # a path may hold blanks and quotes: only the shell's own quoting keeps them
+PROFILE ?= paper
+RESULTS ?= results
+export CHAIN OUT RESULTS  # a path may hold blanks and quotes: only the shell's own quoting keeps them
 
 # One thread per worker: the workers are the parallelism, and results do not depend on the machine.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 POLARS_MAX_THREADS=1
@@ -15,7 +17,7 @@ PYTEST     := $(ONE_THREAD) $(BIN)/pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help surface test lint unit bench verify verify-data docs wheel clean
+.PHONY: help surface reproduce test lint unit bench verify verify-data docs wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -30,6 +32,9 @@ $(READY): pyproject.toml constraints.txt
 
 surface: $(READY) ## fit a chain, the shipped one or CHAIN=path: surface, certificate, report in out/
 	$(BIN)/arbiter fit $${CHAIN:+"$$CHAIN"} --out "$$OUT"
+
+reproduce: $(READY) ## every number, table and figure in results/, or PROFILE=smoke|paper|full
+	$(ONE_THREAD) $(BIN)/arbiter reproduce --profile $(PROFILE) --out "$$RESULTS"
 
 test: lint unit docs wheel ## everything that must hold before a commit
 	@echo "==> all checks passed"

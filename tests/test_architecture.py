@@ -57,6 +57,7 @@ ROOMS = [
     "evaluation",
     "protocol",
     "report",
+    "reproduction",
     "pipeline",
     "cli",
 ]

@@ -14,7 +14,7 @@ from arbiter.evaluation.chains import chains_in, evaluate_chains
 from arbiter.evaluation.heston import heston_case
 from arbiter.evaluation.methods import Method
 from arbiter.evaluation.running import evaluate
-from arbiter.evaluation.stored import stored
+from arbiter.evaluation.stored import BLOCK, stored
 from arbiter.metrics.arbitrage import nas
 from arbiter.metrics.smoothed_arbitrage import cnas
 from arbiter.metrics.volatility import iv_rmse_bp
@@ -53,10 +53,12 @@ def make_external(workshop: Workshop) -> Facts:
                 "CNAS": cnas(calls, KAPPA, MATURITIES).value,
             }
             workshop.tell(f"{name}, {method.name}", 1, 1)
+    many = profile.unseen >= BLOCK
     benches = {
         "heston": [heston_case(seed) for seed in range(profile.heston)],
         "heston, hard": [heston_case(seed, hard=True) for seed in range(profile.heston)],
-        "unseen": stored(profile.unseen, workshop.folder / "unseen"),
+        # files hold whole blocks of surfaces: fewer are made and not kept
+        "unseen": stored(profile.unseen, workshop.folder / "unseen" if many else None),
     }
     for name, cases in benches.items():
         found["benchmarks"][name] = _bench(workshop, name, cases, methods)

@@ -32,14 +32,17 @@ def core_metrics(runs: Runs) -> Figure:
     names = [n for n in ("operator", SMALL) if n in runs]
     for place, what in enumerate(("NAS", "CNAS", "NI", "NI_residual")):
         for shift, name in enumerate(names):
-            _dot(axes, place + 0.18 * (shift - 0.5), runs[name], what, COLOURS[shift])
+            _dot(axes, place + 0.36 * (shift - 1.0), runs[name], what, COLOURS[shift])
         claim = claims.table_1(what)
         if claim is not None:
-            axes.plot(place + 0.3, claim.value, "D", color=GREY, ms=6)
+            axes.plot(place + 0.36, claim.value, "D", color=GREY, ms=6)
+            axes.annotate(f"{claim.value:.4g}", (place + 0.36, claim.value), fontsize=8,
+                          textcoords="offset points", xytext=(0, -14), ha="center")  # fmt: skip
     axes.axhline(1.0, ls="--", color=GREY, lw=1)
     axes.set_xticks(range(4), ["NAS", "CNAS", "NI (section 5.2;\nperfect is 0)", "NI, residual"])
     axes.set(ylim=(-0.25, 1.1), xlim=(-0.5, 3.5), ylabel="score")
-    _legend(axes, [(label_of(n), COLOURS[i], "o") for i, n in enumerate(names)])
+    ours = [(label_of(n), COLOURS[i], "o") for i, n in enumerate(names)]
+    _legend(axes, [*ours, ("paper's claim", GREY, "D")])
     axes.set_title("Core metrics, 95 % HAC intervals")
     return figure
 
@@ -59,7 +62,9 @@ def errors(runs: Runs) -> Figure:
         value = float(np.clip(run["iv_rmse_bp"], *_ERROR))
         axes.plot([low, high], [place, place], color=colour, lw=2)
         axes.plot(value, place, "o", color=colour, ms=5)
-        axes.text(value * 1.12, place, f"{run['iv_rmse_bp']:.2f}", va="center", fontsize=8)
+        axes.text(
+            max(value, high) * 1.06, place, f"{run['iv_rmse_bp']:.2f}", va="center", fontsize=8
+        )
     axes.set_yticks(range(len(shown)), [label_of(n) for n in shown], fontsize=8)
     axes.invert_yaxis()
     axes.set(xscale="log", xlim=_ERROR, xlabel="IV RMSE against the oracle, basis points")
@@ -74,9 +79,7 @@ def spectral_guard(trained: Facts) -> Figure:
     figure, axes = panel(WIDE, HIGH)
     seen = run["measured"]
     for name, colour in (("lambda_lip_before", VERMILION), ("lambda_lip_after", BLUE)):
-        points = [
-            (s, v) for s, v in zip(seen["step"], seen[name], strict=True) if v is not None
-        ]
+        points = [(s, v) for s, v in zip(seen["step"], seen[name], strict=True) if v is not None]
         if points:
             axes.plot(*zip(*points, strict=True), "o-", color=colour, ms=4, lw=1.2, label=name)
     axes.set(yscale="log", ylim=(1e-1, 1e12), xlim=(0, run["steps"]), xlabel="step")
@@ -199,7 +202,9 @@ def ablations(runs: Runs) -> Figure:
     return figure
 
 
-def error_cells(measured: Facts, names: tuple[str, ...] = ("operator", "fit", "svi", SMALL)) -> Figure:
+def error_cells(
+    measured: Facts, names: tuple[str, ...] = ("operator", "fit", "svi", SMALL)
+) -> Figure:
     """Error by maturity and moneyness."""
     shown = [n for n in names if n in measured["errors_by_cell"]]
     figure = Figure(figsize=(3.3 * len(shown) + 0.8, 4.0), layout="constrained")
@@ -253,7 +258,8 @@ def interval_calibration(sweeps: Facts, measured: Facts) -> Figure:
               ylabel="share of points within")  # fmt: skip
     right.set_title("Standard errors that surfaces state of themselves", fontsize=10)
     right.legend(fontsize=8, frameon=False, loc="lower right")
-    dress(left), dress(right)
+    for axes in (left, right):
+        dress(axes)
     return figure
 
 
@@ -267,7 +273,8 @@ def lipschitz_cost(sweeps: Facts) -> Figure:
         x, y = point["lipschitz"], float(np.clip(point["test"], *_ERROR))
         axes.plot(x, y, "o", color=colour, ms=6)
         name = f"budget {point['budget']:g}" if point["aligned"] else "no Q-Align"
-        axes.annotate(name, (x, y), textcoords="offset points", xytext=(6, 4), fontsize=8)
+        above = 5 if point["aligned"] else -12
+        axes.annotate(name, (x, y), textcoords="offset points", xytext=(6, above), fontsize=8)
     axes.set(xscale="log", yscale="log", xlim=(1e0, 1e12), ylim=_ERROR)
     axes.set(xlabel="certified Lipschitz bound", ylabel="IV RMSE out of sample, basis points")
     axes.set_title("What a Lipschitz constant costs, small width")
@@ -298,8 +305,8 @@ def _dot(axes: Axes, place: float, run: Mapping[str, Any], what: str, colour: st
     low, high = run["intervals"].get(what, (value, value))
     axes.plot([place, place], [low, high], color=colour, lw=3, alpha=0.5)
     axes.plot(place, value, "o", color=colour, ms=6)
-    axes.annotate(f"{value:.4g}", (place, value), textcoords="offset points", xytext=(7, -10),
-                  fontsize=8)  # fmt: skip
+    axes.annotate(f"{value:.4g}", (place, value), textcoords="offset points", xytext=(0, -14),
+                  fontsize=8, ha="center")  # fmt: skip
 
 
 def _legend(axes: Axes, entries: list[tuple[str, str, str]]) -> None:

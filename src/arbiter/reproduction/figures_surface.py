@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from mpl_toolkits.mplot3d import Axes3D
 from numpy.typing import NDArray
 
 from arbiter.reproduction.figures import COLOURS, GREY, HIGH, WIDE, dress, panel
@@ -12,7 +14,7 @@ from arbiter.reproduction.stages import Facts
 
 Array = NDArray[np.float64]
 
-LEVELS = np.arange(4.0, 65.0, 4.0)  # volatility, per cent
+LEVELS = np.arange(8.0, 45.0, 2.0)  # volatility, per cent
 _YEARS = (0.03, 1.7)
 _STRIKES = (-0.30, 0.15)
 _SLICES = (30, 91, 182, 365)  # days
@@ -42,7 +44,7 @@ def contours(portrait: Facts) -> Figure:
     kappa = np.exp(k)
     filled = grid[0, 0].contourf(T, kappa, iv.T, LEVELS, cmap="viridis", extend="both")
     lines = grid[0, 1].contour(T, kappa, iv.T, LEVELS, cmap="viridis")
-    grid[0, 1].clabel(lines, fontsize=7, fmt="%g")
+    grid[0, 1].clabel(lines, LEVELS[::2], fontsize=7, fmt="%g")
     grid[1, 0].contourf(T, k, iv.T, LEVELS, cmap="viridis", extend="both")
     for axes in (grid[0, 0], grid[0, 1]):
         axes.set(xlim=_YEARS, ylim=(np.exp(_STRIKES[0]), np.exp(_STRIKES[1])))
@@ -60,8 +62,7 @@ def contours(portrait: Facts) -> Figure:
 def three_dimensions(portrait: Facts) -> Figure:
     """The surface."""
     figure = Figure(figsize=(7.5, 5.6))
-    axes = figure.add_subplot(projection="3d")
-    assert isinstance(axes, Axes3D)
+    axes: Any = figure.add_subplot(projection="3d")
     T, k, iv = _surface(portrait)
     x, y = np.meshgrid(np.sqrt(T), k, indexing="ij")
     axes.plot_surface(x, y, iv, cmap="viridis", vmin=LEVELS[0], vmax=45.0, lw=0, alpha=0.95)
@@ -75,7 +76,7 @@ def three_dimensions(portrait: Facts) -> Figure:
     return figure
 
 
-def _slices(axes: object, portrait: Facts) -> None:
+def _slices(axes: Axes, portrait: Facts) -> None:
     T, k, iv = _surface(portrait)
     exact = 100.0 * np.array(
         [[np.nan if v is None else v for v in row] for row in portrait["exact_iv"]], dtype=float
@@ -83,13 +84,15 @@ def _slices(axes: object, portrait: Facts) -> None:
     for place, days in enumerate(_SLICES):
         row = int(np.abs(T - days / 365.0).argmin())
         colour = COLOURS[place]
-        axes.plot(np.exp(k), iv[row], color=colour, lw=1.8, label=f"{days} days")  # type: ignore[attr-defined]
-        axes.plot(np.exp(k), exact[row], color=GREY, lw=1, ls=":")  # type: ignore[attr-defined]
-    axes.plot([], [], color=GREY, ls=":", label="exact")  # type: ignore[attr-defined]
-    axes.set(xlim=np.exp(_STRIKES), ylim=_VOLATILITY, xlabel="K/F", ylabel="IV, %")  # type: ignore[attr-defined]
-    axes.legend(fontsize=8, frameon=False)  # type: ignore[attr-defined]
+        axes.plot(np.exp(k), iv[row], color=colour, lw=1.8, label=f"{days} days")
+        axes.plot(np.exp(k), exact[row], color=GREY, lw=1, ls=":")
+    axes.plot([], [], color=GREY, ls=":", label="exact")
+    axes.set(xlim=np.exp(_STRIKES), ylim=_VOLATILITY, xlabel="K/F", ylabel="IV, %")
+    axes.legend(fontsize=8, frameon=False)
 
 
 def _surface(portrait: Facts) -> tuple[Array, Array, Array]:
-    iv = np.array([[np.nan if v is None else v for v in row] for row in portrait["iv"]], dtype=float)
+    iv = np.array(
+        [[np.nan if v is None else v for v in row] for row in portrait["iv"]], dtype=float
+    )
     return np.array(portrait["T"]), np.array(portrait["k"]), 100.0 * iv

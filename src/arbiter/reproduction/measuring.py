@@ -18,7 +18,7 @@ from arbiter.metrics.smoothed_arbitrage import cnas, cnas_convolved, cnas_frozen
 from arbiter.metrics.volatility import iv_errors
 from arbiter.metrics.wasserstein import surface_wasserstein
 from arbiter.protocol.folds import Fold
-from arbiter.protocol.inference import FEWEST, holm
+from arbiter.protocol.inference import FEWEST, Method, holm
 from arbiter.protocol.intervals import metric_intervals
 from arbiter.protocol.pairs import compare
 from arbiter.reproduction.days import KAPPA, MATURITIES, Days, first_fold, read_days
@@ -30,7 +30,7 @@ from arbiter.scoring import BASIS_POINT
 Rows = NDArray[np.int64]
 
 PRIMARY = "iv_rmse_bp"
-METHOD = "cosine"
+METHOD: Method = "cosine"
 """Of the paired tests: right up to a persistence of 0.7 (docs/protocol.md)."""
 FAMILIES = {"operator": "full", "refine": "full", SMALL: SMALL}
 """Models that are compared with all others of their width, each a family of hypotheses."""
@@ -49,7 +49,9 @@ def make_measures(workshop: Workshop) -> Facts:
         arrays = read_answers(workshop, name)
         scored = scores(arrays, days, fold)
         found[name] = scored.to_dict()
-        daily[name] = next(m.daily for m in scored.test if m.name == PRIMARY and m.daily is not None)
+        daily[name] = next(
+            m.daily for m in scored.test if m.name == PRIMARY and m.daily is not None
+        )
         if "lacking" in arrays and np.isfinite(arrays["within"]).any():
             shares = arrays["within"][fold.test].mean(0)
             found[name]["own_errors"] = {"nominal": LEVELS, "within": shares}
@@ -65,7 +67,9 @@ def make_measures(workshop: Workshop) -> Facts:
         "primary": PRIMARY,
         "days": {"validate": fold.validate.size, "test": fold.test.size},
         "daily": {name: daily[name] for name in names},
-        "errors_by_cell": {name: _cells(read_answers(workshop, name), days, fold) for name in names},
+        "errors_by_cell": {
+            name: _cells(read_answers(workshop, name), days, fold) for name in names
+        },
     }
 
 
@@ -155,19 +159,24 @@ def paired(base: str, daily: dict[str, NDArray[np.float64]], others: Sequence[st
             left[name] = f"no error on {days} of {second.size} days: a volatility is missing there"
         else:
             made[name] = compare(first, second, method=METHOD)
-    adjusted = holm([c.difference.p_value for c in made.values()]) if made else []
-    flips = holm([c.flip_p_value for c in made.values()]) if made else []
+    adjusted = _adjusted([c.difference.p_value for c in made.values()])
+    flips = _adjusted([c.flip_p_value for c in made.values()])
     return {
         "tests": {
             name: {
                 **c.to_dict(),
-                "holm_p_value": float(p),
-                "holm_flip_p_value": float(q),
+                "holm_p_value": p,
+                "holm_flip_p_value": q,
             }
             for (name, c), p, q in zip(made.items(), adjusted, flips, strict=True)
         },
         "left_out": left,
     }
+
+
+def _adjusted(p_values: list[float]) -> list[float]:
+    adjusted: list[float] = holm(p_values).tolist() if p_values else []
+    return adjusted
 
 
 def _meets(name: str, base: str, width: str, told: dict[str, Any]) -> bool:
@@ -211,7 +220,7 @@ def _laws(arrays: Arrays, rows: Rows) -> list[Metric]:
         else:
             power = 2.0 if column == "wasserstein" else 1.0
             daily = np.mean(each**power, axis=1) ** (1.0 / power)
-            # the entropy of two laws that agree to the quadrature's rounding may come out below zero
+            # of two laws that agree to the quadrature's rounding it may come out below zero
             daily = np.maximum(daily, 0.0)
             found.append(Metric.of_days(name, daily, "have a law that is not a number"))
     return found

@@ -42,6 +42,15 @@ _LABELS = {
     "unconstrained": "unconstrained SSM",
     "gru": "GRU",
     "transformer": "transformer",
+    "gate_off": "gate off",
+    "rank_half": "half the rank",
+    "guard_off": "Spec-Guard off",
+    "causal_only": "causal only",
+    "no_vix": "no VIX term",
+    "icnn": "ICNN decoder",
+    "no_qalign": "no Q-Align",
+    "mfm": "MFM route",
+    "representer": "representer on",
 }
 
 
@@ -221,7 +230,9 @@ def _baseline(weights: Path) -> Solve:
 
 
 def _fit_then_clean(each: Callable[[Callable[[Quotes], Model]], Callable[[], Solve]]) -> Entry:
-    made = import_module("arbiter.baselines.cleaned") if _there("arbiter.baselines.cleaned") else None
+    made = (
+        import_module("arbiter.baselines.cleaned") if _there("arbiter.baselines.cleaned") else None
+    )
     fit_then_clean = getattr(made, "fit_then_clean", None)
     if fit_then_clean is None:
         reason = "arbiter.baselines.cleaned is not in this version of the package"

@@ -51,7 +51,7 @@ def make_monitors(workshop: Workshop) -> Facts:
     small = Operator.load(weights_of(workshop.folder_of("train"), trained, SMALL))
     chain = days.quotes[int(fold.test[-1])]
     memories = {
-        name: {scan: asdict_(memory) for scan, memory in scan_memories(net, chain).items()}
+        name: {scan: asdict(memory) for scan, memory in scan_memories(net, chain).items()}
         for name, net in (("operator", network_of(shipped)), (SMALL, network_of(small)))
     }
     tell("regression", 3, 5)
@@ -75,7 +75,7 @@ def make_monitors(workshop: Workshop) -> Facts:
 
 def network_of(trained: Operator) -> Network:
     """The network behind an operator."""
-    return trained._network  # noqa: SLF001 - features and scans are not part of its interface
+    return trained._network  # features and scans are not part of its interface
 
 
 def gap_and_representer(trained: Facts) -> Facts:
@@ -113,11 +113,6 @@ def features(network: Network, days: Days, rows: NDArray[np.int64]) -> Array:
     return np.asarray(torch.cat(found).double().numpy())
 
 
-def asdict_(value: Any) -> dict[str, Any]:
-    """A dataclass as plain values."""
-    return asdict(value)
-
-
 def _switching(
     workshop: Workshop, days: Days, windows: tuple[NDArray[np.int64], ...]
 ) -> dict[str, Any]:
@@ -146,7 +141,7 @@ def _switching(
 
 
 def _smoothness(trained: Operator, days: Days, day: int) -> dict[str, Any]:
-    """A2 of the oracle's smiles, the operator's, and the quotes' own as they are joined by lines."""
+    """A2 of the oracle's smiles, the operator's, and the quotes' own, joined by lines."""
     state, quotes = days.states[day], days.quotes[day]
     scale = np.sqrt(days.market.log_variance(LAWS, state))[:, None]
     k = scale * np.linspace(-_REACH, _REACH, _POINTS)
@@ -179,4 +174,4 @@ def _slice(quotes: Quotes, T: float, k: Array) -> Array:
     near = int(np.abs(quotes.maturities - T).argmin())
     here = quotes.expiry == near
     mid = 0.5 * (quotes.iv_bid + quotes.iv_ask)[here]
-    return np.interp(k, quotes.k[here], mid)
+    return np.asarray(np.interp(k, quotes.k[here], mid))

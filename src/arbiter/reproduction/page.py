@@ -14,7 +14,7 @@ from arbiter.reproduction.grids import Grid
 from arbiter.reproduction.models import SMALL
 from arbiter.reproduction.profiles import Profile
 from arbiter.reproduction.stages import Facts
-from arbiter.reproduction.tables import fixed, score
+from arbiter.reproduction.texts import fixed, score
 
 SECTIONS = (
     ("Models", ("errors", "error-by-cell"), ("models", "pairs")),

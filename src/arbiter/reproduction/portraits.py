@@ -24,6 +24,7 @@ def make_portrait(workshop: Workshop) -> Facts:
     T = YEARS[:, None]
     k, at = np.broadcast_arrays(LOG_STRIKES, T)
     legs = np.log(np.array(LEGS))
+    leg_k, leg_T = np.broadcast_arrays(legs, T)
     parity = np.maximum(1.0 - np.array(LEGS), 0.0)
     facts = {
         "day": day,
@@ -34,7 +35,7 @@ def make_portrait(workshop: Workshop) -> Facts:
         "exact_iv": days.market.iv(k, at, state),
         "legs": LEGS,
         "leg_calls": surface.otm(legs, T) + parity,
-        "leg_calls_exact": days.market.otm(*np.broadcast_arrays(legs, T), state) + parity,
+        "leg_calls_exact": days.market.otm(leg_k, leg_T, state) + parity,
         "quotes": {
             "k": quotes.k,
             "T": quotes.T,

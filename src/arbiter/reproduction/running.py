@@ -12,11 +12,21 @@ from pathlib import Path
 import torch
 
 from arbiter.files import require_folder
+from arbiter.protocol.machine import Stage as Timed
 from arbiter.protocol.machine import Stages, read_replicate, write_replicate
 from arbiter.protocol.manifest import NAME as MANIFEST
 from arbiter.protocol.manifest import write_manifest
-from arbiter.reproduction import days, evaluating, external, measuring, monitoring, portraits
-from arbiter.reproduction import stressing, sweeping, training
+from arbiter.reproduction import (
+    days,
+    evaluating,
+    external,
+    measuring,
+    monitoring,
+    portraits,
+    stressing,
+    sweeping,
+    training,
+)
 from arbiter.reproduction.models import Checkpoints
 from arbiter.reproduction.profiles import Profile
 from arbiter.reproduction.showing import write_all
@@ -133,7 +143,7 @@ def _steady() -> Iterator[None]:
         log.propagate = propagated
 
 
-def _earlier(out: Path, profile: Profile) -> dict[str, object] | None:
+def _earlier(out: Path, profile: Profile) -> dict[str, Timed] | None:
     path = out / REPLICATE
     if not path.is_file():
         return None
@@ -143,7 +153,7 @@ def _earlier(out: Path, profile: Profile) -> dict[str, object] | None:
         raise ValueError(
             f"{out} holds a run of the profile {was!r}, not {profile.name!r}: name another folder"
         )
-    stages: dict[str, object] = found["stages"]
+    stages: dict[str, Timed] = found["stages"]
     return stages
 
 

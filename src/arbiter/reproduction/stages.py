@@ -31,7 +31,7 @@ CACHE = ".cache"
 _SHOWING = ("cli", "report")
 _PRESENTATION = (
     "checking.py", "claims.py", "display.py", "grids.py", "page.py", "recording.py", "showing.py",
-    "tables.py", "verdicts.py",
+    "tables.py", "texts.py", "verdicts.py",
 )  # fmt: skip
 
 

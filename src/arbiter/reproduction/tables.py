@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,10 +9,20 @@ from arbiter.reproduction import claims
 from arbiter.reproduction.grids import Grid
 from arbiter.reproduction.models import SMALL, label_of
 from arbiter.reproduction.stages import Facts
-from arbiter.reproduction.verdicts import family, p_text, verdict
+from arbiter.reproduction.texts import (
+    NONE,
+    change,
+    fixed,
+    interval,
+    number,
+    percent,
+    score,
+    significant,
+    with_interval,
+)
+from arbiter.reproduction.verdicts import ablation, family, verdict
 
 Runs = Mapping[str, dict[str, Any]]
-NONE = "–"
 
 
 def tables(runs: Runs, facts: Mapping[str, Facts]) -> list[Grid]:
@@ -27,7 +36,7 @@ def tables(runs: Runs, facts: Mapping[str, Facts]) -> list[Grid]:
         models(runs),
         pairs(facts["measure"]),
         primary(runs),
-        ablations(runs),
+        ablations(runs, facts["measure"]["pairs"]),
         routes(runs),
         stress(facts["stress"]),
         external(runs, facts["external"]),
@@ -83,7 +92,7 @@ def pairs(measured: Facts) -> Grid:
             if test is not None:
                 d = test["difference"]
                 difference = f"{d['mean']:+.2f} [{d['low']:+.2f}, {d['high']:+.2f}]"
-                flips, days = p_text(test["holm_flip_p_value"]), percent(test["lower"])
+                flips, days = f"{test['holm_flip_p_value']:.2g}", percent(test["lower"])
             rows.append(
                 (label_of(base), label_of(name), difference, days, family(tests, name), flips)
             )
@@ -91,7 +100,7 @@ def pairs(measured: Facts) -> Grid:
         "pairs",
         "Paired tests of the daily IV RMSE",
         ("first", "second", "first less second, bp [95 %]", "days first is lower",
-         "first has …", "sign flips, Holm p"),
+         "the first has", "sign flips, Holm p"),
         rows,
         "Mean difference over the days out of sample with the cosine interval; p-values adjusted "
         "by Holm within each first model's family.",
@@ -127,7 +136,7 @@ def primary(runs: Runs) -> Grid:
     )
 
 
-def ablations(runs: Runs) -> Grid:
+def ablations(runs: Runs, tests: Facts) -> Grid:
     """What each part is worth, at full size where a checkpoint is there, at small width always."""
     rows = []
     for name, run in runs.items():
@@ -135,7 +144,8 @@ def ablations(runs: Runs) -> Grid:
         if about["kind"] != "ablation" or about.get("missing"):
             continue
         plain = name.removeprefix(f"{SMALL}_")
-        base = runs[SMALL if about["width"] == SMALL else "operator"]
+        origin = SMALL if about["width"] == SMALL else "operator"
+        base = runs[origin]
         said = {claim.what: claim for claim in claims.ABLATIONS.get(plain, ())}
         rows.append(
             (
@@ -146,7 +156,7 @@ def ablations(runs: Runs) -> Grid:
                     f"{_short(run, what)} (paper {said[what].text if what in said else NONE})"
                     for what in ("NAS", "CNAS", "NI", "DualGap", "SurfaceWasserstein", "Stability")
                 ),
-                ablation_verdict(run, base, said),
+                ablation(tests[origin], name, "NAS" in said and run.get("NAS") == 1.0),
             )
         )
     return Grid(
@@ -160,23 +170,12 @@ def ablations(runs: Runs) -> Grid:
     )  # fmt: skip
 
 
-def ablation_verdict(run: Mapping[str, Any], base: Mapping[str, Any], said: Mapping[str, Any]) -> str:
-    """Whether the collapse that the paper reports is seen."""
-    here, there = run.get("iv_rmse_bp"), base.get("iv_rmse_bp")
-    if here is None or there is None:
-        return "no volatility on some days: the error is not defined"
-    low, high = base["intervals"].get("iv_rmse_bp", (there, there))
-    words = "worse than the base" if here > high else "no worse than the base"
-    if here < low:
-        words = "better than the base"
-    if "NAS" in said and run.get("NAS") == 1.0:
-        words += "; no collapse of NAS, which the decoder keeps at one"
-    return words
-
-
 def routes(runs: Runs) -> Grid:
     """Table 2 of the paper: marks there, numbers here."""
-    ours = {"Adversarial (ours)": (SMALL, "operator"), "MFM (matched budget)": (f"{SMALL}_mfm", "mfm")}
+    ours = {
+        "Adversarial (ours)": (SMALL, "operator"),
+        "MFM (matched budget)": (f"{SMALL}_mfm", "mfm"),
+    }
     rows = []
     for title, entropy, cvar, note, line in claims.ROUTES:
         for name in ours.get(title, ()):
@@ -234,7 +233,10 @@ def stress(found: Facts) -> Grid:
 def external(runs: Runs, found: Facts) -> Grid:
     """The same models elsewhere, nothing chosen again."""
     where = [
-        *((f"timeline {n}", part["models"], "iv_rmse_bp") for n, part in found["timelines"].items()),
+        *(
+            (f"timeline {n}", part["models"], "iv_rmse_bp")
+            for n, part in found["timelines"].items()
+        ),
         *((n, part["models"], "rmse_bp") for n, part in found["benchmarks"].items()),
     ]
     names = list(where[0][1]) if where else []
@@ -349,55 +351,6 @@ def missing(runs: Runs) -> Grid:
         if run["about"].get("missing")
     ]
     return Grid("missing", "Not measured", ("model", "width", "reason"), rows)
-
-
-def fixed(value: float | None, digits: int) -> str:
-    """With so many digits, or a dash."""
-    return NONE if value is None or not math.isfinite(value) else f"{value:,.{digits}f}"
-
-
-def number(value: float | None) -> str:
-    """Five significant digits, or a dash."""
-    return NONE if value is None else f"{value:.5g}"
-
-
-def significant(value: float | None) -> str:
-    """Three significant digits, or a dash."""
-    return NONE if value is None else f"{value:.3g}"
-
-
-def percent(value: float | None) -> str:
-    """A share, rounded down so that what is not all does not look like all."""
-    return NONE if value is None else f"{math.floor(1e4 * value) / 1e2:g} %"
-
-
-def score(value: float | None) -> str:
-    """A score, rounded down: what is not one does not look like one."""
-    if value is None:
-        return NONE
-    return "1" if value == 1.0 else f"{math.floor(1e5 * value) / 1e5:.5f}"
-
-
-def interval(run: Mapping[str, Any], what: str) -> str:
-    """The interval of a number of a run."""
-    ends = run["intervals"].get(what)
-    return NONE if ends is None else f"[{ends[0]:.5g}, {ends[1]:.5g}]"
-
-
-def with_interval(run: Mapping[str, Any], what: str, digits: int) -> str:
-    """A number and its interval."""
-    value, ends = run.get(what), run["intervals"].get(what)
-    if value is None or ends is None:
-        return fixed(value, digits)
-    return f"{value:,.{digits}f} [{ends[0]:,.{digits}f}, {ends[1]:,.{digits}f}]"
-
-
-def change(run: Mapping[str, Any], base: Mapping[str, Any], what: str) -> str:
-    """Relative change of a number."""
-    here, there = run.get(what), base.get(what)
-    if here is None or not there:
-        return NONE
-    return f"{100.0 * (here / there - 1.0):+.1f} %"
 
 
 def _short(run: Mapping[str, Any], what: str) -> str:

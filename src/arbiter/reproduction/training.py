@@ -170,7 +170,9 @@ def _baseline(name: str, base: Settings) -> Training:
             run, "baseline", None, "arbiter.baselines is not in this version of the package"
         )
     try:
-        return Training(run, "baseline", replace(base, **{"model": BASELINES[name]}))
+        return Training(
+            run, "baseline", Settings.from_dict(base.to_dict() | {"model": BASELINES[name]})
+        )
     except ValueError as error:
         return Training(run, "baseline", None, f"it cannot be trained: {error}")
 
