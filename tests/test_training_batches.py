@@ -1,5 +1,6 @@
 """Batches hold the truth, quotes that deserve their spreads, and every kind of listing promised."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -289,6 +290,40 @@ def test_frictions_cover_their_ranges() -> None:
     assert 5e-4 <= float(found.base.min()) < 5.5e-4
     assert 0.045 < float(found.base.max()) <= 0.05
     assert 0.3 < float((found.tick == 0.0).float().mean()) < 0.5
+
+
+def test_far_expiries_may_be_wide_about_steady_mids() -> None:
+    drawn = draw_friction(5000, torch.Generator().manual_seed(3))
+    T = torch.tensor([3 / 365, 0.25, 1.0, 5.0])[:, None].expand(5000, 4, 1)
+    found = drawn.across(T, torch.Generator().manual_seed(4))
+    wider = found.base / drawn.base  # (B, L, 1)
+    uneven = drawn.alone[:, 0, 0] > 0.0
+    assert 0.55 < float(uneven.float().mean()) < 0.65
+    assert (wider[~uneven] == 1.0).all()
+    # listed: 0.3 % of volatility at a year and 15 % at five, or nearly the same
+    far = (wider[:, 3] / wider[:, 2])[uneven, 0]
+    assert 0.1 < float((far > 10.0).float().mean()) < 0.4
+    assert 0.2 < float((far < 2.0).float().mean()) < 0.6
+    # listed: two to three times as wide in days as in months
+    near = (wider[:, 0] / wider[:, 1])[uneven, 0]
+    assert 0.1 < float((near > 2.5).float().mean()) < 0.4
+    assert float(near.min()) < 1.0
+    steady = found.size / drawn.size.clamp(min=1e-9)
+    noisy = (drawn.size > 0.0)[:, 0, 0] & uneven
+    moved = (steady * wider)[noisy, 3, 0]  # noise in volatility over that at the middle
+    assert float(steady[noisy].max()) <= 1.0 + 1e-6
+    assert 0.4 < float((steady[noisy] > 1.0 - 1e-6).all(1).float().mean()) < 0.7
+    assert float((moved[wider[noisy, 3, 0] > 10.0] < 5.0).float().mean()) > 0.1
+
+
+def test_spreads_differ_between_expiries(many: Batch) -> None:
+    relative = torch.where(many.quoted, torch.log(many.half / many.oracle_iv), torch.nan)
+    middle = relative.nanmedian(-1).values  # (B, L)
+    gap = torch.where(torch.isnan(middle), -torch.inf, middle).amax(1) - torch.where(
+        torch.isnan(middle), torch.inf, middle
+    ).amin(1)
+    assert float((gap > math.log(10.0)).float().mean()) > 0.05
+    assert float((gap < math.log(2.0)).float().mean()) > 0.1
 
 
 def test_far_wings_are_wide_because_of_the_tick() -> None:

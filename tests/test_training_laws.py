@@ -175,6 +175,18 @@ def test_pool_is_the_seeds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not torch.equal(one.reference[:1], other.reference)
 
 
+def test_share_of_a_pool_is_shaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "MIXED", 0.0)
+    monkeypatch.setattr(pool, "draw_sets", lambda _, rng: draw_sets(2, rng))
+    some = make_laws(8, 1, states_per_set=4)
+    monkeypatch.setattr(pool, "SHAPED", 0.0)
+    none = make_laws(8, 1, states_per_set=4)
+    solved = 8 - int(0.35 * 8)
+    assert torch.equal(some.reference[:solved], none.reference[:solved])
+    assert (some.reference[solved:, None] != none.reference).any(-1).all()
+    assert len(some) == len(none) == 8
+
+
 def test_what_cannot_be_solved_is_left_out_and_counted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

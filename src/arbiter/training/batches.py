@@ -134,7 +134,7 @@ def draw_batch(laws: Laws, layout: Layout, generator: torch.Generator, size: int
     clock = _padded_maturities(clock[chosen].gather(1, slices), listed)
     root = torch.sqrt(T)[..., None]
     k, truth = _padded_strikes(k, total / root, quoted)
-    friction = Friction(*(part[chosen] for part in friction))
+    friction = Friction(*(part[chosen] for part in friction)).across(T[..., None], generator)
     half = friction.half_spread(k, truth, root, scale[..., None], generator)
     seen = quote(k, truth, half, draw_noise(half.shape, friction, generator), root)
     mid, half = (torch.where(quoted, a, b) for a, b in zip(seen, (truth, half), strict=True))

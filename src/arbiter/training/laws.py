@@ -14,7 +14,7 @@ import logging
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from arbiter.markets.parameters import Parameters
 from arbiter.markets.transform import Transform, of_index
 from arbiter.training.mixtures import draw_mixed
 from arbiter.training.prior import draw_sets
+from arbiter.training.shapes import draw_shaped
 from arbiter.training.states import log_variance, reached
 
 Array = NDArray[np.float64]
@@ -42,6 +43,7 @@ RESOLUTION = 1e-10  # of the forward: no volatility is kept where the price is s
 LEVELS = (0.025, 3.0)  # of the reference: laws that leave it at any maturity are left out
 # volatility over reference near the money: below, variance is all but stuck at zero
 DEEPEST = 0.2
+SHAPED = 0.35  # share of a pool that are transports with the term structure of another law
 MIXED = 0.3  # share of a pool that are mixtures of two laws
 
 _STEP = 0.065
@@ -196,7 +198,8 @@ def make_laws(
         )
     rounds = np.random.SeedSequence(seed)
     parts: list[Laws] = []
-    missing = count
+    shaped = int(SHAPED * count)
+    solved = missing = count - shaped
     while missing > 0:
         sets = draw_sets(
             int(np.ceil(_SPARE * missing / states_per_set)) + 1,
@@ -204,10 +207,14 @@ def make_laws(
         )
         parts.append(laws_of(sets, rounds.spawn(1)[0], device, states_per_set, workers))
         missing -= len(parts[-1])
-    T, z = grid(device)
-    reference = torch.cat([p.reference for p in parts])[:count]
-    iv = torch.cat([p.iv for p in parts])[:count] if len(parts) > 1 else parts[0].iv[:count]
-    laws = Laws(T.float(), z.float(), reference, iv)
+    reference = torch.cat([p.reference for p in parts])[:solved]
+    iv = torch.cat([p.iv for p in parts])[:solved] if len(parts) > 1 else parts[0].iv[:solved]
+    laws = replace(parts[0], reference=reference, iv=iv)
+    if shaped:
+        rng = np.random.default_rng(rounds.spawn(1)[0])
+        more = draw_shaped(laws, shaped, rng, LEVELS, DEEPEST)
+        reference, iv = torch.cat([reference, more.reference]), torch.cat([iv, more.iv])
+        laws = replace(laws, reference=reference, iv=iv)
     return draw_mixed(laws, MIXED, np.random.default_rng(rounds.spawn(1)[0]), DEEPEST)
 
 

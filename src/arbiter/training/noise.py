@@ -1,6 +1,7 @@
 """Frictions of training surfaces: spreads in volatility, and the noise inside them.
 
-Shapes: B surfaces, L expiries, S strikes; parts of :class:`Friction` are ``(B, 1, 1)``.
+Shapes: B surfaces, L expiries, S strikes; parts of :class:`Friction` are ``(B, 1, 1)``, and of one
+:meth:`Friction.across` maturities ``(B, L, 1)``.
 """
 
 from __future__ import annotations
@@ -24,6 +25,13 @@ _GAUSSIAN = 0.35  # half-spreads
 _NEAR = 3.0  # deviations
 _IN_PRICE = 3  # one surface of so many has its noise in price
 _CHEAPEST = 0.04  # bid over the true price, at least, where noise is in price
+_UNEVEN = 0.6  # share of surfaces whose expiries have spreads of their own
+_MIDDLE = 0.25  # years where trends begin on both sides
+_TRENDS = (-0.35, 0.15)  # of log-spreads in log-maturity
+_ONSETS, _WIDTHS = (0.5, 5.0), (0.05, 0.8)  # years where far expiries begin; width in log-maturity
+_FAR = 50.0  # how many times as wide they may be
+_ALONE = 0.4  # largest deviation of log-spreads from one expiry to the next
+_CALM = 0.5  # share whose mids are steadier where spreads are wide
 
 
 class Friction(NamedTuple):
@@ -38,6 +46,12 @@ class Friction(NamedTuple):
         rough: Deviation of log half-spreads from one quote to the next.
         kind: Of the noise.
         size: Of the noise, over that of its kind.
+        trend: Of log-spreads in log-maturity.
+        onset: Logarithm of the maturity where spreads of far expiries begin to rise.
+        width: Of that rise, in log-maturity.
+        rise: Logarithm of how many times as wide they get.
+        alone: Deviation of log-spreads from one expiry to the next.
+        calm: By which power of their width noise is smaller in wide spreads.
     """
 
     floor: Tensor
@@ -48,6 +62,27 @@ class Friction(NamedTuple):
     rough: Tensor
     kind: Tensor
     size: Tensor
+    trend: Tensor
+    onset: Tensor
+    width: Tensor
+    rise: Tensor
+    alone: Tensor
+    calm: Tensor
+
+    def across(self, T: Tensor, generator: torch.Generator) -> Friction:
+        """The friction with a base and a size of its own for each maturity ``(B, L, 1)``.
+
+        Listed spreads fall with maturity for some months, and at years without trade they are up
+        to fifty times as wide, about mids that a model holds steady.
+        """
+        age = torch.log(T)
+        far = self.rise * torch.sigmoid((age - self.onset) / self.width)
+        alone = torch.randn(T.shape, generator=generator, device=T.device).clamp(-2.0, 2.0)
+        wider = self.trend * (age - math.log(_MIDDLE)) + far + self.alone * alone
+        return self._replace(
+            base=self.base * torch.exp(wider),
+            size=self.size * torch.exp(-self.calm * wider.clamp(min=0.0)),
+        )
 
     def half_spread(
         self, k: Tensor, iv: Tensor, root: Tensor, scale: Tensor, generator: torch.Generator
@@ -75,6 +110,7 @@ def draw_friction(size: int, generator: torch.Generator) -> Friction:
 
     edges = torch.tensor(_SHARES, device=device).cumsum(0)[:-1]
     kind = torch.bucketize(rand(), edges)
+    uneven = (rand() < _UNEVEN).float()
     return Friction(
         floor=log_uniform(*_FLOORS),
         base=log_uniform(*_BASES),
@@ -84,6 +120,12 @@ def draw_friction(size: int, generator: torch.Generator) -> Friction:
         rough=torch.where(rand() < 0.5, 0.0, 0.4 * rand()),
         kind=kind,
         size=torch.where(kind == SMALLER, rand(), torch.where(kind == NONE, 0.0, 1.0)),
+        trend=uneven * (_TRENDS[0] + (_TRENDS[1] - _TRENDS[0]) * rand()),
+        onset=torch.log(log_uniform(*_ONSETS)),
+        width=log_uniform(*_WIDTHS),
+        rise=uneven * math.log(_FAR) * rand(),
+        alone=uneven * _ALONE * rand(),
+        calm=torch.where(rand() < _CALM, rand(), 0.0),
     )
 
 

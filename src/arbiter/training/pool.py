@@ -17,17 +17,19 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from arbiter import black, normal
+from arbiter import black, knots, normal, transport
 from arbiter.files import whole, write_whole
 from arbiter.markets import fourier, lift, means, parameters, riccati, transform
 from arbiter.training import laws as laws_module
-from arbiter.training import mixtures, prior, states
+from arbiter.training import mixtures, prior, shapes, states
 from arbiter.training.journal import fingerprint, fingerprint_of
 from arbiter.training.laws import Laws, grid, make_laws
 
 _MAKERS = (
     black,
+    knots,
     normal,
+    transport,
     fourier,
     lift,
     means,
@@ -37,6 +39,7 @@ _MAKERS = (
     laws_module,
     mixtures,
     prior,
+    shapes,
     states,
 )
 
