@@ -114,8 +114,8 @@ class Cleaned(Peer):
         low = np.clip(np.searchsorted(when, T, side="right") - 1, 0, when.size - 2)
         rise = price[low + 1] - price[low]
         even = np.clip((T - when[low]) / (when[low + 1] - when[low]), 0.0, 1.0)
-        share = np.asarray(black.otm(0.0, np.sqrt(total))) - price[low]
-        share = np.divide(share, rise, out=even, where=rise > 0.0)
+        risen = np.asarray(black.otm(0.0, np.sqrt(total))) - price[low]
+        share = np.where(rise > 0.0, risen / np.where(rise > 0.0, rise, 1.0), even)
         return low, np.clip(share, 0.0, 1.0)
 
 

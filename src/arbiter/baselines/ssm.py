@@ -2,7 +2,7 @@
 
 Gate, looks, scans, pooling and kriging as configured, and as many parameters to the last one. What
 the operator reads as slopes of a transport is here the coefficients of a smile. Maps are not
-aligned, steps are not guarded, no multiplier prices the gate's measure.
+aligned, kriged rows not bounded, steps not guarded, and no multiplier prices the gate's measure.
 """
 
 from __future__ import annotations
@@ -49,4 +49,7 @@ class SelectiveScan(Smiles):
 
     def coefficients(self, chain: Scaled, guess: Kriged | None) -> Tensor:
         """What the operator's head would take for slopes."""
+        guess = self.body.guess(chain) if guess is None else guess
+        if guess is not None:  # rows are scaled for the sake of the operator's constant alone
+            guess = guess._replace(scale=torch.ones_like(guess.scale))
         return self.body.decode(chain, guess).proposal
