@@ -43,7 +43,8 @@ _QUANTILES = np.array([0.674490, 1.281552, 1.644854, 1.959964, 2.575829])
 def entries(workshop: Workshop) -> list[Entry]:
     """All models: fits and peers, networks at full size, then those of the small width."""
     facts, folder = workshop.facts("train"), workshop.folder_of("train")
-    found = [*untrained(), *checkpointed(workshop.checkpoints)]
+    asked = [entry for entry in untrained() if entry.name in workshop.profile.methods]
+    found = [*asked, *checkpointed(workshop.checkpoints)]
     for name, run in facts["runs"].items():
         kind = run["kind"]
         if "reason" in run:

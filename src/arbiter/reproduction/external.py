@@ -53,13 +53,14 @@ def make_external(workshop: Workshop) -> Facts:
                 "CNAS": cnas(calls, KAPPA, MATURITIES).value,
             }
             workshop.tell(f"{name}, {method.name}", 1, 1)
-    many = profile.unseen >= BLOCK
     benches = {
         "heston": [heston_case(seed) for seed in range(profile.heston)],
         "heston, hard": [heston_case(seed, hard=True) for seed in range(profile.heston)],
-        # files hold whole blocks of surfaces: fewer are made and not kept
-        "unseen": stored(profile.unseen, workshop.folder / "unseen" if many else None),
     }
+    if profile.unseen:
+        # files hold whole blocks of surfaces: fewer are made and not kept
+        kept = workshop.folder / "unseen" if profile.unseen >= BLOCK else None
+        benches["unseen"] = stored(profile.unseen, kept)
     for name, cases in benches.items():
         found["benchmarks"][name] = _bench(workshop, name, cases, methods)
     found["chains"] = _chains(workshop, methods)

@@ -13,6 +13,11 @@ BASELINES = {"unconstrained": "ssm", "gru": "gru", "transformer": "transformer"}
 """By name of the run, the ``model`` of its settings: networks trained beside the operator, with as
 many parameters and steps."""
 
+METHODS = ("operator", "refine", "fit", "svi", "ssvi", "fit_then_clean")
+"""Models that no training of a run makes: the shipped operator, fits and peers."""
+
+AXES = ("noise", "coverage", "numeraire", "stale", "roughness", "jumps")
+
 _TINY = Config(heads=8, width=12, state=6, rank=2, context=12, looks=1, spans=(), kriging=False)
 _SMALL = Config(heads=20, width=48, state=16, rank=2, context=48, looks=2, spans=(0.3, 1.6))
 
@@ -31,17 +36,19 @@ class Profile:
         blocks: Of the folds, at least 4.
         embargo: Days dropped before each border of a fold.
         judge_every: Every so many days the full audit is made; panels are scored on all days.
+        methods: Models that are not trained here, by name.
         small: Training of the labelled small width.
         ablations: What is taken away, one at a time.
         baselines: Networks trained beside it, where :mod:`arbiter.baselines` has them.
         seeds: Of the sweep.
         rates: Factors of the learning rate in the sweep; 1 is among them.
         budgets: Bounds on the norms of value maps, for the cost of a Lipschitz constant.
+        stress_axes: Axes of stress, by name.
         stress_levels: Levels taken of each axis of stress, spread over it.
         stress_cases: Markets at each level; from six on thresholds have exact intervals.
         stress_models: Models that are stressed, by name; those that are missing are left out.
         heston: Surfaces of the Heston benchmark, easy and hard each.
-        unseen: Surfaces of the unseen families.
+        unseen: Surfaces of the unseen families; none if 0.
         chains: Listed chains, where there are any.
         windows: Of the monitor A1.
         paths: In each of them.
@@ -59,12 +66,14 @@ class Profile:
     blocks: int = 5
     embargo: int = 2
     judge_every: int = 5
+    methods: tuple[str, ...] = METHODS
     small: Settings = field(default_factory=Settings)
     ablations: tuple[str, ...] = tuple(ABLATIONS)
     baselines: tuple[str, ...] = tuple(BASELINES)
     seeds: tuple[int, ...] = (0, 1, 2)
     rates: tuple[float, ...] = (0.5, 1.0, 2.0)
     budgets: tuple[float, ...] = (1.0, 3.0, 30.0)
+    stress_axes: tuple[str, ...] = AXES
     stress_levels: int = 7
     stress_cases: int = 8
     stress_models: tuple[str, ...] = (
@@ -95,9 +104,15 @@ class Profile:
                 f"rates = {self.rates}, seeds = {self.seeds}: the base run, rate 1 and seed "
                 f"{self.small.seed}, is one of the sweep"
             )
-        unknown = sorted(set(self.ablations) - set(ABLATIONS))
-        if unknown:
-            raise ValueError(f"ablations {unknown}: give some of {', '.join(ABLATIONS)}")
+        for what, known in (
+            ("ablations", ABLATIONS),
+            ("baselines", BASELINES),
+            ("methods", METHODS),
+            ("stress_axes", AXES),
+        ):
+            unknown = sorted(set(getattr(self, what)) - set(known))
+            if unknown:
+                raise ValueError(f"{what} {unknown}: give some of {', '.join(known)}")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""

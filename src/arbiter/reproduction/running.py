@@ -43,15 +43,18 @@ STAGES = (
         "train", (), ("small", "ablations", "baselines", "seeds", "rates", "budgets"),
         training.make_trainings,
     ),
-    Stage("evaluate", ("days", "train"), ("judge_every",), evaluating.make_answers),
+    Stage("evaluate", ("days", "train"), ("judge_every", "methods"), evaluating.make_answers),
     Stage("measure", ("days", "evaluate"), ("blocks", "embargo"), measuring.make_measures),
     Stage("sweeps", ("train", "evaluate", "measure"), ("series",), sweeping.make_sweeps),
     Stage(
-        "stress", ("train",), ("stress_levels", "stress_cases", "stress_models", "market"),
+        "stress", ("train",),
+        (
+            "market", "methods", "stress_axes", "stress_levels", "stress_cases", "stress_models",
+        ),
         stressing.make_stress,
     ),
     Stage(
-        "external", ("days", "train"), ("elsewhere", "heston", "unseen", "chains"),
+        "external", ("days", "train"), ("methods", "elsewhere", "heston", "unseen", "chains"),
         external.make_external,
     ),
     Stage("monitors", ("days", "train"), ("windows", "paths", "seed"), monitoring.make_monitors),

@@ -23,9 +23,10 @@ def make_stress(workshop: Workshop) -> Facts:
     """Failures by level, axis and model."""
     profile = workshop.profile
     methods = opened(workshop, profile.stress_models)
-    total = len(AXES) * profile.stress_levels
+    total = len(profile.stress_axes) * profile.stress_levels
     axes: dict[str, Any] = {}
-    for number, (name, axis) in enumerate(AXES.items()):
+    for number, name in enumerate(profile.stress_axes):
+        axis = AXES[name]
         levels = chosen(axis.levels, profile.stress_levels)
         rows: dict[str, list[list[Any]]] = {method.name: [] for method in methods}
         for place, level in enumerate(levels):

@@ -1,0 +1,210 @@
+"""Parts of the reproduction on cases known by hand: stages, leaks, verdicts, tables, display."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from arbiter.protocol.machine import Stages
+from arbiter.reproduction import claims, days, sweeping
+from arbiter.reproduction.display import Display
+from arbiter.reproduction.grids import Grid, escaped
+from arbiter.reproduction.measuring import paired
+from arbiter.reproduction.models import Checkpoints
+from arbiter.reproduction.profiles import FULL, PAPER, PROFILES, SMOKE, Profile, profile
+from arbiter.reproduction.stages import Stage, Workshop, plain, run_stages
+from arbiter.reproduction.stressing import chosen
+from arbiter.reproduction.texts import percent, score
+from arbiter.reproduction.verdicts import ablation, family, verdict
+
+
+def workshop(out: Path, sizes: Profile = SMOKE) -> Workshop:
+    return Workshop(out, sizes, Checkpoints(out / "nets"), None, lambda *_: None)
+
+
+def test_a_stage_runs_again_when_its_inputs_change_and_only_then(tmp_path: Path) -> None:
+    ran: list[str] = []
+
+    def first(given: Workshop) -> dict[str, Any]:
+        ran.append("first")
+        return {"days": given.profile.days}
+
+    def second(given: Workshop) -> dict[str, Any]:
+        ran.append("second")
+        return {"twice": 2 * given.facts("first")["days"]}
+
+    stages = [Stage("first", (), ("days",), first), Stage("second", ("first",), (), second)]
+    assert run_stages(workshop(tmp_path), stages, Stages()) == ["first", "second"]
+    assert run_stages(workshop(tmp_path), stages, Stages()) == []
+    same = replace(SMOKE, heston=9)  # neither depends on it
+    assert run_stages(workshop(tmp_path, same), stages, Stages()) == []
+    more = replace(SMOKE, days=40)
+    assert run_stages(workshop(tmp_path, more), stages, Stages()) == ["first", "second"]
+    assert ran == ["first", "second"] * 2
+    assert json.loads((tmp_path / "stages" / "second.json").read_text()) == {"twice": 80}
+
+
+def test_a_stage_that_fails_is_not_done(tmp_path: Path) -> None:
+    outcome = iter([ValueError("first time"), None])
+
+    def shaky(_: Workshop) -> dict[str, Any]:
+        error = next(outcome)
+        if error is not None:
+            raise error
+        return {}
+
+    stages, clock = [Stage("shaky", (), (), shaky)], Stages()
+    with pytest.raises(ValueError, match="first time"):
+        run_stages(workshop(tmp_path), stages, clock)
+    assert run_stages(workshop(tmp_path), stages, clock) == ["shaky"]
+    assert clock.done["shaky"].attempts == 2
+
+
+def test_facts_have_no_number_that_json_lacks() -> None:
+    given = {"a": np.array([1.0, np.nan]), "b": (np.int64(2), float("inf"))}
+    assert plain(given) == {"a": [1.0, None], "b": [2, None]}
+
+
+@pytest.fixture(scope="module")
+def timeline(tmp_path_factory: pytest.TempPathFactory) -> days.Days:
+    out = tmp_path_factory.mktemp("days")
+    small = replace(SMOKE, days=8, blocks=4, embargo=0, elsewhere=())
+    given = replace(workshop(out, small), name="days", key="0" * 16)
+    facts = days.make_days(given)
+    assert facts["leaks"] == []
+    return days.read_days(given.folder / small.market)
+
+
+def test_the_grid_lies_within_what_is_listed(timeline: days.Days) -> None:
+    assert np.nanmin(timeline.T) < days.MATURITIES[0]
+    assert np.nanmax(timeline.T) > days.MATURITIES[-1]
+    assert timeline.calls.shape == (8, days.MATURITIES.size, days.KAPPA.size)
+    assert (np.diff(timeline.calls, axis=1) > 0.0).all()  # the oracle's calls rise in T
+
+
+def test_a_day_that_is_copied_into_training_is_found(timeline: days.Days) -> None:
+    fold = days.folds_of(replace(SMOKE, days=8, blocks=4, embargo=0))[0]
+    assert days.leaks_of(fold, timeline) == []
+    late = timeline.quotes[int(fold.test[-1])]
+    planted = replace(timeline, quotes=(late, *timeline.quotes[1:]))
+    assert {leak.kind for leak in days.leaks_of(fold, planted)} == {"copy"}
+
+
+def test_profiles_are_what_the_command_offers() -> None:
+    assert set(PROFILES) == {"smoke", "paper", "full"}
+    assert SMOKE.days < PAPER.days < FULL.days
+    assert FULL.full is not None
+    assert PAPER.full is None
+    with pytest.raises(ValueError, match="not one of smoke, paper, full"):
+        profile("large")
+    with pytest.raises(ValueError, match="blocks = 3"):
+        replace(SMOKE, blocks=3)
+    with pytest.raises(ValueError, match="the base run"):
+        replace(SMOKE, rates=(2.0,))
+    json.dumps(FULL.to_dict(), allow_nan=False)
+
+
+def test_levels_of_stress_keep_both_ends() -> None:
+    assert chosen((0.0, 1.0, 2.0, 4.0, 8.0), 3) == [0.0, 2.0, 8.0]
+    assert chosen((0.0, 1.0, 2.0), 9) == [0.0, 1.0, 2.0]
+
+
+def run_with(value: float | None, ends: tuple[float, float] | None = None) -> dict[str, Any]:
+    reasons = {"NAS": "it was not run"} if value is None else {}
+    return {"NAS": value, "reason": reasons, "intervals": {} if ends is None else {"NAS": ends}}
+
+
+def test_verdicts_say_what_the_numbers_say() -> None:
+    claim = claims.table_1("NAS")
+    assert claim is not None
+    assert verdict(claim, run_with(1.0, (1.0, 1.0))).startswith(
+        "better than the paper's; it is the"
+    )
+    assert verdict(claim, run_with(0.98)) == "worse than the paper's"
+    assert verdict(claim, run_with(0.99, (0.98, 0.995))) == "our interval holds the paper's value"
+    assert verdict(claim, run_with(None)) == "not measured: it was not run"
+
+
+def test_a_difference_counts_after_holm_only() -> None:
+    rng = np.random.default_rng(3)
+    base = 5.0 + rng.standard_normal(60)
+    daily = {
+        "ours": base,
+        "worse": base + 1.0 + 0.3 * rng.standard_normal(60),
+        "same": base + 0.3 * rng.standard_normal(60),
+        "broken": np.where(np.arange(60) == 7, np.nan, base),
+    }
+    tests = paired("ours", daily, ["worse", "same", "broken"])
+    assert family(tests, "worse").startswith("lower error")
+    assert family(tests, "same").startswith("no difference")
+    assert "no error on 1 of 60 days" in family(tests, "broken")
+    assert ablation(tests, "worse", True).startswith("worse than the base")
+    assert "no difference from the base" in ablation(tests, "same", False)
+    assert family(tests, "absent") == "not tested: it is missing"
+
+
+def test_scores_are_rounded_down() -> None:
+    assert score(1.0) == "1"
+    assert score(0.9999999) == "0.99999"
+    assert percent(0.99999) == "99.99 %"
+    assert percent(1.0) == "100 %"
+    assert score(None) == percent(None) == "–"
+
+
+def test_tables_are_escaped() -> None:
+    grid = Grid("t", "50 % of A_B", ("a", "b"), [("x|y", "1 & 2 → {3}")], "note_1")
+    assert r"x\|y" in grid.markdown()
+    assert r"1 \& 2 $\to$ \{3\}" in grid.latex()
+    assert escaped("50 % of A_B") == r"50 \% of A\_B"
+    with pytest.raises(ValueError, match="a row of 1 under 2 heads"):
+        Grid("t", "", ("a", "b"), [("x",)])
+
+
+def test_claims_carry_their_source() -> None:
+    every = [*claims.TABLE_1, *claims.VALIDATION, *claims.STRESS, *claims.DIMENSIONS,
+             *claims.MONITORS, *claims.EXTERNAL, *claims.CONTRACTION,
+             *(c for some in claims.ABLATIONS.values() for c in some)]  # fmt: skip
+    assert all(900 < claim.line < 1200 and claim.where for claim in every)
+    printed = [c for c in claims.TABLE_1 if c.low is not None and c.high is not None]
+    ends = {c.what: (c.low or 0.0, c.high or 0.0) for c in printed}
+    outside = [c.what for c in printed if not ends[c.what][0] <= c.value <= ends[c.what][1]]
+    assert outside == ["DualGap", "GenGap_p95"]  # the paper's own, and each says so
+
+
+def test_claims_are_on_the_lines_that_they_name(data_dir: Path) -> None:
+    source = data_dir.parent / "paper" / "arbiter.tex"
+    if not source.is_file():
+        pytest.skip("the paper's source is not beside the data")
+    lines = source.read_text(encoding="utf-8").splitlines()
+    for claim in (*claims.TABLE_1, *claims.MONITORS, *claims.STRESS, *claims.DIMENSIONS):
+        digits = f"{claim.value:.10f}".rstrip("0").rstrip(".")
+        assert digits in lines[claim.line - 1], claim
+
+
+def test_intervals_of_independent_days_hold_what_they_say() -> None:
+    found = sweeping.interval_coverage(days=80, series=200)
+    assert abs(found["cosine"][0] - 0.95) < 0.05
+    assert found["paper"][-1] < 0.7  # the paper's lag is too short for persistent days
+
+
+def test_progress_is_told_in_lines_where_there_is_no_terminal() -> None:
+    stream, ticks = io.StringIO(), count(0.0, 20.0)
+    with Display(2, stream=stream, clock=lambda: next(ticks)) as display:
+        display.stage("days", False)
+        for done in range(4):
+            display.tell("timeline", done, 4)
+        display.stage("train", True)
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "stage 1 of 2, days: begins"
+    assert lines[-1] == "stage 2 of 2, train: done already"
+    assert 1 <= sum("timeline" in line for line in lines) < 4
+    silent = io.StringIO()
+    Display(1, stream=silent, silent=True).stage("days", False)
+    assert silent.getvalue() == ""
