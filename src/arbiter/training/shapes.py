@@ -48,7 +48,7 @@ _CHANGE = 0.6  # largest deviation of the logarithms of sizes along maturity
 _LEVELS = (0.6, 1.1)  # volatility at the money over the given law's reference
 _HIGHEST, _LOWEST = (4.0, 0.9), 2.0  # A is bent to stay below, on either side, and above
 _WAVES = 8  # of a random function
-_ROWS = 256  # laws at a time
+_ROWS, _ROWS_CPU = 256, 16  # laws at a time
 _SPARE = 1.2  # shapes drawn for each one wanted: some do not fit the pool's strikes
 
 
@@ -75,14 +75,18 @@ def draw_shaped(
         low, high = np.log(_LEVELS)
         level = torch.as_tensor(np.exp(rng.uniform(low, high, (size, 1))), device=rows.device)
         variance = (level * laws.reference[rows].double()) ** 2 * laws.T.double()
-        found = shaped(laws, variance, draw_shape(laws.T, size, rng))
-        near = found.iv[..., middle] / found.reference[..., None]
-        good = (near > deepest).flatten(1).all(1)  # false for NaN too
-        good &= (found.reference > levels[0]).all(1) & (found.reference < levels[1]).all(1)
-        kept = good.nonzero()[: count - done, 0]
-        reference[done : done + len(kept)] = found.reference[kept]
-        iv[done : done + len(kept)] = found.iv[kept]
-        done += len(kept)
+        A = draw_shape(laws.T, size, rng)
+        for part in torch.arange(size, device=rows.device).split(
+            _ROWS if rows.is_cuda else _ROWS_CPU
+        ):
+            found = shaped(laws, variance[part], A[part])
+            near = found.iv[..., middle] / found.reference[..., None]
+            good = (near > deepest).flatten(1).all(1)  # false for NaN too
+            good &= (found.reference > levels[0]).all(1) & (found.reference < levels[1]).all(1)
+            kept = good.nonzero()[: count - done, 0]
+            reference[done : done + len(kept)] = found.reference[kept]
+            iv[done : done + len(kept)] = found.iv[kept]
+            done += len(kept)
     return replace(laws, reference=reference, iv=iv)
 
 
