@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import linear, silu
 
-from arbiter.operators import head
+from arbiter.operators import head, workers
 from arbiter.operators import scan as scans
 from arbiter.operators.flat import flat
 from arbiter.operators.flat_gate import Batch, Eye, Seen
@@ -185,9 +185,12 @@ class Inference:
                 base.out_features,
             ]
 
-    @torch.inference_mode()
     def __call__(self, quotes: Ragged) -> tuple[Array, Array]:
         """Slopes ``(B, L, n)`` and ``log(σ√T)`` ``(B, L)`` of chains in float64."""
+        return workers.each(self._run, [quotes])[0]
+
+    @torch.inference_mode()
+    def _run(self, quotes: Ragged) -> tuple[Array, Array]:
         chain = scaled(quotes)
         batch = Batch.of(flat(chain, self.dtype), self.dtype)
         guess = None if self.kriging is None else self.kriging(batch.flat)

@@ -26,7 +26,7 @@ from arbiter.fitting.kernel import Kernel, Line
 from arbiter.fitting.refinement import refine
 from arbiter.forwards import ForwardCurve
 from arbiter.inputs import frozen, plain
-from arbiter.operators import checkpoint, domain
+from arbiter.operators import checkpoint, domain, workers
 from arbiter.operators.answer import OperatorResult, OperatorSurface
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.inference import runner
@@ -141,9 +141,11 @@ class Operator:
         """
         for place, quotes in enumerate(chains):
             require_quotes(quotes, "the operator", f"chains[{place}]: " if len(chains) > 1 else "")
+        batches = _batches(chains)
         found: dict[int, OperatorSurface] = {}
-        for batch in _batches(chains):
-            found.update(zip(batch, self._together([chains[i] for i in batch]), strict=True))
+        together = workers.each(lambda batch: self._together([chains[i] for i in batch]), batches)
+        for batch, surfaces in zip(batches, together, strict=True):
+            found.update(zip(batch, surfaces, strict=True))
         return [found[i] for i in range(len(chains))]
 
     def refine(

@@ -1,0 +1,52 @@
+"""Threads of our own, each on one processor.
+
+PyTorch splits single operations among processors and waits for all of them, hundreds of times in a
+forward pass. On a machine that is busy with anything else each wait can last a time slice: a pass
+of ten milliseconds then takes a second. Chains are independent, so here whole chains are split
+instead, and every thread computes by itself. The caller's own number of threads stays what it is;
+where that is one, nothing is handed over.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from threading import Barrier, Lock, local
+from typing import TypeVar
+
+import torch
+
+Given = TypeVar("Given")
+Found = TypeVar("Found")
+_starting, _here = Lock(), local()
+
+
+def each(f: Callable[[Given], Found], given: Sequence[Given]) -> list[Found]:
+    """``[f(x) for x in given]``, as many at a time as PyTorch has threads."""
+    count = torch.get_num_threads()
+    if count == 1 or hasattr(_here, "alone"):  # what our own threads call stays where it is
+        return [f(x) for x in given]
+    with _starting:
+        pool = _pool(count, os.getpid())  # a fork has none of its parent's threads
+    return list(pool.map(f, given))
+
+
+@lru_cache(maxsize=4)
+def _pool(count: int, _process: int) -> ThreadPoolExecutor:
+    pool = ThreadPoolExecutor(count, "arbiter", _alone)
+    started = Barrier(count + 1)
+    for _ in range(count):
+        pool.submit(started.wait)
+    started.wait()
+    # a thread's number is its own, but also becomes that of threads not yet born: take it back
+    torch.set_num_threads(count)
+    return pool
+
+
+def _alone() -> None:
+    """Make the thread that calls compute by itself."""
+    torch.get_num_threads()  # the first question sets it to the common number
+    torch.set_num_threads(1)
+    _here.alone = True

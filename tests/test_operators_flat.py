@@ -1,0 +1,168 @@
+"""Parts of the quick pass are those of the network: splines, kriging, gates; and its threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+import arbiter as ab
+from arbiter.operators import kriging, workers
+from arbiter.operators.flat import flat
+from arbiter.operators.flat_gate import Batch, Eye
+from arbiter.operators.flat_kriging import Kriging, near_splines
+from arbiter.operators.gate import Gate, places
+from arbiter.operators.kriging import STRIKES, ZETA, splines
+from ragged_chains import in_units
+
+PLACE = places(7, (3.0, 2.4))
+seeds = st.integers(0, 2**31)
+
+
+def test_near_splines_are_the_ones_that_are_not_zero() -> None:
+    x = np.concatenate([np.linspace(ZETA[0] - 1.0, ZETA[1] + 1.0, 801), ZETA])
+    left, basis = near_splines(x, ZETA, STRIKES)
+    dense = np.zeros((x.size, STRIKES))
+    dense[np.arange(x.size), left + np.arange(4)[:, None]] = basis
+    wanted = splines(torch.from_numpy(x), ZETA, STRIKES).numpy()
+    np.testing.assert_allclose(dense, wanted, rtol=0.0, atol=1e-14)
+    moved = splines(torch.from_numpy(x + 1e-6), ZETA, STRIKES).numpy()
+    assert np.abs(dense - moved).max() > 1e-8
+    assert np.isnan(near_splines(np.array([np.nan]), ZETA, STRIKES)[1]).all()
+
+
+@given(seed=seeds)
+def test_kriging_in_one_row_is_kriging(seed: int) -> None:
+    chain = in_units(seed, chains=3)
+    chain.quoted[1, 2:] = False
+    quotes = flat(chain, torch.float64)
+    wanted = kriging.kriged(chain, PLACE)
+    made = Kriging(PLACE)
+    found = made(quotes)
+    torch.testing.assert_close(found.doubt, wanted.doubt, rtol=0.0, atol=1e-7)
+    torch.testing.assert_close(found.scale, wanted.scale, rtol=1e-6, atol=0.0)
+    guess = kriging.krige(wanted, chain.u * chain.quoted, PLACE)
+    torch.testing.assert_close(made.krige(found, quotes.u), guess, rtol=0.0, atol=1e-8)
+    other = made.krige(found, quotes.u + 1e-4)
+    assert float((other - guess).abs().max()) > 1e-6
+
+
+def looked(gate: Gate, shift: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Local lines of the quick gate and of the gate itself, strikes moved by ``shift`` of ζ."""
+    chain = in_units(4, chains=2)
+    chain = chain._replace(zeta=0.1 * chain.zeta + shift)
+    quotes = Batch.of(flat(chain, dtype), dtype)
+    eye = Eye(gate, dtype)
+    lines, means = eye.look(eye.see(quotes), quotes, quotes.u)
+    wanted = gate.look(gate(chain), chain, chain.u)
+    return torch.cat([lines, means], -1).double(), wanted.flatten(0, 1)
+
+
+@pytest.mark.parametrize("shift", [0.0, -3.5, 3.5])
+def test_a_gate_in_one_row_is_the_gate_in_both_precisions(shift: float) -> None:
+    """Also where every quote is far from a head, and all of them are near each other."""
+    torch.manual_seed(2)
+    gate = Gate(40, (3.7, 2.4)).double().requires_grad_(False)
+    for parameter in gate.parameters():
+        parameter.add_(0.1 * torch.randn_like(parameter))
+    found, wanted = looked(gate, shift, torch.float64)
+    torch.testing.assert_close(found, wanted, rtol=0.0, atol=1e-9)
+    rough, _ = looked(gate, shift, torch.float32)
+    assert 0.0 < float((rough - wanted).abs().max()) < 1e-5
+    gate.log_width.add_(1e-3)
+    assert float((looked(gate, shift, torch.float64)[1] - found).abs().max()) > 1e-6
+
+
+def test_sums_are_over_the_quotes_of_each_slice() -> None:
+    chain = in_units(6, chains=2)
+    chain.quoted[0, 1] = False
+    quotes = flat(chain, torch.float64)
+    values = torch.stack([quotes.u, quotes.noise], -1)
+    weight = torch.rand(quotes.u.numel(), dtype=torch.float64)
+    padded = torch.zeros_like(chain.u).masked_scatter_(chain.quoted, weight)
+    torch.testing.assert_close(
+        quotes.sums(values, weight)[:, 0], (padded * chain.u * chain.quoted).sum(-1).flatten()
+    )
+    torch.testing.assert_close(
+        quotes.sums(values)[:, 1], (chain.noise * chain.quoted).sum(-1).flatten()
+    )
+    assert (quotes.sums(values)[1] == 0.0).all()
+
+
+# -- threads ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def number_of_a_new_thread() -> int:
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_workers_compute_by_themselves_and_the_callers_number_of_threads_stays() -> None:
+    inside = workers.each(lambda i: (i, torch.get_num_threads()), range(20))
+    assert inside == [(i, 1) for i in range(20)]
+    assert torch.get_num_threads() == 2
+    assert number_of_a_new_thread() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_workers_that_ask_for_workers_do_it_themselves() -> None:
+    def outer(i: int) -> list[str]:
+        return workers.each(lambda _: threading.current_thread().name, [i, i])
+
+    names = workers.each(outer, range(8))
+    assert all(one == other and one.startswith("arbiter") for one, other in names)
+
+
+def test_with_one_thread_nothing_is_handed_over() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        here = workers.each(lambda _: threading.current_thread(), [0, 1])
+    finally:
+        torch.set_num_threads(before)
+    assert here == [threading.current_thread()] * 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_an_error_in_a_worker_reaches_the_caller() -> None:
+    def refuse(i: int) -> int:
+        if i == 3:
+            raise ValueError("three")
+        return i
+
+    with pytest.raises(ValueError, match="three"):
+        workers.each(refuse, range(6))
+    assert workers.each(refuse, [1, 2]) == [1, 2]
+
+
+def test_surfaces_of_many_do_not_depend_on_threads() -> None:
+    quotes = ab.example_chain().quotes()
+    chains = [quotes.select(np.arange(len(quotes)) % 40 != i) for i in range(12)]
+    operator, before = ab.Operator.pretrained(), torch.get_num_threads()
+    found = []
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            found.append([surface.slopes.tobytes() for surface in operator.many(chains)])
+    finally:
+        torch.set_num_threads(before)
+    assert found[0] == found[1]
+    assert len(set(found[0])) == len(chains)
