@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from arbiter.reproduction import claims
 from arbiter.reproduction.measuring import EDGES_T, EDGES_Z
-from arbiter.reproduction.models import SMALL, label_of
+from arbiter.reproduction.models import MATCHED, SMALL, label_of
 from arbiter.reproduction.stages import Facts
 
 BLUE, VERMILION, GREEN, PURPLE, GREY = "#0072b2", "#d55e00", "#00795c", "#8a4f9e", "#66707a"
@@ -181,7 +181,7 @@ def ablations(runs: Runs) -> Figure:
     for axes, what in zip(columns, metrics, strict=True):
         for place, name in enumerate(names):
             plain = name.removeprefix(f"{SMALL}_")
-            base = runs[SMALL if runs[name]["about"]["width"] == SMALL else "operator"]
+            base = runs[SMALL if runs[name]["about"]["width"] == SMALL else MATCHED]
             here, there = runs[name].get(what), base.get(what)
             if here is not None and there:
                 value = 100.0 * (here / there - 1.0)

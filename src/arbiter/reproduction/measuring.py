@@ -23,7 +23,7 @@ from arbiter.protocol.intervals import metric_intervals
 from arbiter.protocol.pairs import compare
 from arbiter.reproduction.days import KAPPA, MATURITIES, Days, first_fold, read_days
 from arbiter.reproduction.evaluating import LEVELS, Arrays, present, read_answers
-from arbiter.reproduction.models import SMALL
+from arbiter.reproduction.models import MATCHED, SMALL
 from arbiter.reproduction.stages import Facts, Workshop
 from arbiter.scoring import BASIS_POINT
 
@@ -32,7 +32,7 @@ Rows = NDArray[np.int64]
 PRIMARY = "iv_rmse_bp"
 METHOD: Method = "cosine"
 """Of the paired tests: right up to a persistence of 0.7 (docs/protocol.md)."""
-FAMILIES = {"operator": "full", "refine": "full", SMALL: SMALL}
+FAMILIES = {"operator": "full", "refine": "full", MATCHED: "full", SMALL: SMALL}
 """Models that are compared with all others of their width, each a family of hypotheses."""
 
 

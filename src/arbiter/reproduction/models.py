@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from importlib import import_module
 from importlib.resources import files
 from importlib.util import find_spec
@@ -29,11 +28,14 @@ from arbiter.training.settings import ABLATIONS
 FORMAT, VERSION = "arbiter-checkpoints", 1
 MANIFEST = "checkpoints.json"
 SMALL = "small"
+MATCHED = "matched"
+"""The operator with the budget of the ablations and baselines at full size."""
 
 Solve = Callable[[Sequence[Quotes]], Sequence[Model]]
 
 _LABELS = {
     "operator": "operator",
+    "matched": "operator (matched budget)",
     "refine": "operator, then fit",
     "fit": "direct fit",
     "svi": "raw SVI",
@@ -92,7 +94,7 @@ class Checkpoints:
 
     folder: Path = field(default_factory=lambda: Path(str(files("arbiter.reproduction"))) / "nets")
 
-    @cached_property
+    @property
     def files(self) -> dict[str, dict[str, Any]]:
         """What the manifest names, by name of the network."""
         path = self.folder / MANIFEST
@@ -171,8 +173,8 @@ def untrained() -> list[Entry]:
 def checkpointed(checkpoints: Checkpoints) -> list[Entry]:
     """Baselines and ablations at full size, as far as they were trained."""
     found = []
-    for name in (*BASELINES, *ABLATIONS):
-        kind = "baseline" if name in BASELINES else "ablation"
+    for name in (MATCHED, *BASELINES, *ABLATIONS):
+        kind = "baseline" if name in BASELINES else "operator" if name == MATCHED else "ablation"
         path = checkpoints.find(name)
         if isinstance(path, str):
             found.append(_entry(name, kind, "full", None, reason=path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from importlib.resources import files
 from typing import Any
 
 from arbiter.operators.network import Config
@@ -125,6 +126,11 @@ class Profile:
         }
 
 
+def full_settings() -> Settings:
+    """What every network of the profile ``full`` is trained with; ``full.json`` holds it."""
+    return Settings.read(str(files("arbiter.reproduction").joinpath("full.json")))
+
+
 SMOKE = Profile(
     name="smoke",
     elsewhere=("stressed",),
@@ -191,7 +197,7 @@ FULL = replace(
     stress_cases=24,
     unseen=2_000,
     series=10_000,
-    full=Settings(steps=20_000, decay=6_000, plateau=0.0),
+    full=full_settings(),
 )
 
 PROFILES: Mapping[str, Profile] = {p.name: p for p in (SMOKE, PAPER, FULL)}

@@ -20,6 +20,7 @@ from arbiter.reproduction import (
     days,
     evaluating,
     external,
+    full_size,
     measuring,
     monitoring,
     portraits,
@@ -36,30 +37,49 @@ RESULTS, REPLICATE = "results.json", "replicate.json"
 
 STAGES = (
     Stage(
-        "days", (), ("market", "elsewhere", "days", "elsewhere_days", "seed", "blocks", "embargo"),
+        "days",
+        (),
+        ("market", "elsewhere", "days", "elsewhere_days", "seed", "blocks", "embargo"),
         days.make_days,
     ),
     Stage(
-        "train", (), ("small", "ablations", "baselines", "seeds", "rates", "budgets"),
+        "train",
+        (),
+        ("small", "ablations", "baselines", "seeds", "rates", "budgets"),
         training.make_trainings,
     ),
-    Stage("evaluate", ("days", "train"), ("judge_every", "methods"), evaluating.make_answers),
+    Stage("checkpoints", (), ("full", "ablations", "baselines"), full_size.make_checkpoints),
+    Stage(
+        "evaluate",
+        ("days", "train"),
+        ("judge_every", "methods", "checkpoints"),
+        evaluating.make_answers,
+    ),
     Stage("measure", ("days", "evaluate"), ("blocks", "embargo"), measuring.make_measures),
     Stage("sweeps", ("train", "evaluate", "measure"), ("series",), sweeping.make_sweeps),
     Stage(
-        "stress", ("train",),
+        "stress",
+        ("train",),
         (
-            "market", "methods", "stress_axes", "stress_levels", "stress_cases", "stress_models",
+            "market",
+            "methods",
+            "stress_axes",
+            "stress_levels",
+            "stress_cases",
+            "stress_models",
+            "checkpoints",
         ),
         stressing.make_stress,
     ),
     Stage(
-        "external", ("days", "train"), ("methods", "elsewhere", "heston", "unseen", "chains"),
+        "external",
+        ("days", "train"),
+        ("methods", "elsewhere", "heston", "unseen", "chains", "checkpoints"),
         external.make_external,
     ),
     Stage("monitors", ("days", "train"), ("windows", "paths", "seed"), monitoring.make_monitors),
     Stage("portrait", ("days",), (), portraits.make_portrait),
-)  # fmt: skip
+)
 NAMES = tuple(stage.name for stage in STAGES)
 
 
@@ -108,9 +128,9 @@ def reproduce(
     place = Path(out)
     require_folder(place, files=(RESULTS, REPLICATE, MANIFEST), folders=("stages", "figures"))
     clock = Stages(_earlier(place, profile))
-    workshop = Workshop(
-        place, profile, checkpoints or Checkpoints(), chains, tell or (lambda *_: None)
-    )
+    # what a run trains at full size lies with its results
+    own = Checkpoints() if profile.full is None else Checkpoints(place / "checkpoints")
+    workshop = Workshop(place, profile, checkpoints or own, chains, tell or (lambda *_: None))
     place.mkdir(parents=True, exist_ok=True)
     with _steady():
         try:

@@ -82,7 +82,7 @@ class Stage(NamedTuple):
     Attributes:
         name: Its facts are in ``stages/NAME.json``.
         needs: Stages whose facts or folders it reads.
-        sizes: Fields of the profile that it depends on.
+        sizes: Fields of the profile that it depends on; ``checkpoints`` for those that are there.
         make: Makes the facts: plain JSON values, no times.
     """
 
@@ -148,8 +148,8 @@ def inputs_hash(workshop: Workshop, stage: Stage) -> str:
     whole = {
         "stage": stage.name,
         "code": code_hash(),
-        "sizes": {name: sizes[name] for name in stage.sizes},
-        "checkpoints": workshop.checkpoints.hashes(),
+        "sizes": {name: sizes[name] for name in stage.sizes if name in sizes},
+        "checkpoints": workshop.checkpoints.hashes() if "checkpoints" in stage.sizes else None,
         "chains": chains_hash(workshop.chains) if "chains" in stage.sizes else None,
         "before": before,
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 from arbiter.reproduction import claims
 from arbiter.reproduction.grids import Grid
-from arbiter.reproduction.models import SMALL, label_of
+from arbiter.reproduction.models import MATCHED, SMALL, label_of
 from arbiter.reproduction.stages import Facts
 from arbiter.reproduction.texts import (
     NONE,
@@ -23,6 +23,8 @@ from arbiter.reproduction.texts import (
 from arbiter.reproduction.verdicts import ablation, family, verdict
 
 Runs = Mapping[str, dict[str, Any]]
+
+_UNTESTED: Facts = {"tests": {}, "left_out": {}}
 
 
 def tables(runs: Runs, facts: Mapping[str, Facts]) -> list[Grid]:
@@ -144,7 +146,7 @@ def ablations(runs: Runs, tests: Facts) -> Grid:
         if about["kind"] != "ablation" or about.get("missing"):
             continue
         plain = name.removeprefix(f"{SMALL}_")
-        origin = SMALL if about["width"] == SMALL else "operator"
+        origin = SMALL if about["width"] == SMALL else MATCHED
         base = runs[origin]
         said = {claim.what: claim for claim in claims.ABLATIONS.get(plain, ())}
         rows.append(
@@ -156,7 +158,9 @@ def ablations(runs: Runs, tests: Facts) -> Grid:
                     f"{_short(run, what)} (paper {said[what].text if what in said else NONE})"
                     for what in ("NAS", "CNAS", "NI", "DualGap", "SurfaceWasserstein", "Stability")
                 ),
-                ablation(tests[origin], name, "NAS" in said and run.get("NAS") == 1.0),
+                ablation(
+                    tests.get(origin, _UNTESTED), name, "NAS" in said and run.get("NAS") == 1.0
+                ),
             )
         )
     return Grid(

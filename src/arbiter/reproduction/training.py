@@ -51,7 +51,7 @@ def trainings(profile: Profile) -> Iterator[Training]:
     for name in profile.ablations:
         yield Training(f"{SMALL}_{name}", "ablation", base.ablated(name))
     for name in profile.baselines:
-        yield _baseline(name, base)
+        yield baseline(name, f"{SMALL}_{name}", base)
     for seed in profile.seeds:
         for factor in profile.rates:
             if (seed, factor) != (base.seed, 1.0):
@@ -72,7 +72,7 @@ def make_trainings(workshop: Workshop) -> Facts:
             made[run.name] = {"kind": run.kind, "reason": run.reason}
             continue
         workshop.tell(run.name, 0, run.settings.steps)
-        place = _trained(workshop, run.name, run.settings)
+        place = trained(workshop, run.name, run.settings)
         made[run.name] = {"kind": run.kind} | describe(place, run.settings, workshop.folder / POOLS)
         workshop.tell(run.name, run.settings.steps, run.settings.steps)
     workshop.tell("trainings", len(runs), len(runs))
@@ -119,13 +119,14 @@ def _numbers(column: list[float | None]) -> list[float]:
     return [value for value in column if value is not None]
 
 
-def _trained(workshop: Workshop, name: str, settings: Settings) -> Path:
+def trained(workshop: Workshop, name: str, settings: Settings, device: str = "cpu") -> Path:
+    """The folder of a finished run; one that was not finished begins again."""
     place = workshop.folder / name
     if _finished(place, settings):
         return place
     shutil.rmtree(place, ignore_errors=True)
     display = _Quiet(workshop, name, settings.steps)
-    train(settings, place, pool=workshop.folder / POOLS, display=display)
+    train(settings, place, device, pool=workshop.folder / POOLS, display=display)
     return place
 
 
@@ -163,18 +164,17 @@ def _martingale(place: Path, settings: Settings, pools: Path) -> bool | None:
     return bool(exam.martingale(trainer.network, seed=leg.step))
 
 
-def _baseline(name: str, base: Settings) -> Training:
-    run = f"{SMALL}_{name}"
+def baseline(name: str, run: str, base: Settings) -> Training:
+    """A network without guarantees, with the operator's batches, steps and number of parameters."""
     if not has_baselines() or "model" not in {f.name for f in fields(Settings)}:
         return Training(
             run, "baseline", None, "arbiter.baselines is not in this version of the package"
         )
     try:
-        return Training(
-            run, "baseline", Settings.from_dict(base.to_dict() | {"model": BASELINES[name]})
-        )
+        made = Settings.from_dict(base.to_dict() | {"model": BASELINES[name]})
     except ValueError as error:
         return Training(run, "baseline", None, f"it cannot be trained: {error}")
+    return Training(run, "baseline", made)
 
 
 def _read(path: Path) -> dict[str, Any]:
