@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import arbiter as ab
-from arbiter.operators import kriging, workers
+from arbiter.operators import domain, kriging, workers
 from arbiter.operators.flat import flat
 from arbiter.operators.flat_gate import Batch, Eye
 from arbiter.operators.flat_kriging import Kriging, near_splines
@@ -93,6 +93,27 @@ def test_sums_are_over_the_quotes_of_each_slice() -> None:
         quotes.sums(values)[:, 1], (chain.noise * chain.quoted).sum(-1).flatten()
     )
     assert (quotes.sums(values)[1] == 0.0).all()
+
+
+def spoken(rng: np.random.Generator, counts: list[int]) -> domain.Seen:
+    """Noise in place of a chain, with so many quotes in each expiry."""
+    size, expiry = sum(counts), np.repeat(np.arange(len(counts)), counts)
+    T = np.cumsum(rng.uniform(0.01, 1.0, len(counts)))
+    total = np.log(0.2 * np.sqrt(T))
+    k = np.concatenate([np.sort(rng.normal(0.0, 0.1, n)) for n in counts])
+    iv, spread = rng.uniform(0.1, 0.3, size), rng.uniform(0.001, 0.1, size)
+    return domain.Seen(T, total, expiry, k, iv, spread, rng.normal(size=size))
+
+
+def test_traits_of_chains_behind_each_other_are_those_of_each(rng: np.random.Generator) -> None:
+    chains = [spoken(rng, counts) for counts in ([9, 4, 30, 7], [3], [1, 2], [12, 1, 1, 8, 20])]
+    slices = np.cumsum([0] + [chain.T.size for chain in chains])
+    quotes = np.cumsum([0] + [chain.k.size for chain in chains])
+    joined = domain.Seen._make(np.concatenate(parts) for parts in zip(*chains, strict=True))
+    expiry = joined.expiry + np.repeat(slices[:-1], np.diff(quotes))
+    together = domain.traits_of(joined._replace(expiry=expiry), slices, quotes)
+    assert together == [domain.traits(chain) for chain in chains]
+    assert together[0] != together[3]
 
 
 # -- threads ------------------------------------------------------------------------------------

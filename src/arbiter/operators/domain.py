@@ -9,6 +9,8 @@ arbitrage all the same, but nobody knows how good it is.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -91,36 +93,62 @@ class Seen(NamedTuple):
 
 def traits(seen: Seen) -> dict[str, float]:
     """The numbers that describe a chain, named as in :data:`TRAITS`."""
+    return traits_of(seen, np.array([0, seen.T.size]), np.array([0, seen.k.size]))[0]
+
+
+def traits_of(
+    seen: Seen, slices: NDArray[np.int64], quotes: NDArray[np.int64]
+) -> list[dict[str, float]]:
+    """The traits of several chains, one behind the other.
+
+    Args:
+        seen: All of them; ``expiry`` counts through.
+        slices: ``(C + 1,)`` where the maturities of each chain begin, and the end of the last.
+        quotes: ``(C + 1,)`` where its quotes do.
+    """
     count = np.bincount(seen.expiry, minlength=seen.T.size)
     start = np.cumsum(count) - count
     z = seen.k * np.exp(-seen.total)[seen.expiry]
     log_T = np.log(seen.T)
     gap = np.diff(log_T)
-    level = np.diff(seen.total) - 0.5 * gap
+    # neighbours a day apart say little: their difference is taken over a tenth at least
+    steep = np.abs(np.diff(seen.total) - 0.5 * gap) / np.maximum(gap, 0.1)
     size = np.abs(seen.miss)
-    ordered = np.sort(size)
-    judged = count >= _FEW
-    by_expiry = _medians(size, start, count)[judged] if judged.any() else size
+    medians = _medians(size, start, count)
     u = np.log(seen.iv) - (seen.total - 0.5 * log_T)[seen.expiry]
-    return {
-        "shortest_level": float(np.exp(seen.total[0])),
-        "longest_level": float(np.exp(seen.total[-1])),
-        # neighbours a day apart say little: their difference is taken over a tenth at least
-        "term_structure": float(np.max(np.abs(level) / np.maximum(gap, 0.1), initial=0.0)),
-        "expiries": float(seen.T.size),
-        "widest_gap": float(np.exp(np.max(gap, initial=0.0))),
-        "fewest_quotes": float(count.min()),
-        "lower_reach": _at(np.sort(np.minimum.reduceat(z, start)), 0.5),
-        "upper_reach": _at(np.sort(np.maximum.reduceat(z, start)), 0.5),
-        "money": float(np.minimum.reduceat(np.abs(z), start).max()),
-        "spread": _at(np.sort(seen.spread), 0.5),
-        "skew": _at(np.sort(_skews(seen, z, u)), 0.5),
-        "jagged": _jagged(seen, z, u),
-        "out_of_line": _out_of_line(seen, z),
-        "misfit": _at(ordered, 0.5),
-        "misfit_worst": _at(ordered, _WORST),
-        "misfit_expiry": float(by_expiry.max()),
-    }
+    reach = np.exp(seen.total)
+    lowest, highest = np.minimum.reduceat(z, start), np.maximum.reduceat(z, start)
+    nearest = np.minimum.reduceat(np.abs(z), start)
+    skews = _skews(seen, z, u)
+    jagged = _jagged(seen, z, u, quotes)
+    out_of_line = _out_of_line(seen, z, log_T, slices)
+    found = []
+    for chain, (first, last) in enumerate(itertools.pairwise(slices.tolist())):
+        its, between = slice(first, last), slice(first, last - 1)
+        own = slice(quotes[chain], quotes[chain + 1])
+        ordered = np.sort(size[own])
+        judged = medians[its][count[its] >= _FEW]
+        found.append(
+            {
+                "shortest_level": float(reach[first]),
+                "longest_level": float(reach[last - 1]),
+                "term_structure": float(steep[between].max(initial=0.0)),
+                "expiries": float(last - first),
+                "widest_gap": math.exp(gap[between].max(initial=0.0)),
+                "fewest_quotes": float(count[its].min()),
+                "lower_reach": _at(np.sort(lowest[its]), 0.5),
+                "upper_reach": _at(np.sort(highest[its]), 0.5),
+                "money": float(nearest[its].max()),
+                "spread": _at(np.sort(seen.spread[own]), 0.5),
+                "skew": _at(np.sort(skews[its]), 0.5),
+                "jagged": _at(np.sort(jagged[chain]), _WORST) if jagged[chain].size else 0.0,
+                "out_of_line": float(out_of_line[chain]),
+                "misfit": _at(ordered, 0.5),
+                "misfit_worst": _at(ordered, _WORST),
+                "misfit_expiry": float(judged.max() if judged.size else ordered[-1]),
+            }
+        )
+    return found
 
 
 def _skews(seen: Seen, z: Array, u: Array) -> Array:
@@ -135,39 +163,37 @@ def _skews(seen: Seen, z: Array, u: Array) -> Array:
     return np.asarray(total(w * off * u) / (total(w * off * off) + 1e-2 * mass))
 
 
-def _jagged(seen: Seen, z: Array, u: Array) -> float:
-    """How far quotes lie from the line through their neighbours, in half-spreads."""
-    i = np.arange(1, max(seen.k.size - 1, 1))
-    same = (seen.expiry[i - 1] == seen.expiry[i + 1]) if i.size and seen.k.size > 2 else i < 0
-    i = i[same]
+def _jagged(seen: Seen, z: Array, u: Array, quotes: NDArray[np.int64]) -> list[Array]:
+    """How far each chain's quotes lie from the line through their neighbours, in half-spreads."""
+    i = np.arange(1, seen.k.size - 1)
+    i = i[seen.expiry[:-2] == seen.expiry[2:]]
     wide = z[i + 1] - z[i - 1]
-    i, wide = i[wide <= _NEIGHBOURS], wide[wide <= _NEIGHBOURS]
-    if not i.size:
-        return 0.0
+    near = wide <= _NEIGHBOURS
+    i, wide = i[near], wide[near]
     right = (z[i] - z[i - 1]) / np.maximum(wide, 1e-12)
     off = u[i] - (1.0 - right) * u[i - 1] - right * u[i + 1]
     soft = seen.spread**2 + SOFTENING**2
     bend = 0.5 * _BEND * right * (1.0 - right) * wide**2
     size = soft[i] + (1.0 - right) ** 2 * soft[i - 1] + right**2 * soft[i + 1] + bend**2
-    size = np.sqrt(size)
-    return _at(np.sort(np.abs(off) / size), _WORST)
+    return np.split(np.abs(off) / np.sqrt(size), np.searchsorted(i, quotes[1:-1]))
 
 
-def _out_of_line(seen: Seen, z: Array) -> float:
+def _out_of_line(seen: Seen, z: Array, log_T: Array, slices: NDArray[np.int64]) -> Array:
     """How far an expiry is missed by more than its neighbours are, over what its spreads allow."""
     size = np.hypot(seen.spread, SOFTENING)
     w = (np.abs(z) < _NEAR) / size**2
     mass = np.bincount(seen.expiry, w, minlength=seen.T.size)
-    some = mass > 0.0
-    if np.count_nonzero(some) < 3:
-        return 0.0
+    some = np.flatnonzero(mass > 0.0)
     level = np.bincount(seen.expiry, w * seen.miss * size, minlength=seen.T.size)[some] / mass[some]
-    noise = 1.0 / mass[some] + _LEVEL**2
-    gap = np.diff(np.log(seen.T[some]))
-    right = gap[:-1] / (gap[:-1] + gap[1:])
-    off = level[1:-1] - (1.0 - right) * level[:-2] - right * level[2:]
-    known = noise[1:-1] + (1.0 - right) ** 2 * noise[:-2] + right**2 * noise[2:]
-    return float(np.max(np.abs(off) / np.sqrt(known)))
+    noise, at = 1.0 / mass[some] + _LEVEL**2, log_T[some]
+    chain = np.searchsorted(slices, some, side="right") - 1
+    i = np.flatnonzero(chain[:-2] == chain[2:]) + 1  # between two neighbours of its own chain
+    right = (at[i] - at[i - 1]) / (at[i + 1] - at[i - 1])
+    off = level[i] - (1.0 - right) * level[i - 1] - right * level[i + 1]
+    known = noise[i] + (1.0 - right) ** 2 * noise[i - 1] + right**2 * noise[i + 1]
+    worst = np.zeros(slices.size - 1)
+    np.maximum.at(worst, chain[i], np.abs(off) / np.sqrt(known))
+    return worst
 
 
 def _at(ordered: Array, share: float) -> float:
@@ -181,8 +207,10 @@ def _at(ordered: Array, share: float) -> float:
 def _medians(values: Array, start: NDArray[np.int64], count: NDArray[np.int64]) -> Array:
     """Lower medians of consecutive groups, none of them empty."""
     group = np.repeat(np.arange(count.size), count)
-    ordered = values[np.lexsort((values, group))]
-    return np.asarray(ordered[start + (count - 1) // 2])
+    table = np.full((count.size, int(count.max())), np.inf)  # sorting rows beats one long sort
+    table[group, np.arange(values.size) - start[group]] = values
+    table.sort(axis=1)
+    return np.asarray(table[np.arange(count.size), (count - 1) // 2])
 
 
 @dataclass(frozen=True)

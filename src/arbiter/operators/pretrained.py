@@ -212,37 +212,44 @@ class Operator:
                     "near the money; take fit(quotes) instead"
                 )
         slopes = [b[:size] for b, size in zip(padded, sizes, strict=True)]
-        misses = self._misses(chains, slopes)
+        levels = [level[:size] for level, size in zip(total, sizes, strict=True)]
+        residuals, traits = self._residuals(chains, slopes, levels)
         share = (time.perf_counter() - began) / len(chains)
         return [
-            self._surface(quotes, b, total[i, : sizes[i]], miss, share)
-            for i, (quotes, b, miss) in enumerate(zip(chains, slopes, misses, strict=True))
+            self._surface(*each, share)
+            for each in zip(chains, slopes, levels, residuals, traits, strict=True)
         ]
 
-    def _misses(self, chains: list[Quotes], slopes: list[Array]) -> list[tuple[Array, Array]]:
-        """Model less mid of every chain: in softened half-spreads, and in half-spreads."""
-        first = np.cumsum([0] + [b.shape[0] for b in slopes])
-        slice_of = [q.expiry + start for q, start in zip(chains, first[:-1], strict=True)]
-        k, mid, half, iv, T = (
-            np.concatenate([getattr(quotes, name) for quotes in chains])
-            for name in ("k", "mid", "half_spread", "iv_mid", "T")
+    def _residuals(
+        self, chains: list[Quotes], slopes: list[Array], levels: list[Array]
+    ) -> tuple[list[Array], list[dict[str, float]]]:
+        """Model less mid in half-spreads, and the traits, of every chain."""
+        slices = np.cumsum([0] + [b.shape[0] for b in slopes])
+        ends = np.cumsum([0] + [len(quotes) for quotes in chains])
+        expiry = np.concatenate(
+            [q.expiry + first for q, first in zip(chains, slices, strict=False)]
         )
-        kernel = Kernel(self._line, np.concatenate(slice_of), k)
+        k, mid, half, iv, low, high, T = (
+            np.concatenate([getattr(quotes, name) for quotes in chains])
+            for name in ("k", "mid", "half_spread", "iv_mid", "iv_bid", "iv_ask", "maturities")
+        )
+        kernel = Kernel(self._line, expiry, k)
         off = kernel.levels(kernel.slices(np.concatenate(slopes))).price - mid
-        total = iv * np.sqrt(T)
+        total = iv * np.sqrt(T)[expiry]
         soft = domain.SOFTENING * total * np.asarray(black.vega(k, total))
         soft = np.maximum(soft, np.finfo(np.float64).tiny)  # far out there is no vega
-        ends = np.cumsum([len(quotes) for quotes in chains])[:-1]
-        softened = np.split(off / np.hypot(half, soft), ends)
-        plainly = np.split(off / np.where(half > 0.0, half, soft), ends)
-        return list(zip(softened, plainly, strict=True))
+        miss, spread = off / np.hypot(half, soft), 0.5 * (high - low) / iv
+        seen = domain.Seen(T, np.concatenate(levels), expiry, k, iv, spread, miss)
+        plainly = np.split(off / np.where(half > 0.0, half, soft), ends[1:-1])
+        return plainly, domain.traits_of(seen, slices, ends)
 
     def _surface(
         self,
         quotes: Quotes,
         slopes: Array,
         level: Array,
-        misses: tuple[Array, Array],
+        residuals: Array,
+        traits: dict[str, float],
         seconds: float,
     ) -> OperatorSurface:
         began = time.perf_counter()
@@ -250,11 +257,6 @@ class Operator:
         # all that the theorem asks for: knots and maturities increase by their own types
         if not (b.min() > 0.0 and np.diff(b, axis=1).min(initial=0.0) >= 0.0):
             raise AssertionError("the head is a running maximum of positive numbers")
-        miss, residuals = misses
-        spread = 0.5 * (quotes.iv_ask - quotes.iv_bid) / quotes.iv_mid
-        iv = quotes.iv_mid
-        seen = domain.Seen(quotes.maturities, level, quotes.expiry, quotes.k, iv, spread, miss)
-        traits = domain.traits(seen)
         report = domain.judge(traits, self._limits) if self._limits else None
         if report is not None and not report.inside:
             logger.warning("quotes %s", report)
