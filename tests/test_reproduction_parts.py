@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -23,6 +24,7 @@ from arbiter.reproduction.stages import Stage, Workshop, plain, run_stages
 from arbiter.reproduction.stressing import chosen
 from arbiter.reproduction.texts import percent, score
 from arbiter.reproduction.verdicts import ablation, family, verdict
+from arbiter.reproduction.workers import in_order
 
 
 def workshop(out: Path, sizes: Profile = SMOKE) -> Workshop:
@@ -208,3 +210,14 @@ def test_progress_is_told_in_lines_where_there_is_no_terminal() -> None:
     silent = io.StringIO()
     Display(1, stream=silent, silent=True).stage("days", False)
     assert silent.getvalue() == ""
+
+
+def test_several_workers_give_what_one_gives() -> None:
+    heard: list[int] = []
+    parts = [(3,), (1,), (2,)]
+    assert in_order(math.factorial, parts, 2, heard.append) == [6, 1, 2]
+    assert heard[0] == 0
+    assert heard[-1] == 3
+    assert in_order(math.factorial, parts, 1, heard.append) == [6, 1, 2]
+    with pytest.raises(ValueError, match="factorial"):
+        in_order(math.factorial, [(1,), (-1,)], 2, heard.append)

@@ -64,7 +64,7 @@ class _KilledError(Exception):
 def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run from nothing to the end."""
     out = tmp_path_factory.mktemp("straight") / "results"
-    outcome = reproduce(TINY, out)
+    outcome = reproduce(TINY, out, workers=1)
     assert outcome.complete
     assert outcome.ran == NAMES
     return out
@@ -74,16 +74,16 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def resumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was ended after a stage, killed in another, and gone on with."""
     out = tmp_path_factory.mktemp("resumed") / "results"
-    first = reproduce(TINY, out, last="train")
+    first = reproduce(TINY, out, last="train", workers=1)
     assert first.ran == ("days", "train")
     assert not first.complete
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measuring, "compare", _killed)
         with pytest.raises(_KilledError):
-            reproduce(TINY, out)
+            reproduce(TINY, out, workers=1)
     assert read_record(out, "evaluate") is not None
     assert read_record(out, "measure") is None
-    last = reproduce(TINY, out)
+    last = reproduce(TINY, out, workers=1)
     assert last.ran == NAMES[NAMES.index("measure") :]
     return out
 
@@ -135,7 +135,7 @@ def test_models_that_are_not_there_are_named_and_not_made_up(straight: Path) -> 
 
 def test_a_finished_run_is_not_run_again(straight: Path) -> None:
     before = (straight / "manifest.json").read_bytes()
-    assert reproduce(TINY, straight, last="portrait").ran == ()
+    assert reproduce(TINY, straight, last="portrait", workers=1).ran == ()
     assert (straight / "manifest.json").read_bytes() == before
 
 
@@ -197,7 +197,7 @@ def test_a_damaged_stage_is_made_again(resumed: Path) -> None:
     path = resumed / "stages" / "portrait.json"
     sound = path.read_bytes()
     path.write_text("{}")
-    outcome = reproduce(TINY, resumed)
+    outcome = reproduce(TINY, resumed, workers=1)
     assert outcome.ran == ("portrait",)
     assert path.read_bytes() == sound
     assert check_manifest(resumed) == []
@@ -214,9 +214,11 @@ def test_a_checkpoint_takes_its_place(straight: Path, tmp_path: Path) -> None:
     shutil.copy(weights, tmp_path / "gate_off.safetensors")
     write_checkpoints(tmp_path, ["gate_off"])
     found = {entry.name: entry for entry in checkpointed(Checkpoints(tmp_path))}
-    assert found["gate_off"].open is not None
-    assert found["mfm"].open is None
-    assert found["mfm"].reason
+    assert not found["gate_off"].missing
+    assert found["gate_off"].method().promises
+    assert found["mfm"].missing
+    with pytest.raises(ValueError, match="mfm is missing: no checkpoint"):
+        found["mfm"].method()
     with (tmp_path / "gate_off.safetensors").open("ab") as file:
         file.write(b"x")
     with pytest.raises(ValueError, match="checksum differs"):

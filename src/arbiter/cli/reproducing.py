@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from arbiter.reproduction.checking import Check
     from arbiter.reproduction.running import Outcome
 
+How = tuple[str | None, Path | None, int | None, bool]  # stage, checkpoints, workers, silence
+
 _INTERRUPTED = 130  # what a shell reports after Ctrl-C
 _SHOWN = 20  # findings that a terminal shows
 
@@ -39,6 +41,9 @@ def reproduce(
         Path | None,
         typer.Option(help="Folder of networks at full size; the package's own if none."),
     ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes at a time; one for each processor if left out.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
     """Regenerate every number, table and figure of the paper's protocol.
@@ -53,10 +58,11 @@ def reproduce(
 
     try:
         if check is not None:
-            found = _check(check, profile, out, (stage, checkpoints, json))
+            found = _check(check, profile, out, (stage, checkpoints, workers, json))
             _end_check(found, json)
             return
-        outcome = _run(profile or "paper", out or Path("results"), stage, checkpoints, json)
+        how = (stage, checkpoints, workers, json)
+        outcome = _run(profile or "paper", out or Path("results"), how)
     except (CheckpointError, ValueError, OSError) as error:
         refuse(str(error))
     except FloatingPointError as error:
@@ -68,9 +74,7 @@ def reproduce(
     _show(outcome, json)
 
 
-def _run(
-    profile: str, out: Path, stage: str | None, checkpoints: Path | None, quiet: bool
-) -> Outcome:
+def _run(profile: str, out: Path, how: How) -> Outcome:
     from arbiter.reproduction.display import Display
     from arbiter.reproduction.external import chains_folder
     from arbiter.reproduction.models import Checkpoints
@@ -78,6 +82,7 @@ def _run(
     from arbiter.reproduction.running import STAGES
     from arbiter.reproduction.running import reproduce as run
 
+    stage, checkpoints, workers, quiet = how
     if checkpoints is not None and not checkpoints.is_dir():
         raise ValueError(f"--checkpoints {checkpoints} is not a folder: give one, or leave it out")
     with Display(len(STAGES), silent=quiet) as display:
@@ -87,18 +92,15 @@ def _run(
             checkpoints=None if checkpoints is None else Checkpoints(checkpoints),
             chains=chains_folder(),
             last=stage,
-            tell=display.tell,
-            watch=display.stage,
+            workers=workers,
+            display=display,
         )
 
 
-def _check(
-    folder: Path, profile: str | None, out: Path | None, rest: tuple[str | None, Path | None, bool]
-) -> Check:
+def _check(folder: Path, profile: str | None, out: Path | None, how: How) -> Check:
     from arbiter.reproduction.checking import check, profile_of
 
-    stage, checkpoints, quiet = rest
-    if stage is not None:
+    if how[0] is not None:
         raise ValueError("--stage ends a run early, and a check needs a whole one: leave it out")
     if not folder.is_dir():
         raise ValueError(f"--check {folder} is not a folder: name one with results")
@@ -109,7 +111,7 @@ def _check(
     was = profile_of(folder)
     if profile is not None and profile != was:
         raise ValueError(f"{folder} is of the profile {was!r}: leave --profile out, or name it")
-    _run(was, out, None, checkpoints, quiet)
+    _run(was, out, how)
     return check(folder, out)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,10 @@ from arbiter.metrics.volatility import iv_error_bp
 from arbiter.metrics.wasserstein import slice_wasserstein
 from arbiter.quotes import Quotes
 from arbiter.reproduction.days import KAPPA, LAWS, MATURITIES, Days, read_days
-from arbiter.reproduction.models import (
-    SMALL,
-    Entry,
-    checkpointed,
-    trained_entry,
-    untrained,
-)
+from arbiter.reproduction.models import SMALL, Entry, checkpointed, untrained
 from arbiter.reproduction.stages import Facts, Workshop
 from arbiter.reproduction.training import weights_of
+from arbiter.reproduction.workers import in_order
 from arbiter.scoring import Model, inside
 
 Array = NDArray[np.float64]
@@ -43,47 +39,54 @@ _QUANTILES = np.array([0.674490, 1.281552, 1.644854, 1.959964, 2.575829])
 def entries(workshop: Workshop) -> list[Entry]:
     """All models: fits and peers, networks at full size, then those of the small width."""
     facts, folder = workshop.facts("train"), workshop.folder_of("train")
-    asked = [entry for entry in untrained() if entry.name in workshop.profile.methods]
-    found = [*asked, *checkpointed(workshop.checkpoints)]
+    found = [*untrained(workshop.profile.methods), *checkpointed(workshop.checkpoints)]
     for name, run in facts["runs"].items():
-        kind = run["kind"]
-        if "reason" in run:
-            found.append(Entry(name, name, kind, SMALL, None, run["reason"]))
-        else:
-            found.append(trained_entry(name, kind, SMALL, weights_of(folder, facts, name)))
+        missing = run.get("reason", "")
+        weights = None if missing else weights_of(folder, facts, name)
+        found.append(Entry(name, run["kind"], SMALL, weights, missing))
     return found
 
 
 def make_answers(workshop: Workshop) -> Facts:
     """Run what has not run yet; the facts say which models there are and which are missing."""
-    days = read_days(workshop.folder_of("days") / workshop.profile.market)
+    home = workshop.folder_of("days") / workshop.profile.market
     every = entries(workshop)
-    told: dict[str, Any] = {}
-    for number, entry in enumerate(every):
-        workshop.tell("models", number, len(every))
-        about = {"label": entry.label, "kind": entry.kind, "width": entry.width}
-        if entry.open is None:
-            told[entry.name] = about | {"reason": entry.reason}
-            continue
-        path = workshop.folder / f"{entry.name}.npz"
-        if not path.is_file():
-            plainly = entry.kind in ("sweep", "budget")
-            step = 0 if plainly else workshop.profile.judge_every
-            tell = _teller(workshop, entry.name, len(days))
-            keep(path, answers(entry.method(), days, step, laws=not plainly, tell=tell))
-        refusals = read(path)["refusals"].tolist()
-        told[entry.name] = about | {
-            "promises": entry.promises,
-            "refused": sum(1 for why in refusals if why),
-            "refusal": next((why for why in refusals if why), None),
-        }
-    workshop.tell("models", len(every), len(every))
-    return {"models": told, "days": len(days)}
+    there = [entry for entry in every if not entry.missing]
+    parts = [
+        (entry, home, workshop.folder / f"{entry.name}.npz", workshop.profile.judge_every)
+        for entry in there
+    ]
+    told = in_order(
+        answer_all, parts, workshop.workers, lambda n: workshop.tell("models", n, len(parts))
+    )
+    refusals = {entry.name: found for entry, found in zip(there, told, strict=True)}
+    facts: dict[str, Any] = {}
+    for entry in every:
+        facts[entry.name] = {"label": entry.label, "kind": entry.kind, "width": entry.width}
+        if entry.missing:
+            facts[entry.name]["reason"] = entry.reason
+        else:
+            facts[entry.name] |= {"promises": entry.promises, **refusals[entry.name]}
+    return {"models": facts}
 
 
-def answers(
-    method: Method, days: Days, judge_every: int, *, laws: bool = True, tell: Any = None
-) -> Arrays:
+def answer_all(entry: Entry, home: Path, path: Path, judge_every: int) -> Facts:
+    """Ask a model for every day, unless it was asked, and say what it refused."""
+    if not path.is_file():
+        plainly = entry.kind in ("sweep", "budget")  # of these the errors are wanted alone
+        step = 0 if plainly else judge_every
+        keep(path, answers(entry.method(), _days(home), step, laws=not plainly))
+    refusals = [why for why in read(path)["refusals"].tolist() if why]
+    return {"refused": len(refusals), "refusal": refusals[0] if refusals else None}
+
+
+@lru_cache(maxsize=1)
+def _days(home: Path) -> Days:
+    """Days of a worker, with what their oracle was asked."""
+    return read_days(home)
+
+
+def answers(method: Method, days: Days, judge_every: int, *, laws: bool = True) -> Arrays:
     """What a model makes of every day.
 
     Args:
@@ -91,7 +94,6 @@ def answers(
         days: All of them.
         judge_every: Days between full audits; 0 makes none.
         laws: Whether laws are compared, which takes most of the time.
-        tell: Hears how many days are done.
     """
     rows: list[dict[str, Any]] = []
     for start in range(0, len(days), BATCH):
@@ -100,8 +102,6 @@ def answers(
         for day, model in zip(range(start, stop), models, strict=True):
             judged = judge_every > 0 and day % judge_every == 0
             rows.append(_day(model, days, day, judged=judged, laws=laws))
-            if tell is not None:
-                tell(day + 1)
     return {name: np.stack([np.asarray(row[name]) for row in rows]) for name in rows[0]}
 
 
@@ -207,12 +207,7 @@ def present(workshop: Workshop) -> list[str]:
     return [name for name, about in told.items() if "reason" not in about]
 
 
-def opened(workshop: Workshop, names: Sequence[str]) -> list[Method]:
-    """Those of some models that are there, ready to be asked."""
+def chosen(workshop: Workshop, names: Sequence[str]) -> list[Entry]:
+    """Those of some models that are there."""
     every = {entry.name: entry for entry in entries(workshop)}
-    chosen = (every[name] for name in names if name in every)
-    return [entry.method() for entry in chosen if entry.open is not None]
-
-
-def _teller(workshop: Workshop, name: str, total: int) -> Any:
-    return lambda done: workshop.tell(name, done, total)
+    return [every[name] for name in names if name in every and not every[name].missing]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,8 +17,11 @@ from arbiter.metrics.arbitrage import nas
 from arbiter.metrics.smoothed_arbitrage import cnas
 from arbiter.metrics.volatility import iv_rmse_bp
 from arbiter.reproduction.days import KAPPA, MATURITIES, read_days
-from arbiter.reproduction.evaluating import answers, opened
+from arbiter.reproduction.evaluating import answers, chosen
+from arbiter.reproduction.models import Entry
+from arbiter.reproduction.profiles import Profile
 from arbiter.reproduction.stages import Facts, Workshop
+from arbiter.reproduction.workers import in_order
 
 MODELS = (
     "operator", "refine", "fit", "svi", "ssvi", "fit_then_clean", "unconstrained", "gru",
@@ -36,34 +37,78 @@ _KEPT = (
 def make_external(workshop: Workshop) -> Facts:
     """Errors on other timelines, on benchmarks, and on listed chains where there are any."""
     profile = workshop.profile
-    methods = opened(workshop, MODELS)
-    found: dict[str, Any] = {"timelines": {}, "benchmarks": {}}
-    for name in profile.elsewhere:
-        days = read_days(workshop.folder_of("days") / name)
-        found["timelines"][name] = {"days": len(days), "models": {}}
-        for method in methods:
-            workshop.tell(f"{name}, {method.name}", 0, 1)
-            arrays = answers(method, days, 0, laws=False)
-            error = iv_rmse_bp(arrays["error"][:, None])
-            calls = arrays["calls"]
-            found["timelines"][name]["models"][method.name] = {
-                "iv_rmse_bp": error.value,
-                "reason": error.reason,
-                "NAS": nas(calls, KAPPA, MATURITIES).value,
-                "CNAS": cnas(calls, KAPPA, MATURITIES).value,
-            }
-            workshop.tell(f"{name}, {method.name}", 1, 1)
-    benches = {
+    kept = workshop.folder / "unseen"
+    if profile.unseen >= BLOCK:  # files hold whole blocks of surfaces, for all workers
+        stored(profile.unseen, kept, lambda n: workshop.tell("surfaces", n, profile.unseen))
+    listed: list[Path] = []
+    reason = "ARBITER_DATA is not set: no listed chains were given"
+    if workshop.chains is not None:
+        listed = spread(chains_in(workshop.chains), profile.chains)
+        reason = ""
+    homes = {name: workshop.folder_of("days") / name for name in profile.elsewhere}
+    models = chosen(workshop, MODELS)
+    parts = [(entry, profile, homes, kept, listed) for entry in models]
+    told = in_order(
+        abroad, parts, workshop.workers, lambda n: workshop.tell("models abroad", n, len(parts))
+    )
+    made = {entry.name: found for entry, found in zip(models, told, strict=True)}
+    places = next(iter(made.values()))
+    return {
+        "timelines": {
+            name: {"models": {model: made[model]["timelines"][name] for model in made}}
+            for name in places["timelines"]
+        },
+        "benchmarks": {
+            name: {"models": {model: made[model]["benchmarks"][name] for model in made}}
+            for name in places["benchmarks"]
+        },
+        "chains": {
+            "rows": [
+                row
+                for path in listed
+                for model in made
+                for row in made[model]["chains"]
+                if row["chain"] == path.name
+            ],
+            "reason": reason or None,
+        },
+    }
+
+
+def abroad(
+    entry: Entry, profile: Profile, homes: dict[str, Path], kept: Path, listed: list[Path]
+) -> Facts:
+    """One model everywhere."""
+    method = entry.method()
+    timelines = {}
+    for name, home in homes.items():
+        arrays = answers(method, read_days(home), 0, laws=False)
+        error, calls = iv_rmse_bp(arrays["error"][:, None]), arrays["calls"]
+        timelines[name] = {
+            "days": len(calls),
+            "iv_rmse_bp": error.value,
+            "reason": error.reason,
+            "NAS": nas(calls, KAPPA, MATURITIES).value,
+            "CNAS": cnas(calls, KAPPA, MATURITIES).value,
+        }
+    benchmarks = {name: _bench(cases, method) for name, cases in benches(profile, kept).items()}
+    rows = []
+    if method.name not in _SLOW:
+        rows = evaluate_chains(listed, [method])
+        for row in rows:
+            row.pop("seconds", None)
+            row.setdefault("method", method.name)
+    return {"timelines": timelines, "benchmarks": benchmarks, "chains": rows}
+
+
+def benches(profile: Profile, kept: Path) -> dict[str, list[Case]]:
+    """Surfaces whose truth is known, of other laws than the timelines."""
+    found = {
         "heston": [heston_case(seed) for seed in range(profile.heston)],
         "heston, hard": [heston_case(seed, hard=True) for seed in range(profile.heston)],
     }
     if profile.unseen:
-        # files hold whole blocks of surfaces: fewer are made and not kept
-        kept = workshop.folder / "unseen" if profile.unseen >= BLOCK else None
-        benches["unseen"] = stored(profile.unseen, kept)
-    for name, cases in benches.items():
-        found["benchmarks"][name] = _bench(workshop, name, cases, methods)
-    found["chains"] = _chains(workshop, methods)
+        found["unseen"] = stored(profile.unseen, kept if profile.unseen >= BLOCK else None)
     return found
 
 
@@ -78,41 +123,14 @@ def chains_folder() -> Path | None:
     raise ValueError(f"ARBITER_DATA is {home!r}, which is not a folder: set it to one, or unset it")
 
 
-def _bench(workshop: Workshop, name: str, cases: list[Case], methods: list[Method]) -> Facts:
-    def tell(method: str, done: int) -> None:
-        workshop.tell(f"{name}, {method}", done, len(cases))
-
-    whole = evaluate(cases, methods, tell=tell).to_dict()
+def _bench(cases: list[Case], method: Method) -> Facts:
+    whole = evaluate(cases, [method]).to_dict()
+    found = whole["methods"][method.name]
     return {
-        "surfaces": whole["surfaces"],
+        **{key: found[key] for key in _KEPT},
         "noise_bp": whole["noise_bp"],
-        "models": {
-            method: {
-                **{key: summary[key] for key in _KEPT},
-                "by_family": {
-                    family: part["rmse_bp"] for family, part in summary["by_family"].items()
-                },
-            }
-            for method, summary in whole["methods"].items()
-        },
+        "by_family": {family: part["rmse_bp"] for family, part in found["by_family"].items()},
     }
-
-
-def _chains(workshop: Workshop, methods: list[Method]) -> Facts:
-    if workshop.chains is None:
-        return {"rows": [], "reason": "ARBITER_DATA is not set: no listed chains were given"}
-    logging.getLogger("arbiter").addHandler(logging.NullHandler())
-    try:
-        paths = spread(chains_in(workshop.chains), workshop.profile.chains)
-    except ValueError as error:
-        return {"rows": [], "reason": str(error)}
-    quick = [method for method in methods if method.name not in _SLOW]
-    rows = evaluate_chains(
-        paths, quick, lambda name, done: workshop.tell("chains", done, len(paths))
-    )
-    for row in rows:
-        row.pop("seconds", None)
-    return {"rows": rows, "reason": None}
 
 
 def spread(paths: list[Path], count: int) -> list[Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -12,8 +12,7 @@ from arbiter.protocol.manifest import sha256
 from arbiter.reproduction.models import MATCHED, write_checkpoints
 from arbiter.reproduction.profiles import Profile
 from arbiter.reproduction.stages import Facts, Workshop
-from arbiter.reproduction.training import Training, baseline, trained
-from arbiter.training.legs import RUN, settings_of
+from arbiter.reproduction.training import POOLS, Silent, Training, baseline, trained
 
 WEIGHTS = "weights.safetensors"
 
@@ -47,12 +46,17 @@ def make_checkpoints(workshop: Workshop) -> Facts:
         if run.settings is None:
             made[run.name] = {"kind": run.kind, "reason": run.reason}
             continue
-        place = trained(workshop, run.name, run.settings, device)
-        assert (place / RUN).is_file()
-        assert settings_of(place) == run.settings
+        heard = _heard(workshop, run.name, run.settings.steps)
+        display = Silent(run.settings.steps, heard)
+        pools = workshop.folder / POOLS
+        place = trained(workshop.folder / run.name, run.settings, pools, display, device)
         target = folder / f"{run.name}.safetensors"
         shutil.copyfile(next(place.glob(f"step-*/{WEIGHTS}")), target)
         made[run.name] = {"kind": run.kind, "sha256": sha256(target)}
     write_checkpoints(folder, [name for name, about in made.items() if "sha256" in about])
     workshop.tell("checkpoints", len(runs), len(runs))
     return {"runs": made, "reason": None}
+
+
+def _heard(workshop: Workshop, name: str, steps: int) -> Callable[[int], None]:
+    return lambda done: workshop.tell(name, done, steps)

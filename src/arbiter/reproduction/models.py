@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.resources import files
 from importlib.util import find_spec
@@ -58,30 +58,58 @@ _LABELS = {
 
 @dataclass(frozen=True)
 class Entry:
-    """A model of the comparison.
+    """A model of the comparison; plain values, so that another process can be told of it.
 
     Attributes:
         name: Of its run in the results.
-        label: What tables call it.
-        kind: ``fit``, ``peer``, ``operator``, ``ablation`` or ``baseline``.
+        kind: ``fit``, ``peer``, ``operator``, ``ablation``, ``baseline``, ``sweep`` or ``budget``.
         width: ``full``, ``small``, or empty for what is not trained.
-        open: Gives its solver; None where there is none.
-        reason: Why there is none.
-        promises: Whether it says of itself that nothing can be arbitraged.
+        weights: Its checkpoint; None for what needs none.
+        reason: Why it is missing; empty where it is there.
     """
 
     name: str
-    label: str
     kind: str
     width: str = ""
-    open: Callable[[], Solve] | None = None
+    weights: Path | None = None
     reason: str = ""
-    promises: bool = False
+
+    @property
+    def label(self) -> str:
+        """What tables call it."""
+        return label_of(self.name)
+
+    @property
+    def missing(self) -> bool:
+        """Whether it cannot be asked."""
+        return bool(self.reason)
+
+    @property
+    def convex(self) -> bool:
+        """Whether its decoder is the paper's own, which gives prices and no surface."""
+        return self.name.removeprefix(f"{SMALL}_") == "icnn"
+
+    @property
+    def promises(self) -> bool:
+        """Whether it says of itself that nothing can be arbitraged."""
+        return self.kind not in ("peer", "baseline") and not self.convex
 
     def method(self) -> Method:
         """As the evaluation takes it; loads what has to be loaded."""
-        assert self.open is not None, self.reason
-        return Method(self.name, self.open(), self.promises)
+        if self.missing:
+            raise ValueError(f"{self.name} is missing: {self.reason}")
+        return Method(self.name, self._solver(), self.promises)
+
+    def _solver(self) -> Solve:
+        if self.weights is None:
+            return _UNTRAINED[self.name]()
+        if self.kind == "baseline":
+            loaded = import_module("arbiter.baselines.trained").Baseline.load(self.weights)
+            solve: Solve = loaded.many
+            return solve
+        if self.convex:
+            return ConvexOperator.load(self.weights).many
+        return operator(self.weights).many
 
 
 @dataclass(frozen=True)
@@ -148,26 +176,15 @@ def write_checkpoints(folder: str | PathLike[str], names: Sequence[str]) -> Path
     return write_whole(place / MANIFEST, json.dumps(whole, indent=1) + "\n")
 
 
-def untrained() -> list[Entry]:
-    """Models that no training made, or that ship with the package."""
-    from arbiter.fitting import fit
-    from arbiter.peers import fit_ssvi, fit_svi
-
-    def each(make: Callable[[Quotes], Model]) -> Callable[[], Solve]:
-        return lambda: lambda chains: [make(quotes) for quotes in chains]
-
-    def refined() -> Solve:
-        trained = operator()
-        return lambda chains: [trained.refine(quotes) for quotes in chains]
-
-    return [
-        _entry("operator", "operator", "full", lambda: operator().many, promises=True),
-        _entry("refine", "fit", "", refined, promises=True),
-        _entry("fit", "fit", "", each(fit), promises=True),
-        _entry("svi", "peer", "", each(fit_svi)),
-        _entry("ssvi", "peer", "", each(fit_ssvi)),
-        _fit_then_clean(each),
-    ]
+def untrained(names: Sequence[str]) -> list[Entry]:
+    """Models that no training of a run makes: the shipped operator, fits and peers."""
+    kinds = {"operator": ("operator", "full"), "refine": ("fit", ""), "fit": ("fit", "")}
+    kinds |= {"svi": ("peer", ""), "ssvi": ("peer", ""), "fit_then_clean": ("baseline", "")}
+    found = [Entry(name, *kinds[name]) for name in names]
+    if _there("arbiter.baselines.cleaned"):
+        return found
+    why = "arbiter.baselines.cleaned is not in this version of the package"
+    return [replace(e, reason=why) if e.name == "fit_then_clean" else e for e in found]
 
 
 def checkpointed(checkpoints: Checkpoints) -> list[Entry]:
@@ -177,18 +194,10 @@ def checkpointed(checkpoints: Checkpoints) -> list[Entry]:
         kind = "baseline" if name in BASELINES else "operator" if name == MATCHED else "ablation"
         path = checkpoints.find(name)
         if isinstance(path, str):
-            found.append(_entry(name, kind, "full", None, reason=path))
+            found.append(Entry(name, kind, "full", None, path))
         else:
-            found.append(trained_entry(name, kind, "full", path))
+            found.append(Entry(name, kind, "full", path))
     return found
-
-
-def trained_entry(name: str, kind: str, width: str, weights: Path) -> Entry:
-    """A network from a checkpoint."""
-    if kind == "baseline":
-        return _entry(name, kind, width, lambda: _baseline(weights))
-    promises = not name.endswith("icnn")
-    return _entry(name, kind, width, lambda: _network(weights, promises), promises=promises)
 
 
 def has_baselines() -> bool:
@@ -205,41 +214,36 @@ def label_of(name: str) -> str:
     return _LABELS.get(name, name.replace("_", " "))
 
 
-def _entry(
-    name: str,
-    kind: str,
-    width: str,
-    opener: Callable[[], Solve] | None,
-    *,
-    promises: bool = False,
-    reason: str = "",
-) -> Entry:
-    return Entry(name, label_of(name), kind, width, opener, reason, promises)
+def _each(make: Callable[[Quotes], Model]) -> Solve:
+    return lambda chains: [make(quotes) for quotes in chains]
 
 
-def _network(weights: Path, transports: bool) -> Solve:
-    if transports:
-        return operator(weights).many
-    return ConvexOperator.load(weights).many
+def _refined() -> Solve:
+    return _each(operator().refine)
 
 
-def _baseline(weights: Path) -> Solve:
-    loaded = import_module("arbiter.baselines.trained").Baseline.load(weights)
-    solve: Solve = (
-        loaded.many if hasattr(loaded, "many") else lambda chains: [loaded(q) for q in chains]
-    )
-    return solve
+def _fitted() -> Solve:
+    from arbiter.fitting import fit
+
+    return _each(fit)
 
 
-def _fit_then_clean(each: Callable[[Callable[[Quotes], Model]], Callable[[], Solve]]) -> Entry:
-    made = (
-        import_module("arbiter.baselines.cleaned") if _there("arbiter.baselines.cleaned") else None
-    )
-    fit_then_clean = getattr(made, "fit_then_clean", None)
-    if fit_then_clean is None:
-        reason = "arbiter.baselines.cleaned is not in this version of the package"
-        return _entry("fit_then_clean", "baseline", "", None, reason=reason)
-    return _entry("fit_then_clean", "baseline", "", each(fit_then_clean))
+def _peer(name: str) -> Callable[[], Solve]:
+    return lambda: _each(getattr(import_module("arbiter.peers"), f"fit_{name}"))
+
+
+def _cleaned() -> Solve:
+    return _each(import_module("arbiter.baselines.cleaned").fit_then_clean)
+
+
+_UNTRAINED: dict[str, Callable[[], Solve]] = {
+    "operator": lambda: operator().many,
+    "refine": _refined,
+    "fit": _fitted,
+    "svi": _peer("svi"),
+    "ssvi": _peer("ssvi"),
+    "fit_then_clean": _cleaned,
+}
 
 
 def _there(module: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
@@ -28,10 +28,12 @@ from arbiter.reproduction import (
     sweeping,
     training,
 )
+from arbiter.reproduction.display import Display
 from arbiter.reproduction.models import Checkpoints
 from arbiter.reproduction.profiles import Profile
 from arbiter.reproduction.showing import write_all
-from arbiter.reproduction.stages import Stage, Tell, Workshop, run_stages
+from arbiter.reproduction.stages import Stage, Workshop, run_stages
+from arbiter.reproduction.workers import default_workers
 
 RESULTS, REPLICATE = "results.json", "replicate.json"
 
@@ -107,8 +109,8 @@ def reproduce(
     checkpoints: Checkpoints | None = None,
     chains: Path | None = None,
     last: str | None = None,
-    tell: Tell | None = None,
-    watch: Callable[[str, bool], None] | None = None,
+    workers: int | None = None,
+    display: Display | None = None,
 ) -> Outcome:
     """Run the protocol, or what is left of it, and write every result.
 
@@ -118,8 +120,8 @@ def reproduce(
         checkpoints: Networks at full size; those of the package if left out.
         chains: Folder of listed chains, for external validity.
         last: Name of a stage to end after; nothing is shown then.
-        tell: Hears of progress: a name, how many, and of how many.
-        watch: Hears the name of each stage and whether it was done already.
+        workers: Processes at a time; one for each processor if left out. Results are the same.
+        display: What a person sees; nothing if left out.
 
     Raises:
         ValueError: If the folder cannot be used, holds results of another profile, or ``last`` is
@@ -130,11 +132,15 @@ def reproduce(
     clock = Stages(_earlier(place, profile))
     # what a run trains at full size lies with its results
     own = Checkpoints() if profile.full is None else Checkpoints(place / "checkpoints")
-    workshop = Workshop(place, profile, checkpoints or own, chains, tell or (lambda *_: None))
+    shown = display or Display(len(STAGES), silent=True)
+    count = default_workers() if workers is None else workers
+    if count < 1:
+        raise ValueError(f"workers = {count}: give at least one")
+    workshop = Workshop(place, profile, checkpoints or own, chains, shown.tell, count)
     place.mkdir(parents=True, exist_ok=True)
     with _steady():
         try:
-            ran = run_stages(workshop, STAGES, clock, last=last, watch=watch)
+            ran = run_stages(workshop, STAGES, clock, last=last, watch=shown.stage)
             if last is None:
                 with clock.timed("results"):
                     write_all(workshop)

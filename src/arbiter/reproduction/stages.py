@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -45,6 +45,7 @@ class Workshop:
         checkpoints: Networks trained at full size, as far as they are there.
         chains: Listed chains, or None where there are none.
         tell: Hears what is done: a name, how many, and of how many.
+        workers: Processes at a time.
         key: Hash of the stage's inputs; folders of a stage carry it.
         name: Of the stage that runs.
     """
@@ -54,6 +55,7 @@ class Workshop:
     checkpoints: Checkpoints
     chains: Path | None
     tell: Tell
+    workers: int = 1
     key: str = ""
     name: str = ""
 
@@ -126,10 +128,7 @@ def run_stages(
             watch(stage.name, done)
         if done:
             continue
-        own = Workshop(
-            workshop.out, workshop.profile, workshop.checkpoints, workshop.chains, workshop.tell,
-            key, stage.name,
-        )  # fmt: skip
+        own = replace(workshop, key=key, name=stage.name)
         sweep(own.folder)
         with clock.timed(stage.name):
             facts = stage.make(own)

@@ -12,9 +12,12 @@ from arbiter.evaluation.scores import Answer, answered, refused
 from arbiter.markets.parameters import Parameters, draw, preset
 from arbiter.protocol.stress import AXES, Stressed, failure, stressed
 from arbiter.protocol.thresholds import threshold
-from arbiter.reproduction.evaluating import audited, opened, solved
+from arbiter.reproduction.evaluating import audited, solved
+from arbiter.reproduction.evaluating import chosen as present
+from arbiter.reproduction.models import Entry
 from arbiter.reproduction.profiles import Profile
 from arbiter.reproduction.stages import Facts, Workshop
+from arbiter.reproduction.workers import in_order
 
 _SEED = 1_000  # of the first case
 
@@ -22,29 +25,29 @@ _SEED = 1_000  # of the first case
 def make_stress(workshop: Workshop) -> Facts:
     """Failures by level, axis and model."""
     profile = workshop.profile
-    methods = opened(workshop, profile.stress_models)
-    total = len(profile.stress_axes) * profile.stress_levels
-    axes: dict[str, Any] = {}
-    for number, name in enumerate(profile.stress_axes):
-        axis = AXES[name]
-        levels = chosen(axis.levels, profile.stress_levels)
-        rows: dict[str, list[list[Any]]] = {method.name: [] for method in methods}
-        for place, level in enumerate(levels):
-            workshop.tell(name, number * profile.stress_levels + place, total)
-            cases = [
-                stressed(name, level, market(profile, case), _SEED + case)
-                for case in range(profile.stress_cases)
-            ]
-            for method in methods:
-                rows[method.name].append(_failures(method, cases))
-        axes[name] = {
-            "unit": axis.unit,
-            "levels": levels,
-            "models": {model: _summary(levels, found) for model, found in rows.items()},
-        }
-    workshop.tell("stress", total, total)
-    absent = [name for name in profile.stress_models if name not in {m.name for m in methods}]
+    models = present(workshop, profile.stress_models)
+    parts = [(name, profile, models) for name in profile.stress_axes]
+    told = in_order(along, parts, workshop.workers, lambda n: workshop.tell("axes", n, len(parts)))
+    absent = [name for name in profile.stress_models if name not in {m.name for m in models}]
+    axes = dict(zip(profile.stress_axes, told, strict=True))
     return {"axes": axes, "cases": profile.stress_cases, "absent": absent}
+
+
+def along(name: str, profile: Profile, models: list[Entry]) -> Facts:
+    """One axis: every model on every case at every level."""
+    axis = AXES[name]
+    levels = chosen(axis.levels, profile.stress_levels)
+    methods = [entry.method() for entry in models]
+    rows: dict[str, list[list[Any]]] = {method.name: [] for method in methods}
+    for level in levels:
+        cases = [
+            stressed(name, level, market(profile, case), _SEED + case)
+            for case in range(profile.stress_cases)
+        ]
+        for method in methods:
+            rows[method.name].append(_failures(method, cases))
+    summaries = {model: _summary(levels, found) for model, found in rows.items()}
+    return {"unit": axis.unit, "levels": levels, "models": summaries}
 
 
 def chosen(levels: tuple[float, ...], count: int) -> list[float]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from arbiter.operators import checkpoint
 from arbiter.reproduction.models import SMALL, has_baselines
 from arbiter.reproduction.profiles import BASELINES, Profile
 from arbiter.reproduction.stages import Facts, Workshop
+from arbiter.reproduction.workers import in_order
 from arbiter.training import legs
 from arbiter.training.display import Display
 from arbiter.training.heldout import HeldOut
@@ -65,18 +66,28 @@ def trainings(profile: Profile) -> Iterator[Training]:
 def make_trainings(workshop: Workshop) -> Facts:
     """Train what is not trained yet; the facts are what each run measured and how it ended."""
     runs = list(trainings(workshop.profile))
-    made: dict[str, Any] = {}
-    for number, run in enumerate(runs):
-        workshop.tell("trainings", number, len(runs))
-        if run.settings is None:
-            made[run.name] = {"kind": run.kind, "reason": run.reason}
-            continue
-        workshop.tell(run.name, 0, run.settings.steps)
-        place = trained(workshop, run.name, run.settings)
-        made[run.name] = {"kind": run.kind} | describe(place, run.settings, workshop.folder / POOLS)
-        workshop.tell(run.name, run.settings.steps, run.settings.steps)
-    workshop.tell("trainings", len(runs), len(runs))
+    pools, base = workshop.folder / POOLS, workshop.profile.small
+    workshop.tell("laws", 0, base.pool + base.held_out)
+    # made once, before several runs look for them
+    for count, seed in ((base.pool, base.pool_seed), (base.held_out, base.held_out_seed)):
+        load_pool(count, seed, pools, "cpu")
+    able = [run for run in runs if run.settings is not None]
+    parts = [(workshop.folder / run.name, run.settings, pools) for run in able]
+    told = in_order(
+        train_small, parts, workshop.workers, lambda n: workshop.tell("trainings", n, len(parts))
+    )
+    measured = {run.name: facts for run, facts in zip(able, told, strict=True)}
+    made = {
+        run.name: {"kind": run.kind, **measured.get(run.name, {"reason": run.reason})}
+        for run in runs
+    }
     return {"runs": made}
+
+
+def train_small(place: Path, settings: Settings, pools: Path) -> Facts:
+    """Train a run, unless it is finished, and describe it."""
+    trained(place, settings, pools, Silent(settings.steps))
+    return describe(place, settings, pools)
 
 
 def weights_of(folder: Path, facts: Facts, name: str) -> Path:
@@ -119,14 +130,13 @@ def _numbers(column: list[float | None]) -> list[float]:
     return [value for value in column if value is not None]
 
 
-def trained(workshop: Workshop, name: str, settings: Settings, device: str = "cpu") -> Path:
+def trained(
+    place: Path, settings: Settings, pools: Path, display: Display, device: str = "cpu"
+) -> Path:
     """The folder of a finished run; one that was not finished begins again."""
-    place = workshop.folder / name
-    if _finished(place, settings):
-        return place
-    shutil.rmtree(place, ignore_errors=True)
-    display = _Quiet(workshop, name, settings.steps)
-    train(settings, place, device, pool=workshop.folder / POOLS, display=display)
+    if not _finished(place, settings):
+        shutil.rmtree(place, ignore_errors=True)
+        train(settings, place, device, pool=pools, display=display)
     return place
 
 
@@ -137,18 +147,25 @@ def _finished(place: Path, settings: Settings) -> bool:
     return run["step"] == settings.steps and settings_of(place) == settings
 
 
-class _Quiet(Display):
-    """Tells the workshop instead of a terminal."""
+class Silent(Display):
+    """Shows nothing; somebody may listen.
 
-    def __init__(self, workshop: Workshop, name: str, steps: int) -> None:
+    Args:
+        steps: How many there will be.
+        hear: Hears how many are done.
+    """
+
+    def __init__(self, steps: int, hear: Callable[[int], object] | None = None) -> None:
         super().__init__(steps, every=math.inf)
-        self._workshop, self._name = workshop, name
+        self._hear = hear
 
-    def __enter__(self) -> _Quiet:
+    def __enter__(self) -> Self:
         return self
 
     def update(self, step: int, **measured: float | None) -> None:
-        self._workshop.tell(self._name, step, self.steps)
+        """Take in the number of steps done."""
+        if self._hear is not None:
+            self._hear(step)
 
 
 def _martingale(place: Path, settings: Settings, pools: Path) -> bool | None:
