@@ -26,6 +26,8 @@ from arbiter.quotes import Quotes
 Array = NDArray[np.float64]
 
 _STEP = 0.02  # of asinh(k/σ√T) between nodes, σ√T the shortest maturity's: lines add 0.2 bp
+_FAINTEST = 4e-3  # vega: a hundredth of the money's, as in the projection
+_BEYOND = 1e-2  # weight of a node past the quotes of its slice
 _REACH = (8.0, 6.0)  # deviations of the longest maturity below and above the money
 
 
@@ -132,26 +134,46 @@ def fit_then_clean(quotes: Quotes, method: str = "qp") -> Cleaned:
     """
     if method == "pava_then_qp":
         raise ValueError("method = 'pava_then_qp' leaves calendar spreads: give 'qp' or 'dykstra'")
-    return clean(fit_svi(quotes), (float(quotes.k.min()), float(quotes.k.max())), method)
+    raw = fit_svi(quotes)
+    first = np.flatnonzero(np.diff(quotes.expiry, prepend=-1))
+    last = np.append(first[1:], len(quotes)) - 1
+    fitted = np.isin(quotes.maturities, raw.maturities)
+    return clean(raw, np.stack([quotes.k[first], quotes.k[last]], 1)[fitted], method)
 
 
-def clean(raw: SVI, ends: tuple[float, float] = (0.0, 0.0), method: str = "qp") -> Cleaned:
-    """Slices sampled and projected; ``ends`` are log-strikes that the nodes reach in any case."""
-    k = _nodes(raw, ends)
+def clean(raw: SVI, quoted: Array | None = None, method: str = "qp") -> Cleaned:
+    """Slices sampled and projected.
+
+    Distances are of volatility, by the vega of each node at its own volatility: at that of the
+    money, which is lower, far wings would weigh too much, and mending them would spoil what is
+    near.
+
+    Args:
+        raw: The slices.
+        quoted: ``(L, 2)`` lowest and highest log-strike of the quotes of each; nodes beyond count
+            a hundredth. All count alike if left out.
+        method: Of the projection.
+    """
+    k = _nodes(raw, quoted)
     kappa = np.exp(k)
-    total = np.sqrt(raw.total_variance(k, raw.maturities[:, None]))
+    total = np.sqrt(raw.total_variance(k, raw.maturities[:, None]))  # (L, m)
     intrinsic = np.where(k < 0.0, -np.expm1(k), 0.0)
     calls = np.asarray(black.otm(k, total)) + intrinsic
-    projected = project(calls, kappa, method=method)
+    weights = np.maximum(np.asarray(black.vega(k, total)), _FAINTEST) ** -2.0
+    if quoted is not None:
+        weights *= np.where((k >= quoted[:, :1]) & (k <= quoted[:, 1:]), 1.0, _BEYOND)
+    projected = project(calls, kappa, weights=weights, method=method)
     prices = np.maximum(projected.prices - intrinsic, 0.0)
     before = violations(calls, kappa)
     return Cleaned(raw.maturities, kappa, prices, raw, before, projected.violations)
 
 
-def _nodes(raw: SVI, ends: tuple[float, float]) -> Array:
+def _nodes(raw: SVI, quoted: Array | None) -> Array:
     """``(m,)`` log-strikes, zero among them: dense at the money for the shortest maturity."""
     deviation = np.sqrt(raw.total_variance(0.0, raw.maturities))
     near, far = float(deviation.min()), float(deviation.max())
-    low, high = min(ends[0], -_REACH[0] * far), max(ends[1], _REACH[1] * far)
-    first, last = np.arcsinh(low / near) / _STEP, np.arcsinh(high / near) / _STEP
+    ends = np.array([-_REACH[0] * far, _REACH[1] * far])
+    if quoted is not None:
+        ends = np.array([min(ends[0], quoted.min()), max(ends[1], quoted.max())])
+    first, last = np.arcsinh(ends / near) / _STEP
     return np.asarray(near * np.sinh(_STEP * np.arange(np.floor(first), np.ceil(last) + 1.0)))

@@ -58,9 +58,12 @@ class NeuralSmiles(Peer):
         last = listed.size - 1
         right = np.searchsorted(self.maturities, t)
         low, high = np.clip(right - 1, 0, last), np.clip(right, 0, last)
-        apart = np.where(low < high, listed[high] - listed[low], 1.0)
-        share = np.where(low < high, (when - listed[low]) / apart, 0.0)
-        u = (1.0 - share) * self._ask(low, zeta) + share * self._ask(high, zeta)
+        u = self._ask(high, zeta)
+        inner = (low < high) & (t < self.maturities[high])  # what is listed needs one answer alone
+        if inner.any():
+            below, above = listed[low[inner]], listed[high[inner]]
+            share = (above - when[inner]) / (above - below)
+            u[inner] += share * (self._ask(low[inner], zeta[inner]) - u[inner])
         return np.asarray(np.exp(2.0 * (log_sigma + u)) * t)
 
     @torch.inference_mode()
