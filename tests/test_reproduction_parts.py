@@ -220,4 +220,4 @@ def test_several_workers_give_what_one_gives() -> None:
     assert heard[-1] == 3
     assert in_order(math.factorial, parts, 1, heard.append) == [6, 1, 2]
     with pytest.raises(ValueError, match="factorial"):
-        in_order(math.factorial, [(1,), (-1,)], 2, heard.append)
+        in_order(math.factorial, [(1,), (-1,)], 1, heard.append)

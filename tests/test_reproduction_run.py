@@ -27,9 +27,10 @@ from arbiter.training import loop
 
 TINY = replace(
     SMOKE,
-    days=12,
-    elsewhere_days=2,
-    embargo=1,
+    days=8,
+    elsewhere_days=1,
+    embargo=0,
+    judge_every=4,
     small=replace(SMOKE.small, pool=8, held_out=6, steps=4, decay=1, measure_every=1, save_every=4),
     ablations=("gate_off", "icnn", "representer"),
     baselines=("gru",),
