@@ -6,7 +6,8 @@
 CPU: one chain of 16 × 41, a batch of 64 such chains, and a full listed chain of 50 expiries, the
 same quotes given to the operator, the fit that refines it, the fit alone and raw SVI in one run,
 their implied volatilities included; then where the operator's time goes. Ratios compare; seconds
-are of one machine. On a busy one ``--clock cpu`` with one thread counts the time on the processor.
+are of one machine: the least of some repetitions, since whatever else runs there only adds. On a
+busy one ``--clock cpu`` with one thread counts the time on the processor.
 GPU: surfaces per second of the network alone, quotes to slopes, in batches, with its kernels
 launched one by one and recorded once. The floor is the larger of two: what the
 unavoidable traffic takes at the bandwidth of a large copy, and what as many empty kernels take.
@@ -26,7 +27,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from arbiter.operators.network import Config, Network
@@ -51,7 +51,7 @@ CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
 class Stopwatch:
-    """Median times of calls, by a clock of :data:`CLOCKS`."""
+    """Least times of calls, by a clock of :data:`CLOCKS`."""
 
     def __init__(self, clock: str, repeats: int) -> None:
         self.clock, self.repeats = CLOCKS[clock], repeats
@@ -63,7 +63,7 @@ class Stopwatch:
             start = self.clock()
             f(*given)
             times.append(self.clock() - start)
-        return float(np.median(times))
+        return min(times)
 
 
 def fresh(chains: Sequence[Quotes]) -> list[Quotes]:
@@ -128,7 +128,7 @@ def stages(watch: Stopwatch) -> list[Row]:
             "tensors and levels": watch(lambda q: scaled(ragged([q])), quotes),
             "network": watch(operator._inference, batch) - levels,
         }
-        parts["proof, misses, traits, surface"] = whole - sum(parts.values())
+        parts["residuals, traits, surface"] = whole - sum(parts.values())
         network = watch(_eager, operator, batch, slow=True) - levels
         row = {"quotes": name, **{part: 1e3 * s for part, s in parts.items()}}
         rows.append(row | {"whole": 1e3 * whole, "network as trained": 1e3 * network})

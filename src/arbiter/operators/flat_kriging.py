@@ -122,14 +122,8 @@ def near_splines(
 
 def _products(first: NDArray[np.int64], basis: Array, loaded: Array, slices: int) -> Array:
     """``(M, NZ, NZ)`` sums over the quotes of each slice of weighted products of splines."""
-    upper, size = [], slices * STRIKES
-    for j in range(4):  # the j-th diagonal above the main one
-        at = np.concatenate([first + i for i in range(4 - j)])
-        upper.append(np.bincount(at, (loaded[: 4 - j] * basis[j:]).ravel(), minlength=size))
-    found = np.zeros((slices, STRIKES, STRIKES))
-    place = np.arange(STRIKES)
-    for j, sums in enumerate(upper):
-        band = sums.reshape(slices, STRIKES)[:, : STRIKES - j]
-        found[:, place[: STRIKES - j], place[j:]] = band
-        found[:, place[j:], place[: STRIKES - j]] = band
-    return found
+    each = loaded[:, None] * basis  # (4, 4, N)
+    corner = first // STRIKES * STRIKES**2 + first % STRIKES * (STRIKES + 1)
+    at = corner + (STRIKES * np.arange(4)[:, None, None] + np.arange(4)[:, None])
+    sums = np.bincount(at.ravel(), each.ravel(), minlength=slices * STRIKES**2)
+    return np.asarray(sums, np.float64).reshape(slices, STRIKES, STRIKES)

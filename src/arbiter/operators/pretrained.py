@@ -199,6 +199,7 @@ class Operator:
                 guides[i] = Surface(self._knots, others.maturities, slopes, ones, curve)
         return [Fold(out, guides[i]) for i, out in enumerate(outs)]
 
+    @torch.inference_mode()
     def _together(self, chains: list[Quotes]) -> list[OperatorSurface]:
         """Surfaces of one batch."""
         began = time.perf_counter()
