@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from arbiter.protocol.machine import Stages
-from arbiter.reproduction import claims, days, sweeping
+from arbiter.reproduction import claims, days, sweeping, training
 from arbiter.reproduction.display import Display
 from arbiter.reproduction.grids import Grid, escaped
 from arbiter.reproduction.measuring import paired
@@ -25,6 +25,8 @@ from arbiter.reproduction.stressing import chosen
 from arbiter.reproduction.texts import percent, score
 from arbiter.reproduction.verdicts import ablation, family, verdict
 from arbiter.reproduction.workers import in_order
+from arbiter.training.loop import Outcome
+from arbiter.training.stopping import Ending
 
 
 def workshop(out: Path, sizes: Profile = SMOKE) -> Workshop:
@@ -221,3 +223,33 @@ def test_several_workers_give_what_one_gives() -> None:
     assert in_order(math.factorial, parts, 1, heard.append) == [6, 1, 2]
     with pytest.raises(ValueError, match="factorial"):
         in_order(math.factorial, [(1,), (-1,)], 1, heard.append)
+
+
+def test_an_interrupted_training_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = Outcome(Ending.INTERRUPTED, 3, 3, 0.0, {}, tmp_path)
+    monkeypatch.setattr(training, "train", lambda *_, **__: ended)
+    with pytest.raises(KeyboardInterrupt):
+        training.trained(tmp_path / "run", SMOKE.small, tmp_path, training.Silent(8))
+
+
+@pytest.mark.parametrize(
+    ("ended", "again"),
+    [("interrupted", True), ("", True), ("time", True), ("budget", False), ("converged", False)],
+)
+def test_only_a_training_that_ended_by_itself_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: str, again: bool
+) -> None:
+    trained: list[Path] = []
+
+    def train(_: object, place: Path, *__: object, **___: object) -> Outcome:
+        trained.append(place)
+        return Outcome(Ending.BUDGET, 8, 8, 0.0, {}, place)
+
+    monkeypatch.setattr(training, "train", train)
+    monkeypatch.setattr(training, "settings_of", lambda _: SMOKE.small)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text(json.dumps({"ended": ended}))
+    training.trained(tmp_path / "run", SMOKE.small, tmp_path, training.Silent(8))
+    assert bool(trained) == again

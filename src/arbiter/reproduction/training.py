@@ -23,9 +23,11 @@ from arbiter.training.legs import JOURNAL, RUN, settings_of
 from arbiter.training.loop import train
 from arbiter.training.pool import load_pool
 from arbiter.training.settings import Settings
+from arbiter.training.stopping import Ending
 from arbiter.training.trainer import Trainer
 
 POOLS = "pools"
+_ENDED = (Ending.BUDGET, Ending.CONVERGED, Ending.PLATEAU)  # by itself, and not by a person
 _SAFE = 1.0  # what ρ(A)Δ may be
 
 
@@ -136,7 +138,9 @@ def trained(
     """The folder of a finished run; one that was not finished begins again."""
     if not _finished(place, settings):
         shutil.rmtree(place, ignore_errors=True)
-        train(settings, place, device, pool=pools, display=display)
+        outcome = train(settings, place, device, pool=pools, display=display)
+        if outcome.ending is Ending.INTERRUPTED:  # training ends in good order, and so must all
+            raise KeyboardInterrupt
     return place
 
 
@@ -144,7 +148,7 @@ def _finished(place: Path, settings: Settings) -> bool:
     if not (place / RUN).is_file():
         return False
     run = _read(place / RUN)
-    return run["step"] == settings.steps and settings_of(place) == settings
+    return run["ended"] in _ENDED and settings_of(place) == settings
 
 
 class Silent(Display):
