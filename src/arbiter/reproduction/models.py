@@ -18,6 +18,7 @@ from typing import Any
 
 from arbiter.evaluation.methods import Method, operator
 from arbiter.files import require_version, write_whole
+from arbiter.operators.pretrained import SHIPPED
 from arbiter.protocol.manifest import sha256
 from arbiter.quotes import Quotes
 from arbiter.reproduction.convex_model import ConvexOperator
@@ -139,8 +140,10 @@ class Checkpoints:
         return found
 
     def hashes(self) -> dict[str, str]:
-        """Checksums that the manifest names."""
-        return {name: str(entry["sha256"]) for name, entry in sorted(self.files.items())}
+        """Checksums of the shipped operator and of what the manifest names."""
+        shipped = Path(str(files("arbiter.data"))) / f"{SHIPPED}.safetensors"
+        named = {name: str(entry["sha256"]) for name, entry in sorted(self.files.items())}
+        return {SHIPPED: sha256(shipped), **named}
 
     def find(self, name: str) -> Path | str:
         """The file of a network, or the sentence that says why there is none.

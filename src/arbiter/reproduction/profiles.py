@@ -134,11 +134,11 @@ def full_settings() -> Settings:
 SMOKE = Profile(
     name="smoke",
     elsewhere=("stressed",),
-    days=24,
-    elsewhere_days=6,
+    days=16,
+    elsewhere_days=4,
     blocks=4,
     embargo=1,
-    judge_every=12,
+    judge_every=8,
     small=Settings(
         config=_TINY,
         pool=30,
@@ -158,15 +158,15 @@ SMOKE = Profile(
     seeds=(0, 1),
     rates=(1.0, 2.0),
     budgets=(1.0,),
-    stress_levels=3,
+    stress_levels=2,
     stress_cases=2,
     stress_models=("operator", "ssvi", "small"),
-    heston=3,
+    heston=2,
     unseen=3,
     chains=1,
     windows=6,
     paths=128,
-    series=200,
+    series=100,
 )
 
 PAPER = Profile(

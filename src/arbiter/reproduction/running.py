@@ -79,8 +79,13 @@ STAGES = (
         ("methods", "elsewhere", "heston", "unseen", "chains", "checkpoints"),
         external.make_external,
     ),
-    Stage("monitors", ("days", "train"), ("windows", "paths", "seed"), monitoring.make_monitors),
-    Stage("portrait", ("days",), (), portraits.make_portrait),
+    Stage(
+        "monitors",
+        ("days", "train"),
+        ("windows", "paths", "seed", "checkpoints"),
+        monitoring.make_monitors,
+    ),
+    Stage("portrait", ("days",), ("checkpoints",), portraits.make_portrait),
 )
 NAMES = tuple(stage.name for stage in STAGES)
 

@@ -207,12 +207,15 @@ def plain(value: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def code_hash() -> str:
-    """Hash of the modules of the package that compute; those that only show are left out."""
+    """Hash of the modules of the package that compute; those that only show are left out.
+
+    Weights are not among them: stages that ask networks name their checksums apart.
+    """
     root = Path(str(files("arbiter")))
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*")):
         inside = path.relative_to(root)
-        if inside.parts[0] in _SHOWING or path.suffix not in (".py", ".npy", ".safetensors"):
+        if inside.parts[0] in _SHOWING or path.suffix not in (".py", ".npy"):
             continue
         shown = inside.name in _PRESENTATION or inside.name.startswith("figures")
         if inside.parts[0] == "reproduction" and shown:
