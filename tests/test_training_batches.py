@@ -11,7 +11,16 @@ from torch import Tensor
 
 from arbiter import Quotes, black
 from arbiter.training import noise
-from arbiter.training.batches import FEWEST, WINDOW, Batch, Layout, draw_batch, layouts
+from arbiter.training.batches import (
+    _TEXTBOOK,
+    FEWEST,
+    WINDOW,
+    Batch,
+    Layout,
+    _rows,
+    draw_batch,
+    layouts,
+)
 from arbiter.training.calendars import _MORNING, HESTON_DAYS, TIMELINE_DAYS, draw_maturities
 from arbiter.training.clocks import UNEVEN
 from arbiter.training.laws import Laws, laws_of
@@ -109,12 +118,13 @@ def test_expiries_are_as_varied_as_promised(many: Batch) -> None:
     assert float(last.max()) < 6.2 * 365.0
     assert set(range(2, 17)) == set(expiries.tolist())
     even = ((many.clock / many.T - 1.0).abs() < 1e-5).all(1).float().mean()
-    assert abs(float(even) - (1.0 - UNEVEN) * 0.7) < 0.1  # the others: uneven, or rescaled
+    exchange = 0.45  # share of exchanges' calendars; the others: uneven, or rescaled
+    assert abs(float(even) - (1.0 - exchange * UNEVEN) * 0.7) < 0.1
 
 
 @pytest.mark.parametrize("listed", [HESTON_DAYS, TIMELINE_DAYS])
 def test_maturities_of_the_benchmarks_are_drawn_whole(listed: tuple[int, ...]) -> None:
-    T, there = draw_maturities(500, 16, torch.Generator().manual_seed(1))
+    T, there, _ = draw_maturities(500, 16, torch.Generator().manual_seed(1))
     want = torch.tensor(listed) / 365.0
     n = len(listed)
     same = (there.sum(1) == n) & ((T[:, :n] - want).abs() < 1e-6).all(1)
@@ -123,7 +133,7 @@ def test_maturities_of_the_benchmarks_are_drawn_whole(listed: tuple[int, ...]) -
 
 @pytest.mark.parametrize("expiries", [2, 8, 60])
 def test_maturities_increase_inside_the_pool(expiries: int) -> None:
-    T, listed = draw_maturities(2000, expiries, torch.Generator().manual_seed(2))
+    T, listed, _ = draw_maturities(2000, expiries, torch.Generator().manual_seed(2))
     assert (T.diff(dim=1) > 0.0).all()
     assert (listed.sum(1) >= 2).all()
     inside = (T * 365.0)[listed]
@@ -135,7 +145,7 @@ def test_maturities_increase_inside_the_pool(expiries: int) -> None:
 
 
 def test_index_calendars_hold_sixty_expiries_and_monthlies_of_morning_and_close() -> None:
-    T, listed = draw_maturities(4000, 60, torch.Generator().manual_seed(3))
+    T, listed, _ = draw_maturities(4000, 60, torch.Generator().manual_seed(3))
     days = 365.0 * T
     last = torch.where(listed, days, 0.0).amax(1)
     near = ((days.diff(dim=1) - _MORNING).abs() < 1e-3) & listed[:, 1:]
@@ -390,3 +400,13 @@ def test_generator_of_another_device_is_refused(laws: Laws) -> None:
     elsewhere = replace(laws, iv=torch.empty(laws.iv.shape, device="meta"))
     with pytest.raises(ValueError, match="the generator is on cpu, the pool on meta"):
         draw(elsewhere, 1)
+
+
+def test_models_own_laws_are_commoner_where_no_exchange_lists(laws: Laws) -> None:
+    exchange = torch.arange(4000) % 2 == 0
+    rows = _rows(laws, exchange, torch.Generator().manual_seed(4))
+    assert 0 <= int(rows.min()) <= int(rows.max()) < len(laws)
+    own = (rows < laws.plain).float()
+    plain = laws.plain / len(laws)
+    assert abs(float(own[exchange].mean()) - plain) < 0.05
+    assert abs(float(own[~exchange].mean()) - (_TEXTBOOK + (1.0 - _TEXTBOOK) * plain)) < 0.05

@@ -86,7 +86,7 @@ def gram(basis: Tensor, loaded: Tensor, clock: Tensor) -> Tensor:
     pairs = (clock[..., :, None] * clock[..., None, :]).flatten(-2)  # (B, L, NW²)
     both = each.flatten(-2).transpose(-1, -2) @ pairs  # (B, NZ², NW²)
     size = basis.shape[-1], basis.shape[-1], clock.shape[-1], clock.shape[-1]
-    split = both.unflatten(-2, size[:2]).unflatten(-1, size[2:])  # (B, NZ, NZ, NW, NW)
+    split: Tensor = both.unflatten(-2, size[:2]).unflatten(-1, size[2:])  # (B, NZ, NZ, NW, NW)
     return split.transpose(-3, -2).flatten(-2).flatten(-3, -2)
 
 
@@ -125,7 +125,7 @@ def _diagonal(matrix: Tensor, clock: Tensor, read: Tensor) -> Tensor:
     NZ, NW = read.shape[-1], clock.shape[-1]
     pairs = (clock[..., :, None] * clock[..., None, :]).flatten(-2)  # (B, L, NW²)
     split = matrix.unflatten(-2, (NZ, NW)).unflatten(-1, (NZ, NW)).transpose(-3, -2)
-    each = pairs @ split.flatten(-4, -3).flatten(-2).transpose(-1, -2)  # (B, L, NZ²)
+    each: Tensor = pairs @ split.flatten(-4, -3).flatten(-2).transpose(-1, -2)  # (B, L, NZ²)
     squares = (read[:, :, None] * read[:, None, :]).flatten(1)  # (R, NZ²)
     return each @ squares.T
 
@@ -136,7 +136,7 @@ def krige(found: Kriged, values: Tensor, place: Tensor) -> Tensor:
     by_slice = (values.double()[..., None, :] @ found.loaded)[..., 0, :]  # (B, L, NZ)
     moments = by_slice.transpose(-1, -2) @ found.clock  # (B, NZ, NW)
     a = (moments.flatten(1) @ flat)[:, None] @ found.solution  # (B, 1, d)
-    surface = (a @ flat.T).unflatten(-1, moments.shape[1:])[:, 0]  # (B, NZ, NW)
+    surface: Tensor = (a @ flat.T).unflatten(-1, moments.shape[1:])[:, 0]  # (B, NZ, NW)
     smiles = found.clock @ surface.transpose(-1, -2)  # (B, L, NZ)
     return smiles @ readers(place).T * found.scale
 

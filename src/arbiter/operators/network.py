@@ -88,7 +88,8 @@ class Config:
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if not all(span > 0.0 for span in self.spans):
             raise ValueError(f"spans = {self.spans!r} must be positive")
-        if len(self.reach) != 2 or not all(0.0 < far < 5.0 for far in self.reach):
+        far = list(self.reach)
+        if len(far) != 2 or min(far) <= 0.0 or max(far) >= 5.0:
             raise ValueError(f"reach = {self.reach!r} must be two numbers between 0 and 5")
         fewest = {"heads": 2, "width": 1, "state": 1, "rank": 1, "context": 1, "looks": 1}
         for name, least in fewest.items():

@@ -28,6 +28,7 @@ FEWEST = 3  # quotes of a listed expiry
 _SPARE = 1.15  # surfaces drawn for each one kept: some have too few expiries with quotes
 _APART = 0.01  # distance of padded strikes
 _NEAR = 3.0  # deviations within which targets are about even
+_TEXTBOOK = 0.5  # share of surfaces that no exchange lists, whose law is a model's own
 _RESCALED, _LEVELS = 0.3, (0.6, 2.2)  # share of rescaled surfaces, and the factors
 
 
@@ -103,9 +104,9 @@ def draw_batch(laws: Laws, layout: Layout, generator: torch.Generator, size: int
             f"torch.Generator({str(laws.iv.device)!r})"
         )
     drawn = int(_SPARE * size) + 4
-    rows = torch.randint(len(laws), (drawn,), generator=generator, device=generator.device)
-    T, listed = draw_maturities(drawn, layout.expiries, generator)
-    clock = draw_clock(T, generator)
+    T, listed, exchange = draw_maturities(drawn, layout.expiries, generator)
+    rows = _rows(laws, exchange, generator)
+    clock = draw_clock(T, exchange, generator)
     clock = clock * _levels(clock, listed, laws, generator) ** 2
     scale = laws.reference_at(rows, clock) * torch.sqrt(clock)  # (B, L)
     friction = draw_friction(drawn, generator)
@@ -145,6 +146,14 @@ def draw_batch(laws: Laws, layout: Layout, generator: torch.Generator, size: int
     target_iv = torch.where(target, target_iv, 0.2)
     target &= black.otm(target_k, target_iv * root) > TARGET_RESOLUTION
     return Batch(T, listed, k, mid, half, quoted, truth, target_k, target_iv, target, rows, clock)
+
+
+def _rows(laws: Laws, exchange: Tensor, generator: torch.Generator) -> Tensor:
+    """``(B,)`` laws: any for an exchange's listing, more often a model's own for other lists."""
+    u = torch.rand(2, len(exchange), generator=generator, device=exchange.device)
+    textbook = ~exchange & (u[0] < _TEXTBOOK)
+    among = torch.where(textbook, max(1, laws.plain), len(laws))
+    return torch.minimum((u[1] * among).long(), among - 1)
 
 
 def _levels(T: Tensor, listed: Tensor, laws: Laws, generator: torch.Generator) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,8 +25,22 @@ _MORNING, _TWINS = 6.5 / 24.0, 6  # days before the close, and how many monthlie
 _SHARES = (0.45, 0.3, 0.15, 0.1)  # index, random, Heston benchmark, timeline
 
 
-def draw_maturities(size: int, expiries: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Years ``(B, L)``, increasing, and which of them are listed; padding grows on."""
+class Maturities(NamedTuple):
+    """Maturities of a batch.
+
+    Attributes:
+        T: ``(B, L)`` years, increasing; padding grows on.
+        listed: ``(B, L)`` which of them are.
+        exchange: ``(B,)`` whether the calendar is an exchange's.
+    """
+
+    T: Tensor
+    listed: Tensor
+    exchange: Tensor
+
+
+def draw_maturities(size: int, expiries: int, generator: torch.Generator) -> Maturities:
+    """Maturities of so many surfaces."""
     device = generator.device
 
     def rand(*shape: int) -> Tensor:
@@ -65,7 +80,8 @@ def draw_maturities(size: int, expiries: int, generator: torch.Generator) -> tup
     listed = torch.isfinite(T)
     longest = torch.where(listed, T, 0.0).amax(1, keepdim=True)
     beyond = (rank - listed.sum(1, keepdim=True) + 1).clamp(min=0)
-    return torch.where(listed, T, longest * 1.02**beyond) / DAYS_PER_YEAR, listed
+    T = torch.where(listed, T, longest * 1.02**beyond) / DAYS_PER_YEAR
+    return Maturities(T, listed, index[:, 0])
 
 
 def _log_uniform_days(size: int, rand: Callable[..., Tensor]) -> Tensor:

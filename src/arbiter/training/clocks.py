@@ -3,7 +3,8 @@
 A market whose clock runs unevenly, but as everybody knows beforehand, has the same laws at the
 clock's times: no arbitrage comes or goes. Listed markets run so: a weekend is worth a fraction of
 its days, the day of a report several. Without it a network learns that volatilities of neighbouring
-expiries always lie on a smooth line, and real dailies do not.
+expiries always lie on a smooth line, and real dailies do not. A list of maturities that no exchange
+has is a model's, and its clock is even.
 
 Shapes: B surfaces, L expiries.
 """
@@ -16,17 +17,23 @@ import torch
 from torch import Tensor
 
 DAYS_PER_YEAR = 365.0
-UNEVEN = 0.45  # share of surfaces whose clock is
+UNEVEN = 0.7  # share of exchanges' surfaces whose clock is
 _DAYS = 2300  # beyond, days are alike
 _WEEKENDS = (0.05, 0.9)  # what a day of a weekend is worth, of a weekday
 _EVENTS = 8  # candidates; each happens to half of the surfaces at most
 _AHEAD = 150.0  # days within which events are known
-_WORTH = (0.2, 4.0)  # days that an event is worth
+_WORTH = (0.1, 3.0)  # days that an event is worth
 _WEEKS = 0.15  # largest deviation of log rates from week to week
 
 
-def draw_clock(T: Tensor, generator: torch.Generator) -> Tensor:
-    """``(B, L)`` years by each surface's own clock at years ``(B, L)``; increasing with T."""
+def draw_clock(T: Tensor, exchange: Tensor, generator: torch.Generator) -> Tensor:
+    """``(B, L)`` years by each surface's own clock at years ``(B, L)``; increasing with T.
+
+    Args:
+        T: Calendar years.
+        exchange: ``(B,)`` which surfaces are listed on an exchange: the others' clocks are even.
+        generator: Random numbers.
+    """
     B = T.shape[0]
     device = T.device
 
@@ -51,5 +58,5 @@ def draw_clock(T: Tensor, generator: torch.Generator) -> Tensor:
     days = T.double() * DAYS_PER_YEAR
     within = days.clamp(max=_DAYS - 1.0).long()
     gone = ends.gather(1, within) + (days - within) * rate.gather(1, within)
-    uneven = rand(B, 1) < UNEVEN
+    uneven = exchange[:, None] & (rand(B, 1) < UNEVEN)
     return torch.where(uneven, gone / DAYS_PER_YEAR, T.double()).to(T.dtype)

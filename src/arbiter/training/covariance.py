@@ -53,7 +53,8 @@ def covariance_factor(
     moment = second_moment(grams, sides, smooth(grams.device), iterations, told)
     values, vectors = torch.linalg.eigh(moment)
     leading = vectors[:, -rank:] * values[-rank:].clamp(min=0.0).sqrt()
-    return leading.flip(1).unflatten(0, (STRIKES, CLOCKS))
+    found: Tensor = leading.flip(1).unflatten(0, (STRIKES, CLOCKS))
+    return found
 
 
 def second_moment(

@@ -25,6 +25,7 @@ from arbiter import black
 from arbiter.markets.fourier import Contour
 from arbiter.markets.parameters import Parameters
 from arbiter.markets.transform import Transform, of_index
+from arbiter.training.inversion import Side, padded
 from arbiter.training.mixtures import draw_mixed
 from arbiter.training.prior import draw_sets
 from arbiter.training.shapes import draw_shaped
@@ -45,14 +46,12 @@ LEVELS = (0.025, 3.0)  # of the reference: laws that leave it at any maturity ar
 DEEPEST = 0.2
 SHAPED = 0.35  # share of a pool that are transports with the term structure of another law
 MIXED = 0.3  # share of a pool that are mixtures of two laws
+PLAIN = 0.4  # share of a pool, its first laws, that are neither
 
 _STEP = 0.065
 _GROWTH = 1.3
 _SETS = 128  # parameter sets per Riccati solution: 8 GB on the device with twenty factors
 _BLOCK = 128  # Fourier nodes: sets with as many blocks are solved together
-_SILENT = -1e4  # logarithm of the weight of a node that only fills a row
-_POINTS, _POINTS_CPU = 1 << 25, 1 << 17  # strikes × nodes at a time
-_NEGLIGIBLE = -41.0  # e^−41 = 2e-18
 _STENCIL = 4
 _SPARE = 1.15  # laws made for each one asked for: some are left out
 _WING, COARSE = -2.5, 3  # where a lower wing begins, and every how many nodes it is looked at
@@ -78,6 +77,11 @@ class Laws:
 
     def __len__(self) -> int:
         return self.reference.shape[0]
+
+    @property
+    def plain(self) -> int:
+        """How many laws of a pool, its first, are a model's own: not shaped, no mixtures."""
+        return round(PLAIN * len(self))
 
     def reference_at(self, rows: Tensor, T: Tensor) -> Tensor:
         """``(B, L)`` the log contract's volatility at maturities ``(B, L)`` of laws ``(B,)``."""
@@ -192,7 +196,7 @@ def make_laws(
         states_per_set: States of each parameter set: its start, and ends of paths.
         workers: Threads; as many as there are processors, eight at most, if left out.
     """
-    if count < 1 or states_per_set < 1:
+    if min(count, states_per_set) < 1:
         raise ValueError(
             f"count = {count}, states_per_set = {states_per_set}: both must be positive"
         )
@@ -207,15 +211,17 @@ def make_laws(
         )
         parts.append(laws_of(sets, rounds.spawn(1)[0], device, states_per_set, workers))
         missing -= len(parts[-1])
-    reference = torch.cat([p.reference for p in parts])[:solved]
-    iv = torch.cat([p.iv for p in parts])[:solved] if len(parts) > 1 else parts[0].iv[:solved]
-    laws = replace(parts[0], reference=reference, iv=iv)
+    laws = _first(parts, solved)
     if shaped:
         rng = np.random.default_rng(rounds.spawn(1)[0])
-        more = draw_shaped(laws, shaped, rng, LEVELS, DEEPEST)
-        reference, iv = torch.cat([reference, more.reference]), torch.cat([iv, more.iv])
-        laws = replace(laws, reference=reference, iv=iv)
-    return draw_mixed(laws, MIXED, np.random.default_rng(rounds.spawn(1)[0]), DEEPEST)
+        laws = _first([laws, draw_shaped(laws, shaped, rng, LEVELS, DEEPEST)], count)
+    rng = np.random.default_rng(rounds.spawn(1)[0])
+    return draw_mixed(laws, MIXED, rng, DEEPEST, first=laws.plain)
+
+
+def _first(parts: Sequence[Laws], count: int) -> Laws:
+    reference, iv = torch.cat([p.reference for p in parts]), torch.cat([p.iv for p in parts])
+    return replace(parts[0], reference=reference[:count], iv=iv[:count])
 
 
 def laws_of(
@@ -271,7 +277,7 @@ def _solved(
     T, z = grid(device)
     chosen = [sets[i] for i in which]
     contours = [[Contour.of(p, calls, _STEP) for p in chosen] for calls in (True, False)]
-    xi = np.concatenate([_padded([c.xi for c in side]) for side in contours], axis=1)
+    xi = np.concatenate([padded([c.xi for c in side]) for side in contours], axis=1)
     try:
         found = of_index(chosen, T.cpu().numpy(), xi, _GROWTH, device)
     except ArithmeticError:
@@ -303,7 +309,7 @@ def _volatilities(
     T, z = grid(device)
     slope = torch.stack([f.slope for f in found])  # (P, M, n, Q)
     constant = torch.stack([f.constant for f in found])  # (P, M, Q)
-    sides = [_Side.of(side, device) for side in contours]
+    sides = [Side.of(side, device) for side in contours]
     split = max(c.xi.size for c in contours[0])
     drift = torch.tensor([c.drift for c in contours[0]], dtype=torch.float64, device=device)
     out = torch.empty(*reference.shape, z.numel(), dtype=torch.float32, device=device)
@@ -346,54 +352,3 @@ def _resolved(price: Tensor, z: Tensor) -> Tensor:
         fine = torch.cumprod(((side > RESOLUTION) & falls).to(torch.int8), -1) > 0
         kept.append(torch.where(fine, side, torch.nan))
     return torch.cat([kept[0].flip(-1), kept[1]], -1)
-
-
-def _padded(rows: Sequence[NDArray[np.complex128]], fill: complex | None = None) -> Complex:
-    """Rows of different lengths, drawn out to the longest by their last entry or by ``fill``."""
-    width = max(row.size for row in rows)
-    out = np.empty((len(rows), width), dtype=np.complex128)
-    for i, row in enumerate(rows):
-        out[i, : row.size], out[i, row.size :] = row, row[-1] if fill is None else fill
-    return out
-
-
-@dataclass(frozen=True, eq=False)
-class _Side:
-    """Contours of many sets on one side of the money: nodes and weights ``(P, Q)``."""
-
-    calls: bool
-    xi: Tensor
-    log_weight: Tensor
-
-    @staticmethod
-    def of(contours: Sequence[Contour], device: torch.device) -> _Side:
-        log_weight = _padded([np.log(c.weight) for c in contours], fill=_SILENT)
-        return _Side(
-            contours[0].calls,
-            torch.as_tensor(_padded([c.xi for c in contours]), device=device),
-            torch.as_tensor(log_weight, device=device),
-        )
-
-    def invert(self, log_cf: Tensor, k: Tensor) -> Tensor:
-        """``Re Σ_q weight_q e^{log_cf_q − i ξ_q k}``, from ``(P, D, Q)`` and ``(P, D, m)``."""
-        scaled = log_cf + self.log_weight[:, None]
-        nearest = k[..., 0] if self.calls else k[..., -1]
-        size = scaled.real + nearest[..., None] * self.xi.imag[:, None]
-        heard = (size > _NEGLIGIBLE).flatten(0, 1).any(0).nonzero()
-        nodes = int(heard[-1]) + 1 if heard.numel() else 1
-        D = log_cf.shape[1]
-        size = scaled.real[..., :nodes].flatten(0, 1)
-        turn = scaled.imag[..., :nodes].flatten(0, 1)
-        decay = self.xi.imag[:, None, :nodes].expand(-1, D, -1).flatten(0, 1)
-        wave = self.xi.real[:, None, :nodes].expand(-1, D, -1).flatten(0, 1)
-        points = k.flatten(0, 1)
-        out = torch.empty_like(points)
-        rows = max(
-            1, (_POINTS_CPU if k.device.type == "cpu" else _POINTS) // (nodes * max(1, k.shape[-1]))
-        )
-        for start in range(0, points.shape[0], rows):
-            part = slice(start, start + rows)
-            at = points[part, :, None]
-            mass = torch.exp(size[part, None] + at * decay[part, None])
-            out[part] = (mass * torch.cos(turn[part, None] - at * wave[part, None])).sum(-1)
-        return out.reshape(k.shape)

@@ -28,7 +28,9 @@ _NEGLIGIBLE = 1e-9  # what a law may be worth where it ends, to be continued wit
 _ROWS = 256  # laws at a time
 
 
-def draw_mixed(laws: Laws, share: float, rng: np.random.Generator, deepest: float) -> Laws:
+def draw_mixed(
+    laws: Laws, share: float, rng: np.random.Generator, deepest: float, first: int = 0
+) -> Laws:
     """The pool with a share of its laws replaced by mixtures with others of it.
 
     Args:
@@ -37,13 +39,16 @@ def draw_mixed(laws: Laws, share: float, rng: np.random.Generator, deepest: floa
         rng: Random numbers.
         deepest: Least volatility over reference near the money; a mixture below, or one that is not
             resolved there, is not taken.
+        first: So many laws, the first, take no part.
     """
-    count = int(share * len(laws)) if len(laws) > 1 else 0
+    others_too = len(laws) - first
+    count = min(int(share * len(laws)), others_too) if others_too > 1 else 0
     if count == 0:
         return laws
     device = laws.iv.device
-    chosen = rng.permutation(len(laws))[:count]
-    partners = (chosen + rng.integers(1, len(laws), count)) % len(laws)
+    chosen = rng.permutation(others_too)[:count]
+    partners = first + (chosen + rng.integers(1, others_too, count)) % others_too
+    chosen = first + chosen
     low, high = np.log(CHANCES)
     chance = torch.as_tensor(np.exp(rng.uniform(low, high, count)), device=device)
     rows = torch.as_tensor(chosen, device=device)

@@ -78,7 +78,9 @@ class Task(NamedTuple):
         """Back from :meth:`flat`."""
         count = len(Scaled._fields)
         chain, own, guess = tensors[:count], tensors[count : count + 5], tensors[count + 5 :]
-        return cls(Scaled(*chain), *own, Kriged(*guess) if guess else None)
+        k, log_price, scale, weight, log_variance = own
+        known = Kriged(*guess) if guess else None
+        return cls(Scaled(*chain), k, log_price, scale, weight, log_variance, known)
 
 
 class Terms(NamedTuple):

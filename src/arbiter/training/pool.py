@@ -20,8 +20,8 @@ import torch
 from arbiter import black, knots, normal, transport
 from arbiter.files import whole, write_whole
 from arbiter.markets import fourier, lift, means, parameters, riccati, transform
+from arbiter.training import inversion, mixtures, prior, shapes, states
 from arbiter.training import laws as laws_module
-from arbiter.training import mixtures, prior, shapes, states
 from arbiter.training.journal import fingerprint, fingerprint_of
 from arbiter.training.laws import Laws, grid, make_laws
 
@@ -36,6 +36,7 @@ _MAKERS = (
     parameters,
     riccati,
     transform,
+    inversion,
     laws_module,
     mixtures,
     prior,
