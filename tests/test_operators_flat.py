@@ -152,6 +152,18 @@ def test_workers_that_ask_for_workers_do_it_themselves() -> None:
     assert all(one == other and one.startswith("arbiter") for one, other in names)
 
 
+@pytest.mark.parametrize("count", [3, 20])
+def test_workers_are_as_many_as_threads_and_not_too_many(count: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        inside = workers.each(lambda _: threading.current_thread().name, range(200))
+        assert torch.get_num_threads() == number_of_a_new_thread() == count
+    finally:
+        torch.set_num_threads(before)
+    assert 1 <= len(set(inside)) <= min(count, 8)
+
+
 def test_with_one_thread_nothing_is_handed_over() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(1)

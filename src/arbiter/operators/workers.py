@@ -20,16 +20,17 @@ import torch
 
 Given = TypeVar("Given")
 Found = TypeVar("Found")
+_MOST = 8  # the interpreter is shared, and more than these would wait for it
 _starting, _here = Lock(), local()
 
 
 def each(f: Callable[[Given], Found], given: Sequence[Given]) -> list[Found]:
-    """``[f(x) for x in given]``, as many at a time as PyTorch has threads."""
+    """``[f(x) for x in given]``, as many at a time as PyTorch has threads, up to eight."""
     count = torch.get_num_threads()
     if count == 1 or hasattr(_here, "alone"):  # what our own threads call stays where it is
         return [f(x) for x in given]
     with _starting:
-        pool = _pool(count, os.getpid())  # a fork has none of its parent's threads
+        pool = _pool(min(count, _MOST), os.getpid())  # a fork has none of its parent's threads
     return list(pool.map(f, given))
 
 
@@ -41,7 +42,7 @@ def _pool(count: int, _process: int) -> ThreadPoolExecutor:
         pool.submit(started.wait)
     started.wait()
     # a thread's number is its own, but also becomes that of threads not yet born: take it back
-    torch.set_num_threads(count)
+    torch.set_num_threads(torch.get_num_threads())
     return pool
 
 
