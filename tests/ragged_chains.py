@@ -9,7 +9,7 @@ from torch import Tensor
 
 from arbiter.operators.network import Config, Network
 from arbiter.operators.ragged import Ragged
-from arbiter.operators.reference import Scaled, scaled
+from arbiter.operators.reference import FARTHEST, Scaled, scaled
 
 SMALL: dict[str, Any] = {
     "heads": 8, "width": 16, "state": 8, "rank": 2, "context": 12, "looks": 2,
@@ -53,3 +53,12 @@ def with_values(chain: Scaled, u: Tensor) -> Scaled:
 
 def in_units(seed: int, **shape: int) -> Scaled:
     return scaled(random_chain(seed, **shape))
+
+
+def ratio(made: Network, chain: Scaled, seed: int) -> float:
+    """How far proposals move, over how far quotes did, between two random sets of quotes."""
+    g = torch.Generator().manual_seed(seed)
+    u = FARTHEST * (2.0 * torch.rand(chain.u.shape, generator=g, dtype=torch.float64) - 1.0)
+    v = (u + 0.01 * torch.sign(u)).clamp(-FARTHEST, FARTHEST)
+    gap = made.decode(with_values(chain, u)).proposal - made.decode(with_values(chain, v)).proposal
+    return float(gap.abs().max() / ((u - v) * chain.quoted).abs().max())
