@@ -88,6 +88,10 @@ class Operator:
             FileNotFoundError: If there is no such file.
             CheckpointError: If it is not a readable checkpoint of an operator.
         """
+        return workers.each(cls._load, [path])[0]
+
+    @classmethod
+    def _load(cls, path: str | PathLike[str]) -> Operator:
         info = checkpoint.load(path)[1]
         try:
             config = Config(**info.get("config", {}))
