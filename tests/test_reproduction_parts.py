@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from arbiter.evaluation.heston import heston_case
 from arbiter.protocol.machine import Stages
-from arbiter.reproduction import claims, days, sweeping, training
+from arbiter.reproduction import claims, days, full_size, sweeping, training
 from arbiter.reproduction.display import Display
 from arbiter.reproduction.grids import Grid, escaped
 from arbiter.reproduction.measuring import paired
-from arbiter.reproduction.models import Checkpoints
+from arbiter.reproduction.models import Checkpoints, checkpointed
 from arbiter.reproduction.profiles import FULL, PAPER, PROFILES, SMOKE, Profile, profile
 from arbiter.reproduction.stages import Stage, Workshop, plain, run_stages
 from arbiter.reproduction.stressing import chosen
@@ -253,3 +254,20 @@ def test_only_a_training_that_ended_by_itself_is_finished(
     (tmp_path / "run" / "run.json").write_text(json.dumps({"ended": ended}))
     training.trained(tmp_path / "run", SMOKE.small, tmp_path, training.Silent(8))
     assert bool(trained) == again
+
+
+def test_full_size_networks_are_left_with_their_checksums(tmp_path: Path) -> None:
+    budget = replace(SMOKE.small, pool=8, held_out=6, steps=2, decay=1, measure_every=2)
+    hours = replace(SMOKE, full=budget, ablations=("icnn",), baselines=("gru",))
+    given = replace(workshop(tmp_path, hours), name="checkpoints", key="0" * 16)
+    facts = full_size.make_checkpoints(given)
+    assert set(facts["runs"]) == {"matched", "icnn", "gru"}
+    found = {entry.name: entry for entry in checkpointed(given.checkpoints)}
+    there = {name for name, entry in found.items() if not entry.missing}
+    assert there == {"matched", "icnn", "gru"}
+    assert given.checkpoints.hashes().keys() == {"operator", *there}
+    assert [found[name].promises for name in ("matched", "icnn", "gru")] == [True, False, False]
+    quotes = heston_case(0).quotes
+    for name in there:
+        assert found[name].method().solve([quotes])[0].iv(0.0, 0.5).shape == ()
+    assert full_size.make_checkpoints(workshop(tmp_path))["runs"] == {}
