@@ -18,8 +18,9 @@ from arbiter.training.pool import keep_pool
 from arbiter.training.settings import Settings
 from arbiter.transport import Transport
 
-CONFIG = Config(heads=8, width=8, state=4, rank=2, context=8, looks=2, budget=4.0,
-    spans=(), kriging=False)
+CONFIG = Config(
+    heads=8, width=8, state=4, rank=2, context=8, looks=2, budget=4.0, spans=(), kriging=False
+)
 SETTINGS = Settings(
     config=CONFIG,
     pool=24,
