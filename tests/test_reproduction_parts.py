@@ -271,3 +271,14 @@ def test_full_size_networks_are_left_with_their_checksums(tmp_path: Path) -> Non
     for name in there:
         assert found[name].method().solve([quotes])[0].iv(0.0, 0.5).shape == ()
     assert full_size.make_checkpoints(workshop(tmp_path))["runs"] == {}
+
+
+def test_a_training_that_diverges_is_a_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(*_: object, **__: object) -> Outcome:
+        raise FloatingPointError("a loss was not finite")
+
+    monkeypatch.setattr(training, "train", train)
+    found = training.train_small(tmp_path / "run", SMOKE.small, tmp_path)
+    assert found["reason"] == "its training diverged: a loss was not finite"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from arbiter.evaluation.methods import operator
 from arbiter.metrics.metric import Metric
 from arbiter.metrics.stable_runs import stability
@@ -133,15 +135,14 @@ def _small(workshop: Workshop, name: str, run: Facts) -> tuple[list[Metric], dic
         elif run["settings"]["config"]["representer"]:
             reasons[field] = f"no slice of training had a coverage below {LEAST_COVERAGE:g}"
     if name == SMALL:
-        shares = workshop.facts("sweeps")["runs"]
-        runs_ = [workshop.facts("train")["runs"][other] for other in shares]
+        share = workshop.facts("sweeps")["stability"]["Stability"]
+        found.append(Metric("Stability", share["value"], None, np.array(share["runs"])))
     else:
-        runs_ = [run]
-    found.append(
-        stability(
-            [one["max_rho_dt"] for one in runs_],
-            [bool(one["martingale_passed"]) for one in runs_],
-            [one["ended"] == "converged" for one in runs_],
+        found.append(
+            stability(
+                [run["max_rho_dt"]],
+                [bool(run["martingale_passed"])],
+                [run["ended"] == "converged"],
+            )
         )
-    )
     return found, reasons

@@ -26,7 +26,8 @@ _LEVEL = 0.95
 def make_sweeps(workshop: Workshop) -> Facts:
     """Errors of every run of the sweep, the choice of each fold, and shares of stable runs."""
     trained, measured = workshop.facts("train"), workshop.facts("measure")
-    names = [n for n, run in trained["runs"].items() if run["kind"] in ("operator", "sweep")]
+    swept = [n for n, run in trained["runs"].items() if run["kind"] in ("operator", "sweep")]
+    names = [name for name in swept if "reason" not in trained["runs"][name]]
     errors = {name: read_answers(workshop, name)["error"] for name in names}
     rows = {}
     for name in names:
@@ -62,13 +63,15 @@ def make_sweeps(workshop: Workshop) -> Facts:
             "run": name,
         }
         for name, run in trained["runs"].items()
-        if run["kind"] in ("budget", "operator") or name == f"{SMALL}_no_qalign"
+        if "reason" not in run
+        and (run["kind"] in ("budget", "operator") or name == f"{SMALL}_no_qalign")
     ]
     return {
         "runs": rows,
         "folds": folds,
         "lipschitz": budgets,
-        **_stable(workshop, trained, names),
+        "diverged": [name for name in swept if name not in names],
+        **_stable(workshop, trained, names, len(swept) - len(names)),
         "interval_coverage": interval_coverage(
             first_fold(workshop.profile).test.size, workshop.profile.series
         ),
@@ -109,17 +112,19 @@ def interval_coverage(days: int, series: int) -> Facts:
     return {"persistence": _RHOS, "level": _LEVEL, "days": days, "series": series, **found}
 
 
-def _stable(workshop: Workshop, trained: Facts, names: list[str]) -> dict[str, Any]:
-    runs = [trained["runs"][name] for name in names]
+def _stable(workshop: Workshop, trained: Facts, names: list[str], diverged: int) -> dict[str, Any]:
+    """Shares of runs that were stable; those that diverged were not."""
+    lost = {"max_rho_dt": np.inf, "martingale_passed": False, "ended": "diverged"}
+    runs = [*(trained["runs"][name] for name in names), *[lost] * diverged]
     passed = [bool(run["martingale_passed"]) for run in runs]
     converged = [run["ended"] == _CONVERGED for run in runs]
     shares = [stability([run["max_rho_dt"] for run in runs], passed, converged)]
     models = workshop.facts("measure")["models"]
     shares.append(
         stability_windows(
-            [models[name]["test"]["NAS"]["value"] or 0.0 for name in names],
+            [*(models[name]["test"]["NAS"]["value"] or 0.0 for name in names), *[0.0] * diverged],
             [run["max_rho_dt"] for run in runs],
-            [run["projection_distance"] for run in runs],
+            [run.get("projection_distance", np.inf) for run in runs],
             converged,
         )
     )
@@ -131,7 +136,11 @@ def _stable(workshop: Workshop, trained: Facts, names: list[str]) -> dict[str, A
     }
     return {
         "stability": {
-            metric.name: {"value": metric.value, "interval": ends.get(metric.name)}
+            metric.name: {
+                "value": metric.value,
+                "interval": ends.get(metric.name),
+                "runs": metric.daily,
+            }
             for metric in shares
         },
         "stability_parts": safe,

@@ -341,9 +341,10 @@ def sweeps(found: Facts) -> Grid:
         ("run", "seed", "rate", "validation, bp", "test, bp", "held-out laws, bp", "DualGap",
          "ended", "chosen in folds"),
         rows,
-        f"Stability {share['value']:.3f} [{ends[0]:.3f}, {ends[1]:.3f}] of {len(rows)} runs: safe "
-        f"spectrum {percent(parts['safe'])}, martingale test passed {percent(parts['martingale'])},"
-        f" ended by the stopping rule {percent(parts['converged'])}. The paper has 1.000.",
+        f"Stability {share['value']:.3f} [{ends[0]:.3f}, {ends[1]:.3f}] of {len(share['runs'])} "
+        f"runs: safe spectrum {percent(parts['safe'])}, martingale test passed "
+        f"{percent(parts['martingale'])}, ended by the stopping rule {percent(parts['converged'])}"
+        f", diverged {len(found['diverged'])}. The paper has 1.000.",
     )  # fmt: skip
 
 

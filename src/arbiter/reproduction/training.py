@@ -79,6 +79,8 @@ def make_trainings(workshop: Workshop) -> Facts:
         train_small, parts, workshop.workers, lambda n: workshop.tell("trainings", n, len(parts))
     )
     measured = {run.name: facts for run, facts in zip(able, told, strict=True)}
+    if "reason" in measured[SMALL]:
+        raise FloatingPointError(f"{SMALL}: {measured[SMALL]['reason']}")
     made = {
         run.name: {"kind": run.kind, **measured.get(run.name, {"reason": run.reason})}
         for run in runs
@@ -87,8 +89,11 @@ def make_trainings(workshop: Workshop) -> Facts:
 
 
 def train_small(place: Path, settings: Settings, pools: Path) -> Facts:
-    """Train a run, unless it is finished, and describe it."""
-    trained(place, settings, pools, Silent(settings.steps))
+    """Train a run, unless it is finished, and describe it; one that diverges is a finding."""
+    try:
+        trained(place, settings, pools, Silent(settings.steps))
+    except FloatingPointError as error:
+        return {"reason": f"its training diverged: {error}", "diverged": True}
     return describe(place, settings, pools)
 
 
