@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing import get_context
@@ -10,6 +13,7 @@ from typing import Any
 
 MOST = 8
 """Processes at the most; each holds about a gigabyte."""
+_WATCH = 2.0  # seconds between looks at whether the parent lives
 
 
 def default_workers() -> int:
@@ -40,17 +44,20 @@ def in_order(
             tell(len(found))
         return found
     # started anew, not forked: threads of libraries do not survive a fork
-    with ProcessPoolExecutor(
-        min(workers, len(parts)), mp_context=get_context("spawn"), initializer=_alone
-    ) as pool:
+    pool = ProcessPoolExecutor(
+        min(workers, len(parts)),
+        mp_context=get_context("spawn"),
+        initializer=_alone,
+        initargs=(os.getpid(),),
+    )
+    try:
         tasks = [pool.submit(work, *part) for part in parts]
-        try:
-            for done in _counted(tasks):
-                tell(done)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        for done in _counted(tasks):
+            tell(done)
         return [task.result() for task in tasks]
+    finally:
+        # after an error what waits is not begun; what runs is waited for
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _counted(tasks: list[Future[Any]]) -> Iterator[int]:
@@ -62,13 +69,19 @@ def _counted(tasks: list[Future[Any]]) -> Iterator[int]:
         yield len(tasks) - len(left)
 
 
-def _alone() -> None:
+def _alone(parent: int) -> None:
     """One thread: the workers are the parallelism, and sums are in one order."""
-    import logging
-
     import torch
 
+    threading.Thread(target=_orphaned, args=(parent,), daemon=True).start()
     torch.set_num_threads(1)
     log = logging.getLogger("arbiter")
     log.addHandler(logging.NullHandler())
     log.propagate = False
+
+
+def _orphaned(parent: int) -> None:
+    """End with the process that asked for the work: a killed one cannot say that it is over."""
+    while os.getppid() == parent:
+        time.sleep(_WATCH)
+    os._exit(1)
