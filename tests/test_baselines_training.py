@@ -82,7 +82,7 @@ class Told(Readout):
 @each_model
 def test_it_learns(model: str) -> None:
     """On held-out laws the loss falls, and volatilities are better than a flat smile's."""
-    steps = 60 if model == "transformer" else 16
+    steps = 16 if model == "ssm" else 60
     settings = tiny.settings(model=model, steps=steps, warm=4, decay=10, lr=1e-2, average=0.8)
     learner = Regressor(settings, tiny.laws())
     held_out = HeldOut(settings, tiny.laws(12, 777), learner.route.lesson)
