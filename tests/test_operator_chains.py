@@ -1,7 +1,8 @@
 """The shipped operator on real SPX chains, zero-shot, and the fit that refines it.
 
-It was never trained on them; what the universe contains was widened after looking at them. LIMITS is the one place with thresholds. OPEN names the ones
-that today's weights do not meet: a test fails when one of them is met, so that it is taken out.
+It was never trained on them; what the universe contains was widened after looking at them.
+LIMITS is the one place with thresholds. OPEN names the ones that today's weights do not meet: a
+test fails when one of them is met, so that it is taken out.
 """
 
 from __future__ import annotations
