@@ -42,7 +42,7 @@ def test_a_known_moment_is_found_from_partial_views() -> None:
     found = second_moment(grams, sides, familiar, iterations=30)
     start = second_moment(grams, sides, familiar, iterations=1)
     assert distance(found, true) < 0.12 < 0.5 * distance(start, true)
-    other, _ = views(2.0 * true, 1500, 6), None
+    other = views(2.0 * true, 1500, 6)
     assert distance(second_moment(*other, familiar, iterations=30), true) > 0.5
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 
 @contextmanager
@@ -69,6 +70,22 @@ def require_version(
             f"{path}: written in format version {version}, this arbiter reads up to {newest}; "
             "upgrade arbiter-vol to read it"
         )
+
+
+def read_format(path: Path, name: str, newest: int, remedy: str = "") -> dict[str, Any]:
+    """A file of JSON that says which format it has, and in which version.
+
+    Raises:
+        ValueError: If it is not JSON, of another format, or of a version that is not read here.
+    """
+    try:
+        whole = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
+    if not isinstance(whole, dict) or whole.get("format") != name:
+        raise ValueError(f"{path} does not say that its format is {name!r}{remedy}")
+    require_version(path, whole.get("version"), newest, ValueError)
+    return whole
 
 
 def require_folder(

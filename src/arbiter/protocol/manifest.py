@@ -13,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from arbiter.files import require_version, write_whole
+from arbiter.files import read_format, write_whole
 
 NAME = "manifest.json"
 FORMAT, VERSION = "arbiter-manifest", 1
@@ -86,13 +86,7 @@ def read_manifest(folder: str | PathLike[str]) -> dict[str, Any]:
     path = Path(folder) / NAME
     if not path.is_file():
         raise ValueError(f"{path} is not there: name a folder of results")
-    try:
-        whole = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
-    if not isinstance(whole, dict) or whole.get("format") != FORMAT:
-        raise ValueError(f"{path} does not say that its format is {FORMAT!r}")
-    require_version(path, whole.get("version"), VERSION, ValueError)
+    whole = read_format(path, FORMAT, VERSION)
     if not isinstance(whole.get("files"), dict) or not isinstance(whole.get("varies"), list):
         raise ValueError(f"{path} lacks its files: restore it")
     return whole

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from arbiter.evaluation.methods import Method, operator
-from arbiter.files import require_version, write_whole
+from arbiter.files import read_format, write_whole
 from arbiter.operators.pretrained import SHIPPED
 from arbiter.protocol.manifest import sha256
 from arbiter.quotes import Quotes
@@ -129,13 +129,7 @@ class Checkpoints:
         path = self.folder / MANIFEST
         if not path.is_file():
             return {}
-        try:
-            whole = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{path} is not JSON: {error}") from error
-        if not isinstance(whole, dict) or whole.get("format") != FORMAT:
-            raise ValueError(f"{path} does not say that its format is {FORMAT!r}: restore it")
-        require_version(path, whole.get("version"), VERSION, ValueError)
+        whole = read_format(path, FORMAT, VERSION, ": restore it")
         found: dict[str, dict[str, Any]] = whole["files"]
         return found
 
