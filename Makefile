@@ -17,7 +17,7 @@ PYTEST     := $(ONE_THREAD) $(BIN)/pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help surface reproduce test lint unit bench verify verify-data docs wheel clean
+.PHONY: help surface reproduce smoke test lint unit bench verify verify-data docs wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -36,7 +36,13 @@ surface: $(READY) ## fit a chain, the shipped one or CHAIN=path: surface, certif
 reproduce: $(READY) ## every number, table and figure in results/, or PROFILE=smoke|paper|full
 	$(ONE_THREAD) $(BIN)/arbiter reproduce --profile $(PROFILE) --out "$$RESULTS"
 
-test: lint unit docs wheel ## everything that must hold before a commit
+smoke: $(READY) ## the smallest reproduction from nothing, and the check of what it wrote
+	@echo "==> reproduction, smoke"
+	rm -rf out/smoke
+	$(MAKE) --no-print-directory reproduce PROFILE=smoke RESULTS=out/smoke
+	$(BIN)/arbiter reproduce --check out/smoke
+
+test: lint unit docs wheel smoke ## everything that must hold before a commit
 	@echo "==> all checks passed"
 
 lint: $(READY) ## ruff and mypy
