@@ -30,6 +30,7 @@ ROOMS = [
     "chains",
     "markets",
     "structural",
+    "volatility_index",
     "surface",
     "storage",
     "frames",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from arbiter.operators.pretrained import Operator
     from arbiter.quotes import Quotes
     from arbiter.surface import Surface
+    from arbiter.volatility_index import VixSlices
 
 __all__ = [
     "Certificate",
@@ -33,6 +34,7 @@ __all__ = [
     "Quotes",
     "Roughness",
     "Surface",
+    "VixSlices",
     "__version__",
     "audit",
     "example",
@@ -55,6 +57,7 @@ _HOME = {
     "Quotes": "arbiter.quotes",
     "Roughness": "arbiter.fitting",
     "Surface": "arbiter.surface",
+    "VixSlices": "arbiter.volatility_index",
     "audit": "arbiter.certificate",
     "example": "arbiter.examples",
     "example_chain": "arbiter.examples",

@@ -61,7 +61,7 @@ class Decoder:
             points: Log-strikes, Gaussian levels or probabilities.
             T: Year fractions.
         """
-        return _by_rows(lambda row, t: query(self.at(t), row), points, T)
+        return by_rows(lambda row, t: query(self.at(t), row), points, T)
 
     def calendar_rate(self, k: Array, T: Array) -> Array:
         """``∂c/∂T`` at fixed moneyness, by differentiating the decoder."""
@@ -77,7 +77,7 @@ class Decoder:
                 (derivative,) = torch.autograd.grad(by_maturity.sum(), weight)
             return derivative
 
-        return _by_rows(rate, k, T)
+        return by_rows(rate, k, T)
 
     def log_variance(self, T: Array) -> Array:
         """Total log-contract variance ``W(T)``."""
@@ -88,7 +88,7 @@ class Decoder:
 
 
 @torch.inference_mode(False)  # a caller's inference mode must not forbid the derivatives
-def _by_rows(f: Callable[[Tensor, Tensor], Tensor], points: Array, T: Array) -> Array:
+def by_rows(f: Callable[[Tensor, Tensor], Tensor], points: Array, T: Array) -> Array:
     """Apply ``f(points (R, w), T (R,)) -> (R, w)`` with every row at one maturity."""
     flat_points, flat_T = points.ravel(), T.ravel()
     out = np.empty(flat_points.size)

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from arbiter.files import require_version, whole
 from arbiter.surface import Surface
+from arbiter.volatility_index import VixSlices
 
 FORMAT = "arbiter-surface"
-VERSION = 1
+VERSION = 2  # with VIX slices; a surface without them is written as version 1
 MAX_BYTES = 64 * 2**20  # a 60 × 41 surface takes 20 kB; this is a cap on hostile files
 
 # What the zip reader raises on damage: checksums, streams, missing members, encryption.
@@ -47,6 +48,7 @@ _BAD_HEADER = (
     tokenize.TokenError,
 )
 _ARRAYS = ("knots", "maturities", "slopes", "weights", "forwards", "discounts")
+_VIX_ARRAYS = ("vix_knots", "vix_maturities", "vix_slopes")
 
 
 class SurfaceFileError(ValueError):
@@ -55,9 +57,10 @@ class SurfaceFileError(ValueError):
 
 def save(surface: Surface, path: str | PathLike[str]) -> None:
     """Write ``surface`` to ``path`` through a temporary file beside it."""
+    slices = surface.vix_slices
     meta = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": 1 if slices is None else VERSION,
         "as_of": None if surface.as_of is None else str(surface.as_of),
         "info": dict(surface.info),
     }
@@ -68,8 +71,11 @@ def save(surface: Surface, path: str | PathLike[str]) -> None:
         "weights": surface.weights,
         "forwards": surface.curve.forwards,
         "discounts": surface.curve.discounts,
-        "meta": np.frombuffer(json.dumps(meta, allow_nan=False).encode(), dtype=np.uint8),
     }
+    if slices is not None:
+        vix = (slices.knots, slices.maturities, slices.slopes)
+        arrays.update(zip(_VIX_ARRAYS, vix, strict=True))
+    arrays["meta"] = np.frombuffer(json.dumps(meta, allow_nan=False).encode(), dtype=np.uint8)
     with whole(path) as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
 
@@ -87,7 +93,8 @@ def load(path: str | PathLike[str]) -> Surface:
         with zipfile.ZipFile(path) as archive:
             _check_size(archive, path)
             meta = _read_meta(archive, path)
-            arrays = {name: _read(archive, name, np.float64, path) for name in _ARRAYS}
+            names = _ARRAYS if meta["version"] == 1 else (*_ARRAYS, *_VIX_ARRAYS)
+            arrays = {name: _read(archive, name, np.float64, path) for name in names}
     except (FileNotFoundError, IsADirectoryError, PermissionError):
         raise
     except _UNREADABLE as error:
@@ -104,9 +111,14 @@ def load(path: str | PathLike[str]) -> Surface:
             weights=arrays["weights"],
             as_of=meta.get("as_of"),
             info=meta.get("info"),
+            vix_slices=VixSlices.of(*vix) if (vix := _vix(arrays)) else None,
         )
     except (ValueError, TypeError) as error:
         raise SurfaceFileError(f"{path}: the stored numbers are not a surface: {error}") from error
+
+
+def _vix(arrays: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
+    return [arrays[name] for name in _VIX_ARRAYS if name in arrays]
 
 
 def _check_size(archive: zipfile.ZipFile, path: str | PathLike[str]) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from arbiter.forwards import ForwardCurve, MaturityLike, as_datetime, years
 from arbiter.knots import STEEPEST
 from arbiter.mixture import Mixture
 from arbiter.structural import structural
+from arbiter.volatility_index import FARTHEST_KNOT, VixQueries, VixSlices
 
 if TYPE_CHECKING:
     import polars as pl
@@ -36,7 +37,6 @@ logger = logging.getLogger(__name__)
 
 THIRTY_DAYS = 30.0 / 365.0
 SLOPE_RANGE = (1e-6, STEEPEST)  # docs/transport.md
-FARTHEST_KNOT = 37.0  # beyond it the normal law has no mass that float64 can hold
 _NO_VOLATILITY = {
     black.Reason.AT_INTRINSIC: "so far out the price is below the smallest float64",
     black.Reason.ABOVE_MAXIMUM: "the price is at its upper bound to rounding",
@@ -45,7 +45,7 @@ _FAR = 30.0  # local variance is a ratio of two numbers that vanish beyond this 
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Surface:
+class Surface(VixQueries):
     """An option price surface free of static arbitrage at every strike and maturity.
 
     Build one with :meth:`from_slopes` or :meth:`load`; both refuse numbers that would not
@@ -59,6 +59,7 @@ class Surface:
         curve: Forwards and discount factors.
         as_of: The moment of the quotes, or None.
         info: What the maker of the surface wants remembered (plain JSON values).
+        vix_slices: Shapes of the VIX at future dates, or None.
     """
 
     knots: Array
@@ -68,6 +69,7 @@ class Surface:
     curve: ForwardCurve
     as_of: np.datetime64 | None = None
     info: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    vix_slices: VixSlices | None = field(default=None, kw_only=True)
     _decoder: Decoder = field(init=False)
 
     def __post_init__(self) -> None:
@@ -86,6 +88,7 @@ class Surface:
         weights: ArrayLike | torch.Tensor | None = None,
         as_of: Any = None,
         info: Mapping[str, Any] | None = None,
+        vix_slices: VixSlices | None = None,
     ) -> Surface:
         """A surface from transport slopes (arrays or tensors).
 
@@ -99,6 +102,7 @@ class Surface:
             weights: ``(J, L)`` mixture weights, needed when J > 1.
             as_of: Moment of the quotes, ISO text or a date, without a time zone.
             info: Plain values to keep with the surface.
+            vix_slices: Shapes of the VIX at future dates (docs/vix.md).
 
         Raises:
             ValueError: Naming the place, the value and the remedy.
@@ -133,13 +137,18 @@ class Surface:
             inputs.per_maturity("forwards", forwards, T.size),
             inputs.per_maturity("discounts", discounts, T.size),
         )
-        return cls(x, T, b, w, curve, as_datetime(as_of), inputs.plain(info))
+        return cls(x, T, b, w, curve, as_datetime(as_of), inputs.plain(info), vix_slices=vix_slices)
+
+    def with_vix(self, slices: VixSlices | None) -> Self:
+        """This surface with other shapes of the VIX, or with none."""
+        return replace(self, vix_slices=slices)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and workers rebuild the surface, and its checks, from the stored numbers."""
         curve = self.curve.forwards, self.curve.discounts
         parts = (self.knots, self.maturities, self.slopes, *curve)
-        return _rebuilt, (type(self), parts, self.weights, self.as_of, dict(self.info))
+        rest = (self.weights, self.as_of, dict(self.info), self.vix_slices)
+        return _rebuilt, (type(self), parts, *rest)
 
     # -- market coordinates ---------------------------------------------------------------
 
@@ -354,9 +363,12 @@ class Surface:
         vol = np.sqrt(self.variance_swap(self.maturities[[0, -1]]))
         mixture = f", {components} components" if components > 1 else ""
         moment = f", as of {self.as_of}" if self.as_of is not None else ""
+        dates = (
+            "" if self.vix_slices is None else f", VIX at {self.vix_slices.maturities.size} dates"
+        )
         return (
             f"Surface({count} maturities from {days[0]:.3g} to {days[-1]:.4g} days, {n} knots"
-            f"{mixture}, variance-swap volatility {vol[0]:.2%} to {vol[1]:.2%}{moment})"
+            f"{mixture}, variance-swap volatility {vol[0]:.2%} to {vol[1]:.2%}{dates}{moment})"
         )
 
     # -- plumbing -------------------------------------------------------------------------
@@ -378,7 +390,6 @@ def _plain(values: ArrayLike) -> Array:
     return np.asarray(values, dtype=np.float64)
 
 
-def _rebuilt(
-    kind: type[Surface], parts: tuple[Array, ...], weights: Array, as_of: Any, info: dict[str, Any]
-) -> Surface:
-    return kind.from_slopes(*parts, weights=weights, as_of=as_of, info=info)
+def _rebuilt(kind: type[Surface], parts: tuple[Array, ...], *rest: Any) -> Surface:
+    named = dict(zip(("weights", "as_of", "info", "vix_slices"), rest, strict=True))
+    return kind.from_slopes(*parts, **named)
