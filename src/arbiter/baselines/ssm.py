@@ -50,6 +50,9 @@ class SelectiveScan(Smiles):
     def coefficients(self, chain: Scaled, guess: Kriged | None) -> Tensor:
         """What the operator's head would take for slopes."""
         guess = self.body.guess(chain) if guess is None else guess
-        if guess is not None:  # rows are scaled for the sake of the operator's constant alone
-            guess = guess._replace(scale=torch.ones_like(guess.scale))
+        if guess is not None:
+            # rows are scaled for the sake of the operator's constant alone; slopes are none here
+            guess = guess._replace(
+                scale=torch.ones_like(guess.scale), start=torch.zeros_like(guess.start)
+            )
         return self.body.decode(chain, guess).proposal

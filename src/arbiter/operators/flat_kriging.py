@@ -15,15 +15,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from arbiter.operators import kriging
+from arbiter.operators import kriging, start
 from arbiter.operators.flat import Flat
 from arbiter.operators.kriging import CLOCK, CLOCKS, KRIGED_ROWS, STRIKES, ZETA
+from arbiter.operators.reference import FARTHEST
 
 Array = NDArray[np.float64]
 
 
 class Guess(NamedTuple):
-    """What the geometry of B chains decides.
+    """The best linear guess of B chains; but for the last two, what the geometry decides.
 
     Attributes:
         node: ``(4N,)`` of each quote's slice: the four splines that are not zero there.
@@ -32,6 +33,8 @@ class Guess(NamedTuple):
         inverse: ``(B, d, d)`` C⁻¹.
         scale: ``(B, L, 2H)`` what keeps each row within its bound.
         doubt: ``(B, L, H)`` logarithm of the standard error of the guess at each head.
+        smile: ``(B, L, H)`` the guess at each head.
+        start: ``(B, L, n)`` logarithm of slope over ``σ√T`` of a transport with that smile.
     """
 
     node: NDArray[np.int64]
@@ -40,6 +43,8 @@ class Guess(NamedTuple):
     inverse: Tensor
     scale: Tensor
     doubt: Tensor
+    smile: Tensor
+    start: Tensor
 
 
 class Kriging:
@@ -50,7 +55,7 @@ class Kriging:
     """
 
     def __init__(self, place: Tensor) -> None:
-        self.heads = len(place)
+        self.place, self.heads = place, len(place)
         F = kriging.factor(torch.device("cpu"))  # (NZ, NW, d)
         self.by_clock = F.transpose(0, 1).contiguous()  # (NW, NZ, d)
         self.read = kriging.readers(place)  # (2H, NZ)
@@ -90,17 +95,27 @@ class Kriging:
         scale = (KRIGED_ROWS / most).clamp_(max=1.0)
         doubt = 0.5 * torch.log(variance.clamp_(min=1e-12)).view(B, L, -1)
         node = (first + np.arange(4)[:, None]).ravel()
-        return Guess(node, loaded, there, inverse, scale, doubt)
+        smiles = _smiles(node, loaded, there, inverse, batch.u)
+        smile = (smiles @ self.read[: self.heads].T).clamp_(-FARTHEST, FARTHEST)
+        begun = start.log_slopes(smile, self.place, chain.total)
+        return Guess(node, loaded, there, inverse, scale, doubt, smile, begun)
 
     def krige(self, guess: Guess, values: Tensor) -> Tensor:
         """``(B, L, 2H)`` values and slopes of the guess from values ``(N,)`` at the quotes."""
-        B, nodes, _ = guess.there.shape
-        spoken = (guess.loaded * values.numpy()).ravel()
-        sums = np.bincount(guess.node, spoken, minlength=B * nodes)
-        moments = torch.from_numpy(sums).view(B, 1, nodes) @ guess.there
-        a = moments @ guess.inverse.mT @ guess.inverse  # (B, 1, d)
-        smiles = (guess.there @ a.mT).view(B, -1, STRIKES)
+        smiles = _smiles(guess.node, guess.loaded, guess.there, guess.inverse, values)
         return smiles @ self.read.T * guess.scale
+
+
+def _smiles(
+    node: NDArray[np.int64], loaded: Array, there: Tensor, inverse: Tensor, values: Tensor
+) -> Tensor:
+    """``(B, L, NZ)`` coefficients along strikes of each slice of the guess."""
+    B, nodes, _ = there.shape
+    spoken = (loaded * values.numpy()).ravel()
+    sums = np.bincount(node, spoken, minlength=B * nodes)
+    moments = torch.from_numpy(sums).view(B, 1, nodes) @ there
+    a = moments @ inverse.mT @ inverse  # (B, 1, d)
+    return (there @ a.mT).view(B, -1, STRIKES)
 
 
 def near_splines(

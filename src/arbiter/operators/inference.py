@@ -26,7 +26,7 @@ from arbiter.operators import scan as scans
 from arbiter.operators.flat import flat
 from arbiter.operators.flat_gate import Batch, Eye, Seen
 from arbiter.operators.flat_kriging import Guess, Kriging
-from arbiter.operators.network import SILU, Look, Network
+from arbiter.operators.network import LOUD, SILU, Look, Network
 from arbiter.operators.pooling import nearness, pooled, precision
 from arbiter.operators.ragged import Ragged
 from arbiter.operators.reference import scaled
@@ -202,16 +202,25 @@ class Inference:
         context = self._context(batch, sights[0], guess, walk)
         *told, gains, base = linear(context, self.tell, self.tell_bias).split(self.told, -1)
         v, straight = None, None
+        first = rest = batch.flat.u
+        if guess is not None:
+            rest = LOUD * (rest - self._between(guess.smile, batch))
         for stage, sight, known in zip(self.stages, sights, told, strict=True):
-            rest = batch.flat.u if v is None else batch.flat.u - self._smile(stage, batch, v)
-            view = self._view(stage, sight, batch, guess, near, rest)
+            if v is not None:
+                assert stage.read is not None
+                first = left = rest - self._between(linear(v, stage.read), batch)
+            else:
+                left = rest
+            view = self._view(stage, sight, batch, guess, near, (left, first))
             straight = view if straight is None else straight
             v = stage(known, view, v, walk)
         assert v is not None
         assert straight is not None
         direct = straight * torch.tanh(gains)
-        proposal = base + linear(v, self.last) + linear(direct, self.direct)
-        return head.slopes(proposal.double(), chain.total).numpy(), chain.total.numpy()
+        proposal = (base + linear(v, self.last) + linear(direct, self.direct)).double()
+        if guess is not None:
+            proposal += guess.start
+        return head.slopes(proposal, chain.total).numpy(), chain.total.numpy()
 
     def _view(
         self,
@@ -220,11 +229,11 @@ class Inference:
         batch: Batch,
         guess: Guess | None,
         near: Tensor | None,
-        values: Tensor,
+        values: tuple[Tensor, Tensor],
     ) -> Tensor:
-        """``(B, L, lines + 2)`` values ``(N,)``: under every head, pooled, and kriged."""
+        """``(B, L, lines + 2)`` values ``(N,)``: some under every head, and pooled; some kriged."""
         shape = batch.flat.chain.total.shape
-        lines, means = stage.eye.look(sight, batch, values.to(self.dtype))
+        lines, means = stage.eye.look(sight, batch, values[0].to(self.dtype))
         parts = [lines.view(*shape, -1)]
         if near is not None:
             weight = precision(sight).view(*shape, -1)
@@ -232,7 +241,7 @@ class Inference:
             parts.append(pooled(parts[0], weight, near))
         if guess is not None:
             assert self.kriging is not None
-            parts.append(self.kriging.krige(guess, values).to(self.dtype))
+            parts.append(self.kriging.krige(guess, values[1]).to(self.dtype))
         return torch.cat([*parts, means.view(*shape, -1)], -1)
 
     def _context(self, batch: Batch, sight: Seen, guess: Guess | None, walk: Walk) -> Tensor:
@@ -258,13 +267,11 @@ class Inference:
         states = self.around(own, choice, walk)
         return own + silu(linear(torch.cat([own, states], -1), self.join, self.join_bias))
 
-    def _smile(self, stage: Stage, batch: Batch, v: Tensor) -> Tensor:
-        """``(N,)`` what the state says the quotes should be."""
-        assert stage.read is not None
-        nodes = linear(v, stage.read).flatten(0, 1)  # (M, H)
+    def _between(self, nodes: Tensor, batch: Batch) -> Tensor:
+        """``(N,)`` numbers ``(B, L, H)`` at the heads, at the quotes."""
         left, share = self.between(batch.zeta[:, 0])
-        at = batch.flat.row * nodes.shape[1] + left
-        line = nodes.flatten()
+        at = batch.flat.row * nodes.shape[-1] + left
+        line = nodes.to(share.dtype).flatten()
         return torch.lerp(line[at], line[at + 1], share)
 
 

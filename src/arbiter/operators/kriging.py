@@ -8,11 +8,15 @@ Gaussian-process regression in a fixed basis. In the chain's own units a surface
 
     a = (I + FᵀΦᵀWΦF)⁻¹ FᵀΦᵀW u.
 
-For given strikes, maturities and spreads this is linear in what the quotes say. The value and slope
-of the guess at every head are rows of it; by Cauchy and Schwarz the absolute sum of a row is at
+For given strikes, maturities and spreads this is linear in what the quotes say. The smile that it
+guesses is the network's reference, and the slopes of a transport with that smile
+(:mod:`arbiter.operators.start`) are where the network starts.
+
+The value and slope of the guess at every head are rows of it; by Cauchy and Schwarz the absolute sum of a row is at
 most ``√(ψᵀ(V − V²)ψ·ΣW)``, V the inverse above, and a row for which that exceeds
-:data:`KRIGED_ROWS` is scaled down to it (docs/operator-architecture.md). It all is geometry but for
-the last product: nothing here is trained by gradients.
+:data:`KRIGED_ROWS` is scaled down to it before the network hears it
+(docs/operator-architecture.md). It all is geometry but for the last product: nothing here is
+trained by gradients.
 """
 
 from __future__ import annotations
@@ -25,17 +29,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from arbiter.operators.reference import Scaled
+from arbiter.operators import start
+from arbiter.operators.reference import FARTHEST, Scaled
 
 KRIGED_ROWS = 10.0  # how far a kriged number moves when all quotes move by one, at most
 ZETA, CLOCK = (-3.8, 2.6), (-6.8, 0.5)  # ζ and w between which the basis lives
-STRIKES, CLOCKS = 16, 11  # splines along each
+STRIKES, CLOCKS = 16, 17  # splines along each
 _SHARE = 0.4  # of the squared half-spread: a mid is somewhere between bid and ask
-_NUGGET = 1e-3  # relative error that no quote is better than: what the basis cannot follow
+_NUGGET = 5e-3  # relative error that no quote is better than: what the basis cannot follow
 
 
 class Kriged(NamedTuple):
-    """All that the geometry of B chains decides.
+    """The best linear guess of B chains.
+
+    All but the last two is decided by the geometry alone. The last two are the network's reference,
+    which a Lipschitz constant holds fixed as it does σ.
 
     Attributes:
         loaded: ``(B, L, S, NZ)`` splines along strikes at the quotes, times their weights.
@@ -43,6 +51,8 @@ class Kriged(NamedTuple):
         solution: ``(B, d, d)`` V.
         scale: ``(B, L, 2H)`` what keeps each row within :data:`KRIGED_ROWS`.
         doubt: ``(B, L, H)`` logarithm of the standard error of the guess at each head.
+        smile: ``(B, L, H)`` the guess of ``log(iv/σ)`` at each head.
+        start: ``(B, L, n)`` logarithm of slope over ``σ√T`` of a transport with that smile.
     """
 
     loaded: Tensor
@@ -50,6 +60,8 @@ class Kriged(NamedTuple):
     solution: Tensor
     scale: Tensor
     doubt: Tensor
+    smile: Tensor
+    start: Tensor
 
 
 @lru_cache(maxsize=8)
@@ -117,7 +129,10 @@ def kriged(chain: Scaled, place: Tensor) -> Kriged:
     moved = _diagonal(flat @ (V - V @ V) @ flat.T, clock, read)
     most = torch.sqrt(moved.clamp(min=1e-300) * weight.sum((1, 2))[:, None, None])
     scale = (KRIGED_ROWS / most).clamp(max=1.0)
-    return Kriged(loaded, clock, V, scale, 0.5 * torch.log(variance.clamp(min=1e-12)))
+    doubt = 0.5 * torch.log(variance.clamp(min=1e-12))
+    smile = (_smiles(loaded, clock, V, chain.u) @ read[:heads].T).clamp(-FARTHEST, FARTHEST)
+    begun = start.log_slopes(smile, place.to(zeta.device), total)
+    return Kriged(loaded, clock, V, scale, doubt, smile.to(chain.u.dtype), begun.to(chain.u.dtype))
 
 
 def _diagonal(matrix: Tensor, clock: Tensor, read: Tensor) -> Tensor:
@@ -132,13 +147,18 @@ def _diagonal(matrix: Tensor, clock: Tensor, read: Tensor) -> Tensor:
 
 def krige(found: Kriged, values: Tensor, place: Tensor) -> Tensor:
     """``(B, L, 2H)`` values and slopes of the guess from values ``(B, L, S)`` at the quotes."""
-    flat = factor(values.device).flatten(0, 1)
-    by_slice = (values.double()[..., None, :] @ found.loaded)[..., 0, :]  # (B, L, NZ)
-    moments = by_slice.transpose(-1, -2) @ found.clock  # (B, NZ, NW)
-    a = (moments.flatten(1) @ flat)[:, None] @ found.solution  # (B, 1, d)
-    surface: Tensor = (a @ flat.T).unflatten(-1, moments.shape[1:])[:, 0]  # (B, NZ, NW)
-    smiles = found.clock @ surface.transpose(-1, -2)  # (B, L, NZ)
+    smiles = _smiles(found.loaded, found.clock, found.solution, values)
     return smiles @ readers(place).T * found.scale
+
+
+def _smiles(loaded: Tensor, clock: Tensor, solution: Tensor, values: Tensor) -> Tensor:
+    """``(B, L, NZ)`` coefficients along strikes of each slice of the guess."""
+    flat = factor(values.device).flatten(0, 1)
+    by_slice = (values.double()[..., None, :] @ loaded)[..., 0, :]  # (B, L, NZ)
+    moments = by_slice.transpose(-1, -2) @ clock  # (B, NZ, NW)
+    a = (moments.flatten(1) @ flat)[:, None] @ solution  # (B, 1, d)
+    surface: Tensor = (a @ flat.T).unflatten(-1, moments.shape[1:])[:, 0]  # (B, NZ, NW)
+    return clock @ surface.transpose(-1, -2)
 
 
 def rows(found: Kriged, place: Tensor) -> Tensor:

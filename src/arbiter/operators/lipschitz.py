@@ -4,14 +4,15 @@ For given strikes, maturities, relative spreads and reference volatilities: if e
 ``u = log(iv/σ)`` moves by at most ε, every proposed log-slope moves by at most L·ε, and so does
 every log-slope of the surface (the running maximum adds nothing). Both sides are in sup norm; u is
 what :func:`arbiter.operators.reference.scaled` gives, within ±2.5. How σ itself follows the quotes
-is not part of it.
+is not part of it, and where there is kriging neither is how the reference does, the kriged smile
+and the slopes that the network starts from: the constant is that of all that is trained.
 
 :func:`constant` holds for every such geometry. It composes (docs/operator-architecture.md,
 theorem 8, has the proofs)
 
 * the gate: a head's value moves by at most √2, its slope by 1, a mean under the measure by one more
   ``LEANING·(largest value)``; gains are at most 1; pooling along maturities multiplies by √2; a
-  kriged number moves by at most ``KRIGED_ROWS``;
+  kriged number moves by at most ``KRIGED_ROWS``; what a reference leaves is amplified by ``LOUD``;
 * aligned maps: their norms. Activations have slopes in [−0.091, 1], so that ``y ↦ D a(Uy)`` moves
   by at most ``m‖DU‖ + r‖D‖‖U‖`` with m, r the middle and the half-width of that range, and
   ``v + D a(Uv)`` by ``‖I + mDU‖ + r‖D‖‖U‖``;
@@ -30,7 +31,7 @@ from torch import Tensor
 
 from arbiter.operators.gate import LARGEST, LEANING, SLOPE_ROWS, VALUE_ROWS
 from arbiter.operators.kriging import KRIGED_ROWS
-from arbiter.operators.network import SILU, Look, Network
+from arbiter.operators.network import LOUD, SILU, Look, Network
 from arbiter.operators.pooling import POOLED_ROWS
 from arbiter.operators.qalign import Aligned
 from arbiter.operators.reference import FARTHEST
@@ -70,8 +71,9 @@ def constant(network: Network) -> Constant:
     for look in network.stages():
         state = _through(look, heads, state)
         by_look.append(state)
-    leaning = 1.0 + LEANING * FARTHEST
-    lines = [VALUE_ROWS] * heads + [SLOPE_ROWS] * heads
+    rest, largest = at_first(network.config.kriging)
+    leaning = rest + LEANING * largest
+    lines = [VALUE_ROWS * rest] * heads + [SLOPE_ROWS * rest] * heads
     around = [POOLED_ROWS * each for each in lines] * len(network.config.spans)
     guessed = [KRIGED_ROWS] * (2 * heads * network.config.kriging)
     moves = [*lines, *around, *guessed, leaning, leaning]
@@ -79,6 +81,11 @@ def constant(network: Network) -> Constant:
     straight = weight.abs() @ torch.tensor(moves, dtype=weight.dtype, device=weight.device)
     value = float((state * _rows(network.last) + straight).max()) * ROUNDING
     return Constant(value, tuple(by_look), norms)
+
+
+def at_first(kriging: bool) -> tuple[float, float]:
+    """How far what the first look sees moves when quotes move by one, and how large it counts."""
+    return (LOUD, LARGEST) if kriging else (1.0, FARTHEST)
 
 
 def norm(W: Tensor) -> Tensor:
@@ -103,15 +110,16 @@ def _between(outer: Tensor, inner: Tensor) -> float:
 
 def _through(look: Look, heads: int, before: float) -> float:
     """How far the state moves in a look, from how far it moved before (0: there was none)."""
-    if look.read is None:
-        rest, largest = 1.0, FARTHEST
-    else:
-        rest, largest = 1.0 + float(_rows(look.read).max()) * before, LARGEST
+    rest, largest = at_first(look.kriging)
+    heard = 1.0  # of the reference, by the first look
+    if look.read is not None:
+        rest, largest = rest + float(_rows(look.read).max()) * before, LARGEST
+        heard = rest
     # under the measure: the values move, and so does the measure, by its covariance with them
     under = rest + LEANING * largest
     lines = heads * (VALUE_ROWS**2 + SLOPE_ROWS**2) * (1.0 + POOLED_ROWS**2 * len(look.spans))
-    lines += 2.0 * heads * KRIGED_ROWS**2 * look.kriging
-    view = math.sqrt(lines * rest**2 + 2.0 * under**2)
+    kriged = 2.0 * heads * KRIGED_ROWS**2 * look.kriging
+    view = math.sqrt(lines * rest**2 + kriged * heard**2 + 2.0 * under**2)
     enter = _weight(look.enter)
     moved = _between(_weight(look.across), enter)
     moved += float(norm(_weight(look.from_forth))) * _between(_weight(look.forth.enter), enter)

@@ -7,6 +7,10 @@ alone. So for given strikes, maturities, spreads and reference volatilities the 
 composition of maps with known norms, and its Lipschitz constant is a bound that is true
 (:mod:`arbiter.operators.lipschitz`).
 
+Where there is kriging the network corrects a reference: it sees what the kriged smile leaves of the
+quotes, amplified, and adds to the slopes of a transport with that smile. The reference follows the
+quotes by a formula that is not trained, and the constant holds it fixed, as it does σ.
+
 Several looks: each reads its own smile back off the state, embeds what is left of the quotes, and
 corrects the state, as a boosted or unrolled least-squares method would.
 """
@@ -34,6 +38,7 @@ from arbiter.operators.scan import KINDS, GreenScan, Path, scan_together
 
 SILU = 1.1  # its slopes lie within −0.0999 and 1.0999
 DECODERS = ("transport", "icnn")
+LOUD = 8.0  # what the reference leaves of the quotes is a tenth of what they say, or less
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ class Config:
         looks: How many times the quotes are looked at.
         spans: Of log-maturity, over which neighbouring slices are pooled
             (:mod:`arbiter.operators.pooling`); none leaves each slice to itself and the scans.
-        kriging: True gives every slice the universe's best linear guess of it from all quotes
+        kriging: True starts from the universe's best linear guess of every slice from all quotes
             (:mod:`arbiter.operators.kriging`); it looks both ways, whatever the scans do.
         budget: Largest spectral norm of a value map.
         gate: False makes every density flat.
@@ -242,16 +247,27 @@ class Look(nn.Module):
         """What the state ``v`` says the quotes should be, ``(B, L, S)``: hats between nodes."""
         if self.read is None:
             raise ValueError("the first look has no state to read a smile off")
-        nodes = self.read(v)  # (B, L, H)
+        return self._between(self.read(v), chain)
+
+    def _between(self, nodes: Tensor, chain: Scaled) -> Tensor:
+        """Numbers ``(B, L, H)`` at the heads, at the quotes ``(B, L, S)``."""
         left, share = self.gate.between(chain.zeta)
         return torch.lerp(nodes.gather(-1, left), nodes.gather(-1, left + 1), share)
 
-    def left(self, chain: Scaled, v: Tensor | None) -> Tensor:
-        """``(B, L, S)`` what the state leaves of the quotes; all of them if there is none yet."""
-        return chain.u if v is None else (chain.u - self.smile(chain, v)) * chain.quoted
+    def left(self, seen: Seen, v: Tensor | None) -> Tensor:
+        """``(B, L, S)`` what reference and state leave of the quotes."""
+        chain, rest = seen.chain, seen.chain.u
+        if seen.guess is not None:
+            rest = LOUD * (rest - self._between(seen.guess.smile, chain))
+        if v is not None:
+            rest = rest - self.smile(chain, v)
+        return rest * chain.quoted
 
     def view(self, seen: Seen, rest: Tensor) -> Tensor:
-        """``(B, L, lines + 2)`` values under every head, pooled along maturities, and kriged."""
+        """``(B, L, lines + 2)`` the rest under every head and pooled along maturities; kriged too.
+
+        The first look hears the reference itself, the others what kriging makes of the rest.
+        """
         own = self.gate.look(seen.sight, seen.chain, rest)
         lines, means = own.split([2 * self.gate.heads, 2], -1)
         parts = [lines]
@@ -259,7 +275,8 @@ class Look(nn.Module):
             weight = precision(seen.sight)
             parts.append(pool(lines, weight, seen.chain, self.spans, self.causal))
         if seen.guess is not None:
-            parts.append(krige(seen.guess, rest, self.gate.place).to(rest.dtype))
+            heard = seen.chain.u if self.read is None else rest
+            parts.append(krige(seen.guess, heard, self.gate.place).to(rest.dtype))
         return torch.cat([*parts, means], -1)
 
     def embedded(self, seen: Seen, context: Tensor, rest: Tensor) -> Tensor:
@@ -279,7 +296,7 @@ class Look(nn.Module):
     def forward(self, seen: Seen, context: Tensor, v: Tensor | None) -> Tensor:
         """The state ``(B, L, d)`` after this look, from the state before it (None: none yet)."""
         chain = seen.chain
-        entered = self.embedded(seen, context, self.left(chain, v))
+        entered = self.embedded(seen, context, self.left(seen, v))
         x = activation(entered) * chain.quoted.any(-1)[..., None]
         moved = self.spread(chain, context, x)
         v = moved if v is None else v + moved
@@ -291,8 +308,10 @@ def read_off(gate: Gate, config: Config) -> Tensor:
     """``(n, lines + 2)`` slopes straight off a smile, where training starts: ``g = u + z ∂u/∂z``.
 
     To first order in the smile's departure from flat, ``b = ∂(z·iv)/∂z`` at z equal to the knot.
-    The smile is the kriged one where there is one; else own and pooled ones count alike.
+    Own smiles and pooled ones count alike. Where there is a reference nothing is left to do.
     """
+    if config.kriging:
+        return torch.zeros(len(head.KNOTS), config.lines + 2)
     zeta = torch.asinh(torch.tensor(head.KNOTS)).clamp(-config.reach[0], config.reach[1])
     near = 1.0 - (zeta[:, None] - gate.place).abs() / (gate.place[1] - gate.place[0])
     hats = near.clamp(min=0.0)  # (n, H)
@@ -302,9 +321,6 @@ def read_off(gate: Gate, config: Config) -> Tensor:
     lean = torch.tanh(zeta)[:, None]
     none = torch.zeros(len(head.KNOTS), 2)
     views = 1 + len(config.spans)
-    if config.kriging:
-        smile = torch.cat([hats, lean * hats / (gate.place[1] - gate.place[0])], 1)
-        return torch.cat([smile.new_zeros(len(smile), views * smile.shape[1]), smile, none], 1)
     lines = torch.cat([hats, lean * spread / torch.exp(gate.log_width)], 1)
     return torch.cat([lines.repeat(1, views) / views, none], 1)
 
@@ -327,7 +343,9 @@ class Network(nn.Module):
         self.register_buffer("knots", knots, persistent=False)
         self.base = nn.Linear(config.context, len(head.KNOTS))
         each = row_budget(config)
-        self.last = Aligned(config.width, len(head.KNOTS), each, gain=0.2 * each, rows=True)
+        # next to nothing is added to a reference before anything is learned
+        gain = (0.02 if config.kriging else 0.2) * each
+        self.last = Aligned(config.width, len(head.KNOTS), each, gain=gain, rows=True)
         self.direct = Aligned(config.lines + 2, len(head.KNOTS), 2.0 * config.budget)
         self.direct_gains = nn.Linear(config.context, config.lines + 2)
         with torch.no_grad():
@@ -353,7 +371,7 @@ class Network(nn.Module):
         return self.decode(scaled(quotes))
 
     def guess(self, chain: Scaled) -> Kriged | None:
-        """What kriging is for these chains, if it is wanted: geometry, known before any weight."""
+        """What kriging makes of these chains, if it is wanted; no weight has a part in it."""
         return kriged(chain, self.stages()[0].gate.place) if self.config.kriging else None
 
     def decode(self, chain: Scaled, guess: Kriged | None = None) -> Output:
@@ -366,6 +384,9 @@ class Network(nn.Module):
         v: Tensor = first(seen, context, None)
         for look in others:
             v = look(Seen(chain, look.gate(chain), guess), context, v)
-        view = first.view(seen, chain.u) * torch.tanh(2.0 + self.direct_gains(context))
+        rest = first.left(seen, None)
+        view = first.view(seen, rest) * torch.tanh(2.0 + self.direct_gains(context))
         proposal = self.base(context) + self.last(v) + self.direct(view)
+        if guess is not None:
+            proposal = proposal + guess.start
         return Output(head.slopes(proposal, chain.total), proposal, chain, sight, v)

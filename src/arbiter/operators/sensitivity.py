@@ -25,7 +25,7 @@ from torch import Tensor
 from arbiter.operators import green
 from arbiter.operators.gate import LARGEST, LEANING, Sight
 from arbiter.operators.kriging import rows
-from arbiter.operators.lipschitz import FLATTEST, ROUNDING, STEEPEST, norm
+from arbiter.operators.lipschitz import FLATTEST, ROUNDING, STEEPEST, at_first, norm
 from arbiter.operators.network import SILU, Look, Network, Seen, activation
 from arbiter.operators.pooling import pool, precision
 from arbiter.operators.reference import FARTHEST, Scaled
@@ -39,8 +39,8 @@ _MANY = 2000  # quotes, above which Gram matrices are not formed
 def constant_at(network: Network, chain: Scaled, radius: float = math.inf) -> Tensor:
     """``(B,)`` upper bounds of the Lipschitz constant, from log-volatilities to log-slopes.
 
-    Held fixed: strikes, maturities, relative spreads and reference volatilities. It takes about
-    L·d·N numbers, N the quotes of a chain.
+    Held fixed: strikes, maturities, relative spreads, reference volatilities and, where there is
+    kriging, the reference smile. It takes about L·d·N numbers, N the quotes of a chain.
 
     Args:
         network: In double precision.
@@ -101,12 +101,16 @@ def _one(network: Network, chain: Scaled, radius: float) -> Tensor:
         move = _Looking(look, seen, context, radius).after(move)
     gains = torch.tanh(2.0 + network.direct_gains(context))[0, :, None]  # (L, 1, 2H + 2)
     direct = network.direct.weight * gains  # (L, n, lines + 2)
-    lines = torch.cat([first.gate.rows(sight, chain)[0], _means(sight, chain)], -2)
-    view = _View.of(first, Seen(chain, sight, guess), direct)
-    straight = view.matrix(_from_quotes(lines, chain), _each(chain))
+    seen = Seen(chain, sight, guess)
+    loud, most = at_first(guess is not None)
+    left, moving = first.left(seen, None), torch.full_like(chain.total[0], loud)
+    uncut, swing = _swing(left, moving, chain, radius, most)
+    means = _means(sight, chain) * uncut[:, None, None]
+    lines = torch.cat([first.gate.rows(sight, chain)[0], means], -2)
+    view = _View.of(first, seen, direct)
+    straight = view.matrix(loud * _from_quotes(lines, chain), _each(chain))
     linear = (network.last.weight @ move.A + straight).abs().sum(-1)  # (L, n)
     rest = torch.linalg.vector_norm(network.last.weight, dim=1) * move.rho[:, None]
-    swing = _drift(radius) + LEANING * _half_range(chain.u, chain, radius, FARTHEST)
     rest = rest + direct[..., -2:].abs().sum(-1) * swing[:, None]
     return torch.max(linear + rest) * ROUNDING
 
@@ -192,6 +196,26 @@ def _means(sight: Sight, chain: Scaled) -> Tensor:
     return torch.stack([weight, weight * torch.tanh(chain.zeta[0])], -2)
 
 
+def _swing(
+    left: Tensor, rest: Tensor, chain: Scaled, radius: float, most: float
+) -> tuple[Tensor, Tensor]:
+    """Where no value can be cut, ``(L,)``, and by how much means move beside what is linear.
+
+    Args:
+        left: ``(1, L, S)`` values that the measure takes means of.
+        rest: ``(L,)`` how far they move when quotes move by one.
+        chain: The quotes.
+        radius: How far quotes may be from the chain's own.
+        most: How large values count, at most.
+    """
+    away = torch.where(rest > 0.0, radius * rest, 0.0)
+    farthest = FARTHEST if most == FARTHEST else math.inf
+    # means under the measure are linear, but for its leaning, where no value is cut
+    uncut = (left[0].abs().amax(-1) + away).clamp(max=farthest) <= LARGEST
+    swing = torch.where(uncut, _drift(radius), 1.0) * rest
+    return uncut, swing + LEANING * _half_range(left, chain, away, most)
+
+
 def _drift(radius: float) -> float:
     """How much of the measure's mass may be elsewhere, at quotes within the radius."""
     return LEANING * min(radius, 2.0 * FARTHEST)
@@ -246,32 +270,28 @@ class _Looking(NamedTuple):
     def _entered(self, before: _Move | None) -> _Move:
         """Inputs of the first activation: what is left of the quotes, under every head."""
         look, chain = self.look, self.chain
-        moves = _each(chain)
-        left = look.left(chain, None if before is None else before.value)
-        if look.read is None or before is None:
-            drawn, most, farthest = torch.zeros_like(chain.u[0]), FARTHEST, FARTHEST  # (L, S)
-        else:
-            smile, most, farthest = self._smile(look.read.weight), LARGEST, math.inf  # (L, S, d)
-            moves = moves - smile @ before.A  # (L, S, N)
+        loud, most = at_first(look.kriging)
+        heard = _each(chain)
+        moves, drawn = loud * heard, torch.zeros_like(chain.u[0])  # (L, S, N), (L, S)
+        left = look.left(self.seen, None if before is None else before.value)
+        if look.read is not None and before is not None:
+            smile, most = self._smile(look.read.weight), LARGEST  # (L, S, d)
+            heard = moves = moves - smile @ before.A
             drawn = torch.linalg.vector_norm(smile, dim=-1) * before.rho[:, None]
         rest = (moves.abs().sum(-1) + drawn).amax(-1)  # (L,)
-        away = torch.where(rest > 0.0, self.radius * rest, 0.0)
-        # means under the measure are linear, but for its leaning, where no value is cut
-        uncut = (left[0].abs().amax(-1) + away).clamp(max=farthest) <= LARGEST
+        uncut, swing = _swing(left, rest, chain, self.radius, most)
         gains = torch.tanh(1.0 + look.gains(self.context))[0, :, None]  # (L, 1, lines + 2)
         enter, sight = look.enter.weight * gains, self.seen.sight
         means = _means(sight, chain) * uncut[:, None, None]
         lines = torch.cat([look.gate.rows(sight, chain)[0], means], -2)  # (L, 2H + 2, S)
         view = _View.of(look, self.seen, enter)
-        swing = torch.where(uncut, _drift(self.radius), 1.0) * rest
-        swing = swing + LEANING * _half_range(left, chain, away, most)
         rho = norm(enter[..., -2:]) * swing * math.sqrt(2.0)
         if look.read is not None and before is not None:
             # of a product with the reading map, norms need its triangular factor alone
             short = self._smile(torch.linalg.qr(look.read.weight.T).R.T)
             rho = rho + view.norms(lines @ short, short) @ before.rho
         value = look.embedded(self.seen, self.context, left)
-        return _Move(value, view.matrix(lines @ moves, moves), rho)
+        return _Move(value, view.matrix(lines @ moves, heard), rho)
 
     def _smile(self, rows: Tensor) -> Tensor:
         """``(L, S, …)`` nodes' rows between which the quotes lie; zero where nothing is quoted."""

@@ -1,6 +1,6 @@
 """The stream of batches: which kind comes at which step, and what is in it.
 
-Every super-batch has a seed of its own, made of the run's seed, its kind and its number. So the
+Every super-batch, which a run passes through more than once, has a seed of its own, made of the run's seed, its kind and its number. So the
 stream has no state but counts, and a resumed run draws the same batches to the bit.
 """
 
@@ -57,13 +57,14 @@ class Draws:
         settings = self.settings
         choice = np.random.default_rng([settings.seed, _CHOICE, step])
         kind = int(choice.choice(len(settings.layouts), p=settings.mix))
-        number, place = divmod(self.taken[kind], settings.chunk)
+        number, place = divmod(self.taken[kind], settings.chunk * settings.passes)
         self.taken[kind] += 1
         held = self._drawn.get(kind)
         if held is None or held[0] != number:
             held = (number, self._super_batch(kind, number))
             self._drawn[kind] = held
         size = settings.layouts[kind][-1]
+        place %= settings.chunk
         rows = slice(place * size, (place + 1) * size)
         return Draw(kind, tuple(x[rows] for x in held[1]))
 

@@ -38,7 +38,6 @@ BANDS = 6
 _EDGES = (-3.6, -3.0, -2.4, -1.8, -1.2)  # of log(σ√T): about 3, 5, 9, 17 and 30 %
 _FLOOR, _SHARE = 1e-3, 0.3  # the error that a surface with half-spreads ν is expected to have
 _NEAR = 1.5  # of asinh z: quotes whose spreads say what a surface allows
-_KNEE = 6.0  # of the loss, in expected errors
 _FAR = 30.0  # of a relative error of price: beyond, the potential only has to come back
 _LEVELS = (-1.5, -0.75, 0.0, 0.5, 1.0)  # deviations at which calls under the measure are compared
 
@@ -118,13 +117,16 @@ def task(batch: Batch, laws: Laws, place: Tensor | None = None) -> Task:
     )
 
 
-def terms(output: Output, task: Task, icnn: ICNNDecoder | None = None) -> Terms:
+def terms(
+    output: Output, task: Task, icnn: ICNNDecoder | None = None, knee: float = 6.0
+) -> Terms:
     """Parts of the objective for one batch.
 
     Args:
         output: What the network says of ``task.chain``.
         task: The batch.
         icnn: The network's decoder, where prices are its own and not the transport's.
+        knee: Of the loss, in expected errors.
     """
     calendars = calendar(output)
     if icnn is None:
@@ -138,7 +140,7 @@ def terms(output: Output, task: Task, icnn: ICNNDecoder | None = None) -> Terms:
         error = (price * torch.exp(-task.log_price) - 1.0).clamp(-_FAR, _FAR) * task.scale
         variance = convex.log_variance(icnn, output)
         calendars = calendars + _banded(convex.defects(icnn, output), output)
-    fit = robust(error * task.weight).sum() / (task.weight > 0.0).sum().clamp(min=1)
+    fit = robust(error * task.weight, knee).sum() / (task.weight > 0.0).sum().clamp(min=1)
     return Terms(
         fit,
         {
@@ -193,9 +195,9 @@ def _banded(values: Tensor, output: Output) -> Tensor:
     return (member * values[..., None]).sum((0, 1)) / member.sum((0, 1)).clamp(min=1.0)
 
 
-def robust(x: Tensor) -> Tensor:
+def robust(x: Tensor, knee: float = 6.0) -> Tensor:
     """Square, then logarithm: what no quote determines must not drown what quotes do."""
-    return 0.5 * _KNEE**2 * torch.log1p((x / _KNEE) ** 2)
+    return 0.5 * knee**2 * torch.log1p((x / knee) ** 2)
 
 
 @lru_cache(maxsize=16)

@@ -32,6 +32,7 @@ class Regression:
 
     def __init__(self, settings: Settings) -> None:
         self.boxes: dict[str, Box] = {}
+        self.knee = settings.knee
         self.place = heads(settings.config) if settings.model == "ssm" else None
 
     def lesson(self, batch: Batch, laws: Laws) -> Lesson:
@@ -48,7 +49,7 @@ class Regression:
         zeta, wanted, weight, *rest = lesson[len(chain) :]
         u = network(chain, zeta, Kriged(*rest) if rest else None)
         error = torch.where(weight > 0.0, torch.exp(u) - wanted, 0.0)
-        fit = robust(error * weight).sum() / (weight > 0.0).sum().clamp(min=1)
+        fit = robust(error * weight, self.knee).sum() / (weight > 0.0).sum().clamp(min=1)
         return Found(fit, {})
 
 

@@ -63,7 +63,7 @@ class Saddle:
 
     def __init__(self, settings: Settings) -> None:
         bound = settings.dual_bound
-        self.place = heads(settings.config)
+        self.place, self.knee = heads(settings.config), settings.knee
         self.boxes = {
             "no_arbitrage": Box.inequality(BANDS, bound),
             "martingale": Box.signed(BANDS, bound),
@@ -78,7 +78,7 @@ class Saddle:
     def evaluate(self, network: Network, lesson: Lesson) -> Found:
         """Fit and the blocks that have multipliers."""
         given = Task.of(lesson)
-        found = terms(network.decode(given.chain, given.guess), given, network.icnn)
+        found = terms(network.decode(given.chain, given.guess), given, network.icnn, self.knee)
         return Found(found.fit, {name: found.defects[name] for name in self.boxes})
 
 

@@ -43,6 +43,7 @@ class Settings:
         layouts: ``(expiries, strikes, targets, surfaces)`` of each kind of batch.
         mix: How often each comes.
         chunk: Batches of one kind that are drawn at once.
+        passes: How often these are learned from before others are drawn.
         steps: How many in all, over all legs.
         warm: Over the first so many the rate rises linearly.
         decay: Over the last so many the rate falls to zero along a half cosine. Leave it 0 for
@@ -54,6 +55,7 @@ class Settings:
         betas: Of Adam.
         mode: ``"optimistic"``, ``"extra"`` or ``"simultaneous"``; see :mod:`.saddle`.
         clip: Bound on the gradient's norm; None for none.
+        knee: Error, in what the spreads allow, from which on the loss grows by its logarithm only.
         average: Decay of the moving average that is evaluated and shipped.
         log_every: Steps between lines of the journal.
         measure_every: Steps between measurements on the held-out laws.
@@ -75,6 +77,7 @@ class Settings:
     layouts: tuple[Sizes, ...] = field(default_factory=_default_layouts)
     mix: tuple[float, ...] = (0.15, 0.25, 0.3, 0.2, 0.1)
     chunk: int = 8
+    passes: int = 2
     steps: int = 20_000
     warm: int = 200
     decay: int = 0
@@ -85,6 +88,7 @@ class Settings:
     betas: tuple[float, float] = (0.9, 0.99)
     mode: str = "optimistic"
     clip: float | None = None
+    knee: float = 12.0
     average: float = 0.998
     log_every: int = 1
     measure_every: int = 1_000
@@ -136,7 +140,7 @@ class Settings:
         return None if self.model == "operator" else matched(self.model, self.config)
 
     def _check_rates(self) -> None:
-        for name in ("lr", "dual_lr", "dual_bound"):
+        for name in ("lr", "dual_lr", "dual_bound", "knee"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0.0):
                 raise ValueError(f"{name} = {value!r} must be positive")
@@ -234,6 +238,7 @@ _COUNTS = (
     "pool",
     "held_out",
     "chunk",
+    "passes",
     "steps",
     "log_every",
     "measure_every",
@@ -247,6 +252,7 @@ _FREE = {
     "decay",
     "lr",
     "dual_lr",
+    "knee",
     "average",
     "log_every",
     "measure_every",
