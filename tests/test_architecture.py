@@ -40,6 +40,7 @@ ROOMS = [
     "scan",
     "tails",
     "survey",
+    "volatility_survey",
     "tables",
     "certificate",
     "plots",

@@ -218,7 +218,9 @@ def test_a_surface_without_slices_says_what_to_do(ask: object) -> None:
         (([np.inf], [0.1], [[0.3]]), "finite"),
     ],
 )
-def test_slices_that_carry_no_promise_are_refused(parts: tuple[list[float], ...], message: str) -> None:
+def test_slices_that_carry_no_promise_are_refused(
+    parts: tuple[list[float], ...], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         VixSlices.of(*parts)
 

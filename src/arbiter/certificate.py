@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from arbiter import black, survey, tables
+from arbiter import black, survey, tables, volatility_survey
 from arbiter.durrleman import POINTS, durrleman
 from arbiter.grid import Grid
 from arbiter.inequalities import FAMILIES, ROUNDINGS, Inequalities, inequalities
@@ -57,7 +57,8 @@ class Certificate:
     Attributes:
         findings: One row per violation, largest first: ``family``, ``T`` and ``k`` of the short
             leg, ``size`` (price of the violating portfolio with long legs of weight one, in
-            forward units), ``size_iv`` (the same as a volatility, null where it has none),
+            forward units; of the VIX, in units of its future or of the forward variance),
+            ``size_iv`` (the same as a volatility, null where it has none),
             ``material`` (at least 1e-5 of the forward; information), ``legs`` in words.
         nas: No-arbitrage score in [0, 1]; one if and only if nothing was found.
         checked: How many inequalities of each family were checked.
@@ -178,15 +179,18 @@ def certify(surface: Any, *, seed: int = 0) -> Certificate:
     Args:
         surface: Anything with the public methods of a Surface (``maturities``, ``forward``,
             ``discount``, ``call``, ``put``, ``variance_swap``). The structural proof is added
-            where it also has ``knots``, ``slopes`` and ``weights``.
+            where it also has ``knots``, ``slopes`` and ``weights``; the VIX is looked at where
+            it has ``vix_slices``.
         seed: Seed of the random grid.
 
     Returns:
         The certificate; findings never raise.
     """
     seen = survey.survey(surface, seed)
-    certificate = _judge(seen.grid, [*inequalities(seen.grid), *seen.extra], 0.0, seen.smiles)
-    proof = survey.prove(surface)
+    batches = [*inequalities(seen.grid), *seen.extra]
+    batches += volatility_survey.volatility_survey(surface, seed)
+    certificate = _judge(seen.grid, batches, 0.0, seen.smiles)
+    proof = volatility_survey.prove(surface, survey.prove(surface))
     if proof is not None:
         certificate = _with_proof(certificate, proof)
     logger.info("certified %d prices: %r", seen.grid.T.size, certificate)
@@ -262,7 +266,7 @@ def _judge(
     return Certificate(
         findings=findings.select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items()),
         nas=_score(lost, sum(checked.values()), findings.is_empty()),
-        checked=checked,
+        checked={name: n for name, n in checked.items() if n or "vix" not in name},
         margins={name: margin for name, margin in margins.items() if checked[name]},
         slices=_smallest_g(smiles),
     )
@@ -303,6 +307,7 @@ def _in_volatility(grid: Grid, findings: pl.DataFrame) -> pl.Series:
     per_volatility = black.vega(k, iv * np.sqrt(T)) * np.sqrt(T)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         value = size / per_volatility
+    value = np.where(findings["family"].str.contains("vix").to_numpy(), np.nan, value)
     return pl.Series(np.where(np.isfinite(value), value, np.nan), nan_to_null=True)
 
 

@@ -28,6 +28,10 @@ FAMILIES = (
     "mass",
     "mean",
     "forward_variance",
+    "vix_static",
+    "vix_future",
+    "vix_coupling",
+    "vvix",
 )
 
 # Roundings allowed per leg: one for the number itself, the rest for whoever computed it.

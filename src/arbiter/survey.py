@@ -50,9 +50,9 @@ def survey(surface: Any, seed: int) -> Survey:
     """Price a surface on a random grid that covers 12 standard deviations of every maturity."""
     rng = np.random.default_rng(seed)
     market = Market(surface)
-    tails = Tails(market, _maturities(market.maturities, rng))
+    tails = Tails(market, dates(market.maturities, rng))
     T = tails.T  # (L,)
-    k = _strikes(tails, rng)  # (m,)
+    k = drawn(tails, rng)  # (m,)
     k = np.union1d(k, _tight_strikes(k, market.otm(k, T[:, None]), rng))
     calls, puts = (market.price(k, T[:, None], side) for side in ("call", "put"))
     listed = np.flatnonzero(np.isin(T, market.maturities))
@@ -68,7 +68,7 @@ def survey(surface: Any, seed: int) -> Survey:
         np.append(puts.ravel(), np.where(jump_k < 0.0, jump, np.nan)),
     )
     both = np.arange(columns[0].size) < calls.size  # a jump was priced on one side only
-    grid, broken = _grid(market, tails, *columns, both)
+    grid, broken = priced(market, tails, *columns, both)
     strikes = tails.body(_BODY, rng)
     swaps = hasattr(surface, "variance_swap")
 
@@ -102,7 +102,7 @@ def prove(surface: Any) -> Structural | None:
     return Structural(proof.checks, float(np.max(np.abs(np.subtract(public, repriced)))))
 
 
-def _maturities(listed: Array, rng: Generator) -> Array:
+def dates(listed: Array, rng: Generator) -> Array:
     """The listed maturities, random ones between them, before the first and past the last."""
     gaps = rng.permutation(listed.size - 1)[:_BETWEEN]
     between = listed[gaps] + rng.uniform(0.02, 0.98, gaps.size) * (listed[gaps + 1] - listed[gaps])
@@ -111,16 +111,16 @@ def _maturities(listed: Array, rng: Generator) -> Array:
     return np.unique(np.concatenate([listed, between, before, past]))
 
 
-def _strikes(tails: Tails, rng: Generator) -> Array:
+def drawn(tails: Tails, rng: Generator) -> Array:
     """Random log-strikes at the scales of all maturities, and clusters of close ones."""
     rows = rng.permutation(tails.T.size)[:_DRAWN]
     share = max(4, _STRIKES // (4 * rows.size))
-    drawn = [np.zeros(1)]
+    parts = [np.zeros(1)]
     for sign, reach in ((-1.0, tails.left), (1.0, tails.right)):
         far, near = reach[rows, None], np.minimum(0.05 * tails.scale, reach)[rows, None]
         u = rng.uniform(0.0, 1.0, (2, rows.size, share))
-        drawn += [(sign * far * u[0]).ravel(), (sign * near * (far / near) ** u[1]).ravel()]
-    k = np.concatenate(drawn)
+        parts += [(sign * far * u[0]).ravel(), (sign * near * (far / near) ** u[1]).ravel()]
+    k = np.concatenate(parts)
     centre = rng.choice(k, _CLUSTERS)
     width = rng.choice(tails.scale, _CLUSTERS) * 10.0 ** -rng.uniform(1.0, 5.0, _CLUSTERS)
     return np.union1d(k, (centre[:, None] + width[:, None] * np.arange(1, 4)).ravel())
@@ -150,7 +150,7 @@ def _tight_strikes(k: Array, price: Array, rng: Generator) -> Array:
     return np.concatenate(chosen)
 
 
-def _grid(
+def priced(
     market: Market, tails: Tails, T: Array, k: Array, call: Array, put: Array, both: Mask
 ) -> tuple[Grid, Inequalities]:
     """The grid of all finite prices, and a finding for each that is not.
@@ -242,4 +242,4 @@ def _smiles(market: Market, tails: Tails, rows: Places) -> Grid:
     columns = (np.where(k < 0.0, np.nan, price), np.where(k < 0.0, price, np.nan))
     one_side = np.zeros(k.size, dtype=np.bool_)
     call, put = (column.ravel() for column in columns)
-    return _grid(market, tails, at.ravel(), k.ravel(), call, put, one_side)[0]
+    return priced(market, tails, at.ravel(), k.ravel(), call, put, one_side)[0]
