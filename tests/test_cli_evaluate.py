@@ -15,6 +15,7 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 import arbiter as ab
+from arbiter.baselines.designs import matched
 from arbiter.cli import app
 from arbiter.data import path as example_path
 from arbiter.evaluation import running, stored, unseen
@@ -139,6 +140,8 @@ def test_a_method_that_refuses_quotes_is_a_failure(
         (["--method", "sabr"], "'sabr' is not one of operator, refine, fit, svi"),
         (["--weights", "nowhere.safetensors"], "nowhere.safetensors does not exist"),
         (["--weights", __file__], "not a safetensors file"),
+        (["--baseline", "nowhere.safetensors"], "nowhere.safetensors does not exist"),
+        (["--method", "gru"], "'gru' needs a trained network"),
     ],
 )
 def test_what_makes_no_sense_is_refused(tmp_path: Path, arguments: list[str], says: str) -> None:
@@ -146,6 +149,28 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path, arguments: list[str], sa
     assert result.exit_code == 2, result.output
     assert says in result.output
     assert not (tmp_path / "out").exists()
+
+
+def test_a_trained_baseline_is_compared_by_the_name_of_its_model(
+    weights: Path, tmp_path: Path
+) -> None:
+    design = matched("gru", Config(heads=8, width=12, state=6, rank=2, context=12, looks=1))
+    info: dict[str, Any] = {name: {} for name in checkpoint.PROVENANCE}
+    path = checkpoint.save(
+        tmp_path / "net.safetensors",
+        design.build().state_dict(),
+        info | {"config": design.to_dict()},
+    )
+    chosen = ("--bench", "heston", "--count", 1, "--method", "ssvi", "--baseline", path, "--json")
+    result = run(*chosen, "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert list(json.loads(result.stdout)["methods"]) == ["ssvi", "gru"]
+    twice = run(*chosen, "--baseline", path, "--out", tmp_path / "out")
+    assert twice.exit_code == 2
+    assert "is a second 'gru'" in twice.output
+    other = run("--baseline", weights, "--out", tmp_path / "out")
+    assert other.exit_code == 2
+    assert "not a baseline's" in other.output
 
 
 def test_a_folder_that_is_a_file_is_refused_before_the_work(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 import arbiter as ab
 from arbiter import black
+from arbiter.baselines.designs import matched
+from arbiter.baselines.trained import Baseline
 from arbiter.data import path as example_path
 from arbiter.evaluation import stored, unseen
 from arbiter.evaluation.cases import Case
@@ -25,6 +27,7 @@ from arbiter.evaluation.methods import Method, methods
 from arbiter.evaluation.pictures import draw_errors
 from arbiter.evaluation.running import BATCH, evaluate
 from arbiter.evaluation.scores import EDGES, answered, labels, noise_bp, refused, summary
+from arbiter.operators.network import Config
 from arbiter.peers import SVI
 from arbiter.quotes import Quotes
 from arbiter.training.laws import make_laws
@@ -319,6 +322,21 @@ def test_methods_are_refused_by_name() -> None:
         methods(["fit", "fit"])
     with pytest.raises(ValueError, match="'refine' needs an operator"):
         methods(["refine"])
+    with pytest.raises(ValueError, match="'gru' needs a trained network"):
+        methods(["gru"])
+
+
+def test_baselines_are_methods_by_name() -> None:
+    config = Config(heads=8, width=12, state=6, rank=2, context=12, looks=1, spans=())
+    design = matched("gru", config)
+    named = methods(
+        ["ssvi", "fit_then_clean", "gru"], networks={"gru": Baseline(design.build(), design)}
+    )
+    assert [method.promises for method in named] == [True, True, False]
+    found = evaluate([heston_case(0)], named).to_dict()["methods"]
+    assert list(found) == ["ssvi", "fit_then_clean", "gru"]
+    assert found["fit_then_clean"]["nas_least"] == found["ssvi"]["nas_least"] == 1.0
+    assert found["fit_then_clean"]["rmse_bp"] < found["ssvi"]["rmse_bp"]
 
 
 def test_the_picture_is_drawn_with_gaps_and_without(cases: list[Case], tmp_path: Path) -> None:

@@ -264,9 +264,9 @@ def test_full_size_networks_are_left_with_their_checksums(tmp_path: Path) -> Non
     assert set(facts["runs"]) == {"matched", "icnn", "gru"}
     found = {entry.name: entry for entry in checkpointed(given.checkpoints)}
     there = {name for name, entry in found.items() if not entry.missing}
-    assert there == {"matched", "icnn", "gru"}
-    assert given.checkpoints.hashes().keys() == {"operator", *there}
-    assert [found[name].promises for name in ("matched", "icnn", "gru")] == [True, False, False]
+    assert there == {"matched", "icnn", "icnn_unprojected", "gru"}
+    assert given.checkpoints.hashes().keys() == {"operator", "matched", "icnn", "gru"}
+    assert [found[name].promises for name in ("matched", "icnn", "gru")] == [True, True, False]
     quotes = heston_case(0).quotes
     for name in there:
         assert found[name].method().solve([quotes])[0].iv(0.0, 0.5).shape == ()
@@ -282,3 +282,8 @@ def test_a_training_that_diverges_is_a_finding(
     monkeypatch.setattr(training, "train", train)
     found = training.train_small(tmp_path / "run", SMOKE.small, tmp_path)
     assert found["reason"] == "its training diverged: a loss was not finite"
+    few = replace(SMOKE.small, pool=8, held_out=6)
+    sizes = replace(SMOKE, small=few, ablations=(), baselines=(), budgets=())
+    given = replace(workshop(tmp_path, sizes), name="train", key="0" * 16)
+    every = training.make_trainings(given)["runs"]
+    assert all(run["diverged"] for run in every.values())  # the base too: nothing stops

@@ -116,6 +116,14 @@ def test_every_run_has_every_field_or_a_reason(straight: Path) -> None:
             assert values[field] is not None or values["reason"][field], (name, field)
     assert runs["operator"]["NAS"] == 1.0
     assert runs["small"]["spec_guard_hits"] >= 0
+    for name in ("spec_guard_hits", "max_rho_dt", "Stability", "NI_invariance"):
+        assert runs["operator"][name] is not None, name
+    assert 0.0 < runs["fit"]["NI_invariance"] <= 1.0
+    assert runs["fit"]["inside_bid_ask_unseen"] > 0.5
+    assert runs["small_icnn"]["NAS"] == 1.0  # after its projection
+    assert "small_icnn_unprojected" in runs
+    beside = runs["fit"]["about"]["intervals_paper"]["iv_rmse_bp"]
+    assert beside != runs["fit"]["intervals"]["iv_rmse_bp"]
     assert runs["operator"]["iv_rmse_bp"] < runs["ssvi"]["iv_rmse_bp"]
 
 

@@ -46,23 +46,21 @@ class Cost(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Cleaned(Peer):
-    """Prices free of static arbitrage near raw SVI; beyond the last maturity they stay.
+class Nodes(Peer):
+    """Prices at nodes, and between them what keeps them free of static arbitrage where they are.
 
     Attributes:
         maturities: ``(L,)`` years.
         kappa: ``(m,)`` strikes over forward of the nodes, one among them.
         prices: ``(L, m)`` out-of-the-money prices there, in forward units.
-        raw: The slices before cleaning.
-        found: What was wrong with them on the nodes.
-        left: What is wrong with the prices: nothing.
+        found: What was wrong with them before they were projected.
+        left: What is wrong with them: nothing.
     """
 
-    name: ClassVar[str] = "SVI, cleaned"
+    name: ClassVar[str] = "projected"
     maturities: Array
     kappa: Array
     prices: Array
-    raw: SVI
     found: Violations
     left: Violations
 
@@ -91,6 +89,32 @@ class Cleaned(Peer):
         )
         return np.asarray(np.where(none, 0.0, found.volatility) ** 2)
 
+    def _between(self, T: Array) -> tuple[NDArray[np.int64], Array]:
+        """The maturity before, 0 being none, and the weight of the next one."""
+        money = int(np.searchsorted(self.kappa, 1.0))
+        price = np.concatenate([[0.0], self.prices[:, money]])  # (L + 1,)
+        when = np.concatenate([[0.0], self.maturities])
+        variance = np.asarray(black.implied(price[1:], 0.0).volatility) ** 2
+        total = np.interp(T, when, np.concatenate([[0.0], variance]))
+        low = np.clip(np.searchsorted(when, T, side="right") - 1, 0, when.size - 2)
+        rise = price[low + 1] - price[low]
+        even = np.clip((T - when[low]) / (when[low + 1] - when[low]), 0.0, 1.0)
+        risen = np.asarray(black.otm(0.0, np.sqrt(total))) - price[low]
+        share = np.where(rise > 0.0, risen / np.where(rise > 0.0, rise, 1.0), even)
+        return low, np.clip(share, 0.0, 1.0)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Cleaned(Nodes):
+    """Prices free of static arbitrage near raw SVI; beyond the last maturity they stay.
+
+    Attributes:
+        raw: The slices before cleaning.
+    """
+
+    name: ClassVar[str] = "SVI, cleaned"
+    raw: SVI
+
     def cost(self, k: ArrayLike, T: ArrayLike, iv: ArrayLike) -> Cost:
         """What cleaning costs where the exact volatilities are known.
 
@@ -105,20 +129,6 @@ class Cleaned(Peer):
         errors = (iv_error_bp(raw, truth[known]), iv_error_bp(clean, truth[known]))
         moved = iv_error_bp(clean, raw)
         return Cost(*(float(iv_rmse_bp(e[None]).value or 0.0) for e in (*errors, moved)))
-
-    def _between(self, T: Array) -> tuple[NDArray[np.int64], Array]:
-        """The maturity before, 0 being none, and the weight of the next one."""
-        money = int(np.searchsorted(self.kappa, 1.0))
-        price = np.concatenate([[0.0], self.prices[:, money]])  # (L + 1,)
-        when = np.concatenate([[0.0], self.maturities])
-        variance = np.asarray(black.implied(price[1:], 0.0).volatility) ** 2
-        total = np.interp(T, when, np.concatenate([[0.0], variance]))
-        low = np.clip(np.searchsorted(when, T, side="right") - 1, 0, when.size - 2)
-        rise = price[low + 1] - price[low]
-        even = np.clip((T - when[low]) / (when[low + 1] - when[low]), 0.0, 1.0)
-        risen = np.asarray(black.otm(0.0, np.sqrt(total))) - price[low]
-        share = np.where(rise > 0.0, risen / np.where(rise > 0.0, rise, 1.0), even)
-        return low, np.clip(share, 0.0, 1.0)
 
 
 def fit_then_clean(quotes: Quotes, method: str = "qp") -> Cleaned:
@@ -135,10 +145,8 @@ def fit_then_clean(quotes: Quotes, method: str = "qp") -> Cleaned:
     if method == "pava_then_qp":
         raise ValueError("method = 'pava_then_qp' leaves calendar spreads: give 'qp' or 'dykstra'")
     raw = fit_svi(quotes)
-    first = np.flatnonzero(np.diff(quotes.expiry, prepend=-1))
-    last = np.append(first[1:], len(quotes)) - 1
     fitted = np.isin(quotes.maturities, raw.maturities)
-    return clean(raw, np.stack([quotes.k[first], quotes.k[last]], 1)[fitted], method)
+    return clean(raw, quoted_range(quotes)[fitted], method)
 
 
 def clean(raw: SVI, quoted: Array | None = None, method: str = "qp") -> Cleaned:
@@ -154,23 +162,53 @@ def clean(raw: SVI, quoted: Array | None = None, method: str = "qp") -> Cleaned:
             a hundredth. All count alike if left out.
         method: Of the projection.
     """
-    k = _nodes(raw, quoted)
-    kappa = np.exp(k)
+    k = nodes(np.sqrt(raw.total_variance(0.0, raw.maturities)), quoted)
     total = np.sqrt(raw.total_variance(k, raw.maturities[:, None]))  # (L, m)
-    intrinsic = np.where(k < 0.0, -np.expm1(k), 0.0)
-    calls = np.asarray(black.otm(k, total)) + intrinsic
-    weights = np.maximum(np.asarray(black.vega(k, total)), _FAINTEST) ** -2.0
+    otm = np.asarray(black.otm(k, total))
+    prices, found, left = projected(otm, total, k, quoted, method)
+    return Cleaned(raw.maturities, np.exp(k), prices, found, left, raw)
+
+
+def quoted_range(quotes: Quotes) -> Array:
+    """``(L, 2)`` lowest and highest log-strike of the quotes of each expiry."""
+    first = np.flatnonzero(np.diff(quotes.expiry, prepend=-1))
+    last = np.append(first[1:], len(quotes)) - 1
+    return np.stack([quotes.k[first], quotes.k[last]], 1)
+
+
+def projected(
+    otm: Array, total: Array, k: Array, quoted: Array | None = None, method: str = "qp"
+) -> tuple[Array, Violations, Violations]:
+    """The nearest prices without static arbitrage.
+
+    Args:
+        otm: ``(L, m)`` out-of-the-money prices in forward units.
+        total: ``(L, m)`` their volatilities over the whole time, whose vega weighs them; where a
+            price has none, NaN, it weighs as the faintest.
+        k: ``(m,)`` log-strikes of the nodes.
+        quoted: As for :func:`clean`.
+        method: Of the projection.
+
+    Returns:
+        Out-of-the-money prices, what was wrong with those given, and what is left.
+    """
+    kappa, intrinsic = np.exp(k), np.where(k < 0.0, -np.expm1(k), 0.0)
+    calls = otm + intrinsic
+    vega = np.nan_to_num(np.asarray(black.vega(k, np.nan_to_num(total))))
+    weights = np.maximum(vega, _FAINTEST) ** -2.0
     if quoted is not None:
         weights *= np.where((k >= quoted[:, :1]) & (k <= quoted[:, 1:]), 1.0, _BEYOND)
-    projected = project(calls, kappa, weights=weights, method=method)
-    prices = np.maximum(projected.prices - intrinsic, 0.0)
-    before = violations(calls, kappa)
-    return Cleaned(raw.maturities, kappa, prices, raw, before, projected.violations)
+    made = project(calls, kappa, weights=weights, method=method)
+    return np.maximum(made.prices - intrinsic, 0.0), violations(calls, kappa), made.violations
 
 
-def _nodes(raw: SVI, quoted: Array | None) -> Array:
-    """``(m,)`` log-strikes, zero among them: dense at the money for the shortest maturity."""
-    deviation = np.sqrt(raw.total_variance(0.0, raw.maturities))
+def nodes(deviation: Array, quoted: Array | None = None) -> Array:
+    """``(m,)`` log-strikes, zero among them: dense at the money for the shortest maturity.
+
+    Args:
+        deviation: ``(L,)`` volatility at the money over the whole time, of each maturity.
+        quoted: As for :func:`clean`.
+    """
     near, far = float(deviation.min()), float(deviation.max())
     ends = np.array([-_REACH[0] * far, _REACH[1] * far])
     if quoted is not None:

@@ -36,7 +36,14 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
     ] = None,
     method: Annotated[
         list[str] | None,
-        typer.Option(help="operator, refine, fit or svi; give it again for several. All if none."),
+        typer.Option(
+            help="operator, refine, fit, svi, ssvi or fit_then_clean; give it again for several. "
+            "The first four if none."
+        ),
+    ] = None,
+    baseline: Annotated[
+        list[Path] | None,
+        typer.Option(help="A trained baseline's checkpoint, to compare with; again for several."),
     ] = None,
     count: Annotated[
         int | None, typer.Option(help="So many surfaces, or chains, from the first on.")
@@ -56,11 +63,11 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
 
     Errors are in basis points of volatility against the exact surface, pooled over all points,
     quoted or not. The 2,000 unseen surfaces are made on first use, in a minute or two. Writes
-    evaluation.json and, where the truth is known, errors.png. Exit code 0 if every surface of
-    operator, refine and fit is free of arbitrage, 1 if one is not or a method refused quotes, 2 if
-    an option makes no sense or a chain cannot be read.
+    evaluation.json and, where the truth is known, errors.png. Exit code 0 if every surface of a
+    method that promises it (all but svi and trained baselines) is free of arbitrage, 1 if one is
+    not or such a method refused quotes, 2 if an option makes no sense or a chain cannot be read.
     """
-    from arbiter.evaluation.methods import NAMES, methods
+    from arbiter.evaluation.methods import USUAL, methods
     from arbiter.files import require_folder
 
     real = bench.removeprefix(_REAL) if bench.startswith(_REAL) else None
@@ -68,12 +75,14 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
         refuse(f"--bench {bench} is not one of {', '.join(BENCHES)}, {_REAL}FOLDER")
     if count is not None and count < 1:
         refuse(f"--count {count}: give at least one")
-    names = method or list(NAMES)
+    names = method or list(USUAL)
     logging.getLogger("arbiter").addHandler(logging.NullHandler())  # the summary says it all
     try:
         require_folder(out, files=(RESULT, PICTURE), folders=("surfaces",))
         trained = _operator(weights) if _NEED_OPERATOR & {*names} else None
-        chosen = methods(names, trained)
+        networks = _baselines(baseline or [])
+        names += [name for name in networks if name not in names]
+        chosen = methods(names, trained, networks)
         about = {"bench": bench, "methods_run": names, "weights": _about(trained)}
         with _progress(not json) as tell:
             if real is None:
@@ -103,6 +112,22 @@ def _operator(weights: Path | None) -> Any:
     if weights is not None and not weights.is_file():
         refuse(f"--weights {weights} does not exist: give a checkpoint, or leave it out")
     return operator(weights)
+
+
+def _baselines(paths: list[Path]) -> dict[str, Any]:
+    """Trained baselines by the name of their model."""
+    from arbiter.baselines.trained import Baseline
+
+    found: dict[str, Any] = {}
+    for path in paths:
+        if not path.is_file():
+            refuse(f"--baseline {path} does not exist: give a checkpoint")
+        loaded = Baseline.load(path)
+        name = loaded.design.model
+        if name in found:
+            refuse(f"--baseline {path} is a second {name!r}: compare one of each at a time")
+        found[name] = loaded
+    return found
 
 
 def _about(trained: Any) -> dict[str, Any] | None:

@@ -1,8 +1,8 @@
-"""Methods that are compared: the operator, the fit that starts from it, the fit alone, and SVI."""
+"""Methods that are compared: the operator, fits, peers, and baselines with or without training."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING
@@ -11,9 +11,14 @@ from arbiter.quotes import Quotes
 from arbiter.scoring import Model
 
 if TYPE_CHECKING:
+    from arbiter.baselines.trained import Baseline
     from arbiter.operators.pretrained import Operator
 
-NAMES = ("operator", "refine", "fit", "svi")
+USUAL = ("operator", "refine", "fit", "svi")
+"""What is compared if nothing is named."""
+NETWORKS = ("ssm", "gru", "transformer")
+"""Baselines that are trained, and of which none ships."""
+NAMES = (*USUAL, "ssvi", "fit_then_clean", *NETWORKS)
 
 
 @dataclass(frozen=True)
@@ -38,16 +43,23 @@ def operator(weights: str | PathLike[str] | None = None) -> Operator:
     return Operator.pretrained() if weights is None else Operator.load(weights)
 
 
-def methods(names: Sequence[str], trained: Operator | None = None) -> list[Method]:
+def methods(
+    names: Sequence[str],
+    trained: Operator | None = None,
+    networks: Mapping[str, Baseline] | None = None,
+) -> list[Method]:
     """Methods by name, in the order given.
 
     Args:
         names: Of :data:`NAMES`.
         trained: The operator, which ``operator`` and ``refine`` need.
+        networks: By name, the trained baselines that are among the names.
 
     Raises:
-        ValueError: If a name is not known, or comes twice, or the operator is missing.
+        ValueError: If a name is not known, or comes twice, or the operator or a baseline is
+            missing.
     """
+    given = networks or {}
     for name in names:
         if name not in NAMES:
             raise ValueError(f"method {name!r} is not one of {', '.join(NAMES)}")
@@ -55,19 +67,33 @@ def methods(names: Sequence[str], trained: Operator | None = None) -> list[Metho
             raise ValueError(f"method {name!r} is named twice: name it once")
         if trained is None and name in ("operator", "refine"):
             raise ValueError(f"method {name!r} needs an operator: give trained=Operator.load(path)")
-    return [_method(name, trained) for name in names]
+        if name in NETWORKS and name not in given:
+            raise ValueError(
+                f"method {name!r} needs a trained network: give networks={{{name!r}: "
+                "Baseline.load(path)}"
+            )
+    return [_method(name, trained, given) for name in names]
 
 
-def _method(name: str, trained: Operator | None) -> Method:
-    if name == "svi":
-        from arbiter.peers import fit_svi
+def _method(name: str, trained: Operator | None, networks: Mapping[str, Baseline]) -> Method:
+    if name in networks:
+        return Method(name, networks[name].many, promises=False)
+    if name in ("svi", "ssvi"):
+        from arbiter.peers import fit_ssvi, fit_svi
 
-        return Method(name, lambda chains: [fit_svi(quotes) for quotes in chains], promises=False)
+        # SSVI keeps to the conditions that rule out static arbitrage
+        return _each(name, fit_svi if name == "svi" else fit_ssvi, promises=name == "ssvi")
+    if name == "fit_then_clean":
+        from arbiter.baselines.cleaned import fit_then_clean
+
+        return _each(name, fit_then_clean)
     if name == "fit":
         from arbiter.fitting import fit
 
-        return Method(name, lambda chains: [fit(quotes) for quotes in chains])
+        return _each(name, fit)
     assert trained is not None
-    if name == "refine":
-        return Method(name, lambda chains: [trained.refine(quotes) for quotes in chains])
-    return Method(name, trained.many)
+    return _each(name, trained.refine) if name == "refine" else Method(name, trained.many)
+
+
+def _each(name: str, solve: Callable[[Quotes], Model], promises: bool = True) -> Method:
+    return Method(name, lambda chains: [solve(quotes) for quotes in chains], promises)

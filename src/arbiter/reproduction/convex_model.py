@@ -1,8 +1,12 @@
 """An operator whose decoder is the paper's own, as a model of prices at any strike and maturity.
 
-What the decoder gives, before any projection: the largest so far along maturities of one convex
-potential each, from intrinsic value up. Between maturities total variance is linear in T at equal
-moneyness, before the first and past the last it grows in proportion to T. Nothing is promised.
+Before its projection: the largest so far along maturities of one convex potential each, from
+intrinsic value up. Between maturities total variance is linear in T at equal moneyness, before the
+first and past the last it grows in proportion to T. Nothing is promised.
+
+After it: those prices on nodes that all maturities share, projected onto prices without static
+arbitrage by one quadratic program, and between nodes and maturities as cleaned SVI
+(:mod:`arbiter.baselines.cleaned`).
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from arbiter import black
+from arbiter.baselines.cleaned import Nodes, nodes, projected, quoted_range
 from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.network import Config, Network
@@ -60,24 +65,45 @@ class ConvexModel(Peer):
         found = np.where(high > low, between, late * asked / high)
         return np.asarray(found.reshape(at.shape))
 
+    def projected(self, quoted: Array) -> Nodes:
+        """The nearest model without static arbitrage.
+
+        Args:
+            quoted: ``(L, 2)`` lowest and highest log-strike of the quotes of each maturity.
+        """
+        k = nodes(np.exp(self.output.chain.total[0].numpy()), quoted)
+        price, total = self._prices(k)
+        made, found, left = projected(price, total, k, quoted)
+        return Nodes(self.maturities, np.exp(k), made, found, left)
+
     def _variances(self, k: Array) -> Array:
+        return np.asarray(self._prices(k)[1] ** 2)
+
+    def _prices(self, k: Array) -> tuple[Array, Array]:
+        """``(L, P)`` out-of-the-money prices, and their volatilities over the whole time."""
         assert self.network.icnn is not None
         with torch.no_grad():
             rows = torch.tensor(k).expand(1, self.maturities.size, -1)
             price = calls(self.network.icnn, self.output, rows) - black.call_parity(rows)
             price = torch.cummax(price.clamp(min=0.0), 1).values[0]
             total: Tensor = black.implied(price, rows[0]).volatility
-        return np.asarray(total.numpy() ** 2)
+        return price.numpy(), total.numpy()
 
 
 class ConvexOperator:
-    """A trained operator with the ``icnn`` decoder."""
+    """A trained operator with the ``icnn`` decoder.
 
-    def __init__(self, network: Network) -> None:
+    Args:
+        network: With its weights.
+        project: Whether its prices are projected.
+    """
+
+    def __init__(self, network: Network, project: bool = True) -> None:
         self._network = network.double().eval().requires_grad_(False)
+        self._project = project
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> ConvexOperator:
+    def load(cls, path: str | PathLike[str], project: bool = True) -> ConvexOperator:
         """From a checkpoint.
 
         Raises:
@@ -89,13 +115,14 @@ class ConvexOperator:
         with torch.random.fork_rng(devices=[]):
             network = Network(config)
         network.load_state_dict(checkpoint.load(path, like=network.state_dict())[0])
-        return cls(network)
+        return cls(network, project)
 
-    def many(self, chains: Sequence[Quotes]) -> list[ConvexModel]:
+    def many(self, chains: Sequence[Quotes]) -> list[ConvexModel | Nodes]:
         """Models of several chains, one by one."""
-        found = []
+        found: list[ConvexModel | Nodes] = []
         for quotes in chains:
             with torch.no_grad():
                 output = self._network(ragged([quotes]))
-            found.append(ConvexModel(quotes.maturities, self._network, output))
+            made = ConvexModel(quotes.maturities, self._network, output)
+            found.append(made.projected(quoted_range(quotes)) if self._project else made)
         return found

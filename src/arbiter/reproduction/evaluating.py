@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arbiter.evaluation.judging import Verdict, judge
 from arbiter.evaluation.methods import Method
 from arbiter.files import write_whole
 from arbiter.metrics.densities import slice_cvar_error, slice_relative_entropy
@@ -19,11 +18,12 @@ from arbiter.metrics.marginals import lacking
 from arbiter.metrics.panels import calls_of
 from arbiter.metrics.volatility import iv_error_bp
 from arbiter.metrics.wasserstein import slice_wasserstein
-from arbiter.quotes import Quotes
+from arbiter.reproduction.asking import audited, solved
 from arbiter.reproduction.days import KAPPA, LAWS, MATURITIES, Days, read_days
-from arbiter.reproduction.models import SMALL, Entry, checkpointed, untrained
+from arbiter.reproduction.models import SMALL, Entry, checkpointed, untrained, with_unprojected
 from arbiter.reproduction.stages import Facts, Workshop
 from arbiter.reproduction.training import weights_of
+from arbiter.reproduction.variations import nothing, varied
 from arbiter.reproduction.workers import in_order
 from arbiter.scoring import Model, inside
 
@@ -39,12 +39,13 @@ _QUANTILES = np.array([0.674490, 1.281552, 1.644854, 1.959964, 2.575829])
 def entries(workshop: Workshop) -> list[Entry]:
     """All models: fits and peers, networks at full size, then those of the small width."""
     facts, folder = workshop.facts("train"), workshop.folder_of("train")
-    found = [*untrained(workshop.profile.methods), *checkpointed(workshop.checkpoints)]
+    small = []
     for name, run in facts["runs"].items():
         missing = run.get("reason", "")
         weights = None if missing else weights_of(folder, facts, name)
-        found.append(Entry(name, run["kind"], SMALL, weights, missing))
-    return found
+        small.append(Entry(name, run["kind"], SMALL, weights, missing))
+    known = [*untrained(workshop.profile.methods), *checkpointed(workshop.checkpoints)]
+    return [*known, *with_unprojected(small)]
 
 
 def make_answers(workshop: Workshop) -> Facts:
@@ -92,40 +93,21 @@ def answers(method: Method, days: Days, judge_every: int, *, laws: bool = True) 
     Args:
         method: The model.
         days: All of them.
-        judge_every: Days between full audits; 0 makes none.
+        judge_every: Days between full audits, on which the day is also told in other ways
+            (:mod:`.variations`); 0 makes none.
         laws: Whether laws are compared, which takes most of the time.
     """
     rows: list[dict[str, Any]] = []
     for start in range(0, len(days), BATCH):
         stop = min(start + BATCH, len(days))
         models = solved(method, days.quotes[start:stop])
+        chosen = [day for day in range(start, stop) if judge_every > 0 and day % judge_every == 0]
+        again = varied(method, [days.quotes[day] for day in chosen], chosen)
         for day, model in zip(range(start, stop), models, strict=True):
-            judged = judge_every > 0 and day % judge_every == 0
-            rows.append(_day(model, days, day, judged=judged, laws=laws))
+            judged = day in chosen
+            row = _day(model, days, day, judged=judged, laws=laws)
+            rows.append(row | (again[chosen.index(day)] if judged else nothing()))
     return {name: np.stack([np.asarray(row[name]) for row in rows]) for name in rows[0]}
-
-
-def solved(method: Method, chains: Sequence[Quotes]) -> list[Model | str]:
-    """Models of chains, or the sentence with which one was refused."""
-    try:
-        return list(method.solve(chains))
-    except (ValueError, FloatingPointError):
-        pass
-    found: list[Model | str] = []
-    for quotes in chains:
-        try:
-            found.append(method.solve([quotes])[0])
-        except (ValueError, FloatingPointError) as error:
-            found.append(str(error))
-    return found
-
-
-def audited(model: Model, quotes: Quotes) -> Verdict:
-    """The audit of a model; zero where it has prices that no volatility gives, as networks may."""
-    try:
-        return judge(model, quotes)
-    except ValueError:
-        return Verdict(0.0, 1, None)
 
 
 def _day(model: Model | str, days: Days, day: int, *, judged: bool, laws: bool) -> dict[str, Any]:

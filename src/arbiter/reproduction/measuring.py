@@ -13,7 +13,7 @@ from arbiter.metrics.arbitrage import nas, nas_as_printed
 from arbiter.metrics.generalisation import gen_gap_p95, gen_gap_p95_score
 from arbiter.metrics.market import vix_mae, vix_max, vix_rmse
 from arbiter.metrics.metric import Metric, worst_day
-from arbiter.metrics.numeraire import ni, ni_residual
+from arbiter.metrics.numeraire import ni, ni_invariance, ni_residual
 from arbiter.metrics.smoothed_arbitrage import cnas, cnas_convolved, cnas_frozen_drop
 from arbiter.metrics.volatility import iv_errors
 from arbiter.metrics.wasserstein import surface_wasserstein
@@ -31,7 +31,9 @@ Rows = NDArray[np.int64]
 
 PRIMARY = "iv_rmse_bp"
 METHOD: Method = "cosine"
-"""Of the paired tests: right up to a persistence of 0.7 (docs/protocol.md)."""
+"""Of intervals and paired tests: right up to a persistence of 0.7 (docs/protocol.md)."""
+PAPERS: Method = "paper"
+"""Of the intervals that stand beside them: the paper's lag, too short where days are persistent."""
 FAMILIES = {"operator": "full", "refine": "full", MATCHED: "full", SMALL: SMALL}
 """Models that are compared with all others of their width, each a family of hypotheses."""
 
@@ -87,13 +89,15 @@ class Scores:
 
     def to_dict(self) -> Facts:
         """Plain values: test metrics with their intervals, and values on the validation block."""
-        made = metric_intervals(self.test)
+        made = metric_intervals(self.test, method=METHOD)
+        papers = metric_intervals(self.test, method=PAPERS)
         return {
             "test": {
                 m.name: {
                     "value": m.value,
                     "reason": m.reason,
                     "interval": made.ends.get(m.name),
+                    "interval_paper": papers.ends.get(m.name),
                     "no_interval": made.reasons.get(m.name),
                 }
                 for m in self.test
@@ -126,6 +130,7 @@ def metrics(arrays: Arrays, days: Days, rows: Rows) -> list[Metric]:
     found = [
         *iv_errors(arrays["error"][rows][:, None], days.quoted[rows][:, None]),
         _inside(arrays, rows),
+        _unseen(arrays, rows),
         *(m(arrays["vix"][rows], days.vix[rows]) for m in (vix_rmse, vix_mae, vix_max)),
         nas(calls, *grid),
         nas_as_printed(calls, *grid),
@@ -134,6 +139,7 @@ def metrics(arrays: Arrays, days: Days, rows: Rows) -> list[Metric]:
         cnas_convolved(calls, *grid),
         ni(calls, exact),
         ni_residual(calls, exact),
+        _invariance(arrays, rows),
         _transported(calls, exact),
         gen_gap_p95(calls, exact),
     ]
@@ -189,6 +195,24 @@ def _meets(name: str, base: str, width: str, told: dict[str, Any]) -> bool:
 def _inside(arrays: Arrays, rows: Rows) -> Metric:
     hit, of = arrays["inside"][rows], arrays["quotes"][rows]
     return Metric("inside_bid_ask", float(hit.sum() / of.sum()), None, hit / of)
+
+
+def _unseen(arrays: Arrays, rows: Rows) -> Metric:
+    """Of the quotes that were hidden, on the days on which some were."""
+    name, hit, of = "inside_bid_ask_unseen", arrays["unseen_inside"][rows], arrays["unseen"][rows]
+    some = of > 0
+    if not some.any():
+        return Metric.undefined(name, "no quotes were hidden from this model")
+    return Metric(name, float(hit.sum() / of.sum()), None, hit[some] / of[some])
+
+
+def _invariance(arrays: Arrays, rows: Rows) -> Metric:
+    """Prices from quotes in cash and from quotes in units of the index, on the audited days."""
+    audited = np.isfinite(arrays["nas"][rows])
+    if not audited.any():
+        return Metric.undefined("NI_invariance", "this model was asked in one numeraire only")
+    told = np.stack([arrays[column][rows][audited] for column in ("calls", "calls_index")])
+    return ni_invariance(told)
 
 
 def _audits(arrays: Arrays, rows: Rows) -> Metric:

@@ -16,7 +16,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from arbiter.evaluation.methods import Method, operator
+from arbiter.evaluation.methods import Method, methods, operator
 from arbiter.files import read_format, write_whole
 from arbiter.operators.pretrained import SHIPPED
 from arbiter.protocol.manifest import sha256
@@ -29,10 +29,14 @@ from arbiter.training.settings import ABLATIONS
 FORMAT, VERSION = "arbiter-checkpoints", 1
 MANIFEST = "checkpoints.json"
 SMALL = "small"
+UNPROJECTED = "_unprojected"
+"""Ends the name of the run whose prices are those of the paper's decoder before its projection."""
 MATCHED = "matched"
 """The operator with the budget of the ablations and baselines at full size."""
 
 Solve = Callable[[Sequence[Quotes]], Sequence[Model]]
+
+_NO_PROGRAM = "the projection needs the package piqp: install arbiter-vol[protocol]"
 
 _LABELS = {
     "operator": "operator",
@@ -51,6 +55,7 @@ _LABELS = {
     "causal_only": "causal only",
     "no_vix": "no VIX term",
     "icnn": "ICNN decoder",
+    "icnn_unprojected": "ICNN decoder, before its projection",
     "no_qalign": "no Q-Align",
     "mfm": "MFM route",
     "representer": "representer on",
@@ -88,12 +93,22 @@ class Entry:
     @property
     def convex(self) -> bool:
         """Whether its decoder is the paper's own, which gives prices and no surface."""
-        return self.name.removeprefix(f"{SMALL}_") == "icnn"
+        return self.plain == "icnn"
+
+    @property
+    def plain(self) -> str:
+        """Of which part it tells, whatever its width, before its projection or after."""
+        return self.name.removeprefix(f"{SMALL}_").removesuffix(UNPROJECTED)
+
+    @property
+    def projected(self) -> bool:
+        """Whether its prices, if its decoder is the paper's own, are projected."""
+        return not self.name.endswith(UNPROJECTED)
 
     @property
     def promises(self) -> bool:
         """Whether it says of itself that nothing can be arbitraged."""
-        return self.kind not in ("peer", "baseline") and not self.convex
+        return self.kind not in ("peer", "baseline") and self.projected
 
     def method(self) -> Method:
         """As the evaluation takes it; loads what has to be loaded."""
@@ -103,13 +118,14 @@ class Entry:
 
     def _solver(self) -> Solve:
         if self.weights is None:
-            return _UNTRAINED[self.name]()
+            needed = self.name in ("operator", "refine")
+            return methods([self.name], operator() if needed else None)[0].solve
         if self.kind == "baseline":
             loaded = import_module("arbiter.baselines.trained").Baseline.load(self.weights)
             solve: Solve = loaded.many
             return solve
         if self.convex:
-            return ConvexOperator.load(self.weights).many
+            return ConvexOperator.load(self.weights, self.projected).many
         return operator(self.weights).many
 
 
@@ -178,10 +194,20 @@ def untrained(names: Sequence[str]) -> list[Entry]:
     kinds = {"operator": ("operator", "full"), "refine": ("fit", ""), "fit": ("fit", "")}
     kinds |= {"svi": ("peer", ""), "ssvi": ("peer", ""), "fit_then_clean": ("baseline", "")}
     found = [Entry(name, *kinds[name]) for name in names]
-    if _there("arbiter.baselines.cleaned"):
+    if _there("piqp"):
         return found
-    why = "arbiter.baselines.cleaned is not in this version of the package"
-    return [replace(e, reason=why) if e.name == "fit_then_clean" else e for e in found]
+    return [replace(e, reason=_NO_PROGRAM) if e.name == "fit_then_clean" else e for e in found]
+
+
+def with_unprojected(entries: Sequence[Entry]) -> list[Entry]:
+    """The same, each model with the paper's own decoder twice: after its projection and before."""
+    found = []
+    for entry in entries:
+        lost = entry.convex and not entry.missing and not _there("piqp")
+        found.append(replace(entry, reason=_NO_PROGRAM) if lost else entry)
+        if entry.convex:
+            found.append(replace(entry, name=entry.name + UNPROJECTED))
+    return found
 
 
 def checkpointed(checkpoints: Checkpoints) -> list[Entry]:
@@ -194,7 +220,7 @@ def checkpointed(checkpoints: Checkpoints) -> list[Entry]:
             found.append(Entry(name, kind, "full", None, path))
         else:
             found.append(Entry(name, kind, "full", path))
-    return found
+    return with_unprojected(found)
 
 
 def has_baselines() -> bool:
@@ -211,39 +237,7 @@ def label_of(name: str) -> str:
     return _LABELS.get(name, name.replace("_", " "))
 
 
-def _each(make: Callable[[Quotes], Model]) -> Solve:
-    return lambda chains: [make(quotes) for quotes in chains]
-
-
-def _refined() -> Solve:
-    return _each(operator().refine)
-
-
-def _fitted() -> Solve:
-    from arbiter.fitting import fit
-
-    return _each(fit)
-
-
-def _peer(name: str) -> Callable[[], Solve]:
-    return lambda: _each(getattr(import_module("arbiter.peers"), f"fit_{name}"))
-
-
-def _cleaned() -> Solve:
-    return _each(import_module("arbiter.baselines.cleaned").fit_then_clean)
-
-
-_UNTRAINED: dict[str, Callable[[], Solve]] = {
-    "operator": lambda: operator().many,
-    "refine": _refined,
-    "fit": _fitted,
-    "svi": _peer("svi"),
-    "ssvi": _peer("ssvi"),
-    "fit_then_clean": _cleaned,
-}
-
-
 def _there(module: str) -> bool:
-    """Whether a module of the package can be imported."""
+    """Whether a module can be imported."""
     room = module.rpartition(".")[0]
-    return find_spec(room) is not None and find_spec(module) is not None
+    return (not room or find_spec(room) is not None) and find_spec(module) is not None

@@ -15,54 +15,62 @@ from arbiter.metrics.dimension import effective_dimensions
 from arbiter.operators.network import Network
 from arbiter.operators.pretrained import Operator
 from arbiter.operators.ragged import ragged
+from arbiter.protocol.folds import Fold
 from arbiter.protocol.monitors import (
-    gap_regression,
     local_orders,
     scan_memories,
     switch_rate,
     window_martingales,
 )
 from arbiter.quotes import Quotes
+from arbiter.reproduction.coverage_windows import gap_and_representer
 from arbiter.reproduction.days import KAPPA, LAWS, MATURITIES, Days, first_fold, read_days
-from arbiter.reproduction.models import SMALL
+from arbiter.reproduction.models import SMALL, checkpointed, untrained
+from arbiter.reproduction.networks import described
 from arbiter.reproduction.stages import Facts, Workshop
-from arbiter.reproduction.training import weights_of
+from arbiter.reproduction.training import POOLS, weights_of
+from arbiter.training.heldout import HeldOut
+from arbiter.training.laws import Laws
+from arbiter.training.pool import load_pool
+from arbiter.training.routes import route_of
 
 Array = NDArray[np.float64]
 
 WINDOW_DAYS = 30
 _POINTS = 65  # log-strikes at which smoothness is looked at
 _REACH = 2.0  # deviations
-_FEWEST = 4  # points of a regression
 
 
 def make_monitors(workshop: Workshop) -> Facts:
-    """All four, on the days out of sample."""
+    """All four on the days out of sample, and what is known of networks that come as files."""
     days = read_days(workshop.folder_of("days") / workshop.profile.market)
     fold = first_fold(workshop.profile)
-    tell = workshop.tell
-    tell("A1", 0, 5)
+    parts = ("A1", "A2", "A3", "regression", "dimensions", "networks")
+
+    def tell(name: str) -> None:
+        workshop.tell(name, parts.index(name), len(parts))
+
+    tell("A1")
     switched = _switching(workshop, days, fold.windows)
-    tell("A2", 1, 5)
+    tell("A2")
     shipped = operator()
     smooth = _smoothness(shipped, days, int(fold.test[-1]))
-    tell("A3", 2, 5)
-    trained = workshop.facts("train")
-    small = Operator.load(weights_of(workshop.folder_of("train"), trained, SMALL))
+    tell("A3")
+    networks = {"operator": network_of(shipped), **_small(workshop)}
     chain = days.quotes[int(fold.test[-1])]
     memories = {
         name: {scan: asdict(memory) for scan, memory in scan_memories(net, chain).items()}
-        for name, net in (("operator", network_of(shipped)), (SMALL, network_of(small)))
+        for name, net in networks.items()
     }
-    tell("regression", 3, 5)
-    regression = gap_and_representer(trained)
-    tell("dimensions", 4, 5)
-    dimensions = {
-        "inputs": _dimensions(input_rows(days, fold.test), ""),
-        "operator": _dimensions(features(network_of(shipped), days, fold.test), "features"),
-        SMALL: _dimensions(features(network_of(small), days, fold.test), "features"),
+    tell("regression")
+    regression = _regression(workshop, days, fold)
+    tell("dimensions")
+    dimensions = {"inputs": _dimensions(input_rows(days, fold.test), "")} | {
+        name: _dimensions(features(net, days, fold.test), "features")
+        for name, net in networks.items()
     }
-    tell("monitors", 5, 5)
+    tell("networks")
+    known = _known(workshop, days, fold)
     return {
         "A1": switched,
         "A2": smooth,
@@ -70,34 +78,54 @@ def make_monitors(workshop: Workshop) -> Facts:
         "A4": {"windows": workshop.facts("days")["coverage_windows"]},
         "regression": regression,
         "dimensions": dimensions,
+        "networks": known,
     }
+
+
+def _small(workshop: Workshop) -> dict[str, Network]:
+    """The network of the small width, unless its training diverged."""
+    trained = workshop.facts("train")
+    if "reason" in trained["runs"][SMALL]:
+        return {}
+    loaded = Operator.load(weights_of(workshop.folder_of("train"), trained, SMALL))
+    return {SMALL: network_of(loaded)}
+
+
+def _regression(workshop: Workshop, days: Days, fold: Fold) -> Facts:
+    name = f"{SMALL}_representer"
+    run = workshop.facts("train")["runs"].get(name)
+    if run is None or "reason" in run:
+        return {"reason": "the network with the representer was not trained"}
+    return gap_and_representer(
+        workshop.folder_of("train") / name,
+        _held_out(workshop),
+        days,
+        fold.windows,
+        workshop.profile.gap_windows,
+    )
+
+
+def _known(workshop: Workshop, days: Days, fold: Fold) -> Facts:
+    """Of the shipped operator and of every checkpoint."""
+    settings = workshop.profile.small
+    exam = HeldOut(settings, _held_out(workshop), route_of(settings).lesson)
+    every = [*untrained(["operator"]), *checkpointed(workshop.checkpoints)]
+    return {
+        entry.name: described(entry, days, fold.test, exam)
+        for entry in every
+        if not entry.missing and entry.projected
+    }
+
+
+def _held_out(workshop: Workshop) -> Laws:
+    small = workshop.profile.small
+    pools = workshop.folder_of("train") / POOLS
+    return load_pool(small.held_out, small.held_out_seed, pools, "cpu").laws
 
 
 def network_of(trained: Operator) -> Network:
     """The network behind an operator."""
     return trained._network  # features and scans are not part of its interface
-
-
-def gap_and_representer(trained: Facts) -> Facts:
-    """Section 7.2: the representer's held-out error on DualGap, over the measurements of its run.
-
-    The paper regresses over windows of low coverage, which it does not give. Here points are the
-    measurements along the training of the network that sees slices of low coverage through the
-    kernel solution; its held-out batches have gaps on purpose.
-    """
-    run = trained["runs"].get(f"{SMALL}_representer")
-    if run is None or "reason" in run:
-        return {"reason": "the network with the representer was not trained"}
-    gap, error = run["measured"]["DualGap"], run["measured"]["heldout_rmse_bp"]
-    points = [(g, 1e-4 * e) for g, e in zip(gap, error, strict=True) if e is not None]
-    found: Facts = {"gap": [g for g, _ in points], "error": [e for _, e in points]}
-    if len(points) < _FEWEST:
-        return found | {"reason": f"{len(points)} measurements: {_FEWEST} are needed"}
-    try:
-        fitted = gap_regression(found["gap"], found["error"])
-    except ValueError as error_:
-        return found | {"reason": str(error_)}
-    return found | asdict(fitted)
 
 
 def input_rows(days: Days, rows: NDArray[np.int64]) -> Array:

@@ -53,6 +53,7 @@ class Profile:
         chains: Listed chains, where there are any.
         windows: Of the monitor A1.
         paths: In each of them.
+        gap_windows: Of each block, for the regression of section 7.2.
         series: Simulated series behind the calibration of intervals.
         full: Settings of a training at full size, which writes checkpoints; None evaluates those
             that are there.
@@ -94,6 +95,7 @@ class Profile:
     chains: int = 20
     windows: int = 48
     paths: int = 1024
+    gap_windows: int = 5
     series: int = 2_000
     full: Settings | None = None
 
@@ -167,6 +169,7 @@ SMOKE = Profile(
     chains=1,
     windows=6,
     paths=128,
+    gap_windows=1,
     series=100,
 )
 

@@ -12,7 +12,7 @@ from arbiter.metrics.stable_runs import stability
 from arbiter.protocol.intervals import metric_intervals
 from arbiter.protocol.monitors import LEAST_COVERAGE
 from arbiter.protocol.records import FIELDS, as_run
-from arbiter.reproduction.models import SMALL
+from arbiter.reproduction.models import SMALL, UNPROJECTED
 from arbiter.reproduction.stages import Facts, Workshop
 
 _UNTRAINED = "nothing is trained here: it belongs to training"
@@ -20,7 +20,8 @@ _LEARNED = ("DualGap", "ratio_log", "mfm_mse", "martingale_residual")
 _LIPSCHITZ = ("lambda_lip_before", "lambda_lip_after")
 _SPECTRAL = ("spec_guard_hits", "projection_distance", "max_rho_dt")
 _REPRESENTER = ("enter_representer_at_step", "coverage_at_trigger")
-_JOURNAL = "the journal of the training that made the shipped weights is not part of the package"
+_UNDEFINED = "it was not measured: the route or the decoder does not define it"
+_PLAIN = "the network has no guard and no constraints: only its pricing error is trained"
 
 
 def runs(workshop: Workshop) -> dict[str, dict[str, Any]]:
@@ -46,6 +47,7 @@ def runs(workshop: Workshop) -> dict[str, dict[str, Any]]:
         missing = {field: reasons.get(field, _UNTRAINED) for field in FIELDS if field not in known}
         kept |= {"promises": about["promises"], "refused": about["refused"]}
         kept |= {"days": workshop.facts("measure")["days"]["test"]}
+        kept |= {"intervals_paper": _papers(measured[name]["test"])}
         found[name] = as_run(metrics, missing=missing, intervals=intervals, about=kept)
     return found
 
@@ -58,6 +60,15 @@ def _measured(test: Facts) -> tuple[list[Metric], dict[str, tuple[float, float]]
         if entry["interval"] is not None
     }
     return metrics, ends
+
+
+def _papers(test: Facts) -> dict[str, list[float]]:
+    """Intervals with the paper's lag, where days make one; kept beside those that are used."""
+    return {
+        name: entry["interval_paper"]
+        for name, entry in sorted(test.items())
+        if entry["interval_paper"] is not None
+    }
 
 
 def _data(workshop: Workshop, intervals: dict[str, tuple[float, float]]) -> list[Metric]:
@@ -91,21 +102,40 @@ def _trained(
     reasons = dict.fromkeys(_REPRESENTER, f"the representer is not part of this model, and {never}")
     if min(windows) < LEAST_COVERAGE:
         reasons = dict.fromkeys(_REPRESENTER, "the representer is not part of this model")
-    run = workshop.facts("train")["runs"].get(name)
+    run = workshop.facts("train")["runs"].get(name.removesuffix(UNPROJECTED))
     if run is not None:
         found, more = _small(workshop, name, run)
         about |= {"seed": run["settings"]["seed"], "parameters": run["parameters"]}
         about |= {"ended": run["ended"], "steps": run["steps"], "journal": run["model"]}
         return found, reasons | more
+    origin = "operator" if name == "refine" else name.removesuffix(UNPROJECTED)
+    known = workshop.facts("monitors")["networks"].get(origin)
+    if known is None:
+        return [], reasons
+    about |= {key: known[key] for key in ("parameters", "seed", "steps", "ended")}
     if name in ("operator", "refine"):
-        shipped = operator()
-        card = shipped.card
-        about |= {"model": shipped.model, "parameters": card["parameters"], "seed": card["seed"]}
-        if name == "operator":
-            return _card(card["metrics"]), reasons | dict.fromkeys(
-                (*_SPECTRAL, "Stability"), _JOURNAL
-            )
-    return [], reasons
+        about |= {"model": operator().model}
+    if name == "refine":
+        return [], reasons
+    found, more = _checkpoint(known, about["kind"])
+    if "max_rho_dt" in known:
+        about |= {"guard": "watched on the days out of sample, not in training"}
+    return found, reasons | more
+
+
+def _checkpoint(known: Facts, kind: str) -> tuple[list[Metric], dict[str, str]]:
+    """Of a network that comes as a file."""
+    if kind == "baseline":
+        return [], dict.fromkeys((*_SPECTRAL, *_LEARNED, *_LIPSCHITZ, "Stability"), _PLAIN)
+    found = _card(known["metrics"])
+    found += [Metric(field, float(known[field])) for field in (*_SPECTRAL, "max_rho_dt_proposed")]
+    found.append(
+        stability(
+            [known["max_rho_dt"]], [known["martingale_passed"]], [known["ended"] == "converged"]
+        )
+    )
+    absent = dict.fromkeys((*_LEARNED, *_LIPSCHITZ), _UNDEFINED)
+    return found, absent
 
 
 def _card(metrics: Facts) -> list[Metric]:
@@ -119,13 +149,10 @@ def _card(metrics: Facts) -> list[Metric]:
 def _small(workshop: Workshop, name: str, run: Facts) -> tuple[list[Metric], dict[str, str]]:
     found = _card(run["metrics"])
     reasons = {
-        field: "it was not measured: the route or the decoder does not define it"
-        for field in (*_LEARNED, *_LIPSCHITZ)
-        if run["metrics"].get(field) is None
+        field: _UNDEFINED for field in (*_LEARNED, *_LIPSCHITZ) if run["metrics"].get(field) is None
     }
     if run["kind"] == "baseline":
-        plain = "the network has no guard and no constraints: only its pricing error is trained"
-        reasons |= dict.fromkeys((*_SPECTRAL, *_LEARNED, "Stability"), plain)
+        reasons |= dict.fromkeys((*_SPECTRAL, *_LEARNED, "Stability"), _PLAIN)
         return [], reasons
     found += [Metric(field, float(run[field])) for field in _SPECTRAL]
     found.append(Metric("max_rho_dt_proposed", float(run["max_rho_dt_proposed"])))

@@ -82,7 +82,7 @@ STAGES = (
     Stage(
         "monitors",
         ("days", "train"),
-        ("windows", "paths", "seed", "checkpoints"),
+        ("windows", "paths", "gap_windows", "seed", "checkpoints"),
         monitoring.make_monitors,
     ),
     Stage("portrait", ("days",), ("checkpoints",), portraits.make_portrait),
@@ -208,8 +208,9 @@ def _replicate(workshop: Workshop, clock: Stages) -> None:
         splits=[fold.to_dict() for fold in folds],
         protocol={
             "profile": profile.to_dict(),
-            "hac": {"method": "paper", "c": 1.0, "level": 0.95},
-            "paired_tests": measuring.METHOD,
+            "intervals": {"method": measuring.METHOD, "level": 0.95},
+            "intervals_beside": {"method": measuring.PAPERS, "c": 1.0, "level": 0.95},
+            "paired_tests": [measuring.METHOD, "sign flips"],
             "checkpoints": workshop.checkpoints.hashes(),
         },
     )

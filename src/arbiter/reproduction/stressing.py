@@ -12,7 +12,7 @@ from arbiter.evaluation.scores import Answer, answered, refused
 from arbiter.markets.parameters import Parameters, draw, preset
 from arbiter.protocol.stress import AXES, Stressed, failure, stressed
 from arbiter.protocol.thresholds import threshold
-from arbiter.reproduction.evaluating import audited, solved
+from arbiter.reproduction.asking import audited, solved
 from arbiter.reproduction.evaluating import chosen as present
 from arbiter.reproduction.models import Entry
 from arbiter.reproduction.profiles import Profile

@@ -43,7 +43,7 @@ def make_sweeps(workshop: Workshop) -> Facts:
             "max_rho_dt": run["max_rho_dt"],
         }
     folds = []
-    for fold in folds_of(workshop.profile):
+    for fold in folds_of(workshop.profile) if names else ():
         each = {name: _rms(errors[name][fold.validate]) for name in names}
         best = min(each, key=lambda name: each[name])
         folds.append(

@@ -36,9 +36,9 @@ def score(value: float | None) -> str:
     return "1" if value == 1.0 else f"{math.floor(1e5 * value) / 1e5:.5f}"
 
 
-def interval(run: Mapping[str, Any], what: str) -> str:
-    """The interval of a number of a run."""
-    ends = run["intervals"].get(what)
+def interval(run: Mapping[str, Any], what: str, *, papers: bool = False) -> str:
+    """The interval of a number of a run, or the one that the paper's lag gives."""
+    ends = (run["about"].get("intervals_paper", {}) if papers else run["intervals"]).get(what)
     return NONE if ends is None else f"[{ends[0]:.5g}, {ends[1]:.5g}]"
 
 

@@ -79,8 +79,6 @@ def make_trainings(workshop: Workshop) -> Facts:
         train_small, parts, workshop.workers, lambda n: workshop.tell("trainings", n, len(parts))
     )
     measured = {run.name: facts for run, facts in zip(able, told, strict=True)}
-    if "reason" in measured[SMALL]:
-        raise FloatingPointError(f"{SMALL}: {measured[SMALL]['reason']}")
     made = {
         run.name: {"kind": run.kind, **measured.get(run.name, {"reason": run.reason})}
         for run in runs
