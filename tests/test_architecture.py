@@ -27,6 +27,7 @@ ROOMS = [
     "files",
     "exclusions",
     "quotes",
+    "futures",
     "chains",
     "markets",
     "structural",

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from arbiter import markets
     from arbiter.certificate import Certificate, audit
-    from arbiter.chains import Chain, ChainError, read_chain
+    from arbiter.chains import Chain, ChainError, read_chain, read_futures, read_volatilities
     from arbiter.examples import example, example_chain
     from arbiter.fitting import FitOptions, FittedSurface, Loss, Roughness, fit
+    from arbiter.futures import FuturesCurve
     from arbiter.index import vix
     from arbiter.operators.answer import OperatorSurface
     from arbiter.operators.pretrained import Operator
@@ -28,6 +29,7 @@ __all__ = [
     "ChainError",
     "FitOptions",
     "FittedSurface",
+    "FuturesCurve",
     "Loss",
     "Operator",
     "OperatorSurface",
@@ -42,6 +44,8 @@ __all__ = [
     "fit",
     "markets",
     "read_chain",
+    "read_futures",
+    "read_volatilities",
     "vix",
 ]
 
@@ -51,6 +55,7 @@ _HOME = {
     "ChainError": "arbiter.chains",
     "FitOptions": "arbiter.fitting",
     "FittedSurface": "arbiter.fitting",
+    "FuturesCurve": "arbiter.futures",
     "Loss": "arbiter.fitting",
     "Operator": "arbiter.operators.pretrained",
     "OperatorSurface": "arbiter.operators.answer",
@@ -63,6 +68,8 @@ _HOME = {
     "example_chain": "arbiter.examples",
     "fit": "arbiter.fitting",
     "read_chain": "arbiter.chains",
+    "read_futures": "arbiter.chains",
+    "read_volatilities": "arbiter.chains",
     "vix": "arbiter.index",
 }
 

@@ -1,0 +1,108 @@
+"""Futures of one moment: what each is quoted at, and for when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter import inputs
+from arbiter.forwards import as_datetime, years
+
+Array = NDArray[np.float64]
+
+# Half the tick of a VIX future: a price alone is known no better.
+HALF_TICK = 0.025
+_POINTS = (1.0, 500.0)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FuturesCurve:
+    """VIX futures by settlement date, in index points. :meth:`of` and ``read_futures`` make one.
+
+    Attributes:
+        maturities: ``(L,)`` year fractions to settlement, increasing.
+        bid: ``(L,)``.
+        ask: ``(L,)`` at least the bid.
+        labels: ``(L,)`` what to call each.
+        as_of: The moment of the quotes, or None.
+    """
+
+    maturities: Array
+    bid: Array
+    ask: Array
+    labels: tuple[str, ...]
+    as_of: np.datetime64 | None = None
+
+    @classmethod
+    def of(cls, T: Any, bid: Any, ask: Any = None, *, as_of: Any = None) -> FuturesCurve:
+        """Futures from arrays.
+
+        Args:
+            T: Year fractions, or settlement dates where ``as_of`` is given.
+            bid: Bids; or prices, where ``ask`` is left out, which count as known to half a tick.
+            ask: Asks.
+            as_of: Moment of the quotes.
+
+        Raises:
+            ValueError: Naming the place, the value and the remedy.
+
+        Example:
+            >>> curve = FuturesCurve.of([0.1, 0.2], [20.0, 21.0])
+            >>> curve.mid.tolist()
+            [20.0, 21.0]
+        """
+        moment = as_datetime(as_of)
+        t = np.atleast_1d(years(T, moment))
+        low = np.atleast_1d(np.asarray(bid, dtype=np.float64))
+        high = low if ask is None else np.atleast_1d(np.asarray(ask, dtype=np.float64))
+        if not (t.shape == low.shape == high.shape and t.ndim == 1):
+            raise ValueError(
+                f"{t.size} maturities, {low.size} bids, {high.size} asks: give one per future"
+            )
+        least, most = _POINTS
+        for name, row in (("bid", low), ("ask", high)):
+            bad = ~((row >= least) & (row <= most))
+            if bad.any():
+                i = int(np.argmax(bad))
+                raise ValueError(
+                    f"{name}[{i}] = {row[i]:g}: VIX futures are index points from {least:g} to "
+                    f"{most:g}, 20 and not 0.2"
+                )
+        if np.any(low > high):
+            i = int(np.argmax(low > high))
+            raise ValueError(f"bid[{i}] = {low[i]:g} is above ask[{i}] = {high[i]:g}: drop it")
+        if ask is None:
+            low, high = low - HALF_TICK, high + HALF_TICK
+        order = np.argsort(t)
+        twice = np.flatnonzero(np.diff(t[order]) == 0.0)
+        if twice.size:
+            raise ValueError(f"two futures settle at T = {t[order][twice[0]]:g}: keep one of them")
+        dated = np.asarray(T).dtype.kind in "MUO"
+        names = np.atleast_1d(np.asarray(T)).astype(str) if dated else [f"T={x:.4g}" for x in t]
+        labels = tuple(str(names[i]) for i in order)
+        t, low, high = (inputs.frozen(row[order]) for row in (t, low, high))
+        return cls(t, low, high, labels, moment)
+
+    @property
+    def mid(self) -> Array:
+        """``(L,)`` mid prices."""
+        return 0.5 * (self.bid + self.ask)
+
+    @property
+    def half_spread(self) -> Array:
+        """``(L,)`` half of bid to ask."""
+        return 0.5 * (self.ask - self.bid)
+
+    def __len__(self) -> int:
+        return int(self.maturities.size)
+
+    def __repr__(self) -> str:
+        if not len(self):
+            return "FuturesCurve(empty)"
+        return (
+            f"FuturesCurve({len(self)} from {365.0 * self.maturities[0]:.3g} to "
+            f"{365.0 * self.maturities[-1]:.4g} days, {self.mid[0]:.2f} to {self.mid[-1]:.2f})"
+        )
