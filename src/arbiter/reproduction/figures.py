@@ -15,7 +15,8 @@ from matplotlib.figure import Figure
 
 from arbiter.reproduction import claims
 from arbiter.reproduction.measuring import EDGES_T, EDGES_Z
-from arbiter.reproduction.models import MATCHED, SMALL, label_of
+from arbiter.reproduction.models import SMALL, label_of
+from arbiter.reproduction.profiles import MATCHED
 from arbiter.reproduction.stages import Facts
 
 BLUE, VERMILION, GREEN, PURPLE, GREY = "#0072b2", "#d55e00", "#00795c", "#8a4f9e", "#66707a"

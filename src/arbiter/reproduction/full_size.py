@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from arbiter.protocol.manifest import sha256
-from arbiter.reproduction.models import MATCHED, write_checkpoints
-from arbiter.reproduction.profiles import Profile
+from arbiter.reproduction.models import write_checkpoints
+from arbiter.reproduction.profiles import BASELINES, MATCHED, Profile, full_networks
 from arbiter.reproduction.stages import Facts, Workshop
-from arbiter.reproduction.training import POOLS, Silent, Training, baseline, trained
+from arbiter.reproduction.training import POOLS, Silent, Training, trained
 
 WEIGHTS = "weights.safetensors"
 
@@ -20,16 +20,13 @@ WEIGHTS = "weights.safetensors"
 def full_trainings(profile: Profile) -> Iterator[Training]:
     """Ablations and baselines with the settings of the profile's full size; none where it has none.
 
-    The base is among them under the name `MATCHED`: the shipped operator was trained for longer,
-    and what a part is worth is told by runs of one budget only.
+    `full_networks` says which.
     """
     if profile.full is None:
         return
-    yield Training(MATCHED, "operator", profile.full)
-    for name in profile.ablations:
-        yield Training(name, "ablation", profile.full.ablated(name))
-    for name in profile.baselines:
-        yield baseline(name, name, profile.full)
+    for name, settings in full_networks(profile.full, profile.ablations, profile.baselines).items():
+        kind = "operator" if name == MATCHED else "ablation"
+        yield Training(name, "baseline" if name in BASELINES else kind, settings)
 
 
 def make_checkpoints(workshop: Workshop) -> Facts:
@@ -43,9 +40,7 @@ def make_checkpoints(workshop: Workshop) -> Facts:
     made: dict[str, Any] = {}
     for number, run in enumerate(runs):
         workshop.tell("checkpoints", number, len(runs))
-        if run.settings is None:
-            made[run.name] = {"kind": run.kind, "reason": run.reason}
-            continue
+        assert run.settings is not None
         heard = _heard(workshop, run.name, run.settings.steps)
         display = Silent(run.settings.steps, heard)
         pools = workshop.folder / POOLS

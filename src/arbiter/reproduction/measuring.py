@@ -23,7 +23,8 @@ from arbiter.protocol.intervals import metric_intervals
 from arbiter.protocol.pairs import compare
 from arbiter.reproduction.days import KAPPA, MATURITIES, Days, first_fold, read_days
 from arbiter.reproduction.evaluating import LEVELS, Arrays, present, read_answers
-from arbiter.reproduction.models import MATCHED, SMALL
+from arbiter.reproduction.models import SMALL
+from arbiter.reproduction.profiles import MATCHED
 from arbiter.reproduction.stages import Facts, Workshop
 from arbiter.scoring import BASIS_POINT
 

@@ -22,7 +22,7 @@ from arbiter.operators.pretrained import SHIPPED
 from arbiter.protocol.manifest import sha256
 from arbiter.quotes import Quotes
 from arbiter.reproduction.convex_model import ConvexOperator
-from arbiter.reproduction.profiles import BASELINES
+from arbiter.reproduction.profiles import BASELINES, MATCHED
 from arbiter.scoring import Model
 from arbiter.training.settings import ABLATIONS
 
@@ -31,8 +31,6 @@ MANIFEST = "checkpoints.json"
 SMALL = "small"
 UNPROJECTED = "_unprojected"
 """Ends the name of the run whose prices are those of the paper's decoder before its projection."""
-MATCHED = "matched"
-"""The operator with the budget of the ablations and baselines at full size."""
 
 Solve = Callable[[Sequence[Quotes]], Sequence[Model]]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
 from typing import Any
@@ -13,6 +13,9 @@ from arbiter.training.settings import ABLATIONS, Settings
 BASELINES = {"unconstrained": "ssm", "gru": "gru", "transformer": "transformer"}
 """By name of the run, the ``model`` of its settings: networks trained beside the operator, with as
 many parameters and steps."""
+
+MATCHED = "matched"
+"""The operator with the budget of the ablations and baselines at full size."""
 
 METHODS = ("operator", "refine", "fit", "svi", "ssvi", "fit_then_clean")
 """Models that no training of a run makes: the shipped operator, fits and peers."""
@@ -131,6 +134,23 @@ class Profile:
 def full_settings() -> Settings:
     """What every network of the profile ``full`` is trained with; ``full.json`` holds it."""
     return Settings.read(str(files("arbiter.reproduction").joinpath("full.json")))
+
+
+def full_networks(
+    full: Settings,
+    ablations: Sequence[str] = tuple(ABLATIONS),
+    baselines: Sequence[str] = tuple(BASELINES),
+) -> dict[str, Settings]:
+    """What is trained with one budget, by name: the operator itself, ablations, baselines.
+
+    The base is among them under the name `MATCHED`: the shipped operator was trained for longer,
+    and what a part is worth is told by runs of one budget only.
+    """
+    return {
+        MATCHED: full,
+        **{name: full.ablated(name) for name in ablations},
+        **{name: replace(full, model=BASELINES[name]) for name in baselines},
+    }
 
 
 SMOKE = Profile(

@@ -7,7 +7,8 @@ from typing import Any
 
 from arbiter.reproduction import claims
 from arbiter.reproduction.grids import Grid
-from arbiter.reproduction.models import MATCHED, SMALL, label_of
+from arbiter.reproduction.models import SMALL, label_of
+from arbiter.reproduction.profiles import MATCHED
 from arbiter.reproduction.stages import Facts
 from arbiter.reproduction.texts import (
     NONE,
