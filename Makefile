@@ -17,7 +17,7 @@ PYTEST     := $(ONE_THREAD) $(BIN)/pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help surface reproduce smoke test lint unit bench verify verify-data docs wheel clean
+.PHONY: help surface reproduce publish smoke test lint unit bench verify verify-data docs wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -35,6 +35,9 @@ surface: $(READY) ## fit a chain, the shipped one or CHAIN=path: surface, certif
 
 reproduce: $(READY) ## every number, table and figure in results/, or PROFILE=smoke|paper|full
 	$(ONE_THREAD) $(BIN)/arbiter reproduce --profile $(PROFILE) --out "$$RESULTS"
+
+publish: $(READY) ## keep a run with the source: docs/results/ and the numbers of docs/paper.md
+	$(BIN)/python tools/publish_results.py "$$RESULTS"
 
 smoke: $(READY) ## the smallest reproduction from nothing, and the check of what it wrote
 	@echo "==> reproduction, smoke"

@@ -16,10 +16,12 @@ from typer.testing import CliRunner, Result
 from arbiter.cli import app
 from arbiter.protocol.manifest import check_manifest
 from arbiter.protocol.records import FIELDS, read_results
-from arbiter.reproduction import measuring
+from arbiter.reproduction import measuring, publishing
 from arbiter.reproduction.checking import check
 from arbiter.reproduction.models import Checkpoints, checkpointed, write_checkpoints
+from arbiter.reproduction.paper_page import NOTHING, filled, wanted
 from arbiter.reproduction.profiles import SMOKE
+from arbiter.reproduction.publishing import publish
 from arbiter.reproduction.running import NAMES, STAGES, reproduce
 from arbiter.reproduction.showing import CAPTIONS
 from arbiter.reproduction.stages import read_record
@@ -160,6 +162,45 @@ def test_what_a_reader_opens_is_whole(straight: Path) -> None:
     ledger = (straight / "sweeps.csv").read_text(encoding="utf-8").splitlines()
     assert "seconds" not in ledger[0].split(",")
     assert len(ledger) > 4
+
+
+def test_a_run_is_kept_with_its_page(
+    straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "paper.md"
+    shutil.copy(Path(__file__).parents[1] / "docs" / "paper.md", page)
+    kept = publish(straight, tmp_path / "results", page)
+    assert check(kept).passed
+    text = page.read_text(encoding="utf-8")
+    assert NOTHING not in text
+    assert filled(text, kept) == text
+    assert "![Error by maturity and moneyness](results/figures/error-by-cell.png)" in text
+    assert (kept / "tables" / "table1.md").read_text().splitlines()[2] in text
+    assert {name for name in wanted(text) if " " not in name} == {
+        "run", *(path.stem for path in (kept / "tables").glob("*.md"))
+    }  # fmt: skip
+    assert publish(straight, kept, page) == kept  # again, in its place
+    monkeypatch.setattr(publishing, "LARGEST", 1_000)
+    with pytest.raises(ValueError, match=r"1,000 are allowed: the largest is report\.html"):
+        publish(straight, kept, page)
+    (kept / "note.txt").write_text("mine")
+    with pytest.raises(ValueError, match="is not as it was written"):
+        publish(kept, tmp_path / "again", page)
+    with pytest.raises(ValueError, match=r"absent\.md is not there"):
+        filled("<!-- results: absent -->\n<!-- end of results -->", kept)
+
+
+def test_the_page_of_the_paper_has_the_numbers_of_the_run_that_is_kept() -> None:
+    docs = Path(__file__).parents[1] / "docs"
+    text = (docs / "paper.md").read_text(encoding="utf-8")
+    kept = docs / "results"
+    assert filled(text, kept if kept.is_dir() else None) == text
+    if kept.is_dir():
+        assert check(kept).passed
+    tests = "\n".join(path.read_text("utf-8") for path in Path(__file__).parent.glob("test_*.py"))
+    named = re.findall(r"`(test_\w+)`", text)
+    assert len(named) > 15
+    assert [name for name in named if f"def {name}(" not in tests] == []
 
 
 def test_tampering_is_found(straight: Path, tmp_path: Path) -> None:

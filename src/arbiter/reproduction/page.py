@@ -17,6 +17,7 @@ from arbiter.reproduction.stages import Facts
 from arbiter.reproduction.texts import fixed, score
 
 SECTIONS = (
+    ("What was to be shown", (), ("headlines",)),
     ("Models", ("errors", "error-by-cell"), ("models", "pairs")),
     ("The paper's Table 1", ("core-metrics", "pricing-curves", "iv-contours", "iv-surface"),
      ("table1", "table2")),

@@ -30,8 +30,9 @@ CACHE = ".cache"
 # rooms and modules that show results and compute none
 _SHOWING = ("cli", "report")
 _PRESENTATION = (
-    "checking.py", "claims.py", "display.py", "grids.py", "page.py", "recording.py", "showing.py",
-    "tables.py", "texts.py", "verdicts.py",
+    "checking.py", "claims.py", "display.py", "grids.py", "headlines.py", "page.py",
+    "paper_page.py", "publishing.py", "recording.py", "showing.py", "tables.py", "texts.py",
+    "verdicts.py",
 )  # fmt: skip
 
 

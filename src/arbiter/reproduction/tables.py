@@ -7,6 +7,7 @@ from typing import Any
 
 from arbiter.reproduction import claims
 from arbiter.reproduction.grids import Grid
+from arbiter.reproduction.headlines import headlines
 from arbiter.reproduction.models import SMALL, label_of
 from arbiter.reproduction.profiles import MATCHED
 from arbiter.reproduction.stages import Facts
@@ -36,6 +37,7 @@ def tables(runs: Runs, facts: Mapping[str, Facts]) -> list[Grid]:
         facts: Of every stage.
     """
     return [
+        headlines(runs, facts),
         models(runs),
         pairs(facts["measure"]),
         primary(runs),
