@@ -1,0 +1,277 @@
+"""The instruments of the three markets: their payoffs, their prices, and positions in them.
+
+Glossary (docs/joint-arbitrage.md):
+
+    x, v, y   levels of S_T/F_T, VIX_T/100 and S_{T+Δ}/F_{T+Δ}
+    ℓ(z)      log contract, −(2/Δ) log z: an annualised variance over the window
+    hat       payoff that is one at its strike and zero at the neighbours: a butterfly
+
+Options of one market span the functions that are linear between its strikes. Hats are the same
+span with two nonzeros a point instead of a full column, which is what makes the program sparse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from arbiter.joint.marginals import TENOR, Marginal
+
+Array = NDArray[np.float64]
+
+
+class Columns(NamedTuple):
+    """Joint states with a conditional law of the later index level, one per row.
+
+    Each law has the mean ``x`` and the mean log contract ``ℓ(x) + v²``, so that any mixture of
+    columns is a joint law that meets both conditions.
+    """
+
+    x: Array  # (c,)
+    v: Array  # (c,)
+    y: Array  # (c, 3) atoms
+    p: Array  # (c, 3) their probabilities
+
+    def joined(self, other: Columns) -> Columns:
+        """Both sets, one after the other."""
+        return Columns(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
+
+    def kept(self, which: NDArray[np.bool_]) -> Columns:
+        """The columns that a mask picks."""
+        return Columns(*(part[which] for part in self))
+
+
+@dataclass(frozen=True, eq=False)
+class Payoff:
+    """A function that is linear between strikes, and beyond them.
+
+    Attributes:
+        strikes: ``(n,)`` increasing.
+        values: ``(n,)`` at the strikes.
+        left: Weight of the put ``(K_1 − z)⁺`` beyond the first.
+        right: Weight of the call ``(z − K_n)⁺`` beyond the last.
+    """
+
+    strikes: Array
+    values: Array
+    left: float
+    right: float
+
+    def __call__(self, z: Array) -> Array:
+        """Values at levels ``z``."""
+        below, above = self.strikes[0] - z, z - self.strikes[-1]
+        tails = self.left * np.maximum(below, 0.0) + self.right * np.maximum(above, 0.0)
+        return np.asarray(np.interp(z, self.strikes, self.values) + tails)
+
+    @cached_property
+    def slopes(self) -> Array:
+        """``(n + 1,)`` slopes, the outer ones included."""
+        inner = np.diff(self.values) / np.diff(self.strikes)
+        return np.concatenate([[-self.left], inner, [self.right]])
+
+    @cached_property
+    def kinks(self) -> Array:
+        """``(n,)`` changes of slope: how many options are held at each strike."""
+        return np.diff(self.slopes)
+
+    def piece(self, z: Array) -> tuple[Array, Array]:
+        """Intercept and slope of the pieces that hold the points ``z`` (not on a strike)."""
+        at = np.searchsorted(self.strikes, z)
+        anchor = np.minimum(at, self.strikes.size - 1)
+        slope = self.slopes[at]
+        return self.values[anchor] - slope * self.strikes[anchor], slope
+
+    def raised(self, cash: float) -> Payoff:
+        """The same with ``cash`` more everywhere."""
+        return Payoff(self.strikes, self.values + cash, self.left, self.right)
+
+
+@dataclass(frozen=True, eq=False)
+class Position:
+    """What is bought today: options, cash and forwards of three markets, and three contracts.
+
+    Attributes:
+        near: Options on ``S_T/F_T``, cash and forwards included.
+        volatility: Options and futures on ``VIX_T/100``.
+        far: Options on ``S_{T+Δ}/F_{T+Δ}``.
+        near_log: Number of log contracts at T.
+        far_log: Number of log contracts at T+Δ.
+        square: Number of contracts on ``(VIX_T/100)²``.
+        tenor: Δ in years.
+    """
+
+    near: Payoff
+    volatility: Payoff
+    far: Payoff
+    near_log: float
+    far_log: float
+    square: float
+    tenor: float
+
+    def log_contract(self, z: Array) -> Array:
+        """``ℓ(z) = −(2/Δ) log z``."""
+        return np.asarray(-2.0 / self.tenor * np.log(z))
+
+    def raised(self, cash: float) -> Position:
+        """The same with ``cash`` more."""
+        return Position(**{**self.__dict__, "near": self.near.raised(cash)})
+
+
+@dataclass(frozen=True, eq=False)
+class Book:
+    """Strikes on three laws, and by how much a relaxation of one moves each price.
+
+    Attributes:
+        laws: ``S_T/F_T``, ``VIX_T/100`` and ``S_{T+Δ}/F_{T+Δ}``.
+        strikes: Increasing strikes of each.
+        units: Relaxation of options on the index and on volatility: 1 moves a price by ε, 0 not
+            at all. Variance contracts move as a volatility would, by ``2 √FV ε``.
+        tenor: Δ in years.
+    """
+
+    laws: tuple[Marginal, Marginal, Marginal]
+    strikes: tuple[Array, Array, Array]
+    units: tuple[float, float] = (1.0, 1.0)
+    tenor: float = TENOR
+
+    @cached_property
+    def variances(self) -> Array:
+        """Prices of the log contracts and of the squared volatility, annualised."""
+        near, volatility, far = self.laws
+        scale = -2.0 / self.tenor
+        return np.array([scale * near.log_mean, scale * far.log_mean, volatility.second_moment])
+
+    @cached_property
+    def level(self) -> float:
+        """A volatility that turns errors of variance into errors of volatility."""
+        return float(np.sqrt(self.variances[2]))
+
+    @cached_property
+    def prices(self) -> Array:
+        """``(rows,)`` what each row of the program has to come to."""
+        parts = []
+        for law, K in zip(self.laws, self.strikes, strict=True):
+            spread, constant = _spreads(K, law.mean)
+            parts.append(spread @ law.call(K) + constant)
+        return np.concatenate([*parts, self.variances])
+
+    @cached_property
+    def shifts(self) -> sparse.csc_matrix:
+        """``(rows, instruments)``: how a move of each price by ε moves the rows.
+
+        Instruments are the options out of the money by market, the volatility future, and the
+        three variance contracts. Forwards of the index are exact.
+        """
+        index, volatility = self.units
+        blocks = []
+        for i, (law, K) in enumerate(zip(self.laws, self.strikes, strict=True)):
+            spread, _ = _spreads(K, law.mean)
+            blocks.append((volatility if i == 1 else index) * spread)
+            if i == 1:
+                # a future that rises lifts the calls that are quoted as puts, and lowers puts
+                future = spread @ (law.mean > K).astype(float)
+                future[0] -= 1.0
+        rows = np.cumsum([0, *(block.shape[0] for block in blocks)])
+        options = sparse.block_diag(blocks, format="lil")
+        lifted = np.zeros((options.shape[0], 1))
+        lifted[rows[1] : rows[2], 0] = volatility * future
+        units = 2.0 * self.level * np.array([index, index, volatility])
+        whole = sparse.block_diag(
+            [sparse.hstack([options, sparse.lil_matrix(lifted)]), sparse.diags(units)]
+        )
+        return whole.tocsc()
+
+    def payoffs(self, columns: Columns) -> sparse.csc_matrix:
+        """``(rows, columns)`` expected payoff of every row in every column."""
+        count = columns.x.size
+        one = np.arange(count)
+        near = _hats(self.strikes[0], columns.x, np.ones(count), one)
+        volatility = _hats(self.strikes[1], columns.v, np.ones(count), one)
+        three = np.repeat(one, columns.y.shape[1])
+        far = _hats(self.strikes[2], columns.y.ravel(), columns.p.ravel(), three)
+        log = -2.0 / self.tenor * np.log(columns.x)
+        square = columns.v**2
+        variances = sparse.csr_matrix(np.stack([log, log + square, square]))
+        return sparse.vstack([near, volatility, far, variances], format="csc")
+
+    def position(self, weights: Array) -> Position:
+        """The position whose weights on the rows are given."""
+        found, start = [], 0
+        for K in self.strikes:
+            part = weights[start : start + K.size + 2]
+            found.append(Payoff(K, part[1:-1], float(part[0]), float(part[-1])))
+            start += K.size + 2
+        near, volatility, far = found
+        near_log, far_log, square = (float(w) for w in weights[start:])
+        return Position(near, volatility, far, near_log, far_log, square, self.tenor)
+
+    def cost(self, position: Position) -> float:
+        """What the position costs today."""
+        total = position.near_log * self.variances[0] + position.far_log * self.variances[1]
+        total += position.square * self.variances[2]
+        payoffs = (position.near, position.volatility, position.far)
+        for law, payoff in zip(self.laws, payoffs, strict=True):
+            cash, forward, options = held(payoff, law.mean)
+            K = payoff.strikes
+            total += cash + forward * law.mean
+            total += options @ out_of_the_money(law, K)
+        return float(total)
+
+    def gross(self, position: Position) -> float:
+        """Weights of all legs in units of the relaxation: at most one unit of ε moves them."""
+        index, volatility = self.units
+        total = 0.0
+        for i, payoff in enumerate((position.near, position.volatility, position.far)):
+            _, forward, options = held(payoff, self.laws[i].mean)
+            legs = np.abs(options).sum() + (abs(forward) if i == 1 else 0.0)
+            total += (volatility if i == 1 else index) * legs
+        logs = abs(position.near_log) + abs(position.far_log)
+        variance = index * logs + volatility * abs(position.square)
+        return float(total + 2.0 * self.level * variance)
+
+
+def held(payoff: Payoff, mean: float) -> tuple[float, float, Array]:
+    """Cash, forwards, and options out of the money at each strike, that make a payoff."""
+    K, options = payoff.strikes, payoff.kinks
+    forward = float(payoff.slopes[np.searchsorted(K, mean, side="right")])
+    at_mean = float(payoff(np.asarray(mean)))
+    return at_mean - forward * mean, forward, options
+
+
+def out_of_the_money(law: Marginal, strikes: Array) -> Array:
+    """Calls from the mean on, puts below it."""
+    return np.asarray(law.call(strikes) - np.maximum(law.mean - strikes, 0.0))
+
+
+def _hats(K: Array, z: Array, weight: Array, column: NDArray[np.int64]) -> sparse.csr_matrix:
+    """``(n + 2, columns)``: put beyond the first strike, hats, call beyond the last."""
+    left = np.clip(np.searchsorted(K, z, side="right") - 1, 0, K.size - 2)
+    share = np.clip((z - K[left]) / (K[left + 1] - K[left]), 0.0, 1.0)
+    values = [np.maximum(K[0] - z, 0.0), 1.0 - share, share, np.maximum(z - K[-1], 0.0)]
+    rows = [np.zeros_like(left), left + 1, left + 2, np.full_like(left, K.size + 1)]
+    data = np.concatenate([weight * value for value in values])
+    shape = (K.size + 2, int(column.max(initial=-1)) + 1)
+    entries = (data, (np.concatenate(rows), np.tile(column, 4)))
+    made = sparse.coo_matrix(entries, shape=shape).tocsr()
+    made.eliminate_zeros()
+    return made
+
+
+def _spreads(K: Array, mean: float) -> tuple[Array, Array]:
+    """Matrix and constant that turn call prices at K into those of tails and hats."""
+    n = K.size
+    matrix, constant = np.zeros((n + 2, n)), np.zeros(n + 2)
+    matrix[0, 0], constant[0] = 1.0, K[0] - mean
+    matrix[n + 1, n - 1] = 1.0
+    i, width = np.arange(n - 1), 1.0 / np.diff(K)
+    matrix[i + 2, i] += width
+    matrix[i + 2, i + 1] -= width
+    matrix[i + 1, i] -= width
+    matrix[i + 1, i + 1] += width
+    constant[1] += 1.0
+    return matrix, constant

@@ -1,0 +1,219 @@
+"""The linear program over joint laws, by columns: few rows, and only the laws that matter.
+
+    minimise ε   over joint laws of (x, v, y) with  E[y | x, v] = x,  E[ℓ(y) − ℓ(x) | x, v] = v²
+    such that every price differs from the market's by at most ε
+
+A column is a state with a conditional law that meets both conditions (:mod:`envelope`), so that the
+rows are the prices alone: a hundred or two, instead of two for every pair of states. The dual of
+the program over the columns so far is a position; the envelope of its last payoff finds the states
+where it loses most, and their worst laws are the next columns.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.optimize import linprog
+
+from arbiter.joint.book import Book, Columns, Position
+from arbiter.joint.envelope import Envelope
+from arbiter.joint.mesh import Mesh
+from arbiter.joint.verification import floor, payoffs
+
+Array = NDArray[np.float64]
+States = tuple[Array, Array, Array]  # x, v, and what is lost there
+logger = logging.getLogger(__name__)
+
+NOTHING = 1e-8  # a relaxation that rounding of the program explains
+SCALE = 100.0  # prices in hundredths: the solver's tolerance is then far below NOTHING
+_OPTIONS = {
+    "time_limit": 60.0,
+    "primal_feasibility_tolerance": 1e-9,
+    "dual_feasibility_tolerance": 1e-9,
+}
+_CLOSE = 0.02  # a loss this small beside the gain is left to the cash that is added at the end
+_CONTENT = 0.9  # of the relaxation: a position that surely earns this is good enough
+_BATCH = 400  # columns added at once
+_POOL = 6_000  # columns; beyond them the dearest half is let go
+_START = 1e-6  # quantile of the outermost states at the start
+
+
+class Solved(NamedTuple):
+    """The program over some columns."""
+
+    epsilon: float
+    mass: Array  # (columns,)
+    weights: Array  # (rows,) of the position that is its dual
+
+
+class Certified(NamedTuple):
+    """A position that loses nowhere in its box and is paid for being taken."""
+
+    position: Position
+    hedges: Envelope
+    mesh: Mesh
+    profit: float  # today, for gross weights of one
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard to try on one set of strikes.
+
+    Attributes:
+        enough: Relaxations up to this count as none.
+        passes: Most linear programs.
+        sharpenings: Most times that later levels are added to the mesh.
+        between: Whether states between the nodes of the mesh are looked for.
+    """
+
+    enough: float = NOTHING
+    passes: int = 100
+    sharpenings: int = 5
+    between: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """The program over one set of strikes.
+
+    Attributes:
+        columns: States and conditional laws.
+        mass: Their probabilities.
+        epsilon: Relaxation with which this joint law meets the prices of the book.
+        proof: The separating position, where one is certain to gain.
+        passes: Linear programs solved.
+    """
+
+    columns: Columns
+    mass: Array
+    epsilon: float
+    proof: Certified | None
+    passes: int
+
+    @property
+    def profit(self) -> float:
+        """What no joint law can repair; zero where nothing was proved."""
+        return 0.0 if self.proof is None else self.proof.profit
+
+
+def solve(book: Book, columns: Columns) -> Solved:
+    """Minimise the relaxation over the given columns."""
+    payoffs, shifts = book.payoffs(columns), book.shifts
+    count, moves = payoffs.shape[1], shifts.shape[1]
+    rows = sparse.hstack(
+        [payoffs, shifts / SCALE, sparse.csc_matrix((payoffs.shape[0], 1))], format="csc"
+    )
+    none, eye, one = sparse.csc_matrix((moves, count)), sparse.eye(moves), np.ones((moves, 1))
+    within = sparse.bmat([[none, eye, -one], [none, -eye, -one]], format="csc")
+    cost = np.append(np.zeros(count + moves), 1.0)
+    lowest = np.concatenate([np.zeros(count), np.full(moves, -np.inf), [0.0]])
+    bounds = np.stack([lowest, np.full(lowest.size, np.inf)], 1)
+    for method in ("highs-ds", "highs-ipm"):
+        found = linprog(
+            cost, within, np.zeros(2 * moves), rows, book.prices, bounds, method, options=_OPTIONS
+        )
+        if found.status == 0:
+            return Solved(found.fun / SCALE, found.x[:count], -found.eqlin.marginals / SCALE)
+        logger.warning("%s ended without an answer: %s", method, found.message)
+    raise ArithmeticError(f"the linear program was not solved: {found.message}")
+
+
+def generate(book: Book, columns: Columns, mesh: Mesh, effort: Effort) -> Answer:
+    """Minimise the relaxation over all joint laws, from some columns.
+
+    States are first looked for among the nodes of the mesh, then in the cells between them.
+    """
+    mesh = mesh.with_strikes(book.strikes)
+    passes, sharpenings = 0, 0
+    while True:
+        found, passes = solve(book, columns), passes + 1
+        if found.epsilon <= effort.enough:
+            return Answer(columns, found.mass, found.epsilon, None, passes)
+        position = book.position(found.weights)
+        more = None
+        while more is None:
+            hedges = Envelope.of(mesh.y, position.far(mesh.y), book.tenor)
+            more = _losing(book, found, _at_nodes(position, hedges, mesh), hedges)
+            if more is not None:
+                break
+            lowered = hedges.lowered(position.far)
+            seen = floor(position, lowered, mesh, _CLOSE * found.epsilon)
+            more = _losing(book, found, (seen.x, seen.v, seen.loss), hedges)
+            if more is not None and effort.between:
+                break
+            proof = _certified(book, position, lowered, mesh, seen.least)
+            answer = Answer(columns, found.mass, found.epsilon, proof, passes)
+            done = answer.profit > _CONTENT * found.epsilon or sharpenings == effort.sharpenings
+            if done or not effort.between:
+                return answer
+            marked = np.zeros(mesh.y.size, dtype=bool)
+            bent = lowered.planes[:, 0] < hedges.planes[:, 0] - _CLOSE * found.epsilon
+            marked[hedges.corners[bent].ravel()] = True
+            mesh, sharpenings = mesh.sharpened(marked), sharpenings + 1
+        logger.debug(
+            "pass %d: %d columns, mesh %d × %d × %d, relaxation %.3g",
+            passes, columns.x.size, *(z.size for z in mesh.axes), found.epsilon,
+        )  # fmt: skip
+        if passes >= effort.passes:
+            return Answer(columns, found.mass, found.epsilon, None, passes)
+        columns = _affordable(book, columns, found.weights).joined(more)
+
+
+def _certified(
+    book: Book, position: Position, hedges: Envelope, mesh: Mesh, least: float
+) -> Certified | None:
+    """The position with cash added until it loses nowhere in the box; None if it then costs."""
+    raised = position.raised(max(-least, 0.0))
+    profit = -book.cost(raised) / max(book.gross(raised), np.finfo(float).tiny)
+    return Certified(raised, hedges, mesh, profit) if profit > NOTHING else None
+
+
+def starting(book: Book, mesh: Mesh) -> Columns:
+    """Columns to start from: states across both laws, with laws narrow, wide and skewed."""
+    near, volatility, _ = book.laws
+    u = np.concatenate([[_START, 1e-4], np.linspace(0.005, 0.995, 14), [1 - 1e-4, 1 - _START]])
+    x = np.concatenate([near.quantile(u), mesh.x[::12], mesh.x[-1:]])
+    v = np.concatenate([volatility.quantile(u[::2]), mesh.v[::8], mesh.v[-1:]])
+    states = [z.ravel() for z in np.meshgrid(np.unique(x), np.unique(v))]
+    y = mesh.y
+    log = np.log(y)
+    shapes = (log**2, -(log**2), (y - 1.0) ** 4, log**3, -(log**3))
+    found = [Envelope.of(y, shape, book.tenor).columns(*states) for shape in shapes]
+    return Columns(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+
+
+def _at_nodes(position: Position, hedges: Envelope, mesh: Mesh) -> States:
+    """The states that lose most in each row and in each column of the mesh."""
+    x, v = np.meshgrid(mesh.x, mesh.v, indexing="ij")
+    payoff = payoffs(position, hedges, x.ravel(), v.ravel())[0].reshape(x.shape)
+    i = np.concatenate([np.arange(mesh.x.size), payoff.argmin(0)])
+    j = np.concatenate([payoff.argmin(1), np.arange(mesh.v.size)])
+    i, j = np.unique(np.stack([i, j]), axis=1)
+    return mesh.x[i], mesh.v[j], -payoff[i, j]
+
+
+def _losing(book: Book, found: Solved, states: States, hedges: Envelope) -> Columns | None:
+    """Columns of the worst of some states, where the position does lose on them."""
+    x, v, loss = states
+    least = max(_CLOSE * found.epsilon, 0.1 * float(loss.max(initial=0.0)))
+    worst = np.argsort(-loss)[:_BATCH]
+    worst = worst[loss[worst] > least]
+    if not worst.size:
+        return None
+    columns = hedges.columns(x[worst], v[worst])
+    # a state that no law on the nodes reaches is settled beside it, where there may be no loss
+    columns = columns.kept(book.payoffs(columns).T @ found.weights < -0.5 * least)
+    return columns if columns.x.size else None
+
+
+def _affordable(book: Book, columns: Columns, weights: Array) -> Columns:
+    """All columns, or where there are too many the half on which the position earns least."""
+    if columns.x.size <= _POOL:
+        return columns
+    earned = book.payoffs(columns).T @ weights
+    return columns.kept(earned <= np.median(earned))
