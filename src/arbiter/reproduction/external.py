@@ -27,7 +27,6 @@ MODELS = (
     "operator", "refine", "fit", "svi", "ssvi", "fit_then_clean", "unconstrained", "gru",
     "transformer", "small", "small_unconstrained", "small_gru", "small_transformer",
 )  # fmt: skip
-_SLOW = ("svi",)  # on listed chains
 _KEPT = (
     "surfaces", "rmse_bp", "rmse_unquoted_bp", "mae_bp", "max_bp", "inside_bid_ask", "nas_one",
     "nas_least", "vix_rmse", "refused",
@@ -92,12 +91,10 @@ def abroad(
             "CNAS": cnas(calls, KAPPA, MATURITIES).value,
         }
     benchmarks = {name: _bench(cases, method) for name, cases in benches(profile, kept).items()}
-    rows = []
-    if method.name not in _SLOW:
-        rows = evaluate_chains(listed, [method])
-        for row in rows:
-            row.pop("seconds", None)
-            row.setdefault("method", method.name)
+    rows = evaluate_chains(listed, [method])
+    for row in rows:
+        row.pop("seconds", None)
+        row.setdefault("method", method.name)
     return {"timelines": timelines, "benchmarks": benchmarks, "chains": rows}
 
 

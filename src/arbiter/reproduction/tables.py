@@ -362,7 +362,8 @@ def missing(runs: Runs) -> Grid:
         for name, run in runs.items()
         if run["about"].get("missing")
     ]
-    return Grid("missing", "Not measured", ("model", "width", "reason"), rows)
+    note = "" if rows else "Nothing is missing: every model was there."
+    return Grid("missing", "Not measured", ("model", "width", "reason"), rows, note)
 
 
 def _short(run: Mapping[str, Any], what: str) -> str:
