@@ -14,7 +14,15 @@ if TYPE_CHECKING:
     from arbiter.certificate import Certificate, audit
     from arbiter.chains import Chain, ChainError, read_chain, read_futures, read_volatilities
     from arbiter.examples import example, example_chain
-    from arbiter.fitting import FitOptions, FittedSurface, Loss, Roughness, fit
+    from arbiter.fitting import (
+        FitOptions,
+        FittedSurface,
+        Loss,
+        Roughness,
+        VixSmiles,
+        fit,
+        fit_vix,
+    )
     from arbiter.futures import FuturesCurve
     from arbiter.index import vix
     from arbiter.operators.answer import OperatorSurface
@@ -37,11 +45,13 @@ __all__ = [
     "Roughness",
     "Surface",
     "VixSlices",
+    "VixSmiles",
     "__version__",
     "audit",
     "example",
     "example_chain",
     "fit",
+    "fit_vix",
     "markets",
     "read_chain",
     "read_futures",
@@ -63,10 +73,12 @@ _HOME = {
     "Roughness": "arbiter.fitting",
     "Surface": "arbiter.surface",
     "VixSlices": "arbiter.volatility_index",
+    "VixSmiles": "arbiter.fitting",
     "audit": "arbiter.certificate",
     "example": "arbiter.examples",
     "example_chain": "arbiter.examples",
     "fit": "arbiter.fitting",
+    "fit_vix": "arbiter.fitting",
     "read_chain": "arbiter.chains",
     "read_futures": "arbiter.chains",
     "read_volatilities": "arbiter.chains",

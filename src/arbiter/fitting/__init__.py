@@ -5,5 +5,16 @@ from arbiter.fitting.fitted import FitResult, FittedSurface
 from arbiter.fitting.interior import Status
 from arbiter.fitting.loss import Loss
 from arbiter.fitting.options import FitOptions, Roughness
+from arbiter.fitting.vix_alone import VixSmiles, fit_vix
 
-__all__ = ["FitOptions", "FitResult", "FittedSurface", "Loss", "Roughness", "Status", "fit"]
+__all__ = [
+    "FitOptions",
+    "FitResult",
+    "FittedSurface",
+    "Loss",
+    "Roughness",
+    "Status",
+    "VixSmiles",
+    "fit",
+    "fit_vix",
+]

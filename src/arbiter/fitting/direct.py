@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from arbiter.fitting import selection, starting
+from arbiter.fitting import coupled, selection, starting
 from arbiter.fitting.fitted import FitResult, FittedSurface
 from arbiter.fitting.interior import Interior, Status
 from arbiter.fitting.model import Model
 from arbiter.fitting.options import FitOptions, Roughness
 from arbiter.fitting.preview import preview, reconsider
 from arbiter.fitting.uncertainty import Uncertainty
+from arbiter.fitting.vix_market import VixMarket
 from arbiter.forwards import ForwardCurve
+from arbiter.futures import FuturesCurve
 from arbiter.inputs import frozen, plain
 from arbiter.quotes import FEWEST, Quotes, require_quotes
 from arbiter.structural import structural
@@ -31,6 +33,8 @@ EXACT = 1e-3  # a loss per quote below this is an exact fit: a thirtieth of a ha
 def fit(
     quotes: Quotes,
     *,
+    vix_quotes: Quotes | None = None,
+    vix_futures: FuturesCurve | None = None,
     options: FitOptions | None = None,
     start: Surface | None = None,
     prior: Surface | None = None,
@@ -40,10 +44,14 @@ def fit(
 
     Minimises the distance from the mid in half-spreads (gentle inside the spread, steep at its
     edges, linear far out) plus the roughness of the log-slopes, subject to the star order, by
-    an interior-point Gauss-Newton method whose steps are linear in the number of expiries.
+    an interior-point Gauss-Newton method whose steps are linear in the number of expiries. With
+    options or futures on the VIX both markets are fitted together, tied by forward variance.
 
     Args:
         quotes: From a chain's ``quotes()`` or :meth:`Quotes.from_frame`: three or more.
+        vix_quotes: Options on the VIX: ``quotes()`` of a VIX chain, whose forwards are the implied
+            futures in index points.
+        vix_futures: Futures on the VIX; without them those that ``vix_quotes`` imply.
         options: Components, roughness, knots, loss, tolerances; see :class:`FitOptions`.
         start: A previous surface to start from, yesterday's for instance; the prior where there
             is one.
@@ -53,7 +61,8 @@ def fit(
 
     Returns:
         The surface. ``.result`` says how the fit ended, ``.iv_error`` and ``.vix_error`` how
-        sure it is.
+        sure it is. With the VIX it has ``vix_slices``, its maturities include the ends of 30-day
+        windows that lie between expiries, and ``.result.vix`` has the VIX residuals.
 
     Raises:
         ValueError: If there are fewer than three quotes, or the arguments do not fit together.
@@ -71,6 +80,10 @@ def fit(
     options = FitOptions() if options is None else options
     require_quotes(quotes, "a fit")
     require_prior(prior, options)
+    market = None
+    if vix_quotes is not None or vix_futures is not None:
+        market = VixMarket.of(vix_quotes, vix_futures)
+        coupled.require_one_moment(quotes, market, options)
     model = Model(quotes, options, _weights(weights, len(quotes)), prior)
     start = prior if start is None else start
     z = starting.cold(model) if start is None else starting.warm(model, start)
@@ -81,15 +94,18 @@ def fit(
     status = Status.CONVERGED
     if not given:
         status = _choose(model, interior)
+    choice = ("given" if given else str(options.roughness), model.trust if model.prior else None)
+    if market is not None:
+        both = coupled.couple(model, interior, market, prior)
+        return ended(both.spx, both, both.status, choice, began)
     if status is Status.CONVERGED:
         status = interior.run(options.tolerance, options.iterations - interior.iterations)
-    chosen = "given" if given else str(options.roughness)
-    return ended(model, interior, status, (chosen, model.trust if model.prior else None), began)
+    return ended(model, interior, status, choice, began)
 
 
 def ended(
     model: Model,
-    interior: Interior,
+    interior: Interior | coupled.Coupled,
     status: Status,
     choice: tuple[str, float | None],
     began: float,
@@ -117,9 +133,11 @@ def ended(
         dispersion=spread.dispersion,
         residuals=frozen(model.residuals),
         seconds=time.perf_counter() - began,
+        vix=interior.result if isinstance(interior, coupled.Coupled) else None,
     )
+    slices = interior.slices if isinstance(interior, coupled.Coupled) else None
     matrix = interior.matrix() - (1.0 - 1.0 / spread.uneven) * model.information()
-    return _surface(model, interior.z, result, matrix)
+    return _surface(model, interior.z, result, matrix).with_vix(slices)
 
 
 def _choose(model: Model, interior: Interior) -> Status:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,33 @@ from arbiter.forwards import MaturityLike
 from arbiter.surface import THIRTY_DAYS, Surface
 
 Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class VixResult:
+    """How a fit sits in the quotes of VIX options and futures.
+
+    Attributes:
+        residuals: ``(m,)`` (model − mid) / half-spread of each option, in the quotes' order.
+        future_errors: ``(f,)`` model − mid of each future, index points.
+        roughness: Weights used.
+    """
+
+    residuals: Array
+    future_errors: Array
+    roughness: Roughness
+
+    def to_dict(self) -> dict[str, Any]:
+        """A summary, as plain values."""
+        return {
+            "quotes": int(self.residuals.size),
+            "inside": float(np.mean(np.abs(self.residuals) <= 1.0))
+            if self.residuals.size
+            else None,
+            "futures": int(self.future_errors.size),
+            "future_error": float(np.abs(self.future_errors).max(initial=0.0)),
+            "roughness": asdict(self.roughness),
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +61,7 @@ class FitResult:
         dispersion: Variance of the residuals, in squared half-spreads.
         residuals: ``(m,)`` (model − mid) / half-spread of each quote, in the quotes' order.
         seconds: Wall time.
+        vix: The VIX side, where options or futures on it were fitted.
     """
 
     status: Status
@@ -46,11 +74,14 @@ class FitResult:
     dispersion: float
     residuals: Array
     seconds: float
+    vix: VixResult | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the residuals, as plain values."""
-        plain = {name: value for name, value in asdict(self).items() if name != "residuals"}
-        return {**plain, "status": self.status.value}
+        parts = asdict(replace(self, vix=None))
+        plain = {name: value for name, value in parts.items() if name not in ("residuals", "vix")}
+        vix = {} if self.vix is None else {"vix": self.vix.to_dict()}
+        return {**plain, "status": self.status.value, **vix}
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -2,7 +2,8 @@
 
 Minimises a loss of residuals plus a quadratic penalty, subject to differences of unknowns being
 nonnegative. The star order couples neighbours only, so that every step is one banded Cholesky
-factorisation: its cost is linear in the number of expiries. Predictor and corrector follow
+factorisation: its cost is linear in the number of expiries, and stays so when a few columns
+couple unknowns across them. Predictor and corrector follow
 Mehrotra (1992); the step is globalised by a line search on the barrier function.
 """
 
@@ -13,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dpbtrf, dpbtrs
+from scipy.linalg.lapack import dpbtrf, dpbtrs, dpotrf, dpotrs
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -63,6 +64,7 @@ class Expansion(NamedTuple):
     value: float
     gradient: Array  # (p,)
     matrix: Array  # (bandwidth+1, p) lower banded
+    coupling: Array | None = None  # (p, r) few columns U whose U Uᵀ is added to the matrix
 
 
 class Objective(Protocol):
@@ -221,8 +223,8 @@ class Interior:
             matrix[0] *= 1.0 + self._damping
             self.slack.add(matrix, stiffness)
             matrix[0] += RIDGE * matrix[0].max()
-            factor, failed = dpbtrf(matrix, lower=1, overwrite_ab=1)
-            if failed:
+            factor = _Factor.of(matrix, self.local.coupling)
+            if factor is None:
                 return None
             gap, count = float(y @ duals), y.size
             step = self._direction(factor, (y, duals, gradient), 0.0)
@@ -243,13 +245,42 @@ class Interior:
                 break
         return dz, duals, mu
 
-    def _direction(self, factor: Array, at: tuple[Array, Array, Array], mu: float) -> _Direction:
+    def _direction(self, factor: _Factor, at: tuple[Array, Array, Array], mu: float) -> _Direction:
         """Change of unknowns, slacks and duals towards the point of the path at ``mu``."""
         y, duals, gradient = at
         force = self.slack.pull(mu / y) - gradient
-        dz, _ = dpbtrs(factor, force, lower=1)
+        dz = factor.solve(force)
         dy = self.slack.pace(dz)
         return _Direction(dz, dy, (mu - duals * dy) / y - duals, force)
+
+
+class _Factor(NamedTuple):
+    """A factorised banded matrix with few columns added: ``A + U Uᵀ``, by Woodbury's identity."""
+
+    band: Array  # Cholesky factor of A
+    coupling: Array | None  # (p, r) U
+    spread: Array | None  # (p, r) A⁻¹ U
+    inner: Array | None  # (r, r) Cholesky factor of 1 + Uᵀ A⁻¹ U
+
+    @staticmethod
+    def of(matrix: Array, coupling: Array | None) -> _Factor | None:
+        """The factor of a lower banded matrix, which is overwritten; None if it is singular."""
+        band, failed = dpbtrf(matrix, lower=1, overwrite_ab=1)
+        if failed:
+            return None
+        if coupling is None:
+            return _Factor(band, None, None, None)
+        spread, _ = dpbtrs(band, coupling, lower=1)
+        inner, failed = dpotrf(np.eye(coupling.shape[1]) + coupling.T @ spread, lower=1)
+        return None if failed else _Factor(band, coupling, spread, inner)
+
+    def solve(self, force: Array) -> Array:
+        """The solution of ``(A + U Uᵀ) z = force``."""
+        z, _ = dpbtrs(self.band, force, lower=1)
+        if self.coupling is None or self.spread is None:
+            return np.asarray(z)
+        share, _ = dpotrs(self.inner, self.coupling.T @ z, lower=1)
+        return np.asarray(z - self.spread @ share)
 
 
 class _Direction(NamedTuple):

@@ -116,6 +116,10 @@ class Kernel:
         self._whole = count == n  # no segment had to be cut
         self._rows, self._other = np.empty((k.size, n)), np.empty((k.size, n))
 
+    def move(self, k: Array) -> None:
+        """Other strikes of the same options, each on the side it was, when the forward moves."""
+        self.k, self.kappa = k, np.exp(k)
+
     def slices(self, slopes: Array) -> Slices:
         """Segment integrals of slices with ``slopes`` of shape ``(S, n)``."""
         line = self.line
@@ -145,7 +149,7 @@ class Kernel:
         log_mean = np.log(slices.mean)
         target = self.k + log_mean[self.slice_of]
         # one search for all slices: each is lifted above the one before
-        lift = (float(np.abs(slices.s).max()) + float(np.abs(target).max()) + 1.0) * 2.0
+        lift = (float(np.abs(slices.s).max()) + float(np.abs(target).max(initial=0.0)) + 1.0) * 2.0
         raised = slices.s + lift * np.arange(slices.s.shape[0])[:, None]
         found = np.searchsorted(raised.ravel(), target + lift * self.slice_of, side="right")
         segment = found - self._row  # 0 and N are the tails
@@ -252,6 +256,18 @@ class Kernel:
             rows += levels.moments[2][:, None] * line.cut[end]
         rows *= (scale * self.sign / slices.mean[self.slice_of])[:, None]
         return rows
+
+
+def log_mean_gradient(line: Line, slices: Slices) -> Array:
+    """``(S, n)`` derivatives of ``log M`` by the slopes."""
+    parts, count = slices.parts, line.x.size
+    base = np.clip(np.arange(count + 1) - 1, 0, count - 1)
+    total = parts[:, :, 0] @ line.rise[base]  # (S, N)
+    total[:, :-1] += parts[:, 1:-1, 1]
+    total[:, 1:] += parts[:, 1:-1, 2]
+    total[:, 0] += parts[:, 0, 1]
+    total[:, -1] += parts[:, -1, 1]
+    return np.asarray(total @ line.cut / slices.mean[:, None])
 
 
 def _tail(scale: Array, b: Array, end: Array, x: Array, side: Array | float) -> Array:

@@ -34,7 +34,9 @@ _SHARE_LINK = 1.0  # cost of a change of the share along maturity, per unit of l
 _APART = 0.03  # pull of the two components to the distance of their centres
 
 
-class _Point(NamedTuple):
+class Point(NamedTuple):
+    """Prices and costs of one set of unknowns."""
+
     z: Array
     slices: Slices
     levels: Levels
@@ -67,6 +69,7 @@ class Model:
         self.block = self.components * self.n + self.components - 1
         self.shape, self.size = (self.L, self.block), self.L * self.block
         self.starts = np.searchsorted(quotes.expiry, np.arange(self.L + 1))
+        self.quoted = np.flatnonzero(np.diff(self.starts))  # other dates are there for the VIX
         self.volatility = quotes.iv_mid * np.sqrt(quotes.T)  # (m,) total
         # (m,) Gaussian coordinates of the strikes, by Black's formula
         self.level = quotes.k / self.volatility + 0.5 * self.volatility
@@ -75,13 +78,13 @@ class Model:
         slice_of = np.concatenate([quotes.expiry + j * self.L for j in range(self.components)])
         k = np.tile(quotes.k, self.components)
         self.kernel = Kernel(Line.of(self.knots), slice_of, k)
-        self.penalty = Penalty(self.knots, quotes.maturities, self._reach())
+        self.penalty = Penalty(self.knots, quotes.maturities, self._reach(), self._unseen())
         lower = np.tril_indices(self.block)
         self._lower = lower[0] * self.block + lower[1]
         place = (lower[0] - lower[1]) * self.size + lower[1]
         self._place = (np.arange(self.L)[:, None] * self.block + place).ravel()
         self.highest = self._highest()
-        self._point: _Point | None = None
+        self._point: Point | None = None
         self._place_centre(prior)
         # two components start looser: too stiff a second one loses its share, and never returns
         self.roughness = (
@@ -101,13 +104,20 @@ class Model:
         return np.asarray(np.maximum(half, floor * vega))
 
     def _reach(self) -> Array:
-        """``(L, 2)`` Gaussian coordinates of the end strikes."""
-        return np.stack([self.level[self.starts[:-1]], self.level[self.starts[1:] - 1]], axis=1)
+        """``(L, 2)`` Gaussian coordinates of the end strikes; without any, the nearest expiry's."""
+        near = self.quoted[nearest(self.quoted, self.L)]
+        first, last = self.starts[:-1][near], self.starts[1:][near] - 1
+        return np.stack([self.level[first], self.level[last]], axis=1)
+
+    def _unseen(self) -> NDArray[np.bool_] | None:
+        """``(L,)`` maturities without quotes."""
+        return np.asarray(np.diff(self.starts) == 0)
 
     def _highest(self) -> float:
         """Bound of the log-slopes: beyond it mass only piles up at zero, where no quote sees."""
-        last = slice(self.starts[-2], self.starts[-1])
-        v = float(np.median(self.quotes.iv_mid[last])) * np.sqrt(self.quotes.maturities[-1])
+        final = self.quoted[-1]
+        last = slice(self.starts[final], self.starts[final + 1])
+        v = float(np.median(self.quotes.iv_mid[last])) * np.sqrt(self.quotes.maturities[final])
         return float(np.log(np.clip(_ROOM * v, _STEEP, 15.0)))
 
     # -- unknowns -------------------------------------------------------------------------
@@ -234,7 +244,7 @@ class Model:
         band.reshape(-1)[self._place] = self.data.reshape(self.L, -1)[:, self._lower].ravel()
         return band
 
-    def _at(self, z: Array) -> _Point:
+    def _at(self, z: Array) -> Point:
         """Prices and costs at ``z``; the last are remembered.
 
         Each step asks twice, and so does each change of the roughness.
@@ -251,7 +261,7 @@ class Model:
         residuals = (price - self.mid) / self.unit
         cost = self.options.loss(residuals)
         loss = float(self.weights @ cost.value)
-        self._point = _Point(z, slices, levels, residuals, cost, loss)
+        self._point = Point(z, slices, levels, residuals, cost, loss)
         return self._point
 
     def _rough(self, z: Array, loss: float) -> tuple[float, Array]:
@@ -264,7 +274,7 @@ class Model:
         """The roughness' matrix P times a change of the unknowns."""
         return _apply(self._blocks, self._link, away.reshape(self.shape)).reshape(-1)
 
-    def _rows(self, point: _Point, scale: Array) -> tuple[Array, Array]:
+    def _rows(self, point: Point, scale: Array) -> tuple[Array, Array]:
         """``(m, B)`` scaled derivatives, and ``(L, B)`` factors still to be applied to columns."""
         logs, shares = self.unpack(point.z)
         if self.components == 1:
@@ -284,6 +294,11 @@ def _apply(blocks: Array, link: Array, table: Array) -> Array:
     out[1:] += np.matmul(link, table[:-1, :, None])[:, :, 0]
     out[:-1] += np.matmul(link, table[1:, :, None])[:, :, 0]  # the links are symmetric
     return out
+
+
+def nearest(places: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Which of the increasing ``places`` is nearest to each of ``range(count)``."""
+    return np.asarray(np.abs(np.arange(count)[:, None] - places).argmin(axis=1))
 
 
 def beside(block: int) -> Iterator[tuple[int, NDArray[np.int64]]]:

@@ -16,6 +16,10 @@ Array = NDArray[np.float64]
 # quote of an expiry: enough to settle what no quote sees, next to nothing where one does.
 _TIE = 0.03
 _BEYOND = 0.3
+# Beside a maturity without quotes, the end of a VIX window between two expiries, a change along
+# maturity costs this much more: variance that no expiry sees would else be moved in time before
+# any quote gives way by a tenth of its spread (docs/vix.md).
+_UNSEEN = 100.0
 
 
 class Penalty:
@@ -30,9 +34,16 @@ class Penalty:
         knots: ``(n,)``.
         maturities: ``(L,)``.
         reach: ``(L, 2)`` Gaussian coordinates of the lowest and highest quote of each expiry.
+        unseen: ``(L,)`` maturities that lie between expiries; None for none.
     """
 
-    def __init__(self, knots: Array, maturities: Array, reach: Array) -> None:
+    def __init__(
+        self,
+        knots: Array,
+        maturities: Array,
+        reach: Array,
+        unseen: NDArray[np.bool_] | None = None,
+    ) -> None:
         n, gap = knots.size, np.diff(knots)
         slope = (np.eye(n, k=1) - np.eye(n))[:-1] / gap[:, None]  # (n-1, n)
         span = 0.5 * (gap[1:] + gap[:-1])
@@ -52,6 +63,8 @@ class Penalty:
         self.mass[1:] += 0.5 * gap
         step = np.diff(self.tau)[:, None, None]
         self.drift = np.diag(self.mass) / step  # (L-1, n, n)
+        if unseen is not None and unseen.any():
+            self.drift[unseen[1:] | unseen[:-1]] *= _UNSEEN
         self.twist = self.bend / step  # (L-1, n, n)
 
     def blocks(self, roughness: Roughness) -> tuple[Array, Array]:

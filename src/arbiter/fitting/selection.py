@@ -16,7 +16,7 @@ likelihood: the weight of that distance itself, and how much of the prior's shap
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +51,13 @@ class Spread:
     dispersion: float  # φ, in squared half-spreads
     uneven: float  # how much less the quotes say than their number, since stiffness differs
     gcv: float
+
+
+class Stiffness(Protocol):
+    """Where a fit stands: what :func:`spread` needs of it."""
+
+    def matrix(self) -> Array:
+        """The Gauss-Newton matrix with the constraints' stiffness, lower banded."""
 
 
 class Trace(NamedTuple):
@@ -170,7 +177,7 @@ def _by_gcv(model: Model, interior: Interior, limit: int) -> Status:
     return Status.CONVERGED
 
 
-def spread(model: Model, interior: Interior) -> Spread:
+def spread(model: Model, interior: Stiffness) -> Spread:
     """Residual variance at the present iterate."""
     return _spread(model, inverse_blocks(*_blocks(model, interior.matrix()))[0])
 

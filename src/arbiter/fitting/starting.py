@@ -22,14 +22,21 @@ _FARTHEST = 4.0  # a slope may start this factor from the volatility at its stri
 def cold(model: Model) -> Array:
     """Slopes read off the smiles, each strike at its percentile by Black's formula."""
     logs = np.empty((model.L, model.n))
-    for i in range(model.L):
+    for i in model.quoted:
         part = slice(model.starts[i], model.starts[i + 1])
         smile = (model.level[part], model.quotes.k[part], model.volatility[part])
-        logs[i] = _read_off(model.knots, *smile)
+        logs[i] = read_off(model.knots, *smile)
+    tau = model.penalty.tau
+    for i in np.setdiff1d(np.arange(model.L), model.quoted):
+        after = int(np.searchsorted(model.quoted, i))
+        pair = model.quoted[np.clip([after - 1, after], 0, model.quoted.size - 1)]
+        rates = logs[pair] - tau[pair, None]
+        share = (tau[i] - tau[pair[0]]) / max(tau[pair[1]] - tau[pair[0]], 1e-300)
+        logs[i] = tau[i] + rates[0] + np.clip(share, 0.0, 1.0) * (rates[1] - rates[0])
     return _inside(model, logs[None], np.zeros(model.L), (_KEPT, _BELOW))
 
 
-def _read_off(knots: Array, level: Array, k: Array, v: Array) -> Array:
+def read_off(knots: Array, level: Array, k: Array, v: Array) -> Array:
     """Log-slopes half-way between the volatility and the central difference of k by level.
 
     Volatilities alone start the wings of a steep smile so low that their prices vanish, and

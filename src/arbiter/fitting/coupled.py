@@ -1,0 +1,126 @@
+"""SPX and VIX fitted together: each market by itself first, then both in one system of steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter.fitting import selection
+from arbiter.fitting.coupling import Both
+from arbiter.fitting.fitted import VixResult
+from arbiter.fitting.interior import Expansion, Interior, Status
+from arbiter.fitting.model import Model
+from arbiter.fitting.options import FitOptions
+from arbiter.fitting.smiles import VixModel
+from arbiter.fitting.vix_market import VixMarket, with_windows
+from arbiter.inputs import frozen
+from arbiter.quotes import Quotes
+from arbiter.surface import Surface
+from arbiter.volatility_index import VixSlices
+
+Array = NDArray[np.float64]
+
+_EXACT = 1e-3  # a loss per quote below this is an exact fit
+_ENOUGH = 8  # options from which the roughness of VIX smiles can be told
+_INNER = 3  # near the end constraints are what blocks a step
+_GAP = 0.1  # complementarity at the start, of the losses of the two fits by themselves
+_APART = np.timedelta64(12, "h")  # quotes of the two markets further apart are of two moments
+
+
+def require_one_moment(quotes: Quotes, market: VixMarket, options: FitOptions) -> None:
+    """A ``ValueError`` with the remedy where the two markets do not belong together."""
+    if options.components != 1:
+        raise ValueError(
+            f"options.components = {options.components}: a fit with VIX quotes has one component"
+        )
+    other = market.quotes.as_of
+    if quotes.as_of is not None and other is not None and abs(quotes.as_of - other) > _APART:
+        raise ValueError(
+            f"the index quotes are as of {quotes.as_of}, those on the VIX as of {other}: give two "
+            "markets of one moment"
+        )
+
+
+def alone(market: VixMarket, options: FitOptions) -> tuple[VixModel, Interior, Status]:
+    """A free fit of the VIX smiles, futures held, and the roughness that their quotes choose."""
+    model = VixModel(market, replace(options, roughness="likelihood"))
+    count = max(model.options_count, 1)
+    interior = Interior(model, model.order(), model.start(), scale=_EXACT * count)
+    status = Status.CONVERGED
+    if model.options_count >= _ENOUGH:
+        status = selection.choose(model, interior, options.iterations)
+    return model, interior, status
+
+
+def couple(model: Model, interior: Interior, market: VixMarket, prior: Surface | None) -> Coupled:
+    """Both markets in one fit, from where ``interior`` has brought the SPX side.
+
+    The roughness of each market is the one that its own quotes chose.
+    """
+    options = model.options
+    vix, smiles, _ = alone(market, options)
+    spx = Model(with_windows(model.quotes, market.quotes.maturities), options, model.weights, prior)
+    spx.roughness, spx.trust = model.roughness, model.trust
+    both = Both(spx, vix)
+    count = len(spx.quotes) + max(len(vix.quotes), 1)
+    start = np.concatenate([_between(model, interior.z, spx), smiles.z])
+    joint = Interior(both, both.order(), start, scale=_EXACT * count)
+    joint.inner = _INNER
+    joint.expect(interior.local.value + smiles.local.value, _GAP)
+    left = max(options.iterations - interior.iterations, options.iterations // 2)
+    status = joint.run(options.tolerance, left)
+    return Coupled(both, joint, status, interior.iterations + smiles.iterations)
+
+
+def _between(model: Model, z: Array, spx: Model) -> Array:
+    """Log-slopes at the maturities of ``spx``, linear in log √T between those of ``model``.
+
+    Strictly between two expiries, and so strictly inside the star order.
+    """
+    tau, at = model.penalty.tau, spx.penalty.tau
+    logs = z.reshape(model.shape)
+    if tau.size == 1:
+        return np.asarray((logs + (at - tau)[:, None]).reshape(-1))
+    i = np.clip(np.searchsorted(tau, at, side="right") - 1, 0, tau.size - 2)
+    share = ((at - tau[i]) / (tau[i + 1] - tau[i]))[:, None]
+    before = logs[0] + at[:, None] - tau[0]  # volatility is flat before the first expiry
+    inside = (1.0 - share) * logs[i] + share * logs[i + 1]
+    return np.asarray(np.where(share < 0.0, before, inside).reshape(-1))
+
+
+class Coupled:
+    """Where a joint fit ended, seen from the SPX side.
+
+    Attributes:
+        spx: The SPX side of the objective.
+        status: How it ended.
+        iterations: Steps of both stages.
+        z: SPX unknowns.
+        slices: Shapes of the VIX.
+        result: Residuals of VIX options and futures.
+    """
+
+    def __init__(self, both: Both, joint: Interior, status: Status, before: int) -> None:
+        self.spx, self.joint, self.status = both.spx, joint, status
+        self.iterations = before + joint.iterations
+        self.z, smiles = both.parts(joint.z)
+        joint.refresh()  # residuals and scales of the last iterate, not of a trial step
+        vix, market = both.vix, both.vix.market
+        slopes = np.exp(smiles.reshape(vix.shape))
+        self.slices = VixSlices.of(vix.knots, vix.quotes.maturities, slopes)
+        self.result = VixResult(
+            frozen(vix.residuals[: vix.options_count]),
+            frozen(vix.future()[market.at] - market.price),
+            vix.roughness,
+        )
+
+    @property
+    def local(self) -> Expansion:
+        """The joint objective at the end."""
+        return self.joint.local
+
+    def matrix(self) -> Array:
+        """The SPX part of the matrix: what SPX quotes, order and roughness know by themselves."""
+        return self.joint.matrix()[: self.spx.band.shape[0], : self.spx.size]

@@ -1,0 +1,362 @@
+"""SPX and VIX fitted together: derivatives, recovery of known markets, each side alone, errors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import arbiter as ab
+from arbiter.certificate import certify
+from arbiter.fitting import Status, starting
+from arbiter.fitting.coupling import Both, ForwardVariances
+from arbiter.fitting.interior import Expansion, Interior, Order
+from arbiter.fitting.model import Model
+from arbiter.fitting.options import FitOptions, Roughness
+from arbiter.fitting.smiles import VixModel
+from arbiter.fitting.vix_market import VixMarket, with_windows
+from arbiter.futures import FuturesCurve
+from arbiter.markets import LiftedHeston, preset
+from arbiter.markets.snapshots import Snapshot, Venue, observe
+from arbiter.markets.volatility_quotes import VolatilityVenue
+from arbiter.quotes import Quotes
+from arbiter.surface import Surface
+from counts import count
+
+Array = NDArray[np.float64]
+WINDOW = 30.0 / 365.0
+
+
+@lru_cache
+def day(name: str, seed: int = 0) -> Snapshot:
+    """A moment of a market whose prices are known, quoted with noise."""
+    market = LiftedHeston.of(preset(name))
+    moment = (np.datetime64("2024-05-15T16:00"), 5000.0)
+    venue = Venue(volatility=VolatilityVenue())
+    states = np.zeros((1, market.c.size))
+    return observe(market, states, [moment], [np.random.SeedSequence(seed)], venue)[0]
+
+
+def vix_side(snapshot: Snapshot) -> tuple[Quotes, FuturesCurve]:
+    sheet = snapshot.volatility
+    assert sheet is not None
+    T = sheet.board.maturities
+    return sheet.quotes, FuturesCurve.of(T, sheet.future_bid, sheet.future_ask)
+
+
+@lru_cache
+def fitted(name: str) -> ab.FittedSurface:
+    quotes, futures = vix_side(day(name))
+    return ab.fit(day(name).quotes, vix_quotes=quotes, vix_futures=futures)
+
+
+def inside(price: Array, quotes: Quotes) -> float:
+    """Counting of the design: bid ≤ model ≤ ask, to 1e-12."""
+    return float(np.mean((price >= quotes.bid - 1e-12) & (price <= quotes.ask + 1e-12)))
+
+
+def vix_otm(surface: ab.Surface, quotes: Quotes) -> Array:
+    """Undiscounted out-of-the-money prices over the future that the quotes are written in."""
+    forward = quotes.forwards[quotes.expiry]
+    K = forward * np.exp(quotes.k)
+    call, put = (surface.vix_option(K, quotes.T, side) for side in ("call", "put"))
+    return np.where(quotes.k >= 0.0, call, put) / (forward * surface.discount(quotes.T))
+
+
+def small() -> Both:
+    """Both markets on few quotes, at a point away from the optimum."""
+    T = np.array([0.05, 0.1, 0.18, 0.3, 0.5, 0.8])
+    k = np.linspace(-0.25, 0.15, 9)
+    at, strike = (part.ravel() for part in np.meshgrid(T, k, indexing="ij"))
+    iv = 0.2 - 0.2 * strike + 0.02 * np.sqrt(at)
+    spx = Quotes.from_frame({"T": at, "k": strike, "iv_bid": iv - 0.002, "iv_ask": iv + 0.002})
+    at, strike = (
+        part.ravel() for part in np.meshgrid([0.08, 0.25], np.linspace(-0.3, 1.0, 8), indexing="ij")
+    )
+    iv = 0.9 + 0.3 * strike
+    table = {"T": at, "k": strike, "iv_bid": iv - 0.03, "iv_ask": iv + 0.03}
+    vix = Quotes.from_frame({**table, "forward": np.full(at.size, 20.0)})
+    market = VixMarket.of(vix, FuturesCurve.of([0.08, 0.16, 0.25], [19.5, 20.0, 20.5]))
+    spx = with_windows(spx, market.quotes.maturities)
+    return Both(Model(spx, FitOptions()), VixModel(market, FitOptions()))
+
+
+def begin(both: Both) -> Array:
+    return np.concatenate([starting.cold(both.spx), both.vix.start()])
+
+
+# -- derivatives --------------------------------------------------------------------------------
+
+
+def test_forward_variances_are_those_of_the_surface(rng: np.random.Generator) -> None:
+    T = np.array([0.02, 0.05, 0.1, 0.2, 0.5])
+    knots = np.array(FitOptions().knots)
+    slopes = 0.2 * np.sqrt(T)[:, None] * np.exp(0.1 * np.sort(rng.normal(size=(5, 31)), axis=0))
+    dates = np.array([0.01, 0.05, 0.07, 0.3, 0.9])
+    surface = Surface.from_slopes(knots, T, slopes)
+    found = ForwardVariances(knots, T, dates)
+    assert np.allclose(np.exp(found.log(slopes)), surface.forward_variance(dates), rtol=1e-9)
+    value, by = found.expand(slopes)
+    step = 1e-5 * rng.normal(size=slopes.size)
+    moved = [found.log(slopes * np.exp(sign * step.reshape(slopes.shape))) for sign in (1, -1)]
+    assert np.allclose(value, found.log(slopes))
+    assert np.allclose(moved[0] - moved[1], 2.0 * by @ step, rtol=1e-4, atol=1e-10)
+
+
+@pytest.mark.parametrize("part", ["both", "spx", "vix"])
+def test_gradient_knows_that_the_vix_stands_on_the_index(
+    part: str, rng: np.random.Generator
+) -> None:
+    both = small()
+    z = begin(both)
+    local = both.expand(z)
+    step = 1e-6 * rng.normal(size=z.size)
+    step[both.split :] *= part != "spx"
+    step[: both.split] *= part != "vix"
+    change = both.value(z + step) - both.value(z - step)
+    assert change == pytest.approx(2.0 * local.gradient @ step, rel=1e-5)
+    if part == "spx":  # negative control: without the coupling the derivative is another
+        alone = both.spx.expand(z[: both.split]).gradient @ step[: both.split]
+        assert abs(2.0 * alone - change) > 0.05 * abs(change)
+
+
+def test_matrix_with_its_columns_is_the_gauss_newton_matrix() -> None:
+    """Against JᵀWJ with J by differences of all residuals."""
+    both = small()
+    z = begin(both)
+    local = both.expand(z)
+    assert local.coupling is not None
+    dense = np.zeros((z.size, z.size))
+    for shift, row in enumerate(local.matrix):
+        at = np.arange(z.size - shift)
+        dense[at + shift, at] = row[: z.size - shift]
+    dense = dense + np.tril(dense, -1).T + local.coupling @ local.coupling.T
+
+    def scaled(point: Array) -> Array:
+        """Residuals of all quotes, with the weights of the loss at ``z``."""
+        both.expand(point)
+        return np.concatenate([both.spx.residuals, both.vix.residuals])
+
+    cost = FitOptions().loss(scaled(z))
+    rows = np.empty((cost.weight.size, z.size))
+    for i in range(z.size):
+        step = np.zeros(z.size)
+        step[i] = 1e-5
+        rows[:, i] = (scaled(z + step) - scaled(z - step)) / 2e-5
+    exact = rows.T @ (cost.weight[:, None] * rows)
+    split = both.split
+    for model, part in ((both.spx, slice(0, split)), (both.vix, slice(split, None))):
+        blocks = np.zeros((model.size, model.size))
+        for i in range(model.size):
+            unit = np.zeros(model.size)
+            unit[i] = 1.0
+            blocks[:, i] = model.stiffness(unit)
+        exact[part, part] += blocks
+    assert np.abs(dense - exact).max() < 1e-4 * np.abs(exact).max()
+
+
+class Quadratic:
+    """``½ (z − y)ᵀ (D + U Uᵀ) (z − y)``."""
+
+    def __init__(self, y: Array, d: Array, u: Array, seen: bool = True) -> None:
+        self.y, self.d, self.u, self.seen = y, d, u, seen
+
+    def value(self, z: Array) -> float:
+        away = z - self.y
+        return float(0.5 * (away @ (self.d * away) + np.sum((self.u.T @ away) ** 2)))
+
+    def expand(self, z: Array) -> Expansion:
+        away = z - self.y
+        gradient = self.d * away + self.u @ (self.u.T @ away)
+        columns = self.u if self.seen else None
+        return Expansion(self.value(z), gradient, self.d[None].copy(), columns)
+
+
+def test_coupled_steps_are_newton_steps(rng: np.random.Generator) -> None:
+    """On a quadratic the columns bring the fit home at once, and without them they do not."""
+    y, d, u = rng.normal(size=40), rng.uniform(0.5, 2.0, 40), 3.0 * rng.normal(size=(40, 5))
+    index = np.arange(40)
+    wide = Order(index, np.full(40, -1), np.full(40, 50.0))
+    left = []
+    for seen in (True, False):
+        interior = Interior(Quadratic(y, d, u, seen), wide, np.zeros(40), scale=1e-3)
+        first = interior.local.value
+        interior.run(1e-12, 12)
+        left.append(interior.local.value / first)
+    assert left[0] < 1e-8
+    assert left[1] > 1e-3
+
+
+# -- known markets ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["calm", "stressed", "inverted", "rough", "jumpy"][: count(5, 2)])
+def test_known_markets_are_recovered_within_their_noise(name: str) -> None:
+    snapshot, surface = day(name), fitted(name)
+    sheet, market = snapshot.volatility, snapshot.market
+    assert sheet is not None
+    assert surface.result is not None
+    assert surface.result.status is Status.CONVERGED
+    T, quotes = sheet.board.maturities, sheet.quotes
+    assert inside(surface.otm(snapshot.quotes.k, snapshot.quotes.T), snapshot.quotes) > 0.999
+    assert inside(vix_otm(surface, quotes), quotes) > 0.99
+    half = 0.5 * (sheet.future_ask - sheet.future_bid)
+    assert np.all(np.abs(surface.vix_future(T) - market.vix_future(T)) < half)
+    K = quotes.forwards[quotes.expiry] * np.exp(quotes.k)
+    truth = market.vix_iv(K, quotes.T)
+    error, noise = surface.vix_iv(K, quotes.T) - truth, quotes.iv_mid - truth
+    assert np.sqrt(np.mean(error**2)) < 0.7 * np.sqrt(np.mean(noise**2))
+    assert np.abs(surface.vvix(T) / market.vvix(T) - 1.0).max() < 0.02
+    root = [100.0 * np.sqrt(each.forward_variance(T)) for each in (surface, market)]
+    assert np.abs(root[0] - root[1]).max() < 0.06
+
+
+def test_the_coupling_is_exact_and_certified() -> None:
+    surface = fitted("calm")
+    assert surface.vix_slices is not None
+    T = np.concatenate([surface.vix_slices.maturities, [0.03, 0.3, 1.1]])
+    assert np.allclose(surface.vix_second_moment(T), surface.forward_variance(T), rtol=1e-12)
+    assert certify(surface).passed
+
+
+def test_windows_between_expiries_have_maturities_of_their_own() -> None:
+    spx, (vix, _) = day("calm").quotes, vix_side(day("calm"))
+    surface = fitted("calm")
+    ends = np.concatenate([vix.maturities, vix.maturities + WINDOW])
+    apart = np.abs(ends[:, None] - surface.maturities).min(axis=1)
+    assert np.all((apart < 0.31 / 365.0) | (ends > spx.maturities[-1]))
+    assert np.isin(spx.maturities, surface.maturities).all()
+    assert surface.result is not None
+    assert surface.result.residuals.size == len(spx)
+    assert np.allclose(surface.forward(spx.maturities), spx.forwards)
+
+
+def test_a_monthly_vix_date_is_30_days_before_a_listed_expiry() -> None:
+    """Settlement at the open of both: the window ends on SPX's AM expiry to the minute."""
+    spx, (vix, _) = day("calm").quotes, vix_side(day("calm"))
+    sheet = day("calm").volatility
+    assert sheet is not None
+    usual = np.array([date.weekday() == 2 for date in sheet.board.expiries])  # no holiday moved it
+    ends = vix.maturities + WINDOW
+    near = usual & (ends < 0.25)  # where the synthetic board lists every month
+    apart = np.abs(ends[near][:, None] - spx.maturities).min(axis=1)
+    assert near.any()
+    assert np.all(apart < 1e-9)
+
+
+def test_files_keep_a_joint_fit(tmp_path: Path) -> None:
+    surface = fitted("calm")
+    surface.save(tmp_path / "joint.npz")
+    again = ab.Surface.load(tmp_path / "joint.npz")
+    assert again.vix_future(0.1) == surface.vix_future(0.1)
+    assert again.info["fit"]["vix"]["inside"] > 0.99
+
+
+# -- each side alone ----------------------------------------------------------------------------
+
+
+def test_without_vix_the_fit_is_what_it_was() -> None:
+    surface = ab.fit(day("calm").quotes)
+    assert surface.vix_slices is None
+    assert surface.result is not None
+    assert surface.result.vix is None
+    assert np.array_equal(surface.maturities, day("calm").quotes.maturities)
+
+
+def test_vix_smiles_alone() -> None:
+    quotes, futures = vix_side(day("calm"))
+    smiles = ab.fit_vix(quotes, futures)
+    assert smiles.status is Status.CONVERGED
+    assert np.allclose(smiles.vix_future(futures.maturities), futures.mid, rtol=1e-12)
+    assert inside(vix_otm(smiles, quotes), quotes) > 0.97  # type: ignore[arg-type]
+    table = smiles.against(ab.fit(day("calm").quotes))
+    # one market: what differs is noise and the far tail
+    assert np.abs(table["gap"].to_numpy()).max() < 1.0
+    assert table["jensen"].to_numpy().min() > 0.0
+    assert "6 dates" in repr(smiles)
+
+
+def test_futures_alone_tell_the_order_of_the_width_of_the_vix() -> None:
+    """``F = 100 √FV E√Y``: the future and the surface's variance leave one number a date."""
+    snapshot = day("stressed")
+    _, futures = vix_side(snapshot)
+    surface = ab.fit(snapshot.quotes, vix_futures=futures)
+    assert surface.result is not None
+    assert surface.result.vix is not None
+    assert np.abs(surface.result.vix.future_errors).max() < 0.05
+    late = futures.maturities > 0.2
+    ratio = surface.vvix(futures.maturities[late]) / snapshot.market.vvix(futures.maturities[late])
+    assert np.all((ratio > 0.5) & (ratio < 2.0))
+
+
+def test_futures_between_option_dates_have_dates_of_their_own() -> None:
+    quotes, futures = vix_side(day("calm"))
+    few = quotes.select(quotes.expiry % 2 == 0)
+    surface = ab.fit(day("calm").quotes, vix_quotes=few, vix_futures=futures)
+    assert surface.vix_slices is not None
+    assert surface.vix_slices.maturities.size == len(futures)
+    assert np.abs(surface.vix_future(futures.maturities) - futures.mid).max() < 0.05
+
+
+def test_given_roughness_and_one_expiry() -> None:
+    spx, (vix, futures) = day("calm").quotes, vix_side(day("calm"))
+    options = FitOptions(roughness=Roughness(1e-3, 1.0))
+    surface = ab.fit(spx, vix_quotes=vix, vix_futures=futures, options=options)
+    assert surface.result is not None
+    assert surface.result.chosen == "given"
+    one = spx.select(spx.expiry == 8)
+    surface = ab.fit(one, vix_quotes=vix.select(vix.expiry == 0))
+    assert np.isfinite(surface.vix_future(vix.maturities[0]))
+
+
+# -- errors -------------------------------------------------------------------------------------
+
+
+def test_arguments_that_do_not_fit_together() -> None:
+    spx, (vix, futures) = day("calm").quotes, vix_side(day("calm"))
+    with pytest.raises(ValueError, match="one component"):
+        ab.fit(spx, vix_quotes=vix, options=FitOptions(components=2))
+    later = replace(vix, as_of=np.datetime64("2024-05-17T16:00"))
+    with pytest.raises(ValueError, match="two markets of one moment"):
+        ab.fit(spx, vix_quotes=later)
+    with pytest.raises(ValueError, match="20 and not 1 or 4000"):
+        ab.fit(spx, vix_quotes=spx)
+    with pytest.raises(ValueError, match="vix_quotes is a list"):
+        ab.fit(spx, vix_quotes=[1.0])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="vix_futures is a list"):
+        ab.fit(spx, vix_quotes=vix, vix_futures=[20.0])  # type: ignore[arg-type]
+    close = FuturesCurve.of(vix.maturities[0] + np.array([0.0, 0.001]), [20.0, 20.0])
+    with pytest.raises(ValueError, match="two futures settle on the date"):
+        ab.fit(spx, vix_quotes=vix, vix_futures=close)
+    with pytest.raises(ValueError, match="needs at least 3"):
+        ab.fit_vix(vix.select(np.arange(len(vix)) < 2), futures)
+
+
+# -- a real day ---------------------------------------------------------------------------------
+
+
+def test_the_joint_day(data_dir: Path) -> None:
+    """2023-02-15: 47 SPX expiries of two days and more, 12 VIX expiries (README of the data)."""
+    spx, vix = (
+        ab.read_volatilities(data_dir / "joint" / f"{name}_implied_vol_20230215.csv")
+        for name in ("spx", "vix")
+    )
+    surface = ab.fit(spx, vix_quotes=vix)
+    assert surface.result is not None
+    assert surface.result.status is Status.CONVERGED
+    assert inside(surface.otm(spx.k, spx.T), spx) >= 0.99
+    assert inside(vix_otm(surface, vix), vix) >= 0.97
+    assert np.abs(surface.vix_future(vix.maturities) - vix.forwards).max() <= 0.05
+    T = vix.maturities
+    assert np.allclose(surface.vix_second_moment(T), surface.forward_variance(T), rtol=1e-12)
+    # beside it the free fits: the markets by themselves disagree, and more at later dates
+    smiles, free = ab.fit_vix(vix), ab.fit(spx)
+    assert inside(free.otm(spx.k, spx.T), spx) >= 0.999
+    gap = smiles.against(free)["gap"].to_numpy()
+    assert np.abs(gap[:3]).max() < 0.3
+    assert 1.0 < np.abs(gap).max() < 5.0
+    assert certify(surface).passed
