@@ -57,6 +57,7 @@ def test_networks_are_trained_one_by_one_and_gone_on_with(
     made = json.loads((out / "trained.json").read_text())
     assert [made[name]["steps"] for name in ("icnn", "gru")] == [FEW.steps] * 2
     assert train_protocol.main([*common, "no_vix"]) == 0
+    assert not list(out.glob("runs/*/step-*"))  # finished: the optimiser's state is gone
     again = json.loads((out / "trained.json").read_text())
     assert (again["gru"], again["icnn"]) == (made["gru"], made["icnn"])
     assert made.keys() < again.keys()

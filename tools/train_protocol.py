@@ -7,6 +7,7 @@ All have the settings of src/arbiter/reproduction/full.json, one pool of laws an
 With --seconds one that is slower ends its steps at the full rate when so much of its time is gone
 as leaves the rest for the falling rate, so that it takes about that long in all; trained.json says
 how many steps it had. The same command goes on where it stopped: finished networks are left alone.
+OUT holds little; pools are hundreds of megabytes, and --pool puts them elsewhere.
 Needs PyTorch, NumPy, SciPy and safetensors alone; --ship, which puts the weights and their
 checksums where `arbiter reproduce` looks for them, needs the whole package.
 """
@@ -87,6 +88,8 @@ def one(out: Path, name: str, settings: Settings, how: tuple[str, Path, float]) 
             f"{place} was trained with other settings: name another folder, or remove it and its "
             f"entry in {RECORD}"
         )
+    if "file" in known and (out / known["file"]).is_file():
+        return known
     try:
         if not _finished(place):
             _train(place, settings, how)
@@ -95,6 +98,7 @@ def one(out: Path, name: str, settings: Settings, how: tuple[str, Path, float]) 
     run = _run(place)
     source = place / run["checkpoint"] / "weights.safetensors"
     weights = Path(shutil.copyfile(source, out / f"{name}.safetensors"))
+    shutil.rmtree(source.parent)  # the optimiser's state is several times as large
     return {
         "file": weights.name,
         "bytes": weights.stat().st_size,
