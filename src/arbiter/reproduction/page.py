@@ -24,7 +24,8 @@ SECTIONS = (
     ("Ablations", ("ablations", "spectral-guard", "lipschitz-cost"), ("ablations",)),
     ("Stress to failure", ("stress-to-fail",), ("stress",)),
     ("External validity", (), ("external", "chains")),
-    ("Monitors", ("a1-switch-rate", "effective-dimension"), ("monitors",)),
+    ("Monitors", ("a1-switch-rate", "gap-and-representer", "effective-dimension"),
+     ("monitors",)),
     ("Sweep and intervals", ("interval-calibration",), ("sweeps",)),
     ("Not measured", (), ("missing",)),
 )  # fmt: skip
