@@ -23,7 +23,7 @@ from arbiter.joint.program import Answer, Effort, generate, starting
 logger = logging.getLogger(__name__)
 
 _ENOUGH = 0.05  # of the resolution: relaxations below it are not told from none
-_CLOSE = 1.1  # a bound within this factor of the violation has said what there is to say
+_CLOSE = 1.25  # a bound within this factor of the violation has said what there is to say
 
 
 class Verdict(StrEnum):
@@ -171,9 +171,11 @@ def joint_program(
     mesh = Mesh.of(laws, settings.tenor)
     book = Book(laws, first_strikes(laws, settings.strikes), units, settings.tenor)
     columns, passes = starting(book, mesh), 0
+    witnesses = []
     for left in reversed(range(settings.rounds)):
         answer = generate(book, columns, mesh, replace(effort, between=False))
         law, found, bound = _measured(answer, book)
+        witnesses.append((bound, law))
         passes, columns = passes + answer.passes, answer.columns
         logger.info("%s strikes: relaxation %.3g, bound %.3g", _sizes(book), answer.epsilon, bound)
         if bound <= max(settings.resolution, _CLOSE * answer.epsilon) or left == 0:
@@ -186,7 +188,9 @@ def joint_program(
     if answer.epsilon > enough:
         answer = generate(book, columns, mesh, effort)
         law, _, bound = _measured(answer, book)
+        witnesses.append((bound, law))
         passes += answer.passes
+    bound, law = min(witnesses, key=lambda pair: pair[0])  # a law proves its bound at any strikes
     portfolio = None if answer.proof is None else Portfolio(answer.proof, book)
     verdict = Verdict.OPEN
     if portfolio is not None:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from arbiter.joint.book import Book, Payoff, held, out_of_the_money
+from arbiter.joint.book import Book, Payoff, Position, held, out_of_the_money
 from arbiter.joint.marginals import POINTS, Marginal
 from arbiter.joint.program import Certified
 
 Array = NDArray[np.float64]
 
 _DUST = 1e-7  # of the gross weight: rounding of the program, not a leg
-_SHOWN = 6  # legs that the sentence names
+_SHOWN = 8  # legs that the sentence names
+_SMALL = 0.002  # share of the gross weight: smaller legs are counted and not named
+_MARKETS = ("SPX near", "VIX", "SPX far")
 _SCHEMA: dict[str, Any] = {
     "market": pl.String,
     "instrument": pl.String,
@@ -26,15 +29,29 @@ _SCHEMA: dict[str, Any] = {
     "weight": pl.Float64,
     "price": pl.Float64,
     "cost": pl.Float64,
+    "share": pl.Float64,
 }
+
+
+class Leg(NamedTuple):
+    """One holding: signed weight, price, what that costs, and its part of the gross weight."""
+
+    market: str
+    instrument: str
+    strike: float | None
+    weight: float
+    price: float
+    cost: float
+    share: float
 
 
 @dataclass(frozen=True, eq=False)
 class Portfolio:
     """A position that is paid for being taken and never loses in the box that was looked at.
 
-    Index strikes and prices are over the forward, those of the VIX in index points; log contracts
-    pay ``−(2/Δ) log(S/F)`` and the squared index ``(VIX/100)²``.
+    Index strikes and prices are over the forward, those of the VIX in index points. A log contract
+    pays ``−(2/Δ) log(S/F)``, the squared VIX ``(VIX/100)²``. Weights are for a gross weight of one;
+    ``share`` is a leg's part of it (docs/joint-arbitrage.md).
 
     Attributes:
         proof: Position and hedges, as they were proved.
@@ -57,41 +74,31 @@ class Portfolio:
 
     @cached_property
     def legs(self) -> pl.DataFrame:
-        """What is held from today on, dearest first; weights are signed."""
-        position, rows = self.proof.position, []
-        gross = self.book.gross(position)
+        """What is held from today on, largest share of the gross weight first.
+
+        ``weight`` is signed, ``cost`` is weight times price: their sum is :attr:`cost`. Forwards
+        and futures are entered at ``price`` and cost nothing. Cash is what is put aside; together
+        with the other costs it comes to the premium.
+        """
+        position, book = self.proof.position, self.book
+        gross = book.gross(position)
+        legs = [*_variances(position, book)]
         cash = 0.0
-        near, volatility, far = self.book.laws
-        for market, law, payoff, scale in (
-            ("SPX near", near, position.near, 1.0),
-            ("VIX", volatility, position.volatility, POINTS),
-            ("SPX far", far, position.far, 1.0),
+        for i, (market, payoff) in enumerate(
+            zip(_MARKETS, (position.near, position.volatility, position.far), strict=True)
         ):
-            more, found = _options(market, law, payoff, scale)
+            more, found = _options(market, book.laws[i], payoff, book.units[1 if i == 1 else 0])
             cash += more
-            rows += found
-        contracts = (position.near_log, position.far_log, position.square)
-        names = (("SPX near", "log contract"), ("SPX far", "log contract"), ("VIX", "square"))
-        for (market, name), weight, price in zip(
-            names, contracts, self.book.variances, strict=True
-        ):
-            rows.append((market, name, None, weight, float(price)))
-        rows.append(("cash", "cash", None, cash, 1.0))
-        table = [
-            (
-                market,
-                name,
-                strike,
-                "long" if w > 0 else "short",
-                w / gross,
-                price,
-                w * price / gross,
-            )
-            for market, name, strike, w, price in rows
-            if abs(w) > _DUST * gross
-        ]
-        frame = pl.DataFrame(table, schema=_SCHEMA, orient="row")
-        return frame.sort(pl.col("weight").abs() * pl.col("price").abs(), descending=True)
+            legs += found
+        legs.append(Leg("cash", "cash", None, cash, 1.0, cash, 0.0))
+        rows = [
+            (*leg[:3], "long" if leg.weight > 0.0 else "short", leg.weight / gross, leg.price,
+             leg.cost / gross, leg.share / gross)
+            for leg in legs
+            if max(leg.share, abs(leg.cost)) > _DUST * gross
+            or (leg.instrument == "forward" and abs(leg.weight) > _DUST * gross)
+        ]  # fmt: skip
+        return pl.DataFrame(rows, schema=_SCHEMA, orient="row").sort("share", descending=True)
 
     def hedge(self, x1: ArrayLike, vix: ArrayLike) -> tuple[Array, Array]:
         """What is traded at T in state ``(x1, vix)``: index forwards and log contracts to T+Δ.
@@ -126,31 +133,63 @@ class Portfolio:
         return np.asarray(legs / self.book.gross(position) + traded)
 
     def __str__(self) -> str:
-        legs = self.legs.filter(~pl.col("instrument").is_in(["cash", "forward"]))
-        parts = [_sentence(leg) for leg in legs.head(_SHOWN).iter_rows(named=True)]
-        more = len(legs) - len(parts)
-        text = "; ".join(parts) + (f"; and {more} smaller legs" if more > 0 else "")
+        groups = _groups(self.legs.filter(pl.col("share") > 0.0))
+        shown = [group for group in groups[:_SHOWN] if group[0] > _SMALL]
+        rest = 1.0 - sum(share for share, _ in shown)
+        text = "; ".join(sentence for _, sentence in shown)
+        text += f"; and smaller legs, {rest:.1%} of the whole" if rest > 5e-4 else ""
         return (
             f"{text}. At the near expiry, knowing S and VIX, trade the index and the log contract "
             f"to the far expiry. Premium received {-self.cost:.3g}, payoff never below zero."
         )
 
 
-def _options(
-    market: str, law: Marginal, payoff: Payoff, scale: float
-) -> tuple[float, list[tuple[str, str, float | None, float, float]]]:
-    """Cash, and rows of forwards and options; weights and prices per index point for the VIX."""
+def _options(market: str, law: Marginal, payoff: Payoff, unit: float) -> tuple[float, list[Leg]]:
+    """Cash, and the forwards and options that make a payoff; the VIX per index point."""
+    scale = POINTS if market == "VIX" else 1.0
     cash, forward, weights = held(payoff, law.mean)
-    K, prices = payoff.strikes, out_of_the_money(law, payoff.strikes)
-    rows: list[tuple[str, str, float | None, float, float]] = [
-        (market, "forward" if scale == 1.0 else "future", None, forward / scale, scale * law.mean)
-    ]
-    for strike, weight, price in zip(K, weights, prices, strict=True):
-        name = "call" if strike >= law.mean else "put"
-        rows.append((market, name, scale * strike, weight / scale, scale * float(price)))
-    return cash, rows
+    name, share = ("future", unit * abs(forward)) if market == "VIX" else ("forward", 0.0)
+    legs = [Leg(market, name, None, forward / scale, scale * law.mean, 0.0, share)]
+    prices = out_of_the_money(law, payoff.strikes)
+    for strike, weight, price in zip(payoff.strikes, weights, prices, strict=True):
+        side = "call" if strike >= law.mean else "put"
+        cost, share = float(weight * price), unit * abs(float(weight))
+        place = scale * float(strike)
+        legs.append(Leg(market, side, place, weight / scale, scale * float(price), cost, share))
+    return cash + forward * law.mean, legs
 
 
-def _sentence(leg: dict[str, Any]) -> str:
-    strike = "" if leg["strike"] is None else f" at {leg['strike']:.4g}"
-    return f"{leg['side']} {abs(leg['weight']):.3g} {leg['market']} {leg['instrument']}{strike}"
+def _variances(position: Position, book: Book) -> Iterator[Leg]:
+    """The log contracts and the contract on the squared index."""
+    index, volatility = book.units
+    for market, name, weight, price, unit in (
+        ("SPX near", "log contract", position.near_log, book.variances[0], index),
+        ("SPX far", "log contract", position.far_log, book.variances[1], index),
+        ("VIX", "squared VIX", position.square, book.variances[2], volatility),
+    ):
+        share = 2.0 * book.level * unit * abs(weight)
+        yield Leg(market, name, None, weight, float(price), float(weight * price), share)
+
+
+def _groups(legs: pl.DataFrame) -> list[tuple[float, str]]:
+    """Share and sentence of each run of neighbouring options on one side, largest first."""
+    kind = ["market", "instrument", "side"]
+    runs = legs.sort("market", "strike").with_columns(
+        run=pl.struct(kind).rle_id(), weight=pl.col("weight").abs()
+    )
+    groups = runs.group_by("run", *kind).agg(
+        pl.col("share").sum(),
+        pl.col("weight").sum(),
+        low=pl.col("strike").min(),
+        high=pl.col("strike").max(),
+    )
+    rows = groups.sort("share", descending=True).iter_rows(named=True)
+    return [(row["share"], _sentence(row)) for row in rows]
+
+
+def _sentence(group: dict[str, Any]) -> str:
+    name, low, high = group["instrument"], group["low"], group["high"]
+    name = name if name == "squared VIX" else f"{group['market']} {name}"
+    if low is not None:
+        name += f" at {low:.4g}" if low == high else f"s at {low:.4g} to {high:.4g}"
+    return f"{group['side']} {group['weight']:.3g} {name}"

@@ -39,7 +39,7 @@ _OPTIONS = {
 _CLOSE = 0.02  # a loss this small beside the gain is left to the cash that is added at the end
 _CONTENT = 0.9  # of the relaxation: a position that surely earns this is good enough
 _BATCH = 400  # columns added at once
-_POOL = 6_000  # columns; beyond them the dearest half is let go
+_POOL = 3_000  # columns; beyond them the dearest half is let go
 _START = 1e-6  # quantile of the outermost states at the start
 
 
@@ -139,28 +139,28 @@ def generate(book: Book, columns: Columns, mesh: Mesh, effort: Effort) -> Answer
         while more is None:
             hedges = Envelope.of(mesh.y, position.far(mesh.y), book.tenor)
             more = _losing(book, found, _at_nodes(position, hedges, mesh), hedges)
-            if more is not None:
+            if passes < effort.passes and more is not None:
                 break
+            if not effort.between:
+                return Answer(columns, found.mass, found.epsilon, None, passes)
             lowered = hedges.lowered(position.far)
             seen = floor(position, lowered, mesh, _CLOSE * found.epsilon)
             more = _losing(book, found, (seen.x, seen.v, seen.loss), hedges)
-            if more is not None and effort.between:
+            if passes < effort.passes and more is not None:
                 break
             proof = _certified(book, position, lowered, mesh, seen.least)
             answer = Answer(columns, found.mass, found.epsilon, proof, passes)
-            done = answer.profit > _CONTENT * found.epsilon or sharpenings == effort.sharpenings
-            if done or not effort.between:
+            last = sharpenings == effort.sharpenings or passes >= effort.passes
+            if last or answer.profit > _CONTENT * found.epsilon:
                 return answer
             marked = np.zeros(mesh.y.size, dtype=bool)
             bent = lowered.planes[:, 0] < hedges.planes[:, 0] - _CLOSE * found.epsilon
             marked[hedges.corners[bent].ravel()] = True
-            mesh, sharpenings = mesh.sharpened(marked), sharpenings + 1
+            mesh, sharpenings, more = mesh.sharpened(marked), sharpenings + 1, None
         logger.debug(
             "pass %d: %d columns, mesh %d × %d × %d, relaxation %.3g",
             passes, columns.x.size, *(z.size for z in mesh.axes), found.epsilon,
         )  # fmt: skip
-        if passes >= effort.passes:
-            return Answer(columns, found.mass, found.epsilon, None, passes)
         columns = _affordable(book, columns, found.weights).joined(more)
 
 
