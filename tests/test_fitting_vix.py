@@ -100,10 +100,9 @@ def test_forward_variances_are_those_of_the_surface(rng: np.random.Generator) ->
     surface = Surface.from_slopes(knots, T, slopes)
     found = ForwardVariances(knots, T, dates)
     assert np.allclose(np.exp(found.log(slopes)), surface.forward_variance(dates), rtol=1e-9)
-    value, by = found.expand(slopes)
+    by = found.gradient(slopes)
     step = 1e-5 * rng.normal(size=slopes.size)
     moved = [found.log(slopes * np.exp(sign * step.reshape(slopes.shape))) for sign in (1, -1)]
-    assert np.allclose(value, found.log(slopes))
     assert np.allclose(moved[0] - moved[1], 2.0 * by @ step, rtol=1e-4, atol=1e-10)
 
 

@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 _EXACT = 1e-3  # a loss per quote below this is an exact fit
 _ENOUGH = 8  # options from which the roughness of VIX smiles can be told
 _INNER = 3  # near the end constraints are what blocks a step
-_GAP = 0.1  # complementarity at the start, of the losses of the two fits by themselves
+_GAP = 0.3  # complementarity at the start, of the losses of the two fits by themselves
 _APART = np.timedelta64(12, "h")  # quotes of the two markets further apart are of two moments
 
 
@@ -81,13 +81,16 @@ def _between(model: Model, z: Array, spx: Model) -> Array:
     """
     tau, at = model.penalty.tau, spx.penalty.tau
     logs = z.reshape(model.shape)
-    if tau.size == 1:
-        return np.asarray((logs + (at - tau)[:, None]).reshape(-1))
-    i = np.clip(np.searchsorted(tau, at, side="right") - 1, 0, tau.size - 2)
-    share = ((at - tau[i]) / (tau[i + 1] - tau[i]))[:, None]
-    before = logs[0] + at[:, None] - tau[0]  # volatility is flat before the first expiry
-    inside = (1.0 - share) * logs[i] + share * logs[i + 1]
-    return np.asarray(np.where(share < 0.0, before, inside).reshape(-1))
+    i = np.clip(np.searchsorted(tau, at, side="right") - 1, 0, tau.size - 1)
+    j = np.minimum(i + 1, tau.size - 1)
+    share = (at - tau[i]) / np.where(j > i, tau[j] - tau[i], 1.0)
+    found = logs[i] + np.clip(share, 0.0, 1.0)[:, None] * (logs[j] - logs[i])
+    # volatility is flat before the first expiry and after the last, until slopes near their bound
+    early, late = at < tau[0], at > tau[-1]
+    found[early] = logs[0] + (at[early] - tau[0])[:, None]
+    room = spx.highest - logs[-1]
+    found[late] = spx.highest - room * np.exp(-(at[late] - tau[-1])[:, None] / room)
+    return np.asarray(found.reshape(-1))
 
 
 class Coupled:

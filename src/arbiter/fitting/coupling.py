@@ -34,8 +34,10 @@ class ForwardVariances:
         self.maturities = torch.from_numpy(maturities.copy())
         both = np.concatenate([dates, dates + THIRTY_DAYS])
         near = np.abs(both[:, None] - maturities).argmin(axis=1)
-        both = np.where(np.abs(both - maturities[near]) < _SAME, maturities[near], both)
-        self.at = torch.from_numpy(both)  # (2V,)
+        self.listed = np.abs(both - maturities[near]) < _SAME  # (2V,) most are, in a fit
+        self.place = near[self.listed]
+        both = both[~self.listed]
+        self.at = torch.from_numpy(both)  # (u,) the others
         self.line = Line.of(knots)
         self.kernel = Kernel(self.line, np.zeros(0, dtype=np.int64), np.zeros(0))
         like = torch.empty(0, dtype=torch.float64)
@@ -44,7 +46,7 @@ class ForwardVariances:
         self.size = dates.size
         # rows of which colour each maturity depends on: those around its interval
         left = np.searchsorted(maturities, both, side="right") - 1
-        around = np.clip(left[:, None] + np.arange(-2, 3), 0, maturities.size - 1)  # (2V, 5)
+        around = np.clip(left[:, None] + np.arange(-2, 3), 0, maturities.size - 1)  # (u, 5)
         self._colour = np.arange(maturities.size) % _COLOURS
         self._touched = np.zeros((both.size, maturities.size), dtype=bool)
         self._touched[np.arange(both.size)[:, None], around] = True
@@ -53,19 +55,22 @@ class ForwardVariances:
         """``log FV`` ``(V,)`` for slopes ``(L, n)``."""
         return np.asarray(np.log(self._variance(*self._slices(slopes))))
 
-    def expand(self, slopes: Array) -> tuple[Array, Array]:
-        """``log FV`` and its derivatives ``(V, L·n)`` by the log-slopes."""
+    def gradient(self, slopes: Array) -> Array:
+        """Derivatives ``(V, L·n)`` of ``log FV`` by the log-slopes."""
         here, slices = self._slices(slopes)
         variance = self._variance(here, slices)
         by_slope = 2.0 * (log_mean_gradient(self.line, slices) - self.mean)  # (2V, n) of W
         each = by_slope[:, None, :] * self._interpolation(slopes) * slopes  # (2V, L, n)
         change = each[self.size :] - each[: self.size]
         rate = change / (THIRTY_DAYS * variance[:, None, None])
-        return np.log(variance), rate.reshape(self.size, -1)
+        return np.asarray(rate.reshape(self.size, -1))
 
     def _slices(self, slopes: Array) -> tuple[Array, Slices]:
-        listed = torch.from_numpy(slopes)[None]
-        here = slopes_at(self.maturities, listed, self.at)[0].numpy()  # (2V, n)
+        here = np.empty((self.listed.size, slopes.shape[1]))
+        here[self.listed] = slopes[self.place]
+        if self.at.numel():
+            table = torch.from_numpy(slopes)[None]
+            here[~self.listed] = slopes_at(self.maturities, table, self.at)[0].numpy()
         return here, self.kernel.slices(here)
 
     def _variance(self, here: Array, slices: Slices) -> Array:
@@ -73,7 +78,15 @@ class ForwardVariances:
         return np.maximum((total[self.size :] - total[: self.size]) / THIRTY_DAYS, _LEAST)
 
     def _interpolation(self, slopes: Array) -> Array:
-        """``(2V, L, n)`` derivatives of the slopes at the dates by the listed ones.
+        """``(2V, L, n)`` derivatives of the slopes at the dates by the listed ones."""
+        found = np.zeros((self.listed.size, *slopes.shape))
+        found[np.flatnonzero(self.listed), self.place] = 1.0
+        if self.at.numel():
+            found[~self.listed] = self._between(slopes)
+        return found
+
+    def _between(self, slopes: Array) -> Array:
+        """Those of :meth:`_interpolation` at dates between listed ones, ``(u, L, n)``.
 
         Slopes of a colour are moved together: no date sees two of them.
         """
@@ -83,8 +96,8 @@ class ForwardVariances:
             own = np.where(self._colour[:, None] == colour, step, 0.0)
             moved[2 * colour, 0], moved[2 * colour + 1, 0] = slopes + own, slopes - own
         found = slopes_at(self.maturities, torch.from_numpy(moved), self.at)[:, 0].numpy()
-        change = 0.5 * (found[0::2] - found[1::2])  # (colours, 2V, n)
-        seen = change[self._colour].transpose(1, 0, 2)  # (2V, L, n)
+        change = 0.5 * (found[0::2] - found[1::2])  # (colours, u, n)
+        seen = change[self._colour].transpose(1, 0, 2)  # (u, L, n)
         return np.asarray(np.where(self._touched[:, :, None], seen, 0.0) / step)
 
 
@@ -101,10 +114,17 @@ class Both:
         dates = vix.quotes.maturities
         self.variances = ForwardVariances(spx.knots, spx.quotes.maturities, dates)
         self.split = spx.size
+        self._z: Array | None = None
 
     def parts(self, z: Array) -> tuple[Array, Array]:
-        """The unknowns of each market."""
-        return z[: self.split], z[self.split :]
+        """The unknowns of each market, with the VIX at the level of these SPX slopes.
+
+        The last are remembered, and with them the prices of both: each step asks twice.
+        """
+        if self._z is not z:
+            self._z, self._parts = z, (z[: self.split], z[self.split :])
+            self.vix.couple(self.variances.log(self._slopes(self._parts[0])))
+        return self._parts
 
     def order(self) -> Order:
         """The constraints of both."""
@@ -119,15 +139,13 @@ class Both:
     def value(self, z: Array) -> float:
         """The objective; infinite where forward variance vanishes in rounding."""
         spx, vix = self.parts(z)
-        self.vix.couple(self.variances.log(self._slopes(spx)))
         value = self.spx.value(spx) + self.vix.value(vix)
         return value if np.isfinite(value) else float("inf")
 
     def expand(self, z: Array) -> Expansion:
         """The objective with gradient, the matrices of both and the columns that couple them."""
         spx, vix = self.parts(z)
-        log_variance, by_spx = self.variances.expand(self._slopes(spx))
-        self.vix.couple(log_variance)
+        by_spx = self.variances.gradient(self._slopes(spx))  # (V, L·n)
         one, two = self.spx.expand(spx), self.vix.expand(vix)
         by = self.vix.by_variance
         gradient = np.concatenate([one.gradient + by.gradient @ by_spx, two.gradient])

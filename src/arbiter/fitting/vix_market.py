@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from arbiter.quotes import Quotes
 from arbiter.surface import THIRTY_DAYS
 
 Array = NDArray[np.float64]
+logger = logging.getLogger(__name__)
 
 _SAME_DAY = 0.6 / 365.0  # a future this near to an option's date settles with it
 _SAME_END = 0.3 / 365.0  # an end of a window this near to an expiry is read between them
@@ -119,13 +121,20 @@ def with_windows(quotes: Quotes, dates: Array) -> Quotes:
     """SPX quotes whose maturities include both ends of the 30-day windows after ``dates``.
 
     An end between two expiries is a maturity without quotes: what the VIX says about the variance
-    up to it has a place to go. Ends beyond the last expiry are left to extrapolation.
+    up to it has a place to go. Beyond the last expiry it is all that is known.
     """
     ends = np.unique(np.concatenate([dates, dates + THIRTY_DAYS]))
     apart = np.abs(ends[:, None] - quotes.maturities).min(axis=1)
-    ends = ends[(apart > _SAME_END) & (ends < quotes.maturities[-1])]
+    ends = ends[apart > _SAME_END]
     if not ends.size:
         return quotes
+    beyond = np.count_nonzero(dates + THIRTY_DAYS > quotes.maturities[-1] + _SAME_END)
+    if beyond:
+        logger.warning(
+            "%d of %d VIX windows end after the last index expiry, T=%.4g: there the surface is "
+            "what the VIX market says",
+            beyond, dates.size, quotes.maturities[-1],
+        )  # fmt: skip
     T = np.concatenate([quotes.maturities, ends])
     order = np.argsort(T, kind="stable")
     place = np.argsort(order, kind="stable")
