@@ -109,7 +109,7 @@ class Coupled:
         self.spx, self.joint, self.status = both.spx, joint, status
         self.iterations = before + joint.iterations
         self.z, smiles = both.parts(joint.z)
-        joint.refresh()  # residuals and scales of the last iterate, not of a trial step
+        both.value(joint.z)  # futures of the last iterate, not of a trial step
         vix, market = both.vix, both.vix.market
         slopes = np.exp(smiles.reshape(vix.shape))
         self.slices = VixSlices.of(vix.knots, vix.quotes.maturities, slopes)

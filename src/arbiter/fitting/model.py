@@ -78,7 +78,7 @@ class Model:
         slice_of = np.concatenate([quotes.expiry + j * self.L for j in range(self.components)])
         k = np.tile(quotes.k, self.components)
         self.kernel = Kernel(Line.of(self.knots), slice_of, k)
-        self.penalty = Penalty(self.knots, quotes.maturities, self._reach(), self._unseen())
+        self.penalty = self._penalty()
         lower = np.tril_indices(self.block)
         self._lower = lower[0] * self.block + lower[1]
         place = (lower[0] - lower[1]) * self.size + lower[1]
@@ -109,9 +109,9 @@ class Model:
         first, last = self.starts[:-1][near], self.starts[1:][near] - 1
         return np.stack([self.level[first], self.level[last]], axis=1)
 
-    def _unseen(self) -> NDArray[np.bool_] | None:
-        """``(L,)`` maturities without quotes."""
-        return np.asarray(np.diff(self.starts) == 0)
+    def _penalty(self) -> Penalty:
+        unseen = np.asarray(np.diff(self.starts) == 0)  # maturities without quotes
+        return Penalty(self.knots, self.quotes.maturities, self._reach(), unseen)
 
     def _highest(self) -> float:
         """Bound of the log-slopes: beyond it mass only piles up at zero, where no quote sees."""

@@ -35,6 +35,7 @@ class Penalty:
         maturities: ``(L,)``.
         reach: ``(L, 2)`` Gaussian coordinates of the lowest and highest quote of each expiry.
         unseen: ``(L,)`` maturities that lie between expiries; None for none.
+        beyond: What first differences cost beyond the last quote.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Penalty:
         maturities: Array,
         reach: Array,
         unseen: NDArray[np.bool_] | None = None,
+        beyond: float = _BEYOND,
     ) -> None:
         n, gap = knots.size, np.diff(knots)
         slope = (np.eye(n, k=1) - np.eye(n))[:-1] / gap[:, None]  # (n-1, n)
@@ -50,8 +52,8 @@ class Penalty:
         bend = (slope[1:] - slope[:-1]) / np.sqrt(span)[:, None]  # (n-2, n): ∫ u''² by the knots
         self.bend = bend.T @ bend  # (n, n)
         middle = 0.5 * (knots[1:] + knots[:-1])
-        beyond = (middle < reach[:, :1]) | (middle > reach[:, 1:])  # (L, n-1)
-        weight = (_TIE + _BEYOND * beyond) / gap
+        outside = (middle < reach[:, :1]) | (middle > reach[:, 1:])  # (L, n-1)
+        weight = (_TIE + beyond * outside) / gap
         self.tie = np.zeros((maturities.size, n, n))
         at = np.arange(n - 1)
         self.tie[:, at, at] += weight

@@ -23,6 +23,7 @@ from arbiter.fitting.loss import Cost
 from arbiter.fitting.model import Model
 from arbiter.fitting.model import Point as Options
 from arbiter.fitting.options import KNOTS, FitOptions
+from arbiter.fitting.penalty import Penalty
 from arbiter.fitting.starting import read_off
 from arbiter.fitting.vix_market import VixMarket
 from arbiter.volatility_index import POINTS
@@ -33,6 +34,9 @@ VIX_KNOTS = tuple(-x for x in reversed(KNOTS))  # the long wing of the VIX is th
 LOWEST, HIGHEST = np.log(1e-4), np.log(4.0)  # of log-slopes: all moments are far from overflow
 _USUAL = 0.8  # volatility of the VIX to start from where no option is quoted
 _INSIDE = 0.05
+# Slopes beyond the last option of a date are tied to the last one that is seen: E VIX² of a free
+# fit is finite whatever they are, but a trend that goes on into the wing can make it anything.
+_BEYOND = 30.0
 
 
 class _Scales(NamedTuple):
@@ -109,8 +113,9 @@ class VixModel(Model):
         reach[quoted, 1] = self.level[self.starts[quoted + 1] - 1]
         return reach
 
-    def _unseen(self) -> None:
-        """None: a date with a future alone is quoted, too."""
+    def _penalty(self) -> Penalty:
+        """No date is unseen, since one with a future alone is quoted, too; wings are tied."""
+        return Penalty(self.knots, self.quotes.maturities, self._reach(), beyond=_BEYOND)
 
     def _highest(self) -> float:
         return float(HIGHEST)
