@@ -50,6 +50,7 @@ ROOMS = [
     "fitting",
     "variance_strip",
     "index",
+    "joint",
     "replication",
     "scoring",
     "metrics",

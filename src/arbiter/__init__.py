@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     )
     from arbiter.futures import FuturesCurve
     from arbiter.index import vix
+    from arbiter.joint import JointAudit, JointSettings, joint_audit
     from arbiter.operators.answer import OperatorSurface
     from arbiter.operators.pretrained import Operator
     from arbiter.quotes import Quotes
@@ -38,6 +39,8 @@ __all__ = [
     "FitOptions",
     "FittedSurface",
     "FuturesCurve",
+    "JointAudit",
+    "JointSettings",
     "Loss",
     "Operator",
     "OperatorSurface",
@@ -52,6 +55,7 @@ __all__ = [
     "example_chain",
     "fit",
     "fit_vix",
+    "joint_audit",
     "markets",
     "read_chain",
     "read_futures",
@@ -66,6 +70,8 @@ _HOME = {
     "FitOptions": "arbiter.fitting",
     "FittedSurface": "arbiter.fitting",
     "FuturesCurve": "arbiter.futures",
+    "JointAudit": "arbiter.joint",
+    "JointSettings": "arbiter.joint",
     "Loss": "arbiter.fitting",
     "Operator": "arbiter.operators.pretrained",
     "OperatorSurface": "arbiter.operators.answer",
@@ -79,6 +85,7 @@ _HOME = {
     "example_chain": "arbiter.examples",
     "fit": "arbiter.fitting",
     "fit_vix": "arbiter.fitting",
+    "joint_audit": "arbiter.joint",
     "read_chain": "arbiter.chains",
     "read_futures": "arbiter.chains",
     "read_volatilities": "arbiter.chains",

@@ -65,7 +65,7 @@ class JointSettings:
     resolution: float = 1e-4
     strikes: int = 20
     most_strikes: int = 90
-    rounds: int = 8
+    rounds: int = 12
     index_unit: float = 1.0
     vix_unit: float = 1.0
     tenor: float = TENOR

@@ -35,8 +35,12 @@ class Mesh:
     y: Array
 
     @staticmethod
-    def of(laws: tuple[Marginal, Marginal, Marginal], tenor: float) -> Mesh:
-        """The coarsest mesh for three laws."""
+    def of(
+        laws: tuple[Marginal, Marginal, Marginal],
+        tenor: float,
+        nodes: tuple[int, int, int] = _NODES,
+    ) -> Mesh:
+        """A mesh for three laws; ``nodes`` sets how many each of the two spacings has."""
         near, volatility, far = laws
         ends = np.array([TAIL, 1.0 - TAIL])
         index = np.concatenate([near.quantile(ends), far.quantile(ends)])
@@ -44,11 +48,11 @@ class Mesh:
         top = float(volatility.quantile(ends)[1]) * _ROOM**2
         top = min(top, float(np.sqrt(2.0 * _HIGHEST / tenor)))
         reach = _reach(low, high, 0.5 * tenor * top**2)
-        x = np.concatenate([_spaced(near, _NODES[0]), np.geomspace(low, high, _NODES[0])])
-        v = np.concatenate(
-            [_spaced(volatility, _NODES[1]), top * np.linspace(0, 1, _NODES[1]) ** 2]
-        )
-        y = np.concatenate([_spaced(far, _NODES[2]), np.geomspace(low / reach, high * reach, 64)])
+        states, levels, later = nodes
+        x = np.concatenate([_spaced(near, states), np.geomspace(low, high, states)])
+        v = np.concatenate([_spaced(volatility, levels), top * np.linspace(0, 1, levels) ** 2])
+        outer = np.geomspace(low / reach, high * reach, 2 * later // 3)
+        y = np.concatenate([_spaced(far, later), outer])
         x = _distinct(x[(x >= low) & (x <= high)])
         return Mesh(x, _distinct(v[v <= top]), _distinct(np.concatenate([x, y])))
 
