@@ -301,6 +301,17 @@ def test_futures_between_option_dates_have_dates_of_their_own() -> None:
     assert np.abs(surface.vix_future(futures.maturities) - futures.mid).max() < 0.05
 
 
+def test_a_prior_made_from_the_index_alone_gives_way_to_the_vix() -> None:
+    """It fits its own quotes, so that they would trust it to the end: then no VIX quote fits."""
+    spx, (vix, _) = day("calm").quotes, vix_side(day("calm"))
+    raised = replace(vix, forwards=1.01 * vix.forwards)
+    surface = ab.fit(spx, vix_quotes=raised, prior=ab.fit(spx))
+    assert surface.result is not None
+    assert surface.result.vix is not None
+    assert inside(surface.otm(spx.k, spx.T), spx) > 0.98
+    assert np.abs(surface.result.vix.future_errors).max() < 0.05
+
+
 def test_given_roughness_and_one_expiry() -> None:
     spx, (vix, futures) = day("calm").quotes, vix_side(day("calm"))
     options = FitOptions(roughness=Roughness(1e-3, 1.0))

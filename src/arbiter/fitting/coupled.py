@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from arbiter.fitting.coupling import Both
 from arbiter.fitting.fitted import VixResult
 from arbiter.fitting.interior import Expansion, Interior, Status
 from arbiter.fitting.model import Model
-from arbiter.fitting.options import FitOptions
+from arbiter.fitting.options import FitOptions, Roughness
 from arbiter.fitting.smiles import VixModel
 from arbiter.fitting.vix_market import VixMarket, with_windows
 from arbiter.inputs import frozen
@@ -26,7 +27,8 @@ _EXACT = 1e-3  # a loss per quote below this is an exact fit
 _ENOUGH = 8  # options from which the roughness of VIX smiles can be told
 _INNER = 3  # near the end constraints are what blocks a step
 _GAP = 0.3  # complementarity at the start, of the losses of the two fits by themselves
-_APART = np.timedelta64(12, "h")  # quotes of the two markets further apart are of two moments
+_ROUNDS, _LOOSE = 10, 0.02  # of a choice of weights around a prior
+_APART = np.timedelta64(3, "h")  # quotes of the two markets further apart are of two moments
 
 
 def require_one_moment(quotes: Quotes, market: VixMarket, options: FitOptions) -> None:
@@ -70,8 +72,40 @@ def couple(model: Model, interior: Interior, market: VixMarket, prior: Surface |
     joint.inner = _INNER
     joint.expect(interior.local.value + smiles.local.value, _GAP)
     left = max(options.iterations - interior.iterations, options.iterations // 2)
-    status = joint.run(options.tolerance, left)
+    if prior is not None and not isinstance(options.roughness, Roughness):
+        _reconsider(both, joint, left)
+    status = joint.run(options.tolerance, max(left - joint.iterations, 1))
     return Coupled(both, joint, status, interior.iterations + smiles.iterations)
+
+
+def _reconsider(both: Both, joint: Interior, limit: int) -> None:
+    """Choose the weights around a prior anew, now that the VIX has its say about it."""
+    spx = both.spx
+    for _ in range(_ROUNDS):
+        if joint.run(_LOOSE, limit - joint.iterations) is not Status.CONVERGED:
+            return
+        dispersion, terms = selection.traces(spx, Side(joint, spx))
+        change = selection.change_of(spx, dispersion, terms)
+        selection.reweigh(spx, selection.weights_of(spx) * np.exp(change))
+        joint.refresh()
+        if np.abs(change).max() < selection.SETTLED:
+            return
+
+
+class Side(NamedTuple):
+    """The SPX side of a joint fit, as the choice of weights sees it."""
+
+    joint: Interior
+    spx: Model
+
+    @property
+    def z(self) -> Array:
+        """SPX unknowns."""
+        return self.joint.z[: self.spx.size]
+
+    def matrix(self) -> Array:
+        """The SPX part of the matrix: what SPX quotes, order and roughness know by themselves."""
+        return self.joint.matrix()[: self.spx.band.shape[0], : self.spx.size]
 
 
 def _between(model: Model, z: Array, spx: Model) -> Array:
@@ -125,5 +159,5 @@ class Coupled:
         return self.joint.local
 
     def matrix(self) -> Array:
-        """The SPX part of the matrix: what SPX quotes, order and roughness know by themselves."""
-        return self.joint.matrix()[: self.spx.band.shape[0], : self.spx.size]
+        """The SPX part of the matrix."""
+        return Side(self.joint, self.spx).matrix()

@@ -65,8 +65,11 @@ class Penalty:
         self.mass[1:] += 0.5 * gap
         step = np.diff(self.tau)[:, None, None]
         self.drift = np.diag(self.mass) / step  # (L-1, n, n)
+        self._judged = self.drift  # from which its weight is chosen: what expiries see
         if unseen is not None and unseen.any():
-            self.drift[unseen[1:] | unseen[:-1]] *= _UNSEEN
+            beside = unseen[1:] | unseen[:-1]
+            self._judged = np.where(beside[:, None, None], 0.0, self.drift)
+            self.drift[beside] *= _UNSEEN
         self.twist = self.bend / step  # (L-1, n, n)
 
     def blocks(self, roughness: Roughness) -> tuple[Array, Array]:
@@ -85,7 +88,7 @@ class Penalty:
         square = step[:, :, None] * step[:, None, :]
         return (
             float(np.sum((v @ self.bend) * v)),
-            float(np.sum(self.drift * square)),
+            float(np.sum(self._judged * square)),
             float(np.sum(self.twist * square)),
             float(np.sum(v * v @ self.mass)),
         )
@@ -95,7 +98,7 @@ class Penalty:
         step = own[1:] + own[:-1] - beside - beside.transpose(0, 2, 1)
         return (
             float(np.sum(own * self.bend)),
-            float(np.sum(self.drift * step)),
+            float(np.sum(self._judged * step)),
             float(np.sum(self.twist * step)),
             float(np.einsum("lii,i->", own, self.mass)),
         )

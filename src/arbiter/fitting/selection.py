@@ -54,7 +54,11 @@ class Spread:
 
 
 class Stiffness(Protocol):
-    """Where a fit stands: what :func:`spread` needs of it."""
+    """Where a fit stands: what :func:`spread` and :func:`traces` need of it."""
+
+    @property
+    def z(self) -> Array:
+        """The unknowns."""
 
     def matrix(self) -> Array:
         """The Gauss-Newton matrix with the constraints' stiffness, lower banded."""
@@ -79,7 +83,7 @@ def choose(model: Model, interior: Interior, limit: int) -> Status:
         status = _loosely(interior, limit, loose)
         if status is not Status.CONVERGED:
             return status
-        dispersion, terms = _traces(model, interior)
+        dispersion, terms = traces(model, interior)
         step = change_of(model, dispersion, terms)
         # the map has a negative slope near its fixed point: it overshoots, and halves are safe
         step = np.where(step * previous < 0.0, 0.5 * step, step)
@@ -206,7 +210,7 @@ def _spread(model: Model, inner: Array) -> Spread:
     return Spread(freedom, dispersion, uneven, gcv)
 
 
-def _traces(model: Model, interior: Interior) -> tuple[float, list[Trace]]:
+def traces(model: Model, interior: Stiffness) -> tuple[float, list[Trace]]:
     """The dispersion, and the traces of the roughnesses."""
     after = inverse_blocks(*_blocks(model, interior.matrix()))
     return _spread(model, after[0]).dispersion, terms_of(model, after, interior.z)
