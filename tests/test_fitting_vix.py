@@ -193,7 +193,7 @@ def test_coupled_steps_are_newton_steps(rng: np.random.Generator) -> None:
 # -- known markets ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["calm", "stressed", "inverted", "rough", "jumpy"][: count(5, 2)])
+@pytest.mark.parametrize("name", ["calm", "stressed", "inverted", "rough", "jumpy"][: count(5, 1)])
 def test_known_markets_are_recovered_within_their_noise(name: str) -> None:
     snapshot, surface = day(name), fitted(name)
     sheet, market = snapshot.volatility, snapshot.market
@@ -281,7 +281,7 @@ def test_vix_smiles_alone() -> None:
 
 def test_futures_alone_tell_the_order_of_the_width_of_the_vix() -> None:
     """``F = 100 √FV E√Y``: the future and the surface's variance leave one number a date."""
-    snapshot = day("stressed")
+    snapshot = day("calm")
     _, futures = vix_side(snapshot)
     surface = ab.fit(snapshot.quotes, vix_futures=futures)
     assert surface.result is not None
