@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy.interpolate import BSpline
 from torch import Tensor
 
+from arbiter import black
 from arbiter.operators import kriging
 from arbiter.operators.gate import places
 from arbiter.operators.kriging import (
@@ -34,6 +35,7 @@ from arbiter.operators.lipschitz import constant
 from arbiter.operators.network import Config, Network
 from arbiter.operators.ragged import Ragged
 from arbiter.operators.reference import Scaled, scaled
+from arbiter.transport import Transport
 from ragged_chains import in_units, network, random_chain, ratio
 
 PLACE = places(7, (3.0, 2.4))
@@ -196,21 +198,24 @@ def test_no_pair_of_quotes_exceeds_the_constant(seed: int) -> None:
 
 
 def test_the_start_is_the_guess() -> None:
-    """Before any step, the proposal is read off the kriged smile: near it, and nearer than flat."""
+    """Before any step the surface has the kriged smile, nearer than a flat one."""
     torch.manual_seed(0)
-    made = Network(Config(heads=28, width=16, state=8, context=12, kriging=True)).double()
-    chain = scaled(random_chain(3))
+    made = Network(Config(width=16, state=8, context=12, kriging=True)).double()
+    quotes = random_chain(3)
+    iv = 0.2 * torch.exp(-0.8 * quotes.k)
+    chain = scaled(quotes._replace(iv=iv, half=0.01 * iv))
+    place = made.stages()[0].gate.place.double()
+    near = place.abs() < 1.0
     with torch.no_grad():
         made.last.weight.zero_()
-        proposal = made.decode(chain).proposal
-        made.direct.weight.zero_()
-        flat = made.decode(chain).proposal
+        output = made.decode(chain)
         guess = made.guess(chain)
         assert guess is not None
-        place = made.stages()[0].gate.place
-        money = krige(guess, chain.u, place)[..., int(place.abs().argmin())]
-    at_money = proposal[..., int(made.knots.abs().argmin())] - flat[..., 0]
-    assert float((at_money - money).abs().max()) < 0.1 * float(money.abs().max()) + 0.02
+        k = torch.sinh(place) * torch.exp(chain.total)[..., None]
+        told = black.implied(Transport(made.knots, output.slopes).otm(k), k).volatility
+    smile = torch.log(told) - chain.total[..., None]
+    off, flat = ((a - guess.smile)[..., near].abs().max() for a in (smile, torch.zeros(1)))
+    assert float(off) < 0.2 * float(flat), (off, flat)
 
 
 def test_whoever_asks_first_leaves_a_factor_for_gradients() -> None:

@@ -51,7 +51,8 @@ NETWORKS: list[Callable[[], Network]] = [untrained, trained]
 
 
 def log_slopes(made: Network, chain: Scaled, u: Tensor) -> Tensor:
-    return torch.log(made.decode(with_values(chain, u)).slopes)
+    """Of other quotes, the reference being that of the chain's own."""
+    return torch.log(made.decode(with_values(chain, u), made.guess(chain)).slopes)
 
 
 def moved(first: Tensor, second: Tensor) -> Tensor:
@@ -83,15 +84,18 @@ def ratios(made: Network, chain: Scaled, pairs: int, seed: int = 0) -> float:
 def ascended(made: Network, chain: Scaled, steps: int) -> float:
     """The largest sum of absolute derivatives that gradient ascent over the quotes finds."""
     alone = copies(chain, 1)
+    guess = made.guess(alone)
     u, worst = alone.u.clone(), 0.0
     signs = torch.sign(torch.randn(u.shape, dtype=torch.float64))
     for _ in range(steps):
         u = u.detach().requires_grad_()
         with torch.enable_grad():
-            proposal = made.decode(with_values(alone, u)).proposal
+            proposal = made.decode(with_values(alone, u), guess).proposal
             # the output that moves most with the present signs, then the signs that move it most
             along = torch.func.jvp(
-                lambda x: made.decode(with_values(alone, x)).proposal, (u.detach(),), (signs,)
+                lambda x: made.decode(with_values(alone, x), guess).proposal,
+                (u.detach(),),
+                (signs,),
             )[1]
             place = int(along.abs().argmax())
             (slope,) = torch.autograd.grad(proposal.flatten()[place], u, create_graph=True)
@@ -149,8 +153,10 @@ def test_constant_at_a_point_is_the_derivative_where_the_measure_does_not_speak(
 ) -> None:
     made, chain = silent(2, **switches), in_units(2, chains=1)
 
+    guess = made.guess(chain)
+
     def proposal(u: Tensor) -> Tensor:
-        return made.decode(with_values(chain, u)).proposal
+        return made.decode(with_values(chain, u), guess).proposal
 
     slopes = torch.as_tensor(torch.autograd.functional.jacobian(proposal, chain.u, vectorize=True))
     exact = float(slopes.abs().sum((-1, -2, -3)).max())
@@ -166,6 +172,8 @@ def test_constant_at_a_point_is_the_derivative_where_the_measure_does_not_speak(
         {"looks": 3},
         {"scan": "exponential"},
         {"representer": True},
+        {"kriging": True},
+        {"kriging": True, "looks": 3, "spans": (0.5,)},
     ],
 )
 def test_constants_know_every_switch(switches: dict[str, Any]) -> None:
@@ -173,6 +181,18 @@ def test_constants_know_every_switch(switches: dict[str, Any]) -> None:
     chain = in_units(3, chains=1)
     here = float(constant_at(made, chain)[0])
     assert ratios(made, chain, 200) <= here <= constant(made).value
+
+
+def test_the_reference_follows_the_quotes_by_itself() -> None:
+    """What the constant holds fixed is not nothing: untouched by any weight, slopes move with it."""
+    made = network(3, kriging=True).requires_grad_(False)
+    for parameter in made.parameters():
+        parameter.mul_(1e-9)
+    chain = in_units(3, chains=1)
+    other = with_values(chain, chain.u + 0.01 * torch.randn_like(chain.u))
+    here, there = (made.decode(one).proposal for one in (chain, other))
+    held = made.decode(other, made.guess(chain)).proposal
+    assert float((held - here).abs().max()) < 1e-6 < float((there - here).abs().max())
 
 
 # -- a false bound is found ---------------------------------------------------------------------

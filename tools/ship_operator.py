@@ -33,10 +33,10 @@ TARGET = ROOT / "src" / "arbiter" / "data" / "operator.safetensors"
 PREFIXES = ("", "average.", "network.")
 UNIVERSE = (
     "Exact surfaces of lifted Heston models with one to twenty factors, with and without jumps, "
-    "in states that their paths reach, three in ten of them mixtures with a rarer, wilder law; "
-    "near half on uneven clocks (weekends, events); quoted on calendars of an index, on random and "
-    "on benchmark maturities, up to 60 of them, with random strikes, spreads, noise and gaps "
-    "(arbiter.training)"
+    "in states that their paths reach; a third of a pool are transports with smiles of any shape, "
+    "three in ten mixtures with a rarer, wilder law; seven in ten of an exchange's calendars on "
+    "uneven clocks (weekends, events); quoted on calendars of an index, on random and on benchmark "
+    "maturities, up to 60 of them, with random strikes, spreads, noise and gaps (arbiter.training)"
 )
 
 

@@ -117,9 +117,7 @@ def task(batch: Batch, laws: Laws, place: Tensor | None = None) -> Task:
     )
 
 
-def terms(
-    output: Output, task: Task, icnn: ICNNDecoder | None = None, knee: float = 6.0
-) -> Terms:
+def terms(output: Output, task: Task, icnn: ICNNDecoder | None = None, knee: float = 6.0) -> Terms:
     """Parts of the objective for one batch.
 
     Args:
