@@ -49,7 +49,7 @@ def violated(surface: Any) -> set[str]:
 def bump(price: np.ndarray, K: np.ndarray, _: np.ndarray, side: str) -> np.ndarray:
     """Calls near 25 are dearer: the smile is not convex there."""
     away = np.minimum(np.abs(np.asarray(K) - 25.0) / 0.5, 20.0)
-    return price + (side == "call") * 0.01 * np.exp(-(away**2))
+    return np.asarray(price + (side == "call") * 0.01 * np.exp(-(away**2)))
 
 
 FAULTS: dict[str, tuple[dict[str, Callable[..., Any]], str]] = {
