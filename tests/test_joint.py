@@ -244,6 +244,19 @@ def test_finer_resolution_encloses_more_tightly() -> None:
     assert bounds[1] <= 4e-4 <= bounds[0] <= 2e-3
 
 
+def test_contracts_on_every_strike_need_not_be_believed() -> None:
+    """Without variance contracts the same mistake has to be traded in options, and shows less."""
+    laws = flat(0.1), Marginal.discrete(VOL + 0.03, 1.0), flat(0.1 + WINDOW)
+    every, listed = (
+        joint_program(*laws, JointSettings(resolution=1e-3, variance_unit=unit, rounds=2))
+        for unit in (1.0, 1e3)
+    )
+    assert every.violation > listed.violation > 0.0
+    legs = listed.portfolio.legs.filter(pl.col("share") > 0.01)  # type: ignore[union-attr]
+    assert legs["instrument"].is_in(["put", "call", "future"]).any()
+    assert ("VIX", "future", "short") in legs.select("market", "instrument", "side").rows()
+
+
 def test_what_was_not_decided_is_not_called_feasible() -> None:
     settings = JointSettings(resolution=1e-5, strikes=6, most_strikes=8, rounds=2)
     found = joint_program(*heston(), settings)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from arbiter.joint.book import Book
+from arbiter.joint.book import Book, Units
 from arbiter.joint.laws import JointLaw, Stray, refined, strays, variance_strays
 from arbiter.joint.marginals import TENOR, Marginal
 from arbiter.joint.mesh import Mesh, first_strikes
@@ -22,7 +22,7 @@ from arbiter.joint.program import Answer, Effort, generate, starting
 
 logger = logging.getLogger(__name__)
 
-_ENOUGH = 0.05  # of the resolution: relaxations below it are not told from none
+_ENOUGH = 0.25  # of the resolution: smaller violations are not looked for
 _CLOSE = 1.25  # a bound within this factor of the violation has said what there is to say
 
 
@@ -53,12 +53,16 @@ class JointSettings:
     """How the joint program is set up; the defaults suit index options up to a year.
 
     Attributes:
-        resolution: Prices that differ by less are the same. The unit is that of ``violation``.
+        resolution: Prices that differ by less are the same, and violations below a quarter of it
+            are not looked for. 1e-4 is a basis point of the forward on an index option, and 0.01
+            points on a VIX option or future.
         strikes: Strikes per law at the start.
         most_strikes: Strikes per law at the end, at most.
         rounds: How often strikes are added, at most.
         index_unit: Weight of the index in the relaxation: small means that its prices are right.
         vix_unit: The same for the VIX.
+        variance_unit: The same for variance contracts, on top of the two above. They depend on
+            every strike: a large number means that only options and futures are believed.
         tenor: Days between the two index levels, as a year fraction.
     """
 
@@ -68,10 +72,11 @@ class JointSettings:
     rounds: int = 12
     index_unit: float = 1.0
     vix_unit: float = 1.0
+    variance_unit: float = 1.0
     tenor: float = TENOR
 
     def __post_init__(self) -> None:
-        for name in ("resolution", "index_unit", "vix_unit", "tenor"):
+        for name in ("resolution", "index_unit", "vix_unit", "variance_unit", "tenor"):
             value = getattr(self, name)
             if not (np.isfinite(value) and value > 0.0):
                 raise ValueError(f"{name} = {value!r} must be positive and finite")
@@ -165,7 +170,7 @@ def joint_program(
     settings = settings or JointSettings()
     laws = near, volatility, far
     _check(laws)
-    units = settings.index_unit, settings.vix_unit
+    units = Units(settings.index_unit, settings.vix_unit, settings.variance_unit)
     enough = _ENOUGH * settings.resolution
     effort = Effort(enough=enough)
     mesh = Mesh.of(laws, settings.tenor)

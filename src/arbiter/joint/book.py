@@ -12,7 +12,7 @@ span with two nonzeros a point instead of a full column, which is what makes the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -122,6 +122,25 @@ class Position:
         return Position(**{**self.__dict__, "near": self.near.raised(cash)})
 
 
+@dataclass(frozen=True)
+class Units:
+    """By how much a relaxation of one moves the prices of each kind of instrument."""
+
+    index: float = 1.0  # options on the index, over the forward
+    vix: float = 1.0  # options and futures on VIX/100
+    variance: float = 1.0  # variance contracts, as errors of volatility, times the one above
+
+    @property
+    def options(self) -> tuple[float, float, float]:
+        """Of the three markets in the order of the laws."""
+        return self.index, self.vix, self.index
+
+    @property
+    def contracts(self) -> Array:
+        """Of the two log contracts and the squared volatility."""
+        return self.variance * np.array([self.index, self.index, self.vix])
+
+
 @dataclass(frozen=True, eq=False)
 class Book:
     """Strikes on three laws, and by how much a relaxation of one moves each price.
@@ -129,14 +148,13 @@ class Book:
     Attributes:
         laws: ``S_T/F_T``, ``VIX_T/100`` and ``S_{T+Δ}/F_{T+Δ}``.
         strikes: Increasing strikes of each.
-        units: Relaxation of options on the index and on volatility: 1 moves a price by ε, 0 not
-            at all. Variance contracts move as a volatility would, by ``2 √FV ε``.
+        units: Relaxation of each kind of instrument.
         tenor: Δ in years.
     """
 
     laws: tuple[Marginal, Marginal, Marginal]
     strikes: tuple[Array, Array, Array]
-    units: tuple[float, float] = (1.0, 1.0)
+    units: Units = field(default_factory=Units)
     tenor: float = TENOR
 
     @cached_property
@@ -147,9 +165,9 @@ class Book:
         return np.array([scale * near.log_mean, scale * far.log_mean, volatility.second_moment])
 
     @cached_property
-    def level(self) -> float:
-        """A volatility that turns errors of variance into errors of volatility."""
-        return float(np.sqrt(self.variances[2]))
+    def contract_units(self) -> Array:
+        """Relaxation of the three variance contracts: that of a volatility, times 2 √E v²."""
+        return np.asarray(2.0 * np.sqrt(self.variances[2]) * self.units.contracts)
 
     @cached_property
     def prices(self) -> Array:
@@ -167,22 +185,19 @@ class Book:
         Instruments are the options out of the money by market, the volatility future, and the
         three variance contracts. Forwards of the index are exact.
         """
-        index, volatility = self.units
         blocks = []
-        for i, (law, K) in enumerate(zip(self.laws, self.strikes, strict=True)):
+        for law, K, unit in zip(self.laws, self.strikes, self.units.options, strict=True):
             spread, _ = _spreads(K, law.mean)
-            blocks.append((volatility if i == 1 else index) * spread)
-            if i == 1:
-                # a future that rises lifts the calls that are quoted as puts, and lowers puts
-                future = spread @ (law.mean > K).astype(float)
-                future[0] -= 1.0
+            blocks.append(unit * spread)
+        # a future that rises lifts the calls that are quoted as puts, and lowers the put row
+        future = blocks[1] @ (self.laws[1].mean > self.strikes[1])
+        future[0] -= self.units.vix
         rows = np.cumsum([0, *(block.shape[0] for block in blocks)])
-        options = sparse.block_diag(blocks, format="lil")
-        lifted = np.zeros((options.shape[0], 1))
-        lifted[rows[1] : rows[2], 0] = volatility * future
-        units = 2.0 * self.level * np.array([index, index, volatility])
+        lifted = np.zeros((rows[-1], 1))
+        lifted[rows[1] : rows[2], 0] = future
+        options = sparse.block_diag(blocks)
         whole = sparse.block_diag(
-            [sparse.hstack([options, sparse.lil_matrix(lifted)]), sparse.diags(units)]
+            [sparse.hstack([options, sparse.csr_matrix(lifted)]), sparse.diags(self.contract_units)]
         )
         return whole.tocsc()
 
@@ -224,15 +239,14 @@ class Book:
 
     def gross(self, position: Position) -> float:
         """Weights of all legs in units of the relaxation: at most one unit of ε moves them."""
-        index, volatility = self.units
-        total = 0.0
-        for i, payoff in enumerate((position.near, position.volatility, position.far)):
-            _, forward, options = held(payoff, self.laws[i].mean)
-            legs = np.abs(options).sum() + (abs(forward) if i == 1 else 0.0)
-            total += (volatility if i == 1 else index) * legs
-        logs = abs(position.near_log) + abs(position.far_log)
-        variance = index * logs + volatility * abs(position.square)
-        return float(total + 2.0 * self.level * variance)
+        contracts = np.array([position.near_log, position.far_log, position.square])
+        total = self.contract_units @ np.abs(contracts)
+        payoffs = (position.near, position.volatility, position.far)
+        for law, payoff, unit in zip(self.laws, payoffs, self.units.options, strict=True):
+            _, forward, options = held(payoff, law.mean)
+            future = abs(forward) if payoff is position.volatility else 0.0
+            total += unit * (np.abs(options).sum() + future)
+        return float(total)
 
 
 def held(payoff: Payoff, mean: float) -> tuple[float, float, Array]:

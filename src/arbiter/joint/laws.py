@@ -94,7 +94,7 @@ def strays(law: JointLaw, book: Book) -> list[Stray]:
         future = float(p @ z) - market.mean if i == 1 else 0.0
         gaps = calls - market.call(K) - future * (market.mean > K)
         strikes, gaps = np.append(K, market.mean), np.append(gaps, future)
-        found.append(Stray(strikes, gaps / book.units[1 if i == 1 else 0]))
+        found.append(Stray(strikes, gaps / book.units.options[i]))
     return found
 
 
@@ -103,10 +103,7 @@ def variance_strays(law: JointLaw, book: Book) -> Array:
     scale = -2.0 / book.tenor
     v = law.vix / 100.0
     own = np.array([scale * np.log(law.x1), scale * np.log(law.x2), v * v]) @ law.mass
-    index, volatility = book.units
-    return np.asarray(
-        (own - book.variances) / (2.0 * book.level * np.array([index, index, volatility]))
-    )
+    return np.asarray((own - book.variances) / book.contract_units)
 
 
 def refined(strikes: Strikes, found: list[Stray], allowed: float, most: int) -> Strikes:

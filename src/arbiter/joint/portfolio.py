@@ -87,7 +87,7 @@ class Portfolio:
         for i, (market, payoff) in enumerate(
             zip(_MARKETS, (position.near, position.volatility, position.far), strict=True)
         ):
-            more, found = _options(market, book.laws[i], payoff, book.units[1 if i == 1 else 0])
+            more, found = _options(market, book.laws[i], payoff, book.units.options[i])
             cash += more
             legs += found
         legs.append(Leg("cash", "cash", None, cash, 1.0, cash, 0.0))
@@ -161,13 +161,12 @@ def _options(market: str, law: Marginal, payoff: Payoff, unit: float) -> tuple[f
 
 def _variances(position: Position, book: Book) -> Iterator[Leg]:
     """The log contracts and the contract on the squared index."""
-    index, volatility = book.units
-    for market, name, weight, price, unit in (
-        ("SPX near", "log contract", position.near_log, book.variances[0], index),
-        ("SPX far", "log contract", position.far_log, book.variances[1], index),
-        ("VIX", "squared VIX", position.square, book.variances[2], volatility),
+    names = (("SPX near", "log contract"), ("SPX far", "log contract"), ("VIX", "squared VIX"))
+    weights = (position.near_log, position.far_log, position.square)
+    for (market, name), weight, price, unit in zip(
+        names, weights, book.variances, book.contract_units, strict=True
     ):
-        share = 2.0 * book.level * unit * abs(weight)
+        share = float(unit * abs(weight))
         yield Leg(market, name, None, weight, float(price), float(weight * price), share)
 
 
