@@ -114,13 +114,20 @@ def test_hidden_quotes_are_not_shown_and_are_scored(quotes: Quotes) -> None:
 
 
 def test_both_tests_must_reject() -> None:
-    def tests(p: float, flips: float) -> dict[str, Any]:
-        test = {"difference": {"mean": -1.0}, "holm_p_value": p, "holm_flip_p_value": flips}
+    def tests(p: float, flips: float, blocks: int = 20) -> dict[str, Any]:
+        test: dict[str, Any] = {
+            "difference": {"mean": -1.0},
+            "holm_p_value": p,
+            "holm_flip_p_value": flips,
+        }
+        test["blocks"] = blocks
         return {"tests": {"other": test}, "left_out": {}}
 
     assert verdicts.family(tests(1e-4, 1e-4), "other").startswith("lower error")
     assert verdicts.family(tests(1e-4, 0.02), "other").startswith("no difference")
     assert verdicts.family(tests(0.02, 1e-4), "other").startswith("no difference")
+    few = verdicts.family(tests(1e-4, 0.03, blocks=6), "other")
+    assert few == "lower error (Holm p = 0.0001; 6 blocks are too few for flips)"
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,8 @@ def headlines(runs: Runs, facts: Mapping[str, Facts]) -> Grid:
         ("claim", "found", "verdict"),
         rows,
         "A baseline is every model that is neither the operator, nor a fit of ours, nor an "
-        "ablation. “Shown” means an adjusted p below 1 % of both paired tests.",
+        "ablation. “Shown” means an adjusted p below 1 % of both paired tests, of the mean's alone "
+        "where blocks are too few for flips.",
     )
 
 

@@ -109,7 +109,7 @@ def pairs(measured: Facts) -> Grid:
         rows,
         "Mean difference over the days out of sample with the cosine interval. A difference counts "
         "where the test of the mean and the sign flips both reject at 1 %, p-values adjusted by "
-        "Holm within each first model's family.",
+        "Holm within each first model's family; flips have no say where blocks are too few.",
     )  # fmt: skip
 
 
