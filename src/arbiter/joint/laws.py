@@ -21,6 +21,7 @@ from arbiter.joint.mesh import TAIL, Strikes
 Array = NDArray[np.float64]
 
 _EVEN = 1_000  # strikes at which a law is compared, beside its atoms
+_APART = 2e-5  # of their range: strikes nearer to each other are one to the solver
 
 
 class Stray(NamedTuple):
@@ -118,7 +119,7 @@ def refined(strikes: Strikes, found: list[Stray], allowed: float, most: int) -> 
         worst = worst[size[worst] > allowed]
         worst = worst[np.argsort(-size[worst])][: max(most - K.size, 0)]
         near = np.abs(at[worst, None] - K).min(1, initial=np.inf)
-        worst = worst[near > 1e-3 * (K[-1] - K[0])]
+        worst = worst[near > _APART * (K[-1] - K[0])]
         new.append(np.union1d(K, at[worst]))
     near_strikes, volatility, far = new
     return near_strikes, volatility, far
