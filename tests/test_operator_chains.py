@@ -48,10 +48,9 @@ LIMITS = {
     "refined_steps": 0.5,  # over the fit's own
 }
 OPEN: dict[str, set[str]] = {
-    "iv_rmse_bp": {"2020-09-04", "2022-07-12", "2023-02-07", "2023-08-18", "2026-01-30"},
-    "median_half_spreads": {"2022-02-04", "2022-07-12", "2023-02-07"},
+    "iv_rmse_bp": {"2022-07-12"},
     "refined_steps": {"2023-12-08"},
-}  # fmt: skip
+}
 
 
 class Found(NamedTuple):

@@ -184,7 +184,7 @@ def test_constants_know_every_switch(switches: dict[str, Any]) -> None:
 
 
 def test_the_reference_follows_the_quotes_by_itself() -> None:
-    """What the constant holds fixed is not nothing: untouched by any weight, slopes move with it."""
+    """What the constant holds fixed is not nothing: with no weight at all slopes move with it."""
     made = network(3, kriging=True).requires_grad_(False)
     for parameter in made.parameters():
         parameter.mul_(1e-9)

@@ -12,11 +12,10 @@ For given strikes, maturities and spreads this is linear in what the quotes say.
 guesses is the network's reference, and the slopes of a transport with that smile
 (:mod:`arbiter.operators.start`) are where the network starts.
 
-The value and slope of the guess at every head are rows of it; by Cauchy and Schwarz the absolute sum of a row is at
-most ``√(ψᵀ(V − V²)ψ·ΣW)``, V the inverse above, and a row for which that exceeds
-:data:`KRIGED_ROWS` is scaled down to it before the network hears it
-(docs/operator-architecture.md). It all is geometry but for the last product: nothing here is
-trained by gradients.
+The value and slope of the guess at every head are rows of it; by Cauchy and Schwarz the absolute
+sum of a row is at most ``√(ψᵀ(V − V²)ψ·ΣW)``, V the inverse above, and a row for which that exceeds
+:data:`KRIGED_ROWS` is scaled down to it before the network hears it (docs/operator-architecture.md).
+It all is geometry but for the last product: nothing here is trained by gradients.
 """
 
 from __future__ import annotations

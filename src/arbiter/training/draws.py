@@ -1,7 +1,8 @@
 """The stream of batches: which kind comes at which step, and what is in it.
 
-Every super-batch, which a run passes through more than once, has a seed of its own, made of the run's seed, its kind and its number. So the
-stream has no state but counts, and a resumed run draws the same batches to the bit.
+Every super-batch has a seed of its own, made of the run's seed, its kind and its number; a run
+passes through it a few times. So the stream has no state but counts, and a resumed run draws the
+same batches to the bit.
 """
 
 from __future__ import annotations
