@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,11 +31,13 @@ logger = logging.getLogger(__name__)
 
 NOTHING = 1e-8  # a relaxation that rounding of the program explains
 SCALE = 100.0  # prices in hundredths: the solver's tolerance is then far below NOTHING
-_OPTIONS = {
-    "time_limit": 60.0,
-    "primal_feasibility_tolerance": 1e-9,
-    "dual_feasibility_tolerance": 1e-9,
-}
+# Tighter tolerances than the solver's own make it give up now and then, in ways that it does not
+# name; then another way is tried.
+_WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("highs-ds", {"time_limit": 60.0}),
+    ("highs-ds", {"time_limit": 60.0, "presolve": False}),
+    ("highs-ipm", {"time_limit": 120.0}),
+)
 _CLOSE = 0.02  # a loss this small beside the gain is left to the cash that is added at the end
 _CONTENT = 0.9  # of the relaxation: a position that surely earns this is good enough
 _BATCH = 400  # columns added at once
@@ -113,14 +115,17 @@ def solve(book: Book, columns: Columns) -> Solved:
     cost = np.append(np.zeros(count + moves), 1.0)
     lowest = np.concatenate([np.zeros(count), np.full(moves, -np.inf), [0.0]])
     bounds = np.stack([lowest, np.full(lowest.size, np.inf)], 1)
-    for method in ("highs-ds", "highs-ipm"):
+    for method, options in _WAYS:
         found = linprog(
-            cost, within, np.zeros(2 * moves), rows, book.prices, bounds, method, options=_OPTIONS
+            cost, within, np.zeros(2 * moves), rows, book.prices, bounds, method, options=options
         )
         if found.status == 0:
             return Solved(found.fun / SCALE, found.x[:count], -found.eqlin.marginals / SCALE)
-        logger.warning("%s ended without an answer: %s", method, found.message)
-    raise ArithmeticError(f"the linear program was not solved: {found.message}")
+        logger.info("%s with %s ended without an answer: %s", method, options, found.message)
+    raise ArithmeticError(
+        f"the linear program with {rows.shape[0]} rows and {count} columns was not solved: "
+        f"{found.message}; ask for a coarser resolution or fewer strikes"
+    )
 
 
 def generate(book: Book, columns: Columns, mesh: Mesh, effort: Effort) -> Answer:
