@@ -35,6 +35,7 @@ SIDES = ("otm", "call", "put")
 # R(h−t) − R(h+t) is summed as a Taylor series in t below this v, where the plain difference
 # would lose digits; above it, it loses at most a factor 12 of the rounding at the money.
 _NARROW = 0.1
+_QUICK = 30.0  # arguments below which e^{y²/2} Φ(−y) neither over- nor underflows
 _LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
 # Elements per block: intermediate arrays stay in cache, yet two threads still share a block.
 _BLOCK = 1 << 16
@@ -127,7 +128,16 @@ def _in_blocks(kernel: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> tu
     return tuple(torch.cat(parts).reshape(shape) for parts in results)
 
 
-def _gap(h: Tensor, t: Tensor, upper: Tensor) -> Tensor:
+def _quick_mills(y: Tensor) -> Tensor:
+    """Mills ratio to a relative 1e-13 at ``|y| < _QUICK``, several times faster than erfcx."""
+    x = normal.ROOT_HALF * y
+    quick: Tensor = torch.special.erfc(x).mul_(torch.square(x).exp_()).mul_(normal.ROOT_HALF_PI)
+    return quick
+
+
+def _gap(
+    h: Tensor, t: Tensor, upper: Tensor, mills: Callable[[Tensor], Tensor] = normal.mills
+) -> Tensor:
     """``C/φ(d)``, or ``(1 − C)/φ(d)`` where ``upper`` is one rather than zero.
 
     With ``Tⱼ = t²ʲ R⁽²ʲ⁺¹⁾(h)/(2j+1)!`` and ``n = 2j+1`` the narrow difference is ``−2t Σ Tⱼ``,
@@ -136,8 +146,8 @@ def _gap(h: Tensor, t: Tensor, upper: Tensor) -> Tensor:
     """
     sign = 2.0 * upper - 1.0
     narrow = (t < 0.5 * _NARROW).to(h) * (1.0 - upper)
-    near = normal.mills(narrow * h + (1.0 - narrow) * (sign * (t - h)))
-    far = normal.mills(h + t)
+    near = mills(narrow * h + (1.0 - narrow) * (sign * (t - h)))
+    far = mills(h + t)
     # the series must stay finite where it is not taken, or where the price is zero anyway
     hh, tt = narrow * torch.clamp(h * h, max=1e6), narrow * (t * t)
     carried: Tensor | float = -1.0
@@ -285,10 +295,12 @@ def _solve(k: Tensor, below: Tensor, above: Tensor) -> Tensor:
     target = torch.log(torch.minimum(below, above)) - torch.clamp(k, max=0.0)
     guess = _guess(k, below, upper, target)
     v = guess
-    for _ in range(2):
+    for last in (False, True):
         h, t = k.abs() / v, 0.5 * v
         d = t - h
-        gap = _gap(h, t, upper)
+        # what the first step has to come near needs few of the digits
+        quick = not (last or h.is_cuda) and bool((h + t < _QUICK).all())
+        gap = _gap(h, t, upper, _quick_mills if quick else normal.mills)
         miss = torch.log(gap) - 0.5 * d * d - _LOG_ROOT_2PI - target
         slope = (1.0 - 2.0 * upper) * v / gap
         hh, tt = h * h, t * t

@@ -9,8 +9,6 @@ arbitrage all the same, but nobody knows how good it is.
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -114,41 +112,46 @@ def traits_of(
     # neighbours a day apart say little: their difference is taken over a tenth at least
     steep = np.abs(np.diff(seen.total) - 0.5 * gap) / np.maximum(gap, 0.1)
     size = np.abs(seen.miss)
-    medians = _medians(size, start, count)
     u = np.log(seen.iv) - (seen.total - 0.5 * log_T)[seen.expiry]
     reach = np.exp(seen.total)
-    lowest, highest = np.minimum.reduceat(z, start), np.maximum.reduceat(z, start)
-    nearest = np.minimum.reduceat(np.abs(z), start)
-    skews = _skews(seen, z, u)
-    jagged = _jagged(seen, z, u, quotes)
-    out_of_line = _out_of_line(seen, z, log_T, slices)
-    found = []
-    for chain, (first, last) in enumerate(itertools.pairwise(slices.tolist())):
-        its, between = slice(first, last), slice(first, last - 1)
-        own = slice(quotes[chain], quotes[chain + 1])
-        ordered = np.sort(size[own])
-        judged = medians[its][count[its] >= _FEW]
-        found.append(
-            {
-                "shortest_level": float(reach[first]),
-                "longest_level": float(reach[last - 1]),
-                "term_structure": float(steep[between].max(initial=0.0)),
-                "expiries": float(last - first),
-                "widest_gap": math.exp(gap[between].max(initial=0.0)),
-                "fewest_quotes": float(count[its].min()),
-                "lower_reach": _at(np.sort(lowest[its]), 0.5),
-                "upper_reach": _at(np.sort(highest[its]), 0.5),
-                "money": float(nearest[its].max()),
-                "spread": _at(np.sort(seen.spread[own]), 0.5),
-                "skew": _at(np.sort(skews[its]), 0.5),
-                "jagged": _at(np.sort(jagged[chain]), _WORST) if jagged[chain].size else 0.0,
-                "out_of_line": float(out_of_line[chain]),
-                "misfit": _at(ordered, 0.5),
-                "misfit_worst": _at(ordered, _WORST),
-                "misfit_expiry": float(judged.max() if judged.size else ordered[-1]),
-            }
+    first, last = slices[:-1], slices[1:] - 1
+    # what lies between the last expiry of a chain and the first of the next is nobody's
+    steep[last[:-1]] = gap[last[:-1]] = 0.0
+    steep, gap = np.append(steep, 0.0), np.append(gap, 0.0)
+    middle = [
+        _quantiles(values, slices, 0.5)
+        for values in (
+            np.minimum.reduceat(z, start),
+            np.maximum.reduceat(z, start),
+            _skews(seen, z, u),
         )
-    return found
+    ]
+    misses, most = _rows(size, quotes), np.diff(quotes) - 1
+    medians = _rows(size, np.append(start, size.size))[np.arange(count.size), (count - 1) // 2]
+    worst = np.maximum.reduceat(np.where(count >= _FEW, medians, -np.inf), first)
+    largest = misses[np.arange(most.size), most]
+    found = {
+        "shortest_level": reach[first],
+        "longest_level": reach[last],
+        "term_structure": np.maximum.reduceat(steep, first),
+        "expiries": np.diff(slices),
+        "widest_gap": np.exp(np.maximum.reduceat(gap, first)),
+        "fewest_quotes": np.minimum.reduceat(count, first),
+        "lower_reach": middle[0],
+        "upper_reach": middle[1],
+        "money": np.maximum.reduceat(np.minimum.reduceat(np.abs(z), start), first),
+        "spread": _quantiles(seen.spread, quotes, 0.5),
+        "skew": middle[2],
+        "jagged": _jagged(seen, z, u, quotes),
+        "out_of_line": _out_of_line(seen, z, log_T, slices),
+        "misfit": _at(misses, most, 0.5),
+        "misfit_worst": _at(misses, most, _WORST),
+        "misfit_expiry": np.where(np.isfinite(worst), worst, largest),
+    }
+    return [
+        dict(zip(found, map(float, each), strict=True))
+        for each in zip(*found.values(), strict=True)
+    ]
 
 
 def _skews(seen: Seen, z: Array, u: Array) -> Array:
@@ -163,8 +166,8 @@ def _skews(seen: Seen, z: Array, u: Array) -> Array:
     return np.asarray(total(w * off * u) / (total(w * off * off) + 1e-2 * mass))
 
 
-def _jagged(seen: Seen, z: Array, u: Array, quotes: NDArray[np.int64]) -> list[Array]:
-    """How far each chain's quotes lie from the line through their neighbours, in half-spreads."""
+def _jagged(seen: Seen, z: Array, u: Array, quotes: NDArray[np.int64]) -> Array:
+    """How far a chain's worst quotes lie from their neighbours' line, in half-spreads."""
     i = np.arange(1, seen.k.size - 1)
     i = i[seen.expiry[:-2] == seen.expiry[2:]]
     wide = z[i + 1] - z[i - 1]
@@ -175,7 +178,7 @@ def _jagged(seen: Seen, z: Array, u: Array, quotes: NDArray[np.int64]) -> list[A
     soft = seen.spread**2 + SOFTENING**2
     bend = 0.5 * _BEND * right * (1.0 - right) * wide**2
     size = soft[i] + (1.0 - right) ** 2 * soft[i - 1] + right**2 * soft[i + 1] + bend**2
-    return np.split(np.abs(off) / np.sqrt(size), np.searchsorted(i, quotes[1:-1]))
+    return _quantiles(np.abs(off) / np.sqrt(size), np.searchsorted(i, quotes), _WORST)
 
 
 def _out_of_line(seen: Seen, z: Array, log_T: Array, slices: NDArray[np.int64]) -> Array:
@@ -196,21 +199,32 @@ def _out_of_line(seen: Seen, z: Array, log_T: Array, slices: NDArray[np.int64]) 
     return worst
 
 
-def _at(ordered: Array, share: float) -> float:
-    """A quantile of numbers in order, interpolated, without NumPy's overhead."""
-    place = share * (ordered.size - 1)
-    low = int(place)
-    high = min(low + 1, ordered.size - 1)
-    return float(ordered[low] + (place - low) * (ordered[high] - ordered[low]))
+def _quantiles(values: Array, ends: NDArray[np.int64], share: float) -> Array:
+    """A quantile, interpolated, of each group of values, which begin and end there; 0 of none."""
+    return _at(_rows(values, ends), np.diff(ends) - 1, share)
 
 
-def _medians(values: Array, start: NDArray[np.int64], count: NDArray[np.int64]) -> Array:
-    """Lower medians of consecutive groups, none of them empty."""
-    group = np.repeat(np.arange(count.size), count)
-    table = np.full((count.size, int(count.max())), np.inf)  # sorting rows beats one long sort
-    table[group, np.arange(values.size) - start[group]] = values
+def _at(ordered: Array, last: NDArray[np.int64], share: float) -> Array:
+    """Quantiles of rows in order, each with so many numbers less one."""
+    last = np.maximum(last, 0)
+    place = share * last
+    low = place.astype(np.int64)
+    row = np.arange(last.size)
+    left, right = ordered[row, low], ordered[row, np.minimum(low + 1, last)]
+    return np.asarray(left + (place - low) * (right - left))
+
+
+def _rows(values: Array, ends: NDArray[np.int64]) -> Array:
+    """Each group in its own row, in order, then infinities; a zero where there is none."""
+    count = np.diff(ends)
+    wide = max(int(count.max()), 1)
+    # sorting rows beats one long sort
+    inside = np.arange(wide) < count[:, None]
+    table = np.full(inside.shape, np.inf)
+    table[inside] = values
+    table[count == 0, 0] = 0.0
     table.sort(axis=1)
-    return np.asarray(table[np.arange(count.size), (count - 1) // 2])
+    return table
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 Of the cubic splines at a quote four are not zero, so that sums over the quotes of a slice are those
 of a few products, E of each slice. With ``G = ΦF`` at its nodes, ``(NZ, d)``, and the Cholesky
 factor C of ``P = I + Σ GᵀEG``, the two quadratic forms of the scale are sums of squares of
-``G C⁻ᵀ`` and of ``G V``, which are known for all slices once they are for the splines of the clock.
+``G C⁻ᵀ`` and of ``G V``, which are known for all slices once they are for the splines of the clock
+that are not zero at any of them.
 """
 
 from __future__ import annotations
@@ -24,15 +25,16 @@ Array = NDArray[np.float64]
 
 
 class Guess(NamedTuple):
-    """The best linear guess of B chains; but for the last two, what the geometry decides.
+    """The best linear guess of B chains; but for the last three, what the geometry decides.
 
     Attributes:
         node: ``(4N,)`` of each quote's slice: the four splines that are not zero there.
         loaded: ``(4, N)`` these splines times the quote's weight.
         there: ``(B, L·NZ, d)`` G.
-        inverse: ``(B, d, d)`` C⁻¹.
+        answered: ``(B, L·NZ, d)`` GV.
         scale: ``(B, L, 2H)`` what keeps each row within its bound.
         doubt: ``(B, L, H)`` logarithm of the standard error of the guess at each head.
+        rows: ``(B, L, 2H)`` the guess of u at each head and its slopes, as :meth:`Kriging.krige`.
         smile: ``(B, L, H)`` the guess at each head.
         start: ``(B, L, n)`` logarithm of slope over ``σ√T`` of a transport with that smile.
     """
@@ -40,9 +42,10 @@ class Guess(NamedTuple):
     node: NDArray[np.int64]
     loaded: Array
     there: Tensor
-    inverse: Tensor
+    answered: Tensor
     scale: Tensor
     doubt: Tensor
+    rows: Tensor
     smile: Tensor
     start: Tensor
 
@@ -80,12 +83,15 @@ class Kriging:
         factor = torch.linalg.cholesky_ex(P).L
         ones = self.one.expand_as(factor)
         inverse = torch.linalg.solve_triangular(factor, ones, upper=False).contiguous()
-        half = self.by_clock.flatten(0, 1) @ inverse.mT  # (B, NW·NZ, d)
-        whole = half @ inverse
-        squares = [
-            (x := (clock @ part.view(B, CLOCKS, -1)).view(M, STRIKES, d)) @ x.mT
-            for part in (half, whole)
-        ]  # (M, NZ, NZ) of V and of V²
+        ticks = (clock != 0.0).flatten(0, 1).any(0).nonzero()[:, 0]  # not zero somewhere
+        first_tick, end = int(ticks[0]), int(ticks[-1]) + 1
+        clock = clock[..., first_tick:end]
+        half = self.by_clock[first_tick:end].flatten(0, 1) @ inverse.mT  # (B, ticks·NZ, d)
+        halves, wholes = (
+            (clock @ part.view(B, end - first_tick, -1)).view(M, STRIKES, d)
+            for part in (half, half @ inverse)
+        )
+        squares = halves @ halves.mT, wholes @ wholes.mT  # (M, NZ, NZ) of V and of V²
         variance = squares[0].flatten(1) @ self.squares[:, : self.heads]
         moved = (squares[0] - squares[1]).flatten(1) @ self.squares  # (M, 2H)
         total = np.bincount(batch.row.numpy() // L, weight, minlength=B)
@@ -95,27 +101,28 @@ class Kriging:
         scale = (KRIGED_ROWS / most).clamp_(max=1.0)
         doubt = 0.5 * torch.log(variance.clamp_(min=1e-12)).view(B, L, -1)
         node = (first + np.arange(4)[:, None]).ravel()
-        smiles = _smiles(node, loaded, there, inverse, batch.u)
-        smile = (smiles @ self.read[: self.heads].T).clamp_(-FARTHEST, FARTHEST)
+        answered = wholes.view(B, L * STRIKES, d)
+        spoken = _smiles(node, loaded, there, answered, batch.u) @ self.read.T
+        smile = spoken[..., : self.heads].clamp(-FARTHEST, FARTHEST)
         begun = start.log_slopes(smile, self.place, chain.total)
-        return Guess(node, loaded, there, inverse, scale, doubt, smile, begun)
+        rows = spoken.mul_(scale)
+        return Guess(node, loaded, there, answered, scale, doubt, rows, smile, begun)
 
     def krige(self, guess: Guess, values: Tensor) -> Tensor:
         """``(B, L, 2H)`` values and slopes of the guess from values ``(N,)`` at the quotes."""
-        smiles = _smiles(guess.node, guess.loaded, guess.there, guess.inverse, values)
+        smiles = _smiles(guess.node, guess.loaded, guess.there, guess.answered, values)
         return smiles @ self.read.T * guess.scale
 
 
 def _smiles(
-    node: NDArray[np.int64], loaded: Array, there: Tensor, inverse: Tensor, values: Tensor
+    node: NDArray[np.int64], loaded: Array, there: Tensor, answered: Tensor, values: Tensor
 ) -> Tensor:
     """``(B, L, NZ)`` coefficients along strikes of each slice of the guess."""
     B, nodes, _ = there.shape
     spoken = (loaded * values.numpy()).ravel()
     sums = np.bincount(node, spoken, minlength=B * nodes)
-    moments = torch.from_numpy(sums).view(B, 1, nodes) @ there
-    a = moments @ inverse.mT @ inverse  # (B, 1, d)
-    return (there @ a.mT).view(B, -1, STRIKES)
+    moments = torch.from_numpy(sums).view(B, 1, nodes) @ there  # (B, 1, d)
+    return (answered @ moments.mT).view(B, -1, STRIKES)
 
 
 def near_splines(

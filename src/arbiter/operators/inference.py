@@ -156,6 +156,7 @@ class Inference:
     """
 
     def __init__(self, network: Network, dtype: torch.dtype = torch.float32) -> None:
+        workers.keep_memory()
         self.dtype = dtype
         self.config = network.config
         with torch.no_grad():
@@ -202,16 +203,19 @@ class Inference:
         context = self._context(batch, sights[0], guess, walk)
         *told, gains, base = linear(context, self.tell, self.tell_bias).split(self.told, -1)
         v, straight = None, None
-        first = rest = batch.flat.u
+        left = rest = batch.flat.u
+        kriged = None
         if guess is not None:
-            rest = LOUD * (rest - self._between(guess.smile, batch))
+            left = rest = LOUD * (rest - self._between(guess.smile, batch))
+            kriged = guess.rows
         for stage, sight, known in zip(self.stages, sights, told, strict=True):
             if v is not None:
                 assert stage.read is not None
-                first = left = rest - self._between(linear(v, stage.read), batch)
-            else:
-                left = rest
-            view = self._view(stage, sight, batch, guess, near, (left, first))
+                left = rest - self._between(linear(v, stage.read), batch)
+                if guess is not None:
+                    assert self.kriging is not None
+                    kriged = self.kriging.krige(guess, left)
+            view = self._view(stage, sight, batch, near, left, kriged)
             straight = view if straight is None else straight
             v = stage(known, view, v, walk)
         assert v is not None
@@ -227,21 +231,20 @@ class Inference:
         stage: Stage,
         sight: Seen,
         batch: Batch,
-        guess: Guess | None,
         near: Tensor | None,
-        values: tuple[Tensor, Tensor],
+        values: Tensor,
+        kriged: Tensor | None,
     ) -> Tensor:
-        """``(B, L, lines + 2)`` values ``(N,)``: some under every head, and pooled; some kriged."""
+        """``(B, L, lines + 2)`` values ``(N,)`` under every head, and pooled; and those kriged."""
         shape = batch.flat.chain.total.shape
-        lines, means = stage.eye.look(sight, batch, values[0].to(self.dtype))
+        lines, means = stage.eye.look(sight, batch, values.to(self.dtype))
         parts = [lines.view(*shape, -1)]
         if near is not None:
             weight = precision(sight).view(*shape, -1)
             weight = weight * batch.flat.chain.quoted.any(-1)[..., None]
             parts.append(pooled(parts[0], weight, near))
-        if guess is not None:
-            assert self.kriging is not None
-            parts.append(self.kriging.krige(guess, values[1]).to(self.dtype))
+        if kriged is not None:
+            parts.append(kriged.to(self.dtype))
         return torch.cat([*parts, means.view(*shape, -1)], -1)
 
     def _context(self, batch: Batch, sight: Seen, guess: Guess | None, walk: Walk) -> Tensor:

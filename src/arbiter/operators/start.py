@@ -44,19 +44,21 @@ def log_slopes(u: Tensor, place: Tensor, total: Tensor) -> Tensor:
     z = torch.sinh(zeta)
     x = coordinates(u, zeta, total.double())
     run, rise = x.diff(dim=-1), z.diff()
-    knots, bend = _knots(u.device)
-    middle = 0.5 * (x[..., 1:] + x[..., :-1])
-    away = (knots[:, None] - middle[..., None, :]) / (knots[1] - knots[0])  # (…, n, H − 1)
-    near = torch.exp(-0.5 * (away / _BLUR) ** 2) + _FAR * torch.exp(-away.abs())
-    mean = (near @ rise) / (near @ run[..., None])[..., 0]  # of secants rise/run, weighed by run
-    A = integrals(x, knots) * mean[..., None, :]
-    off = z - A.sum(-1)
-    A = torch.cat([A, torch.ones_like(A[..., :1])], -1)  # and where the transport is at zero
+    knots, count, bend = _knots(u.device)
+    spacing = knots[1] - knots[0]
+    t = (x - knots[0]) / spacing
+    near = _nearness(0.5 * (t[..., 1:] + t[..., :-1]), count[:-1])
+    risen, along = (near @ torch.stack([rise.expand_as(run), run], -1)).unbind(-1)
+    mean = risen / along  # of secants rise/run, weighed by run
     wide = torch.cat([run[..., :1], 0.5 * (run[..., 1:] + run[..., :-1]), run[..., -1:]], -1)
     weight = torch.exp(-2.0 * u) * wide / (1.0 + (x / _CORE) ** 2) ** 2
-    loaded = (A * weight[..., None]).transpose(-1, -2)
-    P = loaded @ A + bend
-    found = torch.cholesky_solve(loaded @ off[..., None], torch.linalg.cholesky_ex(P).L)
+    A, root = _integrals(t, count), torch.sqrt(weight)[..., None]  # (…, H, n + 1)
+    guess = torch.nn.functional.pad(mean * spacing, (0, 1))[..., None]  # no constant yet
+    off = root * (z[:, None] - A @ guess)
+    A.mul_(root)
+    unit = guess + count[:, None].lt(0.0)  # of each correction: the guess, for the constant one
+    P = (A.mT @ A).mul_(unit).mul_(unit.mT).add_(bend)
+    found = torch.cholesky_solve((A.mT @ off).mul_(unit), torch.linalg.cholesky_ex(P).L)
     return torch.log(mean) + torch.log1p(found[..., :-1, 0].clamp(_LEAST, _MOST))
 
 
@@ -72,11 +74,9 @@ def coordinates(u: Tensor, zeta: Tensor, total: Tensor) -> Tensor:
         torch.maximum(side + sign * bell, _SHARE * side).clamp(min=1e-300)
         for side, sign in ((below, 1.0), (above, -1.0))
     )
-    x = torch.where(
-        below < above,
-        normal.quantile(below.clamp(max=0.5)),
-        -normal.quantile(above.clamp(max=0.5)),
-    )
+    low = below < above
+    tail = normal.quantile(torch.where(low, below, above).clamp(max=0.5))
+    x = torch.where(low, tail, -tail)
     run = torch.maximum(x.diff(dim=-1), _FLATTEST * z.diff() / level[..., 1:])
     rising = torch.nn.functional.pad(run.cumsum(-1), (1, 0))
     money = int(zeta.abs().argmin())
@@ -89,23 +89,48 @@ def integrals(x: Tensor, knots: Tensor) -> Tensor:
     But for a constant: that of the first hat is from its knot.
     """
     spacing = knots[1] - knots[0]
-    t = (x[..., None] - knots) / spacing
-    up, down = t.clamp(-1.0, 0.0), t.clamp(0.0, 1.0)
-    hats = 0.5 * (1.0 + up) ** 2 + down * (1.0 - 0.5 * down)
-    first, last = t[..., 0], t[..., -1]
-    hats[..., 0] += first.clamp(max=0.0) - 0.5 * (1.0 + up[..., 0]) ** 2
-    hats[..., -1] += last.clamp(min=0.0) - down[..., -1] * (1.0 - 0.5 * down[..., -1])
-    return hats * spacing
+    return _integrals((x - knots[0]) / spacing, _counted(len(knots), x))[..., :-1] * spacing
+
+
+def _integrals(t: Tensor, count: Tensor) -> Tensor:
+    """``(…, n + 1)`` the same at places t, in knots, for a spacing of one; the last are ones.
+
+    In place, since memory costs more than arithmetic here.
+    """
+    away = (t[..., None] - count).clamp_(-1.0, 1.0)
+    hats = away.addcmul_(away, away.abs(), value=-0.5).add_(0.5)
+    last = t - count[-2]
+    hats[..., 0] = torch.where(t < 0.0, t, hats[..., 0] - 0.5)
+    hats[..., -2] = torch.where(last < 0.0, hats[..., -2], last + 0.5)
+    return hats
+
+
+def _nearness(t: Tensor, count: Tensor) -> Tensor:
+    """``(…, n, H)`` weights of secants at places t ``(…, H)``, in knots, for each knot."""
+    away = count[:, None] - t[..., None, :]
+    near = away.square().mul_(-0.5 / _BLUR**2).exp_()
+    return near.add_(away.abs_().neg_().exp_(), alpha=_FAR)
 
 
 @lru_cache(maxsize=8)
-def _knots(device: torch.device) -> tuple[Tensor, Tensor]:
-    """Knots ``(n,)``, and what corrections cost, ``(n + 1, n + 1)``: the constant nothing."""
+def _knots(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Knots ``(n,)``, numbers ``(n + 1,)``, and what corrections cost, ``(n + 1, n + 1)``.
+
+    The last correction is that of where the transport is at zero, which costs nothing.
+    """
     with torch.inference_mode(False):
         knots = torch.tensor(KNOTS, dtype=torch.float64, device=device)
         one = torch.eye(len(knots), dtype=torch.float64, device=device)
         second = one.diff(n=2, dim=0)
         cost = _BEND * second.T @ second + _CHANGE * one
-        return knots, torch.nn.functional.pad(cost, (0, 1, 0, 1)) + 1e-9 * torch.eye(
-            len(knots) + 1, dtype=torch.float64, device=device
+        return (
+            knots,
+            _counted(len(knots), knots),
+            torch.nn.functional.pad(cost, (0, 1, 0, 1))
+            + 1e-9 * torch.eye(len(knots) + 1, dtype=torch.float64, device=device),
         )
+
+
+def _counted(size: int, like: Tensor) -> Tensor:
+    """Numbers of knots, and of a hat so far left that its integral is one at every place."""
+    return torch.tensor([*range(size), -1e6], dtype=like.dtype, device=like.device)
