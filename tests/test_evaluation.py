@@ -326,6 +326,39 @@ def test_methods_are_refused_by_name() -> None:
         methods(["gru"])
 
 
+def test_prices_too_small_for_a_volatility_are_audited_as_prices() -> None:
+    """Where stale quotes leave a slice almost no variance, far prices are below every float."""
+    knots = np.linspace(-5.0, 4.5, 20)
+    T = np.array([0.02, 0.5])
+    slopes = np.stack([np.full(20, 2e-3), np.full(20, 0.1)])
+    flat = ab.Surface.from_slopes(knots, T, slopes)
+    k = np.linspace(-0.3, 0.2, 21)
+    frame = {"T": np.repeat(T, k.size), "k": np.tile(k, 2)}
+    quotes = ab.Quotes.from_frame(frame | {"iv_bid": np.full(42, 0.3), "iv_ask": np.full(42, 0.4)})
+    assert not np.isfinite(flat.iv(-0.3, 0.02))
+    assert judge(flat, quotes).nas == 1.0
+
+    class Bumped:
+        """The same, but one price between too high for its neighbours."""
+
+        def iv(self, k: Any, T: Any) -> Array:
+            return np.asarray(flat.iv(k, T))
+
+        def otm(self, k: Any, T: Any) -> Array:
+            return np.asarray(flat.otm(k, T)) + 0.01 * (np.abs(np.asarray(k) - 0.05) < 0.004)
+
+    found = judge(Bumped(), quotes)
+    assert found.findings > 0
+    assert found.nas < 1.0
+
+    class Broken(Bumped):
+        def otm(self, k: Any, T: Any) -> Array:
+            return np.full(np.broadcast(k, T).shape, np.nan)
+
+    with pytest.raises(ValueError, match="iv"):
+        judge(Broken(), quotes)
+
+
 def test_baselines_are_methods_by_name() -> None:
     config = Config(heads=8, width=12, state=6, rank=2, context=12, looks=1, spans=())
     design = matched("gru", config)

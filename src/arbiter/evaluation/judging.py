@@ -35,9 +35,10 @@ class Verdict(NamedTuple):
 def judge(model: Model, quotes: Quotes, full: bool = False) -> Verdict:
     """Look for arbitrage.
 
-    Every model: an audit of its volatilities on a table of :func:`table`. A surface has its
-    structural proof checked besides, on its stored numbers. Where the proof fails, or does not
-    cover the prices, the score is zero: nothing is promised then.
+    Every model: an audit of its volatilities on a table of :func:`table`, or of its prices there
+    where some are too small to have a volatility. A surface has its structural proof checked
+    besides, on its stored numbers. Where the proof fails, or does not cover the prices, the score
+    is zero: nothing is promised then.
 
     Args:
         model: A surface or a peer.
@@ -48,12 +49,25 @@ def judge(model: Model, quotes: Quotes, full: bool = False) -> Verdict:
         found = certify(model)
         proof = found.structural
     else:
-        found = audit(table(model, quotes))
+        found = audit(_auditable(model, quotes))
         proof = prove(model)
     if proof is None:
         return Verdict(found.nas, len(found.findings), None)
     proved = proof.passed and proof.covers_prices is not False
     return Verdict(found.nas if proved else 0.0, len(found.findings), proved)
+
+
+def _auditable(model: Model, quotes: Quotes) -> dict[str, Any]:
+    """The table, with calls for volatilities where a price has none and all prices are numbers."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        whole = table(model, quotes)
+        if np.isfinite(whole["iv"]).all():
+            return whole
+        k = whole["k"]
+        calls = model.otm(k, whole["T"]) + np.maximum(-np.expm1(k), 0.0)
+    if not np.isfinite(calls).all():
+        return whole  # which the audit refuses, naming the point
+    return {"T": whole["T"], "k": k, "call": calls}
 
 
 def table(model: Model, quotes: Quotes, strikes: int = _STRIKES) -> dict[str, Any]:
