@@ -59,7 +59,7 @@ def test_a_planted_oddity_is_found(plant: operator_domain.Plant) -> None:
 
 
 def test_false_alarms_on_unseen_laws_are_few() -> None:
-    """3.0 % of 300 chains, of a universe a little wider than the limits' (docs/operator.md)."""
+    """1.7 % of 300 chains (docs/operator.md)."""
     chains, laws = count(full=500, reduced=40), count(full=800, reduced=32)
     share = operator_domain.false_alarms(Operator.pretrained(), chains, laws)
     assert share <= (0.06 if FULL else 0.1)
