@@ -147,7 +147,7 @@ class Eye:
         rest = 1.0 / mass
         first = sums(away) * rest
         second = sums(distance.mul_(away)) * rest
-        error = sums(w.square(), batch.variance) * rest.square()
+        error = sums(torch.square(w, out=distance), batch.variance) * rest.square()
         off = first + anchor
         return Seen(
             w,

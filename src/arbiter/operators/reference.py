@@ -77,6 +77,7 @@ def scaled(quotes: Ragged) -> Scaled:
     begun, left = listed.cumsum(1)[:, :-1] > 0, listed.flip(1).cumsum(1).flip(1)[:, 1:] > 0
     one = torch.ones_like(log_T[:, :1])
     zeta, moneyness = torch.asinh(z), torch.exp(quotes.k)
+    spacing, width = trapezoid(torch.stack([zeta, moneyness]), quotes.quoted)
     return Scaled(
         sigma=sigma,
         total=torch.log(sigma * root),
@@ -84,8 +85,8 @@ def scaled(quotes: Ragged) -> Scaled:
         u=torch.where(quotes.quoted, u, 0.0),
         noise=torch.log(relative),
         moneyness=moneyness,
-        spacing=trapezoid(zeta, quotes.quoted),
-        width=trapezoid(moneyness, quotes.quoted),
+        spacing=spacing,
+        width=width,
         quoted=quotes.quoted,
         gap=torch.cat([one, torch.where(begun, between, 1.0)], 1),
         ahead=torch.cat([torch.where(left, between, 1.0), one], 1),
