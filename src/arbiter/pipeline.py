@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from arbiter.agreement import Agreement
 from arbiter.certificate import Certificate
-from arbiter.chains import Chain, read_chain
+from arbiter.chains import Chain
 from arbiter.files import require_folder, write_whole
 from arbiter.fitting import FitOptions, FitResult, FittedSurface, fit
 from arbiter.index import vix
@@ -28,13 +29,15 @@ from arbiter.quotes import Quotes
 from arbiter.replication import term_structure
 from arbiter.report import write_pdf, write_pictures, write_report
 from arbiter.scoring import Score, score
+from arbiter.sources import Source, VixSource
 from arbiter.surface import Surface
 
 logger = logging.getLogger(__name__)
 
 SURFACE, CERTIFICATE, SUMMARY = "surface.npz", "certificate.json", "fit.json"
 REPORT, EXCLUSIONS, PICTURES, PDF = "report.html", "exclusions.csv", "pictures", "report.pdf"
-FILES = (SURFACE, CERTIFICATE, SUMMARY, REPORT, EXCLUSIONS, PDF)
+VIX_EXCLUSIONS = "vix_exclusions.csv"
+FILES = (SURFACE, CERTIFICATE, SUMMARY, REPORT, EXCLUSIONS, VIX_EXCLUSIONS, PDF)
 METHODS = ("fit", "operator", "both")
 IN_DOMAIN, OUT_OF_DOMAIN = "in_domain", "out_of_domain"  # statuses of the operator
 _FIT_ALONE = (
@@ -68,6 +71,8 @@ class Job:
         method: ``"fit"``, ``"operator"``, or ``"both"``: the fit with the operator as its prior.
         report: Whether to write the report and the pictures.
         pdf: Whether to write the pictures as one PDF too.
+        vix: File with options on the VIX, for a fit of both markets.
+        vix_futures: File with futures on the VIX.
     """
 
     as_of: Any = None
@@ -80,21 +85,26 @@ class Job:
     method: str = "fit"
     report: bool = True
     pdf: bool = False
+    vix: Path | None = None
+    vix_futures: Path | None = None
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise ValueError(f"method = {self.method!r} is none of {', '.join(METHODS)}")
+        if self.method != "fit" and (self.vix or self.vix_futures):
+            raise ValueError(f"method = {self.method!r} has no VIX side: take 'fit'")
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
     """What came of a chain."""
 
-    chain: Chain
+    source: Source
     quotes: Quotes
     surface: Surface
     certificate: Certificate
     summary: dict[str, Any]
+    agreement: Agreement | None = None  # of index and VIX, where both were fitted
     written: tuple[Path, ...] = ()  # files and folders, in the folder that was asked for
 
 
@@ -113,27 +123,42 @@ def run(
     require_folder(out, files=FILES, folders=(PICTURES,))
     with _warnings() as warnings:
         say("reading")
-        chain = read_chain(source, as_of=job.as_of, layout=job.layout, underlying=job.underlying)
-        quotes = chain.quotes(shortest_days=job.shortest_days)
+        read = Source.read(
+            source,
+            as_of=job.as_of,
+            layout=job.layout,
+            underlying=job.underlying,
+            shortest_days=job.shortest_days,
+        )
+        quotes = read.quotes
+        given = VixSource.read(read, job.vix, job.vix_futures, as_of=job.as_of)
         hidden = None if job.holdout is None else _hidden(quotes, job.holdout, job.seed)
         say(f"fitting {len(quotes):,} quotes")
-        surface, first = _made(quotes, job)
+        surface, first = _made(quotes, job, given)
         held_out, so_far = None, len(warnings)
         if hidden is not None:
             say(f"fitting again without {hidden.sum():,} of them")
-            held_out = _held_out(quotes, hidden, job)
+            held_out = _held_out(quotes, hidden, job, given)
             warnings[so_far:] = [f"without the held-out quotes: {w}" for w in warnings[so_far:]]
+        agreement = None
+        if given is not None:
+            say("fitting each market by itself")
+            alone = fit(quotes, options=job.options)
+            agreement = Agreement.of(surface, alone, given.quotes, given.futures, job.options)
         say("certifying")
         certificate = surface.certificate()
-        summary = _summary(chain, quotes, surface, certificate)
+        summary = _summary(read, quotes, surface, certificate)
     summary |= {"method": job.method, "operator": _beside(first, quotes)}
+    summary["vix_market"] = None
+    if given is not None and agreement is not None:
+        summary["vix_market"] = given.names | agreement.to_dict()
     options = None if job.method == "operator" else _plain(job.options)
     summary |= {"inside_bid_ask_held_out": held_out, "options": options}
     if job.method == "both":
         summary["notes"].append(_NARROW)
     summary["warnings"] = warnings
     summary = {name: _number(value) for name, value in summary.items()}
-    outcome = Outcome(chain, quotes, surface, certificate, summary)
+    outcome = Outcome(read, quotes, surface, certificate, summary, agreement)
     return replace(outcome, written=_write(outcome, Path(out), job, say))
 
 
@@ -147,14 +172,20 @@ def _hidden(quotes: Quotes, share: float, seed: int) -> NDArray[np.bool_]:
     return mask
 
 
-def _held_out(quotes: Quotes, hidden: NDArray[np.bool_], job: Job) -> float:
-    return score(_made(quotes.select(~hidden), job)[0], quotes, hidden).inside_bid_ask
+def _held_out(
+    quotes: Quotes, hidden: NDArray[np.bool_], job: Job, given: VixSource | None
+) -> float:
+    return score(_made(quotes.select(~hidden), job, given)[0], quotes, hidden).inside_bid_ask
 
 
-def _made(quotes: Quotes, job: Job) -> tuple[Surface, OperatorSurface | None]:
+def _made(
+    quotes: Quotes, job: Job, given: VixSource | None
+) -> tuple[Surface, OperatorSurface | None]:
     """The surface of the method that was asked for, and the operator's own if it took part."""
     if job.method == "fit":
-        return fit(quotes, options=job.options), None
+        vix_quotes, vix_futures = (None, None) if given is None else (given.quotes, given.futures)
+        made = fit(quotes, vix_quotes=vix_quotes, vix_futures=vix_futures, options=job.options)
+        return made, None
     operator = Operator.pretrained()
     first = operator(quotes)
     if job.method == "operator":
@@ -185,7 +216,7 @@ def _number(value: Any) -> Any:
 
 
 def _summary(
-    chain: Chain, quotes: Quotes, surface: Surface, certificate: Certificate
+    read: Source, quotes: Quotes, surface: Surface, certificate: Certificate
 ) -> dict[str, Any]:
     """The numbers of fit.json; names of the first thirteen are fixed, others may come and go."""
     began = time.perf_counter()
@@ -200,7 +231,7 @@ def _summary(
         "inside_bid_ask": scored.inside_bid_ask,
         "inside_bid_ask_held_out": None,
         "iv_rmse_bp_2sd": scored.iv_rmse_bp,
-        "vix": _index(chain),
+        "vix": None if read.chain is None else _index(read.chain),
         "vix_surface": float(surface.vix()),
         "certificate": {
             "passed": certificate.passed,
@@ -212,11 +243,11 @@ def _summary(
         "iv_rmse_half_spreads_2sd": scored.iv_rmse_half_spreads,
         **how,
         "exclusions": dict(quotes.counts().select("reason", "quotes").iter_rows()),
-        "source": chain.name,
-        "layout": chain.layout,
-        "underlying": chain.underlying,
-        "as_of": str(chain.as_of.astype("datetime64[m]")),
-        "notes": list(chain.notes),
+        "source": read.name,
+        "layout": read.layout,
+        "underlying": read.underlying,
+        "as_of": str(read.as_of.astype("datetime64[m]")),
+        "notes": list(read.notes),
         "versions": {name: version(name) for name in ("arbiter-vol", "numpy", "scipy", "torch")},
         "seconds_of_scoring": time.perf_counter() - began,
     }
@@ -307,10 +338,13 @@ def _make(outcome: Outcome, out: Path, job: Job, say: Callable[[str], None]) -> 
         EXCLUSIONS: outcome.quotes.exclusions.write_csv(),
         SUMMARY: json.dumps(outcome.summary, indent=1, allow_nan=False),
     }
+    if outcome.agreement is not None:
+        texts[VIX_EXCLUSIONS] = outcome.agreement.market.quotes.exclusions.write_csv()
     for name, text in texts.items():
         (out / name).write_bytes(text.encode())
     if job.report:
         say("drawing")
+        chain = outcome.source.chain
         write_pictures(out / PICTURES, outcome.surface, outcome.quotes)
         write_report(
             out / REPORT,
@@ -318,8 +352,8 @@ def _make(outcome: Outcome, out: Path, job: Job, say: Callable[[str], None]) -> 
             outcome.quotes,
             summary=outcome.summary,
             certificate=outcome.certificate,
-            term_structure=term_structure(outcome.surface, source=outcome.chain),
-            forwards=outcome.chain.forwards(),
+            term_structure=term_structure(outcome.surface, source=chain or outcome.quotes),
+            forwards=None if chain is None else chain.forwards(),
         )
     if job.pdf:
         write_pdf(out / PDF, outcome.surface, outcome.quotes, summary=outcome.summary)

@@ -15,6 +15,7 @@ from arbiter.cli.auditing import audit
 from arbiter.cli.evaluating import evaluate
 from arbiter.cli.fits import fit
 from arbiter.cli.indices import vix
+from arbiter.cli.joining import joint
 from arbiter.cli.reproducing import reproduce
 from arbiter.cli.simulations import simulate
 from arbiter.cli.training import train
@@ -25,7 +26,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (fit, vix, audit, simulate, train, evaluate, reproduce):
+for command in (fit, vix, audit, joint, simulate, train, evaluate, reproduce):
     app.command()(command)
 
 

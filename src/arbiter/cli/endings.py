@@ -22,15 +22,15 @@ def refuse(message: str) -> NoReturn:
     raise typer.Exit(BAD_INPUT)
 
 
-def explained(error: Exception, source: Path) -> str:
-    """What was wrong with a file, in the words of the command line."""
+def explained(error: Exception, source: Path, *others: Path | None) -> str:
+    """What was wrong with a file, or one of others, in the words of the command line."""
     message = str(error)
     if told := re.search(r"give as_of.*as_of='([^']+)'", message):
         message += f" (here: --as-of {told[1]})"
     if told := re.search(r"give underlying='([^']+)'", message):
         message += f" (here: --underlying {told[1]})"
-    name = printable(source)
-    return message if name in message else f"{name}: {message}"
+    names = [printable(path) for path in (source, *others) if path is not None]
+    return message if any(name in message for name in names) else f"{names[0]}: {message}"
 
 
 def printable(path: Path) -> str:

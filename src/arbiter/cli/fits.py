@@ -13,6 +13,7 @@ import typer
 
 from arbiter.cli.chain_options import AsOf, Layout, Underlying
 from arbiter.cli.endings import BAD_INPUT, FAILED, explained, printable, refuse, wrote
+from arbiter.cli.vix_market import require_vix, vix_dates, vix_lines
 
 if TYPE_CHECKING:
     from arbiter.pipeline import Job, Outcome
@@ -32,6 +33,13 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
     as_of: AsOf = None,
     layout: Layout = None,
     underlying: Underlying = None,
+    vix: Annotated[
+        Path | None,
+        typer.Option("--vix", help="Options on the VIX of the same moment: both are fitted."),
+    ] = None,
+    vix_futures: Annotated[
+        Path | None, typer.Option(help="VIX futures of that day (CSV), with --vix or without.")
+    ] = None,
     shortest_days: Annotated[
         float, typer.Option(help="Expiries nearer than this are not fitted.")
     ] = 2.0,
@@ -56,6 +64,7 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
     """Fit a surface to a chain of listed options, certify it and report on it.
 
     Writes surface.npz, certificate.json, fit.json, exclusions.csv, report.html and pictures/.
+    With --vix or --vix-futures index and VIX are fitted together, tied by forward variance.
     For a folder: the same for each chain in it, in folders of their names, and summary.csv.
     Exit code 0 if every fit converged (every chain was one that the operator knows) and every
     certificate passed, 1 if one did not, 2 if a chain could not be read.
@@ -73,6 +82,7 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
     if method not in METHODS:
         refuse(f"--method {method} is not known: give {', '.join(METHODS)}")
     _require_one(method, components, roughness)
+    require_vix(source, (vix, vix_futures), method, components)
     _require(out)
     job = Job(
         as_of=as_of,
@@ -85,6 +95,8 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
         method=method,
         report=report,
         pdf=pdf,
+        vix=vix,
+        vix_futures=vix_futures,
     )
     logging.getLogger("arbiter").addHandler(logging.NullHandler())  # warnings go to the summary
     if source.is_dir():
@@ -138,7 +150,7 @@ def _single(source: Path, out: Path, job: Job, json: bool) -> None:
         with _spinner(not json) as tell:
             outcome = run(source, out, job, tell)
     except (ValueError, OSError) as error:
-        refuse(explained(error, source))
+        refuse(explained(error, source, job.vix, job.vix_futures))
     if json:
         typer.echo(json_format.dumps(outcome.summary, indent=1, allow_nan=False))
     else:
@@ -268,7 +280,7 @@ def _show(outcome: Outcome, out: Path) -> None:
 
     s, console = outcome.summary, Console()
     numbers = Table.grid(padding=(0, 2))
-    numbers.add_row("chain", f"{outcome.chain}")
+    numbers.add_row("chain", f"{outcome.source}")
     used = f"{s['quotes']:,} on {s['expiries']} expiries"
     numbers.add_row("quotes", f"{used}; {s['excluded']:,} others not used, see below")
     steps = "one pass" if s["method"] == "operator" else f"{s['iterations']} steps"
@@ -282,6 +294,9 @@ def _show(outcome: Outcome, out: Path) -> None:
     spread = "" if error is None else f" ± {_fixed(error)}"
     exact = f"{_fixed(s['vix_surface'])}{spread} exact, from the surface"
     numbers.add_row("VIX", f"{_fixed(s['vix'])} by the index rule, {exact}")
+    if s["vix_market"] is not None:
+        for name, text in vix_lines(s["vix_market"]):
+            numbers.add_row(name, text)
     numbers.add_row("certificate", _verdict(outcome))
     if s["operator"] is not None:
         numbers.add_row("domain", _domain(s["operator"]["domain"]))
@@ -293,6 +308,8 @@ def _show(outcome: Outcome, out: Path) -> None:
             f"{_fixed(alone['iv_rmse_bp_2sd'])} bp RMSE, {alone['seconds']:.2g} s",
         )
     console.print(numbers, highlight=False, markup=False)
+    if s["vix_market"] is not None:
+        console.print(vix_dates(s["vix_market"]))
     reasons = Table(title="Not used", title_justify="left")
     for head in ("quotes", "reason", "meaning"):
         reasons.add_column(head, justify="right" if head == "quotes" else "left")

@@ -1,0 +1,160 @@
+"""A file of quotes as a command takes it: a chain of prices, or a table of volatilities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from arbiter import inputs
+from arbiter.chains import Chain, ChainError, read_chain, read_futures, read_volatilities
+from arbiter.chains.source import load
+from arbiter.chains.tables import columns_of
+from arbiter.fitting.vix_market import VixMarket
+from arbiter.futures import FuturesCurve
+from arbiter.quotes import Quotes
+
+VOLATILITIES = "volatilities"  # the layout of read_volatilities, beside those of read_chain
+_MARKS = {"fwd", "texp"}  # columns that no chain of prices has
+_OPEN = np.timedelta64(570, "m")  # 9:30, when the VIX settles
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Quotes of one file, and what the file says about itself.
+
+    Attributes:
+        name: Name of the file.
+        layout: Name of its layout.
+        underlying: ``"SPX"`` for instance; None where a table does not say.
+        as_of: The moment of the quotes; a table of volatilities has a day, its midnight.
+        notes: What was assumed, as sentences.
+        quotes: The quotes that can be used.
+        chain: The chain; None for a table of volatilities, which has no prices.
+    """
+
+    name: str
+    layout: str
+    underlying: str | None
+    as_of: np.datetime64
+    notes: tuple[str, ...]
+    quotes: Quotes
+    chain: Chain | None
+
+    @classmethod
+    def read(
+        cls,
+        path: str | PathLike[str],
+        *,
+        as_of: Any = None,
+        layout: str | None = None,
+        underlying: str | None = None,
+        shortest_days: float = 2.0,
+    ) -> Source:
+        """Read a file whose columns say which of the two it is.
+
+        Args:
+            path: The file.
+            as_of: Moment of the quotes, where the file has none.
+            layout: One of ``read_chain``, or ``"volatilities"``; found out if None.
+            underlying: Name of the index, where the file has none.
+            shortest_days: Expiries nearer than this are not used.
+
+        Raises:
+            ChainError: If it is neither.
+        """
+        if layout == VOLATILITIES or (layout is None and _volatilities(path)):
+            quotes = read_volatilities(path, as_of=as_of, shortest_days=shortest_days)
+            day = quotes.as_of
+            assert day is not None
+            name = Path(path).name
+            facts = {"source": name, "layout": VOLATILITIES, "underlying": underlying}
+            quotes = replace(quotes, info=inputs.plain(facts))
+            return cls(name, VOLATILITIES, underlying, day, (), quotes, None)
+        chain = read_chain(path, as_of=as_of, layout=layout, underlying=underlying)
+        quotes = chain.quotes(shortest_days=shortest_days)
+        return cls(
+            chain.name, chain.layout, chain.underlying, chain.as_of, chain.notes, quotes, chain
+        )
+
+    def futures(self, path: str | PathLike[str]) -> FuturesCurve:
+        """Futures of the same moment from another file."""
+        if self.chain is not None:
+            return read_futures(path, as_of=self.as_of)
+        # maturities of a table are whole days: counted from the open, so are those of futures
+        curve = read_futures(path, as_of=self.as_of.astype("datetime64[D]") + _OPEN)
+        return replace(curve, as_of=self.as_of)
+
+    def __str__(self) -> str:
+        if self.chain is not None:
+            return str(self.chain)
+        return (
+            f"volatilities of {self.as_of.astype('datetime64[D]')}, {len(self.quotes):,} two-sided "
+            f"on {self.quotes.maturities.size} expiries"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class VixSource:
+    """What files say about the VIX at the moment of an index chain.
+
+    Attributes:
+        quotes: Options on the VIX, or None.
+        futures: Futures on it, or None.
+        names: Names of the two files, null where there is none.
+    """
+
+    quotes: Quotes | None
+    futures: FuturesCurve | None
+    names: dict[str, Any]
+
+    @classmethod
+    def read(
+        cls, index: Source, options: Path | None, futures: Path | None, *, as_of: Any = None
+    ) -> VixSource | None:
+        """Read VIX options, VIX futures or both; None where there are neither.
+
+        Raises:
+            ValueError: Naming the file, if it is no file of the VIX, or the index is the VIX.
+        """
+        if options is None and futures is None:
+            return None
+        if index.underlying == "VIX":
+            raise ValueError(
+                f"{index.name} has options on the VIX: give the index's own chain, and this one "
+                "as --vix"
+            )
+        quotes = curve = None
+        with _naming(options):
+            if options is not None:
+                quotes = Source.read(options, as_of=as_of, underlying="VIX").quotes
+                VixMarket.of(quotes, None)  # refuses what is not the VIX
+        with _naming(futures):
+            if futures is not None:
+                curve = index.futures(futures)
+                VixMarket.of(quotes, curve)
+        files = {"source": options, "futures_source": futures}
+        names = {name: None if path is None else path.name for name, path in files.items()}
+        return cls(quotes, curve, names)
+
+
+@contextmanager
+def _naming(path: Path | None) -> Iterator[None]:
+    """Errors of a second file name it."""
+    try:
+        yield
+    except ValueError as error:
+        name = "" if path is None else path.name
+        raise ValueError(str(error) if name in str(error) else f"{name}: {error}") from error
+
+
+def _volatilities(path: str | PathLike[str]) -> bool:
+    try:
+        return set(columns_of(load(path))) >= _MARKS
+    except ChainError:  # read_chain says what is wrong
+        return False
