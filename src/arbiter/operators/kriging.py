@@ -14,7 +14,7 @@ guesses is the network's reference, and the slopes of a transport with that smil
 
 The value and slope of the guess at every head are rows of it; by Cauchy and Schwarz the absolute
 sum of a row is at most ``√(ψᵀ(V − V²)ψ·ΣW)``, V the inverse above, and a row for which that exceeds
-:data:`KRIGED_ROWS` is scaled down to it before the network hears it (docs/operator-architecture.md).
+:data:`KRIGED_ROWS` is scaled down to it before a look hears it (docs/operator-architecture.md).
 It all is geometry but for the last product: nothing here is trained by gradients.
 """
 
