@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch.autograd import gradcheck, gradgradcheck
 
-from arbiter import black
+from arbiter import black, normal
 from arbiter.black import Reason
 from counts import count
 
@@ -112,6 +112,15 @@ def test_prices_match_mpmath(golden: Points) -> None:
     assert error.max() < 1e-12
     near = np.abs(golden.k) < 3 * golden.v
     assert error[near].max() < 3e-14
+
+
+def test_quick_mills_ratios_are_mills_ratios() -> None:
+    y = torch.linspace(-5.0, 200.0, 4001, dtype=torch.float64)
+    found, wanted = black._quick_mills(y), normal.mills(y)
+    off = (found / wanted - 1.0).abs()
+    assert 0.0 < float(off.max()) < 1e-9
+    assert float(off[y < black._FAR].max()) < 2e-13
+    assert float((black._quick_mills(y + 1e-6) / wanted - 1.0).abs().max()) > 1e-8
 
 
 def test_implied_volatility_matches_mpmath(golden: Points) -> None:

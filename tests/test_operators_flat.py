@@ -49,6 +49,9 @@ def test_kriging_in_one_row_is_kriging(seed: int) -> None:
     torch.testing.assert_close(found.scale, wanted.scale, rtol=1e-6, atol=0.0)
     guess = kriging.krige(wanted, chain.u * chain.quoted, PLACE)
     torch.testing.assert_close(made.krige(found, quotes.u), guess, rtol=0.0, atol=1e-8)
+    torch.testing.assert_close(found.rows, guess, rtol=0.0, atol=1e-8)
+    torch.testing.assert_close(found.smile, wanted.smile, rtol=0.0, atol=1e-8)
+    torch.testing.assert_close(found.start, wanted.start, rtol=0.0, atol=1e-6)
     other = made.krige(found, quotes.u + 1e-4)
     assert float((other - guess).abs().max()) > 1e-6
 
