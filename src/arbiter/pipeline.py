@@ -345,7 +345,7 @@ def _make(outcome: Outcome, out: Path, job: Job, say: Callable[[str], None]) -> 
     if job.report:
         say("drawing")
         chain = outcome.source.chain
-        write_pictures(out / PICTURES, outcome.surface, outcome.quotes)
+        write_pictures(out / PICTURES, outcome.surface, outcome.quotes, outcome.agreement)
         write_report(
             out / REPORT,
             outcome.surface,
@@ -354,9 +354,16 @@ def _make(outcome: Outcome, out: Path, job: Job, say: Callable[[str], None]) -> 
             certificate=outcome.certificate,
             term_structure=term_structure(outcome.surface, source=chain or outcome.quotes),
             forwards=None if chain is None else chain.forwards(),
+            agreement=outcome.agreement,
         )
     if job.pdf:
-        write_pdf(out / PDF, outcome.surface, outcome.quotes, summary=outcome.summary)
+        write_pdf(
+            out / PDF,
+            outcome.surface,
+            outcome.quotes,
+            summary=outcome.summary,
+            agreement=outcome.agreement,
+        )
 
 
 def _plain(options: FitOptions) -> dict[str, Any]:

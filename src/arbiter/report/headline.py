@@ -17,7 +17,7 @@ from arbiter.report.formats import ABSENT, count, moment, number, percent, signi
 _HEADLINE = {
     "status", "expiries", "quotes", "excluded", "inside_bid_ask", "inside_bid_ask_held_out",
     "iv_rmse_bp_2sd", "vix", "vix_surface", "vix_error", "certificate", "warnings", "notes",
-    "method", "operator",
+    "method", "operator", "vix_market",
 }  # fmt: skip
 _METHODS = {"fit": "Fit", "operator": "Operator, one pass", "both": "Operator, then fit"}
 _TITLES = {
@@ -108,7 +108,22 @@ def cards(
         ),
         _made(summary),
         *_domain(summary),
+        *_vix_market(summary),
     ]
+
+
+def _vix_market(summary: Mapping[str, Any]) -> list[Card]:
+    """How the VIX was met, where it was fitted too."""
+    market = summary.get("vix_market")
+    if not market:
+        return []
+    share, dates = market.get("inside_bid_ask"), len(market.get("dates") or [])
+    error = market.get("largest_future_error")
+    note = "" if error is None else f"futures within {number(error, 3)}"
+    if share is None:
+        return [Card("VIX futures", count(dates, "date"), note, dates)]
+    options = f"{count(market.get('quotes'), 'option')} on {count(dates, 'date')}"
+    return [Card("VIX inside bid-ask", percent(share), f"{options}, {note}", share)]
 
 
 def _made(summary: Mapping[str, Any]) -> Card:

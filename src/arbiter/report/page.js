@@ -191,7 +191,7 @@
   function show(i) {
     current = Math.max(0, Math.min(smiles.length - 1, i));
     select.value = slide.value = String(current);
-    document.querySelectorAll(".smile").forEach((f, j) => f.classList.toggle("on", j === current));
+    document.querySelectorAll(".smile[data-expiry]").forEach((f, j) => f.classList.toggle("on", j === current));
     const { data, layout } = smileFigure(smiles[current], along);
     return Plotly.react(explorer, data, layout, config);
   }
@@ -204,7 +204,7 @@
     document.querySelectorAll("#axis button").forEach((b) => b.classList.toggle("on", b === button));
     show(current);
   }));
-  document.querySelectorAll(".smile").forEach((figure) => figure.addEventListener("click", () => {
+  document.querySelectorAll(".smile[data-expiry]").forEach((figure) => figure.addEventListener("click", () => {
     show(+figure.dataset.expiry);
     document.getElementById("smiles").scrollIntoView();
   }));

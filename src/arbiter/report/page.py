@@ -15,21 +15,23 @@ from jinja2.utils import htmlsafe_json_dumps
 from plotly.offline import get_plotlyjs
 
 from arbiter.files import write_whole
-from arbiter.report import headline, listings
+from arbiter.report import headline, listings, vix_panels
 from arbiter.report.curves import DAYS, Readings
 from arbiter.report.figures import figures
 from arbiter.report.formats import rounded
 from arbiter.report.looks import shades
 from arbiter.report.sheet import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, sheet
+from arbiter.report.vix_panels import VixReadings
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from arbiter.agreement import Agreement
     from arbiter.certificate import Certificate
     from arbiter.quotes import Quotes
 
 
-def write_report(
+def write_report(  # noqa: PLR0913 - one argument for each part of the page
     path: str | PathLike[str],
     surface: Any,
     quotes: Quotes,
@@ -38,6 +40,7 @@ def write_report(
     certificate: Certificate | None = None,
     term_structure: pl.DataFrame | None = None,
     forwards: pl.DataFrame | None = None,
+    agreement: Agreement | None = None,
 ) -> Path:
     """Write what a fit produced as one HTML file that opens without a network.
 
@@ -55,6 +58,8 @@ def write_report(
         term_structure: The index at several tenors: columns ``days`` and ``discrete`` (index
             points, the sum over listed strikes) are drawn, all columns are shown.
         forwards: Parity results: ``label``, ``forward_error``, ``discount_error``, ``pairs``.
+        agreement: Index and VIX apart and together, where the surface was fitted to both. A
+            surface with VIX slices has their panels without it too, but no quotes in them.
 
     Returns:
         The path that was written.
@@ -69,6 +74,7 @@ def write_report(
         certificate=certificate,
         term_structure=term_structure,
         forwards=forwards,
+        agreement=agreement,
     )
     return write_whole(path, text)
 
@@ -80,11 +86,14 @@ def render(
     certificate: Certificate | None = None,
     term_structure: pl.DataFrame | None = None,
     forwards: pl.DataFrame | None = None,
+    agreement: Agreement | None = None,
 ) -> str:
     """The page as text; see :func:`write_report`."""
     quotes = readings.quotes
+    vix = VixReadings.of(readings.surface, agreement)
+    drawn = {} if vix is None else vix_panels.figures(vix)
     payload = {
-        "figures": figures(readings, summary, term_structure),
+        "figures": figures(readings, summary, term_structure) | drawn,
         "smiles": smiles(readings),
         "currency": readings.in_currency,
     }
@@ -110,6 +119,7 @@ def render(
         bottom=BOTTOM,
         band=readings.smile_error is not None,
         index=listings.index_table(term_structure),
+        vix=None if vix is None else _vix(vix),
         expiries=listings.expiries(readings, forwards),
         certificate=certificate,
         verdict=summary.get("certificate"),
@@ -126,6 +136,16 @@ def render(
         script=_own("page.js"),
     )
     return text
+
+
+def _vix(vix: VixReadings) -> dict[str, Any]:
+    """What the template needs of the VIX side."""
+    return {
+        "drawings": vix_panels.drawings(vix),
+        "table": vix_panels.table(vix),
+        "text": vix_panels.text(vix),
+        "coupling": vix.agreement is not None,
+    }
 
 
 def smiles(readings: Readings) -> list[dict[str, Any]]:

@@ -18,8 +18,11 @@ from arbiter.files import write_whole
 from arbiter.report import headline, looks
 from arbiter.report.curves import DAYS, Array, Readings
 from arbiter.report.formats import percent, span
+from arbiter.report.vix_panels import VixReadings
+from arbiter.report.vix_pictures import draw_market
 
 if TYPE_CHECKING:
+    from arbiter.agreement import Agreement
     from arbiter.quotes import Quotes
 
 DPI = 130
@@ -44,22 +47,25 @@ _STYLE: Any = {
 }
 
 
-def write_pictures(folder: str | PathLike[str], surface: Any, quotes: Quotes) -> list[Path]:
+def write_pictures(
+    folder: str | PathLike[str], surface: Any, quotes: Quotes, agreement: Agreement | None = None
+) -> list[Path]:
     """Write the panels of the report as PNG files.
 
     Args:
         folder: Where they go; made if it is not there.
         surface: The fitted surface.
         quotes: The quotes it was fitted to.
+        agreement: Index and VIX apart and together, where it was fitted to both.
 
     Returns:
         The files, in the order of the report: smiles, residuals, surface, total_variance,
-        densities, term_structure.
+        densities, term_structure; vix_market and vix_smiles where the surface has a VIX side.
     """
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     written = []
-    for name, figure in _drawn(Readings(surface, quotes)).items():
+    for name, figure in _drawn(Readings(surface, quotes), agreement).items():
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
         written.append(write_whole(target / f"{name}.png", buffer.getvalue()))
@@ -67,23 +73,35 @@ def write_pictures(folder: str | PathLike[str], surface: Any, quotes: Quotes) ->
 
 
 def write_pdf(
-    path: str | PathLike[str], surface: Any, quotes: Quotes, *, summary: Mapping[str, Any]
+    path: str | PathLike[str],
+    surface: Any,
+    quotes: Quotes,
+    *,
+    summary: Mapping[str, Any],
+    agreement: Agreement | None = None,
 ) -> Path:
     """Write a cover with the headline numbers and the panels, one a page, as a PDF."""
     readings = Readings(surface, quotes)
     buffer = io.BytesIO()
     name = headline.title(summary, quotes)
     with PdfPages(buffer, metadata={"Title": name, "CreationDate": None}) as pages:
-        for figure in (_cover(readings, summary), *_drawn(readings).values()):
+        for figure in (_cover(readings, summary), *_drawn(readings, agreement).values()):
             with mpl.rc_context(_STYLE):
                 pages.savefig(figure)
     return write_whole(path, buffer.getvalue())
 
 
-def _drawn(readings: Readings) -> dict[str, Figure]:
+def _drawn(readings: Readings, agreement: Agreement | None) -> dict[str, Figure]:
     makers = (_smiles, _residuals, _surface, _total_variance, _densities, _term_structure)
+    vix = VixReadings.of(readings.surface, agreement)
     with mpl.rc_context(_STYLE):
-        return {maker.__name__.removeprefix("_"): maker(readings) for maker in makers}
+        found = {maker.__name__.removeprefix("_"): maker(readings) for maker in makers}
+        if vix is not None:
+            found["vix_market"] = _figure(11.0, 8.0, "VIX futures, VVIX and the coupling")
+            draw_market(found["vix_market"], vix)
+            if vix.smiles is not None:
+                found["vix_smiles"] = _smiles(vix.smiles, "VIX smiles")
+        return found
 
 
 def _figure(width: float, height: float, title: str) -> Figure:
@@ -111,11 +129,11 @@ def _cover(readings: Readings, summary: Mapping[str, Any]) -> Figure:
         return figure
 
 
-def _smiles(readings: Readings) -> Figure:
+def _smiles(readings: Readings, title: str = "Smiles") -> Figure:
     quotes, count = readings.quotes, readings.T.size
     columns = min(_COLUMNS, count)
     rows = -(-count // columns)
-    figure = _figure(max(2.7 * columns, 5.0), 0.7 + 2.0 * rows, "Smiles")
+    figure = _figure(max(2.7 * columns, 5.0), 0.7 + 2.0 * rows, title)
     for i in range(count):
         ax = figure.add_subplot(rows, columns, i + 1)
         part = slice(readings.ends[i], readings.ends[i + 1])

@@ -1,0 +1,229 @@
+"""The VIX side of the page: smiles, futures against forward variance, VVIX, and the coupling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from arbiter.agreement import Agreement, VixLaw
+from arbiter.report import looks
+from arbiter.report.curves import DAYS, Array, Readings
+from arbiter.report.formats import ABSENT, count, number, percent, plain, rounded, significant
+from arbiter.report.listings import Table
+from arbiter.report.looks import BLUE, GREEN, GREY, INK, PURPLE, VERMILION, Figure
+from arbiter.report.sheet import Drawing, sheet
+
+POINTS = 100.0
+_HOVER = "%{y:.2f} at %{x:.0f} days<extra>%{fullData.name}</extra>"
+_LEGEND = {"orientation": "h", "y": 1.03, "yanchor": "bottom", "x": 0.0, "font": {"size": 12}}
+
+
+@dataclass(frozen=True, eq=False)
+class VixReadings:
+    """A surface with VIX slices read along the curves that are drawn.
+
+    Attributes:
+        surface: The surface.
+        agreement: The two markets that it was fitted to; without it there are curves alone.
+    """
+
+    surface: Any
+    agreement: Agreement | None = None
+
+    @classmethod
+    def of(cls, surface: Any, agreement: Agreement | None) -> VixReadings | None:
+        """Readings, or None where a surface has no law of the VIX."""
+        if getattr(surface, "vix_slices", None) is None:
+            return None
+        return cls(surface, agreement)
+
+    @property
+    def listed(self) -> Array:
+        """``(L,)`` VIX dates in years."""
+        return np.asarray(self.surface.vix_slices.maturities)
+
+    @cached_property
+    def T(self) -> Array:  # noqa: N802 - the field's name
+        """``(n,)`` dates of the curves: between the listed ones, and these themselves."""
+        first, last = self.listed[[0, -1]]
+        return np.unique(np.concatenate([self.listed, np.geomspace(first, last, 141)]))
+
+    @cached_property
+    def smiles(self) -> Readings | None:
+        """Quotes and smiles, date by date; None where there are no options."""
+        if self.agreement is None or not len(self.agreement.market.quotes):
+            return None
+        quotes = self.agreement.market.quotes
+        quotes = quotes.select(np.ones(len(quotes), dtype=bool))  # no dates without options
+        return Readings(VixLaw(self.surface, quotes), quotes)
+
+    @cached_property
+    def root(self) -> Array:
+        """``(n,)`` 100 √FV along the curve."""
+        return np.asarray(POINTS * np.sqrt(self.surface.forward_variance(self.T)))
+
+    @cached_property
+    def root_alone(self) -> Array | None:
+        """``(n,)`` the same of the index by itself."""
+        if self.agreement is None:
+            return None
+        return np.asarray(POINTS * np.sqrt(self.agreement.alone.forward_variance(self.T)))
+
+    @cached_property
+    def future(self) -> Array:
+        """``(n,)`` VIX futures along the curve."""
+        return np.asarray(self.surface.vix_future(self.T))
+
+    @cached_property
+    def vvix(self) -> Array:
+        """``(n,)`` VVIX along the curve."""
+        return np.asarray(self.surface.vvix(self.T))
+
+    def column(self, name: str) -> Array:
+        """A column of the agreement's table, NaN where it has nulls."""
+        assert self.agreement is not None
+        return np.asarray(self.agreement.table[name].cast(float).fill_null(np.nan).to_numpy())
+
+
+def drawings(readings: VixReadings) -> list[Drawing]:
+    """Every VIX smile as a small drawing."""
+    return [] if readings.smiles is None else sheet(readings.smiles)
+
+
+def figures(readings: VixReadings) -> dict[str, Figure]:
+    """The figures of the VIX side."""
+    found = {"vix-futures": futures(readings), "vvix": vvix(readings)}
+    if readings.agreement is not None:
+        found["vix-coupling"] = coupling(readings)
+    return found
+
+
+def futures(readings: VixReadings) -> Figure:
+    """Futures, quoted and fitted, below the root of forward variance."""
+    days = rounded(DAYS * readings.T, 3)
+    traces = [_line("√FV of the surface", days, readings.root, BLUE)]
+    if readings.root_alone is not None:
+        traces.append(_line("√FV, index alone", days, readings.root_alone, GREY, "dash"))
+    traces.append(_line("future, fitted", days, readings.future, GREEN))
+    if readings.agreement is not None:
+        at = rounded(readings.column("days"), 3)
+        own = readings.column("vix_alone")
+        if np.isfinite(own).any():
+            traces.append(looks.dots("√E[VIX²], VIX alone", at, own, VERMILION, "diamond-open", 9))
+        quoted = looks.dots("future, quoted", at, readings.column("future"), INK, "circle", 6)
+        half = rounded(readings.column("half_spread"), 4)
+        traces.append(quoted | {"error_y": {"array": half, "color": INK, "thickness": 1.4}})
+    return {"data": traces, "layout": _frame(readings, "index points", 440)}
+
+
+def vvix(readings: VixReadings) -> Figure:
+    """Term structure of VVIX."""
+    curve = _line("VVIX", rounded(DAYS * readings.T, 3), readings.vvix, PURPLE)
+    at = looks.dots(
+        "at VIX dates",
+        rounded(DAYS * readings.listed, 3),
+        np.asarray(readings.surface.vvix(readings.listed)),
+        PURPLE,
+    )
+    return {"data": [curve, at], "layout": _frame(readings, "VVIX, points", 380)}
+
+
+def coupling(readings: VixReadings) -> Figure:
+    """Root of the second moment less root of forward variance: fitted apart, and together."""
+    assert readings.agreement is not None
+    labels = [plain(label) for label in readings.agreement.table["date"]]
+    hover = "<b>%{x}</b><br>%{y:.3g} points<extra>%{fullData.name}</extra>"
+    traces: list[Figure] = []
+    if np.isfinite(readings.column("gap")).any():
+        traces.append(
+            {
+                "type": "bar", "name": "each market alone", "x": labels,
+                "y": rounded(readings.column("gap"), 4), "marker": {"color": VERMILION},
+                "hovertemplate": hover,
+            }
+        )  # fmt: skip
+    for name, column, colour, symbol in (
+        ("both together", "residual", BLUE, "circle"),
+        ("future, fitted less quoted", "future_error", GREEN, "diamond-open"),
+    ):
+        dots = looks.dots(name, labels, readings.column(column), colour, symbol, 8)
+        exact = {"y": rounded(readings.column(column), 16), "hovertemplate": hover}
+        traces.append(dots | exact)
+    frame = looks.layout(
+        380,
+        xaxis=looks.axis(None, type="category", tickangle=-40),
+        yaxis=looks.axis("√E[VIX²] − √FV, points", zeroline=True),
+        showlegend=True,
+        legend=_LEGEND,
+        margin={"l": 58, "r": 12, "t": 66, "b": 76},
+    )
+    return {"data": traces, "layout": frame}
+
+
+def table(readings: VixReadings) -> Table | None:
+    """Both markets by themselves and together, date by date."""
+    if readings.agreement is None:
+        return None
+    titles = {
+        "date": "VIX date", "days": "Days", "quotes": "Options", "inside": "Inside",
+        "future": "Future", "fitted_future": "Fitted", "spx_alone": "√FV, index alone",
+        "vix_alone": "√E[VIX²], VIX alone", "gap": "Residual before",
+        "root_forward_variance": "√FV, joint", "residual": "Residual after", "vvix": "VVIX",
+    }  # fmt: skip
+    digits = {"days": 1, "quotes": 0, "vvix": 1}
+    rows = [
+        [_cell(name, row[name], digits.get(name, 2)) for name in titles]
+        for row in readings.agreement.table.iter_rows(named=True)
+    ]
+    return Table(list(titles.values()), rows, "l" + "r" * (len(titles) - 1))
+
+
+def text(readings: VixReadings) -> str:
+    """What the coupling comes to, in a few sentences."""
+    if readings.agreement is None:
+        return ""
+    found = readings.agreement.to_dict()
+    sentences = []
+    if found["quotes"]:
+        options = count(found["quotes"], "option")
+        share = percent(found["inside_bid_ask"])
+        sentences.append(f"{share} of {options} on the VIX are inside bid-ask.")
+    if found["largest_gap_alone"] is not None:
+        gap = number(found["largest_gap_alone"])
+        sentences.append(f"Fitted apart, the two markets are up to {gap} points from each other.")
+    residual = significant(found["largest_residual"], 1)
+    sentences.append(f"Together E[VIX²] = FV at every date: the largest residual is {residual}.")
+    return " ".join(sentences)
+
+
+def _cell(name: str, value: Any, digits: int) -> str:
+    if value is None:
+        return ABSENT
+    if name == "date":
+        return str(value)
+    if name == "residual":
+        return significant(value, 1)
+    return percent(value, 1) if name == "inside" else number(value, digits)
+
+
+def _line(name: str, x: Any, y: Array, colour: str, dash: str = "solid") -> Figure:
+    return looks.line(name, x, y, colour, dash) | {"hovertemplate": _HOVER}
+
+
+def _frame(readings: VixReadings, title: str, height: int) -> Figure:
+    first, last = readings.listed[[0, -1]]
+    values, texts = looks.time_ticks(first, last, np.log, 10)
+    ends = np.log10(DAYS * np.array([first, last])) + np.array([-0.05, 0.05])
+    return looks.layout(
+        height,
+        xaxis=looks.axis(
+            "VIX date", type="log", tickvals=values, ticktext=texts, range=rounded(ends, 4)
+        ),
+        yaxis=looks.axis(title),
+        showlegend=True,
+        legend=_LEGEND,
+        margin={"l": 58, "r": 12, "t": 66, "b": 48},
+    )

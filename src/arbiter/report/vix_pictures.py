@@ -1,0 +1,70 @@
+"""The VIX side as static pictures."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from arbiter.report import looks
+from arbiter.report.curves import DAYS
+from arbiter.report.vix_panels import VixReadings
+
+
+def draw_market(figure: Figure, readings: VixReadings) -> None:
+    """Futures against the root of forward variance, VVIX, and the coupling before and after."""
+    grid = figure.add_gridspec(2, 2, height_ratios=[1.2, 1.0])
+    days = DAYS * readings.T
+    ax = figure.add_subplot(grid[0, :])
+    ax.plot(days, readings.root, color=looks.BLUE, label="√FV of the surface")
+    if readings.root_alone is not None:
+        ax.plot(days, readings.root_alone, "--", color=looks.GREY, label="√FV, index alone")
+    ax.plot(days, readings.future, color=looks.GREEN, label="future, fitted")
+    if readings.agreement is not None:
+        at = readings.column("days")
+        ax.plot(
+            at,
+            readings.column("vix_alone"),
+            "D",
+            markerfacecolor="none",
+            color=looks.VERMILION,
+            label="√E[VIX²], VIX alone",
+        )
+        ax.errorbar(
+            at,
+            readings.column("future"),
+            readings.column("half_spread"),
+            fmt="o",
+            markersize=4,
+            color=looks.INK,
+            label="future, quoted",
+        )
+    _dates(ax, readings)
+    ax.set_ylabel("index points")
+    ax.legend(ncols=2, fontsize=9)
+    ax = figure.add_subplot(grid[1, 0])
+    ax.plot(days, readings.vvix, color=looks.PURPLE)
+    ax.plot(DAYS * readings.listed, readings.surface.vvix(readings.listed), "o", color=looks.PURPLE)
+    _dates(ax, readings)
+    ax.set_title("VVIX, points")
+    if readings.agreement is not None:
+        _coupling(figure.add_subplot(grid[1, 1]), readings)
+
+
+def _coupling(ax: Axes, readings: VixReadings) -> None:
+    assert readings.agreement is not None
+    labels = list(readings.agreement.table["date"])
+    place = np.arange(len(labels))
+    ax.bar(place, readings.column("gap"), color=looks.VERMILION, label="each market alone")
+    ax.plot(place, readings.column("residual"), "o", color=looks.BLUE, label="both together")
+    clean = [label.replace("$", r"\$") for label in labels]
+    ax.set_xticks(place, clean, rotation=40, ha="right", fontsize=7)
+    ax.set_title("√E[VIX²] − √FV, index points")
+    ax.legend(fontsize=9)
+
+
+def _dates(ax: Axes, readings: VixReadings) -> None:
+    days, texts = looks.time_ticks(readings.listed[0], readings.listed[-1], np.log, 10)
+    ax.set_xscale("log")
+    ax.set_xticks(days, texts)
+    ax.set_xticks([], minor=True)
