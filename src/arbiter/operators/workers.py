@@ -7,7 +7,7 @@ instead, and every thread computes by itself. The caller's own number of threads
 where that is one, nothing is handed over.
 
 A pass fills some ten megabytes, frees them and fills them again. An allocator that hands them back
-to the system each time has every page cleared anew, which took a quarter of a pass:
+to the system each time has every page cleared anew, which took up to a fifth of a pass:
 :func:`keep_memory`.
 """
 
