@@ -35,7 +35,6 @@ SIDES = ("otm", "call", "put")
 # R(h−t) − R(h+t) is summed as a Taylor series in t below this v, where the plain difference
 # would lose digits; above it, it loses at most a factor 12 of the rounding at the money.
 _NARROW = 0.1
-_FAR = 30.0  # arguments from which a Mills ratio is its asymptotic series
 _LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
 # Elements per block: intermediate arrays stay in cache, yet two threads still share a block.
 _BLOCK = 1 << 16
@@ -126,19 +125,6 @@ def _in_blocks(kernel: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> tu
     blocks = zip(*(x.reshape(-1).contiguous().split(block) for x in inputs), strict=True)
     results = zip(*(kernel(*parts) for parts in blocks), strict=True)
     return tuple(torch.cat(parts).reshape(shape) for parts in results)
-
-
-def _quick_mills(y: Tensor) -> Tensor:
-    """Mills ratio to a relative 1e-9, several times faster than erfcx; ``y`` is not far below zero.
-
-    ``e^{y²/2} Φ(−y)/φ(0)`` until that over- and underflows, then ``1/y − 1/y³ + 3/y⁵ − 15/y⁷``.
-    """
-    far = (y >= _FAR).to(y)
-    x = normal.ROOT_HALF * torch.clamp(y, max=_FAR)
-    inner: Tensor = torch.special.erfc(x).mul_((x * x).exp_()).mul_(normal.ROOT_HALF_PI)
-    w = 1.0 / torch.clamp(y, min=_FAR)
-    ww = w * w
-    return inner + far * (w * (1.0 - ww * (1.0 - ww * (3.0 - 15.0 * ww))) - inner)
 
 
 def _gap(
@@ -305,7 +291,7 @@ def _solve(k: Tensor, below: Tensor, above: Tensor) -> Tensor:
         h, t = k.abs() / v, 0.5 * v
         d = t - h
         # the first step needs few digits
-        gap = _gap(h, t, upper, normal.mills if last else _quick_mills)
+        gap = _gap(h, t, upper, normal.mills if last else normal.quick_mills)
         miss = torch.log(gap) - 0.5 * d * d - _LOG_ROOT_2PI - target
         slope = (1.0 - 2.0 * upper) * v / gap
         hh, tt = h * h, t * t

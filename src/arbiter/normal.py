@@ -20,6 +20,7 @@ INV_ROOT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
 # plain difference loses at most two digits. Five odd terms leave 1e-17 at the switch.
 _SERIES_WIDTH = 0.1
 _SERIES_LEFT = -8.0
+_FAR = 30.0  # arguments from which a quick Mills ratio is its asymptotic series
 
 
 def pdf(x: Tensor) -> Tensor:
@@ -48,6 +49,19 @@ def mills(y: Tensor) -> Tensor:
     """Mills ratio ``R(y) = Φ(−y)/φ(y)``; overflows for ``y`` far below zero."""
     scaled: Tensor = torch.special.erfcx(ROOT_HALF * y)
     return ROOT_HALF_PI * scaled
+
+
+def quick_mills(y: Tensor) -> Tensor:
+    """Mills ratio to a relative 1e-9, several times faster than erfcx; ``y`` is not far below zero.
+
+    ``e^{y²/2} Φ(−y)/φ(0)`` until that over- and underflows, then ``1/y − 1/y³ + 3/y⁵ − 15/y⁷``.
+    """
+    far = (y >= _FAR).to(y)
+    x = ROOT_HALF * torch.clamp(y, max=_FAR)
+    inner: Tensor = torch.special.erfc(x).mul_((x * x).exp_()).mul_(ROOT_HALF_PI)
+    w = 1.0 / torch.clamp(y, min=_FAR)
+    ww = w * w
+    return inner + far * (w * (1.0 - ww * (1.0 - ww * (3.0 - 15.0 * ww))) - inner)
 
 
 def weighted_mills(k: Tensor, x: Tensor, y: Tensor, log_mass: Tensor | None = None) -> Tensor:
