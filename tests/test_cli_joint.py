@@ -211,6 +211,24 @@ def test_dates_that_cannot_be_judged_are_refused(date: str, fitted: tuple[Path, 
     assert date in result.stderr
 
 
+def test_chains_of_the_exchange_and_quoted_futures(tmp_path: Path) -> None:
+    made = run("simulate", "--out", tmp_path, "--days", 1, "--listing", "sparse", "--chains", 1)
+    assert made.exit_code == 0, made.stderr
+    spx, vix = (next((tmp_path / "chains").glob(f"{name}_*.csv")) for name in ("spx", "vix"))
+    futures = tmp_path / "futures-00000.parquet"
+    files = ("--vix", vix, "--vix-futures", futures, "--no-report", "--out", tmp_path / "out")
+    result = run("fit", spx, *files, "--json")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)["vix_market"]
+    exact = pl.read_parquet(futures)["price"].to_numpy()
+    fitted = np.array([date["fitted_future"] for date in found["dates"]])
+    assert fitted == pytest.approx(exact, abs=0.1)  # the market's own, noise apart
+    assert found["inside_bid_ask"] > 0.97
+    swapped = run("fit", vix, "--vix", spx, "--out", tmp_path / "no")
+    assert swapped.exit_code == 2
+    assert f"{vix.name} has options on the VIX" in swapped.stderr
+
+
 def test_the_joint_day(data_dir: Path, tmp_path: Path) -> None:
     spx, vix = (data_dir / "joint" / f"{name}_implied_vol_20230215.csv" for name in ("spx", "vix"))
     result = run("fit", spx, "--vix", vix, "--no-report", "--out", tmp_path, "--json")

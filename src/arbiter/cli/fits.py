@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbiter.cli.chain_options import AsOf, Layout, Underlying
+from arbiter.cli.chain_options import AsOf, Underlying
 from arbiter.cli.endings import BAD_INPUT, FAILED, explained, printable, refuse, wrote
 from arbiter.cli.vix_market import require_vix, vix_dates, vix_lines
 
@@ -31,7 +31,10 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for what is written.")] = Path("out"),
     as_of: AsOf = None,
-    layout: Layout = None,
+    layout: Annotated[
+        str | None,
+        typer.Option(help="exchange, yahoo, long, tidy or volatilities; found out if left out."),
+    ] = None,
     underlying: Underlying = None,
     vix: Annotated[
         Path | None,

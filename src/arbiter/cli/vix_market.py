@@ -49,7 +49,7 @@ def vix_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     if found["largest_future_error"] is not None:
         lines.append(f"futures within {found['largest_future_error']:.3f} of the quoted ones")
     apart = found["largest_gap_alone"]
-    before = "" if apart is None else f"; fitted apart, up to {apart:.2f} points between the roots"
+    before = "" if apart is None else f"; fitted apart, the two roots differ by up to {apart:.2f}"
     lines.append(f"E[VIX²] = FV to {found['largest_second_moment_error']:.0e}{before}")
     return [("" if i else "VIX market", line) for i, line in enumerate(lines)]
 
@@ -62,24 +62,24 @@ _HEADS = {
     "date": "VIX date",
     "future": "future",
     "fitted_future": "fitted",
-    "spx_alone": "√FV, SPX alone",
-    "vix_alone": "√E VIX², VIX alone",
+    "spx_alone": "SPX √FV",
+    "vix_alone": "VIX √E",
     "gap": "gap",
-    "root_forward_variance": "√FV, joint",
+    "root_forward_variance": "√FV",
     "vvix": "VVIX",
     "inside": "inside",
 }
+_TITLE = "VIX, index points; SPX √FV, VIX √E[VIX²] and gap: each market by itself"
 
 
 def vix_dates(found: dict[str, Any]) -> Table:
     """Both markets by themselves and together, date by date."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(title="VIX, index points", title_justify="left")
+    table = Table(title=_TITLE, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name, head in _HEADS.items():
-        table.add_column(
-            head, justify="left" if name == "date" else "right", no_wrap=name == "date"
-        )
+        table.add_column(head, justify="left" if name == "date" else "right", no_wrap=True)
     for row in found["dates"]:
         table.add_row(*(_cell(name, row[name]) for name in _HEADS))
     return table
