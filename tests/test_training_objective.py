@@ -228,3 +228,18 @@ def test_the_decoder_of_the_paper_has_an_objective(
     with torch.no_grad():
         plain = terms(output, given).defects["no_arbitrage"]
     assert (found.defects["no_arbitrage"] >= plain - 1e-6).all()
+
+
+def test_what_is_no_target_has_no_gradient_however_little_it_is_worth(
+    icnn: ICNNDecoder, given: Task, output: Output
+) -> None:
+    off = given.weight == 0.0
+    assert off.any()
+    worthless = given._replace(log_price=torch.where(off, -690.0, given.log_price))
+    parameters = list(icnn.parameters())
+    plain, far = (torch.autograd.grad(terms(output, t, icnn).fit, parameters, allow_unused=True)
+                  for t in (given, worthless))  # fmt: skip
+    for one, other in zip(plain, far, strict=True):
+        assert one is not None
+        assert other is not None
+        torch.testing.assert_close(other, one)

@@ -38,6 +38,7 @@ BANDS = 6
 _EDGES = (-3.6, -3.0, -2.4, -1.8, -1.2)  # of log(σ√T): about 3, 5, 9, 17 and 30 %
 _FLOOR, _SHARE = 1e-3, 0.3  # the error that a surface with half-spreads ν is expected to have
 _NEAR = 1.5  # of asinh z: quotes whose spreads say what a surface allows
+_LEAST_LOG = -50.0  # of a price that errors are divided by: targets are worth 1e-8 or more
 _FAR = 30.0  # of a relative error of price: beyond, the potential only has to come back
 _LEVELS = (-1.5, -0.75, 0.0, 0.5, 1.0)  # deviations at which calls under the measure are compared
 
@@ -135,7 +136,10 @@ def terms(output: Output, task: Task, icnn: ICNNDecoder | None = None, knee: flo
         variance = transport.log_variance()
     else:
         price = convex.otm(icnn, output, task.k)  # may be negative
-        error = (price * torch.exp(-task.log_price) - 1.0).clamp(-_FAR, _FAR) * task.scale
+        # places that are no targets may be worth so little that one over it overflows, and infinity
+        # times the clamp's zero is no gradient
+        exact = task.log_price.clamp(min=_LEAST_LOG)
+        error = (price * torch.exp(-exact) - 1.0).clamp(-_FAR, _FAR) * task.scale
         variance = convex.log_variance(icnn, output)
         calendars = calendars + _banded(convex.defects(icnn, output), output)
     fit = robust(error * task.weight, knee).sum() / (task.weight > 0.0).sum().clamp(min=1)
