@@ -60,7 +60,7 @@ def read_futures(source: Any, *, as_of: Any = None) -> FuturesCurve:
     Example:
         >>> table = {"expiry": ["2023-03-22", "2023-04-19"], "settle": [20.1, 21.2]}
         >>> read_futures(table, as_of="2023-02-15T16:15")
-        FuturesCurve(2 from 34.7 to 62.7 days, 20.10 to 21.20)
+        FuturesCurve(2 from 34.7 to 62.72 days, 20.10 to 21.20)
     """
     loaded = load(source)
     try:
