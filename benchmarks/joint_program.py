@@ -41,7 +41,11 @@ T = 30.0 / 365.0
 
 def heston(T: float = T) -> Laws:
     """Exact laws of one market without arbitrage."""
-    market = LiftedHeston.heston(v0=0.04, kappa=1.5, theta=0.04, sigma=0.5, rho=-0.7)
+    return laws_of(LiftedHeston.heston(v0=0.04, kappa=1.5, theta=0.04, sigma=0.5, rho=-0.7), T)
+
+
+def laws_of(market: LiftedHeston, T: float) -> Laws:
+    """Exact laws of the index at T, of the VIX then, and of the index thirty days later."""
 
     def index(t: float) -> Marginal:
         total = float(market.log_variance(t))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -26,12 +25,11 @@ from arbiter.operators.network import Config
 from arbiter.operators.pretrained import Operator
 from arbiter.operators.reference import Scaled
 from arbiter.training import legs
-from arbiter.training.display import Display
 from arbiter.training.heldout import HeldOut
 from arbiter.training.journal import digest, read_steps
 from arbiter.training.ledger import Ledger
 from arbiter.training.legs import JOURNAL
-from arbiter.training.loop import Limits, Outcome, train
+from arbiter.training.loop import Limits
 from arbiter.training.objective import robust
 from arbiter.training.regression import Regression, Regressor
 from arbiter.training.settings import ABLATIONS, Settings
@@ -47,18 +45,13 @@ def pools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.kept(tmp_path_factory.mktemp("pools"))
 
 
-def run(settings: Settings, out: Path, pools: Path, **options: Any) -> Outcome:
-    silent = Display(settings.steps, every=math.inf)
-    return train(settings, out, pool=pools, display=silent, **options)
-
-
 @pytest.fixture(scope="module", params=NAMES)
 def whole(
     request: pytest.FixtureRequest, pools: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """A run in one leg."""
     out = tmp_path_factory.mktemp("runs") / str(request.param)
-    run(tiny.settings(model=request.param), out, pools)
+    tiny.run(tiny.settings(model=request.param), out, pools)
     return out
 
 
@@ -140,9 +133,9 @@ def test_the_loss_is_the_robust_error_of_volatility() -> None:
 
 def test_two_legs_are_one_to_the_bit(whole: Path, pools: Path, tmp_path: Path) -> None:
     settings = legs.settings_of(whole)
-    run(settings, tmp_path, pools, limits=Limits(steps=4))
+    tiny.run(settings, tmp_path, pools, limits=Limits(steps=4))
     first = legs.load(tmp_path)
-    run(settings, tmp_path, pools, resume=True)
+    tiny.run(settings, tmp_path, pools, resume=True)
     one, two = legs.load(whole), legs.load(tmp_path)
     for was, halfway, now in zip(one[1:], first[1:], two[1:], strict=True):
         assert all(torch.equal(was[name], now[name]) for name in was)
@@ -267,7 +260,7 @@ def test_another_model_cannot_be_resumed_from_here(whole: Path, pools: Path) -> 
     settings = legs.settings_of(whole)
     other = "gru" if settings.model != "gru" else "ssm"
     with pytest.raises(ValueError, match=f"model was {settings.model}, is {other}"):
-        run(replace(settings, model=other, steps=10), whole, pools, resume=True)
+        tiny.run(replace(settings, model=other, steps=10), whole, pools, resume=True)
     with pytest.raises(ValueError, match="is no baseline"):
         Regressor(tiny.SETTINGS, tiny.laws())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from benchmarks.joint_program import heston, too_wide
+from benchmarks.joint_program import heston, laws_of, too_wide
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
@@ -84,28 +84,10 @@ def assert_arbitrage(found: JointAudit, rng: np.random.Generator) -> None:
 # -- markets without arbitrage ------------------------------------------------------------------
 
 
-def lifted(name: str, T: float) -> Laws:
-    market = LiftedHeston.of(preset(name))
-
-    def index(t: float) -> Marginal:
-        total = float(market.log_variance(t))
-        span = float(np.exp(-7.0 * total**0.5)), float(np.exp(5.0 * total**0.5))
-        return Marginal.of_calls(lambda K: market.call(K, t), 1.0, span, log_mean=-0.5 * total)
-
-    future = float(market.vix_future(T)) / 100.0
-    volatility = Marginal.of_calls(
-        lambda K: np.asarray(market.vix_call(100.0 * K, T) / 100.0),
-        future,
-        (0.2 * future, 5.0 * future),
-        second_moment=float(market.forward_variance(T)),
-    )
-    return index(T), volatility, index(T + WINDOW)
-
-
 @pytest.mark.parametrize("name", list(PRESETS)[: count(full=5, reduced=1)])
 def test_exact_laws_of_the_synthetic_market_pass(name: str) -> None:
     for T in (0.08, 0.25)[: count(full=2, reduced=1)]:
-        laws = lifted(name, T)
+        laws = laws_of(LiftedHeston.of(preset(name)), T)
         settings = JointSettings() if count(full=1, reduced=0) else COARSE
         found = joint_program(*laws, settings)
         assert found.verdict is Verdict.FEASIBLE

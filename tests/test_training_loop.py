@@ -30,14 +30,13 @@ from arbiter.operators.representer import LEAST
 from arbiter.training import legs, loop, pool
 from arbiter.training.averaging import Average
 from arbiter.training.capture import Recorded
-from arbiter.training.display import Display
 from arbiter.training.draws import Draws
 from arbiter.training.heldout import HeldOut
 from arbiter.training.journal import digest, read_steps
 from arbiter.training.laws import Laws
 from arbiter.training.ledger import Ledger
 from arbiter.training.legs import JOURNAL, Leg
-from arbiter.training.loop import Limits, Outcome, train
+from arbiter.training.loop import Limits
 from arbiter.training.pool import load_pool
 from arbiter.training.routes import route_of
 from arbiter.training.settings import ABLATIONS, Settings
@@ -50,18 +49,13 @@ def pools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.kept(tmp_path_factory.mktemp("pools"))
 
 
-def run(settings: Settings, out: Path, pools: Path, **options: Any) -> Outcome:
-    silent = Display(settings.steps, every=math.inf)
-    return train(settings, out, pool=pools, display=silent, **options)
-
-
 @pytest.fixture(scope="module", params=["saddle", "mfm"])
 def whole(
     request: pytest.FixtureRequest, pools: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """A run in one leg."""
     out = tmp_path_factory.mktemp("runs") / str(request.param)
-    run(tiny.settings(route=request.param), out, pools)
+    tiny.run(tiny.settings(route=request.param), out, pools)
     return out
 
 
@@ -69,7 +63,7 @@ def whole(
 def saddle(pools: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One of them."""
     out = tmp_path_factory.mktemp("saddle")
-    run(tiny.SETTINGS, out, pools)
+    tiny.run(tiny.SETTINGS, out, pools)
     return out
 
 
@@ -77,7 +71,7 @@ def saddle(pools: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def begun(pools: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its first five steps."""
     out = tmp_path_factory.mktemp("begun")
-    run(tiny.SETTINGS, out, pools, limits=Limits(steps=5))
+    tiny.run(tiny.SETTINGS, out, pools, limits=Limits(steps=5))
     return out
 
 
@@ -97,10 +91,10 @@ def same(one: Path, other: Path) -> bool:
 
 def test_two_legs_are_one_to_the_bit(whole: Path, pools: Path, tmp_path: Path) -> None:
     settings = legs.settings_of(whole)
-    first = run(settings, tmp_path, pools, limits=Limits(steps=4))
+    first = tiny.run(settings, tmp_path, pools, limits=Limits(steps=4))
     assert (first.ending, first.step) == (Ending.BUDGET, 4)
     assert not same(whole, tmp_path)
-    second = run(settings, tmp_path, pools, resume=True)
+    second = tiny.run(settings, tmp_path, pools, resume=True)
     assert (second.step, second.leg_steps) == (8, 4)
     assert same(whole, tmp_path)
     assert digest(whole / JOURNAL) == digest(tmp_path / JOURNAL)
@@ -119,7 +113,7 @@ def test_each_part_of_the_state_matters(
     else:
         state[forgotten] = torch.zeros_like(state[forgotten])
     legs.save(half, leg, state, weights)
-    run(tiny.SETTINGS, half, pools, resume=True)
+    tiny.run(tiny.SETTINGS, half, pools, resume=True)
     assert not same(saddle, half)
 
 
@@ -129,7 +123,7 @@ def test_a_leg_killed_after_its_checkpoint_goes_on_from_there(
     """The journal then has lines of steps that are done anew."""
     for name in (JOURNAL, "sweeps.csv", "sweeps.sqlite"):
         shutil.copy(saddle / name, half / name)
-    run(tiny.SETTINGS, half, pools, resume=True)
+    tiny.run(tiny.SETTINGS, half, pools, resume=True)
     assert same(saddle, half)
     assert digest(saddle / JOURNAL) == digest(half / JOURNAL)
     assert [row["run"] for row in Ledger(half).runs()] == ["saddle-0-0000008", "saddle-0-0000008.2"]
@@ -171,7 +165,7 @@ def test_weights_are_the_average_and_say_where_they_come_from(whole: Path) -> No
 
 def test_it_learns(pools: Path, tmp_path: Path) -> None:
     settings = tiny.settings(steps=24, warm=4, decay=12, lr=1e-2, measure_every=24, average=0.8)
-    run(settings, tmp_path, pools)
+    tiny.run(settings, tmp_path, pools)
     told = [x for x in read_steps(tmp_path / JOURNAL)["heldout_rmse_bp"] if x is not None]
     trainer = Trainer(settings, tiny.laws())
     held_out = HeldOut(settings, tiny.laws(12, 777), trainer.route.lesson)
@@ -181,16 +175,16 @@ def test_it_learns(pools: Path, tmp_path: Path) -> None:
 
 def test_another_seed_is_another_run(pools: Path, tmp_path: Path) -> None:
     for seed in (0, 1):
-        run(tiny.settings(seed=seed, steps=2, decay=0), tmp_path / str(seed), pools)
+        tiny.run(tiny.settings(seed=seed, steps=2, decay=0), tmp_path / str(seed), pools)
     assert not same(tmp_path / "0", tmp_path / "1")
 
 
 def test_a_constant_leg_is_finished_by_a_decay(pools: Path, tmp_path: Path) -> None:
     steady = tiny.settings(steps=3, decay=0)
-    run(steady, tmp_path, pools)
+    tiny.run(steady, tmp_path, pools)
     with pytest.raises(ValueError, match="3 of 3 steps are done: give more steps"):
-        run(steady, tmp_path, pools, resume=True)
-    run(replace(steady, steps=6, decay=3), tmp_path, pools, resume=True)
+        tiny.run(steady, tmp_path, pools, resume=True)
+    tiny.run(replace(steady, steps=6, decay=3), tmp_path, pools, resume=True)
     rates = read_steps(tmp_path / JOURNAL)["lr"]
     assert rates[2] == steady.lr
     assert rates[5] is not None
@@ -200,14 +194,14 @@ def test_a_constant_leg_is_finished_by_a_decay(pools: Path, tmp_path: Path) -> N
 def test_what_cannot_be_resumed_is_refused(saddle: Path, pools: Path, tmp_path: Path) -> None:
     settings = legs.settings_of(saddle)
     with pytest.raises(ValueError, match="holds a run: resume it"):
-        run(settings, saddle, pools)
+        tiny.run(settings, saddle, pools)
     more = replace(settings, steps=10)
     with pytest.raises(ValueError, match="seed was 0, is 3"):
-        run(replace(more, seed=3), saddle, pools, resume=True)
+        tiny.run(replace(more, seed=3), saddle, pools, resume=True)
     with pytest.raises(ValueError, match="config was"):
-        run(more.ablated("rank_half"), saddle, pools, resume=True)
+        tiny.run(more.ablated("rank_half"), saddle, pools, resume=True)
     with pytest.raises(CheckpointError, match="holds no run to resume"):
-        run(settings, tmp_path, pools, resume=True)
+        tiny.run(settings, tmp_path, pools, resume=True)
 
 
 def test_damage_is_found(saddle: Path, pools: Path, tmp_path: Path) -> None:
@@ -224,33 +218,33 @@ def test_damage_is_found(saddle: Path, pools: Path, tmp_path: Path) -> None:
     content[-5] ^= 1
     (out / state).write_bytes(content)
     with pytest.raises(CheckpointError, match="checksum"):
-        run(settings, out, pools, resume=True)
+        tiny.run(settings, out, pools, resume=True)
     out = damaged("gone")
     (out / state).unlink()
     with pytest.raises(CheckpointError, match="is missing"):
-        run(settings, out, pools, resume=True)
+        tiny.run(settings, out, pools, resume=True)
     out = damaged("mixed")
-    run(settings, out, pools, resume=True)
+    tiny.run(settings, out, pools, resume=True)
     shutil.copy(saddle / state, out / "step-0000010" / "state-1.safetensors")
     with pytest.raises(CheckpointError, match="different steps"):
-        run(replace(settings, steps=12), out, pools, resume=True)
+        tiny.run(replace(settings, steps=12), out, pools, resume=True)
     out = damaged("foreign")
     (out / "run.json").write_text('{"format": "other"}', encoding="utf-8")
     with pytest.raises(CheckpointError, match="not a run of this version"):
-        run(settings, out, pools, resume=True)
+        tiny.run(settings, out, pools, resume=True)
 
 
 def test_a_run_killed_before_its_first_checkpoint_begins_anew(
     saddle: Path, pools: Path, tmp_path: Path
 ) -> None:
     shutil.copy(saddle / JOURNAL, tmp_path / JOURNAL)
-    run(tiny.settings(steps=1, decay=0), tmp_path, pools)
+    tiny.run(tiny.settings(steps=1, decay=0), tmp_path, pools)
     assert read_steps(tmp_path / JOURNAL)["step"] == [1]
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     (foreign / JOURNAL).write_text("mine\n", encoding="utf-8")
     with pytest.raises(ValueError, match="is no journal of steps"):
-        run(tiny.SETTINGS, foreign, pools)
+        tiny.run(tiny.SETTINGS, foreign, pools)
     assert (foreign / JOURNAL).read_text(encoding="utf-8") == "mine\n"
 
 
@@ -267,7 +261,7 @@ def test_large_states_come_in_several_files(
 
 
 def test_time_ends_a_leg_and_says_so(pools: Path, tmp_path: Path) -> None:
-    outcome = run(tiny.SETTINGS, tmp_path, pools, limits=Limits(seconds=1e-9))
+    outcome = tiny.run(tiny.SETTINGS, tmp_path, pools, limits=Limits(seconds=1e-9))
     assert (outcome.ending, outcome.step) == (Ending.TIME, 1)
     assert "resume" in outcome.to_dict()["meaning"]
     assert json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))["ended"] == "time"
@@ -275,9 +269,9 @@ def test_time_ends_a_leg_and_says_so(pools: Path, tmp_path: Path) -> None:
 
 def test_a_score_that_stays_is_a_plateau(pools: Path, tmp_path: Path) -> None:
     still = tiny.settings(lr=1e-9, plateau=1e-9, measure_every=2, decay=0)
-    assert run(still, tmp_path / "still", pools).ending is Ending.PLATEAU
+    assert tiny.run(still, tmp_path / "still", pools).ending is Ending.PLATEAU
     falling = replace(still, decay=8)
-    assert run(falling, tmp_path / "falling", pools).ending is Ending.BUDGET
+    assert tiny.run(falling, tmp_path / "falling", pools).ending is Ending.BUDGET
 
 
 @pytest.mark.parametrize("fair", [True, False])
@@ -290,13 +284,13 @@ def test_converged_needs_the_thresholds_and_the_martingale_test(
     settings = tiny.settings(measure_every=1, steps=4, decay=0)
     monkeypatch.setattr(loop, "Thresholds", lenient)
     monkeypatch.setattr(HeldOut, "martingale", lambda *_, **__: fair)
-    outcome = run(settings, tmp_path, pools)
+    outcome = tiny.run(settings, tmp_path, pools)
     expected = (Ending.CONVERGED, 2) if fair else (Ending.BUDGET, 4)
     assert (outcome.ending, outcome.step) == expected
 
 
 def test_slices_of_low_coverage_are_told(pools: Path, tmp_path: Path) -> None:
-    run(tiny.settings(steps=2, decay=0).ablated("representer"), tmp_path, pools)
+    tiny.run(tiny.settings(steps=2, decay=0).ablated("representer"), tmp_path, pools)
     steps = read_steps(tmp_path / JOURNAL)
     assert steps["enter_representer_at_step"] == [1, 1]
     (trigger,) = set(steps["coverage_at_trigger"])
@@ -325,12 +319,12 @@ def test_a_request_to_stop_is_heard_after_the_step(
 
     before = signal.getsignal(signal.SIGINT)
     monkeypatch.setattr(Trainer, "step", asked)
-    outcome = run(tiny.SETTINGS, tmp_path, pools)
+    outcome = tiny.run(tiny.SETTINGS, tmp_path, pools)
     assert (outcome.ending, outcome.step) == (Ending.INTERRUPTED, 3)
     assert "stopping after this step" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is before
     monkeypatch.undo()
-    assert run(tiny.SETTINGS, tmp_path, pools, resume=True).step == 8
+    assert tiny.run(tiny.SETTINGS, tmp_path, pools, resume=True).step == 8
 
 
 def test_what_diverges_keeps_its_checkpoint(half: Path, pools: Path) -> None:
@@ -345,7 +339,7 @@ def test_what_diverges_keeps_its_checkpoint(half: Path, pools: Path) -> None:
     steps = replace(tiny.SETTINGS, steps=300)
     for last in (300, 201):  # found at the next look, or at the end
         with pytest.raises(FloatingPointError, match="The last one is of step 200"):
-            run(replace(steps, steps=last, measure_every=100), half, pools, resume=True)
+            tiny.run(replace(steps, steps=last, measure_every=100), half, pools, resume=True)
     assert legs.load(half)[0].step == 200
 
 
@@ -353,13 +347,13 @@ def test_a_pool_that_is_another_is_told(half: Path, pools: Path, tmp_path: Path)
     fresh = tiny.settings(pool_seed=5)
     tiny.kept(tmp_path / "pools", fresh)
     once: Any = {"resume": True, "limits": Limits(steps=1)}
-    outcome = run(fresh, half, tmp_path / "pools", **once)
+    outcome = tiny.run(fresh, half, tmp_path / "pools", **once)
     assert "another one" in outcome.notes[0]
     rounded = tiny.laws()
     pool.keep_pool(replace(rounded, iv=rounded.iv * (1.0 + 1e-6)), 5, tmp_path / "pools")
-    outcome = run(fresh, half, tmp_path / "pools", **once)
+    outcome = tiny.run(fresh, half, tmp_path / "pools", **once)
     assert "but for rounding" in outcome.notes[0]
-    assert run(fresh, half, tmp_path / "pools", resume=True).notes == ()
+    assert tiny.run(fresh, half, tmp_path / "pools", resume=True).notes == ()
     assert len(legs.load(half)[0].data) == 4
 
 

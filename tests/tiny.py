@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +14,9 @@ from torch import Tensor
 from arbiter import black
 from arbiter.operators.head import KNOTS
 from arbiter.operators.network import Config
+from arbiter.training.display import Display
 from arbiter.training.laws import RESOLUTION, Laws, grid
+from arbiter.training.loop import Outcome, train
 from arbiter.training.pool import keep_pool
 from arbiter.training.settings import Settings
 from arbiter.transport import Transport
@@ -76,6 +79,12 @@ def kept(folder: Path, settings: Settings = SETTINGS) -> Path:
     ):
         keep_pool(laws(size, seed), seed, folder)
     return folder
+
+
+def run(settings: Settings, out: Path, pools: Path, **options: Any) -> Outcome:
+    """Train without a word."""
+    silent = Display(settings.steps, every=math.inf)
+    return train(settings, out, pool=pools, display=silent, **options)
 
 
 def settings(**changes: Any) -> Settings:

@@ -279,10 +279,10 @@ class Look(nn.Module):
             parts.append(krige(seen.guess, heard, self.gate.place).to(rest.dtype))
         return torch.cat([*parts, means], -1)
 
-    def embedded(self, seen: Seen, context: Tensor, rest: Tensor) -> Tensor:
-        """``(B, L, d)`` what is left of the quotes under every head, before its activation."""
-        view = self.view(seen, rest) * torch.tanh(1.0 + self.gains(context))
-        entered: Tensor = self.enter(view) + self.enter_bias(context)
+    def embedded(self, context: Tensor, view: Tensor) -> Tensor:
+        """``(B, L, d)`` what is seen of the quotes, before its activation."""
+        gained = view * torch.tanh(1.0 + self.gains(context))
+        entered: Tensor = self.enter(gained) + self.enter_bias(context)
         return entered
 
     def spread(self, chain: Scaled, context: Tensor, x: Tensor) -> Tensor:
@@ -293,11 +293,9 @@ class Look(nn.Module):
         moved: Tensor = self.across(x) + self.from_forth(states[0])
         return moved if self.from_back is None else moved + self.from_back(states[1])
 
-    def forward(self, seen: Seen, context: Tensor, v: Tensor | None) -> Tensor:
+    def forward(self, chain: Scaled, context: Tensor, view: Tensor, v: Tensor | None) -> Tensor:
         """The state ``(B, L, d)`` after this look, from the state before it (None: none yet)."""
-        chain = seen.chain
-        entered = self.embedded(seen, context, self.left(seen, v))
-        x = activation(entered) * chain.quoted.any(-1)[..., None]
+        x = activation(self.embedded(context, view)) * chain.quoted.any(-1)[..., None]
         moved = self.spread(chain, context, x)
         v = moved if v is None else v + moved
         mixed: Tensor = self.down(activation(self.up(v) + self.up_bias(context)))
@@ -381,12 +379,13 @@ class Network(nn.Module):
         sight: Sight = first.gate(chain)
         context = self.context(chain, sight, first.gate.place, guess)
         seen = Seen(chain, sight, guess)
-        v: Tensor = first(seen, context, None)
+        view = first.view(seen, first.left(seen, None))
+        v: Tensor = first(chain, context, view, None)
         for look in others:
-            v = look(Seen(chain, look.gate(chain), guess), context, v)
-        rest = first.left(seen, None)
-        view = first.view(seen, rest) * torch.tanh(2.0 + self.direct_gains(context))
-        proposal = self.base(context) + self.last(v) + self.direct(view)
+            seen = Seen(chain, look.gate(chain), guess)
+            v = look(chain, context, look.view(seen, look.left(seen, v)), v)
+        straight = view * torch.tanh(2.0 + self.direct_gains(context))
+        proposal = self.base(context) + self.last(v) + self.direct(straight)
         if guess is not None:
             proposal = proposal + guess.start
         return Output(head.slopes(proposal, chain.total), proposal, chain, sight, v)

@@ -290,7 +290,7 @@ class _Looking(NamedTuple):
             # of a product with the reading map, norms need its triangular factor alone
             short = self._smile(torch.linalg.qr(look.read.weight.T).R.T)
             rho = rho + view.norms(lines @ short, short) @ before.rho
-        value = look.embedded(self.seen, self.context, left)
+        value = look.embedded(self.context, look.view(self.seen, left))
         return _Move(value, view.matrix(lines @ moves, heard), rho)
 
     def _smile(self, rows: Tensor) -> Tensor:

@@ -14,7 +14,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import torch
@@ -89,12 +88,7 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.flush()
 
     def add(self, step: int, **values: float | Tensor | None) -> None:
