@@ -330,7 +330,7 @@ def test_a_request_to_stop_is_heard_after_the_step(
 def test_what_diverges_keeps_its_checkpoint(half: Path, pools: Path) -> None:
     leg, state, weights = legs.load(half)
     state["optimiser.steps"].fill_(200)  # a step at which numbers are looked at
-    name = next(name for name in state if name.startswith("param."))
+    name = "param.base.bias"  # which Q-Align does not bring back
     state[name] = torch.full_like(state[name], math.inf)
     with pytest.raises(ValueError, match="not finite: nothing is saved"):
         legs.save(half, leg, state, weights)
