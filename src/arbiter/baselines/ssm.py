@@ -2,7 +2,8 @@
 
 Gate, looks, scans, pooling and kriging as configured, and as many parameters to the last one. What
 the operator reads as slopes of a transport is here the coefficients of a smile. Maps are not
-aligned, kriged rows not bounded, steps not guarded, and no multiplier prices the gate's measure.
+aligned, steps not guarded, and no multiplier prices the gate's measure. Where there is kriging its
+smile is where the readout starts, as its transport is where the operator does.
 """
 
 from __future__ import annotations
@@ -26,21 +27,20 @@ class SelectiveScan(Smiles):
         config: Of the operator; alignment and guard are switched off.
     """
 
+    nodes: Tensor
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.body = Network(replace(config, align=False, guard=False))
         for part in self.body.modules():
             if isinstance(part, GreenScan):  # those of the geometry stream are guarded by default
                 part.guarded = False
-        smile = smoothed_smile(self.body.stages()[0].gate.place)
+        smile = smoothed_smile(self.body.stages()[0].gate.place)  # (C, 2H)
+        self.register_buffer("nodes", smile[:, : config.heads].clone(), persistent=False)
         views = 1 + len(config.spans)
-        none = smile.new_zeros(len(smile), 2)
-        if config.kriging:
-            parts = [smile.new_zeros(len(smile), views * smile.shape[1]), smile, none]
-        else:
-            parts = [smile.repeat(1, views) / views, none]
+        lines = torch.cat([smile.repeat(1, views) / views, smile.new_zeros(len(smile), 2)], 1)
         with torch.no_grad():
-            self.body.direct.weight.copy_(torch.cat(parts, 1))
+            self.body.direct.weight.copy_(0.0 * lines if config.kriging else lines)
 
     @property
     def place(self) -> Tensor | None:
@@ -51,8 +51,7 @@ class SelectiveScan(Smiles):
         """What the operator's head would take for slopes."""
         guess = self.body.guess(chain) if guess is None else guess
         if guess is not None:
-            # rows are scaled for the sake of the operator's constant alone; slopes are none here
             guess = guess._replace(
-                scale=torch.ones_like(guess.scale), start=torch.zeros_like(guess.start)
+                start=guess.smile @ self.nodes.T.to(guess.smile), miss=torch.zeros_like(guess.miss)
             )
         return self.body.decode(chain, guess).proposal

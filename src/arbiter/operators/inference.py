@@ -25,8 +25,9 @@ from arbiter.operators import head, workers
 from arbiter.operators import scan as scans
 from arbiter.operators.flat import flat
 from arbiter.operators.flat_gate import Batch, Eye, Seen
-from arbiter.operators.flat_kriging import Guess, Kriging
-from arbiter.operators.network import LOUD, SILU, Look, Network
+from arbiter.operators.flat_kriging import Kriging
+from arbiter.operators.kriging import Kriged
+from arbiter.operators.network import LOUD, SILU, Look, Network, missed, referred
 from arbiter.operators.pooling import nearness, pooled, precision
 from arbiter.operators.ragged import Ragged
 from arbiter.operators.reference import scaled
@@ -177,14 +178,17 @@ class Inference:
             self.last, self.direct = network.last.weight, network.direct.weight
             # all that takes the context, in one map
             gains, base = network.direct_gains, network.base
-            self.tell = torch.cat([*(s.weight for s in self.stages), gains.weight, base.weight])
-            self.tell_bias = torch.cat(
-                [*(s.bias for s in self.stages), gains.bias + 2.0, base.bias]
-            )
-            self.told = [s.bias.numel() for s in self.stages] + [
-                gains.out_features,
-                base.out_features,
-            ]
+            weights = [*(s.weight for s in self.stages), gains.weight, base.weight]
+            biases = [*(s.bias for s in self.stages), gains.bias + 2.0, base.bias]
+            if network.mend is not None and network.mend_gains is not None:
+                weights.append(network.mend_gains.weight)
+                biases.append(network.mend_gains.bias + 1.0)
+                self.mend = network.mend.weight
+            else:  # there is nothing to mend
+                weights.append(base.weight[:0])
+                biases.append(base.bias[:0])
+            self.tell, self.tell_bias = torch.cat(weights), torch.cat(biases)
+            self.told = [bias.numel() for bias in biases]
 
     def __call__(self, quotes: Ragged) -> tuple[Array, Array]:
         """Slopes ``(B, L, n)`` and ``log(σ√T)`` ``(B, L)`` of chains in float64."""
@@ -201,21 +205,17 @@ class Inference:
         near = nearness(chain, spans, not self.config.adjoint).to(self.dtype) if spans else None
         sights = [stage.eye.see(batch) for stage in self.stages]
         context = self._context(batch, sights[0], guess, walk)
-        *told, gains, base = linear(context, self.tell, self.tell_bias).split(self.told, -1)
+        spoken = linear(context, self.tell, self.tell_bias)
+        *told, gains, base, mending = spoken.split(self.told, -1)
         v, straight = None, None
         left = rest = batch.flat.u
-        kriged = None
         if guess is not None:
             left = rest = LOUD * (rest - self._between(guess.smile, batch))
-            kriged = guess.rows
         for stage, sight, known in zip(self.stages, sights, told, strict=True):
             if v is not None:
                 assert stage.read is not None
                 left = rest - self._between(linear(v, stage.read), batch)
-                if guess is not None:
-                    assert self.kriging is not None
-                    kriged = self.kriging.krige(guess, left)
-            view = self._view(stage, sight, batch, near, left, kriged)
+            view = self._view(stage, sight, batch, near, left)
             straight = view if straight is None else straight
             v = stage(known, view, v, walk)
         assert v is not None
@@ -224,6 +224,8 @@ class Inference:
         proposal = (base + linear(v, self.last) + linear(direct, self.direct)).double()
         if guess is not None:
             proposal += guess.start
+            off = missed(guess).to(self.dtype) * torch.tanh(mending)
+            proposal += linear(off, self.mend).double()
         return head.slopes(proposal, chain.total).numpy(), chain.total.numpy()
 
     def _view(
@@ -233,9 +235,8 @@ class Inference:
         batch: Batch,
         near: Tensor | None,
         values: Tensor,
-        kriged: Tensor | None,
     ) -> Tensor:
-        """``(B, L, lines + 2)`` values ``(N,)`` under every head, and pooled; and those kriged."""
+        """``(B, L, lines + 2)`` values ``(N,)`` under every head, and pooled."""
         shape = batch.flat.chain.total.shape
         lines, means = stage.eye.look(sight, batch, values.to(self.dtype))
         parts = [lines.view(*shape, -1)]
@@ -243,11 +244,9 @@ class Inference:
             weight = precision(sight).view(*shape, -1)
             weight = weight * batch.flat.chain.quoted.any(-1)[..., None]
             parts.append(pooled(parts[0], weight, near))
-        if kriged is not None:
-            parts.append(kriged.to(self.dtype))
         return torch.cat([*parts, means.view(*shape, -1)], -1)
 
-    def _context(self, batch: Batch, sight: Seen, guess: Guess | None, walk: Walk) -> Tensor:
+    def _context(self, batch: Batch, sight: Seen, guess: Kriged | None, walk: Walk) -> Tensor:
         chain, shape = batch.flat.chain, walk.seen.shape
         count = torch.from_numpy(batch.flat.counts).double().view(shape)
         known = [
@@ -263,7 +262,7 @@ class Inference:
             torch.stack(known, -1).flatten(0, 1).to(self.dtype),
         ]
         if guess is not None:
-            parts.append((0.5 * (guess.doubt.flatten(0, 1) + 6.0)).to(self.dtype))
+            parts.extend(part.flatten(0, 1).to(self.dtype) for part in referred(guess))
         own = silu(self.own(torch.cat(parts, -1)), inplace=True)
         own = (silu(self.mix(own), inplace=True) + own).view(*shape, -1)
         choice = linear(own, self.around.select, self.around.select_bias)

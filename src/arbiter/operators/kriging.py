@@ -1,21 +1,14 @@
-"""Kriging: the best linear guess of a whole surface, from what surfaces of the universe are like.
+"""Kriging: the best guess of a whole surface, from what surfaces of the universe are like.
 
 Gaussian-process regression in a fixed basis. In the chain's own units a surface is a function
 ``u(ζ, w)`` of ``ζ = asinh z`` and ``w = log(σ√T)``, here a product spline with coefficients
 ``F a``: the factor F holds the covariance of such functions over the training universe
-(:mod:`arbiter.training.covariance`), so that a has unit variances. Quotes with half-spreads ν weigh
-``W = 1/(share·ν² + nugget²)``, and
+(:mod:`arbiter.training.covariance`), so that a has unit variances. Quotes are intervals, and what
+they say of a is :mod:`arbiter.operators.intervals`.
 
-    a = (I + FᵀΦᵀWΦF)⁻¹ FᵀΦᵀW u.
-
-For given strikes, maturities and spreads this is linear in what the quotes say. The smile that it
-guesses is the network's reference, and the slopes of a transport with that smile
-(:mod:`arbiter.operators.start`) are where the network starts.
-
-The value and slope of the guess at every head are rows of it; by Cauchy and Schwarz the absolute
-sum of a row is at most ``√(ψᵀ(V − V²)ψ·ΣW)``, V the inverse above, and a row for which that exceeds
-:data:`KRIGED_ROWS` is scaled down to it before a look hears it (docs/operator-architecture.md).
-It all is geometry but for the last product: nothing here is trained by gradients.
+The smile that it guesses is the network's reference, and the slopes of a transport that prices it
+(:mod:`arbiter.operators.start`, :mod:`arbiter.operators.polish`) are where the network starts. No
+weight has a part in it.
 """
 
 from __future__ import annotations
@@ -28,39 +21,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from arbiter.operators import start
+from arbiter.operators import polish
+from arbiter.operators.intervals import Posterior, posterior
 from arbiter.operators.reference import FARTHEST, Scaled
 
-KRIGED_ROWS = 10.0  # how far a kriged number moves when all quotes move by one, at most
 ZETA, CLOCK = (-3.8, 2.6), (-6.8, 0.5)  # ζ and w between which the basis lives
 STRIKES, CLOCKS = 16, 17  # splines along each
-_SHARE = 0.4  # of the squared half-spread: a mid is somewhere between bid and ask
-_NUGGET = 5e-3  # relative error that no quote is better than: what the basis cannot follow
 
 
 class Kriged(NamedTuple):
-    """The best linear guess of B chains.
-
-    All but the last two is decided by the geometry alone. The last two are the network's reference,
-    which a Lipschitz constant holds fixed as it does σ.
+    """The reference of B chains, which a Lipschitz constant holds fixed as it does σ.
 
     Attributes:
-        loaded: ``(B, L, S, NZ)`` splines along strikes at the quotes, times their weights.
-        clock: ``(B, L, NW)`` splines along the clock at the slices.
-        solution: ``(B, d, d)`` V.
-        scale: ``(B, L, 2H)`` what keeps each row within :data:`KRIGED_ROWS`.
-        doubt: ``(B, L, H)`` logarithm of the standard error of the guess at each head.
         smile: ``(B, L, H)`` the guess of ``log(iv/σ)`` at each head.
-        start: ``(B, L, n)`` logarithm of slope over ``σ√T`` of a transport with that smile.
+        doubt: ``(B, L, H)`` logarithm of its standard error.
+        start: ``(B, L, n)`` logarithm of slope over ``σ√T`` of a transport that prices it.
+        miss: ``(B, L, H)`` by how much the log-volatility of that transport is short of the smile.
     """
 
-    loaded: Tensor
-    clock: Tensor
-    solution: Tensor
-    scale: Tensor
-    doubt: Tensor
     smile: Tensor
+    doubt: Tensor
     start: Tensor
+    miss: Tensor
 
 
 @lru_cache(maxsize=8)
@@ -86,84 +68,33 @@ def splines(x: Tensor, ends: tuple[float, float], count: int) -> Tensor:
     return (outer**3 - 4.0 * inner**3) / 6.0
 
 
-def weights(chain: Scaled) -> Tensor:
-    """``(B, L, S)`` precision of each quote, zero where there is none."""
-    return chain.quoted / (_SHARE * torch.exp(2.0 * chain.noise) + _NUGGET**2)
-
-
-def gram(basis: Tensor, loaded: Tensor, clock: Tensor) -> Tensor:
-    """``(B, NZ·NW, NZ·NW)`` ``ΦᵀWΦ``, slice by slice a product of the two directions."""
-    each = loaded.transpose(-1, -2) @ basis  # (B, L, NZ, NZ)
-    pairs = (clock[..., :, None] * clock[..., None, :]).flatten(-2)  # (B, L, NW²)
-    both = each.flatten(-2).transpose(-1, -2) @ pairs  # (B, NZ², NW²)
-    size = basis.shape[-1], basis.shape[-1], clock.shape[-1], clock.shape[-1]
-    split: Tensor = both.unflatten(-2, size[:2]).unflatten(-1, size[2:])  # (B, NZ, NZ, NW, NW)
-    return split.transpose(-3, -2).flatten(-2).flatten(-3, -2)
-
-
-def readers(place: Tensor) -> Tensor:
-    """``(2H, NZ)`` from coefficients along strikes to values at heads, and slopes times spacing."""
-    place = place.double()
-    spacing, step = place[1] - place[0], 1e-3
-    at = splines(place, ZETA, STRIKES)
-    ahead, behind = (splines(place + s, ZETA, STRIKES) for s in (step, -step))
-    return torch.cat([at, (ahead - behind) * (spacing / (2.0 * step))])
+def along_clock(total: Tensor) -> Tensor:
+    """``(B, L, NZ, d)`` what coefficients make of the splines along strikes, at ``log(σ√T)``."""
+    F = factor(total.device)
+    clock = splines(total.double(), CLOCK, CLOCKS)
+    return (clock @ F.transpose(0, 1).flatten(1)).unflatten(-1, (F.shape[0], F.shape[2]))
 
 
 @torch.no_grad()
 def kriged(chain: Scaled, place: Tensor) -> Kriged:
-    """What kriging is for chains, at heads ``(H,)`` of ζ."""
-    zeta, total = chain.zeta.double(), chain.total.double()
-    F = factor(zeta.device)
-    basis, clock = splines(zeta, ZETA, STRIKES), splines(total, CLOCK, CLOCKS)
-    weight = weights(chain).double()
-    loaded = basis * weight[..., None]
-    flat = F.flatten(0, 1)  # (D, d)
-    P = flat.T @ gram(basis, loaded, clock) @ flat
-    P.diagonal(dim1=-2, dim2=-1).add_(1.0)
-    V = torch.cholesky_inverse(torch.linalg.cholesky_ex(P).L)
-    read = readers(place.to(zeta.device))
-    heads = len(place)
-    variance = _diagonal(flat @ V @ flat.T, clock, read[:heads])
-    moved = _diagonal(flat @ (V - V @ V) @ flat.T, clock, read)
-    most = torch.sqrt(moved.clamp(min=1e-300) * weight.sum((1, 2))[:, None, None])
-    scale = (KRIGED_ROWS / most).clamp(max=1.0)
+    """The reference of chains at heads ``(H,)`` of ζ."""
+    slices = along_clock(chain.total)
+    rows = splines(chain.zeta.double(), ZETA, STRIKES) @ slices  # (B, L, S, d)
+    said = (chain.u.double(), torch.exp(chain.noise.double()), chain.quoted)
+    known = posterior(rows.flatten(1, 2), *(part.flatten(1) for part in said))
+    found = at_heads(known, slices, place.to(slices.device), chain)
+    return Kriged(*(part.to(chain.u.dtype) for part in found))
+
+
+def at_heads(known: Posterior, slices: Tensor, place: Tensor, chain: Scaled) -> Kriged:
+    """What is known at the heads of each slice, in float64."""
+    place = place.double()
+    L, H = slices.shape[1], len(place)
+    rows = (splines(place, ZETA, STRIKES) @ slices).flatten(1, 2)  # (B, L·H, d)
+    smile = (rows @ known.mean[..., None])[..., 0].unflatten(1, (L, H))
+    smile = smile.clamp(-FARTHEST, FARTHEST)
+    variance = (rows @ known.root.mT).square().sum(-1).unflatten(1, (L, H))
     doubt = 0.5 * torch.log(variance.clamp(min=1e-12))
-    smile = (_smiles(loaded, clock, V, chain.u) @ read[:heads].T).clamp(-FARTHEST, FARTHEST)
-    begun = start.log_slopes(smile, place.to(zeta.device), total)
-    return Kriged(loaded, clock, V, scale, doubt, smile.to(chain.u.dtype), begun.to(chain.u.dtype))
-
-
-def _diagonal(matrix: Tensor, clock: Tensor, read: Tensor) -> Tensor:
-    """``(B, L, R)`` quadratic forms of the readers' rows at each slice."""
-    NZ, NW = read.shape[-1], clock.shape[-1]
-    pairs = (clock[..., :, None] * clock[..., None, :]).flatten(-2)  # (B, L, NW²)
-    split = matrix.unflatten(-2, (NZ, NW)).unflatten(-1, (NZ, NW)).transpose(-3, -2)
-    each: Tensor = pairs @ split.flatten(-4, -3).flatten(-2).transpose(-1, -2)  # (B, L, NZ²)
-    squares = (read[:, :, None] * read[:, None, :]).flatten(1)  # (R, NZ²)
-    return each @ squares.T
-
-
-def krige(found: Kriged, values: Tensor, place: Tensor) -> Tensor:
-    """``(B, L, 2H)`` values and slopes of the guess from values ``(B, L, S)`` at the quotes."""
-    smiles = _smiles(found.loaded, found.clock, found.solution, values)
-    return smiles @ readers(place).T * found.scale
-
-
-def _smiles(loaded: Tensor, clock: Tensor, solution: Tensor, values: Tensor) -> Tensor:
-    """``(B, L, NZ)`` coefficients along strikes of each slice of the guess."""
-    flat = factor(values.device).flatten(0, 1)
-    by_slice = (values.double()[..., None, :] @ loaded)[..., 0, :]  # (B, L, NZ)
-    moments = by_slice.transpose(-1, -2) @ clock  # (B, NZ, NW)
-    a = (moments.flatten(1) @ flat)[:, None] @ solution  # (B, 1, d)
-    surface: Tensor = (a @ flat.T).unflatten(-1, moments.shape[1:])[:, 0]  # (B, NZ, NW)
-    return clock @ surface.transpose(-1, -2)
-
-
-def rows(found: Kriged, place: Tensor) -> Tensor:
-    """``(B, L, 2H, L, S)`` the matrix of :func:`krige`."""
-    F = factor(found.clock.device)
-    read = torch.einsum("rz,zwd->rwd", readers(place), F)
-    out = torch.einsum("blw,rwd->blrd", found.clock, read) * found.scale[..., None]
-    enter = torch.einsum("blsz,blw,zwd->blsd", found.loaded, found.clock, F)
-    return torch.einsum("blrd,bde,bmse->blrms", out, found.solution, enter)
+    seen = chain.quoted.any(-1)
+    begun = polish.transport(polish.Smile(smile, doubt, place, chain.total.double(), seen))
+    return Kriged(smile, doubt, *begun)

@@ -11,8 +11,8 @@ and the slopes that the network starts from: the constant is that of all that is
 theorem 8, has the proofs)
 
 * the gate: a head's value moves by at most √2, its slope by 1, a mean under the measure by one more
-  ``LEANING·(largest value)``; gains are at most 1; pooling along maturities multiplies by √2; a
-  kriged number moves by at most ``KRIGED_ROWS``; what a reference leaves is amplified by ``LOUD``;
+  ``LEANING·(largest value)``; gains are at most 1; pooling along maturities multiplies by √2; what
+  a reference leaves is amplified by ``LOUD``;
 * aligned maps: their norms. Activations have slopes in [−0.091, 1], so that ``y ↦ D a(Uy)`` moves
   by at most ``m‖DU‖ + r‖D‖‖U‖`` with m, r the middle and the half-width of that range, and
   ``v + D a(Uv)`` by ``‖I + mDU‖ + r‖D‖‖U‖``;
@@ -30,8 +30,7 @@ import torch
 from torch import Tensor
 
 from arbiter.operators.gate import LARGEST, LEANING, SLOPE_ROWS, VALUE_ROWS
-from arbiter.operators.kriging import KRIGED_ROWS
-from arbiter.operators.network import LOUD, SILU, Look, Network
+from arbiter.operators.network import LOUD, SILU, Config, Look, Network
 from arbiter.operators.pooling import POOLED_ROWS
 from arbiter.operators.qalign import Aligned
 from arbiter.operators.reference import FARTHEST
@@ -69,14 +68,13 @@ def constant(network: Network) -> Constant:
     heads = network.config.heads
     state, by_look = 0.0, []
     for look in network.stages():
-        state = _through(look, heads, state)
+        state = _through(look, network.config, state)
         by_look.append(state)
     rest, largest = at_first(network.config.kriging)
     leaning = rest + LEANING * largest
     lines = [VALUE_ROWS * rest] * heads + [SLOPE_ROWS * rest] * heads
     around = [POOLED_ROWS * each for each in lines] * len(network.config.spans)
-    guessed = [KRIGED_ROWS] * (2 * heads * network.config.kriging)
-    moves = [*lines, *around, *guessed, leaning, leaning]
+    moves = [*lines, *around, leaning, leaning]
     weight = _weight(network.direct)
     straight = weight.abs() @ torch.tensor(moves, dtype=weight.dtype, device=weight.device)
     value = float((state * _rows(network.last) + straight).max()) * ROUNDING
@@ -108,18 +106,17 @@ def _between(outer: Tensor, inner: Tensor) -> float:
     return float(MIDDLE * norm(outer @ inner) + HALF * norm(outer) * norm(inner))
 
 
-def _through(look: Look, heads: int, before: float) -> float:
+def _through(look: Look, config: Config, before: float) -> float:
     """How far the state moves in a look, from how far it moved before (0: there was none)."""
-    rest, largest = at_first(look.kriging)
-    heard = 1.0  # of the reference, by the first look
+    rest, largest = at_first(config.kriging)
     if look.read is not None:
         rest, largest = rest + float(_rows(look.read).max()) * before, LARGEST
-        heard = rest
     # under the measure: the values move, and so does the measure, by its covariance with them
     under = rest + LEANING * largest
-    lines = heads * (VALUE_ROWS**2 + SLOPE_ROWS**2) * (1.0 + POOLED_ROWS**2 * len(look.spans))
-    kriged = 2.0 * heads * KRIGED_ROWS**2 * look.kriging
-    view = math.sqrt(lines * rest**2 + kriged * heard**2 + 2.0 * under**2)
+    lines = (
+        config.heads * (VALUE_ROWS**2 + SLOPE_ROWS**2) * (1.0 + POOLED_ROWS**2 * len(look.spans))
+    )
+    view = math.sqrt(lines * rest**2 + 2.0 * under**2)
     enter = _weight(look.enter)
     moved = _between(_weight(look.across), enter)
     moved += float(norm(_weight(look.from_forth))) * _between(_weight(look.forth.enter), enter)

@@ -7,9 +7,10 @@ alone. So for given strikes, maturities, spreads and reference volatilities the 
 composition of maps with known norms, and its Lipschitz constant is a bound that is true
 (:mod:`arbiter.operators.lipschitz`).
 
-Where there is kriging the network corrects a reference: it sees what the kriged smile leaves of the
-quotes, amplified, and adds to the slopes of a transport with that smile. The reference follows the
-quotes by a formula that is not trained, and the constant holds it fixed, as it does σ.
+Where there is kriging the network corrects a reference: its values are what the kriged smile leaves
+of the quotes, amplified, and what it says is added to the slopes of a transport that prices that
+smile. The reference follows the quotes by a formula that is not trained. It is geometry like σ: the
+other stream sees it, and the constant holds it fixed.
 
 Several looks: each reads its own smile back off the state, embeds what is left of the quotes, and
 corrects the state, as a boosted or unrolled least-squares method would.
@@ -28,7 +29,7 @@ from torch import Tensor, nn
 from arbiter.operators import head
 from arbiter.operators.gate import Gate, Sight
 from arbiter.operators.icnn import ICNNDecoder
-from arbiter.operators.kriging import Kriged, krige, kriged
+from arbiter.operators.kriging import Kriged, kriged
 from arbiter.operators.pooling import POOLED_ROWS, pool, precision
 from arbiter.operators.qalign import RULES, Aligned, align, maps
 from arbiter.operators.ragged import Ragged
@@ -55,7 +56,7 @@ class Config:
         looks: How many times the quotes are looked at.
         spans: Of log-maturity, over which neighbouring slices are pooled
             (:mod:`arbiter.operators.pooling`); none leaves each slice to itself and the scans.
-        kriging: True starts from the universe's best linear guess of every slice from all quotes
+        kriging: True corrects the universe's best guess of every slice from all quotes
             (:mod:`arbiter.operators.kriging`); it looks both ways, whatever the scans do.
         budget: Largest spectral norm of a value map.
         gate: False makes every density flat.
@@ -109,8 +110,8 @@ class Config:
 
     @property
     def lines(self) -> int:
-        """Values and slopes in a view: the heads' own, pooled ones for each span, kriged ones."""
-        return 2 * self.heads * (1 + len(self.spans) + self.kriging)
+        """Values and slopes in a view: the heads' own, and pooled ones for each span."""
+        return 2 * self.heads * (1 + len(self.spans))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as a file of JSON gives them back."""
@@ -162,6 +163,17 @@ class Seen(NamedTuple):
     guess: Kriged | None
 
 
+def referred(guess: Kriged) -> list[Tensor]:
+    """What the geometry stream is told of a reference, each about of size one."""
+    doubt = 0.5 * (guess.doubt + 6.0)
+    return [doubt, 2.0 * guess.smile, missed(guess), guess.start.clamp(-2.0, 2.0)]
+
+
+def missed(guess: Kriged) -> Tensor:
+    """``(B, L, H)`` what the start is short of its smile, amplified."""
+    return (LOUD * guess.miss).clamp(-2.0, 2.0)
+
+
 class Context(nn.Module):
     """The geometry stream: what each slice can know, and what its neighbours can.
 
@@ -172,7 +184,8 @@ class Context(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         inner = config.context
-        self.own = nn.Linear((3 + config.kriging) * config.heads + 4, inner)
+        known = (3 * config.heads + len(head.KNOTS)) * config.kriging
+        self.own = nn.Linear(3 * config.heads + 4 + known, inner)
         self.mix = nn.Linear(inner, inner)
         directions = 2 if config.adjoint else 1
         self.carry = nn.ModuleList(
@@ -193,7 +206,7 @@ class Context(nn.Module):
             torch.stack(known, -1).to(chain.u.dtype),
         ]
         if guess is not None:
-            parts.append(0.5 * (guess.doubt.to(chain.u.dtype) + 6.0))
+            parts.extend(referred(guess))
         own = nn.functional.silu(self.own(torch.cat(parts, -1)))
         own = nn.functional.silu(self.mix(own)) + own
         scans = [cast(GreenScan, scan) for scan in self.carry]
@@ -213,7 +226,7 @@ class Look(nn.Module):
     def __init__(self, config: Config, first: bool) -> None:
         super().__init__()
         d, m, budget = config.width, config.state, config.budget
-        self.spans, self.causal, self.kriging = config.spans, not config.adjoint, config.kriging
+        self.spans, self.causal = config.spans, not config.adjoint
         seen = config.lines + 2
         kind = Representer if config.representer else Gate
         self.gate = kind(config.heads, config.reach, learned=config.gate)
@@ -264,19 +277,13 @@ class Look(nn.Module):
         return rest * chain.quoted
 
     def view(self, seen: Seen, rest: Tensor) -> Tensor:
-        """``(B, L, lines + 2)`` the rest under every head and pooled along maturities; kriged too.
-
-        The first look hears the reference itself, the others what kriging makes of the rest.
-        """
+        """``(B, L, lines + 2)`` the rest under every head, and pooled along maturities."""
         own = self.gate.look(seen.sight, seen.chain, rest)
         lines, means = own.split([2 * self.gate.heads, 2], -1)
         parts = [lines]
         if self.spans:
             weight = precision(seen.sight)
             parts.append(pool(lines, weight, seen.chain, self.spans, self.causal))
-        if seen.guess is not None:
-            heard = seen.chain.u if self.read is None else rest
-            parts.append(krige(seen.guess, heard, self.gate.place).to(rest.dtype))
         return torch.cat([*parts, means], -1)
 
     def embedded(self, context: Tensor, view: Tensor) -> Tensor:
@@ -351,6 +358,11 @@ class Network(nn.Module):
             self.direct_gains.weight.mul_(0.1)
         nn.init.zeros_(self.base.weight)
         nn.init.zeros_(self.base.bias)
+        # what the start misses of its smile, to first order in slopes, by the slice's own gains
+        self.mend = nn.Linear(config.heads, len(head.KNOTS), bias=False) if config.kriging else None
+        self.mend_gains = nn.Linear(config.context, config.heads) if config.kriging else None
+        if self.mend is not None:
+            nn.init.zeros_(self.mend.weight)
         # the paper's own decoder reads the features; last, so that it moves no other start
         self.icnn = ICNNDecoder(config.width) if config.decoder == "icnn" else None
 
@@ -372,6 +384,13 @@ class Network(nn.Module):
         """What kriging makes of these chains, if it is wanted; no weight has a part in it."""
         return kriged(chain, self.stages()[0].gate.place) if self.config.kriging else None
 
+    def mended(self, guess: Kriged, context: Tensor) -> Tensor:
+        """``(B, L, n)`` what is added for the sake of the smile alone."""
+        assert self.mend is not None
+        assert self.mend_gains is not None
+        added: Tensor = self.mend(missed(guess) * torch.tanh(1.0 + self.mend_gains(context)))
+        return added
+
     def decode(self, chain: Scaled, guess: Kriged | None = None) -> Output:
         """The same for a chain that is in its own units already, and its :meth:`guess`."""
         guess = self.guess(chain) if guess is None else guess
@@ -387,5 +406,5 @@ class Network(nn.Module):
         straight = view * torch.tanh(2.0 + self.direct_gains(context))
         proposal = self.base(context) + self.last(v) + self.direct(straight)
         if guess is not None:
-            proposal = proposal + guess.start
+            proposal = proposal + guess.start + self.mended(guess, context)
         return Output(head.slopes(proposal, chain.total), proposal, chain, sight, v)

@@ -24,7 +24,6 @@ from torch import Tensor
 
 from arbiter.operators import green
 from arbiter.operators.gate import LARGEST, LEANING, Sight
-from arbiter.operators.kriging import rows
 from arbiter.operators.lipschitz import FLATTEST, ROUNDING, STEEPEST, at_first, norm
 from arbiter.operators.network import SILU, Look, Network, Seen, activation
 from arbiter.operators.pooling import pool, precision
@@ -108,7 +107,7 @@ def _one(network: Network, chain: Scaled, radius: float) -> Tensor:
     means = _means(sight, chain) * uncut[:, None, None]
     lines = torch.cat([first.gate.rows(sight, chain)[0], means], -2)
     view = _View.of(first, seen, direct)
-    straight = view.matrix(loud * _from_quotes(lines, chain), _each(chain))
+    straight = view.matrix(loud * _from_quotes(lines, chain))
     linear = (network.last.weight @ move.A + straight).abs().sum(-1)  # (L, n)
     rest = torch.linalg.vector_norm(network.last.weight, dim=1) * move.rho[:, None]
     rest = rest + direct[..., -2:].abs().sum(-1) * swing[:, None]
@@ -122,27 +121,21 @@ class _View(NamedTuple):
         own: ``(L, o, 2H + 2)`` weights of a slice's own lines and means.
         around: ``(L, o, K, 2H)`` weights of its pooled lines, one set per span.
         shares: ``(L, L, K, 2H)`` what a pooled line of one slice takes of another's.
-        guessed: ``(L, o, L, S)`` weights of all quotes through kriging, or None.
     """
 
     own: Tensor
     around: Tensor
     shares: Tensor
-    guessed: Tensor | None
 
     @classmethod
     def of(cls, look: Look, seen: Seen, weights: Tensor) -> _View:
         """Of weights ``(L, o, lines + 2)`` on a view."""
-        chain, sight, guess = seen
+        chain, sight, _ = seen
         count, spans = 2 * look.gate.heads, len(look.spans)
         lines, means = weights[..., :-2], weights[..., -2:]
         own = torch.cat([lines[..., :count], means], -1)
-        pooled = lines[..., count : count * (1 + spans)]
+        pooled = lines[..., count:]
         around = pooled.reshape(*pooled.shape[:-1], spans, count)
-        guessed = None
-        if guess is not None:
-            by_quote = rows(guess, look.gate.place)[0]  # (L, 2H, L, S)
-            guessed = torch.einsum("lor,lrms->loms", lines[..., -count:], by_quote)
         deep = len(weights)
         shares = own.new_zeros(deep, deep, spans, count)
         if spans:
@@ -154,13 +147,11 @@ class _View(NamedTuple):
             known = precision(sight).expand(deep, -1, -1)
             pooled = pool(one, known, alone, look.spans, look.causal)  # (L from, L to, K·2H)
             shares = pooled.transpose(0, 1).unflatten(-1, (spans, count))
-        return cls(own, around, shares, guessed)
+        return cls(own, around, shares)
 
-    def matrix(self, lines: Tensor, moves: Tensor) -> Tensor:
-        """``(L, o, N)`` from lines ``(L, 2H + 2, N)`` of quotes that move ``(L, S, N)``."""
+    def matrix(self, lines: Tensor) -> Tensor:
+        """``(L, o, N)`` from lines ``(L, 2H + 2, N)``."""
         found = self.own @ lines
-        if self.guessed is not None:
-            found = found + self.guessed.flatten(-2) @ moves.flatten(0, 1)
         if not self.shares.shape[2]:
             return found
         flat = lines[:, :-2].flatten(0, 1)  # (L·2H, N)
@@ -170,22 +161,15 @@ class _View(NamedTuple):
         )
         return found + torch.stack([each.flatten(1) @ flat for each in mixed])
 
-    def norms(self, lines: Tensor, moves: Tensor) -> Tensor:
-        """``(L, L)`` norms of its blocks from slice s to slice ℓ.
-
-        Args:
-            lines: ``(L, 2H + 2, r)`` lines and means of a slice.
-            moves: ``(L, S, r)`` its quotes.
-        """
+    def norms(self, lines: Tensor) -> Tensor:
+        """``(L, L)`` norms of its blocks from slice s to slice ℓ, for lines ``(L, 2H + 2, r)``."""
         own = self.own @ lines  # (L, o, r)
-        if not self.shares.shape[2] and self.guessed is None:
+        if not self.shares.shape[2]:
             return torch.diag(norm(own))
         found = []
         for i, both in enumerate(zip(self.around, self.shares, strict=True)):
             block = torch.einsum("okh,skh->soh", *both) @ lines[:, :-2]  # (L, o, r)
             block[i] += own[i]
-            if self.guessed is not None:
-                block = block + self.guessed[i].transpose(0, 1) @ moves
             found.append(norm(block))
         return torch.stack(found)
 
@@ -270,13 +254,12 @@ class _Looking(NamedTuple):
     def _entered(self, before: _Move | None) -> _Move:
         """Inputs of the first activation: what is left of the quotes, under every head."""
         look, chain = self.look, self.chain
-        loud, most = at_first(look.kriging)
-        heard = _each(chain)
-        moves, drawn = loud * heard, torch.zeros_like(chain.u[0])  # (L, S, N), (L, S)
+        loud, most = at_first(self.seen.guess is not None)
+        moves, drawn = loud * _each(chain), torch.zeros_like(chain.u[0])  # (L, S, N), (L, S)
         left = look.left(self.seen, None if before is None else before.value)
         if look.read is not None and before is not None:
             smile, most = self._smile(look.read.weight), LARGEST  # (L, S, d)
-            heard = moves = moves - smile @ before.A
+            moves = moves - smile @ before.A
             drawn = torch.linalg.vector_norm(smile, dim=-1) * before.rho[:, None]
         rest = (moves.abs().sum(-1) + drawn).amax(-1)  # (L,)
         uncut, swing = _swing(left, rest, chain, self.radius, most)
@@ -289,9 +272,9 @@ class _Looking(NamedTuple):
         if look.read is not None and before is not None:
             # of a product with the reading map, norms need its triangular factor alone
             short = self._smile(torch.linalg.qr(look.read.weight.T).R.T)
-            rho = rho + view.norms(lines @ short, short) @ before.rho
+            rho = rho + view.norms(lines @ short) @ before.rho
         value = look.embedded(self.context, look.view(self.seen, left))
-        return _Move(value, view.matrix(lines @ moves, heard), rho)
+        return _Move(value, view.matrix(lines @ moves), rho)
 
     def _smile(self, rows: Tensor) -> Tensor:
         """``(L, S, …)`` nodes' rows between which the quotes lie; zero where nothing is quoted."""

@@ -24,7 +24,7 @@ from arbiter.operators.head import KNOTS
 
 _SHARE = 0.07
 _FLATTEST = 0.1
-_FARTHEST = 2.0  # of log-volatility over reference: no smile is steeper in its wings
+FARTHEST = 2.0  # of log-volatility over reference: no smile is steeper in its wings
 _BLUR = 0.8  # width of the local average, in knots
 _FAR = 1e-12  # weight of far secants, for knots that none is near
 _BEND, _CHANGE = 1e-2, 1e-4  # what second differences and values of corrections cost
@@ -40,11 +40,11 @@ def log_slopes(u: Tensor, place: Tensor, total: Tensor) -> Tensor:
         place: ``(H,)`` of ``asinh z``, increasing.
         total: ``(…)`` ``log(σ√T)``.
     """
-    u, zeta = u.double().clamp(-_FARTHEST, _FARTHEST), place.double()
+    u, zeta = u.double().clamp(-FARTHEST, FARTHEST), place.double()
     z = torch.sinh(zeta)
     x = coordinates(u, zeta, total.double())
     run, rise = x.diff(dim=-1), z.diff()
-    knots, count, bend = _knots(u.device)
+    knots, count, bend = _known(u.device)
     spacing = knots[1] - knots[0]
     t = (x - knots[0]) / spacing
     near = _nearness(0.5 * (t[..., 1:] + t[..., :-1]), count[:-1])
@@ -112,8 +112,13 @@ def _nearness(t: Tensor, count: Tensor) -> Tensor:
     return near.add_(away.abs_().neg_().exp_(), alpha=_FAR)
 
 
+def knots(device: torch.device) -> Tensor:
+    """``(n,)`` the knots, float64."""
+    return _known(device)[0]
+
+
 @lru_cache(maxsize=8)
-def _knots(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+def _known(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """Knots ``(n,)``, numbers ``(n + 1,)``, and what corrections cost, ``(n + 1, n + 1)``.
 
     The last correction is that of where the transport is at zero, which costs nothing.

@@ -28,7 +28,7 @@ FEWEST = 3  # quotes of a listed expiry
 _SPARE = 1.15  # surfaces drawn for each one kept: some have too few expiries with quotes
 _APART = 0.01  # distance of padded strikes
 _NEAR = 3.0  # deviations within which targets are about even
-_TEXTBOOK = 0.5  # share of surfaces that no exchange lists, whose law is a model's own
+_TEXTBOOK = 0.85  # share of surfaces that no exchange lists, whose law is a model's own
 _RESCALED, _LEVELS = 0.3, (0.6, 2.2)  # share of rescaled surfaces, and the factors
 
 

@@ -22,7 +22,7 @@ FIRST, LAST = 1.0, 2200.0  # days
 _FARTHEST = 17.0  # days: where the nearest window ends, with an expiry in its last three
 _PHASES = 84  # calendars of an index, by weekday and time of the month
 _MORNING, _TWINS = 6.5 / 24.0, 6  # days before the close, and how many monthlies settle then too
-_SHARES = (0.45, 0.3, 0.15, 0.1)  # index, random, Heston benchmark, timeline
+_SHARES = (0.4, 0.25, 0.2, 0.15)  # index, random, Heston benchmark, timeline
 
 
 class Maturities(NamedTuple):

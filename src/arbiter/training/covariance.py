@@ -5,16 +5,21 @@ Batches are drawn as for training, and every surface of them is a function of ``
 moment of the coefficients of such functions in the splines of :mod:`arbiter.operators.kriging`,
 each surface known on a part of the plane only. A smooth covariance of the weight of a few surfaces
 keeps corners tame that hardly any of them reaches.
+
+A universe is no Gaussian: a few surfaces are far wilder than the rest, and make everything look
+likelier than it is. So it is taken for a mixture of a few Gaussians, and the one that most surfaces
+belong to is kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from arbiter.operators.kriging import CLOCK, CLOCKS, STRIKES, ZETA, gram, splines
+from arbiter.operators.kriging import CLOCK, CLOCKS, STRIKES, ZETA, splines
 from arbiter.operators.ragged import Ragged
 from arbiter.operators.reference import FARTHEST, scaled
 from arbiter.training.batches import Batch, Layout, draw_batch
@@ -23,12 +28,24 @@ from arbiter.training.laws import Laws
 
 LAYOUTS = ((Layout(8, 16, 24), 0.15), (Layout(14, 33, 24), 0.3), (Layout(16, 41, 24), 0.3),
            (Layout(28, 64, 32), 0.2), (Layout(56, 96, 40), 0.05))  # fmt: skip
+KINDS = 4  # Gaussians of the mixture
 _EXACT = 1.5e-3  # relative error with which the splines are asked to follow
 _FAMILIAR = 30.0  # surfaces that the smooth covariance weighs as much as
 _SIZE, _LENGTH = 0.3, 2.0  # its deviation, and its length in splines
 _LARGEST = 2.0  # coefficients beyond are unlikely, whatever the universe: none is seen that large
 _FINEST = 1e-4  # deviation that every coefficient has at least
+_COMMON = 60.0  # surfaces that the covariance of all weighs as much as, in that of one kind
+_LEADING, _SETTLED = 24, 25  # directions and rounds of the first division into kinds
 _TOGETHER = 128
+
+
+class Views(NamedTuple):
+    """Partial views of N surfaces, as normal equations of their d coefficients."""
+
+    grams: Tensor
+    """``(N, d, d)``"""
+    sides: Tensor
+    """``(N, d)``"""
 
 
 def covariance_factor(
@@ -39,7 +56,7 @@ def covariance_factor(
     seed: int = 0,
     told: Callable[[int], None] = lambda _: None,
 ) -> Tensor:
-    """``(NZ, NW, rank)`` F with ``F Fᵀ`` the second moment of coefficients, to its leading part.
+    """``(NZ, NW, rank)`` F with ``F Fᵀ`` the second moment of the coefficients of most surfaces.
 
     Args:
         laws: The universe.
@@ -49,26 +66,28 @@ def covariance_factor(
         seed: Of the draws.
         told: Called with the number of each iteration.
     """
-    grams, sides = _seen(laws, surfaces, seed)
-    moment = second_moment(grams, sides, smooth(grams.device), iterations, told)
+    views = _seen(laws, surfaces, seed)
+    moment = second_moment(views, smooth(views.grams.device), iterations, told)
     values, vectors = torch.linalg.eigh(moment)
     leading = vectors[:, -rank:] * values[-rank:].clamp(min=0.0).sqrt()
-    found: Tensor = leading.flip(1).unflatten(0, (STRIKES, CLOCKS))
+    leading = leading.flip(1)
+    inside = Views(leading.T @ views.grams @ leading, views.sides @ leading)
+    values, vectors = torch.linalg.eigh(usual_moment(inside, KINDS, max(1, iterations // 4), seed))
+    usual = leading @ (vectors * values.clamp(min=0.0).sqrt())
+    found: Tensor = usual.flip(1).unflatten(0, (STRIKES, CLOCKS))
     return found
 
 
 def second_moment(
-    grams: Tensor,
-    sides: Tensor,
+    views: Views,
     familiar: Tensor,
     iterations: int,
     told: Callable[[int], None] = lambda _: None,
 ) -> Tensor:
-    """``(D, D)`` second moment of coefficients, from the normal equations of N partial views.
+    """``(D, D)`` second moment of coefficients, from partial views.
 
     Args:
-        grams: ``(N, D, D)``.
-        sides: ``(N, D)``.
+        views: Of all surfaces.
         familiar: ``(D, D)`` where to start, and what a few surfaces' weight stays with.
         iterations: Of expectation maximisation.
         told: Called with the number of each iteration.
@@ -79,13 +98,76 @@ def second_moment(
         told(i)
         precision = torch.linalg.inv(moment) + one / _LARGEST**2
         total = _FAMILIAR * familiar
-        for start in range(0, len(grams), _TOGETHER):
+        for start in range(0, len(views.grams), _TOGETHER):
             part = slice(start, start + _TOGETHER)
-            V = torch.cholesky_inverse(torch.linalg.cholesky(grams[part] + precision))
-            mean = (V @ sides[part, :, None])[..., 0]
+            V = torch.cholesky_inverse(torch.linalg.cholesky(views.grams[part] + precision))
+            mean = (V @ views.sides[part, :, None])[..., 0]
             total = total + V.sum(0) + mean.T @ mean
-        moment = 0.5 * (total + total.T) / (len(grams) + _FAMILIAR) + _FINEST**2 * one
+        moment = 0.5 * (total + total.T) / (len(views.grams) + _FAMILIAR) + _FINEST**2 * one
     return moment
+
+
+def usual_moment(views: Views, kinds: int, iterations: int, seed: int = 0) -> Tensor:
+    """``(d, d)`` second moment of the kind that most surfaces belong to.
+
+    Args:
+        views: Of coefficients whose second moment over all surfaces is one.
+        kinds: Gaussians of the mixture.
+        iterations: Of expectation maximisation.
+        seed: Of the first division into kinds.
+    """
+    grams, sides = views
+    one = torch.eye(sides.shape[-1], dtype=sides.dtype, device=sides.device)
+    moments = one.expand(kinds, -1, -1)
+    share = _divided(_posterior(views, one)[0], kinds, seed)  # (N, kinds)
+    for _ in range(iterations):
+        totals = torch.stack(
+            [_total(views, each, weight) for each, weight in zip(moments, share.T, strict=True)]
+        )
+        count = share.sum(0)
+        common = totals.sum(0) / len(grams)
+        moments = (totals + _COMMON * common) / (count + _COMMON)[:, None, None]
+        evidence = torch.stack([_posterior(views, each)[1] for each in moments], 1)
+        share = torch.softmax(evidence + torch.log(count + 1.0), 1)
+    return moments[int(share.sum(0).argmax())]
+
+
+def _divided(means: Tensor, kinds: int, seed: int) -> Tensor:
+    """``(N, kinds)`` ones where a surface belongs, by Lloyd's rounds on leading coefficients."""
+    points = means[:, :_LEADING]
+    order = torch.randperm(len(points), generator=torch.Generator().manual_seed(seed))
+    centres = points[order[:kinds].to(points.device)]
+    for _ in range(_SETTLED):
+        near = torch.nn.functional.one_hot(torch.cdist(points, centres).argmin(1), kinds)
+        near = near.to(points.dtype)
+        centres = (near.T @ points) / near.sum(0).clamp(min=1.0)[:, None]
+    return near
+
+
+def _posterior(views: Views, moment: Tensor) -> tuple[Tensor, Tensor]:
+    """``(N, d)`` means of coefficients, and ``(N,)`` the log-evidence of a moment."""
+    precision = torch.linalg.inv(moment)
+    means, evidence = [], []
+    for start in range(0, len(views.grams), _TOGETHER):
+        part = slice(start, start + _TOGETHER)
+        L = torch.linalg.cholesky(views.grams[part] + precision)
+        side = views.sides[part]
+        mean = torch.cholesky_solve(side[..., None], L)[..., 0]
+        means.append(mean)
+        half = L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        evidence.append(0.5 * (side * mean).sum(-1) - half)
+    return torch.cat(means), torch.cat(evidence) - 0.5 * torch.linalg.slogdet(moment)[1]
+
+
+def _total(views: Views, moment: Tensor, share: Tensor) -> Tensor:
+    """``(d, d)`` sum of second moments of surfaces, each by its share."""
+    precision, total = torch.linalg.inv(moment), torch.zeros_like(moment)
+    for start in range(0, len(share), _TOGETHER):
+        part = slice(start, start + _TOGETHER)
+        V = torch.cholesky_inverse(torch.linalg.cholesky(views.grams[part] + precision))
+        mean = (V @ views.sides[part, :, None])[..., 0]
+        total = total + (share[part, None, None] * V).sum(0) + (share[part, None] * mean).T @ mean
+    return 0.5 * (total + total.T)
 
 
 def smooth(device: torch.device | str) -> Tensor:
@@ -99,8 +181,8 @@ def smooth(device: torch.device | str) -> Tensor:
     return _SIZE**2 * (both + 1e-3 * torch.eye(len(both), dtype=both.dtype, device=device))
 
 
-def _seen(laws: Laws, surfaces: int, seed: int) -> tuple[Tensor, Tensor]:
-    """``(N, D, D)`` and ``(N, D)`` normal equations of every surface."""
+def _seen(laws: Laws, surfaces: int, seed: int) -> Views:
+    """Normal equations of every surface."""
     grams: list[Tensor] = []
     sides: list[Tensor] = []
     for kind, (layout, share) in enumerate(LAYOUTS):
@@ -111,10 +193,10 @@ def _seen(laws: Laws, surfaces: int, seed: int) -> tuple[Tensor, Tensor]:
             one, side = normal_equations(batch)
             grams.append(one)
             sides.append(side)
-    return torch.cat(grams), torch.cat(sides)
+    return Views(torch.cat(grams), torch.cat(sides))
 
 
-def normal_equations(batch: Batch) -> tuple[Tensor, Tensor]:
+def normal_equations(batch: Batch) -> Views:
     """``ΦᵀWΦ`` and ``ΦᵀW u`` of the exact volatilities at quotes and targets."""
     chain = scaled(Ragged(batch.T, batch.k, batch.iv, batch.half, batch.quoted))
     root = (chain.sigma * torch.sqrt(batch.T))[..., None]
@@ -127,4 +209,14 @@ def normal_equations(batch: Batch) -> tuple[Tensor, Tensor]:
     loaded = basis * (there / _EXACT**2)[..., None]
     by_slice = (u[..., None, :] @ loaded)[..., 0, :]  # (B, L, NZ)
     side = (by_slice.transpose(-1, -2) @ clock).flatten(1)
-    return gram(basis, loaded, clock), side
+    return Views(gram(basis, loaded, clock), side)
+
+
+def gram(basis: Tensor, loaded: Tensor, clock: Tensor) -> Tensor:
+    """``(B, NZ·NW, NZ·NW)`` ``ΦᵀWΦ``, slice by slice a product of the two directions."""
+    each = loaded.transpose(-1, -2) @ basis  # (B, L, NZ, NZ)
+    pairs = (clock[..., :, None] * clock[..., None, :]).flatten(-2)  # (B, L, NW²)
+    both = each.flatten(-2).transpose(-1, -2) @ pairs  # (B, NZ², NW²)
+    size = basis.shape[-1], basis.shape[-1], clock.shape[-1], clock.shape[-1]
+    split: Tensor = both.unflatten(-2, size[:2]).unflatten(-1, size[2:])  # (B, NZ, NZ, NW, NW)
+    return split.transpose(-3, -2).flatten(-2).flatten(-3, -2)

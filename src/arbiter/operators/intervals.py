@@ -1,0 +1,111 @@
+"""What quotes say: the truth is between bid and ask. Expectation propagation for that.
+
+A function ``f = Φ a`` with ``a ~ N(0, I)`` is seen at N quotes, each an interval ``u ± h`` that
+holds f plus a small Gaussian error. Taking mids for Gaussian observations forgets that an interval
+has ends: the average of n uniform errors shrinks with √n, the middle of what n intervals have in
+common with n. Expectation propagation keeps for every quote the Gaussian site ``(weight, centre)``
+that has the moments of its interval under what all other quotes say (its cavity), all quotes at
+once, damped. Two rounds are within 1 % of the fixed point (docs/operator-architecture.md).
+
+How large the error is the chain says itself: by how far a first, Gaussian guess lies outside the
+intervals, in root mean square. It is what the basis cannot follow, or what is wrong with the quotes.
+
+Shapes: B chains, N quotes of each, d coefficients.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+ROUNDS = 2
+_SHARE = 0.4  # of the squared half-spread: the variance of a mid, at first
+_FIRST = 5e-3  # error assumed at first
+_LEAST = 1e-3  # error that there always is, and ...
+_BLUR = 0.05  # ... half-spreads by which the ends of an interval are blurred
+_DAMPED = 0.7  # share of a site's new moments
+_TINY = 1e-16
+
+
+class Posterior(NamedTuple):
+    """What is known of the coefficients after the quotes.
+
+    Attributes:
+        mean: ``(B, d)``
+        root: ``(B, d, d)`` R with covariance ``RᵀR``.
+        error: ``(B,)`` deviation of the Gaussian error that was taken.
+    """
+
+    mean: Tensor
+    root: Tensor
+    error: Tensor
+
+
+def posterior(rows: Tensor, u: Tensor, half: Tensor, quoted: Tensor) -> Posterior:
+    """What intervals say of the coefficients, in float64.
+
+    Args:
+        rows: ``(B, N, d)`` Φ.
+        u: ``(B, N)`` middles of the intervals.
+        half: ``(B, N)`` half their lengths.
+        quoted: ``(B, N)`` bool; the others are padding.
+    """
+    there = quoted.to(rows.dtype)
+    weight, centre = there / (_SHARE * half * half + _FIRST**2), u
+    mean, root = _solved(rows, weight, centre)
+    beyond = ((u - (rows @ mean[..., None])[..., 0]).abs() - half).clamp(min=0.0)
+    error = torch.sqrt((there * beyond**2).sum(-1) / there.sum(-1).clamp(min=1.0) + _LEAST**2)
+    blur = (_BLUR * half) ** 2 + error[:, None] ** 2
+    for _ in range(ROUNDS):
+        seen = rows @ root.mT  # (B, N, d)
+        variance = (seen * seen).sum(-1).clamp(min=_TINY)
+        value = (rows @ mean[..., None])[..., 0]
+        # what all other quotes say of this one
+        alone = 1.0 / (1.0 / variance - weight).clamp(min=1e-12)
+        guess = alone * (value / variance - weight * centre)
+        wide = alone + blur
+        middle, spread = truncated(guess, wide, u - half, u + half)
+        sharp = (1.0 / spread.clamp(min=_TINY) - 1.0 / wide).clamp(min=1e-9)
+        new_centre = (middle / spread.clamp(min=_TINY) - guess / wide) / sharp
+        new = there / (1.0 / sharp + blur)
+        kept = (1.0 - _DAMPED) * weight
+        centre = (kept * centre + _DAMPED * new * new_centre) / (kept + _DAMPED * new + _TINY)
+        weight = weight ** (1.0 - _DAMPED) * new**_DAMPED
+        mean, root = _solved(rows, weight, centre)
+    return Posterior(mean, root, error)
+
+
+def _solved(rows: Tensor, weight: Tensor, centre: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and root of the posterior of Gaussian observations."""
+    loaded = rows * weight[..., None]
+    P = loaded.mT @ rows
+    P.diagonal(dim1=-2, dim2=-1).add_(1.0)
+    L = torch.linalg.cholesky_ex(P).L
+    one = torch.eye(P.shape[-1], dtype=P.dtype, device=P.device).expand_as(P)
+    root = torch.linalg.solve_triangular(L, one, upper=False)
+    side = loaded.mT @ centre[..., None]  # (B, d, 1)
+    return (root.mT @ (root @ side))[..., 0], root
+
+
+def truncated(mean: Tensor, variance: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance of normal variables between two ends, however far out these are."""
+    deviation = torch.sqrt(variance)
+    a, b = (low - mean) / deviation, (high - mean) / deviation
+    turned = a + b > 0.0  # by symmetry the nearer end is the upper one
+    a, b = torch.where(turned, -b, a), torch.where(turned, -a, b)
+    below, above = torch.special.log_ndtr(a), torch.special.log_ndtr(b)
+    mass = above + torch.log1p(-torch.exp((below - above).clamp(max=-1e-14)))
+    start, end = (torch.exp(-0.5 * x * x - _LOG_ROOT - mass) for x in (a, b))
+    moved = start - end
+    left = 1.0 + a * start - b * end - moved * moved
+    # far out the interval is all that is known, and differences of large numbers are noise
+    short = (b - a) ** 2 / 12.0
+    left = torch.minimum(left.clamp(min=_TINY), short)
+    middle = torch.minimum(torch.maximum(moved, a), b)
+    return mean + deviation * torch.where(turned, -middle, middle), variance * left
+
+
+_LOG_ROOT = 0.5 * math.log(2.0 * math.pi)

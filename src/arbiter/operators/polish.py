@@ -1,0 +1,235 @@
+"""From the slopes of a smile to those of a transport that prices it, in the star order.
+
+:mod:`arbiter.operators.start` reads slopes off a smile by its coordinates. Here follow a
+Gauss-Newton step towards the smile's prices, and the star order: slopes must not fall along
+maturities, and the running maximum of the head would have one slice's tail overrule all later ones.
+Weighted least squares among what does not fall spreads the difference by what the smiles know.
+
+Shapes: M slices, B chains of L, H places of ``asinh z``, n knots, G points of a quadrature.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from arbiter import black, normal
+from arbiter.operators import head, start
+
+_SURE = 3e-3  # relative error that no volatility of a smile is known better than
+_CHEAPEST = 1e-8  # of the forward: prices below say nothing
+_HUGE, _LONGEST = 0.1, 0.7  # miss from which on a robust loss grows slowly; step of a log-slope
+_STIFF, _HELD = 1e-3, 1e-4  # what second differences and values of a step cost
+_STEP, _COARSE = 0.05, 2  # of the quadrature, and every how many points derivatives take
+_NEXT_TO_NOTHING = 1e-6  # that a slice says for which nothing is quoted
+_NOTHING = 1e-200  # of a price, whose logarithm is taken
+_FAINT = 1e-4  # of the largest weight, that every slope has
+
+
+class Smile(NamedTuple):
+    """Smiles to be priced.
+
+    Attributes:
+        u: ``(B, L, H)`` ``log(iv/σ)`` at the places.
+        doubt: ``(B, L, H)`` logarithm of its standard error.
+        place: ``(H,)`` of ``asinh z``, increasing.
+        total: ``(B, L)`` ``log(σ√T)``.
+        seen: ``(B, L)`` where anything is quoted: the others have to follow.
+    """
+
+    u: Tensor
+    doubt: Tensor
+    place: Tensor
+    total: Tensor
+    seen: Tensor
+
+
+class Priced(NamedTuple):
+    """Smiles as prices, slice by slice.
+
+    Attributes:
+        log_price: ``(M, H)`` of the smile.
+        elasticity: ``(M, H)`` of that price to volatility.
+    """
+
+    log_price: Tensor
+    elasticity: Tensor
+
+    def miss(self, price: Tensor) -> Tensor:
+        """``(M, H)`` by how much the log-volatility of prices is short of the smile's."""
+        return ((self.log_price - torch.log(price)) / self.elasticity).clamp(-1.0, 1.0)
+
+
+def transport(smile: Smile) -> tuple[Tensor, Tensor]:
+    """``(B, L, n)`` log-slopes over ``σ√T`` and ``(B, L, H)`` what they miss of the smile."""
+    priced = _priced(smile)
+    clock = smile.total[..., None]
+    g = start.log_slopes(smile.u, smile.place, smile.total)
+    g, told = _stepped(g, smile, priced)
+    told = torch.where(smile.seen[..., None], told, _NEXT_TO_NOTHING)
+    g = isotonic(g + clock, told) - clock
+    level = torch.exp(smile.total).flatten()[:, None]
+    slopes = head.slopes(g, smile.total).flatten(0, 1) / level
+    laid = _laid(slopes, torch.sinh(smile.place), level)
+    return g, priced.miss(laid.prices()).view_as(smile.u)
+
+
+def _priced(smile: Smile) -> Priced:
+    level = torch.exp(smile.total).flatten()[:, None]
+    v = level * torch.exp(smile.u.flatten(0, 1).clamp(-start.FARTHEST, start.FARTHEST))
+    k = torch.sinh(smile.place) * level
+    price = black.otm(k, v).clamp(min=_NOTHING)
+    elasticity = (v * black.vega(k, v) / price).clamp(min=0.3)
+    return Priced(torch.log(price), elasticity)
+
+
+def _stepped(g: Tensor, smile: Smile, priced: Priced) -> tuple[Tensor, Tensor]:
+    """Log-slopes ``(B, L, n)`` after a Gauss-Newton step, and how much the smile says of each."""
+    shape = g.shape
+    doubt = smile.doubt.flatten(0, 1)
+    level = torch.exp(smile.total).flatten()[:, None]
+    b = torch.exp(g.flatten(0, 1))
+    laid = _laid(b, torch.sinh(smile.place), level)
+    price = laid.prices()
+    off = priced.miss(price)
+    weight = (torch.exp(priced.log_price) > _CHEAPEST) / (torch.exp(2.0 * doubt) + _SURE**2)
+    most = weight.amax(-1, keepdim=True).clamp(min=1.0)
+    weight = weight / most / (1.0 + (off / _HUGE) ** 2)
+    # prices that say nothing weigh nothing: only that they must not overflow
+    steep = laid.derivatives(b) / (price.clamp(min=_CHEAPEST) * priced.elasticity)[..., None]
+    loaded = (steep * weight[..., None]).mT  # (M, n, H)
+    P = loaded @ steep
+    told = (P.diagonal(dim1=-2, dim2=-1) + _FAINT) * most
+    P = P + _step_cost(b.device)
+    step = torch.cholesky_solve(loaded @ off[..., None], torch.linalg.cholesky_ex(P).L)[..., 0]
+    longest = step.abs().amax(-1, keepdim=True).clamp(min=1e-12)
+    return g + (step * (_LONGEST / longest).clamp(max=1.0)).view(shape), told.view(shape)
+
+
+class _Laid(NamedTuple):
+    """Transports along a quadrature, to be priced at given places.
+
+    A put is worth ``∫ Φ(x) dX(x)`` up to its strike and a call ``∫ Φ(−x) dX(x)`` from there: sums
+    of positive terms, good to a thousandth in the far tails too.
+
+    Attributes:
+        share: ``(M, G)`` Gaussian weight times X, of mean one.
+        put: ``(M, G)`` integrands.
+        call: ``(M, G)``
+        at: ``(M, H)`` the point of the quadrature above each place.
+        between: ``(M, H)`` where it lies between that and the point below.
+        level: ``(M, 1)`` ``σ√T``.
+        above: ``(H,)`` whether a place is above the money.
+    """
+
+    share: Tensor
+    put: Tensor
+    call: Tensor
+    at: Tensor
+    between: Tensor
+    level: Tensor
+    above: Tensor
+
+    def prices(self) -> Tensor:
+        """``(M, H)`` out-of-the-money prices over the forward."""
+        t, half = self.between, 0.5 * _STEP
+        puts, calls = _trapezoid(self.put), _trapezoid(self.call.flip(1)).flip(1)
+
+        def part(integrand: Tensor, whole: Tensor, near: Tensor, far: Tensor, t: Tensor) -> Tensor:
+            first = integrand.gather(1, near)
+            here = torch.lerp(first, integrand.gather(1, far), t)
+            return whole.gather(1, near) + half * t * (first + here)
+
+        below, above = self.at - 1, self.at
+        put = part(self.put, puts, below, above, t)
+        call = part(self.call, calls, above, below, 1.0 - t)
+        return torch.where(self.above, call, put).clamp(min=_NOTHING)
+
+    def derivatives(self, b: Tensor) -> Tensor:
+        """``(M, H, n)`` of the prices to log-slopes, which for a step may be coarser."""
+        hats = _quadrature(b.device).risen[::_COARSE]  # (G/2, n)
+        share = self.share[:, ::_COARSE] * _COARSE
+        moved = share[..., None] * (hats - (share @ hats)[:, None])
+        below = moved.cumsum(1) - 0.5 * moved
+        place = (self.at - 1 + self.between) / _COARSE
+        first = place.long().clamp(max=len(hats) - 2)
+        wide = first[..., None].expand(-1, -1, b.shape[-1])
+        inside = (place - first)[..., None]
+        part = torch.lerp(below.gather(1, wide), below.gather(1, wide + 1), inside)
+        return -self.level[..., None] * part * b[:, None]
+
+
+def _laid(b: Tensor, z: Tensor, level: Tensor) -> _Laid:
+    """Transports with slopes ``(M, n)`` over ``σ√T``, and where places ``(H,)`` of z are on them."""
+    known = _quadrature(b.device)
+    along = b @ known.risen.T  # (M, G) log-moneyness over level, but for a constant
+    along = along - along[:, along.shape[1] // 2, None]
+    share = torch.exp(level * along) * known.weight
+    mass = share.sum(-1, keepdim=True)
+    share, along = share / mass, along - torch.log(mass) / level
+    at = torch.searchsorted(along, z.expand(len(b), -1).contiguous()).clamp(1, along.shape[1] - 1)
+    low, high = along.gather(-1, at - 1), along.gather(-1, at)
+    between = ((z - low) / (high - low)).clamp(0.0, 1.0)
+    rising = level * torch.exp(level * along) * (b @ known.hats.T)
+    return _Laid(share, rising * known.below, rising * known.above, at, between, level, z >= 0.0)
+
+
+def _trapezoid(integrand: Tensor) -> Tensor:
+    """``(M, G)`` integrals up to each point."""
+    sums = integrand.cumsum(1)
+    return _STEP * (sums - 0.5 * (integrand + integrand[:, :1]))
+
+
+def isotonic(y: Tensor, weight: Tensor) -> Tensor:
+    """Weighted least squares ``(B, L, n)`` among what does not fall along L: the min-max formula.
+
+    ``max over i ≤ l of min over j ≥ l`` of the weighted mean of ``y_i … y_j``.
+    """
+    deep = y.shape[1]
+    sums, mass = (torch.nn.functional.pad(x.cumsum(1), (0, 0, 1, 0)) for x in (weight * y, weight))
+    mean = (sums[:, None, 1:] - sums[:, :-1, None]) / (mass[:, None, 1:] - mass[:, :-1, None])
+    later = torch.ones(deep, deep, dtype=torch.bool, device=y.device).triu()[..., None]
+    mean = torch.where(later, mean, torch.inf).flip(2).cummin(2).values.flip(2)
+    mean = torch.where(later, mean, -torch.inf).cummax(1).values
+    found: Tensor = mean.diagonal(dim1=1, dim2=2).mT
+    return found
+
+
+class _Quadrature(NamedTuple):
+    """Points of a Gaussian coordinate.
+
+    Attributes:
+        weight: ``(G,)`` Gaussian weights.
+        below: ``(G,)`` Φ(x).
+        above: ``(G,)`` Φ(−x).
+        hats: ``(G, n)`` the hats at the knots, the outermost flat beyond.
+        risen: ``(G, n)`` their integrals.
+    """
+
+    weight: Tensor
+    below: Tensor
+    above: Tensor
+    hats: Tensor
+    risen: Tensor
+
+
+@lru_cache(maxsize=8)
+def _quadrature(device: torch.device) -> _Quadrature:
+    with torch.inference_mode(False):
+        x = torch.arange(-7.2, 6.4, _STEP, dtype=torch.float64, device=device)
+        knots = start.knots(device)
+        inside = x.clamp(knots[0], knots[-1])[:, None]
+        hats = (1.0 - (inside - knots).abs() / (knots[1] - knots[0])).clamp(min=0.0)
+        weight, risen = normal.pdf(x) * _STEP, start.integrals(x, knots)
+        return _Quadrature(weight, normal.cdf(x), normal.cdf(-x), hats, risen)
+
+
+@lru_cache(maxsize=8)
+def _step_cost(device: torch.device) -> Tensor:
+    with torch.inference_mode(False):
+        one = torch.eye(len(head.KNOTS), dtype=torch.float64, device=device)
+        second = one.diff(n=2, dim=0)
+        return _STIFF * second.T @ second + _HELD * one
