@@ -12,7 +12,7 @@ from torch import Tensor
 
 from arbiter.operators.flat import Flat
 from arbiter.operators.intervals import posterior
-from arbiter.operators.kriging import STRIKES, ZETA, Kriged, along_clock, at_heads
+from arbiter.operators.kriging import STRIKES, ZETA, Known, Kriged, along_clock, at_heads
 
 Array = NDArray[np.float64]
 
@@ -40,8 +40,7 @@ class Kriging:
             rows.addcmul_(nodes[first + i], torch.from_numpy(basis[i])[:, None])
         said = (rows, batch.u.double(), torch.exp(batch.noise.double()))
         many = torch.from_numpy(batch.counts).view(B, L).sum(1)
-        known = posterior(*_by_chain(said, many))
-        return at_heads(known, slices, self.place, chain)
+        return at_heads(Known(posterior(*_by_chain(said, many)), slices), chain, self.place)
 
 
 def _by_chain(

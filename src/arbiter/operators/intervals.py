@@ -8,7 +8,7 @@ that has the moments of its interval under what all other quotes say (its cavity
 once, damped. Two rounds are within 1 % of the fixed point (docs/operator-architecture.md).
 
 How large the error is the chain says itself: by how far a first, Gaussian guess lies outside the
-intervals, in root mean square. It is what the basis cannot follow, or what is wrong with the quotes.
+intervals, in root mean square. It is what the basis cannot follow, or what is wrong with quotes.
 
 Shapes: B chains, N quotes of each, d coefficients.
 """

@@ -75,26 +75,49 @@ def along_clock(total: Tensor) -> Tensor:
     return (clock @ F.transpose(0, 1).flatten(1)).unflatten(-1, (F.shape[0], F.shape[2]))
 
 
+class Known(NamedTuple):
+    """What quotes say of the coefficients, and what these make of every slice.
+
+    Attributes:
+        law: Of the coefficients.
+        slices: ``(B, L, NZ, d)`` from them to the splines along strikes.
+    """
+
+    law: Posterior
+    slices: Tensor
+
+    def rows(self, zeta: Tensor) -> Tensor:
+        """``(B, L·P, d)`` from coefficients to u at strikes ``(B, L, P)`` or ``(P,)`` of ζ."""
+        return (splines(zeta.double(), ZETA, STRIKES) @ self.slices).flatten(1, 2)
+
+    def doubt(self, rows: Tensor) -> Tensor:
+        """``(B, L, P)`` logarithm of the standard error at rows."""
+        variance = (rows @ self.law.root.mT).square().sum(-1)
+        return 0.5 * torch.log(variance.clamp(min=1e-12)).unflatten(1, (self.slices.shape[1], -1))
+
+
 @torch.no_grad()
 def kriged(chain: Scaled, place: Tensor) -> Kriged:
     """The reference of chains at heads ``(H,)`` of ζ."""
+    return at_heads(known(chain), chain, place)
+
+
+@torch.no_grad()
+def known(chain: Scaled) -> Known:
+    """What the quotes of chains say."""
     slices = along_clock(chain.total)
     rows = splines(chain.zeta.double(), ZETA, STRIKES) @ slices  # (B, L, S, d)
     said = (chain.u.double(), torch.exp(chain.noise.double()), chain.quoted)
-    known = posterior(rows.flatten(1, 2), *(part.flatten(1) for part in said))
-    found = at_heads(known, slices, place.to(slices.device), chain)
-    return Kriged(*(part.to(chain.u.dtype) for part in found))
+    return Known(posterior(rows.flatten(1, 2), *(part.flatten(1) for part in said)), slices)
 
 
-def at_heads(known: Posterior, slices: Tensor, place: Tensor, chain: Scaled) -> Kriged:
-    """What is known at the heads of each slice, in float64."""
-    place = place.double()
-    L, H = slices.shape[1], len(place)
-    rows = (splines(place, ZETA, STRIKES) @ slices).flatten(1, 2)  # (B, L·H, d)
-    smile = (rows @ known.mean[..., None])[..., 0].unflatten(1, (L, H))
-    smile = smile.clamp(-FARTHEST, FARTHEST)
-    variance = (rows @ known.root.mT).square().sum(-1).unflatten(1, (L, H))
-    doubt = 0.5 * torch.log(variance.clamp(min=1e-12))
+@torch.no_grad()
+def at_heads(found: Known, chain: Scaled, place: Tensor) -> Kriged:
+    """The reference of chains at heads ``(H,)`` of ζ, from what their quotes say."""
+    place = place.to(found.slices)
+    rows = found.rows(place)
+    smile = (rows @ found.law.mean[..., None]).view(*chain.total.shape, len(place))
+    smile, doubt = smile.clamp(-FARTHEST, FARTHEST), found.doubt(rows)
     seen = chain.quoted.any(-1)
     begun = polish.transport(polish.Smile(smile, doubt, place, chain.total.double(), seen))
-    return Kriged(smile, doubt, *begun)
+    return Kriged(*(part.to(chain.u.dtype) for part in (smile, doubt, *begun)))

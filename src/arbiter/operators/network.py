@@ -75,8 +75,8 @@ class Config:
     width: int = 192
     state: int = 64
     rank: int = 4
-    context: int = 160
-    looks: int = 2
+    context: int = 224
+    looks: int = 1
     spans: tuple[float, ...] = (0.3, 1.6)
     kriging: bool = True
     budget: float = 10.0

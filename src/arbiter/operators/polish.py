@@ -163,7 +163,7 @@ class _Laid(NamedTuple):
 
 
 def _laid(b: Tensor, z: Tensor, level: Tensor) -> _Laid:
-    """Transports with slopes ``(M, n)`` over ``σ√T``, and where places ``(H,)`` of z are on them."""
+    """Transports with slopes ``(M, n)`` over ``σ√T``, and where places ``(H,)`` of z lie."""
     known = _quadrature(b.device)
     along = b @ known.risen.T  # (M, G) log-moneyness over level, but for a constant
     along = along - along[:, along.shape[1] // 2, None]

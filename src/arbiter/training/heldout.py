@@ -29,8 +29,7 @@ from arbiter.training.flow import (
 )
 from arbiter.training.laws import Laws
 from arbiter.training.martingale import MartingaleTest, martingale_test
-from arbiter.training.objective import task
-from arbiter.training.regression import strikes
+from arbiter.training.objective import strikes, task
 from arbiter.training.settings import Settings
 from arbiter.transport import Transport
 

@@ -3,8 +3,8 @@
     L(θ, λ) = fit + ⟨λ_NA, calendar⟩ + ⟨λ_mart, martingale⟩ + ⟨λ_VIX, replication⟩
 
 *fit*: error of volatility at targets, quoted or not, from prices (price error over vega), in units
-of what the spreads allow. *calendar*: calls under the gate's measure that fall from one maturity to
-the next. *martingale*: the measure's mean less one, signed. *replication*: squared relative error
+of what the quotes allow: the standard error of kriging there. *calendar*: calls under the gate's
+measure that fall from one maturity to the next. *martingale*: the measure's mean less one, signed. *replication*: squared relative error
 of log-contract variance, which is what the VIX replicates. Each block has one number per band of
 total volatility, so that short and long maturities are priced apart.
 
@@ -25,7 +25,7 @@ from torch import Tensor
 from arbiter import black
 from arbiter.operators.head import KNOTS
 from arbiter.operators.icnn import ICNNDecoder
-from arbiter.operators.kriging import Kriged, kriged
+from arbiter.operators.kriging import Kriged, at_heads, known
 from arbiter.operators.network import Output
 from arbiter.operators.ragged import Ragged
 from arbiter.operators.reference import Scaled, scaled
@@ -36,8 +36,7 @@ from arbiter.transport import Transport
 
 BANDS = 6
 _EDGES = (-3.6, -3.0, -2.4, -1.8, -1.2)  # of log(σ√T): about 3, 5, 9, 17 and 30 %
-_FLOOR, _SHARE = 1e-3, 0.3  # the error that a surface with half-spreads ν is expected to have
-_NEAR = 1.5  # of asinh z: quotes whose spreads say what a surface allows
+_FLOOR = 1e-3  # error of volatility over reference that nobody minds
 _LEAST_LOG = -50.0  # of a price that errors are divided by: targets are worth 1e-8 or more
 _FAR = 30.0  # of a relative error of price: beyond, the potential only has to come back
 _LEVELS = (-1.5, -0.75, 0.0, 0.5, 1.0)  # deviations at which calls under the measure are compared
@@ -103,9 +102,9 @@ def task(batch: Batch, laws: Laws, place: Tensor | None = None) -> Task:
     k, total = batch.target_k.double(), (batch.target_iv * torch.sqrt(batch.T)[..., None]).double()
     price = black.otm(k, total).clamp(min=1e-300)
     elasticity = (total * black.vega(k, total) / price).clamp(min=0.2)
-    near = chain.quoted & (chain.zeta.abs() < _NEAR)
-    noise = (torch.exp(chain.noise) * near).sum((1, 2)) / near.sum((1, 2)).clamp(min=1)
-    allowed = (_FLOOR + _SHARE * noise)[:, None, None]
+    said = known(chain)
+    doubt = torch.exp(said.doubt(said.rows(strikes(chain, batch.target_k))))
+    allowed = torch.sqrt(_FLOOR**2 + doubt.to(batch.T.dtype) ** 2)
     dtype = batch.T.dtype
     return Task(
         chain,
@@ -114,8 +113,13 @@ def task(batch: Batch, laws: Laws, place: Tensor | None = None) -> Task:
         ((batch.target_iv / chain.sigma[..., None]).clamp(max=4.0) / elasticity).to(dtype),
         batch.target / allowed,
         laws.reference_at(batch.rows, batch.clock) ** 2 * batch.clock,
-        None if place is None else kriged(chain, place),
+        None if place is None else at_heads(said, chain, place),
     )
+
+
+def strikes(chain: Scaled, k: Tensor) -> Tensor:
+    """Log-strikes ``(B, L, P)`` in a chain's own units, ζ."""
+    return torch.asinh(k * torch.exp(-chain.total)[..., None])
 
 
 def terms(output: Output, task: Task, icnn: ICNNDecoder | None = None, knee: float = 6.0) -> Terms:

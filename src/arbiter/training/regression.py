@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from arbiter.baselines.readout import Readout
 from arbiter.operators.kriging import Kriged
-from arbiter.operators.reference import Scaled
 from arbiter.training.batches import Batch
 from arbiter.training.draws import Lesson
 from arbiter.training.duals import Box
 from arbiter.training.laws import Laws
 from arbiter.training.learner import Learner
-from arbiter.training.objective import robust, task
+from arbiter.training.objective import robust, strikes, task
 from arbiter.training.routes import Found, chain_of, heads
 from arbiter.training.settings import Settings
-
-
-def strikes(chain: Scaled, k: Tensor) -> Tensor:
-    """Log-strikes ``(B, L, P)`` in a chain's own units, ζ."""
-    return torch.asinh(k * torch.exp(-chain.total)[..., None])
 
 
 class Regression:

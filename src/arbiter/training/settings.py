@@ -55,7 +55,7 @@ class Settings:
         betas: Of Adam.
         mode: ``"optimistic"``, ``"extra"`` or ``"simultaneous"``; see :mod:`.saddle`.
         clip: Bound on the gradient's norm; None for none.
-        knee: Error, in what the spreads allow, from which on the loss grows by its logarithm only.
+        knee: Error, in what the quotes allow, from which on the loss grows by its logarithm only.
         average: Decay of the moving average that is evaluated and shipped.
         log_every: Steps between lines of the journal.
         measure_every: Steps between measurements on the held-out laws.
@@ -88,7 +88,7 @@ class Settings:
     betas: tuple[float, float] = (0.9, 0.99)
     mode: str = "optimistic"
     clip: float | None = None
-    knee: float = 12.0
+    knee: float = 3.0
     average: float = 0.998
     log_every: int = 1
     measure_every: int = 1_000
