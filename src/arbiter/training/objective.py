@@ -4,9 +4,10 @@
 
 *fit*: error of volatility at targets, quoted or not, from prices (price error over vega), in units
 of what the quotes allow: the standard error of kriging there. *calendar*: calls under the gate's
-measure that fall from one maturity to the next. *martingale*: the measure's mean less one, signed. *replication*: squared relative error
-of log-contract variance, which is what the VIX replicates. Each block has one number per band of
-total volatility, so that short and long maturities are priced apart.
+measure that fall from one maturity to the next. *martingale*: the measure's mean less one, signed.
+*replication*: squared relative error of log-contract variance, which is what the VIX replicates.
+Each block has one number per band of total volatility, so that short and long maturities are priced
+apart.
 
 With the paper's own decoder prices are its potential's, and what that leaves open (prices that fall
 with maturity, slopes outside [−1, 0], values below intrinsic) is added to the calendar block
