@@ -43,17 +43,11 @@ def test_kriging_in_one_row_is_kriging(seed: int) -> None:
     chain.quoted[1, 2:] = False
     quotes = flat(chain, torch.float64)
     wanted = kriging.kriged(chain, PLACE)
-    made = Kriging(PLACE)
-    found = made(quotes)
-    torch.testing.assert_close(found.doubt, wanted.doubt, rtol=0.0, atol=1e-7)
-    torch.testing.assert_close(found.scale, wanted.scale, rtol=1e-6, atol=0.0)
-    guess = kriging.krige(wanted, chain.u * chain.quoted, PLACE)
-    torch.testing.assert_close(made.krige(found, quotes.u), guess, rtol=0.0, atol=1e-8)
-    torch.testing.assert_close(found.rows, guess, rtol=0.0, atol=1e-8)
-    torch.testing.assert_close(found.smile, wanted.smile, rtol=0.0, atol=1e-8)
-    torch.testing.assert_close(found.start, wanted.start, rtol=0.0, atol=1e-6)
-    other = made.krige(found, quotes.u + 1e-4)
-    assert float((other - guess).abs().max()) > 1e-6
+    found = Kriging(PLACE)(quotes)
+    for name, one, other in zip(wanted._fields, found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=0.0, atol=1e-6, msg=name)
+    moved = Kriging(PLACE)(quotes._replace(u=quotes.u + 1e-4))
+    assert float((moved.smile - wanted.smile).abs().max()) > 1e-6
 
 
 def looked(gate: Gate, shift: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Kriging: the linear guess is Gaussian-process regression, bounded row by row."""
+"""Kriging: the guess is Gaussian-process regression, and where the network starts."""
 
 from __future__ import annotations
 
@@ -14,22 +14,18 @@ from scipy.interpolate import BSpline
 from torch import Tensor
 
 from arbiter import black
-from arbiter.operators import kriging
+from arbiter.operators import intervals, kriging
 from arbiter.operators.gate import places
 from arbiter.operators.kriging import (
     CLOCK,
     CLOCKS,
-    KRIGED_ROWS,
     STRIKES,
     ZETA,
     Kriged,
     factor,
-    gram,
-    krige,
+    known,
     kriged,
-    rows,
     splines,
-    weights,
 )
 from arbiter.operators.lipschitz import constant
 from arbiter.operators.network import Config, Network
@@ -61,23 +57,16 @@ def test_splines_are_those_of_the_textbook() -> None:
     assert torch.equal(beyond[0], beyond[1])
 
 
-def test_the_gram_matrix_is_that_of_the_basis() -> None:
-    chain = in_units(3)
-    basis, clock = splines(chain.zeta, ZETA, STRIKES), splines(chain.total, CLOCK, CLOCKS)
-    weight = weights(chain)
-    wanted = design(chain).mT @ (weight.flatten(1)[..., None] * design(chain))
-    found = gram(basis, basis * weight[..., None], clock)
-    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-9 * float(wanted.max()))
-
-
-def test_the_guess_is_gaussian_process_regression() -> None:
-    """Against the formula with the kernel between all quotes, which shares nothing with ours."""
+def test_the_guess_is_gaussian_process_regression(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of mids alone, against the formula with the kernel between all quotes."""
+    monkeypatch.setattr(intervals, "ROUNDS", 0)
     chain = in_units(4, chains=1)
     quoted = chain.quoted[0].flatten()
     there = design(chain)[0][quoted]
     F = factor(there.device).flatten(0, 1)
     kernel = (there @ F) @ (there @ F).T
-    noise = torch.diag(1.0 / weights(chain)[0].flatten()[quoted])
+    spread = torch.exp(2.0 * chain.noise[0].flatten()[quoted])
+    noise = torch.diag(intervals._SHARE * spread + intervals._FIRST**2)
     spoken = torch.linalg.solve(kernel + noise, chain.u[0].flatten()[quoted])
     at = splines(PLACE.double(), ZETA, STRIKES)
     clock = splines(chain.total[0], CLOCK, CLOCKS)
@@ -90,48 +79,34 @@ def test_the_guess_is_gaussian_process_regression() -> None:
         (heads @ F) @ (there @ F).T,
     )
     guess = kriged(chain, PLACE)
-    found = krige(guess, chain.u, PLACE)[0] / guess.scale[0]
-    torch.testing.assert_close(found[:, :7], wanted, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(guess.smile[0], wanted, rtol=1e-6, atol=1e-8)
     torch.testing.assert_close(guess.doubt[0].exp().square(), variance, rtol=1e-4, atol=1e-10)
     # of a half-spread that is twice as wide the guess follows less
     wide = kriged(chain._replace(noise=chain.noise + 0.7), PLACE)
     assert bool((wide.doubt > guess.doubt).all())
 
 
-def test_slopes_are_those_of_the_values() -> None:
-    chain, step = in_units(5, chains=1), 1e-4
-    spacing = PLACE[1] - PLACE[0]
+def test_the_guess_is_inside_more_spreads_than_that_of_mids(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Quotes of the prior itself, the truth anywhere between bid and ask."""
+    chain = in_units(5, chains=4, maturities=6, strikes=30)
+    g = torch.Generator().manual_seed(5)
+    F = factor(chain.u.device).flatten(0, 1)
+    a = torch.randn(4, F.shape[1], 1, generator=g, dtype=torch.float64)
+    truth = (design(chain) @ (F @ a))[..., 0].view_as(chain.u)
+    half = torch.full_like(chain.u, 0.02)
+    noise = half * (2.0 * torch.rand(half.shape, generator=g, dtype=torch.float64) - 1.0)
+    quotes = chain._replace(u=truth + noise, noise=half.log())
 
-    def unscaled(place: Tensor) -> Tensor:
-        guess = kriged(chain, place)
-        return krige(guess._replace(scale=torch.ones_like(guess.scale)), chain.u, place)
+    def error() -> float:
+        found = known(quotes)
+        guess = (found.rows(chain.zeta) @ found.law.mean[..., None]).view_as(truth)
+        return float((guess - truth)[chain.quoted].square().mean().sqrt())
 
-    slope = (unscaled(PLACE.double() + step) - unscaled(PLACE.double() - step))[..., :7]
-    found = unscaled(PLACE)[..., 7:]
-    torch.testing.assert_close(found, slope / (2.0 * step) * spacing, rtol=1e-4, atol=1e-5)
-
-
-def test_rows_are_the_matrix_of_the_guess() -> None:
-    chain = in_units(6)
-    guess = kriged(chain, PLACE)
-    by_rows = torch.einsum("blrms,bms->blr", rows(guess, PLACE), chain.u)
-    torch.testing.assert_close(by_rows, krige(guess, chain.u, PLACE), rtol=1e-8, atol=1e-9)
-
-
-@given(seed=seeds)
-def test_rows_stay_within_their_bound(seed: int) -> None:
-    guess = kriged(in_units(seed), PLACE)
-    sums = rows(guess, PLACE).abs().sum((-1, -2))
-    assert float(sums.max()) <= KRIGED_ROWS * (1.0 + 1e-9)
-
-
-def test_without_the_scale_rows_exceed_their_bound() -> None:
-    def worst(seed: int) -> float:
-        guess = kriged(in_units(seed), PLACE)
-        bare = rows(guess._replace(scale=torch.ones_like(guess.scale)), PLACE)
-        return float(bare.abs().sum((-1, -2)).max())
-
-    assert max(worst(seed) for seed in range(5)) > 1.5 * KRIGED_ROWS
+    ours = error()
+    monkeypatch.setattr(intervals, "ROUNDS", 0)
+    assert ours < 0.9 * error()
 
 
 def test_what_the_universe_contains_is_guessed_from_few_quotes() -> None:
@@ -143,15 +118,14 @@ def test_what_the_universe_contains_is_guessed_from_few_quotes() -> None:
     a[20:] = 0.0  # its large features: the fine ones no quote shows
     u = (design(chain) @ (F @ a)).unflatten(1, chain.u.shape[1:])
     shown = chain.quoted & (torch.rand(chain.u.shape, generator=g) < 0.4)
-    few = chain._replace(quoted=shown, noise=torch.full_like(chain.noise, -6.0))
+    noise = torch.full_like(chain.noise, -6.0)
+    few = chain._replace(quoted=shown, noise=noise, u=u * shown)
     guess = kriged(few, PLACE)
     seen = guess.doubt[0] < -4.0
     at = splines(PLACE.double(), ZETA, STRIKES)
-    truth = torch.einsum(
-        "hz,lw,zw->lh", at, guess.clock[0], (F @ a).unflatten(0, (STRIKES, CLOCKS))
-    )
-    found = krige(guess, u * shown, PLACE)[0, :, :7] / guess.scale[0, :, :7]
-    error = (found - truth)[seen].abs()
+    clock = splines(chain.total[0], CLOCK, CLOCKS)
+    truth = torch.einsum("hz,lw,zw->lh", at, clock, (F @ a).unflatten(0, (STRIKES, CLOCKS)))
+    error = (guess.smile[0] - truth)[seen].abs()
     assert int(seen.sum()) >= 5
     assert float(error.max()) < 5.0 * float(guess.doubt[0][seen].exp().max())
     assert float(error.max()) < 0.1 * float((truth[seen] - truth[seen].mean()).abs().max())
@@ -220,13 +194,27 @@ def test_the_start_is_the_guess() -> None:
 
 def test_whoever_asks_first_leaves_a_factor_for_gradients() -> None:
     factor.cache_clear()
-    chain = in_units(1, chains=1)
     with torch.inference_mode():
-        kriged(chain, PLACE)
-    values = chain.u.clone().requires_grad_()
-    krige(kriged(chain, PLACE), values, PLACE).sum().backward()
-    assert values.grad is not None
-    assert float(values.grad.abs().max()) > 0.0
+        kriged(in_units(1, chains=1), PLACE)
+    weight = torch.ones(STRIKES, dtype=torch.float64, requires_grad=True)
+    (weight @ factor(torch.device("cpu")).flatten(1)).sum().backward()
+    assert weight.grad is not None
+    assert float(weight.grad.abs().max()) > 0.0
+
+
+def test_the_geometry_is_told_of_the_reference() -> None:
+    """Smile, doubt, start and what it misses: each of them moves what is proposed."""
+    chain, made = scaled(random_chain(2)), network(4, kriging=True)
+    guess = made.guess(chain)
+    assert guess is not None
+    with torch.no_grad():
+        told = made.decode(chain, guess)
+        for name in ("smile", "doubt", "miss"):
+            moved = guess._replace(**{name: getattr(guess, name) + 0.05})
+            off = (made.decode(chain, moved).proposal - told.proposal).abs().max()
+            assert float(off) > 1e-4, name
+        same = made.decode(chain, guess._replace(start=guess.start + 0.0))
+    assert torch.equal(same.proposal, told.proposal)
 
 
 def test_a_damaged_factor_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

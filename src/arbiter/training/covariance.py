@@ -74,7 +74,8 @@ def covariance_factor(
     inside = Views(leading.T @ views.grams @ leading, views.sides @ leading)
     values, vectors = torch.linalg.eigh(usual_moment(inside, KINDS, max(1, iterations // 4), seed))
     usual = leading @ (vectors * values.clamp(min=0.0).sqrt())
-    found: Tensor = usual.flip(1).unflatten(0, (STRIKES, CLOCKS))
+    directions, sizes, _ = torch.linalg.svd(usual, full_matrices=False)  # the same F Fᵀ, in order
+    found: Tensor = (directions * sizes).unflatten(0, (STRIKES, CLOCKS))
     return found
 
 

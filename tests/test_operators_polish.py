@@ -1,0 +1,131 @@
+"""A transport that prices a smile: the step, the star order, and what is missed."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import isotonic_regression
+from torch import Tensor
+
+from arbiter import black
+from arbiter.operators import head, polish, start
+from arbiter.operators.gate import places
+from arbiter.transport import Transport
+
+KNOTS = torch.tensor(head.KNOTS, dtype=torch.float64)
+PLACE = places(44, (3.7, 2.4)).double()
+TOTAL = torch.log(torch.tensor([[0.02, 0.06, 0.15, 0.4]], dtype=torch.float64))
+LEVEL = torch.exp(TOTAL)[..., None]
+NEAR = torch.sinh(PLACE).abs() < 3.0
+seeds = st.integers(0, 2**31)
+
+
+def volatility(g: Tensor) -> Tensor:
+    """``(1, 4, H)`` ``log(iv/σ)`` of star-ordered slopes, priced exactly."""
+    k = torch.sinh(PLACE) * LEVEL
+    law = Transport(KNOTS, head.slopes(g, TOTAL))
+    return torch.log(black.implied(law.otm(k), k).volatility) - TOTAL[..., None]
+
+
+def smile(u: Tensor, doubt: float = -6.0) -> polish.Smile:
+    seen = torch.ones_like(TOTAL, dtype=torch.bool)
+    return polish.Smile(u, torch.full_like(u, doubt), PLACE, TOTAL, seen)
+
+
+def skewed(skew: float, curve: float) -> Tensor:
+    """``(1, 4, n)`` log-slopes of smooth laws, the same at all maturities."""
+    x = KNOTS / 2.0
+    g = -skew * torch.tanh(x) + curve * x**2 / (1.0 + 0.3 * x**2)
+    return g.expand(1, 4, -1)
+
+
+@given(skew=st.floats(-0.2, 0.9), curve=st.floats(0.0, 0.12))
+def test_the_step_brings_prices_to_the_smile(skew: float, curve: float) -> None:
+    u = volatility(skewed(skew, curve))
+    g, _ = polish.transport(smile(u))
+    before = start.log_slopes(u, PLACE, TOTAL)
+    off, first = ((volatility(x) - u)[..., NEAR].abs().max() for x in (g, before))
+    assert float(off) < 2.5e-3
+    assert float(off) < float(first) + 1e-3
+
+
+def test_prices_along_the_quadrature_are_the_transports() -> None:
+    g = skewed(0.6, 0.05)
+    k = torch.sinh(PLACE) * LEVEL
+    exact = Transport(KNOTS, torch.exp(g) * LEVEL).otm(k).flatten(0, 1)
+    laid = polish._laid(torch.exp(g).flatten(0, 1), torch.sinh(PLACE), LEVEL.flatten(0, 1))
+    told = exact > 1e-9
+    error = (torch.log(laid.prices() / exact))[told].abs()
+    assert float(error.max()) < 1e-2
+    assert float(error.median()) < 1e-3
+
+
+def test_derivatives_are_those_of_prices() -> None:
+    g = skewed(0.4, 0.05).flatten(0, 1)
+    z, level, step = torch.sinh(PLACE), LEVEL.flatten(0, 1), 1e-4
+
+    def prices(g: Tensor) -> Tensor:
+        return polish._laid(torch.exp(g), z, level).prices()
+
+    found = polish._laid(torch.exp(g), z, level).derivatives(torch.exp(g))
+    unit = step * torch.eye(len(KNOTS), dtype=torch.float64)
+    wanted = torch.stack([(prices(g + e) - prices(g - e)) / (2.0 * step) for e in unit], -1)
+    assert float((found - wanted).abs().max()) < 0.02 * float(wanted.abs().max())
+    assert float((found.flip(-1) - wanted).abs().max()) > 0.2 * float(wanted.abs().max())
+
+
+@given(seed=seeds)
+def test_isotonic_regression_is_that_of_the_textbook(seed: int) -> None:
+    g = torch.Generator().manual_seed(seed)
+    y = torch.randn(2, 9, 3, generator=g, dtype=torch.float64).cumsum(1)
+    weight = torch.exp(3.0 * torch.randn(2, 9, 3, generator=g, dtype=torch.float64))
+    found = polish.isotonic(y, weight)
+    for b in range(2):
+        for n in range(3):
+            wanted = isotonic_regression(y[b, :, n].numpy(), weights=weight[b, :, n].numpy()).x
+            np.testing.assert_allclose(found[b, :, n], wanted, rtol=0.0, atol=1e-8)
+    assert float(found.diff(dim=1).min()) >= -1e-9
+
+
+def test_slopes_that_fall_are_shared_out_by_what_is_known() -> None:
+    """A short slice with fat tails: the order holds, and what is known better moves less."""
+    u = volatility(skewed(0.3, 0.02))
+    fat = u.clone()
+    fat[0, 0] = volatility(skewed(0.9, 0.12))[0, 0] + 2.0  # slopes that the others do not reach
+    flat, _ = polish.transport(smile(fat))
+    assert float((flat + TOTAL[..., None]).diff(dim=1).min()) >= -1e-9
+    doubted = smile(fat)
+    doubt = doubted.doubt.clone()
+    doubt[0, 0] = 0.0
+    trusting, _ = polish.transport(doubted._replace(doubt=doubt))
+    assert float((trusting - skewed(0.3, 0.02))[0, 1:].abs().mean()) < float(
+        (flat - skewed(0.3, 0.02))[0, 1:].abs().mean()
+    )
+
+
+def test_a_slice_without_quotes_overrules_none() -> None:
+    u = volatility(skewed(0.3, 0.02))
+    fat = u.clone()
+    fat[0, 3] = u[0, 3] - 2.0  # far below its neighbours, and nothing is quoted there
+    blind = smile(fat)
+    seen = blind.seen.clone()
+    seen[0, 3] = False
+    alone, _ = polish.transport(blind._replace(seen=seen))
+    heard, _ = polish.transport(blind)
+    clean, _ = polish.transport(smile(u))
+    assert float((alone - clean)[0, :3].abs().max()) < 1e-3
+    assert float((heard - clean)[0, :3].abs().max()) > 0.1
+
+
+def test_what_is_missed_is_said() -> None:
+    u = volatility(skewed(0.5, 0.05))
+    _, little = polish.transport(smile(u))
+    assert float(little[..., NEAR].abs().max()) < 5e-3
+    bent = u + 0.05 * torch.sin(6.0 * PLACE)  # no law has this smile
+    g, missed = polish.transport(smile(bent))
+    left = (bent - volatility(g))[..., NEAR]
+    assert float(left.abs().max()) > 0.02
+    # to first order in what is missed
+    assert float((missed[..., NEAR] - left).abs().max()) < 0.25 * float(left.abs().max())
