@@ -89,6 +89,7 @@ def main() -> None:
     parser.add_argument("--laws", type=int, default=2000)
     parser.add_argument("--surfaces", type=int, default=8000)
     parser.add_argument("--seed", type=int, default=20261115)
+    parser.add_argument("--revision", help="of the code that trained, if the file is wrong on it")
     parser.add_argument("--note", default="", help="what the card says of the training")
     given = parser.parse_args()
 
@@ -121,6 +122,8 @@ def main() -> None:
         "domain_calibration": {"chains": len(sample), "laws": len(laws), "seed": given.seed},
         "shipped": {"revision": revision(), "date": str(datetime.date.today())},
     }
+    if given.revision:
+        info["revision"] = given.revision
     if given.note:
         info["note"] = given.note
     path = checkpoint.save(given.out, kept, info)

@@ -51,7 +51,5 @@ class SelectiveScan(Smiles):
         """What the operator's head would take for slopes."""
         guess = self.body.guess(chain) if guess is None else guess
         if guess is not None:
-            guess = guess._replace(
-                start=guess.smile @ self.nodes.T.to(guess.smile), miss=torch.zeros_like(guess.miss)
-            )
+            guess = guess._replace(start=guess.smile @ self.nodes.T.to(guess.smile))
         return self.body.decode(chain, guess).proposal

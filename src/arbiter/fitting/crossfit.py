@@ -34,8 +34,8 @@ FOLDS = 4
 UNJUDGED = Pull(1.0, 1.0)  # where there are too few quotes to judge by
 _DECADES = np.arange(-4.0, 5.5, 1.5)  # of the pulls that are tried
 _APART = 1.5  # decades between level and bend
-# Believed beforehand, in decades and worth a few quotes: a level near a hundred, and bend alike.
-_USUAL, _WIDTH, _ALIKE = 2.0, 1.5, 1.0
+# Believed beforehand, in decades and worth a few quotes: a level near ten thousand, and bend alike.
+_USUAL, _WIDTH, _ALIKE = 4.0, 1.0, 1.0
 _EXACT = 1e-3  # a loss per quote below this is an exact prediction
 _HALVINGS, _FAINTEST = 6, 1e-6  # of the search for a fainter pull
 

@@ -23,7 +23,7 @@ from arbiter.training.heldout import HeldOut
 from arbiter.training.interruption import stoppable
 from arbiter.training.journal import COLUMNS, Journal, digest, read_steps
 from arbiter.training.laws import Laws
-from arbiter.training.ledger import UNKNOWN, Ledger, Run, revision
+from arbiter.training.ledger import Ledger, Run, revision
 from arbiter.training.legs import JOURNAL, RUN, Leg
 from arbiter.training.pool import Pool, load_pool
 from arbiter.training.regression import Regressor
@@ -348,9 +348,8 @@ def _note_data(leg: Leg, pool: Pool) -> tuple[str, ...]:
 
 
 def _revision() -> str:
-    """Of the code; where it is not in git, what the environment says it is."""
-    found = revision()
-    return os.environ.get("ARBITER_REVISION", found) if found == UNKNOWN else found
+    """Of the code: what the environment says it is, for a copy of it, or else git."""
+    return os.environ.get("ARBITER_REVISION") or revision()
 
 
 def _enter(out: Path, leg: Leg, loop: _Loop) -> None:
