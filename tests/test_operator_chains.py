@@ -48,7 +48,6 @@ LIMITS = {
     "refined_steps": 0.5,  # over the fit's own
 }
 OPEN: dict[str, set[str]] = {
-    "iv_rmse_bp": {"2022-07-12"},
     "refined_steps": {"2023-12-08"},
 }
 

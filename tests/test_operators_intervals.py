@@ -136,9 +136,10 @@ def test_padding_says_nothing() -> None:
     rows, u, _ = problem(5, 30, 0.1)
     half, quoted = torch.full_like(u, 0.1), torch.ones_like(u, dtype=torch.bool)
     alone = posterior(rows, u, half, quoted)
-    more = [torch.cat([x, 7.0 * x], 1) for x in (rows, u)]
+    pairs = ((rows, 7.0 * rows), (u, 7.0 * u), (half, half))
+    wide, middles, twice = (torch.cat(pair, 1) for pair in pairs)
     beside = torch.cat([quoted, ~quoted], 1)
-    padded = posterior(*more, torch.cat([half, half], 1), beside)
+    padded = posterior(wide, middles, twice, beside)
     torch.testing.assert_close(padded.mean, alone.mean, rtol=1e-12, atol=1e-12)
-    shown = posterior(*more, torch.cat([half, half], 1), torch.ones_like(beside))
+    shown = posterior(wide, middles, twice, torch.ones_like(beside))
     assert float((shown.mean - alone.mean).abs().max()) > 1e-3

@@ -93,7 +93,7 @@ def matched(model: str, config: Config | None = None) -> Design:
 
     Example:
         >>> matched("gru").width, matched("transformer").width
-        (193, 136)
+        (163, 112)
     """
     config = Config() if config is None else config
     if model == "ssm":

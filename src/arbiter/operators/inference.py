@@ -23,11 +23,12 @@ from torch.nn.functional import linear, silu
 
 from arbiter.operators import head, workers
 from arbiter.operators import scan as scans
+from arbiter.operators.context import LOUD, missed, referred
 from arbiter.operators.flat import flat
 from arbiter.operators.flat_gate import Batch, Eye, Seen
 from arbiter.operators.flat_kriging import Kriging
 from arbiter.operators.kriging import Kriged
-from arbiter.operators.network import LOUD, SILU, Look, Network, missed, referred
+from arbiter.operators.network import SILU, Look, Network
 from arbiter.operators.pooling import nearness, pooled, precision
 from arbiter.operators.ragged import Ragged
 from arbiter.operators.reference import scaled

@@ -72,7 +72,8 @@ def along_clock(total: Tensor) -> Tensor:
     """``(B, L, NZ, d)`` what coefficients make of the splines along strikes, at ``log(σ√T)``."""
     F = factor(total.device)
     clock = splines(total.double(), CLOCK, CLOCKS)
-    return (clock @ F.transpose(0, 1).flatten(1)).unflatten(-1, (F.shape[0], F.shape[2]))
+    found: Tensor = (clock @ F.transpose(0, 1).flatten(1)).unflatten(-1, (F.shape[0], F.shape[2]))
+    return found
 
 
 class Known(NamedTuple):
@@ -92,8 +93,8 @@ class Known(NamedTuple):
 
     def doubt(self, rows: Tensor) -> Tensor:
         """``(B, L, P)`` logarithm of the standard error at rows."""
-        variance = (rows @ self.law.root.mT).square().sum(-1)
-        return 0.5 * torch.log(variance.clamp(min=1e-12)).unflatten(1, (self.slices.shape[1], -1))
+        variance = (rows @ self.law.root.mT).square().sum(-1).clamp(min=1e-12)
+        return 0.5 * torch.log(variance).view(*self.slices.shape[:2], -1)
 
 
 @torch.no_grad()

@@ -29,8 +29,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from arbiter.operators.context import LOUD
 from arbiter.operators.gate import LARGEST, LEANING, SLOPE_ROWS, VALUE_ROWS
-from arbiter.operators.network import LOUD, SILU, Config, Look, Network
+from arbiter.operators.network import SILU, Config, Look, Network
 from arbiter.operators.pooling import POOLED_ROWS
 from arbiter.operators.qalign import Aligned
 from arbiter.operators.reference import FARTHEST

@@ -19,7 +19,6 @@ corrects the state, as a boosted or unrolled least-squares method would.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, cast
 
@@ -27,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from arbiter.operators import head
+from arbiter.operators.context import LOUD, Context, carried, missed
 from arbiter.operators.gate import Gate, Sight
 from arbiter.operators.icnn import ICNNDecoder
 from arbiter.operators.kriging import Kriged, kriged
@@ -35,11 +35,10 @@ from arbiter.operators.qalign import RULES, Aligned, align, maps
 from arbiter.operators.ragged import Ragged
 from arbiter.operators.reference import Scaled, scaled
 from arbiter.operators.representer import Representer
-from arbiter.operators.scan import KINDS, GreenScan, Path, scan_together
+from arbiter.operators.scan import KINDS, GreenScan, Path
 
 SILU = 1.1  # its slopes lie within −0.0999 and 1.0999
 DECODERS = ("transport", "icnn")
-LOUD = 8.0  # what the reference leaves of the quotes is a tenth of what they say, or less
 
 
 @dataclass(frozen=True)
@@ -147,72 +146,12 @@ def activation(x: Tensor) -> Tensor:
     return nn.functional.silu(x) / SILU
 
 
-def carried(scans: Sequence[GreenScan], path: Path, ahead: Tensor) -> list[Tensor]:
-    """States of one scan, from short to long maturities, or of two: the adjoint one comes back."""
-    if len(scans) == 1:
-        return [scans[0](path)]
-    forth, back = scan_together(scans, [path, path.reversed(ahead)])
-    return [forth, back.flip(1)]
-
-
 class Seen(NamedTuple):
     """What a look has before it: a chain, what its gate sees of it, and the kriged guess."""
 
     chain: Scaled
     sight: Sight
     guess: Kriged | None
-
-
-def referred(guess: Kriged) -> list[Tensor]:
-    """What the geometry stream is told of a reference, each about of size one."""
-    doubt = 0.5 * (guess.doubt + 6.0)
-    return [doubt, 2.0 * guess.smile, missed(guess), guess.start.clamp(-2.0, 2.0)]
-
-
-def missed(guess: Kriged) -> Tensor:
-    """``(B, L, H)`` what the start is short of its smile, amplified."""
-    return (LOUD * guess.miss).clamp(-2.0, 2.0)
-
-
-class Context(nn.Module):
-    """The geometry stream: what each slice can know, and what its neighbours can.
-
-    Args:
-        config: Of the network.
-    """
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        inner = config.context
-        known = (3 * config.heads + len(head.KNOTS)) * config.kriging
-        self.own = nn.Linear(3 * config.heads + 4 + known, inner)
-        self.mix = nn.Linear(inner, inner)
-        directions = 2 if config.adjoint else 1
-        self.carry = nn.ModuleList(
-            GreenScan(inner, config.state, config.rank, inner, kind=config.scan)
-            for _ in range(directions)
-        )
-        self.join = nn.Linear(inner + directions * config.state, inner)
-
-    def forward(self, chain: Scaled, sight: Sight, place: Tensor, guess: Kriged | None) -> Tensor:
-        """Geometry ``(B, L, c)`` of each slice among its neighbours."""
-        seen = chain.quoted.any(-1)
-        count = chain.quoted.sum(-1).to(chain.u.dtype)
-        known = [0.5 * (chain.total + 2.5), chain.gap, 0.4 * torch.log(count + 1.0) - 1.0, seen]
-        parts = [
-            0.3 * sight.mass.clamp(min=-12.0) + 1.0,
-            0.5 * (sight.doubt + 6.0),
-            (sight.centre - place).clamp(-2.0, 2.0),
-            torch.stack(known, -1).to(chain.u.dtype),
-        ]
-        if guess is not None:
-            parts.extend(referred(guess))
-        own = nn.functional.silu(self.own(torch.cat(parts, -1)))
-        own = nn.functional.silu(self.mix(own)) + own
-        scans = [cast(GreenScan, scan) for scan in self.carry]
-        around = carried(scans, Path(own, chain.gap, own, seen), chain.ahead)
-        joined: Tensor = self.join(torch.cat([own, *around], -1))
-        return own + nn.functional.silu(joined)
 
 
 class Look(nn.Module):
