@@ -1,6 +1,6 @@
 """Learn the covariance that kriging rests on, and put it where the package ships it.
 
-PYTHONPATH=src python tools/universe_kernel.py --pool POOL --laws 80000 --surfaces 16000
+PYTHONPATH=src python tools/universe_kernel.py --pool POOL --laws 16000
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def main() -> None:
     """Read the command line, learn, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--pool", required=True, help="folder in which pools of laws are kept")
-    parser.add_argument("--laws", type=int, default=80_000)
-    parser.add_argument("--surfaces", type=int, default=16_000)
-    parser.add_argument("--iterations", type=int, default=40)
+    parser.add_argument("--laws", type=int, default=16_000)
+    parser.add_argument("--surfaces", type=int, default=8_000)
+    parser.add_argument("--iterations", type=int, default=24)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=HERE)

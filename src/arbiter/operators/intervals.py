@@ -5,7 +5,7 @@ holds f plus a small Gaussian error. Taking mids for Gaussian observations forge
 has ends: the average of n uniform errors shrinks with √n, the middle of what n intervals have in
 common with n. Expectation propagation keeps for every quote the Gaussian site ``(weight, centre)``
 that has the moments of its interval under what all other quotes say (its cavity), all quotes at
-once, damped. Two rounds are within 1 % of the fixed point (docs/operator-architecture.md).
+once, damped. Two rounds are within 2 % of the fixed point (docs/operator-architecture.md).
 
 How large the error is the chain says itself: by how far a first, Gaussian guess lies outside the
 intervals, in root mean square. It is what the basis cannot follow, or what is wrong with quotes.

@@ -4,8 +4,9 @@ For given strikes, maturities, relative spreads and reference volatilities: if e
 ``u = log(iv/σ)`` moves by at most ε, every proposed log-slope moves by at most L·ε, and so does
 every log-slope of the surface (the running maximum adds nothing). Both sides are in sup norm; u is
 what :func:`arbiter.operators.reference.scaled` gives, within ±2.5. How σ itself follows the quotes
-is not part of it, and where there is kriging neither is how the reference does, the kriged smile
-and the slopes that the network starts from: the constant is that of all that is trained.
+is not part of it, and where there is kriging neither is how the reference does (the kriged smile,
+its standard errors, the slopes that the network starts from and what they miss): the constant is
+that of all that is trained.
 
 :func:`constant` holds for every such geometry. It composes (docs/operator-architecture.md,
 theorem 8, has the proofs)

@@ -39,7 +39,7 @@ def constant_at(network: Network, chain: Scaled, radius: float = math.inf) -> Te
     """``(B,)`` upper bounds of the Lipschitz constant, from log-volatilities to log-slopes.
 
     Held fixed: strikes, maturities, relative spreads, reference volatilities and, where there is
-    kriging, the reference smile. It takes about L·d·N numbers, N the quotes of a chain.
+    kriging, the whole reference. It takes about L·d·N numbers, N the quotes of a chain.
 
     Args:
         network: In double precision.
