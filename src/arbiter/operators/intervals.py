@@ -7,10 +7,12 @@ common with n. Expectation propagation keeps for every quote the Gaussian site `
 that has the moments of its interval under what all other quotes say (its cavity), all quotes at
 once, damped. Two rounds are within 2 % of the fixed point (docs/operator-architecture.md).
 
-How large the error is the chain says itself: by how far a first, Gaussian guess lies outside the
-intervals, in root mean square. It is what the basis cannot follow, or what is wrong with quotes.
+Mids may be far better than their spreads, or have Gaussian errors: of a few laws that is taken
+under which the quotes predict each other best. How large the error is beside it the chain says too:
+by how far a first, Gaussian guess lies outside the intervals, in root mean square. It is what the
+basis cannot follow, or what is wrong with quotes.
 
-Shapes: B chains, N quotes of each, d coefficients.
+Shapes: B chains, N quotes of each, d coefficients, K laws.
 """
 
 from __future__ import annotations
@@ -25,7 +27,12 @@ ROUNDS = 2
 _SHARE = 0.4  # of the squared half-spread: the variance of a mid, at first
 _FIRST = 5e-3  # error assumed at first
 _LEAST = 1e-3  # error that there always is, and ...
-_BLUR = 0.05  # ... half-spreads by which the ends of an interval are blurred
+# Laws of a mid's error, in half-spreads: how far it reaches, evenly, and a Gaussian blur beside it.
+_LAWS = (
+    *((reach, 0.05 * reach) for reach in (1.0, 0.6, 0.35, 0.2)),
+    *((0.02, blur) for blur in (0.577, 0.35, 0.2, 0.1)),
+)
+_UNLIKELY = 1e-12  # density of a quote that no law expects
 _DAMPED = 0.7  # share of a site's new moments
 _TINY = 1e-16
 
@@ -56,18 +63,17 @@ def posterior(rows: Tensor, u: Tensor, half: Tensor, quoted: Tensor) -> Posterio
     there = quoted.to(rows.dtype)
     weight, centre = there / (_SHARE * half * half + _FIRST**2), u
     mean, root = _solved(rows, weight, centre)
-    beyond = ((u - (rows @ mean[..., None])[..., 0]).abs() - half).clamp(min=0.0)
+    value, variance = _at(rows, mean, root)
+    beyond = ((u - value).abs() - half).clamp(min=0.0)
     error = torch.sqrt((there * beyond**2).sum(-1) / there.sum(-1).clamp(min=1.0) + _LEAST**2)
-    blur = (_BLUR * half) ** 2 + error[:, None] ** 2
+    guess, alone = _cavity(value, variance, weight, centre)
+    law = _likeliest(u - guess, alone + error[:, None] ** 2, half, there)  # (B, 2)
+    reach = law[:, :1] * half
+    blur = (law[:, 1:] * half) ** 2 + error[:, None] ** 2
     for _ in range(ROUNDS):
-        seen = rows @ root.mT  # (B, N, d)
-        variance = (seen * seen).sum(-1).clamp(min=_TINY)
-        value = (rows @ mean[..., None])[..., 0]
-        # what all other quotes say of this one
-        alone = 1.0 / (1.0 / variance - weight).clamp(min=1e-12)
-        guess = alone * (value / variance - weight * centre)
+        guess, alone = _cavity(*_at(rows, mean, root), weight, centre)
         wide = alone + blur
-        middle, spread = truncated(guess, wide, u - half, u + half)
+        middle, spread = truncated(guess, wide, u - reach, u + reach)
         sharp = (1.0 / spread.clamp(min=_TINY) - 1.0 / wide).clamp(min=1e-9)
         new_centre = (middle / spread.clamp(min=_TINY) - guess / wide) / sharp
         new = there / (1.0 / sharp + blur)
@@ -76,6 +82,31 @@ def posterior(rows: Tensor, u: Tensor, half: Tensor, quoted: Tensor) -> Posterio
         weight = weight ** (1.0 - _DAMPED) * new**_DAMPED
         mean, root = _solved(rows, weight, centre)
     return Posterior(mean, root, error)
+
+
+def _at(rows: Tensor, mean: Tensor, root: Tensor) -> tuple[Tensor, Tensor]:
+    """``(B, N)`` mean and variance of f at the quotes."""
+    variance = (rows @ root.mT).square().sum(-1).clamp(min=_TINY)
+    return (rows @ mean[..., None])[..., 0], variance
+
+
+def _cavity(
+    value: Tensor, variance: Tensor, weight: Tensor, centre: Tensor
+) -> tuple[Tensor, Tensor]:
+    """``(B, N)`` mean and variance of f at each quote by what all others say."""
+    alone = 1.0 / (1.0 / variance - weight).clamp(min=1e-12)
+    return alone * (value / variance - weight * centre), alone
+
+
+def _likeliest(off: Tensor, variance: Tensor, half: Tensor, there: Tensor) -> Tensor:
+    """``(B, 2)`` the one of :data:`_LAWS` under which the others predict each quote best."""
+    laws = torch.tensor(_LAWS, dtype=off.dtype, device=off.device)
+    reach, blur = (part[:, None, None] * half for part in laws.unbind(1))  # (K, B, N)
+    deviation = torch.sqrt(variance + blur * blur)
+    low, high = ((off + end) / deviation for end in (-reach, reach))
+    density = (torch.special.ndtr(high) - torch.special.ndtr(low)) / (2.0 * reach)
+    score = (there * torch.log(density.clamp(min=_UNLIKELY))).sum(-1)  # (K, B)
+    return laws[score.argmax(0)]
 
 
 def _solved(rows: Tensor, weight: Tensor, centre: Tensor) -> tuple[Tensor, Tensor]:
