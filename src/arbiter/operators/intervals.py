@@ -34,6 +34,7 @@ _LAWS = (
 )
 _UNLIKELY = 1e-12  # density of a quote that no law expects
 _DAMPED = 0.7  # share of a site's new moments
+_SHORT = 0.1  # of an interval, in deviations
 _TINY = 1e-16
 
 
@@ -133,9 +134,16 @@ def truncated(mean: Tensor, variance: Tensor, low: Tensor, high: Tensor) -> tupl
     moved = start - end
     left = 1.0 + a * start - b * end - moved * moved
     # far out the interval is all that is known, and differences of large numbers are noise
-    short = (b - a) ** 2 / 12.0
+    width, at = b - a, 0.5 * (a + b)
+    short = width * width / 12.0
     left = torch.minimum(left.clamp(min=_TINY), short)
     middle = torch.minimum(torch.maximum(moved, a), b)
+    # across a short one the moments are series, and differences of near numbers noise
+    few = width * (1.0 + at.abs()) < _SHORT
+    square, steep = width * width, (at * width) ** 2
+    left = torch.where(few, short * (1.0 - square / 30.0 - steep / 20.0), left)
+    pulled = short * (1.0 - square / 30.0 - steep / 60.0)
+    middle = torch.where(few, at * (1.0 - pulled), middle)
     return mean + deviation * torch.where(turned, -middle, middle), variance * left
 
 
