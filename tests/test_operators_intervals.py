@@ -11,7 +11,7 @@ from scipy import stats
 from torch import Tensor
 
 from arbiter.operators import intervals
-from arbiter.operators.intervals import posterior, truncated
+from arbiter.operators.intervals import Rows, posterior, truncated
 from counts import count
 
 seeds = st.integers(0, 2**31)
@@ -29,7 +29,7 @@ def problem(seed: int, quotes: int, half: float, chains: int = 1) -> tuple[Tenso
 
 def told(rows: Tensor, u: Tensor, half: float) -> intervals.Posterior:
     full = torch.full_like(u, half)
-    return posterior(rows, u, full, torch.ones_like(u, dtype=torch.bool))
+    return posterior(Rows(rows), u, full, torch.ones_like(u, dtype=torch.bool))
 
 
 @given(
@@ -174,11 +174,11 @@ def test_what_lies_outside_all_intervals_is_called_an_error() -> None:
 def test_padding_says_nothing() -> None:
     rows, u, _ = problem(5, 30, 0.1)
     half, quoted = torch.full_like(u, 0.1), torch.ones_like(u, dtype=torch.bool)
-    alone = posterior(rows, u, half, quoted)
+    alone = posterior(Rows(rows), u, half, quoted)
     pairs = ((rows, 7.0 * rows), (u, 7.0 * u), (half, half))
     wide, middles, twice = (torch.cat(pair, 1) for pair in pairs)
     beside = torch.cat([quoted, ~quoted], 1)
-    padded = posterior(wide, middles, twice, beside)
+    padded = posterior(Rows(wide), middles, twice, beside)
     torch.testing.assert_close(padded.mean, alone.mean, rtol=1e-12, atol=1e-12)
-    shown = posterior(wide, middles, twice, torch.ones_like(beside))
+    shown = posterior(Rows(wide), middles, twice, torch.ones_like(beside))
     assert float((shown.mean - alone.mean).abs().max()) > 1e-3

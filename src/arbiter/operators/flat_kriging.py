@@ -1,6 +1,7 @@
 """Kriging of quotes in one row: as :func:`arbiter.operators.kriging.kriged`, without its padding.
 
-Of the cubic splines at a quote four are not zero: its row of Φ is a sum of four.
+Of the cubic splines at a quote four are not zero. So sums over the quotes of a slice are those of a
+few products, 16 × 16 for each slice, and variances at them are read off as few.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from arbiter.operators.intervals import posterior
 from arbiter.operators.kriging import STRIKES, ZETA, Known, Kriged, along_clock, at_heads
 
 Array = NDArray[np.float64]
+_PAIRS = [(i, j) for i in range(4) for j in range(i, 4)]  # of neighbouring splines
 
 
 class Kriging:
@@ -33,31 +35,85 @@ class Kriging:
         B, L = chain.total.shape
         slices = along_clock(chain.total)  # (B, L, NZ, d)
         left, basis = near_splines(batch.zeta.numpy(), ZETA, STRIKES)  # (N,), (4, N)
-        nodes = slices.flatten(0, 2)
-        first = batch.row * STRIKES + torch.from_numpy(left)
-        rows = nodes[first].mul_(torch.from_numpy(basis[0])[:, None])
-        for i in range(1, 4):
-            rows.addcmul_(nodes[first + i], torch.from_numpy(basis[i])[:, None])
-        said = (rows, batch.u.double(), torch.exp(batch.noise.double()))
         many = torch.from_numpy(batch.counts).view(B, L).sum(1)
-        return at_heads(Known(posterior(*_by_chain(said, many)), slices), chain, self.place)
+        quoted = torch.arange(int(many.max())) < many[:, None]  # (B, longest)
+        at = quoted.flatten().nonzero()[:, 0].numpy()
+        design = Banded(slices, batch.row.numpy(), left, basis, at, quoted.shape)
+
+        def by_chain(values: Tensor, none: float) -> Tensor:
+            padded = torch.full((quoted.numel(),), none, dtype=torch.float64)
+            padded.numpy()[at] = values.numpy()
+            return padded.view(quoted.shape)
+
+        half = by_chain(torch.exp(batch.noise.double()), 1.0)
+        law = posterior(design, by_chain(batch.u, 0.0), half, quoted)
+        return at_heads(Known(law, slices), chain, self.place)
 
 
-def _by_chain(
-    said: tuple[Tensor, Tensor, Tensor], many: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Rows, middles and half-lengths of all chains' quotes, padded to the longest chain."""
-    longest = int(many.max())
-    quoted = torch.arange(longest) < many[:, None]  # (B, N)
-    if len(many) == 1:
-        rows, u, half = (part[None] for part in said)
-        return rows, u, half, quoted
-    at = quoted.flatten().nonzero()[:, 0]
-    rows, u, half = (
-        part.new_zeros(quoted.numel(), *part.shape[1:]).index_copy_(0, at, part) for part in said
-    )
-    shape = quoted.shape
-    return rows.view(*shape, -1), u.view(shape), half.view(shape) + ~quoted, quoted
+class Banded:
+    """A :class:`~arbiter.operators.intervals.Design` by the splines that are not zero.
+
+    Args:
+        slices: ``(B, L, NZ, d)`` from coefficients to the splines of each slice.
+        row: ``(N,)`` slice of each quote.
+        left: ``(N,)`` the first of its splines that is not zero.
+        basis: ``(4, N)`` these four.
+        at: ``(N,)`` its place among padded quotes.
+        shape: ``(B, longest)`` of those.
+    """
+
+    def __init__(
+        self,
+        slices: Tensor,
+        row: NDArray[np.int64],
+        left: NDArray[np.int64],
+        basis: Array,
+        at: NDArray[np.int64],
+        shape: torch.Size,
+    ) -> None:
+        self.nodes = slices.flatten(1, 2)  # (B, L·NZ, d)
+        self.place, self.shape, self.basis = at, shape, basis
+        self.first = row * STRIKES + left
+        corner = row * STRIKES**2 + left * (STRIKES + 1)
+        self.corners = np.stack([corner + STRIKES * i + j for i, j in _PAIRS])
+        self.pairs = np.stack([basis[i] * basis[j] for i, j in _PAIRS])  # (10, N)
+        self.twice = np.array([1.0 if i == j else 2.0 for i, j in _PAIRS])[:, None] * self.pairs
+
+    def gram(self, weight: Tensor) -> Tensor:
+        """``(B, d, d)``, new."""
+        B, _, d = self.nodes.shape
+        slices = B * (self.nodes.shape[1] // STRIKES)
+        loaded = self.pairs * weight.numpy().ravel()[self.place]
+        sums = np.bincount(self.corners.ravel(), loaded.ravel(), minlength=slices * STRIKES**2)
+        upper = torch.from_numpy(sums).view(slices, STRIKES, STRIKES)
+        each = upper + upper.mT
+        each.diagonal(dim1=-2, dim2=-1).mul_(0.5)
+        spread = (each @ self.nodes.view(slices, STRIKES, d)).view_as(self.nodes)
+        return self.nodes.mT @ spread
+
+    def moments(self, values: Tensor) -> Tensor:
+        """``(B, d)``."""
+        spoken = self.basis * values.numpy().ravel()[self.place]
+        node = self.first + np.arange(4)[:, None]
+        sums = np.bincount(node.ravel(), spoken.ravel(), minlength=self.nodes[..., 0].numel())
+        by_chain = torch.from_numpy(sums).view(len(self.nodes), 1, -1)
+        return (by_chain @ self.nodes)[:, 0]
+
+    def at(self, mean: Tensor, root: Tensor) -> tuple[Tensor, Tensor]:
+        """``(B, N)`` and ``(B, N)``."""
+        value = (self.nodes @ mean[..., None]).numpy().ravel()
+        halves = (self.nodes @ root.mT).view(-1, STRIKES, self.nodes.shape[-1])
+        squares = (halves @ halves.mT).numpy().ravel()
+        near = value[self.first + np.arange(4)[:, None]]
+        return (
+            self._padded((self.basis * near).sum(0), 0.0),
+            self._padded((self.twice * squares[self.corners]).sum(0), 1.0),
+        )
+
+    def _padded(self, values: Array, none: float) -> Tensor:
+        padded = np.full(self.shape.numel(), none)
+        padded[self.place] = values
+        return torch.from_numpy(padded).view(self.shape)
 
 
 def near_splines(

@@ -18,7 +18,7 @@ Shapes: B chains, N quotes of each, d coefficients, K laws.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -52,19 +52,54 @@ class Posterior(NamedTuple):
     error: Tensor
 
 
-def posterior(rows: Tensor, u: Tensor, half: Tensor, quoted: Tensor) -> Posterior:
+class Design(Protocol):
+    """Φ: from coefficients to the quotes."""
+
+    def gram(self, weight: Tensor) -> Tensor:
+        """``(B, d, d)`` ``ΦᵀWΦ``, new, of weights ``(B, N)``."""
+        ...
+
+    def moments(self, values: Tensor) -> Tensor:
+        """``(B, d)`` ``Φᵀv`` of values ``(B, N)``."""
+        ...
+
+    def at(self, mean: Tensor, root: Tensor) -> tuple[Tensor, Tensor]:
+        """``(B, N)`` mean and variance of f at the quotes."""
+        ...
+
+
+class Rows(NamedTuple):
+    """A design as it is, ``(B, N, d)``."""
+
+    rows: Tensor
+
+    def gram(self, weight: Tensor) -> Tensor:
+        """``(B, d, d)``, new."""
+        return (self.rows * weight[..., None]).mT @ self.rows
+
+    def moments(self, values: Tensor) -> Tensor:
+        """``(B, d)``."""
+        return (self.rows.mT @ values[..., None])[..., 0]
+
+    def at(self, mean: Tensor, root: Tensor) -> tuple[Tensor, Tensor]:
+        """``(B, N)`` and ``(B, N)``."""
+        variance = (self.rows @ root.mT).square().sum(-1)
+        return (self.rows @ mean[..., None])[..., 0], variance
+
+
+def posterior(design: Design, u: Tensor, half: Tensor, quoted: Tensor) -> Posterior:
     """What intervals say of the coefficients, in float64.
 
     Args:
-        rows: ``(B, N, d)`` Φ.
+        design: From coefficients to the quotes.
         u: ``(B, N)`` middles of the intervals.
         half: ``(B, N)`` half their lengths.
         quoted: ``(B, N)`` bool; the others are padding.
     """
-    there = quoted.to(rows.dtype)
+    there = quoted.to(u.dtype)
     weight, centre = there / (_SHARE * half * half + _FIRST**2), u
-    mean, root = _solved(rows, weight, centre)
-    value, variance = _at(rows, mean, root)
+    mean, root = _solved(design, weight, centre)
+    value, variance = design.at(mean, root)
     beyond = ((u - value).abs() - half).clamp(min=0.0)
     error = torch.sqrt((there * beyond**2).sum(-1) / there.sum(-1).clamp(min=1.0) + _LEAST**2)
     guess, alone = _cavity(value, variance, weight, centre)
@@ -72,7 +107,7 @@ def posterior(rows: Tensor, u: Tensor, half: Tensor, quoted: Tensor) -> Posterio
     reach = law[:, :1] * half
     blur = (law[:, 1:] * half) ** 2 + error[:, None] ** 2
     for _ in range(ROUNDS):
-        guess, alone = _cavity(*_at(rows, mean, root), weight, centre)
+        guess, alone = _cavity(*design.at(mean, root), weight, centre)
         wide = alone + blur
         middle, spread = truncated(guess, wide, u - reach, u + reach)
         sharp = (1.0 / spread.clamp(min=_TINY) - 1.0 / wide).clamp(min=1e-9)
@@ -81,20 +116,15 @@ def posterior(rows: Tensor, u: Tensor, half: Tensor, quoted: Tensor) -> Posterio
         kept = (1.0 - _DAMPED) * weight
         centre = (kept * centre + _DAMPED * new * new_centre) / (kept + _DAMPED * new + _TINY)
         weight = weight ** (1.0 - _DAMPED) * new**_DAMPED
-        mean, root = _solved(rows, weight, centre)
+        mean, root = _solved(design, weight, centre)
     return Posterior(mean, root, error)
-
-
-def _at(rows: Tensor, mean: Tensor, root: Tensor) -> tuple[Tensor, Tensor]:
-    """``(B, N)`` mean and variance of f at the quotes."""
-    variance = (rows @ root.mT).square().sum(-1).clamp(min=_TINY)
-    return (rows @ mean[..., None])[..., 0], variance
 
 
 def _cavity(
     value: Tensor, variance: Tensor, weight: Tensor, centre: Tensor
 ) -> tuple[Tensor, Tensor]:
     """``(B, N)`` mean and variance of f at each quote by what all others say."""
+    variance = variance.clamp(min=_TINY)
     alone = 1.0 / (1.0 / variance - weight).clamp(min=1e-12)
     return alone * (value / variance - weight * centre), alone
 
@@ -110,15 +140,14 @@ def _likeliest(off: Tensor, variance: Tensor, half: Tensor, there: Tensor) -> Te
     return laws[score.argmax(0)]
 
 
-def _solved(rows: Tensor, weight: Tensor, centre: Tensor) -> tuple[Tensor, Tensor]:
+def _solved(design: Design, weight: Tensor, centre: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and root of the posterior of Gaussian observations."""
-    loaded = rows * weight[..., None]
-    P = loaded.mT @ rows
+    P = design.gram(weight)
     P.diagonal(dim1=-2, dim2=-1).add_(1.0)
     L = torch.linalg.cholesky_ex(P).L
     one = torch.eye(P.shape[-1], dtype=P.dtype, device=P.device).expand_as(P)
     root = torch.linalg.solve_triangular(L, one, upper=False)
-    side = loaded.mT @ centre[..., None]  # (B, d, 1)
+    side = design.moments(weight * centre)[..., None]  # (B, d, 1)
     return (root.mT @ (root @ side))[..., 0], root
 
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from arbiter.operators import polish
-from arbiter.operators.intervals import Posterior, posterior
+from arbiter.operators.intervals import Posterior, Rows, posterior
 from arbiter.operators.reference import FARTHEST, Scaled
 
 ZETA, CLOCK = (-3.8, 2.6), (-6.8, 0.5)  # ζ and w between which the basis lives
@@ -109,7 +109,7 @@ def known(chain: Scaled) -> Known:
     slices = along_clock(chain.total)
     rows = splines(chain.zeta.double(), ZETA, STRIKES) @ slices  # (B, L, S, d)
     said = (chain.u.double(), torch.exp(chain.noise.double()), chain.quoted)
-    return Known(posterior(rows.flatten(1, 2), *(part.flatten(1) for part in said)), slices)
+    return Known(posterior(Rows(rows.flatten(1, 2)), *(part.flatten(1) for part in said)), slices)
 
 
 @torch.no_grad()
