@@ -106,8 +106,9 @@ def posterior(design: Design, u: Tensor, half: Tensor, quoted: Tensor) -> Poster
     law = _likeliest(u - guess, alone + error[:, None] ** 2, half, there)  # (B, 2)
     reach = law[:, :1] * half
     blur = (law[:, 1:] * half) ** 2 + error[:, None] ** 2
-    for _ in range(ROUNDS):
-        guess, alone = _cavity(*design.at(mean, root), weight, centre)
+    for i in range(ROUNDS):
+        if i > 0:
+            guess, alone = _cavity(*design.at(mean, root), weight, centre)
         wide = alone + blur
         middle, spread = truncated(guess, wide, u - reach, u + reach)
         sharp = (1.0 / spread.clamp(min=_TINY) - 1.0 / wide).clamp(min=1e-9)

@@ -27,6 +27,7 @@ from arbiter.operators.reference import FARTHEST, Scaled
 
 ZETA, CLOCK = (-3.8, 2.6), (-6.8, 0.5)  # ζ and w between which the basis lives
 STRIKES, CLOCKS = 16, 17  # splines along each
+_LEAST_VARIANCE = 1e-12
 
 
 class Kriged(NamedTuple):
@@ -93,7 +94,7 @@ class Known(NamedTuple):
 
     def doubt(self, rows: Tensor) -> Tensor:
         """``(B, L, P)`` logarithm of the standard error at rows."""
-        variance = (rows @ self.law.root.mT).square().sum(-1).clamp(min=1e-12)
+        variance = (rows @ self.law.root.mT).square().sum(-1).clamp(min=_LEAST_VARIANCE)
         return 0.5 * torch.log(variance).view(*self.slices.shape[:2], -1)
 
 
@@ -116,9 +117,12 @@ def known(chain: Scaled) -> Known:
 def at_heads(found: Known, chain: Scaled, place: Tensor) -> Kriged:
     """The reference of chains at heads ``(H,)`` of ζ, from what their quotes say."""
     place = place.to(found.slices)
-    rows = found.rows(place)
-    smile = (rows @ found.law.mean[..., None]).view(*chain.total.shape, len(place))
-    smile, doubt = smile.clamp(-FARTHEST, FARTHEST), found.doubt(rows)
+    read = splines(place, ZETA, STRIKES)  # (H, NZ)
+    nodes = found.slices.flatten(1, 2)
+    smile = (nodes @ found.law.mean[..., None]).view(*chain.total.shape, STRIKES) @ read.T
+    halves = (nodes @ found.law.root.mT).view_as(found.slices)
+    variance = ((read @ (halves @ halves.mT)) * read).sum(-1).clamp(min=_LEAST_VARIANCE)
+    smile, doubt = smile.clamp(-FARTHEST, FARTHEST), 0.5 * torch.log(variance)
     seen = chain.quoted.any(-1)
     begun = polish.transport(polish.Smile(smile, doubt, place, chain.total.double(), seen))
     return Kriged(*(part.to(chain.u.dtype) for part in (smile, doubt, *begun)))
