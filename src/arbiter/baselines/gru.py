@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from arbiter.baselines.readout import COEFFICIENTS, Smiles, smoothed_smile
+from arbiter.operators.context import geometry
 from arbiter.operators.gate import Gate
 from arbiter.operators.kriging import Kriged
 from arbiter.operators.network import Config
@@ -47,15 +48,8 @@ class Recurrent(Smiles):
         sight = self.gate(chain)
         view = self.gate.look(sight, chain, chain.u)  # (B, L, 2H + 2)
         seen = chain.quoted.any(-1)
-        count = chain.quoted.sum(-1).to(chain.u.dtype)
-        known = [0.5 * (chain.total + 2.5), chain.gap, 0.4 * torch.log(count + 1.0) - 1.0, seen]
-        geometry = [
-            0.3 * sight.mass.clamp(min=-12.0) + 1.0,
-            0.5 * (sight.doubt + 6.0),
-            (sight.centre - self.gate.place).clamp(-2.0, 2.0),
-            torch.stack(known, -1).to(chain.u.dtype),
-        ]
-        x = nn.functional.silu(self.enter(torch.cat([view, *geometry], -1)))
+        where = geometry(chain, sight, self.gate.place)
+        x = nn.functional.silu(self.enter(torch.cat([view, *where], -1)))
         for pair in zip(self.forth, self.back, strict=True):
             forth, back = (cast(nn.GRUCell, cell) for cell in pair)
             there = walked(forth, x, seen)

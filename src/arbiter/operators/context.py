@@ -32,6 +32,19 @@ def carried(scans: Sequence[GreenScan], path: Path, ahead: Tensor) -> list[Tenso
     return [forth, back.flip(1)]
 
 
+def geometry(chain: Scaled, sight: Sight, place: Tensor) -> list[Tensor]:
+    """``(B, L, …)`` where the quotes of each slice are and how good, each about of size one."""
+    seen = chain.quoted.any(-1)
+    count = chain.quoted.sum(-1).to(chain.u.dtype)
+    known = [0.5 * (chain.total + 2.5), chain.gap, 0.4 * torch.log(count + 1.0) - 1.0, seen]
+    return [
+        0.3 * sight.mass.clamp(min=-12.0) + 1.0,
+        0.5 * (sight.doubt + 6.0),
+        (sight.centre - place).clamp(-2.0, 2.0),
+        torch.stack(known, -1).to(chain.u.dtype),
+    ]
+
+
 def referred(guess: Kriged) -> list[Tensor]:
     """What the geometry stream is told of a reference, each about of size one."""
     doubt = 0.5 * (guess.doubt + 6.0)
@@ -66,14 +79,7 @@ class Context(nn.Module):
     def forward(self, chain: Scaled, sight: Sight, place: Tensor, guess: Kriged | None) -> Tensor:
         """Geometry ``(B, L, c)`` of each slice among its neighbours."""
         seen = chain.quoted.any(-1)
-        count = chain.quoted.sum(-1).to(chain.u.dtype)
-        known = [0.5 * (chain.total + 2.5), chain.gap, 0.4 * torch.log(count + 1.0) - 1.0, seen]
-        parts = [
-            0.3 * sight.mass.clamp(min=-12.0) + 1.0,
-            0.5 * (sight.doubt + 6.0),
-            (sight.centre - place).clamp(-2.0, 2.0),
-            torch.stack(known, -1).to(chain.u.dtype),
-        ]
+        parts = geometry(chain, sight, place)
         if guess is not None:
             parts.extend(referred(guess))
         own = nn.functional.silu(self.own(torch.cat(parts, -1)))

@@ -26,7 +26,7 @@ from torch import Tensor
 ROUNDS = 2
 _SHARE = 0.4  # of the squared half-spread: the variance of a mid, at first
 _FIRST = 5e-3  # error assumed at first
-_LEAST = 1e-3  # error that there always is, and ...
+_LEAST = 1e-3  # error that there always is
 # Laws of a mid's error, in half-spreads: how far it reaches, evenly, and a Gaussian blur beside it.
 _LAWS = (
     *((reach, 0.05 * reach) for reach in (1.0, 0.6, 0.35, 0.2)),

@@ -46,6 +46,11 @@ class Smile(NamedTuple):
     total: Tensor
     seen: Tensor
 
+    @property
+    def level(self) -> Tensor:
+        """``(M, 1)`` ``σ√T``."""
+        return torch.exp(self.total).flatten()[:, None]
+
 
 class Priced(NamedTuple):
     """Smiles as prices, slice by slice.
@@ -71,14 +76,14 @@ def transport(smile: Smile) -> tuple[Tensor, Tensor]:
     g, told = _stepped(g, smile, priced)
     told = torch.where(smile.seen[..., None], told, _NEXT_TO_NOTHING)
     g = isotonic(g + clock, told) - clock
-    level = torch.exp(smile.total).flatten()[:, None]
+    level = smile.level
     slopes = head.slopes(g, smile.total).flatten(0, 1) / level
     laid = _laid(slopes, torch.sinh(smile.place), level)
     return g, priced.miss(laid.prices()).view_as(smile.u)
 
 
 def _priced(smile: Smile) -> Priced:
-    level = torch.exp(smile.total).flatten()[:, None]
+    level = smile.level
     v = level * torch.exp(smile.u.flatten(0, 1).clamp(-start.FARTHEST, start.FARTHEST))
     k = torch.sinh(smile.place) * level
     price = black.otm(k, v).clamp(min=_NOTHING)
@@ -90,7 +95,7 @@ def _stepped(g: Tensor, smile: Smile, priced: Priced) -> tuple[Tensor, Tensor]:
     """Log-slopes ``(B, L, n)`` after a Gauss-Newton step, and how much the smile says of each."""
     shape = g.shape
     doubt = smile.doubt.flatten(0, 1)
-    level = torch.exp(smile.total).flatten()[:, None]
+    level = smile.level
     b = torch.exp(g.flatten(0, 1))
     laid = _laid(b, torch.sinh(smile.place), level)
     price = laid.prices()

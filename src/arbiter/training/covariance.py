@@ -93,17 +93,12 @@ def second_moment(
         iterations: Of expectation maximisation.
         told: Called with the number of each iteration.
     """
-    moment = familiar
+    moment, everyone = familiar, torch.ones_like(views.sides[:, 0])
     one = torch.eye(len(moment), dtype=moment.dtype, device=moment.device)
     for i in range(iterations):
         told(i)
         precision = torch.linalg.inv(moment) + one / _LARGEST**2
-        total = _FAMILIAR * familiar
-        for start in range(0, len(views.grams), _TOGETHER):
-            part = slice(start, start + _TOGETHER)
-            V = torch.cholesky_inverse(torch.linalg.cholesky(views.grams[part] + precision))
-            mean = (V @ views.sides[part, :, None])[..., 0]
-            total = total + V.sum(0) + mean.T @ mean
+        total = _FAMILIAR * familiar + _total(views, precision, everyone)
         moment = 0.5 * (total + total.T) / (len(views.grams) + _FAMILIAR) + _FINEST**2 * one
     return moment
 
@@ -122,9 +117,8 @@ def usual_moment(views: Views, kinds: int, iterations: int, seed: int = 0) -> Te
     moments = one.expand(kinds, -1, -1)
     share = _divided(_posterior(views, one)[0], kinds, seed)  # (N, kinds)
     for _ in range(iterations):
-        totals = torch.stack(
-            [_total(views, each, weight) for each, weight in zip(moments, share.T, strict=True)]
-        )
+        both = zip(moments, share.T, strict=True)
+        totals = torch.stack([_total(views, torch.linalg.inv(m), weight) for m, weight in both])
         count = share.sum(0)
         common = totals.sum(0) / len(grams)
         moments = (totals + _COMMON * common) / (count + _COMMON)[:, None, None]
@@ -160,9 +154,9 @@ def _posterior(views: Views, moment: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat(means), torch.cat(evidence) - 0.5 * torch.linalg.slogdet(moment)[1]
 
 
-def _total(views: Views, moment: Tensor, share: Tensor) -> Tensor:
-    """``(d, d)`` sum of second moments of surfaces, each by its share."""
-    precision, total = torch.linalg.inv(moment), torch.zeros_like(moment)
+def _total(views: Views, precision: Tensor, share: Tensor) -> Tensor:
+    """``(d, d)`` sum of second moments of surfaces under a prior, each by its share ``(N,)``."""
+    total = torch.zeros_like(precision)
     for start in range(0, len(share), _TOGETHER):
         part = slice(start, start + _TOGETHER)
         V = torch.cholesky_inverse(torch.linalg.cholesky(views.grams[part] + precision))
