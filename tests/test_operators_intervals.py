@@ -10,12 +10,19 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from arbiter.operators import intervals
-from arbiter.operators.intervals import Rows, posterior, truncated
+from arbiter.operators import intervals, levels
+from arbiter.operators.intervals import posterior, truncated
+from arbiter.operators.levels import Rows
 from counts import count
 
 seeds = st.integers(0, 2**31)
 D = 6
+
+
+@pytest.fixture(autouse=True)
+def no_levels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slices have no level of their own here: these have tests of theirs."""
+    monkeypatch.setattr(levels, "SIZES", (1e-7,))
 
 
 def problem(seed: int, quotes: int, half: float, chains: int = 1) -> tuple[Tensor, Tensor, Tensor]:
@@ -29,7 +36,7 @@ def problem(seed: int, quotes: int, half: float, chains: int = 1) -> tuple[Tenso
 
 def told(rows: Tensor, u: Tensor, half: float) -> intervals.Posterior:
     full = torch.full_like(u, half)
-    return posterior(Rows(rows), u, full, torch.ones_like(u, dtype=torch.bool))
+    return posterior(Rows(rows[:, None]), u, full, torch.ones_like(u, dtype=torch.bool))
 
 
 @given(
@@ -86,7 +93,7 @@ def test_the_mean_is_that_of_the_exact_posterior(
         log += np.log(np.maximum(inside, 1e-300))
     weight = np.exp(log - log.max())
     wanted = float((weight * grid).sum() / weight.sum())
-    found = float(told(rows, u, half).mean[0, 0])
+    found = float(told(rows, u, half).belief.mean[0, 0])
     deviation = np.sqrt((weight * (grid - wanted) ** 2).sum() / weight.sum())
     assert abs(found - wanted) < 0.5 * deviation + 1e-3
 
@@ -95,7 +102,7 @@ def test_intervals_say_more_than_mids() -> None:
     """Against the best linear guess from mids, over many problems; and two rounds are enough."""
     half = 0.2
     rows, u, a = problem(1, 60, half, chains=200)
-    found = told(rows, u, half).mean
+    found = told(rows, u, half).belief.mean
     precision = 3.0 / half**2 * rows.mT @ rows + torch.eye(D, dtype=torch.float64)
     linear = torch.linalg.solve(precision, 3.0 / half**2 * rows.mT @ u[..., None])[..., 0]
     ours, theirs = (float((x - a).square().mean().sqrt()) for x in (found, linear))
@@ -127,7 +134,7 @@ def test_the_law_of_the_errors_is_found(
     other = (0.02, 0.577) if kind == "uniform" and size == 1.0 else (1.0, 0.05)
 
     def error() -> float:
-        return float((told(rows, u, 0.2).mean - a).square().mean().sqrt())
+        return float((told(rows, u, 0.2).belief.mean - a).square().mean().sqrt())
 
     found = error()
     monkeypatch.setattr(intervals, "_LAWS", (mine,))
@@ -139,11 +146,11 @@ def test_the_law_of_the_errors_is_found(
 
 def test_more_rounds_change_little(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, u, a = problem(2, 60, 0.2, chains=50)
-    two = told(rows, u, 0.2).mean
+    two = told(rows, u, 0.2).belief.mean
     monkeypatch.setattr(intervals, "ROUNDS", 12)
-    many = told(rows, u, 0.2).mean
+    many = told(rows, u, 0.2).belief.mean
     monkeypatch.setattr(intervals, "ROUNDS", 0)
-    none = told(rows, u, 0.2).mean
+    none = told(rows, u, 0.2).belief.mean
     off, far = (float((x - many).square().mean().sqrt()) for x in (two, none))
     assert off < 0.2 * far
     assert float((two - a).square().mean()) < float((none - a).square().mean())
@@ -152,8 +159,8 @@ def test_more_rounds_change_little(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_stated_deviations_are_those_of_the_error() -> None:
     rows, u, a = problem(3, 40, 0.3, chains=400)
     known = told(rows, u, 0.3)
-    deviation = known.root.square().sum(-2).sqrt()  # of RᵀR's diagonal
-    share = float(((known.mean - a).abs() < 2.0 * deviation).double().mean())
+    deviation = known.belief.root.square().sum(-2).sqrt()  # of RᵀR's diagonal
+    share = float(((known.belief.mean - a).abs() < 2.0 * deviation).double().mean())
     assert 0.9 < share <= 1.0
     assert float(deviation.mean()) < 0.2
 
@@ -166,19 +173,19 @@ def test_what_lies_outside_all_intervals_is_called_an_error() -> None:
     wild = told(rows, rough, 0.01)
     assert float(calm.error) < 2.0 * intervals._LEAST
     assert 0.1 < float(wild.error) < 0.3
-    assert torch.isfinite(wild.mean).all()
+    assert torch.isfinite(wild.belief.mean).all()
     # and its tight intervals are not believed: deviations follow
-    assert float(wild.root.square().sum()) > 10.0 * float(calm.root.square().sum())
+    assert float(wild.belief.root.square().sum()) > 10.0 * float(calm.belief.root.square().sum())
 
 
 def test_padding_says_nothing() -> None:
     rows, u, _ = problem(5, 30, 0.1)
     half, quoted = torch.full_like(u, 0.1), torch.ones_like(u, dtype=torch.bool)
-    alone = posterior(Rows(rows), u, half, quoted)
+    alone = posterior(Rows(rows[:, None]), u, half, quoted)
     pairs = ((rows, 7.0 * rows), (u, 7.0 * u), (half, half))
     wide, middles, twice = (torch.cat(pair, 1) for pair in pairs)
     beside = torch.cat([quoted, ~quoted], 1)
-    padded = posterior(Rows(wide), middles, twice, beside)
-    torch.testing.assert_close(padded.mean, alone.mean, rtol=1e-12, atol=1e-12)
-    shown = posterior(Rows(wide), middles, twice, torch.ones_like(beside))
-    assert float((shown.mean - alone.mean).abs().max()) > 1e-3
+    padded = posterior(Rows(wide[:, None]), middles, twice, beside)
+    torch.testing.assert_close(padded.belief.mean, alone.belief.mean, rtol=1e-12, atol=1e-12)
+    shown = posterior(Rows(wide[:, None]), middles, twice, torch.ones_like(beside))
+    assert float((shown.belief.mean - alone.belief.mean).abs().max()) > 1e-3

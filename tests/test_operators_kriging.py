@@ -14,7 +14,7 @@ from scipy.interpolate import BSpline
 from torch import Tensor
 
 from arbiter import black
-from arbiter.operators import intervals, kriging
+from arbiter.operators import intervals, kriging, levels
 from arbiter.operators.gate import places
 from arbiter.operators.kriging import (
     CLOCK,
@@ -65,19 +65,21 @@ def test_the_guess_is_gaussian_process_regression(monkeypatch: pytest.MonkeyPatc
     there = design(chain)[0][quoted]
     F = factor(there.device).flatten(0, 1)
     kernel = (there @ F) @ (there @ F).T
+    level = 0.02  # of slices
+    monkeypatch.setattr(levels, "SIZES", (level,))
+    slices = torch.arange(chain.u.shape[1]).repeat_interleave(chain.u.shape[2])[quoted]
+    kernel = kernel + level**2 * (slices[:, None] == slices)
     spread = torch.exp(2.0 * chain.noise[0].flatten()[quoted])
     noise = torch.diag(intervals._SHARE * spread + intervals._FIRST**2)
     spoken = torch.linalg.solve(kernel + noise, chain.u[0].flatten()[quoted])
     at = splines(PLACE.double(), ZETA, STRIKES)
     clock = splines(chain.total[0], CLOCK, CLOCKS)
     heads = torch.einsum("hz,lw->lhzw", at, clock).flatten(2)  # (L, H, D)
-    wanted = (heads @ F) @ (there @ F).T @ spoken
-    variance = ((heads @ F) ** 2).sum(-1) - torch.einsum(
-        "lhi,ij,lhj->lh",
-        (heads @ F) @ (there @ F).T,
-        torch.linalg.inv(kernel + noise),
-        (heads @ F) @ (there @ F).T,
-    )
+    own = level**2 * (torch.arange(chain.u.shape[1])[:, None] == slices)  # (L, N)
+    across = (heads @ F) @ (there @ F).T + own[:, None]
+    wanted = across @ spoken
+    variance = ((heads @ F) ** 2).sum(-1) + level**2
+    variance -= torch.einsum("lhi,ij,lhj->lh", across, torch.linalg.inv(kernel + noise), across)
     guess = kriged(chain, PLACE)
     torch.testing.assert_close(guess.smile[0], wanted, rtol=1e-6, atol=1e-8)
     torch.testing.assert_close(guess.doubt[0].exp().square(), variance, rtol=1e-4, atol=1e-10)
@@ -101,7 +103,7 @@ def test_the_guess_is_inside_more_spreads_than_that_of_mids(
 
     def error() -> float:
         found = known(quotes)
-        guess = (found.rows(chain.zeta) @ found.law.mean[..., None]).view_as(truth)
+        guess, _ = found.at(chain.zeta)
         return float((guess - truth)[chain.quoted].square().mean().sqrt())
 
     ours = error()

@@ -70,10 +70,42 @@ def test_the_usual_kind_is_found_among_wilder_ones() -> None:
     calm = 0.1 * torch.eye(size, dtype=torch.float64)
     both = [views(calm, 900, 5), views(100.0 * calm, 100, 5, seed=1)]
     seen = Views(*(torch.cat(part) for part in zip(*both, strict=True)))
-    found = usual_moment(seen, kinds=2, iterations=12)
-    everyone = usual_moment(seen, kinds=1, iterations=12)
+    loose = torch.zeros_like(calm)
+    found = usual_moment(seen, loose, kinds=2, iterations=12)
+    everyone = usual_moment(seen, loose, kinds=1, iterations=12)
     assert distance(found, calm) < 1.0  # of which the covariance of all weighs a sixteenth
     assert distance(everyone, calm) > 3.0
+
+
+def test_no_kind_is_boundless_where_nothing_is_seen_of_it() -> None:
+    size, seen = 4, views(torch.eye(4, dtype=torch.float64), 200, 5)
+    seen.grams[:, -1], seen.grams[:, :, -1], seen.sides[:, -1] = 0.0, 0.0, 0.0
+    bound = torch.eye(size, dtype=torch.float64) / 0.5**2
+    variance = [
+        float(usual_moment(seen, tight * bound, kinds=1, iterations=6)[-1, -1])
+        for tight in (1.0, 0.0)
+    ]
+    assert variance[0] < 0.5**2
+    assert variance[1] > 0.9
+
+
+def test_surfaces_are_seen_by_the_clock_of_their_law() -> None:
+    """A clock that runs unevenly changes nothing but where on it a surface is seen."""
+    laws = tiny.laws()
+    batch = draw_batch(laws, Layout(8, 16, 24), seeded("cpu", 3), 6)
+    faster = 1.0 + 0.1 * (torch.arange(batch.T.shape[1]) % 2)  # every other expiry
+    uneven = batch._replace(
+        T=batch.T * faster,
+        **{
+            name: getattr(batch, name) / torch.sqrt(faster)[:, None]
+            for name in ("iv", "half", "oracle_iv", "target_iv")
+        },
+    )
+    one, other = normal_equations(batch), normal_equations(uneven)
+    torch.testing.assert_close(one.grams, other.grams, rtol=1e-3, atol=1.0)
+    torch.testing.assert_close(one.sides, other.sides, rtol=1e-3, atol=1.0)
+    by_calendar = normal_equations(uneven._replace(clock=uneven.T))
+    assert float((by_calendar.sides - one.sides).abs().max()) > 100.0
 
 
 def test_the_gram_matrix_is_that_of_the_basis() -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from arbiter.operators.flat import Flat
 from arbiter.operators.intervals import posterior
 from arbiter.operators.kriging import STRIKES, ZETA, Known, Kriged, along_clock, at_heads
+from arbiter.operators.levels import Belief, Sums
 
 Array = NDArray[np.float64]
 _PAIRS = [(i, j) for i in range(4) for j in range(i, 4)]  # of neighbouring splines
@@ -51,7 +52,7 @@ class Kriging:
 
 
 class Banded:
-    """A :class:`~arbiter.operators.intervals.Design` by the splines that are not zero.
+    """A :class:`~arbiter.operators.levels.Design` by the splines that are not zero.
 
     Args:
         slices: ``(B, L, NZ, d)`` from coefficients to the splines of each slice.
@@ -71,7 +72,7 @@ class Banded:
         at: NDArray[np.int64],
         shape: torch.Size,
     ) -> None:
-        self.nodes = slices.flatten(1, 2)  # (B, L·NZ, d)
+        self.nodes = slices
         self.place, self.shape, self.basis = at, shape, basis
         self.first = row * STRIKES + left
         corner = row * STRIKES**2 + left * (STRIKES + 1)
@@ -79,35 +80,44 @@ class Banded:
         self.pairs = np.stack([basis[i] * basis[j] for i, j in _PAIRS])  # (10, N)
         self.twice = np.array([1.0 if i == j else 2.0 for i, j in _PAIRS])[:, None] * self.pairs
 
-    def gram(self, weight: Tensor) -> Tensor:
-        """``(B, d, d)``, new."""
-        B, _, d = self.nodes.shape
-        slices = B * (self.nodes.shape[1] // STRIKES)
-        loaded = self.pairs * weight.numpy().ravel()[self.place]
-        sums = np.bincount(self.corners.ravel(), loaded.ravel(), minlength=slices * STRIKES**2)
-        upper = torch.from_numpy(sums).view(slices, STRIKES, STRIKES)
+    def sums(self, weight: Tensor, values: Tensor) -> Sums:
+        """Of observations ``(B, longest)``, new."""
+        load = weight.numpy().ravel()[self.place]
+        spoken = load * values.numpy().ravel()[self.place]
+        slices, shape = self.nodes.flatten(0, 1), self.nodes.shape[:2]
+        many = len(slices)
+        sums = np.bincount(
+            self.corners.ravel(), (self.pairs * load).ravel(), minlength=many * STRIKES**2
+        )
+        upper = torch.from_numpy(sums).view(many, STRIKES, STRIKES)
         each = upper + upper.mT
         each.diagonal(dim1=-2, dim2=-1).mul_(0.5)
-        spread = (each @ self.nodes.view(slices, STRIKES, d)).view_as(self.nodes)
-        return self.nodes.mT @ spread
+        flat = self.nodes.flatten(1, 2)
+        gram = flat.mT @ (each @ slices).view_as(flat)
+        loads, said = (self._by_node(x).view(*shape, STRIKES) for x in (load, spoken))
+        side = (said.flatten(1)[:, None] @ flat)[:, 0]
+        rows = (loads[..., None, :] @ self.nodes)[..., 0, :]
+        return Sums(gram, side, rows, loads.sum(-1), said.sum(-1))  # splines add up to one
 
-    def moments(self, values: Tensor) -> Tensor:
-        """``(B, d)``."""
-        spoken = self.basis * values.numpy().ravel()[self.place]
-        node = self.first + np.arange(4)[:, None]
-        sums = np.bincount(node.ravel(), spoken.ravel(), minlength=self.nodes[..., 0].numel())
-        by_chain = torch.from_numpy(sums).view(len(self.nodes), 1, -1)
-        return (by_chain @ self.nodes)[:, 0]
-
-    def at(self, mean: Tensor, root: Tensor) -> tuple[Tensor, Tensor]:
-        """``(B, N)`` and ``(B, N)``."""
-        value = (self.nodes @ mean[..., None]).numpy().ravel()
-        halves = (self.nodes @ root.mT).view(-1, STRIKES, self.nodes.shape[-1])
-        squares = (halves @ halves.mT).numpy().ravel()
-        near = value[self.first + np.arange(4)[:, None]]
+    def at(self, belief: Belief) -> tuple[Tensor, Tensor]:
+        """``(B, longest)`` and ``(B, longest)``."""
+        flat = self.nodes.flatten(1, 2)
+        value = (flat @ belief.mean[..., None]).view(self.nodes.shape[:3]) + belief.level[..., None]
+        freed = (self.nodes - belief.lean[..., None, :]).flatten(1, 2)
+        halves = (freed @ belief.root.mT).view(-1, STRIKES, flat.shape[-1])
+        squares = torch.baddbmm(belief.loose.view(-1, 1, 1), halves, halves.mT).numpy().ravel()
+        near = value.numpy().ravel()[self.first + np.arange(4)[:, None]]
         return (
             self._padded((self.basis * near).sum(0), 0.0),
             self._padded((self.twice * squares[self.corners]).sum(0), 1.0),
+        )
+
+    def _by_node(self, values: Array) -> Tensor:
+        """``(B·L·NZ,)`` sums over the quotes near each spline of a slice."""
+        node = self.first + np.arange(4)[:, None]
+        count = self.nodes[..., 0].numel()
+        return torch.from_numpy(
+            np.bincount(node.ravel(), (self.basis * values).ravel(), minlength=count)
         )
 
     def _padded(self, values: Array, none: float) -> Tensor:

@@ -1,6 +1,6 @@
 """What quotes say: the truth is between bid and ask. Expectation propagation for that.
 
-A function ``f = Φ a`` with ``a ~ N(0, I)`` is seen at N quotes, each an interval ``u ± h`` that
+A function f (:mod:`arbiter.operators.levels`) is seen at N quotes, each an interval ``u ± h`` that
 holds f plus a small Gaussian error. Taking mids for Gaussian observations forgets that an interval
 has ends: the average of n uniform errors shrinks with √n, the middle of what n intervals have in
 common with n. Expectation propagation keeps for every quote the Gaussian site ``(weight, centre)``
@@ -12,16 +12,18 @@ under which the quotes predict each other best. How large the error is beside it
 by how far a first, Gaussian guess lies outside the intervals, in root mean square. It is what the
 basis cannot follow, or what is wrong with quotes.
 
-Shapes: B chains, N quotes of each, d coefficients, K laws.
+Shapes: B chains, N quotes of each, K laws.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from arbiter.operators.levels import Belief, Design, believed, likeliest
 
 ROUNDS = 2
 _SHARE = 0.4  # of the squared half-spread: the variance of a mid, at first
@@ -39,56 +41,21 @@ _TINY = 1e-16
 
 
 class Posterior(NamedTuple):
-    """What is known of the coefficients after the quotes.
+    """What is known after the quotes.
 
     Attributes:
-        mean: ``(B, d)``
-        root: ``(B, d, d)`` R with covariance ``RᵀR``.
+        belief: Of coefficients and levels.
         error: ``(B,)`` deviation of the Gaussian error that was taken.
+        uneven: ``(B,)`` deviation of levels that was taken.
     """
 
-    mean: Tensor
-    root: Tensor
+    belief: Belief
     error: Tensor
-
-
-class Design(Protocol):
-    """Φ: from coefficients to the quotes."""
-
-    def gram(self, weight: Tensor) -> Tensor:
-        """``(B, d, d)`` ``ΦᵀWΦ``, new, of weights ``(B, N)``."""
-        ...
-
-    def moments(self, values: Tensor) -> Tensor:
-        """``(B, d)`` ``Φᵀv`` of values ``(B, N)``."""
-        ...
-
-    def at(self, mean: Tensor, root: Tensor) -> tuple[Tensor, Tensor]:
-        """``(B, N)`` mean and variance of f at the quotes."""
-        ...
-
-
-class Rows(NamedTuple):
-    """A design as it is, ``(B, N, d)``."""
-
-    rows: Tensor
-
-    def gram(self, weight: Tensor) -> Tensor:
-        """``(B, d, d)``, new."""
-        return (self.rows * weight[..., None]).mT @ self.rows
-
-    def moments(self, values: Tensor) -> Tensor:
-        """``(B, d)``."""
-        return (self.rows.mT @ values[..., None])[..., 0]
-
-    def at(self, mean: Tensor, root: Tensor) -> tuple[Tensor, Tensor]:
-        """``(B, N)`` and ``(B, N)``."""
-        variance = (self.rows @ root.mT).square().sum(-1)
-        return (self.rows @ mean[..., None])[..., 0], variance
+    uneven: Tensor
 
 
 def posterior(design: Design, u: Tensor, half: Tensor, quoted: Tensor) -> Posterior:
-    """What intervals say of the coefficients, in float64.
+    """What intervals say of coefficients and levels, in float64.
 
     Args:
         design: From coefficients to the quotes.
@@ -98,8 +65,10 @@ def posterior(design: Design, u: Tensor, half: Tensor, quoted: Tensor) -> Poster
     """
     there = quoted.to(u.dtype)
     weight, centre = there / (_SHARE * half * half + _FIRST**2), u
-    mean, root = _solved(design, weight, centre)
-    value, variance = design.at(mean, root)
+    sums = design.sums(weight, centre)
+    size = likeliest(sums)
+    belief = believed(sums, size)
+    value, variance = design.at(belief)
     beyond = ((u - value).abs() - half).clamp(min=0.0)
     error = torch.sqrt((there * beyond**2).sum(-1) / there.sum(-1).clamp(min=1.0) + _LEAST**2)
     guess, alone = _cavity(value, variance, weight, centre)
@@ -108,7 +77,7 @@ def posterior(design: Design, u: Tensor, half: Tensor, quoted: Tensor) -> Poster
     blur = (law[:, 1:] * half) ** 2 + error[:, None] ** 2
     for i in range(ROUNDS):
         if i > 0:
-            guess, alone = _cavity(*design.at(mean, root), weight, centre)
+            guess, alone = _cavity(*design.at(belief), weight, centre)
         wide = alone + blur
         middle, spread = truncated(guess, wide, u - reach, u + reach)
         sharp = (1.0 / spread.clamp(min=_TINY) - 1.0 / wide).clamp(min=1e-9)
@@ -117,8 +86,8 @@ def posterior(design: Design, u: Tensor, half: Tensor, quoted: Tensor) -> Poster
         kept = (1.0 - _DAMPED) * weight
         centre = (kept * centre + _DAMPED * new * new_centre) / (kept + _DAMPED * new + _TINY)
         weight = weight ** (1.0 - _DAMPED) * new**_DAMPED
-        mean, root = _solved(design, weight, centre)
-    return Posterior(mean, root, error)
+        belief = believed(design.sums(weight, centre), size)
+    return Posterior(belief, error, size)
 
 
 def _cavity(
@@ -139,17 +108,6 @@ def _likeliest(off: Tensor, variance: Tensor, half: Tensor, there: Tensor) -> Te
     density = (torch.special.ndtr(high) - torch.special.ndtr(low)) / (2.0 * reach)
     score = (there * torch.log(density.clamp(min=_UNLIKELY))).sum(-1)  # (K, B)
     return laws[score.argmax(0)]
-
-
-def _solved(design: Design, weight: Tensor, centre: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and root of the posterior of Gaussian observations."""
-    P = design.gram(weight)
-    P.diagonal(dim1=-2, dim2=-1).add_(1.0)
-    L = torch.linalg.cholesky_ex(P).L
-    one = torch.eye(P.shape[-1], dtype=P.dtype, device=P.device).expand_as(P)
-    root = torch.linalg.solve_triangular(L, one, upper=False)
-    side = design.moments(weight * centre)[..., None]  # (B, d, 1)
-    return (root.mT @ (root @ side))[..., 0], root
 
 
 def truncated(mean: Tensor, variance: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,8 +3,9 @@
 Gaussian-process regression in a fixed basis. In the chain's own units a surface is a function
 ``u(ζ, w)`` of ``ζ = asinh z`` and ``w = log(σ√T)``, here a product spline with coefficients
 ``F a``: the factor F holds the covariance of such functions over the training universe
-(:mod:`arbiter.training.covariance`), so that a has unit variances. Quotes are intervals, and what
-they say of a is :mod:`arbiter.operators.intervals`.
+(:mod:`arbiter.training.covariance`), so that a has unit variances. Every slice has a level of its
+own beside it (:mod:`arbiter.operators.levels`). Quotes are intervals, and what they say of all that
+is :mod:`arbiter.operators.intervals`.
 
 The smile that it guesses is the network's reference, and the slopes of a transport that prices it
 (:mod:`arbiter.operators.start`, :mod:`arbiter.operators.polish`) are where the network starts. No
@@ -22,7 +23,8 @@ import torch
 from torch import Tensor
 
 from arbiter.operators import polish
-from arbiter.operators.intervals import Posterior, Rows, posterior
+from arbiter.operators.intervals import Posterior, posterior
+from arbiter.operators.levels import Rows, moments
 from arbiter.operators.reference import FARTHEST, Scaled
 
 ZETA, CLOCK = (-3.8, 2.6), (-6.8, 0.5)  # ζ and w between which the basis lives
@@ -78,24 +80,21 @@ def along_clock(total: Tensor) -> Tensor:
 
 
 class Known(NamedTuple):
-    """What quotes say of the coefficients, and what these make of every slice.
+    """What quotes say of coefficients and levels, and what these make of every slice.
 
     Attributes:
-        law: Of the coefficients.
-        slices: ``(B, L, NZ, d)`` from them to the splines along strikes.
+        law: Of coefficients and levels.
+        slices: ``(B, L, NZ, d)`` from coefficients to the splines along strikes.
     """
 
     law: Posterior
     slices: Tensor
 
-    def rows(self, zeta: Tensor) -> Tensor:
-        """``(B, L·P, d)`` from coefficients to u at strikes ``(B, L, P)`` or ``(P,)`` of ζ."""
-        return (splines(zeta.double(), ZETA, STRIKES) @ self.slices).flatten(1, 2)
-
-    def doubt(self, rows: Tensor) -> Tensor:
-        """``(B, L, P)`` logarithm of the standard error at rows."""
-        variance = (rows @ self.law.root.mT).square().sum(-1).clamp(min=_LEAST_VARIANCE)
-        return 0.5 * torch.log(variance).view(*self.slices.shape[:2], -1)
+    def at(self, zeta: Tensor) -> tuple[Tensor, Tensor]:
+        """``(B, L, P)`` u at strikes ``(B, L, P)`` of ζ, and its standard error."""
+        rows = splines(zeta.double(), ZETA, STRIKES) @ self.slices
+        mean, variance = moments(rows, self.law.belief)
+        return mean, torch.sqrt(variance.clamp(min=_LEAST_VARIANCE))
 
 
 @torch.no_grad()
@@ -110,7 +109,7 @@ def known(chain: Scaled) -> Known:
     slices = along_clock(chain.total)
     rows = splines(chain.zeta.double(), ZETA, STRIKES) @ slices  # (B, L, S, d)
     said = (chain.u.double(), torch.exp(chain.noise.double()), chain.quoted)
-    return Known(posterior(Rows(rows.flatten(1, 2)), *(part.flatten(1) for part in said)), slices)
+    return Known(posterior(Rows(rows), *(part.flatten(1) for part in said)), slices)
 
 
 @torch.no_grad()
@@ -118,10 +117,13 @@ def at_heads(found: Known, chain: Scaled, place: Tensor) -> Kriged:
     """The reference of chains at heads ``(H,)`` of ζ, from what their quotes say."""
     place = place.to(found.slices)
     read = splines(place, ZETA, STRIKES)  # (H, NZ)
-    nodes = found.slices.flatten(1, 2)
-    smile = (nodes @ found.law.mean[..., None]).view(*chain.total.shape, STRIKES) @ read.T
-    halves = (nodes @ found.law.root.mT).view_as(found.slices)
-    variance = ((read @ (halves @ halves.mT)) * read).sum(-1).clamp(min=_LEAST_VARIANCE)
+    belief = found.law.belief
+    nodes = (found.slices.flatten(1, 2) @ belief.mean[..., None]).view(*chain.total.shape, STRIKES)
+    smile = nodes @ read.T + belief.level[..., None]
+    freed = (found.slices - belief.lean[..., None, :]).flatten(1, 2)  # splines add up to one
+    halves = (freed @ belief.root.mT).view_as(found.slices)
+    variance = ((read @ (halves @ halves.mT)) * read).sum(-1) + belief.loose[..., None]
+    variance = variance.clamp(min=_LEAST_VARIANCE)
     smile, doubt = smile.clamp(-FARTHEST, FARTHEST), 0.5 * torch.log(variance)
     seen = chain.quoted.any(-1)
     begun = polish.transport(polish.Smile(smile, doubt, place, chain.total.double(), seen))

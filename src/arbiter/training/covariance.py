@@ -72,7 +72,9 @@ def covariance_factor(
     leading = vectors[:, -rank:] * values[-rank:].clamp(min=0.0).sqrt()
     leading = leading.flip(1)
     inside = Views(leading.T @ views.grams @ leading, views.sides @ leading)
-    values, vectors = torch.linalg.eigh(usual_moment(inside, KINDS, max(1, iterations // 4), seed))
+    bound = leading.T @ leading / _LARGEST**2
+    usual = usual_moment(inside, bound, KINDS, max(1, iterations // 4), seed)
+    values, vectors = torch.linalg.eigh(usual)
     usual = leading @ (vectors * values.clamp(min=0.0).sqrt())
     directions, sizes, _ = torch.linalg.svd(usual, full_matrices=False)  # the same F Fᵀ, in order
     found: Tensor = (directions * sizes).unflatten(0, (STRIKES, CLOCKS))
@@ -103,11 +105,15 @@ def second_moment(
     return moment
 
 
-def usual_moment(views: Views, kinds: int, iterations: int, seed: int = 0) -> Tensor:
+def usual_moment(
+    views: Views, bound: Tensor, kinds: int, iterations: int, seed: int = 0
+) -> Tensor:
     """``(d, d)`` second moment of the kind that most surfaces belong to.
 
     Args:
         views: Of coefficients whose second moment over all surfaces is one.
+        bound: ``(d, d)`` precision that every kind has at least: none is boundless where nothing
+            is seen of it.
         kinds: Gaussians of the mixture.
         iterations: Of expectation maximisation.
         seed: Of the first division into kinds.
@@ -118,13 +124,16 @@ def usual_moment(views: Views, kinds: int, iterations: int, seed: int = 0) -> Te
     share = _divided(_posterior(views, one)[0], kinds, seed)  # (N, kinds)
     for _ in range(iterations):
         both = zip(moments, share.T, strict=True)
-        totals = torch.stack([_total(views, torch.linalg.inv(m), weight) for m, weight in both])
+        totals = torch.stack(
+            [_total(views, torch.linalg.inv(m) + bound, weight) for m, weight in both]
+        )
         count = share.sum(0)
         common = totals.sum(0) / len(grams)
         moments = (totals + _COMMON * common) / (count + _COMMON)[:, None, None]
         evidence = torch.stack([_posterior(views, each)[1] for each in moments], 1)
         share = torch.softmax(evidence + torch.log(count + 1.0), 1)
-    return moments[int(share.sum(0).argmax())]
+    found: Tensor = torch.linalg.inv(torch.linalg.inv(moments[int(share.sum(0).argmax())]) + bound)
+    return found
 
 
 def _divided(means: Tensor, kinds: int, seed: int) -> Tensor:
@@ -192,11 +201,18 @@ def _seen(laws: Laws, surfaces: int, seed: int) -> Views:
 
 
 def normal_equations(batch: Batch) -> Views:
-    """``ΦᵀWΦ`` and ``ΦᵀW u`` of the exact volatilities at quotes and targets."""
-    chain = scaled(Ragged(batch.T, batch.k, batch.iv, batch.half, batch.quoted))
-    root = (chain.sigma * torch.sqrt(batch.T))[..., None]
+    """``ΦᵀWΦ`` and ``ΦᵀW u`` of the exact volatilities at quotes and targets, by the law's clock.
+
+    What an uneven clock does to one expiry alone is not the surface's, and is looked for apart
+    (:mod:`arbiter.operators.intervals`).
+    """
+    faster = torch.sqrt(batch.T / batch.clock)[..., None]
+    chain = scaled(
+        Ragged(batch.clock, batch.k, batch.iv * faster, batch.half * faster, batch.quoted)
+    )
+    root = (chain.sigma * torch.sqrt(batch.clock))[..., None]
     k = torch.cat([batch.k, batch.target_k], -1)
-    iv = torch.cat([batch.oracle_iv, batch.target_iv], -1)
+    iv = torch.cat([batch.oracle_iv, batch.target_iv], -1) * faster
     there = torch.cat([batch.quoted, batch.target], -1)
     u = torch.log(iv / chain.sigma[..., None]).clamp(-FARTHEST, FARTHEST).double()
     basis = splines(torch.asinh(k / root).double(), ZETA, STRIKES)

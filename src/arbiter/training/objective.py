@@ -104,7 +104,7 @@ def task(batch: Batch, laws: Laws, place: Tensor | None = None) -> Task:
     price = black.otm(k, total).clamp(min=1e-300)
     elasticity = (total * black.vega(k, total) / price).clamp(min=0.2)
     said = known(chain)
-    doubt = torch.exp(said.doubt(said.rows(strikes(chain, batch.target_k))))
+    _, doubt = said.at(strikes(chain, batch.target_k))
     allowed = torch.sqrt(_FLOOR**2 + doubt.to(batch.T.dtype) ** 2)
     dtype = batch.T.dtype
     return Task(
