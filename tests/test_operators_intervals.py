@@ -20,9 +20,10 @@ D = 6
 
 
 @pytest.fixture(autouse=True)
-def no_levels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slices have no level of their own here: these have tests of theirs."""
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slices have no level of their own here, and none is wild: these have tests of theirs."""
     monkeypatch.setattr(levels, "SIZES", (1e-7,))
+    monkeypatch.setattr(levels, "WILD", (1.0,))
 
 
 def problem(seed: int, quotes: int, half: float, chains: int = 1) -> tuple[Tensor, Tensor, Tensor]:

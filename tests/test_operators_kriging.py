@@ -67,6 +67,7 @@ def test_the_guess_is_gaussian_process_regression(monkeypatch: pytest.MonkeyPatc
     kernel = (there @ F) @ (there @ F).T
     level = 0.02  # of slices
     monkeypatch.setattr(levels, "SIZES", (level,))
+    monkeypatch.setattr(levels, "WILD", (1.0,))
     slices = torch.arange(chain.u.shape[1]).repeat_interleave(chain.u.shape[2])[quoted]
     kernel = kernel + level**2 * (slices[:, None] == slices)
     spread = torch.exp(2.0 * chain.noise[0].flatten()[quoted])

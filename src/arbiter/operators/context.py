@@ -21,6 +21,7 @@ from arbiter.operators.scan import GreenScan, Path, scan_together
 if TYPE_CHECKING:
     from arbiter.operators.network import Config
 
+_KNOWN = 2e-3  # error of log-volatility that leaves half to be said
 LOUD = 8.0  # what the reference leaves of the quotes is a tenth of what they say, or less
 
 
@@ -54,6 +55,24 @@ def referred(guess: Kriged) -> list[Tensor]:
 def missed(guess: Kriged) -> Tensor:
     """``(B, L, H)`` what the start is short of its smile, amplified."""
     return (LOUD * guess.miss).clamp(-2.0, 2.0)
+
+
+def at_knots(place: Tensor) -> Tensor:
+    """``(n, H)`` from heads to the knots whose deviations are theirs, linear between."""
+    knots = torch.tensor(head.KNOTS, dtype=place.dtype, device=place.device)
+    zeta = torch.asinh(knots).clamp(place[0], place[-1])
+    near = 1.0 - (zeta[:, None] - place).abs() / (place[1] - place[0])
+    return near.clamp(min=0.0)
+
+
+def open_to_change(guess: Kriged, hats: Tensor) -> Tensor:
+    """``(B, L, n)`` which share of a change is made: little where the reference knows better.
+
+    A change is an estimate with an error of its own, whatever the quotes. So it counts as the
+    reference's standard error, or what its start misses, over that and :data:`_KNOWN`.
+    """
+    off = torch.sqrt(torch.exp(2.0 * guess.doubt) + guess.miss**2) @ hats.T
+    return off / (off + _KNOWN)
 
 
 class Context(nn.Module):

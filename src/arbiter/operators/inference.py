@@ -23,7 +23,7 @@ from torch.nn.functional import linear, silu
 
 from arbiter.operators import head, workers
 from arbiter.operators import scan as scans
-from arbiter.operators.context import LOUD, missed, referred
+from arbiter.operators.context import LOUD, missed, open_to_change, referred
 from arbiter.operators.flat import flat
 from arbiter.operators.flat_gate import Batch, Eye, Seen
 from arbiter.operators.flat_kriging import Kriging
@@ -167,6 +167,7 @@ class Inference:
             gate = network.stages()[0].gate
             self.between = gate.between
             self.kriging = Kriging(gate.place) if self.config.kriging else None
+            self.hats = network.hats.double()
             context = network.context
             self.own, self.mix = context.own, context.mix
             parts = [part for part in context.carry if isinstance(part, GreenScan)]
@@ -224,6 +225,7 @@ class Inference:
         direct = straight * torch.tanh(gains)
         proposal = (base + linear(v, self.last) + linear(direct, self.direct)).double()
         if guess is not None:
+            proposal *= open_to_change(guess, self.hats)
             proposal += guess.start
             off = missed(guess).to(self.dtype) * torch.tanh(mending)
             proposal += linear(off, self.mend).double()

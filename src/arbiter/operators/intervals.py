@@ -23,7 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from arbiter.operators.levels import Belief, Design, believed, likeliest
+from arbiter.operators.levels import Belief, Design, Prior, believed, likeliest
 
 ROUNDS = 2
 _SHARE = 0.4  # of the squared half-spread: the variance of a mid, at first
@@ -46,12 +46,12 @@ class Posterior(NamedTuple):
     Attributes:
         belief: Of coefficients and levels.
         error: ``(B,)`` deviation of the Gaussian error that was taken.
-        uneven: ``(B,)`` deviation of levels that was taken.
+        prior: What else was.
     """
 
     belief: Belief
     error: Tensor
-    uneven: Tensor
+    prior: Prior
 
 
 def posterior(design: Design, u: Tensor, half: Tensor, quoted: Tensor) -> Posterior:
@@ -66,8 +66,8 @@ def posterior(design: Design, u: Tensor, half: Tensor, quoted: Tensor) -> Poster
     there = quoted.to(u.dtype)
     weight, centre = there / (_SHARE * half * half + _FIRST**2), u
     sums = design.sums(weight, centre)
-    size = likeliest(sums)
-    belief = believed(sums, size)
+    prior = likeliest(sums)
+    belief = believed(sums, prior)
     value, variance = design.at(belief)
     beyond = ((u - value).abs() - half).clamp(min=0.0)
     error = torch.sqrt((there * beyond**2).sum(-1) / there.sum(-1).clamp(min=1.0) + _LEAST**2)
@@ -86,8 +86,8 @@ def posterior(design: Design, u: Tensor, half: Tensor, quoted: Tensor) -> Poster
         kept = (1.0 - _DAMPED) * weight
         centre = (kept * centre + _DAMPED * new * new_centre) / (kept + _DAMPED * new + _TINY)
         weight = weight ** (1.0 - _DAMPED) * new**_DAMPED
-        belief = believed(design.sums(weight, centre), size)
-    return Posterior(belief, error, size)
+        belief = believed(design.sums(weight, centre), prior)
+    return Posterior(belief, error, prior)
 
 
 def _cavity(

@@ -1,15 +1,16 @@
 """Linear regression in which every slice also has a level of its own.
 
-A function is ``f = Φ a + δ`` with ``a ~ N(0, I)`` and one ``δ ~ N(0, s²)`` for each slice: the
+A function is ``f = Φ a + δ`` with ``a ~ N(0, τ² I)`` and one ``δ ~ N(0, s²)`` for each slice: the
 clock of a listed market jumps over weekends and runs through reports, which moves the volatilities
 of one expiry alone, and no smooth function of maturity follows. Under observations of given weights
 the levels can be solved for slice by slice, which leaves a problem of the size of a (Schur's
 complement): rows of a slice lose their weighted mean, and the slice's variance is added.
 
-How far levels stray, s, is the chain's own: of a few sizes that is taken under which the
-observations are likeliest. Model surfaces have none.
+How far levels stray, s, and how wild the surface is, τ, are the chain's own: of a few values those
+are taken under which the observations are likeliest. Model surfaces have no levels to speak of, and
+a few of them are many times as wild as most.
 
-Shapes: B chains, L slices, N quotes of each chain, d coefficients, K sizes.
+Shapes: B chains, L slices, N quotes of each chain, d coefficients, K values that are compared.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-SIZES = (3e-4, 3e-3, 8e-3, 0.02, 0.06)  # of levels, in log-volatility
+SIZES = (3e-4, 3e-3, 0.012, 0.04)  # s, in log-volatility
+WILD = (0.5, 1.0, 2.0, 4.0, 8.0)  # τ
+_UNDECIDED = 2.0  # τ while s is looked for
 
 
 class Sums(NamedTuple):
@@ -103,25 +106,47 @@ def moments(rows: Tensor, belief: Belief) -> tuple[Tensor, Tensor]:
     return mean, variance + belief.loose[..., None]
 
 
-def believed(sums: Sums, size: Tensor) -> Belief:
-    """Coefficients and levels after observations, for levels of size ``(B,)``."""
-    left = _left(sums, size[:, None])
-    one = torch.eye(sums.gram.shape[-1], dtype=size.dtype, device=size.device)
+class Prior(NamedTuple):
+    """What is assumed of a chain.
+
+    Attributes:
+        uneven: ``(B,)`` s, the deviation of levels.
+        wild: ``(B,)`` τ, the deviation of coefficients.
+    """
+
+    uneven: Tensor
+    wild: Tensor
+
+
+def believed(sums: Sums, prior: Prior) -> Belief:
+    """Coefficients and levels after observations."""
+    left = _left(sums, prior)
+    one = torch.eye(sums.gram.shape[-1], dtype=left.mass.dtype, device=left.mass.device)
     root = torch.linalg.solve_triangular(left.factor, one.expand_as(sums.gram), upper=False)
     mean = (root.mT @ (root @ left.side[..., None]))[..., 0]
     level = (sums.level - (sums.rows @ mean[..., None])[..., 0]) / left.mass
     return Belief(mean, root, level, sums.rows / left.mass[..., None], 1.0 / left.mass)
 
 
-def likeliest(sums: Sums) -> Tensor:
-    """``(B,)`` the one of :data:`SIZES` under which observations are likeliest."""
-    sizes = torch.tensor(SIZES, dtype=sums.mass.dtype, device=sums.mass.device)
-    left = _left(sums, sizes[:, None, None])
+def likeliest(sums: Sums) -> Prior:
+    """Those of :data:`SIZES` and then of :data:`WILD` under which observations are likeliest."""
+    mass = sums.mass
+    sizes, wilds = (torch.tensor(x, dtype=mass.dtype, device=mass.device) for x in (SIZES, WILD))
+    each, undecided = sizes[:, None].expand(-1, len(mass)), torch.full_like(mass[:1, 0], _UNDECIDED)
+    uneven = sizes[evidence(sums, Prior(each, undecided.expand_as(each))).argmax(0)]
+    each = wilds[:, None].expand(-1, len(mass))
+    return Prior(uneven, wilds[evidence(sums, Prior(uneven.expand_as(each), each)).argmax(0)])
+
+
+def evidence(sums: Sums, prior: Prior) -> Tensor:
+    """``(K, B)`` log-likelihood of observations under priors ``(K, B)``, but for a constant."""
+    left = _left(sums, prior)
     solved = torch.linalg.solve_triangular(left.factor, left.side[..., None], upper=False)
-    explained = solved.square().sum((-2, -1)) + (sums.level**2 / left.mass).sum(-1)  # (K, B)
+    explained = solved.square().sum((-2, -1)) + (sums.level**2 / left.mass).sum(-1)
     volume = left.factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    spread = torch.log(left.mass * sizes[:, None, None] ** 2).sum(-1)
-    return sizes[(0.5 * (explained - spread) - volume).argmax(0)]
+    volume = volume + sums.side.shape[-1] * torch.log(prior.wild)
+    spread = torch.log(left.mass * prior.uneven[..., None] ** 2).sum(-1)
+    return 0.5 * (explained - spread) - volume
 
 
 class _Left(NamedTuple):
@@ -138,10 +163,10 @@ class _Left(NamedTuple):
     mass: Tensor
 
 
-def _left(sums: Sums, size: Tensor) -> _Left:
-    mass = sums.mass + size**-2.0
+def _left(sums: Sums, prior: Prior) -> _Left:
+    mass = sums.mass + prior.uneven[..., None] ** -2.0
     lean = sums.rows / mass[..., None]
     precision = sums.gram - lean.mT @ sums.rows
-    precision.diagonal(dim1=-2, dim2=-1).add_(1.0)
+    precision.diagonal(dim1=-2, dim2=-1).add_(prior.wild[..., None] ** -2.0)
     side = sums.side - (lean.mT @ sums.level[..., None])[..., 0]
     return _Left(torch.linalg.cholesky_ex(precision).L, side, mass)

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from arbiter.operators import head
-from arbiter.operators.context import LOUD, Context, carried, missed
+from arbiter.operators.context import LOUD, Context, at_knots, carried, missed, open_to_change
 from arbiter.operators.gate import Gate, Sight
 from arbiter.operators.icnn import ICNNDecoder
 from arbiter.operators.kriging import Kriged, kriged
@@ -257,8 +257,7 @@ def read_off(gate: Gate, config: Config) -> Tensor:
     if config.kriging:
         return torch.zeros(len(head.KNOTS), config.lines + 2)
     zeta = torch.asinh(torch.tensor(head.KNOTS)).clamp(-config.reach[0], config.reach[1])
-    near = 1.0 - (zeta[:, None] - gate.place).abs() / (gate.place[1] - gate.place[0])
-    hats = near.clamp(min=0.0)  # (n, H)
+    hats = at_knots(gate.place)
     # the steepness of a bump's line is noisy: an average over its neighbours
     spread = torch.exp(-0.5 * ((zeta[:, None] - gate.place) / 0.3) ** 2)
     spread = spread / spread.sum(1, keepdim=True)
@@ -277,6 +276,7 @@ class Network(nn.Module):
     """
 
     knots: Tensor
+    hats: Tensor
 
     def __init__(self, config: Config | None = None) -> None:
         super().__init__()
@@ -285,6 +285,8 @@ class Network(nn.Module):
         self.context = Context(config)
         knots = torch.tensor(head.KNOTS, dtype=torch.float64)
         self.register_buffer("knots", knots, persistent=False)
+        hats = at_knots(self.stages()[0].gate.place)
+        self.register_buffer("hats", hats, persistent=False)
         self.base = nn.Linear(config.context, len(head.KNOTS))
         each = row_budget(config)
         # next to nothing is added to a reference before anything is learned
@@ -345,5 +347,6 @@ class Network(nn.Module):
         straight = view * torch.tanh(2.0 + self.direct_gains(context))
         proposal = self.base(context) + self.last(v) + self.direct(straight)
         if guess is not None:
-            proposal = proposal + guess.start + self.mended(guess, context)
+            change = proposal * open_to_change(guess, self.hats)
+            proposal = guess.start + change + self.mended(guess, context)
         return Output(head.slopes(proposal, chain.total), proposal, chain, sight, v)

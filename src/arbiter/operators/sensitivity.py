@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from arbiter.operators import green
+from arbiter.operators.context import open_to_change
 from arbiter.operators.gate import LARGEST, LEANING, Sight
 from arbiter.operators.lipschitz import FLATTEST, ROUNDING, STEEPEST, at_first, norm
 from arbiter.operators.network import SILU, Look, Network, Seen, activation
@@ -111,7 +112,10 @@ def _one(network: Network, chain: Scaled, radius: float) -> Tensor:
     linear = (network.last.weight @ move.A + straight).abs().sum(-1)  # (L, n)
     rest = torch.linalg.vector_norm(network.last.weight, dim=1) * move.rho[:, None]
     rest = rest + direct[..., -2:].abs().sum(-1) * swing[:, None]
-    return torch.max(linear + rest) * ROUNDING
+    moved = linear + rest
+    if guess is not None:
+        moved = moved * open_to_change(guess, network.hats)[0]
+    return torch.max(moved) * ROUNDING
 
 
 class _View(NamedTuple):
