@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,6 +88,57 @@ def test_isotonic_regression_is_that_of_the_textbook(seed: int) -> None:
             wanted = isotonic_regression(y[b, :, n].numpy(), weights=weight[b, :, n].numpy()).x
             np.testing.assert_allclose(found[b, :, n], wanted, rtol=0.0, atol=1e-8)
     assert float(found.diff(dim=1).min()) >= -1e-9
+
+
+@given(seed=seeds)
+def test_what_weighs_nothing_follows_and_moves_nobody(seed: int) -> None:
+    g = torch.Generator().manual_seed(seed)
+    y = torch.randn(1, 9, 3, generator=g, dtype=torch.float64).cumsum(1)
+    weight = torch.exp(torch.randn(1, 9, 3, generator=g, dtype=torch.float64))
+    there = torch.tensor([0, 1, 3, 6, 7])
+    blind = torch.zeros_like(weight).index_copy(1, there, weight[:, there])
+    found = polish.isotonic(y, blind)
+    alone = polish.isotonic(y[:, there], weight[:, there])
+    torch.testing.assert_close(found[:, there], alone, rtol=0.0, atol=1e-12)
+    assert float(found.diff(dim=1).min()) >= 0.0
+    heard = polish.isotonic(y, torch.where(blind > 0.0, blind, 1.0))
+    assert not torch.equal(heard, found) or bool((y.diff(dim=1) >= 0.0).all())
+
+
+def crashing() -> polish.Smile:
+    """Smiles of a market that may crash tomorrow: no star order has them."""
+    k = torch.sinh(PLACE) * LEVEL
+    mild = Transport(KNOTS, (LEVEL * torch.ones_like(KNOTS)).contiguous())
+    fall, chance = 0.08, 0.03
+    up = torch.tensor(-np.log((1.0 - chance * np.exp(-fall)) / (1.0 - chance)))
+    calls = (1.0 - chance) * torch.exp(-up) * mild.call(k + up) + chance * np.exp(
+        -fall
+    ) * mild.call(k + fall)
+    price = torch.where(k >= 0.0, calls, calls - 1.0 + torch.exp(k)).clamp(min=1e-30)
+    total = black.implied(price, k).volatility
+    u = torch.log(total / LEVEL)
+    return smile(torch.where(torch.isfinite(u), u, 0.0).clamp(-2.0, 2.0))
+
+
+def missed(made: polish.Smile, miss: Tensor) -> float:
+    weight = polish._trust(made, polish._priced(made)).view_as(miss)
+    loss = polish._HUGE**2 * torch.log1p((miss / polish._HUGE) ** 2)
+    return float(((weight * loss).sum() / weight.sum()).sqrt())
+
+
+def test_where_the_order_binds_slices_give_way_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Near the best that the order allows, which one projection after free steps is far from."""
+    made = crashing()
+    _, found = polish.transport(made)
+    monkeypatch.setattr(polish, "_INNER", 60)
+    monkeypatch.setattr(polish, "MORE", 60)
+    _, best = polish.transport(made)
+    monkeypatch.setattr(polish, "_INNER", 0)
+    monkeypatch.setattr(polish, "MORE", 4)
+    _, once = polish.transport(made)
+    assert missed(made, best) > 1e-3  # the order does bind
+    assert missed(made, found) < 1.25 * missed(made, best)
+    assert missed(made, once) > 1.5 * missed(made, best)
 
 
 def test_slopes_that_fall_are_shared_out_by_what_is_known() -> None:

@@ -1,9 +1,10 @@
 """From the slopes of a smile to those of a transport that prices it, in the star order.
 
 :mod:`arbiter.operators.start` reads slopes off a smile by its coordinates. Here follow a
-Gauss-Newton step towards the smile's prices, and the star order: slopes must not fall along
+few Gauss-Newton steps towards the smile's prices under the star order: slopes must not fall along
 maturities, and the running maximum of the head would have one slice's tail overrule all later ones.
-Weighted least squares among what does not fall spreads the difference by what the smiles know.
+Each step is a quadratic program that couples slices by the order alone. The alternating direction
+method of multipliers solves it: slices one by one, then isotonic regression knot by knot.
 
 Shapes: M slices, B chains of L, H places of ``asinh z``, n knots, G points of a quadrature.
 """
@@ -21,12 +22,15 @@ from arbiter.operators import head, start
 
 _SURE = 3e-3  # relative error that no volatility of a smile is known better than
 _CHEAPEST = 1e-8  # of the forward: prices below say nothing
-_HUGE, _LONGEST = 0.1, 0.7  # miss from which on a robust loss grows slowly; step of a log-slope
+ROUNDS, MORE = 1, 4  # of Gauss-Newton for all chains, and for those that are off then
+_OFF = 3e-3  # of log-volatility, in root mean square
+_INNER, _OVER = 4, 1.6  # steps of ADMM in a round, and their relaxation
+_COUPLED = 0.3  # its penalty, in units of what the smile says of a slope alone
+_HUGE, _LONG = 0.1, 0.03  # misses from which on a robust loss grows slowly, and steps are shorter
 _STIFF, _HELD = 1e-3, 1e-4  # what second differences and values of a step cost
 _STEP, _COARSE = 0.05, 2  # of the quadrature, and every how many points derivatives take
-_NEXT_TO_NOTHING = 1e-6  # that a slice says for which nothing is quoted
 _NOTHING = 1e-200  # of a price, whose logarithm is taken
-_FAINT = 1e-4  # of the largest weight, that every slope has
+_FAINT = 1e-3  # of the largest weight, that every slope has
 
 
 class Smile(NamedTuple):
@@ -51,6 +55,12 @@ class Smile(NamedTuple):
         """``(M, 1)`` ``σ√T``."""
         return torch.exp(self.total).flatten()[:, None]
 
+    def of(self, chains: Tensor) -> Smile:
+        """Some of the chains."""
+        return Smile(
+            self.u[chains], self.doubt[chains], self.place, self.total[chains], self.seen[chains]
+        )
+
 
 class Priced(NamedTuple):
     """Smiles as prices, slice by slice.
@@ -71,14 +81,43 @@ class Priced(NamedTuple):
 def transport(smile: Smile) -> tuple[Tensor, Tensor]:
     """``(B, L, n)`` log-slopes over ``σ√T`` and ``(B, L, H)`` what they miss of the smile."""
     priced = _priced(smile)
-    clock = smile.total[..., None]
     g = start.log_slopes(smile.u, smile.place, smile.total)
-    g, told = _stepped(g, smile, priced)
-    told = torch.where(smile.seen[..., None], told, _NEXT_TO_NOTHING)
-    g = isotonic(g + clock, told) - clock
-    level = smile.level
-    slopes = head.slopes(g, smile.total).flatten(0, 1) / level
-    laid = _laid(slopes, torch.sinh(smile.place), level)
+    g, miss = _descended(g, smile, priced, ROUNDS)
+    weight = _trust(smile, priced).view_as(miss)
+    off = (weight * miss**2).flatten(1).sum(-1) / weight.flatten(1).sum(-1).clamp(min=_NOTHING)
+    far = (off > _OFF**2).nonzero()[:, 0]
+    if len(far) > 0:  # some chains need more than the rest
+        some, deep = smile.of(far), miss.shape[1]
+        rows = (far[:, None] * deep + torch.arange(deep, device=far.device)).flatten()
+        again = _descended(g[far], some, Priced(*(part[rows] for part in priced)), MORE)
+        g, miss = (old.index_copy(0, far, new) for old, new in zip((g, miss), again, strict=True))
+    return g, miss
+
+
+def _descended(g: Tensor, smile: Smile, priced: Priced, rounds: int) -> tuple[Tensor, Tensor]:
+    """Log-slopes ``(B, L, n)`` in the star order after rounds, and what they miss."""
+    clock, level, z = smile.total[..., None], smile.level, torch.sinh(smile.place)
+    trust = _trust(smile, priced)
+    force = torch.zeros_like(g)  # ADMM's scaled dual variable
+    laid = _laid(torch.exp(g.flatten(0, 1)), z, level)
+    for _ in range(rounds):
+        told = _told(g, laid, trust, priced)
+        weight = told.weight.view_as(g) * smile.seen[..., None]
+        pull = _COUPLED * weight.flatten(0, 1)
+        inverse = torch.cholesky_inverse(
+            torch.linalg.cholesky_ex(told.curvature + torch.diag_embed(pull)).L
+        )
+        free = told.target[..., None]
+        ordered = isotonic(g + clock, weight) - clock
+        for _ in range(_INNER):
+            drawn = (pull * (ordered - force).flatten(0, 1))[..., None]
+            x = (inverse @ (free + drawn)).view_as(g)
+            x = ordered + _OVER * (x - ordered)
+            ordered = isotonic(x + force + clock, weight) - clock
+            force = force + x - ordered
+        g = ordered
+        slopes = head.slopes(g, smile.total).flatten(0, 1) / level
+        laid = _laid(slopes, z, level)
     return g, priced.miss(laid.prices()).view_as(smile.u)
 
 
@@ -91,27 +130,43 @@ def _priced(smile: Smile) -> Priced:
     return Priced(torch.log(price), elasticity)
 
 
-def _stepped(g: Tensor, smile: Smile, priced: Priced) -> tuple[Tensor, Tensor]:
-    """Log-slopes ``(B, L, n)`` after a Gauss-Newton step, and how much the smile says of each."""
-    shape = g.shape
-    doubt = smile.doubt.flatten(0, 1)
-    level = smile.level
-    b = torch.exp(g.flatten(0, 1))
-    laid = _laid(b, torch.sinh(smile.place), level)
+def _trust(smile: Smile, priced: Priced) -> Tensor:
+    """``(M, H)`` weights of squared misses: what the smile knows, where prices say anything."""
+    known = torch.exp(2.0 * smile.doubt.flatten(0, 1)) + _SURE**2
+    return (torch.exp(priced.log_price) > _CHEAPEST) * smile.seen.flatten()[:, None] / known
+
+
+class _Told(NamedTuple):
+    """A quadratic model of the weighted misses around log-slopes.
+
+    Attributes:
+        curvature: ``(M, n, n)``
+        target: ``(M, n)`` the curvature times where it is least.
+        weight: ``(M, n)`` what the smile says of each log-slope alone.
+    """
+
+    curvature: Tensor
+    target: Tensor
+    weight: Tensor
+
+
+def _told(g: Tensor, laid: _Laid, trust: Tensor, priced: Priced) -> _Told:
+    at = g.flatten(0, 1)
+    b = torch.exp(at)
     price = laid.prices()
     off = priced.miss(price)
-    weight = (torch.exp(priced.log_price) > _CHEAPEST) / (torch.exp(2.0 * doubt) + _SURE**2)
-    most = weight.amax(-1, keepdim=True).clamp(min=1.0)
-    weight = weight / most / (1.0 + (off / _HUGE) ** 2)
+    weight = trust / (1.0 + (off / _HUGE) ** 2)
     # prices that say nothing weigh nothing: only that they must not overflow
     steep = laid.derivatives(b) / (price.clamp(min=_CHEAPEST) * priced.elasticity)[..., None]
     loaded = (steep * weight[..., None]).mT  # (M, n, H)
     P = loaded @ steep
-    told = (P.diagonal(dim1=-2, dim2=-1) + _FAINT) * most
-    P = P + _step_cost(b.device)
-    step = torch.cholesky_solve(loaded @ off[..., None], torch.linalg.cholesky_ex(P).L)[..., 0]
-    longest = step.abs().amax(-1, keepdim=True).clamp(min=1e-12)
-    return g + (step * (_LONGEST / longest).clamp(max=1.0)).view(shape), told.view(shape)
+    alone = P.diagonal(dim1=-2, dim2=-1)
+    most = alone.amax(-1, keepdim=True).clamp(min=1e-6)
+    mean = (weight * off**2).sum(-1) / weight.sum(-1).clamp(min=_NOTHING)
+    stiff = (1.0 + mean / _LONG**2)[:, None] * most
+    P = P + _step_cost(b.device) * stiff[..., None]
+    target = (loaded @ off[..., None] + P @ at[..., None])[..., 0]
+    return _Told(P, target, alone + _FAINT * most)
 
 
 class _Laid(NamedTuple):
@@ -191,16 +246,26 @@ def _trapezoid(integrand: Tensor) -> Tensor:
 def isotonic(y: Tensor, weight: Tensor) -> Tensor:
     """Weighted least squares ``(B, L, n)`` among what does not fall along L: the min-max formula.
 
-    ``max over i ≤ l of min over j ≥ l`` of the weighted mean of ``y_i … y_j``.
+    ``max over i ≤ l of min over j ≥ l`` of the weighted mean of ``y_i … y_j``. What does not fall
+    stays as it is; what weighs nothing stays too, as far as the others let it.
     """
-    deep = y.shape[1]
-    sums, mass = (torch.nn.functional.pad(x.cumsum(1), (0, 0, 1, 0)) for x in (weight * y, weight))
-    mean = (sums[:, None, 1:] - sums[:, :-1, None]) / (mass[:, None, 1:] - mass[:, :-1, None])
-    later = torch.ones(deep, deep, dtype=torch.bool, device=y.device).triu()[..., None]
-    mean = torch.where(later, mean, torch.inf).flip(2).cummin(2).values.flip(2)
-    mean = torch.where(later, mean, -torch.inf).cummax(1).values
-    found: Tensor = mean.diagonal(dim1=1, dim2=2).mT
-    return found
+    columns = y.mT.flatten(0, 1)  # (B·n, L)
+    falling = (columns.diff(dim=-1) < 0.0).any(-1).nonzero()[:, 0]
+    if len(falling) == 0:
+        return y
+    some, load = columns[falling], weight.mT.flatten(0, 1)[falling]
+    sums, mass = (torch.nn.functional.pad(x.cumsum(1), (1, 0)) for x in (load * some, load))
+    within = mass[:, None, 1:] - mass[:, :-1, None]
+    mean = (sums[:, None, 1:] - sums[:, :-1, None]) / within
+    speaks = (within > 0.0) & torch.ones_like(mean[0], dtype=torch.bool).triu()
+    mean = torch.where(speaks, mean, torch.inf).flip(2).cummin(2).values.flip(2)
+    mean = torch.where(speaks, mean, -torch.inf).cummax(1).values.diagonal(dim1=1, dim2=2)
+    there = load > 0.0
+    low = torch.where(there, mean, -torch.inf).cummax(1).values
+    high = torch.where(there, mean, torch.inf).flip(1).cummin(1).values.flip(1)
+    ordered = torch.where(there, mean, torch.clamp(some, low, high)).cummax(1).values
+    found = columns.index_copy(0, falling, ordered)
+    return found.view(len(y), -1, y.shape[1]).mT
 
 
 class _Quadrature(NamedTuple):

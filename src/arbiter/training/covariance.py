@@ -105,9 +105,7 @@ def second_moment(
     return moment
 
 
-def usual_moment(
-    views: Views, bound: Tensor, kinds: int, iterations: int, seed: int = 0
-) -> Tensor:
+def usual_moment(views: Views, bound: Tensor, kinds: int, iterations: int, seed: int = 0) -> Tensor:
     """``(d, d)`` second moment of the kind that most surfaces belong to.
 
     Args:
