@@ -146,7 +146,8 @@ def evidence(sums: Sums, prior: Prior) -> Tensor:
     volume = left.factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     volume = volume + sums.side.shape[-1] * torch.log(prior.wild)
     spread = torch.log(left.mass * prior.uneven[..., None] ** 2).sum(-1)
-    return 0.5 * (explained - spread) - volume
+    found: Tensor = 0.5 * (explained - spread) - volume
+    return found
 
 
 class _Left(NamedTuple):
