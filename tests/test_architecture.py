@@ -33,6 +33,8 @@ ROOMS = [
     "structural",
     "volatility_index",
     "surface",
+    "volatility_features",
+    "volatility_prior",
     "storage",
     "frames",
     "grid",

@@ -125,6 +125,23 @@ def test_futures_alone_are_enough(market: dict[str, Path], tmp_path: Path) -> No
     assert vix["largest_future_error"] < 0.05
 
 
+@pytest.mark.parametrize(("method", "off"), [("operator", 1.0), ("both", 0.05)])
+def test_the_operator_has_a_vix_side(
+    method: str, off: float, market: dict[str, Path], tmp_path: Path
+) -> None:
+    """By itself at the level of its own forward variance; refined, both markets together."""
+    files = ("--vix", market["vix"], "--vix-futures", market["futures"], "--method", method)
+    result = run("fit", market["spx"], *files, "--no-report", "--out", tmp_path, "--json")
+    assert result.exit_code == 0, result.stderr
+    vix = json.loads(result.stdout)["vix_market"]
+    assert vix["quotes"] == 11
+    assert vix["largest_second_moment_error"] < 1e-12
+    assert vix["largest_future_error"] < off
+    surface = ab.Surface.load(tmp_path / "surface.npz")
+    assert surface.vix_slices is not None
+    assert surface.certificate().passed
+
+
 def test_without_the_vix_nothing_is_said_of_it(market: dict[str, Path], tmp_path: Path) -> None:
     result = run("fit", market["spx"], "--no-report", "--out", tmp_path, "--json")
     assert result.exit_code == 0, result.stderr
@@ -145,7 +162,6 @@ def test_without_the_vix_nothing_is_said_of_it(market: dict[str, Path], tmp_path
         ("spx", ("--vix-futures", "history"), ("history.csv", "2026-01-02")),
         ("spx", ("--vix", "spx"), ("--vix", "own")),
         ("spx", ("--vix", "vix", "--components", "2"), ("one component",)),
-        ("spx", ("--vix", "vix", "--method", "operator"), ("--method fit",)),
     ],
 )
 def test_wrong_files_and_options_are_refused_by_name(

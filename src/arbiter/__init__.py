@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from arbiter.quotes import Quotes
     from arbiter.surface import Surface
     from arbiter.volatility_index import VixSlices
+    from arbiter.volatility_prior import VixPrior, vix_prior
 
 __all__ = [
     "Certificate",
@@ -47,6 +48,7 @@ __all__ = [
     "Quotes",
     "Roughness",
     "Surface",
+    "VixPrior",
     "VixSlices",
     "VixSmiles",
     "__version__",
@@ -61,6 +63,7 @@ __all__ = [
     "read_futures",
     "read_volatilities",
     "vix",
+    "vix_prior",
 ]
 
 _HOME = {
@@ -78,6 +81,7 @@ _HOME = {
     "Quotes": "arbiter.quotes",
     "Roughness": "arbiter.fitting",
     "Surface": "arbiter.surface",
+    "VixPrior": "arbiter.volatility_prior",
     "VixSlices": "arbiter.volatility_index",
     "VixSmiles": "arbiter.fitting",
     "audit": "arbiter.certificate",
@@ -90,6 +94,7 @@ _HOME = {
     "read_futures": "arbiter.chains",
     "read_volatilities": "arbiter.chains",
     "vix": "arbiter.index",
+    "vix_prior": "arbiter.volatility_prior",
 }
 
 

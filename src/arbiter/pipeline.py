@@ -91,8 +91,6 @@ class Job:
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise ValueError(f"method = {self.method!r} is none of {', '.join(METHODS)}")
-        if self.method != "fit" and (self.vix or self.vix_futures):
-            raise ValueError(f"method = {self.method!r} has no VIX side: take 'fit'")
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,15 +180,16 @@ def _made(
     quotes: Quotes, job: Job, given: VixSource | None
 ) -> tuple[Surface, OperatorSurface | None]:
     """The surface of the method that was asked for, and the operator's own if it took part."""
+    options, futures = (None, None) if given is None else (given.quotes, given.futures)
     if job.method == "fit":
-        vix_quotes, vix_futures = (None, None) if given is None else (given.quotes, given.futures)
-        made = fit(quotes, vix_quotes=vix_quotes, vix_futures=vix_futures, options=job.options)
+        made = fit(quotes, vix_quotes=options, vix_futures=futures, options=job.options)
         return made, None
     operator = Operator.pretrained()
-    first = operator(quotes)
+    first = operator(quotes, vix_quotes=options, vix_futures=futures)
     if job.method == "operator":
         return first, first
-    return operator.refine(quotes, first, job.options), first
+    refined = operator.refine(quotes, first, job.options, vix_quotes=options, vix_futures=futures)
+    return refined, first
 
 
 def _beside(surface: OperatorSurface | None, quotes: Quotes) -> dict[str, Any] | None:

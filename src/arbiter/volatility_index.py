@@ -257,8 +257,8 @@ class VixQueries:
         if self.vix_slices is None:
             raise ValueError(
                 "this surface has no VIX slices, so that it knows forward variances and no law of "
-                "the VIX: fit with vix_quotes=..., or give slices with "
-                "surface.with_vix(VixSlices.of(knots, maturities, slopes))"
+                "the VIX: fit with vix_quotes=..., take likely ones with "
+                "surface.with_vix(vix_prior(surface).slices), or give your own VixSlices"
             )
         return self.vix_slices
 

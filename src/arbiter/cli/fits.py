@@ -85,7 +85,7 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
     if method not in METHODS:
         refuse(f"--method {method} is not known: give {', '.join(METHODS)}")
     _require_one(method, components, roughness)
-    require_vix(source, (vix, vix_futures), method, components)
+    require_vix(source, (vix, vix_futures), components)
     _require(out)
     job = Job(
         as_of=as_of,

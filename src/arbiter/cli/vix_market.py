@@ -11,9 +11,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def require_vix(
-    source: Path, files: tuple[Path | None, Path | None], method: str, components: int
-) -> None:
+def require_vix(source: Path, files: tuple[Path | None, Path | None], components: int) -> None:
     """Refuse files on the VIX that are not there, or options that a joint fit does not have."""
     given = {n: p for n, p in zip(("--vix", "--vix-futures"), files, strict=True) if p is not None}
     if not given:
@@ -28,8 +26,6 @@ def require_vix(
         refuse(
             f"{name} with a folder of chains: one VIX market belongs to one chain; name the file"
         )
-    if method != "fit":
-        refuse(f"{name} with --method {method}: the operator has no VIX side; take --method fit")
     if components != 1:
         refuse(
             f"{name} with --components {components}: a joint fit has one component; leave it at 1"

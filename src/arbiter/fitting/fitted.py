@@ -24,12 +24,12 @@ class VixResult:
     Attributes:
         residuals: ``(m,)`` (model − mid) / half-spread of each option, in the quotes' order.
         future_errors: ``(f,)`` model − mid of each future, index points.
-        roughness: Weights used.
+        roughness: Weights used; None where there are none.
     """
 
     residuals: Array
     future_errors: Array
-    roughness: Roughness
+    roughness: Roughness | None
 
     def to_dict(self) -> dict[str, Any]:
         """A summary, as plain values."""
@@ -40,7 +40,7 @@ class VixResult:
             else None,
             "futures": int(self.future_errors.size),
             "future_error": float(np.abs(self.future_errors).max(initial=0.0)),
-            "roughness": asdict(self.roughness),
+            "roughness": None if self.roughness is None else asdict(self.roughness),
         }
 
 

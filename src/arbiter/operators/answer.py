@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from arbiter.fitting.fitted import VixResult
 from arbiter.operators.domain import DomainReport
 from arbiter.surface import Surface
+from arbiter.volatility_index import VixSlices
+from arbiter.volatility_prior import VixPrior, vix_prior
 
 Array = NDArray[np.float64]
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +33,7 @@ class OperatorResult:
         reference: ``(L,)`` the volatility that each slice was divided by.
         traits: The numbers that the domain is judged by.
         seconds: Wall time, for a batch its share.
+        vix: How its VIX slices sit in the quotes on the VIX; None without any.
     """
 
     model: str
@@ -35,6 +42,7 @@ class OperatorResult:
     reference: Array
     traits: Mapping[str, float]
     seconds: float
+    vix: VixResult | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Which network, its constant and the time, as plain values."""
@@ -46,7 +54,9 @@ class OperatorSurface(Surface):
     """A :class:`~arbiter.surface.Surface` from one pass of the operator.
 
     Saved and loaded, it is a plain surface: ``info["operator"]`` keeps the network's hash, its
-    Lipschitz constant and the alarms.
+    Lipschitz constant and the alarms. Asked about the VIX without having seen a quote on it, it
+    answers with the law that :func:`~arbiter.volatility_prior.vix_prior` makes likely, and logs
+    that once.
 
     Attributes:
         result: How it came about.
@@ -56,3 +66,18 @@ class OperatorSurface(Surface):
 
     result: OperatorResult | None = field(default=None, kw_only=True)
     domain: DomainReport | None = field(default=None, kw_only=True)
+
+    @cached_property
+    def vix_prior(self) -> VixPrior:
+        """Likely laws of the VIX, from this surface alone, with their uncertainty."""
+        return vix_prior(self)
+
+    def _slices(self) -> VixSlices:
+        if self.vix_slices is not None:
+            return self.vix_slices
+        if "vix_prior" not in vars(self):
+            logger.warning(
+                "no quotes on the VIX were given: its law is the one that the index makes likely, "
+                "and surface.vix_prior says how sure that is"
+            )
+        return self.vix_prior.slices

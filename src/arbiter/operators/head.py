@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 KNOTS = tuple(float(x) for x in np.arange(-16, 15) / 3.0)
-_LOWEST, _HIGHEST = -3.0, 3.0  # of g
+LOWEST, HIGHEST = -3.0, 3.0  # of g
 _LEAST, _MOST = 2e-6, 19.0  # slopes that a surface accepts, with room
 
 
 def slopes(g: Tensor, total: Tensor) -> Tensor:
     """Slopes ``(B, L, n)``, nondecreasing along L, from proposals and ``log(σ√T)`` ``(B, L)``."""
-    proposed = torch.exp(g.clamp(_LOWEST, _HIGHEST) + total[..., None])
+    proposed = torch.exp(g.clamp(LOWEST, HIGHEST) + total[..., None])
     return torch.cummax(proposed, 1).values.clamp(_LEAST, _MOST)

@@ -27,6 +27,7 @@ _OFF = 3e-3  # of log-volatility, in root mean square
 _INNER, _OVER = 4, 1.6  # steps of ADMM in a round, and their relaxation
 _COUPLED = 0.3  # its penalty, in units of what the smile says of a slope alone
 _HUGE, _LONG = 0.1, 0.03  # misses from which on a robust loss grows slowly, and steps are shorter
+_LONGEST = 2.0  # step of a log-slope
 _STIFF, _HELD = 1e-3, 1e-4  # what second differences and values of a step cost
 _STEP, _COARSE = 0.05, 2  # of the quadrature, and every how many points derivatives take
 _NOTHING = 1e-200  # of a price, whose logarithm is taken
@@ -108,14 +109,17 @@ def _descended(g: Tensor, smile: Smile, priced: Priced, rounds: int) -> tuple[Te
             torch.linalg.cholesky_ex(told.curvature + torch.diag_embed(pull)).L
         )
         free = told.target[..., None]
-        ordered = isotonic(g + clock, weight) - clock
+        begun = ordered = isotonic(g + clock, weight) - clock
         for _ in range(_INNER):
             drawn = (pull * (ordered - force).flatten(0, 1))[..., None]
             x = (inverse @ (free + drawn)).view_as(g)
             x = ordered + _OVER * (x - ordered)
             ordered = isotonic(x + force + clock, weight) - clock
             force = force + x - ordered
-        g = ordered
+        # between two that are in order all are: the whole chain takes the same share of the step
+        step = ordered - begun
+        longest = step.abs().flatten(1).amax(1).clamp(min=_LONGEST)[:, None, None]
+        g = (begun + step * (_LONGEST / longest)).clamp(head.LOWEST, head.HIGHEST)
         slopes = head.slopes(g, smile.total).flatten(0, 1) / level
         laid = _laid(slopes, z, level)
     return g, priced.miss(laid.prices()).view_as(smile.u)

@@ -21,10 +21,13 @@ from torch import Tensor
 
 from arbiter import black
 from arbiter.fitting import FitOptions, FittedSurface, fit
+from arbiter.fitting.coupled import require_one_moment
 from arbiter.fitting.crossfit import Fold, folds
 from arbiter.fitting.kernel import Kernel, Line
 from arbiter.fitting.refinement import refine
+from arbiter.fitting.vix_market import VixMarket
 from arbiter.forwards import ForwardCurve
+from arbiter.futures import FuturesCurve
 from arbiter.inputs import frozen, plain
 from arbiter.operators import checkpoint, domain, workers
 from arbiter.operators.answer import OperatorResult, OperatorSurface
@@ -33,6 +36,7 @@ from arbiter.operators.inference import runner
 from arbiter.operators.lipschitz import constant
 from arbiter.operators.network import Config, Network
 from arbiter.operators.ragged import ragged
+from arbiter.operators.vix_head import answered
 from arbiter.quotes import FEWEST, Quotes, require_quotes
 from arbiter.surface import Surface
 
@@ -122,20 +126,39 @@ class Operator:
         about = {"model": self.model, "parameters": size, "lipschitz": self.lipschitz}
         return {**about, **plain(self._info)}
 
-    def __call__(self, quotes: Quotes) -> OperatorSurface:
+    def __call__(
+        self,
+        quotes: Quotes,
+        *,
+        vix_quotes: Quotes | None = None,
+        vix_futures: FuturesCurve | None = None,
+    ) -> OperatorSurface:
         """A surface from quotes.
 
         Args:
             quotes: From a chain's ``quotes()`` or :meth:`Quotes.from_frame`: three or more.
+            vix_quotes: Options on the VIX of the same moment. The surface then has VIX slices that
+                follow them, at the level of its own forward variance; without them, its VIX is
+                what :func:`arbiter.volatility_prior.vix_prior` makes of it.
+            vix_futures: Futures on the VIX; without them those that the options imply.
 
         Returns:
             The surface. ``.result`` says how it came about, ``.domain`` whether the quotes are
             like those of training; a warning is logged if not.
 
         Raises:
-            ValueError: If there are fewer than three quotes, or none tells a level.
+            ValueError: If there are fewer than three quotes, or none tells a level; if the quotes
+                on the VIX are none, or of another moment.
         """
-        return self.many([quotes])[0]
+        market = None
+        if vix_quotes is not None or vix_futures is not None:
+            market = VixMarket.of(vix_quotes, vix_futures)
+            require_one_moment(quotes, market, FitOptions())
+        surface = self.many([quotes])[0]
+        if market is None or surface.result is None:
+            return surface
+        slices, sits = answered(surface, market)
+        return replace(surface, vix_slices=slices, result=replace(surface.result, vix=sits))
 
     def many(self, chains: Sequence[Quotes]) -> list[OperatorSurface]:
         """Surfaces of many chains, several at a time.
@@ -157,6 +180,9 @@ class Operator:
         quotes: Quotes,
         surface: Surface | None = None,
         options: FitOptions | None = None,
+        *,
+        vix_quotes: Quotes | None = None,
+        vix_futures: FuturesCurve | None = None,
     ) -> FittedSurface:
         """The direct fit, leaning on the operator's surface as far as that has proved itself.
 
@@ -168,6 +194,9 @@ class Operator:
             surface: The operator's surface of these quotes, if it is there already.
             options: Of the fit. With given weights, or ``roughness="gcv"``, this is
                 ``fit(quotes, prior=surface)``.
+            vix_quotes: Options on the VIX: this is the joint fit then, with the surface as its
+                prior.
+            vix_futures: Futures on the VIX.
 
         Returns:
             The fitted surface. ``result.trust`` is the share of the fit's freedom that the operator
@@ -175,7 +204,15 @@ class Operator:
         """
         guide = self(quotes) if surface is None else surface
         options = FitOptions() if options is None else options
-        if options.roughness == "likelihood" and options.components == 1:
+        if vix_quotes is not None or vix_futures is not None:
+            fitted = fit(
+                quotes,
+                vix_quotes=vix_quotes,
+                vix_futures=vix_futures,
+                options=options,
+                prior=guide,
+            )
+        elif options.roughness == "likelihood" and options.components == 1:
             fitted = refine(quotes, guide, self._folds(quotes), options)
         else:
             fitted = fit(quotes, options=options, prior=guide)

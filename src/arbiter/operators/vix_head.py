@@ -1,0 +1,163 @@
+"""The operator's VIX side: slices from VIX quotes, around what the SPX surface makes likely.
+
+The surface fixes ``E[(VIX_T/100)²] = FV(T)`` and, by :mod:`arbiter.volatility_prior`, a Gaussian
+of the log-slopes of every date. Quotes of options and futures on the VIX are observations of them,
+and a few Gauss-Newton steps find the likeliest slopes. The SPX side stays as it is. Where the two
+markets disagree about the level of the VIX, shapes are not bent to hide it: each date has a level
+of its own while they are looked for, and none in the answer. The joint fit moves both sides.
+
+Shapes: V dates, n knots, m options and f futures.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter import inputs
+from arbiter.fitting.fitted import VixResult
+from arbiter.fitting.kernel import Kernel, Levels, Line, Slices, log_mean_gradient
+from arbiter.fitting.vix_market import VixMarket
+from arbiter.surface import Surface
+from arbiter.volatility_index import POINTS, VixSlices
+from arbiter.volatility_prior import KNOTS, RANGE, VixPrior, vix_prior
+
+Array = NDArray[np.float64]
+
+STEPS = 12
+_WIDER = 2.0  # times the prior's deviations: real markets are no model's
+_SPAN = 1.0  # of log-maturity along which dates are off together
+_LEVEL = 0.05  # deviation of the logarithm of a date's own level
+_NOISE = 0.6  # deviation of a mid, in half-spreads
+_FAR = 4.0  # deviations from which on a quote is doubted
+_FINEST = 1e-4  # half-spread over the future that no quote is believed to beat
+_HALVINGS, _ENOUGH = 6, 1e-7
+
+
+class VixAnswer(NamedTuple):
+    """Slices, and how they sit in the quotes."""
+
+    slices: VixSlices
+    result: VixResult
+
+
+def answered(surface: Surface, market: VixMarket) -> VixAnswer:
+    """The likeliest VIX slices at the dates of a market."""
+    head = _Head(vix_prior(surface, market.quotes.maturities), market)
+    e = np.zeros(head.size)
+    here = head.at(e)
+    for _ in range(STEPS):
+        step = head.step(e, here)
+        for halving in range(_HALVINGS):
+            moved = e + 0.5**halving * step
+            there = head.at(moved)
+            if there.value <= here.value:
+                break
+        else:
+            break
+        done = here.value - there.value < _ENOUGH * (1.0 + here.value)
+        e, here = moved, there
+        if done:
+            break
+    here = head.at(head.levelled(e))
+    m = len(market.quotes)
+    half = np.maximum(market.quotes.half_spread, np.finfo(np.float64).tiny)
+    options = here.residuals[:m] * _NOISE * head.unit / half
+    futures = here.residuals[m:] * _NOISE * market.half
+    slices = VixSlices.of(KNOTS, market.quotes.maturities, here.slopes)
+    return VixAnswer(slices, VixResult(inputs.frozen(options), inputs.frozen(futures), None))
+
+
+class _Point(NamedTuple):
+    """The objective at one place.
+
+    Attributes:
+        slopes: ``(V, n)``
+        free: ``(V, n)`` whether they are inside their range.
+        residuals: ``(m + f,)`` in deviations.
+        value: Of the objective.
+        slices: Integrals of the laws of the VIX.
+        squares: And of its square.
+        levels: Prices.
+        rho: ``(V,)`` futures over the forwards that options are written in.
+    """
+
+    slopes: Array
+    free: NDArray[np.bool_]
+    residuals: Array
+    value: float
+    slices: Slices
+    squares: Slices
+    levels: Levels
+    rho: Array
+
+
+class _Head:
+    """The objective over independent standard normal variables: ``V·n`` of shapes, V of levels."""
+
+    def __init__(self, prior: VixPrior, market: VixMarket) -> None:
+        quotes, T = market.quotes, market.quotes.maturities
+        self.prior, self.market = prior, market
+        self.shapes, self.size = prior.mean.size, prior.mean.size + T.size
+        apart = np.abs(np.subtract.outer(np.log(T), np.log(T)))
+        dates = np.linalg.cholesky(np.exp(-apart / _SPAN) + 1e-9 * np.eye(T.size))
+        self.root = _WIDER * np.einsum("vnm,vw->vnwm", prior.root, dates).reshape(self.shapes, -1)
+        self.log_variance = np.log(prior.surface.forward_variance(T))
+        self.kernel = Kernel(Line.of(np.array(KNOTS)), quotes.expiry, quotes.k)
+        self.unit = np.maximum(quotes.half_spread, _FINEST)
+        self.scale = _NOISE * np.concatenate([self.unit, market.half])
+        self.date = np.concatenate([quotes.expiry, market.at])
+
+    def levelled(self, e: Array) -> Array:
+        """The same shapes at the level of the surface."""
+        return np.concatenate([e[: self.shapes], np.zeros(self.size - self.shapes)])
+
+    def at(self, e: Array) -> _Point:
+        """The objective."""
+        quotes, market, kernel = self.market.quotes, self.market, self.kernel
+        logs = self.prior.mean + (self.root @ e[: self.shapes]).reshape(self.prior.mean.shape)
+        slopes = np.clip(np.exp(logs), *RANGE)
+        slices, squares = kernel.slices(slopes), kernel.slices(2.0 * slopes)
+        ratio = np.log(POINTS / quotes.forwards) + 0.5 * self.log_variance
+        ratio = ratio + np.log(slices.mean) - 0.5 * np.log(squares.mean)
+        ratio = ratio + _LEVEL * e[self.shapes :]
+        rho = np.exp(ratio)
+        kernel.move(quotes.k - ratio[quotes.expiry])
+        levels = kernel.levels(slices)
+        options = rho[quotes.expiry] * levels.price - quotes.mid
+        futures = (quotes.forwards * rho)[market.at] - market.price
+        residuals = np.concatenate([options, futures]) / self.scale
+        loss = 0.5 * _FAR**2 * np.log1p((residuals / _FAR) ** 2)
+        value = float(loss.sum() + 0.5 * e @ e)
+        return _Point(
+            slopes, slopes == np.exp(logs), residuals, value, slices, squares, levels, rho
+        )
+
+    def step(self, e: Array, here: _Point) -> Array:
+        """A Gauss-Newton step from e, whose point is given."""
+        quotes, market, kernel = self.market.quotes, self.market, self.kernel
+        line, m = kernel.line, len(quotes)
+        by_future = log_mean_gradient(line, here.slices) - log_mean_gradient(line, here.squares)
+        along = np.concatenate(  # of residuals by the logarithm of the future
+            [
+                here.rho[quotes.expiry] * kernel.sign * here.levels.share,
+                (quotes.forwards * here.rho)[market.at],
+            ]
+        )
+        rows = along[:, None] * by_future[self.date]
+        own = kernel.jacobian(here.slices, here.levels, here.rho[quotes.expiry])
+        rows[:m] += own
+        rows *= (here.slopes * here.free)[self.date] / self.scale[:, None]
+        wide = np.zeros((rows.shape[0], *here.slopes.shape))
+        wide[np.arange(rows.shape[0]), self.date] = rows
+        level = (_LEVEL * along / self.scale)[:, None] * (
+            self.date[:, None] == np.arange(wide.shape[1])
+        )
+        J = np.concatenate([wide.reshape(rows.shape[0], -1) @ self.root, level], 1)
+        weight = 1.0 / (1.0 + (here.residuals / _FAR) ** 2)
+        P = J.T @ (weight[:, None] * J)
+        P[np.diag_indices_from(P)] += 1.0
+        gradient = J.T @ (weight * here.residuals) + e
+        return -np.linalg.solve(P, gradient)

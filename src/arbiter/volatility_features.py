@@ -1,0 +1,64 @@
+"""What an SPX surface says that bears on the law of the VIX at a future date.
+
+How volatile volatility is shows in the smiles of the index: in their slope, which is correlation
+times it, and in their curvature; and in how far variances of near and far windows lie apart, which
+is how fast it is forgotten. Of each date T three maturities are looked at, the index's own window
+Δ, T and T + Δ, and at each of them a few strikes in deviations of the log contract.
+
+Shapes: U dates, f features.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter.surface import THIRTY_DAYS
+
+Array = NDArray[np.float64]
+
+STRIKES = (-2.0, -1.0, 0.0, 1.0)  # deviations
+MONEY = STRIKES.index(0.0)
+_LOWEST = 1e-6  # of a forward variance, whose logarithm is taken
+
+
+class Index(Protocol):
+    """A surface, or a market whose prices are exact."""
+
+    def iv(self, k: Any, T: Any) -> Array:
+        """Implied volatilities."""
+        ...
+
+    def variance_swap(self, T: Any) -> Array:
+        """``W(T)/T``."""
+        ...
+
+    def forward_variance(self, T: Any) -> Array:
+        """Of the 30 days after T."""
+        ...
+
+
+def features(index: Index, T: Array) -> Array:
+    """``(U, 17)`` at dates ``(U,)``, in years; NaN where the surface has no volatility.
+
+    The logarithm of the date; that of forward variance; of the variance to each maturity over it;
+    of at-the-money variance over that; and of volatilities over the one at the money.
+    """
+    T = np.asarray(T, dtype=np.float64)
+    at = np.stack([np.full_like(T, THIRTY_DAYS), T, T + THIRTY_DAYS], 1)  # (U, 3)
+    swap = index.variance_swap(at.ravel()).reshape(at.shape)
+    k = np.multiply.outer(np.sqrt(swap * at), STRIKES)  # (U, 3, S)
+    iv = index.iv(k.ravel(), np.repeat(at.ravel(), len(STRIKES))).reshape(k.shape)
+    ahead = np.log(np.maximum(index.forward_variance(T), _LOWEST))
+    money = np.log(iv[..., MONEY])
+    smile = np.delete(np.log(iv), MONEY, axis=-1) - money[..., None]
+    parts = [
+        np.log(T)[:, None],
+        ahead[:, None],
+        np.log(swap) - ahead[:, None],
+        2.0 * money - np.log(swap),
+        smile.reshape(T.size, -1),
+    ]
+    return np.concatenate(parts, 1)

@@ -1,0 +1,122 @@
+"""The operator's VIX side: VIX quotes in, slices out, at the level of its own forward variance."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import arbiter as ab
+from arbiter.futures import FuturesCurve
+from arbiter.markets import LiftedHeston, preset
+from arbiter.markets.snapshots import Snapshot, Venue, observe
+from arbiter.markets.volatility_quotes import VolatilityVenue
+from arbiter.operators import vix_head
+from arbiter.operators.pretrained import Operator
+from arbiter.quotes import Quotes
+
+MOMENT = (np.datetime64("2024-05-15T16:00"), 5000.0)
+
+
+def snapshot(name: str) -> Snapshot:
+    market = LiftedHeston.of(preset(name))
+    venue = Venue(volatility=VolatilityVenue())
+    seed = [np.random.SeedSequence(5)]
+    return observe(market, np.zeros((1, market.c.size)), [MOMENT], seed, venue)[0]
+
+
+def vix_side(made: Snapshot) -> tuple[Quotes, FuturesCurve]:
+    sheet = made.volatility
+    assert sheet is not None
+    return sheet.quotes, FuturesCurve.of(sheet.board.maturities, sheet.future_bid, sheet.future_ask)
+
+
+@pytest.fixture(scope="module")
+def operator() -> Operator:
+    return Operator.pretrained()
+
+
+@pytest.mark.parametrize("name", ["calm", "stressed", "jumpy"])
+def test_vix_quotes_are_followed(name: str, operator: Operator) -> None:
+    made = snapshot(name)
+    quotes, futures = vix_side(made)
+    surface = operator(made.quotes, vix_quotes=quotes, vix_futures=futures)
+    T, market = futures.maturities, made.market
+    assert surface.result is not None
+    assert surface.result.vix is not None
+    assert np.mean(np.abs(surface.result.vix.residuals) <= 1.0) > 0.98
+    assert np.abs(surface.result.vix.future_errors).max() < 0.15
+    np.testing.assert_allclose(
+        surface.result.vix.future_errors, surface.vix_future(T) - futures.mid, atol=1e-9
+    )
+    np.testing.assert_allclose(surface.vix_second_moment(T), surface.forward_variance(T), 1e-12)
+    K = quotes.forwards[quotes.expiry] * np.exp(quotes.k)
+    truth = market.vix_iv(K, quotes.T)
+    ours, mids = surface.vix_iv(K, quotes.T) - truth, quotes.iv_mid - truth
+    assert np.sqrt(np.mean(ours**2)) < 0.7 * np.sqrt(np.mean(mids**2))
+    alone = operator(made.quotes).vix_iv(K, quotes.T) - truth
+    assert np.sqrt(np.mean(ours**2)) < 0.5 * np.sqrt(np.mean(alone**2))
+    # the index side is that of its quotes alone
+    np.testing.assert_array_equal(surface.slopes, operator(made.quotes).slopes)
+    assert surface.certificate().passed
+
+
+def test_a_level_that_the_index_does_not_have_bends_no_shape(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """VIX quotes 4 % higher than the index allows: the same smiles, and the gap is stated."""
+    made = snapshot("calm")
+    quotes, _ = vix_side(made)
+    higher = Quotes.from_frame(
+        {
+            "T": quotes.T,
+            "k": quotes.k,
+            "iv_bid": quotes.iv_bid,
+            "iv_ask": quotes.iv_ask,
+            "forward": 1.04 * quotes.forwards[quotes.expiry],
+        }
+    )
+    T = quotes.maturities
+    fair = operator(made.quotes, vix_quotes=quotes)
+    apart = operator(made.quotes, vix_quotes=higher)
+    assert apart.result is not None
+    assert apart.result.vix is not None
+    gap = apart.result.vix.future_errors / higher.forwards
+    np.testing.assert_allclose(gap, -0.04, atol=0.02)
+    shift = np.abs(apart.vvix(T) / fair.vvix(T) - 1.0).max()
+    assert shift < 0.1
+    monkeypatch.setattr(vix_head, "_LEVEL", 1e-6)
+    bent = operator(made.quotes, vix_quotes=higher)
+    assert np.abs(bent.vvix(T) / fair.vvix(T) - 1.0).max() > 2.0 * shift
+
+
+def test_refined_both_markets_are_fitted_together(operator: Operator) -> None:
+    made = snapshot("calm")
+    quotes, futures = vix_side(made)
+    refined = operator.refine(made.quotes, vix_quotes=quotes, vix_futures=futures)
+    assert refined.result is not None
+    assert refined.result.vix is not None
+    assert np.mean(np.abs(refined.result.vix.residuals) <= 1.0) > 0.99
+    assert np.abs(refined.result.vix.future_errors).max() < 0.05
+    assert "operator" in refined.info
+
+
+def test_futures_alone_and_wrong_quotes(operator: Operator) -> None:
+    made = snapshot("calm")
+    quotes, futures = vix_side(made)
+    surface = operator(made.quotes, vix_futures=futures)
+    assert surface.vix_slices is not None
+    assert np.abs(surface.vix_future(futures.maturities) - futures.mid).max() < 0.15
+    with pytest.raises(ValueError, match="index points"):
+        operator(made.quotes, vix_quotes=made.quotes)
+    late = ab.Quotes.from_frame(
+        {
+            "T": quotes.T,
+            "k": quotes.k,
+            "iv_bid": quotes.iv_bid,
+            "iv_ask": quotes.iv_ask,
+            "forward": quotes.forwards[quotes.expiry],
+        },
+        as_of="2024-06-15T16:00",
+    )
+    with pytest.raises(ValueError, match="one moment"):
+        operator(made.quotes, vix_quotes=late)
