@@ -1,6 +1,6 @@
 """Draw synthetic markets with both an index and its VIX, for the prior of VIX slices.
 
-Usage: PYTHONPATH=src python tools/vix_markets.py OUT.npz [--markets 1000] [--seed 0]
+Usage: PYTHONPATH=src python tools/vix_markets.py OUT.npz [--markets 775] [--seed 0]
 
 Of each market, at its start and in a state that a path reaches, and at a few dates: the features of
 its SPX surface (arbiter.volatility_features) and the slopes of the law of its VIX, both exact. A
@@ -43,7 +43,7 @@ def main() -> None:
     """Draw and keep."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--markets", type=int, default=1000)
+    parser.add_argument("--markets", type=int, default=775)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     parts = [dict(np.load(given.out))] if given.out.is_file() else []
