@@ -328,6 +328,12 @@ def test_the_quick_pass_is_the_network(changes: dict[str, object], quotes: Quote
             there = slice(0, chain.maturities.size)
             ratio = slopes[i, there] / wanted.slopes[i, there].numpy()
             assert np.abs(np.log(ratio)).max() < tolerance
+    blind = batch._replace(quoted=batch.quoted.clone())
+    blind.quoted[0, 1] = False  # a maturity without quotes, among others
+    with torch.no_grad():
+        exact = network(blind).slopes[0, : quotes.maturities.size].numpy()
+    ours = Inference(network, torch.float64)(blind)[0][0, : quotes.maturities.size]
+    assert np.abs(np.log(ours / exact)).max() < 1e-8
     with torch.no_grad():
         network.base.bias.add_(1e-3)
         other = network(batch).slopes.numpy()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 import pytest
 
 import arbiter as ab
+from arbiter.fitting.interior import Status
 from arbiter.futures import FuturesCurve
 from arbiter.markets import LiftedHeston, preset
 from arbiter.markets.snapshots import Snapshot, Venue, observe
@@ -98,6 +101,52 @@ def test_refined_both_markets_are_fitted_together(operator: Operator) -> None:
     assert np.mean(np.abs(refined.result.vix.residuals) <= 1.0) > 0.99
     assert np.abs(refined.result.vix.future_errors).max() < 0.05
     assert "operator" in refined.info
+
+
+def test_what_the_surface_cannot_carry_is_said(
+    operator: Operator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No variance in a window; a window beyond the surface; quotes that no law has."""
+    made = snapshot("calm")
+    quotes, _ = vix_side(made)
+    T, k = np.repeat([0.1, 0.2, 0.3, 0.4], 8), np.tile(np.linspace(-0.2, 0.15, 8), 4)
+    level = np.repeat([0.6, 0.2, 0.1, 0.1], 8)
+    falling = Quotes.from_frame({"T": T, "k": k, "iv_bid": level - 2e-3, "iv_ask": level + 2e-3})
+    with pytest.raises(ValueError, match="no variance on this surface"):
+        operator(falling, vix_quotes=quotes)
+    near = made.quotes.select(made.quotes.T < 0.15)
+    with caplog.at_level(logging.WARNING):
+        operator(near, vix_quotes=quotes)
+    assert "VIX windows end after the last index expiry" in caplog.text
+    caplog.clear()
+    wild = 1.0 + 0.5 * (-1.0) ** np.arange(len(quotes))
+    odd = Quotes.from_frame(
+        {
+            "T": quotes.T,
+            "k": quotes.k,
+            "iv_bid": 0.99 * wild * quotes.iv_mid,
+            "iv_ask": 1.01 * wild * quotes.iv_mid,
+            "forward": quotes.forwards[quotes.expiry],
+        }
+    )
+    with caplog.at_level(logging.WARNING):
+        operator(made.quotes, vix_quotes=odd)
+    assert "missed by more than their half-spread" in caplog.text
+
+
+def test_one_far_option_is_followed_before_it_is_doubted(operator: Operator) -> None:
+    """From the prior alone a search that doubts would stay where it is."""
+    made = snapshot("calm")
+    one = Quotes.from_frame(
+        {"T": [0.1], "k": [0.1], "iv_bid": [1.9], "iv_ask": [2.0], "forward": [13.3]}
+    )
+    found = operator(made.quotes, vix_quotes=one)
+    assert found.result is not None
+    assert found.result.vix is not None
+    assert found.result.vix.status is Status.CONVERGED
+    own = float(found.vix_future(0.1))
+    assert abs(float(found.vix_iv(own * np.exp(0.1), 0.1)) - 1.95) < 0.1
+    assert abs(float(operator(made.quotes).vix_iv(own * np.exp(0.1), 0.1)) - 1.95) > 0.3
 
 
 def test_futures_alone_and_wrong_quotes(operator: Operator) -> None:

@@ -126,10 +126,16 @@ def test_without_levels_an_uneven_clock_is_taken_for_shape(monkeypatch: pytest.M
     assert with_levels < 0.2 * error()
 
 
-def test_moments_between_the_quotes_are_those_at_them() -> None:
+def test_moments_between_the_quotes_are_those_of_the_augmented_problem() -> None:
     rows, weight, y = problem(5, 0.03)
     belief = believed(known(rows, weight, y), assumed(0.03))
-    mean, variance = moments(rows[:, :, :3], belief)
-    value, there = (x.view(1, L, S)[..., :3] for x in Rows(rows).at(belief))
-    torch.testing.assert_close(mean, value, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(variance, there, rtol=1e-12, atol=1e-12)
+    g = torch.Generator().manual_seed(6)
+    others = torch.randn(1, L, 3, D, generator=g, dtype=torch.float64)
+    mean, variance = moments(others, belief)
+    own = torch.eye(L, dtype=torch.float64)
+    wide = torch.cat([rows[0].flatten(0, 1), 0.03 * own.repeat_interleave(S, 0)], 1)
+    there = torch.cat([others[0].flatten(0, 1), 0.03 * own.repeat_interleave(3, 0)], 1)
+    V = torch.linalg.inv(wide.T @ (weight[0, :, None] * wide) + torch.eye(D + L))
+    wanted = there @ V @ (wide.T @ (weight[0] * y[0]))
+    torch.testing.assert_close(mean.flatten(), wanted, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(variance.flatten(), ((there @ V) * there).sum(1), rtol=1e-4, atol=0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import logging
+from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from arbiter.markets import LiftedHeston, preset
 from arbiter.markets.parameters import PRESETS
 from arbiter.operators.pretrained import Operator
 from arbiter.volatility_features import STRIKES, features
-from arbiter.volatility_prior import DAYS, KNOTS, LATEST, SOONEST, Network, network, vix_prior
+from arbiter.volatility_prior import DAYS, KNOTS, LATEST, SOONEST, Network, network, read, vix_prior
 
 T = np.array([14.0, 45.0, 91.0, 182.0]) / 365.0
 GRID = np.array([7, 14, 30, 44, 60, 75, 91, 121, 152, 182, 212, 273, 365]) / 365.0
@@ -106,10 +108,53 @@ def test_an_operator_surface_answers_with_it_and_says_so(
     said = [r for r in caplog.records if "no quotes on the VIX" in r.message]
     assert len(said) == 1
     assert surface.vix_slices is None  # nothing that was not quoted is saved as if it were
-    assert float(future) == pytest.approx(float(surface.vix_prior.future(0.2)[0][0]), abs=0.05)
+    assert float(future) == pytest.approx(float(surface.vix_prior.future(0.2)[0]), abs=0.05)
     plain = ab.Surface.from_slopes(surface.knots, surface.maturities, surface.slopes[0])
     with pytest.raises(ValueError, match="vix_prior"):
         plain.vix_future(0.2)
+
+
+def test_answers_have_the_shape_of_the_question() -> None:
+    prior = vix_prior(surface_of("calm"), T)
+    for found in (prior.future(0.1), prior.vvix(0.1)):
+        assert [part.shape for part in found] == [(), ()]
+    assert prior.iv([[12.0, 14.0, 18.0], [13.0, 15.0, 20.0]], 0.1)[1].shape == (2, 3)
+    with pytest.raises(ValueError, match=r"K\[0\] = -1\.0"):
+        prior.iv([-1.0, 15.0], 0.1)
+    with pytest.raises(ValueError, match="T is empty"):
+        vix_prior(prior.surface, [])
+
+
+def test_a_window_beyond_the_surface_is_announced(caplog: pytest.LogCaptureFixture) -> None:
+    surface = surface_of("calm")
+    with caplog.at_level(logging.WARNING):
+        vix_prior(surface, [0.1])
+        assert not caplog.records
+        vix_prior(surface, [0.1, 2.0])
+    assert "1 of 2 VIX windows end after the last index expiry" in caplog.text
+
+
+def test_a_prior_alone_is_no_law_to_audit() -> None:
+    surface = Operator.pretrained()(ab.example_chain().quotes())
+    with pytest.raises(ValueError, match="no law of the VIX"):
+        ab.joint_audit(surface, 0.1)
+    short = surface.maturities[0]
+    quotes = ab.example_chain().quotes()
+    first = Operator.pretrained()(quotes.select(short * 1.01 >= quotes.T))
+    with pytest.raises(ValueError, match="vix_quotes="):
+        first.vix_future(0.02)
+
+
+def test_a_damaged_file_is_named_with_the_remedy() -> None:
+    whole = (files("arbiter.data") / "vix_prior.npz").read_bytes()
+    assert isinstance(read(io.BytesIO(whole)), Network)
+    arrays = dict(np.load(io.BytesIO(whole)))
+    without, nan = io.BytesIO(), io.BytesIO()
+    np.savez(without, **{name: part for name, part in arrays.items() if name != "root"})
+    np.savez(nan, **(arrays | {"b0": np.nan * arrays["b0"]}))
+    for bad in (b"", whole[:2000], b"x" * 50, without.getvalue(), nan.getvalue()):
+        with pytest.raises(ValueError, match="install the package again"):
+            read(io.BytesIO(bad))
 
 
 def test_the_network_is_whole() -> None:

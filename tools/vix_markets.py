@@ -47,6 +47,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     parts = [dict(np.load(given.out))] if given.out.is_file() else []
+    if parts and np.any(parts[0]["seed"] != given.seed):
+        raise SystemExit(f"{given.out} is of another seed than {given.seed}: name another file")
     done = int(parts[0]["market"].max()) + 1 if parts else 0
     for number in range(done, given.markets):
         parts.append(one(given.seed, number))
@@ -67,14 +69,14 @@ def one(seed: int, number: int) -> Sample:
         T = np.sort(np.exp(rng.uniform(low, high, DATES)))
         states = reached([p], STATES, rng)[0]
         try:
-            return sampled(p, T, states, number)
+            return sampled(p, T, states, (seed, number))
         except (ValueError, ArithmeticError):  # too near zero: another
             continue
 
 
-def sampled(p: Parameters, T: Array, states: Array, number: int) -> Sample:
+def sampled(p: Parameters, T: Array, states: Array, name: tuple[int, int]) -> Sample:
     """Features, slopes, futures and forward variances at dates ``(U,)`` in states ``(D, n)``."""
-    market = LiftedHeston.of(p)
+    (seed, number), market = name, LiftedHeston.of(p)
     found: list[Sample] = []
     for state in states:
         index = SimpleNamespace(
@@ -96,6 +98,7 @@ def sampled(p: Parameters, T: Array, states: Array, number: int) -> Sample:
                 "variance": np.asarray(market.forward_variance(T, state)),
                 "T": T,
                 "market": np.full(T.size, number),
+                "seed": np.full(T.size, seed),
             }
         )
     return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
@@ -112,6 +115,8 @@ def law_slopes(law: IndexLaw, state: Array) -> tuple[Array, float]:
     below = 1.0 + CubicSpline(k, calls)(k, 1) * np.exp(-k)
     inside = (below > 1e-4) & (below < 1.0 - 1e-4)
     inside &= np.maximum.accumulate(np.where(inside, below, 0.0)) <= below
+    if np.count_nonzero(inside) < len(KNOTS):
+        raise ValueError("too few strikes tell the law")
     x, y = ndtri(below[inside]), k[inside]
     keep = np.concatenate([[True], np.diff(x) > 1e-6])
     quantile = CubicSpline(x[keep], y[keep])

@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def train(x: Tensor, y: Tensor, steps: int, seed: int) -> Network:
-    """Means by a robust likelihood, then the covariance of what they leave."""
+    """Means and a size of error by Gaussian likelihood, then the covariance of what they leave."""
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     centre, scale = x.mean(0), x.std(0).clamp(min=1e-3)

@@ -71,7 +71,8 @@ class Job:
         method: ``"fit"``, ``"operator"``, or ``"both"``: the fit with the operator as its prior.
         report: Whether to write the report and the pictures.
         pdf: Whether to write the pictures as one PDF too.
-        vix: File with options on the VIX, for a fit of both markets.
+        vix: File with options on the VIX: a fit is one of both markets then, and the operator's
+            surface has VIX slices that follow them.
         vix_futures: File with futures on the VIX.
     """
 
@@ -185,9 +186,10 @@ def _made(
         made = fit(quotes, vix_quotes=options, vix_futures=futures, options=job.options)
         return made, None
     operator = Operator.pretrained()
-    first = operator(quotes, vix_quotes=options, vix_futures=futures)
     if job.method == "operator":
+        first = operator(quotes, vix_quotes=options, vix_futures=futures)
         return first, first
+    first = operator(quotes)
     refined = operator.refine(quotes, first, job.options, vix_quotes=options, vix_futures=futures)
     return refined, first
 

@@ -38,6 +38,7 @@ logger = logging.getLogger(__name__)
 POINTS = 100.0  # index points per unit of volatility
 SLOPE_RANGE = (1e-6, 0.5 * STEEPEST)  # the slopes of Y are twice these
 FARTHEST_KNOT = 37.0
+LEAST_VARIANCE = 1e-10  # an index of a thousandth of a point
 _SIDES = ("call", "put")
 
 
@@ -181,6 +182,30 @@ def _second_moment(law: Transport) -> Tensor:
     return torch.exp(shift) * total
 
 
+def require_variance(T: Array, variance: Array) -> None:
+    """A ``ValueError`` where forward variance vanishes."""
+    none = np.ravel(variance <= LEAST_VARIANCE)
+    if none.any():
+        at = float(np.ravel(np.broadcast_to(T, np.shape(variance)))[none.argmax()])
+        raise ValueError(
+            f"the 30 days after T = {at:g} have no variance on this surface: VIX is zero there, "
+            "and an option on it has no law; check the surface's slopes in between"
+        )
+
+
+def require_levels(name: str, levels: ArrayLike) -> Array:
+    """VIX levels as an array, or a ``ValueError`` that names the one that is none."""
+    points = np.asarray(levels, dtype=np.float64)
+    good = np.isfinite(points) & (points > 0.0)
+    if not good.all():
+        i = int(np.flatnonzero(~np.ravel(good))[0])
+        raise ValueError(
+            f"{name}[{i}] = {float(np.ravel(points)[i])!r}: VIX levels are positive index "
+            "points, 20 and not 0.2"
+        )
+    return points
+
+
 class VixQueries:
     """What whoever knows forward variances and VIX slices can say about the VIX.
 
@@ -266,22 +291,10 @@ class VixQueries:
         self, K: ArrayLike, T: MaturityLike, name: str = "K"
     ) -> tuple[Array, Array, Array]:
         """``log(K/F)``, years and futures, of one shape."""
-        points = np.asarray(K, dtype=np.float64)
-        good = np.isfinite(points) & (points > 0.0)
-        if not good.all():
-            i = int(np.flatnonzero(~np.ravel(good))[0])
-            raise ValueError(
-                f"{name}[{i}] = {float(np.ravel(points)[i])!r}: VIX levels are positive index "
-                "points, 20 and not 0.2"
-            )
+        points = require_levels(name, K)
         self._slices()
         t = self.years(T)
         future = self.vix_future(t)
-        if np.any(future <= 0.0):
-            at = float(np.ravel(np.broadcast_to(t, future.shape))[np.argmin(np.ravel(future))])
-            raise ValueError(
-                f"the 30 days after T = {at:g} have no variance on this surface: VIX is zero "
-                "there, and an option on it has no law; check the surface's slopes in between"
-            )
+        require_variance(t, (future / POINTS) ** 2)
         points, t, future = np.broadcast_arrays(points, t, future)
         return np.log(points / future), t, future

@@ -12,10 +12,12 @@ Shapes: U dates, n knots, f features.
 from __future__ import annotations
 
 import logging
+import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,7 +26,7 @@ from arbiter import black, inputs
 from arbiter.surface import THIRTY_DAYS, Surface
 from arbiter.transport import Transport
 from arbiter.volatility_features import features
-from arbiter.volatility_index import POINTS, VixSlices
+from arbiter.volatility_index import POINTS, VixSlices, require_levels, require_variance
 
 if TYPE_CHECKING:
     from arbiter.forwards import MaturityLike
@@ -33,7 +35,7 @@ Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
 KNOTS = (-3.0, -2.25, -1.5, -0.75, 0.0, 0.75, 1.5, 2.25, 3.0)
-DAYS = (7, 14, 21, 30, 45, 60, 91, 121, 152, 182, 273, 365, 547, 730)
+DAYS = (7, 14, 21, 30, 45, 60, 91, 121, 152, 182, 273, 365)
 """Dates at which a prior is given if none are asked for, as far as the surface goes."""
 SOONEST, LATEST = 4.0 / 365.0, 1.2  # years that the network has seen
 RANGE = (1e-4, 3.5)  # of slopes
@@ -76,11 +78,27 @@ class Network(NamedTuple):
 def network() -> Network:
     """The regression that ships with the package."""
     with (files("arbiter.data") / "vix_prior.npz").open("rb") as file:
-        try:
-            with np.load(file, allow_pickle=False) as arrays:
-                return Network(*(arrays[name].astype(np.float64) for name in Network._fields))
-        except (ValueError, KeyError, OSError) as error:
-            raise ValueError(f"vix_prior.npz of this installation is damaged: {error}") from error
+        return read(file)
+
+
+def read(file: IO[bytes]) -> Network:
+    """A regression from a file of arrays; nothing is unpickled.
+
+    Raises:
+        ValueError: If it is damaged.
+    """
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            found = Network(*(arrays[name].astype(np.float64) for name in Network._fields))
+        whole = all(np.isfinite(part).all() for part in found)
+        mean, root = found(np.zeros((1, found.centre.size)))
+        if not (whole and mean.shape == (1, len(KNOTS)) and root.shape == (1, *2 * mean.shape[1:])):
+            raise ValueError("its arrays are not those of a regression")
+    except (ValueError, KeyError, OSError, EOFError, BadZipFile, zlib.error) as error:
+        raise ValueError(
+            f"vix_prior.npz of this installation is damaged ({error}): install the package again"
+        ) from error
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,25 +124,26 @@ class VixPrior:
 
     def future(self, T: MaturityLike) -> tuple[Array, Array]:
         """VIX futures of the middle law, in index points, and their standard deviations."""
-        t = np.atleast_1d(self.surface.years(T))
+        t = self.surface.years(T)
         level = POINTS * np.sqrt(self.surface.forward_variance(t))
         drawn = np.stack([level * slices.future_ratio(t) for slices in self._drawn()])
-        return level * self.slices.future_ratio(t), drawn.std(0)
+        return np.asarray(level * self.slices.future_ratio(t)), np.asarray(drawn.std(0))
 
     def vvix(self, T: MaturityLike) -> tuple[Array, Array]:
         """VVIX of the middle law and its standard deviation."""
-        t = np.atleast_1d(self.surface.years(T))
+        t = self.surface.years(T)
         drawn = np.stack([slices.vvix(t) for slices in self._drawn()])
-        return self.slices.vvix(t), drawn.std(0)
+        return self.slices.vvix(t), np.asarray(drawn.std(0))
 
     def iv(self, K: ArrayLike, T: MaturityLike) -> tuple[Array, Array]:
         """Volatilities of VIX options at strikes ``K`` in index points, and their deviations.
 
         Each draw has its own future, and its volatility is that of the same option on it.
         """
-        points, t = np.broadcast_arrays(np.asarray(K, dtype=np.float64), self.surface.years(T))
-        points, t = points.ravel(), t.ravel()
-        level = POINTS * np.sqrt(self.surface.forward_variance(t))
+        points, t = np.broadcast_arrays(require_levels("K", K), self.surface.years(T))
+        variance = self.surface.forward_variance(t)
+        require_variance(t, variance)
+        level = POINTS * np.sqrt(variance)
 
         def volatility(slices: VixSlices) -> Array:
             k = np.log(points / (level * slices.future_ratio(t)))
@@ -132,7 +151,7 @@ class VixPrior:
             return np.asarray(implied / np.sqrt(t))
 
         drawn = np.stack([volatility(slices) for slices in self._drawn()])
-        return volatility(self.slices), np.nanstd(drawn, 0)
+        return volatility(self.slices), np.asarray(np.nanstd(drawn, 0))
 
     def _drawn(self) -> list[VixSlices]:
         """The same draws every time; dates of one draw are off together."""
@@ -150,10 +169,12 @@ def vix_prior(surface: Surface, T: MaturityLike | None = None) -> VixPrior:
 
     Args:
         surface: Of the index.
-        T: Dates; if left out, usual ones whose 30 days the surface's maturities reach.
+        T: Dates; if left out, usual ones up to a year whose 30 days the surface's maturities
+            reach. Training saw 4 days to 1.2 years: sooner, slopes follow the root of time, and
+            later they stay, and so do the stated deviations.
 
     Raises:
-        ValueError: If a date is not positive, or the surface is too short for any.
+        ValueError: If a date is not positive, there is none, or the surface is too short for any.
 
     Example:
         >>> import arbiter as ab
@@ -173,6 +194,15 @@ def vix_prior(surface: Surface, T: MaturityLike | None = None) -> VixPrior:
             )
     else:
         dates = np.unique(np.atleast_1d(surface.years(T)))
+        if not dates.size:
+            raise ValueError("T is empty: give the dates of the VIX, or leave it out")
+        beyond = int(np.count_nonzero(dates + THIRTY_DAYS > surface.maturities[-1] * (1.0 + 1e-3)))
+        if beyond:
+            logger.warning(
+                "%d of %d VIX windows end after the last index expiry, T=%.4g: there forward "
+                "variance is an extrapolation of the surface",
+                beyond, dates.size, surface.maturities[-1],
+            )  # fmt: skip
     seen = features(surface, np.clip(dates, SOONEST, LATEST))
     bad = ~np.isfinite(seen).all(1)
     if bad.any():

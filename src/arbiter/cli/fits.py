@@ -38,7 +38,7 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
     underlying: Underlying = None,
     vix: Annotated[
         Path | None,
-        typer.Option("--vix", help="Options on the VIX of the same moment: both are fitted."),
+        typer.Option("--vix", help="Options on the VIX of the same moment."),
     ] = None,
     vix_futures: Annotated[
         Path | None, typer.Option(help="VIX futures of that day (CSV), with --vix or without.")
@@ -67,7 +67,8 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
     """Fit a surface to a chain of listed options, certify it and report on it.
 
     Writes surface.npz, certificate.json, fit.json, exclusions.csv, report.html and pictures/.
-    With --vix or --vix-futures index and VIX are fitted together, tied by forward variance.
+    With --vix or --vix-futures index and VIX are fitted together, tied by forward variance; with
+    --method operator the index by itself, and the VIX at the level of its forward variance.
     For a folder: the same for each chain in it, in folders of their names, and summary.csv.
     Exit code 0 if every fit converged (every chain was one that the operator knows) and every
     certificate passed, 1 if one did not, 2 if a chain could not be read.

@@ -25,11 +25,13 @@ class VixResult:
         residuals: ``(m,)`` (model − mid) / half-spread of each option, in the quotes' order.
         future_errors: ``(f,)`` model − mid of each future, index points.
         roughness: Weights used; None where there are none.
+        status: How the search for the slices ended; None where it was that of the whole fit.
     """
 
     residuals: Array
     future_errors: Array
     roughness: Roughness | None
+    status: Status | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """A summary, as plain values."""
@@ -41,6 +43,7 @@ class VixResult:
             "futures": int(self.future_errors.size),
             "future_error": float(np.abs(self.future_errors).max(initial=0.0)),
             "roughness": None if self.roughness is None else asdict(self.roughness),
+            "status": None if self.status is None else self.status.value,
         }
 
 

@@ -142,6 +142,11 @@ def joint_audit(surface: Any, T: Any, settings: JointSettings | None = None) -> 
         ValueError: If the surface has no law of the VIX, or T is not one maturity.
     """
     settings = settings or JointSettings()
+    if surface.vix_slices is None:
+        raise ValueError(
+            "this surface has no VIX slices, and so no law of the VIX that anything was quoted for: "
+            "fit with vix_quotes=..., or choose one with surface.with_vix(slices)"
+        )
     at = np.asarray(surface.years(T), dtype=np.float64)
     if at.size != 1:
         raise ValueError(f"T = {T!r} must be one maturity: audit a term structure one by one")

@@ -45,8 +45,9 @@ class OperatorResult:
     vix: VixResult | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Which network, its constant and the time, as plain values."""
-        return {"model": self.model, "lipschitz": self.lipschitz, "seconds": self.seconds}
+        """Network, constant, time, and how the VIX sits where it was quoted, as plain values."""
+        about = {"model": self.model, "lipschitz": self.lipschitz, "seconds": self.seconds}
+        return about if self.vix is None else about | {"vix": self.vix.to_dict()}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,9 +76,17 @@ class OperatorSurface(Surface):
     def _slices(self) -> VixSlices:
         if self.vix_slices is not None:
             return self.vix_slices
-        if "vix_prior" not in vars(self):
+        known = "vix_prior" in vars(self)
+        try:
+            slices = self.vix_prior.slices
+        except ValueError as error:
+            raise ValueError(
+                f"no quotes on the VIX were given, and {error}; or give vix_quotes=..., or take "
+                "surface.with_vix(vix_prior(surface, T).slices)"
+            ) from error
+        if not known:
             logger.warning(
                 "no quotes on the VIX were given: its law is the one that the index makes likely, "
                 "and surface.vix_prior says how sure that is"
             )
-        return self.vix_prior.slices
+        return slices

@@ -58,7 +58,8 @@ class Batch(NamedTuple):
         geometry = torch.stack([quotes.zeta, quotes.noise, total, apart, quotes.zeta.square()], -1)
         zeta = quotes.zeta.to(dtype)
         last = np.cumsum(quotes.counts)
-        first = np.minimum(last - quotes.counts, zeta.numel() - 1)  # where nothing is quoted: any
+        first = np.minimum(last - quotes.counts, zeta.numel() - 1)
+        some = torch.from_numpy(quotes.counts > 0).to(dtype)[:, None]  # else as if at the money
         return Batch(
             flat=quotes,
             zeta=zeta[:, None],
@@ -68,7 +69,7 @@ class Batch(NamedTuple):
             geometry=geometry.to(dtype),
             centred=-0.5 * torch.sinh(zeta).clamp_(-6.0, 6.0).square_(),
             tilt=torch.stack([torch.ones_like(zeta), torch.tanh(zeta)], -1),
-            ends=(zeta[first][:, None], zeta[np.maximum(last - 1, 0)][:, None]),
+            ends=(zeta[first][:, None] * some, zeta[np.maximum(last - 1, 0)][:, None] * some),
         )
 
 

@@ -55,9 +55,14 @@ def factor(device: torch.device) -> Tensor:
         try:
             array = np.load(file, allow_pickle=False)
         except ValueError as error:
-            raise ValueError(f"kernel.npy of this installation is damaged: {error}") from error
+            raise ValueError(
+                f"kernel.npy of this installation is damaged ({error}): install the package again"
+            ) from error
     if array.ndim != 3 or array.shape[:2] != (STRIKES, CLOCKS) or not np.isfinite(array).all():
-        raise ValueError(f"kernel.npy of this installation is {array.shape}, not a factor")
+        raise ValueError(
+            f"kernel.npy of this installation is {array.shape}, not a factor: install the package "
+            "again"
+        )
     with torch.inference_mode(False):  # whoever asks first, others may differentiate through it
         return torch.from_numpy(array.astype(np.float64)).to(device)
 

@@ -150,15 +150,17 @@ class Operator:
             ValueError: If there are fewer than three quotes, or none tells a level; if the quotes
                 on the VIX are none, or of another moment.
         """
-        market = None
-        if vix_quotes is not None or vix_futures is not None:
-            market = VixMarket.of(vix_quotes, vix_futures)
-            require_one_moment(quotes, market, FitOptions())
+        require_quotes(quotes, "the operator")
+        if vix_quotes is None and vix_futures is None:
+            return self.many([quotes])[0]
+        market = VixMarket.of(vix_quotes, vix_futures)
+        require_one_moment(quotes, market, FitOptions())
+        began = time.perf_counter()
         surface = self.many([quotes])[0]
-        if market is None or surface.result is None:
-            return surface
+        assert surface.result is not None
         slices, sits = answered(surface, market)
-        return replace(surface, vix_slices=slices, result=replace(surface.result, vix=sits))
+        result = replace(surface.result, vix=sits, seconds=time.perf_counter() - began)
+        return replace(surface, vix_slices=slices, result=result)
 
     def many(self, chains: Sequence[Quotes]) -> list[OperatorSurface]:
         """Surfaces of many chains, several at a time.

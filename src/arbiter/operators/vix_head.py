@@ -11,6 +11,7 @@ Shapes: V dates, n knots, m options and f futures.
 
 from __future__ import annotations
 
+import logging
 from typing import NamedTuple
 
 import numpy as np
@@ -18,22 +19,24 @@ from numpy.typing import NDArray
 
 from arbiter import inputs
 from arbiter.fitting.fitted import VixResult
+from arbiter.fitting.interior import Status
 from arbiter.fitting.kernel import Kernel, Levels, Line, Slices, log_mean_gradient
 from arbiter.fitting.vix_market import VixMarket
 from arbiter.surface import Surface
-from arbiter.volatility_index import POINTS, VixSlices
+from arbiter.volatility_index import POINTS, VixSlices, require_variance
 from arbiter.volatility_prior import KNOTS, RANGE, VixPrior, vix_prior
 
 Array = NDArray[np.float64]
+logger = logging.getLogger(__name__)
 
-STEPS = 12
+STEPS = 40  # of each search
 _WIDER = 2.0  # times the prior's deviations: real markets are no model's
 _SPAN = 1.0  # of log-maturity along which dates are off together
 _LEVEL = 0.05  # deviation of the logarithm of a date's own level
 _NOISE = 0.6  # deviation of a mid, in half-spreads
-_FAR = 4.0  # deviations from which on a quote is doubted
+_DOUBTED = (100.0, 4.0)  # deviations from which on a quote is doubted, first and then
 _FINEST = 1e-4  # half-spread over the future that no quote is believed to beat
-_HALVINGS, _ENOUGH = 6, 1e-7
+_HALVINGS, _ENOUGH = 8, 1e-5
 
 
 class VixAnswer(NamedTuple):
@@ -44,9 +47,35 @@ class VixAnswer(NamedTuple):
 
 
 def answered(surface: Surface, market: VixMarket) -> VixAnswer:
-    """The likeliest VIX slices at the dates of a market."""
+    """The likeliest VIX slices at the dates of a market; a warning is logged where they are poor.
+
+    Raises:
+        ValueError: If the surface has no variance in the 30 days after a date.
+    """
     head = _Head(vix_prior(surface, market.quotes.maturities), market)
     e = np.zeros(head.size)
+    for head.far in _DOUBTED:  # all quotes are believed before any is doubted
+        e, status = _descended(head, e)
+    m, unit = len(market.quotes), head.unit
+    missed = int(np.count_nonzero(np.abs(head.at(e).residuals[:m]) * _NOISE > 1.0))
+    if status is not Status.CONVERGED:
+        logger.warning("VIX slices: %s", status.explain())
+    if missed > 0.5 * m:
+        logger.warning(
+            "%d of %d options on the VIX are missed by more than their half-spread, whatever the "
+            "level: take refine(quotes, vix_quotes=...), or look at the quotes",
+            missed, m,
+        )  # fmt: skip
+    here = head.at(head.levelled(e))
+    half = np.where(market.quotes.half_spread > 0.0, market.quotes.half_spread, unit)
+    options = here.residuals[:m] * _NOISE * unit / half
+    futures = here.residuals[m:] * _NOISE * market.half
+    slices = VixSlices.of(KNOTS, market.quotes.maturities, here.slopes)
+    sits = VixResult(inputs.frozen(options), inputs.frozen(futures), None, status)
+    return VixAnswer(slices, sits)
+
+
+def _descended(head: _Head, e: Array) -> tuple[Array, Status]:
     here = head.at(e)
     for _ in range(STEPS):
         step = head.step(e, here)
@@ -56,18 +85,12 @@ def answered(surface: Surface, market: VixMarket) -> VixAnswer:
             if there.value <= here.value:
                 break
         else:
-            break
+            return e, Status.CONVERGED  # nothing within rounding is better
         done = here.value - there.value < _ENOUGH * (1.0 + here.value)
         e, here = moved, there
         if done:
-            break
-    here = head.at(head.levelled(e))
-    m = len(market.quotes)
-    half = np.maximum(market.quotes.half_spread, np.finfo(np.float64).tiny)
-    options = here.residuals[:m] * _NOISE * head.unit / half
-    futures = here.residuals[m:] * _NOISE * market.half
-    slices = VixSlices.of(KNOTS, market.quotes.maturities, here.slopes)
-    return VixAnswer(slices, VixResult(inputs.frozen(options), inputs.frozen(futures), None))
+            return e, Status.CONVERGED
+    return e, Status.MAX_ITERATIONS
 
 
 class _Point(NamedTuple):
@@ -99,12 +122,14 @@ class _Head:
 
     def __init__(self, prior: VixPrior, market: VixMarket) -> None:
         quotes, T = market.quotes, market.quotes.maturities
-        self.prior, self.market = prior, market
+        self.prior, self.market, self.far = prior, market, _DOUBTED[-1]
         self.shapes, self.size = prior.mean.size, prior.mean.size + T.size
         apart = np.abs(np.subtract.outer(np.log(T), np.log(T)))
         dates = np.linalg.cholesky(np.exp(-apart / _SPAN) + 1e-9 * np.eye(T.size))
         self.root = _WIDER * np.einsum("vnm,vw->vnwm", prior.root, dates).reshape(self.shapes, -1)
-        self.log_variance = np.log(prior.surface.forward_variance(T))
+        variance = np.asarray(prior.surface.forward_variance(T))
+        require_variance(T, variance)
+        self.log_variance = np.log(variance)
         self.kernel = Kernel(Line.of(np.array(KNOTS)), quotes.expiry, quotes.k)
         self.unit = np.maximum(quotes.half_spread, _FINEST)
         self.scale = _NOISE * np.concatenate([self.unit, market.half])
@@ -129,7 +154,7 @@ class _Head:
         options = rho[quotes.expiry] * levels.price - quotes.mid
         futures = (quotes.forwards * rho)[market.at] - market.price
         residuals = np.concatenate([options, futures]) / self.scale
-        loss = 0.5 * _FAR**2 * np.log1p((residuals / _FAR) ** 2)
+        loss = 0.5 * self.far**2 * np.log1p((residuals / self.far) ** 2)
         value = float(loss.sum() + 0.5 * e @ e)
         return _Point(
             slopes, slopes == np.exp(logs), residuals, value, slices, squares, levels, rho
@@ -156,7 +181,7 @@ class _Head:
             self.date[:, None] == np.arange(wide.shape[1])
         )
         J = np.concatenate([wide.reshape(rows.shape[0], -1) @ self.root, level], 1)
-        weight = 1.0 / (1.0 + (here.residuals / _FAR) ** 2)
+        weight = 1.0 / (1.0 + (here.residuals / self.far) ** 2)
         P = J.T @ (weight[:, None] * J)
         P[np.diag_indices_from(P)] += 1.0
         gradient = J.T @ (weight * here.residuals) + e

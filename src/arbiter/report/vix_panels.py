@@ -146,7 +146,7 @@ def coupling(readings: VixReadings) -> Figure:
             }
         )  # fmt: skip
     for name, column, colour, symbol in (
-        ("both together", "residual", BLUE, "circle"),
+        ("this surface", "residual", BLUE, "circle"),
         ("future, fitted less quoted", "future_error", GREEN, "diamond-open"),
     ):
         dots = looks.dots(name, labels, readings.column(column), colour, symbol, 8)
@@ -171,7 +171,7 @@ def table(readings: VixReadings) -> Table | None:
         "date": "VIX date", "days": "Days", "quotes": "Options", "inside": "Inside",
         "future": "Future", "fitted_future": "Fitted", "spx_alone": "√FV, index alone",
         "vix_alone": "√E[VIX²], VIX alone", "gap": "Residual before",
-        "root_forward_variance": "√FV, joint", "residual": "Residual after", "vvix": "VVIX",
+        "root_forward_variance": "√FV, surface", "residual": "Residual after", "vvix": "VVIX",
     }  # fmt: skip
     digits = {"days": 1, "quotes": 0, "vvix": 1}
     rows = [

@@ -56,7 +56,7 @@ def _coupling(ax: Axes, readings: VixReadings) -> None:
     labels = list(readings.agreement.table["date"])
     place = np.arange(len(labels))
     ax.bar(place, readings.column("gap"), color=looks.VERMILION, label="each market alone")
-    ax.plot(place, readings.column("residual"), "o", color=looks.BLUE, label="both together")
+    ax.plot(place, readings.column("residual"), "o", color=looks.BLUE, label="this surface")
     clean = [label.replace("$", r"\$") for label in labels]
     ax.set_xticks(place, clean, rotation=40, ha="right", fontsize=7)
     ax.set_title("√E[VIX²] − √FV, index points")

@@ -202,7 +202,7 @@ def normal_equations(batch: Batch) -> Views:
     """``ΦᵀWΦ`` and ``ΦᵀW u`` of the exact volatilities at quotes and targets, by the law's clock.
 
     What an uneven clock does to one expiry alone is not the surface's, and is looked for apart
-    (:mod:`arbiter.operators.intervals`).
+    (:mod:`arbiter.operators.levels`).
     """
     faster = torch.sqrt(batch.T / batch.clock)[..., None]
     chain = scaled(
