@@ -112,8 +112,11 @@ def test_what_the_surface_cannot_carry_is_said(
     T, k = np.repeat([0.1, 0.2, 0.3, 0.4], 8), np.tile(np.linspace(-0.2, 0.15, 8), 4)
     level = np.repeat([0.6, 0.2, 0.1, 0.1], 8)
     falling = Quotes.from_frame({"T": T, "k": k, "iv_bid": level - 2e-3, "iv_ask": level + 2e-3})
+    strikes = np.linspace(-0.2, 0.4, 9)
+    smile = {"T": np.full(9, 0.3), "k": strikes, "forward": np.full(9, 20.0)}
+    on_vix = Quotes.from_frame({**smile, "iv_bid": np.full(9, 0.8), "iv_ask": np.full(9, 0.9)})
     with pytest.raises(ValueError, match="no variance on this surface"):
-        operator(falling, vix_quotes=quotes)
+        operator(falling, vix_quotes=on_vix)
     near = made.quotes.select(made.quotes.T < 0.15)
     with caplog.at_level(logging.WARNING):
         operator(near, vix_quotes=quotes)

@@ -144,7 +144,7 @@ def joint_audit(surface: Any, T: Any, settings: JointSettings | None = None) -> 
     settings = settings or JointSettings()
     if surface.vix_slices is None:
         raise ValueError(
-            "this surface has no VIX slices, and so no law of the VIX that anything was quoted for: "
+            "this surface has no VIX slices, so no law of the VIX that anything was quoted for: "
             "fit with vix_quotes=..., or choose one with surface.with_vix(slices)"
         )
     at = np.asarray(surface.years(T), dtype=np.float64)
