@@ -9,6 +9,7 @@ import pytest
 
 import arbiter as ab
 from arbiter.fitting.interior import Status
+from arbiter.fitting.vix_market import VixMarket
 from arbiter.futures import FuturesCurve
 from arbiter.markets import LiftedHeston, preset
 from arbiter.markets.snapshots import Snapshot, Venue, observe
@@ -109,14 +110,12 @@ def test_what_the_surface_cannot_carry_is_said(
     """No variance in a window; a window beyond the surface; quotes that no law has."""
     made = snapshot("calm")
     quotes, _ = vix_side(made)
-    T, k = np.repeat([0.1, 0.2, 0.3, 0.4], 8), np.tile(np.linspace(-0.2, 0.15, 8), 4)
-    level = np.repeat([0.6, 0.2, 0.1, 0.1], 8)
-    falling = Quotes.from_frame({"T": T, "k": k, "iv_bid": level - 2e-3, "iv_ask": level + 2e-3})
+    still = ab.Surface.from_slopes([-1.0, 1.0], [0.2, 0.3, 0.5], [[0.1, 0.1]] * 3)
     strikes = np.linspace(-0.2, 0.4, 9)
     smile = {"T": np.full(9, 0.3), "k": strikes, "forward": np.full(9, 20.0)}
     on_vix = Quotes.from_frame({**smile, "iv_bid": np.full(9, 0.8), "iv_ask": np.full(9, 0.9)})
     with pytest.raises(ValueError, match="no variance on this surface"):
-        operator(falling, vix_quotes=on_vix)
+        vix_head.answered(still, VixMarket.of(on_vix, None))
     near = made.quotes.select(made.quotes.T < 0.15)
     with caplog.at_level(logging.WARNING):
         operator(near, vix_quotes=quotes)
