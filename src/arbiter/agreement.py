@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from arbiter import black, scoring
+from arbiter import scoring
 from arbiter.fitting import FitOptions, VixSmiles, fit_vix
 from arbiter.fitting.vix_market import VixMarket
 from arbiter.futures import FuturesCurve
@@ -44,9 +44,12 @@ class VixLaw:
         return np.asarray(np.where(k >= 0.0, call, put) / (future * self.model.discount(T)))
 
     def iv(self, k: Any, T: Any) -> Array:
-        """Implied volatility of these prices."""
+        """Implied volatility at these strikes, on the model's own future.
+
+        On that of the quotes calls and puts would have two, where the futures differ.
+        """
         k, T = np.broadcast_arrays(np.asarray(k, dtype=np.float64), T)
-        return np.asarray(black.implied(self.otm(k, T), k).volatility / np.sqrt(T))
+        return self.model.vix_iv(self._future(T) * np.exp(k), T)
 
     def z(self, k: Any, T: Any) -> Array:
         """Gaussian percentile of a strike."""

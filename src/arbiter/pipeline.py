@@ -53,6 +53,10 @@ _NARROW = (
     "standard errors are too small: the operator, the prior of this fit, has seen the same quotes; "
     "those of --method fit hold"
 )
+_ONE_SIDED = (
+    "VIX slices follow the VIX options in shape, at the level of the operator's own forward "
+    "variance; --method both fits the two markets together"
+)
 FEWEST_INSIDE = 0.9  # share inside bid-ask below which the quotes do not fit together
 
 
@@ -153,8 +157,8 @@ def run(
         summary["vix_market"] = given.names | agreement.to_dict()
     options = None if job.method == "operator" else _plain(job.options)
     summary |= {"inside_bid_ask_held_out": held_out, "options": options}
-    if job.method == "both":
-        summary["notes"].append(_NARROW)
+    one_sided = job.method == "operator" and given is not None
+    summary["notes"] += [_NARROW] * (job.method == "both") + [_ONE_SIDED] * one_sided
     summary["warnings"] = warnings
     summary = {name: _number(value) for name, value in summary.items()}
     outcome = Outcome(read, quotes, surface, certificate, summary, agreement)
