@@ -66,8 +66,8 @@ def test_unseen_surfaces_are_scored_written_and_kept(weights: Path, tmp_path: Pa
     for found in facts["methods"].values():
         assert found["nas_one"] == 3 == found["proved"]
         assert {*found["by_family"]} == {*unseen.FAMILIES}
-    # an operator that nobody has trained is a worse one than the fit
-    assert facts["methods"]["operator"]["rmse_bp"] > 2.0 * facts["methods"]["fit"]["rmse_bp"]
+    # an operator that nobody has trained is its reference alone, and worse than the fit
+    assert facts["methods"]["operator"]["rmse_bp"] > 1.3 * facts["methods"]["fit"]["rmse_bp"]
     assert facts["weights"]["model"] == ab.Operator.load(weights).model
     assert (tmp_path / "errors.png").read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in (tmp_path / "surfaces").iterdir()] == ["unseen-00000.npz"]
