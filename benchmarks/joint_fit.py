@@ -27,7 +27,7 @@ from rich.table import Table
 import arbiter as ab
 from arbiter.futures import FuturesCurve
 from arbiter.markets import LiftedHeston, preset
-from arbiter.markets.parameters import PRESETS
+from arbiter.markets.parameters import PRESETS, Parameters
 from arbiter.markets.snapshots import Snapshot, Venue, observe
 from arbiter.markets.volatility_quotes import VolatilityVenue
 from arbiter.quotes import Quotes
@@ -39,9 +39,9 @@ MOMENT = (np.datetime64("2024-05-15T16:00"), 5000.0)
 DAY = "20230215"
 
 
-def snapshot(name: str, seed: int) -> Snapshot:
+def snapshot(parameters: Parameters, seed: int | list[int]) -> Snapshot:
     """One moment of a synthetic market with options and futures on its VIX."""
-    market = LiftedHeston.of(preset(name))
+    market = LiftedHeston.of(parameters)
     states = np.zeros((1, market.c.size))
     venue = Venue(volatility=VolatilityVenue())
     return observe(market, states, [MOMENT], [np.random.SeedSequence(seed)], venue)[0]
@@ -88,7 +88,7 @@ def time_table(repeats: int) -> list[Row]:
         for every in (2, 4):
             part = spx.select(spx.expiry % every == 0)
             cases[f"day {DAY}, 1 of {every} SPX expiries"] = (part, vix, None)
-    made = snapshot("calm", 0)
+    made = snapshot(preset("calm"), 0)
     cases["synthetic, calm"] = (made.quotes, *vix_side(made))
     rows = []
     for name, (spx, vix, futures) in cases.items():
@@ -118,9 +118,9 @@ def time_table(repeats: int) -> list[Row]:
 def recovery_table(seeds: int) -> list[Row]:
     """Root mean squares over presets and seeds, by date."""
     parts: list[list[Array]] = []
-    for name in PRESETS:
+    for parameters in PRESETS.values():
         for seed in range(seeds):
-            made = snapshot(name, seed)
+            made = snapshot(parameters, seed)
             quotes, futures = vix_side(made)
             fitted = ab.fit(made.quotes, vix_quotes=quotes, vix_futures=futures)
             free, market = ab.fit(made.quotes), made.market
@@ -209,6 +209,15 @@ def show(console: Console, title: str, rows: list[Row], markdown: bool) -> None:
     console.print(table)
 
 
+def told(results: dict[str, list[Row]], markdown: bool, path: Path | None) -> None:
+    """Print all tables, and keep them."""
+    console = Console(width=200)
+    for title, rows in results.items():
+        show(console, title, rows, markdown)
+    if path:
+        path.write_text(json.dumps(results, indent=1, allow_nan=False), encoding="utf-8")
+
+
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
@@ -223,11 +232,7 @@ def main() -> None:
         "recovery": recovery_table(options.seeds),
         "day": day_table(),
     }
-    console = Console(width=200)
-    for title, rows in results.items():
-        show(console, title, rows, options.markdown)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1, allow_nan=False), encoding="utf-8")
+    told(results, options.markdown, options.json)
 
 
 if __name__ == "__main__":

@@ -12,24 +12,21 @@ and the share of errors within two of them. *With VIX quotes*: the operator's VI
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 
 import arbiter as ab
-from arbiter.markets import LiftedHeston
-from arbiter.markets.parameters import PRESETS, Parameters, draw
-from arbiter.markets.snapshots import Snapshot, Venue, observe
-from arbiter.markets.volatility_quotes import VolatilityVenue
+from arbiter.markets.parameters import PRESETS, draw
+from arbiter.markets.snapshots import Snapshot
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
-from benchmarks.joint_fit import MOMENT, joint_day, show, vix_side
+from benchmarks.joint_fit import joint_day, snapshot, told, vix_side
 
 Array = NDArray[np.float64]
 Row = dict[str, Any]
@@ -42,22 +39,12 @@ def made_by(method: str) -> Callable[[Quotes], Surface]:
     return ab.Operator.pretrained() if method == "operator" else ab.fit
 
 
-def markets(count: int) -> Iterator[tuple[str, Parameters]]:
-    """Presets, then draws."""
-    yield from PRESETS.items()
-    for number in range(count):
-        yield f"draw {number}", draw(np.random.default_rng([SEED, number]))
-
-
 def snapshots(count: int) -> Iterator[Snapshot]:
-    """One moment of each market; those whose VIX has no law that is computed are left out."""
-    for number, (_, parameters) in enumerate(markets(count)):
-        market = LiftedHeston.of(parameters)
-        states = np.zeros((1, market.c.size))
-        venue = Venue(volatility=VolatilityVenue())
+    """One moment of each preset and of some draws; without those whose VIX has no computed law."""
+    draws = (draw(np.random.default_rng([SEED, number])) for number in range(count))
+    for number, parameters in enumerate(chain(PRESETS.values(), draws)):
         try:
-            seed = np.random.SeedSequence([SEED, number])
-            yield observe(market, states, [MOMENT], [seed], venue)[0]
+            yield snapshot(parameters, [SEED, number])
         except (ValueError, ArithmeticError):
             continue
 
@@ -149,11 +136,7 @@ def main() -> None:
     given = parser.parse_args()
     logging.disable(logging.WARNING)
     results = {**tables(given.markets, given.method), "day": day(given.method)}
-    console = Console(width=200)
-    for title, rows in results.items():
-        show(console, title, rows, given.markdown)
-    if given.json:
-        given.json.write_text(json.dumps(results, indent=1, allow_nan=False), encoding="utf-8")
+    told(results, given.markdown, given.json)
 
 
 if __name__ == "__main__":

@@ -6,32 +6,21 @@ import logging
 
 import numpy as np
 import pytest
+from benchmarks import joint_fit
+from benchmarks.joint_fit import vix_side
 
 import arbiter as ab
 from arbiter.fitting.interior import Status
 from arbiter.fitting.vix_market import VixMarket
-from arbiter.futures import FuturesCurve
-from arbiter.markets import LiftedHeston, preset
-from arbiter.markets.snapshots import Snapshot, Venue, observe
-from arbiter.markets.volatility_quotes import VolatilityVenue
+from arbiter.markets import preset
+from arbiter.markets.snapshots import Snapshot
 from arbiter.operators import vix_head
 from arbiter.operators.pretrained import Operator
 from arbiter.quotes import Quotes
 
-MOMENT = (np.datetime64("2024-05-15T16:00"), 5000.0)
-
 
 def snapshot(name: str) -> Snapshot:
-    market = LiftedHeston.of(preset(name))
-    venue = Venue(volatility=VolatilityVenue())
-    seed = [np.random.SeedSequence(5)]
-    return observe(market, np.zeros((1, market.c.size)), [MOMENT], seed, venue)[0]
-
-
-def vix_side(made: Snapshot) -> tuple[Quotes, FuturesCurve]:
-    sheet = made.volatility
-    assert sheet is not None
-    return sheet.quotes, FuturesCurve.of(sheet.board.maturities, sheet.future_bid, sheet.future_ask)
+    return joint_fit.snapshot(preset(name), 5)
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from scipy.special import ndtri
 from arbiter.files import whole
 from arbiter.markets.lifted_heston import LiftedHeston
 from arbiter.markets.parameters import Parameters, draw
-from arbiter.markets.variance_index import IndexLaw
+from arbiter.markets.variance_index import POINTS, IndexLaw
 from arbiter.training.states import reached
 from arbiter.volatility_features import features
 from arbiter.volatility_prior import KNOTS
@@ -107,7 +107,7 @@ def sampled(p: Parameters, T: Array, states: Array, name: tuple[int, int]) -> Sa
 def law_slopes(law: IndexLaw, state: Array) -> tuple[Array, float]:
     """Slopes ``(n,)`` of log VIX at the knots from exact calls, and the future."""
     future = float(law.future(state[None])[0])
-    second = POINTS_SQUARED * float(law.squared(state[None])[0])
+    second = POINTS**2 * float(law.squared(state[None])[0])
     width = np.sqrt(np.log(max(second / future**2, 1.0 + 1e-8)))
     k = width * np.linspace(-WIDE, WIDE, FINE)
     calls = law.calls(state[None], future * np.exp(k))[0] / future
@@ -122,8 +122,6 @@ def law_slopes(law: IndexLaw, state: Array) -> tuple[Array, float]:
     quantile = CubicSpline(x[keep], y[keep])
     return np.asarray(quantile(np.clip(KNOTS, x[0] + 0.05, x[-1] - 0.05), 1)), future
 
-
-POINTS_SQUARED = 1e4
 
 if __name__ == "__main__":
     main()

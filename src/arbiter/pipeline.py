@@ -157,8 +157,10 @@ def run(
         summary["vix_market"] = given.names | agreement.to_dict()
     options = None if job.method == "operator" else _plain(job.options)
     summary |= {"inside_bid_ask_held_out": held_out, "options": options}
-    one_sided = job.method == "operator" and given is not None
-    summary["notes"] += [_NARROW] * (job.method == "both") + [_ONE_SIDED] * one_sided
+    if job.method == "both":
+        summary["notes"].append(_NARROW)
+    elif job.method == "operator" and given is not None:
+        summary["notes"].append(_ONE_SIDED)
     summary["warnings"] = warnings
     summary = {name: _number(value) for name, value in summary.items()}
     outcome = Outcome(read, quotes, surface, certificate, summary, agreement)
@@ -187,8 +189,7 @@ def _made(
     """The surface of the method that was asked for, and the operator's own if it took part."""
     options, futures = (None, None) if given is None else (given.quotes, given.futures)
     if job.method == "fit":
-        made = fit(quotes, vix_quotes=options, vix_futures=futures, options=job.options)
-        return made, None
+        return fit(quotes, vix_quotes=options, vix_futures=futures, options=job.options), None
     operator = Operator.pretrained()
     if job.method == "operator":
         first = operator(quotes, vix_quotes=options, vix_futures=futures)

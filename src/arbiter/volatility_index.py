@@ -193,6 +193,23 @@ def require_variance(T: Array, variance: Array) -> None:
         )
 
 
+def announce_beyond(ends: Array, last: float, slack: float, there: str) -> None:
+    """A warning where windows of the VIX end after the last index expiry, and what is there.
+
+    Args:
+        ends: ``(U,)`` years at which they end.
+        last: The last index expiry.
+        slack: Years by which an end may lie beyond it.
+        there: What the surface is then, in words.
+    """
+    beyond = int(np.count_nonzero(ends > last + slack))
+    if beyond:
+        logger.warning(
+            "%d of %d VIX windows end after the last index expiry, T=%.4g: there %s",
+            beyond, ends.size, last, there,
+        )  # fmt: skip
+
+
 def require_levels(name: str, levels: ArrayLike) -> Array:
     """VIX levels as an array, or a ``ValueError`` that names the one that is none."""
     points = np.asarray(levels, dtype=np.float64)

@@ -11,8 +11,8 @@ Shapes: U dates, n knots, f features.
 
 from __future__ import annotations
 
-import logging
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -26,13 +26,18 @@ from arbiter import black, inputs
 from arbiter.surface import THIRTY_DAYS, Surface
 from arbiter.transport import Transport
 from arbiter.volatility_features import features
-from arbiter.volatility_index import POINTS, VixSlices, require_levels, require_variance
+from arbiter.volatility_index import (
+    POINTS,
+    VixSlices,
+    announce_beyond,
+    require_levels,
+    require_variance,
+)
 
 if TYPE_CHECKING:
     from arbiter.forwards import MaturityLike
 
 Array = NDArray[np.float64]
-logger = logging.getLogger(__name__)
 
 KNOTS = (-3.0, -2.25, -1.5, -0.75, 0.0, 0.75, 1.5, 2.25, 3.0)
 DAYS = (7, 14, 21, 30, 45, 60, 91, 121, 152, 182, 273, 365)
@@ -126,14 +131,12 @@ class VixPrior:
         """VIX futures of the middle law, in index points, and their standard deviations."""
         t = self.surface.years(T)
         level = POINTS * np.sqrt(self.surface.forward_variance(t))
-        drawn = np.stack([level * slices.future_ratio(t) for slices in self._drawn()])
-        return np.asarray(level * self.slices.future_ratio(t)), np.asarray(drawn.std(0))
+        return self._with_deviation(lambda slices: level * slices.future_ratio(t))
 
     def vvix(self, T: MaturityLike) -> tuple[Array, Array]:
         """VVIX of the middle law and its standard deviation."""
         t = self.surface.years(T)
-        drawn = np.stack([slices.vvix(t) for slices in self._drawn()])
-        return self.slices.vvix(t), np.asarray(drawn.std(0))
+        return self._with_deviation(lambda slices: slices.vvix(t))
 
     def iv(self, K: ArrayLike, T: MaturityLike) -> tuple[Array, Array]:
         """Volatilities of VIX options at strikes ``K`` in index points, and their deviations.
@@ -150,8 +153,12 @@ class VixPrior:
             implied = black.implied(slices.evaluate(Transport.otm, k, t), k).volatility
             return np.asarray(implied / np.sqrt(t))
 
-        drawn = np.stack([volatility(slices) for slices in self._drawn()])
-        return volatility(self.slices), np.asarray(np.nanstd(drawn, 0))
+        return self._with_deviation(volatility)
+
+    def _with_deviation(self, of: Callable[[VixSlices], Array]) -> tuple[Array, Array]:
+        """A quantity of the middle law, and its standard deviation over the draws that have it."""
+        drawn = np.stack([of(slices) for slices in self._drawn()])
+        return np.asarray(of(self.slices)), np.asarray(np.nanstd(drawn, 0))
 
     def _drawn(self) -> list[VixSlices]:
         """The same draws every time; dates of one draw are off together."""
@@ -196,13 +203,9 @@ def vix_prior(surface: Surface, T: MaturityLike | None = None) -> VixPrior:
         dates = np.unique(np.atleast_1d(surface.years(T)))
         if not dates.size:
             raise ValueError("T is empty: give the dates of the VIX, or leave it out")
-        beyond = int(np.count_nonzero(dates + THIRTY_DAYS > surface.maturities[-1] * (1.0 + 1e-3)))
-        if beyond:
-            logger.warning(
-                "%d of %d VIX windows end after the last index expiry, T=%.4g: there forward "
-                "variance is an extrapolation of the surface",
-                beyond, dates.size, surface.maturities[-1],
-            )  # fmt: skip
+        last = surface.maturities[-1]
+        there = "forward variance is an extrapolation of the surface"
+        announce_beyond(dates + THIRTY_DAYS, last, 1e-3 * last, there)
     seen = features(surface, np.clip(dates, SOONEST, LATEST))
     bad = ~np.isfinite(seen).all(1)
     if bad.any():

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.fitting.interior import Order
-from arbiter.fitting.kernel import Slices, log_mean_gradient
+from arbiter.fitting.kernel import Kernel, Levels, Line, Slices, log_mean_gradient
 from arbiter.fitting.loss import Cost
 from arbiter.fitting.model import Model
 from arbiter.fitting.model import Point as Options
@@ -39,11 +39,51 @@ _INSIDE = 0.05
 _BEYOND = 30.0
 
 
-class _Scales(NamedTuple):
-    """What a coupled evaluation has beside prices."""
+class Scales(NamedTuple):
+    """What an evaluation has beside prices."""
 
     rho: Array  # (L,)
     by_slope: Array | None  # (L, n) derivative of log F, where it depends on the slopes
+
+
+class Laws(NamedTuple):
+    """Laws of the VIX at all dates, priced."""
+
+    slopes: Array  # (L, n)
+    slices: Slices
+    levels: Levels
+    scales: Scales
+
+
+def log_future(log_variance: Array, slices: Slices, squares: Slices) -> Array:
+    """``log F`` ``(L,)`` at given ``log FV``, from the integrals of slopes a and 2a."""
+    level = np.log(POINTS) + 0.5 * log_variance
+    return np.asarray(level + np.log(slices.mean) - 0.5 * np.log(squares.mean))
+
+
+def by_slope(line: Line, slices: Slices, squares: Slices) -> Array:
+    """``(L, n)`` derivatives of ``log H − ½ log M`` by the slopes: those of 2a count twice."""
+    return log_mean_gradient(line, slices) - log_mean_gradient(line, squares)
+
+
+def derivatives(kernel: Kernel, market: VixMarket, laws: Laws, scale: Array) -> tuple[Array, Array]:
+    """Of options and futures times ``scale``, all ``(m + f,)``.
+
+    Returns:
+        ``(m + f, n)`` by the log-slopes of their date, and ``(m + f,)`` by the logarithm of its
+        future.
+    """
+    quotes, rho = market.quotes, laws.scales.rho
+    date = np.concatenate([quotes.expiry, market.at])
+    share = kernel.sign * laws.levels.share
+    along = scale * np.concatenate([rho[quotes.expiry] * share, (quotes.forwards * rho)[market.at]])
+    m = len(quotes)
+    rows = np.zeros((along.size, laws.slopes.shape[1]))
+    rows[:m] = kernel.jacobian(laws.slices, laws.levels, scale[:m] * rho[quotes.expiry])
+    if laws.scales.by_slope is not None:
+        rows += along[:, None] * laws.scales.by_slope[date]
+    rows *= laws.slopes[date]
+    return rows, along
 
 
 class ByVariance(NamedTuple):
@@ -76,7 +116,7 @@ class VixModel(Model):
         self.residuals = np.zeros(self.weights.size)
         none = np.zeros(self.L)
         self.by_variance = ByVariance(none, none, np.zeros((self.L, self.n)))
-        self._scales = _Scales(np.exp(self._free), None)
+        self._scales = Scales(np.exp(self._free), None)
 
     def couple(self, log_variance: Array) -> None:
         """Take ``log FV`` ``(L,)`` from outside; futures are then residuals like options."""
@@ -133,14 +173,13 @@ class VixModel(Model):
         quotes, market = self.quotes, self.market
         slopes = np.exp(z.reshape(self.shape))
         slices = self.kernel.slices(slopes)
-        ratio, by_slope = self._free, None
+        ratio, by = self._free, None
         if self._variance is not None:
             squares = self.kernel.slices(2.0 * slopes)
-            ratio = np.log(POINTS / quotes.forwards) + 0.5 * self._variance
-            ratio = ratio + np.log(slices.mean) - 0.5 * np.log(squares.mean)
-            by_slope = self._by_slope(slices, squares)
+            ratio = log_future(self._variance, slices, squares) - np.log(quotes.forwards)
+            by = by_slope(self.kernel.line, slices, squares)
         rho = np.exp(ratio)
-        self._scales = _Scales(rho, by_slope)
+        self._scales = Scales(rho, by)
         self.kernel.move(quotes.k - ratio[quotes.expiry])
         levels = self.kernel.levels(slices)
         options = (rho[quotes.expiry] * levels.price - self.mid) / self.unit
@@ -151,34 +190,20 @@ class VixModel(Model):
         self._point = Options(z, slices, levels, residuals, cost, loss)
         return self._point
 
-    def _by_slope(self, slices: Slices, squares: Slices) -> Array:
-        """Derivatives of ``log H − ½ log M`` by the slopes: those of 2a count twice."""
-        line = self.kernel.line
-        return log_mean_gradient(line, slices) - log_mean_gradient(line, squares)
-
     def linearise(self, z: Array, cost: Cost) -> Array:
         """The data's gradient at ``z``; blocks are left in :attr:`data` and :attr:`by_variance`.
 
         While coupled the blocks are those at the best level: what the derivative by log FV
         explains is taken out of them and left to the coupling, whose column has it.
         """
-        point = self._at(z)
-        m, market, expiry = self.options_count, self.market, self.quotes.expiry
-        rho, by_slope = self._scales
+        point, market = self._at(z), self.market
         slopes = np.exp(z.reshape(self.shape))
         unit = np.concatenate([self.unit, market.half])
         scale = np.sqrt(self.weights * cost.weight) / unit
         force = self.weights * cost.slope / (unit * scale + 1e-300)
-        share = self.kernel.sign * point.levels.share
-        along = scale * np.concatenate(  # derivatives by log F
-            [rho[expiry] * share, (self.quotes.forwards * rho)[market.at]]
-        )
-        date = np.concatenate([expiry, market.at])
-        rows = np.zeros((along.size, self.n))
-        rows[:m] = self.kernel.jacobian(point.slices, point.levels, scale[:m] * rho[expiry])
-        if by_slope is not None:
-            rows += along[:, None] * by_slope[date]
-        rows *= slopes[date]
+        laws = Laws(slopes, point.slices, point.levels, self._scales)
+        rows, along = derivatives(self.kernel, market, laws, scale)
+        date = np.concatenate([self.quotes.expiry, market.at])
         order = np.argsort(date, kind="stable")
         edges = np.searchsorted(date[order], np.arange(self.L + 1))
         gradient = np.zeros(self.shape)
@@ -188,7 +213,7 @@ class VixModel(Model):
             part, up = rows[own], 0.5 * along[own]  # ½: log F has half of log FV
             self.data[i] = part.T @ part
             gradient[i] = force[own] @ part
-            if by_slope is not None and own.size:
+            if self._scales.by_slope is not None and own.size:
                 q, cross = float(up @ up), part.T @ up
                 level.gradient[i], level.weight[i], level.cross[i] = force[own] @ up, q, cross
                 self.data[i] -= np.outer(cross, cross) / max(q, 1e-300)

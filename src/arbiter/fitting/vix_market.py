@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,9 +13,9 @@ from arbiter.forwards import ForwardCurve
 from arbiter.futures import HALF_TICK, FuturesCurve
 from arbiter.quotes import Quotes
 from arbiter.surface import THIRTY_DAYS
+from arbiter.volatility_index import announce_beyond
 
 Array = NDArray[np.float64]
-logger = logging.getLogger(__name__)
 
 _SAME_DAY = 0.6 / 365.0  # a future this near to an option's date settles with it
 _SAME_END = 0.3 / 365.0  # an end of a window this near to an expiry is read between them
@@ -128,13 +127,8 @@ def with_windows(quotes: Quotes, dates: Array) -> Quotes:
     ends = ends[apart > _SAME_END]
     if not ends.size:
         return quotes
-    beyond = np.count_nonzero(dates + THIRTY_DAYS > quotes.maturities[-1] + _SAME_END)
-    if beyond:
-        logger.warning(
-            "%d of %d VIX windows end after the last index expiry, T=%.4g: there the surface is "
-            "what the VIX market says",
-            beyond, dates.size, quotes.maturities[-1],
-        )  # fmt: skip
+    there = "the surface is what the VIX market says"
+    announce_beyond(dates + THIRTY_DAYS, float(quotes.maturities[-1]), _SAME_END, there)
     T = np.concatenate([quotes.maturities, ends])
     order = np.argsort(T, kind="stable")
     place = np.argsort(order, kind="stable")

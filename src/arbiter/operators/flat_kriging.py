@@ -14,7 +14,7 @@ from torch import Tensor
 from arbiter.operators.flat import Flat
 from arbiter.operators.intervals import posterior
 from arbiter.operators.kriging import STRIKES, ZETA, Known, Kriged, along_clock, at_heads
-from arbiter.operators.levels import Belief, Sums
+from arbiter.operators.levels import Belief, Sums, at_splines
 
 Array = NDArray[np.float64]
 _PAIRS = [(i, j) for i in range(4) for j in range(i, 4)]  # of neighbouring splines
@@ -101,12 +101,8 @@ class Banded:
 
     def at(self, belief: Belief) -> tuple[Tensor, Tensor]:
         """``(B, longest)`` and ``(B, longest)``."""
-        flat = self.nodes.flatten(1, 2)
-        value = (flat @ belief.mean[..., None]).view(self.nodes.shape[:3]) + belief.level[..., None]
-        freed = (self.nodes - belief.lean[..., None, :]).flatten(1, 2)
-        halves = (freed @ belief.root.mT).view(-1, STRIKES, flat.shape[-1])
-        squares = torch.baddbmm(belief.loose.view(-1, 1, 1), halves, halves.mT).numpy().ravel()
-        near = value.numpy().ravel()[self.first + np.arange(4)[:, None]]
+        value, squares = (part.numpy().ravel() for part in at_splines(self.nodes, belief))
+        near = value[self.first + np.arange(4)[:, None]]
         return (
             self._padded((self.basis * near).sum(0), 0.0),
             self._padded((self.twice * squares[self.corners]).sum(0), 1.0),

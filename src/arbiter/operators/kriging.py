@@ -24,7 +24,7 @@ from torch import Tensor
 
 from arbiter.operators import polish
 from arbiter.operators.intervals import Posterior, posterior
-from arbiter.operators.levels import Rows, moments
+from arbiter.operators.levels import Rows, at_splines, moments
 from arbiter.operators.reference import FARTHEST, Scaled
 
 ZETA, CLOCK = (-3.8, 2.6), (-6.8, 0.5)  # ζ and w between which the basis lives
@@ -122,14 +122,9 @@ def at_heads(found: Known, chain: Scaled, place: Tensor) -> Kriged:
     """The reference of chains at heads ``(H,)`` of ζ, from what their quotes say."""
     place = place.to(found.slices)
     read = splines(place, ZETA, STRIKES)  # (H, NZ)
-    belief = found.law.belief
-    nodes = (found.slices.flatten(1, 2) @ belief.mean[..., None]).view(*chain.total.shape, STRIKES)
-    smile = nodes @ read.T + belief.level[..., None]
-    freed = (found.slices - belief.lean[..., None, :]).flatten(1, 2)  # splines add up to one
-    halves = (freed @ belief.root.mT).view_as(found.slices)
-    variance = ((read @ (halves @ halves.mT)) * read).sum(-1) + belief.loose[..., None]
-    variance = variance.clamp(min=_LEAST_VARIANCE)
-    smile, doubt = smile.clamp(-FARTHEST, FARTHEST), 0.5 * torch.log(variance)
+    nodes, covariance = at_splines(found.slices, found.law.belief)
+    variance = ((read @ covariance) * read).sum(-1).clamp(min=_LEAST_VARIANCE)
+    smile, doubt = (nodes @ read.T).clamp(-FARTHEST, FARTHEST), 0.5 * torch.log(variance)
     seen = chain.quoted.any(-1)
     begun = polish.transport(polish.Smile(smile, doubt, place, chain.total.double(), seen))
     return Kriged(*(part.to(chain.u.dtype) for part in (smile, doubt, *begun)))

@@ -106,6 +106,21 @@ def moments(rows: Tensor, belief: Belief) -> tuple[Tensor, Tensor]:
     return mean, variance + belief.loose[..., None]
 
 
+def at_splines(slices: Tensor, belief: Belief) -> tuple[Tensor, Tensor]:
+    """``(B, L, NZ)`` means and ``(B, L, NZ, NZ)`` covariances of f by the splines of each slice.
+
+    Args:
+        slices: ``(B, L, NZ, d)`` from coefficients to splines that add up to one.
+        belief: What is known.
+    """
+    shape, flat = slices.shape, slices.flatten(1, 2)
+    mean = (flat @ belief.mean[..., None]).view(shape[:3]) + belief.level[..., None]
+    freed = (slices - belief.lean[..., None, :]).flatten(1, 2)
+    halves = (freed @ belief.root.mT).view(-1, *shape[2:])
+    covariance = torch.baddbmm(belief.loose.view(-1, 1, 1), halves, halves.mT)
+    return mean, covariance.view(*shape[:3], shape[2])
+
+
 class Prior(NamedTuple):
     """What is assumed of a chain.
 
@@ -125,7 +140,7 @@ def believed(sums: Sums, prior: Prior) -> Belief:
     root = torch.linalg.solve_triangular(left.factor, one.expand_as(sums.gram), upper=False)
     mean = (root.mT @ (root @ left.side[..., None]))[..., 0]
     level = (sums.level - (sums.rows @ mean[..., None])[..., 0]) / left.mass
-    return Belief(mean, root, level, sums.rows / left.mass[..., None], 1.0 / left.mass)
+    return Belief(mean, root, level, left.lean, 1.0 / left.mass)
 
 
 def likeliest(sums: Sums) -> Prior:
@@ -157,11 +172,13 @@ class _Left(NamedTuple):
         factor: ``(B, d, d)`` Cholesky factor of their precision.
         side: ``(B, d)``
         mass: ``(B, L)`` precision of the levels, the coefficients given.
+        lean: ``(B, L, d)`` by how much a level falls where a coefficient rises.
     """
 
     factor: Tensor
     side: Tensor
     mass: Tensor
+    lean: Tensor
 
 
 def _left(sums: Sums, prior: Prior) -> _Left:
@@ -170,4 +187,4 @@ def _left(sums: Sums, prior: Prior) -> _Left:
     precision = sums.gram - lean.mT @ sums.rows
     precision.diagonal(dim1=-2, dim2=-1).add_(prior.wild[..., None] ** -2.0)
     side = sums.side - (lean.mT @ sums.level[..., None])[..., 0]
-    return _Left(torch.linalg.cholesky_ex(precision).L, side, mass)
+    return _Left(torch.linalg.cholesky_ex(precision).L, side, mass, lean)

@@ -69,10 +69,13 @@ class Priced(NamedTuple):
     Attributes:
         log_price: ``(M, H)`` of the smile.
         elasticity: ``(M, H)`` of that price to volatility.
+        trust: ``(M, H)`` weights of squared misses: what the smile knows, where prices say
+            anything.
     """
 
     log_price: Tensor
     elasticity: Tensor
+    trust: Tensor
 
     def miss(self, price: Tensor) -> Tensor:
         """``(M, H)`` by how much the log-volatility of prices is short of the smile's."""
@@ -84,7 +87,7 @@ def transport(smile: Smile) -> tuple[Tensor, Tensor]:
     priced = _priced(smile)
     g = start.log_slopes(smile.u, smile.place, smile.total)
     g, miss = _descended(g, smile, priced, ROUNDS)
-    weight = _trust(smile, priced).view_as(miss)
+    weight = priced.trust.view_as(miss)
     off = (weight * miss**2).flatten(1).sum(-1) / weight.flatten(1).sum(-1).clamp(min=_NOTHING)
     far = (off > _OFF**2).nonzero()[:, 0]
     if len(far) > 0:  # some chains need more than the rest
@@ -98,11 +101,10 @@ def transport(smile: Smile) -> tuple[Tensor, Tensor]:
 def _descended(g: Tensor, smile: Smile, priced: Priced, rounds: int) -> tuple[Tensor, Tensor]:
     """Log-slopes ``(B, L, n)`` in the star order after rounds, and what they miss."""
     clock, level, z = smile.total[..., None], smile.level, torch.sinh(smile.place)
-    trust = _trust(smile, priced)
     force = torch.zeros_like(g)  # ADMM's scaled dual variable
     laid = _laid(torch.exp(g.flatten(0, 1)), z, level)
     for _ in range(rounds):
-        told = _told(g, laid, trust, priced)
+        told = _told(g, laid, priced)
         weight = told.weight.view_as(g) * smile.seen[..., None]
         pull = _COUPLED * weight.flatten(0, 1)
         inverse = torch.cholesky_inverse(
@@ -131,13 +133,9 @@ def _priced(smile: Smile) -> Priced:
     k = torch.sinh(smile.place) * level
     price = black.otm(k, v).clamp(min=_NOTHING)
     elasticity = (v * black.vega(k, v) / price).clamp(min=0.3)
-    return Priced(torch.log(price), elasticity)
-
-
-def _trust(smile: Smile, priced: Priced) -> Tensor:
-    """``(M, H)`` weights of squared misses: what the smile knows, where prices say anything."""
     known = torch.exp(2.0 * smile.doubt.flatten(0, 1)) + _SURE**2
-    return (torch.exp(priced.log_price) > _CHEAPEST) * smile.seen.flatten()[:, None] / known
+    trust = (price > _CHEAPEST) * smile.seen.flatten()[:, None] / known
+    return Priced(torch.log(price), elasticity, trust)
 
 
 class _Told(NamedTuple):
@@ -154,12 +152,12 @@ class _Told(NamedTuple):
     weight: Tensor
 
 
-def _told(g: Tensor, laid: _Laid, trust: Tensor, priced: Priced) -> _Told:
+def _told(g: Tensor, laid: _Laid, priced: Priced) -> _Told:
     at = g.flatten(0, 1)
     b = torch.exp(at)
     price = laid.prices()
     off = priced.miss(price)
-    weight = trust / (1.0 + (off / _HUGE) ** 2)
+    weight = priced.trust / (1.0 + (off / _HUGE) ** 2)
     # prices that say nothing weigh nothing: only that they must not overflow
     steep = laid.derivatives(b) / (price.clamp(min=_CHEAPEST) * priced.elasticity)[..., None]
     loaded = (steep * weight[..., None]).mT  # (M, n, H)

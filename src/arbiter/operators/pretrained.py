@@ -206,7 +206,10 @@ class Operator:
         """
         guide = self(quotes) if surface is None else surface
         options = FitOptions() if options is None else options
-        if vix_quotes is not None or vix_futures is not None:
+        alone = vix_quotes is None and vix_futures is None
+        if alone and options.roughness == "likelihood" and options.components == 1:
+            fitted = refine(quotes, guide, self._folds(quotes), options)
+        else:
             fitted = fit(
                 quotes,
                 vix_quotes=vix_quotes,
@@ -214,10 +217,6 @@ class Operator:
                 options=options,
                 prior=guide,
             )
-        elif options.roughness == "likelihood" and options.components == 1:
-            fitted = refine(quotes, guide, self._folds(quotes), options)
-        else:
-            fitted = fit(quotes, options=options, prior=guide)
         made = guide.info.get("operator", {"model": self.model})
         return replace(fitted, info=plain({**fitted.info, "operator": made}))
 

@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from arbiter import inputs
 from arbiter.fitting.fitted import VixResult
 from arbiter.fitting.interior import Status
-from arbiter.fitting.kernel import Kernel, Levels, Line, Slices, log_mean_gradient
+from arbiter.fitting.kernel import Kernel, Line
+from arbiter.fitting.smiles import Laws, Scales, by_slope, derivatives, log_future
 from arbiter.fitting.vix_market import VixMarket
 from arbiter.surface import Surface
-from arbiter.volatility_index import POINTS, VixSlices, require_variance
+from arbiter.volatility_index import VixSlices, require_variance
 from arbiter.volatility_prior import KNOTS, RANGE, VixPrior, vix_prior
 
 Array = NDArray[np.float64]
@@ -70,7 +71,7 @@ def answered(surface: Surface, market: VixMarket) -> VixAnswer:
     half = np.where(market.quotes.half_spread > 0.0, market.quotes.half_spread, unit)
     options = here.residuals[:m] * _NOISE * unit / half
     futures = here.residuals[m:] * _NOISE * market.half
-    slices = VixSlices.of(KNOTS, market.quotes.maturities, here.slopes)
+    slices = VixSlices.of(KNOTS, market.quotes.maturities, here.laws.slopes)
     sits = VixResult(inputs.frozen(options), inputs.frozen(futures), None, status)
     return VixAnswer(slices, sits)
 
@@ -97,24 +98,16 @@ class _Point(NamedTuple):
     """The objective at one place.
 
     Attributes:
-        slopes: ``(V, n)``
-        free: ``(V, n)`` whether they are inside their range.
+        laws: Of the VIX, priced.
+        free: ``(V, n)`` whether slopes are inside their range.
         residuals: ``(m + f,)`` in deviations.
         value: Of the objective.
-        slices: Integrals of the laws of the VIX.
-        squares: And of its square.
-        levels: Prices.
-        rho: ``(V,)`` futures over the forwards that options are written in.
     """
 
-    slopes: Array
+    laws: Laws
     free: NDArray[np.bool_]
     residuals: Array
     value: float
-    slices: Slices
-    squares: Slices
-    levels: Levels
-    rho: Array
 
 
 class _Head:
@@ -145,42 +138,27 @@ class _Head:
         logs = self.prior.mean + (self.root @ e[: self.shapes]).reshape(self.prior.mean.shape)
         slopes = np.clip(np.exp(logs), *RANGE)
         slices, squares = kernel.slices(slopes), kernel.slices(2.0 * slopes)
-        ratio = np.log(POINTS / quotes.forwards) + 0.5 * self.log_variance
-        ratio = ratio + np.log(slices.mean) - 0.5 * np.log(squares.mean)
+        ratio = log_future(self.log_variance, slices, squares) - np.log(quotes.forwards)
         ratio = ratio + _LEVEL * e[self.shapes :]
-        rho = np.exp(ratio)
+        scales = Scales(np.exp(ratio), by_slope(kernel.line, slices, squares))
         kernel.move(quotes.k - ratio[quotes.expiry])
         levels = kernel.levels(slices)
-        options = rho[quotes.expiry] * levels.price - quotes.mid
-        futures = (quotes.forwards * rho)[market.at] - market.price
+        options = scales.rho[quotes.expiry] * levels.price - quotes.mid
+        futures = (quotes.forwards * scales.rho)[market.at] - market.price
         residuals = np.concatenate([options, futures]) / self.scale
         loss = 0.5 * self.far**2 * np.log1p((residuals / self.far) ** 2)
         value = float(loss.sum() + 0.5 * e @ e)
-        return _Point(
-            slopes, slopes == np.exp(logs), residuals, value, slices, squares, levels, rho
-        )
+        laws = Laws(slopes, slices, levels, scales)
+        return _Point(laws, slopes == np.exp(logs), residuals, value)
 
     def step(self, e: Array, here: _Point) -> Array:
         """A Gauss-Newton step from e, whose point is given."""
-        quotes, market, kernel = self.market.quotes, self.market, self.kernel
-        line, m = kernel.line, len(quotes)
-        by_future = log_mean_gradient(line, here.slices) - log_mean_gradient(line, here.squares)
-        along = np.concatenate(  # of residuals by the logarithm of the future
-            [
-                here.rho[quotes.expiry] * kernel.sign * here.levels.share,
-                (quotes.forwards * here.rho)[market.at],
-            ]
-        )
-        rows = along[:, None] * by_future[self.date]
-        own = kernel.jacobian(here.slices, here.levels, here.rho[quotes.expiry])
-        rows[:m] += own
-        rows *= (here.slopes * here.free)[self.date] / self.scale[:, None]
-        wide = np.zeros((rows.shape[0], *here.slopes.shape))
-        wide[np.arange(rows.shape[0]), self.date] = rows
-        level = (_LEVEL * along / self.scale)[:, None] * (
-            self.date[:, None] == np.arange(wide.shape[1])
-        )
-        J = np.concatenate([wide.reshape(rows.shape[0], -1) @ self.root, level], 1)
+        rows, along = derivatives(self.kernel, self.market, here.laws, 1.0 / self.scale)
+        rows *= here.free[self.date]
+        wide = np.zeros((len(rows), *here.free.shape))
+        wide[np.arange(len(rows)), self.date] = rows
+        level = _LEVEL * along[:, None] * (self.date[:, None] == np.arange(len(here.free)))
+        J = np.concatenate([wide.reshape(len(rows), -1) @ self.root, level], 1)
         weight = 1.0 / (1.0 + (here.residuals / self.far) ** 2)
         P = J.T @ (weight[:, None] * J)
         P[np.diag_indices_from(P)] += 1.0
