@@ -64,6 +64,11 @@ TRAITS = {
     "misfit": Trait("median miss of the mids, in half-spreads", low=False, tail=RATHER_RARE),
     "misfit_worst": Trait("miss that one mid in twenty exceeds", low=False, tail=RATHER_RARE),
     "misfit_expiry": Trait("median miss of the worst expiry", low=False, tail=RATHER_RARE),
+    "moved": Trait(
+        "what the network would change, in standard errors of its reference",
+        low=False,
+        tail=RATHER_RARE,
+    ),
 }
 
 
@@ -78,6 +83,8 @@ class Seen(NamedTuple):
         iv: ``(m,)`` volatility of the mids.
         spread: ``(m,)`` half-spread over volatility.
         miss: ``(m,)`` model less mid, in half-spreads softened by :data:`SOFTENING`.
+        moved: ``(C,)`` of each chain, what the network would have changed, in standard errors of
+            its reference.
     """
 
     T: Array
@@ -87,6 +94,7 @@ class Seen(NamedTuple):
     iv: Array
     spread: Array
     miss: Array
+    moved: Array
 
 
 def traits(seen: Seen) -> dict[str, float]:
@@ -147,6 +155,7 @@ def traits_of(
         "misfit": _at(misses, most, 0.5),
         "misfit_worst": _at(misses, most, _WORST),
         "misfit_expiry": np.where(np.isfinite(worst), worst, largest),
+        "moved": seen.moved,
     }
     return [
         dict(zip(found, map(float, each), strict=True))

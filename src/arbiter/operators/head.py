@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 KNOTS = tuple(float(x) for x in np.arange(-16, 15) / 3.0)
-LOWEST, HIGHEST = -3.0, 3.0  # of g
+LOWEST, HIGHEST = -5.0, 5.0  # of g
 _LEAST, _MOST = 2e-6, 19.0  # slopes that a surface accepts, with room
 
 

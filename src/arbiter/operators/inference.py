@@ -33,8 +33,24 @@ from arbiter.operators.pooling import nearness, pooled, precision
 from arbiter.operators.ragged import Ragged
 from arbiter.operators.reference import scaled
 from arbiter.operators.scan import GreenScan
+from arbiter.operators.trust import trusted
 
 Array = NDArray[np.float64]
+
+
+class Found(NamedTuple):
+    """What a pass makes of B chains, in float64.
+
+    Attributes:
+        slopes: ``(B, L, n)`` in the star order.
+        total: ``(B, L)`` ``log(σ√T)``.
+        moved: ``(B,)`` by how many standard errors of its reference the network would have moved
+            the smile (:mod:`arbiter.operators.trust`); 0 where it has none.
+    """
+
+    slopes: Array
+    total: Array
+    moved: Array
 
 
 class Walk(NamedTuple):
@@ -165,7 +181,7 @@ class Inference:
             network = deepcopy(network).to(dtype)
             self.stages = [Stage(look) for look in network.stages()]
             gate = network.stages()[0].gate
-            self.between = gate.between
+            self.between, self.place = gate.between, gate.place
             self.kriging = Kriging(gate.place) if self.config.kriging else None
             self.hats = network.hats.double()
             context = network.context
@@ -192,12 +208,12 @@ class Inference:
             self.tell, self.tell_bias = torch.cat(weights), torch.cat(biases)
             self.told = [bias.numel() for bias in biases]
 
-    def __call__(self, quotes: Ragged) -> tuple[Array, Array]:
-        """Slopes ``(B, L, n)`` and ``log(σ√T)`` ``(B, L)`` of chains in float64."""
+    def __call__(self, quotes: Ragged) -> Found:
+        """Slopes of chains, and how sure they are."""
         return workers.each(self._run, [quotes])[0]
 
     @torch.inference_mode()
-    def _run(self, quotes: Ragged) -> tuple[Array, Array]:
+    def _run(self, quotes: Ragged) -> Found:
         chain = scaled(quotes)
         batch = Batch.of(flat(chain, self.dtype), self.dtype)
         guess = None if self.kriging is None else self.kriging(batch.flat)
@@ -229,7 +245,11 @@ class Inference:
             proposal += guess.start
             off = missed(guess).to(self.dtype) * torch.tanh(mending)
             proposal += linear(off, self.mend).double()
-        return head.slopes(proposal, chain.total).numpy(), chain.total.numpy()
+            proposal, moved = trusted(proposal, guess, chain, self.place)
+        else:
+            moved = chain.total.new_zeros(len(chain.total))
+        slopes = head.slopes(proposal, chain.total)
+        return Found(slopes.numpy(), chain.total.numpy(), moved.numpy())
 
     def _view(
         self,
@@ -280,15 +300,17 @@ class Inference:
         return torch.lerp(line[at], line[at + 1], share)
 
 
-def runner(network: Network) -> Callable[[Ragged], tuple[Array, Array]]:
-    """The quickest way to run a network: slopes and ``log(σ√T)`` of chains in float64."""
+def runner(network: Network) -> Callable[[Ragged], Found]:
+    """The quickest way to run a network."""
     if not network.config.representer:
         return Inference(network)
     network = deepcopy(network).double()
 
     @torch.inference_mode()
-    def run(quotes: Ragged) -> tuple[Array, Array]:
+    def run(quotes: Ragged) -> Found:
         output = network(quotes)
-        return output.slopes.numpy(), output.chain.total.numpy()
+        total = output.chain.total
+        moved = total.new_zeros(len(total)) if output.moved is None else output.moved
+        return Found(output.slopes.numpy(), total.numpy(), moved.numpy())
 
     return run

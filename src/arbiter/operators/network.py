@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from arbiter.operators import head
+from arbiter.operators import head, trust
 from arbiter.operators.context import LOUD, Context, at_knots, carried, missed, open_to_change
 from arbiter.operators.gate import Gate, Sight
 from arbiter.operators.icnn import ICNNDecoder
@@ -126,6 +126,8 @@ class Output(NamedTuple):
         chain: The chain in its own units.
         sight: What the gate of the first look saw; its measure is *the* measure.
         features: ``(B, L, d)`` the state behind the head.
+        moved: ``(B,)`` by how many standard errors of the reference the whole change would have
+            moved the smile; None where nobody asked, or there is no reference.
     """
 
     slopes: Tensor
@@ -133,6 +135,7 @@ class Output(NamedTuple):
     chain: Scaled
     sight: Sight
     features: Tensor
+    moved: Tensor | None = None
 
 
 def row_budget(config: Config) -> float:
@@ -318,8 +321,24 @@ class Network(nn.Module):
         return align(maps(self), self.config.alignment)
 
     def forward(self, quotes: Ragged) -> Output:
-        """Slopes of each chain; maturities without a quote get theirs from their neighbours."""
-        return self.decode(scaled(quotes))
+        """Slopes of each chain; maturities without a quote get theirs from their neighbours.
+
+        What :meth:`decode` proposes, as far as it can be trusted (:mod:`arbiter.operators.trust`).
+        """
+        chain = scaled(quotes)
+        guess = self.guess(chain)
+        found = self.decode(chain, guess)
+        return found if guess is None else self.trusted(found, guess)
+
+    def trusted(self, found: Output, guess: Kriged) -> Output:
+        """What :meth:`decode` found, drawn towards the start as far as it is out of its depth."""
+        chain, place = found.chain, self.stages()[0].gate.place
+        proposal, moved = trust.trusted(found.proposal, guess, chain, place)
+        slopes = head.slopes(proposal, chain.total.double())
+        kind = found.slopes.dtype
+        return found._replace(
+            slopes=slopes.to(kind), proposal=proposal.to(kind), moved=moved.to(kind)
+        )
 
     def guess(self, chain: Scaled) -> Kriged | None:
         """What kriging makes of these chains, if it is wanted; no weight has a part in it."""

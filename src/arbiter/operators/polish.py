@@ -98,6 +98,14 @@ def transport(smile: Smile) -> tuple[Tensor, Tensor]:
     return g, miss
 
 
+def missed(g: Tensor, smile: Smile) -> tuple[Tensor, Tensor]:
+    """``(B, L, H)`` what log-slopes ``(B, L, n)`` miss, and where prices say anything."""
+    priced, level = _priced(smile), smile.level
+    slopes = head.slopes(g, smile.total).flatten(0, 1) / level
+    miss = priced.miss(_laid(slopes, torch.sinh(smile.place), level).prices())
+    return miss.view_as(smile.u), (priced.trust > 0.0).view_as(smile.u)
+
+
 def _descended(g: Tensor, smile: Smile, priced: Priced, rounds: int) -> tuple[Tensor, Tensor]:
     """Log-slopes ``(B, L, n)`` in the star order after rounds, and what they miss."""
     clock, level, z = smile.total[..., None], smile.level, torch.sinh(smile.place)

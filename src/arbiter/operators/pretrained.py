@@ -230,7 +230,7 @@ class Operator:
             vars(others).update({name: getattr(quotes, name)[~out] for name in _IMPLIED})
         guides: dict[int, Surface] = {}
         for batch in _batches(rest):
-            padded, _ = self._inference(ragged([rest[i] for i in batch]))  # (B, L, n)
+            padded = self._inference(ragged([rest[i] for i in batch])).slopes  # (B, L, n)
             for i, b in zip(batch, padded, strict=True):
                 others = rest[i]
                 slopes = frozen(b[None, : others.maturities.size])
@@ -246,7 +246,7 @@ class Operator:
         """Surfaces of one batch."""
         began = time.perf_counter()
         _imply(chains)
-        padded, total = self._inference(ragged(chains))  # (B, L, n), (B, L)
+        padded, total, moved = self._inference(ragged(chains))  # (B, L, n), (B, L), (B,)
         sizes = [quotes.maturities.size for quotes in chains]
         for quotes, b, level, size in zip(chains, padded, total, sizes, strict=True):
             if not (np.isfinite(b[:size]).all() and np.isfinite(level[:size]).all()):
@@ -256,7 +256,7 @@ class Operator:
                 )
         slopes = [b[:size] for b, size in zip(padded, sizes, strict=True)]
         levels = [level[:size] for level, size in zip(total, sizes, strict=True)]
-        residuals, traits = self._residuals(chains, slopes, levels)
+        residuals, traits = self._residuals(chains, slopes, levels, moved)
         share = (time.perf_counter() - began) / len(chains)
         return [
             self._surface(*each, share)
@@ -264,7 +264,7 @@ class Operator:
         ]
 
     def _residuals(
-        self, chains: list[Quotes], slopes: list[Array], levels: list[Array]
+        self, chains: list[Quotes], slopes: list[Array], levels: list[Array], moved: Array
     ) -> tuple[list[Array], list[dict[str, float]]]:
         """Model less mid in half-spreads, and the traits, of every chain."""
         slices = np.cumsum([0] + [b.shape[0] for b in slopes])
@@ -282,7 +282,7 @@ class Operator:
         soft = domain.SOFTENING * total * np.asarray(black.vega(k, total))
         soft = np.maximum(soft, np.finfo(np.float64).tiny)  # far out there is no vega
         miss, spread = off / np.hypot(half, soft), 0.5 * (high - low) / iv
-        seen = domain.Seen(T, np.concatenate(levels), expiry, k, iv, spread, miss)
+        seen = domain.Seen(T, np.concatenate(levels), expiry, k, iv, spread, miss, moved)
         plainly = np.split(off / np.where(half > 0.0, half, soft), ends[1:-1])
         return plainly, domain.traits_of(seen, slices, ends)
 

@@ -80,10 +80,10 @@ def spectral_guard(trained: Facts) -> Figure:
     run = trained["runs"][SMALL]
     figure, axes = panel(WIDE, HIGH)
     seen = run["measured"]
-    for name, colour in (("lambda_lip_before", VERMILION), ("lambda_lip_after", BLUE)):
+    for name, colour, size in (("lambda_lip_before", VERMILION, 8), ("lambda_lip_after", BLUE, 4)):
         points = [(s, v) for s, v in zip(seen["step"], seen[name], strict=True) if v is not None]
-        if points:
-            axes.plot(*zip(*points, strict=True), "o-", color=colour, ms=4, lw=1.2, label=name)
+        if points:  # the larger marks show around the others, where the two agree
+            axes.plot(*zip(*points, strict=True), "o-", color=colour, ms=size, lw=1.2, label=name)
     axes.set(yscale="log", ylim=(1e-1, 1e12), xlim=(0, run["steps"]), xlabel="step")
     axes.set_ylabel("certified Lipschitz bound")
     other = axes.twinx()
@@ -107,17 +107,19 @@ def stress(found: Facts) -> Figure:
         top, bottom = grid[0, column], grid[1, column]
         x = np.arange(len(about["levels"]))
         for place, (model, cells) in enumerate(about["models"].items()):
-            colour = COLOURS[place % len(COLOURS)]
+            again, colour = divmod(place, len(COLOURS))
+            style: dict[str, Any] = {"color": COLOURS[colour], "ls": "--" if again else "-"}
+            style |= {"marker": "o", "ms": 3, "lw": 1.2}
             score = np.array(cells["nas"], dtype=float)
             error = np.array(
                 [[np.nan if v is None else v for v in row] for row in cells["rmse_bp"]], dtype=float
             )
-            top.plot(x, score.mean(1), "o-", color=colour, ms=3, lw=1.2, label=label_of(model))
-            top.fill_between(x, score.min(1), score.max(1), color=colour, alpha=0.12, lw=0)
+            top.plot(x, score.mean(1), label=label_of(model), **style)
+            top.fill_between(x, score.min(1), score.max(1), color=COLOURS[colour], alpha=0.12, lw=0)
             spread = np.array(cells["spread_bp"], dtype=float)
             with np.errstate(invalid="ignore"):
                 ratio = np.clip(np.nanmedian(error / spread, axis=1), 1e-2, 1e2)
-            bottom.plot(x, ratio, "o-", color=colour, ms=3, lw=1.2)
+            bottom.plot(x, ratio, **style)
         top.axhline(0.9, ls="--", color=VERMILION, lw=1)
         bottom.axhline(1.0, ls="--", color=VERMILION, lw=1)
         top.set(ylim=(-0.05, 1.08), title=name)
@@ -127,7 +129,10 @@ def stress(found: Facts) -> Figure:
             dress(axes)
     grid[0, 0].set_ylabel("NAS (mean, range)")
     grid[1, 0].set_ylabel("RMSE over spread, median")
-    grid[0, 0].legend(fontsize=7, frameon=False, loc="lower left")
+    figure.legend(
+        *grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8,
+        frameon=False,
+    )  # fmt: skip
     figure.suptitle("Stress to failure: dashed lines are the criteria of failure", fontsize=11)
     return figure
 
@@ -290,15 +295,21 @@ def interval_calibration(sweeps: Facts, measured: Facts) -> Figure:
 def lipschitz_cost(sweeps: Facts) -> Figure:
     """Error against the certified constant, over budgets of the value maps."""
     figure, axes = panel(6.5, HIGH)
-    for point in sweeps["lipschitz"]:
-        if point["lipschitz"] is None or point["test"] is None:
-            continue
+    measured = [
+        point
+        for point in sweeps["lipschitz"]
+        if point["lipschitz"] is not None and point["test"] is not None
+    ]
+    for place, point in enumerate(sorted(measured, key=lambda point: point["lipschitz"])):
         colour = BLUE if point["aligned"] else VERMILION
         x, y = point["lipschitz"], float(np.clip(point["test"], *_ERROR))
         axes.plot(x, y, "o", color=colour, ms=6)
         name = f"budget {point['budget']:g}" if point["aligned"] else "no Q-Align"
-        above = 5 if point["aligned"] else -12
-        axes.annotate(name, (x, y), textcoords="offset points", xytext=(6, above), fontsize=8)
+        away = (14, -20, 30, -36)[place % 4]  # neighbours may lie on one another
+        axes.annotate(
+            name, (x, y), textcoords="offset points", xytext=(0, away), fontsize=8, ha="center",
+            arrowprops={"arrowstyle": "-", "color": GREY, "lw": 0.6},
+        )  # fmt: skip
     axes.set(xscale="log", yscale="log", xlim=(1e0, 1e12), ylim=_ERROR)
     axes.set(xlabel="certified Lipschitz bound", ylabel="IV RMSE out of sample, basis points")
     axes.set_title("What a Lipschitz constant costs, small width")

@@ -1,0 +1,130 @@
+"""Trust: a network may move a chain's smile by about what its reference does not know."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from arbiter import Operator, Surface
+from arbiter.evaluation.cases import Case
+from arbiter.markets.parameters import preset
+from arbiter.operators import head
+from arbiter.operators.kriging import Kriged
+from arbiter.operators.network import Network, Output
+from arbiter.operators.ragged import ragged
+from arbiter.operators.reference import Scaled, scaled
+from arbiter.operators.trust import ENOUGH, share, trusted
+from arbiter.protocol.stress import stressed
+
+
+@pytest.fixture(scope="module")
+def network() -> Network:
+    return Operator.pretrained()._network
+
+
+def case(axis: str, level: float) -> Case:
+    return stressed(axis, level, preset("calm"), 1000).case
+
+
+def begun(network: Network, one: Case) -> tuple[Scaled, Kriged, Tensor]:
+    chain = scaled(ragged([one.quotes]))
+    guess = network.double().guess(chain)
+    assert guess is not None
+    return chain, guess, network.stages()[0].gate.place
+
+
+def error_bp(slopes: Tensor, one: Case) -> float:
+    """Of the surface with these slopes, against the truth."""
+    made = Surface.from_slopes(np.array(head.KNOTS), one.T, slopes[0].double().numpy())
+    times = np.broadcast_to(one.T[:, None], one.k.shape)
+    off = made.iv(one.k[one.listed], times[one.listed]) - one.iv[one.listed]
+    return float(np.sqrt(np.mean(off**2)) * 1e4)
+
+
+def test_the_share_is_one_up_to_enough_and_falls_like_the_square() -> None:
+    moved = torch.tensor([0.0, 0.5, ENOUGH, 2.0 * ENOUGH, 10.0 * ENOUGH], dtype=torch.float64)
+    wanted = torch.tensor([1.0, 1.0, 1.0, 0.25, 0.01], dtype=torch.float64)
+    torch.testing.assert_close(share(moved), wanted)
+    assert bool((moved * share(moved) <= ENOUGH + 1e-12).all())  # what is left is never too much
+
+
+def test_no_change_moves_nothing(network: Network) -> None:
+    chain, guess, place = begun(network, case("noise", 1.0))
+    found = trusted(guess.start, guess, chain, place)
+    torch.testing.assert_close(found.proposal, guess.start.double(), rtol=0.0, atol=1e-12)
+    assert float(found.moved) < 1e-6
+
+
+def test_a_small_change_is_made_and_a_large_one_is_shortened(network: Network) -> None:
+    chain, guess, place = begun(network, case("noise", 1.0))
+    small, large = guess.start + 1e-3, guess.start + 0.5
+    assert torch.equal(trusted(small, guess, chain, place).proposal, small)
+    found = trusted(large, guess, chain, place)
+    assert float(found.moved) > 10.0 * ENOUGH
+    left = trusted(found.proposal, guess, chain, place)
+    assert float(left.moved) < ENOUGH
+    step = (found.proposal - guess.start) / 0.5
+    torch.testing.assert_close(step, torch.full_like(step, float(share(found.moved))))
+
+
+def test_places_that_no_price_reaches_and_unquoted_slices_have_no_say(network: Network) -> None:
+    chain, guess, place = begun(network, case("noise", 1.0))
+    nobody = chain._replace(quoted=torch.zeros_like(chain.quoted))
+    found = trusted(guess.start + 0.5, guess, nobody, place)
+    assert float(found.moved) == 0.0
+    assert torch.equal(found.proposal, guess.start + 0.5)
+
+
+def outputs(network: Network, one: Case) -> tuple[Output, Output]:
+    """What the network proposes, and what it answers."""
+    quotes = ragged([one.quotes])
+    with torch.no_grad():
+        return network.double().decode(scaled(quotes)), network(quotes)
+
+
+def test_on_markets_like_its_training_the_network_has_its_way(network: Network) -> None:
+    proposed, answered = outputs(network, case("noise", 1.0))
+    assert answered.moved is not None
+    assert float(answered.moved) < ENOUGH
+    torch.testing.assert_close(answered.slopes, proposed.slopes, rtol=1e-12, atol=0.0)
+
+
+@pytest.mark.parametrize(("axis", "level"), [("roughness", 3.0), ("stale", 4.0)])
+def test_far_from_its_training_the_reference_has(network: Network, axis: str, level: float) -> None:
+    """Rougher than any market of the universe, or quotes of different times side by side."""
+    one = case(axis, level)
+    proposed, answered = outputs(network, one)
+    assert answered.moved is not None
+    assert float(answered.moved) > ENOUGH
+    alone, kept = error_bp(proposed.slopes, one), error_bp(answered.slopes, one)
+    assert kept < 0.5 * alone
+    if axis == "roughness":  # these quotes agree with one another, so they can be met
+        assert kept < 20.0
+
+
+def test_slopes_reach_as_far_as_rough_smiles_need(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty times the slope at the money is not enough."""
+    one = case("roughness", 3.0)
+    chain, guess, _ = begun(network, one)
+    here = error_bp(head.slopes(guess.start, chain.total), one)
+    monkeypatch.setattr(head, "HIGHEST", 3.0)
+    chain, guess, _ = begun(network, one)
+    bounded = error_bp(head.slopes(guess.start, chain.total), one)
+    assert here < 15.0
+    assert bounded > 5.0 * here
+
+
+@pytest.mark.parametrize(("axis", "level"), [("noise", 1.0), ("roughness", 3.0)])
+def test_the_surface_tells_what_the_network_wanted(
+    network: Network, axis: str, level: float
+) -> None:
+    one = case(axis, level)
+    result, wanted = Operator.pretrained()(one.quotes).result, outputs(network, one)[1].moved
+    assert result is not None
+    assert wanted is not None
+    assert result.traits["moved"] == pytest.approx(float(wanted), rel=1e-2)
+    assert (result.traits["moved"] > ENOUGH) == (axis == "roughness")
