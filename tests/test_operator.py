@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import arbiter as ab
-from arbiter.operators import checkpoint
+from arbiter.operators import checkpoint, trust
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.inference import Inference, runner
 from arbiter.operators.lipschitz import constant
 from arbiter.operators.network import Config, Network
 from arbiter.operators.pretrained import SHIPPED, Operator
 from arbiter.operators.ragged import ragged
+from arbiter.operators.trust import ENOUGH
 from arbiter.quotes import Quotes
 from arbiter.structural import structural
 from operator_card import PAGE, with_card
@@ -290,6 +291,7 @@ def test_what_is_not_an_operator_is_refused(tmp_path: Path) -> None:
         Operator.load(small_checkpoint(tmp_path / "c", config=grid))
 
 
+@pytest.mark.parametrize("enough", [ENOUGH, 1e9], ids=["as far as trusted", "all of it"])
 @pytest.mark.parametrize(
     "changes",
     [
@@ -307,8 +309,11 @@ def test_what_is_not_an_operator_is_refused(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_the_quick_pass_is_the_network(changes: dict[str, object], quotes: Quotes) -> None:
+def test_the_quick_pass_is_the_network(
+    changes: dict[str, object], enough: float, quotes: Quotes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With random weights, on chains of several lengths, some slices with one quote."""
+    monkeypatch.setattr(trust, "ENOUGH", enough)
     torch.manual_seed(3)
     sizes = {"heads": 6, "width": 12, "state": 7, "rank": 3, "context": 10}
     network = Network(Config(**{**sizes, **changes})).double()  # type: ignore[arg-type]
@@ -322,8 +327,12 @@ def test_the_quick_pass_is_the_network(changes: dict[str, object], quotes: Quote
         wanted = network(batch)
     total = wanted.chain.total.numpy()
     for dtype, tolerance in ((torch.float64, 1e-8), (torch.float32, 2e-5)):
-        slopes, level = Inference(network, dtype)(batch)
+        slopes, level, moved = Inference(network, dtype)(batch)
         assert (level == total).all()
+        if wanted.moved is None:
+            assert (moved == 0.0).all()
+        else:
+            np.testing.assert_allclose(moved, wanted.moved.numpy(), rtol=10.0 * tolerance)
         for i, chain in enumerate(chains):
             there = slice(0, chain.maturities.size)
             ratio = slopes[i, there] / wanted.slopes[i, there].numpy()
@@ -337,7 +346,8 @@ def test_the_quick_pass_is_the_network(changes: dict[str, object], quotes: Quote
     with torch.no_grad():
         network.base.bias.add_(1e-3)
         other = network(batch).slopes.numpy()
-    assert np.abs(np.log(slopes[0] / other[0])).max() > 5e-4
+    if enough > ENOUGH:
+        assert np.abs(np.log(slopes[0] / other[0])).max() > 5e-4
 
 
 def test_a_network_with_a_representer_runs_as_it_is(quotes: Quotes) -> None:

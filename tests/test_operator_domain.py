@@ -96,7 +96,8 @@ def seen(**changes: Any) -> Seen:
     expiry = np.repeat([0, 1], 5)
     total = np.log(0.2 * np.sqrt(T))
     k = np.tile(np.linspace(-2.0, 2.0, 5), 2) * np.exp(total)[expiry]
-    plain = Seen(T, total, expiry, k, np.full(10, 0.2), np.full(10, 0.01), np.zeros(10))
+    flat, tight, met = np.full(10, 0.2), np.full(10, 0.01), np.zeros(10)
+    plain = Seen(T, total, expiry, k, flat, tight, met, np.array([0.5]))
     return plain._replace(**changes)
 
 
@@ -106,6 +107,7 @@ def test_traits_are_what_their_names_say() -> None:
     assert found["longest_level"] == pytest.approx(0.2)
     assert found["term_structure"] == pytest.approx(0.0, abs=1e-12)
     assert found["expiries"] == 2
+    assert found["moved"] == 0.5
     assert found["widest_gap"] == pytest.approx(4.0)
     assert found["fewest_quotes"] == 5
     assert found["lower_reach"] == pytest.approx(-2.0)

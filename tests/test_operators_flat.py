@@ -99,7 +99,7 @@ def spoken(rng: np.random.Generator, counts: list[int]) -> domain.Seen:
     total = np.log(0.2 * np.sqrt(T))
     k = np.concatenate([np.sort(rng.normal(0.0, 0.1, n)) for n in counts])
     iv, spread = rng.uniform(0.1, 0.3, size), rng.uniform(0.001, 0.1, size)
-    return domain.Seen(T, total, expiry, k, iv, spread, rng.normal(size=size))
+    return domain.Seen(T, total, expiry, k, iv, spread, rng.normal(size=size), rng.uniform(size=1))
 
 
 def test_traits_of_chains_behind_each_other_are_those_of_each(rng: np.random.Generator) -> None:

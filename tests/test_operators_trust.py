@@ -128,3 +128,13 @@ def test_the_surface_tells_what_the_network_wanted(
     assert wanted is not None
     assert result.traits["moved"] == pytest.approx(float(wanted), rel=1e-2)
     assert (result.traits["moved"] > ENOUGH) == (axis == "roughness")
+
+
+def test_a_network_proposes_what_is_usual_and_only_a_start_reaches_farther() -> None:
+    g = torch.tensor([-9.0, -3.5, 0.2, 3.5, 9.0], dtype=torch.float64)
+    usual = torch.tensor([-3.0, -3.0, 0.2, 3.0, 3.0], dtype=torch.float64)
+    assert torch.equal(head.bounded(g, None), usual)
+    assert torch.equal(head.bounded(g, torch.zeros_like(g)), usual)
+    start = torch.tensor([-4.0, -4.0, 4.0, 4.0, 4.0], dtype=torch.float64)
+    wanted = torch.tensor([-4.0, -3.5, 0.2, 3.5, 4.0], dtype=torch.float64)
+    assert torch.equal(head.bounded(g, start), wanted)

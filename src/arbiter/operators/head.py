@@ -14,7 +14,15 @@ from torch import Tensor
 
 KNOTS = tuple(float(x) for x in np.arange(-16, 15) / 3.0)
 LOWEST, HIGHEST = -5.0, 5.0  # of g
+USUAL = 3.0  # size of g that a network proposes at most: only a start reaches farther
 _LEAST, _MOST = 2e-6, 19.0  # slopes that a surface accepts, with room
+
+
+def bounded(g: Tensor, start: Tensor | None) -> Tensor:
+    """Proposals within what is usual, or where a start is beyond that, within the start."""
+    if start is None:
+        return g.clamp(-USUAL, USUAL)
+    return torch.clamp(g, start.clamp(max=-USUAL), start.clamp(min=USUAL))
 
 
 def slopes(g: Tensor, total: Tensor) -> Tensor:

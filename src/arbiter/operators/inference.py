@@ -245,9 +245,10 @@ class Inference:
             proposal += guess.start
             off = missed(guess).to(self.dtype) * torch.tanh(mending)
             proposal += linear(off, self.mend).double()
+        proposal = head.bounded(proposal, None if guess is None else guess.start)
+        moved = chain.total.new_zeros(len(chain.total))
+        if guess is not None:
             proposal, moved = trusted(proposal, guess, chain, self.place)
-        else:
-            moved = chain.total.new_zeros(len(chain.total))
         slopes = head.slopes(proposal, chain.total)
         return Found(slopes.numpy(), chain.total.numpy(), moved.numpy())
 

@@ -368,4 +368,5 @@ class Network(nn.Module):
         if guess is not None:
             change = proposal * open_to_change(guess, self.hats)
             proposal = guess.start + change + self.mended(guess, context)
+        proposal = head.bounded(proposal, None if guess is None else guess.start)
         return Output(head.slopes(proposal, chain.total), proposal, chain, sight, v)

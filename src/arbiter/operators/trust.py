@@ -43,9 +43,10 @@ def share(moved: Tensor) -> Tensor:
     return (ENOUGH / moved.clamp(min=_STILL)).clamp(max=1.0) ** 2
 
 
-@torch.no_grad()
 def trusted(proposal: Tensor, guess: Kriged, chain: Scaled, place: Tensor) -> Trusted:
     """Draw proposals ``(B, L, n)`` towards the start as far as they contradict the reference.
+
+    Gradients pass through the change alone: what is made of it counts as given.
 
     Args:
         proposal: What the network says.
@@ -53,11 +54,18 @@ def trusted(proposal: Tensor, guess: Kriged, chain: Scaled, place: Tensor) -> Tr
         chain: The chain in its own units.
         place: Where the heads are.
     """
-    smile, doubt, begun, short = (part.double() for part in guess)
-    wanted = polish.Smile(smile, doubt, place.double(), chain.total.double(), chain.quoted.any(-1))
-    missed, says = polish.missed(proposal.double(), wanted)
-    error = torch.exp(2.0 * doubt) + short**2 + _SURE**2
-    square = torch.where(says, (missed - short) ** 2 / error, 0.0).sum((1, 2))
-    moved = torch.sqrt(square / says.sum((1, 2)).clamp(min=1))
+    begun = guess.start.double()
+    moved = _moved(proposal.detach().double(), guess, chain, place.double())
     part = share(moved)[:, None, None]
     return Trusted(begun + part * (proposal.double() - begun), moved)
+
+
+@torch.no_grad()
+def _moved(proposal: Tensor, guess: Kriged, chain: Scaled, place: Tensor) -> Tensor:
+    """``(B,)`` by how many standard errors of the reference a proposal moves the smile."""
+    smile, doubt, _, short = (part.double() for part in guess)
+    wanted = polish.Smile(smile, doubt, place, chain.total.double(), chain.quoted.any(-1))
+    missed, says = polish.missed(proposal, wanted)
+    error = torch.exp(2.0 * doubt) + short**2 + _SURE**2
+    square = torch.where(says, (missed - short) ** 2 / error, 0.0).sum((1, 2))
+    return torch.sqrt(square / says.sum((1, 2)).clamp(min=1))
