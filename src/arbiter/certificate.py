@@ -42,6 +42,11 @@ _SCHEMA: dict[str, Any] = {
     "material": pl.Boolean,
     "legs": pl.String,
 }
+_PLACE: dict[str, Any] = {
+    **{name: _SCHEMA[name] for name in ("family", "T", "k", "size")},
+    "row": pl.Int64,
+    "batch": pl.Int64,
+}
 _SLICE_SCHEMA: dict[str, Any] = {
     "T": pl.Float64,
     "strikes": pl.Int64,
@@ -236,24 +241,28 @@ def _judge(
         margins[batch.family] = float(np.fmin.reduce(margin, initial=margins[batch.family]))
         beyond = -batch.value - np.maximum(batch.tolerance, tolerance)
         found = np.flatnonzero(~(beyond <= 0.0))  # not a number is a finding too
+        if not found.size:
+            continue
         share = np.fmin(beyond[found], cost[found]) / cost[found]
         lost += float(np.nan_to_num(share, nan=1.0).sum())
         parts.append(
             pl.DataFrame(
                 {
+                    "family": [batch.family] * found.size,
                     "T": batch.T[found],
                     "k": batch.k[found],
                     "size": -batch.value[found],
                     "row": found,
                     "batch": np.full(found.size, len(kept)),
                 },
+                schema=_PLACE,
                 nan_to_null=True,
-            ).with_columns(family=pl.lit(batch.family))
+            )
         )
         kept.append(batch)
     # The same short leg often serves several portfolios: the most profitable one is reported.
     findings = (
-        pl.concat(parts)
+        pl.concat([pl.DataFrame(schema=_PLACE), *parts])
         .sort("size", descending=True, nulls_last=True, maintain_order=True)
         .unique(["family", "T", "k"], keep="first", maintain_order=True)
     )

@@ -60,14 +60,23 @@ def durrleman(k: ArrayLike, w: ArrayLike) -> tuple[Array, Array]:
     middle = strikes[stencil].mean(axis=1, keepdims=True)
     scale = np.ptp(strikes[stencil], axis=1)[:, None]
     powers = np.arange(POINTS)
-    vandermonde = ((strikes[stencil] - middle) / scale)[..., None] ** powers  # (n-1, 7, 7)
+    vandermonde = _powers((strikes[stencil] - middle) / scale)  # (n-1, 7, 7)
     coefficient = np.linalg.solve(vandermonde, variance[stencil][..., None])[gap, :, 0]
-    t = ((at - middle[gap, 0]) / scale[gap, 0])[:, None]
     width = scale[gap, 0]
+    t = _powers((at - middle[gap, 0]) / width)  # (16(n-1) + 1, 7)
     first = coefficient[:, 1:] * powers[1:]
     second = first[:, 1:] * powers[1:-1]
-    w0 = (coefficient * t**powers).sum(axis=1)
-    w1 = (first * t ** powers[:-1]).sum(axis=1) / width
-    w2 = (second * t ** powers[:-2]).sum(axis=1) / width**2
+    w0 = (coefficient * t).sum(axis=1)
+    w1 = (first * t[:, :-1]).sum(axis=1) / width
+    w2 = (second * t[:, :-2]).sum(axis=1) / width**2
     skew = 1.0 - 0.5 * at * w1 / w0
     return at, skew * skew - 0.25 * w1 * w1 * (1.0 / w0 + 0.25) + 0.5 * w2
+
+
+def _powers(x: Array) -> Array:
+    """``(…, 7)`` powers from 0 to 6: products, which take a tenth of the time of ``**``."""
+    found = np.empty((*x.shape, POINTS))
+    found[..., 0] = 1.0
+    for n in range(1, POINTS):
+        np.multiply(found[..., n - 1], x, out=found[..., n])
+    return found
