@@ -313,7 +313,7 @@ def test_the_quick_pass_is_the_network(
     changes: dict[str, object], enough: float, quotes: Quotes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With random weights, on chains of several lengths, some slices with one quote."""
-    monkeypatch.setattr(trust, "ENOUGH", enough)
+    monkeypatch.setattr(trust, "ENOUGH", enough)  # random weights meet no quotes
     torch.manual_seed(3)
     sizes = {"heads": 6, "width": 12, "state": 7, "rank": 3, "context": 10}
     network = Network(Config(**{**sizes, **changes})).double()  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from arbiter.operators.kriging import Kriged
 from arbiter.operators.network import Network, Output
 from arbiter.operators.ragged import ragged
 from arbiter.operators.reference import Scaled, scaled
-from arbiter.operators.trust import ENOUGH, share, trusted
+from arbiter.operators.trust import ENOUGH, MET, MISSED, share, trusted
 from arbiter.protocol.stress import stressed
 
 
@@ -46,8 +46,30 @@ def error_bp(slopes: Tensor, one: Case) -> float:
 def test_the_share_is_one_up_to_enough_and_falls_like_the_square() -> None:
     moved = torch.tensor([0.0, 0.5, ENOUGH, 2.0 * ENOUGH, 10.0 * ENOUGH], dtype=torch.float64)
     wanted = torch.tensor([1.0, 1.0, 1.0, 0.25, 0.01], dtype=torch.float64)
-    torch.testing.assert_close(share(moved), wanted)
-    assert bool((moved * share(moved) <= ENOUGH + 1e-12).all())  # what is left is never too much
+    missed = torch.full_like(moved, 2.0 * MISSED)
+    torch.testing.assert_close(share(moved, missed), wanted)
+    assert bool((moved * share(moved, missed) <= ENOUGH + 1e-12).all())  # never too much is left
+
+
+def test_a_change_that_the_quotes_allow_is_made_however_large() -> None:
+    missed = torch.tensor([0.0, MET, 0.5 * (MET + MISSED), MISSED], dtype=torch.float64)
+    far = torch.full_like(missed, 100.0 * ENOUGH)
+    wanted = torch.tensor([1.0, 1.0, 0.5, 1e-4], dtype=torch.float64)
+    torch.testing.assert_close(share(far, missed), wanted)
+
+
+def test_a_reference_that_is_too_sure_of_itself_is_overruled_by_quotes(network: Network) -> None:
+    chain, guess, place = begun(network, case("noise", 1.0))
+    sure = guess._replace(doubt=torch.full_like(guess.doubt, -20.0))
+    proposal = guess.start + 0.01 * torch.tanh(guess.start.new_tensor(head.KNOTS))
+    allowed = trusted(proposal, sure, chain, place)
+    assert float(allowed.moved) > ENOUGH
+    assert float(allowed.missed) < MET
+    assert torch.equal(allowed.proposal, proposal)
+    tight = chain._replace(noise=torch.full_like(chain.noise, -20.0), u=chain.u + 0.1)
+    refused = trusted(proposal, sure, tight, place)  # no quote is met any more
+    assert float(refused.missed) > MISSED
+    assert not torch.equal(refused.proposal, proposal)
 
 
 def test_no_change_moves_nothing(network: Network) -> None:
@@ -66,7 +88,7 @@ def test_a_small_change_is_made_and_a_large_one_is_shortened(network: Network) -
     left = trusted(found.proposal, guess, chain, place)
     assert float(left.moved) < ENOUGH
     step = (found.proposal - guess.start) / 0.5
-    torch.testing.assert_close(step, torch.full_like(step, float(share(found.moved))))
+    torch.testing.assert_close(step, torch.full_like(step, float(share(found.moved, found.missed))))
 
 
 def test_places_that_no_price_reaches_and_unquoted_slices_have_no_say(network: Network) -> None:
@@ -87,7 +109,6 @@ def outputs(network: Network, one: Case) -> tuple[Output, Output]:
 def test_on_markets_like_its_training_the_network_has_its_way(network: Network) -> None:
     proposed, answered = outputs(network, case("noise", 1.0))
     assert answered.moved is not None
-    assert float(answered.moved) < ENOUGH
     torch.testing.assert_close(answered.slopes, proposed.slopes, rtol=1e-12, atol=0.0)
 
 

@@ -248,7 +248,7 @@ class Inference:
         proposal = head.bounded(proposal, None if guess is None else guess.start)
         moved = chain.total.new_zeros(len(chain.total))
         if guess is not None:
-            proposal, moved = trusted(proposal, guess, chain, self.place)
+            proposal, moved, _ = trusted(proposal, guess, chain, self.place)
         slopes = head.slopes(proposal, chain.total)
         return Found(slopes.numpy(), chain.total.numpy(), moved.numpy())
 

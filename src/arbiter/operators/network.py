@@ -333,7 +333,7 @@ class Network(nn.Module):
     def trusted(self, found: Output, guess: Kriged) -> Output:
         """What :meth:`decode` found, drawn towards the start as far as it is out of its depth."""
         chain, place = found.chain, self.stages()[0].gate.place
-        proposal, moved = trust.trusted(found.proposal, guess, chain, place)
+        proposal, moved, _ = trust.trusted(found.proposal, guess, chain, place)
         slopes = head.slopes(proposal, chain.total.double())
         kind = found.slopes.dtype
         return found._replace(

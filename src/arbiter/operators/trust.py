@@ -1,11 +1,11 @@
-"""How much of what a network would change is changed: about as much as its reference leaves open.
+"""How much of what a network would change is changed: what quotes or its reference allow.
 
 A network is right about chains like those of its training. On others it can be wrong by any amount,
-and does not know. Its reference does: kriging rests on no weights, and has a standard error at
-every place. A change that moves the smile by about that error is what a network is for. One that
-moves it by several errors contradicts quotes that the reference took into account, so the network
-is out of its depth, and the more so the larger the change: beyond :data:`ENOUGH` errors it is
-shortened, to less than that again.
+and does not know. Two witnesses do. The quotes: a surface that still meets them within their
+spreads is not contradicted by anything. And the reference, which rests on no weights, and has a
+standard error at every place: a change that moves the smile by about that error is what a network
+is for. A change that neither speaks for is one of a network out of its depth, and the more so the
+larger it is: beyond :data:`ENOUGH` errors it is shortened, to less than that again.
 
 What lies between goes through the head as any proposal does, so nothing changes about the order.
 """
@@ -22,6 +22,9 @@ from arbiter.operators.kriging import Kriged
 from arbiter.operators.reference import Scaled
 
 ENOUGH = 1.25  # standard errors of the reference, in root mean square over a chain
+MET, MISSED = 0.7, 1.0  # half-spreads off: a change that leaves quotes so far is fine, or is not
+_SOFT = 5e-3  # of log-volatility: what may be missed however tight the spread
+_WORST = 5.0  # half-spreads: no quote counts for more
 _SURE = 2e-3  # error of log-volatility that no reference is below
 _STILL = 1e-12
 
@@ -32,19 +35,24 @@ class Trusted(NamedTuple):
     Attributes:
         proposal: ``(B, L, n)`` ``log(slope/σ√T)``, between the start and what was proposed.
         moved: ``(B,)`` by how many standard errors the whole change would have moved the smile.
+        missed: ``(B,)`` by how many half-spreads it would have missed the quotes, each in root mean
+            square.
     """
 
     proposal: Tensor
     moved: Tensor
+    missed: Tensor
 
 
-def share(moved: Tensor) -> Tensor:
-    """The part of a change that is made, from how many standard errors the whole would move."""
-    return (ENOUGH / moved.clamp(min=_STILL)).clamp(max=1.0) ** 2
+def share(moved: Tensor, missed: Tensor) -> Tensor:
+    """The part of a change that is made, from how far the whole would move, and miss the quotes."""
+    little = (ENOUGH / moved.clamp(min=_STILL)).clamp(max=1.0) ** 2
+    met = ((MISSED - missed) / (MISSED - MET)).clamp(0.0, 1.0)
+    return torch.maximum(little, met)
 
 
 def trusted(proposal: Tensor, guess: Kriged, chain: Scaled, place: Tensor) -> Trusted:
-    """Draw proposals ``(B, L, n)`` towards the start as far as they contradict the reference.
+    """Draw proposals ``(B, L, n)`` towards the start as far as nothing speaks for them.
 
     Gradients pass through the change alone: what is made of it counts as given.
 
@@ -52,20 +60,38 @@ def trusted(proposal: Tensor, guess: Kriged, chain: Scaled, place: Tensor) -> Tr
         proposal: What the network says.
         guess: Its reference, at heads ``(H,)``.
         chain: The chain in its own units.
-        place: Where the heads are.
+        place: Where the heads are, evenly apart.
     """
     begun = guess.start.double()
-    moved = _moved(proposal.detach().double(), guess, chain, place.double())
-    part = share(moved)[:, None, None]
-    return Trusted(begun + part * (proposal.double() - begun), moved)
+    moved, missed = _witnessed(proposal.detach().double(), guess, chain, place.double())
+    part = share(moved, missed)[:, None, None]
+    return Trusted(begun + part * (proposal.double() - begun), moved, missed)
 
 
 @torch.no_grad()
-def _moved(proposal: Tensor, guess: Kriged, chain: Scaled, place: Tensor) -> Tensor:
-    """``(B,)`` by how many standard errors of the reference a proposal moves the smile."""
+def _witnessed(
+    proposal: Tensor, guess: Kriged, chain: Scaled, place: Tensor
+) -> tuple[Tensor, Tensor]:
+    """``(B,)`` how far a proposal moves the smile, and how far it is from the quotes."""
     smile, doubt, _, short = (part.double() for part in guess)
     wanted = polish.Smile(smile, doubt, place, chain.total.double(), chain.quoted.any(-1))
-    missed, says = polish.missed(proposal, wanted)
+    off, says = polish.missed(proposal, wanted)
     error = torch.exp(2.0 * doubt) + short**2 + _SURE**2
-    square = torch.where(says, (missed - short) ** 2 / error, 0.0).sum((1, 2))
-    return torch.sqrt(square / says.sum((1, 2)).clamp(min=1))
+    moved = _root_mean((off - short) ** 2 / error, says)
+    left = chain.u.double() - _at(smile - off, chain.zeta.double(), place)
+    wide = torch.exp(2.0 * chain.noise.double()) + _SOFT**2
+    return moved, _root_mean((left**2 / wide).clamp(max=_WORST**2), chain.quoted)
+
+
+def _root_mean(squares: Tensor, counts: Tensor) -> Tensor:
+    """``(B,)`` over what counts of ``(B, …)``; 0 where nothing does."""
+    total = torch.where(counts, squares, 0.0).flatten(1).sum(1)
+    return torch.sqrt(total / counts.flatten(1).sum(1).clamp(min=1))
+
+
+def _at(heads: Tensor, zeta: Tensor, place: Tensor) -> Tensor:
+    """``(B, L, S)`` numbers ``(B, L, H)`` at the heads, linear between them, at the quotes."""
+    apart = (place[-1] - place[0]) / (len(place) - 1)
+    t = ((zeta - place[0]) / apart).clamp(0.0, len(place) - 1.0)
+    left = t.long().clamp(max=len(place) - 2)
+    return torch.lerp(heads.gather(-1, left), heads.gather(-1, left + 1), t - left)

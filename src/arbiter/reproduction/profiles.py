@@ -66,7 +66,7 @@ class Profile:
     market: str = "calm"
     elsewhere: tuple[str, ...] = ("stressed", "rough", "jumpy")
     days: int = 250
-    elsewhere_days: int = 20
+    elsewhere_days: int = 15
     seed: int = 7
     blocks: int = 5
     embargo: int = 2
@@ -80,7 +80,7 @@ class Profile:
     budgets: tuple[float, ...] = (1.0, 3.0, 30.0)
     stress_axes: tuple[str, ...] = AXES
     stress_levels: int = 7
-    stress_cases: int = 8
+    stress_cases: int = 6
     stress_models: tuple[str, ...] = (
         "operator",
         "fit",
@@ -94,7 +94,7 @@ class Profile:
         "small_unconstrained",
     )
     heston: int = 50
-    unseen: int = 90
+    unseen: int = 60
     chains: int = 20
     windows: int = 48
     paths: int = 1024
@@ -203,13 +203,13 @@ PAPER = Profile(
         mix=(0.5, 0.5),
         chunk=8,
         passes=3,  # on a laptop's processor quotes take longer to draw than to learn from
-        steps=500,
+        steps=400,
         warm=40,
-        decay=200,
-        ramp=200,
+        decay=160,
+        ramp=150,
         average=0.98,
-        measure_every=50,
-        save_every=500,
+        measure_every=40,
+        save_every=400,
         look_ahead=4,
         plateau=0.0,
     ),
