@@ -59,7 +59,7 @@ def test_a_change_that_the_quotes_allow_is_made_however_large() -> None:
 
 
 def test_a_reference_that_is_too_sure_of_itself_is_overruled_by_quotes(network: Network) -> None:
-    chain, guess, place = begun(network, case("noise", 1.0))
+    chain, guess, place = begun(network, case("noise", 0.0))
     sure = guess._replace(doubt=torch.full_like(guess.doubt, -20.0))
     proposal = guess.start + 0.01 * torch.tanh(guess.start.new_tensor(head.KNOTS))
     allowed = trusted(proposal, sure, chain, place)
