@@ -13,19 +13,22 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from arbiter import example_chain
 from arbiter.cli import app
 from arbiter.protocol.manifest import check_manifest
 from arbiter.protocol.records import FIELDS, read_results
 from arbiter.reproduction import measuring, publishing
+from arbiter.reproduction.asking import solved
 from arbiter.reproduction.checking import check
 from arbiter.reproduction.models import Checkpoints, checkpointed, write_checkpoints
 from arbiter.reproduction.paper_page import NOTHING, filled, wanted
-from arbiter.reproduction.profiles import SMOKE
+from arbiter.reproduction.profiles import BASELINES, SMOKE
 from arbiter.reproduction.publishing import publish
 from arbiter.reproduction.running import NAMES, STAGES, reproduce
 from arbiter.reproduction.showing import CAPTIONS
 from arbiter.reproduction.stages import read_record
 from arbiter.training import loop
+from arbiter.training.settings import ABLATIONS
 
 TINY = replace(
     SMOKE,
@@ -50,6 +53,8 @@ TINY = replace(
     series=20,
 )
 
+NONE = Checkpoints(Path("nowhere"))  # as if nothing at full size had been trained
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_revision() -> Iterator[None]:
@@ -67,7 +72,7 @@ class _KilledError(Exception):
 def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run from nothing to the end."""
     out = tmp_path_factory.mktemp("straight") / "results"
-    outcome = reproduce(TINY, out, workers=1)
+    outcome = reproduce(TINY, out, checkpoints=NONE, workers=1)
     assert outcome.complete
     assert outcome.ran == NAMES
     return out
@@ -77,16 +82,16 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def resumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was ended after a stage, killed in another, and gone on with."""
     out = tmp_path_factory.mktemp("resumed") / "results"
-    first = reproduce(TINY, out, last="train", workers=1)
+    first = reproduce(TINY, out, checkpoints=NONE, last="train", workers=1)
     assert first.ran == ("days", "train")
     assert not first.complete
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measuring, "compare", _killed)
         with pytest.raises(_KilledError):
-            reproduce(TINY, out, workers=1)
+            reproduce(TINY, out, checkpoints=NONE, workers=1)
     assert read_record(out, "evaluate") is not None
     assert read_record(out, "measure") is None
-    last = reproduce(TINY, out, workers=1)
+    last = reproduce(TINY, out, checkpoints=NONE, workers=1)
     assert last.ran == NAMES[NAMES.index("measure") :]
     return out
 
@@ -144,9 +149,21 @@ def test_models_that_are_not_there_are_named_and_not_made_up(straight: Path) -> 
     assert "no checkpoint of" in page
 
 
+def test_every_network_of_the_protocol_ships_and_answers() -> None:
+    shipped = checkpointed(Checkpoints())
+    assert [entry.name for entry in shipped if entry.missing] == []
+    assert {entry.name for entry in shipped} >= {"matched", *ABLATIONS, *BASELINES}
+    quotes = example_chain().quotes()
+    few = quotes.select(quotes.expiry < 3)
+    for entry in shipped:
+        (model,) = solved(entry.method(), [few])
+        assert not isinstance(model, str), f"{entry.name}: {model}"
+
+
 def test_a_finished_run_is_not_run_again(straight: Path) -> None:
     before = (straight / "manifest.json").read_bytes()
-    assert reproduce(TINY, straight, last="portrait", workers=1).ran == ()
+    again = reproduce(TINY, straight, checkpoints=NONE, last="portrait", workers=1)
+    assert again.ran == ()
     assert (straight / "manifest.json").read_bytes() == before
 
 
@@ -247,7 +264,7 @@ def test_a_damaged_stage_is_made_again(resumed: Path) -> None:
     path = resumed / "stages" / "portrait.json"
     sound = path.read_bytes()
     path.write_text("{}")
-    outcome = reproduce(TINY, resumed, workers=1)
+    outcome = reproduce(TINY, resumed, checkpoints=NONE, workers=1)
     assert outcome.ran == ("portrait",)
     assert path.read_bytes() == sound
     assert check_manifest(resumed) == []
