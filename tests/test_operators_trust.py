@@ -11,6 +11,7 @@ from arbiter import Operator, Surface
 from arbiter.evaluation.cases import Case
 from arbiter.markets.parameters import preset
 from arbiter.operators import head
+from arbiter.operators.gate import Gate
 from arbiter.operators.kriging import Kriged
 from arbiter.operators.network import Network, Output
 from arbiter.operators.ragged import ragged
@@ -28,11 +29,11 @@ def case(axis: str, level: float) -> Case:
     return stressed(axis, level, preset("calm"), 1000).case
 
 
-def begun(network: Network, one: Case) -> tuple[Scaled, Kriged, Tensor]:
+def begun(network: Network, one: Case) -> tuple[Scaled, Kriged, Gate]:
     chain = scaled(ragged([one.quotes]))
     guess = network.double().guess(chain)
     assert guess is not None
-    return chain, guess, network.stages()[0].gate.place
+    return chain, guess, network.stages()[0].gate
 
 
 def error_bp(slopes: Tensor, one: Case) -> float:
@@ -59,42 +60,42 @@ def test_a_change_that_the_quotes_allow_is_made_however_large() -> None:
 
 
 def test_a_reference_that_is_too_sure_of_itself_is_overruled_by_quotes(network: Network) -> None:
-    chain, guess, place = begun(network, case("noise", 0.0))
+    chain, guess, gate = begun(network, case("noise", 0.0))
     sure = guess._replace(doubt=torch.full_like(guess.doubt, -20.0))
     proposal = guess.start + 0.01 * torch.tanh(guess.start.new_tensor(head.KNOTS))
-    allowed = trusted(proposal, sure, chain, place)
+    allowed = trusted(proposal, sure, chain, gate)
     assert float(allowed.moved) > ENOUGH
     assert float(allowed.missed) < MET
     assert torch.equal(allowed.proposal, proposal)
     tight = chain._replace(noise=torch.full_like(chain.noise, -20.0), u=chain.u + 0.1)
-    refused = trusted(proposal, sure, tight, place)  # no quote is met any more
+    refused = trusted(proposal, sure, tight, gate)  # no quote is met any more
     assert float(refused.missed) > MISSED
     assert not torch.equal(refused.proposal, proposal)
 
 
 def test_no_change_moves_nothing(network: Network) -> None:
-    chain, guess, place = begun(network, case("noise", 1.0))
-    found = trusted(guess.start, guess, chain, place)
+    chain, guess, gate = begun(network, case("noise", 1.0))
+    found = trusted(guess.start, guess, chain, gate)
     torch.testing.assert_close(found.proposal, guess.start.double(), rtol=0.0, atol=1e-12)
     assert float(found.moved) < 1e-6
 
 
 def test_a_small_change_is_made_and_a_large_one_is_shortened(network: Network) -> None:
-    chain, guess, place = begun(network, case("noise", 1.0))
+    chain, guess, gate = begun(network, case("noise", 1.0))
     small, large = guess.start + 1e-3, guess.start + 0.5
-    assert torch.equal(trusted(small, guess, chain, place).proposal, small)
-    found = trusted(large, guess, chain, place)
+    assert torch.equal(trusted(small, guess, chain, gate).proposal, small)
+    found = trusted(large, guess, chain, gate)
     assert float(found.moved) > 10.0 * ENOUGH
-    left = trusted(found.proposal, guess, chain, place)
+    left = trusted(found.proposal, guess, chain, gate)
     assert float(left.moved) < ENOUGH
     step = (found.proposal - guess.start) / 0.5
     torch.testing.assert_close(step, torch.full_like(step, float(share(found.moved, found.missed))))
 
 
 def test_places_that_no_price_reaches_and_unquoted_slices_have_no_say(network: Network) -> None:
-    chain, guess, place = begun(network, case("noise", 1.0))
+    chain, guess, gate = begun(network, case("noise", 1.0))
     nobody = chain._replace(quoted=torch.zeros_like(chain.quoted))
-    found = trusted(guess.start + 0.5, guess, nobody, place)
+    found = trusted(guess.start + 0.5, guess, nobody, gate)
     assert float(found.moved) == 0.0
     assert torch.equal(found.proposal, guess.start + 0.5)
 

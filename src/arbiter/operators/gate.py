@@ -159,3 +159,8 @@ class Gate(nn.Module):
         place = place.clamp(0.0, self.heads - 1.0)
         left = place.detach().floor().clamp(max=self.heads - 2).long()
         return left, place - left
+
+    def at_quotes(self, nodes: Tensor, zeta: Tensor) -> Tensor:
+        """``(B, L, S)`` numbers ``(B, L, H)`` at the bumps, linear between them, at strikes ζ."""
+        left, share = self.between(zeta)
+        return torch.lerp(nodes.gather(-1, left), nodes.gather(-1, left + 1), share)

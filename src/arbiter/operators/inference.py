@@ -181,7 +181,7 @@ class Inference:
             network = deepcopy(network).to(dtype)
             self.stages = [Stage(look) for look in network.stages()]
             gate = network.stages()[0].gate
-            self.between, self.place = gate.between, gate.place
+            self.gate = gate
             self.kriging = Kriging(gate.place) if self.config.kriging else None
             self.hats = network.hats.double()
             context = network.context
@@ -248,7 +248,7 @@ class Inference:
         proposal = head.bounded(proposal, None if guess is None else guess.start)
         moved = chain.total.new_zeros(len(chain.total))
         if guess is not None:
-            proposal, moved, _ = trusted(proposal, guess, chain, self.place)
+            proposal, moved, _ = trusted(proposal, guess, chain, self.gate)
         slopes = head.slopes(proposal, chain.total)
         return Found(slopes.numpy(), chain.total.numpy(), moved.numpy())
 
@@ -295,7 +295,7 @@ class Inference:
 
     def _between(self, nodes: Tensor, batch: Batch) -> Tensor:
         """``(N,)`` numbers ``(B, L, H)`` at the heads, at the quotes."""
-        left, share = self.between(batch.zeta[:, 0])
+        left, share = self.gate.between(batch.zeta[:, 0])
         at = batch.flat.row * nodes.shape[-1] + left
         line = nodes.to(share.dtype).flatten()
         return torch.lerp(line[at], line[at + 1], share)

@@ -202,18 +202,13 @@ class Look(nn.Module):
         """What the state ``v`` says the quotes should be, ``(B, L, S)``: hats between nodes."""
         if self.read is None:
             raise ValueError("the first look has no state to read a smile off")
-        return self._between(self.read(v), chain)
-
-    def _between(self, nodes: Tensor, chain: Scaled) -> Tensor:
-        """Numbers ``(B, L, H)`` at the heads, at the quotes ``(B, L, S)``."""
-        left, share = self.gate.between(chain.zeta)
-        return torch.lerp(nodes.gather(-1, left), nodes.gather(-1, left + 1), share)
+        return self.gate.at_quotes(self.read(v), chain.zeta)
 
     def left(self, seen: Seen, v: Tensor | None) -> Tensor:
         """``(B, L, S)`` what reference and state leave of the quotes."""
         chain, rest = seen.chain, seen.chain.u
         if seen.guess is not None:
-            rest = LOUD * (rest - self._between(seen.guess.smile, chain))
+            rest = LOUD * (rest - self.gate.at_quotes(seen.guess.smile, chain.zeta))
         if v is not None:
             rest = rest - self.smile(chain, v)
         return rest * chain.quoted
@@ -332,8 +327,8 @@ class Network(nn.Module):
 
     def trusted(self, found: Output, guess: Kriged) -> Output:
         """What :meth:`decode` found, drawn towards the start as far as it is out of its depth."""
-        chain, place = found.chain, self.stages()[0].gate.place
-        proposal, moved, _ = trust.trusted(found.proposal, guess, chain, place)
+        chain, gate = found.chain, self.stages()[0].gate
+        proposal, moved, _ = trust.trusted(found.proposal, guess, chain, gate)
         slopes = head.slopes(proposal, chain.total.double())
         kind = found.slopes.dtype
         return found._replace(

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from arbiter.operators import polish
+from arbiter.operators.gate import Gate
 from arbiter.operators.kriging import Kriged
 from arbiter.operators.reference import Scaled
 
@@ -51,34 +52,33 @@ def share(moved: Tensor, missed: Tensor) -> Tensor:
     return torch.maximum(little, met)
 
 
-def trusted(proposal: Tensor, guess: Kriged, chain: Scaled, place: Tensor) -> Trusted:
+def trusted(proposal: Tensor, guess: Kriged, chain: Scaled, gate: Gate) -> Trusted:
     """Draw proposals ``(B, L, n)`` towards the start as far as nothing speaks for them.
 
     Gradients pass through the change alone: what is made of it counts as given.
 
     Args:
         proposal: What the network says.
-        guess: Its reference, at heads ``(H,)``.
+        guess: Its reference.
         chain: The chain in its own units.
-        place: Where the heads are, evenly apart.
+        gate: Whose bumps are the heads of both.
     """
     begun = guess.start.double()
-    moved, missed = _witnessed(proposal.detach().double(), guess, chain, place.double())
+    moved, missed = _witnessed(proposal.detach().double(), guess, chain, gate)
     part = share(moved, missed)[:, None, None]
     return Trusted(begun + part * (proposal.double() - begun), moved, missed)
 
 
 @torch.no_grad()
-def _witnessed(
-    proposal: Tensor, guess: Kriged, chain: Scaled, place: Tensor
-) -> tuple[Tensor, Tensor]:
+def _witnessed(proposal: Tensor, guess: Kriged, chain: Scaled, gate: Gate) -> tuple[Tensor, Tensor]:
     """``(B,)`` how far a proposal moves the smile, and how far it is from the quotes."""
     smile, doubt, _, short = (part.double() for part in guess)
-    wanted = polish.Smile(smile, doubt, place, chain.total.double(), chain.quoted.any(-1))
+    place, seen = gate.place.double(), chain.quoted.any(-1)
+    wanted = polish.Smile(smile, doubt, place, chain.total.double(), seen)
     off, says = polish.missed(proposal, wanted)
     error = torch.exp(2.0 * doubt) + short**2 + _SURE**2
     moved = _root_mean((off - short) ** 2 / error, says)
-    left = chain.u.double() - _at(smile - off, chain.zeta.double(), place)
+    left = chain.u.double() - gate.at_quotes(smile - off, chain.zeta.double())
     wide = torch.exp(2.0 * chain.noise.double()) + _SOFT**2
     return moved, _root_mean((left**2 / wide).clamp(max=_WORST**2), chain.quoted)
 
@@ -87,11 +87,3 @@ def _root_mean(squares: Tensor, counts: Tensor) -> Tensor:
     """``(B,)`` over what counts of ``(B, …)``; 0 where nothing does."""
     total = torch.where(counts, squares, 0.0).flatten(1).sum(1)
     return torch.sqrt(total / counts.flatten(1).sum(1).clamp(min=1))
-
-
-def _at(heads: Tensor, zeta: Tensor, place: Tensor) -> Tensor:
-    """``(B, L, S)`` numbers ``(B, L, H)`` at the heads, linear between them, at the quotes."""
-    apart = (place[-1] - place[0]) / (len(place) - 1)
-    t = ((zeta - place[0]) / apart).clamp(0.0, len(place) - 1.0)
-    left = t.long().clamp(max=len(place) - 2)
-    return torch.lerp(heads.gather(-1, left), heads.gather(-1, left + 1), t - left)
