@@ -44,6 +44,10 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter per option
         ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    begin: Annotated[
+        Path | None,
+        typer.Option(help="Trained weights of the same configuration to train on from: a new run."),
+    ] = None,
     seconds: Annotated[
         float | None, typer.Option(help="End this leg after so many seconds; resume later.")
     ] = None,
@@ -80,6 +84,7 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter per option
             out,
             device,
             resume=resume,
+            begin=begin,
             limits=Limits(seconds=math.inf if seconds is None else seconds),
             pool=pool,
             display=Display(chosen.steps, every=math.inf if json else 30.0),

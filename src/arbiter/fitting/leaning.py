@@ -60,6 +60,7 @@ class Leaning(Model):
     def __init__(self, quotes: Quotes, options: FitOptions, guide: Surface) -> None:
         super().__init__(quotes, options)
         self.guide = self.read(guide)
+        self.make_room(self.guide)
         self.parts = self._parts()
 
     def read(self, surface: Surface) -> Array:

@@ -30,6 +30,7 @@ REACH = 2  # diagonals on each side, in the blocks beside the diagonal ones: sec
 LOWEST = np.log(2e-6)  # log-slope, inside what a surface accepts
 _LEAST_SHARE, _MOST_SHARE = 1e-6, 0.6
 _STEEP, _ROOM = 5.0, 3.0  # slopes may reach this, or this multiple of the longest smile's level
+_STEEPEST, _ABOVE = np.log(19.5), 0.3  # log-slope that a surface accepts, and room above a prior's
 _SHARE_LINK = 1.0  # cost of a change of the share along maturity, per unit of log √T
 _APART = 0.03  # pull of the two components to the distance of their centres
 
@@ -119,6 +120,13 @@ class Model:
         last = slice(self.starts[final], self.starts[final + 1])
         v = float(np.median(self.quotes.iv_mid[last])) * np.sqrt(self.quotes.maturities[final])
         return float(np.log(np.clip(_ROOM * v, _STEEP, 15.0)))
+
+    def make_room(self, logs: Array) -> None:
+        """Raise the bound above log-slopes that the fit is drawn to.
+
+        Drawn to what it may not reach, it would bend far inside the quotes to come nearer.
+        """
+        self.highest = max(self.highest, min(float(logs.max()) + _ABOVE, _STEEPEST))
 
     # -- unknowns -------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
             given.out,
             given.device,
             resume=given.resume is not None,
+            begin=given.begin,
             limits=Limits(seconds=given.seconds, steps=given.leg_steps),
             pool=given.pool,
         )
@@ -57,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
         const=Path(),
         help="go on with the run in --out, or in this folder, which is copied there first",
     )
+    parser.add_argument("--begin", type=Path, help="trained weights to train on from, a new run")
     parser.add_argument("--steps", type=int, help="steps in all, instead of the settings'")
     parser.add_argument("--decay", type=int, help="of these, the last with a falling rate")
     parser.add_argument("--lr", type=float, help="rate, instead of the settings'")

@@ -28,7 +28,8 @@ FEWEST = 3  # quotes of a listed expiry
 _SPARE = 1.15  # surfaces drawn for each one kept: some have too few expiries with quotes
 _APART = 0.01  # distance of padded strikes
 _NEAR = 3.0  # deviations within which targets are about even
-_TEXTBOOK = 0.85  # share of surfaces that no exchange lists, whose law is a model's own
+# of surfaces that no exchange lists: the share whose law is Heston's, and that of any model's own
+_CLASSIC, _TEXTBOOK = 0.2, 0.85
 _RESCALED, _LEVELS = 0.3, (0.6, 2.2)  # share of rescaled surfaces, and the factors
 
 
@@ -149,11 +150,16 @@ def draw_batch(laws: Laws, layout: Layout, generator: torch.Generator, size: int
 
 
 def _rows(laws: Laws, exchange: Tensor, generator: torch.Generator) -> Tensor:
-    """``(B,)`` laws: any for an exchange's listing, more often a model's own for other lists."""
+    """``(B,)`` laws: a model's own, and often the simplest one's, for lists that no exchange has.
+
+    An exchange's listing has any but the laws that are there for that simplest model.
+    """
     u = torch.rand(2, len(exchange), generator=generator, device=exchange.device)
-    textbook = ~exchange & (u[0] < _TEXTBOOK)
-    among = torch.where(textbook, max(1, laws.plain), len(laws))
-    return torch.minimum((u[1] * among).long(), among - 1)
+    textbook = torch.where(u[0] < _CLASSIC, laws.classic, laws.plain).clamp(min=1)
+    textbook = torch.where(u[0] < _TEXTBOOK, textbook, len(laws))
+    first = torch.where(exchange, laws.classic, 0)
+    among = torch.where(exchange, len(laws), textbook) - first
+    return first + torch.minimum((u[1] * among).long(), among - 1)
 
 
 def _levels(T: Tensor, listed: Tensor, laws: Laws, generator: torch.Generator) -> Tensor:

@@ -27,7 +27,7 @@ from arbiter.markets.parameters import Parameters
 from arbiter.markets.transform import Transform, of_index
 from arbiter.training.inversion import Side, padded
 from arbiter.training.mixtures import draw_mixed
-from arbiter.training.prior import draw_sets
+from arbiter.training.prior import draw_classic, draw_sets
 from arbiter.training.shapes import draw_shaped
 from arbiter.training.states import log_variance, reached
 
@@ -46,7 +46,8 @@ LEVELS = (0.025, 3.0)  # of the reference: laws that leave it at any maturity ar
 DEEPEST = 0.2
 SHAPED = 0.35  # share of a pool that are transports with the term structure of another law
 MIXED = 0.3  # share of a pool that are mixtures of two laws
-PLAIN = 0.4  # share of a pool, its first laws, that are neither
+PLAIN = 0.45  # share of a pool, its first laws, that are neither
+CLASSIC = 0.12  # share of a pool, the first of these, that are Heston's own
 
 _STEP = 0.065
 _GROWTH = 1.3
@@ -82,6 +83,11 @@ class Laws:
     def plain(self) -> int:
         """How many laws of a pool, its first, are a model's own: not shaped, no mixtures."""
         return round(PLAIN * len(self))
+
+    @property
+    def classic(self) -> int:
+        """How many laws of a pool, the very first, are of Heston's model."""
+        return round(CLASSIC * len(self))
 
     def reference_at(self, rows: Tensor, T: Tensor) -> Tensor:
         """``(B, L)`` the log contract's volatility at maturities ``(B, L)`` of laws ``(B,)``."""
@@ -201,17 +207,21 @@ def make_laws(
             f"count = {count}, states_per_set = {states_per_set}: both must be positive"
         )
     rounds = np.random.SeedSequence(seed)
-    parts: list[Laws] = []
-    shaped = int(SHAPED * count)
-    solved = missing = count - shaped
-    while missing > 0:
-        sets = draw_sets(
-            int(np.ceil(_SPARE * missing / states_per_set)) + 1,
-            np.random.default_rng(rounds.spawn(1)[0]),
-        )
-        parts.append(laws_of(sets, rounds.spawn(1)[0], device, states_per_set, workers))
-        missing -= len(parts[-1])
-    laws = _first(parts, solved)
+    shaped, classic = int(SHAPED * count), round(CLASSIC * count)
+    solved: list[Laws] = []
+    for wanted, draw in ((classic, draw_classic), (count - shaped - classic, draw_sets)):
+        parts: list[Laws] = []
+        missing = wanted
+        while missing > 0:
+            sets = draw(
+                int(np.ceil(_SPARE * missing / states_per_set)) + 1,
+                np.random.default_rng(rounds.spawn(1)[0]),
+            )
+            parts.append(laws_of(sets, rounds.spawn(1)[0], device, states_per_set, workers))
+            missing -= len(parts[-1])
+        if parts:
+            solved.append(_first(parts, wanted))
+    laws = _first(solved, count - shaped)
     if shaped:
         rng = np.random.default_rng(rounds.spawn(1)[0])
         laws = _first([laws, draw_shaped(laws, shaped, rng, LEVELS, DEEPEST)], count)

@@ -48,6 +48,7 @@ class Leg:
         metrics: Last measured.
         revision: Of the code of the last leg.
         ended: Why the last leg ended; empty while it runs.
+        begun: Hash of the weights that the first leg began with; empty if with none.
     """
 
     settings: Settings
@@ -58,6 +59,7 @@ class Leg:
     metrics: dict[str, Any] = field(default_factory=dict)
     revision: str = ""
     ended: str = ""
+    begun: str = ""
 
     @property
     def data_hash(self) -> str:
@@ -91,7 +93,7 @@ def save(
     config, design = training.pop("config"), leg.settings.design
     if design is not None:
         config = design.to_dict()
-    card = {**about, "config": config, "training": training, "ended": leg.ended}
+    card = {**about, "config": config, "training": training, "ended": leg.ended, "begun": leg.begun}
     path = checkpoint.save(place / "weights.safetensors", weights, card)
     parts = _parts(state)
     for number, part in enumerate(parts, start=1):
@@ -104,6 +106,7 @@ def save(
         "parts": len(parts),
         "step": leg.step,
         "ended": leg.ended,
+        "begun": leg.begun,
         "seconds": round(leg.seconds, 3),
         "settings": leg.settings.to_dict(),
         "progress": leg.progress,
@@ -131,6 +134,7 @@ def load(folder: str | PathLike[str]) -> tuple[Leg, dict[str, Tensor], dict[str,
         **{name: run[name] for name in ("step", "seconds", "progress", "data", "metrics")},
         revision=run["revision"],
         ended=run["ended"],
+        begun=run.get("begun", ""),
     )
     place = folder / str(run["checkpoint"])
     state: dict[str, Tensor] = {}

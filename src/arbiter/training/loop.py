@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from arbiter.files import require_folder
+from arbiter.operators import checkpoint
 from arbiter.operators.network import Network
 from arbiter.training import legs
 from arbiter.training.display import Display
 from arbiter.training.heldout import HeldOut
 from arbiter.training.interruption import stoppable
-from arbiter.training.journal import COLUMNS, Journal, digest, read_steps
+from arbiter.training.journal import COLUMNS, Journal, digest, fingerprint_of, read_steps
 from arbiter.training.laws import Laws
 from arbiter.training.ledger import Ledger, Run, revision
 from arbiter.training.legs import JOURNAL, RUN, Leg
@@ -99,6 +101,7 @@ def train(
     device: torch.device | str = "cpu",
     *,
     resume: bool = False,
+    begin: str | PathLike[str] | None = None,
     limits: Limits | None = None,
     pool: str | PathLike[str] | None = None,
     display: Display | None = None,
@@ -112,6 +115,8 @@ def train(
         out: Folder of the run.
         device: ``"cpu"`` or ``"cuda"``.
         resume: Go on from the run that is in the folder.
+        begin: Weights of a trained network of the same configuration, to train on from: a new run,
+            which takes over nothing else of the one that they come from.
         limits: What ends this leg before its steps are done.
         pool: Folder in which pools of laws are kept between runs; ``out/pool`` by default.
         display: What a person sees; by default a line on standard error every half minute.
@@ -125,6 +130,7 @@ def train(
     if find_spec("safetensors") is None:
         raise ValueError("checkpoints need safetensors: install it, or put it on PYTHONPATH")
     require_folder(out, files=(RUN, JOURNAL, "sweeps.csv", "sweeps.sqlite"))
+    known = None if begin is None else _known(begin, settings, resume)
     if resume:
         leg, state, weights = legs.load(out)
         settings.continues(leg.settings)
@@ -145,6 +151,9 @@ def train(
     trainer = _trainer(settings, laws.laws)
     if resume:
         trainer.load(state, weights, leg.progress)
+    elif known is not None:
+        trainer.begin(known)
+        leg.begun = fingerprint_of(known)
     held_out = HeldOut(settings, others.laws, trainer.route.lesson)
     if display is None:
         display = Display(settings.steps, done=leg.step)
@@ -164,6 +173,17 @@ def train(
     return Outcome(
         ending, leg.step, leg.step - loop.start, loop.seconds, leg.metrics, weights_file, notes
     )
+
+
+def _known(path: str | PathLike[str], settings: Settings, resume: bool) -> dict[str, Tensor]:
+    """Weights to begin with, of the network that the settings describe."""
+    if resume:
+        raise ValueError(f"{path}: a run that is resumed has weights of its own; leave one out")
+    if settings.model != "operator":
+        raise ValueError(f"{path}: model is {settings.model!r}, and only an operator begins so")
+    with torch.random.fork_rng(devices=[]):
+        like = Network(settings.config).state_dict()
+    return checkpoint.load(path, like=like)[0]
 
 
 class _Loop:

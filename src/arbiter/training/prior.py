@@ -31,6 +31,11 @@ def draw_sets(count: int, rng: Rng) -> list[Parameters]:
     return [_draw(rng) for _ in range(count)]
 
 
+def draw_classic(count: int, rng: Rng) -> list[Parameters]:
+    """Independent sets of Heston's model: one factor, no jumps."""
+    return [_heston(rng, None) for _ in range(count)]
+
+
 def _draw(rng: Rng) -> Parameters:
     kind = rng.random()
     if kind < _NEAR_PRESETS:
