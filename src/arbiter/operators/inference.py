@@ -46,11 +46,13 @@ class Found(NamedTuple):
         total: ``(B, L)`` ``log(σ√T)``.
         moved: ``(B,)`` by how many standard errors of its reference the network would have moved
             the smile (:mod:`arbiter.operators.trust`); 0 where it has none.
+        strained: ``(B,)`` by how many of them the star order keeps the start from the smile.
     """
 
     slopes: Array
     total: Array
     moved: Array
+    strained: Array
 
 
 class Walk(NamedTuple):
@@ -246,11 +248,11 @@ class Inference:
             off = missed(guess).to(self.dtype) * torch.tanh(mending)
             proposal += linear(off, self.mend).double()
         proposal = head.bounded(proposal, None if guess is None else guess.start)
-        moved = chain.total.new_zeros(len(chain.total))
+        moved = strained = chain.total.new_zeros(len(chain.total))
         if guess is not None:
-            proposal, moved, _ = trusted(proposal, guess, chain, self.gate)
+            proposal, moved, _, strained = trusted(proposal, guess, chain, self.gate)
         slopes = head.slopes(proposal, chain.total)
-        return Found(slopes.numpy(), chain.total.numpy(), moved.numpy())
+        return Found(slopes.numpy(), chain.total.numpy(), moved.numpy(), strained.numpy())
 
     def _view(
         self,
@@ -311,7 +313,8 @@ def runner(network: Network) -> Callable[[Ragged], Found]:
     def run(quotes: Ragged) -> Found:
         output = network(quotes)
         total = output.chain.total
-        moved = total.new_zeros(len(total)) if output.moved is None else output.moved
-        return Found(output.slopes.numpy(), total.numpy(), moved.numpy())
+        none = total.new_zeros(len(total))
+        moved = none if output.moved is None else output.moved
+        return Found(output.slopes.numpy(), total.numpy(), moved.numpy(), none.numpy())
 
     return run

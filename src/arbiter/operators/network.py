@@ -328,7 +328,7 @@ class Network(nn.Module):
     def trusted(self, found: Output, guess: Kriged) -> Output:
         """What :meth:`decode` found, drawn towards the start as far as it is out of its depth."""
         chain, gate = found.chain, self.stages()[0].gate
-        proposal, moved, _ = trust.trusted(found.proposal, guess, chain, gate)
+        proposal, moved, _, _ = trust.trusted(found.proposal, guess, chain, gate)
         slopes = head.slopes(proposal, chain.total.double())
         kind = found.slopes.dtype
         return found._replace(

@@ -19,23 +19,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from arbiter import black
 from arbiter.fitting import FitOptions, FittedSurface, fit
 from arbiter.fitting.coupled import require_one_moment
 from arbiter.fitting.crossfit import Fold, folds
-from arbiter.fitting.kernel import Kernel, Line
+from arbiter.fitting.kernel import Line
 from arbiter.fitting.refinement import refine
 from arbiter.fitting.vix_market import VixMarket
 from arbiter.forwards import ForwardCurve
 from arbiter.futures import FuturesCurve
 from arbiter.inputs import frozen, plain
-from arbiter.operators import checkpoint, domain, workers
+from arbiter.operators import checkpoint, domain, residuals, workers
 from arbiter.operators.answer import OperatorResult, OperatorSurface
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.inference import runner
 from arbiter.operators.lipschitz import constant
 from arbiter.operators.network import Config, Network
 from arbiter.operators.ragged import ragged
+from arbiter.operators.second import Components, enough
 from arbiter.operators.vix_head import answered
 from arbiter.quotes import FEWEST, Quotes, require_quotes
 from arbiter.surface import Surface
@@ -130,6 +130,7 @@ class Operator:
         self,
         quotes: Quotes,
         *,
+        components: int | None = None,
         vix_quotes: Quotes | None = None,
         vix_futures: FuturesCurve | None = None,
     ) -> OperatorSurface:
@@ -137,6 +138,9 @@ class Operator:
 
         Args:
             quotes: From a chain's ``quotes()`` or :meth:`Quotes.from_frame`: three or more.
+            components: 1 for the pass alone, whatever it misses. Left out, the few chains whose
+                quotes one component cannot meet get a second one, by a fit that takes longer
+                (:mod:`arbiter.operators.second`).
             vix_quotes: Options on the VIX of the same moment. The surface then has VIX slices that
                 follow them, at the level of its own forward variance; without them, its VIX is
                 what :func:`arbiter.volatility_prior.vix_prior` makes of it.
@@ -152,27 +156,35 @@ class Operator:
         """
         require_quotes(quotes, "the operator")
         if vix_quotes is None and vix_futures is None:
-            return self.many([quotes])[0]
+            return self.many([quotes], components=components)[0]
         market = VixMarket.of(vix_quotes, vix_futures)
         require_one_moment(quotes, market, FitOptions())
         began = time.perf_counter()
-        surface = self.many([quotes])[0]
+        surface = self.many([quotes], components=components)[0]
         assert surface.result is not None
         slices, sits = answered(surface, market)
         result = replace(surface.result, vix=sits, seconds=time.perf_counter() - began)
         return replace(surface, vix_slices=slices, result=result)
 
-    def many(self, chains: Sequence[Quotes]) -> list[OperatorSurface]:
-        """Surfaces of many chains, several at a time.
+    def many(
+        self, chains: Sequence[Quotes], *, components: int | None = None
+    ) -> list[OperatorSurface]:
+        """Surfaces of many chains, several at a time; ``components`` as for a call.
 
         Each is the surface that the chain alone would give, to single precision: 1e-6 of slopes,
         less than a hundredth of a basis point of volatility.
         """
+        if components not in (None, 1):
+            raise ValueError(
+                f"components = {components!r}: give 1 for the pass alone, or leave it out"
+            )
         for place, quotes in enumerate(chains):
             require_quotes(quotes, "the operator", f"chains[{place}]: " if len(chains) > 1 else "")
         batches = _batches(chains)
         found: dict[int, OperatorSurface] = {}
-        together = workers.each(lambda batch: self._together([chains[i] for i in batch]), batches)
+        together = workers.each(
+            lambda batch: self._together([chains[i] for i in batch], components), batches
+        )
         for batch, surfaces in zip(batches, together, strict=True):
             found.update(zip(batch, surfaces, strict=True))
         return [found[i] for i in range(len(chains))]
@@ -195,7 +207,8 @@ class Operator:
             quotes: As for a call.
             surface: The operator's surface of these quotes, if it is there already.
             options: Of the fit. With given weights, or ``roughness="gcv"``, this is
-                ``fit(quotes, prior=surface)``.
+                ``fit(quotes, prior=surface)``; with two components, which are the default where
+                the operator's surface has two, ``fit(quotes, start=surface)``.
             vix_quotes: Options on the VIX: this is the joint fit then, with the surface as its
                 prior.
             vix_futures: Futures on the VIX.
@@ -204,10 +217,15 @@ class Operator:
             The fitted surface. ``result.trust`` is the share of the fit's freedom that the operator
             takes, from 0 for the fit alone to 1 for the operator alone.
         """
-        guide = self(quotes) if surface is None else surface
-        options = FitOptions() if options is None else options
         alone = vix_quotes is None and vix_futures is None
-        if alone and options.roughness == "likelihood" and options.components == 1:
+        guide = self(quotes) if surface is None else surface
+        if options is None:  # with quotes on the VIX there is one component
+            options = FitOptions(components=guide.slopes.shape[0] if alone else 1)
+        if guide.slopes.shape[0] > options.components:
+            guide = self(quotes, components=1)
+        if alone and options.components == 2:
+            fitted = fit(quotes, options=options, start=guide)
+        elif alone and options.roughness == "likelihood":
             fitted = refine(quotes, guide, self._folds(quotes), options)
         else:
             fitted = fit(
@@ -242,11 +260,11 @@ class Operator:
         return [Fold(out, guides[i]) for i, out in enumerate(outs)]
 
     @torch.inference_mode()
-    def _together(self, chains: list[Quotes]) -> list[OperatorSurface]:
+    def _together(self, chains: list[Quotes], components: int | None) -> list[OperatorSurface]:
         """Surfaces of one batch."""
         began = time.perf_counter()
-        _imply(chains)
-        padded, total, moved = self._inference(ragged(chains))  # (B, L, n), (B, L), (B,)
+        residuals.imply(chains)
+        padded, total, moved, strained = self._inference(ragged(chains))
         sizes = [quotes.maturities.size for quotes in chains]
         for quotes, b, level, size in zip(chains, padded, total, sizes, strict=True):
             if not (np.isfinite(b[:size]).all() and np.isfinite(level[:size]).all()):
@@ -256,48 +274,42 @@ class Operator:
                 )
         slopes = [b[:size] for b, size in zip(padded, sizes, strict=True)]
         levels = [level[:size] for level, size in zip(total, sizes, strict=True)]
-        residuals, traits = self._residuals(chains, slopes, levels, moved)
+        price = residuals.prices(self._line, chains, slopes)
+        parts = [
+            self._components(*each, components)
+            for each in zip(chains, slopes, price, strained.tolist(), strict=True)
+        ]
+        off, traits = residuals.judged(chains, [part.price for part in parts], levels, moved)
         share = (time.perf_counter() - began) / len(chains)
         return [
             self._surface(*each, share)
-            for each in zip(chains, slopes, levels, residuals, traits, strict=True)
+            for each in zip(chains, parts, levels, off, traits, strict=True)
         ]
 
-    def _residuals(
-        self, chains: list[Quotes], slopes: list[Array], levels: list[Array], moved: Array
-    ) -> tuple[list[Array], list[dict[str, float]]]:
-        """Model less mid in half-spreads, and the traits, of every chain."""
-        slices = np.cumsum([0] + [b.shape[0] for b in slopes])
-        ends = np.cumsum([0] + [len(quotes) for quotes in chains])
-        expiry = np.concatenate(
-            [q.expiry + first for q, first in zip(chains, slices, strict=False)]
-        )
-        k, mid, half, iv, low, high, T = (
-            np.concatenate([getattr(quotes, name) for quotes in chains])
-            for name in ("k", "mid", "half_spread", "iv_mid", "iv_bid", "iv_ask", "maturities")
-        )
-        kernel = Kernel(self._line, expiry, k)
-        off = kernel.levels(kernel.slices(np.concatenate(slopes))).price - mid
-        total = iv * np.sqrt(T)[expiry]
-        soft = domain.SOFTENING * total * np.asarray(black.vega(k, total))
-        soft = np.maximum(soft, np.finfo(np.float64).tiny)  # far out there is no vega
-        miss, spread = off / np.hypot(half, soft), 0.5 * (high - low) / iv
-        seen = domain.Seen(T, np.concatenate(levels), expiry, k, iv, spread, miss, moved)
-        plainly = np.split(off / np.where(half > 0.0, half, soft), ends[1:-1])
-        return plainly, domain.traits_of(seen, slices, ends)
+    def _components(
+        self, quotes: Quotes, slopes: Array, price: Array, strained: float, components: int | None
+    ) -> Components:
+        """One component, or two where that is allowed and one does not do."""
+        ones = frozen(np.ones((1, len(slopes))))
+        curve = ForwardCurve(quotes.maturities, quotes.forwards, quotes.discounts)
+        one = Surface(self._knots, quotes.maturities, frozen(slopes[None]), ones, curve)
+        if components == 1:
+            return Components(one.slopes, ones, price)
+        return enough(quotes, one, price, strained)
 
     def _surface(
         self,
         quotes: Quotes,
-        slopes: Array,
+        parts: Components,
         level: Array,
-        residuals: Array,
+        off: Array,
         traits: dict[str, float],
         seconds: float,
     ) -> OperatorSurface:
         began = time.perf_counter()
-        b = frozen(slopes[None])
-        # all that the theorem asks for: knots and maturities increase by their own types
+        b = parts.slopes
+        # all that the theorem asks for: knots and maturities increase by their own types, and two
+        # components have been proved by the fit
         if not (b.min() > 0.0 and np.diff(b, axis=1).min(initial=0.0) >= 0.0):
             raise AssertionError("the head is a running maximum of positive numbers")
         report = domain.judge(traits, self._limits) if self._limits else None
@@ -306,7 +318,7 @@ class Operator:
         result = OperatorResult(
             model=self.model,
             lipschitz=self.lipschitz,
-            residuals=frozen(residuals),
+            residuals=frozen(off),
             reference=frozen(np.exp(level) / np.sqrt(quotes.maturities)),
             traits=MappingProxyType(traits),
             seconds=seconds + time.perf_counter() - began,
@@ -314,6 +326,7 @@ class Operator:
         about = {
             "model": self.model,
             "lipschitz": self.lipschitz,
+            "components": len(b),
             "inside_domain": None if report is None else report.inside,
             "alarms": [] if report is None else [alarm.to_dict() for alarm in report.alarms],
         }
@@ -321,31 +334,13 @@ class Operator:
             self._knots,
             quotes.maturities,
             b,
-            frozen(np.ones(b.shape[:2])),
+            parts.weights,
             ForwardCurve(quotes.maturities, quotes.forwards, quotes.discounts),
             quotes.as_of,
             plain({**quotes.info, "operator": about}),
             result=result,
             domain=report,
         )
-
-
-def _imply(chains: list[Quotes]) -> None:
-    """Implied volatilities of many chains at once, where they are not known yet.
-
-    They go where the quotes themselves would remember them.
-    """
-    names = ("bid", "mid", "ask")
-    new = [quotes for quotes in chains if "iv_mid" not in vars(quotes)]
-    if not new:
-        return
-    price = np.concatenate([getattr(quotes, name) for quotes in new for name in names])
-    k = np.concatenate([quotes.k for quotes in new for _ in names])
-    root = np.concatenate([np.sqrt(quotes.T) for quotes in new for _ in names])
-    iv = np.asarray(black.implied(price, k).volatility) / root
-    ends = np.cumsum([len(quotes) for quotes in new for _ in names])[:-1]
-    for i, part in enumerate(np.split(iv, ends)):
-        vars(new[i // 3]).setdefault(f"iv_{names[i % 3]}", part)
 
 
 @lru_cache(maxsize=4)

@@ -38,11 +38,13 @@ class Trusted(NamedTuple):
         moved: ``(B,)`` by how many standard errors the whole change would have moved the smile.
         missed: ``(B,)`` by how many half-spreads it would have missed the quotes, each in root mean
             square.
+        strained: ``(B,)`` by how many of these errors the star order keeps the start away.
     """
 
     proposal: Tensor
     moved: Tensor
     missed: Tensor
+    strained: Tensor
 
 
 def share(moved: Tensor, missed: Tensor) -> Tensor:
@@ -64,23 +66,26 @@ def trusted(proposal: Tensor, guess: Kriged, chain: Scaled, gate: Gate) -> Trust
         gate: Whose bumps are the heads of both.
     """
     begun = guess.start.double()
-    moved, missed = _witnessed(proposal.detach().double(), guess, chain, gate)
+    moved, missed, strained = _witnessed(proposal.detach().double(), guess, chain, gate)
     part = share(moved, missed)[:, None, None]
-    return Trusted(begun + part * (proposal.double() - begun), moved, missed)
+    return Trusted(begun + part * (proposal.double() - begun), moved, missed, strained)
 
 
 @torch.no_grad()
-def _witnessed(proposal: Tensor, guess: Kriged, chain: Scaled, gate: Gate) -> tuple[Tensor, Tensor]:
-    """``(B,)`` how far a proposal moves the smile, and how far it is from the quotes."""
+def _witnessed(
+    proposal: Tensor, guess: Kriged, chain: Scaled, gate: Gate
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``(B,)`` how far a proposal moves the smile, is from the quotes, and the start from it."""
     smile, doubt, _, short = (part.double() for part in guess)
     place, seen = gate.place.double(), chain.quoted.any(-1)
     wanted = polish.Smile(smile, doubt, place, chain.total.double(), seen)
     off, says = polish.missed(proposal, wanted)
-    error = torch.exp(2.0 * doubt) + short**2 + _SURE**2
-    moved = _root_mean((off - short) ** 2 / error, says)
+    error = torch.exp(2.0 * doubt) + _SURE**2
+    moved = _root_mean((off - short) ** 2 / (error + short**2), says)
+    strained = _root_mean(short**2 / error, says)
     left = chain.u.double() - gate.at_quotes(smile - off, chain.zeta.double())
     wide = torch.exp(2.0 * chain.noise.double()) + _SOFT**2
-    return moved, _root_mean((left**2 / wide).clamp(max=_WORST**2), chain.quoted)
+    return moved, _root_mean((left**2 / wide).clamp(max=_WORST**2), chain.quoted), strained
 
 
 def _root_mean(squares: Tensor, counts: Tensor) -> Tensor:

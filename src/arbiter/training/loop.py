@@ -95,7 +95,7 @@ class Outcome:
         }
 
 
-def train(
+def train(  # noqa: PLR0913 - what, where, from what, how far, and who looks on
     settings: Settings,
     out: str | PathLike[str],
     device: torch.device | str = "cpu",

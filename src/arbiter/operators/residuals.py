@@ -1,0 +1,71 @@
+"""What the operator's surfaces make of the quotes: implied volatilities, prices, misses, traits.
+
+Of many chains at once, their quotes in one row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter import black
+from arbiter.fitting.kernel import Kernel, Line
+from arbiter.operators import domain
+from arbiter.quotes import Quotes
+
+Array = NDArray[np.float64]
+
+
+def imply(chains: list[Quotes]) -> None:
+    """Implied volatilities of many chains at once, where they are not known yet.
+
+    They go where the quotes themselves would remember them.
+    """
+    names = ("bid", "mid", "ask")
+    new = [quotes for quotes in chains if "iv_mid" not in vars(quotes)]
+    if not new:
+        return
+    price = np.concatenate([getattr(quotes, name) for quotes in new for name in names])
+    k = np.concatenate([quotes.k for quotes in new for _ in names])
+    root = np.concatenate([np.sqrt(quotes.T) for quotes in new for _ in names])
+    iv = np.asarray(black.implied(price, k).volatility) / root
+    ends = np.cumsum([len(quotes) for quotes in new for _ in names])[:-1]
+    for i, part in enumerate(np.split(iv, ends)):
+        vars(new[i // 3]).setdefault(f"iv_{names[i % 3]}", part)
+
+
+def prices(line: Line, chains: list[Quotes], slopes: list[Array]) -> list[Array]:
+    """Of the quotes of each chain, under slopes ``(L, n)`` of each."""
+    slices, ends = _starts(chains)
+    expiry = np.concatenate([q.expiry + first for q, first in zip(chains, slices, strict=False)])
+    kernel = Kernel(line, expiry, np.concatenate([quotes.k for quotes in chains]))
+    price = kernel.levels(kernel.slices(np.concatenate(slopes))).price
+    return np.split(price, ends[1:-1])
+
+
+def judged(
+    chains: list[Quotes], price: list[Array], levels: list[Array], moved: Array
+) -> tuple[list[Array], list[dict[str, float]]]:
+    """Model less mid in half-spreads, and the traits, of every chain."""
+    slices, ends = _starts(chains)
+    expiry = np.concatenate([q.expiry + first for q, first in zip(chains, slices, strict=False)])
+    k, mid, half, iv, low, high, T = (
+        np.concatenate([getattr(quotes, name) for quotes in chains])
+        for name in ("k", "mid", "half_spread", "iv_mid", "iv_bid", "iv_ask", "maturities")
+    )
+    off = np.concatenate(price) - mid
+    total = iv * np.sqrt(T)[expiry]
+    soft = domain.SOFTENING * total * np.asarray(black.vega(k, total))
+    soft = np.maximum(soft, np.finfo(np.float64).tiny)  # far out there is no vega
+    miss, spread = off / np.hypot(half, soft), 0.5 * (high - low) / iv
+    seen = domain.Seen(T, np.concatenate(levels), expiry, k, iv, spread, miss, moved)
+    plainly = np.split(off / np.where(half > 0.0, half, soft), ends[1:-1])
+    return plainly, domain.traits_of(seen, slices, ends)
+
+
+def _starts(chains: list[Quotes]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where the slices and the quotes of each chain begin, and the last ones end."""
+    return (
+        np.cumsum([0] + [quotes.maturities.size for quotes in chains]),
+        np.cumsum([0] + [len(quotes) for quotes in chains]),
+    )
