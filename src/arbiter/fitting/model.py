@@ -185,6 +185,7 @@ class Model:
         else:
             T = self.quotes.maturities
             found = centre.of_prior(prior, self.knots, T, self.penalty.mass)
+            self.make_room(found.flat + found.shape)
         shares = found.shares[None, :] if self.components == 2 else np.zeros((0, self.L))
         self._flat = self.pack(found.flat, shares)
         self.shape_of_prior = self.pack(found.shape, 0.0 * shares)

@@ -14,6 +14,7 @@ Array = NDArray[np.float64]
 _KEPT = 0.7  # share of its natural growth √T by which a slope may fall short, cold
 _KEPT_WARM = 0.98
 _BELOW, _BELOW_WARM = 0.2, 0.05  # distance from the highest log-slope
+_BETWEEN = 0.1  # more of it below a second component
 _HALF_WINDOW = 1.0
 _CRASH = 0.8  # width of a crash, in slopes of the middle expiry
 _FARTHEST = 4.0  # a slope may start this factor from the volatility at its strike
@@ -70,6 +71,7 @@ def _inside(model: Model, logs: Array, shares: Array, room: tuple[float, float])
         step = np.maximum(np.diff(rate, axis=0), -kept * np.diff(tau, axis=0))
         path = np.concatenate([rate[:1], rate[:1] + np.cumsum(step, axis=0)])
         rate = path + (rate - path).mean(axis=0)
+    below += _BETWEEN * (model.components - 1)
     first = np.clip(rate + tau, LOWEST + 1.0, model.highest - below)
     # a clip can close a slack; the least growth opens it again
     least = 1e-3 * (tau - tau[0])

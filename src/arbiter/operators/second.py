@@ -11,6 +11,7 @@ as its start, and stays if it meets the quotes better.
 
 from __future__ import annotations
 
+import logging
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 
 Array = NDArray[np.float64]
+logger = logging.getLogger(__name__)
 
 STRAINED = 0.5  # standard errors of the smile, in root mean square, that the order may cost
 MISSED = 0.64  # half-spreads; errors that are even within the spread have 0.577
@@ -56,13 +58,13 @@ def enough(quotes: Quotes, one: Surface, price: Array, strained: float) -> Compo
         price: ``(m,)`` of the quotes on it.
         strained: By how many standard errors of the reference smile the order keeps its start away.
     """
-    alone = Components(one.slopes, one.weights, price)
-    if not (strained > STRAINED and missed(quotes, price) > MISSED):
+    alone, off = Components(one.slopes, one.weights, price), missed(quotes, price)
+    if not (strained > STRAINED and off > MISSED):
         return alone
+    logger.info("one component misses the quotes by %.2f half-spreads: a second is looked for", off)
     found = fit(quotes, options=FitOptions(components=2, knots=_knots(one)), start=divided(one))
     both = Components(found.slopes, found.weights, found.otm(quotes.k, quotes.T))
-    better = missed(quotes, both.price) < _BETTER * missed(quotes, price)
-    return both if better else alone
+    return both if missed(quotes, both.price) < _BETTER * off else alone
 
 
 def missed(quotes: Quotes, price: Array) -> float:
