@@ -327,12 +327,14 @@ def test_the_quick_pass_is_the_network(
         wanted = network(batch)
     total = wanted.chain.total.numpy()
     for dtype, tolerance in ((torch.float64, 1e-8), (torch.float32, 2e-5)):
-        slopes, level, moved = Inference(network, dtype)(batch)
+        slopes, level, moved, strained = Inference(network, dtype)(batch)
         assert (level == total).all()
         if wanted.moved is None:
             assert (moved == 0.0).all()
+            assert (strained == 0.0).all()
         else:
             np.testing.assert_allclose(moved, wanted.moved.numpy(), rtol=10.0 * tolerance)
+            assert (strained > 0.0).all()
         for i, chain in enumerate(chains):
             there = slice(0, chain.maturities.size)
             ratio = slopes[i, there] / wanted.slopes[i, there].numpy()

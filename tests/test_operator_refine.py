@@ -316,10 +316,42 @@ def test_given_weights_are_a_fit_with_the_operator_as_prior(operator: Operator) 
     assert (found.slopes != operator.refine(quotes).slopes).any()
 
 
-def test_what_cannot_guide_is_refused_with_the_remedy(operator: Operator) -> None:
+def test_two_components_are_a_fit_that_starts_there(operator: Operator) -> None:
     quotes = heston_surface(3006, hard=True).quotes
-    with pytest.raises(ValueError, match=r"prior has 1 components .* is 2: make them equal"):
-        operator.refine(quotes, options=FitOptions(components=2))
-    double = fit(quotes, options=FitOptions(components=2))
-    with pytest.raises(ValueError, match=r"prior has 2 components .* is 1: make them equal"):
-        operator.refine(quotes, double)
+    two = FitOptions(components=2)
+    double = fit(quotes, options=two)
+    for found, wanted in (
+        (operator.refine(quotes, options=two), fit(quotes, options=two, start=operator(quotes))),
+        (operator.refine(quotes, double), fit(quotes, options=two, start=double)),
+    ):
+        np.testing.assert_array_equal(found.slopes, wanted.slopes)
+        assert found.info["operator"]["model"] == operator.model
+
+
+def steep(surface: Surface, slope: float) -> Surface:
+    """The same surface with lower tails that no quote sees as steep as that."""
+    b = surface.slopes[0].copy()
+    b[:, surface.knots < -4.5] = slope
+    return Surface.from_slopes(surface.knots, surface.maturities, b)
+
+
+@pytest.mark.parametrize("judged", [True, False])
+def test_a_guide_with_steep_tails_is_followed_where_quotes_are(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch, judged: bool
+) -> None:
+    # a bound below the guide's tails bends the fit far inside the quotes
+    made = heston_surface(3000, hard=True)
+    guide = steep(operator(made.quotes), 12.0)
+
+    def refined() -> FittedSurface:
+        if not judged:
+            given = FitOptions(roughness=Roughness(1.0, 10.0, 1.0, level=1e4))
+            return fit(made.quotes, options=given, prior=guide)
+        return refine(made.quotes, guide, [], FitOptions())
+
+    at = made.k, made.T[:, None]
+    near = float(np.abs(refined().iv(*at) - guide.iv(*at)).max())
+    monkeypatch.setattr(Model, "make_room", lambda *_: None)
+    far = float(np.abs(refined().iv(*at) - guide.iv(*at)).max())
+    assert near < 0.01
+    assert far > 1.5 * near

@@ -160,3 +160,13 @@ def test_a_network_proposes_what_is_usual_and_only_a_start_reaches_farther() -> 
     start = torch.tensor([-4.0, -4.0, 4.0, 4.0, 4.0], dtype=torch.float64)
     wanted = torch.tensor([-4.0, -3.5, 0.2, 3.5, 4.0], dtype=torch.float64)
     assert torch.equal(head.bounded(g, start), wanted)
+
+
+def test_a_smile_that_no_order_holds_strains_it(network: Network) -> None:
+    chain, guess, gate = begun(network, case("noise", 1.0))
+    little = trusted(guess.start, guess, chain, gate).strained
+    far = trusted(guess.start, guess._replace(miss=guess.miss + 0.05), chain, gate).strained
+    assert float(little) < 0.5
+    assert float(far) > 2.0
+    unsure = guess._replace(miss=guess.miss + 0.05, doubt=guess.doubt + 3.0)
+    assert float(trusted(guess.start, unsure, chain, gate).strained) < 0.5 * float(far)

@@ -12,6 +12,7 @@ from torch import Tensor
 from arbiter import Quotes, black
 from arbiter.training import noise
 from arbiter.training.batches import (
+    _CLASSIC,
     _TEXTBOOK,
     FEWEST,
     WINDOW,
@@ -406,7 +407,11 @@ def test_models_own_laws_are_commoner_where_no_exchange_lists(laws: Laws) -> Non
     exchange = torch.arange(4000) % 2 == 0
     rows = _rows(laws, exchange, torch.Generator().manual_seed(4))
     assert 0 <= int(rows.min()) <= int(rows.max()) < len(laws)
-    own = (rows < laws.plain).float()
-    plain = laws.plain / len(laws)
-    assert abs(float(own[exchange].mean()) - plain) < 0.05
+    own, heston = (rows < laws.plain).float(), (rows < laws.classic).float()
+    plain, classic = laws.plain / len(laws), laws.classic / len(laws)
+    assert 0.0 < classic < plain < 1.0
+    assert int(rows[exchange].min()) == laws.classic
+    assert abs(float(own[exchange].mean()) - (plain - classic) / (1.0 - classic)) < 0.05
     assert abs(float(own[~exchange].mean()) - (_TEXTBOOK + (1.0 - _TEXTBOOK) * plain)) < 0.05
+    among = (_TEXTBOOK - _CLASSIC) * classic / plain + (1.0 - _TEXTBOOK) * classic
+    assert abs(float(heston[~exchange].mean()) - (_CLASSIC + among)) < 0.05

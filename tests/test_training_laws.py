@@ -17,7 +17,7 @@ from arbiter.markets.paths import simulate
 from arbiter.markets.transform import of_index
 from arbiter.training import laws as pool
 from arbiter.training.laws import _WING, COARSE, RESOLUTION, Laws, grid, laws_of, make_laws
-from arbiter.training.prior import FACTORS, draw_sets
+from arbiter.training.prior import FACTORS, draw_classic, draw_sets
 from arbiter.training.states import _AHEAD, _HORIZONS, log_variance, reached
 from counts import count
 
@@ -286,3 +286,16 @@ def test_prior_is_wide_and_holds_the_benchmark() -> None:
     for preset in PRESETS.values():
         near = [p for p in sets if abs(p.v0 / preset.v0 - 1) < 0.2 and p.factors == preset.factors]
         assert any(abs(p.nu / preset.nu - 1) < 0.2 and abs(p.rho - preset.rho) < 0.1 for p in near)
+
+
+def test_the_first_laws_of_a_pool_are_hestons() -> None:
+    made = make_laws(40, 6, states_per_set=4, workers=1)
+    rounds = np.random.SeedSequence(6)
+    sets = draw_classic(3, np.random.default_rng(rounds.spawn(1)[0]))  # a few more than are wanted
+    assert {(p.factors, p.jumps) for p in sets} == {(1, None)}
+    first = laws_of(sets, rounds.spawn(1)[0], states_per_set=4, workers=1)
+    assert 0 < made.classic <= len(first)
+    assert made.classic < made.plain < len(made)
+    assert torch.equal(made.reference[: made.classic], first.reference[: made.classic])
+    others = draw_sets(40, np.random.default_rng(6))
+    assert any(p.factors > 1 or p.jumps is not None for p in others)

@@ -113,8 +113,8 @@ def _require_one(method: str, components: int, roughness: str) -> None:
     """Refuse options of the fit that the method does not have."""
     if method != "fit" and components != 1:
         refuse(
-            f"--components {components} with --method {method}: the operator's surface has one "
-            "component; leave it at 1, or take --method fit"
+            f"--components {components} with --method {method}: how many components its surface "
+            "has is the operator's choice; leave it at 1, or take --method fit"
         )
     if method == "operator" and roughness != "likelihood":
         refuse(

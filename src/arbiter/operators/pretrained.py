@@ -207,8 +207,8 @@ class Operator:
             quotes: As for a call.
             surface: The operator's surface of these quotes, if it is there already.
             options: Of the fit. With given weights, or ``roughness="gcv"``, this is
-                ``fit(quotes, prior=surface)``; with two components, which are the default where
-                the operator's surface has two, ``fit(quotes, start=surface)``.
+                ``fit(quotes, prior=surface)``; with two components, or where the surface has two,
+                ``fit(quotes, start=surface)``.
             vix_quotes: Options on the VIX: this is the joint fit then, with the surface as its
                 prior.
             vix_futures: Futures on the VIX.
@@ -219,10 +219,12 @@ class Operator:
         """
         alone = vix_quotes is None and vix_futures is None
         guide = self(quotes) if surface is None else surface
-        if options is None:  # with quotes on the VIX there is one component
-            options = FitOptions(components=guide.slopes.shape[0] if alone else 1)
+        options = FitOptions() if options is None else options
         if guide.slopes.shape[0] > options.components:
-            guide = self(quotes, components=1)
+            if alone:
+                options = replace(options, components=2)
+            else:  # with quotes on the VIX there is one component
+                guide = self(quotes, components=1)
         if alone and options.components == 2:
             fitted = fit(quotes, options=options, start=guide)
         elif alone and options.roughness == "likelihood":
