@@ -154,8 +154,8 @@ def training_tables(laws: Laws, count: int, seed: int) -> list[tuple[Table, Batc
 
 
 def traits_of(operator: Operator, chains: Sequence[Quotes]) -> list[dict[str, float]]:
-    """Traits of every chain."""
-    results = [surface.result for surface in operator.many(chains)]
+    """Traits of every chain, which are those of the pass."""
+    results = [surface.result for surface in operator.many(chains, components=1)]
     return [dict(result.traits) for result in results if result is not None]
 
 
@@ -165,7 +165,7 @@ def alarmed(operator: Operator, chains: Sequence[Quotes]) -> tuple[float, Counte
     outside = 0
     for quotes in chains:
         try:
-            report = operator(quotes).domain
+            report = operator(quotes, components=1).domain
         except ValueError:  # refused outright, which is louder than an alarm
             outside += 1
             names["refused"] += 1

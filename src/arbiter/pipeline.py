@@ -157,7 +157,7 @@ def run(
         summary["vix_market"] = given.names | agreement.to_dict()
     options = None if job.method == "operator" else _plain(job.options)
     summary |= {"inside_bid_ask_held_out": held_out, "options": options}
-    if job.method == "both":
+    if job.method == "both" and len(surface.slopes) == 1:
         summary["notes"].append(_NARROW)
     elif job.method == "operator" and given is not None:
         summary["notes"].append(_ONE_SIDED)

@@ -21,6 +21,7 @@ from arbiter.fitting.kernel import Kernel, Levels, Line, Slices
 from arbiter.fitting.loss import Cost
 from arbiter.fitting.options import FitOptions, Roughness
 from arbiter.fitting.penalty import Penalty
+from arbiter.knots import STEEPEST
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 
@@ -30,7 +31,7 @@ REACH = 2  # diagonals on each side, in the blocks beside the diagonal ones: sec
 LOWEST = np.log(2e-6)  # log-slope, inside what a surface accepts
 _LEAST_SHARE, _MOST_SHARE = 1e-6, 0.6
 _STEEP, _ROOM = 5.0, 3.0  # slopes may reach this, or this multiple of the longest smile's level
-_STEEPEST, _ABOVE = np.log(19.5), 0.3  # log-slope that a surface accepts, and room above a prior's
+_INSIDE, _ABOVE = 0.03, 0.3  # of log-slopes: within what a surface accepts, and above a prior's
 _SHARE_LINK = 1.0  # cost of a change of the share along maturity, per unit of log √T
 _APART = 0.03  # pull of the two components to the distance of their centres
 
@@ -126,7 +127,9 @@ class Model:
 
         Drawn to what it may not reach, it would bend far inside the quotes to come nearer.
         """
-        self.highest = max(self.highest, min(float(logs.max()) + _ABOVE, _STEEPEST))
+        self.highest = max(
+            self.highest, min(float(logs.max()) + _ABOVE, np.log(STEEPEST) - _INSIDE)
+        )
 
     # -- unknowns -------------------------------------------------------------------------
 

@@ -27,17 +27,20 @@ class OperatorResult:
 
     Attributes:
         model: Hash of the weights.
-        lipschitz: Certified bound of the move of any log-slope when every log-volatility of the
-            quotes moves by at most one, for given strikes, maturities, spreads and reference.
+        lipschitz: Certified bound of the move of any log-slope of the pass when every
+            log-volatility of the quotes moves by at most one, for given strikes, maturities,
+            spreads and reference. A second component has none.
+        components: Of the surface: 1 for the pass itself, 2 where a second one followed.
         residuals: ``(m,)`` (model − mid) / half-spread of each quote, in the quotes' order.
         reference: ``(L,)`` the volatility that each slice was divided by.
-        traits: The numbers that the domain is judged by.
-        seconds: Wall time, for a batch its share.
+        traits: The numbers that the domain is judged by, those of the pass.
+        seconds: Wall time; of a batch's pass its share.
         vix: How its VIX slices sit in the quotes on the VIX; None without any.
     """
 
     model: str
     lipschitz: float
+    components: int
     residuals: Array
     reference: Array
     traits: Mapping[str, float]
@@ -46,18 +49,23 @@ class OperatorResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Network, constant, time, and how the VIX sits where it was quoted, as plain values."""
-        about = {"model": self.model, "lipschitz": self.lipschitz, "seconds": self.seconds}
+        about: dict[str, Any] = {
+            "model": self.model,
+            "lipschitz": self.lipschitz,
+            "components": self.components,
+            "seconds": self.seconds,
+        }
         return about if self.vix is None else about | {"vix": self.vix.to_dict()}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OperatorSurface(Surface):
-    """A :class:`~arbiter.surface.Surface` from one pass of the operator.
+    """A :class:`~arbiter.surface.Surface` from one pass of the operator, and what may follow it.
 
     Saved and loaded, it is a plain surface: ``info["operator"]`` keeps the network's hash, its
-    Lipschitz constant and the alarms. Asked about the VIX without having seen a quote on it, it
-    answers with the law that :func:`~arbiter.volatility_prior.vix_prior` makes likely, and logs
-    that once.
+    Lipschitz constant, the number of components and the alarms. Asked about the VIX without having
+    seen a quote on it, it answers with the law that :func:`~arbiter.volatility_prior.vix_prior`
+    makes likely, and logs that once.
 
     Attributes:
         result: How it came about.

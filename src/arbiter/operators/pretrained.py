@@ -1,4 +1,7 @@
-"""The trained operator: quotes in, a surface out that cannot be arbitraged, in one pass."""
+"""The trained operator: quotes in, a surface out that cannot be arbitraged, in one pass.
+
+A few chains get a second component after it (:mod:`arbiter.operators.second`).
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ from arbiter.operators.inference import runner
 from arbiter.operators.lipschitz import constant
 from arbiter.operators.network import Config, Network
 from arbiter.operators.ragged import ragged
-from arbiter.operators.second import Components, enough
+from arbiter.operators.second import Components, Pass, alone, enough
 from arbiter.operators.vix_head import answered
 from arbiter.quotes import FEWEST, Quotes, require_quotes
 from arbiter.surface import Surface
@@ -207,27 +210,26 @@ class Operator:
             quotes: As for a call.
             surface: The operator's surface of these quotes, if it is there already.
             options: Of the fit. With given weights, or ``roughness="gcv"``, this is
-                ``fit(quotes, prior=surface)``; with two components, or where the surface has two,
-                ``fit(quotes, start=surface)``.
+                ``fit(quotes, prior=surface)`` with one component. Else a surface of two components
+                is refined to two, and with ``components=2`` any: ``fit(quotes, start=surface)``.
             vix_quotes: Options on the VIX: this is the joint fit then, with the surface as its
                 prior.
             vix_futures: Futures on the VIX.
 
         Returns:
             The fitted surface. ``result.trust`` is the share of the fit's freedom that the operator
-            takes, from 0 for the fit alone to 1 for the operator alone.
+            takes, from 0 for the fit alone to 1 for the operator alone; None with two components.
         """
-        alone = vix_quotes is None and vix_futures is None
-        guide = self(quotes) if surface is None else surface
         options = FitOptions() if options is None else options
-        if guide.slopes.shape[0] > options.components:
-            if alone:
-                options = replace(options, components=2)
-            else:  # with quotes on the VIX there is one component
-                guide = self(quotes, components=1)
-        if alone and options.components == 2:
+        free = vix_quotes is None and vix_futures is None and options.roughness == "likelihood"
+        guide = self(quotes, components=None if free else 1) if surface is None else surface
+        if free and guide.slopes.shape[0] == 2:
+            options = replace(options, components=2)
+        if not free and isinstance(guide, OperatorSurface) and guide.slopes.shape[0] == 2:
+            guide = self(quotes, components=1)  # a pass it is, and the fit wants one component
+        if free and options.components == 2:
             fitted = fit(quotes, options=options, start=guide)
-        elif alone and options.roughness == "likelihood":
+        elif free:
             fitted = refine(quotes, guide, self._folds(quotes), options)
         else:
             fitted = fit(
@@ -253,12 +255,10 @@ class Operator:
             padded = self._inference(ragged([rest[i] for i in batch])).slopes  # (B, L, n)
             for i, b in zip(batch, padded, strict=True):
                 others = rest[i]
-                slopes = frozen(b[None, : others.maturities.size])
+                slopes = b[: others.maturities.size]
                 if not np.isfinite(slopes).all():  # no level of volatility without that fold
                     return []
-                curve = ForwardCurve(others.maturities, others.forwards, others.discounts)
-                ones = frozen(np.ones(slopes.shape[:2]))
-                guides[i] = Surface(self._knots, others.maturities, slopes, ones, curve)
+                guides[i] = self._one(others, slopes)
         return [Fold(out, guides[i]) for i, out in enumerate(outs)]
 
     @torch.inference_mode()
@@ -277,27 +277,25 @@ class Operator:
         slopes = [b[:size] for b, size in zip(padded, sizes, strict=True)]
         levels = [level[:size] for level, size in zip(total, sizes, strict=True)]
         price = residuals.prices(self._line, chains, slopes)
-        parts = [
-            self._components(*each, components)
-            for each in zip(chains, slopes, price, strained.tolist(), strict=True)
-        ]
-        off, traits = residuals.judged(chains, [part.price for part in parts], levels, moved)
+        off, traits = residuals.judged(chains, price, levels, moved)
         share = (time.perf_counter() - began) / len(chains)
-        return [
-            self._surface(*each, share)
-            for each in zip(chains, parts, levels, off, traits, strict=True)
-        ]
+        found = []
+        for i, quotes in enumerate(chains):
+            again = time.perf_counter()
+            one = self._one(quotes, slopes[i])
+            made = Pass(one, price[i], float(strained[i]), traits[i]["out_of_line"])
+            parts = alone(made) if components == 1 else enough(quotes, made)
+            if len(parts.slopes) == 2:
+                off[i] = residuals.in_half_spreads(quotes, parts.price)
+            seconds = share + time.perf_counter() - again
+            found.append(self._surface(quotes, parts, levels[i], off[i], traits[i], seconds))
+        return found
 
-    def _components(
-        self, quotes: Quotes, slopes: Array, price: Array, strained: float, components: int | None
-    ) -> Components:
-        """One component, or two where that is allowed and one does not do."""
-        ones = frozen(np.ones((1, len(slopes))))
+    def _one(self, quotes: Quotes, slopes: Array) -> Surface:
+        """The surface of a pass, from its slopes ``(L, n)``."""
         curve = ForwardCurve(quotes.maturities, quotes.forwards, quotes.discounts)
-        one = Surface(self._knots, quotes.maturities, frozen(slopes[None]), ones, curve)
-        if components == 1:
-            return Components(one.slopes, ones, price)
-        return enough(quotes, one, price, strained)
+        ones = frozen(np.ones((1, len(slopes))))
+        return Surface(self._knots, quotes.maturities, frozen(slopes[None]), ones, curve)
 
     def _surface(
         self,
@@ -310,8 +308,8 @@ class Operator:
     ) -> OperatorSurface:
         began = time.perf_counter()
         b = parts.slopes
-        # all that the theorem asks for: knots and maturities increase by their own types, and two
-        # components have been proved by the fit
+        # all that the theorem asks of one: knots and maturities increase by their own types. Two
+        # have been proved by the fit
         if not (b.min() > 0.0 and np.diff(b, axis=1).min(initial=0.0) >= 0.0):
             raise AssertionError("the head is a running maximum of positive numbers")
         report = domain.judge(traits, self._limits) if self._limits else None
@@ -320,6 +318,7 @@ class Operator:
         result = OperatorResult(
             model=self.model,
             lipschitz=self.lipschitz,
+            components=len(b),
             residuals=frozen(off),
             reference=frozen(np.exp(level) / np.sqrt(quotes.maturities)),
             traits=MappingProxyType(traits),

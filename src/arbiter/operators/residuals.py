@@ -54,13 +54,24 @@ def judged(
         for name in ("k", "mid", "half_spread", "iv_mid", "iv_bid", "iv_ask", "maturities")
     )
     off = np.concatenate(price) - mid
-    total = iv * np.sqrt(T)[expiry]
-    soft = domain.SOFTENING * total * np.asarray(black.vega(k, total))
-    soft = np.maximum(soft, np.finfo(np.float64).tiny)  # far out there is no vega
+    soft = softened(k, iv * np.sqrt(T)[expiry])
     miss, spread = off / np.hypot(half, soft), 0.5 * (high - low) / iv
     seen = domain.Seen(T, np.concatenate(levels), expiry, k, iv, spread, miss, moved)
     plainly = np.split(off / np.where(half > 0.0, half, soft), ends[1:-1])
     return plainly, domain.traits_of(seen, slices, ends)
+
+
+def in_half_spreads(quotes: Quotes, price: Array) -> Array:
+    """``(m,)`` model less mid in half-spreads of one chain; where there is none, in a softening."""
+    soft = softened(quotes.k, quotes.iv_mid * np.sqrt(quotes.T))
+    unit = np.where(quotes.half_spread > 0.0, quotes.half_spread, soft)
+    return np.asarray((price - quotes.mid) / unit)
+
+
+def softened(k: Array, total: Array) -> Array:
+    """``(m,)`` what is worth half a percent of a total volatility."""
+    soft = domain.SOFTENING * total * np.asarray(black.vega(k, total))
+    return np.asarray(np.maximum(soft, np.finfo(np.float64).tiny))  # far out there is no vega
 
 
 def _starts(chains: list[Quotes]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

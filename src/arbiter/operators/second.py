@@ -5,8 +5,9 @@ not have one: its chance of a jump grows with maturity, and moves the steep piec
 along the Gaussian coordinate. A nested mixture of two has room for that (docs/theory.md). The pass
 itself says where it is needed: where the order keeps the start from the reference smile by more
 than the standard errors of that smile would explain, and the surface misses the quotes by more than
-errors within their spreads would. There the direct fit of two components takes over, from the pass
-as its start, and stays if it meets the quotes better.
+errors within their spreads would. Both are so for quotes of different times too, which no market
+has at once; there an expiry is out of line with its neighbours. Else the direct fit of two
+components takes over, from the pass as its start, and stays if it meets the quotes better.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from arbiter.fitting import FitOptions, fit
+from arbiter import black
+from arbiter.fitting import FitOptions, Status, fit
 from arbiter.inputs import frozen
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
@@ -26,13 +28,30 @@ Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
 STRAINED = 0.5  # standard errors of the smile, in root mean square, that the order may cost
-MISSED = 0.64  # half-spreads; errors that are even within the spread have 0.577
+UNMET = 0.64  # half-spreads; errors that are even within the spread have 0.577
+IN_LINE = 0.7  # standard errors that an expiry may be out of line with its neighbours
 _BETTER = 0.95  # share of its misses that one component may keep, if two are to be taken
 _WORST = 5.0  # half-spreads: no quote counts for more
 # At first: the first component's width, the second one's beside it in slopes of the first expiry,
 # and the second one's share at the last expiry with its power of maturity. Nearly equal components
 # of nearly equal shares: one much wider would lose its share at once, and nothing brings that back.
 _CALM, _WIDE, _SHARE, _GROWTH = 0.9, 2.0, 0.45, 0.2
+
+
+class Pass(NamedTuple):
+    """What one pass says of a chain.
+
+    Attributes:
+        surface: Of one component.
+        price: ``(m,)`` of the quotes on it, over the forward.
+        strained: By how many standard errors of the reference smile the order keeps its start away.
+        out_of_line: By how many the worst expiry is out of line with its neighbours.
+    """
+
+    surface: Surface
+    price: Array
+    strained: float
+    out_of_line: float
 
 
 class Components(NamedTuple):
@@ -49,28 +68,49 @@ class Components(NamedTuple):
     price: Array
 
 
-def enough(quotes: Quotes, one: Surface, price: Array, strained: float) -> Components:
-    """One component as it is, or two where one misses the quotes and two meet them better.
+def alone(one: Pass) -> Components:
+    """The one component of a pass."""
+    return Components(one.surface.slopes, one.surface.weights, one.price)
 
-    Args:
-        quotes: Of the chain.
-        one: The surface of the pass.
-        price: ``(m,)`` of the quotes on it.
-        strained: By how many standard errors of the reference smile the order keeps its start away.
-    """
-    alone, off = Components(one.slopes, one.weights, price), missed(quotes, price)
-    if not (strained > STRAINED and off > MISSED):
-        return alone
-    logger.info("one component misses the quotes by %.2f half-spreads: a second is looked for", off)
-    found = fit(quotes, options=FitOptions(components=2, knots=_knots(one)), start=divided(one))
+
+def enough(quotes: Quotes, one: Pass) -> Components:
+    """One component as it is, or two where one misses the quotes and two meet them better."""
+    if not (one.strained > STRAINED and one.out_of_line < IN_LINE):
+        return alone(one)
+    off = missed(quotes, one.price)
+    if off <= UNMET:
+        return alone(one)
+    options = FitOptions(components=2, knots=tuple(float(x) for x in one.surface.knots))
+    try:
+        found = fit(quotes, options=options, start=divided(one.surface))
+    except (ValueError, AssertionError, np.linalg.LinAlgError) as error:
+        logger.warning("a second component was looked for and not found: %s", error)
+        return alone(one)
     both = Components(found.slopes, found.weights, found.otm(quotes.k, quotes.T))
-    return both if missed(quotes, both.price) < _BETTER * off else alone
+    left = missed(quotes, both.price)
+    taken = left < _BETTER * off
+    assert found.result is not None
+    steps = found.result.iterations
+    logger.log(
+        logging.INFO if found.result.status is Status.CONVERGED else logging.WARNING,
+        "one component misses the quotes by %.2f half-spreads, two by %.2f after %d steps (%s): %s",
+        off, left, steps, found.result.status.value, "two are taken" if taken else "one is kept",
+    )  # fmt: skip
+    return both if taken else alone(one)
 
 
 def missed(quotes: Quotes, price: Array) -> float:
-    """Root mean square of the misses in half-spreads, none counting for more than five."""
-    half = np.maximum(quotes.half_spread, np.finfo(np.float64).tiny)
-    off = np.minimum(np.abs(price - quotes.mid) / half, _WORST)
+    """Root mean square of the misses in half-spreads, none counting for more than five.
+
+    A half-spread is at least what the fit takes it for.
+    """
+    least = FitOptions()
+    total = quotes.iv_mid * np.sqrt(quotes.T)
+    vega = np.asarray(black.vega(quotes.k, total)) * np.sqrt(quotes.T)
+    half = quotes.half_spread
+    unit = np.maximum(half, np.where(half > 0.0, least.finest, least.unsure) * vega)
+    unit = np.maximum(unit, np.finfo(np.float64).tiny)
+    off = np.minimum(np.abs(price - quotes.mid) / unit, _WORST)
     return float(np.sqrt(np.mean(off * off)))
 
 
@@ -81,7 +121,3 @@ def divided(one: Surface) -> Surface:
     share = _SHARE * (T / T[-1]) ** _GROWTH
     slopes, weights = frozen(np.stack([calm, wide])), frozen(np.stack([1.0 - share, share]))
     return Surface(one.knots, T, slopes, weights, one.curve)
-
-
-def _knots(one: Surface) -> tuple[float, ...]:
-    return tuple(float(x) for x in one.knots)

@@ -25,6 +25,8 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
         if given.resume is not None:
+            if given.begin is not None:
+                raise ValueError("--begin is for a new run: leave it out, or --resume")
             _bring(given.resume, given.out)
         settings = _settings(given)
         outcome = train(

@@ -181,7 +181,6 @@ class Learner(Generic[N]):
     def begin(self, weights: Mapping[str, Tensor]) -> None:
         """Take over trained weights, and nothing else of their training, before the first step."""
         torch._foreach_copy_(self.params, [weights[n].to(self.device) for n in self.names()])
-        self.average.load([weights[n] for n in self.names()])
 
     def _look(self, kind: int, lesson: Lesson) -> tuple[Evaluation, Tensor, Tensor]:
         """Value, defects and gradients on a lesson, from the recording of its kind."""

@@ -14,10 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from arbiter.files import require_folder
-from arbiter.operators import checkpoint
 from arbiter.operators.network import Network
 from arbiter.training import legs
 from arbiter.training.display import Display
@@ -31,7 +29,7 @@ from arbiter.training.pool import Pool, load_pool
 from arbiter.training.regression import Regressor
 from arbiter.training.settings import Settings
 from arbiter.training.stopping import Ending, Plateau, StoppingRule, Thresholds
-from arbiter.training.trainer import Trainer
+from arbiter.training.trainer import Trainer, known_weights
 
 EXTRA = ("relative_entropy", "cvar_alignment", "mfm_cut", "heldout_median_bp")
 """Columns of the journal beside the paper's."""
@@ -108,7 +106,8 @@ def train(  # noqa: PLR0913 - what, where, from what, how far, and who looks on
 ) -> Outcome:
     """Train, or go on training, and leave a checkpoint, a journal and a row in the ledger.
 
-    The same settings on the same machine give the same weights, in one leg or in several.
+    The same settings, and weights to begin with, give the same weights on the same machine, in one
+    leg or in several.
 
     Args:
         settings: What and how.
@@ -123,14 +122,17 @@ def train(  # noqa: PLR0913 - what, where, from what, how far, and who looks on
 
     Raises:
         ValueError: If the folder holds a run and ``resume`` is not given, or another one's.
-        CheckpointError: If a run cannot be resumed from its files.
+        CheckpointError: If a run cannot be resumed from its files, or begun from the weights.
+        FileNotFoundError: If there are no such weights.
     """
     began, out = time.monotonic(), Path(out)
     limits = limits or Limits()
     if find_spec("safetensors") is None:
         raise ValueError("checkpoints need safetensors: install it, or put it on PYTHONPATH")
     require_folder(out, files=(RUN, JOURNAL, "sweeps.csv", "sweeps.sqlite"))
-    known = None if begin is None else _known(begin, settings, resume)
+    if resume and begin is not None:
+        raise ValueError(f"{begin}: a run that is resumed has weights of its own; leave one out")
+    known = None if begin is None else known_weights(begin, settings)
     if resume:
         leg, state, weights = legs.load(out)
         settings.continues(leg.settings)
@@ -173,17 +175,6 @@ def train(  # noqa: PLR0913 - what, where, from what, how far, and who looks on
     return Outcome(
         ending, leg.step, leg.step - loop.start, loop.seconds, leg.metrics, weights_file, notes
     )
-
-
-def _known(path: str | PathLike[str], settings: Settings, resume: bool) -> dict[str, Tensor]:
-    """Weights to begin with, of the network that the settings describe."""
-    if resume:
-        raise ValueError(f"{path}: a run that is resumed has weights of its own; leave one out")
-    if settings.model != "operator":
-        raise ValueError(f"{path}: model is {settings.model!r}, and only an operator begins so")
-    with torch.random.fork_rng(devices=[]):
-        like = Network(settings.config).state_dict()
-    return checkpoint.load(path, like=like)[0]
 
 
 class _Loop:
@@ -385,7 +376,7 @@ def _enter(out: Path, leg: Leg, loop: _Loop) -> None:
     ledger.add(
         Run(
             run=f"{name}.{again + 1}" if again else name,
-            config=settings.to_dict(),
+            config=settings.to_dict() | ({"begun": leg.begun} if leg.begun else {}),
             seed=settings.seed,
             revision=leg.revision,
             data_hash=leg.data_hash,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from os import PathLike
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from arbiter.operators import checkpoint
 from arbiter.operators.lipschitz import constant
 from arbiter.operators.network import Network
 from arbiter.operators.representer import LEAST
@@ -18,6 +20,21 @@ from arbiter.training.laws import Laws
 from arbiter.training.learner import Learner, Seen
 from arbiter.training.routes import route_of
 from arbiter.training.settings import Settings
+
+
+def known_weights(path: str | PathLike[str], settings: Settings) -> dict[str, Tensor]:
+    """Weights to begin with, of the network that the settings describe.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        CheckpointError: If it is not a checkpoint, or one of another configuration.
+        ValueError: If the settings are a baseline's.
+    """
+    if settings.model != "operator":
+        raise ValueError(f"{path}: model is {settings.model!r}, and only an operator begins so")
+    with torch.random.fork_rng(devices=[]):
+        like = Network(settings.config).state_dict()
+    return checkpoint.load(path, like=like)[0]
 
 
 class Trainer(Learner[Network]):
