@@ -125,8 +125,8 @@ def test_a_chain_that_the_operator_does_not_know_exits_1(small: Path, tmp_path: 
     ("arguments", "words"),
     [
         (["--method", "magic"], "--method magic is not known"),
-        (["--method", "both", "--components", 2], "has one component"),
-        (["--method", "operator", "--components", 2], "has one component"),
+        (["--method", "both", "--components", 2], "is the operator's choice"),
+        (["--method", "operator", "--components", 2], "is the operator's choice"),
         (["--method", "operator", "--roughness", "gcv"], "has no roughness to choose"),
     ],
 )
