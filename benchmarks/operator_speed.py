@@ -112,7 +112,8 @@ def _after(run: Callable[[Quotes], object]) -> Callable[[Quotes], object]:
 
 def stages(watch: Stopwatch) -> list[Row]:
     """Where the time of one call goes, in milliseconds."""
-    from arbiter.operators.pretrained import Operator, _imply
+    from arbiter.operators.pretrained import Operator
+    from arbiter.operators.residuals import imply
     from benchmarks.fit import listed_quotes, square_quotes
 
     operator = Operator.pretrained()
@@ -126,7 +127,7 @@ def stages(watch: Stopwatch) -> list[Row]:
         whole = watch(_after(operator), quotes)
         levels = watch(scaled, batch)
         parts = {
-            "implied volatilities": watch(lambda q: _imply([replace(q)]), quotes),
+            "implied volatilities": watch(lambda q: imply([replace(q)]), quotes),
             "tensors and levels": watch(lambda q: scaled(ragged([q])), quotes),
             "network": watch(operator._inference, batch) - levels,
         }
