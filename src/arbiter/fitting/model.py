@@ -47,6 +47,14 @@ class Point(NamedTuple):
     loss: float
 
 
+def half_spreads(quotes: Quotes, options: FitOptions) -> Array:
+    """``(m,)`` what one half-spread of each quote is worth, with a floor in volatility."""
+    vega = np.asarray(black.vega(quotes.k, quotes.iv_mid * np.sqrt(quotes.T))) * np.sqrt(quotes.T)
+    half = quotes.half_spread
+    floor = np.where(half > 0.0, options.finest, options.unsure)
+    return np.asarray(np.maximum(half, floor * vega))
+
+
 class Model:
     """Objective over unknowns ``(L, B)``, ``B = n`` for one component and ``2n + 1`` for two.
 
@@ -75,7 +83,7 @@ class Model:
         self.volatility = quotes.iv_mid * np.sqrt(quotes.T)  # (m,) total
         # (m,) Gaussian coordinates of the strikes, by Black's formula
         self.level = quotes.k / self.volatility + 0.5 * self.volatility
-        self.mid, self.unit = quotes.mid, self._unit()
+        self.mid, self.unit = quotes.mid, half_spreads(quotes, options)
         self.weights = np.ones(len(quotes)) if weights is None else weights
         slice_of = np.concatenate([quotes.expiry + j * self.L for j in range(self.components)])
         k = np.tile(quotes.k, self.components)
@@ -96,14 +104,6 @@ class Model:
             self.roughness = replace(self.roughness, level=1.0)
         self.data = np.zeros((self.L, self.block, self.block))  # Gauss-Newton blocks of the data
         self.residuals = np.zeros(len(quotes))
-
-    def _unit(self) -> Array:
-        """What one half-spread is worth, with a floor in volatility."""
-        quotes, options = self.quotes, self.options
-        vega = np.asarray(black.vega(quotes.k, self.volatility)) * np.sqrt(quotes.T)
-        half = quotes.half_spread
-        floor = np.where(half > 0.0, options.finest, options.unsure)
-        return np.asarray(np.maximum(half, floor * vega))
 
     def _reach(self) -> Array:
         """``(L, 2)`` Gaussian coordinates of the end strikes; without any, the nearest expiry's."""

@@ -14,6 +14,7 @@ from arbiter.operators import domain
 from arbiter.quotes import Quotes
 
 Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
 
 
 def imply(chains: list[Quotes]) -> None:
@@ -36,8 +37,7 @@ def imply(chains: list[Quotes]) -> None:
 
 def prices(line: Line, chains: list[Quotes], slopes: list[Array]) -> list[Array]:
     """Of the quotes of each chain, under slopes ``(L, n)`` of each."""
-    slices, ends = _starts(chains)
-    expiry = np.concatenate([q.expiry + first for q, first in zip(chains, slices, strict=False)])
+    _, ends, expiry = _in_one_row(chains)
     kernel = Kernel(line, expiry, np.concatenate([quotes.k for quotes in chains]))
     price = kernel.levels(kernel.slices(np.concatenate(slopes))).price
     return np.split(price, ends[1:-1])
@@ -47,8 +47,7 @@ def judged(
     chains: list[Quotes], price: list[Array], levels: list[Array], moved: Array
 ) -> tuple[list[Array], list[dict[str, float]]]:
     """Model less mid in half-spreads, and the traits, of every chain."""
-    slices, ends = _starts(chains)
-    expiry = np.concatenate([q.expiry + first for q, first in zip(chains, slices, strict=False)])
+    slices, ends, expiry = _in_one_row(chains)
     k, mid, half, iv, low, high, T = (
         np.concatenate([getattr(quotes, name) for quotes in chains])
         for name in ("k", "mid", "half_spread", "iv_mid", "iv_bid", "iv_ask", "maturities")
@@ -74,9 +73,8 @@ def softened(k: Array, total: Array) -> Array:
     return np.asarray(np.maximum(soft, np.finfo(np.float64).tiny))  # far out there is no vega
 
 
-def _starts(chains: list[Quotes]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where the slices and the quotes of each chain begin, and the last ones end."""
-    return (
-        np.cumsum([0] + [quotes.maturities.size for quotes in chains]),
-        np.cumsum([0] + [len(quotes) for quotes in chains]),
-    )
+def _in_one_row(chains: list[Quotes]) -> tuple[Indices, Indices, Indices]:
+    """Where slices and quotes of each chain begin, and the last end; the slice of each quote."""
+    slices = np.cumsum([0] + [quotes.maturities.size for quotes in chains])
+    expiry = [quotes.expiry + first for quotes, first in zip(chains, slices, strict=False)]
+    return slices, np.cumsum([0] + [len(quotes) for quotes in chains]), np.concatenate(expiry)

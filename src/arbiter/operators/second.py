@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from arbiter import black
 from arbiter.fitting import FitOptions, Status, fit
+from arbiter.fitting.model import half_spreads
 from arbiter.inputs import frozen
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
@@ -104,12 +104,7 @@ def missed(quotes: Quotes, price: Array) -> float:
 
     A half-spread is at least what the fit takes it for.
     """
-    least = FitOptions()
-    total = quotes.iv_mid * np.sqrt(quotes.T)
-    vega = np.asarray(black.vega(quotes.k, total)) * np.sqrt(quotes.T)
-    half = quotes.half_spread
-    unit = np.maximum(half, np.where(half > 0.0, least.finest, least.unsure) * vega)
-    unit = np.maximum(unit, np.finfo(np.float64).tiny)
+    unit = np.maximum(half_spreads(quotes, FitOptions()), np.finfo(np.float64).tiny)
     off = np.minimum(np.abs(price - quotes.mid) / unit, _WORST)
     return float(np.sqrt(np.mean(off * off)))
 
