@@ -14,11 +14,11 @@ from torch import Tensor
 
 import arbiter as ab
 from arbiter.operators import domain, kriging, workers
-from arbiter.operators.flat import flat
-from arbiter.operators.flat_gate import Batch, Eye
-from arbiter.operators.flat_kriging import Kriging, near_splines
 from arbiter.operators.gate import Gate, places
 from arbiter.operators.kriging import STRIKES, ZETA, splines
+from arbiter.operators.quick.flat import flat
+from arbiter.operators.quick.gate import Batch, Eye
+from arbiter.operators.quick.kriging import Kriging, near_splines
 from ragged_chains import in_units
 
 PLACE = places(7, (3.0, 2.4))
@@ -29,7 +29,7 @@ def test_near_splines_are_the_ones_that_are_not_zero() -> None:
     x = np.concatenate([np.linspace(ZETA[0] - 1.0, ZETA[1] + 1.0, 801), ZETA])
     left, basis = near_splines(x, ZETA, STRIKES)
     dense = np.zeros((x.size, STRIKES))
-    dense[np.arange(x.size), left + np.arange(4)[:, None]] = basis
+    dense[np.arange(x.size)[:, None], left[:, None] + np.arange(4)] = basis
     wanted = splines(torch.from_numpy(x), ZETA, STRIKES).numpy()
     np.testing.assert_allclose(dense, wanted, rtol=0.0, atol=1e-14)
     moved = splines(torch.from_numpy(x + 1e-6), ZETA, STRIKES).numpy()
@@ -43,10 +43,10 @@ def test_kriging_in_one_row_is_kriging(seed: int) -> None:
     chain.quoted[1, 2:] = False
     quotes = flat(chain, torch.float64)
     wanted = kriging.kriged(chain, PLACE)
-    found = Kriging(PLACE)(quotes)
+    found, _ = Kriging(PLACE)(quotes)
     for name, one, other in zip(wanted._fields, found, wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=0.0, atol=1e-6, msg=name)
-    moved = Kriging(PLACE)(quotes._replace(u=quotes.u + 1e-4))
+    moved, _ = Kriging(PLACE)(quotes._replace(u=quotes.u + 1e-4))
     assert float((moved.smile - wanted.smile).abs().max()) > 1e-6
 
 

@@ -1,10 +1,11 @@
 """The network for one purpose: a forward pass on the CPU, as quick as the arithmetic allows.
 
 The same function as :class:`~arbiter.operators.network.Network`, to rounding, which a test asserts.
-Quotes lie in one row without padding (:mod:`~arbiter.operators.flat`). Generators of the scans are
-symmetric and fixed: in their eigenvectors a scan is one multiplication per maturity and state. What
-depends on the same input is one product, and constants that follow a map are part of it. Maps are
-float32; levels, kriging and slopes, where differences of near numbers matter, are float64.
+Quotes lie in one row without padding, and kriging and its transport are compiled
+(:mod:`~arbiter.operators.quick`). Generators of the scans are symmetric and fixed: in their
+eigenvectors a scan is one multiplication per maturity and state. What depends on the same input is
+one product, and constants that follow a map are part of it. Maps are float32; levels, kriging and
+slopes, where differences of near numbers matter, are float64.
 
 Shapes: N quotes of all chains, M = B·L slices, H heads, D directions, m states.
 """
@@ -24,12 +25,12 @@ from torch.nn.functional import linear, silu
 from arbiter.operators import head, workers
 from arbiter.operators import scan as scans
 from arbiter.operators.context import LOUD, missed, open_to_change, referred
-from arbiter.operators.flat import flat
-from arbiter.operators.flat_gate import Batch, Eye, Seen
-from arbiter.operators.flat_kriging import Kriging
 from arbiter.operators.kriging import Kriged
 from arbiter.operators.network import SILU, Look, Network
 from arbiter.operators.pooling import nearness, pooled, precision
+from arbiter.operators.quick.flat import flat
+from arbiter.operators.quick.gate import Batch, Eye, Seen
+from arbiter.operators.quick.kriging import Kriging
 from arbiter.operators.ragged import Ragged
 from arbiter.operators.reference import scaled
 from arbiter.operators.scan import GreenScan
@@ -218,7 +219,7 @@ class Inference:
     def _run(self, quotes: Ragged) -> Found:
         chain = scaled(quotes)
         batch = Batch.of(flat(chain, self.dtype), self.dtype)
-        guess = None if self.kriging is None else self.kriging(batch.flat)
+        guess, polish = (None, None) if self.kriging is None else self.kriging(batch.flat)
         gaps = torch.stack([chain.gap, chain.ahead])[: self.around.rates.shape[0]].to(self.dtype)
         walk = Walk(gaps, chain.quoted.any(-1))
         spans = self.config.spans
@@ -249,8 +250,9 @@ class Inference:
             proposal += linear(off, self.mend).double()
         proposal = head.bounded(proposal, None if guess is None else guess.start)
         moved = strained = chain.total.new_zeros(len(chain.total))
-        if guess is not None:
-            proposal, moved, _, strained = trusted(proposal, guess, chain, self.gate)
+        if guess is not None and polish is not None:
+            short = polish.missed(proposal)
+            proposal, moved, _, strained = trusted(proposal, guess, chain, self.gate, short)
         slopes = head.slopes(proposal, chain.total)
         return Found(slopes.numpy(), chain.total.numpy(), moved.numpy(), strained.numpy())
 

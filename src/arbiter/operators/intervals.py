@@ -23,7 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from arbiter.operators.levels import Belief, Design, Prior, believed, likeliest
+from arbiter.operators.levels import Belief, Prior, Rows, believed, likeliest
 
 ROUNDS = 2
 _SHARE = 0.4  # of the squared half-spread: the variance of a mid, at first
@@ -54,7 +54,7 @@ class Posterior(NamedTuple):
     prior: Prior
 
 
-def posterior(design: Design, u: Tensor, half: Tensor, quoted: Tensor) -> Posterior:
+def posterior(design: Rows, u: Tensor, half: Tensor, quoted: Tensor) -> Posterior:
     """What intervals say of coefficients and levels, in float64.
 
     Args:

@@ -15,7 +15,7 @@ Shapes: B chains, L slices, N quotes of each chain, d coefficients, K values tha
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -61,20 +61,8 @@ class Belief(NamedTuple):
     loose: Tensor
 
 
-class Design(Protocol):
-    """Φ: from coefficients to the quotes."""
-
-    def sums(self, weight: Tensor, values: Tensor) -> Sums:
-        """Of observations ``(B, N)``, new."""
-        ...
-
-    def at(self, belief: Belief) -> tuple[Tensor, Tensor]:
-        """``(B, N)`` mean and variance of f at the quotes."""
-        ...
-
-
 class Rows(NamedTuple):
-    """A design as it is, ``(B, L, S, d)``; quotes are in that order."""
+    """Φ, from coefficients to the quotes: ``(B, L, S, d)``, quotes in that order."""
 
     rows: Tensor
 

@@ -21,6 +21,7 @@ from arbiter import black, normal
 from arbiter.operators import head, start
 
 _SURE = 3e-3  # relative error that no volatility of a smile is known better than
+_LEAST_ELASTICITY = 0.3  # of price to volatility
 _CHEAPEST = 1e-8  # of the forward: prices below say nothing
 ROUNDS, MORE = 1, 4  # of Gauss-Newton for all chains, and for those that are off then
 _OFF = 3e-3  # of log-volatility, in root mean square
@@ -140,7 +141,7 @@ def _priced(smile: Smile) -> Priced:
     v = level * torch.exp(smile.u.flatten(0, 1).clamp(-start.FARTHEST, start.FARTHEST))
     k = torch.sinh(smile.place) * level
     price = black.otm(k, v).clamp(min=_NOTHING)
-    elasticity = (v * black.vega(k, v) / price).clamp(min=0.3)
+    elasticity = (v * black.vega(k, v) / price).clamp(min=_LEAST_ELASTICITY)
     known = torch.exp(2.0 * smile.doubt.flatten(0, 1)) + _SURE**2
     trust = (price > _CHEAPEST) * smile.seen.flatten()[:, None] / known
     return Priced(torch.log(price), elasticity, trust)

@@ -54,7 +54,13 @@ def share(moved: Tensor, missed: Tensor) -> Tensor:
     return torch.maximum(little, met)
 
 
-def trusted(proposal: Tensor, guess: Kriged, chain: Scaled, gate: Gate) -> Trusted:
+def trusted(
+    proposal: Tensor,
+    guess: Kriged,
+    chain: Scaled,
+    gate: Gate,
+    missed: tuple[Tensor, Tensor] | None = None,
+) -> Trusted:
     """Draw proposals ``(B, L, n)`` towards the start as far as nothing speaks for them.
 
     Gradients pass through the change alone: what is made of it counts as given.
@@ -64,22 +70,29 @@ def trusted(proposal: Tensor, guess: Kriged, chain: Scaled, gate: Gate) -> Trust
         guess: Its reference.
         chain: The chain in its own units.
         gate: Whose bumps are the heads of both.
+        missed: What proposals miss of the smile, where that is known (:func:`.polish.missed`).
     """
     begun = guess.start.double()
-    moved, missed, strained = _witnessed(proposal.detach().double(), guess, chain, gate)
-    part = share(moved, missed)[:, None, None]
-    return Trusted(begun + part * (proposal.double() - begun), moved, missed, strained)
+    if missed is None:
+        missed = _missed(proposal.detach().double(), guess, chain, gate)
+    moved, off, strained = _witnessed(*missed, guess, chain, gate)
+    part = share(moved, off)[:, None, None]
+    return Trusted(begun + part * (proposal.double() - begun), moved, off, strained)
+
+
+@torch.no_grad()
+def _missed(proposal: Tensor, guess: Kriged, chain: Scaled, gate: Gate) -> tuple[Tensor, Tensor]:
+    smile, doubt, seen = guess.smile.double(), guess.doubt.double(), chain.quoted.any(-1)
+    wanted = polish.Smile(smile, doubt, gate.place.double(), chain.total.double(), seen)
+    return polish.missed(proposal, wanted)
 
 
 @torch.no_grad()
 def _witnessed(
-    proposal: Tensor, guess: Kriged, chain: Scaled, gate: Gate
+    off: Tensor, says: Tensor, guess: Kriged, chain: Scaled, gate: Gate
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``(B,)`` how far a proposal moves the smile, is from the quotes, and the start from it."""
     smile, doubt, _, short = (part.double() for part in guess)
-    place, seen = gate.place.double(), chain.quoted.any(-1)
-    wanted = polish.Smile(smile, doubt, place, chain.total.double(), seen)
-    off, says = polish.missed(proposal, wanted)
     error = torch.exp(2.0 * doubt) + _SURE**2
     moved = _root_mean((off - short) ** 2 / (error + short**2), says)
     strained = _root_mean(short**2 / error, says)

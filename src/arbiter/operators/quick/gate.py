@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn.functional import linear, silu, softplus
 
 from arbiter.operators import gate as gates
-from arbiter.operators.flat import Flat
 from arbiter.operators.gate import Gate
+from arbiter.operators.quick.flat import Flat
 
 _PLAIN = 20.0  # logit below which softplus is what it says
 # what a gate's network takes of ζ, noise, log(σ√T), log-spacing and ζ²: factors and shifts

@@ -1,0 +1,113 @@
+"""Small dense matrices, compiled, each thread by itself.
+
+A library for large ones hands its products to threads of its own, which wait for each other where
+chains are split among ours. These keep several sums at a time in registers, and are about as quick.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter.compiled import compiled
+
+Array = NDArray[np.float64]
+
+
+@compiled
+def products(A: Array, B: Array, C: Array) -> None:
+    """The lower half of ``A Bᵀ``, which is symmetric, into C."""
+    n, many = A.shape
+    for i in range(0, n - 1, 2):
+        for j in range(0, i + 2, 2):
+            a = b = c = d = 0.0
+            for r in range(many):
+                a += A[i, r] * B[j, r]
+                b += A[i, r] * B[j + 1, r]
+                c += A[i + 1, r] * B[j, r]
+                d += A[i + 1, r] * B[j + 1, r]
+            C[i, j], C[i, j + 1], C[i + 1, j], C[i + 1, j + 1] = a, b, c, d
+    if n % 2 == 1:
+        for j in range(n):
+            a = 0.0
+            for r in range(many):
+                a += A[n - 1, r] * B[j, r]
+            C[n - 1, j] = a
+
+
+@compiled
+def add(P: Array, row: Array, weight: float) -> None:
+    """Add a row's square to the lower half of a matrix."""
+    for i in range(row.size):
+        by = weight * row[i]
+        for j in range(i + 1):
+            P[i, j] += by * row[j]
+
+
+@compiled
+def factorise(P: Array) -> None:
+    """Cholesky's factor of a symmetric matrix, in place of its lower half; no other is read."""
+    n = len(P)
+    for i in range(0, n, 4):
+        last = min(i + 4, n)
+        full = last - i == 4
+        for j in range(i if full else 0):  # four rows at a time, to the left of their own square
+            a, b, c, d = P[i, j], P[i + 1, j], P[i + 2, j], P[i + 3, j]
+            for k in range(j):
+                by = P[j, k]
+                a -= P[i, k] * by
+                b -= P[i + 1, k] * by
+                c -= P[i + 2, k] * by
+                d -= P[i + 3, k] * by
+            by = 1.0 / P[j, j]
+            P[i, j], P[i + 1, j], P[i + 2, j], P[i + 3, j] = a * by, b * by, c * by, d * by
+        for row in range(i, last):
+            for j in range(i if full else 0, row + 1):
+                rest = P[row, j]
+                for k in range(j):
+                    rest -= P[row, k] * P[j, k]
+                P[row, j] = math.sqrt(rest) if row == j else rest / P[j, j]
+
+
+@compiled
+def solve(factor: Array, x: Array) -> None:
+    """The linear system of a matrix so factorised, in place."""
+    forward(factor, x)
+    for i in range(x.size - 1, -1, -1):
+        x[i] /= factor[i, i]
+        by = x[i]
+        for k in range(i):
+            x[k] -= factor[i, k] * by
+
+
+@compiled
+def forward(factor: Array, x: Array) -> None:
+    """That of the factor alone, in place."""
+    for i in range(x.size):
+        rest = x[i]
+        for k in range(i):
+            rest -= factor[i, k] * x[k]
+        x[i] = rest / factor[i, i]
+
+
+@compiled
+def forward_all(factor: Array, X: Array) -> None:
+    """The same for every column of X, in place."""
+    n, many = X.shape
+    for i in range(n):
+        k = 0
+        while k + 4 <= i:
+            a, b, c, d = factor[i, k], factor[i, k + 1], factor[i, k + 2], factor[i, k + 3]
+            for r in range(many):
+                X[i, r] -= a * X[k, r] + b * X[k + 1, r] + c * X[k + 2, r] + d * X[k + 3, r]
+            k += 4
+        while k < i:
+            a = factor[i, k]
+            for r in range(many):
+                X[i, r] -= a * X[k, r]
+            k += 1
+        a = 1.0 / factor[i, i]
+        for r in range(many):
+            X[i, r] *= a

@@ -1,0 +1,264 @@
+"""From smiles to transports that price them, compiled: :mod:`arbiter.operators.polish`.
+
+Chains one by one, slices one by one.
+
+Shapes: B chains of L slices, H places of ``asinh z``, n knots, G points of a quadrature.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from arbiter.compiled import compiled
+from arbiter.operators import head, polish
+from arbiter.operators.polish import Smile
+from arbiter.operators.quick import dense
+from arbiter.operators.quick.prices import (
+    Known,
+    Laid,
+    Wanted,
+    headed,
+    known,
+    lay,
+    of,
+    room,
+    short,
+    worth,
+)
+from arbiter.operators.quick.start import log_slopes
+
+Array = NDArray[np.float64]
+
+
+class Polish:
+    """Smiles to be priced, each chain with its own.
+
+    Args:
+        smile: As there.
+    """
+
+    def __init__(self, smile: Smile) -> None:
+        self.known = known(tuple(smile.place.tolist()))
+        u, doubt, total, seen = (
+            part.numpy() for part in (smile.u, smile.doubt, smile.total, smile.seen)
+        )
+        self.wanted = worth(u, doubt, total, seen, self.known)
+
+    def transport(self) -> tuple[Tensor, Tensor]:
+        """``(B, L, n)`` and ``(B, L, H)``, as :func:`arbiter.operators.polish.transport`."""
+        g, miss = _transports(self.wanted, self.known)
+        return torch.from_numpy(g), torch.from_numpy(miss)
+
+    def missed(self, g: Tensor) -> tuple[Tensor, Tensor]:
+        """``(B, L, H)`` what log-slopes miss, and where prices say anything."""
+        miss = _missed(g.numpy(), self.wanted, self.known)
+        return torch.from_numpy(miss), torch.from_numpy(self.wanted.trust > 0.0)
+
+
+@compiled
+def _transports(wanted: Wanted, known: Known) -> tuple[Array, Array]:
+    B, L, H = wanted.u.shape
+    g, miss = np.empty((B, L, known.risen.shape[1])), np.empty((B, L, H))
+    for chain in range(B):
+        own = of(wanted, chain)
+        for each in range(L):
+            log_slopes(own.u[each], math.exp(own.total[each]), known, g[chain, each])
+        for rounds in (polish.ROUNDS, polish.MORE):
+            _descend(g[chain], miss[chain], own, known, rounds)
+            squares = mass = 0.0
+            for each in range(L):
+                for h in range(H):
+                    squares += own.trust[each, h] * miss[chain, each, h] ** 2
+                    mass += own.trust[each, h]
+            if not squares > polish._OFF**2 * max(mass, polish._NOTHING):
+                break
+    return g, miss
+
+
+@compiled
+def _missed(g: Array, wanted: Wanted, known: Known) -> Array:
+    B, L, _ = g.shape
+    miss = np.empty((B, L, known.z.size))
+    laid = room(known)
+    for chain in range(B):
+        own = of(wanted, chain)
+        slopes = headed(g[chain], own.total)
+        for each in range(L):
+            lay(slopes[each], math.exp(own.total[each]), known, laid)
+            short(laid, own, each, miss[chain, each])
+    return miss
+
+
+class _Told(NamedTuple):
+    """As :class:`arbiter.operators.polish._Told`, of one chain.
+
+    Attributes:
+        factor: ``(L, n, n)`` Cholesky's, of the curvature and what holds slices together.
+        target: ``(L, n)``
+        weight: ``(L, n)``
+    """
+
+    factor: Array
+    target: Array
+    weight: Array
+
+
+@compiled
+def _descend(g: Array, miss: Array, wanted: Wanted, known: Known, rounds: int) -> None:
+    """Move log-slopes ``(L, n)`` of one chain by rounds, and say what they miss."""
+    L, n = g.shape
+    told = _Told(np.empty((L, n, n)), np.empty((L, n)), np.empty((L, n)))
+    laid, force, level = room(known), np.zeros((L, n)), np.exp(wanted.total)
+    slopes = np.exp(g)
+    for turn in range(rounds + 1):
+        for each in range(L):
+            lay(slopes[each], level[each], known, laid)
+            short(laid, wanted, each, miss[each])
+            if turn < rounds:
+                _tell(each, g, miss, laid, wanted, known, told)
+        if turn < rounds:
+            _step(g, told, force, wanted.total)
+            slopes = headed(g, wanted.total)
+
+
+@compiled
+def _tell(
+    each: int, g: Array, miss: Array, laid: Laid, wanted: Wanted, known: Known, told: _Told
+) -> None:
+    """The quadratic model of :func:`arbiter.operators.polish._told`, of one slice."""
+    n, off = g.shape[1], miss[each]
+    P, target, alone = told.factor[each], told.target[each], told.weight[each]
+    steep = _derivatives(np.exp(g[each]), math.exp(wanted.total[each]), laid, known)
+    mean = mass = 0.0
+    P[:], target[:] = 0.0, 0.0
+    for h in range(off.size):
+        weight = wanted.trust[each, h] / (1.0 + (off[h] / polish._HUGE) ** 2)
+        mean += weight * off[h] ** 2
+        mass += weight
+        by = 1.0 / (max(laid.price[h], polish._CHEAPEST) * wanted.elasticity[each, h])
+        for j in range(n):
+            steep[h, j] *= by
+            target[j] += weight * off[h] * steep[h, j]
+        dense.add(P, steep[h], weight)
+    most = 1e-6
+    for j in range(n):
+        most = max(most, P[j, j])
+    stiff = (1.0 + mean / max(mass, polish._NOTHING) / polish._LONG**2) * most
+    for i in range(n):
+        alone[i] = (P[i, i] + polish._FAINT * most) * wanted.seen[each]
+        for j in range(i):
+            P[i, j] += stiff * known.cost[i, j]
+            target[i] += P[i, j] * g[each, j]
+            target[j] += P[i, j] * g[each, i]
+        P[i, i] += stiff * known.cost[i, i]
+        target[i] += P[i, i] * g[each, i]
+        P[i, i] += polish._COUPLED * alone[i]
+    dense.factorise(P)
+
+
+@compiled
+def _step(g: Array, told: _Told, force: Array, clock: Array) -> None:
+    """One round: slices one by one, then in order, some times; the whole chain goes as far."""
+    L, n = g.shape
+    begun = _ordered(g, clock, told.weight)
+    ordered, x = begun, np.empty(n)
+    for _ in range(polish._INNER):
+        for each in range(L):
+            for j in range(n):
+                pull = polish._COUPLED * told.weight[each, j]
+                x[j] = told.target[each, j] + pull * (ordered[each, j] - force[each, j])
+            dense.solve(told.factor[each], x)
+            for j in range(n):
+                force[each, j] += ordered[each, j] + polish._OVER * (x[j] - ordered[each, j])
+        ordered = _ordered(force, clock, told.weight)
+        for each in range(L):
+            for j in range(n):
+                force[each, j] -= ordered[each, j]
+    longest = polish._LONGEST
+    for each in range(L):
+        for j in range(n):
+            longest = max(longest, abs(ordered[each, j] - begun[each, j]))
+    for each in range(L):
+        for j in range(n):
+            moved = (ordered[each, j] - begun[each, j]) * (polish._LONGEST / longest)
+            g[each, j] = min(max(begun[each, j] + moved, head.LOWEST), head.HIGHEST)
+
+
+@compiled
+def _derivatives(b: Array, level: float, laid: Laid, known: Known) -> Array:
+    """``(H, n)`` of the prices to log-slopes, before signs and scales of the prices."""
+    H, (few, n) = known.z.size, known.coarse.shape
+    below, sums, centre = np.empty((few, n)), np.zeros(n), np.zeros(n)
+    for i in range(few):
+        share = laid.share[i * polish._COARSE] * polish._COARSE
+        for j in range(n):
+            centre[j] += share * known.coarse[i, j]
+    for i in range(few):
+        share = laid.share[i * polish._COARSE] * polish._COARSE
+        for j in range(n):
+            moved = share * (known.coarse[i, j] - centre[j])
+            below[i, j] = sums[j] + 0.5 * moved
+            sums[j] += moved
+    found = np.empty((H, n))
+    for h in range(H):
+        place = (laid.at[h] - 1 + laid.between[h]) / polish._COARSE
+        first = max(min(int(place), few - 2), 0)  # whatever a NaN is as an integer
+        t = place - first
+        for j in range(n):
+            part = below[first, j] + t * (below[first + 1, j] - below[first, j])
+            found[h, j] = -level * part * b[j]
+    return found
+
+
+@compiled
+def _ordered(x: Array, clock: Array, weight: Array) -> Array:
+    """Isotonic regression of ``x + clock`` along slices, knot by knot, less the clock again."""
+    L, n = x.shape
+    found, y = np.empty((L, n)), np.empty(L)
+    for j in range(n):
+        falls = False
+        for each in range(L):
+            y[each] = x[each, j] + clock[each]
+            falls |= each > 0 and y[each] < y[each - 1]
+        if falls:
+            _isotonic(y, weight[:, j])
+        for each in range(L):
+            found[each, j] = y[each] - clock[each]
+    return found
+
+
+@compiled
+def _isotonic(y: Array, weight: Array) -> None:
+    """As :func:`arbiter.operators.polish.isotonic`, by pooling what falls; in place."""
+    L = y.size
+    value, mass, last = np.empty(L), np.empty(L), np.empty(L, np.int64)
+    blocks = 0
+    for each in range(L):
+        if not weight[each] > 0.0:
+            continue
+        value[blocks], mass[blocks], last[blocks] = y[each], weight[each], each
+        blocks += 1
+        while blocks > 1 and value[blocks - 2] >= value[blocks - 1]:
+            one, two = mass[blocks - 2], mass[blocks - 1]
+            value[blocks - 2] = (one * value[blocks - 2] + two * value[blocks - 1]) / (one + two)
+            mass[blocks - 2], last[blocks - 2] = one + two, last[blocks - 1]
+            blocks -= 1
+    # what weighs nothing stays, as far as the others before and after it let it
+    block, before, most = 0, -np.inf, -np.inf
+    for each in range(L):
+        while block < blocks and last[block] < each:
+            before = value[block]
+            block += 1
+        after = value[block] if block < blocks else np.inf
+        if weight[each] > 0.0:
+            y[each] = before = after
+        else:
+            y[each] = min(max(y[each], before), after)
+        most = max(most, y[each])
+        y[each] = most

@@ -1,0 +1,151 @@
+"""Compiled parts of the quick pass: each is its counterpart, to rounding."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import cast
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import special
+
+from arbiter import black, compiled, normal
+from arbiter.operators import polish
+from arbiter.operators.gate import places
+from arbiter.operators.polish import Smile
+from arbiter.operators.quick import dense, scalars
+from arbiter.operators.quick.polish import Polish, _isotonic
+
+Array = NDArray[np.float64]
+PLACE = places(21, (3.7, 2.4)).double()
+seeds = st.integers(0, 2**31)
+
+
+# -- matrices -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7, 12, 31])
+def test_small_matrices_are_those_of_the_library(size: int, rng: np.random.Generator) -> None:
+    A = rng.normal(size=(size, 2 * size + 3))
+    whole = A @ A.T
+    lower = np.full((size, size), np.nan)
+    dense.products(A, A, lower)
+    lower = np.tril(lower)
+    np.testing.assert_allclose(lower, np.tril(whole), rtol=1e-12, atol=1e-12)
+    added = np.zeros((size, size))
+    for column in np.ascontiguousarray(A.T):
+        dense.add(added, column, 1.0)
+    np.testing.assert_allclose(np.tril(added), lower, rtol=1e-12, atol=1e-12)
+
+    factor = lower.copy()
+    dense.factorise(factor)
+    np.testing.assert_allclose(factor, np.linalg.cholesky(whole), rtol=1e-9, atol=1e-9)
+    b = rng.normal(size=(size, 9))
+    half, found = b.copy(), b[:, 0].copy()
+    dense.forward_all(factor, half)
+    np.testing.assert_allclose(factor @ half, b, rtol=0.0, atol=1e-9)
+    dense.solve(factor, found)
+    np.testing.assert_allclose(whole @ found, b[:, 0], rtol=0.0, atol=1e-7)
+    assert np.abs(factor @ found - b[:, 0]).max() > 1e-4  # the factor alone is another system
+
+
+# -- one number ---------------------------------------------------------------------------------
+
+
+def each(f: Callable[..., float], *arguments: Array) -> Array:
+    return np.array([f(*row) for row in zip(*arguments, strict=True)])
+
+
+def test_the_normal_law_of_one_number() -> None:
+    x = np.linspace(-60.0, 9.0, 301)
+    np.testing.assert_allclose(each(scalars.log_cdf, x), special.log_ndtr(x), rtol=1e-13)
+    np.testing.assert_allclose(each(scalars.cdf, x[x > -37]), special.ndtr(x[x > -37]), rtol=1e-12)
+    y = np.linspace(-5.0, 80.0, 301)
+    wanted = normal.mills(torch.from_numpy(y)).numpy()
+    np.testing.assert_allclose(each(scalars.mills, y), wanted, rtol=3e-13)
+    u = np.exp(np.linspace(np.log(1e-300), np.log(0.5), 301))
+    found = each(scalars.quantile, u)
+    np.testing.assert_allclose(found, special.ndtri(u), rtol=1e-14, atol=1e-14)
+    assert np.abs(found - special.ndtri(1.0001 * u)).min() > 1e-7
+
+
+def test_blacks_formula_of_one_number(rng: np.random.Generator) -> None:
+    v = np.exp(rng.uniform(np.log(1e-3), np.log(5.0), 4000))
+    k = 3.0 * v * rng.normal(size=v.size)
+    np.testing.assert_allclose(each(scalars.otm, k, v), black.otm(k, v), rtol=3e-11)
+    assert (np.abs(each(scalars.otm, k, v) / black.otm(k, 1.0001 * v) - 1.0) > 3e-11).all()
+
+
+# -- transports ---------------------------------------------------------------------------------
+
+
+def smiles(seed: int, wild: float) -> Smile:
+    """Skewed smiles of three chains; of the first two slices one is not seen, and one nowhere."""
+    rng = np.random.default_rng(seed)
+    tilt = rng.normal(0.0, 0.15 * wild, (3, 6, 1)) * PLACE.numpy()
+    bend = rng.uniform(0.0, 0.08 * wild, (3, 6, 1)) * PLACE.numpy() ** 2
+    u = torch.from_numpy(tilt + bend + rng.normal(0.0, 0.02 * wild, (3, 6, 1)))
+    doubt = torch.from_numpy(rng.uniform(-6.0, -3.0, (3, 6, len(PLACE))))
+    total = torch.from_numpy(np.sort(rng.uniform(-4.0, -0.5, (3, 6)), 1))
+    seen = torch.ones(3, 6, dtype=torch.bool)
+    seen[0, 1] = seen[1, 0] = seen[1, 5] = False
+    return Smile(u, doubt, PLACE, total, seen)
+
+
+@given(seed=seeds, wild=st.sampled_from([(0.3, 1e-6), (1.0, 1e-4)]))
+def test_transports_are_those_of_the_network(seed: int, wild: tuple[float, float]) -> None:
+    """Calm smiles need one round, wild ones more, which make more of any rounding."""
+    smile, error = smiles(seed, wild[0]), wild[1]
+    wanted, short = polish.transport(smile)
+    quick = Polish(smile)
+    found, miss = quick.transport()
+    torch.testing.assert_close(miss, short, rtol=0.0, atol=error)
+    # a wild smile says next to nothing of its tails
+    torch.testing.assert_close(found, wanted, rtol=0.0, atol=100.0 * error)
+    g = wanted + 0.1
+    for one, other in zip(quick.missed(g), polish.missed(g, smile), strict=True):
+        torch.testing.assert_close(one, other, rtol=0.0, atol=1e-9)
+    moved = Polish(smile._replace(u=smile.u + 0.01 * PLACE)).transport()[0]
+    assert float((moved - wanted).abs().max()) > 0.01
+
+
+@given(seed=seeds)
+def test_isotonic_regression_is_the_min_max_formula(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    y, weight = rng.normal(size=9), rng.uniform(size=9) * (rng.uniform(size=9) < 0.7)
+    given = torch.from_numpy(np.stack([y, weight])[:, None, :, None])
+    wanted = polish.isotonic(*given)[0, :, 0].numpy()
+    found = y.copy()
+    _isotonic(found, weight)
+    np.testing.assert_allclose(found, wanted, rtol=0.0, atol=1e-12)
+    assert (np.diff(found) >= 0.0).all()
+
+
+def test_what_is_no_number_stays_none() -> None:
+    smile = smiles(1, 1.0)
+    smile.total[1, 2] = smile.u[2, 0, 3] = torch.nan
+    g, _ = Polish(smile).transport()
+    assert torch.isfinite(g[0]).all()
+    assert not torch.isfinite(g[1]).all()
+    assert not torch.isfinite(g[2]).all()
+
+
+# -- the compiler -------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_kept_is_compiled_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    """A function without a file has no place for its machine code."""
+    room: dict[str, object] = {"__name__": "arbiter.nowhere"}
+    exec("def double(x):\n    return 2.0 * x", room)
+    compiled._say.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        double = compiled.compiled(cast(Callable[[float], float], room["double"]))
+        assert double(1.5) == 3.0
+        assert double(2.5) == 5.0
+    assert [record.message for record in caplog.records].count(caplog.messages[0]) == 1
+    assert "only the first time" in caplog.text
