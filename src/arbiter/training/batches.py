@@ -29,7 +29,7 @@ _SPARE = 1.15  # surfaces drawn for each one kept: some have too few expiries wi
 _APART = 0.01  # distance of padded strikes
 _NEAR = 3.0  # deviations within which targets are about even
 # of surfaces that no exchange lists: the share whose law is Heston's, and that of any model's own
-_CLASSIC, _TEXTBOOK = 0.3, 0.85
+_CLASSIC, _TEXTBOOK = 0.2, 0.85
 _RESCALED, _LEVELS = 0.3, (0.6, 2.2)  # share of rescaled surfaces, and the factors
 
 

@@ -17,7 +17,7 @@ from arbiter import black
 WIDEST = 0.2  # half-spread over volatility, before the tick
 _WIDEST_WITH_TICK = 0.5
 _FLOORS = (1e-6, 3e-4)
-_BASES, _RATHER_WIDE = (5e-4, 0.05), 0.6  # power of a uniform number between their logarithms
+_BASES = (5e-4, 0.05)
 _TICKS = (3e-7, 3e-5)
 _SHARES = (0.45, 0.15, 0.25, 0.1, 0.05)  # of the kinds of noise
 UNIFORM, GAUSSIAN, SMALLER, SMOOTH, NONE = range(5)
@@ -105,15 +105,15 @@ def draw_friction(size: int, generator: torch.Generator) -> Friction:
     def rand() -> Tensor:
         return torch.rand(size, 1, 1, generator=generator, device=device)
 
-    def log_uniform(low: float, high: float, power: float = 1.0) -> Tensor:
-        return low * torch.exp(rand() ** power * math.log(high / low))
+    def log_uniform(low: float, high: float) -> Tensor:
+        return low * torch.exp(rand() * math.log(high / low))
 
     edges = torch.tensor(_SHARES, device=device).cumsum(0)[:-1]
     kind = torch.bucketize(rand(), edges)
     uneven = (rand() < _UNEVEN).float()
     return Friction(
         floor=log_uniform(*_FLOORS),
-        base=log_uniform(*_BASES, _RATHER_WIDE),
+        base=log_uniform(*_BASES),
         slope=2.0 * rand(),
         power=0.6 + 1.2 * rand(),
         tick=torch.where(rand() < 0.4, 0.0, log_uniform(*_TICKS)),

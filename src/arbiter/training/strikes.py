@@ -19,7 +19,6 @@ _COMMON = 0.8  # share of listed surfaces with one range in currency for all exp
 _PRICED = 0.75  # share of those cut by price alone
 _ROUGHLY = 0.2  # by how much puts may be worth listing beyond the given reach
 _SPARSEST = 0.2  # share of quotes kept
-_WHOLE = 0.15  # share of surfaces with all of them; the others have rather few than many
 
 
 def draw_strikes(
@@ -108,8 +107,8 @@ def keep(offered: Tensor, fewest: int, generator: torch.Generator) -> Tensor:
     def rand(*shape: int) -> Tensor:
         return torch.rand(*shape, generator=generator, device=device)
 
-    share = _SPARSEST + (1.0 - _SPARSEST) * rand(B, 1, 1).square()
-    share = torch.where(rand(B, 1, 1) < _WHOLE, 1.0, share)
+    share = _SPARSEST + (1.0 - _SPARSEST) * rand(B, 1, 1)
+    share = torch.where(rand(B, 1, 1) < 0.25, 1.0, share)
     share = torch.where((rand(B, 1, 1) < 0.3) & (rand(B, L, 1) < 0.3), 0.1, share)
     # a gap anywhere in one expiry of eight
     slot = (torch.arange(S, device=device) + 0.5) / S
