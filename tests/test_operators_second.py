@@ -146,6 +146,22 @@ def test_a_fit_that_fails_leaves_the_pass(
     assert "looked for and not found: planted" in caplog.text
 
 
+def test_both_starts_are_tried_and_the_quotes_choose(
+    operator: Operator, jumpy: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, misses = made(operator, jumpy), {}
+
+    def kept(*given: Any, start: Surface | None, **named: Any) -> Surface:
+        found = fit(*given, start=start, **named)
+        misses[start is None] = missed(jumpy.quotes, found.otm(jumpy.quotes.k, jumpy.quotes.T))
+        return found
+
+    monkeypatch.setattr(second, "fit", kept)
+    found = enough(jumpy.quotes, one)
+    assert set(misses) == {False, True}
+    assert missed(jumpy.quotes, found.price) == min(misses.values()) < max(misses.values())
+
+
 @pytest.mark.parametrize("factor", [0.9, 1.2])
 def test_a_stale_expiry_is_no_jump(operator: Operator, factor: float) -> None:
     for seed in (3004, 3008, 3009):

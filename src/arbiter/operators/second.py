@@ -7,7 +7,8 @@ itself says where it is needed: where the order keeps the start from the referen
 than the standard errors of that smile would explain, and the surface misses the quotes by more than
 errors within their spreads would. Both are so for quotes of different times too, which no market
 has at once; there an expiry is out of line with its neighbours. Else the direct fit of two
-components takes over, from the pass as its start, and stays if it meets the quotes better.
+components takes over, from two starts, near the pass and its own: some markets need the one and
+some the other. What meets the quotes best stays, if that is better by enough.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.fitting import FitOptions, Status, fit
+from arbiter.fitting.fitted import FittedSurface
 from arbiter.fitting.model import half_spreads
 from arbiter.inputs import frozen
 from arbiter.quotes import Quotes
@@ -80,14 +82,14 @@ def enough(quotes: Quotes, one: Pass) -> Components:
     off = missed(quotes, one.price)
     if off <= UNMET:
         return alone(one)
-    options = FitOptions(components=2, knots=tuple(float(x) for x in one.surface.knots))
-    try:
-        found = fit(quotes, options=options, start=divided(one.surface))
-    except (ValueError, AssertionError, np.linalg.LinAlgError) as error:
-        logger.warning("a second component was looked for and not found: %s", error)
+    starts = (divided(one.surface), None)
+    fits = [found for start in starts if (found := _two(quotes, one, start)) is not None]
+    if not fits:
         return alone(one)
-    both = Components(found.slopes, found.weights, found.otm(quotes.k, quotes.T))
-    left = missed(quotes, both.price)
+    prices = [found.otm(quotes.k, quotes.T) for found in fits]
+    misses = [missed(quotes, price) for price in prices]
+    best = int(np.argmin(misses))
+    found, left = fits[best], misses[best]
     taken = left < _BETTER * off
     assert found.result is not None
     steps = found.result.iterations
@@ -96,7 +98,17 @@ def enough(quotes: Quotes, one: Pass) -> Components:
         "one component misses the quotes by %.2f half-spreads, two by %.2f after %d steps (%s): %s",
         off, left, steps, found.result.status.value, "two are taken" if taken else "one is kept",
     )  # fmt: skip
-    return both if taken else alone(one)
+    return Components(found.slopes, found.weights, prices[best]) if taken else alone(one)
+
+
+def _two(quotes: Quotes, one: Pass, start: Surface | None) -> FittedSurface | None:
+    """The fit of two components from a start, or from its own; None where it fails."""
+    options = FitOptions(components=2, knots=tuple(float(x) for x in one.surface.knots))
+    try:
+        return fit(quotes, options=options, start=start)
+    except (ValueError, AssertionError, np.linalg.LinAlgError) as error:
+        logger.warning("a second component was looked for and not found: %s", error)
+        return None
 
 
 def missed(quotes: Quotes, price: Array) -> float:
