@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from typing import cast
 
 import numpy as np
 import pytest
@@ -14,12 +12,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import special
 
-from arbiter import black, compiled, normal
-from arbiter.operators import polish
+from arbiter import black, normal
+from arbiter.operators import polish, reference
 from arbiter.operators.gate import places
 from arbiter.operators.polish import Smile
 from arbiter.operators.quick import dense, scalars
+from arbiter.operators.quick import reference as quick_reference
 from arbiter.operators.quick.polish import Polish, _isotonic
+from ragged_chains import random_chain
 
 Array = NDArray[np.float64]
 PLACE = places(21, (3.7, 2.4)).double()
@@ -81,6 +81,22 @@ def test_blacks_formula_of_one_number(rng: np.random.Generator) -> None:
     assert (np.abs(each(scalars.otm, k, v) / black.otm(k, 1.0001 * v) - 1.0) > 3e-11).all()
 
 
+# -- levels -------------------------------------------------------------------------------------
+
+
+@given(seed=seeds)
+def test_levels_are_those_of_the_network(seed: int) -> None:
+    quotes = random_chain(seed, chains=3)
+    quotes.quoted[1, 2:] = False
+    quotes.quoted[2, 0] = False
+    quotes.quoted[0, 1, 1:] = False  # one quote alone
+    wanted, found = reference.scaled(quotes), quick_reference.scaled(quotes)
+    for name, one, other in zip(wanted._fields, found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=0.0, atol=1e-10, msg=name)
+    moved = quick_reference.scaled(quotes._replace(iv=1.0001 * quotes.iv))
+    assert float((moved.sigma - wanted.sigma).abs().min()) > 1e-6
+
+
 # -- transports ---------------------------------------------------------------------------------
 
 
@@ -133,19 +149,3 @@ def test_what_is_no_number_stays_none() -> None:
     assert torch.isfinite(g[0]).all()
     assert not torch.isfinite(g[1]).all()
     assert not torch.isfinite(g[2]).all()
-
-
-# -- the compiler -------------------------------------------------------------------------------
-
-
-def test_what_cannot_be_kept_is_compiled_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
-    """A function without a file has no place for its machine code."""
-    room: dict[str, object] = {"__name__": "arbiter.nowhere"}
-    exec("def double(x):\n    return 2.0 * x", room)
-    compiled._say.cache_clear()
-    with caplog.at_level(logging.WARNING):
-        double = compiled.compiled(cast(Callable[[float], float], room["double"]))
-        assert double(1.5) == 3.0
-        assert double(2.5) == 5.0
-    assert [record.message for record in caplog.records].count(caplog.messages[0]) == 1
-    assert "only the first time" in caplog.text

@@ -3,34 +3,92 @@
 For what is a long row of small steps: there a tensor library spends its time between operations.
 Sums may be taken in another order than they are written, always the same one on one machine.
 Threads run such functions side by side.
+
+What is kept belongs to one state of the whole package: the compiler itself looks at the file of a
+function alone, and would go on with what an older version of another file said.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Callable
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from numba import njit
+from numba.core import config as _config
 from numba.core import event
 
 F = TypeVar("F", bound=Callable[..., object])
 logger = logging.getLogger(__name__)
 
+config: Any = _config  # whose attributes come from the environment
+_PACKAGE = Path(__file__).parent
+_OURS = "arbiter-compiled-"
+
 
 def compiled(f: F) -> F:
     """The function in machine code; it takes and returns numbers and arrays."""
-    _told()
+    _listen()
     options: dict[str, Any] = {
         "nogil": True,
         "error_model": "numpy",
         "fastmath": {"reassoc", "contract", "nsz"},
     }
-    try:
-        return cast(F, njit(cache=True, **options)(f))
-    except RuntimeError:  # no folder that could be written to: each process compiles anew
+    folder = kept_in()
+    if folder is None or not Path(f.__code__.co_filename).is_file():
         return cast(F, njit(**options)(f))
+    with _kept(folder):
+        return cast(F, njit(cache=True, **options)(f))
+
+
+@lru_cache(maxsize=1)
+def kept_in() -> Path | None:
+    """The folder of machine code; None if none can be written to, and every process compiles.
+
+    ``NUMBA_CACHE_DIR`` if that is set, the package's own, or the user's.
+    """
+    state = digest(_PACKAGE)
+    own = _PACKAGE / "__pycache__"
+    users = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "arbiter"
+    for base in [Path(config.CACHE_DIR)] if config.CACHE_DIR else [own, users]:
+        folder = base / f"{_OURS}{state}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError:
+            continue
+        for other in base.glob(f"{_OURS}*") if base == own else ():
+            if other != folder:  # of a version that is gone
+                shutil.rmtree(other, ignore_errors=True)
+        return folder
+    return None
+
+
+def digest(package: Path) -> str:
+    """Of all modules in a folder."""
+    found = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        found.update(path.relative_to(package).as_posix().encode() + b"\0")
+        found.update(path.read_bytes() + b"\0")
+    return found.hexdigest()[:16]
+
+
+@contextmanager
+def _kept(folder: Path) -> Iterator[None]:
+    """Let the compiler keep its functions in a folder."""
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(folder)
+    try:
+        yield
+    finally:
+        config.CACHE_DIR = before
 
 
 class _Notice(event.Listener):
@@ -45,7 +103,7 @@ class _Notice(event.Listener):
 
 
 @lru_cache(maxsize=1)
-def _told() -> None:
+def _listen() -> None:
     event.register("numba:compile", _Notice())  # type: ignore[no-untyped-call]
 
 

@@ -31,8 +31,8 @@ from arbiter.operators.pooling import nearness, pooled, precision
 from arbiter.operators.quick.flat import flat
 from arbiter.operators.quick.gate import Batch, Eye, Seen
 from arbiter.operators.quick.kriging import Kriging
+from arbiter.operators.quick.reference import scaled
 from arbiter.operators.ragged import Ragged
-from arbiter.operators.reference import scaled
 from arbiter.operators.scan import GreenScan
 from arbiter.operators.trust import trusted
 

@@ -11,15 +11,14 @@ from torch import Tensor
 
 from arbiter.compiled import compiled
 from arbiter.operators import kriging
-from arbiter.operators.kriging import STRIKES, ZETA, Kriged, along_clock
+from arbiter.operators.kriging import CLOCK, CLOCKS, STRIKES, ZETA, Kriged
 from arbiter.operators.polish import Smile
 from arbiter.operators.quick.flat import Flat
 from arbiter.operators.quick.polish import Polish
-from arbiter.operators.quick.posterior import Quoted, posterior, read
+from arbiter.operators.quick.posterior import Belief, Near, Quoted, posterior, read
 from arbiter.operators.reference import FARTHEST
 
 Array = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 
 class Kriging:
@@ -32,52 +31,57 @@ class Kriging:
     def __init__(self, place: Tensor) -> None:
         self.place = place.double()
         self.heads = near_splines(self.place.numpy(), ZETA, STRIKES)
+        factor = kriging.factor(torch.device("cpu"))
+        self.factor = np.ascontiguousarray(factor.movedim(0, -1).numpy())  # (NW, d, NZ)
 
     def __call__(self, batch: Flat) -> tuple[Kriged, Polish]:
         """The reference of a batch, in float64, and how its smile is priced."""
         total = batch.chain.total.double()
+        B, L = total.shape
         left, basis = near_splines(batch.zeta.numpy(), ZETA, STRIKES)
+        clock = near_splines(total.numpy().ravel(), CLOCK, CLOCKS)
         ends = np.concatenate([[0], np.cumsum(batch.counts)])
-        half = torch.exp(batch.noise.double()).numpy()
-        quotes = Quoted(ends, left, basis, batch.u.double().numpy(), half)
-        splines = np.ascontiguousarray(along_clock(total).movedim(-1, 1).flatten(2).numpy())
-        found = _kriged(splines, quotes, total.shape[1], *self.heads)
-        smile, doubt = (torch.from_numpy(part) for part in found)
+        u, half = batch.u.double().numpy(), torch.exp(batch.noise.double()).numpy()
+        smile, doubt = np.empty((2, B, L, len(self.place)))
+        # a loop here, and not one around all of it there, which would take longer to compile
+        for i in range(B):
+            own = ends[i * L : (i + 1) * L + 1]
+            at = slice(own[0], own[-1])
+            quotes = Quoted(own - own[0], Near(left[at], basis[at]), u[at], half[at])
+            belief = posterior(_splines(i * L, L, clock, self.factor), quotes)
+            _at_heads(belief, self.heads, smile[i], doubt[i])
         seen = batch.chain.quoted.any(-1)
-        polish = Polish(Smile(smile, doubt, self.place, total, seen))
-        return Kriged(smile, doubt, *polish.transport()), polish
+        found = Smile(torch.from_numpy(smile), torch.from_numpy(doubt), self.place, total, seen)
+        polish = Polish(found)
+        return Kriged(found.u, found.doubt, *polish.transport()), polish
 
 
 @compiled
-def _kriged(
-    splines: Array, quotes: Quoted, L: int, left: Indices, basis: Array
-) -> tuple[Array, Array]:
-    """``(B, L, H)`` smiles and logarithms of their standard errors at the heads."""
-    B, H = len(splines), left.size
-    smile, doubt = np.empty((B, L, H)), np.empty((B, L, H))
-    for chain in range(B):
-        ends = quotes.ends[chain * L : (chain + 1) * L + 1]
-        here = slice(ends[0], ends[L])
-        own = Quoted(
-            ends - ends[0],
-            quotes.left[here],
-            quotes.basis[here],
-            quotes.u[here],
-            quotes.half[here],
-        )
-        belief = posterior(splines[chain], own)
-        for each in range(L):
-            value, variance = smile[chain, each], doubt[chain, each]
-            read(belief, each * STRIKES, left, basis, value, variance)
-            for h in range(H):
-                value[h] = min(max(value[h], -FARTHEST), FARTHEST)
-                variance[h] = 0.5 * math.log(max(variance[h], kriging._LEAST_VARIANCE))
-    return smile, doubt
+def _at_heads(belief: Belief, heads: Near, smile: Array, doubt: Array) -> None:
+    """``(L, H)`` smiles and logarithms of their standard errors at the heads."""
+    for each in range(len(smile)):
+        value, variance = smile[each], doubt[each]
+        read(belief, each * STRIKES, heads, value, variance)
+        for h in range(value.size):
+            value[h] = min(max(value[h], -FARTHEST), FARTHEST)
+            variance[h] = 0.5 * math.log(max(variance[h], kriging._LEAST_VARIANCE))
 
 
-def near_splines(
-    x: Array, ends: tuple[float, float], count: int
-) -> tuple[NDArray[np.int64], Array]:
+@compiled
+def _splines(first: int, L: int, clock: Near, factor: Array) -> Array:
+    """``(d, R)`` the splines along strikes of slices, from the first, by coefficients."""
+    _, d, NZ = factor.shape
+    found = np.zeros((d, L * NZ))
+    for each in range(L):
+        left, basis = clock.left[first + each], clock.basis[first + each]
+        for a in range(basis.size):
+            for j in range(d):
+                for at in range(NZ):
+                    found[j, each * NZ + at] += basis[a] * factor[left + a, j, at]
+    return found
+
+
+def near_splines(x: Array, ends: tuple[float, float], count: int) -> Near:
     """The first of the four cubic B-splines that are not zero at x ``(N,)``, and all ``(N, 4)``."""
     low, high = ends
     t = (np.clip(x, low, high) - low) * ((count - 3) / (high - low))
@@ -89,4 +93,4 @@ def near_splines(
     basis[:, 3] = ff * f / 6.0
     basis[:, 1] = 2.0 / 3.0 - ff * (1.0 - 0.5 * f)
     basis[:, 2] = 2.0 / 3.0 - g * g * (1.0 - 0.5 * g)
-    return left, basis
+    return Near(left, basis)

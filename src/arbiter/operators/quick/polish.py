@@ -26,7 +26,6 @@ from arbiter.operators.quick.prices import (
     headed,
     known,
     lay,
-    of,
     room,
     short,
     worth,
@@ -52,47 +51,33 @@ class Polish:
 
     def transport(self) -> tuple[Tensor, Tensor]:
         """``(B, L, n)`` and ``(B, L, H)``, as :func:`arbiter.operators.polish.transport`."""
-        g, miss = _transports(self.wanted, self.known)
+        B, L, H = self.wanted.u.shape
+        g, miss = np.empty((B, L, self.known.risen.shape[1])), np.empty((B, L, H))
+        for i in range(B):
+            own = self._of(i)
+            log_slopes(own.u, own.total, self.known, g[i])
+            if _descended(g[i], miss[i], own, self.known, polish.ROUNDS) > polish._OFF**2:
+                _descended(g[i], miss[i], own, self.known, polish.MORE)
         return torch.from_numpy(g), torch.from_numpy(miss)
 
     def missed(self, g: Tensor) -> tuple[Tensor, Tensor]:
         """``(B, L, H)`` what log-slopes miss, and where prices say anything."""
-        miss = _missed(g.numpy(), self.wanted, self.known)
+        miss = np.empty_like(self.wanted.u)
+        for i, proposed in enumerate(g.numpy()):
+            _missed(proposed, self._of(i), self.known, miss[i])
         return torch.from_numpy(miss), torch.from_numpy(self.wanted.trust > 0.0)
 
-
-@compiled
-def _transports(wanted: Wanted, known: Known) -> tuple[Array, Array]:
-    B, L, H = wanted.u.shape
-    g, miss = np.empty((B, L, known.risen.shape[1])), np.empty((B, L, H))
-    for chain in range(B):
-        own = of(wanted, chain)
-        for each in range(L):
-            log_slopes(own.u[each], math.exp(own.total[each]), known, g[chain, each])
-        for rounds in (polish.ROUNDS, polish.MORE):
-            _descend(g[chain], miss[chain], own, known, rounds)
-            squares = mass = 0.0
-            for each in range(L):
-                for h in range(H):
-                    squares += own.trust[each, h] * miss[chain, each, h] ** 2
-                    mass += own.trust[each, h]
-            if not squares > polish._OFF**2 * max(mass, polish._NOTHING):
-                break
-    return g, miss
+    def _of(self, chain: int) -> Wanted:
+        """Those of one chain."""
+        return Wanted._make(part[chain] for part in self.wanted)
 
 
 @compiled
-def _missed(g: Array, wanted: Wanted, known: Known) -> Array:
-    B, L, _ = g.shape
-    miss = np.empty((B, L, known.z.size))
-    laid = room(known)
-    for chain in range(B):
-        own = of(wanted, chain)
-        slopes = headed(g[chain], own.total)
-        for each in range(L):
-            lay(slopes[each], math.exp(own.total[each]), known, laid)
-            short(laid, own, each, miss[chain, each])
-    return miss
+def _missed(g: Array, wanted: Wanted, known: Known, miss: Array) -> None:
+    laid, slopes = room(known), headed(g, wanted.total)
+    for each in range(len(g)):
+        lay(slopes[each], math.exp(wanted.total[each]), known, laid)
+        short(laid, wanted, each, miss[each])
 
 
 class _Told(NamedTuple):
@@ -110,8 +95,8 @@ class _Told(NamedTuple):
 
 
 @compiled
-def _descend(g: Array, miss: Array, wanted: Wanted, known: Known, rounds: int) -> None:
-    """Move log-slopes ``(L, n)`` of one chain by rounds, and say what they miss."""
+def _descended(g: Array, miss: Array, wanted: Wanted, known: Known, rounds: int) -> float:
+    """The mean square of what log-slopes ``(L, n)`` of one chain miss after rounds."""
     L, n = g.shape
     told = _Told(np.empty((L, n, n)), np.empty((L, n)), np.empty((L, n)))
     laid, force, level = room(known), np.zeros((L, n)), np.exp(wanted.total)
@@ -125,6 +110,12 @@ def _descend(g: Array, miss: Array, wanted: Wanted, known: Known, rounds: int) -
         if turn < rounds:
             _step(g, told, force, wanted.total)
             slopes = headed(g, wanted.total)
+    squares = mass = 0.0
+    for each in range(L):
+        for h in range(miss.shape[1]):
+            squares += wanted.trust[each, h] * miss[each, h] ** 2
+            mass += wanted.trust[each, h]
+    return squares / max(mass, polish._NOTHING)
 
 
 @compiled

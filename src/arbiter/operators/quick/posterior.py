@@ -26,20 +26,30 @@ _ROOT_HALF = math.sqrt(0.5)
 _NEAR = 4  # splines that are not zero at a place
 
 
+class Near(NamedTuple):
+    """Cubic splines at places.
+
+    Attributes:
+        left: ``(N,)`` the first of them that is not zero.
+        basis: ``(N, 4)`` these four.
+    """
+
+    left: Indices
+    basis: Array
+
+
 class Quoted(NamedTuple):
     """Quotes of one chain, slice behind slice.
 
     Attributes:
         ends: ``(L + 1,)`` where the quotes of each slice begin, and the last end.
-        left: ``(N,)`` the first of its splines that is not zero.
-        basis: ``(N, 4)`` these four.
+        near: ``(N,)`` splines along strikes.
         u: ``(N,)`` middles of the intervals.
         half: ``(N,)`` half their lengths.
     """
 
     ends: Indices
-    left: Indices
-    basis: Array
+    near: Near
     u: Array
     half: Array
 
@@ -62,7 +72,7 @@ class _Sums(NamedTuple):
     level: Array
 
 
-class _Belief(NamedTuple):
+class Belief(NamedTuple):
     """What is known of the splines of each slice, R = L·NZ of them.
 
     Attributes:
@@ -75,7 +85,7 @@ class _Belief(NamedTuple):
 
 
 @compiled
-def posterior(splines: Array, quotes: Quoted) -> _Belief:
+def posterior(splines: Array, quotes: Quoted) -> Belief:
     """What intervals say of the splines of each slice, of coefficients by ``(d, R)``."""
     count = quotes.u.size
     weight, centre = np.empty(count), quotes.u.copy()
@@ -121,14 +131,13 @@ def _beyond(quotes: Quoted, value: Array) -> float:
 
 
 @compiled
-def read(
-    belief: _Belief, first: int, left: Indices, basis: Array, mean: Array, variance: Array
-) -> None:
+def read(belief: Belief, first: int, near: Near, mean: Array, variance: Array) -> None:
     """Mean and variance at places of one slice, whose splines begin at the first."""
-    for i in range(left.size):
+    basis = near.basis
+    for i in range(near.left.size):
         mean[i] = variance[i] = 0.0
         for a in range(_NEAR):
-            at = first + left[i] + a
+            at = first + near.left[i] + a
             mean[i] += basis[i, a] * belief.mean[at]
             part = basis[i, a] * belief.near[0, at]
             for b in range(a + 1, _NEAR):
@@ -137,14 +146,15 @@ def read(
 
 
 @compiled
-def _at(quotes: Quoted, belief: _Belief) -> tuple[Array, Array]:
+def _at(quotes: Quoted, belief: Belief) -> tuple[Array, Array]:
     """``(N,)`` mean and variance of f at the quotes."""
     value, variance = np.empty(quotes.u.size), np.empty(quotes.u.size)
     slices = quotes.ends.size - 1
     for each in range(slices):
         here = slice(quotes.ends[each], quotes.ends[each + 1])
         first = each * (belief.mean.size // slices)
-        read(belief, first, quotes.left[here], quotes.basis[here], value[here], variance[here])
+        near = Near(quotes.near.left[here], quotes.near.basis[here])
+        read(belief, first, near, value[here], variance[here])
     return value, variance
 
 
@@ -162,11 +172,11 @@ def _summed(splines: Array, quotes: Quoted, weight: Array, centre: Array) -> _Su
             mass[each] += w
             level[each] += y
             for a in range(_NEAR):
-                at, part = each * NZ + quotes.left[i] + a, quotes.basis[i, a]
+                at, part = each * NZ + quotes.near.left[i] + a, quotes.near.basis[i, a]
                 load[at] += w * part
                 said[at] += y * part
                 for b in range(a, _NEAR):
-                    near[b - a, at] += w * part * quotes.basis[i, b]
+                    near[b - a, at] += w * part * quotes.near.basis[i, b]
     loaded, rows, side = np.empty((d, R)), np.empty((d, L)), np.empty(d)
     for j in range(d):
         row = splines[j]
@@ -253,7 +263,7 @@ def _likeliest(sums: _Sums) -> tuple[float, float]:
 
 
 @compiled
-def _believed(splines: Array, sums: _Sums, uneven: float, wild: float) -> _Belief:
+def _believed(splines: Array, sums: _Sums, uneven: float, wild: float) -> Belief:
     """The splines of each slice after observations."""
     d, R = splines.shape
     precision, side, mass = _left(sums, uneven)
@@ -279,7 +289,7 @@ def _believed(splines: Array, sums: _Sums, uneven: float, wild: float) -> _Belie
         for off in range(_NEAR):
             for r in range(R - off):
                 near[off, r] += freed[j, r] * freed[j, r + off]
-    return _Belief(mean, near)
+    return Belief(mean, near)
 
 
 @compiled

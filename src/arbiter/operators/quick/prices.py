@@ -122,19 +122,6 @@ def worth(smile: Array, doubt: Array, total: Array, seen: Flags, known: Known) -
     return Wanted(u, total, seen, log_price, elasticity, trust)
 
 
-@compiled
-def of(wanted: Wanted, chain: int) -> Wanted:
-    """Those of one chain."""
-    return Wanted(
-        wanted.u[chain],
-        wanted.total[chain],
-        wanted.seen[chain],
-        wanted.log_price[chain],
-        wanted.elasticity[chain],
-        wanted.trust[chain],
-    )
-
-
 class Laid(NamedTuple):
     """As :class:`arbiter.operators.polish._Laid` of one slice, and its prices.
 

@@ -1,4 +1,4 @@
-"""Slopes of a smile, one slice at a time and compiled: :mod:`arbiter.operators.start`.
+"""Slopes of a smile, slice by slice and compiled: :mod:`arbiter.operators.start`.
 
 Shapes: H places of ``asinh z``, n knots.
 """
@@ -20,7 +20,14 @@ Array = NDArray[np.float64]
 
 
 @compiled
-def log_slopes(u: Array, level: float, known: Known, g: Array) -> None:
+def log_slopes(u: Array, total: Array, known: Known, g: Array) -> None:
+    """As :func:`arbiter.operators.start.log_slopes` of one chain, into ``(L, n)``."""
+    for each in range(len(u)):
+        _log_slopes(u[each], math.exp(total[each]), known, g[each])
+
+
+@compiled
+def _log_slopes(u: Array, level: float, known: Known, g: Array) -> None:
     """As :func:`arbiter.operators.start.log_slopes` of one slice, into ``(n,)``."""
     H, n = u.size, g.size
     x = coordinates(u, level, known)

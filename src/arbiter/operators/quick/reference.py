@@ -1,0 +1,150 @@
+"""Chains divided by their own levels, compiled: :mod:`arbiter.operators.reference`.
+
+Shapes: B chains of L slices with S places for quotes.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from arbiter.compiled import compiled
+from arbiter.operators import ragged, reference
+from arbiter.operators.ragged import Ragged
+from arbiter.operators.reference import Scaled
+
+Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+
+def scaled(quotes: Ragged) -> Scaled:
+    """As :func:`arbiter.operators.reference.scaled`, in float64."""
+    slices, places = _scaled(*(part.numpy() for part in quotes))
+    sigma, total, gap, ahead = torch.from_numpy(slices)
+    zeta, u, noise, moneyness, spacing, width = torch.from_numpy(places)
+    return Scaled(
+        sigma, total, zeta, u, noise, moneyness, spacing, width, quotes.quoted, gap, ahead
+    )
+
+
+@compiled
+def _scaled(T: Array, k: Array, iv: Array, half: Array, quoted: Flags) -> tuple[Array, Array]:
+    """Numbers of slices ``(4, B, L)`` and of places ``(6, B, L, S)``."""
+    B, L, S = k.shape
+    slices, places = np.empty((4, B, L)), np.empty((6, B, L, S))
+    level, doubt, listed = np.empty(L), np.empty(L), np.empty(L, np.bool_)
+    log_T = np.log(T)
+    for i in range(B):
+        sigma, total, gap, ahead = slices[0, i], slices[1, i], slices[2, i], slices[3, i]
+        zeta, u, noise, moneyness = places[0, i], places[1, i], places[2, i], places[3, i]
+        for each in range(L):
+            for s in range(S):
+                relative = half[i, each, s] / iv[i, each, s]
+                relative = min(max(relative, reference._LEAST_NOISE), reference._MOST_NOISE)
+                noise[each, s] = relative
+                u[each, s] = math.log(iv[i, each, s])
+            listed[each] = quoted[i, each].any()
+            level[each], doubt[each] = _level(
+                T[i, each], k[i, each], u[each], noise[each], quoted[i, each]
+            )
+        _smooth(level, doubt, log_T[i], listed, sigma)
+        for each in range(L):
+            total[each] = sigma[each] + 0.5 * log_T[i, each]
+            scale = math.exp(-total[each])
+            for s in range(S):
+                zeta[each, s] = math.asinh(k[i, each, s] * scale)
+                moneyness[each, s] = math.exp(k[i, each, s])
+                off = u[each, s] - sigma[each]
+                u[each, s] = min(max(off, -reference.FARTHEST), reference.FARTHEST)
+                u[each, s] *= quoted[i, each, s]
+                noise[each, s] = math.log(noise[each, s])
+            _trapezoid(zeta[each], quoted[i, each], places[4, i, each])
+            _trapezoid(moneyness[each], quoted[i, each], places[5, i, each])
+            sigma[each] = math.exp(sigma[each])
+        _gaps(log_T[i], listed, gap, ahead)
+    return slices, places
+
+
+@compiled
+def _level(
+    T: float, k: Array, log_iv: Array, relative: Array, quoted: Flags
+) -> tuple[float, float]:
+    """A slice's log-volatility at the money by a local line, and its variance."""
+    nearest, root = 0, math.sqrt(T)
+    for s in range(k.size):
+        closer = abs(k[s]) < abs(k[nearest]) or not quoted[nearest]
+        nearest = s if quoted[s] and closer else nearest
+    found = log_iv[nearest]
+    mass = away = 0.0
+    for _ in range(2):
+        per = 1.0 / (math.exp(found) * root)
+        mass = first = second = mean = cross = 0.0
+        for s in range(k.size):
+            if quoted[s]:
+                z = k[s] * per
+                bell = math.exp(-0.5 * (z / reference._WIDTH) ** 2) + 1e-5 / (1.0 + z * z)
+                near = bell / (relative[s] ** 2 + reference._TIGHT**2)
+                mass += near
+                first += near * z
+                second += near * z * z
+                mean += near * log_iv[s]
+                cross += near * z * log_iv[s]
+        mass += 1e-30
+        centre, away, mean = first / mass, second / mass, mean / mass
+        lean = (cross / mass - centre * mean) / (away - centre**2 + 0.1)
+        found = mean - min(max(centre, -1.0), 1.0) * lean
+    return found, 1.0 / max(mass, 1e-3) + (0.05 * away) ** 2
+
+
+@compiled
+def _smooth(level: Array, doubt: Array, log_T: Array, listed: Flags, smooth: Array) -> None:
+    """Levels along maturity, by a local line in log-maturity."""
+    for here in range(level.size):
+        mass = first = second = mean = cross = 0.0
+        for there in range(level.size):
+            if listed[there]:
+                apart = log_T[there] - log_T[here]
+                bell = math.exp(-0.5 * (apart / reference._SPAN) ** 2)
+                near = bell + 1e-5 / (1.0 + apart * apart)
+                near /= doubt[there] + reference._UNSURE**2
+                mass += near
+                first += near * apart
+                second += near * apart * apart
+                mean += near * level[there]
+                cross += near * apart * level[there]
+        centre, mean = first / mass, mean / mass
+        lean = (cross / mass - centre * mean) / (second / mass - centre**2 + 0.05)
+        smooth[here] = mean - min(max(centre, -1.0), 1.0) * lean
+
+
+@compiled
+def _gaps(log_T: Array, listed: Flags, gap: Array, ahead: Array) -> None:
+    """Log-maturities to the slice before and to the one after; 1 where none there is listed."""
+    L = log_T.size
+    gap[0] = ahead[L - 1] = 1.0
+    begun = left = False
+    for each in range(1, L):
+        begun |= listed[each - 1]
+        gap[each] = log_T[each] - log_T[each - 1] if begun else 1.0
+    for each in range(L - 2, -1, -1):
+        left |= listed[each + 1]
+        ahead[each] = log_T[each + 1] - log_T[each] if left else 1.0
+
+
+@compiled
+def _trapezoid(at: Array, quoted: Flags, width: Array) -> None:
+    """As :func:`arbiter.operators.ragged.trapezoid`."""
+    last = before = -1
+    for s in range(at.size):
+        width[s] = 0.0
+        if quoted[s]:
+            if last >= 0:
+                right = at[s] - at[last]
+                left = at[last] - at[before] if before >= 0 else right
+                width[last] = max(0.5 * (left + right), ragged._NARROWEST)
+            before, last = last, s
+    if last >= 0:
+        width[last] = max(at[last] - at[before], ragged._NARROWEST) if before >= 0 else 1.0
