@@ -15,6 +15,7 @@ LONGEST = 400
 # From low to high. A room imports only rooms before it. A room is a file or a folder, and files
 # of one folder may import each other.
 ROOMS = [
+    "compiled",
     "normal",
     "black",
     "knots",
@@ -118,8 +119,10 @@ def room_imports(source: str) -> Iterator[Import]:
 
 
 def room_of(path: Path) -> str:
-    """Return the room of a module: its own name, or that of the folder it lies in."""
-    return path.parent.name if path.parent.parent == PACKAGE else path.stem
+    """Return the room of a module: its own name, or that of the package's folder it lies in."""
+    return (
+        path.relative_to(PACKAGE).with_suffix("").parts[0] if PACKAGE in path.parents else path.stem
+    )
 
 
 def misplaced_imports(path: Path) -> list[str]:
