@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from arbiter import compiled
+from arbiter import compiled, pipeline
 from arbiter.compiled import config
 
 
@@ -35,14 +36,39 @@ def test_the_digest_is_that_of_every_module(tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
     (tmp_path / "a.py").write_text("A = 1")
     (tmp_path / "inner" / "b.py").write_text("B = 1")
-    (tmp_path / "c.txt").write_text("no module")
-    first = compiled.digest(tmp_path)
-    (tmp_path / "c.txt").write_text("whatever")
-    assert compiled.digest(tmp_path) == first
+    (tmp_path / "inner" / "c.txt").write_text("no module")
+    sources = [tmp_path / "a.py", tmp_path / "inner"]
+    first = compiled.digest(sources)
+    (tmp_path / "inner" / "c.txt").write_text("whatever")
+    assert compiled.digest(sources) == first
     (tmp_path / "inner" / "b.py").write_text("B = 2")
-    second = compiled.digest(tmp_path)
+    second = compiled.digest(sources)
     (tmp_path / "inner" / "b.py").rename(tmp_path / "inner" / "d.py")
-    assert len({first, second, compiled.digest(tmp_path)}) == 3
+    third = compiled.digest(sources)
+    (tmp_path / "a.py").write_text("A = 2")
+    assert len({first, second, third, compiled.digest(sources)}) == 4
+
+
+def imported(path: Path) -> set[str]:
+    """Rooms of the package that a module imports."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "arbiter":
+            inner = (node.module or "").split(".")[1:2] or [alias.name for alias in node.names]
+            found |= set(inner)
+    return found
+
+
+def test_all_that_compiled_functions_are_made_of_is_looked_at() -> None:
+    package = Path(compiled.__file__).parent
+    users = [p for p in package.rglob("*.py") if "compiled" in imported(p)]
+    rooms = {Path(name).stem for name in compiled.SOURCES}
+    assert len(users) > 5
+    for path in users:
+        assert path.relative_to(package).parts[0] in compiled.SOURCES, path
+        assert imported(path) <= rooms, f"{path.name}: add what it imports to SOURCES"
+    assert "quotes" in imported(package / "operators" / "pretrained.py")
 
 
 def test_what_is_kept_belongs_to_one_state_of_the_package(
@@ -50,6 +76,7 @@ def test_what_is_kept_belongs_to_one_state_of_the_package(
 ) -> None:
     """Another version leaves nothing behind, and the compiler's own folder is as it was."""
     monkeypatch.setattr(compiled, "_PACKAGE", tmp_path)
+    monkeypatch.setattr(compiled, "SOURCES", ("made.py",))
     monkeypatch.setattr(config, "CACHE_DIR", "")
     times = compiled.compiled(written(tmp_path, 2.0))
     first = compiled.kept_in()
@@ -82,7 +109,7 @@ def test_what_cannot_be_kept_is_compiled_all_the_same(
     with caplog.at_level(logging.WARNING):
         assert compiled.compiled(written(tmp_path, 2.0))(1.5) == 3.0
         assert compiled.compiled(written(tmp_path, 3.0))(1.5) == 4.5
-    assert [m for m in caplog.messages if "only the first time" in m] == caplog.messages[:1]
+    assert [m for m in caplog.messages if "compiling for this machine" in m] == caplog.messages[:1]
 
 
 def test_a_function_without_a_file_is_compiled_all_the_same() -> None:
@@ -90,3 +117,10 @@ def test_a_function_without_a_file_is_compiled_all_the_same() -> None:
     exec("def double(x):\n    return 2.0 * x", room)
     double = compiled.compiled(cast(Callable[[float], float], room["double"]))
     assert double(1.5) == 3.0
+
+
+def test_the_notice_is_the_machines_and_not_the_fits() -> None:
+    with pipeline._warnings() as found:
+        logging.getLogger("arbiter.compiled").warning("compiling")
+        logging.getLogger("arbiter.operators").warning("odd quotes")
+    assert found == ["odd quotes"]

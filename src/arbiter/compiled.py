@@ -4,8 +4,9 @@ For what is a long row of small steps: there a tensor library spends its time be
 Sums may be taken in another order than they are written, always the same one on one machine.
 Threads run such functions side by side.
 
-What is kept belongs to one state of the whole package: the compiler itself looks at the file of a
-function alone, and would go on with what an older version of another file said.
+What is kept belongs to one state of all files that such functions are made of (:data:`SOURCES`):
+the compiler itself looks at the file of a function alone, and would go on with what an older
+version of another file said.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -30,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 config: Any = _config  # whose attributes come from the environment
 _PACKAGE = Path(__file__).parent
+# Modules and folders that compiled functions and their constants come from: a test looks after it.
+SOURCES = ("compiled.py", "normal.py", "black.py", "operators")
 _OURS = "arbiter-compiled-"
 
 
@@ -54,7 +57,7 @@ def kept_in() -> Path | None:
 
     ``NUMBA_CACHE_DIR`` if that is set, the package's own, or the user's.
     """
-    state = digest(_PACKAGE)
+    state = digest([_PACKAGE / name for name in SOURCES])
     own = _PACKAGE / "__pycache__"
     users = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "arbiter"
     for base in [Path(config.CACHE_DIR)] if config.CACHE_DIR else [own, users]:
@@ -71,12 +74,13 @@ def kept_in() -> Path | None:
     return None
 
 
-def digest(package: Path) -> str:
-    """Of all modules in a folder."""
+def digest(sources: Sequence[Path]) -> str:
+    """Of modules, and of all modules in folders."""
     found = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
-        found.update(path.relative_to(package).as_posix().encode() + b"\0")
-        found.update(path.read_bytes() + b"\0")
+    for source in sources:
+        for path in sorted(source.rglob("*.py")) if source.is_dir() else [source]:
+            found.update(path.relative_to(source.parent).as_posix().encode() + b"\0")
+            found.update(path.read_bytes() + b"\0")
     return found.hexdigest()[:16]
 
 
@@ -109,4 +113,4 @@ def _listen() -> None:
 
 @lru_cache(maxsize=1)
 def _say() -> None:
-    logger.warning("compiling for this machine: some twenty seconds, only the first time")
+    logger.warning("compiling for this machine, which takes some twenty seconds the first time")

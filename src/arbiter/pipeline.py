@@ -385,7 +385,7 @@ class _Collector(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()
-        if message not in self.messages:
+        if message not in self.messages and record.name != "arbiter.compiled":  # the machine's
             self.messages.append(message)
 
 

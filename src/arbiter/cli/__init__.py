@@ -6,6 +6,7 @@ PyTorch.
 
 from __future__ import annotations
 
+import logging
 import sys
 from io import TextIOWrapper
 
@@ -40,4 +41,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a terminal or a pipe may not know every letter
             stream.reconfigure(errors="replace")
+    waiting = logging.getLogger("arbiter.compiled")  # says why a first time takes long: at once
+    waiting.addHandler(logging.StreamHandler())
+    waiting.propagate = False
     app()
