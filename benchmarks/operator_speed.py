@@ -113,6 +113,7 @@ def _after(run: Callable[[Quotes], object]) -> Callable[[Quotes], object]:
 def stages(watch: Stopwatch) -> list[Row]:
     """Where the time of one call goes, in milliseconds."""
     from arbiter.operators.pretrained import Operator
+    from arbiter.operators.quick import reference as quick
     from arbiter.operators.residuals import imply
     from benchmarks.fit import listed_quotes, square_quotes
 
@@ -125,14 +126,13 @@ def stages(watch: Stopwatch) -> list[Row]:
     for name, quotes in chains.items():
         batch = ragged([quotes])
         whole = watch(_after(operator), quotes)
-        levels = watch(scaled, batch)
         parts = {
             "implied volatilities": watch(lambda q: imply([replace(q)]), quotes),
-            "tensors and levels": watch(lambda q: scaled(ragged([q])), quotes),
-            "network": watch(operator._inference, batch) - levels,
+            "tensors and levels": watch(lambda q: quick.scaled(ragged([q])), quotes),
+            "network": watch(operator._inference, batch) - watch(quick.scaled, batch),
         }
         parts["residuals, traits, surface"] = whole - sum(parts.values())
-        network = watch(_eager, operator, batch, slow=True) - levels
+        network = watch(_eager, operator, batch, slow=True) - watch(scaled, batch)
         row = {"quotes": name, **{part: 1e3 * s for part, s in parts.items()}}
         rows.append(row | {"whole": 1e3 * whole, "network as trained": 1e3 * network})
     return rows
