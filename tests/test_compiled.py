@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import logging
+import os
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
+from numba import njit
 
 from arbiter import compiled, pipeline
 from arbiter.compiled import config
@@ -89,6 +92,10 @@ def test_what_is_kept_belongs_to_one_state_of_the_package(
     again = compiled.compiled(written(tmp_path, 3.0))
     assert again(1.5) == 4.5
     assert compiled.kept_in() != first
+    assert first.exists()  # it may still be written to
+    os.utime(first, (0.0, 0.0))
+    compiled.kept_in.cache_clear()
+    assert compiled.kept_in() != first
     assert not first.exists()
 
 
@@ -97,6 +104,48 @@ def test_a_folder_of_the_users_choice(tmp_path: Path, monkeypatch: pytest.Monkey
     folder = compiled.kept_in()
     assert folder is not None
     assert folder.parent == tmp_path / "mine"
+    other = tmp_path / "mine" / "arbiter-compiled-other"  # of another installation: not ours
+    other.mkdir()
+    os.utime(other, (0.0, 0.0))
+    compiled.kept_in.cache_clear()
+    assert compiled.kept_in() == folder
+    assert other.exists()
+    monkeypatch.setattr(config, "BOUNDSCHECK", 1)
+    compiled.kept_in.cache_clear()
+    assert compiled.kept_in() != folder
+
+
+def test_without_a_home_or_a_state_nothing_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(config, "CACHE_DIR", "")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    (tmp_path / "made.py").touch()
+    monkeypatch.setattr(compiled, "SOURCES", ("made.py",))
+    monkeypatch.setattr(compiled, "_PACKAGE", tmp_path)
+    assert compiled.kept_in() is not None  # the package's own folder
+    (tmp_path / "__pycache__").rename(tmp_path / "gone")
+    (tmp_path / "__pycache__").touch()
+    compiled.kept_in.cache_clear()
+    assert compiled.kept_in() is None
+    monkeypatch.setattr(compiled, "SOURCES", ("none.py",))
+    compiled.kept_in.cache_clear()
+    assert compiled.kept_in() is None
+
+
+def test_functions_of_others_are_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """Also those that do not say where they come from."""
+    room: dict[str, object] = {}
+    exec("def double(x):\n    return 2.0 * x", room)
+    theirs = cast(types.FunctionType, room["double"])
+    theirs.__module__ = None  # type: ignore[assignment]
+    quick: Any = njit(theirs)
+    assert quick(1.5) == 3.0
+    assert not caplog.messages
 
 
 def test_what_cannot_be_kept_is_compiled_all_the_same(
@@ -105,11 +154,14 @@ def test_what_cannot_be_kept_is_compiled_all_the_same(
     """Where a folder should be there is a file; and it is said once that this takes long."""
     (tmp_path / "file").touch()
     monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "file"))
+    monkeypatch.setattr(compiled, "_PACKAGE", tmp_path / "file")
+    monkeypatch.setattr(compiled, "SOURCES", ())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert compiled.kept_in() is None
     with caplog.at_level(logging.WARNING):
         assert compiled.compiled(written(tmp_path, 2.0))(1.5) == 3.0
         assert compiled.compiled(written(tmp_path, 3.0))(1.5) == 4.5
-    assert [m for m in caplog.messages if "compiling for this machine" in m] == caplog.messages[:1]
+    assert len([m for m in caplog.messages if "compiling for this machine" in m]) == 1
 
 
 def test_a_function_without_a_file_is_compiled_all_the_same() -> None:

@@ -352,6 +352,16 @@ def test_the_quick_pass_is_the_network(
         assert np.abs(np.log(slopes[0] / other[0])).max() > 5e-4
 
 
+def test_a_short_chain_beside_a_deep_one_is_as_alone(operator: Operator) -> None:
+    """What fills it up to the depth of the other stays within reach."""
+    short = smiles(np.array([2.0]), strikes=9, level=0.6)
+    deep = smiles(np.geomspace(0.02, 3.0, 80), strikes=9)
+    alone = operator(short, components=1)
+    found = operator.many([short, deep], components=1)[0]
+    np.testing.assert_allclose(found.slopes, alone.slopes, rtol=1e-5)
+    assert np.ptp(alone.slopes) > 1e-3
+
+
 def test_a_network_with_a_representer_runs_as_it_is(quotes: Quotes) -> None:
     torch.manual_seed(3)
     config = Config(heads=6, width=12, state=7, rank=3, context=10, representer=True)

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from scipy import special
 
 from arbiter import black, normal
-from arbiter.operators import polish, reference
+from arbiter.operators import intervals, polish, reference
 from arbiter.operators.gate import places
 from arbiter.operators.polish import Smile
-from arbiter.operators.quick import dense, scalars
+from arbiter.operators.quick import dense, posterior, scalars
 from arbiter.operators.quick import reference as quick_reference
-from arbiter.operators.quick.polish import Polish, _isotonic
+from arbiter.operators.quick.polish import Polish, _isotonic, _ordered
 from ragged_chains import random_chain
 
 Array = NDArray[np.float64]
@@ -97,6 +97,36 @@ def test_levels_are_those_of_the_network(seed: int) -> None:
     assert float((moved.sigma - wanted.sigma).abs().min()) > 1e-6
 
 
+# -- quotes -------------------------------------------------------------------------------------
+
+
+@given(seed=seeds, far=st.sampled_from([0.1, 3.0, 30.0]))
+def test_the_law_of_the_quotes_is_that_of_the_network(seed: int, far: float) -> None:
+    """Also where quotes lie so far from what the others say that only tails tell laws apart."""
+    rng = np.random.default_rng(seed)
+    half, variance = rng.uniform(0.002, 0.05, 40), rng.uniform(1e-6, 1e-3, 40)
+    size = np.sqrt(variance) + rng.choice([0.05, 0.3, 1.0]) * half
+    u = rng.normal(0.0, size) + far * half * (rng.uniform(size=40) < 0.1)
+    near = posterior.Near(np.zeros(40, np.int64), np.zeros((40, 4)))
+    quotes = posterior.Quoted(np.array([0, 40]), near, u, half)
+    found = posterior._law(quotes, np.zeros(40), variance, 0.002)
+    given = (torch.from_numpy(x)[None] for x in (u, variance + 0.002**2, half, np.ones(40)))
+    assert found == tuple(intervals._likeliest(*given)[0].tolist())
+
+
+@given(seed=seeds)
+def test_truncated_moments_are_those_of_the_network(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    mean, low = rng.normal(0.0, 3.0, 30), rng.normal(0.0, 3.0, 30)
+    variance, high = rng.uniform(1e-4, 2.0, 30), low + rng.uniform(1e-4, 3.0, 30)
+    wanted = intervals.truncated(*(torch.from_numpy(x) for x in (mean, variance, low, high)))
+    found = np.array(
+        [posterior._truncated(*row) for row in zip(mean, variance, low, high, strict=True)]
+    )
+    np.testing.assert_allclose(found, torch.stack(wanted, -1).numpy(), rtol=1e-9, atol=1e-8)
+    assert np.abs(found[:, 0] - mean).max() > 0.1
+
+
 # -- transports ---------------------------------------------------------------------------------
 
 
@@ -149,3 +179,7 @@ def test_what_is_no_number_stays_none() -> None:
     assert torch.isfinite(g[0]).all()
     assert not torch.isfinite(g[1]).all()
     assert not torch.isfinite(g[2]).all()
+    falling = np.array([[1.0, 1.0], [np.nan, 0.5], [0.5, 0.2]])
+    ordered = _ordered(falling, np.zeros(3), np.ones((3, 2)))
+    assert np.isnan(ordered[:, 0]).any()
+    assert (np.diff(ordered[:, 1]) >= 0.0).all()

@@ -16,10 +16,12 @@ import logging
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeVar, cast
 
 from numba import njit
@@ -33,45 +35,65 @@ config: Any = _config  # whose attributes come from the environment
 _PACKAGE = Path(__file__).parent
 # Modules and folders that compiled functions and their constants come from: a test looks after it.
 SOURCES = ("compiled.py", "normal.py", "black.py", "operators")
-_OURS = "arbiter-compiled-"
+_OURS, _OLD = "arbiter-compiled-", 3600.0  # names of folders, and seconds
+_alone = Lock()
 
 
 def compiled(f: F) -> F:
     """The function in machine code; it takes and returns numbers and arrays."""
-    _listen()
     options: dict[str, Any] = {
         "nogil": True,
         "error_model": "numpy",
         "fastmath": {"reassoc", "contract", "nsz"},
     }
-    folder = kept_in()
-    if folder is None or not Path(f.__code__.co_filename).is_file():
-        return cast(F, njit(**options)(f))
-    with _kept(folder):
-        return cast(F, njit(cache=True, **options)(f))
+    with _alone:  # modules may be imported by several threads
+        _listen()
+        folder = kept_in()
+        if folder is None or not Path(f.__code__.co_filename).is_file():
+            return cast(F, njit(**options)(f))
+        with _kept(folder):
+            return cast(F, njit(cache=True, **options)(f))
 
 
 @lru_cache(maxsize=1)
 def kept_in() -> Path | None:
     """The folder of machine code; None if none can be written to, and every process compiles.
 
-    ``NUMBA_CACHE_DIR`` if that is set, the package's own, or the user's.
+    ``NUMBA_CACHE_DIR`` if that is set, else the package's own, else the user's.
     """
-    state = digest([_PACKAGE / name for name in SOURCES])
-    own = _PACKAGE / "__pycache__"
-    users = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "arbiter"
-    for base in [Path(config.CACHE_DIR)] if config.CACHE_DIR else [own, users]:
-        folder = base / f"{_OURS}{state}"
+    try:
+        state = digest([_PACKAGE / name for name in SOURCES])
+    except OSError:  # not a plain folder of files: nothing says which state this is
+        return None
+    # code with and without checks of bounds is not the same code
+    name = f"{_OURS}{state}{'-checked' if config.BOUNDSCHECK else ''}"
+    for base in _bases():
+        folder = base / name
         try:
             folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()
         except OSError:
             continue
-        for other in base.glob(f"{_OURS}*") if base == own else ():
-            if other != folder:  # of a version that is gone
-                shutil.rmtree(other, ignore_errors=True)
+        if base == _PACKAGE / "__pycache__":
+            _clear(base, folder)
         return folder
     return None
+
+
+def _bases() -> Iterator[Path]:
+    if config.CACHE_DIR:
+        yield Path(config.CACHE_DIR)
+    yield _PACKAGE / "__pycache__"
+    with suppress(RuntimeError):  # there may be no home
+        yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "arbiter"
+
+
+def _clear(base: Path, folder: Path) -> None:
+    """Remove what versions that are gone have left, but not what may just be written."""
+    for other in base.glob(f"{_OURS}*"):
+        with suppress(OSError):
+            if other != folder and time.time() - other.stat().st_mtime > _OLD:
+                shutil.rmtree(other, ignore_errors=True)
 
 
 def digest(sources: Sequence[Path]) -> str:
@@ -99,7 +121,8 @@ class _Notice(event.Listener):
     """Says once why the first call of all takes long."""
 
     def on_start(self, event: Any) -> None:
-        if event.data["dispatcher"].py_func.__module__.startswith("arbiter."):
+        function = getattr(event.data.get("dispatcher"), "py_func", None)
+        if (getattr(function, "__module__", None) or "").startswith("arbiter."):
             _say()
 
     def on_end(self, event: Any) -> None:

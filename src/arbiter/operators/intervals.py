@@ -23,6 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from arbiter import normal
 from arbiter.operators.levels import Belief, Prior, Rows, believed, likeliest
 
 ROUNDS = 2
@@ -103,9 +104,10 @@ def _likeliest(off: Tensor, variance: Tensor, half: Tensor, there: Tensor) -> Te
     """``(B, 2)`` the one of :data:`_LAWS` under which the others predict each quote best."""
     laws = torch.tensor(_LAWS, dtype=off.dtype, device=off.device)
     reach, blur = (part[:, None, None] * half for part in laws.unbind(1))  # (K, B, N)
-    deviation = torch.sqrt(variance + blur * blur)
-    low, high = ((off + end) / deviation for end in (-reach, reach))
-    density = (torch.special.ndtr(high) - torch.special.ndtr(low)) / (2.0 * reach)
+    scale = normal.ROOT_HALF * torch.rsqrt(variance + blur * blur)
+    # from the side where a far quote is in the upper tail, which keeps its digits
+    near, far = (torch.special.erfc((off.abs() + end) * scale) for end in (-reach, reach))
+    density = (near - far) / (4.0 * reach)
     score = (there * torch.log(density.clamp(min=_UNLIKELY))).sum(-1)  # (K, B)
     return laws[score.argmax(0)]
 

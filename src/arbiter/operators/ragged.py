@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # tensors alone need no tables
     from arbiter.quotes import Quotes
 
 _SPARE_VOLATILITY, _SPARE_HALF = 0.2, 0.01  # what padding holds: finite, and never read
-_BEYOND = 1.25  # ratio of padded maturities
+_BEYOND, _FARTHEST = 1.25, 100.0  # ratio of padded maturities, and of the last one to the listed
 _NARROWEST = 1e-6  # quadrature weight: no quote weighs zero
 
 
@@ -71,7 +71,8 @@ def ragged(chains: Sequence[Quotes], dtype: torch.dtype = torch.float64) -> Ragg
     for i, (quotes, count) in enumerate(zip(chains, counts, strict=True)):
         listed = quotes.maturities.size
         T[i, :listed] = quotes.maturities
-        T[i, listed:] = quotes.maturities[-1] * _BEYOND ** np.arange(1.0, deep - listed + 1.0)
+        ratio = min(_BEYOND, _FARTHEST ** (1.0 / max(deep - listed, 1)))
+        T[i, listed:] = quotes.maturities[-1] * ratio ** np.arange(1.0, deep - listed + 1.0)
         place = np.arange(len(quotes)) - (np.cumsum(count) - count)[quotes.expiry]
         at = (i, quotes.expiry, place)
         k[at], quoted[at] = quotes.k, True

@@ -82,14 +82,15 @@ def enough(quotes: Quotes, one: Pass) -> Components:
     off = missed(quotes, one.price)
     if off <= UNMET:
         return alone(one)
-    starts = (divided(one.surface), None)
-    fits = [found for start in starts if (found := _two(quotes, one, start)) is not None]
-    if not fits:
+    fits = [_two(quotes, one, start) for start in (divided(one.surface), None)]
+    done = [found for found in fits if isinstance(found, FittedSurface)]
+    if not done:
+        logger.warning("a second component was looked for and not found: %s", fits[0])
         return alone(one)
-    prices = [found.otm(quotes.k, quotes.T) for found in fits]
+    prices = [found.otm(quotes.k, quotes.T) for found in done]
     misses = [missed(quotes, price) for price in prices]
-    best = int(np.argmin(misses))
-    found, left = fits[best], misses[best]
+    best = int(np.argmin(np.nan_to_num(misses, nan=np.inf)))
+    found, left = done[best], misses[best]
     taken = left < _BETTER * off
     assert found.result is not None
     steps = found.result.iterations
@@ -101,14 +102,13 @@ def enough(quotes: Quotes, one: Pass) -> Components:
     return Components(found.slopes, found.weights, prices[best]) if taken else alone(one)
 
 
-def _two(quotes: Quotes, one: Pass, start: Surface | None) -> FittedSurface | None:
-    """The fit of two components from a start, or from its own; None where it fails."""
+def _two(quotes: Quotes, one: Pass, start: Surface | None) -> FittedSurface | Exception:
+    """The fit of two components from a start, or from its own; or why there is none."""
     options = FitOptions(components=2, knots=tuple(float(x) for x in one.surface.knots))
     try:
         return fit(quotes, options=options, start=start)
     except (ValueError, AssertionError, np.linalg.LinAlgError) as error:
-        logger.warning("a second component was looked for and not found: %s", error)
-        return None
+        return error
 
 
 def missed(quotes: Quotes, price: Array) -> float:

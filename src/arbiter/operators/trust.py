@@ -59,7 +59,7 @@ def trusted(
     guess: Kriged,
     chain: Scaled,
     gate: Gate,
-    missed: tuple[Tensor, Tensor] | None = None,
+    short: tuple[Tensor, Tensor] | None = None,
 ) -> Trusted:
     """Draw proposals ``(B, L, n)`` towards the start as far as nothing speaks for them.
 
@@ -70,18 +70,19 @@ def trusted(
         guess: Its reference.
         chain: The chain in its own units.
         gate: Whose bumps are the heads of both.
-        missed: What proposals miss of the smile, where that is known (:func:`.polish.missed`).
+        short: What proposals miss of the smile, and where prices say anything, if that is known
+            (:func:`arbiter.operators.polish.missed`).
     """
     begun = guess.start.double()
-    if missed is None:
-        missed = _missed(proposal.detach().double(), guess, chain, gate)
-    moved, off, strained = _witnessed(*missed, guess, chain, gate)
-    part = share(moved, off)[:, None, None]
-    return Trusted(begun + part * (proposal.double() - begun), moved, off, strained)
+    if short is None:
+        short = _short(proposal.detach().double(), guess, chain, gate)
+    moved, missed, strained = _witnessed(*short, guess, chain, gate)
+    part = share(moved, missed)[:, None, None]
+    return Trusted(begun + part * (proposal.double() - begun), moved, missed, strained)
 
 
 @torch.no_grad()
-def _missed(proposal: Tensor, guess: Kriged, chain: Scaled, gate: Gate) -> tuple[Tensor, Tensor]:
+def _short(proposal: Tensor, guess: Kriged, chain: Scaled, gate: Gate) -> tuple[Tensor, Tensor]:
     smile, doubt, seen = guess.smile.double(), guess.doubt.double(), chain.quoted.any(-1)
     wanted = polish.Smile(smile, doubt, gate.place.double(), chain.total.double(), seen)
     return polish.missed(proposal, wanted)

@@ -174,7 +174,8 @@ def _step(g: Array, told: _Told, force: Array, clock: Array) -> None:
     longest = polish._LONGEST
     for each in range(L):
         for j in range(n):
-            longest = max(longest, abs(ordered[each, j] - begun[each, j]))
+            moved = abs(ordered[each, j] - begun[each, j])
+            longest = moved if not moved <= longest else longest  # a NaN stays
     for each in range(L):
         for j in range(n):
             moved = (ordered[each, j] - begun[each, j]) * (polish._LONGEST / longest)
@@ -213,11 +214,12 @@ def _ordered(x: Array, clock: Array, weight: Array) -> Array:
     L, n = x.shape
     found, y = np.empty((L, n)), np.empty(L)
     for j in range(n):
-        falls = False
+        falls = odd = False
         for each in range(L):
             y[each] = x[each, j] + clock[each]
+            odd |= math.isnan(y[each])
             falls |= each > 0 and y[each] < y[each - 1]
-        if falls:
+        if falls and not odd:  # what is no number stays, and is found where surfaces are made
             _isotonic(y, weight[:, j])
         for each in range(L):
             found[each, j] = y[each] - clock[each]

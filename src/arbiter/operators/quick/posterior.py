@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from arbiter import normal
 from arbiter.compiled import compiled
 from arbiter.operators import intervals, levels
 from arbiter.operators.quick import dense, scalars
@@ -22,7 +23,6 @@ Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 _SIZES, _WILD, _LAWS = (np.array(x) for x in (levels.SIZES, levels.WILD, intervals._LAWS))
-_ROOT_HALF = math.sqrt(0.5)
 _NEAR = 4  # splines that are not zero at a place
 
 
@@ -309,10 +309,9 @@ def _law(quotes: Quoted, guess: Array, variance: Array, error: float) -> tuple[f
         for i in range(quotes.u.size):
             half = quotes.half[i]
             off, far = quotes.u[i] - guess[i], reach * half
-            scale = _ROOT_HALF / math.sqrt(variance[i] + error**2 + (blur * half) ** 2)
-            # of the two ends the upper one is the nearer by symmetry, so that tails are not lost
-            mass = 0.5 * (math.erfc((abs(off) - far) * scale) - math.erfc((abs(off) + far) * scale))
-            score += math.log(max(mass / (2.0 * far), intervals._UNLIKELY))
+            scale = normal.ROOT_HALF / math.sqrt(variance[i] + error**2 + (blur * half) ** 2)
+            twice = math.erfc((abs(off) - far) * scale) - math.erfc((abs(off) + far) * scale)
+            score += math.log(max(twice / (4.0 * far), intervals._UNLIKELY))
         if score > best:
             best, found = score, law
     return _LAWS[found, 0], _LAWS[found, 1]

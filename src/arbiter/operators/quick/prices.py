@@ -218,7 +218,6 @@ def headed(g: Array, total: Array) -> Array:
     for each in range(len(g)):
         for j in range(most.size):
             proposed = math.exp(min(max(g[each, j], head.LOWEST), head.HIGHEST) + total[each])
-            # a number that is none stays: it is found where surfaces are made
-            most[j] = proposed if not proposed <= most[j] else most[j]
+            most[j] = proposed if not proposed <= most[j] else most[j]  # a NaN stays
             slopes[each, j] = min(max(most[j], head._LEAST), head._MOST) / math.exp(total[each])
     return slopes
