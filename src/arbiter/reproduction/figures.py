@@ -117,9 +117,8 @@ def stress(found: Facts) -> Figure:
             top.plot(x, score.mean(1), label=label_of(model), **style)
             top.fill_between(x, score.min(1), score.max(1), color=COLOURS[colour], alpha=0.12, lw=0)
             spread = np.array(cells["spread_bp"], dtype=float)
-            with np.errstate(invalid="ignore"):
-                ratio = np.clip(np.nanmedian(error / spread, axis=1), 1e-2, 1e2)
-            bottom.plot(x, ratio, **style)
+            ratio = np.ma.median(np.ma.masked_invalid(error / spread), axis=1)
+            bottom.plot(x, np.ma.clip(ratio, 1e-2, 1e2).filled(np.nan), **style)
         top.axhline(0.9, ls="--", color=VERMILION, lw=1)
         bottom.axhline(1.0, ls="--", color=VERMILION, lw=1)
         top.set(ylim=(-0.05, 1.08), title=name)
