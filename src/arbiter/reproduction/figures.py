@@ -117,7 +117,7 @@ def stress(found: Facts) -> Figure:
             top.plot(x, score.mean(1), label=label_of(model), **style)
             top.fill_between(x, score.min(1), score.max(1), color=COLOURS[colour], alpha=0.12, lw=0)
             spread = np.array(cells["spread_bp"], dtype=float)
-            ratio = np.ma.median(np.ma.masked_invalid(error / spread), axis=1)
+            ratio = np.ma.median(np.ma.masked_invalid(error / spread), axis=1)  # type: ignore[no-untyped-call]
             bottom.plot(x, np.ma.clip(ratio, 1e-2, 1e2).filled(np.nan), **style)
         top.axhline(0.9, ls="--", color=VERMILION, lw=1)
         bottom.axhline(1.0, ls="--", color=VERMILION, lw=1)
