@@ -1,7 +1,7 @@
 """The network for one purpose: a forward pass on the CPU, as quick as the arithmetic allows.
 
 The same function as :class:`~arbiter.operators.network.Network`, to rounding, which a test asserts.
-Quotes lie in one row without padding, and kriging and its transport are compiled
+Quotes lie in one row without padding, and levels, kriging and its transport are compiled
 (:mod:`~arbiter.operators.quick`). Generators of the scans are symmetric and fixed: in their
 eigenvectors a scan is one multiplication per maturity and state. What depends on the same input is
 one product, and constants that follow a map are part of it. Maps are float32; levels, kriging and

@@ -39,6 +39,8 @@ _UNLIKELY = 1e-12  # density of a quote that no law expects
 _DAMPED = 0.7  # share of a site's new moments
 _SHORT = 0.1  # of an interval, in deviations
 _TINY = 1e-16
+_LEAST_SHARP, _LEAST_ALONE = 1e-9, 1e-12  # precisions of a site, and of what the others say
+_ALL_BELOW = -1e-14  # log-share of an upper tail that may lie below its interval, at most
 
 
 class Posterior(NamedTuple):
@@ -81,7 +83,7 @@ def posterior(design: Rows, u: Tensor, half: Tensor, quoted: Tensor) -> Posterio
             guess, alone = _cavity(*design.at(belief), weight, centre)
         wide = alone + blur
         middle, spread = truncated(guess, wide, u - reach, u + reach)
-        sharp = (1.0 / spread.clamp(min=_TINY) - 1.0 / wide).clamp(min=1e-9)
+        sharp = (1.0 / spread.clamp(min=_TINY) - 1.0 / wide).clamp(min=_LEAST_SHARP)
         new_centre = (middle / spread.clamp(min=_TINY) - guess / wide) / sharp
         new = there / (1.0 / sharp + blur)
         kept = (1.0 - _DAMPED) * weight
@@ -96,7 +98,7 @@ def _cavity(
 ) -> tuple[Tensor, Tensor]:
     """``(B, N)`` mean and variance of f at each quote by what all others say."""
     variance = variance.clamp(min=_TINY)
-    alone = 1.0 / (1.0 / variance - weight).clamp(min=1e-12)
+    alone = 1.0 / (1.0 / variance - weight).clamp(min=_LEAST_ALONE)
     return alone * (value / variance - weight * centre), alone
 
 
@@ -119,7 +121,7 @@ def truncated(mean: Tensor, variance: Tensor, low: Tensor, high: Tensor) -> tupl
     turned = a + b > 0.0  # by symmetry the nearer end is the upper one
     a, b = torch.where(turned, -b, a), torch.where(turned, -a, b)
     below, above = torch.special.log_ndtr(a), torch.special.log_ndtr(b)
-    mass = above + torch.log1p(-torch.exp((below - above).clamp(max=-1e-14)))
+    mass = above + torch.log1p(-torch.exp((below - above).clamp(max=_ALL_BELOW)))
     start, end = (torch.exp(-0.5 * x * x - _LOG_ROOT - mass) for x in (a, b))
     moved = start - end
     left = 1.0 + a * start - b * end - moved * moved

@@ -33,6 +33,7 @@ _STIFF, _HELD = 1e-3, 1e-4  # what second differences and values of a step cost
 _STEP, _COARSE = 0.05, 2  # of the quadrature, and every how many points derivatives take
 _NOTHING = 1e-200  # of a price, whose logarithm is taken
 _FAINT = 1e-3  # of the largest weight, that every slope has
+_LEAST_CURVED = 1e-6  # of the largest curvature of a slice
 
 
 class Smile(NamedTuple):
@@ -172,7 +173,7 @@ def _told(g: Tensor, laid: _Laid, priced: Priced) -> _Told:
     loaded = (steep * weight[..., None]).mT  # (M, n, H)
     P = loaded @ steep
     alone = P.diagonal(dim1=-2, dim2=-1)
-    most = alone.amax(-1, keepdim=True).clamp(min=1e-6)
+    most = alone.amax(-1, keepdim=True).clamp(min=_LEAST_CURVED)
     mean = (weight * off**2).sum(-1) / weight.sum(-1).clamp(min=_NOTHING)
     stiff = (1.0 + mean / _LONG**2)[:, None] * most
     P = P + _step_cost(b.device) * stiff[..., None]

@@ -34,7 +34,6 @@ from arbiter.inputs import frozen, plain
 from arbiter.operators import checkpoint, domain, residuals, workers
 from arbiter.operators.answer import OperatorResult, OperatorSurface
 from arbiter.operators.checkpoint import CheckpointError
-from arbiter.operators.inference import runner
 from arbiter.operators.lipschitz import constant
 from arbiter.operators.network import Config, Network
 from arbiter.operators.ragged import ragged
@@ -66,6 +65,8 @@ class Operator:
     """
 
     def __init__(self, network: Network, info: dict[str, Any], source: str = "memory") -> None:
+        from arbiter.operators.inference import runner  # and the compiler, which no fit needs
+
         self._network = network.double().eval().requires_grad_(False)
         self._inference = runner(self._network)
         self._info = info

@@ -24,6 +24,10 @@ _TIGHT = 3e-3  # quotes tighter than this count alike for the level
 _WIDTH = 1.0  # deviations around the money that set a slice's level
 _SPAN = 0.6  # of log-maturity over which levels are smoothed
 _UNSURE = 0.02  # what a slice's level is never known better than, for smoothing
+_FAINT = 1e-5  # weight of what is far, for slices and chains that have nothing near
+_RIDGE, _RIDGE_ALONG = 0.1, 0.05  # variances beside those that local lines are divided by
+_ASTRAY = 0.05  # error of a level for each squared deviation that its quotes are off the money
+_LEAST_MASS, _NOTHING = 1e-3, 1e-30  # of a slice's quotes: for its error, and to be divided by
 FARTHEST = 2.5  # of log(iv/σ): what lies beyond is clipped
 
 
@@ -101,16 +105,16 @@ def _levels(quotes: Ragged, log_iv: Tensor, weight: Tensor, root: Tensor) -> tup
     for _ in range(2):
         z = quotes.k / (torch.exp(level) * root)[..., None]
         # a slice quoted in its wings alone still has a level
-        near = weight * (torch.exp(-0.5 * (z / _WIDTH) ** 2) + 1e-5 / (1.0 + z * z))
-        mass = near.sum(-1) + 1e-30
+        near = weight * (torch.exp(-0.5 * (z / _WIDTH) ** 2) + _FAINT / (1.0 + z * z))
+        mass = near.sum(-1) + _NOTHING
         share = near / mass[..., None]
         centre = (share * z).sum(-1)
         mean = (share * log_iv).sum(-1)
         spread = (share * (z - centre[..., None]) ** 2).sum(-1)
-        lean = (share * (z - centre[..., None]) * log_iv).sum(-1) / (spread + 0.1)
+        lean = (share * (z - centre[..., None]) * log_iv).sum(-1) / (spread + _RIDGE)
         level = mean - torch.clamp(centre, -1.0, 1.0) * lean
     away = (share * z * z).sum(-1)
-    return level, 1.0 / mass.clamp(min=1e-3) + (0.05 * away) ** 2
+    return level, 1.0 / mass.clamp(min=_LEAST_MASS) + (_ASTRAY * away) ** 2
 
 
 def _smoothed(level: Tensor, doubt: Tensor, log_T: Tensor, listed: Tensor) -> Tensor:
@@ -118,10 +122,10 @@ def _smoothed(level: Tensor, doubt: Tensor, log_T: Tensor, listed: Tensor) -> Te
     apart = log_T[:, None, :] - log_T[:, :, None]  # (B, L, L): from here to there
     # a slice quoted far from the money alone is doubted, and still all that a chain may have
     trust = torch.where(listed, 1.0 / (doubt + _UNSURE**2), 0.0)[:, None, :]
-    near = trust * (torch.exp(-0.5 * (apart / _SPAN) ** 2) + 1e-5 / (1.0 + apart * apart))
+    near = trust * (torch.exp(-0.5 * (apart / _SPAN) ** 2) + _FAINT / (1.0 + apart * apart))
     share = near / near.sum(-1, keepdim=True)
     there = torch.where(trust > 0.0, level[:, None, :], 0.0)
     centre, mean = (share * apart).sum(-1), (share * there).sum(-1)
     off = apart - centre[..., None]
-    lean = (share * off * there).sum(-1) / ((share * off**2).sum(-1) + 0.05)
+    lean = (share * off * there).sum(-1) / ((share * off**2).sum(-1) + _RIDGE_ALONG)
     return mean - torch.clamp(centre, -1.0, 1.0) * lean

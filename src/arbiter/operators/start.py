@@ -23,6 +23,7 @@ from arbiter import normal
 from arbiter.operators.head import KNOTS
 
 _SHARE = 0.07
+_LEAST_TAIL = 1e-300
 _FLATTEST = 0.1
 FARTHEST = 2.0  # of log-volatility over reference: no smile is steeper in its wings
 _BLUR = 0.8  # width of the local average, in knots
@@ -71,7 +72,7 @@ def coordinates(u: Tensor, zeta: Tensor, total: Tensor) -> Tensor:
     bell = normal.pdf(y) * lean
     below, above = normal.cdf(y), normal.cdf(-y)
     below, above = (
-        torch.maximum(side + sign * bell, _SHARE * side).clamp(min=1e-300)
+        torch.maximum(side + sign * bell, _SHARE * side).clamp(min=_LEAST_TAIL)
         for side, sign in ((below, 1.0), (above, -1.0))
     )
     low = below < above

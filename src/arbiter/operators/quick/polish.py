@@ -137,7 +137,7 @@ def _tell(
             steep[h, j] *= by
             target[j] += weight * off[h] * steep[h, j]
         dense.add(P, steep[h], weight)
-    most = 1e-6
+    most = polish._LEAST_CURVED
     for j in range(n):
         most = max(most, P[j, j])
     stiff = (1.0 + mean / max(mass, polish._NOTHING) / polish._LONG**2) * most
@@ -184,7 +184,7 @@ def _step(g: Array, told: _Told, force: Array, clock: Array) -> None:
 
 @compiled
 def _derivatives(b: Array, level: float, laid: Laid, known: Known) -> Array:
-    """``(H, n)`` of the prices to log-slopes, before signs and scales of the prices."""
+    """``(H, n)`` of the prices to log-slopes, which for a step may be coarser."""
     H, (few, n) = known.z.size, known.coarse.shape
     below, sums, centre = np.empty((few, n)), np.zeros(n), np.zeros(n)
     for i in range(few):

@@ -92,14 +92,13 @@ def posterior(splines: Array, quotes: Quoted) -> Belief:
     for i in range(count):
         weight[i] = 1.0 / (intervals._SHARE * quotes.half[i] ** 2 + intervals._FIRST**2)
     uneven = wild = error = reach = blur = 0.0
-    turn = 0
-    while True:  # each function once, as it is compiled as often as it is called
+    for turn in range(intervals.ROUNDS + 1):
         sums = _summed(splines, quotes, weight, centre)
         if turn == 0:
             uneven, wild = _likeliest(sums)
         belief = _believed(splines, sums, uneven, wild)
         if turn == intervals.ROUNDS:
-            return belief
+            break
         value, variance = _at(quotes, belief)
         if turn == 0:
             error = _beyond(quotes, value)
@@ -112,13 +111,13 @@ def posterior(splines: Array, quotes: Quoted) -> Belief:
             wide = variance[i] + own
             middle, spread = _truncated(value[i], wide, quotes.u[i] - far, quotes.u[i] + far)
             spread = max(spread, intervals._TINY)
-            sharp = max(1.0 / spread - 1.0 / wide, 1e-9)
+            sharp = max(1.0 / spread - 1.0 / wide, intervals._LEAST_SHARP)
             said = (middle / spread - value[i] / wide) / sharp
             new = 1.0 / (1.0 / sharp + own)
             kept, taken = (1.0 - intervals._DAMPED) * weight[i], intervals._DAMPED * new
             centre[i] = (kept * centre[i] + taken * said) / (kept + taken + intervals._TINY)
             weight[i] *= (new / weight[i]) ** intervals._DAMPED
-        turn += 1
+    return belief
 
 
 @compiled
@@ -244,21 +243,18 @@ def _evidence(left: tuple[Array, Array, Array], sums: _Sums, uneven: float, wild
 @compiled
 def _likeliest(sums: _Sums) -> tuple[float, float]:
     """As :func:`arbiter.operators.levels.likeliest`."""
-    best, uneven, wild = -np.inf, _SIZES[0], levels._UNDECIDED
-    left = there = _left(sums, uneven)
-    for trial in range(_SIZES.size + _WILD.size):
-        size, width = uneven, levels._UNDECIDED
-        if trial >= _SIZES.size:
-            width = _WILD[trial - _SIZES.size]
-            there = left
-        elif trial > 0:
-            size = _SIZES[trial]
-            there = _left(sums, size)
-        if trial >= _SIZES.size and width == levels._UNDECIDED:
-            continue  # known
-        found = _evidence(there, sums, size, width)
+    uneven, wild = _SIZES[0], levels._UNDECIDED
+    left = _left(sums, uneven)
+    best = _evidence(left, sums, uneven, wild)
+    for size in _SIZES[1:]:
+        there = _left(sums, size)
+        found = _evidence(there, sums, size, wild)
         if found > best:
-            best, uneven, wild, left = found, size, width, there
+            best, uneven, left = found, size, there
+    for size in _WILD:
+        found = best if size == levels._UNDECIDED else _evidence(left, sums, uneven, size)
+        if found > best:
+            best, wild = found, size
     return uneven, wild
 
 
@@ -295,7 +291,7 @@ def _believed(splines: Array, sums: _Sums, uneven: float, wild: float) -> Belief
 @compiled
 def _cavity(value: float, variance: float, weight: float, centre: float) -> tuple[float, float]:
     variance = max(variance, intervals._TINY)
-    alone = 1.0 / max(1.0 / variance - weight, 1e-12)
+    alone = 1.0 / max(1.0 / variance - weight, intervals._LEAST_ALONE)
     return alone * (value / variance - weight * centre), alone
 
 
@@ -334,7 +330,11 @@ def _truncated(mean: float, variance: float, low: float, high: float) -> tuple[f
         middle = at * (1.0 - short * (1.0 - square / 30.0 - steep / 60.0))
     else:
         below, above = scalars.log_cdf(a), scalars.log_cdf(b)
-        mass = above + math.log1p(-math.exp(min(below - above, -1e-14))) + intervals._LOG_ROOT
+        mass = (
+            above
+            + math.log1p(-math.exp(min(below - above, intervals._ALL_BELOW)))
+            + intervals._LOG_ROOT
+        )
         start, end = math.exp(-0.5 * a * a - mass), math.exp(-0.5 * b * b - mass)
         moved = start - end
         left = min(max(1.0 + a * start - b * end - moved * moved, intervals._TINY), short)

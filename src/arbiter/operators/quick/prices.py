@@ -216,8 +216,9 @@ def headed(g: Array, total: Array) -> Array:
     slopes = np.empty_like(g)
     most = np.zeros(g.shape[1])
     for each in range(len(g)):
+        level = math.exp(total[each])
         for j in range(most.size):
             proposed = math.exp(min(max(g[each, j], head.LOWEST), head.HIGHEST) + total[each])
             most[j] = proposed if not proposed <= most[j] else most[j]  # a NaN stays
-            slopes[each, j] = min(max(most[j], head._LEAST), head._MOST) / math.exp(total[each])
+            slopes[each, j] = min(max(most[j], head._LEAST), head._MOST) / level
     return slopes

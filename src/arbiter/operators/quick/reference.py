@@ -85,18 +85,20 @@ def _level(
         for s in range(k.size):
             if quoted[s]:
                 z = k[s] * per
-                bell = math.exp(-0.5 * (z / reference._WIDTH) ** 2) + 1e-5 / (1.0 + z * z)
+                bell = math.exp(-0.5 * (z / reference._WIDTH) ** 2) + reference._FAINT / (
+                    1.0 + z * z
+                )
                 near = bell / (relative[s] ** 2 + reference._TIGHT**2)
                 mass += near
                 first += near * z
                 second += near * z * z
                 mean += near * log_iv[s]
                 cross += near * z * log_iv[s]
-        mass += 1e-30
+        mass += reference._NOTHING
         centre, away, mean = first / mass, second / mass, mean / mass
-        lean = (cross / mass - centre * mean) / (away - centre**2 + 0.1)
+        lean = (cross / mass - centre * mean) / (away - centre**2 + reference._RIDGE)
         found = mean - min(max(centre, -1.0), 1.0) * lean
-    return found, 1.0 / max(mass, 1e-3) + (0.05 * away) ** 2
+    return found, 1.0 / max(mass, reference._LEAST_MASS) + (reference._ASTRAY * away) ** 2
 
 
 @compiled
@@ -108,7 +110,7 @@ def _smooth(level: Array, doubt: Array, log_T: Array, listed: Flags, smooth: Arr
             if listed[there]:
                 apart = log_T[there] - log_T[here]
                 bell = math.exp(-0.5 * (apart / reference._SPAN) ** 2)
-                near = bell + 1e-5 / (1.0 + apart * apart)
+                near = bell + reference._FAINT / (1.0 + apart * apart)
                 near /= doubt[there] + reference._UNSURE**2
                 mass += near
                 first += near * apart
@@ -116,7 +118,7 @@ def _smooth(level: Array, doubt: Array, log_T: Array, listed: Flags, smooth: Arr
                 mean += near * level[there]
                 cross += near * apart * level[there]
         centre, mean = first / mass, mean / mass
-        lean = (cross / mass - centre * mean) / (second / mass - centre**2 + 0.05)
+        lean = (cross / mass - centre * mean) / (second / mass - centre**2 + reference._RIDGE_ALONG)
         smooth[here] = mean - min(max(centre, -1.0), 1.0) * lean
 
 

@@ -80,8 +80,8 @@ def coordinates(u: Array, level: float, known: Known) -> Array:
         y = z[i] / grown + 0.5 * grown * level
         bell = normal.INV_ROOT_2PI * math.exp(-0.5 * y * y) * grown * lean
         below, above = scalars.cdf(y), scalars.cdf(-y)
-        below = max(below + bell, start._SHARE * below, 1e-300)
-        above = max(above - bell, start._SHARE * above, 1e-300)
+        below = max(below + bell, start._SHARE * below, start._LEAST_TAIL)
+        above = max(above - bell, start._SHARE * above, start._LEAST_TAIL)
         tail = scalars.quantile(min(below, above, 0.5))
         x[i] = tail if below < above else -tail
         money = i if abs(zeta[i]) < abs(zeta[money]) else money
