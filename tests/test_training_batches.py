@@ -13,6 +13,7 @@ from arbiter import Quotes, black
 from arbiter.training import noise
 from arbiter.training.batches import (
     _CLASSIC,
+    _CLASSIC_POOR,
     _TEXTBOOK,
     FEWEST,
     WINDOW,
@@ -404,8 +405,9 @@ def test_generator_of_another_device_is_refused(laws: Laws) -> None:
 
 
 def test_models_own_laws_are_commoner_where_no_exchange_lists(laws: Laws) -> None:
-    exchange = torch.arange(4000) % 2 == 0
-    rows = _rows(laws, exchange, torch.Generator().manual_seed(4))
+    number = torch.arange(6000)
+    exchange, poor = number % 3 == 0, number % 3 == 1
+    rows = _rows(laws, exchange, poor, torch.Generator().manual_seed(4))
     assert 0 <= int(rows.min()) <= int(rows.max()) < len(laws)
     own, heston = (rows < laws.plain).float(), (rows < laws.classic).float()
     plain, classic = laws.plain / len(laws), laws.classic / len(laws)
@@ -413,5 +415,17 @@ def test_models_own_laws_are_commoner_where_no_exchange_lists(laws: Laws) -> Non
     assert int(rows[exchange].min()) == laws.classic
     assert abs(float(own[exchange].mean()) - (plain - classic) / (1.0 - classic)) < 0.05
     assert abs(float(own[~exchange].mean()) - (_TEXTBOOK + (1.0 - _TEXTBOOK) * plain)) < 0.05
-    among = (_TEXTBOOK - _CLASSIC) * classic / plain + (1.0 - _TEXTBOOK) * classic
-    assert abs(float(heston[~exchange].mean()) - (_CLASSIC + among)) < 0.05
+    for share, surfaces in ((_CLASSIC_POOR, poor), (_CLASSIC, ~exchange & ~poor)):
+        among = (_TEXTBOOK - share) * classic / plain + (1.0 - _TEXTBOOK) * classic
+        assert abs(float(heston[surfaces].mean()) - (share + among)) < 0.05
+
+
+def test_poor_surfaces_are_quoted_widely_and_seldom() -> None:
+    poor = torch.arange(2000) % 2 == 0
+    base = draw_friction(2000, torch.Generator().manual_seed(1), poor).base[:, 0, 0]
+    assert float(base[poor].min()) > 10.0 * float(base[~poor].min())
+    assert float(base.max()) <= 0.05
+    offered = torch.ones(2000, 8, 40, dtype=torch.bool)
+    share = keep(offered, FEWEST, torch.Generator().manual_seed(1), poor).float().mean((1, 2))
+    assert float(share[poor].max()) < 0.6 < float(share[~poor].quantile(0.6))
+    assert 0.2 < float(share[poor].mean()) < 0.4

@@ -28,8 +28,10 @@ FEWEST = 3  # quotes of a listed expiry
 _SPARE = 1.15  # surfaces drawn for each one kept: some have too few expiries with quotes
 _APART = 0.01  # distance of padded strikes
 _NEAR = 3.0  # deviations within which targets are about even
-# of surfaces that no exchange lists: the share whose law is Heston's, and that of any model's own
-_CLASSIC, _TEXTBOOK = 0.2, 0.85
+# of surfaces that no exchange lists: the share whose quotes are poor, few and far from the truth
+_POOR = 0.35
+# that whose law is Heston's, of the others and of the poor, and that of any model's own
+_CLASSIC, _CLASSIC_POOR, _TEXTBOOK = 0.2, 0.7, 0.85
 _RESCALED, _LEVELS = 0.3, (0.6, 2.2)  # share of rescaled surfaces, and the factors
 
 
@@ -106,18 +108,19 @@ def draw_batch(laws: Laws, layout: Layout, generator: torch.Generator, size: int
         )
     drawn = int(_SPARE * size) + 4
     T, listed, exchange = draw_maturities(drawn, layout.expiries, generator)
-    rows = _rows(laws, exchange, generator)
+    poor = ~exchange & (torch.rand(drawn, generator=generator, device=T.device) < _POOR)
+    rows = _rows(laws, exchange, poor, generator)
     clock = draw_clock(T, exchange, generator)
     clock = clock * _levels(clock, listed, laws, generator) ** 2
     scale = laws.reference_at(rows, clock) * torch.sqrt(clock)  # (B, L)
-    friction = draw_friction(drawn, generator)
+    friction = draw_friction(drawn, generator, poor)
     reach = laws.lower_reach(rows, clock, friction.floor[..., 0])
     k, offered = draw_strikes(scale, reach, layout.strikes, generator)
     total = laws.at(rows, clock, k) * torch.sqrt(clock)[..., None]
     offered &= listed[..., None] & torch.isfinite(total)
     total = torch.where(offered, total, 0.1)
     offered &= black.otm(k, total) > friction.floor
-    quoted = keep(offered, FEWEST, generator)
+    quoted = keep(offered, FEWEST, generator, poor)
     listed = quoted.sum(-1) >= FEWEST
     quoted &= listed[..., None]
 
@@ -149,13 +152,16 @@ def draw_batch(laws: Laws, layout: Layout, generator: torch.Generator, size: int
     return Batch(T, listed, k, mid, half, quoted, truth, target_k, target_iv, target, rows, clock)
 
 
-def _rows(laws: Laws, exchange: Tensor, generator: torch.Generator) -> Tensor:
+def _rows(laws: Laws, exchange: Tensor, poor: Tensor, generator: torch.Generator) -> Tensor:
     """``(B,)`` laws: a model's own, and often the simplest one's, for lists that no exchange has.
 
-    An exchange's listing has any but the laws that are there for that simplest model.
+    Mostly the simplest's where quotes are poor: they cannot tell which law it is, and then the
+    simplest is the best guess. An exchange's listing has any but the laws that are there for that
+    simplest model.
     """
     u = torch.rand(2, len(exchange), generator=generator, device=exchange.device)
-    textbook = torch.where(u[0] < _CLASSIC, laws.classic, laws.plain).clamp(min=1)
+    share = torch.where(poor, _CLASSIC_POOR, _CLASSIC)
+    textbook = torch.where(u[0] < share, laws.classic, laws.plain).clamp(min=1)
     textbook = torch.where(u[0] < _TEXTBOOK, textbook, len(laws))
     first = torch.where(exchange, laws.classic, 0)
     among = torch.where(exchange, len(laws), textbook) - first

@@ -48,6 +48,7 @@ SHAPED = 0.35  # share of a pool that are transports with the term structure of 
 MIXED = 0.3  # share of a pool that are mixtures of two laws
 PLAIN = 0.45  # share of a pool, its first laws, that are neither
 CLASSIC = 0.12  # share of a pool, the first of these, that are Heston's own
+_CLASSIC_STATES = 4  # of each of their sets, at most: sets of one factor are cheap, and come often
 
 _STEP = 0.065
 _GROWTH = 1.3
@@ -199,7 +200,8 @@ def make_laws(
         count: How many laws.
         seed: The same seed gives the same pool on the same machine.
         device: Where the work is done and the pool stays.
-        states_per_set: States of each parameter set: its start, and ends of paths.
+        states_per_set: States of each parameter set: its start, and ends of paths; of the pool's
+            first laws, Heston's own, a few at most.
         workers: Threads; as many as there are processors, eight at most, if left out.
     """
     if min(count, states_per_set) < 1:
@@ -209,15 +211,19 @@ def make_laws(
     rounds = np.random.SeedSequence(seed)
     shaped, classic = int(SHAPED * count), round(CLASSIC * count)
     solved: list[Laws] = []
-    for wanted, draw in ((classic, draw_classic), (count - shaped - classic, draw_sets)):
+    few = min(_CLASSIC_STATES, states_per_set)
+    for wanted, draw, states in (
+        (classic, draw_classic, few),
+        (count - shaped - classic, draw_sets, states_per_set),
+    ):
         parts: list[Laws] = []
         missing = wanted
         while missing > 0:
             sets = draw(
-                int(np.ceil(_SPARE * missing / states_per_set)) + 1,
+                int(np.ceil(_SPARE * missing / states)) + 1,
                 np.random.default_rng(rounds.spawn(1)[0]),
             )
-            parts.append(laws_of(sets, rounds.spawn(1)[0], device, states_per_set, workers))
+            parts.append(laws_of(sets, rounds.spawn(1)[0], device, states, workers))
             missing -= len(parts[-1])
         if parts:
             solved.append(_first(parts, wanted))

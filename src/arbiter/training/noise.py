@@ -17,7 +17,7 @@ from arbiter import black
 WIDEST = 0.2  # half-spread over volatility, before the tick
 _WIDEST_WITH_TICK = 0.5
 _FLOORS = (1e-6, 3e-4)
-_BASES = (5e-4, 0.05)
+_BASES, _POOR = (5e-4, 0.05), (6e-3, 0.05)
 _TICKS = (3e-7, 3e-5)
 _SHARES = (0.45, 0.15, 0.25, 0.1, 0.05)  # of the kinds of noise
 UNIFORM, GAUSSIAN, SMALLER, SMOOTH, NONE = range(5)
@@ -98,8 +98,8 @@ class Friction(NamedTuple):
         return torch.minimum(torch.hypot(relative * iv, tick), _WIDEST_WITH_TICK * iv)
 
 
-def draw_friction(size: int, generator: torch.Generator) -> Friction:
-    """Frictions of so many surfaces."""
+def draw_friction(size: int, generator: torch.Generator, poor: Tensor | None = None) -> Friction:
+    """Frictions of so many surfaces, and none of the tight ones for the poor ``(size,)``."""
     device = generator.device
 
     def rand() -> Tensor:
@@ -108,12 +108,15 @@ def draw_friction(size: int, generator: torch.Generator) -> Friction:
     def log_uniform(low: float, high: float) -> Tensor:
         return low * torch.exp(rand() * math.log(high / low))
 
+    base = log_uniform(*_BASES)
+    if poor is not None:
+        base = torch.where(poor[:, None, None], log_uniform(*_POOR), base)
     edges = torch.tensor(_SHARES, device=device).cumsum(0)[:-1]
     kind = torch.bucketize(rand(), edges)
     uneven = (rand() < _UNEVEN).float()
     return Friction(
         floor=log_uniform(*_FLOORS),
-        base=log_uniform(*_BASES),
+        base=base,
         slope=2.0 * rand(),
         power=0.6 + 1.2 * rand(),
         tick=torch.where(rand() < 0.4, 0.0, log_uniform(*_TICKS)),

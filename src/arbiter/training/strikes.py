@@ -18,7 +18,7 @@ _SPOTS = (1000.0, 8000.0)
 _COMMON = 0.8  # share of listed surfaces with one range in currency for all expiries
 _PRICED = 0.75  # share of those cut by price alone
 _ROUGHLY = 0.2  # by how much puts may be worth listing beyond the given reach
-_SPARSEST = 0.2  # share of quotes kept
+_SPARSEST, _POOR = 0.2, 0.45  # share of quotes kept: the least of all, the most where they are poor
 
 
 def draw_strikes(
@@ -96,9 +96,12 @@ def _listed(
     return torch.log(strike.clamp(min=1.0) / spot), apart
 
 
-def keep(offered: Tensor, fewest: int, generator: torch.Generator) -> Tensor:
+def keep(
+    offered: Tensor, fewest: int, generator: torch.Generator, poor: Tensor | None = None
+) -> Tensor:
     """Which of the offered quotes are shown: random shares, gaps, expiries with hardly any.
 
+    Never many of the surfaces that are poor ``(B,)``.
     Every expiry keeps at least ``fewest`` if it was offered so many.
     """
     B, L, S = offered.shape
@@ -109,6 +112,9 @@ def keep(offered: Tensor, fewest: int, generator: torch.Generator) -> Tensor:
 
     share = _SPARSEST + (1.0 - _SPARSEST) * rand(B, 1, 1)
     share = torch.where(rand(B, 1, 1) < 0.25, 1.0, share)
+    if poor is not None:
+        most = _SPARSEST + (_POOR - _SPARSEST) * rand(B, 1, 1)
+        share = torch.where(poor[:, None, None], most, share)
     share = torch.where((rand(B, 1, 1) < 0.3) & (rand(B, L, 1) < 0.3), 0.1, share)
     # a gap anywhere in one expiry of eight
     slot = (torch.arange(S, device=device) + 0.5) / S
