@@ -96,18 +96,27 @@ def forward(factor: Array, x: Array) -> None:
 def forward_all(factor: Array, X: Array) -> None:
     """The same for every column of X, in place."""
     n, many = X.shape
-    for i in range(n):
-        k = 0
-        while k + 4 <= i:
+    for i in range(0, n - 1, 2):  # two rows at a time, four of those above them
+        for k in range(0, i - i % 4, 4):
             a, b, c, d = factor[i, k], factor[i, k + 1], factor[i, k + 2], factor[i, k + 3]
+            below = factor[i + 1]
+            e, f, g, h = below[k], below[k + 1], below[k + 2], below[k + 3]
             for r in range(many):
-                X[i, r] -= a * X[k, r] + b * X[k + 1, r] + c * X[k + 2, r] + d * X[k + 3, r]
-            k += 4
-        while k < i:
-            a = factor[i, k]
+                x, y, z, w = X[k, r], X[k + 1, r], X[k + 2, r], X[k + 3, r]
+                X[i, r] -= a * x + b * y + c * z + d * w
+                X[i + 1, r] -= e * x + f * y + g * z + h * w
+        for k in range(i - i % 4, i):
+            a, e = factor[i, k], factor[i + 1, k]
             for r in range(many):
                 X[i, r] -= a * X[k, r]
-            k += 1
-        a = 1.0 / factor[i, i]
+                X[i + 1, r] -= e * X[k, r]
+        a, e, h = 1.0 / factor[i, i], factor[i + 1, i], 1.0 / factor[i + 1, i + 1]
         for r in range(many):
             X[i, r] *= a
+            X[i + 1, r] = h * (X[i + 1, r] - e * X[i, r])
+    if n % 2 == 1:
+        for k in range(n - 1):
+            for r in range(many):
+                X[n - 1, r] -= factor[n - 1, k] * X[k, r]
+        for r in range(many):
+            X[n - 1, r] /= factor[n - 1, n - 1]
