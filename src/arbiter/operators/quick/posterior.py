@@ -24,6 +24,7 @@ Indices = NDArray[np.int64]
 
 _SIZES, _WILD, _LAWS = (np.array(x) for x in (levels.SIZES, levels.WILD, intervals._LAWS))
 _NEAR = 4  # splines that are not zero at a place
+_TOGETHER = 16  # densities of one logarithm
 
 
 class Near(NamedTuple):
@@ -301,13 +302,17 @@ def _law(quotes: Quoted, guess: Array, variance: Array, error: float) -> tuple[f
     best, found = -np.inf, 0
     for law in range(len(_LAWS)):
         reach, blur = _LAWS[law]
-        score = 0.0
+        score, product = 0.0, 1.0
         for i in range(quotes.u.size):
             half = quotes.half[i]
             off, far = quotes.u[i] - guess[i], reach * half
             scale = normal.ROOT_HALF / math.sqrt(variance[i] + error**2 + (blur * half) ** 2)
             twice = math.erfc((abs(off) - far) * scale) - math.erfc((abs(off) + far) * scale)
-            score += math.log(max(twice / (4.0 * far), intervals._UNLIKELY))
+            product *= max(twice / (4.0 * far), intervals._UNLIKELY)
+            if i % _TOGETHER == 0:  # far from underflow, each being at least what is unlikely
+                score += math.log(product)
+                product = 1.0
+        score += math.log(product)
         if score > best:
             best, found = score, law
     return _LAWS[found, 0], _LAWS[found, 1]
@@ -329,14 +334,20 @@ def _truncated(mean: float, variance: float, low: float, high: float) -> tuple[f
         left = short * (1.0 - square / 30.0 - steep / 20.0)
         middle = at * (1.0 - short * (1.0 - square / 30.0 - steep / 60.0))
     else:
-        below, above = scalars.log_cdf(a), scalars.log_cdf(b)
-        mass = (
-            above
-            + math.log1p(-math.exp(min(below - above, intervals._ALL_BELOW)))
-            + intervals._LOG_ROOT
-        )
-        start, end = math.exp(-0.5 * a * a - mass), math.exp(-0.5 * b * b - mass)
+        start, end = _densities(a, b)
         moved = start - end
         left = min(max(1.0 + a * start - b * end - moved * moved, intervals._TINY), short)
         middle = min(max(moved, a), b)
     return mean + deviation * (-middle if turned else middle), variance * left
+
+
+@compiled
+def _densities(a: float, b: float) -> tuple[float, float]:
+    """The normal law's at both ends of an interval, over its mass there; ``a + b ≤ 0``."""
+    if b > -normal._FAR:
+        per = normal.INV_ROOT_2PI / (scalars.cdf(b) - scalars.cdf(a))
+        return per * math.exp(-0.5 * a * a), per * math.exp(-0.5 * b * b)
+    below, above = scalars.log_cdf(a), scalars.log_cdf(b)
+    within = math.log1p(-math.exp(min(below - above, intervals._ALL_BELOW)))
+    mass = above + within + intervals._LOG_ROOT
+    return math.exp(-0.5 * a * a - mass), math.exp(-0.5 * b * b - mass)
