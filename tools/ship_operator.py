@@ -36,7 +36,8 @@ UNIVERSE = (
     "in states that their paths reach; a third of a pool are transports with smiles of any shape, "
     "three in ten mixtures with a rarer, wilder law; seven in ten of an exchange's calendars on "
     "uneven clocks (weekends, events); on lists of maturities that no exchange has mostly a "
-    "model's own laws, half of them Heston's; quoted on calendars of an index, on random and on "
+    "model's own laws, half of them Heston's, and seven in ten where these are quoted sparsely and "
+    "widely, as a third are; quoted on calendars of an index, on random and on "
     "benchmark maturities, up to 60 of them, with random strikes, spreads, noise and gaps "
     "(arbiter.training)"
 )
