@@ -7,11 +7,12 @@ from arbiter.evaluation.heston import (
     DEVIATIONS,
     FEWEST,
     SURFACES,
-    Heston,
     HestonSurface,
+    draw_heston,
     heston_surface,
     oracle_rmse_bp,
 )
+from arbiter.markets.heston import Heston
 
 __all__ = [
     "DAYS",
@@ -20,6 +21,7 @@ __all__ = [
     "SURFACES",
     "Heston",
     "HestonSurface",
+    "draw_heston",
     "heston_surface",
     "oracle_rmse_bp",
 ]

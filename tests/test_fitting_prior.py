@@ -9,7 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.heston_surfaces import DAYS, DEVIATIONS, Heston, HestonSurface, heston_surface
+from benchmarks.heston_surfaces import (
+    DAYS,
+    DEVIATIONS,
+    Heston,
+    HestonSurface,
+    draw_heston,
+    heston_surface,
+)
 from numpy.typing import NDArray
 
 from arbiter.chains import read_chain
@@ -55,13 +62,13 @@ def noiseless(heston: Heston) -> Surface:
 
 @cache
 def truth(seed: int) -> Surface:
-    return noiseless(Heston.draw(np.random.default_rng(seed)))
+    return noiseless(draw_heston(np.random.default_rng(seed)))
 
 
 @cache
 def nearby(seed: int) -> Surface:
     """Every parameter 5 % off, up or down: 50 bp of volatility."""
-    market = Heston.draw(np.random.default_rng(seed))
+    market = draw_heston(np.random.default_rng(seed))
     signs = np.random.default_rng(seed + 777).choice([-1.0, 1.0], 5)
     moved = {n: getattr(market, n) * (1.0 + 0.05 * s) for n, s in zip(NAMES, signs, strict=True)}
     return noiseless(Heston(**moved))

@@ -16,20 +16,17 @@ pooled over surfaces; nothing may be tuned on the oracle.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from arbiter import black
 from arbiter.evaluation.cases import Case, quotes_of
-from arbiter.markets.outsiders import lewis
+from arbiter.markets.heston import Heston
 from arbiter.quotes import Quotes
 from arbiter.scoring import BASIS_POINT, Model
 
 Array = NDArray[np.float64]
-Complex = NDArray[np.complexfloating[Any, Any]]
 
 DAYS = np.array([7, 14, 21, 30, 45, 60, 91, 122, 152, 182, 273, 365, 456, 547, 639, 730])
 DEVIATIONS = np.linspace(-3.5, 2.0, 41)
@@ -37,51 +34,15 @@ SURFACES = 50
 FEWEST = 6  # quotes on a slice of a hard surface
 
 
-@dataclass(frozen=True)
-class Heston:
-    """Parameters of ``dv = κ(θ − v) dt + σ √v dB``, correlation ρ with the spot."""
-
-    v0: float
-    kappa: float
-    theta: float
-    sigma: float
-    rho: float
-
-    @classmethod
-    def draw(cls, rng: np.random.Generator) -> Heston:
-        """Parameters of the benchmark's law."""
-        return cls(
-            v0=float(np.exp(rng.uniform(np.log(0.012), np.log(0.12)))),
-            kappa=rng.uniform(0.8, 4.0),
-            theta=float(np.exp(rng.uniform(np.log(0.02), np.log(0.10)))),
-            sigma=rng.uniform(0.3, 1.1),
-            rho=rng.uniform(-0.88, -0.5),
-        )
-
-    def reference(self, T: Array) -> Array:
-        """``σ_ref(T)``, the square root of the mean variance up to T."""
-        decay = -np.expm1(-self.kappa * T) / (self.kappa * T)
-        return np.asarray(np.sqrt(self.theta + (self.v0 - self.theta) * decay))
-
-    def transform(self, u: Complex, T: float) -> Complex:
-        """Characteristic function ``E exp(iu log S_T)``, in the form without branch cuts."""
-        iu = 1j * u
-        beta = self.kappa - self.rho * self.sigma * iu
-        d = np.sqrt(beta**2 + self.sigma**2 * (iu + u * u))
-        g, decay = (beta - d) / (beta + d), np.exp(-d * T)
-        slow = (beta - d) * T - 2.0 * np.log((1.0 - g * decay) / (1.0 - g))
-        fast = (beta - d) * (1.0 - decay) / (1.0 - g * decay)
-        return np.asarray(np.exp((self.kappa * self.theta * slow + self.v0 * fast) / self.sigma**2))
-
-    def otm(self, k: Array, T: float) -> Array:
-        """Out-of-the-money prices at log-strikes ``(m,)``, to about 1e-15 of the forward."""
-        turning = -self.rho / self.sigma * (self.v0 + self.kappa * self.theta * T)
-        return lewis(lambda u: self.transform(u, T), k, turning)
-
-    def iv(self, k: Array, T: Array) -> Array:
-        """Implied volatilities at log-strikes ``(L, m)``, maturities ``(L,)``."""
-        price = np.array([self.otm(row, t) for row, t in zip(k, T.tolist(), strict=True)])
-        return np.asarray(black.implied(price, k).volatility / np.sqrt(T)[:, None])
+def draw_heston(rng: np.random.Generator) -> Heston:
+    """A market of the benchmark's law."""
+    return Heston(
+        v0=float(np.exp(rng.uniform(np.log(0.012), np.log(0.12)))),
+        kappa=rng.uniform(0.8, 4.0),
+        theta=float(np.exp(rng.uniform(np.log(0.02), np.log(0.10)))),
+        sigma=rng.uniform(0.3, 1.1),
+        rho=rng.uniform(-0.88, -0.5),
+    )
 
 
 class HestonSurface(NamedTuple):
@@ -97,7 +58,7 @@ class HestonSurface(NamedTuple):
 def heston_surface(seed: int, hard: bool = False) -> HestonSurface:
     """One surface of the benchmark. Base and hard of one seed have the same parameters."""
     rng = np.random.default_rng(seed)
-    heston = Heston.draw(rng)
+    heston = draw_heston(rng)
     T = DAYS / 365.0
     k = DEVIATIONS * (heston.reference(T) * np.sqrt(T))[:, None]  # (16, 41)
     truth = heston.iv(k, T)
@@ -133,7 +94,7 @@ def oracle_rmse_bp(
 def heston_case(seed: int, hard: bool = False) -> Case:
     """One surface of the benchmark, as every benchmark here has it."""
     made = heston_surface(seed, hard)
-    heston = Heston.draw(np.random.default_rng(seed))
+    heston = draw_heston(np.random.default_rng(seed))
     index = 100.0 * float(heston.reference(np.array(30.0 / 365.0)))
     deviations = np.broadcast_to(DEVIATIONS, made.k.shape)
     kind = "Heston, hard" if hard else "Heston"

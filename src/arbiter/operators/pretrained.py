@@ -38,6 +38,7 @@ from arbiter.operators.lipschitz import constant
 from arbiter.operators.network import Config, Network
 from arbiter.operators.ragged import ragged
 from arbiter.operators.second import Components, Pass, alone, enough
+from arbiter.operators.textbook import Guides, consulted
 from arbiter.operators.vix_head import answered
 from arbiter.quotes import FEWEST, Quotes, require_quotes
 from arbiter.surface import Surface
@@ -201,11 +202,13 @@ class Operator:
         *,
         vix_quotes: Quotes | None = None,
         vix_futures: FuturesCurve | None = None,
+        heston: bool = True,
     ) -> FittedSurface:
         """The direct fit, leaning on the operator's surface as far as that has proved itself.
 
         Judged by quotes that the operator has not seen: it is asked again for surfaces without a
-        fourth of them each, and what these and the other quotes say of that fourth decides.
+        fourth of them each, and what these and the other quotes say of that fourth decides. Where
+        they speak for Heston's market, that is part of what the fit leans on.
 
         Args:
             quotes: As for a call.
@@ -216,10 +219,12 @@ class Operator:
             vix_quotes: Options on the VIX: this is the joint fit then, with the surface as its
                 prior.
             vix_futures: Futures on the VIX.
+            heston: Whether to ask for Heston's market, in fits of one component to quotes alone.
 
         Returns:
-            The fitted surface. ``result.trust`` is the share of the fit's freedom that the operator
-            takes, from 0 for the fit alone to 1 for the operator alone; None with two components.
+            The fitted surface. ``result.trust`` is the share of the fit's freedom that its guide
+            takes, from 0 for the fit alone to 1 for the guide alone; None with two components.
+            ``info["heston"]`` says how much of the guide is Heston's market, and which.
         """
         options = FitOptions() if options is None else options
         free = vix_quotes is None and vix_futures is None and options.roughness == "likelihood"
@@ -231,7 +236,10 @@ class Operator:
         if free and options.components == 2:
             fitted = fit(quotes, options=options, start=guide)
         elif free:
-            fitted = refine(quotes, guide, self._folds(quotes), options)
+            guides = Guides(guide, self._folds(quotes))
+            guides = consulted(quotes, *guides[:2], options) if heston else guides
+            fitted = refine(quotes, guides.guide, guides.held, options)
+            fitted = replace(fitted, info=plain({**fitted.info, "heston": guides.to_dict()}))
         else:
             fitted = fit(
                 quotes,

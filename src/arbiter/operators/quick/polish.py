@@ -60,6 +60,13 @@ class Polish:
                 _descended(g[i], miss[i], own, self.known, polish.MORE)
         return torch.from_numpy(g), torch.from_numpy(miss)
 
+    def descended(self, g: Tensor, rounds: int) -> Tensor:
+        """Log-slopes ``(B, L, n)`` after more rounds."""
+        found, miss = g.numpy().copy(), np.empty(self.wanted.u.shape[1:])
+        for i, one in enumerate(found):
+            _descended(one, miss, self._of(i), self.known, rounds)
+        return torch.from_numpy(found)
+
     def missed(self, g: Tensor) -> tuple[Tensor, Tensor]:
         """``(B, L, H)`` what log-slopes miss, and where prices say anything."""
         miss = np.empty_like(self.wanted.u)

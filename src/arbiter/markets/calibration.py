@@ -1,0 +1,117 @@
+"""Heston's market that quotes speak for: least squares in half-spreads.
+
+One set of Fourier nodes for all parameters, so that a step costs a few products of matrices.
+
+Shapes: m quotes on L maturities, Q nodes, P sets of parameters.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import astuple, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from arbiter.markets.heston import Heston
+from arbiter.markets.waves import Waves
+from arbiter.quotes import Quotes
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+# v0, κ, θ, σ, and ρ: from where they are looked for, and to where
+_LOWEST, _HIGHEST = (1e-3, 0.05, 1e-3, 0.05, -0.99), (1.0, 15.0, 1.0, 3.0, 0.9)
+_REVERSION, _WILDNESS, _CORRELATION = 2.0, 0.7, -0.7  # to start from
+_NODES, _FARTHEST = 96, 40.0  # prices within REACH are right to 5e-6 of the forward
+REACH = 4.0  # deviations of quotes
+_STEP = 1e-5  # of differences, in coordinates
+_EVALUATIONS = 40
+_ODD = 1e3  # half-spreads that a price which is no number is off by
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """A market fitted to quotes.
+
+    Attributes:
+        heston: The market.
+        at: ``(5,)`` its coordinates: logarithms, and ``artanh ρ``.
+        residuals: ``(m,)`` its prices less the mids, in half-spreads.
+        derivatives: ``(m, 5)`` of these to the coordinates.
+    """
+
+    heston: Heston
+    at: Array
+    residuals: Array
+    derivatives: Array
+
+    def without(self, out: Mask) -> tuple[Heston, Array]:
+        """The market of all quotes but some, and what it misses these by; one Newton step."""
+        rows = self.derivatives[~out]
+        step = np.linalg.lstsq(rows, -self.residuals[~out], rcond=1e-10)[0]
+        at = np.clip(self.at + step, coordinates(_LOWEST), coordinates(_HIGHEST))
+        return market(at), self.residuals[out] + self.derivatives[out] @ (at - self.at)
+
+
+def calibrate(quotes: Quotes, half_spread: Array) -> Calibration | None:
+    """Heston's market nearest to the mids, in half-spreads ``(m,)``; None if there is none.
+
+    Quotes are to lie within :data:`REACH` of the money.
+    """
+    T, mid = quotes.maturities, quotes.mid
+    level = levels(quotes)
+    if not np.isfinite(level).all():
+        return None
+    waves = Waves(T, level, _NODES, _FARTHEST)
+    turned = np.exp(-1j * quotes.k[:, None] * waves.u[quotes.expiry])  # (m, Q)
+    scale = np.exp(0.5 * quotes.k) / half_spread
+    off = (np.minimum(1.0, np.exp(quotes.k)) - mid) / half_spread
+
+    def residuals(at: Array) -> Array:
+        """``(P, m)`` at coordinates ``(P, 5)``."""
+        sets = waves.transform(np.array([astuple(market(one)) for one in at]))
+        covered = np.einsum("mq,pmq->pm", turned, sets[:, quotes.expiry]).real
+        off_by = np.nan_to_num(off - scale * covered, nan=_ODD, posinf=_ODD, neginf=-_ODD)
+        return np.asarray(off_by)
+
+    def derivatives(at: Array) -> Array:
+        moved = residuals(np.concatenate([at + _STEP * np.eye(5), at[None]]))
+        return np.asarray((moved[:5] - moved[5]).T / _STEP)
+
+    variance = level**2 / T
+    start = (variance[0], _REVERSION, variance[-1], _WILDNESS, _CORRELATION)
+    low, high = coordinates(_LOWEST), coordinates(_HIGHEST)
+    first = np.clip(coordinates(start), low + 1e-6, high - 1e-6)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore", RuntimeWarning)
+        found = least_squares(
+            lambda at: residuals(at[None])[0],
+            first,
+            derivatives,
+            (low, high),
+            max_nfev=_EVALUATIONS,
+        )
+        if found.status <= 0 or not np.isfinite(found.cost):
+            return None
+        return Calibration(market(found.x), found.x, found.fun, derivatives(found.x))
+
+
+def market(at: Array) -> Heston:
+    """The market at coordinates ``(5,)``."""
+    v0, kappa, theta, sigma = np.exp(at[:4]).tolist()
+    return Heston(v0, kappa, theta, sigma, float(np.tanh(at[4])))
+
+
+def coordinates(parameters: tuple[float, ...]) -> Array:
+    """``(5,)`` of v0, κ, θ, σ and ρ."""
+    return np.array([*np.log(parameters[:4]), np.arctanh(parameters[4])])
+
+
+def levels(quotes: Quotes) -> Array:
+    """``(L,)`` σ√T of the quote nearest to the money."""
+    order = np.lexsort((np.abs(quotes.k), quotes.expiry))
+    quoted, first = np.unique(quotes.expiry, return_index=True)
+    T, iv = quotes.maturities, quotes.iv_mid[order[first]]
+    return np.asarray(np.interp(T, T[quoted], iv) * np.sqrt(T))

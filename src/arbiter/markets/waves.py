@@ -1,0 +1,65 @@
+"""Heston's prices on Fourier nodes that are chosen once, for many parameters at a time.
+
+Shapes: P markets, L maturities, Q nodes, m strikes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter.markets.heston import Heston, log_transform
+
+Array = NDArray[np.float64]
+Complex = NDArray[np.complexfloating[Any, Any]]
+
+_CROWDED = 4.5  # logarithm of how much denser nodes are at zero than at the last one
+
+
+_NODES, _FARTHEST = 256, 80.0
+
+
+class Waves:
+    """Nodes of Lewis' integral for maturities.
+
+    Args:
+        T: ``(L,)`` maturities.
+        level: ``(L,)`` or ``(P, L)``, about σ√T.
+        nodes: Q.
+        farthest: Frequency of the last node, times the level.
+
+    Attributes:
+        plain: ``(Q,)`` frequencies times the level.
+        u: ``(..., L, Q)`` frequencies.
+    """
+
+    def __init__(self, T: Array, level: Array, nodes: int, farthest: float) -> None:
+        x, weight = np.polynomial.legendre.leggauss(nodes)
+        place, most = np.exp(0.5 * _CROWDED * (x + 1.0)), np.expm1(_CROWDED)
+        self.T = T
+        self.plain = farthest * (place - 1.0) / most
+        self.u = self.plain / level[..., None]
+        length = 0.5 * farthest * _CROWDED * weight * place / most / level[..., None]
+        self._weight = length / (np.pi * (self.u**2 + 0.25))
+
+    def transform(self, parameters: Array) -> Complex:
+        """``(P, L, Q)`` weights of the waves, of parameters ``(P, 5)``."""
+        sets = np.asarray(parameters).T[:, :, None, None]
+        logs = log_transform(sets, self.u - 0.5j, self.T[:, None])
+        return np.asarray(self._weight * np.exp(logs))
+
+
+def otm(markets: Sequence[Heston], T: Array, level: Array, z: Array) -> Array:
+    """``(P, L, m)`` out-of-the-money prices at ``k = z·level``, with levels ``(P, L)``.
+
+    To 3e-8 of the forward within six deviations.
+    """
+    waves = Waves(T, level, _NODES, _FARTHEST)
+    weight = waves.transform(np.array([astuple(one) for one in markets]))
+    k = level[..., None] * z
+    covered = np.exp(0.5 * k) * (weight @ np.exp(-1j * np.outer(waves.plain, z))).real
+    return np.asarray(np.minimum(1.0, np.exp(k)) - covered)

@@ -1,0 +1,168 @@
+"""Heston's market as a second guide of a refinement, as far as quotes speak for it.
+
+Few and wide quotes do not say much about a surface, but they do about five numbers. A market of a
+textbook is rare, so that the odds are against it beforehand, and quotes that neither guide has seen
+have to speak for it: each fold of them is predicted by the operator and by Heston's market, both
+made from all others, and the likelihoods decide. What a refinement leans on then is a mean of both
+in log-slopes, which is in the star order as both are.
+
+Shapes: m quotes on L maturities, P markets, H places of ``asinh z``, n knots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from arbiter import black
+from arbiter.fitting import FitOptions
+from arbiter.fitting.centre import log_slopes
+from arbiter.fitting.crossfit import Fold
+from arbiter.fitting.model import half_spreads
+from arbiter.forwards import ForwardCurve
+from arbiter.inputs import frozen
+from arbiter.markets.calibration import REACH, calibrate, levels
+from arbiter.markets.heston import Heston
+from arbiter.markets.waves import otm
+from arbiter.operators import head
+from arbiter.operators.polish import Smile
+from arbiter.quotes import Quotes
+from arbiter.surface import Surface
+
+Array = NDArray[np.float64]
+
+_ODDS = -4.0  # logarithm of the odds of Heston's market, beforehand
+_LEAST = 1e-3  # weight below which it is left out
+_MOST, _EXPIRIES = 600, 16  # quotes that are asked, and of how many expiries
+_FEWEST = 25  # with fewer nobody can tell
+_PLACES = np.linspace(-2.45, 2.1, 40)  # where smiles are priced: from −5.8 to 4 deviations
+_RESOLVED = 1e-7  # of the forward: prices below say nothing
+_SURE, _UNSURE = -9.0, 0.0  # logarithms of the errors of volatilities, resolved and not
+_ROUNDS = 3  # of Gauss-Newton, after those that a start has
+
+
+class Guides(NamedTuple):
+    """What a refinement leans on.
+
+    Attributes:
+        guide: A surface of one component.
+        held: Folds of the quotes, each with the guide of all others.
+        weight: Of Heston's market in these.
+        heston: That market; None if its weight is zero.
+    """
+
+    guide: Surface
+    held: Sequence[Fold]
+    weight: float = 0.0
+    heston: Heston | None = None
+
+    def to_dict(self) -> dict[str, float]:
+        """The weight and the parameters, for a surface's information."""
+        return {"weight": self.weight, **({} if self.heston is None else vars(self.heston))}
+
+
+def consulted(quotes: Quotes, guide: Surface, held: Sequence[Fold], options: FitOptions) -> Guides:
+    """The guides, with as much of Heston's market in them as the quotes speak for.
+
+    Args:
+        quotes: What is fitted.
+        guide: The operator's surface, of one component.
+        held: Folds, each with the operator's surface of all others.
+        options: Of the fit.
+    """
+    alone = Guides(guide, held)
+    if not held:
+        return alone
+    asked = _asked(quotes)
+    if np.count_nonzero(asked) < _FEWEST:
+        return alone
+    some = quotes.select(asked)
+    unit = half_spreads(some, options)
+    found = calibrate(some, unit)
+    if found is None:
+        return alone
+    markets, squares = [found.heston], np.zeros(2)
+    for fold in held:
+        out = fold.out[asked]
+        without, missed = found.without(out)
+        told = fold.guide.otm(some.k[out], some.T[out])
+        squares += (((told - some.mid[out]) / unit[out]) ** 2).sum(), (missed**2).sum()
+        markets.append(without)
+    weight = _weight(squares, len(some))
+    if weight < _LEAST:
+        return alone
+    T = quotes.maturities
+    logs = market_slopes(markets, T)
+    curve = ForwardCurve(T, quotes.forwards, quotes.discounts)
+    mixed = [
+        _mixed(surface, market, weight, curve)
+        for surface, market in zip([guide, *(fold.guide for fold in held)], logs, strict=True)
+    ]
+    folds = [Fold(fold.out, one) for fold, one in zip(held, mixed[1:], strict=True)]
+    return Guides(mixed[0], folds, weight, found.heston)
+
+
+def _asked(quotes: Quotes) -> NDArray[np.bool_]:
+    """``(m,)`` some quotes of some expiries, all if they are not many."""
+    L = quotes.maturities.size
+    listed = np.round(np.linspace(0, L - 1, min(L, _EXPIRIES)))
+    near = np.abs(quotes.k) < REACH * levels(quotes)[quotes.expiry]
+    near &= np.isin(quotes.expiry, listed)
+    return np.asarray(near & (np.cumsum(near) % -(-max(near.sum(), 1) // _MOST) == 0))
+
+
+def _weight(squares: Array, count: int) -> float:
+    """Of the second of two guides that miss unseen quotes by so much, in squared half-spreads.
+
+    The better one says how large errors of quotes are, and they are taken for Gaussian.
+    """
+    if not np.isfinite(squares).all() or squares.min() <= 0.0:
+        return 0.0
+    for_it = 0.5 * count * (squares[0] - squares[1]) / squares.min() + _ODDS
+    return float(1.0 / (1.0 + np.exp(-np.clip(for_it, -500.0, 500.0))))
+
+
+def _mixed(surface: Surface, market: Array, weight: float, curve: ForwardCurve) -> Surface:
+    """A surface whose log-slopes are a mean of another's and a market's ``(L, n)``."""
+    knots = np.array(head.KNOTS)
+    logs, _ = log_slopes(surface, knots, curve.maturities)
+    slopes = np.maximum.accumulate(np.exp((1.0 - weight) * logs[0] + weight * market))
+    ones = frozen(np.ones((1, len(slopes))))
+    return Surface(frozen(knots), curve.maturities, frozen(slopes[None]), ones, curve)
+
+
+def market_slopes(markets: Sequence[Heston], T: Array) -> Array:
+    """``(P, L, n)`` log-slopes of transports that price these markets, in the star order."""
+    from arbiter.operators.quick.polish import Polish  # and the compiler
+
+    level = np.array([one.reference(T) * np.sqrt(T) for one in markets])  # (P, L)
+    z = np.sinh(_PLACES)
+    price = otm(markets, T, level, z)
+    resolved = price > _RESOLVED
+    v = black.implied(np.where(resolved, price, np.nan), level[..., None] * z).volatility
+    u = np.log(v / level[..., None])
+    smile = Smile(
+        torch.from_numpy(_extended(u)),
+        torch.from_numpy(np.where(resolved, _SURE, _UNSURE)),
+        torch.from_numpy(_PLACES),
+        torch.from_numpy(np.log(level)),
+        torch.ones(level.shape, dtype=torch.bool),
+    )
+    polish = Polish(smile)
+    g = polish.descended(polish.transport()[0], _ROUNDS)
+    return np.asarray(torch.log(head.slopes(g, smile.total)).numpy())
+
+
+def _extended(u: Array) -> Array:
+    """Values ``(..., H)`` at the places, lines beyond what is known in each row; in place."""
+    for row in u.reshape(-1, u.shape[-1]):
+        known = np.flatnonzero(np.isfinite(row))
+        low, high = known[0], known[-1]
+        for end, step, beyond in ((low, 1, np.s_[:low]), (high, -1, np.s_[high + 1 :])):
+            lean = (row[end + step] - row[end]) / (_PLACES[end + step] - _PLACES[end])
+            row[beyond] = row[end] + lean * (_PLACES[beyond] - _PLACES[end])
+    return u

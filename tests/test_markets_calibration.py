@@ -1,0 +1,106 @@
+"""Heston's market from quotes: prices on fixed nodes, parameters that come back, folds."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from arbiter.evaluation.cases import quotes_of
+from arbiter.evaluation.heston import draw_heston, heston_surface
+from arbiter.markets.calibration import REACH, calibrate, coordinates, levels, market
+from arbiter.markets.heston import Heston
+from arbiter.markets.waves import otm
+from arbiter.quotes import Quotes
+from counts import count
+
+Array = NDArray[np.float64]
+
+T = np.array([7.0, 30.0, 91.0, 365.0, 730.0]) / 365.0
+HARSHEST = Heston(v0=0.012, kappa=0.8, theta=0.02, sigma=1.1, rho=-0.88)
+MILDEST = Heston(v0=0.12, kappa=4.0, theta=0.10, sigma=0.3, rho=-0.5)
+
+
+def exact(heston: Heston, half: float = 0.002) -> Quotes:
+    """Quotes about the truth, without noise."""
+    k = np.linspace(-3.0, 2.0, 9) * (heston.reference(T) * np.sqrt(T))[:, None]
+    iv = heston.iv(k, T)
+    return quotes_of(T, k, iv, half * np.ones_like(iv), np.ones(iv.shape, np.bool_))
+
+
+def test_prices_on_fixed_nodes_are_those_of_adaptive_ones() -> None:
+    rng = np.random.default_rng(0)
+    markets = [HARSHEST, MILDEST, *(draw_heston(rng) for _ in range(count(20, 4)))]
+    level = np.array([one.reference(T) * np.sqrt(T) for one in markets])
+    z = np.linspace(-5.8, 4.0, 30)
+    found = otm(markets, T, level, z)
+    for i, one in enumerate(markets):
+        for j, t in enumerate(T.tolist()):
+            right = one.otm(z * level[i, j], t)
+            np.testing.assert_allclose(found[i, j], right, rtol=0.0, atol=3e-8)
+
+
+@pytest.mark.parametrize("seed", range(count(20, 4)))
+def test_parameters_come_back_from_exact_quotes(seed: int) -> None:
+    heston = draw_heston(np.random.default_rng(seed))
+    quotes = exact(heston)
+    found = calibrate(quotes, quotes.half_spread)
+    assert found is not None
+    np.testing.assert_allclose(astuple(found.heston), astuple(heston), rtol=0.02)
+    # half-spreads: few nodes are a little off where a market is harsh and an option cheap
+    assert np.abs(found.residuals).max() < 0.3
+    assert np.median(np.abs(found.residuals)) < 0.02
+
+
+@pytest.mark.parametrize("seed", range(count(30, 6)))
+def test_noise_leaves_residuals_of_its_own_size(seed: int) -> None:
+    surface = heston_surface(seed, hard=True)
+    found = calibrate(surface.quotes, surface.quotes.half_spread)
+    assert found is not None
+    # uniform between bid and ask: a third, of so many quotes
+    assert 0.2 < float(np.mean(found.residuals**2)) < 0.5
+    error = found.heston.iv(surface.k, surface.T) - surface.iv_oracle
+    assert float(np.sqrt(np.mean(error**2))) < 25e-4
+
+
+def test_another_market_does_not_pass_for_hestons() -> None:
+    """A smile with its lowest point at the money at all maturities, which Heston's has not."""
+    z = np.linspace(-3.0, 2.0, 9)
+    iv = 0.2 * (1.0 + 0.1 * z**2) * np.ones((T.size, 1))
+    k = 0.2 * np.sqrt(T)[:, None] * z
+    quotes = quotes_of(T, k, iv, 0.002 * np.ones_like(iv), np.ones(iv.shape, np.bool_))
+    found = calibrate(quotes, quotes.half_spread)
+    assert found is None or float(np.mean(found.residuals**2)) > 10.0
+
+
+def test_quotes_left_out_are_predicted_as_by_another_calibration() -> None:
+    quotes = heston_surface(3, hard=True).quotes
+    out = np.arange(len(quotes)) % 4 == 1
+    found = calibrate(quotes, quotes.half_spread)
+    rest = quotes.select(~out)
+    again = calibrate(rest, rest.half_spread)
+    assert found is not None
+    assert again is not None
+    heston, missed = found.without(out)
+    T_out, k_out = quotes.T[out], quotes.k[out]
+    price = np.concatenate(
+        [again.heston.otm(k_out[T_out == t], t) for t in np.unique(T_out).tolist()]
+    )
+    plainly = (price - quotes.mid[out]) / quotes.half_spread[out]
+    np.testing.assert_allclose(missed, plainly, atol=0.1)
+    np.testing.assert_allclose(astuple(heston), astuple(again.heston), rtol=0.1)
+    # and not as by that of all quotes, which has seen them
+    assert float(np.sum(missed**2)) > float(np.sum(found.residuals[out] ** 2))
+
+
+def test_coordinates_are_those_of_a_market() -> None:
+    np.testing.assert_allclose(astuple(market(coordinates(astuple(HARSHEST)))), astuple(HARSHEST))
+
+
+def test_levels_are_read_at_the_money_and_between_expiries() -> None:
+    quotes = exact(MILDEST)
+    level = levels(quotes)
+    np.testing.assert_allclose(level, MILDEST.reference(T) * np.sqrt(T), rtol=0.05)
+    assert np.all(np.abs(quotes.k) < REACH * level[quotes.expiry])
