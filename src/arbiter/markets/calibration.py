@@ -68,13 +68,15 @@ def calibrate(quotes: Quotes, half_spread: Array) -> Calibration | None:
     turned = np.exp(-1j * quotes.k[:, None] * waves.u[quotes.expiry])  # (m, Q)
     scale = np.exp(0.5 * quotes.k) / half_spread
     off = (np.minimum(1.0, np.exp(quotes.k)) - mid) / half_spread
+    ends = np.searchsorted(quotes.expiry, np.arange(T.size + 1))
 
     def residuals(at: Array) -> Array:
         """``(P, m)`` at coordinates ``(P, 5)``."""
-        sets = waves.transform(np.array([astuple(market(one)) for one in at]))
-        covered = np.einsum("mq,pmq->pm", turned, sets[:, quotes.expiry]).real
-        off_by = np.nan_to_num(off - scale * covered, nan=_ODD, posinf=_ODD, neginf=-_ODD)
-        return np.asarray(off_by)
+        weight = waves.transform(np.array([astuple(market(one)) for one in at]))
+        covered = np.empty((len(at), len(quotes)))
+        for i, part in enumerate(map(slice, ends[:-1], ends[1:])):
+            covered[:, part] = (weight[:, i] @ turned[part].T).real
+        return np.asarray(np.nan_to_num(off - scale * covered, True, _ODD, _ODD, -_ODD))
 
     def derivatives(at: Array) -> Array:
         moved = residuals(np.concatenate([at + _STEP * np.eye(5), at[None]]))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ class Waves:
     """
 
     def __init__(self, T: Array, level: Array, nodes: int, farthest: float) -> None:
-        x, weight = np.polynomial.legendre.leggauss(nodes)
+        x, weight = _legendre(nodes)
         place, most = np.exp(0.5 * _CROWDED * (x + 1.0)), np.expm1(_CROWDED)
         self.T = T
         self.plain = farthest * (place - 1.0) / most
@@ -51,6 +52,11 @@ class Waves:
         sets = np.asarray(parameters).T[:, :, None, None]
         logs = log_transform(sets, self.u - 0.5j, self.T[:, None])
         return np.asarray(self._weight * np.exp(logs))
+
+
+@lru_cache(maxsize=4)
+def _legendre(nodes: int) -> tuple[Array, Array]:
+    return np.polynomial.legendre.leggauss(nodes)
 
 
 def otm(markets: Sequence[Heston], T: Array, level: Array, z: Array) -> Array:
