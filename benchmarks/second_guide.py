@@ -1,9 +1,9 @@
 """What Heston's market as a second guide does to a refinement, where it is true and where not.
 
-Errors of volatility against the oracle, pooled: of the operator, of a refinement that leans on it
-alone, and of one that may lean on Heston's market as well. The unseen surfaces are no Heston
-markets; *sparse* are these with the quotes of the hard benchmark, half-spreads of 1.5 % to 6 % of
-volatility and a quarter of the strikes, six a slice at least.
+Errors of volatility against the oracle, root mean squares over surfaces: of the operator, of a
+refinement that leans on it alone, and of one that may lean on Heston's market as well. The unseen
+surfaces are no Heston markets; *sparse* are these with the quotes of the hard benchmark,
+half-spreads of 1.5 % to 6 % of volatility and a quarter of the strikes, six a slice at least.
 
     python -m benchmarks.second_guide [--heston 50] [--unseen 300] [--cache DIR] [--json PATH]
 """

@@ -17,12 +17,12 @@ from scipy.integrate import quad, solve_ivp
 
 from arbiter import black
 from arbiter.markets import LiftedHeston
+from arbiter.markets.lewis import lewis
 from arbiter.markets.outsiders import (
     DoubleHeston,
     ExponentialJumps,
     Variance,
     draw_outsider,
-    lewis,
 )
 from counts import count
 from theorems import assert_convex_in_strike, assert_rises_in_maturity

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
+import polars as pl
 import pytest
 from benchmarks.second_guide import sparse
 from numpy.typing import NDArray
@@ -14,7 +16,9 @@ from arbiter.evaluation.heston import HestonSurface, draw_heston, heston_surface
 from arbiter.evaluation.unseen import unseen
 from arbiter.examples import example_chain
 from arbiter.fitting import FitOptions
+from arbiter.fitting.crossfit import folds
 from arbiter.markets.calibration import calibrate
+from arbiter.markets.heston import Heston
 from arbiter.operators import head, textbook
 from arbiter.operators.pretrained import Operator
 from arbiter.operators.textbook import Guides, consulted, market_slopes
@@ -31,7 +35,8 @@ def operator() -> Operator:
 
 
 def guides(quotes: Quotes) -> Guides:
-    return consulted(quotes, operator()(quotes), operator()._folds(quotes), FitOptions())
+    guide = operator()(quotes, components=1)
+    return consulted(quotes, guide, operator()._folds(quotes), FitOptions())
 
 
 def squares(surface: Surface, made: HestonSurface) -> float:
@@ -48,7 +53,9 @@ def outsiders() -> list[Case]:
 def test_transports_price_their_markets() -> None:
     T = heston_surface(0).T
     markets = [draw_heston(np.random.default_rng(seed)) for seed in range(count(20, 5))]
-    for seed, logs in enumerate(market_slopes(markets, T)):
+    found = market_slopes(markets, T)
+    assert found is not None
+    for seed, logs in enumerate(found):
         made = heston_surface(seed)
         surface = Surface.from_slopes(head.KNOTS, T, np.exp(logs))  # and its order is checked
         assert squares(surface, made) < 1.5**2
@@ -93,8 +100,9 @@ def test_guides_are_means_of_both_in_log_slopes() -> None:
     found = consulted(quotes, guide, held, FitOptions())
     assert found.heston is not None
     assert found.weight > textbook._LEAST
-    market = market_slopes([found.heston], quotes.maturities)[0]
-    mean = (1.0 - found.weight) * np.log(guide.slopes[0]) + found.weight * market
+    market = market_slopes([found.heston], quotes.maturities)
+    assert market is not None
+    mean = (1.0 - found.weight) * np.log(guide.slopes[0]) + found.weight * market[0]
     np.testing.assert_allclose(np.log(found.guide.slopes[0]), mean, atol=1e-12)
     assert [fold.out.tolist() for fold in found.held] == [fold.out.tolist() for fold in held]
     for fold in found.held:
@@ -116,12 +124,31 @@ def test_folds_are_predicted_without_their_quotes() -> None:
 
 @pytest.mark.parametrize(
     ("squares", "low", "high"),
-    [((100.0, 100.0), 0.01, 0.03), ((200.0, 100.0), 0.99, 1.0), ((100.0, 200.0), 0.0, 1e-6)],
+    [((30.0, 30.0), 0.01, 0.03), ((60.0, 30.0), 0.99, 1.0), ((30.0, 60.0), 0.0, 1e-6)],
 )
 def test_odds_are_against_it_and_quotes_decide(
     squares: tuple[float, float], low: float, high: float
 ) -> None:
     assert low <= textbook._weight(np.array(squares), 100) <= high
+
+
+@pytest.mark.parametrize("off", [5.0, 20.0, 100.0])
+def test_one_bad_quote_does_not_make_a_market(off: float) -> None:
+    """Both guides miss it, Heston's by less; but it misses all others as well."""
+    for case in outsiders():
+        quotes = case.quotes
+        bad = len(quotes) // 2
+        half = np.minimum(quotes.half_spread, 0.2 * quotes.mid)[bad]
+        bid, ask = quotes.bid.copy(), quotes.ask.copy()
+        bid[bad], ask[bad] = bid[bad] + off * half, ask[bad] + off * half
+        wrong = replace(quotes, bid=bid, ask=ask)
+        assert guides(wrong).weight < 0.5
+        assert np.isfinite(operator().refine(wrong).slopes).all()
+
+
+def test_a_market_that_misses_by_more_than_spreads_has_no_weight() -> None:
+    assert textbook._weight(np.array([1000.0, 59.0]), 100) > 0.99
+    assert textbook._weight(np.array([1000.0, 61.0]), 100) == 0.0
 
 
 @pytest.mark.parametrize("squares", [(np.nan, 1.0), (1.0, np.inf), (0.0, 0.0)])
@@ -141,4 +168,52 @@ def test_many_quotes_are_asked_in_part() -> None:
     quotes = example_chain().quotes()
     asked = textbook._asked(quotes)
     assert 0 < np.count_nonzero(asked) <= textbook._MOST
-    assert np.unique(quotes.expiry[asked]).size <= textbook._EXPIRIES
+    listed = np.unique(quotes.expiry[asked])
+    assert listed.size <= textbook._EXPIRIES
+    # no expiry is held out whole: each has its quotes in all folds, but for the smallest ones
+    whole = [
+        min(np.count_nonzero(asked & out & (quotes.expiry == one)) for out in folds(quotes))
+        for one in listed.tolist()
+    ]
+    assert np.median(whole) > 0
+
+
+@pytest.mark.parametrize("T", [1e-5, 1e-4])
+def test_an_expiry_of_minutes_does_no_harm(T: float) -> None:
+    made = heston_surface(0, hard=True)
+    few = {"T": T, "k": [-0.01, 0.0, 0.01], "iv_bid": 0.2, "iv_ask": 0.3}
+    rows = made.quotes.to_frame().select("T", "k", "iv_bid", "iv_ask")
+    quotes = Quotes.from_frame(pl.concat([pl.DataFrame(few), rows]))
+    fitted = operator().refine(quotes)
+    assert np.isfinite(fitted.slopes).all()
+    assert fitted.certificate().passed
+
+
+def test_markets_with_gaps_in_what_is_resolved_have_slopes_or_none() -> None:
+    """Where the upper wing falls below rounding and noise rises above it again."""
+    stuck = Heston(v0=0.003, kappa=0.457, theta=0.002, sigma=0.977, rho=-0.98)
+    for T in (np.array([1.0, 2.0, 5.0, 10.0]), np.array([1e-9, 1.0])):
+        found = market_slopes([stuck], T)
+        assert found is None or np.isfinite(found).all()
+    harsh = market_slopes([stuck], np.array([0.02, 0.1]))
+    assert harsh is not None
+
+
+def test_guides_keep_their_own_knots() -> None:
+    quotes = heston_surface(0, hard=True).quotes
+    guide = operator()(quotes)
+    knots = np.linspace(-5.0, 4.5, 81)
+    finer = np.stack([np.interp(knots, guide.knots, row) for row in guide.slopes[0]])
+    surface = Surface.from_slopes(knots, guide.maturities, finer)
+    found = consulted(quotes, surface, operator()._folds(quotes), FitOptions())
+    assert found.weight > textbook._LEAST
+    np.testing.assert_array_equal(found.guide.knots, knots)
+
+
+def test_guides_of_several_components_are_refused() -> None:
+    quotes = heston_surface(0, hard=True).quotes
+    guide = operator()(quotes)
+    slopes, weights = np.repeat(guide.slopes, 3, axis=0), np.full((3, len(guide.maturities)), 1 / 3)
+    three = Surface.from_slopes(guide.knots, guide.maturities, slopes, weights=weights)
+    with pytest.raises(ValueError, match="prior has 3 components"):
+        operator().refine(quotes, three)

@@ -7,13 +7,14 @@ Shapes: m quotes on L maturities, Q nodes, P sets of parameters.
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Callable
 from dataclasses import astuple, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from arbiter import black
 from arbiter.markets.heston import Heston
 from arbiter.markets.waves import Waves
 from arbiter.quotes import Quotes
@@ -24,7 +25,7 @@ Mask = NDArray[np.bool_]
 # v0, κ, θ, σ, and ρ: from where they are looked for, and to where
 _LOWEST, _HIGHEST = (1e-3, 0.05, 1e-3, 0.05, -0.99), (1.0, 15.0, 1.0, 3.0, 0.9)
 _REVERSION, _WILDNESS, _CORRELATION = 2.0, 0.7, -0.7  # to start from
-_NODES, _FARTHEST = 96, 40.0  # prices within REACH are right to 5e-6 of the forward
+_NODES, _FARTHEST = 96, 40.0  # of an index's markets prices within REACH are right to 5e-6
 REACH = 4.0  # deviations of quotes
 _STEP = 1e-5  # of differences, in coordinates
 _EVALUATIONS = 40
@@ -48,9 +49,12 @@ class Calibration:
     derivatives: Array
 
     def without(self, out: Mask) -> tuple[Heston, Array]:
-        """The market of all quotes but some, and what it misses these by; one Newton step."""
-        rows = self.derivatives[~out]
-        step = np.linalg.lstsq(rows, -self.residuals[~out], rcond=1e-10)[0]
+        """The market of all quotes but some, and what it misses these by; one Newton step.
+
+        A faint pull to where it is keeps what the others do not determine.
+        """
+        rows = np.concatenate([self.derivatives[~out], np.eye(5)])
+        step = np.linalg.lstsq(rows, np.append(-self.residuals[~out], np.zeros(5)), rcond=None)[0]
         at = np.clip(self.at + step, coordinates(_LOWEST), coordinates(_HIGHEST))
         return market(at), self.residuals[out] + self.derivatives[out] @ (at - self.at)
 
@@ -60,34 +64,20 @@ def calibrate(quotes: Quotes, half_spread: Array) -> Calibration | None:
 
     Quotes are to lie within :data:`REACH` of the money.
     """
-    T, mid = quotes.maturities, quotes.mid
     level = levels(quotes)
-    if not np.isfinite(level).all():
+    if not (np.isfinite(level).all() and level.min() > 0.0):
         return None
-    waves = Waves(T, level, _NODES, _FARTHEST)
-    turned = np.exp(-1j * quotes.k[:, None] * waves.u[quotes.expiry])  # (m, Q)
-    scale = np.exp(0.5 * quotes.k) / half_spread
-    off = (np.minimum(1.0, np.exp(quotes.k)) - mid) / half_spread
-    ends = np.searchsorted(quotes.expiry, np.arange(T.size + 1))
-
-    def residuals(at: Array) -> Array:
-        """``(P, m)`` at coordinates ``(P, 5)``."""
-        weight = waves.transform(np.array([astuple(market(one)) for one in at]))
-        covered = np.empty((len(at), len(quotes)))
-        for i, part in enumerate(map(slice, ends[:-1], ends[1:])):
-            covered[:, part] = (weight[:, i] @ turned[part].T).real
-        return np.asarray(np.nan_to_num(off - scale * covered, True, _ODD, _ODD, -_ODD))
-
-    def derivatives(at: Array) -> Array:
-        moved = residuals(np.concatenate([at + _STEP * np.eye(5), at[None]]))
-        return np.asarray((moved[:5] - moved[5]).T / _STEP)
-
-    variance = level**2 / T
-    start = (variance[0], _REVERSION, variance[-1], _WILDNESS, _CORRELATION)
     low, high = coordinates(_LOWEST), coordinates(_HIGHEST)
+    variance = level**2 / quotes.maturities
+    start = (variance[0], _REVERSION, variance[-1], _WILDNESS, _CORRELATION)
     first = np.clip(coordinates(start), low + 1e-6, high - 1e-6)
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore", RuntimeWarning)
+    with np.errstate(all="ignore"):  # what is no number is far off, and left
+        residuals = _residuals(quotes, half_spread, level)
+
+        def derivatives(at: Array) -> Array:
+            moved = residuals(np.concatenate([at + _STEP * np.eye(5), at[None]]))
+            return np.asarray((moved[:5] - moved[5]).T / _STEP)
+
         found = least_squares(
             lambda at: residuals(at[None])[0],
             first,
@@ -95,9 +85,27 @@ def calibrate(quotes: Quotes, half_spread: Array) -> Calibration | None:
             (low, high),
             max_nfev=_EVALUATIONS,
         )
-        if found.status <= 0 or not np.isfinite(found.cost):
+        if found.status < 0 or not np.isfinite(found.cost):
             return None
         return Calibration(market(found.x), found.x, found.fun, derivatives(found.x))
+
+
+def _residuals(quotes: Quotes, half_spread: Array, level: Array) -> Callable[[Array], Array]:
+    """``(P, m)`` at coordinates ``(P, 5)``."""
+    waves = Waves(quotes.maturities, level, _NODES, _FARTHEST)
+    turned = np.exp(-1j * quotes.k[:, None] * waves.u[quotes.expiry])  # (m, Q)
+    scale = np.exp(0.5 * quotes.k) / half_spread
+    off = (np.asarray(black.otm(quotes.k, level[quotes.expiry])) - quotes.mid) / half_spread
+    ends = np.searchsorted(quotes.expiry, np.arange(level.size + 1))
+
+    def residuals(at: Array) -> Array:
+        weight = waves.differences(np.array([astuple(market(one)) for one in at]))
+        covered = np.empty((len(at), len(quotes)))
+        for i, part in enumerate(map(slice, ends[:-1], ends[1:])):
+            covered[:, part] = (weight[:, i] @ turned[part].T).real
+        return np.asarray(np.nan_to_num(off - scale * covered, True, _ODD, _ODD, -_ODD))
+
+    return residuals
 
 
 def market(at: Array) -> Heston:

@@ -15,18 +15,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from arbiter import black
-from arbiter.markets.outsiders import lewis
+from arbiter.markets.lewis import lewis
 
 Array = NDArray[np.float64]
 Complex = NDArray[np.complexfloating[Any, Any]]
 
 
-def log_transform(parameters: ArrayLike, u: Complex, T: ArrayLike) -> Complex:
-    """``log E exp(iu log X_T)`` of v0, κ, θ, σ and ρ, along the first axis of ``parameters``."""
+def log_transform(parameters: ArrayLike, z: Complex, T: ArrayLike) -> Complex:
+    """``log E X_T^z`` of v0, κ, θ, σ and ρ, along the first axis of ``parameters``."""
     v0, kappa, theta, sigma, rho = np.asarray(parameters)
-    iu = 1j * u
-    beta = kappa - rho * sigma * iu
-    d = np.sqrt(beta**2 + sigma**2 * (iu + u * u))
+    beta = kappa - rho * sigma * z
+    d = np.sqrt(beta**2 + sigma**2 * (z - z * z))
     g, decay = (beta - d) / (beta + d), np.exp(-d * T)
     slow = (beta - d) * T - 2.0 * np.log((1.0 - g * decay) / (1.0 - g))
     fast = (beta - d) * (1.0 - decay) / (1.0 - g * decay)
@@ -58,8 +57,8 @@ class Heston:
 
     def otm(self, k: Array, T: float) -> Array:
         """Out-of-the-money prices at log-strikes ``(m,)``, to about 1e-15 of the forward."""
-        turning = -self.rho / self.sigma * (self.v0 + self.kappa * self.theta * T)
-        return lewis(lambda u: np.exp(log_transform(astuple(self), u, T)), k, turning)
+        turning = abs(self.rho) / self.sigma * (self.v0 + self.kappa * self.theta * T)
+        return lewis(lambda u: np.exp(log_transform(astuple(self), 1j * u, T)), k, turning)
 
     def iv(self, k: Array, T: Array) -> Array:
         """Implied volatilities at log-strikes ``(L, m)``, maturities ``(L,)``."""

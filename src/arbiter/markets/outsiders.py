@@ -13,7 +13,6 @@ closed forms, and prices are Lewis' integral of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,6 +21,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from arbiter import black
+from arbiter.markets.heston import log_transform
+from arbiter.markets.lewis import RADIANS, lewis
 
 Array = NDArray[np.float64]
 Complex = NDArray[np.complexfloating[Any, Any]]
@@ -30,9 +31,6 @@ RESOLUTION = 1e-12  # of the forward: prices below it are rounding of the Fourie
 WINDOW = 30.0 / 365.0  # of the volatility index
 _LONGEST = 100.0  # years
 _FARTHEST = 8.0  # log-strikes
-_NODES = 16  # Gauss-Legendre nodes a panel
-_RADIANS = 8.0  # that the integrand turns by within a panel, at most
-_SILENT = 1e-18  # size of the integrand from where on it is left out
 _MOST_JUMP_VARIANCE = 0.02  # a year, of a drawn market
 
 
@@ -63,12 +61,7 @@ class Variance:
 
     def log_cf(self, z: Complex, T: float) -> Complex:
         """``log E X^z`` of its part of the index, in the form without branch cuts."""
-        beta = self.reversion - self.rho * self.nu * z
-        d = np.sqrt(beta**2 + self.nu**2 * (z - z * z))
-        g, decay = (beta - d) / (beta + d), np.exp(-d * T)
-        slow = (beta - d) * T - 2.0 * np.log((1.0 - g * decay) / (1.0 - g))
-        fast = (beta - d) * (1.0 - decay) / (1.0 - g * decay)
-        return np.asarray((self.reversion * self.theta * slow + self.v0 * fast) / self.nu**2)
+        return log_transform((self.v0, self.reversion, self.theta, self.nu, self.rho), z, T)
 
     def integrated(self, T: Array) -> Array:
         """``∫ E v`` from now to T."""
@@ -154,7 +147,7 @@ class DoubleHeston:
 
     def otm(self, k: ArrayLike, T: ArrayLike) -> Array:
         """Out-of-the-money prices: calls for ``k ≥ 0``, puts below."""
-        return self._otm(k, T, _RADIANS)
+        return self._otm(k, T, RADIANS)
 
     def iv(self, k: ArrayLike, T: ArrayLike) -> Array:
         """Implied volatility; NaN where the price is below what the integral resolves, 1e-12."""
@@ -165,7 +158,7 @@ class DoubleHeston:
 
     def error_estimate(self, k: ArrayLike, T: ArrayLike) -> float:
         """Largest change of a price when panels of the integral are halved."""
-        gap = self._otm(k, T, 0.5 * _RADIANS) - self.otm(k, T)
+        gap = self._otm(k, T, 0.5 * RADIANS) - self.otm(k, T)
         return float(np.abs(gap).max(initial=0.0))
 
     def log_variance(self, T: ArrayLike) -> Array:
@@ -196,36 +189,6 @@ class DoubleHeston:
             turning = self.fast.turning(t) + self.slow.turning(t) + drift
             out[here] = lewis(partial(self.transform, T=t), points[here], turning, radians)
         return np.asarray(np.maximum(out, 0.0))
-
-
-def lewis(
-    transform: Callable[[Complex], Complex], k: Array, turning: float, radians: float = _RADIANS
-) -> Array:
-    """Out-of-the-money prices at log-strikes ``(m,)`` from ``E exp(iu log X)``.
-
-    Lewis (2001): the covered call ``E min(X, κ)`` is an integral over the line ``u − i/2``, by
-    Gauss-Legendre panels as far as the integrand is not negligible.
-
-    Args:
-        transform: The characteristic function, of complex frequencies.
-        k: Log-strikes.
-        turning: How fast the transform turns, in radians per unit of frequency, at most.
-        radians: How far the integrand may turn within a panel.
-    """
-    reach = np.geomspace(1.0, 1e6, 2000)
-    size = np.abs(transform(reach - 0.5j)) / reach**2
-    end = reach[np.flatnonzero(size > _SILENT)[-1]]
-    longest = radians / max(float(np.abs(k).max()) + turning, 1e-6)
-    growth = 0.5 * radians / _RADIANS
-    edges = [0.0, 0.25]
-    while edges[-1] < end:
-        edges.append(edges[-1] + min(growth * edges[-1], longest))
-    x, w = np.polynomial.legendre.leggauss(_NODES)
-    left, half = np.array(edges[:-1])[:, None], 0.5 * np.diff(edges)[:, None]
-    u, weight = (left + half * (1.0 + x)).ravel(), (half * w).ravel()
-    density = weight * transform(u - 0.5j) / (u * u + 0.25)
-    covered = np.exp(0.5 * k) / np.pi * np.real(np.exp(-1j * np.outer(k, u)) @ density)
-    return np.asarray(np.minimum(1.0, np.exp(k)) - covered)
 
 
 def draw_outsider(rng: np.random.Generator) -> DoubleHeston:

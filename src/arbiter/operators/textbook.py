@@ -22,6 +22,7 @@ from arbiter import black
 from arbiter.fitting import FitOptions
 from arbiter.fitting.centre import log_slopes
 from arbiter.fitting.crossfit import Fold
+from arbiter.fitting.direct import require_prior
 from arbiter.fitting.model import half_spreads
 from arbiter.forwards import ForwardCurve
 from arbiter.inputs import frozen
@@ -34,14 +35,17 @@ from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 
 Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 _ODDS = -4.0  # logarithm of the odds of Heston's market, beforehand
 _LEAST = 1e-3  # weight below which it is left out
+_WORST = 0.6  # mean square, in half-spreads, beyond which a market is not true: mids make a third
 _MOST, _EXPIRIES = 600, 16  # quotes that are asked, and of how many expiries
 _FEWEST = 25  # with fewer nobody can tell
 _PLACES = np.linspace(-2.45, 2.1, 40)  # where smiles are priced: from −5.8 to 4 deviations
-_RESOLVED = 1e-7  # of the forward: prices below say nothing
-_SURE, _UNSURE = -9.0, 0.0  # logarithms of the errors of volatilities, resolved and not
+_RESOLVED = 1e-6  # of σ√T: what a price may be off by
+_SURE = 1e-4  # relative error of a volatility, at least
+_KNOWN = 4  # places of a smile
 _ROUNDS = 3  # of Gauss-Newton, after those that a start has
 
 
@@ -74,6 +78,7 @@ def consulted(quotes: Quotes, guide: Surface, held: Sequence[Fold], options: Fit
         held: Folds, each with the operator's surface of all others.
         options: Of the fit.
     """
+    require_prior(guide, options)
     alone = Guides(guide, held)
     if not held:
         return alone
@@ -89,14 +94,16 @@ def consulted(quotes: Quotes, guide: Surface, held: Sequence[Fold], options: Fit
     for fold in held:
         out = fold.out[asked]
         without, missed = found.without(out)
-        told = fold.guide.otm(some.k[out], some.T[out])
-        squares += (((told - some.mid[out]) / unit[out]) ** 2).sum(), (missed**2).sum()
+        told = (fold.guide.otm(some.k[out], some.T[out]) - some.mid[out]) / unit[out]
+        squares += [np.sum(off**2) for off in (told, missed)]
         markets.append(without)
     weight = _weight(squares, len(some))
     if weight < _LEAST:
         return alone
     T = quotes.maturities
     logs = market_slopes(markets, T)
+    if logs is None:
+        return alone
     curve = ForwardCurve(T, quotes.forwards, quotes.discounts)
     mixed = [
         _mixed(surface, market, weight, curve)
@@ -106,21 +113,24 @@ def consulted(quotes: Quotes, guide: Surface, held: Sequence[Fold], options: Fit
     return Guides(mixed[0], folds, weight, found.heston)
 
 
-def _asked(quotes: Quotes) -> NDArray[np.bool_]:
+def _asked(quotes: Quotes) -> Mask:
     """``(m,)`` some quotes of some expiries, all if they are not many."""
     L = quotes.maturities.size
     listed = np.round(np.linspace(0, L - 1, min(L, _EXPIRIES)))
     near = np.abs(quotes.k) < REACH * levels(quotes)[quotes.expiry]
     near &= np.isin(quotes.expiry, listed)
-    return np.asarray(near & (np.cumsum(near) % -(-max(near.sum(), 1) // _MOST) == 0))
+    stride = -(-max(int(near.sum()), 1) // _MOST) | 1  # odd, so that it meets all folds
+    return np.asarray(near & (np.cumsum(near) % stride == 0))
 
 
 def _weight(squares: Array, count: int) -> float:
     """Of the second of two guides that miss unseen quotes by so much, in squared half-spreads.
 
-    The better one says how large errors of quotes are, and they are taken for Gaussian.
+    The better one says how large errors of quotes are, and they are taken for Gaussian. A market
+    that is true misses by what mids are off. One that misses by more is not, however much the other
+    one does: a wrong quote can spoil both.
     """
-    if not np.isfinite(squares).all() or squares.min() <= 0.0:
+    if not np.isfinite(squares).all() or squares.min() <= 0.0 or squares[1] > _WORST * count:
         return 0.0
     for_it = 0.5 * count * (squares[0] - squares[1]) / squares.min() + _ODDS
     return float(1.0 / (1.0 + np.exp(-np.clip(for_it, -500.0, 500.0))))
@@ -128,40 +138,54 @@ def _weight(squares: Array, count: int) -> float:
 
 def _mixed(surface: Surface, market: Array, weight: float, curve: ForwardCurve) -> Surface:
     """A surface whose log-slopes are a mean of another's and a market's ``(L, n)``."""
-    knots = np.array(head.KNOTS)
-    logs, _ = log_slopes(surface, knots, curve.maturities)
-    slopes = np.maximum.accumulate(np.exp((1.0 - weight) * logs[0] + weight * market))
+    logs, _ = log_slopes(surface, surface.knots, curve.maturities)
+    there = np.stack([np.interp(surface.knots, head.KNOTS, one) for one in market])
+    slopes = np.maximum.accumulate(np.exp((1.0 - weight) * logs[0] + weight * there))
     ones = frozen(np.ones((1, len(slopes))))
-    return Surface(frozen(knots), curve.maturities, frozen(slopes[None]), ones, curve)
+    return Surface(surface.knots, curve.maturities, frozen(slopes[None]), ones, curve)
 
 
-def market_slopes(markets: Sequence[Heston], T: Array) -> Array:
-    """``(P, L, n)`` log-slopes of transports that price these markets, in the star order."""
+def market_slopes(markets: Sequence[Heston], T: Array) -> Array | None:
+    """``(P, L, n)`` log-slopes of transports that price these markets, in the star order.
+
+    None if a smile has no volatilities at the money that could be told from rounding.
+    """
     from arbiter.operators.quick.polish import Polish  # and the compiler
 
     level = np.array([one.reference(T) * np.sqrt(T) for one in markets])  # (P, L)
     z = np.sinh(_PLACES)
     price = otm(markets, T, level, z)
-    resolved = price > _RESOLVED
-    v = black.implied(np.where(resolved, price, np.nan), level[..., None] * z).volatility
-    u = np.log(v / level[..., None])
+    known = _around_the_money(price > _RESOLVED * level[..., None])
+    if known.sum(-1).min() < _KNOWN:
+        return None
+    v = black.implied(np.where(known, price, np.nan), level[..., None] * z).volatility
+    doubt = np.log(_SURE + np.where(known, _RESOLVED / np.abs(price), 1.0))
     smile = Smile(
-        torch.from_numpy(_extended(u)),
-        torch.from_numpy(np.where(resolved, _SURE, _UNSURE)),
+        torch.from_numpy(_extended(np.log(v / level[..., None]), known)),
+        torch.from_numpy(doubt),
         torch.from_numpy(_PLACES),
         torch.from_numpy(np.log(level)),
         torch.ones(level.shape, dtype=torch.bool),
     )
     polish = Polish(smile)
     g = polish.descended(polish.transport()[0], _ROUNDS)
-    return np.asarray(torch.log(head.slopes(g, smile.total)).numpy())
+    logs = torch.log(head.slopes(g, smile.total)).numpy()
+    return logs if np.isfinite(logs).all() else None
 
 
-def _extended(u: Array) -> Array:
+def _around_the_money(flags: Mask) -> Mask:
+    """``(..., H)`` the flags that hold from the money on without a gap."""
+    money = int(np.searchsorted(_PLACES, 0.0))
+    below = np.logical_and.accumulate(flags[..., money - 1 :: -1], axis=-1)[..., ::-1]
+    above = np.logical_and.accumulate(flags[..., money:], axis=-1)
+    return np.concatenate([below, above], axis=-1)
+
+
+def _extended(u: Array, known: Mask) -> Array:
     """Values ``(..., H)`` at the places, lines beyond what is known in each row; in place."""
-    for row in u.reshape(-1, u.shape[-1]):
-        known = np.flatnonzero(np.isfinite(row))
-        low, high = known[0], known[-1]
+    rows, flags = u.reshape(-1, u.shape[-1]), known.reshape(-1, u.shape[-1])
+    for row, there in zip(rows, flags, strict=True):
+        low, high = np.flatnonzero(there)[[0, -1]]
         for end, step, beyond in ((low, 1, np.s_[:low]), (high, -1, np.s_[high + 1 :])):
             lean = (row[end + step] - row[end]) / (_PLACES[end + step] - _PLACES[end])
             row[beyond] = row[end] + lean * (_PLACES[beyond] - _PLACES[end])
