@@ -133,10 +133,14 @@ def test_the_operator_has_a_vix_side(
     files = ("--vix", market["vix"], "--vix-futures", market["futures"], "--method", method)
     result = run("fit", market["spx"], *files, "--no-report", "--out", tmp_path, "--json")
     assert result.exit_code == 0, result.stderr
-    vix = json.loads(result.stdout)["vix_market"]
+    printed = json.loads(result.stdout)
+    vix = printed["vix_market"]
     assert vix["quotes"] == 11
     assert vix["largest_second_moment_error"] < 1e-12
     assert vix["largest_future_error"] < off
+    # a joint fit takes the operator, which has seen the same quotes, for a prior
+    narrow = any("standard errors are too small" in note for note in printed["notes"])
+    assert narrow == (method == "both")
     surface = ab.Surface.load(tmp_path / "surface.npz")
     assert surface.vix_slices is not None
     assert surface.certificate().passed

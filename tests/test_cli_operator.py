@@ -91,8 +91,11 @@ def test_both_refines_and_shows_the_operator_beside(
     assert both["operator"] | {"seconds": 0} == one["operator"] | {"seconds": 0}
     assert both["iterations"] < fit["iterations"]
     assert both["iv_rmse_half_spreads_2sd"] <= 1.02 * fit["iv_rmse_half_spreads_2sd"]
-    assert any("standard errors are too small" in note for note in both["notes"])
-    assert not any("standard errors are too small" in note for note in fit["notes"])
+    # folds tell how much of the quotes' noise is in the operator, and errors contain it
+    for made_by in (fit, both):
+        assert not any("standard errors are too small" in note for note in made_by["notes"])
+    assert 0.0 <= both["heston"]["weight"] <= 1.0
+    assert fit["heston"] is None
 
 
 def test_the_report_says_which_method_and_whether_it_knows_such_quotes(

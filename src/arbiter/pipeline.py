@@ -42,7 +42,7 @@ METHODS = ("fit", "operator", "both")
 IN_DOMAIN, OUT_OF_DOMAIN = "in_domain", "out_of_domain"  # statuses of the operator
 _FIT_ALONE = (
     "vix_error", "roughness", "roughness_chosen_by", "objective", "parameters", "dispersion",
-    "trust",
+    "trust", "heston",
 )  # fmt: skip
 _UNFIT = (
     "no surface without arbitrage fits them; look at the residuals, and whether prices, strikes "
@@ -157,7 +157,8 @@ def run(
         summary["vix_market"] = given.names | agreement.to_dict()
     options = None if job.method == "operator" else _plain(job.options)
     summary |= {"inside_bid_ask_held_out": held_out, "options": options}
-    if job.method == "both" and len(surface.slopes) == 1:
+    judged = summary["roughness_chosen_by"] == "crossfit"  # the guide's own noise is in the errors
+    if job.method == "both" and len(surface.slopes) == 1 and not judged:
         summary["notes"].append(_NARROW)
     elif job.method == "operator" and given is not None:
         summary["notes"].append(_ONE_SIDED)
@@ -264,12 +265,11 @@ def _how(surface: Surface) -> dict[str, Any]:
     if isinstance(surface, FittedSurface):
         result, error = surface.result, float(surface.vix_error())
         assert result is not None
-        return _ended(result) | {"vix_error": error}
+        return _ended(result) | {"vix_error": error, "heston": surface.info.get("heston")}
     assert isinstance(surface, OperatorSurface)
     assert surface.result is not None
     assert surface.domain is not None
-    unknown = dict.fromkeys(_FIT_ALONE)
-    return unknown | {
+    return dict.fromkeys(_FIT_ALONE) | {
         "status": IN_DOMAIN if surface.domain.inside else OUT_OF_DOMAIN,
         "iterations": 0,
         "seconds": surface.result.seconds,

@@ -59,7 +59,7 @@ class FitResult:
         chosen: How they were chosen: ``"likelihood"``, ``"gcv"`` or ``"given"``; ``"crossfit"`` in
             a refinement.
         trust: Share of the prior's shape that the quotes let stand, from 0 to 1; None without a
-            prior. In a refinement, the share of the fit's freedom that the operator takes.
+            prior. In a refinement, the share of the fit's freedom that its guide takes.
         freedom: Effective number of parameters.
         dispersion: Variance of the residuals, in squared half-spreads.
         residuals: ``(m,)`` (model − mid) / half-spread of each quote, in the quotes' order.

@@ -224,8 +224,8 @@ class Operator:
         Returns:
             The fitted surface. ``result.trust`` is the share of the fit's freedom that its guide
             takes, from 0 for the fit alone to 1 for the guide alone; None with two components.
-            ``info["heston"]`` of a fit of one component to quotes alone says how much of the guide is
-            Heston's market, and which.
+            ``info["heston"]`` of a fit of one component to quotes alone says how much of the guide
+            is Heston's market, and which.
         """
         options = FitOptions() if options is None else options
         free = vix_quotes is None and vix_futures is None and options.roughness == "likelihood"

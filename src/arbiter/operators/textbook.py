@@ -11,6 +11,7 @@ Shapes: m quotes on L maturities, P markets, H places of ``asinh z``, n knots.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -33,6 +34,8 @@ from arbiter.operators import head
 from arbiter.operators.polish import Smile
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
+
+logger = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -109,6 +112,7 @@ def consulted(quotes: Quotes, guide: Surface, held: Sequence[Fold], options: Fit
         _mixed(surface, market, weight, curve)
         for surface, market in zip([guide, *(fold.guide for fold in held)], logs, strict=True)
     ]
+    logger.info("Heston's market has %.0f %% of the guide: %s", 100.0 * weight, found.heston)
     folds = [Fold(fold.out, one) for fold, one in zip(held, mixed[1:], strict=True)]
     return Guides(mixed[0], folds, weight, found.heston)
 
