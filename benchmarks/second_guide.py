@@ -23,12 +23,11 @@ from rich.progress import track
 from rich.table import Table
 
 from arbiter.evaluation.cases import Case, quotes_of
-from arbiter.evaluation.heston import FEWEST, heston_case
+from arbiter.evaluation.heston import FEWEST, KEPT_HARD, half_spread, heston_case
 from arbiter.evaluation.stored import stored
 from arbiter.operators.pretrained import Operator
 from arbiter.surface import Surface
 
-KEPT = 0.25
 _SEED = 20_261_116
 
 
@@ -36,10 +35,10 @@ def sparse(case: Case, number: int) -> Case:
     """The surface with quotes as those of a hard one."""
     rng = np.random.default_rng([_SEED, number])
     iv = np.where(case.listed, case.iv, 1.0)
-    half = 3.0 * (0.005 + 0.015 * np.abs(case.deviations) / 3.5) * iv
+    half = half_spread(case.deviations, iv, hard=True)
     order = np.where(case.listed, rng.uniform(size=iv.shape), np.inf)
     least = np.sort(order, axis=1)[:, FEWEST - 1 : FEWEST]
-    quoted = case.listed & ((order < KEPT) | (order <= least))
+    quoted = case.listed & ((order < KEPT_HARD) | (order <= least))
     mid = iv + half * rng.uniform(-1.0, 1.0, iv.shape)
     return replace(case, quotes=quotes_of(case.T, case.k, mid, half, quoted), quoted=quoted)
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from arbiter import black, inputs
 from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion, counts, no_exclusions
-from arbiter.forwards import as_datetime
+from arbiter.forwards import ForwardCurve, as_datetime
 
 Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
@@ -80,6 +80,11 @@ class Quotes:
     def T(self) -> Array:  # noqa: N802 - the field's name
         """``(m,)`` year fraction of each quote."""
         return self.maturities[self.expiry]
+
+    @property
+    def curve(self) -> ForwardCurve:
+        """Forwards and discount factors at all maturities."""
+        return ForwardCurve(self.maturities, self.forwards, self.discounts)
 
     @property
     def mid(self) -> Array:

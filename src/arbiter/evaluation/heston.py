@@ -31,6 +31,7 @@ Array = NDArray[np.float64]
 DAYS = np.array([7, 14, 21, 30, 45, 60, 91, 122, 152, 182, 273, 365, 456, 547, 639, 730])
 DEVIATIONS = np.linspace(-3.5, 2.0, 41)
 SURFACES = 50
+KEPT, KEPT_HARD = 0.85, 0.25  # share of quotes
 FEWEST = 6  # quotes on a slice of a hard surface
 
 
@@ -62,13 +63,18 @@ def heston_surface(seed: int, hard: bool = False) -> HestonSurface:
     T = DAYS / 365.0
     k = DEVIATIONS * (heston.reference(T) * np.sqrt(T))[:, None]  # (16, 41)
     truth = heston.iv(k, T)
-    share = 0.005 + 0.015 * np.abs(DEVIATIONS) / 3.5
-    half = (3.0 if hard else 1.0) * share * truth
+    half = half_spread(DEVIATIONS, truth, hard)
     mid = truth + half * rng.uniform(-1.0, 1.0, truth.shape)
-    keep = rng.uniform(size=truth.shape) < (0.25 if hard else 0.85)
+    keep = rng.uniform(size=truth.shape) < (KEPT_HARD if hard else KEPT)
     if hard:
         keep |= _fewest(keep, rng)
     return HestonSurface(quotes_of(T, k, mid, half, keep), k, T, truth, keep)
+
+
+def half_spread(deviations: Array, iv: Array, hard: bool) -> Array:
+    """Half-spreads in volatility."""
+    share = 0.005 + 0.015 * np.abs(deviations) / 3.5
+    return np.asarray((3.0 if hard else 1.0) * share * iv)
 
 
 def _fewest(keep: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.bool_]:

@@ -17,7 +17,6 @@ from arbiter.fitting.options import FitOptions, Roughness
 from arbiter.fitting.preview import preview, reconsider
 from arbiter.fitting.uncertainty import Uncertainty
 from arbiter.fitting.vix_market import VixMarket
-from arbiter.forwards import ForwardCurve
 from arbiter.futures import FuturesCurve
 from arbiter.inputs import frozen, plain
 from arbiter.quotes import FEWEST, Quotes, require_quotes
@@ -199,7 +198,7 @@ def _surface(model: Model, z: Array, result: FitResult, matrix: Array) -> Fitted
         quotes.maturities,
         slopes,
         weights,
-        ForwardCurve(quotes.maturities, quotes.forwards, quotes.discounts),
+        quotes.curve,
         quotes.as_of,
         plain({**quotes.info, "fit": _lasting(result)}),
         result=result,

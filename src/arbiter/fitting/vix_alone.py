@@ -136,7 +136,7 @@ def fit_vix(
     return VixSmiles(
         VixSlices.of(model.knots, quotes.maturities, slopes),
         frozen(market.futures),
-        ForwardCurve(quotes.maturities, quotes.forwards, quotes.discounts),
+        quotes.curve,
         quotes.labels,
         status,
         VixResult(

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from arbiter import inputs
 from arbiter.exclusions import no_exclusions
-from arbiter.forwards import ForwardCurve
 from arbiter.futures import HALF_TICK, FuturesCurve
 from arbiter.quotes import Quotes
 from arbiter.surface import THIRTY_DAYS
@@ -132,13 +131,12 @@ def with_windows(quotes: Quotes, dates: Array) -> Quotes:
     T = np.concatenate([quotes.maturities, ends])
     order = np.argsort(T, kind="stable")
     place = np.argsort(order, kind="stable")
-    curve = ForwardCurve(quotes.maturities, quotes.forwards, quotes.discounts)
     labels = [*quotes.labels, *(f"VIX window T={t:.4g}" for t in ends)]
     return replace(
         quotes,
         maturities=inputs.frozen(T[order]),
-        forwards=inputs.frozen(curve.forward(T[order])),
-        discounts=inputs.frozen(curve.discount(T[order])),
+        forwards=inputs.frozen(quotes.curve.forward(T[order])),
+        discounts=inputs.frozen(quotes.curve.discount(T[order])),
         expiry=place[quotes.expiry],
         labels=tuple(labels[i] for i in order),
         forward_errors=None,

@@ -8,7 +8,7 @@ Shapes: m quotes on L maturities, Q nodes, P sets of parameters.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,7 +87,7 @@ def calibrate(quotes: Quotes, half_spread: Array) -> Calibration | None:
         )
         if found.status < 0 or not np.isfinite(found.cost):
             return None
-        return Calibration(market(found.x), found.x, found.fun, derivatives(found.x))
+        return Calibration(market(found.x), found.x, found.fun, found.jac)
 
 
 def _residuals(quotes: Quotes, half_spread: Array, level: Array) -> Callable[[Array], Array]:
@@ -99,7 +99,7 @@ def _residuals(quotes: Quotes, half_spread: Array, level: Array) -> Callable[[Ar
     ends = np.searchsorted(quotes.expiry, np.arange(level.size + 1))
 
     def residuals(at: Array) -> Array:
-        weight = waves.differences(np.array([astuple(market(one)) for one in at]))
+        weight = waves.differences(parameters(at))
         covered = np.empty((len(at), len(quotes)))
         for i, part in enumerate(map(slice, ends[:-1], ends[1:])):
             covered[:, part] = (weight[:, i] @ turned[part].T).real
@@ -110,13 +110,17 @@ def _residuals(quotes: Quotes, half_spread: Array, level: Array) -> Callable[[Ar
 
 def market(at: Array) -> Heston:
     """The market at coordinates ``(5,)``."""
-    v0, kappa, theta, sigma = np.exp(at[:4]).tolist()
-    return Heston(v0, kappa, theta, sigma, float(np.tanh(at[4])))
+    return Heston(*parameters(at).tolist())
 
 
-def coordinates(parameters: tuple[float, ...]) -> Array:
+def parameters(at: Array) -> Array:
+    """``(..., 5)`` v0, κ, θ, σ and ρ at coordinates ``(..., 5)``."""
+    return np.concatenate([np.exp(at[..., :4]), np.tanh(at[..., 4:])], axis=-1)
+
+
+def coordinates(given: tuple[float, ...]) -> Array:
     """``(5,)`` of v0, κ, θ, σ and ρ."""
-    return np.array([*np.log(parameters[:4]), np.arctanh(parameters[4])])
+    return np.array([*np.log(given[:4]), np.arctanh(given[4])])
 
 
 def levels(quotes: Quotes) -> Array:

@@ -24,9 +24,7 @@ Array = NDArray[np.float64]
 Complex = NDArray[np.complexfloating[Any, Any]]
 
 _CROWDED = 4.5  # logarithm of how much denser nodes are at zero than at the last one
-
-
-_NODES, _FARTHEST = 256, 80.0
+_NODES, _FARTHEST = 256, 80.0  # of prices that surfaces are made of
 
 
 class Waves:

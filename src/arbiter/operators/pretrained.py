@@ -28,7 +28,6 @@ from arbiter.fitting.crossfit import Fold, folds
 from arbiter.fitting.kernel import Line
 from arbiter.fitting.refinement import refine
 from arbiter.fitting.vix_market import VixMarket
-from arbiter.forwards import ForwardCurve
 from arbiter.futures import FuturesCurve
 from arbiter.inputs import frozen, plain
 from arbiter.operators import checkpoint, domain, residuals, workers
@@ -237,8 +236,8 @@ class Operator:
         if free and options.components == 2:
             fitted = fit(quotes, options=options, start=guide)
         elif free:
-            guides = Guides(guide, self._folds(quotes))
-            guides = consulted(quotes, *guides[:2], options) if heston else guides
+            held = self._folds(quotes)
+            guides = consulted(quotes, guide, held, options) if heston else Guides(guide, held)
             fitted = refine(quotes, guides.guide, guides.held, options)
             fitted = replace(fitted, info=plain({**fitted.info, "heston": guides.to_dict()}))
         else:
@@ -303,9 +302,8 @@ class Operator:
 
     def _one(self, quotes: Quotes, slopes: Array) -> Surface:
         """The surface of a pass, from its slopes ``(L, n)``."""
-        curve = ForwardCurve(quotes.maturities, quotes.forwards, quotes.discounts)
         ones = frozen(np.ones((1, len(slopes))))
-        return Surface(self._knots, quotes.maturities, frozen(slopes[None]), ones, curve)
+        return Surface(self._knots, quotes.maturities, frozen(slopes[None]), ones, quotes.curve)
 
     def _surface(
         self,
@@ -346,7 +344,7 @@ class Operator:
             quotes.maturities,
             b,
             parts.weights,
-            ForwardCurve(quotes.maturities, quotes.forwards, quotes.discounts),
+            quotes.curve,
             quotes.as_of,
             plain({**quotes.info, "operator": about}),
             result=result,

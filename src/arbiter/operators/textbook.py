@@ -103,13 +103,11 @@ def consulted(quotes: Quotes, guide: Surface, held: Sequence[Fold], options: Fit
     weight = _weight(squares, len(some))
     if weight < _LEAST:
         return alone
-    T = quotes.maturities
-    logs = market_slopes(markets, T)
+    logs = market_slopes(markets, quotes.maturities)
     if logs is None:
         return alone
-    curve = ForwardCurve(T, quotes.forwards, quotes.discounts)
     mixed = [
-        _mixed(surface, market, weight, curve)
+        _mixed(surface, market, weight, quotes.curve)
         for surface, market in zip([guide, *(fold.guide for fold in held)], logs, strict=True)
     ]
     logger.info("Heston's market has %.0f %% of the guide: %s", 100.0 * weight, found.heston)
