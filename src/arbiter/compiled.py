@@ -41,11 +41,19 @@ _alone = Lock()
 
 def compiled(f: F) -> F:
     """The function in machine code; it takes and returns numbers and arrays."""
-    options: dict[str, Any] = {
-        "nogil": True,
-        "error_model": "numpy",
-        "fastmath": {"reassoc", "contract", "nsz"},
-    }
+    return _compiled(f, fastmath={"reassoc", "contract", "nsz"})
+
+
+def inlined(f: F) -> F:
+    """The same, put where it is called: small functions of one number, in loops over many.
+
+    Their own sums are taken as written.
+    """
+    return _compiled(f, fastmath={"contract", "nsz"}, forceinline=True)
+
+
+def _compiled(f: F, **more: object) -> F:
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", **more}
     with _alone:  # modules may be imported by several threads
         _listen()
         folder = kept_in()

@@ -14,27 +14,51 @@ from numpy.typing import NDArray
 from arbiter.compiled import compiled
 
 Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
 
 
 @compiled
 def products(A: Array, B: Array, C: Array) -> None:
     """The lower half of ``A Bᵀ``, which is symmetric, into C."""
     n, many = A.shape
-    for i in range(0, n - 1, 2):
-        for j in range(0, i + 2, 2):
-            a = b = c = d = 0.0
+    tiled = n - n % 4
+    for i in range(0, tiled, 4):
+        for j in range(0, i + 4, 4):
+            aa = ab = ac = ad = ba = bb = bc = bd = 0.0
+            ca = cb = cc = cd = da = db = dc = dd = 0.0
             for r in range(many):
-                a += A[i, r] * B[j, r]
-                b += A[i, r] * B[j + 1, r]
-                c += A[i + 1, r] * B[j, r]
-                d += A[i + 1, r] * B[j + 1, r]
-            C[i, j], C[i, j + 1], C[i + 1, j], C[i + 1, j + 1] = a, b, c, d
-    if n % 2 == 1:
-        for j in range(n):
+                a, b, c, d = A[i, r], A[i + 1, r], A[i + 2, r], A[i + 3, r]
+                e, f, g, h = B[j, r], B[j + 1, r], B[j + 2, r], B[j + 3, r]
+                aa, ab, ac, ad = aa + a * e, ab + a * f, ac + a * g, ad + a * h
+                ba, bb, bc, bd = ba + b * e, bb + b * f, bc + b * g, bd + b * h
+                ca, cb, cc, cd = ca + c * e, cb + c * f, cc + c * g, cd + c * h
+                da, db, dc, dd = da + d * e, db + d * f, dc + d * g, dd + d * h
+            C[i, j], C[i, j + 1], C[i, j + 2], C[i, j + 3] = aa, ab, ac, ad
+            C[i + 1, j], C[i + 1, j + 1], C[i + 1, j + 2], C[i + 1, j + 3] = ba, bb, bc, bd
+            C[i + 2, j], C[i + 2, j + 1], C[i + 2, j + 2], C[i + 2, j + 3] = ca, cb, cc, cd
+            C[i + 3, j], C[i + 3, j + 1], C[i + 3, j + 2], C[i + 3, j + 3] = da, db, dc, dd
+    for i in range(tiled, n):
+        for j in range(i + 1):
             a = 0.0
             for r in range(many):
-                a += A[n - 1, r] * B[j, r]
-            C[n - 1, j] = a
+                a += A[i, r] * B[j, r]
+            C[i, j] = a
+
+
+@compiled
+def add_up(A: Array, ends: Indices, sums: Array) -> None:
+    """Sums of each row of A between ends, into ``(n, ends − 1)``."""
+    n = len(A)
+    tiled = n - n % 4
+    for i in range(0, tiled, 4):  # four at a time: one sum waits for its own last addition
+        for each in range(ends.size - 1):
+            a = b = c = d = 0.0
+            for r in range(ends[each], ends[each + 1]):
+                a, b, c, d = a + A[i, r], b + A[i + 1, r], c + A[i + 2, r], d + A[i + 3, r]
+            sums[i, each], sums[i + 1, each], sums[i + 2, each], sums[i + 3, each] = a, b, c, d
+    for i in range(tiled, n):
+        for each in range(ends.size - 1):
+            sums[i, each] = A[i, ends[each] : ends[each + 1]].sum()
 
 
 @compiled

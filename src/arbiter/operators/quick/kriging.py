@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -13,9 +11,10 @@ from arbiter.compiled import compiled
 from arbiter.operators import kriging
 from arbiter.operators.kriging import CLOCK, CLOCKS, STRIKES, ZETA, Kriged
 from arbiter.operators.polish import Smile
+from arbiter.operators.quick.elementary import log
 from arbiter.operators.quick.flat import Flat
 from arbiter.operators.quick.polish import Polish
-from arbiter.operators.quick.posterior import Belief, Near, Quoted, posterior, read
+from arbiter.operators.quick.posterior import Belief, Fan, Near, Quoted, posterior, read
 from arbiter.operators.reference import FARTHEST
 
 Array = NDArray[np.float64]
@@ -48,7 +47,7 @@ class Kriging:
             own = ends[i * L : (i + 1) * L + 1]
             at = slice(own[0], own[-1])
             quotes = Quoted(own - own[0], Near(left[at], basis[at]), u[at], half[at])
-            belief = posterior(_splines(i * L, L, clock, self.factor), quotes)
+            belief = posterior(_fan(i * L, L, clock, self.factor), quotes)
             _at_heads(belief, self.heads, smile[i], doubt[i])
         seen = batch.chain.quoted.any(-1)
         found = Smile(torch.from_numpy(smile), torch.from_numpy(doubt), self.place, total, seen)
@@ -61,24 +60,25 @@ def _at_heads(belief: Belief, heads: Near, smile: Array, doubt: Array) -> None:
     """``(L, H)`` smiles and logarithms of their standard errors at the heads."""
     for each in range(len(smile)):
         value, variance = smile[each], doubt[each]
-        read(belief, each * STRIKES, heads, value, variance)
+        read(belief, Near(heads.left + each * STRIKES, heads.basis), value, variance)
         for h in range(value.size):
             value[h] = min(max(value[h], -FARTHEST), FARTHEST)
-            variance[h] = 0.5 * math.log(max(variance[h], kriging._LEAST_VARIANCE))
+            variance[h] = 0.5 * log(max(variance[h], kriging._LEAST_VARIANCE))
 
 
 @compiled
-def _splines(first: int, L: int, clock: Near, factor: Array) -> Array:
-    """``(d, R)`` the splines along strikes of slices, from the first, by coefficients."""
-    _, d, NZ = factor.shape
-    found = np.zeros((d, L * NZ))
+def _fan(first: int, L: int, clock: Near, factor: Array) -> Fan:
+    """The splines along strikes of slices, from the first."""
+    _, d, _ = factor.shape
+    by = np.zeros((d, L * STRIKES))
     for each in range(L):
         left, basis = clock.left[first + each], clock.basis[first + each]
-        for a in range(basis.size):
-            for j in range(d):
-                for at in range(NZ):
-                    found[j, each * NZ + at] += basis[a] * factor[left + a, j, at]
-    return found
+        a, b, c, e = factor[left], factor[left + 1], factor[left + 2], factor[left + 3]
+        for j in range(d):
+            for at in range(STRIKES):
+                found = basis[0] * a[j, at] + basis[1] * b[j, at]
+                by[j, each * STRIKES + at] = found + basis[2] * c[j, at] + basis[3] * e[j, at]
+    return Fan(by, np.arange(L + 1) * STRIKES)
 
 
 def near_splines(x: Array, ends: tuple[float, float], count: int) -> Near:

@@ -1,9 +1,10 @@
 """What the quotes of one chain say, in one row and compiled: :mod:`..intervals`, :mod:`..levels`.
 
 Of the cubic splines at a quote four are not zero: sums over the quotes of a slice are those of a
-few products, and variances are read off covariances of neighbouring splines.
+few products, and variances are read off covariances of neighbouring splines. Splines beyond a
+slice's quotes have no part in it before the end, when all are asked for.
 
-Shapes: L slices, N quotes, NZ splines along strikes, R = L·NZ, d coefficients.
+Shapes: L slices, N quotes, R splines along strikes of all slices, d coefficients.
 """
 
 from __future__ import annotations
@@ -14,17 +15,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from arbiter import normal
-from arbiter.compiled import compiled
+from arbiter.compiled import compiled, inlined
 from arbiter.operators import intervals, levels
 from arbiter.operators.quick import dense, scalars
+from arbiter.operators.quick.elementary import exp, log, tail
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 _SIZES, _WILD, _LAWS = (np.array(x) for x in (levels.SIZES, levels.WILD, intervals._LAWS))
 _NEAR = 4  # splines that are not zero at a place
-_TOGETHER = 16  # densities of one logarithm
 
 
 class Near(NamedTuple):
@@ -55,6 +55,18 @@ class Quoted(NamedTuple):
     half: Array
 
 
+class Fan(NamedTuple):
+    """Splines along strikes of all slices.
+
+    Attributes:
+        by: ``(d, R)`` what coefficients make of them.
+        ends: ``(L + 1,)`` where those of each slice begin, and the last end.
+    """
+
+    by: Array
+    ends: Indices
+
+
 class _Sums(NamedTuple):
     """As :class:`~arbiter.operators.levels.Sums`, of one chain.
 
@@ -74,7 +86,7 @@ class _Sums(NamedTuple):
 
 
 class Belief(NamedTuple):
-    """What is known of the splines of each slice, R = L·NZ of them.
+    """What is known of the splines of each slice.
 
     Attributes:
         mean: ``(R,)``
@@ -86,38 +98,31 @@ class Belief(NamedTuple):
 
 
 @compiled
-def posterior(splines: Array, quotes: Quoted) -> Belief:
-    """What intervals say of the splines of each slice, of coefficients by ``(d, R)``."""
+def posterior(fan: Fan, quotes: Quoted) -> Belief:
+    """What intervals say of the splines of each slice."""
     count = quotes.u.size
     weight, centre = np.empty(count), quotes.u.copy()
     for i in range(count):
         weight[i] = 1.0 / (intervals._SHARE * quotes.half[i] ** 2 + intervals._FIRST**2)
+    asked, quotes = _within(fan, quotes)
     uneven = wild = error = reach = blur = 0.0
     for turn in range(intervals.ROUNDS + 1):
-        sums = _summed(splines, quotes, weight, centre)
+        sums = _summed(asked, quotes, weight, centre)
         if turn == 0:
             uneven, wild = _likeliest(sums)
-        belief = _believed(splines, sums, uneven, wild)
-        if turn == intervals.ROUNDS:
+        last = turn == intervals.ROUNDS
+        belief = _believed(fan if last else asked, sums, uneven, wild)
+        if last:
             break
-        value, variance = _at(quotes, belief)
+        value, variance = np.empty(count), np.empty(count)
+        read(belief, quotes.near, value, variance)
         if turn == 0:
             error = _beyond(quotes, value)
-        for i in range(count):
-            value[i], variance[i] = _cavity(value[i], variance[i], weight[i], centre[i])
+        _cavities(value, variance, weight, centre)
         if turn == 0:
             reach, blur = _law(quotes, value, variance, error)
-        for i in range(count):
-            far, own = reach * quotes.half[i], (blur * quotes.half[i]) ** 2 + error**2
-            wide = variance[i] + own
-            middle, spread = _truncated(value[i], wide, quotes.u[i] - far, quotes.u[i] + far)
-            spread = max(spread, intervals._TINY)
-            sharp = max(1.0 / spread - 1.0 / wide, intervals._LEAST_SHARP)
-            said = (middle / spread - value[i] / wide) / sharp
-            new = 1.0 / (1.0 / sharp + own)
-            kept, taken = (1.0 - intervals._DAMPED) * weight[i], intervals._DAMPED * new
-            centre[i] = (kept * centre[i] + taken * said) / (kept + taken + intervals._TINY)
-            weight[i] *= (new / weight[i]) ** intervals._DAMPED
+        _sites(value, variance, quotes, reach, blur, error)
+        _take(value, variance, weight, centre)
     return belief
 
 
@@ -131,13 +136,38 @@ def _beyond(quotes: Quoted, value: Array) -> float:
 
 
 @compiled
-def read(belief: Belief, first: int, near: Near, mean: Array, variance: Array) -> None:
-    """Mean and variance at places of one slice, whose splines begin at the first."""
+def _within(fan: Fan, quotes: Quoted) -> tuple[Fan, Quoted]:
+    """Of the splines of each slice those from the first to the last at a quote, and quotes there.
+
+    Numbers of splines are those among all slices then.
+    """
+    d, L = len(fan.by), fan.ends.size - 1
+    left, first, ends = quotes.near.left.copy(), np.empty(L, np.int64), np.zeros(L + 1, np.int64)
+    for each in range(L):
+        low = high = 0
+        here = left[quotes.ends[each] : quotes.ends[each + 1]]
+        if here.size > 0:
+            low, high = here.min(), here.max() + _NEAR
+            here += ends[each] - low
+        first[each], ends[each + 1] = fan.ends[each] + low, ends[each] + high - low
+    by = np.empty((d, ends[L]))
+    for j in range(d):
+        for each in range(L):
+            shift = first[each] - ends[each]
+            for r in range(ends[each], ends[each + 1]):
+                by[j, r] = fan.by[j, r + shift]
+    near = Near(left, quotes.near.basis)
+    return Fan(by, ends), Quoted(quotes.ends, near, quotes.u, quotes.half)
+
+
+@compiled
+def read(belief: Belief, near: Near, mean: Array, variance: Array) -> None:
+    """Mean and variance at places, numbers of splines being those among all slices."""
     basis = near.basis
     for i in range(near.left.size):
         mean[i] = variance[i] = 0.0
         for a in range(_NEAR):
-            at = first + near.left[i] + a
+            at = near.left[i] + a
             mean[i] += basis[i, a] * belief.mean[at]
             part = basis[i, a] * belief.near[0, at]
             for b in range(a + 1, _NEAR):
@@ -146,25 +176,11 @@ def read(belief: Belief, first: int, near: Near, mean: Array, variance: Array) -
 
 
 @compiled
-def _at(quotes: Quoted, belief: Belief) -> tuple[Array, Array]:
-    """``(N,)`` mean and variance of f at the quotes."""
-    value, variance = np.empty(quotes.u.size), np.empty(quotes.u.size)
-    slices = quotes.ends.size - 1
-    for each in range(slices):
-        here = slice(quotes.ends[each], quotes.ends[each + 1])
-        first = each * (belief.mean.size // slices)
-        near = Near(quotes.near.left[here], quotes.near.basis[here])
-        read(belief, first, near, value[here], variance[here])
-    return value, variance
-
-
-@compiled
-def _summed(splines: Array, quotes: Quoted, weight: Array, centre: Array) -> _Sums:
+def _summed(fan: Fan, quotes: Quoted, weight: Array, centre: Array) -> _Sums:
     """What observations of given weights come to."""
-    d, R = splines.shape
+    d, R = fan.by.shape
     L = quotes.ends.size - 1
-    NZ = R // L
-    near, load, said = np.zeros((_NEAR, R)), np.zeros(R), np.zeros(R)
+    near, said = np.zeros((_NEAR, R)), np.zeros(R)
     mass, level = np.zeros(L), np.zeros(L)
     for each in range(L):
         for i in range(quotes.ends[each], quotes.ends[each + 1]):
@@ -172,32 +188,38 @@ def _summed(splines: Array, quotes: Quoted, weight: Array, centre: Array) -> _Su
             mass[each] += w
             level[each] += y
             for a in range(_NEAR):
-                at, part = each * NZ + quotes.near.left[i] + a, quotes.near.basis[i, a]
-                load[at] += w * part
+                at, part = quotes.near.left[i] + a, quotes.near.basis[i, a]
                 said[at] += y * part
                 for b in range(a, _NEAR):
                     near[b - a, at] += w * part * quotes.near.basis[i, b]
     loaded, rows, side = np.empty((d, R)), np.empty((d, L)), np.empty(d)
     for j in range(d):
-        row = splines[j]
-        total = 0.0
-        for r in range(R):
-            loaded[j, r] = near[0, r] * row[r]
-            total += said[r] * row[r]
-        side[j] = total
-        for off in range(1, _NEAR):
-            for r in range(R - off):
-                loaded[j, r] += near[off, r] * row[r + off]
-            for r in range(R - off):
-                loaded[j, r + off] += near[off, r] * row[r]
-        for each in range(L):
-            total = 0.0
-            for r in range(each * NZ, (each + 1) * NZ):
-                total += load[r] * row[r]
-            rows[j, each] = total
+        side[j] = _load(fan.by[j], near, said, loaded[j])
+    dense.add_up(loaded, fan.ends, rows)  # splines add up to one
     gram = np.empty((d, d))
-    dense.products(splines, loaded, gram)
+    dense.products(fan.by, loaded, gram)
     return _Sums(gram, side, rows, mass, level)
+
+
+@compiled
+def _load(x: Array, near: Array, said: Array, loaded: Array) -> float:
+    """A row x times a symmetric matrix of few diagonals, and its product with a side."""
+    a, b, c, d = near[0], near[1], near[2], near[3]
+    R, total = x.size, 0.0
+    for r in range(R):
+        total += said[r] * x[r]
+    for r in range(R - 6):  # numbers of places only grow: others might count from the end
+        after = b[r + 3] * x[r + 4] + c[r + 3] * x[r + 5] + d[r + 3] * x[r + 6]
+        before = b[r + 2] * x[r + 2] + c[r + 1] * x[r + 1] + d[r] * x[r]
+        loaded[r + 3] = a[r + 3] * x[r + 3] + after + before
+    for end in (0, max(R - 3, 3)):
+        for r in range(end, min(end + 3, R)):
+            loaded[r] = a[r] * x[r]
+            for off in range(1, min(_NEAR, R - r)):
+                loaded[r] += near[off, r] * x[r + off]
+            for off in range(1, min(_NEAR, r + 1)):
+                loaded[r] += near[off, r - off] * x[r - off]
+    return total
 
 
 @compiled
@@ -228,59 +250,73 @@ def _factor(precision: Array, wild: float) -> Array:
 
 
 @compiled
-def _evidence(left: tuple[Array, Array, Array], sums: _Sums, uneven: float, wild: float) -> float:
-    """As :func:`arbiter.operators.levels.evidence`."""
-    precision, side, mass = left
-    factor, solved = _factor(precision, wild), side.copy()
+def _explained(factor: Array, side: Array) -> float:
+    """Half of what a side explains under a precision so factorised, less half its log-volume."""
+    solved, found = side.copy(), 0.0
     dense.forward(factor, solved)
-    found = 0.0
     for j in range(solved.size):
-        found += 0.5 * solved[j] ** 2 - math.log(factor[j, j] * wild)
-    for each in range(mass.size):
-        found += 0.5 * (sums.level[each] ** 2 / mass[each] - math.log(mass[each] * uneven**2))
+        found += 0.5 * solved[j] ** 2 - math.log(factor[j, j])
     return found
 
 
 @compiled
 def _likeliest(sums: _Sums) -> tuple[float, float]:
-    """As :func:`arbiter.operators.levels.likeliest`."""
-    uneven, wild = _SIZES[0], levels._UNDECIDED
-    left = _left(sums, uneven)
-    best = _evidence(left, sums, uneven, wild)
-    for size in _SIZES[1:]:
-        there = _left(sums, size)
-        found = _evidence(there, sums, size, wild)
+    """As :func:`arbiter.operators.levels.likeliest`.
+
+    While sizes of levels are compared, coefficients are solved for instead, once for all sizes.
+    """
+    d, L = sums.rows.shape
+    wild = levels._UNDECIDED
+    factor, rows, side = _factor(sums.gram, wild), sums.rows.copy(), sums.side.copy()
+    common = _explained(factor, side) - d * math.log(wild)
+    dense.forward_all(factor, rows)
+    dense.forward(factor, side)
+    precision, level, turned = np.empty((L, L)), sums.level.copy(), np.ascontiguousarray(rows.T)
+    dense.products(turned, turned, precision)
+    for each in range(L):
+        for j in range(d):
+            level[each] -= turned[each, j] * side[j]
+        for other in range(each + 1):
+            precision[each, other] = -precision[each, other]
+        precision[each, each] += sums.mass[each]
+    best, uneven = -np.inf, _SIZES[0]
+    for size in _SIZES:
+        found = common + _explained(_factor(precision, size), level) - L * math.log(size)
         if found > best:
-            best, uneven, left = found, size, there
+            best, uneven = found, size
+    precision, side, mass = _left(sums, uneven)
+    common = 0.0
+    for each in range(L):
+        common += 0.5 * (sums.level[each] ** 2 / mass[each] - math.log(mass[each] * uneven**2))
+    best = -np.inf
     for size in _WILD:
-        found = best if size == levels._UNDECIDED else _evidence(left, sums, uneven, size)
+        found = common + _explained(_factor(precision, size), side) - d * math.log(size)
         if found > best:
             best, wild = found, size
     return uneven, wild
 
 
 @compiled
-def _believed(splines: Array, sums: _Sums, uneven: float, wild: float) -> Belief:
+def _believed(fan: Fan, sums: _Sums, uneven: float, wild: float) -> Belief:
     """The splines of each slice after observations."""
-    d, R = splines.shape
+    d, R = fan.by.shape
     precision, side, mass = _left(sums, uneven)
-    L = mass.size
-    NZ = R // L
     factor = _factor(precision, wild)
     dense.solve(factor, side)
     mean, near, freed = np.empty(R), np.empty((_NEAR, R)), np.empty((d, R))
-    for each in range(L):
-        level = sums.level[each]
+    for each in range(mass.size):
+        here, level = slice(fan.ends[each], fan.ends[each + 1]), sums.level[each]
         for j in range(d):
             level -= sums.rows[j, each] * side[j]
-        mean[each * NZ : (each + 1) * NZ] = level / mass[each]
-        near[:, each * NZ : (each + 1) * NZ] = 1.0 / mass[each]
+        mean[here] = level / mass[each]
+        near[:, here] = 1.0 / mass[each]
     for j in range(d):
-        for each in range(L):
+        for each in range(mass.size):
             lean = sums.rows[j, each] / mass[each]
-            for r in range(each * NZ, (each + 1) * NZ):
-                freed[j, r] = splines[j, r] - lean
-                mean[r] += splines[j, r] * side[j]
+            for r in range(fan.ends[each], fan.ends[each + 1]):
+                freed[j, r] = fan.by[j, r] - lean
+        for r in range(R):
+            mean[r] += fan.by[j, r] * side[j]
     dense.forward_all(factor, freed)
     for j in range(d):
         for off in range(_NEAR):
@@ -290,10 +326,13 @@ def _believed(splines: Array, sums: _Sums, uneven: float, wild: float) -> Belief
 
 
 @compiled
-def _cavity(value: float, variance: float, weight: float, centre: float) -> tuple[float, float]:
-    variance = max(variance, intervals._TINY)
-    alone = 1.0 / max(1.0 / variance - weight, intervals._LEAST_ALONE)
-    return alone * (value / variance - weight * centre), alone
+def _cavities(value: Array, variance: Array, weight: Array, centre: Array) -> None:
+    """Mean and variance of f at each quote by what all others say, in place of those by all."""
+    for i in range(value.size):
+        precision = 1.0 / max(variance[i], intervals._TINY)
+        alone = 1.0 / max(precision - weight[i], intervals._LEAST_ALONE)
+        value[i] = alone * (value[i] * precision - weight[i] * centre[i])
+        variance[i] = alone
 
 
 @compiled
@@ -302,52 +341,61 @@ def _law(quotes: Quoted, guess: Array, variance: Array, error: float) -> tuple[f
     best, found = -np.inf, 0
     for law in range(len(_LAWS)):
         reach, blur = _LAWS[law]
-        score, product = 0.0, 1.0
-        for i in range(quotes.u.size):
+        score = 0.0
+        for i in range(guess.size):
             half = quotes.half[i]
-            off, far = quotes.u[i] - guess[i], reach * half
-            scale = normal.ROOT_HALF / math.sqrt(variance[i] + error**2 + (blur * half) ** 2)
-            twice = math.erfc((abs(off) - far) * scale) - math.erfc((abs(off) + far) * scale)
-            product *= max(twice / (4.0 * far), intervals._UNLIKELY)
-            if i % _TOGETHER == 0:  # far from underflow, each being at least what is unlikely
-                score += math.log(product)
-                product = 1.0
-        score += math.log(product)
+            off, far = abs(quotes.u[i] - guess[i]), reach * half
+            per = 1.0 / math.sqrt(variance[i] + error**2 + (blur * half) ** 2)
+            mass = scalars.cdf((far - off) * per) - scalars.cdf(-(far + off) * per)
+            score += log(max(mass / (2.0 * far), intervals._UNLIKELY))
         if score > best:
             best, found = score, law
     return _LAWS[found, 0], _LAWS[found, 1]
 
 
 @compiled
+def _sites(
+    value: Array, variance: Array, quotes: Quoted, reach: float, blur: float, error: float
+) -> None:
+    """Centre and weight of the site that has the moments of each interval, in place of a cavity."""
+    for i in range(value.size):
+        half, u = quotes.half[i], quotes.u[i]
+        far, own = reach * half, (blur * half) ** 2 + error**2
+        wide = variance[i] + own
+        middle, spread = _truncated(value[i], wide, u - far, u + far)
+        spread = max(spread, intervals._TINY)
+        sharp = max(1.0 / spread - 1.0 / wide, intervals._LEAST_SHARP)
+        value[i] = (middle / spread - value[i] / wide) / sharp
+        variance[i] = 1.0 / (1.0 / sharp + own)
+
+
+@compiled
+def _take(said: Array, new: Array, weight: Array, centre: Array) -> None:
+    """New sites, damped, in place of the old ones."""
+    for i in range(said.size):
+        kept, taken = (1.0 - intervals._DAMPED) * weight[i], intervals._DAMPED * new[i]
+        centre[i] = (kept * centre[i] + taken * said[i]) / (kept + taken + intervals._TINY)
+        weight[i] *= exp(intervals._DAMPED * log(new[i] / weight[i]))
+
+
+@inlined
 def _truncated(mean: float, variance: float, low: float, high: float) -> tuple[float, float]:
     """As :func:`arbiter.operators.intervals.truncated`."""
     deviation = math.sqrt(variance)
     a, b = (low - mean) / deviation, (high - mean) / deviation
     turned = a + b > 0.0
-    if turned:
-        a, b = -b, -a
+    a, b = (-b if turned else a), (-a if turned else b)
     width, at = b - a, 0.5 * (a + b)
-    square = width * width
+    square, steep = width * width, (at * width) ** 2
     short = square / 12.0
-    if width * (1.0 + abs(at)) < intervals._SHORT:
-        steep = (at * width) ** 2
-        left = short * (1.0 - square / 30.0 - steep / 20.0)
-        middle = at * (1.0 - short * (1.0 - square / 30.0 - steep / 60.0))
-    else:
-        start, end = _densities(a, b)
-        moved = start - end
-        left = min(max(1.0 + a * start - b * end - moved * moved, intervals._TINY), short)
-        middle = min(max(moved, a), b)
+    few = width * (1.0 + abs(at)) < intervals._SHORT
+    # densities at both ends over the mass between: e^{(b² − a²)/2} is at most one
+    falls = exp(at * width)
+    end = 1.0 / (scalars.mills(-b) - falls * tail(-a))
+    start = falls * end
+    moved = start - end
+    left = min(max(1.0 + a * start - b * end - moved * moved, intervals._TINY), short)
+    left = short * (1.0 - square / 30.0 - steep / 20.0) if few else left
+    pulled = at * (1.0 - short * (1.0 - square / 30.0 - steep / 60.0))
+    middle = pulled if few else min(max(moved, a), b)
     return mean + deviation * (-middle if turned else middle), variance * left
-
-
-@compiled
-def _densities(a: float, b: float) -> tuple[float, float]:
-    """The normal law's at both ends of an interval, over its mass there; ``a + b ≤ 0``."""
-    if b > -normal._FAR:
-        per = normal.INV_ROOT_2PI / (scalars.cdf(b) - scalars.cdf(a))
-        return per * math.exp(-0.5 * a * a), per * math.exp(-0.5 * b * b)
-    below, above = scalars.log_cdf(a), scalars.log_cdf(b)
-    within = math.log1p(-math.exp(min(below - above, intervals._ALL_BELOW)))
-    mass = above + within + intervals._LOG_ROOT
-    return math.exp(-0.5 * a * a - mass), math.exp(-0.5 * b * b - mass)

@@ -1,0 +1,111 @@
+"""Exponential, logarithm and Mills ratio without a branch, for one number, compiled.
+
+A loop that calls a library's functions takes one number at a time. These are rows of products put
+where they are called, so that a loop takes as many at a time as the processor's registers hold:
+four to six times as quick. To a relative 1e-14; what is no number stays none.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.polynomial import chebyshev
+from numpy.typing import NDArray
+from scipy.special import erfcx
+
+from arbiter import normal
+from arbiter.compiled import inlined
+
+LOWEST, HIGHEST = -708.0, 709.0  # exponents beyond these count as these
+_LOG_2, _HIGH, _LOW = math.log(2.0), 6.93147180369123816490e-01, 1.90821492927058770002e-10
+_ROOT_HALF_BITS = 0x3FE6A09E667F3BCD  # of √½: mantissas are taken from there to √2
+# log((1 + s)/(1 − s)) = 2 s + s R(s²) for |s| ≤ 0.1716, as in fdlibm
+_R = (
+    6.666666666666735130e-01,
+    3.999999999940941908e-01,
+    2.857142874366239149e-01,
+    2.222219843214978396e-01,
+    1.818357216161805012e-01,
+    1.531383769920937332e-01,
+    1.479819860511658591e-01,
+)
+_MIDDLE, _DEGREE = 5.5, 20  # the half-line y ≥ 0 is t = (y − _MIDDLE)/(y + _MIDDLE) from −1 to 1
+
+
+def _tail(t: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``(1 + y) R(y)``, which is smooth in t and tends to one."""
+    y = _MIDDLE * (1.0 + t) / (1.0 - t)
+    scaled: NDArray[np.float64] = erfcx(normal.ROOT_HALF * y)
+    return (1.0 + y) * normal.ROOT_HALF_PI * scaled
+
+
+# after Shepherd & Laframboise (1981), Math. Comp. 36, 249; the highest power first
+_T = tuple(chebyshev.cheb2poly(chebyshev.chebinterpolate(_tail, _DEGREE))[::-1].tolist())
+
+
+@inlined
+def exp(x: float) -> float:
+    """``e^x``."""
+    x = LOWEST if x < LOWEST else x
+    x = HIGHEST if x > HIGHEST else x
+    n = np.floor(x / _LOG_2 + 0.5)
+    r = (x - n * _HIGH) - n * _LOW
+    p = 1.0 / 6227020800.0
+    p = p * r + 1.0 / 479001600.0
+    p = p * r + 1.0 / 39916800.0
+    p = p * r + 1.0 / 3628800.0
+    p = p * r + 1.0 / 362880.0
+    p = p * r + 1.0 / 40320.0
+    p = p * r + 1.0 / 5040.0
+    p = p * r + 1.0 / 720.0
+    p = p * r + 1.0 / 120.0
+    p = p * r + 1.0 / 24.0
+    p = p * r + 1.0 / 6.0
+    p = p * r + 0.5
+    power = np.int64((np.int64(n) + 1023) << 52).view(np.float64)
+    return power * (p * r * r + r + 1.0)
+
+
+@inlined
+def log(x: float) -> float:
+    """``log x`` of a positive number that is not denormal."""
+    bits = np.float64(x).view(np.int64)
+    k = (bits - _ROOT_HALF_BITS) >> 52
+    f = np.int64(bits - (k << 52)).view(np.float64) - 1.0
+    s = f / (2.0 + f)
+    z = s * s
+    w = z * z
+    even = w * (_R[1] + w * (_R[3] + w * _R[5]))
+    R = even + z * (_R[0] + w * (_R[2] + w * (_R[4] + w * _R[6])))
+    half = 0.5 * f * f
+    found = np.float64(k) * _LOG_2 + (f - (half - s * (half + R)))
+    return found if 0.0 < x < math.inf else math.nan
+
+
+@inlined
+def tail(y: float) -> float:
+    """Mills ratio ``Φ(−y)/φ(y)`` for ``y ≥ 0``."""
+    t = (y - _MIDDLE) / (y + _MIDDLE)
+    p = _T[0]
+    p = p * t + _T[1]
+    p = p * t + _T[2]
+    p = p * t + _T[3]
+    p = p * t + _T[4]
+    p = p * t + _T[5]
+    p = p * t + _T[6]
+    p = p * t + _T[7]
+    p = p * t + _T[8]
+    p = p * t + _T[9]
+    p = p * t + _T[10]
+    p = p * t + _T[11]
+    p = p * t + _T[12]
+    p = p * t + _T[13]
+    p = p * t + _T[14]
+    p = p * t + _T[15]
+    p = p * t + _T[16]
+    p = p * t + _T[17]
+    p = p * t + _T[18]
+    p = p * t + _T[19]
+    p = p * t + _T[20]
+    return p / (1.0 + y)
