@@ -37,10 +37,13 @@ def test_small_matrices_are_those_of_the_library(size: int, rng: np.random.Gener
     dense.products(A, A, lower)
     lower = np.tril(lower)
     np.testing.assert_allclose(lower, np.tril(whole), rtol=1e-12, atol=1e-12)
-    added = np.zeros((size, size))
-    for column in np.ascontiguousarray(A.T):
-        dense.add(added, column, 1.0)
-    np.testing.assert_allclose(np.tril(added), lower, rtol=1e-12, atol=1e-12)
+    added = np.ones((size, size))
+    dense.squares(np.ascontiguousarray(A.T), added)
+    np.testing.assert_allclose(np.tril(added - 1.0), lower, rtol=1e-12, atol=1e-12)
+    sums, ends = np.empty((size, 3)), np.array([0, 1, 1, 2 * size + 3])
+    dense.add_up(A, ends, sums)
+    wanted = np.stack([A[:, 0], 0.0 * A[:, 0], A[:, 1:].sum(1)], 1)
+    np.testing.assert_allclose(sums, wanted, rtol=0.0, atol=1e-12)
 
     factor = lower.copy()
     dense.factorise(factor)

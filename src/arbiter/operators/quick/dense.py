@@ -62,12 +62,19 @@ def add_up(A: Array, ends: Indices, sums: Array) -> None:
 
 
 @compiled
-def add(P: Array, row: Array, weight: float) -> None:
-    """Add a row's square to the lower half of a matrix."""
-    for i in range(row.size):
-        by = weight * row[i]
-        for j in range(i + 1):
-            P[i, j] += by * row[j]
+def squares(A: Array, P: Array) -> None:
+    """Add ``AᵀA`` to the lower half of P; what is above it changes too."""
+    many, n = A.shape
+    tiled = many - many % 4
+    for r in range(0, tiled, 4):
+        for i in range(n):
+            a, b, c, d = A[r, i], A[r + 1, i], A[r + 2, i], A[r + 3, i]
+            for j in range(min((i | 7) + 1, n)):  # eight numbers at a time are no more than one
+                P[i, j] += a * A[r, j] + b * A[r + 1, j] + c * A[r + 2, j] + d * A[r + 3, j]
+    for r in range(tiled, many):
+        for i in range(n):
+            for j in range(i + 1):
+                P[i, j] += A[r, i] * A[r, j]
 
 
 @compiled

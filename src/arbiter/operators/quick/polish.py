@@ -2,7 +2,8 @@
 
 Chains one by one, slices one by one.
 
-Shapes: B chains of L slices, H places of ``asinh z``, n knots, G points of a quadrature.
+Shapes: B chains of L slices, H places of ``asinh z``, n knots, W of them with padding, G points of
+a quadrature.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from arbiter.compiled import compiled
 from arbiter.operators import head, polish
 from arbiter.operators.polish import Smile
 from arbiter.operators.quick import dense
+from arbiter.operators.quick.elementary import exp
 from arbiter.operators.quick.prices import (
     Known,
     Laid,
@@ -52,7 +54,7 @@ class Polish:
     def transport(self) -> tuple[Tensor, Tensor]:
         """``(B, L, n)`` and ``(B, L, H)``, as :func:`arbiter.operators.polish.transport`."""
         B, L, H = self.wanted.u.shape
-        g, miss = np.empty((B, L, self.known.risen.shape[1])), np.empty((B, L, H))
+        g, miss = np.empty((B, L, self.known.whole.size)), np.empty((B, L, H))
         for i in range(B):
             own = self._of(i)
             log_slopes(own.u, own.total, self.known, g[i])
@@ -91,8 +93,8 @@ class _Told(NamedTuple):
     """As :class:`arbiter.operators.polish._Told`, of one chain.
 
     Attributes:
-        factor: ``(L, n, n)`` Cholesky's, of the curvature and what holds slices together.
-        target: ``(L, n)``
+        factor: ``(L, W, W)`` Cholesky's, of the curvature and what holds slices together.
+        target: ``(L, W)``
         weight: ``(L, n)``
     """
 
@@ -105,15 +107,17 @@ class _Told(NamedTuple):
 def _descended(g: Array, miss: Array, wanted: Wanted, known: Known, rounds: int) -> float:
     """The mean square of what log-slopes ``(L, n)`` of one chain miss after rounds."""
     L, n = g.shape
-    told = _Told(np.empty((L, n, n)), np.empty((L, n)), np.empty((L, n)))
+    W = len(known.cost)
+    told = _Told(np.empty((L, W, W)), np.empty((L, W)), np.empty((L, n)))
     laid, force, level = room(known), np.zeros((L, n)), np.exp(wanted.total)
+    steep = np.empty((miss.shape[1], W))
     slopes = np.exp(g)
     for turn in range(rounds + 1):
         for each in range(L):
             lay(slopes[each], level[each], known, laid)
             short(laid, wanted, each, miss[each])
             if turn < rounds:
-                _tell(each, g, miss, laid, wanted, known, told)
+                _tell(each, g[each], miss[each], laid, wanted, known, steep, told)
         if turn < rounds:
             _step(g, told, force, wanted.total)
             slopes = headed(g, wanted.total)
@@ -127,35 +131,49 @@ def _descended(g: Array, miss: Array, wanted: Wanted, known: Known, rounds: int)
 
 @compiled
 def _tell(
-    each: int, g: Array, miss: Array, laid: Laid, wanted: Wanted, known: Known, told: _Told
+    each: int,
+    g: Array,
+    off: Array,
+    laid: Laid,
+    wanted: Wanted,
+    known: Known,
+    steep: Array,
+    told: _Told,
 ) -> None:
     """The quadratic model of :func:`arbiter.operators.polish._told`, of one slice."""
-    n, off = g.shape[1], miss[each]
+    n, W = g.size, len(known.cost)
     P, target, alone = told.factor[each], told.target[each], told.weight[each]
-    steep = _derivatives(np.exp(g[each]), math.exp(wanted.total[each]), laid, known)
+    at = np.zeros(W)
+    at[:n] = g
+    _derivatives(g, math.exp(wanted.total[each]), laid, known, steep)
     mean = mass = 0.0
     P[:], target[:] = 0.0, 0.0
     for h in range(off.size):
         weight = wanted.trust[each, h] / (1.0 + (off[h] / polish._HUGE) ** 2)
         mean += weight * off[h] ** 2
         mass += weight
-        by = 1.0 / (max(laid.price[h], polish._CHEAPEST) * wanted.elasticity[each, h])
-        for j in range(n):
+        root = math.sqrt(weight)
+        by = root / (max(laid.price[h], polish._CHEAPEST) * wanted.elasticity[each, h])
+        for j in range(W):
             steep[h, j] *= by
-            target[j] += weight * off[h] * steep[h, j]
-        dense.add(P, steep[h], weight)
+            target[j] += root * off[h] * steep[h, j]
+    dense.squares(steep, P)
     most = polish._LEAST_CURVED
     for j in range(n):
         most = max(most, P[j, j])
     stiff = (1.0 + mean / max(mass, polish._NOTHING) / polish._LONG**2) * most
     for i in range(n):
         alone[i] = (P[i, i] + polish._FAINT * most) * wanted.seen[each]
+    for i in range(W):
+        row, pull = P[i], 0.0
         for j in range(i):
-            P[i, j] += stiff * known.cost[i, j]
-            target[i] += P[i, j] * g[each, j]
-            target[j] += P[i, j] * g[each, i]
-        P[i, i] += stiff * known.cost[i, i]
-        target[i] += P[i, i] * g[each, i]
+            row[j] += stiff * known.cost[i, j]
+            pull += row[j] * at[j]
+        for j in range(i):
+            target[j] += row[j] * at[i]
+        row[i] += stiff * known.cost[i, i]
+        target[i] += pull + row[i] * at[i]
+    for i in range(n):
         P[i, i] += polish._COUPLED * alone[i]
     dense.factorise(P)
 
@@ -165,9 +183,10 @@ def _step(g: Array, told: _Told, force: Array, clock: Array) -> None:
     """One round: slices one by one, then in order, some times; the whole chain goes as far."""
     L, n = g.shape
     begun = _ordered(g, clock, told.weight)
-    ordered, x = begun, np.empty(n)
+    ordered, x = begun, np.empty(told.target.shape[1])
     for _ in range(polish._INNER):
         for each in range(L):
+            x[n:] = 0.0
             for j in range(n):
                 pull = polish._COUPLED * told.weight[each, j]
                 x[j] = told.target[each, j] + pull * (ordered[each, j] - force[each, j])
@@ -190,29 +209,28 @@ def _step(g: Array, told: _Told, force: Array, clock: Array) -> None:
 
 
 @compiled
-def _derivatives(b: Array, level: float, laid: Laid, known: Known) -> Array:
-    """``(H, n)`` of the prices to log-slopes, which for a step may be coarser."""
-    H, (few, n) = known.z.size, known.coarse.shape
-    below, sums, centre = np.empty((few, n)), np.zeros(n), np.zeros(n)
+def _derivatives(g: Array, level: float, laid: Laid, known: Known, found: Array) -> None:
+    """``(H, W)`` of the prices to log-slopes, which for a step may be coarser."""
+    few, W = known.coarse.shape
+    below, sums, centre, scale = np.empty((few, W)), np.zeros(W), np.zeros(W), np.zeros(W)
+    for j in range(g.size):
+        scale[j] = -level * exp(g[j])
     for i in range(few):
         share = laid.share[i * polish._COARSE] * polish._COARSE
-        for j in range(n):
+        for j in range(W):
             centre[j] += share * known.coarse[i, j]
     for i in range(few):
-        share = laid.share[i * polish._COARSE] * polish._COARSE
-        for j in range(n):
+        share, row = laid.share[i * polish._COARSE] * polish._COARSE, below[i]
+        for j in range(W):
             moved = share * (known.coarse[i, j] - centre[j])
-            below[i, j] = sums[j] + 0.5 * moved
+            row[j] = sums[j] + 0.5 * moved
             sums[j] += moved
-    found = np.empty((H, n))
-    for h in range(H):
+    for h in range(len(found)):
         place = (laid.at[h] - 1 + laid.between[h]) / polish._COARSE
         first = max(min(int(place), few - 2), 0)  # whatever a NaN is as an integer
-        t = place - first
-        for j in range(n):
-            part = below[first, j] + t * (below[first + 1, j] - below[first, j])
-            found[h, j] = -level * part * b[j]
-    return found
+        t, low, high = place - first, below[first], below[first + 1]
+        for j in range(W):
+            found[h, j] = (low[j] + t * (high[j] - low[j])) * scale[j]
 
 
 @compiled

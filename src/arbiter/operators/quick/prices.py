@@ -1,6 +1,7 @@
 """What smiles and transports are worth at the heads, compiled: prices of :mod:`..polish`.
 
-Shapes: B chains of L slices, H places of ``asinh z``, n knots, G points of a quadrature.
+Shapes: B chains of L slices, H places of ``asinh z``, n knots, W of them with padding, G points of
+a quadrature.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from arbiter import normal
 from arbiter.compiled import compiled
 from arbiter.operators import head, polish, start
 from arbiter.operators.quick import scalars
+from arbiter.operators.quick.elementary import exp, log
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+_LOG_CHEAPEST = math.log(polish._CHEAPEST)
+_TOGETHER = 8  # numbers that a processor takes at a time, at most
 
 
 class Known(NamedTuple):
@@ -29,26 +32,30 @@ class Known(NamedTuple):
     Attributes:
         zeta: ``(H,)`` places.
         z: ``(H,)`` the same in deviations.
+        steep: ``(H,)`` how quickly these grow there, ``cosh ζ``.
         weight: ``(G,)`` Gaussian weights of the quadrature.
         below: ``(G,)`` Φ(x).
         above: ``(G,)`` Φ(−x).
         knot: ``(G,)`` the knot below each point, and
         share: ``(G,)`` how far it is to the next.
-        risen: ``(G, n)`` integrals of the hats at the knots.
-        coarse: ``(G/2, n)`` every other of these.
-        cost: ``(n, n)`` of a step.
+        whole: ``(n,)`` integrals of the hats at the knots, and
+        here: ``(2, G)`` as far as each point, of the hats at its knot and the next.
+        coarse: ``(G/2, W)`` those of all hats, to every other point, and of none.
+        cost: ``(W, W)`` of a step, and of one that nothing asks for.
         bend: ``(n + 1, n + 1)`` of corrections.
         knots: First knot and their spacing.
     """
 
     zeta: Array
     z: Array
+    steep: Array
     weight: Array
     below: Array
     above: Array
     knot: Indices
     share: Array
-    risen: Array
+    whole: Array
+    here: Array
     coarse: Array
     cost: Array
     bend: Array
@@ -84,17 +91,22 @@ def known(place: tuple[float, ...]) -> Known:
     knot = np.minimum((hats > 0.0).argmax(1), hats.shape[1] - 2)
     knots, _, bend = start._known(cpu)
     risen = grid.risen.numpy()
+    points, padding = np.arange(len(hats)), -hats.shape[1] % _TOGETHER
+    cost = np.eye(hats.shape[1] + padding)
+    cost[: hats.shape[1], : hats.shape[1]] = polish._step_cost(cpu).numpy()
     return Known(
         zeta=np.array(place),
         z=np.sinh(np.array(place)),
+        steep=np.cosh(np.array(place)),
         weight=grid.weight.numpy(),
         below=grid.below.numpy(),
         above=grid.above.numpy(),
         knot=knot,
-        share=hats[np.arange(len(hats)), knot + 1],
-        risen=risen,
-        coarse=np.ascontiguousarray(risen[:: polish._COARSE]),
-        cost=polish._step_cost(cpu).numpy(),
+        share=hats[points, knot + 1],
+        whole=risen[-1],
+        here=np.stack([risen[points, knot], risen[points, knot + 1]]),
+        coarse=np.pad(risen[:: polish._COARSE], ((0, 0), (0, padding))),
+        cost=cost,
         bend=bend.numpy(),
         knots=(float(knots[0]), float(knots[1] - knots[0])),
     )
@@ -109,17 +121,33 @@ def worth(smile: Array, doubt: Array, total: Array, seen: Flags, known: Known) -
     for chain in range(B):
         for each in range(L):
             level = math.exp(total[chain, each])
-            for h in range(H):
-                at = (chain, each, h)
-                u[at] = min(max(smile[at], -start.FARTHEST), start.FARTHEST)
-                k, v = known.z[h] * level, level * math.exp(u[at])
-                price = max(scalars.otm(k, v), polish._NOTHING)
-                vega = normal.INV_ROOT_2PI * math.exp(-0.5 * (0.5 * v - k / v) ** 2)
-                log_price[at] = math.log(price)
-                elasticity[at] = max(v * vega / price, polish._LEAST_ELASTICITY)
-                if price > polish._CHEAPEST and seen[chain, each]:
-                    trust[at] = 1.0 / (math.exp(2.0 * doubt[at]) + polish._SURE**2)
+            at = (chain, each)
+            _worth(smile[at], level, known.z, u[at], log_price[at], elasticity[at])
+            if seen[at]:
+                _trust(doubt[at], log_price[at], trust[at])
     return Wanted(u, total, seen, log_price, elasticity, trust)
+
+
+@compiled
+def _worth(
+    smile: Array, level: float, z: Array, u: Array, log_price: Array, elasticity: Array
+) -> None:
+    """Log-prices of one slice and their elasticities, and its smile within bounds."""
+    for h in range(smile.size):
+        u[h] = min(max(smile[h], -start.FARTHEST), start.FARTHEST)
+        v = level * exp(u[h])
+        price = max(scalars.otm(z[h] * level, v), polish._NOTHING)
+        vega = scalars.pdf(0.5 * v - z[h] * level / v)
+        log_price[h] = log(price)
+        elasticity[h] = max(v * vega / price, polish._LEAST_ELASTICITY)
+
+
+@compiled
+def _trust(doubt: Array, log_price: Array, trust: Array) -> None:
+    """What each price of a slice counts for."""
+    for h in range(doubt.size):
+        known = 1.0 / (exp(2.0 * doubt[h]) + polish._SURE**2)
+        trust[h] = known if log_price[h] > _LOG_CHEAPEST else 0.0
 
 
 class Laid(NamedTuple):
@@ -158,27 +186,47 @@ def room(known: Known) -> Laid:
 @compiled
 def lay(b: Array, level: float, known: Known, laid: Laid) -> None:
     """A transport with slopes ``(n,)`` over ``σ√T`` along the quadrature, and its prices."""
-    G, H = known.weight.size, known.z.size
-    along = laid.along
+    G, n = known.weight.size, known.whole.size
+    risen, next_one = np.zeros(n), b[1:]
+    for j in range(n - 1):
+        risen[j + 1] = risen[j] + b[j] * known.whole[j]
+    along, first, second = laid.along, known.here[0], known.here[1]
     for i in range(G):
-        total = 0.0
-        for j in range(b.size):
-            total += b[j] * known.risen[i, j]
-        along[i] = total
-    middle, mass = along[G // 2], 0.0
+        at = known.knot[i]
+        along[i] = risen[at] + b[at] * first[i] + next_one[at] * second[i]
+    mass = _weigh(along, level, along[G // 2], known.weight, laid.put, laid.share)
+    shift, per = along[G // 2] + math.log(mass) / level, 1.0 / mass
     for i in range(G):
-        grown = math.exp(level * (along[i] - middle))
-        laid.put[i] = grown
-        laid.share[i] = grown * known.weight[i]
-        mass += laid.share[i]
-    shift = middle + math.log(mass) / level
+        at = known.knot[i]
+        slope = b[at] + known.share[i] * (next_one[at] - b[at])
+        laid.put[i] *= level * per * slope
     for i in range(G):
         along[i] -= shift
-        laid.share[i] /= mass
-        knot = known.knot[i]
-        slope = b[knot] + known.share[i] * (b[knot + 1] - b[knot])
-        rising = level * laid.put[i] / mass * slope
-        laid.put[i], laid.call[i] = rising * known.below[i], rising * known.above[i]
+        laid.share[i] *= per
+    for i in range(G):
+        laid.call[i] = laid.put[i] * known.above[i]
+        laid.put[i] *= known.below[i]
+    _integrate(known, laid)
+
+
+@compiled
+def _weigh(
+    along: Array, level: float, middle: float, weight: Array, grown: Array, share: Array
+) -> float:
+    """What a transport grows to along the quadrature, and its shares; their sum."""
+    mass = 0.0
+    for i in range(along.size):
+        grown[i] = exp(level * (along[i] - middle))
+        share[i] = grown[i] * weight[i]
+        mass += share[i]
+    return mass
+
+
+@compiled
+def _integrate(known: Known, laid: Laid) -> None:
+    """Prices at the heads, from the integrands."""
+    G, H = known.weight.size, known.z.size
+    along = laid.along
     laid.calls[G - 1] = 0.0
     for i in range(G - 2, -1, -1):
         laid.calls[i] = laid.calls[i + 1] + 0.5 * polish._STEP * (laid.call[i] + laid.call[i + 1])
@@ -205,9 +253,9 @@ def _upto(first: float, other: float, t: float) -> float:
 @compiled
 def short(laid: Laid, wanted: Wanted, each: int, miss: Array) -> None:
     """By how much the log-volatility of prices is short of the smile's, into ``(H,)``."""
+    log_price, elasticity, price = wanted.log_price[each], wanted.elasticity[each], laid.price
     for h in range(miss.size):
-        off = (wanted.log_price[each, h] - math.log(laid.price[h])) / wanted.elasticity[each, h]
-        miss[h] = min(max(off, -1.0), 1.0)
+        miss[h] = min(max((log_price[h] - log(price[h])) / elasticity[h], -1.0), 1.0)
 
 
 @compiled
@@ -217,8 +265,9 @@ def headed(g: Array, total: Array) -> Array:
     most = np.zeros(g.shape[1])
     for each in range(len(g)):
         level = math.exp(total[each])
+        proposed, found = g[each], slopes[each]
         for j in range(most.size):
-            proposed = math.exp(min(max(g[each, j], head.LOWEST), head.HIGHEST) + total[each])
-            most[j] = proposed if not proposed <= most[j] else most[j]  # a NaN stays
-            slopes[each, j] = min(max(most[j], head._LEAST), head._MOST) / level
+            slope = exp(min(max(proposed[j], head.LOWEST), head.HIGHEST) + total[each])
+            most[j] = slope if not slope <= most[j] else most[j]  # a NaN stays
+            found[j] = min(max(most[j], head._LEAST), head._MOST) / level
     return slopes
