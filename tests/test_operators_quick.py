@@ -16,7 +16,7 @@ from arbiter import black, normal
 from arbiter.operators import intervals, polish, reference
 from arbiter.operators.gate import places
 from arbiter.operators.polish import Smile
-from arbiter.operators.quick import dense, elementary, posterior, scalars
+from arbiter.operators.quick import dense, elementary, implied, posterior, scalars
 from arbiter.operators.quick import reference as quick_reference
 from arbiter.operators.quick.polish import Polish, _isotonic, _ordered
 from ragged_chains import random_chain
@@ -103,6 +103,34 @@ def test_blacks_formula_of_one_number(rng: np.random.Generator) -> None:
     k = 3.0 * v * rng.normal(size=v.size)
     np.testing.assert_allclose(each(scalars.otm, k, v), black.otm(k, v), rtol=3e-11)
     assert (np.abs(each(scalars.otm, k, v) / black.otm(k, 1.0001 * v) - 1.0) > 3e-11).all()
+
+
+@given(seed=seeds)
+def test_implied_volatilities_are_those_of_the_library(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    v = np.exp(rng.uniform(np.log(2e-3), np.log(6.0), 300))
+    k = 3.0 * v * rng.normal(size=v.size)
+    price = np.asarray(black.otm(k, v))
+    # near the upper bound prices have hardly a digit left to tell volatilities apart
+    sure = (price > 1e-290) & (np.exp(np.minimum(k, 0.0)) - price > 1e-3)
+    found = each(implied.implied, price, k)
+    np.testing.assert_allclose(found[sure], v[sure], rtol=1e-11)
+    np.testing.assert_allclose(found, black.implied(price, k).volatility, rtol=1e-9)
+    assert np.abs(found / each(implied.implied, 1.001 * price, k) - 1.0)[sure].min() > 1e-6
+
+
+@pytest.mark.parametrize(
+    ("price", "k"), [(0.0, 0.1), (-0.1, 0.1), (1.0, 0.1), (np.exp(-0.5), -0.5), (2.0, -0.5)]
+)
+def test_prices_at_their_bounds_or_beyond_have_no_volatility(price: float, k: float) -> None:
+    assert np.isnan(implied.implied(price, k))
+    assert np.isnan(black.implied(price, k).volatility)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_has_no_volatility(bad: float) -> None:
+    assert np.isnan(implied.implied(bad, 0.1))
+    assert np.isnan(implied.implied(0.1, bad))
 
 
 # -- levels -------------------------------------------------------------------------------------

@@ -46,7 +46,6 @@ Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
 SHIPPED = "operator"
-_IMPLIED = ("iv_bid", "iv_mid", "iv_ask")
 _CELLS = 10_500  # places for quotes, padding included, in one pass: 16 chains of 16 × 41
 
 
@@ -65,10 +64,12 @@ class Operator:
     """
 
     def __init__(self, network: Network, info: dict[str, Any], source: str = "memory") -> None:
-        from arbiter.operators.inference import runner  # and the compiler, which no fit needs
+        # and the compiler, which no fit needs
+        from arbiter.operators.inference import runner
+        from arbiter.operators.quick.implied import volatilities
 
         self._network = network.double().eval().requires_grad_(False)
-        self._inference = runner(self._network)
+        self._inference, self._implied = runner(self._network), volatilities
         self._info = info
         self.source = source
         self.config = network.config
@@ -257,11 +258,12 @@ class Operator:
         rest = [quotes.select(~out) for out in outs]
         if min(len(others) for others in rest) < FEWEST:
             return []
-        for others, out in zip(rest, outs, strict=True):  # known already, and slow to find
-            vars(others).update({name: getattr(quotes, name)[~out] for name in _IMPLIED})
+        implied = self._implied([quotes])[0]
+        left = [implied.select(~out) for out in outs]
         guides: dict[int, Surface] = {}
         for batch in _batches(rest):
-            padded = self._inference(ragged([rest[i] for i in batch])).slopes  # (B, L, n)
+            given = ragged([rest[i] for i in batch], implied=[left[i] for i in batch])
+            padded = self._inference(given).slopes  # (B, L, n)
             for i, b in zip(batch, padded, strict=True):
                 others = rest[i]
                 slopes = b[: others.maturities.size]
@@ -274,8 +276,8 @@ class Operator:
     def _together(self, chains: list[Quotes], components: int | None) -> list[OperatorSurface]:
         """Surfaces of one batch."""
         began = time.perf_counter()
-        residuals.imply(chains)
-        padded, total, moved, strained = self._inference(ragged(chains))
+        implied = self._implied(chains)
+        padded, total, moved, strained = self._inference(ragged(chains, implied=implied))
         sizes = [quotes.maturities.size for quotes in chains]
         for quotes, b, level, size in zip(chains, padded, total, sizes, strict=True):
             if not (np.isfinite(b[:size]).all() and np.isfinite(level[:size]).all()):
@@ -286,7 +288,7 @@ class Operator:
         slopes = [b[:size] for b, size in zip(padded, sizes, strict=True)]
         levels = [level[:size] for level, size in zip(total, sizes, strict=True)]
         price = residuals.prices(self._line, chains, slopes)
-        off, traits = residuals.judged(chains, price, levels, moved)
+        off, traits = residuals.judged(chains, implied, price, levels, moved)
         share = (time.perf_counter() - began) / len(chains)
         found = []
         for i, quotes in enumerate(chains):

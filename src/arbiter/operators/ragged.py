@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 if TYPE_CHECKING:  # tensors alone need no tables
@@ -45,12 +46,40 @@ class Ragged(NamedTuple):
         return self.quoted.any(-1)
 
 
-def ragged(chains: Sequence[Quotes], dtype: torch.dtype = torch.float64) -> Ragged:
+class Implied(NamedTuple):
+    """Implied volatilities of quotes, ``(m,)`` each.
+
+    Attributes:
+        bid: Of the bids.
+        mid: Of the mid prices.
+        ask: Of the asks.
+    """
+
+    bid: NDArray[np.float64]
+    mid: NDArray[np.float64]
+    ask: NDArray[np.float64]
+
+    @staticmethod
+    def of(quotes: Quotes) -> Implied:
+        """What the quotes say themselves."""
+        return Implied(quotes.iv_bid, quotes.iv_mid, quotes.iv_ask)
+
+    def select(self, keep: NDArray[np.bool_]) -> Implied:
+        """Those of some quotes."""
+        return Implied._make(part[keep] for part in self)
+
+
+def ragged(
+    chains: Sequence[Quotes],
+    dtype: torch.dtype = torch.float64,
+    implied: Sequence[Implied] | None = None,
+) -> Ragged:
     """Chains side by side, padded to the longest of them.
 
     Args:
         chains: At least one, each with at least one quote.
         dtype: Of the tensors.
+        implied: Their volatilities, if not what the quotes say themselves.
 
     Raises:
         ValueError: If there is nothing to look at; names the chain.
@@ -68,7 +97,8 @@ def ragged(chains: Sequence[Quotes], dtype: torch.dtype = torch.float64) -> Ragg
     iv, half = np.full(shape, _SPARE_VOLATILITY), np.full(shape, _SPARE_HALF)
     quoted = np.zeros(shape, dtype=bool)
     T = np.empty(shape[:2])
-    for i, (quotes, count) in enumerate(zip(chains, counts, strict=True)):
+    implied = [Implied.of(quotes) for quotes in chains] if implied is None else implied
+    for i, (quotes, count, iv_of) in enumerate(zip(chains, counts, implied, strict=True)):
         listed = quotes.maturities.size
         T[i, :listed] = quotes.maturities
         ratio = min(_BEYOND, _FARTHEST ** (1.0 / max(deep - listed, 1)))
@@ -76,8 +106,8 @@ def ragged(chains: Sequence[Quotes], dtype: torch.dtype = torch.float64) -> Ragg
         place = np.arange(len(quotes)) - (np.cumsum(count) - count)[quotes.expiry]
         at = (i, quotes.expiry, place)
         k[at], quoted[at] = quotes.k, True
-        iv[at] = quotes.iv_mid
-        half[at] = 0.5 * (quotes.iv_ask - quotes.iv_bid)
+        iv[at] = iv_of.mid
+        half[at] = 0.5 * (iv_of.ask - iv_of.bid)
     tensors = [torch.from_numpy(a).to(dtype) for a in (T, k, iv, half)]
     return Ragged._make([*tensors, torch.from_numpy(quoted)])
 

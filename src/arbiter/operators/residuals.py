@@ -1,4 +1,4 @@
-"""What the operator's surfaces make of the quotes: implied volatilities, prices, misses, traits.
+"""What the operator's surfaces make of the quotes: prices, misses, traits.
 
 Of many chains at once, their quotes in one row.
 """
@@ -11,28 +11,11 @@ from numpy.typing import NDArray
 from arbiter import black
 from arbiter.fitting.kernel import Kernel, Line
 from arbiter.operators import domain
+from arbiter.operators.ragged import Implied
 from arbiter.quotes import Quotes
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
-
-
-def imply(chains: list[Quotes]) -> None:
-    """Implied volatilities of many chains at once, where they are not known yet.
-
-    They go where the quotes themselves would remember them.
-    """
-    names = ("bid", "mid", "ask")
-    new = [quotes for quotes in chains if "iv_mid" not in vars(quotes)]
-    if not new:
-        return
-    price = np.concatenate([getattr(quotes, name) for quotes in new for name in names])
-    k = np.concatenate([quotes.k for quotes in new for _ in names])
-    root = np.concatenate([np.sqrt(quotes.T) for quotes in new for _ in names])
-    iv = np.asarray(black.implied(price, k).volatility) / root
-    ends = np.cumsum([len(quotes) for quotes in new for _ in names])[:-1]
-    for i, part in enumerate(np.split(iv, ends)):
-        vars(new[i // 3]).setdefault(f"iv_{names[i % 3]}", part)
 
 
 def prices(line: Line, chains: list[Quotes], slopes: list[Array]) -> list[Array]:
@@ -44,14 +27,19 @@ def prices(line: Line, chains: list[Quotes], slopes: list[Array]) -> list[Array]
 
 
 def judged(
-    chains: list[Quotes], price: list[Array], levels: list[Array], moved: Array
+    chains: list[Quotes],
+    implied: list[Implied],
+    price: list[Array],
+    levels: list[Array],
+    moved: Array,
 ) -> tuple[list[Array], list[dict[str, float]]]:
     """Model less mid in half-spreads, and the traits, of every chain."""
     slices, ends, expiry = _in_one_row(chains)
-    k, mid, half, iv, low, high, T = (
+    k, mid, half, T = (
         np.concatenate([getattr(quotes, name) for quotes in chains])
-        for name in ("k", "mid", "half_spread", "iv_mid", "iv_bid", "iv_ask", "maturities")
+        for name in ("k", "mid", "half_spread", "maturities")
     )
+    low, iv, high = (np.concatenate(part) for part in zip(*implied, strict=True))
     off = np.concatenate(price) - mid
     soft = softened(k, iv * np.sqrt(T)[expiry])
     miss, spread = off / np.hypot(half, soft), 0.5 * (high - low) / iv

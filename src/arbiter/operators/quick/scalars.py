@@ -11,7 +11,7 @@ from arbiter import black, normal
 from arbiter.compiled import inlined
 from arbiter.operators.quick.elementary import exp, log, tail
 
-_ROOT_2PI = 1.0 / normal.INV_ROOT_2PI
+ROOT_2PI = 1.0 / normal.INV_ROOT_2PI
 
 
 @inlined
@@ -34,9 +34,9 @@ def quantile(u: float) -> float:
     above = 2.515517 + tau * (0.802853 + tau * 0.010328)  # Abramowitz & Stegun 26.2.23
     x = tau - above / (1.0 + tau * (1.432788 + tau * (0.189269 + tau * 0.001308)))
     # Halley's method: 5e-4, 1e-10, rounding
-    off = tail(x) - u * _ROOT_2PI * exp(0.5 * x * x)
+    off = tail(x) - u * ROOT_2PI * exp(0.5 * x * x)
     x += off / (1.0 - 0.5 * x * off)
-    off = tail(x) - u * _ROOT_2PI * exp(0.5 * x * x)
+    off = tail(x) - u * ROOT_2PI * exp(0.5 * x * x)
     x += off / (1.0 - 0.5 * x * off)
     return -x
 
@@ -45,7 +45,7 @@ def quantile(u: float) -> float:
 def mills(y: float) -> float:
     """Mills ratio ``Φ(−y)/φ(y)``; grows like ``√2π e^{y²/2}`` below zero, as far as that goes."""
     right = tail(abs(y))
-    return right if y >= 0.0 else _ROOT_2PI * exp(0.5 * y * y) - right
+    return right if y >= 0.0 else ROOT_2PI * exp(0.5 * y * y) - right
 
 
 @inlined

@@ -1,0 +1,95 @@
+"""Implied volatilities of many chains at once, compiled: :func:`arbiter.black.implied`.
+
+Of out-of-the-money prices, to a relative 1e-11 of volatility, and NaN where there is none. They are
+the operator's own, whatever the quotes remember: the same quotes give the same surface.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter import black
+from arbiter.compiled import compiled, inlined
+from arbiter.operators.quick import scalars
+from arbiter.operators.quick.elementary import exp, log, tail
+from arbiter.operators.ragged import Implied
+from arbiter.quotes import Quotes
+
+Array = NDArray[np.float64]
+
+
+def volatilities(chains: Sequence[Quotes]) -> list[Implied]:
+    """Of bids, mids and asks of every chain."""
+    k, T = (np.concatenate([getattr(quotes, name) for quotes in chains]) for name in ("k", "T"))
+    found = np.empty((3, k.size))
+    for row, name in zip(found, ("bid", "mid", "ask"), strict=True):
+        price = np.concatenate([getattr(quotes, name) for quotes in chains])
+        _volatilities(price, k, T, row)
+    ends = np.cumsum([len(quotes) for quotes in chains])[:-1]
+    return [Implied(*part) for part in np.split(found, ends, axis=1)]
+
+
+@compiled
+def _volatilities(price: Array, k: Array, T: Array, found: Array) -> None:
+    for i in range(price.size):
+        found[i] = implied(price[i], k[i]) / math.sqrt(T[i])
+
+
+@inlined
+def implied(price: float, k: float) -> float:
+    """Total volatility of an out-of-the-money price; NaN if that is not within its bounds."""
+    above = exp(min(k, 0.0)) - price
+    a, upper = abs(k), above < price
+    # of the smaller side, whose logarithm is none where a bound is met
+    target = log(above if upper else price) - min(k, 0.0)
+    guess = _high(a, target) if upper else _low(a, price, target)
+    v = _stepped(guess, guess, a, upper, target)
+    v = _stepped(v, guess, a, upper, target)
+    return v if price > 0.0 and above > 0.0 else math.nan
+
+
+@inlined
+def _low(a: float, below: float, target: float) -> float:
+    """A guess in the lower half, as :func:`arbiter.black._guess`."""
+    level = max(a, 0.001 * below, 1e-300)
+    odds = log(level) + 0.5 * a - target
+    growth = max(odds, 0.0) + log(1.0 + exp(-abs(odds)))
+    u = 2.0 * growth / (scalars.ROOT_2PI + math.sqrt(2.0 * math.pi + 2.0 * growth))
+    x = u / (1.0 + u)
+    fit = 0.9979 + x * (0.3141 + x * (-0.8118 + x * (2.8972 - 2.3910 * x)))
+    hh = (u * fit) ** 2
+    inner = max(hh - a * a / (hh + 8.7), 0.0)
+    return level / math.sqrt(0.5 * (hh + math.sqrt(hh * inner)))
+
+
+@inlined
+def _high(a: float, target: float) -> float:
+    """A guess in the upper half."""
+    m = 1.0 + 1.0 / (1.0 + math.sqrt(a))
+    tau = math.sqrt(2.0 * (log(m) - target))
+    d = tau - (2.30753 + 0.27061 * tau) / (1.0 + tau * (0.99229 + 0.04481 * tau))
+    return d + math.sqrt(d * d + 2.0 * a)
+
+
+@inlined
+def _stepped(v: float, guess: float, a: float, upper: bool, target: float) -> float:
+    """One step of fourth order, as in :func:`arbiter.black._solve`."""
+    h, t = a / v, 0.5 * v
+    d = t - h
+    far = tail(h + t)
+    wide = scalars.mills(d) + far if upper else scalars.mills(-d) - far
+    narrow = v < black._NARROW and not upper
+    gap = 2.0 * t * scalars.series(h, t) if narrow else wide
+    miss = log(gap) - 0.5 * d * d - black._LOG_ROOT_2PI - target
+    slope = -v / gap if upper else v / gap
+    hh, tt = h * h, t * t
+    second = hh - tt - slope
+    third = second * (second - slope) - 3.0 * hh - tt
+    newton = -miss / slope
+    step = newton * (1.0 + 0.5 * second * newton)
+    v += v * step / (1.0 + newton * (second + third * newton / 6.0))
+    return min(max(v, guess / 1.15), guess * 1.15)
