@@ -63,23 +63,17 @@ def add_up(A: Array, ends: Indices, sums: Array) -> None:
 
 @compiled
 def squares(A: Array, P: Array) -> None:
-    """Add ``AᵀA`` to the lower half of P; what is above it changes too."""
-    many, n = A.shape
-    tiled = many - many % 4
-    for r in range(0, tiled, 4):
-        for i in range(n):
-            a, b, c, d = A[r, i], A[r + 1, i], A[r + 2, i], A[r + 3, i]
-            for j in range(min((i | 7) + 1, n)):  # eight numbers at a time are no more than one
-                P[i, j] += a * A[r, j] + b * A[r + 1, j] + c * A[r + 2, j] + d * A[r + 3, j]
-    for r in range(tiled, many):
-        for i in range(n):
-            for j in range(i + 1):
-                P[i, j] += A[r, i] * A[r, j]
+    """The lower half of ``AᵀA`` into P."""
+    turned = np.ascontiguousarray(A.T)
+    products(turned, turned, P)
 
 
 @compiled
 def factorise(P: Array) -> None:
-    """Cholesky's factor of a symmetric matrix, in place of its lower half; no other is read."""
+    """Cholesky's factor of a symmetric matrix, in place of its lower half; no other is read.
+
+    On the diagonal are the reciprocals: a product is done sooner than a quotient.
+    """
     n = len(P)
     for i in range(0, n, 4):
         last = min(i + 4, n)
@@ -92,14 +86,14 @@ def factorise(P: Array) -> None:
                 b -= P[i + 1, k] * by
                 c -= P[i + 2, k] * by
                 d -= P[i + 3, k] * by
-            by = 1.0 / P[j, j]
+            by = P[j, j]
             P[i, j], P[i + 1, j], P[i + 2, j], P[i + 3, j] = a * by, b * by, c * by, d * by
         for row in range(i, last):
             for j in range(i if full else 0, row + 1):
                 rest = P[row, j]
                 for k in range(j):
                     rest -= P[row, k] * P[j, k]
-                P[row, j] = math.sqrt(rest) if row == j else rest / P[j, j]
+                P[row, j] = 1.0 / math.sqrt(rest) if row == j else rest * P[j, j]
 
 
 @compiled
@@ -107,7 +101,7 @@ def solve(factor: Array, x: Array) -> None:
     """The linear system of a matrix so factorised, in place."""
     forward(factor, x)
     for i in range(x.size - 1, -1, -1):
-        x[i] /= factor[i, i]
+        x[i] *= factor[i, i]
         by = x[i]
         for k in range(i):
             x[k] -= factor[i, k] * by
@@ -120,7 +114,7 @@ def forward(factor: Array, x: Array) -> None:
         rest = x[i]
         for k in range(i):
             rest -= factor[i, k] * x[k]
-        x[i] = rest / factor[i, i]
+        x[i] = rest * factor[i, i]
 
 
 @compiled
@@ -141,7 +135,7 @@ def forward_all(factor: Array, X: Array) -> None:
             for r in range(many):
                 X[i, r] -= a * X[k, r]
                 X[i + 1, r] -= e * X[k, r]
-        a, e, h = 1.0 / factor[i, i], factor[i + 1, i], 1.0 / factor[i + 1, i + 1]
+        a, e, h = factor[i, i], factor[i + 1, i], factor[i + 1, i + 1]
         for r in range(many):
             X[i, r] *= a
             X[i + 1, r] = h * (X[i + 1, r] - e * X[i, r])
@@ -150,4 +144,4 @@ def forward_all(factor: Array, X: Array) -> None:
             for r in range(many):
                 X[n - 1, r] -= factor[n - 1, k] * X[k, r]
         for r in range(many):
-            X[n - 1, r] /= factor[n - 1, n - 1]
+            X[n - 1, r] *= factor[n - 1, n - 1]

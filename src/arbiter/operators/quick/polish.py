@@ -147,7 +147,7 @@ def _tell(
     at[:n] = g
     _derivatives(g, math.exp(wanted.total[each]), laid, known, steep)
     mean = mass = 0.0
-    P[:], target[:] = 0.0, 0.0
+    target[:] = 0.0
     for h in range(off.size):
         weight = wanted.trust[each, h] / (1.0 + (off[h] / polish._HUGE) ** 2)
         mean += weight * off[h] ** 2
@@ -212,13 +212,14 @@ def _step(g: Array, told: _Told, force: Array, clock: Array) -> None:
 def _derivatives(g: Array, level: float, laid: Laid, known: Known, found: Array) -> None:
     """``(H, W)`` of the prices to log-slopes, which for a step may be coarser."""
     few, W = known.coarse.shape
-    below, sums, centre, scale = np.empty((few, W)), np.zeros(W), np.zeros(W), np.zeros(W)
-    for j in range(g.size):
-        scale[j] = -level * exp(g[j])
+    centre, scale = np.zeros(W), np.zeros(W)
     for i in range(few):
         share = laid.share[i * polish._COARSE] * polish._COARSE
         for j in range(W):
             centre[j] += share * known.coarse[i, j]
+    for j in range(g.size):
+        scale[j] = -level * exp(g[j])
+    below, sums = np.empty((few, W)), np.zeros(W)
     for i in range(few):
         share, row = laid.share[i * polish._COARSE] * polish._COARSE, below[i]
         for j in range(W):

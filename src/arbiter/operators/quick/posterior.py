@@ -142,20 +142,22 @@ def _within(fan: Fan, quotes: Quoted) -> tuple[Fan, Quoted]:
     Numbers of splines are those among all slices then.
     """
     d, L = len(fan.by), fan.ends.size - 1
-    left, first, ends = quotes.near.left.copy(), np.empty(L, np.int64), np.zeros(L + 1, np.int64)
+    left, ends = quotes.near.left.copy(), np.zeros(L + 1, np.int64)
+    source = np.empty(fan.by.shape[1], np.int64)
     for each in range(L):
         low = high = 0
         here = left[quotes.ends[each] : quotes.ends[each + 1]]
         if here.size > 0:
             low, high = here.min(), here.max() + _NEAR
             here += ends[each] - low
-        first[each], ends[each + 1] = fan.ends[each] + low, ends[each] + high - low
+        ends[each + 1] = ends[each] + high - low
+        for r in range(high - low):
+            source[ends[each] + r] = fan.ends[each] + low + r
     by = np.empty((d, ends[L]))
     for j in range(d):
-        for each in range(L):
-            shift = first[each] - ends[each]
-            for r in range(ends[each], ends[each + 1]):
-                by[j, r] = fan.by[j, r + shift]
+        row, whole = by[j], fan.by[j]
+        for r in range(row.size):
+            row[r] = whole[source[r]]
     near = Near(left, quotes.near.basis)
     return Fan(by, ends), Quoted(quotes.ends, near, quotes.u, quotes.half)
 
@@ -255,7 +257,7 @@ def _explained(factor: Array, side: Array) -> float:
     solved, found = side.copy(), 0.0
     dense.forward(factor, solved)
     for j in range(solved.size):
-        found += 0.5 * solved[j] ** 2 - math.log(factor[j, j])
+        found += 0.5 * solved[j] ** 2 + math.log(factor[j, j])  # a reciprocal
     return found
 
 
@@ -304,19 +306,20 @@ def _believed(fan: Fan, sums: _Sums, uneven: float, wild: float) -> Belief:
     factor = _factor(precision, wild)
     dense.solve(factor, side)
     mean, near, freed = np.empty(R), np.empty((_NEAR, R)), np.empty((d, R))
+    own, lean = np.empty(R, np.int64), np.empty(mass.size)
     for each in range(mass.size):
         here, level = slice(fan.ends[each], fan.ends[each + 1]), sums.level[each]
         for j in range(d):
             level -= sums.rows[j, each] * side[j]
-        mean[here] = level / mass[each]
-        near[:, here] = 1.0 / mass[each]
+        mean[here], near[:, here], own[here] = level / mass[each], 1.0 / mass[each], each
     for j in range(d):
+        row, loose, by = fan.by[j], freed[j], side[j]
         for each in range(mass.size):
-            lean = sums.rows[j, each] / mass[each]
-            for r in range(fan.ends[each], fan.ends[each + 1]):
-                freed[j, r] = fan.by[j, r] - lean
+            lean[each] = sums.rows[j, each] / mass[each]
         for r in range(R):
-            mean[r] += fan.by[j, r] * side[j]
+            loose[r] = row[r] - lean[own[r]]
+        for r in range(R):
+            mean[r] += row[r] * by
     dense.forward_all(factor, freed)
     for j in range(d):
         for off in range(_NEAR):

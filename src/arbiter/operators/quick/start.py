@@ -47,8 +47,9 @@ def _log_slopes(u: Array, level: float, known: Known, g: Array) -> None:
             left -= row[j]
             row[j] *= root
         row[n], off[i] = root, root * left
-    P, found = known.bend.copy(), np.zeros(n + 1)
+    P, found = np.empty((n + 1, n + 1)), np.zeros(n + 1)
     dense.squares(A, P)
+    P += known.bend
     for i in range(H):
         for j in range(n + 1):
             found[j] += A[i, j] * off[i]
@@ -103,14 +104,19 @@ def _quantiles(u: Array, z: Array, lean: Array, level: float) -> Array:
 def _averages(t: Array, x: Array, z: Array, count: int) -> Array:
     """Local averages of the secants ``Δz/Δx`` at as many knots; t are the x in knots."""
     risen, along = np.zeros(count), np.zeros(count)
-    inner = -0.5 / start._BLUR**2
+    inner, weight = -0.5 / start._BLUR**2, np.empty(count)
+    up = np.exp(np.arange(count))
+    down = 1.0 / up
     for i in range(t.size - 1):
         middle, rise, run = 0.5 * (t[i] + t[i + 1]), z[i + 1] - z[i], x[i + 1] - x[i]
+        grown = exp(middle)
+        left, right = start._FAR / grown, start._FAR * grown  # of e^{−|j − t|}
         for j in range(count):
             apart = j - middle
-            weight = exp(inner * apart * apart) + start._FAR * exp(-abs(apart))
-            risen[j] += weight * rise
-            along[j] += weight * run
+            weight[j] = exp(inner * apart * apart) + min(left * up[j], right * down[j])
+        for j in range(count):
+            risen[j] += weight[j] * rise
+            along[j] += weight[j] * run
     return risen / along
 
 
