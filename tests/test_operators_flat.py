@@ -41,7 +41,7 @@ def test_near_splines_are_the_ones_that_are_not_zero() -> None:
 def test_kriging_in_one_row_is_kriging(seed: int) -> None:
     chain = in_units(seed, chains=3)
     chain.quoted[1, 2:] = False
-    quotes = flat(chain, torch.float64)
+    quotes = flat(chain)
     wanted = kriging.kriged(chain, PLACE)
     found, _ = Kriging(PLACE)(quotes)
     for name, one, other in zip(wanted._fields, found, wanted, strict=True):
@@ -54,9 +54,9 @@ def looked(gate: Gate, shift: float, dtype: torch.dtype) -> tuple[Tensor, Tensor
     """Local lines of the quick gate and of the gate itself, strikes moved by ``shift`` of ζ."""
     chain = in_units(4, chains=2)
     chain = chain._replace(zeta=0.1 * chain.zeta + shift)
-    quotes = Batch.of(flat(chain, dtype), dtype)
+    quotes = Batch.of(flat(chain), dtype)
     eye = Eye(gate, dtype)
-    lines, means = eye.look(eye.see(quotes), quotes, quotes.u)
+    lines, means = eye.look(eye.see(quotes), quotes, quotes.flat.u.to(dtype))
     wanted = gate.look(gate(chain), chain, chain.u)
     return torch.cat([lines, means], -1).double(), wanted.flatten(0, 1)
 
@@ -76,20 +76,15 @@ def test_a_gate_in_one_row_is_the_gate_in_both_precisions(shift: float) -> None:
     assert float((looked(gate, shift, torch.float64)[1] - found).abs().max()) > 1e-6
 
 
-def test_sums_are_over_the_quotes_of_each_slice() -> None:
+def test_quotes_in_one_row_are_those_of_each_slice() -> None:
     chain = in_units(6, chains=2)
     chain.quoted[0, 1] = False
-    quotes = flat(chain, torch.float64)
-    values = torch.stack([quotes.u, quotes.noise], -1)
-    weight = torch.rand(quotes.u.numel(), dtype=torch.float64)
-    padded = torch.zeros_like(chain.u).masked_scatter_(chain.quoted, weight)
-    torch.testing.assert_close(
-        quotes.sums(values, weight)[:, 0], (padded * chain.u * chain.quoted).sum(-1).flatten()
-    )
-    torch.testing.assert_close(
-        quotes.sums(values)[:, 1], (chain.noise * chain.quoted).sum(-1).flatten()
-    )
-    assert (quotes.sums(values)[1] == 0.0).all()
+    quotes = flat(chain)
+    assert torch.equal(torch.from_numpy(np.diff(quotes.ends)), chain.quoted.sum(-1).flatten())
+    at = chain.quoted.flatten(0, 1).nonzero()[:, 0]
+    assert torch.equal(quotes.row, at)
+    for name in ("zeta", "u", "noise", "spacing", "width"):
+        assert torch.equal(getattr(quotes, name), getattr(chain, name)[chain.quoted].double()), name
 
 
 def spoken(rng: np.random.Generator, counts: list[int]) -> domain.Seen:

@@ -71,6 +71,7 @@ def test_functions_without_a_branch_are_those_of_the_library() -> None:
     np.testing.assert_allclose(each(elementary.exp, x), np.exp(x), rtol=1e-14)
     assert elementary.exp(-1e9) == elementary.exp(elementary.LOWEST) < 1e-307
     assert elementary.exp(1e9) == elementary.exp(elementary.HIGHEST) < np.inf
+    np.testing.assert_allclose(each(elementary.tanh, x), np.tanh(x), rtol=0.0, atol=1e-15)
     y = np.concatenate([np.geomspace(1e-300, 1e300, 2001), np.linspace(0.5, 2.0, 2001)])
     np.testing.assert_allclose(each(elementary.log, y), np.log(y), rtol=1e-14, atol=1e-15)
     z = np.concatenate([np.linspace(0.0, 40.0, 2001), np.geomspace(40.0, 1e12, 101)])
@@ -78,7 +79,17 @@ def test_functions_without_a_branch_are_those_of_the_library() -> None:
     np.testing.assert_allclose(each(elementary.tail, z), wanted, rtol=3e-14)
 
 
-@pytest.mark.parametrize("f", [elementary.exp, elementary.log, elementary.tail])
+def test_softplus_in_single_precision() -> None:
+    x = np.linspace(-80.0, 60.0, 100_001).astype(np.float32)
+    wanted = np.logaddexp(0.0, x.astype(np.float64))
+    found = np.append(x, np.float32(np.nan))
+    elementary.softplus32(found)
+    np.testing.assert_allclose(found[:-1], wanted, rtol=4e-7)
+    assert np.isnan(found[-1])
+    assert found.dtype == np.float32
+
+
+@pytest.mark.parametrize("f", [elementary.exp, elementary.log, elementary.tail, elementary.tanh])
 def test_no_number_comes_out_where_none_goes_in(f: Callable[[float], float]) -> None:
     assert np.isnan(f(np.nan))
 

@@ -218,7 +218,7 @@ class Inference:
     @torch.inference_mode()
     def _run(self, quotes: Ragged) -> Found:
         chain = scaled(quotes)
-        batch = Batch.of(flat(chain, self.dtype), self.dtype)
+        batch = Batch.of(flat(chain), self.dtype)
         guess, polish = (None, None) if self.kriging is None else self.kriging(batch.flat)
         gaps = torch.stack([chain.gap, chain.ahead])[: self.around.rates.shape[0]].to(self.dtype)
         walk = Walk(gaps, chain.quoted.any(-1))
@@ -276,7 +276,7 @@ class Inference:
 
     def _context(self, batch: Batch, sight: Seen, guess: Kriged | None, walk: Walk) -> Tensor:
         chain, shape = batch.flat.chain, walk.seen.shape
-        count = torch.from_numpy(batch.flat.counts).double().view(shape)
+        count = torch.from_numpy(np.diff(batch.flat.ends)).double().view(shape)
         known = [
             0.5 * (chain.total + 2.5),
             chain.gap,
@@ -299,7 +299,7 @@ class Inference:
 
     def _between(self, nodes: Tensor, batch: Batch) -> Tensor:
         """``(N,)`` numbers ``(B, L, H)`` at the heads, at the quotes."""
-        left, share = self.gate.between(batch.zeta[:, 0])
+        left, share = self.gate.between(batch.zeta)
         at = batch.flat.row * nodes.shape[-1] + left
         line = nodes.to(share.dtype).flatten()
         return torch.lerp(line[at], line[at + 1], share)

@@ -1,4 +1,4 @@
-"""Quotes of a batch in one row without padding, and sums over the slices they belong to.
+"""Quotes of a batch in one row without padding.
 
 What a forward pass on the CPU works with (:mod:`arbiter.operators.inference`): N quotes of all
 chains, M = B·L slices.
@@ -11,10 +11,14 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 from torch import Tensor
 
+from arbiter.compiled import compiled
 from arbiter.operators.reference import Scaled
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 
 class Flat(NamedTuple):
@@ -22,57 +26,50 @@ class Flat(NamedTuple):
 
     Attributes:
         chain: The batch as it came, padded.
-        counts: ``(M,)`` quotes of each slice.
+        ends: ``(M + 1,)`` where the quotes of each slice begin, and the last end.
         row: ``(N,)`` slice of each quote, nondecreasing.
         zeta: ``(N,)`` :class:`~arbiter.operators.reference.Scaled` has what these are.
         u: ``(N,)``
         noise: ``(N,)``
         spacing: ``(N,)``
         width: ``(N,)``
-        slices: ``(M, N)`` ones where a quote belongs to a slice, sparse.
-        weighed: The same with room for other weights.
     """
 
     chain: Scaled
-    counts: NDArray[np.int64]
+    ends: Indices
     row: Tensor
     zeta: Tensor
     u: Tensor
     noise: Tensor
     spacing: Tensor
     width: Tensor
-    slices: csr_array
-    weighed: csr_array
-
-    def sums(self, values: Tensor, weight: Tensor | None = None) -> Tensor:
-        """``(M, K)`` sums over slices of values ``(N, K)``, each times its weight ``(N,)``."""
-        by = self.slices
-        if weight is not None:
-            by = self.weighed
-            by.data = weight.numpy()
-        return torch.from_numpy(by @ values.numpy())
 
 
-def flat(chain: Scaled, dtype: torch.dtype) -> Flat:
-    """A batch without its padding; sums are of the given type."""
-    count = chain.quoted.sum(-1).flatten().numpy()  # (M,)
-    row = torch.from_numpy(np.repeat(np.arange(count.size), count))
-    at = chain.quoted.flatten().nonzero()[:, 0]
-    ends = np.zeros(count.size + 1, np.int32)
-    np.cumsum(count, out=ends[1:])
-    ones = torch.ones(row.numel(), dtype=dtype).numpy()
-    belongs = (ones, np.arange(ones.size, dtype=np.int32), ends)
-    slices = csr_array(belongs, shape=(count.size, ones.size))
-    weighed = csr_array(belongs, shape=slices.shape)
-    return Flat(
-        chain,
-        count,
-        row,
-        zeta=chain.zeta.flatten()[at],
-        u=chain.u.flatten()[at],
-        noise=chain.noise.flatten()[at],
-        spacing=chain.spacing.flatten()[at],
-        width=chain.width.flatten()[at],
-        slices=slices,
-        weighed=weighed,
-    )
+def flat(chain: Scaled) -> Flat:
+    """A batch without its padding, in float64."""
+    padded = (chain.zeta, chain.u, chain.noise, chain.spacing, chain.width)
+    ends, row, values = _flat(chain.quoted.numpy(), tuple(part.double().numpy() for part in padded))
+    zeta, u, noise, spacing, width = torch.from_numpy(values)
+    return Flat(chain, ends, torch.from_numpy(row), zeta, u, noise, spacing, width)
+
+
+@compiled
+def _flat(quoted: Flags, padded: tuple[Array, ...]) -> tuple[Indices, Indices, Array]:
+    """Ends of slices, the slice of each quote, and what is said of it."""
+    B, L, S = quoted.shape
+    ends = np.zeros(B * L + 1, np.int64)
+    for i in range(B):
+        for each in range(L):
+            slot = i * L + each
+            ends[slot + 1] = ends[slot] + quoted[i, each].sum()
+    row, values = np.empty(ends[-1], np.int64), np.empty((len(padded), ends[-1]))
+    for i in range(B):
+        for each in range(L):
+            at = ends[i * L + each]
+            for s in range(S):
+                if quoted[i, each, s]:
+                    row[at] = i * L + each
+                    for part in range(len(padded)):
+                        values[part, at] = padded[part][i, each, s]
+                    at += 1
+    return ends, row, values

@@ -1,26 +1,32 @@
-"""A gate on quotes in one row: as :mod:`arbiter.operators.gate`, to rounding, and quicker.
+"""A gate on quotes in one row, compiled: as :mod:`arbiter.operators.gate`, to rounding.
 
-Integrals over strikes are products with a sparse matrix. Distances are in units of a head's width
-and counted from its anchor, the head's place or the quote nearest to it: there no near numbers are
-subtracted, and single precision is enough.
+Distances are in units of a head's width and counted from its anchor, the head's place or the quote
+nearest to it: there no near numbers are subtracted, and single precision is enough.
 
 Shapes: N quotes of all chains, M = B·L slices, H heads.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import linear, silu, softplus
 
+from arbiter.compiled import compiled
 from arbiter.operators import gate as gates
 from arbiter.operators.gate import Gate
+from arbiter.operators.quick.elementary import exp, log, softplus32, tanh
 from arbiter.operators.quick.flat import Flat
 
-_PLAIN = 20.0  # logit below which softplus is what it says
+Array = NDArray[np.float64]
+Rough = NDArray[np.floating]  # in the precision of the maps
+Indices = NDArray[np.int64]
+
 # what a gate's network takes of ζ, noise, log(σ√T), log-spacing and ζ²: factors and shifts
 _FACTORS, _SHIFTS = (1.0, 0.4, 0.3, 0.3, 1.0), (0.0, 2.0, 0.75, 1.0, -1.0)
 
@@ -29,48 +35,54 @@ class Batch(NamedTuple):
     """Quotes in one row, in the precision of the maps.
 
     Attributes:
-        flat: The quotes, and sums over slices.
-        zeta: ``(N, 1)``
-        u: ``(N,)``
-        spacing: ``(N, 1)``
+        flat: The quotes.
+        zeta: ``(N,)``
+        spacing: ``(N,)``
         variance: ``(N,)`` squared half-spreads over volatility.
         geometry: ``(N, 5)`` what bends the heads.
         centred: ``(N,)`` logit of the measure before it is bent.
-        tilt: ``(N, 2)`` ones and ``tanh ζ``.
-        ends: Two of ``(M, 1)``: lowest and highest ζ of each slice.
+        tilt: ``(N,)`` ``tanh ζ``.
     """
 
     flat: Flat
     zeta: Tensor
-    u: Tensor
     spacing: Tensor
     variance: Tensor
     geometry: Tensor
     centred: Tensor
     tilt: Tensor
-    ends: tuple[Tensor, Tensor]
 
     @staticmethod
     def of(quotes: Flat, dtype: torch.dtype) -> Batch:
         """The quotes of a batch."""
-        total = quotes.chain.total.flatten()[quotes.row]
-        apart = torch.log(quotes.spacing + 1e-3)
-        geometry = torch.stack([quotes.zeta, quotes.noise, total, apart, quotes.zeta.square()], -1)
-        zeta = quotes.zeta.to(dtype)
-        last = np.cumsum(quotes.counts)
-        first = np.minimum(last - quotes.counts, zeta.numel() - 1)
-        some = torch.from_numpy(quotes.counts > 0).to(dtype)[:, None]  # else as if at the money
-        return Batch(
-            flat=quotes,
-            zeta=zeta[:, None],
-            u=quotes.u.to(dtype),
-            spacing=quotes.spacing.to(dtype)[:, None],
-            variance=torch.exp(2.0 * quotes.noise).to(dtype),
-            geometry=geometry.to(dtype),
-            centred=-0.5 * torch.sinh(zeta).clamp_(-6.0, 6.0).square_(),
-            tilt=torch.stack([torch.ones_like(zeta), torch.tanh(zeta)], -1),
-            ends=(zeta[first][:, None] * some, zeta[np.maximum(last - 1, 0)][:, None] * some),
-        )
+        size = quotes.row.numel()
+        rows = torch.empty(5, size, dtype=dtype)
+        geometry = torch.empty(size, 5, dtype=dtype)
+        given = (quotes.zeta, quotes.noise, quotes.spacing, quotes.chain.total.double().flatten())
+        _describe(*(x.numpy() for x in (*given, quotes.row, rows, geometry)))
+        zeta, spacing, variance, centred, tilt = rows
+        return Batch(quotes, zeta, spacing, variance, geometry, centred, tilt)
+
+
+@compiled
+def _describe(
+    zeta: Array,
+    noise: Array,
+    spacing: Array,
+    total: Array,
+    row: Indices,
+    rows: Rough,
+    geometry: Rough,
+) -> None:
+    """What :class:`Batch` says of each quote."""
+    for i in range(zeta.size):
+        x = zeta[i]
+        grown = 0.5 * exp(x)
+        deviations = min(max(grown - 0.25 / grown, -6.0), 6.0)  # sinh
+        rows[0, i], rows[1, i], rows[2, i] = x, spacing[i], exp(2.0 * noise[i])
+        rows[3, i], rows[4, i] = -0.5 * deviations**2, tanh(x)
+        geometry[i, 0], geometry[i, 1], geometry[i, 2] = x, noise[i], total[row[i]]
+        geometry[i, 3], geometry[i, 4] = log(spacing[i] + 1e-3), x * x
 
 
 class Seen(NamedTuple):
@@ -127,53 +139,165 @@ class Eye:
 
     def see(self, batch: Batch) -> Seen:
         """What its heads see of every slice."""
-        sums = batch.flat.sums
-        distance = (batch.zeta - self.place).mul_(self.narrow)  # (N, H)
+        heads = (self.place.numpy(), self.narrow.numpy())
+        ends, size = batch.flat.ends, batch.zeta.numel()
         if self.learned:
             hidden = silu(linear(batch.geometry, self.inner, self.inner_bias), inplace=True)
             w = linear(hidden, self.bend, self.bend_bias)
-            w.addcmul_(distance, distance, value=-0.5)
-            bent, pull = linear(hidden, self.lean, self.lean_bias).unbind(-1)
-            raw = batch.centred + bent + gates.LEANING * torch.tanh(pull) * batch.u
+            lean = linear(hidden, self.lean, self.lean_bias)
+            _bend(w.numpy(), batch.zeta.numpy(), *heads)
         else:
-            w, raw = torch.zeros_like(distance), torch.zeros_like(batch.u)
-        w = _softplus(w.clamp_(min=gates._LOWEST)).mul_(batch.spacing)
-        raw = softplus(raw.clamp_(min=gates._LOWEST)) * batch.flat.width.to(raw.dtype)
-        total = sums(raw[:, None]).clamp_(min=gates._LEAST_MASS)
-        low, high = batch.ends
-        anchor = (torch.maximum(torch.minimum(self.place, high), low) - self.place) * self.narrow
-        distance.sub_(anchor.index_select(0, batch.flat.row))
-        away = w * distance
-        mass = sums(w).clamp_(min=gates._LEAST_MASS)
-        rest = 1.0 / mass
-        first = sums(away) * rest
-        second = sums(distance.mul_(away)) * rest
-        error = sums(torch.square(w, out=distance), batch.variance) * rest.square()
-        off = first + anchor
-        return Seen(
-            w,
-            away,
-            rest,
-            first,
-            follow=-off.clamp(-1.0, 1.0),
-            ridged=(second - first.square()).clamp_(min=0.0) + gates._RIDGE,
-            centre=off * self.width,
-            mass=torch.log(mass),
-            doubt=0.5 * torch.log(error + 1e-8),
-            measure=raw / total[:, 0][batch.flat.row],
-        )
+            w, lean = batch.zeta.new_zeros(size, len(self.place)), batch.zeta.new_zeros(size, 2)
+        if w.dtype == torch.float32:
+            softplus32(w.numpy().ravel())
+        else:
+            w = softplus(w)
+        measure = batch.zeta.new_empty(size)
+        said = (batch.centred, lean, batch.flat.u, batch.flat.width)
+        _measure(*(x.numpy() for x in said), ends, measure.numpy(), self.learned)
+        away, found = torch.empty_like(w), w.new_empty(7, ends.size - 1, len(self.place))
+        quotes = (x.numpy() for x in (batch.zeta, batch.spacing, batch.variance))
+        _see(w.numpy(), away.numpy(), *quotes, ends, *heads, found.numpy())
+        return Seen(w, away, *found, measure)
 
     def look(self, seen: Seen, batch: Batch, values: Tensor) -> tuple[Tensor, Tensor]:
         """``(M, 2H)`` local lines of values ``(N,)``, and ``(M, 2)`` means under the measure."""
-        mean = batch.flat.sums(seen.w, values) * seen.rest
-        cross = batch.flat.sums(seen.away, values) * seen.rest
-        slope = (cross - mean * seen.first) / seen.ridged
-        weight = seen.measure * values.clamp(-gates.LARGEST, gates.LARGEST)
-        lines = torch.cat([torch.addcmul(mean, seen.follow, slope), slope], -1)
-        return lines, batch.flat.sums(batch.tilt, weight)
+        M, H = seen.rest.shape
+        lines, means = values.new_empty(M, 2 * H), values.new_empty(M, 2)
+        known = (seen.rest, seen.first, seen.follow, seen.ridged)
+        quotes = (seen.w, seen.away, values, seen.measure, batch.tilt)
+        arrays = (x.numpy() for x in (*quotes, *known, lines, means))
+        _look(batch.flat.ends, *arrays)
+        return lines, means
 
 
-def _softplus(x: Tensor) -> Tensor:
-    """In place, for logits that are not very negative."""
-    # two functions are quicker than the one that looks at each number
-    return x.exp_().log1p_() if float(x.max()) < _PLAIN else softplus(x)
+@compiled
+def _bend(w: Rough, zeta: Rough, place: Rough, narrow: Rough) -> None:
+    """Logits of the bumps, from what bends them, in place."""
+    half, lowest = w.dtype.type(0.5), w.dtype.type(gates._LOWEST)
+    for i in range(len(w)):
+        row, x = w[i], zeta[i]
+        for h in range(place.size):
+            away = (x - place[h]) * narrow[h]
+            row[h] = max(row[h] - half * away * away, lowest)
+
+
+@compiled
+def _measure(
+    centred: Rough,
+    lean: Rough,
+    u: Array,
+    width: Array,
+    ends: Indices,
+    measure: Rough,
+    learned: bool,
+) -> None:
+    """The measure's weight of each quote."""
+    for each in range(ends.size - 1):
+        total = 0.0
+        for i in range(ends[each], ends[each + 1]):
+            logit = centred[i] + lean[i, 0] + gates.LEANING * tanh(lean[i, 1]) * u[i]
+            logit = max(logit, gates._LOWEST) if learned else 0.0
+            mass = (max(logit, 0.0) + log(1.0 + exp(-abs(logit)))) * width[i]
+            measure[i] = mass
+            total += mass
+        per = 1.0 / max(total, gates._LEAST_MASS)
+        for i in range(ends[each], ends[each + 1]):
+            measure[i] *= per
+
+
+@compiled
+def _see(
+    w: Rough,
+    away: Rough,
+    zeta: Rough,
+    spacing: Rough,
+    variance: Rough,
+    ends: Indices,
+    place: Rough,
+    narrow: Rough,
+    found: Rough,
+) -> None:
+    """The weights times the spacing, and moments of each slice under each head, into ``found``."""
+    H = place.size
+    zero = np.zeros(H, w.dtype)
+    anchor, off = zero.copy(), zero.copy()
+    for each in range(ends.size - 1):
+        first, last = ends[each], ends[each + 1]
+        low = high = zero[0]
+        if first < last:
+            low, high = zeta[first], zeta[last - 1]
+        for h in range(H):
+            anchor[h] = (max(min(place[h], high), low) - place[h]) * narrow[h]
+        mass, mean, second, error = zero.copy(), zero.copy(), zero.copy(), zero.copy()
+        for i in range(first, last):
+            x, wide, loose, row, moved = zeta[i], spacing[i], variance[i], w[i], away[i]
+            for h in range(H):
+                off[h] = (x - place[h]) * narrow[h] - anchor[h]
+            for h in range(H):
+                row[h] *= wide
+                moved[h] = row[h] * off[h]
+            for h in range(H):
+                mass[h] += row[h]
+                error[h] += row[h] * row[h] * loose
+            for h in range(H):
+                mean[h] += moved[h]
+                second[h] += moved[h] * off[h]
+        _summarise(each, (mass, mean, second, error), anchor, narrow, found)
+
+
+@compiled
+def _summarise(
+    each: int,
+    sums: tuple[Rough, Rough, Rough, Rough],
+    anchor: Rough,
+    narrow: Rough,
+    found: Rough,
+) -> None:
+    """What :class:`Seen` has of one slice, from sums over its quotes."""
+    mass, mean, second, error = sums
+    for h in range(mass.size):
+        weight = max(mass[h], gates._LEAST_MASS)
+        rest = 1.0 / weight
+        first = mean[h] * rest
+        off = first + anchor[h]
+        found[0, each, h], found[1, each, h] = rest, first
+        found[2, each, h] = -min(max(off, -1.0), 1.0)
+        found[3, each, h] = max(second[h] * rest - first * first, 0.0) + gates._RIDGE
+        found[4, each, h] = off / narrow[h]
+        found[5, each, h] = log(weight)
+        found[6, each, h] = 0.5 * log(error[h] * rest * rest + 1e-8)
+
+
+@compiled
+def _look(
+    ends: Indices,
+    w: Rough,
+    away: Rough,
+    values: Rough,
+    measure: Rough,
+    tilt: Rough,
+    rest: Rough,
+    first: Rough,
+    follow: Rough,
+    ridged: Rough,
+    lines: Rough,
+    means: Rough,
+) -> None:
+    H = w.shape[1]
+    for each in range(ends.size - 1):
+        mean, cross = np.zeros(H, w.dtype), np.zeros(H, w.dtype)
+        level = lean = 0.0
+        for i in range(ends[each], ends[each + 1]):
+            value, row, moved = values[i], w[i], away[i]
+            for h in range(H):
+                mean[h] += row[h] * value
+                cross[h] += moved[h] * value
+            mass = measure[i] * min(max(value, -gates.LARGEST), gates.LARGEST)
+            level += mass
+            lean += mass * tilt[i]
+        means[each, 0], means[each, 1] = level, lean
+        for h in range(H):
+            here = mean[h] * rest[each, h]
+            slope = (cross[h] * rest[each, h] - here * first[each, h]) / ridged[each, h]
+            lines[each, h], lines[each, H + h] = here + follow[each, h] * slope, slope

@@ -39,7 +39,7 @@ class Kriging:
         B, L = total.shape
         left, basis = near_splines(batch.zeta.numpy(), ZETA, STRIKES)
         clock = near_splines(total.numpy().ravel(), CLOCK, CLOCKS)
-        ends = np.concatenate([[0], np.cumsum(batch.counts)])
+        ends = batch.ends
         u, half = batch.u.double().numpy(), torch.exp(batch.noise.double()).numpy()
         smile, doubt = np.empty((2, B, L, len(self.place)))
         # a loop here, and not one around all of it there, which would take longer to compile
