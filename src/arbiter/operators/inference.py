@@ -2,9 +2,8 @@
 
 The same function as :class:`~arbiter.operators.network.Network`, to rounding, which a test asserts.
 Quotes lie in one row without padding, and levels, kriging and its transport are compiled
-(:mod:`~arbiter.operators.quick`). Generators of the scans are symmetric and fixed: in their
-eigenvectors a scan is one multiplication per maturity and state. What depends on the same input is
-one product, and constants that follow a map are part of it. Maps are float32; levels, kriging and
+(:mod:`~arbiter.operators.quick`), as are gates and scans. What depends on the same input is one
+product, and constants that follow a map are part of it. Maps are float32; levels, kriging and
 slopes, where differences of near numbers matter, are float64.
 
 Shapes: N quotes of all chains, M = B·L slices, H heads, D directions, m states.
@@ -32,6 +31,7 @@ from arbiter.operators.quick.flat import flat
 from arbiter.operators.quick.gate import Batch, Eye, Seen
 from arbiter.operators.quick.kriging import Kriging
 from arbiter.operators.quick.reference import scaled
+from arbiter.operators.quick.scan import Steps, entered, walked
 from arbiter.operators.ragged import Ragged
 from arbiter.operators.scan import GreenScan
 from arbiter.operators.trust import trusted
@@ -77,7 +77,6 @@ class Carrier:
     """
 
     def __init__(self, parts: Sequence[GreenScan], gain: float = 1.0) -> None:
-        self.kind, self.guarded = parts[0].kind, parts[0].guarded
         self.select = torch.cat([part.select.weight for part in parts])
         # the first of each is a step's, the others are gates: open before anything is chosen
         size = parts[0].enter.weight.shape[0]
@@ -86,11 +85,12 @@ class Carrier:
         self.enter = torch.cat([part.enter.weight for part in parts]) * gain
         generators = [deepcopy(part.generator).double() for part in parts]
         pairs = [torch.linalg.eigh(generator.dense()) for generator in generators]
-        rates = torch.stack([values for values, _ in pairs])[:, None, None]
-        self.rates = rates.to(self.enter)  # (D, 1, 1, m)
+        rates = torch.stack([values for values, _ in pairs]).to(self.enter)  # (D, m)
         self.vectors = torch.stack([vectors for _, vectors in pairs]).to(self.enter)  # (D, m, m)
         radius = torch.stack([generator.radius() for generator in generators])
-        self.limit = ((1.0 - scans.EPSILON) / radius).to(self.enter)
+        limit = ((1.0 - scans.EPSILON) / radius).to(self.enter)
+        resolvent = parts[0].kind == "resolvent"
+        self.steps = Steps(rates.numpy(), limit.numpy(), parts[0].guarded, resolvent)
 
     def __call__(self, x: Tensor, choice: Tensor, walk: Walk) -> Tensor:
         """``(B, L, D·m)`` states in eigenvectors, of inputs ``(B, L, d)`` where anything is seen.
@@ -100,27 +100,15 @@ class Carrier:
             choice: ``(B, L, D·(1 + m))`` what the geometry selects.
             walk: Along maturities.
         """
-        D, m = self.rates.shape[0], self.rates.shape[-1]
-        chosen = choice.unflatten(-1, (D, 1 + m)).movedim(2, 0)  # (D, B, L, 1 + m)
-        step = walk.gaps * torch.exp(scans._SELECTION * torch.tanh(chosen[..., 0]))
-        step = step.clamp(min=scans._SMALLEST)
-        longest = self.limit[:, None, None]
-        if self.guarded:
-            step = torch.minimum(step, longest)
-        strength = scans.MU * step / (1.0 + scans.MU * (longest if self.guarded else step))
-        gate = (strength * walk.seen)[..., None] * torch.tanh(chosen[..., 1:])
-        entered = (x @ self.enter.T).unflatten(-1, (D, m)).movedim(2, 0)
-        drive = (gate * entered).flatten(1, 2) @ self.vectors
-        drive = drive.view(D, *x.shape[:2], m)
-        by = step[..., None] * self.rates
-        fade = 1.0 / (1.0 - by) if self.kind == "resolvent" else torch.exp(by)
-        if D == 2:  # the way back, turned round to be walked with the way forth
-            drive = torch.stack([drive[0], drive[1].flip(1)])
-            fade = torch.stack([fade[0], fade[1].flip(1)])
-        states, kept = drive.numpy(), fade.numpy()
-        for i in range(1, x.shape[1]):
-            states[:, :, i] += kept[:, :, i] * states[:, :, i - 1]
-        return torch.cat([drive[0], *(drive[1:].flip(2).unbind(0))], -1)
+        (B, L, _), (D, m) = x.shape, self.steps.rates.shape
+        given = x @ self.enter.T
+        drive, fade = x.new_empty(2, D, B, L, m)
+        known = (walk.gaps, walk.seen, choice.contiguous(), given, drive, fade)
+        entered(self.steps, *(part.numpy() for part in known))
+        drive = (drive.view(D, B * L, m) @ self.vectors).view(D, B, L, m)
+        states = x.new_empty(B, L, D * m)
+        walked(drive.numpy(), fade.numpy(), states.numpy())
+        return states
 
     def out(self, weights: Sequence[Tensor]) -> Tensor:
         """``(…, D·m)`` maps that take states, made to take them in eigenvectors."""
@@ -220,7 +208,7 @@ class Inference:
         chain = scaled(quotes)
         batch = Batch.of(flat(chain), self.dtype)
         guess, polish = (None, None) if self.kriging is None else self.kriging(batch.flat)
-        gaps = torch.stack([chain.gap, chain.ahead])[: self.around.rates.shape[0]].to(self.dtype)
+        gaps = torch.stack([chain.gap, chain.ahead])[: len(self.around.steps.rates)].to(self.dtype)
         walk = Walk(gaps, chain.quoted.any(-1))
         spans = self.config.spans
         near = nearness(chain, spans, not self.config.adjoint).to(self.dtype) if spans else None

@@ -75,14 +75,22 @@ def _describe(
     geometry: Rough,
 ) -> None:
     """What :class:`Batch` says of each quote."""
+    wide, loose, centred, tilt = rows[1], rows[2], rows[3], rows[4]
     for i in range(zeta.size):
-        x = zeta[i]
-        grown = 0.5 * exp(x)
+        rows[0, i], wide[i] = zeta[i], spacing[i]
+    for i in range(zeta.size):
+        loose[i] = exp(2.0 * noise[i])
+    for i in range(zeta.size):
+        grown = 0.5 * exp(zeta[i])
         deviations = min(max(grown - 0.25 / grown, -6.0), 6.0)  # sinh
-        rows[0, i], rows[1, i], rows[2, i] = x, spacing[i], exp(2.0 * noise[i])
-        rows[3, i], rows[4, i] = -0.5 * deviations**2, tanh(x)
-        geometry[i, 0], geometry[i, 1], geometry[i, 2] = x, noise[i], total[row[i]]
-        geometry[i, 3], geometry[i, 4] = log(spacing[i] + 1e-3), x * x
+        centred[i] = -0.5 * deviations**2
+    for i in range(zeta.size):
+        tilt[i] = tanh(zeta[i])
+    for i in range(zeta.size):
+        geometry[i, 3] = log(spacing[i] + 1e-3)
+    for i in range(zeta.size):
+        x, of = zeta[i], geometry[i]
+        of[0], of[1], of[2], of[4] = x, noise[i], total[row[i]], x * x
 
 
 class Seen(NamedTuple):
@@ -193,14 +201,17 @@ def _measure(
     learned: bool,
 ) -> None:
     """The measure's weight of each quote."""
+    logit = np.zeros(measure.size)
+    if learned:
+        for i in range(measure.size):
+            pull = gates.LEANING * tanh(lean[i, 1])
+            logit[i] = max(centred[i] + lean[i, 0] + pull * u[i], gates._LOWEST)
+    for i in range(measure.size):
+        measure[i] = (max(logit[i], 0.0) + log(1.0 + exp(-abs(logit[i])))) * width[i]
     for each in range(ends.size - 1):
         total = 0.0
         for i in range(ends[each], ends[each + 1]):
-            logit = centred[i] + lean[i, 0] + gates.LEANING * tanh(lean[i, 1]) * u[i]
-            logit = max(logit, gates._LOWEST) if learned else 0.0
-            mass = (max(logit, 0.0) + log(1.0 + exp(-abs(logit)))) * width[i]
-            measure[i] = mass
-            total += mass
+            total += measure[i]
         per = 1.0 / max(total, gates._LEAST_MASS)
         for i in range(ends[each], ends[each + 1]):
             measure[i] *= per
