@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 from scipy import special
 
 from arbiter import black, normal
+from arbiter.fitting.kernel import Kernel, Line
 from arbiter.operators import intervals, polish, reference
 from arbiter.operators.gate import places
 from arbiter.operators.polish import Smile
 from arbiter.operators.quick import dense, elementary, implied, posterior, scalars
 from arbiter.operators.quick import reference as quick_reference
 from arbiter.operators.quick.polish import Polish, _isotonic, _ordered
+from arbiter.operators.quick.quoted import Cut, prices
 from ragged_chains import random_chain
 
 Array = NDArray[np.float64]
@@ -144,6 +146,23 @@ def test_prices_at_their_bounds_or_beyond_have_no_volatility(price: float, k: fl
 def test_what_is_no_number_has_no_volatility(bad: float) -> None:
     assert np.isnan(implied.implied(bad, 0.1))
     assert np.isnan(implied.implied(0.1, bad))
+
+
+@given(seed=seeds)
+def test_prices_of_quotes_are_those_of_the_fit(seed: int) -> None:
+    """Also of strikes beyond the end knots, on either side of the money; a slice has no quotes."""
+    rng = np.random.default_rng(seed)
+    knots = np.linspace(-3.0, 2.5, 12) if seed % 2 else np.array([-4.0, -1.0, 0.5, 3.0])
+    line = Line.of(knots)
+    slopes = np.exp(rng.normal(-1.5, 0.4, (4, knots.size)))
+    expiry = np.sort(rng.choice([0, 2, 3], 60))
+    k = rng.normal(0.0, rng.choice([0.1, 1.0, 3.0], 60))
+    kernel = Kernel(line, expiry, k)
+    wanted = kernel.levels(kernel.slices(slopes)).price
+    found = prices(Cut.of(line), slopes, expiry, k)
+    np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-14)
+    moved = prices(Cut.of(line), 1.001 * slopes, expiry, k)
+    assert np.abs(moved - wanted).max() > 1e-6
 
 
 # -- levels -------------------------------------------------------------------------------------

@@ -25,12 +25,11 @@ from torch import Tensor
 from arbiter.fitting import FitOptions, FittedSurface, fit
 from arbiter.fitting.coupled import require_one_moment
 from arbiter.fitting.crossfit import Fold, folds
-from arbiter.fitting.kernel import Line
 from arbiter.fitting.refinement import refine
 from arbiter.fitting.vix_market import VixMarket
 from arbiter.futures import FuturesCurve
 from arbiter.inputs import frozen, plain
-from arbiter.operators import checkpoint, domain, residuals, workers
+from arbiter.operators import checkpoint, domain, workers
 from arbiter.operators.answer import OperatorResult, OperatorSurface
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.lipschitz import constant
@@ -65,6 +64,7 @@ class Operator:
 
     def __init__(self, network: Network, info: dict[str, Any], source: str = "memory") -> None:
         # and the compiler, which no fit needs
+        from arbiter.operators import residuals
         from arbiter.operators.inference import runner
         from arbiter.operators.quick.implied import volatilities
 
@@ -76,7 +76,7 @@ class Operator:
         self.model = _hash(self._network)
         self.lipschitz = constant(self._network).value
         self._knots = frozen(self._network.knots)
-        self._line = Line.of(self._knots)
+        self._residuals, self._prices = residuals, residuals.Pricer(self._knots)
         limits = info.get("domain") or {}
         self._limits = {name: (pair[0], pair[1]) for name, pair in limits.items()}
 
@@ -287,8 +287,8 @@ class Operator:
                 )
         slopes = [b[:size] for b, size in zip(padded, sizes, strict=True)]
         levels = [level[:size] for level, size in zip(total, sizes, strict=True)]
-        price = residuals.prices(self._line, chains, slopes)
-        off, traits = residuals.judged(chains, implied, price, levels, moved)
+        price = self._prices(chains, slopes)
+        off, traits = self._residuals.judged(chains, implied, price, levels, moved)
         share = (time.perf_counter() - began) / len(chains)
         found = []
         for i, quotes in enumerate(chains):
@@ -297,7 +297,7 @@ class Operator:
             made = Pass(one, price[i], float(strained[i]), traits[i]["out_of_line"])
             parts = alone(made) if components == 1 else enough(quotes, made)
             if len(parts.slopes) == 2:
-                off[i] = residuals.in_half_spreads(quotes, parts.price)
+                off[i] = self._residuals.in_half_spreads(quotes, parts.price)
             seconds = share + time.perf_counter() - again
             found.append(self._surface(quotes, parts, levels[i], off[i], traits[i], seconds))
         return found

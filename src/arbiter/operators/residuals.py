@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter import black
-from arbiter.fitting.kernel import Kernel, Line
+from arbiter.fitting.kernel import Line
 from arbiter.operators import domain
+from arbiter.operators.quick.quoted import Cut, prices
 from arbiter.operators.ragged import Implied
 from arbiter.quotes import Quotes
 
@@ -18,12 +19,21 @@ Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 
-def prices(line: Line, chains: list[Quotes], slopes: list[Array]) -> list[Array]:
-    """Of the quotes of each chain, under slopes ``(L, n)`` of each."""
-    _, ends, expiry = _in_one_row(chains)
-    kernel = Kernel(line, expiry, np.concatenate([quotes.k for quotes in chains]))
-    price = kernel.levels(kernel.slices(np.concatenate(slopes))).price
-    return np.split(price, ends[1:-1])
+class Pricer:
+    """Prices of quotes on surfaces with given knots.
+
+    Args:
+        knots: ``(n,)``.
+    """
+
+    def __init__(self, knots: Array) -> None:
+        self._line = Cut.of(Line.of(knots))
+
+    def __call__(self, chains: list[Quotes], slopes: list[Array]) -> list[Array]:
+        """Of the quotes of each chain, under slopes ``(L, n)`` of each."""
+        _, ends, expiry = _in_one_row(chains)
+        k = np.concatenate([quotes.k for quotes in chains])
+        return np.split(prices(self._line, np.concatenate(slopes), expiry, k), ends[1:-1])
 
 
 def judged(
