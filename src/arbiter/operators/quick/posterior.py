@@ -122,7 +122,7 @@ def posterior(fan: Fan, quotes: Quoted) -> Belief:
         if turn == 0:
             reach, blur = _law(quotes, value, variance, error)
         _sites(value, variance, quotes, reach, blur, error)
-        _take(value, variance, weight, centre)
+        centre, weight = value, variance
     return belief
 
 
@@ -370,15 +370,6 @@ def _sites(
         sharp = max(1.0 / spread - 1.0 / wide, intervals._LEAST_SHARP)
         value[i] = (middle / spread - value[i] / wide) / sharp
         variance[i] = 1.0 / (1.0 / sharp + own)
-
-
-@compiled
-def _take(said: Array, new: Array, weight: Array, centre: Array) -> None:
-    """New sites, damped, in place of the old ones."""
-    for i in range(said.size):
-        kept, taken = (1.0 - intervals._DAMPED) * weight[i], intervals._DAMPED * new[i]
-        centre[i] = (kept * centre[i] + taken * said[i]) / (kept + taken + intervals._TINY)
-        weight[i] *= exp(intervals._DAMPED * log(new[i] / weight[i]))
 
 
 @inlined
