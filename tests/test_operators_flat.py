@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import arbiter as ab
-from arbiter.operators import domain, kriging, workers
+from arbiter.operators import kriging, traits, workers
 from arbiter.operators.gate import Gate, places
 from arbiter.operators.kriging import STRIKES, ZETA, splines
 from arbiter.operators.quick.flat import flat
@@ -87,24 +87,24 @@ def test_quotes_in_one_row_are_those_of_each_slice() -> None:
         assert torch.equal(getattr(quotes, name), getattr(chain, name)[chain.quoted].double()), name
 
 
-def spoken(rng: np.random.Generator, counts: list[int]) -> domain.Seen:
+def spoken(rng: np.random.Generator, counts: list[int]) -> traits.Seen:
     """Noise in place of a chain, with so many quotes in each expiry."""
     size, expiry = sum(counts), np.repeat(np.arange(len(counts)), counts)
     T = np.cumsum(rng.uniform(0.01, 1.0, len(counts)))
     total = np.log(0.2 * np.sqrt(T))
     k = np.concatenate([np.sort(rng.normal(0.0, 0.1, n)) for n in counts])
     iv, spread = rng.uniform(0.1, 0.3, size), rng.uniform(0.001, 0.1, size)
-    return domain.Seen(T, total, expiry, k, iv, spread, rng.normal(size=size), rng.uniform(size=1))
+    return traits.Seen(T, total, expiry, k, iv, spread, rng.normal(size=size), rng.uniform(size=1))
 
 
 def test_traits_of_chains_behind_each_other_are_those_of_each(rng: np.random.Generator) -> None:
     chains = [spoken(rng, counts) for counts in ([9, 4, 30, 7], [3], [1, 2], [12, 1, 1, 8, 20])]
     slices = np.cumsum([0] + [chain.T.size for chain in chains])
     quotes = np.cumsum([0] + [chain.k.size for chain in chains])
-    joined = domain.Seen._make(np.concatenate(parts) for parts in zip(*chains, strict=True))
+    joined = traits.Seen._make(np.concatenate(parts) for parts in zip(*chains, strict=True))
     expiry = joined.expiry + np.repeat(slices[:-1], np.diff(quotes))
-    together = domain.traits_of(joined._replace(expiry=expiry), slices, quotes)
-    assert together == [domain.traits(chain) for chain in chains]
+    together = traits.traits_of(joined._replace(expiry=expiry), slices, quotes)
+    assert together == [traits.traits(chain) for chain in chains]
     assert together[0] != together[3]
 
 

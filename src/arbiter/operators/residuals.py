@@ -13,6 +13,7 @@ from arbiter.fitting.kernel import Line
 from arbiter.operators import domain
 from arbiter.operators.quick.quoted import Cut, prices
 from arbiter.operators.ragged import Implied
+from arbiter.operators.traits import Seen, traits_of
 from arbiter.quotes import Quotes
 
 Array = NDArray[np.float64]
@@ -53,9 +54,9 @@ def judged(
     off = np.concatenate(price) - mid
     soft = softened(k, iv * np.sqrt(T)[expiry])
     miss, spread = off / np.hypot(half, soft), 0.5 * (high - low) / iv
-    seen = domain.Seen(T, np.concatenate(levels), expiry, k, iv, spread, miss, moved)
+    seen = Seen(T, np.concatenate(levels), expiry, k, iv, spread, miss, moved)
     plainly = np.split(off / np.where(half > 0.0, half, soft), ends[1:-1])
-    return plainly, domain.traits_of(seen, slices, ends)
+    return plainly, traits_of(seen, slices, ends)
 
 
 def in_half_spreads(quotes: Quotes, price: Array) -> Array:

@@ -1,0 +1,227 @@
+"""The numbers that tell whether a chain is like those of training, compiled; :mod:`.domain` judges.
+
+Chain by chain, several of them one behind the other.
+
+Shapes: C chains, L slices of all chains, m quotes of all.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter.compiled import compiled
+from arbiter.operators import domain
+from arbiter.operators.quick.elementary import exp, log
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+_WORST = 0.95  # quantile of misses that says how bad the worst ones are
+_FEW = 3  # quotes by which an expiry is judged
+_NEIGHBOURS = 1.0  # deviations within which three quotes should lie on a line
+_BEND = 0.5  # second derivative of log-volatility over deviations that is no surprise
+_NEAR = 2.5  # deviations within which an expiry's level is judged
+_LEVEL = 1e-2  # what it may be off however tight its spreads
+_COUNT = len(domain.TRAITS)
+_APART = 0.1  # of log-maturity: neighbours a day apart say little of a term structure
+_WINGS, _RIDGE = 1e-6, 1e-2  # of a slope at the money: wings alone have one too
+
+
+class Seen(NamedTuple):
+    """A chain as the operator saw it, and by how much its surface misses the mids.
+
+    Attributes:
+        T: ``(L,)`` maturities.
+        total: ``(L,)`` logarithm of the reference total volatility ``σ√T``.
+        expiry: ``(m,)`` index of each quote's maturity, nondecreasing; none is left out.
+        k: ``(m,)`` log-moneyness.
+        iv: ``(m,)`` volatility of the mids.
+        spread: ``(m,)`` half-spread over volatility.
+        miss: ``(m,)`` model less mid, in half-spreads softened by
+            :data:`arbiter.operators.domain.SOFTENING`.
+        moved: ``(C,)`` of each chain, what the network would have changed, in standard errors of
+            its reference.
+    """
+
+    T: Array
+    total: Array
+    expiry: Indices
+    k: Array
+    iv: Array
+    spread: Array
+    miss: Array
+    moved: Array
+
+
+def traits(seen: Seen) -> dict[str, float]:
+    """The numbers that describe a chain, named as in :data:`arbiter.operators.domain.TRAITS`."""
+    return traits_of(seen, np.array([0, seen.T.size]), np.array([0, seen.k.size]))[0]
+
+
+def traits_of(seen: Seen, slices: Indices, quotes: Indices) -> list[dict[str, float]]:
+    """The traits of several chains, one behind the other.
+
+    Args:
+        seen: All of them; ``expiry`` counts through.
+        slices: ``(C + 1,)`` where the maturities of each chain begin, and the end of the last.
+        quotes: ``(C + 1,)`` where its quotes do.
+    """
+    found = _traits(seen, slices, quotes)
+    return [dict(zip(domain.TRAITS, each, strict=True)) for each in found.tolist()]
+
+
+@compiled
+def _traits(seen: Seen, slices: Indices, quotes: Indices) -> Array:
+    """``(C, …)`` in the order of :data:`arbiter.operators.domain.TRAITS`."""
+    z, u = np.empty(seen.k.size), np.empty(seen.k.size)
+    log_T, scale = np.log(seen.T), np.exp(-seen.total)
+    for i in range(z.size):
+        z[i] = seen.k[i] * scale[seen.expiry[i]]
+    for i in range(z.size):
+        each = seen.expiry[i]
+        u[i] = log(seen.iv[i]) - seen.total[each] + 0.5 * log_T[each]
+    ends = np.searchsorted(seen.expiry, np.arange(seen.T.size + 1))
+    found = np.empty((slices.size - 1, _COUNT))
+    for chain in range(len(found)):
+        first, last = slices[chain], slices[chain + 1]
+        here, own = slice(quotes[chain], quotes[chain + 1]), ends[first : last + 1]
+        steepest, widest = _neighbours(log_T[first:last], seen.total[first:last])
+        reach, money, skew = _slices(own, z, u)
+        size = np.abs(seen.miss[here])
+        found[chain] = np.array(
+            (
+                math.exp(seen.total[first]),
+                math.exp(seen.total[last - 1]),
+                steepest,
+                float(last - first),
+                math.exp(widest),
+                float(np.diff(own).min()),
+                reach[0],
+                reach[1],
+                money,
+                _quantile(seen.spread[here], 0.5),
+                skew,
+                _jagged(own, z, u, seen.spread),
+                _out_of_line(own, z, log_T[first:last], seen.spread, seen.miss),
+                _quantile(size, 0.5),
+                _quantile(size, _WORST),
+                _worst(own, seen.miss, size),
+                seen.moved[chain],
+            )
+        )
+    return found
+
+
+@compiled
+def _neighbours(log_T: Array, total: Array) -> tuple[float, float]:
+    """The steepest change of log-volatility between neighbouring expiries, and the widest gap."""
+    steepest = widest = 0.0
+    for each in range(log_T.size - 1):
+        gap = log_T[each + 1] - log_T[each]
+        turn = abs(total[each + 1] - total[each] - 0.5 * gap)
+        steepest, widest = max(steepest, turn / max(gap, _APART)), max(widest, gap)
+    return steepest, widest
+
+
+@compiled
+def _slices(ends: Indices, z: Array, u: Array) -> tuple[tuple[float, float], float, float]:
+    """The median expiry's lowest and highest strike, how far the money is at worst, median skew."""
+    count = ends.size - 1
+    lowest, highest, skew = np.empty(count), np.empty(count), np.empty(count)
+    money = 0.0
+    for each in range(count):
+        own = z[ends[each] : ends[each + 1]]
+        lowest[each], highest[each] = own.min(), own.max()
+        money = max(money, np.abs(own).min())
+        skew[each] = _skew(own, u[ends[each] : ends[each + 1]])
+    return (_quantile(lowest, 0.5), _quantile(highest, 0.5)), money, _quantile(skew, 0.5)
+
+
+@compiled
+def _worst(ends: Indices, miss: Array, size: Array) -> float:
+    """The median miss of the worst expiry; the largest miss where all have too few quotes."""
+    worst = -1.0
+    for each in range(ends.size - 1):
+        own = np.abs(miss[ends[each] : ends[each + 1]])
+        if own.size >= _FEW:
+            middle = (own.size - 1) // 2
+            worst = max(worst, np.partition(own, middle)[middle])
+    return worst if worst >= 0.0 else size.max()
+
+
+@compiled
+def _skew(z: Array, u: Array) -> float:
+    """The slope of a local line of ``u = log(iv/σ)`` at the money."""
+    mass = first = second = mean = cross = 0.0
+    for i in range(z.size):
+        w = exp(-0.5 * z[i] * z[i]) + _WINGS / (1.0 + z[i] * z[i])
+        mass += w
+        first += w * z[i]
+        second += w * z[i] * z[i]
+        mean += w * u[i]
+        cross += w * z[i] * u[i]
+    centre = first / mass
+    spread = max(second - centre * first, 0.0)
+    return (cross - centre * mean) / (spread + _RIDGE * mass)
+
+
+@compiled
+def _jagged(ends: Indices, z: Array, u: Array, spread: Array) -> float:
+    """How far a chain's worst quotes lie from their neighbours' line, in half-spreads."""
+    found, size = np.empty(ends[-1] - ends[0]), 0
+    least = domain.SOFTENING**2
+    for each in range(ends.size - 1):
+        for i in range(ends[each] + 1, ends[each + 1] - 1):
+            wide = z[i + 1] - z[i - 1]
+            if wide <= _NEIGHBOURS:
+                right = (z[i] - z[i - 1]) / max(wide, 1e-12)
+                left = 1.0 - right
+                off = u[i] - left * u[i - 1] - right * u[i + 1]
+                bend = 0.5 * _BEND * right * left * wide**2
+                around = left**2 * (spread[i - 1] ** 2 + least)
+                around += right**2 * (spread[i + 1] ** 2 + least)
+                found[size] = abs(off) / math.sqrt(spread[i] ** 2 + least + around + bend**2)
+                size += 1
+    return _quantile(found[:size], _WORST)
+
+
+@compiled
+def _out_of_line(ends: Indices, z: Array, log_T: Array, spread: Array, miss: Array) -> float:
+    """How far an expiry is missed by more than its neighbours are, over what its spreads allow."""
+    at, level, noise = np.empty(log_T.size), np.empty(log_T.size), np.empty(log_T.size)
+    some = 0
+    for each in range(log_T.size):
+        mass = mean = 0.0
+        for i in range(ends[each], ends[each + 1]):
+            if abs(z[i]) < _NEAR:
+                wide = spread[i] ** 2 + domain.SOFTENING**2
+                mass += 1.0 / wide
+                mean += miss[i] / math.sqrt(wide)
+        if mass > 0.0:
+            at[some], level[some], noise[some] = log_T[each], mean / mass, 1.0 / mass + _LEVEL**2
+            some += 1
+    worst = 0.0
+    for i in range(1, some - 1):
+        right = (at[i] - at[i - 1]) / (at[i + 1] - at[i - 1])
+        left = 1.0 - right
+        off = level[i] - left * level[i - 1] - right * level[i + 1]
+        known = noise[i] + left**2 * noise[i - 1] + right**2 * noise[i + 1]
+        worst = max(worst, abs(off) / math.sqrt(known))
+    return worst
+
+
+@compiled
+def _quantile(values: Array, share: float) -> float:
+    """A quantile, interpolated; 0 of none."""
+    if values.size == 0:
+        return 0.0
+    place = share * (values.size - 1)
+    low = int(place)
+    parts = np.partition(values, low)
+    if low + 1 == values.size:
+        return parts[low]
+    return parts[low] + (place - low) * (parts[low + 1 :].min() - parts[low])
