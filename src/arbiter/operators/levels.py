@@ -7,7 +7,7 @@ the levels can be solved for slice by slice, which leaves a problem of the size 
 complement): rows of a slice lose their weighted mean, and the slice's variance is added.
 
 How far levels stray, s, and how wild the surface is, τ, are the chain's own: of a few values those
-are taken under which the observations are likeliest. Model surfaces have no levels to speak of, and
+are taken under which the observations are likeliest, of τ the next such from the middle. Model surfaces have no levels to speak of, and
 a few of them are many times as wild as most.
 
 Shapes: B chains, L slices, N quotes of each chain, d coefficients, K values that are compared.
@@ -132,13 +132,23 @@ def believed(sums: Sums, prior: Prior) -> Belief:
 
 
 def likeliest(sums: Sums) -> Prior:
-    """Those of :data:`SIZES` and then of :data:`WILD` under which observations are likeliest."""
+    """That of :data:`SIZES`, and the summit of :data:`WILD`, where observations are likeliest."""
     mass = sums.mass
     sizes, wilds = (torch.tensor(x, dtype=mass.dtype, device=mass.device) for x in (SIZES, WILD))
     each, undecided = sizes[:, None].expand(-1, len(mass)), torch.full_like(mass[:1, 0], _UNDECIDED)
     uneven = sizes[evidence(sums, Prior(each, undecided.expand_as(each))).argmax(0)]
     each = wilds[:, None].expand(-1, len(mass))
-    return Prior(uneven, wilds[evidence(sums, Prior(uneven.expand_as(each), each)).argmax(0)])
+    return Prior(uneven, wilds[_summit(evidence(sums, Prior(uneven.expand_as(each), each)))])
+
+
+def _summit(height: Tensor) -> Tensor:
+    """``(B,)`` where one gets from the middle by going down the values, or else up, as it rises."""
+    middle = WILD.index(_UNDECIDED)
+    at = torch.full_like(height[0], middle, dtype=torch.long)
+    for way, last in ((-1, 0), (1, len(WILD) - 1)):
+        for i in range(middle, last, way):
+            at = torch.where((at == i) & (height[i + way] > height[i]), i + way, at)
+    return at
 
 
 def evidence(sums: Sums, prior: Prior) -> Tensor:

@@ -80,10 +80,12 @@ def _stepped(v: float, guess: float, a: float, upper: bool, target: float) -> fl
     """One step of fourth order, as in :func:`arbiter.black._solve`."""
     h, t = a / v, 0.5 * v
     d = t - h
-    far = tail(h + t)
-    wide = scalars.mills(d) + far if upper else scalars.mills(-d) - far
     narrow = v < black._NARROW and not upper
-    gap = 2.0 * t * scalars.series(h, t) if narrow else wide
+    far, near = tail(h + t), tail(h if narrow else abs(d))
+    # beyond the money the ratio is what is left of a whole one
+    inside = scalars.ROOT_2PI * exp(0.5 * d * d) - near if upper == (d < 0.0) else near
+    wide = inside + far if upper else inside - far
+    gap = 2.0 * t * scalars.series(h, t, near) if narrow else wide
     miss = log(gap) - 0.5 * d * d - black._LOG_ROOT_2PI - target
     slope = -v / gap if upper else v / gap
     hh, tt = h * h, t * t

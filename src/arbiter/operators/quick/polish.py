@@ -212,26 +212,25 @@ def _step(g: Array, told: _Told, force: Array, clock: Array) -> None:
 def _derivatives(g: Array, level: float, laid: Laid, known: Known, found: Array) -> None:
     """``(H, W)`` of the prices to log-slopes, which for a step may be coarser."""
     few, W = known.coarse.shape
-    centre, scale = np.zeros(W), np.zeros(W)
-    for i in range(few):
-        share = laid.share[i * polish._COARSE] * polish._COARSE
-        for j in range(W):
-            centre[j] += share * known.coarse[i, j]
+    below, sums, scale = np.empty((few, W)), np.zeros(W), np.zeros(W)
     for j in range(g.size):
         scale[j] = -level * exp(g[j])
-    below, sums = np.empty((few, W)), np.zeros(W)
+    mass, upto = 0.0, np.empty(few)
     for i in range(few):
         share, row = laid.share[i * polish._COARSE] * polish._COARSE, below[i]
         for j in range(W):
-            moved = share * (known.coarse[i, j] - centre[j])
+            moved = share * known.coarse[i, j]
             row[j] = sums[j] + 0.5 * moved
             sums[j] += moved
+        upto[i] = mass + 0.5 * share
+        mass += share
     for h in range(len(found)):
         place = (laid.at[h] - 1 + laid.between[h]) / polish._COARSE
         first = max(min(int(place), few - 2), 0)  # whatever a NaN is as an integer
         t, low, high = place - first, below[first], below[first + 1]
-        for j in range(W):
-            found[h, j] = (low[j] + t * (high[j] - low[j])) * scale[j]
+        beneath = upto[first] + t * (upto[first + 1] - upto[first])
+        for j in range(W):  # hats less their means, which the sums have become
+            found[h, j] = (low[j] + t * (high[j] - low[j]) - beneath * sums[j]) * scale[j]
 
 
 @compiled

@@ -24,6 +24,7 @@ Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 _SIZES, _WILD, _LAWS = (np.array(x) for x in (levels.SIZES, levels.WILD, intervals._LAWS))
+_MIDDLE = levels.WILD.index(levels._UNDECIDED)
 _NEAR = 4  # splines that are not zero at a place
 
 
@@ -85,6 +86,20 @@ class _Sums(NamedTuple):
     level: Array
 
 
+class _Left(NamedTuple):
+    """What is left for the coefficients, levels solved for; :class:`.levels._Left`.
+
+    Attributes:
+        precision: ``(d, d)`` but for their prior's, its lower half; or its factor.
+        side: ``(d,)``
+        mass: ``(L,)`` precision of the levels, the coefficients given.
+    """
+
+    precision: Array
+    side: Array
+    mass: Array
+
+
 class Belief(NamedTuple):
     """What is known of the splines of each slice.
 
@@ -109,9 +124,11 @@ def posterior(fan: Fan, quotes: Quoted) -> Belief:
     for turn in range(intervals.ROUNDS + 1):
         sums = _summed(asked, quotes, weight, centre)
         if turn == 0:
-            uneven, wild = _likeliest(sums)
+            uneven, wild, solved = _likeliest(sums)
+        else:
+            solved = _solved(_left(sums, uneven), wild)
         last = turn == intervals.ROUNDS
-        belief = _believed(fan if last else asked, sums, uneven, wild)
+        belief = _believed(fan if last else asked, sums, solved)
         if last:
             break
         value, variance = np.empty(count), np.empty(count)
@@ -225,8 +242,7 @@ def _load(x: Array, near: Array, said: Array, loaded: Array) -> float:
 
 
 @compiled
-def _left(sums: _Sums, uneven: float) -> tuple[Array, Array, Array]:
-    """The coefficients' precision but for their prior's, side and mass: levels are solved for."""
+def _left(sums: _Sums, uneven: float) -> _Left:
     d, L = sums.rows.shape
     mass, side = sums.mass + uneven**-2.0, sums.side.copy()
     lean = np.empty((d, L))
@@ -239,7 +255,13 @@ def _left(sums: _Sums, uneven: float) -> tuple[Array, Array, Array]:
     for i in range(d):
         for j in range(i + 1):
             precision[i, j] = sums.gram[i, j] - precision[i, j]
-    return precision, side, mass
+    return _Left(precision, side, mass)
+
+
+@compiled
+def _solved(left: _Left, wild: float) -> _Left:
+    """The same, factorised."""
+    return _Left(_factor(left.precision, wild), left.side, left.mass)
 
 
 @compiled
@@ -262,13 +284,39 @@ def _explained(factor: Array, side: Array) -> float:
 
 
 @compiled
-def _likeliest(sums: _Sums) -> tuple[float, float]:
-    """As :func:`arbiter.operators.levels.likeliest`.
+def _likeliest(sums: _Sums) -> tuple[float, float, _Left]:
+    """As :func:`arbiter.operators.levels.likeliest`, and what is left then, factorised."""
+    d, L = sums.rows.shape
+    uneven, best = _likeliest_level(sums)
+    left = _left(sums, uneven)
+    common = 0.0
+    for each in range(L):
+        mass = left.mass[each]
+        common += 0.5 * (sums.level[each] ** 2 / mass - math.log(mass * uneven**2))
+    at, factor = _MIDDLE, left.precision
+    for way in (-1, 1):
+        while at == _MIDDLE or (at > _MIDDLE) == (way > 0):
+            if not 0 <= at + way < _WILD.size:
+                break
+            wild = _WILD[at + way]
+            trial = _factor(left.precision, wild)
+            found = common + _explained(trial, left.side) - d * math.log(wild)
+            if not found > best:
+                break
+            best, at, factor = found, at + way, trial
+    if at == _MIDDLE:
+        factor = _factor(left.precision, _WILD[at])
+    return uneven, _WILD[at], _Left(factor, left.side, left.mass)
 
-    While sizes of levels are compared, coefficients are solved for instead, once for all sizes.
+
+@compiled
+def _likeliest_level(sums: _Sums) -> tuple[float, float]:
+    """The size of levels under which observations are likeliest, and how likely they are.
+
+    Coefficients are solved for instead of the levels, once for all sizes.
     """
     d, L = sums.rows.shape
-    wild = levels._UNDECIDED
+    wild = _WILD[_MIDDLE]
     factor, rows, side = _factor(sums.gram, wild), sums.rows.copy(), sums.side.copy()
     common = _explained(factor, side) - d * math.log(wild)
     dense.forward_all(factor, rows)
@@ -286,24 +334,14 @@ def _likeliest(sums: _Sums) -> tuple[float, float]:
         found = common + _explained(_factor(precision, size), level) - L * math.log(size)
         if found > best:
             best, uneven = found, size
-    precision, side, mass = _left(sums, uneven)
-    common = 0.0
-    for each in range(L):
-        common += 0.5 * (sums.level[each] ** 2 / mass[each] - math.log(mass[each] * uneven**2))
-    best = -np.inf
-    for size in _WILD:
-        found = common + _explained(_factor(precision, size), side) - d * math.log(size)
-        if found > best:
-            best, wild = found, size
-    return uneven, wild
+    return uneven, best
 
 
 @compiled
-def _believed(fan: Fan, sums: _Sums, uneven: float, wild: float) -> Belief:
+def _believed(fan: Fan, sums: _Sums, solved: _Left) -> Belief:
     """The splines of each slice after observations."""
     d, R = fan.by.shape
-    precision, side, mass = _left(sums, uneven)
-    factor = _factor(precision, wild)
+    factor, side, mass = solved.precision, solved.side.copy(), solved.mass
     dense.solve(factor, side)
     mean, near, freed = np.empty(R), np.empty((_NEAR, R)), np.empty((d, R))
     own, lean = np.empty(R, np.int64), np.empty(mass.size)

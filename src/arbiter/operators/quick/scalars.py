@@ -59,17 +59,18 @@ def otm(k: float, v: float) -> float:
 def call(h: float, t: float) -> float:
     """Of the side out of the money at ``h = |k|/v``, over its strike; ``t = v/2``."""
     d = t - h
-    density, far, inside = pdf(d), tail(h + t), tail(abs(d))
+    narrow = t < 0.5 * black._NARROW
+    density, far, near = pdf(d), tail(h + t), tail(h if narrow else abs(d))
     # one minus the complement, which is not small, or a difference of two tails
-    wide = 1.0 - density * (inside + far) if d > 0.0 else density * (inside - far)
-    return 2.0 * density * t * series(h, t) if t < 0.5 * black._NARROW else wide
+    wide = 1.0 - density * (near + far) if d > 0.0 else density * (near - far)
+    return 2.0 * density * t * series(h, t, near) if narrow else wide
 
 
 @inlined
-def series(h: float, t: float) -> float:
-    """``(R(h − t) − R(h + t))/2t`` for small t: odd terms about the middle, as in ``black._gap``."""
+def series(h: float, t: float, near: float) -> float:
+    """``(R(h − t) − R(h + t))/2t`` for small t, near being ``R(h)``: as in ``black._gap``."""
     hh, tt = min(h * h, 1e6), t * t
-    first = 1.0 - h * tail(h)
+    first = 1.0 - h * near
     second = tt / 6.0 * ((hh + 3.0) * first - 1.0)
     third = tt / 20.0 * ((hh + 7.0) * second - tt * first)
     fourth = tt / 42.0 * ((hh + 11.0) * third - tt * second)
