@@ -74,6 +74,7 @@ def test_functions_without_a_branch_are_those_of_the_library() -> None:
     assert elementary.exp(-1e9) == elementary.exp(elementary.LOWEST) < 1e-307
     assert elementary.exp(1e9) == elementary.exp(elementary.HIGHEST) < np.inf
     np.testing.assert_allclose(each(elementary.tanh, x), np.tanh(x), rtol=0.0, atol=1e-15)
+    np.testing.assert_allclose(each(elementary.asinh, x), np.arcsinh(x), rtol=1e-14, atol=1e-15)
     y = np.concatenate([np.geomspace(1e-300, 1e300, 2001), np.linspace(0.5, 2.0, 2001)])
     np.testing.assert_allclose(each(elementary.log, y), np.log(y), rtol=1e-14, atol=1e-15)
     z = np.concatenate([np.linspace(0.0, 40.0, 2001), np.geomspace(40.0, 1e12, 101)])
@@ -91,7 +92,9 @@ def test_softplus_in_single_precision() -> None:
     assert found.dtype == np.float32
 
 
-@pytest.mark.parametrize("f", [elementary.exp, elementary.log, elementary.tail, elementary.tanh])
+@pytest.mark.parametrize(
+    "f", [elementary.exp, elementary.log, elementary.tail, elementary.tanh, elementary.asinh]
+)
 def test_no_number_comes_out_where_none_goes_in(f: Callable[[float], float]) -> None:
     assert np.isnan(f(np.nan))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from os import PathLike
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
@@ -70,11 +71,10 @@ class Surface(VixQueries):
     as_of: np.datetime64 | None = None
     info: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     vix_slices: VixSlices | None = field(default=None, kw_only=True)
-    _decoder: Decoder = field(init=False)
 
-    def __post_init__(self) -> None:
-        decoder = Decoder.of(self.knots, self.maturities, self.slopes, self.weights)
-        object.__setattr__(self, "_decoder", decoder)
+    @cached_property
+    def _decoder(self) -> Decoder:
+        return Decoder.of(self.knots, self.maturities, self.slopes, self.weights)
 
     @classmethod
     def from_slopes(  # noqa: PLR0913 - the parts of a surface, each one array

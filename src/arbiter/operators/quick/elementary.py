@@ -118,6 +118,14 @@ def tanh(x: float) -> float:
     return 1.0 - 2.0 / (1.0 + exp(2.0 * x))
 
 
+@inlined
+def asinh(x: float) -> float:
+    """``asinh x``, to an absolute 1e-15."""
+    size = abs(x)
+    found = log(size + math.sqrt(size * size + 1.0))
+    return found if x >= 0.0 else -found
+
+
 # in single precision every constant has to be of it, or all becomes double
 _S = tuple(np.float32(1.0 / n) for n in (1, 3, 5, 7, 9, 11, 13, 15))
 _E = tuple(np.float32(1.0 / math.factorial(n)) for n in range(8))

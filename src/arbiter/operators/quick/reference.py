@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from arbiter.compiled import compiled
 from arbiter.operators import ragged, reference
+from arbiter.operators.quick.elementary import asinh, exp, log
 from arbiter.operators.ragged import Ragged
 from arbiter.operators.reference import Scaled
 
@@ -41,11 +42,7 @@ def _scaled(T: Array, k: Array, iv: Array, half: Array, quoted: Flags) -> tuple[
         sigma, total, gap, ahead = slices[0, i], slices[1, i], slices[2, i], slices[3, i]
         zeta, u, noise, moneyness = places[0, i], places[1, i], places[2, i], places[3, i]
         for each in range(L):
-            for s in range(S):
-                relative = half[i, each, s] / iv[i, each, s]
-                relative = min(max(relative, reference._LEAST_NOISE), reference._MOST_NOISE)
-                noise[each, s] = relative
-                u[each, s] = math.log(iv[i, each, s])
+            _relative(iv[i, each], half[i, each], u[each], noise[each])
             listed[each] = quoted[i, each].any()
             level[each], doubt[each] = _level(
                 T[i, each], k[i, each], u[each], noise[each], quoted[i, each]
@@ -54,18 +51,35 @@ def _scaled(T: Array, k: Array, iv: Array, half: Array, quoted: Flags) -> tuple[
         for each in range(L):
             total[each] = sigma[each] + 0.5 * log_T[i, each]
             scale = math.exp(-total[each])
+            _in_units(k[i, each], scale, zeta[each], moneyness[each], noise[each])
             for s in range(S):
-                zeta[each, s] = math.asinh(k[i, each, s] * scale)
-                moneyness[each, s] = math.exp(k[i, each, s])
                 off = u[each, s] - sigma[each]
                 u[each, s] = min(max(off, -reference.FARTHEST), reference.FARTHEST)
                 u[each, s] *= quoted[i, each, s]
-                noise[each, s] = math.log(noise[each, s])
             _trapezoid(zeta[each], quoted[i, each], places[4, i, each])
             _trapezoid(moneyness[each], quoted[i, each], places[5, i, each])
             sigma[each] = math.exp(sigma[each])
         _gaps(log_T[i], listed, gap, ahead)
     return slices, places
+
+
+@compiled
+def _relative(iv: Array, half: Array, u: Array, noise: Array) -> None:
+    """Logarithms of volatilities, and half-spreads over them."""
+    for s in range(iv.size):
+        relative = half[s] / iv[s]
+        noise[s] = min(max(relative, reference._LEAST_NOISE), reference._MOST_NOISE)
+        u[s] = log(iv[s])
+
+
+@compiled
+def _in_units(k: Array, scale: float, zeta: Array, moneyness: Array, noise: Array) -> None:
+    """What strikes are in deviations, and of the spot; logarithms of the noise."""
+    for s in range(k.size):
+        zeta[s] = asinh(k[s] * scale)
+    for s in range(k.size):
+        moneyness[s] = exp(k[s])
+        noise[s] = log(noise[s])
 
 
 @compiled
@@ -83,17 +97,14 @@ def _level(
         per = 1.0 / (math.exp(found) * root)
         mass = first = second = mean = cross = 0.0
         for s in range(k.size):
-            if quoted[s]:
-                z = k[s] * per
-                bell = math.exp(-0.5 * (z / reference._WIDTH) ** 2) + reference._FAINT / (
-                    1.0 + z * z
-                )
-                near = bell / (relative[s] ** 2 + reference._TIGHT**2)
-                mass += near
-                first += near * z
-                second += near * z * z
-                mean += near * log_iv[s]
-                cross += near * z * log_iv[s]
+            z = k[s] * per
+            bell = exp(-0.5 * (z / reference._WIDTH) ** 2) + reference._FAINT / (1.0 + z * z)
+            near = quoted[s] * bell / (relative[s] ** 2 + reference._TIGHT**2)
+            mass += near
+            first += near * z
+            second += near * z * z
+            mean += near * log_iv[s]
+            cross += near * z * log_iv[s]
         mass += reference._NOTHING
         centre, away, mean = first / mass, second / mass, mean / mass
         lean = (cross / mass - centre * mean) / (away - centre**2 + reference._RIDGE)
