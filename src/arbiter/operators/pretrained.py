@@ -45,7 +45,7 @@ Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
 SHIPPED = "operator"
-_CELLS = 10_500  # places for quotes, padding included, in one pass: 16 chains of 16 × 41
+_CELLS = 21_000  # places for quotes, padding included, in one pass: 32 chains of 16 × 41
 
 
 class Operator:

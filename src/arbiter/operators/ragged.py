@@ -89,25 +89,24 @@ def ragged(
     for i, quotes in enumerate(chains):
         if not len(quotes):
             raise ValueError(f"chain {i} has no quotes that can be used: see its .counts()")
-    deep = max(quotes.maturities.size for quotes in chains)
-    counts = [np.bincount(quotes.expiry, minlength=quotes.maturities.size) for quotes in chains]
-    wide = max(int(count.max()) for count in counts)
-    shape = (len(chains), deep, wide)
-    k = np.zeros(shape)
-    iv, half = np.full(shape, _SPARE_VOLATILITY), np.full(shape, _SPARE_HALF)
-    quoted = np.zeros(shape, dtype=bool)
-    T = np.empty(shape[:2])
     implied = [Implied.of(quotes) for quotes in chains] if implied is None else implied
-    for i, (quotes, count, iv_of) in enumerate(zip(chains, counts, implied, strict=True)):
+    deep = max(quotes.maturities.size for quotes in chains)
+    slot = np.concatenate([quotes.expiry + i * deep for i, quotes in enumerate(chains)])
+    count = np.bincount(slot, minlength=len(chains) * deep)
+    shape = (len(chains), deep, int(count.max()))
+    at = slot * shape[2] + np.arange(slot.size) - (np.cumsum(count) - count)[slot]
+    k, quoted = np.zeros(shape), np.zeros(shape, dtype=bool)
+    iv, half = np.full(shape, _SPARE_VOLATILITY), np.full(shape, _SPARE_HALF)
+    bid, mid, ask = (np.concatenate(part) for part in zip(*implied, strict=True))
+    k.ravel()[at] = np.concatenate([quotes.k for quotes in chains])
+    quoted.ravel()[at], iv.ravel()[at], half.ravel()[at] = True, mid, 0.5 * (ask - bid)
+    T = np.empty(shape[:2])
+    for row, quotes in zip(T, chains, strict=True):
         listed = quotes.maturities.size
-        T[i, :listed] = quotes.maturities
-        ratio = min(_BEYOND, _FARTHEST ** (1.0 / max(deep - listed, 1)))
-        T[i, listed:] = quotes.maturities[-1] * ratio ** np.arange(1.0, deep - listed + 1.0)
-        place = np.arange(len(quotes)) - (np.cumsum(count) - count)[quotes.expiry]
-        at = (i, quotes.expiry, place)
-        k[at], quoted[at] = quotes.k, True
-        iv[at] = iv_of.mid
-        half[at] = 0.5 * (iv_of.ask - iv_of.bid)
+        row[:listed] = quotes.maturities
+        if listed < deep:
+            ratio = min(_BEYOND, _FARTHEST ** (1.0 / (deep - listed)))
+            row[listed:] = quotes.maturities[-1] * ratio ** np.arange(1.0, deep - listed + 1.0)
     tensors = [torch.from_numpy(a).to(dtype) for a in (T, k, iv, half)]
     return Ragged._make([*tensors, torch.from_numpy(quoted)])
 

@@ -39,20 +39,29 @@ class Kriging:
         B, L = total.shape
         left, basis = near_splines(batch.zeta.numpy(), ZETA, STRIKES)
         clock = near_splines(total.numpy().ravel(), CLOCK, CLOCKS)
-        ends = batch.ends
         u, half = batch.u.double().numpy(), torch.exp(batch.noise.double()).numpy()
+        quotes = Quoted(batch.ends, Near(left, basis), u, half)
         smile, doubt = np.empty((2, B, L, len(self.place)))
-        # a loop here, and not one around all of it there, which would take longer to compile
-        for i in range(B):
-            own = ends[i * L : (i + 1) * L + 1]
-            at = slice(own[0], own[-1])
-            quotes = Quoted(own - own[0], Near(left[at], basis[at]), u[at], half[at])
-            belief = posterior(_fan(i * L, L, clock, self.factor), quotes)
-            _at_heads(belief, self.heads, smile[i], doubt[i])
+        _guesses(quotes, clock, self.factor, self.heads, smile, doubt)
         seen = batch.chain.quoted.any(-1)
         found = Smile(torch.from_numpy(smile), torch.from_numpy(doubt), self.place, total, seen)
         polish = Polish(found)
         return Kriged(found.u, found.doubt, *polish.transport()), polish
+
+
+@compiled
+def _guesses(
+    quotes: Quoted, clock: Near, factor: Array, heads: Near, smile: Array, doubt: Array
+) -> None:
+    """Smiles ``(B, L, H)`` and logarithms of their standard errors, chain by chain."""
+    for i in range(len(smile)):
+        L = smile.shape[1]
+        own = quotes.ends[i * L : (i + 1) * L + 1]
+        at = slice(own[0], own[L])
+        near = Near(quotes.near.left[at], quotes.near.basis[at])
+        chain = Quoted(own - own[0], near, quotes.u[at], quotes.half[at])
+        belief = posterior(_fan(i * L, L, clock, factor), chain)
+        _at_heads(belief, heads, smile[i], doubt[i])
 
 
 @compiled

@@ -25,6 +25,7 @@ from arbiter.operators.quick.prices import (
     Known,
     Laid,
     Wanted,
+    chain_of,
     headed,
     known,
     lay,
@@ -55,38 +56,42 @@ class Polish:
         """``(B, L, n)`` and ``(B, L, H)``, as :func:`arbiter.operators.polish.transport`."""
         B, L, H = self.wanted.u.shape
         g, miss = np.empty((B, L, self.known.whole.size)), np.empty((B, L, H))
-        for i in range(B):
-            own = self._of(i)
-            log_slopes(own.u, own.total, self.known, g[i])
-            if _descended(g[i], miss[i], own, self.known, polish.ROUNDS) > polish._OFF**2:
-                _descended(g[i], miss[i], own, self.known, polish.MORE)
+        _transports(self.wanted, self.known, g, miss)
         return torch.from_numpy(g), torch.from_numpy(miss)
 
     def descended(self, g: Tensor, rounds: int) -> Tensor:
         """Log-slopes ``(B, L, n)`` after more rounds."""
         found, miss = g.numpy().copy(), np.empty(self.wanted.u.shape[1:])
         for i, one in enumerate(found):
-            _descended(one, miss, self._of(i), self.known, rounds)
+            _descended(one, miss, chain_of(self.wanted, i), self.known, rounds)
         return torch.from_numpy(found)
 
     def missed(self, g: Tensor) -> tuple[Tensor, Tensor]:
         """``(B, L, H)`` what log-slopes miss, and where prices say anything."""
         miss = np.empty_like(self.wanted.u)
-        for i, proposed in enumerate(g.numpy()):
-            _missed(proposed, self._of(i), self.known, miss[i])
+        _missed(g.numpy(), self.wanted, self.known, miss)
         return torch.from_numpy(miss), torch.from_numpy(self.wanted.trust > 0.0)
 
-    def _of(self, chain: int) -> Wanted:
-        """Those of one chain."""
-        return Wanted._make(part[chain] for part in self.wanted)
+
+@compiled
+def _transports(wanted: Wanted, known: Known, g: Array, miss: Array) -> None:
+    """Of every chain, ``(B, L, n)`` and ``(B, L, H)``."""
+    for i in range(len(g)):
+        own = chain_of(wanted, i)
+        log_slopes(own.u, own.total, known, g[i])
+        if _descended(g[i], miss[i], own, known, polish.ROUNDS) > polish._OFF**2:
+            _descended(g[i], miss[i], own, known, polish.MORE)
 
 
 @compiled
 def _missed(g: Array, wanted: Wanted, known: Known, miss: Array) -> None:
-    laid, slopes = room(known), headed(g, wanted.total)
-    for each in range(len(g)):
-        lay(slopes[each], math.exp(wanted.total[each]), known, laid)
-        short(laid, wanted, each, miss[each])
+    laid = room(known)
+    for i in range(len(g)):
+        own = chain_of(wanted, i)
+        slopes = headed(g[i], own.total)
+        for each in range(len(slopes)):
+            lay(slopes[each], math.exp(own.total[each]), known, laid)
+            short(laid, own, each, miss[i, each])
 
 
 class _Told(NamedTuple):

@@ -82,6 +82,13 @@ class Wanted(NamedTuple):
     trust: Array
 
 
+@compiled
+def chain_of(wanted: Wanted, i: int) -> Wanted:
+    """Those of one chain."""
+    u, total, seen = wanted.u[i], wanted.total[i], wanted.seen[i]
+    return Wanted(u, total, seen, wanted.log_price[i], wanted.elasticity[i], wanted.trust[i])
+
+
 @lru_cache(maxsize=8)
 def known(place: tuple[float, ...]) -> Known:
     """What is the same for every smile at these places."""
