@@ -99,7 +99,7 @@ def _traits(seen: Seen, slices: Indices, quotes: Indices) -> Array:
                 steepest,
                 float(last - first),
                 math.exp(widest),
-                float(np.diff(own).min()),
+                float(_fewest(own)),
                 reach[0],
                 reach[1],
                 money,
@@ -113,6 +113,15 @@ def _traits(seen: Seen, slices: Indices, quotes: Indices) -> Array:
                 seen.moved[chain],
             )
         )
+    return found
+
+
+@compiled
+def _fewest(ends: Indices) -> int:
+    """Quotes of the expiry with fewest."""
+    found = ends[1] - ends[0]
+    for each in range(1, ends.size - 1):
+        found = min(found, ends[each + 1] - ends[each])
     return found
 
 
@@ -134,10 +143,11 @@ def _slices(ends: Indices, z: Array, u: Array) -> tuple[tuple[float, float], flo
     lowest, highest, skew = np.empty(count), np.empty(count), np.empty(count)
     money = 0.0
     for each in range(count):
-        own = z[ends[each] : ends[each + 1]]
-        lowest[each], highest[each] = own.min(), own.max()
-        money = max(money, np.abs(own).min())
-        skew[each] = _skew(own, u[ends[each] : ends[each + 1]])
+        low, high, nearest = np.inf, -np.inf, np.inf
+        for i in range(ends[each], ends[each + 1]):
+            low, high, nearest = min(low, z[i]), max(high, z[i]), min(nearest, abs(z[i]))
+        lowest[each], highest[each], money = low, high, max(money, nearest)
+        skew[each] = _skew(z[ends[each] : ends[each + 1]], u[ends[each] : ends[each + 1]])
     return (_quantile(lowest, 0.5), _quantile(highest, 0.5)), money, _quantile(skew, 0.5)
 
 
@@ -148,9 +158,8 @@ def _worst(ends: Indices, miss: Array, size: Array) -> float:
     for each in range(ends.size - 1):
         own = np.abs(miss[ends[each] : ends[each + 1]])
         if own.size >= _FEW:
-            middle = (own.size - 1) // 2
-            worst = max(worst, np.partition(own, middle)[middle])
-    return worst if worst >= 0.0 else size.max()
+            worst = max(worst, _select(own, (own.size - 1) // 2))
+    return worst if worst >= 0.0 else _select(size.copy(), size.size - 1)
 
 
 @compiled
@@ -220,8 +229,38 @@ def _quantile(values: Array, share: float) -> float:
     if values.size == 0:
         return 0.0
     place = share * (values.size - 1)
-    low = int(place)
-    parts = np.partition(values, low)
-    if low + 1 == values.size:
-        return parts[low]
-    return parts[low] + (place - low) * (parts[low + 1 :].min() - parts[low])
+    low, values = int(place), values.copy()
+    found = _select(values, low)
+    above = np.inf
+    for i in range(low + 1, values.size):
+        above = min(above, values[i])
+    return found if low + 1 == values.size else found + (place - low) * (above - found)
+
+
+@compiled
+def _select(values: Array, at: int) -> float:
+    """The number that would be there if they were in order; smaller ones are put before it.
+
+    Hoare's method. What is no number is larger than any.
+    """
+    low, high = 0, values.size - 1
+    for i in range(values.size):
+        values[i] = values[i] if values[i] == values[i] else np.inf
+    while low < high:
+        middle, i, j = values[(low + high) // 2], low, high
+        while i <= j:
+            while values[i] < middle:
+                i += 1
+            while values[j] > middle:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i += 1
+                j -= 1
+        if at <= j:
+            high = j
+        elif at >= i:
+            low = i
+        else:
+            break
+    return values[at]

@@ -61,7 +61,9 @@ def _flat(quoted: Flags, padded: tuple[Array, ...]) -> tuple[Indices, Indices, A
     for i in range(B):
         for each in range(L):
             slot = i * L + each
-            ends[slot + 1] = ends[slot] + quoted[i, each].sum()
+            ends[slot + 1] = ends[slot]
+            for s in range(S):
+                ends[slot + 1] += quoted[i, each, s]
     row, values = np.empty(ends[-1], np.int64), np.empty((len(padded), ends[-1]))
     for i in range(B):
         for each in range(L):

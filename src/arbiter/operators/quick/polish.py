@@ -78,7 +78,8 @@ def _transports(wanted: Wanted, known: Known, g: Array, miss: Array) -> None:
     """Of every chain, ``(B, L, n)`` and ``(B, L, H)``."""
     for i in range(len(g)):
         own = chain_of(wanted, i)
-        log_slopes(own.u, own.total, known, g[i])
+        for each in range(len(own.u)):
+            log_slopes(own.u[each], math.exp(own.total[each]), known, g[i, each])
         if _descended(g[i], miss[i], own, known, polish.ROUNDS) > polish._OFF**2:
             _descended(g[i], miss[i], own, known, polish.MORE)
 
@@ -149,7 +150,8 @@ def _tell(
     n, W = g.size, len(known.cost)
     P, target, alone = told.factor[each], told.target[each], told.weight[each]
     at = np.zeros(W)
-    at[:n] = g
+    for j in range(n):
+        at[j] = g[j]
     _derivatives(g, math.exp(wanted.total[each]), laid, known, steep)
     mean = mass = 0.0
     target[:] = 0.0

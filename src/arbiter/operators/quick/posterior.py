@@ -162,11 +162,12 @@ def _within(fan: Fan, quotes: Quoted) -> tuple[Fan, Quoted]:
     left, ends = quotes.near.left.copy(), np.zeros(L + 1, np.int64)
     source = np.empty(fan.by.shape[1], np.int64)
     for each in range(L):
-        low = high = 0
-        here = left[quotes.ends[each] : quotes.ends[each + 1]]
-        if here.size > 0:
-            low, high = here.min(), here.max() + _NEAR
-            here += ends[each] - low
+        begin, end = quotes.ends[each], quotes.ends[each + 1]
+        low = high = left[begin] if begin < end else 0
+        for i in range(begin, end):
+            low, high = min(low, left[i]), max(high, left[i] + _NEAR)
+        for i in range(begin, end):
+            left[i] += ends[each] - low
         ends[each + 1] = ends[each] + high - low
         for r in range(high - low):
             source[ends[each] + r] = fan.ends[each] + low + r
@@ -346,10 +347,13 @@ def _believed(fan: Fan, sums: _Sums, solved: _Left) -> Belief:
     mean, near, freed = np.empty(R), np.empty((_NEAR, R)), np.empty((d, R))
     own, lean = np.empty(R, np.int64), np.empty(mass.size)
     for each in range(mass.size):
-        here, level = slice(fan.ends[each], fan.ends[each + 1]), sums.level[each]
+        level = sums.level[each]
         for j in range(d):
             level -= sums.rows[j, each] * side[j]
-        mean[here], near[:, here], own[here] = level / mass[each], 1.0 / mass[each], each
+        for r in range(fan.ends[each], fan.ends[each + 1]):
+            mean[r], own[r] = level / mass[each], each
+            for off in range(_NEAR):
+                near[off, r] = 1.0 / mass[each]
     for j in range(d):
         row, loose, by = fan.by[j], freed[j], side[j]
         for each in range(mass.size):

@@ -20,14 +20,7 @@ Array = NDArray[np.float64]
 
 
 @compiled
-def log_slopes(u: Array, total: Array, known: Known, g: Array) -> None:
-    """As :func:`arbiter.operators.start.log_slopes` of one chain, into ``(L, n)``."""
-    for each in range(len(u)):
-        _log_slopes(u[each], math.exp(total[each]), known, g[each])
-
-
-@compiled
-def _log_slopes(u: Array, level: float, known: Known, g: Array) -> None:
+def log_slopes(u: Array, level: float, known: Known, g: Array) -> None:
     """As :func:`arbiter.operators.start.log_slopes` of one slice, into ``(n,)``."""
     H, n = u.size, g.size
     x = coordinates(u, level, known)
