@@ -32,9 +32,9 @@ from arbiter.operators.quick.gate import Batch, Eye, Seen
 from arbiter.operators.quick.kriging import Kriging
 from arbiter.operators.quick.reference import scaled
 from arbiter.operators.quick.scan import Steps, entered, walked
+from arbiter.operators.quick.trust import trusted
 from arbiter.operators.ragged import Ragged
 from arbiter.operators.scan import GreenScan
-from arbiter.operators.trust import trusted
 
 Array = NDArray[np.float64]
 
@@ -240,7 +240,7 @@ class Inference:
         moved = strained = chain.total.new_zeros(len(chain.total))
         if guess is not None and polish is not None:
             short = polish.missed(proposal)
-            proposal, moved, _, strained = trusted(proposal, guess, chain, self.gate, short)
+            proposal, moved, _, strained = trusted(proposal, guess, batch.flat, self.gate, short)
         slopes = head.slopes(proposal, chain.total)
         return Found(slopes.numpy(), chain.total.numpy(), moved.numpy(), strained.numpy())
 

@@ -7,8 +7,8 @@ the levels can be solved for slice by slice, which leaves a problem of the size 
 complement): rows of a slice lose their weighted mean, and the slice's variance is added.
 
 How far levels stray, s, and how wild the surface is, τ, are the chain's own: of a few values those
-are taken under which the observations are likeliest, of τ the next such from the middle. Model surfaces have no levels to speak of, and
-a few of them are many times as wild as most.
+are taken under which the observations are likeliest, of τ the next such from the middle. Model
+surfaces have no levels to speak of, and a few of them are many times as wild as most.
 
 Shapes: B chains, L slices, N quotes of each chain, d coefficients, K values that are compared.
 """

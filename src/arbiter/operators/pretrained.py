@@ -34,7 +34,7 @@ from arbiter.operators.answer import OperatorResult, OperatorSurface
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.lipschitz import constant
 from arbiter.operators.network import Config, Network
-from arbiter.operators.ragged import ragged
+from arbiter.operators.ragged import batches, ragged
 from arbiter.operators.second import Components, Pass, alone, enough
 from arbiter.operators.textbook import Guides, consulted
 from arbiter.operators.vix_head import answered
@@ -45,7 +45,6 @@ Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
 SHIPPED = "operator"
-_CELLS = 21_000  # places for quotes, padding included, in one pass: 32 chains of 16 × 41
 
 
 class Operator:
@@ -185,12 +184,12 @@ class Operator:
             )
         for place, quotes in enumerate(chains):
             require_quotes(quotes, "the operator", f"chains[{place}]: " if len(chains) > 1 else "")
-        batches = _batches(chains)
+        split = batches(chains)
         found: dict[int, OperatorSurface] = {}
         together = workers.each(
-            lambda batch: self._together([chains[i] for i in batch], components), batches
+            lambda batch: self._together([chains[i] for i in batch], components), split
         )
-        for batch, surfaces in zip(batches, together, strict=True):
+        for batch, surfaces in zip(split, together, strict=True):
             found.update(zip(batch, surfaces, strict=True))
         return [found[i] for i in range(len(chains))]
 
@@ -261,7 +260,7 @@ class Operator:
         implied = self._implied([quotes])[0]
         left = [implied.select(~out) for out in outs]
         guides: dict[int, Surface] = {}
-        for batch in _batches(rest):
+        for batch in batches(rest):
             given = ragged([rest[i] for i in batch], implied=[left[i] for i in batch])
             padded = self._inference(given).slopes  # (B, L, n)
             for i, b in zip(batch, padded, strict=True):
@@ -279,14 +278,10 @@ class Operator:
         implied = self._implied(chains)
         padded, total, moved, strained = self._inference(ragged(chains, implied=implied))
         sizes = [quotes.maturities.size for quotes in chains]
-        for quotes, b, level, size in zip(chains, padded, total, sizes, strict=True):
-            if not (np.isfinite(b[:size]).all() and np.isfinite(level[:size]).all()):
-                raise ValueError(
-                    f"{quotes!r}: the quotes do not tell a level of volatility, none of them is "
-                    "near the money; take fit(quotes) instead"
-                )
         slopes = [b[:size] for b, size in zip(padded, sizes, strict=True)]
         levels = [level[:size] for level, size in zip(total, sizes, strict=True)]
+        if not (np.isfinite(padded).all() and np.isfinite(total).all()):  # or one is, of padding
+            _require_levels(chains, slopes, levels)
         price = self._prices(chains, slopes)
         off, traits = self._residuals.judged(chains, implied, price, levels, moved)
         share = (time.perf_counter() - began) / len(chains)
@@ -320,7 +315,7 @@ class Operator:
         b = parts.slopes
         # all that the theorem asks of one: knots and maturities increase by their own types. Two
         # have been proved by the fit
-        if not (b.min() > 0.0 and np.diff(b, axis=1).min(initial=0.0) >= 0.0):
+        if not ((b > 0.0).all() and (b[:, 1:] >= b[:, :-1]).all()):
             raise AssertionError("the head is a running maximum of positive numbers")
         report = domain.judge(traits, self._limits) if self._limits else None
         if report is not None and not report.inside:
@@ -367,21 +362,13 @@ def _shipped(name: str) -> Operator:
     return Operator.load(path)
 
 
-def _batches(chains: Sequence[Quotes]) -> list[list[int]]:
-    """Chains of like size together, so that padding is little and memory bounded."""
-    sizes = [
-        (quotes.maturities.size, int(np.bincount(quotes.expiry).max(initial=1)))
-        for quotes in chains
-    ]
-    batches: list[list[int]] = []
-    deep = wide = 0
-    for i in sorted(range(len(chains)), key=lambda i: sizes[i]):
-        deep, wide = max(deep, sizes[i][0]), max(wide, sizes[i][1])
-        if not batches or (len(batches[-1]) + 1) * deep * wide > _CELLS:
-            batches.append([])
-            deep, wide = sizes[i]
-        batches[-1].append(i)
-    return batches
+def _require_levels(chains: list[Quotes], slopes: list[Array], levels: list[Array]) -> None:
+    for quotes, b, level in zip(chains, slopes, levels, strict=True):
+        if not (np.isfinite(b).all() and np.isfinite(level).all()):
+            raise ValueError(
+                f"{quotes!r}: the quotes do not tell a level of volatility, none of them is near "
+                "the money; take fit(quotes) instead"
+            )
 
 
 def _hash(network: Network) -> str:

@@ -119,7 +119,7 @@ def _traits(seen: Seen, slices: Indices, quotes: Indices) -> Array:
 @compiled
 def _fewest(ends: Indices) -> int:
     """Quotes of the expiry with fewest."""
-    found = ends[1] - ends[0]
+    found: int = ends[1] - ends[0]
     for each in range(1, ends.size - 1):
         found = min(found, ends[each + 1] - ends[each])
     return found
@@ -263,4 +263,5 @@ def _select(values: Array, at: int) -> float:
             low = i
         else:
             break
-    return values[at]
+    found: float = values[at]
+    return found

@@ -59,7 +59,6 @@ def trusted(
     guess: Kriged,
     chain: Scaled,
     gate: Gate,
-    short: tuple[Tensor, Tensor] | None = None,
 ) -> Trusted:
     """Draw proposals ``(B, L, n)`` towards the start as far as nothing speaks for them.
 
@@ -70,12 +69,9 @@ def trusted(
         guess: Its reference.
         chain: The chain in its own units.
         gate: Whose bumps are the heads of both.
-        short: What proposals miss of the smile, and where prices say anything, if that is known
-            (:func:`arbiter.operators.polish.missed`).
     """
     begun = guess.start.double()
-    if short is None:
-        short = _short(proposal.detach().double(), guess, chain, gate)
+    short = _short(proposal.detach().double(), guess, chain, gate)
     moved, missed, strained = _witnessed(*short, guess, chain, gate)
     part = share(moved, missed)[:, None, None]
     return Trusted(begun + part * (proposal.double() - begun), moved, missed, strained)

@@ -9,6 +9,7 @@ number stays none.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.polynomial import chebyshev
@@ -34,11 +35,10 @@ _R = (
 _MIDDLE, _DEGREE = 5.5, 20  # the half-line y ≥ 0 is t = (y − _MIDDLE)/(y + _MIDDLE) from −1 to 1
 
 
-def _tail(t: NDArray[np.float64]) -> NDArray[np.float64]:
+def _tail(t: Any) -> Any:
     """``(1 + y) R(y)``, which is smooth in t and tends to one."""
     y = _MIDDLE * (1.0 + t) / (1.0 - t)
-    scaled: NDArray[np.float64] = erfcx(normal.ROOT_HALF * y)
-    return (1.0 + y) * normal.ROOT_HALF_PI * scaled
+    return (1.0 + y) * normal.ROOT_HALF_PI * erfcx(normal.ROOT_HALF * y)
 
 
 # after Shepherd & Laframboise (1981), Math. Comp. 36, 249; the highest power first
@@ -65,7 +65,8 @@ def exp(x: float) -> float:
     p = p * r + 1.0 / 6.0
     p = p * r + 0.5
     power = np.int64((np.int64(n) + 1023) << 52).view(np.float64)
-    return power * (p * r * r + r + 1.0)
+    found: float = power * (p * r * r + r + 1.0)
+    return found
 
 
 @inlined
@@ -88,7 +89,7 @@ def log(x: float) -> float:
 def tail(y: float) -> float:
     """Mills ratio ``Φ(−y)/φ(y)`` for ``y ≥ 0``."""
     t = (y - _MIDDLE) / (y + _MIDDLE)
-    p = _T[0]
+    p: float = _T[0]
     p = p * t + _T[1]
     p = p * t + _T[2]
     p = p * t + _T[3]
@@ -167,4 +168,6 @@ def exp32(x: np.float32) -> np.float32:
     p = p * r + _E[2]
     p = p * r + _E[1]
     p = p * r + _E[0]
-    return np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32) * p
+    power = np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
+    found: np.float32 = power * p
+    return found

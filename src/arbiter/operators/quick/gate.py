@@ -8,7 +8,6 @@ Shapes: N quotes of all chains, M = B·L slices, H heads.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -161,21 +160,21 @@ class Eye:
         else:
             w = softplus(w)
         measure = batch.zeta.new_empty(size)
-        said = (batch.centred, lean, batch.flat.u, batch.flat.width)
-        _measure(*(x.numpy() for x in said), ends, measure.numpy(), self.learned)
+        said = (batch.centred, lean, batch.flat.u, batch.flat.width, measure)
+        _measure(self.learned, ends, *(x.numpy() for x in said))
         away, found = torch.empty_like(w), w.new_empty(7, ends.size - 1, len(self.place))
-        quotes = (x.numpy() for x in (batch.zeta, batch.spacing, batch.variance))
-        _see(w.numpy(), away.numpy(), *quotes, ends, *heads, found.numpy())
-        return Seen(w, away, *found, measure)
+        quotes = torch.stack([batch.zeta, batch.spacing, batch.variance]).numpy()
+        _see(w.numpy(), away.numpy(), quotes, ends, heads, found.numpy())
+        return Seen._make([w, away, *found, measure])
 
     def look(self, seen: Seen, batch: Batch, values: Tensor) -> tuple[Tensor, Tensor]:
         """``(M, 2H)`` local lines of values ``(N,)``, and ``(M, 2)`` means under the measure."""
         M, H = seen.rest.shape
         lines, means = values.new_empty(M, 2 * H), values.new_empty(M, 2)
-        known = (seen.rest, seen.first, seen.follow, seen.ridged)
-        quotes = (seen.w, seen.away, values, seen.measure, batch.tilt)
-        arrays = (x.numpy() for x in (*quotes, *known, lines, means))
-        _look(batch.flat.ends, *arrays)
+        known = torch.stack([seen.rest, seen.first, seen.follow, seen.ridged])
+        quotes = torch.stack([values, seen.measure, batch.tilt])
+        arrays = (seen.w, seen.away, quotes, known, lines, means)
+        _look(batch.flat.ends, *(x.numpy() for x in arrays))
         return lines, means
 
 
@@ -192,13 +191,13 @@ def _bend(w: Rough, zeta: Rough, place: Rough, narrow: Rough) -> None:
 
 @compiled
 def _measure(
+    learned: bool,
+    ends: Indices,
     centred: Rough,
     lean: Rough,
     u: Array,
     width: Array,
-    ends: Indices,
     measure: Rough,
-    learned: bool,
 ) -> None:
     """The measure's weight of each quote."""
     logit = np.zeros(measure.size)
@@ -221,15 +220,14 @@ def _measure(
 def _see(
     w: Rough,
     away: Rough,
-    zeta: Rough,
-    spacing: Rough,
-    variance: Rough,
+    quotes: Rough,
     ends: Indices,
-    place: Rough,
-    narrow: Rough,
+    heads: tuple[Rough, Rough],
     found: Rough,
 ) -> None:
     """The weights times the spacing, and moments of each slice under each head, into ``found``."""
+    zeta, spacing, variance = quotes[0], quotes[1], quotes[2]
+    place, narrow = heads
     H = place.size
     zero = np.zeros(H, w.dtype)
     anchor, off = zero.copy(), zero.copy()
@@ -285,17 +283,14 @@ def _look(
     ends: Indices,
     w: Rough,
     away: Rough,
-    values: Rough,
-    measure: Rough,
-    tilt: Rough,
-    rest: Rough,
-    first: Rough,
-    follow: Rough,
-    ridged: Rough,
+    quotes: Rough,
+    known: Rough,
     lines: Rough,
     means: Rough,
 ) -> None:
     H = w.shape[1]
+    values, measure, tilt = quotes[0], quotes[1], quotes[2]
+    rest, first, follow, ridged = known[0], known[1], known[2], known[3]
     for each in range(ends.size - 1):
         mean, cross = np.zeros(H, w.dtype), np.zeros(H, w.dtype)
         level = lean = 0.0

@@ -116,14 +116,13 @@ def _descended(g: Array, miss: Array, wanted: Wanted, known: Known, rounds: int)
     W = len(known.cost)
     told = _Told(np.empty((L, W, W)), np.empty((L, W)), np.empty((L, n)))
     laid, force, level = room(known), np.zeros((L, n)), np.exp(wanted.total)
-    steep = np.empty((miss.shape[1], W))
     slopes = np.exp(g)
     for turn in range(rounds + 1):
         for each in range(L):
             lay(slopes[each], level[each], known, laid)
             short(laid, wanted, each, miss[each])
             if turn < rounds:
-                _tell(each, g[each], miss[each], laid, wanted, known, steep, told)
+                _tell(each, g[each], miss[each], laid, wanted, known, told)
         if turn < rounds:
             _step(g, told, force, wanted.total)
             slopes = headed(g, wanted.total)
@@ -137,14 +136,7 @@ def _descended(g: Array, miss: Array, wanted: Wanted, known: Known, rounds: int)
 
 @compiled
 def _tell(
-    each: int,
-    g: Array,
-    off: Array,
-    laid: Laid,
-    wanted: Wanted,
-    known: Known,
-    steep: Array,
-    told: _Told,
+    each: int, g: Array, off: Array, laid: Laid, wanted: Wanted, known: Known, told: _Told
 ) -> None:
     """The quadratic model of :func:`arbiter.operators.polish._told`, of one slice."""
     n, W = g.size, len(known.cost)
@@ -152,18 +144,22 @@ def _tell(
     at = np.zeros(W)
     for j in range(n):
         at[j] = g[j]
-    _derivatives(g, math.exp(wanted.total[each]), laid, known, steep)
+    trust, elasticity = wanted.trust[each], wanted.elasticity[each]
+    root, by = np.empty(off.size), np.empty(off.size)
     mean = mass = 0.0
-    target[:] = 0.0
     for h in range(off.size):
-        weight = wanted.trust[each, h] / (1.0 + (off[h] / polish._HUGE) ** 2)
+        weight = trust[h] / (1.0 + (off[h] / polish._HUGE) ** 2)
         mean += weight * off[h] ** 2
         mass += weight
-        root = math.sqrt(weight)
-        by = root / (max(laid.price[h], polish._CHEAPEST) * wanted.elasticity[each, h])
+        root[h] = math.sqrt(weight)
+        by[h] = root[h] / (max(laid.price[h], polish._CHEAPEST) * elasticity[h])
+    steep = _derivatives(g, math.exp(wanted.total[each]), laid, known, by)
+    for j in range(W):
+        target[j] = 0.0
+    for h in range(off.size):
+        miss = root[h] * off[h]
         for j in range(W):
-            steep[h, j] *= by
-            target[j] += root * off[h] * steep[h, j]
+            target[j] += miss * steep[h, j]
     dense.squares(steep, P)
     most = polish._LEAST_CURVED
     for j in range(n):
@@ -216,8 +212,8 @@ def _step(g: Array, told: _Told, force: Array, clock: Array) -> None:
 
 
 @compiled
-def _derivatives(g: Array, level: float, laid: Laid, known: Known, found: Array) -> None:
-    """``(H, W)`` of the prices to log-slopes, which for a step may be coarser."""
+def _derivatives(g: Array, level: float, laid: Laid, known: Known, by: Array) -> Array:
+    """``(H, W)`` of the prices to log-slopes, times factors; for a step they may be coarser."""
     few, W = known.coarse.shape
     below, sums, scale = np.empty((few, W)), np.zeros(W), np.zeros(W)
     for j in range(g.size):
@@ -231,13 +227,16 @@ def _derivatives(g: Array, level: float, laid: Laid, known: Known, found: Array)
             sums[j] += moved
         upto[i] = mass + 0.5 * share
         mass += share
-    for h in range(len(found)):
+    found = np.empty((by.size, W))
+    for h in range(by.size):
         place = (laid.at[h] - 1 + laid.between[h]) / polish._COARSE
         first = max(min(int(place), few - 2), 0)  # whatever a NaN is as an integer
         t, low, high = place - first, below[first], below[first + 1]
-        beneath = upto[first] + t * (upto[first + 1] - upto[first])
+        beneath, times = upto[first] + t * (upto[first + 1] - upto[first]), by[h]
         for j in range(W):  # hats less their means, which the sums have become
-            found[h, j] = (low[j] + t * (high[j] - low[j]) - beneath * sums[j]) * scale[j]
+            part = low[j] + t * (high[j] - low[j]) - beneath * sums[j]
+            found[h, j] = part * scale[j] * times
+    return found
 
 
 @compiled

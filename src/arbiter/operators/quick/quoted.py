@@ -79,7 +79,6 @@ class _At(NamedTuple):
         first: Where the part begins, from the left end.
         room: How long it is.
         beyond: Integral of ``e^s φ`` over all that follows.
-        mean: Of the slice.
     """
 
     x: Array
@@ -90,37 +89,40 @@ class _At(NamedTuple):
     first: Array
     room: Array
     beyond: Array
-    mean: Array
 
 
 @compiled
 def prices(line: Cut, slopes: Array, expiry: Indices, k: Array) -> Array:
     """``(m,)`` out-of-the-money prices; slices of the quotes do not decrease."""
-    m = k.size
-    room = np.empty((9, m))
-    at = _At(
-        room[0], room[1], room[2], room[3], room[4], room[5], room[6], room[7], room[8]
-    )  # fmt: skip
+    price = np.empty(k.size)
     first = last = 0
     for each in range(len(slopes)):
-        while last < m and expiry[last] == each:
+        while last < k.size and expiry[last] == each:
             last += 1
-        _place(line, _lay(line, slopes[each]), k, first, last, at)
+        _price(line, _lay(line, slopes[each]), k[first:last], price[first:last])
         first = last
-    share, price = np.zeros(m), np.empty(m)
-    for node, weight in zip(line.node, line.weight):
-        _add(at, node, weight, share)
-    for i in range(m):
+    return price
+
+
+@compiled
+def _price(line: Cut, laid: _Laid, k: Array, price: Array) -> None:
+    """Prices of one slice's quotes."""
+    r = np.empty((8, k.size))
+    at = _At(r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7])
+    _place(line, laid, k, at)
+    share, mean = np.zeros(k.size), laid.ends[2]
+    for node in range(line.node.size):
+        _add(at, line.node[node], line.weight[node], share)
+    for i in range(k.size):
         side = 1.0 if k[i] >= 0.0 else -1.0
         outside = exp(k[i]) * scalars.cdf(-side * at.x[i])
-        price[i] = side * ((share[i] + at.beyond[i]) / at.mean[i] - outside)
-    return price
+        price[i] = side * ((share[i] + at.beyond[i]) / mean - outside)
 
 
 @compiled
 def _lay(line: Cut, slopes: Array) -> _Laid:
     """A slice, from its slopes ``(n,)``."""
-    N, n = line.cut.shape
+    N = line.x.size
     b, s, mass = np.zeros(N), np.zeros(N), np.zeros(N - 1)
     for i in range(N):
         b[i] = _dot(line.cut[i], slopes)
@@ -167,11 +169,11 @@ def _beyond(s: Array, target: float) -> int:
 
 
 @compiled
-def _place(line: Cut, laid: _Laid, k: Array, first: int, last: int, at: _At) -> None:
-    """Where the strikes of one slice's quotes lie, from the first to before the last."""
+def _place(line: Cut, laid: _Laid, k: Array, at: _At) -> None:
+    """Where the strikes of one slice's quotes lie."""
     N, (left, right, mean) = line.x.size, laid.ends
     log_mean = math.log(mean)
-    for i in range(first, last):
+    for i in range(k.size):
         call, target = k[i] >= 0.0, k[i] + log_mean
         segment = _beyond(laid.s, target)  # 0 and N are the tails
         j = min(max(segment - 1, 0), N - 2)
@@ -180,10 +182,10 @@ def _place(line: Cut, laid: _Laid, k: Array, first: int, last: int, at: _At) -> 
         climb = max(target - s, 0.0)
         t = min(2.0 * climb / (b + math.sqrt(max(b * b + 2.0 * bend * climb, 0.0))), w)
         at.x[i] = line.x[j] + t
-        at.place[i], at.s[i], at.b[i], at.bend[i], at.mean[i] = line.x[j], s, b, bend, mean
+        at.place[i], at.s[i], at.b[i], at.bend[i] = line.x[j], s, b, bend
         at.first[i], at.room[i] = (t, w - t) if call else (0.0, t)
         at.beyond[i] = laid.above[j + 1] if call else laid.below[j]
-        if segment == 0 or segment == N:  # closed forms in place of the quadrature
+        if segment in (0, N):  # closed forms in place of the quadrature
             high = segment == N
             end = N - 1 if high else 0
             x = line.x[end] + (target - laid.s[end]) / laid.b[end]
