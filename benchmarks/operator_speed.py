@@ -114,7 +114,7 @@ def stages(watch: Stopwatch) -> list[Row]:
     """Where the time of one call goes, in milliseconds."""
     from arbiter.operators.pretrained import Operator
     from arbiter.operators.quick import reference as quick
-    from arbiter.operators.quick.implied import volatilities
+    from arbiter.operators.residuals import implied
     from benchmarks.fit import listed_quotes, square_quotes
 
     operator = Operator.pretrained()
@@ -127,7 +127,7 @@ def stages(watch: Stopwatch) -> list[Row]:
         batch = ragged([quotes])
         whole = watch(_after(operator), quotes)
         parts = {
-            "implied volatilities": watch(lambda q: volatilities([q]), quotes),
+            "implied volatilities": watch(lambda q: implied([q]), quotes),
             "tensors and levels": watch(lambda q: quick.scaled(ragged([q])), quotes),
             "network": watch(operator._inference, batch) - watch(quick.scaled, batch),
         }

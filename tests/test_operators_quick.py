@@ -20,7 +20,8 @@ from arbiter.operators.polish import Smile
 from arbiter.operators.quick import dense, elementary, implied, posterior, scalars
 from arbiter.operators.quick import reference as quick_reference
 from arbiter.operators.quick.polish import Polish, _isotonic, _ordered
-from arbiter.operators.quick.quoted import Cut, prices
+from arbiter.operators.quick.quoted import prices
+from arbiter.operators.residuals import cut
 from ragged_chains import random_chain
 
 Array = NDArray[np.float64]
@@ -162,9 +163,9 @@ def test_prices_of_quotes_are_those_of_the_fit(seed: int) -> None:
     k = rng.normal(0.0, rng.choice([0.1, 1.0, 3.0], 60))
     kernel = Kernel(line, expiry, k)
     wanted = kernel.levels(kernel.slices(slopes)).price
-    found = prices(Cut.of(line), slopes, expiry, k)
+    found = prices(cut(line), slopes, expiry, k)
     np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-14)
-    moved = prices(Cut.of(line), 1.001 * slopes, expiry, k)
+    moved = prices(cut(line), 1.001 * slopes, expiry, k)
     assert np.abs(moved - wanted).max() > 1e-6
 
 

@@ -144,4 +144,4 @@ def _listen() -> None:
 
 @lru_cache(maxsize=1)
 def _say() -> None:
-    logger.warning("compiling for this machine, which takes some twenty seconds the first time")
+    logger.warning("compiling for this machine, which takes up to a minute the first time")

@@ -143,7 +143,7 @@ def likeliest(sums: Sums) -> Prior:
 
 def _summit(height: Tensor) -> Tensor:
     """``(B,)`` where one gets from the middle by going down the values, or else up, as it rises."""
-    middle = WILD.index(_UNDECIDED)
+    middle = min(range(len(WILD)), key=lambda i: abs(WILD[i] - _UNDECIDED))
     at = torch.full_like(height[0], middle, dtype=torch.long)
     for way, last in ((-1, 0), (1, len(WILD) - 1)):
         for i in range(middle, last, way):

@@ -65,10 +65,9 @@ class Operator:
         # and the compiler, which no fit needs
         from arbiter.operators import residuals
         from arbiter.operators.inference import runner
-        from arbiter.operators.quick.implied import volatilities
 
         self._network = network.double().eval().requires_grad_(False)
-        self._inference, self._implied = runner(self._network), volatilities
+        self._inference = runner(self._network)
         self._info = info
         self.source = source
         self.config = network.config
@@ -257,7 +256,7 @@ class Operator:
         rest = [quotes.select(~out) for out in outs]
         if min(len(others) for others in rest) < FEWEST:
             return []
-        implied = self._implied([quotes])[0]
+        implied = self._residuals.implied([quotes])[0]
         left = [implied.select(~out) for out in outs]
         guides: dict[int, Surface] = {}
         for batch in batches(rest):
@@ -275,7 +274,7 @@ class Operator:
     def _together(self, chains: list[Quotes], components: int | None) -> list[OperatorSurface]:
         """Surfaces of one batch."""
         began = time.perf_counter()
-        implied = self._implied(chains)
+        implied = self._residuals.implied(chains)
         padded, total, moved, strained = self._inference(ragged(chains, implied=implied))
         sizes = [quotes.maturities.size for quotes in chains]
         slopes = [b[:size] for b, size in zip(padded, sizes, strict=True)]

@@ -1,9 +1,11 @@
-"""What the operator's surfaces make of the quotes: prices, misses, traits.
+"""What the operator makes of quotes: volatilities, prices on its surfaces, misses, traits.
 
 Of many chains at once, their quotes in one row.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +13,7 @@ from numpy.typing import NDArray
 from arbiter import black
 from arbiter.fitting.kernel import Line
 from arbiter.operators import domain
+from arbiter.operators.quick.implied import volatilities
 from arbiter.operators.quick.quoted import Cut, prices
 from arbiter.operators.ragged import Implied
 from arbiter.operators.traits import Seen, traits_of
@@ -18,6 +21,25 @@ from arbiter.quotes import Quotes
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
+
+
+def implied(chains: Sequence[Quotes]) -> list[Implied]:
+    """Volatilities of bids, mids and asks of every chain.
+
+    The operator's own, whatever the quotes remember: the same quotes give the same surface.
+    """
+    k, T = (np.concatenate([getattr(quotes, name) for quotes in chains]) for name in ("k", "T"))
+    found = np.empty((3, k.size))
+    for row, name in zip(found, ("bid", "mid", "ask"), strict=True):
+        volatilities(np.concatenate([getattr(quotes, name) for quotes in chains]), k, T, row)
+    ends = np.cumsum([len(quotes) for quotes in chains])[:-1]
+    return [Implied(*part) for part in np.split(found, ends, axis=1)]
+
+
+def cut(line: Line) -> Cut:
+    """A line as the compiled prices take it."""
+    gauss = np.ascontiguousarray((line.gauss * line.weight).T)
+    return Cut(line.x, line.cut, line.rise, line.width, line.node, line.weight, gauss)
 
 
 class Pricer:
@@ -28,7 +50,7 @@ class Pricer:
     """
 
     def __init__(self, knots: Array) -> None:
-        self._line = Cut.of(Line.of(knots))
+        self._line = cut(Line.of(knots))
 
     def __call__(self, chains: list[Quotes], slopes: list[Array]) -> list[Array]:
         """Of the quotes of each chain, under slopes ``(L, n)`` of each."""
@@ -39,7 +61,7 @@ class Pricer:
 
 def judged(
     chains: list[Quotes],
-    implied: list[Implied],
+    known: list[Implied],
     price: list[Array],
     levels: list[Array],
     moved: Array,
@@ -50,7 +72,7 @@ def judged(
         np.concatenate([getattr(quotes, name) for quotes in chains])
         for name in ("k", "mid", "half_spread", "maturities")
     )
-    low, iv, high = (np.concatenate(part) for part in zip(*implied, strict=True))
+    low, iv, high = (np.concatenate(part) for part in zip(*known, strict=True))
     off = np.concatenate(price) - mid
     soft = softened(k, iv * np.sqrt(T)[expiry])
     miss, spread = off / np.hypot(half, soft), 0.5 * (high - low) / iv

@@ -1,13 +1,11 @@
-"""Implied volatilities of many chains at once, compiled: :func:`arbiter.black.implied`.
+"""Implied volatilities of out-of-the-money prices, compiled: :func:`arbiter.black.implied`.
 
-Of out-of-the-money prices, to a relative 1e-11 of volatility, and NaN where there is none. They are
-the operator's own, whatever the quotes remember: the same quotes give the same surface.
+To a relative 1e-11, and NaN where there is none.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,25 +14,13 @@ from arbiter import black
 from arbiter.compiled import compiled, inlined
 from arbiter.operators.quick import scalars
 from arbiter.operators.quick.elementary import exp, log, tail
-from arbiter.operators.ragged import Implied
-from arbiter.quotes import Quotes
 
 Array = NDArray[np.float64]
 
 
-def volatilities(chains: Sequence[Quotes]) -> list[Implied]:
-    """Of bids, mids and asks of every chain."""
-    k, T = (np.concatenate([getattr(quotes, name) for quotes in chains]) for name in ("k", "T"))
-    found = np.empty((3, k.size))
-    for row, name in zip(found, ("bid", "mid", "ask"), strict=True):
-        price = np.concatenate([getattr(quotes, name) for quotes in chains])
-        _volatilities(price, k, T, row)
-    ends = np.cumsum([len(quotes) for quotes in chains])[:-1]
-    return [Implied(*part) for part in np.split(found, ends, axis=1)]
-
-
 @compiled
-def _volatilities(price: Array, k: Array, T: Array, found: Array) -> None:
+def volatilities(price: Array, k: Array, T: Array, found: Array) -> None:
+    """Of prices at log-moneyness k and maturity T, ``(m,)`` each."""
     for i in range(price.size):
         found[i] = implied(price[i], k[i]) / math.sqrt(T[i])
 

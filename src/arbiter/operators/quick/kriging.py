@@ -13,8 +13,9 @@ from arbiter.operators.kriging import CLOCK, CLOCKS, STRIKES, ZETA, Kriged
 from arbiter.operators.polish import Smile
 from arbiter.operators.quick.elementary import log
 from arbiter.operators.quick.flat import Flat
+from arbiter.operators.quick.levels import Belief, Fan
 from arbiter.operators.quick.polish import Polish
-from arbiter.operators.quick.posterior import Belief, Fan, Near, Quoted, posterior, read
+from arbiter.operators.quick.posterior import Near, Quoted, posterior, read
 from arbiter.operators.reference import FARTHEST
 
 Array = NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""What the quotes of one chain say, in one row and compiled: :mod:`..intervals`, :mod:`..levels`.
+"""What the quotes of one chain say, in one row and compiled: :mod:`..intervals`.
 
 Of the cubic splines at a quote four are not zero: sums over the quotes of a slice are those of a
 few products, and variances are read off covariances of neighbouring splines. Splines beyond a
@@ -16,16 +16,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.compiled import compiled, inlined
-from arbiter.operators import intervals, levels
+from arbiter.operators import intervals
 from arbiter.operators.quick import dense, scalars
 from arbiter.operators.quick.elementary import exp, log, tail
+from arbiter.operators.quick.levels import (
+    NEAR,
+    Belief,
+    Fan,
+    Sums,
+    believed,
+    likeliest,
+    solved,
+    without_levels,
+)
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-_SIZES, _WILD, _LAWS = (np.array(x) for x in (levels.SIZES, levels.WILD, intervals._LAWS))
-_MIDDLE = levels.WILD.index(levels._UNDECIDED)
-_NEAR = 4  # splines that are not zero at a place
+_LAWS = np.array(intervals._LAWS)
 
 
 class Near(NamedTuple):
@@ -56,62 +64,6 @@ class Quoted(NamedTuple):
     half: Array
 
 
-class Fan(NamedTuple):
-    """Splines along strikes of all slices.
-
-    Attributes:
-        by: ``(d, R)`` what coefficients make of them.
-        ends: ``(L + 1,)`` where those of each slice begin, and the last end.
-    """
-
-    by: Array
-    ends: Indices
-
-
-class _Sums(NamedTuple):
-    """As :class:`~arbiter.operators.levels.Sums`, of one chain.
-
-    Attributes:
-        gram: ``(d, d)``, its lower half.
-        side: ``(d,)``
-        rows: ``(d, L)``
-        mass: ``(L,)``
-        level: ``(L,)``
-    """
-
-    gram: Array
-    side: Array
-    rows: Array
-    mass: Array
-    level: Array
-
-
-class _Left(NamedTuple):
-    """What is left for the coefficients, levels solved for; :class:`.levels._Left`.
-
-    Attributes:
-        precision: ``(d, d)`` but for their prior's, its lower half; or its factor.
-        side: ``(d,)``
-        mass: ``(L,)`` precision of the levels, the coefficients given.
-    """
-
-    precision: Array
-    side: Array
-    mass: Array
-
-
-class Belief(NamedTuple):
-    """What is known of the splines of each slice.
-
-    Attributes:
-        mean: ``(R,)``
-        near: ``(4, R)`` covariances with itself and the three that follow.
-    """
-
-    mean: Array
-    near: Array
-
-
 @compiled
 def posterior(fan: Fan, quotes: Quoted) -> Belief:
     """What intervals say of the splines of each slice."""
@@ -124,11 +76,11 @@ def posterior(fan: Fan, quotes: Quoted) -> Belief:
     for turn in range(intervals.ROUNDS + 1):
         sums = _summed(asked, quotes, weight, centre)
         if turn == 0:
-            uneven, wild, solved = _likeliest(sums)
+            uneven, wild, known = likeliest(sums)
         else:
-            solved = _solved(_left(sums, uneven), wild)
+            known = solved(without_levels(sums, uneven), wild)
         last = turn == intervals.ROUNDS
-        belief = _believed(fan if last else asked, sums, solved)
+        belief = believed(fan if last else asked, sums, known)
         if last:
             break
         value, variance = np.empty(count), np.empty(count)
@@ -165,7 +117,7 @@ def _within(fan: Fan, quotes: Quoted) -> tuple[Fan, Quoted]:
         begin, end = quotes.ends[each], quotes.ends[each + 1]
         low = high = left[begin] if begin < end else 0
         for i in range(begin, end):
-            low, high = min(low, left[i]), max(high, left[i] + _NEAR)
+            low, high = min(low, left[i]), max(high, left[i] + NEAR)
         for i in range(begin, end):
             left[i] += ends[each] - low
         ends[each + 1] = ends[each] + high - low
@@ -186,31 +138,31 @@ def read(belief: Belief, near: Near, mean: Array, variance: Array) -> None:
     basis = near.basis
     for i in range(near.left.size):
         mean[i] = variance[i] = 0.0
-        for a in range(_NEAR):
+        for a in range(NEAR):
             at = near.left[i] + a
             mean[i] += basis[i, a] * belief.mean[at]
             part = basis[i, a] * belief.near[0, at]
-            for b in range(a + 1, _NEAR):
+            for b in range(a + 1, NEAR):
                 part += 2.0 * basis[i, b] * belief.near[b - a, at]
             variance[i] += basis[i, a] * part
 
 
 @compiled
-def _summed(fan: Fan, quotes: Quoted, weight: Array, centre: Array) -> _Sums:
+def _summed(fan: Fan, quotes: Quoted, weight: Array, centre: Array) -> Sums:
     """What observations of given weights come to."""
     d, R = fan.by.shape
     L = quotes.ends.size - 1
-    near, said = np.zeros((_NEAR, R)), np.zeros(R)
+    near, said = np.zeros((NEAR, R)), np.zeros(R)
     mass, level = np.zeros(L), np.zeros(L)
     for each in range(L):
         for i in range(quotes.ends[each], quotes.ends[each + 1]):
             w, y = weight[i], weight[i] * centre[i]
             mass[each] += w
             level[each] += y
-            for a in range(_NEAR):
+            for a in range(NEAR):
                 at, part = quotes.near.left[i] + a, quotes.near.basis[i, a]
                 said[at] += y * part
-                for b in range(a, _NEAR):
+                for b in range(a, NEAR):
                     near[b - a, at] += w * part * quotes.near.basis[i, b]
     loaded, rows, side = np.empty((d, R)), np.empty((d, L)), np.empty(d)
     for j in range(d):
@@ -218,7 +170,7 @@ def _summed(fan: Fan, quotes: Quoted, weight: Array, centre: Array) -> _Sums:
     dense.add_up(loaded, fan.ends, rows)  # splines add up to one
     gram = np.empty((d, d))
     dense.products(fan.by, loaded, gram)
-    return _Sums(gram, side, rows, mass, level)
+    return Sums(gram, side, rows, mass, level)
 
 
 @compiled
@@ -235,139 +187,11 @@ def _load(x: Array, near: Array, said: Array, loaded: Array) -> float:
     for end in (0, max(R - 3, 3)):
         for r in range(end, min(end + 3, R)):
             loaded[r] = a[r] * x[r]
-            for off in range(1, min(_NEAR, R - r)):
+            for off in range(1, min(NEAR, R - r)):
                 loaded[r] += near[off, r] * x[r + off]
-            for off in range(1, min(_NEAR, r + 1)):
+            for off in range(1, min(NEAR, r + 1)):
                 loaded[r] += near[off, r - off] * x[r - off]
     return total
-
-
-@compiled
-def _left(sums: _Sums, uneven: float) -> _Left:
-    d, L = sums.rows.shape
-    mass, side = sums.mass + uneven**-2.0, sums.side.copy()
-    lean = np.empty((d, L))
-    for j in range(d):
-        for each in range(L):
-            lean[j, each] = sums.rows[j, each] / mass[each]
-            side[j] -= lean[j, each] * sums.level[each]
-    precision = np.empty((d, d))
-    dense.products(sums.rows, lean, precision)
-    for i in range(d):
-        for j in range(i + 1):
-            precision[i, j] = sums.gram[i, j] - precision[i, j]
-    return _Left(precision, side, mass)
-
-
-@compiled
-def _solved(left: _Left, wild: float) -> _Left:
-    """The same, factorised."""
-    return _Left(_factor(left.precision, wild), left.side, left.mass)
-
-
-@compiled
-def _factor(precision: Array, wild: float) -> Array:
-    factor = precision.copy()
-    for j in range(len(factor)):
-        factor[j, j] += wild**-2.0
-    dense.factorise(factor)
-    return factor
-
-
-@compiled
-def _explained(factor: Array, side: Array) -> float:
-    """Half of what a side explains under a precision so factorised, less half its log-volume."""
-    solved, found = side.copy(), 0.0
-    dense.forward(factor, solved)
-    for j in range(solved.size):
-        found += 0.5 * solved[j] ** 2 + math.log(factor[j, j])  # a reciprocal
-    return found
-
-
-@compiled
-def _likeliest(sums: _Sums) -> tuple[float, float, _Left]:
-    """As :func:`arbiter.operators.levels.likeliest`, and what is left then, factorised."""
-    d, L = sums.rows.shape
-    uneven, best = _likeliest_level(sums)
-    left = _left(sums, uneven)
-    common = 0.0
-    for each in range(L):
-        mass = left.mass[each]
-        common += 0.5 * (sums.level[each] ** 2 / mass - math.log(mass * uneven**2))
-    at, factor = _MIDDLE, left.precision
-    for way in (-1, 1):
-        while at == _MIDDLE or (at > _MIDDLE) == (way > 0):
-            if not 0 <= at + way < _WILD.size:
-                break
-            wild = _WILD[at + way]
-            trial = _factor(left.precision, wild)
-            found = common + _explained(trial, left.side) - d * math.log(wild)
-            if not found > best:
-                break
-            best, at, factor = found, at + way, trial
-    if at == _MIDDLE:
-        factor = _factor(left.precision, _WILD[at])
-    return uneven, _WILD[at], _Left(factor, left.side, left.mass)
-
-
-@compiled
-def _likeliest_level(sums: _Sums) -> tuple[float, float]:
-    """The size of levels under which observations are likeliest, and how likely they are.
-
-    Coefficients are solved for instead of the levels, once for all sizes.
-    """
-    d, L = sums.rows.shape
-    wild = _WILD[_MIDDLE]
-    factor, rows, side = _factor(sums.gram, wild), sums.rows.copy(), sums.side.copy()
-    common = _explained(factor, side) - d * math.log(wild)
-    dense.forward_all(factor, rows)
-    dense.forward(factor, side)
-    precision, level, turned = np.empty((L, L)), sums.level.copy(), np.ascontiguousarray(rows.T)
-    dense.products(turned, turned, precision)
-    for each in range(L):
-        for j in range(d):
-            level[each] -= turned[each, j] * side[j]
-        for other in range(each + 1):
-            precision[each, other] = -precision[each, other]
-        precision[each, each] += sums.mass[each]
-    best, uneven = -np.inf, _SIZES[0]
-    for size in _SIZES:
-        found = common + _explained(_factor(precision, size), level) - L * math.log(size)
-        if found > best:
-            best, uneven = found, size
-    return uneven, best
-
-
-@compiled
-def _believed(fan: Fan, sums: _Sums, solved: _Left) -> Belief:
-    """The splines of each slice after observations."""
-    d, R = fan.by.shape
-    factor, side, mass = solved.precision, solved.side.copy(), solved.mass
-    dense.solve(factor, side)
-    mean, near, freed = np.empty(R), np.empty((_NEAR, R)), np.empty((d, R))
-    own, lean = np.empty(R, np.int64), np.empty(mass.size)
-    for each in range(mass.size):
-        level = sums.level[each]
-        for j in range(d):
-            level -= sums.rows[j, each] * side[j]
-        for r in range(fan.ends[each], fan.ends[each + 1]):
-            mean[r], own[r] = level / mass[each], each
-            for off in range(_NEAR):
-                near[off, r] = 1.0 / mass[each]
-    for j in range(d):
-        row, loose, by = fan.by[j], freed[j], side[j]
-        for each in range(mass.size):
-            lean[each] = sums.rows[j, each] / mass[each]
-        for r in range(R):
-            loose[r] = row[r] - lean[own[r]]
-        for r in range(R):
-            mean[r] += row[r] * by
-    dense.forward_all(factor, freed)
-    for j in range(d):
-        for off in range(_NEAR):
-            for r in range(R - off):
-                near[off, r] += freed[j, r] * freed[j, r + off]
-    return Belief(mean, near)
 
 
 @compiled

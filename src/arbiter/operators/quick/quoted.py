@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from arbiter import normal
 from arbiter.compiled import compiled
-from arbiter.fitting.kernel import Line
 from arbiter.operators.quick import scalars
 from arbiter.operators.quick.elementary import exp
 
@@ -22,7 +21,7 @@ Indices = NDArray[np.int64]
 
 
 class Cut(NamedTuple):
-    """The line, as :class:`~arbiter.fitting.kernel.Line` describes it.
+    """The line, as :class:`arbiter.fitting.kernel.Line` describes it.
 
     Attributes:
         x: ``(N,)``
@@ -41,12 +40,6 @@ class Cut(NamedTuple):
     node: Array
     weight: Array
     gauss: Array
-
-    @staticmethod
-    def of(line: Line) -> Cut:
-        """What is needed of a line."""
-        gauss = np.ascontiguousarray((line.gauss * line.weight).T)
-        return Cut(line.x, line.cut, line.rise, line.width, line.node, line.weight, gauss)
 
 
 class _Laid(NamedTuple):
