@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -350,6 +351,11 @@ def test_the_quick_pass_is_the_network(
         other = network(batch).slopes.numpy()
     if enough > ENOUGH:
         assert np.abs(np.log(slopes[0] / other[0])).max() > 5e-4
+
+
+def test_an_operator_travels_to_other_processes(operator: Operator, quotes: Quotes) -> None:
+    again = pickle.loads(pickle.dumps(operator))  # noqa: S301 - made here
+    assert (again(quotes).slopes == operator(quotes).slopes).all()
 
 
 def test_a_short_chain_beside_a_deep_one_is_as_alone(operator: Operator) -> None:

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import arbiter as ab
-from arbiter.operators import kriging, traits, workers
+from arbiter.operators import domain, kriging, levels, traits, workers
 from arbiter.operators.gate import Gate, places
 from arbiter.operators.kriging import STRIKES, ZETA, splines
 from arbiter.operators.quick.flat import flat
 from arbiter.operators.quick.gate import Batch, Eye
 from arbiter.operators.quick.kriging import Kriging, near_splines
+from plain_traits import plain_traits
 from ragged_chains import in_units
 
 PLACE = places(7, (3.0, 2.4))
@@ -37,9 +38,10 @@ def test_near_splines_are_the_ones_that_are_not_zero() -> None:
     assert np.isnan(near_splines(np.array([np.nan]), ZETA, STRIKES)[1]).all()
 
 
-@given(seed=seeds)
-def test_kriging_in_one_row_is_kriging(seed: int) -> None:
+@given(seed=seeds, calm=st.sampled_from([1.0, 0.3, 0.05, 0.01]))
+def test_kriging_in_one_row_is_kriging(seed: int, calm: float) -> None:
     chain = in_units(seed, chains=3)
+    chain = chain._replace(u=calm * chain.u)
     chain.quoted[1, 2:] = False
     quotes = flat(chain)
     wanted = kriging.kriged(chain, PLACE)
@@ -48,6 +50,17 @@ def test_kriging_in_one_row_is_kriging(seed: int) -> None:
         torch.testing.assert_close(one, other, rtol=0.0, atol=1e-6, msg=name)
     moved, _ = Kriging(PLACE)(quotes._replace(u=quotes.u + 1e-4))
     assert float((moved.smile - wanted.smile).abs().max()) > 1e-6
+
+
+def test_chains_are_calm_and_wild() -> None:
+    """Those above: every way that the likeliest of them is looked for is taken."""
+    chain = in_units(3, chains=3)
+    wild = {
+        float(tau)
+        for calm in (1.0, 0.3, 0.05, 0.01)
+        for tau in kriging.known(chain._replace(u=calm * chain.u)).law.prior.wild
+    }
+    assert min(wild) < levels._UNDECIDED < max(wild)
 
 
 def looked(gate: Gate, shift: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -95,6 +108,16 @@ def spoken(rng: np.random.Generator, counts: list[int]) -> traits.Seen:
     k = np.concatenate([np.sort(rng.normal(0.0, 0.1, n)) for n in counts])
     iv, spread = rng.uniform(0.1, 0.3, size), rng.uniform(0.001, 0.1, size)
     return traits.Seen(T, total, expiry, k, iv, spread, rng.normal(size=size), rng.uniform(size=1))
+
+
+@given(seed=seeds)
+def test_traits_are_those_of_plain_sums(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    seen = spoken(rng, rng.integers(1, 25, rng.integers(1, 9)).tolist())
+    found, wanted = traits.traits(seen), plain_traits(seen)
+    assert list(found) == list(wanted) == list(domain.TRAITS)
+    for name, value in wanted.items():
+        assert found[name] == pytest.approx(value, rel=1e-9, abs=1e-9), name
 
 
 def test_traits_of_chains_behind_each_other_are_those_of_each(rng: np.random.Generator) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 from hypothesis import given
@@ -13,15 +14,21 @@ from numpy.typing import NDArray
 from scipy import special
 
 from arbiter import black, normal
+from arbiter.compiled import compiled
 from arbiter.fitting.kernel import Kernel, Line
-from arbiter.operators import intervals, polish, reference
+from arbiter.operators import intervals, polish, reference, residuals, trust
 from arbiter.operators.gate import places
 from arbiter.operators.polish import Smile
+from arbiter.operators.pretrained import Operator
 from arbiter.operators.quick import dense, elementary, implied, posterior, scalars
 from arbiter.operators.quick import reference as quick_reference
+from arbiter.operators.quick import trust as quick_trust
+from arbiter.operators.quick.flat import flat
 from arbiter.operators.quick.polish import Polish, _isotonic, _ordered
 from arbiter.operators.quick.quoted import prices
+from arbiter.operators.ragged import Implied
 from arbiter.operators.residuals import cut
+from arbiter.quotes import Quotes
 from ragged_chains import random_chain
 
 Array = NDArray[np.float64]
@@ -100,6 +107,37 @@ def test_no_number_comes_out_where_none_goes_in(f: Callable[[float], float]) -> 
     assert np.isnan(f(np.nan))
 
 
+@compiled
+def in_a_row(x: Array) -> Array:
+    """All of them of every number, as loops take them: many at a time."""
+    found = np.empty((6, x.size))
+    for i in range(x.size):
+        found[0, i] = elementary.exp(x[i])
+    for i in range(x.size):
+        found[1, i] = elementary.log(x[i])
+    for i in range(x.size):
+        found[2, i] = elementary.tail(x[i])
+    for i in range(x.size):
+        found[3, i] = elementary.tanh(x[i])
+    for i in range(x.size):
+        found[4, i] = elementary.asinh(x[i])
+    for i in range(x.size):
+        found[5, i] = scalars.cdf(x[i])
+    return found
+
+
+def test_many_at_a_time_are_each_one_and_only_what_is_no_number_is_none() -> None:
+    x = np.linspace(0.1, 30.0, 1003)
+    x[::7] = np.nan
+    found = in_a_row(x)
+    assert (np.isnan(found) == np.isnan(x)).all()
+    some = ~np.isnan(x)
+    x = x[some]
+    tail = normal.mills(torch.from_numpy(x)).numpy()
+    wanted = np.stack([np.exp(x), np.log(x), tail, np.tanh(x), np.arcsinh(x), special.ndtr(x)])
+    np.testing.assert_allclose(found[:, some], wanted, rtol=1e-13, atol=1e-15)
+
+
 @pytest.mark.parametrize("x", [0.0, -1.0, np.inf])
 def test_only_positive_numbers_have_a_logarithm(x: float) -> None:
     assert np.isnan(elementary.log(x))
@@ -144,6 +182,21 @@ def test_implied_volatilities_are_those_of_the_library(seed: int) -> None:
 def test_prices_at_their_bounds_or_beyond_have_no_volatility(price: float, k: float) -> None:
     assert np.isnan(implied.implied(price, k))
     assert np.isnan(black.implied(price, k).volatility)
+
+
+def test_prices_next_to_a_bound_or_to_nothing_have_the_volatility_of_the_library() -> None:
+    k = -0.40528951506723365
+    T, strikes = np.full(4, 0.5), np.array([k, -0.1, 0.0, 0.1])
+    bid = np.array([1e-310, 0.03, 0.05, 1e-305])
+    ask = np.array([np.nextafter(np.exp(k), 0.0), 0.04, 0.06, 0.04])
+    frame = pl.DataFrame({"T": T, "k": strikes, "bid": bid, "ask": ask})
+    quotes = Quotes.from_frame(frame)
+    assert len(quotes) == 4
+    found, wanted = residuals.implied([quotes])[0], Implied.of(quotes)
+    for one, other in zip(found, wanted, strict=True):
+        assert np.isfinite(one).all()
+        np.testing.assert_allclose(one, other, rtol=1e-10)
+    assert np.isnan(implied.implied(bid[0], k))  # which is why the library is asked
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -271,3 +324,26 @@ def test_what_is_no_number_stays_none() -> None:
     ordered = _ordered(falling, np.zeros(3), np.ones((3, 2)))
     assert np.isnan(ordered[:, 0]).any()
     assert (np.diff(ordered[:, 1]) >= 0.0).all()
+
+
+# -- trust --------------------------------------------------------------------------------------
+
+
+def test_what_is_left_of_a_proposal_is_what_the_network_leaves() -> None:
+    network = Operator.pretrained()._network
+    chain = reference.scaled(random_chain(5, chains=3))
+    chain.quoted[1, 2:] = False
+    guess = network.guess(chain)
+    assert guess is not None
+    gate = network.stages()[0].gate
+    noise = torch.randn(guess.start.shape, generator=torch.Generator().manual_seed(1))
+    proposal = guess.start + 0.5 * noise.double()
+    wanted = trust.trusted(proposal, guess, chain, gate)
+    smile = Smile(guess.smile, guess.doubt, gate.place.double(), chain.total, chain.quoted.any(-1))
+    short = polish.missed(proposal, smile)
+    found = quick_trust.trusted(proposal, guess, flat(chain), gate, short)
+    for name, one, other in zip(wanted._fields, found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9, msg=name)
+    for one in (wanted.moved, wanted.missed, wanted.strained):
+        assert float(one.min()) > 1e-3
+    assert float((wanted.proposal - proposal).abs().max()) > 1e-3

@@ -5,7 +5,7 @@ holds f plus a small Gaussian error. Taking mids for Gaussian observations forge
 has ends: the average of n uniform errors shrinks with √n, the middle of what n intervals have in
 common with n. Expectation propagation keeps for every quote the Gaussian site ``(weight, centre)``
 that has the moments of its interval under what all other quotes say (its cavity), all quotes at
-once. One round is as good as more (docs/operator-architecture.md).
+once. One round is within 2 % of the fixed point (docs/operator-architecture.md).
 
 Mids may be far better than their spreads, or have Gaussian errors: of a few laws that is taken
 under which the quotes predict each other best. How large the error is beside it the chain says too:

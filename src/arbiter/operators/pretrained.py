@@ -63,8 +63,8 @@ class Operator:
 
     def __init__(self, network: Network, info: dict[str, Any], source: str = "memory") -> None:
         # and the compiler, which no fit needs
-        from arbiter.operators import residuals
         from arbiter.operators.inference import runner
+        from arbiter.operators.residuals import Residuals
 
         self._network = network.double().eval().requires_grad_(False)
         self._inference = runner(self._network)
@@ -74,7 +74,7 @@ class Operator:
         self.model = _hash(self._network)
         self.lipschitz = constant(self._network).value
         self._knots = frozen(self._network.knots)
-        self._residuals, self._prices = residuals, residuals.Pricer(self._knots)
+        self._residuals = Residuals(self._knots)
         limits = info.get("domain") or {}
         self._limits = {name: (pair[0], pair[1]) for name, pair in limits.items()}
 
@@ -174,7 +174,7 @@ class Operator:
     ) -> list[OperatorSurface]:
         """Surfaces of many chains, several at a time; ``components`` as for a call.
 
-        Each is the surface that the chain alone would give, to single precision: 1e-6 of slopes,
+        Each is the surface that the chain alone would give, to single precision: 1e-5 of slopes,
         less than a hundredth of a basis point of volatility.
         """
         if components not in (None, 1):
@@ -281,7 +281,7 @@ class Operator:
         levels = [level[:size] for level, size in zip(total, sizes, strict=True)]
         if not (np.isfinite(padded).all() and np.isfinite(total).all()):  # or one is, of padding
             _require_levels(chains, slopes, levels)
-        price = self._prices(chains, slopes)
+        price = self._residuals.prices(chains, slopes)
         off, traits = self._residuals.judged(chains, implied, price, levels, moved)
         share = (time.perf_counter() - began) / len(chains)
         found = []

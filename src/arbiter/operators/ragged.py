@@ -18,7 +18,7 @@ from torch import Tensor
 if TYPE_CHECKING:  # tensors alone need no tables
     from arbiter.quotes import Quotes
 
-_SPARE_VOLATILITY, _SPARE_HALF = 0.2, 0.01  # what padding holds: finite, and never read
+_SPARE_VOLATILITY, _SPARE_HALF = 0.2, 0.01  # what padding holds: it is multiplied by zero
 _BEYOND, _FARTHEST = 1.25, 100.0  # ratio of padded maturities, and of the last one to the listed
 _NARROWEST = 1e-6  # quadrature weight: no quote weighs zero
 

@@ -31,7 +31,12 @@ def implied(chains: Sequence[Quotes]) -> list[Implied]:
     k, T = (np.concatenate([getattr(quotes, name) for quotes in chains]) for name in ("k", "T"))
     found = np.empty((3, k.size))
     for row, name in zip(found, ("bid", "mid", "ask"), strict=True):
-        volatilities(np.concatenate([getattr(quotes, name) for quotes in chains]), k, T, row)
+        price = np.concatenate([getattr(quotes, name) for quotes in chains])
+        volatilities(price, k, T, row)
+        rest = np.flatnonzero(np.isnan(row))  # at a bound to the last digit, or next to nothing
+        if rest.size:
+            known = np.asarray(black.implied(price[rest], k[rest]).volatility)
+            row[rest] = known / np.sqrt(T[rest])
     ends = np.cumsum([len(quotes) for quotes in chains])[:-1]
     return [Implied(*part) for part in np.split(found, ends, axis=1)]
 
@@ -40,23 +45,6 @@ def cut(line: Line) -> Cut:
     """A line as the compiled prices take it."""
     gauss = np.ascontiguousarray((line.gauss * line.weight).T)
     return Cut(line.x, line.cut, line.rise, line.width, line.node, line.weight, gauss)
-
-
-class Pricer:
-    """Prices of quotes on surfaces with given knots.
-
-    Args:
-        knots: ``(n,)``.
-    """
-
-    def __init__(self, knots: Array) -> None:
-        self._line = cut(Line.of(knots))
-
-    def __call__(self, chains: list[Quotes], slopes: list[Array]) -> list[Array]:
-        """Of the quotes of each chain, under slopes ``(L, n)`` of each."""
-        _, ends, expiry = _in_one_row(chains)
-        k = np.concatenate([quotes.k for quotes in chains])
-        return np.split(prices(self._line, np.concatenate(slopes), expiry, k), ends[1:-1])
 
 
 def judged(
@@ -99,3 +87,24 @@ def _in_one_row(chains: list[Quotes]) -> tuple[Indices, Indices, Indices]:
     slices = np.cumsum([0] + [quotes.maturities.size for quotes in chains])
     expiry = [quotes.expiry + first for quotes, first in zip(chains, slices, strict=False)]
     return slices, np.cumsum([0] + [len(quotes) for quotes in chains]), np.concatenate(expiry)
+
+
+class Residuals:
+    """All of it, for surfaces with given knots.
+
+    Args:
+        knots: ``(n,)``.
+    """
+
+    implied = staticmethod(implied)
+    judged = staticmethod(judged)
+    in_half_spreads = staticmethod(in_half_spreads)
+
+    def __init__(self, knots: Array) -> None:
+        self._line = cut(Line.of(knots))
+
+    def prices(self, chains: list[Quotes], slopes: list[Array]) -> list[Array]:
+        """Of the quotes of each chain, under slopes ``(L, n)`` of each."""
+        _, ends, expiry = _in_one_row(chains)
+        k = np.concatenate([quotes.k for quotes in chains])
+        return np.split(prices(self._line, np.concatenate(slopes), expiry, k), ends[1:-1])

@@ -3,7 +3,7 @@
 A loop that calls a library's functions takes one number at a time. These are rows of products put
 where they are called, so that a loop takes as many at a time as the processor's registers hold:
 four to six times as quick. To a relative 1e-14, or a few units of single precision; what is no
-number stays none.
+number stays none, and what is infinite becomes none or large.
 """
 
 from __future__ import annotations

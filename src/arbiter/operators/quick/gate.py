@@ -131,7 +131,7 @@ class Eye:
 
     def __init__(self, gate: Gate, dtype: torch.dtype) -> None:
         self.learned = gate.learned
-        self.place, self.width = gate.place.to(dtype), torch.exp(gate.log_width.double()).to(dtype)
+        self.place = gate.place.to(dtype)
         self.narrow = torch.exp(-gate.log_width.double()).to(dtype)
         inner, factors, shifts = (
             gate.inner.weight.double(),

@@ -1,6 +1,6 @@
 """Implied volatilities of out-of-the-money prices, compiled: :func:`arbiter.black.implied`.
 
-To a relative 1e-11, and NaN where there is none.
+To a relative 1e-11; NaN where there is none, or a price is next to nothing (:data:`LEAST`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from arbiter.operators.quick.elementary import exp, log, tail
 
 Array = NDArray[np.float64]
 
+LEAST = 1e-290  # price; near the end of the numbers logarithms are wrong
+
 
 @compiled
 def volatilities(price: Array, k: Array, T: Array, found: Array) -> None:
@@ -27,7 +29,7 @@ def volatilities(price: Array, k: Array, T: Array, found: Array) -> None:
 
 @inlined
 def implied(price: float, k: float) -> float:
-    """Total volatility of an out-of-the-money price; NaN if that is not within its bounds."""
+    """Total volatility of an out-of-the-money price within its bounds; else NaN."""
     above = exp(min(k, 0.0)) - price
     a, upper = abs(k), above < price
     # of the smaller side, whose logarithm is none where a bound is met
@@ -35,7 +37,7 @@ def implied(price: float, k: float) -> float:
     guess = _high(a, target) if upper else _low(a, price, target)
     v = _stepped(guess, guess, a, upper, target)
     v = _stepped(v, guess, a, upper, target)
-    return v if price > 0.0 and above > 0.0 else math.nan
+    return v if price > LEAST and above > 0.0 else math.nan
 
 
 @inlined
