@@ -23,7 +23,7 @@ from arbiter.inputs import plain
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 
-_NEAR = 0.3  # a step that promises less than this share of the objective ends the approach
+_NEAR = 0.5  # a step that promises less than this share of the objective ends the approach
 _STEPS = 4  # of it
 _INNER = 3  # walks along constraints on one quadratic model
 _ROUNDS = 12
