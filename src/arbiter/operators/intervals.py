@@ -7,8 +7,8 @@ common with n. Expectation propagation keeps for every quote the Gaussian site `
 that has the moments of its interval under what all other quotes say (its cavity), all quotes at
 once. One round is within 2 % of the fixed point (docs/operator-architecture.md).
 
-Mids may be far better than their spreads, or have Gaussian errors: of a few laws that is taken
-under which the quotes predict each other best. How large the error is beside it the chain says too:
+Mids may be far better than their spreads, or have Gaussian errors: of a few laws a mean is taken,
+each weighed by how well the quotes predict each other under it. How large the error is beside it the chain says too:
 by how far a first, Gaussian guess lies outside the intervals, in root mean square. It is what the
 basis cannot follow, or what is wrong with quotes.
 
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from arbiter import normal
-from arbiter.operators.levels import Belief, Prior, Rows, believed, likeliest
+from arbiter.operators.levels import Belief, Prior, Rows, believed, likeliest, shares
 
 ROUNDS = 1
 _SHARE = 0.4  # of the squared half-spread: the variance of a mid, at first
@@ -99,7 +99,7 @@ def _cavity(
 
 
 def _likeliest(off: Tensor, variance: Tensor, half: Tensor, there: Tensor) -> Tensor:
-    """``(B, 2)`` the one of :data:`_LAWS` under which the others predict each quote best."""
+    """``(B, 2)`` the mean of :data:`_LAWS` by how well the others predict each quote under them."""
     laws = torch.tensor(_LAWS, dtype=off.dtype, device=off.device)
     reach, blur = (part[:, None, None] * half for part in laws.unbind(1))  # (K, B, N)
     scale = normal.ROOT_HALF * torch.rsqrt(variance + blur * blur)
@@ -107,7 +107,7 @@ def _likeliest(off: Tensor, variance: Tensor, half: Tensor, there: Tensor) -> Te
     near, far = (torch.special.erfc((off.abs() + end) * scale) for end in (-reach, reach))
     density = (near - far) / (4.0 * reach)
     score = (there * torch.log(density.clamp(min=_UNLIKELY))).sum(-1)  # (K, B)
-    return laws[score.argmax(0)]
+    return shares(score).T @ laws
 
 
 def truncated(mean: Tensor, variance: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:

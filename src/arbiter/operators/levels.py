@@ -6,15 +6,18 @@ of one expiry alone, and no smooth function of maturity follows. Under observati
 the levels can be solved for slice by slice, which leaves a problem of the size of a (Schur's
 complement): rows of a slice lose their weighted mean, and the slice's variance is added.
 
-How far levels stray, s, and how wild the surface is, τ, are the chain's own: of a few values those
-are taken under which the observations are likeliest, of τ the next such from the middle. Model
-surfaces have no levels to speak of, and a few of them are many times as wild as most.
+How far levels stray, s, and how wild the surface is, τ, are the chain's own: a mean of a few values,
+each weighed by how likely the observations are under it. The likeliest alone would do as well on
+most chains, and would let a surface jump where two are equally likely: so every choice here moves
+with the quotes. Model surfaces have no levels to speak of, and a few of them are many times as wild
+as most.
 
 Shapes: B chains, L slices, N quotes of each chain, d coefficients, K values that are compared.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -23,6 +26,7 @@ from torch import Tensor
 SIZES = (3e-4, 3e-3, 0.012, 0.04)  # s, in log-volatility
 WILD = (0.5, 1.0, 2.0, 4.0, 8.0)  # τ
 _UNDECIDED = 2.0  # τ while s is looked for
+FAINT = 0.01  # likelihoods this far below the largest count for nothing
 
 
 class Sums(NamedTuple):
@@ -132,23 +136,41 @@ def believed(sums: Sums, prior: Prior) -> Belief:
 
 
 def likeliest(sums: Sums) -> Prior:
-    """That of :data:`SIZES`, and the summit of :data:`WILD`, where observations are likeliest."""
+    """Means of :data:`SIZES` and :data:`WILD` by how likely they make the observations."""
     mass = sums.mass
     sizes, wilds = (torch.tensor(x, dtype=mass.dtype, device=mass.device) for x in (SIZES, WILD))
     each, undecided = sizes[:, None].expand(-1, len(mass)), torch.full_like(mass[:1, 0], _UNDECIDED)
-    uneven = sizes[evidence(sums, Prior(each, undecided.expand_as(each))).argmax(0)]
+    height = evidence(sums, Prior(each, undecided.expand_as(each)))
+    uneven = torch.exp(torch.log(sizes) @ shares(height))
     each = wilds[:, None].expand(-1, len(mass))
-    return Prior(uneven, wilds[_summit(evidence(sums, Prior(uneven.expand_as(each), each)))])
+    height = evidence(sums, Prior(uneven.expand_as(each), each))
+    return Prior(uneven, torch.exp(torch.log(wilds) @ shares(_reached(height))))
 
 
-def _summit(height: Tensor) -> Tensor:
-    """``(B,)`` where one gets from the middle by going down the values, or else up, as it rises."""
-    middle = min(range(len(WILD)), key=lambda i: abs(WILD[i] - _UNDECIDED))
-    at = torch.full_like(height[0], middle, dtype=torch.long)
-    for way, last in ((-1, 0), (1, len(WILD) - 1)):
-        for i in range(middle, last, way):
-            at = torch.where((at == i) & (height[i + way] > height[i]), i + way, at)
-    return at
+def shares(score: Tensor) -> Tensor:
+    """``(K, B)`` what each counts for, of log-likelihoods ``(K, B)``; they add up to one.
+
+    Likelihoods less :data:`FAINT` of the largest: what is far from likely need not be looked at,
+    and nothing jumps.
+    """
+    weight = (torch.exp(score - score.amax(0)) - FAINT).clamp(min=0.0)
+    return weight / weight.sum(0)
+
+
+def _reached(height: Tensor) -> Tensor:
+    """Heights ``(K, B)``, and none of values that lie beyond one that counts for nothing.
+
+    Seen from the middle, down and up: so one need not look any farther.
+    """
+    middle = WILD.index(_UNDECIDED)
+    found, most = height.clone(), height[middle]
+    for way in (range(middle - 1, -1, -1), range(middle + 1, len(WILD))):
+        on = torch.ones_like(most, dtype=torch.bool)
+        for i in way:
+            found[i] = torch.where(on, height[i], -torch.inf)
+            most = torch.maximum(most, found[i])
+            on = on & (height[i] - most > math.log(FAINT))
+    return found
 
 
 def evidence(sums: Sums, prior: Prior) -> Tensor:

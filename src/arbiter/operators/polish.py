@@ -22,9 +22,9 @@ from arbiter.operators import head, start
 
 _SURE = 3e-3  # relative error that no volatility of a smile is known better than
 _LEAST_ELASTICITY = 0.3  # of price to volatility
-_CHEAPEST = 1e-8  # of the forward: prices below say nothing
+_CHEAPEST, DEAR = 1e-8, 3e-8  # of the forward: prices below say nothing, and all from there on
 ROUNDS, MORE = 1, 4  # of Gauss-Newton for all chains, and for those that are off then
-_OFF = 3e-3  # of log-volatility, in root mean square
+_OFF, _FAR_OFF = 2.5e-3, 3e-3  # of log-volatility, in root mean square: more rounds count, and fully
 _INNER, _OVER = 4, 1.6  # steps of ADMM in a round, and their relaxation
 _COUPLED = 0.3  # its penalty, in units of what the smile says of a slope alone
 _HUGE, _LONG = 0.1, 0.03  # misses from which on a robust loss grows slowly, and steps are shorter
@@ -71,12 +71,13 @@ class Priced(NamedTuple):
     Attributes:
         log_price: ``(M, H)`` of the smile.
         elasticity: ``(M, H)`` of that price to volatility.
-        trust: ``(M, H)`` weights of squared misses: what the smile knows, where prices say
-            anything.
+        says: ``(M, H)`` how far a price says anything, from 0 to 1.
+        trust: ``(M, H)`` weights of squared misses: that, times what the smile knows.
     """
 
     log_price: Tensor
     elasticity: Tensor
+    says: Tensor
     trust: Tensor
 
     def miss(self, price: Tensor) -> Tensor:
@@ -91,21 +92,28 @@ def transport(smile: Smile) -> tuple[Tensor, Tensor]:
     g, miss = _descended(g, smile, priced, ROUNDS)
     weight = priced.trust.view_as(miss)
     off = (weight * miss**2).flatten(1).sum(-1) / weight.flatten(1).sum(-1).clamp(min=_NOTHING)
-    far = (off > _OFF**2).nonzero()[:, 0]
+    part = ((torch.sqrt(off) - _OFF) / (_FAR_OFF - _OFF)).clamp(0.0, 1.0)
+    far = (part > 0.0).nonzero()[:, 0]
     if len(far) > 0:  # some chains need more than the rest
         some, deep = smile.of(far), miss.shape[1]
         rows = (far[:, None] * deep + torch.arange(deep, device=far.device)).flatten()
-        again = _descended(g[far], some, Priced(*(part[rows] for part in priced)), MORE)
-        g, miss = (old.index_copy(0, far, new) for old, new in zip((g, miss), again, strict=True))
+        again = Priced(*(part[rows] for part in priced))
+        better, _ = _descended(g[far], some, again, MORE)
+        better = torch.lerp(g[far], better, part[far, None, None])  # in order, as both are
+        g, miss = g.index_copy(0, far, better), miss.index_copy(0, far, _miss(better, some, again))
     return g, miss
 
 
 def missed(g: Tensor, smile: Smile) -> tuple[Tensor, Tensor]:
-    """``(B, L, H)`` what log-slopes ``(B, L, n)`` miss, and where prices say anything."""
-    priced, level = _priced(smile), smile.level
+    """``(B, L, H)`` what log-slopes ``(B, L, n)`` miss, and how far prices say anything."""
+    priced = _priced(smile)
+    return _miss(g, smile, priced), priced.says.view_as(smile.u)
+
+
+def _miss(g: Tensor, smile: Smile, priced: Priced) -> Tensor:
+    level = smile.level
     slopes = head.slopes(g, smile.total).flatten(0, 1) / level
-    miss = priced.miss(_laid(slopes, torch.sinh(smile.place), level).prices())
-    return miss.view_as(smile.u), (priced.trust > 0.0).view_as(smile.u)
+    return priced.miss(_laid(slopes, torch.sinh(smile.place), level).prices()).view_as(smile.u)
 
 
 def _descended(g: Tensor, smile: Smile, priced: Priced, rounds: int) -> tuple[Tensor, Tensor]:
@@ -144,8 +152,9 @@ def _priced(smile: Smile) -> Priced:
     price = black.otm(k, v).clamp(min=_NOTHING)
     elasticity = (v * black.vega(k, v) / price).clamp(min=_LEAST_ELASTICITY)
     known = torch.exp(2.0 * smile.doubt.flatten(0, 1)) + _SURE**2
-    trust = (price > _CHEAPEST) * smile.seen.flatten()[:, None] / known
-    return Priced(torch.log(price), elasticity, trust)
+    says = ((price - _CHEAPEST) / (DEAR - _CHEAPEST)).clamp(0.0, 1.0)
+    says = says * smile.seen.flatten()[:, None]
+    return Priced(torch.log(price), elasticity, says, says / known)
 
 
 class _Told(NamedTuple):

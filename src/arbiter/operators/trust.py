@@ -28,6 +28,7 @@ _SOFT = 5e-3  # of log-volatility: what may be missed however tight the spread
 _WORST = 5.0  # half-spreads: no quote counts for more
 _SURE = 2e-3  # error of log-volatility that no reference is below
 _STILL = 1e-12
+_COUNTS = 1e-6  # less than that counts as nothing
 
 
 class Trusted(NamedTuple):
@@ -99,6 +100,6 @@ def _witnessed(
 
 
 def _root_mean(squares: Tensor, counts: Tensor) -> Tensor:
-    """``(B,)`` over what counts of ``(B, …)``; 0 where nothing does."""
-    total = torch.where(counts, squares, 0.0).flatten(1).sum(1)
-    return torch.sqrt(total / counts.flatten(1).sum(1).clamp(min=1))
+    """``(B,)`` over what counts of ``(B, …)``, as far as it does; 0 where nothing does."""
+    total = torch.where(counts > 0, counts * squares, 0.0).flatten(1).sum(1)
+    return torch.sqrt(total / counts.flatten(1).sum(1).clamp(min=_COUNTS))

@@ -20,7 +20,8 @@ from arbiter import normal
 from arbiter.compiled import compiled, inlined
 
 LOWEST, HIGHEST = -708.0, 709.0  # exponents beyond these count as these
-_LOG_2, _HIGH, _LOW = math.log(2.0), 6.93147180369123816490e-01, 1.90821492927058770002e-10
+_LOG_2, _PER_LOG_2 = math.log(2.0), 1.0 / math.log(2.0)
+_HIGH, _LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 _ROOT_HALF_BITS = 0x3FE6A09E667F3BCD  # of √½: mantissas are taken from there to √2
 # log((1 + s)/(1 − s)) = 2 s + s R(s²) for |s| ≤ 0.1716, as in fdlibm
 _R = (
@@ -41,8 +42,21 @@ def _tail(t: Any) -> Any:
     return (1.0 + y) * normal.ROOT_HALF_PI * erfcx(normal.ROOT_HALF * y)
 
 
-# after Shepherd & Laframboise (1981), Math. Comp. 36, 249; the highest power first
-_T = tuple(chebyshev.cheb2poly(chebyshev.chebinterpolate(_tail, _DEGREE))[::-1].tolist())
+def _growth(t: Any) -> Any:
+    """``(e^r − 1 − r)/r²`` at ``r = t log(2)/2``, by its series."""
+    r = 0.5 * _LOG_2 * t
+    return sum(r**n / math.factorial(n + 2) for n in range(18))
+
+
+def _powers(f: Any, degree: int) -> Any:
+    """Coefficients in t of what interpolates f from −1 to 1, the highest power first."""
+    return chebyshev.cheb2poly(chebyshev.chebinterpolate(f, degree))[::-1]
+
+
+# after Shepherd & Laframboise (1981), Math. Comp. 36, 249
+_T = tuple(_powers(_tail, _DEGREE).tolist())
+# in r itself
+_G = tuple((_powers(_growth, 9) / (0.5 * _LOG_2) ** np.arange(9, -1, -1)).tolist())
 
 
 @inlined
@@ -50,20 +64,18 @@ def exp(x: float) -> float:
     """``e^x``."""
     x = LOWEST if x < LOWEST else x
     x = HIGHEST if x > HIGHEST else x
-    n = np.floor(x / _LOG_2 + 0.5)
+    n = np.floor(x * _PER_LOG_2 + 0.5)
     r = (x - n * _HIGH) - n * _LOW
-    p = 1.0 / 6227020800.0
-    p = p * r + 1.0 / 479001600.0
-    p = p * r + 1.0 / 39916800.0
-    p = p * r + 1.0 / 3628800.0
-    p = p * r + 1.0 / 362880.0
-    p = p * r + 1.0 / 40320.0
-    p = p * r + 1.0 / 5040.0
-    p = p * r + 1.0 / 720.0
-    p = p * r + 1.0 / 120.0
-    p = p * r + 1.0 / 24.0
-    p = p * r + 1.0 / 6.0
-    p = p * r + 0.5
+    p: float = _G[0]
+    p = p * r + _G[1]
+    p = p * r + _G[2]
+    p = p * r + _G[3]
+    p = p * r + _G[4]
+    p = p * r + _G[5]
+    p = p * r + _G[6]
+    p = p * r + _G[7]
+    p = p * r + _G[8]
+    p = p * r + _G[9]
     power = np.int64((np.int64(n) + 1023) << 52).view(np.float64)
     found: float = power * (p * r * r + r + 1.0)
     return found
@@ -89,28 +101,20 @@ def log(x: float) -> float:
 def tail(y: float) -> float:
     """Mills ratio ``Φ(−y)/φ(y)`` for ``y ≥ 0``."""
     t = (y - _MIDDLE) / (y + _MIDDLE)
-    p: float = _T[0]
-    p = p * t + _T[1]
-    p = p * t + _T[2]
-    p = p * t + _T[3]
-    p = p * t + _T[4]
-    p = p * t + _T[5]
-    p = p * t + _T[6]
-    p = p * t + _T[7]
-    p = p * t + _T[8]
-    p = p * t + _T[9]
-    p = p * t + _T[10]
-    p = p * t + _T[11]
-    p = p * t + _T[12]
-    p = p * t + _T[13]
-    p = p * t + _T[14]
-    p = p * t + _T[15]
-    p = p * t + _T[16]
-    p = p * t + _T[17]
-    p = p * t + _T[18]
-    p = p * t + _T[19]
-    p = p * t + _T[20]
-    return p / (1.0 + y)
+    s = t * t
+    even: float = _T[0]
+    odd: float = _T[1]
+    even, odd = even * s + _T[2], odd * s + _T[3]  # side by side: neither waits for the other
+    even, odd = even * s + _T[4], odd * s + _T[5]
+    even, odd = even * s + _T[6], odd * s + _T[7]
+    even, odd = even * s + _T[8], odd * s + _T[9]
+    even, odd = even * s + _T[10], odd * s + _T[11]
+    even, odd = even * s + _T[12], odd * s + _T[13]
+    even, odd = even * s + _T[14], odd * s + _T[15]
+    even, odd = even * s + _T[16], odd * s + _T[17]
+    even, odd = even * s + _T[18], odd * s + _T[19]
+    even = even * s + _T[20]
+    return (even + odd * t) / (1.0 + y)
 
 
 @inlined
@@ -131,8 +135,8 @@ def asinh(x: float) -> float:
 _S = tuple(np.float32(1.0 / n) for n in (1, 3, 5, 7, 9, 11, 13, 15))
 _E = tuple(np.float32(1.0 / math.factorial(n)) for n in range(8))
 _ZERO, _TWO, _HALF, _LOWEST_32 = (np.float32(x) for x in (0.0, 2.0, 0.5, -87.0))
-_PER_LOG_2, _HIGH_32, _LOW_32 = (
-    np.float32(x) for x in (1.0 / _LOG_2, 0.693359375, _LOG_2 - 0.693359375)
+_PER_LOG_2_32, _HIGH_32, _LOW_32 = (
+    np.float32(x) for x in (_PER_LOG_2, 0.693359375, _LOG_2 - 0.693359375)
 )
 
 
@@ -158,7 +162,7 @@ def softplus32(x: NDArray[np.float32]) -> None:
 def exp32(x: np.float32) -> np.float32:
     """``e^x`` of a number that is not positive, in single precision."""
     x = _LOWEST_32 if x < _LOWEST_32 else x
-    n = np.floor(x * _PER_LOG_2 + _HALF)
+    n = np.floor(x * _PER_LOG_2_32 + _HALF)
     r = (x - n * _HIGH_32) - n * _LOW_32
     p = _E[7]
     p = p * r + _E[6]

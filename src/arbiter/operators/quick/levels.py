@@ -22,6 +22,7 @@ Indices = NDArray[np.int64]
 
 _SIZES, _WILD = (np.array(x) for x in (levels.SIZES, levels.WILD))
 _MIDDLE = levels.WILD.index(levels._UNDECIDED)
+_LOG_FAINT = math.log(levels.FAINT)
 NEAR = 4  # splines that are not zero at a place
 
 
@@ -128,38 +129,48 @@ def _explained(factor: Array, side: Array) -> float:
 def likeliest(sums: Sums) -> tuple[float, float, Left]:
     """As :func:`arbiter.operators.levels.likeliest`, and what is left then, factorised."""
     d, L = sums.rows.shape
-    uneven, best = _likeliest_level(sums)
+    uneven = _likeliest_level(sums)
     left = without_levels(sums, uneven)
-    common = 0.0
-    for each in range(L):
-        mass = left.mass[each]
-        common += 0.5 * (sums.level[each] ** 2 / mass - math.log(mass * uneven**2))
-    at, factor = _MIDDLE, left.precision
-    for way in (-1, 1):
-        while at == _MIDDLE or (at > _MIDDLE) == (way > 0):
-            if not 0 <= at + way < _WILD.size:
+    count = _WILD.size
+    height, factors = np.full(count, -np.inf), np.empty((count, d, d))
+    best = -np.inf
+    for way in (0, -1, 1):  # the middle, then down, then up, as far as a value counts
+        at = _MIDDLE + way
+        while 0 <= at < count:
+            factors[at] = _factor(left.precision, _WILD[at])
+            height[at] = _explained(factors[at], left.side) - d * math.log(_WILD[at])
+            best = max(best, height[at])
+            if way == 0 or not height[at] - best > _LOG_FAINT:
                 break
-            wild = _WILD[at + way]
-            trial = _factor(left.precision, wild)
-            found = common + _explained(trial, left.side) - d * math.log(wild)
-            if not found > best:
-                break
-            best, at, factor = found, at + way, trial
-    if at == _MIDDLE:
-        factor = _factor(left.precision, _WILD[at])
-    return uneven, _WILD[at], Left(factor, left.side, left.mass)
+            at += way
+    share = shares(height)
+    at = np.argmax(share)
+    if share[at] == 1.0:
+        return uneven, _WILD[at], Left(factors[at], left.side, left.mass)
+    wild = math.exp(np.sum(share * np.log(_WILD)))
+    return uneven, wild, solved(left, wild)
 
 
 @compiled
-def _likeliest_level(sums: Sums) -> tuple[float, float]:
-    """The size of levels under which observations are likeliest, and how likely they are.
+def shares(score: Array) -> Array:
+    """As :func:`arbiter.operators.levels.shares`, of one chain."""
+    best = -np.inf
+    for each in score:
+        best = max(best, each)
+    weight = np.empty_like(score)
+    for i in range(score.size):
+        weight[i] = max(math.exp(score[i] - best) - levels.FAINT, 0.0)
+    return weight / np.sum(weight)
+
+
+@compiled
+def _likeliest_level(sums: Sums) -> float:
+    """The size of levels, a mean by how likely they make the observations.
 
     Coefficients are solved for instead of the levels, once for all sizes.
     """
     d, L = sums.rows.shape
-    wild = _WILD[_MIDDLE]
-    factor, rows, side = _factor(sums.gram, wild), sums.rows.copy(), sums.side.copy()
-    common = _explained(factor, side) - d * math.log(wild)
+    factor, rows, side = _factor(sums.gram, levels._UNDECIDED), sums.rows.copy(), sums.side.copy()
     dense.forward_all(factor, rows)
     dense.forward(factor, side)
     precision, level, turned = np.empty((L, L)), sums.level.copy(), np.ascontiguousarray(rows.T)
@@ -170,12 +181,10 @@ def _likeliest_level(sums: Sums) -> tuple[float, float]:
         for other in range(each + 1):
             precision[each, other] = -precision[each, other]
         precision[each, each] += sums.mass[each]
-    best, uneven = -np.inf, _SIZES[0]
-    for size in _SIZES:
-        found = common + _explained(_factor(precision, size), level) - L * math.log(size)
-        if found > best:
-            best, uneven = found, size
-    return uneven, best
+    height = np.empty(_SIZES.size)
+    for i in range(_SIZES.size):
+        height[i] = _explained(_factor(precision, _SIZES[i]), level) - L * math.log(_SIZES[i])
+    return math.exp(np.sum(shares(height) * np.log(_SIZES)))
 
 
 @compiled

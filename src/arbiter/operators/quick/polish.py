@@ -67,10 +67,10 @@ class Polish:
         return torch.from_numpy(found)
 
     def missed(self, g: Tensor) -> tuple[Tensor, Tensor]:
-        """``(B, L, H)`` what log-slopes miss, and where prices say anything."""
+        """``(B, L, H)`` what log-slopes miss, and how far prices say anything."""
         miss = np.empty_like(self.wanted.u)
         _missed(g.numpy(), self.wanted, self.known, miss)
-        return torch.from_numpy(miss), torch.from_numpy(self.wanted.trust > 0.0)
+        return torch.from_numpy(miss), torch.from_numpy(self.wanted.says)
 
 
 @compiled
@@ -80,19 +80,29 @@ def _transports(wanted: Wanted, known: Known, g: Array, miss: Array) -> None:
         own = chain_of(wanted, i)
         for each in range(len(own.u)):
             log_slopes(own.u[each], math.exp(own.total[each]), known, g[i, each])
-        if _descended(g[i], miss[i], own, known, polish.ROUNDS) > polish._OFF**2:
+        off = math.sqrt(_descended(g[i], miss[i], own, known, polish.ROUNDS))
+        if off > polish._OFF:
+            part = min((off - polish._OFF) / (polish._FAR_OFF - polish._OFF), 1.0)
+            begun = g[i].copy()
             _descended(g[i], miss[i], own, known, polish.MORE)
+            if part < 1.0:
+                g[i] = begun + part * (g[i] - begun)
+                _miss(g[i], own, known, miss[i])
 
 
 @compiled
 def _missed(g: Array, wanted: Wanted, known: Known, miss: Array) -> None:
-    laid = room(known)
     for i in range(len(g)):
-        own = chain_of(wanted, i)
-        slopes = headed(g[i], own.total)
-        for each in range(len(slopes)):
-            lay(slopes[each], math.exp(own.total[each]), known, laid)
-            short(laid, own, each, miss[i, each])
+        _miss(g[i], chain_of(wanted, i), known, miss[i])
+
+
+@compiled
+def _miss(g: Array, wanted: Wanted, known: Known, miss: Array) -> None:
+    """What log-slopes ``(L, n)`` of one chain miss, into ``(L, H)``."""
+    laid, slopes = room(known), headed(g, wanted.total)
+    for each in range(len(slopes)):
+        lay(slopes[each], math.exp(wanted.total[each]), known, laid)
+        short(laid, wanted, each, miss[each])
 
 
 class _Told(NamedTuple):

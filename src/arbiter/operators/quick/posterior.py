@@ -26,6 +26,7 @@ from arbiter.operators.quick.levels import (
     Sums,
     believed,
     likeliest,
+    shares,
     solved,
     without_levels,
 )
@@ -206,20 +207,18 @@ def _cavities(value: Array, variance: Array, weight: Array, centre: Array) -> No
 
 @compiled
 def _law(quotes: Quoted, guess: Array, variance: Array, error: float) -> tuple[float, float]:
-    """Reach and blur of the law under which the others predict each quote best."""
-    best, found = -np.inf, 0
+    """Reach and blur, means of the laws by how well the others predict each quote under them."""
+    score = np.zeros(len(_LAWS))
     for law in range(len(_LAWS)):
         reach, blur = _LAWS[law]
-        score = 0.0
         for i in range(guess.size):
             half = quotes.half[i]
             off, far = abs(quotes.u[i] - guess[i]), reach * half
             per = 1.0 / math.sqrt(variance[i] + error**2 + (blur * half) ** 2)
             mass = scalars.cdf((far - off) * per) - scalars.cdf(-(far + off) * per)
-            score += log(max(mass / (2.0 * far), intervals._UNLIKELY))
-        if score > best:
-            best, found = score, law
-    return _LAWS[found, 0], _LAWS[found, 1]
+            score[law] += log(max(mass / (2.0 * far), intervals._UNLIKELY))
+    share = shares(score)
+    return np.sum(share * _LAWS[:, 0]), np.sum(share * _LAWS[:, 1])
 
 
 @compiled

@@ -22,7 +22,6 @@ from arbiter.operators.quick.elementary import exp, log
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 Flags = NDArray[np.bool_]
-_LOG_CHEAPEST = math.log(polish._CHEAPEST)
 _TOGETHER = 8  # numbers that a processor takes at a time, at most
 
 
@@ -71,6 +70,7 @@ class Wanted(NamedTuple):
         seen: ``(B, L)``
         log_price: ``(B, L, H)``
         elasticity: ``(B, L, H)``
+        says: ``(B, L, H)``
         trust: ``(B, L, H)``
     """
 
@@ -79,14 +79,15 @@ class Wanted(NamedTuple):
     seen: Flags
     log_price: Array
     elasticity: Array
+    says: Array
     trust: Array
 
 
 @compiled
 def chain_of(wanted: Wanted, i: int) -> Wanted:
     """Those of one chain."""
-    u, total, seen = wanted.u[i], wanted.total[i], wanted.seen[i]
-    return Wanted(u, total, seen, wanted.log_price[i], wanted.elasticity[i], wanted.trust[i])
+    u, total, seen, says = wanted.u[i], wanted.total[i], wanted.seen[i], wanted.says[i]
+    return Wanted(u, total, seen, wanted.log_price[i], wanted.elasticity[i], says, wanted.trust[i])
 
 
 @lru_cache(maxsize=8)
@@ -123,16 +124,16 @@ def known(place: tuple[float, ...]) -> Known:
 def worth(smile: Array, doubt: Array, total: Array, seen: Flags, known: Known) -> Wanted:
     """As :func:`arbiter.operators.polish._priced`."""
     B, L, H = smile.shape
-    u, log_price = np.empty((B, L, H)), np.empty((B, L, H))
-    elasticity, trust = np.empty((B, L, H)), np.zeros((B, L, H))
+    u, log_price, elasticity = np.empty((B, L, H)), np.empty((B, L, H)), np.empty((B, L, H))
+    says, trust = np.zeros((B, L, H)), np.zeros((B, L, H))
     for chain in range(B):
         for each in range(L):
             level = math.exp(total[chain, each])
             at = (chain, each)
             _worth(smile[at], level, known.z, u[at], log_price[at], elasticity[at])
             if seen[at]:
-                _trust(doubt[at], log_price[at], trust[at])
-    return Wanted(u, total, seen, log_price, elasticity, trust)
+                _trust(doubt[at], log_price[at], says[at], trust[at])
+    return Wanted(u, total, seen, log_price, elasticity, says, trust)
 
 
 @compiled
@@ -150,11 +151,14 @@ def _worth(
 
 
 @compiled
-def _trust(doubt: Array, log_price: Array, trust: Array) -> None:
+def _trust(doubt: Array, log_price: Array, says: Array, trust: Array) -> None:
     """What each price of a slice counts for."""
     for h in range(doubt.size):
         known = 1.0 / (exp(2.0 * doubt[h]) + polish._SURE**2)
-        trust[h] = known if log_price[h] > _LOG_CHEAPEST else 0.0
+        price = exp(log_price[h])
+        rising = (price - polish._CHEAPEST) * (1.0 / (polish.DEAR - polish._CHEAPEST))
+        says[h] = min(max(rising, 0.0), 1.0)
+        trust[h] = known * says[h]
 
 
 class Laid(NamedTuple):

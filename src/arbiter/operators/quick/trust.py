@@ -22,7 +22,6 @@ from arbiter.operators.trust import Trusted, share
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 
 def trusted(
@@ -44,7 +43,7 @@ def trusted(
 
 @compiled
 def _moved(
-    off: Array, short: Array, doubt: Array, says: Flags, moved: Array, strained: Array
+    off: Array, short: Array, doubt: Array, says: Array, moved: Array, strained: Array
 ) -> None:
     """``(B,)`` how far a proposal is from the start, and the start from the smile, in errors."""
     B, L, H = off.shape
@@ -53,13 +52,13 @@ def _moved(
         for each in range(L):
             for h in range(H):
                 at = (i, each, h)
-                if says[at]:
+                if says[at] > 0.0:
                     error, square = exp(2.0 * doubt[at]) + trust._SURE**2, short[at] ** 2
-                    far += (off[at] - short[at]) ** 2 / (error + square)
-                    kept += square / error
-                    counts += 1.0
-        moved[i] = math.sqrt(far / max(counts, 1.0))
-        strained[i] = math.sqrt(kept / max(counts, 1.0))
+                    far += says[at] * (off[at] - short[at]) ** 2 / (error + square)
+                    kept += says[at] * square / error
+                    counts += says[at]
+        moved[i] = math.sqrt(far / max(counts, trust._COUNTS))
+        strained[i] = math.sqrt(kept / max(counts, trust._COUNTS))
 
 
 @compiled
