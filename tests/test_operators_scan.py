@@ -149,11 +149,13 @@ def test_guard_leaves_small_steps_alone() -> None:
     assert guarded.step.tolist() == [0.1, 0.2]
 
 
-def test_guard_off_leaves_all_steps_and_still_counts() -> None:
-    guarded = hand_made().guard(torch.tensor([0.1, 9.0], dtype=torch.float64), on=False)
-    assert guarded.step.tolist() == [0.1, 9.0]
-    assert (int(guarded.hits), float(guarded.distance)) == (1, 0.0)
-    assert float(guarded.largest) == pytest.approx(27.0)
+def test_guard_off_scales_nothing_and_still_says_how_far_steps_reach() -> None:
+    step = torch.tensor([0.1, 9.0], dtype=torch.float64)
+    off, on = (hand_made().guard(step, on=on) for on in (False, True))
+    assert off.step.tolist() == [0.1, 9.0]
+    assert (int(off.hits), float(off.distance)) == (0, 0.0)
+    assert (int(on.hits), float(on.distance) > 0.0) == (1, True)
+    assert float(off.largest) == float(on.largest) == pytest.approx(27.0)
 
 
 @given(seed=seeds, spread=spreads)

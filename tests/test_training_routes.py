@@ -15,6 +15,7 @@ import tiny
 from arbiter.operators.head import KNOTS
 from arbiter.operators.network import Output
 from arbiter.operators.reference import Scaled
+from arbiter.operators.scan import GreenScan
 from arbiter.training.batches import Batch, Layout, draw_batch
 from arbiter.training.draws import seeded
 from arbiter.training.flow import (
@@ -244,5 +245,18 @@ def test_each_flag_takes_away_what_it_names() -> None:
     pair = [trainer(name) for name in ("causal_only", "gate_off")]
     assert sum(p.numel() for p in pair[0].params) < sum(p.numel() for p in plain.params)
     assert not pair[1].network.config.gate
-    guards = [t.step().guards for t in (trainer("guard_off"), plain)]
-    assert guards[0][1] < guards[1][1]
+
+
+def test_a_guard_that_is_off_acts_in_no_scan() -> None:
+    """Neither stream's: the geometry's scans have a guard of their own."""
+    off, on = (Trainer(s, tiny.laws()) for s in (tiny.SETTINGS.ablated("guard_off"), tiny.SETTINGS))
+    assert off.names() == on.names()  # a switch and no parameter: weights of either are read
+    (hits, distance, largest), (scaled, moved, wanted) = (t.step().guards for t in (off, on))
+    assert (float(hits), float(distance)) == (0.0, 0.0)
+    assert float(scaled) > 0.0
+    assert float(moved) > 0.0
+    assert min(float(largest), float(wanted)) > 1.0  # there was something to scale in both
+    for scan in off.network.context.modules():  # one that is left on is found
+        if isinstance(scan, GreenScan):
+            scan.guarded = True
+    assert float(off.step().guards[0]) > 0.0

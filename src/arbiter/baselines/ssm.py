@@ -17,7 +17,6 @@ from arbiter.baselines.readout import Smiles, smoothed_smile
 from arbiter.operators.kriging import Kriged
 from arbiter.operators.network import Config, Network
 from arbiter.operators.reference import Scaled
-from arbiter.operators.scan import GreenScan
 
 
 class SelectiveScan(Smiles):
@@ -32,9 +31,6 @@ class SelectiveScan(Smiles):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.body = Network(replace(config, align=False, guard=False))
-        for part in self.body.modules():
-            if isinstance(part, GreenScan):  # those of the geometry stream are guarded by default
-                part.guarded = False
         smile = smoothed_smile(self.body.stages()[0].gate.place)  # (C, 2H)
         self.register_buffer("nodes", smile[:, : config.heads].clone(), persistent=False)
         if config.kriging:  # the reference is where it starts, and nothing is read off the lines

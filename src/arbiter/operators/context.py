@@ -90,7 +90,9 @@ class Context(nn.Module):
         self.mix = nn.Linear(inner, inner)
         directions = 2 if config.adjoint else 1
         self.carry = nn.ModuleList(
-            GreenScan(inner, config.state, config.rank, inner, kind=config.scan)
+            GreenScan(
+                inner, config.state, config.rank, inner, kind=config.scan, guarded=config.guard
+            )
             for _ in range(directions)
         )
         self.join = nn.Linear(inner + directions * config.state, inner)

@@ -49,8 +49,8 @@ class Guarded(NamedTuple):
 
     @property
     def hits(self) -> Tensor:
-        """How many were scaled, or would have been if the guard is off."""
-        return (self.wanted > (1.0 - EPSILON) / self.radius).sum()
+        """How many were scaled: none if the guard is off, however far they reach."""
+        return (self.step < self.wanted).sum()
 
     @property
     def distance(self) -> Tensor:
