@@ -149,7 +149,8 @@ def test_what_a_run_leaves(whole: Path) -> None:
     steps = read_steps(whole / JOURNAL)
     assert all(value is not None for value in steps["loss"])
     assert steps["heldout_rmse_bp"][-1] is not None
-    for name in ("lambda_lip_after", "martingale_residual", "spec_guard_hits", "martingale"):
+    none = ("lambda_lip_after", "martingale_residual", "spec_guard_hits", "martingale", "green_sum")
+    for name in none:
         assert set(steps[name]) == {None}, name
     (row,) = Ledger(whole).runs()
     assert (row["run"], row["route"]) == (f"{model}-0-0000008", "regression")

@@ -250,6 +250,19 @@ def test_green_sum_and_states_stay_within_their_bounds(
     assert found.state <= found.state_bound * (1.0 + 1e-12)
 
 
+def test_green_sums_are_those_of_singular_values() -> None:
+    """Of Gram matrices, with W cut to as many columns as the state has: the same numbers."""
+    made, of = scan(3), path(3, maturities=9)
+    with torch.no_grad():
+        made.enter.weight = torch.nn.Parameter(torch.randn(SIZE, 3 * SIZE, dtype=torch.float64))
+        of = of._replace(x=torch.randn(2, 9, 3 * SIZE, dtype=torch.float64))
+        whole = green.kernel(made, of)
+        plain = torch.linalg.matrix_norm(whole, 2).sum(-1)
+    torch.testing.assert_close(green.sums(whole), plain, rtol=1e-12, atol=0.0)
+    assert green.stability(made, of).total == pytest.approx(float(plain.max()), rel=1e-12)
+    assert float(torch.linalg.matrix_norm(whole).sum(-1).max() / plain.max()) > 1.1  # Frobenius's
+
+
 def test_green_sum_comes_near_its_bound() -> None:
     """A bound that is never approached would be an empty promise."""
     made = scan(0, 0.0)

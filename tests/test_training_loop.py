@@ -27,6 +27,7 @@ from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.network import Network
 from arbiter.operators.pretrained import Operator
 from arbiter.operators.representer import LEAST
+from arbiter.operators.scan import GreenScan
 from arbiter.training import legs, loop, pool
 from arbiter.training.averaging import Average
 from arbiter.training.capture import Recorded
@@ -148,6 +149,38 @@ def test_what_a_run_leaves(whole: Path) -> None:
     assert row["journal"] == digest(whole / JOURNAL)
     assert row["heldout_rmse_bp"] == leg.metrics["heldout_rmse_bp"]
     assert {"relative_entropy", "cvar_alignment"} <= row["metrics"].keys()
+
+
+def test_scans_are_logged_beside_their_bounds(whole: Path) -> None:
+    steps = read_steps(whole / JOURNAL)
+    info = checkpoint.load(whole / "step-0000008" / "weights.safetensors")[1]
+    (row,) = Ledger(whole).runs()
+    for name, bound in (("green_sum", "green_bound"), ("state_norm", "state_bound")):
+        pairs = list(zip(steps[name], steps[bound], strict=True))
+        measured = {step: pair for step, pair in enumerate(pairs, start=1) if pair != (None, None)}
+        assert list(measured) == [3, 6, 8]
+        for value, limit in measured.values():
+            assert value is not None
+            assert limit is not None
+            assert 0.0 < value < limit
+        assert info["metrics"][name] == row[name] == pytest.approx(pairs[-1][0], rel=1e-8)
+        assert info["metrics"][bound] == row[bound] == pytest.approx(pairs[-1][1], rel=1e-8)
+
+
+def test_a_scan_that_breaks_its_bound_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Inputs ten times as strong as the step allows."""
+    trainer = Trainer(tiny.SETTINGS, tiny.laws())
+    held_out = HeldOut(tiny.SETTINGS, tiny.laws(12, 777), trainer.route.lesson)
+    sound = held_out.bounds(trainer.network)
+    assert sound["green_sum"] < sound["green_bound"]
+    assert caplog.messages == []
+    strength = GreenScan.strength
+    monkeypatch.setattr(GreenScan, "strength", lambda *given: 10.0 * strength(*given))
+    broken = held_out.bounds(trainer.network)
+    assert broken["green_sum"] > broken["green_bound"] == pytest.approx(sound["green_bound"])
+    assert ["exceeds its proved bound" in told for told in caplog.messages] == [True]
 
 
 def test_weights_are_the_average_and_say_where_they_come_from(whole: Path) -> None:

@@ -187,6 +187,7 @@ class GreenScan(nn.Module):
 
     Attributes:
         last: What Spec-Guard did when the scan last ran.
+        walks: Paths that it was given, while somebody keeps them (:mod:`.stability`); else None.
     """
 
     def __init__(
@@ -208,6 +209,7 @@ class GreenScan(nn.Module):
         nn.init.zeros_(self.select.weight)
         nn.init.zeros_(self.select.bias)
         self.last: Guarded | None = None
+        self.walks: list[Path] | None = None
 
     def steps(self, gap: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
         """Guarded steps ``(…)`` and inputs' gates ``(…, m)`` within ``±bΔ``."""
@@ -235,6 +237,8 @@ class GreenScan(nn.Module):
 
     def drive(self, path: Path) -> tuple[Tensor, Tensor]:
         """Steps ``(…)`` and what enters the state at each, ``B_ℓ x_ℓ`` ``(…, m)``."""
+        if self.walks is not None:
+            self.walks.append(path)
         step, gate = self.steps(path.gap, path.context)
         return step, gate * self.enter(path.x) * path.seen[..., None]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from arbiter.operators.kriging import kriged
 from arbiter.operators.network import Network, Output
 from arbiter.operators.reference import Scaled
 from arbiter.operators.representer import coverage
+from arbiter.operators.stability import nearest
 from arbiter.training import convex
 from arbiter.training.batches import Batch, draw_batch
 from arbiter.training.draws import HELD_OUT, Lesson, seeded
@@ -34,6 +36,9 @@ from arbiter.training.settings import Settings
 from arbiter.transport import Transport
 
 _SHARE, _FEWEST = 4, 64  # surfaces of a held-out batch: a quarter of a training batch's, but some
+_WATCHED = 1  # surfaces of each whose Green kernels are written out: L² matrices for every scan
+
+log = logging.getLogger(__name__)
 
 
 class Exam(NamedTuple):
@@ -101,6 +106,18 @@ class HeldOut:
         numbers["heldout_median_bp"] = 1e4 * everything.abs().median()
         told = zip(numbers, torch.stack(list(numbers.values())).tolist(), strict=True)
         return dict(told)
+
+    def bounds(self, network: Network) -> dict[str, float]:
+        """Green sum and state of the scans, those nearest to their bounds, beside these.
+
+        On the first surface of each kind. What is proved holds whatever is learned: a value above
+        its bound is a fault of the code, and is told as one.
+        """
+        some = (Scaled(*(part[:_WATCHED] for part in exam.chain)) for exam in self.exams)
+        found = nearest(network, some)
+        if not found.holds:
+            log.warning("a scan exceeds its proved bound: %s", found)
+        return found._asdict()
 
     @torch.no_grad()
     def martingale(self, network: Network, seed: int) -> MartingaleTest:

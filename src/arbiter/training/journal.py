@@ -34,6 +34,10 @@ COLUMNS = (
     "spec_guard_hits",
     "projection_distance",
     "max_rho_dt",
+    "green_sum",
+    "green_bound",
+    "state_norm",
+    "state_bound",
     "ratio_log",
     "DualGap",
     "dual_residual",
@@ -48,7 +52,8 @@ COLUMNS = (
     "dual_lr",
     "heldout_rmse_bp",
 )
-"""Losses by term, then the paper's counters by their names, then how the steps were taken."""
+"""Losses by term, then the paper's counters by their names and the scans' two measured values
+beside their bounds (:mod:`arbiter.operators.stability`), then how the steps were taken."""
 
 
 class Journal:

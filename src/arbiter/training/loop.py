@@ -256,7 +256,10 @@ class _Loop:
         """Everything that is measured now and then, on held-out laws."""
         trainer, held_out = self.trainer, self.held_out
         gap, residual = trainer.gap(held_out.kind, held_out.lesson)
-        found = held_out.measure(trainer.evaluated())
+        network = trainer.evaluated()
+        found = held_out.measure(network)
+        if isinstance(network, Network):  # nothing is proved of a baseline's scans
+            found |= held_out.bounds(network)
         before, after = trainer.lipschitz
         found |= {
             "DualGap": gap.gap,
