@@ -1,4 +1,8 @@
-"""The ledger: one row per run, in an embedded database and as ``sweeps.csv``.
+"""The ledger: one row for each leg of a run, in an embedded database and as ``sweeps.csv``.
+
+A run in one leg is one row. Legs of a longer one differ in settings, code, data and ending, so each
+has its own, numbered in the column ``leg``, and the last is the run's: ``steps``, the journal's
+digest and what was measured are of all legs up to it, ``seconds`` are its own.
 
 The database is the record; the table of text is written from it, whole, while the database is
 locked, so that runs of one sweep may end at the same moment. A row holds all that a replay needs:
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
 TABLE = "sweeps"
 UNKNOWN = "unknown"
 
-_NUMBERS = ("steps", *COLUMNS, "seconds")
+_NUMBERS = ("leg", "steps", *COLUMNS, "seconds")
 _TEXTS = ("run", "ended", "route", "seed", "revision", "data_hash", "config", "journal", "metrics")
 NAMES = (*_TEXTS, *_NUMBERS)
 """Columns of the table; those of the journal hold their last measured values."""
@@ -38,7 +42,7 @@ NAMES = (*_TEXTS, *_NUMBERS)
 
 @dataclass(frozen=True)
 class Run:
-    """One finished run.
+    """One finished run, or leg of one.
 
     Attributes:
         run: Its name, once in a ledger: letters, digits, ``.``, ``_`` and ``-``.
@@ -47,12 +51,13 @@ class Run:
         revision: Of the code; see `revision`.
         data_hash: Of the data, or of the law that makes it; see `journal.fingerprint_of`.
         ended: Name of the ending.
-        steps: Number of steps.
+        steps: Number of steps, over all legs so far.
         route: ``saddle`` or ``mfm``.
         journal: Digest of ``steps.jsonl``; see `journal.digest`.
         counters: Last values of the journal's columns; those not measured are left out.
         metrics: Any further results, plain JSON values.
         seconds: Time that it took, the one thing a replay need not repeat.
+        leg: Its number within the run, from 1.
     """
 
     run: str
@@ -67,6 +72,7 @@ class Run:
     counters: Mapping[str, float | None] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
     seconds: float | None = None
+    leg: int = 1
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w.-]+", self.run, re.ASCII):
@@ -151,7 +157,7 @@ class Ledger:
             rows = [dict(zip(NAMES, values, strict=True)) for values in _select(connection)]
         for row in rows:
             row["seed"] = int(row["seed"])
-            row["steps"] = int(row["steps"])
+            row |= {name: int(row[name]) for name in ("leg", "steps")}
             row |= {name: json.loads(row[name]) for name in ("config", "metrics")}
         return rows
 

@@ -390,5 +390,6 @@ def _enter(out: Path, leg: Leg, loop: _Loop) -> None:
             counters=counters,
             metrics={name: value for name, value in metrics.items() if name not in counters},
             seconds=loop.seconds,
+            leg=len(leg.data),
         )
     )

@@ -17,13 +17,13 @@ Decisions, where the paper is silent or says two things:
 * **Moments** are updated once a step, with the gradient at y. The extrapolation uses the moments
   that the gradient at z would give, then forgets them. So each direction is scaled by its own
   gradient too, and bounded where the other of the two vanishes.
-* **Momentum.** β₁ = 0 by default: with 0.9 the bilinear game diverges (tests), which is why
-  cooper, whose ExtraAdam has that default, was tried and not taken. Where the fit bends L in θ and
-  λ is slow, momentum is safe (tests), and a network is fitted better with it: take (0.9, 0.99) and
-  a ``dual_lr`` small enough for the multipliers to move without swinging.
+* **Momentum.** β₁ = 0 by default: with 0.9 the bilinear game diverges (tests), as it does with the
+  default of cooper's ExtraAdam. Where the fit bends L in θ and λ is slow, momentum is safe (tests),
+  and a network is fitted better with it: `Settings` takes (0.9, 0.99), and a ``dual_lr`` small
+  enough for the multipliers to move without swinging.
 * **Projection.** `project` acts on the parameters in place, at y and after the step, as in the
   paper's appendix D. The proof needs y in the feasible set: only there is ⟨F(y), y − z*⟩ ≥ 0.
-  `project_half=False` leaves y free, for half the singular value decompositions and no theorem.
+  `project_half=False`, as in training, leaves y free, for half the projections and no theorem.
 * **Noise.** One step should use one batch for both its gradients: with two batches the difference
   F(y) − F(z), which is what the method lives on, drowns in the difference of the batches.
 """
