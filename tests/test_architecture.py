@@ -26,6 +26,7 @@ ROOMS = [
     "forwards",
     "inputs",
     "files",
+    "values",
     "exclusions",
     "quotes",
     "futures",

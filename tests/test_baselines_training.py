@@ -191,7 +191,7 @@ def test_a_file_that_is_no_baseline_is_refused(whole: Path, pools: Path, tmp_pat
     refused("it names no model: Operator.load takes", config=Config().to_dict())
     refused("model = 'lstm': give one of", config={**config, "model": "lstm"})
     refused("a design has", config={"model": "gru"})
-    refused("unexpected keyword", config={**config, "matched_to": {"hats": 3}})
+    refused("config: hats unknown; there are", config={**config, "matched_to": {"hats": 3}})
     other = "gru" if config["model"] != "gru" else "transformer"
     refused("tensors are missing", config={**config, "model": other, "width": 8})
     broken = tmp_path / "broken.safetensors"

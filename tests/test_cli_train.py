@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,89 @@ def test_bad_input_is_named(
     assert result.exit_code == 2, result.output
     assert told in result.output.replace("\n", " ")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, settings: Path, pools: Path) -> Path:
+    """A run of three steps."""
+    out = tmp_path_factory.mktemp("runs") / "run"
+    answer(train("--out", out, "--settings", settings, "--pool", pools, "--json"))
+    return out
+
+
+ABSENT = object()
+LIES: list[tuple[str, object, str]] = [
+    ("settings", ABSENT, "settings = None must be an object of values by name"),
+    ("settings", [1, 2], "settings = [1, 2] must be an object"),
+    ("settings", {"steps": "9"}, "steps = '9' must be a whole number"),
+    ("settings", {"config": {"width": 10**7}}, "width = 10000000 must be a whole number"),
+    ("settings", {"lr": "fast"}, "lr = 'fast' must be a positive number"),
+    ("settings", {"stepz": 1}, "settings: stepz unknown"),
+    ("settings", {"layouts": [4, 5], "mix": [1.0]}, "layouts = (4, 5) must be"),
+    ("step", ABSENT, "step = None must be a whole number"),
+    ("step", "3", "step = '3' must be a whole number"),
+    ("seconds", "1", "seconds = '1' must be a number"),
+    ("parts", 1.5, "parts = 1.5 must be a whole number"),
+    ("checkpoint", 3, "checkpoint = 3 must be text"),
+    ("checkpoint", "../elsewhere", "checkpoint = '../elsewhere' must be the name of a folder"),
+    ("revision", ABSENT, "revision = None must be text"),
+    ("metrics", [], "metrics = [] must be an object"),
+    ("data", {}, "data = {} must be a list of pools"),
+    ("data", [{"step": 0}], "must be a list of pools, each with origin and content"),
+    ("progress", ABSENT, "progress = None must be an object"),
+    ("progress", {}, "progress: taken = None must be a count of batches"),
+    ("progress", {"taken": [1]}, "progress: taken = [1] must be a count of batches"),
+]
+
+
+def resumed(run: Path, into: Path, changes: dict[str, object], pools: Path) -> Result:
+    """Resume a copy of a run, of which ``run.json`` says other things."""
+    shutil.copytree(run, into)
+    said = json.loads((into / "run.json").read_text(encoding="utf-8")) | changes
+    told = {name: value for name, value in said.items() if value is not ABSENT}
+    (into / "run.json").write_text(json.dumps(told), encoding="utf-8")
+    return train("--out", into, "--resume", "--steps", "4", "--pool", pools, "--json")
+
+
+def refusal(result: Result, begins: str) -> str:
+    """What was said: one sentence on standard error, with the exit code of bad input."""
+    assert result.exit_code == 2, result.output
+    said = result.stderr.strip()
+    assert said.startswith(f"Error: {begins}")
+    assert "\n" not in said
+    return said
+
+
+@pytest.mark.parametrize(("name", "value", "told"), LIES, ids=str)
+def test_a_run_that_says_nonsense_of_itself_is_not_resumed(
+    run: Path, pools: Path, tmp_path: Path, name: str, value: object, told: str
+) -> None:
+    said = refusal(resumed(run, tmp_path / "run", {name: value}, pools), str(tmp_path / "run"))
+    assert told in said
+    assert said.endswith("restore the file, or start a run in another folder")
+
+
+def test_the_same_run_with_nothing_changed_is_resumed(
+    run: Path, pools: Path, tmp_path: Path
+) -> None:
+    assert answer(resumed(run, tmp_path / "run", {}, pools))["step"] == 4
+
+
+def test_a_run_of_another_network_than_its_files_is_not_resumed(
+    run: Path, pools: Path, tmp_path: Path
+) -> None:
+    told = SMALL.to_dict()
+    wider = {**told, "config": {**told["config"], "width": 9}}
+    said = refusal(
+        resumed(run, tmp_path / "run", {"settings": wider}, pools), str(tmp_path / "run")
+    )
+    assert "its files are of another network" in said
+
+
+def test_a_file_nested_beyond_reading_is_no_run(pools: Path, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("[" * 200_000)
+    result = train("--out", tmp_path, "--resume", "--pool", pools)
+    assert "holds no run to resume" in refusal(result, str(tmp_path))
 
 
 def test_a_folder_that_is_a_file_is_refused(settings: Path, tmp_path: Path) -> None:

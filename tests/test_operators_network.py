@@ -238,10 +238,10 @@ def test_maps_are_numbered_alike_in_every_version() -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"heads": 1}, "heads = 1 must be at least 2"),
-        ({"looks": 0}, "looks = 0 must be at least 1"),
-        ({"budget": 0.0}, "budget = 0.0 must be positive"),
-        ({"budget": float("nan")}, "must be positive"),
+        ({"heads": 1}, "heads = 1 must be a whole number from 2"),
+        ({"looks": 0}, "looks = 0 must be a whole number from 1"),
+        ({"budget": 0.0}, "budget = 0.0 must be a positive number"),
+        ({"budget": float("nan")}, "must be a positive number"),
         ({"scan": "fourier"}, "scan = 'fourier': give one of"),
         ({"decoder": "spline"}, "decoder = 'spline': give one of"),
     ],

@@ -70,12 +70,10 @@ class Design:
             ValueError: If they are not those of a design.
         """
         names = {"model", "width", "matched_to"}
-        if set(values) != names or not isinstance(values["matched_to"], Mapping):
+        if set(values) != names:
             raise ValueError(f"a design has {sorted(names)}, got {sorted(values)}")
-        try:
-            return cls(values["model"], values["width"], Config(**values["matched_to"]))
-        except TypeError as error:
-            raise ValueError(f"a design: {error}") from error
+        config = Config.from_dict(values["matched_to"])
+        return cls(values["model"], values["width"], config)
 
 
 def parameters(network: nn.Module) -> int:
@@ -99,7 +97,7 @@ def matched(model: str, config: Config | None = None) -> Design:
     if model == "ssm":
         return Design(model, config.width, config)
     unit = HEADS if model == "transformer" else 1
-    with torch.random.fork_rng(devices=[]):  # starts are drawn, and not needed
+    with torch.device("meta"):  # they are counted, and need no memory
         wanted = parameters(Network(config))
 
         def size(units: int) -> int:

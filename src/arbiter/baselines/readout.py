@@ -86,7 +86,7 @@ def smoothed_smile(place: Tensor) -> Tensor:
     low, high = ZETA
     step = (high - low) / (COEFFICIENTS - 3)
     centre = low + step * (torch.arange(COEFFICIENTS) - 1.0)
-    centre = centre.clamp(float(place[0]), float(place[-1]))
+    centre = torch.clamp(centre, place[0], place[-1])
     near = 1.0 - (centre[:, None] - place).abs() / (place[1] - place[0])
     hats = near.clamp(min=0.0)
     return torch.cat([hats, torch.zeros_like(hats)], 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -114,11 +113,7 @@ class Baseline:
         self._network = network.double().eval().requires_grad_(False)
         self.design, self.source = design, source
         self._info = {} if info is None else info
-        digest = hashlib.sha256()
-        for name, tensor in sorted(network.state_dict().items()):
-            digest.update(f"{name}{tuple(tensor.shape)}".encode())
-            digest.update(tensor.float().numpy().tobytes())  # as stored
-        self.model = digest.hexdigest()[:12]
+        self.model = checkpoint.model_hash(self._network)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Baseline:
@@ -128,7 +123,7 @@ class Baseline:
             FileNotFoundError: If there is no such file.
             CheckpointError: If it is not a readable checkpoint of a baseline.
         """
-        info = checkpoint.load(path)[1]
+        tensors, info = checkpoint.load(path)
         config = info.get("config")
         try:
             if not isinstance(config, dict) or "model" not in config:
@@ -139,10 +134,7 @@ class Baseline:
                 f"{path}: its config is not a baseline's ({error}); give weights of a run whose "
                 "settings have model 'ssm', 'gru' or 'transformer'"
             ) from error
-        with torch.random.fork_rng(devices=[]):  # its first weights are drawn, and not needed
-            network = design.build()
-        tensors, info = checkpoint.load(path, like=network.state_dict())
-        network.load_state_dict(tensors)
+        network = checkpoint.restored(path, tensors, design.build)
         return cls(network, design, info, str(path))
 
     def __repr__(self) -> str:

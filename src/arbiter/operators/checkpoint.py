@@ -11,13 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from arbiter.files import require_version, write_whole
 
@@ -36,6 +36,9 @@ _FOREIGN = {
     b"\x89HDF": "an HDF5 file",
     b"\x1f\x8b": "a gzip archive: unpack it first",
 }
+
+
+Built = TypeVar("Built", bound=nn.Module)
 
 
 class CheckpointError(ValueError):
@@ -125,6 +128,36 @@ def load(
     if like is not None:
         _compare(tensors, like, path)
     return tensors, info
+
+
+def restored(
+    path: str | PathLike[str], tensors: Mapping[str, Tensor], build: Callable[[], Built]
+) -> Built:
+    """A network with the weights that :func:`load` found in a file.
+
+    Names, shapes and types are compared with a network that has no memory: what a file says of
+    itself takes no more room than its tensors do. PyTorch's random numbers stay where they are.
+
+    Raises:
+        CheckpointError: If the weights are not those of such a network.
+    """
+    with torch.random.fork_rng(devices=[]):  # first weights are drawn, and not needed
+        with torch.device("meta"):
+            like = build().state_dict()
+        _compare(tensors, like, Path(path))
+        network = build()
+    network.load_state_dict(dict(tensors))
+    return network
+
+
+def model_hash(network: nn.Module) -> str:
+    """Names a network by its weights."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(network.state_dict().items()):
+        digest.update(f"{name}{tuple(tensor.shape)}".encode())
+        # float32, as stored: the hash is that of the file, whatever is computed in
+        digest.update(tensor.detach().float().numpy().tobytes())
+    return digest.hexdigest()[:12]
 
 
 def _about(content: bytes, path: Path) -> dict[str, Any]:

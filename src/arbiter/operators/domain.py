@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from arbiter.values import is_number, named, short
+
 Limits = Mapping[str, tuple[float | None, float | None]]
 
 SOFTENING = 5e-3  # of volatility: what the operator may miss however tight the spread
@@ -138,6 +140,31 @@ def judge(found: Mapping[str, float], limits: Limits) -> DomainReport:
 def _alarm(name: str, value: float, limit: float, side: str) -> Alarm:
     sentence = f"{TRAITS[name].meaning} is {value:.3g}, in training {limit:.3g} {side}"
     return Alarm(name, value, limit, sentence)
+
+
+def limits_of(given: object) -> dict[str, tuple[float | None, float | None]]:
+    """Limits as :func:`calibrate` gave them and a file kept them; None are none.
+
+    Raises:
+        ValueError: If they are not pairs of numbers by the name of a trait.
+
+    Example:
+        >>> limits_of({"expiries": [2.0, None]})
+        {'expiries': (2.0, None)}
+    """
+    limits: dict[str, tuple[float | None, float | None]] = {}
+    for name, pair in ({} if given is None else named("domain", given, TRAITS)).items():
+        if (
+            not isinstance(pair, list | tuple)
+            or len(pair) != 2
+            or not all(end is None or is_number(end) for end in pair)
+        ):
+            raise ValueError(
+                f"domain: {name} = {short(pair)} must be the lowest and the highest value, either "
+                "of them null for none"
+            )
+        limits[name] = pair[0], pair[1]
+    return limits
 
 
 def calibrate(sample: Sequence[Mapping[str, float]]) -> dict[str, list[float | None]]:

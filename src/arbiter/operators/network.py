@@ -19,12 +19,13 @@ corrects the state, as a boosted or unrolled least-squares method would.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
+from arbiter import values
 from arbiter.operators import head, trust
 from arbiter.operators.context import LOUD, Context, at_knots, carried, missed, open_to_change
 from arbiter.operators.gate import Gate, Sight
@@ -39,6 +40,16 @@ from arbiter.operators.scan import KINDS, GreenScan, Path
 
 SILU = 1.1  # its slopes lie within −0.0999 and 1.0999
 DECODERS = ("transport", "icnn")
+# Bounds of what a file may ask for, far beyond what was ever trained.
+_SIZES = {
+    "heads": (2, 1024),
+    "width": (1, 4096),
+    "state": (1, 4096),
+    "rank": (1, 256),
+    "context": (1, 4096),
+    "looks": (1, 32),
+}
+_SPANS, _WIDEST, _BUDGET = 16, 100, 1e6
 
 
 @dataclass(frozen=True)
@@ -90,22 +101,24 @@ class Config:
 
     def __post_init__(self) -> None:
         for name in ("spans", "reach"):  # lists, when read from a file
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        if not all(span > 0.0 for span in self.spans):
-            raise ValueError(f"spans = {self.spans!r} must be positive")
+            object.__setattr__(self, name, values.numbers(name, getattr(self, name)))
+        if len(self.spans) > _SPANS or not all(0.0 < span <= _WIDEST for span in self.spans):
+            told = values.short(self.spans)
+            raise ValueError(f"spans = {told} must be up to {_SPANS} numbers above 0, to {_WIDEST}")
         far = list(self.reach)
         if len(far) != 2 or min(far) <= 0.0 or max(far) >= 5.0:
-            raise ValueError(f"reach = {self.reach!r} must be two numbers between 0 and 5")
-        fewest = {"heads": 2, "width": 1, "state": 1, "rank": 1, "context": 1, "looks": 1}
-        for name, least in fewest.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} = {getattr(self, name)!r} must be at least {least}")
-        if not self.budget > 0.0:
-            raise ValueError(f"budget = {self.budget!r} must be positive")
+            told = values.short(self.reach)
+            raise ValueError(f"reach = {told} must be two numbers between 0 and 5")
+        for name, (least, most) in _SIZES.items():
+            values.whole(name, getattr(self, name), least, most)
+        for name in ("kriging", "gate", "guard", "adjoint", "align", "representer"):
+            values.switch(name, getattr(self, name))
+        values.positive("budget", self.budget, _BUDGET)
         choices = {"alignment": tuple(RULES), "scan": KINDS, "decoder": DECODERS}
         for name, known in choices.items():
             if getattr(self, name) not in known:
-                raise ValueError(f"{name} = {getattr(self, name)!r}: give one of {known}")
+                told = values.short(getattr(self, name))
+                raise ValueError(f"{name} = {told}: give one of {known}")
 
     @property
     def lines(self) -> int:
@@ -115,6 +128,15 @@ class Config:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as a file of JSON gives them back."""
         return {**asdict(self), "spans": list(self.spans), "reach": list(self.reach)}
+
+    @classmethod
+    def from_dict(cls, given: object) -> Config:
+        """From plain values; what is left out has its default.
+
+        Raises:
+            ValueError: If they are not those of a configuration.
+        """
+        return cls(**values.named("config", given, [f.name for f in fields(cls)]))
 
 
 class Output(NamedTuple):

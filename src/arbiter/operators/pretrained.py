@@ -5,7 +5,6 @@ A few chains get a second component after it (:mod:`arbiter.operators.second`).
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
 from collections.abc import Sequence
@@ -20,7 +19,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from arbiter.fitting import FitOptions, FittedSurface, fit
 from arbiter.fitting.coupled import require_one_moment
@@ -71,12 +69,11 @@ class Operator:
         self._info = info
         self.source = source
         self.config = network.config
-        self.model = _hash(self._network)
+        self.model = checkpoint.model_hash(self._network)
         self.lipschitz = constant(self._network).value
         self._knots = frozen(self._network.knots)
         self._residuals = Residuals(self._knots)
-        limits = info.get("domain") or {}
-        self._limits = {name: (pair[0], pair[1]) for name, pair in limits.items()}
+        self._limits = domain.limits_of(info.get("domain"))
 
     @classmethod
     def pretrained(cls, name: str | None = None) -> Operator:
@@ -99,10 +96,10 @@ class Operator:
 
     @classmethod
     def _load(cls, path: str | PathLike[str]) -> Operator:
-        info = checkpoint.load(path)[1]
+        tensors, info = checkpoint.load(path)
         try:
-            config = Config(**info.get("config", {}))
-        except (TypeError, ValueError) as error:
+            config = Config.from_dict(info.get("config"))
+        except ValueError as error:
             raise CheckpointError(
                 f"{path}: its config is not an operator's ({error}); a checkpoint of another "
                 "version, or of something else: train it again"
@@ -112,10 +109,14 @@ class Operator:
                 f"{path}: its decoder is {config.decoder!r}, which gives prices on a grid and no "
                 "surface: load one whose decoder is 'transport'"
             )
-        with torch.random.fork_rng(devices=[]):  # its first weights are drawn, and not needed
-            network = Network(config)
-        tensors, info = checkpoint.load(path, like=network.state_dict())
-        network.load_state_dict(tensors)
+        try:
+            domain.limits_of(info.get("domain"))
+        except ValueError as error:
+            raise CheckpointError(
+                f"{path}: its limits cannot be read ({error}); take an intact copy, or save it "
+                "again without a domain"
+            ) from error
+        network = checkpoint.restored(path, tensors, lambda: Network(config))
         return cls(network, info, str(path))
 
     def __repr__(self) -> str:
@@ -368,16 +369,3 @@ def _require_levels(chains: list[Quotes], slopes: list[Array], levels: list[Arra
                 f"{quotes!r}: the quotes do not tell a level of volatility, none of them is near "
                 "the money; take fit(quotes) instead"
             )
-
-
-def _hash(network: Network) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in sorted(network.state_dict().items()):
-        digest.update(f"{name}{tuple(tensor.shape)}".encode())
-        digest.update(_bytes(tensor))
-    return digest.hexdigest()[:12]
-
-
-def _bytes(tensor: Tensor) -> bytes:
-    # float32, as stored: the hash is that of the file, whatever is computed in
-    return tensor.detach().float().numpy().tobytes()

@@ -54,10 +54,8 @@ def described(entry: Entry, days: Days, rows: NDArray[np.int64], exam: HeldOut) 
     }
     if entry.kind == "baseline":
         return found
-    config = Config(**about["config"])
-    with torch.random.fork_rng(devices=[]):
-        network = Network(config)
-    network.load_state_dict(checkpoint.load(path, like=network.state_dict())[0])
+    config = Config.from_dict(about["config"])
+    network = checkpoint.restored(path, tensors, lambda: Network(config))
     network = network.eval().requires_grad_(False)
     passed = bool(exam.martingale(network, seed=0))
     guard = guarded(network.double(), days, rows)

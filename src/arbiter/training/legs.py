@@ -14,6 +14,7 @@ killed while it writes goes on from the one before.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,11 +28,16 @@ from arbiter.files import write_whole
 from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.training.settings import Settings
+from arbiter.values import is_number, named, short, text, whole
 
 RUN = "run.json"
 JOURNAL = "steps.jsonl"
 FORMAT = "arbiter-run"
 LARGEST = 15_000_000  # bytes of a file
+
+_REMEDY = "restore the file, or start a run in another folder"
+_MOST = 10**12  # steps, or files
+_PROGRESS = ("taken", "rule", "plateau", "representer")
 
 
 @dataclass
@@ -129,19 +135,13 @@ def load(folder: str | PathLike[str]) -> tuple[Leg, dict[str, Tensor], dict[str,
     """
     folder = Path(folder)
     run = _run(folder)
-    leg = Leg(
-        Settings.from_dict(run["settings"]),
-        **{name: run[name] for name in ("step", "seconds", "progress", "data", "metrics")},
-        revision=run["revision"],
-        ended=run["ended"],
-        begun=run.get("begun", ""),
-    )
-    place = folder / str(run["checkpoint"])
+    leg = _leg(folder, run)
+    place = folder / run["checkpoint"]
     state: dict[str, Tensor] = {}
     try:
         weights, about = checkpoint.load(place / "weights.safetensors")
         found = [about]
-        for number in range(1, int(run["parts"]) + 1):
+        for number in range(1, run["parts"] + 1):
             part, about = checkpoint.load(place / f"state-{number}.safetensors")
             state |= part
             found.append(about)
@@ -154,24 +154,106 @@ def load(folder: str | PathLike[str]) -> tuple[Leg, dict[str, Tensor], dict[str,
             f"{place}: its files are of different steps, {[a.get('step') for a in found]}, and "
             f"{RUN} says {leg.step}: restore the folder"
         )
+    if any(_network(about.get("config")) != _network(run["settings"]) for about in found[1:]):
+        raise CheckpointError(
+            f"{place}: its files are of another network than the settings of {folder / RUN}: "
+            "restore the folder"
+        )
     return leg, state, weights
 
 
 def settings_of(folder: str | PathLike[str]) -> Settings:
-    """Of the run in a folder."""
-    return Settings.from_dict(_run(Path(folder))["settings"])
+    """Of the run in a folder.
+
+    Raises:
+        CheckpointError: If the folder holds no run, or one without settings.
+    """
+    folder = Path(folder)
+    return _settings(folder, _run(folder))
 
 
 def _run(folder: Path) -> dict[str, Any]:
     try:
         run = json.loads((folder / RUN).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{folder} holds no run to resume ({error}): start one there without resuming"
         ) from error
     if not isinstance(run, dict) or run.get("format") != FORMAT or run.get("version") != 1:
         raise CheckpointError(f"{folder / RUN} is not a run of this version: name another folder")
     return run
+
+
+def _settings(folder: Path, run: Mapping[str, Any]) -> Settings:
+    try:
+        return Settings.from_dict(run.get("settings"))
+    except ValueError as error:
+        raise CheckpointError(f"{folder / RUN}: {error}; {_REMEDY}") from error
+
+
+def _leg(folder: Path, run: Mapping[str, Any]) -> Leg:
+    settings = _settings(folder, run)
+    try:
+        _check(run, settings)
+    except ValueError as error:
+        raise CheckpointError(f"{folder / RUN}: {error}; {_REMEDY}") from error
+    return Leg(
+        settings,
+        **{name: run[name] for name in ("step", "seconds", "progress", "data", "metrics")},
+        revision=run["revision"],
+        ended=run["ended"],
+        begun=run.get("begun", ""),
+    )
+
+
+def _check(run: Mapping[str, Any], settings: Settings) -> None:
+    """Refuse what could not be gone on with.
+
+    Raises:
+        ValueError: Names the value.
+    """
+    for name in ("parts", "step"):
+        whole(name, run.get(name), 0, _MOST)
+    for name in ("checkpoint", "revision", "ended"):
+        text(name, run.get(name))
+    text("begun", run.get("begun", ""))
+    if not re.fullmatch(r"step-\d+", run["checkpoint"]):
+        raise _wrong("checkpoint", run["checkpoint"], "the name of a folder, step-…")
+    if not is_number(run.get("seconds")):
+        raise _wrong("seconds", run.get("seconds"), "a number")
+    if not isinstance(run.get("metrics"), dict):
+        raise _wrong("metrics", run.get("metrics"), "an object of values by name")
+    data = run.get("data")
+    if not isinstance(data, list) or not all(
+        isinstance(pool, dict) and {"origin", "content"} <= pool.keys() for pool in data
+    ):
+        raise _wrong("data", data, "a list of pools, each with origin and content")
+    progress = named("progress", run.get("progress"), _PROGRESS)
+    taken, rule, best, entered = map(progress.get, _PROGRESS)
+    if not isinstance(taken, list) or [type(n) for n in taken] != [int] * len(settings.layouts):
+        raise _wrong("progress: taken", taken, "a count of batches for every layout")
+    if not isinstance(rule, dict) or not all(x is None or is_number(x) for x in rule.values()):
+        raise _wrong("progress: rule", rule, "an object of numbers by name")
+    if not isinstance(best, list) or not all(map(_is_pair, best)):
+        raise _wrong("progress: plateau", best, "a list of pairs of numbers")
+    there = "representer" in progress or settings.model != "operator"
+    if not there or not (entered is None or _is_pair(entered)):
+        raise _wrong("progress: representer", entered, "a step and a coverage, or null")
+
+
+def _wrong(name: str, value: object, wanted: str) -> ValueError:
+    return ValueError(f"{name} = {short(value)} must be {wanted}")
+
+
+def _is_pair(found: object) -> bool:
+    return isinstance(found, list) and len(found) == 2 and all(map(is_number, found))
+
+
+def _network(settings: object) -> object:
+    """What of a run's settings decides the shapes of its tensors."""
+    if not isinstance(settings, dict):
+        return None
+    return settings.get("config"), settings.get("model", "operator")
 
 
 def _parts(tensors: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
 from os import PathLike
 from pathlib import Path
@@ -14,6 +14,7 @@ from arbiter.baselines.designs import NAMES, Design, matched
 from arbiter.operators.network import Config
 from arbiter.training.batches import FEWEST, Layout, layouts
 from arbiter.training.saddle import Mode
+from arbiter.values import named, number, numbers, positive, short, switch, text
 
 ROUTES = ("saddle", "mfm")
 MODELS = ("operator", *NAMES)
@@ -98,21 +99,25 @@ class Settings:
     ablation: str = ""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.config, Config):
+            raise ValueError(f"config = {short(self.config)} must be that of a network")
+        switch("vix_term", self.vix_term)
+        text("ablation", self.ablation)
         for name, known in (("model", MODELS), ("route", ROUTES), ("mode", get_args(Mode))):
             if getattr(self, name) not in known:
-                value = getattr(self, name)
-                raise ValueError(f"{name} = {value!r}: give one of {', '.join(known)}")
+                value = short(getattr(self, name))
+                raise ValueError(f"{name} = {value}: give one of {', '.join(known)}")
         if self.route == "mfm" and self.config.decoder != "transport":
             raise ValueError("route mfm matches slopes of transports: it needs decoder 'transport'")
         self._check_model()
         for name in _COUNTS:
             value = getattr(self, name)
             if type(value) is not int or value < 1:
-                raise ValueError(f"{name} = {value!r} must be a whole number of at least one")
+                raise ValueError(f"{name} = {short(value)} must be a whole number of at least one")
         for name in ("decay", "warm", "ramp", "look_ahead", "seed", "pool_seed", "held_out_seed"):
             value = getattr(self, name)
             if type(value) is not int or value < 0:
-                raise ValueError(f"{name} = {value!r} must be a whole number, not negative")
+                raise ValueError(f"{name} = {short(value)} must be a whole number, not negative")
         if self.decay > self.steps:
             raise ValueError(f"decay = {self.decay} is longer than the {self.steps} steps")
         if self.held_out_seed == self.pool_seed:
@@ -141,30 +146,33 @@ class Settings:
 
     def _check_rates(self) -> None:
         for name in ("lr", "dual_lr", "dual_bound", "knee"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0.0):
-                raise ValueError(f"{name} = {value!r} must be positive")
-        if len(tuple(self.betas)) != 2 or not all(0.0 <= beta < 1.0 for beta in self.betas):
-            raise ValueError(f"betas = {self.betas!r} must be two numbers from 0 to below 1")
-        if not (math.isfinite(self.plateau) and self.plateau >= 0.0):
+            positive(name, getattr(self, name))
+        if self.clip is not None:
+            positive("clip", self.clip)
+        betas = numbers("betas", self.betas)
+        if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
+            raise ValueError(f"betas = {short(betas)} must be two numbers from 0 to below 1")
+        if not 0.0 <= number("average", self.average) < 1.0:
+            raise ValueError(f"average = {self.average!r} must be a share from 0 to below 1")
+        if number("plateau", self.plateau) < 0.0:
             raise ValueError(f"plateau = {self.plateau!r} must be seconds, or 0 to never ask")
 
     def _check_layouts(self) -> None:
-        if not self.layouts or len(self.mix) != len(self.layouts):
+        rows, mix = _rows(self.layouts), numbers("mix", self.mix)
+        if not rows or len(mix) != len(rows):
             raise ValueError(
-                f"{len(self.layouts)} layouts and {len(self.mix)} shares of the mix: give one "
-                "share for each"
+                f"{len(rows)} layouts and {len(mix)} shares of the mix: give one share for each"
             )
         least = (2, FEWEST, 1, 1)
-        for row in self.layouts:
-            sizes = [n for n, low in zip(row, least, strict=False) if type(n) is int and n >= low]
-            if not len(sizes) == len(tuple(row)) == len(least):
+        for row in rows:
+            right = [type(n) is int and n >= low for n, low in zip(row, least, strict=False)]
+            if not (len(row) == len(least) and all(right)):
                 raise ValueError(
-                    f"layout {list(row)}: give expiries (2 or more), strikes ({FEWEST} or more), "
+                    f"layout {short(row)}: give expiries (2 or more), strikes ({FEWEST} or more), "
                     "targets and surfaces"
                 )
-        if min(self.mix) < 0.0 or not math.isclose(sum(self.mix), 1.0, abs_tol=1e-6):
-            raise ValueError(f"mix = {list(self.mix)} must be shares that add up to one")
+        if min(mix) < 0.0 or not math.isclose(sum(mix), 1.0, abs_tol=1e-6):
+            raise ValueError(f"mix = {short(list(mix))} must be shares that add up to one")
 
     def rate(self, step: int) -> float:
         """Rate of the parameters in step number ``step``, from 0."""
@@ -183,32 +191,28 @@ class Settings:
         return dict(json.loads(json.dumps(asdict(self))))
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Settings:
+    def from_dict(cls, values: object) -> Settings:
         """From plain values; what is left out has its default.
 
         Raises:
             ValueError: If a name is unknown or a value makes no sense.
         """
-        values = dict(values)
-        _known(values, cls, "settings")
-        config = values.pop("config", {})
-        if isinstance(config, Mapping):
-            _known(config, Config, "settings: config")
-            config = Config(**config)
-        for name in ("layouts", "mix", "betas"):
-            if name in values:
-                values[name] = _tuples(values[name])
+        given = named("settings", values, [f.name for f in fields(cls)])
         try:
-            return cls(config=config, **values)
-        except TypeError as error:
+            given["config"] = Config.from_dict(given.get("config", {}))
+        except ValueError as error:
             raise ValueError(f"settings: {error}") from error
+        for name in ("layouts", "mix", "betas"):
+            if name in given:
+                given[name] = _tuples(given[name])
+        return cls(**given)
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Settings:
         """From a file of JSON."""
         try:
             values = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, RecursionError) as error:
             raise ValueError(f"{path} is no file of settings in JSON: {error}") from error
         if not isinstance(values, dict):
             raise ValueError(f'{path} must hold one object of settings, like {{"steps": 1000}}')
@@ -288,12 +292,11 @@ ABLATIONS: dict[str, Callable[[Settings], Settings]] = {
 """What can be taken away, by name; and the representer, which is off by default, put in."""
 
 
-def _known(values: Mapping[str, Any], of: type, what: str) -> None:
-    names = [f.name for f in fields(of)]
-    unknown = sorted(set(values) - set(names))
-    if unknown:
-        raise ValueError(f"{what}: {', '.join(unknown)} unknown; there are {', '.join(names)}")
-
-
 def _tuples(value: Any) -> Any:
     return tuple(_tuples(v) for v in value) if isinstance(value, list | tuple) else value
+
+
+def _rows(value: object) -> list[list[Any]]:
+    if not isinstance(value, list | tuple) or not all(isinstance(v, list | tuple) for v in value):
+        raise ValueError(f"layouts = {short(value)} must be a list of layouts, each four numbers")
+    return [list(row) for row in value]

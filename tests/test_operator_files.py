@@ -1,0 +1,236 @@
+"""A checkpoint whose description lies is refused by name, before anything is made of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save as serialise
+from torch import nn
+from typer.testing import CliRunner
+
+import arbiter as ab
+from arbiter.baselines import designs
+from arbiter.baselines.designs import matched
+from arbiter.baselines.trained import Baseline
+from arbiter.cli import app
+from arbiter.data import path as example_path
+from arbiter.operators import checkpoint, pretrained
+from arbiter.operators.checkpoint import CheckpointError
+from arbiter.operators.network import Config, Network
+from arbiter.operators.pretrained import SHIPPED, Operator
+from counts import count
+
+CONFIG = Config(heads=4, width=8, state=4, rank=1, context=8, looks=1)
+LIMITS = {"expiries": [2.0, None], "spread": [0.001, 0.2]}
+
+CONFIGS: list[tuple[dict[str, Any], str]] = [
+    ({"width": 10**7}, "width = 10000000 must be a whole number from 1 to"),
+    ({"heads": 10**9}, "heads = 1000000000 must be a whole number from 2 to"),
+    ({"looks": 10**6}, "looks = 1000000 must be a whole number from 1 to"),
+    ({"state": 10**4000}, "state = 1000000"),
+    ({"heads": 4.5}, "heads = 4.5 must be a whole number"),
+    ({"heads": "4"}, "heads = '4' must be a whole number"),
+    ({"looks": True}, "looks = True must be a whole number"),
+    ({"rank": None}, "rank = None must be a whole number"),
+    ({"gate": "no"}, "gate = 'no' must be true or false"),
+    ({"kriging": 1}, "kriging = 1 must be true or false"),
+    ({"spans": None}, "spans = None must be a list of numbers"),
+    ({"spans": ["a"]}, "spans = ['a'] must be a list of numbers"),
+    ({"spans": [math.nan]}, "spans = [nan] must be a list of numbers"),
+    ({"spans": [0.1] * 17}, "must be up to 16 numbers"),
+    ({"reach": "far"}, "reach = 'far' must be a list of numbers"),
+    ({"reach": [math.nan, 2.0]}, "reach = [nan, 2.0] must be a list of numbers"),
+    ({"reach": [3.0]}, "reach = (3.0,) must be two numbers between 0 and 5"),
+    ({"budget": "x"}, "budget = 'x' must be a positive number"),
+    ({"budget": math.nan}, "budget = nan must be a positive number"),
+    ({"scan": ["resolvent"]}, "scan = ['resolvent']: give one of"),
+    ({"layers": 3}, "config: layers unknown; there are heads"),
+]
+DOMAINS: list[tuple[object, str]] = [
+    ([1, 2], "domain = [1, 2] must be an object"),
+    ("all", "domain = 'all' must be an object"),
+    ({"expiries": 3}, "domain: expiries = 3 must be the lowest and the highest value"),
+    ({"expiries": ["a", "b"]}, "domain: expiries = ['a', 'b'] must be"),
+    ({"expiries": [2.0]}, "domain: expiries = [2.0] must be"),
+    ({"expiries": [math.nan, 3.0]}, "domain: expiries = [nan, 3.0] must be"),
+    ({"expiries": [False, True]}, "domain: expiries = [False, True] must be"),
+    ({"magic": [0, 1]}, "domain: magic unknown; there are shortest_level"),
+]
+
+
+def written(path: Path, network: nn.Module, **about: Any) -> Path:
+    """A file whose checksum is right, whatever it says of itself; our own writer refuses NaN."""
+    info: dict[str, Any] = {name: {} for name in checkpoint.PROVENANCE} | about
+    tensors = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
+    right = checkpoint._checksum(tensors, json.dumps(info, sort_keys=True))
+    said = {"format": checkpoint.FORMAT, "version": 1, "info": info, "checksum": right}
+    path.write_bytes(serialise(tensors, {checkpoint.ENTRY: json.dumps(said, sort_keys=True)}))
+    return path
+
+
+def hostile(path: Path, config: object = None, **about: Any) -> Path:
+    """A small operator that says of its configuration what one likes."""
+    own = CONFIG.to_dict()
+    given = {**own, **config} if isinstance(config, dict) else config
+    return written(path, Network(CONFIG), config=given, **about)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The control: the same file, and nothing wrong with it."""
+    return hostile(tmp_path_factory.mktemp("files") / "small.safetensors", {}, domain=LIMITS)
+
+
+def evaluated(path: Path, out: Path) -> Any:
+    """The command line, on one surface."""
+    chosen = ["--method", "operator", "--bench", "heston", "--count", "1", "--out", str(out)]
+    return CliRunner().invoke(app, ["evaluate", "--weights", str(path), *chosen])
+
+
+def refused(path: Path, told: str) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        Operator.load(path)
+    said = str(caught.value)
+    assert said.startswith(f"{path}: its ")
+    assert told in said
+    assert said.endswith(("train it again", "save it again without a domain"))
+
+
+def test_the_file_that_says_the_truth_is_loaded(small: Path, tmp_path: Path) -> None:
+    operator = Operator.load(small)
+    report = operator(ab.example_chain().quotes(), components=1).domain
+    assert report is not None
+    assert report.inside
+    assert operator.card["domain"] == LIMITS
+    assert evaluated(small, tmp_path).exit_code == 0
+
+
+@pytest.mark.parametrize(("config", "told"), CONFIGS, ids=lambda value: str(value)[:30])
+def test_a_configuration_that_is_none_is_refused(
+    tmp_path: Path, config: dict[str, Any], told: str
+) -> None:
+    refused(hostile(tmp_path / "x.safetensors", config), told)
+
+
+@pytest.mark.parametrize("config", [None, [1, 2], "abc", 7])
+def test_what_is_no_configuration_at_all_is_refused(tmp_path: Path, config: object) -> None:
+    refused(hostile(tmp_path / "x.safetensors", config), "must be an object of values by name")
+
+
+@pytest.mark.parametrize(("domain", "told"), DOMAINS, ids=str)
+def test_limits_that_are_none_are_refused(tmp_path: Path, domain: object, told: str) -> None:
+    refused(hostile(tmp_path / "x.safetensors", {}, domain=domain), told)
+    with pytest.raises(ValueError, match=r"^domain"):
+        Operator(Network(CONFIG), {"domain": domain})
+
+
+def test_no_limits_are_no_alarms(tmp_path: Path) -> None:
+    for domain in (None, {}):
+        path = hostile(tmp_path / "x.safetensors", {}, domain=domain)
+        assert Operator.load(path)(ab.example_chain().quotes(), components=1).domain is None
+
+
+@pytest.mark.parametrize(
+    ("about", "told"),
+    [
+        ({"config": {"width": 10**7}}, "width = 10000000"),
+        ({"config": {"gate": "no"}}, "gate = 'no'"),
+        ({"config": {}, "domain": {"expiries": 3}}, "expiries = 3"),
+    ],
+    ids=str,
+)
+def test_the_command_line_says_it_in_one_sentence_and_exits_2(
+    tmp_path: Path, about: dict[str, Any], told: str
+) -> None:
+    path = hostile(tmp_path / "x.safetensors", **about)
+    result = evaluated(path, tmp_path / "out")
+    assert result.exit_code == 2
+    said = result.stderr.strip()
+    assert said.startswith(f"Error: {path}: ")
+    assert told in said
+    assert "\n" not in said
+    assert not (tmp_path / "out").exists()
+
+
+class Noted:
+    """Builds networks, and remembers on which device."""
+
+    def __init__(self, make: Any) -> None:
+        self.make, self.devices = make, list[str]()
+
+    def __call__(self, *given: Any) -> nn.Module:
+        made: nn.Module = self.make(*given)
+        self.devices += {tensor.device.type for tensor in made.state_dict().values()}
+        return made
+
+
+@pytest.mark.parametrize("larger", [{"width": 4096, "context": 4096, "looks": 32}, {"heads": 5}])
+def test_a_network_larger_than_its_file_is_never_made(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, larger: dict[str, int]
+) -> None:
+    """A billion parameters and more are within what a configuration may say."""
+    path = hostile(tmp_path / "x.safetensors", larger)
+    built = Noted(Network)
+    monkeypatch.setattr(pretrained, "Network", built)
+    with pytest.raises(CheckpointError, match=r"it was saved by another configuration"):
+        Operator.load(path)
+    assert built.devices == ["meta"]
+    Operator.load(small)
+    assert built.devices == ["meta", "meta", "cpu"]
+
+
+def test_a_baseline_is_read_with_the_same_distrust(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    design = matched("gru", CONFIG)
+    honest = design.to_dict()
+    network = design.build()
+    assert Baseline.load(written(tmp_path / "a", network, config=honest)).design == design
+    for change, told in (
+        ({"width": 10**7}, "width = 10000000"),
+        ({"width": 4.5}, "width = 4.5"),
+        ({"matched_to": [1]}, "must be an object of values by name"),
+        ({"matched_to": {"heads": "many"}}, "heads = 'many' must be a whole number"),
+        ({"model": ["gru"]}, "model = "),
+    ):
+        with pytest.raises(CheckpointError, match=told):
+            Baseline.load(written(tmp_path / "b", network, config=honest | change))
+    built = Noted(designs.Recurrent)
+    monkeypatch.setattr(designs, "Recurrent", built)
+    with pytest.raises(CheckpointError, match="another configuration"):
+        Baseline.load(written(tmp_path / "c", network, config=honest | {"width": 4096}))
+    assert built.devices == ["meta"]
+
+
+def test_nonsense_in_any_field_makes_an_operator_or_a_refusal(tmp_path: Path) -> None:
+    nonsense: list[Any] = [None, True, -1, 0, 2**63, 1.5, math.inf, "", "a", [], [1], {}, {"a": 1}]
+    names = [*CONFIG.to_dict()][: count(full=99, reduced=6)]
+    path, loaded = tmp_path / "x.safetensors", 0
+    for name in names:
+        for value in [*nonsense, CONFIG.to_dict()[name]]:
+            try:
+                Operator.load(hostile(path, {name: value}))
+            except CheckpointError:
+                continue
+            loaded += 1
+    assert len(names) <= loaded < 0.3 * len(names) * len(nonsense)
+
+
+def test_the_shipped_weights_are_those_of_their_file() -> None:
+    path = example_path().parent / f"{SHIPPED}.safetensors"
+    tensors, info = checkpoint.load(path)
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name}{tuple(tensor.shape)}".encode() + tensor.numpy().tobytes())
+    operator = Operator.load(path)
+    assert operator.model == digest.hexdigest()[:12]
+    assert operator.config == Config(**info["config"])
+    assert operator.card["domain"] == info["domain"]
+    torch.manual_seed(0)
+    assert Operator(Network(operator.config), info).model != operator.model
