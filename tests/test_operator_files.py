@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import arbiter as ab
 from arbiter.baselines import designs
 from arbiter.baselines.designs import matched
+from arbiter.baselines.gru import Recurrent
 from arbiter.baselines.trained import Baseline
 from arbiter.cli import app
 from arbiter.data import path as example_path
@@ -131,7 +132,8 @@ def test_limits_that_are_none_are_refused(tmp_path: Path, domain: object, told: 
 
 
 def test_no_limits_are_no_alarms(tmp_path: Path) -> None:
-    for domain in (None, {}):
+    none: list[object] = [None, {}]
+    for domain in none:
         path = hostile(tmp_path / "x.safetensors", {}, domain=domain)
         assert Operator.load(path)(ab.example_chain().quotes(), components=1).domain is None
 
@@ -201,7 +203,7 @@ def test_a_baseline_is_read_with_the_same_distrust(
     ):
         with pytest.raises(CheckpointError, match=told):
             Baseline.load(written(tmp_path / "b", network, config=honest | change))
-    built = Noted(designs.Recurrent)
+    built = Noted(Recurrent)
     monkeypatch.setattr(designs, "Recurrent", built)
     with pytest.raises(CheckpointError, match="another configuration"):
         Baseline.load(written(tmp_path / "c", network, config=honest | {"width": 4096}))

@@ -12,6 +12,7 @@ import torch
 
 from arbiter import black
 from arbiter.baselines.cleaned import Nodes
+from arbiter.evaluation.convex_model import ConvexOperator
 from arbiter.evaluation.heston import heston_case
 from arbiter.evaluation.methods import Method
 from arbiter.metrics.numeraire import ni_invariance
@@ -21,7 +22,6 @@ from arbiter.peers import fit_svi
 from arbiter.quotes import Quotes
 from arbiter.reproduction import coverage_windows, days, networks, training, verdicts
 from arbiter.reproduction.asking import audited
-from arbiter.reproduction.convex_model import ConvexOperator
 from arbiter.reproduction.models import Checkpoints, Entry, untrained, with_unprojected
 from arbiter.reproduction.profiles import SMOKE
 from arbiter.reproduction.stages import Workshop

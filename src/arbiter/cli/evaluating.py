@@ -38,7 +38,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
         list[str] | None,
         typer.Option(
             help="operator, refine, fit, svi, ssvi or fit_then_clean; give it again for several. "
-            "The first four if none."
+            "The first four if none; refine not of the decoder icnn, which gives no surface."
         ),
     ] = None,
     baseline: Annotated[
@@ -67,7 +67,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
     method that promises it (all but svi and trained baselines) is free of arbitrage, 1 if one is
     not or such a method refused quotes, 2 if an option makes no sense or a chain cannot be read.
     """
-    from arbiter.evaluation.methods import USUAL, methods
+    from arbiter.evaluation.methods import USUAL, methods, usual
     from arbiter.files import require_folder
 
     real = bench.removeprefix(_REAL) if bench.startswith(_REAL) else None
@@ -75,11 +75,12 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
         refuse(f"--bench {bench} is not one of {', '.join(BENCHES)}, {_REAL}FOLDER")
     if count is not None and count < 1:
         refuse(f"--count {count}: give at least one")
-    names = method or list(USUAL)
+    names = method or [*USUAL]
     logging.getLogger("arbiter").addHandler(logging.NullHandler())  # the summary says it all
     try:
         require_folder(out, files=(RESULT, PICTURE), folders=("surfaces",))
         trained = _operator(weights) if _NEED_OPERATOR & {*names} else None
+        names = method or usual(trained)
         networks = _baselines(baseline or [])
         names += [name for name in networks if name not in names]
         chosen = methods(names, trained, networks)
@@ -94,7 +95,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
                 facts = about | _chains(Path(real), count, chosen, tell)
                 families = None
         written = _write(facts, families, out)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ImportError) as error:  # a projection needs a package of its own
         refuse(str(error))
     except KeyboardInterrupt:
         typer.echo("interrupted: nothing is written but the surfaces made so far", err=True)
@@ -107,11 +108,13 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
 
 
 def _operator(weights: Path | None) -> Any:
-    from arbiter.evaluation.methods import operator
+    from arbiter.evaluation.methods import operator, with_any_decoder
 
-    if weights is not None and not weights.is_file():
+    if weights is None:
+        return operator()
+    if not weights.is_file():
         refuse(f"--weights {weights} does not exist: give a checkpoint, or leave it out")
-    return operator(weights)
+    return with_any_decoder(weights)
 
 
 def _baselines(paths: list[Path]) -> dict[str, Any]:
@@ -135,6 +138,7 @@ def _about(trained: Any) -> dict[str, Any] | None:
         return None
     return {
         "model": trained.model,
+        "decoder": trained.config.decoder,
         "lipschitz": trained.lipschitz,
         "source": Path(trained.source).name,
     }

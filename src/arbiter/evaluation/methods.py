@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from arbiter.quotes import Quotes
 from arbiter.scoring import Model
 
 if TYPE_CHECKING:
     from arbiter.baselines.trained import Baseline
+    from arbiter.evaluation.convex_model import ConvexOperator
     from arbiter.operators.pretrained import Operator
+
+    Trained = Operator | ConvexOperator
 
 USUAL = ("operator", "refine", "fit", "svi")
 """What is compared if nothing is named."""
@@ -43,9 +46,29 @@ def operator(weights: str | PathLike[str] | None = None) -> Operator:
     return Operator.pretrained() if weights is None else Operator.load(weights)
 
 
+def with_any_decoder(weights: str | PathLike[str]) -> Trained:
+    """The operator of a checkpoint, as :func:`operator` gives it or with the paper's own decoder.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        CheckpointError: If it is not a readable checkpoint of an operator.
+    """
+    from arbiter.evaluation.convex_model import ConvexOperator
+    from arbiter.operators import checkpoint
+
+    config = checkpoint.load(weights)[1].get("config")
+    convex = isinstance(config, dict) and config.get("decoder") == "icnn"
+    return ConvexOperator.load(weights) if convex else operator(weights)
+
+
+def usual(trained: Trained | None) -> list[str]:
+    """What is compared if nothing is named: a refinement leans on a surface, and not on prices."""
+    return [name for name in USUAL if name != "refine" or hasattr(trained, "refine")]
+
+
 def methods(
     names: Sequence[str],
-    trained: Operator | None = None,
+    trained: Trained | None = None,
     networks: Mapping[str, Baseline] | None = None,
 ) -> list[Method]:
     """Methods by name, in the order given.
@@ -67,6 +90,11 @@ def methods(
             raise ValueError(f"method {name!r} is named twice: name it once")
         if trained is None and name in ("operator", "refine"):
             raise ValueError(f"method {name!r} needs an operator: give trained=Operator.load(path)")
+        if name == "refine" and not hasattr(trained, "refine"):
+            raise ValueError(
+                "method 'refine' leans on a surface, and the decoder 'icnn' gives prices on a "
+                "grid: leave it out"
+            )
         if name in NETWORKS and name not in given:
             raise ValueError(
                 f"method {name!r} needs a trained network: give networks={{{name!r}: "
@@ -75,7 +103,7 @@ def methods(
     return [_method(name, trained, given) for name in names]
 
 
-def _method(name: str, trained: Operator | None, networks: Mapping[str, Baseline]) -> Method:
+def _method(name: str, trained: Trained | None, networks: Mapping[str, Baseline]) -> Method:
     if name in networks:
         return Method(name, networks[name].many, promises=False)
     if name in ("svi", "ssvi"):
@@ -91,8 +119,9 @@ def _method(name: str, trained: Operator | None, networks: Mapping[str, Baseline
         from arbiter.fitting import fit
 
         return _each(name, fit)
-    assert trained is not None
-    return _each(name, trained.refine) if name == "refine" else Method(name, trained.many)
+    if name == "refine":
+        return _each(name, cast("Operator", trained).refine)
+    return Method(name, cast("Trained", trained).many)
 
 
 def _each(name: str, solve: Callable[[Quotes], Model], promises: bool = True) -> Method:

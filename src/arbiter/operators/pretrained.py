@@ -107,7 +107,8 @@ class Operator:
         if config.decoder != "transport":
             raise CheckpointError(
                 f"{path}: its decoder is {config.decoder!r}, which gives prices on a grid and no "
-                "surface: load one whose decoder is 'transport'"
+                "surface: load one whose decoder is 'transport', or score this one with `arbiter "
+                "evaluate --weights`"
             )
         try:
             domain.limits_of(info.get("domain"))

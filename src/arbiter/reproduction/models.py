@@ -16,12 +16,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from arbiter.evaluation.convex_model import ConvexOperator
 from arbiter.evaluation.methods import Method, methods, operator
 from arbiter.files import read_format, write_whole
 from arbiter.operators.pretrained import SHIPPED
 from arbiter.protocol.manifest import sha256
 from arbiter.quotes import Quotes
-from arbiter.reproduction.convex_model import ConvexOperator
 from arbiter.reproduction.profiles import BASELINES, MATCHED
 from arbiter.scoring import Model
 from arbiter.training.settings import ABLATIONS

@@ -28,7 +28,7 @@ from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.network import Config, Network
 from arbiter.operators.ragged import ragged
 from arbiter.peers.peer import Peer, points
-from arbiter.quotes import Quotes
+from arbiter.quotes import Quotes, require_quotes
 from arbiter.training.convex import calls
 
 Array = NDArray[np.float64]
@@ -91,16 +91,25 @@ class ConvexModel(Peer):
 
 
 class ConvexOperator:
-    """A trained operator with the ``icnn`` decoder.
+    """A trained operator with the ``icnn`` decoder, as a method that can be evaluated.
 
     Args:
         network: With its weights.
         project: Whether its prices are projected.
+        source: Where it comes from.
+
+    Attributes:
+        lipschitz: None: what is known of the network is a bound for slopes, and these are prices.
     """
 
-    def __init__(self, network: Network, project: bool = True) -> None:
+    lipschitz: None = None
+
+    def __init__(self, network: Network, project: bool = True, source: str = "memory") -> None:
         self._network = network.double().eval().requires_grad_(False)
         self._project = project
+        self.source = source
+        self.config = network.config
+        self.model = checkpoint.model_hash(self._network)
 
     @classmethod
     def load(cls, path: str | PathLike[str], project: bool = True) -> ConvexOperator:
@@ -109,18 +118,28 @@ class ConvexOperator:
         Raises:
             CheckpointError: If it is none of an operator with that decoder.
         """
-        config = Config(**checkpoint.load(path)[1].get("config", {}))
-        if config.decoder != "icnn":
-            raise CheckpointError(f"{path}: its decoder is {config.decoder!r}, not 'icnn'")
-        with torch.random.fork_rng(devices=[]):
-            network = Network(config)
-        network.load_state_dict(checkpoint.load(path, like=network.state_dict())[0])
-        return cls(network, project)
+        tensors, info = checkpoint.load(path)
+        try:
+            config = Config.from_dict(info.get("config"))
+            if config.decoder != "icnn":
+                raise ValueError(f"its decoder is {config.decoder!r}, not 'icnn'")
+        except ValueError as error:
+            raise CheckpointError(
+                f"{path}: not an operator with the decoder 'icnn' ({error}); give weights of "
+                "`arbiter train --ablate icnn`"
+            ) from error
+        network = checkpoint.restored(path, tensors, lambda: Network(config))
+        return cls(network, project, str(path))
 
     def many(self, chains: Sequence[Quotes]) -> list[ConvexModel | Nodes]:
-        """Models of several chains, one by one."""
+        """Models of several chains, one by one.
+
+        Raises:
+            ValueError: If a chain has fewer than three quotes.
+        """
         found: list[ConvexModel | Nodes] = []
         for quotes in chains:
+            require_quotes(quotes, "the operator")
             with torch.no_grad():
                 output = self._network(ragged([quotes]))
             made = ConvexModel(quotes.maturities, self._network, output)
