@@ -70,6 +70,19 @@ def test_a_market_with_jumps_gets_two_and_is_met(
     assert np.abs(one.result.residuals - off).max() > 1.0
 
 
+def test_the_constant_is_that_of_the_pass_alone(
+    operator: Operator, jumpy: Case, tmp_path: Path
+) -> None:
+    for components, wanted in ((None, None), (1, operator.lipschitz)):
+        surface = operator(jumpy.quotes, components=components)
+        assert surface.result is not None
+        assert surface.result.lipschitz == wanted
+        assert surface.result.to_dict()["lipschitz"] == wanted
+        surface.save(tmp_path / "s.npz")
+        assert ab.Surface.load(tmp_path / "s.npz").info["operator"]["lipschitz"] == wanted
+    assert operator.lipschitz > 0.0
+
+
 def test_in_a_batch_as_alone(operator: Operator, jumpy: Case) -> None:
     plain = heston_surface(3000).quotes
     first, other = operator.many([jumpy.quotes, plain])

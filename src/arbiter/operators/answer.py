@@ -29,7 +29,7 @@ class OperatorResult:
         model: Hash of the weights.
         lipschitz: Certified bound of the move of any log-slope of the pass when every
             log-volatility of the quotes moves by at most one, for given strikes, maturities,
-            spreads and reference. A second component has none.
+            spreads and reference. None for a surface of two components, of which it says nothing.
         components: Of the surface: 1 for the pass itself, 2 where a second one followed.
         residuals: ``(m,)`` (model − mid) / half-spread of each quote, in the quotes' order.
         reference: ``(L,)`` the volatility that each slice was divided by.
@@ -39,7 +39,7 @@ class OperatorResult:
     """
 
     model: str
-    lipschitz: float
+    lipschitz: float | None
     components: int
     residuals: Array
     reference: Array
@@ -63,9 +63,9 @@ class OperatorSurface(Surface):
     """A :class:`~arbiter.surface.Surface` from one pass of the operator, and what may follow it.
 
     Saved and loaded, it is a plain surface: ``info["operator"]`` keeps the network's hash, its
-    Lipschitz constant, the number of components and the alarms. Asked about the VIX without having
-    seen a quote on it, it answers with the law that :func:`~arbiter.volatility_prior.vix_prior`
-    makes likely, and logs that once.
+    Lipschitz constant (None with two components), the number of components and the alarms. Asked
+    about the VIX without having seen a quote on it, it answers with the law that
+    :func:`~arbiter.volatility_prior.vix_prior` makes likely, and logs that once.
 
     Attributes:
         result: How it came about.

@@ -321,9 +321,10 @@ class Operator:
         report = domain.judge(traits, self._limits) if self._limits else None
         if report is not None and not report.inside:
             logger.warning("quotes %s", report)
+        bound = self.lipschitz if len(b) == 1 else None  # of the pass, and not of a fit
         result = OperatorResult(
             model=self.model,
-            lipschitz=self.lipschitz,
+            lipschitz=bound,
             components=len(b),
             residuals=frozen(off),
             reference=frozen(np.exp(level) / np.sqrt(quotes.maturities)),
@@ -332,7 +333,7 @@ class Operator:
         )
         about = {
             "model": self.model,
-            "lipschitz": self.lipschitz,
+            "lipschitz": bound,
             "components": len(b),
             "inside_domain": None if report is None else report.inside,
             "alarms": [] if report is None else [alarm.to_dict() for alarm in report.alarms],
