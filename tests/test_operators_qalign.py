@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -173,6 +175,59 @@ def test_align_is_the_projection_within_tolerance_and_inside_the_ball(
             assert off <= tolerance(W, part.budget)
         total += distance(part.weight, W)
     assert moved == pytest.approx(total, rel=1e-4, abs=1e-6)
+
+
+def aligned(W: Tensor) -> Tensor:
+    part = Aligned(W.shape[1], W.shape[0], 1.0).to(W.dtype).requires_grad_(False)
+    part.weight.copy_(W)
+    align([part])
+    return part.weight.clone()
+
+
+def firmness(rule: Callable[[Tensor], Tensor], W: Tensor, V: Tensor) -> tuple[float, float]:
+    """``‖PW − PV‖² − ⟨PW − PV, W − V⟩`` of a rule P, and what align's tolerance allows.
+
+    Of the projection the first is not positive. Let d be by how much the rule's difference is off
+    the projection's, which moves nothing apart: then the first is at most
+    ``‖d‖(3‖W − V‖ + ‖d‖)``, and ``‖d‖`` at most √rank times two tolerances.
+    """
+    moved = rule(W) - rule(V)
+    off = min(W.shape) ** 0.5 * (tolerance(W, 1.0) + tolerance(V, 1.0))
+    return inner(moved, moved - (W - V)), off * (3.0 * distance(W, V) + off)
+
+
+@settings(max_examples=count(400, 40))
+@given(
+    seed=seeds,
+    rows=sizes,
+    columns=sizes,
+    size=st.floats(0.1, 3.0),
+    apart=st.sampled_from([1e-3, 1e-2, 0.1, 1.0]),
+)
+def test_align_is_firmly_nonexpansive_but_for_its_distance_from_the_projection(
+    seed: int, rows: int, columns: int, size: float, apart: float
+) -> None:
+    W = matrix(seed, rows, columns, size)
+    V = W + matrix(seed + 1, rows, columns, apart)
+    broken, allowed = firmness(aligned, W, V)
+    assert broken <= allowed
+
+
+def test_scaling_is_not_firmly_nonexpansive_by_more_than_that() -> None:
+    W = torch.eye(2, dtype=torch.float64)
+    V = torch.diag(torch.tensor([1.3, 0.7], dtype=torch.float64))
+    broken, allowed = firmness(lambda X: X / max(spectral(X), 1.0), W, V)
+    assert broken > 5.0 * allowed
+
+
+def test_align_by_itself_moves_some_maps_apart() -> None:
+    """Its last division is a scaling. At the sphere it shows, by no more than the tolerance."""
+    W = 0.9995 * torch.eye(2, dtype=torch.float64)
+    V = W @ torch.diag(torch.tensor([1.003, 0.997], dtype=torch.float64))
+    assert distance(aligned(W), aligned(V)) / distance(W, V) > 1.15
+    assert distance(clip(W, 1.0), clip(V, 1.0)) <= distance(W, V)
+    broken, allowed = firmness(aligned, W, V)
+    assert 0.0 < broken <= allowed
 
 
 def test_align_of_a_whole_network() -> None:

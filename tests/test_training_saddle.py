@@ -105,6 +105,30 @@ def test_strongly_monotone_saddle_is_found_by_all(mode: Mode) -> None:
 
 
 @pytest.mark.parametrize(("mode", "found"), [*zip(MODES, [True, True, False], strict=True)])
+def test_strongly_monotone_saddle_is_left_by_descent_ascent_at_the_same_step(
+    mode: Mode, found: bool
+) -> None:
+    """μ/2|x|² + xᵀAy − μ/2|y|², shifted, with μ = 0.1 and singular values σ of A up to 1.
+
+    Along a pair of singular vectors F is multiplication by μ + iσ. So a step η of descent-ascent
+    multiplies the distance by |1 − η(μ + iσ)|, which at σ = 1 is below one only for
+    η < 2μ/(μ² + σ²) = 0.198: strong monotonicity alone does not make it converge, its step has to
+    shrink with μ. Extragradient multiplies by |1 − q + q²| with q = η(μ + iσ), below one at 0.45
+    for every σ here, as for every monotone F with ηL < 1; the optimistic step is within its ½.
+    """
+    mu, eta, steps = 0.1, PLAIN.lr, 200
+    assert 2.0 * mu / (mu**2 + 1.0) < eta < 0.5
+    left = run(game(curvature=mu), replace(PLAIN, mode=mode), steps)
+    assert left < 1e-6 if found else left > 10.0
+    if mode == "extra":
+        factors = [eta * complex(mu, sigma) for sigma in (0.6, 1.0)]
+        assert left <= max(abs(1.0 - q + q * q) for q in factors) ** steps
+    # and where its own limit is kept, descent-ascent gets there too
+    small = replace(PLAIN, lr=0.1, dual_lr=0.1, mode=mode)
+    assert run(game(curvature=mu), small, 800) < 0.05
+
+
+@pytest.mark.parametrize(("mode", "found"), [*zip(MODES, [True, True, False], strict=True)])
 def test_game_on_boxes(mode: Mode, found: bool) -> None:
     """Matching pennies: (2x − 1)(2y − 1) on [0, 1]² has its saddle in the middle."""
     x = torch.tensor([0.9], dtype=torch.float64, requires_grad=True)

@@ -87,6 +87,11 @@ def scale_by_power(W: Tensor, budget: float, start: Tensor) -> Tensor:
 def align(parts: Sequence[Aligned], rule: str = "projection") -> Tensor:
     """Bring maps back inside their balls, in place.
 
+    The projection is that of :func:`clip` but for what matrix products cost: a map is never left
+    outside its ball, and lies within ``τ(0.003 + max(‖W‖²/τ² − 1, 1)/2000)`` of the projection in
+    spectral norm, at ranks up to 192. So it is firmly nonexpansive up to that distance and not
+    exactly: two maps at the sphere, 0.4 % of τ apart, can end a fifth farther apart (tests).
+
     Args:
         parts: The maps.
         rule: ``"projection"``, or the paper's ``"scaling"``, with its defects.
