@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import decode, fit, implied_volatility, oracle
+from benchmarks import decode, fit, implied_volatility, oracle, scan
 
 if __name__ == "__main__":
     print("Decoding surfaces\n")
@@ -13,3 +13,5 @@ if __name__ == "__main__":
     fit.main()
     print("\nTimelines of the oracle\n")
     oracle.main()
+    print("\nTime against the number of maturities\n")
+    scan.main()  # last: it ends with an error if a slope is too steep

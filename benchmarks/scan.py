@@ -1,19 +1,27 @@
 """Time of the Green scan against the number of maturities: the slope on logarithmic axes.
 
-Four rows: a batch's scan, the same as a stream with one state in memory, a whole pass of the
-default network (random weights: time does not depend on them), and, for contrast, the kernel
-written out, which is quadratic. Processor time on one thread, the quickest of several runs.
+Scans: the resolvent's, the exponential's, and the former as a stream with one state in memory.
+Whole passes, quotes to surface or slopes: the shipped operator's compiled one, one chain at a time
+and four together, and the default network's as it is trained (random weights: time does not depend
+on them). These end at 512 maturities, many times what is listed: pooling compares every pair of
+maturities, which is cheap up to there and not at thousands. For contrast, the kernel written out,
+which is quadratic. Processor time on one thread, the quickest of several runs.
 
-    python -m benchmarks.scan [--longest 2048] [--json PATH]
+Ends with status 1 if a slope but the kernel's is above the limit.
+
+    python -m benchmarks.scan [--longest 2048] [--limit 1.1] [--json PATH]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
 import platform
+import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path as File
 from typing import Any
@@ -23,11 +31,16 @@ import torch
 
 from arbiter.operators import green
 from arbiter.operators.network import Config, Network
+from arbiter.operators.pretrained import Operator
 from arbiter.operators.ragged import Ragged
 from arbiter.operators.scan import GreenScan, Path
+from arbiter.quotes import Quotes
 
 WIDTH, SIZE, RANK, CONTEXT = 192, 64, 4, 160
-STRIKES = 21
+STRIKES, TOGETHER = 21, 4
+LONGEST_CHAIN = 512  # eight times what any exchange lists
+LIMIT = 1.1
+FREE = ("kernel",)  # quadratic, and for contrast only
 
 
 def path(maturities: int) -> Path:
@@ -45,6 +58,13 @@ def chain(maturities: int) -> Ragged:
     k = torch.linspace(-2.0, 1.5, STRIKES, dtype=torch.float64) * 0.2 * torch.sqrt(T)[..., None]
     iv = 0.2 * torch.exp(-0.4 * k)
     return Ragged(T, k, iv, 0.01 * iv, torch.ones_like(k, dtype=torch.bool))
+
+
+def quotes(maturities: int) -> Quotes:
+    """The same chain as quotes."""
+    T, k, iv, half, _ = (part[0].numpy() for part in chain(maturities))
+    columns = {"T": np.repeat(T, STRIKES), "k": k, "iv_bid": iv - half, "iv_ask": iv + half}
+    return Quotes.from_frame({name: values.ravel() for name, values in columns.items()})
 
 
 def seconds(f: Callable[[], object], repeats: int) -> float:
@@ -67,19 +87,37 @@ def run(longest: int = 2048, repeats: int = 5) -> list[dict[str, Any]]:
     """One row per way: times in milliseconds at each length, and the slope."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    scan = GreenScan(WIDTH, SIZE, RANK, CONTEXT).double()
-    network = Network(Config()).double()
+    scan, exponential = (
+        GreenScan(WIDTH, SIZE, RANK, CONTEXT, kind=kind).double()
+        for kind in ("resolvent", "exponential")
+    )
+    network, operator = Network(Config()).double(), Operator.pretrained()
     lengths = [2**i for i in range(5, 14) if 2**i <= longest]
+    listed = [2**i for i in range(4, 10) if 2**i <= min(longest, LONGEST_CHAIN)]
 
     def stream(of: Path) -> None:
         slices = (Path._make([part[:, i] for part in of]) for i in range(of.gap.shape[1]))
         for _ in scan.stream(slices):
             pass
 
+    def fresh(of: Quotes, chains: int) -> list[Quotes]:
+        return [replace(of) for _ in range(chains)]  # without remembered volatilities
+
+    def one(n: int) -> Callable[[], object]:
+        of = quotes(n)
+        return lambda: operator(*fresh(of, 1))
+
+    def together(n: int) -> Callable[[], object]:
+        of = quotes(n)
+        return lambda: operator.many(fresh(of, TOGETHER))
+
     ways: dict[str, tuple[list[int], Callable[[int], Callable[[], object]]]] = {
         "scan": (lengths, lambda n: partial(scan, path(n))),
+        "exponential": (lengths, lambda n: partial(exponential, path(n))),
         "stream": (lengths, lambda n: partial(stream, path(n))),
-        "network": (lengths, lambda n: partial(network, chain(n))),
+        "operator": (listed, one),
+        f"operator, {TOGETHER} chains": (listed, together),
+        "network": (listed, lambda n: partial(network, chain(n))),
         "kernel": ([16, 32, 64], lambda n: partial(green.kernel, scan, path(n))),
     }
     rows = []
@@ -90,18 +128,28 @@ def run(longest: int = 2048, repeats: int = 5) -> list[dict[str, Any]]:
     return rows
 
 
+def steep(rows: list[dict[str, Any]], limit: float) -> list[str]:
+    """Ways whose slope is above the limit, but for those that are free to be."""
+    return [row["way"] for row in rows if row["way"] not in FREE and row["slope"] > limit]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--longest", type=int, default=2048)
+    parser.add_argument("--limit", type=float, default=LIMIT)
     parser.add_argument("--json", type=File)
     asked, _ = parser.parse_known_args()
+    logging.getLogger("arbiter").setLevel(logging.ERROR)  # more expiries than it was trained on
     rows = run(asked.longest)
     for row in rows:
         times = ", ".join(f"L={n}: {t:.2f}" for n, t in row["ms"].items())
-        print(f"{row['way']:8} slope {row['slope']:.2f}   ms {times}")
+        print(f"{row['way']:18} slope {row['slope']:.2f}   ms {times}")
     if asked.json:
         about = {"machine": platform.processor() or platform.machine(), "torch": torch.__version__}
         asked.json.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
+    above = steep(rows, asked.limit)
+    if above:
+        sys.exit(f"slope above {asked.limit}: {', '.join(above)}")
 
 
 if __name__ == "__main__":

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import weakref
 from collections.abc import Iterator
 
 import pytest
 import torch
+from benchmarks import scan as benchmark
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -195,6 +197,23 @@ def test_stream_is_the_scan(kind: str, seed: int) -> None:
     torch.testing.assert_close(streamed, made(of), rtol=0.0, atol=1e-12)
 
 
+def test_exponential_scan_that_is_learned_is_the_one_that_is_not() -> None:
+    """By matrices where A has a gradient, in its eigenvectors where it has none."""
+    fixed, of = scan(5, kind="exponential"), path(5)
+    learned = scan(5, kind="exponential").requires_grad_(True)
+    states = learned(of)
+    torch.testing.assert_close(states.detach(), fixed(of), rtol=0.0, atol=1e-12)
+    states.square().sum().backward()
+    assert all(p.grad is not None for p in learned.generator.parameters())
+    with torch.no_grad():
+        torch.testing.assert_close(learned(of), states, rtol=0.0, atol=1e-12)
+        learned.generator.U.mul_(1.01)  # another generator is another scan
+        assert largest(learned(of) - states) > 1e-6
+    x = of.x.clone().requires_grad_(True)
+    (by_values,) = torch.autograd.grad(fixed(of._replace(x=x)).sum(), x)
+    assert largest(by_values) > 0.0
+
+
 def test_paper_s_first_expansion_is_not_the_scan() -> None:
     """Equation (green) starts the product one step early, with the step of the input itself."""
     made, of = scan(2), path(2)
@@ -368,6 +387,24 @@ def test_kernel_written_out_is_quadratic_and_seen_to_be() -> None:
             green.kernel(made, path(1, n))
         found.append(int(counter.get_total_flops()))
     assert found[1] > 3 * found[0]
+
+
+def test_benchmark_finds_a_slope_that_is_too_steep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of made-up times, no clock: linear with an overhead passes, L^1.2 does not."""
+    lengths = [2**i for i in range(5, 12)]
+    kinds = {"scan": [0.1 + n for n in lengths], "walk": [n**1.2 for n in lengths]}
+    rows = [{"way": way, "slope": benchmark.slope(lengths, t)} for way, t in kinds.items()]
+    rows.append({"way": "kernel", "slope": 2.0})  # for contrast, and free to be
+    assert rows[1]["slope"] == pytest.approx(1.2)
+    assert benchmark.steep(rows, 1.1) == ["walk"]
+    assert benchmark.steep(rows, 1.3) == []
+    told = [{**row, "ms": {"32": 1.0}} for row in rows]
+    monkeypatch.setattr(benchmark, "run", lambda *_: told)
+    monkeypatch.setattr(sys, "argv", ["scan"])
+    with pytest.raises(SystemExit, match=r"slope above 1\.1: walk"):
+        benchmark.main()
+    monkeypatch.setattr(sys, "argv", ["scan", "--limit", "1.3"])
+    benchmark.main()
 
 
 def test_stream_keeps_one_state_however_long_the_axis_is() -> None:

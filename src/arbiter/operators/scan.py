@@ -302,9 +302,32 @@ def _walk_resolvent(
 def _walk_exponential(
     generators: Sequence[Generator], step: Tensor, entering: Sequence[Tensor]
 ) -> list[Tensor]:
+    learned = any(part.requires_grad for each in generators for part in each.parameters())
+    if not (learned and torch.is_grad_enabled()):
+        return _walk_in_eigenvectors(generators, step, entering)
     each = zip(generators, step, strict=True)
     matrix = torch.cat([generator.exponential(steps) for generator, steps in each])
     states = [entering[0]]
     for R, new in zip(matrix.unbind(1)[1:], entering[1:], strict=True):
         states.append(torch.baddbmm(new, R, states[-1]))
     return states
+
+
+def _walk_in_eigenvectors(
+    generators: Sequence[Generator], step: Tensor, entering: Sequence[Tensor]
+) -> list[Tensor]:
+    """``e^{ΔA} = V e^{ΔΛ} Vᵀ``: one decomposition, and a step is m products.
+
+    Not where A is learned: eigenvectors of equal eigenvalues have no derivative.
+    """
+    pairs = [torch.linalg.eigh(each.dense().double()) for each in generators]
+    rates = torch.stack([values for values, _ in pairs]).to(step)  # (D, m), below zero
+    vectors = torch.stack([basis for _, basis in pairs]).to(step)  # (D, m, m)
+    fade = torch.exp(step[..., None] * rates[:, None, None])  # (D, B, L, m)
+    drive = torch.stack(list(entering), 1)[..., 0].unflatten(0, step.shape[:2])
+    turned = (drive.flatten(1, 2) @ vectors).unflatten(1, step.shape[1:])
+    states = [turned[:, :, 0]]
+    for faded, new in zip(fade.unbind(2)[1:], turned.unbind(2)[1:], strict=True):
+        states.append(torch.addcmul(new, faded, states[-1]))
+    back = torch.stack(states, 2).flatten(1, 2) @ vectors.transpose(-1, -2)
+    return list(back.unflatten(1, step.shape[1:]).flatten(0, 1)[..., None].unbind(1))
