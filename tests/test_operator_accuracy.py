@@ -1,0 +1,93 @@
+"""What the shipped operator is said to reach where the truth is known, and what refining adds.
+
+Under `make verify` limits are the promised ones, on all 2,000 unseen surfaces and on all 50 Heston
+surfaces, base and hard. The few surfaces of `make test` say less of all: errors have fat tails (the
+first 300 unseen surfaces have 5.8 bp, all of them 4.7). So their limits are what was measured on
+these few and an eighth more, which finds a loss of accuracy and promises nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+
+from arbiter.evaluation import heston, stored, unseen
+from arbiter.evaluation.cases import Case
+from arbiter.evaluation.heston import heston_case
+from arbiter.evaluation.judging import Verdict
+from arbiter.evaluation.methods import methods, operator
+from arbiter.evaluation.running import evaluate
+from arbiter.evaluation.scores import Answer, summary
+from arbiter.operators.network import Network
+from arbiter.operators.pretrained import Operator
+from counts import FULL, count
+
+Limits = Mapping[str, float]
+
+UNSEEN = count(full=unseen.SURFACES, reduced=24)
+HESTON = count(full=heston.SURFACES, reduced=6)
+
+
+def limits(promised: Limits, measured_on_few: Limits) -> Limits:
+    """Those of the surfaces that are looked at."""
+    few = {name: 1.125 * value for name, value in measured_on_few.items()}
+    assert all(few[name] <= value for name, value in promised.items()), "looser than promised"
+    return promised if FULL else few
+
+
+ON_UNSEEN = limits(
+    {"rmse_bp": 5.0, "rmse_unquoted_bp": 6.0}, {"rmse_bp": 4.11, "rmse_unquoted_bp": 4.64}
+)
+ON_HESTON = {
+    ("operator", False): limits({"rmse_bp": 5.0}, {"rmse_bp": 2.70}),
+    ("operator", True): limits({"rmse_bp": 14.0}, {"rmse_bp": 12.09}),
+    ("refine", False): limits({"rmse_bp": 4.0}, {"rmse_bp": 1.56}),
+    ("refine", True): limits({"rmse_bp": 12.0}, {"rmse_bp": 9.18}),
+}
+
+
+def missed(cases: Sequence[Case], answers: Sequence[Answer], most: Limits) -> set[str]:
+    """Names of the scores that are beyond their limits; arbitrage on one surface is too much."""
+    found = summary(cases, answers)
+    beyond = {name for name, at in most.items() if found[name] is None or not found[name] <= at}
+    return beyond | ({"nas_one"} if found["nas_one"] != len(cases) else set())
+
+
+def ten_off(answers: Sequence[Answer]) -> list[Answer]:
+    """The same surfaces ten basis points higher."""
+    return [replace(answer, error=answer.error + 10.0) for answer in answers]
+
+
+def test_unseen_surfaces_are_met_and_free_of_arbitrage() -> None:
+    """5 bp on all points, 6 on those without a quote, a third of the surfaces of another family."""
+    cases = stored.stored(UNSEEN)
+    answers = evaluate(cases, methods(["operator"], operator())).answers["operator"]
+    assert missed(cases, answers, ON_UNSEEN) == set()
+    assert all(answer.verdict == Verdict(1.0, 0, True) for answer in answers)
+    assert sum(case.family == unseen.FAMILIES[2] for case in cases) == UNSEEN // 3
+    assert missed(cases, ten_off(answers), ON_UNSEEN) == {"rmse_bp", "rmse_unquoted_bp"}
+    # one finding on one surface is found among all
+    almost = replace(answers[-1], verdict=Verdict(1.0 - 1e-9, 1, True))
+    assert missed(cases, [*answers[:-1], almost], ON_UNSEEN) == {"nas_one"}
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_heston_surfaces_are_met_and_better_refined(hard: bool) -> None:
+    """5 and 14 bp by the operator alone, 4 and 12 refined."""
+    cases = [heston_case(seed, hard) for seed in range(HESTON)]
+    found = evaluate(cases, methods(["operator", "refine"], operator())).answers
+    for name, answers in found.items():
+        assert missed(cases, answers, ON_HESTON[name, hard]) == set(), name
+        assert missed(cases, ten_off(answers), ON_HESTON[name, hard]) == {"rmse_bp"}, name
+
+
+def test_a_network_that_nobody_has_trained_does_not_meet_the_hard_ones() -> None:
+    """It is its reference alone: 18 bp there, where the trained one has 12."""
+    torch.manual_seed(0)
+    untrained = Operator(Network(operator().config), {})
+    cases = [heston_case(seed, hard=True) for seed in range(HESTON)]
+    answers = evaluate(cases, methods(["operator"], untrained)).answers["operator"]
+    assert missed(cases, answers, ON_HESTON["operator", True]) == {"rmse_bp"}
