@@ -27,6 +27,7 @@ from arbiter.operators.context import LOUD, missed, open_to_change, referred
 from arbiter.operators.kriging import Kriged
 from arbiter.operators.network import SILU, Look, Network
 from arbiter.operators.pooling import nearness, pooled, precision
+from arbiter.operators.quick.elementary import tanh32
 from arbiter.operators.quick.flat import flat
 from arbiter.operators.quick.gate import Batch, Eye, Seen
 from arbiter.operators.quick.kriging import Kriging
@@ -130,10 +131,10 @@ class Stage:
         self.onward = torch.cat(
             [look.across.weight / SILU, self.carrier.out([out.weight for out in outs])], 1
         )
-        sources = [look.gains, look.enter_bias, look.up_bias]
+        self.gains = (look.gains.weight, look.gains.bias + 1.0)
+        sources = [look.enter_bias, look.up_bias]
         self.weight = torch.cat([*(s.weight for s in sources), self.carrier.select])
-        bias = [look.gains.bias + 1.0, look.enter_bias.bias, look.up_bias.bias]
-        self.bias = torch.cat([*bias, self.carrier.select_bias])
+        self.bias = torch.cat([*(s.bias for s in sources), self.carrier.select_bias])
         self.sizes = [s.out_features for s in sources] + [self.carrier.select.shape[0]]
         self.enter, self.up, self.down = look.enter.weight, look.up.weight, look.down.weight / SILU
         self.read = None if look.read is None else look.read.weight
@@ -143,12 +144,12 @@ class Stage:
 
         Args:
             told: ``(B, L, …)`` what the geometry says.
-            view: ``(B, L, lines + 2)`` what is seen of the quotes.
+            view: ``(B, L, lines + 2)`` what is seen of the quotes, times its gains.
             v: The state before, if there is one.
             walk: Along maturities.
         """
-        gains, entering, rising, choice = told.split(self.sizes, -1)
-        x = silu(linear(view * torch.tanh(gains), self.enter).add_(entering), inplace=True)
+        entering, rising, choice = told.split(self.sizes, -1)
+        x = silu(linear(view, self.enter).add_(entering), inplace=True)
         x.mul_(walk.seen[..., None])
         states = self.carrier(x, choice, walk)
         moved = linear(torch.cat([x, states], -1), self.onward)
@@ -185,19 +186,18 @@ class Inference:
             self.join = torch.cat([split[0], self.around.out(split[1:])], 1)
             self.join_bias = context.join.bias
             self.last, self.direct = network.last.weight, network.direct.weight
-            # all that takes the context, in one map
-            gains, base = network.direct_gains, network.base
-            weights = [*(s.weight for s in self.stages), gains.weight, base.weight]
-            biases = [*(s.bias for s in self.stages), gains.bias + 2.0, base.bias]
+            # all that takes the context, in two maps: gains, and the rest
+            gains = [stage.gains for stage in self.stages]
+            gains.append((network.direct_gains.weight, network.direct_gains.bias + 2.0))
             if network.mend is not None and network.mend_gains is not None:
-                weights.append(network.mend_gains.weight)
-                biases.append(network.mend_gains.bias + 1.0)
+                gains.append((network.mend_gains.weight, network.mend_gains.bias + 1.0))
                 self.mend = network.mend.weight
-            else:  # there is nothing to mend
-                weights.append(base.weight[:0])
-                biases.append(base.bias[:0])
-            self.tell, self.tell_bias = torch.cat(weights), torch.cat(biases)
-            self.told = [bias.numel() for bias in biases]
+            self.gain, self.gain_bias = (torch.cat(part) for part in zip(*gains, strict=True))
+            self.gains = [bias.numel() for _, bias in gains]
+            base = network.base
+            told = [(stage.weight, stage.bias) for stage in self.stages] + [(base.weight, base.bias)]
+            self.tell, self.tell_bias = (torch.cat(part) for part in zip(*told, strict=True))
+            self.told = [bias.numel() for _, bias in told]
 
     def __call__(self, quotes: Ragged) -> Found:
         """Slopes of chains, and how sure they are."""
@@ -210,31 +210,29 @@ class Inference:
         guess, polish = (None, None) if self.kriging is None else self.kriging(batch.flat)
         gaps = torch.stack([chain.gap, chain.ahead])[: len(self.around.steps.rates)].to(self.dtype)
         walk = Walk(gaps, chain.quoted.any(-1))
-        spans = self.config.spans
-        near = nearness(chain, spans, not self.config.adjoint).to(self.dtype) if spans else None
         sights = [stage.eye.see(batch) for stage in self.stages]
         context = self._context(batch, sights[0], guess, walk)
-        spoken = linear(context, self.tell, self.tell_bias)
-        *told, gains, base, mending = spoken.split(self.told, -1)
+        *told, base = linear(context, self.tell, self.tell_bias).split(self.told, -1)
+        gains = self._opened(context).split(self.gains, -1)
         v, straight = None, None
         left = rest = batch.flat.u
         if guess is not None:
             left = rest = LOUD * (rest - self._between(guess.smile, batch))
-        for stage, sight, known in zip(self.stages, sights, told, strict=True):
+        for stage, sight, known, gain in zip(self.stages, sights, told, gains, strict=False):
             if v is not None:
                 assert stage.read is not None
                 left = rest - self._between(linear(v, stage.read), batch)
-            view = self._view(stage, sight, batch, near, left)
+            view = self._view(stage, sight, batch, left)
             straight = view if straight is None else straight
-            v = stage(known, view, v, walk)
+            v = stage(known, view * gain, v, walk)
         assert v is not None
         assert straight is not None
-        direct = straight * torch.tanh(gains)
+        direct = straight * gains[len(self.stages)]
         proposal = (base + linear(v, self.last) + linear(direct, self.direct)).double()
         if guess is not None:
             proposal *= open_to_change(guess, self.hats)
             proposal += guess.start
-            off = missed(guess).to(self.dtype) * torch.tanh(mending)
+            off = missed(guess).to(self.dtype) * gains[-1]
             proposal += linear(off, self.mend).double()
         proposal = head.bounded(proposal, None if guess is None else guess.start)
         moved = strained = chain.total.new_zeros(len(chain.total))
@@ -244,21 +242,23 @@ class Inference:
         slopes = head.slopes(proposal, chain.total)
         return Found(slopes.numpy(), chain.total.numpy(), moved.numpy(), strained.numpy())
 
-    def _view(
-        self,
-        stage: Stage,
-        sight: Seen,
-        batch: Batch,
-        near: Tensor | None,
-        values: Tensor,
-    ) -> Tensor:
+    def _opened(self, context: Tensor) -> Tensor:
+        """``(B, L, …)`` gains, between −1 and 1."""
+        gains = linear(context, self.gain, self.gain_bias)
+        if self.dtype != torch.float32:
+            return torch.tanh(gains)
+        tanh32(gains.numpy().reshape(-1))
+        return gains
+
+    def _view(self, stage: Stage, sight: Seen, batch: Batch, values: Tensor) -> Tensor:
         """``(B, L, lines + 2)`` values ``(N,)`` under every head, and pooled."""
-        shape = batch.flat.chain.total.shape
+        chain, spans = batch.flat.chain, self.config.spans
+        shape = chain.total.shape
         lines, means = stage.eye.look(sight, batch, values.to(self.dtype))
         parts = [lines.view(*shape, -1)]
-        if near is not None:
-            weight = precision(sight).view(*shape, -1)
-            weight = weight * batch.flat.chain.quoted.any(-1)[..., None]
+        if spans:
+            near = nearness(chain, spans, not self.config.adjoint).to(self.dtype)
+            weight = precision(sight).view(*shape, -1) * chain.quoted.any(-1)[..., None]
             parts.append(pooled(parts[0], weight, near))
         return torch.cat([*parts, means.view(*shape, -1)], -1)
 

@@ -16,7 +16,7 @@ from arbiter.operators import domain
 from arbiter.operators.quick.implied import volatilities
 from arbiter.operators.quick.quoted import Cut, prices
 from arbiter.operators.ragged import Implied
-from arbiter.operators.traits import Seen, traits_of
+from arbiter.operators.traits import Seen, compared, traits_of
 from arbiter.quotes import Quotes
 
 Array = NDArray[np.float64]
@@ -61,12 +61,10 @@ def judged(
         for name in ("k", "mid", "half_spread", "maturities")
     )
     low, iv, high = (np.concatenate(part) for part in zip(*known, strict=True))
-    off = np.concatenate(price) - mid
-    soft = softened(k, iv * np.sqrt(T)[expiry])
-    miss, spread = off / np.hypot(half, soft), 0.5 * (high - low) / iv
+    off, miss, spread = np.concatenate(price) - mid, np.empty(k.size), np.empty(k.size)
     seen = Seen(T, np.concatenate(levels), expiry, k, iv, spread, miss, moved)
-    plainly = np.split(off / np.where(half > 0.0, half, soft), ends[1:-1])
-    return plainly, traits_of(seen, slices, ends)
+    compared(seen, half, high - low, off)
+    return np.split(off, ends[1:-1]), traits_of(seen, slices, ends)
 
 
 def in_half_spreads(quotes: Quotes, price: Array) -> Array:

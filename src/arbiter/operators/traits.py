@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from arbiter.compiled import compiled
 from arbiter.operators import domain
+from arbiter.operators.quick import scalars
 from arbiter.operators.quick.elementary import exp, log
 
 Array = NDArray[np.float64]
@@ -28,6 +29,7 @@ _NEAR = 2.5  # deviations within which an expiry's level is judged
 _LEVEL = 1e-2  # what it may be off however tight its spreads
 _COUNT = len(domain.TRAITS)
 _APART = 0.1  # of log-maturity: neighbours a day apart say little of a term structure
+_NOTHING = 1e-150  # price: what is divided by, and squared
 _WINGS, _RIDGE = 1e-6, 1e-2  # of a slope at the money: wings alone have one too
 
 
@@ -72,6 +74,26 @@ def traits_of(seen: Seen, slices: Indices, quotes: Indices) -> list[dict[str, fl
     """
     found = _traits(seen, slices, quotes)
     return [dict(zip(domain.TRAITS, each, strict=True)) for each in found.tolist()]
+
+
+@compiled
+def compared(seen: Seen, half: Array, wide: Array, off: Array) -> None:
+    """Fill in what misses and spreads are; put misses in half-spreads in place of those in prices.
+
+    Args:
+        seen: Its ``miss`` and ``spread`` are filled.
+        half: ``(m,)`` half-spreads of prices.
+        wide: ``(m,)`` spreads of volatilities.
+        off: ``(m,)`` model less mid, in prices.
+    """
+    root = np.sqrt(seen.T)
+    for i in range(off.size):
+        total = seen.iv[i] * root[seen.expiry[i]]
+        soft = domain.SOFTENING * total * scalars.pdf(0.5 * total - seen.k[i] / total)
+        soft = max(soft, _NOTHING)  # far out there is no vega
+        seen.miss[i] = off[i] / math.sqrt(half[i] * half[i] + soft * soft)
+        seen.spread[i] = 0.5 * wide[i] / seen.iv[i]
+        off[i] /= half[i] if half[i] > 0.0 else soft
 
 
 @compiled

@@ -152,12 +152,13 @@ class Eye:
             hidden = silu(linear(batch.geometry, self.inner, self.inner_bias), inplace=True)
             w = linear(hidden, self.bend, self.bend_bias)
             lean = linear(hidden, self.lean, self.lean_bias)
-            _bend(w.numpy(), batch.zeta.numpy(), *heads)
         else:
             w, lean = batch.zeta.new_zeros(size, len(self.place)), batch.zeta.new_zeros(size, 2)
         if w.dtype == torch.float32:
-            softplus32(w.numpy().ravel())
+            _weigh32(w.numpy(), batch.zeta.numpy(), heads, ends, self.learned)
         else:
+            if self.learned:
+                _bend(w.numpy(), batch.zeta.numpy(), *heads)
             w = softplus(w)
         measure = batch.zeta.new_empty(size)
         said = (batch.centred, lean, batch.flat.u, batch.flat.width, measure)
@@ -176,6 +177,18 @@ class Eye:
         arrays = (seen.w, seen.away, quotes, known, lines, means)
         _look(batch.flat.ends, *(x.numpy() for x in arrays))
         return lines, means
+
+
+@compiled
+def _weigh32(
+    w: Rough, zeta: Rough, heads: tuple[Rough, Rough], ends: Indices, learned: bool
+) -> None:
+    """Bumps from what bends them, in single precision, in place: slice by slice, as caches are."""
+    for each in range(ends.size - 1):
+        own = w[ends[each] : ends[each + 1]]
+        if learned:
+            _bend(own, zeta[ends[each] : ends[each + 1]], heads[0], heads[1])
+        softplus32(own.reshape(-1))
 
 
 @compiled
