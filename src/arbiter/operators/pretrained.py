@@ -283,6 +283,9 @@ class Operator:
         levels = [level[:size] for level, size in zip(total, sizes, strict=True)]
         if not (np.isfinite(padded).all() and np.isfinite(total).all()):  # or one is, of padding
             _require_levels(chains, slopes, levels)
+        # all that the theorem asks of one component: knots and maturities increase by their types
+        if not (_in_order(padded) or all(_in_order(b[None]) for b in slopes)):
+            raise AssertionError("the head is a running maximum of positive numbers")
         price = self._residuals.prices(chains, slopes)
         off, traits = self._residuals.judged(chains, implied, price, levels, moved)
         share = (time.perf_counter() - began) / len(chains)
@@ -314,10 +317,6 @@ class Operator:
     ) -> OperatorSurface:
         began = time.perf_counter()
         b = parts.slopes
-        # all that the theorem asks of one: knots and maturities increase by their own types. Two
-        # have been proved by the fit
-        if not ((b > 0.0).all() and (b[:, 1:] >= b[:, :-1]).all()):
-            raise AssertionError("the head is a running maximum of positive numbers")
         report = domain.judge(traits, self._limits) if self._limits else None
         if report is not None and not report.inside:
             logger.warning("quotes %s", report)
@@ -362,6 +361,11 @@ def _shipped(name: str) -> Operator:
             "file to Operator.load"
         )
     return Operator.load(path)
+
+
+def _in_order(slopes: Array) -> bool:
+    """Whether slopes ``(B, L, n)`` are positive, and do not fall along maturities."""
+    return bool((slopes > 0.0).all() and (slopes[:, 1:] >= slopes[:, :-1]).all())
 
 
 def _require_levels(chains: list[Quotes], slopes: list[Array], levels: list[Array]) -> None:
