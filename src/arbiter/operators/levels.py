@@ -162,7 +162,7 @@ def _reached(height: Tensor) -> Tensor:
 
     Seen from the middle, down and up: so one need not look any farther.
     """
-    middle = WILD.index(_UNDECIDED)
+    middle = min(range(len(WILD)), key=lambda i: abs(WILD[i] - _UNDECIDED))
     found, most = height.clone(), height[middle]
     for way in (range(middle - 1, -1, -1), range(middle + 1, len(WILD))):
         on = torch.ones_like(most, dtype=torch.bool)
