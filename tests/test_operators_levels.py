@@ -135,7 +135,11 @@ def test_what_lies_beyond_a_value_that_counts_for_nothing_is_not_looked_at() -> 
     height = torch.tensor(
         [[0.0, -9.0, 0.0, -9.0, 0.0], [6.0, 3.0, 0.0, 3.0, 9.0], [5.0, -1.0, 0.0, -4.0, -5.0]]
     )
-    reached = [[-inf, -9.0, 0.0, -9.0, -inf], [6.0, 3.0, 0.0, 3.0, 9.0], [5.0, -1.0, 0.0, -4.0, -inf]]
+    reached = [
+        [-inf, -9.0, 0.0, -9.0, -inf],
+        [6.0, 3.0, 0.0, 3.0, 9.0],
+        [5.0, -1.0, 0.0, -4.0, -inf],
+    ]
     assert torch.equal(_reached(height.T).T, torch.tensor(reached))
 
 
