@@ -120,6 +120,7 @@ def test_shares_move_with_the_likelihoods(seed: int) -> None:
     score = torch.randn(5, 40, generator=g, dtype=torch.float64) * torch.linspace(0.0, 8.0, 40)
     score[1] = score[0]  # equally likely
     move = 1e-6 * (2.0 * torch.rand(score.shape, generator=g, dtype=torch.float64) - 1.0)
+    move[:, 0] = torch.tensor([-1e-6, 1e-6, -1e-6, -1e-6, -1e-6])  # where all are equally likely
     old, new = shares(score), shares(score + move)
     torch.testing.assert_close(old.sum(0), torch.ones_like(old[0]))
     assert torch.equal(old[0], old[1])

@@ -7,10 +7,10 @@ the levels can be solved for slice by slice, which leaves a problem of the size 
 complement): rows of a slice lose their weighted mean, and the slice's variance is added.
 
 How far levels stray, s, and how wild the surface is, τ, are the chain's own: means of a few
-values, each weighed by how likely the observations are under it. The likeliest alone would do as well on
-most chains, and would let a surface jump where two are equally likely: so every choice here moves
-with the quotes. Model surfaces have no levels to speak of, and a few of them are many times as wild
-as most.
+values, each weighed by how likely the observations are under it. The likeliest alone would do as
+well on most chains, and would let a surface jump where two are equally likely: so every choice here
+moves with the quotes. Model surfaces have no levels to speak of, and a few of them are many times
+as wild as most.
 
 Shapes: B chains, L slices, N quotes of each chain, d coefficients, K values that are compared.
 """
