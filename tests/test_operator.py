@@ -217,8 +217,10 @@ def test_log_volatilities_that_move_a_little_move_slopes_within_the_constant(
             "iv_ask": quotes.iv_ask * np.exp(move),
         }
     )
-    # the reference moves too, by at most as much as the quotes, and so does what is divided by it
-    assert largest_move(operator(quotes), operator(shaken)) < 1e-3 * (2.0 * operator.lipschitz + 2)
+    moved = largest_move(operator(quotes), operator(shaken)) / 1e-3
+    # the reference follows the quotes, which the constant leaves out and nothing bounds: slopes in
+    # the tails move by some hundred times as much as quotes do, far less than the constant allows
+    assert 10.0 < moved < 1000.0 < operator.lipschitz
 
 
 def test_the_shipped_file_is_small_and_single_precision() -> None:

@@ -181,3 +181,42 @@ def test_what_is_missed_is_said() -> None:
     assert float(left.abs().max()) > 0.02
     # to first order in what is missed
     assert float((missed[..., NEAR] - left).abs().max()) < 0.25 * float(left.abs().max())
+
+
+def largest_step(way: Tensor) -> float:
+    """Of log-slopes, between smiles along a way 1e-8 apart or less: zoomed in on the largest."""
+    low, high = 0.0, 1.0
+    for _ in range(6):
+        part = torch.linspace(low, high, 33, dtype=torch.float64)
+        u = volatility(skewed(0.5, 0.05)) + part[:, None, None] * way
+        many = smile(u)._replace(total=TOTAL.expand(33, -1), seen=torch.ones(33, 4) > 0.0)
+        steps = polish.transport(many)[0].diff(dim=0).abs().flatten(1).amax(1)
+        at = int(steps.argmax())
+        low, high = float(part[at]), float(part[at + 1])
+    return float(steps[at])
+
+
+def test_more_rounds_begin_to_count_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they count fully at once, slopes jump."""
+    way = 0.05 * torch.sin(6.0 * PLACE)  # ever farther from any law
+    assert largest_step(way) < 1e-6
+    monkeypatch.setattr(polish, "_FAR_OFF", polish._OFF * (1.0 + 1e-12))
+    assert largest_step(way) > 1e-2
+
+
+def test_prices_begin_to_say_something_with_nothing() -> None:
+    """From a hundred-millionth of the forward on, all from three: misses weigh that much."""
+    times = torch.linspace(-0.3, 0.3, 2001, dtype=torch.float64)[:, None, None]
+    u = (volatility(skewed(0.5, 0.05)) + times).flatten(0, 1)[:, None]  # one slice each
+    total = TOTAL.repeat(2001, 1).view(-1, 1)
+    many = smile(u)._replace(total=total, seen=torch.ones_like(total) > 0.0)
+    k = torch.sinh(PLACE) * torch.exp(total)[..., None]
+    price = black.otm(k, torch.exp(u + total[..., None]))
+    g = torch.zeros(len(u), 1, len(KNOTS), dtype=torch.float64)
+    says = polish.missed(g, many)[1]
+    wanted = torch.from_numpy(np.interp(price, [1e-8, 3e-8], [0.0, 1.0]))
+    torch.testing.assert_close(says, wanted, rtol=0.0, atol=1e-9)
+    assert int(((says > 0.1) & (says < 0.9)).sum()) > 100
+    assert float((says - (price > 1e-8).double()).abs().max()) > 0.9  # not all or nothing
+    trust = polish._priced(many).trust.view_as(says)
+    torch.testing.assert_close(trust, says / (np.exp(-12.0) + polish._SURE**2))

@@ -8,7 +8,8 @@ All have the settings of src/arbiter/reproduction/full.json, one pool of laws an
 With --seconds one that is slower ends its steps at the full rate when so much of its time is gone
 as leaves the rest for the falling rate, so that it takes about that long in all; trained.json says
 how many steps it had. With --budgets it is the operator alone, once for each budget of its maps,
-and once with none: what benchmarks.lipschitz_cost compares. The same command goes on where it stopped: finished networks are left alone.
+and once with none: what benchmarks.lipschitz_cost compares. The same command goes on where it
+stopped: finished networks are left alone.
 OUT holds little; pools are hundreds of megabytes, and --pool puts them elsewhere.
 Needs PyTorch, NumPy, SciPy and safetensors alone; --ship, which puts the weights and their
 checksums where `arbiter reproduce` looks for them, needs the whole package.

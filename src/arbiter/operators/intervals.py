@@ -8,9 +8,9 @@ that has the moments of its interval under what all other quotes say (its cavity
 once. One round is within 2 % of the fixed point (docs/operator-architecture.md).
 
 Mids may be far better than their spreads, or have Gaussian errors: of a few laws a mean is taken,
-each weighed by how well the quotes predict each other under it. How large the error is beside it the chain says too:
-by how far a first, Gaussian guess lies outside the intervals, in root mean square. It is what the
-basis cannot follow, or what is wrong with quotes.
+each weighed by how well the quotes predict each other under it. How large the error is beside it
+the chain says too: by how far a first, Gaussian guess lies outside the intervals, in root mean
+square. It is what the basis cannot follow, or what is wrong with quotes.
 
 Shapes: B chains, N quotes of each, K laws.
 """

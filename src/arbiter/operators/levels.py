@@ -6,11 +6,11 @@ of one expiry alone, and no smooth function of maturity follows. Under observati
 the levels can be solved for slice by slice, which leaves a problem of the size of a (Schur's
 complement): rows of a slice lose their weighted mean, and the slice's variance is added.
 
-How far levels stray, s, and how wild the surface is, τ, are the chain's own: a mean of a few values,
-each weighed by how likely the observations are under it. The likeliest alone would do as well on
-most chains, and would let a surface jump where two are equally likely: so every choice here moves
-with the quotes. Model surfaces have no levels to speak of, and a few of them are many times as wild
-as most.
+How far levels stray, s, and how wild the surface is, τ, are the chain's own: means of a few
+values, each weighed by how likely the observations are under it. The likeliest alone would do as
+well on most chains, and would let a surface jump where two are equally likely: so every choice here
+moves with the quotes. Model surfaces have no levels to speak of, and a few of them are many times
+as wild as most.
 
 Shapes: B chains, L slices, N quotes of each chain, d coefficients, K values that are compared.
 """
@@ -162,7 +162,7 @@ def _reached(height: Tensor) -> Tensor:
 
     Seen from the middle, down and up: so one need not look any farther.
     """
-    middle = WILD.index(_UNDECIDED)
+    middle = min(range(len(WILD)), key=lambda i: abs(WILD[i] - _UNDECIDED))
     found, most = height.clone(), height[middle]
     for way in (range(middle - 1, -1, -1), range(middle + 1, len(WILD))):
         on = torch.ones_like(most, dtype=torch.bool)
