@@ -9,8 +9,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 from torch import Tensor
+from torch.distributions import MultivariateNormal
 from torch.nn.functional import one_hot
 
 from arbiter.operators import levels
@@ -94,8 +94,7 @@ def test_priors_are_weighed_by_their_likelihood(seed: int) -> None:
 
     def likelihood(size: float, wild: float) -> float:
         kernel = wild**2 * flat @ flat.T + size**2 * own @ own.T + torch.diag(error**2)
-        law = stats.multivariate_normal(None, kernel.numpy(), allow_singular=True)
-        return float(law.logpdf(y[0, there].numpy()))
+        return float(MultivariateNormal(torch.zeros_like(error), kernel).log_prob(y[0, there]))
 
     both = [(size, wild) for size in SIZES for wild in WILD]
     sums = known(rows, weight, y)
