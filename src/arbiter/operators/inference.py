@@ -195,7 +195,9 @@ class Inference:
             self.gain, self.gain_bias = (torch.cat(part) for part in zip(*gains, strict=True))
             self.gains = [bias.numel() for _, bias in gains]
             base = network.base
-            told = [(stage.weight, stage.bias) for stage in self.stages] + [(base.weight, base.bias)]
+            told = [(stage.weight, stage.bias) for stage in self.stages] + [
+                (base.weight, base.bias)
+            ]
             self.tell, self.tell_bias = (torch.cat(part) for part in zip(*told, strict=True))
             self.told = [bias.numel() for _, bias in told]
 

@@ -128,25 +128,23 @@ def _explained(factor: Array, side: Array) -> float:
 @compiled
 def likeliest(sums: Sums) -> tuple[float, float, Left]:
     """As :func:`arbiter.operators.levels.likeliest`, and what is left then, factorised."""
-    d, L = sums.rows.shape
     uneven = _likeliest_level(sums)
     left = without_levels(sums, uneven)
-    count = _WILD.size
-    height, factors = np.full(count, -np.inf), np.empty((count, d, d))
-    best = -np.inf
+    d, count = len(sums.rows), _WILD.size
+    height, best, factor, found = np.full(count, -np.inf), -np.inf, left.precision, 0
     for way in (0, -1, 1):  # the middle, then down, then up, as far as a value counts
         at = _MIDDLE + way
         while 0 <= at < count:
-            factors[at] = _factor(left.precision, _WILD[at])
-            height[at] = _explained(factors[at], left.side) - d * math.log(_WILD[at])
-            best = max(best, height[at])
+            trial = _factor(left.precision, _WILD[at])
+            height[at] = _explained(trial, left.side) - d * math.log(_WILD[at])
+            if height[at] > best:
+                best, factor, found = height[at], trial, at
             if way == 0 or not height[at] - best > _LOG_FAINT:
                 break
             at += way
     share = shares(height)
-    at = np.argmax(share)
-    if share[at] == 1.0:
-        return uneven, _WILD[at], Left(factors[at], left.side, left.mass)
+    if share[found] == 1.0:
+        return uneven, _WILD[found], Left(factor, left.side, left.mass)
     wild = math.exp(np.sum(share * np.log(_WILD)))
     return uneven, wild, solved(left, wild)
 
