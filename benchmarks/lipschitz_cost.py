@@ -139,7 +139,7 @@ def plot(rows: Sequence[Row], path: Path) -> Figure:
             if row.get("heston_hard_bp") is not None:
                 at = (row[key], row["heston_hard_bp"])
                 ax.annotate(
-                    f"{row['budget']:g}",
+                    f"{row['budget']:g}" if row["aligned"] else "free",
                     at,
                     (0, 7),
                     textcoords="offset points",
@@ -155,7 +155,7 @@ def plot(rows: Sequence[Row], path: Path) -> Figure:
         ax.set(xlabel=f"certified Lipschitz constant, {title}")
         ax.grid(alpha=0.25)
     left.set(ylabel="RMSE of volatility, basis points")
-    left.legend(frameon=False)
+    left.legend(frameon=False, loc="upper left", bbox_to_anchor=(0.0, 0.86), ncols=3)
     figure.suptitle("What the certificate costs; numbers are budgets of the maps")
     with whole(path) as file:
         figure.savefig(file, format="png", dpi=120)

@@ -54,6 +54,21 @@ def chains(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_surfaces_from_a_number_on_are_others(weights: Path, tmp_path: Path) -> None:
+    chosen = ("--method", "operator", "--weights", weights, "--bench", "heston", "--count", 1)
+    found = [
+        json.loads(run(*chosen, *more, "--out", tmp_path, "--json").stdout)
+        for more in ((), ("--first", 1), ("--first", 1))
+    ]
+    errors = [facts["methods"]["operator"]["rmse_bp"] for facts in found]
+    assert errors[0] != errors[1] == errors[2]
+    assert [facts.get("first") for facts in found] == [None, 1, 1]
+    for wrong in (("--first", -1), ("--first", 1, "--bench", f"real:{tmp_path}")):
+        refused = run(*chosen, *wrong, "--out", tmp_path)
+        assert refused.exit_code == 2
+        assert "--first" in refused.stderr
+
+
 def test_unseen_surfaces_are_scored_written_and_kept(weights: Path, tmp_path: Path) -> None:
     chosen = ("--method", "operator", "--method", "fit", "--weights", weights, "--count", 3)
     result = run(*chosen, "--out", tmp_path, "--json")

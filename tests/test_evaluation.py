@@ -300,6 +300,13 @@ def test_stored_surfaces_are_those_that_were_made(
         assert np.array_equal(one.quotes.bid, other.quotes.bid)
         assert np.array_equal(one.quotes.bid, third.quotes.bid)
         assert one.name == other.name == third.name
+    # from any number on, across files and without them: the benchmark's own come first
+    for folder in (tmp_path, None):
+        later = stored.stored(2, folder, first=2)
+        assert [case.name for case in later] == ["unseen 2", "unseen 3"]
+        assert np.array_equal(later[1].quotes.bid, first[3].quotes.bid)
+    with pytest.raises(ValueError, match=r"first = -1"):
+        stored.stored(1, tmp_path, first=-1)
     # damage is found and mended, to the byte
     broken = bytearray(content)
     broken[len(broken) // 2] ^= 0xFF

@@ -178,8 +178,11 @@ def test_the_card_is_plain_and_says_what_a_user_needs(operator: Operator) -> Non
     card = operator.card
     assert json.loads(json.dumps(card, allow_nan=False)) == card
     for name in ("model", "parameters", "lipschitz", "config", "data", "seed", "revision",
-                 "metrics", "domain", "shipped"):  # fmt: skip
+                 "metrics", "domain", "shipped", "limits", "note", "listed"):  # fmt: skip
         assert name in card, name
+    for name in ("heston_base_bp", "unseen_bp", "unseen_unquoted_bp", "later_unseen_bp"):
+        assert 0.0 < card["metrics"][name] < 20.0, name
+    assert len(card["listed"]) == 10
     assert repr(operator).startswith(f"Operator({operator.model}, ")
     card["metrics"] = None
     assert operator.card["metrics"] is not None

@@ -28,12 +28,17 @@ def markdown(card: dict[str, Any]) -> str:
         "code that trained, code that shipped": f"{card.get('revision')}, "
         f"{card['shipped']['revision']} on {card['shipped']['date']}",
         "note": card.get("note"),
+        "limits": card.get("limits"),
     }
     config = ", ".join(f"{name} {_text(value)}" for name, value in card["config"].items())
     lines = ["| | |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in facts.items() if value]
     lines += [f"| configuration | {config} |", "", "| measured | |", "|---|---|"]
     lines += [f"| `{name}` | {_text(value)} |" for name, value in card["metrics"].items()]
+    if card.get("listed"):
+        lines += ["", "| listed chain | error within 2 s.d., bp | median miss, half-spreads |"]
+        lines += ["|---|---:|---:|"]
+        lines += [f"| `{name}` | {a:.1f} | {b:.2f} |" for name, (a, b) in card["listed"].items()]
     lines += ["", "| trait | from | to | meaning |", "|---|---:|---:|---|"]
     for name, (low, high) in card["domain"].items():
         meaning = TRAITS[name].meaning if name in TRAITS else ""

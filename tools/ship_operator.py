@@ -3,18 +3,20 @@
 Usage: PYTHONPATH=. python tools/ship_operator.py CHECKPOINT [--note TEXT] [--out FILE]
 
 Reads a checkpoint with an operator's weights (a run's ``weights.safetensors``), draws chains of the
-training universe and of the Heston benchmark, and writes the weights with their limits
-(docs/operator.md, "Domain") and their measured errors inside, and the card into the page.
+training universe and of the benchmarks, and writes the weights with their limits
+(docs/operator.md, "Domain") and their measured errors inside, and the card into the page. Listed
+chains are those of the folder that ARBITER_DATA names, if it does. With --keep-limits what a domain
+is judged by stays as it is in the checkpoint.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from benchmarks.heston_surfaces import oracle_rmse_bp
@@ -22,6 +24,11 @@ from benchmarks.operator_domain import Table, training_tables, traits_of
 from torch import Tensor
 
 import operator_card
+from arbiter.evaluation.chains import chains_in, evaluate_chains
+from arbiter.evaluation.methods import methods
+from arbiter.evaluation.running import evaluate
+from arbiter.evaluation.stored import stored
+from arbiter.evaluation.unseen import SURFACES
 from arbiter.operators import checkpoint, domain
 from arbiter.operators.network import Config, Network
 from arbiter.operators.pretrained import Operator
@@ -40,6 +47,15 @@ UNIVERSE = (
     "widely, as a third are; quoted on calendars of an index, on random and on "
     "benchmark maturities, up to 60 of them, with random strikes, spreads, noise and gaps "
     "(arbiter.training)"
+)
+
+LIMITS = (
+    "The surface cannot be arbitraged; how well it fits is a matter of the quotes. Beyond the last "
+    "quote it is extrapolation, by what the training universe makes likely. No stale quotes, wrong "
+    "forwards or cash dividends were simulated; quotes beyond the limits of the domain are "
+    "reported, and some faults are found only partly (docs/operator.md). The Lipschitz constant is "
+    "that of the trained maps for a given reference. Constants outside the network, and which "
+    "weights ship, were chosen with a look at listed chains and at the benchmarks' surfaces."
 )
 
 
@@ -77,6 +93,29 @@ def heston_rmse_bp(operator: Operator) -> dict[str, float]:
     }
 
 
+def unseen_metrics(operator: Operator, count: int, cache: Path | None) -> dict[str, float]:
+    """The unseen surfaces, the benchmark's own and as many that come after these."""
+    found = {}
+    for name, first in (("unseen", 0), ("later_unseen", SURFACES)):
+        cases = stored(count, cache, first=first)
+        scores = evaluate(cases, methods(["operator"], operator)).to_dict()["methods"]["operator"]
+        found[f"{name}_bp"] = scores["rmse_bp"]
+        found[f"{name}_unquoted_bp"] = scores["rmse_unquoted_bp"]
+        found[f"{name}_nas_one"] = scores["nas_one"] / scores["surfaces"]
+    return found
+
+
+def listed_errors(operator: Operator, folder: Path) -> dict[str, list[float]]:
+    """Error within two deviations in basis points and median miss in half-spreads, by chain."""
+    paths = [path for path in chains_in(folder) if path.name.startswith("spx")]
+    rows = evaluate_chains(paths, methods(["operator"], operator))
+    return {
+        row["chain"]: [row["iv_rmse_bp_2sd"], row["median_half_spreads"]]
+        for row in rows
+        if "error" not in row
+    }
+
+
 def revision() -> str:
     """The commit of the code that ships the weights."""
     command = ["git", "rev-parse", "--short=12", "HEAD"]
@@ -94,6 +133,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=20261115)
     parser.add_argument("--revision", help="of the code that trained, if the file is wrong on it")
     parser.add_argument("--note", default="", help="what the card says of the training")
+    parser.add_argument("--keep-limits", action="store_true", help="of the domain")
+    parser.add_argument(
+        "--unseen", type=int, default=SURFACES, help="surfaces, and later ones"
+    )
+    parser.add_argument("--cache", type=Path, help="folder of the unseen surfaces")
     given = parser.parse_args()
 
     tensors, before = checkpoint.load(given.source)
@@ -105,26 +149,29 @@ def main() -> None:
 
     print(f"{operator}: drawing {given.laws:,} laws")
     laws = make_laws(given.laws, given.seed)
-    drawn = training_tables(laws, given.surfaces, given.seed)
-    print(f"{len(drawn):,} chains")
-    sample = traits_of(operator, [table.quotes() for table, _, _ in drawn])
-    limits = domain.calibrate(sample)
-    held = training_tables(laws, 400, given.seed + 1)
-    metrics: dict[str, Any] = {
-        **before.get("metrics", {}),
-        **heston_rmse_bp(operator),
-        "universe_bp_at_20_percent": universe_rmse_bp(operator, held),
-        "lipschitz": operator.lipschitz,
-    }
     info = {
         **before,
         "config": config.to_dict(),
-        "metrics": metrics,
         "data": UNIVERSE,
-        "domain": limits,
-        "domain_calibration": {"chains": len(sample), "laws": len(laws), "seed": given.seed},
+        "limits": LIMITS,
         "shipped": {"revision": revision(), "date": str(datetime.date.today())},
     }
+    if not given.keep_limits:
+        drawn = training_tables(laws, given.surfaces, given.seed)
+        print(f"{len(drawn):,} chains")
+        sample = traits_of(operator, [table.quotes() for table, _, _ in drawn])
+        calibrated = {"chains": len(sample), "laws": len(laws), "seed": given.seed}
+        info |= {"domain": domain.calibrate(sample), "domain_calibration": calibrated}
+    held = training_tables(laws, 400, given.seed + 1)
+    info["metrics"] = {
+        **before.get("metrics", {}),
+        **heston_rmse_bp(operator),
+        **unseen_metrics(operator, given.unseen, given.cache),
+        "universe_bp_at_20_percent": universe_rmse_bp(operator, held),
+        "lipschitz": operator.lipschitz,
+    }
+    if os.environ.get("ARBITER_DATA"):
+        info["listed"] = listed_errors(operator, Path(os.environ["ARBITER_DATA"]) / "chains")
     if given.revision:
         info["revision"] = given.revision
     if given.note:
@@ -133,9 +180,9 @@ def main() -> None:
     if path.resolve() == TARGET.resolve():
         operator_card.main()
     print(f"{path}: {path.stat().st_size:,} bytes")
-    for name, value in metrics.items():
+    for name, value in info["metrics"].items():
         print(f"  {name}: {value}")
-    for name, ends in limits.items():
+    for name, ends in info["domain"].items():
         print(f"  {name}: {ends[0]} to {ends[1]}")
 
 

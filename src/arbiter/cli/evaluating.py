@@ -48,6 +48,9 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
     count: Annotated[
         int | None, typer.Option(help="So many surfaces, or chains, from the first on.")
     ] = None,
+    first: Annotated[
+        int, typer.Option(help="Number of the first surface: 2000 is beyond the benchmark's own.")
+    ] = 0,
     out: Annotated[Path, typer.Option(help="Folder for what is written.")] = Path("evaluation"),
     cache: Annotated[
         Path | None,
@@ -75,6 +78,8 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
         refuse(f"--bench {bench} is not one of {', '.join(BENCHES)}, {_REAL}FOLDER")
     if count is not None and count < 1:
         refuse(f"--count {count}: give at least one")
+    if first < 0 or (first > 0 and real is not None):
+        refuse(f"--first {first}: give 0 or more, of surfaces whose truth is known")
     names = method or [*USUAL]
     logging.getLogger("arbiter").addHandler(logging.NullHandler())  # the summary says it all
     try:
@@ -84,12 +89,12 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
         networks = _baselines(baseline or [])
         names += [name for name in networks if name not in names]
         chosen = methods(names, trained, networks)
-        about = {"bench": bench, "methods_run": names, "weights": _about(trained)}
+        about: dict[str, Any] = {"bench": bench, "methods_run": names, "weights": _about(trained)}
+        about |= {"first": first} if first else {}
         with _progress(not json) as tell:
             if real is None:
-                facts = about | _known(
-                    bench, count, cache or out / "surfaces", chosen, (certify, tell)
-                )
+                cases = _cases(bench, (first, count), cache or out / "surfaces", tell)
+                facts = about | _known(cases, chosen, certify, tell)
                 families = facts.pop("families")
             else:
                 facts = about | _chains(Path(real), count, chosen, tell)
@@ -144,31 +149,28 @@ def _about(trained: Any) -> dict[str, Any] | None:
     }
 
 
-def _known(
-    bench: str, count: int | None, cache: Path, chosen: list[Method], how: tuple[bool, Tell]
-) -> dict[str, Any]:
+def _known(cases: list[Case], chosen: list[Method], certify: bool, tell: Tell) -> dict[str, Any]:
     from arbiter.evaluation.running import evaluate as run
 
-    certify, tell = how
-    cases = _cases(bench, count, cache, tell)
     found = run(cases, chosen, full=certify, tell=lambda name, done: tell(name, done, len(cases)))
     audit = "certificate" if certify else "structural proof and a table of prices"
     return {"audit": audit, **found.to_dict(), "families": [case.family for case in cases]}
 
 
-def _cases(bench: str, count: int | None, cache: Path, tell: Tell) -> list[Case]:
+def _cases(bench: str, which: tuple[int, int | None], cache: Path, tell: Tell) -> list[Case]:
     from arbiter.evaluation import heston, stored, unseen
 
+    first, count = which
     if bench == "unseen":
         wanted = unseen.SURFACES if count is None else count
         if wanted > unseen.SURFACES:
             refuse(f"--count {count}: there are {unseen.SURFACES:,} unseen surfaces")
-        return stored.stored(wanted, cache, lambda done: tell("surfaces", done, wanted))
+        return stored.stored(wanted, cache, lambda done: tell("surfaces", done, wanted), first)
     wanted = heston.SURFACES if count is None else count
     cases = []
-    for seed in range(wanted):
+    for seed in range(first, first + wanted):
         cases.append(heston.heston_case(seed, bench == "heston-hard"))
-        tell("surfaces", seed + 1, wanted)
+        tell("surfaces", len(cases), wanted)
     return cases
 
 

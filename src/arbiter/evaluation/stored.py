@@ -35,31 +35,34 @@ def stored(
     count: int,
     folder: str | PathLike[str] | None = None,
     tell: Callable[[int], object] | None = None,
+    first: int = 0,
 ) -> list[Case]:
-    """The first ``count`` unseen surfaces.
+    """So many unseen surfaces.
 
     Args:
         count: At least one.
         folder: Where they are kept; nowhere if left out.
         tell: Hears how many there are so far.
+        first: Number of the first of them; the benchmark's own are 0 to 1,999.
 
     Raises:
         ValueError: If the folder cannot be used, or holds surfaces of another law.
     """
-    if count < 1:
-        raise ValueError(f"count = {count}: give at least one surface")
+    if count < 1 or first < 0:
+        raise ValueError(f"count = {count}, first = {first}: give at least one, and 0, 1, …")
     home = None if folder is None else Path(folder)
     if home is not None:
         require_folder(home)
         home.mkdir(parents=True, exist_ok=True)
     found: list[Case] = []
-    for first in range(0, count, BLOCK):
-        wanted = min(BLOCK, count - first)
+    last = first + count
+    for begin in range(first // BLOCK * BLOCK, last, BLOCK):
+        low, high = max(begin, first), min(begin + BLOCK, last)
         if home is None:
-            sheets = law.unseen(wanted, first)
+            found += law.cases(law.unseen(high - low, low))
         else:
-            sheets = _block(home / f"unseen-{first:05d}.npz", first)
-        found += list(law.cases(sheets))[:wanted]
+            sheets = _block(home / f"unseen-{begin:05d}.npz", begin)
+            found += list(law.cases(sheets))[low - begin : high - begin]
         if tell is not None:
             tell(len(found))
     return found
