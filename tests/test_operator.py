@@ -207,7 +207,7 @@ def test_the_lipschitz_constant_is_that_of_the_shipped_maps(operator: Operator) 
     assert constant(network).value > 1.2 * operator.lipschitz
 
 
-def test_log_volatilities_that_move_a_little_move_slopes_within_the_constant(
+def test_log_volatilities_that_move_a_little_move_slopes_far_less_than_the_constant(
     operator: Operator, quotes: Quotes, rng: np.random.Generator
 ) -> None:
     """A sanity check of what the number means; the network's own tests try to break it."""

@@ -90,6 +90,15 @@ def test_functions_without_a_branch_are_those_of_the_library() -> None:
     np.testing.assert_allclose(each(elementary.tail, z), wanted, rtol=3e-14)
 
 
+def test_hyperbolic_tangents_in_single_precision() -> None:
+    x = np.concatenate([np.linspace(-30.0, 30.0, 4001), [0.0, 1e-30, -np.inf, np.inf, np.nan]])
+    found = x.astype(np.float32)
+    elementary.tanh32(found)
+    np.testing.assert_allclose(found, np.tanh(x), rtol=0.0, atol=1.5e-7)
+    assert np.abs(found[:-1]).max() <= 1.0
+    assert np.abs(x[:-3] - found[:-3]).max() > 1.0
+
+
 def test_softplus_in_single_precision() -> None:
     x = np.linspace(-80.0, 60.0, 100_001).astype(np.float32)
     wanted = np.logaddexp(0.0, x.astype(np.float64))
@@ -302,6 +311,32 @@ def test_transports_are_those_of_the_network(seed: int, wild: tuple[float, float
         torch.testing.assert_close(one, other, rtol=0.0, atol=1e-9)
     moved = Polish(smile._replace(u=smile.u + 0.01 * PLACE)).transport()[0]
     assert float((moved - wanted).abs().max()) > 0.01
+
+
+def test_transports_on_the_way_to_more_rounds_are_those_of_the_network(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Wild smiles whose first round leaves them between the two ends of the ramp."""
+    between = []
+    for seed in range(40):
+        smile = smiles(seed, 0.5)
+        with monkeypatch.context() as patch:
+            patch.setattr(polish, "_OFF", 1.0)
+            patch.setattr(polish, "_FAR_OFF", 2.0)
+            once, miss = polish.transport(smile)
+        trust = polish._priced(smile).trust.view_as(miss)
+        off = torch.sqrt((trust * miss**2).flatten(1).sum(1) / trust.flatten(1).sum(1))
+        part = (off - polish._OFF) / (polish._FAR_OFF - polish._OFF)
+        here = (part > 0.05) & (part < 0.95)
+        if bool(here.any()):
+            wanted, found = polish.transport(smile)[0], Polish(smile).transport()[0]
+            torch.testing.assert_close(found[here], wanted[here], rtol=0.0, atol=1e-2)
+            torch.testing.assert_close(
+                Polish(smile).transport()[1], polish.transport(smile)[1], rtol=0.0, atol=1e-4
+            )
+            assert float((wanted - once)[here].abs().max()) > 1e-2  # more rounds make a difference
+            between.append(seed)
+    assert len(between) >= 2
 
 
 @given(seed=seeds)

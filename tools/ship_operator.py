@@ -134,13 +134,14 @@ def main() -> None:
     parser.add_argument("--revision", help="of the code that trained, if the file is wrong on it")
     parser.add_argument("--note", default="", help="what the card says of the training")
     parser.add_argument("--keep-limits", action="store_true", help="of the domain")
-    parser.add_argument(
-        "--unseen", type=int, default=SURFACES, help="surfaces, and later ones"
-    )
+    parser.add_argument("--unseen", type=int, default=SURFACES, help="surfaces, and later ones")
     parser.add_argument("--cache", type=Path, help="folder of the unseen surfaces")
     given = parser.parse_args()
 
     tensors, before = checkpoint.load(given.source)
+    if given.keep_limits and "domain" not in before:
+        parser.error(f"--keep-limits: {given.source} has no limits of a domain")
+    before.pop("listed", None)  # whatever chains were measured before
     config = Config(**before["config"])
     network = Network(config)
     kept = weights(tensors, network)

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import math
 import reprlib
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeGuard
+
+_LARGEST = sys.float_info.max
 
 
 def whole(name: str, value: object, least: int, most: int) -> int:
@@ -75,8 +78,8 @@ def named(name: str, value: object, known: Iterable[str]) -> dict[str, Any]:
 
 def is_number(value: object) -> TypeGuard[float]:
     """Whether it is a finite number, and not a truth value."""
-    # compared, not converted: an integer may be too long for a float
-    return isinstance(value, int | float) and type(value) is not bool and abs(value) < math.inf
+    # compared, not converted: an integer may be too long for a float, and is no number here then
+    return isinstance(value, int | float) and type(value) is not bool and abs(value) <= _LARGEST
 
 
 def short(value: object) -> str:

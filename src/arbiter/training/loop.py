@@ -130,6 +130,7 @@ def train(  # noqa: PLR0913 - what, where, from what, how far, and who looks on
     if find_spec("safetensors") is None:
         raise ValueError("checkpoints need safetensors: install it, or put it on PYTHONPATH")
     require_folder(out, files=(RUN, JOURNAL, "sweeps.csv", "sweeps.sqlite"))
+    Ledger(out).runs()  # one of another version is refused before a leg is trained, not after
     if resume and begin is not None:
         raise ValueError(f"{begin}: a run that is resumed has weights of its own; leave one out")
     known = None if begin is None else known_weights(begin, settings)
