@@ -20,6 +20,7 @@ from arbiter.values import is_number, named, short
 Limits = Mapping[str, tuple[float | None, float | None]]
 
 SOFTENING = 5e-3  # of volatility: what the operator may miss however tight the spread
+NOTHING = 1e-150  # of a price: far out there is no vega, and this is divided by, and squared
 RARE, RATHER_RARE = 3e-4, 4e-3  # shares of training chains beyond a limit
 
 

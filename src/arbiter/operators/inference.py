@@ -212,6 +212,8 @@ class Inference:
         guess, polish = (None, None) if self.kriging is None else self.kriging(batch.flat)
         gaps = torch.stack([chain.gap, chain.ahead])[: len(self.around.steps.rates)].to(self.dtype)
         walk = Walk(gaps, chain.quoted.any(-1))
+        spans, both = self.config.spans, self.config.adjoint
+        near = nearness(chain, spans, not both).to(self.dtype) if spans else None
         sights = [stage.eye.see(batch) for stage in self.stages]
         context = self._context(batch, sights[0], guess, walk)
         *told, base = linear(context, self.tell, self.tell_bias).split(self.told, -1)
@@ -220,16 +222,17 @@ class Inference:
         left = rest = batch.flat.u
         if guess is not None:
             left = rest = LOUD * (rest - self._between(guess.smile, batch))
-        for stage, sight, known, gain in zip(self.stages, sights, told, gains, strict=False):
+        *looks, last = gains[: len(self.stages) + 1]
+        for stage, sight, known, gain in zip(self.stages, sights, told, looks, strict=True):
             if v is not None:
                 assert stage.read is not None
                 left = rest - self._between(linear(v, stage.read), batch)
-            view = self._view(stage, sight, batch, left)
+            view = self._view(stage, (sight, near), batch, left)
             straight = view if straight is None else straight
             v = stage(known, view * gain, v, walk)
         assert v is not None
         assert straight is not None
-        direct = straight * gains[len(self.stages)]
+        direct = straight * last
         proposal = (base + linear(v, self.last) + linear(direct, self.direct)).double()
         if guess is not None:
             proposal *= open_to_change(guess, self.hats)
@@ -252,14 +255,15 @@ class Inference:
         tanh32(gains.numpy().reshape(-1))
         return gains
 
-    def _view(self, stage: Stage, sight: Seen, batch: Batch, values: Tensor) -> Tensor:
+    def _view(
+        self, stage: Stage, seen: tuple[Seen, Tensor | None], batch: Batch, values: Tensor
+    ) -> Tensor:
         """``(B, L, lines + 2)`` values ``(N,)`` under every head, and pooled."""
-        chain, spans = batch.flat.chain, self.config.spans
+        (sight, near), chain = seen, batch.flat.chain
         shape = chain.total.shape
         lines, means = stage.eye.look(sight, batch, values.to(self.dtype))
         parts = [lines.view(*shape, -1)]
-        if spans:
-            near = nearness(chain, spans, not self.config.adjoint).to(self.dtype)
+        if near is not None:
             weight = precision(sight).view(*shape, -1) * chain.quoted.any(-1)[..., None]
             parts.append(pooled(parts[0], weight, near))
         return torch.cat([*parts, means.view(*shape, -1)], -1)

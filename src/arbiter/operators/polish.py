@@ -97,7 +97,7 @@ def transport(smile: Smile) -> tuple[Tensor, Tensor]:
     if len(far) > 0:  # some chains need more than the rest
         some, deep = smile.of(far), miss.shape[1]
         rows = (far[:, None] * deep + torch.arange(deep, device=far.device)).flatten()
-        again = Priced(*(part[rows] for part in priced))
+        again = Priced(*(worth[rows] for worth in priced))
         better, _ = _descended(g[far], some, again, MORE)
         better = torch.lerp(g[far], better, part[far, None, None])  # in order, as both are
         g, miss = g.index_copy(0, far, better), miss.index_copy(0, far, _miss(better, some, again))

@@ -77,7 +77,7 @@ def in_half_spreads(quotes: Quotes, price: Array) -> Array:
 def softened(k: Array, total: Array) -> Array:
     """``(m,)`` what is worth half a percent of a total volatility."""
     soft = domain.SOFTENING * total * np.asarray(black.vega(k, total))
-    return np.asarray(np.maximum(soft, np.finfo(np.float64).tiny))  # far out there is no vega
+    return np.asarray(np.maximum(soft, domain.NOTHING))
 
 
 def _in_one_row(chains: list[Quotes]) -> tuple[Indices, Indices, Indices]:

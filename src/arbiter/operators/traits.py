@@ -29,7 +29,6 @@ _NEAR = 2.5  # deviations within which an expiry's level is judged
 _LEVEL = 1e-2  # what it may be off however tight its spreads
 _COUNT = len(domain.TRAITS)
 _APART = 0.1  # of log-maturity: neighbours a day apart say little of a term structure
-_NOTHING = 1e-150  # price: what is divided by, and squared
 _WINGS, _RIDGE = 1e-6, 1e-2  # of a slope at the money: wings alone have one too
 
 
@@ -90,7 +89,7 @@ def compared(seen: Seen, half: Array, wide: Array, off: Array) -> None:
     for i in range(off.size):
         total = seen.iv[i] * root[seen.expiry[i]]
         soft = domain.SOFTENING * total * scalars.pdf(0.5 * total - seen.k[i] / total)
-        soft = max(soft, _NOTHING)  # far out there is no vega
+        soft = max(soft, domain.NOTHING)
         seen.miss[i] = off[i] / math.sqrt(half[i] * half[i] + soft * soft)
         seen.spread[i] = 0.5 * wide[i] / seen.iv[i]
         off[i] /= half[i] if half[i] > 0.0 else soft
