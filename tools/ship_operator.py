@@ -5,8 +5,8 @@ Usage: PYTHONPATH=. python tools/ship_operator.py CHECKPOINT [--note TEXT] [--ou
 Reads a checkpoint with an operator's weights (a run's ``weights.safetensors``), draws chains of the
 training universe and of the benchmarks, and writes the weights with their limits
 (docs/operator.md, "Domain") and their measured errors inside, and the card into the page. Listed
-chains are those of the folder that ARBITER_DATA names, if it does. With --keep-limits what a domain
-is judged by stays as it is in the checkpoint.
+chains are those of the folder that ARBITER_DATA names, if it does. With --keep-limits no universe
+is drawn: what a domain is judged by, and the error there, stay as they are in the checkpoint.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from torch import Tensor
 import operator_card
 from arbiter.evaluation.chains import chains_in, evaluate_chains
 from arbiter.evaluation.methods import methods
-from arbiter.evaluation.running import evaluate
 from arbiter.evaluation.stored import stored
 from arbiter.evaluation.unseen import SURFACES
 from arbiter.operators import checkpoint, domain
@@ -98,10 +97,15 @@ def unseen_metrics(operator: Operator, count: int, cache: Path | None) -> dict[s
     found = {}
     for name, first in (("unseen", 0), ("later_unseen", SURFACES)):
         cases = stored(count, cache, first=first)
-        scores = evaluate(cases, methods(["operator"], operator)).to_dict()["methods"]["operator"]
-        found[f"{name}_bp"] = scores["rmse_bp"]
-        found[f"{name}_unquoted_bp"] = scores["rmse_unquoted_bp"]
-        found[f"{name}_nas_one"] = scores["nas_one"] / scores["surfaces"]
+        surfaces = operator.many([case.quotes for case in cases])
+        parts = []
+        for case, surface in zip(cases, surfaces, strict=True):
+            off = surface.iv(case.k, case.T[:, None]) - case.iv
+            listed = np.isfinite(case.iv)
+            parts.append((off[listed] ** 2, case.quoted[listed]))
+        squares, quoted = (np.concatenate(part) for part in zip(*parts, strict=True))
+        found[f"{name}_bp"] = float(np.sqrt(squares.mean())) * 1e4
+        found[f"{name}_unquoted_bp"] = float(np.sqrt(squares[~quoted].mean())) * 1e4
     return found
 
 
@@ -148,29 +152,30 @@ def main() -> None:
     network.load_state_dict(kept)
     operator = Operator(network, dict(before))
 
-    print(f"{operator}: drawing {given.laws:,} laws")
-    laws = make_laws(given.laws, given.seed)
+    metrics = {
+        **before.get("metrics", {}),
+        **heston_rmse_bp(operator),
+        **unseen_metrics(operator, given.unseen, given.cache),
+        "lipschitz": operator.lipschitz,
+    }
     info = {
         **before,
         "config": config.to_dict(),
         "data": UNIVERSE,
         "limits": LIMITS,
+        "metrics": metrics,
         "shipped": {"revision": revision(), "date": str(datetime.date.today())},
     }
     if not given.keep_limits:
+        print(f"{operator}: drawing {given.laws:,} laws")
+        laws = make_laws(given.laws, given.seed)
         drawn = training_tables(laws, given.surfaces, given.seed)
         print(f"{len(drawn):,} chains")
         sample = traits_of(operator, [table.quotes() for table, _, _ in drawn])
         calibrated = {"chains": len(sample), "laws": len(laws), "seed": given.seed}
         info |= {"domain": domain.calibrate(sample), "domain_calibration": calibrated}
-    held = training_tables(laws, 400, given.seed + 1)
-    info["metrics"] = {
-        **before.get("metrics", {}),
-        **heston_rmse_bp(operator),
-        **unseen_metrics(operator, given.unseen, given.cache),
-        "universe_bp_at_20_percent": universe_rmse_bp(operator, held),
-        "lipschitz": operator.lipschitz,
-    }
+        held = training_tables(laws, 400, given.seed + 1)
+        metrics["universe_bp_at_20_percent"] = universe_rmse_bp(operator, held)
     if os.environ.get("ARBITER_DATA"):
         info["listed"] = listed_errors(operator, Path(os.environ["ARBITER_DATA"]) / "chains")
     if given.revision:
