@@ -114,7 +114,7 @@ def listed_errors(operator: Operator, folder: Path) -> dict[str, list[float]]:
     paths = [path for path in chains_in(folder) if path.name.startswith("spx")]
     rows = evaluate_chains(paths, methods(["operator"], operator))
     return {
-        row["chain"]: [row["iv_rmse_bp_2sd"], row["median_half_spreads"]]
+        row["chain"]: [row["iv_rmse_bp"], row["median_half_spreads"]]
         for row in rows
         if "error" not in row
     }
