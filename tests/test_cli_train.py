@@ -107,7 +107,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, settings: Path, pools: Path) -
     return out
 
 
-ABSENT = object()
+ABSENT = "(left out)"
 LIES: list[tuple[str, object, str]] = [
     ("settings", ABSENT, "settings = None must be an object of values by name"),
     ("settings", [1, 2], "settings = [1, 2] must be an object"),
