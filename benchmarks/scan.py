@@ -139,8 +139,13 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=LIMIT)
     parser.add_argument("--json", type=File)
     asked, _ = parser.parse_known_args()
-    logging.getLogger("arbiter").setLevel(logging.ERROR)  # more expiries than it was trained on
-    rows = run(asked.longest)
+    log = logging.getLogger("arbiter")
+    before = log.level
+    log.setLevel(logging.ERROR)  # more expiries than it was trained on
+    try:
+        rows = run(asked.longest)
+    finally:
+        log.setLevel(before)
     for row in rows:
         times = ", ".join(f"L={n}: {t:.2f}" for n, t in row["ms"].items())
         print(f"{row['way']:18} slope {row['slope']:.2f}   ms {times}")
