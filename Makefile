@@ -4,7 +4,7 @@ WORKERS ?= 2
 VENV    := .venv
 BIN     := $(VENV)/bin
 READY   := $(VENV)/.ready
-CHECKED := src tests tools benchmarks
+CHECKED := src lab/src tests tools benchmarks
 CHAIN   ?=
 OUT     ?= out
 PROFILE ?= paper
@@ -23,11 +23,11 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
 
 # The stamp is written last, so an interrupted installation starts again.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml lab/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Arbiter needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
 	@echo "==> environment: $(VENV), versions from constraints.txt"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev,bench]' -e lab
 	@touch $@
 
 surface: $(READY) ## fit a chain, the shipped one or CHAIN=path: surface, certificate, report in out/
@@ -68,6 +68,7 @@ wheel: $(READY) ## build the wheel and try it in an empty environment
 	@echo "==> wheel"
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation --outdir dist
+	$(BIN)/python -m build --no-isolation --outdir dist lab
 	$(BIN)/python tools/check_wheel.py dist constraints.txt
 
 bench: $(READY) ## measure speed and accuracy

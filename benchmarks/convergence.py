@@ -21,10 +21,10 @@ import torch
 from numpy.typing import NDArray
 
 from arbiter.markets import LiftedHeston
-from arbiter.markets.fourier import Contour, invert
-from arbiter.markets.lift import ratio_of
-from arbiter.markets.riccati import Quadratic, solve
-from arbiter.markets.transform import of_index
+from arbiter.models.characteristic_function import of_index
+from arbiter.models.fourier_pricing import Contour, invert
+from arbiter.models.fractional_kernel import ratio_of
+from arbiter.models.riccati import Quadratic, solve
 
 Array = NDArray[np.float64]
 HESTON = LiftedHeston.heston(v0=0.04, kappa=1.5, theta=0.05, sigma=0.7, rho=-0.75)

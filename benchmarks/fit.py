@@ -34,11 +34,11 @@ from rich.table import Table
 
 import arbiter as ab
 from arbiter.chains import read_chain
-from arbiter.evaluation.judging import table
 from arbiter.fitting import FitOptions, FittedSurface, fit
-from arbiter.peers import fit_andreasen_huge, fit_ssvi, fit_svi
 from arbiter.quotes import Quotes
 from arbiter.scoring import BASIS_POINT, Model, counted, modes, score
+from arbiter_lab.evaluation.arbitrage_check import table
+from arbiter_lab.peers import fit_andreasen_huge, fit_ssvi, fit_svi
 from benchmarks.heston_surfaces import Heston, heston_surface
 
 Array = NDArray[np.float64]

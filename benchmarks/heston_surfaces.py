@@ -1,8 +1,9 @@
-"""The 50 Heston surfaces, whose law is :mod:`arbiter.evaluation.heston`, under their old name."""
+"""The 50 Heston surfaces of :mod:`arbiter_lab.evaluation.heston_surfaces`, under their old name."""
 
 from __future__ import annotations
 
-from arbiter.evaluation.heston import (
+from arbiter.models.heston import Heston
+from arbiter_lab.evaluation.heston_surfaces import (
     DAYS,
     DEVIATIONS,
     FEWEST,
@@ -12,7 +13,6 @@ from arbiter.evaluation.heston import (
     heston_surface,
     oracle_rmse_bp,
 )
-from arbiter.markets.heston import Heston
 
 __all__ = [
     "DAYS",

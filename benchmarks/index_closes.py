@@ -29,8 +29,8 @@ from rich.table import Table
 
 import arbiter as ab
 from arbiter.fitting import FittedSurface
-from arbiter.replication import term_structure
 from arbiter.sources import Source
+from arbiter.vix.replication import term_structure
 
 Row = dict[str, Any]
 

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from arbiter.protocol.inference import Method, hac_mean
-from arbiter.protocol.pairs import flip_block, sign_flip
+from arbiter_lab.protocol.inference import Method, hac_mean
+from arbiter_lab.protocol.paired_tests import flip_block, sign_flip
 
 Array = NDArray[np.float64]
 METHODS: tuple[Method, ...] = get_args(Method)

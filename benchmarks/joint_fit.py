@@ -27,9 +27,9 @@ from rich.table import Table
 import arbiter as ab
 from arbiter.futures import FuturesCurve
 from arbiter.markets import LiftedHeston, preset
-from arbiter.markets.parameters import PRESETS, Parameters
 from arbiter.markets.snapshots import Snapshot, Venue, observe
-from arbiter.markets.volatility_quotes import VolatilityVenue
+from arbiter.markets.vix_listing import VolatilityVenue
+from arbiter.models.parameters import PRESETS, Parameters
 from arbiter.quotes import Quotes
 
 Array = NDArray[np.float64]

@@ -23,11 +23,11 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from arbiter.joint import JointSettings, Marginal, joint_program
-from arbiter.joint.book import Book, Columns
 from arbiter.joint.envelope import Envelope
+from arbiter.joint.instruments import Book, Columns
 from arbiter.joint.marginals import TENOR
-from arbiter.joint.mesh import Mesh, first_strikes
 from arbiter.joint.program import SCALE, Effort, generate
+from arbiter.joint.strike_mesh import Mesh, first_strikes
 from arbiter.markets import LiftedHeston
 
 Laws = tuple[Marginal, Marginal, Marginal]

@@ -26,19 +26,19 @@ from rich.box import MARKDOWN, SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from arbiter.evaluation.cases import Case
-from arbiter.evaluation.heston import heston_case
-from arbiter.evaluation.methods import methods
-from arbiter.evaluation.running import evaluate
-from arbiter.evaluation.stored import stored
 from arbiter.files import whole
 from arbiter.operators import checkpoint
-from arbiter.operators.lipschitz import constant
-from arbiter.operators.network import Config, Network
+from arbiter.operators.network.lipschitz import constant
+from arbiter.operators.network.network import Config, Network
 from arbiter.operators.pretrained import Operator
-from arbiter.operators.ragged import ragged
-from arbiter.operators.reference import scaled
-from arbiter.operators.sensitivity import constant_at
+from arbiter.operators.prior.reference_volatility import scaled
+from arbiter.operators.quote_tensors import ragged
+from arbiter_lab.evaluation.heston_surfaces import heston_case
+from arbiter_lab.evaluation.known_surface import Case
+from arbiter_lab.evaluation.methods import methods
+from arbiter_lab.evaluation.run_methods import evaluate
+from arbiter_lab.evaluation.stored_surfaces import stored
+from arbiter_lab.stability.local_lipschitz import constant_at
 
 Row = dict[str, Any]
 

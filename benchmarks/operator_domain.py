@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from arbiter.operators.pretrained import Operator
 from arbiter.quotes import Quotes
-from arbiter.training.batches import Batch, draw_batch, layouts
-from arbiter.training.laws import Laws, make_laws
+from arbiter_lab.training.batches import Batch, draw_batch, layouts
+from arbiter_lab.training.law_pool import Laws, make_laws
 
 Array = NDArray[np.float64]
 MIX = (0.15, 0.25, 0.3, 0.2, 0.1)  # of the layouts, as in training

@@ -31,9 +31,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from arbiter.operators.network import Config, Network, Output
-from arbiter.operators.ragged import Ragged, ragged
-from arbiter.operators.reference import scaled
+from arbiter.operators.network.network import Config, Network, Output
+from arbiter.operators.prior.reference_volatility import scaled
+from arbiter.operators.quote_tensors import Ragged, ragged
 
 if TYPE_CHECKING:  # a GPU machine may have no tables
     from arbiter.operators.pretrained import Operator
@@ -77,7 +77,7 @@ def latency(watch: Stopwatch) -> list[Row]:
     """Milliseconds per chain of every method."""
     from arbiter.fitting import fit
     from arbiter.operators.pretrained import Operator
-    from arbiter.peers import fit_svi
+    from arbiter_lab.peers import fit_svi
     from benchmarks.fit import listed_quotes, moved, square_quotes
 
     operator = Operator.pretrained()
@@ -113,7 +113,7 @@ def _after(run: Callable[[Quotes], object]) -> Callable[[Quotes], object]:
 def stages(watch: Stopwatch) -> list[Row]:
     """Where the time of one call goes, in milliseconds."""
     from arbiter.operators.pretrained import Operator
-    from arbiter.operators.quick import reference as quick
+    from arbiter.operators.quick import reference_volatility as quick
     from arbiter.operators.residuals import implied
     from benchmarks.fit import listed_quotes, square_quotes
 

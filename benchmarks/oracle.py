@@ -25,11 +25,11 @@ import torch
 from numpy.typing import NDArray
 
 from arbiter.markets import LiftedHeston, preset
-from arbiter.markets.fourier import STEP
-from arbiter.markets.lifted_heston import _sides
 from arbiter.markets.paths import simulate
-from arbiter.markets.riccati import GROWTH
-from arbiter.markets.variance_index import IndexLaw, _law
+from arbiter.models.fourier_pricing import STEP
+from arbiter.models.lifted_heston import _sides
+from arbiter.models.riccati import GROWTH
+from arbiter.models.vix_oracle import IndexLaw, _law
 
 Array = NDArray[np.float64]
 T = np.array([7, 14, 21, 30, 45, 60, 91, 122, 182, 273, 365, 456, 547, 730]) / 365.0

@@ -28,7 +28,7 @@ from scipy.special import ndtr
 
 from arbiter.fitting import FitOptions, fit
 from arbiter.markets import LiftedHeston, draw
-from arbiter.markets.parameters import PRESETS
+from arbiter.models.parameters import PRESETS
 from arbiter.quotes import Quotes
 from benchmarks.oracle import STRIKES, T, states
 

@@ -29,12 +29,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from arbiter.operators import green
-from arbiter.operators.network import Config, Network
+from arbiter.operators.network.green_scan import GreenScan, Path
+from arbiter.operators.network.network import Config, Network
 from arbiter.operators.pretrained import Operator
-from arbiter.operators.ragged import Ragged
-from arbiter.operators.scan import GreenScan, Path
+from arbiter.operators.quote_tensors import Ragged
 from arbiter.quotes import Quotes
+from arbiter_lab.stability import green_kernel
 
 WIDTH, SIZE, RANK, CONTEXT = 192, 64, 4, 160
 STRIKES, TOGETHER = 21, 4
@@ -118,7 +118,7 @@ def run(longest: int = 2048, repeats: int = 5) -> list[dict[str, Any]]:
         "operator": (listed, one),
         f"operator, {TOGETHER} chains": (listed, together),
         "network": (listed, lambda n: partial(network, chain(n))),
-        "kernel": ([16, 32, 64], lambda n: partial(green.kernel, scan, path(n))),
+        "kernel": ([16, 32, 64], lambda n: partial(green_kernel.kernel, scan, path(n))),
     }
     rows = []
     for name, (sizes, make) in ways.items():

@@ -22,11 +22,11 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from arbiter.evaluation.cases import Case, quotes_of
-from arbiter.evaluation.heston import FEWEST, KEPT_HARD, half_spread, heston_case
-from arbiter.evaluation.stored import stored
 from arbiter.operators.pretrained import Operator
 from arbiter.surface import Surface
+from arbiter_lab.evaluation.heston_surfaces import FEWEST, KEPT_HARD, half_spread, heston_case
+from arbiter_lab.evaluation.known_surface import Case, quotes_of
+from arbiter_lab.evaluation.stored_surfaces import stored
 
 _SEED = 20_261_116
 

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import arbiter as ab
-from arbiter.markets.parameters import PRESETS, draw
 from arbiter.markets.snapshots import Snapshot
+from arbiter.models.parameters import PRESETS, draw
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 from benchmarks.joint_fit import joint_day, snapshot, told, vix_side

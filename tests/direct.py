@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from arbiter import black
-from arbiter.mixture import Mixture
+from arbiter.pricing import black
+from arbiter.pricing.mixture import Mixture
 
 BARRIER = 1.0
 STEEPEST = 4.0  # slopes that no quote sees would drift off under the barrier

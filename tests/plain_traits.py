@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from arbiter.operators.traits import Seen
+from arbiter.operators.domain_features import Seen
 
 Array = NDArray[np.float64]
 SOFT = 5e-3

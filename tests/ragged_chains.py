@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from arbiter.operators.network import Config, Network
-from arbiter.operators.ragged import Ragged
-from arbiter.operators.reference import FARTHEST, Scaled, scaled
+from arbiter.operators.network.network import Config, Network
+from arbiter.operators.prior.reference_volatility import FARTHEST, Scaled, scaled
+from arbiter.operators.quote_tensors import Ragged
 
 SMALL: dict[str, Any] = {
     "heads": 8, "width": 16, "state": 8, "rank": 2, "context": 12, "looks": 2,

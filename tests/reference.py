@@ -8,7 +8,7 @@ import numpy as np
 import QuantLib as ql
 from numpy.typing import NDArray
 
-from arbiter import black
+from arbiter.pricing import black
 
 Array = NDArray[np.float64]
 

@@ -209,9 +209,12 @@ def test_planted_backward_import_is_found(tmp_path: Path, room: str, source: str
 @pytest.mark.parametrize(
     ("room", "source"),
     [
-        ("surface", "from arbiter.transport import Slice\nfrom .black import iv\nimport math\n"),
+        (
+            "surface",
+            "from arbiter.pricing.transport import Slice\nfrom .black import iv\nimport math\n",
+        ),
         ("surface", "def plot(self):\n    from arbiter import plots\n"),
-        ("surface", "if TYPE_CHECKING:\n    from arbiter.certificate import Certificate\n"),
+        ("surface", "if TYPE_CHECKING:\n    from arbiter.audit.certificate import Certificate\n"),
     ],
 )
 def test_permitted_import_is_not_reported(tmp_path: Path, room: str, source: str) -> None:

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import arbiter as ab
-from arbiter import black
-from arbiter.durrleman import durrleman
-from arbiter.inequalities import calendars
-from arbiter.tables import read
+from arbiter.audit.durrleman import durrleman
+from arbiter.audit.inequalities import calendars
+from arbiter.audit.price_tables import read
+from arbiter.pricing import black
 from counts import count
 
 Array = NDArray[np.float64]

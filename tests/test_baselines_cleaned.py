@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import arbiter as ab
-from arbiter.baselines import cleaned as cleaned_module
-from arbiter.baselines.cleaned import clean, fit_then_clean
-from arbiter.certificate import Certificate, audit
-from arbiter.evaluation.heston import heston_case
-from arbiter.evaluation.judging import judge
-from arbiter.peers import SVI, Peer, fit_svi
+from arbiter.audit.certificate import Certificate, audit
+from arbiter_lab.baselines import cleaned_svi as cleaned_module
+from arbiter_lab.baselines.cleaned_svi import clean, fit_then_clean
+from arbiter_lab.evaluation.arbitrage_check import judge
+from arbiter_lab.evaluation.heston_surfaces import heston_case
+from arbiter_lab.peers import SVI, Peer, fit_svi
 from counts import count
 from test_peers import EXACT_SVI, RAW, T, quoted
 

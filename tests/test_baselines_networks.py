@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import arbiter as ab
-from arbiter.baselines import trained
-from arbiter.baselines.designs import NAMES, Design, matched, parameters
-from arbiter.baselines.readout import COEFFICIENTS, smoothed_smile
-from arbiter.baselines.trained import Baseline, NeuralSmiles
-from arbiter.evaluation.judging import judge
-from arbiter.operators.gate import places
-from arbiter.operators.kriging import ZETA, splines
-from arbiter.operators.network import Config, Network
-from arbiter.operators.ragged import Ragged
-from arbiter.operators.reference import scaled
-from arbiter.operators.scan import GreenScan
+from arbiter.operators.network.green_scan import GreenScan
+from arbiter.operators.network.measure_gate import places
+from arbiter.operators.network.network import Config, Network
+from arbiter.operators.prior.gaussian_process import ZETA, splines
+from arbiter.operators.prior.reference_volatility import scaled
+from arbiter.operators.quote_tensors import Ragged
 from arbiter.quotes import Quotes
+from arbiter_lab.baselines import trained_baseline
+from arbiter_lab.baselines.matched_size import NAMES, Design, matched, parameters
+from arbiter_lab.baselines.readout import COEFFICIENTS, smoothed_smile
+from arbiter_lab.baselines.trained_baseline import Baseline, NeuralSmiles
+from arbiter_lab.evaluation.arbitrage_check import judge
 from counts import count
 from ragged_chains import SMALL, random_chain
 
@@ -168,7 +168,7 @@ def test_it_can_be_asked_anywhere_in_any_order(
     assert np.isfinite(table).all()
     one_by_one = [float(found.iv(a, t)) for a, t in zip(k.ravel(), T.ravel(), strict=True)]
     assert table.ravel() == pytest.approx(one_by_one, rel=1e-12)
-    monkeypatch.setattr(trained, "_AT_ONCE", 7)
+    monkeypatch.setattr(trained_baseline, "_AT_ONCE", 7)
     assert found.iv(k, T) == pytest.approx(table, rel=1e-12)
     price = found.otm(0.0, 0.5)
     assert float(ab.black.implied(price, 0.0).volatility) == pytest.approx(

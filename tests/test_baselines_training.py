@@ -14,26 +14,26 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 import tiny
-from arbiter.baselines.designs import NAMES, Design
-from arbiter.baselines.readout import Readout
-from arbiter.baselines.trained import Baseline
 from arbiter.cli import app
 from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
-from arbiter.operators.kriging import Kriged
-from arbiter.operators.network import Config
+from arbiter.operators.network.network import Config
 from arbiter.operators.pretrained import Operator
-from arbiter.operators.reference import Scaled
-from arbiter.training import legs
-from arbiter.training.heldout import HeldOut
-from arbiter.training.journal import digest, read_steps
-from arbiter.training.ledger import Ledger
-from arbiter.training.legs import JOURNAL
-from arbiter.training.loop import Limits
-from arbiter.training.objective import robust
-from arbiter.training.regression import Regression, Regressor
-from arbiter.training.settings import ABLATIONS, Settings
-from arbiter.training.trainer import Trainer
+from arbiter.operators.prior.gaussian_process import Kriged
+from arbiter.operators.prior.reference_volatility import Scaled
+from arbiter_lab.baselines.matched_size import NAMES, Design
+from arbiter_lab.baselines.readout import Readout
+from arbiter_lab.baselines.trained_baseline import Baseline
+from arbiter_lab.training import run_folder
+from arbiter_lab.training.held_out import HeldOut
+from arbiter_lab.training.journal import digest, read_steps
+from arbiter_lab.training.ledger import Ledger
+from arbiter_lab.training.loop import Limits
+from arbiter_lab.training.objective import robust
+from arbiter_lab.training.regression import Regression, Regressor
+from arbiter_lab.training.run_folder import JOURNAL
+from arbiter_lab.training.settings import ABLATIONS, Settings
+from arbiter_lab.training.trainer import Trainer
 from test_baselines_networks import quotes
 from test_training_routes import Waits
 
@@ -132,11 +132,11 @@ def test_the_loss_is_the_robust_error_of_volatility() -> None:
 
 
 def test_two_legs_are_one_to_the_bit(whole: Path, pools: Path, tmp_path: Path) -> None:
-    settings = legs.settings_of(whole)
+    settings = run_folder.settings_of(whole)
     tiny.run(settings, tmp_path, pools, limits=Limits(steps=4))
-    first = legs.load(tmp_path)
+    first = run_folder.load(tmp_path)
     tiny.run(settings, tmp_path, pools, resume=True)
-    one, two = legs.load(whole), legs.load(tmp_path)
+    one, two = run_folder.load(whole), run_folder.load(tmp_path)
     for was, halfway, now in zip(one[1:], first[1:], two[1:], strict=True):
         assert all(torch.equal(was[name], now[name]) for name in was)
         assert any(not torch.equal(was[name], halfway[name]) for name in was)  # negative control
@@ -144,7 +144,7 @@ def test_two_legs_are_one_to_the_bit(whole: Path, pools: Path, tmp_path: Path) -
 
 
 def test_what_a_run_leaves(whole: Path) -> None:
-    leg = legs.load(whole)[0]
+    leg = run_folder.load(whole)[0]
     model = leg.settings.model
     steps = read_steps(whole / JOURNAL)
     assert all(value is not None for value in steps["loss"])
@@ -163,9 +163,9 @@ def test_what_a_run_leaves(whole: Path) -> None:
 
 
 def test_a_checkpoint_answers_as_the_network_that_was_trained(whole: Path) -> None:
-    settings = legs.settings_of(whole)
+    settings = run_folder.settings_of(whole)
     learner = Regressor(settings, tiny.laws())
-    learner.load(*legs.load(whole)[1:], legs.load(whole)[0].progress)
+    learner.load(*run_folder.load(whole)[1:], run_folder.load(whole)[0].progress)
     design = settings.design
     assert design is not None
     weights = whole / "step-0000008" / "weights.safetensors"
@@ -258,7 +258,7 @@ def test_an_ablation_is_of_the_operator_alone() -> None:
 
 
 def test_another_model_cannot_be_resumed_from_here(whole: Path, pools: Path) -> None:
-    settings = legs.settings_of(whole)
+    settings = run_folder.settings_of(whole)
     other = "gru" if settings.model != "gru" else "ssm"
     with pytest.raises(ValueError, match=f"model was {settings.model}, is {other}"):
         tiny.run(replace(settings, model=other, steps=10), whole, pools, resume=True)

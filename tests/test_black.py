@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch.autograd import gradcheck, gradgradcheck
 
-from arbiter import black, normal
-from arbiter.black import Reason
+from arbiter.pricing import black, normal
+from arbiter.pricing.black import Reason
 from counts import count
 
 Array = NDArray[np.float64]

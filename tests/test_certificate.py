@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
 
 import arbiter as ab
-from arbiter import black
-from arbiter.certificate import certify
-from arbiter.structural import reprice, structural
-from arbiter.survey import survey
+from arbiter.audit.certificate import certify
+from arbiter.audit.sampling import survey
+from arbiter.audit.structural_proof import reprice, structural
+from arbiter.pricing import black
 from counts import count
 
 Array = NDArray[np.float64]

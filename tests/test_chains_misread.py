@@ -7,10 +7,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from arbiter import black
 from arbiter.chains import Chain, read_chain
 from arbiter.data import path as example_path
-from arbiter.index import vix
+from arbiter.pricing import black
+from arbiter.vix.index_rule import vix
 
 AS_OF = "2023-02-15T16:00"
 STRIKES = np.arange(3600.0, 4801.0, 25.0)

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import listed
-from arbiter import black
 from arbiter.chains import Chain, read_chain
 from arbiter.chains.parity import Pairs, forward, known, slope
+from arbiter.pricing import black
 from counts import count
 
 TRIALS = count(full=2_000, reduced=200)

@@ -12,9 +12,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from arbiter import black
 from arbiter.chains import Chain, ChainError, read_chain
 from arbiter.exclusions import Exclusion
+from arbiter.pricing import black
 from arbiter.quotes import Quotes
 
 CLOSES = {

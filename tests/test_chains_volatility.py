@@ -11,7 +11,7 @@ import pytest
 
 import arbiter as ab
 from arbiter.chains import ChainError
-from arbiter.chains.curves import monthly_settlement
+from arbiter.chains.futures_files import monthly_settlement
 from arbiter.exclusions import Exclusion
 from arbiter.futures import FuturesCurve
 

@@ -12,15 +12,15 @@ from typer.testing import CliRunner, Result
 
 import tiny
 from arbiter.cli import app
-from arbiter.evaluation.convex_model import ConvexOperator
-from arbiter.evaluation.heston import heston_case
-from arbiter.evaluation.judging import judge
-from arbiter.evaluation.methods import methods, usual, with_any_decoder
 from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
-from arbiter.operators.network import Config, Network
+from arbiter.operators.network.network import Config, Network
 from arbiter.operators.pretrained import Operator
-from arbiter.training.settings import ABLATIONS
+from arbiter_lab.evaluation.arbitrage_check import judge
+from arbiter_lab.evaluation.convex_decoder_model import ConvexOperator
+from arbiter_lab.evaluation.heston_surfaces import heston_case
+from arbiter_lab.evaluation.methods import methods, usual, with_any_decoder
+from arbiter_lab.training.settings import ABLATIONS
 
 
 def run(*arguments: object) -> Result:

@@ -15,14 +15,14 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 import arbiter as ab
-from arbiter.baselines.designs import matched
 from arbiter.cli import app
 from arbiter.data import path as example_path
-from arbiter.evaluation import running, stored, unseen
-from arbiter.evaluation.heston import heston_case
-from arbiter.evaluation.judging import Verdict
 from arbiter.operators import checkpoint
-from arbiter.operators.network import Config, Network
+from arbiter.operators.network.network import Config, Network
+from arbiter_lab.baselines.matched_size import matched
+from arbiter_lab.evaluation import run_methods, stored_surfaces, unseen_surfaces
+from arbiter_lab.evaluation.arbitrage_check import Verdict
+from arbiter_lab.evaluation.heston_surfaces import heston_case
 
 
 def run(*arguments: object) -> Result:
@@ -31,7 +31,7 @@ def run(*arguments: object) -> Result:
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "BLOCK", 3)
+    monkeypatch.setattr(stored_surfaces, "BLOCK", 3)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_unseen_surfaces_are_scored_written_and_kept(weights: Path, tmp_path: Pa
     assert list(facts["methods"]) == ["operator", "fit"]
     for found in facts["methods"].values():
         assert found["nas_one"] == 3 == found["proved"]
-        assert {*found["by_family"]} == {*unseen.FAMILIES}
+        assert {*found["by_family"]} == {*unseen_surfaces.FAMILIES}
     # an operator that nobody has trained is its reference alone, and worse than the fit
     assert facts["methods"]["operator"]["rmse_bp"] > 1.3 * facts["methods"]["fit"]["rmse_bp"]
     assert facts["weights"]["model"] == ab.Operator.load(weights).model
@@ -123,7 +123,7 @@ def test_arbitrage_in_a_method_that_promises_none_is_a_failure(
     def found(*_: Any) -> Verdict:
         return Verdict(0.999, 1, True)
 
-    monkeypatch.setattr(running, "judge", found)
+    monkeypatch.setattr(run_methods, "judge", found)
     chosen = ("--bench", "heston", "--count", 1, "--out", tmp_path)
     assert run(*chosen, "--method", "fit").exit_code == 1
     assert run(*chosen, "--method", "svi").exit_code == 0  # it promises nothing
@@ -132,12 +132,12 @@ def test_arbitrage_in_a_method_that_promises_none_is_a_failure(
 def test_a_method_that_refuses_quotes_is_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = stored.stored(1)[0]
+    case = stored_surfaces.stored(1)[0]
     few = case.quotes.select(np.arange(len(case.quotes)) < 2)
     quoted = np.zeros_like(case.quoted)
     quoted.flat[np.flatnonzero(case.quoted)[:2]] = True
     few_case = replace(case, quotes=few, quoted=quoted)
-    monkeypatch.setattr(stored, "stored", lambda *_: [few_case])
+    monkeypatch.setattr(stored_surfaces, "stored", lambda *_: [few_case])
     result = run("--count", 1, "--method", "operator", "--out", tmp_path, "--json")
     assert result.exit_code == 1, result.output
     found = json.loads(result.stdout)["methods"]["operator"]

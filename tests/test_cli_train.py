@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 import tiny
 from arbiter.cli import app
-from arbiter.training.stopping import Ending
+from arbiter_lab.training.stopping_rule import Ending
 
 SMALL = tiny.settings(steps=3, decay=0, measure_every=3)
 
@@ -193,7 +193,7 @@ def test_a_folder_that_is_a_file_is_refused(settings: Path, tmp_path: Path) -> N
 def test_diverging_and_interruption_have_codes_of_their_own(
     settings: Path, pools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from arbiter.training import loop
+    from arbiter_lab.training import loop
 
     options = ("--settings", settings, "--pool", pools, "--json")
     monkeypatch.setattr(loop._Loop, "run", lambda *_: Ending.DIVERGED)

@@ -10,14 +10,14 @@ import pytest
 from scipy.stats import beta
 
 from arbiter import example
-from arbiter.metrics.arbitrage import audited, nas, nas_as_printed, nas_inequalities
-from arbiter.metrics.dimension import effective_dimensions
-from arbiter.metrics.generalisation import gen_gap_p95, gen_gap_p95_score
-from arbiter.metrics.metric import Metric
-from arbiter.metrics.numeraire import ni, ni_invariance, ni_residual
-from arbiter.metrics.panels import calls_of
-from arbiter.metrics.smoothed_arbitrage import Hinge, Kernel, nas_by_maturity
-from arbiter.metrics.wasserstein import surface_wasserstein, surface_wasserstein_quantile
+from arbiter_lab.metrics.arbitrage import audited, nas, nas_as_printed, nas_inequalities
+from arbiter_lab.metrics.effective_dimension import effective_dimensions
+from arbiter_lab.metrics.generalisation import gen_gap_p95, gen_gap_p95_score
+from arbiter_lab.metrics.metric import Metric
+from arbiter_lab.metrics.numeraire import ni, ni_invariance, ni_residual
+from arbiter_lab.metrics.panels import calls_of
+from arbiter_lab.metrics.smoothed_arbitrage import Hinge, Kernel, nas_by_maturity
+from arbiter_lab.metrics.wasserstein import surface_wasserstein, surface_wasserstein_quantile
 from claims import Array, flat
 
 KAPPA = np.linspace(0.6, 1.4, 41)

@@ -14,35 +14,35 @@ import torch
 from numpy.typing import NDArray
 
 import arbiter as ab
-from arbiter import black
-from arbiter.baselines.designs import matched
-from arbiter.baselines.trained import Baseline
 from arbiter.data import path as example_path
-from arbiter.evaluation import stored, unseen
-from arbiter.evaluation.cases import Case
-from arbiter.evaluation.chains import chains_in, evaluate_chains
-from arbiter.evaluation.heston import heston_case
-from arbiter.evaluation.judging import Verdict, judge, table
-from arbiter.evaluation.methods import Method, methods
-from arbiter.evaluation.pictures import draw_errors
-from arbiter.evaluation.running import BATCH, evaluate
-from arbiter.evaluation.scores import EDGES, answered, labels, noise_bp, refused, summary
-from arbiter.operators.network import Config
-from arbiter.peers import SVI
+from arbiter.operators.network.network import Config
+from arbiter.pricing import black
 from arbiter.quotes import Quotes
-from arbiter.training.laws import make_laws
+from arbiter_lab.baselines.matched_size import matched
+from arbiter_lab.baselines.trained_baseline import Baseline
+from arbiter_lab.evaluation import stored_surfaces, unseen_surfaces
+from arbiter_lab.evaluation.arbitrage_check import Verdict, judge, table
+from arbiter_lab.evaluation.heston_surfaces import heston_case
+from arbiter_lab.evaluation.known_surface import Case
+from arbiter_lab.evaluation.listed_chains import chains_in, evaluate_chains
+from arbiter_lab.evaluation.methods import Method, methods
+from arbiter_lab.evaluation.pictures import draw_errors
+from arbiter_lab.evaluation.run_methods import BATCH, evaluate
+from arbiter_lab.evaluation.scores import EDGES, answered, labels, noise_bp, refused, summary
+from arbiter_lab.peers import SVI
+from arbiter_lab.training.law_pool import make_laws
 from counts import FULL, count
 
 Array = NDArray[np.float64]
 
 
 @pytest.fixture(scope="module")
-def sheets() -> unseen.Sheets:
-    return unseen.unseen(count(unseen.SURFACES, 12))
+def sheets() -> unseen_surfaces.Sheets:
+    return unseen_surfaces.unseen(count(unseen_surfaces.SURFACES, 12))
 
 
 @pytest.fixture(scope="module")
-def cases(sheets: unseen.Sheets) -> list[Case]:
+def cases(sheets: unseen_surfaces.Sheets) -> list[Case]:
     return [sheets.case(i) for i in range(6)]
 
 
@@ -68,27 +68,27 @@ class Shifted:
         return self.case.vix + 100.0 * self.by
 
 
-def test_the_law_is_the_stated_one(sheets: unseen.Sheets) -> None:
+def test_the_law_is_the_stated_one(sheets: unseen_surfaces.Sheets) -> None:
     listed = np.isfinite(sheets.iv)
     assert listed.sum(-1).mean() == pytest.approx(33.0, abs=0.5)
     assert sheets.quoted.sum(-1).mean() == pytest.approx(26.4, abs=0.5)
-    assert sheets.quoted.sum(-1).min() >= unseen.FEWEST
+    assert sheets.quoted.sum(-1).min() >= unseen_surfaces.FEWEST
     assert not (sheets.quoted & ~listed).any()
-    z = sheets.k / (sheets.reference * np.sqrt(unseen.T))[..., None]
-    half = unseen.half_spread(z, sheets.iv)
+    z = sheets.k / (sheets.reference * np.sqrt(unseen_surfaces.T))[..., None]
+    half = unseen_surfaces.half_spread(z, sheets.iv)
     error = ((sheets.mid - sheets.iv) / half)[sheets.quoted]
     assert np.abs(error).max() <= 1.0
     assert np.var(error) == pytest.approx(1.0 / 3.0, rel=0.05)
     assert abs(error.mean()) < 4.0 / np.sqrt(3.0 * error.size)
-    strikes = np.exp(sheets.k) / unseen.ROUND
+    strikes = np.exp(sheets.k) / unseen_surfaces.ROUND
     assert np.abs(strikes - np.rint(strikes)).max() < 1e-6
-    price = black.otm(sheets.k, sheets.iv * np.sqrt(unseen.T)[:, None])
-    assert np.nanmin(price) > 0.999 * unseen.FLOOR
-    assert np.nanmin(sheets.iv) > unseen.LOWEST
-    assert unseen.T.size == 14
+    price = black.otm(sheets.k, sheets.iv * np.sqrt(unseen_surfaces.T)[:, None])
+    assert np.nanmin(price) > 0.999 * unseen_surfaces.FLOOR
+    assert np.nanmin(sheets.iv) > unseen_surfaces.LOWEST
+    assert unseen_surfaces.T.size == 14
 
 
-def test_the_noise_is_eighteen_basis_points(sheets: unseen.Sheets) -> None:
+def test_the_noise_is_eighteen_basis_points(sheets: unseen_surfaces.Sheets) -> None:
     """Of all 2,000 surfaces within half a basis point; a dozen have their own level."""
     noise = np.sqrt(np.mean((sheets.mid - sheets.iv)[sheets.quoted] ** 2)) / 1e-4
     slack = 0.5 if FULL else 5.0
@@ -97,11 +97,11 @@ def test_the_noise_is_eighteen_basis_points(sheets: unseen.Sheets) -> None:
 
 
 def test_a_third_is_of_the_family_outside(cases: list[Case]) -> None:
-    assert [case.family for case in cases] == [*unseen.FAMILIES] * 2
+    assert [case.family for case in cases] == [*unseen_surfaces.FAMILIES] * 2
 
 
-def test_a_surface_depends_on_its_number_alone(sheets: unseen.Sheets) -> None:
-    again = unseen.unseen(2, first=4)
+def test_a_surface_depends_on_its_number_alone(sheets: unseen_surfaces.Sheets) -> None:
+    again = unseen_surfaces.unseen(2, first=4)
     for name in ("k", "iv", "mid", "quoted", "reference", "vix"):
         one, other = getattr(sheets, name)[4:6], getattr(again, name)
         assert np.array_equal(one, other, equal_nan=True), name
@@ -109,14 +109,14 @@ def test_a_surface_depends_on_its_number_alone(sheets: unseen.Sheets) -> None:
     # the first two of three share their parameters, and are two states
     assert not np.allclose(sheets.reference[0], sheets.reference[1])
     with pytest.raises(ValueError, match="count = 0"):
-        unseen.unseen(0)
+        unseen_surfaces.unseen(0)
 
 
-def test_training_has_not_seen_them(sheets: unseen.Sheets) -> None:
+def test_training_has_not_seen_them(sheets: unseen_surfaces.Sheets) -> None:
     """No law of a training pool with the evaluation's own seed is one of these surfaces."""
-    pool = make_laws(count(400, 6), seed=unseen.SEED, states_per_set=2, workers=1)
+    pool = make_laws(count(400, 6), seed=unseen_surfaces.SEED, states_per_set=2, workers=1)
     rows = np.arange(len(pool))
-    times = torch.from_numpy(np.broadcast_to(unseen.T, (rows.size, 14)).copy()).float()
+    times = torch.from_numpy(np.broadcast_to(unseen_surfaces.T, (rows.size, 14)).copy()).float()
     level = pool.reference_at(torch.from_numpy(rows), times).numpy()
     gap = np.abs(np.log(level[:, None] / sheets.reference[None])).max(-1)  # (pool, surfaces)
     assert gap.min() > 1e-3
@@ -278,23 +278,23 @@ def test_arbitrage_is_found_in_a_peer_and_in_a_surface(cases: list[Case]) -> Non
 def test_stored_surfaces_are_those_that_were_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(stored, "BLOCK", 3)
+    monkeypatch.setattr(stored_surfaces, "BLOCK", 3)
     told: list[int] = []
-    first = stored.stored(5, tmp_path, told.append)
+    first = stored_surfaces.stored(5, tmp_path, told.append)
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["unseen-00000.npz", "unseen-00003.npz"]
     assert told == [3, 5]
     content = (tmp_path / names[0]).read_bytes()
 
-    def refuse(*_: object) -> unseen.Sheets:
+    def refuse(*_: object) -> unseen_surfaces.Sheets:
         raise AssertionError("made again")
 
     with monkeypatch.context() as patch:
-        patch.setattr(unseen, "unseen", refuse)
-        again = stored.stored(5, tmp_path)
+        patch.setattr(unseen_surfaces, "unseen", refuse)
+        again = stored_surfaces.stored(5, tmp_path)
         with pytest.raises(AssertionError, match="made again"):
-            stored.stored(7, tmp_path)
-    plain = stored.stored(5)
+            stored_surfaces.stored(7, tmp_path)
+    plain = stored_surfaces.stored(5)
     for one, other, third in zip(first, again, plain, strict=True):
         assert np.array_equal(one.iv, other.iv, equal_nan=True)
         assert np.array_equal(one.quotes.bid, other.quotes.bid)
@@ -302,24 +302,24 @@ def test_stored_surfaces_are_those_that_were_made(
         assert one.name == other.name == third.name
     # from any number on, across files and without them: the benchmark's own come first
     for folder in (tmp_path, None):
-        later = stored.stored(2, folder, first=2)
+        later = stored_surfaces.stored(2, folder, first=2)
         assert [case.name for case in later] == ["unseen 2", "unseen 3"]
         assert np.array_equal(later[1].quotes.bid, first[3].quotes.bid)
     with pytest.raises(ValueError, match=r"first = -1"):
-        stored.stored(1, tmp_path, first=-1)
+        stored_surfaces.stored(1, tmp_path, first=-1)
     # damage is found and mended, to the byte
     broken = bytearray(content)
     broken[len(broken) // 2] ^= 0xFF
     for bad in (bytes(broken), content[:100], b""):
         (tmp_path / names[0]).write_bytes(bad)
         with caplog.at_level(logging.WARNING):
-            stored.stored(1, tmp_path)
+            stored_surfaces.stored(1, tmp_path)
         assert "made again" in caplog.text
         caplog.clear()
         assert (tmp_path / names[0]).read_bytes() == content
-    monkeypatch.setattr(unseen, "SPREAD", 0.5)
+    monkeypatch.setattr(unseen_surfaces, "SPREAD", 0.5)
     with pytest.raises(ValueError, match="another law"):
-        stored.stored(1, tmp_path)
+        stored_surfaces.stored(1, tmp_path)
 
 
 def test_methods_are_refused_by_name() -> None:
@@ -393,7 +393,7 @@ def test_the_picture_is_drawn_with_gaps_and_without(cases: list[Case], tmp_path:
         legend = figure.axes[1].get_legend()
         assert legend is not None
         assert {text.get_text() for text in legend.get_texts()} == {
-            f"{family}: median 1.0 bp" for family in unseen.FAMILIES
+            f"{family}: median 1.0 bp" for family in unseen_surfaces.FAMILIES
         }
 
 

@@ -11,7 +11,7 @@ import pytest
 import make_example_chain as tool
 from arbiter.chains import Chain, read_chain
 from arbiter.data import path
-from arbiter.index import vix
+from arbiter.vix.index_rule import vix
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from arbiter import black
 from arbiter.chains import read_chain
 from arbiter.fitting import FitOptions, FittedSurface, Roughness, Status, fit
+from arbiter.pricing import black
 from arbiter.quotes import Quotes
 from arbiter.scoring import counted, iv_rmse_bp, modes, score
 

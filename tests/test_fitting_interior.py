@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
-from arbiter.fitting.interior import Expansion, Interior, Order, Status
+from arbiter.fitting.interior_point import Expansion, Interior, Order, Status
 
 Array = NDArray[np.float64]
 

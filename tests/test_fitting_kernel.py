@@ -7,9 +7,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from arbiter.fitting.kernel import Kernel, Line
 from arbiter.fitting.options import KNOTS
-from arbiter.transport import Transport
+from arbiter.fitting.price_derivatives import Kernel, Line
+from arbiter.pricing.transport import Transport
 from counts import count
 
 Array = NDArray[np.float64]

@@ -28,11 +28,11 @@ from arbiter.fitting import (
     Roughness,
     Status,
     fit,
-    selection,
-    starting,
+    initial_point,
+    smoothing,
 )
-from arbiter.fitting.interior import Interior
-from arbiter.fitting.model import Model
+from arbiter.fitting.interior_point import Interior
+from arbiter.fitting.objective import Model
 from arbiter.quotes import Quotes
 from arbiter.scoring import score
 from arbiter.surface import Surface
@@ -254,12 +254,14 @@ def test_the_trust_maximises_the_marginal_likelihood() -> None:
     def least(trust: float) -> tuple[float, Interior, Model]:
         model = Model(quotes, SMOOTH, prior=another(705))
         model.roughness, model.trust = weights, trust
-        interior = Interior(model, model.order(), starting.cold(model), scale=1e-3 * len(quotes))
+        interior = Interior(
+            model, model.order(), initial_point.cold(model), scale=1e-3 * len(quotes)
+        )
         assert interior.run(1e-8, 200) is Status.CONVERGED
         return interior.local.value, interior, model
 
     _, interior, model = least(0.5)
-    selection._trust(model, interior, dispersion=1e-9)
+    smoothing._trust(model, interior, dispersion=1e-9)
     best = model.trust
     assert 0.0 < best < 1.0
     values = [least(best + shift)[0] for shift in (-0.1, 0.0, 0.1)]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
 
 from arbiter.fitting import FitOptions, FittedSurface, Status, fit
-from arbiter.fitting.model import Model
+from arbiter.fitting.objective import Model
 from arbiter.quotes import Quotes
 from arbiter.scoring import inside_bid_ask
 from counts import FULL, count
@@ -172,7 +172,7 @@ def test_the_certificate_would_see_a_planted_fault() -> None:
     surface = fit(GOOD["one day to go"])
     prices = surface.to_frame()
     assert surface.certificate().passed
-    from arbiter.certificate import audit
+    from arbiter.audit.certificate import audit
 
     iv = prices["iv"].to_numpy().copy()
     iv[len(iv) // 2] *= 1.5

@@ -10,10 +10,10 @@ import pytest
 from benchmarks.heston_surfaces import heston_surface, oracle_rmse_bp
 from numpy.typing import NDArray
 
-from arbiter.fitting import FitOptions, Loss, Roughness, fit, selection, starting
-from arbiter.fitting.interior import Interior, Status
-from arbiter.fitting.model import Model
-from arbiter.fitting.penalty import Penalty
+from arbiter.fitting import FitOptions, Loss, Roughness, fit, initial_point, smoothing
+from arbiter.fitting.interior_point import Interior, Status
+from arbiter.fitting.objective import Model
+from arbiter.fitting.roughness import Penalty
 from arbiter.quotes import Quotes
 from counts import count
 
@@ -49,7 +49,7 @@ def test_blocks_of_the_inverse_are_those_of_the_dense_one(
     expiries: int, rng: np.random.Generator
 ) -> None:
     blocks, link = random_blocks(rng, expiries, 5)
-    inner, beside = selection.inverse_blocks(blocks, link)
+    inner, beside = smoothing.inverse_blocks(blocks, link)
     dense = np.linalg.inv(tridiagonal(blocks, link)).reshape(expiries, 5, expiries, 5)
     for i in range(expiries):
         assert np.allclose(inner[i], dense[i, :, i], atol=1e-12)
@@ -141,7 +141,7 @@ def test_flat_volatility_costs_nothing() -> None:
 def test_the_gradient_and_the_matrix_are_those_of_the_objective(rng: np.random.Generator) -> None:
     for components in (1, 2):
         model = Model(ragged(), replace(OPTIONS, components=components))
-        z = starting.cold(model)
+        z = initial_point.cold(model)
         local = model.expand(z)
         direction = rng.normal(size=z.size) * 1e-5
         up, down = model.value(z + direction), model.value(z - direction)
@@ -159,13 +159,13 @@ def laplace(quotes: Quotes, weights: Roughness, dispersion: float) -> float:
     """
     model = Model(quotes, SMOOTH)
     model.roughness = weights
-    interior = Interior(model, model.order(), starting.cold(model), scale=1e-3 * len(quotes))
+    interior = Interior(model, model.order(), initial_point.cold(model), scale=1e-3 * len(quotes))
     assert interior.run(1e-8, 200) is Status.CONVERGED
     if interior.y.min() < 1e-3:
         return np.nan
     blocks, link = model.precision()
     prior = np.linalg.slogdet(tridiagonal(blocks, link) + 1e-8 * np.eye(model.size))[1]
-    after = tridiagonal(*selection._blocks(model, interior.matrix()))
+    after = tridiagonal(*smoothing._blocks(model, interior.matrix()))
     return float(-interior.local.value / dispersion + 0.5 * (prior - np.linalg.slogdet(after)[1]))
 
 

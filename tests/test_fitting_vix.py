@@ -11,18 +11,18 @@ import pytest
 from numpy.typing import NDArray
 
 import arbiter as ab
-from arbiter.certificate import certify
-from arbiter.fitting import Status, starting
-from arbiter.fitting.coupling import Both, ForwardVariances
-from arbiter.fitting.interior import Expansion, Interior, Order
-from arbiter.fitting.model import Model
+from arbiter.audit.certificate import certify
+from arbiter.fitting import Status, initial_point
+from arbiter.fitting.interior_point import Expansion, Interior, Order
+from arbiter.fitting.joint_objective import Both, ForwardVariances
+from arbiter.fitting.objective import Model
 from arbiter.fitting.options import FitOptions, Roughness
-from arbiter.fitting.smiles import VixModel
-from arbiter.fitting.vix_market import VixMarket, with_windows
+from arbiter.fitting.vix_objective import VixModel
+from arbiter.fitting.vix_quotes import VixMarket, with_windows
 from arbiter.futures import FuturesCurve
 from arbiter.markets import LiftedHeston, preset
 from arbiter.markets.snapshots import Snapshot, Venue, observe
-from arbiter.markets.volatility_quotes import VolatilityVenue
+from arbiter.markets.vix_listing import VolatilityVenue
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 from counts import count
@@ -86,7 +86,7 @@ def small() -> Both:
 
 
 def begin(both: Both) -> Array:
-    return np.concatenate([starting.cold(both.spx), both.vix.start()])
+    return np.concatenate([initial_point.cold(both.spx), both.vix.start()])
 
 
 # -- derivatives --------------------------------------------------------------------------------

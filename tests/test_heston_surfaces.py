@@ -16,7 +16,7 @@ from benchmarks.heston_surfaces import (
 )
 from numpy.typing import NDArray
 
-from arbiter import black
+from arbiter.pricing import black
 from counts import count
 
 Array = NDArray[np.float64]

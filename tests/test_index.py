@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import index_rule
-from arbiter import black
-from arbiter.index import Vix, bracket, interpolate, vix
-from arbiter.variance_strip import QUOTE_COLUMNS, Strip, strip
+from arbiter.pricing import black
+from arbiter.vix.index_rule import Vix, bracket, interpolate, vix
+from arbiter.vix.strip import QUOTE_COLUMNS, Strip, strip
 from index_rule import Rule
 
 PAPER = Path(__file__).parent / "data" / "vix-white-paper"

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 from arbiter.chains import Chain, read_chain
-from arbiter.index import Cycle, vix
-from arbiter.variance_strip import QUOTE_COLUMNS
+from arbiter.vix.index_rule import Cycle, vix
+from arbiter.vix.strip import QUOTE_COLUMNS
 
 HISTORIES = {
     "VIX": "vix-daily_datasets-finance-vix.csv",

@@ -9,7 +9,7 @@ from benchmarks import index_closes
 from benchmarks.index_closes import INDICES, closes, fitted
 
 import arbiter as ab
-from arbiter.replication import term_structure
+from arbiter.vix.replication import term_structure
 
 pytestmark = pytest.mark.usefixtures("data_dir")
 

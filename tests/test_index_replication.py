@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from arbiter.chains import Chain, read_chain
 from arbiter.data import path
 from arbiter.examples import example
-from arbiter.index import summed, vix
 from arbiter.quotes import Quotes
-from arbiter.replication import DAYS, priced, replication, tails, term_structure
 from arbiter.surface import Surface
+from arbiter.vix.index_rule import summed, vix
+from arbiter.vix.replication import DAYS, priced, replication, tails, term_structure
 
 SPOT = 6842.37  # of the shipped chain
 SURFACE = Surface.from_slopes(

@@ -14,10 +14,10 @@ from scipy.optimize import brentq
 
 import arbiter as ab
 from arbiter.joint import JointAudit, JointSettings, Marginal, Verdict, joint_program
-from arbiter.joint.book import out_of_the_money
+from arbiter.joint.instruments import out_of_the_money
 from arbiter.markets import LiftedHeston, preset
-from arbiter.markets.parameters import PRESETS
-from arbiter.volatility_index import VixSlices
+from arbiter.models.parameters import PRESETS
+from arbiter.pricing.vix_slices import VixSlices
 from counts import count
 
 Array = NDArray[np.float64]

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from arbiter import black
-from arbiter.joint.book import Book, Columns, held
 from arbiter.joint.envelope import Envelope
+from arbiter.joint.instruments import Book, Columns, held
 from arbiter.joint.marginals import TENOR, Marginal
-from arbiter.joint.mesh import Mesh, first_strikes
+from arbiter.joint.payoff_floor import floor, payoffs
 from arbiter.joint.program import starting
-from arbiter.joint.verification import floor, payoffs
+from arbiter.joint.strike_mesh import Mesh, first_strikes
+from arbiter.pricing import black
 from counts import count
 
 Array = NDArray[np.float64]

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from arbiter.evaluation.cases import quotes_of
-from arbiter.evaluation.heston import draw_heston, heston_surface
-from arbiter.markets.calibration import REACH, calibrate, coordinates, levels, market
-from arbiter.markets.heston import Heston
-from arbiter.markets.waves import otm
+from arbiter.models.fourier_nodes import otm
+from arbiter.models.heston import Heston
+from arbiter.models.heston_calibration import REACH, calibrate, coordinates, levels, market
 from arbiter.quotes import Quotes
+from arbiter_lab.evaluation.heston_surfaces import draw_heston, heston_surface
+from arbiter_lab.evaluation.known_surface import quotes_of
 from counts import count
 
 Array = NDArray[np.float64]

@@ -15,12 +15,12 @@ from scipy.integrate import solve_ivp
 from scipy.special import ndtr
 
 import arbiter as ab
-from arbiter import black
 from arbiter.markets import Jumps, LiftedHeston, Parameters, draw, preset
-from arbiter.markets.fourier import STEP, Contour, invert
-from arbiter.markets.parameters import PRESETS
 from arbiter.markets.paths import simulate
-from arbiter.markets.riccati import (
+from arbiter.models.characteristic_function import of_index
+from arbiter.models.fourier_pricing import STEP, Contour, invert
+from arbiter.models.parameters import PRESETS
+from arbiter.models.riccati import (
     FINEST,
     GROWTH,
     NODES,
@@ -30,7 +30,7 @@ from arbiter.markets.riccati import (
     mesh,
     solve,
 )
-from arbiter.markets.transform import of_index
+from arbiter.pricing import black
 from counts import count
 
 Array = NDArray[np.float64]
@@ -267,7 +267,7 @@ def test_error_stays_below_the_promise_over_the_prior(rng: np.random.Generator) 
 def test_error_estimate_sees_coarse_steps(
     monkeypatch: pytest.MonkeyPatch, name: str, value: float
 ) -> None:
-    monkeypatch.setattr(f"arbiter.markets.lifted_heston.{name}", value)
+    monkeypatch.setattr(f"arbiter.models.lifted_heston.{name}", value)
     T = DAYS / 365.0
     assert HESTON.error_estimate(strikes(HESTON, T), T[:, None]) > 1e-9
 

@@ -15,15 +15,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.integrate import quad, solve_ivp
 
-from arbiter import black
 from arbiter.markets import LiftedHeston
-from arbiter.markets.lewis import lewis
-from arbiter.markets.outsiders import (
-    DoubleHeston,
-    ExponentialJumps,
-    Variance,
-    draw_outsider,
-)
+from arbiter.models.double_heston import DoubleHeston, ExponentialJumps, Variance, draw_outsider
+from arbiter.models.lewis import lewis
+from arbiter.pricing import black
 from counts import count
 from theorems import assert_convex_in_strike, assert_rises_in_maturity
 

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from arbiter.markets.lifted_heston import LiftedHeston
-from arbiter.markets.means import Means
-from arbiter.markets.parameters import PRESETS, Parameters, draw, preset
 from arbiter.markets.paths import Paths, _kick, simulate
 from arbiter.markets.timelines import timeline
 from arbiter.markets.universes import settled, universe
+from arbiter.models.expected_variance import Means
+from arbiter.models.lifted_heston import LiftedHeston
+from arbiter.models.parameters import PRESETS, Parameters, draw, preset
 from counts import count
 
 Array = NDArray[np.float64]

@@ -11,7 +11,7 @@ import QuantLib as ql
 from numpy.typing import NDArray
 
 from arbiter.markets import LiftedHeston
-from arbiter.markets.lift import kernel, lift
+from arbiter.models.fractional_kernel import kernel, lift
 
 Array = NDArray[np.float64]
 

@@ -14,19 +14,19 @@ from arbiter.chains import read_chain
 from arbiter.exclusions import Exclusion
 from arbiter.markets.exchange_file import exchange_text
 from arbiter.markets.frictions import Exact, Frictions, Quoted, quote, ticked
-from arbiter.markets.lifted_heston import LiftedHeston
 from arbiter.markets.listing import SPARSE, Board, Curves, Listing, board, moment, series, sessions
-from arbiter.markets.parameters import preset
+from arbiter.markets.quoted_chain import Sheet
 from arbiter.markets.seeds import Purpose, seed_of
-from arbiter.markets.sheets import Sheet
 from arbiter.markets.snapshots import Snapshot, Venue, observe
 from arbiter.markets.timelines import timeline
-from arbiter.markets.volatility_quotes import (
+from arbiter.markets.vix_listing import (
     VolatilitySheet,
     VolatilityVenue,
     quote_volatility,
     volatility_series,
 )
+from arbiter.models.lifted_heston import LiftedHeston
+from arbiter.models.parameters import preset
 from arbiter.scoring import inside_bid_ask, score
 from counts import count
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from scipy.stats import ncx2
 
 from arbiter.markets import Jumps, LiftedHeston, preset
-from arbiter.markets.parameters import PRESETS
 from arbiter.markets.paths import simulate
-from arbiter.markets.variance_index import WINDOW, IndexLaw, largest_moment, squared_index
+from arbiter.models.parameters import PRESETS
+from arbiter.models.vix_oracle import WINDOW, IndexLaw, largest_moment, squared_index
 from counts import count
 
 Array = NDArray[np.float64]

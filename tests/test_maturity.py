@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from arbiter import maturity
-from arbiter.maturity import slopes_at, weights_at
+from arbiter.pricing import maturity
+from arbiter.pricing.maturity import slopes_at, weights_at
 
 LISTED = torch.tensor([0.02, 0.1, 0.25, 0.3, 1.0], dtype=torch.float64)
 DENSE = torch.linspace(0.01, 1.8, 600, dtype=torch.float64) ** 2

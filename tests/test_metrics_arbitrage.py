@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from arbiter import Surface, example
 from arbiter.markets import LiftedHeston
-from arbiter.metrics.arbitrage import audited, nas, nas_as_printed, nas_inequalities
-from arbiter.metrics.metric import Metric
-from arbiter.metrics.panels import calls_of, negative_mass, panel_of, violations
-from arbiter.metrics.smoothed_arbitrage import (
+from arbiter_lab.metrics.arbitrage import audited, nas, nas_as_printed, nas_inequalities
+from arbiter_lab.metrics.metric import Metric
+from arbiter_lab.metrics.panels import calls_of, negative_mass, panel_of, violations
+from arbiter_lab.metrics.smoothed_arbitrage import (
     Hinge,
     Kernel,
     cnas,

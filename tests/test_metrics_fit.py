@@ -13,12 +13,12 @@ from scipy.special import ndtr, ndtri
 
 from arbiter import Quotes, Surface, example
 from arbiter.markets import LiftedHeston
-from arbiter.markets.parameters import preset
-from arbiter.metrics import densities, market, volatility
-from arbiter.metrics.marginals import Inverted
-from arbiter.metrics.metric import worst_day
-from arbiter.peers.svi import fit_svi
-from arbiter.transport import Transport
+from arbiter.models.parameters import preset
+from arbiter.pricing.transport import Transport
+from arbiter_lab.metrics import densities, desk, volatility
+from arbiter_lab.metrics.marginals import Inverted
+from arbiter_lab.metrics.metric import worst_day
+from arbiter_lab.peers.svi import fit_svi
 from claims import Array
 
 # -- volatility ---------------------------------------------------------------------------------
@@ -104,28 +104,28 @@ def test_share_inside_bid_ask_by_hand() -> None:
     price = surface.otm(quotes.k, quotes.T)
     off = price.copy()
     off[0], off[3] = quotes.ask[0] * 1.01, np.nan
-    metric = market.inside_bid_ask([price, off], [quotes, quotes])
+    metric = desk.inside_bid_ask([price, off], [quotes, quotes])
     assert metric.value == 0.8
     assert metric.daily is not None
     assert metric.daily.tolist() == [1.0, 0.6]
     unseen = np.array([True, False, False, False, True])
-    found = market.inside_bid_ask([off], [quotes], [unseen])
+    found = desk.inside_bid_ask([off], [quotes], [unseen])
     assert (found.name, found.value) == ("inside_bid_ask_unseen", 0.5)
-    nothing = market.inside_bid_ask([off], [quotes], [np.zeros(5, dtype=bool)])
+    nothing = desk.inside_bid_ask([off], [quotes], [np.zeros(5, dtype=bool)])
     assert nothing.reason == "there are no quotes"
     with pytest.raises(ValueError, match="one of each for every day"):
-        market.inside_bid_ask([price], [quotes, quotes])
+        desk.inside_bid_ask([price], [quotes, quotes])
 
 
 def test_index_errors_by_hand() -> None:
     model, oracle = [20.0, 13.0, 30.5], [19.0, 15.0, 30.5]
-    assert market.vix_rmse(model, oracle).value == pytest.approx(math.sqrt(5 / 3))
-    assert market.vix_mae(model, oracle).value == pytest.approx(1.0)
-    assert worst_day(market.vix_max(model, oracle)).value == 2.0
-    absent = market.vix_rmse([20.0, np.nan, 30.5], oracle)
+    assert desk.vix_rmse(model, oracle).value == pytest.approx(math.sqrt(5 / 3))
+    assert desk.vix_mae(model, oracle).value == pytest.approx(1.0)
+    assert worst_day(desk.vix_max(model, oracle)).value == 2.0
+    absent = desk.vix_rmse([20.0, np.nan, 30.5], oracle)
     assert absent.reason == "no index at 1 of 3 points, first on day 1"
     with pytest.raises(ValueError, match="oracle's index of day 0"):
-        market.vix_rmse([1.0], [np.nan])
+        desk.vix_rmse([1.0], [np.nan])
 
 
 # -- the law ------------------------------------------------------------------------------------

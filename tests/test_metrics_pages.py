@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from arbiter.metrics.catalogue import DEFINITIONS, Definition
-from arbiter.metrics.metric import Metric
+from arbiter_lab.metrics.catalogue import DEFINITIONS, Definition
+from arbiter_lab.metrics.metric import Metric
 from trivial import scores
 
 DOCS = Path(__file__).parents[1] / "docs" / "metrics"

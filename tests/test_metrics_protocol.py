@@ -12,23 +12,23 @@ from hypothesis import strategies as st
 
 from arbiter import Surface, example
 from arbiter.markets import LiftedHeston
-from arbiter.metrics.dimension import effective_dimensions
-from arbiter.metrics.generalisation import gen_gap_p95, gen_gap_p95_score
-from arbiter.metrics.marginals import Inverted
-from arbiter.metrics.metric import Metric
-from arbiter.metrics.numeraire import ni, ni_invariance, ni_residual
-from arbiter.metrics.panels import calls_of
-from arbiter.metrics.saddle import dual_gap, ratio_log
-from arbiter.metrics.stable_runs import stability, stability_windows
-from arbiter.metrics.wasserstein import (
+from arbiter_lab.metrics.duality_gap import dual_gap, ratio_log
+from arbiter_lab.metrics.effective_dimension import effective_dimensions
+from arbiter_lab.metrics.generalisation import gen_gap_p95, gen_gap_p95_score
+from arbiter_lab.metrics.marginals import Inverted
+from arbiter_lab.metrics.metric import Metric
+from arbiter_lab.metrics.numeraire import ni, ni_invariance, ni_residual
+from arbiter_lab.metrics.panels import calls_of
+from arbiter_lab.metrics.stability import stability, stability_windows
+from arbiter_lab.metrics.wasserstein import (
     slice_wasserstein,
     surface_wasserstein,
     surface_wasserstein_quantile,
     wasserstein2,
 )
-from arbiter.training import duality
-from arbiter.training.duals import Box, Duals
-from arbiter.training.saddle import Evaluation
+from arbiter_lab.training import duality
+from arbiter_lab.training.duals import Box, Duals
+from arbiter_lab.training.saddle import Evaluation
 from claims import Array
 
 # -- numeraires ---------------------------------------------------------------------------------

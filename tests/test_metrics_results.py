@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arbiter.metrics.catalogue import DEFINITIONS
-from arbiter.metrics.metric import Metric, argworst, record, worst_day
-from arbiter.metrics.pooling import largest_size, mean_size, pooled, root_mean_square
+from arbiter_lab.metrics.catalogue import DEFINITIONS
+from arbiter_lab.metrics.metric import Metric, argworst, record, worst_day
+from arbiter_lab.metrics.pooling import largest_size, mean_size, pooled, root_mean_square
 
 numbers = st.integers(-1000, 1000).map(lambda n: n / 8.0)
 

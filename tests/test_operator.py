@@ -15,16 +15,17 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import arbiter as ab
-from arbiter.operators import checkpoint, trust
+from arbiter.audit.structural_proof import structural
+from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
-from arbiter.operators.inference import Inference, runner
-from arbiter.operators.lipschitz import constant
-from arbiter.operators.network import Config, Network
+from arbiter.operators.forward_pass import Inference, runner
+from arbiter.operators.network.lipschitz import constant
+from arbiter.operators.network.network import Config, Network
 from arbiter.operators.pretrained import SHIPPED, Operator
-from arbiter.operators.ragged import ragged
-from arbiter.operators.trust import ENOUGH
+from arbiter.operators.prior import shrinkage
+from arbiter.operators.prior.shrinkage import ENOUGH
+from arbiter.operators.quote_tensors import ragged
 from arbiter.quotes import Quotes
-from arbiter.structural import structural
 from operator_card import PAGE, with_card
 
 Array = NDArray[np.float64]
@@ -319,7 +320,7 @@ def test_the_quick_pass_is_the_network(
     changes: dict[str, object], enough: float, quotes: Quotes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With random weights, on chains of several lengths, some slices with one quote."""
-    monkeypatch.setattr(trust, "ENOUGH", enough)  # random weights meet no quotes
+    monkeypatch.setattr(shrinkage, "ENOUGH", enough)  # random weights meet no quotes
     torch.manual_seed(3)
     sizes = {"heads": 6, "width": 12, "state": 7, "rank": 3, "context": 10}
     network = Network(Config(**{**sizes, **changes})).double()  # type: ignore[arg-type]

@@ -14,21 +14,21 @@ from dataclasses import replace
 import pytest
 import torch
 
-from arbiter.evaluation import heston, stored, unseen
-from arbiter.evaluation.cases import Case
-from arbiter.evaluation.heston import heston_case
-from arbiter.evaluation.judging import Verdict
-from arbiter.evaluation.methods import methods, operator
-from arbiter.evaluation.running import evaluate
-from arbiter.evaluation.scores import Answer, summary
-from arbiter.operators.network import Network
+from arbiter.operators.network.network import Network
 from arbiter.operators.pretrained import Operator
+from arbiter_lab.evaluation import heston_surfaces, stored_surfaces, unseen_surfaces
+from arbiter_lab.evaluation.arbitrage_check import Verdict
+from arbiter_lab.evaluation.heston_surfaces import heston_case
+from arbiter_lab.evaluation.known_surface import Case
+from arbiter_lab.evaluation.methods import methods, operator
+from arbiter_lab.evaluation.run_methods import evaluate
+from arbiter_lab.evaluation.scores import Answer, summary
 from counts import FULL, count
 
 Limits = Mapping[str, float]
 
-UNSEEN = count(full=unseen.SURFACES, reduced=24)
-HESTON = count(full=heston.SURFACES, reduced=6)
+UNSEEN = count(full=unseen_surfaces.SURFACES, reduced=24)
+HESTON = count(full=heston_surfaces.SURFACES, reduced=6)
 
 
 def limits(promised: Limits, measured_on_few: Limits) -> Limits:
@@ -63,11 +63,11 @@ def ten_off(answers: Sequence[Answer]) -> list[Answer]:
 
 def test_unseen_surfaces_are_met_and_free_of_arbitrage() -> None:
     """5 bp on all points, 6 on those without a quote, a third of the surfaces of another family."""
-    cases = stored.stored(UNSEEN)
+    cases = stored_surfaces.stored(UNSEEN)
     answers = evaluate(cases, methods(["operator"], operator())).answers["operator"]
     assert missed(cases, answers, ON_UNSEEN) == set()
     assert all(answer.verdict == Verdict(1.0, 0, True) for answer in answers)
-    assert sum(case.family == unseen.FAMILIES[2] for case in cases) == UNSEEN // 3
+    assert sum(case.family == unseen_surfaces.FAMILIES[2] for case in cases) == UNSEEN // 3
     assert missed(cases, ten_off(answers), ON_UNSEEN) == {"rmse_bp", "rmse_unquoted_bp"}
     # one finding on one surface is found among all
     almost = replace(answers[-1], verdict=Verdict(1.0 - 1e-9, 1, True))

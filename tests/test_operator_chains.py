@@ -18,9 +18,9 @@ import pytest
 from arbiter.chains import Chain, read_chain
 from arbiter.fitting import fit
 from arbiter.operators.pretrained import Operator
-from arbiter.replication import term_structure
 from arbiter.scoring import counted, score
 from arbiter.surface import Surface
+from arbiter.vix.replication import term_structure
 from counts import FULL, count
 
 CHAINS = {

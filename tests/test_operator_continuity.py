@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from arbiter import black
-from arbiter.evaluation.heston import heston_surface
-from arbiter.operators import intervals, levels
-from arbiter.operators.inference import Inference
+from arbiter.operators.forward_pass import Inference
 from arbiter.operators.pretrained import Operator
-from arbiter.operators.ragged import Ragged, ragged
-from arbiter.transport import Transport
+from arbiter.operators.prior import bid_ask_likelihood, slice_offsets
+from arbiter.operators.quote_tensors import Ragged, ragged
+from arbiter.pricing import black
+from arbiter.pricing.transport import Transport
+from arbiter_lab.evaluation.heston_surfaces import heston_surface
 from counts import count
 
 ENDS = 0.01  # quotes move by that, up or down, from one end of a segment to the other
@@ -102,6 +102,6 @@ def test_the_likeliest_alone_would_make_surfaces_jump(monkeypatch: pytest.Monkey
     def likeliest(score: Tensor) -> Tensor:
         return one_hot(score.argmax(0), len(score)).T.to(score)
 
-    for module in (levels, intervals):
+    for module in (slice_offsets, bid_ask_likelihood):
         monkeypatch.setattr(module, "shares", likeliest)
     assert min(largest_gap(slopes, *chain).volatility for chain in some) > 3.0

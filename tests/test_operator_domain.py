@@ -16,9 +16,9 @@ from benchmarks.operator_domain import Table
 import arbiter as ab
 from arbiter.operators import domain
 from arbiter.operators.domain import TRAITS, DomainReport, calibrate, judge
+from arbiter.operators.domain_features import Seen, traits
 from arbiter.operators.pretrained import Operator
-from arbiter.operators.traits import Seen, traits
-from arbiter.training.laws import make_laws
+from arbiter_lab.training.law_pool import make_laws
 from counts import FULL, count
 
 SEEDS = range(count(full=50, reduced=6))

@@ -15,16 +15,16 @@ from torch import nn
 from typer.testing import CliRunner
 
 import arbiter as ab
-from arbiter.baselines import designs
-from arbiter.baselines.designs import matched
-from arbiter.baselines.gru import Recurrent
-from arbiter.baselines.trained import Baseline
 from arbiter.cli import app
 from arbiter.data import path as example_path
 from arbiter.operators import checkpoint, pretrained
 from arbiter.operators.checkpoint import CheckpointError
-from arbiter.operators.network import Config, Network
+from arbiter.operators.network.network import Config, Network
 from arbiter.operators.pretrained import SHIPPED, Operator
+from arbiter_lab.baselines import matched_size
+from arbiter_lab.baselines.gru import Recurrent
+from arbiter_lab.baselines.matched_size import matched
+from arbiter_lab.baselines.trained_baseline import Baseline
 from counts import count
 
 CONFIG = Config(heads=4, width=8, state=4, rank=1, context=8, looks=1)
@@ -204,7 +204,7 @@ def test_a_baseline_is_read_with_the_same_distrust(
         with pytest.raises(CheckpointError, match=told):
             Baseline.load(written(tmp_path / "b", network, config=honest | change))
     built = Noted(Recurrent)
-    monkeypatch.setattr(designs, "Recurrent", built)
+    monkeypatch.setattr(matched_size, "Recurrent", built)
     with pytest.raises(CheckpointError, match="another configuration"):
         Baseline.load(written(tmp_path / "c", network, config=honest | {"width": 4096}))
     assert built.devices == ["meta"]

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import arbiter as ab
-from arbiter.fitting import FitOptions, FittedSurface, Roughness, Status, crossfit, fit
-from arbiter.fitting.crossfit import UNJUDGED, Fold, Unseen, folds
-from arbiter.fitting.leaning import Leaning, Pull
-from arbiter.fitting.model import Model
+from arbiter.fitting import FitOptions, FittedSurface, Roughness, Status, cross_validation, fit
+from arbiter.fitting.cross_validation import UNJUDGED, Fold, Unseen, folds
+from arbiter.fitting.guided_objective import Leaning, Pull
+from arbiter.fitting.objective import Model
 from arbiter.fitting.refinement import refine
 from arbiter.operators.pretrained import Operator
 from arbiter.quotes import Quotes
@@ -137,7 +137,7 @@ def test_a_bad_operator_that_is_believed_does_harm(
 ) -> None:
     """The control of the last test: the same fit with a pull that insists."""
     made, alone = market(3000, False)
-    monkeypatch.setattr(crossfit, "choose", lambda *_: Pull(1e5, 1e5))
+    monkeypatch.setattr(cross_validation, "choose", lambda *_: Pull(1e5, 1e5))
     found = refined_by(times(1.1, operator), made.quotes)
     assert trust(found) > 0.5
     assert square_error(found, made) > 9.0 * square_error(alone, made)
@@ -182,7 +182,7 @@ def _certain(guide: Guide, quotes: Quotes) -> FittedSurface:
     held = [Fold(out, guide(quotes.select(~out))) for out in folds(quotes)]
     with pytest.MonkeyPatch.context() as patch:
         nothing = np.zeros((1, 1))
-        patch.setattr(crossfit, "overstated", lambda *_: (nothing, 0.0))
+        patch.setattr(cross_validation, "overstated", lambda *_: (nothing, 0.0))
         return refine(quotes, guide(quotes), held, FitOptions())
 
 
@@ -242,7 +242,7 @@ def test_a_fold_is_predicted_by_the_least_squares_of_the_others(operator: Operat
     out = folds(quotes)[1]
     unseen = Unseen.of(model, [Fold(out, operator(quotes.select(~out)))])
     loss = FitOptions().loss
-    (left,) = crossfit._left(model, z, loss, unseen)
+    (left,) = cross_validation._left(model, z, loss, unseen)
     rows = np.zeros((len(quotes), model.size))
     columns = quotes.expiry[:, None] * model.n + np.arange(model.n)
     np.put_along_axis(rows, columns, model.derivatives(z), axis=1)
@@ -287,7 +287,7 @@ def test_a_few_quotes_are_too_few_to_judge_by(operator: Operator) -> None:
     assert 0.0 < trust(found) < 1.0
     assert found.certificate().passed
     several = heston_surface(3005, hard=True).quotes
-    assert operator.refine(several).info["fit"]["pull"]["folds"] == crossfit.FOLDS
+    assert operator.refine(several).info["fit"]["pull"]["folds"] == cross_validation.FOLDS
     alone, wide = fit(three), found.iv_error(0.05, 0.5)
     assert wide == pytest.approx(alone.iv_error(0.05, 0.5), rel=0.5)
 

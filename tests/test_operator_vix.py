@@ -10,8 +10,8 @@ from benchmarks import joint_fit
 from benchmarks.joint_fit import vix_side
 
 import arbiter as ab
-from arbiter.fitting.interior import Status
-from arbiter.fitting.vix_market import VixMarket
+from arbiter.fitting.interior_point import Status
+from arbiter.fitting.vix_quotes import VixMarket
 from arbiter.markets import preset
 from arbiter.markets.snapshots import Snapshot
 from arbiter.operators import vix_head

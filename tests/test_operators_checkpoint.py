@@ -18,8 +18,8 @@ from torch import Tensor
 
 from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError, load, save
-from arbiter.training.duals import Box, Duals
-from arbiter.training.saddle import ExtraGradient, Rates
+from arbiter_lab.training.duals import Box, Duals
+from arbiter_lab.training.saddle import ExtraGradient, Rates
 from counts import count
 
 INFO = {

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from arbiter.operators.gate import Gate
-from arbiter.operators.network import Output
-from arbiter.operators.ragged import Ragged, in_order, ragged, trapezoid
-from arbiter.operators.reference import Scaled, scaled
+from arbiter.operators.network.measure_gate import Gate
+from arbiter.operators.network.network import Output
+from arbiter.operators.prior.reference_volatility import Scaled, scaled
+from arbiter.operators.quote_tensors import Ragged, in_order, ragged, trapezoid
 from arbiter.quotes import Quotes
 from counts import count
 from ragged_chains import network, random_chain

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import arbiter as ab
-from arbiter.operators import domain, kriging, levels, traits, workers
-from arbiter.operators.gate import Gate, places
-from arbiter.operators.kriging import STRIKES, ZETA, splines
+from arbiter.operators import domain, domain_features, workers
+from arbiter.operators.network.measure_gate import Gate, places
+from arbiter.operators.prior import gaussian_process, slice_offsets
+from arbiter.operators.prior.gaussian_process import STRIKES, ZETA, splines
 from arbiter.operators.quick.flat import flat
-from arbiter.operators.quick.gate import Batch, Eye
-from arbiter.operators.quick.kriging import Kriging, near_splines
+from arbiter.operators.quick.gaussian_process import Kriging, near_splines
+from arbiter.operators.quick.measure_gate import Batch, Eye
 from plain_traits import plain_traits
 from ragged_chains import in_units
 
@@ -44,7 +45,7 @@ def test_kriging_in_one_row_is_kriging(seed: int, calm: float) -> None:
     chain = chain._replace(u=calm * chain.u)
     chain.quoted[1, 2:] = False
     quotes = flat(chain)
-    wanted = kriging.kriged(chain, PLACE)
+    wanted = gaussian_process.kriged(chain, PLACE)
     found, _ = Kriging(PLACE)(quotes)
     for name, one, other in zip(wanted._fields, found, wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=0.0, atol=1e-6, msg=name)
@@ -58,10 +59,10 @@ def test_chains_are_calm_and_wild() -> None:
     wild = {
         float(tau)
         for calm in (1.0, 0.3, 0.05, 0.01)
-        for tau in kriging.known(chain._replace(u=calm * chain.u)).law.prior.wild
+        for tau in gaussian_process.known(chain._replace(u=calm * chain.u)).law.prior.wild
     }
-    assert min(wild) < levels.WILD[1]
-    assert max(wild) > levels._UNDECIDED
+    assert min(wild) < slice_offsets.WILD[1]
+    assert max(wild) > slice_offsets._UNDECIDED
 
 
 def looked(gate: Gate, shift: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -101,21 +102,23 @@ def test_quotes_in_one_row_are_those_of_each_slice() -> None:
         assert torch.equal(getattr(quotes, name), getattr(chain, name)[chain.quoted].double()), name
 
 
-def spoken(rng: np.random.Generator, counts: list[int]) -> traits.Seen:
+def spoken(rng: np.random.Generator, counts: list[int]) -> domain_features.Seen:
     """Noise in place of a chain, with so many quotes in each expiry."""
     size, expiry = sum(counts), np.repeat(np.arange(len(counts)), counts)
     T = np.cumsum(rng.uniform(0.01, 1.0, len(counts)))
     total = np.log(0.2 * np.sqrt(T))
     k = np.concatenate([np.sort(rng.normal(0.0, 0.1, n)) for n in counts])
     iv, spread = rng.uniform(0.1, 0.3, size), rng.uniform(0.001, 0.1, size)
-    return traits.Seen(T, total, expiry, k, iv, spread, rng.normal(size=size), rng.uniform(size=1))
+    return domain_features.Seen(
+        T, total, expiry, k, iv, spread, rng.normal(size=size), rng.uniform(size=1)
+    )
 
 
 @given(seed=seeds)
 def test_traits_are_those_of_plain_sums(seed: int) -> None:
     rng = np.random.default_rng(seed)
     seen = spoken(rng, rng.integers(1, 25, rng.integers(1, 9)).tolist())
-    found, wanted = traits.traits(seen), plain_traits(seen)
+    found, wanted = domain_features.traits(seen), plain_traits(seen)
     assert list(found) == list(wanted) == list(domain.TRAITS)
     for name, value in wanted.items():
         assert found[name] == pytest.approx(value, rel=1e-9, abs=1e-9), name
@@ -125,10 +128,12 @@ def test_traits_of_chains_behind_each_other_are_those_of_each(rng: np.random.Gen
     chains = [spoken(rng, counts) for counts in ([9, 4, 30, 7], [3], [1, 2], [12, 1, 1, 8, 20])]
     slices = np.cumsum([0] + [chain.T.size for chain in chains])
     quotes = np.cumsum([0] + [chain.k.size for chain in chains])
-    joined = traits.Seen._make(np.concatenate(parts) for parts in zip(*chains, strict=True))
+    joined = domain_features.Seen._make(
+        np.concatenate(parts) for parts in zip(*chains, strict=True)
+    )
     expiry = joined.expiry + np.repeat(slices[:-1], np.diff(quotes))
-    together = traits.traits_of(joined._replace(expiry=expiry), slices, quotes)
-    assert together == [traits.traits(chain) for chain in chains]
+    together = domain_features.traits_of(joined._replace(expiry=expiry), slices, quotes)
+    assert together == [domain_features.traits(chain) for chain in chains]
     assert together[0] != together[3]
 
 

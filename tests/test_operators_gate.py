@@ -8,9 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from arbiter.operators.gate import LEANING, SLOPE_ROWS, VALUE_ROWS, Gate, Sight
-from arbiter.operators.ragged import Ragged
-from arbiter.operators.reference import FARTHEST, Scaled, scaled
+from arbiter.operators.network.measure_gate import (
+    LEANING,
+    SLOPE_ROWS,
+    VALUE_ROWS,
+    Gate,
+    Sight,
+)
+from arbiter.operators.prior.reference_volatility import FARTHEST, Scaled, scaled
+from arbiter.operators.quote_tensors import Ragged
 from counts import count
 from ragged_chains import in_units, random_chain, with_values
 

@@ -13,10 +13,10 @@ from scipy.special import ndtr
 from torch import Tensor, nn
 
 import arbiter as ab
-from arbiter import black
-from arbiter.operators import projection
-from arbiter.operators.icnn import ICNNDecoder, bachelier
-from arbiter.operators.projection import project, violations
+from arbiter.operators.network.convex_decoder import ICNNDecoder, bachelier
+from arbiter.pricing import black
+from arbiter_lab.baselines import grid_projection
+from arbiter_lab.baselines.grid_projection import project, violations
 from counts import count
 
 Array = NDArray[np.float64]
@@ -93,7 +93,10 @@ def test_the_projection_is_the_nearest_surface(method: str, rng: np.random.Gener
 
     def angle(x: Array) -> float:
         others = [market(8, 19, level)[2] for level in (0.1, 0.2, 0.25, 0.4)]
-        others += [projection._exactly(wrong, kappa), project(wrong, kappa, method=method).prices]
+        others += [
+            grid_projection._exactly(wrong, kappa),
+            project(wrong, kappa, method=method).prices,
+        ]
         return max(float(np.sum(weights * (wrong - x) * (f - x))) for f in others)
 
     found = project(wrong, kappa, weights=weights, method=method).prices
@@ -151,10 +154,10 @@ def test_isotonic_regression_is_that_of_pooled_adjacent_violators(
     rng: np.random.Generator,
 ) -> None:
     y, weights = rng.normal(size=(9, 5)), rng.uniform(0.1, 4.0, (9, 5))
-    found = projection._rising(y, weights)
+    found = grid_projection._rising(y, weights)
     for j in range(5):
         assert np.allclose(found[:, j], isotonic_regression(y[:, j], weights=weights[:, j]).x)
-    assert not np.allclose(found, projection._rising(y, np.ones_like(y)))
+    assert not np.allclose(found, grid_projection._rising(y, np.ones_like(y)))
 
 
 def test_distances_are_of_volatility_unless_weights_are_given() -> None:
@@ -187,7 +190,7 @@ def test_a_missing_solver_is_named_with_the_way_around(monkeypatch: pytest.Monke
     def none(name: str) -> None:
         raise ImportError(name)
 
-    monkeypatch.setattr(projection, "import_module", none)
+    monkeypatch.setattr(grid_projection, "import_module", none)
     _, kappa, calls, _ = market(3, 5)
     with pytest.raises(ImportError, match=r"needs piqp: pip install .* or use method='dykstra'"):
         project(calls, kappa)

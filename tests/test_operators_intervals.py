@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from arbiter.operators import intervals, levels
-from arbiter.operators.intervals import posterior, truncated
-from arbiter.operators.levels import Rows
+from arbiter.operators.prior import bid_ask_likelihood, slice_offsets
+from arbiter.operators.prior.bid_ask_likelihood import posterior, truncated
+from arbiter.operators.prior.slice_offsets import Rows
 from counts import count
 
 seeds = st.integers(0, 2**31)
@@ -22,8 +22,8 @@ D = 6
 @pytest.fixture(autouse=True)
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slices have no level of their own here, and none is wild: these have tests of theirs."""
-    monkeypatch.setattr(levels, "SIZES", (1e-7,))
-    monkeypatch.setattr(levels, "WILD", (1.0,))
+    monkeypatch.setattr(slice_offsets, "SIZES", (1e-7,))
+    monkeypatch.setattr(slice_offsets, "WILD", (1.0,))
 
 
 def problem(seed: int, quotes: int, half: float, chains: int = 1) -> tuple[Tensor, Tensor, Tensor]:
@@ -35,7 +35,7 @@ def problem(seed: int, quotes: int, half: float, chains: int = 1) -> tuple[Tenso
     return rows, (rows @ a[..., None])[..., 0] + noise, a
 
 
-def told(rows: Tensor, u: Tensor, half: float) -> intervals.Posterior:
+def told(rows: Tensor, u: Tensor, half: float) -> bid_ask_likelihood.Posterior:
     full = torch.full_like(u, half)
     return posterior(Rows(rows[:, None]), u, full, torch.ones_like(u, dtype=torch.bool))
 
@@ -84,7 +84,7 @@ def test_the_mean_is_that_of_the_exact_posterior(
     half = 0.3
     u = truth + half * (2.0 * torch.rand(1, 12, generator=g, dtype=torch.float64) - 1.0)
     grid = np.linspace(-6.0, 6.0, 200_001)
-    monkeypatch.setattr(intervals, "_LAWS", ((1.0, 0.05),))
+    monkeypatch.setattr(bid_ask_likelihood, "_LAWS", ((1.0, 0.05),))
     blur = np.hypot(0.05 * half, float(told(rows, u, half).error))
     log = -0.5 * grid**2
     for value in u[0].numpy():
@@ -138,9 +138,9 @@ def test_the_law_of_the_errors_is_found(
         return float((told(rows, u, 0.2).belief.mean - a).square().mean().sqrt())
 
     found = error()
-    monkeypatch.setattr(intervals, "_LAWS", (mine,))
+    monkeypatch.setattr(bid_ask_likelihood, "_LAWS", (mine,))
     known = error()
-    monkeypatch.setattr(intervals, "_LAWS", (other,))
+    monkeypatch.setattr(bid_ask_likelihood, "_LAWS", (other,))
     assert found < worse * known
     assert found < 0.95 * error()
 
@@ -148,9 +148,9 @@ def test_the_law_of_the_errors_is_found(
 def test_more_rounds_change_little(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, u, a = problem(2, 60, 0.2, chains=50)
     one = told(rows, u, 0.2).belief.mean
-    monkeypatch.setattr(intervals, "ROUNDS", 12)
+    monkeypatch.setattr(bid_ask_likelihood, "ROUNDS", 12)
     many = told(rows, u, 0.2).belief.mean
-    monkeypatch.setattr(intervals, "ROUNDS", 0)
+    monkeypatch.setattr(bid_ask_likelihood, "ROUNDS", 0)
     none = told(rows, u, 0.2).belief.mean
     off, far = (float((x - many).square().mean().sqrt()) for x in (one, none))
     assert off < 0.2 * far
@@ -172,7 +172,7 @@ def test_what_lies_outside_all_intervals_is_called_an_error() -> None:
     g = torch.Generator().manual_seed(4)
     rough = u + 0.2 * torch.randn(u.shape, generator=g, dtype=torch.float64)
     wild = told(rows, rough, 0.01)
-    assert float(calm.error) < 2.0 * intervals._LEAST
+    assert float(calm.error) < 2.0 * bid_ask_likelihood._LEAST
     assert 0.1 < float(wild.error) < 0.3
     assert torch.isfinite(wild.belief.mean).all()
     # and its tight intervals are not believed: deviations follow

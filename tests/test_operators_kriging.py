@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from scipy.interpolate import BSpline
 from torch import Tensor
 
-from arbiter import black
-from arbiter.operators import intervals, kriging, levels
-from arbiter.operators.gate import places
-from arbiter.operators.kriging import (
+from arbiter.operators.network.lipschitz import constant
+from arbiter.operators.network.measure_gate import places
+from arbiter.operators.network.network import Config, Network
+from arbiter.operators.prior import bid_ask_likelihood, gaussian_process, slice_offsets
+from arbiter.operators.prior.gaussian_process import (
     CLOCK,
     CLOCKS,
     STRIKES,
@@ -27,11 +28,10 @@ from arbiter.operators.kriging import (
     kriged,
     splines,
 )
-from arbiter.operators.lipschitz import constant
-from arbiter.operators.network import Config, Network
-from arbiter.operators.ragged import Ragged
-from arbiter.operators.reference import Scaled, scaled
-from arbiter.transport import Transport
+from arbiter.operators.prior.reference_volatility import Scaled, scaled
+from arbiter.operators.quote_tensors import Ragged
+from arbiter.pricing import black
+from arbiter.pricing.transport import Transport
 from ragged_chains import in_units, network, random_chain, ratio
 
 PLACE = places(7, (3.0, 2.4))
@@ -59,19 +59,19 @@ def test_splines_are_those_of_the_textbook() -> None:
 
 def test_the_guess_is_gaussian_process_regression(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of mids alone, against the formula with the kernel between all quotes."""
-    monkeypatch.setattr(intervals, "ROUNDS", 0)
+    monkeypatch.setattr(bid_ask_likelihood, "ROUNDS", 0)
     chain = in_units(4, chains=1)
     quoted = chain.quoted[0].flatten()
     there = design(chain)[0][quoted]
     F = factor(there.device).flatten(0, 1)
     kernel = (there @ F) @ (there @ F).T
     level = 0.02  # of slices
-    monkeypatch.setattr(levels, "SIZES", (level,))
-    monkeypatch.setattr(levels, "WILD", (1.0,))
+    monkeypatch.setattr(slice_offsets, "SIZES", (level,))
+    monkeypatch.setattr(slice_offsets, "WILD", (1.0,))
     slices = torch.arange(chain.u.shape[1]).repeat_interleave(chain.u.shape[2])[quoted]
     kernel = kernel + level**2 * (slices[:, None] == slices)
     spread = torch.exp(2.0 * chain.noise[0].flatten()[quoted])
-    noise = torch.diag(intervals._SHARE * spread + intervals._FIRST**2)
+    noise = torch.diag(bid_ask_likelihood._SHARE * spread + bid_ask_likelihood._FIRST**2)
     spoken = torch.linalg.solve(kernel + noise, chain.u[0].flatten()[quoted])
     at = splines(PLACE.double(), ZETA, STRIKES)
     clock = splines(chain.total[0], CLOCK, CLOCKS)
@@ -108,7 +108,7 @@ def test_the_guess_is_inside_more_spreads_than_that_of_mids(
         return float((guess - truth)[chain.quoted].square().mean().sqrt())
 
     ours = error()
-    monkeypatch.setattr(intervals, "ROUNDS", 0)
+    monkeypatch.setattr(bid_ask_likelihood, "ROUNDS", 0)
     assert ours < 0.9 * error()
 
 
@@ -222,6 +222,6 @@ def test_the_geometry_is_told_of_the_reference() -> None:
 
 def test_a_damaged_factor_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "kernel.npy").write_bytes(b"not an array")
-    monkeypatch.setattr(kriging, "files", lambda _: tmp_path)
+    monkeypatch.setattr(gaussian_process, "files", lambda _: tmp_path)
     with pytest.raises(ValueError, match="kernel"):
         factor.__wrapped__(torch.device("cpu"))

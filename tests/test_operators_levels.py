@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal
 from torch.nn.functional import one_hot
 
-from arbiter.operators import levels
-from arbiter.operators.levels import (
+from arbiter.operators.prior import slice_offsets
+from arbiter.operators.prior.slice_offsets import (
     FAINT,
     SIZES,
     WILD,
@@ -103,7 +103,7 @@ def test_priors_are_weighed_by_their_likelihood(seed: int) -> None:
     torch.testing.assert_close(found - found[0], by_hand - by_hand[0], rtol=1e-4, atol=1e-2)
     assert float(by_hand.max() - by_hand.min()) > 1.0
     uneven, wild = (float(x) for x in likeliest(sums))
-    sizes = [likelihood(size, levels._UNDECIDED) for size in SIZES]
+    sizes = [likelihood(size, slice_offsets._UNDECIDED) for size in SIZES]
     assert uneven == pytest.approx(weighed(SIZES, sizes), rel=1e-4)
     wilds = [likelihood(uneven, each) for each in WILD]
     assert wild == pytest.approx(weighed(WILD, wilds), rel=1e-4)
@@ -183,7 +183,7 @@ def test_without_levels_an_uneven_clock_is_taken_for_shape(monkeypatch: pytest.M
         return float((believed(sums, likeliest(sums)).mean - a).square().mean().sqrt())
 
     with_levels = error()
-    monkeypatch.setattr(levels, "SIZES", (1e-7,))
+    monkeypatch.setattr(slice_offsets, "SIZES", (1e-7,))
     assert with_levels < 0.2 * error()
 
 

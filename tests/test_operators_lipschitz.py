@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from arbiter.operators import checkpoint, lipschitz
-from arbiter.operators.lipschitz import FLATTEST, STEEPEST, constant
-from arbiter.operators.network import Config, Look, Network, activation
-from arbiter.operators.reference import FARTHEST, Scaled
-from arbiter.operators.sensitivity import constant_at, reach
+from arbiter.operators import checkpoint
+from arbiter.operators.network import lipschitz
+from arbiter.operators.network.lipschitz import FLATTEST, STEEPEST, constant
+from arbiter.operators.network.network import Config, Look, Network, activation
+from arbiter.operators.prior.reference_volatility import FARTHEST, Scaled
+from arbiter_lab.stability.local_lipschitz import constant_at, reach
 from counts import count
 from ragged_chains import in_units, network, with_values
 

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from arbiter.operators import head
-from arbiter.operators.network import Config, Network
-from arbiter.operators.pooling import POOLED_ROWS, pool, precision
-from arbiter.operators.ragged import ragged
-from arbiter.operators.reference import scaled
+from arbiter.operators import slope_head
+from arbiter.operators.network.maturity_pooling import POOLED_ROWS, pool, precision
+from arbiter.operators.network.network import Config, Network
+from arbiter.operators.prior.reference_volatility import scaled
+from arbiter.operators.quote_tensors import ragged
 from arbiter.quotes import Quotes
 from arbiter.surface import SLOPE_RANGE, Surface
 from counts import count
@@ -45,7 +45,7 @@ ABLATIONS: list[dict[str, Any]] = [
 
 def proposals(seed: int, size: float) -> tuple[Tensor, Tensor]:
     g = torch.Generator().manual_seed(seed)
-    knots = len(head.KNOTS)
+    knots = len(slope_head.KNOTS)
     proposal = size * torch.randn(2, 6, knots, generator=g, dtype=torch.float64)
     total = 3.0 * torch.randn(2, 6, generator=g, dtype=torch.float64) - 2.0  # in any order
     return proposal, total
@@ -53,25 +53,25 @@ def proposals(seed: int, size: float) -> tuple[Tensor, Tensor]:
 
 @given(seed=seeds, size=st.floats(0.0, 1e6))
 def test_slopes_are_positive_bounded_and_star_ordered(seed: int, size: float) -> None:
-    slopes = head.slopes(*proposals(seed, size))
+    slopes = slope_head.slopes(*proposals(seed, size))
     assert bool((slopes.diff(dim=1) >= 0.0).all())
     assert SLOPE_RANGE[0] <= float(slopes.min()) <= float(slopes.max()) <= SLOPE_RANGE[1]
-    surface = Surface.from_slopes(head.KNOTS, 0.1 * np.arange(1, 7), slopes[0])
-    assert surface.slopes.shape == (1, 6, len(head.KNOTS))
+    surface = Surface.from_slopes(slope_head.KNOTS, 0.1 * np.arange(1, 7), slopes[0])
+    assert surface.slopes.shape == (1, 6, len(slope_head.KNOTS))
 
 
 def test_slopes_without_the_running_maximum_are_refused() -> None:
     proposal, total = proposals(1, 0.3)
     plain = torch.exp(proposal + total[..., None])
     with pytest.raises(ValueError, match="slope"):
-        Surface.from_slopes(head.KNOTS, 0.1 * np.arange(1, 7), plain[0])
+        Surface.from_slopes(slope_head.KNOTS, 0.1 * np.arange(1, 7), plain[0])
 
 
 def expansion(seed: int, size: float, far: float, steepness: float = 1.0) -> float:
     """Largest move of log-slopes over the largest move of the proposal, over all knots."""
     proposal, total = proposals(seed, size)
     other = proposal + far * (2.0 * torch.rand_like(proposal) - 1.0)
-    made = [head.slopes(steepness * g, total).log() for g in (proposal, other)]
+    made = [slope_head.slopes(steepness * g, total).log() for g in (proposal, other)]
     gap, given_gap = ((a - b).abs().amax((0, 1)) for a, b in (made, (proposal, other)))
     return float(((gap - 1e-13) / given_gap).max())
 
@@ -110,7 +110,7 @@ def test_pooled_numbers_move_by_at_most_root_two(seed: int, span: float, causal:
 def surface_of(made: Network, quotes: Quotes) -> Surface:
     with torch.no_grad():
         slopes = made(ragged([quotes])).slopes[0]
-    return Surface.from_slopes(head.KNOTS, quotes.maturities, slopes)
+    return Surface.from_slopes(slope_head.KNOTS, quotes.maturities, slopes)
 
 
 def table(rng: np.random.Generator, expiries: int, strikes: int, low: float, high: float) -> Quotes:
@@ -158,7 +158,7 @@ def test_slopes_out_of_order_have_findings(rng: np.random.Generator) -> None:
     z = np.linspace(-1.0, 1.0, 9)
     rows = []
     for T, slope in zip(quotes.maturities, plain, strict=True):
-        alone = Surface.from_slopes(head.KNOTS, [T], slope[None])
+        alone = Surface.from_slopes(slope_head.KNOTS, [T], slope[None])
         k = 0.3 * z
         rows.append((np.full(9, T), k, alone.iv(k, T)))
     frame = {

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from arbiter.operators.lipschitz import constant
-from arbiter.operators.network import Network
-from arbiter.operators.pooling import POOLED_ROWS, pool, precision
-from arbiter.operators.ragged import Ragged
-from arbiter.operators.reference import Scaled, scaled
+from arbiter.operators.network.lipschitz import constant
+from arbiter.operators.network.maturity_pooling import POOLED_ROWS, pool, precision
+from arbiter.operators.network.network import Network
+from arbiter.operators.prior.reference_volatility import Scaled, scaled
+from arbiter.operators.quote_tensors import Ragged
 from ragged_chains import in_units, network, random_chain, ratio, with_values
 
 SPANS = (0.15, 0.5, 1.6)

@@ -10,8 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from arbiter.operators.network import Config
-from arbiter.operators.qalign import Aligned, align, clip, maps, norm_bound, scale_by_power
+from arbiter.operators.network.network import Config
+from arbiter.operators.network.spectral_projection import (
+    Aligned,
+    align,
+    clip,
+    maps,
+    norm_bound,
+    scale_by_power,
+)
 from counts import count
 from ragged_chains import network
 

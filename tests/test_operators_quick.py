@@ -13,21 +13,35 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import special
 
-from arbiter import black, normal
 from arbiter.compiled import compiled
-from arbiter.fitting.kernel import Kernel, Line
-from arbiter.operators import intervals, polish, reference, residuals, trust
-from arbiter.operators.gate import places
-from arbiter.operators.polish import Smile
+from arbiter.fitting.price_derivatives import Kernel, Line
+from arbiter.operators import residuals
+from arbiter.operators.network.measure_gate import places
 from arbiter.operators.pretrained import Operator
-from arbiter.operators.quick import dense, elementary, implied, posterior, scalars
-from arbiter.operators.quick import reference as quick_reference
-from arbiter.operators.quick import trust as quick_trust
+from arbiter.operators.prior import (
+    bid_ask_likelihood,
+    reference_volatility,
+    shrinkage,
+    star_order_projection,
+)
+from arbiter.operators.prior.star_order_projection import Smile
+from arbiter.operators.quick import (
+    bid_ask_likelihood as compiled_likelihood,
+)
+from arbiter.operators.quick import (
+    dense,
+    elementary,
+    implied_volatility,
+    scalars,
+)
+from arbiter.operators.quick import reference_volatility as quick_reference
+from arbiter.operators.quick import shrinkage as quick_trust
 from arbiter.operators.quick.flat import flat
-from arbiter.operators.quick.polish import Polish, _isotonic, _ordered
-from arbiter.operators.quick.quoted import prices
-from arbiter.operators.ragged import Implied
+from arbiter.operators.quick.quote_prices import prices
+from arbiter.operators.quick.star_order_projection import Polish, _isotonic, _ordered
+from arbiter.operators.quote_tensors import Implied
 from arbiter.operators.residuals import cut
+from arbiter.pricing import black, normal
 from arbiter.quotes import Quotes
 from ragged_chains import random_chain
 
@@ -179,17 +193,19 @@ def test_implied_volatilities_are_those_of_the_library(seed: int) -> None:
     price = np.asarray(black.otm(k, v))
     # near the upper bound prices have hardly a digit left to tell volatilities apart
     sure = (price > 1e-290) & (np.exp(np.minimum(k, 0.0)) - price > 1e-3)
-    found = each(implied.implied, price, k)
+    found = each(implied_volatility.implied, price, k)
     np.testing.assert_allclose(found[sure], v[sure], rtol=1e-11)
     np.testing.assert_allclose(found, black.implied(price, k).volatility, rtol=1e-9)
-    assert np.abs(found / each(implied.implied, 1.001 * price, k) - 1.0)[sure].min() > 1e-6
+    assert (
+        np.abs(found / each(implied_volatility.implied, 1.001 * price, k) - 1.0)[sure].min() > 1e-6
+    )
 
 
 @pytest.mark.parametrize(
     ("price", "k"), [(0.0, 0.1), (-0.1, 0.1), (1.0, 0.1), (np.exp(-0.5), -0.5), (2.0, -0.5)]
 )
 def test_prices_at_their_bounds_or_beyond_have_no_volatility(price: float, k: float) -> None:
-    assert np.isnan(implied.implied(price, k))
+    assert np.isnan(implied_volatility.implied(price, k))
     assert np.isnan(black.implied(price, k).volatility)
 
 
@@ -205,13 +221,13 @@ def test_prices_next_to_a_bound_or_to_nothing_have_the_volatility_of_the_library
     for one, other in zip(found, wanted, strict=True):
         assert np.isfinite(one).all()
         np.testing.assert_allclose(one, other, rtol=1e-10)
-    assert np.isnan(implied.implied(bid[0], k))  # which is why the library is asked
+    assert np.isnan(implied_volatility.implied(bid[0], k))  # which is why the library is asked
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_what_is_no_number_has_no_volatility(bad: float) -> None:
-    assert np.isnan(implied.implied(bad, 0.1))
-    assert np.isnan(implied.implied(0.1, bad))
+    assert np.isnan(implied_volatility.implied(bad, 0.1))
+    assert np.isnan(implied_volatility.implied(0.1, bad))
 
 
 @given(seed=seeds)
@@ -240,7 +256,7 @@ def test_levels_are_those_of_the_network(seed: int) -> None:
     quotes.quoted[1, 2:] = False
     quotes.quoted[2, 0] = False
     quotes.quoted[0, 1, 1:] = False  # one quote alone
-    wanted, found = reference.scaled(quotes), quick_reference.scaled(quotes)
+    wanted, found = reference_volatility.scaled(quotes), quick_reference.scaled(quotes)
     for name, one, other in zip(wanted._fields, found, wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=0.0, atol=1e-10, msg=name)
     moved = quick_reference.scaled(quotes._replace(iv=1.0001 * quotes.iv))
@@ -257,13 +273,15 @@ def test_the_law_of_the_quotes_is_that_of_the_network(seed: int, far: float) -> 
     half, variance = rng.uniform(0.002, 0.05, 40), rng.uniform(1e-6, 1e-3, 40)
     size = np.sqrt(variance) + rng.choice([0.05, 0.3, 1.0]) * half
     u = rng.normal(0.0, size) + far * half * (rng.uniform(size=40) < 0.1)
-    near = posterior.Near(np.zeros(40, np.int64), np.zeros((40, 4)))
-    quotes = posterior.Quoted(np.array([0, 40]), near, u, half)
-    found = posterior._law(quotes, np.zeros(40), variance, 0.002)
+    near = compiled_likelihood.Near(np.zeros(40, np.int64), np.zeros((40, 4)))
+    quotes = compiled_likelihood.Quoted(np.array([0, 40]), near, u, half)
+    found = compiled_likelihood._law(quotes, np.zeros(40), variance, 0.002)
     given = (torch.from_numpy(x)[None] for x in (u, variance + 0.002**2, half, np.ones(40)))
-    wanted = intervals._likeliest(*given)[0].tolist()
+    wanted = bid_ask_likelihood._likeliest(*given)[0].tolist()
     np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-10)
-    blurred = posterior._law(quotes, np.zeros(40), variance, 0.2)  # where all laws are alike
+    blurred = compiled_likelihood._law(
+        quotes, np.zeros(40), variance, 0.2
+    )  # where all laws are alike
     assert np.abs(np.subtract(blurred, wanted)).max() > 1e-3
 
 
@@ -272,9 +290,14 @@ def test_truncated_moments_are_those_of_the_network(seed: int) -> None:
     rng = np.random.default_rng(seed)
     mean, low = rng.normal(0.0, 3.0, 30), rng.normal(0.0, 3.0, 30)
     variance, high = rng.uniform(1e-4, 2.0, 30), low + rng.uniform(1e-4, 3.0, 30)
-    wanted = intervals.truncated(*(torch.from_numpy(x) for x in (mean, variance, low, high)))
+    wanted = bid_ask_likelihood.truncated(
+        *(torch.from_numpy(x) for x in (mean, variance, low, high))
+    )
     found = np.array(
-        [posterior._truncated(*row) for row in zip(mean, variance, low, high, strict=True)]
+        [
+            compiled_likelihood._truncated(*row)
+            for row in zip(mean, variance, low, high, strict=True)
+        ]
     )
     np.testing.assert_allclose(found, torch.stack(wanted, -1).numpy(), rtol=1e-9, atol=1e-8)
     assert np.abs(found[:, 0] - mean).max() > 0.1
@@ -300,14 +323,14 @@ def smiles(seed: int, wild: float) -> Smile:
 def test_transports_are_those_of_the_network(seed: int, wild: tuple[float, float]) -> None:
     """Calm smiles need one round, wild ones more, which make more of any rounding."""
     smile, error = smiles(seed, wild[0]), wild[1]
-    wanted, short = polish.transport(smile)
+    wanted, short = star_order_projection.transport(smile)
     quick = Polish(smile)
     found, miss = quick.transport()
     torch.testing.assert_close(miss, short, rtol=0.0, atol=error)
     # a wild smile says next to nothing of its tails
     torch.testing.assert_close(found, wanted, rtol=0.0, atol=100.0 * error)
     g = wanted + 0.1
-    for one, other in zip(quick.missed(g), polish.missed(g, smile), strict=True):
+    for one, other in zip(quick.missed(g), star_order_projection.missed(g, smile), strict=True):
         torch.testing.assert_close(one, other, rtol=0.0, atol=1e-9)
     moved = Polish(smile._replace(u=smile.u + 0.01 * PLACE)).transport()[0]
     assert float((moved - wanted).abs().max()) > 0.01
@@ -321,18 +344,23 @@ def test_transports_on_the_way_to_more_rounds_are_those_of_the_network(
     for seed in range(40):
         smile = smiles(seed, 0.5)
         with monkeypatch.context() as patch:
-            patch.setattr(polish, "_OFF", 1.0)
-            patch.setattr(polish, "_FAR_OFF", 2.0)
-            once, miss = polish.transport(smile)
-        trust = polish._priced(smile).trust.view_as(miss)
+            patch.setattr(star_order_projection, "_OFF", 1.0)
+            patch.setattr(star_order_projection, "_FAR_OFF", 2.0)
+            once, miss = star_order_projection.transport(smile)
+        trust = star_order_projection._priced(smile).trust.view_as(miss)
         off = torch.sqrt((trust * miss**2).flatten(1).sum(1) / trust.flatten(1).sum(1))
-        part = (off - polish._OFF) / (polish._FAR_OFF - polish._OFF)
+        part = (off - star_order_projection._OFF) / (
+            star_order_projection._FAR_OFF - star_order_projection._OFF
+        )
         here = (part > 0.05) & (part < 0.95)
         if bool(here.any()):
-            wanted, found = polish.transport(smile)[0], Polish(smile).transport()[0]
+            wanted, found = star_order_projection.transport(smile)[0], Polish(smile).transport()[0]
             torch.testing.assert_close(found[here], wanted[here], rtol=0.0, atol=1e-2)
             torch.testing.assert_close(
-                Polish(smile).transport()[1], polish.transport(smile)[1], rtol=0.0, atol=1e-4
+                Polish(smile).transport()[1],
+                star_order_projection.transport(smile)[1],
+                rtol=0.0,
+                atol=1e-4,
             )
             assert float((wanted - once)[here].abs().max()) > 1e-2  # more rounds make a difference
             between.append(seed)
@@ -344,7 +372,7 @@ def test_isotonic_regression_is_the_min_max_formula(seed: int) -> None:
     rng = np.random.default_rng(seed)
     y, weight = rng.normal(size=9), rng.uniform(size=9) * (rng.uniform(size=9) < 0.7)
     given = torch.from_numpy(np.stack([y, weight])[:, None, :, None])
-    wanted = polish.isotonic(*given)[0, :, 0].numpy()
+    wanted = star_order_projection.isotonic(*given)[0, :, 0].numpy()
     found = y.copy()
     _isotonic(found, weight)
     np.testing.assert_allclose(found, wanted, rtol=0.0, atol=1e-12)
@@ -369,16 +397,16 @@ def test_what_is_no_number_stays_none() -> None:
 
 def test_what_is_left_of_a_proposal_is_what_the_network_leaves() -> None:
     network = Operator.pretrained()._network
-    chain = reference.scaled(random_chain(5, chains=3))
+    chain = reference_volatility.scaled(random_chain(5, chains=3))
     chain.quoted[1, 2:] = False
     guess = network.guess(chain)
     assert guess is not None
     gate = network.stages()[0].gate
     noise = torch.randn(guess.start.shape, generator=torch.Generator().manual_seed(1))
     proposal = guess.start + 0.5 * noise.double()
-    wanted = trust.trusted(proposal, guess, chain, gate)
+    wanted = shrinkage.trusted(proposal, guess, chain, gate)
     smile = Smile(guess.smile, guess.doubt, gate.place.double(), chain.total, chain.quoted.any(-1))
-    short = polish.missed(proposal, smile)
+    short = star_order_projection.missed(proposal, smile)
     found = quick_trust.trusted(proposal, guess, flat(chain), gate, short)
     for name, one, other in zip(wanted._fields, found, wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9, msg=name)

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import tiny
-from arbiter.operators.gate import SLOPE_ROWS, VALUE_ROWS, Gate
-from arbiter.operators.lipschitz import constant
-from arbiter.operators.network import Network
-from arbiter.operators.ragged import Ragged
-from arbiter.operators.reference import Scaled, scaled
-from arbiter.operators.representer import LEAST, Representer, coverage
-from arbiter.operators.sensitivity import constant_at
+from arbiter.operators.network.lipschitz import constant
+from arbiter.operators.network.measure_gate import SLOPE_ROWS, VALUE_ROWS, Gate
+from arbiter.operators.network.network import Network
+from arbiter.operators.network.representer import LEAST, Representer, coverage
+from arbiter.operators.prior.reference_volatility import Scaled, scaled
+from arbiter.operators.quote_tensors import Ragged
+from arbiter_lab.stability.local_lipschitz import constant_at
 
 GATE = Representer(12)
 
@@ -71,8 +71,8 @@ def test_without_the_bound_some_rows_would_exceed_it(monkeypatch: pytest.MonkeyP
     """Negative control: the bound binds."""
     chain = chain_of(torch.linspace(-3.4, 1.9, 60))
     bounded = GATE.ridge(chain)
-    monkeypatch.setattr("arbiter.operators.representer.VALUE_ROWS", 1e9)
-    monkeypatch.setattr("arbiter.operators.representer.SLOPE_ROWS", 1e9)
+    monkeypatch.setattr("arbiter.operators.network.representer.VALUE_ROWS", 1e9)
+    monkeypatch.setattr("arbiter.operators.network.representer.SLOPE_ROWS", 1e9)
     free = GATE.ridge(chain)
     assert not torch.allclose(free, bounded)
 

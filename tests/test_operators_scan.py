@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from arbiter.operators import green
-from arbiter.operators.ragged import Ragged
-from arbiter.operators.scan import (
+from arbiter.operators.network.green_scan import (
     EPSILON,
     MU,
     Generator,
@@ -26,6 +24,8 @@ from arbiter.operators.scan import (
     Path,
     scan_together,
 )
+from arbiter.operators.quote_tensors import Ragged
+from arbiter_lab.stability import green_kernel
 from counts import count
 from ragged_chains import network, random_chain
 
@@ -110,12 +110,12 @@ def test_carriers_contract_whatever_is_learned(seed: int, spread: float, step: f
 def test_spectral_radius_alone_does_not_contract() -> None:
     """The paper's lemma asks ρ(A)Δ ≤ 1 − ε. AΔ = ½ has it, and R = 2; and so do nilpotents."""
     carriers = torch.full((60, 1, 1), 1.0 / (1.0 - 0.5), dtype=torch.float64)
-    sums = torch.linalg.matrix_norm(green.products(carriers), 2).sum(-1)
+    sums = torch.linalg.matrix_norm(green_kernel.products(carriers), 2).sum(-1)
     assert float(0.1 * sums[-1]) > 1e16
     raising = torch.tensor([[0.0, 2.0], [0.0, 0.0]], dtype=torch.float64)  # of radius 0
     one = torch.eye(2, dtype=torch.float64)
     pair = torch.stack([torch.linalg.inv(one - raising), torch.linalg.inv(one - raising.T)])
-    sums = torch.linalg.matrix_norm(green.products(pair.repeat(20, 1, 1)), 2).sum(-1)
+    sums = torch.linalg.matrix_norm(green_kernel.products(pair.repeat(20, 1, 1)), 2).sum(-1)
     assert float(sums[-1]) > 1e12
 
 
@@ -184,7 +184,7 @@ def test_a_scan_remembers_what_its_guard_did() -> None:
 @given(seed=seeds)
 def test_kernel_is_the_scan(kind: str, seed: int) -> None:
     made, of = scan(seed, kind=kind), path(seed)
-    states = green.apply(green.kernel(made, of), of.x)
+    states = green_kernel.apply(green_kernel.kernel(made, of), of.x)
     torch.testing.assert_close(states, made(of), rtol=0.0, atol=1e-10)
 
 
@@ -217,7 +217,7 @@ def test_exponential_scan_that_is_learned_is_the_one_that_is_not() -> None:
 def test_paper_s_first_expansion_is_not_the_scan() -> None:
     """Equation (green) starts the product one step early, with the step of the input itself."""
     made, of = scan(2), path(2)
-    kernel = green.kernel(made, of)
+    kernel = green_kernel.kernel(made, of)
     step, _ = made.steps(of.gap, of.context)
     early = kernel @ torch.eye(WIDTH, dtype=torch.float64)
     early = torch.einsum("blsmd,bsd->blm", early, of.x)
@@ -241,7 +241,8 @@ def test_backward_scan_is_the_adjoint(kind: str) -> None:
     ahead = torch.cat([gap[:, 1:], gap[:, :1]], 1)
     there, back = of._replace(gap=gap), of._replace(gap=gap).reversed(ahead)
     forth, adjoint = (
-        green.products(made.carriers(made.steps(p.gap, p.context)[0]))[0] for p in (there, back)
+        green_kernel.products(made.carriers(made.steps(p.gap, p.context)[0]))[0]
+        for p in (there, back)
     )
     g = torch.Generator().manual_seed(4)
     x, y = torch.randn(2, 7, SIZE, generator=g, dtype=torch.float64)
@@ -263,7 +264,7 @@ def test_green_sum_and_states_stay_within_their_bounds(
     kind: str, guarded: bool, seed: int, spread: float
 ) -> None:
     made = scan(seed, spread, kind, guarded=guarded)
-    found = green.stability(made, path(seed, maturities=12))
+    found = green_kernel.stability(made, path(seed, maturities=12))
     assert found.holds
     assert found.total <= found.bound * (1.0 + 1e-12)
     assert found.state <= found.state_bound * (1.0 + 1e-12)
@@ -275,10 +276,10 @@ def test_green_sums_are_those_of_singular_values() -> None:
     with torch.no_grad():
         made.enter.weight = torch.nn.Parameter(torch.randn(SIZE, 3 * SIZE, dtype=torch.float64))
         of = of._replace(x=torch.randn(2, 9, 3 * SIZE, dtype=torch.float64))
-        whole = green.kernel(made, of)
+        whole = green_kernel.kernel(made, of)
         plain = torch.linalg.matrix_norm(whole, 2).sum(-1)
-    torch.testing.assert_close(green.sums(whole), plain, rtol=1e-12, atol=0.0)
-    assert green.stability(made, of).total == pytest.approx(float(plain.max()), rel=1e-12)
+    torch.testing.assert_close(green_kernel.sums(whole), plain, rtol=1e-12, atol=0.0)
+    assert green_kernel.stability(made, of).total == pytest.approx(float(plain.max()), rel=1e-12)
     assert float(torch.linalg.matrix_norm(whole).sum(-1).max() / plain.max()) > 1.1  # Frobenius's
 
 
@@ -290,7 +291,9 @@ def test_green_sum_comes_near_its_bound() -> None:
         made.generator.U.zero_()
         made.select.bias[1:] = 20.0  # gates open
         made.select.bias[0] = 20.0  # steps as long as the guard lets them be
-    found = green.stability(made, path(1, maturities=60)._replace(seen=torch.ones(2, 60) > 0.0))
+    found = green_kernel.stability(
+        made, path(1, maturities=60)._replace(seen=torch.ones(2, 60) > 0.0)
+    )
     assert 0.95 * found.bound < found.total <= found.bound * (1.0 + 1e-12)
 
 
@@ -304,7 +307,7 @@ def test_inputs_that_do_not_shrink_with_the_step_break_the_bound() -> None:
     torch.manual_seed(0)
     made = Constant(WIDTH, SIZE, RANK, CONTEXT).double().requires_grad_(False)
     of = path(1, maturities=40)._replace(gap=torch.full((2, 40), 1e-2, dtype=torch.float64))
-    assert not green.stability(made, of).holds
+    assert not green_kernel.stability(made, of).holds
 
 
 # -- selection, irregular and query maturities --------------------------------------------------
@@ -384,7 +387,7 @@ def test_kernel_written_out_is_quadratic_and_seen_to_be() -> None:
     found = []
     for n in (8, 16):
         with FlopCounterMode(display=False) as counter:
-            green.kernel(made, path(1, n))
+            green_kernel.kernel(made, path(1, n))
         found.append(int(counter.get_total_flops()))
     assert found[1] > 3 * found[0]
 

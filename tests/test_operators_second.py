@@ -11,13 +11,11 @@ import pytest
 from numpy.typing import NDArray
 
 import arbiter as ab
-from arbiter.evaluation.cases import Case, quotes_of
-from arbiter.evaluation.heston import heston_surface
-from arbiter.evaluation.unseen import unseen
+from arbiter.audit.structural_proof import structural
 from arbiter.fitting import FitOptions, Roughness, fit
-from arbiter.operators import second
+from arbiter.operators import second_component
 from arbiter.operators.pretrained import Operator
-from arbiter.operators.second import (
+from arbiter.operators.second_component import (
     IN_LINE,
     STRAINED,
     UNMET,
@@ -26,8 +24,10 @@ from arbiter.operators.second import (
     enough,
     missed,
 )
-from arbiter.structural import structural
 from arbiter.surface import Surface
+from arbiter_lab.evaluation.heston_surfaces import heston_surface
+from arbiter_lab.evaluation.known_surface import Case, quotes_of
+from arbiter_lab.evaluation.unseen_surfaces import unseen
 
 JUMPY = 537  # an unseen market with rare large jumps
 Array = NDArray[np.float64]
@@ -52,7 +52,7 @@ def error_bp(surface: Surface, case: Case) -> float:
 def test_a_market_with_jumps_gets_two_and_is_met(
     operator: Operator, jumpy: Case, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO, "arbiter.operators.second"):
+    with caplog.at_level(logging.INFO, "arbiter.operators.second_component"):
         both = operator(jumpy.quotes)
     one = operator(jumpy.quotes, components=1)
     assert (len(both.slopes), len(one.slopes)) == (2, 1)
@@ -115,7 +115,7 @@ def test_every_reason_is_needed(
     def no_fit(*_: object, **__: object) -> None:
         raise AssertionError("nothing asks for a fit")
 
-    monkeypatch.setattr(second, "fit", no_fit)
+    monkeypatch.setattr(second_component, "fit", no_fit)
     for other in (
         made(operator, jumpy, strained=0.5 * STRAINED),  # the order costs nothing
         made(operator, jumpy, out_of_line=2.0 * IN_LINE),  # quotes of another time
@@ -136,7 +136,7 @@ def test_two_that_are_no_better_are_not_taken(
         options=FitOptions(components=2, iterations=1),
         start=divided(one.surface),
     )
-    monkeypatch.setattr(second, "fit", lambda *_, **__: worse)
+    monkeypatch.setattr(second_component, "fit", lambda *_, **__: worse)
     assert missed(jumpy.quotes, worse.otm(jumpy.quotes.k, jumpy.quotes.T)) > 0.95 * missed(
         jumpy.quotes, one.price
     )
@@ -153,7 +153,7 @@ def test_a_fit_that_fails_leaves_the_pass(
     def broken(*_: object, **__: object) -> None:
         raise ValueError("planted")
 
-    monkeypatch.setattr(second, "fit", broken)
+    monkeypatch.setattr(second_component, "fit", broken)
     one = made(operator, jumpy)
     assert enough(jumpy.quotes, one).slopes is one.surface.slopes
     assert "looked for and not found: planted" in caplog.text
@@ -169,7 +169,7 @@ def test_both_starts_are_tried_and_the_quotes_choose(
         misses[start is None] = missed(jumpy.quotes, found.otm(jumpy.quotes.k, jumpy.quotes.T))
         return found
 
-    monkeypatch.setattr(second, "fit", kept)
+    monkeypatch.setattr(second_component, "fit", kept)
     found = enough(jumpy.quotes, one)
     assert set(misses) == {False, True}
     assert missed(jumpy.quotes, found.price) == min(misses.values()) < max(misses.values())

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from arbiter import black, normal
-from arbiter.operators import head
-from arbiter.operators.gate import places
-from arbiter.operators.start import coordinates, integrals, log_slopes
-from arbiter.transport import Transport
+from arbiter.operators import slope_head
+from arbiter.operators.network.measure_gate import places
+from arbiter.operators.prior.smile_to_slopes import coordinates, integrals, log_slopes
+from arbiter.pricing import black, normal
+from arbiter.pricing.transport import Transport
 
-KNOTS = torch.tensor(head.KNOTS, dtype=torch.float64)
+KNOTS = torch.tensor(slope_head.KNOTS, dtype=torch.float64)
 PLACE = places(44, (3.7, 2.4)).double()
 TOTAL = torch.log(torch.tensor([0.02, 0.06, 0.15, 0.4], dtype=torch.float64))
 NEAR = torch.sinh(PLACE).abs() < 3.0
@@ -97,7 +97,7 @@ def test_any_smile_gives_finite_slopes_and_rising_coordinates(seed: int, size: f
     assert bool((coordinates(u.clamp(-2.0, 2.0), PLACE, total).diff(dim=-1) > 0.0).all())
     found = log_slopes(u, PLACE, total)
     assert bool(torch.isfinite(found).all())
-    slopes = head.slopes(found[None], total[None])
+    slopes = slope_head.slopes(found[None], total[None])
     assert bool(torch.isfinite(Transport(KNOTS, slopes).otm(torch.zeros(1, 4, 1).double())).all())
 
 

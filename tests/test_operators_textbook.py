@@ -11,19 +11,19 @@ import pytest
 from benchmarks.second_guide import sparse
 from numpy.typing import NDArray
 
-from arbiter.evaluation.cases import Case
-from arbiter.evaluation.heston import HestonSurface, draw_heston, heston_surface
-from arbiter.evaluation.unseen import unseen
 from arbiter.examples import example_chain
 from arbiter.fitting import FitOptions
-from arbiter.fitting.crossfit import folds
-from arbiter.markets.calibration import calibrate
-from arbiter.markets.heston import Heston
-from arbiter.operators import head, textbook
+from arbiter.fitting.cross_validation import folds
+from arbiter.models.heston import Heston
+from arbiter.models.heston_calibration import calibrate
+from arbiter.operators import heston_guide, slope_head
+from arbiter.operators.heston_guide import Guides, consulted, market_slopes
 from arbiter.operators.pretrained import Operator
-from arbiter.operators.textbook import Guides, consulted, market_slopes
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
+from arbiter_lab.evaluation.heston_surfaces import HestonSurface, draw_heston, heston_surface
+from arbiter_lab.evaluation.known_surface import Case
+from arbiter_lab.evaluation.unseen_surfaces import unseen
 from counts import count
 
 Array = NDArray[np.float64]
@@ -57,7 +57,7 @@ def test_transports_price_their_markets() -> None:
     assert found is not None
     for seed, logs in enumerate(found):
         made = heston_surface(seed)
-        surface = Surface.from_slopes(head.KNOTS, T, np.exp(logs))  # and its order is checked
+        surface = Surface.from_slopes(slope_head.KNOTS, T, np.exp(logs))  # and its order is checked
         assert squares(surface, made) < 1.5**2
 
 
@@ -99,7 +99,7 @@ def test_guides_are_means_of_both_in_log_slopes() -> None:
     guide, held = operator()(quotes), operator()._folds(quotes)
     found = consulted(quotes, guide, held, FitOptions())
     assert found.heston is not None
-    assert found.weight > textbook._LEAST
+    assert found.weight > heston_guide._LEAST
     market = market_slopes([found.heston], quotes.maturities)
     assert market is not None
     mean = (1.0 - found.weight) * np.log(guide.slopes[0]) + found.weight * market[0]
@@ -129,7 +129,7 @@ def test_folds_are_predicted_without_their_quotes() -> None:
 def test_odds_are_against_it_and_quotes_decide(
     squares: tuple[float, float], low: float, high: float
 ) -> None:
-    assert low <= textbook._weight(np.array(squares), 100) <= high
+    assert low <= heston_guide._weight(np.array(squares), 100) <= high
 
 
 @pytest.mark.parametrize("off", [5.0, 20.0, 100.0])
@@ -147,29 +147,29 @@ def test_one_bad_quote_does_not_make_a_market(off: float) -> None:
 
 
 def test_a_market_that_misses_by_more_than_spreads_has_no_weight() -> None:
-    assert textbook._weight(np.array([1000.0, 59.0]), 100) > 0.99
-    assert textbook._weight(np.array([1000.0, 61.0]), 100) == 0.0
+    assert heston_guide._weight(np.array([1000.0, 59.0]), 100) > 0.99
+    assert heston_guide._weight(np.array([1000.0, 61.0]), 100) == 0.0
 
 
 @pytest.mark.parametrize("squares", [(np.nan, 1.0), (1.0, np.inf), (0.0, 0.0)])
 def test_what_is_no_number_has_no_weight(squares: tuple[float, float]) -> None:
-    assert textbook._weight(np.array(squares), 100) == 0.0
+    assert heston_guide._weight(np.array(squares), 100) == 0.0
 
 
 def test_few_quotes_are_not_asked() -> None:
     quotes = heston_surface(0, hard=True).quotes
     few = quotes.select(np.arange(len(quotes)) % 8 == 0)
-    assert len(few) < textbook._FEWEST
+    assert len(few) < heston_guide._FEWEST
     guide, held = operator()(few), operator()._folds(few)
     assert consulted(few, guide, held, FitOptions()) == Guides(guide, held)
 
 
 def test_many_quotes_are_asked_in_part() -> None:
     quotes = example_chain().quotes()
-    asked = textbook._asked(quotes)
-    assert 0 < np.count_nonzero(asked) <= textbook._MOST
+    asked = heston_guide._asked(quotes)
+    assert 0 < np.count_nonzero(asked) <= heston_guide._MOST
     listed = np.unique(quotes.expiry[asked])
-    assert listed.size <= textbook._EXPIRIES
+    assert listed.size <= heston_guide._EXPIRIES
     # no expiry is held out whole: each has its quotes in all folds, but for the smallest ones
     whole = [
         min(np.count_nonzero(asked & out & (quotes.expiry == one)) for out in folds(quotes))
@@ -206,7 +206,7 @@ def test_guides_keep_their_own_knots() -> None:
     finer = np.stack([np.interp(knots, guide.knots, row) for row in guide.slopes[0]])
     surface = Surface.from_slopes(knots, guide.maturities, finer)
     found = consulted(quotes, surface, operator()._folds(quotes), FitOptions())
-    assert found.weight > textbook._LEAST
+    assert found.weight > heston_guide._LEAST
     np.testing.assert_array_equal(found.guide.knots, knots)
 
 

@@ -8,16 +8,16 @@ import torch
 from torch import Tensor
 
 from arbiter import Operator, Surface
-from arbiter.evaluation.cases import Case
-from arbiter.markets.parameters import preset
-from arbiter.operators import head
-from arbiter.operators.gate import Gate
-from arbiter.operators.kriging import Kriged
-from arbiter.operators.network import Network, Output
-from arbiter.operators.ragged import ragged
-from arbiter.operators.reference import Scaled, scaled
-from arbiter.operators.trust import ENOUGH, MET, MISSED, share, trusted
-from arbiter.protocol.stress import stressed
+from arbiter.models.parameters import preset
+from arbiter.operators import slope_head
+from arbiter.operators.network.measure_gate import Gate
+from arbiter.operators.network.network import Network, Output
+from arbiter.operators.prior.gaussian_process import Kriged
+from arbiter.operators.prior.reference_volatility import Scaled, scaled
+from arbiter.operators.prior.shrinkage import ENOUGH, MET, MISSED, share, trusted
+from arbiter.operators.quote_tensors import ragged
+from arbiter_lab.evaluation.known_surface import Case
+from arbiter_lab.protocol.stress import stressed
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def begun(network: Network, one: Case) -> tuple[Scaled, Kriged, Gate]:
 
 def error_bp(slopes: Tensor, one: Case) -> float:
     """Of the surface with these slopes, against the truth."""
-    made = Surface.from_slopes(np.array(head.KNOTS), one.T, slopes[0].double().numpy())
+    made = Surface.from_slopes(np.array(slope_head.KNOTS), one.T, slopes[0].double().numpy())
     times = np.broadcast_to(one.T[:, None], one.k.shape)
     off = made.iv(one.k[one.listed], times[one.listed]) - one.iv[one.listed]
     return float(np.sqrt(np.mean(off**2)) * 1e4)
@@ -62,7 +62,7 @@ def test_a_change_that_the_quotes_allow_is_made_however_large() -> None:
 def test_a_reference_that_is_too_sure_of_itself_is_overruled_by_quotes(network: Network) -> None:
     chain, guess, gate = begun(network, case("noise", 0.0))
     sure = guess._replace(doubt=torch.full_like(guess.doubt, -20.0))
-    proposal = guess.start + 0.01 * torch.tanh(guess.start.new_tensor(head.KNOTS))
+    proposal = guess.start + 0.01 * torch.tanh(guess.start.new_tensor(slope_head.KNOTS))
     allowed = trusted(proposal, sure, chain, gate)
     assert float(allowed.moved) > ENOUGH
     assert float(allowed.missed) < MET
@@ -132,10 +132,10 @@ def test_slopes_reach_as_far_as_rough_smiles_need(
     """Twenty times the slope at the money is not enough."""
     one = case("roughness", 3.0)
     chain, guess, _ = begun(network, one)
-    here = error_bp(head.slopes(guess.start, chain.total), one)
-    monkeypatch.setattr(head, "HIGHEST", 3.0)
+    here = error_bp(slope_head.slopes(guess.start, chain.total), one)
+    monkeypatch.setattr(slope_head, "HIGHEST", 3.0)
     chain, guess, _ = begun(network, one)
-    bounded = error_bp(head.slopes(guess.start, chain.total), one)
+    bounded = error_bp(slope_head.slopes(guess.start, chain.total), one)
     assert here < 15.0
     assert bounded > 5.0 * here
 
@@ -155,11 +155,11 @@ def test_the_surface_tells_what_the_network_wanted(
 def test_a_network_proposes_what_is_usual_and_only_a_start_reaches_farther() -> None:
     g = torch.tensor([-9.0, -3.5, 0.2, 3.5, 9.0], dtype=torch.float64)
     usual = torch.tensor([-3.0, -3.0, 0.2, 3.0, 3.0], dtype=torch.float64)
-    assert torch.equal(head.bounded(g, None), usual)
-    assert torch.equal(head.bounded(g, torch.zeros_like(g)), usual)
+    assert torch.equal(slope_head.bounded(g, None), usual)
+    assert torch.equal(slope_head.bounded(g, torch.zeros_like(g)), usual)
     start = torch.tensor([-4.0, -4.0, 4.0, 4.0, 4.0], dtype=torch.float64)
     wanted = torch.tensor([-4.0, -3.5, 0.2, 3.5, 4.0], dtype=torch.float64)
-    assert torch.equal(head.bounded(g, start), wanted)
+    assert torch.equal(slope_head.bounded(g, start), wanted)
 
 
 def test_a_smile_that_no_order_holds_strains_it(network: Network) -> None:

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from arbiter import scoring
-from arbiter.certificate import Certificate, audit
+from arbiter.audit.certificate import Certificate, audit
 from arbiter.chains import read_chain
-from arbiter.peers import SSVI, SVI, Peer, fit_andreasen_huge, fit_ssvi, fit_svi
-from arbiter.peers.peer import volatility_targets
-from arbiter.peers.ssvi import _Problem
-from arbiter.peers.svi import _Slice, raw_svi
 from arbiter.quotes import Quotes
+from arbiter_lab.peers import SSVI, SVI, Peer, fit_andreasen_huge, fit_ssvi, fit_svi
+from arbiter_lab.peers.peer import volatility_targets
+from arbiter_lab.peers.ssvi import _Problem
+from arbiter_lab.peers.svi import _Slice, raw_svi
 from counts import count
 
 Array = NDArray[np.float64]

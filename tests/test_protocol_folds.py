@@ -8,8 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from arbiter.protocol.folds import Fold, blocked
-from arbiter.protocol.leaks import (
+from arbiter_lab.protocol.folds import Fold, blocked
+from arbiter_lab.protocol.leakage import (
     Leak,
     find_leaks,
     reach_of_maturities,

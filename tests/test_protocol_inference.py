@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 
-from arbiter.protocol.inference import (
+from arbiter_lab.protocol.inference import (
     automatic_lag,
     hac_mean,
     hac_regression,

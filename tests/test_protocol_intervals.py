@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from benchmarks.interval_coverage import autoregressions
 
-from arbiter.metrics.metric import Metric
-from arbiter.metrics.pooling import largest_size, mean_size, pooled, root_mean_square
-from arbiter.protocol.inference import hac_mean, proportion
-from arbiter.protocol.intervals import block_bootstrap, metric_intervals
+from arbiter_lab.metrics.metric import Metric
+from arbiter_lab.metrics.pooling import largest_size, mean_size, pooled, root_mean_square
+from arbiter_lab.protocol.inference import hac_mean, proportion
+from arbiter_lab.protocol.intervals import block_bootstrap, metric_intervals
 from counts import count
 
 

@@ -8,14 +8,13 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from arbiter.evaluation.unseen import T as MATURITIES
-from arbiter.evaluation.unseen import unseen
 from arbiter.examples import example
-from arbiter.markets.parameters import preset
-from arbiter.operators.green import kernel
-from arbiter.operators.network import Config, Network
-from arbiter.operators.scan import GreenScan, Path
-from arbiter.protocol.monitors import (
+from arbiter.models.parameters import preset
+from arbiter.operators.network.green_scan import GreenScan, Path
+from arbiter.operators.network.network import Config, Network
+from arbiter_lab.evaluation.unseen_surfaces import T as MATURITIES
+from arbiter_lab.evaluation.unseen_surfaces import unseen
+from arbiter_lab.protocol.monitors import (
     coverage,
     gap_regression,
     local_orders,
@@ -24,6 +23,7 @@ from arbiter.protocol.monitors import (
     switch_rate,
     window_martingales,
 )
+from arbiter_lab.stability.green_kernel import kernel
 from counts import count
 
 Array = NDArray[np.float64]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from benchmarks.interval_coverage import autoregressions
 
-from arbiter.protocol.pairs import compare, same_days, sign_flip
+from arbiter_lab.protocol.paired_tests import compare, same_days, sign_flip
 from counts import count
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from arbiter.metrics.metric import Metric
-from arbiter.protocol.machine import (
+from arbiter_lab.metrics.metric import Metric
+from arbiter_lab.protocol.machine import (
     Stages,
     machine,
     peak_memory,
@@ -19,14 +19,14 @@ from arbiter.protocol.machine import (
     versions,
     write_replicate,
 )
-from arbiter.protocol.manifest import (
+from arbiter_lab.protocol.manifest import (
     Discrepancy,
     check_manifest,
     read_manifest,
     sha256,
     write_manifest,
 )
-from arbiter.protocol.records import (
+from arbiter_lab.protocol.results_file import (
     FIELDS,
     Difference,
     RecordError,

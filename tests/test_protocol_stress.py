@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from arbiter import black
-from arbiter.evaluation.cases import Case, quotes_of
-from arbiter.evaluation.judging import Verdict
-from arbiter.evaluation.scores import Answer, noise_bp, refused
-from arbiter.markets.parameters import Jumps, Parameters, preset
-from arbiter.protocol.stress import (
+from arbiter.models.parameters import Jumps, Parameters, preset
+from arbiter.pricing import black
+from arbiter.scoring import BASIS_POINT
+from arbiter_lab.evaluation.arbitrage_check import Verdict
+from arbiter_lab.evaluation.known_surface import Case, quotes_of
+from arbiter_lab.evaluation.scores import Answer, noise_bp, refused
+from arbiter_lab.protocol.stress import (
     AXES,
     STALE_SHARE,
     add_jumps,
@@ -25,7 +26,6 @@ from arbiter.protocol.stress import (
     spread_bp,
     stressed,
 )
-from arbiter.scoring import BASIS_POINT
 
 Array = NDArray[np.float64]
 Place = tuple[int, int]

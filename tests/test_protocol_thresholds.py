@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arbiter.protocol.thresholds import threshold, to_failure
+from arbiter_lab.protocol.thresholds import threshold, to_failure
 from counts import count
 
 

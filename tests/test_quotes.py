@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from arbiter import black
 from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion, counts, no_exclusions
+from arbiter.pricing import black
 from arbiter.quotes import FARTHEST, Quotes
 
 K = np.linspace(-0.3, 0.2, 11)

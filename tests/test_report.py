@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 import arbiter as ab
 from arbiter.exclusions import Exclusion
 from arbiter.quotes import Quotes
-from arbiter.replication import term_structure
 from arbiter.report import page, write_report
 from arbiter.report.curves import Readings
-from arbiter.report.formats import number, percent, plain, rounded, ticks
-from arbiter.report.listings import MOST_ROWS
+from arbiter.report.number_format import number, percent, plain, rounded, ticks
+from arbiter.report.tables import MOST_ROWS
 from arbiter.scoring import score
 from arbiter.surface import Surface
+from arbiter.vix.replication import term_structure
 from counts import count
 
 HOSTILE = '</script><script>alert(1)</script><img src="http://x.test/a.png"><b>&amp;'

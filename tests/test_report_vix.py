@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import arbiter as ab
-from arbiter.agreement import Agreement, VixLaw
+from arbiter.fitting.vix_comparison import Agreement, VixLaw
 from arbiter.report import write_pictures, write_report
 from arbiter.report.vix_panels import VixReadings
 

@@ -10,26 +10,32 @@ import numpy as np
 import pytest
 import torch
 
-from arbiter import black
-from arbiter.baselines.cleaned import Nodes
-from arbiter.evaluation.convex_model import ConvexOperator
-from arbiter.evaluation.heston import heston_case
-from arbiter.evaluation.methods import Method
-from arbiter.metrics.numeraire import ni_invariance
 from arbiter.operators import checkpoint
-from arbiter.operators.network import Network
-from arbiter.peers import fit_svi
+from arbiter.operators.network.network import Network
+from arbiter.pricing import black
 from arbiter.quotes import Quotes
-from arbiter.reproduction import coverage_windows, days, networks, training, verdicts
-from arbiter.reproduction.asking import audited
-from arbiter.reproduction.models import Checkpoints, Entry, untrained, with_unprojected
-from arbiter.reproduction.profiles import SMOKE
-from arbiter.reproduction.stages import Workshop
-from arbiter.reproduction.variations import calls_back, in_index_units, varied
 from arbiter.scoring import Model
-from arbiter.training.heldout import HeldOut
-from arbiter.training.laws import Laws, make_laws
-from arbiter.training.routes import route_of
+from arbiter_lab.baselines.cleaned_svi import Nodes
+from arbiter_lab.evaluation.convex_decoder_model import ConvexOperator
+from arbiter_lab.evaluation.heston_surfaces import heston_case
+from arbiter_lab.evaluation.methods import Method
+from arbiter_lab.metrics.numeraire import ni_invariance
+from arbiter_lab.peers import fit_svi
+from arbiter_lab.reproduction import (
+    coverage_windows,
+    networks,
+    scored_days,
+    training_stage,
+    verdicts,
+)
+from arbiter_lab.reproduction.input_variations import calls_back, in_index_units, varied
+from arbiter_lab.reproduction.models import Checkpoints, Entry, untrained, with_unprojected
+from arbiter_lab.reproduction.profiles import SMOKE
+from arbiter_lab.reproduction.query_models import audited
+from arbiter_lab.reproduction.stages import Workshop
+from arbiter_lab.training.held_out import HeldOut
+from arbiter_lab.training.law_pool import Laws, make_laws
+from arbiter_lab.training.routes import route_of
 
 FEW = replace(
     SMOKE.small, pool=8, held_out=6, steps=2, decay=1, measure_every=2, save_every=2, ramp=1
@@ -37,13 +43,13 @@ FEW = replace(
 
 
 @pytest.fixture(scope="module")
-def timeline(tmp_path_factory: pytest.TempPathFactory) -> days.Days:
+def timeline(tmp_path_factory: pytest.TempPathFactory) -> scored_days.Days:
     out = tmp_path_factory.mktemp("days")
     sizes = replace(SMOKE, days=8, blocks=4, embargo=0, elsewhere=())
     given = Workshop(out, sizes, Checkpoints(out / "nets"), None, lambda *_: None, 1, "0" * 16)
     given = replace(given, name="days")
-    days.make_days(given)
-    return days.read_days(given.folder / sizes.market)
+    scored_days.make_days(given)
+    return scored_days.read_days(given.folder / sizes.market)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +87,7 @@ class Smile:
 
 
 def test_prices_come_back_from_index_units_and_a_model_that_ignores_them_is_found() -> None:
-    here = days.KAPPA, days.MATURITIES[:, None]
+    here = scored_days.KAPPA, scored_days.MATURITIES[:, None]
     calls = Smile(-0.1).otm(np.log(here[0]), here[1]) + np.maximum(1.0 - here[0], 0.0)
     faithful, deaf = calls_back(Smile(0.1)), calls_back(Smile(-0.1))
     np.testing.assert_allclose(faithful, calls, rtol=0, atol=1e-14)
@@ -165,7 +171,7 @@ def test_without_a_program_what_needs_a_projection_is_missing(
 ) -> None:
     entry = Entry("icnn", "ablation", "full", convex)
     assert not any(e.missing for e in (*untrained(["fit_then_clean"]), *with_unprojected([entry])))
-    monkeypatch.setattr("arbiter.reproduction.models._there", lambda _: False)
+    monkeypatch.setattr("arbiter_lab.reproduction.models._there", lambda _: False)
     after, before = with_unprojected([entry])
     assert "piqp" in after.reason
     assert not before.missing
@@ -173,7 +179,7 @@ def test_without_a_program_what_needs_a_projection_is_missing(
 
 
 def test_the_guard_of_a_checkpoint_is_watched_on_the_days(
-    convex: Path, timeline: days.Days, laws: Laws
+    convex: Path, timeline: scored_days.Days, laws: Laws
 ) -> None:
     rows = np.array([2, 3])
     exam = HeldOut(FEW, laws, route_of(FEW).lesson)
@@ -193,7 +199,7 @@ def test_the_guard_of_a_checkpoint_is_watched_on_the_days(
     assert seen["max_rho_dt_proposed"] > 1.0
 
 
-def test_the_shipped_operator_is_described(timeline: days.Days, laws: Laws) -> None:
+def test_the_shipped_operator_is_described(timeline: scored_days.Days, laws: Laws) -> None:
     exam = HeldOut(FEW, laws, route_of(FEW).lesson)
     found = networks.described(Entry("operator", "operator"), timeline, np.array([2]), exam)
     assert found["parameters"] > 100_000
@@ -202,11 +208,11 @@ def test_the_shipped_operator_is_described(timeline: days.Days, laws: Laws) -> N
 
 
 def test_windows_of_low_coverage_make_the_regression(
-    timeline: days.Days, laws: Laws, tmp_path: Path
+    timeline: scored_days.Days, laws: Laws, tmp_path: Path
 ) -> None:
     sizes = replace(FEW, config=replace(FEW.config, representer=True))
     pools = tmp_path / "pools"
-    training.trained(tmp_path / "run", sizes, pools, training.Silent(2))
+    training_stage.trained(tmp_path / "run", sizes, pools, training_stage.Silent(2))
     blocks = [np.array([2, 3, 4]), np.array([5, 6, 7])]
     found = coverage_windows.gap_and_representer(tmp_path / "run", laws, timeline, blocks, 1)
     count = len(blocks) * len(coverage_windows.KEPT)

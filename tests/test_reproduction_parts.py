@@ -13,21 +13,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from arbiter.evaluation.heston import heston_case
-from arbiter.protocol.machine import Stages
-from arbiter.reproduction import claims, days, full_size, sweeping, training
-from arbiter.reproduction.display import Display
-from arbiter.reproduction.grids import Grid, escaped
-from arbiter.reproduction.measuring import paired
-from arbiter.reproduction.models import Checkpoints, checkpointed
-from arbiter.reproduction.profiles import FULL, PAPER, PROFILES, SMOKE, Profile, profile
-from arbiter.reproduction.stages import Stage, Workshop, plain, run_stages
-from arbiter.reproduction.stressing import chosen
-from arbiter.reproduction.texts import percent, score
-from arbiter.reproduction.verdicts import ablation, family, verdict
-from arbiter.reproduction.workers import in_order
-from arbiter.training.loop import Outcome
-from arbiter.training.stopping import Ending
+from arbiter_lab.evaluation.heston_surfaces import heston_case
+from arbiter_lab.protocol.machine import Stages
+from arbiter_lab.reproduction import (
+    claims,
+    full_size_stage,
+    scored_days,
+    sweep_stage,
+    training_stage,
+)
+from arbiter_lab.reproduction.display import Display
+from arbiter_lab.reproduction.metrics_stage import paired
+from arbiter_lab.reproduction.models import Checkpoints, checkpointed
+from arbiter_lab.reproduction.number_format import percent, score
+from arbiter_lab.reproduction.profiles import FULL, PAPER, PROFILES, SMOKE, Profile, profile
+from arbiter_lab.reproduction.stages import Stage, Workshop, plain, run_stages
+from arbiter_lab.reproduction.stress_stage import chosen
+from arbiter_lab.reproduction.text_tables import Grid, escaped
+from arbiter_lab.reproduction.verdicts import ablation, family, verdict
+from arbiter_lab.reproduction.workers import in_order
+from arbiter_lab.training.loop import Outcome
+from arbiter_lab.training.stopping_rule import Ending
 
 
 def workshop(out: Path, sizes: Profile = SMOKE) -> Workshop:
@@ -78,28 +84,28 @@ def test_facts_have_no_number_that_json_lacks() -> None:
 
 
 @pytest.fixture(scope="module")
-def timeline(tmp_path_factory: pytest.TempPathFactory) -> days.Days:
+def timeline(tmp_path_factory: pytest.TempPathFactory) -> scored_days.Days:
     out = tmp_path_factory.mktemp("days")
     small = replace(SMOKE, days=8, blocks=4, embargo=0, elsewhere=())
     given = replace(workshop(out, small), name="days", key="0" * 16)
-    facts = days.make_days(given)
+    facts = scored_days.make_days(given)
     assert facts["leaks"] == []
-    return days.read_days(given.folder / small.market)
+    return scored_days.read_days(given.folder / small.market)
 
 
-def test_the_grid_lies_within_what_is_listed(timeline: days.Days) -> None:
-    assert np.nanmin(timeline.T) < days.MATURITIES[0]
-    assert np.nanmax(timeline.T) > days.MATURITIES[-1]
-    assert timeline.calls.shape == (8, days.MATURITIES.size, days.KAPPA.size)
+def test_the_grid_lies_within_what_is_listed(timeline: scored_days.Days) -> None:
+    assert np.nanmin(timeline.T) < scored_days.MATURITIES[0]
+    assert np.nanmax(timeline.T) > scored_days.MATURITIES[-1]
+    assert timeline.calls.shape == (8, scored_days.MATURITIES.size, scored_days.KAPPA.size)
     assert (np.diff(timeline.calls, axis=1) > 0.0).all()  # the oracle's calls rise in T
 
 
-def test_a_day_that_is_copied_into_training_is_found(timeline: days.Days) -> None:
-    fold = days.folds_of(replace(SMOKE, days=8, blocks=4, embargo=0))[0]
-    assert days.leaks_of(fold, timeline) == []
+def test_a_day_that_is_copied_into_training_is_found(timeline: scored_days.Days) -> None:
+    fold = scored_days.folds_of(replace(SMOKE, days=8, blocks=4, embargo=0))[0]
+    assert scored_days.leaks_of(fold, timeline) == []
     late = timeline.quotes[int(fold.test[-1])]
     planted = replace(timeline, quotes=(late, *timeline.quotes[1:]))
-    assert {leak.kind for leak in days.leaks_of(fold, planted)} == {"copy"}
+    assert {leak.kind for leak in scored_days.leaks_of(fold, planted)} == {"copy"}
 
 
 def test_profiles_are_what_the_command_offers() -> None:
@@ -194,7 +200,7 @@ def test_claims_are_on_the_lines_that_they_name(data_dir: Path) -> None:
 
 
 def test_intervals_of_independent_days_hold_what_they_say() -> None:
-    found = sweeping.interval_coverage(days=80, series=200)
+    found = sweep_stage.interval_coverage(days=80, series=200)
     assert abs(found["cosine"][0] - 0.95) < 0.05
     assert found["paper"][-1] < 0.7  # the paper's lag is too short for persistent days
 
@@ -230,9 +236,9 @@ def test_an_interrupted_training_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended = Outcome(Ending.INTERRUPTED, 3, 3, 0.0, {}, tmp_path)
-    monkeypatch.setattr(training, "train", lambda *_, **__: ended)
+    monkeypatch.setattr(training_stage, "train", lambda *_, **__: ended)
     with pytest.raises(KeyboardInterrupt):
-        training.trained(tmp_path / "run", SMOKE.small, tmp_path, training.Silent(8))
+        training_stage.trained(tmp_path / "run", SMOKE.small, tmp_path, training_stage.Silent(8))
 
 
 @pytest.mark.parametrize(
@@ -248,11 +254,11 @@ def test_only_a_training_that_ended_by_itself_is_finished(
         trained.append(place)
         return Outcome(Ending.BUDGET, 8, 8, 0.0, {}, place)
 
-    monkeypatch.setattr(training, "train", train)
-    monkeypatch.setattr(training, "settings_of", lambda _: SMOKE.small)
+    monkeypatch.setattr(training_stage, "train", train)
+    monkeypatch.setattr(training_stage, "settings_of", lambda _: SMOKE.small)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text(json.dumps({"ended": ended}))
-    training.trained(tmp_path / "run", SMOKE.small, tmp_path, training.Silent(8))
+    training_stage.trained(tmp_path / "run", SMOKE.small, tmp_path, training_stage.Silent(8))
     assert bool(trained) == again
 
 
@@ -260,7 +266,7 @@ def test_full_size_networks_are_left_with_their_checksums(tmp_path: Path) -> Non
     budget = replace(SMOKE.small, pool=8, held_out=6, steps=2, decay=1, measure_every=2)
     hours = replace(SMOKE, full=budget, ablations=("icnn",), baselines=("gru",))
     given = replace(workshop(tmp_path, hours), name="checkpoints", key="0" * 16)
-    facts = full_size.make_checkpoints(given)
+    facts = full_size_stage.make_checkpoints(given)
     assert set(facts["runs"]) == {"matched", "icnn", "gru"}
     found = {entry.name: entry for entry in checkpointed(given.checkpoints)}
     there = {name for name, entry in found.items() if not entry.missing}
@@ -270,7 +276,7 @@ def test_full_size_networks_are_left_with_their_checksums(tmp_path: Path) -> Non
     quotes = heston_case(0).quotes
     for name in there:
         assert found[name].method().solve([quotes])[0].iv(0.0, 0.5).shape == ()
-    assert full_size.make_checkpoints(workshop(tmp_path))["runs"] == {}
+    assert full_size_stage.make_checkpoints(workshop(tmp_path))["runs"] == {}
 
 
 def test_a_training_that_diverges_is_a_finding(
@@ -279,11 +285,11 @@ def test_a_training_that_diverges_is_a_finding(
     def train(*_: object, **__: object) -> Outcome:
         raise FloatingPointError("a loss was not finite")
 
-    monkeypatch.setattr(training, "train", train)
-    found = training.train_small(tmp_path / "run", SMOKE.small, tmp_path)
+    monkeypatch.setattr(training_stage, "train", train)
+    found = training_stage.train_small(tmp_path / "run", SMOKE.small, tmp_path)
     assert found["reason"] == "its training diverged: a loss was not finite"
     few = replace(SMOKE.small, pool=8, held_out=6)
     sizes = replace(SMOKE, small=few, ablations=(), baselines=(), budgets=())
     given = replace(workshop(tmp_path, sizes), name="train", key="0" * 16)
-    every = training.make_trainings(given)["runs"]
+    every = training_stage.make_trainings(given)["runs"]
     assert all(run["diverged"] for run in every.values())  # the base too: nothing stops

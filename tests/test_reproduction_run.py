@@ -15,20 +15,20 @@ from typer.testing import CliRunner, Result
 
 from arbiter import example_chain
 from arbiter.cli import app
-from arbiter.protocol.manifest import check_manifest
-from arbiter.protocol.records import FIELDS, read_results
-from arbiter.reproduction import measuring, publishing
-from arbiter.reproduction.asking import solved
-from arbiter.reproduction.checking import check
-from arbiter.reproduction.models import Checkpoints, checkpointed, write_checkpoints
-from arbiter.reproduction.paper_page import NOTHING, filled, wanted
-from arbiter.reproduction.profiles import BASELINES, SMOKE
-from arbiter.reproduction.publishing import publish
-from arbiter.reproduction.running import NAMES, STAGES, reproduce
-from arbiter.reproduction.showing import CAPTIONS
-from arbiter.reproduction.stages import read_record
-from arbiter.training import loop
-from arbiter.training.settings import ABLATIONS
+from arbiter_lab.protocol.manifest import check_manifest
+from arbiter_lab.protocol.results_file import FIELDS, read_results
+from arbiter_lab.reproduction import metrics_stage, publication
+from arbiter_lab.reproduction.check_results import check
+from arbiter_lab.reproduction.models import Checkpoints, checkpointed, write_checkpoints
+from arbiter_lab.reproduction.paper_page import NOTHING, filled, wanted
+from arbiter_lab.reproduction.profiles import BASELINES, SMOKE
+from arbiter_lab.reproduction.publication import publish
+from arbiter_lab.reproduction.query_models import solved
+from arbiter_lab.reproduction.result_files import CAPTIONS
+from arbiter_lab.reproduction.run_protocol import NAMES, STAGES, reproduce
+from arbiter_lab.reproduction.stages import read_record
+from arbiter_lab.training import loop
+from arbiter_lab.training.settings import ABLATIONS
 
 TINY = replace(
     SMOKE,
@@ -86,7 +86,7 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert first.ran == ("days", "train")
     assert not first.complete
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measuring, "compare", _killed)
+        patch.setattr(metrics_stage, "compare", _killed)
         with pytest.raises(_KilledError):
             reproduce(TINY, out, checkpoints=NONE, workers=1)
     assert read_record(out, "evaluate") is not None
@@ -197,7 +197,7 @@ def test_a_run_is_kept_with_its_page(
         "run", *(path.stem for path in (kept / "tables").glob("*.md"))
     }  # fmt: skip
     assert publish(straight, kept, page) == kept  # again, in its place
-    monkeypatch.setattr(publishing, "LARGEST", 1_000)
+    monkeypatch.setattr(publication, "LARGEST", 1_000)
     with pytest.raises(ValueError, match=r"1,000 are allowed: the largest is report\.html"):
         publish(straight, kept, page)
     (kept / "note.txt").write_text("mine")

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from arbiter import black, scoring
+from arbiter import scoring
 from arbiter.examples import example
+from arbiter.pricing import black
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 

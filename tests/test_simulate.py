@@ -16,11 +16,11 @@ import arbiter as ab
 from arbiter.cli import app
 from arbiter.markets import dataset as datasets
 from arbiter.markets.dataset import MANIFEST, Dataset, Plan, write
+from arbiter.markets.dataset_picture import three_days
 from arbiter.markets.frictions import Frictions
 from arbiter.markets.listing import Listing
-from arbiter.markets.picture import three_days
 from arbiter.markets.snapshots import Venue
-from arbiter.markets.volatility_quotes import VolatilityVenue
+from arbiter.markets.vix_listing import VolatilityVenue
 
 FEW = Listing(
     daily=0,

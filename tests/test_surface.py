@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import arbiter as ab
-from arbiter import black
+from arbiter.pricing import black
 from arbiter.surface import Surface
 
 X = np.linspace(-5.5, 4.5, 31)

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 import train_protocol
-from arbiter.baselines.designs import parameters
-from arbiter.operators.network import Network
-from arbiter.reproduction.models import Checkpoints, checkpointed
-from arbiter.reproduction.profiles import BASELINES, SMOKE, full_networks, full_settings
-from arbiter.training import loop
-from arbiter.training.settings import ABLATIONS, Settings
+from arbiter.operators.network.network import Network
+from arbiter_lab.baselines.matched_size import parameters
+from arbiter_lab.reproduction.models import Checkpoints, checkpointed
+from arbiter_lab.reproduction.profiles import BASELINES, SMOKE, full_networks, full_settings
+from arbiter_lab.training import loop
+from arbiter_lab.training.settings import ABLATIONS, Settings
 
 FEW = replace(
     SMOKE.small, pool=8, held_out=6, steps=6, decay=2, warm=1, ramp=1, measure_every=3, save_every=3
@@ -122,10 +122,12 @@ def test_training_needs_neither_tables_nor_terminals(tmp_path: Path) -> None:
         f"import sys\nfor name in {ABSENT!r}:\n    sys.modules[name] = None\n"
     )
     root = Path(__file__).parents[1]
-    path = os.pathsep.join([str(tmp_path), str(root / "src"), str(root / "tools")])
+    path = os.pathsep.join(
+        [str(tmp_path), str(root / "src"), str(root / "lab" / "src"), str(root / "tools")]
+    )
     code = (
-        "import arbiter.training.__main__, train_protocol as t\n"
-        "from arbiter.reproduction.profiles import full_networks, full_settings\n"
+        "import arbiter_lab.training.__main__, train_protocol as t\n"
+        "from arbiter_lab.reproduction.profiles import full_networks, full_settings\n"
         "[s.design for s in full_networks(full_settings()).values()]\n"
         "import sys\n"
         "try:\n    import polars\nexcept ImportError:\n    sys.exit(0)\nsys.exit('not blocked')"

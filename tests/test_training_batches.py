@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from arbiter import Quotes, black
-from arbiter.training import noise
-from arbiter.training.batches import (
+from arbiter import Quotes
+from arbiter.pricing import black
+from arbiter_lab.training import noise
+from arbiter_lab.training.batches import (
     _CLASSIC,
     _CLASSIC_POOR,
     _TEXTBOOK,
@@ -23,12 +24,12 @@ from arbiter.training.batches import (
     draw_batch,
     layouts,
 )
-from arbiter.training.calendars import _MORNING, HESTON_DAYS, TIMELINE_DAYS, draw_maturities
-from arbiter.training.clocks import UNEVEN
-from arbiter.training.laws import Laws, laws_of
-from arbiter.training.noise import Friction, draw_friction, draw_noise, quote
-from arbiter.training.prior import draw_sets
-from arbiter.training.strikes import keep
+from arbiter_lab.training.calendars import _MORNING, HESTON_DAYS, TIMELINE_DAYS, draw_maturities
+from arbiter_lab.training.law_pool import Laws, laws_of
+from arbiter_lab.training.noise import Friction, draw_friction, draw_noise, quote
+from arbiter_lab.training.parameter_prior import draw_sets
+from arbiter_lab.training.strikes import keep
+from arbiter_lab.training.training_clocks import UNEVEN
 from counts import count
 
 LAYOUT = Layout(16, 41, 24)

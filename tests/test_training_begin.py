@@ -12,11 +12,11 @@ import torch
 import tiny
 from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
-from arbiter.training import legs
-from arbiter.training.__main__ import main
-from arbiter.training.journal import fingerprint_of
-from arbiter.training.legs import RUN
-from arbiter.training.loop import train
+from arbiter_lab.training import run_folder
+from arbiter_lab.training.__main__ import main
+from arbiter_lab.training.journal import fingerprint_of
+from arbiter_lab.training.loop import train
+from arbiter_lab.training.run_folder import RUN
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +54,8 @@ def test_a_run_that_goes_on_remembers_where_it_began(
     train(more, tmp_path / "b", pool=pools, resume=True)
     begun = fingerprint_of(checkpoint.load(trained)[0])
     assert json.loads((tmp_path / "b" / RUN).read_text())["begun"] == begun
-    assert legs.load(tmp_path / "b")[0].begun == begun
-    assert legs.load(tmp_path / "a")[0].begun == ""
+    assert run_folder.load(tmp_path / "b")[0].begun == begun
+    assert run_folder.load(tmp_path / "a")[0].begun == ""
 
 
 def test_what_does_not_belong_is_refused(trained: Path, pools: Path, tmp_path: Path) -> None:
@@ -76,6 +76,6 @@ def test_from_the_shell(trained: Path, pools: Path, tmp_path: Path) -> None:
     file.write_text(json.dumps(STILL.to_dict()))
     options = ["--settings", str(file), "--pool", str(pools), "--begin", str(trained)]
     assert main([*options, "--out", str(tmp_path / "run")]) == 0
-    assert legs.load(tmp_path / "run")[0].begun
+    assert run_folder.load(tmp_path / "run")[0].begun
     trained_not = [*options[:-1], str(file)]
     assert main([*trained_not, "--out", str(tmp_path / "other")]) == 2

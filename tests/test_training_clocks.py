@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from arbiter.training.clocks import UNEVEN, draw_clock
+from arbiter_lab.training.training_clocks import UNEVEN, draw_clock
 
 
 def clocks(days: Tensor, surfaces: int = 400, seed: int = 0) -> Tensor:

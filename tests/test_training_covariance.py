@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 import tiny
-from arbiter.operators.kriging import CLOCK, CLOCKS, STRIKES, ZETA, factor, splines
-from arbiter.training import covariance
-from arbiter.training.batches import Layout, draw_batch
-from arbiter.training.covariance import (
+from arbiter.operators.prior.gaussian_process import CLOCK, CLOCKS, STRIKES, ZETA, factor, splines
+from arbiter_lab.training import prior_covariance
+from arbiter_lab.training.batch_stream import seeded
+from arbiter_lab.training.batches import Layout, draw_batch
+from arbiter_lab.training.prior_covariance import (
     Views,
     covariance_factor,
     gram,
@@ -19,7 +20,6 @@ from arbiter.training.covariance import (
     smooth,
     usual_moment,
 )
-from arbiter.training.draws import seeded
 from ragged_chains import in_units
 
 D = STRIKES * CLOCKS
@@ -157,7 +157,7 @@ def test_the_shipped_factor_is_a_covariance_of_smiles() -> None:
     money = round((0.0 - ZETA[0]) / (ZETA[1] - ZETA[0]) * (STRIKES - 3)) + 1
     assert 0.01 < float(deviation[money, 6:13].median()) < 0.3
     assert 0.05 < float(deviation.median()) < 2.0
-    assert float(deviation.max()) < 5.0 * covariance._LARGEST
+    assert float(deviation.max()) < 5.0 * prior_covariance._LARGEST
 
 
 @pytest.mark.parametrize("told", [[], [0, 1, 2]])

@@ -9,16 +9,16 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from arbiter import black
-from arbiter.markets.lifted_heston import LiftedHeston
-from arbiter.markets.means import Means
-from arbiter.markets.parameters import PRESETS, Jumps, Parameters
 from arbiter.markets.paths import simulate
-from arbiter.markets.transform import of_index
-from arbiter.training import laws as pool
-from arbiter.training.laws import _WING, COARSE, RESOLUTION, Laws, grid, laws_of, make_laws
-from arbiter.training.prior import FACTORS, draw_classic, draw_sets
-from arbiter.training.states import _AHEAD, _HORIZONS, log_variance, reached
+from arbiter.models.characteristic_function import of_index
+from arbiter.models.expected_variance import Means
+from arbiter.models.lifted_heston import LiftedHeston
+from arbiter.models.parameters import PRESETS, Jumps, Parameters
+from arbiter.pricing import black
+from arbiter_lab.training import law_pool as pool
+from arbiter_lab.training.law_pool import _WING, COARSE, RESOLUTION, Laws, grid, laws_of, make_laws
+from arbiter_lab.training.parameter_prior import FACTORS, draw_classic, draw_sets
+from arbiter_lab.training.variance_states import _AHEAD, _HORIZONS, log_variance, reached
 from counts import count
 
 Array = NDArray[np.float64]

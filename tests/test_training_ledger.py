@@ -17,9 +17,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arbiter.training import ledger as ledger_module
-from arbiter.training.display import Display
-from arbiter.training.journal import (
+from arbiter_lab.training import ledger as ledger_module
+from arbiter_lab.training.display import Display
+from arbiter_lab.training.journal import (
     COLUMNS,
     Journal,
     digest,
@@ -27,7 +27,7 @@ from arbiter.training.journal import (
     fingerprint_of,
     read_steps,
 )
-from arbiter.training.ledger import NAMES, Ledger, Run, revision
+from arbiter_lab.training.ledger import NAMES, Ledger, Run, revision
 
 
 def finished(name: str = "first", **changes: object) -> Run:
@@ -341,10 +341,11 @@ def test_terminal_gets_a_live_line_with_everything() -> None:
 def test_display_on_a_pipe_does_not_need_rich() -> None:
     program = (
         "import io, sys\n"
-        "from arbiter.training.display import Display\n"
+        "from arbiter_lab.training.display import Display\n"
         "with Display(1, stream=io.StringIO()) as d: d.update(1, loss=0.0)\n"
-        "import arbiter.training.ledger, arbiter.training.saddle, arbiter.training.duality\n"
-        "import arbiter.training.stopping, arbiter.training.martingale\n"
+        "import arbiter_lab.training.ledger, arbiter_lab.training.saddle\n"
+        "import arbiter_lab.training.duality\n"
+        "import arbiter_lab.training.stopping_rule, arbiter_lab.training.martingale_test\n"
         "import arbiter.operators.checkpoint\n"
         "sys.exit(any(m in sys.modules for m in ('rich', 'polars', 'safetensors', 'typer')))\n"
     )

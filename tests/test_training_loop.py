@@ -24,25 +24,25 @@ from hypothesis import strategies as st
 import tiny
 from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
-from arbiter.operators.network import Network
+from arbiter.operators.network.green_scan import GreenScan
+from arbiter.operators.network.network import Network
+from arbiter.operators.network.representer import LEAST
 from arbiter.operators.pretrained import Operator
-from arbiter.operators.representer import LEAST
-from arbiter.operators.scan import GreenScan
-from arbiter.training import legs, loop, pool
-from arbiter.training.averaging import Average
-from arbiter.training.capture import Recorded
-from arbiter.training.draws import Draws
-from arbiter.training.heldout import HeldOut
-from arbiter.training.journal import digest, read_steps
-from arbiter.training.laws import Laws
-from arbiter.training.ledger import Ledger
-from arbiter.training.legs import JOURNAL, Leg
-from arbiter.training.loop import Limits
-from arbiter.training.pool import load_pool
-from arbiter.training.routes import route_of
-from arbiter.training.settings import ABLATIONS, Settings
-from arbiter.training.stopping import Ending, Thresholds
-from arbiter.training.trainer import Trainer
+from arbiter_lab.training import loop, pool_files, run_folder
+from arbiter_lab.training.averaging import Average
+from arbiter_lab.training.batch_stream import Draws
+from arbiter_lab.training.graph_capture import Recorded
+from arbiter_lab.training.held_out import HeldOut
+from arbiter_lab.training.journal import digest, read_steps
+from arbiter_lab.training.law_pool import Laws
+from arbiter_lab.training.ledger import Ledger
+from arbiter_lab.training.loop import Limits
+from arbiter_lab.training.pool_files import load_pool
+from arbiter_lab.training.routes import route_of
+from arbiter_lab.training.run_folder import JOURNAL, Leg
+from arbiter_lab.training.settings import ABLATIONS, Settings
+from arbiter_lab.training.stopping_rule import Ending, Thresholds
+from arbiter_lab.training.trainer import Trainer
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def half(begun: Path, tmp_path: Path) -> Path:
 
 
 def same(one: Path, other: Path) -> bool:
-    parts = [legs.load(folder) for folder in (one, other)]
+    parts = [run_folder.load(folder) for folder in (one, other)]
     (_, state, weights), (_, state2, weights2) = parts
     return all(torch.equal(state[n], state2[n]) for n in state) and all(
         torch.equal(weights[n], weights2[n]) for n in weights
@@ -91,7 +91,7 @@ def same(one: Path, other: Path) -> bool:
 
 
 def test_two_legs_are_one_to_the_bit(whole: Path, pools: Path, tmp_path: Path) -> None:
-    settings = legs.settings_of(whole)
+    settings = run_folder.settings_of(whole)
     first = tiny.run(settings, tmp_path, pools, limits=Limits(steps=4))
     assert (first.ending, first.step) == (Ending.BUDGET, 4)
     assert not same(whole, tmp_path)
@@ -111,12 +111,12 @@ def test_each_part_of_the_state_matters(
     saddle: Path, half: Path, pools: Path, forgotten: str
 ) -> None:
     """Negative control: a leg that forgets one thing ends elsewhere."""
-    leg, state, weights = legs.load(half)
+    leg, state, weights = run_folder.load(half)
     if forgotten == "taken":
         leg.progress["taken"] = [n + 1 for n in leg.progress["taken"]]
     else:
         state[forgotten] = torch.zeros_like(state[forgotten])
-    legs.save(half, leg, state, weights)
+    run_folder.save(half, leg, state, weights)
     tiny.run(tiny.SETTINGS, half, pools, resume=True)
     assert not same(saddle, half)
 
@@ -134,7 +134,7 @@ def test_a_leg_killed_after_its_checkpoint_goes_on_from_there(
 
 
 def test_what_a_run_leaves(whole: Path) -> None:
-    leg, _, _ = legs.load(whole)
+    leg, _, _ = run_folder.load(whole)
     steps = read_steps(whole / JOURNAL)
     assert steps["step"] == list(range(1, 9))
     assert steps["lr"] == pytest.approx([leg.settings.rate(i) for i in range(8)])
@@ -188,7 +188,7 @@ def test_a_scan_that_breaks_its_bound_is_told(
 
 
 def test_weights_are_the_average_and_say_where_they_come_from(whole: Path) -> None:
-    leg, state, _ = legs.load(whole)
+    leg, state, _ = run_folder.load(whole)
     path = whole / "step-0000008" / "weights.safetensors"
     network = Network(leg.settings.config)
     weights, info = checkpoint.load(path, like=network.state_dict())
@@ -229,7 +229,7 @@ def test_a_constant_leg_is_finished_by_a_decay(pools: Path, tmp_path: Path) -> N
 
 
 def test_what_cannot_be_resumed_is_refused(saddle: Path, pools: Path, tmp_path: Path) -> None:
-    settings = legs.settings_of(saddle)
+    settings = run_folder.settings_of(saddle)
     with pytest.raises(ValueError, match="holds a run: resume it"):
         tiny.run(settings, saddle, pools)
     more = replace(settings, steps=10)
@@ -242,7 +242,7 @@ def test_what_cannot_be_resumed_is_refused(saddle: Path, pools: Path, tmp_path: 
 
 
 def test_damage_is_found(saddle: Path, pools: Path, tmp_path: Path) -> None:
-    settings = replace(legs.settings_of(saddle), steps=10)
+    settings = replace(run_folder.settings_of(saddle), steps=10)
     state = "step-0000008/state-1.safetensors"
 
     def damaged(name: str) -> Path:
@@ -288,12 +288,12 @@ def test_a_run_killed_before_its_first_checkpoint_begins_anew(
 def test_large_states_come_in_several_files(
     saddle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    leg, state, weights = legs.load(saddle)
-    monkeypatch.setattr(legs, "LARGEST", 4000)
-    legs.save(tmp_path, leg, state, weights)
+    leg, state, weights = run_folder.load(saddle)
+    monkeypatch.setattr(run_folder, "LARGEST", 4000)
+    run_folder.save(tmp_path, leg, state, weights)
     files = list((tmp_path / "step-0000008").glob("state-*"))
     assert len(files) > 3
-    _, back, _ = legs.load(tmp_path)
+    _, back, _ = run_folder.load(tmp_path)
     assert all(torch.equal(back[name], state[name]) for name in state)
 
 
@@ -365,19 +365,19 @@ def test_a_request_to_stop_is_heard_after_the_step(
 
 
 def test_what_diverges_keeps_its_checkpoint(half: Path, pools: Path) -> None:
-    leg, state, weights = legs.load(half)
+    leg, state, weights = run_folder.load(half)
     state["optimiser.steps"].fill_(200)  # a step at which numbers are looked at
     name = "param.base.bias"  # which Q-Align does not bring back
     state[name] = torch.full_like(state[name], math.inf)
     with pytest.raises(ValueError, match="not finite: nothing is saved"):
-        legs.save(half, leg, state, weights)
+        run_folder.save(half, leg, state, weights)
     state[name] = torch.full_like(state[name], 3e38)
-    legs.save(half, replace(leg, step=200), state, weights)
+    run_folder.save(half, replace(leg, step=200), state, weights)
     steps = replace(tiny.SETTINGS, steps=300)
     for last in (300, 201):  # found at the next look, or at the end
         with pytest.raises(FloatingPointError, match="The last one is of step 200"):
             tiny.run(replace(steps, steps=last, measure_every=100), half, pools, resume=True)
-    assert legs.load(half)[0].step == 200
+    assert run_folder.load(half)[0].step == 200
 
 
 def test_a_pool_that_is_another_is_told(half: Path, pools: Path, tmp_path: Path) -> None:
@@ -387,11 +387,11 @@ def test_a_pool_that_is_another_is_told(half: Path, pools: Path, tmp_path: Path)
     outcome = tiny.run(fresh, half, tmp_path / "pools", **once)
     assert "another one" in outcome.notes[0]
     rounded = tiny.laws()
-    pool.keep_pool(replace(rounded, iv=rounded.iv * (1.0 + 1e-6)), 5, tmp_path / "pools")
+    pool_files.keep_pool(replace(rounded, iv=rounded.iv * (1.0 + 1e-6)), 5, tmp_path / "pools")
     outcome = tiny.run(fresh, half, tmp_path / "pools", **once)
     assert "but for rounding" in outcome.notes[0]
     assert tiny.run(fresh, half, tmp_path / "pools", resume=True).notes == ()
-    assert len(legs.load(half)[0].data) == 4
+    assert len(run_folder.load(half)[0].data) == 4
 
 
 def test_pools_are_kept_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,7 +401,7 @@ def test_pools_are_kept_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         made.append(arguments)
         return tiny.laws(6, 1)
 
-    monkeypatch.setattr(pool, "make_laws", make)
+    monkeypatch.setattr(pool_files, "make_laws", make)
     first = load_pool(6, 1, tmp_path)
     again = load_pool(6, 1, tmp_path)
     assert len(made) == 1
@@ -418,7 +418,7 @@ def test_pools_are_kept_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     file.write_bytes(content[:200])
     with pytest.raises(ValueError, match="cannot be read"):
         load_pool(6, 1, tmp_path)
-    monkeypatch.setattr(pool, "code_version", lambda: "other")
+    monkeypatch.setattr(pool_files, "code_version", lambda: "other")
     load_pool(6, 1, tmp_path)
     assert len(made) == 3, "a pool of other code was read"
 
@@ -546,7 +546,7 @@ def test_a_bare_machine_can_train(pools: Path, tmp_path: Path) -> None:
 import sys
 for name in ("polars", "rich", "typer", "pandas", "matplotlib", "plotly", "pyarrow"):
     sys.modules[name] = None
-from arbiter.training.__main__ import main
+from arbiter_lab.training.__main__ import main
 out, pools = {str(tmp_path / "run")!r}, {str(pools)!r}
 code = main(["--settings", {str(file)!r}, "--out", out, "--pool", pools, "--leg-steps", "1"])
 assert code == 0
@@ -564,4 +564,4 @@ assert main(["--resume", "--out", out + "2", "--pool", pools, "--steps", "4"]) =
 
 
 def _leg(name: str, folder: Path) -> Leg:
-    return legs.load(folder / name)[0]
+    return run_folder.load(folder / name)[0]

@@ -7,12 +7,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from arbiter import black
-from arbiter.markets.lifted_heston import LiftedHeston
-from arbiter.markets.parameters import Jumps, Parameters
-from arbiter.training import mixtures
-from arbiter.training.laws import DEEPEST, Laws, laws_of
-from arbiter.training.mixtures import draw_mixed, mix
+from arbiter.models.lifted_heston import LiftedHeston
+from arbiter.models.parameters import Jumps, Parameters
+from arbiter.pricing import black
+from arbiter_lab.training import mixtures
+from arbiter_lab.training.law_pool import DEEPEST, Laws, laws_of
+from arbiter_lab.training.mixtures import draw_mixed, mix
 
 CALM = Parameters(v0=0.012, reversion=1.5, theta=0.02, nu=0.25, rho=-0.6, factors=1)
 WILD = Parameters(

@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 
 import tiny
-from arbiter import black
-from arbiter.operators.gate import Sight
-from arbiter.operators.icnn import ICNNDecoder
-from arbiter.operators.network import Network, Output
-from arbiter.training import convex
-from arbiter.training.batches import Batch, Layout, draw_batch
-from arbiter.training.draws import seeded
-from arbiter.training.flow import oracle_slopes
-from arbiter.training.heldout import volatilities
-from arbiter.training.objective import BANDS, Task, Terms, calendar, martingale, task, terms
+from arbiter.operators.network.convex_decoder import ICNNDecoder
+from arbiter.operators.network.measure_gate import Sight
+from arbiter.operators.network.network import Network, Output
+from arbiter.pricing import black
+from arbiter_lab.training import convex_decoder_prices
+from arbiter_lab.training.batch_stream import seeded
+from arbiter_lab.training.batches import Batch, Layout, draw_batch
+from arbiter_lab.training.flow_matching import oracle_slopes
+from arbiter_lab.training.held_out import volatilities
+from arbiter_lab.training.objective import BANDS, Task, Terms, calendar, martingale, task, terms
 
 LAYOUT = Layout(6, 16, 12)
 
@@ -178,9 +178,9 @@ def test_the_decoder_of_the_paper_is_priced_as_it_prices(icnn: ICNNDecoder, outp
     k = torch.linspace(-0.5, 0.4, 9).expand(*output.chain.total.shape, 9)
     with torch.no_grad():
         theirs = icnn(output.features, torch.exp(k), output.chain.total)
-        ours = convex.risen(icnn, output, k) + black.call_parity(k)
+        ours = convex_decoder_prices.risen(icnn, output, k) + black.call_parity(k)
         assert torch.allclose(ours, theirs, atol=2e-6)
-        plain = convex.calls(icnn, output, k)
+        plain = convex_decoder_prices.calls(icnn, output, k)
     assert (plain <= theirs + 2e-6).all()
 
 
@@ -193,12 +193,12 @@ def test_variance_is_replicated(icnn: ICNNDecoder, output: Output) -> None:
             k = torch.log1p((xi * unit).clamp(min=-1.0 + 1e-7))
             return black.call(k, unit.expand_as(k)) / unit
 
-    variance = convex.log_variance(Gaussian(), output)  # type: ignore[arg-type]
+    variance = convex_decoder_prices.log_variance(Gaussian(), output)  # type: ignore[arg-type]
     exact = torch.exp(2.0 * output.chain.total)
     short = output.chain.total < -1.2
     assert torch.allclose(variance[short], exact[short], rtol=1e-3)
     with torch.no_grad():
-        shapes = convex.defects(Gaussian(), output)  # type: ignore[arg-type]
+        shapes = convex_decoder_prices.defects(Gaussian(), output)  # type: ignore[arg-type]
     rising = (output.chain.total.diff(dim=1) > 0.0).all(1)
     assert shapes[rising].max() < 1e-4
 
@@ -213,7 +213,7 @@ def test_what_the_potential_leaves_open_is_seen(output: Output, fault: str) -> N
                 return call + 50.0 * (h.shape[1] - rank) * (rank >= 0)
             return 1.5 * call + xi * 0.0 if fault == "steep" else call - 0.5
 
-    assert convex.defects(Faulty(), output).max() > 1e-2  # type: ignore[arg-type]
+    assert convex_decoder_prices.defects(Faulty(), output).max() > 1e-2  # type: ignore[arg-type]
 
 
 def test_the_decoder_of_the_paper_has_an_objective(

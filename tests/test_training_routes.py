@@ -12,13 +12,13 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import tiny
-from arbiter.operators.head import KNOTS
-from arbiter.operators.network import Output
-from arbiter.operators.reference import Scaled
-from arbiter.operators.scan import GreenScan
-from arbiter.training.batches import Batch, Layout, draw_batch
-from arbiter.training.draws import seeded
-from arbiter.training.flow import (
+from arbiter.operators.network.green_scan import GreenScan
+from arbiter.operators.network.network import Output
+from arbiter.operators.prior.reference_volatility import Scaled
+from arbiter.operators.slope_head import KNOTS
+from arbiter_lab.training.batch_stream import seeded
+from arbiter_lab.training.batches import Batch, Layout, draw_batch
+from arbiter_lab.training.flow_matching import (
     STEEPEST,
     Slopes,
     alignment,
@@ -27,10 +27,10 @@ from arbiter.training.flow import (
     oracle_slopes,
     velocity,
 )
-from arbiter.training.heldout import HeldOut
-from arbiter.training.objective import task
-from arbiter.training.settings import ABLATIONS
-from arbiter.training.trainer import Trainer
+from arbiter_lab.training.held_out import HeldOut
+from arbiter_lab.training.objective import task
+from arbiter_lab.training.settings import ABLATIONS
+from arbiter_lab.training.trainer import Trainer
 
 LAYOUT = Layout(6, 16, 12)
 X = torch.tensor(KNOTS, dtype=torch.float64)
@@ -166,7 +166,7 @@ def test_a_planted_wait_is_seen() -> None:
 @pytest.mark.parametrize("name", list(ABLATIONS))
 def test_a_step_can_be_recorded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing between the batch and its gradients, nor in Q-Align, waits for the device."""
-    monkeypatch.setattr("arbiter.transport._some", lambda mask: True)  # as while recording
+    monkeypatch.setattr("arbiter.pricing.transport._some", lambda mask: True)  # as while recording
     trainer = Trainer(tiny.SETTINGS.ablated(name), tiny.laws())
     lesson = trainer.draws.next(0).lesson
     trainer._differentiated(*lesson)  # fills caches, as runs before the recording do

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from arbiter.training.duality import dual_gap, ratio_log
-from arbiter.training.duals import Box, Duals
-from arbiter.training.saddle import Evaluation, ExtraGradient, Lagrangian, Mode, Rates
+from arbiter_lab.training.duality import dual_gap, ratio_log
+from arbiter_lab.training.duals import Box, Duals
+from arbiter_lab.training.saddle import Evaluation, ExtraGradient, Lagrangian, Mode, Rates
 
 MODES: tuple[Mode, ...] = ("extra", "optimistic", "simultaneous")
 PLAIN = Rates(lr=0.45, dual_lr=0.45, betas=None)  # the games below are 1-Lipschitz

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 import tiny
-from arbiter import black
-from arbiter.knots import STEEPEST
+from arbiter.pricing import black
+from arbiter.pricing.knots import STEEPEST
 from arbiter.surface import Surface
-from arbiter.training import shapes
-from arbiter.training.laws import DEEPEST, LEVELS, Laws, grid
-from arbiter.training.shapes import KNOTS, draw_shape, draw_shaped, shaped
+from arbiter_lab.training import shaped_laws
+from arbiter_lab.training.law_pool import DEEPEST, LEVELS, Laws, grid
+from arbiter_lab.training.shaped_laws import KNOTS, draw_shape, draw_shaped, shaped
 from counts import count
 
 T = grid()[0]
@@ -137,7 +137,7 @@ def test_laws_stay_within_their_limits_and_the_seed_decides(laws: Laws) -> None:
 
 
 def test_slopes_stay_below_what_the_decoder_is_tested_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shapes, "STEEPEST", 0.3)
+    monkeypatch.setattr(shaped_laws, "STEEPEST", 0.3)
     A = torch.zeros(4, T.numel(), len(KNOTS), dtype=torch.float64)
     cut = shaped(tiny.laws(), FLAT, A)
     want = np.minimum(0.2, 0.3 / np.sqrt(T.numpy()))

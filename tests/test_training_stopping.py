@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from arbiter.training.martingale import martingale_test
-from arbiter.training.stopping import Ending, Plateau, StoppingRule, Thresholds
+from arbiter_lab.training.martingale_test import martingale_test
+from arbiter_lab.training.stopping_rule import Ending, Plateau, StoppingRule, Thresholds
 from counts import count
 
 # -- the martingale test ------------------------------------------------------------------------

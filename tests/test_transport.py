@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import theorems
-from arbiter import black, normal
-from arbiter.mixture import Mixture
-from arbiter.transport import Transport
+from arbiter.pricing import black, normal
+from arbiter.pricing.mixture import Mixture
+from arbiter.pricing.transport import Transport
 from counts import count
 from oracle import Slice
 

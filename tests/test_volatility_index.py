@@ -17,10 +17,10 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import norm
 
 import arbiter as ab
-from arbiter import black
+from arbiter.pricing import black
+from arbiter.pricing.vix_slices import VixSlices
 from arbiter.storage import SurfaceFileError
 from arbiter.surface import Surface
-from arbiter.volatility_index import VixSlices
 from counts import count
 from theorems import (
     assert_calls_fall_in_strike,

@@ -11,10 +11,10 @@ import pytest
 
 import arbiter as ab
 from arbiter.markets import LiftedHeston, preset
-from arbiter.markets.parameters import PRESETS
+from arbiter.models.parameters import PRESETS
 from arbiter.operators.pretrained import Operator
-from arbiter.volatility_features import STRIKES, features
-from arbiter.volatility_prior import DAYS, KNOTS, LATEST, SOONEST, Network, network, read, vix_prior
+from arbiter.vix.prior import DAYS, KNOTS, LATEST, SOONEST, Network, network, read, vix_prior
+from arbiter.vix.prior_features import STRIKES, features
 
 T = np.array([14.0, 45.0, 91.0, 182.0]) / 365.0
 GRID = np.array([7, 14, 30, 44, 60, 75, 91, 121, 152, 182, 212, 273, 365]) / 365.0

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from arbiter.certificate import certify
+from arbiter.audit.certificate import certify
+from arbiter.audit.vix_sampling import volatility_survey
+from arbiter.pricing.vix_slices import VixSlices
 from arbiter.surface import Surface
-from arbiter.volatility_index import VixSlices
-from arbiter.volatility_survey import volatility_survey
 from counts import count
 
 KNOTS = np.linspace(-3.0, 3.0, 5)

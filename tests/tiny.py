@@ -11,15 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from arbiter import black
-from arbiter.operators.head import KNOTS
-from arbiter.operators.network import Config
-from arbiter.training.display import Display
-from arbiter.training.laws import RESOLUTION, Laws, grid
-from arbiter.training.loop import Outcome, train
-from arbiter.training.pool import keep_pool
-from arbiter.training.settings import Settings
-from arbiter.transport import Transport
+from arbiter.operators.network.network import Config
+from arbiter.operators.slope_head import KNOTS
+from arbiter.pricing import black
+from arbiter.pricing.transport import Transport
+from arbiter_lab.training.display import Display
+from arbiter_lab.training.law_pool import RESOLUTION, Laws, grid
+from arbiter_lab.training.loop import Outcome, train
+from arbiter_lab.training.pool_files import keep_pool
+from arbiter_lab.training.settings import Settings
 
 CONFIG = Config(
     heads=8, width=8, state=4, rank=2, context=8, looks=2, budget=4.0, spans=(), kriging=False

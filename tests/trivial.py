@@ -7,22 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from arbiter import Surface, black
+from arbiter import Surface
 from arbiter.markets import LiftedHeston
-from arbiter.metrics import (
+from arbiter.pricing import black
+from arbiter.surface import THIRTY_DAYS
+from arbiter_lab.metrics import (
     arbitrage,
     densities,
+    desk,
     generalisation,
-    market,
     numeraire,
     volatility,
     wasserstein,
 )
-from arbiter.metrics import smoothed_arbitrage as smoothed
-from arbiter.metrics.marginals import Inverted
-from arbiter.metrics.metric import Metric, worst_day
-from arbiter.metrics.panels import calls_of
-from arbiter.surface import THIRTY_DAYS
+from arbiter_lab.metrics import smoothed_arbitrage as smoothed
+from arbiter_lab.metrics.marginals import Inverted
+from arbiter_lab.metrics.metric import Metric, worst_day
+from arbiter_lab.metrics.panels import calls_of
 from claims import Array
 
 HESTON = LiftedHeston.heston(v0=0.04, kappa=1.5, theta=0.04, sigma=0.5, rho=-0.7)
@@ -91,7 +92,7 @@ def _scores(models: Models, name: str) -> dict[str, Metric]:
         volatility.iv_mae_bp(error),
         volatility.iv_max_bp(error),
         worst_day(rmse),
-        market.vix_rmse(models.indices[name], models.index),
+        desk.vix_rmse(models.indices[name], models.index),
         densities.relative_entropy(laws[every], models.exact[every], T),
         densities.cvar_alignment(laws[every], models.exact[every], T),
         arbitrage.nas(calls, KAPPA, T),

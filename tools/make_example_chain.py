@@ -19,8 +19,8 @@ import QuantLib as ql
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from arbiter import black
 from arbiter.chains.sessions import settlement_time
+from arbiter.pricing import black
 
 Array = NDArray[np.float64]
 

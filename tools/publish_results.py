@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from arbiter.reproduction.publishing import publish
+from arbiter_lab.reproduction.publication import publish
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 

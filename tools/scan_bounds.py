@@ -16,10 +16,10 @@ from benchmarks.operator_domain import training_tables
 
 from arbiter.examples import example_chain
 from arbiter.operators.pretrained import Operator
-from arbiter.operators.ragged import ragged
-from arbiter.operators.reference import scaled
-from arbiter.operators.stability import nearest
-from arbiter.training.laws import make_laws
+from arbiter.operators.prior.reference_volatility import scaled
+from arbiter.operators.quote_tensors import ragged
+from arbiter_lab.stability.scan_bounds import nearest
+from arbiter_lab.training.law_pool import make_laws
 
 LAWS = 200
 

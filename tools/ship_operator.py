@@ -24,15 +24,15 @@ from benchmarks.operator_domain import Table, training_tables, traits_of
 from torch import Tensor
 
 import operator_card
-from arbiter.evaluation.chains import chains_in, evaluate_chains
-from arbiter.evaluation.methods import methods
-from arbiter.evaluation.stored import stored
-from arbiter.evaluation.unseen import SURFACES
 from arbiter.operators import checkpoint, domain
-from arbiter.operators.network import Config, Network
+from arbiter.operators.network.network import Config, Network
 from arbiter.operators.pretrained import Operator
-from arbiter.training.batches import Batch
-from arbiter.training.laws import make_laws
+from arbiter_lab.evaluation.listed_chains import chains_in, evaluate_chains
+from arbiter_lab.evaluation.methods import methods
+from arbiter_lab.evaluation.stored_surfaces import stored
+from arbiter_lab.evaluation.unseen_surfaces import SURFACES
+from arbiter_lab.training.batches import Batch
+from arbiter_lab.training.law_pool import make_laws
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "src" / "arbiter" / "data" / "operator.safetensors"
@@ -45,7 +45,7 @@ UNIVERSE = (
     "model's own laws, half of them Heston's, and seven in ten where these are quoted sparsely and "
     "widely, as a third are; quoted on calendars of an index, on random and on "
     "benchmark maturities, up to 60 of them, with random strikes, spreads, noise and gaps "
-    "(arbiter.training)"
+    "(arbiter_lab.training)"
 )
 
 LIMITS = (

@@ -4,11 +4,11 @@ Usage: python tools/train_protocol.py OUT [--device cuda] [--steps N] [--seconds
        python tools/train_protocol.py OUT --settings FILE --budgets 1 2 4 10
        python tools/train_protocol.py OUT --ship [FOLDER]
 
-All have the settings of src/arbiter/reproduction/full.json, one pool of laws and as many steps.
-With --seconds one that is slower ends its steps at the full rate when so much of its time is gone
-as leaves the rest for the falling rate, so that it takes about that long in all; trained.json says
-how many steps it had. With --budgets it is the operator alone, once for each budget of its maps,
-and once with none: what benchmarks.lipschitz_cost compares. The same command goes on where it
+All have the settings of lab/src/arbiter_lab/reproduction/full.json, one pool of laws and as many
+steps. With --seconds one that is slower ends its steps at the full rate when so much of its time is
+gone as leaves the rest for the falling rate, so that it takes about that long in all; trained.json
+says how many steps it had. With --budgets it is the operator alone, once for each budget of its
+maps, and once with none: what benchmarks.lipschitz_cost compares. The same command goes on where it
 stopped: finished networks are left alone.
 OUT holds little; pools are hundreds of megabytes, and --pool puts them elsewhere.
 Needs PyTorch, NumPy, SciPy and safetensors alone; --ship, which puts the weights and their
@@ -31,14 +31,14 @@ from typing import Any
 import torch
 
 from arbiter.files import write_whole
-from arbiter.reproduction.profiles import full_networks, full_settings
-from arbiter.training.legs import RUN, settings_of
-from arbiter.training.loop import Limits, Outcome, train
-from arbiter.training.pool import load_pool
-from arbiter.training.settings import Settings
-from arbiter.training.stopping import Ending
+from arbiter_lab.reproduction.profiles import full_networks, full_settings
+from arbiter_lab.training.loop import Limits, Outcome, train
+from arbiter_lab.training.pool_files import load_pool
+from arbiter_lab.training.run_folder import RUN, settings_of
+from arbiter_lab.training.settings import Settings
+from arbiter_lab.training.stopping_rule import Ending
 
-NETS = Path(__file__).resolve().parents[1] / "src" / "arbiter" / "reproduction" / "nets"
+NETS = Path(__file__).resolve().parents[1] / "lab" / "src" / "arbiter_lab" / "nets"
 LARGEST = 30_000_000  # bytes of all files together
 RECORD = "trained.json"
 _ENDED = (Ending.BUDGET, Ending.CONVERGED, Ending.PLATEAU)
@@ -161,7 +161,7 @@ def scaled(settings: Settings, steps: int, before: int | None = None) -> Setting
 
 def ship(out: Path, folder: Path) -> int:
     """Copy finished weights to where a reproduction looks for them, and write their checksums."""
-    from arbiter.reproduction.models import write_checkpoints
+    from arbiter_lab.reproduction.models import write_checkpoints
 
     made = {name: entry for name, entry in _record(out).items() if "file" in entry}
     size = sum(entry["bytes"] for entry in made.values())

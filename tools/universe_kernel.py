@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from arbiter.files import whole
-from arbiter.training.covariance import covariance_factor
-from arbiter.training.pool import load_pool
+from arbiter_lab.training.pool_files import load_pool
+from arbiter_lab.training.prior_covariance import covariance_factor
 
 HERE = Path(__file__).resolve().parent.parent / "src" / "arbiter" / "data" / "kernel.npy"
 

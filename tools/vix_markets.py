@@ -3,7 +3,7 @@
 Usage: PYTHONPATH=src python tools/vix_markets.py OUT.npz [--markets 775] [--seed 0]
 
 Of each market, at its start and in a state that a path reaches, and at a few dates: the features of
-its SPX surface (arbiter.volatility_features) and the slopes of the law of its VIX, both exact. A
+its SPX surface (arbiter.vix.prior_features) and the slopes of the law of its VIX, both exact. A
 market whose VIX can come too near zero to have a law that is computed is drawn again. What is there
 is kept: the same command goes on.
 """
@@ -22,12 +22,12 @@ from scipy.interpolate import CubicSpline
 from scipy.special import ndtri
 
 from arbiter.files import whole
-from arbiter.markets.lifted_heston import LiftedHeston
-from arbiter.markets.parameters import Parameters, draw
-from arbiter.markets.variance_index import POINTS, IndexLaw
-from arbiter.training.states import reached
-from arbiter.volatility_features import features
-from arbiter.volatility_prior import KNOTS
+from arbiter.models.lifted_heston import LiftedHeston
+from arbiter.models.parameters import Parameters, draw
+from arbiter.models.vix_oracle import POINTS, IndexLaw
+from arbiter.vix.prior import KNOTS
+from arbiter.vix.prior_features import features
+from arbiter_lab.training.variance_states import reached
 
 Array = NDArray[np.float64]
 Sample = dict[str, Array]

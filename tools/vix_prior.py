@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from arbiter.files import whole
-from arbiter.volatility_prior import FAR, KNOTS, Network
+from arbiter.vix.prior import FAR, KNOTS, Network
 
 Array = NDArray[np.float64]
 HERE = Path(__file__).resolve().parents[1] / "src" / "arbiter" / "data" / "vix_prior.npz"

@@ -5,13 +5,15 @@ Names are resolved on first use, so that ``import arbiter`` and the command line
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from importlib.metadata import version
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from arbiter import markets
-    from arbiter.certificate import Certificate, audit
+    from arbiter.audit.certificate import Certificate, audit
     from arbiter.chains import Chain, ChainError, read_chain, read_futures, read_volatilities
     from arbiter.examples import example, example_chain
     from arbiter.fitting import (
@@ -24,14 +26,14 @@ if TYPE_CHECKING:
         fit_vix,
     )
     from arbiter.futures import FuturesCurve
-    from arbiter.index import vix
     from arbiter.joint import JointAudit, JointSettings, joint_audit
-    from arbiter.operators.answer import OperatorSurface
+    from arbiter.operators.operator_surface import OperatorSurface
     from arbiter.operators.pretrained import Operator
+    from arbiter.pricing.vix_slices import VixSlices
     from arbiter.quotes import Quotes
     from arbiter.surface import Surface
-    from arbiter.volatility_index import VixSlices
-    from arbiter.volatility_prior import VixPrior, vix_prior
+    from arbiter.vix.index_rule import vix
+    from arbiter.vix.prior import VixPrior, vix_prior
 
 __all__ = [
     "Certificate",
@@ -67,7 +69,7 @@ __all__ = [
 ]
 
 _HOME = {
-    "Certificate": "arbiter.certificate",
+    "Certificate": "arbiter.audit.certificate",
     "Chain": "arbiter.chains",
     "ChainError": "arbiter.chains",
     "FitOptions": "arbiter.fitting",
@@ -77,14 +79,14 @@ _HOME = {
     "JointSettings": "arbiter.joint",
     "Loss": "arbiter.fitting",
     "Operator": "arbiter.operators.pretrained",
-    "OperatorSurface": "arbiter.operators.answer",
+    "OperatorSurface": "arbiter.operators.operator_surface",
     "Quotes": "arbiter.quotes",
     "Roughness": "arbiter.fitting",
     "Surface": "arbiter.surface",
-    "VixPrior": "arbiter.volatility_prior",
-    "VixSlices": "arbiter.volatility_index",
+    "VixPrior": "arbiter.vix.prior",
+    "VixSlices": "arbiter.pricing.vix_slices",
     "VixSmiles": "arbiter.fitting",
-    "audit": "arbiter.certificate",
+    "audit": "arbiter.audit.certificate",
     "example": "arbiter.examples",
     "example_chain": "arbiter.examples",
     "fit": "arbiter.fitting",
@@ -93,8 +95,8 @@ _HOME = {
     "read_chain": "arbiter.chains",
     "read_futures": "arbiter.chains",
     "read_volatilities": "arbiter.chains",
-    "vix": "arbiter.index",
-    "vix_prior": "arbiter.volatility_prior",
+    "vix": "arbiter.vix.index_rule",
+    "vix_prior": "arbiter.vix.prior",
 }
 
 
@@ -110,3 +112,18 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+class _Package(ModuleType):
+    """Keeps ``ab.audit`` and ``ab.vix`` functions: importing their folders does not hide them.
+
+    Python binds a folder to its parent under its own name when it is first imported. Without
+    this, what ``ab.audit`` is would depend on what has been imported before.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOME and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

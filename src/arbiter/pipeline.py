@@ -17,20 +17,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arbiter.agreement import Agreement
-from arbiter.certificate import Certificate
+from arbiter.audit.certificate import Certificate
 from arbiter.chains import Chain
 from arbiter.files import require_folder, write_whole
 from arbiter.fitting import FitOptions, FitResult, FittedSurface, fit
-from arbiter.index import vix
-from arbiter.operators.answer import OperatorSurface
+from arbiter.fitting.vix_comparison import Agreement
+from arbiter.operators.operator_surface import OperatorSurface
 from arbiter.operators.pretrained import Operator
 from arbiter.quotes import Quotes
-from arbiter.replication import term_structure
 from arbiter.report import write_pdf, write_pictures, write_report
 from arbiter.scoring import Score, score
 from arbiter.sources import Source, VixSource
 from arbiter.surface import Surface
+from arbiter.vix.index_rule import vix
+from arbiter.vix.replication import term_structure
 
 logger = logging.getLogger(__name__)
 

@@ -13,9 +13,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from arbiter import black, inputs
+from arbiter import inputs
 from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion, counts, no_exclusions
 from arbiter.forwards import ForwardCurve, as_datetime
+from arbiter.pricing import black
 
 Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from arbiter import inputs
 from arbiter.chains import Chain, ChainError, read_chain, read_futures, read_volatilities
 from arbiter.chains.source import load
 from arbiter.chains.tables import columns_of
-from arbiter.fitting.vix_market import VixMarket
+from arbiter.fitting.vix_quotes import VixMarket
 from arbiter.futures import FuturesCurve
 from arbiter.quotes import Quotes
 

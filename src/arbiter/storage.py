@@ -20,8 +20,8 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from arbiter.files import require_version, whole
+from arbiter.pricing.vix_slices import VixSlices
 from arbiter.surface import Surface
-from arbiter.volatility_index import VixSlices
 
 FORMAT = "arbiter-surface"
 VERSION = 2  # with VIX slices; a surface without them is written as version 1

@@ -19,19 +19,20 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from arbiter import black, inputs, normal
-from arbiter.decode import Decoder, Query
+from arbiter import inputs
+from arbiter.audit.structural_proof import structural
 from arbiter.forwards import ForwardCurve, MaturityLike, as_datetime, years
-from arbiter.knots import STEEPEST
-from arbiter.mixture import Mixture
-from arbiter.structural import structural
-from arbiter.volatility_index import FARTHEST_KNOT, VixQueries, VixSlices
+from arbiter.pricing import black, normal
+from arbiter.pricing.decoder import Decoder, Query
+from arbiter.pricing.knots import STEEPEST
+from arbiter.pricing.mixture import Mixture
+from arbiter.pricing.vix_slices import FARTHEST_KNOT, VixQueries, VixSlices
 
 if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
 
-    from arbiter.certificate import Certificate
+    from arbiter.audit.certificate import Certificate
 
 Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
@@ -328,7 +329,7 @@ class Surface(VixQueries):
 
     def certificate(self, *, seed: int = 0) -> Certificate:
         """Prove and audit this surface; findings come back as data."""
-        from arbiter.certificate import certify
+        from arbiter.audit.certificate import certify
 
         return certify(self, seed=seed)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from arbiter.chains import stamps
+from arbiter.chains import quote_time
 from arbiter.chains.chain import Chain
 from arbiter.chains.errors import ChainError
 from arbiter.chains.reading import Reading
@@ -62,15 +62,15 @@ def assemble(
 
 
 def _moment(reading: Reading, name: str, as_of: Any) -> tuple[np.datetime64, tuple[str, ...]]:
-    stamp = reading.stamp if as_of is None else stamps.given(as_of)
+    stamp = reading.stamp if as_of is None else quote_time.given(as_of)
     if stamp is None:
-        dated = stamps.parse(name)
+        dated = quote_time.parse(name)
         like = str(dated.moment.astype("datetime64[D]")) if dated else "2023-02-07"
         raise ChainError(
             f"{name} does not say when it was quoted: give as_of, New York time, such as "
             f"as_of='{like}T16:15' for a close"
         )
-    return stamps.quote_moment(stamp)
+    return quote_time.quote_moment(stamp)
 
 
 def _dated(options: pl.DataFrame) -> pl.DataFrame:

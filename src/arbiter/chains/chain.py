@@ -12,7 +12,7 @@ import polars as pl
 from arbiter import inputs
 from arbiter.chains.cleaning import Rules, Verdict, judge
 from arbiter.chains.errors import ChainError
-from arbiter.chains.series import SERIES, Implied, implied
+from arbiter.chains.series_parity import SERIES, Implied, implied
 from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion, counts, no_exclusions
 from arbiter.forwards import MINUTES_PER_YEAR
 from arbiter.quotes import Quotes

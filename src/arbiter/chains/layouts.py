@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from arbiter.chains import exchange, long, tidy, yahoo
+from arbiter.chains import exchange_layout, long_layout, tidy_layout, yahoo_layout
 from arbiter.chains.assembly import assemble
 from arbiter.chains.chain import Chain
 from arbiter.chains.errors import ChainError
@@ -28,7 +28,10 @@ class Layout(NamedTuple):
 
 # In the order in which they are tried: the first that lacks nothing is it.
 LAYOUTS: Mapping[str, Layout] = MappingProxyType(
-    {module.NAME: Layout(module.lacks, module.read) for module in (exchange, yahoo, long, tidy)}
+    {
+        module.NAME: Layout(module.lacks, module.read)
+        for module in (exchange_layout, yahoo_layout, long_layout, tidy_layout)
+    }
 )
 
 
@@ -78,7 +81,7 @@ def read_chain(
     try:
         name, found = _recognise(loaded, layout)
         logger.debug("%s: layout %s", loaded.name, name)
-        reading = found.read(loaded, underlying) if name == long.NAME else found.read(loaded)
+        reading = found.read(loaded, underlying) if name == long_layout.NAME else found.read(loaded)
         return assemble(reading, loaded.name, as_of=as_of, spot=spot, underlying=underlying)
     except pl.exceptions.PolarsError as error:
         raise ChainError(f"{loaded.name} cannot be understood as a table: {error}") from error

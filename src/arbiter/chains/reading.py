@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from arbiter.chains.stamps import Stamp
+from arbiter.chains.quote_time import Stamp
 
 OPTION_SCHEMA: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "row": pl.Int64,  # line of the source, from 1

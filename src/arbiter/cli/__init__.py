@@ -1,34 +1,64 @@
 """The command line. Exit codes: 0 fine, 1 the check failed, 2 bad input.
 
 Commands import what they need when they run, so that ``arbiter --help`` does not wait for
-PyTorch.
+PyTorch. Other distributions add commands through the entry points ``arbiter.commands``.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
+from importlib.metadata import entry_points
 from io import TextIOWrapper
 
 import typer
 
-from arbiter.cli.auditing import audit
-from arbiter.cli.evaluating import evaluate
-from arbiter.cli.fits import fit
-from arbiter.cli.indices import vix
-from arbiter.cli.joining import joint
-from arbiter.cli.reproducing import reproduce
-from arbiter.cli.simulations import simulate
-from arbiter.cli.training import train
+from arbiter.cli.audit_command import audit
+from arbiter.cli.exit_codes import refuse
+from arbiter.cli.fit_command import fit
+from arbiter.cli.joint_command import joint
+from arbiter.cli.simulate_command import simulate
+from arbiter.cli.vix_command import vix
 
-app = typer.Typer(
-    help="Option price surfaces that cannot be arbitraged, and audits of those that can.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-for command in (fit, vix, audit, joint, simulate, train, evaluate, reproduce):
-    app.command()(command)
+COMMANDS = "arbiter.commands"  # entry points of other distributions
+LAB_COMMANDS = ("train", "evaluate", "reproduce")
+
+
+def build_app() -> typer.Typer:
+    """The application: the library's own commands, then those of installed distributions."""
+    app = typer.Typer(
+        help="Option price surfaces that cannot be arbitraged, and audits of those that can.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    for command in (fit, vix, audit, joint, simulate):
+        app.command()(command)
+    installed = {point.name: point for point in entry_points(group=COMMANDS)}
+    for name in LAB_COMMANDS:
+        if name in installed:
+            app.command(name)(installed[name].load())
+        else:
+            app.command(
+                name,
+                hidden=True,
+                add_help_option=False,
+                context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+            )(_ask_for_lab(name))
+    return app
+
+
+def _ask_for_lab(name: str) -> Callable[[], None]:
+    """A command that names the distribution to install."""
+
+    def missing() -> None:
+        refuse(f"arbiter {name} is part of the package arbiter-lab: pip install arbiter-lab")
+
+    return missing
+
+
+app = build_app()
 
 
 @app.callback()

@@ -1,11 +1,11 @@
 """The direct fit of a surface to quotes."""
 
-from arbiter.fitting.direct import fit
-from arbiter.fitting.fitted import FitResult, FittedSurface
-from arbiter.fitting.interior import Status
+from arbiter.fitting.direct_fit import fit
+from arbiter.fitting.fitted_surface import FitResult, FittedSurface
+from arbiter.fitting.interior_point import Status
 from arbiter.fitting.loss import Loss
 from arbiter.fitting.options import FitOptions, Roughness
-from arbiter.fitting.vix_alone import VixSmiles, fit_vix
+from arbiter.fitting.vix_fit import VixSmiles, fit_vix
 
 __all__ = [
     "FitOptions",

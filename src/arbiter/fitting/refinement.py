@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from arbiter.fitting import crossfit, starting
-from arbiter.fitting.crossfit import UNJUDGED, Fold, Unseen
-from arbiter.fitting.direct import EXACT, ended, require_prior
-from arbiter.fitting.fitted import FittedSurface
-from arbiter.fitting.interior import Interior
-from arbiter.fitting.leaning import Leaning, Pull
+from arbiter.fitting import cross_validation, initial_point
+from arbiter.fitting.cross_validation import UNJUDGED, Fold, Unseen
+from arbiter.fitting.direct_fit import EXACT, ended, require_prior
+from arbiter.fitting.fitted_surface import FittedSurface
+from arbiter.fitting.guided_objective import Leaning, Pull
+from arbiter.fitting.interior_point import Interior
 from arbiter.fitting.loss import Loss
 from arbiter.fitting.options import FitOptions, Roughness
-from arbiter.fitting.preview import FAR, GAP, Local
-from arbiter.fitting.selection import DISPERSION, SETTLED, reweigh, spread, weights_of
+from arbiter.fitting.prior_weight import FAR, GAP, Local
+from arbiter.fitting.smoothing import DISPERSION, SETTLED, reweigh, spread, weights_of
 from arbiter.inputs import plain
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
@@ -49,7 +49,7 @@ def refine(
     require_prior(guide, options)
     model = Leaning(quotes, options, guide)
     model.lean(model.roughness, UNJUDGED)
-    z = starting.warm(model, guide)
+    z = initial_point.warm(model, guide)
     interior = Interior(model, model.order(), z, scale=EXACT * len(quotes))
     interior.inner = _INNER
     interior.expect(0.5 * DISPERSION * len(quotes), GAP)
@@ -57,13 +57,15 @@ def refine(
     near = _approach(model, interior, soft)
     model.lean(near.roughness, None)
     unseen = Unseen.of(model, held)
-    pull = crossfit.choose(model, interior.z, soft, unseen) if held else UNJUDGED
+    pull = cross_validation.choose(model, interior.z, soft, unseen) if held else UNJUDGED
     model.lean(near.roughness, pull)
     interior.refresh()
     interior.expect(near.loss, GAP)
     status = interior.run(options.tolerance, options.iterations - interior.iterations)
     dispersion = spread(model, interior).dispersion
-    too_much, trust = crossfit.overstated(model, interior.matrix(), dispersion, unseen.guides)
+    too_much, trust = cross_validation.overstated(
+        model, interior.matrix(), dispersion, unseen.guides
+    )
     fitted = ended(model, interior, status, ("crossfit", trust), began)
     about = {**fitted.info["fit"], "pull": {**pull._asdict(), "folds": len(held)}}
     known = fitted.uncertainty

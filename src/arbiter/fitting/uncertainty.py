@@ -18,11 +18,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg.lapack import dpbtrf, dpbtrs
 from torch import Tensor
 
-from arbiter import black
-from arbiter.decode import Decoder
-from arbiter.fitting.interior import RIDGE
-from arbiter.fitting.kernel import Kernel, Line
-from arbiter.maturity import slopes_at, weights_at
+from arbiter.fitting.interior_point import RIDGE
+from arbiter.fitting.price_derivatives import Kernel, Line
+from arbiter.pricing import black
+from arbiter.pricing.decoder import Decoder
+from arbiter.pricing.maturity import slopes_at, weights_at
 
 Array = NDArray[np.float64]
 

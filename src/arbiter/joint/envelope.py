@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import ConvexHull
 
-from arbiter.joint.book import Columns, Payoff
+from arbiter.joint.instruments import Columns, Payoff
 
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from arbiter.joint.book import Book, Payoff, Position, held, out_of_the_money
+from arbiter.joint.instruments import Book, Payoff, Position, held, out_of_the_money
 from arbiter.joint.marginals import POINTS, Marginal
 from arbiter.joint.program import Certified
 

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import linprog
 
-from arbiter.joint.book import Book, Columns, Position
 from arbiter.joint.envelope import Envelope
-from arbiter.joint.mesh import Mesh
-from arbiter.joint.verification import floor, payoffs
+from arbiter.joint.instruments import Book, Columns, Position
+from arbiter.joint.payoff_floor import floor, payoffs
+from arbiter.joint.strike_mesh import Mesh
 
 Array = NDArray[np.float64]
 States = tuple[Array, Array, Array]  # x, v, and what is lost there

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from arbiter.markets.dataset import Dataset
-    from arbiter.markets.lifted_heston import LiftedHeston
-    from arbiter.markets.parameters import Jumps, Parameters, draw, preset
     from arbiter.markets.snapshots import Snapshot, Venue, observe
     from arbiter.markets.timelines import timeline
     from arbiter.markets.universes import universe
+    from arbiter.models.lifted_heston import LiftedHeston
+    from arbiter.models.parameters import Jumps, Parameters, draw, preset
 
 __all__ = [
     "Dataset",
@@ -37,11 +37,11 @@ _HOME = {
     "observe": "arbiter.markets.snapshots",
     "timeline": "arbiter.markets.timelines",
     "universe": "arbiter.markets.universes",
-    "Jumps": "arbiter.markets.parameters",
-    "LiftedHeston": "arbiter.markets.lifted_heston",
-    "Parameters": "arbiter.markets.parameters",
-    "draw": "arbiter.markets.parameters",
-    "preset": "arbiter.markets.parameters",
+    "Jumps": "arbiter.models.parameters",
+    "LiftedHeston": "arbiter.models.lifted_heston",
+    "Parameters": "arbiter.models.parameters",
+    "draw": "arbiter.models.parameters",
+    "preset": "arbiter.models.parameters",
 }
 
 

@@ -25,14 +25,20 @@ import polars as pl
 from numpy.typing import NDArray
 
 from arbiter.files import sweep, write_whole
-from arbiter.markets.lifted_heston import LiftedHeston
-from arbiter.markets.parameters import PRESETS, preset
+from arbiter.markets.dataset_tables import (
+    board_of,
+    days_table,
+    futures_table,
+    oracle_of,
+    quotes_table,
+)
 from arbiter.markets.paths import STEPS_PER_DAY
-from arbiter.markets.sheets import quotes_of
+from arbiter.markets.quoted_chain import quotes_of
 from arbiter.markets.snapshots import Snapshot, Venue
-from arbiter.markets.tables import board_of, days_table, futures_table, oracle_of, quotes_table
 from arbiter.markets.timelines import START, Timeline, timeline
 from arbiter.markets.universes import Universe, universe
+from arbiter.models.lifted_heston import LiftedHeston
+from arbiter.models.parameters import PRESETS, preset
 from arbiter.quotes import Quotes
 
 Array = NDArray[np.float64]

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from arbiter.chains.quote_time import NEW_YORK
 from arbiter.chains.roots import EUROPEAN
-from arbiter.chains.stamps import NEW_YORK
 from arbiter.markets.frictions import ticked
-from arbiter.markets.sheets import Sheet
+from arbiter.markets.quoted_chain import Sheet
 
 Array = NDArray[np.float64]
 

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import expm
 
-from arbiter.markets.means import Means, drift
-from arbiter.markets.parameters import Parameters
+from arbiter.models.expected_variance import Means, drift
+from arbiter.models.parameters import Parameters
 
 Array = NDArray[np.float64]
 
@@ -76,7 +76,7 @@ def simulate(
         state: ``(n,)`` the state at time 0; all zeros if left out.
 
     Example:
-        >>> from arbiter.markets.parameters import preset
+        >>> from arbiter.models.parameters import preset
         >>> found = simulate(preset("calm"), [0.0, 1 / 365, 2 / 365], seed=1, paths=3)
         >>> found.states.shape, bool((found.variance >= 0.0).all())
         ((3, 3, 20), True)

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from arbiter.markets.boards import prices
 from arbiter.markets.frictions import Frictions
-from arbiter.markets.lifted_heston import LiftedHeston
 from arbiter.markets.listing import Curves, Listing, board, series
-from arbiter.markets.sheets import Sheet, sheet
-from arbiter.markets.volatility_quotes import VolatilitySheet, VolatilityVenue, quote_volatility
+from arbiter.markets.listing_prices import prices
+from arbiter.markets.quoted_chain import Sheet, sheet
+from arbiter.markets.vix_listing import VolatilitySheet, VolatilityVenue, quote_volatility
+from arbiter.models.lifted_heston import LiftedHeston
 
 Array = NDArray[np.float64]
 

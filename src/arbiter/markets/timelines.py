@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.forwards import MINUTES_PER_YEAR
-from arbiter.markets.lifted_heston import LiftedHeston
 from arbiter.markets.listing import moment, sessions
-from arbiter.markets.parameters import Parameters
 from arbiter.markets.paths import STEPS_PER_DAY, simulate
 from arbiter.markets.seeds import Purpose, seed_of
 from arbiter.markets.snapshots import Snapshot, Venue, observe
+from arbiter.models.lifted_heston import LiftedHeston
+from arbiter.models.parameters import Parameters
 
 Array = NDArray[np.float64]
 
@@ -90,7 +90,7 @@ def timeline(
         steps_per_day: Steps of the path's scheme per calendar day.
 
     Example:
-        >>> from arbiter.markets.parameters import preset
+        >>> from arbiter.models.parameters import preset
         >>> market = timeline(preset("calm"), days=250, seed=7)
         >>> day = market.days([249])[0]
         >>> bool((day.quotes.ask > day.quotes.bid).all())

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from arbiter.markets.lifted_heston import LiftedHeston
 from arbiter.markets.listing import moment, sessions
-from arbiter.markets.parameters import Parameters, draw
 from arbiter.markets.paths import simulate
 from arbiter.markets.seeds import Purpose, seed_of
 from arbiter.markets.snapshots import Snapshot, Venue, observe
 from arbiter.markets.timelines import SPOT, START
+from arbiter.models.lifted_heston import LiftedHeston
+from arbiter.models.parameters import Parameters, draw
 
 Array = NDArray[np.float64]
 

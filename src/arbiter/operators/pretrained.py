@@ -1,6 +1,6 @@
 """The trained operator: quotes in, a surface out that cannot be arbitraged, in one pass.
 
-A few chains get a second component after it (:mod:`arbiter.operators.second`).
+A few chains get a second component after it (:mod:`arbiter.operators.second_component`).
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ import torch
 from numpy.typing import NDArray
 
 from arbiter.fitting import FitOptions, FittedSurface, fit
-from arbiter.fitting.coupled import require_one_moment
-from arbiter.fitting.crossfit import Fold, folds
+from arbiter.fitting.cross_validation import Fold, folds
+from arbiter.fitting.joint_fit import require_one_moment
 from arbiter.fitting.refinement import refine
-from arbiter.fitting.vix_market import VixMarket
+from arbiter.fitting.vix_quotes import VixMarket
 from arbiter.futures import FuturesCurve
 from arbiter.inputs import frozen, plain
 from arbiter.operators import checkpoint, domain, workers
-from arbiter.operators.answer import OperatorResult, OperatorSurface
 from arbiter.operators.checkpoint import CheckpointError
-from arbiter.operators.lipschitz import constant
-from arbiter.operators.network import Config, Network
-from arbiter.operators.ragged import batches, ragged
-from arbiter.operators.second import Components, Pass, alone, enough
-from arbiter.operators.textbook import Guides, consulted
+from arbiter.operators.heston_guide import Guides, consulted
+from arbiter.operators.network.lipschitz import constant
+from arbiter.operators.network.network import Config, Network
+from arbiter.operators.operator_surface import OperatorResult, OperatorSurface
+from arbiter.operators.quote_tensors import batches, ragged
+from arbiter.operators.second_component import Components, Pass, alone, enough
 from arbiter.operators.vix_head import answered
 from arbiter.quotes import FEWEST, Quotes, require_quotes
 from arbiter.surface import Surface
@@ -61,7 +61,7 @@ class Operator:
 
     def __init__(self, network: Network, info: dict[str, Any], source: str = "memory") -> None:
         # and the compiler, which no fit needs
-        from arbiter.operators.inference import runner
+        from arbiter.operators.forward_pass import runner
         from arbiter.operators.residuals import Residuals
 
         self._network = network.double().eval().requires_grad_(False)
@@ -145,10 +145,10 @@ class Operator:
             quotes: From a chain's ``quotes()`` or :meth:`Quotes.from_frame`: three or more.
             components: 1 for the pass alone, whatever it misses. Left out, the few chains whose
                 quotes one component cannot meet get a second one, by a fit that takes longer
-                (:mod:`arbiter.operators.second`).
+                (:mod:`arbiter.operators.second_component`).
             vix_quotes: Options on the VIX of the same moment. The surface then has VIX slices that
                 follow them, at the level of its own forward variance; without them, its VIX is
-                what :func:`arbiter.volatility_prior.vix_prior` makes of it.
+                what :func:`arbiter.vix.prior.vix_prior` makes of it.
             vix_futures: Futures on the VIX; without them those that the options imply.
 
         Returns:

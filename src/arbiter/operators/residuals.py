@@ -10,13 +10,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from arbiter import black
-from arbiter.fitting.kernel import Line
+from arbiter.fitting.price_derivatives import Line
 from arbiter.operators import domain
-from arbiter.operators.quick.implied import volatilities
-from arbiter.operators.quick.quoted import Cut, prices
-from arbiter.operators.ragged import Implied
-from arbiter.operators.traits import Seen, compared, traits_of
+from arbiter.operators.domain_features import Seen, compared, traits_of
+from arbiter.operators.quick.implied_volatility import volatilities
+from arbiter.operators.quick.quote_prices import Cut, prices
+from arbiter.operators.quote_tensors import Implied
+from arbiter.pricing import black
 from arbiter.quotes import Quotes
 
 Array = NDArray[np.float64]

@@ -1,6 +1,6 @@
 """The operator's VIX side: slices from VIX quotes, around what the SPX surface makes likely.
 
-The surface fixes ``E[(VIX_T/100)²] = FV(T)`` and, by :mod:`arbiter.volatility_prior`, a Gaussian
+The surface fixes ``E[(VIX_T/100)²] = FV(T)`` and, by :mod:`arbiter.vix.prior`, a Gaussian
 of the log-slopes of every date. Quotes of options and futures on the VIX are observations of them,
 and a few Gauss-Newton steps find the likeliest slopes. The SPX side stays as it is. Where the two
 markets disagree about the level of the VIX, shapes are not bent to hide it: each date has a level
@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter import inputs
-from arbiter.fitting.fitted import VixResult
-from arbiter.fitting.interior import Status
-from arbiter.fitting.kernel import Kernel, Line
-from arbiter.fitting.smiles import Laws, Scales, by_slope, derivatives, log_future
-from arbiter.fitting.vix_market import VixMarket
+from arbiter.fitting.fitted_surface import VixResult
+from arbiter.fitting.interior_point import Status
+from arbiter.fitting.price_derivatives import Kernel, Line
+from arbiter.fitting.vix_objective import Laws, Scales, by_slope, derivatives, log_future
+from arbiter.fitting.vix_quotes import VixMarket
+from arbiter.pricing.vix_slices import VixSlices, require_variance
 from arbiter.surface import Surface
-from arbiter.volatility_index import VixSlices, require_variance
-from arbiter.volatility_prior import KNOTS, RANGE, VixPrior, vix_prior
+from arbiter.vix.prior import KNOTS, RANGE, VixPrior, vix_prior
 
 Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)

@@ -8,19 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arbiter.report import looks, slices
+from arbiter.report import plot_style, slice_figures
 from arbiter.report.curves import DAYS, Array, Mesh, Readings
-from arbiter.report.formats import plain, rounded
-from arbiter.report.looks import (
-    BLUE,
-    DIVERGING,
-    GREEN,
-    GREY,
-    INK,
-    PURPLE,
-    VERMILION,
-    Figure,
-)
+from arbiter.report.number_format import plain, rounded
+from arbiter.report.plot_style import BLUE, DIVERGING, GREEN, GREY, INK, PURPLE, VERMILION, Figure
 
 
 def figures(readings: Readings, summary: Mapping[str, Any], index: Any = None) -> dict[str, Figure]:
@@ -29,14 +20,14 @@ def figures(readings: Readings, summary: Mapping[str, Any], index: Any = None) -
     Args:
         readings: The surface at its quotes.
         summary: The fit's summary.
-        index: Term structure of the index, a frame as arbiter.replication makes it, or None.
+        index: Term structure of the index, a frame as arbiter.vix.replication makes it, or None.
     """
     return {
         "residual-map": residual_map(readings),
         "surface": surface(readings),
         "contours": contours(readings),
-        "total-variance": slices.total_variance(readings),
-        "densities": slices.densities(readings),
+        "total-variance": slice_figures.total_variance(readings),
+        "densities": slice_figures.densities(readings),
         "term-structure": term_structure(readings, summary, index),
     }
 
@@ -58,7 +49,7 @@ def residual_map(readings: Readings) -> Figure:
         "colorscale": [[i / 4, colour] for i, colour in enumerate(DIVERGING)],
         "xgap": 1,
         "ygap": 1,
-        "colorbar": looks.colour_bar(
+        "colorbar": plot_style.colour_bar(
             "mean residual,<br>half-spreads", lenmode="pixels", len=240, y=1.0, yanchor="top"
         ),
         "hovertemplate": "<b>%{text}</b><br>%{x:.3f} standard deviations<br>mean residual %{z:.2f} "
@@ -80,20 +71,20 @@ def residual_map(readings: Readings) -> Figure:
     }
     lowest = min(98.0, float(np.floor(share.min() - 1.0)))
     every = max(1, -(-rows // 64))
-    frame = looks.layout(
+    frame = plot_style.layout(
         max(300, 100 + 15 * rows),
-        xaxis=looks.axis(
+        xaxis=plot_style.axis(
             "moneyness, standard deviations",
             domain=[0.0, 0.78],
             zeroline=True,
             range=rounded(cells.edges[[0, -1]], 4),
         ),
-        xaxis2=looks.axis(
+        xaxis2=plot_style.axis(
             "inside bid-ask, %",
             domain=[0.81, 1.0],
             range=[max(lowest, 0.0) - 0.02 * (100.0 - lowest), 100.0 + 0.05 * (100.0 - lowest)],
         ),
-        yaxis=looks.axis(
+        yaxis=plot_style.axis(
             None,
             range=[rows - 0.5, -0.5],
             tickvals=list(range(0, rows, every)),
@@ -120,7 +111,7 @@ def surface(readings: Readings) -> Figure:
         "surfacecolor": rounded(np.log(iv), 4),
         **_colours(mesh, "c"),
         "lighting": {"ambient": 0.85, "diffuse": 0.35, "specular": 0.02, "roughness": 0.9},
-        "contours": {"x": looks.wire(mesh.z), "y": looks.wire(root)},
+        "contours": {"x": plot_style.wire(mesh.z), "y": plot_style.wire(root)},
         "hovertemplate": "IV %{z:.2f} %<br>K/F %{customdata[0]:.4f}<br>%{customdata[1]:.0f} days"
         "<extra></extra>",
     }
@@ -139,15 +130,15 @@ def surface(readings: Readings) -> Figure:
     ]
     values, texts = _roots(mesh, 6)
     scene = {
-        "xaxis": looks.scene_axis("moneyness z"),
-        "yaxis": looks.scene_axis("maturity") | {"tickvals": values, "ticktext": texts},
-        "zaxis": looks.scene_axis("IV, %"),
+        "xaxis": plot_style.scene_axis("moneyness z"),
+        "yaxis": plot_style.scene_axis("maturity") | {"tickvals": values, "ticktext": texts},
+        "zaxis": plot_style.scene_axis("IV, %"),
         "camera": {"eye": {"x": -1.2, "y": -1.95, "z": 0.8}, "center": {"x": 0, "y": 0, "z": -0.1}},
         "aspectratio": {"x": 1.2, "y": 1.2, "z": 0.9},
     }  # fmt: skip
     return {
         "data": [solid, *ends],
-        "layout": looks.layout(520, scene=scene, margin={"l": 0, "r": 0, "t": 20, "b": 8}),
+        "layout": plot_style.layout(520, scene=scene, margin={"l": 0, "r": 0, "t": 20, "b": 8}),
     }
 
 
@@ -183,10 +174,10 @@ def contours(readings: Readings) -> Figure:
         for end, border in ((mesh.low, mesh.z[0]), (mesh.high, mesh.z[-1]))
     ]
     values, texts = _roots(mesh, 10)
-    frame = looks.layout(
+    frame = plot_style.layout(
         520,
-        xaxis=looks.axis("moneyness z", showgrid=False, range=rounded(mesh.z[[0, -1]], 3)),
-        yaxis=looks.axis(
+        xaxis=plot_style.axis("moneyness z", showgrid=False, range=rounded(mesh.z[[0, -1]], 3)),
+        yaxis=plot_style.axis(
             "maturity",
             tickvals=values,
             ticktext=texts,
@@ -204,21 +195,21 @@ def term_structure(readings: Readings, summary: Mapping[str, Any], index: Any = 
     name = "30-day forward √FV"
     known, beyond = np.where(t.known, t.forward, np.nan), _rest(t.known, t.forward)
     traces = [
-        looks.line("variance swap √(W/T), exact", days, t.swap, BLUE),
-        looks.line(name, days, known, VERMILION),
-        looks.line(f"{name}, past the last expiry", days, beyond, VERMILION, dash="dot"),
-        looks.line("at the money", days, t.atm, GREY, dash="dash", width=1.4),
-        looks.dots("listed expiries", rounded(DAYS * readings.T, 3), t.listed, BLUE, size=6),
+        plot_style.line("variance swap √(W/T), exact", days, t.swap, BLUE),
+        plot_style.line(name, days, known, VERMILION),
+        plot_style.line(f"{name}, past the last expiry", days, beyond, VERMILION, dash="dot"),
+        plot_style.line("at the money", days, t.atm, GREY, dash="dash", width=1.4),
+        plot_style.dots("listed expiries", rounded(DAYS * readings.T, 3), t.listed, BLUE, size=6),
     ]
     traces += _index_dots(readings, summary, index)
-    values, texts = looks.time_ticks(readings.T[0], readings.T[-1], np.log, 14)
+    values, texts = plot_style.time_ticks(readings.T[0], readings.T[-1], np.log, 14)
     ends = np.log10(DAYS * readings.T[[0, -1]]) + np.array([-0.05, 0.05])
-    frame = looks.layout(
+    frame = plot_style.layout(
         440,
-        xaxis=looks.axis(
+        xaxis=plot_style.axis(
             "maturity", type="log", tickvals=values, ticktext=texts, range=rounded(ends, 4)
         ),
-        yaxis=looks.axis("volatility, %"),
+        yaxis=plot_style.axis("volatility, %"),
         showlegend=True,
         legend={"orientation": "h", "y": 1.03, "yanchor": "bottom", "x": 0.0, "font": {"size": 12}},
         margin={"l": 58, "r": 12, "t": 66, "b": 48},
@@ -241,31 +232,31 @@ def _index_dots(readings: Readings, summary: Mapping[str, Any], index: Any) -> l
     for name, (title, colour, symbol, size) in styles.items():
         if name in table:
             x, y = rounded(table["days"], 3), table[name].astype(np.float64)
-            found.append(looks.dots(title, x, y, colour, symbol, size))
+            found.append(plot_style.dots(title, x, y, colour, symbol, size))
         elif name == "quoted" and summary.get("vix") is not None:
-            found.append(looks.dots(title, [30.0], [summary["vix"]], colour, symbol, size))
+            found.append(plot_style.dots(title, [30.0], [summary["vix"]], colour, symbol, size))
     exact, error = summary.get("vix_surface"), readings.index_error(summary)
     if exact is not None and error is not None:
-        dot = looks.dots("exact at 30 days ± 2 s.e.", [30.0], [exact], INK, "line-ew-open", 10)
+        dot = plot_style.dots("exact at 30 days ± 2 s.e.", [30.0], [exact], INK, "line-ew-open", 10)
         found.append(dot | {"error_y": {"array": [2.0 * error], "color": INK, "thickness": 1.6}})
     return found
 
 
 def _roots(mesh: Mesh, most: int) -> tuple[list[float], list[str]]:
     """Ticks on an axis of √T."""
-    days, texts = looks.time_ticks(mesh.T[0], mesh.T[-1], np.sqrt, most)
+    days, texts = plot_style.time_ticks(mesh.T[0], mesh.T[-1], np.sqrt, most)
     return rounded(np.sqrt(np.array(days) / DAYS), 4), texts
 
 
 def _colours(mesh: Mesh, prefix: str) -> Figure:
     """A logarithmic scale of volatility: a wing at 80 % must not hide a body at 15 %."""
     low, high = (100.0 * end for end in mesh.colours)
-    marks = looks.volatility_ticks(low, high)
+    marks = plot_style.volatility_ticks(low, high)
     return {
         "colorscale": "Viridis",
         f"{prefix}min": round(float(np.log(low)), 4),
         f"{prefix}max": round(float(np.log(high)), 4),
-        "colorbar": looks.colour_bar(
+        "colorbar": plot_style.colour_bar(
             "IV, %",
             tickvals=rounded(np.log(marks), 4),
             ticktext=[f"{mark:g}" for mark in marks],

@@ -9,10 +9,10 @@ from typing import Any
 
 import polars as pl
 
-from arbiter.certificate import Certificate
+from arbiter.audit.certificate import Certificate
 from arbiter.quotes import Quotes
 from arbiter.report.curves import DAYS, Readings
-from arbiter.report.formats import ABSENT, count, moment, number, percent, significant, span
+from arbiter.report.number_format import ABSENT, count, moment, number, percent, significant, span
 
 _HEADLINE = {
     "status", "expiries", "quotes", "excluded", "inside_bid_ask", "inside_bid_ask_held_out",

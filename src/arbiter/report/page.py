@@ -15,19 +15,19 @@ from jinja2.utils import htmlsafe_json_dumps
 from plotly.offline import get_plotlyjs
 
 from arbiter.files import write_whole
-from arbiter.report import headline, listings, vix_panels
+from arbiter.report import headline, tables, vix_panels
+from arbiter.report.contact_sheet import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, sheet
 from arbiter.report.curves import DAYS, Readings
 from arbiter.report.figures import figures
-from arbiter.report.formats import rounded
-from arbiter.report.looks import shades
-from arbiter.report.sheet import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, sheet
+from arbiter.report.number_format import rounded
+from arbiter.report.plot_style import shades
 from arbiter.report.vix_panels import VixReadings
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from arbiter.agreement import Agreement
-    from arbiter.certificate import Certificate
+    from arbiter.audit.certificate import Certificate
+    from arbiter.fitting.vix_comparison import Agreement
     from arbiter.quotes import Quotes
 
 
@@ -107,9 +107,9 @@ def render(
         drawings=sheet(readings),
         labels=quotes.labels,
         payload=_json(payload),
-        worst=listings.worst(readings),
-        inside_text=listings.inside_text(readings),
-        modes_text=listings.modes_text(readings),
+        worst=tables.worst(readings),
+        inside_text=tables.inside_text(readings),
+        modes_text=tables.modes_text(readings),
         currency=readings.in_currency,
         width=WIDTH,
         height=HEIGHT,
@@ -118,18 +118,18 @@ def render(
         top=TOP,
         bottom=BOTTOM,
         band=readings.smile_error is not None,
-        index=listings.index_table(term_structure),
+        index=tables.index_table(term_structure),
         vix=None if vix is None else _vix(vix),
-        expiries=listings.expiries(readings, forwards),
+        expiries=tables.expiries(readings, forwards),
         certificate=certificate,
         verdict=summary.get("certificate"),
-        families=None if certificate is None else listings.families(certificate),
-        findings=None if certificate is None else listings.findings(certificate),
+        families=None if certificate is None else tables.families(certificate),
+        findings=None if certificate is None else tables.findings(certificate),
         proof=proof,
         excluded=quotes.exclusions.height,
-        exclusions=listings.exclusions(quotes),
-        exclusions_by_expiry=listings.exclusions_by_expiry(quotes),
-        excluded_rows=listings.excluded_rows(quotes),
+        exclusions=tables.exclusions(quotes),
+        exclusions_by_expiry=tables.exclusions_by_expiry(quotes),
+        excluded_rows=tables.excluded_rows(quotes),
         details=headline.run_details(summary, quotes),
         plotly=get_plotlyjs(),
         style=_own("page.css"),

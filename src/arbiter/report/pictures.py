@@ -15,14 +15,14 @@ from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from arbiter.files import write_whole
-from arbiter.report import headline, looks
+from arbiter.report import headline, plot_style
 from arbiter.report.curves import DAYS, Array, Readings
-from arbiter.report.formats import percent, span
+from arbiter.report.number_format import percent, span
 from arbiter.report.vix_panels import VixReadings
 from arbiter.report.vix_pictures import draw_market
 
 if TYPE_CHECKING:
-    from arbiter.agreement import Agreement
+    from arbiter.fitting.vix_comparison import Agreement
     from arbiter.quotes import Quotes
 
 DPI = 130
@@ -32,17 +32,17 @@ _STYLE: Any = {
     "font.size": 10.0,
     "axes.edgecolor": "#b8bfc6",
     "axes.grid": True,
-    "axes.labelcolor": looks.GREY,
+    "axes.labelcolor": plot_style.GREY,
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlesize": 10.0,
     "axes.titlelocation": "left",
     "figure.titlesize": 13.0,
-    "grid.color": looks.LINE,
+    "grid.color": plot_style.LINE,
     "legend.frameon": False,
-    "text.color": looks.INK,
-    "xtick.color": looks.GREY,
-    "ytick.color": looks.GREY,
+    "text.color": plot_style.INK,
+    "xtick.color": plot_style.GREY,
+    "ytick.color": plot_style.GREY,
     "svg.hashsalt": "arbiter",
 }
 
@@ -111,7 +111,7 @@ def _figure(width: float, height: float, title: str) -> Figure:
 
 
 def _colours(readings: Readings) -> Any:
-    return mpl.colormaps["viridis"](looks.VIRIDIS_END * readings.shade)
+    return mpl.colormaps["viridis"](plot_style.VIRIDIS_END * readings.shade)
 
 
 def _cover(readings: Readings, summary: Mapping[str, Any]) -> Figure:
@@ -120,12 +120,14 @@ def _cover(readings: Readings, summary: Mapping[str, Any]) -> Figure:
         figure.text(
             0.06, 0.86, headline.title(summary, readings.quotes), fontsize=26, weight="bold"
         )
-        figure.text(0.06, 0.80, headline.subtitle(summary, readings), fontsize=12, color=looks.GREY)
+        figure.text(
+            0.06, 0.80, headline.subtitle(summary, readings), fontsize=12, color=plot_style.GREY
+        )
         for i, card in enumerate(headline.cards(summary, readings)):
             x, y = 0.06 + 0.30 * (i % 3), 0.62 - 0.24 * (i // 3)
-            figure.text(x, y, card.title, fontsize=10, color=looks.GREY)
+            figure.text(x, y, card.title, fontsize=10, color=plot_style.GREY)
             figure.text(x, y - 0.07, card.value, fontsize=22, weight="bold")
-            figure.text(x, y - 0.115, card.note, fontsize=10, color=looks.GREY)
+            figure.text(x, y - 0.115, card.note, fontsize=10, color=plot_style.GREY)
         return figure
 
 
@@ -141,17 +143,17 @@ def _smiles(readings: Readings, title: str = "Smiles") -> Figure:
         at = _strikes(readings, scale, quotes.k[part])
         for colour, chosen in (
             ("#8b96a1", readings.inside[part]),
-            (looks.VERMILION, ~readings.inside[part]),
+            (plot_style.VERMILION, ~readings.inside[part]),
         ):
             low, high = 100.0 * quotes.iv_bid[part], 100.0 * quotes.iv_ask[part]
             ax.vlines(at[chosen], low[chosen], high[chosen], color=colour, linewidth=0.8)
         x, y = _strikes(readings, scale, readings.smile_k[i]), 100.0 * readings.smile_iv[i]
         if readings.smile_error is not None:
             two = 200.0 * readings.smile_error[i]
-            ax.fill_between(x, y - two, y + two, color=looks.BLUE, alpha=0.16, linewidth=0)
+            ax.fill_between(x, y - two, y + two, color=plot_style.BLUE, alpha=0.16, linewidth=0)
         inner = readings.between
-        ax.plot(x, y, color=looks.BLUE, linewidth=0.9, linestyle=":")
-        ax.plot(x[inner], y[inner], color=looks.BLUE, linewidth=1.3)
+        ax.plot(x, y, color=plot_style.BLUE, linewidth=0.9, linestyle=":")
+        ax.plot(x[inner], y[inner], color=plot_style.BLUE, linewidth=1.3)
         ax.set_ylim(*(100.0 * readings.smile_range[i]))
         ax.set_xlim(x[0], x[-1])
         ax.locator_params(axis="both", nbins=4)
@@ -161,8 +163,8 @@ def _smiles(readings: Readings, title: str = "Smiles") -> Figure:
         note = f"{span(DAYS * float(readings.T[i]))}, {percent(readings.share_inside[i], 1)} inside"
         ax.set_title(f"{_clean(quotes.labels[i])}\n{note}", fontsize=8)
     across = "strike" if readings.in_currency else "log-moneyness k"
-    figure.supxlabel(across, fontsize=9, color=looks.GREY)
-    figure.supylabel("implied volatility, %", fontsize=9, color=looks.GREY)
+    figure.supxlabel(across, fontsize=9, color=plot_style.GREY)
+    figure.supylabel("implied volatility, %", fontsize=9, color=plot_style.GREY)
     return figure
 
 
@@ -175,15 +177,17 @@ def _residuals(readings: Readings) -> Figure:
     ax = figure.add_subplot(grid[0, :])
     shade, inside = readings.shade[readings.quotes.expiry], readings.inside
     y = np.clip(readings.residual, -2.6, 2.6)
-    ax.axhspan(-1.0, 1.0, color=looks.BLUE, alpha=0.08, linewidth=0)
+    ax.axhspan(-1.0, 1.0, color=plot_style.BLUE, alpha=0.08, linewidth=0)
     near, colour = readings.deviations[inside], _viridis()(shade[inside])
     ax.scatter(near, y[inside], s=5, c=colour, alpha=0.6, linewidths=0)
-    ax.scatter(readings.deviations[~inside], y[~inside], s=16, color=looks.VERMILION, marker="D")
+    ax.scatter(
+        readings.deviations[~inside], y[~inside], s=16, color=plot_style.VERMILION, marker="D"
+    )
     ax.set(ylim=(-2.75, 2.75), xlabel="moneyness, standard deviations", ylabel="half-spreads")
     _maturities(figure, ax, readings)
     cells = readings.residual_cells
     ax = figure.add_subplot(grid[1, 0])
-    scale = LinearSegmentedColormap.from_list("residual", looks.DIVERGING)
+    scale = LinearSegmentedColormap.from_list("residual", plot_style.DIVERGING)
     mesh = ax.pcolormesh(
         cells.edges, np.arange(rows + 1) - 0.5, cells.mean, cmap=scale, vmin=-1.5, vmax=1.5
     )
@@ -195,7 +199,7 @@ def _residuals(readings: Readings) -> Figure:
     ax.grid(visible=False)
     figure.colorbar(mesh, ax=ax, label="mean residual", pad=0.01, fraction=0.04)
     ax = figure.add_subplot(grid[1, 1])
-    ax.plot(100.0 * readings.share_inside, np.arange(rows), ".", color=looks.BLUE)
+    ax.plot(100.0 * readings.share_inside, np.arange(rows), ".", color=plot_style.BLUE)
     ax.set(ylim=(rows - 0.5, -0.5), yticks=[], xlabel="inside bid-ask, %")
     return figure
 
@@ -204,7 +208,7 @@ def _surface(readings: Readings) -> Figure:
     mesh = readings.mesh
     root, iv = np.sqrt(mesh.T), 100.0 * mesh.iv
     z, r = np.broadcast_arrays(mesh.z, root[:, None])
-    days, texts = looks.time_ticks(mesh.T[0], mesh.T[-1], np.sqrt, 7)
+    days, texts = plot_style.time_ticks(mesh.T[0], mesh.T[-1], np.sqrt, 7)
     at = np.sqrt(np.array(days) / DAYS)
     low, high = (100.0 * end for end in mesh.colours)
     colours: Any = {"cmap": "viridis", "norm": LogNorm(low, high)}
@@ -213,7 +217,9 @@ def _surface(readings: Readings) -> Figure:
     solid.plot_surface(z, r, iv, **colours, linewidth=0, rcount=61, ccount=61, rasterized=True)
     for end in (mesh.low, mesh.high):
         height = [np.interp(place, mesh.z, row) for place, row in zip(end, iv, strict=True)]
-        solid.plot(end, root, np.array(height) + 0.1, color=looks.INK, linewidth=1.2, zorder=10)
+        solid.plot(
+            end, root, np.array(height) + 0.1, color=plot_style.INK, linewidth=1.2, zorder=10
+        )
     solid.set(xlabel="moneyness z", ylabel="maturity")
     solid.set_yticks(at, texts)
     solid.view_init(elev=24, azim=-120)
@@ -227,7 +233,7 @@ def _surface(readings: Readings) -> Figure:
     flat.set_yticks(at, texts)
     flat.set_ylim(root[0], root[-1])
     flat.grid(visible=False)
-    figure.colorbar(filled, ax=flat, ticks=looks.volatility_ticks(low, high), format="%g")
+    figure.colorbar(filled, ax=flat, ticks=plot_style.volatility_ticks(low, high), format="%g")
     return figure
 
 
@@ -265,19 +271,19 @@ def _term_structure(readings: Readings) -> Figure:
     ax = figure.add_subplot()
     t = readings.term_structure
     style = "-" if t.T.size > 1 else "o"
-    ax.plot(DAYS * t.T, t.swap, style, color=looks.BLUE, label="variance swap √(W/T), exact")
-    ax.plot(DAYS * readings.T, t.listed, ".", color=looks.BLUE)
-    ax.plot(DAYS * t.T, t.forward, ":", color=looks.VERMILION)
+    ax.plot(DAYS * t.T, t.swap, style, color=plot_style.BLUE, label="variance swap √(W/T), exact")
+    ax.plot(DAYS * readings.T, t.listed, ".", color=plot_style.BLUE)
+    ax.plot(DAYS * t.T, t.forward, ":", color=plot_style.VERMILION)
     known = np.where(t.known, t.forward, np.nan)
     ax.plot(
         DAYS * t.T,
         known,
         style,
-        color=looks.VERMILION,
+        color=plot_style.VERMILION,
         label="30-day forward (dotted: past the last expiry)",
     )
-    ax.plot(DAYS * t.T, t.atm, "--", color=looks.GREY, label="at the money")
-    days, texts = looks.time_ticks(readings.T[0], readings.T[-1], np.log, 14)
+    ax.plot(DAYS * t.T, t.atm, "--", color=plot_style.GREY, label="at the money")
+    days, texts = plot_style.time_ticks(readings.T[0], readings.T[-1], np.log, 14)
     ax.set_xscale("log")
     ax.set_xticks(days, texts)
     ax.set_xticks([], minor=True)
@@ -288,7 +294,7 @@ def _term_structure(readings: Readings) -> Figure:
 
 def _viridis() -> LinearSegmentedColormap:
     return LinearSegmentedColormap.from_list(
-        "maturity", mpl.colormaps["viridis"](np.linspace(0.0, looks.VIRIDIS_END, 64))
+        "maturity", mpl.colormaps["viridis"](np.linspace(0.0, plot_style.VIRIDIS_END, 64))
     )
 
 
@@ -297,7 +303,7 @@ def _maturities(figure: Figure, ax: Any, readings: Readings) -> None:
     if readings.T.size < 2:
         return
     points = mpl.cm.ScalarMappable(Normalize(0.0, 1.0), _viridis())
-    days, texts = looks.time_ticks(readings.T[0], readings.T[-1], np.log, 9)
+    days, texts = plot_style.time_ticks(readings.T[0], readings.T[-1], np.log, 9)
     low, high = np.log(readings.T[[0, -1]])
     bar = figure.colorbar(points, ax=ax, pad=0.01, fraction=0.04)
     places = np.clip((np.log(np.array(days) / DAYS) - low) / (high - low), 0.0, 1.0)

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from arbiter.agreement import Agreement, VixLaw
-from arbiter.report import looks
+from arbiter.fitting.vix_comparison import Agreement, VixLaw
+from arbiter.report import plot_style
+from arbiter.report.contact_sheet import Drawing, sheet
 from arbiter.report.curves import DAYS, Array, Readings
-from arbiter.report.formats import ABSENT, count, number, percent, plain, rounded, significant
-from arbiter.report.listings import Table
-from arbiter.report.looks import BLUE, GREEN, GREY, INK, PURPLE, VERMILION, Figure
-from arbiter.report.sheet import Drawing, sheet
+from arbiter.report.number_format import ABSENT, count, number, percent, plain, rounded, significant
+from arbiter.report.plot_style import BLUE, GREEN, GREY, INK, PURPLE, VERMILION, Figure
+from arbiter.report.tables import Table
 
 POINTS = 100.0
 _HOVER = "%{y:.2f} at %{x:.0f} days<extra>%{fullData.name}</extra>"
@@ -112,8 +112,10 @@ def futures(readings: VixReadings) -> Figure:
         at = rounded(readings.column("days"), 3)
         own = readings.column("vix_alone")
         if np.isfinite(own).any():
-            traces.append(looks.dots("√E[VIX²], VIX alone", at, own, VERMILION, "diamond-open", 9))
-        quoted = looks.dots("future, quoted", at, readings.column("future"), INK, "circle", 6)
+            traces.append(
+                plot_style.dots("√E[VIX²], VIX alone", at, own, VERMILION, "diamond-open", 9)
+            )
+        quoted = plot_style.dots("future, quoted", at, readings.column("future"), INK, "circle", 6)
         half = rounded(readings.column("half_spread"), 4)
         traces.append(quoted | {"error_y": {"array": half, "color": INK, "thickness": 1.4}})
     return {"data": traces, "layout": _frame(readings, "index points", 440)}
@@ -122,7 +124,7 @@ def futures(readings: VixReadings) -> Figure:
 def vvix(readings: VixReadings) -> Figure:
     """Term structure of VVIX."""
     curve = _line("VVIX", rounded(DAYS * readings.T, 3), readings.vvix, PURPLE)
-    at = looks.dots(
+    at = plot_style.dots(
         "at VIX dates",
         rounded(DAYS * readings.listed, 3),
         np.asarray(readings.surface.vvix(readings.listed)),
@@ -149,13 +151,13 @@ def coupling(readings: VixReadings) -> Figure:
         ("this surface", "residual", BLUE, "circle"),
         ("future, fitted less quoted", "future_error", GREEN, "diamond-open"),
     ):
-        dots = looks.dots(name, labels, readings.column(column), colour, symbol, 8)
+        dots = plot_style.dots(name, labels, readings.column(column), colour, symbol, 8)
         exact = {"y": rounded(readings.column(column), 16), "hovertemplate": hover}
         traces.append(dots | exact)
-    frame = looks.layout(
+    frame = plot_style.layout(
         380,
-        xaxis=looks.axis(None, type="category", tickangle=-40),
-        yaxis=looks.axis("√E[VIX²] − √FV, points", zeroline=True),
+        xaxis=plot_style.axis(None, type="category", tickangle=-40),
+        yaxis=plot_style.axis("√E[VIX²] − √FV, points", zeroline=True),
         showlegend=True,
         legend=_LEGEND,
         margin={"l": 58, "r": 12, "t": 66, "b": 76},
@@ -210,19 +212,19 @@ def _cell(name: str, value: Any, digits: int) -> str:
 
 
 def _line(name: str, x: Any, y: Array, colour: str, dash: str = "solid") -> Figure:
-    return looks.line(name, x, y, colour, dash) | {"hovertemplate": _HOVER}
+    return plot_style.line(name, x, y, colour, dash) | {"hovertemplate": _HOVER}
 
 
 def _frame(readings: VixReadings, title: str, height: int) -> Figure:
     first, last = readings.listed[[0, -1]]
-    values, texts = looks.time_ticks(first, last, np.log, 10)
+    values, texts = plot_style.time_ticks(first, last, np.log, 10)
     ends = np.log10(DAYS * np.array([first, last])) + np.array([-0.05, 0.05])
-    return looks.layout(
+    return plot_style.layout(
         height,
-        xaxis=looks.axis(
+        xaxis=plot_style.axis(
             "VIX date", type="log", tickvals=values, ticktext=texts, range=rounded(ends, 4)
         ),
-        yaxis=looks.axis(title),
+        yaxis=plot_style.axis(title),
         showlegend=True,
         legend=_LEGEND,
         margin={"l": 58, "r": 12, "t": 66, "b": 48},

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from arbiter.report import looks
+from arbiter.report import plot_style
 from arbiter.report.curves import DAYS
 from arbiter.report.vix_panels import VixReadings
 
@@ -16,10 +16,10 @@ def draw_market(figure: Figure, readings: VixReadings) -> None:
     grid = figure.add_gridspec(2, 2, height_ratios=[1.2, 1.0])
     days = DAYS * readings.T
     ax = figure.add_subplot(grid[0, :])
-    ax.plot(days, readings.root, color=looks.BLUE, label="√FV of the surface")
+    ax.plot(days, readings.root, color=plot_style.BLUE, label="√FV of the surface")
     if readings.root_alone is not None:
-        ax.plot(days, readings.root_alone, "--", color=looks.GREY, label="√FV, index alone")
-    ax.plot(days, readings.future, color=looks.GREEN, label="future, fitted")
+        ax.plot(days, readings.root_alone, "--", color=plot_style.GREY, label="√FV, index alone")
+    ax.plot(days, readings.future, color=plot_style.GREEN, label="future, fitted")
     if readings.agreement is not None:
         at = readings.column("days")
         ax.plot(
@@ -27,7 +27,7 @@ def draw_market(figure: Figure, readings: VixReadings) -> None:
             readings.column("vix_alone"),
             "D",
             markerfacecolor="none",
-            color=looks.VERMILION,
+            color=plot_style.VERMILION,
             label="√E[VIX²], VIX alone",
         )
         ax.errorbar(
@@ -36,15 +36,17 @@ def draw_market(figure: Figure, readings: VixReadings) -> None:
             readings.column("half_spread"),
             fmt="o",
             markersize=4,
-            color=looks.INK,
+            color=plot_style.INK,
             label="future, quoted",
         )
     _dates(ax, readings)
     ax.set_ylabel("index points")
     ax.legend(ncols=2, fontsize=9)
     ax = figure.add_subplot(grid[1, 0])
-    ax.plot(days, readings.vvix, color=looks.PURPLE)
-    ax.plot(DAYS * readings.listed, readings.surface.vvix(readings.listed), "o", color=looks.PURPLE)
+    ax.plot(days, readings.vvix, color=plot_style.PURPLE)
+    ax.plot(
+        DAYS * readings.listed, readings.surface.vvix(readings.listed), "o", color=plot_style.PURPLE
+    )
     _dates(ax, readings)
     ax.set_title("VVIX, points")
     if readings.agreement is not None:
@@ -55,8 +57,8 @@ def _coupling(ax: Axes, readings: VixReadings) -> None:
     assert readings.agreement is not None
     labels = list(readings.agreement.table["date"])
     place = np.arange(len(labels))
-    ax.bar(place, readings.column("gap"), color=looks.VERMILION, label="each market alone")
-    ax.plot(place, readings.column("residual"), "o", color=looks.BLUE, label="this surface")
+    ax.bar(place, readings.column("gap"), color=plot_style.VERMILION, label="each market alone")
+    ax.plot(place, readings.column("residual"), "o", color=plot_style.BLUE, label="this surface")
     clean = [label.replace("$", r"\$") for label in labels]
     ax.set_xticks(place, clean, rotation=40, ha="right", fontsize=7)
     ax.set_title("√E[VIX²] − √FV, index points")
@@ -64,7 +66,7 @@ def _coupling(ax: Axes, readings: VixReadings) -> None:
 
 
 def _dates(ax: Axes, readings: VixReadings) -> None:
-    days, texts = looks.time_ticks(readings.listed[0], readings.listed[-1], np.log, 10)
+    days, texts = plot_style.time_ticks(readings.listed[0], readings.listed[-1], np.log, 10)
     ax.set_xscale("log")
     ax.set_xticks(days, texts)
     ax.set_xticks([], minor=True)

@@ -16,8 +16,8 @@ from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 from scipy.special import erfcx
 
-from arbiter import normal
 from arbiter.compiled import compiled, inlined
+from arbiter.pricing import normal
 
 LOWEST, HIGHEST = -708.0, 709.0  # exponents beyond these count as these
 _LOG_2, _PER_LOG_2 = math.log(2.0), 1.0 / math.log(2.0)

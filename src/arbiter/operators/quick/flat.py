@@ -1,7 +1,7 @@
 """Quotes of a batch in one row without padding.
 
-What a forward pass on the CPU works with (:mod:`arbiter.operators.inference`): N quotes of all
-chains, M = B·L slices.
+What a forward pass on the CPU works with (:mod:`..network.forward_pass`): N quotes
+of all chains, M = B·L slices.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from arbiter.compiled import compiled
-from arbiter.operators.reference import Scaled
+from arbiter.operators.prior.reference_volatility import Scaled
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -28,7 +28,8 @@ class Flat(NamedTuple):
         chain: The batch as it came, padded.
         ends: ``(M + 1,)`` where the quotes of each slice begin, and the last end.
         row: ``(N,)`` slice of each quote, nondecreasing.
-        zeta: ``(N,)`` :class:`~arbiter.operators.reference.Scaled` has what these are.
+        zeta: ``(N,)`` :class:`~arbiter.operators.prior.reference_volatility.Scaled` has what these
+            are.
         u: ``(N,)``
         noise: ``(N,)``
         spacing: ``(N,)``

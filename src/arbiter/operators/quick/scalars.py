@@ -1,4 +1,4 @@
-"""The normal law and Black's formula for one number, compiled: :mod:`arbiter.normal` and others.
+"""The normal law and Black's formula for one number, compiled: :mod:`.normal` and others.
 
 To a relative 1e-13, prices to 1e-11, as long as nothing underflows.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 
-from arbiter import black, normal
 from arbiter.compiled import inlined
 from arbiter.operators.quick.elementary import exp, log, tail
+from arbiter.pricing import black, normal
 
 ROOT_2PI = 1.0 / normal.INV_ROOT_2PI
 
@@ -50,7 +50,7 @@ def mills(y: float) -> float:
 
 @inlined
 def otm(k: float, v: float) -> float:
-    """As :func:`arbiter.black.otm`, for ``v > 0``."""
+    """As :func:`arbiter.pricing.black.otm`, for ``v > 0``."""
     h, t = abs(k) / v, 0.5 * v
     return exp(min(k, 0.0)) * call(h, t)
 

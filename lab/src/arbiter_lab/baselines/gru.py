@@ -1,0 +1,72 @@
+"""A recurrent network over maturities: gated units (Cho et al. 2014), forth and back.
+
+A slice enters as the operator's gate sees it: local lines at every head, how much is quoted there
+and how well. Neither pooling nor kriging. A maturity without quotes passes the state on.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from arbiter.operators.network.geometry_stream import geometry
+from arbiter.operators.network.measure_gate import Gate
+from arbiter.operators.network.network import Config
+from arbiter.operators.prior.gaussian_process import Kriged
+from arbiter.operators.prior.reference_volatility import Scaled
+from arbiter_lab.baselines.readout import COEFFICIENTS, Smiles, smoothed_smile
+
+LAYERS = 2
+
+
+class Recurrent(Smiles):
+    """Gated recurrent units along maturities in both directions.
+
+    Args:
+        config: Of the operator: the gate's heads and reach.
+        width: Of the state of each direction.
+    """
+
+    def __init__(self, config: Config, width: int) -> None:
+        super().__init__()
+        self.gate = Gate(config.heads, config.reach, learned=config.gate)
+        self.enter = nn.Linear(5 * config.heads + 6, width)
+        sizes = [width] + [2 * width] * (LAYERS - 1)
+        self.forth = nn.ModuleList(nn.GRUCell(size, width) for size in sizes)
+        self.back = nn.ModuleList(nn.GRUCell(size, width) for size in sizes)
+        self.leave = nn.Linear(2 * width, COEFFICIENTS)
+        self.direct = nn.Linear(2 * config.heads, COEFFICIENTS, bias=False)
+        with torch.no_grad():
+            self.leave.weight.mul_(0.1)
+            self.leave.bias.zero_()
+            self.direct.weight.copy_(smoothed_smile(self.gate.place))
+
+    def coefficients(self, chain: Scaled, guess: Kriged | None) -> Tensor:
+        """Of a smile for each maturity: a local smile, and what the other maturities add."""
+        sight = self.gate(chain)
+        view = self.gate.look(sight, chain, chain.u)  # (B, L, 2H + 2)
+        seen = chain.quoted.any(-1)
+        where = geometry(chain, sight, self.gate.place)
+        x = nn.functional.silu(self.enter(torch.cat([view, *where], -1)))
+        for pair in zip(self.forth, self.back, strict=True):
+            forth, back = (cast(nn.GRUCell, cell) for cell in pair)
+            there = walked(forth, x, seen)
+            x = torch.cat([there, walked(back, x.flip(1), seen.flip(1)).flip(1)], -1)
+        lines = view[..., : 2 * self.gate.heads]
+        found: Tensor = self.direct(lines) + self.leave(x)
+        return found
+
+
+def walked(cell: nn.GRUCell, x: Tensor, seen: Tensor) -> Tensor:
+    """States ``(B, L, h)`` of a cell along inputs ``(B, L, d)``; it stands where nothing is seen.
+
+    Cell by cell, since the library's own loop has no mask for inputs that begin with padding.
+    """
+    state = x.new_zeros(x.shape[0], cell.hidden_size)
+    states = []
+    for here, some in zip(x.unbind(1), seen.unbind(1), strict=True):
+        state = torch.where(some[:, None], cell(here, state), state)
+        states.append(state)
+    return torch.stack(states, 1)

@@ -1,0 +1,113 @@
+"""Networks of matched size: as many parameters as the operator of a configuration has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import nn
+
+from arbiter.operators.network.network import Config, Network
+from arbiter_lab.baselines.gru import Recurrent
+from arbiter_lab.baselines.readout import Readout
+from arbiter_lab.baselines.ssm import SelectiveScan
+from arbiter_lab.baselines.transformer import HEADS, Transformer
+
+NAMES = ("ssm", "gru", "transformer")
+_WIDEST = 4096
+
+
+@dataclass(frozen=True)
+class Design:
+    """What decides the shapes of a network, and all that a checkpoint has to say of it.
+
+    Attributes:
+        model: One of :data:`NAMES`.
+        width: Of its state or tokens; the selective scan's is the configuration's.
+        config: The operator's that it is matched to.
+    """
+
+    model: str
+    width: int
+    config: Config
+
+    def __post_init__(self) -> None:
+        if self.model not in NAMES:
+            raise ValueError(f"model = {self.model!r}: give one of {', '.join(NAMES)}")
+        if self.config.decoder != "transport":
+            raise ValueError(
+                f"decoder = {self.config.decoder!r}: a plain readout has none; leave it 'transport'"
+            )
+        unit = HEADS if self.model == "transformer" else 1
+        if type(self.width) is not int or not unit <= self.width <= _WIDEST or self.width % unit:
+            raise ValueError(f"width = {self.width!r}: give a multiple of {unit}, up to {_WIDEST}")
+        if self.model == "ssm" and self.width != self.config.width:
+            raise ValueError(
+                f"width = {self.width}: that of the selective scan is the configuration's, "
+                f"{self.config.width}"
+            )
+
+    def build(self) -> Readout:
+        """The network, its start drawn from PyTorch's generator."""
+        if self.model == "ssm":
+            return SelectiveScan(self.config)
+        if self.model == "gru":
+            return Recurrent(self.config, self.width)
+        return Transformer(self.width)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as a file of JSON gives them back."""
+        return {"model": self.model, "width": self.width, "matched_to": self.config.to_dict()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Design:
+        """From plain values.
+
+        Raises:
+            ValueError: If they are not those of a design.
+        """
+        names = {"model", "width", "matched_to"}
+        if set(values) != names:
+            raise ValueError(f"a design has {sorted(names)}, got {sorted(values)}")
+        config = Config.from_dict(values["matched_to"])
+        return cls(values["model"], values["width"], config)
+
+
+def parameters(network: nn.Module) -> int:
+    """How many numbers are trained."""
+    return sum(p.numel() for p in network.parameters())
+
+
+@lru_cache(maxsize=32)
+def matched(model: str, config: Config | None = None) -> Design:
+    """The design whose number of parameters is nearest to the operator's.
+
+    Args:
+        model: One of :data:`NAMES`.
+        config: Of the operator; the default one if left out.
+
+    Example:
+        >>> matched("gru").width, matched("transformer").width
+        (163, 112)
+    """
+    config = Config() if config is None else config
+    if model == "ssm":
+        return Design(model, config.width, config)
+    unit = HEADS if model == "transformer" else 1
+    with torch.device("meta"):  # they are counted, and need no memory
+        wanted = parameters(Network(config))
+
+        def size(units: int) -> int:
+            return parameters(Design(model, unit * units, config).build())
+
+        few, many = 1, 2
+        while size(many) < wanted:
+            few, many = many, 2 * many
+        while many - few > 1:
+            middle = (few + many) // 2
+            few, many = (middle, many) if size(middle) < wanted else (few, middle)
+        nearest = min(few, many, key=lambda units: abs(size(units) - wanted))
+    return Design(model, unit * nearest, config)

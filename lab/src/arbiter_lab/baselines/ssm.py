@@ -1,0 +1,53 @@
+"""The operator's own network without what constrains it: the unconstrained selective scan.
+
+Gate, looks, scans, pooling and kriging as configured, and as many parameters to the last one. What
+the operator reads as slopes of a transport is here the coefficients of a smile. Maps are not
+aligned, steps not guarded, and no multiplier prices the gate's measure. Where there is kriging its
+smile is where the readout starts, as its transport is where the operator does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from arbiter.operators.network.network import Config, Network
+from arbiter.operators.prior.gaussian_process import Kriged
+from arbiter.operators.prior.reference_volatility import Scaled
+from arbiter_lab.baselines.readout import Smiles, smoothed_smile
+
+
+class SelectiveScan(Smiles):
+    """The operator's network with a plain readout.
+
+    Args:
+        config: Of the operator; alignment and guard are switched off.
+    """
+
+    nodes: Tensor
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.body = Network(replace(config, align=False, guard=False))
+        smile = smoothed_smile(self.body.stages()[0].gate.place)  # (C, 2H)
+        self.register_buffer("nodes", smile[:, : config.heads].clone(), persistent=False)
+        if config.kriging:  # the reference is where it starts, and nothing is read off the lines
+            return
+        views = 1 + len(config.spans)
+        lines = torch.cat([smile.repeat(1, views) / views, smile.new_zeros(len(smile), 2)], 1)
+        with torch.no_grad():
+            self.body.direct.weight.copy_(lines)
+
+    @property
+    def place(self) -> Tensor | None:
+        """Heads of the gate, where kriging is on."""
+        return self.body.stages()[0].gate.place if self.body.config.kriging else None
+
+    def coefficients(self, chain: Scaled, guess: Kriged | None) -> Tensor:
+        """What the operator's head would take for slopes."""
+        guess = self.body.guess(chain) if guess is None else guess
+        if guess is not None:
+            guess = guess._replace(start=guess.smile @ self.nodes.T.to(guess.smile))
+        return self.body.decode(chain, guess).proposal

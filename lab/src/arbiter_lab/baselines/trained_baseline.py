@@ -1,0 +1,178 @@
+"""A trained baseline: quotes in, volatilities at any strike and maturity out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from arbiter.inputs import frozen, plain
+from arbiter.operators import checkpoint
+from arbiter.operators.checkpoint import CheckpointError
+from arbiter.operators.prior.gaussian_process import kriged
+from arbiter.operators.prior.reference_volatility import scaled
+from arbiter.operators.quote_tensors import ragged
+from arbiter.quotes import Quotes, require_quotes
+from arbiter_lab.baselines.matched_size import Design, parameters
+from arbiter_lab.baselines.readout import Memory, Readout
+from arbiter_lab.peers.peer import Peer, points
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+_AT_ONCE = 1024  # queries: bounds memory, not results
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NeuralSmiles(Peer):
+    """What a baseline makes of one chain; nothing is promised about arbitrage.
+
+    Between maturities the logarithms of the reference volatility and of volatility over reference,
+    at equal deviations, are linear in log-maturity; beyond the ends they stay.
+
+    Attributes:
+        maturities: ``(L,)`` years.
+        reference: ``(L,)`` the volatility that each slice was divided by.
+        network: The network.
+        memory: What it keeps of the chain.
+    """
+
+    name: ClassVar[str] = "network"
+    maturities: Array
+    reference: Array
+    network: Readout
+    memory: Memory
+
+    def total_variance(self, k: Any, T: Any) -> Array:
+        """Total implied variance ``σ²T``; ``k`` and ``T`` broadcast."""
+        at, t = points(k, T)
+        listed, when = np.log(self.maturities), np.log(t)
+        log_sigma = np.interp(when, listed, np.log(self.reference))
+        zeta = np.arcsinh(at * np.exp(-log_sigma) / np.sqrt(t))
+        last = listed.size - 1
+        right = np.searchsorted(self.maturities, t)
+        low, high = np.clip(right - 1, 0, last), np.clip(right, 0, last)
+        u = self._ask(high, zeta)
+        inner = (low < high) & (t < self.maturities[high])  # what is listed needs one answer alone
+        if inner.any():
+            below, above = listed[low[inner]], listed[high[inner]]
+            share = (above - when[inner]) / (above - below)
+            u[inner] += share * (self._ask(low[inner], zeta[inner]) - u[inner])
+        return np.asarray(np.exp(2.0 * (log_sigma + u)) * t)
+
+    @torch.inference_mode()
+    def _ask(self, rows: Index, zeta: Array) -> Array:
+        """Log-volatility over reference at strikes of maturities ``rows``, of any one shape."""
+        order = np.argsort(rows, axis=None, kind="stable")
+        at, which = zeta.ravel()[order], rows.ravel()[order]
+        found = np.empty(at.size)
+        for start in range(0, at.size, _AT_ONCE):
+            some = slice(start, start + _AT_ONCE)
+            used, row, count = np.unique(which[some], return_inverse=True, return_counts=True)
+            place = np.arange(row.size) - (np.cumsum(count) - count)[row]
+            table = np.zeros((used.size, int(count.max())))
+            table[row, place] = at[some]
+            memory = self.network.part(self.memory, torch.from_numpy(used))
+            answers = self.network.ask(memory, torch.from_numpy(table)[None])
+            found[some] = answers[0].numpy()[row, place]
+        out = np.empty(at.size)
+        out[order] = found
+        return out.reshape(zeta.shape)
+
+
+class Baseline:
+    """A trained network with a plain readout; a method as the operator is one.
+
+    Args:
+        network: The network; it is put into double precision, for good.
+        design: Its shape.
+        info: What its checkpoint says of it.
+        source: Where it comes from.
+
+    Example:
+        >>> import arbiter as ab
+        >>> from arbiter_lab.baselines.matched_size import matched
+        >>> design = matched("gru")
+        >>> model = Baseline(design.build(), design)(ab.example_chain().quotes())  # untrained
+        >>> bool(0.05 < model.iv(0.0, 0.5) < 0.5)
+        True
+    """
+
+    def __init__(
+        self,
+        network: Readout,
+        design: Design,
+        info: dict[str, Any] | None = None,
+        source: str = "memory",
+    ) -> None:
+        self._network = network.double().eval().requires_grad_(False)
+        self.design, self.source = design, source
+        self._info = {} if info is None else info
+        self.model = checkpoint.model_hash(self._network)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Baseline:
+        """A baseline from a checkpoint file that training wrote.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            CheckpointError: If it is not a readable checkpoint of a baseline.
+        """
+        tensors, info = checkpoint.load(path)
+        config = info.get("config")
+        try:
+            if not isinstance(config, dict) or "model" not in config:
+                raise ValueError("it names no model: Operator.load takes an operator's")
+            design = Design.from_dict(config)
+        except ValueError as error:
+            raise CheckpointError(
+                f"{path}: its config is not a baseline's ({error}); give weights of a run whose "
+                "settings have model 'ssm', 'gru' or 'transformer'"
+            ) from error
+        network = checkpoint.restored(path, tensors, design.build)
+        return cls(network, design, info, str(path))
+
+    def __repr__(self) -> str:
+        size = parameters(self._network)
+        return f"Baseline({self.design.model}, {self.model}, {size:,} parameters)"
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """What it is, what it was trained on and how."""
+        about = {"model": self.model, "parameters": parameters(self._network)}
+        return {**about, "config": self.design.to_dict(), **plain(self._info)}
+
+    def __call__(self, quotes: Quotes) -> NeuralSmiles:
+        """Volatilities from quotes.
+
+        Args:
+            quotes: From a chain's ``quotes()`` or :meth:`Quotes.from_frame`: three or more.
+
+        Raises:
+            ValueError: If there are fewer than three quotes, or none tells a level.
+        """
+        return self.many([quotes])[0]
+
+    @torch.inference_mode()
+    def many(self, chains: Sequence[Quotes]) -> list[NeuralSmiles]:
+        """Volatilities of many chains, one after the other: none depends on the others."""
+        for place, quotes in enumerate(chains):
+            require_quotes(quotes, "a baseline", f"chains[{place}]: " if len(chains) > 1 else "")
+        return [self._one(quotes) for quotes in chains]
+
+    def _one(self, quotes: Quotes) -> NeuralSmiles:
+        chain = scaled(ragged([quotes]))
+        place = self._network.place
+        memory = self._network.encode(chain, None if place is None else kriged(chain, place))
+        whole = all(bool(torch.isfinite(part).all()) for part in (chain.sigma, *memory))
+        if not whole:
+            raise ValueError(
+                f"{quotes!r}: the quotes do not tell a level of volatility, none of them is near "
+                "the money; take fit(quotes) instead"
+            )
+        return NeuralSmiles(quotes.maturities, frozen(chain.sigma[0]), self._network, memory)

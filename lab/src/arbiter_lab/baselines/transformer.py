@@ -1,0 +1,118 @@
+"""A transformer over quotes, one token each: its strike, volatility, spread and clock.
+
+Full attention among the 10,000 quotes of a listed chain would cost as many squared. So quotes talk
+through a few learned tokens, as in the induced attention of Lee et al. (Set Transformer, 2019):
+those attend to the quotes, to each other, and the quotes attend to them, in rounds. A query attends
+to the quotes of its own maturity and to the learned tokens. Attention is a set's: the order of
+quotes does not matter, and there is nothing like a quadrature over strikes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from arbiter.operators.prior.gaussian_process import Kriged
+from arbiter.operators.prior.reference_volatility import Scaled
+from arbiter_lab.baselines.readout import Memory, Readout, bounded
+
+HEADS = 4
+LEARNED = 32  # tokens that quotes talk through
+ROUNDS, ANSWERS = 2, 2
+_WAVES = 6  # of ζ and log(σ√T): lengths from 8 down by halves
+
+
+class Attention(nn.Module):
+    """One block: attention and a layer of perceptrons, both on normalised inputs, both added.
+
+    Args:
+        width: Of tokens; a multiple of HEADS.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.before, self.beside, self.after = (nn.LayerNorm(width) for _ in range(3))
+        self.query = nn.Linear(width, width)
+        self.pair = nn.Linear(width, 2 * width)
+        self.out = nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, x: Tensor, others: Tensor, there: Tensor | None = None) -> Tensor:
+        """Tokens ``(…, n, d)`` after attending to others ``(…, m, d)`` where ``there (…, m)``."""
+        split = (HEADS, x.shape[-1] // HEADS)
+        q = self.query(self.before(x)).unflatten(-1, split).transpose(-2, -3)  # (…, h, n, e)
+        pair = self.pair(self.beside(others)).unflatten(-1, (2, *split))
+        k, v = (part.transpose(-2, -3) for part in pair.unbind(-3))  # (…, h, m, e)
+        # written out: fused kernels add up in an order of chance, and legs would not be one run
+        score = q @ k.transpose(-1, -2) / math.sqrt(split[1])
+        if there is not None:
+            score = score.masked_fill(~there[..., None, None, :], -torch.inf)
+        seen = (torch.softmax(score, -1) @ v).transpose(-2, -3).flatten(-2)
+        x = x + self.out(seen)
+        mixed: Tensor = self.down(nn.functional.silu(self.up(self.after(x))))
+        return x + mixed
+
+
+class Transformer(Readout):
+    """Attention through learned tokens, and queries that attend.
+
+    Args:
+        width: Of all tokens; a multiple of HEADS.
+    """
+
+    waves: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        waves = (0.25 * math.pi) * 2.0 ** torch.arange(_WAVES)
+        self.register_buffer("waves", waves, persistent=False)
+        self.quote = nn.Linear(2 * (1 + 2 * _WAVES) + 2, width)
+        self.query = nn.Linear(2 * (1 + 2 * _WAVES), width)
+        self.learned = nn.Parameter(torch.randn(LEARNED, width))
+        self.gather, self.among, self.spread = (
+            nn.ModuleList(Attention(width) for _ in range(ROUNDS)) for _ in range(3)
+        )
+        self.answer = nn.ModuleList(Attention(width) for _ in range(ANSWERS))
+        self.leave = nn.Linear(width, 1)
+        nn.init.zeros_(self.leave.weight)
+        nn.init.zeros_(self.leave.bias)
+
+    def encode(self, chain: Scaled, guess: Kriged | None = None) -> Memory:
+        """Quotes and learned tokens after the rounds, which quotes there are, and the clock."""
+        own = torch.stack([3.0 * chain.u, 0.4 * (chain.noise + 5.0)], -1)
+        place = self._place(chain.zeta, chain.total)
+        quotes = self.quote(torch.cat([place, own], -1)).flatten(1, 2)  # (B, LS, d)
+        there = chain.quoted.flatten(1)
+        tokens = self.learned.expand(len(quotes), *self.learned.shape)
+        for parts in zip(self.gather, self.among, self.spread, strict=True):
+            gather, among, spread = (cast(Attention, part) for part in parts)
+            tokens = gather(tokens, quotes, there)
+            tokens = among(tokens, tokens)
+            quotes = spread(quotes, tokens)
+        return quotes.unflatten(1, chain.quoted.shape[1:]), tokens, chain.quoted, chain.total
+
+    def ask(self, memory: Memory, zeta: Tensor) -> Tensor:
+        """Queries attend to their own maturity and to the learned tokens."""
+        quotes, tokens, quoted, total = memory
+        shared = tokens[:, None].expand(-1, quotes.shape[1], -1, -1)
+        others = torch.cat([quotes, shared], 2)  # (B, L, S + M, d)
+        there = torch.cat([quoted, quoted.new_ones(*shared.shape[:3])], 2)
+        x = self.query(self._place(zeta, total))  # (B, L, P, d)
+        for part in self.answer:
+            x = part(x, others, there)
+        return bounded(self.leave(x)[..., 0])
+
+    def part(self, memory: Memory, rows: Tensor) -> Memory:
+        """Their quotes, and all learned tokens."""
+        quotes, tokens, quoted, total = memory
+        return quotes[:, rows], tokens, quoted[:, rows], total[:, rows]
+
+    def _place(self, zeta: Tensor, total: Tensor) -> Tensor:
+        """``(B, L, P, ·)`` strikes and clocks, and waves of both."""
+        clock = (total + 2.5)[..., None].expand_as(zeta)
+        both = torch.stack([zeta, clock], -1)[..., None]  # (B, L, P, 2, 1)
+        angle = both * self.waves
+        return torch.cat([both, torch.sin(angle), torch.cos(angle)], -1).flatten(-2)

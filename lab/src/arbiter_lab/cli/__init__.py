@@ -1,0 +1,1 @@
+"""The commands `arbiter train`, `arbiter evaluate` and `arbiter reproduce`."""

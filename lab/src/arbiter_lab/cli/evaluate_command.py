@@ -1,0 +1,349 @@
+"""`arbiter evaluate`: methods against the truth, or on listed chains, all on the same quotes."""
+
+from __future__ import annotations
+
+import json as json_format
+import logging
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from arbiter.cli.exit_codes import BAD_INPUT, FAILED, refuse, wrote
+
+if TYPE_CHECKING:
+    from arbiter_lab.evaluation.known_surface import Case
+    from arbiter_lab.evaluation.methods import Method
+
+BENCHES = ("unseen", "heston", "heston-hard")
+RESULT, PICTURE = "evaluation.json", "errors.png"
+_REAL = "real:"
+_NEED_OPERATOR = {"operator", "refine"}
+_INTERRUPTED = 130  # what a shell reports after Ctrl-C
+Tell = Callable[[str, int, int], None]
+
+
+def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
+    bench: Annotated[
+        str,
+        typer.Option(help="unseen, heston, heston-hard, or real:FOLDER for chains of a folder."),
+    ] = "unseen",
+    weights: Annotated[
+        Path | None, typer.Option(help="A checkpoint; the shipped operator if left out.")
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="operator, refine, fit, svi, ssvi or fit_then_clean; give it again for several. "
+            "The first four if none; refine not of the decoder icnn, which gives no surface."
+        ),
+    ] = None,
+    baseline: Annotated[
+        list[Path] | None,
+        typer.Option(help="A trained baseline's checkpoint, to compare with; again for several."),
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option(help="So many surfaces, or chains, from the first on.")
+    ] = None,
+    first: Annotated[
+        int, typer.Option(help="Number of the first surface: 2000 is beyond the benchmark's own.")
+    ] = 0,
+    out: Annotated[Path, typer.Option(help="Folder for what is written.")] = Path("evaluation"),
+    cache: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the unseen surfaces; OUT/surfaces if left out."),
+    ] = None,
+    certify: Annotated[
+        bool,
+        typer.Option("--certify", help="Whole certificates, half a second for each surface."),
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Compare methods on surfaces whose truth is known, or on listed chains.
+
+    Errors are in basis points of volatility against the exact surface, pooled over all points,
+    quoted or not. The 2,000 unseen surfaces are made on first use, in a minute or two. Writes
+    evaluation.json and, where the truth is known, errors.png. Exit code 0 if every surface of a
+    method that promises it (all but svi and trained baselines) is free of arbitrage, 1 if one is
+    not or such a method refused quotes, 2 if an option makes no sense or a chain cannot be read.
+    """
+    from arbiter.files import require_folder
+    from arbiter_lab.evaluation.methods import USUAL, methods, usual
+
+    real = bench.removeprefix(_REAL) if bench.startswith(_REAL) else None
+    if real is None and bench not in BENCHES:
+        refuse(f"--bench {bench} is not one of {', '.join(BENCHES)}, {_REAL}FOLDER")
+    if count is not None and count < 1:
+        refuse(f"--count {count}: give at least one")
+    if first < 0 or (first > 0 and real is not None):
+        refuse(f"--first {first}: give 0 or more, of surfaces whose truth is known")
+    names = method or [*USUAL]
+    logging.getLogger("arbiter").addHandler(logging.NullHandler())  # the summary says it all
+    try:
+        require_folder(out, files=(RESULT, PICTURE), folders=("surfaces",))
+        trained = _operator(weights) if _NEED_OPERATOR & {*names} else None
+        names = method or usual(trained)
+        networks = _baselines(baseline or [])
+        names += [name for name in networks if name not in names]
+        chosen = methods(names, trained, networks)
+        about: dict[str, Any] = {"bench": bench, "methods_run": names, "weights": _about(trained)}
+        about |= {"first": first} if first else {}
+        with _progress(not json) as tell:
+            if real is None:
+                cases = _cases(bench, (first, count), cache or out / "surfaces", tell)
+                facts = about | _known(cases, chosen, certify, tell)
+                families = facts.pop("families")
+            else:
+                facts = about | _chains(Path(real), count, chosen, tell)
+                families = None
+        written = _write(facts, families, out)
+    except (ValueError, OSError, ImportError) as error:  # a projection needs a package of its own
+        refuse(str(error))
+    except KeyboardInterrupt:
+        typer.echo("interrupted: nothing is written but the surfaces made so far", err=True)
+        raise typer.Exit(_INTERRUPTED) from None
+    if json:
+        typer.echo(json_format.dumps(facts, indent=1, allow_nan=False))
+    else:
+        _show(facts, written)
+    _end(facts, chosen)
+
+
+def _operator(weights: Path | None) -> Any:
+    from arbiter_lab.evaluation.methods import operator, with_any_decoder
+
+    if weights is None:
+        return operator()
+    if not weights.is_file():
+        refuse(f"--weights {weights} does not exist: give a checkpoint, or leave it out")
+    return with_any_decoder(weights)
+
+
+def _baselines(paths: list[Path]) -> dict[str, Any]:
+    """Trained baselines by the name of their model."""
+    from arbiter_lab.baselines.trained_baseline import Baseline
+
+    found: dict[str, Any] = {}
+    for path in paths:
+        if not path.is_file():
+            refuse(f"--baseline {path} does not exist: give a checkpoint")
+        loaded = Baseline.load(path)
+        name = loaded.design.model
+        if name in found:
+            refuse(f"--baseline {path} is a second {name!r}: compare one of each at a time")
+        found[name] = loaded
+    return found
+
+
+def _about(trained: Any) -> dict[str, Any] | None:
+    if trained is None:
+        return None
+    return {
+        "model": trained.model,
+        "decoder": trained.config.decoder,
+        "lipschitz": trained.lipschitz,
+        "source": Path(trained.source).name,
+    }
+
+
+def _known(cases: list[Case], chosen: list[Method], certify: bool, tell: Tell) -> dict[str, Any]:
+    from arbiter_lab.evaluation.run_methods import evaluate as run
+
+    found = run(cases, chosen, full=certify, tell=lambda name, done: tell(name, done, len(cases)))
+    audit = "certificate" if certify else "structural proof and a table of prices"
+    return {"audit": audit, **found.to_dict(), "families": [case.family for case in cases]}
+
+
+def _cases(bench: str, which: tuple[int, int | None], cache: Path, tell: Tell) -> list[Case]:
+    from arbiter_lab.evaluation import heston_surfaces, stored_surfaces, unseen_surfaces
+
+    first, count = which
+    if bench == "unseen":
+        wanted = unseen_surfaces.SURFACES if count is None else count
+        if wanted > unseen_surfaces.SURFACES:
+            refuse(f"--count {count}: there are {unseen_surfaces.SURFACES:,} unseen surfaces")
+        return stored_surfaces.stored(
+            wanted, cache, lambda done: tell("surfaces", done, wanted), first
+        )
+    wanted = heston_surfaces.SURFACES if count is None else count
+    cases = []
+    for seed in range(first, first + wanted):
+        cases.append(heston_surfaces.heston_case(seed, bench == "heston-hard"))
+        tell("surfaces", len(cases), wanted)
+    return cases
+
+
+def _chains(folder: Path, count: int | None, chosen: list[Method], tell: Tell) -> dict[str, Any]:
+    from arbiter_lab.evaluation.listed_chains import chains_in, evaluate_chains
+
+    paths = chains_in(folder)[:count]
+    rows = evaluate_chains(paths, chosen, lambda _, done: tell("chains", done, len(paths)))
+    return {"chains": rows}
+
+
+def _write(facts: dict[str, Any], families: list[str] | None, out: Path) -> list[Path]:
+    from arbiter.files import write_whole
+
+    out.mkdir(parents=True, exist_ok=True)
+    text = json_format.dumps(facts, indent=1, allow_nan=False)
+    written = [write_whole(out / RESULT, text + "\n")]
+    if families is not None:
+        from arbiter_lab.evaluation.pictures import draw_errors
+
+        draw_errors(facts, families, out / PICTURE)
+        written.append(out / PICTURE)
+    return written
+
+
+def _end(facts: dict[str, Any], chosen: list[Method]) -> None:
+    promising = {method.name for method in chosen if method.promises}
+    if "chains" in facts:
+        rows = facts["chains"]
+        if any("error" in row and "method" not in row for row in rows):
+            raise typer.Exit(BAD_INPUT)
+        kept = all(
+            "error" not in row and row["nas"] == 1.0 for row in rows if row["method"] in promising
+        )
+    else:
+        kept = all(
+            found["nas_one"] == found["surfaces"] and not found["refused"]
+            for name, found in facts["methods"].items()
+            if name in promising
+        )
+    if not kept:
+        raise typer.Exit(FAILED)
+
+
+def _show(facts: dict[str, Any], written: list[Path]) -> None:
+    from rich.console import Console
+
+    console = Console()
+    if "chains" in facts:
+        for table in _chain_tables(facts["chains"]):
+            console.print(table)
+        for row in facts["chains"]:
+            if "error" in row:
+                what = f"{row['chain']} {row.get('method', '')}".strip()
+                console.print(f"Error: {what}: {row['error']}", highlight=False, markup=False)
+    else:
+        noise = f"{facts['quotes']:,} quotes with {facts['noise_bp']:.1f} bp of noise"
+        title = f"{facts['bench']}: {facts['surfaces']:,} surfaces, {noise}"
+        console.print(_table(facts["methods"], title))
+        for table in (_family_table(facts["methods"]), _worst_table(facts["methods"])):
+            console.print(table)
+    for path in written:
+        wrote(console, path)
+
+
+def _grid(title: str, heads: tuple[str, ...], words: int = 1) -> Any:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    # few lines, so that eight columns of numbers fit into a narrow terminal
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    for place, head in enumerate(heads):
+        table.add_column(head, justify="left" if place < words else "right", no_wrap=True)
+    return table
+
+
+def _table(found: dict[str, Any], title: str) -> Any:
+    heads = ("bp", "RMSE", "no quote", "MAE", "max", "inside", "NAS<1", "VIX", "ms")
+    table = _grid(title, heads)
+    for name, s in found.items():
+        nas = f"{s['surfaces'] - s['nas_one']:,}"
+        each = None if s["seconds_each"] is None else 1e3 * s["seconds_each"]
+        numbers = (s["rmse_bp"], s["rmse_unquoted_bp"], s["mae_bp"])
+        table.add_row(
+            name, *map(_fixed, numbers), _fixed(s["max_bp"], 0), f"{s['inside_bid_ask']:.1%}",
+            nas, _fixed(s["vix_rmse"], 3), _fixed(each, 1),
+        )  # fmt: skip
+    return table
+
+
+def _family_table(found: dict[str, Any]) -> Any:
+    families = list(next(iter(found.values()))["by_family"])
+    table = _grid("By family (no quote)", ("bp", *families))
+    for name, s in found.items():
+        cells = [s["by_family"][family] for family in families]
+        table.add_row(
+            name, *(f"{_fixed(c['rmse_bp'])} ({_fixed(c['rmse_unquoted_bp'])})" for c in cells)
+        )
+    return table
+
+
+def _worst_table(found: dict[str, Any]) -> Any:
+    table = _grid("Surfaces", ("bp", "median", "worst", "which", "refused", "no value"))
+    for name, s in found.items():
+        worst = s["worst"]
+        table.add_row(
+            name, _fixed(s["median_surface_rmse_bp"]), _fixed(worst["rmse_bp"], 1),
+            _which(worst), f"{s['refused']:,}", f"{s['absent']:,}",
+        )  # fmt: skip
+    return table
+
+
+def _which(worst: dict[str, Any]) -> str:
+    name, family = worst["name"], worst["family"]
+    return str(name) if family in name else f"{name}, {family}"
+
+
+def _chain_tables(rows: list[dict[str, Any]]) -> Iterator[Any]:
+    """A table per chain: names of chains are long, and terminals narrow."""
+    heads = ("", "inside", "bp 2sd", "half-spr", "VIX gap", "NAS", "steps", "s")
+    for chain in dict.fromkeys(row["chain"] for row in rows):
+        scored = [row for row in rows if row["chain"] == chain and "error" not in row]
+        if not scored:
+            continue
+        count, index = f"{scored[0]['quotes']:,} quotes", _fixed(scored[0]["vix"])
+        table = _grid(f"{chain}: {count}, VIX by the index rule {index}", heads)
+        for row in scored:
+            steps = "–" if row["steps"] is None else f"{row['steps']}"
+            table.add_row(
+                row["method"], f"{row['inside_bid_ask']:.1%}", _fixed(row["iv_rmse_bp"], 1),
+                _fixed(row["median_half_spreads"]), _fixed(row["vix_gap"], 3),
+                _score(row["nas"]), steps, _fixed(row["seconds"]),
+            )  # fmt: skip
+        yield table
+
+
+def _score(nas: float) -> str:
+    """Four digits, rounded down: what is not one does not look like one."""
+    return "1" if nas == 1.0 else f"{math.floor(1e4 * nas) / 1e4:.4f}"
+
+
+def _fixed(value: float | None, digits: int = 2) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+@contextmanager
+def _progress(shown: bool) -> Iterator[Tell]:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    if not shown:
+        yield lambda *_: None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        tasks: dict[str, Any] = {}
+
+        def tell(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = progress.add_task(what, total=total)
+            progress.update(tasks[what], completed=done)
+
+        yield tell

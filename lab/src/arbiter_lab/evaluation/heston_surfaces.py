@@ -1,0 +1,110 @@
+"""The 50 Heston surfaces: noisy quotes whose true volatilities are known, from a seed.
+
+A fixed law, so that methods can be compared on seeds that their authors have not seen. 16
+maturities from a week to two years, 41 strikes each at ``k = s·σ_ref(T)·√T`` with s uniform in
+[−3.5, 2] and ``σ_ref² = θ + (v0 − θ)(1 − e^{−κT})/(κT)``. Prices are integrals of the
+characteristic function, tested against QuantLib's adaptive engine to 1e-5 basis points of
+volatility.
+
+Base: the half-spread in volatility is u·IV with u rising linearly from 0.5 % at the money to 2 %
+at |s| = 3.5, the mid is the truth plus half-spread × uniform(−1, 1), and 15 % of the quotes are
+dropped. Hard: half-spreads three times as wide, each quote kept with probability ¼, at least 6 a
+slice. The error of a method is the RMSE of its volatilities over all 656 points, quoted or not,
+pooled over surfaces; nothing may be tuned on the oracle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter.models.heston import Heston
+from arbiter.quotes import Quotes
+from arbiter.scoring import BASIS_POINT, Model
+from arbiter_lab.evaluation.known_surface import Case, quotes_of
+
+Array = NDArray[np.float64]
+
+DAYS = np.array([7, 14, 21, 30, 45, 60, 91, 122, 152, 182, 273, 365, 456, 547, 639, 730])
+DEVIATIONS = np.linspace(-3.5, 2.0, 41)
+SURFACES = 50
+KEPT, KEPT_HARD = 0.85, 0.25  # share of quotes
+FEWEST = 6  # quotes on a slice of a hard surface
+
+
+def draw_heston(rng: np.random.Generator) -> Heston:
+    """A market of the benchmark's law."""
+    return Heston(
+        v0=float(np.exp(rng.uniform(np.log(0.012), np.log(0.12)))),
+        kappa=rng.uniform(0.8, 4.0),
+        theta=float(np.exp(rng.uniform(np.log(0.02), np.log(0.10)))),
+        sigma=rng.uniform(0.3, 1.1),
+        rho=rng.uniform(-0.88, -0.5),
+    )
+
+
+class HestonSurface(NamedTuple):
+    """Quotes and the truth behind them, quoted or not."""
+
+    quotes: Quotes
+    k: Array  # (16, 41)
+    T: Array  # (16,)
+    iv_oracle: Array  # (16, 41)
+    quoted: NDArray[np.bool_]  # (16, 41)
+
+
+def heston_surface(seed: int, hard: bool = False) -> HestonSurface:
+    """One surface of the benchmark. Base and hard of one seed have the same parameters."""
+    rng = np.random.default_rng(seed)
+    heston = draw_heston(rng)
+    T = DAYS / 365.0
+    k = DEVIATIONS * (heston.reference(T) * np.sqrt(T))[:, None]  # (16, 41)
+    truth = heston.iv(k, T)
+    half = half_spread(DEVIATIONS, truth, hard)
+    mid = truth + half * rng.uniform(-1.0, 1.0, truth.shape)
+    keep = rng.uniform(size=truth.shape) < (KEPT_HARD if hard else KEPT)
+    if hard:
+        keep |= _fewest(keep, rng)
+    return HestonSurface(quotes_of(T, k, mid, half, keep), k, T, truth, keep)
+
+
+def half_spread(deviations: Array, iv: Array, hard: bool) -> Array:
+    """Half-spreads in volatility."""
+    share = 0.005 + 0.015 * np.abs(deviations) / 3.5
+    return np.asarray((3.0 if hard else 1.0) * share * iv)
+
+
+def _fewest(keep: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Random strikes that bring each slice of ``keep`` up to FEWEST."""
+    order = rng.uniform(size=keep.shape)
+    order[keep] = -1.0  # those already kept come first
+    rank = np.argsort(np.argsort(order, axis=1), axis=1)
+    return np.asarray(rank < FEWEST)
+
+
+def oracle_rmse_bp(
+    fit: Callable[[Quotes], Model], seeds: Iterable[int] = range(SURFACES), hard: bool = False
+) -> float:
+    """Error of a method, pooled over the surfaces of ``seeds``, in basis points of volatility."""
+    squares = []
+    for seed in seeds:
+        surface = heston_surface(seed, hard)
+        found = fit(surface.quotes).iv(surface.k, surface.T[:, None])
+        squares.append(np.mean((found - surface.iv_oracle) ** 2))
+    return float(np.sqrt(np.mean(squares))) / BASIS_POINT
+
+
+def heston_case(seed: int, hard: bool = False) -> Case:
+    """One surface of the benchmark, as every benchmark here has it."""
+    made = heston_surface(seed, hard)
+    heston = draw_heston(np.random.default_rng(seed))
+    index = 100.0 * float(heston.reference(np.array(30.0 / 365.0)))
+    deviations = np.broadcast_to(DEVIATIONS, made.k.shape)
+    kind = "Heston, hard" if hard else "Heston"
+    return Case(
+        f"{kind} {seed}", kind, made.quotes, made.T, made.k, deviations,
+        made.iv_oracle, made.quoted, index,
+    )  # fmt: skip

@@ -1,0 +1,113 @@
+"""Methods on listed chains, where only the quotes are known.
+
+Counted as :mod:`arbiter.scoring` counts: expiries of at least 2 days with at least 8 strikes,
+errors of volatility within two standard deviations of the forward.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from arbiter.chains import Chain, read_chain
+from arbiter.quotes import Quotes
+from arbiter.scoring import Model, counted, score
+from arbiter.vix.index_rule import vix
+from arbiter_lab.evaluation.arbitrage_check import judge
+from arbiter_lab.evaluation.methods import Method
+
+KINDS = (".csv", ".dat", ".parquet", ".txt")
+Row = dict[str, Any]
+
+
+def chains_in(folder: Path) -> list[Path]:
+    """Files of a folder that look like chains.
+
+    Raises:
+        ValueError: If there is no folder, or no chain in it.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is not a folder: give the one with the chains")
+    found = sorted(p for p in folder.iterdir() if p.suffix.lower() in KINDS and p.is_file())
+    if not found:
+        raise ValueError(f"{folder} has no chains in it: files end in {', '.join(KINDS)}")
+    return found
+
+
+def evaluate_chains(
+    paths: Sequence[Path],
+    methods: Sequence[Method],
+    tell: Callable[[str, int], object] | None = None,
+) -> list[Row]:
+    """One row per chain and method; one row with an error for a chain that cannot be read."""
+    rows: list[Row] = []
+    for number, path in enumerate(paths):
+        try:
+            chain = _read(path)
+            quotes = chain.quotes()
+            quotes = quotes.select(counted(quotes))
+            if not len(quotes):
+                raise ValueError("no expiry counts: none has 2 days and 8 strikes with a spread")
+        except (ValueError, OSError) as error:
+            rows.append({"chain": path.name, "error": str(error)})
+            continue
+        index = _index(chain)
+        rows += [
+            {"chain": path.name, "method": method.name} | _row(method, quotes, index)
+            for method in methods
+        ]
+        if tell is not None:
+            tell(path.name, number + 1)
+    return rows
+
+
+def _read(path: Path) -> Chain:
+    try:
+        return read_chain(path)
+    except ValueError as error:
+        # a file without the time of its quotes: the message proposes the close of its day
+        proposed = re.search(r"as_of='([^']+)'", str(error))
+        if proposed is None:
+            raise
+        return read_chain(path, as_of=proposed[1])
+
+
+def _index(chain: Chain) -> float | None:
+    try:
+        return float(vix(chain))
+    except ValueError:  # no pair of expiries around thirty days, say
+        return None
+
+
+def _row(method: Method, quotes: Quotes, index: float | None) -> Row:
+    began = time.perf_counter()
+    try:
+        model = method.solve([quotes])[0]
+    except ValueError as error:
+        return {"error": str(error)}
+    seconds = time.perf_counter() - began
+    scored, verdict = score(model, quotes), judge(model, quotes, full=True)
+    surface = float(model.vix()) if hasattr(model, "vix") else None
+    result, domain = getattr(model, "result", None), getattr(model, "domain", None)
+    return {
+        **scored.to_dict(),
+        "median_half_spreads": _median_half_spreads(model, quotes),
+        "nas": verdict.nas,
+        "vix": index,
+        "vix_surface": surface,
+        "vix_gap": None if index is None or surface is None else surface - index,
+        "steps": getattr(result, "iterations", None),
+        "inside_domain": None if domain is None else bool(domain.inside),
+        "seconds": seconds,
+    }
+
+
+def _median_half_spreads(model: Model, quotes: Quotes) -> float:
+    """Median over all quotes of model price minus mid, in half-spreads."""
+    off = np.abs(model.otm(quotes.k, quotes.T) - quotes.mid) / quotes.half_spread
+    return float(np.median(off))

@@ -1,0 +1,128 @@
+"""Methods that are compared: the operator, fits, peers, and baselines with or without training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, cast
+
+from arbiter.quotes import Quotes
+from arbiter.scoring import Model
+
+if TYPE_CHECKING:
+    from arbiter.operators.pretrained import Operator
+    from arbiter_lab.baselines.trained_baseline import Baseline
+    from arbiter_lab.evaluation.convex_decoder_model import ConvexOperator
+
+    Trained = Operator | ConvexOperator
+
+USUAL = ("operator", "refine", "fit", "svi")
+"""What is compared if nothing is named."""
+NETWORKS = ("ssm", "gru", "transformer")
+"""Baselines that are trained, and of which none ships."""
+NAMES = (*USUAL, "ssvi", "fit_then_clean", *NETWORKS)
+
+
+@dataclass(frozen=True)
+class Method:
+    """Something that makes models of quotes.
+
+    Attributes:
+        name: What tables call it.
+        solve: Models of several chains at once.
+        promises: Whether it says of itself that nothing can be arbitraged.
+    """
+
+    name: str
+    solve: Callable[[Sequence[Quotes]], Sequence[Model]]
+    promises: bool = True
+
+
+def operator(weights: str | PathLike[str] | None = None) -> Operator:
+    """The operator of a checkpoint; the one that ships if left out."""
+    from arbiter.operators.pretrained import Operator
+
+    return Operator.pretrained() if weights is None else Operator.load(weights)
+
+
+def with_any_decoder(weights: str | PathLike[str]) -> Trained:
+    """The operator of a checkpoint, as :func:`operator` gives it or with the paper's own decoder.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        CheckpointError: If it is not a readable checkpoint of an operator.
+    """
+    from arbiter.operators import checkpoint
+    from arbiter_lab.evaluation.convex_decoder_model import ConvexOperator
+
+    config = checkpoint.load(weights)[1].get("config")
+    convex = isinstance(config, dict) and config.get("decoder") == "icnn"
+    return ConvexOperator.load(weights) if convex else operator(weights)
+
+
+def usual(trained: Trained | None) -> list[str]:
+    """What is compared if nothing is named: a refinement leans on a surface, and not on prices."""
+    return [name for name in USUAL if name != "refine" or hasattr(trained, "refine")]
+
+
+def methods(
+    names: Sequence[str],
+    trained: Trained | None = None,
+    networks: Mapping[str, Baseline] | None = None,
+) -> list[Method]:
+    """Methods by name, in the order given.
+
+    Args:
+        names: Of :data:`NAMES`.
+        trained: The operator, which ``operator`` and ``refine`` need.
+        networks: By name, the trained baselines that are among the names.
+
+    Raises:
+        ValueError: If a name is not known, or comes twice, or the operator or a baseline is
+            missing.
+    """
+    given = networks or {}
+    for name in names:
+        if name not in NAMES:
+            raise ValueError(f"method {name!r} is not one of {', '.join(NAMES)}")
+        if list(names).count(name) > 1:
+            raise ValueError(f"method {name!r} is named twice: name it once")
+        if trained is None and name in ("operator", "refine"):
+            raise ValueError(f"method {name!r} needs an operator: give trained=Operator.load(path)")
+        if name == "refine" and not hasattr(trained, "refine"):
+            raise ValueError(
+                "method 'refine' leans on a surface, and the decoder 'icnn' gives prices on a "
+                "grid: leave it out"
+            )
+        if name in NETWORKS and name not in given:
+            raise ValueError(
+                f"method {name!r} needs a trained network: give networks={{{name!r}: "
+                "Baseline.load(path)}"
+            )
+    return [_method(name, trained, given) for name in names]
+
+
+def _method(name: str, trained: Trained | None, networks: Mapping[str, Baseline]) -> Method:
+    if name in networks:
+        return Method(name, networks[name].many, promises=False)
+    if name in ("svi", "ssvi"):
+        from arbiter_lab.peers import fit_ssvi, fit_svi
+
+        # SSVI keeps to the conditions that rule out static arbitrage
+        return _each(name, fit_svi if name == "svi" else fit_ssvi, promises=name == "ssvi")
+    if name == "fit_then_clean":
+        from arbiter_lab.baselines.cleaned_svi import fit_then_clean
+
+        return _each(name, fit_then_clean)
+    if name == "fit":
+        from arbiter.fitting import fit
+
+        return _each(name, fit)
+    if name == "refine":
+        return _each(name, cast("Operator", trained).refine)
+    return Method(name, cast("Trained", trained).many)
+
+
+def _each(name: str, solve: Callable[[Quotes], Model], promises: bool = True) -> Method:
+    return Method(name, lambda chains: [solve(quotes) for quotes in chains], promises)

@@ -1,0 +1,89 @@
+"""Every method on the same quotes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from arbiter.scoring import Model
+from arbiter_lab.evaluation.arbitrage_check import judge
+from arbiter_lab.evaluation.known_surface import Case
+from arbiter_lab.evaluation.methods import Method
+from arbiter_lab.evaluation.scores import Answer, answered, noise_bp, refused, summary
+
+BATCH = 32  # chains that a method is given at once
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What every method made of every case.
+
+    Attributes:
+        cases: The benchmark.
+        answers: By method, in the order of the cases.
+    """
+
+    cases: Sequence[Case]
+    answers: dict[str, list[Answer]] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Scores of every method as plain JSON values."""
+        return {
+            "surfaces": len(self.cases),
+            "quotes": sum(len(case.quotes) for case in self.cases),
+            "noise_bp": noise_bp(self.cases),
+            "methods": {name: summary(self.cases, found) for name, found in self.answers.items()},
+        }
+
+
+def evaluate(
+    cases: Sequence[Case],
+    methods: Sequence[Method],
+    *,
+    full: bool = False,
+    tell: Callable[[str, int], object] | None = None,
+) -> Evaluation:
+    """Run and score methods.
+
+    Args:
+        cases: The benchmark; at least one, all with as many maturities and strikes.
+        methods: What to compare.
+        full: Whole certificates rather than proofs and tables (:func:`judge`).
+        tell: Hears the name of the method and how many cases are done.
+    """
+    if not cases:
+        raise ValueError("there are no cases: give at least one")
+    found: dict[str, list[Answer]] = {}
+    for method in methods:
+        answers = found.setdefault(method.name, [])
+        for start in range(0, len(cases), BATCH):
+            answers += _batch(method, cases[start : start + BATCH], full)
+            if tell is not None:
+                tell(method.name, len(answers))
+    return Evaluation(cases, found)
+
+
+def _batch(method: Method, cases: Sequence[Case], full: bool) -> list[Answer]:
+    chains = [case.quotes for case in cases]
+    began = time.perf_counter()
+    models: list[Model | str]
+    try:
+        models = list(method.solve(chains))
+    except ValueError:  # one of them: which?
+        models = [_alone(method, case) for case in cases]
+    each = (time.perf_counter() - began) / len(cases)
+    return [
+        refused(case, model)
+        if isinstance(model, str)
+        else answered(case, model, judge(model, case.quotes, full), each)
+        for case, model in zip(cases, models, strict=True)
+    ]
+
+
+def _alone(method: Method, case: Case) -> Model | str:
+    try:
+        return method.solve([case.quotes])[0]
+    except ValueError as error:
+        return f"{case.name}: {error}"

@@ -1,0 +1,173 @@
+"""Errors against the truth, pooled over points as the Heston benchmark pools them.
+
+An error is model minus truth in basis points of volatility. Where a method gives no volatility, or
+refuses the quotes, the error is infinite and so is what it is pooled into; how often is counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter.scoring import BASIS_POINT, Model, inside
+from arbiter_lab.evaluation.arbitrage_check import Verdict
+from arbiter_lab.evaluation.known_surface import Case
+from arbiter_lab.metrics.pooling import root_mean_square
+from arbiter_lab.metrics.volatility import iv_error_bp, iv_mae_bp, iv_max_bp, iv_rmse_bp
+
+Array = NDArray[np.float64]
+Summary = dict[str, Any]
+
+# deviations: half a deviation a cell, open at both ends
+EDGES = np.arange(-3.0, 2.0, 0.5)
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """How good a method was on one case.
+
+    Attributes:
+        error: ``(L, S)`` basis points; NaN where no strike is listed, infinite where the method
+            has no volatility.
+        inside: How many quotes the model price lies within bid-ask of.
+        verdict: Of the audit.
+        vix_error: Index points; NaN for a model that has no index.
+        seconds: That the method took.
+        refusal: Why there is no model, if there is none.
+    """
+
+    error: Array
+    inside: int
+    verdict: Verdict
+    vix_error: float
+    seconds: float
+    refusal: str | None = None
+
+
+def answered(case: Case, model: Model, verdict: Verdict, seconds: float) -> Answer:
+    """Score a model on a case."""
+    listed = case.listed
+    times = np.broadcast_to(case.T[:, None], case.k.shape)
+    found = np.full(case.k.shape, np.nan)
+    found[listed] = model.iv(case.k[listed], times[listed])
+    error = iv_error_bp(found, case.iv)
+    within = inside(model.otm(case.quotes.k, case.quotes.T), case.quotes)
+    index = model.vix() if hasattr(model, "vix") else np.nan
+    return Answer(error, int(within.sum()), verdict, float(index) - case.vix, seconds)
+
+
+def refused(case: Case, why: str) -> Answer:
+    """The score of no model at all."""
+    error = np.where(case.listed, np.inf, np.nan)
+    return Answer(error, 0, Verdict(0.0, 0, None), math.nan, math.nan, why)
+
+
+def summary(cases: Sequence[Case], answers: Sequence[Answer]) -> Summary:
+    """All scores of one method: of everything, by family, by maturity and by moneyness."""
+    error = np.stack([answer.error for answer in answers])  # (N, L, S)
+    z = np.stack([case.deviations for case in cases])
+    quoted = np.stack([case.quoted for case in cases])
+    each = np.array([_rms(e) for e in error])
+    worst = int(np.argmax(each))
+    families = sorted({case.family for case in cases})
+    cell = np.searchsorted(EDGES, z, side="right")  # (N, L, S)
+    maturity = np.broadcast_to(np.arange(error.shape[1])[:, None], cell.shape)
+    days = [round(float(t) * 365.0, 6) for t in cases[0].T]
+    heat = [
+        [_rms(error[(maturity == row) & (cell == column)]) for column in range(EDGES.size + 1)]
+        for row in range(len(days))
+    ]
+    return {
+        **_part(cases, answers, error, quoted),
+        "worst": {
+            "name": cases[worst].name,
+            "family": cases[worst].family,
+            "rmse_bp": _number(each[worst]),
+        },
+        "median_surface_rmse_bp": _number(np.median(each)),
+        "by_family": {
+            family: _part(
+                [case for case in cases if case.family == family],
+                [a for a, case in zip(answers, cases, strict=True) if case.family == family],
+                error[[case.family == family for case in cases]],
+                quoted[[case.family == family for case in cases]],
+            )
+            for family in families
+        },
+        "by_maturity": [{"days": day, **_spread(error[:, row])} for row, day in enumerate(days)],
+        "by_moneyness": [
+            {"deviations": label, **_spread(error[cell == column])}
+            for column, label in enumerate(labels())
+        ],
+        "rmse_bp_by_maturity_and_moneyness": [[_number(v) for v in row] for row in heat],
+        "surface_rmse_bp": [_number(v) for v in each],
+    }
+
+
+def labels() -> list[str]:
+    """Names of the cells of moneyness, from far puts to far calls."""
+    middle = [f"{a:g} to {b:g}" for a, b in pairwise(EDGES.tolist())]
+    return [f"below {EDGES[0]:g}", *middle, f"above {EDGES[-1]:g}"]
+
+
+def noise_bp(cases: Sequence[Case]) -> float:
+    """Root mean square of quoted mid volatility minus truth, over all quotes."""
+    off = [0.5 * (case.quotes.iv_bid + case.quotes.iv_ask) - case.iv[case.quoted] for case in cases]
+    return _rms(np.concatenate(off)) / BASIS_POINT
+
+
+def _part(
+    cases: Sequence[Case], answers: Sequence[Answer], error: Array, quoted: NDArray[np.bool_]
+) -> Summary:
+    index = np.array([answer.vix_error for answer in answers])
+    index = index[np.isfinite(index)]
+    times = [answer.seconds for answer in answers if answer.refusal is None]
+    refusals = [answer.refusal for answer in answers if answer.refusal is not None]
+    scores = np.array([answer.verdict.nas for answer in answers])
+    size = np.abs(error[~np.isnan(error)])
+    return {
+        "surfaces": len(answers),
+        "points": int(size.size),
+        "rmse_bp": iv_rmse_bp(error).value,
+        "rmse_unquoted_bp": iv_rmse_bp(error, quoted, "unquoted").value,
+        "rmse_quoted_bp": iv_rmse_bp(error, quoted, "quoted").value,
+        "mae_bp": iv_mae_bp(error).value,
+        "max_bp": iv_max_bp(error).value,
+        "bias_bp": _number(np.nanmean(error)),
+        "inside_bid_ask": sum(a.inside for a in answers) / sum(len(c.quotes) for c in cases),
+        "nas_one": int((scores == 1.0).sum()),
+        "nas_least": float(scores.min()),
+        "findings": sum(answer.verdict.findings for answer in answers),
+        "proved": sum(answer.verdict.proved is True for answer in answers),
+        "vix_rmse": _number(_rms(index)),
+        "vix_max": _number(np.abs(index).max(initial=0.0)) if index.size else None,
+        "absent": int(np.isinf(size).sum()),
+        "refused": len(refusals),
+        "refusal": refusals[0] if refusals else None,
+        "seconds_each": _number(np.mean(times)) if times else None,
+    }
+
+
+def _spread(error: Array) -> Summary:
+    """Error and bias of some points."""
+    some = error[~np.isnan(error)]
+    return {
+        "rmse_bp": _number(_rms(some)),
+        "bias_bp": _number(some.mean()) if some.size else None,
+    }
+
+
+def _rms(values: Array) -> float:
+    some = values[~np.isnan(values)]
+    return root_mean_square(some) if some.size else math.nan
+
+
+def _number(value: Any) -> float | None:
+    """JSON has neither NaN nor infinity: what is not known is null."""
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,129 @@
+"""The unseen surfaces on disk: made once, in whole files, and read back as they were made.
+
+A file holds thirty surfaces. What is not there, or is damaged, is made; files of another law are
+refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import zipfile
+from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter.files import require_folder, write_whole
+from arbiter_lab.evaluation import unseen_surfaces as law
+from arbiter_lab.evaluation.known_surface import Case
+
+logger = logging.getLogger(__name__)
+
+BLOCK = 30
+_FORMAT = "arbiter-unseen"
+_VERSION = 1
+_COLUMNS = ("k", "iv", "mid", "quoted", "reference", "vix")
+
+
+def stored(
+    count: int,
+    folder: str | PathLike[str] | None = None,
+    tell: Callable[[int], object] | None = None,
+    first: int = 0,
+) -> list[Case]:
+    """So many unseen surfaces.
+
+    Args:
+        count: At least one.
+        folder: Where they are kept; nowhere if left out.
+        tell: Hears how many there are so far.
+        first: Number of the first of them; the benchmark's own are 0 to 1,999.
+
+    Raises:
+        ValueError: If the folder cannot be used, or holds surfaces of another law.
+    """
+    if count < 1 or first < 0:
+        raise ValueError(f"count = {count}, first = {first}: give at least one, and 0, 1, …")
+    home = None if folder is None else Path(folder)
+    if home is not None:
+        require_folder(home)
+        home.mkdir(parents=True, exist_ok=True)
+    found: list[Case] = []
+    last = first + count
+    for begin in range(first // BLOCK * BLOCK, last, BLOCK):
+        low, high = max(begin, first), min(begin + BLOCK, last)
+        if home is None:
+            found += law.cases(law.unseen(high - low, low))
+        else:
+            sheets = _block(home / f"unseen-{begin:05d}.npz", begin)
+            found += list(law.cases(sheets))[low - begin : high - begin]
+        if tell is not None:
+            tell(len(found))
+    return found
+
+
+def _block(path: Path, first: int) -> law.Sheets:
+    try:
+        return _read(path, first)
+    except FileNotFoundError:
+        pass
+    except _DamagedError as damage:
+        logger.warning("%s is damaged (%s): made again", path, damage)
+    sheets = law.unseen(BLOCK, first)
+    columns = {name: getattr(sheets, name) for name in _COLUMNS}
+    content = io.BytesIO()
+    np.savez(content, law=np.array(_statement(first)), mark=np.array(_mark(columns)), **columns)
+    write_whole(path, content.getvalue())
+    return sheets
+
+
+class _DamagedError(Exception):
+    pass
+
+
+def _read(path: Path, first: int) -> law.Sheets:
+    with path.open("rb") as file:
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                parts = {name: archive[name] for name in ("law", "mark", *_COLUMNS)}
+        except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+            raise _DamagedError(str(error)) from error
+    if str(parts["law"]) != _statement(first):
+        raise ValueError(
+            f"{path} holds surfaces of another law, or of another version: name another folder, "
+            "or remove the file"
+        )
+    columns = {name: parts[name] for name in _COLUMNS}
+    if str(parts["mark"]) != _mark(columns):
+        raise _DamagedError("its checksum is wrong")
+    return law.Sheets(first, **columns)
+
+
+def _statement(first: int) -> str:
+    """All numbers that the law depends on."""
+    return json.dumps(
+        {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "seed": law.SEED,
+            "days": law.DAYS.tolist(),
+            "strikes": [*law.WINDOW, law.STRIKES, law.ROUND, law.FLOOR],
+            "quotes": [law.SPREAD, law.WIDER, law.KEPT, law.FEWEST],
+            "levels": [*law.LEVELS, law.LOWEST],
+            "first": first,
+        }
+    )
+
+
+def _mark(columns: dict[str, NDArray[Any]]) -> str:
+    digest = hashlib.sha256()
+    for name in _COLUMNS:
+        digest.update(f"{name} {columns[name].dtype} {columns[name].shape}".encode())
+        digest.update(np.ascontiguousarray(columns[name]).tobytes())
+    return digest.hexdigest()

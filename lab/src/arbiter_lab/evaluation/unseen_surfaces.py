@@ -1,0 +1,205 @@
+"""2,000 unseen surfaces: a fixed law and seed, a third of them of a family unknown to training.
+
+Surfaces come in threes. The first two are a parameter set of the markets' prior
+(:func:`arbiter.markets.draw`, 20 factors), at its start and in a state that a path of it reaches;
+the third is a double Heston market with double-exponential jumps
+(:mod:`arbiter.models.double_heston`), which the training universe does not contain. Sets are drawn
+again until they are like an index: the log contract's volatility between 5 % and 100 % at every
+maturity, and no listed volatility below 4 %.
+
+Each has 14 maturities from a week to two years. Strikes are even in standard deviations of the log
+contract, from −3.5 to 2, rounded to multiples of 0.05 % of the forward, and listed where the option
+is worth a millionth of the forward or more: about 33 a slice. The half-spread in volatility is
+``SPREAD·(1 + 3 |z|/3.5)·IV`` at z deviations, the mid is the truth plus half-spread times
+uniform(−1, 1), and each strike keeps its quote with probability 0.8, about 26 a slice, at least 6.
+``SPREAD`` makes the noise, the mean square of mid minus truth over all quotes of the 2,000
+surfaces, 18 basis points.
+
+Number i depends on nothing but the seed and i.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from arbiter.models.double_heston import draw_outsider
+from arbiter.models.lifted_heston import LiftedHeston
+from arbiter.models.parameters import draw
+from arbiter.pricing import black
+from arbiter_lab.evaluation.known_surface import Case, quotes_of
+from arbiter_lab.training.variance_states import reached
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+SEED = 20_261_115
+SURFACES = 2_000
+DAYS = np.array([7, 14, 21, 30, 45, 60, 91, 122, 182, 273, 365, 456, 547, 730])
+T = DAYS / 365.0
+WINDOW = (-3.5, 2.0)  # deviations
+STRIKES = 33
+ROUND = 5e-4  # of the forward: strikes are multiples
+FLOOR = 1e-6  # of the forward: cheaper options are not listed
+SPREAD = 0.00414  # half-spread over volatility at the money
+WIDER = 3.0  # how much more at 3.5 deviations
+KEPT, FEWEST = 0.8, 6
+LEVELS = (0.05, 1.0)  # of the log contract
+LOWEST = 0.04  # volatility of a listed strike
+FAMILIES = ("prior, start", "prior, path", "outsider")
+_MODELS, _QUOTES = 0, 1  # what the children of the seed are for
+
+
+@dataclass(frozen=True, eq=False)
+class Sheets:
+    """Surfaces of the law, one after the other: N of them, L maturities, S strikes.
+
+    Attributes:
+        first: Number of the first.
+        k: ``(N, L, S)`` log-strikes.
+        iv: ``(N, L, S)`` exact volatilities, NaN where no strike is listed.
+        mid: ``(N, L, S)`` quoted ones.
+        quoted: ``(N, L, S)``.
+        reference: ``(N, L)`` the log contract's volatility.
+        vix: ``(N,)`` index points.
+    """
+
+    first: int
+    k: Array
+    iv: Array
+    mid: Array
+    quoted: Mask
+    reference: Array
+    vix: Array
+
+    def __len__(self) -> int:
+        return self.vix.size
+
+    def case(self, i: int) -> Case:
+        """Surface ``first + i``."""
+        z = self.k[i] / (self.reference[i] * np.sqrt(T))[:, None]
+        number = self.first + i
+        half = half_spread(z, self.iv[i])
+        return Case(
+            f"unseen {number}",
+            FAMILIES[number % 3],
+            quotes_of(T, self.k[i], self.mid[i], half, self.quoted[i]),
+            T,
+            self.k[i],
+            z,
+            self.iv[i],
+            self.quoted[i],
+            float(self.vix[i]),
+        )
+
+
+def half_spread(deviations: Array, iv: Array) -> Array:
+    """Half-spreads in volatility."""
+    return np.asarray(SPREAD * (1.0 + WIDER * np.abs(deviations) / 3.5) * iv)
+
+
+def unseen(count: int, first: int = 0) -> Sheets:
+    """Surfaces ``first`` to ``first + count − 1`` of the law, the same bits each time.
+
+    Example:
+        >>> unseen(1, first=2).case(0).family
+        'outsider'
+    """
+    if first < 0 or count < 1:
+        raise ValueError(f"first = {first}, count = {count}: give 0, 1, … and at least one")
+    threes = range(first // 3, (first + count - 1) // 3 + 1)
+    # one thread each: sums in one order, the same bits with more processors and with fewer
+    with ThreadPoolExecutor(os.cpu_count(), "", torch.set_num_threads, (1,)) as pool:
+        rows = [row for three in pool.map(_three, threes) for row in three]
+    rows = rows[first - 3 * threes[0] :][:count]
+    parts = [np.stack(part) for part in zip(*rows, strict=True)]
+    return Sheets(first, *parts)
+
+
+def _three(number: int) -> list[tuple[NDArray[Any], ...]]:
+    """Columns of surfaces 3·number to 3·number + 2."""
+    rng = np.random.default_rng(np.random.SeedSequence(SEED, spawn_key=(_MODELS, number)))
+    made = [*_until_plain(_insiders, rng), *_until_plain(_outsider, rng)]
+    return [_quoted(3 * number + i, smile) for i, smile in enumerate(made)]
+
+
+class _Smiles(NamedTuple):
+    """Exact volatilities of a market: ``(L, S)``, ``(L, S)``, ``(L,)`` and index points."""
+
+    k: Array
+    iv: Array
+    reference: Array
+    points: float
+
+
+def _until_plain(
+    make: Callable[[np.random.Generator], list[_Smiles] | None], rng: np.random.Generator
+) -> list[_Smiles]:
+    while True:
+        made = make(rng)
+        if made is not None and all(np.nanmin(smiles.iv) > LOWEST for smiles in made):
+            return made
+
+
+def _insiders(rng: np.random.Generator) -> list[_Smiles] | None:
+    """A market of the prior at its start and in a state that a path reaches."""
+    market = LiftedHeston.of(draw(rng))
+    states = reached([market], 2, rng)[0]
+    total = np.stack([market.log_variance(T, state) for state in states])
+    if not _plain(total):
+        return None
+    k = np.stack([_strikes(w) for w in total])
+    made = zip(k, market.days(states, k, T), total, market.vix(states).tolist(), strict=True)
+    return [_smiles(*parts) for parts in made]
+
+
+def _outsider(rng: np.random.Generator) -> list[_Smiles] | None:
+    market = draw_outsider(rng)
+    total = market.log_variance(T)
+    if not _plain(total):
+        return None
+    k = _strikes(total)
+    return [_smiles(k, market.otm(k, T[:, None]), total, float(market.vix()))]
+
+
+def _plain(total: Array) -> bool:
+    level = np.sqrt(total / T)
+    return bool((level > LEVELS[0]).all() and (level < LEVELS[1]).all())
+
+
+def _strikes(total: Array) -> Array:
+    """``(L, S)`` log-strikes, multiples of ROUND, from total variances ``(L,)``."""
+    even = np.linspace(*WINDOW, STRIKES) * np.sqrt(total)[:, None]
+    return np.asarray(np.log(np.maximum(np.rint(np.exp(even) / ROUND), 1.0) * ROUND))
+
+
+def _smiles(k: Array, price: Array, total: Array, index: float) -> _Smiles:
+    # rounded to one strike: listed once
+    apart = np.diff(np.exp(k), axis=1, prepend=0.0) > 0.5 * ROUND
+    listed = np.where(apart & (price > FLOOR), price, np.nan)
+    iv = black.implied(listed, k).volatility / np.sqrt(T)[:, None]
+    return _Smiles(k, np.asarray(iv), np.sqrt(total / T), index)
+
+
+def _quoted(number: int, smiles: _Smiles) -> tuple[NDArray[Any], ...]:
+    rng = np.random.default_rng(np.random.SeedSequence(SEED, spawn_key=(_QUOTES, number)))
+    k, iv, reference, points = smiles
+    z = k / (reference * np.sqrt(T))[:, None]
+    noise, chance = rng.uniform(-1.0, 1.0, k.shape), rng.uniform(size=k.shape)
+    mid = iv + half_spread(z, iv) * noise
+    listed = np.isfinite(iv)
+    rank = np.argsort(np.argsort(np.where(listed, chance, np.inf), axis=1), axis=1)
+    quoted = listed & ((chance < KEPT) | (rank < FEWEST))
+    return k, iv, mid, quoted, reference, np.array(points)
+
+
+def cases(sheets: Sheets) -> Iterator[Case]:
+    """The surfaces, one by one."""
+    return (sheets.case(i) for i in range(len(sheets)))

@@ -1,0 +1,109 @@
+"""Errors of the law: relative entropy and tail means (docs/metrics/density-error.md).
+
+The definitions are of slices; training takes them on tensors of transports, results on surfaces
+and oracles through their public methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from arbiter.pricing.transport import Transport
+from arbiter_lab.metrics.marginals import Marginals, lacking
+from arbiter_lab.metrics.metric import Metric
+
+Array = NDArray[np.float64]
+
+NODES = np.linspace(-4.5, 4.25, 71)  # Gaussian coordinates of the exact law where laws are compared
+MASS = np.exp(-0.5 * NODES**2) / np.exp(-0.5 * NODES**2).sum()
+TAIL = 0.05  # probability of the tails whose means are compared
+TAILS = ("lower", "upper")
+Compare = Callable[[Marginals, Marginals, ArrayLike], Array]
+
+
+class Alignment(NamedTuple):
+    """How alike the laws of two families of slices are, one number a slice each.
+
+    Attributes:
+        relative_entropy: ``KL(exact ‖ model)``.
+        cvar: Mean absolute difference of the means of both 5 % tails, over ``σ√T``.
+    """
+
+    relative_entropy: Tensor
+    cvar: Tensor
+
+
+def transport_alignment(model: Transport, exact: Transport, unit: Tensor) -> Alignment:
+    """Compare slices ``(N,)`` of transports; ``unit`` is ``(N,)``, their ``σ√T``."""
+    x = torch.from_numpy(NODES).to(unit.device)
+    mass = torch.from_numpy(MASS).to(unit.device)
+    there = exact.at_level(x[None])
+    here = model.at_strike(there.k)
+    # log of φ(x)/(κ b) on both sides, at one κ
+    gain = 0.5 * (here.x**2 - there.x**2) + torch.log(here.b / there.b)
+    tail = torch.full((1,), TAIL, dtype=torch.float64, device=unit.device)
+    off = sum((model.cvar(tail, t) - exact.cvar(tail, t)).abs() for t in TAILS)
+    return Alignment((mass * gain).sum(-1), torch.as_tensor(off)[..., 0] / unit / 2.0)
+
+
+def slice_relative_entropy(model: Marginals, exact: Marginals, T: ArrayLike) -> Array:
+    """``(L,)`` relative entropy ``KL(exact ‖ model)`` of each maturity.
+
+    Infinite where the model gives no density to what happens.
+    """
+    times = np.atleast_1d(np.asarray(T, dtype=np.float64))[:, None]
+    k = exact.log_strike(NODES, times)
+    with np.errstate(divide="ignore"):
+        gain = np.log(exact.density(k, times)) - np.log(model.density(k, times))
+    return np.asarray(gain @ MASS)
+
+
+def slice_cvar_error(model: Marginals, exact: Marginals, T: ArrayLike) -> Array:
+    """``(L,)`` mean absolute difference of the means of both 5 % tails, over the exact ``σ√T``."""
+    times = np.atleast_1d(np.asarray(T, dtype=np.float64))
+    unit = np.sqrt(exact.variance_swap(times) * times)
+    off = [np.abs(model.cvar(TAIL, times, t) - exact.cvar(TAIL, times, t)) for t in TAILS]
+    return np.asarray(0.5 * (off[0] + off[1]) / unit)
+
+
+def relative_entropy(
+    models: Sequence[Marginals], exacts: Sequence[Marginals], T: ArrayLike
+) -> Metric:
+    """Mean over days and maturities of ``KL(exact ‖ model)``, in nats.
+
+    Args:
+        models: A surface a day.
+        exacts: The truth of each day; an oracle as `arbiter_lab.metrics.marginals.Inverted`.
+        T: ``(L,)`` maturities, the same every day.
+    """
+    return _days("relative_entropy", slice_relative_entropy, models, exacts, T)
+
+
+def cvar_alignment(
+    models: Sequence[Marginals], exacts: Sequence[Marginals], T: ArrayLike
+) -> Metric:
+    """Mean over days and maturities of the error of both 5 % tails' means, over ``σ√T``."""
+    return _days("cvar_alignment", slice_cvar_error, models, exacts, T)
+
+
+def _days(
+    name: str,
+    compare: Compare,
+    models: Sequence[Marginals],
+    exacts: Sequence[Marginals],
+    T: ArrayLike,
+) -> Metric:
+    if len(models) != len(exacts):
+        raise ValueError(f"{len(models)} models and {len(exacts)} laws: give one of each a day")
+    for law in models:
+        without = lacking(law)
+        if without is not None:
+            return Metric.undefined(name, without)
+    daily = [compare(m, e, T).mean() for m, e in zip(models, exacts, strict=True)]
+    return Metric.of_days(name, daily, "have a slice on which it is infinite or not a number")

@@ -1,0 +1,91 @@
+"""Stability, in the paper's two definitions (docs/metrics/stability.md)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from arbiter_lab.metrics.metric import Metric
+
+Array = NDArray[np.float64]
+
+LEAST_NAS = 0.9  # below it section 5.4 calls a surface failed
+
+
+def stability(max_rho_dt: ArrayLike, martingale: ArrayLike, converged: ArrayLike) -> Metric:
+    """Share of runs that were safe at every step, passed the martingale test, and converged.
+
+    Section 5.2. Its series has one entry a run, 1 or 0.
+
+    Args:
+        max_rho_dt: ``(R,)`` largest ρ(A)Δ of each run, over all steps and maturities.
+        martingale: ``(R,)`` whether the randomised test passed at the end.
+        converged: ``(R,)`` whether the stopping rule was met, not a budget.
+
+    Example:
+        >>> stability([0.9, 0.9, 1.1], [True, True, True], [True, False, True])
+        Stability = 0.333333
+    """
+    rho = _column("max_rho_dt", max_rho_dt)
+    passed = rho <= 1.0  # not a number is not safe
+    passed &= _flags("martingale", martingale, rho.size) & _flags("converged", converged, rho.size)
+    return _share("Stability", passed, "runs")
+
+
+def stability_windows(
+    nas: ArrayLike,
+    max_rho_dt: ArrayLike,
+    projection_distance: ArrayLike,
+    stalled: ArrayLike,
+    *,
+    least_nas: float = LEAST_NAS,
+    farthest: float = math.inf,
+) -> Metric:
+    """Share of seeds and windows with a high NAS, a safe spectrum and a stalled saddle.
+
+    Section 2.3, which gives neither the level of NAS nor the bound on the distance.
+
+    Args:
+        nas: ``(N,)`` score of each seed and window.
+        max_rho_dt: ``(N,)`` largest ρ(A)Δ.
+        projection_distance: ``(N,)`` aggregate distance of the guard's projections.
+        stalled: ``(N,)`` whether gap and dual residual stayed below their thresholds.
+        least_nas: Level that NAS has to reach.
+        farthest: Bound on the distance; finite is all that is asked by default.
+    """
+    scores = _column("nas", nas)
+    rho, distance = _column("max_rho_dt", max_rho_dt), _column("distance", projection_distance)
+    if not scores.size == rho.size == distance.size:
+        raise ValueError(
+            f"{scores.size} scores, {rho.size} radii and {distance.size} distances: give one of "
+            "each for every seed and window"
+        )
+    passed = (scores >= least_nas) & (rho <= 1.0) & np.isfinite(distance) & (distance <= farthest)
+    passed &= _flags("stalled", stalled, scores.size)
+    return _share("Stability_windows", passed, "seeds or windows")
+
+
+def _share(name: str, passed: NDArray[np.bool_], what: str) -> Metric:
+    if not passed.size:
+        return Metric.undefined(name, f"there are no {what}")
+    return Metric(name, float(passed.mean()), None, passed.astype(np.float64))
+
+
+def _column(name: str, values: ArrayLike) -> Array:
+    column = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    if column.ndim != 1:
+        raise ValueError(f"{name} has shape {column.shape}: give one number a run")
+    return column
+
+
+def _flags(name: str, values: ArrayLike, count: int) -> NDArray[np.bool_]:
+    flags = np.atleast_1d(np.asarray(values))
+    if flags.size == 0:
+        flags = flags.astype(np.bool_)
+    if flags.dtype != np.bool_ or flags.shape != (count,):
+        raise ValueError(
+            f"{name} is {flags.dtype} of shape {flags.shape}: give {count} booleans, one a run"
+        )
+    return flags

@@ -1,0 +1,1 @@
+"""Checkpoints of the networks that the protocol compares; ``checkpoints.json`` describes them."""

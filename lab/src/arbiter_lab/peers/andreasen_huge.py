@@ -1,0 +1,160 @@
+"""Andreasen and Huge's volatility interpolation, as QuantLib has it.
+
+Andreasen and Huge (2011): one implicit finite-difference step of Dupire's equation from each
+expiry to the next, its local volatility constant around each quoted strike and solved for by
+least squares. Prices are free of arbitrage on the finite-difference grid; between grid points and
+strikes QuantLib interpolates with a cubic spline, which need not be.
+
+QuantLib's expiries are whole days and its search starts from a local volatility of 25 %, while
+the method knows time only through total variance. So expiries are put on a clock of their own,
+whole days apart, on which the at-the-money volatility is near that start. It changes no quote.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter.pricing import black
+from arbiter.quotes import Quotes
+from arbiter.scoring import inside_bid_ask
+from arbiter_lab.peers.peer import Peer, points, volatility_targets
+
+Array = NDArray[np.float64]
+
+STRIKES = 50  # per expiry; QuantLib needs seconds for each expiry with hundreds
+GRID = 500  # points in strike, QuantLib's default
+# At-the-money volatility per √(365 days) of the clocks tried, and the share of the calibrated
+# quotes inside bid-ask with which one is content. QuantLib's search ends at once where its first
+# step would make a local volatility negative, and which expiries that strikes is chance.
+CLOCKS = (0.25, 0.2, 0.17)
+CONTENT = 0.99
+_REACH = np.log(8.0)  # the grid goes this far past the quoted strikes, QuantLib's default
+
+
+@dataclass(frozen=True, repr=False)
+class AndreasenHuge(Peer):
+    """QuantLib's interpolation; its own between maturities, flat in volatility after the last.
+
+    Attributes:
+        maturities: ``(L,)`` years.
+        clock: ``(L,)`` the same maturities on the clock of the calibration.
+        ends: Log-strikes between which there are prices.
+        interpolation: The ``AndreasenHugeVolatilityInterpl``.
+    """
+
+    name: ClassVar[str] = "Andreasen-Huge"
+    maturities: Array
+    clock: Array
+    ends: tuple[float, float]
+    interpolation: Any
+
+    def otm(self, k: Any, T: Any) -> Array:
+        """Out-of-the-money prices in forward units, as QuantLib gives them."""
+        at, t = points(k, T)
+        later = t > self.maturities[-1]
+        if not later.any():
+            return self._prices(at, t)
+        beyond = black.otm(at, np.sqrt(self.total_variance(at, t)))
+        return np.where(later, beyond, self._prices(at, np.minimum(t, self.maturities[-1])))
+
+    def total_variance(self, k: Any, T: Any) -> Array:
+        """Total implied variance ``σ²T``; zero where the price is not above its lower bound."""
+        at, t = points(k, T)
+        held = np.minimum(t, self.maturities[-1])
+        implied = black.implied(self._prices(at, held), at)
+        none = (implied.reason == black.Reason.BELOW_INTRINSIC) | (
+            implied.reason == black.Reason.AT_INTRINSIC
+        )
+        return np.asarray(np.where(none, 0.0, implied.volatility) ** 2 * t / held)
+
+    def _prices(self, k: Array, T: Array) -> Array:
+        from QuantLib import Option
+
+        outside = (k < self.ends[0]) | (k > self.ends[1])
+        if outside.any():
+            raise ValueError(
+                f"k = {float(k[outside][0])!r} lies off the grid of strikes, "
+                f"{self.ends[0]:.4g} to {self.ends[1]:.4g}: quotes say nothing there"
+            )
+        t = np.interp(T, [0.0, *self.maturities], [0.0, *self.clock])
+        price = self.interpolation.optionPrice
+        found = [
+            price(when, strike, Option.Call if strike >= 1.0 else Option.Put)
+            for when, strike in zip(t.ravel().tolist(), np.exp(k).ravel().tolist(), strict=True)
+        ]
+        return np.array(found, dtype=np.float64).reshape(k.shape)
+
+
+def fit_andreasen_huge(quotes: Quotes) -> AndreasenHuge:
+    """Calibrate to the middle of each quote, at most 50 strikes an expiry.
+
+    Up to three clocks are tried, and the calibration with most quotes inside bid-ask is kept.
+
+    Raises:
+        ModuleNotFoundError: If QuantLib is not installed; ``pip install QuantLib``.
+    """
+    used = quotes.select(_thinned(quotes))
+    best, most = None, -1.0
+    for volatility in CLOCKS:
+        found = _calibrated(used, volatility)
+        share = inside_bid_ask(found.otm(used.k, used.T), used)
+        if share > most:
+            best, most = found, share
+        if share >= CONTENT:
+            break
+    assert best is not None
+    return best
+
+
+def _calibrated(quotes: Quotes, volatility: float) -> AndreasenHuge:
+    import QuantLib as ql
+
+    iv, _ = volatility_targets(quotes)
+    days = _clock(quotes, iv, volatility)
+    clock = days / 365.0
+    today = ql.Date(2, 1, 2026)  # any: only differences of dates are used
+    flat = ql.YieldTermStructureHandle(ql.FlatForward(today, 0.0, ql.Actual365Fixed()))
+    level = iv * np.sqrt(quotes.T / clock[quotes.expiry])
+    exercises = [ql.EuropeanExercise(today + int(day)) for day in days]
+    options = ql.CalibrationSet()
+    for k, i, vol in zip(quotes.k.tolist(), quotes.expiry.tolist(), level.tolist(), strict=True):
+        option = ql.VanillaOption(ql.PlainVanillaPayoff(ql.Option.Put, math.exp(k)), exercises[i])
+        options.push_back(ql.CalibrationPair(option, ql.SimpleQuote(vol)))
+    kind = ql.AndreasenHugeVolatilityInterpl
+    interpolation = kind(
+        options, ql.QuoteHandle(ql.SimpleQuote(1.0)), flat, flat, kind.PiecewiseConstant, kind.Put,
+        GRID,
+    )  # fmt: skip
+    interpolation.optionPrice(float(clock[0]), 1.0, ql.Option.Call)  # it calibrates when asked
+    ends = (float(quotes.k.min() - _REACH), float(quotes.k.max() + _REACH))
+    return AndreasenHuge(quotes.maturities, clock, ends, interpolation)
+
+
+def _clock(quotes: Quotes, iv: Array, volatility: float) -> NDArray[np.int64]:
+    """``(L,)`` whole days of each expiry on the clock, at least one apart."""
+    days = np.empty(quotes.maturities.size, dtype=np.int64)
+    last = 0
+    for i, T in enumerate(quotes.maturities.tolist()):
+        here = quotes.expiry == i
+        variance = T * np.interp(0.0, quotes.k[here], iv[here] ** 2)
+        last = days[i] = max(last + 1, round(365.0 * variance / volatility**2))
+    return days
+
+
+def _thinned(quotes: Quotes) -> NDArray[np.bool_]:
+    """``(m,)`` at most STRIKES of each expiry, denser near the money than in the wings."""
+    keep = np.zeros(len(quotes), dtype=bool)
+    for i, T in enumerate(quotes.maturities.tolist()):
+        here = np.flatnonzero(quotes.expiry == i)
+        if here.size > STRIKES:
+            deviation = np.median(quotes.iv_mid[here]) * np.sqrt(T)
+            x = np.arcsinh(quotes.k[here] / deviation)
+            wanted = np.linspace(x[0], x[-1], STRIKES)
+            here = here[np.unique(np.abs(x - wanted[:, None]).argmin(axis=1))]
+        keep[here] = True
+    return keep

@@ -1,0 +1,105 @@
+"""Blocked folds with a rolling horizon and an embargo, in the order of time.
+
+Section 5.1 of the paper: the timeline is cut into B contiguous blocks; in fold b blocks 1 to b−1
+train, block b validates, and blocks b+1 to B are scored out of sample, window after window. The
+first fold has nothing to train on and the last nothing to score, so that folds 2 to B−1 remain.
+
+An embargo of e days drops the last e days before validation from training, and the last e days
+before scoring from validation: what those days know may reach across the border.
+:mod:`arbiter_lab.protocol.leakage` looks for what still does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Days = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """Days by their numbers, increasing within each part.
+
+    Attributes:
+        number: Of the block that validates, from 1 on as the paper counts.
+        train: Days that parameters are fitted on.
+        validate: Days that stop training and choose between models.
+        windows: Days that are scored, window after window: the rolling horizon.
+    """
+
+    number: int
+    train: Days
+    validate: Days
+    windows: tuple[Days, ...]
+
+    def __post_init__(self) -> None:
+        if not self.windows:
+            raise ValueError(f"fold {self.number} has no window to score: give at least one")
+        for name, days in (("train", self.train), ("validate", self.validate), ("test", self.test)):
+            whole = days.ndim == 1 and np.issubdtype(days.dtype, np.integer)
+            if not whole or days.size == 0 or (np.diff(days) <= 0).any():
+                raise ValueError(f"{name} of fold {self.number} is not a row of increasing days")
+
+    @property
+    def test(self) -> Days:
+        """All days that are scored."""
+        return np.concatenate(self.windows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Boundaries as plain JSON values, first and last day of each part."""
+        return {
+            "fold": self.number,
+            "train": _ends(self.train),
+            "validate": _ends(self.validate),
+            "windows": [_ends(window) for window in self.windows],
+        }
+
+
+def blocked(days: int, blocks: int, *, embargo: int = 0, horizon: int | None = None) -> list[Fold]:
+    """The folds of a timeline.
+
+    Args:
+        days: Length of the timeline.
+        blocks: B, at least 3; lengths of blocks differ by a day at most.
+        embargo: Days dropped before each border.
+        horizon: Days of a window out of sample; a block if left out. The last window of a fold may
+            be shorter.
+
+    Raises:
+        ValueError: If a part of a fold would be left without a day.
+
+    Example:
+        >>> [fold.number for fold in blocked(100, 5)]
+        [2, 3, 4]
+        >>> blocked(100, 5, embargo=3)[0].to_dict()["train"]
+        [0, 16]
+    """
+    if blocks < 3:
+        raise ValueError(f"blocks = {blocks}: training, validation and scoring need at least 3")
+    if embargo < 0 or (horizon is not None and horizon < 1):
+        raise ValueError(f"embargo = {embargo}, horizon = {horizon}: give days, not negative")
+    if days < blocks * (embargo + 1):
+        raise ValueError(
+            f"{days} days in {blocks} blocks leave {days // blocks} a block, and an embargo of "
+            f"{embargo} drops them all: give more days, fewer blocks or a shorter embargo"
+        )
+    edges = np.linspace(0, days, blocks + 1).round().astype(np.int64)
+    folds = []
+    for b in range(1, blocks - 1):
+        start, stop = int(edges[b]), int(edges[b + 1])
+        rolling = edges[b + 1 : -1] if horizon is None else np.arange(stop, days, horizon)
+        cuts = np.append(rolling, days).tolist()
+        windows = tuple(np.arange(low, high) for low, high in pairwise(cuts))
+        folds.append(
+            Fold(b + 1, np.arange(start - embargo), np.arange(start, stop - embargo), windows)
+        )
+    return folds
+
+
+def _ends(days: Days) -> list[int]:
+    return [int(days[0]), int(days[-1])]

@@ -1,0 +1,136 @@
+"""Intervals of metrics, each by how its days make its value; none where they do not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from arbiter_lab.metrics.generalisation import QUANTILE
+from arbiter_lab.metrics.metric import Metric
+from arbiter_lab.protocol.inference import FEWEST, LEVEL, Interval, Method, hac_mean, proportion
+from arbiter_lab.protocol.paired_tests import flip_block
+
+Array = NDArray[np.float64]
+
+SHARES = ("Stability", "Stability_windows")
+"""Shares of runs, which are independent: their interval is the binomial one."""
+
+_POOLED = {"rmse": 2, "mae": 1}  # by name: which power of a day's number is a mean over its points
+_SAME = 1e-9  # of the value: two ways to one number
+
+
+class Intervals(NamedTuple):
+    """Intervals by name of the metric, and for each metric without one, why.
+
+    Attributes:
+        ends: Ready for :func:`arbiter_lab.protocol.results_file.as_run`.
+        reasons: A sentence each.
+    """
+
+    ends: dict[str, Interval]
+    reasons: dict[str, str]
+
+
+def metric_intervals(
+    metrics: Iterable[Metric], *, method: Method = "paper", level: float = LEVEL
+) -> Intervals:
+    """Intervals of the metrics that have one.
+
+    * A share of runs (:data:`SHARES`): Clopper and Pearson's.
+    * A value that is the mean of its days: :func:`hac_mean`.
+    * An error pooled over points of days that have not as many of them: the interval of the mean
+      of the days (of their squares for a root mean square error), scaled to the pooled one.
+    * ``GenGap_p95``, a percentile of its days: :func:`block_bootstrap`.
+    * Anything else, a largest error for instance: none. The mean of its days is another number, and
+      its interval would not hold the value.
+
+    Args:
+        metrics: With their series of days.
+        method: Of :func:`hac_mean`.
+        level: Of all of them.
+
+    Example:
+        >>> found = metric_intervals([Metric("NAS", 1.0, None, np.ones(8)), Metric("DualGap", 0.1)])
+        >>> found.ends
+        {'NAS': Interval(low=1.0, high=1.0)}
+        >>> found.reasons
+        {'DualGap': 'it has no series of days'}
+    """
+    found = Intervals({}, {})
+    for metric in metrics:
+        made = _interval(metric, method, level)
+        if isinstance(made, str):
+            found.reasons[metric.name] = made
+        else:
+            found.ends[metric.name] = made
+    return found
+
+
+def block_bootstrap(
+    series: ArrayLike,
+    statistic: Callable[[Array], Array],
+    *,
+    block: int | None = None,
+    level: float = LEVEL,
+    resamples: int = 2_000,
+    seed: int = 0,
+) -> Interval:
+    """Percentile interval of a statistic of dependent days, by resampling blocks of them.
+
+    The circular block bootstrap of Politis and Romano (1992): blocks of consecutive days, the last
+    followed by the first, put together to series of the same length.
+
+    Args:
+        series: ``(T,)``.
+        statistic: Of series ``(…, T)``, along the last axis.
+        block: Days of a block; :func:`flip_block` if left out.
+        level: Of the interval.
+        resamples: How many.
+        seed: Of the resampling.
+    """
+    x = np.asarray(series, dtype=np.float64)
+    size = flip_block(x) if block is None else block
+    if not 1 <= size <= x.size:
+        raise ValueError(f"block = {size}: with {x.size} days give 1 to {x.size}")
+    rng = np.random.default_rng(seed)
+    starts = rng.integers(0, x.size, (resamples, math.ceil(x.size / size), 1))
+    rows = (starts + np.arange(size)).reshape(resamples, -1)[:, : x.size] % x.size
+    tail = 0.5 * (1.0 - level)
+    low, high = np.quantile(statistic(x[rows]), [tail, 1.0 - tail]).tolist()
+    return Interval(low, high)
+
+
+def _interval(metric: Metric, method: Method, level: float) -> Interval | str:
+    if metric.value is None:
+        return f"it has no value: {metric.reason}"
+    if metric.daily is None:
+        return "it has no series of days"
+    days = metric.daily
+    if metric.name in SHARES:
+        return proportion(int(np.count_nonzero(days == 1.0)), days.size, level)
+    if days.size < FEWEST or not np.isfinite(days).all():
+        bad = int((~np.isfinite(days)).sum())
+        return f"it has {days.size} days, {bad} of them without a number: {FEWEST} are needed, all"
+    return _of_days(metric.name, metric.value, days, method, level)
+
+
+def _of_days(name: str, value: float, days: Array, method: Method, level: float) -> Interval | str:
+    if name.startswith("GenGap_p95"):
+        low, high = block_bootstrap(days, lambda d: np.quantile(d, QUANTILE, axis=-1), level=level)
+        return Interval(min(low, value), max(high, value))
+    mean = math.isclose(float(days.mean()), value, rel_tol=_SAME, abs_tol=1e-300)
+    power = 1 if mean else next((p for part, p in _POOLED.items() if part in name), 0)
+    if power == 0:
+        return "its value is not the mean of its days"
+    found = hac_mean(days**power, method=method, level=level)
+    scale = value**power / found.mean if found.mean > 0.0 and not mean else 1.0
+    ends = found.low, found.high
+    if power > 1:
+        ends = max(found.low, 0.0), found.high
+    low, high = (math.copysign(abs(scale * end) ** (1.0 / power), end) for end in ends)
+    # the value and its days may differ by rounding
+    return Interval(min(low, value), max(high, value))

@@ -1,0 +1,198 @@
+"""Looks for what training could know of the days that judge it.
+
+Two ways. :func:`find_leaks` goes by what is declared: which days are in which part, how far ahead
+the information of each day reaches, which days preprocessing was fitted on and choices were made
+on, and what the days contain. :func:`reads` believes nothing: it changes the days that must not be
+seen and looks whether anything that was made for training changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from arbiter.forwards import MINUTES_PER_YEAR
+from arbiter_lab.protocol.folds import Days, Fold
+
+_SHOWN = 5  # leaks that an error names
+
+
+class Leak(NamedTuple):
+    """One way for information to cross.
+
+    Attributes:
+        fold: Number of the fold.
+        kind: ``overlap``, ``order``, ``copy``, or the name of what reaches or was fitted.
+        day: The day that knows too much.
+        knows: The day that it must not know.
+    """
+
+    fold: int
+    kind: str
+    day: int
+    knows: int
+
+    def __str__(self) -> str:
+        return f"fold {self.fold}, {self.kind}: day {self.day} knows day {self.knows}"
+
+
+def find_leaks(
+    fold: Fold,
+    *,
+    reaches: Mapping[str, ArrayLike] | None = None,
+    fitted_on: Mapping[str, ArrayLike] | None = None,
+    chosen_on: Mapping[str, ArrayLike] | None = None,
+    contents: Sequence[object] | None = None,
+) -> list[Leak]:
+    """All leaks of a fold, one for each day and kind; an empty list where there is none.
+
+    Args:
+        fold: Its days. A day in two parts is an ``overlap``; a day that comes after a day of a
+            later part is out of ``order``.
+        reaches: By name of the source, ``(D,)`` the last day that the information of each day of
+            the timeline reaches: ``arange(D) + 1`` for a label that is the next day's price,
+            :func:`reach_of_maturities` for labels that are payoffs at expiry.
+        fitted_on: By name of the step, the days that a step of preprocessing was fitted on: a
+            normaliser, a basis, an imputation. Any day that validates or is scored is a leak.
+        chosen_on: By name of the choice, the days that it was made on: early stopping, a
+            hyper-parameter, the CNAS constants. Any day that is scored is a leak.
+        contents: ``(D,)`` what each day contains, as something that can be hashed: a digest of its
+            quotes. A day of training, or of validation, with the contents of a later part's is a
+            ``copy``.
+    """
+    parts = (fold.train, fold.validate, fold.test)
+    last_day = max(int(part[-1]) for part in parts)
+    if contents is not None and len(contents) <= last_day:
+        raise ValueError(
+            f"contents has {len(contents)} entries, and the fold has day {last_day}: give one for "
+            "each day of the timeline"
+        )
+    found: list[Leak] = []
+    for i, earlier in enumerate(parts):
+        for later in parts[i + 1 :]:
+            found += _between(fold.number, earlier, later)
+            for name, last in (reaches or {}).items():
+                found += _reaching(fold.number, name, np.asarray(last), earlier, later)
+            if contents is not None:
+                found += _copied(fold.number, contents, earlier, later)
+    held = np.union1d(fold.validate, fold.test)
+    for steps, kept in ((fitted_on or {}, held), (chosen_on or {}, fold.test)):
+        for name, days in steps.items():
+            used = np.asarray(days, dtype=np.int64).ravel()
+            found += [Leak(fold.number, name, int(d), int(d)) for d in np.intersect1d(used, kept)]
+    return sorted(set(found))
+
+
+def require_no_leaks(fold: Fold, **declared: Any) -> None:
+    """Refuse a fold with leaks; arguments as for :func:`find_leaks`.
+
+    Raises:
+        ValueError: Names the first leaks.
+    """
+    found = find_leaks(fold, **declared)
+    if found:
+        more = f", and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        named = "; ".join(str(leak) for leak in found[:_SHOWN])
+        raise ValueError(
+            f"{named}{more}: fit and choose on training days only, and lengthen the embargo by "
+            "what labels reach"
+        )
+
+
+def reach_of_maturities(as_of: ArrayLike, longest: ArrayLike) -> Days:
+    """``(D,)`` the last session by which the options of each session have expired.
+
+    For labels that are known at expiry only, payoffs and hedging errors for instance. Quotes
+    themselves are known on their day, and reach no further.
+
+    Args:
+        as_of: ``(D,)`` moments of the sessions, increasing.
+        longest: ``(D,)`` longest maturity of each, in years; or one for all.
+    """
+    at = np.asarray(as_of, dtype="datetime64[m]")
+    minutes = np.ceil(np.asarray(longest, dtype=np.float64) * MINUTES_PER_YEAR - 1e-6)
+    ends = at + np.broadcast_to(minutes, at.shape).astype("timedelta64[m]")
+    return np.asarray(np.searchsorted(at, ends, side="right") - 1, dtype=np.int64)
+
+
+def reads(
+    prepare: Callable[[NDArray[np.float64]], Any],
+    data: ArrayLike,
+    days: ArrayLike,
+    seed: int = 0,
+) -> bool:
+    """Whether what ``prepare`` makes of the data depends on some days.
+
+    The rows of those days are replaced by noise of the data's own mean and size, twice, and the
+    results compared bit by bit. Run it on all that training is given, with the days that validate
+    and are scored: it must be False. A ``prepare`` that draws random numbers has to be seeded.
+
+    Args:
+        prepare: From the data of all days to what training sees: arrays, numbers, or mappings and
+            sequences of them.
+        data: ``(D, …)`` one row a day.
+        days: The rows that must not matter.
+        seed: Of the noise.
+    """
+    plain = np.asarray(data, dtype=np.float64)
+    rows = np.asarray(days, dtype=np.int64)
+    rng = np.random.default_rng(seed)
+    finite = plain[np.isfinite(plain)]
+    level, size = (finite.mean(), finite.std() + 1.0) if finite.size else (0.0, 1.0)
+    made = []
+    for _ in range(2):
+        other = plain.copy()
+        other[rows] = level + size * rng.standard_normal(other[rows].shape)
+        made.append(_bits(prepare(other)))
+    return bool(made[0] != made[1])
+
+
+def _between(fold: int, earlier: Days, later: Days) -> list[Leak]:
+    both = np.intersect1d(earlier, later)
+    first = int(later.min())
+    late = np.setdiff1d(earlier[earlier > first], both)
+    return [
+        *(Leak(fold, "overlap", int(day), int(day)) for day in both),
+        *(Leak(fold, "order", int(day), first) for day in late),
+    ]
+
+
+def _reaching(
+    fold: int, name: str, last: NDArray[np.int64], earlier: Days, later: Days
+) -> list[Leak]:
+    top = int(max(earlier.max(), later.max()))
+    if last.ndim != 1 or last.size <= top:
+        raise ValueError(
+            f"reaches[{name!r}] has shape {last.shape}, and the fold has day {top}: give one last "
+            "day for each day of the timeline"
+        )
+    # the first day of the later part from the day itself on: parts need not be contiguous
+    place = np.searchsorted(later, earlier)
+    ahead = np.append(later, np.iinfo(np.int64).max)[place]
+    bad = (last[earlier] >= ahead) & (ahead > earlier)
+    return [
+        Leak(fold, name, int(day), int(knows))
+        for day, knows in zip(earlier[bad], ahead[bad], strict=True)
+    ]
+
+
+def _copied(fold: int, contents: Sequence[object], earlier: Days, later: Days) -> list[Leak]:
+    seen = {contents[day]: int(day) for day in later.tolist()}
+    return [
+        Leak(fold, "copy", day, seen[contents[day]])
+        for day in earlier.tolist()
+        if contents[day] in seen and seen[contents[day]] != day
+    ]
+
+
+def _bits(value: Any) -> Any:
+    """What equal results have equal: arrays by their bytes, so that NaN equals NaN."""
+    if isinstance(value, Mapping):
+        return {key: _bits(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_bits(part) for part in value]
+    array = np.asarray(value)
+    return array.shape, str(array.dtype), array.tobytes()

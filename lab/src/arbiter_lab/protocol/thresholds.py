@@ -1,0 +1,201 @@
+"""Where along an axis of stress a model fails, and how well that is known.
+
+The failure threshold is the level at which half of the cases fail. Shares of failures are made
+nondecreasing in the level (isotonic regression, Barlow and Brunk), and the level at which they
+cross one half, straight between levels, is the estimate.
+
+Two intervals. The exact one tests level after level from the mildest whether fewer than half fail,
+and stops at the first where it cannot tell; and the same from the hardest down for more than half.
+Testing in a fixed order needs no correction for their number, and the binomial test is exact, so
+that the interval holds the threshold at least as often as it says, where failures become likelier
+with the level. It ends at levels that were tried, and with fewer than six cases it has no ends. The
+bootstrap one resamples cases, all levels of a case together, and is shorter and approximate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import isotonic_regression
+
+from arbiter_lab.protocol.inference import LEVEL, proportion
+
+Array = NDArray[np.float64]
+
+RESAMPLES = 2_000
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The level of stress at which half of the cases fail.
+
+    Attributes:
+        estimate: It; None where the levels tried do not reach it, or begin beyond it.
+        low: Exact lower end; None where the levels tried do not tell.
+        high: Exact upper end; None where the levels tried do not tell.
+        bootstrap_low: Lower end by resampling cases; None where it is not among the levels tried.
+        bootstrap_high: Upper end by resampling cases; None where it is not among the levels tried.
+        levels: Those tried.
+        shares: Of failures, made nondecreasing.
+        cases: How many.
+        reason: Why there is no estimate, if there is none.
+    """
+
+    estimate: float | None
+    low: float | None
+    high: float | None
+    bootstrap_low: float | None
+    bootstrap_high: float | None
+    levels: tuple[float, ...]
+    shares: tuple[float, ...]
+    cases: int
+    reason: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self)
+
+
+def threshold(
+    levels: ArrayLike,
+    failed: ArrayLike,
+    *,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Threshold:
+    """The failure threshold along an axis.
+
+    Args:
+        levels: ``(n,)`` increasing.
+        failed: ``(n, m)`` whether each of m cases fails at each level; ``(n,)`` for one case.
+        level: Of both intervals.
+        resamples: Of the bootstrap.
+        seed: Of the bootstrap.
+
+    Example:
+        >>> found = threshold([0.0, 1.0, 2.0], [[0] * 8, [0] * 6 + [1] * 2, [1] * 8])
+        >>> round(found.estimate, 9), found.low, found.high
+        (1.333333333, 0.0, 2.0)
+    """
+    at = np.asarray(levels, dtype=np.float64)
+    fails = np.asarray(failed)
+    fails = fails[:, None] if fails.ndim == 1 else fails
+    if at.ndim != 1 or fails.ndim != 2 or fails.shape[0] != at.size or 0 in fails.shape:
+        raise ValueError(
+            f"levels has shape {at.shape} and failed {np.shape(failed)}: give n levels, and for "
+            "each the outcomes of at least one case"
+        )
+    if not np.isin(fails, (0, 1)).all():
+        raise ValueError("failed holds something else than true and false: say which cases fail")
+    if not (np.isfinite(at).all() and (np.diff(at) > 0.0).all()):
+        raise ValueError(f"levels = {at.tolist()}: they must be finite and increase")
+    outcomes = fails.astype(np.float64)
+    shares = _monotone(outcomes.mean(1))
+    found = _crossing(at, shares)
+    low, high = _exact(at, fails.sum(1).astype(int), fails.shape[1], level)
+    ends = _bootstrap(at, outcomes, level, resamples, seed)
+    reason = None
+    if math.isinf(found):
+        end, what = (at[-1], "fewer") if found > 0.0 else (at[0], "more")
+        reason = f"{what} than half of the cases fail at {end:g}, the {_END[what]} level tried"
+    return Threshold(
+        _finite(found), low, high, ends[0], ends[1],
+        tuple(at.tolist()), tuple(shares.tolist()), fails.shape[1], reason,
+    )  # fmt: skip
+
+
+def to_failure(
+    fails: Callable[[float], bool], first: float, most: float, *, steps: int = 8
+) -> tuple[float, float] | None:
+    """Levels that one case passes and fails at: doubled until it fails, then bisected.
+
+    Args:
+        fails: Whether the case fails at a level.
+        first: The first level tried above zero.
+        most: The last.
+        steps: Bisections.
+
+    Returns:
+        The last level passed and the first failed; ``(0, 0)`` where it fails without stress, None
+        where it does not fail at ``most``.
+    """
+    if not 0.0 < first <= most < math.inf:
+        raise ValueError(f"first = {first!r}, most = {most!r}: give 0 < first ≤ most")
+    if fails(0.0):
+        return 0.0, 0.0
+    passed, tried = 0.0, first
+    while not fails(tried):
+        if tried >= most:
+            return None
+        passed, tried = tried, min(2.0 * tried, most)
+    for _ in range(steps):
+        middle = 0.5 * (passed + tried)
+        if fails(middle):
+            tried = middle
+        else:
+            passed = middle
+    return passed, tried
+
+
+_END = {"fewer": "hardest", "more": "mildest"}
+
+
+def _monotone(shares: Array) -> Array:
+    return np.asarray(isotonic_regression(shares).x, dtype=np.float64)
+
+
+def _crossing(at: Array, shares: Array) -> float:
+    """Where nondecreasing shares reach one half; infinite where they do not, or begin above."""
+    if shares[0] > 0.5:
+        return -math.inf
+    reached = np.flatnonzero(shares >= 0.5)
+    if not reached.size:
+        return math.inf
+    i = int(reached[0])
+    if i == 0 or shares[i] == 0.5:
+        # a flat stretch at one half: its middle
+        flat = reached[shares[reached] == 0.5]
+        return float(0.5 * (at[flat[0]] + at[flat[-1]]))
+    along = (0.5 - shares[i - 1]) / (shares[i] - shares[i - 1])
+    return float(at[i - 1] + along * (at[i] - at[i - 1]))
+
+
+def _exact(
+    at: Array, fails: NDArray[np.int_], cases: int, level: float
+) -> tuple[float | None, float | None]:
+    bounds = [proportion(int(count), cases, level) for count in fails]
+    low = high = None
+    for here, bound in zip(at.tolist(), bounds, strict=True):
+        if bound.high >= 0.5:
+            break
+        low = here
+    for here, bound in zip(at[::-1].tolist(), bounds[::-1], strict=True):
+        if bound.low <= 0.5:
+            break
+        high = here
+    return low, high
+
+
+def _bootstrap(
+    at: Array, outcomes: Array, level: float, resamples: int, seed: int
+) -> tuple[float | None, float | None]:
+    rng = np.random.default_rng(seed)
+    cases = outcomes.shape[1]
+    found = [
+        _crossing(at, _monotone(outcomes[:, rng.integers(0, cases, cases)].mean(1)))
+        for _ in range(resamples)
+    ]
+    tail = 0.5 * (1.0 - level)
+    # no interpolation between order statistics: some of them are infinite
+    low, high = np.quantile(found, [tail, 1.0 - tail], method="inverted_cdf").tolist()
+    return _finite(low), _finite(high)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,182 @@
+"""The regression of section 7.2: what the representer misses, on the duality gap, window by window.
+
+The paper computes it "from controlled coverage-ablation windows" and gives neither the windows nor
+the two numbers' definitions. Here a window is some days of a block out of sample with all but a
+share of their quotes taken away, so that slices fall below the coverage at which the network sees
+them through the kernel solution. The error is that of volatility over all listed strikes of those
+slices, against the oracle; the gap is measured on the same days, at the same parameters and the
+multipliers that training ended with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from arbiter.operators.network.representer import LEAST, coverage
+from arbiter.operators.quote_tensors import ragged
+from arbiter.quotes import Quotes
+from arbiter_lab.protocol.monitors import gap_regression
+from arbiter_lab.reproduction.scored_days import Days
+from arbiter_lab.reproduction.stages import Facts
+from arbiter_lab.training import run_folder
+from arbiter_lab.training.batch_stream import Lesson
+from arbiter_lab.training.batches import Batch
+from arbiter_lab.training.duality import dual_gap
+from arbiter_lab.training.duals import Duals
+from arbiter_lab.training.held_out import volatilities
+from arbiter_lab.training.law_pool import Laws
+from arbiter_lab.training.objective import Task, task
+from arbiter_lab.training.saddle import Evaluation
+from arbiter_lab.training.trainer import Trainer
+
+KEPT = (0.7, 0.6, 0.5, 0.4, 0.3)
+"""Shares of the quotes that are left."""
+DAYS = 4
+"""Days of a window that are looked at, spread over it."""
+FEWEST = 4
+"""Points of a regression."""
+_SEED = 72
+_FEW = 3  # quotes that stay in any case
+
+
+class Window(NamedTuple):
+    """Days with few quotes, as training sees a batch."""
+
+    batch: Batch
+    lesson: Lesson
+    quoted: float
+    """Share of the listed strikes that are quoted."""
+
+
+class _Exact:
+    """Stands where training has its laws: the log contract's volatility is known here."""
+
+    def __init__(self, reference: Tensor) -> None:
+        self.reference = reference
+
+    def reference_at(self, _rows: Tensor, _clock: Tensor) -> Tensor:
+        return self.reference
+
+
+def gap_and_representer(
+    place: Path, laws: Laws, days: Days, blocks: Sequence[NDArray[np.int64]], windows: int
+) -> Facts:
+    """The points, and the regression through them.
+
+    Args:
+        place: Folder of the training of a network with the representer.
+        laws: Some laws; nothing is drawn from them.
+        days: Of the timeline.
+        blocks: Days out of sample, block by block; dependence is within blocks only.
+        windows: Of each block.
+    """
+    leg, state, weights = run_folder.load(place)
+    trainer = Trainer(leg.settings, laws)
+    trainer.load(state, weights, leg.progress)
+    trainer.average.copy_to(trainer.params)  # what is shipped, and not the last iterate
+    points: list[dict[str, Any]] = []
+    for number, block in enumerate(blocks):
+        for part in np.array_split(block, min(windows, block.size)):
+            rows = part[np.unique(np.linspace(0, part.size - 1, DAYS).round().astype(int))]
+            for kept in KEPT:
+                point = _point(trainer, window(trainer, days, rows, kept))
+                if point is not None:
+                    points.append({"block": number, "kept": kept, **point})
+    columns = ("block", "kept", "coverage", "gap", "error")
+    found: Facts = {name: [point[name] for point in points] for name in columns}
+    if len(points) < FEWEST:
+        return found | {"reason": f"{len(points)} windows: {FEWEST} are needed"}
+    try:
+        fitted = gap_regression(found["gap"], found["error"], found["block"])
+    except ValueError as error:
+        return found | {"reason": str(error)}
+    return found | asdict(fitted)
+
+
+def thinned(quotes: Quotes, kept: float, seed: int) -> Quotes:
+    """A share of the quotes; fewer are among the more."""
+    chance = np.random.default_rng((_SEED, seed)).uniform(size=len(quotes))
+    return quotes.select(chance <= max(kept, float(np.sort(chance)[_FEW - 1])))
+
+
+def window(trainer: Trainer, days: Days, rows: NDArray[np.int64], kept: float) -> Window:
+    """Some days with a share of their quotes left, and every listed strike as a target."""
+    chains = [thinned(days.quotes[day], kept, day) for day in rows.tolist()]
+    # float32, as training has it
+    seen = ragged(chains, torch.float32)
+    shape = (*seen.T.shape, _most(days, rows, chains))
+    k, iv = np.zeros(shape), np.full(shape, 0.2)
+    target = np.zeros(shape, dtype=np.bool_)
+    reference = np.full(seen.T.shape, 0.2)
+    listed = 0
+    for place, (day, quotes) in enumerate(zip(rows.tolist(), chains, strict=True)):
+        listed += int(days.listed[day].sum())
+        total = days.market.log_variance(quotes.maturities, days.states[day])
+        reference[place, : quotes.maturities.size] = np.sqrt(total / quotes.maturities)
+        for row, here in enumerate(_strikes(days, day, quotes)):
+            size = int(here.sum())
+            k[place, row, :size], iv[place, row, :size] = days.k[day, here], days.iv[day, here]
+            target[place, row, :size] = True
+    at, truth, level = (torch.from_numpy(a).float() for a in (k, iv, reference))
+    batch = Batch(
+        seen.T, seen.listed, seen.k, seen.iv, seen.half, seen.quoted, seen.iv, at, truth,
+        torch.from_numpy(target), torch.arange(len(chains)), seen.T,
+    )  # fmt: skip
+    route: Any = trainer.route
+    lesson = task(batch, cast(Laws, _Exact(level)), route.place).flat()
+    return Window(batch, lesson, sum(map(len, chains)) / listed)
+
+
+def _point(trainer: Trainer, given: Window) -> dict[str, float] | None:
+    """Gap and error of a window; None where no slice was seen through the kernel solution."""
+    batch, chain = given.batch, Task.of(given.lesson).chain
+    few = (coverage(chain) < LEAST) & batch.listed
+    if not few.any():
+        return None
+    with torch.no_grad():
+        output = trainer.network.decode(chain, Task.of(given.lesson).guess)
+        found = volatilities(output, batch.target_k, batch.T)
+    error = (found - batch.target_iv.double())[batch.target & few[..., None]]
+    gap = dual_gap(
+        lambda duals: _evaluated(trainer, given.lesson, duals),
+        trainer.params,
+        trainer.duals,
+        steps=trainer.settings.look_ahead,
+        lr=trainer.settings.lr,
+        project=trainer.project,
+    )
+    return {
+        "coverage": given.quoted,
+        "gap": gap.gap,
+        "error": float(error.square().mean().sqrt()),
+    }
+
+
+def _evaluated(trainer: Trainer, lesson: Lesson, duals: Duals) -> Evaluation:
+    with torch.enable_grad():
+        found = trainer.route.evaluate(trainer.network, lesson)
+        value = found.fit + duals.pair(found.defects)
+        gradients = torch.autograd.grad(
+            value, trainer.params, allow_unused=True, materialize_grads=True
+        )
+    defects = {name: defect.detach() for name, defect in found.defects.items()}
+    return Evaluation(value.detach(), defects, gradients)
+
+
+def _strikes(days: Days, day: int, quotes: Quotes) -> list[NDArray[np.bool_]]:
+    """For each maturity that has a quote left, the listed strikes whose volatility is known."""
+    known = np.isfinite(days.iv[day])
+    return [known & (np.abs(days.T[day] - t) < 1e-9) for t in quotes.maturities.tolist()]
+
+
+def _most(days: Days, rows: NDArray[np.int64], chains: Sequence[Quotes]) -> int:
+    pairs = zip(rows.tolist(), chains, strict=True)
+    return max(int(here.sum()) for day, quotes in pairs for here in _strikes(days, day, quotes))

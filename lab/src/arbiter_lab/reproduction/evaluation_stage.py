@@ -1,0 +1,195 @@
+"""Stage: every model on every day, kept as arrays so that metrics are functions of files."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter.files import write_whole
+from arbiter.scoring import Model, inside
+from arbiter_lab.evaluation.methods import Method
+from arbiter_lab.metrics.densities import slice_cvar_error, slice_relative_entropy
+from arbiter_lab.metrics.marginals import lacking
+from arbiter_lab.metrics.panels import calls_of
+from arbiter_lab.metrics.volatility import iv_error_bp
+from arbiter_lab.metrics.wasserstein import slice_wasserstein
+from arbiter_lab.reproduction.input_variations import nothing, varied
+from arbiter_lab.reproduction.models import SMALL, Entry, checkpointed, untrained, with_unprojected
+from arbiter_lab.reproduction.query_models import audited, solved
+from arbiter_lab.reproduction.scored_days import KAPPA, LAWS, MATURITIES, Days, read_days
+from arbiter_lab.reproduction.stages import Facts, Workshop
+from arbiter_lab.reproduction.training_stage import weights_of
+from arbiter_lab.reproduction.workers import in_order
+
+Array = NDArray[np.float64]
+Arrays = dict[str, NDArray[Any]]
+
+BATCH = 16  # chains that a model is given at once; fixed, since padding may move the last digits
+LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
+"""Nominal levels at which a model's own standard errors are checked."""
+_QUANTILES = np.array([0.674490, 1.281552, 1.644854, 1.959964, 2.575829])
+
+
+def entries(workshop: Workshop) -> list[Entry]:
+    """All models: fits and peers, networks at full size, then those of the small width."""
+    facts, folder = workshop.facts("train"), workshop.folder_of("train")
+    small = []
+    for name, run in facts["runs"].items():
+        missing = run.get("reason", "")
+        weights = None if missing else weights_of(folder, facts, name)
+        small.append(Entry(name, run["kind"], SMALL, weights, missing))
+    known = [*untrained(workshop.profile.methods), *checkpointed(workshop.checkpoints)]
+    return [*known, *with_unprojected(small)]
+
+
+def make_answers(workshop: Workshop) -> Facts:
+    """Run what has not run yet; the facts say which models there are and which are missing."""
+    home = workshop.folder_of("days") / workshop.profile.market
+    every = entries(workshop)
+    there = [entry for entry in every if not entry.missing]
+    parts = [
+        (entry, home, workshop.folder / f"{entry.name}.npz", workshop.profile.judge_every)
+        for entry in there
+    ]
+    told = in_order(
+        answer_all, parts, workshop.workers, lambda n: workshop.tell("models", n, len(parts))
+    )
+    refusals = {entry.name: found for entry, found in zip(there, told, strict=True)}
+    facts: dict[str, Any] = {}
+    for entry in every:
+        facts[entry.name] = {"label": entry.label, "kind": entry.kind, "width": entry.width}
+        if entry.missing:
+            facts[entry.name]["reason"] = entry.reason
+        else:
+            facts[entry.name] |= {"promises": entry.promises, **refusals[entry.name]}
+    return {"models": facts}
+
+
+def answer_all(entry: Entry, home: Path, path: Path, judge_every: int) -> Facts:
+    """Ask a model for every day, unless it was asked, and say what it refused."""
+    if not path.is_file():
+        plainly = entry.kind in ("sweep", "budget")  # of these the errors are wanted alone
+        step = 0 if plainly else judge_every
+        keep(path, answers(entry.method(), _days(home), step, laws=not plainly))
+    refusals = [why for why in read(path)["refusals"].tolist() if why]
+    return {"refused": len(refusals), "refusal": refusals[0] if refusals else None}
+
+
+@lru_cache(maxsize=1)
+def _days(home: Path) -> Days:
+    """Days of a worker, with what their oracle was asked."""
+    return read_days(home)
+
+
+def answers(method: Method, days: Days, judge_every: int, *, laws: bool = True) -> Arrays:
+    """What a model makes of every day.
+
+    Args:
+        method: The model.
+        days: All of them.
+        judge_every: Days between full audits, on which the day is also told in other ways
+            (:mod:`.variations`); 0 makes none.
+        laws: Whether laws are compared, which takes most of the time.
+    """
+    rows: list[dict[str, Any]] = []
+    for start in range(0, len(days), BATCH):
+        stop = min(start + BATCH, len(days))
+        models = solved(method, days.quotes[start:stop])
+        chosen = [day for day in range(start, stop) if judge_every > 0 and day % judge_every == 0]
+        again = varied(method, [days.quotes[day] for day in chosen], chosen)
+        for day, model in zip(range(start, stop), models, strict=True):
+            judged = day in chosen
+            row = _day(model, days, day, judged=judged, laws=laws)
+            rows.append(row | (again[chosen.index(day)] if judged else nothing()))
+    return {name: np.stack([np.asarray(row[name]) for row in rows]) for name in rows[0]}
+
+
+def _day(model: Model | str, days: Days, day: int, *, judged: bool, laws: bool) -> dict[str, Any]:
+    listed = np.isfinite(days.iv[day])
+    nothing = np.full(LAWS.size, np.nan)
+    row = {
+        "error": np.where(listed, np.inf, np.nan),
+        "inside": 0,
+        "quotes": len(days.quotes[day]),
+        "calls": np.full((MATURITIES.size, KAPPA.size), np.nan),
+        "vix": np.nan,
+        "nas": np.nan,
+        "findings": 0,
+        "relative_entropy": nothing,
+        "cvar": nothing,
+        "wasserstein": nothing,
+        "within": np.full(len(LEVELS), np.nan),
+        "lacking": "",
+        "refusals": model if isinstance(model, str) else "",
+    }
+    if isinstance(model, str):
+        return row | ({"nas": 0.0} if judged else {})
+    k, T, quotes = days.k[day, listed], days.T[day, listed], days.quotes[day]
+    found = np.full(listed.shape, np.nan)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found[listed] = model.iv(k, T)
+        row["error"] = iv_error_bp(found, days.iv[day])
+        row["inside"] = int(inside(model.otm(quotes.k, quotes.T), quotes).sum())
+        row["calls"] = calls_of(model, KAPPA, MATURITIES)
+    if hasattr(model, "vix"):
+        row["vix"] = float(model.vix())
+    if judged:
+        verdict = audited(model, quotes)
+        row |= {"nas": verdict.nas, "findings": verdict.findings}
+    if hasattr(model, "iv_error"):
+        row["within"] = _within(model, k, T, found[listed] - days.iv[day, listed])
+    why = lacking(model)
+    row["lacking"] = why or ""
+    if laws and why is None:
+        exact: Any = days.laws[day]
+        law: Any = model
+        row["relative_entropy"] = slice_relative_entropy(law, exact, LAWS)
+        row["cvar"] = slice_cvar_error(law, exact, LAWS)
+        row["wasserstein"] = slice_wasserstein(law, exact, LAWS)
+    return row
+
+
+def _within(model: Any, k: Array, T: Array, error: Array) -> Array:
+    """Share of points whose error lies within each nominal level of the model's own errors."""
+    spread = np.asarray(model.iv_error(k, T), dtype=np.float64)
+    known = np.isfinite(spread) & (spread > 0.0)
+    if not known.any():
+        return np.full(len(LEVELS), np.nan)
+    ratio = np.abs(error[known]) / spread[known]
+    return np.asarray((ratio[:, None] <= _QUANTILES).mean(0))
+
+
+def keep(path: Path, arrays: Arrays) -> Path:
+    """Write arrays whole."""
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
+    return write_whole(path, content.getvalue())
+
+
+def read(path: Path) -> Arrays:
+    """Arrays of a file."""
+    with np.load(path, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def read_answers(workshop: Workshop, name: str) -> Arrays:
+    """What a model made of every day."""
+    return read(workshop.folder_of("evaluate") / f"{name}.npz")
+
+
+def present(workshop: Workshop) -> list[str]:
+    """Names of the models that answered."""
+    told = workshop.facts("evaluate")["models"]
+    return [name for name, about in told.items() if "reason" not in about]
+
+
+def chosen(workshop: Workshop, names: Sequence[str]) -> list[Entry]:
+    """Those of some models that are there."""
+    every = {entry.name: entry for entry in entries(workshop)}
+    return [every[name] for name in names if name in every and not every[name].missing]

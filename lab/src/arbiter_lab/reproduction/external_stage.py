@@ -1,0 +1,138 @@
+"""Stage: external validity. Nothing is chosen here: the same models, on markets of other kinds."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from arbiter_lab.evaluation.heston_surfaces import heston_case
+from arbiter_lab.evaluation.known_surface import Case
+from arbiter_lab.evaluation.listed_chains import chains_in, evaluate_chains
+from arbiter_lab.evaluation.methods import Method
+from arbiter_lab.evaluation.run_methods import evaluate
+from arbiter_lab.evaluation.stored_surfaces import BLOCK, stored
+from arbiter_lab.metrics.arbitrage import nas
+from arbiter_lab.metrics.smoothed_arbitrage import cnas
+from arbiter_lab.metrics.volatility import iv_rmse_bp
+from arbiter_lab.reproduction.evaluation_stage import answers, chosen
+from arbiter_lab.reproduction.models import Entry
+from arbiter_lab.reproduction.profiles import Profile
+from arbiter_lab.reproduction.scored_days import KAPPA, MATURITIES, read_days
+from arbiter_lab.reproduction.stages import Facts, Workshop
+from arbiter_lab.reproduction.workers import in_order
+
+MODELS = (
+    "operator", "refine", "fit", "svi", "ssvi", "fit_then_clean", "unconstrained", "gru",
+    "transformer", "small", "small_unconstrained", "small_gru", "small_transformer",
+)  # fmt: skip
+_KEPT = (
+    "surfaces", "rmse_bp", "rmse_unquoted_bp", "mae_bp", "max_bp", "inside_bid_ask", "nas_one",
+    "nas_least", "vix_rmse", "refused",
+)  # fmt: skip
+
+
+def make_external(workshop: Workshop) -> Facts:
+    """Errors on other timelines, on benchmarks, and on listed chains where there are any."""
+    profile = workshop.profile
+    kept = workshop.folder / "unseen"
+    if profile.unseen >= BLOCK:  # files hold whole blocks of surfaces, for all workers
+        stored(profile.unseen, kept, lambda n: workshop.tell("surfaces", n, profile.unseen))
+    listed: list[Path] = []
+    reason = "ARBITER_DATA is not set: no listed chains were given"
+    if workshop.chains is not None:
+        listed = spread(chains_in(workshop.chains), profile.chains)
+        reason = ""
+    homes = {name: workshop.folder_of("days") / name for name in profile.elsewhere}
+    models = chosen(workshop, MODELS)
+    parts = [(entry, profile, homes, kept, listed) for entry in models]
+    told = in_order(
+        abroad, parts, workshop.workers, lambda n: workshop.tell("models abroad", n, len(parts))
+    )
+    made = {entry.name: found for entry, found in zip(models, told, strict=True)}
+    places = next(iter(made.values()))
+    return {
+        "timelines": {
+            name: {"models": {model: made[model]["timelines"][name] for model in made}}
+            for name in places["timelines"]
+        },
+        "benchmarks": {
+            name: {"models": {model: made[model]["benchmarks"][name] for model in made}}
+            for name in places["benchmarks"]
+        },
+        "chains": {
+            "rows": [
+                row
+                for path in listed
+                for model in made
+                for row in made[model]["chains"]
+                if row["chain"] == path.name
+            ],
+            "reason": reason or None,
+        },
+    }
+
+
+def abroad(
+    entry: Entry, profile: Profile, homes: dict[str, Path], kept: Path, listed: list[Path]
+) -> Facts:
+    """One model everywhere."""
+    method = entry.method()
+    timelines = {}
+    for name, home in homes.items():
+        arrays = answers(method, read_days(home), 0, laws=False)
+        error, calls = iv_rmse_bp(arrays["error"][:, None]), arrays["calls"]
+        timelines[name] = {
+            "days": len(calls),
+            "iv_rmse_bp": error.value,
+            "reason": error.reason,
+            "NAS": nas(calls, KAPPA, MATURITIES).value,
+            "CNAS": cnas(calls, KAPPA, MATURITIES).value,
+        }
+    benchmarks = {name: _bench(cases, method) for name, cases in benches(profile, kept).items()}
+    rows = evaluate_chains(listed, [method])
+    for row in rows:
+        row.pop("seconds", None)
+        row.setdefault("method", method.name)
+    return {"timelines": timelines, "benchmarks": benchmarks, "chains": rows}
+
+
+def benches(profile: Profile, kept: Path) -> dict[str, list[Case]]:
+    """Surfaces whose truth is known, of other laws than the timelines."""
+    found = {
+        "heston": [heston_case(seed) for seed in range(profile.heston)],
+        "heston, hard": [heston_case(seed, hard=True) for seed in range(profile.heston)],
+    }
+    if profile.unseen:
+        found["unseen"] = stored(profile.unseen, kept if profile.unseen >= BLOCK else None)
+    return found
+
+
+def chains_folder() -> Path | None:
+    """Listed chains, where ``ARBITER_DATA`` names a folder that has them."""
+    home = os.environ.get("ARBITER_DATA")
+    if not home:
+        return None
+    for place in (Path(home) / "chains", Path(home)):
+        if place.is_dir():
+            return place
+    raise ValueError(f"ARBITER_DATA is {home!r}, which is not a folder: set it to one, or unset it")
+
+
+def _bench(cases: list[Case], method: Method) -> Facts:
+    whole = evaluate(cases, [method]).to_dict()
+    found = whole["methods"][method.name]
+    return {
+        **{key: found[key] for key in _KEPT},
+        "noise_bp": whole["noise_bp"],
+        "by_family": {family: part["rmse_bp"] for family, part in found["by_family"].items()},
+    }
+
+
+def spread(paths: list[Path], count: int) -> list[Path]:
+    """At most so many, spread evenly over all."""
+    if len(paths) <= count:
+        return paths
+    places = np.unique(np.linspace(0, len(paths) - 1, count).round().astype(int))
+    return [paths[i] for i in places.tolist()]

@@ -1,0 +1,87 @@
+"""The two questions that a run answers first: is anything arbitraged, and who is nearest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from arbiter_lab.reproduction.models import SMALL, label_of
+from arbiter_lab.reproduction.number_format import NONE, fixed, score
+from arbiter_lab.reproduction.profiles import MATCHED
+from arbiter_lab.reproduction.stages import Facts
+from arbiter_lab.reproduction.text_tables import Grid
+from arbiter_lab.reproduction.verdicts import shown
+
+Runs = Mapping[str, dict[str, Any]]
+
+_BASES = ("operator", "refine", MATCHED, SMALL)
+
+
+def headlines(runs: Runs, facts: Mapping[str, Facts]) -> Grid:
+    """What is promised, and whether it held in this run."""
+    rows = [_days(runs), _stress(runs, facts["stress"])]
+    told = facts["measure"]["pairs"]
+    rows += [_nearest(runs, base, told[base]) for base in _BASES if base in told]
+    return Grid(
+        "headlines",
+        "What was to be shown",
+        ("claim", "found", "verdict"),
+        rows,
+        "A baseline is every model that is neither the operator, nor a fit of ours, nor an "
+        "ablation. “Shown” means an adjusted p below 1 % of both paired tests, of the mean's alone "
+        "where blocks are too few for flips.",
+    )
+
+
+def _days(runs: Runs) -> tuple[str, str, str]:
+    ours = {n: run for n, run in runs.items() if run["about"].get("promises")}
+    least = {
+        name: min(run[what] for what in ("NAS", "NAS_inequalities") if run.get(what) is not None)
+        for name, run in ours.items()
+        if run.get("NAS") is not None
+    }
+    below = [label_of(name) for name, value in least.items() if value < 1.0]
+    lowest = score(min(least.values())) if least else NONE
+    return (
+        "NAS = 1 for every model with the decoder, on every day",
+        f"lowest {lowest} of {len(least)} models, by panels and by the audit of inequalities",
+        "holds" if least and not below else f"fails: {', '.join(below) or 'nothing was measured'}",
+    )
+
+
+def _stress(runs: Runs, found: Facts) -> tuple[str, str, str]:
+    least: dict[str, float] = {}
+    for part in found["axes"].values():
+        for name, cells in part["models"].items():
+            if runs.get(name, {"about": {}})["about"].get("promises"):
+                here = min(min(row) for row in cells["nas"])
+                least[name] = min(here, least.get(name, 1.0))
+    below = [label_of(name) for name, value in least.items() if value < 1.0]
+    lowest = score(min(least.values())) if least else NONE
+    return (
+        "NAS = 1 at every level of stress",
+        f"lowest {lowest} over {len(found['axes'])} axes, {len(least)} models",
+        "holds" if least and not below else f"fails: {', '.join(below) or 'nothing was measured'}",
+    )
+
+
+def _nearest(runs: Runs, base: str, found: Facts) -> tuple[str, str, str]:
+    """Whether a model's error is below that of every baseline that it was compared with."""
+    against = {
+        name: found["tests"].get(name)
+        for name in (*found["tests"], *found["left_out"])
+        if runs[name]["about"]["kind"] in ("peer", "baseline")
+    }
+    better = [n for n, t in against.items() if t and shown(t) and t["difference"]["mean"] < 0.0]
+    worse = [n for n, t in against.items() if t and shown(t) and t["difference"]["mean"] > 0.0]
+    open_ = [n for n in against if n not in (*better, *worse)]
+    error = fixed(runs[base].get("iv_rmse_bp"), 2)
+    parts = (("below", better), ("above", worse), ("not shown against", open_))
+    told = [f"{word} {', '.join(map(label_of, names))}" for word, names in parts if names]
+    return (
+        f"IV RMSE of {label_of(base)} below every baseline's",
+        f"{error} bp; {len(better)} of {len(against)} shown",
+        "holds"
+        if against and len(better) == len(against)
+        else "; ".join(told or ["nothing was compared"]),
+    )

@@ -1,0 +1,87 @@
+"""A day told to a model in other ways: in units of the index, and without a fifth of its quotes.
+
+With the index as numeraire a call struck at κ is κ puts struck at 1/κ on the inverse of the index:
+``c(κ) = κ p'(1/κ)``, at the same volatility. The smile is seen in a mirror, and a model that means
+the same prices in either numeraire gives them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter.exclusions import no_exclusions
+from arbiter.quotes import Quotes
+from arbiter.scoring import Model, inside
+from arbiter_lab.evaluation.methods import Method
+from arbiter_lab.reproduction.query_models import solved
+from arbiter_lab.reproduction.scored_days import KAPPA, MATURITIES
+
+Array = NDArray[np.float64]
+
+HIDDEN = 0.2
+"""Share of the quotes that are not shown; the ends of each expiry are."""
+
+
+def in_index_units(quotes: Quotes) -> Quotes:
+    """The same quotes with the index as numeraire; done twice it gives them back."""
+    order = np.lexsort((-quotes.k, quotes.expiry))
+    unit = np.exp(-quotes.k[order])
+    ones = np.ones(quotes.maturities.size)
+    return replace(
+        quotes,
+        forwards=ones,
+        discounts=ones,
+        k=-quotes.k[order],
+        bid=quotes.bid[order] * unit,
+        ask=quotes.ask[order] * unit,
+        exclusions=no_exclusions(),
+        forward_errors=None,
+        discount_errors=None,
+    )
+
+
+def calls_back(model: Model) -> Array:
+    """``(L, S)`` calls on the grid, in forward units, of a model of quotes in index units."""
+    mirrored = model.otm(-np.log(KAPPA), MATURITIES[:, None])
+    return np.asarray(KAPPA * mirrored + np.maximum(1.0 - KAPPA, 0.0))
+
+
+def varied(method: Method, chains: Sequence[Quotes], seeds: Sequence[int]) -> list[dict[str, Any]]:
+    """What a model makes of each day told in both other ways.
+
+    Args:
+        method: The model.
+        chains: Quotes of the days.
+        seeds: Of which quotes are hidden, one a day.
+
+    Returns:
+        Of each day ``calls_index`` ``(L, S)``, NaN where the model refused, ``unseen``, the number
+        of hidden quotes, and ``unseen_inside``, how many of them hold the model's price.
+    """
+    if not chains:
+        return []
+    hidden = [quotes.held_out(HIDDEN, seed) for quotes, seed in zip(chains, seeds, strict=True)]
+    mirrored = solved(method, [in_index_units(quotes) for quotes in chains])
+    partly = solved(method, [q.select(~mask) for q, mask in zip(chains, hidden, strict=True)])
+    found = []
+    for quotes, mask, other, blind in zip(chains, hidden, mirrored, partly, strict=True):
+        row = nothing() | {"unseen": int(mask.sum())}
+        with np.errstate(invalid="ignore", divide="ignore"):
+            if not isinstance(other, str):
+                row["calls_index"] = calls_back(other)
+            if not isinstance(blind, str):
+                there = quotes.select(mask)
+                row["unseen_inside"] = int(inside(blind.otm(there.k, there.T), there).sum())
+        found.append(row)
+    return found
+
+
+def nothing() -> dict[str, Any]:
+    """Of a day on which nothing was varied."""
+    calls = np.full((MATURITIES.size, KAPPA.size), np.nan)
+    return {"calls_index": calls, "unseen": 0, "unseen_inside": 0}

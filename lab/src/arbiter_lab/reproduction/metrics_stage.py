@@ -1,0 +1,273 @@
+"""Stage: all metrics of all models on the same days, their intervals, and paired tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter.scoring import BASIS_POINT
+from arbiter_lab.metrics.arbitrage import nas, nas_as_printed
+from arbiter_lab.metrics.desk import vix_mae, vix_max, vix_rmse
+from arbiter_lab.metrics.generalisation import gen_gap_p95, gen_gap_p95_score
+from arbiter_lab.metrics.metric import Metric, worst_day
+from arbiter_lab.metrics.numeraire import ni, ni_invariance, ni_residual
+from arbiter_lab.metrics.smoothed_arbitrage import cnas, cnas_convolved, cnas_frozen_drop
+from arbiter_lab.metrics.volatility import iv_errors
+from arbiter_lab.metrics.wasserstein import surface_wasserstein
+from arbiter_lab.protocol.folds import Fold
+from arbiter_lab.protocol.inference import FEWEST, Method, holm
+from arbiter_lab.protocol.intervals import metric_intervals
+from arbiter_lab.protocol.paired_tests import compare
+from arbiter_lab.reproduction.evaluation_stage import LEVELS, Arrays, present, read_answers
+from arbiter_lab.reproduction.models import SMALL
+from arbiter_lab.reproduction.profiles import MATCHED
+from arbiter_lab.reproduction.scored_days import KAPPA, MATURITIES, Days, first_fold, read_days
+from arbiter_lab.reproduction.stages import Facts, Workshop
+
+Rows = NDArray[np.int64]
+
+PRIMARY = "iv_rmse_bp"
+METHOD: Method = "cosine"
+"""Of intervals and paired tests: right up to a persistence of 0.7 (docs/protocol.md)."""
+PAPERS: Method = "paper"
+"""Of the intervals that stand beside them: the paper's lag, too short where days are persistent."""
+FAMILIES = {"operator": "full", "refine": "full", MATCHED: "full", SMALL: SMALL}
+"""Models that are compared with all others of their width, each a family of hypotheses."""
+
+
+def make_measures(workshop: Workshop) -> Facts:
+    """Metrics with intervals, and families of paired tests."""
+    days = read_days(workshop.folder_of("days") / workshop.profile.market)
+    told = workshop.facts("evaluate")["models"]
+    fold = first_fold(workshop.profile)
+    names = present(workshop)
+    found: dict[str, Any] = {}
+    daily: dict[str, NDArray[np.float64]] = {}
+    for number, name in enumerate(names):
+        workshop.tell("metrics", number, len(names))
+        arrays = read_answers(workshop, name)
+        scored = scores(arrays, days, fold)
+        found[name] = scored.to_dict()
+        daily[name] = next(
+            m.daily for m in scored.test if m.name == PRIMARY and m.daily is not None
+        )
+        if "lacking" in arrays and np.isfinite(arrays["within"]).any():
+            shares = arrays["within"][fold.test].mean(0)
+            found[name]["own_errors"] = {"nominal": LEVELS, "within": shares}
+    workshop.tell("metrics", len(names), len(names))
+    tests = {
+        base: paired(base, daily, [n for n in names if _meets(n, base, width, told)])
+        for base, width in FAMILIES.items()
+        if base in daily
+    }
+    return {
+        "models": found,
+        "pairs": tests,
+        "primary": PRIMARY,
+        "days": {"validate": fold.validate.size, "test": fold.test.size},
+        "daily": {name: daily[name] for name in names},
+        "errors_by_cell": {
+            name: _cells(read_answers(workshop, name), days, fold) for name in names
+        },
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Metrics of one model.
+
+    Attributes:
+        test: On the windows out of sample.
+        validate: On the block that validates.
+    """
+
+    test: list[Metric]
+    validate: list[Metric]
+
+    def to_dict(self) -> Facts:
+        """Plain values: test metrics with their intervals, and values on the validation block."""
+        made = metric_intervals(self.test, method=METHOD)
+        papers = metric_intervals(self.test, method=PAPERS)
+        return {
+            "test": {
+                m.name: {
+                    "value": m.value,
+                    "reason": m.reason,
+                    "interval": made.ends.get(m.name),
+                    "interval_paper": papers.ends.get(m.name),
+                    "no_interval": made.reasons.get(m.name),
+                }
+                for m in self.test
+            },
+            "validate": {m.name: m.value for m in self.validate},
+        }
+
+
+def scores(arrays: Arrays, days: Days, fold: Fold) -> Scores:
+    """Everything that is measured of a model on the days of a fold."""
+    test = metrics(arrays, days, fold.test)
+    validate = metrics(arrays, days, fold.validate)
+    base = next(m for m in validate if m.name == "CNAS").value
+    windows = [cnas(arrays["calls"][rows], KAPPA, MATURITIES).value for rows in fold.windows]
+    drop = cnas_frozen_drop(base, [np.nan if value is None else value for value in windows])
+    early = nas(arrays["calls"][fold.train], KAPPA, MATURITIES).value
+    late = [nas(arrays["calls"][rows], KAPPA, MATURITIES).value for rows in fold.windows]
+    gap = gen_gap_p95_score(
+        [np.nan if early is None else early] * len(late),
+        [np.nan if value is None else value for value in late],
+    )
+    primary = next(m for m in test if m.name == PRIMARY)
+    return Scores([*test, drop, gap, worst_day(primary)], validate)
+
+
+def metrics(arrays: Arrays, days: Days, rows: Rows) -> list[Metric]:
+    """Metrics of some days."""
+    calls, exact = arrays["calls"][rows], days.calls[rows]
+    grid = (KAPPA, MATURITIES)
+    found = [
+        *iv_errors(arrays["error"][rows][:, None], days.quoted[rows][:, None]),
+        _inside(arrays, rows),
+        _unseen(arrays, rows),
+        *(m(arrays["vix"][rows], days.vix[rows]) for m in (vix_rmse, vix_mae, vix_max)),
+        nas(calls, *grid),
+        nas_as_printed(calls, *grid),
+        _audits(arrays, rows),
+        cnas(calls, *grid),
+        cnas_convolved(calls, *grid),
+        ni(calls, exact),
+        ni_residual(calls, exact),
+        _invariance(arrays, rows),
+        _transported(calls, exact),
+        gen_gap_p95(calls, exact),
+    ]
+    if np.isnan(arrays["vix"][rows]).all():
+        why = "the model has no index of its own"
+        found = [Metric.undefined(m.name, why) if "vix" in m.name else m for m in found]
+    return [*found, *_laws(arrays, rows)]
+
+
+def paired(base: str, daily: dict[str, NDArray[np.float64]], others: Sequence[str]) -> Facts:
+    """One model against others, day by day, adjusted together.
+
+    A model that has no error on some day cannot be tested and is left out of the family, with the
+    reason.
+    """
+    made, left = {}, {}
+    for name in others:
+        first, second = daily[base], daily[name]
+        if first.size < FEWEST:
+            left[name] = f"{first.size} days: {FEWEST} are needed"
+        elif not (np.isfinite(first).all() and np.isfinite(second).all()):
+            days = int((~np.isfinite(second)).sum() or (~np.isfinite(first)).sum())
+            left[name] = f"no error on {days} of {second.size} days: a volatility is missing there"
+        else:
+            made[name] = compare(first, second, method=METHOD)
+    adjusted = _adjusted([c.difference.p_value for c in made.values()])
+    flips = _adjusted([c.flip_p_value for c in made.values()])
+    return {
+        "tests": {
+            name: {
+                **c.to_dict(),
+                "holm_p_value": p,
+                "holm_flip_p_value": q,
+            }
+            for (name, c), p, q in zip(made.items(), adjusted, flips, strict=True)
+        },
+        "left_out": left,
+    }
+
+
+def _adjusted(p_values: list[float]) -> list[float]:
+    adjusted: list[float] = holm(p_values).tolist() if p_values else []
+    return adjusted
+
+
+def _meets(name: str, base: str, width: str, told: dict[str, Any]) -> bool:
+    if name == base or told[name]["kind"] in ("sweep", "budget"):
+        return False
+    small = told[name]["width"] == SMALL
+    return small if width == SMALL else not small
+
+
+def _inside(arrays: Arrays, rows: Rows) -> Metric:
+    hit, of = arrays["inside"][rows], arrays["quotes"][rows]
+    return Metric("inside_bid_ask", float(hit.sum() / of.sum()), None, hit / of)
+
+
+def _unseen(arrays: Arrays, rows: Rows) -> Metric:
+    """Of the quotes that were hidden, on the days on which some were."""
+    name, hit, of = "inside_bid_ask_unseen", arrays["unseen_inside"][rows], arrays["unseen"][rows]
+    some = of > 0
+    if not some.any():
+        return Metric.undefined(name, "no quotes were hidden from this model")
+    return Metric(name, float(hit.sum() / of.sum()), None, hit[some] / of[some])
+
+
+def _invariance(arrays: Arrays, rows: Rows) -> Metric:
+    """Prices from quotes in cash and from quotes in units of the index, on the audited days."""
+    audited = np.isfinite(arrays["nas"][rows])
+    if not audited.any():
+        return Metric.undefined("NI_invariance", "this model was asked in one numeraire only")
+    told = np.stack([arrays[column][rows][audited] for column in ("calls", "calls_index")])
+    return ni_invariance(told)
+
+
+def _audits(arrays: Arrays, rows: Rows) -> Metric:
+    """Scores of the full audit, on the days that had one."""
+    seen = arrays["nas"][rows]
+    seen = seen[np.isfinite(seen)]
+    if not seen.size:
+        return Metric.undefined("NAS_inequalities", "no day of this part was audited in full")
+    return Metric.of_days("NAS_inequalities", seen, "have no score")
+
+
+def _transported(calls: NDArray[np.float64], exact: NDArray[np.float64]) -> Metric:
+    return surface_wasserstein(calls, exact, KAPPA, MATURITIES)
+
+
+def _laws(arrays: Arrays, rows: Rows) -> list[Metric]:
+    why = next((text for text in arrays["lacking"][rows].tolist() if text), None)
+    found = []
+    for name, column in (
+        ("relative_entropy", "relative_entropy"),
+        ("cvar_alignment", "cvar"),
+        ("SurfaceWasserstein_quantile", "wasserstein"),
+    ):
+        each = arrays[column][rows]
+        if why is not None:
+            found.append(Metric.undefined(name, why))
+        elif np.isnan(each).all():
+            found.append(Metric.undefined(name, "laws were not compared for this model"))
+        else:
+            power = 2.0 if column == "wasserstein" else 1.0
+            daily = np.mean(each**power, axis=1) ** (1.0 / power)
+            # of two laws that agree to the quadrature's rounding it may come out below zero
+            daily = np.maximum(daily, 0.0)
+            found.append(Metric.of_days(name, daily, "have a law that is not a number"))
+    return found
+
+
+EDGES_Z = np.array([-3.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0])
+EDGES_T = np.array([30.0, 60.0, 120.0, 240.0, 480.0]) / 365.0
+
+
+def _cells(arrays: Arrays, days: Days, fold: Fold) -> list[list[float | None]]:
+    """Root mean square error by maturity and moneyness, basis points."""
+    error, z, T = (a[fold.test].ravel() for a in (arrays["error"], days.deviations, days.T))
+    sound = np.isfinite(error)
+    across, down = np.searchsorted(EDGES_Z, z), np.searchsorted(EDGES_T, T)
+    table: list[list[float | None]] = []
+    for row in range(EDGES_T.size + 1):
+        cells = (error[sound & (down == row) & (across == c)] for c in range(EDGES_Z.size + 1))
+        table.append([float(np.sqrt(np.mean(e**2))) if e.size else None for e in cells])
+    return table
+
+
+def own_noise(days: Days, rows: Rows) -> float:
+    """Root mean square bid-ask spread of the quotes, basis points of volatility."""
+    wide = np.concatenate([days.quotes[i].iv_ask - days.quotes[i].iv_bid for i in rows.tolist()])
+    return float(np.sqrt(np.mean(wide**2)) / BASIS_POINT)

@@ -1,0 +1,212 @@
+"""Stage: the paper's assumptions A1 to A4, the regression of section 7.2, effective dimensions."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from arbiter.models.parameters import preset
+from arbiter.operators.network.network import Network
+from arbiter.operators.pretrained import Operator
+from arbiter.operators.quote_tensors import ragged
+from arbiter.quotes import Quotes
+from arbiter_lab.evaluation.methods import operator
+from arbiter_lab.metrics.effective_dimension import effective_dimensions
+from arbiter_lab.protocol.folds import Fold
+from arbiter_lab.protocol.monitors import (
+    local_orders,
+    scan_memories,
+    switch_rate,
+    window_martingales,
+)
+from arbiter_lab.reproduction.coverage_windows import gap_and_representer
+from arbiter_lab.reproduction.models import SMALL, checkpointed, untrained
+from arbiter_lab.reproduction.networks import described
+from arbiter_lab.reproduction.scored_days import (
+    KAPPA,
+    LAWS,
+    MATURITIES,
+    Days,
+    first_fold,
+    read_days,
+)
+from arbiter_lab.reproduction.stages import Facts, Workshop
+from arbiter_lab.reproduction.training_stage import POOLS, weights_of
+from arbiter_lab.training.held_out import HeldOut
+from arbiter_lab.training.law_pool import Laws
+from arbiter_lab.training.pool_files import load_pool
+from arbiter_lab.training.routes import route_of
+
+Array = NDArray[np.float64]
+
+WINDOW_DAYS = 30
+_POINTS = 65  # log-strikes at which smoothness is looked at
+_REACH = 2.0  # deviations
+
+
+def make_monitors(workshop: Workshop) -> Facts:
+    """All four on the days out of sample, and what is known of networks that come as files."""
+    days = read_days(workshop.folder_of("days") / workshop.profile.market)
+    fold = first_fold(workshop.profile)
+    parts = ("A1", "A2", "A3", "regression", "dimensions", "networks")
+
+    def tell(name: str) -> None:
+        workshop.tell(name, parts.index(name), len(parts))
+
+    tell("A1")
+    switched = _switching(workshop, days, fold.windows)
+    tell("A2")
+    shipped = operator()
+    smooth = _smoothness(shipped, days, int(fold.test[-1]))
+    tell("A3")
+    networks = {"operator": network_of(shipped), **_small(workshop)}
+    chain = days.quotes[int(fold.test[-1])]
+    memories = {
+        name: {scan: asdict(memory) for scan, memory in scan_memories(net, chain).items()}
+        for name, net in networks.items()
+    }
+    tell("regression")
+    regression = _regression(workshop, days, fold)
+    tell("dimensions")
+    dimensions = {"inputs": _dimensions(input_rows(days, fold.test), "")} | {
+        name: _dimensions(features(net, days, fold.test), "features")
+        for name, net in networks.items()
+    }
+    tell("networks")
+    known = _known(workshop, days, fold)
+    return {
+        "A1": switched,
+        "A2": smooth,
+        "A3": memories,
+        "A4": {"windows": workshop.facts("days")["coverage_windows"]},
+        "regression": regression,
+        "dimensions": dimensions,
+        "networks": known,
+    }
+
+
+def _small(workshop: Workshop) -> dict[str, Network]:
+    """The network of the small width, unless its training diverged."""
+    trained = workshop.facts("train")
+    if "reason" in trained["runs"][SMALL]:
+        return {}
+    loaded = Operator.load(weights_of(workshop.folder_of("train"), trained, SMALL))
+    return {SMALL: network_of(loaded)}
+
+
+def _regression(workshop: Workshop, days: Days, fold: Fold) -> Facts:
+    name = f"{SMALL}_representer"
+    run = workshop.facts("train")["runs"].get(name)
+    if run is None or "reason" in run:
+        return {"reason": "the network with the representer was not trained"}
+    return gap_and_representer(
+        workshop.folder_of("train") / name,
+        _held_out(workshop),
+        days,
+        fold.windows,
+        workshop.profile.gap_windows,
+    )
+
+
+def _known(workshop: Workshop, days: Days, fold: Fold) -> Facts:
+    """Of the shipped operator and of every checkpoint."""
+    settings = workshop.profile.small
+    exam = HeldOut(settings, _held_out(workshop), route_of(settings).lesson)
+    every = [*untrained(["operator"]), *checkpointed(workshop.checkpoints)]
+    return {
+        entry.name: described(entry, days, fold.test, exam)
+        for entry in every
+        if not entry.missing and entry.projected
+    }
+
+
+def _held_out(workshop: Workshop) -> Laws:
+    small = workshop.profile.small
+    pools = workshop.folder_of("train") / POOLS
+    return load_pool(small.held_out, small.held_out_seed, pools, "cpu").laws
+
+
+def network_of(trained: Operator) -> Network:
+    """The network behind an operator."""
+    return trained._network  # features and scans are not part of its interface
+
+
+def input_rows(days: Days, rows: NDArray[np.int64]) -> Array:
+    """``(N, L·S)`` quoted mid volatilities of each day on the common grid."""
+    return np.stack([_on_grid(days.quotes[i]) for i in rows.tolist()])
+
+
+@torch.no_grad()
+def features(network: Network, days: Days, rows: NDArray[np.int64]) -> Array:
+    """``(N, d)`` the state behind the head, one row for each slice of each day."""
+    dtype = next(network.parameters()).dtype
+    found = [network(ragged([days.quotes[i]], dtype)).features[0] for i in rows.tolist()]
+    return np.asarray(torch.cat(found).double().numpy())
+
+
+def _switching(
+    workshop: Workshop, days: Days, windows: tuple[NDArray[np.int64], ...]
+) -> dict[str, Any]:
+    """A1 over windows that begin on days out of sample, as many in each block."""
+    profile = workshop.profile
+    each = max(1, profile.windows // len(windows))
+    starts = [
+        block[np.unique(np.linspace(0, block.size - 1, each).round().astype(int))]
+        for block in windows
+    ]
+    label = np.repeat(np.arange(len(starts)), [s.size for s in starts])
+    paths = window_martingales(
+        preset(profile.market), days.states[np.concatenate(starts)], WINDOW_DAYS,
+        paths=profile.paths, seed=profile.seed,
+    )  # fmt: skip
+    found = switch_rate(paths.end, paths.variation)
+    return {
+        "rate": found.rate,
+        "interval": found.interval,
+        "windows": found.switched.size,
+        "by_block": [float(found.switched[label == b].mean()) for b in range(len(starts))],
+        "in_block": [int((label == b).sum()) for b in range(len(starts))],
+        "gap": found.gap,
+        "novikov_holds": float(found.holds.mean()),
+    }
+
+
+def _smoothness(trained: Operator, days: Days, day: int) -> dict[str, Any]:
+    """A2 of the oracle's smiles, the operator's, and the quotes' own, joined by lines."""
+    state, quotes = days.states[day], days.quotes[day]
+    scale = np.sqrt(days.market.log_variance(LAWS, state))[:, None]
+    k = scale * np.linspace(-_REACH, _REACH, _POINTS)
+    T = np.broadcast_to(LAWS[:, None], k.shape)
+    surface = trained(quotes)
+    smiles = {
+        "oracle": days.market.iv(k, T, state),
+        "operator": surface.iv(k, T),
+        "quotes": np.stack([_slice(quotes, t, row) for t, row in zip(LAWS, k, strict=True)]),
+    }
+    found = {}
+    for name, smile in smiles.items():
+        order = local_orders(smile)
+        found[name] = {"lowest": order.lowest, "share_below": order.share_below}
+    return found
+
+
+def _dimensions(rows: Array, suffix: str) -> dict[str, float | None]:
+    plain = effective_dimensions(rows, suffix=suffix)
+    centred = effective_dimensions(rows, suffix=suffix, centred=True)
+    return {metric.name: metric.value for metric in (*plain, *centred)}
+
+
+def _on_grid(quotes: Quotes) -> Array:
+    return np.concatenate([_slice(quotes, t, np.log(KAPPA)) for t in MATURITIES])
+
+
+def _slice(quotes: Quotes, T: float, k: Array) -> Array:
+    """Mid volatilities of the expiry nearest to T, straight between strikes, flat beyond."""
+    near = int(np.abs(quotes.maturities - T).argmin())
+    here = quotes.expiry == near
+    mid = 0.5 * (quotes.iv_bid + quotes.iv_ask)[here]
+    return np.asarray(np.interp(k, quotes.k[here], mid))

@@ -1,0 +1,62 @@
+"""The part of a run that is kept with the source: small enough, checked, and with checksums."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from os import PathLike
+from pathlib import Path
+
+from arbiter.files import write_whole
+from arbiter_lab.protocol.manifest import NAME as MANIFEST
+from arbiter_lab.protocol.manifest import write_manifest
+from arbiter_lab.reproduction.check_results import check
+from arbiter_lab.reproduction.paper_page import filled
+
+LARGEST = 5_000_000
+"""Bytes of all files together."""
+
+FILES = ("results.json", "replicate.json", "sweeps.csv", "report.html")
+FOLDERS = {"tables": ("*.md", "*.tex"), "figures": ("*.png",)}
+STAGES = ("days", "evaluate", "sweeps", "stress", "external", "monitors")
+"""Facts that are kept; those of the others are long, and in the tables as far as they are read."""
+
+
+def publish(
+    results: str | PathLike[str], place: str | PathLike[str], page: str | PathLike[str]
+) -> Path:
+    """Copy what is to be kept of a run, and bring the page to its numbers.
+
+    Args:
+        results: A complete run, as it was written.
+        place: Folder of what is kept, replaced whole.
+        page: The page; it reaches the folder by its name.
+
+    Raises:
+        ValueError: If the run is not whole and unchanged, or what is to be kept is too large.
+    """
+    source, target, text = Path(results), Path(place), Path(page)
+    found = check(source)
+    if not found.passed:
+        raise ValueError(f"{source} is not as it was written: {'; '.join(found.sentences()[:3])}")
+    kept = [source / name for name in FILES]
+    kept += [p for name, ends in FOLDERS.items() for end in ends for p in (source / name).glob(end)]
+    kept += [source / "stages" / f"{name}.json" for name in STAGES]
+    size = sum(path.stat().st_size for path in kept)
+    if size > LARGEST:
+        largest = max(kept, key=lambda path: path.stat().st_size)
+        raise ValueError(
+            f"{size:,} bytes are to be kept, {LARGEST:,} are allowed: the largest is "
+            f"{largest.relative_to(source)}"
+        )
+    if target.exists() and not (target / MANIFEST).is_file():
+        raise ValueError(f"{target} is no folder of results: name another one, or remove it")
+    shutil.rmtree(target, ignore_errors=True)
+    for path in sorted(kept):
+        copy = target / path.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
+    commands = json.loads((source / MANIFEST).read_text(encoding="utf-8"))["commands"]
+    write_manifest(target, commands=commands)
+    write_whole(text, filled(text.read_text(encoding="utf-8"), target, target.name))
+    return target

@@ -1,0 +1,102 @@
+"""Results, tables, figures, ledger and report: pure functions of what the stages found."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from arbiter.files import write_whole
+from arbiter_lab.protocol.results_file import write_results
+from arbiter_lab.reproduction.page import render
+from arbiter_lab.reproduction.result_records import runs
+from arbiter_lab.reproduction.stages import Facts, Workshop
+from arbiter_lab.reproduction.sweep_stage import ledger
+from arbiter_lab.reproduction.tables import tables
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FACTS = ("days", "train", "measure", "sweeps", "stress", "external", "monitors", "portrait")
+DPI = 110
+
+CAPTIONS = {
+    "errors": "Errors of all models on the same days out of sample.",
+    "core-metrics": "NAS, CNAS and NI with their intervals (the paper's core metrics).",
+    "error-by-cell": "Error by maturity and moneyness, basis points.",
+    "pricing-curves": "Calls of three legs along maturities; they rise in T, as they must.",
+    "iv-contours": "Contours and slices of implied volatility.",
+    "iv-surface": "The same in three dimensions.",
+    "spectral-guard": "The Lipschitz bound before and after Q-Align, and the guard's distance.",
+    "stress-to-fail": "NAS and error along six axes of stress.",
+    "effective-dimension": "Directions that hold 90, 95 and 99 % of a spectrum.",
+    "a1-switch-rate": "The monitor A1 by block.",
+    "gap-and-representer": "Section 7.2: the representer's error against the duality gap.",
+    "ablations": "What each part is worth.",
+    "interval-calibration": "Whether intervals hold what they say.",
+    "lipschitz-cost": "What a certified Lipschitz constant costs.",
+}
+"""Figures by name, in the order of the report."""
+
+
+def write_all(workshop: Workshop) -> None:
+    """Write everything that a reader sees."""
+    out, tell = workshop.out, workshop.tell
+    facts = {name: workshop.facts(name) for name in FACTS}
+    tell("results", 0, 4)
+    found = runs(workshop)
+    write_results(out / "results.json", found)
+    write_whole(out / "sweeps.csv", ledger(workshop))
+    tell("results", 1, 4)
+    grids = tables(found, facts)
+    place = out / "tables"
+    place.mkdir(exist_ok=True)
+    for grid in grids:
+        write_whole(place / f"{grid.name}.md", grid.markdown())
+        write_whole(place / f"{grid.name}.tex", grid.latex())
+    tell("results", 2, 4)
+    pictures = {name: draw() for name, draw in drawings(found, facts).items()}
+    place = out / "figures"
+    place.mkdir(exist_ok=True)
+    for name, content in pictures.items():
+        write_whole(place / f"{name}.png", content)
+    tell("results", 3, 4)
+    page = render(workshop.profile, found, facts, grids, pictures, CAPTIONS)
+    write_whole(out / "report.html", page)
+    tell("results", 4, 4)
+
+
+def drawings(
+    found: Mapping[str, dict[str, Any]], facts: Mapping[str, Facts]
+) -> dict[str, Callable[[], bytes]]:
+    """Every figure by name, drawn when called."""
+    from arbiter_lab.reproduction import figures, surface_figures
+
+    portrait, monitors, sweeps = facts["portrait"], facts["monitors"], facts["sweeps"]
+    made: dict[str, Callable[[], Figure]] = {
+        "errors": lambda: figures.errors(found),
+        "core-metrics": lambda: figures.core_metrics(found),
+        "error-by-cell": lambda: figures.error_cells(facts["measure"]),
+        "pricing-curves": lambda: surface_figures.pricing_curves(portrait),
+        "iv-contours": lambda: surface_figures.contours(portrait),
+        "iv-surface": lambda: surface_figures.three_dimensions(portrait),
+        "spectral-guard": lambda: figures.spectral_guard(facts["train"]),
+        "stress-to-fail": lambda: figures.stress(facts["stress"]),
+        "effective-dimension": lambda: figures.effective_dimension(monitors),
+        "a1-switch-rate": lambda: figures.switch_rates(monitors),
+        "gap-and-representer": lambda: figures.gap_and_representer(monitors),
+        "ablations": lambda: figures.ablations(found),
+        "interval-calibration": lambda: figures.interval_calibration(sweeps, facts["measure"]),
+        "lipschitz-cost": lambda: figures.lipschitz_cost(sweeps),
+    }
+    return {name: _png(draw) for name, draw in made.items()}
+
+
+def _png(draw: Callable[[], Figure]) -> Callable[[], bytes]:
+    def content() -> bytes:
+        file = io.BytesIO()
+        # no version of the library in the file: the same figure has the same bytes
+        draw().savefig(file, format="png", dpi=DPI, metadata={"Software": None})
+        return file.getvalue()
+
+    return content

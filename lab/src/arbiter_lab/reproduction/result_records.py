@@ -1,0 +1,175 @@
+"""Runs of the results file: the appendix's fields of every model, each with a value or a reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from arbiter_lab.evaluation.methods import operator
+from arbiter_lab.metrics.metric import Metric
+from arbiter_lab.metrics.stability import stability
+from arbiter_lab.protocol.intervals import metric_intervals
+from arbiter_lab.protocol.monitors import LEAST_COVERAGE
+from arbiter_lab.protocol.results_file import FIELDS, as_run
+from arbiter_lab.reproduction.models import SMALL, UNPROJECTED
+from arbiter_lab.reproduction.stages import Facts, Workshop
+
+_UNTRAINED = "nothing is trained here: it belongs to training"
+_LEARNED = ("DualGap", "ratio_log", "mfm_mse", "martingale_residual")
+_LIPSCHITZ = ("lambda_lip_before", "lambda_lip_after")
+_SPECTRAL = ("spec_guard_hits", "projection_distance", "max_rho_dt")
+_REPRESENTER = ("enter_representer_at_step", "coverage_at_trigger")
+_UNDEFINED = "it was not measured: the route or the decoder does not define it"
+_PLAIN = "the network has no guard and no constraints: only its pricing error is trained"
+
+
+def runs(workshop: Workshop) -> dict[str, dict[str, Any]]:
+    """Every run by name, checked; a model that is missing has a null and the reason everywhere."""
+    told = workshop.facts("evaluate")["models"]
+    measured = workshop.facts("measure")["models"]
+    found = {}
+    for name, about in told.items():
+        kept = {key: about[key] for key in ("label", "kind", "width")}
+        if "reason" in about:
+            missing = dict.fromkeys(FIELDS, about["reason"])
+            found[name] = as_run([], missing=missing, about=kept | {"missing": True})
+            continue
+        metrics, intervals = _measured(measured[name]["test"])
+        more, reasons = _trained(workshop, name, kept)
+        metrics += [*_data(workshop, intervals), *more]
+        metrics += _dimensions(workshop, name)
+        for metric in more:
+            ends = metric_intervals([metric]).ends.get(metric.name)
+            if ends is not None:
+                intervals[metric.name] = ends
+        known = {metric.name for metric in metrics}
+        missing = {field: reasons.get(field, _UNTRAINED) for field in FIELDS if field not in known}
+        kept |= {"promises": about["promises"], "refused": about["refused"]}
+        kept |= {"days": workshop.facts("measure")["days"]["test"]}
+        kept |= {"intervals_paper": _papers(measured[name]["test"])}
+        found[name] = as_run(metrics, missing=missing, intervals=intervals, about=kept)
+    return found
+
+
+def _measured(test: Facts) -> tuple[list[Metric], dict[str, tuple[float, float]]]:
+    metrics = [Metric(name, entry["value"], entry["reason"]) for name, entry in test.items()]
+    ends = {
+        name: (entry["interval"][0], entry["interval"][1])
+        for name, entry in test.items()
+        if entry["interval"] is not None
+    }
+    return metrics, ends
+
+
+def _papers(test: Facts) -> dict[str, list[float]]:
+    """Intervals with the paper's lag, where days make one; kept beside those that are used."""
+    return {
+        name: entry["interval_paper"]
+        for name, entry in sorted(test.items())
+        if entry["interval_paper"] is not None
+    }
+
+
+def _data(workshop: Workshop, intervals: dict[str, tuple[float, float]]) -> list[Metric]:
+    """What belongs to the days and not to a model: coverage, cleaning, the monitor A1."""
+    days, monitors = workshop.facts("days"), workshop.facts("monitors")
+    windows, switched = days["coverage_windows"], monitors["A1"]
+    intervals["novik_to_kazamaki_rate"] = tuple(switched["interval"])
+    return [
+        Metric("coverage_min", min(windows)),
+        Metric("coverage_mean", sum(windows) / len(windows)),
+        Metric("filter_rate", days["filter_rate"]),
+        Metric("novik_to_kazamaki_rate", switched["rate"]),
+    ]
+
+
+def _dimensions(workshop: Workshop, name: str) -> list[Metric]:
+    """Of the inputs, which all models share, and of the operator's own features."""
+    dimensions = workshop.facts("monitors")["dimensions"]
+    values = dict(dimensions["inputs"])
+    if name in dimensions:
+        values |= dimensions[name]
+    return [Metric(key, value) for key, value in values.items() if value is not None]
+
+
+def _trained(
+    workshop: Workshop, name: str, about: dict[str, Any]
+) -> tuple[list[Metric], dict[str, str]]:
+    """What training measured, and reasons for what it did not."""
+    windows = workshop.facts("days")["coverage_windows"]
+    never = f"no window has a coverage below {LEAST_COVERAGE:g}"
+    reasons = dict.fromkeys(_REPRESENTER, f"the representer is not part of this model, and {never}")
+    if min(windows) < LEAST_COVERAGE:
+        reasons = dict.fromkeys(_REPRESENTER, "the representer is not part of this model")
+    run = workshop.facts("train")["runs"].get(name.removesuffix(UNPROJECTED))
+    if run is not None:
+        found, more = _small(workshop, name, run)
+        about |= {"seed": run["settings"]["seed"], "parameters": run["parameters"]}
+        about |= {"ended": run["ended"], "steps": run["steps"], "journal": run["model"]}
+        return found, reasons | more
+    origin = "operator" if name == "refine" else name.removesuffix(UNPROJECTED)
+    known = workshop.facts("monitors")["networks"].get(origin)
+    if known is None:
+        return [], reasons
+    about |= {key: known[key] for key in ("parameters", "seed", "steps", "ended")}
+    if name in ("operator", "refine"):
+        about |= {"model": operator().model}
+    if name == "refine":
+        return [], reasons
+    found, more = _checkpoint(known, about["kind"])
+    if "max_rho_dt" in known:
+        about |= {"guard": "watched on the days out of sample, not in training"}
+    return found, reasons | more
+
+
+def _checkpoint(known: Facts, kind: str) -> tuple[list[Metric], dict[str, str]]:
+    """Of a network that comes as a file."""
+    if kind == "baseline":
+        return [], dict.fromkeys((*_SPECTRAL, *_LEARNED, *_LIPSCHITZ, "Stability"), _PLAIN)
+    found = _card(known["metrics"])
+    found += [Metric(field, float(known[field])) for field in (*_SPECTRAL, "max_rho_dt_proposed")]
+    found.append(
+        stability(
+            [known["max_rho_dt"]], [known["martingale_passed"]], [known["ended"] == "converged"]
+        )
+    )
+    absent = dict.fromkeys((*_LEARNED, *_LIPSCHITZ), _UNDEFINED)
+    return found, absent
+
+
+def _card(metrics: Facts) -> list[Metric]:
+    return [
+        Metric(field, float(metrics[field]))
+        for field in (*_LEARNED, *_LIPSCHITZ)
+        if metrics.get(field) is not None
+    ]
+
+
+def _small(workshop: Workshop, name: str, run: Facts) -> tuple[list[Metric], dict[str, str]]:
+    found = _card(run["metrics"])
+    reasons = {
+        field: _UNDEFINED for field in (*_LEARNED, *_LIPSCHITZ) if run["metrics"].get(field) is None
+    }
+    if run["kind"] == "baseline":
+        reasons |= dict.fromkeys((*_SPECTRAL, *_LEARNED, "Stability"), _PLAIN)
+        return [], reasons
+    found += [Metric(field, float(run[field])) for field in _SPECTRAL]
+    found.append(Metric("max_rho_dt_proposed", float(run["max_rho_dt_proposed"])))
+    for field in _REPRESENTER:
+        if run[field] is not None:
+            found.append(Metric(field, float(run[field])))
+        elif run["settings"]["config"]["representer"]:
+            reasons[field] = f"no slice of training had a coverage below {LEAST_COVERAGE:g}"
+    if name == SMALL:
+        share = workshop.facts("sweeps")["stability"]["Stability"]
+        found.append(Metric("Stability", share["value"], None, np.array(share["runs"])))
+    else:
+        found.append(
+            stability(
+                [run["max_rho_dt"]],
+                [bool(run["martingale_passed"])],
+                [run["ended"] == "converged"],
+            )
+        )
+    return found, reasons

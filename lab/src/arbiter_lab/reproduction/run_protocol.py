@@ -1,0 +1,216 @@
+"""The whole protocol, stage by stage, and what it leaves in the folder of results."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import torch
+
+from arbiter.files import require_folder
+from arbiter_lab.protocol.machine import Stage as Timed
+from arbiter_lab.protocol.machine import Stages, read_replicate, write_replicate
+from arbiter_lab.protocol.manifest import NAME as MANIFEST
+from arbiter_lab.protocol.manifest import write_manifest
+from arbiter_lab.reproduction import (
+    evaluation_stage,
+    external_stage,
+    full_size_stage,
+    metrics_stage,
+    monitors_stage,
+    scored_days,
+    stress_stage,
+    surface_stage,
+    sweep_stage,
+    training_stage,
+)
+from arbiter_lab.reproduction.display import Display
+from arbiter_lab.reproduction.models import Checkpoints
+from arbiter_lab.reproduction.profiles import Profile
+from arbiter_lab.reproduction.result_files import write_all
+from arbiter_lab.reproduction.stages import Stage, Workshop, run_stages
+from arbiter_lab.reproduction.workers import default_workers
+
+RESULTS, REPLICATE = "results.json", "replicate.json"
+
+STAGES = (
+    Stage(
+        "days",
+        (),
+        ("market", "elsewhere", "days", "elsewhere_days", "seed", "blocks", "embargo"),
+        scored_days.make_days,
+    ),
+    Stage(
+        "train",
+        (),
+        ("small", "ablations", "baselines", "seeds", "rates", "budgets"),
+        training_stage.make_trainings,
+    ),
+    Stage("checkpoints", (), ("full", "ablations", "baselines"), full_size_stage.make_checkpoints),
+    Stage(
+        "evaluate",
+        ("days", "train"),
+        ("judge_every", "methods", "checkpoints"),
+        evaluation_stage.make_answers,
+    ),
+    Stage("measure", ("days", "evaluate"), ("blocks", "embargo"), metrics_stage.make_measures),
+    Stage("sweeps", ("train", "evaluate", "measure"), ("series",), sweep_stage.make_sweeps),
+    Stage(
+        "stress",
+        ("train",),
+        (
+            "market",
+            "methods",
+            "stress_axes",
+            "stress_levels",
+            "stress_cases",
+            "stress_models",
+            "checkpoints",
+        ),
+        stress_stage.make_stress,
+    ),
+    Stage(
+        "external",
+        ("days", "train"),
+        ("methods", "elsewhere", "heston", "unseen", "chains", "checkpoints"),
+        external_stage.make_external,
+    ),
+    Stage(
+        "monitors",
+        ("days", "train"),
+        ("windows", "paths", "gap_windows", "seed", "checkpoints"),
+        monitors_stage.make_monitors,
+    ),
+    Stage("portrait", ("days",), ("checkpoints",), surface_stage.make_portrait),
+)
+NAMES = tuple(stage.name for stage in STAGES)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        out: The folder.
+        ran: Stages that ran now; the others were done.
+        complete: Whether results were written; not where it was asked to end after a stage.
+        missing: Models that are not there, each with the reason.
+    """
+
+    out: Path
+    ran: tuple[str, ...]
+    complete: bool
+    missing: dict[str, str]
+
+
+def reproduce(
+    profile: Profile,
+    out: str | PathLike[str],
+    *,
+    checkpoints: Checkpoints | None = None,
+    chains: Path | None = None,
+    last: str | None = None,
+    workers: int | None = None,
+    display: Display | None = None,
+) -> Outcome:
+    """Run the protocol, or what is left of it, and write every result.
+
+    Args:
+        profile: How much.
+        out: Folder of the results; one that was begun is gone on with.
+        checkpoints: Networks at full size; those of the package if left out.
+        chains: Folder of listed chains, for external validity.
+        last: Name of a stage to end after; nothing is shown then.
+        workers: Processes at a time; one for each processor if left out. Results are the same.
+        display: What a person sees; nothing if left out.
+
+    Raises:
+        ValueError: If the folder cannot be used, holds results of another profile, or ``last`` is
+            no stage.
+    """
+    place = Path(out)
+    require_folder(place, files=(RESULTS, REPLICATE, MANIFEST), folders=("stages", "figures"))
+    clock = Stages(_earlier(place, profile))
+    # what a run trains at full size lies with its results
+    own = Checkpoints() if profile.full is None else Checkpoints(place / "checkpoints")
+    shown = display or Display(len(STAGES), silent=True)
+    count = default_workers() if workers is None else workers
+    if count < 1:
+        raise ValueError(f"workers = {count}: give at least one")
+    workshop = Workshop(place, profile, checkpoints or own, chains, shown.tell, count)
+    place.mkdir(parents=True, exist_ok=True)
+    with _steady():
+        try:
+            ran = run_stages(workshop, STAGES, clock, last=last, watch=shown.stage)
+            if last is None:
+                with clock.timed("results"):
+                    write_all(workshop)
+        finally:
+            _replicate(workshop, clock)
+    missing: dict[str, str] = {}
+    if last is None:
+        told = workshop.facts("evaluate")["models"]
+        missing = {name: about["reason"] for name, about in told.items() if "reason" in about}
+        command = f"arbiter reproduce --profile {profile.name}"
+        write_manifest(place, commands=[command, *(f"{command} --stage {n}" for n in NAMES)])
+    return Outcome(place, tuple(ran), last is None, missing)
+
+
+@contextmanager
+def _steady() -> Iterator[None]:
+    """One thread, sums in one order; notes of single surfaces stay out of the way."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    log = logging.getLogger("arbiter")
+    quiet = logging.NullHandler()
+    log.addHandler(quiet)
+    propagated, log.propagate = log.propagate, False
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        log.removeHandler(quiet)
+        log.propagate = propagated
+
+
+def _earlier(out: Path, profile: Profile) -> dict[str, Timed] | None:
+    path = out / REPLICATE
+    if not path.is_file():
+        return None
+    found = read_replicate(path)
+    was = found.get("protocol", {}).get("profile", {}).get("name")
+    if was != profile.name:
+        raise ValueError(
+            f"{out} holds a run of the profile {was!r}, not {profile.name!r}: name another folder"
+        )
+    stages: dict[str, Timed] = found["stages"]
+    return stages
+
+
+def _replicate(workshop: Workshop, clock: Stages) -> None:
+    profile = workshop.profile
+    folds = scored_days.folds_of(profile)
+    seeds = {
+        "timeline": profile.seed,
+        "training": profile.small.seed,
+        "pool": profile.small.pool_seed,
+        "held_out": profile.small.held_out_seed,
+        **{f"sweep_{i}": seed for i, seed in enumerate(profile.seeds)},
+    }
+    write_replicate(
+        workshop.out / REPLICATE,
+        clock,
+        seeds=seeds,
+        splits=[fold.to_dict() for fold in folds],
+        protocol={
+            "profile": profile.to_dict(),
+            "intervals": {"method": metrics_stage.METHOD, "level": 0.95},
+            "intervals_beside": {"method": metrics_stage.PAPERS, "c": 1.0, "level": 0.95},
+            "paired_tests": [metrics_stage.METHOD, "sign flips"],
+            "checkpoints": workshop.checkpoints.hashes(),
+        },
+    )

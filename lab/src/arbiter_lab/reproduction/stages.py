@@ -1,0 +1,239 @@
+"""Stages with their inputs and outputs on disk: finished ones are skipped, others begin again.
+
+A stage is done when its record says so, its inputs have the hash of now and its outputs are as
+they were written. Its inputs are the code that computes, its part of the profile, and the outputs
+of the stages before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from arbiter.files import sweep, write_whole
+from arbiter_lab.protocol.machine import Stages
+from arbiter_lab.protocol.manifest import sha256
+from arbiter_lab.reproduction.models import Checkpoints
+from arbiter_lab.reproduction.profiles import Profile
+
+Facts = dict[str, Any]
+Tell = Callable[[str, int, int], None]
+
+CACHE = ".cache"
+# rooms and modules that show results and compute none
+_SHOWING = ("cli", "report")
+_PRESENTATION = (
+    "check_results.py", "claims.py", "display.py", "figures.py", "headlines.py",
+    "number_format.py", "page.py", "paper_page.py", "publication.py", "result_files.py",
+    "result_records.py", "surface_figures.py", "tables.py", "text_tables.py", "verdicts.py",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """What every stage is given.
+
+    Attributes:
+        out: Folder of the results.
+        profile: How much.
+        checkpoints: Networks trained at full size, as far as they are there.
+        chains: Listed chains, or None where there are none.
+        tell: Hears what is done: a name, how many, and of how many.
+        workers: Processes at a time.
+        key: Hash of the stage's inputs; folders of a stage carry it.
+        name: Of the stage that runs.
+    """
+
+    out: Path
+    profile: Profile
+    checkpoints: Checkpoints
+    chains: Path | None
+    tell: Tell
+    workers: int = 1
+    key: str = ""
+    name: str = ""
+
+    @property
+    def folder(self) -> Path:
+        """Where the running stage keeps what is large or can be made again; made if absent."""
+        place = self.out / CACHE / self.name / self.key[:16]
+        place.mkdir(parents=True, exist_ok=True)
+        return place
+
+    def facts(self, stage: str) -> Facts:
+        """What an earlier stage found."""
+        found: Facts = json.loads(facts_path(self.out, stage).read_text(encoding="utf-8"))
+        return found
+
+    def folder_of(self, stage: str) -> Path:
+        """Where an earlier stage keeps what is large."""
+        record = read_record(self.out, stage)
+        assert record is not None, stage
+        return self.out / CACHE / stage / str(record["inputs"])[:16]
+
+
+class Stage(NamedTuple):
+    """A part of the protocol.
+
+    Attributes:
+        name: Its facts are in ``stages/NAME.json``.
+        needs: Stages whose facts or folders it reads.
+        sizes: Fields of the profile that it depends on; ``checkpoints`` for those that are there.
+        make: Makes the facts: plain JSON values, no times.
+    """
+
+    name: str
+    needs: tuple[str, ...]
+    sizes: tuple[str, ...]
+    make: Callable[[Workshop], Facts]
+
+
+def run_stages(
+    workshop: Workshop,
+    stages: Sequence[Stage],
+    clock: Stages,
+    *,
+    last: str | None = None,
+    watch: Callable[[str, bool], None] | None = None,
+) -> list[str]:
+    """Run those that are not done, in order.
+
+    Args:
+        workshop: What they are given.
+        stages: In an order in which each comes after what it needs.
+        clock: Times them.
+        last: End after this one.
+        watch: Hears the name of each, and whether it was done already, before it runs.
+
+    Returns:
+        Names of those that ran.
+
+    Raises:
+        ValueError: If ``last`` is no stage.
+    """
+    names = [stage.name for stage in stages]
+    if last is not None and last not in names:
+        raise ValueError(f"stage {last!r} is not one of {', '.join(names)}")
+    ran = []
+    for stage in stages[: names.index(last) + 1 if last is not None else None]:
+        key = inputs_hash(workshop, stage)
+        done = is_done(workshop.out, stage.name, key)
+        if watch is not None:
+            watch(stage.name, done)
+        if done:
+            continue
+        own = replace(workshop, key=key, name=stage.name)
+        sweep(own.folder)
+        with clock.timed(stage.name):
+            facts = stage.make(own)
+        finish(workshop.out, stage.name, key, facts)
+        ran.append(stage.name)
+    return ran
+
+
+def inputs_hash(workshop: Workshop, stage: Stage) -> str:
+    """Hash of all that a stage depends on."""
+    sizes = workshop.profile.to_dict()
+    before = {}
+    for need in stage.needs:
+        record = read_record(workshop.out, need)
+        before[need] = None if record is None else record["outputs"]
+    whole = {
+        "stage": stage.name,
+        "code": code_hash(),
+        "sizes": {name: sizes[name] for name in stage.sizes if name in sizes},
+        "checkpoints": workshop.checkpoints.hashes() if "checkpoints" in stage.sizes else None,
+        "chains": chains_hash(workshop.chains) if "chains" in stage.sizes else None,
+        "before": before,
+    }
+    text = json.dumps(whole, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def is_done(out: Path, name: str, key: str) -> bool:
+    """Whether a stage has ended with these inputs, and its facts are as it wrote them."""
+    record = read_record(out, name)
+    if record is None or record["inputs"] != key:
+        return False
+    path = facts_path(out, name)
+    return path.is_file() and sha256(path) == record["outputs"][path.name]
+
+
+def finish(out: Path, name: str, key: str, facts: Mapping[str, Any]) -> None:
+    """Write the facts of a stage, and then the record that it is done."""
+    path = facts_path(out, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(plain(facts), indent=1, ensure_ascii=False, allow_nan=False)
+    write_whole(path, text + "\n")
+    record = {"inputs": key, "outputs": {path.name: sha256(path)}}
+    place = _record_path(out, name)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(place, json.dumps(record, indent=1) + "\n")
+
+
+def read_record(out: Path, name: str) -> dict[str, Any] | None:
+    """The record of a stage that is done; None where there is none that can be read."""
+    try:
+        found = json.loads(_record_path(out, name).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    sound = isinstance(found, dict) and {"inputs", "outputs"} <= found.keys()
+    return found if sound else None
+
+
+def facts_path(out: Path, name: str) -> Path:
+    """Where the facts of a stage are."""
+    return out / "stages" / f"{name}.json"
+
+
+def plain(value: Any) -> Any:
+    """JSON has neither NaN nor infinity, nor NumPy's numbers: what is not known is null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+@lru_cache(maxsize=1)
+def code_hash() -> str:
+    """Hash of the modules of library and lab that compute; those that only show are left out.
+
+    Weights are not among them: stages that ask networks name their checksums apart.
+    """
+    digest = hashlib.sha256()
+    for package in ("arbiter", "arbiter_lab"):
+        root = Path(str(files(package)))
+        for path in sorted(root.rglob("*")):
+            inside = path.relative_to(root)
+            if inside.parts[0] in _SHOWING or path.suffix not in (".py", ".npy"):
+                continue
+            if inside.parts[0] == "reproduction" and inside.name in _PRESENTATION:
+                continue
+            name = f"{package}/{inside.as_posix()}"
+            digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+@lru_cache(maxsize=4)
+def chains_hash(folder: Path | None) -> str | None:
+    """Hash of the names and sizes of the chains of a folder."""
+    if folder is None:
+        return None
+    listed = sorted((p.name, p.stat().st_size) for p in folder.iterdir() if p.is_file())
+    return hashlib.sha256(json.dumps(listed).encode()).hexdigest()
+
+
+def _record_path(out: Path, name: str) -> Path:
+    return out / CACHE / "done" / f"{name}.json"

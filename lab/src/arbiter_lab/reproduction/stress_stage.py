@@ -1,0 +1,105 @@
+"""Stage: every axis of stress to failure, a threshold with its interval for each model."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from arbiter.models.parameters import Parameters, draw, preset
+from arbiter_lab.evaluation.methods import Method
+from arbiter_lab.evaluation.scores import Answer, answered, refused
+from arbiter_lab.protocol.stress import AXES, Stressed, failure, stressed
+from arbiter_lab.protocol.thresholds import threshold
+from arbiter_lab.reproduction.evaluation_stage import chosen as present
+from arbiter_lab.reproduction.models import Entry
+from arbiter_lab.reproduction.profiles import Profile
+from arbiter_lab.reproduction.query_models import audited, solved
+from arbiter_lab.reproduction.stages import Facts, Workshop
+from arbiter_lab.reproduction.workers import in_order
+
+_SEED = 1_000  # of the first case
+
+
+def make_stress(workshop: Workshop) -> Facts:
+    """Failures by level, axis and model."""
+    profile = workshop.profile
+    models = present(workshop, profile.stress_models)
+    parts = [(name, profile, models) for name in profile.stress_axes]
+    told = in_order(along, parts, workshop.workers, lambda n: workshop.tell("axes", n, len(parts)))
+    absent = [name for name in profile.stress_models if name not in {m.name for m in models}]
+    axes = dict(zip(profile.stress_axes, told, strict=True))
+    return {"axes": axes, "cases": profile.stress_cases, "absent": absent}
+
+
+def along(name: str, profile: Profile, models: list[Entry]) -> Facts:
+    """One axis: every model on every case at every level."""
+    axis = AXES[name]
+    levels = chosen(axis.levels, profile.stress_levels)
+    methods = [entry.method() for entry in models]
+    rows: dict[str, list[list[Any]]] = {method.name: [] for method in methods}
+    for level in levels:
+        cases = [
+            stressed(name, level, market(profile, case), _SEED + case)
+            for case in range(profile.stress_cases)
+        ]
+        for method in methods:
+            rows[method.name].append(_failures(method, cases))
+    summaries = {model: _summary(levels, found) for model, found in rows.items()}
+    return {"unit": axis.unit, "levels": levels, "models": summaries}
+
+
+def chosen(levels: tuple[float, ...], count: int) -> list[float]:
+    """So many of the levels, the first and the last among them."""
+    places = np.unique(np.linspace(0, len(levels) - 1, max(count, 2)).round().astype(int))
+    return [levels[i] for i in places.tolist()]
+
+
+def market(profile: Profile, case: int) -> Parameters:
+    """The market of a case: the timeline's own first, then others of the prior, without jumps."""
+    if case == 0:
+        return preset(profile.market)
+    rng = np.random.default_rng((_SEED, case))
+    while True:
+        found = draw(rng)
+        if found.jumps is None and 0.01 < found.v0 < 0.15 and found.hurst > 0.06:
+            return found
+
+
+def _failures(method: Method, cases: list[Stressed]) -> list[dict[str, Any]]:
+    models = solved(method, [made.case.quotes for made in cases])
+    found = []
+    for made, model in zip(cases, models, strict=True):
+        if isinstance(model, str):
+            answer = refused(made.case, model)
+        else:
+            answer = answered(made.case, model, audited(model, made.case.quotes), math.nan)
+        failed = failure(answer, made.spread)
+        rmse = _rmse(answer)
+        found.append(
+            {
+                "nas": answer.verdict.nas,
+                "rmse_bp": rmse,
+                "spread_bp": made.spread,
+                "by_score": failed.score,
+                "by_error": failed.error,
+            }
+        )
+    return found
+
+
+def _rmse(answer: Answer) -> float:
+    error = answer.error[~np.isnan(answer.error)]
+    return float(np.sqrt(np.mean(error**2)))
+
+
+def _summary(levels: list[float], rows: list[list[dict[str, Any]]]) -> Facts:
+    table = {key: [[cell[key] for cell in row] for row in rows] for key in rows[0][0]}
+    return {
+        "nas": table["nas"],
+        "rmse_bp": table["rmse_bp"],
+        "spread_bp": table["spread_bp"],
+        "threshold_by_score": threshold(levels, table["by_score"]).to_dict(),
+        "threshold_by_error": threshold(levels, table["by_error"]).to_dict(),
+    }

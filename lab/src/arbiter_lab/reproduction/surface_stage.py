@@ -1,0 +1,46 @@
+"""Stage: one day in pictures: the operator's surface, the exact one, and the quotes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from arbiter_lab.evaluation.methods import operator
+from arbiter_lab.reproduction.scored_days import first_fold, read_days
+from arbiter_lab.reproduction.stages import Facts, Workshop
+
+LOG_STRIKES = np.linspace(-0.30, 0.15, 61)
+YEARS = np.geomspace(14.0, 600.0, 45) / 365.0
+LEGS = (0.9, 1.0, 1.1)
+"""Moneyness of the three legs whose prices are drawn along maturities."""
+
+
+def make_portrait(workshop: Workshop) -> Facts:
+    """Volatilities and prices on fine grids, of the last day out of sample."""
+    days = read_days(workshop.folder_of("days") / workshop.profile.market)
+    day = int(first_fold(workshop.profile).test[-1])
+    quotes, state = days.quotes[day], days.states[day]
+    workshop.tell("portrait", 0, 1)
+    surface = operator()(quotes)
+    T = YEARS[:, None]
+    k, at = np.broadcast_arrays(LOG_STRIKES, T)
+    legs = np.log(np.array(LEGS))
+    leg_k, leg_T = np.broadcast_arrays(legs, T)
+    parity = np.maximum(1.0 - np.array(LEGS), 0.0)
+    facts = {
+        "day": day,
+        "model": "operator",
+        "k": LOG_STRIKES,
+        "T": YEARS,
+        "iv": surface.iv(k, at),
+        "exact_iv": days.market.iv(k, at, state),
+        "legs": LEGS,
+        "leg_calls": surface.otm(legs, T) + parity,
+        "leg_calls_exact": days.market.otm(leg_k, leg_T, state) + parity,
+        "quotes": {
+            "k": quotes.k,
+            "T": quotes.T,
+            "iv": 0.5 * (quotes.iv_bid + quotes.iv_ask),
+        },
+    }
+    workshop.tell("portrait", 1, 1)
+    return facts

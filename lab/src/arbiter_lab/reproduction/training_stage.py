@@ -1,0 +1,206 @@
+"""Stage: networks of a labelled small width, trained from scratch, one run after the other."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from arbiter.operators import checkpoint
+from arbiter_lab.reproduction.models import SMALL, has_baselines
+from arbiter_lab.reproduction.profiles import BASELINES, Profile
+from arbiter_lab.reproduction.stages import Facts, Workshop
+from arbiter_lab.reproduction.workers import in_order
+from arbiter_lab.training import run_folder
+from arbiter_lab.training.display import Display
+from arbiter_lab.training.held_out import HeldOut
+from arbiter_lab.training.journal import digest, read_steps
+from arbiter_lab.training.loop import train
+from arbiter_lab.training.pool_files import load_pool
+from arbiter_lab.training.run_folder import JOURNAL, RUN, settings_of
+from arbiter_lab.training.settings import Settings
+from arbiter_lab.training.stopping_rule import Ending
+from arbiter_lab.training.trainer import Trainer
+
+POOLS = "pools"
+_ENDED = (Ending.BUDGET, Ending.CONVERGED, Ending.PLATEAU)  # by itself, and not by a person
+_SAFE = 1.0  # what ρ(A)Δ may be
+
+
+class Training(NamedTuple):
+    """A run to be made.
+
+    Attributes:
+        name: Of the run.
+        kind: ``operator``, ``ablation``, ``baseline``, ``sweep`` or ``budget``.
+        settings: All that it is told; None where it cannot be trained.
+        reason: Why not.
+    """
+
+    name: str
+    kind: str
+    settings: Settings | None
+    reason: str = ""
+
+
+def trainings(profile: Profile) -> Iterator[Training]:
+    """Every run of a profile: the base, its ablations, the baselines, the sweep."""
+    base = profile.small
+    yield Training(SMALL, "operator", base)
+    for name in profile.ablations:
+        yield Training(f"{SMALL}_{name}", "ablation", base.ablated(name))
+    for name in profile.baselines:
+        yield baseline(name, f"{SMALL}_{name}", base)
+    for seed in profile.seeds:
+        for factor in profile.rates:
+            if (seed, factor) != (base.seed, 1.0):
+                changed = replace(base, seed=seed, lr=factor * base.lr)
+                yield Training(f"sweep_{seed}_{factor:g}", "sweep", changed)
+    for budget in profile.budgets:
+        changed = replace(base, config=replace(base.config, budget=budget))
+        yield Training(f"budget_{budget:g}", "budget", changed)
+
+
+def make_trainings(workshop: Workshop) -> Facts:
+    """Train what is not trained yet; the facts are what each run measured and how it ended."""
+    runs = list(trainings(workshop.profile))
+    pools, base = workshop.folder / POOLS, workshop.profile.small
+    workshop.tell("laws", 0, base.pool + base.held_out)
+    # made once, before several runs look for them
+    for count, seed in ((base.pool, base.pool_seed), (base.held_out, base.held_out_seed)):
+        load_pool(count, seed, pools, "cpu")
+    able = [run for run in runs if run.settings is not None]
+    parts = [(workshop.folder / run.name, run.settings, pools) for run in able]
+    told = in_order(
+        train_small, parts, workshop.workers, lambda n: workshop.tell("trainings", n, len(parts))
+    )
+    measured = {run.name: facts for run, facts in zip(able, told, strict=True)}
+    made = {
+        run.name: {"kind": run.kind, **measured.get(run.name, {"reason": run.reason})}
+        for run in runs
+    }
+    return {"runs": made}
+
+
+def train_small(place: Path, settings: Settings, pools: Path) -> Facts:
+    """Train a run, unless it is finished, and describe it; one that diverges is a finding."""
+    try:
+        trained(place, settings, pools, Silent(settings.steps))
+    except FloatingPointError as error:
+        return {"reason": f"its training diverged: {error}", "diverged": True}
+    return describe(place, settings, pools)
+
+
+def weights_of(folder: Path, facts: Facts, name: str) -> Path:
+    """The checkpoint of a run of the stage."""
+    return folder / name / str(facts["runs"][name]["weights"])
+
+
+def describe(place: Path, settings: Settings, pools: Path) -> Facts:
+    """What a finished run is known by: journal, ending and last measurements, without times."""
+    run, journal = _read(place / RUN), read_steps(place / JOURNAL)
+    weights = f"{run['checkpoint']}/weights.safetensors"
+    tensors = checkpoint.load(place / weights)[0]
+    proposed = max(_numbers(journal["max_rho_dt"]), default=0.0)
+    measured = [i for i, gap in enumerate(journal["DualGap"]) if gap is not None]
+    watched = ("step", "DualGap", "heldout_rmse_bp", "lambda_lip_before", "lambda_lip_after")
+    return {
+        "settings": settings.to_dict(),
+        "weights": weights,
+        "model": digest(place / JOURNAL),
+        "parameters": sum(tensor.numel() for tensor in tensors.values()),
+        "ended": run["ended"],
+        "steps": run["step"],
+        "metrics": run["metrics"],
+        "spec_guard_hits": int(sum(_numbers(journal["spec_guard_hits"]))),
+        "projection_distance": sum(_numbers(journal["projection_distance"])),
+        # with a guard steps are cut before they are taken
+        "max_rho_dt": min(proposed, _SAFE) if settings.config.guard else proposed,
+        "max_rho_dt_proposed": proposed,
+        "martingale_passed": _martingale(place, settings, pools),
+        "enter_representer_at_step": journal["enter_representer_at_step"][-1],
+        "coverage_at_trigger": journal["coverage_at_trigger"][-1],
+        "measured": {name: [journal[name][i] for i in measured] for name in watched},
+        "journal": {
+            name: journal[name] for name in ("loss", "spec_guard_hits", "projection_distance")
+        },
+    }
+
+
+def _numbers(column: list[float | None]) -> list[float]:
+    return [value for value in column if value is not None]
+
+
+def trained(
+    place: Path, settings: Settings, pools: Path, display: Display, device: str = "cpu"
+) -> Path:
+    """The folder of a finished run; one that was not finished begins again."""
+    if not _finished(place, settings):
+        shutil.rmtree(place, ignore_errors=True)
+        outcome = train(settings, place, device, pool=pools, display=display)
+        if outcome.ending is Ending.INTERRUPTED:  # training ends in good order, and so must all
+            raise KeyboardInterrupt
+    return place
+
+
+def _finished(place: Path, settings: Settings) -> bool:
+    if not (place / RUN).is_file():
+        return False
+    run = _read(place / RUN)
+    return run["ended"] in _ENDED and settings_of(place) == settings
+
+
+class Silent(Display):
+    """Shows nothing; somebody may listen.
+
+    Args:
+        steps: How many there will be.
+        hear: Hears how many are done.
+    """
+
+    def __init__(self, steps: int, hear: Callable[[int], object] | None = None) -> None:
+        super().__init__(steps, every=math.inf)
+        self._hear = hear
+
+    def __enter__(self) -> Self:
+        return self
+
+    def update(self, step: int, **measured: float | None) -> None:
+        """Take in the number of steps done."""
+        if self._hear is not None:
+            self._hear(step)
+
+
+def _martingale(place: Path, settings: Settings, pools: Path) -> bool | None:
+    """Whether the randomised martingale test passes at the end, on held-out laws."""
+    if getattr(settings, "model", "operator") != "operator":
+        return None
+    laws = load_pool(settings.pool, settings.pool_seed, pools, "cpu")
+    others = load_pool(settings.held_out, settings.held_out_seed, pools, "cpu")
+    leg, state, weights = run_folder.load(place)
+    trainer = Trainer(settings, laws.laws)
+    trainer.load(state, weights, leg.progress)
+    exam = HeldOut(settings, others.laws, trainer.route.lesson)
+    return bool(exam.martingale(trainer.network, seed=leg.step))
+
+
+def baseline(name: str, run: str, base: Settings) -> Training:
+    """A network without guarantees, with the operator's batches, steps and number of parameters."""
+    if not has_baselines() or "model" not in {f.name for f in fields(Settings)}:
+        return Training(
+            run, "baseline", None, "arbiter_lab.baselines is not in this version of the package"
+        )
+    try:
+        made = Settings.from_dict(base.to_dict() | {"model": BASELINES[name]})
+    except ValueError as error:
+        return Training(run, "baseline", None, f"it cannot be trained: {error}")
+    return Training(run, "baseline", made)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found

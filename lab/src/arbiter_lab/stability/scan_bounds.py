@@ -1,0 +1,86 @@
+"""How near the scans of a network come to their bounds: what a log and a model card say of them.
+
+:func:`arbiter_lab.stability.green_kernel.stability` of every scan, those of the geometry stream
+too, on the paths that chains of quotes really give them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from arbiter.operators.network.green_scan import GreenScan, Path
+from arbiter.operators.network.network import Network
+from arbiter.operators.prior.reference_volatility import Scaled
+from arbiter_lab.stability.green_kernel import GreenBound, stability
+
+
+class Nearest(NamedTuple):
+    """The measured values that come nearest to their bounds, each with its own.
+
+    Attributes:
+        green_sum: ``Σ_s ‖G(T_ℓ, T_s)‖`` of a scan at a maturity.
+        green_bound: What it is never above.
+        state_norm: ``‖h_ℓ‖`` of a scan at a maturity, perhaps of another one.
+        state_bound: What it is never above.
+    """
+
+    green_sum: float
+    green_bound: float
+    state_norm: float
+    state_bound: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether both are within their bounds, and so all others are too."""
+        return GreenBound(*self).holds
+
+
+@contextmanager
+def watched(module: nn.Module) -> Iterator[dict[GreenScan, list[Path]]]:
+    """Every path that each scan of a module walks meanwhile."""
+    scans = [part for part in module.modules() if isinstance(part, GreenScan)]
+    walks: dict[GreenScan, list[Path]] = {scan: [] for scan in scans}
+    for scan in scans:
+        scan.walks = walks[scan]
+    try:
+        yield walks
+    finally:
+        for scan in scans:
+            scan.walks = None
+
+
+@torch.no_grad()
+def each(network: Network, chain: Scaled) -> list[GreenBound]:
+    """Of every scan on some chains, in double precision and not on a GPU: L² small matrices."""
+    with watched(network) as walks:
+        network.decode(chain)
+    found = []
+    for scan, paths in walks.items():
+        exact = deepcopy(scan).cpu().double()
+        for path in paths:
+            parts = (part.cpu() for part in path)
+            x, gap, context, seen = (p if p.dtype == torch.bool else p.double() for p in parts)
+            found.append(stability(exact, Path(x, gap, context, seen)))
+    return found
+
+
+def nearest(network: Network, chains: Iterable[Scaled]) -> Nearest:
+    """Over all scans and chains, the Green sum and the state nearest to their bounds.
+
+    Args:
+        network: Trained or not.
+        chains: Batches, each small: a chain of L maturities takes L² matrices.
+    """
+    found = [bound for chain in chains for bound in each(network, chain)]
+    if not found:
+        raise ValueError("chains is empty: give a chain to measure on")
+    tiny = torch.finfo(torch.float64).tiny  # a map that is zero has the bound zero, and meets it
+    green = max(found, key=lambda one: one.total / max(one.bound, tiny))
+    state = max(found, key=lambda one: one.state / max(one.state_bound, tiny))
+    return Nearest(green.total, green.bound, state.state, state.state_bound)

@@ -1,0 +1,219 @@
+"""Steps of one training in memory, whatever is trained: optimiser, average, stream of batches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, NamedTuple
+
+import torch
+from torch import Tensor
+
+from arbiter.operators.network.representer import coverage
+from arbiter_lab.training.averaging import Average
+from arbiter_lab.training.batch_stream import Draws, Lesson
+from arbiter_lab.training.duality import Gap, dual_gap
+from arbiter_lab.training.duals import Duals
+from arbiter_lab.training.graph_capture import Recorded
+from arbiter_lab.training.law_pool import Laws
+from arbiter_lab.training.routes import N, Route, chain_of
+from arbiter_lab.training.saddle import Evaluation, ExtraGradient, Lagrangian, Rates, Step
+from arbiter_lab.training.settings import Settings
+
+_CHECK = 200  # steps between looks for numbers that are not finite: each waits for the device
+
+
+class Seen(NamedTuple):
+    """What one step saw, on the device and not waited for."""
+
+    step: Step
+    fit: Tensor
+    guards: Tensor
+    """Hits, distance and largest ``ρΔ`` of Spec-Guard over all scans."""
+    lesson: Lesson
+
+
+class Learner(Generic[N]):
+    """Takes steps. All that it depends on is in :meth:`tensors` and :meth:`counts`.
+
+    Args:
+        settings: What to train and how.
+        laws: The pool; the device of training is where it is.
+        make: Makes the network; its start follows the seed.
+        route: What a step learns from and minimises.
+        project: Brings the parameters back into their feasible set, in place.
+
+    Attributes:
+        lipschitz: Constants before and after the last projection; NaN where there is none.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        laws: Laws,
+        make: Callable[[], N],
+        route: Route[N],
+        project: Callable[[], object] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.device = laws.iv.device
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(settings.seed)
+            self.network = make()
+            self.averaged = make().to(self.device)
+        self.network.to(self.device)
+        self.params: list[Tensor] = list(self.network.parameters())
+        self.route = route
+        self.duals = Duals(self.route.boxes, device=self.device)
+        self.average = Average(self.params, settings.average)
+        self.draws = Draws(settings, laws, self.route.lesson)
+        self.project = project
+        self.optimiser = ExtraGradient(self.params, self.duals, _rates(settings), project)
+        self._looks: dict[int, Recorded] = {}
+        self.lipschitz: tuple[float, float] = (math.nan, math.nan)
+
+    @property
+    def steps(self) -> int:
+        """Steps done."""
+        return self.optimiser.steps
+
+    def step(self, *, measure: bool = False) -> Seen:
+        """One step; ``measure`` says that what is dear may be measured on the way."""
+        kind, lesson = self.draws.next(self.steps)
+        self.optimiser.lr = self.settings.rate(self.steps)
+        self.optimiser.dual_lr = self.settings.dual_lr
+        first: list[Tensor] = []
+
+        def lagrangian(_: Duals) -> Evaluation:
+            seen, fit, guards = self._look(kind, lesson)
+            if not first:
+                first.extend([fit.clone(), guards.clone()])
+            return seen
+
+        try:
+            seen = self.optimiser.step(lagrangian)
+        except BaseException:
+            self.draws.taken[kind] -= 1
+            raise
+        self.average.update(self.steps)
+        return Seen(seen, first[0], first[1], lesson)
+
+    def row(self, seen: Seen) -> dict[str, float | Tensor | None]:
+        """The journal's columns of a step, tensors among them."""
+        listed = chain_of(seen.lesson).quoted.any(-1)
+        share = coverage(chain_of(seen.lesson))
+        defects = {name: defect.abs().amax() for name, defect in seen.step.defects.items()}
+        return {
+            "loss": seen.step.value,
+            "fit": seen.fit,
+            **defects,
+            "dual_residual": seen.step.dual_residual,
+            "gradient_norm": seen.step.gradient_norm,
+            "lr": self.optimiser.lr,
+            "dual_lr": self.optimiser.ramped_dual_lr,
+            "coverage_min": torch.where(listed, share, 1.0).amin(),
+            "coverage_mean": (share * listed).sum() / listed.sum().clamp(min=1),
+        }
+
+    def gap(self, kind: int, lesson: Lesson) -> tuple[Gap, float]:
+        """DualGap and dual residual on a held-out lesson of the given kind."""
+        lagrangian: Lagrangian = lambda _: self._look(kind, lesson)[0]  # noqa: E731
+        found = dual_gap(
+            lagrangian,
+            self.params,
+            self.duals,
+            steps=self.settings.look_ahead,
+            lr=self.settings.lr,
+            project=self.project,
+        )
+        defects = Evaluation(*lagrangian(self.duals)).defects
+        return found, float(self.duals.residual(defects))
+
+    def constant(self) -> float:
+        """The network's Lipschitz constant; NaN where nothing is known of it."""
+        return math.nan
+
+    def finite(self) -> bool:
+        """Whether every number that a checkpoint would hold is finite; waits for the device."""
+        here = [t for t in self.tensors().values() if t.device == self.device]
+        norms = torch._foreach_norm([t for t in here if t.is_floating_point()])
+        return bool(torch.isfinite(torch.stack([norm.float() for norm in norms])).all())
+
+    def evaluated(self) -> N:
+        """The network with averaged parameters."""
+        self.average.copy_to(self.averaged.parameters())
+        return self.averaged
+
+    def names(self) -> list[str]:
+        """Of the parameters, in order."""
+        return [name for name, _ in self.network.named_parameters()]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Parameters, and all the optimiser remembers, by name."""
+        found = {f"param.{n}": p.detach() for n, p in zip(self.names(), self.params, strict=True)}
+        return found | {f"optimiser.{n}": t for n, t in self.optimiser.state_dict().items()}
+
+    def weights(self) -> dict[str, Tensor]:
+        """Averaged parameters under the network's own names: what is shipped."""
+        return dict(zip(self.names(), self.average.mean, strict=True))
+
+    def counts(self) -> dict[str, Any]:
+        """Where the stream of batches is, as plain values."""
+        return {"taken": list(self.draws.taken)}
+
+    @torch.no_grad()
+    def load(
+        self,
+        tensors: Mapping[str, Tensor],
+        weights: Mapping[str, Tensor],
+        counts: Mapping[str, Any],
+    ) -> None:
+        """Go on from what :meth:`tensors`, :meth:`weights` and :meth:`counts` gave."""
+        names = self.names()
+        torch._foreach_copy_(self.params, [tensors[f"param.{n}"].to(self.device) for n in names])
+        self.average.load([weights[name] for name in names])
+        mark = "optimiser."
+        state = {n.removeprefix(mark): t for n, t in tensors.items() if n.startswith(mark)}
+        self.optimiser.load_state_dict(state)
+        self.draws.go_to(counts["taken"])
+
+    @torch.no_grad()
+    def begin(self, weights: Mapping[str, Tensor]) -> None:
+        """Take over trained weights, and nothing else of their training, before the first step."""
+        torch._foreach_copy_(self.params, [weights[n].to(self.device) for n in self.names()])
+
+    def _look(self, kind: int, lesson: Lesson) -> tuple[Evaluation, Tensor, Tensor]:
+        """Value, defects and gradients on a lesson, from the recording of its kind."""
+        if kind not in self._looks:
+            self._looks[kind] = Recorded(self._differentiated, lesson)
+        value, fit, guards, *rest = self._looks[kind](*lesson)
+        count = len(self.route.boxes)
+        defects = dict(zip(self.route.boxes, rest[:count], strict=True))
+        return Evaluation(value, defects, rest[count:]), fit, guards
+
+    def _differentiated(self, *lesson: Tensor) -> list[Tensor]:
+        with torch.enable_grad():
+            found = self.route.evaluate(self.network, lesson)
+            value = found.fit + self.duals.pair(found.defects)
+            gradients = torch.autograd.grad(
+                value, self.params, allow_unused=True, materialize_grads=True
+            )
+        defects = [found.defects[name].detach() for name in self.route.boxes]
+        return [value.detach(), found.fit.detach(), self._guards(), *defects, *gradients]
+
+    def _guards(self) -> Tensor:
+        """Of Spec-Guard, in the order of :class:`Seen`."""
+        return torch.zeros(3, device=self.device)
+
+
+def _rates(settings: Settings) -> Rates:
+    return Rates(
+        lr=settings.lr,
+        dual_lr=settings.dual_lr,
+        betas=settings.betas,
+        ramp_steps=settings.ramp,
+        mode=settings.mode,  # type: ignore[arg-type]
+        clip=settings.clip,
+        project_half=False,
+        check_every=_CHECK,
+    )

@@ -1,0 +1,396 @@
+"""Training in legs: steps until the rule, the budget, a plateau or a person ends them."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+import time
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from arbiter.files import require_folder
+from arbiter.operators.network.network import Network
+from arbiter_lab.training import run_folder
+from arbiter_lab.training.display import Display
+from arbiter_lab.training.held_out import HeldOut
+from arbiter_lab.training.interruption import stoppable
+from arbiter_lab.training.journal import COLUMNS, Journal, digest, fingerprint_of, read_steps
+from arbiter_lab.training.law_pool import Laws
+from arbiter_lab.training.ledger import Ledger, Run, revision
+from arbiter_lab.training.pool_files import Pool, load_pool
+from arbiter_lab.training.regression import Regressor
+from arbiter_lab.training.run_folder import JOURNAL, RUN, Leg
+from arbiter_lab.training.settings import Settings
+from arbiter_lab.training.stopping_rule import Ending, Plateau, StoppingRule, Thresholds
+from arbiter_lab.training.trainer import Trainer, known_weights
+
+EXTRA = ("relative_entropy", "cvar_alignment", "mfm_cut", "heldout_median_bp")
+"""Columns of the journal beside the paper's."""
+
+_TELL = 1.0  # seconds between numbers fetched for the display
+_FALL = 0.01  # of the held-out error within ``Settings.plateau`` seconds
+
+_Trainer = Trainer | Regressor
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What ends a leg early; the run can be resumed.
+
+    Attributes:
+        seconds: Since `train` was called, making the pool included.
+        steps: Of this leg.
+    """
+
+    seconds: float = math.inf
+    steps: float = math.inf
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a leg ended.
+
+    Attributes:
+        ending: Why.
+        step: Steps done in all.
+        leg_steps: Steps of this leg.
+        seconds: Of this leg's training.
+        metrics: Last measured, on held-out laws.
+        weights: File of the averaged parameters; `arbiter.Operator.load` takes it, of a
+            baseline `arbiter_lab.baselines.trained_baseline.Baseline.load`.
+        notes: What a careful reader should know.
+    """
+
+    ending: Ending
+    step: int
+    leg_steps: int
+    seconds: float
+    metrics: dict[str, Any]
+    weights: Path
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "ended": str(self.ending),
+            "meaning": self.ending.sentence,
+            "step": self.step,
+            "leg_steps": self.leg_steps,
+            "seconds": round(self.seconds, 3),
+            "steps_per_second": round(self.leg_steps / self.seconds, 3) if self.seconds else None,
+            "weights": str(self.weights),
+            "notes": list(self.notes),
+            "metrics": self.metrics,
+        }
+
+
+def train(  # noqa: PLR0913 - what, where, from what, how far, and who looks on
+    settings: Settings,
+    out: str | PathLike[str],
+    device: torch.device | str = "cpu",
+    *,
+    resume: bool = False,
+    begin: str | PathLike[str] | None = None,
+    limits: Limits | None = None,
+    pool: str | PathLike[str] | None = None,
+    display: Display | None = None,
+) -> Outcome:
+    """Train, or go on training, and leave a checkpoint, a journal and a row in the ledger.
+
+    The same settings, and weights to begin with, give the same weights on the same machine, in one
+    leg or in several.
+
+    Args:
+        settings: What and how.
+        out: Folder of the run.
+        device: ``"cpu"`` or ``"cuda"``.
+        resume: Go on from the run that is in the folder.
+        begin: Weights of a trained network of the same configuration, to train on from: a new run,
+            which takes over nothing else of the one that they come from.
+        limits: What ends this leg before its steps are done.
+        pool: Folder in which pools of laws are kept between runs; ``out/pool`` by default.
+        display: What a person sees; by default a line on standard error every half minute.
+
+    Raises:
+        ValueError: If the folder holds a run and ``resume`` is not given, or another one's.
+        CheckpointError: If a run cannot be resumed from its files, or begun from the weights.
+        FileNotFoundError: If there are no such weights.
+    """
+    began, out = time.monotonic(), Path(out)
+    limits = limits or Limits()
+    if find_spec("safetensors") is None:
+        raise ValueError("checkpoints need safetensors: install it, or put it on PYTHONPATH")
+    require_folder(out, files=(RUN, JOURNAL, "sweeps.csv", "sweeps.sqlite"))
+    Ledger(out).runs()  # one of another version is refused before a leg is trained, not after
+    if resume and begin is not None:
+        raise ValueError(f"{begin}: a run that is resumed has weights of its own; leave one out")
+    known = None if begin is None else known_weights(begin, settings)
+    if resume:
+        leg, state, weights = run_folder.load(out)
+        settings.continues(leg.settings)
+        leg = replace(leg, settings=settings, ended="")
+    elif (out / RUN).exists():
+        raise ValueError(f"{out} holds a run: resume it, or name another folder")
+    else:
+        leg = Leg(settings)
+        _clear(out / JOURNAL)
+    if leg.step >= settings.steps:
+        raise ValueError(f"{leg.step} of {settings.steps} steps are done: give more steps to go on")
+    out.mkdir(parents=True, exist_ok=True)
+    leg.revision = _revision()
+    place = out / "pool" if pool is None else Path(pool)
+    laws = load_pool(settings.pool, settings.pool_seed, place, device)
+    others = load_pool(settings.held_out, settings.held_out_seed, place, device)
+    notes = _note_data(leg, laws)
+    trainer = _trainer(settings, laws.laws)
+    if resume:
+        trainer.load(state, weights, leg.progress)
+    elif known is not None:
+        trainer.begin(known)
+        leg.begun = fingerprint_of(known)
+    held_out = HeldOut(settings, others.laws, trainer.route.lesson)
+    if display is None:
+        display = Display(settings.steps, done=leg.step)
+    loop = _Loop(out, leg, trainer, held_out, limits, began)
+    with (
+        Journal(
+            out / JOURNAL,
+            resume_at=leg.step,
+            columns=(*COLUMNS, *EXTRA),
+        ) as journal,
+        display,
+        stoppable() as stop,
+    ):
+        ending = loop.run(journal, display, stop)
+    weights_file = loop.finish(ending)
+    _enter(out, leg, loop)
+    return Outcome(
+        ending, leg.step, leg.step - loop.start, loop.seconds, leg.metrics, weights_file, notes
+    )
+
+
+class _Loop:
+    """The steps of one leg."""
+
+    def __init__(
+        self,
+        out: Path,
+        leg: Leg,
+        trainer: _Trainer,
+        held_out: HeldOut,
+        limits: Limits,
+        began: float,
+    ) -> None:
+        self.out, self.leg, self.trainer, self.held_out = out, leg, trainer, held_out
+        self.limits, self.began, self.start = limits, began, leg.step
+        self.rule = StoppingRule(Thresholds(max_steps=leg.settings.steps))
+        self.plateau = Plateau(_FALL, leg.settings.plateau or math.inf)
+        if leg.progress:
+            self.rule.load_state_dict(leg.progress["rule"])
+            self.plateau.best = [(at, best) for at, best in leg.progress["plateau"]]
+        self.before = leg.seconds
+        self.first = time.monotonic()
+        self.saved = -1
+
+    @property
+    def seconds(self) -> float:
+        """Of this leg's training."""
+        return time.monotonic() - self.first
+
+    def run(self, journal: Journal, display: Display, stop: threading.Event) -> Ending:
+        """Take steps until something ends them."""
+        settings, trainer = self.leg.settings, self.trainer
+        told = -math.inf
+        while True:
+            number = trainer.steps + 1
+            measure = number % settings.measure_every == 0 or number == settings.steps
+            try:
+                seen = trainer.step(measure=measure)
+                measured = self._measured(number) if measure else {}
+            except FloatingPointError as error:
+                log.warning("%s", error)
+                return Ending.DIVERGED
+            row: dict[str, Any] = {}
+            if number % settings.log_every == 0 or measure:
+                row = trainer.row(seen)
+            if row:
+                clock = self.before + self.seconds
+                journal.add(number, **row, **self._columns(measured, row), seconds=clock)
+            self.leg.step = number
+            now = time.monotonic()
+            ending = self._ending(number, measured)
+            if ending is None and stop.is_set():
+                ending = Ending.INTERRUPTED
+            if now - told >= _TELL or measure or ending is not None:
+                told = now
+                self._tell(display, number, float(seen.step.value), row)
+            if ending is not None:
+                return ending
+            if number % settings.save_every == 0:
+                if not trainer.finite():
+                    return Ending.DIVERGED
+                journal.flush()
+                self.save()
+
+    def _tell(self, display: Display, number: int, loss: float, row: dict[str, Any]) -> None:
+        hits = row.get("spec_guard_hits")
+        before, after = self.trainer.lipschitz
+        display.update(
+            number,
+            loss=loss,
+            gap=self.leg.metrics.get("DualGap"),
+            guard_hits=None if hits is None else float(hits),
+            lipschitz_before=before if math.isfinite(before) else None,
+            lipschitz_after=after if math.isfinite(after) else None,
+        )
+
+    def _measured(self, number: int) -> dict[str, float]:
+        """Everything that is measured now and then, on held-out laws."""
+        trainer, held_out = self.trainer, self.held_out
+        gap, residual = trainer.gap(held_out.kind, held_out.lesson)
+        network = trainer.evaluated()
+        found = held_out.measure(network)
+        if isinstance(network, Network):  # nothing is proved of a baseline's scans
+            found |= held_out.bounds(network)
+        before, after = trainer.lipschitz
+        found |= {
+            "DualGap": gap.gap,
+            "ratio_log": gap.ratio_log,
+            "heldout_dual_residual": residual,
+            "lambda_lip_before": before,
+            "lambda_lip_after": after,
+        }
+        self.leg.metrics = {
+            "step": number,
+            **{name: value if math.isfinite(value) else None for name, value in found.items()},
+        }
+        return found
+
+    def _columns(self, measured: dict[str, float], row: dict[str, Any]) -> dict[str, float]:
+        names = {*COLUMNS, *EXTRA} - row.keys()
+        return {name: value for name, value in measured.items() if name in names}
+
+    def _ending(self, number: int, measured: dict[str, float]) -> Ending | None:
+        gap, residual = measured.get("DualGap"), measured.get("heldout_dual_residual")
+        held_out, network = self.held_out, self.trainer.network
+        # a baseline has no measure to test: it ends with its budget
+        test = (
+            (lambda: bool(held_out.martingale(network, seed=number)))
+            if isinstance(network, Network)
+            else None
+        )
+        ending = self.rule.update(number, gap=gap, dual_residual=residual, martingale=test)
+        if ending is not None:
+            return ending
+        if number - self.start >= self.limits.steps:
+            return Ending.BUDGET
+        if time.monotonic() - self.began >= self.limits.seconds:
+            return Ending.TIME
+        return Ending.PLATEAU if self._level(number, measured) else None
+
+    def _level(self, number: int, measured: dict[str, float]) -> bool:
+        """Whether the held-out error has stopped falling, at a constant rate."""
+        settings = self.leg.settings
+        if "heldout_rmse_bp" not in measured or not settings.plateau:
+            return False
+        level = self.plateau.update(self.before + self.seconds, measured["heldout_rmse_bp"])
+        # a decay always pays, and has an end of its own
+        return level and settings.warm <= number < settings.steps - settings.decay
+
+    def save(self) -> Path:
+        """A checkpoint of where it stands."""
+        leg, trainer = self.leg, self.trainer
+        leg.seconds = self.before + self.seconds
+        leg.progress = {
+            **trainer.counts(),
+            "rule": self.rule.state_dict(),
+            "plateau": [list(pair) for pair in self.plateau.best],
+        }
+        self.saved = leg.step
+        return run_folder.save(self.out, leg, trainer.tensors(), trainer.weights())
+
+    def finish(self, ending: Ending) -> Path:
+        """The last checkpoint of a leg; one that diverged keeps the checkpoint before."""
+        leg, trainer = self.leg, self.trainer
+        leg.ended = str(ending)
+        if ending is Ending.DIVERGED or not trainer.finite():
+            raise FloatingPointError(
+                f"{Ending.DIVERGED.sentence} The last one is of step {max(self.saved, self.start)}."
+            )
+        if leg.metrics.get("step") != leg.step:
+            trainer.lipschitz = (math.nan, trainer.constant())
+            self._measured(leg.step)
+        return self.save()
+
+
+def _trainer(settings: Settings, laws: Laws) -> _Trainer:
+    if settings.model == "operator":
+        return Trainer(settings, laws)
+    return Regressor(settings, laws)
+
+
+def _clear(journal: Path) -> None:
+    """Remove the journal of a run that was killed before its first checkpoint."""
+    if journal.exists():
+        read_steps(journal)  # refuses a file that is something else
+        journal.unlink()
+
+
+def _note_data(leg: Leg, pool: Pool) -> tuple[str, ...]:
+    """Record which pool a leg learns from; say so if it is not the last leg's."""
+    now = {"step": leg.step, "origin": pool.origin, "content": pool.content}
+    notes = []
+    if leg.data and leg.data[-1]["origin"] != pool.origin:
+        notes.append("the pool is another one than before: other seed, size or code")
+    elif leg.data and leg.data[-1]["content"] != pool.content:
+        notes.append(
+            "the pool is the one before but for rounding, made on another machine: steps are not "
+            "those of one leg to the bit"
+        )
+    for note in notes:
+        log.warning("%s", note)
+    leg.data.append(now)
+    return tuple(notes)
+
+
+def _revision() -> str:
+    """Of the code: what the environment says it is, for a copy of it, or else git."""
+    return os.environ.get("ARBITER_REVISION") or revision()
+
+
+def _enter(out: Path, leg: Leg, loop: _Loop) -> None:
+    """One row of the ledger for the leg."""
+    settings, metrics = leg.settings, leg.metrics
+    counters = {name: metrics[name] for name in COLUMNS if metrics.get(name) is not None}
+    ledger = Ledger(out)
+    baseline = settings.model != "operator"
+    what = settings.model if baseline else settings.ablation or settings.route
+    name = f"{what}-{settings.seed}-{leg.step:07d}"
+    # the same steps done anew, after a restored checkpoint, are another row
+    again = sum(str(row["run"]).startswith(name) for row in ledger.runs())
+    ledger.add(
+        Run(
+            run=f"{name}.{again + 1}" if again else name,
+            config=settings.to_dict() | ({"begun": leg.begun} if leg.begun else {}),
+            seed=settings.seed,
+            revision=leg.revision,
+            data_hash=leg.data_hash,
+            ended=leg.ended,
+            steps=leg.step,
+            route="regression" if baseline else settings.route,
+            journal=digest(out / JOURNAL),
+            counters=counters,
+            metrics={name: value for name, value in metrics.items() if name not in counters},
+            seconds=loop.seconds,
+            leg=len(leg.data),
+        )
+    )

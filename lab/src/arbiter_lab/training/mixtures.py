@@ -1,0 +1,123 @@
+"""Mixtures of laws: a market that is one law, or with a small chance another and wilder one.
+
+Prices of a mixture are the mixture of prices, at every maturity with the same weights, so it is
+free of arbitrage like its parts, and its log contract is theirs. One law has one source of skew;
+with a rare second one puts far out of the money hold up while the smile near it stays mild, at all
+maturities at once, as on listed indices.
+
+Shapes as in :mod:`arbiter_lab.training.law_pool`: N laws, M maturities, Z strikes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from arbiter.pricing import black
+
+if TYPE_CHECKING:  # pools are made with mixtures
+    from arbiter_lab.training.law_pool import Laws
+
+CHANCES = (0.004, 0.3)  # of the wilder law
+RESOLUTION = 1e-8  # of the forward: what laws do not resolve is a hundredth of it
+_NEGLIGIBLE = 1e-9  # what a law may be worth where it ends, to be continued with its volatility
+_ROWS = 256  # laws at a time
+
+
+def draw_mixed(
+    laws: Laws, share: float, rng: np.random.Generator, deepest: float, first: int = 0
+) -> Laws:
+    """The pool with a share of its laws replaced by mixtures with others of it.
+
+    Args:
+        laws: The pool.
+        share: Of laws to be replaced.
+        rng: Random numbers.
+        deepest: Least volatility over reference near the money; a mixture below, or one that is not
+            resolved there, is not taken.
+        first: So many laws, the first, take no part.
+    """
+    others_too = len(laws) - first
+    count = min(int(share * len(laws)), others_too) if others_too > 1 else 0
+    if count == 0:
+        return laws
+    device = laws.iv.device
+    chosen = rng.permutation(others_too)[:count]
+    partners = first + (chosen + rng.integers(1, others_too, count)) % others_too
+    chosen = first + chosen
+    low, high = np.log(CHANCES)
+    chance = torch.as_tensor(np.exp(rng.uniform(low, high, count)), device=device)
+    rows = torch.as_tensor(chosen, device=device)
+    others = torch.as_tensor(partners, device=device)
+    # by their levels some months ahead
+    levels = laws.reference[:, laws.T.numel() // 2]
+    swapped = levels[rows] > levels[others]
+    calm, wild = torch.where(swapped, others, rows), torch.where(swapped, rows, others)
+    reference, iv = laws.reference.clone(), laws.iv.clone()
+    middle = (laws.z > -2.0) & (laws.z < 1.5)
+    for start in range(0, count, _ROWS):
+        part = slice(start, start + _ROWS)
+        found = mix(laws, calm[part], wild[part], chance[part])
+        near = found.iv[..., middle] / found.reference[..., None]
+        good = (near > deepest).flatten(1).all(1)  # false for NaN too
+        reference[rows[part]] = torch.where(
+            good[:, None], found.reference, laws.reference[rows[part]]
+        )
+        iv[rows[part]] = torch.where(good[:, None, None], found.iv, laws.iv[rows[part]])
+    return replace(laws, reference=reference, iv=iv)
+
+
+def mix(laws: Laws, calm: Tensor, wild: Tensor, chance: Tensor) -> Laws:
+    """Mixtures ``(n,)`` of laws ``calm`` with laws ``wild``, the latter with these chances."""
+    T, root = laws.T.double(), torch.sqrt(laws.T.double())
+    weights = torch.stack([1.0 - chance, chance]).double()  # (2, n)
+    parts = torch.stack([calm, wild])
+    reference = torch.sqrt((weights[..., None] * laws.reference[parts].double() ** 2).sum(0))
+    k = laws.z.double() * (reference * root)[..., None]  # (n, M, Z)
+    price = torch.zeros_like(k)
+    for rows, weight in zip(parts, weights, strict=True):
+        price += weight[:, None, None] * _prices(laws, rows, k)
+    below = int((laws.z < 0.0).sum())
+    known = price > RESOLUTION  # false for NaN too
+    # known from the money outwards, until it is not
+    inner = torch.cat(
+        [
+            torch.cumprod(known[..., :below].flip(-1).to(torch.int8), -1).flip(-1),
+            torch.cumprod(known[..., below:].to(torch.int8), -1),
+        ],
+        -1,
+    )
+    price = torch.where(inner > 0, price, torch.nan)
+    v = black.implied(price, k).volatility
+    return replace(laws, reference=reference.float(), iv=(v / torch.sqrt(T)[:, None]).float())
+
+
+def _prices(laws: Laws, rows: Tensor, k: Tensor) -> Tensor:
+    """``(n, M, Z)`` out-of-the-money prices of laws at log-strikes, at the pool's maturities."""
+    n, M, Z = len(rows), laws.T.numel(), laws.z.numel()
+    iv = laws.iv[rows]
+    place = torch.arange(Z, device=iv.device)
+    known = torch.isfinite(iv)
+    first = torch.where(known, place, Z).amin(-1, keepdim=True)
+    last = torch.where(known, place, -1).amax(-1, keepdim=True)
+    # where a law is not resolved it is worth all but nothing: its last volatility will do
+    whole = iv.gather(-1, torch.minimum(torch.maximum(place.expand(iv.shape), first), last))
+    filled = replace(laws, reference=laws.reference[rows], iv=whole)
+    T = laws.T.expand(n, M)
+    scale = (laws.reference[rows] * torch.sqrt(laws.T)).double()[..., None]
+    z = k / scale
+    low, high = float(laws.z[0]), float(laws.z[-1])
+    inside = z.clamp(low, high)
+    found = filled.at(torch.arange(n, device=iv.device), T, (inside * scale).float()).double()
+    total = found * torch.sqrt(laws.T.double())[:, None]
+    price = black.otm(k, total)
+    ends = laws.z[[0, -1]].double() * scale
+    edge = black.otm(ends, whole[..., [0, -1]].double() * torch.sqrt(laws.T.double())[:, None])
+    unknown = ((z < low) & (edge[..., :1] > _NEGLIGIBLE)) | (
+        (z > high) & (edge[..., 1:] > _NEGLIGIBLE)
+    )
+    return torch.where(unknown, torch.nan, price)

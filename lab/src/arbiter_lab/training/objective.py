@@ -1,0 +1,212 @@
+"""What training minimises, and what the dual variables price.
+
+    L(θ, λ) = fit + ⟨λ_NA, calendar⟩ + ⟨λ_mart, martingale⟩ + ⟨λ_VIX, replication⟩
+
+*fit*: error of volatility at targets, quoted or not, from prices (price error over vega), in units
+of what the quotes allow: the standard error of kriging there. *calendar*: calls under the gate's
+measure that fall from one maturity to the next. *martingale*: the measure's mean less one, signed.
+*replication*: squared relative error of log-contract variance, which is what the VIX replicates.
+Each block has one number per band of total volatility, so that short and long maturities are priced
+apart.
+
+With the paper's own decoder prices are its potential's, and what that leaves open (prices that fall
+with maturity, slopes outside [−1, 0], values below intrinsic) is added to the calendar block
+(:mod:`.convex`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from arbiter.operators.network.convex_decoder import ICNNDecoder
+from arbiter.operators.network.network import Output
+from arbiter.operators.prior.gaussian_process import Kriged, at_heads, known
+from arbiter.operators.prior.reference_volatility import Scaled, scaled
+from arbiter.operators.quote_tensors import Ragged
+from arbiter.operators.slope_head import KNOTS
+from arbiter.pricing import black
+from arbiter.pricing.transport import Transport
+from arbiter_lab.training import convex_decoder_prices
+from arbiter_lab.training.batches import Batch
+from arbiter_lab.training.law_pool import Laws
+
+BANDS = 6
+_EDGES = (-3.6, -3.0, -2.4, -1.8, -1.2)  # of log(σ√T): about 3, 5, 9, 17 and 30 %
+_FLOOR = 1e-3  # error of volatility over reference that nobody minds
+_LEAST_LOG = -50.0  # of a price that errors are divided by: targets are worth 1e-8 or more
+_FAR = 30.0  # of a relative error of price: beyond, the potential only has to come back
+_LEVELS = (-1.5, -0.75, 0.0, 0.5, 1.0)  # deviations at which calls under the measure are compared
+
+
+class Task(NamedTuple):
+    """A batch with all that training needs of it and no parameter touches.
+
+    Attributes:
+        chain: Quotes in their own units: the operator's input.
+        k: ``(B, L, P)`` log-strikes of the targets.
+        log_price: ``(B, L, P)`` logarithm of their exact out-of-the-money prices.
+        scale: ``(B, L, P)`` what turns a difference of log-prices into one of volatility over
+            reference, to first order: ``σ*/σ`` over the elasticity of the price.
+        weight: ``(B, L, P)`` one over the error that the quotes allow, zero off the targets.
+        log_variance: ``(B, L)`` exact log-contract variance W(T).
+        guess: What kriging is for the chain, or nothing where the network does without.
+    """
+
+    chain: Scaled
+    k: Tensor
+    log_price: Tensor
+    scale: Tensor
+    weight: Tensor
+    log_variance: Tensor
+    guess: Kriged | None = None
+
+    def part(self, rows: slice) -> Task:
+        """Some of the surfaces."""
+        return Task.of(tuple(x[rows] for x in self.flat()))
+
+    def flat(self) -> tuple[Tensor, ...]:
+        """All tensors in a row, as recordings take them."""
+        return (*self.chain, *self[1:6], *(self.guess or ()))
+
+    @classmethod
+    def of(cls, tensors: Sequence[Tensor]) -> Task:
+        """Back from :meth:`flat`."""
+        count = len(Scaled._fields)
+        chain, own, guess = tensors[:count], tensors[count : count + 5], tensors[count + 5 :]
+        k, log_price, scale, weight, log_variance = own
+        known = Kriged(*guess) if guess else None
+        return cls(Scaled(*chain), k, log_price, scale, weight, log_variance, known)
+
+
+class Terms(NamedTuple):
+    """Parts of the objective.
+
+    Attributes:
+        fit: Scalar.
+        defects: One vector of BANDS per dual block.
+        error: ``(B, L, P)`` error of volatility over reference at the targets.
+    """
+
+    fit: Tensor
+    defects: dict[str, Tensor]
+    error: Tensor
+
+
+def task(batch: Batch, laws: Laws, place: Tensor | None = None) -> Task:
+    """What training needs of a batch; with the places of heads, what kriging is for them too."""
+    chain = scaled(Ragged(batch.T, batch.k, batch.iv, batch.half, batch.quoted))
+    k, total = batch.target_k.double(), (batch.target_iv * torch.sqrt(batch.T)[..., None]).double()
+    price = black.otm(k, total).clamp(min=1e-300)
+    elasticity = (total * black.vega(k, total) / price).clamp(min=0.2)
+    said = known(chain)
+    _, doubt = said.at(strikes(chain, batch.target_k))
+    allowed = torch.sqrt(_FLOOR**2 + doubt.to(batch.T.dtype) ** 2)
+    dtype = batch.T.dtype
+    return Task(
+        chain,
+        batch.target_k,
+        torch.log(price).to(dtype),
+        ((batch.target_iv / chain.sigma[..., None]).clamp(max=4.0) / elasticity).to(dtype),
+        batch.target / allowed,
+        laws.reference_at(batch.rows, batch.clock) ** 2 * batch.clock,
+        None if place is None else at_heads(said, chain, place),
+    )
+
+
+def strikes(chain: Scaled, k: Tensor) -> Tensor:
+    """Log-strikes ``(B, L, P)`` in a chain's own units, ζ."""
+    return torch.asinh(k * torch.exp(-chain.total)[..., None])
+
+
+def terms(output: Output, task: Task, icnn: ICNNDecoder | None = None, knee: float = 6.0) -> Terms:
+    """Parts of the objective for one batch.
+
+    Args:
+        output: What the network says of ``task.chain``.
+        task: The batch.
+        icnn: The network's decoder, where prices are its own and not the transport's.
+        knee: Of the loss, in expected errors.
+    """
+    calendars = calendar(output)
+    if icnn is None:
+        transport = Transport(torch.tensor(KNOTS, dtype=torch.float64), output.slopes)
+        price = transport.otm(task.k).clamp(min=1e-30)
+        # by logarithms: a wing that is too cheap is as wrong as one that is too dear
+        error = (torch.log(price) - task.log_price) * task.scale
+        variance = transport.log_variance()
+    else:
+        price = convex_decoder_prices.otm(icnn, output, task.k)  # may be negative
+        # places that are no targets may be worth so little that one over it overflows, and infinity
+        # times the clamp's zero is no gradient
+        exact = task.log_price.clamp(min=_LEAST_LOG)
+        error = (price * torch.exp(-exact) - 1.0).clamp(-_FAR, _FAR) * task.scale
+        variance = convex_decoder_prices.log_variance(icnn, output)
+        calendars = calendars + _banded(convex_decoder_prices.defects(icnn, output), output)
+    fit = robust(error * task.weight, knee).sum() / (task.weight > 0.0).sum().clamp(min=1)
+    return Terms(
+        fit,
+        {
+            "no_arbitrage": calendars,
+            "martingale": martingale(output),
+            "replication": replication(variance, output, task.log_variance),
+        },
+        error,
+    )
+
+
+def martingale(output: Output) -> Tensor:
+    """``(BANDS,)`` mean of the measure less one, over the slice's total volatility."""
+    sight, chain = output.sight, output.chain
+    mean = (sight.measure * sight.width * chain.moneyness).sum(-1)
+    return _banded((mean - 1.0) * torch.exp(-chain.total), output)
+
+
+def calendar(output: Output) -> Tensor:
+    """``(BANDS,)`` by how much calls under the measure fall from one slice to the next."""
+    sight, chain = output.sight, output.chain
+    levels = _constant(_LEVELS, chain.u.dtype, chain.u.device)
+    strike = torch.exp(levels * torch.exp(chain.total)[..., None])  # (B, L, G)
+    mass = sight.measure * sight.width
+
+    def calls(mass: Tensor, moneyness: Tensor, at: Tensor) -> Tensor:
+        paid = (moneyness[..., None, :] - at[..., None]).clamp(min=0.0)
+        return (mass[..., None, :] * paid).sum(-1)
+
+    here = calls(mass[:, :-1], chain.moneyness[:, :-1], strike[:, :-1])
+    later = calls(mass[:, 1:], chain.moneyness[:, 1:], strike[:, :-1])
+    seen = chain.quoted.any(-1)
+    both = (seen[:, 1:] & seen[:, :-1])[..., None]
+    fall = torch.where(both, (here - later).clamp(min=0.0), 0.0).sum(-1) / len(_LEVELS)
+    fall = fall * torch.exp(-chain.total[:, :-1])
+    return _banded(torch.nn.functional.pad(fall, (0, 1)), output)
+
+
+def replication(variance: Tensor, output: Output, exact: Tensor) -> Tensor:
+    """``(BANDS,)`` squared relative error of log-contract variance ``(B, L)``, in percent."""
+    off = torch.log(variance.clamp(min=1e-12) / exact).clamp(-1.0, 1.0)
+    return _banded(1e2 * off * off, output)
+
+
+def _banded(values: Tensor, output: Output) -> Tensor:
+    """Means ``(BANDS,)`` of values ``(B, L)`` of listed slices by total volatility."""
+    total = output.chain.total.detach()
+    band = torch.bucketize(total, _constant(_EDGES, total.dtype, total.device))
+    seen = output.chain.quoted.any(-1)
+    bands = torch.arange(BANDS, device=total.device)
+    member = ((band[..., None] == bands) & seen[..., None]).to(values.dtype)
+    return (member * values[..., None]).sum((0, 1)) / member.sum((0, 1)).clamp(min=1.0)
+
+
+def robust(x: Tensor, knee: float = 6.0) -> Tensor:
+    """Square, then logarithm: what no quote determines must not drown what quotes do."""
+    return 0.5 * knee**2 * torch.log1p((x / knee) ** 2)
+
+
+@lru_cache(maxsize=16)
+def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.tensor(values, dtype=dtype, device=device)

@@ -1,0 +1,165 @@
+"""Pools of laws kept on disk: making 80,000 takes a minute on a GPU, reading them a second.
+
+A pool has a name made of its size, its seed and the code that makes it, so that one from other
+code is never read by mistake. Two plain NumPy files and a description, each written whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from functools import lru_cache
+from os import PathLike
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from arbiter.files import whole, write_whole
+from arbiter.models import (
+    characteristic_function,
+    expected_variance,
+    fourier_pricing,
+    fractional_kernel,
+    parameters,
+    riccati,
+)
+from arbiter.pricing import black, knots, normal, transport
+from arbiter_lab.training import (
+    fourier_inversion,
+    mixtures,
+    parameter_prior,
+    shaped_laws,
+    variance_states,
+)
+from arbiter_lab.training import law_pool as laws_module
+from arbiter_lab.training.journal import fingerprint, fingerprint_of
+from arbiter_lab.training.law_pool import Laws, grid, make_laws
+
+_MAKERS = (
+    black,
+    knots,
+    normal,
+    transport,
+    fourier_pricing,
+    fractional_kernel,
+    expected_variance,
+    parameters,
+    riccati,
+    characteristic_function,
+    fourier_inversion,
+    laws_module,
+    mixtures,
+    parameter_prior,
+    shaped_laws,
+    variance_states,
+)
+
+log = logging.getLogger(__name__)
+
+
+class Pool(NamedTuple):
+    """Laws and what they are.
+
+    Attributes:
+        laws: The laws.
+        origin: Hash of size, seed and code: what was asked for.
+        content: Hash of the numbers, which differ by rounding between machines.
+    """
+
+    laws: Laws
+    origin: str
+    content: str
+
+
+@lru_cache(maxsize=1)
+def code_version() -> str:
+    """Hash of the source files that decide what a law is."""
+    digest = hashlib.sha256()
+    for module in _MAKERS:
+        digest.update(Path(str(module.__file__)).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def load_pool(
+    count: int,
+    seed: int,
+    folder: str | PathLike[str] | None = None,
+    device: torch.device | str = "cpu",
+    *,
+    refresh: bool = False,
+) -> Pool:
+    """The pool from the folder, or made and put there.
+
+    Args:
+        count: How many laws.
+        seed: Of the pool.
+        folder: Where pools are kept; None keeps none.
+        device: Where the pool is to be.
+        refresh: Make it anew in any case.
+
+    Raises:
+        ValueError: If the files in the folder are not what they say.
+    """
+    origin = origin_of(count, seed)
+    place = None if folder is None else _place(folder, count, seed)
+    if place is not None and not refresh and (place / "pool.json").exists():
+        return _read(place, count, origin, device)
+    log.info("making %d laws, seed %d", count, seed)
+    laws = make_laws(count, seed, device)
+    if folder is None:
+        return Pool(laws, origin, _content(laws))
+    return keep_pool(laws, seed, folder)
+
+
+def keep_pool(laws: Laws, seed: int, folder: str | PathLike[str]) -> Pool:
+    """Write a pool to where :func:`load_pool` looks for one of its size and seed."""
+    count = len(laws)
+    place = _place(folder, count, seed)
+    pool = Pool(laws, origin_of(count, seed), _content(laws))
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "pool.json").unlink(missing_ok=True)
+    for name in ("reference", "iv"):
+        with whole(place / f"{name}.npy") as file:
+            np.save(file, getattr(laws, name).cpu().numpy(), allow_pickle=False)
+    about = {"count": count, "seed": seed, "origin": pool.origin, "content": pool.content}
+    write_whole(place / "pool.json", json.dumps(about, indent=1) + "\n")
+    return pool
+
+
+def origin_of(count: int, seed: int) -> str:
+    """Hash of what decides a pool."""
+    return fingerprint({"count": count, "seed": seed, "code": code_version()})
+
+
+def _place(folder: str | PathLike[str], count: int, seed: int) -> Path:
+    return Path(folder) / f"laws-{count}-{seed}-{origin_of(count, seed)[:8]}"
+
+
+def _content(laws: Laws) -> str:
+    return fingerprint_of({"reference": laws.reference, "iv": laws.iv})
+
+
+def _read(place: Path, count: int, origin: str, device: torch.device | str) -> Pool:
+    remedy = f"remove {place}, and it is made anew"
+    try:
+        about = json.loads((place / "pool.json").read_text(encoding="utf-8"))
+        arrays = {n: np.load(place / f"{n}.npy", allow_pickle=False) for n in ("reference", "iv")}
+    except (ValueError, OSError, EOFError) as error:
+        raise ValueError(f"the pool cannot be read ({error}): {remedy}") from error
+    T, z = grid(device)
+    shapes = {"reference": (count, len(T)), "iv": (count, len(T), len(z))}
+    for name, array in arrays.items():
+        if array.shape != shapes[name] or array.dtype != np.float32:
+            raise ValueError(
+                f"{name} of the pool is {array.shape} {array.dtype}, not {shapes[name]} float32: "
+                + remedy
+            )
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    content = fingerprint_of(tensors)
+    if about.get("origin") != origin or about.get("content") != content:
+        raise ValueError(f"the pool's numbers are not those it was written with: {remedy}")
+    moved = {name: tensor.to(device) for name, tensor in tensors.items()}
+    return Pool(Laws(T.float(), z.float(), moved["reference"], moved["iv"]), origin, content)

@@ -1,0 +1,232 @@
+"""The covariance of surfaces over the training universe, which kriging rests on.
+
+Batches are drawn as for training, and every surface of them is a function of ``ζ = asinh z`` and
+``w = log(σ√T)``, seen where it has quotes or targets. Expectation maximisation gives the second
+moment of the coefficients of such functions in the splines of
+:mod:`arbiter.operators.prior.gaussian_process`, each surface known on a part of the plane only. A
+smooth covariance of the weight of a few surfaces keeps corners tame that hardly any of them
+reaches.
+
+A universe is no Gaussian: a few surfaces are far wilder than the rest, and make everything look
+likelier than it is. So it is taken for a mixture of a few Gaussians, and the one that most surfaces
+belong to is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from arbiter.operators.prior.gaussian_process import CLOCK, CLOCKS, STRIKES, ZETA, splines
+from arbiter.operators.prior.reference_volatility import FARTHEST, scaled
+from arbiter.operators.quote_tensors import Ragged
+from arbiter_lab.training.batch_stream import seeded
+from arbiter_lab.training.batches import Batch, Layout, draw_batch
+from arbiter_lab.training.law_pool import Laws
+
+LAYOUTS = ((Layout(8, 16, 24), 0.15), (Layout(14, 33, 24), 0.3), (Layout(16, 41, 24), 0.3),
+           (Layout(28, 64, 32), 0.2), (Layout(56, 96, 40), 0.05))  # fmt: skip
+KINDS = 4  # Gaussians of the mixture
+_EXACT = 1.5e-3  # relative error with which the splines are asked to follow
+_FAMILIAR = 30.0  # surfaces that the smooth covariance weighs as much as
+_SIZE, _LENGTH = 0.3, 2.0  # its deviation, and its length in splines
+_LARGEST = 2.0  # coefficients beyond are unlikely, whatever the universe: none is seen that large
+_FINEST = 1e-4  # deviation that every coefficient has at least
+_COMMON = 60.0  # surfaces that the covariance of all weighs as much as, in that of one kind
+_LEADING, _SETTLED = 24, 25  # directions and rounds of the first division into kinds
+_TOGETHER = 128
+
+
+class Views(NamedTuple):
+    """Partial views of N surfaces, as normal equations of their d coefficients."""
+
+    grams: Tensor
+    """``(N, d, d)``"""
+    sides: Tensor
+    """``(N, d)``"""
+
+
+def covariance_factor(
+    laws: Laws,
+    surfaces: int,
+    rank: int = 96,
+    iterations: int = 40,
+    seed: int = 0,
+    told: Callable[[int], None] = lambda _: None,
+) -> Tensor:
+    """``(NZ, NW, rank)`` F with ``F Fᵀ`` the second moment of the coefficients of most surfaces.
+
+    Args:
+        laws: The universe.
+        surfaces: How many are drawn.
+        rank: Columns of F.
+        iterations: Of expectation maximisation.
+        seed: Of the draws.
+        told: Called with the number of each iteration.
+    """
+    views = _seen(laws, surfaces, seed)
+    moment = second_moment(views, smooth(views.grams.device), iterations, told)
+    values, vectors = torch.linalg.eigh(moment)
+    leading = vectors[:, -rank:] * values[-rank:].clamp(min=0.0).sqrt()
+    leading = leading.flip(1)
+    inside = Views(leading.T @ views.grams @ leading, views.sides @ leading)
+    bound = leading.T @ leading / _LARGEST**2
+    usual = usual_moment(inside, bound, KINDS, max(1, iterations // 4), seed)
+    values, vectors = torch.linalg.eigh(usual)
+    usual = leading @ (vectors * values.clamp(min=0.0).sqrt())
+    directions, sizes, _ = torch.linalg.svd(usual, full_matrices=False)  # the same F Fᵀ, in order
+    found: Tensor = (directions * sizes).unflatten(0, (STRIKES, CLOCKS))
+    return found
+
+
+def second_moment(
+    views: Views,
+    familiar: Tensor,
+    iterations: int,
+    told: Callable[[int], None] = lambda _: None,
+) -> Tensor:
+    """``(D, D)`` second moment of coefficients, from partial views.
+
+    Args:
+        views: Of all surfaces.
+        familiar: ``(D, D)`` where to start, and what a few surfaces' weight stays with.
+        iterations: Of expectation maximisation.
+        told: Called with the number of each iteration.
+    """
+    moment, everyone = familiar, torch.ones_like(views.sides[:, 0])
+    one = torch.eye(len(moment), dtype=moment.dtype, device=moment.device)
+    for i in range(iterations):
+        told(i)
+        precision = torch.linalg.inv(moment) + one / _LARGEST**2
+        total = _FAMILIAR * familiar + _total(views, precision, everyone)
+        moment = 0.5 * (total + total.T) / (len(views.grams) + _FAMILIAR) + _FINEST**2 * one
+    return moment
+
+
+def usual_moment(views: Views, bound: Tensor, kinds: int, iterations: int, seed: int = 0) -> Tensor:
+    """``(d, d)`` second moment of the kind that most surfaces belong to.
+
+    Args:
+        views: Of coefficients whose second moment over all surfaces is one.
+        bound: ``(d, d)`` precision that every kind has at least: none is boundless where nothing
+            is seen of it.
+        kinds: Gaussians of the mixture.
+        iterations: Of expectation maximisation.
+        seed: Of the first division into kinds.
+    """
+    grams, sides = views
+    one = torch.eye(sides.shape[-1], dtype=sides.dtype, device=sides.device)
+    moments = one.expand(kinds, -1, -1)
+    share = _divided(_posterior(views, one)[0], kinds, seed)  # (N, kinds)
+    for _ in range(iterations):
+        both = zip(moments, share.T, strict=True)
+        totals = torch.stack(
+            [_total(views, torch.linalg.inv(m) + bound, weight) for m, weight in both]
+        )
+        count = share.sum(0)
+        common = totals.sum(0) / len(grams)
+        moments = (totals + _COMMON * common) / (count + _COMMON)[:, None, None]
+        evidence = torch.stack([_posterior(views, each)[1] for each in moments], 1)
+        share = torch.softmax(evidence + torch.log(count + 1.0), 1)
+    found: Tensor = torch.linalg.inv(torch.linalg.inv(moments[int(share.sum(0).argmax())]) + bound)
+    return found
+
+
+def _divided(means: Tensor, kinds: int, seed: int) -> Tensor:
+    """``(N, kinds)`` ones where a surface belongs, by Lloyd's rounds on leading coefficients."""
+    points = means[:, :_LEADING]
+    order = torch.randperm(len(points), generator=torch.Generator().manual_seed(seed))
+    centres = points[order[:kinds].to(points.device)]
+    for _ in range(_SETTLED):
+        near = torch.nn.functional.one_hot(torch.cdist(points, centres).argmin(1), kinds)
+        near = near.to(points.dtype)
+        centres = (near.T @ points) / near.sum(0).clamp(min=1.0)[:, None]
+    return near
+
+
+def _posterior(views: Views, moment: Tensor) -> tuple[Tensor, Tensor]:
+    """``(N, d)`` means of coefficients, and ``(N,)`` the log-evidence of a moment."""
+    precision = torch.linalg.inv(moment)
+    means, evidence = [], []
+    for start in range(0, len(views.grams), _TOGETHER):
+        part = slice(start, start + _TOGETHER)
+        L = torch.linalg.cholesky(views.grams[part] + precision)
+        side = views.sides[part]
+        mean = torch.cholesky_solve(side[..., None], L)[..., 0]
+        means.append(mean)
+        half = L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        evidence.append(0.5 * (side * mean).sum(-1) - half)
+    return torch.cat(means), torch.cat(evidence) - 0.5 * torch.linalg.slogdet(moment)[1]
+
+
+def _total(views: Views, precision: Tensor, share: Tensor) -> Tensor:
+    """``(d, d)`` sum of second moments of surfaces under a prior, each by its share ``(N,)``."""
+    total = torch.zeros_like(precision)
+    for start in range(0, len(share), _TOGETHER):
+        part = slice(start, start + _TOGETHER)
+        V = torch.cholesky_inverse(torch.linalg.cholesky(views.grams[part] + precision))
+        mean = (V @ views.sides[part, :, None])[..., 0]
+        total = total + (share[part, None, None] * V).sum(0) + (share[part, None] * mean).T @ mean
+    return 0.5 * (total + total.T)
+
+
+def smooth(device: torch.device | str) -> Tensor:
+    """``(D, D)`` the covariance that is assumed where nothing is seen."""
+
+    def along(count: int) -> Tensor:
+        at = torch.arange(count, dtype=torch.float64, device=device)
+        return torch.exp(-0.5 * ((at[:, None] - at) / _LENGTH) ** 2)
+
+    both = torch.kron(along(STRIKES), along(CLOCKS))
+    return _SIZE**2 * (both + 1e-3 * torch.eye(len(both), dtype=both.dtype, device=device))
+
+
+def _seen(laws: Laws, surfaces: int, seed: int) -> Views:
+    """Normal equations of every surface."""
+    grams: list[Tensor] = []
+    sides: list[Tensor] = []
+    for kind, (layout, share) in enumerate(LAYOUTS):
+        wanted = max(1, round(surfaces * share))
+        for number, start in enumerate(range(0, wanted, _TOGETHER)):
+            generator = seeded(laws.iv.device, seed, kind, number)
+            batch = draw_batch(laws, layout, generator, min(_TOGETHER, wanted - start))
+            one, side = normal_equations(batch)
+            grams.append(one)
+            sides.append(side)
+    return Views(torch.cat(grams), torch.cat(sides))
+
+
+def normal_equations(batch: Batch) -> Views:
+    """``ΦᵀWΦ`` and ``ΦᵀW u`` of the exact volatilities at quotes and targets, by the law's clock.
+
+    What an uneven clock does to one expiry alone is not the surface's, and is looked for apart
+    (:mod:`arbiter.operators.prior.slice_offsets`).
+    """
+    faster = torch.sqrt(batch.T / batch.clock)[..., None]
+    chain = scaled(
+        Ragged(batch.clock, batch.k, batch.iv * faster, batch.half * faster, batch.quoted)
+    )
+    root = (chain.sigma * torch.sqrt(batch.clock))[..., None]
+    k = torch.cat([batch.k, batch.target_k], -1)
+    iv = torch.cat([batch.oracle_iv, batch.target_iv], -1) * faster
+    there = torch.cat([batch.quoted, batch.target], -1)
+    u = torch.log(iv / chain.sigma[..., None]).clamp(-FARTHEST, FARTHEST).double()
+    basis = splines(torch.asinh(k / root).double(), ZETA, STRIKES)
+    clock = splines(chain.total.double(), CLOCK, CLOCKS)
+    loaded = basis * (there / _EXACT**2)[..., None]
+    by_slice = (u[..., None, :] @ loaded)[..., 0, :]  # (B, L, NZ)
+    side = (by_slice.transpose(-1, -2) @ clock).flatten(1)
+    return Views(gram(basis, loaded, clock), side)
+
+
+def gram(basis: Tensor, loaded: Tensor, clock: Tensor) -> Tensor:
+    """``(B, NZ·NW, NZ·NW)`` ``ΦᵀWΦ``, slice by slice a product of the two directions."""
+    each = loaded.transpose(-1, -2) @ basis  # (B, L, NZ, NZ)
+    pairs = (clock[..., :, None] * clock[..., None, :]).flatten(-2)  # (B, L, NW²)
+    both = each.flatten(-2).transpose(-1, -2) @ pairs  # (B, NZ², NW²)
+    size = basis.shape[-1], basis.shape[-1], clock.shape[-1], clock.shape[-1]
+    split: Tensor = both.unflatten(-2, size[:2]).unflatten(-1, size[2:])  # (B, NZ, NZ, NW, NW)
+    return split.transpose(-3, -2).flatten(-2).flatten(-3, -2)

@@ -1,0 +1,109 @@
+"""What a step learns from and what it minimises: two routes to the same network.
+
+``saddle``: prices at targets, with dual variables for the calendar order of the gate's measure,
+its martingale property and the replication of variance. ``mfm``: martingale flow matching, the
+velocity of transport slopes in √T against the oracle's, without dual variables.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol, TypeVar
+
+from torch import Tensor, nn
+
+from arbiter.operators.network.measure_gate import places
+from arbiter.operators.network.network import Config, Network
+from arbiter.operators.prior.gaussian_process import Kriged
+from arbiter.operators.prior.reference_volatility import Scaled
+from arbiter_lab.training.batch_stream import Lesson
+from arbiter_lab.training.batches import Batch
+from arbiter_lab.training.duals import Box
+from arbiter_lab.training.flow_matching import Velocity, mismatch, oracle_slopes, velocity
+from arbiter_lab.training.law_pool import Laws
+from arbiter_lab.training.objective import BANDS, Task, task, terms
+from arbiter_lab.training.settings import Settings
+
+N = TypeVar("N", bound=nn.Module)
+Taken_contra = TypeVar("Taken_contra", bound=nn.Module, contravariant=True)
+
+
+class Found(NamedTuple):
+    """What a batch says of a network: the fit, and the defects of each dual block."""
+
+    fit: Tensor
+    defects: dict[str, Tensor]
+
+
+class Route(Protocol[Taken_contra]):
+    """A way to train."""
+
+    boxes: dict[str, Box]
+
+    def lesson(self, batch: Batch, laws: Laws) -> Lesson:
+        """All that a step needs of a batch; the chain in its own units comes first."""
+        ...
+
+    def evaluate(self, network: Taken_contra, lesson: Lesson) -> Found:
+        """The objective's parts."""
+        ...
+
+
+def chain_of(lesson: Lesson) -> Scaled:
+    """The chain of a lesson."""
+    return Scaled(*lesson[: len(Scaled._fields)])
+
+
+def heads(config: Config) -> Tensor | None:
+    """Where kriging is wanted, if it is: known before any step, so no part of a recording."""
+    return places(config.heads, config.reach) if config.kriging else None
+
+
+class Saddle:
+    """Prices and dual blocks."""
+
+    def __init__(self, settings: Settings) -> None:
+        bound = settings.dual_bound
+        self.place, self.knee = heads(settings.config), settings.knee
+        self.boxes = {
+            "no_arbitrage": Box.inequality(BANDS, bound),
+            "martingale": Box.signed(BANDS, bound),
+        }
+        if settings.vix_term:
+            self.boxes["replication"] = Box.inequality(BANDS, bound)
+
+    def lesson(self, batch: Batch, laws: Laws) -> Lesson:
+        """A task."""
+        return task(batch, laws, self.place).flat()
+
+    def evaluate(self, network: Network, lesson: Lesson) -> Found:
+        """Fit and the blocks that have multipliers."""
+        given = Task.of(lesson)
+        found = terms(network.decode(given.chain, given.guess), given, network.icnn, self.knee)
+        return Found(found.fit, {name: found.defects[name] for name in self.boxes})
+
+
+class FlowMatching:
+    """Velocities alone."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.boxes: dict[str, Box] = {}
+        self.place = heads(settings.config)
+
+    def lesson(self, batch: Batch, laws: Laws) -> Lesson:
+        """The chain and the oracle's velocities."""
+        given = task(batch, laws, self.place)
+        wanted = velocity(oracle_slopes(laws, batch), given.chain)[:2]
+        return (*given.chain, *wanted, *(given.guess or ()))
+
+    def evaluate(self, network: Network, lesson: Lesson) -> Found:
+        """The mean squared error of velocity."""
+        chain = chain_of(lesson)
+        target, weight, *rest = lesson[len(chain) :]
+        wanted = Velocity(target, weight, weight.new_zeros(()).bool())
+        guess = Kriged(*rest) if rest else None
+        return Found(mismatch(network.decode(chain, guess).slopes, chain, wanted), {})
+
+
+def route_of(settings: Settings) -> Route[Network]:
+    """The route that the settings name."""
+    return Saddle(settings) if settings.route == "saddle" else FlowMatching(settings)

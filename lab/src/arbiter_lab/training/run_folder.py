@@ -1,0 +1,270 @@
+"""A run on disk: checkpoints from which training goes on bit for bit.
+
+    run.json                    settings, step, ending, metrics, and which checkpoint is the last
+    step-0005000/
+      weights.safetensors       averaged parameters, as shipped
+      state-1.safetensors …     parameters and optimiser, in files of at most 15 MB
+    steps.jsonl                 the journal
+    sweeps.csv, sweeps.sqlite   the ledger, a row for each leg
+
+A checkpoint is a new folder, and ``run.json`` names it only when it is complete: a run that is
+killed while it writes goes on from the one before.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from arbiter.files import write_whole
+from arbiter.operators import checkpoint
+from arbiter.operators.checkpoint import CheckpointError
+from arbiter.values import is_number, named, short, text, whole
+from arbiter_lab.training.settings import Settings
+
+RUN = "run.json"
+JOURNAL = "steps.jsonl"
+FORMAT = "arbiter-run"
+LARGEST = 15_000_000  # bytes of a file
+
+_REMEDY = "restore the file, or start a run in another folder"
+_MOST = 10**12  # steps, or files
+_PROGRESS = ("taken", "rule", "plateau", "representer")
+
+
+@dataclass
+class Leg:
+    """Where a run stands.
+
+    Attributes:
+        settings: Of the last leg.
+        step: Steps done.
+        seconds: Of training, over all legs.
+        progress: What decides the next steps and their end, besides tensors: counts of batches,
+            stopping rule, plateau.
+        data: Of each leg: from which step, and which pool.
+        metrics: Last measured.
+        revision: Of the code of the last leg.
+        ended: Why the last leg ended; empty while it runs.
+        begun: Hash of the weights that the first leg began with; empty if with none.
+    """
+
+    settings: Settings
+    step: int = 0
+    seconds: float = 0.0
+    progress: dict[str, Any] = field(default_factory=dict)
+    data: list[dict[str, Any]] = field(default_factory=list)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    revision: str = ""
+    ended: str = ""
+    begun: str = ""
+
+    @property
+    def data_hash(self) -> str:
+        """Of the last leg's pool."""
+        return str(self.data[-1]["content"]) if self.data else ""
+
+
+def save(
+    folder: str | PathLike[str],
+    leg: Leg,
+    state: Mapping[str, Tensor],
+    weights: Mapping[str, Tensor],
+) -> Path:
+    """Write a checkpoint, then name it in ``run.json``, then remove the one before.
+
+    Returns:
+        The file of weights.
+    """
+    folder = Path(folder)
+    name = f"step-{leg.step:07d}"
+    place = folder / name
+    place.mkdir(parents=True, exist_ok=True)
+    about = {
+        "data_hash": leg.data_hash,
+        "seed": leg.settings.seed,
+        "revision": leg.revision,
+        "metrics": leg.metrics,
+        "step": leg.step,
+    }
+    training = leg.settings.to_dict()
+    config, design = training.pop("config"), leg.settings.design
+    if design is not None:
+        config = design.to_dict()
+    card = {**about, "config": config, "training": training, "ended": leg.ended, "begun": leg.begun}
+    path = checkpoint.save(place / "weights.safetensors", weights, card)
+    parts = _parts(state)
+    for number, part in enumerate(parts, start=1):
+        info = {**about, "config": leg.settings.to_dict(), "part": number, "parts": len(parts)}
+        checkpoint.save(place / f"state-{number}.safetensors", part, info)
+    run = {
+        "format": FORMAT,
+        "version": 1,
+        "checkpoint": name,
+        "parts": len(parts),
+        "step": leg.step,
+        "ended": leg.ended,
+        "begun": leg.begun,
+        "seconds": round(leg.seconds, 3),
+        "settings": leg.settings.to_dict(),
+        "progress": leg.progress,
+        "data": leg.data,
+        "revision": leg.revision,
+        "metrics": leg.metrics,
+    }
+    write_whole(folder / RUN, json.dumps(run, indent=1, allow_nan=False) + "\n")
+    for old in folder.glob("step-*"):
+        if old.name != name and old.is_dir():
+            shutil.rmtree(old)
+    return path
+
+
+def load(folder: str | PathLike[str]) -> tuple[Leg, dict[str, Tensor], dict[str, Tensor]]:
+    """The last checkpoint: where the run stands, its state and its averaged weights.
+
+    Raises:
+        CheckpointError: If the folder holds no run, or one whose files do not belong together.
+    """
+    folder = Path(folder)
+    run = _run(folder)
+    leg = _leg(folder, run)
+    place = folder / run["checkpoint"]
+    state: dict[str, Tensor] = {}
+    try:
+        weights, about = checkpoint.load(place / "weights.safetensors")
+        found = [about]
+        for number in range(1, run["parts"] + 1):
+            part, about = checkpoint.load(place / f"state-{number}.safetensors")
+            state |= part
+            found.append(about)
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            f"{error.filename} is missing: {folder / RUN} names it; restore the folder"
+        ) from error
+    if any(about.get("step") != leg.step for about in found):
+        raise CheckpointError(
+            f"{place}: its files are of different steps, {[a.get('step') for a in found]}, and "
+            f"{RUN} says {leg.step}: restore the folder"
+        )
+    if any(_network(about.get("config")) != _network(run["settings"]) for about in found[1:]):
+        raise CheckpointError(
+            f"{place}: its files are of another network than the settings of {folder / RUN}: "
+            "restore the folder"
+        )
+    return leg, state, weights
+
+
+def settings_of(folder: str | PathLike[str]) -> Settings:
+    """Of the run in a folder.
+
+    Raises:
+        CheckpointError: If the folder holds no run, or one without settings.
+    """
+    folder = Path(folder)
+    return _settings(folder, _run(folder))
+
+
+def _run(folder: Path) -> dict[str, Any]:
+    try:
+        run = json.loads((folder / RUN).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(
+            f"{folder} holds no run to resume ({error}): start one there without resuming"
+        ) from error
+    if not isinstance(run, dict) or run.get("format") != FORMAT or run.get("version") != 1:
+        raise CheckpointError(f"{folder / RUN} is not a run of this version: name another folder")
+    return run
+
+
+def _settings(folder: Path, run: Mapping[str, Any]) -> Settings:
+    try:
+        return Settings.from_dict(run.get("settings"))
+    except ValueError as error:
+        raise CheckpointError(f"{folder / RUN}: {error}; {_REMEDY}") from error
+
+
+def _leg(folder: Path, run: Mapping[str, Any]) -> Leg:
+    settings = _settings(folder, run)
+    try:
+        _check(run, settings)
+    except ValueError as error:
+        raise CheckpointError(f"{folder / RUN}: {error}; {_REMEDY}") from error
+    return Leg(
+        settings,
+        **{name: run[name] for name in ("step", "seconds", "progress", "data", "metrics")},
+        revision=run["revision"],
+        ended=run["ended"],
+        begun=run.get("begun", ""),
+    )
+
+
+def _check(run: Mapping[str, Any], settings: Settings) -> None:
+    """Refuse what could not be gone on with.
+
+    Raises:
+        ValueError: Names the value.
+    """
+    for name in ("parts", "step"):
+        whole(name, run.get(name), 0, _MOST)
+    for name in ("checkpoint", "revision", "ended"):
+        text(name, run.get(name))
+    text("begun", run.get("begun", ""))
+    if not re.fullmatch(r"step-\d+", run["checkpoint"]):
+        raise _wrong("checkpoint", run["checkpoint"], "the name of a folder, step-…")
+    if not is_number(run.get("seconds")):
+        raise _wrong("seconds", run.get("seconds"), "a number")
+    if not isinstance(run.get("metrics"), dict):
+        raise _wrong("metrics", run.get("metrics"), "an object of values by name")
+    data = run.get("data")
+    if not isinstance(data, list) or not all(
+        isinstance(pool, dict) and {"origin", "content"} <= pool.keys() for pool in data
+    ):
+        raise _wrong("data", data, "a list of pools, each with origin and content")
+    progress = named("progress", run.get("progress"), _PROGRESS)
+    taken, rule, best, entered = map(progress.get, _PROGRESS)
+    if not isinstance(taken, list) or [type(n) for n in taken] != [int] * len(settings.layouts):
+        raise _wrong("progress: taken", taken, "a count of batches for every layout")
+    if not isinstance(rule, dict) or not all(x is None or is_number(x) for x in rule.values()):
+        raise _wrong("progress: rule", rule, "an object of numbers by name")
+    if not isinstance(best, list) or not all(map(_is_pair, best)):
+        raise _wrong("progress: plateau", best, "a list of pairs of numbers")
+    there = "representer" in progress or settings.model != "operator"
+    if not there or not (entered is None or _is_pair(entered)):
+        raise _wrong("progress: representer", entered, "a step and a coverage, or null")
+
+
+def _wrong(name: str, value: object, wanted: str) -> ValueError:
+    return ValueError(f"{name} = {short(value)} must be {wanted}")
+
+
+def _is_pair(found: object) -> bool:
+    return isinstance(found, list) and len(found) == 2 and all(map(is_number, found))
+
+
+def _network(settings: object) -> object:
+    """What of a run's settings decides the shapes of its tensors."""
+    if not isinstance(settings, dict):
+        return None
+    return settings.get("config"), settings.get("model", "operator")
+
+
+def _parts(tensors: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+    """In order, in files that are not too large."""
+    parts: list[dict[str, Tensor]] = [{}]
+    room = LARGEST
+    for name, tensor in tensors.items():
+        size = tensor.numel() * tensor.element_size()
+        if size > room and parts[-1]:
+            parts.append({})
+            room = LARGEST
+        parts[-1][name] = tensor
+        room -= size
+    return parts

@@ -1,0 +1,302 @@
+"""All that a training is told: sizes, data, schedule, rates, what is measured and when."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, get_args
+
+from arbiter.operators.network.network import Config
+from arbiter.values import named, number, numbers, positive, short, switch, text
+from arbiter_lab.baselines.matched_size import NAMES, Design, matched
+from arbiter_lab.training.batches import FEWEST, Layout, layouts
+from arbiter_lab.training.saddle import Mode
+
+ROUTES = ("saddle", "mfm")
+MODELS = ("operator", *NAMES)
+
+Sizes = tuple[int, int, int, int]
+
+
+def _default_layouts() -> tuple[Sizes, ...]:
+    return tuple((*layout, size) for layout, size in layouts())
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that decides a run; plain values, so that a file of JSON holds it.
+
+    Attributes:
+        config: Of the network; a baseline is matched to the operator that it describes.
+        route: ``"saddle"``, prices with dual variables, or ``"mfm"``, martingale flow matching.
+        model: ``"operator"``, or a baseline that the same batches train: ``"ssm"``, ``"gru"`` or
+            ``"transformer"`` (:mod:`arbiter_lab.baselines`). A baseline has no dual variables.
+        vix_term: False leaves the replication block out.
+        seed: Of the network's start and of all batches.
+        pool: How many laws batches are drawn from.
+        pool_seed: Of these laws.
+        held_out: How many other laws it is measured on.
+        held_out_seed: Of those.
+        layouts: ``(expiries, strikes, targets, surfaces)`` of each kind of batch.
+        mix: How often each comes.
+        chunk: Batches of one kind that are drawn at once.
+        passes: How often these are learned from before others are drawn.
+        steps: How many in all, over all legs.
+        warm: Over the first so many the rate rises linearly.
+        decay: Over the last so many the rate falls to zero along a half cosine. Leave it 0 for
+            legs that go on, and finish with a leg that has more steps and a decay.
+        lr: Rate of the parameters.
+        dual_lr: Rate of the multipliers.
+        dual_bound: Largest multiplier.
+        ramp: Over so many steps the multipliers' rate rises.
+        betas: Of Adam.
+        mode: ``"optimistic"``, ``"extra"`` or ``"simultaneous"``; see :mod:`.saddle`.
+        clip: Bound on the gradient's norm; None for none.
+        knee: Error, in what the quotes allow, from which on the loss grows by its logarithm only.
+        average: Decay of the moving average that is evaluated and shipped.
+        log_every: Steps between lines of the journal.
+        measure_every: Steps between measurements on the held-out laws.
+        save_every: Steps between checkpoints; there is always one at the end.
+        look_ahead: Steps behind the lower side of DualGap.
+        plateau: Seconds in which the held-out error has to fall by a hundredth; 0 never asks.
+        ablation: Name of what was taken away, for the record.
+    """
+
+    config: Config = field(default_factory=Config)
+    route: str = "saddle"
+    model: str = "operator"
+    vix_term: bool = True
+    seed: int = 0
+    pool: int = 80_000
+    pool_seed: int = 0
+    held_out: int = 1_500
+    held_out_seed: int = 777
+    layouts: tuple[Sizes, ...] = field(default_factory=_default_layouts)
+    mix: tuple[float, ...] = (0.15, 0.25, 0.3, 0.2, 0.1)
+    chunk: int = 8
+    passes: int = 2
+    steps: int = 20_000
+    warm: int = 200
+    decay: int = 0
+    lr: float = 1.5e-3
+    dual_lr: float = 1e-2
+    dual_bound: float = 1.0
+    ramp: int = 2_000
+    betas: tuple[float, float] = (0.9, 0.99)
+    mode: str = "optimistic"
+    clip: float | None = None
+    knee: float = 3.0
+    average: float = 0.998
+    log_every: int = 1
+    measure_every: int = 1_000
+    save_every: int = 5_000
+    look_ahead: int = 10
+    plateau: float = 300.0
+    ablation: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.config, Config):
+            raise ValueError(f"config = {short(self.config)} must be that of a network")
+        switch("vix_term", self.vix_term)
+        text("ablation", self.ablation)
+        for name, known in (("model", MODELS), ("route", ROUTES), ("mode", get_args(Mode))):
+            if getattr(self, name) not in known:
+                value = short(getattr(self, name))
+                raise ValueError(f"{name} = {value}: give one of {', '.join(known)}")
+        if self.route == "mfm" and self.config.decoder != "transport":
+            raise ValueError("route mfm matches slopes of transports: it needs decoder 'transport'")
+        self._check_model()
+        for name in _COUNTS:
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise ValueError(f"{name} = {short(value)} must be a whole number of at least one")
+        for name in ("decay", "warm", "ramp", "look_ahead", "seed", "pool_seed", "held_out_seed"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 0:
+                raise ValueError(f"{name} = {short(value)} must be a whole number, not negative")
+        if self.decay > self.steps:
+            raise ValueError(f"decay = {self.decay} is longer than the {self.steps} steps")
+        if self.held_out_seed == self.pool_seed:
+            raise ValueError(
+                f"held_out_seed = {self.held_out_seed} is pool_seed: the held-out laws would be "
+                "those trained on"
+            )
+        self._check_rates()
+        self._check_layouts()
+
+    def _check_model(self) -> None:
+        if self.model == "operator":
+            return
+        if self.route != "saddle" or self.ablation:
+            asked = f"ablation {self.ablation!r}" if self.ablation else f"route {self.route!r}"
+            raise ValueError(
+                f"{asked} is of the operator, and model is {self.model!r}: leave it out, or train "
+                "model 'operator'"
+            )
+        _ = self.design  # refuses what has no plain readout
+
+    @property
+    def design(self) -> Design | None:
+        """Of the baseline, matched to the operator's number of parameters; None for the latter."""
+        return None if self.model == "operator" else matched(self.model, self.config)
+
+    def _check_rates(self) -> None:
+        for name in ("lr", "dual_lr", "dual_bound", "knee"):
+            positive(name, getattr(self, name))
+        if self.clip is not None:
+            positive("clip", self.clip)
+        betas = numbers("betas", self.betas)
+        if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
+            raise ValueError(f"betas = {short(betas)} must be two numbers from 0 to below 1")
+        if not 0.0 <= number("average", self.average) < 1.0:
+            raise ValueError(f"average = {self.average!r} must be a share from 0 to below 1")
+        if number("plateau", self.plateau) < 0.0:
+            raise ValueError(f"plateau = {self.plateau!r} must be seconds, or 0 to never ask")
+
+    def _check_layouts(self) -> None:
+        rows, mix = _rows(self.layouts), numbers("mix", self.mix)
+        if not rows or len(mix) != len(rows):
+            raise ValueError(
+                f"{len(rows)} layouts and {len(mix)} shares of the mix: give one share for each"
+            )
+        least = (2, FEWEST, 1, 1)
+        for row in rows:
+            right = [type(n) is int and n >= low for n, low in zip(row, least, strict=False)]
+            if not (len(row) == len(least) and all(right)):
+                raise ValueError(
+                    f"layout {short(row)}: give expiries (2 or more), strikes ({FEWEST} or more), "
+                    "targets and surfaces"
+                )
+        if min(mix) < 0.0 or not math.isclose(sum(mix), 1.0, abs_tol=1e-6):
+            raise ValueError(f"mix = {short(list(mix))} must be shares that add up to one")
+
+    def rate(self, step: int) -> float:
+        """Rate of the parameters in step number ``step``, from 0."""
+        warm = min(1.0, (step + 1) / self.warm) if self.warm else 1.0
+        late = step - (self.steps - self.decay)
+        falling = 0.5 * (1.0 + math.cos(math.pi * (late + 0.5) / self.decay)) if late >= 0 else 1.0
+        return self.lr * warm * falling
+
+    def layout(self, number: int) -> tuple[Layout, int]:
+        """One kind of batch and its number of surfaces."""
+        *sizes, surfaces = self.layouts[number]
+        return Layout(*sizes), surfaces
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return dict(json.loads(json.dumps(asdict(self))))
+
+    @classmethod
+    def from_dict(cls, values: object) -> Settings:
+        """From plain values; what is left out has its default.
+
+        Raises:
+            ValueError: If a name is unknown or a value makes no sense.
+        """
+        given = named("settings", values, [f.name for f in fields(cls)])
+        try:
+            given["config"] = Config.from_dict(given.get("config", {}))
+        except ValueError as error:
+            raise ValueError(f"settings: {error}") from error
+        for name in ("layouts", "mix", "betas"):
+            if name in given:
+                given[name] = _tuples(given[name])
+        return cls(**given)
+
+    @classmethod
+    def read(cls, path: str | PathLike[str]) -> Settings:
+        """From a file of JSON."""
+        try:
+            values = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (ValueError, OSError, RecursionError) as error:
+            raise ValueError(f"{path} is no file of settings in JSON: {error}") from error
+        if not isinstance(values, dict):
+            raise ValueError(f'{path} must hold one object of settings, like {{"steps": 1000}}')
+        return cls.from_dict(values)
+
+    def ablated(self, name: str) -> Settings:
+        """Without one part; see :data:`ABLATIONS` for the names."""
+        if name not in ABLATIONS:
+            raise ValueError(f"ablation {name!r}: give one of {', '.join(ABLATIONS)}")
+        return replace(ABLATIONS[name](self), ablation=name)
+
+    def continues(self, before: Settings) -> None:
+        """Refuse to go on from a run whose training this would not be.
+
+        Raises:
+            ValueError: Names the settings that differ. Those of the schedule, of the pool and of
+                what is measured may.
+        """
+        was, now = before.to_dict(), self.to_dict()
+        differ = [name for name in now if name not in _FREE and was[name] != now[name]]
+        if differ:
+            told = "; ".join(f"{name} was {was[name]}, is {now[name]}" for name in differ)
+            raise ValueError(f"another training cannot be resumed from here: {told}")
+
+
+_COUNTS = (
+    "pool",
+    "held_out",
+    "chunk",
+    "passes",
+    "steps",
+    "log_every",
+    "measure_every",
+    "save_every",
+)
+_FREE = {
+    "pool",
+    "pool_seed",
+    "steps",
+    "warm",
+    "decay",
+    "lr",
+    "dual_lr",
+    "knee",
+    "average",
+    "log_every",
+    "measure_every",
+    "save_every",
+    "plateau",
+}
+
+
+def _halved(settings: Settings) -> Settings:
+    """The paper's rank is m, the size of the state; ours has a low-rank factor beside it."""
+    config = settings.config
+    return replace(
+        settings,
+        config=replace(config, state=max(1, config.state // 2), rank=max(1, config.rank // 2)),
+    )
+
+
+def _with(**changes: Any) -> Callable[[Settings], Settings]:
+    return lambda settings: replace(settings, config=replace(settings.config, **changes))
+
+
+ABLATIONS: dict[str, Callable[[Settings], Settings]] = {
+    "gate_off": _with(gate=False),
+    "rank_half": _halved,
+    "guard_off": _with(guard=False),
+    "causal_only": _with(adjoint=False, kriging=False),  # which knows of longer maturities
+    "no_vix": lambda settings: replace(settings, vix_term=False),
+    "icnn": _with(decoder="icnn"),
+    "no_qalign": _with(align=False),
+    "mfm": lambda settings: replace(settings, route="mfm"),
+    "representer": _with(representer=True),
+}
+"""What can be taken away, by name; and the representer, which is off by default, put in."""
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(v) for v in value) if isinstance(value, list | tuple) else value
+
+
+def _rows(value: object) -> list[list[Any]]:
+    if not isinstance(value, list | tuple) or not all(isinstance(v, list | tuple) for v in value):
+        raise ValueError(f"layouts = {short(value)} must be a list of layouts, each four numbers")
+    return [list(row) for row in value]

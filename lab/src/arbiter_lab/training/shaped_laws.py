@@ -1,0 +1,179 @@
+"""Shaped laws: transports with the term structure of a pool's law and smiles of any shape.
+
+Laws of one model tie the smile of every maturity to all others: a diffusion whose smile is known up
+to a year has next to nothing left to choose at five. Listed markets are not so stiff. A shaped law
+is a transport ``X_T = e^{s(Z)}/M`` whose slopes grow as variance comes in,
+
+    b²(x, T) = ∫_0^T e^{2 A(x, t)} dW(t),
+
+with W the total log-contract variance of a law of the pool and A any smooth function of the
+Gaussian coordinate x and of log-maturity: slopes never fall with T, so there is no arbitrage
+(docs/theory.md, theorem 1). A is drawn as desks describe smiles: a skew that fades, holds or grows
+with maturity, how far it reaches on either side, wings that turn up, and a remainder without form.
+
+Shapes: N laws, M maturities, Z strikes, n knots.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from arbiter.pricing import black
+from arbiter.pricing.knots import STEEPEST
+from arbiter.pricing.transport import Transport
+
+if TYPE_CHECKING:  # pools are made with shapes
+    from arbiter_lab.training.law_pool import Laws
+
+KNOTS = tuple(np.round(np.concatenate([np.arange(-7.2, -4.0, 0.4), np.arange(-4.0, 5.7, 0.2)]), 9))
+RESOLUTION = 1e-10  # of the forward, as the laws of a pool
+_SKEWS, _STEEPEST_SKEW = (0.05, 2.4), 2.5  # −∂A/∂x at the money of a year's smile, and of any
+_GROWTHS, _FADES = (-0.15, 0.45), (-0.25, 0.35)  # of skew in log-maturity, before and beyond a year
+_FLAT, _FLAT_FACTORS = 0.08, (-0.5, 0.4)  # share with hardly any skew, or the other way round
+_LEFT, _RIGHT = (0.5, 6.0), (0.2, 3.0)  # how far skew reaches, in Gaussian coordinates
+_LEFT_WINGS, _RIGHT_WINGS = (0.05, 1.5), (0.03, 0.7)  # growth of A beyond a place
+_LEFT_STARTS, _RIGHT_STARTS = (0.3, 3.5), (0.3, 3.0)
+_BENDS, _BEND_WIDTHS = 0.15, (0.4, 1.5)  # what is added at the money against the sides
+_REMAINDER, _REMAINDER_LENGTHS = (0.02, 0.4), (0.5, 2.5)
+_LENGTHS, _SHORT_LENGTHS = (1.2, 6.0), (0.6, 2.5)  # of log-maturity over which shapes change
+_FAST = 0.6  # length below which what changes is made larger
+_CHANGE = 0.6  # largest deviation of the logarithms of sizes along maturity
+_LEVELS = (0.6, 1.1)  # volatility at the money over the given law's reference
+_HIGHEST, _LOWEST = (4.0, 0.9), 2.0  # A is bent to stay below, on either side, and above
+_WAVES = 8  # of a random function
+_ROWS, _ROWS_CPU = 256, 16  # laws at a time
+_SPARE = 1.2  # shapes drawn for each one wanted: some do not fit the pool's strikes
+
+
+def draw_shaped(
+    laws: Laws, count: int, rng: np.random.Generator, levels: tuple[float, float], deepest: float
+) -> Laws:
+    """New laws, as many as asked for, with term structures of the pool's.
+
+    Args:
+        laws: The pool.
+        count: How many.
+        rng: Random numbers.
+        levels: Least and largest reference.
+        deepest: Least volatility over reference near the money. Laws beyond either, and those not
+            resolved near the money, are drawn again.
+    """
+    reference = laws.reference.new_empty(count, *laws.reference.shape[1:])
+    iv = laws.iv.new_empty(count, *laws.iv.shape[1:])
+    middle = (laws.z > -2.0) & (laws.z < 1.5)
+    done = 0
+    while done < count:
+        size = min(_ROWS, int(_SPARE * (count - done)) + 1)
+        rows = torch.as_tensor(rng.integers(len(laws), size=size), device=laws.iv.device)
+        low, high = np.log(_LEVELS)
+        level = torch.as_tensor(np.exp(rng.uniform(low, high, (size, 1))), device=rows.device)
+        variance = (level * laws.reference[rows].double()) ** 2 * laws.T.double()
+        A = draw_shape(laws.T, size, rng)
+        for part in torch.arange(size, device=rows.device).split(
+            _ROWS if rows.is_cuda else _ROWS_CPU
+        ):
+            found = shaped(laws, variance[part], A[part])
+            near = found.iv[..., middle] / found.reference[..., None]
+            good = (near > deepest).flatten(1).all(1)  # false for NaN too
+            good &= (found.reference > levels[0]).all(1) & (found.reference < levels[1]).all(1)
+            kept = good.nonzero()[: count - done, 0]
+            reference[done : done + len(kept)] = found.reference[kept]
+            iv[done : done + len(kept)] = found.iv[kept]
+            done += len(kept)
+    return replace(laws, reference=reference, iv=iv)
+
+
+def draw_shape(T: Tensor, count: int, rng: np.random.Generator) -> Tensor:
+    """``(count, M, n)`` functions A at the knots, on the device of the maturities."""
+    device = T.device
+
+    def uniform(low: float, high: float) -> Tensor:
+        return torch.as_tensor(rng.uniform(low, high, (count, 1, 1)), device=device)
+
+    def log_uniform(low: float, high: float) -> Tensor:
+        return torch.exp(uniform(np.log(low), np.log(high)))
+
+    x = torch.tensor(KNOTS, dtype=torch.float64, device=device)
+    age = torch.log(T.double())[:, None]  # zero at a year
+    length = log_uniform(*_LENGTHS)
+
+    change = uniform(0.0, _CHANGE)
+
+    def varied(size: Tensor) -> Tensor:
+        """Sizes ``(count, M, 1)`` that change slowly along maturity."""
+        return size * torch.exp(change * _waves(age / length, count, rng))
+
+    grown = -uniform(*_GROWTHS) * _ramp(-age) - uniform(*_FADES) * _ramp(age)
+    skew = varied(uniform(*_SKEWS) * torch.exp(grown))
+    skew = _STEEPEST_SKEW * torch.tanh(skew / _STEEPEST_SKEW)
+    skew = torch.where(uniform(0.0, 1.0) < _FLAT, skew * uniform(*_FLAT_FACTORS), skew)
+    left, right = (varied(log_uniform(*side)) for side in (_LEFT, _RIGHT))
+    reach = torch.where(x < 0.0, left, right)  # (count, M, n)
+    A = -skew * reach * torch.tanh(x / reach)
+    A = A + varied(log_uniform(*_LEFT_WINGS)) * _ramp(-x - uniform(*_LEFT_STARTS))
+    A = A + varied(log_uniform(*_RIGHT_WINGS)) * _ramp(x - uniform(*_RIGHT_STARTS))
+    bend = _BENDS * _waves(age / length, count, rng)
+    A = A + bend * torch.exp(-0.5 * (x / log_uniform(*_BEND_WIDTHS)) ** 2)
+    short, narrow = log_uniform(*_SHORT_LENGTHS), log_uniform(*_REMAINDER_LENGTHS)
+    rough = _waves(age / short, count, rng, x / narrow)
+    # what changes fast is averaged out as variance adds up
+    A = A + log_uniform(*_REMAINDER) * torch.sqrt(1.0 + (_FAST / short) ** 2) * rough
+    # to the right a bound near one: else the mean comes from where nobody looks
+    highest = _HIGHEST[1] + (_HIGHEST[0] - _HIGHEST[1]) * torch.sigmoid(-(x + 1.0) / 0.3)
+    return torch.where(
+        A > 0.0, highest * torch.tanh(A / highest), _LOWEST * torch.tanh(A / _LOWEST)
+    )
+
+
+def shaped(laws: Laws, variance: Tensor, shape: Tensor) -> Laws:
+    """The laws of term structures ``(N, M)``, nondecreasing, and functions A ``(N, M, n)``."""
+    T, z = laws.T.double(), laws.z.double()
+    grown = torch.diff(variance, prepend=torch.zeros_like(variance[:, :1])).clamp(min=0.0)
+    squares = torch.cumsum(grown[..., None] * torch.exp(2.0 * shape), 1)  # (N, M, n)
+    slopes = torch.sqrt(squares).clamp(1e-6, STEEPEST)  # cut alike at all maturities
+    x = torch.tensor(KNOTS, dtype=torch.float64, device=slopes.device)
+    law = Transport(x, slopes)
+    total = torch.sqrt(law.log_variance())  # (N, M)
+    k = z * total[..., None]
+    price = law.otm(k)
+    below = int((z < 0.0).sum())
+    known = price > RESOLUTION
+    # known from the money outwards, until it is not
+    inner = torch.cat(
+        [
+            torch.cumprod(known[..., :below].flip(-1).to(torch.int8), -1).flip(-1),
+            torch.cumprod(known[..., below:].to(torch.int8), -1),
+        ],
+        -1,
+    )
+    v = black.implied(torch.where(inner > 0, price, torch.nan), k).volatility
+    root = torch.sqrt(T)
+    return replace(laws, reference=(total / root).float(), iv=(v / root[:, None]).float())
+
+
+def _ramp(y: Tensor) -> Tensor:
+    """Zero far below zero, y far above, smooth between."""
+    return 0.5 * (y + torch.sqrt(y * y + 0.5))
+
+
+def _waves(age: Tensor, count: int, rng: np.random.Generator, x: Tensor | None = None) -> Tensor:
+    """Smooth random functions of mean zero and deviation one, of length one in each argument."""
+
+    def drawn(values: NDArray[np.float64]) -> Tensor:
+        return torch.as_tensor(values, device=age.device)
+
+    total = torch.zeros(1, dtype=torch.float64, device=age.device)
+    for _ in range(_WAVES):
+        phase = drawn(rng.standard_normal((count, 1, 1))) * age
+        phase = phase + drawn(rng.uniform(0.0, 2.0 * np.pi, (count, 1, 1)))
+        if x is not None:
+            phase = phase + drawn(rng.standard_normal((count, 1, 1))) * x
+        total = total + torch.cos(phase)
+    return total * math.sqrt(2.0 / _WAVES)

@@ -1,0 +1,129 @@
+"""The operator's training in memory: its network, Q-Align, guards and constants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from os import PathLike
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from arbiter.operators import checkpoint
+from arbiter.operators.network.green_scan import GreenScan
+from arbiter.operators.network.lipschitz import constant
+from arbiter.operators.network.network import Network
+from arbiter.operators.network.representer import LEAST
+from arbiter_lab.training.graph_capture import Recorded
+from arbiter_lab.training.law_pool import Laws
+from arbiter_lab.training.learner import Learner, Seen
+from arbiter_lab.training.routes import route_of
+from arbiter_lab.training.settings import Settings
+
+
+def known_weights(path: str | PathLike[str], settings: Settings) -> dict[str, Tensor]:
+    """Weights to begin with, of the network that the settings describe.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        CheckpointError: If it is not a checkpoint, or one of another configuration.
+        ValueError: If the settings are a baseline's.
+    """
+    if settings.model != "operator":
+        raise ValueError(f"{path}: model is {settings.model!r}, and only an operator begins so")
+    with torch.random.fork_rng(devices=[]):
+        like = Network(settings.config).state_dict()
+    return checkpoint.load(path, like=like)[0]
+
+
+class Trainer(Learner[Network]):
+    """Takes steps of the operator.
+
+    Args:
+        settings: What to train and how.
+        laws: The pool; the device of training is where it is.
+    """
+
+    def __init__(self, settings: Settings, laws: Laws) -> None:
+        super().__init__(
+            settings,
+            laws,
+            lambda: Network(settings.config),
+            route_of(settings),
+            self._project if settings.config.align else None,
+        )
+        self._scans = [m for m in self.network.modules() if isinstance(m, GreenScan)]
+        self._align = Recorded(lambda: [self.network.align()], device=self.device)
+        self._measuring = False
+        self.representer: tuple[int, float] | None = None
+
+    def step(self, *, measure: bool = False) -> Seen:
+        """One step; with ``measure`` the Lipschitz constant before and after Q-Align is taken."""
+        self._measuring = measure
+        try:
+            seen = super().step()
+        finally:
+            self._measuring = False
+        if measure and not self.settings.config.align:
+            self.lipschitz = (self.constant(),) * 2
+        return seen
+
+    def row(self, seen: Seen) -> dict[str, float | Tensor | None]:
+        """The journal's columns of a step, tensors among them."""
+        row = super().row(seen)
+        guards = ("spec_guard_hits", "projection_distance", "max_rho_dt")
+        row |= dict(zip(guards, seen.guards.unbind(), strict=True))
+        if self.settings.route == "mfm":
+            row["mfm_mse"] = seen.fit
+        if self.settings.config.representer and self.representer is None:
+            covered = row["coverage_min"]
+            assert covered is not None
+            if float(covered) < LEAST:
+                self.representer = (self.steps, float(covered))
+        if self.representer is not None:
+            row["enter_representer_at_step"], row["coverage_at_trigger"] = self.representer
+        return row
+
+    def constant(self) -> float:
+        """The network's Lipschitz constant.
+
+        Raises:
+            FloatingPointError: If a parameter is not finite.
+        """
+        network = self.network
+        if self.device.type != "cpu":  # singular values of small maps one by one: no work for a GPU
+            with torch.random.fork_rng(devices=[]):
+                network = Network(self.settings.config)
+            network.load_state_dict({n: t.cpu() for n, t in self.network.state_dict().items()})
+        try:
+            return constant(network).value
+        except RuntimeError as error:  # of the singular values of what is not finite
+            raise FloatingPointError(f"step {self.steps}: parameters are not finite") from error
+
+    def counts(self) -> dict[str, Any]:
+        """Where the stream of batches is, and when the representer came in."""
+        return {**super().counts(), "representer": self.representer}
+
+    def load(
+        self,
+        tensors: Mapping[str, Tensor],
+        weights: Mapping[str, Tensor],
+        counts: Mapping[str, Any],
+    ) -> None:
+        """Go on from what :meth:`tensors`, :meth:`weights` and :meth:`counts` gave."""
+        super().load(tensors, weights, counts)
+        entered = counts["representer"]
+        self.representer = None if entered is None else (int(entered[0]), float(entered[1]))
+
+    def _guards(self) -> Tensor:
+        last = [scan.last for scan in self._scans if scan.last is not None]
+        hits = torch.stack([one.hits for one in last]).sum().float()
+        distance = torch.stack([one.distance for one in last]).sum()
+        return torch.stack([hits, distance, torch.stack([one.largest for one in last]).amax()])
+
+    def _project(self) -> None:
+        before = self.constant() if self._measuring else math.nan
+        self._align()
+        if self._measuring:
+            self.lipschitz = (before, self.constant())

@@ -1,0 +1,352 @@
+"""Certificates: what was checked on a surface or on a table of prices, and what was found.
+
+Two entrances, one engine: :func:`audit` judges anybody's grid of prices or volatilities,
+:func:`certify` judges a surface through its public methods and adds the structural proof on its
+stored numbers. Findings are data; nothing here raises because of a finding.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from arbiter.audit import price_tables, sampling, vix_sampling
+from arbiter.audit.durrleman import POINTS, durrleman
+from arbiter.audit.grid import Grid
+from arbiter.audit.inequalities import FAMILIES, ROUNDINGS, Inequalities, inequalities
+from arbiter.audit.structural_proof import Structural
+from arbiter.pricing import black
+
+logger = logging.getLogger(__name__)
+
+# A finding of this size is worth a tick of an index option; smaller ones are real but cannot
+# be traded. Information only.
+MATERIAL = 1e-5
+
+# A volatility given beside a price may differ from the price's own by this, ten basis points,
+# before the two are two statements.
+DISAGREEMENT = 1e-3
+
+_SCHEMA: dict[str, Any] = {
+    "family": pl.String,
+    "T": pl.Float64,
+    "k": pl.Float64,
+    "size": pl.Float64,
+    "size_iv": pl.Float64,
+    "material": pl.Boolean,
+    "legs": pl.String,
+}
+_PLACE: dict[str, Any] = {
+    **{name: _SCHEMA[name] for name in ("family", "T", "k", "size")},
+    "row": pl.Int64,
+    "batch": pl.Int64,
+}
+_SLICE_SCHEMA: dict[str, Any] = {
+    "T": pl.Float64,
+    "strikes": pl.Int64,
+    "min_g": pl.Float64,
+    "k_at_min": pl.Float64,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """The result of an audit.
+
+    Attributes:
+        findings: One row per violation, largest first: ``family``, ``T`` and ``k`` of the short
+            leg, ``size`` (price of the violating portfolio with long legs of weight one, in
+            forward units; of the VIX, in units of its future or of the forward variance),
+            ``size_iv`` (the same as a volatility, null where it has none),
+            ``material`` (at least 1e-5 of the forward; information), ``legs`` in words.
+        nas: No-arbitrage score in [0, 1]; one if and only if nothing was found.
+        checked: How many inequalities of each family were checked.
+        margins: Smallest value of a portfolio of each family over the cost of its long legs,
+            at least −1. Near zero is tight, below minus rounding is a finding.
+        slices: Per maturity with enough strikes, the smallest value of Durrleman's function
+            on them and where; information.
+        structural: The proof on the stored numbers; None for a table of prices.
+    """
+
+    findings: pl.DataFrame
+    nas: float
+    checked: dict[str, int]
+    margins: dict[str, float]
+    slices: pl.DataFrame
+    structural: Structural | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was found above the rounding of the numbers given."""
+        return self.findings.is_empty()
+
+    def to_json(self, indent: int | None = None) -> str:
+        """The certificate as strict JSON."""
+        proof = None
+        if self.structural is not None:
+            proof = {
+                "passed": self.structural.passed,
+                "covers_prices": self.structural.covers_prices,
+                "price_gap": self.structural.price_gap,
+                "checks": [
+                    {"name": check.name, "passed": check.passed, "detail": check.detail}
+                    for check in self.structural.checks
+                ],
+            }
+        content = {
+            "passed": self.passed,
+            "nas": self.nas,
+            "checked": self.checked,
+            "margins": self.margins,
+            "findings": self.findings.to_dicts(),
+            "slices": self.slices.to_dicts(),
+            "structural": proof,
+        }
+        return json.dumps(_strict(content), indent=indent, allow_nan=False)
+
+    def __repr__(self) -> str:
+        return f"Certificate(passed={self.passed}, nas={self.nas!r}, findings={len(self.findings)})"
+
+    def __str__(self) -> str:
+        total = sum(self.checked.values())
+        counts = ", ".join(f"{name} {n:,}" for name, n in self.checked.items() if n)
+        text = f"{'Passed' if self.passed else 'Failed'}: {total:,} inequalities ({counts})"
+        if self.passed:
+            text += ", none violated; NAS 1."
+        else:
+            worst = self.findings.row(0, named=True)
+            text += (
+                f", {len(self.findings):,} findings; NAS {self.nas:.12g}. "
+                f"The first, {worst['family']}: {worst['legs']}"
+            )
+            text += "." if worst["size"] is None else f", worth {worst['size']:.3g} of the forward."
+        if not self.slices.is_empty():
+            flattest = self.slices.sort("min_g").row(0, named=True)
+            text += (
+                f" Smallest Durrleman g: {flattest['min_g']:.4f} "
+                f"(T={flattest['T']:.4g}, k={flattest['k_at_min']:.3g})."
+            )
+        if self.structural is not None:
+            held = sum(check.passed for check in self.structural.checks)
+            text += f" Structural proof: {held} of {len(self.structural.checks)} checks hold"
+            text += "." if self.structural.covers_prices is not False else (
+                f", but public prices are {self.structural.price_gap:.1g} away from those of the "
+                "stored slopes, so that it does not speak about them."
+            )  # fmt: skip
+        return text
+
+
+def audit(frame: Any, *, tolerance: float | None = None) -> Certificate:
+    """Audit a grid of option prices or implied volatilities for static arbitrage.
+
+    Args:
+        frame: A polars or pandas frame (or a mapping of columns) with ``T`` and ``k`` and
+            prices in forward units, or with ``T``, ``strike`` and ``forward`` and prices in
+            currency (undiscounted, unless a column ``discount`` is there); at least one of
+            ``iv``, ``call``, ``put``. Any subset of strikes per maturity, in any order.
+        tolerance: Sizes up to this, in forward units, are not findings. By default only what
+            rounding of the given numbers can explain is let pass; prices rounded to cents
+            need half a cent per leg, ``0.01/forward``.
+
+    Returns:
+        The certificate; findings never raise.
+
+    Raises:
+        ValueError: For a frame that cannot be read, with row, column, value and remedy.
+
+    Example:
+        >>> import polars as pl
+        >>> frame = pl.DataFrame({"T": [1.0] * 3, "k": [-0.1, 0.0, 0.1], "iv": [0.2, 0.2, 0.2]})
+        >>> audit(frame).passed
+        True
+        >>> steep = frame.with_columns(iv=pl.Series([0.2, 0.5, 0.2]))
+        >>> audit(steep).findings["family"].to_list()
+        ['butterfly', 'vertical']
+    """
+    if tolerance is not None and not (math.isfinite(tolerance) and tolerance >= 0.0):
+        raise ValueError(f"tolerance={tolerance} must be a finite number, zero or above")
+    grid = price_tables.read(frame)
+    batches = [*inequalities(grid), *_disagreements(grid)]
+    certificate = _judge(grid, batches, tolerance or 0.0, grid)
+    logger.info("audited %d prices: %r", grid.T.size, certificate)
+    return certificate
+
+
+def certify(surface: Any, *, seed: int = 0) -> Certificate:
+    """Certify a surface: numerical audit of its public prices, and the structural proof.
+
+    Args:
+        surface: Anything with the public methods of a Surface (``maturities``, ``forward``,
+            ``discount``, ``call``, ``put``, ``variance_swap``). The structural proof is added
+            where it also has ``knots``, ``slopes`` and ``weights``; the VIX is looked at where
+            it has ``vix_slices``.
+        seed: Seed of the random grid.
+
+    Returns:
+        The certificate; findings never raise.
+    """
+    seen = sampling.survey(surface, seed)
+    batches = [*inequalities(seen.grid), *seen.extra]
+    batches += vix_sampling.volatility_survey(surface, seed)
+    certificate = _judge(seen.grid, batches, 0.0, seen.smiles)
+    proof = vix_sampling.prove(surface, sampling.prove(surface))
+    if proof is not None:
+        certificate = _with_proof(certificate, proof)
+    logger.info("certified %d prices: %r", seen.grid.T.size, certificate)
+    return certificate
+
+
+def _disagreements(grid: Grid) -> Iterator[Inequalities]:
+    """Volatilities that were given beside a price and are not the price's own.
+
+    Prices are judged and volatilities beside them are not, so a table that says two things of
+    one option must not pass in silence. Published volatilities are rounded: DISAGREEMENT.
+    """
+    both = np.flatnonzero(np.isfinite(grid.iv))
+    T, k, iv, price = grid.T[both], grid.k[both], grid.iv[both], grid.price[both]
+    stated, vega = black.otm(k, iv * np.sqrt(T)), black.vega(k, iv * np.sqrt(T)) * np.sqrt(T)
+    if np.array_equal(stated, price):  # volatilities were all there was
+        return
+    own = black.implied(price, k).volatility
+    vega = np.fmax(vega, np.nan_to_num(black.vega(k, own)) * np.sqrt(T))
+    yield Inequalities(
+        "parity", T, k, -np.abs(stated - price), grid.error[both] + DISAGREEMENT / ROUNDINGS * vega,
+        np.fmax(stated, price),
+        lambda i: f"the price at k={k[i]:.6g} T={T[i]:.6g} is {price[i]:.6g}, and {stated[i]:.6g} "
+        f"by its volatility {iv[i]:.6g}",
+    )  # fmt: skip
+
+
+def _judge(
+    grid: Grid, batches: Iterable[Inequalities], tolerance: float, smiles: Grid
+) -> Certificate:
+    """Compare every inequality with its tolerance."""
+    checked = dict.fromkeys(FAMILIES, 0)
+    margins = dict.fromkeys(FAMILIES, math.inf)
+    lost = 0.0
+    kept: list[Inequalities] = []
+    parts: list[pl.DataFrame] = []
+    for batch in batches:
+        if not batch.value.size:
+            continue
+        cost = np.maximum(batch.gross, np.finfo(np.float64).tiny)
+        checked[batch.family] += batch.value.size
+        margin = batch.value / np.maximum(cost, np.abs(batch.value))
+        margins[batch.family] = float(np.fmin.reduce(margin, initial=margins[batch.family]))
+        beyond = -batch.value - np.maximum(batch.tolerance, tolerance)
+        found = np.flatnonzero(~(beyond <= 0.0))  # not a number is a finding too
+        if not found.size:
+            continue
+        share = np.fmin(beyond[found], cost[found]) / cost[found]
+        lost += float(np.nan_to_num(share, nan=1.0).sum())
+        parts.append(
+            pl.DataFrame(
+                {
+                    "family": [batch.family] * found.size,
+                    "T": batch.T[found],
+                    "k": batch.k[found],
+                    "size": -batch.value[found],
+                    "row": found,
+                    "batch": np.full(found.size, len(kept)),
+                },
+                schema=_PLACE,
+                nan_to_null=True,
+            )
+        )
+        kept.append(batch)
+    # The same short leg often serves several portfolios: the most profitable one is reported.
+    findings = (
+        pl.concat([pl.DataFrame(schema=_PLACE), *parts])
+        .sort("size", descending=True, nulls_last=True, maintain_order=True)
+        .unique(["family", "T", "k"], keep="first", maintain_order=True)
+    )
+    places = findings.select("batch", "row").iter_rows()
+    findings = findings.with_columns(
+        size_iv=_in_volatility(grid, findings),
+        material=pl.col("size") >= MATERIAL,
+        legs=pl.Series([kept[b].legs(row) for b, row in places], dtype=pl.String),
+    )
+    return Certificate(
+        findings=findings.select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items()),
+        nas=_score(lost, sum(checked.values()), findings.is_empty()),
+        checked={name: n for name, n in checked.items() if n or "vix" not in name},
+        margins={name: margin for name, margin in margins.items() if checked[name]},
+        slices=_smallest_g(smiles),
+    )
+
+
+def _score(lost: float, total: int, passed: bool) -> float:
+    """``1 − lost/total``; one if and only if passed, also when the loss is below rounding."""
+    return 1.0 if passed else max(0.0, min(1.0 - lost / total, math.nextafter(1.0, 0.0)))
+
+
+def _with_proof(certificate: Certificate, proof: Structural) -> Certificate:
+    """Add the structural checks: each counts as one inequality, a failure as a finding."""
+    total = sum(certificate.checked.values())
+    failed = pl.DataFrame(
+        [{"family": "structural", "legs": check.detail} for check in proof.failures], _SCHEMA
+    )
+    findings = pl.concat([failed, certificate.findings])
+    lost = (1.0 - certificate.nas) * total + len(failed)
+    return replace(
+        certificate,
+        findings=findings,
+        nas=_score(lost, total + len(proof.checks), findings.is_empty()),
+        checked={**certificate.checked, "structural": len(proof.checks)},
+        structural=proof,
+    )
+
+
+def _in_volatility(grid: Grid, findings: pl.DataFrame) -> pl.Series:
+    """Sizes over vega, at the option's own volatility or, without one, its maturity's median."""
+    if findings.is_empty():
+        return pl.Series([], dtype=pl.Float64)
+    own = pl.DataFrame({"T": grid.T, "k": grid.k, "iv": grid.volatilities}, nan_to_null=True)
+    typical = own.drop_nulls().group_by("T").median().sort("T")
+    place = findings.join(own, on=["T", "k"], how="left", maintain_order="left")
+    T, k, size, iv = (place[name].to_numpy() for name in ("T", "k", "size", "iv"))
+    if len(typical):
+        iv = np.where(np.isnan(iv), np.interp(T, typical["T"], typical["iv"]), iv)
+    per_volatility = black.vega(k, iv * np.sqrt(T)) * np.sqrt(T)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        value = size / per_volatility
+    value = np.where(findings["family"].str.contains("vix").to_numpy(), np.nan, value)
+    return pl.Series(np.where(np.isfinite(value), value, np.nan), nan_to_null=True)
+
+
+def _smallest_g(grid: Grid) -> pl.DataFrame:
+    """The smallest value of Durrleman's function per maturity, where there are enough strikes."""
+    rows = []
+    iv = grid.volatilities
+    vega = black.vega(grid.k, np.nan_to_num(iv) * np.sqrt(grid.T)) * np.sqrt(grid.T)
+    for part in grid.slices:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            doubt = grid.error[part] / (vega[part] * iv[part])  # of the volatility, relative
+        at = np.flatnonzero(doubt < 1e-6) + part.start
+        if at.size < POINTS:
+            continue
+        w = iv[at] ** 2 * grid.T[at]
+        # Strikes closer than this would turn rounding into curvature.
+        apart = math.sqrt(2.0 * float(np.max(doubt[at - part.start] * w)) / 1e-4)
+        at = at[np.unique(np.floor(grid.k[at] / apart), return_index=True)[1]]
+        if at.size >= POINTS:
+            k, g = durrleman(grid.k[at], iv[at] ** 2 * grid.T[at])
+            i = int(np.argmin(g))
+            rows.append((float(grid.T[at[0]]), at.size, float(g[i]), float(k[i])))
+    return pl.DataFrame(rows, schema=_SLICE_SCHEMA, orient="row")
+
+
+def _strict(value: Any) -> Any:
+    """JSON has no NaN and no infinity: null instead."""
+    if isinstance(value, dict):
+        return {name: _strict(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_strict(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,396 @@
+"""Static no-arbitrage inequalities on a grid of prices, each with the portfolio behind it.
+
+Every inequality says that a portfolio which can only pay must not cost less than nothing. Its
+value is written with long legs of total weight one, in forward units; a value below minus the
+rounding of its legs is a violation, and minus the value is its size. The place of an
+inequality is its short leg, the price that is too high.
+
+Glossary: ``κ`` strike over forward, ``c`` call, ``p`` put, all in forward units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from arbiter.audit.grid import EPS, Array, Grid, Mask, Places
+
+FAMILIES = (
+    "vertical",
+    "butterfly",
+    "calendar",
+    "bound",
+    "parity",
+    "mass",
+    "mean",
+    "forward_variance",
+    "vix_static",
+    "vix_future",
+    "vix_coupling",
+    "vvix",
+)
+
+# Roundings allowed per leg: one for the number itself, the rest for whoever computed it.
+ROUNDINGS = 4.0
+
+
+@dataclass(frozen=True)
+class Inequalities:
+    """A batch of inequalities of one family.
+
+    Attributes:
+        family: One of ``FAMILIES``.
+        T: Maturity of the short leg, (m,).
+        k: Log-strike of the short leg, NaN where there is none, (m,).
+        value: Price of the portfolio, which must not be negative, (m,).
+        error: Rounding of ``value``, (m,).
+        gross: What the long legs cost, (m,).
+        legs: The portfolio of one row in words.
+    """
+
+    family: str
+    T: Array
+    k: Array
+    value: Array
+    error: Array
+    gross: Array
+    legs: Callable[[int], str]
+
+    @property
+    def tolerance(self) -> Array:
+        """What rounding alone can explain."""
+        return ROUNDINGS * self.error
+
+
+def inequalities(grid: Grid) -> Iterator[Inequalities]:
+    """Every static inequality that the prices of a grid are subject to."""
+    yield from bounds(grid)
+    yield from parity(grid)
+    yield from verticals(grid)
+    yield from butterflies(grid)
+    yield from means(grid)
+    yield from masses(grid)
+    yield from calendars(grid)
+    yield from forward_variances(grid)
+
+
+def leg(weight: float, option: str, k: float, T: float) -> str:
+    """One leg in words; a positive weight is long."""
+    side = "long" if weight > 0.0 else "short"
+    return f"{side} {abs(weight):.4g} {option} k={k:.6g} T={T:.10g}"
+
+
+def bounds(grid: Grid) -> Iterator[Inequalities]:
+    """``0 ≤ p ≤ κ`` and ``0 ≤ c ≤ 1``, on the side out of the money."""
+    name = np.where(grid.is_put, "put", "call")
+    cap = np.where(grid.is_put, grid.kappa, 1.0)
+    cash = np.where(grid.is_put, "cash to pay the strike", "underlying")
+    T, k, price = grid.T, grid.k, grid.price
+    yield Inequalities(
+        "bound", T, k, price, grid.error, np.abs(price),
+        lambda i: leg(1.0, str(name[i]), k[i], T[i]) + ", which costs less than nothing",
+    )  # fmt: skip
+    yield Inequalities(
+        "bound", T, k, cap - price, grid.error + grid.strike_error + EPS * cap, cap,
+        lambda i: f"long 1 {cash[i]}, " + leg(-1.0, str(name[i]), k[i], T[i]),
+    )  # fmt: skip
+
+
+def parity(grid: Grid) -> Iterator[Inequalities]:
+    """``c − p = 1 − κ`` where both sides are known; an equality, so both signs count."""
+    i = np.flatnonzero(~np.isnan(grid.gap))
+    T, k, gap = grid.T[i], grid.k[i], grid.gap[i]
+
+    def words(row: int) -> str:
+        sign = -1.0 if gap[row] > 0.0 else 1.0
+        call, put = leg(sign, "call", k[row], T[row]), leg(-sign, "put", k[row], T[row])
+        return f"{call}, {put}, {'long' if sign < 0.0 else 'short'} 1 forward at this strike"
+
+    yield Inequalities(
+        "parity", T, k, -np.abs(gap), grid.gap_error[i], np.maximum(1.0, grid.kappa[i]), words
+    )
+
+
+def _strides(grid: Grid, legs: int) -> Iterator[tuple[Places, ...]]:
+    """Places of 2 or 3 legs within one maturity, next to each other and 2, 4, 8, … apart.
+
+    Neighbours are enough in exact arithmetic. The wider ones see what is spread over many
+    strikes and below rounding between neighbours.
+    """
+    longest = max(part.stop - part.start for part in grid.slices)
+    stride = 1
+    while (legs - 1) * stride < longest:
+        last = np.arange((legs - 1) * stride, grid.T.size)
+        first = last - (legs - 1) * stride
+        keep = grid.T[first] == grid.T[last]
+        yield tuple(first[keep] + j * stride for j in range(legs))
+        stride *= 2
+
+
+def _one_side(grid: Grid, places: tuple[Places, ...]) -> tuple[Mask, list[Array], list[Array]]:
+    """Prices and errors of legs, all on the side for which parity has less to move."""
+    call, call_error = grid.call
+    put, put_error = grid.put
+    to_call = np.where(grid.is_put, 1.0 - grid.kappa, 0.0)
+    to_put = np.where(grid.is_put, 0.0, grid.kappa - 1.0)
+    use_put = sum(to_put[i] for i in places) < sum(to_call[i] for i in places)
+    use_put = np.asarray(use_put)
+    return (
+        use_put,
+        [np.where(use_put, put[i], call[i]) for i in places],
+        [np.where(use_put, put_error[i], call_error[i]) for i in places],
+    )
+
+
+def verticals(grid: Grid) -> Iterator[Inequalities]:
+    """Calls fall in strike and puts rise: ``c(κ₁) ≥ c(κ₂)``, ``p(κ₁) ≤ p(κ₂)`` for ``κ₁ < κ₂``."""
+    call, put = grid.call[0], grid.put[0]
+    T, k = grid.T, grid.k
+    for i, j in _strides(grid, 2):
+        use_put, (one, two), (error_one, error_two) = _one_side(grid, (i, j))
+        width = grid.kappa[j] - grid.kappa[i]
+        error = error_one + error_two
+        loose = error + grid.strike_error[i] + grid.strike_error[j] + EPS * width
+        rise = np.where(use_put, two - one, one - two)
+
+        def calls(row: int, i: Places = i, j: Places = j) -> str:
+            return (
+                f"{leg(1, 'call', k[i[row]], T[i[row]])}, {leg(-1, 'call', k[j[row]], T[j[row]])}"
+            )
+
+        def puts(row: int, i: Places = i, j: Places = j) -> str:
+            return f"{leg(1, 'put', k[j[row]], T[j[row]])}, {leg(-1, 'put', k[i[row]], T[i[row]])}"
+
+        yield Inequalities(
+            "vertical", T[j], k[j], np.where(use_put, width - rise, rise),
+            np.where(use_put, loose, error), call[i], calls,
+        )  # fmt: skip
+        yield Inequalities(
+            "vertical", T[i], k[i], np.where(use_put, rise, width - rise),
+            np.where(use_put, error, loose), put[j], puts,
+        )  # fmt: skip
+
+
+def butterflies(grid: Grid) -> Iterator[Inequalities]:
+    """``λ c(κ₁) + (1−λ) c(κ₃) ≥ c(κ₂)`` with ``κ₂ = λ κ₁ + (1−λ) κ₃``; of puts, the same."""
+    T, k = grid.T, grid.k
+    for i, j, m in _strides(grid, 3):
+        use_put, (one, two, three), errors = _one_side(grid, (i, j, m))
+        width = grid.kappa[m] - grid.kappa[i]
+        low, high = (grid.kappa[m] - grid.kappa[j]) / width, (grid.kappa[j] - grid.kappa[i]) / width
+        gross = low * one + high * three
+
+        def words(
+            row: int,
+            places: tuple[Places, ...] = (i, m, j),
+            weights: tuple[Array, ...] = (low, high, -np.ones(low.size)),
+            use_put: Mask = use_put,
+        ) -> str:
+            option = "put" if use_put[row] else "call"
+            return ", ".join(
+                leg(float(w[row]), option, k[at[row]], T[at[row]])
+                for w, at in zip(weights, places, strict=True)
+            )
+
+        yield Inequalities(
+            "butterfly", T[j], k[j], gross - two,
+            low * errors[0] + high * errors[2] + errors[1], gross, words,
+        )  # fmt: skip
+
+
+def _ends(grid: Grid) -> tuple[Places, Places, Places, Places]:
+    """First, second, last but one and last place of every maturity with two strikes or more."""
+    parts = [part for part in grid.slices if part.stop - part.start > 1]
+    first = np.array([part.start for part in parts], dtype=np.int64)
+    last = np.array([part.stop - 1 for part in parts], dtype=np.int64)
+    return first, first + 1, last - 1, last
+
+
+def means(grid: Grid) -> Iterator[Inequalities]:
+    """Mean at most one: ``p(κ₁)/κ₁ ≤ p(κ₂)/κ₂``, the butterfly whose left leg is the underlying.
+
+    The density to the left of ``κ₁`` has to carry the price of the first put, and the secant of
+    the first two prices reaches ``c(0) = 1`` from below.
+    """
+    put, error = grid.put
+    T, k = grid.T, grid.k
+    i, j = _ends(grid)[:2]
+    weight = grid.kappa[i] / grid.kappa[j]
+    gross = weight * put[j]
+    yield Inequalities(
+        "mean", T[i], k[i], gross - put[i], weight * error[j] + error[i], gross,
+        lambda row: (
+            f"{leg(float(weight[row]), 'put', k[j[row]], T[j[row]])}, "
+            f"{leg(-1.0, 'put', k[i[row]], T[i[row]])}"
+        ),
+    )  # fmt: skip
+
+
+def masses(grid: Grid) -> Iterator[Inequalities]:
+    """The density between the outer secants has mass at most one.
+
+    ``1 − mass`` is the slope of the first put spread plus that of the last call spread.
+    """
+    put, put_error = grid.put
+    call, call_error = grid.call
+    first, second, third, last = _ends(grid)
+    T, k = grid.T[first], grid.k
+    low, high = grid.kappa[second] - grid.kappa[first], grid.kappa[last] - grid.kappa[third]
+    weight = high / (low + high)  # of the put spread, so that long legs add up to one
+    value = weight * (put[second] - put[first]) + (1.0 - weight) * (call[third] - call[last])
+    error = weight * (put_error[second] + put_error[first])
+    error += (1.0 - weight) * (call_error[third] + call_error[last])
+
+    def words(row: int) -> str:
+        w = float(weight[row])
+        return ", ".join(
+            leg(x, option, k[at[row]], T[row])
+            for x, option, at in (
+                (w, "put", second),
+                (1.0 - w, "call", third),
+                (-w, "put", first),
+                (w - 1.0, "call", last),
+            )
+        )
+
+    gross = weight * put[second] + (1.0 - weight) * call[third]
+    yield Inequalities("mass", T, np.full(T.shape, np.nan), value, error, gross, words)
+
+
+def forward_variances(grid: Grid) -> Iterator[Inequalities]:
+    """The strip ``Σ 2/κ² · price · Δκ`` on shared strikes does not fall to the next maturity."""
+    rows = []
+    for one, two in pairwise(grid.slices):
+        shared, i, j = np.intersect1d(grid.kappa[one], grid.kappa[two], return_indices=True)
+        if shared.size < 3:
+            continue
+        i, j = i + one.start, j + two.start
+        weight = np.gradient(np.log(shared)) / shared
+        weight /= weight.sum()
+        rows.append(
+            (
+                grid.T[i[0]],
+                float(weight @ (grid.price[j] - grid.price[i])),
+                float(weight @ (grid.error[j] + grid.error[i])),
+                float(weight @ grid.price[j]),
+                f"long the strip 2/κ² of {shared.size} strikes T={grid.T[j[0]]:.6g}, "
+                f"short the same strip T={grid.T[i[0]]:.6g}",
+            )
+        )
+    if rows:
+        T, value, error, gross = (np.array([row[n] for row in rows], dtype=float) for n in range(4))
+        yield Inequalities(
+            "forward_variance", T, np.full(T.shape, np.nan), value, error, gross,
+            lambda row: rows[row][4],
+        )  # fmt: skip
+
+
+def calendars(grid: Grid) -> Iterator[Inequalities]:
+    """A price must not exceed the lower convex envelope of later prices at its strike.
+
+    The envelope is the cheapest way to dominate the option with later ones whose weights add
+    up to one: at equal strikes a calendar spread, between strikes a calendar butterfly. Free
+    legs are the underlying (call of strike zero) and, to the right, the last call itself. A
+    price above the envelope of later prices and those of its own maturity is found, too.
+    """
+    for option, (price, error), asked in (
+        ("put", grid.put, grid.is_put),
+        ("call", grid.call, ~grid.is_put),
+    ):
+        hull = _Envelope.empty(option)
+        for part in reversed(grid.slices):
+            at = np.flatnonzero(asked[part]) + part.start
+            if hull.x.size > 1 and at.size:
+                yield hull.against(grid, at, price, error)
+            later, hull = hull, hull.joined(grid, part, price, error)
+            # A vertex is on the envelope; for the others a later leg makes it a calendar.
+            i, j = hull.legs(grid.kappa[at])
+            one_later = (hull.t[i] > grid.T[at]) | (hull.t[j] > grid.T[at])
+            mixed = at[one_later & ~np.isin(grid.kappa[at], hull.x)]
+            if later.x.size > 1 and mixed.size:
+                yield hull.against(grid, mixed, price, error)
+
+
+class _Envelope(NamedTuple):
+    """A lower convex envelope by its vertices; the first is the free leg."""
+
+    option: str
+    x: Array  # strikes over forward
+    y: Array  # prices
+    e: Array  # their rounding
+    t: Array  # maturities
+
+    @staticmethod
+    def empty(option: str) -> _Envelope:
+        """The free leg only: the call of strike zero is the forward, the put nothing."""
+        zero = np.zeros(1)
+        return _Envelope(option, zero, np.full(1, float(option == "call")), zero, zero)
+
+    @property
+    def steepest(self) -> float:
+        """Past its last strike it goes on as that call, flat; as a put, with slope one."""
+        return float(self.option == "put")
+
+    def joined(self, grid: Grid, part: slice, price: Array, error: Array) -> _Envelope:
+        """The envelope of these points and those of one maturity."""
+        pairs = ((self.x, grid.kappa), (self.y, price), (self.e, error), (self.t, grid.T))
+        points = [np.concatenate([old, new[part]]) for old, new in pairs]
+        keep = _lower_hull(points[0], points[1], self.steepest)
+        return _Envelope(self.option, *(values[keep] for values in points))
+
+    def legs(self, kappa: Array) -> tuple[Places, Places]:
+        """The vertices to the left and to the right; the last one twice past the end."""
+        i = np.searchsorted(self.x, kappa, side="right") - 1
+        return i, np.minimum(i + 1, self.x.size - 1)
+
+    def against(self, grid: Grid, at: Places, price: Array, error: Array) -> Inequalities:
+        """Prices at the places ``at`` must not exceed the envelope."""
+        kappa, x = grid.kappa[at], self.x
+        i, j = self.legs(kappa)
+        past = i == j
+        width = np.where(past, 1.0, x[j] - x[i])
+        low = np.where(past, 1.0, (x[j] - kappa) / width)
+        high = np.where(past, 0.0, (kappa - x[i]) / width)
+        gross = low * self.y[i] + high * self.y[j] + past * self.steepest * (kappa - x[i])
+        name = np.where(past & (kappa > x[i]), "call", self.option)
+        legs = ((low, i, self.t[i]), (high, j, self.t[j]))
+
+        def words(row: int) -> str:
+            said = [
+                leg(float(weight[row]), name[row], float(np.log(x[to[row]])), T[row])
+                if x[to[row]] > 0.0
+                else f"long {weight[row]:.4g} underlying"
+                for weight, to, T in legs
+                if weight[row] > 0.0 and (x[to[row]] > 0.0 or name[row] == "call")
+            ]
+            return ", ".join([*said, leg(-1.0, name[row], grid.k[at[row]], grid.T[at[row]])])
+
+        return Inequalities(
+            "calendar", grid.T[at], grid.k[at], gross - price[at],
+            low * self.e[i] + high * self.e[j] + error[at], gross, words,
+        )  # fmt: skip
+
+
+def _lower_hull(x: Array, y: Array, steepest: float) -> Places:
+    """Places of the lower convex envelope, from left to right, up to the slope ``steepest``."""
+    xs, ys = x.tolist(), y.tolist()
+    hull: list[int] = []
+    slopes: list[float] = []  # slopes[n] leads to hull[n]
+    for at in np.lexsort((y, x)).tolist():
+        slope = -np.inf
+        if hull and xs[at] == xs[hull[-1]]:
+            continue  # the same strike, not cheaper
+        while hull:
+            slope = (ys[at] - ys[hull[-1]]) / (xs[at] - xs[hull[-1]])
+            if slope > slopes[-1]:
+                break
+            hull.pop()
+            slopes.pop()
+        if slope < steepest:
+            hull.append(at)
+            slopes.append(slope)
+    return np.array(hull, dtype=np.int64)

@@ -1,0 +1,168 @@
+"""How far a surface reaches: its public prices, walked outwards until nothing is left.
+
+Only public methods are called, so that a peer, or a surface whose prices were tampered with,
+is seen like any other.
+
+Glossary: ``κ = K/F``, ``k = log κ``; a table of prices is (maturities, strikes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from arbiter.audit.grid import EPS, Array, Mask, Places
+from arbiter.audit.inequalities import Inequalities, leg
+from arbiter.audit.structural_proof import AGREEMENT
+
+# Roundings that an accurate pricing routine may spend on one price: a few, and as many more as
+# the exponents in it are large, because these are rounded too.
+PRICING_ROUNDINGS = 8.0
+
+_NEGLIGIBLE = 1e-36  # of the forward, or of the strike for puts: about 12 standard deviations
+_WALK = 1e-10  # relative: steps are long, and what they would show is not small
+_FARTHEST = 680.0  # in |k|: e^680 times a forward still is a float64
+
+
+class Market:
+    """The public prices of a surface in forward units."""
+
+    def __init__(self, surface: Any) -> None:
+        self.surface = surface
+        self.maturities = np.atleast_1d(np.asarray(surface.maturities, dtype=np.float64))
+
+    def price(self, k: Array, T: Array, side: str) -> Array:
+        """Calls or puts at log-strikes and maturities that broadcast to (m, n)."""
+        forward, discount = self._money(T)
+        strike = forward * np.exp(k)
+        method = self.surface.call if side == "call" else self.surface.put
+        value = np.asarray(method(strike, np.broadcast_to(T, strike.shape)), dtype=np.float64)
+        return np.asarray(value / (forward * discount))
+
+    def otm(self, k: Array, T: Array) -> Array:
+        """The side out of the money, (m, n)."""
+        k, T = np.broadcast_arrays(k, T)
+        value = np.empty(k.shape)
+        for side, here in (("put", k < 0.0), ("call", k >= 0.0)):
+            if here.any():
+                value[here] = self.price(k[here][None], T[here][None], side)[0]
+        return value
+
+    def strike_error(self, k: Array, T: Array, width: Array) -> Array:
+        """What a strike in currency, turned into a level of the law, is uncertain by."""
+        forward = self._money(T)[0]
+        digits = 4.0 + np.abs(k) + 2.0 * np.abs(np.log(forward)) + width
+        return np.asarray(EPS * digits * np.exp(k))
+
+    def _money(self, T: Array) -> tuple[Array, Array]:
+        unique, inverse = np.unique(T, return_inverse=True)
+        forward = np.broadcast_to(self.surface.forward(unique), unique.shape)
+        discount = np.broadcast_to(self.surface.discount(unique), unique.shape)
+        return forward[inverse].reshape(T.shape), discount[inverse].reshape(T.shape)
+
+
+def rounding(price: Array, width: Array) -> Array:
+    """Uncertainty of prices that were computed, not given, in slices that reach to ``width``."""
+    size = np.abs(np.nan_to_num(price))
+    digits = PRICING_ROUNDINGS - np.log(np.clip(size, 1e-300, 1.0)) + width
+    return np.asarray(EPS * size * digits)
+
+
+class Tails:
+    """How far each maturity reaches, from public prices on a walk outwards.
+
+    ``left`` and ``right`` are the distances in ``|k|`` at which the put over its strike, and the
+    call, are negligible; ``scale`` the distance at which the option is worth half of what it
+    is at the money: a standard deviation, roughly.
+    """
+
+    def __init__(self, market: Market, T: Array) -> None:
+        self.T = T
+        self.walk = np.geomspace(1e-9, _FARTHEST, 112)
+        self.kappa = np.exp(-self.walk), np.exp(self.walk)
+        self.put = market.price(-self.walk, T[:, None], "put")  # (L, w)
+        self.call = market.price(self.walk, T[:, None], "call")
+        self.left, self.right = (
+            self.walk[self._first(price < _NEGLIGIBLE)]
+            for price in (self.put / self.kappa[0], self.call)
+        )
+        self.scale = self.walk[self._first(self.call < 0.5 * self.call[:, :1])]
+
+    def width(self, T: Array) -> Array:
+        """How far the slices at any maturities reach, in ``|k|``."""
+        return np.asarray(np.interp(T, self.T, np.maximum(self.left, self.right)))
+
+    def _first(self, reached: Mask) -> Places:
+        """Place of the first True in each row, the last place where there is none."""
+        reached[:, -1] = True
+        return np.asarray(np.argmax(reached, axis=1))
+
+    def body(self, count: int, rng: Generator) -> Array:
+        """Strikes for calendar spreads, near the forward of one maturity or another."""
+        k = rng.choice(self.scale, count) * rng.normal(0.0, 1.5, count)
+        return np.sort(np.append(0.0, np.clip(k, -self.left.max(), self.right.max())))
+
+    def inequalities(self) -> Iterator[Inequalities]:
+        """What can be said of a walk: prices fall outwards, the density has mass and mean one."""
+        yield from self._falling()
+        yield from self._moments()
+
+    def _falling(self) -> Iterator[Inequalities]:
+        """Calls, and puts over their strike, fall all the way out, far past the last deviation.
+
+        Puts by ratio spreads: long one, short ``κ/κ'`` of the next strike out, for a put is
+        convex in its strike and free at zero.
+        """
+        for option, price, sign in (("put", self.put, -1.0), ("call", self.call, 1.0)):
+            ratio = np.exp(np.diff(self.walk)) if sign < 0.0 else np.ones(self.walk.size - 1)
+            inner, outer = price[:, :-1], ratio * price[:, 1:]
+            row, at = np.nonzero(~(inner >= outer) | (inner > _NEGLIGIBLE))
+            T, k, held = self.T[row], sign * self.walk[at + 1], sign * self.walk[at]
+
+            def words(
+                i: int,
+                option: str = option,
+                weight: Array = ratio[at],
+                T: Array = T,
+                k: Array = k,
+                held: Array = held,
+            ) -> str:
+                return f"{leg(1.0, option, held[i], T[i])}, {leg(-weight[i], option, k[i], T[i])}"
+
+            error = _WALK * (np.abs(inner) + np.abs(outer)) + 1e-300 * ratio
+            yield Inequalities(
+                "vertical", T, k, (inner - outer)[row, at], error[row, at], inner[row, at], words,
+            )  # fmt: skip
+
+    def _moments(self) -> Iterator[Inequalities]:
+        """The density, telescoped between outer secants, has mass one and mean one.
+
+        With ``s`` the slope of the last put spread and ``d`` that of the last call spread:
+        ``mass = 1 − s − d`` and ``mean = 1 + (p − κ s) − (c + κ d)``, each at its own end. A law
+        whose tail still falls where float64 strikes end is not judged.
+        """
+        puts = self.put / self.kappa[0]
+        done = [
+            (tail[:, -1] < _NEGLIGIBLE) | ~(tail[:, -1] < 0.99 * tail[:, -2])
+            for tail in (puts, self.call)
+        ]
+        row = np.flatnonzero(done[0] & done[1])
+        i = np.minimum(self._first(puts < _NEGLIGIBLE), self.walk.size - 2)[row]
+        j = np.minimum(self._first(self.call < _NEGLIGIBLE), self.walk.size - 2)[row]
+        T = self.T[row]
+        low, high = self.kappa[0], self.kappa[1]
+        s = (self.put[row, i] - self.put[row, i + 1]) / (low[i] - low[i + 1])
+        d = (self.call[row, j] - self.call[row, j + 1]) / (high[j + 1] - high[j])
+        mean = self.put[row, i] - low[i] * s - self.call[row, j] - high[j] * d
+        for family, defect in (("mass", -s - d), ("mean", mean)):
+
+            def words(at: int, family: str = family, defect: Array = defect) -> str:
+                return f"the density of T={T[at]:.6g} has {family} {1.0 + defect[at]:.15g}"
+
+            yield Inequalities(
+                family, T, np.full(row.size, np.nan), -np.abs(defect),
+                np.full(row.size, 0.25 * AGREEMENT), np.ones(row.size), words,
+            )  # fmt: skip

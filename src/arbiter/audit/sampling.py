@@ -1,0 +1,247 @@
+"""Where to look at a surface: a random grid of public prices, refined where it matters.
+
+Only public methods are called, so that a peer, or a surface whose prices were tampered with,
+is judged like any other. No fit has seen these strikes and maturities: they are drawn here.
+
+Glossary: ``κ = K/F``, ``k = log κ``; a table of prices is (maturities, strikes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from arbiter.audit import jump_search
+from arbiter.audit.grid import EPS, Array, Grid, Mask, Places, assemble
+from arbiter.audit.inequalities import Inequalities, leg
+from arbiter.audit.price_range import PRICING_ROUNDINGS, Market, Tails, rounding
+from arbiter.audit.structural_proof import Structural, reprice, structural
+
+_STRIKES = 320  # drawn at random, at least
+_DRAWN = 24  # maturities whose scales are used for that
+_BETWEEN = 16  # random maturities between listed ones
+_CLUSTERS = 24  # of four close strikes each
+_REFINED = 24  # places refined, four strikes each, by curvature and by calendar spread
+_BODY = 15  # strikes at which calendars are scanned densely
+_SMILE = 81
+_VISIBLE = 1e-60  # smaller prices are left to the grid
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What was seen of a surface.
+
+    Attributes:
+        grid: Prices on the random grid.
+        extra: Inequalities that need more than prices on that grid.
+        smiles: Prices of the listed maturities on even strikes, for Durrleman's function.
+    """
+
+    grid: Grid
+    extra: tuple[Inequalities, ...]
+    smiles: Grid
+
+
+def survey(surface: Any, seed: int) -> Survey:
+    """Price a surface on a random grid that covers 12 standard deviations of every maturity."""
+    rng = np.random.default_rng(seed)
+    market = Market(surface)
+    tails = Tails(market, dates(market.maturities, rng))
+    T = tails.T  # (L,)
+    k = drawn(tails, rng)  # (m,)
+    k = np.union1d(k, _tight_strikes(k, market.otm(k, T[:, None]), rng))
+    calls, puts = (market.price(k, T[:, None], side) for side in ("call", "put"))
+    listed = np.flatnonzero(np.isin(T, market.maturities))
+    rows = rng.permutation(listed)[: jump_search.ROWS]
+    jump_T, jump_k = jump_search.across_strikes(
+        market.otm, T[rows], tails.left[rows], tails.right[rows], rng
+    )
+    jump = market.otm(jump_k, jump_T)
+    columns = (
+        np.append(np.repeat(T, k.size), jump_T),
+        np.append(np.tile(k, T.size), jump_k),
+        np.append(calls.ravel(), np.where(jump_k < 0.0, np.nan, jump)),
+        np.append(puts.ravel(), np.where(jump_k < 0.0, jump, np.nan)),
+    )
+    both = np.arange(columns[0].size) < calls.size  # a jump was priced on one side only
+    grid, broken = priced(market, tails, *columns, both)
+    strikes = tails.body(_BODY, rng)
+    swaps = hasattr(surface, "variance_swap")
+
+    def curves(t: Array) -> Array:
+        """Prices at fixed strikes, and of the log contract: ``W(T)/2``."""
+        prices = market.otm(strikes[:, None], t)
+        half = 0.5 * t * np.asarray(surface.variance_swap(t)) if swaps else np.zeros(t.size)
+        return np.concatenate([prices, half[None]])
+
+    dense, values = jump_search.across_maturities(
+        curves, np.union1d(market.maturities, T[[0, -1]]), rng
+    )
+    extra = [broken, *tails.inequalities()]
+    extra += _calendars(market, tails, dense, strikes, values[:-1])
+    if swaps:
+        extra += _log_contracts(dense, values[-1])
+    return Survey(grid, tuple(extra), _smiles(market, tails, listed))
+
+
+def prove(surface: Any) -> Structural | None:
+    """The structural proof, and how far public prices are from those of the stored slopes."""
+    if not all(hasattr(surface, name) for name in ("knots", "slopes", "weights")):
+        return None
+    knots, slopes, weights = surface.knots, surface.slopes, surface.weights
+    market = Market(surface)
+    proof = structural(knots, market.maturities, slopes, weights)
+    if not proof.passed:
+        return proof
+    k = np.array([-0.2, 0.0, 0.2])
+    T = market.maturities[:, None]
+    repriced = reprice(knots, slopes, weights, np.exp(k))
+    public = (market.price(k, T, "call"), market.price(k, T, "put"))
+    return Structural(proof.checks, float(np.max(np.abs(np.subtract(public, repriced)))))
+
+
+def dates(listed: Array, rng: Generator) -> Array:
+    """The listed maturities, random ones between them, before the first and past the last."""
+    gaps = rng.permutation(listed.size - 1)[:_BETWEEN]
+    between = listed[gaps] + rng.uniform(0.02, 0.98, gaps.size) * (listed[gaps + 1] - listed[gaps])
+    before = listed[0] * np.exp(-rng.uniform(0.1, 3.0, 2))
+    past = listed[-1] * rng.uniform(1.0, 1.5, 2)
+    return np.unique(np.concatenate([listed, between, before, past]))
+
+
+def drawn(tails: Tails, rng: Generator) -> Array:
+    """Random log-strikes at the scales of all maturities, and clusters of close ones."""
+    rows = rng.permutation(tails.T.size)[:_DRAWN]
+    share = max(4, _STRIKES // (4 * rows.size))
+    parts = [np.zeros(1)]
+    for sign, reach in ((-1.0, tails.left), (1.0, tails.right)):
+        far, near = reach[rows, None], np.minimum(0.05 * tails.scale, reach)[rows, None]
+        u = rng.uniform(0.0, 1.0, (2, rows.size, share))
+        parts += [(sign * far * u[0]).ravel(), (sign * near * (far / near) ** u[1]).ravel()]
+    k = np.concatenate(parts)
+    centre = rng.choice(k, _CLUSTERS)
+    width = rng.choice(tails.scale, _CLUSTERS) * 10.0 ** -rng.uniform(1.0, 5.0, _CLUSTERS)
+    return np.union1d(k, (centre[:, None] + width[:, None] * np.arange(1, 4)).ravel())
+
+
+def _tight_strikes(k: Array, price: Array, rng: Generator) -> Array:
+    """Random log-strikes beside those where curvature or calendar spreads dip.
+
+    A dip is a value small against its two neighbours; a violation is the deepest of all.
+    """
+    kappa = np.exp(k)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        secant = np.diff(price, axis=1) / np.diff(kappa)
+        curvature = np.diff(secant, axis=1) / (kappa[2:] - kappa[:-2])  # (L, m-2)
+        curvature[:, (k[2:] >= 0.0) & (k[:-2] < 0.0)] = np.nan  # across the forward sides change
+        spread = np.diff(price, axis=0) / price[1:]  # (L-1, m)
+        chosen = [np.zeros(0)]
+        for values, centre in ((curvature, k[1:-1]), (spread, k)):
+            if not values.size:  # one maturity has no calendar spreads
+                continue
+            around = np.sqrt(np.abs(values[:, 2:] * values[:, :-2]))
+            dip = np.nan_to_num(values[:, 1:-1] / around, nan=np.inf, posinf=np.inf).min(axis=0)
+            i = np.argsort(dip)[:_REFINED] + 1
+            u = rng.uniform(0.0, 1.0, (i.size, 4))
+            low, high = centre[i - 1][:, None], centre[i + 1][:, None]
+            chosen.append((low + u * (high - low)).ravel())
+    return np.concatenate(chosen)
+
+
+def priced(
+    market: Market, tails: Tails, T: Array, k: Array, call: Array, put: Array, both: Mask
+) -> tuple[Grid, Inequalities]:
+    """The grid of all finite prices, and a finding for each that is not.
+
+    ``both`` says where call and put were asked for, so that a NaN there is an answer.
+    """
+    order = np.lexsort((np.exp(k), T))
+    T, k, call, put, both = T[order], k[order], call[order], put[order], both[order]
+    price = np.where(k < 0.0, put, call)
+    good = np.isfinite(price)
+    bad = np.flatnonzero(~(good & (~both | (np.isfinite(call) & np.isfinite(put)))))
+    broken = Inequalities(
+        "bound", T[bad], k[bad], np.full(bad.size, np.nan), np.zeros(bad.size), np.ones(bad.size),
+        lambda i: f"the price k={k[bad[i]]:.6g} T={T[bad[i]]:.6g} is not a number",
+    )  # fmt: skip
+    kappa = np.exp(k)
+    good &= np.append(True, (np.diff(T) != 0.0) | (np.diff(kappa) != 0.0))
+    # Exactly at the forward exp(log K − log F) may fall on either side; the call was taken.
+    kappa = np.where(k < 0.0, np.minimum(kappa, np.nextafter(1.0, 0.0)), kappa)
+    width = tails.width(T)
+    strike_error = market.strike_error(k, T, width)
+    gap = call - put - (1.0 - kappa)
+    gap_error = rounding(call, width) + rounding(put, width) + strike_error
+    parity = (gap[good], gap_error[good])
+    grid = assemble(
+        T[good],
+        kappa[good],
+        price[good],
+        rounding(price, width)[good],
+        strike_error[good],
+        parity=parity,
+    )
+    return grid, broken
+
+
+def _calendars(
+    market: Market, tails: Tails, T: Array, k: Array, price: Array
+) -> Iterator[Inequalities]:
+    """Calendar spreads at fixed strikes on prices (r, n), next to each other and further apart."""
+    # The slope in strike, which turns rounding of strikes into rounding of prices, is at most
+    # that of the secant to a strike nearer to the forward.
+    inner = k - 1e-3 * k
+    width = np.where(k == 0.0, 1.0, np.abs(np.exp(inner) - np.exp(k)))[:, None]
+    secant = np.abs(market.otm(inner[:, None], T) - price) / width
+    slope = np.where(k[:, None] == 0.0, 1.0, np.minimum(secant, 1.0))
+    error = rounding(price, tails.width(T))
+    error += market.strike_error(k[:, None], T, tails.width(T)) * slope
+    stride = 1
+    while stride < T.size:
+        row, at = np.nonzero(~(price[:, :-stride] <= _VISIBLE))
+        short, long, strike = T[at], T[at + stride], k[row]
+        value = price[row, at + stride] - price[row, at]
+
+        def words(i: int, strike: Array = strike, short: Array = short, long: Array = long) -> str:
+            option = "put" if strike[i] < 0.0 else "call"
+            return (
+                f"{leg(1.0, option, strike[i], long[i])}, {leg(-1.0, option, strike[i], short[i])}"
+            )
+
+        yield Inequalities(
+            "calendar", short, strike, value,
+            error[row, at] + error[row, at + stride], price[row, at + stride], words,
+        )  # fmt: skip
+        stride *= 4
+
+
+def _log_contracts(T: Array, price: Array) -> Iterator[Inequalities]:
+    """``W(T)/2``, the price of the log contract, does not fall: no negative forward variance."""
+    stride = 1
+    while stride < T.size:
+        one, two = price[:-stride], price[stride:]
+
+        def words(i: int, stride: int = stride) -> str:
+            return f"long 1 log contract T={T[i + stride]:.6g}, short 1 log contract T={T[i]:.6g}"
+
+        yield Inequalities(
+            "forward_variance", T[:-stride], np.full(one.shape, np.nan), two - one,
+            EPS * (2.0 + 2.0 * PRICING_ROUNDINGS * np.abs(two)), two, words,
+        )  # fmt: skip
+        stride *= 4
+
+
+def _smiles(market: Market, tails: Tails, rows: Places) -> Grid:
+    """Listed maturities on even strikes, out to prices of about five standard deviations."""
+    reach = 0.45 * np.stack([tails.left[rows], tails.right[rows]], axis=1)
+    k = np.linspace(-reach[:, 0], reach[:, 1], _SMILE, axis=1)  # (L, n)
+    at = np.broadcast_to(tails.T[rows, None], k.shape)
+    price = market.otm(k, at)
+    columns = (np.where(k < 0.0, np.nan, price), np.where(k < 0.0, price, np.nan))
+    one_side = np.zeros(k.size, dtype=np.bool_)
+    call, put = (column.ravel() for column in columns)
+    return priced(market, tails, at.ravel(), k.ravel(), call, put, one_side)[0]

@@ -1,0 +1,197 @@
+"""What a surface says about the VIX, looked at like the options on the index itself.
+
+Only public methods are called. The VIX has no calendar order: its laws at two dates are those of
+two different 30-day windows. What ties it is the surface below it: futures at most the root of
+forward variance, second moments equal to it, and a VVIX that is the strip of the VIX options.
+
+Sizes are in units of the VIX future, or of the forward variance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.integrate import simpson
+
+from arbiter.audit.grid import EPS, Array
+from arbiter.audit.inequalities import (
+    Inequalities,
+    bounds,
+    butterflies,
+    masses,
+    means,
+    parity,
+    verticals,
+)
+from arbiter.audit.price_range import Market, Tails
+from arbiter.audit.sampling import dates, drawn, priced
+from arbiter.audit.structural_proof import AGREEMENT, Check, Structural, reprice
+from arbiter.pricing.vix_slices import POINTS, SLOPE_RANGE
+
+_STRIP = 1601  # strikes on each side of a strip, denser towards the forward
+# A strip is a sum for an integral of prices whose third derivative jumps at knots. Relative.
+_STRIP_ERROR = 1e-7
+_MOST_DOUBT = 1e-4
+
+
+@dataclass(frozen=True)
+class _Options:
+    """The VIX options of a surface with the method names of a surface."""
+
+    surface: Any
+    maturities: Array
+
+    def forward(self, T: Array) -> Array:
+        return np.asarray(self.surface.vix_future(T))
+
+    def discount(self, T: Array) -> Array:
+        return np.asarray(self.surface.discount(T))
+
+    def call(self, K: Array, T: Array) -> Array:
+        return np.asarray(self.surface.vix_option(K, T, "call"))
+
+    def put(self, K: Array, T: Array) -> Array:
+        return np.asarray(self.surface.vix_option(K, T, "put"))
+
+
+def volatility_survey(surface: Any, seed: int) -> Iterator[Inequalities]:
+    """Every inequality of the VIX, at its listed dates and at random ones between and beyond.
+
+    Nothing, where the surface has no VIX slices.
+    """
+    if getattr(surface, "vix_slices", None) is None:
+        return
+    rng = np.random.default_rng(seed)
+    T = dates(np.asarray(surface.vix_slices.maturities), rng)
+    variance = np.asarray(surface.forward_variance(T))
+    future = np.asarray(surface.vix_future(T))
+    yield from _below_variance(T, future, variance)
+    alive = future > 0.0  # no variance, no law: the future of zero is all there is to say
+    T, variance, future = T[alive], variance[alive], future[alive]
+    if not T.size:
+        return
+    market = Market(_Options(surface, T))
+    tails = Tails(market, T)
+    k = drawn(tails, rng)
+    calls, puts = (market.price(k, T[:, None], side).ravel() for side in ("call", "put"))
+    both = np.ones(calls.size, dtype=np.bool_)
+    at, strike = np.repeat(T, k.size), np.tile(k, T.size)
+    grid, broken = priced(market, tails, at, strike, calls, puts, both)
+    static = [broken, *tails.inequalities()]
+    for family in (bounds, parity, verticals, butterflies, means, masses):
+        static += family(grid)
+    for batch in static:
+        yield replace(batch, family="vix_static", legs=_of_vix(batch))
+    yield from _strips(surface, market, tails, (future, variance))
+
+
+def prove(surface: Any, proof: Structural | None) -> Structural | None:
+    """``proof`` with the condition on VIX slopes and, if it holds, their prices compared."""
+    slices = getattr(surface, "vix_slices", None)
+    if proof is None or slices is None:
+        return proof
+    low, high = SLOPE_RANGE
+    a = np.asarray(slices.slopes, dtype=np.float64)
+    good = np.isfinite(a) & (a >= low) & (a <= high)
+    name = "VIX slopes positive"
+    if not good.all():
+        date, knot = (int(i) for i in np.argwhere(~good)[0])
+        detail = (
+            f"the VIX slope at T={slices.maturities[date]:g}, knot x={slices.knots[knot]:g} is "
+            f"{a[date, knot]}; it must lie in [{low:g}, {high:g}]"
+        )
+        return replace(proof, checks=(*proof.checks, Check(name, False, detail)))
+    check = Check(name, True, f"VIX slopes lie in [{a.min():g}, {a.max():g}]")
+    proof = replace(proof, checks=(*proof.checks, check))
+    T = np.asarray(slices.maturities)
+    if proof.price_gap is None or np.any(np.asarray(surface.vix_future(T)) <= 0.0):
+        return proof
+    market = Market(_Options(surface, T))
+    k = np.array([-0.2, 0.0, 0.2])
+    repriced = reprice(slices.knots, a[None], np.ones((1, T.size)), np.exp(k))
+    public = (market.price(k, T[:, None], "call"), market.price(k, T[:, None], "put"))
+    gap = float(np.max(np.abs(np.subtract(public, repriced))))
+    return replace(proof, price_gap=max(proof.price_gap, gap))
+
+
+def _of_vix(batch: Inequalities) -> Any:
+    return lambda row: f"on the VIX: {batch.legs(row)}"
+
+
+def _below_variance(T: Array, future: Array, variance: Array) -> Iterator[Inequalities]:
+    """Forward variance is not negative, and ``F ≤ 100 √FV``."""
+    none, one = np.full(T.shape, np.nan), np.ones(T.shape)
+    yield Inequalities(
+        "forward_variance", T, none, variance, EPS * one, np.abs(variance),
+        lambda i: f"long 1 log contract 30 days after T={T[i]:.6g}, short 1 at T={T[i]:.6g}",
+    )  # fmt: skip
+    root = POINTS * np.sqrt(np.maximum(variance, 0.0))
+    scale = np.where(root > 0.0, root, 1.0)
+    yield Inequalities(
+        "vix_future", T, none, (root - future) / scale, 16.0 * EPS * one, one,
+        lambda i: f"short 1 VIX future T={T[i]:.6g} at {future[i]:.10g}, above the root of forward "
+        f"variance, {root[i]:.10g}; long the forward variance",
+    )  # fmt: skip
+
+
+def _side(market: Market, tails: Tails, sign: float) -> tuple[Array, Array, Array]:
+    """Log-strikes, prices and ``dk`` of one side of the forward, each ``(L, m)``.
+
+    Steps grow outwards, from a small share of a deviation: a wing may reach a hundred times as
+    far as the body is wide, and at the forward itself the two sides meet in a kink.
+    """
+    reach = (tails.left if sign < 0.0 else tails.right)[:, None]
+    near = np.minimum(0.3 * tails.scale[:, None], reach)
+    t = np.linspace(0.0, 1.0, _STRIP)
+    growth = np.log1p(reach / near)
+    k = sign * near * np.expm1(growth * t)
+    step = near * growth * np.exp(growth * t) / (_STRIP - 1)
+    side = "put" if sign < 0.0 else "call"
+    return k, market.price(k, np.broadcast_to(tails.T[:, None], k.shape), side), step
+
+
+def _strips(
+    surface: Any, market: Market, tails: Tails, level: tuple[Array, Array]
+) -> Iterator[Inequalities]:
+    """Second moments and VVIX against strips of public option prices, and against each other."""
+    T, (future, variance) = tails.T, level
+    none, one = np.full(T.shape, np.nan), np.ones(T.shape)
+    sides = [_side(market, tails, sign) for sign in (-1.0, 1.0)]
+
+    def strip(power: float) -> tuple[Array, Array]:
+        """``2 ∫ price · κ^power dk`` and by how much half as many strikes change it."""
+        fine, coarse = np.zeros(T.size), np.zeros(T.size)
+        for k, price, step in sides:
+            value = 2.0 * price * np.exp(power * k) * step
+            fine += simpson(value, dx=1.0, axis=1)
+            coarse += simpson(value[:, ::2], dx=2.0, axis=1)
+        return fine, np.abs(fine - coarse)
+
+    square, doubt = strip(1.0)  # E(VIX/F)² − 1 = 2 ∫ otm dκ
+    moment = (future / POINTS) ** 2 * (1.0 + square)
+    error = _STRIP_ERROR * one + np.minimum(doubt / (1.0 + square), _MOST_DOUBT)
+    for value, doubtful, name in (
+        (moment, error, "the strip of VIX options"),
+        (np.asarray(surface.vix_second_moment(T)), 0.25 * AGREEMENT * one, "vix_second_moment"),
+    ):
+
+        def words(i: int, value: Array = value, name: str = name) -> str:
+            return (
+                f"E[(VIX/100)²] at T={T[i]:.6g} is {value[i]:.12g} by {name}, and forward variance "
+                f"is {variance[i]:.12g}"
+            )
+
+        yield Inequalities(
+            "vix_coupling", T, none, -np.abs(value / variance - 1.0), doubtful, one, words
+        )
+    contract, doubt = strip(-1.0)  # −2 E log(VIX/F)
+    stated = (np.asarray(surface.vvix(T)) / POINTS) ** 2 * T
+    error = _STRIP_ERROR * one + np.minimum(doubt / contract, _MOST_DOUBT)
+    yield Inequalities(
+        "vvix", T, none, -np.abs(stated / contract - 1.0), error, one,
+        lambda i: f"VVIX² T at T={T[i]:.6g} is {stated[i]:.12g}, and {contract[i]:.12g} by the "
+        "strip of VIX options",
+    )  # fmt: skip

@@ -1,0 +1,159 @@
+"""The exchange's download: one line per strike, call on the left and put on the right.
+
+Two editions differ in their header and in how they write dates; the lines are alike. Column names
+repeat, may be missing or in another language, and are read by place: what stands left of the
+strike is the call's, what stands right of it the put's. Root, expiry, side and strike come from
+the option's symbol, which every edition has, and are checked against the strike's own column.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import polars as pl
+
+from arbiter.chains import quote_time, symbols
+from arbiter.chains.errors import ChainError
+from arbiter.chains.reading import Reading, options_frame
+from arbiter.chains.source import Source, Table, Text, fields, number
+from arbiter.exclusions import Exclusion
+
+NAME = "exchange"
+_CALL, _PUT_SYMBOL = (re.compile(rf"[A-Z]{{1,6}}[ _]*\d{{6}}{side}\d{{8}}") for side in "CP")
+_STANDARD = {"last": 2, "bid": 4, "ask": 5, "volume": 6, "open_interest": 10}
+_STRIKE, _PUT, _WIDTH = 11, 12, 22
+_NAMES = {
+    "last sale": "last",
+    "last": "last",
+    "bid": "bid",
+    "ask": "ask",
+    "vol": "volume",
+    "volume": "volume",
+    "open int": "open_interest",
+    "open interest": "open_interest",
+}
+_HEADER_LINES = 12
+_ROUNDED = 0.0051  # symbols have three decimals, the strike's own column two
+_DATE = re.compile(r"\bdate\b|@", re.IGNORECASE)  # an index level may look like a year
+
+
+def lacks(source: Source) -> str | None:
+    """What a file of this layout has and ``source`` has not; None if it is one."""
+    if isinstance(source, Table):
+        return "it is a text file, not a table"
+    if any(_is_pair(line) for line in source.lines):
+        return None
+    return "no line with a call's and a put's symbol, such as SPXW230317C04000000"
+
+
+def read(text: Text) -> Reading:
+    """Read a file of this layout."""
+    lines = text.lines
+    first = next(i for i, line in enumerate(lines) if _is_pair(line))
+    delimiter = max(",;\t", key=lines[first].count)
+    header = [i for i in range(first) if "strike" in lines[i].lower()]
+    places = _places(lines[header[-1]], delimiter) if header else _STANDARD
+    strike = places.get("strike", _STRIKE)
+    put = places.get("put", _PUT)
+    width = max(_WIDTH, max(places.values()) + put)
+    body = fields(lines, (header[-1] + 1) if header else first, delimiter, width)
+    comma = delimiter != ","
+    options = pl.concat(
+        [_side(body, places, 1, strike, comma), _side(body, places, put, strike, comma)]
+    )
+    _same_units(options)
+    # a line whose strike is not that of its symbols was put together wrongly
+    torn = (pl.col("listed") - pl.col("strike")).abs() > _ROUNDED
+    options = options.with_columns(
+        problem=pl.when(pl.col("problem").is_null() & torn.fill_null(False))
+        .then(pl.lit(Exclusion.UNREADABLE.value))
+        .otherwise("problem")
+    )
+    top = lines[: header[-1] if header else first]
+    return Reading(
+        options_frame(options.sort("row", maintain_order=True)),
+        "exchange (old)" if _is_old(top, body) else "exchange (new)",
+        _stamp(top),
+        _spot(top, comma),
+    )
+
+
+def _is_pair(line: str) -> bool:
+    """Whether a call's symbol and then a put's stand in ``line`` (two searches: linear time)."""
+    call = _CALL.search(line)
+    return call is not None and _PUT_SYMBOL.search(line, call.end()) is not None
+
+
+def _places(header: str, delimiter: str) -> dict[str, int]:
+    """Where the call's columns and the strike stand, by the header's names if it has them."""
+    names = [name.strip().strip('"').lower() for name in header.split(delimiter)]
+    if "strike" not in names or "puts" not in names:
+        return _STANDARD
+    strike, put = names.index("strike"), names.index("puts")
+    places = {_NAMES[name]: i for i, name in enumerate(names[:strike]) if name in _NAMES}
+    if not {"bid", "ask"} <= set(places):
+        return _STANDARD
+    return {**places, "strike": strike, "put": put}
+
+
+def _side(
+    body: pl.DataFrame, places: dict[str, int], symbol: int, strike: int, comma: bool
+) -> pl.DataFrame:
+    """The calls (``symbol`` = 1) or the puts of the lines."""
+    shift = symbol - 1  # a put's columns follow its symbol as a call's follow the call's
+    values = {
+        name: number(pl.col(f"f{place + shift}"), decimal_comma=comma)
+        for name, place in places.items()
+        if name not in ("strike", "put")
+    }
+    listed = number(pl.col(f"f{strike}"), decimal_comma=comma)
+    frame = body.select("row", **symbols.parts(pl.col(f"f{symbol}")), listed=listed, **values)
+    right = pl.col("side") == ("call" if shift == 0 else "put")
+    readable = (right & pl.col("expiry").is_not_null() & (pl.col("strike") > 0.0)).fill_null(False)
+    return frame.with_columns(
+        side=pl.lit("call" if shift == 0 else "put"),
+        problem=pl.when(~readable).then(pl.lit(Exclusion.UNREADABLE.value)),
+    )
+
+
+def _same_units(options: pl.DataFrame) -> None:
+    """Refuse a strike column that contradicts the symbols."""
+    both = options.filter(pl.col("problem").is_null() & (pl.col("listed") > 0.0))
+    if both.height == 0:
+        return
+    ratio = (both["listed"] / both["strike"]).to_numpy()
+    factor = float(np.median(ratio))
+    if abs(factor - 1.0) > 1e-6:
+        row = both.row(0, named=True)
+        raise ChainError(
+            f"row {row['row']}: the strike column says {row['listed']:g} and the symbol "
+            f"{row['strike']:g}, a factor of {factor:g}: the strikes are in other units"
+        )
+
+
+def _is_old(top: list[str], body: pl.DataFrame) -> bool:
+    return any("@" in line for line in top) or bool(
+        body["f0"].str.contains(r"^\d\d/\d\d/\d{4}$").any()
+    )
+
+
+def _stamp(top: list[str]) -> quote_time.Stamp | None:
+    """The moment in the lines above the table, up to the first quote of the index."""
+    likely_first = sorted(top[-_HEADER_LINES:], key=lambda line: not _DATE.search(line))
+    for line in likely_first:
+        found = quote_time.parse(re.split(r"[,;\t\"]\s*Bid\b", line)[0])
+        if found:
+            return found
+    return None
+
+
+def _spot(top: list[str], comma: bool) -> float | None:
+    """The index level: after ``Last:``, or in the second field of the first line."""
+    for line in top[-_HEADER_LINES:]:
+        found = re.search(r"Last:\s*([\d.,]*\d)", line) or re.match(r"\^.*?[,;\t]\s*([\d.]+)", line)
+        if found:
+            text = found[1].replace(",", "." if comma else "")
+            level = float(text) if re.fullmatch(r"\d+\.?\d*", text) else 0.0
+            return level if level > 0.0 else None
+    return None

@@ -1,0 +1,160 @@
+"""Futures curves as CSV: one row per future, or one row per day with columns VX1, VX2 and on."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from arbiter.chains import quote_time, tables
+from arbiter.chains.errors import ChainError
+from arbiter.chains.sessions import moment_of, settlement_time
+from arbiter.chains.source import Table, load
+from arbiter.futures import FuturesCurve
+
+_WINDOW = dt.timedelta(days=30)
+_FRIDAY = 4
+_RANK = re.compile(r"^vx_?(\d{1,2})$")
+_EXPIRY = ("expiry", "expiration", "expiration_date", "settlement_date", "settles")
+_DAY = ("as_of", "date", "trade_date")
+_PRICE = ("settle", "settlement_price", "price", "close", "last", "mid")
+
+
+def monthly_settlement(year: int, month: int) -> dt.datetime:
+    """When the VIX future of a month settles: the open, 30 days before SPX's third Friday after.
+
+    A third Friday without a session moves the SPX expiry, and so this day, one session ahead.
+
+    Example:
+        >>> monthly_settlement(2023, 3)  # 30 days before 21 April
+        datetime.datetime(2023, 3, 22, 9, 30)
+        >>> monthly_settlement(2014, 3)  # Good Friday: 30 days before Thursday, 17 April
+        datetime.datetime(2014, 3, 18, 9, 30)
+    """
+    later = dt.date(year + month // 12, month % 12 + 1, 15)
+    friday = later + dt.timedelta(days=(_FRIDAY - later.weekday()) % 7)
+    expiry = settlement_time(friday, "AM").date()
+    return settlement_time(expiry - _WINDOW, "AM")
+
+
+def read_futures(source: Any, *, as_of: Any = None) -> FuturesCurve:
+    """Read VIX futures of one moment.
+
+    Args:
+        source: Path of a CSV or Parquet file, its bytes, or a table. Either one row per future,
+            with ``expiry`` and ``bid``, ``ask`` or one price (``settle``, ``price``, ``close``,
+            ``last``); or a history with a column ``date`` and the prices ``VX1``, ``VX2``, … of
+            the first, second, … monthly future, of which ``as_of`` picks the day.
+        as_of: Moment of the quotes, New York time: ISO text, a datetime or a date (that day's
+            close). Needed where the source has none.
+
+    Returns:
+        The curve, each future until its settlement at the open (minutes / 525,600).
+
+    Raises:
+        ChainError: If the source is neither, or has no such day. The message says what to do.
+
+    Example:
+        >>> table = {"expiry": ["2023-03-22", "2023-04-19"], "settle": [20.1, 21.2]}
+        >>> read_futures(table, as_of="2023-02-15T16:15")
+        FuturesCurve(2 from 34.7 to 62.72 days, 20.10 to 21.20)
+    """
+    loaded = load(source)
+    try:
+        table = tables.table_of(loaded)
+        names = table.frame.columns
+        ranks = {name: int(hit[1]) for name in names if (hit := _RANK.match(name))}
+        if ranks:
+            return _by_rank(table, ranks, as_of)
+        return _by_expiry(table, as_of)
+    except pl.exceptions.PolarsError as error:
+        raise ChainError(f"{loaded.name} cannot be understood as a table: {error}") from error
+
+
+def _one_of(table: Table, names: tuple[str, ...]) -> str | None:
+    return next((name for name in names if name in table.frame.columns), None)
+
+
+def _moment(as_of: Any) -> np.datetime64:
+    stamp = quote_time.given(as_of)
+    return moment_of(stamp.moment, timed=stamp.timed)[0]
+
+
+def _by_expiry(table: Table, as_of: Any) -> FuturesCurve:
+    expiry, price, day = (_one_of(table, names) for names in (_EXPIRY, _PRICE, _DAY))
+    two_sided = {"bid", "ask"} <= set(table.frame.columns)
+    if expiry is None or not (two_sided or price):
+        raise ChainError(
+            f"{table.name} is no futures curve: give columns expiry and bid, ask (or settle), or "
+            f"date, VX1, VX2, ...; it has {', '.join(table.frame.columns[:8])}"
+        )
+    if as_of is None:
+        as_of = _only_day(table, day)
+    moment = _moment(as_of)
+    columns = ["bid", "ask"] if two_sided else [str(price)]
+    values = {name: tables.numeric(table, name) for name in columns}
+    frame = table.frame.select("row", expiry=tables.date(table, expiry), **values)
+    unreadable = frame["expiry"].is_null().arg_true()
+    if len(unreadable):
+        at = int(unreadable[0])
+        raise ChainError(
+            f"row {frame['row'][at]}: {expiry} = {table.frame[expiry][at]!r} is no date: write it "
+            "as 2023-03-22"
+        )
+    frame = frame.drop_nulls().filter(pl.all_horizontal(pl.col(columns) > 0.0))
+    settles = [settlement_time(date, "AM") for date in frame["expiry"].to_list()]
+    live = [i for i, at in enumerate(settles) if np.datetime64(at) > moment]
+    if not live:
+        raise ChainError(f"{table.name} has no future with a price that settles after {moment}")
+    kept = frame[live]
+    ask = kept["ask"].to_numpy() if two_sided else None
+    return _curve([settles[i] for i in live], kept[columns[0]].to_numpy(), ask, moment)
+
+
+def _only_day(table: Table, day: str | None) -> Any:
+    days = [] if day is None else table.frame[day].drop_nulls().unique().to_list()
+    if len(days) != 1:
+        raise ChainError(
+            f"{table.name} does not say when it was quoted: give as_of, for instance "
+            "as_of='2023-02-15T16:15'"
+        )
+    return days[0]
+
+
+def _by_rank(table: Table, ranks: dict[str, int], as_of: Any) -> FuturesCurve:
+    day = _one_of(table, _DAY)
+    if day is None:
+        raise ChainError(f"{table.name} has columns VX1, ... and no column date")
+    if as_of is None:
+        as_of = _only_day(table, day)
+    moment = _moment(as_of)
+    date = dt.date.fromisoformat(str(moment.astype("datetime64[D]")))
+    prices = {name: tables.numeric(table, name) for name in ranks}
+    rows = table.frame.select(day=tables.date(table, day), **prices).filter(pl.col("day") == date)
+    if rows.height != 1:
+        raise ChainError(f"{table.name} has {rows.height} rows of {date}: give as_of a listed day")
+    row = rows.row(0, named=True)
+    settles: list[dt.datetime] = []
+    year, month = date.year, date.month
+    while len(settles) < max(ranks.values()):
+        at = monthly_settlement(year, month)
+        if np.datetime64(at) > moment:
+            settles.append(at)
+        year, month = (year, month + 1) if month < 12 else (year + 1, 1)
+    known = {rank: row[name] for name, rank in ranks.items() if row[name] and row[name] > 0.0}
+    if not known:
+        raise ChainError(f"{table.name} has no price on {date}")
+    order = sorted(known)
+    prices_known = np.array([known[rank] for rank in order])
+    return _curve([settles[rank - 1] for rank in order], prices_known, None, moment)
+
+
+def _curve(settles: list[dt.datetime], bid: Any, ask: Any, moment: np.datetime64) -> FuturesCurve:
+    try:
+        dates = np.array(settles, dtype="datetime64[s]")
+        return FuturesCurve.of(dates, bid, ask, as_of=moment)
+    except ValueError as error:
+        raise ChainError(str(error)) from error

@@ -1,0 +1,101 @@
+"""`arbiter audit`: look for static arbitrage in a surface or a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from arbiter.cli.exit_codes import FAILED, refuse
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from arbiter.audit.certificate import Certificate
+
+_SHOWN = 20  # findings in the table; all of them are in the JSON
+
+
+def audit(
+    file: Annotated[
+        Path, typer.Argument(help="A surface (.npz), or a table of prices or IVs (.csv, .parquet).")
+    ],
+    tolerance: Annotated[
+        float | None,
+        typer.Option(help="Sizes up to this, in forward units, are no findings (tables only)."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Look for static arbitrage in a surface or in a table of prices or volatilities.
+
+    A table has columns T and k (prices in forward units), or T, strike and forward (prices in
+    currency, with a column discount if they are discounted), and one or more of iv, call, put.
+    Exit code 0 if nothing was found, 1 if something was, 2 if the file cannot be read.
+    """
+    certificate = _certificate(file, tolerance)
+    if json:
+        typer.echo(certificate.to_json(indent=2))
+    else:
+        _show(certificate)
+    if not certificate.passed:
+        raise typer.Exit(FAILED)
+
+
+def _certificate(file: Path, tolerance: float | None) -> Certificate:
+    """The certificate of what is in a file."""
+    if not file.is_file():
+        refuse(f"{file} is not a file: give the path of a surface or of a table")
+    kind = file.suffix.lower()
+    if kind == ".npz" and tolerance is not None:
+        refuse("--tolerance is for tables; a surface is audited to its own rounding: leave it out")
+    if kind not in (".npz", ".csv", ".parquet"):
+        refuse(f"{file.name}: unknown kind {kind!r}; give a .npz surface, a .csv or a .parquet")
+    try:
+        if kind == ".npz":
+            from arbiter.surface import Surface
+
+            return Surface.load(file).certificate()
+        from arbiter.audit.certificate import audit as audit_table
+
+        return audit_table(_table(file), tolerance=tolerance)
+    except (ValueError, OSError) as error:
+        refuse(f"{file.name}: {error}")
+
+
+def _table(file: Path) -> pl.DataFrame:
+    """A CSV or Parquet file as a frame."""
+    import polars as pl
+
+    try:
+        if file.suffix.lower() == ".csv":
+            table = pl.read_csv(file, infer_schema_length=None)
+            return table.rename(str.strip)
+        return pl.read_parquet(file)
+    except pl.exceptions.PolarsError as error:
+        raise ValueError(f"not a readable table ({error}); check the file") from error
+
+
+def _show(certificate: Certificate) -> None:
+    """The findings as a table, and the verdict in words."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    if not certificate.passed:
+        table = Table(title="Findings, largest first", title_justify="left")
+        for name in ("family", "T", "k", "size", "in volatility", "material"):
+            table.add_column(name, no_wrap=True)
+        table.add_column("portfolio", overflow="fold")
+        for row in certificate.findings.head(_SHOWN).iter_rows(named=True):
+            table.add_row(
+                row["family"],
+                *("–" if row[n] is None else f"{row[n]:.4g}" for n in ("T", "k", "size")),
+                "–" if row["size_iv"] is None else f"{row['size_iv']:.2g}",
+                "yes" if row["material"] else "no",
+                row["legs"],
+            )
+        console.print(table)
+        if len(certificate.findings) > _SHOWN:
+            console.print(f"and {len(certificate.findings) - _SHOWN} more; --json lists them all")
+    console.print(str(certificate), highlight=False)

@@ -1,0 +1,354 @@
+"""`arbiter fit`: a chain, or a folder of chains, in; surfaces, certificates and reports out."""
+
+from __future__ import annotations
+
+import json as json_format
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from arbiter.cli.chain_options import AsOf, Underlying
+from arbiter.cli.exit_codes import BAD_INPUT, FAILED, explained, printable, refuse, wrote
+from arbiter.cli.vix_options import require_vix, vix_dates, vix_lines
+
+if TYPE_CHECKING:
+    from arbiter.pipeline import Job, Outcome
+
+KINDS = (".csv", ".dat", ".parquet", ".txt")
+_BATCH = "summary.csv"
+_GOOD = ("converged", "in_domain")
+_TITLES = {"fit": "fit", "operator": "operator", "both": "operator, fit"}
+
+
+def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
+    chain: Annotated[
+        Path | None,
+        typer.Argument(help="A chain, or a folder of chains; the shipped example if left out."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for what is written.")] = Path("out"),
+    as_of: AsOf = None,
+    layout: Annotated[
+        str | None,
+        typer.Option(help="exchange, yahoo, long, tidy or volatilities; found out if left out."),
+    ] = None,
+    underlying: Underlying = None,
+    vix: Annotated[
+        Path | None,
+        typer.Option("--vix", help="Options on the VIX of the same moment."),
+    ] = None,
+    vix_futures: Annotated[
+        Path | None, typer.Option(help="VIX futures of that day (CSV), with --vix or without.")
+    ] = None,
+    shortest_days: Annotated[
+        float, typer.Option(help="Expiries nearer than this are not fitted.")
+    ] = 2.0,
+    method: Annotated[
+        str,
+        typer.Option(help="fit, operator (one pass), or both: the fit refines the operator's."),
+    ] = "fit",
+    components: Annotated[int, typer.Option(help="1, or 2 for a mixture with a crash mode.")] = 1,
+    roughness: Annotated[
+        str,
+        typer.Option(help="likelihood or gcv (chosen by the data), or weights: 0.1,1,0.03."),
+    ] = "likelihood",
+    holdout: Annotated[
+        float | None,
+        typer.Option(help="Share of quotes to hold out for a second fit that is scored on them."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Which quotes are held out.")] = 0,
+    report: Annotated[bool, typer.Option(help="Write the report and the pictures.")] = True,
+    pdf: Annotated[bool, typer.Option("--pdf", help="Write the pictures as a PDF too.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Fit a surface to a chain of listed options, certify it and report on it.
+
+    Writes surface.npz, certificate.json, fit.json, exclusions.csv, report.html and pictures/.
+    With --vix or --vix-futures index and VIX are fitted together, tied by forward variance; with
+    --method operator the index by itself, and the VIX at the level of its forward variance.
+    For a folder: the same for each chain in it, in folders of their names, and summary.csv.
+    Exit code 0 if every fit converged (every chain was one that the operator knows) and every
+    certificate passed, 1 if one did not, 2 if a chain could not be read.
+    """
+    from arbiter.data import path as example_path
+    from arbiter.pipeline import METHODS, Job
+
+    source = example_path() if chain is None else chain
+    if not source.exists():
+        refuse(f"{source} does not exist: give the path of a chain, or of a folder of chains")
+    if holdout is not None and not 0.0 < holdout < 1.0:
+        refuse(f"--holdout {holdout:g} is not a share: give a number between 0 and 1, as 0.2")
+    if seed < 0:
+        refuse(f"--seed {seed} is negative: give 0, 1, 2, ...")
+    if method not in METHODS:
+        refuse(f"--method {method} is not known: give {', '.join(METHODS)}")
+    _require_one(method, components, roughness)
+    require_vix(source, (vix, vix_futures), components)
+    _require(out)
+    job = Job(
+        as_of=as_of,
+        layout=layout,
+        underlying=underlying,
+        shortest_days=shortest_days,
+        holdout=holdout,
+        seed=seed,
+        options=_options(components, roughness),
+        method=method,
+        report=report,
+        pdf=pdf,
+        vix=vix,
+        vix_futures=vix_futures,
+    )
+    logging.getLogger("arbiter").addHandler(logging.NullHandler())  # warnings go to the summary
+    if source.is_dir():
+        _folder(source, out, job, json)
+    else:
+        _single(source, out, job, json)
+
+
+def _require_one(method: str, components: int, roughness: str) -> None:
+    """Refuse options of the fit that the method does not have."""
+    if method != "fit" and components != 1:
+        refuse(
+            f"--components {components} with --method {method}: how many components its surface "
+            "has is the operator's choice; leave it at 1, or take --method fit"
+        )
+    if method == "operator" and roughness != "likelihood":
+        refuse(
+            f"--roughness {roughness} with --method operator: one pass of the operator has no "
+            "roughness to choose; leave it out, or take --method fit or both"
+        )
+
+
+def _require(out: Path) -> None:
+    from arbiter.files import require_folder
+
+    try:
+        require_folder(out)
+    except ValueError as error:
+        refuse(f"--out {out}: {error}")
+
+
+def _options(components: int, roughness: str) -> Any:
+    from arbiter.fitting import FitOptions, Roughness
+
+    try:
+        if roughness in ("likelihood", "gcv"):
+            return FitOptions(components=components, roughness=roughness)
+        weights = Roughness(*(float(part) for part in roughness.split(",")))
+        return FitOptions(components=components, roughness=weights)
+    except (ValueError, TypeError) as error:
+        refuse(
+            f"--components {components}, --roughness {roughness}: {error}; give 1 or 2, and "
+            "likelihood, gcv, or weights of strike, maturity and twist: 0.1,1,0.03"
+        )
+
+
+def _single(source: Path, out: Path, job: Job, json: bool) -> None:
+    from arbiter.pipeline import run
+
+    try:
+        with _spinner(not json) as tell:
+            outcome = run(source, out, job, tell)
+    except (ValueError, OSError) as error:
+        refuse(explained(error, source, job.vix, job.vix_futures))
+    if json:
+        typer.echo(json_format.dumps(outcome.summary, indent=1, allow_nan=False))
+    else:
+        _show(outcome, out)
+    if not _fine(outcome.summary):
+        raise typer.Exit(FAILED)
+
+
+def _fine(summary: dict[str, Any]) -> bool:
+    return bool(summary["certificate"]["passed"] and summary["status"] in _GOOD)
+
+
+@contextmanager
+def _spinner(shown: bool) -> Iterator[Callable[[str], None] | None]:
+    from rich.console import Console
+
+    if not shown:
+        yield None
+        return
+    with Console(stderr=True).status("reading") as status:
+        yield status.update
+
+
+def _folder(source: Path, out: Path, job: Job, json: bool) -> None:
+    """Every chain of a folder; one that cannot be read does not stop the others."""
+    from rich.console import Console
+    from rich.progress import track
+
+    from arbiter.files import write_whole
+    from arbiter.pipeline import run
+
+    chains = sorted(p for p in source.iterdir() if p.suffix.lower() in KINDS and p.is_file())
+    if not chains:
+        refuse(f"{source} has no chains in it: files end in {', '.join(KINDS)}")
+    if out.resolve() == source.resolve():  # the summary would be a chain, or replace one
+        refuse(f"--out {out} is the folder of the chains: name another one")
+    stems = [path.stem for path in chains]
+    rows: list[dict[str, Any]] = []
+    console = Console(stderr=True, quiet=json)
+    for path in track(chains, "fitting", console=console, transient=True):
+        # two files may share a stem, and neither may overwrite the other
+        name = path.stem if stems.count(path.stem) == 1 else path.name
+        try:
+            rows.append({"chain": printable(path), **run(path, out / name, job).summary})
+        except (ValueError, OSError) as error:
+            why = explained(error, path)
+            rows.append({"chain": printable(path), "status": "refused", "error": why})
+    out.mkdir(parents=True, exist_ok=True)
+    write_whole(out / _BATCH, _csv(rows))
+    if json:
+        typer.echo(json_format.dumps(rows, indent=1, allow_nan=False))
+    else:
+        _show_folder(rows, out)
+    if any("error" in row for row in rows):
+        raise typer.Exit(BAD_INPUT)
+    if not all(_fine(row) for row in rows):
+        raise typer.Exit(FAILED)
+
+
+_COLUMNS = (
+    "chain",
+    "status",
+    "method",
+    "as_of",
+    "expiries",
+    "quotes",
+    "excluded",
+    "inside_bid_ask",
+    "inside_bid_ask_held_out",
+    "iv_rmse_bp_2sd",
+    "vix",
+    "vix_surface",
+    "nas",
+    "seconds",
+    "error",
+)
+
+
+def _csv(rows: list[dict[str, Any]]) -> str:
+    import polars as pl
+
+    table = [{name: _cell(row, name) for name in _COLUMNS} for row in rows]
+    return pl.DataFrame(table, infer_schema_length=None).write_csv()
+
+
+def _cell(row: dict[str, Any], name: str) -> Any:
+    return row.get("certificate", {}).get("nas") if name == "nas" else row.get(name)
+
+
+def _show_folder(rows: list[dict[str, Any]], out: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="Chains", title_justify="left")
+    heads = ("chain", "status", "expiries", "quotes", "inside", "unseen", "bp", "VIX", "exact")
+    for head in heads:
+        table.add_column(head, justify="left" if head in ("chain", "status") else "right")
+    for row in rows:
+        if "error" in row:
+            table.add_row(row["chain"], "refused")
+            continue
+        table.add_row(
+            row["chain"],
+            row["status"] if row["certificate"]["passed"] else "not certified",
+            f"{row['expiries']}",
+            f"{row['quotes']:,}",
+            _percent(row["inside_bid_ask"]),
+            _percent(row["inside_bid_ask_held_out"]),
+            _fixed(row["iv_rmse_bp_2sd"]),
+            _fixed(row["vix"]),
+            _fixed(row["vix_surface"]),
+        )
+    console = Console()
+    console.print(table)
+    for row in rows:
+        if "error" in row:
+            console.print(f"Error: {row['error']}", highlight=False, markup=False)
+    wrote(console, out / _BATCH)
+
+
+def _show(outcome: Outcome, out: Path) -> None:
+    """The numbers that a user looks for first, and where everything lies."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from arbiter.pipeline import PDF, PICTURES, REPORT
+
+    s, console = outcome.summary, Console()
+    numbers = Table.grid(padding=(0, 2))
+    numbers.add_row("chain", f"{outcome.source}")
+    used = f"{s['quotes']:,} on {s['expiries']} expiries"
+    numbers.add_row("quotes", f"{used}; {s['excluded']:,} others not used, see below")
+    steps = "one pass" if s["method"] == "operator" else f"{s['iterations']} steps"
+    took = f"{s['status']} in {steps}, {s['seconds']:.2g} s"
+    numbers.add_row(_TITLES[s["method"]], took)
+    unseen = _percent(s["inside_bid_ask_held_out"])
+    inside = f"{_percent(s['inside_bid_ask'])} inside bid-ask"
+    numbers.add_row("", inside + ("" if unseen == "–" else f", {unseen} of those held out"))
+    numbers.add_row("", f"{_fixed(s['iv_rmse_bp_2sd'])} bp RMSE within two standard deviations")
+    error = None if s["vix_error"] is None else 2.0 * s["vix_error"]
+    spread = "" if error is None else f" ± {_fixed(error)}"
+    exact = f"{_fixed(s['vix_surface'])}{spread} exact, from the surface"
+    numbers.add_row("VIX", f"{_fixed(s['vix'])} by the index rule, {exact}")
+    if s["vix_market"] is not None:
+        for name, text in vix_lines(s["vix_market"]):
+            numbers.add_row(name, text)
+    numbers.add_row("certificate", _verdict(outcome))
+    if s["operator"] is not None:
+        numbers.add_row("domain", _domain(s["operator"]["domain"]))
+    if s["method"] == "both":
+        alone = s["operator"]
+        numbers.add_row(
+            "operator alone",
+            f"{_percent(alone['inside_bid_ask'])} inside bid-ask, "
+            f"{_fixed(alone['iv_rmse_bp_2sd'])} bp RMSE, {alone['seconds']:.2g} s",
+        )
+    console.print(numbers, highlight=False, markup=False)
+    if s["vix_market"] is not None:
+        console.print(vix_dates(s["vix_market"]))
+    reasons = Table(title="Not used", title_justify="left")
+    for head in ("quotes", "reason", "meaning"):
+        reasons.add_column(head, justify="right" if head == "quotes" else "left")
+    for reason, count, meaning in outcome.quotes.counts().iter_rows():
+        reasons.add_row(f"{count:,}", reason, meaning)
+    console.print(reasons)
+    for kind in ("notes", "warnings"):
+        for sentence in s[kind]:
+            console.print(f"{kind[:-1]}: {sentence}", highlight=False, markup=False)
+    for path in outcome.written:
+        wrote(console, path)
+    for path in sorted({out / name for name in (REPORT, PICTURES, PDF)} - {*outcome.written}):
+        if path.exists():
+            console.print(f"note: {path} is of an earlier fit", highlight=False, markup=False)
+
+
+def _verdict(outcome: Outcome) -> str:
+    certificate = outcome.certificate
+    checked = f"{sum(certificate.checked.values()):,} inequalities"
+    if certificate.passed:
+        return f"passed: no arbitrage among {checked}, structural proof complete; NAS 1"
+    return f"failed: {certificate.findings.height:,} findings among {checked}"
+
+
+def _domain(report: dict[str, Any]) -> str:
+    if report["inside"]:
+        return f"like the training universe in all {len(report['traits'])} traits"
+    count = len(report["alarms"])
+    traits = "one trait" if count == 1 else f"{count} traits"
+    return f"unlike the training universe in {traits}, see the warnings"
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{share:.2%}"
+
+
+def _fixed(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"

@@ -1,0 +1,76 @@
+"""`arbiter vix`: the volatility index of a chain, by the exchange's rule."""
+
+from __future__ import annotations
+
+import json as json_format
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from arbiter.cli.chain_options import AsOf, Layout, Underlying
+from arbiter.cli.exit_codes import explained, refuse
+
+if TYPE_CHECKING:
+    from arbiter.vix.index_rule import Vix
+
+
+def vix(
+    chain: Annotated[
+        Path | None, typer.Argument(help="A chain; the shipped example if left out.")
+    ] = None,
+    days: Annotated[
+        float, typer.Option(help="Horizon: 9, 30, 93, 184 or 365 are the published ones.")
+    ] = 30.0,
+    rate: Annotated[
+        float | None, typer.Option(help="Interest rate, a decimal; from parity if left out.")
+    ] = None,
+    as_of: AsOf = None,
+    layout: Layout = None,
+    underlying: Underlying = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """The volatility index of a chain: near and next term, forwards and contributions."""
+    from arbiter.chains import read_chain
+    from arbiter.data import path as example_path
+    from arbiter.vix.index_rule import vix as index
+
+    source = example_path() if chain is None else chain
+    if not source.is_file():
+        refuse(f"{source} is not a file: give the path of a chain")
+    try:
+        read = read_chain(source, as_of=as_of, layout=layout, underlying=underlying)
+        found = index(read, days=days, rate=rate)
+    except (ValueError, OSError) as error:
+        refuse(explained(error, source))
+    facts = found.to_dict()
+    if json:
+        typer.echo(json_format.dumps(facts, indent=1, allow_nan=False))
+    else:
+        _show(found, facts, read.notes)
+
+
+def _show(found: Vix, facts: dict[str, Any], notes: tuple[str, ...]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    console.print(f"{float(found):.6f}  at {facts['days']:g} days", highlight=False)
+    table = Table()
+    for head in ("", "expiry", "minutes", "forward", "K0", "rate", "vol", "options"):
+        left = head in ("", "expiry")
+        table.add_column(head, justify="left" if left else "right", no_wrap=True)
+    for name, strip in zip(("near", "next"), found.strips, strict=True):
+        table.add_row(
+            name,
+            strip.label,
+            f"{strip.minutes:,.0f}",
+            f"{strip.forward:,.3f}",
+            f"{strip.k0:g}",
+            f"{strip.rate:.4%}",
+            f"{strip.volatility:.4f}",
+            f"{strip.contributions.height}",
+        )
+    console.print(table)
+    for sentence in notes:
+        console.print(f"note: {sentence}", highlight=False, markup=False)

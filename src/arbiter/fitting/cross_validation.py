@@ -1,0 +1,191 @@
+"""How far a guide is to be trusted, judged by quotes that it has not seen.
+
+A guide that was made from the quotes agrees with them by more than chance, and their likelihood
+takes it for better than it is. So the quotes are dealt into folds, and each fold is predicted from
+all others: by the guide made from those, and a fit to those that leans on it. The pull to the guide
+is the one that predicts best. All of it on the quadratic model of the loss at one point, where a
+prediction costs one factorisation and no price.
+
+The guides of the folds also tell how much of the quotes' noise is in the guide itself (the
+jackknife), and so how sure a fit is that leans on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solveh_banded
+from scipy.linalg.lapack import dpbtrf, dpbtrs
+
+from arbiter.fitting.guided_objective import Leaning, Pull
+from arbiter.fitting.interior_point import RIDGE
+from arbiter.fitting.loss import Loss
+from arbiter.fitting.smoothing import freedom_of
+from arbiter.quotes import Quotes
+from arbiter.surface import Surface
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+FOLDS = 4
+UNJUDGED = Pull(1.0, 1.0)  # where there are too few quotes to judge by
+_DECADES = np.arange(-4.0, 5.5, 1.5)  # of the pulls that are tried
+_APART = 1.5  # decades between level and bend
+# Believed beforehand, in decades and worth a few quotes: a level near ten thousand, and bend alike.
+_USUAL, _WIDTH, _ALIKE = 4.0, 1.0, 1.0
+_EXACT = 1e-3  # a loss per quote below this is an exact prediction
+_HALVINGS, _FAINTEST = 6, 1e-6  # of the search for a fainter pull
+
+
+class Fold(NamedTuple):
+    """Quotes that were held out, and the guide made from all others."""
+
+    out: Mask  # (m,)
+    guide: Surface
+
+
+def folds(quotes: Quotes) -> list[Mask]:
+    """Quotes dealt like cards, strike after strike; the next expiry begins with the next fold."""
+    first = np.searchsorted(quotes.expiry, np.arange(quotes.maturities.size))
+    rank = np.arange(len(quotes)) - first[quotes.expiry]
+    dealt = (rank + quotes.expiry) % FOLDS
+    return [dealt == fold for fold in range(FOLDS)]
+
+
+class Unseen(NamedTuple):
+    """Folds as a fit reads them."""
+
+    outs: Sequence[Mask]  # K of (m,)
+    guides: Array  # (K, p) log-slopes at the knots and maturities of the fit
+
+    @classmethod
+    def of(cls, model: Leaning, held: Sequence[Fold]) -> Unseen:
+        """The folds, read once."""
+        guides = [model.read(fold.guide) for fold in held]
+        return cls([fold.out for fold in held], np.array(guides).reshape(len(held), model.size))
+
+
+def choose(model: Leaning, z: Array, loss: Loss, unseen: Unseen) -> Pull:
+    """The pull that predicts best, given the roughness of ``model``.
+
+    Args:
+        model: Evaluated at ``z``, and without a pull at this moment.
+        z: ``(p,)`` near the fit.
+        loss: Of the quadratic model and of the predictions.
+        unseen: The folds.
+    """
+    level, bend, beyond = (model.banded(part) for part in model.parts)
+    parts = _left(model, z, loss, unseen)
+    trials = [(a, b) for a in _DECADES for b in _DECADES if abs(a - b) <= _APART]
+    residuals = np.empty(len(model.quotes))
+    scores = []
+    for a, b in trials:
+        pull = Pull(10.0**a, 10.0**b)
+        stiffness = pull.level * level + pull.bend * bend + pull.beyond * beyond
+        for part in parts:
+            force = part.force + part.pulls @ (pull.level, pull.bend, pull.beyond)
+            factor, failed = dpbtrf(part.matrix + stiffness, lower=1, overwrite_ab=1)
+            if failed:
+                raise AssertionError("a sum of squares and a ridge is positive definite")
+            change, _ = dpbtrs(factor, -force, lower=1)
+            moved = change.reshape(model.shape)[part.expiry]
+            residuals[part.out] = part.residuals + np.sum(part.rows * moved, axis=1)
+        scores.append(float(loss(residuals).value.sum()))
+    return _mean(np.array(trials), np.array(scores), len(model.quotes))
+
+
+def _mean(trials: Array, scores: Array, count: int) -> Pull:
+    """The geometric mean of the pulls that were tried, each as likely as it predicts."""
+    level, bend = trials.T
+    likelihood = -0.5 * count * scores / max(scores.min(), _EXACT * count)
+    belief = ((level - _USUAL) / _WIDTH) ** 2 + ((bend - level) / _ALIKE) ** 2
+    logs = likelihood - 0.5 * belief
+    weight = np.exp(logs - logs.max())
+    return Pull(*(10.0 ** (weight @ trials / weight.sum())).tolist())
+
+
+class _Left(NamedTuple):
+    """The quadratic model of what a fold leaves, and how the fold is predicted from it."""
+
+    matrix: Array  # lower banded: data and roughness
+    force: Array  # (p,) of both, at the point
+    pulls: Array  # (p, 3) of the pull's parts at weight one
+    out: Mask
+    residuals: Array  # of the held-out quotes, at the point
+    rows: Array  # and their derivatives
+    expiry: NDArray[np.int64]
+
+
+def _left(model: Leaning, z: Array, loss: Loss, unseen: Unseen) -> list[_Left]:
+    cost, rows = loss(model.residuals), model.derivatives(z)
+    rough = model.stiffness(z - model.centre)
+    found = []
+    for out, guide in zip(*unseen, strict=True):
+        scaled = rows * np.sqrt(np.where(out, 0.0, cost.weight))[:, None]
+        push = rows * np.where(out, 0.0, cost.slope)[:, None]
+        data, force = np.empty((model.L, model.n, model.n)), np.empty(model.shape)
+        for i in range(model.L):
+            part = slice(model.starts[i], model.starts[i + 1])
+            np.matmul(scaled[part].T, scaled[part], out=data[i])
+            force[i] = push[part].sum(axis=0)
+        matrix = model.banded(data) + model.band
+        matrix[0] += RIDGE * matrix[0].max()
+        pulls = [model.times(part, z - guide) for part in model.parts]
+        found.append(
+            _Left(
+                matrix,
+                force.reshape(-1) + rough,
+                np.stack(pulls, axis=1),
+                out,
+                model.residuals[out],
+                rows[out],
+                model.quotes.expiry[out],
+            )
+        )
+    return found
+
+
+def overstated(
+    model: Leaning, matrix: Array, dispersion: float, guides: Array
+) -> tuple[Array, float]:
+    """What the pull adds to the Gauss-Newton matrix beyond what the guide knows, and the trust.
+
+    The matrix takes the guide for a fact. Its noise, the spread of the folds' guides carried
+    through the fit, is added to the variance that the matrix stands for, on average over the
+    quotes; and a fainter pull is looked for that has as much. Without folds none is left.
+
+    Args:
+        model: At the end of the fit, with its pull.
+        matrix: There, lower banded, with the constraints.
+        dispersion: φ.
+        guides: ``(K, p)`` of the folds.
+
+    Returns:
+        The part of the matrix to be taken away, lower banded, and the share of the fit's freedom
+        that the guide takes.
+    """
+    drawn = model.present()
+    band = model.banded(drawn)
+
+    def freedom(share: float) -> float:
+        return freedom_of(model, matrix - (1.0 - share) * band)
+
+    alone, now = freedom(_FAINTEST), freedom(1.0)
+    trust = float(np.clip(1.0 - now / alone, 0.0, 1.0))
+    if not len(guides):
+        return (1.0 - _FAINTEST) * band, trust
+    shifts = np.stack([model.times(drawn, part) for part in guides - guides.mean(axis=0)], axis=1)
+    ridged = matrix.copy()
+    ridged[0] += RIDGE * ridged[0].max()
+    moved = solveh_banded(ridged, shifts, lower=True).T.reshape(-1, *model.shape)
+    squares = np.einsum("kli,lij,klj->", moved, model.data, moved)
+    noise = (1.0 - 1.0 / len(guides)) * float(squares) / dispersion
+    low, high = np.log(_FAINTEST), 0.0
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        enough = freedom(float(np.exp(middle))) > now + noise
+        low, high = (middle, high) if enough else (low, middle)
+    return (1.0 - float(np.exp(low))) * band, trust

@@ -1,0 +1,213 @@
+"""The direct fit: quotes in, one surface out that cannot be arbitraged."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from arbiter.audit.structural_proof import structural
+from arbiter.fitting import initial_point, joint_fit, smoothing
+from arbiter.fitting.fitted_surface import FitResult, FittedSurface
+from arbiter.fitting.interior_point import Interior, Status
+from arbiter.fitting.objective import Model
+from arbiter.fitting.options import FitOptions, Roughness
+from arbiter.fitting.prior_weight import preview, reconsider
+from arbiter.fitting.uncertainty import Uncertainty
+from arbiter.fitting.vix_quotes import VixMarket
+from arbiter.futures import FuturesCurve
+from arbiter.inputs import frozen, plain
+from arbiter.quotes import FEWEST, Quotes, require_quotes
+from arbiter.surface import Surface
+
+Array = NDArray[np.float64]
+logger = logging.getLogger(__name__)
+
+EXACT = 1e-3  # a loss per quote below this is an exact fit: a thirtieth of a half-spread
+
+
+def fit(
+    quotes: Quotes,
+    *,
+    vix_quotes: Quotes | None = None,
+    vix_futures: FuturesCurve | None = None,
+    options: FitOptions | None = None,
+    start: Surface | None = None,
+    prior: Surface | None = None,
+    weights: ArrayLike | None = None,
+) -> FittedSurface:
+    """Fit a surface to two-sided quotes.
+
+    Minimises the distance from the mid in half-spreads (gentle inside the spread, steep at its
+    edges, linear far out) plus the roughness of the log-slopes, subject to the star order, by
+    an interior-point Gauss-Newton method whose steps are linear in the number of expiries. With
+    options or futures on the VIX both markets are fitted together, tied by forward variance.
+
+    Args:
+        quotes: From a chain's ``quotes()`` or :meth:`Quotes.from_frame`: three or more.
+        vix_quotes: Options on the VIX: ``quotes()`` of a VIX chain, whose forwards are the implied
+            futures in index points.
+        vix_futures: Futures on the VIX; without them those that ``vix_quotes`` imply.
+        options: Components, roughness, knots, loss, tolerances; see :class:`FitOptions`.
+        start: A previous surface to start from, yesterday's for instance; the prior where there
+            is one.
+        prior: A surface to depart from only as far as the quotes ask: roughness is that of the
+            difference from it, and the quotes choose how much of it to believe.
+        weights: ``(m,)`` factors of each quote's loss; ones when left out, 0 ignores a quote.
+
+    Returns:
+        The surface. ``.result`` says how the fit ended, ``.iv_error`` and ``.vix_error`` how
+        sure it is. With the VIX it has ``vix_slices``, its maturities include the ends of 30-day
+        windows that lie between expiries, and ``.result.vix`` has the VIX residuals.
+
+    Raises:
+        ValueError: If there are fewer than three quotes, or the arguments do not fit together.
+
+    Example:
+        >>> smile = {"T": [0.5] * 3, "k": [-0.1, 0.0, 0.1]}
+        >>> quotes = Quotes.from_frame(
+        ...     {**smile, "iv_bid": [0.21, 0.19, 0.17], "iv_ask": [0.22, 0.20, 0.18]}
+        ... )
+        >>> surface = fit(quotes)
+        >>> bool(abs(surface.iv(0.0, 0.5) - 0.195) < 0.005), surface.result.status.value
+        (True, 'converged')
+    """
+    began = time.perf_counter()
+    options = FitOptions() if options is None else options
+    require_quotes(quotes, "a fit")
+    require_prior(prior, options)
+    market = None
+    if vix_quotes is not None or vix_futures is not None:
+        market = VixMarket.of(vix_quotes, vix_futures)
+        joint_fit.require_one_moment(quotes, market, options)
+    model = Model(quotes, options, _weights(weights, len(quotes)), prior)
+    start = prior if start is None else start
+    z = initial_point.cold(model) if start is None else initial_point.warm(model, start)
+    given = isinstance(options.roughness, Roughness)
+    if isinstance(options.roughness, Roughness):
+        model.roughness = options.roughness
+    interior = Interior(model, model.order(), z, scale=EXACT * len(quotes))
+    status = Status.CONVERGED
+    if not given:
+        status = _choose(model, interior)
+    choice = ("given" if given else str(options.roughness), model.trust if model.prior else None)
+    if market is not None:
+        both = joint_fit.couple(model, interior, market, prior)
+        return ended(both.spx, both, both.status, choice, began)
+    if status is Status.CONVERGED:
+        status = interior.run(options.tolerance, options.iterations - interior.iterations)
+    return ended(model, interior, status, choice, began)
+
+
+def ended(
+    model: Model,
+    interior: Interior | joint_fit.Coupled,
+    status: Status,
+    choice: tuple[str, float | None],
+    began: float,
+) -> FittedSurface:
+    """The surface of the last iterate, with what there is to say about it.
+
+    Args:
+        model: What was minimised.
+        interior: Where that ended.
+        status: And how.
+        choice: How the weights were chosen, and the trust in a prior.
+        began: The clock's reading at the start.
+    """
+    if status is not Status.CONVERGED:
+        logger.warning("the fit ended as %s: %s", status.value, status.explain())
+    spread = smoothing.spread(model, interior)
+    result = FitResult(
+        status=status,
+        iterations=interior.iterations,
+        objective=interior.local.value,
+        roughness=model.roughness,
+        chosen=choice[0],
+        trust=choice[1],
+        freedom=spread.freedom,
+        dispersion=spread.dispersion,
+        residuals=frozen(model.residuals),
+        seconds=time.perf_counter() - began,
+        vix=interior.result if isinstance(interior, joint_fit.Coupled) else None,
+    )
+    slices = interior.slices if isinstance(interior, joint_fit.Coupled) else None
+    matrix = interior.matrix() - (1.0 - 1.0 / spread.uneven) * model.information()
+    return _surface(model, interior.z, result, matrix).with_vix(slices)
+
+
+def _choose(model: Model, interior: Interior) -> Status:
+    """Roughness chosen by the data and, with a prior, how far it is to be trusted."""
+    limit = model.options.iterations
+    if not model.prior or model.options.roughness != "likelihood":
+        return smoothing.choose(model, interior, limit)
+    preview(model, interior)
+    status = smoothing.choose(model, interior, limit)
+    if status is Status.CONVERGED and reconsider(model, interior):
+        status = smoothing.choose(model, interior, limit)
+    return status
+
+
+def require_prior(prior: Surface | None, options: FitOptions) -> None:
+    """A ``ValueError`` with the remedy where a prior and options do not fit together."""
+    if prior is None:
+        level = options.roughness.level if isinstance(options.roughness, Roughness) else 0.0
+        if level > 0.0:
+            raise ValueError(
+                f"roughness.level = {level:g} is the weight of the distance from a prior: give "
+                "prior=surface, or leave level at 0"
+            )
+    elif not isinstance(prior, Surface):
+        raise ValueError(
+            f"prior is a {type(prior).__name__}: give a Surface, an operator's or a fitted one"
+        )
+    elif prior.slopes.shape[0] != options.components:
+        raise ValueError(
+            f"prior has {prior.slopes.shape[0]} components and options.components is "
+            f"{options.components}: make them equal, or give it as start"
+        )
+
+
+def _weights(weights: ArrayLike | None, count: int) -> Array | None:
+    if weights is None:
+        return None
+    array = np.asarray(weights, dtype=np.float64)
+    if array.shape != (count,) or not np.all(np.isfinite(array) & (array >= 0.0)):
+        raise ValueError(
+            f"weights must be {count} finite numbers, not negative, one per quote; got shape "
+            f"{array.shape}"
+        )
+    if np.count_nonzero(array) < FEWEST:
+        raise ValueError(f"fewer than {FEWEST} quotes have a positive weight")
+    return array
+
+
+def _surface(model: Model, z: Array, result: FitResult, matrix: Array) -> FittedSurface:
+    quotes = model.quotes
+    logs, shares = model.unpack(z)
+    knots, slopes = frozen(model.knots), frozen(np.exp(logs))
+    weights = frozen(np.ones((1, model.L)) if not shares.size else [1.0 - shares[0], shares[0]])
+    proof = structural(knots, quotes.maturities, slopes, weights, mean=False)
+    if not proof.passed:  # the constraints are kept at every step
+        raise AssertionError("; ".join(check.detail for check in proof.failures))
+    return FittedSurface(
+        knots,
+        quotes.maturities,
+        slopes,
+        weights,
+        quotes.curve,
+        quotes.as_of,
+        plain({**quotes.info, "fit": _lasting(result)}),
+        result=result,
+        uncertainty=Uncertainty(
+            knots, quotes.maturities, slopes, weights, matrix, result.dispersion
+        ),
+    )
+
+
+def _lasting(result: FitResult) -> dict[str, Any]:
+    """What a saved surface remembers: no clock, so that the same fit gives the same file."""
+    return {name: value for name, value in result.to_dict().items() if name != "seconds"}

@@ -1,0 +1,115 @@
+"""A surface that remembers how it was fitted: residuals, ending, and standard errors."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from arbiter.fitting.interior_point import Status
+from arbiter.fitting.options import Roughness
+from arbiter.fitting.uncertainty import Uncertainty
+from arbiter.forwards import MaturityLike
+from arbiter.surface import THIRTY_DAYS, Surface
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class VixResult:
+    """How a fit sits in the quotes of VIX options and futures.
+
+    Attributes:
+        residuals: ``(m,)`` (model − mid) / half-spread of each option, in the quotes' order.
+        future_errors: ``(f,)`` model − mid of each future, index points.
+        roughness: Weights used; None where there are none.
+        status: How the search for the slices ended; None where it was that of the whole fit.
+    """
+
+    residuals: Array
+    future_errors: Array
+    roughness: Roughness | None
+    status: Status | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """A summary, as plain values."""
+        return {
+            "quotes": int(self.residuals.size),
+            "inside": float(np.mean(np.abs(self.residuals) <= 1.0))
+            if self.residuals.size
+            else None,
+            "futures": int(self.future_errors.size),
+            "future_error": float(np.abs(self.future_errors).max(initial=0.0)),
+            "roughness": None if self.roughness is None else asdict(self.roughness),
+            "status": None if self.status is None else self.status.value,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class FitResult:
+    """How a fit ended.
+
+    Attributes:
+        status: Its name; ``status.explain()`` is a sentence.
+        iterations: Gauss-Newton steps, those that chose the roughness included.
+        objective: Loss and roughness at the end.
+        roughness: Weights used.
+        chosen: How they were chosen: ``"likelihood"``, ``"gcv"`` or ``"given"``; ``"crossfit"`` in
+            a refinement.
+        trust: Share of the prior's shape that the quotes let stand, from 0 to 1; None without a
+            prior. In a refinement, the share of the fit's freedom that its guide takes.
+        freedom: Effective number of parameters.
+        dispersion: Variance of the residuals, in squared half-spreads.
+        residuals: ``(m,)`` (model − mid) / half-spread of each quote, in the quotes' order.
+        seconds: Wall time.
+        vix: The VIX side, where options or futures on it were fitted.
+    """
+
+    status: Status
+    iterations: int
+    objective: float
+    roughness: Roughness
+    chosen: str
+    trust: float | None
+    freedom: float
+    dispersion: float
+    residuals: Array
+    seconds: float
+    vix: VixResult | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the residuals, as plain values."""
+        parts = asdict(replace(self, vix=None))
+        plain = {name: value for name, value in parts.items() if name not in ("residuals", "vix")}
+        vix = {} if self.vix is None else {"vix": self.vix.to_dict()}
+        return {**plain, "status": self.status.value, **vix}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FittedSurface(Surface):
+    """A :class:`~arbiter.surface.Surface` with the fit it came from.
+
+    Saved and loaded, it is a plain surface: ``info["fit"]`` keeps the summary.
+    """
+
+    result: FitResult | None = field(default=None, kw_only=True)
+    uncertainty: Uncertainty | None = field(default=None, kw_only=True)
+
+    def iv_error(self, k: ArrayLike, T: MaturityLike) -> Array:
+        """Standard error of :meth:`iv`, annualised and decimal.
+
+        Too small where ``prior`` was made from the same quotes; not in a refinement (docs/fit.md,
+        "How sure").
+        """
+        return self._known().iv(k, self.years(T))
+
+    def vix_error(self, tenor: float = THIRTY_DAYS) -> Array:
+        """Standard error of :meth:`vix`, in index points."""
+        return self._known().vix(tenor)
+
+    def _known(self) -> Uncertainty:
+        if self.uncertainty is None:
+            raise ValueError("this copy of the surface has no covariance: fit it again")
+        return self.uncertainty

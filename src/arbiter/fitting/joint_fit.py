@@ -1,0 +1,163 @@
+"""SPX and VIX fitted together: each market by itself first, then both in one system of steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter.fitting import smoothing
+from arbiter.fitting.fitted_surface import VixResult
+from arbiter.fitting.interior_point import Expansion, Interior, Status
+from arbiter.fitting.joint_objective import Both
+from arbiter.fitting.objective import Model
+from arbiter.fitting.options import FitOptions, Roughness
+from arbiter.fitting.vix_objective import VixModel
+from arbiter.fitting.vix_quotes import VixMarket, with_windows
+from arbiter.inputs import frozen
+from arbiter.pricing.vix_slices import VixSlices
+from arbiter.quotes import Quotes
+from arbiter.surface import Surface
+
+Array = NDArray[np.float64]
+
+_EXACT = 1e-3  # a loss per quote below this is an exact fit
+_ENOUGH = 8  # options from which the roughness of VIX smiles can be told
+_INNER = 3  # near the end constraints are what blocks a step
+_GAP = 0.3  # complementarity at the start, of the losses of the two fits by themselves
+_ROUNDS, _LOOSE = 10, 0.02  # of a choice of weights around a prior
+_APART = np.timedelta64(3, "h")  # quotes of the two markets further apart are of two moments
+
+
+def require_one_moment(quotes: Quotes, market: VixMarket, options: FitOptions) -> None:
+    """A ``ValueError`` with the remedy where the two markets do not belong together."""
+    if options.components != 1:
+        raise ValueError(
+            f"options.components = {options.components}: a fit with VIX quotes has one component"
+        )
+    other = market.quotes.as_of
+    if quotes.as_of is not None and other is not None and abs(quotes.as_of - other) > _APART:
+        raise ValueError(
+            f"the index quotes are as of {quotes.as_of}, those on the VIX as of {other}: give two "
+            "markets of one moment"
+        )
+
+
+def alone(market: VixMarket, options: FitOptions) -> tuple[VixModel, Interior, Status]:
+    """A free fit of the VIX smiles, futures held, and the roughness that their quotes choose."""
+    model = VixModel(market, replace(options, roughness="likelihood"))
+    count = max(model.options_count, 1)
+    interior = Interior(model, model.order(), model.start(), scale=_EXACT * count)
+    status = Status.CONVERGED
+    if model.options_count >= _ENOUGH:
+        status = smoothing.choose(model, interior, options.iterations)
+    return model, interior, status
+
+
+def couple(model: Model, interior: Interior, market: VixMarket, prior: Surface | None) -> Coupled:
+    """Both markets in one fit, from where ``interior`` has brought the SPX side.
+
+    The roughness of each market is the one that its own quotes chose.
+    """
+    options = model.options
+    vix, smiles, _ = alone(market, options)
+    spx = Model(with_windows(model.quotes, market.quotes.maturities), options, model.weights, prior)
+    spx.roughness, spx.trust = model.roughness, model.trust
+    both = Both(spx, vix)
+    count = len(spx.quotes) + max(len(vix.quotes), 1)
+    start = np.concatenate([_between(model, interior.z, spx), smiles.z])
+    joint = Interior(both, both.order(), start, scale=_EXACT * count)
+    joint.inner = _INNER
+    joint.expect(interior.local.value + smiles.local.value, _GAP)
+    left = max(options.iterations - interior.iterations, options.iterations // 2)
+    if prior is not None and not isinstance(options.roughness, Roughness):
+        _reconsider(both, joint, left)
+    status = joint.run(options.tolerance, max(left - joint.iterations, 1))
+    return Coupled(both, joint, status, interior.iterations + smiles.iterations)
+
+
+def _reconsider(both: Both, joint: Interior, limit: int) -> None:
+    """Choose the weights around a prior anew, now that the VIX has its say about it."""
+    spx = both.spx
+    for _ in range(_ROUNDS):
+        if joint.run(_LOOSE, limit - joint.iterations) is not Status.CONVERGED:
+            return
+        dispersion, terms = smoothing.traces(spx, Side(joint, spx))
+        change = smoothing.change_of(spx, dispersion, terms)
+        smoothing.reweigh(spx, smoothing.weights_of(spx) * np.exp(change))
+        joint.refresh()
+        if np.abs(change).max() < smoothing.SETTLED:
+            return
+
+
+class Side(NamedTuple):
+    """The SPX side of a joint fit, as the choice of weights sees it."""
+
+    joint: Interior
+    spx: Model
+
+    @property
+    def z(self) -> Array:
+        """SPX unknowns."""
+        return self.joint.z[: self.spx.size]
+
+    def matrix(self) -> Array:
+        """The SPX part of the matrix: what SPX quotes, order and roughness know by themselves."""
+        return self.joint.matrix()[: self.spx.band.shape[0], : self.spx.size]
+
+
+def _between(model: Model, z: Array, spx: Model) -> Array:
+    """Log-slopes at the maturities of ``spx``, linear in log √T between those of ``model``.
+
+    Strictly between two expiries, and so strictly inside the star order.
+    """
+    tau, at = model.penalty.tau, spx.penalty.tau
+    logs = z.reshape(model.shape)
+    i = np.clip(np.searchsorted(tau, at, side="right") - 1, 0, tau.size - 1)
+    j = np.minimum(i + 1, tau.size - 1)
+    share = (at - tau[i]) / np.where(j > i, tau[j] - tau[i], 1.0)
+    found = logs[i] + np.clip(share, 0.0, 1.0)[:, None] * (logs[j] - logs[i])
+    # volatility is flat before the first expiry and after the last, until slopes near their bound
+    early, late = at < tau[0], at > tau[-1]
+    found[early] = logs[0] + (at[early] - tau[0])[:, None]
+    room = spx.highest - logs[-1]
+    found[late] = spx.highest - room * np.exp(-(at[late] - tau[-1])[:, None] / room)
+    return np.asarray(found.reshape(-1))
+
+
+class Coupled:
+    """Where a joint fit ended, seen from the SPX side.
+
+    Attributes:
+        spx: The SPX side of the objective.
+        status: How it ended.
+        iterations: Steps of both stages.
+        z: SPX unknowns.
+        slices: Shapes of the VIX.
+        result: Residuals of VIX options and futures.
+    """
+
+    def __init__(self, both: Both, joint: Interior, status: Status, before: int) -> None:
+        self.spx, self.joint, self.status = both.spx, joint, status
+        self.iterations = before + joint.iterations
+        self.z, smiles = both.parts(joint.z)
+        both.value(joint.z)  # futures of the last iterate, not of a trial step
+        vix, market = both.vix, both.vix.market
+        slopes = np.exp(smiles.reshape(vix.shape))
+        self.slices = VixSlices.of(vix.knots, vix.quotes.maturities, slopes)
+        self.result = VixResult(
+            frozen(vix.residuals[: vix.options_count]),
+            frozen(vix.future()[market.at] - market.price),
+            vix.roughness,
+        )
+
+    @property
+    def local(self) -> Expansion:
+        """The joint objective at the end."""
+        return self.joint.local
+
+    def matrix(self) -> Array:
+        """The SPX part of the matrix."""
+        return Side(self.joint, self.spx).matrix()

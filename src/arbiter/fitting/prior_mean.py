@@ -1,0 +1,57 @@
+"""What log-slopes are drawn to: flat volatility, or the surface that is believed beforehand."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from arbiter.pricing.maturity import slopes_at, weights_at
+from arbiter.surface import Surface
+
+Array = NDArray[np.float64]
+
+_SHAPELESS = 1e-9  # log-slopes this near to flat are flat, but for rounding
+
+
+class Centre(NamedTuple):
+    """``flat + trust · shape``: how much of a prior's shape stays is up to the quotes.
+
+    The level of a prior is in ``flat``, since smiles are judged by their shape: a prior whose
+    volatilities are all too high by one factor has lost nothing of it.
+    """
+
+    flat: Array  # (J, L, n) log-slopes of flat volatilities, one a component
+    shape: Array  # (J, L, n) what a prior adds, zero without one
+    shares: Array  # (L,) of the second component
+
+
+def without_prior(tau: Array, knots: int, components: int) -> Centre:
+    """Flat volatility, the second component twice as wide as the first."""
+    apart = np.log(2.0) * np.arange(components)
+    flat = apart[:, None, None] + np.broadcast_to(tau[:, None], (tau.size, knots))
+    return Centre(flat, np.zeros_like(flat), np.zeros(tau.size))
+
+
+def of_prior(surface: Surface, knots: Array, maturities: Array, mass: Array) -> Centre:
+    """A prior read at the knots and maturities of a fit, split into level and shape."""
+    logs, shares = log_slopes(surface, knots, maturities)
+    tau = 0.5 * np.log(maturities)[:, None]
+    level = (logs - tau).mean(axis=1) @ mass / mass.sum()  # (J,)
+    flat = level[:, None, None] + tau + np.zeros_like(logs)
+    shape = logs - flat
+    return Centre(flat, shape * (np.abs(shape).max() > _SHAPELESS), shares)
+
+
+def log_slopes(surface: Surface, knots: Array, maturities: Array) -> tuple[Array, Array]:
+    """Log-slopes ``(J, L, n)`` of a surface and the shares ``(L,)`` beyond its first component."""
+    listed, slopes, weights, T = (
+        torch.from_numpy(a.copy())
+        for a in (surface.maturities, surface.slopes, surface.weights, maturities)
+    )
+    found = slopes_at(listed, slopes, T).numpy()  # (J, L, n)
+    if not np.array_equal(surface.knots, knots):
+        found = np.stack([[np.interp(knots, surface.knots, row) for row in part] for part in found])
+    return np.log(found), 1.0 - weights_at(listed, weights, T)[0].numpy()

@@ -1,0 +1,191 @@
+"""Index and VIX options side by side: each market by itself, both together, date by date."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from arbiter import scoring
+from arbiter.fitting import FitOptions, VixSmiles, fit_vix
+from arbiter.fitting.vix_quotes import VixMarket
+from arbiter.futures import FuturesCurve
+from arbiter.pricing.transport import Transport
+from arbiter.pricing.vix_slices import POINTS, VixQueries
+from arbiter.quotes import FEWEST, Quotes
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class VixLaw:
+    """The VIX of a surface in the units of its quotes, with the methods of a Surface for them.
+
+    Prices and log-moneyness are over the future that the quotes are written in, so that model and
+    quotes compare strike by strike, though the surface's own future may be a tick away.
+
+    Attributes:
+        model: A surface with VIX slices, or smiles of ``fit_vix``.
+        quotes: Quotes of VIX options.
+    """
+
+    model: VixQueries
+    quotes: Quotes
+
+    def otm(self, k: Any, T: Any) -> Array:
+        """Out-of-the-money prices, undiscounted, over the quotes' future."""
+        k, T = np.broadcast_arrays(np.asarray(k, dtype=np.float64), T)
+        future = self._future(T)
+        K = future * np.exp(k)
+        call, put = (self.model.vix_option(K, T, side) for side in ("call", "put"))
+        return np.asarray(np.where(k >= 0.0, call, put) / (future * self.model.discount(T)))
+
+    def iv(self, k: Any, T: Any) -> Array:
+        """Implied volatility at these strikes, on the model's own future.
+
+        On that of the quotes calls and puts would have two, where the futures differ.
+        """
+        k, T = np.broadcast_arrays(np.asarray(k, dtype=np.float64), T)
+        return self.model.vix_iv(self._future(T) * np.exp(k), T)
+
+    def z(self, k: Any, T: Any) -> Array:
+        """Gaussian percentile of a strike."""
+        k, T = np.broadcast_arrays(np.asarray(k, dtype=np.float64), T)
+        own = k + np.log(self._future(T) / self.model.vix_future(T))
+        assert self.model.vix_slices is not None
+        return self.model.vix_slices.evaluate(Transport.z, own, T)
+
+    def log_strike(self, z: Any, T: Any) -> Array:
+        """Log-moneyness at a Gaussian percentile."""
+        z, T = np.broadcast_arrays(np.asarray(z, dtype=np.float64), T)
+        assert self.model.vix_slices is not None
+        own = self.model.vix_slices.evaluate(Transport.log_strike, z, T)
+        return np.asarray(own + np.log(self.model.vix_future(T) / self._future(T)))
+
+    def _future(self, T: Array) -> Array:
+        at = np.abs(self.quotes.maturities - T[..., None]).argmin(-1)
+        return np.asarray(self.quotes.forwards[at])
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """What a joint fit made of two markets.
+
+    Attributes:
+        surface: The joint surface.
+        alone: The surface of the index alone.
+        smiles: The VIX alone; None where there are futures and no options.
+        market: Options and futures on the VIX.
+        table: One row per VIX date, index points. ``future`` and ``half_spread`` are quoted, null
+            where there is no future; ``spx_alone`` is 100 √FV of the index alone, ``vix_alone``
+            100 √E[(VIX/100)²] of the VIX alone and ``gap`` the residual of the coupling between
+            the two free fits. ``root_forward_variance``, ``root_second_moment`` and ``residual``
+            are the same three of the joint surface, ``fitted_future`` and ``vvix`` its own;
+            ``quotes`` counts options, ``inside`` is the share of them inside bid-ask.
+    """
+
+    surface: Any
+    alone: Any
+    smiles: VixSmiles | None
+    market: VixMarket
+    table: pl.DataFrame
+
+    @classmethod
+    def of(
+        cls,
+        surface: Any,
+        alone: Any,
+        vix_quotes: Quotes | None,
+        vix_futures: FuturesCurve | None = None,
+        options: FitOptions | None = None,
+    ) -> Agreement:
+        """Compare a joint surface with that of the index alone; the VIX alone is fitted here.
+
+        Args:
+            surface: The joint surface.
+            alone: The surface of the index alone.
+            vix_quotes: What the joint surface was fitted to.
+            vix_futures: And this.
+            options: Options of the fit of the VIX alone.
+        """
+        market = VixMarket.of(vix_quotes, vix_futures)
+        smiles = None
+        if vix_quotes is not None and len(vix_quotes) >= FEWEST:
+            smiles = fit_vix(vix_quotes, vix_futures, options=options)
+        return cls(surface, alone, smiles, market, _table(surface, alone, smiles, market))
+
+    @property
+    def inside(self) -> NDArray[np.bool_]:
+        """``(m,)`` whether each VIX quote contains the joint surface's price."""
+        return _inside(self.surface, self.market.quotes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A summary, and the table, as plain values."""
+        quotes, t = self.market.quotes, self.table
+        own = None if self.smiles is None else _share(_inside(self.smiles, quotes))
+        square = t["root_second_moment"] / t["root_forward_variance"]
+        return {
+            "quotes": len(quotes),
+            "excluded": quotes.exclusions.height,
+            "inside_bid_ask": _share(self.inside),
+            "inside_bid_ask_alone": own,
+            "largest_future_error": _most(t["future_error"]),
+            "largest_second_moment_error": _most(square**2 - 1.0),
+            "largest_gap_alone": _most(t["gap"]),
+            "largest_residual": _most(t["residual"]),
+            "dates": t.to_dicts(),
+        }
+
+
+def _table(surface: Any, alone: Any, smiles: VixSmiles | None, market: VixMarket) -> pl.DataFrame:
+    quotes = market.quotes
+    T, none = quotes.maturities, np.full(quotes.maturities.size, np.nan)
+    future, half = none.copy(), none.copy()
+    future[market.at], half[market.at] = market.price, market.half
+    spx = POINTS * np.sqrt(np.asarray(alone.forward_variance(T)))
+    vix = none if smiles is None else POINTS * np.sqrt(smiles.forward_variance(T))
+    root = POINTS * np.sqrt(np.asarray(surface.forward_variance(T)))
+    moment = POINTS * np.sqrt(np.asarray(surface.vix_second_moment(T)))
+    fitted = np.asarray(surface.vix_future(T))
+    count = np.bincount(quotes.expiry, minlength=T.size)
+    hits = np.bincount(quotes.expiry, _inside(surface, quotes), minlength=T.size)
+    quoted = count > 0
+    vix = np.where(quoted, vix, np.nan)  # a date without options has no second moment of its own
+    return pl.DataFrame(
+        {
+            "date": list(quotes.labels),
+            "T": T,
+            "days": 365.0 * T,
+            "future": future,
+            "half_spread": half,
+            "fitted_future": fitted,
+            "future_error": fitted - future,
+            "spx_alone": spx,
+            "vix_alone": vix,
+            "gap": vix - spx,
+            "root_forward_variance": root,
+            "root_second_moment": moment,
+            "residual": moment - root,
+            "vvix": np.asarray(surface.vvix(T)),
+            "quotes": count,
+            "inside": np.where(quoted, hits / np.maximum(count, 1), np.nan),
+        }
+    ).fill_nan(None)
+
+
+def _inside(model: VixQueries, quotes: Quotes) -> NDArray[np.bool_]:
+    if not len(quotes):
+        return np.zeros(0, dtype=bool)
+    return scoring.inside(VixLaw(model, quotes).otm(quotes.k, quotes.T), quotes)
+
+
+def _share(hits: NDArray[np.bool_]) -> float | None:
+    return float(hits.mean()) if hits.size else None
+
+
+def _most(values: pl.Series) -> float | None:
+    found = values.abs().max()
+    return None if found is None else float(found)  # type: ignore[arg-type]

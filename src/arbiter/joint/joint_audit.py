@@ -1,0 +1,236 @@
+"""Is there a joint law of the index now, the VIX then and the index after it? The verdict.
+
+Two numbers enclose the smallest relaxation of prices that makes one exist: ``violation`` from
+below, proved by a portfolio, and ``bound`` from above, proved by a law.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from arbiter.joint.instruments import Book, Units
+from arbiter.joint.marginals import TENOR, Marginal
+from arbiter.joint.portfolio import Portfolio
+from arbiter.joint.program import Answer, Effort, generate, starting
+from arbiter.joint.strike_mesh import Mesh, first_strikes
+from arbiter.joint.witness import JointLaw, Stray, refined, strays, variance_strays
+
+logger = logging.getLogger(__name__)
+
+_ENOUGH = 0.25  # of the resolution: smaller violations are not looked for
+_CLOSE = 1.25  # a bound within this factor of the violation has said what there is to say
+
+
+class Verdict(StrEnum):
+    """How a joint audit ended. The value is the code, :meth:`explain` the sentence."""
+
+    FEASIBLE = "feasible"
+    ARBITRAGE = "arbitrage"
+    OPEN = "open"
+
+    def explain(self) -> str:
+        """The verdict as a sentence."""
+        return _SENTENCES[self]
+
+
+_SENTENCES = {
+    Verdict.FEASIBLE: "a joint law was found that reproduces every price within the resolution",
+    Verdict.ARBITRAGE: "a portfolio was found that is paid today and never loses",
+    Verdict.OPEN: (
+        "neither was found: the law strays by more than the resolution, and no portfolio is "
+        "certain to gain; allow more strikes, or ask for a coarser resolution"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class JointSettings:
+    """How the joint program is set up; the defaults suit index options up to a year.
+
+    Attributes:
+        resolution: Prices that differ by less are the same, and violations below a quarter of it
+            are not looked for. 1e-4 is a basis point of the forward on an index option, and 0.01
+            points on a VIX option or future.
+        strikes: Strikes per law at the start.
+        most_strikes: Strikes per law at the end, at most.
+        rounds: How often strikes are added, at most.
+        index_unit: Weight of the index in the relaxation: small means that its prices are right.
+        vix_unit: The same for the VIX.
+        variance_unit: The same for variance contracts, on top of the two above. They depend on
+            every strike: a large number means that only options and futures are believed.
+        tenor: Days between the two index levels, as a year fraction.
+    """
+
+    resolution: float = 1e-4
+    strikes: int = 20
+    most_strikes: int = 90
+    rounds: int = 12
+    index_unit: float = 1.0
+    vix_unit: float = 1.0
+    variance_unit: float = 1.0
+    tenor: float = TENOR
+
+    def __post_init__(self) -> None:
+        for name in ("resolution", "index_unit", "vix_unit", "variance_unit", "tenor"):
+            value = getattr(self, name)
+            if not (np.isfinite(value) and value > 0.0):
+                raise ValueError(f"{name} = {value!r} must be positive and finite")
+        if not 4 <= self.strikes <= self.most_strikes:
+            raise ValueError(
+                f"strikes = {self.strikes!r} must be at least 4 and at most most_strikes = "
+                f"{self.most_strikes!r}"
+            )
+        if self.rounds < 1:
+            raise ValueError(f"rounds = {self.rounds!r} must be at least 1")
+
+
+@dataclass(frozen=True, eq=False)
+class JointAudit:
+    """The result of a joint audit.
+
+    Attributes:
+        verdict: Feasible, arbitrage, or open.
+        violation: At least this much must prices move for a joint law to exist: the premium of
+            ``portfolio`` for gross weights of one. Zero where no portfolio is certain to gain.
+        bound: A joint law exists once prices move by this much: ``law`` is one. The difference
+            from ``violation`` is what discretisation leaves open.
+        portfolio: The arbitrage; None where there is none.
+        law: The joint law nearest to the market that was found.
+        strikes: How many strikes of each law the program had in the end.
+        passes: Linear programs solved.
+    """
+
+    verdict: Verdict
+    violation: float
+    bound: float
+    portfolio: Portfolio | None
+    law: JointLaw
+    strikes: tuple[int, int, int]
+    passes: int
+
+    @property
+    def feasible(self) -> bool:
+        """Whether a joint law was found that reproduces every price within the resolution."""
+        return self.verdict is Verdict.FEASIBLE
+
+    def __str__(self) -> str:
+        text = f"{self.verdict.capitalize()}: {self.verdict.explain()}."
+        if self.portfolio is not None:
+            text += f" Violation {self.violation:.3g} (at most {self.bound:.3g}). {self.portfolio}"
+        else:
+            text += f" No violation above {self.bound:.3g}."
+        return text
+
+
+def joint_audit(surface: Any, T: Any, settings: JointSettings | None = None) -> JointAudit:
+    """Decide whether a surface's index and VIX laws can live in one arbitrage-free market.
+
+    Args:
+        surface: A surface with VIX slices.
+        T: The VIX expiry: a year fraction, or a date where the surface has an ``as_of``.
+        settings: Resolution, units and sizes.
+
+    Returns:
+        The verdict with its proof: a portfolio or a joint law. It never raises for a finding.
+
+    Raises:
+        ValueError: If the surface has no law of the VIX, or T is not one maturity.
+    """
+    settings = settings or JointSettings()
+    if surface.vix_slices is None:
+        raise ValueError(
+            "this surface has no VIX slices, so no law of the VIX that anything was quoted for: "
+            "fit with vix_quotes=..., or choose one with surface.with_vix(slices)"
+        )
+    at = np.asarray(surface.years(T), dtype=np.float64)
+    if at.size != 1:
+        raise ValueError(f"T = {T!r} must be one maturity: audit a term structure one by one")
+    t = float(at.ravel()[0])
+    return joint_program(
+        Marginal.of_index(surface, t),
+        Marginal.of_volatility(surface, t),
+        Marginal.of_index(surface, t + settings.tenor),
+        settings,
+    )
+
+
+def joint_program(
+    near: Marginal, volatility: Marginal, far: Marginal, settings: JointSettings | None = None
+) -> JointAudit:
+    """The same for three laws: ``S_T/F_T``, ``VIX_T/100`` and ``S_{T+Δ}/F_{T+Δ}``.
+
+    Raises:
+        ValueError: If an index law does not have mean one, or a contract's price is missing.
+
+    Example:
+        >>> day, later = (Marginal.lognormal(0.2 * t**0.5) for t in (0.1, 0.1 + TENOR))
+        >>> joint_program(day, Marginal.discrete(0.2, 1.0), later).feasible
+        True
+    """
+    settings = settings or JointSettings()
+    laws = near, volatility, far
+    _check(laws)
+    units = Units(settings.index_unit, settings.vix_unit, settings.variance_unit)
+    enough = _ENOUGH * settings.resolution
+    effort = Effort(enough=enough)
+    mesh = Mesh.of(laws, settings.tenor)
+    book = Book(laws, first_strikes(laws, settings.strikes), units, settings.tenor)
+    columns, passes = starting(book, mesh), 0
+    witnesses = []
+    for left in reversed(range(settings.rounds)):
+        answer = generate(book, columns, mesh, replace(effort, between=False))
+        law, found, bound = _measured(answer, book)
+        witnesses.append((bound, law))
+        passes, columns = passes + answer.passes, answer.columns
+        logger.info("%s strikes: relaxation %.3g, bound %.3g", _sizes(book), answer.epsilon, bound)
+        if bound <= max(settings.resolution, _CLOSE * answer.epsilon) or left == 0:
+            break
+        allowed = max(0.5 * settings.resolution, 0.5 * (1.0 + _CLOSE) * answer.epsilon)
+        strikes = refined(book.strikes, found, allowed, settings.most_strikes)
+        if all(a.size == b.size for a, b in zip(strikes, book.strikes, strict=True)):
+            break
+        book = replace(book, strikes=strikes)
+    if answer.epsilon > enough:
+        answer = generate(book, columns, mesh, effort)
+        law, _, bound = _measured(answer, book)
+        witnesses.append((bound, law))
+        passes += answer.passes
+    bound, law = min(witnesses, key=lambda pair: pair[0])  # a law proves its bound at any strikes
+    portfolio = None if answer.proof is None else Portfolio(answer.proof, book)
+    verdict = Verdict.OPEN
+    if portfolio is not None:
+        verdict = Verdict.ARBITRAGE
+    elif bound <= settings.resolution:
+        verdict = Verdict.FEASIBLE
+    return JointAudit(verdict, answer.profit, bound, portfolio, law, _sizes(book), passes)
+
+
+def _measured(answer: Answer, book: Book) -> tuple[JointLaw, list[Stray], float]:
+    law = JointLaw.of(answer.columns, answer.mass)
+    found = strays(law, book)
+    sizes = [np.abs(stray.gaps).max() for stray in found]
+    return law, found, float(max(*sizes, np.abs(variance_strays(law, book)).max()))
+
+
+def _sizes(book: Book) -> tuple[int, int, int]:
+    near, volatility, far = (K.size for K in book.strikes)
+    return near, volatility, far
+
+
+def _check(laws: tuple[Marginal, Marginal, Marginal]) -> None:
+    near, volatility, far = laws
+    for name, law in (("near", near), ("far", far)):
+        if abs(law.mean - 1.0) > 1e-9:
+            raise ValueError(f"{name}.mean = {law.mean!r}: index levels are over their forward")
+        if not np.isfinite(law.log_mean):
+            raise ValueError(f"{name}.log_mean = {law.log_mean!r}: give E log X, the log contract")
+    if not (volatility.second_moment >= volatility.mean**2 * (1.0 - 1e-12) > 0.0):
+        raise ValueError(
+            f"volatility.second_moment = {volatility.second_moment!r} must be at least the mean "
+            f"squared, {volatility.mean**2!r}: both are of VIX/100"
+        )

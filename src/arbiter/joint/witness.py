@@ -1,0 +1,125 @@
+"""The joint law that the program found: a witness anybody can check, and how far it strays.
+
+Its conditions hold by construction; its prices meet the market's at the strikes of the program.
+Between them it strays by what this module measures, at every strike: that is the bound on what the
+program's grid can hide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from arbiter.joint.instruments import Book, Columns
+from arbiter.joint.strike_mesh import TAIL, Strikes
+
+Array = NDArray[np.float64]
+
+_EVEN = 1_000  # strikes at which a law is compared, beside its atoms
+_APART = 2e-5  # of their range: strikes nearer to each other are one to the solver
+
+
+class Stray(NamedTuple):
+    """Differences of one law's prices from the market's, in units of the relaxation."""
+
+    strikes: Array
+    gaps: Array
+
+
+@dataclass(frozen=True, eq=False)
+class JointLaw:
+    """A law of ``(S_T/F_T, VIX_T/100, S_{T+Δ}/F_{T+Δ})`` on finitely many atoms.
+
+    Attributes:
+        x1: ``(a,)`` levels of the index at T, over its forward.
+        vix: ``(a,)`` levels of the VIX at T, in index points.
+        x2: ``(a,)`` levels of the index at T+Δ, over its forward.
+        mass: ``(a,)`` probabilities.
+        state: ``(a,)`` atoms of one number share ``x1`` and ``vix``, and within them the mean of
+            ``x2`` is ``x1`` and that of ``−(2/Δ) log(x2/x1)`` is ``(vix/100)²``.
+    """
+
+    x1: Array
+    vix: Array
+    x2: Array
+    mass: Array
+    state: NDArray[np.int64]
+
+    @staticmethod
+    def of(columns: Columns, mass: Array) -> JointLaw:
+        """The mixture of columns."""
+        used = mass > 0.0
+        x, v, y, p = columns.kept(used)
+        share = mass[used] / mass[used].sum()
+        # a common factor changes neither condition, and makes the mean one to rounding
+        mean = float(share @ x)
+        rows, atoms = np.nonzero(p)
+        return JointLaw(
+            x[rows] / mean,
+            100.0 * v[rows],
+            y[rows, atoms] / mean,
+            share[rows] * p[rows, atoms],
+            rows,
+        )
+
+    @cached_property
+    def frame(self) -> pl.DataFrame:
+        """One row per atom."""
+        return pl.DataFrame(
+            {"state": self.state, "x1": self.x1, "vix": self.vix, "x2": self.x2, "mass": self.mass}
+        )
+
+
+def strays(law: JointLaw, book: Book) -> list[Stray]:
+    """How far each of the three laws is from the market's, strike by strike."""
+    found = []
+    for i, (levels, market) in enumerate(
+        zip((law.x1, law.vix / 100.0, law.x2), book.laws, strict=True)
+    ):
+        ends = market.quantile(np.array([TAIL, 1.0 - TAIL]))
+        grid = np.linspace(min(ends[0], levels.min()), max(ends[1], levels.max()), _EVEN)
+        K = np.unique(np.concatenate([grid, levels[levels > 0.0]]))
+        K = K[K > 0.0]
+        # calls of atoms, by cumulative sums from the right
+        order = np.argsort(levels)
+        z, p = levels[order], law.mass[order]
+        above = np.append(np.cumsum(p[::-1])[::-1], 0.0)
+        worth = np.append(np.cumsum((p * z)[::-1])[::-1], 0.0)
+        at = np.searchsorted(z, K, side="right")
+        calls = worth[at] - K * above[at]
+        future = float(p @ z) - market.mean if i == 1 else 0.0
+        gaps = calls - market.call(K) - future * (market.mean > K)
+        strikes, gaps = np.append(K, market.mean), np.append(gaps, future)
+        found.append(Stray(strikes, gaps / book.units.options[i]))
+    return found
+
+
+def variance_strays(law: JointLaw, book: Book) -> Array:
+    """The same for the log contracts and the squared volatility."""
+    scale = -2.0 / book.tenor
+    v = law.vix / 100.0
+    own = np.array([scale * np.log(law.x1), scale * np.log(law.x2), v * v]) @ law.mass
+    return np.asarray((own - book.variances) / book.contract_units)
+
+
+def refined(strikes: Strikes, found: list[Stray], allowed: float, most: int) -> Strikes:
+    """The strikes and, in each interval where a law strays by more than allowed, the worst one."""
+    new = []
+    for K, (at, gaps) in zip(strikes, found, strict=True):
+        size = np.abs(gaps)
+        interval = np.searchsorted(K, at)
+        order = np.argsort(-size)
+        _, first = np.unique(interval[order], return_index=True)
+        worst = order[first]
+        worst = worst[size[worst] > allowed]
+        worst = worst[np.argsort(-size[worst])][: max(most - K.size, 0)]
+        near = np.abs(at[worst, None] - K).min(1, initial=np.inf)
+        worst = worst[near > _APART * (K[-1] - K[0])]
+        new.append(np.union1d(K, at[worst]))
+    near_strikes, volatility, far = new
+    return near_strikes, volatility, far

@@ -1,0 +1,1 @@
+"""Parametric models and their exact prices: Heston, lifted Heston, double Heston with jumps."""

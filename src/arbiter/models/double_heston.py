@@ -1,0 +1,234 @@
+"""A family of markets outside the training universe: two variances, and jumps with two tails.
+
+The double Heston model (Christoffersen, Heston and Jacobs 2009) with double-exponential jumps
+(Kou 2002):
+
+    dX/X = √v_1 dW_1 + √v_2 dW_2 + jumps,   dv_j = κ_j(θ_j − v_j) dt + ν_j √v_j dB_j,
+
+``d<W_j, B_j> = ρ_j dt`` and all else independent. The lifted Heston model has one Brownian motion
+behind all its factors and hence one correlation; here the skew has a life of its own, and the
+tails of jumps are exponential rather than Gaussian. The characteristic function is a product of
+closed forms, and prices are Lewis' integral of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from arbiter.models.heston import log_transform
+from arbiter.models.lewis import RADIANS, lewis
+from arbiter.pricing import black
+
+Array = NDArray[np.float64]
+Complex = NDArray[np.complexfloating[Any, Any]]
+
+RESOLUTION = 1e-12  # of the forward: prices below it are rounding of the Fourier integral
+WINDOW = 30.0 / 365.0  # of the volatility index
+_LONGEST = 100.0  # years
+_FARTHEST = 8.0  # log-strikes
+_MOST_JUMP_VARIANCE = 0.02  # a year, of a drawn market
+
+
+@dataclass(frozen=True)
+class Variance:
+    """``dv = κ(θ − v) dt + ν √v dB``, correlation ρ with the part of the index that it drives.
+
+    Attributes:
+        v0: Variance now.
+        reversion: κ, speed of mean reversion.
+        theta: Level that variance reverts to.
+        nu: Volatility of variance.
+        rho: Correlation.
+    """
+
+    v0: float
+    reversion: float
+    theta: float
+    nu: float
+    rho: float
+
+    def __post_init__(self) -> None:
+        _check("v0", self.v0, 0.0 < self.v0 < 25.0, "a variance: 0.04 is 20 % volatility")
+        _check("theta", self.theta, 0.0 <= self.theta < 25.0, "a variance: 0.04 is 20 %")
+        _check("reversion", self.reversion, 1e-6 <= self.reversion < 1e3, "a speed per year")
+        _check("nu", self.nu, 1e-3 <= self.nu < 1e2, "the volatility of variance, from 0.001")
+        _check("rho", self.rho, -0.999 <= self.rho <= 0.999, "a correlation, up to 0.999 in size")
+
+    def log_cf(self, z: Complex, T: float) -> Complex:
+        """``log E X^z`` of its part of the index, in the form without branch cuts."""
+        return log_transform((self.v0, self.reversion, self.theta, self.nu, self.rho), z, T)
+
+    def integrated(self, T: Array) -> Array:
+        """``∫ E v`` from now to T."""
+        gone = -np.expm1(-self.reversion * T) / self.reversion
+        return np.asarray(self.theta * T + (self.v0 - self.theta) * gone)
+
+    def turning(self, T: float) -> float:
+        """How fast ``log_cf`` turns far out, in radians per unit of frequency."""
+        return abs(self.rho) / self.nu * (self.v0 + self.reversion * self.theta * T)
+
+
+@dataclass(frozen=True)
+class ExponentialJumps:
+    """Kou's jumps of the index: up or down by exponential amounts, compensated.
+
+    Attributes:
+        intensity: Jumps a year.
+        upward: Share of them that go up.
+        up: Mean logarithm of an upward jump, below one.
+        down: Mean size of the logarithm of a downward jump.
+    """
+
+    intensity: float
+    upward: float
+    up: float
+    down: float
+
+    def __post_init__(self) -> None:
+        _check("intensity", self.intensity, 0.0 <= self.intensity < 1e3, "jumps a year, ≥ 0")
+        _check("upward", self.upward, 0.0 <= self.upward <= 1.0, "a share, between 0 and 1")
+        _check("up", self.up, 0.0 < self.up < 0.9, "the mean log of an upward jump: 0.02 is 2 %")
+        _check("down", self.down, 0.0 < self.down < 3.0, "the mean size of a downward jump: 0.05")
+
+    @property
+    def drift(self) -> float:
+        """``λ (E e^J − 1)``, what the index is compensated with, per year."""
+        rise = self.upward * self.up / (1.0 - self.up)
+        return self.intensity * (rise - (1.0 - self.upward) * self.down / (1.0 + self.down))
+
+    def log_cf(self, z: Complex) -> Complex:
+        """``log E X^z`` per year."""
+        rise = self.upward * z * self.up / (1.0 - z * self.up)
+        fall = (1.0 - self.upward) * z * self.down / (1.0 + z * self.down)
+        return np.asarray(self.intensity * (rise - fall) - z * self.drift)
+
+    @property
+    def variance(self) -> float:
+        """What jumps add to the log contract, per year: ``2 λ E[e^J − 1 − J]``."""
+        mean = self.upward * self.up - (1.0 - self.upward) * self.down
+        return 2.0 * (self.drift - self.intensity * mean)
+
+
+@dataclass(frozen=True)
+class DoubleHeston:
+    """A market with two independent variances and jumps, and its exact prices.
+
+    Forward and discount factor are one, volatilities annualised; arguments broadcast as those of
+    :meth:`arbiter.Surface.iv` do. Prices are right to 1e-12 of the forward from 2 days to 5 years
+    and to 8 standard deviations; :meth:`error_estimate` checks it where you are.
+
+    Attributes:
+        fast: The variance that reverts fast.
+        slow: The other one.
+        jumps: Jumps of the index, or None.
+
+    Example:
+        >>> one = Variance(v0=0.02, reversion=1.5, theta=0.02, nu=0.5, rho=-0.7)
+        >>> round(float(DoubleHeston(one, one).iv(0.0, 0.5)), 6)  # Heston's with v0 = θ = 0.04
+        0.18159
+    """
+
+    fast: Variance
+    slow: Variance
+    jumps: ExponentialJumps | None = None
+
+    def transform(self, u: Complex, T: float) -> Complex:
+        """Characteristic function ``E exp(iu log X_T)``."""
+        z = 1j * u
+        log_cf = self.fast.log_cf(z, T) + self.slow.log_cf(z, T)
+        if self.jumps is not None:
+            log_cf = log_cf + T * self.jumps.log_cf(z)
+        return np.asarray(np.exp(log_cf))
+
+    def otm(self, k: ArrayLike, T: ArrayLike) -> Array:
+        """Out-of-the-money prices: calls for ``k ≥ 0``, puts below."""
+        return self._otm(k, T, RADIANS)
+
+    def iv(self, k: ArrayLike, T: ArrayLike) -> Array:
+        """Implied volatility; NaN where the price is below what the integral resolves, 1e-12."""
+        points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), _years(T))
+        price = self.otm(points, at)
+        resolved = np.where(price > RESOLUTION, price, np.nan)
+        return np.asarray(black.implied(resolved, points).volatility / np.sqrt(at))
+
+    def error_estimate(self, k: ArrayLike, T: ArrayLike) -> float:
+        """Largest change of a price when panels of the integral are halved."""
+        gap = self._otm(k, T, 0.5 * RADIANS) - self.otm(k, T)
+        return float(np.abs(gap).max(initial=0.0))
+
+    def log_variance(self, T: ArrayLike) -> Array:
+        """Total log-contract variance ``W(T) = −2 E log X_T``."""
+        at = _years(T)
+        jumps = 0.0 if self.jumps is None else self.jumps.variance
+        return np.asarray(self.fast.integrated(at) + self.slow.integrated(at) + jumps * at)
+
+    def variance_swap(self, T: ArrayLike) -> Array:
+        """``W(T)/T``."""
+        return np.asarray(self.log_variance(T) / _years(T))
+
+    def vix(self) -> Array:
+        """The volatility index now, in points."""
+        return np.asarray(100.0 * np.sqrt(self.variance_swap(WINDOW)))
+
+    def _otm(self, k: ArrayLike, T: ArrayLike, radians: float) -> Array:
+        points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), _years(T))
+        bad = ~(np.abs(points) <= _FARTHEST)  # true for NaN too
+        if bad.any():
+            raise ValueError(
+                f"k = {points[bad][0]}: log-strikes must be finite and within ±{_FARTHEST:g}"
+            )
+        out = np.empty(points.shape)
+        for t in np.unique(at).tolist():
+            here = at == t
+            drift = 0.0 if self.jumps is None else abs(self.jumps.drift) * t
+            turning = self.fast.turning(t) + self.slow.turning(t) + drift
+            out[here] = lewis(partial(self.transform, T=t), points[here], turning, radians)
+        return np.asarray(np.maximum(out, 0.0))
+
+
+def draw_outsider(rng: np.random.Generator) -> DoubleHeston:
+    """A market of a prior that is index-like, from calm to crash."""
+    fast = Variance(
+        v0=_log_uniform(rng, 0.002, 0.15),
+        reversion=_log_uniform(rng, 3.0, 12.0),
+        theta=_log_uniform(rng, 0.003, 0.05),
+        nu=float(rng.uniform(0.4, 1.6)),
+        rho=float(rng.uniform(-0.95, -0.5)),
+    )
+    slow = Variance(
+        v0=_log_uniform(rng, 0.004, 0.06),
+        reversion=_log_uniform(rng, 0.1, 1.2),
+        theta=_log_uniform(rng, 0.01, 0.08),
+        nu=float(rng.uniform(0.1, 0.5)),
+        rho=float(rng.uniform(-0.9, -0.2)),
+    )
+    while True:
+        jumps = ExponentialJumps(
+            intensity=_log_uniform(rng, 0.3, 6.0),
+            upward=float(rng.uniform(0.05, 0.4)),
+            up=float(rng.uniform(0.01, 0.04)),
+            down=_log_uniform(rng, 0.015, 0.12),
+        )
+        if jumps.variance < _MOST_JUMP_VARIANCE:
+            return DoubleHeston(fast, slow, jumps)
+
+
+def _log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
+    return float(np.exp(rng.uniform(np.log(low), np.log(high))))
+
+
+def _check(name: str, value: float, good: bool, meaning: str) -> None:
+    if not good:  # false for NaN too
+        raise ValueError(f"{name} = {value!r}: it is {meaning}")
+
+
+def _years(T: ArrayLike) -> Array:
+    t = np.asarray(T, dtype=np.float64)
+    if not np.all((t > 0.0) & (t < _LONGEST)):
+        raise ValueError(f"T must be positive year fractions below {_LONGEST:g}")
+    return t

@@ -1,0 +1,76 @@
+"""Heston's prices on Fourier nodes that are chosen once, for many parameters at a time.
+
+Integrals are of the difference from Black's model of about the same level, whose prices are known:
+at short maturities a Fourier integral of prices has a peak that is narrow beside all the rest, and
+in the difference it is gone.
+
+Shapes: P markets, L maturities, Q nodes, m strikes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter.models.heston import Heston, log_transform
+from arbiter.pricing import black
+
+Array = NDArray[np.float64]
+Complex = NDArray[np.complexfloating[Any, Any]]
+
+_CROWDED = 4.5  # logarithm of how much denser nodes are at zero than at the last one
+_NODES, _FARTHEST = 256, 80.0  # of prices that surfaces are made of
+
+
+class Waves:
+    """Nodes of Lewis' integral for maturities.
+
+    Args:
+        T: ``(L,)`` maturities.
+        level: ``(L,)`` or ``(P, L)``, about σ√T.
+        nodes: Q.
+        farthest: Frequency of the last node, times the level.
+
+    Attributes:
+        plain: ``(Q,)`` frequencies times the level.
+        u: ``(..., L, Q)`` frequencies.
+    """
+
+    def __init__(self, T: Array, level: Array, nodes: int, farthest: float) -> None:
+        x, weight = _legendre(nodes)
+        place, most = np.exp(0.5 * _CROWDED * (x + 1.0)), np.expm1(_CROWDED)
+        self.T = T
+        self.plain = farthest * (place - 1.0) / most
+        self.u = self.plain / level[..., None]
+        length = 0.5 * farthest * _CROWDED * weight * place / most / level[..., None]
+        self._weight = length / (np.pi * (self.u**2 + 0.25))
+        self._black = np.exp(-0.5 * level[..., None] ** 2 * (self.u**2 + 0.25))
+
+    def differences(self, parameters: Array) -> Complex:
+        """``(P, L, Q)`` weights of the waves, of parameters ``(P, 5)``, less those of Black's."""
+        sets = np.asarray(parameters).T[:, :, None, None]
+        logs = log_transform(sets, 0.5 + 1j * self.u, self.T[:, None])
+        return np.asarray(self._weight * (np.exp(logs) - self._black))
+
+
+@lru_cache(maxsize=4)
+def _legendre(nodes: int) -> tuple[Array, Array]:
+    return np.polynomial.legendre.leggauss(nodes)
+
+
+def otm(markets: Sequence[Heston], T: Array, level: Array, z: Array) -> Array:
+    """``(P, L, m)`` out-of-the-money prices at ``k = z·level``, with levels ``(P, L)``.
+
+    Within six deviations to 3e-8 of the forward for markets like an index, and to 1e-4 for those
+    whose variance is all but stuck at zero.
+    """
+    waves = Waves(T, level, _NODES, _FARTHEST)
+    weight = waves.differences(np.array([astuple(one) for one in markets]))
+    k = level[..., None] * z
+    covered = np.exp(0.5 * k) * (weight @ np.exp(-1j * np.outer(waves.plain, z))).real
+    return np.asarray(black.otm(k, level[..., None]) - covered)

@@ -1,0 +1,236 @@
+"""The volatility index of the lifted Heston model: futures, options and VVIX, without simulation.
+
+The squared index is affine in the factors, ``y = (VIX/100)² = a + β·U``, so that ``E e^{w y_T}`` is
+the Riccati system again, started at ``w β``. Payoffs are inverted from their transforms in y:
+
+    √y          √π / (2 w^{3/2})                  (futures)
+    (√y − K)⁺   √π erfc(K √w) / (2 w^{3/2})       (calls)
+    log y       −(γ + log w) / w                  (VVIX)
+
+on contours ``w = w₁ + i b sinh(t + iω)`` that cross the real axis between 0 and the first exploding
+moment. For futures they bend left, where ``E e^{wy}`` decays since y is bounded away from zero; for
+calls right, where ``e^{−w(K² − min y)}`` does. Index points are ``100 √y``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import wofz
+
+from arbiter.models.characteristic_function import Transform, of_state
+from arbiter.models.expected_variance import Means
+from arbiter.models.parameters import Parameters
+from arbiter.models.riccati import GROWTH, mesh
+
+Array = NDArray[np.float64]
+Complex = NDArray[np.complex128]
+
+WINDOW = 30.0 / 365.0  # years that the index looks ahead
+POINTS = 100.0
+_LEFT, _LEFT_STEP = 0.4, 0.07  # angles below π/4 from the vertical: narrow laws decay there too
+_RIGHT, _RIGHT_STEP = -0.25, 0.04
+_LOWEST = 1e-5  # y: an index of 0.3 points
+_SAFE = 0.97  # of the largest moment that is known to be finite
+_DEPTH = 1200.0  # for futures |w| goes to this over the lowest y: e^{wy} is e^−41 long before
+_FARTHEST = 1e8  # for calls: the integrand falls to 1e-16 at the slowest, on low strikes
+_COARSE = 1.6  # growth of steps where only a scale is wanted
+_FAR = 1e6  # a w so large that log E e^{−wy} is −w times the lowest y
+_NEGLIGIBLE, _ENDED = -41.0, -30.0
+# Where a call's integrand grows above e³, the put of the strike is worth nothing: for a normal law
+# that is 9.3 standard deviations below the mean.
+_DEEP = 3.0
+_SEARCH = (1e-4, 1e8, 160)  # w: from heavy tails at 5 years to light ones at a day
+_SEARCH_GROWTH, _SEARCH_FINEST = 1.06, 1e-10
+_NEAR_ZERO = (
+    "reversion·theta = {:.3g}: the index can come too near zero, and its laws are not computed; "
+    "give a larger reversion or theta"
+)
+_BLOCK = 1 << 21  # complex numbers at once where strikes differ by day
+
+
+def squared_index(p: Parameters) -> tuple[float, Array]:
+    """``a, β`` with ``(VIX/100)² = a + β·U``: mean variance over 30 days, jumps included."""
+    constant, slope = Means.of(p).affine(WINDOW)
+    jumps = 0.0 if p.jumps is None else p.jumps.variance
+    return constant / WINDOW + jumps, slope / WINDOW
+
+
+@dataclass(frozen=True, eq=False)
+class IndexLaw:
+    """The law of the index at one future time, for any state now.
+
+    Attributes:
+        T: Year fraction.
+        left: Transform of y on the contour that bends left.
+        right: Transform of y on the contour that bends right.
+        w_left: ``(Q,)`` nodes.
+        w_right: ``(Q',)`` nodes.
+        dw_left: ``(Q,)`` weights, ``1/π`` included.
+        dw_right: ``(Q',)`` weights.
+        mean: ``(n + 1,)`` row that turns ``(U, 1)`` into ``E y``.
+        deviation: Standard deviation of y from the start, a scale.
+    """
+
+    T: float
+    left: Transform
+    right: Transform
+    w_left: Complex
+    w_right: Complex
+    dw_left: Complex
+    dw_right: Complex
+    mean: Array
+    deviation: float
+
+    @staticmethod
+    def of(p: Parameters, T: float) -> IndexLaw:
+        """The law at time T; kept, since it serves every state."""
+        return _law(p, float(T))
+
+    def squared(self, states: Array) -> Array:
+        """``E y`` for states ``(D, n)``: the 30-day forward variance."""
+        return np.asarray(states @ self.mean[:-1] + self.mean[-1])
+
+    def future(self, states: Array) -> Array:
+        """``E VIX`` in index points."""
+        weight = self.dw_left * np.sqrt(np.pi) / (2.0 * self.w_left**1.5)
+        return POINTS * self._left_sum(states, weight)
+
+    def log_index(self, states: Array) -> Array:
+        """``E log VIX``, of index points."""
+        weight = -self.dw_left * (np.euler_gamma + np.log(self.w_left)) / self.w_left
+        return 0.5 * self._left_sum(states, weight) + float(np.log(POINTS))
+
+    def calls(self, states: Array, strikes: Array) -> Array:
+        """``E (VIX − K)⁺``, ``(D, m)``, for strikes ``(m,)`` or ``(D, m)`` in index points."""
+        K = np.broadcast_to(strikes / POINTS, (states.shape[0], np.shape(strikes)[-1]))
+        log_mgf = self.right.at(0, states).cpu().numpy()  # (D, Q)
+        out, worthless = np.empty(K.shape), np.empty(K.shape, dtype=bool)
+        rows = max(1, _BLOCK // (K.shape[1] * self.w_right.size))
+        same = np.ndim(strikes) == 1
+        payoff = self._payoff(K[0]) if same else None
+        for start in range(0, K.shape[0], rows):
+            part = slice(start, start + rows)
+            exponent = log_mgf[part, None] - K[part, :, None] ** 2 * self.w_right
+            worthless[part] = exponent.real.max(-1) > _DEEP
+            size = np.where(exponent.real > _NEGLIGIBLE, exponent, -np.inf)
+            size[worthless[part]] = -np.inf
+            shape = self._payoff(K[part]) if payoff is None else payoff
+            out[part] = (np.exp(size) * shape).real.sum(-1)
+        future = self.future(states)[:, None]
+        floor = np.maximum(future - POINTS * K, 0.0)
+        return np.asarray(np.where(worthless, floor, np.maximum(POINTS * out, floor)))
+
+    def _payoff(self, K: Array) -> Complex:
+        """Weights with which ``E e^{wy − K²w}`` sums to calls, ``(…, m, Q)``."""
+        root = np.sqrt(self.w_right)
+        scaled = wofz(1j * K[..., None] * root)  # e^{z²} erfc(z)
+        return np.asarray(self.dw_right * np.sqrt(np.pi) * scaled / (2.0 * self.w_right**1.5))
+
+    def _left_sum(self, states: Array, weight: Complex) -> Array:
+        log_mgf = self.left.at(0, states).cpu().numpy()
+        if not (log_mgf[:, -1].real < _ENDED).all():
+            raise ArithmeticError(
+                f"the index at T = {self.T:.6g} can come so much nearer to zero from this state "
+                "than from the start that its law is not resolved; give a point of a path"
+            )
+        return np.asarray((np.exp(log_mgf) @ weight).real)
+
+
+@lru_cache(maxsize=256)
+def _law(p: Parameters, T: float) -> IndexLaw:
+    if not 0.0 < T < 100.0:
+        raise ValueError(f"T = {T!r}: give a positive year fraction below 100")
+    if p.theta * p.reversion == 0.0 and p.jumps is None:
+        raise ValueError(_NEAR_ZERO.format(0.0))
+    constant, slope = squared_index(p)
+    mean = _mean_row(p, T)
+    level = float(mean[-1])
+    largest, variance, lowest = _moments(p, T, slope, level)
+    deviation = float(np.sqrt(max(variance, 0.0)))
+    # crossing where e^{wy}, and for calls e^{w(y − K²)}, is of the order of one: no cancellation
+    scale = 0.98 * min(largest, 0.5 / level)
+    w_left, dw_left = _contour((scale, scale), _LEFT, _LEFT_STEP, _DEPTH / lowest)
+    scale = min(largest, 2.0 / deviation) if deviation > 0.0 else largest
+    w_right, dw_right = _contour((0.02 * scale, 0.9 * scale), _RIGHT, _RIGHT_STEP, _FARTHEST)
+    both = _mgf(p, T, constant, slope, np.concatenate([w_left, w_right]))
+    split = w_left.size
+    return IndexLaw(
+        T,
+        both.nodes(slice(split)),
+        both.nodes(slice(split, None)),
+        w_left,
+        w_right,
+        dw_left,
+        dw_right,
+        mean,
+        deviation,
+    )
+
+
+def _contour(
+    cross: tuple[float, float], omega: float, step: float, reach: float
+) -> tuple[Complex, Complex]:
+    """Nodes in the upper half plane and their weights."""
+    w1, b = cross
+    t = np.arange(0.0, np.log(2.0 * reach / b + 2.0) + step, step)
+    along = np.full(t.size, step)
+    along[0] *= 0.5
+    w = w1 + 1j * b * np.sinh(t + 1j * omega)
+    # (1/2πi) dw, twice its real part over the upper half
+    return w, np.asarray(along * b * np.cosh(t + 1j * omega) / np.pi)
+
+
+def _mgf(
+    p: Parameters, T: float, constant: float, slope: Array, w: Complex, growth: float = GROWTH
+) -> Transform:
+    """``log E e^{w y_T}``."""
+    found = of_state(p, np.array([T]), np.multiply.outer(w, slope), growth)
+    return Transform(found.constant + torch.as_tensor(constant * w), found.slope)
+
+
+def _mean_row(p: Parameters, T: float) -> Array:
+    """``E y_T`` from ``(U, 1)``: the affine map of the means at T + Δ less that at T."""
+    late, early = (Means.of(p).affine(t) for t in (T + WINDOW, T))
+    jumps = 0.0 if p.jumps is None else p.jumps.variance
+    return np.append(late[1] - early[1], late[0] - early[0] + jumps * WINDOW) / WINDOW
+
+
+def _moments(p: Parameters, T: float, slope: Array, level: float) -> tuple[float, float, float]:
+    """A moment ``E e^{wy}`` that is finite with room to spare, the variance and the lowest y."""
+    largest = _SAFE * largest_moment(p, T, slope)
+    test = 0.05 * largest
+    w = np.array([test + 0j, -_FAR + 0j])
+    exact = _mgf(p, T, *squared_index(p), w, _COARSE).constant[0].real
+    excess, lowest = float(exact[0]) - test * level, -float(exact[1]) / _FAR
+    if lowest < _LOWEST:
+        raise ValueError(_NEAR_ZERO.format(p.reversion * p.theta))
+    return largest, 2.0 * excess / test**2, lowest
+
+
+def largest_moment(p: Parameters, T: float, slope: Array) -> float:
+    """A lower bound, some percent below, of the w at which ``E e^{w slope·U_T}`` explodes.
+
+    Implicit Euler steps in the real w: they grow faster than the solution, and have no real root
+    where it explodes within the step.
+    """
+    w = np.geomspace(*_SEARCH)
+    psi = np.multiply.outer(slope / p.c, w)  # (n, w)
+    alive = np.ones(w.size, dtype=bool)
+    for delta in np.diff(np.minimum(mesh(T, _SEARCH_GROWTH, _SEARCH_FINEST), T)):
+        decay = np.exp(-p.x * delta)
+        push = np.where(p.x * delta > 1e-8, -np.expm1(-p.x * delta), p.x * delta)
+        push = np.divide(push, p.x, out=np.full_like(push, delta), where=p.x > 0.0)
+        size, start = float(p.c @ push), (p.c * decay) @ psi
+        linear = 1.0 + size * p.reversion
+        inside = linear**2 - 2.0 * size * p.nu**2 * start
+        alive &= inside > 0.0
+        V = np.where(alive, 2.0 * start / (linear + np.sqrt(np.maximum(inside, 0.0))), 0.0)
+        psi = psi * decay[:, None] + push[:, None] * (0.5 * p.nu**2 * V - p.reversion) * V
+    if not alive[0]:
+        raise ArithmeticError(f"no exponential moment of the squared index is finite at T = {T!r}")
+    return float(w[alive.nonzero()[0][-1]])

@@ -1,0 +1,194 @@
+"""Heston's market as a second guide of a refinement, as far as quotes speak for it.
+
+Few and wide quotes do not say much about a surface, but they do about five numbers. A market of a
+textbook is rare, so that the odds are against it beforehand, and quotes that neither guide has seen
+have to speak for it: each fold of them is predicted by the operator and by Heston's market, both
+made from all others, and the likelihoods decide. What a refinement leans on then is a mean of both
+in log-slopes, which is in the star order as both are.
+
+Shapes: m quotes on L maturities, P markets, H places of ``asinh z``, n knots.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from arbiter.fitting import FitOptions
+from arbiter.fitting.cross_validation import Fold
+from arbiter.fitting.direct_fit import require_prior
+from arbiter.fitting.objective import half_spreads
+from arbiter.fitting.prior_mean import log_slopes
+from arbiter.forwards import ForwardCurve
+from arbiter.inputs import frozen
+from arbiter.models.fourier_nodes import otm
+from arbiter.models.heston import Heston
+from arbiter.models.heston_calibration import REACH, calibrate, levels
+from arbiter.operators import slope_head
+from arbiter.operators.prior.star_order_projection import Smile
+from arbiter.pricing import black
+from arbiter.quotes import Quotes
+from arbiter.surface import Surface
+
+logger = logging.getLogger(__name__)
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+_ODDS = -4.0  # logarithm of the odds of Heston's market, beforehand
+_LEAST = 1e-3  # weight below which it is left out
+_WORST = 0.6  # mean square, in half-spreads, beyond which a market is not true: mids make a third
+_MOST, _EXPIRIES = 600, 16  # quotes that are asked, and of how many expiries
+_FEWEST = 25  # with fewer nobody can tell
+_PLACES = np.linspace(-2.45, 2.1, 40)  # where smiles are priced: from −5.8 to 4 deviations
+_RESOLVED = 1e-6  # of σ√T: what a price may be off by
+_SURE = 1e-4  # relative error of a volatility, at least
+_KNOWN = 4  # places of a smile
+_ROUNDS = 3  # of Gauss-Newton, after those that a start has
+
+
+class Guides(NamedTuple):
+    """What a refinement leans on.
+
+    Attributes:
+        guide: A surface of one component.
+        held: Folds of the quotes, each with the guide of all others.
+        weight: Of Heston's market in these.
+        heston: That market; None if its weight is zero.
+    """
+
+    guide: Surface
+    held: Sequence[Fold]
+    weight: float = 0.0
+    heston: Heston | None = None
+
+    def to_dict(self) -> dict[str, float]:
+        """The weight and the parameters, for a surface's information."""
+        return {"weight": self.weight, **({} if self.heston is None else vars(self.heston))}
+
+
+def consulted(quotes: Quotes, guide: Surface, held: Sequence[Fold], options: FitOptions) -> Guides:
+    """The guides, with as much of Heston's market in them as the quotes speak for.
+
+    Args:
+        quotes: What is fitted.
+        guide: The operator's surface, of one component.
+        held: Folds, each with the operator's surface of all others.
+        options: Of the fit.
+    """
+    require_prior(guide, options)
+    alone = Guides(guide, held)
+    if not held:
+        return alone
+    asked = _asked(quotes)
+    if np.count_nonzero(asked) < _FEWEST:
+        return alone
+    some = quotes.select(asked)
+    unit = half_spreads(some, options)
+    found = calibrate(some, unit)
+    if found is None:
+        return alone
+    markets, squares = [found.heston], np.zeros(2)
+    for fold in held:
+        out = fold.out[asked]
+        without, missed = found.without(out)
+        told = (fold.guide.otm(some.k[out], some.T[out]) - some.mid[out]) / unit[out]
+        squares += [np.sum(off**2) for off in (told, missed)]
+        markets.append(without)
+    weight = _weight(squares, len(some))
+    if weight < _LEAST:
+        return alone
+    logs = market_slopes(markets, quotes.maturities)
+    if logs is None:
+        return alone
+    mixed = [
+        _mixed(surface, market, weight, quotes.curve)
+        for surface, market in zip([guide, *(fold.guide for fold in held)], logs, strict=True)
+    ]
+    logger.info("Heston's market has %.0f %% of the guide: %s", 100.0 * weight, found.heston)
+    folds = [Fold(fold.out, one) for fold, one in zip(held, mixed[1:], strict=True)]
+    return Guides(mixed[0], folds, weight, found.heston)
+
+
+def _asked(quotes: Quotes) -> Mask:
+    """``(m,)`` some quotes of some expiries, all if they are not many."""
+    L = quotes.maturities.size
+    listed = np.round(np.linspace(0, L - 1, min(L, _EXPIRIES)))
+    near = np.abs(quotes.k) < REACH * levels(quotes)[quotes.expiry]
+    near &= np.isin(quotes.expiry, listed)
+    stride = -(-max(int(near.sum()), 1) // _MOST) | 1  # odd, so that it meets all folds
+    return np.asarray(near & (np.cumsum(near) % stride == 0))
+
+
+def _weight(squares: Array, count: int) -> float:
+    """Of the second of two guides that miss unseen quotes by so much, in squared half-spreads.
+
+    The better one says how large errors of quotes are, and they are taken for Gaussian. A market
+    that is true misses by what mids are off. One that misses by more is not, however much the other
+    one does: a wrong quote can spoil both.
+    """
+    if not np.isfinite(squares).all() or squares.min() <= 0.0 or squares[1] > _WORST * count:
+        return 0.0
+    for_it = 0.5 * count * (squares[0] - squares[1]) / squares.min() + _ODDS
+    return float(1.0 / (1.0 + np.exp(-np.clip(for_it, -500.0, 500.0))))
+
+
+def _mixed(surface: Surface, market: Array, weight: float, curve: ForwardCurve) -> Surface:
+    """A surface whose log-slopes are a mean of another's and a market's ``(L, n)``."""
+    logs, _ = log_slopes(surface, surface.knots, curve.maturities)
+    there = np.stack([np.interp(surface.knots, slope_head.KNOTS, one) for one in market])
+    slopes = np.maximum.accumulate(np.exp((1.0 - weight) * logs[0] + weight * there))
+    ones = frozen(np.ones((1, len(slopes))))
+    return Surface(surface.knots, curve.maturities, frozen(slopes[None]), ones, curve)
+
+
+def market_slopes(markets: Sequence[Heston], T: Array) -> Array | None:
+    """``(P, L, n)`` log-slopes of transports that price these markets, in the star order.
+
+    None if a smile has no volatilities at the money that could be told from rounding.
+    """
+    from arbiter.operators.quick.star_order_projection import Polish  # and the compiler
+
+    level = np.array([one.reference(T) * np.sqrt(T) for one in markets])  # (P, L)
+    z = np.sinh(_PLACES)
+    price = otm(markets, T, level, z)
+    known = _around_the_money(price > _RESOLVED * level[..., None])
+    if known.sum(-1).min() < _KNOWN:
+        return None
+    v = black.implied(np.where(known, price, np.nan), level[..., None] * z).volatility
+    doubt = np.log(_SURE + np.where(known, _RESOLVED / np.abs(price), 1.0))
+    smile = Smile(
+        torch.from_numpy(_extended(np.log(v / level[..., None]), known)),
+        torch.from_numpy(doubt),
+        torch.from_numpy(_PLACES),
+        torch.from_numpy(np.log(level)),
+        torch.ones(level.shape, dtype=torch.bool),
+    )
+    polish = Polish(smile)
+    g = polish.descended(polish.transport()[0], _ROUNDS)
+    logs = torch.log(slope_head.slopes(g, smile.total)).numpy()
+    return logs if np.isfinite(logs).all() else None
+
+
+def _around_the_money(flags: Mask) -> Mask:
+    """``(..., H)`` the flags that hold from the money on without a gap."""
+    money = int(np.searchsorted(_PLACES, 0.0))
+    below = np.logical_and.accumulate(flags[..., money - 1 :: -1], axis=-1)[..., ::-1]
+    above = np.logical_and.accumulate(flags[..., money:], axis=-1)
+    return np.concatenate([below, above], axis=-1)
+
+
+def _extended(u: Array, known: Mask) -> Array:
+    """Values ``(..., H)`` at the places, lines beyond what is known in each row; in place."""
+    rows, flags = u.reshape(-1, u.shape[-1]), known.reshape(-1, u.shape[-1])
+    for row, there in zip(rows, flags, strict=True):
+        low, high = np.flatnonzero(there)[[0, -1]]
+        for end, step, beyond in ((low, 1, np.s_[:low]), (high, -1, np.s_[high + 1 :])):
+            lean = (row[end + step] - row[end]) / (_PLACES[end + step] - _PLACES[end])
+            row[beyond] = row[end] + lean * (_PLACES[beyond] - _PLACES[end])
+    return u

@@ -1,0 +1,100 @@
+"""What the operator answers: a surface that remembers which network made it, and how it fits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter.fitting.fitted_surface import VixResult
+from arbiter.operators.domain import DomainReport
+from arbiter.pricing.vix_slices import VixSlices
+from arbiter.surface import Surface
+from arbiter.vix.prior import VixPrior, vix_prior
+
+Array = NDArray[np.float64]
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorResult:
+    """How a surface came about.
+
+    Attributes:
+        model: Hash of the weights.
+        lipschitz: Certified bound of the move of any log-slope of the pass when every
+            log-volatility of the quotes moves by at most one, for given strikes, maturities,
+            spreads and reference. None for a surface of two components, of which it says nothing.
+        components: Of the surface: 1 for the pass itself, 2 where a second one followed.
+        residuals: ``(m,)`` (model − mid) / half-spread of each quote, in the quotes' order.
+        reference: ``(L,)`` the volatility that each slice was divided by.
+        traits: The numbers that the domain is judged by, those of the pass.
+        seconds: Wall time; of a batch's pass its share.
+        vix: How its VIX slices sit in the quotes on the VIX; None without any.
+    """
+
+    model: str
+    lipschitz: float | None
+    components: int
+    residuals: Array
+    reference: Array
+    traits: Mapping[str, float]
+    seconds: float
+    vix: VixResult | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Network, constant, time, and how the VIX sits where it was quoted, as plain values."""
+        about: dict[str, Any] = {
+            "model": self.model,
+            "lipschitz": self.lipschitz,
+            "components": self.components,
+            "seconds": self.seconds,
+        }
+        return about if self.vix is None else about | {"vix": self.vix.to_dict()}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OperatorSurface(Surface):
+    """A :class:`~arbiter.surface.Surface` from one pass of the operator, and what may follow it.
+
+    Saved and loaded, it is a plain surface: ``info["operator"]`` keeps the network's hash, its
+    Lipschitz constant (None with two components), the number of components and the alarms. Asked
+    about the VIX without having seen a quote on it, it answers with the law that
+    :func:`~arbiter.vix.prior.vix_prior` makes likely, and logs that once.
+
+    Attributes:
+        result: How it came about.
+        domain: Whether the quotes are like those of the training universe; None where the weights
+            came without limits.
+    """
+
+    result: OperatorResult | None = field(default=None, kw_only=True)
+    domain: DomainReport | None = field(default=None, kw_only=True)
+
+    @cached_property
+    def vix_prior(self) -> VixPrior:
+        """Likely laws of the VIX, from this surface alone, with their uncertainty."""
+        return vix_prior(self)
+
+    def _slices(self) -> VixSlices:
+        if self.vix_slices is not None:
+            return self.vix_slices
+        known = "vix_prior" in vars(self)
+        try:
+            slices = self.vix_prior.slices
+        except ValueError as error:
+            raise ValueError(
+                f"no quotes on the VIX were given, and {error}; or give vix_quotes=..., or take "
+                "surface.with_vix(vix_prior(surface, T).slices)"
+            ) from error
+        if not known:
+            logger.warning(
+                "no quotes on the VIX were given: its law is the one that the index makes likely, "
+                "and surface.vix_prior says how sure that is"
+            )
+        return slices

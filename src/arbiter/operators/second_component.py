@@ -1,0 +1,130 @@
+"""A second component, for the few chains whose quotes one cannot meet.
+
+The operator's answer is one transport in the star order, and a market with rare large jumps need
+not have one: its chance of a jump grows with maturity, and moves the steep piece of the transport
+along the Gaussian coordinate. A nested mixture of two has room for that (docs/theory.md). The pass
+itself says where it is needed: where the order keeps the start from the reference smile by more
+than the standard errors of that smile would explain, and the surface misses the quotes by more than
+errors within their spreads would. Both are so for quotes of different times too, which no market
+has at once; there an expiry is out of line with its neighbours. Else the direct fit of two
+components takes over, from two starts, near the pass and its own: some markets need the one and
+some the other. What meets the quotes best stays, if that is better by enough.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter.fitting import FitOptions, Status, fit
+from arbiter.fitting.fitted_surface import FittedSurface
+from arbiter.fitting.objective import half_spreads
+from arbiter.inputs import frozen
+from arbiter.quotes import Quotes
+from arbiter.surface import Surface
+
+Array = NDArray[np.float64]
+logger = logging.getLogger(__name__)
+
+STRAINED = 0.5  # standard errors of the smile, in root mean square, that the order may cost
+UNMET = 0.64  # half-spreads; errors that are even within the spread have 0.577
+IN_LINE = 0.7  # standard errors that an expiry may be out of line with its neighbours
+_BETTER = 0.95  # share of its misses that one component may keep, if two are to be taken
+_WORST = 5.0  # half-spreads: no quote counts for more
+# At first: the first component's width, the second one's beside it in slopes of the first expiry,
+# and the second one's share at the last expiry with its power of maturity. Nearly equal components
+# of nearly equal shares: one much wider would lose its share at once, and nothing brings that back.
+_CALM, _WIDE, _SHARE, _GROWTH = 0.9, 2.0, 0.45, 0.2
+
+
+class Pass(NamedTuple):
+    """What one pass says of a chain.
+
+    Attributes:
+        surface: Of one component.
+        price: ``(m,)`` of the quotes on it, over the forward.
+        strained: By how many standard errors of the reference smile the order keeps its start away.
+        out_of_line: By how many the worst expiry is out of line with its neighbours.
+    """
+
+    surface: Surface
+    price: Array
+    strained: float
+    out_of_line: float
+
+
+class Components(NamedTuple):
+    """What a surface is made of, and what its quotes are worth on it.
+
+    Attributes:
+        slopes: ``(J, L, n)``
+        weights: ``(J, L)``
+        price: ``(m,)`` of the quotes, over the forward.
+    """
+
+    slopes: Array
+    weights: Array
+    price: Array
+
+
+def alone(one: Pass) -> Components:
+    """The one component of a pass."""
+    return Components(one.surface.slopes, one.surface.weights, one.price)
+
+
+def enough(quotes: Quotes, one: Pass) -> Components:
+    """One component as it is, or two where one misses the quotes and two meet them better."""
+    if not (one.strained > STRAINED and one.out_of_line < IN_LINE):
+        return alone(one)
+    off = missed(quotes, one.price)
+    if off <= UNMET:
+        return alone(one)
+    fits = [_two(quotes, one, start) for start in (divided(one.surface), None)]
+    done = [found for found in fits if isinstance(found, FittedSurface)]
+    if not done:
+        logger.warning("a second component was looked for and not found: %s", fits[0])
+        return alone(one)
+    prices = [found.otm(quotes.k, quotes.T) for found in done]
+    misses = [missed(quotes, price) for price in prices]
+    best = int(np.argmin(np.nan_to_num(misses, nan=np.inf)))
+    found, left = done[best], misses[best]
+    taken = left < _BETTER * off
+    assert found.result is not None
+    steps = found.result.iterations
+    logger.log(
+        logging.INFO if found.result.status is Status.CONVERGED else logging.WARNING,
+        "one component misses the quotes by %.2f half-spreads, two by %.2f after %d steps (%s): %s",
+        off, left, steps, found.result.status.value, "two are taken" if taken else "one is kept",
+    )  # fmt: skip
+    return Components(found.slopes, found.weights, prices[best]) if taken else alone(one)
+
+
+def _two(quotes: Quotes, one: Pass, start: Surface | None) -> FittedSurface | Exception:
+    """The fit of two components from a start, or from its own; or why there is none."""
+    options = FitOptions(components=2, knots=tuple(float(x) for x in one.surface.knots))
+    try:
+        return fit(quotes, options=options, start=start)
+    except (ValueError, AssertionError, np.linalg.LinAlgError) as error:
+        return error
+
+
+def missed(quotes: Quotes, price: Array) -> float:
+    """Root mean square of the misses in half-spreads, none counting for more than five.
+
+    A half-spread is at least what the fit takes it for.
+    """
+    unit = np.maximum(half_spreads(quotes, FitOptions()), np.finfo(np.float64).tiny)
+    off = np.minimum(np.abs(price - quotes.mid) / unit, _WORST)
+    return float(np.sqrt(np.mean(off * off)))
+
+
+def divided(one: Surface) -> Surface:
+    """A surface of one component as two that are near it: where to look for others from."""
+    b, T = one.slopes[0], one.maturities
+    calm, wide = _CALM * b, np.hypot(b, _WIDE * b[0])
+    share = _SHARE * (T / T[-1]) ** _GROWTH
+    slopes, weights = frozen(np.stack([calm, wide])), frozen(np.stack([1.0 - share, share]))
+    return Surface(one.knots, T, slopes, weights, one.curve)

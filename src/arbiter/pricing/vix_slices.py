@@ -1,0 +1,318 @@
+"""The VIX at a future date: futures, options, density and VVIX, tied to the SPX surface.
+
+``(VIX_T/100)² = FV(T) · Y_T`` with FV the forward variance of the 30 days after T and Y a mean-one
+transport slice of its own, so that ``E[(VIX_T/100)²] = FV(T)`` whatever the slice (docs/vix.md).
+
+Glossary:
+
+    a(x)    slope of log VIX in the Gaussian coordinate x: a total volatility of the VIX
+    h(x)    ∫ a, with h(0) = 0;  H = E e^{h(Z)},  M = E e^{2h(Z)};  Y = e^{2h(Z)} / M
+    F       future, 100 √FV · H/√M, at most 100 √FV;  VIX_T = F e^{h(Z)} / H
+
+The law of ``VIX_T / F`` is the transport slice of the slopes a, and Y that of 2a: both are the
+decoder's, so every price is a sum of its segment integrals.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from arbiter import inputs
+from arbiter.forwards import MaturityLike
+from arbiter.pricing import black, normal
+from arbiter.pricing.decoder import by_rows
+from arbiter.pricing.knots import STEEPEST, Knots
+from arbiter.pricing.transport import Transport
+
+Array = NDArray[np.float64]
+Query = Callable[[Transport, Tensor], Tensor]
+logger = logging.getLogger(__name__)
+
+POINTS = 100.0  # index points per unit of volatility
+SLOPE_RANGE = (1e-6, 0.5 * STEEPEST)  # the slopes of Y are twice these
+FARTHEST_KNOT = 37.0
+LEAST_VARIANCE = 1e-10  # an index of a thousandth of a point
+_SIDES = ("call", "put")
+
+
+@dataclass(frozen=True, eq=False)
+class VixSlices:
+    """Shapes of the VIX at future dates: transport slopes of its logarithm.
+
+    A shape has no level: the future and the second moment follow from the forward variance of
+    the surface that holds the slices. Between listed dates slopes are linear in √T, from 0 at
+    T = 0; after the last one they stay, as those of a mean-reverting variance do. Any positive
+    slopes keep every inequality: VIX laws of two dates are laws of two different 30-day windows,
+    and no order between them is implied.
+
+    Attributes:
+        knots: ``(n,)`` Gaussian coordinates.
+        maturities: ``(L,)`` dates of the VIX in years, increasing.
+        slopes: ``(L, n)`` positive: the total volatility of the VIX at a percentile.
+    """
+
+    knots: Array
+    maturities: Array
+    slopes: Array
+
+    @classmethod
+    def of(cls, knots: ArrayLike, maturities: ArrayLike, slopes: ArrayLike) -> VixSlices:
+        """Slices from arrays.
+
+        Raises:
+            ValueError: Naming the place, the value and the remedy.
+
+        Example:
+            >>> flat = VixSlices.of([-1.0, 1.0], [0.25], [[0.4, 0.4]])  # VVIX 80 at three months
+            >>> float(flat.vvix(0.25))
+            80.0
+        """
+        x, T, a = inputs.frozen(knots), inputs.frozen(maturities), inputs.frozen(slopes)
+        for name, row in (("knots", x), ("maturities", T)):
+            if row.ndim != 1 or row.size < 1 or not np.isfinite(row).all():
+                raise ValueError(f"VIX {name} must be one row of finite numbers, got {row!r}")
+            if np.any(np.diff(row) <= 0.0):
+                i = int(np.argmin(np.diff(row)))
+                raise ValueError(
+                    f"VIX {name}[{i + 1}] = {row[i + 1]:g} does not exceed the one before, "
+                    f"{row[i]:g}: sort {name} and drop duplicates"
+                )
+        if T[0] <= 0.0:
+            raise ValueError(f"VIX maturities[0] = {T[0]:g} is not positive: drop expired dates")
+        if np.abs(x).max() > FARTHEST_KNOT:
+            raise ValueError(
+                f"VIX knot {x[np.abs(x).argmax()]:g} lies beyond ±{FARTHEST_KNOT:g}: knots are "
+                "Gaussian quantiles, and ±6 covers all that quotes can see"
+            )
+        if a.shape != (T.size, x.size):
+            raise ValueError(
+                f"VIX slopes have shape {a.shape}: {T.size} dates and {x.size} knots need "
+                f"({T.size}, {x.size})"
+            )
+        low, high = SLOPE_RANGE
+        bad = ~((a >= low) & (a <= high))
+        if bad.any():
+            at, knot = (int(i) for i in np.argwhere(bad)[0])
+            raise ValueError(
+                f"the VIX slope at T={T[at]:g}, knot x={x[knot]:g} is {a[at, knot]}; slopes are "
+                f"total volatilities of the VIX, from {low:g} to {high:g}"
+            )
+        return cls(x, T, a)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and workers check the numbers anew."""
+        return VixSlices.of, (self.knots, self.maturities, self.slopes)
+
+    def slopes_at(self, T: ArrayLike) -> Array:
+        """Slopes ``(U, n)`` at dates ``T`` of shape ``(U,)``, in years."""
+        u = np.concatenate([[0.0], np.sqrt(self.maturities)])
+        values = np.concatenate([np.zeros((1, self.knots.size)), self.slopes])
+        at = np.minimum(np.sqrt(np.asarray(T, dtype=np.float64)), u[-1])
+        i = np.clip(np.searchsorted(u, at, side="right") - 1, 0, u.size - 2)
+        share = ((at - u[i]) / (u[i + 1] - u[i]))[:, None]
+        # one blend, so that a listed date gives its own slopes back
+        return np.asarray((1.0 - share) * values[i] + share * values[i + 1])
+
+    def transport(self, T: ArrayLike, power: float = 1.0) -> Transport:
+        """Laws of ``VIX^power`` over its mean at dates ``T`` of shape ``(U,)``."""
+        knots = torch.from_numpy(self.knots.copy())
+        return Transport(knots, torch.from_numpy(power * self.slopes_at(T)))
+
+    def future_ratio(self, T: ArrayLike) -> Array:
+        """``F / (100 √FV) = E√Y``, at most one by Jensen's inequality."""
+        log_ratio = self._by_date(
+            T, lambda t: self.transport(t).log_mean - 0.5 * self.transport(t, 2.0).log_mean
+        )
+        return np.asarray(np.exp(np.minimum(log_ratio, 0.0)))
+
+    def square_ratio(self, T: ArrayLike) -> Array:
+        """``E[VIX²] / F²``, integrated straight from the law of ``VIX/F``.
+
+        The futures' normaliser M comes from integrals of ``e^{2h} h' Φ``; this one is of
+        ``e^{2h} φ``, so that a product of the two measures what it should be equal to.
+        """
+        return self._by_date(T, lambda t: _second_moment(self.transport(t)))
+
+    def vvix(self, T: ArrayLike) -> Array:
+        """``100 √(−2 E log(VIX_T/F) / T)``: the log contract of the VIX, in points."""
+        total = self._by_date(T, lambda t: self.transport(t).log_variance())
+        years = np.asarray(T, dtype=np.float64)
+        return np.asarray(POINTS * np.sqrt(np.maximum(total, 0.0) / years))
+
+    def evaluate(self, query: Query, points: Array, T: Array) -> Array:
+        """``query(laws of VIX/F, points)`` elementwise over ``points`` and ``T`` of one shape."""
+        return by_rows(lambda row, t: query(self.transport(t.numpy()), row), points, T)
+
+    @staticmethod
+    def _by_date(T: ArrayLike, value: Callable[[Array], Tensor]) -> Array:
+        at = np.asarray(T, dtype=np.float64)
+        unique, inverse = np.unique(at, return_inverse=True)
+        with torch.no_grad():
+            found: Array = value(unique).numpy()
+        return found[inverse].reshape(at.shape)
+
+
+def _second_moment(law: Transport) -> Tensor:
+    """``E X²`` of mean-one slices by quadrature of ``e^{2 log X} φ``: segments and two tails."""
+    grid: Knots = law.knots
+    width = torch.diff(grid.x)
+    t = width[:, None] * grid.node  # (N-1, q)
+    x = grid.x[:-1, None] + t
+    bend = (torch.diff(law.b) / width)[..., None]
+    start = (law.s - law.log_mean[..., None])[..., :-1, None]
+    log_x = start + t * (law.b[..., :-1, None] + 0.5 * bend * t)
+    exponent = 2.0 * log_x - 0.5 * x * x  # (…, N-1, q)
+    ends = []
+    for side, at in ((-1.0, 0), (1.0, -1)):
+        b, end = 2.0 * law.b[..., at], grid.x[at]
+        log_scale = 2.0 * (law.s[..., at] - law.log_mean) + b * (0.5 * b - end)
+        ends.append((log_scale, normal.cdf(side * (b - end))))
+    shift = torch.stack([exponent.amax((-1, -2)), *(scale for scale, _ in ends)]).amax(0)
+    inner = torch.exp(exponent - shift[..., None, None]) * (width[:, None] * grid.weight)
+    total = normal.INV_ROOT_2PI * inner.sum((-1, -2))
+    for log_scale, probability in ends:
+        total = total + torch.exp(log_scale - shift) * probability
+    return torch.exp(shift) * total
+
+
+def require_variance(T: Array, variance: Array) -> None:
+    """A ``ValueError`` where forward variance vanishes."""
+    none = np.ravel(variance <= LEAST_VARIANCE)
+    if none.any():
+        at = float(np.ravel(np.broadcast_to(T, np.shape(variance)))[none.argmax()])
+        raise ValueError(
+            f"the 30 days after T = {at:g} have no variance on this surface: VIX is zero there, "
+            "and an option on it has no law; check the surface's slopes in between"
+        )
+
+
+def announce_beyond(ends: Array, last: float, slack: float, there: str) -> None:
+    """A warning where windows of the VIX end after the last index expiry, and what is there.
+
+    Args:
+        ends: ``(U,)`` years at which they end.
+        last: The last index expiry.
+        slack: Years by which an end may lie beyond it.
+        there: What the surface is then, in words.
+    """
+    beyond = int(np.count_nonzero(ends > last + slack))
+    if beyond:
+        logger.warning(
+            "%d of %d VIX windows end after the last index expiry, T=%.4g: there %s",
+            beyond, ends.size, last, there,
+        )  # fmt: skip
+
+
+def require_levels(name: str, levels: ArrayLike) -> Array:
+    """VIX levels as an array, or a ``ValueError`` that names the one that is none."""
+    points = np.asarray(levels, dtype=np.float64)
+    good = np.isfinite(points) & (points > 0.0)
+    if not good.all():
+        i = int(np.flatnonzero(~np.ravel(good))[0])
+        raise ValueError(
+            f"{name}[{i}] = {float(np.ravel(points)[i])!r}: VIX levels are positive index "
+            "points, 20 and not 0.2"
+        )
+    return points
+
+
+class VixQueries:
+    """What whoever knows forward variances and VIX slices can say about the VIX.
+
+    Strikes, futures and quantiles are index points, option prices discounted index points,
+    ``vix_iv`` is annualised and decimal.
+    """
+
+    vix_slices: VixSlices | None
+
+    def years(self, T: MaturityLike) -> Array:
+        """Year fractions of maturities given as numbers or dates."""
+        raise NotImplementedError
+
+    def forward_variance(self, T: MaturityLike) -> Array:
+        """Variance of the 30 days after ``T``, annualised."""
+        raise NotImplementedError
+
+    def discount(self, T: MaturityLike) -> Array:
+        """Discount factor for maturities ``T``."""
+        raise NotImplementedError
+
+    def vix_future(self, T: MaturityLike) -> Array:
+        """VIX future ``100 √FV(T) · E√Y_T``, in index points: never above ``100 √FV(T)``."""
+        t = self.years(T)
+        ratio = self._slices().future_ratio(t)
+        return np.asarray(POINTS * np.sqrt(self.forward_variance(t)) * ratio)
+
+    def vix_second_moment(self, T: MaturityLike) -> Array:
+        """``E[(VIX_T/100)²]``, integrated from the law of the VIX: equals ``forward_variance(T)``.
+
+        A measurement, with an integral of its own: it sees the future and the slices only.
+        """
+        t = self.years(T)
+        square = self._slices().square_ratio(t)
+        return np.asarray((self.vix_future(t) / POINTS) ** 2 * square)
+
+    def vix_option(self, K: ArrayLike, T: MaturityLike, side: str = "call") -> Array:
+        """Discounted price of a VIX ``"call"`` or ``"put"`` at strikes ``K``, in index points."""
+        if side not in _SIDES:
+            raise ValueError(f"side = {side!r}: give 'call' or 'put'")
+        k, t, future = self._moneyness(K, T)
+        price = self._slices().evaluate(Transport.call if side == "call" else Transport.put, k, t)
+        return np.asarray(self.discount(t) * future * price)
+
+    def vix_iv(self, K: ArrayLike, T: MaturityLike) -> Array:
+        """Black volatility of VIX options on the surface's own future, annualised and decimal."""
+        k, t, _ = self._moneyness(K, T)
+        implied = black.implied(self._slices().evaluate(Transport.otm, k, t), k)
+        where = np.flatnonzero(np.ravel(implied.reason))
+        if where.size:
+            first = black.Reason(int(np.ravel(implied.reason)[where[0]]))
+            logger.warning(
+                "VIX implied volatility is NaN at %d of %d points, first at k=%.6g, T=%.6g: %s",
+                where.size, k.size, k.ravel()[where[0]], t.ravel()[where[0]], first.explain(),
+            )  # fmt: skip
+        return np.asarray(implied.volatility / np.sqrt(t))
+
+    def vix_density(self, V: ArrayLike, T: MaturityLike) -> Array:
+        """Density of ``VIX_T`` at levels ``V``, per index point."""
+        k, t, future = self._moneyness(V, T, "V")
+        return np.asarray(self._slices().evaluate(Transport.density, k, t) / future)
+
+    def vix_quantile(self, u: ArrayLike, T: MaturityLike) -> Array:
+        """The level below which ``VIX_T`` lies with probability ``u``, in index points."""
+        level, t = np.broadcast_arrays(inputs.probabilities("u", u), self.years(T))
+        ratio = self._slices().evaluate(Transport.quantile, level, t)
+        return np.asarray(self.vix_future(t) * ratio)
+
+    def vvix(self, T: MaturityLike) -> Array:
+        """Volatility index of the VIX, ``100 √(−2 E log(VIX_T/F)/T)``: exact, every strike."""
+        return self._slices().vvix(self.years(T))
+
+    def _slices(self) -> VixSlices:
+        if self.vix_slices is None:
+            raise ValueError(
+                "this surface has no VIX slices, so that it knows forward variances and no law of "
+                "the VIX: fit with vix_quotes=..., take likely ones with "
+                "surface.with_vix(vix_prior(surface).slices), or give your own VixSlices"
+            )
+        return self.vix_slices
+
+    def _moneyness(
+        self, K: ArrayLike, T: MaturityLike, name: str = "K"
+    ) -> tuple[Array, Array, Array]:
+        """``log(K/F)``, years and futures, of one shape."""
+        points = require_levels(name, K)
+        self._slices()
+        t = self.years(T)
+        future = self.vix_future(t)
+        require_variance(t, (future / POINTS) ** 2)
+        points, t, future = np.broadcast_arrays(points, t, future)
+        return np.log(points / future), t, future

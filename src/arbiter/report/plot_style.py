@@ -1,0 +1,154 @@
+"""How figures look: colours, fonts, axes and ticks.
+
+Maturity runs along viridis from dark (short) to green (long); the model is blue, what lies
+outside bid-ask vermilion. All are told apart by colour-blind readers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from plotly.colors import sample_colorscale
+
+from arbiter.report.curves import DAYS, Array
+from arbiter.report.number_format import rounded, span
+
+BLUE, VERMILION, GREEN, PURPLE = "#0072b2", "#d55e00", "#00795c", "#8a4f9e"
+INK, GREY, LINE = "#1c2126", "#66707a", "#e3e6e9"
+FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
+VIRIDIS_END = 0.88  # yellow on white cannot be read
+DIVERGING = ["#2166ac", "#92c5de", "#f4f4f2", "#f4a55f", "#b35806"]
+
+_TIMES = {
+    "1 d": 1, "2 d": 2, "4 d": 4, "1 w": 7, "2 w": 14, "1 m": 30.4, "2 m": 60.9, "3 m": 91.3,
+    "6 m": 182.6, "1 y": 365, "2 y": 730, "3 y": 1095, "5 y": 1825, "10 y": 3650,
+}  # fmt: skip
+
+_VOLATILITIES = [
+    1, 2, 3, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 20, 22, 25, 30, 35, 40, 50, 60, 70, 80,
+    100, 120, 150, 200, 300,
+]  # fmt: skip
+
+Figure = dict[str, Any]
+
+
+def shades(place: Array) -> list[str]:
+    """Colours of maturities, from 0 (short) to 1 (long)."""
+    return [str(colour) for colour in sample_colorscale("Viridis", list(VIRIDIS_END * place))]
+
+
+def time_ticks(
+    first: float, last: float, scale: Callable[[Any], Any], most: int
+) -> tuple[list[float], list[str]]:
+    """Familiar maturities between two (years), thinned to those that have room.
+
+    Args:
+        first: Shortest maturity.
+        last: Longest maturity.
+        scale: Where a maturity lies on the axis.
+        most: How many ticks have room.
+
+    Returns:
+        Days and texts.
+    """
+    low, high = float(scale(first)), float(scale(last))
+    kept: dict[str, float] = {}
+    for text, days in reversed(_TIMES.items()):
+        place = float(scale(days / DAYS))
+        inside = 0.99 * first <= days / DAYS <= 1.01 * last
+        if inside and (
+            not kept or float(scale(min(kept.values()) / DAYS)) - place >= (high - low) / most
+        ):
+            kept[text] = days
+    if not kept:
+        return [first * DAYS], [span(first * DAYS)]
+    return list(kept.values()), list(kept)
+
+
+def volatility_ticks(low: float, high: float) -> list[float]:
+    """Round volatilities in percent between two, as many as a logarithmic scale has room for."""
+    marks: list[float] = []
+    for mark in _VOLATILITIES:
+        room = not marks or math.log(mark / marks[-1]) > math.log(high / low) / 16.0
+        if low <= mark <= high and room:
+            marks.append(mark)
+    return marks
+
+
+def line(
+    name: str, x: Any, y: Array, colour: str, dash: str = "solid", width: float = 2.0
+) -> Figure:
+    """A named line over days."""
+    return {
+        "type": "scatter", "mode": "lines", "name": name, "x": x, "y": rounded(y, 3),
+        "line": {"color": colour, "width": width, "dash": dash},
+        "hovertemplate": "%{y:.2f} % at %{x:.0f} days<extra>%{fullData.name}</extra>",
+    }  # fmt: skip
+
+
+def dots(
+    name: str, x: Any, y: Any, colour: str, symbol: str = "circle", size: float = 7.0
+) -> Figure:
+    """Named points over days."""
+    return {
+        "type": "scatter", "mode": "markers", "name": name, "x": x, "y": rounded(y, 3),
+        "marker": {"color": colour, "symbol": symbol, "size": size},
+        "hovertemplate": "%{y:.2f} at %{x:.1f} days<extra>%{fullData.name}</extra>",
+    }  # fmt: skip
+
+
+def layout(height: int, **parts: Any) -> Figure:
+    """The frame of a figure; ``parts`` add to it or replace."""
+    hover = {"family": FONT, "size": 12, "color": INK}
+    whole: Figure = {
+        "height": height,
+        "font": {"family": FONT, "size": 13, "color": INK},
+        "paper_bgcolor": "#ffffff",
+        "plot_bgcolor": "#ffffff",
+        "margin": {"l": 64, "r": 12, "t": 30, "b": 48},
+        "showlegend": False,
+        "hoverlabel": {"bgcolor": "#ffffff", "bordercolor": "#b8bfc6", "font": hover},
+        "hovermode": "closest",
+    }  # fmt: skip
+    return whole | parts
+
+
+def axis(title: str | None, **parts: Any) -> Figure:
+    """An axis; ``parts`` add to it or replace."""
+    whole: Figure = {
+        "gridcolor": LINE, "linecolor": "#b8bfc6", "zeroline": False, "zerolinecolor": "#b8bfc6",
+        "ticks": "outside", "ticklen": 4, "tickcolor": "#b8bfc6", "automargin": True,
+    }  # fmt: skip
+    if title is not None:
+        whole["title"] = {"text": title, "standoff": 8, "font": {"size": 12, "color": GREY}}
+    return whole | parts
+
+
+def scene_axis(title: str) -> Figure:
+    """An axis of a figure in three dimensions."""
+    return {
+        "title": {"text": title, "font": {"size": 12, "color": GREY}},
+        "backgroundcolor": "#ffffff", "gridcolor": LINE, "zerolinecolor": LINE,
+        "tickfont": {"size": 11}, "showspikes": False,
+    }  # fmt: skip
+
+
+def wire(values: Array) -> Figure:
+    """Thin lines on a surface, a dozen along one axis."""
+    step = float((values[-1] - values[0]) / 12.0)
+    return {
+        "show": True, "start": float(values[0]), "end": float(values[-1]), "size": step,
+        "color": "#8fa0b0", "width": 1, "highlight": False,
+    }  # fmt: skip
+
+
+def colour_bar(title: str, **parts: Any) -> Figure:
+    """The scale of a colour; ``parts`` add to it or replace."""
+    bar: Figure = {
+        "title": {"text": title, "side": "top", "font": {"size": 12, "color": GREY}},
+        "thickness": 10, "outlinewidth": 0, "tickfont": {"size": 11}, "ticks": "outside",
+        "ticklen": 3, "len": 0.94,
+    }  # fmt: skip
+    return bar | parts

@@ -1,0 +1,236 @@
+"""The tables of the page: expiries, worst quotes, index, certificate, exclusions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from arbiter.audit.certificate import Certificate
+from arbiter.quotes import Quotes
+from arbiter.report.curves import DAYS, Readings
+from arbiter.report.number_format import ABSENT, count, number, percent, significant
+
+MOST_ROWS = 300  # of excluded quotes; the rest is counted
+MOST_FINDINGS = 50
+_WORST = 12
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts. ``align`` has a letter per column: l or r."""
+
+    columns: list[str]
+    rows: list[list[str]]
+    align: str
+    foot: str = ""
+
+
+def index_table(table: pl.DataFrame | None) -> Table | None:
+    """The index at its horizons, as far as it is known."""
+    if table is None:
+        return None
+    titles = {
+        "days": ("Days", 0), "exact": ("Exact", 3), "listed": ("Rule on the surface", 3),
+        "interpolation": ("Interpolation", 3), "gap": ("Strike gap", 3),
+        "quoted": ("Rule on the quotes", 3), "forward_volatility": ("30-day forward", 3),
+        "forward_variance": ("Forward variance", 5),
+    }  # fmt: skip
+    names = [n for n in titles if n in table.columns and table[n].null_count() < table.height]
+    rows = [
+        [number(row[name], titles[name][1]) for name in names]
+        for row in table.iter_rows(named=True)
+    ]
+    return Table([titles[name][0] for name in names], rows, "r" * len(names))
+
+
+def expiries(readings: Readings, forwards: pl.DataFrame | None) -> Table:
+    """One row per expiry: what was quoted, what was fitted, what parity said."""
+    quotes = readings.quotes
+    parity = _parity(quotes, forwards)
+    swap = 100.0 * np.sqrt(readings.surface.variance_swap(readings.T))
+    total = np.diff(readings.ends)
+    days, rate = DAYS * readings.T, -100.0 * np.log(quotes.discounts) / readings.T
+    columns = {
+        "Expiry": list(quotes.labels),
+        "Days": [number(d, 2 if d < 100.0 else 1) for d in days],
+        "Quotes": [number(n, 0) for n in total],
+        "Inside": [percent(share, 1) for share in readings.share_inside],
+        "Modes": [number(n, 0) for n in readings.modes],
+        "ATM IV %": [number(100.0 * iv) for iv in readings.atm],
+        "Var. swap %": [number(vol) for vol in swap],
+    }
+    if readings.in_currency:
+        columns |= {
+            "Forward": [number(forward) for forward in quotes.forwards],
+            "s.e. ": [number(row[0], 3) for row in parity],
+            "Discount": [number(discount, 6) for discount in quotes.discounts],
+            "s.e.": [number(row[1], 6) for row in parity],
+            "Rate %": [number(r) for r in rate],
+            "Pairs": [number(row[2], 0) for row in parity],
+        }
+    known = {name: cells for name, cells in columns.items() if set(cells) != {ABSENT}}
+    rows = [list(row) for row in zip(*known.values(), strict=True)]
+    return Table([name.strip() for name in known], rows, "l" + "r" * (len(known) - 1))
+
+
+def _parity(quotes: Quotes, forwards: pl.DataFrame | None) -> list[tuple[Any, Any, Any]]:
+    """Standard errors and pairs of each expiry, from the parity table or from the quotes."""
+    size = quotes.maturities.size
+    errors = [
+        [None] * size if values is None else values.tolist()
+        for values in (quotes.forward_errors, quotes.discount_errors)
+    ]
+    own = list(zip(*errors, [None] * size, strict=True))
+    if forwards is None:
+        return own
+    table = {
+        row["label"]: (row.get("forward_error"), row.get("discount_error"), row.get("pairs"))
+        for row in forwards.iter_rows(named=True)
+    }
+    return [table.get(label, own[i]) for i, label in enumerate(quotes.labels)]
+
+
+def inside_text(readings: Readings) -> str:
+    """How many quotes lie inside, in words."""
+    inside, total = int(readings.inside.sum()), len(readings.quotes)
+    return f"{number(inside, 0)} of {number(total, 0)} quotes ({percent(inside / total)})"
+
+
+def modes_text(readings: Readings) -> str:
+    """How many densities have a single mode, in words."""
+    single, total = int((readings.modes == 1).sum()), readings.T.size
+    if single == total:
+        return "Every density has a single mode." if total > 1 else "The density has a single mode."
+    mean = number(readings.modes.mean())
+    return f"{single} of {total} densities have a single mode; on average they have {mean}."
+
+
+def worst(readings: Readings) -> Table:
+    """The quotes farthest outside their bid-ask."""
+    quotes = readings.quotes
+    outside = np.flatnonzero(~readings.inside)
+    order = outside[np.argsort(-np.abs(readings.residual[outside]), kind="stable")][:_WORST]
+    strike = quotes.forwards[quotes.expiry] * np.exp(quotes.k)
+    digits = _strike_digits(strike[order]) if readings.in_currency else 4
+    rows = [
+        [
+            quotes.labels[quotes.expiry[i]],
+            number(strike[i], digits),
+            "call" if quotes.k[i] >= 0.0 else "put",
+            number(quotes.k[i], 4),
+            number(100.0 * quotes.iv_bid[i]),
+            number(100.0 * quotes.iv_ask[i]),
+            number(100.0 * readings.iv[i]),
+            number(readings.residual[i]),
+        ]
+        for i in order
+    ]
+    strike_name = "Strike" if readings.in_currency else "K/F"
+    columns = [
+        "Expiry",
+        strike_name,
+        "Side",
+        "k",
+        "Bid IV %",
+        "Ask IV %",
+        "Fitted IV %",
+        "Residual",
+    ]
+    left = outside.size - len(rows)
+    foot = f"{count(left, 'more quote')} outside bid-ask not shown." if left else ""
+    return Table(columns, rows, "lrlrrrrr", foot)
+
+
+def _strike_digits(strikes: NDArray[np.float64]) -> int:
+    """Decimals that strikes need: listed ones are mostly whole."""
+    return 0 if np.allclose(strikes, np.round(strikes), rtol=0.0, atol=1e-6) else 2
+
+
+def families(certificate: Certificate) -> Table:
+    """What was checked: inequalities of each family and the tightest of them."""
+    rows = [
+        [name.replace("_", " "), number(n, 0), significant(certificate.margins.get(name), 3)]
+        for name, n in certificate.checked.items()
+    ]
+    return Table(["Inequalities", "Checked", "Smallest margin"], rows, "lrr")
+
+
+def findings(certificate: Certificate) -> Table:
+    """Violations, largest first."""
+    shown = certificate.findings.head(MOST_FINDINGS)
+    rows = [
+        [
+            str(row["family"]),
+            significant(row["T"], 5),
+            significant(row["k"], 4),
+            significant(row["size"], 3),
+            significant(row["size_iv"], 3),
+            "yes" if row["material"] else "no",
+            str(row["legs"]),
+        ]
+        for row in shown.iter_rows(named=True)
+    ]
+    left = certificate.findings.height - len(rows)
+    foot = (
+        f"{count(left, 'more finding')} not shown; certificate.json has them all." if left else ""
+    )
+    columns = ["Family", "T", "k", "Size", "Size in IV", "Material", "Portfolio"]
+    return Table(columns, rows, "lrrrrll", foot)
+
+
+def exclusions(quotes: Quotes) -> Table:
+    """How many quotes were left out for each reason."""
+    table = quotes.counts()
+    rows = [
+        [str(reason), number(n, 0), str(meaning)]
+        for reason, n, meaning in table.select("reason", "quotes", "meaning").iter_rows()
+    ]
+    return Table(["Reason", "Quotes", "Meaning"], rows, "lrl")
+
+
+def exclusions_by_expiry(quotes: Quotes) -> Table:
+    """Quotes used and left out, expiry by reason."""
+    table = quotes.exclusions
+    reasons = [str(reason) for reason in quotes.counts()["reason"]]
+    used = {
+        (label, float(T)): int(n)
+        for label, T, n in zip(
+            quotes.labels, quotes.maturities, np.bincount(quotes.expiry), strict=True
+        )
+    }
+    counted = table.group_by("expiry", "T", "reason").len().iter_rows()
+    cells: dict[tuple[str, Any], dict[str, int]] = {key: {} for key in used}
+    for expiry, T, reason, n in counted:
+        cells.setdefault((str(expiry), T), {})[str(reason)] = n
+    order = sorted(cells, key=lambda key: (key[1] is None, key[1] or 0.0, key[0]))
+    rows = [
+        [key[0], number(used.get(key, 0), 0)]
+        + [number(cells[key][reason], 0) if reason in cells[key] else "·" for reason in reasons]
+        for key in order
+    ]
+    return Table(["Expiry", "used", *reasons], rows, "l" + "r" * (1 + len(reasons)))
+
+
+def excluded_rows(quotes: Quotes) -> Table:
+    """The excluded quotes themselves, as many as a page can bear."""
+    table = quotes.exclusions
+    rows = [
+        [
+            number(row["row"], 0),
+            ABSENT if row["expiry"] is None else str(row["expiry"]),
+            number(row["strike"], 2 if (row["strike"] or 0.0) > 10.0 else 4),
+            str(row["side"] or ABSENT),
+            significant(row["bid"], 6),
+            significant(row["ask"], 6),
+            str(row["reason"]),
+        ]
+        for row in table.head(MOST_ROWS).iter_rows(named=True)
+    ]
+    left = table.height - len(rows)
+    foot = f"{count(left, 'more row')} not shown; quotes.exclusions has them all." if left else ""
+    columns = ["Row", "Expiry", "Strike", "Side", "Bid", "Ask", "Reason"]
+    return Table(columns, rows, "rlrlrrl", foot)

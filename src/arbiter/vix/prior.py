@@ -1,0 +1,221 @@
+"""The law of the VIX from an SPX surface alone, with what is not known about it.
+
+A surface fixes the mean square of the VIX at every date and no more: its law is another market's.
+But in models that make both, smiles of the index say how volatile volatility is. A small network,
+trained on such models (tools/vix_prior.py), reads the log-slopes of a VIX slice off features of the
+surface (:mod:`arbiter.vix.prior_features`), with a Gaussian for what it does not know. Any slopes
+keep every inequality, so any draw of it is a law, and ``E[(VIX/100)²] = FV`` holds for each.
+
+Shapes: U dates, n knots, f features.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import IO, TYPE_CHECKING, NamedTuple
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from arbiter import inputs
+from arbiter.pricing import black
+from arbiter.pricing.transport import Transport
+from arbiter.pricing.vix_slices import (
+    POINTS,
+    VixSlices,
+    announce_beyond,
+    require_levels,
+    require_variance,
+)
+from arbiter.surface import THIRTY_DAYS, Surface
+from arbiter.vix.prior_features import features
+
+if TYPE_CHECKING:
+    from arbiter.forwards import MaturityLike
+
+Array = NDArray[np.float64]
+
+KNOTS = (-3.0, -2.25, -1.5, -0.75, 0.0, 0.75, 1.5, 2.25, 3.0)
+DAYS = (7, 14, 21, 30, 45, 60, 91, 121, 152, 182, 273, 365)
+"""Dates at which a prior is given if none are asked for, as far as the surface goes."""
+SOONEST, LATEST = 4.0 / 365.0, 1.2  # years that the network has seen
+RANGE = (1e-4, 3.5)  # of slopes
+DRAWS = 128
+FAR = 4.0  # deviations from training at which a feature is held
+_SEED = 0
+
+
+class Network(NamedTuple):
+    """Weights of the regression.
+
+    Attributes:
+        centre: ``(f,)`` means of the features.
+        scale: ``(f,)`` their deviations.
+        w0, b0, w1, b1, w2, b2: Of three layers, ``tanh`` between them; the last gives n means and
+            the logarithm of how far off they are.
+        root: ``(n, n)`` root of the covariance of errors of that size.
+    """
+
+    centre: Array
+    scale: Array
+    w0: Array
+    b0: Array
+    w1: Array
+    b1: Array
+    w2: Array
+    b2: Array
+    root: Array
+
+    def __call__(self, seen: Array) -> tuple[Array, Array]:
+        """Means ``(U, n)`` of log-slopes over √T, and roots ``(U, n, n)`` of their covariance."""
+        x = np.clip((seen - self.centre) / self.scale, -FAR, FAR)
+        x = np.tanh(x @ self.w0 + self.b0)
+        x = np.tanh(x @ self.w1 + self.b1)
+        found = x @ self.w2 + self.b2
+        return found[:, :-1], np.exp(found[:, -1])[:, None, None] * self.root
+
+
+@lru_cache(maxsize=1)
+def network() -> Network:
+    """The regression that ships with the package."""
+    with (files("arbiter.data") / "vix_prior.npz").open("rb") as file:
+        return read(file)
+
+
+def read(file: IO[bytes]) -> Network:
+    """A regression from a file of arrays; nothing is unpickled.
+
+    Raises:
+        ValueError: If it is damaged.
+    """
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            found = Network(*(arrays[name].astype(np.float64) for name in Network._fields))
+        whole = all(np.isfinite(part).all() for part in found)
+        mean, root = found(np.zeros((1, found.centre.size)))
+        if not (whole and mean.shape == (1, len(KNOTS)) and root.shape == (1, *2 * mean.shape[1:])):
+            raise ValueError("its arrays are not those of a regression")
+    except (ValueError, KeyError, OSError, EOFError, BadZipFile, zlib.error) as error:
+        raise ValueError(
+            f"vix_prior.npz of this installation is damaged ({error}): install the package again"
+        ) from error
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class VixPrior:
+    """Laws of the VIX that a surface makes likely.
+
+    Attributes:
+        surface: The surface that fixes their mean squares.
+        maturities: ``(U,)`` dates in years.
+        mean: ``(U, n)`` means of log-slopes at :data:`KNOTS`.
+        root: ``(U, n, n)`` roots R of their covariances ``RRᵀ``.
+    """
+
+    surface: Surface
+    maturities: Array
+    mean: Array
+    root: Array
+
+    @property
+    def slices(self) -> VixSlices:
+        """The middle one, for :meth:`Surface.with_vix`."""
+        return self._slices(self.mean)
+
+    def future(self, T: MaturityLike) -> tuple[Array, Array]:
+        """VIX futures of the middle law, in index points, and their standard deviations."""
+        t = self.surface.years(T)
+        level = POINTS * np.sqrt(self.surface.forward_variance(t))
+        return self._with_deviation(lambda slices: level * slices.future_ratio(t))
+
+    def vvix(self, T: MaturityLike) -> tuple[Array, Array]:
+        """VVIX of the middle law and its standard deviation."""
+        t = self.surface.years(T)
+        return self._with_deviation(lambda slices: slices.vvix(t))
+
+    def iv(self, K: ArrayLike, T: MaturityLike) -> tuple[Array, Array]:
+        """Volatilities of VIX options at strikes ``K`` in index points, and their deviations.
+
+        Each draw has its own future, and its volatility is that of the same option on it.
+        """
+        points, t = np.broadcast_arrays(require_levels("K", K), self.surface.years(T))
+        variance = self.surface.forward_variance(t)
+        require_variance(t, variance)
+        level = POINTS * np.sqrt(variance)
+
+        def volatility(slices: VixSlices) -> Array:
+            k = np.log(points / (level * slices.future_ratio(t)))
+            implied = black.implied(slices.evaluate(Transport.otm, k, t), k).volatility
+            return np.asarray(implied / np.sqrt(t))
+
+        return self._with_deviation(volatility)
+
+    def _with_deviation(self, of: Callable[[VixSlices], Array]) -> tuple[Array, Array]:
+        """A quantity of the middle law, and its standard deviation over the draws that have it."""
+        drawn = np.stack([of(slices) for slices in self._drawn()])
+        return np.asarray(of(self.slices)), np.asarray(np.nanstd(drawn, 0))
+
+    def _drawn(self) -> list[VixSlices]:
+        """The same draws every time; dates of one draw are off together."""
+        noise = np.random.default_rng(_SEED).standard_normal((DRAWS // 2, len(KNOTS)))
+        noise = np.concatenate([noise, -noise])
+        moves = np.einsum("unm,dm->dun", self.root, noise)
+        return [self._slices(self.mean + move) for move in moves]
+
+    def _slices(self, logs: Array) -> VixSlices:
+        return VixSlices.of(KNOTS, self.maturities, np.clip(np.exp(logs), *RANGE))
+
+
+def vix_prior(surface: Surface, T: MaturityLike | None = None) -> VixPrior:
+    """Likely laws of the VIX at dates ``T``, from the surface alone.
+
+    Args:
+        surface: Of the index.
+        T: Dates; if left out, usual ones up to a year whose 30 days the surface's maturities
+            reach. Training saw 4 days to 1.2 years: sooner, slopes follow the root of time, and
+            later they stay, and so do the stated deviations.
+
+    Raises:
+        ValueError: If a date is not positive, there is none, or the surface is too short for any.
+
+    Example:
+        >>> import arbiter as ab
+        >>> surface = ab.example()
+        >>> prior = ab.vix_prior(surface)
+        >>> with_vix = surface.with_vix(prior.slices)
+        >>> bool(with_vix.vix_future(0.1) < 100 * with_vix.forward_variance(0.1) ** 0.5)
+        True
+    """
+    if T is None:
+        dates = np.array(DAYS) / 365.0
+        dates = dates[dates + THIRTY_DAYS <= surface.maturities[-1] * (1.0 + 1e-9)]
+        if not dates.size:
+            raise ValueError(
+                f"the surface ends at T = {surface.maturities[-1]:g}: a VIX date needs the 30 days "
+                "after it; give T, or a surface with longer maturities"
+            )
+    else:
+        dates = np.unique(np.atleast_1d(surface.years(T)))
+        if not dates.size:
+            raise ValueError("T is empty: give the dates of the VIX, or leave it out")
+        last = surface.maturities[-1]
+        there = "forward variance is an extrapolation of the surface"
+        announce_beyond(dates + THIRTY_DAYS, last, 1e-3 * last, there)
+    seen = features(surface, np.clip(dates, SOONEST, LATEST))
+    bad = ~np.isfinite(seen).all(1)
+    if bad.any():
+        raise ValueError(
+            f"the surface has no implied volatility within two deviations around T = "
+            f"{dates[bad][0]:g}: check its slopes there"
+        )
+    mean, root = network()(seen)
+    logs = mean + 0.5 * np.log(np.clip(dates, SOONEST, LATEST))[:, None]
+    # sooner than the network has seen, slopes grow with the root of time; later, they stay
+    logs += 0.5 * np.log(np.minimum(dates / SOONEST, 1.0))[:, None]
+    return VixPrior(surface, inputs.frozen(dates), inputs.frozen(logs), inputs.frozen(root))
