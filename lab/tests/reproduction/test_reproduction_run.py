@@ -185,7 +185,7 @@ def test_a_run_is_kept_with_its_page(
     straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = tmp_path / "paper.md"
-    shutil.copy(Path(__file__).parents[1] / "docs" / "paper.md", page)
+    shutil.copy(Path(__file__).parents[3] / "docs" / "paper.md", page)
     kept = publish(straight, tmp_path / "results", page)
     assert check(kept).passed
     text = page.read_text(encoding="utf-8")
@@ -208,13 +208,15 @@ def test_a_run_is_kept_with_its_page(
 
 
 def test_the_page_of_the_paper_has_the_numbers_of_the_run_that_is_kept() -> None:
-    docs = Path(__file__).parents[1] / "docs"
+    docs = Path(__file__).parents[3] / "docs"
     text = (docs / "paper.md").read_text(encoding="utf-8")
     kept = docs / "results"
     assert filled(text, kept if kept.is_dir() else None) == text
     if kept.is_dir():
         assert check(kept).passed
-    tests = "\n".join(path.read_text("utf-8") for path in Path(__file__).parent.glob("test_*.py"))
+    folders = (docs.parent / "tests", docs.parent / "lab" / "tests")
+    files = [path for folder in folders for path in folder.rglob("test_*.py")]
+    tests = "\n".join(path.read_text("utf-8") for path in files)
     named = re.findall(r"`(test_\w+)`", text)
     assert len(named) > 15
     assert [name for name in named if f"def {name}(" not in tests] == []

@@ -121,7 +121,7 @@ def test_training_needs_neither_tables_nor_terminals(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         f"import sys\nfor name in {ABSENT!r}:\n    sys.modules[name] = None\n"
     )
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[3]
     path = os.pathsep.join(
         [str(tmp_path), str(root / "src"), str(root / "lab" / "src"), str(root / "tools")]
     )

@@ -81,7 +81,7 @@ def test_configuration_and_seed_are_inside_every_part(written: Path) -> None:
 
 
 def test_schema_is_the_documented_one(written: Path) -> None:
-    page = (Path(__file__).parents[1] / "docs" / "simulate.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "simulate.md").read_text()
     for kind in PLAN.kinds:
         for name in pl.read_parquet_schema(written / f"{kind}-00000.parquet"):
             assert f"`{name}`" in page, f"{kind}: {name} is not in docs/simulate.md"

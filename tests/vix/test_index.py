@@ -21,7 +21,7 @@ from arbiter.vix.index_rule import Vix, bracket, interpolate, vix
 from arbiter.vix.strip import QUOTE_COLUMNS, Strip, strip
 from index_rule import Rule
 
-PAPER = Path(__file__).parent / "data" / "vix-white-paper"
+PAPER = Path(__file__).parents[1] / "data" / "vix-white-paper"
 EXPECTED: dict[str, dict[str, Any]] = json.loads((PAPER / "expected.json").read_text())
 COLUMNS_2009 = ("Strike", "Call Bid", "Call Ask", "Put Bid", "Put Ask")
 

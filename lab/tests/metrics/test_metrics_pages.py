@@ -12,7 +12,7 @@ from arbiter_lab.metrics.catalogue import DEFINITIONS, Definition
 from arbiter_lab.metrics.metric import Metric
 from trivial import scores
 
-DOCS = Path(__file__).parents[1] / "docs" / "metrics"
+DOCS = Path(__file__).parents[3] / "docs" / "metrics"
 PAGES = sorted(DOCS.glob("*.md"))
 INDEX = (DOCS / "index.md").read_text(encoding="utf-8")
 

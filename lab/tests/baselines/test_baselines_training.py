@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from test_baselines_networks import quotes
+from test_training_routes import Waits
 from torch import Tensor
 from typer.testing import CliRunner
 
@@ -34,8 +36,6 @@ from arbiter_lab.training.regression import Regression, Regressor
 from arbiter_lab.training.run_folder import JOURNAL
 from arbiter_lab.training.settings import ABLATIONS, Settings
 from arbiter_lab.training.trainer import Trainer
-from test_baselines_networks import quotes
-from test_training_routes import Waits
 
 each_model = pytest.mark.parametrize("model", NAMES)
 
