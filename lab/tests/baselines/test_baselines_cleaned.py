@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from test_peers import EXACT_SVI, RAW, T, quoted
 
 import arbiter as ab
 from arbiter.audit.certificate import Certificate, audit
@@ -18,6 +17,7 @@ from arbiter_lab.evaluation.arbitrage_check import judge
 from arbiter_lab.evaluation.heston_surfaces import heston_case
 from arbiter_lab.peers import SVI, Peer, fit_svi
 from counts import count
+from svi_slices import EXACT_SVI, RAW, T, quoted
 
 Array = NDArray[np.float64]
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from test_baselines_networks import quotes
-from test_training_routes import Waits
 from torch import Tensor
 from typer.testing import CliRunner
 
@@ -36,6 +35,7 @@ from arbiter_lab.training.regression import Regression, Regressor
 from arbiter_lab.training.run_folder import JOURNAL
 from arbiter_lab.training.settings import ABLATIONS, Settings
 from arbiter_lab.training.trainer import Trainer
+from device_waits import Waits
 
 each_model = pytest.mark.parametrize("model", NAMES)
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import tiny
 from arbiter.operators.network.green_scan import GreenScan
@@ -31,6 +29,7 @@ from arbiter_lab.training.held_out import HeldOut
 from arbiter_lab.training.objective import task
 from arbiter_lab.training.settings import ABLATIONS
 from arbiter_lab.training.trainer import Trainer
+from device_waits import Waits
 
 LAYOUT = Layout(6, 16, 12)
 X = torch.tensor(KNOTS, dtype=torch.float64)
@@ -131,25 +130,6 @@ def test_laws_are_compared_as_lognormal_ones_are(chain: Scaled) -> None:
     closed = math.log(1.2) + (s**2 + apart) / (2.0 * 1.2**2 * s**2) - 0.5
     assert float(wider.relative_entropy) == pytest.approx(float(closed.mean()), rel=1e-2)
     assert float(wider.cvar) > 0.1
-
-
-class Waits(TorchDispatchMode):
-    """Notes every operation for whose result the host would have to wait for a GPU."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.seen: list[str] = []
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        name = str(function)
-        chosen = [part for part in args if isinstance(part, list | tuple)]
-        masks = [x for part in chosen for x in part if getattr(x, "dtype", None) == torch.bool]
-        waits = any(one in name for one in ("_local_scalar_dense", "nonzero", "masked_select"))
-        if waits or ("index" in name and masks):
-            self.seen.append(name)
-        return function(*args, **(kwargs or {}))
 
 
 def test_a_planted_wait_is_seen() -> None:
