@@ -41,7 +41,7 @@ def universe(count: int, dtype: torch.dtype, device: str) -> tuple[Knots, Tensor
     spread = torch.linspace(-3.5, 2.0, STRIKES, dtype=torch.float64)
     k = level * torch.sqrt(T)[:, None] * spread
     slopes = slopes.to(device, dtype)
-    return Knots.of(knots, slopes), slopes, k.to(device, dtype).contiguous()
+    return Knots.from_tensor(knots, slopes), slopes, k.to(device, dtype).contiguous()
 
 
 def decode(knots: Knots, slopes: Tensor, k: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ Every library gets the same doubles, an undiscounted out-of-the-money price and 
 forward one, and is compared with mpmath (60 digits) on those very doubles. Rates are ratios
 inside one run: the machine cancels out of them. Two sets of quotes: "quoted" has total
 volatilities from 0.01 to 1 and strikes up to 4 deviations away, "whole" the whole domain that
-:func:`arbiter.pricing.black.implied` states, 1e-4 to 10 and 15 deviations.
+:func:`arbiter.pricing.black.implied_total_volatility` states, 1e-4 to 10 and 15 deviations.
 
     python -m benchmarks.implied_volatility
 """
@@ -80,7 +80,7 @@ def markets() -> list[Market]:
 
 
 def ours(price: Array, strike: Array) -> Array:
-    volatility: Array = black.implied(price, np.log(strike)).volatility
+    volatility: Array = black.implied_total_volatility(price, np.log(strike)).volatility
     return volatility
 
 

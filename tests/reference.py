@@ -42,7 +42,7 @@ class Model:
     def iv(self, k: Array, days: NDArray[np.int_]) -> Array:
         """Implied volatilities at log-strikes ``(L, m)``, from out-of-the-money prices."""
         prices = np.array([self._slice(row, int(day)) for row, day in zip(k, days, strict=True)])
-        return black.implied(prices, k).volatility / np.sqrt(days / 365.0)[:, None]
+        return black.implied_total_volatility(prices, k).volatility / np.sqrt(days / 365.0)[:, None]
 
     def _slice(self, k: Array, days: int) -> list[float]:
         today = ql.Date(2, 1, 2026)

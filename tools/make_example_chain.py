@@ -113,7 +113,7 @@ class Greeks:
 
     @classmethod
     def of(cls, otm: Array, k: Array, T: float, F: float) -> Greeks:
-        total = black.implied(otm, k).volatility
+        total = black.implied_total_volatility(otm, k).volatility
         known = np.isfinite(total) & (total > 0.0)
         total = np.where(known, total, 1.0)
         d1 = -k / total + 0.5 * total

@@ -60,7 +60,9 @@ def laws_of(b: Tensor) -> Laws:
     total = torch.sqrt(transport.log_variance())  # (N, M)
     k = z * total[..., None]
     price = transport.otm(k)
-    v = torch.where(price > RESOLUTION, black.implied(price, k).volatility, torch.nan)
+    v = torch.where(
+        price > RESOLUTION, black.implied_total_volatility(price, k).volatility, torch.nan
+    )
     root = torch.sqrt(T)
     iv = (v / root[:, None]).float()
     return Laws(T.float(), z.float(), (total / root).float(), iv)

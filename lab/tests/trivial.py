@@ -71,7 +71,9 @@ class Models:
 
 def volatilities(calls: Array) -> Array:
     otm = calls - np.maximum(1.0 - KAPPA, 0.0)
-    found = black.implied(otm, np.broadcast_to(np.log(KAPPA), calls.shape)).volatility
+    found = black.implied_total_volatility(
+        otm, np.broadcast_to(np.log(KAPPA), calls.shape)
+    ).volatility
     return np.asarray(found / np.sqrt(T)[:, None])
 
 

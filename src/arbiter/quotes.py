@@ -113,7 +113,9 @@ class Quotes:
         return self._implied(self.ask)
 
     def _implied(self, price: Array) -> Array:
-        return np.asarray(black.implied(price, self.k).volatility / np.sqrt(self.T))
+        return np.asarray(
+            black.implied_total_volatility(price, self.k).volatility / np.sqrt(self.T)
+        )
 
     def counts(self) -> pl.DataFrame:
         """How many quotes were excluded for each reason: columns reason, quotes, meaning."""

@@ -24,7 +24,7 @@ from arbiter.audit.structural_proof import structural
 from arbiter.forwards import ForwardCurve, MaturityLike, as_datetime, years
 from arbiter.pricing import black, normal
 from arbiter.pricing.decoder import Decoder, Query
-from arbiter.pricing.knots import STEEPEST
+from arbiter.pricing.knots import MAX_SLOPE
 from arbiter.pricing.mixture import Mixture
 from arbiter.pricing.vix_slices import FARTHEST_KNOT, VixQueries, VixSlices
 
@@ -38,7 +38,7 @@ Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
 THIRTY_DAYS = 30.0 / 365.0
-SLOPE_RANGE = (1e-6, STEEPEST)  # docs/transport.md
+SLOPE_RANGE = (1e-6, MAX_SLOPE)  # docs/transport.md
 _NO_VOLATILITY = {
     black.Reason.AT_INTRINSIC: "so far out the price is below the smallest float64",
     black.Reason.ABOVE_MAXIMUM: "the price is at its upper bound to rounding",
@@ -75,7 +75,7 @@ class Surface(VixQueries):
 
     @cached_property
     def _decoder(self) -> Decoder:
-        return Decoder.of(self.knots, self.maturities, self.slopes, self.weights)
+        return Decoder.from_arrays(self.knots, self.maturities, self.slopes, self.weights)
 
     @classmethod
     def from_slopes(  # noqa: PLR0913 - the parts of a surface, each one array
@@ -199,7 +199,7 @@ class Surface(VixQueries):
         self, k: ArrayLike, T: MaturityLike
     ) -> tuple[Array, Array, black.Implied[NDArray[Any]]]:
         points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), self.years(T))
-        return points, at, black.implied(self.otm(points, at), points)
+        return points, at, black.implied_total_volatility(self.otm(points, at), points)
 
     def total_variance(self, k: ArrayLike, T: MaturityLike) -> Array:
         """Total implied variance ``σ²T``."""

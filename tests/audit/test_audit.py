@@ -343,7 +343,7 @@ def test_size_in_volatility_is_size_over_vega() -> None:
     finding = ab.audit(frame).findings.filter(pl.col("family") == "butterfly").row(0, named=True)
     assert k is not None
     price = frame.filter((pl.col("T") == T) & (pl.col("k") == k))["call"][0]
-    v = float(black.implied(price, k, "call").volatility)
+    v = float(black.implied_total_volatility(price, k, "call").volatility)
     expected = 1e-6 / (float(black.vega(k, v)) * math.sqrt(T))
     assert finding["size_iv"] == pytest.approx(expected, rel=1e-6)
 

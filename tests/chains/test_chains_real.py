@@ -78,11 +78,13 @@ def gaps(chain: Chain) -> pl.DataFrame:
             *[(strip[f"{s}_ask"] - strip[f"{s}_bid"]).to_numpy() for s in ("call", "put")]
         )
         near = np.argsort(np.abs(k))[:4]
-        total = np.nanmedian(black.implied(np.where(k >= 0.0, call, put), k).volatility[near])
+        total = np.nanmedian(
+            black.implied_total_volatility(np.where(k >= 0.0, call, put), k).volatility[near]
+        )
         window = np.abs(k) <= max(0.25 * total, np.abs(k[near[-1]]))
         k, kappa, call, put, spread = (a[window] for a in (k, kappa, call, put, spread))
         ivs = [
-            black.implied(np.where(k >= 0.0, c, c - 1.0 + kappa), k).volatility
+            black.implied_total_volatility(np.where(k >= 0.0, c, c - 1.0 + kappa), k).volatility
             for c in (call, put + 1.0 - kappa)
         ]
         root = np.sqrt(at["T"])

@@ -480,9 +480,9 @@ def test_planted_arbitrage_of_two_billionths_fails_the_audit() -> None:
 def test_volatility_is_nan_below_resolution_and_inverts_above() -> None:
     iv = HESTON.iv(np.array([0.0, 5.0]), 0.1)
     assert np.isnan(iv[1])
-    assert black.implied(HESTON.otm(0.0, 0.1), np.array(0.0)).volatility == pytest.approx(
-        iv[0] * np.sqrt(0.1)
-    )
+    assert black.implied_total_volatility(
+        HESTON.otm(0.0, 0.1), np.array(0.0)
+    ).volatility == pytest.approx(iv[0] * np.sqrt(0.1))
     assert HESTON.iv(0.1, 0.5).shape == ()
     assert HESTON.iv([[0.1], [0.2]], [0.5, 1.0, 2.0]).shape == (2, 3)
     assert HESTON.otm(np.zeros(0), 0.5).shape == (0,)

@@ -189,7 +189,9 @@ def test_the_start_is_the_guess() -> None:
         guess = made.guess(chain)
         assert guess is not None
         k = torch.sinh(place) * torch.exp(chain.total)[..., None]
-        told = black.implied(Transport(made.knots, output.slopes).otm(k), k).volatility
+        told = black.implied_total_volatility(
+            Transport(made.knots, output.slopes).otm(k), k
+        ).volatility
     smile = torch.log(told) - chain.total[..., None]
     off, flat = ((a - guess.smile)[..., near].abs().max() for a in (smile, torch.zeros(1)))
     assert float(off) < 0.2 * float(flat), (off, flat)

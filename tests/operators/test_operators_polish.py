@@ -28,7 +28,7 @@ def volatility(g: Tensor) -> Tensor:
     """``(1, 4, H)`` ``log(iv/σ)`` of star-ordered slopes, priced exactly."""
     k = torch.sinh(PLACE) * LEVEL
     law = Transport(KNOTS, slope_head.slopes(g, TOTAL))
-    return torch.log(black.implied(law.otm(k), k).volatility) - TOTAL[..., None]
+    return torch.log(black.implied_total_volatility(law.otm(k), k).volatility) - TOTAL[..., None]
 
 
 def smile(u: Tensor, doubt: float = -6.0) -> star_order_projection.Smile:
@@ -118,7 +118,7 @@ def crashing() -> star_order_projection.Smile:
         -fall
     ) * mild.call(k + fall)
     price = torch.where(k >= 0.0, calls, calls - 1.0 + torch.exp(k)).clamp(min=1e-30)
-    total = black.implied(price, k).volatility
+    total = black.implied_total_volatility(price, k).volatility
     u = torch.log(total / LEVEL)
     return smile(torch.where(torch.isfinite(u), u, 0.0).clamp(-2.0, 2.0))
 

@@ -195,7 +195,9 @@ def test_implied_volatilities_are_those_of_the_library(seed: int) -> None:
     sure = (price > 1e-290) & (np.exp(np.minimum(k, 0.0)) - price > 1e-3)
     found = each(implied_volatility.implied, price, k)
     np.testing.assert_allclose(found[sure], v[sure], rtol=1e-11)
-    np.testing.assert_allclose(found, black.implied(price, k).volatility, rtol=1e-9)
+    np.testing.assert_allclose(
+        found, black.implied_total_volatility(price, k).volatility, rtol=1e-9
+    )
     assert (
         np.abs(found / each(implied_volatility.implied, 1.001 * price, k) - 1.0)[sure].min() > 1e-6
     )
@@ -206,7 +208,7 @@ def test_implied_volatilities_are_those_of_the_library(seed: int) -> None:
 )
 def test_prices_at_their_bounds_or_beyond_have_no_volatility(price: float, k: float) -> None:
     assert np.isnan(implied_volatility.implied(price, k))
-    assert np.isnan(black.implied(price, k).volatility)
+    assert np.isnan(black.implied_total_volatility(price, k).volatility)
 
 
 def test_prices_next_to_a_bound_or_to_nothing_have_the_volatility_of_the_library() -> None:

@@ -31,7 +31,7 @@ def smile(g: Tensor) -> Tensor:
     level = torch.exp(TOTAL)[:, None]
     k = torch.sinh(PLACE) * level
     law = Transport(KNOTS, torch.exp(g) * level)
-    return torch.log(black.implied(law.otm(k), k).volatility / level)
+    return torch.log(black.implied_total_volatility(law.otm(k), k).volatility / level)
 
 
 def read_off(u: Tensor) -> Tensor:

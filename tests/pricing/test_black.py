@@ -81,7 +81,9 @@ def points(n: int, seed: int, side: str = "otm") -> Points:
         k = h * v * (-1.0 if side == "call" else 1.0)
     with mp.workdps(60):
         price = np.array([float(exact_price(*x, side)) for x in zip(k, v, strict=True)])
-        keep = (price > 1e-300) & (black.implied(price, k, side).reason == Reason.OK)
+        keep = (price > 1e-300) & (
+            black.implied_total_volatility(price, k, side).reason == Reason.OK
+        )
         assert keep.mean() > 0.95
         k, v, price = k[keep], v[keep], price[keep]
         exact = [exact_volatility(*x[:2], side, x[2]) for x in zip(price, k, v, strict=True)]
@@ -119,12 +121,12 @@ def test_quick_mills_ratios_are_mills_ratios() -> None:
     found, wanted = normal.quick_mills(y), normal.mills(y)
     off = (found / wanted - 1.0).abs()
     assert 0.0 < float(off.max()) < 1e-9
-    assert float(off[y < normal._FAR].max()) < 2e-13
+    assert float(off[y < normal._MIN_ASYMPTOTIC_ARGUMENT].max()) < 2e-13
     assert float((normal.quick_mills(y + 1e-6) / wanted - 1.0).abs().max()) > 1e-8
 
 
 def test_implied_volatility_matches_mpmath(golden: Points) -> None:
-    result = black.implied(golden.price, golden.k)
+    result = black.implied_total_volatility(golden.price, golden.k)
     assert (result.reason == Reason.OK).all()
     error = relative_error(result.volatility, golden.volatility)
     assert (error <= promised(golden)).all()
@@ -133,10 +135,10 @@ def test_implied_volatility_matches_mpmath(golden: Points) -> None:
 
 
 def test_the_comparison_can_fail(golden: Points) -> None:
-    perturbed = black.implied(golden.price * (1 - 1e-6), golden.k).volatility
+    perturbed = black.implied_total_volatility(golden.price * (1 - 1e-6), golden.k).volatility
     wrong = relative_error(perturbed, golden.volatility) > promised(golden)
     assert wrong.mean() > 0.99
-    shifted = black.implied(golden.price, golden.k * (1 + 1e-9)).volatility
+    shifted = black.implied_total_volatility(golden.price, golden.k * (1 + 1e-9)).volatility
     far = np.abs(golden.k) > golden.v
     assert (relative_error(shifted, golden.volatility) > promised(golden))[far].mean() > 0.99
 
@@ -144,7 +146,9 @@ def test_the_comparison_can_fail(golden: Points) -> None:
 @pytest.mark.parametrize("side", ["call", "put"])
 def test_in_the_money_prices_are_inverted_to_their_conditioning(side: str) -> None:
     p = points(count(5_000, 300), seed=2, side=side)
-    error = relative_error(black.implied(p.price, p.k, side).volatility, p.volatility)
+    error = relative_error(
+        black.implied_total_volatility(p.price, p.k, side).volatility, p.volatility
+    )
     assert (error <= promised(p)).all()
 
 
@@ -152,7 +156,7 @@ def test_in_the_money_prices_are_inverted_to_their_conditioning(side: str) -> No
 def test_prices_next_to_the_upper_bound(k: float) -> None:
     most = float(np.exp(min(k, 0.0)))
     price = most - np.spacing(most) * np.array([1, 2, 7, 100, 1e4, 1e8])
-    result = black.implied(price, k)
+    result = black.implied_total_volatility(price, k)
     assert (result.reason == Reason.OK).all()
     with mp.workdps(60):
         pairs = zip(price, result.volatility, strict=True)
@@ -163,7 +167,9 @@ def test_prices_next_to_the_upper_bound(k: float) -> None:
 
 def test_tiny_volatility_at_the_money() -> None:
     v = 10 ** np.linspace(-12, -1, 200)
-    np.testing.assert_allclose(black.implied(black.call(0.0, v), 0.0).volatility, v, rtol=3e-14)
+    np.testing.assert_allclose(
+        black.implied_total_volatility(black.call(0.0, v), 0.0).volatility, v, rtol=3e-14
+    )
     # c = v/√2π (1 − v²/24 + …)
     np.testing.assert_allclose(black.call(0.0, v[:50]), v[:50] / np.sqrt(2 * np.pi), rtol=1e-15)
 
@@ -173,7 +179,7 @@ def test_round_trip_well_beyond_the_stated_domain(sign: float) -> None:
     v, h = np.meshgrid(np.geomspace(1e-14, 40, 300), np.linspace(0, 37, 300))
     k = sign * h * v
     price = black.otm(k, v)
-    volatility = black.implied(price, k).volatility
+    volatility = black.implied_total_volatility(price, k).volatility
     with np.errstate(divide="ignore", invalid="ignore"):
         limit = 4 * EPS * price / (v * black.vega(k, v))
     live = (price > 1e-300) & (limit < 1e-3)
@@ -189,7 +195,7 @@ def test_round_trip_well_beyond_the_stated_domain(sign: float) -> None:
 def test_round_trip(v: float, h: float, side: str) -> None:
     k = h * v
     price = float(PRICERS[side](k, v))
-    result = black.implied(price, k, side)
+    result = black.implied_total_volatility(price, k, side)
     with np.errstate(divide="ignore"):
         limit = 4 * EPS * max(price, 1e-300) / (v * float(black.vega(k, v)))
     if result.reason != Reason.OK:  # the price no longer shows its volatility
@@ -268,7 +274,7 @@ def test_limits_of_the_price() -> None:
     ],
 )
 def test_every_reason(price: float, k: float, side: str, reason: Reason) -> None:
-    result = black.implied(price, k, side)
+    result = black.implied_total_volatility(price, k, side)
     assert Reason(int(result.reason)) is reason
     assert result.reason.dtype == np.int8
     assert np.isfinite(result.volatility) == (reason is Reason.OK)
@@ -279,7 +285,7 @@ def test_unknown_side_is_named() -> None:
     with pytest.raises(
         ValueError, match="side='straddle' is unknown: choose one of otm, call, put"
     ):
-        black.implied(0.1, 0.0, side="straddle")
+        black.implied_total_volatility(0.1, 0.0, side="straddle")
 
 
 def smooth_points() -> tuple[torch.Tensor, torch.Tensor]:
@@ -301,7 +307,7 @@ def test_implied_volatility_gradients(side: str) -> None:
     price = PRICERS[side](k, v).detach().requires_grad_()
 
     def solve(price: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-        return black.implied(price, k, side).volatility
+        return black.implied_total_volatility(price, k, side).volatility
 
     assert gradcheck(solve, (price, k), eps=1e-8, atol=1e-5, rtol=1e-5)
     assert gradgradcheck(solve, (price, k), eps=1e-8, atol=1e-3, rtol=1e-4)
@@ -331,7 +337,7 @@ def test_slope_in_strike_at_the_money(name: str, sign: float) -> None:
 def test_results_without_a_volatility_send_no_gradient() -> None:
     price = torch.tensor([0.1, -1.0, 2.0, torch.nan, 0.0], dtype=torch.float64, requires_grad=True)
     k = torch.zeros(5, dtype=torch.float64, requires_grad=True)
-    result = black.implied(price, k)
+    result = black.implied_total_volatility(price, k)
     result.volatility.sum().backward()
     assert result.reason.tolist() == [0, 1, 3, 4, 2]
     assert price.grad is not None
@@ -359,7 +365,9 @@ def test_floats_arrays_and_tensors_agree() -> None:
     assert isinstance(tensor, torch.Tensor)
     assert array.tolist() == [expected, expected]
     assert float(tensor) == expected
-    mixed = black.implied(np.array([expected]), torch.tensor([0.1], dtype=torch.float64), "call")
+    mixed = black.implied_total_volatility(
+        np.array([expected]), torch.tensor([0.1], dtype=torch.float64), "call"
+    )
     assert isinstance(mixed.volatility, torch.Tensor)
     assert float(mixed.volatility) == pytest.approx(0.2, rel=1e-14)
     assert black.call(torch.tensor(0), torch.tensor(1)).dtype == torch.float64
@@ -370,18 +378,18 @@ def test_arrays_broadcast_whatever_their_layout() -> None:
     v = np.broadcast_to(np.array([[0.1], [0.4]]), (2, 1))  # read-only
     price = black.otm(k, v)
     assert price.shape == (2, 7)
-    volatility = black.implied(price, k).volatility
+    volatility = black.implied_total_volatility(price, k).volatility
     np.testing.assert_allclose(volatility, np.broadcast_to(v, (2, 7)), rtol=1e-13)
-    transposed = black.implied(np.asfortranarray(price), k).volatility
+    transposed = black.implied_total_volatility(np.asfortranarray(price), k).volatility
     np.testing.assert_array_equal(transposed, volatility)
 
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0)])
 def test_empty_input(shape: tuple[int, ...]) -> None:
-    result = black.implied(np.empty(shape), 0.0)
+    result = black.implied_total_volatility(np.empty(shape), 0.0)
     assert result.volatility.shape == result.reason.shape == shape
     assert black.otm(np.empty(shape), 0.2).shape == shape
-    assert black.implied(torch.empty(shape), 0.0).volatility.shape == shape
+    assert black.implied_total_volatility(torch.empty(shape), 0.0).volatility.shape == shape
 
 
 def test_float32_is_accurate_to_its_own_rounding() -> None:
@@ -393,7 +401,7 @@ def test_float32_is_accurate_to_its_own_rounding() -> None:
     live = price > 1e-35
     exact = black.otm(k.double(), v.double())
     torch.testing.assert_close(price[live].double(), exact[live], rtol=6e-8, atol=0.0)
-    volatility, reason = black.implied(price, k)
+    volatility, reason = black.implied_total_volatility(price, k)
     assert volatility.dtype == torch.float32
     eps = torch.finfo(torch.float32).eps
     limit = eps * (price / (v * black.vega(k, v))).double()
@@ -405,7 +413,9 @@ def test_float32_is_accurate_to_its_own_rounding() -> None:
 
 def test_float32_prices_at_intrinsic_are_called_so() -> None:
     k = torch.linspace(-2, -0.2, 500)
-    assert set(black.implied(black.call(k, 0.01), k, "call").reason.tolist()) == {2}
+    assert set(black.implied_total_volatility(black.call(k, 0.01), k, "call").reason.tolist()) == {
+        2
+    }
 
 
 def test_result_depends_neither_on_batch_nor_on_threads() -> None:
@@ -413,13 +423,15 @@ def test_result_depends_neither_on_batch_nor_on_threads() -> None:
     v = 10 ** rng.uniform(-3, 0.7, 150_001)
     k = v * rng.normal(0, 3, v.size)
     price = black.otm(k, v)
-    whole = black.implied(price, k).volatility
+    whole = black.implied_total_volatility(price, k).volatility
     some = rng.integers(0, v.size, 200)
-    alone = [float(black.implied(price[i], k[i]).volatility) for i in some]
+    alone = [float(black.implied_total_volatility(price[i], k[i]).volatility) for i in some]
     np.testing.assert_allclose(whole[some], alone, rtol=2 * EPS)
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        np.testing.assert_allclose(black.implied(price, k).volatility, whole, rtol=2 * EPS)
+        np.testing.assert_allclose(
+            black.implied_total_volatility(price, k).volatility, whole, rtol=2 * EPS
+        )
     finally:
         torch.set_num_threads(threads)

@@ -40,7 +40,9 @@ def quantlib_iv(heston: Heston, k: Array, days: int) -> Array:
         option = ql.VanillaOption(ql.PlainVanillaPayoff(side, float(np.exp(at))), exercise)
         option.setPricingEngine(engine)
         price.append(option.NPV())
-    return np.asarray(black.implied(np.array(price), k).volatility / np.sqrt(days / 365.0))
+    return np.asarray(
+        black.implied_total_volatility(np.array(price), k).volatility / np.sqrt(days / 365.0)
+    )
 
 
 def gap_bp(heston: Heston, pricer: Heston) -> float:

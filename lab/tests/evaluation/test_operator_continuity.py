@@ -62,7 +62,10 @@ def largest_gap(slopes: Slopes, seed: int, hard: bool) -> Gap:
     for _ in range(1 + ZOOMS):
         made = slopes(along(chain, way, low, high, points))
         price = Transport(Operator.pretrained()._network.knots, made).otm(chain.k)
-        iv = black.implied(price, chain.k).volatility / torch.sqrt(chain.T)[..., None]
+        iv = (
+            black.implied_total_volatility(price, chain.k).volatility
+            / torch.sqrt(chain.T)[..., None]
+        )
         gaps = (1e4 * iv.diff(dim=0).abs() * chain.quoted).flatten(1).amax(1)
         at, step = int(gaps.argmax()), (high - low) / (points - 1)
         low, points = low + at * step, POINTS

@@ -142,7 +142,7 @@ def test_a_wrong_rate_moves_strikes_and_breaks_parity() -> None:
     assert after[far] == before[far]
     # puts look dear and calls cheap: the jump in volatility at the money is the broken parity
     root = np.sqrt(moved.quotes.T)
-    ratio = black.implied(moved.quotes.mid, moved.quotes.k).volatility / root
+    ratio = black.implied_total_volatility(moved.quotes.mid, moved.quotes.k).volatility / root
     gap = ratio / quiet.iv[moved.quoted] - 1.0
     near = (np.abs(moved.quotes.k) < 0.03) & (moved.quotes.T > 0.9)
     assert gap[near & (moved.quotes.k < 0.0)].mean() > 0.02

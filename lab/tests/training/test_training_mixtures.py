@@ -34,7 +34,7 @@ def exact(T: NDArray[np.float64], k: NDArray[np.float64]) -> NDArray[np.float64]
     """Volatilities of the mixture, from the oracle, where prices exceed 1e-7."""
     parts = [LiftedHeston.of(p).otm(k, T[:, None], np.zeros(1)) for p in (CALM, WILD)]
     price = (1.0 - CHANCE) * parts[0] + CHANCE * parts[1]
-    v = black.implied(np.where(price > 1e-7, price, np.nan), k).volatility
+    v = black.implied_total_volatility(np.where(price > 1e-7, price, np.nan), k).volatility
     return np.asarray(v / np.sqrt(T)[:, None])
 
 

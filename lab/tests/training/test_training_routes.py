@@ -146,7 +146,9 @@ def test_a_planted_wait_is_seen() -> None:
 @pytest.mark.parametrize("name", list(ABLATIONS))
 def test_a_step_can_be_recorded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing between the batch and its gradients, nor in Q-Align, waits for the device."""
-    monkeypatch.setattr("arbiter.pricing.transport._some", lambda mask: True)  # as while recording
+    monkeypatch.setattr(
+        "arbiter.pricing.transport._any_or_recording", lambda mask: True
+    )  # as while recording
     trainer = Trainer(tiny.SETTINGS.ablated(name), tiny.laws())
     lesson = trainer.draws.next(0).lesson
     trainer._differentiated(*lesson)  # fills caches, as runs before the recording do

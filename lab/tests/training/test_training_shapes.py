@@ -7,7 +7,7 @@ from torch import Tensor
 
 import tiny
 from arbiter.pricing import black
-from arbiter.pricing.knots import STEEPEST
+from arbiter.pricing.knots import MAX_SLOPE
 from arbiter.surface import Surface
 from arbiter_lab.training import shaped_laws
 from arbiter_lab.training.law_pool import DEEPEST, LEVELS, Laws, grid
@@ -31,7 +31,7 @@ def test_law_is_the_transport_of_its_slopes() -> None:
     found = shaped(tiny.laws(), FLAT, A)
     variance = np.diff(FLAT[0].numpy(), prepend=0.0)
     slopes = np.sqrt(np.cumsum(variance[:, None] * np.exp(2.0 * A[2].numpy()), 0))
-    surface = Surface.from_slopes(KNOTS, T.numpy(), slopes.clip(max=STEEPEST))
+    surface = Surface.from_slopes(KNOTS, T.numpy(), slopes.clip(max=MAX_SLOPE))
     reference = found.reference[2].double().numpy()
     for node in (0, 17, 43):
         t = float(T[node])

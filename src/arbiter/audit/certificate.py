@@ -214,7 +214,7 @@ def _disagreements(grid: Grid) -> Iterator[Inequalities]:
     stated, vega = black.otm(k, iv * np.sqrt(T)), black.vega(k, iv * np.sqrt(T)) * np.sqrt(T)
     if np.array_equal(stated, price):  # volatilities were all there was
         return
-    own = black.implied(price, k).volatility
+    own = black.implied_total_volatility(price, k).volatility
     vega = np.fmax(vega, np.nan_to_num(black.vega(k, own)) * np.sqrt(T))
     yield Inequalities(
         "parity", T, k, -np.abs(stated - price), grid.error[both] + DISAGREEMENT / ROUNDINGS * vega,

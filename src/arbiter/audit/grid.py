@@ -79,7 +79,7 @@ class Grid:
     @cached_property
     def volatilities(self) -> Array:
         """Implied volatilities of the prices, as given where that is what they were made of."""
-        from_price = black.implied(self.price, self.k).volatility / np.sqrt(self.T)
+        from_price = black.implied_total_volatility(self.price, self.k).volatility / np.sqrt(self.T)
         given = black.otm(self.k, np.nan_to_num(self.iv) * np.sqrt(self.T)) == self.price
         return np.where(given & np.isfinite(self.iv), self.iv, from_price)
 

@@ -29,7 +29,7 @@ from arbiter.audit.inequalities import (
 from arbiter.audit.price_range import Market, Tails
 from arbiter.audit.sampling import dates, drawn, priced
 from arbiter.audit.structural_proof import AGREEMENT, Check, Structural, reprice
-from arbiter.pricing.vix_slices import POINTS, SLOPE_RANGE
+from arbiter.pricing.vix_slices import INDEX_POINTS, SLOPE_RANGE
 
 _STRIP = 1601  # strikes on each side of a strip, denser towards the forward
 # A strip is a sum for an integral of prices whose third derivative jumps at knots. Relative.
@@ -128,7 +128,7 @@ def _below_variance(T: Array, future: Array, variance: Array) -> Iterator[Inequa
         "forward_variance", T, none, variance, EPS * one, np.abs(variance),
         lambda i: f"long 1 log contract 30 days after T={T[i]:.6g}, short 1 at T={T[i]:.6g}",
     )  # fmt: skip
-    root = POINTS * np.sqrt(np.maximum(variance, 0.0))
+    root = INDEX_POINTS * np.sqrt(np.maximum(variance, 0.0))
     scale = np.where(root > 0.0, root, 1.0)
     yield Inequalities(
         "vix_future", T, none, (root - future) / scale, 16.0 * EPS * one, one,
@@ -171,7 +171,7 @@ def _strips(
         return fine, np.abs(fine - coarse)
 
     square, doubt = strip(1.0)  # E(VIX/F)² − 1 = 2 ∫ otm dκ
-    moment = (future / POINTS) ** 2 * (1.0 + square)
+    moment = (future / INDEX_POINTS) ** 2 * (1.0 + square)
     error = _STRIP_ERROR * one + np.minimum(doubt / (1.0 + square), _MOST_DOUBT)
     for value, doubtful, name in (
         (moment, error, "the strip of VIX options"),
@@ -188,7 +188,7 @@ def _strips(
             "vix_coupling", T, none, -np.abs(value / variance - 1.0), doubtful, one, words
         )
     contract, doubt = strip(-1.0)  # −2 E log(VIX/F)
-    stated = (np.asarray(surface.vvix(T)) / POINTS) ** 2 * T
+    stated = (np.asarray(surface.vvix(T)) / INDEX_POINTS) ** 2 * T
     error = _STRIP_ERROR * one + np.minimum(doubt / contract, _MOST_DOUBT)
     yield Inequalities(
         "vvix", T, none, -np.abs(stated / contract - 1.0), error, one,

@@ -41,7 +41,7 @@ class ForwardVariances:
         self.line = Line.of(knots)
         self.kernel = Kernel(self.line, np.zeros(0, dtype=np.int64), np.zeros(0))
         like = torch.empty(0, dtype=torch.float64)
-        cut = Knots.of(torch.from_numpy(knots.copy()), like)
+        cut = Knots.from_tensor(torch.from_numpy(knots.copy()), like)
         self.mean = cut.mean.numpy() @ self.line.cut  # (n,) weights of E s(Z)
         self.size = dates.size
         # rows of which colour each maturity depends on: those around its interval

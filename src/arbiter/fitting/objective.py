@@ -21,7 +21,7 @@ from arbiter.fitting.options import FitOptions, Roughness
 from arbiter.fitting.price_derivatives import Kernel, Levels, Line, Slices
 from arbiter.fitting.roughness import Penalty
 from arbiter.pricing import black
-from arbiter.pricing.knots import STEEPEST
+from arbiter.pricing.knots import MAX_SLOPE
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 
@@ -128,7 +128,7 @@ class Model:
         Drawn to what it may not reach, it would bend far inside the quotes to come nearer.
         """
         self.highest = max(
-            self.highest, min(float(logs.max()) + _ABOVE, np.log(STEEPEST) - _INSIDE)
+            self.highest, min(float(logs.max()) + _ABOVE, np.log(MAX_SLOPE) - _INSIDE)
         )
 
     # -- unknowns -------------------------------------------------------------------------

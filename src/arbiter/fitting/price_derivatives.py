@@ -50,7 +50,7 @@ class Line:
 @lru_cache(maxsize=16)
 def _prepare(key: tuple[float, ...]) -> Line:
     knots = np.array(key)
-    cut = Knots.of(torch.from_numpy(knots), torch.empty(0, dtype=torch.float64))
+    cut = Knots.from_tensor(torch.from_numpy(knots), torch.empty(0, dtype=torch.float64))
     x = cut.x.numpy()
     count, width = x.size, np.diff(x)
     source, blend = cut.source.numpy(), cut.blend.numpy()

@@ -50,7 +50,7 @@ class Uncertainty:
     @cached_property
     def decoder(self) -> Decoder:
         """The fitted slopes as tensors."""
-        return Decoder.of(self.knots, self.maturities, self.slopes, self.weights)
+        return Decoder.from_arrays(self.knots, self.maturities, self.slopes, self.weights)
 
     def iv(self, k: ArrayLike, T: Array) -> Array:
         """Standard errors of implied volatilities."""
@@ -78,7 +78,7 @@ class Uncertainty:
             along = self._shares(T_)  # (U, L)
             gradient[:, :, -1] = along[slice_of] * (parts[1] - parts[0])[:, None]
         root = np.sqrt(maturities)
-        v = np.asarray(black.implied(price, flat).volatility)
+        v = np.asarray(black.implied_total_volatility(price, flat).volatility)
         vega = np.asarray(black.vega(flat, v)) * root
         error = self._deviation(gradient.reshape(flat.size, -1)) / vega
         return np.asarray(error.reshape(points.shape))
@@ -90,7 +90,7 @@ class Uncertainty:
         with torch.enable_grad():
             decoder = Decoder(self.decoder.knots, self.decoder.maturities, slopes, weights)
             T = torch.tensor([tenor], dtype=torch.float64)
-            level = 100.0 * torch.sqrt(decoder.at(T).log_variance().sum() / tenor)
+            level = 100.0 * torch.sqrt(decoder.slices_at(T).log_variance().sum() / tenor)
             by_slope, by_weight = torch.autograd.grad(
                 level, (slopes, weights), materialize_grads=True
             )

@@ -14,7 +14,7 @@ from arbiter.fitting import FitOptions, VixSmiles, fit_vix
 from arbiter.fitting.vix_quotes import VixMarket
 from arbiter.futures import FuturesCurve
 from arbiter.pricing.transport import Transport
-from arbiter.pricing.vix_slices import POINTS, VixQueries
+from arbiter.pricing.vix_slices import INDEX_POINTS, VixQueries
 from arbiter.quotes import FEWEST, Quotes
 
 Array = NDArray[np.float64]
@@ -145,10 +145,10 @@ def _table(surface: Any, alone: Any, smiles: VixSmiles | None, market: VixMarket
     T, none = quotes.maturities, np.full(quotes.maturities.size, np.nan)
     future, half = none.copy(), none.copy()
     future[market.at], half[market.at] = market.price, market.half
-    spx = POINTS * np.sqrt(np.asarray(alone.forward_variance(T)))
-    vix = none if smiles is None else POINTS * np.sqrt(smiles.forward_variance(T))
-    root = POINTS * np.sqrt(np.asarray(surface.forward_variance(T)))
-    moment = POINTS * np.sqrt(np.asarray(surface.vix_second_moment(T)))
+    spx = INDEX_POINTS * np.sqrt(np.asarray(alone.forward_variance(T)))
+    vix = none if smiles is None else INDEX_POINTS * np.sqrt(smiles.forward_variance(T))
+    root = INDEX_POINTS * np.sqrt(np.asarray(surface.forward_variance(T)))
+    moment = INDEX_POINTS * np.sqrt(np.asarray(surface.vix_second_moment(T)))
     fitted = np.asarray(surface.vix_future(T))
     count = np.bincount(quotes.expiry, minlength=T.size)
     hits = np.bincount(quotes.expiry, _inside(surface, quotes), minlength=T.size)

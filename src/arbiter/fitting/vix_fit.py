@@ -17,7 +17,7 @@ from arbiter.fitting.vix_quotes import VixMarket
 from arbiter.forwards import ForwardCurve, MaturityLike, years
 from arbiter.futures import FuturesCurve
 from arbiter.inputs import frozen
-from arbiter.pricing.vix_slices import POINTS, VixQueries, VixSlices
+from arbiter.pricing.vix_slices import INDEX_POINTS, VixQueries, VixSlices
 from arbiter.quotes import Quotes, require_quotes
 
 Array = NDArray[np.float64]
@@ -55,7 +55,7 @@ class VixSmiles(VixQueries):
     def forward_variance(self, T: MaturityLike) -> Array:
         """``E[(VIX_T/100)²]`` of these laws, linear in T between dates and flat beyond."""
         dates = self.vix_slices.maturities
-        listed = (self.futures / POINTS) ** 2 * self.vix_slices.square_ratio(dates)
+        listed = (self.futures / INDEX_POINTS) ** 2 * self.vix_slices.square_ratio(dates)
         return np.asarray(np.interp(self.years(T), dates, listed))
 
     def discount(self, T: MaturityLike) -> Array:
@@ -74,8 +74,8 @@ class VixSmiles(VixQueries):
             the root of the surface's forward variance: negative is an arbitrage.
         """
         T = self.vix_slices.maturities
-        spx = POINTS * np.sqrt(np.asarray(surface.forward_variance(T)))
-        own = POINTS * np.sqrt(self.forward_variance(T))
+        spx = INDEX_POINTS * np.sqrt(np.asarray(surface.forward_variance(T)))
+        own = INDEX_POINTS * np.sqrt(self.forward_variance(T))
         return pl.DataFrame(
             {
                 "date": list(self.labels),

@@ -26,7 +26,7 @@ from arbiter.fitting.options import KNOTS, FitOptions
 from arbiter.fitting.price_derivatives import Kernel, Levels, Line, Slices, log_mean_gradient
 from arbiter.fitting.roughness import Penalty
 from arbiter.fitting.vix_quotes import VixMarket
-from arbiter.pricing.vix_slices import POINTS
+from arbiter.pricing.vix_slices import INDEX_POINTS
 
 Array = NDArray[np.float64]
 
@@ -57,7 +57,7 @@ class Laws(NamedTuple):
 
 def log_future(log_variance: Array, slices: Slices, squares: Slices) -> Array:
     """``log F`` ``(L,)`` at given ``log FV``, from the integrals of slopes a and 2a."""
-    level = np.log(POINTS) + 0.5 * log_variance
+    level = np.log(INDEX_POINTS) + 0.5 * log_variance
     return np.asarray(level + np.log(slices.mean) - 0.5 * np.log(squares.mean))
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from arbiter import inputs
 from arbiter.exclusions import no_exclusions
 from arbiter.futures import HALF_TICK, FuturesCurve
-from arbiter.pricing.vix_slices import announce_beyond
+from arbiter.pricing.vix_slices import warn_beyond_expiries
 from arbiter.quotes import Quotes
 from arbiter.surface import THIRTY_DAYS
 
@@ -127,7 +127,7 @@ def with_windows(quotes: Quotes, dates: Array) -> Quotes:
     if not ends.size:
         return quotes
     there = "the surface is what the VIX market says"
-    announce_beyond(dates + THIRTY_DAYS, float(quotes.maturities[-1]), _SAME_END, there)
+    warn_beyond_expiries(dates + THIRTY_DAYS, float(quotes.maturities[-1]), _SAME_END, there)
     T = np.concatenate([quotes.maturities, ends])
     order = np.argsort(T, kind="stable")
     place = np.argsort(order, kind="stable")

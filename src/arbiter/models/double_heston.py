@@ -154,7 +154,7 @@ class DoubleHeston:
         points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), _years(T))
         price = self.otm(points, at)
         resolved = np.where(price > RESOLUTION, price, np.nan)
-        return np.asarray(black.implied(resolved, points).volatility / np.sqrt(at))
+        return np.asarray(black.implied_total_volatility(resolved, points).volatility / np.sqrt(at))
 
     def error_estimate(self, k: ArrayLike, T: ArrayLike) -> float:
         """Largest change of a price when panels of the integral are halved."""

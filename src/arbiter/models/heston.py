@@ -63,4 +63,4 @@ class Heston:
     def iv(self, k: Array, T: Array) -> Array:
         """Implied volatilities at log-strikes ``(L, m)``, maturities ``(L,)``."""
         price = np.array([self.otm(row, t) for row, t in zip(k, T.tolist(), strict=True)])
-        return np.asarray(black.implied(price, k).volatility / np.sqrt(T)[:, None])
+        return np.asarray(black.implied_total_volatility(price, k).volatility / np.sqrt(T)[:, None])

@@ -281,7 +281,7 @@ def _reached(variance: Array, scale: float = 1.0) -> Array:
 def implied(price: Array, k: Array, T: Array, resolution: float = RESOLUTION) -> Array:
     """Volatilities of out-of-the-money prices, NaN below the oracle's resolution."""
     resolved = np.where(price > resolution, price, np.nan)
-    return np.asarray(black.implied(resolved, k).volatility / np.sqrt(T))
+    return np.asarray(black.implied_total_volatility(resolved, k).volatility / np.sqrt(T))
 
 
 def _density_weight(contour: Contour) -> Complex:

@@ -160,7 +160,9 @@ def market_slopes(markets: Sequence[Heston], T: Array) -> Array | None:
     known = _around_the_money(price > _RESOLVED * level[..., None])
     if known.sum(-1).min() < _KNOWN:
         return None
-    v = black.implied(np.where(known, price, np.nan), level[..., None] * z).volatility
+    v = black.implied_total_volatility(
+        np.where(known, price, np.nan), level[..., None] * z
+    ).volatility
     doubt = np.log(_SURE + np.where(known, _RESOLVED / np.abs(price), 1.0))
     smile = Smile(
         torch.from_numpy(_extended(np.log(v / level[..., None]), known)),

@@ -35,7 +35,7 @@ def implied(chains: Sequence[Quotes]) -> list[Implied]:
         volatilities(price, k, T, row)
         rest = np.flatnonzero(np.isnan(row))  # at a bound to the last digit, or next to nothing
         if rest.size:
-            known = np.asarray(black.implied(price[rest], k[rest]).volatility)
+            known = np.asarray(black.implied_total_volatility(price[rest], k[rest]).volatility)
             row[rest] = known / np.sqrt(T[rest])
     ends = np.cumsum([len(quotes) for quotes in chains])[:-1]
     return [Implied(*part) for part in np.split(found, ends, axis=1)]

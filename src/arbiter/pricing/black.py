@@ -27,17 +27,17 @@ from torch import Tensor
 from arbiter.pricing import normal
 
 Array: TypeAlias = npt.NDArray[Any]
-Plain: TypeAlias = float | Array | Sequence[float]
+NumericInput: TypeAlias = float | Array | Sequence[float]
 Values = TypeVar("Values", Array, Tensor)
 
 SIDES = ("otm", "call", "put")
 
 # R(h−t) − R(h+t) is summed as a Taylor series in t below this v, where the plain difference
 # would lose digits; above it, it loses at most a factor 12 of the rounding at the money.
-_NARROW = 0.1
-_LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
+MAX_SERIES_TOTAL_VOLATILITY = 0.1
+LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
 # Elements per block: intermediate arrays stay in cache, yet two threads still share a block.
-_BLOCK = 1 << 16
+_ELEMENTS_PER_BLOCK = 1 << 16
 
 
 class Reason(enum.IntEnum):
@@ -80,26 +80,26 @@ class _Elementwise(Protocol):
     """A function of log-strike and total volatility: tensors if any is given, else arrays."""
 
     @overload
-    def __call__(self, k: Tensor, v: Tensor | Plain) -> Tensor: ...
+    def __call__(self, k: Tensor, v: Tensor | NumericInput) -> Tensor: ...
     @overload
-    def __call__(self, k: Plain, v: Tensor) -> Tensor: ...
+    def __call__(self, k: NumericInput, v: Tensor) -> Tensor: ...
     @overload
-    def __call__(self, k: Plain, v: Plain) -> Array: ...
+    def __call__(self, k: NumericInput, v: NumericInput) -> Array: ...
 
 
-def _elementwise(kernel: Callable[[Tensor, Tensor], Tensor]) -> _Elementwise:
+def _accept_arrays_or_tensors(kernel: Callable[[Tensor, Tensor], Tensor]) -> _Elementwise:
     """Let a float64 tensor kernel take and return what the caller works with."""
 
     @functools.wraps(kernel)
     def wrapped(k: Any, v: Any) -> Any:
-        dtype, k, v = _enter(k, v)
+        dtype, k, v = _broadcast_to_float64(k, v)
         result = kernel(k, v)
         return result.numpy() if dtype is None else result.to(dtype)
 
     return wrapped
 
 
-def _enter(first: Any, second: Any) -> tuple[torch.dtype | None, Tensor, Tensor]:
+def _broadcast_to_float64(first: Any, second: Any) -> tuple[torch.dtype | None, Tensor, Tensor]:
     """Broadcast to float64 tensors; the dtype to return in, or None for NumPy."""
     tensors = [x for x in (first, second) if isinstance(x, Tensor)]
     device = tensors[0].device if tensors else None
@@ -117,17 +117,19 @@ def _enter(first: Any, second: Any) -> tuple[torch.dtype | None, Tensor, Tensor]
     return dtype, left, right
 
 
-def _in_blocks(kernel: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> tuple[Tensor, ...]:
+def _apply_in_blocks(
+    kernel: Callable[..., tuple[Tensor, ...]], *inputs: Tensor
+) -> tuple[Tensor, ...]:
     """Apply an elementwise kernel block by block; a GPU takes everything at once."""
     shape, size = inputs[0].shape, max(1, inputs[0].numel())
-    block = size if inputs[0].is_cuda else _BLOCK
+    block = size if inputs[0].is_cuda else _ELEMENTS_PER_BLOCK
     # contiguous, so that the arithmetic does not depend on the layout of the input
     blocks = zip(*(x.reshape(-1).contiguous().split(block) for x in inputs), strict=True)
     results = zip(*(kernel(*parts) for parts in blocks), strict=True)
     return tuple(torch.cat(parts).reshape(shape) for parts in results)
 
 
-def _gap(
+def _mills_difference(
     h: Tensor, t: Tensor, upper: Tensor, mills: Callable[[Tensor], Tensor] = normal.mills
 ) -> Tensor:
     """``C/φ(d)``, or ``(1 − C)/φ(d)`` where ``upper`` is one rather than zero.
@@ -137,7 +139,7 @@ def _gap(
     leave 1e-17. Choices are products with 0 or 1, several times faster than torch.where.
     """
     sign = 2.0 * upper - 1.0
-    narrow = (t < 0.5 * _NARROW).to(h) * (1.0 - upper)
+    narrow = (t < 0.5 * MAX_SERIES_TOTAL_VOLATILITY).to(h) * (1.0 - upper)
     near = mills(narrow * h + (1.0 - narrow) * (sign * (t - h)))
     far = mills(h + t)
     # the series must stay finite where it is not taken, or where the price is zero anyway
@@ -152,7 +154,7 @@ def _gap(
     return (1.0 - narrow) * (near + sign * far) - 2.0 * narrow * (t * total)
 
 
-def _otm_block(k: Tensor, v: Tensor) -> tuple[Tensor]:
+def _price_otm_block(k: Tensor, v: Tensor) -> tuple[Tensor]:
     """Price the side out of the money; zero volatility and infinite strikes are worth zero."""
     live = (v > 0.0) & torch.isfinite(k)
     # squares of h and t have to stay finite
@@ -161,8 +163,8 @@ def _otm_block(k: Tensor, v: Tensor) -> tuple[Tensor]:
     d = t - h
     # with d ≤ 0 the difference is the accurate form; with d > 0 the price is not small unless
     # the option is narrow, and one minus the complement can never exceed the upper bound
-    upper = ((d > 0.0) & (v >= _NARROW)).to(v)
-    part = normal.pdf(d) * _gap(h, t, upper)
+    upper = ((d > 0.0) & (v >= MAX_SERIES_TOTAL_VOLATILITY)).to(v)
+    part = normal.pdf(d) * _mills_difference(h, t, upper)
     price = torch.exp(torch.clamp(k, max=0.0)) * (upper + (1.0 - 2.0 * upper) * part)
     worthless = torch.where((v >= 0.0) & ~torch.isnan(k), 0.0, torch.nan)
     return (torch.where(live, price, worthless),)
@@ -172,7 +174,7 @@ def _vega(k: Tensor, v: Tensor) -> Tensor:
     return normal.pdf(0.5 * v - k / v)
 
 
-def _strike_slope(k: Tensor, v: Tensor, put: Tensor) -> Tensor:
+def _strike_derivative(k: Tensor, v: Tensor, put: Tensor) -> Tensor:
     """``∂p/∂k = κ Φ(−d₂)`` of a put, ``∂c/∂k = −κ Φ(d₂)`` of a call."""
     sign = torch.where(put, 1.0, -1.0).to(v)
     strike = torch.exp(torch.clamp(k, max=709.0))  # an infinite one times zero would be NaN
@@ -185,7 +187,7 @@ class _Otm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, k: Tensor, v: Tensor) -> Tensor:
         ctx.save_for_backward(k, v)
-        return _in_blocks(_otm_block, k, v)[0]
+        return _apply_in_blocks(_price_otm_block, k, v)[0]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
@@ -193,10 +195,10 @@ class _Otm(torch.autograd.Function):
         live = (v > 0.0) & torch.isfinite(k)
         k, v = torch.where(live, k, 0.0), torch.where(live, v, 1.0)
         grad = torch.where(live, grads[0], 0.0)
-        return grad * _strike_slope(k, v, k < 0.0), grad * _vega(k, v)
+        return grad * _strike_derivative(k, v, k < 0.0), grad * _vega(k, v)
 
 
-_otm = cast(Callable[[Tensor, Tensor], Tensor], _Otm.apply)
+_otm_price = cast(Callable[[Tensor, Tensor], Tensor], _Otm.apply)
 
 
 def call_parity(k: Tensor) -> Tensor:
@@ -209,7 +211,7 @@ def put_parity(k: Tensor) -> Tensor:
     return torch.expm1(torch.where(k < 0.0, 0.0, k))
 
 
-@_elementwise
+@_accept_arrays_or_tensors
 def otm(k: Tensor, v: Tensor) -> Tensor:
     """Price the side out of the money: the call for ``k ≥ 0``, the put for ``k < 0``.
 
@@ -222,10 +224,10 @@ def otm(k: Tensor, v: Tensor) -> Tensor:
         the given dtype if an argument is a tensor (differentiable, computed in float64), else
         a float64 array.
     """
-    return _otm(k, v)
+    return _otm_price(k, v)
 
 
-@_elementwise
+@_accept_arrays_or_tensors
 def call(k: Tensor, v: Tensor) -> Tensor:
     """Price a call, in the money by parity with the put; arguments as in :func:`otm`.
 
@@ -233,16 +235,16 @@ def call(k: Tensor, v: Tensor) -> Tensor:
         >>> round(float(call(0.0, 0.2)), 12)
         0.079655674554
     """
-    return _otm(k, v) + call_parity(k)
+    return _otm_price(k, v) + call_parity(k)
 
 
-@_elementwise
+@_accept_arrays_or_tensors
 def put(k: Tensor, v: Tensor) -> Tensor:
     """Price a put, in the money by parity with the call; arguments as in :func:`otm`."""
-    return _otm(k, v) + put_parity(k)
+    return _otm_price(k, v) + put_parity(k)
 
 
-@_elementwise
+@_accept_arrays_or_tensors
 def vega(k: Tensor, v: Tensor) -> Tensor:
     """``∂c/∂v = φ(v/2 − k/v)``, of call and put alike; its limit at ``v = 0``."""
     density = _vega(k, torch.where(v > 0.0, v, 1.0))
@@ -250,7 +252,7 @@ def vega(k: Tensor, v: Tensor) -> Tensor:
     return torch.where(v > 0.0, density, torch.where(v == 0.0, limit, torch.nan))
 
 
-def _guess(k: Tensor, below: Tensor, upper: Tensor, target: Tensor) -> Tensor:
+def _guess_total_volatility(k: Tensor, below: Tensor, upper: Tensor, target: Tensor) -> Tensor:
     """Initial total volatility, within 10 % of the answer wherever there is one.
 
     Lower half: invert Bachelier's formula by a rational fit (0.2 %), then map its moneyness to
@@ -276,7 +278,7 @@ def _guess(k: Tensor, below: Tensor, upper: Tensor, target: Tensor) -> Tensor:
     return upper * (d + torch.sqrt(d * d + 2.0 * a)) + (1.0 - upper) * lower_half
 
 
-def _solve(k: Tensor, below: Tensor, above: Tensor) -> Tensor:
+def _solve_total_volatility(k: Tensor, below: Tensor, above: Tensor) -> Tensor:
     """Total volatility of a price ``below`` over its lower and ``above`` under its upper bound.
 
     Two Householder steps of fourth order on ``log C``, or on ``log(1 − C)`` in the upper half:
@@ -285,14 +287,14 @@ def _solve(k: Tensor, below: Tensor, above: Tensor) -> Tensor:
     """
     upper = (above < below).to(k)
     target = torch.log(torch.minimum(below, above)) - torch.clamp(k, max=0.0)
-    guess = _guess(k, below, upper, target)
+    guess = _guess_total_volatility(k, below, upper, target)
     v = guess
     for last in (False, True):
         h, t = k.abs() / v, 0.5 * v
         d = t - h
         # the first step needs few digits
-        gap = _gap(h, t, upper, normal.mills if last else normal.quick_mills)
-        miss = torch.log(gap) - 0.5 * d * d - _LOG_ROOT_2PI - target
+        gap = _mills_difference(h, t, upper, normal.mills if last else normal.quick_mills)
+        miss = torch.log(gap) - 0.5 * d * d - LOG_ROOT_2PI - target
         slope = (1.0 - 2.0 * upper) * v / gap
         hh, tt = h * h, t * t
         second = hh - tt - slope
@@ -305,7 +307,7 @@ def _solve(k: Tensor, below: Tensor, above: Tensor) -> Tensor:
     return v
 
 
-def _implied_block(price: Tensor, k: Tensor, side: str, eps: float) -> tuple[Tensor, Tensor]:
+def _solve_implied_block(price: Tensor, k: Tensor, side: str, eps: float) -> tuple[Tensor, Tensor]:
     """Volatilities and reason codes of one block; ``eps`` is the rounding unit of the prices."""
     negative = torch.clamp(k, max=0.0)
     if side == "otm":
@@ -321,7 +323,9 @@ def _implied_block(price: Tensor, k: Tensor, side: str, eps: float) -> tuple[Ten
     reason = torch.where(below < -rounding, int(Reason.BELOW_INTRINSIC), reason)
     # a sum is finite only if both its terms are
     reason = torch.where(torch.isfinite(price + k), reason, int(Reason.NOT_FINITE))
-    return torch.where(reason == Reason.OK, _solve(k, below, above), torch.nan), reason
+    return torch.where(
+        reason == Reason.OK, _solve_total_volatility(k, below, above), torch.nan
+    ), reason
 
 
 def _is_put(k: Tensor, side: str) -> Tensor:
@@ -333,8 +337,8 @@ class _Implied(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, price: Tensor, k: Tensor, side: str, eps: float) -> tuple[Tensor, Tensor]:
-        kernel = functools.partial(_implied_block, side=side, eps=eps)
-        v, reason = _in_blocks(kernel, price, k)
+        kernel = functools.partial(_solve_implied_block, side=side, eps=eps)
+        v, reason = _apply_in_blocks(kernel, price, k)
         ctx.save_for_backward(k, v)
         ctx.side = side
         ctx.mark_non_differentiable(reason)
@@ -346,16 +350,22 @@ class _Implied(torch.autograd.Function):
         ok = torch.isfinite(v)
         k, v = torch.where(ok, k, 0.0), torch.where(ok, v, 1.0)
         per_price = torch.where(ok, grads[0], 0.0) / _vega(k, v)
-        return per_price, -per_price * _strike_slope(k, v, _is_put(k, ctx.side)), None, None
+        return per_price, -per_price * _strike_derivative(k, v, _is_put(k, ctx.side)), None, None
 
 
 @overload
-def implied(price: Tensor, k: Tensor | Plain, side: str = "otm") -> Implied[Tensor]: ...
+def implied_total_volatility(
+    price: Tensor, k: Tensor | NumericInput, side: str = "otm"
+) -> Implied[Tensor]: ...
 @overload
-def implied(price: Plain, k: Tensor, side: str = "otm") -> Implied[Tensor]: ...
+def implied_total_volatility(
+    price: NumericInput, k: Tensor, side: str = "otm"
+) -> Implied[Tensor]: ...
 @overload
-def implied(price: Plain, k: Plain, side: str = "otm") -> Implied[Array]: ...
-def implied(price: Any, k: Any, side: str = "otm") -> Any:
+def implied_total_volatility(
+    price: NumericInput, k: NumericInput, side: str = "otm"
+) -> Implied[Array]: ...
+def implied_total_volatility(price: Any, k: Any, side: str = "otm") -> Any:
     """Total volatility ``σ√T`` of undiscounted prices over the forward.
 
     For total volatilities from 1e-4 to 10, ``|k| ≤ 15 v`` and prices down to 1e-300 the
@@ -383,7 +393,7 @@ def implied(price: Any, k: Any, side: str = "otm") -> Any:
     """
     if side not in SIDES:
         raise ValueError(f"side={side!r} is unknown: choose one of {', '.join(SIDES)}")
-    dtype, price, k = _enter(price, k)
+    dtype, price, k = _broadcast_to_float64(price, k)
     eps = torch.finfo(dtype or torch.float64).eps
     v, reason = _Implied.apply(price, k, side, eps)  # type: ignore[no-untyped-call]
     if dtype is None:

@@ -14,15 +14,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from arbiter.pricing.knots import STEEPEST
+from arbiter.pricing.knots import MAX_SLOPE
 from arbiter.pricing.maturity import slopes_at, weights_at
 from arbiter.pricing.mixture import Mixture
 
 Array = NDArray[np.float64]
 Query = Callable[[Mixture, Tensor], Tensor]
 
-_ROW = 256  # widest row of points that share a slice
-_CHUNK = 1 << 16  # points decoded at once: bounds memory, not results
+_MAX_POINTS_PER_ROW = 256  # widest row of points that share a slice
+_MAX_POINTS_PER_CHUNK = 1 << 16  # points decoded at once: bounds memory, not results
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,14 +43,14 @@ class Decoder:
 
     @staticmethod
     @torch.inference_mode(False)
-    def of(knots: Array, maturities: Array, slopes: Array, weights: Array) -> Decoder:
+    def from_arrays(knots: Array, maturities: Array, slopes: Array, weights: Array) -> Decoder:
         """A decoder of NumPy arrays (copied: torch does not respect read-only memory)."""
         return Decoder(*(torch.from_numpy(a.copy()) for a in (knots, maturities, slopes, weights)))
 
-    def at(self, T: Tensor) -> Mixture:
+    def slices_at(self, T: Tensor) -> Mixture:
         """The slices at maturities ``T`` of shape ``(U,)``."""
         # far past the last maturity slopes saturate, which keeps every order among them
-        slopes = torch.clamp(slopes_at(self.maturities, self.slopes, T), max=STEEPEST)
+        slopes = torch.clamp(slopes_at(self.maturities, self.slopes, T), max=MAX_SLOPE)
         return Mixture(self.knots, slopes, weights_at(self.maturities, self.weights, T))
 
     def evaluate(self, query: Query, points: Array, T: Array) -> Array:
@@ -61,7 +61,7 @@ class Decoder:
             points: Log-strikes, Gaussian levels or probabilities.
             T: Year fractions.
         """
-        return by_rows(lambda row, t: query(self.at(t), row), points, T)
+        return evaluate_by_rows(lambda row, t: query(self.slices_at(t), row), points, T)
 
     def calendar_rate(self, k: Array, T: Array) -> Array:
         """``∂c/∂T`` at fixed moneyness, by differentiating the decoder."""
@@ -71,24 +71,24 @@ class Decoder:
             # twice, by T and then by the weights, reads off every one of those derivatives.
             with torch.enable_grad():
                 t = t.requires_grad_()
-                price = self.at(t).otm(row)
+                price = self.slices_at(t).otm(row)
                 weight = torch.ones_like(price, requires_grad=True)
                 (by_maturity,) = torch.autograd.grad(price, t, weight, create_graph=True)
                 (derivative,) = torch.autograd.grad(by_maturity.sum(), weight)
             return derivative
 
-        return by_rows(rate, k, T)
+        return evaluate_by_rows(rate, k, T)
 
     def log_variance(self, T: Array) -> Array:
         """Total log-contract variance ``W(T)``."""
         unique, inverse = np.unique(T, return_inverse=True)
         with torch.no_grad():
-            total: Array = self.at(torch.from_numpy(unique)).log_variance().numpy()
+            total: Array = self.slices_at(torch.from_numpy(unique)).log_variance().numpy()
         return total[inverse].reshape(T.shape)
 
 
 @torch.inference_mode(False)  # a caller's inference mode must not forbid the derivatives
-def by_rows(f: Callable[[Tensor, Tensor], Tensor], points: Array, T: Array) -> Array:
+def evaluate_by_rows(f: Callable[[Tensor, Tensor], Tensor], points: Array, T: Array) -> Array:
     """Apply ``f(points (R, w), T (R,)) -> (R, w)`` with every row at one maturity."""
     flat_points, flat_T = points.ravel(), T.ravel()
     out = np.empty(flat_points.size)
@@ -96,7 +96,7 @@ def by_rows(f: Callable[[Tensor, Tensor], Tensor], points: Array, T: Array) -> A
         return out.reshape(points.shape)
     order = np.argsort(flat_T, kind="stable")
     unique, start, count = np.unique(flat_T[order], return_index=True, return_counts=True)
-    width = int(np.clip(out.size // unique.size, 1, _ROW))
+    width = int(np.clip(out.size // unique.size, 1, _MAX_POINTS_PER_ROW))
     rows = -(-count // width)  # rows per maturity
     group = np.repeat(np.arange(unique.size), count)
     place = np.arange(out.size) - start[group]
@@ -105,7 +105,7 @@ def by_rows(f: Callable[[Tensor, Tensor], Tensor], points: Array, T: Array) -> A
     table[row, place % width] = flat_points[order]
     row_T = np.repeat(unique, rows)
     value = np.empty_like(table)
-    step = max(1, _CHUNK // width)
+    step = max(1, _MAX_POINTS_PER_CHUNK // width)
     with torch.no_grad():
         for i in range(0, table.shape[0], step):
             part = f(torch.from_numpy(table[i : i + step]), torch.from_numpy(row_T[i : i + step]))

@@ -13,11 +13,11 @@ from torch import Tensor
 from arbiter.pricing import normal
 
 # Slopes are total volatilities. Up to here the decoder's accuracy is tested.
-STEEPEST = 20.0
+MAX_SLOPE = 20.0
 # A segment wider than this is cut (exactly: slopes are linear on it), so that the quadrature
 # below stays at rounding up to the steepest slope, whatever knots a caller brings.
-_MAX_WIDTH = 0.35
-_NODES = {torch.float64: 12, torch.float32: 8}
+_MAX_SEGMENT_WIDTH = 0.35
+_QUADRATURE_NODES = {torch.float64: 12, torch.float32: 8}
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,14 +37,14 @@ class Knots:
     mean: Tensor  # (N,) weights that turn slopes into E s(Z)
 
     @staticmethod
-    def of(knots: Tensor, like: Tensor) -> Knots:
+    def from_tensor(knots: Tensor, like: Tensor) -> Knots:
         """Constants of ``knots`` in the dtype and on the device of ``like``."""
-        if like.dtype not in _NODES:
+        if like.dtype not in _QUADRATURE_NODES:
             raise ValueError(f"slopes must be float64 or float32, got {like.dtype}")
         key = tuple(float(x) for x in knots.detach().cpu().double().tolist())
-        return _prepare(key, like.dtype, like.device)
+        return _build_knots(key, like.dtype, like.device)
 
-    def cut(self, slopes: Tensor) -> Tensor:
+    def slopes_at_cuts(self, slopes: Tensor) -> Tensor:
         """Slopes ``(…, n)`` on the given knots, read at the cut knots ``(…, N)``."""
         right = torch.clamp(self.source + 1, max=slopes.shape[-1] - 1)
         left_slope = slopes[..., self.source]
@@ -53,24 +53,24 @@ class Knots:
 
 @lru_cache(maxsize=64)
 @torch.inference_mode(False)  # kept between calls: must also serve one that needs gradients
-def _prepare(key: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Knots:
+def _build_knots(key: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Knots:
     given = np.asarray(key)
     if given.size < 1 or not np.all(np.isfinite(given)) or np.any(np.diff(given) <= 0):
         raise ValueError(f"knots must be finite and strictly increasing, got {given.tolist()}")
     ends = np.union1d(given, [0.0])
     pieces = [
-        np.linspace(a, b, int(np.ceil((b - a) / _MAX_WIDTH)) + 1)[:-1]
+        np.linspace(a, b, int(np.ceil((b - a) / _MAX_SEGMENT_WIDTH)) + 1)[:-1]
         for a, b in itertools.pairwise(ends)
     ]
     x = np.concatenate([*pieces, ends[-1:]])
     if x.size == 1:  # a single knot at zero: one slope for the whole line
-        x = np.array([0.0, _MAX_WIDTH])
+        x = np.array([0.0, _MAX_SEGMENT_WIDTH])
     source = np.clip(np.searchsorted(given, x, side="right") - 1, 0, max(given.size - 2, 0))
     if given.size > 1:
         blend = np.clip((x - given[source]) / (given[source + 1] - given[source]), 0.0, 1.0)
     else:
         blend = np.zeros_like(x)
-    raw_node, raw_weight = np.polynomial.legendre.leggauss(_NODES[dtype])
+    raw_node, raw_weight = np.polynomial.legendre.leggauss(_QUADRATURE_NODES[dtype])
     node, weight = 0.5 * (raw_node + 1.0), 0.5 * raw_weight
     width = np.diff(x)
     at = torch.from_numpy(x[:-1, None] + width[:, None] * node)  # (N-1, q)

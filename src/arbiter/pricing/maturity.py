@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 # Volatility past the last maturity tends to at most this multiple of the last one.
-_STEEPEST_END = 1.25
+_MAX_END_VOLATILITY_RATIO = 1.25
 
 
 def slopes_at(maturities: Tensor, slopes: Tensor, T: Tensor) -> Tensor:
@@ -29,13 +29,15 @@ def slopes_at(maturities: Tensor, slopes: Tensor, T: Tensor) -> Tensor:
     """
     u = torch.cat([torch.zeros_like(maturities[:1]), torch.sqrt(maturities)])
     values = torch.cat([torch.zeros_like(slopes[..., :1, :]), slopes], -2)  # (…, J, L+1, n)
-    rate = _secants(u, values)
+    rate = _divided_differences(u, values)
     last = _end_tangent(u, values, rate)
     # past the last maturity components must not cross: no tangent above a higher component's
     last = last.flip(-2).cummin(-2).values.flip(-2)
     # the first tangent is the first secant: volatility b/√T is flat towards T = 0
-    tangent = _ordered(u, values, _tangents(u, rate, rate[..., 0, :], last))
-    return _hermite(u, values, tangent, torch.sqrt(T))
+    tangent = _limit_crossing_tangents(
+        u, values, _fritsch_butland_tangents(u, rate, rate[..., 0, :], last)
+    )
+    return _evaluate_hermite(u, values, tangent, torch.sqrt(T))
 
 
 def weights_at(maturities: Tensor, weights: Tensor, T: Tensor) -> Tensor:
@@ -51,21 +53,23 @@ def weights_at(maturities: Tensor, weights: Tensor, T: Tensor) -> Tensor:
     if u.numel() == 1:
         at = survival.expand(*survival.shape[:-2], T.numel(), 1)
     else:
-        rate = _secants(u, survival)
+        rate = _divided_differences(u, survival)
         flat = torch.zeros_like(rate[..., 0, :])
-        tangent = _ordered(u, survival, _tangents(u, rate, flat, flat))
-        at = _hermite(u, survival, tangent, torch.clamp(torch.sqrt(T), u[0], u[-1]))
+        tangent = _limit_crossing_tangents(
+            u, survival, _fritsch_butland_tangents(u, rate, flat, flat)
+        )
+        at = _evaluate_hermite(u, survival, tangent, torch.clamp(torch.sqrt(T), u[0], u[-1]))
     at = at[..., 0]  # (…, J-1, U)
     ones = torch.ones_like(at[..., :1, :])
     steps = torch.cat([at[..., :1, :], torch.diff(torch.cat([at, ones], -2), dim=-2)], -2)
     return steps.flip(-2)
 
 
-def _secants(u: Tensor, values: Tensor) -> Tensor:
+def _divided_differences(u: Tensor, values: Tensor) -> Tensor:
     return torch.diff(values, dim=-2) / torch.diff(u)[:, None]
 
 
-def _tangents(u: Tensor, rate: Tensor, first: Tensor, last: Tensor) -> Tensor:
+def _fritsch_butland_tangents(u: Tensor, rate: Tensor, first: Tensor, last: Tensor) -> Tensor:
     """Fritsch-Butland tangents: a weighted harmonic mean of the two secants, given ends."""
     width = torch.diff(u)[:, None]
     left, right = rate[..., :-1, :], rate[..., 1:, :]
@@ -89,11 +93,13 @@ def _end_tangent(u: Tensor, values: Tensor, rate: Tensor) -> Tensor:
     width = torch.diff(u)
     lean = width[-1] / (width[-1] + width[-2])
     tangent = rate[..., -1, :] + lean * (rate[..., -1, :] - rate[..., -2, :])
-    limit = torch.minimum(3.0 * rate[..., -1, :], _STEEPEST_END * values[..., -1, :] / u[-1])
+    limit = torch.minimum(
+        3.0 * rate[..., -1, :], _MAX_END_VOLATILITY_RATIO * values[..., -1, :] / u[-1]
+    )
     return torch.minimum(torch.clamp(tangent, min=0.0), limit)
 
 
-def _ordered(u: Tensor, values: Tensor, tangent: Tensor) -> Tensor:
+def _limit_crossing_tangents(u: Tensor, values: Tensor, tangent: Tensor) -> Tensor:
     """Tangents drawn together, node by node, so that ordered components cannot cross.
 
     In Bernstein form two cubics are ordered when their control points are: at a node with
@@ -113,7 +119,7 @@ def _ordered(u: Tensor, values: Tensor, tangent: Tensor) -> Tensor:
     return lowest + (tangent - lowest) * shrink.amin(-3, keepdim=True)
 
 
-def _hermite(u: Tensor, values: Tensor, tangent: Tensor, at: Tensor) -> Tensor:
+def _evaluate_hermite(u: Tensor, values: Tensor, tangent: Tensor, at: Tensor) -> Tensor:
     """The cubic through ``values`` with ``tangent``, a straight line past the last node."""
     i = torch.clamp(torch.searchsorted(u, at.detach(), right=True) - 1, 0, u.numel() - 2)
     width = (u[i + 1] - u[i])[:, None]

@@ -16,8 +16,8 @@ from arbiter.pricing.black import call_parity, put_parity
 from arbiter.pricing.transport import Transport
 
 # Bisections, then Newton steps: the bracket shrinks by 2^-30 before quadratic convergence.
-_BISECTIONS = 30
-_NEWTON = 4
+_BISECTION_STEPS = 30
+_NEWTON_STEPS = 4
 
 
 class Mixture:
@@ -40,17 +40,17 @@ class Mixture:
         )
         self.single = slopes.shape[-3] == 1
 
-    def _sum(self, parts: Tensor) -> Tensor:
+    def _weighted_sum(self, parts: Tensor) -> Tensor:
         """Weighted sum over components of ``(…, J, L, m)``."""
         return parts[..., 0, :, :] if self.single else (self.weights[..., None] * parts).sum(-3)
 
-    def _spread(self, points: Tensor) -> Tensor:
+    def _add_component_axis(self, points: Tensor) -> Tensor:
         """Points ``(…, L, m)`` (or ``(m,)``) for every component."""
         return points.unsqueeze(-3) if points.dim() > 1 else points
 
     def otm(self, k: Tensor) -> Tensor:
         """Out-of-the-money prices ``(…, L, m)``: calls for ``k ≥ 0``, puts below."""
-        return self._sum(self.parts.otm(self._spread(k)))
+        return self._weighted_sum(self.parts.otm(self._add_component_axis(k)))
 
     def call(self, k: Tensor) -> Tensor:
         """Call prices, the in-the-money side by parity."""
@@ -62,27 +62,27 @@ class Mixture:
 
     def cdf(self, k: Tensor) -> Tensor:
         """``P(X ≤ κ)``."""
-        return self._sum(self.parts.cdf(self._spread(k)))
+        return self._weighted_sum(self.parts.cdf(self._add_component_axis(k)))
 
     def digital(self, k: Tensor) -> Tensor:
         """``P(X > κ)``."""
-        return self._sum(self.parts.digital(self._spread(k)))
+        return self._weighted_sum(self.parts.digital(self._add_component_axis(k)))
 
     def density(self, k: Tensor) -> Tensor:
         """Density of X per unit of κ."""
-        return self._sum(self.parts.density(self._spread(k)))
+        return self._weighted_sum(self.parts.density(self._add_component_axis(k)))
 
     def gamma(self, k: Tensor) -> Tensor:
         """``κ² f(κ)``, the gamma of a unit of forward."""
-        return self._sum(self.parts.gamma(self._spread(k)))
+        return self._weighted_sum(self.parts.gamma(self._add_component_axis(k)))
 
     def delta(self, k: Tensor) -> Tensor:
         """Forward call delta at sticky moneyness, ``E[X; X > κ]``."""
-        return self._sum(self.parts.delta(self._spread(k)))
+        return self._weighted_sum(self.parts.delta(self._add_component_axis(k)))
 
     def log_variance(self) -> Tensor:
         """Total log-contract variance ``W``, shape ``(…, L)``."""
-        return self._sum(self.parts.log_variance()[..., None])[..., 0]
+        return self._weighted_sum(self.parts.log_variance()[..., None])[..., 0]
 
     def z(self, k: Tensor) -> Tensor:
         """Z-coordinate of a strike, computed from whichever tail is smaller.
@@ -90,36 +90,36 @@ class Mixture:
         With several components it is infinite where that tail underflows, past about 38.
         """
         if self.single:
-            return self.parts.z(self._spread(k))[..., 0, :, :]
-        level = self.parts.z(self._spread(k))
-        below, above = self._sum(normal.cdf(level)), self._sum(normal.cdf(-level))
+            return self.parts.z(self._add_component_axis(k))[..., 0, :, :]
+        level = self.parts.z(self._add_component_axis(k))
+        below, above = self._weighted_sum(normal.cdf(level)), self._weighted_sum(normal.cdf(-level))
         left = below <= above
         tail = normal.quantile(torch.where(left, below, above))
         return torch.where(left, tail, -tail)
 
     def log_strike(self, z: Tensor) -> Tensor:
         """Log-strike at a Z-coordinate, the inverse of :meth:`z`."""
-        by_part = self.parts.log_strike(self._spread(z))  # the root lies between these
+        by_part = self.parts.log_strike(self._add_component_axis(z))  # the root lies between these
         if self.single:
             return by_part[..., 0, :, :]
         with torch.no_grad():
             low, high = by_part.amin(-3), by_part.amax(-3)
-            for _ in range(_BISECTIONS):
+            for _ in range(_BISECTION_STEPS):
                 middle = 0.5 * (low + high)
                 under = self.z(middle) < z
                 low, high = torch.where(under, middle, low), torch.where(under, high, middle)
             k = 0.5 * (low + high)
-            for _ in range(_NEWTON - 1):
-                k = torch.clamp(self._newton(k, z), low, high)
-        return self._newton(k.detach(), z)  # carries the first derivative
+            for _ in range(_NEWTON_STEPS - 1):
+                k = torch.clamp(self._newton_step(k, z), low, high)
+        return self._newton_step(k.detach(), z)  # carries the first derivative
 
-    def _newton(self, k: Tensor, z: Tensor) -> Tensor:
+    def _newton_step(self, k: Tensor, z: Tensor) -> Tensor:
         """One step towards ``P(X ≤ e^k) = Φ(z)``, on the side of the smaller tail."""
-        level = self.parts.z(self._spread(k))
+        level = self.parts.z(self._add_component_axis(k))
         miss = torch.where(
             z < 0.0,
-            self._sum(normal.cdf(level)) - normal.cdf(z),
-            normal.cdf(-z) - self._sum(normal.cdf(-level)),
+            self._weighted_sum(normal.cdf(level)) - normal.cdf(z),
+            normal.cdf(-z) - self._weighted_sum(normal.cdf(-level)),
         )
         rate = self.density(k) * torch.exp(k)
         return k - miss / torch.clamp(rate, min=torch.finfo(rate.dtype).tiny)

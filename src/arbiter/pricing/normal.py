@@ -18,9 +18,9 @@ INV_ROOT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
 
 # Below this width R(y) − R(y+δ) is summed as a Taylor series about the midpoint; above it the
 # plain difference loses at most two digits. Five odd terms leave 1e-17 at the switch.
-_SERIES_WIDTH = 0.1
-_SERIES_LEFT = -8.0
-_FAR = 30.0  # arguments from which a quick Mills ratio is its asymptotic series
+_MAX_SERIES_WIDTH = 0.1
+_MIN_SERIES_ARGUMENT = -8.0
+_MIN_ASYMPTOTIC_ARGUMENT = 30.0  # arguments from which a quick Mills ratio is its asymptotic series
 
 
 def pdf(x: Tensor) -> Tensor:
@@ -56,10 +56,10 @@ def quick_mills(y: Tensor) -> Tensor:
 
     ``e^{y²/2} Φ(−y)/φ(0)`` until that over- and underflows, then ``1/y − 1/y³ + 3/y⁵ − 15/y⁷``.
     """
-    far = (y >= _FAR).to(y)
-    x = ROOT_HALF * torch.clamp(y, max=_FAR)
+    far = (y >= _MIN_ASYMPTOTIC_ARGUMENT).to(y)
+    x = ROOT_HALF * torch.clamp(y, max=_MIN_ASYMPTOTIC_ARGUMENT)
     inner: Tensor = torch.special.erfc(x).mul_((x * x).exp_()).mul_(ROOT_HALF_PI)
-    w = 1.0 / torch.clamp(y, min=_FAR)
+    w = 1.0 / torch.clamp(y, min=_MIN_ASYMPTOTIC_ARGUMENT)
     ww = w * w
     return inner + far * (w * (1.0 - ww * (1.0 - ww * (3.0 - 15.0 * ww))) - inner)
 
@@ -87,24 +87,26 @@ def excess_above(k: Tensor, x: Tensor, b: Tensor) -> Tensor:
     This is the Black call at log-strike ``k`` and total volatility ``b`` when
     ``x = k/b + b/2``, and the right tail of a transport slice for any ``x``.
     """
-    return excess(k, x, x - b, b)
+    return scaled_mills_difference(k, x, x - b, b)
 
 
 def excess_below(k: Tensor, x: Tensor, b: Tensor) -> Tensor:
     """``E[(e^k − e^{k+b(Z−x)})+]``: the mirror image, a put at level ``x``."""
-    return excess(k, -x, -x, b)
+    return scaled_mills_difference(k, -x, -x, b)
 
 
-def excess(k: Tensor, x: Tensor, y: Tensor, b: Tensor, log_mass: Tensor | None = None) -> Tensor:
+def scaled_mills_difference(
+    k: Tensor, x: Tensor, y: Tensor, b: Tensor, log_mass: Tensor | None = None
+) -> Tensor:
     """``e^k φ(x) (R(y) − R(y+b))`` with ``y = x − b`` or ``y = x``, without cancellation.
 
     ``log_mass`` is ``k + (y²−x²)/2``, the same for every strike of a slice's right tail: given
     once, its rounding is common to all of them and bends no smile.
     """
-    narrow = (b < _SERIES_WIDTH) & (y > _SERIES_LEFT)
+    narrow = (b < _MAX_SERIES_WIDTH) & (y > _MIN_SERIES_ARGUMENT)
     # past 50 the density is zero in either precision: keep the series' powers finite
     middle = torch.clamp(torch.where(narrow, y + 0.5 * b, 0.0), max=50.0)
-    series = _mills_gap_series(middle, torch.where(narrow, b, _SERIES_WIDTH))
+    series = _mills_gap_series(middle, torch.where(narrow, b, _MAX_SERIES_WIDTH))
     wide = weighted_mills(k, x, y, log_mass) - weighted_mills(k, x, y + b)
     return torch.where(narrow, scaled_pdf(k, x) * series, wide)
 

@@ -31,10 +31,10 @@ from arbiter.pricing.black import call_parity, put_parity
 from arbiter.pricing.knots import Knots
 
 # Left of the first knot s < 0, and M ≥ ½, so that no strike there has k above log 2.
-_HIGHEST_LEFT = 1.0
+_MAX_LEFT_TAIL_LOG_STRIKE = 1.0
 
 
-def _at_most(value: Tensor, bound: Tensor) -> Tensor:
+def _cap_keeping_gradient(value: Tensor, bound: Tensor) -> Tensor:
     """``value`` cut at ``bound`` against rounding, with the gradient of ``value`` throughout.
 
     At a tie, a strike on a knot for instance, ``torch.minimum`` would halve the gradient.
@@ -42,7 +42,7 @@ def _at_most(value: Tensor, bound: Tensor) -> Tensor:
     return value + (torch.minimum(value, bound) - value).detach()
 
 
-def _sums(f: Callable[[Tensor], Tensor], node: Tensor, *weights: Tensor) -> list[Tensor]:
+def _quadrature_sums(f: Callable[[Tensor], Tensor], node: Tensor, *weights: Tensor) -> list[Tensor]:
     """``Σ_q w_q f(node_q)`` over the last axis, for each set of weights ``(…, q)``.
 
     Compiled float32 code gets one term at a time: a pointwise kernel, on a GPU fourteen times
@@ -59,13 +59,13 @@ def _sums(f: Callable[[Tensor], Tensor], node: Tensor, *weights: Tensor) -> list
     return totals
 
 
-def _some(mask: Tensor) -> bool:
+def _any_or_recording(mask: Tensor) -> bool:
     """Whether any holds; while a GPU computation is recorded nobody can look, and any may."""
     recorded = mask.is_cuda and torch.cuda.is_current_stream_capturing()
     return recorded or bool(mask.any())
 
 
-class Level(NamedTuple):
+class SlicePoint(NamedTuple):
     """A point of a slice: a strike and its place on the line of Z, all of shape ``(…, m)``."""
 
     k: Tensor  # log-moneyness
@@ -92,9 +92,9 @@ class Transport:
     """
 
     def __init__(self, knots: Tensor | Knots, slopes: Tensor) -> None:
-        self.knots = knots if isinstance(knots, Knots) else Knots.of(knots, slopes)
+        self.knots = knots if isinstance(knots, Knots) else Knots.from_tensor(knots, slopes)
         grid = self.knots
-        self.b = grid.cut(slopes)  # (…, N)
+        self.b = grid.slopes_at_cuts(slopes)  # (…, N)
         width = torch.diff(grid.x)
         rise = 0.5 * width * (self.b[..., 1:] + self.b[..., :-1])
         after = torch.cumsum(rise[..., grid.zero :], -1)
@@ -102,7 +102,7 @@ class Transport:
         self.s = torch.cat([-before, torch.zeros_like(self.b[..., :1]), after], -1)  # (…, N)
 
         # segment integrals of e^{s−shift} b Φ(±x): (…, N-1), the tails on both outer sides
-        shift = self._shift()
+        shift = self._scaling_exponent()
         start, b_start = (self.s[..., :-1] - shift)[..., None], self.b[..., :-1, None]
         bend = (torch.diff(self.b) / width)[..., None]
 
@@ -111,7 +111,7 @@ class Transport:
             slope = torch.addcmul(b_start, bend, t)
             return torch.exp(start + 0.5 * t * (b_start + slope)) * slope
 
-        above, below = _sums(mass, grid.node, grid.upper, grid.lower)
+        above, below = _quadrature_sums(mass, grid.node, grid.upper, grid.lower)
         x_first, x_last = grid.x[:1], grid.x[-1:]
         tail_above = normal.excess_above(self.s[..., -1:] - shift, x_last, self.b[..., -1:])
         tail_below = normal.excess_below(self.s[..., :1] - shift, x_first, self.b[..., :1])
@@ -126,7 +126,7 @@ class Transport:
         self.above = above * scale  # (…, N) call struck at each cut knot
         self.below = below * scale  # (…, N) put struck there
 
-    def _shift(self) -> Tensor:
+    def _scaling_exponent(self) -> Tensor:
         """An exponent near the largest of ``s − x²/2``: keeps every integral in range."""
         x, b_last = self.knots.x, self.b[..., -1:]
         peak = torch.amax(self.s - 0.5 * x * x, -1, keepdim=True)
@@ -136,12 +136,12 @@ class Transport:
 
     # -- places ---------------------------------------------------------------------------
 
-    def at_strike(self, k: Tensor) -> Level:
+    def at_strike(self, k: Tensor) -> SlicePoint:
         """The level of log-strikes ``k`` of shape ``(…, m)``."""
-        k = self._broadcast(k)
+        k = self._broadcast_points(k)
         target = k + self.log_mean[..., None]
         found = torch.searchsorted(self.s.detach(), target.detach(), right=True) - 1
-        i, x_left, width, b_left, b_right = self._segment(found)
+        i, x_left, width, b_left, b_right = self._gather_segment(found)
         s_left, s_right = self.s.gather(-1, i), self.s.gather(-1, i + 1)
         # Solve s(x) = target from the end with the smaller slope: the discriminant is then a
         # sum of positive terms, whatever the ratio of the two slopes.
@@ -152,7 +152,7 @@ class Transport:
         climb = torch.clamp(climb, min=0.0)
         steepening = torch.where(rising, bend, -bend)
         step = 2.0 * climb / (small + torch.sqrt(small * small + 2.0 * steepening * climb))
-        step = _at_most(step, width)
+        step = _cap_keeping_gradient(step, width)
         to_left = torch.where(rising, step, width - step)
         to_right = torch.where(rising, width - step, step)
         x = torch.where(rising, x_left + step, x_left + width - step)
@@ -163,28 +163,28 @@ class Transport:
         x = torch.where(left, self.knots.x[0] - (self.s[..., :1] - target) / first, x)
         x = torch.where(right, self.knots.x[-1] + (target - self.s[..., -1:]) / last, x)
         b = torch.where(left, first, torch.where(right, last, b))
-        return Level(k, x, b, bend, found, to_left, to_right)
+        return SlicePoint(k, x, b, bend, found, to_left, to_right)
 
-    def at_level(self, x: Tensor) -> Level:
+    def at_coordinate(self, x: Tensor) -> SlicePoint:
         """The level at Gaussian coordinates ``x`` of shape ``(…, m)``."""
-        x = self._broadcast(x)
+        x = self._broadcast_points(x)
         found = torch.searchsorted(self.knots.x, x.detach().contiguous(), right=True) - 1
-        i, x_left, width, b_left, b_right = self._segment(found)
+        i, x_left, width, b_left, b_right = self._gather_segment(found)
         bend = (b_right - b_left) / width
-        t = _at_most(torch.clamp(x - x_left, min=0.0), width)
+        t = _cap_keeping_gradient(torch.clamp(x - x_left, min=0.0), width)
         first, last = self.b[..., :1], self.b[..., -1:]
         left, right = found < 0, found == self.knots.x.numel() - 1
         b = torch.where(left, first, torch.where(right, last, b_left + bend * t))
         s = self.s.gather(-1, i) + (b_left + 0.5 * bend * t) * t
         s = torch.where(left, self.s[..., :1] + first * (x - self.knots.x[0]), s)
         s = torch.where(right, self.s[..., -1:] + last * (x - self.knots.x[-1]), s)
-        return Level(s - self.log_mean[..., None], x, b, bend, found, t, width - t)
+        return SlicePoint(s - self.log_mean[..., None], x, b, bend, found, t, width - t)
 
-    def _broadcast(self, points: Tensor) -> Tensor:
+    def _broadcast_points(self, points: Tensor) -> Tensor:
         points = torch.as_tensor(points, dtype=self.b.dtype, device=self.b.device)
         return points.expand(*self.b.shape[:-1], points.shape[-1]).contiguous()
 
-    def _segment(self, found: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    def _gather_segment(self, found: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         i = torch.clamp(found, 0, self.knots.x.numel() - 2)
         x_left = self.knots.x[i]
         width = self.knots.x[i + 1] - x_left
@@ -199,15 +199,15 @@ class Transport:
 
     def call(self, k: Tensor) -> Tensor:
         """Call prices ``E(X − κ)+``, the in-the-money side by parity."""
-        k = self._broadcast(k)
+        k = self._broadcast_points(k)
         return self.otm(k) + call_parity(k)
 
     def put(self, k: Tensor) -> Tensor:
         """Put prices ``E(κ − X)+``, the in-the-money side by parity."""
-        k = self._broadcast(k)
+        k = self._broadcast_points(k)
         return self.otm(k) + put_parity(k)
 
-    def price_at(self, level: Level, above: Tensor) -> Tensor:
+    def price_at(self, level: SlicePoint, above: Tensor) -> Tensor:
         """Calls where ``above`` holds and puts elsewhere, each as a sum of positive terms."""
         last = self.knots.x.numel() - 1
         left, right = level.segment < 0, level.segment == last
@@ -226,31 +226,33 @@ class Transport:
             slope = torch.addcmul(b, bend, t)
             return torch.exp(k + half * t * (b + slope)) * slope * normal.cdf(start - t)
 
-        price = room * _sums(piece, self.knots.node, self.knots.weight)[0]
+        price = room * _quadrature_sums(piece, self.knots.node, self.knots.weight)[0]
 
         # and the whole segments beyond it
         i = torch.clamp(level.segment, 0, last - 1)
         price = price + torch.where(above, self.above.gather(-1, i + 1), self.below.gather(-1, i))
         # Strikes beyond the end knots cost ten times the others, and most requests have none.
-        if _some(outside):
-            price = torch.where(outside, self._tail(level, right), price)
+        if _any_or_recording(outside):
+            price = torch.where(outside, self._price_outward_tail(level, right), price)
             behind = torch.where(right, ~above, left & above)
-            if _some(behind):
-                price = torch.where(behind, self._behind(level, right), price)
+            if _any_or_recording(behind):
+                price = torch.where(behind, self._price_inward_tail(level, right), price)
         # rounding may lift a price past its bound, E X = 1 for calls and κ for puts
-        return _at_most(price, torch.where(above, 0.0, torch.clamp(level.k, max=80.0)).exp())
+        return _cap_keeping_gradient(
+            price, torch.where(above, 0.0, torch.clamp(level.k, max=80.0)).exp()
+        )
 
-    def _tail(self, level: Level, right: Tensor) -> Tensor:
+    def _price_outward_tail(self, level: SlicePoint, right: Tensor) -> Tensor:
         """Beyond the end knots, looking outward: Black calls on the right, puts on the left."""
         grid = self.knots
         b = torch.where(right, self.b[..., -1:], self.b[..., :1])
         log_mass = self.s[..., -1:] + b * (0.5 * b - grid.last) - self.log_mean[..., None]
         x = torch.where(right, torch.clamp(level.x, min=grid.last), level.x)
         x = torch.where(right, x, -torch.clamp(level.x, max=grid.first))
-        k = torch.where(right, level.k, torch.clamp(level.k, max=_HIGHEST_LEFT))
-        return normal.excess(k, x, torch.where(right, x - b, x), b, log_mass)
+        k = torch.where(right, level.k, torch.clamp(level.k, max=_MAX_LEFT_TAIL_LOG_STRIKE))
+        return normal.scaled_mills_difference(k, x, torch.where(right, x - b, x), b, log_mass)
 
-    def _behind(self, level: Level, right: Tensor) -> Tensor:
+    def _price_inward_tail(self, level: SlicePoint, right: Tensor) -> Tensor:
         """Beyond the end knots, looking back: puts on the right, calls on the left.
 
         Steep slopes put the forward itself beyond the last knot, and then these are the
@@ -270,7 +272,7 @@ class Transport:
             mirrored = normal.weighted_mills(k, at, b_first - at)
             return torch.exp(k) * normal.cdf(-at) + mirrored
 
-        k = torch.clamp(level.k, max=_HIGHEST_LEFT)
+        k = torch.clamp(level.k, max=_MAX_LEFT_TAIL_LOG_STRIKE)
         x = torch.clamp(level.x, max=grid.first)
         call = self.above[..., :1] + reach(self.s[..., :1] - shift, x_first) - reach(k, x)
         return torch.where(right, put, call)
@@ -283,7 +285,7 @@ class Transport:
 
     def log_strike(self, z: Tensor) -> Tensor:
         """Log-strike at a Z-coordinate, the inverse of :meth:`z`."""
-        return self.at_level(z).k
+        return self.at_coordinate(z).k
 
     def cdf(self, k: Tensor) -> Tensor:
         """``P(X ≤ κ)``."""
@@ -305,9 +307,9 @@ class Transport:
 
     def delta(self, k: Tensor) -> Tensor:
         """Forward call delta at sticky moneyness, ``G(q*) = E[X; X > κ] = c + κ q*``."""
-        return self._share_above(self.at_strike(k))
+        return self._partial_mean_above(self.at_strike(k))
 
-    def _share_above(self, level: Level) -> Tensor:
+    def _partial_mean_above(self, level: SlicePoint) -> Tensor:
         above = level.x >= 0.0
         price = self.price_at(level, above)
         outward = torch.where(above, level.x, -level.x)
@@ -320,14 +322,14 @@ class Transport:
 
     def dual(self, q: Tensor) -> Tensor:
         """Dual potential ``G(q) = E[X; Z above its (1−q) quantile]``: the upper Lorenz curve."""
-        return self._share_above(self.at_level(-normal.quantile(q)))
+        return self._partial_mean_above(self.at_coordinate(-normal.quantile(q)))
 
     def cvar(self, q: Tensor, tail: str = "upper") -> Tensor:
         """Mean of X in its upper (``G(q)/q``) or lower tail of probability ``q``."""
         if tail == "upper":
             return self.dual(q) / q
         if tail == "lower":
-            level = self.at_level(normal.quantile(q))
+            level = self.at_coordinate(normal.quantile(q))
             below = torch.zeros_like(level.x, dtype=torch.bool)
             return torch.exp(level.k) - self.price_at(level, below) / q
         raise ValueError(f"tail must be 'upper' or 'lower', got {tail!r}")

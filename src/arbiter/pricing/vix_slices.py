@@ -28,18 +28,18 @@ from torch import Tensor
 from arbiter import inputs
 from arbiter.forwards import MaturityLike
 from arbiter.pricing import black, normal
-from arbiter.pricing.decoder import by_rows
-from arbiter.pricing.knots import STEEPEST, Knots
+from arbiter.pricing.decoder import evaluate_by_rows
+from arbiter.pricing.knots import MAX_SLOPE, Knots
 from arbiter.pricing.transport import Transport
 
 Array = NDArray[np.float64]
 Query = Callable[[Transport, Tensor], Tensor]
 logger = logging.getLogger(__name__)
 
-POINTS = 100.0  # index points per unit of volatility
-SLOPE_RANGE = (1e-6, 0.5 * STEEPEST)  # the slopes of Y are twice these
+INDEX_POINTS = 100.0  # index points per unit of volatility
+SLOPE_RANGE = (1e-6, 0.5 * MAX_SLOPE)  # the slopes of Y are twice these
 FARTHEST_KNOT = 37.0
-LEAST_VARIANCE = 1e-10  # an index of a thousandth of a point
+MIN_FORWARD_VARIANCE = 1e-10  # an index of a thousandth of a point
 _SIDES = ("call", "put")
 
 
@@ -128,7 +128,7 @@ class VixSlices:
 
     def future_ratio(self, T: ArrayLike) -> Array:
         """``F / (100 √FV) = E√Y``, at most one by Jensen's inequality."""
-        log_ratio = self._by_date(
+        log_ratio = self._evaluate_by_date(
             T, lambda t: self.transport(t).log_mean - 0.5 * self.transport(t, 2.0).log_mean
         )
         return np.asarray(np.exp(np.minimum(log_ratio, 0.0)))
@@ -139,20 +139,20 @@ class VixSlices:
         The futures' normaliser M comes from integrals of ``e^{2h} h' Φ``; this one is of
         ``e^{2h} φ``, so that a product of the two measures what it should be equal to.
         """
-        return self._by_date(T, lambda t: _second_moment(self.transport(t)))
+        return self._evaluate_by_date(T, lambda t: _second_moment(self.transport(t)))
 
     def vvix(self, T: ArrayLike) -> Array:
         """``100 √(−2 E log(VIX_T/F) / T)``: the log contract of the VIX, in points."""
-        total = self._by_date(T, lambda t: self.transport(t).log_variance())
+        total = self._evaluate_by_date(T, lambda t: self.transport(t).log_variance())
         years = np.asarray(T, dtype=np.float64)
-        return np.asarray(POINTS * np.sqrt(np.maximum(total, 0.0) / years))
+        return np.asarray(INDEX_POINTS * np.sqrt(np.maximum(total, 0.0) / years))
 
     def evaluate(self, query: Query, points: Array, T: Array) -> Array:
         """``query(laws of VIX/F, points)`` elementwise over ``points`` and ``T`` of one shape."""
-        return by_rows(lambda row, t: query(self.transport(t.numpy()), row), points, T)
+        return evaluate_by_rows(lambda row, t: query(self.transport(t.numpy()), row), points, T)
 
     @staticmethod
-    def _by_date(T: ArrayLike, value: Callable[[Array], Tensor]) -> Array:
+    def _evaluate_by_date(T: ArrayLike, value: Callable[[Array], Tensor]) -> Array:
         at = np.asarray(T, dtype=np.float64)
         unique, inverse = np.unique(at, return_inverse=True)
         with torch.no_grad():
@@ -185,7 +185,7 @@ def _second_moment(law: Transport) -> Tensor:
 
 def require_variance(T: Array, variance: Array) -> None:
     """A ``ValueError`` where forward variance vanishes."""
-    none = np.ravel(variance <= LEAST_VARIANCE)
+    none = np.ravel(variance <= MIN_FORWARD_VARIANCE)
     if none.any():
         at = float(np.ravel(np.broadcast_to(T, np.shape(variance)))[none.argmax()])
         raise ValueError(
@@ -194,7 +194,7 @@ def require_variance(T: Array, variance: Array) -> None:
         )
 
 
-def announce_beyond(ends: Array, last: float, slack: float, there: str) -> None:
+def warn_beyond_expiries(ends: Array, last: float, slack: float, there: str) -> None:
     """A warning where windows of the VIX end after the last index expiry, and what is there.
 
     Args:
@@ -248,8 +248,8 @@ class VixQueries:
     def vix_future(self, T: MaturityLike) -> Array:
         """VIX future ``100 √FV(T) · E√Y_T``, in index points: never above ``100 √FV(T)``."""
         t = self.years(T)
-        ratio = self._slices().future_ratio(t)
-        return np.asarray(POINTS * np.sqrt(self.forward_variance(t)) * ratio)
+        ratio = self._require_slices().future_ratio(t)
+        return np.asarray(INDEX_POINTS * np.sqrt(self.forward_variance(t)) * ratio)
 
     def vix_second_moment(self, T: MaturityLike) -> Array:
         """``E[(VIX_T/100)²]``, integrated from the law of the VIX: equals ``forward_variance(T)``.
@@ -257,21 +257,25 @@ class VixQueries:
         A measurement, with an integral of its own: it sees the future and the slices only.
         """
         t = self.years(T)
-        square = self._slices().square_ratio(t)
-        return np.asarray((self.vix_future(t) / POINTS) ** 2 * square)
+        square = self._require_slices().square_ratio(t)
+        return np.asarray((self.vix_future(t) / INDEX_POINTS) ** 2 * square)
 
     def vix_option(self, K: ArrayLike, T: MaturityLike, side: str = "call") -> Array:
         """Discounted price of a VIX ``"call"`` or ``"put"`` at strikes ``K``, in index points."""
         if side not in _SIDES:
             raise ValueError(f"side = {side!r}: give 'call' or 'put'")
         k, t, future = self._moneyness(K, T)
-        price = self._slices().evaluate(Transport.call if side == "call" else Transport.put, k, t)
+        price = self._require_slices().evaluate(
+            Transport.call if side == "call" else Transport.put, k, t
+        )
         return np.asarray(self.discount(t) * future * price)
 
     def vix_iv(self, K: ArrayLike, T: MaturityLike) -> Array:
         """Black volatility of VIX options on the surface's own future, annualised and decimal."""
         k, t, _ = self._moneyness(K, T)
-        implied = black.implied(self._slices().evaluate(Transport.otm, k, t), k)
+        implied = black.implied_total_volatility(
+            self._require_slices().evaluate(Transport.otm, k, t), k
+        )
         where = np.flatnonzero(np.ravel(implied.reason))
         if where.size:
             first = black.Reason(int(np.ravel(implied.reason)[where[0]]))
@@ -284,19 +288,19 @@ class VixQueries:
     def vix_density(self, V: ArrayLike, T: MaturityLike) -> Array:
         """Density of ``VIX_T`` at levels ``V``, per index point."""
         k, t, future = self._moneyness(V, T, "V")
-        return np.asarray(self._slices().evaluate(Transport.density, k, t) / future)
+        return np.asarray(self._require_slices().evaluate(Transport.density, k, t) / future)
 
     def vix_quantile(self, u: ArrayLike, T: MaturityLike) -> Array:
         """The level below which ``VIX_T`` lies with probability ``u``, in index points."""
         level, t = np.broadcast_arrays(inputs.probabilities("u", u), self.years(T))
-        ratio = self._slices().evaluate(Transport.quantile, level, t)
+        ratio = self._require_slices().evaluate(Transport.quantile, level, t)
         return np.asarray(self.vix_future(t) * ratio)
 
     def vvix(self, T: MaturityLike) -> Array:
         """Volatility index of the VIX, ``100 √(−2 E log(VIX_T/F)/T)``: exact, every strike."""
-        return self._slices().vvix(self.years(T))
+        return self._require_slices().vvix(self.years(T))
 
-    def _slices(self) -> VixSlices:
+    def _require_slices(self) -> VixSlices:
         if self.vix_slices is None:
             raise ValueError(
                 "this surface has no VIX slices, so that it knows forward variances and no law of "
@@ -310,9 +314,9 @@ class VixQueries:
     ) -> tuple[Array, Array, Array]:
         """``log(K/F)``, years and futures, of one shape."""
         points = require_levels(name, K)
-        self._slices()
+        self._require_slices()
         t = self.years(T)
         future = self.vix_future(t)
-        require_variance(t, (future / POINTS) ** 2)
+        require_variance(t, (future / INDEX_POINTS) ** 2)
         points, t, future = np.broadcast_arrays(points, t, future)
         return np.log(points / future), t, future

@@ -26,11 +26,11 @@ from arbiter import inputs
 from arbiter.pricing import black
 from arbiter.pricing.transport import Transport
 from arbiter.pricing.vix_slices import (
-    POINTS,
+    INDEX_POINTS,
     VixSlices,
-    announce_beyond,
     require_levels,
     require_variance,
+    warn_beyond_expiries,
 )
 from arbiter.surface import THIRTY_DAYS, Surface
 from arbiter.vix.prior_features import features
@@ -131,7 +131,7 @@ class VixPrior:
     def future(self, T: MaturityLike) -> tuple[Array, Array]:
         """VIX futures of the middle law, in index points, and their standard deviations."""
         t = self.surface.years(T)
-        level = POINTS * np.sqrt(self.surface.forward_variance(t))
+        level = INDEX_POINTS * np.sqrt(self.surface.forward_variance(t))
         return self._with_deviation(lambda slices: level * slices.future_ratio(t))
 
     def vvix(self, T: MaturityLike) -> tuple[Array, Array]:
@@ -147,11 +147,13 @@ class VixPrior:
         points, t = np.broadcast_arrays(require_levels("K", K), self.surface.years(T))
         variance = self.surface.forward_variance(t)
         require_variance(t, variance)
-        level = POINTS * np.sqrt(variance)
+        level = INDEX_POINTS * np.sqrt(variance)
 
         def volatility(slices: VixSlices) -> Array:
             k = np.log(points / (level * slices.future_ratio(t)))
-            implied = black.implied(slices.evaluate(Transport.otm, k, t), k).volatility
+            implied = black.implied_total_volatility(
+                slices.evaluate(Transport.otm, k, t), k
+            ).volatility
             return np.asarray(implied / np.sqrt(t))
 
         return self._with_deviation(volatility)
@@ -206,7 +208,7 @@ def vix_prior(surface: Surface, T: MaturityLike | None = None) -> VixPrior:
             raise ValueError("T is empty: give the dates of the VIX, or leave it out")
         last = surface.maturities[-1]
         there = "forward variance is an extrapolation of the surface"
-        announce_beyond(dates + THIRTY_DAYS, last, 1e-3 * last, there)
+        warn_beyond_expiries(dates + THIRTY_DAYS, last, 1e-3 * last, there)
     seen = features(surface, np.clip(dates, SOONEST, LATEST))
     bad = ~np.isfinite(seen).all(1)
     if bad.any():

@@ -83,7 +83,7 @@ class Nodes(Peer):
     def total_variance(self, k: Any, T: Any) -> Array:
         """Total implied variance ``σ²T``; zero where the price is not above its lower bound."""
         at, t = points(k, T)
-        found = black.implied(self.otm(at, t), at)
+        found = black.implied_total_volatility(self.otm(at, t), at)
         none = (found.reason == black.Reason.BELOW_INTRINSIC) | (
             found.reason == black.Reason.AT_INTRINSIC
         )
@@ -94,7 +94,7 @@ class Nodes(Peer):
         money = int(np.searchsorted(self.kappa, 1.0))
         price = np.concatenate([[0.0], self.prices[:, money]])  # (L + 1,)
         when = np.concatenate([[0.0], self.maturities])
-        variance = np.asarray(black.implied(price[1:], 0.0).volatility) ** 2
+        variance = np.asarray(black.implied_total_volatility(price[1:], 0.0).volatility) ** 2
         total = np.interp(T, when, np.concatenate([[0.0], variance]))
         low = np.clip(np.searchsorted(when, T, side="right") - 1, 0, when.size - 2)
         rise = price[low + 1] - price[low]

@@ -86,7 +86,7 @@ class ConvexModel(Peer):
             rows = torch.tensor(k).expand(1, self.maturities.size, -1)
             price = calls(self.network.icnn, self.output, rows) - black.call_parity(rows)
             price = torch.cummax(price.clamp(min=0.0), 1).values[0]
-            total: Tensor = black.implied(price, rows[0]).volatility
+            total: Tensor = black.implied_total_volatility(price, rows[0]).volatility
         return price.numpy(), total.numpy()
 
 

@@ -184,7 +184,7 @@ def _smiles(k: Array, price: Array, total: Array, index: float) -> _Smiles:
     # rounded to one strike: listed once
     apart = np.diff(np.exp(k), axis=1, prepend=0.0) > 0.5 * ROUND
     listed = np.where(apart & (price > FLOOR), price, np.nan)
-    iv = black.implied(listed, k).volatility / np.sqrt(T)[:, None]
+    iv = black.implied_total_volatility(listed, k).volatility / np.sqrt(T)[:, None]
     return _Smiles(k, np.asarray(iv), np.sqrt(total / T), index)
 
 

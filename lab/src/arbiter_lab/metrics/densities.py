@@ -43,7 +43,7 @@ def transport_alignment(model: Transport, exact: Transport, unit: Tensor) -> Ali
     """Compare slices ``(N,)`` of transports; ``unit`` is ``(N,)``, their ``σ√T``."""
     x = torch.from_numpy(NODES).to(unit.device)
     mass = torch.from_numpy(MASS).to(unit.device)
-    there = exact.at_level(x[None])
+    there = exact.at_coordinate(x[None])
     here = model.at_strike(there.k)
     # log of φ(x)/(κ b) on both sides, at one κ
     gain = 0.5 * (here.x**2 - there.x**2) + torch.log(here.b / there.b)

@@ -66,7 +66,7 @@ class AndreasenHuge(Peer):
         """Total implied variance ``σ²T``; zero where the price is not above its lower bound."""
         at, t = points(k, T)
         held = np.minimum(t, self.maturities[-1])
-        implied = black.implied(self._prices(at, held), at)
+        implied = black.implied_total_volatility(self._prices(at, held), at)
         none = (implied.reason == black.Reason.BELOW_INTRINSIC) | (
             implied.reason == black.Reason.AT_INTRINSIC
         )

@@ -148,7 +148,7 @@ def volatilities(output: Output, k: Tensor, T: Tensor, icnn: ICNNDecoder | None 
         )
     else:
         price = convex_decoder_prices.risen(icnn, output, k).double()
-    total = black.implied(price, k.double()).volatility
+    total = black.implied_total_volatility(price, k.double()).volatility
     return torch.nan_to_num(total) / torch.sqrt(T.double())[..., None]
 
 

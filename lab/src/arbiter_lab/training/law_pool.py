@@ -349,7 +349,7 @@ def _volatilities(
             value = torch.where(at >= 0.0, 1.0 - kappa * integral, kappa * (1.0 - integral))
             price[..., columns] = torch.where(serves[..., columns], value, price[..., columns])
         price = _resolved(price, z)
-        v = black.implied(price, k).volatility
+        v = black.implied_total_volatility(price, k).volatility
         # a resolved price without a volatility spoils its law, which is then left out
         spoilt = (torch.isfinite(price) & ~torch.isfinite(v)).any(-1, keepdim=True)
         v = torch.where(spoilt, torch.nan, v)

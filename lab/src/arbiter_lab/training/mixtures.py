@@ -92,7 +92,7 @@ def mix(laws: Laws, calm: Tensor, wild: Tensor, chance: Tensor) -> Laws:
         -1,
     )
     price = torch.where(inner > 0, price, torch.nan)
-    v = black.implied(price, k).volatility
+    v = black.implied_total_volatility(price, k).volatility
     return replace(laws, reference=reference.float(), iv=(v / torch.sqrt(T)[:, None]).float())
 
 

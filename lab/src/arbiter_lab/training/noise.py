@@ -184,6 +184,8 @@ def quote(
     # all at once: on a GPU the number of operations is what takes time
     prices = torch.cat([mid, centre - width, centre + width])
     at = torch.cat([k, k[priced], k[priced]])
-    found, low, high = black.implied(prices, at).volatility.split([len(k), *[len(centre)] * 2])
+    found, low, high = black.implied_total_volatility(prices, at).volatility.split(
+        [len(k), *[len(centre)] * 2]
+    )
     h[priced] = 0.5 * (high - low)
     return (found / root).to(truth.dtype), (h / root).to(truth.dtype)

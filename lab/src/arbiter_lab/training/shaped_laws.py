@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from arbiter.pricing import black
-from arbiter.pricing.knots import STEEPEST
+from arbiter.pricing.knots import MAX_SLOPE
 from arbiter.pricing.transport import Transport
 
 if TYPE_CHECKING:  # pools are made with shapes
@@ -137,7 +137,7 @@ def shaped(laws: Laws, variance: Tensor, shape: Tensor) -> Laws:
     T, z = laws.T.double(), laws.z.double()
     grown = torch.diff(variance, prepend=torch.zeros_like(variance[:, :1])).clamp(min=0.0)
     squares = torch.cumsum(grown[..., None] * torch.exp(2.0 * shape), 1)  # (N, M, n)
-    slopes = torch.sqrt(squares).clamp(1e-6, STEEPEST)  # cut alike at all maturities
+    slopes = torch.sqrt(squares).clamp(1e-6, MAX_SLOPE)  # cut alike at all maturities
     x = torch.tensor(KNOTS, dtype=torch.float64, device=slopes.device)
     law = Transport(x, slopes)
     total = torch.sqrt(law.log_variance())  # (N, M)
@@ -153,7 +153,7 @@ def shaped(laws: Laws, variance: Tensor, shape: Tensor) -> Laws:
         ],
         -1,
     )
-    v = black.implied(torch.where(inner > 0, price, torch.nan), k).volatility
+    v = black.implied_total_volatility(torch.where(inner > 0, price, torch.nan), k).volatility
     root = torch.sqrt(T)
     return replace(laws, reference=(total / root).float(), iv=(v / root[:, None]).float())
 

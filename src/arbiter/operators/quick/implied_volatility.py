@@ -1,4 +1,4 @@
-"""Implied volatilities of out-of-the-money prices, compiled: :func:`arbiter.pricing.black.implied`.
+"""Implied volatilities of out-of-the-money prices, compiled: :func:`arbiter.pricing.black.implied_total_volatility`.
 
 To a relative 1e-11; NaN where there is none, or a price is next to nothing (:data:`LEAST`).
 """
@@ -42,7 +42,7 @@ def implied(price: float, k: float) -> float:
 
 @inlined
 def _low(a: float, below: float, target: float) -> float:
-    """A guess in the lower half, as :func:`arbiter.pricing.black._guess`."""
+    """A guess in the lower half, as :func:`arbiter.pricing.black._guess_total_volatility`."""
     level = max(a, 0.001 * below, 1e-300)
     odds = log(level) + 0.5 * a - target
     growth = max(odds, 0.0) + log(1.0 + exp(-abs(odds)))
@@ -65,16 +65,16 @@ def _high(a: float, target: float) -> float:
 
 @inlined
 def _stepped(v: float, guess: float, a: float, upper: bool, target: float) -> float:
-    """One step of fourth order, as in :func:`arbiter.pricing.black._solve`."""
+    """One step of fourth order, as in :func:`arbiter.pricing.black._solve_total_volatility`."""
     h, t = a / v, 0.5 * v
     d = t - h
-    narrow = v < black._NARROW and not upper
+    narrow = v < black.MAX_SERIES_TOTAL_VOLATILITY and not upper
     far, near = tail(h + t), tail(h if narrow else abs(d))
     # beyond the money the ratio is what is left of a whole one
     inside = scalars.ROOT_2PI * exp(0.5 * d * d) - near if upper == (d < 0.0) else near
     wide = inside + far if upper else inside - far
     gap = 2.0 * t * scalars.series(h, t, near) if narrow else wide
-    miss = log(gap) - 0.5 * d * d - black._LOG_ROOT_2PI - target
+    miss = log(gap) - 0.5 * d * d - black.LOG_ROOT_2PI - target
     slope = -v / gap if upper else v / gap
     hh, tt = h * h, t * t
     second = hh - tt - slope

@@ -59,7 +59,7 @@ def otm(k: float, v: float) -> float:
 def call(h: float, t: float) -> float:
     """Of the side out of the money at ``h = |k|/v``, over its strike; ``t = v/2``."""
     d = t - h
-    narrow = t < 0.5 * black._NARROW
+    narrow = t < 0.5 * black.MAX_SERIES_TOTAL_VOLATILITY
     density, far, near = pdf(d), tail(h + t), tail(h if narrow else abs(d))
     # one minus the complement, which is not small, or a difference of two tails
     wide = 1.0 - density * (near + far) if d > 0.0 else density * (near - far)
