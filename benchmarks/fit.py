@@ -36,7 +36,7 @@ import arbiter as ab
 from arbiter.chains import read_chain
 from arbiter.fitting import FitOptions, FittedSurface, fit
 from arbiter.quotes import Quotes
-from arbiter.scoring import BASIS_POINT, Model, counted, modes, score
+from arbiter.scoring import BASIS_POINT, Model, count_modes, find_counted_quotes, score
 from arbiter_lab.evaluation.arbitrage_check import table
 from arbiter_lab.peers import fit_andreasen_huge, fit_ssvi, fit_svi
 from benchmarks.heston_surfaces import Heston, heston_surface
@@ -107,7 +107,7 @@ def real_quotes(folder: str | None, name: str) -> Quotes | None:
     if not folder:
         return None
     quotes = read_chain(Path(folder) / "chains" / name).quotes()
-    return quotes.select(counted(quotes))
+    return quotes.select(find_counted_quotes(quotes))
 
 
 # -- time and growth ----------------------------------------------------------------------
@@ -233,7 +233,9 @@ def peer_rows(name: str, quotes: Quotes) -> list[Row]:
                 "violations": len(sizes),
                 "material": int(verdict.findings["material"].sum()),
                 "largest": float(sizes.max()) if len(sizes) else 0.0,  # type: ignore[arg-type]
-                "modes": float(modes(model).mean()) if isinstance(model, ab.Surface) else None,
+                "modes": float(count_modes(model).mean())
+                if isinstance(model, ab.Surface)
+                else None,
             }
         )
     return rows

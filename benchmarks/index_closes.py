@@ -29,7 +29,7 @@ from rich.table import Table
 
 import arbiter as ab
 from arbiter.fitting import FittedSurface
-from arbiter.sources import Source
+from arbiter.sources import QuoteSource
 from arbiter.vix.replication import term_structure
 
 Row = dict[str, Any]
@@ -73,9 +73,9 @@ def before(day: dt.date) -> dt.date:
 
 
 @cache
-def fitted(path: Path) -> tuple[Source, FittedSurface]:
+def fitted(path: Path) -> tuple[QuoteSource, FittedSurface]:
     """The quotes of a file and their surface."""
-    source = Source.read(path, as_of=UNTIMED.get(path.name))
+    source = QuoteSource.read(path, as_of=UNTIMED.get(path.name))
     return source, ab.fit(source.quotes)
 
 
@@ -148,7 +148,7 @@ def future_rows() -> list[Row]:
 def implied_rows() -> list[Row]:
     """Futures that the VIX chain implies against the settlements on either side of it."""
     path = folder() / "chains" / VIX_CHAIN
-    source, day = Source.read(path), day_of(path)
+    source, day = QuoteSource.read(path), day_of(path)
     smiles = ab.fit_vix(source.quotes)
     rows = []
     curves = {
@@ -171,7 +171,7 @@ def vvix_rows() -> list[Row]:
     """VVIX at 30 days of fitted VIX smiles against the official one."""
     rows = []
     for path in (folder() / "chains" / VIX_CHAIN, *folder().glob("joint/vix_*")):
-        smiles, day = ab.fit_vix(Source.read(path).quotes), day_of(path)
+        smiles, day = ab.fit_vix(QuoteSource.read(path).quotes), day_of(path)
         official = closes("VVIX")
         rows.append(
             {

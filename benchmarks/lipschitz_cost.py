@@ -26,7 +26,7 @@ from rich.box import MARKDOWN, SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from arbiter.files import whole
+from arbiter.files import open_whole
 from arbiter.operators import checkpoint
 from arbiter.operators.network.lipschitz import constant
 from arbiter.operators.network.network import Config, Network
@@ -157,7 +157,7 @@ def plot(rows: Sequence[Row], path: Path) -> Figure:
     left.set(ylabel="RMSE of volatility, basis points")
     left.legend(frameon=False, loc="upper left", bbox_to_anchor=(0.0, 0.86), ncols=3)
     figure.suptitle("What the certificate costs; numbers are budgets of the maps")
-    with whole(path) as file:
+    with open_whole(path) as file:
         figure.savefig(file, format="png", dpi=120)
     return figure
 

@@ -20,10 +20,10 @@ from arbiter.compiled import config
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     """Nothing is known of folders or said before, nor after."""
-    for known in (compiled.kept_in, compiled._say):
+    for known in (compiled.find_cache_folder, compiled._warn_of_compiling):
         known.cache_clear()
     yield
-    compiled.kept_in.cache_clear()
+    compiled.find_cache_folder.cache_clear()
 
 
 def written(folder: Path, factor: float) -> Callable[[float], float]:
@@ -41,15 +41,15 @@ def test_the_digest_is_that_of_every_module(tmp_path: Path) -> None:
     (tmp_path / "inner" / "b.py").write_text("B = 1")
     (tmp_path / "inner" / "c.txt").write_text("no module")
     sources = [tmp_path / "a.py", tmp_path / "inner"]
-    first = compiled.digest(sources)
+    first = compiled.hash_sources(sources)
     (tmp_path / "inner" / "c.txt").write_text("whatever")
-    assert compiled.digest(sources) == first
+    assert compiled.hash_sources(sources) == first
     (tmp_path / "inner" / "b.py").write_text("B = 2")
-    second = compiled.digest(sources)
+    second = compiled.hash_sources(sources)
     (tmp_path / "inner" / "b.py").rename(tmp_path / "inner" / "d.py")
-    third = compiled.digest(sources)
+    third = compiled.hash_sources(sources)
     (tmp_path / "a.py").write_text("A = 2")
-    assert len({first, second, third, compiled.digest(sources)}) == 4
+    assert len({first, second, third, compiled.hash_sources(sources)}) == 4
 
 
 def imported(path: Path) -> set[str]:
@@ -82,37 +82,37 @@ def test_what_is_kept_belongs_to_one_state_of_the_package(
     monkeypatch.setattr(compiled, "SOURCES", ("made.py",))
     monkeypatch.setattr(config, "CACHE_DIR", "")
     times = compiled.compiled(written(tmp_path, 2.0))
-    first = compiled.kept_in()
+    first = compiled.find_cache_folder()
     assert times(1.5) == 3.0
     assert first is not None
     assert first.parent == tmp_path / "__pycache__"
     assert list(first.rglob("made.times*.nbc"))
     assert config.CACHE_DIR == ""
-    compiled.kept_in.cache_clear()
+    compiled.find_cache_folder.cache_clear()
     again = compiled.compiled(written(tmp_path, 3.0))
     assert again(1.5) == 4.5
-    assert compiled.kept_in() != first
+    assert compiled.find_cache_folder() != first
     assert first.exists()  # it may still be written to
     os.utime(first, (0.0, 0.0))
-    compiled.kept_in.cache_clear()
-    assert compiled.kept_in() != first
+    compiled.find_cache_folder.cache_clear()
+    assert compiled.find_cache_folder() != first
     assert not first.exists()
 
 
 def test_a_folder_of_the_users_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "mine"))
-    folder = compiled.kept_in()
+    folder = compiled.find_cache_folder()
     assert folder is not None
     assert folder.parent == tmp_path / "mine"
     other = tmp_path / "mine" / "arbiter-compiled-other"  # of another installation: not ours
     other.mkdir()
     os.utime(other, (0.0, 0.0))
-    compiled.kept_in.cache_clear()
-    assert compiled.kept_in() == folder
+    compiled.find_cache_folder.cache_clear()
+    assert compiled.find_cache_folder() == folder
     assert other.exists()
     monkeypatch.setattr(config, "BOUNDSCHECK", 1)
-    compiled.kept_in.cache_clear()
-    assert compiled.kept_in() != folder
+    compiled.find_cache_folder.cache_clear()
+    assert compiled.find_cache_folder() != folder
 
 
 def test_without_a_home_or_a_state_nothing_is_kept(
@@ -127,14 +127,14 @@ def test_without_a_home_or_a_state_nothing_is_kept(
     (tmp_path / "made.py").touch()
     monkeypatch.setattr(compiled, "SOURCES", ("made.py",))
     monkeypatch.setattr(compiled, "_PACKAGE", tmp_path)
-    assert compiled.kept_in() is not None  # the package's own folder
+    assert compiled.find_cache_folder() is not None  # the package's own folder
     (tmp_path / "__pycache__").rename(tmp_path / "gone")
     (tmp_path / "__pycache__").touch()
-    compiled.kept_in.cache_clear()
-    assert compiled.kept_in() is None
+    compiled.find_cache_folder.cache_clear()
+    assert compiled.find_cache_folder() is None
     monkeypatch.setattr(compiled, "SOURCES", ("none.py",))
-    compiled.kept_in.cache_clear()
-    assert compiled.kept_in() is None
+    compiled.find_cache_folder.cache_clear()
+    assert compiled.find_cache_folder() is None
 
 
 def test_functions_of_others_are_left_alone(caplog: pytest.LogCaptureFixture) -> None:
@@ -157,7 +157,7 @@ def test_what_cannot_be_kept_is_compiled_all_the_same(
     monkeypatch.setattr(compiled, "_PACKAGE", tmp_path / "file")
     monkeypatch.setattr(compiled, "SOURCES", ())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert compiled.kept_in() is None
+    assert compiled.find_cache_folder() is None
     with caplog.at_level(logging.WARNING):
         assert compiled.compiled(written(tmp_path, 2.0))(1.5) == 3.0
         assert compiled.compiled(written(tmp_path, 3.0))(1.5) == 4.5
@@ -172,7 +172,7 @@ def test_a_function_without_a_file_is_compiled_all_the_same() -> None:
 
 
 def test_the_notice_is_the_machines_and_not_the_fits() -> None:
-    with pipeline._warnings() as found:
+    with pipeline._collect_warnings() as found:
         logging.getLogger("arbiter.compiled").warning("compiling")
         logging.getLogger("arbiter.operators").warning("odd quotes")
     assert found == ["odd quotes"]

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from arbiter.files import sweep, whole, write_whole
+from arbiter.files import open_whole, remove_partial_files, write_whole
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     target = write_whole(tmp_path / "a.txt", "old")
 
     def write() -> None:
-        with whole(target) as file:
+        with open_whole(target) as file:
             file.write(b"new")
             raise RuntimeError("halfway")
 
@@ -33,6 +33,6 @@ def test_sweep_removes_what_the_dead_left_and_nothing_else(tmp_path: Path) -> No
     others = [tmp_path / ".notes.tmp", tmp_path / "a.parquet"]
     for path in (left, mine, *others):
         path.write_text("x")
-    sweep(tmp_path)
+    remove_partial_files(tmp_path)
     assert not left.exists()
     assert all(path.exists() for path in (mine, *others))

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion, counts, no_exclusions
+from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion, count_exclusions, no_exclusions
 from arbiter.pricing import black
-from arbiter.quotes import FARTHEST, Quotes
+from arbiter.quotes import MAX_LOG_MONEYNESS, Quotes
 
 K = np.linspace(-0.3, 0.2, 11)
 
@@ -140,7 +140,7 @@ def test_what_is_no_table_of_quotes_is_refused(given_table: object, words: str) 
 
 def test_the_farthest_strike_is_taken() -> None:
     bid, ask = 1e-30, 2e-30
-    edge = Quotes.from_frame({"T": [1.0], "k": [FARTHEST], "bid": [bid], "ask": [ask]})
+    edge = Quotes.from_frame({"T": [1.0], "k": [MAX_LOG_MONEYNESS], "bid": [bid], "ask": [ask]})
     assert len(edge) == 1
 
 
@@ -182,14 +182,14 @@ def test_counts_name_each_reason_once_most_frequent_first() -> None:
         {name: [None] * 4 for name in EXCLUSION_SCHEMA if name != "reason"} | {"reason": reasons},
         schema=EXCLUSION_SCHEMA,
     )
-    found = counts(rows)
+    found = count_exclusions(rows)
     assert found.select("reason", "quotes").rows() == [
         ("zero bid", 2),
         ("crossed", 1),
         ("stale", 1),
     ]
     assert found["meaning"][0] == Exclusion.ZERO_BID.explain()
-    assert counts(no_exclusions()).height == 0
+    assert count_exclusions(no_exclusions()).height == 0
     assert no_exclusions().schema == pl.Schema(EXCLUSION_SCHEMA)
 
 

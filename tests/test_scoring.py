@@ -50,13 +50,13 @@ def listed(days: dict[float, int], level: float = 0.2, half: float = 0.002) -> Q
 def test_expiries_under_two_days_or_eight_strikes_do_not_count() -> None:
     quotes = listed({1.99: 9, 2.0: 9, 30.0: 8, 60.0: 7})
     expected = np.isin(quotes.expiry, [1, 2])
-    assert np.array_equal(scoring.counted(quotes), expected)
+    assert np.array_equal(scoring.find_counted_quotes(quotes), expected)
 
 
 def test_two_days_in_minutes_count() -> None:
     quotes = listed({2880 / 1440: 9})
     shifted = Quotes.from_frame(quotes.to_frame().with_columns(T=np.full(9, 2880 / 525_600)))
-    assert scoring.counted(shifted).all()
+    assert scoring.find_counted_quotes(shifted).all()
 
 
 def test_locked_quotes_do_not_count_nor_make_up_eight_strikes() -> None:
@@ -64,8 +64,8 @@ def test_locked_quotes_do_not_count_nor_make_up_eight_strikes() -> None:
     ask = np.array(quotes.ask)
     ask[3] = quotes.bid[3]
     table = {"T": quotes.T, "k": quotes.k, "bid": quotes.bid, "ask": ask}
-    assert not scoring.counted(Quotes.from_frame(table)).any()
-    assert scoring.counted(Quotes.from_frame(table), strikes=7).sum() == 7
+    assert not scoring.find_counted_quotes(Quotes.from_frame(table)).any()
+    assert scoring.find_counted_quotes(Quotes.from_frame(table), strikes=7).sum() == 7
 
 
 # -- inside bid-ask -----------------------------------------------------------------------
@@ -211,7 +211,7 @@ class Bumps:
     ],
 )
 def test_modes_of_known_densities(law: Bumps, expected: int) -> None:
-    assert scoring.modes(law).tolist() == [expected, expected]
+    assert scoring.count_modes(law).tolist() == [expected, expected]
 
 
 def test_ripples_count_from_a_thousandth_of_the_peak() -> None:
@@ -225,22 +225,22 @@ def test_ripples_count_from_a_thousandth_of_the_peak() -> None:
 
     law = Rippled((), ())
     Rippled.size = 0.0004
-    assert scoring.modes(law).max() == 1
+    assert scoring.count_modes(law).max() == 1
     Rippled.size = 0.002
-    assert scoring.modes(law).min() > 5
+    assert scoring.count_modes(law).min() > 5
 
 
 def test_the_example_has_one_mode_and_a_dip_in_the_slopes_makes_two() -> None:
     surface = example()
-    assert scoring.modes(surface).tolist() == [1] * 14
+    assert scoring.count_modes(surface).tolist() == [1] * 14
     x = np.linspace(-5.5, 4.5, 201)
     steep = 0.1 * (1.0 + 5.0 * np.exp(-0.5 * (x / 0.4) ** 2))  # little mass where slopes are steep
     split = Surface.from_slopes(x, [1.0], [steep])
-    assert scoring.modes(split).tolist() == [2]
+    assert scoring.count_modes(split).tolist() == [2]
 
 
 def test_black_scholes_has_one_mode_even_where_it_lies_at_the_end_of_the_window() -> None:
     vols = np.array([1e-3, 0.2, 3.0, 7.0])
     surface = Surface.from_slopes([-1.0, 1.0], vols**2, np.tile(vols[:, None], 2))
-    assert scoring.modes(surface).tolist() == [1, 1, 1, 1]
-    assert scoring.modes(surface, 0.5).tolist() == [1]
+    assert scoring.count_modes(surface).tolist() == [1, 1, 1, 1]
+    assert scoring.count_modes(surface, 0.5).tolist() == [1]

@@ -10,18 +10,22 @@ import pytest
 
 from arbiter import values
 
-BETWEEN = partial(values.whole, least=2, most=9)
+BETWEEN = partial(values.require_integer, least=2, most=9)
 
 
 @pytest.mark.parametrize(
     ("take", "good", "bad"),
     [
         (BETWEEN, [2, 9], [1, 10, 4.0, True, "4", None, 10**4000]),
-        (values.switch, [True, False], [0, 1, "no", None]),
-        (values.positive, [1, 0.5], [0, -1.0, math.nan, math.inf, True, "1", None, 10**4000]),
-        (partial(values.positive, most=4.0), [4, 4.0], [4.1, 10**4000]),
-        (values.number, [0, -2.5], [math.nan, -math.inf, False, "0", [0], -(10**4000)]),
-        (values.text, ["", "a"], [None, 1, b"a"]),
+        (values.require_bool, [True, False], [0, 1, "no", None]),
+        (
+            values.require_positive,
+            [1, 0.5],
+            [0, -1.0, math.nan, math.inf, True, "1", None, 10**4000],
+        ),
+        (partial(values.require_positive, most=4.0), [4, 4.0], [4.1, 10**4000]),
+        (values.require_number, [0, -2.5], [math.nan, -math.inf, False, "0", [0], -(10**4000)]),
+        (values.require_text, ["", "a"], [None, 1, b"a"]),
     ],
 )
 def test_a_value_is_taken_as_it_is_or_refused_by_name(
@@ -36,17 +40,17 @@ def test_a_value_is_taken_as_it_is_or_refused_by_name(
 
 
 def test_rows_of_numbers_become_tuples() -> None:
-    assert values.numbers("spans", [0.3, 2]) == (0.3, 2)
-    assert values.numbers("spans", ()) == ()
+    assert values.require_numbers("spans", [0.3, 2]) == (0.3, 2)
+    assert values.require_numbers("spans", ()) == ()
     for bad in (None, 3.0, "ab", ["a"], [True], [math.nan], [[1.0]], {1.0: 2.0}):
         with pytest.raises(ValueError, match=r"^spans = .* must be a list of numbers"):
-            values.numbers("spans", bad)
+            values.require_numbers("spans", bad)
 
 
 def test_names_are_those_that_there_are() -> None:
-    assert values.named("config", {"heads": 4}, ["heads", "width"]) == {"heads": 4}
+    assert values.require_known_keys("config", {"heads": 4}, ["heads", "width"]) == {"heads": 4}
     with pytest.raises(ValueError, match="config: depth unknown; there are heads, width"):
-        values.named("config", {"heads": 4, "depth": 1}, ["heads", "width"])
+        values.require_known_keys("config", {"heads": 4, "depth": 1}, ["heads", "width"])
     for bad in (None, [1, 2], "heads"):
         with pytest.raises(ValueError, match=r"^config = .* must be an object of values by name"):
-            values.named("config", bad, ["heads"])
+            values.require_known_keys("config", bad, ["heads"])

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from arbiter.files import whole
+from arbiter.files import open_whole
 from arbiter_lab.training.pool_files import load_pool
 from arbiter_lab.training.prior_covariance import covariance_factor
 
@@ -39,7 +39,7 @@ def main() -> None:
         laws, args.surfaces, iterations=args.iterations, seed=args.seed, told=told
     )
     sys.stderr.write("\n")
-    with whole(args.out) as file:
+    with open_whole(args.out) as file:
         np.save(file, found.cpu().numpy().astype(np.float32), allow_pickle=False)
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 from scipy.special import ndtri
 
-from arbiter.files import whole
+from arbiter.files import open_whole
 from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.models.parameters import Parameters, draw
 from arbiter.models.vix_oracle import POINTS, IndexLaw
@@ -54,7 +54,7 @@ def main() -> None:
         parts.append(one(given.seed, number))
         if (number + 1) % SAVED == 0 or number + 1 == given.markets:
             parts = [{name: np.concatenate([p[name] for p in parts]) for name in parts[0]}]
-            with whole(given.out) as file:
+            with open_whole(given.out) as file:
                 np.savez(file, **parts[0])
             sys.stderr.write(f"\r{number + 1} of {given.markets} markets")
     sys.stderr.write("\n")

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from arbiter.files import whole
+from arbiter.files import open_whole
 from arbiter.vix.prior import FAR, KNOTS, Network
 
 Array = NDArray[np.float64]
@@ -55,7 +55,7 @@ def main() -> None:
     y = torch.from_numpy(np.log(data["slopes"]) - 0.5 * np.log(data["T"])[:, None])
     trained = train(x[~held], y[~held], given.steps, given.seed)
     report(trained, data, held)
-    with whole(given.out) as file:
+    with open_whole(given.out) as file:
         np.savez_compressed(file, **{n: v.astype(np.float32) for n, v in trained._asdict().items()})
 
 

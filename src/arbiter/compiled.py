@@ -35,13 +35,13 @@ config: Any = _config  # whose attributes come from the environment
 _PACKAGE = Path(__file__).parent
 # Modules and folders that compiled functions and their constants come from: a test looks after it.
 SOURCES = ("compiled.py", "normal.py", "black.py", "operators")
-_OURS, _OLD = "arbiter-compiled-", 3600.0  # names of folders, and seconds
-_alone = Lock()
+_CACHE_PREFIX, _MAX_CACHE_AGE_SECONDS = "arbiter-compiled-", 3600.0  # names of folders, and seconds
+_compile_lock = Lock()
 
 
 def compiled(f: F) -> F:
     """The function in machine code; it takes and returns numbers and arrays."""
-    return _compiled(f, fastmath={"reassoc", "contract", "nsz"})
+    return _compile_function(f, fastmath={"reassoc", "contract", "nsz"})
 
 
 def inlined(f: F) -> F:
@@ -49,33 +49,33 @@ def inlined(f: F) -> F:
 
     Their own sums are taken as written.
     """
-    return _compiled(f, fastmath={"contract", "nsz"}, forceinline=True)
+    return _compile_function(f, fastmath={"contract", "nsz"}, forceinline=True)
 
 
-def _compiled(f: F, **more: object) -> F:
+def _compile_function(f: F, **more: object) -> F:
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", **more}
-    with _alone:  # modules may be imported by several threads
-        _listen()
-        folder = kept_in()
+    with _compile_lock:  # modules may be imported by several threads
+        _register_notice()
+        folder = find_cache_folder()
         if folder is None or not Path(f.__code__.co_filename).is_file():
             return cast(F, njit(**options)(f))
-        with _kept(folder):
+        with _cache_in_folder(folder):
             return cast(F, njit(cache=True, **options)(f))
 
 
 @lru_cache(maxsize=1)
-def kept_in() -> Path | None:
+def find_cache_folder() -> Path | None:
     """The folder of machine code; None if none can be written to, and every process compiles.
 
     ``NUMBA_CACHE_DIR`` if that is set, else the package's own, else the user's.
     """
     try:
-        state = digest([_PACKAGE / name for name in SOURCES])
+        state = hash_sources([_PACKAGE / name for name in SOURCES])
     except OSError:  # not a plain folder of files: nothing says which state this is
         return None
     # code with and without checks of bounds is not the same code
-    name = f"{_OURS}{state}{'-checked' if config.BOUNDSCHECK else ''}"
-    for base in _bases():
+    name = f"{_CACHE_PREFIX}{state}{'-checked' if config.BOUNDSCHECK else ''}"
+    for base in _list_cache_bases():
         folder = base / name
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -83,12 +83,12 @@ def kept_in() -> Path | None:
         except OSError:
             continue
         if base == _PACKAGE / "__pycache__":
-            _clear(base, folder)
+            _remove_old_caches(base, folder)
         return folder
     return None
 
 
-def _bases() -> Iterator[Path]:
+def _list_cache_bases() -> Iterator[Path]:
     if config.CACHE_DIR:
         yield Path(config.CACHE_DIR)
     yield _PACKAGE / "__pycache__"
@@ -96,15 +96,15 @@ def _bases() -> Iterator[Path]:
         yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "arbiter"
 
 
-def _clear(base: Path, folder: Path) -> None:
+def _remove_old_caches(base: Path, folder: Path) -> None:
     """Remove what versions that are gone have left, but not what may just be written."""
-    for other in base.glob(f"{_OURS}*"):
+    for other in base.glob(f"{_CACHE_PREFIX}*"):
         with suppress(OSError):
-            if other != folder and time.time() - other.stat().st_mtime > _OLD:
+            if other != folder and time.time() - other.stat().st_mtime > _MAX_CACHE_AGE_SECONDS:
                 shutil.rmtree(other, ignore_errors=True)
 
 
-def digest(sources: Sequence[Path]) -> str:
+def hash_sources(sources: Sequence[Path]) -> str:
     """Of modules, and of all modules in folders."""
     found = hashlib.sha256()
     for source in sources:
@@ -115,7 +115,7 @@ def digest(sources: Sequence[Path]) -> str:
 
 
 @contextmanager
-def _kept(folder: Path) -> Iterator[None]:
+def _cache_in_folder(folder: Path) -> Iterator[None]:
     """Let the compiler keep its functions in a folder."""
     before = config.CACHE_DIR
     config.CACHE_DIR = str(folder)
@@ -125,23 +125,23 @@ def _kept(folder: Path) -> Iterator[None]:
         config.CACHE_DIR = before
 
 
-class _Notice(event.Listener):
+class _CompileNotice(event.Listener):
     """Says once why the first call of all takes long."""
 
     def on_start(self, event: Any) -> None:
         function = getattr(event.data.get("dispatcher"), "py_func", None)
         if (getattr(function, "__module__", None) or "").startswith("arbiter."):
-            _say()
+            _warn_of_compiling()
 
     def on_end(self, event: Any) -> None:
         """Nothing."""
 
 
 @lru_cache(maxsize=1)
-def _listen() -> None:
-    event.register("numba:compile", _Notice())  # type: ignore[no-untyped-call]
+def _register_notice() -> None:
+    event.register("numba:compile", _CompileNotice())  # type: ignore[no-untyped-call]
 
 
 @lru_cache(maxsize=1)
-def _say() -> None:
+def _warn_of_compiling() -> None:
     logger.warning("compiling for this machine, which takes up to a minute the first time")

@@ -30,10 +30,10 @@ class Exclusion(StrEnum):
 
     def explain(self) -> str:
         """The reason as a sentence."""
-        return _SENTENCES[self]
+        return _EXPLANATIONS[self]
 
 
-_SENTENCES = {
+_EXPLANATIONS = {
     Exclusion.UNREADABLE: "the row's expiry, strike, side or symbol cannot be read",
     Exclusion.ZERO_BID: "nobody bids: the price has no lower side",
     Exclusion.BEYOND_ZERO_BIDS: "beyond two consecutive strikes without a bid, seen from the money",
@@ -70,7 +70,7 @@ def no_exclusions() -> pl.DataFrame:
     return pl.DataFrame(schema=EXCLUSION_SCHEMA)
 
 
-def counts(exclusions: pl.DataFrame) -> pl.DataFrame:
+def count_exclusions(exclusions: pl.DataFrame) -> pl.DataFrame:
     """How many quotes were excluded for each reason: columns reason, quotes, meaning."""
     table = exclusions.group_by("reason").agg(pl.len().cast(pl.Int64).alias("quotes"))
     meaning = {reason.value: reason.explain() for reason in Exclusion}

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 
 @contextmanager
-def whole(path: str | PathLike[str]) -> Iterator[BinaryIO]:
+def open_whole(path: str | PathLike[str]) -> Iterator[BinaryIO]:
     """A file to write; it takes the place of ``path`` when the block ends without an error."""
     target = Path(path).resolve()  # a link keeps pointing at the file that is replaced
     partial = target.with_name(f".{target.name}.{os.getpid()}.tmp")
@@ -32,20 +32,20 @@ def whole(path: str | PathLike[str]) -> Iterator[BinaryIO]:
 
 def write_whole(path: str | PathLike[str], content: str | bytes) -> Path:
     """Write ``content``, text as UTF-8, and return the path."""
-    with whole(path) as file:
+    with open_whole(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
     return Path(path)
 
 
-def sweep(folder: str | PathLike[str]) -> None:
+def remove_partial_files(folder: str | PathLike[str]) -> None:
     """Remove what killed processes left half-written in a folder; the living keep theirs."""
     for partial in Path(folder).glob(".*.tmp"):
         owner = partial.name.split(".")[-2]
-        if owner.isdigit() and not _alive(int(owner)):
+        if owner.isdigit() and not _is_running(int(owner)):
             partial.unlink(missing_ok=True)
 
 
-def _alive(process: int) -> bool:
+def _is_running(process: int) -> bool:
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -13,7 +13,7 @@ Array = NDArray[np.float64]
 MaturityLike: TypeAlias = ArrayLike | dt.date | dt.timedelta  # year fractions, dates, durations
 
 MINUTES_PER_YEAR = 525_600
-SHORTEST = 1e-9  # years: a thirtieth of a second, below which nothing is meant
+MIN_YEARS = 1e-9  # years: a thirtieth of a second, below which nothing is meant
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,16 +35,18 @@ class ForwardCurve:
 
     def forward(self, T: ArrayLike) -> Array:
         """Forward for maturities ``T``."""
-        return np.exp(_log_linear(self.maturities, np.log(self.forwards), _floats(T)))
+        return np.exp(
+            _interpolate_log_linear(self.maturities, np.log(self.forwards), _as_floats(T))
+        )
 
     def discount(self, T: ArrayLike) -> Array:
         """Discount factor for maturities ``T``."""
         at = np.concatenate([[0.0], self.maturities])
         logs = np.concatenate([[0.0], np.log(self.discounts)])
-        return np.exp(_log_linear(at, logs, _floats(T)))
+        return np.exp(_interpolate_log_linear(at, logs, _as_floats(T)))
 
 
-def years(T: MaturityLike, as_of: np.datetime64 | None, *, zero: bool = False) -> Array:
+def to_year_fractions(T: MaturityLike, as_of: np.datetime64 | None, *, zero: bool = False) -> Array:
     """Year fractions, from numbers, from dates or from durations.
 
     Dates (ISO text too) count in minutes from ``as_of`` and are, like it, without a time zone.
@@ -54,13 +56,13 @@ def years(T: MaturityLike, as_of: np.datetime64 | None, *, zero: bool = False) -
         ValueError: If a date is given and there is no ``as_of``, a date has a time zone, or a
             maturity is not a positive finite number.
     """
-    t = _floats(_elapsed(np.asarray(T), as_of))
-    bad = ~(np.isfinite(t) & ((t >= SHORTEST) | (zero & (t == 0.0))))
+    t = _as_floats(_years_from_dates(np.asarray(T), as_of))
+    bad = ~(np.isfinite(t) & ((t >= MIN_YEARS) | (zero & (t == 0.0))))
     if np.any(bad):
         where = int(np.flatnonzero(bad.ravel())[0])
         raise ValueError(
             f"T[{where}] = {float(t.ravel()[where])!r}: a maturity must be a positive, finite "
-            f"year fraction (minutes / {MINUTES_PER_YEAR:,}), at least {SHORTEST:g}; leave out "
+            f"year fraction (minutes / {MINUTES_PER_YEAR:,}), at least {MIN_YEARS:g}; leave out "
             "expired options"
         )
     return t
@@ -77,13 +79,13 @@ def as_datetime(value: Any) -> np.datetime64 | None:
             raise ValueError(f"as_of {value!r} is not an ISO date, YYYY-MM-DDThh:mm") from error
     if not isinstance(value, dt.date | np.datetime64):
         raise ValueError(f"as_of must be a date, got {value!r}")
-    moment = _dates(np.asarray(value))
+    moment = _parse_dates(np.asarray(value))
     if np.isnat(moment):
         raise ValueError("as_of is not a time (NaT): give the moment of the quotes")
     return np.datetime64(moment.item(), "s")
 
 
-def _elapsed(raw: NDArray[Any], as_of: np.datetime64 | None) -> NDArray[Any]:
+def _years_from_dates(raw: NDArray[Any], as_of: np.datetime64 | None) -> NDArray[Any]:
     """Dates and durations as years; anything else as it came."""
     first = raw.flat[0] if raw.dtype == object and raw.size else None
     if isinstance(first, dt.timedelta):
@@ -92,7 +94,7 @@ def _elapsed(raw: NDArray[Any], as_of: np.datetime64 | None) -> NDArray[Any]:
         return np.asarray(raw / np.timedelta64(1, "m") / MINUTES_PER_YEAR)
     if not (isinstance(first, dt.date) or raw.dtype.kind in "UM"):
         return raw
-    moments = _dates(raw)
+    moments = _parse_dates(raw)
     if as_of is None:
         raise ValueError(
             "a date was given as maturity, but this surface has no as_of; "
@@ -101,7 +103,7 @@ def _elapsed(raw: NDArray[Any], as_of: np.datetime64 | None) -> NDArray[Any]:
     return np.asarray((moments - as_of) / np.timedelta64(1, "m") / MINUTES_PER_YEAR)
 
 
-def _dates(raw: NDArray[Any]) -> NDArray[np.datetime64]:
+def _parse_dates(raw: NDArray[Any]) -> NDArray[np.datetime64]:
     """Dates in seconds; a time zone is refused, since ``as_of`` has none to compare with."""
     if raw.dtype == object and any(getattr(moment, "tzinfo", None) for moment in raw.flat):
         raise ValueError(
@@ -114,11 +116,11 @@ def _dates(raw: NDArray[Any]) -> NDArray[np.datetime64]:
         raise ValueError(f"not a year fraction nor an ISO date: {error}") from error
 
 
-def _floats(a: ArrayLike) -> Array:
+def _as_floats(a: ArrayLike) -> Array:
     return np.asarray(a, dtype=np.float64)
 
 
-def _log_linear(at: Array, logs: Array, T: Array) -> Array:
+def _interpolate_log_linear(at: Array, logs: Array, T: Array) -> Array:
     if at.size == 1:
         return np.full(T.shape, logs[0])
     i = np.clip(np.searchsorted(at, T, side="right") - 1, 0, at.size - 2)

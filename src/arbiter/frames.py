@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from arbiter.surface import Surface
 
 # Gaussian coordinates of the default strikes: where index options are listed, put side deeper.
-DEFAULT_LEVELS = np.linspace(-3.5, 2.5, 25)
+DEFAULT_GAUSSIAN_COORDINATES = np.linspace(-3.5, 2.5, 25)
 
 
 def surface_frame(
@@ -34,7 +34,7 @@ def surface_frame(
     """
     maturities = surface.years(surface.maturities if T is None else T).reshape(-1, 1)  # (U, 1)
     if k is None:
-        points = surface.log_strike(DEFAULT_LEVELS, maturities)
+        points = surface.log_strike(DEFAULT_GAUSSIAN_COORDINATES, maturities)
     else:
         row = np.asarray(k, dtype=np.float64).reshape(1, -1)
         points = np.broadcast_to(row, (maturities.size, row.size))

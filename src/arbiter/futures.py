@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter import inputs
-from arbiter.forwards import as_datetime, years
+from arbiter.forwards import as_datetime, to_year_fractions
 
 Array = NDArray[np.float64]
 
 # Half the tick of a VIX future: a price alone is known no better.
 HALF_TICK = 0.025
-_POINTS = (1.0, 500.0)
+_INDEX_POINT_RANGE = (1.0, 500.0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,14 +55,14 @@ class FuturesCurve:
             [20.0, 21.0]
         """
         moment = as_datetime(as_of)
-        t = np.atleast_1d(years(T, moment))
+        t = np.atleast_1d(to_year_fractions(T, moment))
         low = np.atleast_1d(np.asarray(bid, dtype=np.float64))
         high = low if ask is None else np.atleast_1d(np.asarray(ask, dtype=np.float64))
         if not (t.shape == low.shape == high.shape and t.ndim == 1):
             raise ValueError(
                 f"{t.size} maturities, {low.size} bids, {high.size} asks: give one per future"
             )
-        least, most = _POINTS
+        least, most = _INDEX_POINT_RANGE
         for name, row in (("bid", low), ("ask", high)):
             bad = ~((row >= least) & (row <= most))
             if bad.any():
@@ -83,7 +83,7 @@ class FuturesCurve:
         dated = np.asarray(T).dtype.kind in "MUO"
         names = np.atleast_1d(np.asarray(T)).astype(str) if dated else [f"T={x:.4g}" for x in t]
         labels = tuple(str(names[i]) for i in order)
-        t, low, high = (inputs.frozen(row[order]) for row in (t, low, high))
+        t, low, high = (inputs.freeze_array(row[order]) for row in (t, low, high))
         return cls(t, low, high, labels, moment)
 
     @property

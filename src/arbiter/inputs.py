@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[np.float64]
 
 
-def frozen(values: ArrayLike | torch.Tensor) -> Array:
+def freeze_array(values: ArrayLike | torch.Tensor) -> Array:
     """A float64 copy that nobody can write to."""
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu().numpy()
@@ -24,34 +24,38 @@ def frozen(values: ArrayLike | torch.Tensor) -> Array:
     return array.view()  # a view of a locked array cannot be unlocked
 
 
-def per_maturity(name: str, values: ArrayLike | None, count: int) -> Array:
+def require_per_maturity(name: str, values: ArrayLike | None, count: int) -> Array:
     """One positive number for each of ``count`` maturities; ones when left out."""
-    array = frozen(np.ones(count) if values is None else values)
+    array = freeze_array(np.ones(count) if values is None else values)
     if array.shape != (count,):
         raise ValueError(f"{name} must have one value per maturity ({count}), got {array.shape}")
-    return _all(name, array, np.isfinite(array) & (array > 0.0), "must be positive and finite")
+    return _require_all(
+        name, array, np.isfinite(array) & (array > 0.0), "must be positive and finite"
+    )
 
 
-def strikes(values: ArrayLike) -> Array:
+def require_strikes(values: ArrayLike) -> Array:
     """Positive strikes in currency."""
     array = np.asarray(values, dtype=np.float64)
     remedy = "strikes are positive and in currency (for log-moneyness use the methods that take k)"
-    return _all("K", array, np.isfinite(array) & (array > 0.0), remedy)
+    return _require_all("K", array, np.isfinite(array) & (array > 0.0), remedy)
 
 
-def finite(name: str, values: ArrayLike) -> Array:
+def require_finite(name: str, values: ArrayLike) -> Array:
     """Finite points."""
     array = np.asarray(values, dtype=np.float64)
-    return _all(name, array, np.isfinite(array), "is not finite: drop it before asking")
+    return _require_all(name, array, np.isfinite(array), "is not finite: drop it before asking")
 
 
-def probabilities(name: str, values: ArrayLike) -> Array:
+def require_probabilities(name: str, values: ArrayLike) -> Array:
     """Numbers strictly between 0 and 1."""
     array = np.asarray(values, dtype=np.float64)
-    return _all(name, array, (array > 0.0) & (array < 1.0), "must lie strictly between 0 and 1")
+    return _require_all(
+        name, array, (array > 0.0) & (array < 1.0), "must lie strictly between 0 and 1"
+    )
 
 
-def table(frame: Any) -> Any:
+def require_table(frame: Any) -> Any:
     """What was handed over as a table, if it has columns at all; a lazy frame is collected."""
     if isinstance(frame, pl.LazyFrame):
         return frame.collect()
@@ -63,7 +67,7 @@ def table(frame: Any) -> Any:
     return frame
 
 
-def plain(info: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def freeze_info(info: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """A copy of ``info`` that is known to survive saving."""
     try:
         copy = json.loads(json.dumps(dict(info or {}), allow_nan=False))
@@ -72,7 +76,7 @@ def plain(info: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return MappingProxyType(copy)
 
 
-def _all(name: str, array: Array, good: NDArray[np.bool_], remedy: str) -> Array:
+def _require_all(name: str, array: Array, good: NDArray[np.bool_], remedy: str) -> Array:
     bad = np.flatnonzero(~np.ravel(good))
     if bad.size:
         raise ValueError(f"{name}[{bad[0]}] = {float(np.ravel(array)[bad[0]])!r}: {remedy}")

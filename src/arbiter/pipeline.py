@@ -27,7 +27,7 @@ from arbiter.operators.pretrained import Operator
 from arbiter.quotes import Quotes
 from arbiter.report import write_pdf, write_pictures, write_report
 from arbiter.scoring import Score, score
-from arbiter.sources import Source, VixSource
+from arbiter.sources import QuoteSource, VixSource
 from arbiter.surface import Surface
 from arbiter.vix.index_rule import vix
 from arbiter.vix.replication import term_structure
@@ -40,24 +40,24 @@ VIX_EXCLUSIONS = "vix_exclusions.csv"
 FILES = (SURFACE, CERTIFICATE, SUMMARY, REPORT, EXCLUSIONS, VIX_EXCLUSIONS, PDF)
 METHODS = ("fit", "operator", "both")
 IN_DOMAIN, OUT_OF_DOMAIN = "in_domain", "out_of_domain"  # statuses of the operator
-_FIT_ALONE = (
+_FIT_ONLY_KEYS = (
     "vix_error", "roughness", "roughness_chosen_by", "objective", "parameters", "dispersion",
     "trust", "heston",
 )  # fmt: skip
-_UNFIT = (
+_POOR_FIT_NOTE = (
     "no surface without arbitrage fits them; look at the residuals, and whether prices, strikes "
     "and dates are right"
 )
-_ROUGH = "one pass of the operator is a first answer; --method both refines it"
-_NARROW = (
+_FIRST_PASS_NOTE = "one pass of the operator is a first answer; --method both refines it"
+_SMALL_ERRORS_NOTE = (
     "standard errors are too small: the operator, the prior of this fit, has seen the same quotes; "
     "those of --method fit hold"
 )
-_ONE_SIDED = (
+_VIX_SHAPE_NOTE = (
     "VIX slices follow the VIX options in shape, at the level of the operator's own forward "
     "variance; --method both fits the two markets together"
 )
-FEWEST_INSIDE = 0.9  # share inside bid-ask below which the quotes do not fit together
+MIN_INSIDE_SHARE = 0.9  # share inside bid-ask below which the quotes do not fit together
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Job:
 class Outcome:
     """What came of a chain."""
 
-    source: Source
+    source: QuoteSource
     quotes: Quotes
     surface: Surface
     certificate: Certificate
@@ -111,7 +111,7 @@ class Outcome:
     written: tuple[Path, ...] = ()  # files and folders, in the folder that was asked for
 
 
-def run(
+def run_job(
     source: str | Path, out: str | Path, job: Job, tell: Callable[[str], None] | None = None
 ) -> Outcome:
     """Fit the chain in ``source`` and write what came of it into the folder ``out``.
@@ -124,9 +124,9 @@ def run(
     """
     say = tell or (lambda _: None)
     require_folder(out, files=FILES, folders=(PICTURES,))
-    with _warnings() as warnings:
+    with _collect_warnings() as warnings:
         say("reading")
-        read = Source.read(
+        read = QuoteSource.read(
             source,
             as_of=job.as_of,
             layout=job.layout,
@@ -135,13 +135,13 @@ def run(
         )
         quotes = read.quotes
         given = VixSource.read(read, job.vix, job.vix_futures, as_of=job.as_of)
-        hidden = None if job.holdout is None else _hidden(quotes, job.holdout, job.seed)
+        hidden = None if job.holdout is None else _choose_held_out(quotes, job.holdout, job.seed)
         say(f"fitting {len(quotes):,} quotes")
-        surface, first = _made(quotes, job, given)
+        surface, first = _make_surface(quotes, job, given)
         held_out, so_far = None, len(warnings)
         if hidden is not None:
             say(f"fitting again without {hidden.sum():,} of them")
-            held_out = _held_out(quotes, hidden, job, given)
+            held_out = _score_held_out(quotes, hidden, job, given)
             warnings[so_far:] = [f"without the held-out quotes: {w}" for w in warnings[so_far:]]
         agreement = None
         if given is not None:
@@ -150,25 +150,25 @@ def run(
             agreement = Agreement.of(surface, alone, given.quotes, given.futures, job.options)
         say("certifying")
         certificate = surface.certificate()
-        summary = _summary(read, quotes, surface, certificate)
-    summary |= {"method": job.method, "operator": _beside(first, quotes)}
+        summary = _build_summary(read, quotes, surface, certificate)
+    summary |= {"method": job.method, "operator": _describe_operator(first, quotes)}
     summary["vix_market"] = None
     if given is not None and agreement is not None:
         summary["vix_market"] = given.names | agreement.to_dict()
-    options = None if job.method == "operator" else _plain(job.options)
+    options = None if job.method == "operator" else _options_to_dict(job.options)
     summary |= {"inside_bid_ask_held_out": held_out, "options": options}
     judged = summary["roughness_chosen_by"] == "crossfit"  # the guide's own noise is in the errors
     if job.method == "both" and len(surface.slopes) == 1 and not judged:
-        summary["notes"].append(_NARROW)
+        summary["notes"].append(_SMALL_ERRORS_NOTE)
     elif job.method == "operator" and given is not None:
-        summary["notes"].append(_ONE_SIDED)
+        summary["notes"].append(_VIX_SHAPE_NOTE)
     summary["warnings"] = warnings
-    summary = {name: _number(value) for name, value in summary.items()}
+    summary = {name: _nan_to_none(value) for name, value in summary.items()}
     outcome = Outcome(read, quotes, surface, certificate, summary, agreement)
-    return replace(outcome, written=_write(outcome, Path(out), job, say))
+    return replace(outcome, written=_write_files(outcome, Path(out), job, say))
 
 
-def _hidden(quotes: Quotes, share: float, seed: int) -> NDArray[np.bool_]:
+def _choose_held_out(quotes: Quotes, share: float, seed: int) -> NDArray[np.bool_]:
     mask = quotes.held_out(share, seed)
     if not mask.any():
         raise ValueError(
@@ -178,13 +178,15 @@ def _hidden(quotes: Quotes, share: float, seed: int) -> NDArray[np.bool_]:
     return mask
 
 
-def _held_out(
+def _score_held_out(
     quotes: Quotes, hidden: NDArray[np.bool_], job: Job, given: VixSource | None
 ) -> float:
-    return score(_made(quotes.select(~hidden), job, given)[0], quotes, hidden).inside_bid_ask
+    return score(
+        _make_surface(quotes.select(~hidden), job, given)[0], quotes, hidden
+    ).inside_bid_ask
 
 
-def _made(
+def _make_surface(
     quotes: Quotes, job: Job, given: VixSource | None
 ) -> tuple[Surface, OperatorSurface | None]:
     """The surface of the method that was asked for, and the operator's own if it took part."""
@@ -200,7 +202,7 @@ def _made(
     return refined, first
 
 
-def _beside(surface: OperatorSurface | None, quotes: Quotes) -> dict[str, Any] | None:
+def _describe_operator(surface: OperatorSurface | None, quotes: Quotes) -> dict[str, Any] | None:
     """What the operator's own surface says and scores; None where it took no part."""
     if surface is None:
         return None
@@ -209,27 +211,27 @@ def _beside(surface: OperatorSurface | None, quotes: Quotes) -> dict[str, Any] |
     scored = score(surface, quotes)
     return {
         **surface.result.to_dict(),
-        "inside_bid_ask": _number(scored.inside_bid_ask),
-        "iv_rmse_bp_2sd": _number(scored.iv_rmse_bp),
-        "iv_rmse_half_spreads_2sd": _number(scored.iv_rmse_half_spreads),
-        "vix_surface": _number(float(surface.vix())),
+        "inside_bid_ask": _nan_to_none(scored.inside_bid_ask),
+        "iv_rmse_bp_2sd": _nan_to_none(scored.iv_rmse_bp),
+        "iv_rmse_half_spreads_2sd": _nan_to_none(scored.iv_rmse_half_spreads),
+        "vix_surface": _nan_to_none(float(surface.vix())),
         "domain": surface.domain.to_dict(),
     }
 
 
-def _number(value: Any) -> Any:
+def _nan_to_none(value: Any) -> Any:
     """JSON has no NaN: what is not known is null."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _summary(
-    read: Source, quotes: Quotes, surface: Surface, certificate: Certificate
+def _build_summary(
+    read: QuoteSource, quotes: Quotes, surface: Surface, certificate: Certificate
 ) -> dict[str, Any]:
     """The numbers of fit.json; names of the first thirteen are fixed, others may come and go."""
     began = time.perf_counter()
     scored = score(surface, quotes)
-    _warn(scored, surface)
-    how = _how(surface)
+    _warn_of_scores(scored, surface)
+    how = _describe_method(surface)
     return {
         "status": how.pop("status"),
         "expiries": scored.expiries,
@@ -238,7 +240,7 @@ def _summary(
         "inside_bid_ask": scored.inside_bid_ask,
         "inside_bid_ask_held_out": None,
         "iv_rmse_bp_2sd": scored.iv_rmse_bp,
-        "vix": None if read.chain is None else _index(read.chain),
+        "vix": None if read.chain is None else _compute_index(read.chain),
         "vix_surface": float(surface.vix()),
         "certificate": {
             "passed": certificate.passed,
@@ -260,23 +262,23 @@ def _summary(
     }
 
 
-def _how(surface: Surface) -> dict[str, Any]:
+def _describe_method(surface: Surface) -> dict[str, Any]:
     """How a surface came about; what a method does not know is null."""
     if isinstance(surface, FittedSurface):
         result, error = surface.result, float(surface.vix_error())
         assert result is not None
-        return _ended(result) | {"vix_error": error, "heston": surface.info.get("heston")}
+        return _describe_fit(result) | {"vix_error": error, "heston": surface.info.get("heston")}
     assert isinstance(surface, OperatorSurface)
     assert surface.result is not None
     assert surface.domain is not None
-    return dict.fromkeys(_FIT_ALONE) | {
+    return dict.fromkeys(_FIT_ONLY_KEYS) | {
         "status": IN_DOMAIN if surface.domain.inside else OUT_OF_DOMAIN,
         "iterations": 0,
         "seconds": surface.result.seconds,
     }
 
 
-def _ended(result: FitResult) -> dict[str, Any]:
+def _describe_fit(result: FitResult) -> dict[str, Any]:
     return {
         "status": result.status.value,
         "iterations": result.iterations,
@@ -290,18 +292,18 @@ def _ended(result: FitResult) -> dict[str, Any]:
     }
 
 
-def _warn(scored: Score, surface: Surface) -> None:
+def _warn_of_scores(scored: Score, surface: Surface) -> None:
     """Warn of numbers that do not mean what their names say."""
     if scored.quotes == 0:
         logger.warning(
             "no quote counts (expiries of 2 days or more with 8 strikes or more): shares and "
             "errors are not known"
         )
-    elif scored.inside_bid_ask < FEWEST_INSIDE:
+    elif scored.inside_bid_ask < MIN_INSIDE_SHARE:
         logger.warning(
             "only %.1f %% of the quotes are inside bid-ask: %s",
             100.0 * scored.inside_bid_ask,
-            _ROUGH if isinstance(surface, OperatorSurface) else _UNFIT,
+            _FIRST_PASS_NOTE if isinstance(surface, OperatorSurface) else _POOR_FIT_NOTE,
         )
     first, last = 365.0 * surface.maturities[0], 365.0 * surface.maturities[-1]
     if not first <= 30.0 <= last:
@@ -313,7 +315,7 @@ def _warn(scored: Score, surface: Surface) -> None:
         )
 
 
-def _index(chain: Chain) -> float | None:
+def _compute_index(chain: Chain) -> float | None:
     """The index rule on the chain, or None with a warning where it cannot be applied."""
     try:
         return float(vix(chain))
@@ -322,11 +324,13 @@ def _index(chain: Chain) -> float | None:
         return None
 
 
-def _write(outcome: Outcome, out: Path, job: Job, say: Callable[[str], None]) -> tuple[Path, ...]:
+def _write_files(
+    outcome: Outcome, out: Path, job: Job, say: Callable[[str], None]
+) -> tuple[Path, ...]:
     """Make everything elsewhere first, so that an older result stays whole if one thing fails."""
     with tempfile.TemporaryDirectory() as elsewhere:
         made = Path(elsewhere)
-        _make(outcome, made, job, say)
+        _make_files(outcome, made, job, say)
         files = sorted(path for path in made.rglob("*") if path.is_file())
         # the summary last, so that a folder with a new one is complete
         files.sort(key=lambda path: path.name == SUMMARY)
@@ -337,7 +341,7 @@ def _write(outcome: Outcome, out: Path, job: Job, say: Callable[[str], None]) ->
         return tuple(out / path.name for path in sorted(made.iterdir()))
 
 
-def _make(outcome: Outcome, out: Path, job: Job, say: Callable[[str], None]) -> None:
+def _make_files(outcome: Outcome, out: Path, job: Job, say: Callable[[str], None]) -> None:
     outcome.surface.save(out / SURFACE)
     texts = {
         CERTIFICATE: outcome.certificate.to_json(indent=1),
@@ -372,13 +376,13 @@ def _make(outcome: Outcome, out: Path, job: Job, say: Callable[[str], None]) -> 
         )
 
 
-def _plain(options: FitOptions) -> dict[str, Any]:
+def _options_to_dict(options: FitOptions) -> dict[str, Any]:
     plain = asdict(options)
     plain["knots"] = [min(options.knots), max(options.knots), len(options.knots)]
     return plain
 
 
-class _Collector(logging.Handler):
+class _WarningCollector(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.messages: list[str] = []
@@ -390,9 +394,9 @@ class _Collector(logging.Handler):
 
 
 @contextmanager
-def _warnings() -> Iterator[list[str]]:
+def _collect_warnings() -> Iterator[list[str]]:
     """What the package warns of meanwhile, for the summary."""
-    package, collector = logging.getLogger("arbiter"), _Collector()
+    package, collector = logging.getLogger("arbiter"), _WarningCollector()
     package.addHandler(collector)
     try:
         yield collector.messages

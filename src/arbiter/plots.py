@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-_MAP = "viridis"
-_MOST_SMILES = 12
+_COLOUR_MAP = "viridis"
+_MAX_SMILES = 12
 
 
 def plot_surface(surface: Surface, path: str | PathLike[str] | None = None) -> Figure:
@@ -29,16 +29,16 @@ def plot_surface(surface: Surface, path: str | PathLike[str] | None = None) -> F
     """
     figure = plt.figure(figsize=(15.0, 9.0), layout="constrained")
     grid = figure.add_gridspec(2, 3)
-    listed = _spread(surface.maturities)
-    colours = plt.get_cmap(_MAP)(np.linspace(0.0, 0.9, listed.size))
-    _smiles(figure.add_subplot(grid[0, 0]), surface, listed, colours)
-    _three_d(figure.add_subplot(grid[0, 1], projection="3d"), surface)
-    _contours(figure, figure.add_subplot(grid[0, 2]), surface)
-    _densities(figure.add_subplot(grid[1, 0]), surface, listed, colours)
-    _total_variance(figure.add_subplot(grid[1, 1]), surface, listed, colours)
-    _term_structure(figure.add_subplot(grid[1, 2]), surface)
+    listed = _pick_maturities(surface.maturities)
+    colours = plt.get_cmap(_COLOUR_MAP)(np.linspace(0.0, 0.9, listed.size))
+    _draw_smiles(figure.add_subplot(grid[0, 0]), surface, listed, colours)
+    _draw_three_d(figure.add_subplot(grid[0, 1], projection="3d"), surface)
+    _draw_contours(figure, figure.add_subplot(grid[0, 2]), surface)
+    _draw_densities(figure.add_subplot(grid[1, 0]), surface, listed, colours)
+    _draw_total_variance(figure.add_subplot(grid[1, 1]), surface, listed, colours)
+    _draw_term_structure(figure.add_subplot(grid[1, 2]), surface)
     moment = "" if surface.as_of is None else f", as of {surface.as_of}".replace("T", " ")
-    first, last = label(surface.maturities[0]), label(surface.maturities[-1])
+    first, last = format_maturity(surface.maturities[0]), format_maturity(surface.maturities[-1])
     count = surface.maturities.size
     span = f"{count} maturities, {first} to {last}" if count > 1 else f"one maturity, {first}"
     figure.suptitle(span + moment)
@@ -50,7 +50,7 @@ def plot_surface(surface: Surface, path: str | PathLike[str] | None = None) -> F
     return figure
 
 
-def label(T: float) -> str:
+def format_maturity(T: float) -> str:
     """A maturity as people say it: days below three months, then months, then years."""
     days = T * 365.0
     if days < 90:
@@ -58,14 +58,14 @@ def label(T: float) -> str:
     return f"{days / 30.4:.0f}m" if days < 700 else f"{T:.3g}y"
 
 
-def _spread(maturities: Array) -> Array:
+def _pick_maturities(maturities: Array) -> Array:
     """At most a dozen maturities, spread over the list."""
-    pick = np.linspace(0, maturities.size - 1, min(maturities.size, _MOST_SMILES))
+    pick = np.linspace(0, maturities.size - 1, min(maturities.size, _MAX_SMILES))
     spread: Array = maturities[np.unique(pick.round().astype(int))]
     return spread
 
 
-def _times(surface: Surface, count: int) -> Array:
+def _space_maturities(surface: Surface, count: int) -> Array:
     """Maturities even in √T over the listed range; around a single one when it is alone."""
     first, last = surface.maturities[[0, -1]]
     if first == last:
@@ -73,10 +73,10 @@ def _times(surface: Surface, count: int) -> Array:
     return np.asarray(np.linspace(first**0.5, last**0.5, count) ** 2)
 
 
-def _smiles(ax: Any, surface: Surface, listed: Array, colours: Any) -> None:
+def _draw_smiles(ax: Any, surface: Surface, listed: Array, colours: Any) -> None:
     for T, colour in zip(listed, colours, strict=True):
         k = surface.log_strike(np.linspace(-3.5, 2.5, 121), T)
-        ax.plot(k, 100.0 * surface.iv(k, T), color=colour, label=label(T), linewidth=1.4)
+        ax.plot(k, 100.0 * surface.iv(k, T), color=colour, label=format_maturity(T), linewidth=1.4)
     low, high = ax.get_ylim()
     if high - low < 1.0:  # a flat smile is a line, not its rounding
         middle = 0.5 * (low + high)
@@ -86,31 +86,31 @@ def _smiles(ax: Any, surface: Surface, listed: Array, colours: Any) -> None:
     ax.grid(alpha=0.25)
 
 
-def _mesh(surface: Surface) -> tuple[Array, Array, Array]:
+def _sample_volatilities(surface: Surface) -> tuple[Array, Array, Array]:
     """Volatilities on a mesh of moneyness in deviations (rows: maturities)."""
-    T = _times(surface, 60)[:, None]
+    T = _space_maturities(surface, 60)[:, None]
     levels = np.linspace(-3.0, 2.0, 61)
     return np.broadcast_to(levels, (60, 61)), T, surface.iv(surface.log_strike(levels, T), T)
 
 
-def _three_d(ax: Any, surface: Surface) -> None:
-    levels, T, iv = _mesh(surface)
+def _draw_three_d(ax: Any, surface: Surface) -> None:
+    levels, T, iv = _sample_volatilities(surface)
     root = np.broadcast_to(np.sqrt(T), levels.shape)
-    ax.plot_surface(levels, root, 100.0 * iv, cmap=_MAP, linewidth=0, rcount=60, ccount=61)
+    ax.plot_surface(levels, root, 100.0 * iv, cmap=_COLOUR_MAP, linewidth=0, rcount=60, ccount=61)
     ax.set(title="Implied volatility, %", xlabel="Gaussian percentile z", ylabel="√T, years")
     ax.view_init(elev=24, azim=-55)
 
 
-def _contours(figure: Figure, ax: Any, surface: Surface) -> None:
-    levels, T, iv = _mesh(surface)
+def _draw_contours(figure: Figure, ax: Any, surface: Surface) -> None:
+    levels, T, iv = _sample_volatilities(surface)
     root = np.broadcast_to(np.sqrt(T), levels.shape)
-    filled = ax.contourf(levels, root, 100.0 * iv, levels=24, cmap=_MAP)
+    filled = ax.contourf(levels, root, 100.0 * iv, levels=24, cmap=_COLOUR_MAP)
     ax.contour(levels, root, 100.0 * iv, levels=12, colors="white", linewidths=0.4)
     figure.colorbar(filled, ax=ax, label="implied volatility, %")
     ax.set(title="Contours", xlabel="Gaussian percentile z", ylabel="√T, years")
 
 
-def _densities(ax: Any, surface: Surface, listed: Array, colours: Any) -> None:
+def _draw_densities(ax: Any, surface: Surface, listed: Array, colours: Any) -> None:
     for T, colour in zip(listed, colours, strict=True):
         k = surface.log_strike(np.linspace(-4.0, 3.5, 301), T)
         ax.plot(np.exp(k), surface.density(k, T), color=colour, linewidth=1.2)
@@ -120,7 +120,7 @@ def _densities(ax: Any, surface: Surface, listed: Array, colours: Any) -> None:
     ax.grid(alpha=0.25)
 
 
-def _total_variance(ax: Any, surface: Surface, listed: Array, colours: Any) -> None:
+def _draw_total_variance(ax: Any, surface: Surface, listed: Array, colours: Any) -> None:
     low, high = surface.log_strike(np.array([-2.5, 2.0]), listed[-1])
     k = np.linspace(low, high, 201)
     for T, colour in zip(listed, colours, strict=True):
@@ -130,8 +130,8 @@ def _total_variance(ax: Any, surface: Surface, listed: Array, colours: Any) -> N
     ax.grid(alpha=0.25)
 
 
-def _term_structure(ax: Any, surface: Surface) -> None:
-    T = _times(surface, 200)
+def _draw_term_structure(ax: Any, surface: Surface) -> None:
+    T = _space_maturities(surface, 200)
     ax.plot(T, 100.0 * np.sqrt(surface.variance_swap(T)), label="variance swap √(W/T)")
     ax.plot(T, 100.0 * np.sqrt(surface.forward_variance(T)), label="30-day forward")
     ax.plot(T, 100.0 * surface.iv(0.0, T), label="at the money", linestyle="--")

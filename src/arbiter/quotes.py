@@ -14,17 +14,17 @@ import polars as pl
 from numpy.typing import NDArray
 
 from arbiter import inputs
-from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion, counts, no_exclusions
+from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion, count_exclusions, no_exclusions
 from arbiter.forwards import ForwardCurve, as_datetime
 from arbiter.pricing import black
 
 Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
-FEWEST = 3  # quotes that make a surface
-FEWEST_DEAR, MOST_DEAR = 3, 0.2  # asks of one forward or more, and their share: currency
-LONGEST = 50.0  # years: nothing listed reaches a fifth as far
-FARTHEST = 50.0  # |log-moneyness|: beyond it a strike is in other units than its forward
+MIN_QUOTES = 3  # quotes that make a surface
+MIN_DEAR_ASKS, MAX_DEAR_SHARE = 3, 0.2  # asks of one forward or more, and their share: currency
+MAX_YEARS = 50.0  # years: nothing listed reaches a fifth as far
+MAX_LOG_MONEYNESS = 50.0  # |log-moneyness|: beyond it a strike is in other units than its forward
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -100,26 +100,26 @@ class Quotes:
     @cached_property
     def iv_bid(self) -> Array:
         """``(m,)`` implied volatility of the bids."""
-        return self._implied(self.bid)
+        return self._implied_volatility(self.bid)
 
     @cached_property
     def iv_mid(self) -> Array:
         """``(m,)`` implied volatility of the mid prices."""
-        return self._implied(self.mid)
+        return self._implied_volatility(self.mid)
 
     @cached_property
     def iv_ask(self) -> Array:
         """``(m,)`` implied volatility of the asks."""
-        return self._implied(self.ask)
+        return self._implied_volatility(self.ask)
 
-    def _implied(self, price: Array) -> Array:
+    def _implied_volatility(self, price: Array) -> Array:
         return np.asarray(
             black.implied_total_volatility(price, self.k).volatility / np.sqrt(self.T)
         )
 
     def counts(self) -> pl.DataFrame:
         """How many quotes were excluded for each reason: columns reason, quotes, meaning."""
-        return counts(self.exclusions)
+        return count_exclusions(self.exclusions)
 
     def to_frame(self) -> pl.DataFrame:
         """One row per quote, with volatilities; :meth:`from_frame` reads it back."""
@@ -150,17 +150,17 @@ class Quotes:
         place[used] = np.arange(used.size)
 
         def some(a: Array | None) -> Array | None:
-            return None if a is None else inputs.frozen(a[used])
+            return None if a is None else inputs.freeze_array(a[used])
 
         return replace(
             self,
-            maturities=inputs.frozen(self.maturities[used]),
-            forwards=inputs.frozen(self.forwards[used]),
-            discounts=inputs.frozen(self.discounts[used]),
+            maturities=inputs.freeze_array(self.maturities[used]),
+            forwards=inputs.freeze_array(self.forwards[used]),
+            discounts=inputs.freeze_array(self.discounts[used]),
             expiry=place[self.expiry[keep]],
-            k=inputs.frozen(self.k[keep]),
-            bid=inputs.frozen(self.bid[keep]),
-            ask=inputs.frozen(self.ask[keep]),
+            k=inputs.freeze_array(self.k[keep]),
+            bid=inputs.freeze_array(self.bid[keep]),
+            ask=inputs.freeze_array(self.ask[keep]),
             labels=tuple(self.labels[i] for i in used),
             forward_errors=some(self.forward_errors),
             discount_errors=some(self.discount_errors),
@@ -207,14 +207,16 @@ class Quotes:
             >>> quotes
             Quotes(3 on 1 expiries, T 0.5 to 0.5, 0 excluded)
         """
-        columns = _columns(frame)
+        columns = _read_columns(frame)
         T, k = columns["T"], columns["k"]
-        _refuse("T", T, ~(np.isfinite(T) & (T > 0.0)), "maturities are positive year fractions")
-        _refuse("T", T, T > LONGEST, "maturities are in years: divide days by 365")
-        far = ~(np.abs(k) <= FARTHEST)
-        _refuse("k", k, far, "k is log(strike/forward); a strike goes in as log(K/F)")
-        bid, ask = _prices(columns)
-        reason = _unusable(T, k, bid, ask)
+        _refuse_rows(
+            "T", T, ~(np.isfinite(T) & (T > 0.0)), "maturities are positive year fractions"
+        )
+        _refuse_rows("T", T, T > MAX_YEARS, "maturities are in years: divide days by 365")
+        far = ~(np.abs(k) <= MAX_LOG_MONEYNESS)
+        _refuse_rows("k", k, far, "k is log(strike/forward); a strike goes in as log(K/F)")
+        bid, ask = _read_prices(columns)
+        reason = _find_exclusion_reasons(T, k, bid, ask)
         order = np.lexsort((k, T))
         good = order[reason[order] == ""]
         maturities, first, expiry = np.unique(T[good], return_index=True, return_inverse=True)
@@ -241,13 +243,13 @@ class Quotes:
         if bad.size:
             logger.warning("%d of %d quotes are not used; see .counts()", bad.size, T.size)
         return cls(
-            maturities=inputs.frozen(maturities),
-            forwards=_per_expiry("forward", columns, good, first, expiry),
-            discounts=_per_expiry("discount", columns, good, first, expiry),
+            maturities=inputs.freeze_array(maturities),
+            forwards=_read_per_expiry("forward", columns, good, first, expiry),
+            discounts=_read_per_expiry("discount", columns, good, first, expiry),
             expiry=expiry.astype(np.int64),
-            k=inputs.frozen(k[good]),
-            bid=inputs.frozen(bid[good]),
-            ask=inputs.frozen(ask[good]),
+            k=inputs.freeze_array(k[good]),
+            bid=inputs.freeze_array(bid[good]),
+            ask=inputs.freeze_array(ask[good]),
             labels=named,
             as_of=as_datetime(as_of),
             exclusions=exclusions,
@@ -267,16 +269,16 @@ def require_quotes(quotes: Any, user: str, where: str = "") -> None:
             f"{where}{type(quotes).__name__} is not Quotes: a chain has quotes(), and a table "
             "becomes Quotes by Quotes.from_frame(table)"
         )
-    if len(quotes) < FEWEST:
+    if len(quotes) < MIN_QUOTES:
         raise ValueError(
-            f"{where}{len(quotes)} usable quotes: {user} needs at least {FEWEST}; "
+            f"{where}{len(quotes)} usable quotes: {user} needs at least {MIN_QUOTES}; "
             "quotes.counts() says why the others were excluded"
         )
 
 
-def _columns(frame: Any) -> dict[str, NDArray[Any]]:
+def _read_columns(frame: Any) -> dict[str, NDArray[Any]]:
     """The known columns as arrays of one length."""
-    frame = inputs.table(frame)
+    frame = inputs.require_table(frame)
     names = [str(name) for name in (frame.columns if hasattr(frame, "columns") else frame)]
     by_iv, by_price = {"iv_bid", "iv_ask"} <= set(names), {"bid", "ask"} <= set(names)
     if not ({"T", "k"} <= set(names) and (by_iv or by_price)):
@@ -307,7 +309,7 @@ def _columns(frame: Any) -> dict[str, NDArray[Any]]:
     return columns
 
 
-def _prices(columns: Mapping[str, NDArray[Any]]) -> tuple[Array, Array]:
+def _read_prices(columns: Mapping[str, NDArray[Any]]) -> tuple[Array, Array]:
     """Bid and ask in forward units; NaN stays NaN."""
     if "bid" in columns:
         _refuse_currency(columns["ask"])
@@ -331,14 +333,14 @@ def _prices(columns: Mapping[str, NDArray[Any]]) -> tuple[Array, Array]:
 def _refuse_currency(ask: Array) -> None:
     """Refuse prices in currency: the small ones among them would pass for forward units."""
     dear = np.flatnonzero(np.isfinite(ask) & (ask >= 1.0))
-    if dear.size >= FEWEST_DEAR and dear.size > MOST_DEAR * np.isfinite(ask).sum():
+    if dear.size >= MIN_DEAR_ASKS and dear.size > MAX_DEAR_SHARE * np.isfinite(ask).sum():
         raise ValueError(
             f"row {dear[0] + 1}: ask = {float(ask[dear[0]])!r}, and {dear.size} of {ask.size} asks "
             "are 1 or more: prices are in forward units, so divide them by discount times forward"
         )
 
 
-def _unusable(T: Array, k: Array, bid: Array, ask: Array) -> NDArray[np.str_]:
+def _find_exclusion_reasons(T: Array, k: Array, bid: Array, ask: Array) -> NDArray[np.str_]:
     """The reason for which each quote cannot be used, empty where it can."""
     most = np.exp(np.minimum(k, 0.0))
     rules = {
@@ -347,20 +349,20 @@ def _unusable(T: Array, k: Array, bid: Array, ask: Array) -> NDArray[np.str_]:
         Exclusion.NO_ASK: ask == 0.0,
         Exclusion.CROSSED: bid > ask,
         Exclusion.BOUNDS: ask >= most,
-        Exclusion.DUPLICATE: _repeated(T, k),
+        Exclusion.DUPLICATE: _find_duplicates(T, k),
     }
     codes = [reason.value for reason in rules]
     return np.select(list(rules.values()), codes, default="")
 
 
-def _repeated(T: Array, k: Array) -> NDArray[np.bool_]:
+def _find_duplicates(T: Array, k: Array) -> NDArray[np.bool_]:
     order = np.lexsort((np.arange(T.size), k, T))
     again = np.zeros(T.size, dtype=bool)
     again[order[1:]] = (np.diff(T[order]) == 0.0) & (np.diff(k[order]) == 0.0)
     return again
 
 
-def _per_expiry(
+def _read_per_expiry(
     name: str,
     columns: Mapping[str, NDArray[Any]],
     good: NDArray[np.int64],
@@ -369,17 +371,17 @@ def _per_expiry(
 ) -> Array:
     """One positive number per expiry; ones if the column is absent."""
     if name not in columns:
-        return inputs.frozen(np.ones(first.size))
+        return inputs.freeze_array(np.ones(first.size))
     given = columns[name][good]
     bad = ~(np.isfinite(given) & (given > 0.0))
-    _refuse(name, given, bad, "must be positive", good)
+    _refuse_rows(name, given, bad, "must be positive", good)
     value = given[first]
     off = np.abs(given - value[expiry]) > 1e-9 * value[expiry]
-    _refuse(name, given, off, "differs within one maturity: give one value per maturity", good)
-    return inputs.frozen(value)
+    _refuse_rows(name, given, off, "differs within one maturity: give one value per maturity", good)
+    return inputs.freeze_array(value)
 
 
-def _refuse(
+def _refuse_rows(
     name: str,
     values: NDArray[Any],
     bad: NDArray[np.bool_],

@@ -27,7 +27,7 @@ MODE_HEIGHT = 1e-2  # of the slice's peak: lower bumps carry no weight
 MODE_PROMINENCE = 1e-3  # of the slice's peak: shallower ripples are not modes
 # Gaussian coordinates, all but 6e-5 of the law. Further out no listed strike sees a density: far
 # puts that are bid imply mass near zero, and where it lies there is extrapolation.
-_WINDOW = np.linspace(-4.0, 4.0, 4001)
+_MODE_COORDINATES = np.linspace(-4.0, 4.0, 4001)
 
 
 class Model(Protocol):
@@ -108,9 +108,9 @@ def score(model: Model, quotes: Quotes, among: Mask | None = None) -> Score:
         >>> score(surface, Quotes.from_frame(table)).inside_bid_ask
         1.0
     """
-    keep = counted(quotes)
-    chosen = quotes.select(keep if among is None else keep & _mask(among, quotes))
-    error = _errors(model, chosen, 2.0)
+    keep = find_counted_quotes(quotes)
+    chosen = quotes.select(keep if among is None else keep & _check_mask(among, quotes))
+    error = _compute_errors(model, chosen, 2.0)
     worst = float(np.abs(error.difference).max()) if error.difference.size else np.nan
     price = model.otm(chosen.k, chosen.T) if len(chosen) else chosen.mid
     return Score(
@@ -124,7 +124,7 @@ def score(model: Model, quotes: Quotes, among: Mask | None = None) -> Score:
     )
 
 
-def counted(quotes: Quotes, days: float = 2.0, strikes: int = 8) -> Mask:
+def find_counted_quotes(quotes: Quotes, days: float = 2.0, strikes: int = 8) -> Mask:
     """``(m,)`` quotes that count: a real spread, on expiries with enough days and strikes."""
     spread = quotes.ask > quotes.bid
     per_expiry = np.bincount(quotes.expiry[spread], minlength=quotes.maturities.size)
@@ -133,7 +133,7 @@ def counted(quotes: Quotes, days: float = 2.0, strikes: int = 8) -> Mask:
     return np.asarray(spread & (long & (per_expiry >= strikes))[quotes.expiry])
 
 
-def inside(model_price: ArrayLike, quotes: Quotes) -> Mask:
+def is_inside_bid_ask(model_price: ArrayLike, quotes: Quotes) -> Mask:
     """``(m,)`` whether each model price, forward units, lies between bid and ask (1e-12)."""
     price = np.asarray(model_price, dtype=np.float64)
     if price.shape != quotes.k.shape:
@@ -146,13 +146,13 @@ def inside(model_price: ArrayLike, quotes: Quotes) -> Mask:
 
 def inside_bid_ask(model_price: ArrayLike, quotes: Quotes) -> float:
     """Share of the quotes with ``bid ≤ model ≤ ask``. A NaN price is outside."""
-    found = inside(model_price, quotes)
+    found = is_inside_bid_ask(model_price, quotes)
     return float(found.mean()) if found.size else float("nan")
 
 
 def iv_rmse_bp(model: Model, quotes: Quotes, deviations: float = 2.0) -> float:
     """RMSE of volatility against the mid's, in basis points, where ``|k| ≤ n·IV_mid·√T``."""
-    return _root_mean_square(_errors(model, quotes, deviations).difference) / BASIS_POINT
+    return _root_mean_square(_compute_errors(model, quotes, deviations).difference) / BASIS_POINT
 
 
 def iv_rmse_half_spreads(model: Model, quotes: Quotes, deviations: float = 2.0) -> float:
@@ -160,12 +160,12 @@ def iv_rmse_half_spreads(model: Model, quotes: Quotes, deviations: float = 2.0) 
 
     Locked quotes have no half-spread and are left out.
     """
-    error = _errors(model, quotes, deviations)
+    error = _compute_errors(model, quotes, deviations)
     wide = error.half_spread > 0.0
     return _root_mean_square(error.difference[wide] / error.half_spread[wide])
 
 
-def modes(law: Law, T: ArrayLike | None = None) -> NDArray[np.int64]:
+def count_modes(law: Law, T: ArrayLike | None = None) -> NDArray[np.int64]:
     """Number of modes of each slice's density over strikes; 1 on every slice is the ideal.
 
     A mode is a local maximum of the density of ``S_T/F_T`` per unit of κ that reaches 1 % of
@@ -184,7 +184,7 @@ def modes(law: Law, T: ArrayLike | None = None) -> NDArray[np.int64]:
     from scipy.signal import find_peaks
 
     times = law.maturities if T is None else np.atleast_1d(np.asarray(T, dtype=np.float64))
-    k = law.log_strike(_WINDOW, times[:, None])  # (L, 4001)
+    k = law.log_strike(_MODE_COORDINATES, times[:, None])  # (L, 4001)
     density = law.density(k, times[:, None])
     counts = []
     for row in density:
@@ -195,28 +195,28 @@ def modes(law: Law, T: ArrayLike | None = None) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True)
-class _Errors:
+class _VolatilityErrors:
     difference: Array  # model minus mid, volatility
     half_spread: Array
 
 
-def _errors(model: Model, quotes: Quotes, deviations: float) -> _Errors:
+def _compute_errors(model: Model, quotes: Quotes, deviations: float) -> _VolatilityErrors:
     near = np.abs(quotes.k) <= deviations * quotes.iv_mid * np.sqrt(quotes.T)
     if not near.any():
-        return _Errors(np.empty(0), np.empty(0))
+        return _VolatilityErrors(np.empty(0), np.empty(0))
     found = model.iv(quotes.k[near], quotes.T[near])
     absent = int(np.isnan(found).sum())
     if absent:
         logger.warning("the model has no volatility at %d of %d quotes", absent, found.size)
     half = 0.5 * (quotes.iv_ask - quotes.iv_bid)
-    return _Errors(found - quotes.iv_mid[near], half[near])
+    return _VolatilityErrors(found - quotes.iv_mid[near], half[near])
 
 
 def _root_mean_square(values: Array) -> float:
     return float(np.sqrt(np.mean(values**2))) if values.size else float("nan")
 
 
-def _mask(among: Mask, quotes: Quotes) -> Mask:
+def _check_mask(among: Mask, quotes: Quotes) -> Mask:
     mask = np.asarray(among)
     if mask.dtype != np.bool_ or mask.shape != quotes.k.shape:
         raise ValueError(

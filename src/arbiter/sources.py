@@ -19,13 +19,13 @@ from arbiter.fitting.vix_quotes import VixMarket
 from arbiter.futures import FuturesCurve
 from arbiter.quotes import Quotes
 
-VOLATILITIES = "volatilities"  # the layout of read_volatilities, beside those of read_chain
-_MARKS = {"fwd", "texp"}  # columns that no chain of prices has
-_OPEN = np.timedelta64(570, "m")  # 9:30, when the VIX settles
+VOLATILITIES_LAYOUT = "volatilities"  # the layout of read_volatilities, beside those of read_chain
+_VOLATILITY_COLUMNS = {"fwd", "texp"}  # columns that no chain of prices has
+_OPEN_TIME = np.timedelta64(570, "m")  # 9:30, when the VIX settles
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class QuoteSource:
     """Quotes of one file, and what the file says about itself.
 
     Attributes:
@@ -55,7 +55,7 @@ class Source:
         layout: str | None = None,
         underlying: str | None = None,
         shortest_days: float = 2.0,
-    ) -> Source:
+    ) -> QuoteSource:
         """Read a file whose columns say which of the two it is.
 
         Args:
@@ -68,14 +68,14 @@ class Source:
         Raises:
             ChainError: If it is neither.
         """
-        if layout == VOLATILITIES or (layout is None and _volatilities(path)):
+        if layout == VOLATILITIES_LAYOUT or (layout is None and _has_volatilities(path)):
             quotes = read_volatilities(path, as_of=as_of, shortest_days=shortest_days)
             day = quotes.as_of
             assert day is not None
             name = Path(path).name
-            facts = {"source": name, "layout": VOLATILITIES, "underlying": underlying}
-            quotes = replace(quotes, info=inputs.plain(facts))
-            return cls(name, VOLATILITIES, underlying, day, (), quotes, None)
+            facts = {"source": name, "layout": VOLATILITIES_LAYOUT, "underlying": underlying}
+            quotes = replace(quotes, info=inputs.freeze_info(facts))
+            return cls(name, VOLATILITIES_LAYOUT, underlying, day, (), quotes, None)
         chain = read_chain(path, as_of=as_of, layout=layout, underlying=underlying)
         quotes = chain.quotes(shortest_days=shortest_days)
         return cls(
@@ -87,7 +87,7 @@ class Source:
         if self.chain is not None:
             return read_futures(path, as_of=self.as_of)
         # maturities of a table are whole days: counted from the open, so are those of futures
-        curve = read_futures(path, as_of=self.as_of.astype("datetime64[D]") + _OPEN)
+        curve = read_futures(path, as_of=self.as_of.astype("datetime64[D]") + _OPEN_TIME)
         return replace(curve, as_of=self.as_of)
 
     def __str__(self) -> str:
@@ -115,7 +115,7 @@ class VixSource:
 
     @classmethod
     def read(
-        cls, index: Source, options: Path | None, futures: Path | None, *, as_of: Any = None
+        cls, index: QuoteSource, options: Path | None, futures: Path | None, *, as_of: Any = None
     ) -> VixSource | None:
         """Read VIX options, VIX futures or both; None where there are neither.
 
@@ -130,11 +130,11 @@ class VixSource:
                 "as --vix"
             )
         quotes = curve = None
-        with _naming(options):
+        with _name_file_in_errors(options):
             if options is not None:
-                quotes = Source.read(options, as_of=as_of, underlying="VIX").quotes
+                quotes = QuoteSource.read(options, as_of=as_of, underlying="VIX").quotes
                 VixMarket.of(quotes, None)  # refuses what is not the VIX
-        with _naming(futures):
+        with _name_file_in_errors(futures):
             if futures is not None:
                 curve = index.futures(futures)
                 VixMarket.of(quotes, curve)
@@ -144,7 +144,7 @@ class VixSource:
 
 
 @contextmanager
-def _naming(path: Path | None) -> Iterator[None]:
+def _name_file_in_errors(path: Path | None) -> Iterator[None]:
     """Errors of a second file name it."""
     try:
         yield
@@ -153,8 +153,8 @@ def _naming(path: Path | None) -> Iterator[None]:
         raise ValueError(str(error) if name in str(error) else f"{name}: {error}") from error
 
 
-def _volatilities(path: str | PathLike[str]) -> bool:
+def _has_volatilities(path: str | PathLike[str]) -> bool:
     try:
-        return set(columns_of(load(path))) >= _MARKS
+        return set(columns_of(load(path))) >= _VOLATILITY_COLUMNS
     except ChainError:  # read_chain says what is wrong
         return False

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from arbiter.files import require_version, whole
+from arbiter.files import open_whole, require_version
 from arbiter.pricing.vix_slices import VixSlices
 from arbiter.surface import Surface
 
@@ -28,7 +28,7 @@ VERSION = 2  # with VIX slices; a surface without them is written as version 1
 MAX_BYTES = 64 * 2**20  # a 60 × 41 surface takes 20 kB; this is a cap on hostile files
 
 # What the zip reader raises on damage: checksums, streams, missing members, encryption.
-_UNREADABLE = (
+_ARCHIVE_ERRORS = (
     zipfile.BadZipFile,
     zlib.error,
     EOFError,
@@ -38,7 +38,7 @@ _UNREADABLE = (
     RuntimeError,
 )
 # What reading an array's header, a Python literal, raises on nonsense.
-_BAD_HEADER = (
+_HEADER_ERRORS = (
     ValueError,
     TypeError,
     SyntaxError,
@@ -47,8 +47,8 @@ _BAD_HEADER = (
     RecursionError,
     tokenize.TokenError,
 )
-_ARRAYS = ("knots", "maturities", "slopes", "weights", "forwards", "discounts")
-_VIX_ARRAYS = ("vix_knots", "vix_maturities", "vix_slopes")
+_ARRAY_NAMES = ("knots", "maturities", "slopes", "weights", "forwards", "discounts")
+_VIX_ARRAY_NAMES = ("vix_knots", "vix_maturities", "vix_slopes")
 
 
 class SurfaceFileError(ValueError):
@@ -74,9 +74,9 @@ def save(surface: Surface, path: str | PathLike[str]) -> None:
     }
     if slices is not None:
         vix = (slices.knots, slices.maturities, slices.slopes)
-        arrays.update(zip(_VIX_ARRAYS, vix, strict=True))
+        arrays.update(zip(_VIX_ARRAY_NAMES, vix, strict=True))
     arrays["meta"] = np.frombuffer(json.dumps(meta, allow_nan=False).encode(), dtype=np.uint8)
-    with whole(path) as file:
+    with open_whole(path) as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
@@ -93,11 +93,11 @@ def load(path: str | PathLike[str]) -> Surface:
         with zipfile.ZipFile(path) as archive:
             _check_size(archive, path)
             meta = _read_meta(archive, path)
-            names = _ARRAYS if meta["version"] == 1 else (*_ARRAYS, *_VIX_ARRAYS)
-            arrays = {name: _read(archive, name, np.float64, path) for name in names}
+            names = _ARRAY_NAMES if meta["version"] == 1 else (*_ARRAY_NAMES, *_VIX_ARRAY_NAMES)
+            arrays = {name: _read_array(archive, name, np.float64, path) for name in names}
     except (FileNotFoundError, IsADirectoryError, PermissionError):
         raise
-    except _UNREADABLE as error:
+    except _ARCHIVE_ERRORS as error:
         raise SurfaceFileError(
             f"{path}: not a readable surface file ({error}); save it again with Surface.save"
         ) from error
@@ -111,14 +111,14 @@ def load(path: str | PathLike[str]) -> Surface:
             weights=arrays["weights"],
             as_of=meta.get("as_of"),
             info=meta.get("info"),
-            vix_slices=VixSlices.of(*vix) if (vix := _vix(arrays)) else None,
+            vix_slices=VixSlices.of(*vix) if (vix := _collect_vix_arrays(arrays)) else None,
         )
     except (ValueError, TypeError) as error:
         raise SurfaceFileError(f"{path}: the stored numbers are not a surface: {error}") from error
 
 
-def _vix(arrays: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
-    return [arrays[name] for name in _VIX_ARRAYS if name in arrays]
+def _collect_vix_arrays(arrays: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
+    return [arrays[name] for name in _VIX_ARRAY_NAMES if name in arrays]
 
 
 def _check_size(archive: zipfile.ZipFile, path: str | PathLike[str]) -> None:
@@ -131,7 +131,7 @@ def _check_size(archive: zipfile.ZipFile, path: str | PathLike[str]) -> None:
 
 def _read_meta(archive: zipfile.ZipFile, path: str | PathLike[str]) -> dict[str, Any]:
     try:
-        meta = json.loads(_read(archive, "meta", np.uint8, path).tobytes())
+        meta = json.loads(_read_array(archive, "meta", np.uint8, path).tobytes())
     except (ValueError, RecursionError) as error:
         raise SurfaceFileError(f"{path}: its description is not JSON ({error})") from error
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
@@ -143,12 +143,12 @@ def _read_meta(archive: zipfile.ZipFile, path: str | PathLike[str]) -> dict[str,
     return meta
 
 
-def _read(
+def _read_array(
     archive: zipfile.ZipFile, name: str, dtype: type[np.generic], path: str | PathLike[str]
 ) -> NDArray[Any]:
     member = archive.getinfo(f"{name}.npy")
     with archive.open(member) as file:
-        shape, fortran, stored = _header(file, name, path)
+        shape, fortran, stored = _read_header(file, name, path)
         if any(type(n) is not int or n < 0 for n in shape):
             raise SurfaceFileError(f"{path}: {name} declares the shape {shape}")
         expected = math.prod(shape) * stored.itemsize
@@ -165,14 +165,14 @@ def _read(
     return np.frombuffer(data, dtype=dtype).reshape(shape)
 
 
-def _header(
+def _read_header(
     file: IO[bytes], name: str, path: str | PathLike[str]
 ) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     try:
         version = npy.read_magic(file)
         reader = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, fortran, dtype = reader(file)
-    except _BAD_HEADER as error:
+    except _HEADER_ERRORS as error:
         raise SurfaceFileError(f"{path}: the header of {name} is corrupt ({error})") from error
     if dtype.hasobject:
         raise SurfaceFileError(f"{path}: {name} holds pickled objects, which are never loaded")

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from arbiter import inputs
 from arbiter.audit.structural_proof import structural
-from arbiter.forwards import ForwardCurve, MaturityLike, as_datetime, years
+from arbiter.forwards import ForwardCurve, MaturityLike, as_datetime, to_year_fractions
 from arbiter.pricing import black, normal
 from arbiter.pricing.decoder import Decoder, Query
 from arbiter.pricing.knots import MAX_SLOPE
@@ -43,7 +43,9 @@ _NO_VOLATILITY = {
     black.Reason.AT_INTRINSIC: "so far out the price is below the smallest float64",
     black.Reason.ABOVE_MAXIMUM: "the price is at its upper bound to rounding",
 }
-_FAR = 30.0  # local variance is a ratio of two numbers that vanish beyond this many deviations
+_MAX_LOCAL_VARIANCE_DEVIATIONS = (
+    30.0  # local variance is a ratio of two numbers that vanish beyond this many deviations
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -113,10 +115,10 @@ class Surface(VixQueries):
             >>> round(float(flat.iv(0.1, 0.5)), 12)
             0.2
         """
-        b = inputs.frozen(slopes)
-        b = inputs.frozen(b[None]) if b.ndim == 2 else b
-        x, T = inputs.frozen(knots), inputs.frozen(maturities)
-        w = None if weights is None else inputs.frozen(weights)
+        b = inputs.freeze_array(slopes)
+        b = inputs.freeze_array(b[None]) if b.ndim == 2 else b
+        x, T = inputs.freeze_array(knots), inputs.freeze_array(maturities)
+        w = None if weights is None else inputs.freeze_array(weights)
         proof = structural(x, T, b, w)
         if not proof.passed:
             raise ValueError("; ".join(check.detail for check in proof.failures))
@@ -132,13 +134,15 @@ class Surface(VixQueries):
                 f"knot {x[np.abs(x).argmax()]:g} lies beyond ±{FARTHEST_KNOT:g}: knots are "
                 "Gaussian quantiles, and ±6 covers all that quotes can see"
             )
-        w = inputs.frozen(np.ones(b.shape[:2])) if w is None else w
+        w = inputs.freeze_array(np.ones(b.shape[:2])) if w is None else w
         curve = ForwardCurve(
             T,
-            inputs.per_maturity("forwards", forwards, T.size),
-            inputs.per_maturity("discounts", discounts, T.size),
+            inputs.require_per_maturity("forwards", forwards, T.size),
+            inputs.require_per_maturity("discounts", discounts, T.size),
         )
-        return cls(x, T, b, w, curve, as_datetime(as_of), inputs.plain(info), vix_slices=vix_slices)
+        return cls(
+            x, T, b, w, curve, as_datetime(as_of), inputs.freeze_info(info), vix_slices=vix_slices
+        )
 
     def with_vix(self, slices: VixSlices | None) -> Self:
         """This surface with other shapes of the VIX, or with none."""
@@ -149,39 +153,45 @@ class Surface(VixQueries):
         curve = self.curve.forwards, self.curve.discounts
         parts = (self.knots, self.maturities, self.slopes, *curve)
         rest = (self.weights, self.as_of, dict(self.info), self.vix_slices)
-        return _rebuilt, (type(self), parts, *rest)
+        return _rebuild_surface, (type(self), parts, *rest)
 
     # -- market coordinates ---------------------------------------------------------------
 
     def forward(self, T: MaturityLike) -> Array:
         """Forward for maturities ``T``, log-linear between listed ones."""
-        return _plain(self.curve.forward(self.years(T)))
+        return _as_floats(self.curve.forward(self.years(T)))
 
     def discount(self, T: MaturityLike) -> Array:
         """Discount factor for maturities ``T``, log-linear between listed ones."""
-        return _plain(self.curve.discount(self.years(T)))
+        return _as_floats(self.curve.discount(self.years(T)))
 
     def log_moneyness(self, K: ArrayLike, T: MaturityLike) -> Array:
         """``k = log(K/F_T)`` of strikes in currency."""
-        return _plain(np.log(inputs.strikes(K) / self.forward(T)))
+        return _as_floats(np.log(inputs.require_strikes(K) / self.forward(T)))
 
     # -- prices and volatilities ----------------------------------------------------------
 
     def call(self, K: ArrayLike, T: MaturityLike) -> Array:
         """Discounted call prices in currency, ``D·F·c``."""
-        return _plain(self._money(T) * self._query(Mixture.call, self.log_moneyness(K, T), T))
+        return _as_floats(
+            self._discounted_forward(T)
+            * self._evaluate_query(Mixture.call, self.log_moneyness(K, T), T)
+        )
 
     def put(self, K: ArrayLike, T: MaturityLike) -> Array:
         """Discounted put prices in currency, ``D·F·p``."""
-        return _plain(self._money(T) * self._query(Mixture.put, self.log_moneyness(K, T), T))
+        return _as_floats(
+            self._discounted_forward(T)
+            * self._evaluate_query(Mixture.put, self.log_moneyness(K, T), T)
+        )
 
     def otm(self, k: ArrayLike, T: MaturityLike) -> Array:
         """Out-of-the-money prices in forward units: calls for ``k ≥ 0``, puts below."""
-        return self._query(Mixture.otm, k, T)
+        return self._evaluate_query(Mixture.otm, k, T)
 
     def iv(self, k: ArrayLike, T: MaturityLike) -> Array:
         """Implied volatility, annualised. NaN, with a logged reason, where no float64 price is."""
-        points, at, implied = self._implied(k, T)
+        points, at, implied = self._solve_implied(k, T)
         where = np.flatnonzero(np.ravel(implied.reason))
         if where.size:
             reason = black.Reason(int(np.ravel(implied.reason)[where[0]]))
@@ -193,9 +203,9 @@ class Surface(VixQueries):
                 at.ravel()[where[0]],
                 _NO_VOLATILITY.get(reason, reason.explain()),
             )
-        return _plain(implied.volatility / np.sqrt(at))
+        return _as_floats(implied.volatility / np.sqrt(at))
 
-    def _implied(
+    def _solve_implied(
         self, k: ArrayLike, T: MaturityLike
     ) -> tuple[Array, Array, black.Implied[NDArray[Any]]]:
         points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), self.years(T))
@@ -203,30 +213,32 @@ class Surface(VixQueries):
 
     def total_variance(self, k: ArrayLike, T: MaturityLike) -> Array:
         """Total implied variance ``σ²T``."""
-        return _plain(self.iv(k, T) ** 2 * self.years(T))
+        return _as_floats(self.iv(k, T) ** 2 * self.years(T))
 
     # -- Greeks ---------------------------------------------------------------------------
 
     def delta(self, K: ArrayLike, T: MaturityLike) -> Array:
         """Forward call delta at sticky moneyness: ``∂C/∂F = D·delta`` (a put's is delta − 1)."""
-        return self._query(Mixture.delta, self.log_moneyness(K, T), T)
+        return self._evaluate_query(Mixture.delta, self.log_moneyness(K, T), T)
 
     def gamma(self, K: ArrayLike, T: MaturityLike) -> Array:
         """``∂²C/∂F²`` at sticky moneyness: ``D κ² f(κ) / F``."""
-        unit = self._query(Mixture.gamma, self.log_moneyness(K, T), T)
-        return _plain(self.discount(T) / self.forward(T) * unit)
+        unit = self._evaluate_query(Mixture.gamma, self.log_moneyness(K, T), T)
+        return _as_floats(self.discount(T) / self.forward(T) * unit)
 
     def vega(self, K: ArrayLike, T: MaturityLike) -> Array:
         """``∂C/∂σ`` of Black's formula at the surface's own volatility, per unit of σ."""
-        k, t, implied = self._implied(self.log_moneyness(K, T), T)
+        k, t, implied = self._solve_implied(self.log_moneyness(K, T), T)
         # no volatility is found where the price has none to speak of, and no vega either
         vega = np.nan_to_num(black.vega(k, implied.volatility))
-        return _plain(self._money(t) * np.sqrt(t) * vega)
+        return _as_floats(self._discounted_forward(t) * np.sqrt(t) * vega)
 
     def theta(self, K: ArrayLike, T: MaturityLike) -> Array:
         """Decay per year at fixed moneyness, forward and discount: ``−D·F·∂c/∂T``, never > 0."""
         k, t = np.broadcast_arrays(self.log_moneyness(K, T), self.years(T))
-        return _plain(-self._money(t) * np.maximum(self._decoder.calendar_rate(k, t), 0.0))
+        return _as_floats(
+            -self._discounted_forward(t) * np.maximum(self._decoder.calendar_rate(k, t), 0.0)
+        )
 
     def atm_skew(self, T: MaturityLike) -> Array:
         """``∂σ/∂k`` at the money (k = 0)."""
@@ -241,7 +253,7 @@ class Surface(VixQueries):
         t = self.years(T)
         k = np.zeros_like(t)
         v = self.iv(k, t) * np.sqrt(t)
-        q, f = self._query(Mixture.digital, k, t), self.density(k, t)
+        q, f = self._evaluate_query(Mixture.digital, k, t), self.density(k, t)
         d1, d2 = np.asarray(0.5 * v), np.asarray(-0.5 * v)
         vega = np.asarray(black.vega(k, v))
         below = normal.cdf(torch.from_numpy(d2)).numpy()
@@ -249,42 +261,42 @@ class Surface(VixQueries):
         price_kk = f - q
         black_kk = -below + vega / v
         second = (price_kk - black_kk) / vega - (2.0 * d1 * first + d1 * d2 * first**2) / v
-        return _plain(first / np.sqrt(t)), _plain(second / np.sqrt(t))
+        return _as_floats(first / np.sqrt(t)), _as_floats(second / np.sqrt(t))
 
     # -- the law --------------------------------------------------------------------------
 
     def density(self, k: ArrayLike, T: MaturityLike) -> Array:
         """Risk-neutral density of ``S_T/F_T`` per unit of κ."""
-        return self._query(Mixture.density, k, T)
+        return self._evaluate_query(Mixture.density, k, T)
 
     def cdf(self, k: ArrayLike, T: MaturityLike) -> Array:
         """``P(S_T ≤ F_T e^k)``."""
-        return self._query(Mixture.cdf, k, T)
+        return self._evaluate_query(Mixture.cdf, k, T)
 
     def digital(self, k: ArrayLike, T: MaturityLike) -> Array:
         """``P(S_T > F_T e^k)``, the undiscounted digital call."""
-        return self._query(Mixture.digital, k, T)
+        return self._evaluate_query(Mixture.digital, k, T)
 
     def quantile(self, u: ArrayLike, T: MaturityLike) -> Array:
         """The moneyness κ below which ``S_T/F_T`` lies with probability ``u``."""
-        return self._query(Mixture.quantile, inputs.probabilities("u", u), T)
+        return self._evaluate_query(Mixture.quantile, inputs.require_probabilities("u", u), T)
 
     def z(self, k: ArrayLike, T: MaturityLike) -> Array:
         """Z-coordinate of a strike: the Gaussian quantile of its probability."""
-        return self._query(Mixture.z, k, T)
+        return self._evaluate_query(Mixture.z, k, T)
 
     def log_strike(self, z: ArrayLike, T: MaturityLike) -> Array:
         """Log-moneyness at a Z-coordinate, the inverse of :meth:`z`."""
-        return self._query(Mixture.log_strike, z, T)
+        return self._evaluate_query(Mixture.log_strike, z, T)
 
     def dual(self, q: ArrayLike, T: MaturityLike) -> Array:
         """Dual potential ``G(q)``, the upper Lorenz curve: ``c(κ) = max_q {G(q) − qκ}``."""
-        return self._query(Mixture.dual, inputs.probabilities("q", q), T)
+        return self._evaluate_query(Mixture.dual, inputs.require_probabilities("q", q), T)
 
     def cvar(self, q: ArrayLike, T: MaturityLike, tail: str = "lower") -> Array:
         """Mean of ``S_T/F_T`` over its ``tail`` ("lower" or "upper") of probability ``q``."""
-        points = inputs.probabilities("q", q)
-        return self._query(lambda slices, p: slices.cvar(p, tail), points, T)
+        points = inputs.require_probabilities("q", q)
+        return self._evaluate_query(lambda slices, p: slices.cvar(p, tail), points, T)
 
     def local_variance(self, k: ArrayLike, T: MaturityLike) -> Array:
         """Dupire's local variance ``2 ∂c/∂T / (κ² ∂²c/∂κ²)``, at fixed moneyness.
@@ -295,18 +307,20 @@ class Surface(VixQueries):
         t = self.years(T)
         points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), t)
         ends = np.broadcast_to(at, (2, *at.shape))
-        far = np.array([-_FAR, _FAR]).reshape(2, *([1] * at.ndim))
+        far = np.array([-_MAX_LOCAL_VARIANCE_DEVIATIONS, _MAX_LOCAL_VARIANCE_DEVIATIONS]).reshape(
+            2, *([1] * at.ndim)
+        )
         low, high = self.log_strike(far, ends)
         points = np.clip(points, low, high)
         rate = np.maximum(self._decoder.calendar_rate(points, at), 0.0)
-        return _plain(2.0 * rate / self._query(Mixture.gamma, points, at))
+        return _as_floats(2.0 * rate / self._evaluate_query(Mixture.gamma, points, at))
 
     # -- variance -------------------------------------------------------------------------
 
     def variance_swap(self, T: MaturityLike) -> Array:
         """Fair variance of the log contract, ``W(T)/T``: exact, no strike truncation."""
         t = self.years(T)
-        return _plain(self._decoder.log_variance(t) / t)
+        return _as_floats(self._decoder.log_variance(t) / t)
 
     def forward_variance(self, T: MaturityLike, tenor: float = THIRTY_DAYS) -> Array:
         """Variance between ``T`` and ``T + tenor``: ``(W(T+tenor) − W(T))/tenor``, never < 0.
@@ -315,15 +329,15 @@ class Surface(VixQueries):
         """
         if not (np.isfinite(tenor) and tenor > 0.0):
             raise ValueError(f"tenor = {tenor!r} must be a positive year fraction")
-        start = years(T, self.as_of, zero=True)
+        start = to_year_fractions(T, self.as_of, zero=True)
         before = self._decoder.log_variance(np.where(start > 0.0, start, tenor))
         before = np.where(start > 0.0, before, 0.0)
         rise = self._decoder.log_variance(start + tenor) - before
-        return _plain(np.maximum(rise, 0.0) / tenor)
+        return _as_floats(np.maximum(rise, 0.0) / tenor)
 
     def vix(self, tenor: float = THIRTY_DAYS) -> Array:
         """Volatility index of the exact log contract, ``100 √(W(tenor)/tenor)``."""
-        return _plain(100.0 * np.sqrt(self.variance_swap(tenor)))
+        return _as_floats(100.0 * np.sqrt(self.variance_swap(tenor)))
 
     # -- one-call conveniences ------------------------------------------------------------
 
@@ -376,21 +390,21 @@ class Surface(VixQueries):
 
     def years(self, T: MaturityLike) -> Array:
         """Year fractions of maturities given as numbers or dates."""
-        return years(T, self.as_of)
+        return to_year_fractions(T, self.as_of)
 
-    def _money(self, T: MaturityLike) -> Array:
+    def _discounted_forward(self, T: MaturityLike) -> Array:
         return self.discount(T) * self.forward(T)
 
-    def _query(self, query: Query, points: ArrayLike, T: MaturityLike) -> Array:
-        at = inputs.finite("point", points)
+    def _evaluate_query(self, query: Query, points: ArrayLike, T: MaturityLike) -> Array:
+        at = inputs.require_finite("point", points)
         at, t = np.broadcast_arrays(at, self.years(T))
-        return _plain(self._decoder.evaluate(query, at, t))
+        return _as_floats(self._decoder.evaluate(query, at, t))
 
 
-def _plain(values: ArrayLike) -> Array:
+def _as_floats(values: ArrayLike) -> Array:
     return np.asarray(values, dtype=np.float64)
 
 
-def _rebuilt(kind: type[Surface], parts: tuple[Array, ...], *rest: Any) -> Surface:
+def _rebuild_surface(kind: type[Surface], parts: tuple[Array, ...], *rest: Any) -> Surface:
     named = dict(zip(("weights", "as_of", "info", "vix_slices"), rest, strict=True))
     return kind.from_slopes(*parts, **named)

@@ -12,10 +12,10 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeGuard
 
-_LARGEST = sys.float_info.max
+_MAX_FLOAT = sys.float_info.max
 
 
-def whole(name: str, value: object, least: int, most: int) -> int:
+def require_integer(name: str, value: object, least: int, most: int) -> int:
     """A whole number within bounds.
 
     Example:
@@ -24,50 +24,52 @@ def whole(name: str, value: object, least: int, most: int) -> int:
         ValueError: heads = 4.5 must be a whole number from 2 to 1024
     """
     if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"{name} = {short(value)} must be a whole number from {least} to {most}")
+        raise ValueError(
+            f"{name} = {shorten_repr(value)} must be a whole number from {least} to {most}"
+        )
     return value
 
 
-def switch(name: str, value: object) -> bool:
+def require_bool(name: str, value: object) -> bool:
     """True or False, and no other way to say so."""
     if type(value) is not bool:
-        raise ValueError(f"{name} = {short(value)} must be true or false")
+        raise ValueError(f"{name} = {shorten_repr(value)} must be true or false")
     return value
 
 
-def positive(name: str, value: object, most: float = math.inf) -> float:
+def require_positive(name: str, value: object, most: float = math.inf) -> float:
     """A number above zero, finite."""
     if not is_number(value) or not 0.0 < value <= most:
         bound = "" if most == math.inf else f" of at most {most:g}"
-        raise ValueError(f"{name} = {short(value)} must be a positive number{bound}")
+        raise ValueError(f"{name} = {shorten_repr(value)} must be a positive number{bound}")
     return value
 
 
-def number(name: str, value: object) -> float:
+def require_number(name: str, value: object) -> float:
     """A finite number."""
     if not is_number(value):
-        raise ValueError(f"{name} = {short(value)} must be a number")
+        raise ValueError(f"{name} = {shorten_repr(value)} must be a number")
     return value
 
 
-def numbers(name: str, value: object) -> tuple[float, ...]:
+def require_numbers(name: str, value: object) -> tuple[float, ...]:
     """A row of finite numbers."""
     if not isinstance(value, list | tuple) or not all(is_number(each) for each in value):
-        raise ValueError(f"{name} = {short(value)} must be a list of numbers")
+        raise ValueError(f"{name} = {shorten_repr(value)} must be a list of numbers")
     return tuple(value)
 
 
-def text(name: str, value: object) -> str:
+def require_text(name: str, value: object) -> str:
     """Text."""
     if not isinstance(value, str):
-        raise ValueError(f"{name} = {short(value)} must be text")
+        raise ValueError(f"{name} = {shorten_repr(value)} must be text")
     return value
 
 
-def named(name: str, value: object, known: Iterable[str]) -> dict[str, Any]:
+def require_known_keys(name: str, value: object, known: Iterable[str]) -> dict[str, Any]:
     """Values by name, of names that there are."""
     if not isinstance(value, Mapping):
-        raise ValueError(f"{name} = {short(value)} must be an object of values by name")
+        raise ValueError(f"{name} = {shorten_repr(value)} must be an object of values by name")
     names = list(known)
     unknown = sorted(set(value) - set(names), key=str)
     if unknown:
@@ -79,9 +81,9 @@ def named(name: str, value: object, known: Iterable[str]) -> dict[str, Any]:
 def is_number(value: object) -> TypeGuard[float]:
     """Whether it is a finite number, and not a truth value."""
     # compared, not converted: an integer may be too long for a float, and is no number here then
-    return isinstance(value, int | float) and type(value) is not bool and abs(value) <= _LARGEST
+    return isinstance(value, int | float) and type(value) is not bool and abs(value) <= _MAX_FLOAT
 
 
-def short(value: object) -> str:
+def shorten_repr(value: object) -> str:
     """How a value reads in an error, cut where it is long."""
     return reprlib.repr(value)

@@ -16,7 +16,7 @@ from arbiter.cli import app
 from arbiter.data import path as example_path
 from arbiter.files import require_folder
 from arbiter.pipeline import Job
-from arbiter.pipeline import run as run_pipeline
+from arbiter.pipeline import run_job as run_pipeline
 
 
 def run(*arguments: object) -> Result:

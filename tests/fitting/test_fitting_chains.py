@@ -14,7 +14,7 @@ from arbiter.chains import read_chain
 from arbiter.fitting import FitOptions, FittedSurface, Roughness, Status, fit
 from arbiter.pricing import black
 from arbiter.quotes import Quotes
-from arbiter.scoring import counted, iv_rmse_bp, modes, score
+from arbiter.scoring import count_modes, find_counted_quotes, iv_rmse_bp, score
 
 Array = NDArray[np.float64]
 
@@ -47,7 +47,7 @@ def test_a_real_chain_is_fitted_inside_its_spreads_and_certified(day: str, data_
     found = score(surface, quotes)
     assert found.inside_bid_ask >= 0.995
     assert found.iv_rmse_half_spreads <= 0.5
-    assert modes(surface).mean() <= 1.1
+    assert count_modes(surface).mean() <= 1.1
 
 
 @pytest.mark.parametrize("day", DAYS)
@@ -63,7 +63,7 @@ def test_quotes_that_were_not_shown_are_met(day: str, data_dir: Path) -> None:
 @pytest.mark.parametrize("day", [day for day in DAYS if day in CALM])
 def test_errors_of_volatility_are_a_few_basis_points(day: str, data_dir: Path) -> None:
     quotes, surface = fitted(data_dir, day)
-    short = quotes.select(counted(quotes) & (quotes.T <= 2.6))
+    short = quotes.select(find_counted_quotes(quotes) & (quotes.T <= 2.6))
     assert iv_rmse_bp(surface, short) <= 2.5
     overall = score(surface, quotes).iv_rmse_bp
     assert overall <= (8.5 if day == "2023-08-18" else 5.0)  # see the next test
@@ -103,7 +103,7 @@ def least_error_bp(quotes: Quotes, expiry: int) -> tuple[float, int]:
 
 def bound_bp(quotes: Quotes) -> float:
     """Lower bound of the overall error, all other expiries met exactly."""
-    quotes = quotes.select(counted(quotes))
+    quotes = quotes.select(find_counted_quotes(quotes))
     near = np.abs(quotes.k) <= 2.0 * quotes.iv_mid * np.sqrt(quotes.T)
     error, size = least_error_bp(quotes, quotes.maturities.size - 1)
     return float(error * np.sqrt(size / np.count_nonzero(near)))
@@ -119,6 +119,6 @@ def test_the_longest_expiry_of_one_day_contradicts_itself(data_dir: Path) -> Non
     straight, surface = fitted(data_dir, "2023-02-07")
     assert bound_bp(straight) < 2.0
     # the bound is one: our own slice, nearly of one mode, does not beat it
-    last = straight.select(counted(straight))
+    last = straight.select(find_counted_quotes(straight))
     last = last.select(last.expiry == last.maturities.size - 1)
     assert iv_rmse_bp(surface, last) > 0.95 * least_error_bp(last, 0)[0]

@@ -18,7 +18,7 @@ import pytest
 from arbiter.chains import Chain, read_chain
 from arbiter.fitting import fit
 from arbiter.operators.pretrained import Operator
-from arbiter.scoring import counted, score
+from arbiter.scoring import find_counted_quotes, score
 from arbiter.surface import Surface
 from arbiter.vix.replication import term_structure
 from counts import FULL, count
@@ -81,11 +81,13 @@ def measured(folder: Path, day: str) -> Found:
     assert alone.result is not None
     assert refined.result is not None
     one, direct, both = (score(surface, quotes) for surface in (first, alone, refined))
-    fewer = quotes.select(counted(quotes))
+    fewer = quotes.select(find_counted_quotes(quotes))
     steps = [made.result for made in (operator.refine(fewer), fit(fewer)) if made.result]
     zero_shot = {
         "iv_rmse_bp": one.iv_rmse_bp,
-        "median_half_spreads": float(np.median(np.abs(first.result.residuals[counted(quotes)]))),
+        "median_half_spreads": float(
+            np.median(np.abs(first.result.residuals[find_counted_quotes(quotes)]))
+        ),
         "vix_gap": index_gap(first, chain),
         "inside": one.inside_bid_ask,
         "fit_vix_gap": index_gap(alone, chain),

@@ -238,7 +238,7 @@ def test_peers_are_as_good_as_others_have_measured(
 
 def test_peers_fit_a_listed_chain(data_dir: Path) -> None:
     quotes = read_chain(data_dir / "chains" / "spx_2023-09-14_close.csv").quotes()
-    quotes = quotes.select(scoring.counted(quotes))
+    quotes = quotes.select(scoring.find_counted_quotes(quotes))
     # one expiry in sixteen: QuantLib takes about a second for each
     some = quotes.select(quotes.expiry % 16 == 4)
     assert scoring.score(fit_svi(some), some).inside_bid_ask > 0.6

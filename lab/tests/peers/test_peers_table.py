@@ -22,7 +22,7 @@ def test_listed_quotes_have_the_stated_size_and_all_count() -> None:
     quotes = benchmark.listed_quotes()
     assert quotes.maturities.size == 51
     assert 8_300 <= len(quotes) <= 8_500
-    assert scoring.counted(quotes).all()
+    assert scoring.find_counted_quotes(quotes).all()
     assert quotes.exclusions.is_empty()
     assert quotes.maturities[0] * 365 == pytest.approx(2.0)
     assert quotes.bid.min() * benchmark.FORWARD > 0.0

@@ -58,7 +58,7 @@ def read(frame: Any) -> Grid:
     """
     if hasattr(frame, "certificate"):
         raise ValueError("a surface was given: call its certificate(), which also proves it")
-    frame = inputs.table(frame)
+    frame = inputs.require_table(frame)
     names = {str(name) for name in (frame.columns if hasattr(frame, "columns") else frame)}
     currency = {"strike", "forward"} <= names
     if "T" not in names or not ("k" in names or currency) or names.isdisjoint(_PRICES):

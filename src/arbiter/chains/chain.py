@@ -13,7 +13,7 @@ from arbiter import inputs
 from arbiter.chains.cleaning import Rules, Verdict, judge
 from arbiter.chains.errors import ChainError
 from arbiter.chains.series_parity import SERIES, Implied, implied
-from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion, counts, no_exclusions
+from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion, count_exclusions, no_exclusions
 from arbiter.forwards import MINUTES_PER_YEAR
 from arbiter.quotes import Quotes
 
@@ -178,19 +178,19 @@ class Chain:
         unit = (used["forward"] * used["discount"]).to_numpy()
         heads = used.unique("label", keep="first", maintain_order=True)
         return Quotes(
-            maturities=inputs.frozen(heads["T"]),
-            forwards=inputs.frozen(heads["forward"]),
-            discounts=inputs.frozen(heads["discount"]),
+            maturities=inputs.freeze_array(heads["T"]),
+            forwards=inputs.freeze_array(heads["forward"]),
+            discounts=inputs.freeze_array(heads["discount"]),
             expiry=used["label"].rle_id().to_numpy().astype(np.int64),
-            k=inputs.frozen(k),
-            bid=inputs.frozen(used["bid"].to_numpy() / unit),
-            ask=inputs.frozen(used["ask"].to_numpy() / unit),
+            k=inputs.freeze_array(k),
+            bid=inputs.freeze_array(used["bid"].to_numpy() / unit),
+            ask=inputs.freeze_array(used["ask"].to_numpy() / unit),
             labels=tuple(heads["label"]),
             as_of=self.as_of,
             exclusions=exclusions,
-            forward_errors=inputs.frozen(heads["forward_error"]),
-            discount_errors=inputs.frozen(heads["discount_error"]),
-            info=inputs.plain(
+            forward_errors=inputs.freeze_array(heads["forward_error"]),
+            discount_errors=inputs.freeze_array(heads["discount_error"]),
+            info=inputs.freeze_info(
                 {
                     "source": self.name,
                     "layout": self.layout,
@@ -222,11 +222,11 @@ class Chain:
 
 def _told(exclusions: pl.DataFrame) -> str:
     """The counts of an exclusion table as a sentence."""
-    table = counts(exclusions)
+    table = count_exclusions(exclusions)
     return ", ".join(f"{n} {reason}" for reason, n in table.select("reason", "quotes").iter_rows())
 
 
 def _explained(exclusions: pl.DataFrame) -> str:
     """The same with what each reason means."""
-    rows = counts(exclusions).select("quotes", "reason", "meaning").iter_rows()
+    rows = count_exclusions(exclusions).select("quotes", "reason", "meaning").iter_rows()
     return ", ".join(f"{n} {reason} ({meaning})" for n, reason, meaning in rows)

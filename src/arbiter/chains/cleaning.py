@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from arbiter.chains.contradictions import contradicted
 from arbiter.exclusions import Exclusion
 from arbiter.forwards import MINUTES_PER_YEAR
-from arbiter.quotes import FARTHEST
+from arbiter.quotes import MAX_LOG_MONEYNESS
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -91,7 +91,11 @@ def judge(options: pl.DataFrame, rules: Rules, as_of: np.datetime64) -> Verdict:
         two_sided = (T > 0.0) & first.to_numpy() & (call == (np.log(K / _filled(T, F)) >= 0.0))
         two_sided &= (bid > 0.0) & (ask > bid) & np.isfinite(ask)
         strikes = np.bincount(series[two_sided], minlength=series.max(initial=-1) + 1)[series]
-        _mark(reason, Exclusion.BOUNDS, (ask >= D * np.minimum(K, F)) | (np.abs(k) > FARTHEST))
+        _mark(
+            reason,
+            Exclusion.BOUNDS,
+            (ask >= D * np.minimum(K, F)) | (np.abs(k) > MAX_LOG_MONEYNESS),
+        )
         _mark(reason, Exclusion.STALE, _old(options, rules, as_of))
         for code, bad in contradicted(options, reason == "", k).items():
             _mark(reason, code, bad)

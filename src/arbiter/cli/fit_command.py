@@ -148,11 +148,11 @@ def _options(components: int, roughness: str) -> Any:
 
 
 def _single(source: Path, out: Path, job: Job, json: bool) -> None:
-    from arbiter.pipeline import run
+    from arbiter.pipeline import run_job
 
     try:
         with _spinner(not json) as tell:
-            outcome = run(source, out, job, tell)
+            outcome = run_job(source, out, job, tell)
     except (ValueError, OSError) as error:
         refuse(explained(error, source, job.vix, job.vix_futures))
     if json:
@@ -184,7 +184,7 @@ def _folder(source: Path, out: Path, job: Job, json: bool) -> None:
     from rich.progress import track
 
     from arbiter.files import write_whole
-    from arbiter.pipeline import run
+    from arbiter.pipeline import run_job
 
     chains = sorted(p for p in source.iterdir() if p.suffix.lower() in KINDS and p.is_file())
     if not chains:
@@ -198,7 +198,7 @@ def _folder(source: Path, out: Path, job: Job, json: bool) -> None:
         # two files may share a stem, and neither may overwrite the other
         name = path.stem if stems.count(path.stem) == 1 else path.name
         try:
-            rows.append({"chain": printable(path), **run(path, out / name, job).summary})
+            rows.append({"chain": printable(path), **run_job(path, out / name, job).summary})
         except (ValueError, OSError) as error:
             why = explained(error, path)
             rows.append({"chain": printable(path), "status": "refused", "error": why})

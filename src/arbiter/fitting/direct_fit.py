@@ -19,8 +19,8 @@ from arbiter.fitting.prior_weight import preview, reconsider
 from arbiter.fitting.uncertainty import Uncertainty
 from arbiter.fitting.vix_quotes import VixMarket
 from arbiter.futures import FuturesCurve
-from arbiter.inputs import frozen, plain
-from arbiter.quotes import FEWEST, Quotes, require_quotes
+from arbiter.inputs import freeze_array, freeze_info
+from arbiter.quotes import MIN_QUOTES, Quotes, require_quotes
 from arbiter.surface import Surface
 
 Array = NDArray[np.float64]
@@ -130,7 +130,7 @@ def ended(
         trust=choice[1],
         freedom=spread.freedom,
         dispersion=spread.dispersion,
-        residuals=frozen(model.residuals),
+        residuals=freeze_array(model.residuals),
         seconds=time.perf_counter() - began,
         vix=interior.result if isinstance(interior, joint_fit.Coupled) else None,
     )
@@ -180,16 +180,18 @@ def _weights(weights: ArrayLike | None, count: int) -> Array | None:
             f"weights must be {count} finite numbers, not negative, one per quote; got shape "
             f"{array.shape}"
         )
-    if np.count_nonzero(array) < FEWEST:
-        raise ValueError(f"fewer than {FEWEST} quotes have a positive weight")
+    if np.count_nonzero(array) < MIN_QUOTES:
+        raise ValueError(f"fewer than {MIN_QUOTES} quotes have a positive weight")
     return array
 
 
 def _surface(model: Model, z: Array, result: FitResult, matrix: Array) -> FittedSurface:
     quotes = model.quotes
     logs, shares = model.unpack(z)
-    knots, slopes = frozen(model.knots), frozen(np.exp(logs))
-    weights = frozen(np.ones((1, model.L)) if not shares.size else [1.0 - shares[0], shares[0]])
+    knots, slopes = freeze_array(model.knots), freeze_array(np.exp(logs))
+    weights = freeze_array(
+        np.ones((1, model.L)) if not shares.size else [1.0 - shares[0], shares[0]]
+    )
     proof = structural(knots, quotes.maturities, slopes, weights, mean=False)
     if not proof.passed:  # the constraints are kept at every step
         raise AssertionError("; ".join(check.detail for check in proof.failures))
@@ -200,7 +202,7 @@ def _surface(model: Model, z: Array, result: FitResult, matrix: Array) -> Fitted
         weights,
         quotes.curve,
         quotes.as_of,
-        plain({**quotes.info, "fit": _lasting(result)}),
+        freeze_info({**quotes.info, "fit": _lasting(result)}),
         result=result,
         uncertainty=Uncertainty(
             knots, quotes.maturities, slopes, weights, matrix, result.dispersion

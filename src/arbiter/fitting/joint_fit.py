@@ -16,7 +16,7 @@ from arbiter.fitting.objective import Model
 from arbiter.fitting.options import FitOptions, Roughness
 from arbiter.fitting.vix_objective import VixModel
 from arbiter.fitting.vix_quotes import VixMarket, with_windows
-from arbiter.inputs import frozen
+from arbiter.inputs import freeze_array
 from arbiter.pricing.vix_slices import VixSlices
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
@@ -148,8 +148,8 @@ class Coupled:
         slopes = np.exp(smiles.reshape(vix.shape))
         self.slices = VixSlices.of(vix.knots, vix.quotes.maturities, slopes)
         self.result = VixResult(
-            frozen(vix.residuals[: vix.options_count]),
-            frozen(vix.future()[market.at] - market.price),
+            freeze_array(vix.residuals[: vix.options_count]),
+            freeze_array(vix.future()[market.at] - market.price),
             vix.roughness,
         )
 

@@ -19,7 +19,7 @@ from arbiter.fitting.loss import Loss
 from arbiter.fitting.options import FitOptions, Roughness
 from arbiter.fitting.prior_weight import FAR, GAP, Local
 from arbiter.fitting.smoothing import DISPERSION, SETTLED, reweigh, spread, weights_of
-from arbiter.inputs import plain
+from arbiter.inputs import freeze_info
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 
@@ -72,7 +72,7 @@ def refine(
     assert known is not None
     return replace(
         fitted,
-        info=plain({**fitted.info, "fit": about}),
+        info=freeze_info({**fitted.info, "fit": about}),
         uncertainty=replace(known, matrix=known.matrix - too_much),
     )
 

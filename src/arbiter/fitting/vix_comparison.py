@@ -15,7 +15,7 @@ from arbiter.fitting.vix_quotes import VixMarket
 from arbiter.futures import FuturesCurve
 from arbiter.pricing.transport import Transport
 from arbiter.pricing.vix_slices import INDEX_POINTS, VixQueries
-from arbiter.quotes import FEWEST, Quotes
+from arbiter.quotes import MIN_QUOTES, Quotes
 
 Array = NDArray[np.float64]
 
@@ -113,7 +113,7 @@ class Agreement:
         """
         market = VixMarket.of(vix_quotes, vix_futures)
         smiles = None
-        if vix_quotes is not None and len(vix_quotes) >= FEWEST:
+        if vix_quotes is not None and len(vix_quotes) >= MIN_QUOTES:
             smiles = fit_vix(vix_quotes, vix_futures, options=options)
         return cls(surface, alone, smiles, market, _table(surface, alone, smiles, market))
 
@@ -179,7 +179,7 @@ def _table(surface: Any, alone: Any, smiles: VixSmiles | None, market: VixMarket
 def _inside(model: VixQueries, quotes: Quotes) -> NDArray[np.bool_]:
     if not len(quotes):
         return np.zeros(0, dtype=bool)
-    return scoring.inside(VixLaw(model, quotes).otm(quotes.k, quotes.T), quotes)
+    return scoring.is_inside_bid_ask(VixLaw(model, quotes).otm(quotes.k, quotes.T), quotes)
 
 
 def _share(hits: NDArray[np.bool_]) -> float | None:

@@ -14,9 +14,9 @@ from arbiter.fitting.interior_point import Status
 from arbiter.fitting.joint_fit import alone
 from arbiter.fitting.options import FitOptions
 from arbiter.fitting.vix_quotes import VixMarket
-from arbiter.forwards import ForwardCurve, MaturityLike, years
+from arbiter.forwards import ForwardCurve, MaturityLike, to_year_fractions
 from arbiter.futures import FuturesCurve
-from arbiter.inputs import frozen
+from arbiter.inputs import freeze_array
 from arbiter.pricing.vix_slices import INDEX_POINTS, VixQueries, VixSlices
 from arbiter.quotes import Quotes, require_quotes
 
@@ -50,7 +50,7 @@ class VixSmiles(VixQueries):
 
     def years(self, T: MaturityLike) -> Array:
         """Year fractions of maturities given as numbers or dates."""
-        return years(T, self.as_of)
+        return to_year_fractions(T, self.as_of)
 
     def forward_variance(self, T: MaturityLike) -> Array:
         """``E[(VIX_T/100)²]`` of these laws, linear in T between dates and flat beyond."""
@@ -135,13 +135,13 @@ def fit_vix(
     slopes = np.exp(interior.z.reshape(model.shape))
     return VixSmiles(
         VixSlices.of(model.knots, quotes.maturities, slopes),
-        frozen(market.futures),
+        freeze_array(market.futures),
         quotes.curve,
         quotes.labels,
         status,
         VixResult(
-            frozen(model.residuals[: model.options_count]),
-            frozen(np.zeros(market.at.size)),
+            freeze_array(model.residuals[: model.options_count]),
+            freeze_array(np.zeros(market.at.size)),
             model.roughness,
         ),
         quotes.as_of,

@@ -76,10 +76,10 @@ class VixMarket:
 
 
 def _without_options(futures: FuturesCurve) -> Quotes:
-    none, ones = inputs.frozen([]), inputs.frozen(np.ones(len(futures)))
+    none, ones = inputs.freeze_array([]), inputs.freeze_array(np.ones(len(futures)))
     return Quotes(
         futures.maturities,
-        inputs.frozen(futures.mid),
+        inputs.freeze_array(futures.mid),
         ones,
         np.zeros(0, dtype=np.int64),
         *(none, none, none),
@@ -105,9 +105,11 @@ def _joined(quotes: Quotes, futures: FuturesCurve) -> tuple[Quotes, NDArray[np.i
     labels = (*quotes.labels, *np.array(futures.labels, dtype=object)[alone])
     return replace(
         quotes,
-        maturities=inputs.frozen(T[order]),
-        forwards=inputs.frozen(np.concatenate([quotes.forwards, futures.mid[alone]])[order]),
-        discounts=inputs.frozen(np.concatenate([quotes.discounts, np.ones(alone.sum())])[order]),
+        maturities=inputs.freeze_array(T[order]),
+        forwards=inputs.freeze_array(np.concatenate([quotes.forwards, futures.mid[alone]])[order]),
+        discounts=inputs.freeze_array(
+            np.concatenate([quotes.discounts, np.ones(alone.sum())])[order]
+        ),
         expiry=place[quotes.expiry],
         labels=tuple(str(labels[i]) for i in order),
         forward_errors=None,
@@ -134,9 +136,9 @@ def with_windows(quotes: Quotes, dates: Array) -> Quotes:
     labels = [*quotes.labels, *(f"VIX window T={t:.4g}" for t in ends)]
     return replace(
         quotes,
-        maturities=inputs.frozen(T[order]),
-        forwards=inputs.frozen(quotes.curve.forward(T[order])),
-        discounts=inputs.frozen(quotes.curve.discount(T[order])),
+        maturities=inputs.freeze_array(T[order]),
+        forwards=inputs.freeze_array(quotes.curve.forward(T[order])),
+        discounts=inputs.freeze_array(quotes.curve.discount(T[order])),
         expiry=place[quotes.expiry],
         labels=tuple(labels[i] for i in order),
         forward_errors=None,

@@ -24,7 +24,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from arbiter.files import sweep, write_whole
+from arbiter.files import remove_partial_files, write_whole
 from arbiter.markets.dataset_tables import (
     board_of,
     days_table,
@@ -144,7 +144,7 @@ def write(
     known = _marks(folder)
     done = [_is_done(folder, plan.kinds, part, text, known) for part in range(plan.parts)]
     folder.mkdir(parents=True, exist_ok=True)
-    sweep(folder)
+    remove_partial_files(folder)
     market = None if all(done) else plan.market()
     for part in range(plan.parts):
         days = range(part * plan.block, min((part + 1) * plan.block, plan.days))

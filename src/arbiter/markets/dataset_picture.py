@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arbiter.files import whole
+from arbiter.files import open_whole
 from arbiter.markets.dataset import Dataset
 
 Array = NDArray[np.float64]
@@ -35,7 +35,7 @@ def draw(dataset: Dataset, path: Path) -> None:
         axes[0].set_ylabel("implied volatility, %")
         bars = "bars: bid to ask; lines: oracle; grey dots: the oracle where nobody bids"
         figure.suptitle(f"Three days of {len(dataset):,}: {bars}", fontsize=11)
-        with whole(path) as file:
+        with open_whole(path) as file:
             figure.savefig(file, format="png", dpi=120, metadata={"Software": None})
     finally:
         plt.close(figure)

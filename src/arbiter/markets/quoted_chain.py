@@ -117,16 +117,18 @@ def quotes_of(board: Board, bid: Array, ask: Array) -> Quotes:
     )
     underlying = EUROPEAN[board.roots[0]].underlying
     every = Quotes(
-        maturities=inputs.frozen(board.maturities),
-        forwards=inputs.frozen(board.forwards),
-        discounts=inputs.frozen(board.discounts),
+        maturities=inputs.freeze_array(board.maturities),
+        forwards=inputs.freeze_array(board.forwards),
+        discounts=inputs.freeze_array(board.discounts),
         expiry=board.series,
-        k=inputs.frozen(board.k),
-        bid=inputs.frozen(bid / unit),
-        ask=inputs.frozen(ask / unit),
+        k=inputs.freeze_array(board.k),
+        bid=inputs.freeze_array(bid / unit),
+        ask=inputs.freeze_array(ask / unit),
         labels=board.labels,
         as_of=board.as_of.astype("datetime64[s]"),
         exclusions=exclusions,
-        info=inputs.plain({"source": "synthetic", "underlying": underlying, "spot": board.spot}),
+        info=inputs.freeze_info(
+            {"source": "synthetic", "underlying": underlying, "spot": board.spot}
+        ),
     )
     return every.select(~bad)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from arbiter.values import is_number, named, short
+from arbiter.values import is_number, require_known_keys, shorten_repr
 
 Limits = Mapping[str, tuple[float | None, float | None]]
 
@@ -154,14 +154,16 @@ def limits_of(given: object) -> dict[str, tuple[float | None, float | None]]:
         {'expiries': (2.0, None)}
     """
     limits: dict[str, tuple[float | None, float | None]] = {}
-    for name, pair in ({} if given is None else named("domain", given, TRAITS)).items():
+    for name, pair in (
+        {} if given is None else require_known_keys("domain", given, TRAITS)
+    ).items():
         if (
             not isinstance(pair, list | tuple)
             or len(pair) != 2
             or not all(end is None or is_number(end) for end in pair)
         ):
             raise ValueError(
-                f"domain: {name} = {short(pair)} must be the lowest and the highest value, either "
+                f"domain: {name} = {shorten_repr(pair)} must be the lowest and the highest value, either "
                 "of them null for none"
             )
         limits[name] = pair[0], pair[1]

@@ -25,7 +25,7 @@ from arbiter.fitting.direct_fit import require_prior
 from arbiter.fitting.objective import half_spreads
 from arbiter.fitting.prior_mean import log_slopes
 from arbiter.forwards import ForwardCurve
-from arbiter.inputs import frozen
+from arbiter.inputs import freeze_array
 from arbiter.models.fourier_nodes import otm
 from arbiter.models.heston import Heston
 from arbiter.models.heston_calibration import REACH, calibrate, levels
@@ -143,8 +143,8 @@ def _mixed(surface: Surface, market: Array, weight: float, curve: ForwardCurve) 
     logs, _ = log_slopes(surface, surface.knots, curve.maturities)
     there = np.stack([np.interp(surface.knots, slope_head.KNOTS, one) for one in market])
     slopes = np.maximum.accumulate(np.exp((1.0 - weight) * logs[0] + weight * there))
-    ones = frozen(np.ones((1, len(slopes))))
-    return Surface(surface.knots, curve.maturities, frozen(slopes[None]), ones, curve)
+    ones = freeze_array(np.ones((1, len(slopes))))
+    return Surface(surface.knots, curve.maturities, freeze_array(slopes[None]), ones, curve)
 
 
 def market_slopes(markets: Sequence[Heston], T: Array) -> Array | None:

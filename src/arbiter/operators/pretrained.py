@@ -26,7 +26,7 @@ from arbiter.fitting.joint_fit import require_one_moment
 from arbiter.fitting.refinement import refine
 from arbiter.fitting.vix_quotes import VixMarket
 from arbiter.futures import FuturesCurve
-from arbiter.inputs import frozen, plain
+from arbiter.inputs import freeze_array, freeze_info
 from arbiter.operators import checkpoint, domain, workers
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.heston_guide import Guides, consulted
@@ -36,7 +36,7 @@ from arbiter.operators.operator_surface import OperatorResult, OperatorSurface
 from arbiter.operators.quote_tensors import batches, ragged
 from arbiter.operators.second_component import Components, Pass, alone, enough
 from arbiter.operators.vix_head import answered
-from arbiter.quotes import FEWEST, Quotes, require_quotes
+from arbiter.quotes import MIN_QUOTES, Quotes, require_quotes
 from arbiter.surface import Surface
 
 Array = NDArray[np.float64]
@@ -71,7 +71,7 @@ class Operator:
         self.config = network.config
         self.model = checkpoint.model_hash(self._network)
         self.lipschitz = constant(self._network).value
-        self._knots = frozen(self._network.knots)
+        self._knots = freeze_array(self._network.knots)
         self._residuals = Residuals(self._knots)
         self._limits = domain.limits_of(info.get("domain"))
 
@@ -129,7 +129,7 @@ class Operator:
         """The model card: what it is, what it was trained on, how good it is, its limits."""
         size = sum(p.numel() for p in self._network.parameters())
         about = {"model": self.model, "parameters": size, "lipschitz": self.lipschitz}
-        return {**about, **plain(self._info)}
+        return {**about, **freeze_info(self._info)}
 
     def __call__(
         self,
@@ -240,7 +240,7 @@ class Operator:
             held = self._folds(quotes)
             guides = consulted(quotes, guide, held, options) if heston else Guides(guide, held)
             fitted = refine(quotes, guides.guide, guides.held, options)
-            fitted = replace(fitted, info=plain({**fitted.info, "heston": guides.to_dict()}))
+            fitted = replace(fitted, info=freeze_info({**fitted.info, "heston": guides.to_dict()}))
         else:
             fitted = fit(
                 quotes,
@@ -250,13 +250,13 @@ class Operator:
                 prior=guide,
             )
         made = guide.info.get("operator", {"model": self.model})
-        return replace(fitted, info=plain({**fitted.info, "operator": made}))
+        return replace(fitted, info=freeze_info({**fitted.info, "operator": made}))
 
     def _folds(self, quotes: Quotes) -> list[Fold]:
         """Folds of the quotes, each with the surface of all others; none if those are too few."""
         outs = folds(quotes)
         rest = [quotes.select(~out) for out in outs]
-        if min(len(others) for others in rest) < FEWEST:
+        if min(len(others) for others in rest) < MIN_QUOTES:
             return []
         implied = self._residuals.implied([quotes])[0]
         left = [implied.select(~out) for out in outs]
@@ -303,8 +303,10 @@ class Operator:
 
     def _one(self, quotes: Quotes, slopes: Array) -> Surface:
         """The surface of a pass, from its slopes ``(L, n)``."""
-        ones = frozen(np.ones((1, len(slopes))))
-        return Surface(self._knots, quotes.maturities, frozen(slopes[None]), ones, quotes.curve)
+        ones = freeze_array(np.ones((1, len(slopes))))
+        return Surface(
+            self._knots, quotes.maturities, freeze_array(slopes[None]), ones, quotes.curve
+        )
 
     def _surface(
         self,
@@ -325,8 +327,8 @@ class Operator:
             model=self.model,
             lipschitz=bound,
             components=len(b),
-            residuals=frozen(off),
-            reference=frozen(np.exp(level) / np.sqrt(quotes.maturities)),
+            residuals=freeze_array(off),
+            reference=freeze_array(np.exp(level) / np.sqrt(quotes.maturities)),
             traits=MappingProxyType(traits),
             seconds=seconds + time.perf_counter() - began,
         )
@@ -344,7 +346,7 @@ class Operator:
             parts.weights,
             quotes.curve,
             quotes.as_of,
-            plain({**quotes.info, "operator": about}),
+            freeze_info({**quotes.info, "operator": about}),
             result=result,
             domain=report,
         )

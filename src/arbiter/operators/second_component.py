@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from arbiter.fitting import FitOptions, Status, fit
 from arbiter.fitting.fitted_surface import FittedSurface
 from arbiter.fitting.objective import half_spreads
-from arbiter.inputs import frozen
+from arbiter.inputs import freeze_array
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 
@@ -126,5 +126,8 @@ def divided(one: Surface) -> Surface:
     b, T = one.slopes[0], one.maturities
     calm, wide = _CALM * b, np.hypot(b, _WIDE * b[0])
     share = _SHARE * (T / T[-1]) ** _GROWTH
-    slopes, weights = frozen(np.stack([calm, wide])), frozen(np.stack([1.0 - share, share]))
+    slopes, weights = (
+        freeze_array(np.stack([calm, wide])),
+        freeze_array(np.stack([1.0 - share, share])),
+    )
     return Surface(one.knots, T, slopes, weights, one.curve)

@@ -72,7 +72,7 @@ def answered(surface: Surface, market: VixMarket) -> VixAnswer:
     options = here.residuals[:m] * _NOISE * unit / half
     futures = here.residuals[m:] * _NOISE * market.half
     slices = VixSlices.of(KNOTS, market.quotes.maturities, here.laws.slopes)
-    sits = VixResult(inputs.frozen(options), inputs.frozen(futures), None, status)
+    sits = VixResult(inputs.freeze_array(options), inputs.freeze_array(futures), None, status)
     return VixAnswer(slices, sits)
 
 

@@ -75,7 +75,11 @@ class VixSlices:
             >>> float(flat.vvix(0.25))
             80.0
         """
-        x, T, a = inputs.frozen(knots), inputs.frozen(maturities), inputs.frozen(slopes)
+        x, T, a = (
+            inputs.freeze_array(knots),
+            inputs.freeze_array(maturities),
+            inputs.freeze_array(slopes),
+        )
         for name, row in (("knots", x), ("maturities", T)):
             if row.ndim != 1 or row.size < 1 or not np.isfinite(row).all():
                 raise ValueError(f"VIX {name} must be one row of finite numbers, got {row!r}")
@@ -292,7 +296,7 @@ class VixQueries:
 
     def vix_quantile(self, u: ArrayLike, T: MaturityLike) -> Array:
         """The level below which ``VIX_T`` lies with probability ``u``, in index points."""
-        level, t = np.broadcast_arrays(inputs.probabilities("u", u), self.years(T))
+        level, t = np.broadcast_arrays(inputs.require_probabilities("u", u), self.years(T))
         ratio = self._require_slices().evaluate(Transport.quantile, level, t)
         return np.asarray(self.vix_future(t) * ratio)
 

@@ -95,7 +95,7 @@ class Readings:
     @cached_property
     def inside(self) -> Mask:
         """``(m,)`` whether the model lies between bid and ask."""
-        return scoring.inside(self.price, self.quotes)
+        return scoring.is_inside_bid_ask(self.price, self.quotes)
 
     @cached_property
     def residual(self) -> Array:
@@ -248,7 +248,7 @@ class Readings:
     @cached_property
     def modes(self) -> NDArray[np.int64]:
         """``(L,)`` number of modes of each density."""
-        return scoring.modes(self.surface, self.T)
+        return scoring.count_modes(self.surface, self.T)
 
     @cached_property
     def term_structure(self) -> TermStructure:

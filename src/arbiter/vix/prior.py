@@ -220,4 +220,6 @@ def vix_prior(surface: Surface, T: MaturityLike | None = None) -> VixPrior:
     logs = mean + 0.5 * np.log(np.clip(dates, SOONEST, LATEST))[:, None]
     # sooner than the network has seen, slopes grow with the root of time; later, they stay
     logs += 0.5 * np.log(np.minimum(dates / SOONEST, 1.0))[:, None]
-    return VixPrior(surface, inputs.frozen(dates), inputs.frozen(logs), inputs.frozen(root))
+    return VixPrior(
+        surface, inputs.freeze_array(dates), inputs.freeze_array(logs), inputs.freeze_array(root)
+    )

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from arbiter.inputs import frozen, plain
+from arbiter.inputs import freeze_array, freeze_info
 from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.prior.gaussian_process import kriged
@@ -145,7 +145,7 @@ class Baseline:
     def card(self) -> dict[str, Any]:
         """What it is, what it was trained on and how."""
         about = {"model": self.model, "parameters": parameters(self._network)}
-        return {**about, "config": self.design.to_dict(), **plain(self._info)}
+        return {**about, "config": self.design.to_dict(), **freeze_info(self._info)}
 
     def __call__(self, quotes: Quotes) -> NeuralSmiles:
         """Volatilities from quotes.
@@ -175,4 +175,4 @@ class Baseline:
                 f"{quotes!r}: the quotes do not tell a level of volatility, none of them is near "
                 "the money; take fit(quotes) instead"
             )
-        return NeuralSmiles(quotes.maturities, frozen(chain.sigma[0]), self._network, memory)
+        return NeuralSmiles(quotes.maturities, freeze_array(chain.sigma[0]), self._network, memory)

@@ -16,7 +16,7 @@ import numpy as np
 
 from arbiter.chains import Chain, read_chain
 from arbiter.quotes import Quotes
-from arbiter.scoring import Model, counted, score
+from arbiter.scoring import Model, find_counted_quotes, score
 from arbiter.vix.index_rule import vix
 from arbiter_lab.evaluation.arbitrage_check import judge
 from arbiter_lab.evaluation.methods import Method
@@ -50,7 +50,7 @@ def evaluate_chains(
         try:
             chain = _read(path)
             quotes = chain.quotes()
-            quotes = quotes.select(counted(quotes))
+            quotes = quotes.select(find_counted_quotes(quotes))
             if not len(quotes):
                 raise ValueError("no expiry counts: none has 2 days and 8 strikes with a spread")
         except (ValueError, OSError) as error:

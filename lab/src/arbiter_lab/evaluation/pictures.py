@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
-from arbiter.files import whole
-from arbiter.plots import label
+from arbiter.files import open_whole
+from arbiter.plots import format_maturity
 from arbiter_lab.evaluation.scores import EDGES
 
 _COLOURS = ("#0072b2", "#00795c", "#d55e00", "#8a4f9e")  # told apart by colour-blind readers
@@ -56,7 +56,7 @@ def draw_errors(
         f"{facts['quotes']:,} quotes with {facts['noise_bp']:.1f} bp of noise"
     )
     if path is not None:
-        with whole(path) as file:
+        with open_whole(path) as file:
             figure.savefig(file, format="png", dpi=110)
     return figure
 
@@ -73,7 +73,7 @@ def _heat(
         text = text if np.isfinite(value) else "–"
         ax.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=7, color=ink)
     ax.set_xticks(np.arange(1, EDGES.size + 1), [f"{edge:g}" for edge in EDGES])
-    ax.set_yticks(np.arange(len(days)) + 0.5, [label(day / 365.0) for day in days])
+    ax.set_yticks(np.arange(len(days)) + 0.5, [format_maturity(day / 365.0) for day in days])
     ax.invert_yaxis()
     ax.set(xlabel="moneyness in standard deviations (puts on the left)", ylabel="maturity")
     bar = figure.colorbar(shown, ax=ax, label="bp")

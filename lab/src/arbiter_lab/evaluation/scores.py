@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arbiter.scoring import BASIS_POINT, Model, inside
+from arbiter.scoring import BASIS_POINT, Model, is_inside_bid_ask
 from arbiter_lab.evaluation.arbitrage_check import Verdict
 from arbiter_lab.evaluation.known_surface import Case
 from arbiter_lab.metrics.pooling import root_mean_square
@@ -57,7 +57,7 @@ def answered(case: Case, model: Model, verdict: Verdict, seconds: float) -> Answ
     found = np.full(case.k.shape, np.nan)
     found[listed] = model.iv(case.k[listed], times[listed])
     error = iv_error_bp(found, case.iv)
-    within = inside(model.otm(case.quotes.k, case.quotes.T), case.quotes)
+    within = is_inside_bid_ask(model.otm(case.quotes.k, case.quotes.T), case.quotes)
     index = model.vix() if hasattr(model, "vix") else np.nan
     return Answer(error, int(within.sum()), verdict, float(index) - case.vix, seconds)
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from arbiter.quotes import Quotes
-from arbiter.scoring import inside
+from arbiter.scoring import is_inside_bid_ask
 from arbiter_lab.metrics.metric import Metric
 from arbiter_lab.metrics.pooling import Statistic, largest_size, mean_size, pooled, root_mean_square
 
@@ -35,7 +35,7 @@ def inside_bid_ask(
             + ("" if unseen is None else f", {len(unseen)} of unseen")
             + ": give one of each for every day"
         )
-    within = [inside(price, day) for price, day in zip(prices, quotes, strict=True)]
+    within = [is_inside_bid_ask(price, day) for price, day in zip(prices, quotes, strict=True)]
     name = "inside_bid_ask"
     if unseen is not None:
         name = "inside_bid_ask_unseen"

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from arbiter.models.lifted_heston import LiftedHeston, implied
 from arbiter.models.parameters import Jumps, Parameters
 from arbiter.pricing import black
-from arbiter.quotes import FEWEST, Quotes
+from arbiter.quotes import MIN_QUOTES, Quotes
 from arbiter.scoring import BASIS_POINT
 from arbiter_lab.evaluation import unseen_surfaces
 from arbiter_lab.evaluation.known_surface import Case, quotes_of
@@ -149,7 +149,7 @@ def drop_quotes(case: Case, level: float, seed: int) -> Case:
     if level >= 1.0:
         raise ValueError(f"level = {level!r} is a share of the quotes: give less than one")
     chance = np.random.default_rng((seed, 2)).uniform(size=len(case.quotes))
-    keep = chance >= min(level, float(np.sort(chance)[-FEWEST]))
+    keep = chance >= min(level, float(np.sort(chance)[-MIN_QUOTES]))
     return replace(case, quotes=case.quotes.select(keep), quoted=_among(case.quoted, keep))
 
 

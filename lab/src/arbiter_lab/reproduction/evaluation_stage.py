@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.files import write_whole
-from arbiter.scoring import Model, inside
+from arbiter.scoring import Model, is_inside_bid_ask
 from arbiter_lab.evaluation.methods import Method
 from arbiter_lab.metrics.densities import slice_cvar_error, slice_relative_entropy
 from arbiter_lab.metrics.marginals import lacking
@@ -135,7 +135,7 @@ def _day(model: Model | str, days: Days, day: int, *, judged: bool, laws: bool) 
     with np.errstate(invalid="ignore", divide="ignore"):
         found[listed] = model.iv(k, T)
         row["error"] = iv_error_bp(found, days.iv[day])
-        row["inside"] = int(inside(model.otm(quotes.k, quotes.T), quotes).sum())
+        row["inside"] = int(is_inside_bid_ask(model.otm(quotes.k, quotes.T), quotes).sum())
         row["calls"] = calls_of(model, KAPPA, MATURITIES)
     if hasattr(model, "vix"):
         row["vix"] = float(model.vix())

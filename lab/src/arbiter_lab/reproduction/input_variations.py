@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from arbiter.exclusions import no_exclusions
 from arbiter.quotes import Quotes
-from arbiter.scoring import Model, inside
+from arbiter.scoring import Model, is_inside_bid_ask
 from arbiter_lab.evaluation.methods import Method
 from arbiter_lab.reproduction.query_models import solved
 from arbiter_lab.reproduction.scored_days import KAPPA, MATURITIES
@@ -76,7 +76,9 @@ def varied(method: Method, chains: Sequence[Quotes], seeds: Sequence[int]) -> li
                 row["calls_index"] = calls_back(other)
             if not isinstance(blind, str):
                 there = quotes.select(mask)
-                row["unseen_inside"] = int(inside(blind.otm(there.k, there.T), there).sum())
+                row["unseen_inside"] = int(
+                    is_inside_bid_ask(blind.otm(there.k, there.T), there).sum()
+                )
         found.append(row)
     return found
 

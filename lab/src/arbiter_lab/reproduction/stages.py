@@ -17,7 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from arbiter.files import sweep, write_whole
+from arbiter.files import remove_partial_files, write_whole
 from arbiter_lab.protocol.machine import Stages
 from arbiter_lab.protocol.manifest import sha256
 from arbiter_lab.reproduction.models import Checkpoints
@@ -130,7 +130,7 @@ def run_stages(
         if done:
             continue
         own = replace(workshop, key=key, name=stage.name)
-        sweep(own.folder)
+        remove_partial_files(own.folder)
         with clock.timed(stage.name):
             facts = stage.make(own)
         finish(workshop.out, stage.name, key, facts)

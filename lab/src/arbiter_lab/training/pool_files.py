@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from arbiter.files import whole, write_whole
+from arbiter.files import open_whole, write_whole
 from arbiter.models import (
     characteristic_function,
     expected_variance,
@@ -122,7 +122,7 @@ def keep_pool(laws: Laws, seed: int, folder: str | PathLike[str]) -> Pool:
     place.mkdir(parents=True, exist_ok=True)
     (place / "pool.json").unlink(missing_ok=True)
     for name in ("reference", "iv"):
-        with whole(place / f"{name}.npy") as file:
+        with open_whole(place / f"{name}.npy") as file:
             np.save(file, getattr(laws, name).cpu().numpy(), allow_pickle=False)
     about = {"count": count, "seed": seed, "origin": pool.origin, "content": pool.content}
     write_whole(place / "pool.json", json.dumps(about, indent=1) + "\n")

@@ -27,7 +27,13 @@ from torch import Tensor
 from arbiter.files import write_whole
 from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
-from arbiter.values import is_number, named, short, text, whole
+from arbiter.values import (
+    is_number,
+    require_integer,
+    require_known_keys,
+    require_text,
+    shorten_repr,
+)
 from arbiter_lab.training.settings import Settings
 
 RUN = "run.json"
@@ -213,10 +219,10 @@ def _check(run: Mapping[str, Any], settings: Settings) -> None:
         ValueError: Names the value.
     """
     for name in ("parts", "step"):
-        whole(name, run.get(name), 0, _MOST)
+        require_integer(name, run.get(name), 0, _MOST)
     for name in ("checkpoint", "revision", "ended"):
-        text(name, run.get(name))
-    text("begun", run.get("begun", ""))
+        require_text(name, run.get(name))
+    require_text("begun", run.get("begun", ""))
     if not re.fullmatch(r"step-\d+", run["checkpoint"]):
         raise _wrong("checkpoint", run["checkpoint"], "the name of a folder, step-…")
     if not is_number(run.get("seconds")):
@@ -228,7 +234,7 @@ def _check(run: Mapping[str, Any], settings: Settings) -> None:
         isinstance(pool, dict) and {"origin", "content"} <= pool.keys() for pool in data
     ):
         raise _wrong("data", data, "a list of pools, each with origin and content")
-    progress = named("progress", run.get("progress"), _PROGRESS)
+    progress = require_known_keys("progress", run.get("progress"), _PROGRESS)
     taken, rule, best, entered = map(progress.get, _PROGRESS)
     if not isinstance(taken, list) or [type(n) for n in taken] != [int] * len(settings.layouts):
         raise _wrong("progress: taken", taken, "a count of batches for every layout")
@@ -242,7 +248,7 @@ def _check(run: Mapping[str, Any], settings: Settings) -> None:
 
 
 def _wrong(name: str, value: object, wanted: str) -> ValueError:
-    return ValueError(f"{name} = {short(value)} must be {wanted}")
+    return ValueError(f"{name} = {shorten_repr(value)} must be {wanted}")
 
 
 def _is_pair(found: object) -> bool:

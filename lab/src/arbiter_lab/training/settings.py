@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Any, get_args
 
 from arbiter.operators.network.network import Config
-from arbiter.values import named, number, numbers, positive, short, switch, text
+from arbiter.values import (
+    require_bool,
+    require_known_keys,
+    require_number,
+    require_numbers,
+    require_positive,
+    require_text,
+    shorten_repr,
+)
 from arbiter_lab.baselines.matched_size import NAMES, Design, matched
 from arbiter_lab.training.batches import FEWEST, Layout, layouts
 from arbiter_lab.training.saddle import Mode
@@ -100,12 +108,12 @@ class Settings:
 
     def __post_init__(self) -> None:
         if not isinstance(self.config, Config):
-            raise ValueError(f"config = {short(self.config)} must be that of a network")
-        switch("vix_term", self.vix_term)
-        text("ablation", self.ablation)
+            raise ValueError(f"config = {shorten_repr(self.config)} must be that of a network")
+        require_bool("vix_term", self.vix_term)
+        require_text("ablation", self.ablation)
         for name, known in (("model", MODELS), ("route", ROUTES), ("mode", get_args(Mode))):
             if getattr(self, name) not in known:
-                value = short(getattr(self, name))
+                value = shorten_repr(getattr(self, name))
                 raise ValueError(f"{name} = {value}: give one of {', '.join(known)}")
         if self.route == "mfm" and self.config.decoder != "transport":
             raise ValueError("route mfm matches slopes of transports: it needs decoder 'transport'")
@@ -113,11 +121,15 @@ class Settings:
         for name in _COUNTS:
             value = getattr(self, name)
             if type(value) is not int or value < 1:
-                raise ValueError(f"{name} = {short(value)} must be a whole number of at least one")
+                raise ValueError(
+                    f"{name} = {shorten_repr(value)} must be a whole number of at least one"
+                )
         for name in ("decay", "warm", "ramp", "look_ahead", "seed", "pool_seed", "held_out_seed"):
             value = getattr(self, name)
             if type(value) is not int or value < 0:
-                raise ValueError(f"{name} = {short(value)} must be a whole number, not negative")
+                raise ValueError(
+                    f"{name} = {shorten_repr(value)} must be a whole number, not negative"
+                )
         if self.decay > self.steps:
             raise ValueError(f"decay = {self.decay} is longer than the {self.steps} steps")
         if self.held_out_seed == self.pool_seed:
@@ -146,19 +158,19 @@ class Settings:
 
     def _check_rates(self) -> None:
         for name in ("lr", "dual_lr", "dual_bound", "knee"):
-            positive(name, getattr(self, name))
+            require_positive(name, getattr(self, name))
         if self.clip is not None:
-            positive("clip", self.clip)
-        betas = numbers("betas", self.betas)
+            require_positive("clip", self.clip)
+        betas = require_numbers("betas", self.betas)
         if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
-            raise ValueError(f"betas = {short(betas)} must be two numbers from 0 to below 1")
-        if not 0.0 <= number("average", self.average) < 1.0:
+            raise ValueError(f"betas = {shorten_repr(betas)} must be two numbers from 0 to below 1")
+        if not 0.0 <= require_number("average", self.average) < 1.0:
             raise ValueError(f"average = {self.average!r} must be a share from 0 to below 1")
-        if number("plateau", self.plateau) < 0.0:
+        if require_number("plateau", self.plateau) < 0.0:
             raise ValueError(f"plateau = {self.plateau!r} must be seconds, or 0 to never ask")
 
     def _check_layouts(self) -> None:
-        rows, mix = _rows(self.layouts), numbers("mix", self.mix)
+        rows, mix = _rows(self.layouts), require_numbers("mix", self.mix)
         if not rows or len(mix) != len(rows):
             raise ValueError(
                 f"{len(rows)} layouts and {len(mix)} shares of the mix: give one share for each"
@@ -168,11 +180,11 @@ class Settings:
             right = [type(n) is int and n >= low for n, low in zip(row, least, strict=False)]
             if not (len(row) == len(least) and all(right)):
                 raise ValueError(
-                    f"layout {short(row)}: give expiries (2 or more), strikes ({FEWEST} or more), "
+                    f"layout {shorten_repr(row)}: give expiries (2 or more), strikes ({FEWEST} or more), "
                     "targets and surfaces"
                 )
         if min(mix) < 0.0 or not math.isclose(sum(mix), 1.0, abs_tol=1e-6):
-            raise ValueError(f"mix = {short(list(mix))} must be shares that add up to one")
+            raise ValueError(f"mix = {shorten_repr(list(mix))} must be shares that add up to one")
 
     def rate(self, step: int) -> float:
         """Rate of the parameters in step number ``step``, from 0."""
@@ -197,7 +209,7 @@ class Settings:
         Raises:
             ValueError: If a name is unknown or a value makes no sense.
         """
-        given = named("settings", values, [f.name for f in fields(cls)])
+        given = require_known_keys("settings", values, [f.name for f in fields(cls)])
         try:
             given["config"] = Config.from_dict(given.get("config", {}))
         except ValueError as error:
@@ -298,5 +310,7 @@ def _tuples(value: Any) -> Any:
 
 def _rows(value: object) -> list[list[Any]]:
     if not isinstance(value, list | tuple) or not all(isinstance(v, list | tuple) for v in value):
-        raise ValueError(f"layouts = {short(value)} must be a list of layouts, each four numbers")
+        raise ValueError(
+            f"layouts = {shorten_repr(value)} must be a list of layouts, each four numbers"
+        )
     return [list(row) for row in value]

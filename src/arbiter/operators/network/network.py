@@ -111,23 +111,23 @@ class Config:
 
     def __post_init__(self) -> None:
         for name in ("spans", "reach"):  # lists, when read from a file
-            object.__setattr__(self, name, values.numbers(name, getattr(self, name)))
+            object.__setattr__(self, name, values.require_numbers(name, getattr(self, name)))
         if len(self.spans) > _SPANS or not all(0.0 < span <= _WIDEST for span in self.spans):
-            told = values.short(self.spans)
+            told = values.shorten_repr(self.spans)
             raise ValueError(f"spans = {told} must be up to {_SPANS} numbers above 0, to {_WIDEST}")
         far = list(self.reach)
         if len(far) != 2 or min(far) <= 0.0 or max(far) >= 5.0:
-            told = values.short(self.reach)
+            told = values.shorten_repr(self.reach)
             raise ValueError(f"reach = {told} must be two numbers between 0 and 5")
         for name, (least, most) in _SIZES.items():
-            values.whole(name, getattr(self, name), least, most)
+            values.require_integer(name, getattr(self, name), least, most)
         for name in ("kriging", "gate", "guard", "adjoint", "align", "representer"):
-            values.switch(name, getattr(self, name))
-        values.positive("budget", self.budget, _BUDGET)
+            values.require_bool(name, getattr(self, name))
+        values.require_positive("budget", self.budget, _BUDGET)
         choices = {"alignment": tuple(RULES), "scan": KINDS, "decoder": DECODERS}
         for name, known in choices.items():
             if getattr(self, name) not in known:
-                told = values.short(getattr(self, name))
+                told = values.shorten_repr(getattr(self, name))
                 raise ValueError(f"{name} = {told}: give one of {known}")
 
     @property
@@ -146,7 +146,7 @@ class Config:
         Raises:
             ValueError: If they are not those of a configuration.
         """
-        return cls(**values.named("config", given, [f.name for f in fields(cls)]))
+        return cls(**values.require_known_keys("config", given, [f.name for f in fields(cls)]))
 
 
 class Output(NamedTuple):
