@@ -13,7 +13,7 @@ import numpy as np
 
 from arbiter import inputs
 from arbiter.chains import Chain, ChainError, read_chain, read_futures, read_volatilities
-from arbiter.chains.source import load
+from arbiter.chains.source import load_source
 from arbiter.chains.tables import columns_of
 from arbiter.fitting.vix_quotes import VixMarket
 from arbiter.futures import FuturesCurve
@@ -155,6 +155,6 @@ def _name_file_in_errors(path: Path | None) -> Iterator[None]:
 
 def _has_volatilities(path: str | PathLike[str]) -> bool:
     try:
-        return set(columns_of(load(path))) >= _VOLATILITY_COLUMNS
+        return set(columns_of(load_source(path))) >= _VOLATILITY_COLUMNS
     except ChainError:  # read_chain says what is wrong
         return False

@@ -364,7 +364,7 @@ def test_files_that_cannot_be_a_chain_are_not_read_into_memory(
 ) -> None:
     big = tmp_path / "big.csv"
     with big.open("wb") as file:
-        file.truncate(source.LARGEST + 1)  # sparse: takes no room
+        file.truncate(source.MAX_BYTES + 1)  # sparse: takes no room
     monkeypatch.setattr(Path, "read_bytes", lambda _: pytest.fail("the file was read"))
     with pytest.raises(ChainError, match="has 64 MiB, more than 64"):
         read_chain(big)

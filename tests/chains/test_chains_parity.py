@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 import listed
 from arbiter.chains import Chain, read_chain
-from arbiter.chains.parity import Pairs, forward, known, slope
+from arbiter.chains.parity import (
+    CallPutPairs,
+    estimate_discount,
+    estimate_forward,
+    is_discount_known,
+)
 from arbiter.pricing import black
 from counts import count
 
@@ -21,19 +26,19 @@ TRIALS = count(full=2_000, reduced=200)
 
 def pairs(
     rng: np.random.Generator, F: float, D: float, n: int = 60, noise: float = 0.05, T: float = 0.25
-) -> Pairs:
+) -> CallPutPairs:
     """Pairs that obey parity, up to ``noise`` in units of their half-spreads."""
     K = np.unique(np.round(F * np.exp(np.linspace(-0.5, 0.4, n)), 1))
     k = np.log(K / F)
     otm = black.otm(k, 0.2 * np.sqrt(T)) * D * F
     h = 0.2 + 0.002 * np.abs(K - F)
     y = D * (F - K) + noise * h * rng.standard_normal(K.size)
-    return Pairs(K, y, h, 2.0 * otm + np.abs(D * (F - K)))
+    return CallPutPairs(K, y, h, 2.0 * otm + np.abs(D * (F - K)))
 
 
-def solve(given_pairs: Pairs) -> tuple[float, float, float, float]:
-    D, D_error = slope(given_pairs)
-    F, F_error = forward(given_pairs, D)
+def solve(given_pairs: CallPutPairs) -> tuple[float, float, float, float]:
+    D, D_error = estimate_discount(given_pairs)
+    F, F_error = estimate_forward(given_pairs, D)
     return F, D, F_error, D_error
 
 
@@ -68,7 +73,7 @@ def test_wrong_pairs_do_not_move_the_estimates(rng: np.random.Generator, share: 
         wrong = rng.choice(clean.K.size, round(share * clean.K.size), replace=False)
         y = clean.y.copy()
         y[wrong] += rng.choice([-1.0, 1.0], wrong.size) * rng.uniform(20.0, 500.0, wrong.size)
-        F, D, F_error, _ = solve(Pairs(clean.K, y, clean.h, clean.straddle))
+        F, D, F_error, _ = solve(CallPutPairs(clean.K, y, clean.h, clean.straddle))
         assert abs(F - 4200.0) < 0.2
         assert abs(D - 0.99) < 1e-3
         assert F_error < 0.2
@@ -81,7 +86,7 @@ def test_least_squares_would_be_moved(rng: np.random.Generator) -> None:
     y[:6] += 300.0
     b, a = np.polyfit(clean.K, y, 1)
     assert abs(-a / b - 4200.0) > 5.0
-    assert abs(solve(Pairs(clean.K, y, clean.h, clean.straddle))[0] - 4200.0) < 0.2
+    assert abs(solve(CallPutPairs(clean.K, y, clean.h, clean.straddle))[0] - 4200.0) < 0.2
 
 
 def test_loose_pairs_do_not_outvote_tight_ones(rng: np.random.Generator) -> None:
@@ -89,7 +94,7 @@ def test_loose_pairs_do_not_outvote_tight_ones(rng: np.random.Generator) -> None
     clean = pairs(rng, 470.0, 0.95, n=50, noise=0.02)
     wide = np.abs(clean.K - 470.0) > 60.0
     y, h = clean.y + np.where(wide, 12.0, 0.0), np.where(wide, 20.0, 0.4)
-    F, D, _, _ = solve(Pairs(clean.K, y, h, clean.straddle))
+    F, D, _, _ = solve(CallPutPairs(clean.K, y, h, clean.straddle))
     assert np.mean(wide) > 0.6
     assert abs(F - 470.0) < 0.1
     assert abs(D - 0.95) < 0.01
@@ -101,14 +106,14 @@ def test_the_forward_is_that_of_the_middle() -> None:
     clean = pairs(rng, 4200.0, 0.99, noise=0.0)
     k = np.log(clean.K / 4200.0)
     bent = clean.y + np.where(np.abs(k) > 0.15, 0.4 * clean.h, 0.0)
-    F, _, _, _ = solve(Pairs(clean.K, bent, clean.h, clean.straddle))
+    F, _, _, _ = solve(CallPutPairs(clean.K, bent, clean.h, clean.straddle))
     assert abs(F - 4200.0) < 0.01
 
 
 def test_too_few_pairs_tell_no_slope(rng: np.random.Generator) -> None:
     few = pairs(rng, 4200.0, 0.99, n=4)
-    assert np.isnan(slope(few)).all()
-    F, F_error = forward(few, 0.99)
+    assert np.isnan(estimate_discount(few)).all()
+    F, F_error = estimate_forward(few, 0.99)
     assert abs(F - 4200.0) < 4.0 * F_error
 
 
@@ -126,7 +131,7 @@ def test_too_few_pairs_tell_no_slope(rng: np.random.Generator) -> None:
 def test_a_discount_is_known_if_it_means_a_rate(
     discount: float, error: float, T: float, verdict: bool
 ) -> None:
-    assert known(discount, error, T) == verdict
+    assert is_discount_known(discount, error, T) == verdict
 
 
 # -- whole chains -----------------------------------------------------------------------------

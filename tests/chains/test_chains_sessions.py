@@ -87,7 +87,7 @@ def test_a_stamp_outside_the_session_means_its_last_quotes(stamp: str, moment: s
     ],
 )
 def test_the_stamp_is_read_in_any_language_and_zone(text: str, moment: str) -> None:
-    found = quote_time.parse(text)
+    found = quote_time.parse_stamp(text)
     assert found is not None
     assert found.moment == np.datetime64(moment, "m")
     assert found.timed
@@ -97,7 +97,7 @@ def test_the_stamp_is_read_in_any_language_and_zone(text: str, moment: str) -> N
     "text", ["", "S&P 500 INDEX,Last: 4604.3701", "Date: 31 February 2023 10:00", "2023", "13:49"]
 )
 def test_no_date_is_made_up(text: str) -> None:
-    assert quote_time.parse(text) is None
+    assert quote_time.parse_stamp(text) is None
 
 
 def test_what_a_stamp_leaves_open_is_said() -> None:
@@ -106,10 +106,10 @@ def test_what_a_stamp_leaves_open_is_said() -> None:
         ("Date: 2/7/2023 17:34 ET", "month first"),
         ("Date: February 7, 2023 at 10:34 PM UTC", "is not New York's"),
     ):
-        found = quote_time.parse(text)
+        found = quote_time.parse_stamp(text)
         assert found is not None
         assert words in " ".join(found.notes)
-    clear = quote_time.parse("Date: February 7, 2023 at 5:34 PM EST")
+    clear = quote_time.parse_stamp("Date: February 7, 2023 at 5:34 PM EST")
     assert clear is not None
     assert clear.notes == ()
 
@@ -132,7 +132,7 @@ def test_what_a_stamp_leaves_open_is_said() -> None:
     ],
 )
 def test_as_of_is_a_moment_in_new_york(as_of: object, moment: str) -> None:
-    assert quote_time.quote_moment(quote_time.given(as_of))[0] == np.datetime64(moment, "s")
+    assert quote_time.quote_moment(quote_time.parse_as_of(as_of))[0] == np.datetime64(moment, "s")
 
 
 @pytest.mark.parametrize(
@@ -140,12 +140,12 @@ def test_as_of_is_a_moment_in_new_york(as_of: object, moment: str) -> None:
 )
 def test_as_of_that_is_no_moment_is_refused_with_an_example(as_of: object) -> None:
     with pytest.raises(ChainError, match=r"as_of = .*such as as_of='2023-02-07T16:15'"):
-        quote_time.given(as_of)
+        quote_time.parse_as_of(as_of)
 
 
 @given(st.text(max_size=60))
 def test_no_header_text_breaks_the_parser(text: str) -> None:
-    found = quote_time.parse(text)
+    found = quote_time.parse_stamp(text)
     assert found is None or isinstance(found.moment, np.datetime64)
 
 

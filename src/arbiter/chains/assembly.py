@@ -13,37 +13,37 @@ from arbiter.chains import quote_time
 from arbiter.chains.chain import Chain
 from arbiter.chains.errors import ChainError
 from arbiter.chains.reading import Reading
-from arbiter.chains.roots import EUROPEAN, european, underlying_of
+from arbiter.chains.roots import EUROPEAN_ROOTS, find_common_underlying, find_european_root
 from arbiter.chains.sessions import FIRST_YEAR, LAST_YEAR, settlement_time
 from arbiter.exclusions import Exclusion
 from arbiter.forwards import MINUTES_PER_YEAR
 
 logger = logging.getLogger(__name__)
 
-_HEAD = (
+_REQUIRED_COLUMNS = (
     *("row", "label", "root", "expiry", "settlement", "settles", "T"),
     *("strike", "side", "bid", "ask"),
 )
-_MORE = ("last", "volume", "open_interest", "quote_time")
-_FARTHEST_STRIKE = 20.0  # median strike over spot, or spot over it: beyond, units differ
+_OPTIONAL_COLUMNS = ("last", "volume", "open_interest", "quote_time")
+_MAX_STRIKE_SPOT_RATIO = 20.0  # median strike over spot, or spot over it: beyond, units differ
 
 
-def assemble(
+def assemble_chain(
     reading: Reading, name: str, *, as_of: Any, spot: float | None, underlying: str | None
 ) -> Chain:
     """The chain of a reading; ``as_of``, ``spot`` and ``underlying`` override what it says."""
-    moment, notes = _moment(reading, name, as_of)
-    options = _dated(reading.options)
+    moment, notes = _resolve_quote_moment(reading, name, as_of)
+    options = _mark_unreadable_rows(reading.options)
     good = options.filter(pl.col("problem").is_null())
     if good.height == 0:
         raise ChainError(
             f"{name}: none of its {options.height} rows is an option with an expiry, a strike and "
             "a side that can be read"
         )
-    index = _underlying(good, reading, underlying)
-    good, assumed = _settled(good, name)
-    level = _level(reading.spot if spot is None else spot, good, name)
-    frame = _series(good, moment)
+    index = _find_underlying(good, reading, underlying)
+    good, assumed = _fill_settlements(good, name)
+    level = _check_spot(reading.spot if spot is None else spot, good, name)
+    frame = _build_series_frame(good, moment)
     chain = Chain(
         frame=frame,
         as_of=moment,
@@ -51,8 +51,8 @@ def assemble(
         underlying=index,
         layout=reading.layout,
         name=name,
-        assumptions=(*reading.notes, *notes, *assumed, *_expired(frame)),
-        set_aside=_set_aside(options),
+        assumptions=(*reading.notes, *notes, *assumed, *_note_expired_series(frame)),
+        set_aside=_collect_problem_rows(options),
     )
     for note in chain.assumptions:
         logger.info("%s: %s", name, note)
@@ -61,10 +61,12 @@ def assemble(
     return chain
 
 
-def _moment(reading: Reading, name: str, as_of: Any) -> tuple[np.datetime64, tuple[str, ...]]:
-    stamp = reading.stamp if as_of is None else quote_time.given(as_of)
+def _resolve_quote_moment(
+    reading: Reading, name: str, as_of: Any
+) -> tuple[np.datetime64, tuple[str, ...]]:
+    stamp = reading.stamp if as_of is None else quote_time.parse_as_of(as_of)
     if stamp is None:
-        dated = quote_time.parse(name)
+        dated = quote_time.parse_stamp(name)
         like = str(dated.moment.astype("datetime64[D]")) if dated else "2023-02-07"
         raise ChainError(
             f"{name} does not say when it was quoted: give as_of, New York time, such as "
@@ -73,7 +75,7 @@ def _moment(reading: Reading, name: str, as_of: Any) -> tuple[np.datetime64, tup
     return quote_time.quote_moment(stamp)
 
 
-def _dated(options: pl.DataFrame) -> pl.DataFrame:
+def _mark_unreadable_rows(options: pl.DataFrame) -> pl.DataFrame:
     """Rows whose dates are outside the calendar cannot be read."""
     inside = pl.col("expiry").dt.year().is_between(FIRST_YEAR, LAST_YEAR).fill_null(False)
     if options["settles"].null_count() < options.height:
@@ -85,26 +87,26 @@ def _dated(options: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _underlying(good: pl.DataFrame, reading: Reading, given: str | None) -> str:
+def _find_underlying(good: pl.DataFrame, reading: Reading, given: str | None) -> str:
     """The index; options that may be American are refused."""
     roots = sorted(good["root"].drop_nulls().unique())
     named = (given or reading.underlying or "").upper().lstrip("^")
     if reading.declared:
-        known = {european(root).underlying for root in roots if root in EUROPEAN}
-        names = sorted(known | {root for root in roots if root not in EUROPEAN})
+        known = {find_european_root(root).underlying for root in roots if root in EUROPEAN_ROOTS}
+        names = sorted(known | {root for root in roots if root not in EUROPEAN_ROOTS})
         return named or (names[0] if len(names) == 1 else "unknown")
-    found = underlying_of(roots) if roots else None
+    found = find_common_underlying(roots) if roots else None
     if found is None:
-        return european(named).underlying if named else "unknown"
-    if named and european(named).underlying != found:
+        return find_european_root(named).underlying if named else "unknown"
+    if named and find_european_root(named).underlying != found:
         raise ChainError(f"underlying = {named!r}, but the options are on {found}")
     return found
 
 
-def _settled(good: pl.DataFrame, name: str) -> tuple[pl.DataFrame, list[str]]:
+def _fill_settlements(good: pl.DataFrame, name: str) -> tuple[pl.DataFrame, list[str]]:
     """Fill in settlement and its time."""
     notes = []
-    table = {root: entry.settlement for root, entry in EUROPEAN.items()}
+    table = {root: entry.settlement for root, entry in EUROPEAN_ROOTS.items()}
     of_root = pl.col("root").replace_strict(table, default=None, return_dtype=pl.String)
     morning = pl.col("settles").dt.hour() < 12
     of_time = pl.when(morning).then(pl.lit("AM")).when(~morning).then(pl.lit("PM"))
@@ -128,7 +130,7 @@ def _settled(good: pl.DataFrame, name: str) -> tuple[pl.DataFrame, list[str]]:
     return good.with_columns(settles=pl.coalesce("settles", "computed")).drop("computed"), notes
 
 
-def _level(spot: float | None, good: pl.DataFrame, name: str) -> float | None:
+def _check_spot(spot: float | None, good: pl.DataFrame, name: str) -> float | None:
     """The spot, if it can be one."""
     if spot is None:
         return None
@@ -139,7 +141,7 @@ def _level(spot: float | None, good: pl.DataFrame, name: str) -> float | None:
     if not (math.isfinite(level) and level > 0.0):
         raise ChainError(f"spot = {level!r} must be positive: leave it out if it is not known")
     typical = float(np.median(good["strike"].to_numpy()))
-    if not 1.0 / _FARTHEST_STRIKE < typical / level < _FARTHEST_STRIKE:
+    if not 1.0 / _MAX_STRIKE_SPOT_RATIO < typical / level < _MAX_STRIKE_SPOT_RATIO:
         raise ChainError(
             f"{name}: the median strike is {typical:g} and spot is {level:g}: they are in "
             "different units (strikes times 1000, or an index of another scale)"
@@ -147,7 +149,7 @@ def _level(spot: float | None, good: pl.DataFrame, name: str) -> float | None:
     return level
 
 
-def _series(good: pl.DataFrame, moment: np.datetime64) -> pl.DataFrame:
+def _build_series_frame(good: pl.DataFrame, moment: np.datetime64) -> pl.DataFrame:
     """The chain's frame: what settles at one moment is one series, by the name of most of it."""
     sizes = good.group_by("settles", "root").len().sort("len", "root", descending=[True, False])
     names = sizes.group_by("settles", maintain_order=True).agg(series=pl.col("root").first())
@@ -166,16 +168,16 @@ def _series(good: pl.DataFrame, moment: np.datetime64) -> pl.DataFrame:
     alike = pl.col("settles").n_unique().over("label") > 1
     timed = pl.concat_str("label", pl.col("settles").dt.strftime("%m-%d %H:%M"), separator=" ")
     frame = frame.with_columns(label=pl.when(alike).then(timed).otherwise("label"))
-    more = [column for column in _MORE if frame[column].null_count() < frame.height]
-    return frame.select(*_HEAD, *more)
+    more = [column for column in _OPTIONAL_COLUMNS if frame[column].null_count() < frame.height]
+    return frame.select(*_REQUIRED_COLUMNS, *more)
 
 
-def _expired(frame: pl.DataFrame) -> list[str]:
+def _note_expired_series(frame: pl.DataFrame) -> list[str]:
     gone = frame.filter(pl.col("T") <= 0.0)["label"].unique().sort()
     return [f"{', '.join(gone)} had settled by then"] if len(gone) else []
 
 
-def _set_aside(options: pl.DataFrame) -> pl.DataFrame:
+def _collect_problem_rows(options: pl.DataFrame) -> pl.DataFrame:
     bad = options.filter(pl.col("problem").is_not_null())
     return bad.select(
         "row",

@@ -10,19 +10,28 @@ import numpy as np
 import polars as pl
 
 from arbiter import inputs
-from arbiter.chains.cleaning import Rules, Verdict, judge
+from arbiter.chains.cleaning import CleaningRules, CleaningVerdict, judge_options
 from arbiter.chains.errors import ChainError
-from arbiter.chains.series_parity import SERIES, Implied, implied
+from arbiter.chains.series_parity import SERIES_COLUMNS, ParityEstimates, estimate_parity
 from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion, count_exclusions, no_exclusions
 from arbiter.forwards import MINUTES_PER_YEAR
 from arbiter.quotes import Quotes
 
 logger = logging.getLogger(__name__)
 
-COUNTED_DAYS, COUNTED_STRIKES = 2.0, 8  # expiries on which exclusions are counted against us
-MOST_EXCLUDED = 0.02  # of the two-sided quotes there, before it is worth a warning
-_FARTHEST_SPOT, _FASTEST_CARRY = 0.002, 0.1  # of spot, at once and a year: more is another moment
-_ASKED_FOR = [Exclusion.TOO_SHORT.value, Exclusion.TOO_FEW.value]  # the caller's own choice
+MIN_COUNTED_DAYS, MIN_COUNTED_STRIKES = (
+    2.0,
+    8,
+)  # expiries on which exclusions are counted against us
+MAX_EXCLUDED_SHARE = 0.02  # of the two-sided quotes there, before it is worth a warning
+_MAX_SPOT_GAP, _MAX_CARRY_PER_YEAR = (
+    0.002,
+    0.1,
+)  # of spot, at once and a year: more is another moment
+_REQUESTED_EXCLUSIONS = [
+    Exclusion.TOO_SHORT.value,
+    Exclusion.TOO_FEW.value,
+]  # the caller's own choice
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,12 +71,12 @@ class Chain:
     @property
     def notes(self) -> tuple[str, ...]:
         """Everything that was assumed, as sentences."""
-        return (*self.assumptions, *self._implied.notes)
+        return (*self.assumptions, *self._parity_estimates.notes)
 
     @cached_property
-    def _implied(self) -> Implied:
-        found = implied(self.strips())
-        return Implied(found.frame, [*found.notes, *self._spot_note(found.frame)])
+    def _parity_estimates(self) -> ParityEstimates:
+        found = estimate_parity(self.strips())
+        return ParityEstimates(found.frame, [*found.notes, *self._spot_note(found.frame)])
 
     def _spot_note(self, parity: pl.DataFrame) -> list[str]:
         """A sentence if the spot is not of the moment of the quotes."""
@@ -76,7 +85,7 @@ class Chain:
             return []
         T, forward = near.select("T", "forward").row(0)
         gap = forward / self.spot - 1.0
-        if abs(gap) <= _FARTHEST_SPOT + _FASTEST_CARRY * T:
+        if abs(gap) <= _MAX_SPOT_GAP + _MAX_CARRY_PER_YEAR * T:
             return []
         return [
             f"spot {self.spot:g} and the forward of "
@@ -97,7 +106,7 @@ class Chain:
         live = self.frame.filter(pl.col("T") > 0.0).with_columns(
             pl.when(prices.is_finite() & (prices >= 0.0)).then(prices)
         )
-        keys = [*SERIES, "T", "strike"]
+        keys = [*SERIES_COLUMNS, "T", "strike"]
         sides = [
             live.filter(pl.col("side") == side)
             .unique(["label", "strike"], keep="first", maintain_order=True)
@@ -107,7 +116,9 @@ class Chain:
         joined = sides[0].join(sides[1], on=keys, how="full", coalesce=True, nulls_equal=True)
         minutes = (pl.col("T") * MINUTES_PER_YEAR).round().cast(pl.Int64)
         quoted = ["strike", "call_bid", "call_ask", "put_bid", "put_ask"]
-        return joined.sort("settles", "strike").select(*SERIES, minutes.alias("minutes"), *quoted)
+        return joined.sort("settles", "strike").select(
+            *SERIES_COLUMNS, minutes.alias("minutes"), *quoted
+        )
 
     def forwards(self, smooth: bool = False) -> pl.DataFrame:
         """Forward and discount factor of each series, from put-call parity.
@@ -123,7 +134,9 @@ class Chain:
         Raises:
             ChainError: If prices and strikes are in different units.
         """
-        return (implied(self.strips(), smooth=True) if smooth else self._implied).frame
+        return (
+            estimate_parity(self.strips(), smooth=True) if smooth else self._parity_estimates
+        ).frame
 
     def quotes(
         self,
@@ -151,28 +164,30 @@ class Chain:
         Raises:
             ChainError: If no option can be used, or units are wrong.
         """
-        rules = Rules(shortest_days, fewest_strikes, stop_after_zero_bids, stale_after_hours)
+        rules = CleaningRules(
+            shortest_days, fewest_strikes, stop_after_zero_bids, stale_after_hours
+        )
         parity = self.forwards(smooth_forwards)
         columns = ["label", "forward", "discount", "forward_error", "discount_error"]
         options = self.frame.join(
             parity.select(columns), on="label", how="left", maintain_order="left"
         )
-        verdict = judge(options, rules, self.as_of)
+        verdict = judge_options(options, rules, self.as_of)
         bad = options.with_columns(reason=pl.Series(verdict.reason.tolist(), dtype=pl.String))
         bad = bad.filter(pl.col("reason") != "").rename({"label": "expiry", "expiry": "date"})
         exclusions = pl.concat([self.set_aside, bad.select(list(EXCLUSION_SCHEMA))]).sort(
             "row", "side", maintain_order=True
         )
-        self._report(options, verdict, exclusions)
+        self._log_exclusions(options, verdict, exclusions)
         good = np.flatnonzero(verdict.reason == "")
         if good.size == 0:
             raise ChainError(
-                f"{self.name}: no option can be used: {_explained(exclusions)}; the quotes are "
+                f"{self.name}: no option can be used: {_explain_exclusions(exclusions)}; the quotes are "
                 f"taken as those of {self.as_of.astype('datetime64[m]')}"
             )
-        return self._quotes(options[good.tolist()], verdict.k[good], exclusions)
+        return self._build_quotes(options[good.tolist()], verdict.k[good], exclusions)
 
-    def _quotes(self, used: pl.DataFrame, k: np.ndarray, exclusions: pl.DataFrame) -> Quotes:
+    def _build_quotes(self, used: pl.DataFrame, k: np.ndarray, exclusions: pl.DataFrame) -> Quotes:
         order = np.lexsort((k, used["T"].to_numpy()))
         used, k = used[order.tolist()], k[order]
         unit = (used["forward"] * used["discount"]).to_numpy()
@@ -201,13 +216,15 @@ class Chain:
             ),
         )
 
-    def _report(self, options: pl.DataFrame, verdict: Verdict, exclusions: pl.DataFrame) -> None:
+    def _log_exclusions(
+        self, options: pl.DataFrame, verdict: CleaningVerdict, exclusions: pl.DataFrame
+    ) -> None:
         """Log what was excluded; warn if two-sided quotes of ordinary expiries were."""
-        logger.info("%s: %s", self.name, _told(exclusions))
-        counted = verdict.two_sided & (verdict.strikes >= COUNTED_STRIKES)
-        counted &= options["T"].to_numpy() >= COUNTED_DAYS / 365.0
-        lost = counted & ~np.isin(verdict.reason, ["", *_ASKED_FOR])
-        if lost.sum() > MOST_EXCLUDED * counted.sum():
+        logger.info("%s: %s", self.name, _summarise_exclusions(exclusions))
+        counted = verdict.two_sided & (verdict.strikes >= MIN_COUNTED_STRIKES)
+        counted &= options["T"].to_numpy() >= MIN_COUNTED_DAYS / 365.0
+        lost = counted & ~np.isin(verdict.reason, ["", *_REQUESTED_EXCLUSIONS])
+        if lost.sum() > MAX_EXCLUDED_SHARE * counted.sum():
             codes, sizes = np.unique(verdict.reason[lost], return_counts=True)
             why = ", ".join(f"{size} {code}" for code, size in zip(codes, sizes, strict=True))
             logger.warning(
@@ -220,13 +237,13 @@ class Chain:
             )
 
 
-def _told(exclusions: pl.DataFrame) -> str:
+def _summarise_exclusions(exclusions: pl.DataFrame) -> str:
     """The counts of an exclusion table as a sentence."""
     table = count_exclusions(exclusions)
     return ", ".join(f"{n} {reason}" for reason, n in table.select("reason", "quotes").iter_rows())
 
 
-def _explained(exclusions: pl.DataFrame) -> str:
+def _explain_exclusions(exclusions: pl.DataFrame) -> str:
     """The same with what each reason means."""
     rows = count_exclusions(exclusions).select("quotes", "reason", "meaning").iter_rows()
     return ", ".join(f"{n} {reason} ({meaning})" for n, reason, meaning in rows)

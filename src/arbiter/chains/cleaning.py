@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from arbiter.chains.contradictions import contradicted
+from arbiter.chains.contradictions import find_contradictions
 from arbiter.exclusions import Exclusion
 from arbiter.forwards import MINUTES_PER_YEAR
 from arbiter.quotes import MAX_LOG_MONEYNESS
@@ -16,11 +16,11 @@ from arbiter.quotes import MAX_LOG_MONEYNESS
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-_ANY_CODE = f"<U{max(map(len, Exclusion))}"  # NumPy cuts longer text off
+_CODE_DTYPE = f"<U{max(map(len, Exclusion))}"  # NumPy cuts longer text off
 
 
 @dataclass(frozen=True)
-class Rules:
+class CleaningRules:
     """What is asked of a quote; :meth:`arbiter.chains.Chain.quotes` explains each."""
 
     shortest_days: float = 2.0
@@ -36,7 +36,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CleaningVerdict:
     """One entry per option, in the order of the frame that was judged.
 
     Attributes:
@@ -54,7 +54,9 @@ class Verdict:
     strikes: NDArray[np.int64]
 
 
-def judge(options: pl.DataFrame, rules: Rules, as_of: np.datetime64) -> Verdict:
+def judge_options(
+    options: pl.DataFrame, rules: CleaningRules, as_of: np.datetime64
+) -> CleaningVerdict:
     """Decide on every option.
 
     Args:
@@ -63,7 +65,7 @@ def judge(options: pl.DataFrame, rules: Rules, as_of: np.datetime64) -> Verdict:
         as_of: Moment of the quotes.
     """
     T, K, bid, ask, F, D = (
-        _floats(options, name) for name in ("T", "strike", "bid", "ask", "forward", "discount")
+        _read_floats(options, name) for name in ("T", "strike", "bid", "ask", "forward", "discount")
     )
     with np.errstate(all="ignore"):  # bids and asks may be anything
         k = np.log(K / F)
@@ -77,39 +79,45 @@ def judge(options: pl.DataFrame, rules: Rules, as_of: np.datetime64) -> Verdict:
             Exclusion.NO_FORWARD: np.isnan(k),
         }
         reason = np.select(list(checks.values()), [code.value for code in checks], default="")
-        reason = reason.astype(_ANY_CODE)
+        reason = reason.astype(_CODE_DTYPE)
         listed = out & (reason == "")
-        _mark(reason, Exclusion.MISSING, ~np.isfinite(ask) | (np.minimum(ask, bid) < 0.0))
-        _mark(reason, Exclusion.MISSING, np.isinf(bid))
-        _mark(reason, Exclusion.NO_ASK, (bid > 0.0) & (ask == 0.0))
-        _mark(reason, Exclusion.CROSSED, bid > ask)
-        _mark(reason, Exclusion.IN_THE_MONEY, ~out)
+        _mark_excluded(reason, Exclusion.MISSING, ~np.isfinite(ask) | (np.minimum(ask, bid) < 0.0))
+        _mark_excluded(reason, Exclusion.MISSING, np.isinf(bid))
+        _mark_excluded(reason, Exclusion.NO_ASK, (bid > 0.0) & (ask == 0.0))
+        _mark_excluded(reason, Exclusion.CROSSED, bid > ask)
+        _mark_excluded(reason, Exclusion.IN_THE_MONEY, ~out)
         # in forward units, where a bid of 1e-320 is nothing
-        _mark(reason, Exclusion.ZERO_BID, ~(bid / (D * F) > 0.0))
-        _mark(reason, Exclusion.LOCKED, bid / (D * F) == ask / (D * F))
+        _mark_excluded(reason, Exclusion.ZERO_BID, ~(bid / (D * F) > 0.0))
+        _mark_excluded(reason, Exclusion.LOCKED, bid / (D * F) == ask / (D * F))
         series = options["label"].rank("dense").to_numpy().astype(np.int64) - 1
-        two_sided = (T > 0.0) & first.to_numpy() & (call == (np.log(K / _filled(T, F)) >= 0.0))
+        two_sided = (
+            (T > 0.0)
+            & first.to_numpy()
+            & (call == (np.log(K / _interpolate_forwards(T, F)) >= 0.0))
+        )
         two_sided &= (bid > 0.0) & (ask > bid) & np.isfinite(ask)
         strikes = np.bincount(series[two_sided], minlength=series.max(initial=-1) + 1)[series]
-        _mark(
+        _mark_excluded(
             reason,
             Exclusion.BOUNDS,
             (ask >= D * np.minimum(K, F)) | (np.abs(k) > MAX_LOG_MONEYNESS),
         )
-        _mark(reason, Exclusion.STALE, _old(options, rules, as_of))
-        for code, bad in contradicted(options, reason == "", k).items():
-            _mark(reason, code, bad)
+        _mark_excluded(reason, Exclusion.STALE, _find_stale(options, rules, as_of))
+        for code, bad in find_contradictions(options, reason == "", k).items():
+            _mark_excluded(reason, code, bad)
     if rules.stop_after_zero_bids:
-        _mark(reason, Exclusion.BEYOND_ZERO_BIDS, _beyond_zero_bids(series, k, bid, listed))
-    _mark(reason, Exclusion.TOO_FEW, strikes < rules.fewest_strikes)
-    return Verdict(reason, k, two_sided, strikes)
+        _mark_excluded(
+            reason, Exclusion.BEYOND_ZERO_BIDS, _find_beyond_zero_bids(series, k, bid, listed)
+        )
+    _mark_excluded(reason, Exclusion.TOO_FEW, strikes < rules.fewest_strikes)
+    return CleaningVerdict(reason, k, two_sided, strikes)
 
 
-def _floats(frame: pl.DataFrame, name: str) -> Array:
+def _read_floats(frame: pl.DataFrame, name: str) -> Array:
     return frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
 
 
-def _filled(T: Array, F: Array) -> Array:
+def _interpolate_forwards(T: Array, F: Array) -> Array:
     """Forwards, those that are missing by interpolation in ``T``."""
     known = np.flatnonzero(np.isfinite(F))
     if known.size == 0:
@@ -118,12 +126,12 @@ def _filled(T: Array, F: Array) -> Array:
     return np.where(np.isfinite(F), F, np.interp(T, T_known, F[known[place]]))
 
 
-def _mark(reason: NDArray[np.str_], code: Exclusion, bad: Mask) -> None:
+def _mark_excluded(reason: NDArray[np.str_], code: Exclusion, bad: Mask) -> None:
     """Give ``code`` to the options that are ``bad`` and have no reason yet."""
     reason[bad & (reason == "")] = code.value
 
 
-def _old(options: pl.DataFrame, rules: Rules, as_of: np.datetime64) -> Mask:
+def _find_stale(options: pl.DataFrame, rules: CleaningRules, as_of: np.datetime64) -> Mask:
     """Quotes that the source itself dates long before ``as_of``."""
     if "quote_time" not in options.columns:
         return np.zeros(options.height, dtype=bool)
@@ -132,7 +140,7 @@ def _old(options: pl.DataFrame, rules: Rules, as_of: np.datetime64) -> Mask:
     return np.asarray(hours > rules.stale_after_hours)
 
 
-def _beyond_zero_bids(series: NDArray[np.int64], k: Array, bid: Array, listed: Mask) -> Mask:
+def _find_beyond_zero_bids(series: NDArray[np.int64], k: Array, bid: Array, listed: Mask) -> Mask:
     """Out-of-the-money options past two neighbouring strikes without a bid, from the money out."""
     wing = 2 * series + (k >= 0.0)
     order = np.lexsort((np.abs(k), wing))

@@ -16,15 +16,18 @@ from arbiter.exclusions import Exclusion
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-_REACH = 3  # strikes on each side against which a quote is held
-_FEWEST = 4  # butterflies without which nothing is said
-_ALONE, _CONFIRMED = 0.66, 0.5  # share of them that must pay, unless the other side confirms it
-_ROUNDS = 5  # wrong quotes hide each other: what is left is compared again
-_ROUNDING = 1e-12  # forward units
-_ERRORS = 3.0  # standard errors of forward and discount that parity is granted
+_STRIKES_PER_SIDE = 3  # strikes on each side against which a quote is held
+_MIN_BUTTERFLIES = 4  # butterflies without which nothing is said
+_MIN_SHARE_ALONE, _MIN_SHARE_CONFIRMED = (
+    0.66,
+    0.5,
+)  # share of them that must pay, unless the other side confirms it
+_MAX_ROUNDS = 5  # wrong quotes hide each other: what is left is compared again
+_ROUNDING_TOLERANCE = 1e-12  # forward units
+_PARITY_STANDARD_ERRORS = 3.0  # standard errors of forward and discount that parity is granted
 
 
-def contradicted(options: pl.DataFrame, usable: Mask, k: Array) -> dict[Exclusion, Mask]:
+def find_contradictions(options: pl.DataFrame, usable: Mask, k: Array) -> dict[Exclusion, Mask]:
     """The ``usable`` quotes that contradict others, by reason.
 
     A quote is stale if most butterflies with its neighbours pay to trade because of it. Half of
@@ -40,22 +43,22 @@ def contradicted(options: pl.DataFrame, usable: Mask, k: Array) -> dict[Exclusio
     above = np.where(k[order] >= 0.0, 0.0, 1.0 - kappa)
     bid, ask = at["bid"].to_numpy() / unit + above, at["ask"].to_numpy() / unit + above
     series = at["label"].rle_id().to_numpy()
-    other_side = _against_other_side(options, at)
+    other_side = _find_parity_violations(options, at)
     found = {code: np.zeros(k.size, dtype=bool) for code in (Exclusion.PARITY, Exclusion.STALE)}
     left = np.arange(order.size)
-    for _ in range(_ROUNDS):
-        share = _Strips(series[left], kappa[left], bid[left], ask[left]).share_that_pays()
-        outside = other_side[left] & (share >= _CONFIRMED)
+    for _ in range(_MAX_ROUNDS):
+        share = _CallStrips(series[left], kappa[left], bid[left], ask[left]).share_that_pays()
+        outside = other_side[left] & (share >= _MIN_SHARE_CONFIRMED)
         found[Exclusion.PARITY][order[left[outside]]] = True
-        found[Exclusion.STALE][order[left[~outside & (share >= _ALONE)]]] = True
-        kept = ~(outside | (share >= _ALONE))
+        found[Exclusion.STALE][order[left[~outside & (share >= _MIN_SHARE_ALONE)]]] = True
+        kept = ~(outside | (share >= _MIN_SHARE_ALONE))
         if kept.all():
             break
         left = left[kept]
     return found
 
 
-class _Strips:
+class _CallStrips:
     """Calls in forward units, sorted by strike within each of several series."""
 
     def __init__(self, series: NDArray[np.int64], kappa: Array, bid: Array, ask: Array) -> None:
@@ -69,19 +72,19 @@ class _Strips:
         """
         n = self.kappa.size
         middle, left, right = np.zeros((3, 2, n), dtype=np.int64)  # paying, compared
-        reach = range(1, _REACH + 1)
+        reach = range(1, _STRIKES_PER_SIDE + 1)
         for i in reach:
             for j in reach:
-                self._count(middle, -i, 0, j)
-                self._count(right, 0, i, i + j)
-                self._count(left, -(i + j), -i, 0)
+                self._count_butterflies(middle, -i, 0, j)
+                self._count_butterflies(right, 0, i, i + j)
+                self._count_butterflies(left, -(i + j), -i, 0)
         sold, *bought = (
-            np.where(compared >= _FEWEST, paying / np.maximum(compared, 1), 0.0)
+            np.where(compared >= _MIN_BUTTERFLIES, paying / np.maximum(compared, 1), 0.0)
             for paying, compared in (middle, left, right)
         )
         return np.maximum(sold, np.minimum(*bought))
 
-    def _count(self, tally: NDArray[np.int64], low: int, mid: int, high: int) -> None:
+    def _count_butterflies(self, tally: NDArray[np.int64], low: int, mid: int, high: int) -> None:
         """Count butterflies whose legs lie ``low``, ``mid`` and ``high`` places from a quote."""
         place = np.arange(self.kappa.size)
         inside = (place + low >= 0) & (place + high < place.size)
@@ -90,11 +93,11 @@ class _Strips:
         place, a, b, c = (x[self.series[a] == self.series[c]] for x in (place, a, b, c))
         share = (self.kappa[c] - self.kappa[b]) / (self.kappa[c] - self.kappa[a])
         wings = share * self.ask[a] + (1.0 - share) * self.ask[c]
-        tally[0, place] += self.bid[b] > wings + _ROUNDING
+        tally[0, place] += self.bid[b] > wings + _ROUNDING_TOLERANCE
         tally[1, place] += 1
 
 
-def _against_other_side(options: pl.DataFrame, at: pl.DataFrame) -> Mask:
+def _find_parity_violations(options: pl.DataFrame, at: pl.DataFrame) -> Mask:
     """Whether call and put of a strike, traded against each other, miss ``D·(F − K)``."""
     other = options.select(
         "label",
@@ -113,7 +116,10 @@ def _against_other_side(options: pl.DataFrame, at: pl.DataFrame) -> Mask:
         both[name].fill_null(0.0).fill_nan(0.0).to_numpy()
         for name in ("forward_error", "discount_error")
     ]
-    slack = _ERRORS * (D * errors[0] + np.abs(F - K) * errors[1]) + _ROUNDING * F
+    slack = (
+        _PARITY_STANDARD_ERRORS * (D * errors[0] + np.abs(F - K) * errors[1])
+        + _ROUNDING_TOLERANCE * F
+    )
     value = sign * D * (F - K)
     two_sided = (other_bid > 0.0) & (other_ask >= other_bid)
     missed = (value > ask - other_bid + slack) | (value < bid - other_ask - slack)

@@ -16,14 +16,14 @@ import polars as pl
 from arbiter.chains import quote_time, symbols
 from arbiter.chains.errors import ChainError
 from arbiter.chains.reading import Reading, options_frame
-from arbiter.chains.source import Source, Table, Text, fields, number
+from arbiter.chains.source import RawSource, SourceTable, SourceText, parse_number, split_fields
 from arbiter.exclusions import Exclusion
 
 NAME = "exchange"
-_CALL, _PUT_SYMBOL = (re.compile(rf"[A-Z]{{1,6}}[ _]*\d{{6}}{side}\d{{8}}") for side in "CP")
-_STANDARD = {"last": 2, "bid": 4, "ask": 5, "volume": 6, "open_interest": 10}
-_STRIKE, _PUT, _WIDTH = 11, 12, 22
-_NAMES = {
+_CALL_SYMBOL, _PUT_SYMBOL = (re.compile(rf"[A-Z]{{1,6}}[ _]*\d{{6}}{side}\d{{8}}") for side in "CP")
+_STANDARD_PLACES = {"last": 2, "bid": 4, "ask": 5, "volume": 6, "open_interest": 10}
+_STRIKE_PLACE, _PUT_PLACE, _MIN_LINE_FIELDS = 11, 12, 22
+_COLUMN_NAMES = {
     "last sale": "last",
     "last": "last",
     "bid": "bid",
@@ -33,38 +33,38 @@ _NAMES = {
     "open int": "open_interest",
     "open interest": "open_interest",
 }
-_HEADER_LINES = 12
-_ROUNDED = 0.0051  # symbols have three decimals, the strike's own column two
-_DATE = re.compile(r"\bdate\b|@", re.IGNORECASE)  # an index level may look like a year
+_MAX_HEADER_LINES = 12
+_STRIKE_TOLERANCE = 0.0051  # symbols have three decimals, the strike's own column two
+_DATE_PATTERN = re.compile(r"\bdate\b|@", re.IGNORECASE)  # an index level may look like a year
 
 
-def lacks(source: Source) -> str | None:
+def describe_missing(source: RawSource) -> str | None:
     """What a file of this layout has and ``source`` has not; None if it is one."""
-    if isinstance(source, Table):
+    if isinstance(source, SourceTable):
         return "it is a text file, not a table"
-    if any(_is_pair(line) for line in source.lines):
+    if any(_has_symbol_pair(line) for line in source.lines):
         return None
     return "no line with a call's and a put's symbol, such as SPXW230317C04000000"
 
 
-def read(text: Text) -> Reading:
+def read(text: SourceText) -> Reading:
     """Read a file of this layout."""
     lines = text.lines
-    first = next(i for i, line in enumerate(lines) if _is_pair(line))
+    first = next(i for i, line in enumerate(lines) if _has_symbol_pair(line))
     delimiter = max(",;\t", key=lines[first].count)
     header = [i for i in range(first) if "strike" in lines[i].lower()]
-    places = _places(lines[header[-1]], delimiter) if header else _STANDARD
-    strike = places.get("strike", _STRIKE)
-    put = places.get("put", _PUT)
-    width = max(_WIDTH, max(places.values()) + put)
-    body = fields(lines, (header[-1] + 1) if header else first, delimiter, width)
+    places = _find_column_places(lines[header[-1]], delimiter) if header else _STANDARD_PLACES
+    strike = places.get("strike", _STRIKE_PLACE)
+    put = places.get("put", _PUT_PLACE)
+    width = max(_MIN_LINE_FIELDS, max(places.values()) + put)
+    body = split_fields(lines, (header[-1] + 1) if header else first, delimiter, width)
     comma = delimiter != ","
     options = pl.concat(
-        [_side(body, places, 1, strike, comma), _side(body, places, put, strike, comma)]
+        [_read_side(body, places, 1, strike, comma), _read_side(body, places, put, strike, comma)]
     )
-    _same_units(options)
+    _check_strike_units(options)
     # a line whose strike is not that of its symbols was put together wrongly
-    torn = (pl.col("listed") - pl.col("strike")).abs() > _ROUNDED
+    torn = (pl.col("listed") - pl.col("strike")).abs() > _STRIKE_TOLERANCE
     options = options.with_columns(
         problem=pl.when(pl.col("problem").is_null() & torn.fill_null(False))
         .then(pl.lit(Exclusion.UNREADABLE.value))
@@ -73,42 +73,46 @@ def read(text: Text) -> Reading:
     top = lines[: header[-1] if header else first]
     return Reading(
         options_frame(options.sort("row", maintain_order=True)),
-        "exchange (old)" if _is_old(top, body) else "exchange (new)",
-        _stamp(top),
-        _spot(top, comma),
+        "exchange (old)" if _is_old_edition(top, body) else "exchange (new)",
+        _read_stamp(top),
+        _read_spot(top, comma),
     )
 
 
-def _is_pair(line: str) -> bool:
+def _has_symbol_pair(line: str) -> bool:
     """Whether a call's symbol and then a put's stand in ``line`` (two searches: linear time)."""
-    call = _CALL.search(line)
+    call = _CALL_SYMBOL.search(line)
     return call is not None and _PUT_SYMBOL.search(line, call.end()) is not None
 
 
-def _places(header: str, delimiter: str) -> dict[str, int]:
+def _find_column_places(header: str, delimiter: str) -> dict[str, int]:
     """Where the call's columns and the strike stand, by the header's names if it has them."""
     names = [name.strip().strip('"').lower() for name in header.split(delimiter)]
     if "strike" not in names or "puts" not in names:
-        return _STANDARD
+        return _STANDARD_PLACES
     strike, put = names.index("strike"), names.index("puts")
-    places = {_NAMES[name]: i for i, name in enumerate(names[:strike]) if name in _NAMES}
+    places = {
+        _COLUMN_NAMES[name]: i for i, name in enumerate(names[:strike]) if name in _COLUMN_NAMES
+    }
     if not {"bid", "ask"} <= set(places):
-        return _STANDARD
+        return _STANDARD_PLACES
     return {**places, "strike": strike, "put": put}
 
 
-def _side(
+def _read_side(
     body: pl.DataFrame, places: dict[str, int], symbol: int, strike: int, comma: bool
 ) -> pl.DataFrame:
     """The calls (``symbol`` = 1) or the puts of the lines."""
     shift = symbol - 1  # a put's columns follow its symbol as a call's follow the call's
     values = {
-        name: number(pl.col(f"f{place + shift}"), decimal_comma=comma)
+        name: parse_number(pl.col(f"f{place + shift}"), decimal_comma=comma)
         for name, place in places.items()
         if name not in ("strike", "put")
     }
-    listed = number(pl.col(f"f{strike}"), decimal_comma=comma)
-    frame = body.select("row", **symbols.parts(pl.col(f"f{symbol}")), listed=listed, **values)
+    listed = parse_number(pl.col(f"f{strike}"), decimal_comma=comma)
+    frame = body.select(
+        "row", **symbols.split_symbol(pl.col(f"f{symbol}")), listed=listed, **values
+    )
     right = pl.col("side") == ("call" if shift == 0 else "put")
     readable = (right & pl.col("expiry").is_not_null() & (pl.col("strike") > 0.0)).fill_null(False)
     return frame.with_columns(
@@ -117,7 +121,7 @@ def _side(
     )
 
 
-def _same_units(options: pl.DataFrame) -> None:
+def _check_strike_units(options: pl.DataFrame) -> None:
     """Refuse a strike column that contradicts the symbols."""
     both = options.filter(pl.col("problem").is_null() & (pl.col("listed") > 0.0))
     if both.height == 0:
@@ -132,25 +136,25 @@ def _same_units(options: pl.DataFrame) -> None:
         )
 
 
-def _is_old(top: list[str], body: pl.DataFrame) -> bool:
+def _is_old_edition(top: list[str], body: pl.DataFrame) -> bool:
     return any("@" in line for line in top) or bool(
         body["f0"].str.contains(r"^\d\d/\d\d/\d{4}$").any()
     )
 
 
-def _stamp(top: list[str]) -> quote_time.Stamp | None:
+def _read_stamp(top: list[str]) -> quote_time.Stamp | None:
     """The moment in the lines above the table, up to the first quote of the index."""
-    likely_first = sorted(top[-_HEADER_LINES:], key=lambda line: not _DATE.search(line))
+    likely_first = sorted(top[-_MAX_HEADER_LINES:], key=lambda line: not _DATE_PATTERN.search(line))
     for line in likely_first:
-        found = quote_time.parse(re.split(r"[,;\t\"]\s*Bid\b", line)[0])
+        found = quote_time.parse_stamp(re.split(r"[,;\t\"]\s*Bid\b", line)[0])
         if found:
             return found
     return None
 
 
-def _spot(top: list[str], comma: bool) -> float | None:
+def _read_spot(top: list[str], comma: bool) -> float | None:
     """The index level: after ``Last:``, or in the second field of the first line."""
-    for line in top[-_HEADER_LINES:]:
+    for line in top[-_MAX_HEADER_LINES:]:
         found = re.search(r"Last:\s*([\d.,]*\d)", line) or re.match(r"\^.*?[,;\t]\s*([\d.]+)", line)
         if found:
             text = found[1].replace(",", "." if comma else "")

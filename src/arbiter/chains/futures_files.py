@@ -12,15 +12,15 @@ import polars as pl
 from arbiter.chains import quote_time, tables
 from arbiter.chains.errors import ChainError
 from arbiter.chains.sessions import moment_of, settlement_time
-from arbiter.chains.source import Table, load
+from arbiter.chains.source import SourceTable, load_source
 from arbiter.futures import FuturesCurve
 
-_WINDOW = dt.timedelta(days=30)
+_VIX_WINDOW = dt.timedelta(days=30)
 _FRIDAY = 4
-_RANK = re.compile(r"^vx_?(\d{1,2})$")
-_EXPIRY = ("expiry", "expiration", "expiration_date", "settlement_date", "settles")
-_DAY = ("as_of", "date", "trade_date")
-_PRICE = ("settle", "settlement_price", "price", "close", "last", "mid")
+_RANK_PATTERN = re.compile(r"^vx_?(\d{1,2})$")
+_EXPIRY_COLUMNS = ("expiry", "expiration", "expiration_date", "settlement_date", "settles")
+_DAY_COLUMNS = ("as_of", "date", "trade_date")
+_PRICE_COLUMNS = ("settle", "settlement_price", "price", "close", "last", "mid")
 
 
 def monthly_settlement(year: int, month: int) -> dt.datetime:
@@ -37,7 +37,7 @@ def monthly_settlement(year: int, month: int) -> dt.datetime:
     later = dt.date(year + month // 12, month % 12 + 1, 15)
     friday = later + dt.timedelta(days=(_FRIDAY - later.weekday()) % 7)
     expiry = settlement_time(friday, "AM").date()
-    return settlement_time(expiry - _WINDOW, "AM")
+    return settlement_time(expiry - _VIX_WINDOW, "AM")
 
 
 def read_futures(source: Any, *, as_of: Any = None) -> FuturesCurve:
@@ -62,29 +62,31 @@ def read_futures(source: Any, *, as_of: Any = None) -> FuturesCurve:
         >>> read_futures(table, as_of="2023-02-15T16:15")
         FuturesCurve(2 from 34.7 to 62.72 days, 20.10 to 21.20)
     """
-    loaded = load(source)
+    loaded = load_source(source)
     try:
         table = tables.table_of(loaded)
         names = table.frame.columns
-        ranks = {name: int(hit[1]) for name in names if (hit := _RANK.match(name))}
+        ranks = {name: int(hit[1]) for name in names if (hit := _RANK_PATTERN.match(name))}
         if ranks:
-            return _by_rank(table, ranks, as_of)
-        return _by_expiry(table, as_of)
+            return _read_by_rank(table, ranks, as_of)
+        return _read_by_expiry(table, as_of)
     except pl.exceptions.PolarsError as error:
         raise ChainError(f"{loaded.name} cannot be understood as a table: {error}") from error
 
 
-def _one_of(table: Table, names: tuple[str, ...]) -> str | None:
+def _find_column(table: SourceTable, names: tuple[str, ...]) -> str | None:
     return next((name for name in names if name in table.frame.columns), None)
 
 
-def _moment(as_of: Any) -> np.datetime64:
-    stamp = quote_time.given(as_of)
+def _parse_moment(as_of: Any) -> np.datetime64:
+    stamp = quote_time.parse_as_of(as_of)
     return moment_of(stamp.moment, timed=stamp.timed)[0]
 
 
-def _by_expiry(table: Table, as_of: Any) -> FuturesCurve:
-    expiry, price, day = (_one_of(table, names) for names in (_EXPIRY, _PRICE, _DAY))
+def _read_by_expiry(table: SourceTable, as_of: Any) -> FuturesCurve:
+    expiry, price, day = (
+        _find_column(table, names) for names in (_EXPIRY_COLUMNS, _PRICE_COLUMNS, _DAY_COLUMNS)
+    )
     two_sided = {"bid", "ask"} <= set(table.frame.columns)
     if expiry is None or not (two_sided or price):
         raise ChainError(
@@ -92,11 +94,11 @@ def _by_expiry(table: Table, as_of: Any) -> FuturesCurve:
             f"date, VX1, VX2, ...; it has {', '.join(table.frame.columns[:8])}"
         )
     if as_of is None:
-        as_of = _only_day(table, day)
-    moment = _moment(as_of)
+        as_of = _read_only_day(table, day)
+    moment = _parse_moment(as_of)
     columns = ["bid", "ask"] if two_sided else [str(price)]
-    values = {name: tables.numeric(table, name) for name in columns}
-    frame = table.frame.select("row", expiry=tables.date(table, expiry), **values)
+    values = {name: tables.parse_numbers(table, name) for name in columns}
+    frame = table.frame.select("row", expiry=tables.parse_dates(table, expiry), **values)
     unreadable = frame["expiry"].is_null().arg_true()
     if len(unreadable):
         at = int(unreadable[0])
@@ -111,10 +113,10 @@ def _by_expiry(table: Table, as_of: Any) -> FuturesCurve:
         raise ChainError(f"{table.name} has no future with a price that settles after {moment}")
     kept = frame[live]
     ask = kept["ask"].to_numpy() if two_sided else None
-    return _curve([settles[i] for i in live], kept[columns[0]].to_numpy(), ask, moment)
+    return _build_curve([settles[i] for i in live], kept[columns[0]].to_numpy(), ask, moment)
 
 
-def _only_day(table: Table, day: str | None) -> Any:
+def _read_only_day(table: SourceTable, day: str | None) -> Any:
     days = [] if day is None else table.frame[day].drop_nulls().unique().to_list()
     if len(days) != 1:
         raise ChainError(
@@ -124,16 +126,18 @@ def _only_day(table: Table, day: str | None) -> Any:
     return days[0]
 
 
-def _by_rank(table: Table, ranks: dict[str, int], as_of: Any) -> FuturesCurve:
-    day = _one_of(table, _DAY)
+def _read_by_rank(table: SourceTable, ranks: dict[str, int], as_of: Any) -> FuturesCurve:
+    day = _find_column(table, _DAY_COLUMNS)
     if day is None:
         raise ChainError(f"{table.name} has columns VX1, ... and no column date")
     if as_of is None:
-        as_of = _only_day(table, day)
-    moment = _moment(as_of)
+        as_of = _read_only_day(table, day)
+    moment = _parse_moment(as_of)
     date = dt.date.fromisoformat(str(moment.astype("datetime64[D]")))
-    prices = {name: tables.numeric(table, name) for name in ranks}
-    rows = table.frame.select(day=tables.date(table, day), **prices).filter(pl.col("day") == date)
+    prices = {name: tables.parse_numbers(table, name) for name in ranks}
+    rows = table.frame.select(day=tables.parse_dates(table, day), **prices).filter(
+        pl.col("day") == date
+    )
     if rows.height != 1:
         raise ChainError(f"{table.name} has {rows.height} rows of {date}: give as_of a listed day")
     row = rows.row(0, named=True)
@@ -149,10 +153,12 @@ def _by_rank(table: Table, ranks: dict[str, int], as_of: Any) -> FuturesCurve:
         raise ChainError(f"{table.name} has no price on {date}")
     order = sorted(known)
     prices_known = np.array([known[rank] for rank in order])
-    return _curve([settles[rank - 1] for rank in order], prices_known, None, moment)
+    return _build_curve([settles[rank - 1] for rank in order], prices_known, None, moment)
 
 
-def _curve(settles: list[dt.datetime], bid: Any, ask: Any, moment: np.datetime64) -> FuturesCurve:
+def _build_curve(
+    settles: list[dt.datetime], bid: Any, ask: Any, moment: np.datetime64
+) -> FuturesCurve:
     try:
         dates = np.array(settles, dtype="datetime64[s]")
         return FuturesCurve.of(dates, bid, ask, as_of=moment)

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from arbiter.chains import exchange_layout, long_layout, tidy_layout, yahoo_layout
-from arbiter.chains.assembly import assemble
+from arbiter.chains.assembly import assemble_chain
 from arbiter.chains.chain import Chain
 from arbiter.chains.errors import ChainError
 from arbiter.chains.reading import Reading
-from arbiter.chains.source import Source, load
+from arbiter.chains.source import RawSource, load_source
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 class Layout(NamedTuple):
     """How to recognise and read one layout."""
 
-    lacks: Callable[[Source], str | None]
+    lacks: Callable[[RawSource], str | None]
     read: Callable[..., Reading]
 
 
@@ -77,17 +77,17 @@ def read_chain(
     """
     if layout is not None and layout not in LAYOUTS:
         raise ChainError(f"layout = {layout!r} is not one of {', '.join(LAYOUTS)}")
-    loaded = load(source)
+    loaded = load_source(source)
     try:
-        name, found = _recognise(loaded, layout)
+        name, found = _recognise_layout(loaded, layout)
         logger.debug("%s: layout %s", loaded.name, name)
         reading = found.read(loaded, underlying) if name == long_layout.NAME else found.read(loaded)
-        return assemble(reading, loaded.name, as_of=as_of, spot=spot, underlying=underlying)
+        return assemble_chain(reading, loaded.name, as_of=as_of, spot=spot, underlying=underlying)
     except pl.exceptions.PolarsError as error:
         raise ChainError(f"{loaded.name} cannot be understood as a table: {error}") from error
 
 
-def _recognise(source: Source, layout: str | None) -> tuple[str, Layout]:
+def _recognise_layout(source: RawSource, layout: str | None) -> tuple[str, Layout]:
     tried = {}
     for name, candidate in LAYOUTS.items():
         if layout in (None, name):

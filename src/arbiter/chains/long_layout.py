@@ -17,80 +17,85 @@ import polars as pl
 from arbiter.chains import tables
 from arbiter.chains.errors import ChainError
 from arbiter.chains.reading import Reading, options_frame
-from arbiter.chains.roots import EUROPEAN, european
+from arbiter.chains.roots import EUROPEAN_ROOTS, find_european_root
 from arbiter.chains.sessions import FIRST_YEAR, LAST_YEAR, last_session
-from arbiter.chains.source import Source
+from arbiter.chains.source import RawSource
 from arbiter.exclusions import Exclusion
 
 NAME = "long"
-_NEEDED = ("expiration_date", "strike", "type", "bid", "ask")
-_NOT_HERE = ("root", "symbol", "settlement", "settles", "contractsymbol")
-_OPTIONAL = {"last": "last_sale", "volume": "volume", "open_interest": "open_interest"}
-_NEAREST, _FEWEST = 20, 5  # strikes whose prices decide which series is which
-_SHARE = 0.9  # of them that must agree
+_REQUIRED_COLUMNS = ("expiration_date", "strike", "type", "bid", "ask")
+_FOREIGN_COLUMNS = ("root", "symbol", "settlement", "settles", "contractsymbol")
+_OPTIONAL_COLUMNS = {"last": "last_sale", "volume": "volume", "open_interest": "open_interest"}
+_NEAREST_STRIKES, _MIN_STRIKES = 20, 5  # strikes whose prices decide which series is which
+_MIN_AGREEMENT = 0.9  # of them that must agree
 
 
-class _Roots(NamedTuple):
+class _SeriesRoots(NamedTuple):
     morning: str | None
     evening: str | None
 
 
-def lacks(source: Source) -> str | None:
+def describe_missing(source: RawSource) -> str | None:
     """What a source of this layout has and ``source`` has not; None if it is one."""
     columns = tables.columns_of(source)
-    missing = [name for name in _NEEDED if name not in columns]
+    missing = [name for name in _REQUIRED_COLUMNS if name not in columns]
     if missing:
         return f"no column {', '.join(missing)}"
-    extra = [name for name in _NOT_HERE if name in columns]
+    extra = [name for name in _FOREIGN_COLUMNS if name in columns]
     return f"a column {', '.join(extra)}, which this layout does not have" if extra else None
 
 
-def read(source: Source, underlying: str | None = None) -> Reading:
+def read(source: RawSource, underlying: str | None = None) -> Reading:
     """Read a source of this layout."""
     table = tables.table_of(source)
     columns = table.frame.columns
-    underlying = _underlying(underlying, source.name)
-    values = {name: tables.numeric(table, name) for name in ("strike", "bid", "ask")}
+    underlying = _find_underlying(underlying, source.name)
+    values = {name: tables.parse_numbers(table, name) for name in ("strike", "bid", "ask")}
     values |= {
-        ours: tables.numeric(table, theirs)
-        for ours, theirs in _OPTIONAL.items()
+        ours: tables.parse_numbers(table, theirs)
+        for ours, theirs in _OPTIONAL_COLUMNS.items()
         if theirs in columns
     }
     frame = table.frame.select(
-        "row", expiry=tables.date(table, "expiration_date"), side=tables.side("type"), **values
+        "row",
+        expiry=tables.parse_dates(table, "expiration_date"),
+        side=tables.parse_sides("type"),
+        **values,
     )
     years = pl.col("expiry").dt.year().is_between(FIRST_YEAR, LAST_YEAR)
     whole = years & (pl.col("strike") > 0.0) & pl.col("side").is_not_null()
     frame = frame.with_columns(
         problem=pl.when(~whole.fill_null(False)).then(pl.lit(Exclusion.UNREADABLE.value))
     )
-    frame, notes = _assign(frame, _roots(underlying))
+    frame, notes = _assign_roots(frame, _find_roots(underlying))
     spot = None
     if "index_spot" in columns:
-        spot = table.frame.select(tables.numeric(table, "index_spot").median()).item()
+        spot = table.frame.select(tables.parse_numbers(table, "index_spot").median()).item()
     return Reading(options_frame(frame), NAME, None, spot, underlying, tuple(notes))
 
 
-def _underlying(given: str | None, name: str) -> str:
+def _find_underlying(given: str | None, name: str) -> str:
     if given:
-        return european(given.upper().lstrip("^")).underlying
-    words = [word for word in re.split(r"[^A-Z]+", name.upper()) if word in EUROPEAN]
+        return find_european_root(given.upper().lstrip("^")).underlying
+    words = [word for word in re.split(r"[^A-Z]+", name.upper()) if word in EUROPEAN_ROOTS]
     if words:
-        return european(words[0]).underlying
+        return find_european_root(words[0]).underlying
     raise ChainError(
         f"{name}: the long layout does not name the underlying, and the file's name does not "
         "either: give underlying='SPX', for instance"
     )
 
 
-def _roots(underlying: str) -> _Roots:
+def _find_roots(underlying: str) -> _SeriesRoots:
     """The roots that an underlying has today: the first of each settlement in the table."""
-    roots = [(root, e.settlement) for root, e in EUROPEAN.items() if e.underlying == underlying]
+    roots = [
+        (root, e.settlement) for root, e in EUROPEAN_ROOTS.items() if e.underlying == underlying
+    ]
     first = {settlement: root for root, settlement in reversed(roots)}
-    return _Roots(first.get("AM"), first.get("PM"))
+    return _SeriesRoots(first.get("AM"), first.get("PM"))
 
 
-def _assign(frame: pl.DataFrame, roots: _Roots) -> tuple[pl.DataFrame, list[str]]:
+def _assign_roots(frame: pl.DataFrame, roots: _SeriesRoots) -> tuple[pl.DataFrame, list[str]]:
     """Give every row a root, or the verdict that it is ambiguous."""
     morning, evening = roots
     if morning is None or evening is None:
@@ -105,7 +110,7 @@ def _assign(frame: pl.DataFrame, roots: _Roots) -> tuple[pl.DataFrame, list[str]
         monthly=pl.col("expiry").is_in(monthly),
     )
     doubled = frame.filter(pl.col("monthly") & (pl.col("times") == 2))["expiry"].unique().sort()
-    order = {day: _order(frame.filter(pl.col("expiry") == day)) for day in doubled}
+    order = {day: _infer_series_order(frame.filter(pl.col("expiry") == day)) for day in doubled}
     first = pl.col("expiry").replace_strict(order, default=0, return_dtype=pl.Int64)
     double = pl.col("expiry").is_in(doubled.to_list())
     lost = pl.col("problem").is_null() & double & ((pl.col("times") != 2) | (first == 0))
@@ -114,7 +119,7 @@ def _assign(frame: pl.DataFrame, roots: _Roots) -> tuple[pl.DataFrame, list[str]
         root=pl.when(am).then(pl.lit(morning)).otherwise(pl.lit(evening)),
         problem=pl.when(lost).then(pl.lit(Exclusion.AMBIGUOUS.value)).otherwise("problem"),
     )
-    return frame, _told(roots, doubled.to_list(), order, frame)
+    return frame, _describe_assignment(roots, doubled.to_list(), order, frame)
 
 
 def _is_third_friday(day: dt.date) -> bool:
@@ -124,7 +129,7 @@ def _is_third_friday(day: dt.date) -> bool:
     return bool(last_session(np.datetime64(friday, "D")) == np.datetime64(day, "D"))
 
 
-def _order(rows: pl.DataFrame) -> int:
+def _infer_series_order(rows: pl.DataFrame) -> int:
     """1 if the first of two rows is the morning's, −1 if the second is, 0 if prices do not tell."""
     mid = ((pl.col("bid") + pl.col("ask")) / 2.0).alias("mid")
     quoted = rows.filter(
@@ -135,20 +140,20 @@ def _order(rows: pl.DataFrame) -> int:
     )
     if not {"call0", "call1", "put0", "put1"} <= set(wide.columns):
         return 0
-    wide = wide.drop_nulls().sort((pl.col("call0") - pl.col("put0")).abs()).head(_NEAREST)
-    if wide.height < _FEWEST:
+    wide = wide.drop_nulls().sort((pl.col("call0") - pl.col("put0")).abs()).head(_NEAREST_STRIKES)
+    if wide.height < _MIN_STRIKES:
         return 0
     # (2, strikes): by how much the second row is dearer, calls and puts apart
     dearer = np.stack(
         [(wide[f"{side}1"] - wide[f"{side}0"]).to_numpy() for side in ("call", "put")]
     )
-    if np.all(np.mean(dearer > 0.0, axis=1) >= _SHARE):
+    if np.all(np.mean(dearer > 0.0, axis=1) >= _MIN_AGREEMENT):
         return 1
-    return -1 if np.all(np.mean(dearer < 0.0, axis=1) >= _SHARE) else 0
+    return -1 if np.all(np.mean(dearer < 0.0, axis=1) >= _MIN_AGREEMENT) else 0
 
 
-def _told(
-    roots: _Roots, doubled: list[dt.date], order: dict[dt.date, int], frame: pl.DataFrame
+def _describe_assignment(
+    roots: _SeriesRoots, doubled: list[dt.date], order: dict[dt.date, int], frame: pl.DataFrame
 ) -> list[str]:
     notes = [
         f"the file names no roots: third Fridays are taken as {roots.morning} (settled at the "

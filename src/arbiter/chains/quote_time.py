@@ -14,11 +14,11 @@ from arbiter.chains.errors import ChainError
 from arbiter.chains.sessions import FIRST_YEAR, LAST_YEAR, moment_of
 
 NEW_YORK = ZoneInfo("America/New_York")
-_LONGEST = 400  # characters of a header line that are looked at
+_MAX_HEADER_LENGTH = 400  # characters of a header line that are looked at
 
 # Stems without accents: English, German, French, Spanish, Italian, Portuguese, Dutch, the
 # Scandinavian ones, Polish, Czech, Turkish, Russian and Ukrainian. The longest that fits counts.
-_STEMS = (
+_MONTH_STEMS = (
     "jan ene gen oca sty led янв січ",
     "feb fev sub lut uno фев лют",
     "mar mrz maa bre мар бер",
@@ -32,18 +32,22 @@ _STEMS = (
     "nov kas lis ноя лис",
     "dec dez dic ara gru pros дек гру",
 )
-_MONTHS = {stem: month for month, stems in enumerate(_STEMS, 1) for stem in stems.split()}
+_MONTH_BY_STEM = {
+    stem: month for month, stems in enumerate(_MONTH_STEMS, 1) for stem in stems.split()
+}
 
 _HOURS_FROM_UTC = {
     **{"est": -5, "edt": -4, "cst": -6, "cdt": -5, "mst": -7, "mdt": -6, "pst": -8, "pdt": -7},
     **{"utc": 0, "gmt": 0, "z": 0, "bst": 1, "cet": 1, "cest": 2, "msk": 3, "jst": 9, "hkt": 8},
 }
-_OFFSET = re.compile(r"\b(?:gmt|utc)\s*([+-])\s*(\d{1,2})(?::?(\d{2}))?\b")
-_ZONE = re.compile(r"(?<=[\s\d])(" + "|".join([*_HOURS_FROM_UTC, "et", "eastern"]) + r")\b")
-_YEAR_FIRST = re.compile(r"(?<!\d)(\d{4})\s*[-/.年년]\s*(\d{1,2})\s*[-/.月월]\s*(\d{1,2})(?!\d)")
-_YEAR_LAST = re.compile(r"(?<!\d)(\d{1,2})([-/.])(\d{1,2})\2(\d{4})(?!\d)")
-_TIME = re.compile(r"(?<![\d:])(\d{1,2})\s?[:h.時시]\s?(\d{2})(?::(\d{2}))?(?!\d)")
-_HALF = re.compile(r"\b([ap])\.?\s?m\b|(上午|午前|오전)|(下午|午後|오후)")
+_OFFSET_PATTERN = re.compile(r"\b(?:gmt|utc)\s*([+-])\s*(\d{1,2})(?::?(\d{2}))?\b")
+_ZONE_PATTERN = re.compile(r"(?<=[\s\d])(" + "|".join([*_HOURS_FROM_UTC, "et", "eastern"]) + r")\b")
+_YEAR_FIRST_PATTERN = re.compile(
+    r"(?<!\d)(\d{4})\s*[-/.年년]\s*(\d{1,2})\s*[-/.月월]\s*(\d{1,2})(?!\d)"
+)
+_YEAR_LAST_PATTERN = re.compile(r"(?<!\d)(\d{1,2})([-/.])(\d{1,2})\2(\d{4})(?!\d)")
+_TIME_PATTERN = re.compile(r"(?<![\d:])(\d{1,2})\s?[:h.時시]\s?(\d{2})(?::(\d{2}))?(?!\d)")
+_AM_PM_PATTERN = re.compile(r"\b([ap])\.?\s?m\b|(上午|午前|오전)|(下午|午後|오후)")
 
 
 class Stamp(NamedTuple):
@@ -60,35 +64,35 @@ class Stamp(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def parse(text: str) -> Stamp | None:
+def parse_stamp(text: str) -> Stamp | None:
     """The moment written in ``text``; None if there is no date in it."""
-    letters = unicodedata.normalize("NFKD", text[:_LONGEST].casefold())
+    letters = unicodedata.normalize("NFKD", text[:_MAX_HEADER_LENGTH].casefold())
     plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
     text = unicodedata.normalize("NFC", plain).replace("\u2212", "-")
     notes: list[str] = []
-    found = _date(text, notes)
+    found = _parse_date(text, notes)
     if found is None:
         return None
     day, rest = found
-    clock = _TIME.search(rest)
+    clock = _TIME_PATTERN.search(rest)
     if clock is None:
         return Stamp(np.datetime64(day, "m"), False, tuple(notes))
     hour, minute = int(clock[1]), int(clock[2])
-    half = _HALF.search(rest)
+    half = _AM_PM_PATTERN.search(rest)
     if half and hour <= 12:
         hour = hour % 12 + (12 if half[1] == "p" or half[3] else 0)
     if hour > 23 or minute > 59:
         return None
     local = dt.datetime(day.year, day.month, day.day, hour, minute)
-    return Stamp(_in_new_york(local, rest, notes), True, tuple(notes))
+    return Stamp(_convert_to_new_york(local, rest, notes), True, tuple(notes))
 
 
-def _date(text: str, notes: list[str]) -> tuple[dt.date, str] | None:
+def _parse_date(text: str, notes: list[str]) -> tuple[dt.date, str] | None:
     """The date in ``text``, and the text without it."""
-    if match := _YEAR_FIRST.search(text):
+    if match := _YEAR_FIRST_PATTERN.search(text):
         year, month, day = (int(part) for part in match.groups())
         rest = text[match.end() :] if text[match.end() :].strip(" t,") else text[: match.start()]
-    elif match := _YEAR_LAST.search(text):
+    elif match := _YEAR_LAST_PATTERN.search(text):
         first, mark, second, year = int(match[1]), match[2], int(match[3]), int(match[4])
         month, day = (second, first) if mark == "." or first > 12 else (first, second)
         if mark != "." and first != second and max(first, second) <= 12:
@@ -96,7 +100,9 @@ def _date(text: str, notes: list[str]) -> tuple[dt.date, str] | None:
         rest = text[: match.start()] + " " + text[match.end() :]
     else:
         years = re.findall(r"(?<![\d:.])((?:19|20)\d{2})(?![\d:.]*\d)", text)
-        months = [number for word in re.findall(r"[^\W\d_]{3,}", text) if (number := _month(word))]
+        months = [
+            number for word in re.findall(r"[^\W\d_]{3,}", text) if (number := _parse_month(word))
+        ]
         if not years or not months:
             return None
         year, month = int(years[0]), months[-1]
@@ -113,13 +119,13 @@ def _date(text: str, notes: list[str]) -> tuple[dt.date, str] | None:
     return (found, rest) if FIRST_YEAR <= year <= LAST_YEAR else None
 
 
-def _month(word: str) -> int | None:
-    fits = [stem for stem in _MONTHS if word.startswith(stem)]
-    return _MONTHS[max(fits, key=len)] if fits else None
+def _parse_month(word: str) -> int | None:
+    fits = [stem for stem in _MONTH_BY_STEM if word.startswith(stem)]
+    return _MONTH_BY_STEM[max(fits, key=len)] if fits else None
 
 
-def _in_new_york(local: dt.datetime, text: str, notes: list[str]) -> np.datetime64:
-    offset, zone = _OFFSET.search(text), _ZONE.search(text)
+def _convert_to_new_york(local: dt.datetime, text: str, notes: list[str]) -> np.datetime64:
+    offset, zone = _OFFSET_PATTERN.search(text), _ZONE_PATTERN.search(text)
     if offset:
         sign = -1 if offset[1] == "-" else 1
         hours = dt.timedelta(hours=int(offset[2]), minutes=int(offset[3] or 0)) * sign
@@ -138,13 +144,13 @@ def _in_new_york(local: dt.datetime, text: str, notes: list[str]) -> np.datetime
     return np.datetime64(there, "m")
 
 
-def given(as_of: Any) -> Stamp:
+def parse_as_of(as_of: Any) -> Stamp:
     """A caller's ``as_of``: ISO text, a datetime or a date; New York time unless it has a zone.
 
     Raises:
         ChainError: If it is not a moment.
     """
-    value: Any = _from_text(as_of.strip()) if isinstance(as_of, str) else as_of
+    value: Any = _parse_text(as_of.strip()) if isinstance(as_of, str) else as_of
     if isinstance(value, Stamp):
         return value
     if isinstance(value, np.datetime64):
@@ -161,13 +167,13 @@ def given(as_of: Any) -> Stamp:
     return Stamp(np.datetime64(local, "m"), True)
 
 
-def _from_text(text: str) -> Stamp | dt.date | None:
+def _parse_text(text: str) -> Stamp | dt.date | None:
     for read in (dt.date.fromisoformat, dt.datetime.fromisoformat):
         try:
             return read(text)
         except ValueError:
             continue
-    return parse(text)
+    return parse_stamp(text)
 
 
 def quote_moment(stamp: Stamp) -> tuple[np.datetime64, tuple[str, ...]]:

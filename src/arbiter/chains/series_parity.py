@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 
 from arbiter.chains import parity
 from arbiter.chains.errors import ChainError
-from arbiter.chains.parity import Pairs
+from arbiter.chains.parity import CallPutPairs
 from arbiter.forwards import MINUTES_PER_YEAR
 
 Array = NDArray[np.float64]
 
-SERIES = ["label", "root", "expiry", "settlement", "settles"]
-_FEWEST_PAIRS = 2
-_LONGEST_UNDISCOUNTED = 0.5  # years for which a discount factor of one is better than nothing
-_NEIGHBOURS = 6  # series on which smoothing leans
+SERIES_COLUMNS = ["label", "root", "expiry", "settlement", "settles"]
+_MIN_PAIRS = 2
+_MAX_UNDISCOUNTED_YEARS = 0.5  # years for which a discount factor of one is better than nothing
+_SMOOTHING_NEIGHBOURS = 6  # series on which smoothing leans
 
 
-class Implied(NamedTuple):
+class ParityEstimates(NamedTuple):
     """Forwards and discount factors, one row per series, and what had to be assumed."""
 
     frame: pl.DataFrame
@@ -30,7 +30,7 @@ class Implied(NamedTuple):
 
 
 @dataclass
-class _Columns:
+class _SeriesColumns:
     """One value per series."""
 
     T: Array
@@ -41,7 +41,7 @@ class _Columns:
     pairs: NDArray[np.int64]
 
 
-def implied(strips: pl.DataFrame, *, smooth: bool = False) -> Implied:
+def estimate_parity(strips: pl.DataFrame, *, smooth: bool = False) -> ParityEstimates:
     """Forward and discount factor of every series of ``strips``, NaN where nothing tells them.
 
     Args:
@@ -54,16 +54,16 @@ def implied(strips: pl.DataFrame, *, smooth: bool = False) -> Implied:
     groups = strips.partition_by("label", maintain_order=True)
     minutes = np.array([group["minutes"][0] for group in groups], dtype=np.float64)
     with np.errstate(all="ignore"):  # prices may be anything; what is not finite is not used
-        pairs = [_pairs(group) for group in groups]
-        columns = _own(pairs, minutes / MINUTES_PER_YEAR)
-        _units(columns)
-        notes = _from_neighbours(columns, pairs, [group["label"][0] for group in groups])
+        pairs = [_match_pairs(group) for group in groups]
+        columns = _estimate_discounts(pairs, minutes / MINUTES_PER_YEAR)
+        _check_units(columns)
+        notes = _fill_from_neighbours(columns, pairs, [group["label"][0] for group in groups])
         if smooth:
-            _smooth(columns)
+            _smooth_estimates(columns)
             notes.append("forwards and discount factors were smoothed across expiries")
     heads = pl.concat([group.head(1) for group in groups]) if groups else strips
     frame = heads.select(
-        *SERIES,
+        *SERIES_COLUMNS,
         T=pl.Series(columns.T),
         forward=pl.Series(columns.forward),
         discount=pl.Series(columns.discount),
@@ -71,28 +71,28 @@ def implied(strips: pl.DataFrame, *, smooth: bool = False) -> Implied:
         discount_error=pl.Series(columns.discount_error),
         pairs=pl.Series(columns.pairs),
     )
-    return Implied(frame, notes)
+    return ParityEstimates(frame, notes)
 
 
-def _pairs(group: pl.DataFrame) -> Pairs:
+def _match_pairs(group: pl.DataFrame) -> CallPutPairs:
     prices = [group[name].to_numpy() for name in ("call_bid", "call_ask", "put_bid", "put_ask")]
     call_bid, call_ask, put_bid, put_ask = (np.asarray(p, dtype=np.float64) for p in prices)
     two_sided = (call_bid > 0.0) & (call_ask > call_bid) & (put_bid > 0.0) & (put_ask > put_bid)
     two_sided &= np.isfinite(call_ask) & np.isfinite(put_ask)
     call, put = 0.5 * (call_bid + call_ask)[two_sided], 0.5 * (put_bid + put_ask)[two_sided]
     h = 0.5 * np.hypot(call_ask - call_bid, put_ask - put_bid)[two_sided]
-    return Pairs(group["strike"].to_numpy()[two_sided], call - put, h, call + put)
+    return CallPutPairs(group["strike"].to_numpy()[two_sided], call - put, h, call + put)
 
 
-def _own(pairs: list[Pairs], T: Array) -> _Columns:
+def _estimate_discounts(pairs: list[CallPutPairs], T: Array) -> _SeriesColumns:
     """Discount factors from each series alone."""
-    slopes = np.array([parity.slope(p) for p in pairs]).reshape(-1, 2)
+    slopes = np.array([parity.estimate_discount(p) for p in pairs]).reshape(-1, 2)
     nothing = np.full(T.size, np.nan)
     sizes = np.array([p.K.size for p in pairs], dtype=np.int64)
-    return _Columns(T, nothing.copy(), slopes[:, 0], nothing.copy(), slopes[:, 1], sizes)
+    return _SeriesColumns(T, nothing.copy(), slopes[:, 0], nothing.copy(), slopes[:, 1], sizes)
 
 
-def _units(columns: _Columns) -> None:
+def _check_units(columns: _SeriesColumns) -> None:
     """Refuse slopes that no discount factor can have.
 
     Where they are told well: to a tenth of themselves, or to a tenth of a discount factor, since
@@ -116,24 +116,27 @@ def _units(columns: _Columns) -> None:
         )
 
 
-def _from_neighbours(columns: _Columns, pairs: list[Pairs], labels: list[str]) -> list[str]:
+def _fill_from_neighbours(
+    columns: _SeriesColumns, pairs: list[CallPutPairs], labels: list[str]
+) -> list[str]:
     """Fill in discounts that a series does not tell, then all forwards; say what was done."""
     T, D = columns.T, columns.discount
     known = np.array(
-        [parity.known(*row) for row in zip(D, columns.discount_error, T, strict=True)], dtype=bool
+        [parity.is_discount_known(*row) for row in zip(D, columns.discount_error, T, strict=True)],
+        dtype=bool,
     )
     logs = np.log(np.where(known, D, 1.0))
     notes: list[str] = []
     for i, label in enumerate(labels):
         if not known[i]:
-            D[i], note = _lent(T[i], T[known], logs[known])
+            D[i], note = _interpolate_discount(T[i], T[known], logs[known])
             columns.discount_error[i] = np.nan
             notes.append(f"{label}: {columns.pairs[i]} pairs do not tell the discount; {note}")
-        if not (columns.pairs[i] >= _FEWEST_PAIRS and D[i] > 0.0):
+        if not (columns.pairs[i] >= _MIN_PAIRS and D[i] > 0.0):
             notes[-1] = f"{label}: {columns.pairs[i]} pairs do not imply a forward; not used"
             D[i] = np.nan
             continue
-        f, error = parity.forward(pairs[i], D[i])
+        f, error = parity.estimate_forward(pairs[i], D[i])
         if np.isfinite(f) and 0.5 * pairs[i].K[0] < f < 2.0 * pairs[i].K[-1]:
             columns.forward[i], columns.forward_error[i] = f, error
         else:
@@ -142,18 +145,18 @@ def _from_neighbours(columns: _Columns, pairs: list[Pairs], labels: list[str]) -
     return notes
 
 
-def _lent(T: float, others: Array, logs: Array) -> tuple[float, str]:
+def _interpolate_discount(T: float, others: Array, logs: Array) -> tuple[float, str]:
     """A discount factor for ``T`` from those of other maturities, and a sentence about it."""
     if others.size:
         at, values = np.concatenate([[0.0], others]), np.concatenate([[0.0], logs])
         log = np.interp(T, at, values) if at[-1] >= T else values[-1] * T / at[-1]
         return float(np.exp(log)), "taken from the neighbouring expiries"
-    if T <= _LONGEST_UNDISCOUNTED:
+    if T <= _MAX_UNDISCOUNTED_YEARS:
         return 1.0, "no other expiry does either: taken as 1"
     return np.nan, "no other expiry does either"
 
 
-def _smooth(columns: _Columns) -> None:
+def _smooth_estimates(columns: _SeriesColumns) -> None:
     """Replace log D and log F by their precision-weighted mean with what neighbours predict."""
     F, D = columns.forward, columns.discount
     errors = (columns.forward_error / F, columns.discount_error / D)
@@ -161,18 +164,18 @@ def _smooth(columns: _Columns) -> None:
         use = np.flatnonzero(np.isfinite(values) & np.isfinite(error) & (error > 0.0))
         if use.size < 4:
             continue
-        predicted, doubt = _predict(columns.T[use], np.log(values[use]), error[use])
+        predicted, doubt = _predict_from_neighbours(columns.T[use], np.log(values[use]), error[use])
         weight = doubt**2 / (doubt**2 + error[use] ** 2)
         values[use] = np.exp(weight * np.log(values[use]) + (1.0 - weight) * predicted)
     columns.forward_error = np.abs(F) * errors[0]
     columns.discount_error = np.abs(D) * errors[1]
 
 
-def _predict(T: Array, x: Array, error: Array) -> tuple[Array, Array]:
+def _predict_from_neighbours(T: Array, x: Array, error: Array) -> tuple[Array, Array]:
     """Each point from a line through its neighbours, and the standard error of that."""
     predicted, doubt = np.empty_like(x), np.empty_like(x)
     for i in range(T.size):
-        near = np.argsort(np.abs(T - T[i]), kind="stable")[1 : _NEIGHBOURS + 1]
+        near = np.argsort(np.abs(T - T[i]), kind="stable")[1 : _SMOOTHING_NEIGHBOURS + 1]
         w = 1.0 / error[near] ** 2
         t = T[near] - T[i]
         design = np.stack([np.ones_like(t), t], axis=1)

@@ -13,20 +13,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-OPEN = np.timedelta64(9 * 60 + 30, "m")
-CLOSE = np.timedelta64(16 * 60, "m")
-HALF_DAY_CLOSE = np.timedelta64(13 * 60, "m")
-LAST_QUOTES = np.timedelta64(15, "m")  # index options are quoted a quarter of an hour longer
+OPEN_TIME = np.timedelta64(9 * 60 + 30, "m")
+CLOSE_TIME = np.timedelta64(16 * 60, "m")
+HALF_DAY_CLOSE_TIME = np.timedelta64(13 * 60, "m")
+QUOTES_AFTER_CLOSE = np.timedelta64(15, "m")  # index options are quoted a quarter of an hour longer
 FIRST_YEAR, LAST_YEAR = 1990, 2099
 
 
-class _Decade(NamedTuple):
+class _DecadeSessions(NamedTuple):
     sessions: NDArray[np.datetime64]  # (n,) days
     half_days: NDArray[np.datetime64]
 
 
 @cache
-def _decade(start: int) -> _Decade:
+def _load_decade(start: int) -> _DecadeSessions:
     """The sessions of ten years and of the month before them, so that each day has one behind."""
     import exchange_calendars
 
@@ -35,7 +35,7 @@ def _decade(start: int) -> _Decade:
         calendar = exchange_calendars.get_calendar(
             "XNYS", start=f"{start - 1}-12-01", end=f"{start + 9}-12-31"
         )
-    return _Decade(
+    return _DecadeSessions(
         calendar.sessions.to_numpy().astype("datetime64[D]"),
         calendar.early_closes.to_numpy().astype("datetime64[D]"),
     )
@@ -46,16 +46,18 @@ def last_session(day: np.datetime64) -> np.datetime64:
     year = day.astype("datetime64[Y]").astype(int) + 1970
     if not FIRST_YEAR <= year <= LAST_YEAR:
         raise ValueError(f"{day} is outside the years {FIRST_YEAR} to {LAST_YEAR}")
-    sessions = _decade(year - year % 10).sessions
+    sessions = _load_decade(year - year % 10).sessions
     found: np.datetime64 = sessions[np.searchsorted(sessions, day, side="right") - 1]
     return found
 
 
-def close(session: np.datetime64) -> np.datetime64:
+def session_close(session: np.datetime64) -> np.datetime64:
     """When the ``session`` closes, in minutes."""
     year = session.astype("datetime64[Y]").astype(int) + 1970
-    early = session in _decade(year - year % 10).half_days
-    moment: np.datetime64 = session.astype("datetime64[m]") + (HALF_DAY_CLOSE if early else CLOSE)
+    early = session in _load_decade(year - year % 10).half_days
+    moment: np.datetime64 = session.astype("datetime64[m]") + (
+        HALF_DAY_CLOSE_TIME if early else CLOSE_TIME
+    )
     return moment
 
 
@@ -69,7 +71,11 @@ def settlement_time(expiry: dt.date, settlement: str) -> dt.datetime:
         datetime.datetime(2023, 11, 24, 13, 0)
     """
     session = last_session(np.datetime64(expiry, "D"))
-    moment = session.astype("datetime64[m]") + OPEN if settlement == "AM" else close(session)
+    moment = (
+        session.astype("datetime64[m]") + OPEN_TIME
+        if settlement == "AM"
+        else session_close(session)
+    )
     return dt.datetime.fromisoformat(str(moment))
 
 
@@ -83,7 +89,7 @@ def moment_of(stamp: np.datetime64, *, timed: bool = True) -> tuple[np.datetime6
     stamp = stamp.astype("datetime64[m]")
     day = stamp.astype("datetime64[D]")
     session = last_session(day)
-    last = close(session) + LAST_QUOTES
+    last = session_close(session) + QUOTES_AFTER_CLOSE
     if session == day and stamp <= last and timed:
         return stamp.astype("datetime64[s]"), None
     if not timed:

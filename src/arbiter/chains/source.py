@@ -14,12 +14,12 @@ import polars as pl
 
 from arbiter.chains.errors import ChainError
 
-LARGEST = 64 * 1024 * 1024  # bytes: a chain of one moment has two or three million
-LONGEST_LINE = 20_000  # characters
-MOST_ROWS = 1_000_000
-_THOUSANDS = r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?$"
+MAX_BYTES = 64 * 1024 * 1024  # bytes: a chain of one moment has two or three million
+MAX_LINE_LENGTH = 20_000  # characters
+MAX_ROWS = 1_000_000
+_THOUSANDS_PATTERN = r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?$"
 
-_PACKED = {
+_PACKED_FORMATS = {
     b"\x1f\x8b": "gzip",
     b"PK\x03\x04": "a zip archive or an Excel workbook",
     b"BZh": "bzip2",
@@ -27,7 +27,7 @@ _PACKED = {
 
 
 @dataclass(frozen=True)
-class Text:
+class SourceText:
     """Lines of a text file; line ``i`` of an editor is ``lines[i − 1]``."""
 
     name: str
@@ -35,7 +35,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Table:
+class SourceTable:
     """A table with named columns and, in ``row``, where each row stood in the source."""
 
     name: str
@@ -43,30 +43,30 @@ class Table:
     decimal_comma: bool = False
 
 
-Source: TypeAlias = Text | Table
+RawSource: TypeAlias = SourceText | SourceTable
 
 
-def load(source: Any) -> Source:
+def load_source(source: Any) -> RawSource:
     """Take in a path, the bytes of a file, or a polars or pandas frame.
 
     Raises:
         ChainError: If there is nothing to read, or it is not text, Parquet or a table.
     """
     if isinstance(source, bytes | bytearray | memoryview):
-        return _from_bytes(bytes(source), "bytes")
+        return _load_bytes(bytes(source), "bytes")
     if isinstance(source, str | PathLike):
-        return _from_path(Path(source))
-    return Table("frame", _numbered(_frame(source)))
+        return _load_path(Path(source))
+    return SourceTable("frame", _number_rows(_convert_frame(source)))
 
 
-def _from_path(path: Path) -> Source:
+def _load_path(path: Path) -> RawSource:
     try:
         size = path.stat().st_size
         if not path.is_file():
             raise ChainError(f"{path} is not a file: give the file of one chain")
-        if size > LARGEST:
+        if size > MAX_BYTES:
             raise ChainError(
-                f"{path.name} has {size / 2**20:,.0f} MiB, more than {LARGEST // 2**20}: give the "
+                f"{path.name} has {size / 2**20:,.0f} MiB, more than {MAX_BYTES // 2**20}: give the "
                 "quotes of one moment and one underlying"
             )
         content = path.read_bytes()
@@ -75,21 +75,21 @@ def _from_path(path: Path) -> Source:
             raise
         raise ChainError(f"{str(path)!r} cannot be read: {error}") from error
     # a name may hold bytes that are no UTF-8, and nothing that is written could hold it then
-    return _from_bytes(content, os.fsencode(path.name).decode(errors="replace"))
+    return _load_bytes(content, os.fsencode(path.name).decode(errors="replace"))
 
 
-def _from_bytes(content: bytes, name: str) -> Source:
-    if len(content) > LARGEST:
-        raise ChainError(f"{name}: {len(content):,} bytes are more than {LARGEST:,}")
+def _load_bytes(content: bytes, name: str) -> RawSource:
+    if len(content) > MAX_BYTES:
+        raise ChainError(f"{name}: {len(content):,} bytes are more than {MAX_BYTES:,}")
     if content[:4] == b"PAR1":
-        return Table(name, _numbered(_parquet(content, name)))
-    for magic, packing in _PACKED.items():
+        return SourceTable(name, _number_rows(_read_parquet(content, name)))
+    for magic, packing in _PACKED_FORMATS.items():
         if content.startswith(magic):
             raise ChainError(f"{name} is {packing}: unpack it, or save it as CSV")
-    return Text(name, _lines(content, name))
+    return SourceText(name, _decode_lines(content, name))
 
 
-def _lines(content: bytes, name: str) -> list[str]:
+def _decode_lines(content: bytes, name: str) -> list[str]:
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
         text = content.decode("utf-16", errors="replace")
     else:
@@ -99,34 +99,34 @@ def _lines(content: bytes, name: str) -> list[str]:
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     if not text.strip():
         raise ChainError(f"{name} is empty: download it again")
-    if len(lines) > MOST_ROWS:
-        raise ChainError(f"{name} has more than {MOST_ROWS:,} lines: give the quotes of one moment")
+    if len(lines) > MAX_ROWS:
+        raise ChainError(f"{name} has more than {MAX_ROWS:,} lines: give the quotes of one moment")
     longest = max(map(len, lines))
-    if longest > LONGEST_LINE:
+    if longest > MAX_LINE_LENGTH:
         raise ChainError(f"{name} has a line of {longest:,} characters: it is not a table")
     if text.lstrip()[:200].lower().startswith(("<!doctype", "<html", "<?xml")):
         raise ChainError(f"{name} is a web page: use the page's link that downloads the CSV file")
     return lines
 
 
-def _parquet(content: bytes, name: str) -> pl.DataFrame:
+def _read_parquet(content: bytes, name: str) -> pl.DataFrame:
     try:
         rows = pl.scan_parquet(content).select(pl.len()).collect().item()
-        if rows > MOST_ROWS:
+        if rows > MAX_ROWS:
             raise ChainError(f"{name} has {rows:,} rows: give the quotes of one moment")
         return pl.read_parquet(content)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise ChainError(f"{name} is not a readable Parquet file: {error}") from error
 
 
-def _frame(source: Any) -> pl.DataFrame:
+def _convert_frame(source: Any) -> pl.DataFrame:
     if isinstance(source, pl.LazyFrame):
         source = source.collect()
     if isinstance(source, pl.DataFrame):
         return source
     columns = source if isinstance(source, Mapping) else None
     if hasattr(source, "columns") and hasattr(source, "to_dict"):
-        columns = {str(name): _values(source[name]) for name in source.columns}
+        columns = {str(name): _convert_column(source[name]) for name in source.columns}
     if columns is None:
         raise ChainError(
             f"{type(source).__name__} is not a chain: give a path, a polars or pandas frame, or a "
@@ -138,7 +138,7 @@ def _frame(source: Any) -> pl.DataFrame:
         raise ChainError(f"the table cannot be read: {error}") from error
 
 
-def _values(column: Any) -> Any:
+def _convert_column(column: Any) -> Any:
     """A pandas column: what it keeps as objects as a list, times in a unit that polars has."""
     values = column.to_numpy()
     if values.dtype == object:
@@ -146,9 +146,9 @@ def _values(column: Any) -> Any:
     return values.astype("datetime64[us]") if values.dtype.kind == "M" else values
 
 
-def _numbered(frame: pl.DataFrame) -> pl.DataFrame:
+def _number_rows(frame: pl.DataFrame) -> pl.DataFrame:
     """``frame`` with its rows numbered from 1, and what is neither number nor date as text."""
-    if frame.height > MOST_ROWS:
+    if frame.height > MAX_ROWS:
         raise ChainError(f"the table has {frame.height:,} rows: give the quotes of one moment")
     for name, dtype in frame.schema.items():
         if not (dtype.is_numeric() or dtype.is_temporal() or dtype in (pl.String, pl.Boolean)):
@@ -158,7 +158,7 @@ def _numbered(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_row_index("row", offset=1).cast({"row": pl.Int64})
 
 
-def fields(lines: list[str], first: int, delimiter: str, width: int) -> pl.DataFrame:
+def split_fields(lines: list[str], first: int, delimiter: str, width: int) -> pl.DataFrame:
     """Columns ``row``, ``f0`` … of text, from the lines with a place of at least ``first``.
 
     ``first`` counts from 0. Blank lines are left out; fields that a line does not have are null.
@@ -178,7 +178,7 @@ def fields(lines: list[str], first: int, delimiter: str, width: int) -> pl.DataF
     return frame.with_columns(pl.col(names).str.strip_chars()).insert_column(0, rows)
 
 
-def number(column: pl.Expr, *, decimal_comma: bool = False) -> pl.Expr:
+def parse_number(column: pl.Expr, *, decimal_comma: bool = False) -> pl.Expr:
     """Text as float64, null where it is not a number; thousands marks and $ are taken off.
 
     Without ``decimal_comma`` a comma is a mark of thousands where it can be one, in front of three
@@ -188,6 +188,6 @@ def number(column: pl.Expr, *, decimal_comma: bool = False) -> pl.Expr:
     if decimal_comma:
         text = text.str.replace_all(",", ".")
     else:
-        whole = text.str.contains(_THOUSANDS)
+        whole = text.str.contains(_THOUSANDS_PATTERN)
         text = pl.when(whole).then(text.str.replace_all(",", "")).otherwise(text)
     return text.cast(pl.Float64, strict=False)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 
-_SYMBOL = r"^\^?([A-Z]{1,6})[ _]*(\d{6})([CP])(\d{8})$"
+_SYMBOL_PATTERN = r"^\^?([A-Z]{1,6})[ _]*(\d{6})([CP])(\d{8})$"
 
 
-def parts(symbol: pl.Expr) -> dict[str, pl.Expr]:
+def split_symbol(symbol: pl.Expr) -> dict[str, pl.Expr]:
     """Columns root, expiry, side and strike of a column of symbols; null where it is none."""
-    found = symbol.str.extract_groups(_SYMBOL)
+    found = symbol.str.extract_groups(_SYMBOL_PATTERN)
     day, letter, thousandths = (found.struct.field(str(i)) for i in (2, 3, 4))
     return {
         "root": found.struct.field("1"),

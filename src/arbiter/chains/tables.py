@@ -7,14 +7,29 @@ from typing import NamedTuple
 import polars as pl
 
 from arbiter.chains.errors import ChainError
-from arbiter.chains.source import Source, Table, Text, fields, number
+from arbiter.chains.source import RawSource, SourceTable, SourceText, parse_number, split_fields
 
-_MOST_COLUMNS = 200
-_DATES = ("%Y-%m-%d", "%m/%d/%Y", "%Y%m%d", "%d.%m.%Y", "%a %b %d %Y", "%b %d %Y", "%d %b %Y")
-_TIMES = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%m/%d/%Y %H:%M", "%Y-%m-%d")
-_ZONED = ("%Y-%m-%d %H:%M:%S%z", "%Y-%m-%d %H:%M%z", "%Y-%m-%d %H:%M:%S%.f%z")
-_DAY_FIRST = r"^(1[3-9]|2\d|3[01])/(0?[1-9]|1[0-2])/\d{4}$"
-_SIDES = {"c": "call", "call": "call", "calls": "call", "p": "put", "put": "put", "puts": "put"}
+_MAX_COLUMNS = 200
+_DATE_FORMATS = (
+    "%Y-%m-%d",
+    "%m/%d/%Y",
+    "%Y%m%d",
+    "%d.%m.%Y",
+    "%a %b %d %Y",
+    "%b %d %Y",
+    "%d %b %Y",
+)
+_TIME_FORMATS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%m/%d/%Y %H:%M", "%Y-%m-%d")
+_ZONED_FORMATS = ("%Y-%m-%d %H:%M:%S%z", "%Y-%m-%d %H:%M%z", "%Y-%m-%d %H:%M:%S%.f%z")
+_DAY_FIRST_PATTERN = r"^(1[3-9]|2\d|3[01])/(0?[1-9]|1[0-2])/\d{4}$"
+_SIDE_NAMES = {
+    "c": "call",
+    "call": "call",
+    "calls": "call",
+    "p": "put",
+    "put": "put",
+    "puts": "put",
+}
 
 
 class _Header(NamedTuple):
@@ -23,40 +38,40 @@ class _Header(NamedTuple):
     names: list[str]
 
 
-def table_of(source: Source) -> Table:
+def table_of(source: RawSource) -> SourceTable:
     """A source as a table of named columns; the first line of a text gives the names."""
-    if isinstance(source, Table):
-        names = [_plain(name) for name in source.frame.columns]
-        return Table(source.name, _renamed(source.frame, names, source.name))
-    head = _header(source)
-    frame = fields(source.lines, head.place + 1, head.delimiter, len(head.names))
-    named = _renamed(frame, ["row", *head.names], source.name)
-    return Table(source.name, named, decimal_comma=head.delimiter == ";")
+    if isinstance(source, SourceTable):
+        names = [_normalise_name(name) for name in source.frame.columns]
+        return SourceTable(source.name, _rename_columns(source.frame, names, source.name))
+    head = _find_header(source)
+    frame = split_fields(source.lines, head.place + 1, head.delimiter, len(head.names))
+    named = _rename_columns(frame, ["row", *head.names], source.name)
+    return SourceTable(source.name, named, decimal_comma=head.delimiter == ";")
 
 
-def columns_of(source: Source) -> list[str]:
+def columns_of(source: RawSource) -> list[str]:
     """The names of the columns that :func:`table_of` would give."""
-    if isinstance(source, Table):
-        return [_plain(name) for name in source.frame.columns]
-    return _header(source).names
+    if isinstance(source, SourceTable):
+        return [_normalise_name(name) for name in source.frame.columns]
+    return _find_header(source).names
 
 
-def _header(source: Text) -> _Header:
+def _find_header(source: SourceText) -> _Header:
     place = next((i for i, line in enumerate(source.lines) if line.strip(' ,;\t"')), None)
     if place is None:
         raise ChainError(f"{source.name} is empty: download it again")
     delimiter = max(",;\t|", key=source.lines[place].count)
-    names = [_plain(name) for name in source.lines[place].split(delimiter)]
-    if len(names) > _MOST_COLUMNS:
+    names = [_normalise_name(name) for name in source.lines[place].split(delimiter)]
+    if len(names) > _MAX_COLUMNS:
         raise ChainError(f"{source.name} has {len(names)} columns: it is not a chain")
     return _Header(place, delimiter, names)
 
 
-def _plain(name: str) -> str:
+def _normalise_name(name: str) -> str:
     return name.strip().strip("\"'").strip().lower().replace(" ", "_")
 
 
-def _renamed(frame: pl.DataFrame, names: list[str], source: str) -> pl.DataFrame:
+def _rename_columns(frame: pl.DataFrame, names: list[str], source: str) -> pl.DataFrame:
     """``frame`` with new names; unnamed columns and repeated ones go, the first stays."""
     kept = {new: old for new, old in reversed(list(zip(names, frame.columns, strict=True))) if new}
     if not kept:
@@ -64,27 +79,29 @@ def _renamed(frame: pl.DataFrame, names: list[str], source: str) -> pl.DataFrame
     return frame.select([pl.col(old).alias(new) for new, old in kept.items()])
 
 
-def numeric(table: Table, name: str) -> pl.Expr:
+def parse_numbers(table: SourceTable, name: str) -> pl.Expr:
     """A column as float64, null where it is not a number."""
     if table.frame.schema[name].is_numeric():
         return pl.col(name).cast(pl.Float64)
-    return number(pl.col(name), decimal_comma=table.decimal_comma)
+    return parse_number(pl.col(name), decimal_comma=table.decimal_comma)
 
 
-def text(name: str) -> pl.Expr:
+def parse_text(name: str) -> pl.Expr:
     """A column as text without blanks around it; empty text is null."""
     clean = pl.col(name).cast(pl.String, strict=False).str.strip_chars()
     return pl.when(clean != "").then(clean)
 
 
-def side(name: str) -> pl.Expr:
+def parse_sides(name: str) -> pl.Expr:
     """A column of sides as ``"call"`` and ``"put"``, null where it is neither."""
     return (
-        text(name).str.to_lowercase().replace_strict(_SIDES, default=None, return_dtype=pl.String)
+        parse_text(name)
+        .str.to_lowercase()
+        .replace_strict(_SIDE_NAMES, default=None, return_dtype=pl.String)
     )
 
 
-def date(table: Table, name: str) -> pl.Expr:
+def parse_dates(table: SourceTable, name: str) -> pl.Expr:
     """A column as dates, null where it is not one; those with a time zone are that zone's.
 
     Raises:
@@ -96,18 +113,20 @@ def date(table: Table, name: str) -> pl.Expr:
         if isinstance(dtype, pl.Datetime) and dtype.time_zone:
             local = local.dt.replace_time_zone(None)
         return local.cast(pl.Date, strict=False)
-    clean = text(name).str.replace(r"[T ]\d\d:\d\d.*$", "")
-    day_first = table.frame.select("row", day=clean).filter(pl.col("day").str.contains(_DAY_FIRST))
+    clean = parse_text(name).str.replace(r"[T ]\d\d:\d\d.*$", "")
+    day_first = table.frame.select("row", day=clean).filter(
+        pl.col("day").str.contains(_DAY_FIRST_PATTERN)
+    )
     if day_first.height:
         row, day = day_first.row(0)
         raise ChainError(
             f"row {row}: {name} = {day!r} has the day first, and others like it would be read "
             "month first: write dates as 2023-03-17"
         )
-    return pl.coalesce([clean.str.to_date(form, strict=False) for form in _DATES])
+    return pl.coalesce([clean.str.to_date(form, strict=False) for form in _DATE_FORMATS])
 
 
-def moment(table: Table, name: str) -> pl.Expr:
+def parse_moments(table: SourceTable, name: str) -> pl.Expr:
     """A column as New York times without a zone, null where it is not a time."""
     dtype = table.frame.schema[name]
     if isinstance(dtype, pl.Datetime):
@@ -117,12 +136,12 @@ def moment(table: Table, name: str) -> pl.Expr:
         return local.cast(pl.Datetime("us"))
     if dtype == pl.Date:
         return pl.col(name).cast(pl.Datetime("us"))
-    clean = text(name).str.replace("T", " ", literal=True).str.replace("Z$", "+00:00")
+    clean = parse_text(name).str.replace("T", " ", literal=True).str.replace("Z$", "+00:00")
     zoned = [
         clean.str.to_datetime(form, time_unit="us", strict=False)
         .dt.convert_time_zone("America/New_York")
         .dt.replace_time_zone(None)
-        for form in _ZONED
+        for form in _ZONED_FORMATS
     ]
-    plain = [clean.str.to_datetime(form, time_unit="us", strict=False) for form in _TIMES]
+    plain = [clean.str.to_datetime(form, time_unit="us", strict=False) for form in _TIME_FORMATS]
     return pl.coalesce([*zoned, *plain])

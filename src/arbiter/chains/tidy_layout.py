@@ -7,11 +7,11 @@ import polars as pl
 from arbiter.chains import quote_time, symbols, tables
 from arbiter.chains.errors import ChainError
 from arbiter.chains.reading import Reading, options_frame
-from arbiter.chains.source import Source, Table
+from arbiter.chains.source import RawSource, SourceTable
 from arbiter.exclusions import Exclusion
 
 NAME = "tidy"
-COLUMNS = {
+COLUMN_ALIASES = {
     "symbol": ("symbol", "option_symbol", "occ_symbol"),
     "expiry": ("expiry", "expiration", "expiration_date"),
     "settles": ("settles",),
@@ -30,12 +30,12 @@ COLUMNS = {
     "volume": ("volume",),
     "open_interest": ("open_interest",),
 }
-_NUMBERS = ("strike", "bid", "ask", "last", "volume", "open_interest")
+_NUMERIC_COLUMNS = ("strike", "bid", "ask", "last", "volume", "open_interest")
 
 
-def lacks(source: Source) -> str | None:
+def describe_missing(source: RawSource) -> str | None:
     """What a source of this layout has and ``source`` has not; None if it is one."""
-    found = _found(tables.columns_of(source))
+    found = _match_columns(tables.columns_of(source))
     missing = [name for name in ("bid", "ask") if name not in found]
     if "symbol" not in found:
         missing += [name for name in ("strike", "side") if name not in found]
@@ -44,28 +44,30 @@ def lacks(source: Source) -> str | None:
     return f"no column {', '.join(missing)}" if missing else None
 
 
-def read(source: Source) -> Reading:
+def read(source: RawSource) -> Reading:
     """Read a source of this layout."""
     table = tables.table_of(source)
-    found = _found(table.frame.columns)
+    found = _match_columns(table.frame.columns)
     values: dict[str, pl.Expr] = {}
     if "symbol" in found:
-        values |= symbols.parts(tables.text(found["symbol"]))
-    values |= {name: tables.numeric(table, found[name]) for name in _NUMBERS if name in found}
+        values |= symbols.split_symbol(tables.parse_text(found["symbol"]))
+    values |= {
+        name: tables.parse_numbers(table, found[name]) for name in _NUMERIC_COLUMNS if name in found
+    }
     times = [name for name in ("settles", "quote_time") if name in found]
-    values |= {name: tables.moment(table, found[name]) for name in times}
+    values |= {name: tables.parse_moments(table, found[name]) for name in times}
     if "side" in found:
-        values["side"] = tables.side(found["side"])
+        values["side"] = tables.parse_sides(found["side"])
     if "expiry" in found:
-        values["expiry"] = tables.date(table, found["expiry"])
+        values["expiry"] = tables.parse_dates(table, found["expiry"])
     elif "settles" in found:
         values["expiry"] = values["settles"].dt.date()
     if "root" in found:
-        values["root"] = tables.text(found["root"]).str.to_uppercase()
+        values["root"] = tables.parse_text(found["root"]).str.to_uppercase()
     if "settlement" in found:
-        values["settlement"] = tables.text(found["settlement"]).str.to_uppercase()
+        values["settlement"] = tables.parse_text(found["settlement"]).str.to_uppercase()
     frame = table.frame.select("row", **values)
-    _settlements(frame)
+    _check_settlements(frame)
     whole = pl.all_horizontal(pl.col("expiry", "side").is_not_null()) & (pl.col("strike") > 0.0)
     if "settles" in found:
         whole &= pl.col("settles").is_not_null()
@@ -75,20 +77,22 @@ def read(source: Source) -> Reading:
     return Reading(
         options_frame(options),
         NAME,
-        _stamp(table, found, frame),
-        _spot(table, found),
-        _underlying(table, found),
-        declared=_declared(table, found),
+        _read_stamp(table, found, frame),
+        _read_spot(table, found),
+        _read_underlying(table, found),
+        declared=_declares_european(table, found),
     )
 
 
-def _found(present: list[str]) -> dict[str, str]:
+def _match_columns(present: list[str]) -> dict[str, str]:
     """Those of our columns that are ``present``: our name and theirs."""
-    hits = {ours: [name for name in names if name in present] for ours, names in COLUMNS.items()}
+    hits = {
+        ours: [name for name in names if name in present] for ours, names in COLUMN_ALIASES.items()
+    }
     return {ours: names[0] for ours, names in hits.items() if names}
 
 
-def _settlements(frame: pl.DataFrame) -> None:
+def _check_settlements(frame: pl.DataFrame) -> None:
     if "settlement" not in frame.columns:
         return
     odd = frame.filter(~pl.col("settlement").is_in(["AM", "PM"]))
@@ -100,7 +104,9 @@ def _settlements(frame: pl.DataFrame) -> None:
         )
 
 
-def _stamp(table: Table, found: dict[str, str], frame: pl.DataFrame) -> quote_time.Stamp | None:
+def _read_stamp(
+    table: SourceTable, found: dict[str, str], frame: pl.DataFrame
+) -> quote_time.Stamp | None:
     """The one moment in ``as_of``, or the latest in ``quote_time``."""
     if "as_of" in found:
         column = table.frame[found["as_of"]].drop_nulls()
@@ -111,27 +117,29 @@ def _stamp(table: Table, found: dict[str, str], frame: pl.DataFrame) -> quote_ti
                 "give the quotes of one moment"
             )
         if len(moments):
-            return quote_time.given(moments[0])
+            return quote_time.parse_as_of(moments[0])
     if "quote_time" in found:
         latest = frame["quote_time"].max()
         if latest is not None:
-            stamp = quote_time.given(latest)
+            stamp = quote_time.parse_as_of(latest)
             note = f"as_of is not given: taken as the latest quote_time, {stamp.moment}"
             return stamp._replace(notes=(note,))
     return None
 
 
-def _spot(table: Table, found: dict[str, str]) -> float | None:
+def _read_spot(table: SourceTable, found: dict[str, str]) -> float | None:
     if "spot" not in found:
         return None
-    spot = table.frame.select(tables.numeric(table, found["spot"]).median()).item()
+    spot = table.frame.select(tables.parse_numbers(table, found["spot"]).median()).item()
     return float(spot) if spot is not None and 0.0 < spot < float("inf") else None
 
 
-def _underlying(table: Table, found: dict[str, str]) -> str | None:
+def _read_underlying(table: SourceTable, found: dict[str, str]) -> str | None:
     if "underlying" not in found:
         return None
-    names = table.frame.select(tables.text(found["underlying"])).to_series().drop_nulls().unique()
+    names = (
+        table.frame.select(tables.parse_text(found["underlying"])).to_series().drop_nulls().unique()
+    )
     if len(names) > 1:
         raise ChainError(
             f"the table has options on {', '.join(sorted(names.head(5)))}: give one at a time"
@@ -139,7 +147,7 @@ def _underlying(table: Table, found: dict[str, str]) -> str | None:
     return str(names[0]).upper() if len(names) else None
 
 
-def _declared(table: Table, found: dict[str, str]) -> bool:
+def _declares_european(table: SourceTable, found: dict[str, str]) -> bool:
     """Whether the table says that every option is European.
 
     Raises:
@@ -147,7 +155,9 @@ def _declared(table: Table, found: dict[str, str]) -> bool:
     """
     if "exercise" not in found:
         return False
-    styles = table.frame.select("row", style=tables.text(found["exercise"]).str.to_lowercase())
+    styles = table.frame.select(
+        "row", style=tables.parse_text(found["exercise"]).str.to_lowercase()
+    )
     american = styles.filter(pl.col("style").str.starts_with("a"))
     if american.height:
         raise ChainError(

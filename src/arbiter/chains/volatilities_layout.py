@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 
 from arbiter.chains import quote_time, tables
 from arbiter.chains.errors import ChainError
-from arbiter.chains.source import Table, load
+from arbiter.chains.source import SourceTable, load_source
 from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion
 from arbiter.quotes import Quotes
 
 Array = NDArray[np.float64]
 
-_COLUMNS = ("expiry", "strike", "bid", "ask", "fwd")
-_BASES = (365.25, 365.0, 360.0)  # days of a year that files count with
-_WHOLE = 1e-3  # days: how far from a whole number of them a maturity may be
+_REQUIRED_COLUMNS = ("expiry", "strike", "bid", "ask", "fwd")
+_DAYS_PER_YEAR_CHOICES = (365.25, 365.0, 360.0)  # days of a year that files count with
+_WHOLE_DAY_TOLERANCE = 1e-3  # days: how far from a whole number of them a maturity may be
 
 
 def read_volatilities(
@@ -55,16 +55,18 @@ def read_volatilities(
         >>> read_volatilities(table, fewest_strikes=3)
         Quotes(3 on 1 expiries, T 0.09589 to 0.09589, 0 excluded)
     """
-    loaded = load(source)
+    loaded = load_source(source)
     table = tables.table_of(loaded)
-    missing = [name for name in (*_COLUMNS, "texp") if name not in table.frame.columns]
+    missing = [name for name in (*_REQUIRED_COLUMNS, "texp") if name not in table.frame.columns]
     if missing:
         raise ChainError(
             f"{loaded.name} is no table of volatilities: it lacks {', '.join(missing)}; give "
             "Expiry, Texp, Strike, Bid, Ask and Fwd (a chain of prices goes to read_chain)"
         )
-    values = {name: tables.numeric(table, name) for name in ("strike", "bid", "ask", "fwd", "texp")}
-    frame = table.frame.select("row", expiry=tables.date(table, "expiry"), **values)
+    values = {
+        name: tables.parse_numbers(table, name) for name in ("strike", "bid", "ask", "fwd", "texp")
+    }
+    frame = table.frame.select("row", expiry=tables.parse_dates(table, "expiry"), **values)
     for name, ok in (
         ("expiry", pl.col("expiry").is_not_null()),
         ("strike", pl.col("strike") > 0.0),
@@ -77,7 +79,7 @@ def read_volatilities(
                 f"row {bad['row'][0]}: {name} = {bad[name][0]!r}; every row needs a date as expiry "
                 "and positive strike, fwd and texp"
             )
-    days, day = _days(frame, table, as_of)
+    days, day = _count_days(frame, table, as_of)
     quotes = Quotes.from_frame(
         {
             "T": days / 365.0,
@@ -92,24 +94,26 @@ def read_volatilities(
         },
         as_of=day,
     )
-    return _usable(_numbered(quotes, frame), shortest_days, fewest_strikes)
+    return _drop_unusable_expiries(
+        _restore_source_rows(quotes, frame), shortest_days, fewest_strikes
+    )
 
 
-def _days(frame: pl.DataFrame, table: Table, as_of: Any) -> tuple[Array, Any]:
+def _count_days(frame: pl.DataFrame, table: SourceTable, as_of: Any) -> tuple[Array, Any]:
     """Whole days to each row's expiry, and the day they are counted from."""
     expiry = frame["expiry"].to_numpy().astype("datetime64[D]")
     texp = frame["texp"].to_numpy()
     if as_of is not None:
-        day = quote_time.given(as_of).moment.astype("datetime64[D]")
+        day = quote_time.parse_as_of(as_of).moment.astype("datetime64[D]")
         days = (expiry - day).astype(np.float64)
         if days.min() <= 0.0:
             row = frame["row"][int(np.argmin(days))]
             raise ChainError(f"row {row}: the expiry is not after as_of = {day}: drop it")
         return days, day.item()
-    for base in _BASES:
+    for base in _DAYS_PER_YEAR_CHOICES:
         days = np.round(texp * base)
         start = expiry - days.astype("timedelta64[D]")
-        if np.all(np.abs(texp * base - days) < _WHOLE) and np.all(start == start[0]):
+        if np.all(np.abs(texp * base - days) < _WHOLE_DAY_TOLERANCE) and np.all(start == start[0]):
             return days, start[0].item()
     raise ChainError(
         f"{table.name}: Expiry less Texp is not one day for all rows: give as_of, the day of the "
@@ -117,14 +121,14 @@ def _days(frame: pl.DataFrame, table: Table, as_of: Any) -> tuple[Array, Any]:
     )
 
 
-def _numbered(quotes: Quotes, frame: pl.DataFrame) -> Quotes:
+def _restore_source_rows(quotes: Quotes, frame: pl.DataFrame) -> Quotes:
     """Exclusions with the lines, strikes and volatilities of the source."""
     place = quotes.exclusions["row"].to_numpy() - 1
     source = frame[place].select("row", "strike", "bid", "ask")
     return replace(quotes, exclusions=quotes.exclusions.with_columns(source.get_columns()))
 
 
-def _usable(quotes: Quotes, shortest: float, fewest: int) -> Quotes:
+def _drop_unusable_expiries(quotes: Quotes, shortest: float, fewest: int) -> Quotes:
     """Without expiries that are too short or have too few strikes; each is a reason."""
     count = np.bincount(quotes.expiry, minlength=quotes.maturities.size)
     short = 365.0 * quotes.maturities < shortest - 1e-9

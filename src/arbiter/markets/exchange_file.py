@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from arbiter.chains.quote_time import NEW_YORK
-from arbiter.chains.roots import EUROPEAN
+from arbiter.chains.roots import EUROPEAN_ROOTS
 from arbiter.markets.frictions import ticked
 from arbiter.markets.quoted_chain import Sheet
 
@@ -58,7 +58,7 @@ def exchange_text(day: Sheet, seed: int | np.random.SeedSequence) -> str:
     clock = f"{printed:%I:%M %p}".lstrip("0")
     lines = [
         "",
-        f"{_TITLES[EUROPEAN[b.roots[0]].underlying]} (synthetic),Last: {b.spot:.2f},Change:  0",
+        f"{_TITLES[EUROPEAN_ROOTS[b.roots[0]].underlying]} (synthetic),Last: {b.spot:.2f},Change:  0",
         f'"Date: {printed:%B} {printed.day}, {printed.year} at {clock} {zone}",'
         f"Bid: {0.999 * b.spot:.2f},Ask: {1.001 * b.spot:.2f},Size: 1*1,Volume: 0",
         HEADER,

@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from arbiter.chains.sessions import LAST_QUOTES, close, last_session, settlement_time
+from arbiter.chains.sessions import QUOTES_AFTER_CLOSE, last_session, session_close, settlement_time
 from arbiter.forwards import MINUTES_PER_YEAR
 
 Array = NDArray[np.float64]
@@ -163,7 +163,7 @@ class Board:
 
 def moment(session: dt.date) -> np.datetime64:
     """The last quotes of a session: a quarter of an hour after its close, in minutes."""
-    return close(np.datetime64(session, "D")) + LAST_QUOTES
+    return session_close(np.datetime64(session, "D")) + QUOTES_AFTER_CLOSE
 
 
 def sessions(start: dt.date, count: int) -> list[dt.date]:

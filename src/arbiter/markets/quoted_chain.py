@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from arbiter import inputs
-from arbiter.chains.roots import EUROPEAN
+from arbiter.chains.roots import EUROPEAN_ROOTS
 from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion
 from arbiter.markets.frictions import Exact, Frictions, Quoted, quote
 from arbiter.markets.listing import Board
@@ -115,7 +115,7 @@ def quotes_of(board: Board, bid: Array, ask: Array) -> Quotes:
         schema=EXCLUSION_SCHEMA,
         nan_to_null=True,
     )
-    underlying = EUROPEAN[board.roots[0]].underlying
+    underlying = EUROPEAN_ROOTS[board.roots[0]].underlying
     every = Quotes(
         maturities=inputs.freeze_array(board.maturities),
         forwards=inputs.freeze_array(board.forwards),
