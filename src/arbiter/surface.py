@@ -20,7 +20,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from arbiter import inputs
-from arbiter.audit.structural_proof import structural
+from arbiter.audit.structural_proof import check_structure
 from arbiter.forwards import ForwardCurve, MaturityLike, as_datetime, to_year_fractions
 from arbiter.pricing import black, normal
 from arbiter.pricing.decoder import Decoder, Query
@@ -119,7 +119,7 @@ class Surface(VixQueries):
         b = inputs.freeze_array(b[None]) if b.ndim == 2 else b
         x, T = inputs.freeze_array(knots), inputs.freeze_array(maturities)
         w = None if weights is None else inputs.freeze_array(weights)
-        proof = structural(x, T, b, w)
+        proof = check_structure(x, T, b, w)
         if not proof.passed:
             raise ValueError("; ".join(check.detail for check in proof.failures))
         low, high = SLOPE_RANGE
@@ -343,9 +343,9 @@ class Surface(VixQueries):
 
     def certificate(self, *, seed: int = 0) -> Certificate:
         """Prove and audit this surface; findings come back as data."""
-        from arbiter.audit.certificate import certify
+        from arbiter.audit.certificate import certify_surface
 
-        return certify(self, seed=seed)
+        return certify_surface(self, seed=seed)
 
     def to_frame(self, k: ArrayLike | None = None, T: MaturityLike | None = None) -> pl.DataFrame:
         """One tidy table, a row per (T, k)."""

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import arbiter as ab
-from arbiter.audit.durrleman import durrleman
-from arbiter.audit.inequalities import calendars
+from arbiter.audit.durrleman import evaluate_durrleman
+from arbiter.audit.inequalities import calendar_inequalities
 from arbiter.audit.price_tables import read
 from arbiter.pricing import black
 from counts import count
@@ -297,7 +297,7 @@ def test_calendar_envelope_is_the_cheapest_dominating_portfolio(seed: int, noise
     grid = read(frame)
     calls, kappa = grid.call[0], grid.kappa
     found = dict.fromkeys(zip(grid.T, grid.k, strict=True), np.inf)
-    for batch in calendars(grid):
+    for batch in calendar_inequalities(grid):
         for T, k, value in zip(batch.T, batch.k, batch.value, strict=True):
             found[T, k] = min(found[T, k], value)
     arbitrage = False
@@ -371,10 +371,10 @@ def test_known_bad_slice_is_flagged(strikes: int) -> None:
 
 def test_durrleman_against_exact_derivatives() -> None:
     k = np.sort(np.random.default_rng(0).uniform(-2.0, 2.0, 200))
-    at, g = durrleman(k, svi_variance(k)[0])
+    at, g = evaluate_durrleman(k, svi_variance(k)[0])
     np.testing.assert_allclose(g, svi_g(at), atol=2e-4)
     even = np.linspace(-2.0, 2.0, 201)
-    at, g = durrleman(even, svi_variance(even)[0])
+    at, g = evaluate_durrleman(even, svi_variance(even)[0])
     np.testing.assert_allclose(g, svi_g(at), atol=1e-6)
 
 
@@ -388,7 +388,7 @@ def test_durrleman_against_exact_derivatives() -> None:
 )
 def test_durrleman_refuses(k: Array, w: Array, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        durrleman(k, w)
+        evaluate_durrleman(k, w)
 
 
 def test_tolerance_lets_rounded_prices_pass() -> None:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
 
 import arbiter as ab
-from arbiter.audit.certificate import certify
-from arbiter.audit.sampling import survey
-from arbiter.audit.structural_proof import reprice, structural
+from arbiter.audit.certificate import certify_surface
+from arbiter.audit.sampling import sample_surface
+from arbiter.audit.structural_proof import check_structure, reprice_by_quadrature
 from arbiter.pricing import black
 from counts import count
 
@@ -185,15 +185,15 @@ def test_clean_surface_passes_in_every_family() -> None:
 def test_the_grid_is_random_and_reproducible() -> None:
     surface = smile()
     assert surface.certificate(seed=3).to_json() == surface.certificate(seed=3).to_json()
-    one, two = survey(surface, 3).grid, survey(surface, 4).grid
+    one, two = sample_surface(surface, 3).grid, sample_surface(surface, 4).grid
     shared = np.intersect1d(one.k, two.k)
     assert shared.size <= 1  # the forward itself
 
 
 def test_the_grid_covers_twelve_standard_deviations_and_other_maturities() -> None:
     surface = ab.Surface.from_slopes([-1.0, 1.0], MATURITIES, np.outer(MATURITIES**0.5, [0.2, 0.2]))
-    grid = survey(surface, 0).grid
-    for part in grid.slices:
+    grid = sample_surface(surface, 0).grid
+    for part in grid.maturity_slices:
         spread = 0.2 * math.sqrt(grid.T[part.start])
         assert grid.k[part].min() < -11.0 * spread
         assert grid.k[part].max() > 11.0 * spread
@@ -311,23 +311,23 @@ class Peer:
 
 
 def test_peers_are_judged_by_the_same_audit() -> None:
-    flat = certify(Peer(lambda k, T: 0.04 * T + 0.0 * k))
+    flat = certify_surface(Peer(lambda k, T: 0.04 * T + 0.0 * k))
     assert flat.passed, flat.findings
     assert flat.structural is None
     assert flat.checked["forward_variance"] > 0  # by the strip, without a log contract
-    falling = certify(Peer(lambda k, T: 0.04 / (1.0 + T) + 0.0 * k))
+    falling = certify_surface(Peer(lambda k, T: 0.04 / (1.0 + T) + 0.0 * k))
     assert "calendar" in falling.findings["family"]
-    steep = certify(Peer(lambda k, T: T * (0.01 + 0.3 * np.sqrt((k - 0.1) ** 2 + 0.01))))
+    steep = certify_surface(Peer(lambda k, T: T * (0.01 + 0.3 * np.sqrt((k - 0.1) ** 2 + 0.01))))
     assert "butterfly" in steep.findings["family"]
 
 
 def test_reprice_against_black() -> None:
     for v in (1e-6, 0.01, 0.3, 5.0, 20.0):
         k = np.array([-0.3, 0.0, 0.4])
-        call, put = reprice([-2.0, 1.0], [[[v, v]]], [[1.0]], np.exp(k))
+        call, put = reprice_by_quadrature([-2.0, 1.0], [[[v, v]]], [[1.0]], np.exp(k))
         np.testing.assert_allclose(call[0], black.call(k, v), atol=4e-15)
         np.testing.assert_allclose(put[0], black.put(k, v), atol=4e-15)
-        single, _ = reprice([0.5], [[[v]]], [[1.0]], np.exp(k))
+        single, _ = reprice_by_quadrature([0.5], [[[v]]], [[1.0]], np.exp(k))
         np.testing.assert_allclose(single, call, atol=4e-15)
 
 
@@ -341,7 +341,7 @@ def broken(**change: Any) -> Any:
     }
     for name, (at, value) in change.items():
         numbers[name][at] = value
-    return structural(**numbers)
+    return check_structure(**numbers)
 
 
 def test_proof_of_valid_numbers() -> None:
@@ -393,13 +393,13 @@ def test_proof_checks_shapes() -> None:
         ((KNOTS, MATURITIES, SLOPES, np.ones(3)), "weights has shape"),
         ((KNOTS[:0], MATURITIES, SLOPES), "knots has shape"),
     ):
-        failure = structural(*arguments).failures[0]
+        failure = check_structure(*arguments).failures[0]
         assert failure.name == "shapes"
         assert said in failure.detail
 
 
 def test_slopes_too_steep_to_normalise() -> None:
-    assert structural([-1.0, 1.0], [1.0], [[1.0, 1e200]]).failures[0].name == "mean one"
+    assert check_structure([-1.0, 1.0], [1.0], [[1.0, 1e200]]).failures[0].name == "mean one"
 
 
 def test_failed_proof_is_a_finding() -> None:
@@ -413,7 +413,7 @@ def test_failed_proof_is_a_finding() -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(self.honest, name)
 
-    certificate = certify(Swapped())
+    certificate = certify_surface(Swapped())
     assert not certificate.passed
     assert certificate.nas < 1.0
     finding = certificate.findings.row(0, named=True)

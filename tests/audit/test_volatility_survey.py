@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from arbiter.audit.certificate import certify
-from arbiter.audit.vix_sampling import volatility_survey
+from arbiter.audit.certificate import certify_surface
+from arbiter.audit.vix_sampling import vix_inequalities
 from arbiter.pricing.vix_slices import VixSlices
 from arbiter.surface import Surface
 from counts import count
@@ -42,7 +42,7 @@ class Tampered:
 
 def violated(surface: Any) -> set[str]:
     """Families with a violation above rounding."""
-    batches = list(volatility_survey(surface, 0))
+    batches = list(vix_inequalities(surface, 0))
     return {b.family for b in batches if np.any(~(b.value >= -b.tolerance))}
 
 
@@ -109,19 +109,19 @@ def test_no_slopes_are_found_guilty(slopes: np.ndarray) -> None:
 
 
 def test_certificate_covers_the_vix() -> None:
-    certificate = certify(coupled())
+    certificate = certify_surface(coupled())
     assert certificate.passed
     assert {"vix_static", "vix_future", "vix_coupling", "vvix"} <= set(certificate.checked)
     assert certificate.structural is not None
     assert certificate.structural.checks[-1].name == "VIX slopes positive"
-    found = certify(Tampered(coupled(), vvix=lambda vvix, *_: vvix + 1.0))
+    found = certify_surface(Tampered(coupled(), vvix=lambda vvix, *_: vvix + 1.0))
     assert found.findings["family"].unique().to_list() == ["vvix"]
     assert found.findings["size_iv"].null_count() == len(found.findings)
     assert "strip of VIX options" in str(found)
 
 
 def test_without_slices_nothing_is_said() -> None:
-    certificate = certify(coupled().with_vix(None))
+    certificate = certify_surface(coupled().with_vix(None))
     assert certificate.passed
     assert not any("vix" in name for name in certificate.checked)
 
@@ -133,7 +133,7 @@ def test_slopes_that_carry_no_proof_are_found() -> None:
     wrong = surface.vix_slices.slopes.copy()
     wrong[0, 2] = 12.0
     damaged = VixSlices(KNOTS, surface.vix_slices.maturities, wrong)
-    found = certify(surface.with_vix(damaged)).findings
+    found = certify_surface(surface.with_vix(damaged)).findings
     assert found.row(0, named=True)["family"] == "structural"
     assert "VIX slope at T=0.15, knot x=0 is 12.0" in found.row(0, named=True)["legs"]
 
@@ -142,7 +142,7 @@ def test_prices_of_other_slopes_are_not_covered_by_the_proof() -> None:
     surface = coupled()
     other = coupled([[0.2, 0.25, 0.31, 0.4, 0.6]])
     swapped = Tampered(surface, vix_option=lambda _, K, t, side: other.vix_option(K, t, side))
-    proof = certify(swapped).structural
+    proof = certify_surface(swapped).structural
     assert proof is not None
     assert proof.covers_prices is False
 

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import arbiter as ab
-from arbiter.audit.certificate import certify
+from arbiter.audit.certificate import certify_surface
 from arbiter.fitting import Status, initial_point
 from arbiter.fitting.interior_point import Expansion, Interior, Order
 from arbiter.fitting.joint_objective import Both, ForwardVariances
@@ -219,7 +219,7 @@ def test_the_coupling_is_exact_and_certified() -> None:
     assert surface.vix_slices is not None
     T = np.concatenate([surface.vix_slices.maturities, [0.03, 0.3, 1.1]])
     assert np.allclose(surface.vix_second_moment(T), surface.forward_variance(T), rtol=1e-12)
-    assert certify(surface).passed
+    assert certify_surface(surface).passed
 
 
 def test_windows_between_expiries_have_maturities_of_their_own() -> None:
@@ -369,4 +369,4 @@ def test_the_joint_day(data_dir: Path) -> None:
     gap = smiles.against(free)["gap"].to_numpy()
     assert np.abs(gap[:3]).max() < 0.3
     assert 1.0 < np.abs(gap).max() < 5.0
-    assert certify(surface).passed
+    assert certify_surface(surface).passed

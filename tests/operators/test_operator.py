@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import arbiter as ab
-from arbiter.audit.structural_proof import structural
+from arbiter.audit.structural_proof import check_structure
 from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.forward_pass import Inference, runner
@@ -102,7 +102,7 @@ def test_whatever_the_quotes_the_surface_is_in_the_star_order(
     if len(quotes) < 3:
         return
     surface = Operator.pretrained()(quotes)
-    proof = structural(surface.knots, surface.maturities, surface.slopes, surface.weights)
+    proof = check_structure(surface.knots, surface.maturities, surface.slopes, surface.weights)
     assert proof.passed, proof.failures
     assert np.isfinite(surface.otm(quotes.k, quotes.T)).all()
 

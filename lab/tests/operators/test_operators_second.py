@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import arbiter as ab
-from arbiter.audit.structural_proof import structural
+from arbiter.audit.structural_proof import check_structure
 from arbiter.fitting import FitOptions, Roughness, fit
 from arbiter.operators import second_component
 from arbiter.operators.pretrained import Operator
@@ -202,7 +202,7 @@ def test_quotes_without_a_spread_get_two_as_well(operator: Operator, jumpy: Case
 def test_two_near_one_are_a_surface(operator: Operator) -> None:
     one = operator(ab.example_chain().quotes(), components=1)
     both = divided(one)
-    assert structural(both.knots, both.maturities, both.slopes, both.weights).passed
+    assert check_structure(both.knots, both.maturities, both.slopes, both.weights).passed
     k = np.linspace(-0.1, 0.1, 5)
     ratio = both.iv(k, one.maturities[-1]) / one.iv(k, one.maturities[-1])
     assert np.abs(np.log(ratio)).max() < 0.15

@@ -18,23 +18,28 @@ import numpy as np
 import polars as pl
 
 from arbiter.audit import price_tables, sampling, vix_sampling
-from arbiter.audit.durrleman import POINTS, durrleman
+from arbiter.audit.durrleman import STENCIL_STRIKES, evaluate_durrleman
 from arbiter.audit.grid import Grid
-from arbiter.audit.inequalities import FAMILIES, ROUNDINGS, Inequalities, inequalities
-from arbiter.audit.structural_proof import Structural
+from arbiter.audit.inequalities import (
+    FAMILIES,
+    ROUNDINGS_PER_LEG,
+    Inequalities,
+    static_inequalities,
+)
+from arbiter.audit.structural_proof import StructuralProof
 from arbiter.pricing import black
 
 logger = logging.getLogger(__name__)
 
 # A finding of this size is worth a tick of an index option; smaller ones are real but cannot
 # be traded. Information only.
-MATERIAL = 1e-5
+MIN_MATERIAL_SIZE = 1e-5
 
 # A volatility given beside a price may differ from the price's own by this, ten basis points,
 # before the two are two statements.
-DISAGREEMENT = 1e-3
+MAX_VOLATILITY_DISAGREEMENT = 1e-3
 
-_SCHEMA: dict[str, Any] = {
+_FINDING_SCHEMA: dict[str, Any] = {
     "family": pl.String,
     "T": pl.Float64,
     "k": pl.Float64,
@@ -43,8 +48,8 @@ _SCHEMA: dict[str, Any] = {
     "material": pl.Boolean,
     "legs": pl.String,
 }
-_PLACE: dict[str, Any] = {
-    **{name: _SCHEMA[name] for name in ("family", "T", "k", "size")},
+_VIOLATION_SCHEMA: dict[str, Any] = {
+    **{name: _FINDING_SCHEMA[name] for name in ("family", "T", "k", "size")},
     "row": pl.Int64,
     "batch": pl.Int64,
 }
@@ -80,7 +85,7 @@ class Certificate:
     checked: dict[str, int]
     margins: dict[str, float]
     slices: pl.DataFrame
-    structural: Structural | None = None
+    structural: StructuralProof | None = None
 
     @property
     def passed(self) -> bool:
@@ -109,7 +114,7 @@ class Certificate:
             "slices": self.slices.to_dicts(),
             "structural": proof,
         }
-        return json.dumps(_strict(content), indent=indent, allow_nan=False)
+        return json.dumps(_replace_non_finite(content), indent=indent, allow_nan=False)
 
     def __repr__(self) -> str:
         return f"Certificate(passed={self.passed}, nas={self.nas!r}, findings={len(self.findings)})"
@@ -173,13 +178,13 @@ def audit(frame: Any, *, tolerance: float | None = None) -> Certificate:
     if tolerance is not None and not (math.isfinite(tolerance) and tolerance >= 0.0):
         raise ValueError(f"tolerance={tolerance} must be a finite number, zero or above")
     grid = price_tables.read(frame)
-    batches = [*inequalities(grid), *_disagreements(grid)]
-    certificate = _judge(grid, batches, tolerance or 0.0, grid)
+    batches = [*static_inequalities(grid), *_volatility_disagreements(grid)]
+    certificate = _build_certificate(grid, batches, tolerance or 0.0, grid)
     logger.info("audited %d prices: %r", grid.T.size, certificate)
     return certificate
 
 
-def certify(surface: Any, *, seed: int = 0) -> Certificate:
+def certify_surface(surface: Any, *, seed: int = 0) -> Certificate:
     """Certify a surface: numerical audit of its public prices, and the structural proof.
 
     Args:
@@ -192,18 +197,18 @@ def certify(surface: Any, *, seed: int = 0) -> Certificate:
     Returns:
         The certificate; findings never raise.
     """
-    seen = sampling.survey(surface, seed)
-    batches = [*inequalities(seen.grid), *seen.extra]
-    batches += vix_sampling.volatility_survey(surface, seed)
-    certificate = _judge(seen.grid, batches, 0.0, seen.smiles)
-    proof = vix_sampling.prove(surface, sampling.prove(surface))
+    seen = sampling.sample_surface(surface, seed)
+    batches = [*static_inequalities(seen.grid), *seen.extra]
+    batches += vix_sampling.vix_inequalities(surface, seed)
+    certificate = _build_certificate(seen.grid, batches, 0.0, seen.smiles)
+    proof = vix_sampling.extend_proof_to_vix(surface, sampling.prove_surface(surface))
     if proof is not None:
-        certificate = _with_proof(certificate, proof)
+        certificate = _add_structural_proof(certificate, proof)
     logger.info("certified %d prices: %r", seen.grid.T.size, certificate)
     return certificate
 
 
-def _disagreements(grid: Grid) -> Iterator[Inequalities]:
+def _volatility_disagreements(grid: Grid) -> Iterator[Inequalities]:
     """Volatilities that were given beside a price and are not the price's own.
 
     Prices are judged and volatilities beside them are not, so a table that says two things of
@@ -217,14 +222,14 @@ def _disagreements(grid: Grid) -> Iterator[Inequalities]:
     own = black.implied_total_volatility(price, k).volatility
     vega = np.fmax(vega, np.nan_to_num(black.vega(k, own)) * np.sqrt(T))
     yield Inequalities(
-        "parity", T, k, -np.abs(stated - price), grid.error[both] + DISAGREEMENT / ROUNDINGS * vega,
+        "parity", T, k, -np.abs(stated - price), grid.error[both] + MAX_VOLATILITY_DISAGREEMENT / ROUNDINGS_PER_LEG * vega,
         np.fmax(stated, price),
         lambda i: f"the price at k={k[i]:.6g} T={T[i]:.6g} is {price[i]:.6g}, and {stated[i]:.6g} "
         f"by its volatility {iv[i]:.6g}",
     )  # fmt: skip
 
 
-def _judge(
+def _build_certificate(
     grid: Grid, batches: Iterable[Inequalities], tolerance: float, smiles: Grid
 ) -> Certificate:
     """Compare every inequality with its tolerance."""
@@ -256,59 +261,64 @@ def _judge(
                     "row": found,
                     "batch": np.full(found.size, len(kept)),
                 },
-                schema=_PLACE,
+                schema=_VIOLATION_SCHEMA,
                 nan_to_null=True,
             )
         )
         kept.append(batch)
     # The same short leg often serves several portfolios: the most profitable one is reported.
     findings = (
-        pl.concat([pl.DataFrame(schema=_PLACE), *parts])
+        pl.concat([pl.DataFrame(schema=_VIOLATION_SCHEMA), *parts])
         .sort("size", descending=True, nulls_last=True, maintain_order=True)
         .unique(["family", "T", "k"], keep="first", maintain_order=True)
     )
     places = findings.select("batch", "row").iter_rows()
     findings = findings.with_columns(
-        size_iv=_in_volatility(grid, findings),
-        material=pl.col("size") >= MATERIAL,
+        size_iv=_convert_sizes_to_volatility(grid, findings),
+        material=pl.col("size") >= MIN_MATERIAL_SIZE,
         legs=pl.Series([kept[b].legs(row) for b, row in places], dtype=pl.String),
     )
     return Certificate(
-        findings=findings.select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items()),
-        nas=_score(lost, sum(checked.values()), findings.is_empty()),
+        findings=findings.select(
+            pl.col(name).cast(dtype) for name, dtype in _FINDING_SCHEMA.items()
+        ),
+        nas=_no_arbitrage_score(lost, sum(checked.values()), findings.is_empty()),
         checked={name: n for name, n in checked.items() if n or "vix" not in name},
         margins={name: margin for name, margin in margins.items() if checked[name]},
-        slices=_smallest_g(smiles),
+        slices=_smallest_durrleman_values(smiles),
     )
 
 
-def _score(lost: float, total: int, passed: bool) -> float:
+def _no_arbitrage_score(lost: float, total: int, passed: bool) -> float:
     """``1 − lost/total``; one if and only if passed, also when the loss is below rounding."""
     return 1.0 if passed else max(0.0, min(1.0 - lost / total, math.nextafter(1.0, 0.0)))
 
 
-def _with_proof(certificate: Certificate, proof: Structural) -> Certificate:
+def _add_structural_proof(certificate: Certificate, proof: StructuralProof) -> Certificate:
     """Add the structural checks: each counts as one inequality, a failure as a finding."""
     total = sum(certificate.checked.values())
     failed = pl.DataFrame(
-        [{"family": "structural", "legs": check.detail} for check in proof.failures], _SCHEMA
+        [{"family": "structural", "legs": check.detail} for check in proof.failures],
+        _FINDING_SCHEMA,
     )
     findings = pl.concat([failed, certificate.findings])
     lost = (1.0 - certificate.nas) * total + len(failed)
     return replace(
         certificate,
         findings=findings,
-        nas=_score(lost, total + len(proof.checks), findings.is_empty()),
+        nas=_no_arbitrage_score(lost, total + len(proof.checks), findings.is_empty()),
         checked={**certificate.checked, "structural": len(proof.checks)},
         structural=proof,
     )
 
 
-def _in_volatility(grid: Grid, findings: pl.DataFrame) -> pl.Series:
+def _convert_sizes_to_volatility(grid: Grid, findings: pl.DataFrame) -> pl.Series:
     """Sizes over vega, at the option's own volatility or, without one, its maturity's median."""
     if findings.is_empty():
         return pl.Series([], dtype=pl.Float64)
-    own = pl.DataFrame({"T": grid.T, "k": grid.k, "iv": grid.volatilities}, nan_to_null=True)
+    own = pl.DataFrame(
+        {"T": grid.T, "k": grid.k, "iv": grid.implied_volatilities}, nan_to_null=True
+    )
     typical = own.drop_nulls().group_by("T").median().sort("T")
     place = findings.join(own, on=["T", "k"], how="left", maintain_order="left")
     T, k, size, iv = (place[name].to_numpy() for name in ("T", "k", "size", "iv"))
@@ -321,32 +331,32 @@ def _in_volatility(grid: Grid, findings: pl.DataFrame) -> pl.Series:
     return pl.Series(np.where(np.isfinite(value), value, np.nan), nan_to_null=True)
 
 
-def _smallest_g(grid: Grid) -> pl.DataFrame:
+def _smallest_durrleman_values(grid: Grid) -> pl.DataFrame:
     """The smallest value of Durrleman's function per maturity, where there are enough strikes."""
     rows = []
-    iv = grid.volatilities
+    iv = grid.implied_volatilities
     vega = black.vega(grid.k, np.nan_to_num(iv) * np.sqrt(grid.T)) * np.sqrt(grid.T)
-    for part in grid.slices:
+    for part in grid.maturity_slices:
         with np.errstate(divide="ignore", invalid="ignore"):
             doubt = grid.error[part] / (vega[part] * iv[part])  # of the volatility, relative
         at = np.flatnonzero(doubt < 1e-6) + part.start
-        if at.size < POINTS:
+        if at.size < STENCIL_STRIKES:
             continue
         w = iv[at] ** 2 * grid.T[at]
         # Strikes closer than this would turn rounding into curvature.
         apart = math.sqrt(2.0 * float(np.max(doubt[at - part.start] * w)) / 1e-4)
         at = at[np.unique(np.floor(grid.k[at] / apart), return_index=True)[1]]
-        if at.size >= POINTS:
-            k, g = durrleman(grid.k[at], iv[at] ** 2 * grid.T[at])
+        if at.size >= STENCIL_STRIKES:
+            k, g = evaluate_durrleman(grid.k[at], iv[at] ** 2 * grid.T[at])
             i = int(np.argmin(g))
             rows.append((float(grid.T[at[0]]), at.size, float(g[i]), float(k[i])))
     return pl.DataFrame(rows, schema=_SLICE_SCHEMA, orient="row")
 
 
-def _strict(value: Any) -> Any:
+def _replace_non_finite(value: Any) -> Any:
     """JSON has no NaN and no infinity: null instead."""
     if isinstance(value, dict):
-        return {name: _strict(item) for name, item in value.items()}
+        return {name: _replace_non_finite(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_strict(item) for item in value]
+        return [_replace_non_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -22,7 +22,7 @@ Mask = NDArray[np.bool_]
 Places = NDArray[np.int64]
 
 EPS = float(np.finfo(np.float64).eps)
-_TINY = 1e-300  # below this a float64 loses digits and comparisons say nothing
+_MIN_PRICE_ERROR = 1e-300  # below this a float64 loses digits and comparisons say nothing
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Grid:
         return np.asarray(self.kappa < 1.0)
 
     @cached_property
-    def slices(self) -> list[slice]:
+    def maturity_slices(self) -> list[slice]:
         """Where each maturity lies in the flat arrays, in increasing order."""
         edges = [0, *(np.flatnonzero(np.diff(self.T)) + 1).tolist(), self.T.size]
         return [slice(a, b) for a, b in pairwise(edges)]
@@ -77,14 +77,14 @@ class Grid:
         return price, self.error + np.where(call, self.strike_error + EPS * price, 0.0)
 
     @cached_property
-    def volatilities(self) -> Array:
+    def implied_volatilities(self) -> Array:
         """Implied volatilities of the prices, as given where that is what they were made of."""
         from_price = black.implied_total_volatility(self.price, self.k).volatility / np.sqrt(self.T)
         given = black.otm(self.k, np.nan_to_num(self.iv) * np.sqrt(self.T)) == self.price
         return np.where(given & np.isfinite(self.iv), self.iv, from_price)
 
 
-def assemble(
+def assemble_grid(
     T: Array,
     kappa: Array,
     price: Array,
@@ -114,7 +114,7 @@ def assemble(
         k=np.log(kappa),
         kappa=kappa,
         price=price,
-        error=error + strike_error * slope + _TINY,
+        error=error + strike_error * slope + _MIN_PRICE_ERROR,
         strike_error=strike_error,
         iv=unknown if iv is None else iv,
         gap=unknown if parity is None else parity[0],

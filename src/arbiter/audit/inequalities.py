@@ -35,7 +35,7 @@ FAMILIES = (
 )
 
 # Roundings allowed per leg: one for the number itself, the rest for whoever computed it.
-ROUNDINGS = 4.0
+ROUNDINGS_PER_LEG = 4.0
 
 
 @dataclass(frozen=True)
@@ -63,28 +63,28 @@ class Inequalities:
     @property
     def tolerance(self) -> Array:
         """What rounding alone can explain."""
-        return ROUNDINGS * self.error
+        return ROUNDINGS_PER_LEG * self.error
 
 
-def inequalities(grid: Grid) -> Iterator[Inequalities]:
+def static_inequalities(grid: Grid) -> Iterator[Inequalities]:
     """Every static inequality that the prices of a grid are subject to."""
-    yield from bounds(grid)
-    yield from parity(grid)
-    yield from verticals(grid)
-    yield from butterflies(grid)
-    yield from means(grid)
-    yield from masses(grid)
-    yield from calendars(grid)
-    yield from forward_variances(grid)
+    yield from bound_inequalities(grid)
+    yield from parity_inequalities(grid)
+    yield from vertical_inequalities(grid)
+    yield from butterfly_inequalities(grid)
+    yield from mean_inequalities(grid)
+    yield from mass_inequalities(grid)
+    yield from calendar_inequalities(grid)
+    yield from forward_variance_inequalities(grid)
 
 
-def leg(weight: float, option: str, k: float, T: float) -> str:
+def describe_leg(weight: float, option: str, k: float, T: float) -> str:
     """One leg in words; a positive weight is long."""
     side = "long" if weight > 0.0 else "short"
     return f"{side} {abs(weight):.4g} {option} k={k:.6g} T={T:.10g}"
 
 
-def bounds(grid: Grid) -> Iterator[Inequalities]:
+def bound_inequalities(grid: Grid) -> Iterator[Inequalities]:
     """``0 ≤ p ≤ κ`` and ``0 ≤ c ≤ 1``, on the side out of the money."""
     name = np.where(grid.is_put, "put", "call")
     cap = np.where(grid.is_put, grid.kappa, 1.0)
@@ -92,22 +92,25 @@ def bounds(grid: Grid) -> Iterator[Inequalities]:
     T, k, price = grid.T, grid.k, grid.price
     yield Inequalities(
         "bound", T, k, price, grid.error, np.abs(price),
-        lambda i: leg(1.0, str(name[i]), k[i], T[i]) + ", which costs less than nothing",
+        lambda i: describe_leg(1.0, str(name[i]), k[i], T[i]) + ", which costs less than nothing",
     )  # fmt: skip
     yield Inequalities(
         "bound", T, k, cap - price, grid.error + grid.strike_error + EPS * cap, cap,
-        lambda i: f"long 1 {cash[i]}, " + leg(-1.0, str(name[i]), k[i], T[i]),
+        lambda i: f"long 1 {cash[i]}, " + describe_leg(-1.0, str(name[i]), k[i], T[i]),
     )  # fmt: skip
 
 
-def parity(grid: Grid) -> Iterator[Inequalities]:
+def parity_inequalities(grid: Grid) -> Iterator[Inequalities]:
     """``c − p = 1 − κ`` where both sides are known; an equality, so both signs count."""
     i = np.flatnonzero(~np.isnan(grid.gap))
     T, k, gap = grid.T[i], grid.k[i], grid.gap[i]
 
     def words(row: int) -> str:
         sign = -1.0 if gap[row] > 0.0 else 1.0
-        call, put = leg(sign, "call", k[row], T[row]), leg(-sign, "put", k[row], T[row])
+        call, put = (
+            describe_leg(sign, "call", k[row], T[row]),
+            describe_leg(-sign, "put", k[row], T[row]),
+        )
         return f"{call}, {put}, {'long' if sign < 0.0 else 'short'} 1 forward at this strike"
 
     yield Inequalities(
@@ -115,13 +118,13 @@ def parity(grid: Grid) -> Iterator[Inequalities]:
     )
 
 
-def _strides(grid: Grid, legs: int) -> Iterator[tuple[Places, ...]]:
+def _strided_places(grid: Grid, legs: int) -> Iterator[tuple[Places, ...]]:
     """Places of 2 or 3 legs within one maturity, next to each other and 2, 4, 8, … apart.
 
     Neighbours are enough in exact arithmetic. The wider ones see what is spread over many
     strikes and below rounding between neighbours.
     """
-    longest = max(part.stop - part.start for part in grid.slices)
+    longest = max(part.stop - part.start for part in grid.maturity_slices)
     stride = 1
     while (legs - 1) * stride < longest:
         last = np.arange((legs - 1) * stride, grid.T.size)
@@ -131,7 +134,9 @@ def _strides(grid: Grid, legs: int) -> Iterator[tuple[Places, ...]]:
         stride *= 2
 
 
-def _one_side(grid: Grid, places: tuple[Places, ...]) -> tuple[Mask, list[Array], list[Array]]:
+def _prices_on_one_side(
+    grid: Grid, places: tuple[Places, ...]
+) -> tuple[Mask, list[Array], list[Array]]:
     """Prices and errors of legs, all on the side for which parity has less to move."""
     call, call_error = grid.call
     put, put_error = grid.put
@@ -146,24 +151,22 @@ def _one_side(grid: Grid, places: tuple[Places, ...]) -> tuple[Mask, list[Array]
     )
 
 
-def verticals(grid: Grid) -> Iterator[Inequalities]:
+def vertical_inequalities(grid: Grid) -> Iterator[Inequalities]:
     """Calls fall in strike and puts rise: ``c(κ₁) ≥ c(κ₂)``, ``p(κ₁) ≤ p(κ₂)`` for ``κ₁ < κ₂``."""
     call, put = grid.call[0], grid.put[0]
     T, k = grid.T, grid.k
-    for i, j in _strides(grid, 2):
-        use_put, (one, two), (error_one, error_two) = _one_side(grid, (i, j))
+    for i, j in _strided_places(grid, 2):
+        use_put, (one, two), (error_one, error_two) = _prices_on_one_side(grid, (i, j))
         width = grid.kappa[j] - grid.kappa[i]
         error = error_one + error_two
         loose = error + grid.strike_error[i] + grid.strike_error[j] + EPS * width
         rise = np.where(use_put, two - one, one - two)
 
         def calls(row: int, i: Places = i, j: Places = j) -> str:
-            return (
-                f"{leg(1, 'call', k[i[row]], T[i[row]])}, {leg(-1, 'call', k[j[row]], T[j[row]])}"
-            )
+            return f"{describe_leg(1, 'call', k[i[row]], T[i[row]])}, {describe_leg(-1, 'call', k[j[row]], T[j[row]])}"
 
         def puts(row: int, i: Places = i, j: Places = j) -> str:
-            return f"{leg(1, 'put', k[j[row]], T[j[row]])}, {leg(-1, 'put', k[i[row]], T[i[row]])}"
+            return f"{describe_leg(1, 'put', k[j[row]], T[j[row]])}, {describe_leg(-1, 'put', k[i[row]], T[i[row]])}"
 
         yield Inequalities(
             "vertical", T[j], k[j], np.where(use_put, width - rise, rise),
@@ -175,11 +178,11 @@ def verticals(grid: Grid) -> Iterator[Inequalities]:
         )  # fmt: skip
 
 
-def butterflies(grid: Grid) -> Iterator[Inequalities]:
+def butterfly_inequalities(grid: Grid) -> Iterator[Inequalities]:
     """``λ c(κ₁) + (1−λ) c(κ₃) ≥ c(κ₂)`` with ``κ₂ = λ κ₁ + (1−λ) κ₃``; of puts, the same."""
     T, k = grid.T, grid.k
-    for i, j, m in _strides(grid, 3):
-        use_put, (one, two, three), errors = _one_side(grid, (i, j, m))
+    for i, j, m in _strided_places(grid, 3):
+        use_put, (one, two, three), errors = _prices_on_one_side(grid, (i, j, m))
         width = grid.kappa[m] - grid.kappa[i]
         low, high = (grid.kappa[m] - grid.kappa[j]) / width, (grid.kappa[j] - grid.kappa[i]) / width
         gross = low * one + high * three
@@ -192,7 +195,7 @@ def butterflies(grid: Grid) -> Iterator[Inequalities]:
         ) -> str:
             option = "put" if use_put[row] else "call"
             return ", ".join(
-                leg(float(w[row]), option, k[at[row]], T[at[row]])
+                describe_leg(float(w[row]), option, k[at[row]], T[at[row]])
                 for w, at in zip(weights, places, strict=True)
             )
 
@@ -202,15 +205,15 @@ def butterflies(grid: Grid) -> Iterator[Inequalities]:
         )  # fmt: skip
 
 
-def _ends(grid: Grid) -> tuple[Places, Places, Places, Places]:
+def _end_places(grid: Grid) -> tuple[Places, Places, Places, Places]:
     """First, second, last but one and last place of every maturity with two strikes or more."""
-    parts = [part for part in grid.slices if part.stop - part.start > 1]
+    parts = [part for part in grid.maturity_slices if part.stop - part.start > 1]
     first = np.array([part.start for part in parts], dtype=np.int64)
     last = np.array([part.stop - 1 for part in parts], dtype=np.int64)
     return first, first + 1, last - 1, last
 
 
-def means(grid: Grid) -> Iterator[Inequalities]:
+def mean_inequalities(grid: Grid) -> Iterator[Inequalities]:
     """Mean at most one: ``p(κ₁)/κ₁ ≤ p(κ₂)/κ₂``, the butterfly whose left leg is the underlying.
 
     The density to the left of ``κ₁`` has to carry the price of the first put, and the secant of
@@ -218,26 +221,26 @@ def means(grid: Grid) -> Iterator[Inequalities]:
     """
     put, error = grid.put
     T, k = grid.T, grid.k
-    i, j = _ends(grid)[:2]
+    i, j = _end_places(grid)[:2]
     weight = grid.kappa[i] / grid.kappa[j]
     gross = weight * put[j]
     yield Inequalities(
         "mean", T[i], k[i], gross - put[i], weight * error[j] + error[i], gross,
         lambda row: (
-            f"{leg(float(weight[row]), 'put', k[j[row]], T[j[row]])}, "
-            f"{leg(-1.0, 'put', k[i[row]], T[i[row]])}"
+            f"{describe_leg(float(weight[row]), 'put', k[j[row]], T[j[row]])}, "
+            f"{describe_leg(-1.0, 'put', k[i[row]], T[i[row]])}"
         ),
     )  # fmt: skip
 
 
-def masses(grid: Grid) -> Iterator[Inequalities]:
+def mass_inequalities(grid: Grid) -> Iterator[Inequalities]:
     """The density between the outer secants has mass at most one.
 
     ``1 − mass`` is the slope of the first put spread plus that of the last call spread.
     """
     put, put_error = grid.put
     call, call_error = grid.call
-    first, second, third, last = _ends(grid)
+    first, second, third, last = _end_places(grid)
     T, k = grid.T[first], grid.k
     low, high = grid.kappa[second] - grid.kappa[first], grid.kappa[last] - grid.kappa[third]
     weight = high / (low + high)  # of the put spread, so that long legs add up to one
@@ -248,7 +251,7 @@ def masses(grid: Grid) -> Iterator[Inequalities]:
     def words(row: int) -> str:
         w = float(weight[row])
         return ", ".join(
-            leg(x, option, k[at[row]], T[row])
+            describe_leg(x, option, k[at[row]], T[row])
             for x, option, at in (
                 (w, "put", second),
                 (1.0 - w, "call", third),
@@ -261,10 +264,10 @@ def masses(grid: Grid) -> Iterator[Inequalities]:
     yield Inequalities("mass", T, np.full(T.shape, np.nan), value, error, gross, words)
 
 
-def forward_variances(grid: Grid) -> Iterator[Inequalities]:
+def forward_variance_inequalities(grid: Grid) -> Iterator[Inequalities]:
     """The strip ``Σ 2/κ² · price · Δκ`` on shared strikes does not fall to the next maturity."""
     rows = []
-    for one, two in pairwise(grid.slices):
+    for one, two in pairwise(grid.maturity_slices):
         shared, i, j = np.intersect1d(grid.kappa[one], grid.kappa[two], return_indices=True)
         if shared.size < 3:
             continue
@@ -289,7 +292,7 @@ def forward_variances(grid: Grid) -> Iterator[Inequalities]:
         )  # fmt: skip
 
 
-def calendars(grid: Grid) -> Iterator[Inequalities]:
+def calendar_inequalities(grid: Grid) -> Iterator[Inequalities]:
     """A price must not exceed the lower convex envelope of later prices at its strike.
 
     The envelope is the cheapest way to dominate the option with later ones whose weights add
@@ -301,18 +304,18 @@ def calendars(grid: Grid) -> Iterator[Inequalities]:
         ("put", grid.put, grid.is_put),
         ("call", grid.call, ~grid.is_put),
     ):
-        hull = _Envelope.empty(option)
-        for part in reversed(grid.slices):
+        hull = _Envelope.from_free_leg(option)
+        for part in reversed(grid.maturity_slices):
             at = np.flatnonzero(asked[part]) + part.start
             if hull.x.size > 1 and at.size:
-                yield hull.against(grid, at, price, error)
-            later, hull = hull, hull.joined(grid, part, price, error)
+                yield hull.compare_prices(grid, at, price, error)
+            later, hull = hull, hull.extend_with_maturity(grid, part, price, error)
             # A vertex is on the envelope; for the others a later leg makes it a calendar.
-            i, j = hull.legs(grid.kappa[at])
+            i, j = hull.bracketing_vertices(grid.kappa[at])
             one_later = (hull.t[i] > grid.T[at]) | (hull.t[j] > grid.T[at])
             mixed = at[one_later & ~np.isin(grid.kappa[at], hull.x)]
             if later.x.size > 1 and mixed.size:
-                yield hull.against(grid, mixed, price, error)
+                yield hull.compare_prices(grid, mixed, price, error)
 
 
 class _Envelope(NamedTuple):
@@ -325,49 +328,53 @@ class _Envelope(NamedTuple):
     t: Array  # maturities
 
     @staticmethod
-    def empty(option: str) -> _Envelope:
+    def from_free_leg(option: str) -> _Envelope:
         """The free leg only: the call of strike zero is the forward, the put nothing."""
         zero = np.zeros(1)
         return _Envelope(option, zero, np.full(1, float(option == "call")), zero, zero)
 
     @property
-    def steepest(self) -> float:
+    def end_derivative(self) -> float:
         """Past its last strike it goes on as that call, flat; as a put, with slope one."""
         return float(self.option == "put")
 
-    def joined(self, grid: Grid, part: slice, price: Array, error: Array) -> _Envelope:
+    def extend_with_maturity(
+        self, grid: Grid, part: slice, price: Array, error: Array
+    ) -> _Envelope:
         """The envelope of these points and those of one maturity."""
         pairs = ((self.x, grid.kappa), (self.y, price), (self.e, error), (self.t, grid.T))
         points = [np.concatenate([old, new[part]]) for old, new in pairs]
-        keep = _lower_hull(points[0], points[1], self.steepest)
+        keep = _lower_hull(points[0], points[1], self.end_derivative)
         return _Envelope(self.option, *(values[keep] for values in points))
 
-    def legs(self, kappa: Array) -> tuple[Places, Places]:
+    def bracketing_vertices(self, kappa: Array) -> tuple[Places, Places]:
         """The vertices to the left and to the right; the last one twice past the end."""
         i = np.searchsorted(self.x, kappa, side="right") - 1
         return i, np.minimum(i + 1, self.x.size - 1)
 
-    def against(self, grid: Grid, at: Places, price: Array, error: Array) -> Inequalities:
+    def compare_prices(self, grid: Grid, at: Places, price: Array, error: Array) -> Inequalities:
         """Prices at the places ``at`` must not exceed the envelope."""
         kappa, x = grid.kappa[at], self.x
-        i, j = self.legs(kappa)
+        i, j = self.bracketing_vertices(kappa)
         past = i == j
         width = np.where(past, 1.0, x[j] - x[i])
         low = np.where(past, 1.0, (x[j] - kappa) / width)
         high = np.where(past, 0.0, (kappa - x[i]) / width)
-        gross = low * self.y[i] + high * self.y[j] + past * self.steepest * (kappa - x[i])
+        gross = low * self.y[i] + high * self.y[j] + past * self.end_derivative * (kappa - x[i])
         name = np.where(past & (kappa > x[i]), "call", self.option)
         legs = ((low, i, self.t[i]), (high, j, self.t[j]))
 
         def words(row: int) -> str:
             said = [
-                leg(float(weight[row]), name[row], float(np.log(x[to[row]])), T[row])
+                describe_leg(float(weight[row]), name[row], float(np.log(x[to[row]])), T[row])
                 if x[to[row]] > 0.0
                 else f"long {weight[row]:.4g} underlying"
                 for weight, to, T in legs
                 if weight[row] > 0.0 and (x[to[row]] > 0.0 or name[row] == "call")
             ]
-            return ", ".join([*said, leg(-1.0, name[row], grid.k[at[row]], grid.T[at[row]])])
+            return ", ".join(
+                [*said, describe_leg(-1.0, name[row], grid.k[at[row]], grid.T[at[row]])]
+            )
 
         return Inequalities(
             "calendar", grid.T[at], grid.k[at], gross - price[at],

@@ -15,19 +15,19 @@ import numpy as np
 from numpy.random import Generator
 
 from arbiter.audit.grid import EPS, Array, Mask, Places
-from arbiter.audit.inequalities import Inequalities, leg
-from arbiter.audit.structural_proof import AGREEMENT
+from arbiter.audit.inequalities import Inequalities, describe_leg
+from arbiter.audit.structural_proof import PRICE_TOLERANCE
 
 # Roundings that an accurate pricing routine may spend on one price: a few, and as many more as
 # the exponents in it are large, because these are rounded too.
 PRICING_ROUNDINGS = 8.0
 
-_NEGLIGIBLE = 1e-36  # of the forward, or of the strike for puts: about 12 standard deviations
-_WALK = 1e-10  # relative: steps are long, and what they would show is not small
-_FARTHEST = 680.0  # in |k|: e^680 times a forward still is a float64
+_NEGLIGIBLE_PRICE = 1e-36  # of the forward, or of the strike for puts: about 12 standard deviations
+_WALK_TOLERANCE = 1e-10  # relative: steps are long, and what they would show is not small
+_MAX_ABS_LOG_STRIKE = 680.0  # in |k|: e^680 times a forward still is a float64
 
 
-class Market:
+class PublicPrices:
     """The public prices of a surface in forward units."""
 
     def __init__(self, surface: Any) -> None:
@@ -36,7 +36,7 @@ class Market:
 
     def price(self, k: Array, T: Array, side: str) -> Array:
         """Calls or puts at log-strikes and maturities that broadcast to (m, n)."""
-        forward, discount = self._money(T)
+        forward, discount = self._forward_and_discount(T)
         strike = forward * np.exp(k)
         method = self.surface.call if side == "call" else self.surface.put
         value = np.asarray(method(strike, np.broadcast_to(T, strike.shape)), dtype=np.float64)
@@ -53,25 +53,25 @@ class Market:
 
     def strike_error(self, k: Array, T: Array, width: Array) -> Array:
         """What a strike in currency, turned into a level of the law, is uncertain by."""
-        forward = self._money(T)[0]
+        forward = self._forward_and_discount(T)[0]
         digits = 4.0 + np.abs(k) + 2.0 * np.abs(np.log(forward)) + width
         return np.asarray(EPS * digits * np.exp(k))
 
-    def _money(self, T: Array) -> tuple[Array, Array]:
+    def _forward_and_discount(self, T: Array) -> tuple[Array, Array]:
         unique, inverse = np.unique(T, return_inverse=True)
         forward = np.broadcast_to(self.surface.forward(unique), unique.shape)
         discount = np.broadcast_to(self.surface.discount(unique), unique.shape)
         return forward[inverse].reshape(T.shape), discount[inverse].reshape(T.shape)
 
 
-def rounding(price: Array, width: Array) -> Array:
+def estimate_price_rounding(price: Array, width: Array) -> Array:
     """Uncertainty of prices that were computed, not given, in slices that reach to ``width``."""
     size = np.abs(np.nan_to_num(price))
     digits = PRICING_ROUNDINGS - np.log(np.clip(size, 1e-300, 1.0)) + width
     return np.asarray(EPS * size * digits)
 
 
-class Tails:
+class PriceRange:
     """How far each maturity reaches, from public prices on a walk outwards.
 
     ``left`` and ``right`` are the distances in ``|k|`` at which the put over its strike, and the
@@ -79,38 +79,38 @@ class Tails:
     is at the money: a standard deviation, roughly.
     """
 
-    def __init__(self, market: Market, T: Array) -> None:
+    def __init__(self, market: PublicPrices, T: Array) -> None:
         self.T = T
-        self.walk = np.geomspace(1e-9, _FARTHEST, 112)
+        self.walk = np.geomspace(1e-9, _MAX_ABS_LOG_STRIKE, 112)
         self.kappa = np.exp(-self.walk), np.exp(self.walk)
         self.put = market.price(-self.walk, T[:, None], "put")  # (L, w)
         self.call = market.price(self.walk, T[:, None], "call")
         self.left, self.right = (
-            self.walk[self._first(price < _NEGLIGIBLE)]
+            self.walk[self._first_true(price < _NEGLIGIBLE_PRICE)]
             for price in (self.put / self.kappa[0], self.call)
         )
-        self.scale = self.walk[self._first(self.call < 0.5 * self.call[:, :1])]
+        self.scale = self.walk[self._first_true(self.call < 0.5 * self.call[:, :1])]
 
-    def width(self, T: Array) -> Array:
+    def reach_at(self, T: Array) -> Array:
         """How far the slices at any maturities reach, in ``|k|``."""
         return np.asarray(np.interp(T, self.T, np.maximum(self.left, self.right)))
 
-    def _first(self, reached: Mask) -> Places:
+    def _first_true(self, reached: Mask) -> Places:
         """Place of the first True in each row, the last place where there is none."""
         reached[:, -1] = True
         return np.asarray(np.argmax(reached, axis=1))
 
-    def body(self, count: int, rng: Generator) -> Array:
+    def draw_calendar_strikes(self, count: int, rng: Generator) -> Array:
         """Strikes for calendar spreads, near the forward of one maturity or another."""
         k = rng.choice(self.scale, count) * rng.normal(0.0, 1.5, count)
         return np.sort(np.append(0.0, np.clip(k, -self.left.max(), self.right.max())))
 
-    def inequalities(self) -> Iterator[Inequalities]:
+    def tail_inequalities(self) -> Iterator[Inequalities]:
         """What can be said of a walk: prices fall outwards, the density has mass and mean one."""
-        yield from self._falling()
-        yield from self._moments()
+        yield from self._monotonicity_inequalities()
+        yield from self._moment_inequalities()
 
-    def _falling(self) -> Iterator[Inequalities]:
+    def _monotonicity_inequalities(self) -> Iterator[Inequalities]:
         """Calls, and puts over their strike, fall all the way out, far past the last deviation.
 
         Puts by ratio spreads: long one, short ``κ/κ'`` of the next strike out, for a put is
@@ -119,7 +119,7 @@ class Tails:
         for option, price, sign in (("put", self.put, -1.0), ("call", self.call, 1.0)):
             ratio = np.exp(np.diff(self.walk)) if sign < 0.0 else np.ones(self.walk.size - 1)
             inner, outer = price[:, :-1], ratio * price[:, 1:]
-            row, at = np.nonzero(~(inner >= outer) | (inner > _NEGLIGIBLE))
+            row, at = np.nonzero(~(inner >= outer) | (inner > _NEGLIGIBLE_PRICE))
             T, k, held = self.T[row], sign * self.walk[at + 1], sign * self.walk[at]
 
             def words(
@@ -130,14 +130,14 @@ class Tails:
                 k: Array = k,
                 held: Array = held,
             ) -> str:
-                return f"{leg(1.0, option, held[i], T[i])}, {leg(-weight[i], option, k[i], T[i])}"
+                return f"{describe_leg(1.0, option, held[i], T[i])}, {describe_leg(-weight[i], option, k[i], T[i])}"
 
-            error = _WALK * (np.abs(inner) + np.abs(outer)) + 1e-300 * ratio
+            error = _WALK_TOLERANCE * (np.abs(inner) + np.abs(outer)) + 1e-300 * ratio
             yield Inequalities(
                 "vertical", T, k, (inner - outer)[row, at], error[row, at], inner[row, at], words,
             )  # fmt: skip
 
-    def _moments(self) -> Iterator[Inequalities]:
+    def _moment_inequalities(self) -> Iterator[Inequalities]:
         """The density, telescoped between outer secants, has mass one and mean one.
 
         With ``s`` the slope of the last put spread and ``d`` that of the last call spread:
@@ -146,12 +146,12 @@ class Tails:
         """
         puts = self.put / self.kappa[0]
         done = [
-            (tail[:, -1] < _NEGLIGIBLE) | ~(tail[:, -1] < 0.99 * tail[:, -2])
+            (tail[:, -1] < _NEGLIGIBLE_PRICE) | ~(tail[:, -1] < 0.99 * tail[:, -2])
             for tail in (puts, self.call)
         ]
         row = np.flatnonzero(done[0] & done[1])
-        i = np.minimum(self._first(puts < _NEGLIGIBLE), self.walk.size - 2)[row]
-        j = np.minimum(self._first(self.call < _NEGLIGIBLE), self.walk.size - 2)[row]
+        i = np.minimum(self._first_true(puts < _NEGLIGIBLE_PRICE), self.walk.size - 2)[row]
+        j = np.minimum(self._first_true(self.call < _NEGLIGIBLE_PRICE), self.walk.size - 2)[row]
         T = self.T[row]
         low, high = self.kappa[0], self.kappa[1]
         s = (self.put[row, i] - self.put[row, i + 1]) / (low[i] - low[i + 1])
@@ -164,5 +164,5 @@ class Tails:
 
             yield Inequalities(
                 family, T, np.full(row.size, np.nan), -np.abs(defect),
-                np.full(row.size, 0.25 * AGREEMENT), np.ones(row.size), words,
+                np.full(row.size, 0.25 * PRICE_TOLERANCE), np.ones(row.size), words,
             )  # fmt: skip

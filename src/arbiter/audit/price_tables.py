@@ -9,11 +9,11 @@ import numpy as np
 import polars as pl
 
 from arbiter import inputs
-from arbiter.audit.grid import EPS, Array, Grid, Mask, Places, assemble
+from arbiter.audit.grid import EPS, Array, Grid, Mask, Places, assemble_grid
 from arbiter.pricing import black
 
-_PRICES = ("iv", "call", "put")
-_REMEDY = {
+_PRICE_COLUMNS = ("iv", "call", "put")
+_COLUMN_REMEDIES = {
     "T": "maturities are positive year fractions; drop expired rows",
     "k": "k is log(strike/forward), a finite number",
     "strike": "strikes are positive, in the currency of the forward",
@@ -23,7 +23,7 @@ _REMEDY = {
     "call": "prices are finite numbers; drop the row or leave it null",
     "put": "prices are finite numbers; drop the row or leave it null",
 }
-_FARTHEST = 700.0  # e^700 still is a float64
+_MAX_ABS_LOG_STRIKE = 700.0  # e^700 still is a float64
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class _Column:
     eps: float
 
     @property
-    def given(self) -> Mask:
+    def is_given(self) -> Mask:
         return ~np.isnan(self.value)
 
 
@@ -61,58 +61,62 @@ def read(frame: Any) -> Grid:
     frame = inputs.require_table(frame)
     names = {str(name) for name in (frame.columns if hasattr(frame, "columns") else frame)}
     currency = {"strike", "forward"} <= names
-    if "T" not in names or not ("k" in names or currency) or names.isdisjoint(_PRICES):
+    if "T" not in names or not ("k" in names or currency) or names.isdisjoint(_PRICE_COLUMNS):
         raise ValueError(
             f"columns {sorted(names)} are not enough: give T and k, or T, strike and forward, "
             "and at least one of iv, call, put"
         )
-    T = _column(frame, "T")
+    T = _read_column(frame, "T")
     if T.value.size == 0:
         raise ValueError("the frame has no rows: give at least one price")
     iv, call, put = (
-        _column(frame, name) if name in names else _Column(name, np.full(T.value.shape, np.nan), 0)
-        for name in _PRICES
+        _read_column(frame, name)
+        if name in names
+        else _Column(name, np.full(T.value.shape, np.nan), 0)
+        for name in _PRICE_COLUMNS
     )
     for column in (iv, call, put):
-        _same_length(T, column)
-    empty = ~(iv.given | call.given | put.given)
+        _require_same_length(T, column)
+    empty = ~(iv.is_given | call.is_given | put.is_given)
     if empty.any():
         row = int(np.argmax(empty))
         raise ValueError(f"row {row} has no price: give one of iv, call and put, or drop the row")
     if currency:
-        strike, forward = _column(frame, "strike"), _column(frame, "forward")
-        _same_length(T, strike)
-        _same_length(T, forward)
+        strike, forward = _read_column(frame, "strike"), _read_column(frame, "forward")
+        _require_same_length(T, strike)
+        _require_same_length(T, forward)
         distance = np.log(strike.value) - np.log(forward.value)
-        _reject("strike", strike.value, np.abs(distance) > _FARTHEST, "is out of range")
+        _reject_rows(
+            "strike", strike.value, np.abs(distance) > _MAX_ABS_LOG_STRIKE, "is out of range"
+        )
         kappa = strike.value / forward.value
         strike_error = kappa * (strike.eps + forward.eps)
         unit, rounding = forward.value, forward.eps
         if "discount" in names:
-            discount = _column(frame, "discount")
+            discount = _read_column(frame, "discount")
             unit, rounding = unit * discount.value, rounding + discount.eps
         call = _Column("call", call.value / unit, call.eps + rounding)
         put = _Column("put", put.value / unit, put.eps + rounding)
         if "k" in names:
-            k = _column(frame, "k")
-            _agree(k, np.log(kappa))
+            k = _read_column(frame, "k")
+            _check_log_strikes(k, np.log(kappa))
             strike_error += kappa * k.eps * np.abs(k.value)
     else:
-        k = _column(frame, "k")
-        _same_length(T, k)
+        k = _read_column(frame, "k")
+        _require_same_length(T, k)
         kappa = np.exp(k.value)
         strike_error = kappa * (EPS + k.eps * np.abs(k.value))
     order = np.lexsort((kappa, T.value))
     new = np.append(True, (np.diff(T.value[order]) != 0.0) | (np.diff(kappa[order]) != 0.0))
     keep = order[new]
-    iv, call, put = (_merge(column, order, new) for column in (iv, call, put))
-    return _choose(T.value[keep], kappa[keep], strike_error[keep], iv, call, put)
+    iv, call, put = (_merge_duplicates(column, order, new) for column in (iv, call, put))
+    return _choose_prices(T.value[keep], kappa[keep], strike_error[keep], iv, call, put)
 
 
-def _column(frame: Any, name: str) -> _Column:
+def _read_column(frame: Any, name: str) -> _Column:
     """One column, checked; nulls are allowed among prices only."""
     series = frame[name]
-    remedy = _REMEDY[name]
+    remedy = _COLUMN_REMEDIES[name]
     dtype = str(getattr(series, "dtype", "")).lower()
     if dtype.startswith(("date", "time", "duration", "bool", "complex")):
         raise ValueError(f"column {name} holds {dtype}, not numbers: {remedy}")
@@ -134,19 +138,19 @@ def _column(frame: Any, name: str) -> _Column:
         raise ValueError(f"column {name} holds {dtype}, not numbers: {remedy}") from error
     if value.ndim != 1:
         raise ValueError(f"column {name} has shape {value.shape}: give one value per row")
-    if name not in _PRICES:
-        _reject(name, value, missing, "is missing")
-    _reject(name, value, ~missing & ~np.isfinite(value), "is not finite")
+    if name not in _PRICE_COLUMNS:
+        _reject_rows(name, value, missing, "is missing")
+    _reject_rows(name, value, ~missing & ~np.isfinite(value), "is not finite")
     if name in ("T", "strike", "forward", "discount"):
-        _reject(name, value, value <= 0.0, "is not positive")
+        _reject_rows(name, value, value <= 0.0, "is not positive")
     if name == "iv":
-        _reject(name, value, value < 0.0, "is negative")
+        _reject_rows(name, value, value < 0.0, "is negative")
     if name == "k":
-        _reject(name, value, np.abs(value) > _FARTHEST, "is out of range")
+        _reject_rows(name, value, np.abs(value) > _MAX_ABS_LOG_STRIKE, "is out of range")
     return _Column(name, np.where(missing, np.nan, value), eps)
 
 
-def _same_length(T: _Column, other: _Column) -> None:
+def _require_same_length(T: _Column, other: _Column) -> None:
     if T.value.size != other.value.size:
         raise ValueError(
             f"column {other.name} has {other.value.size} rows and T has {T.value.size}: "
@@ -154,13 +158,15 @@ def _same_length(T: _Column, other: _Column) -> None:
         )
 
 
-def _reject(name: str, value: Array, bad: Mask, fault: str) -> None:
+def _reject_rows(name: str, value: Array, bad: Mask, fault: str) -> None:
     if bad.any():
         row = int(np.argmax(bad))
-        raise ValueError(f"row {row}, column {name}: {value[row]} {fault}; {_REMEDY[name]}")
+        raise ValueError(
+            f"row {row}, column {name}: {value[row]} {fault}; {_COLUMN_REMEDIES[name]}"
+        )
 
 
-def _agree(k: _Column, expected: Array) -> None:
+def _check_log_strikes(k: _Column, expected: Array) -> None:
     off = np.abs(k.value - expected) > 1e-9 + 4.0 * k.eps * (1.0 + np.abs(expected))
     if off.any():
         row = int(np.argmax(off))
@@ -170,7 +176,7 @@ def _agree(k: _Column, expected: Array) -> None:
         )
 
 
-def _merge(column: _Column, order: Places, new: Mask) -> _Column:
+def _merge_duplicates(column: _Column, order: Places, new: Mask) -> _Column:
     """One value per option; a second row of the same option must not contradict the first."""
     group = np.cumsum(new) - 1
     value = column.value[order]
@@ -190,7 +196,7 @@ def _merge(column: _Column, order: Places, new: Mask) -> _Column:
     return _Column(column.name, np.where(np.isfinite(low), low, np.nan), column.eps)
 
 
-def _choose(
+def _choose_prices(
     T: Array, kappa: Array, strike_error: Array, iv: _Column, call: _Column, put: _Column
 ) -> Grid:
     """Take the number that was given most directly: this side, the other side, the volatility.
@@ -212,7 +218,7 @@ def _choose(
     error = np.where(np.isnan(near), far_error, near_error)
     none = np.isnan(price)
     otm = black.otm(k, v)
-    return assemble(
+    return assemble_grid(
         T,
         kappa,
         np.where(none, otm, price),

@@ -16,23 +16,28 @@ import numpy as np
 from numpy.random import Generator
 
 from arbiter.audit import jump_search
-from arbiter.audit.grid import EPS, Array, Grid, Mask, Places, assemble
-from arbiter.audit.inequalities import Inequalities, leg
-from arbiter.audit.price_range import PRICING_ROUNDINGS, Market, Tails, rounding
-from arbiter.audit.structural_proof import Structural, reprice, structural
+from arbiter.audit.grid import EPS, Array, Grid, Mask, Places, assemble_grid
+from arbiter.audit.inequalities import Inequalities, describe_leg
+from arbiter.audit.price_range import (
+    PRICING_ROUNDINGS,
+    PriceRange,
+    PublicPrices,
+    estimate_price_rounding,
+)
+from arbiter.audit.structural_proof import StructuralProof, check_structure, reprice_by_quadrature
 
-_STRIKES = 320  # drawn at random, at least
-_DRAWN = 24  # maturities whose scales are used for that
-_BETWEEN = 16  # random maturities between listed ones
-_CLUSTERS = 24  # of four close strikes each
-_REFINED = 24  # places refined, four strikes each, by curvature and by calendar spread
-_BODY = 15  # strikes at which calendars are scanned densely
-_SMILE = 81
-_VISIBLE = 1e-60  # smaller prices are left to the grid
+_MIN_RANDOM_STRIKES = 320  # drawn at random, at least
+_MAX_SCALE_MATURITIES = 24  # maturities whose scales are used for that
+_MAX_MATURITIES_BETWEEN = 16  # random maturities between listed ones
+_STRIKE_CLUSTERS = 24  # of four close strikes each
+_MAX_REFINED_PLACES = 24  # places refined, four strikes each, by curvature and by calendar spread
+_CALENDAR_STRIKES = 15  # strikes at which calendars are scanned densely
+_STRIKES_PER_SMILE = 81
+_MIN_CALENDAR_PRICE = 1e-60  # smaller prices are left to the grid
 
 
 @dataclass(frozen=True)
-class Survey:
+class SurfaceSample:
     """What was seen of a surface.
 
     Attributes:
@@ -46,18 +51,18 @@ class Survey:
     smiles: Grid
 
 
-def survey(surface: Any, seed: int) -> Survey:
+def sample_surface(surface: Any, seed: int) -> SurfaceSample:
     """Price a surface on a random grid that covers 12 standard deviations of every maturity."""
     rng = np.random.default_rng(seed)
-    market = Market(surface)
-    tails = Tails(market, dates(market.maturities, rng))
+    market = PublicPrices(surface)
+    tails = PriceRange(market, draw_maturities(market.maturities, rng))
     T = tails.T  # (L,)
-    k = drawn(tails, rng)  # (m,)
-    k = np.union1d(k, _tight_strikes(k, market.otm(k, T[:, None]), rng))
+    k = draw_log_strikes(tails, rng)  # (m,)
+    k = np.union1d(k, _draw_strikes_near_dips(k, market.otm(k, T[:, None]), rng))
     calls, puts = (market.price(k, T[:, None], side) for side in ("call", "put"))
     listed = np.flatnonzero(np.isin(T, market.maturities))
-    rows = rng.permutation(listed)[: jump_search.ROWS]
-    jump_T, jump_k = jump_search.across_strikes(
+    rows = rng.permutation(listed)[: jump_search.MAX_SCANNED_MATURITIES]
+    jump_T, jump_k = jump_search.search_across_strikes(
         market.otm, T[rows], tails.left[rows], tails.right[rows], rng
     )
     jump = market.otm(jump_k, jump_T)
@@ -68,8 +73,8 @@ def survey(surface: Any, seed: int) -> Survey:
         np.append(puts.ravel(), np.where(jump_k < 0.0, jump, np.nan)),
     )
     both = np.arange(columns[0].size) < calls.size  # a jump was priced on one side only
-    grid, broken = priced(market, tails, *columns, both)
-    strikes = tails.body(_BODY, rng)
+    grid, broken = build_price_grid(market, tails, *columns, both)
+    strikes = tails.draw_calendar_strikes(_CALENDAR_STRIKES, rng)
     swaps = hasattr(surface, "variance_swap")
 
     def curves(t: Array) -> Array:
@@ -78,57 +83,59 @@ def survey(surface: Any, seed: int) -> Survey:
         half = 0.5 * t * np.asarray(surface.variance_swap(t)) if swaps else np.zeros(t.size)
         return np.concatenate([prices, half[None]])
 
-    dense, values = jump_search.across_maturities(
+    dense, values = jump_search.search_across_maturities(
         curves, np.union1d(market.maturities, T[[0, -1]]), rng
     )
-    extra = [broken, *tails.inequalities()]
-    extra += _calendars(market, tails, dense, strikes, values[:-1])
+    extra = [broken, *tails.tail_inequalities()]
+    extra += _calendar_inequalities(market, tails, dense, strikes, values[:-1])
     if swaps:
-        extra += _log_contracts(dense, values[-1])
-    return Survey(grid, tuple(extra), _smiles(market, tails, listed))
+        extra += _log_contract_inequalities(dense, values[-1])
+    return SurfaceSample(grid, tuple(extra), _price_listed_smiles(market, tails, listed))
 
 
-def prove(surface: Any) -> Structural | None:
+def prove_surface(surface: Any) -> StructuralProof | None:
     """The structural proof, and how far public prices are from those of the stored slopes."""
     if not all(hasattr(surface, name) for name in ("knots", "slopes", "weights")):
         return None
     knots, slopes, weights = surface.knots, surface.slopes, surface.weights
-    market = Market(surface)
-    proof = structural(knots, market.maturities, slopes, weights)
+    market = PublicPrices(surface)
+    proof = check_structure(knots, market.maturities, slopes, weights)
     if not proof.passed:
         return proof
     k = np.array([-0.2, 0.0, 0.2])
     T = market.maturities[:, None]
-    repriced = reprice(knots, slopes, weights, np.exp(k))
+    repriced = reprice_by_quadrature(knots, slopes, weights, np.exp(k))
     public = (market.price(k, T, "call"), market.price(k, T, "put"))
-    return Structural(proof.checks, float(np.max(np.abs(np.subtract(public, repriced)))))
+    return StructuralProof(proof.checks, float(np.max(np.abs(np.subtract(public, repriced)))))
 
 
-def dates(listed: Array, rng: Generator) -> Array:
+def draw_maturities(listed: Array, rng: Generator) -> Array:
     """The listed maturities, random ones between them, before the first and past the last."""
-    gaps = rng.permutation(listed.size - 1)[:_BETWEEN]
+    gaps = rng.permutation(listed.size - 1)[:_MAX_MATURITIES_BETWEEN]
     between = listed[gaps] + rng.uniform(0.02, 0.98, gaps.size) * (listed[gaps + 1] - listed[gaps])
     before = listed[0] * np.exp(-rng.uniform(0.1, 3.0, 2))
     past = listed[-1] * rng.uniform(1.0, 1.5, 2)
     return np.unique(np.concatenate([listed, between, before, past]))
 
 
-def drawn(tails: Tails, rng: Generator) -> Array:
+def draw_log_strikes(tails: PriceRange, rng: Generator) -> Array:
     """Random log-strikes at the scales of all maturities, and clusters of close ones."""
-    rows = rng.permutation(tails.T.size)[:_DRAWN]
-    share = max(4, _STRIKES // (4 * rows.size))
+    rows = rng.permutation(tails.T.size)[:_MAX_SCALE_MATURITIES]
+    share = max(4, _MIN_RANDOM_STRIKES // (4 * rows.size))
     parts = [np.zeros(1)]
     for sign, reach in ((-1.0, tails.left), (1.0, tails.right)):
         far, near = reach[rows, None], np.minimum(0.05 * tails.scale, reach)[rows, None]
         u = rng.uniform(0.0, 1.0, (2, rows.size, share))
         parts += [(sign * far * u[0]).ravel(), (sign * near * (far / near) ** u[1]).ravel()]
     k = np.concatenate(parts)
-    centre = rng.choice(k, _CLUSTERS)
-    width = rng.choice(tails.scale, _CLUSTERS) * 10.0 ** -rng.uniform(1.0, 5.0, _CLUSTERS)
+    centre = rng.choice(k, _STRIKE_CLUSTERS)
+    width = rng.choice(tails.scale, _STRIKE_CLUSTERS) * 10.0 ** -rng.uniform(
+        1.0, 5.0, _STRIKE_CLUSTERS
+    )
     return np.union1d(k, (centre[:, None] + width[:, None] * np.arange(1, 4)).ravel())
 
 
-def _tight_strikes(k: Array, price: Array, rng: Generator) -> Array:
+def _draw_strikes_near_dips(k: Array, price: Array, rng: Generator) -> Array:
     """Random log-strikes beside those where curvature or calendar spreads dip.
 
     A dip is a value small against its two neighbours; a violation is the deepest of all.
@@ -145,15 +152,15 @@ def _tight_strikes(k: Array, price: Array, rng: Generator) -> Array:
                 continue
             around = np.sqrt(np.abs(values[:, 2:] * values[:, :-2]))
             dip = np.nan_to_num(values[:, 1:-1] / around, nan=np.inf, posinf=np.inf).min(axis=0)
-            i = np.argsort(dip)[:_REFINED] + 1
+            i = np.argsort(dip)[:_MAX_REFINED_PLACES] + 1
             u = rng.uniform(0.0, 1.0, (i.size, 4))
             low, high = centre[i - 1][:, None], centre[i + 1][:, None]
             chosen.append((low + u * (high - low)).ravel())
     return np.concatenate(chosen)
 
 
-def priced(
-    market: Market, tails: Tails, T: Array, k: Array, call: Array, put: Array, both: Mask
+def build_price_grid(
+    market: PublicPrices, tails: PriceRange, T: Array, k: Array, call: Array, put: Array, both: Mask
 ) -> tuple[Grid, Inequalities]:
     """The grid of all finite prices, and a finding for each that is not.
 
@@ -172,24 +179,26 @@ def priced(
     good &= np.append(True, (np.diff(T) != 0.0) | (np.diff(kappa) != 0.0))
     # Exactly at the forward exp(log K − log F) may fall on either side; the call was taken.
     kappa = np.where(k < 0.0, np.minimum(kappa, np.nextafter(1.0, 0.0)), kappa)
-    width = tails.width(T)
+    width = tails.reach_at(T)
     strike_error = market.strike_error(k, T, width)
     gap = call - put - (1.0 - kappa)
-    gap_error = rounding(call, width) + rounding(put, width) + strike_error
+    gap_error = (
+        estimate_price_rounding(call, width) + estimate_price_rounding(put, width) + strike_error
+    )
     parity = (gap[good], gap_error[good])
-    grid = assemble(
+    grid = assemble_grid(
         T[good],
         kappa[good],
         price[good],
-        rounding(price, width)[good],
+        estimate_price_rounding(price, width)[good],
         strike_error[good],
         parity=parity,
     )
     return grid, broken
 
 
-def _calendars(
-    market: Market, tails: Tails, T: Array, k: Array, price: Array
+def _calendar_inequalities(
+    market: PublicPrices, tails: PriceRange, T: Array, k: Array, price: Array
 ) -> Iterator[Inequalities]:
     """Calendar spreads at fixed strikes on prices (r, n), next to each other and further apart."""
     # The slope in strike, which turns rounding of strikes into rounding of prices, is at most
@@ -198,19 +207,17 @@ def _calendars(
     width = np.where(k == 0.0, 1.0, np.abs(np.exp(inner) - np.exp(k)))[:, None]
     secant = np.abs(market.otm(inner[:, None], T) - price) / width
     slope = np.where(k[:, None] == 0.0, 1.0, np.minimum(secant, 1.0))
-    error = rounding(price, tails.width(T))
-    error += market.strike_error(k[:, None], T, tails.width(T)) * slope
+    error = estimate_price_rounding(price, tails.reach_at(T))
+    error += market.strike_error(k[:, None], T, tails.reach_at(T)) * slope
     stride = 1
     while stride < T.size:
-        row, at = np.nonzero(~(price[:, :-stride] <= _VISIBLE))
+        row, at = np.nonzero(~(price[:, :-stride] <= _MIN_CALENDAR_PRICE))
         short, long, strike = T[at], T[at + stride], k[row]
         value = price[row, at + stride] - price[row, at]
 
         def words(i: int, strike: Array = strike, short: Array = short, long: Array = long) -> str:
             option = "put" if strike[i] < 0.0 else "call"
-            return (
-                f"{leg(1.0, option, strike[i], long[i])}, {leg(-1.0, option, strike[i], short[i])}"
-            )
+            return f"{describe_leg(1.0, option, strike[i], long[i])}, {describe_leg(-1.0, option, strike[i], short[i])}"
 
         yield Inequalities(
             "calendar", short, strike, value,
@@ -219,7 +226,7 @@ def _calendars(
         stride *= 4
 
 
-def _log_contracts(T: Array, price: Array) -> Iterator[Inequalities]:
+def _log_contract_inequalities(T: Array, price: Array) -> Iterator[Inequalities]:
     """``W(T)/2``, the price of the log contract, does not fall: no negative forward variance."""
     stride = 1
     while stride < T.size:
@@ -235,13 +242,13 @@ def _log_contracts(T: Array, price: Array) -> Iterator[Inequalities]:
         stride *= 4
 
 
-def _smiles(market: Market, tails: Tails, rows: Places) -> Grid:
+def _price_listed_smiles(market: PublicPrices, tails: PriceRange, rows: Places) -> Grid:
     """Listed maturities on even strikes, out to prices of about five standard deviations."""
     reach = 0.45 * np.stack([tails.left[rows], tails.right[rows]], axis=1)
-    k = np.linspace(-reach[:, 0], reach[:, 1], _SMILE, axis=1)  # (L, n)
+    k = np.linspace(-reach[:, 0], reach[:, 1], _STRIKES_PER_SMILE, axis=1)  # (L, n)
     at = np.broadcast_to(tails.T[rows, None], k.shape)
     price = market.otm(k, at)
     columns = (np.where(k < 0.0, np.nan, price), np.where(k < 0.0, price, np.nan))
     one_side = np.zeros(k.size, dtype=np.bool_)
     call, put = (column.ravel() for column in columns)
-    return priced(market, tails, at.ravel(), k.ravel(), call, put, one_side)[0]
+    return build_price_grid(market, tails, at.ravel(), k.ravel(), call, put, one_side)[0]

@@ -23,16 +23,18 @@ Array = NDArray[np.float64]
 
 # Mean one has to hold to this on the stored numbers, and public prices have to agree with the
 # repriced ones to this, in units of the forward.
-AGREEMENT = 1e-12
+PRICE_TOLERANCE = 1e-12
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
-_COARSE = 0.25  # longest piece of the quadrature in x; 16 nodes on it are exact to rounding
-_FINE = 0.11  # pieces of the second quadrature, which checks the first
-_MOST_PIECES = 4096
+_MAX_PIECE_WIDTH = (
+    0.25  # longest piece of the quadrature in x; 16 nodes on it are exact to rounding
+)
+_MAX_CHECK_PIECE_WIDTH = 0.11  # pieces of the second quadrature, which checks the first
+_MAX_PIECES = 4096
 
 
 @dataclass(frozen=True)
-class Check:
+class ProofCheck:
     """One named condition of the proof.
 
     Attributes:
@@ -47,7 +49,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Structural:
+class StructuralProof:
     """The proof as data: every condition, whether it holds, and where it does not.
 
     Attributes:
@@ -56,7 +58,7 @@ class Structural:
             in forward units; None when no prices were compared.
     """
 
-    checks: tuple[Check, ...]
+    checks: tuple[ProofCheck, ...]
     price_gap: float | None = None
 
     @property
@@ -65,24 +67,24 @@ class Structural:
         return all(check.passed for check in self.checks)
 
     @property
-    def failures(self) -> tuple[Check, ...]:
+    def failures(self) -> tuple[ProofCheck, ...]:
         """The conditions that do not hold."""
         return tuple(check for check in self.checks if not check.passed)
 
     @property
     def covers_prices(self) -> bool | None:
         """Whether the proof speaks about the public prices; None when they were not compared."""
-        return None if self.price_gap is None else self.price_gap <= AGREEMENT
+        return None if self.price_gap is None else self.price_gap <= PRICE_TOLERANCE
 
 
-def structural(
+def check_structure(
     knots: ArrayLike,
     maturities: ArrayLike,
     slopes: ArrayLike,
     weights: ArrayLike | None = None,
     *,
     mean: bool = True,
-) -> Structural:
+) -> StructuralProof:
     """Check every condition of the no-arbitrage theorem on the stored numbers.
 
     Args:
@@ -108,18 +110,28 @@ def structural(
     b = np.asarray(slopes, dtype=np.float64)
     b = b[None] if b.ndim == 2 else b
     w = np.ones(b.shape[:2]) if weights is None else np.asarray(weights, dtype=np.float64)
-    shapes = _shapes(x, T, b, w, weights is None)
+    shapes = _check_shapes(x, T, b, w, weights is None)
     if not shapes.passed:
-        return Structural((shapes,))
-    checks = [shapes, _increasing("knots", x), _increasing("maturities", T), _positive(x, T, b)]
+        return StructuralProof((shapes,))
+    checks = [
+        shapes,
+        _check_increasing("knots", x),
+        _check_increasing("maturities", T),
+        _check_slopes_positive(x, T, b),
+    ]
     sound = all(check.passed for check in checks)
-    checks += [_ordered(x, T, b, 1), _ordered(x, T, b, 0), _weights(T, w), _survival(T, w)]
+    checks += [
+        _check_slopes_ordered(x, T, b, 1),
+        _check_slopes_ordered(x, T, b, 0),
+        _check_weights(T, w),
+        _check_weight_survival(T, w),
+    ]
     if sound and mean:
-        checks.append(_mean_one(x, T, b))
-    return Structural(tuple(checks))
+        checks.append(_check_mean_one(x, T, b))
+    return StructuralProof(tuple(checks))
 
 
-def reprice(
+def reprice_by_quadrature(
     knots: ArrayLike, slopes: ArrayLike, weights: ArrayLike, kappa: ArrayLike
 ) -> tuple[Array, Array]:
     """Calls and puts in forward units straight from the definition, by quadrature.
@@ -141,25 +153,27 @@ def reprice(
     b = np.asarray(slopes, dtype=np.float64)
     w = np.asarray(weights, dtype=np.float64)
     strikes = np.atleast_1d(np.asarray(kappa, dtype=np.float64))
-    x, b = _two_knots(x, b)
-    log_mean = _log_mean(x, b, _COARSE)  # (J, L)
+    x, b = _duplicate_single_knot(x, b)
+    log_mean = _log_mean(x, b, _MAX_PIECE_WIDTH)  # (J, L)
     level = np.log(strikes) + log_mean[..., None]  # (J, L, m): s at the strike
-    root = _solve(x, b, level)  # (J, L, m)
+    root = _invert_transport(x, b, level)  # (J, L, m)
     calls = np.zeros(root.shape)
     puts = np.zeros(root.shape)
     for m, strike in enumerate(strikes):
-        puts[..., m] = _one_side(x, b, log_mean, strike, root[..., m], above=False)
-        calls[..., m] = _one_side(x, b, log_mean, strike, root[..., m], above=True)
+        puts[..., m] = _integrate_one_side(x, b, log_mean, strike, root[..., m], above=False)
+        calls[..., m] = _integrate_one_side(x, b, log_mean, strike, root[..., m], above=True)
     return np.einsum("jl,jlm->lm", w, calls), np.einsum("jl,jlm->lm", w, puts)
 
 
-def _shapes(x: Array, T: Array, b: Array, w: Array, no_weights: bool) -> Check:
+def _check_shapes(x: Array, T: Array, b: Array, w: Array, no_weights: bool) -> ProofCheck:
     name = "shapes"
     for title, row in (("knots", x), ("maturities", T)):
         if row.ndim != 1 or row.size < 1:
-            return Check(name, False, f"{title} has shape {row.shape}; give one row, not empty")
+            return ProofCheck(
+                name, False, f"{title} has shape {row.shape}; give one row, not empty"
+            )
     if b.ndim != 3 or b.shape[0] < 1 or b.shape[1:] != (T.size, x.size):
-        return Check(
+        return ProofCheck(
             name,
             False,
             f"slopes has shape {b.shape}; with {T.size} maturities and {x.size} knots it must be "
@@ -167,78 +181,80 @@ def _shapes(x: Array, T: Array, b: Array, w: Array, no_weights: bool) -> Check:
         )
     if no_weights and b.shape[0] > 1:
         need = f"give weights of shape {b.shape[:2]}"
-        return Check(name, False, f"slopes has {b.shape[0]} components and no weights; {need}")
+        return ProofCheck(name, False, f"slopes has {b.shape[0]} components and no weights; {need}")
     if w.shape != b.shape[:2]:
-        return Check(name, False, f"weights has shape {w.shape}; it must be {b.shape[:2]}")
-    return Check(name, True, f"{b.shape[0]} component(s), {T.size} maturities, {x.size} knots")
+        return ProofCheck(name, False, f"weights has shape {w.shape}; it must be {b.shape[:2]}")
+    return ProofCheck(name, True, f"{b.shape[0]} component(s), {T.size} maturities, {x.size} knots")
 
 
-def _increasing(name: str, v: Array) -> Check:
+def _check_increasing(name: str, v: Array) -> ProofCheck:
     title = f"{name} increasing"
     if not np.all(np.isfinite(v)):
         i = int(np.argmin(np.isfinite(v)))
-        return Check(title, False, f"{name}[{i}] = {v[i]} is not finite; give a finite number")
+        return ProofCheck(title, False, f"{name}[{i}] = {v[i]} is not finite; give a finite number")
     if name == "maturities" and v[0] <= 0.0:
-        return Check(title, False, f"maturities[0] = {v[0]} is not positive; drop expired slices")
+        return ProofCheck(
+            title, False, f"maturities[0] = {v[0]} is not positive; drop expired slices"
+        )
     step = np.diff(v)
     if np.any(step <= 0.0):
         i = int(np.argmin(step))
-        return Check(
+        return ProofCheck(
             title,
             False,
             f"{name}[{i + 1}] = {v[i + 1]} does not exceed {name}[{i}] = {v[i]}; "
             f"sort {name} and drop duplicates",
         )
-    return Check(title, True, f"{name} run from {v[0]:g} to {v[-1]:g}")
+    return ProofCheck(title, True, f"{name} run from {v[0]:g} to {v[-1]:g}")
 
 
-def _place(x: Array, T: Array, at: tuple[int, ...]) -> str:
+def _describe_place(x: Array, T: Array, at: tuple[int, ...]) -> str:
     j, ell, i = at
     return f"component {j}, maturity T={T[ell]:g} (index {ell}), knot x={x[i]:g} (index {i})"
 
 
-def _positive(x: Array, T: Array, b: Array) -> Check:
+def _check_slopes_positive(x: Array, T: Array, b: Array) -> ProofCheck:
     name = "slopes positive"
     good = np.isfinite(b) & (b > 0.0)
     if good.all():
-        return Check(name, True, f"slopes lie in [{b.min():g}, {b.max():g}]")
+        return ProofCheck(name, True, f"slopes lie in [{b.min():g}, {b.max():g}]")
     at = tuple(int(i) for i in np.argwhere(~good)[0])
-    return Check(
+    return ProofCheck(
         name,
         False,
-        f"the slope of {_place(x, T, at)} is {b[at]}; slopes must be finite and above zero "
+        f"the slope of {_describe_place(x, T, at)} is {b[at]}; slopes must be finite and above zero "
         f"({int((~good).sum())} are not): raise it to a small positive number such as 1e-6",
     )
 
 
-def _ordered(x: Array, T: Array, b: Array, axis: int) -> Check:
+def _check_slopes_ordered(x: Array, T: Array, b: Array, axis: int) -> ProofCheck:
     """Exact comparison of neighbours; one with NaN is left to the check above."""
     name = ("components nested", "slopes nondecreasing in T")[axis]
     size = b.shape[axis]
     falls = b.take(range(size - 1), axis) > b.take(range(1, size), axis)
     if not falls.any():
-        return Check(name, True, f"{falls.size} comparisons")
+        return ProofCheck(name, True, f"{falls.size} comparisons")
     before = tuple(int(v) for v in np.argwhere(falls)[0])
     after = tuple(v + (n == axis) for n, v in enumerate(before))
     remedy = (
         "order the components from narrow to wide, np.maximum.accumulate(slopes, axis=0)",
         "take the running maximum over maturities, np.maximum.accumulate(slopes, axis=-2)",
     )[axis]
-    return Check(
+    return ProofCheck(
         name,
         False,
-        f"the slope of {_place(x, T, after)} is {float(b[after])!r}, below {float(b[before])!r} of "
+        f"the slope of {_describe_place(x, T, after)} is {float(b[after])!r}, below {float(b[before])!r} of "
         f"{(f'component {before[0]}', f'T={T[before[1]]:g}')[axis]} ({int(falls.sum())} pairs "
         f"fall); {remedy}",
     )
 
 
-def _weights(T: Array, w: Array) -> Check:
+def _check_weights(T: Array, w: Array) -> ProofCheck:
     name = "weights a distribution"
     good = np.isfinite(w) & (w >= 0.0)
     if not good.all():
         j, ell = (int(v) for v in np.argwhere(~good)[0])
-        return Check(
+        return ProofCheck(
             name,
             False,
             f"the weight of component {j} at maturity T={T[ell]:g} (index {ell}) is {w[j, ell]}; "
@@ -249,25 +265,25 @@ def _weights(T: Array, w: Array) -> Check:
     off = np.abs(total - 1.0) > 2.0 * w.shape[0] * np.finfo(np.float64).eps
     if off.any():
         ell = int(np.argmax(off))
-        return Check(
+        return ProofCheck(
             name,
             False,
             f"the weights at maturity T={T[ell]:g} (index {ell}) sum to {float(total[ell])!r}; "
             "divide them by their sum",
         )
-    return Check(name, True, f"{w.shape[0]} component(s), {T.size} maturities")
+    return ProofCheck(name, True, f"{w.shape[0]} component(s), {T.size} maturities")
 
 
-def _survival(T: Array, w: Array) -> Check:
+def _check_weight_survival(T: Array, w: Array) -> ProofCheck:
     name = "survival of weights nondecreasing in T"
     survival = np.cumsum(w[::-1], axis=0)[::-1][1:]  # (J-1, L): P(J >= j), j = 1..J-1
     # The last weight is compared exactly; sums of two and more carry their own rounding.
     slack = 2.0 * np.finfo(np.float64).eps * np.arange(survival.shape[0])[::-1, None]
     falls = survival[:, :-1] > survival[:, 1:] + slack
     if not falls.any():
-        return Check(name, True, f"{falls.size} comparisons")
+        return ProofCheck(name, True, f"{falls.size} comparisons")
     j, ell = (int(v) for v in np.argwhere(falls)[0])
-    return Check(
+    return ProofCheck(
         name,
         False,
         f"the weight of components {j + 1} and above falls from {float(survival[j, ell])!r} at "
@@ -276,16 +292,18 @@ def _survival(T: Array, w: Array) -> Check:
     )
 
 
-def _mean_one(x: Array, T: Array, b: Array) -> Check:
+def _check_mean_one(x: Array, T: Array, b: Array) -> ProofCheck:
     name = "mean one"
-    x, b = _two_knots(x, b)
+    x, b = _duplicate_single_knot(x, b)
     with np.errstate(over="ignore", invalid="ignore"):
-        defect = np.abs(np.expm1(_log_mean(x, b, _FINE) - _log_mean(x, b, _COARSE)))
-    good = defect <= AGREEMENT  # false for NaN
+        defect = np.abs(
+            np.expm1(_log_mean(x, b, _MAX_CHECK_PIECE_WIDTH) - _log_mean(x, b, _MAX_PIECE_WIDTH))
+        )
+    good = defect <= PRICE_TOLERANCE  # false for NaN
     if good.all():
-        return Check(name, True, f"two quadratures of M agree to {float(defect.max()):.1e}")
+        return ProofCheck(name, True, f"two quadratures of M agree to {float(defect.max()):.1e}")
     j, ell = (int(v) for v in np.argwhere(~good)[0])
-    return Check(
+    return ProofCheck(
         name,
         False,
         f"the mean of component {j} at maturity T={T[ell]:g} (index {ell}) is off one by "
@@ -294,20 +312,20 @@ def _mean_one(x: Array, T: Array, b: Array) -> Check:
     )
 
 
-def _two_knots(x: Array, b: Array) -> tuple[Array, Array]:
+def _duplicate_single_knot(x: Array, b: Array) -> tuple[Array, Array]:
     """A second knot for a single one, of the same slope: the same law."""
     return (np.append(x, x + 1.0), np.repeat(b, 2, axis=-1)) if x.size == 1 else (x, b)
 
 
-def _pieces(x: Array, longest: float) -> Array:
+def _quadrature_borders(x: Array, longest: float) -> Array:
     """Borders of the quadrature: the knots, and enough points between them."""
     counts = np.ceil(np.diff(x) / longest).astype(np.int64)
-    counts = np.maximum(1, counts if counts.sum() <= _MOST_PIECES else np.minimum(counts, 64))
+    counts = np.maximum(1, counts if counts.sum() <= _MAX_PIECES else np.minimum(counts, 64))
     parts = [np.linspace(x[i], x[i + 1], n, endpoint=False) for i, n in enumerate(counts)]
     return np.concatenate([*parts, x[-1:]])
 
 
-def _transport(x: Array, b: Array, at: Array) -> Array:
+def _evaluate_transport(x: Array, b: Array, at: Array) -> Array:
     """``s`` at points of shape (J, L, ...), zero at the knot nearest to x = 0."""
     rise = 0.5 * (b[..., 1:] + b[..., :-1]) * np.diff(x)
     s = np.concatenate([np.zeros((*b.shape[:2], 1)), np.cumsum(rise, axis=-1)], axis=-1)
@@ -327,13 +345,13 @@ def _transport(x: Array, b: Array, at: Array) -> Array:
 
 def _log_mean(x: Array, b: Array, longest: float) -> Array:
     """``log M``, (J, L): Gauss-Legendre inside, the normal distribution function outside."""
-    border = _pieces(x, longest)
+    border = _quadrature_borders(x, longest)
     node, weight = np.polynomial.legendre.leggauss(16)
     half = 0.5 * np.diff(border)[:, None]
     at = (border[:-1, None] + half * (1.0 + node)).ravel()
     log_weight = np.log(half * weight).ravel() - 0.5 * at * at - _HALF_LOG_2PI
-    s = _transport(x, b, np.broadcast_to(at, (*b.shape[:2], at.size)))
-    ends = _transport(x, b, np.broadcast_to(x[[0, -1]], (*b.shape[:2], 2)))
+    s = _evaluate_transport(x, b, np.broadcast_to(at, (*b.shape[:2], at.size)))
+    ends = _evaluate_transport(x, b, np.broadcast_to(x[[0, -1]], (*b.shape[:2], 2)))
     low, high = b[..., 0], b[..., -1]
     left = ends[..., 0] - low * x[0] + 0.5 * low * low + _log_cdf(x[0] - low)
     right = ends[..., 1] - high * x[-1] + 0.5 * high * high + _log_cdf(high - x[-1])
@@ -342,34 +360,38 @@ def _log_mean(x: Array, b: Array, longest: float) -> Array:
     return np.asarray(top[..., 0] + np.log(np.exp(terms - top).sum(axis=-1)))
 
 
-def _solve(x: Array, b: Array, level: Array) -> Array:
+def _invert_transport(x: Array, b: Array, level: Array) -> Array:
     """The percentile at which ``s`` takes ``level``, by bisection; s is strictly increasing."""
-    ends = _transport(x, b, np.broadcast_to(x[[0, -1]], (*b.shape[:2], 2)))
+    ends = _evaluate_transport(x, b, np.broadcast_to(x[[0, -1]], (*b.shape[:2], 2)))
     below = x[0] + (level - ends[..., :1]) / b[..., :1]
     above = x[-1] + (level - ends[..., 1:]) / b[..., -1:]
     low = np.full(level.shape, x[0])
     high = np.full(level.shape, x[-1])
     for _ in range(60):
         middle = 0.5 * (low + high)
-        under = _transport(x, b, middle) < level
+        under = _evaluate_transport(x, b, middle) < level
         low, high = np.where(under, middle, low), np.where(under, high, middle)
     inside = 0.5 * (low + high)
     tail = np.where(level < ends[..., :1], below, above)
     return np.asarray(np.where((level < ends[..., :1]) | (level > ends[..., 1:]), tail, inside))
 
 
-def _one_side(x: Array, b: Array, log_mean: Array, strike: float, at: Array, above: bool) -> Array:
+def _integrate_one_side(
+    x: Array, b: Array, log_mean: Array, strike: float, at: Array, above: bool
+) -> Array:
     """``E[(X − κ)+]`` or ``E[(κ − X)+]`` for each (component, maturity)."""
-    border = _pieces(x, _COARSE)
+    border = _quadrature_borders(x, _MAX_PIECE_WIDTH)
     cut = np.clip(at, x[0], x[-1])[..., None]
     border = np.maximum(border, cut) if above else np.minimum(border, cut)  # (J, L, pieces+1)
     node, weight = np.polynomial.legendre.leggauss(16)
     half = 0.5 * np.diff(border)[..., None]
     z = border[..., :-1, None] + half * (1.0 + node)
-    payoff = strike * np.expm1(_transport(x, b, z) - log_mean[..., None, None] - np.log(strike))
+    payoff = strike * np.expm1(
+        _evaluate_transport(x, b, z) - log_mean[..., None, None] - np.log(strike)
+    )
     density = np.exp(-0.5 * z * z - _HALF_LOG_2PI)
     total = np.einsum("jlpg,jlpg->jl", payoff * density, half * weight)
-    ends = _transport(x, b, np.broadcast_to(x[[0, -1]], (*b.shape[:2], 2)))
+    ends = _evaluate_transport(x, b, np.broadcast_to(x[[0, -1]], (*b.shape[:2], 2)))
     for i, left, right in ((0, -np.inf, x[0]), (-1, x[-1], np.inf)):
         low, high = (np.maximum(at, left), right) if above else (left, np.minimum(at, right))
         slope = b[..., i]

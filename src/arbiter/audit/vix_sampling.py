@@ -19,26 +19,31 @@ from scipy.integrate import simpson
 from arbiter.audit.grid import EPS, Array
 from arbiter.audit.inequalities import (
     Inequalities,
-    bounds,
-    butterflies,
-    masses,
-    means,
-    parity,
-    verticals,
+    bound_inequalities,
+    butterfly_inequalities,
+    mass_inequalities,
+    mean_inequalities,
+    parity_inequalities,
+    vertical_inequalities,
 )
-from arbiter.audit.price_range import Market, Tails
-from arbiter.audit.sampling import dates, drawn, priced
-from arbiter.audit.structural_proof import AGREEMENT, Check, Structural, reprice
+from arbiter.audit.price_range import PriceRange, PublicPrices
+from arbiter.audit.sampling import build_price_grid, draw_log_strikes, draw_maturities
+from arbiter.audit.structural_proof import (
+    PRICE_TOLERANCE,
+    ProofCheck,
+    StructuralProof,
+    reprice_by_quadrature,
+)
 from arbiter.pricing.vix_slices import INDEX_POINTS, SLOPE_RANGE
 
-_STRIP = 1601  # strikes on each side of a strip, denser towards the forward
+_STRIP_STRIKES_PER_SIDE = 1601  # strikes on each side of a strip, denser towards the forward
 # A strip is a sum for an integral of prices whose third derivative jumps at knots. Relative.
-_STRIP_ERROR = 1e-7
-_MOST_DOUBT = 1e-4
+_STRIP_RELATIVE_ERROR = 1e-7
+_MAX_STRIP_DOUBT = 1e-4
 
 
 @dataclass(frozen=True)
-class _Options:
+class _VixOptions:
     """The VIX options of a surface with the method names of a surface."""
 
     surface: Any
@@ -57,7 +62,7 @@ class _Options:
         return np.asarray(self.surface.vix_option(K, T, "put"))
 
 
-def volatility_survey(surface: Any, seed: int) -> Iterator[Inequalities]:
+def vix_inequalities(surface: Any, seed: int) -> Iterator[Inequalities]:
     """Every inequality of the VIX, at its listed dates and at random ones between and beyond.
 
     Nothing, where the surface has no VIX slices.
@@ -65,30 +70,37 @@ def volatility_survey(surface: Any, seed: int) -> Iterator[Inequalities]:
     if getattr(surface, "vix_slices", None) is None:
         return
     rng = np.random.default_rng(seed)
-    T = dates(np.asarray(surface.vix_slices.maturities), rng)
+    T = draw_maturities(np.asarray(surface.vix_slices.maturities), rng)
     variance = np.asarray(surface.forward_variance(T))
     future = np.asarray(surface.vix_future(T))
-    yield from _below_variance(T, future, variance)
+    yield from _variance_bound_inequalities(T, future, variance)
     alive = future > 0.0  # no variance, no law: the future of zero is all there is to say
     T, variance, future = T[alive], variance[alive], future[alive]
     if not T.size:
         return
-    market = Market(_Options(surface, T))
-    tails = Tails(market, T)
-    k = drawn(tails, rng)
+    market = PublicPrices(_VixOptions(surface, T))
+    tails = PriceRange(market, T)
+    k = draw_log_strikes(tails, rng)
     calls, puts = (market.price(k, T[:, None], side).ravel() for side in ("call", "put"))
     both = np.ones(calls.size, dtype=np.bool_)
     at, strike = np.repeat(T, k.size), np.tile(k, T.size)
-    grid, broken = priced(market, tails, at, strike, calls, puts, both)
-    static = [broken, *tails.inequalities()]
-    for family in (bounds, parity, verticals, butterflies, means, masses):
+    grid, broken = build_price_grid(market, tails, at, strike, calls, puts, both)
+    static = [broken, *tails.tail_inequalities()]
+    for family in (
+        bound_inequalities,
+        parity_inequalities,
+        vertical_inequalities,
+        butterfly_inequalities,
+        mean_inequalities,
+        mass_inequalities,
+    ):
         static += family(grid)
     for batch in static:
-        yield replace(batch, family="vix_static", legs=_of_vix(batch))
-    yield from _strips(surface, market, tails, (future, variance))
+        yield replace(batch, family="vix_static", legs=_describe_vix_legs(batch))
+    yield from _strip_inequalities(surface, market, tails, (future, variance))
 
 
-def prove(surface: Any, proof: Structural | None) -> Structural | None:
+def extend_proof_to_vix(surface: Any, proof: StructuralProof | None) -> StructuralProof | None:
     """``proof`` with the condition on VIX slopes and, if it holds, their prices compared."""
     slices = getattr(surface, "vix_slices", None)
     if proof is None or slices is None:
@@ -103,25 +115,27 @@ def prove(surface: Any, proof: Structural | None) -> Structural | None:
             f"the VIX slope at T={slices.maturities[date]:g}, knot x={slices.knots[knot]:g} is "
             f"{a[date, knot]}; it must lie in [{low:g}, {high:g}]"
         )
-        return replace(proof, checks=(*proof.checks, Check(name, False, detail)))
-    check = Check(name, True, f"VIX slopes lie in [{a.min():g}, {a.max():g}]")
+        return replace(proof, checks=(*proof.checks, ProofCheck(name, False, detail)))
+    check = ProofCheck(name, True, f"VIX slopes lie in [{a.min():g}, {a.max():g}]")
     proof = replace(proof, checks=(*proof.checks, check))
     T = np.asarray(slices.maturities)
     if proof.price_gap is None or np.any(np.asarray(surface.vix_future(T)) <= 0.0):
         return proof
-    market = Market(_Options(surface, T))
+    market = PublicPrices(_VixOptions(surface, T))
     k = np.array([-0.2, 0.0, 0.2])
-    repriced = reprice(slices.knots, a[None], np.ones((1, T.size)), np.exp(k))
+    repriced = reprice_by_quadrature(slices.knots, a[None], np.ones((1, T.size)), np.exp(k))
     public = (market.price(k, T[:, None], "call"), market.price(k, T[:, None], "put"))
     gap = float(np.max(np.abs(np.subtract(public, repriced))))
     return replace(proof, price_gap=max(proof.price_gap, gap))
 
 
-def _of_vix(batch: Inequalities) -> Any:
+def _describe_vix_legs(batch: Inequalities) -> Any:
     return lambda row: f"on the VIX: {batch.legs(row)}"
 
 
-def _below_variance(T: Array, future: Array, variance: Array) -> Iterator[Inequalities]:
+def _variance_bound_inequalities(
+    T: Array, future: Array, variance: Array
+) -> Iterator[Inequalities]:
     """Forward variance is not negative, and ``F ≤ 100 √FV``."""
     none, one = np.full(T.shape, np.nan), np.ones(T.shape)
     yield Inequalities(
@@ -137,7 +151,9 @@ def _below_variance(T: Array, future: Array, variance: Array) -> Iterator[Inequa
     )  # fmt: skip
 
 
-def _side(market: Market, tails: Tails, sign: float) -> tuple[Array, Array, Array]:
+def _price_strip_side(
+    market: PublicPrices, tails: PriceRange, sign: float
+) -> tuple[Array, Array, Array]:
     """Log-strikes, prices and ``dk`` of one side of the forward, each ``(L, m)``.
 
     Steps grow outwards, from a small share of a deviation: a wing may reach a hundred times as
@@ -145,21 +161,21 @@ def _side(market: Market, tails: Tails, sign: float) -> tuple[Array, Array, Arra
     """
     reach = (tails.left if sign < 0.0 else tails.right)[:, None]
     near = np.minimum(0.3 * tails.scale[:, None], reach)
-    t = np.linspace(0.0, 1.0, _STRIP)
+    t = np.linspace(0.0, 1.0, _STRIP_STRIKES_PER_SIDE)
     growth = np.log1p(reach / near)
     k = sign * near * np.expm1(growth * t)
-    step = near * growth * np.exp(growth * t) / (_STRIP - 1)
+    step = near * growth * np.exp(growth * t) / (_STRIP_STRIKES_PER_SIDE - 1)
     side = "put" if sign < 0.0 else "call"
     return k, market.price(k, np.broadcast_to(tails.T[:, None], k.shape), side), step
 
 
-def _strips(
-    surface: Any, market: Market, tails: Tails, level: tuple[Array, Array]
+def _strip_inequalities(
+    surface: Any, market: PublicPrices, tails: PriceRange, level: tuple[Array, Array]
 ) -> Iterator[Inequalities]:
     """Second moments and VVIX against strips of public option prices, and against each other."""
     T, (future, variance) = tails.T, level
     none, one = np.full(T.shape, np.nan), np.ones(T.shape)
-    sides = [_side(market, tails, sign) for sign in (-1.0, 1.0)]
+    sides = [_price_strip_side(market, tails, sign) for sign in (-1.0, 1.0)]
 
     def strip(power: float) -> tuple[Array, Array]:
         """``2 ∫ price · κ^power dk`` and by how much half as many strikes change it."""
@@ -172,10 +188,14 @@ def _strips(
 
     square, doubt = strip(1.0)  # E(VIX/F)² − 1 = 2 ∫ otm dκ
     moment = (future / INDEX_POINTS) ** 2 * (1.0 + square)
-    error = _STRIP_ERROR * one + np.minimum(doubt / (1.0 + square), _MOST_DOUBT)
+    error = _STRIP_RELATIVE_ERROR * one + np.minimum(doubt / (1.0 + square), _MAX_STRIP_DOUBT)
     for value, doubtful, name in (
         (moment, error, "the strip of VIX options"),
-        (np.asarray(surface.vix_second_moment(T)), 0.25 * AGREEMENT * one, "vix_second_moment"),
+        (
+            np.asarray(surface.vix_second_moment(T)),
+            0.25 * PRICE_TOLERANCE * one,
+            "vix_second_moment",
+        ),
     ):
 
         def words(i: int, value: Array = value, name: str = name) -> str:
@@ -189,7 +209,7 @@ def _strips(
         )
     contract, doubt = strip(-1.0)  # −2 E log(VIX/F)
     stated = (np.asarray(surface.vvix(T)) / INDEX_POINTS) ** 2 * T
-    error = _STRIP_ERROR * one + np.minimum(doubt / contract, _MOST_DOUBT)
+    error = _STRIP_RELATIVE_ERROR * one + np.minimum(doubt / contract, _MAX_STRIP_DOUBT)
     yield Inequalities(
         "vvix", T, none, -np.abs(stated / contract - 1.0), error, one,
         lambda i: f"VVIX² T at T={T[i]:.6g} is {stated[i]:.12g}, and {contract[i]:.12g} by the "

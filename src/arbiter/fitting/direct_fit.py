@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from arbiter.audit.structural_proof import structural
+from arbiter.audit.structural_proof import check_structure
 from arbiter.fitting import initial_point, joint_fit, smoothing
 from arbiter.fitting.fitted_surface import FitResult, FittedSurface
 from arbiter.fitting.interior_point import Interior, Status
@@ -192,7 +192,7 @@ def _surface(model: Model, z: Array, result: FitResult, matrix: Array) -> Fitted
     weights = freeze_array(
         np.ones((1, model.L)) if not shares.size else [1.0 - shares[0], shares[0]]
     )
-    proof = structural(knots, quotes.maturities, slopes, weights, mean=False)
+    proof = check_structure(knots, quotes.maturities, slopes, weights, mean=False)
     if not proof.passed:  # the constraints are kept at every step
         raise AssertionError("; ".join(check.detail for check in proof.failures))
     return FittedSurface(

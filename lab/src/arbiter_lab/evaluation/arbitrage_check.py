@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from arbiter.audit.certificate import audit, certify
-from arbiter.audit.sampling import prove
+from arbiter.audit.certificate import audit, certify_surface
+from arbiter.audit.sampling import prove_surface
 from arbiter.quotes import Quotes
 from arbiter.scoring import Model
 
@@ -46,11 +46,11 @@ def judge(model: Model, quotes: Quotes, full: bool = False) -> Verdict:
         full: The whole certificate of a surface instead, some 750,000 inequalities.
     """
     if full and hasattr(model, "slopes"):
-        found = certify(model)
+        found = certify_surface(model)
         proof = found.structural
     else:
         found = audit(_auditable(model, quotes))
-        proof = prove(model)
+        proof = prove_surface(model)
     if proof is None:
         return Verdict(found.nas, len(found.findings), None)
     proved = proof.passed and proof.covers_prices is not False
