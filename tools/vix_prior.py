@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from arbiter.files import open_whole
-from arbiter.vix.prior import FAR, KNOTS, Network
+from arbiter.vix.prior import KNOTS, MAX_FEATURE_DEVIATIONS, VixRegression
 
 Array = NDArray[np.float64]
 HERE = Path(__file__).resolve().parents[1] / "src" / "arbiter" / "data" / "vix_prior.npz"
@@ -59,7 +59,7 @@ def main() -> None:
         np.savez_compressed(file, **{n: v.astype(np.float32) for n, v in trained._asdict().items()})
 
 
-def train(x: Tensor, y: Tensor, steps: int, seed: int) -> Network:
+def train(x: Tensor, y: Tensor, steps: int, seed: int) -> VixRegression:
     """Means and a size of error by Gaussian likelihood, then the covariance of what they leave."""
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
@@ -77,7 +77,7 @@ def train(x: Tensor, y: Tensor, steps: int, seed: int) -> Network:
     rate = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
 
     def said(x: Tensor) -> tuple[Tensor, Tensor]:
-        out = layers(((x - centre) / scale).clamp(-FAR, FAR))
+        out = layers(((x - centre) / scale).clamp(-MAX_FEATURE_DEVIATIONS, MAX_FEATURE_DEVIATIONS))
         return out[:, :n], out[:, n]
 
     for _ in range(steps):
@@ -103,10 +103,10 @@ def train(x: Tensor, y: Tensor, steps: int, seed: int) -> Network:
         ),
         root.numpy(),
     )
-    return Network(*arrays)
+    return VixRegression(*arrays)
 
 
-def report(trained: Network, data: dict[str, Array], held: NDArray[np.bool_]) -> None:
+def report(trained: VixRegression, data: dict[str, Array], held: NDArray[np.bool_]) -> None:
     """Errors of log-slopes of held-out markets, by date."""
     x = torch.from_numpy(data["features"][held])
     blurry = blurred(x, torch.Generator().manual_seed(1)).numpy()

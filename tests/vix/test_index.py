@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import index_rule
 from arbiter.pricing import black
 from arbiter.vix.index_rule import Vix, bracket, interpolate, vix
-from arbiter.vix.strip import QUOTE_COLUMNS, Strip, strip
+from arbiter.vix.strip import QUOTE_COLUMNS, Strip, sum_strip
 from index_rule import Rule
 
 PAPER = Path(__file__).parents[1] / "data" / "vix-white-paper"
@@ -47,7 +47,7 @@ def quotes(edition: str) -> tuple[pl.DataFrame, pl.DataFrame]:
 def strips(edition: str) -> tuple[Strip, Strip]:
     given = EXPECTED[edition]
     near, after = (
-        strip(*(table[name].to_numpy() for name in QUOTE_COLUMNS), minutes=minutes, rate=rate)
+        sum_strip(*(table[name].to_numpy() for name in QUOTE_COLUMNS), minutes=minutes, rate=rate)
         for table, minutes, rate in zip(
             quotes(edition), given["minutes"], (given["R1"], given["R2"]), strict=True
         )
@@ -143,10 +143,12 @@ def test_a_third_zero_bid_is_never_reached() -> None:
     far = np.flatnonzero(beyond)[:-3]
     columns["put_bid"] = columns["put_bid"].copy()
     columns["put_bid"][far] = columns["put_ask"][far]
-    same = strip(*columns.values(), minutes=near.minutes, rate=near.rate)
+    same = sum_strip(*columns.values(), minutes=near.minutes, rate=near.rate)
     assert same.variance == near.variance
     columns["put_bid"][np.flatnonzero(beyond)[-1]] = 0.05
-    assert strip(*columns.values(), minutes=near.minutes, rate=near.rate).variance > near.variance
+    assert (
+        sum_strip(*columns.values(), minutes=near.minutes, rate=near.rate).variance > near.variance
+    )
 
 
 # -- properties ----------------------------------------------------------------------------
@@ -179,7 +181,7 @@ def test_any_chain_is_summed_as_the_literal_rule_does(
     rows, minutes, rate = case
     shuffled = rows[np.random.default_rng(0).permutation(len(rows))]
     try:
-        ours = strip(*shuffled.T, minutes=minutes, rate=rate)
+        ours = sum_strip(*shuffled.T, minutes=minutes, rate=rate)
     except ValueError as error:
         # The rule has no answer: too few strikes around the forward.
         assert any(  # noqa: PT017 - the message names the reason
@@ -207,7 +209,7 @@ def test_nonsense_is_summed_or_refused(
 ) -> None:
     columns = np.array(rows, dtype=float).reshape(-1, 5).T
     try:
-        found = strip(*columns, minutes=minutes, rate=rate)
+        found = sum_strip(*columns, minutes=minutes, rate=rate)
     except ValueError:
         return
     assert 0.0 < found.variance < np.inf
@@ -230,7 +232,7 @@ def test_dense_wide_strikes_give_the_volatility_of_black(
         k = (np.arange(-n, n + 1) + offset) * 10.0 * v / n
         K, D = 100.0 * np.exp(k), np.exp(-rate * T)
         call, put = (D * 100.0 * side(k, v) for side in (black.call, black.put))
-        ours = strip(K, call, call, put, put, minutes=days * 1440.0, rate=rate)
+        ours = sum_strip(K, call, call, put, put, minutes=days * 1440.0, rate=rate)
         error.append(abs(ours.volatility / (100.0 * sigma) - 1.0))
     assert error[0] < 2e-3
     assert error[1] < 0.5 * error[0] + 1e-9
@@ -257,10 +259,10 @@ def example_columns() -> dict[str, np.ndarray[Any, Any]]:
 
 def test_absent_bid_is_a_zero_bid() -> None:
     columns = example_columns()
-    near = strip(*columns.values(), minutes=34_484, rate=0.0)
+    near = sum_strip(*columns.values(), minutes=34_484, rate=0.0)
     for name in ("call_bid", "put_bid"):
         columns[name] = np.where(columns[name] == 0.0, np.nan, columns[name])
-    assert strip(*columns.values(), minutes=34_484, rate=0.0).variance == near.variance
+    assert sum_strip(*columns.values(), minutes=34_484, rate=0.0).variance == near.variance
 
 
 @pytest.mark.parametrize("ask", [0.0, np.nan, 0.04])
@@ -268,7 +270,7 @@ def test_bid_without_an_ask_is_passed_over_and_counted(ask: float) -> None:
     columns = example_columns()
     at = int(np.flatnonzero(columns["strike"] == 1500.0)[0])
     columns["put_ask"][at] = ask
-    near = strip(*columns.values(), minutes=34_484, rate=0.0)
+    near = sum_strip(*columns.values(), minutes=34_484, rate=0.0)
     assert near.unusable == 1
     assert 1500.0 not in near.contributions["strike"].to_list()
     assert strips("methodology_current")[0].unusable == 0
@@ -311,9 +313,9 @@ def test_what_cannot_be_summed_is_refused(change: dict[str, Any], message: str) 
         "minutes": 43_200.0,
         "rate": 0.0,
     }
-    strip(**case)
+    sum_strip(**case)
     with pytest.raises(ValueError, match=message):
-        strip(**{**case, **change})
+        sum_strip(**{**case, **change})
 
 
 # -- which expiries ------------------------------------------------------------------------

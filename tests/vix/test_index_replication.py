@@ -15,8 +15,14 @@ from arbiter.data import path
 from arbiter.examples import example
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
-from arbiter.vix.index_rule import summed, vix
-from arbiter.vix.replication import DAYS, priced, replication, tails, term_structure
+from arbiter.vix.index_rule import sum_listed_expiry, vix
+from arbiter.vix.replication import (
+    HORIZON_DAYS,
+    integrate_tail_variance,
+    price_strips,
+    replication,
+    term_structure,
+)
 
 SPOT = 6842.37  # of the shipped chain
 SURFACE = Surface.from_slopes(
@@ -66,9 +72,9 @@ def test_tails_from_the_forward_are_the_log_contract(surface: Surface) -> None:
     T = np.array([0.01, 0.1, 0.5, 2.0, 3.0])
     zero = np.zeros_like(T)
     W = surface.variance_swap(T) * T
-    np.testing.assert_allclose(tails(surface, T, zero, zero), W, rtol=1e-6)
+    np.testing.assert_allclose(integrate_tail_variance(surface, T, zero, zero), W, rtol=1e-6)
     # Negative control: half the law is not all of it.
-    half = tails(surface, T, zero, np.full_like(T, 50.0))
+    half = integrate_tail_variance(surface, T, zero, np.full_like(T, 50.0))
     assert np.all(half < 0.9 * W)
 
 
@@ -109,11 +115,11 @@ def test_gap_vanishes_on_black_with_dense_wide_strikes(sigma: float, T: float) -
 
 
 def test_a_surface_is_summed_on_the_strikes_that_the_market_s_rule_takes(chain: Chain) -> None:
-    ours = priced(SURFACE, chain)
+    ours = price_strips(SURFACE, chain)
     for label in ("2026-11-13 SPXW", "2027-02-19 SPX"):
         mine = pl.col("label") == label
         here, there = (
-            summed(table.filter(mine), 0.04).contributions["strike"].to_list()
+            sum_listed_expiry(table.filter(mine), 0.04).contributions["strike"].to_list()
             for table in (ours, chain.strips())
         )
         # The forward of the surface is another, so K0 is: the ends are the market's.
@@ -121,7 +127,7 @@ def test_a_surface_is_summed_on_the_strikes_that_the_market_s_rule_takes(chain: 
 
 
 def test_priced_strips_hold_the_surface_s_prices_and_forward(chain: Chain) -> None:
-    table = priced(SURFACE, chain).filter(pl.col("label") == "2027-01-15 SPX")
+    table = price_strips(SURFACE, chain).filter(pl.col("label") == "2027-01-15 SPX")
     T = table["minutes"][0] / 525_600
     bid = table.filter(pl.col("put_bid") > 0.0)
     np.testing.assert_allclose(bid["put_bid"], SURFACE.put(bid["strike"].to_numpy(), T))
@@ -129,13 +135,15 @@ def test_priced_strips_hold_the_surface_s_prices_and_forward(chain: Chain) -> No
     market = chain.strips().filter(pl.col("label") == "2027-01-15 SPX")
     assert (table["put_bid"] == 0.0).sum() == (market["put_bid"] == 0.0).sum() > 0
     rate = float(-np.log(SURFACE.discount(T)) / T)
-    assert summed(table, rate).forward == pytest.approx(float(SURFACE.forward(T)), rel=1e-10)
+    assert sum_listed_expiry(table, rate).forward == pytest.approx(
+        float(SURFACE.forward(T)), rel=1e-10
+    )
 
 
 def test_term_structure_adds_up(chain: Chain) -> None:
     table = term_structure(SURFACE, source=chain)
-    T = np.array(DAYS) / 365.0
-    assert table["days"].to_list() == list(DAYS)
+    T = np.array(HORIZON_DAYS) / 365.0
+    assert table["days"].to_list() == list(HORIZON_DAYS)
     np.testing.assert_allclose(table["exact"], 100.0 * np.sqrt(SURFACE.variance_swap(T)))
     np.testing.assert_allclose(table["forward_variance"], SURFACE.forward_variance(T))
     np.testing.assert_allclose(

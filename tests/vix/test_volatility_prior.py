@@ -13,8 +13,17 @@ import arbiter as ab
 from arbiter.markets import LiftedHeston, preset
 from arbiter.models.parameters import PRESETS
 from arbiter.operators.pretrained import Operator
-from arbiter.vix.prior import DAYS, KNOTS, LATEST, SOONEST, Network, network, read, vix_prior
-from arbiter.vix.prior_features import STRIKES, features
+from arbiter.vix.prior import (
+    DEFAULT_DAYS,
+    KNOTS,
+    MAX_TRAINED_YEARS,
+    MIN_TRAINED_YEARS,
+    VixRegression,
+    load_regression,
+    read,
+    vix_prior,
+)
+from arbiter.vix.prior_features import STRIKE_DEVIATIONS, features
 
 T = np.array([14.0, 45.0, 91.0, 182.0]) / 365.0
 GRID = np.array([7, 14, 30, 44, 60, 75, 91, 121, 152, 182, 212, 273, 365]) / 365.0
@@ -40,7 +49,7 @@ def test_features_of_a_surface_are_those_of_its_market(
 ) -> None:
     surface, market = both
     found, exact = features(surface, T), features(market, T)
-    assert found.shape == (T.size, 8 + 3 * (len(STRIKES) - 1))
+    assert found.shape == (T.size, 8 + 3 * (len(STRIKE_DEVIATIONS) - 1))
     np.testing.assert_allclose(found[:, 0], np.log(T))
     np.testing.assert_allclose(found, exact, atol=0.05)
     assert np.abs(features(surface, 2.0 * T) - exact).max() > 0.05
@@ -71,7 +80,7 @@ def test_the_coupling_holds_for_every_draw() -> None:
     surface = surface_of("calm")
     prior = vix_prior(surface, T)
     variance = surface.forward_variance(T)
-    for slices in prior._drawn()[::16]:
+    for slices in prior._draw_slices()[::16]:
         tied = surface.with_vix(slices)
         np.testing.assert_allclose(tied.vix_second_moment(T), variance, rtol=1e-12)
         assert np.all(tied.vix_future(T) <= 100.0 * np.sqrt(variance))
@@ -81,7 +90,7 @@ def test_the_coupling_holds_for_every_draw() -> None:
 def test_dates_are_the_usual_ones_as_far_as_the_surface_goes() -> None:
     surface = surface_of("calm")
     prior = vix_prior(surface)
-    assert prior.maturities[0] == DAYS[0] / 365.0
+    assert prior.maturities[0] == DEFAULT_DAYS[0] / 365.0
     assert prior.maturities[-1] + 30.0 / 365.0 <= surface.maturities[-1]
     short = ab.Surface.from_slopes(surface.knots, [0.05], surface.slopes[0, :1])
     with pytest.raises(ValueError, match=r"ends at T = 0\.05"):
@@ -92,9 +101,9 @@ def test_dates_are_the_usual_ones_as_far_as_the_surface_goes() -> None:
 
 def test_beyond_what_was_seen_slopes_grow_with_root_time_and_then_stay() -> None:
     surface = surface_of("calm")
-    soon = vix_prior(surface, [0.25 * SOONEST, SOONEST])
+    soon = vix_prior(surface, [0.25 * MIN_TRAINED_YEARS, MIN_TRAINED_YEARS])
     np.testing.assert_allclose(soon.mean[1] - soon.mean[0], np.log(2.0), atol=1e-9)
-    late = vix_prior(surface, [LATEST, 2.0 * LATEST])
+    late = vix_prior(surface, [MAX_TRAINED_YEARS, 2.0 * MAX_TRAINED_YEARS])
     np.testing.assert_allclose(late.mean[0], late.mean[1], atol=1e-9)
 
 
@@ -147,7 +156,7 @@ def test_a_prior_alone_is_no_law_to_audit() -> None:
 
 def test_a_damaged_file_is_named_with_the_remedy() -> None:
     whole = (files("arbiter.data") / "vix_prior.npz").read_bytes()
-    assert isinstance(read(io.BytesIO(whole)), Network)
+    assert isinstance(read(io.BytesIO(whole)), VixRegression)
     arrays = dict(np.load(io.BytesIO(whole)))
     without, nan = io.BytesIO(), io.BytesIO()
     np.savez(without, **{name: part for name, part in arrays.items() if name != "root"})
@@ -158,8 +167,8 @@ def test_a_damaged_file_is_named_with_the_remedy() -> None:
 
 
 def test_the_network_is_whole() -> None:
-    found = network()
-    assert isinstance(found, Network)
+    found = load_regression()
+    assert isinstance(found, VixRegression)
     assert all(np.isfinite(part).all() for part in found)
     assert found.root.shape == (len(KNOTS), len(KNOTS))
     mean, root = found(np.full((1, found.centre.size), 1e6))  # held at the edge of training

@@ -25,7 +25,7 @@ from arbiter.fitting.vix_objective import Laws, Scales, by_slope, derivatives, l
 from arbiter.fitting.vix_quotes import VixMarket
 from arbiter.pricing.vix_slices import VixSlices, require_variance
 from arbiter.surface import Surface
-from arbiter.vix.prior import KNOTS, RANGE, VixPrior, vix_prior
+from arbiter.vix.prior import KNOTS, PRIOR_SLOPE_RANGE, VixPrior, vix_prior
 
 Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
@@ -136,7 +136,7 @@ class _Head:
         """The objective."""
         quotes, market, kernel = self.market.quotes, self.market, self.kernel
         logs = self.prior.mean + (self.root @ e[: self.shapes]).reshape(self.prior.mean.shape)
-        slopes = np.clip(np.exp(logs), *RANGE)
+        slopes = np.clip(np.exp(logs), *PRIOR_SLOPE_RANGE)
         slices, squares = kernel.slices(slopes), kernel.slices(2.0 * slopes)
         ratio = log_future(self.log_variance, slices, squares) - np.log(quotes.forwards)
         ratio = ratio + _LEVEL * e[self.shapes :]

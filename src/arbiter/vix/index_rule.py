@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from arbiter.vix.strip import QUOTE_COLUMNS, Strip, strip
+from arbiter.vix.strip import QUOTE_COLUMNS, Strip, sum_strip
 
 if TYPE_CHECKING:
     from arbiter.chains import Chain
@@ -24,9 +24,9 @@ Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 Cycle: TypeAlias = Literal["weekly", "listed", "monthly"]
 
-FORWARDS_APART = 0.005  # of the forward: a gap that no dividend or rate explains
+MAX_FORWARD_GAP = 0.005  # of the forward: a gap that no dividend or rate explains
 MINUTES_PER_DAY = 1440
-THIRTY_DAYS = 30 * MINUTES_PER_DAY
+THIRTY_DAYS_MINUTES = 30 * MINUTES_PER_DAY
 
 
 class Vix(float):
@@ -84,7 +84,7 @@ class Vix(float):
         }
 
 
-class Term(Protocol):
+class VarianceTerm(Protocol):
     """Anything with a variance to a moment: a strip, or a point of a term structure."""
 
     @property
@@ -98,7 +98,9 @@ class Term(Protocol):
         ...
 
 
-def interpolate(near: Term, next: Term, minutes: float = THIRTY_DAYS) -> float:
+def interpolate(
+    near: VarianceTerm, next: VarianceTerm, minutes: float = THIRTY_DAYS_MINUTES
+) -> float:
     """Index points at ``minutes`` ahead, total variance linear in time through two strips.
 
     Outside the two expiries the line goes on, as the index did until 2014 when both of its
@@ -147,24 +149,24 @@ def vix(
         >>> vix(read_chain(path()))
         Vix(15.9... at 30 days from 2026-11-13 SPXW and 2026-11-20 SPX)
     """
-    strips = _table(source)
+    strips = _require_strips(source)
     labels = bracket(strips, days, cycle)
     parity = _parity(source, labels)
     rates = _rates(parity) if rate is None else np.broadcast_to(rate, 2)
     near, after = (
-        summed(strips.filter(pl.col("label") == label), float(r))
+        sum_listed_expiry(strips.filter(pl.col("label") == label), float(r))
         for label, r in zip(labels, rates, strict=True)
     )
     _warn_of_stale_forward((near, after), parity)
     return Vix(near, after, days)
 
 
-def summed(expiry: pl.DataFrame, rate: float) -> Strip:
+def sum_listed_expiry(expiry: pl.DataFrame, rate: float) -> Strip:
     """The strip of one expiry's rows of the table that ``Chain.strips()`` returns."""
     label, minutes = expiry["label"][0], float(expiry["minutes"][0])
     quotes = [expiry[name].to_numpy() for name in QUOTE_COLUMNS]
     try:
-        found = strip(*quotes, minutes=minutes, rate=rate)
+        found = sum_strip(*quotes, minutes=minutes, rate=rate)
     except ValueError as error:
         raise ValueError(f"{label}: {error}") from error
     if found.unusable:
@@ -191,10 +193,10 @@ def bracket(strips: pl.DataFrame, days: float, cycle: Cycle | None = None) -> tu
     Raises:
         ValueError: If the expiries do not surround the horizon.
     """
-    terms = _terms(strips)
+    terms = _list_expiries(strips)
     if "settles" in strips.columns:
-        cycle = cycle or _cycle_of(days)
-        terms = [term for term in terms if _belongs(term.day, cycle)]
+        cycle = cycle or _default_cycle(days)
+        terms = [term for term in terms if _belongs_to_cycle(term.day, cycle)]
     elif cycle not in (None, "listed"):
         raise ValueError(f"cycle = {cycle!r} needs dates: give a table with the column settles")
     near = [term for term in terms if term.days <= days]
@@ -208,14 +210,14 @@ def bracket(strips: pl.DataFrame, days: float, cycle: Cycle | None = None) -> tu
     return near[-1].label, after[0].label
 
 
-class _Term(NamedTuple):
+class _ListedExpiry(NamedTuple):
     minutes: float
     label: str
     day: np.datetime64  # on which it settles; NaT where unknown
     days: float  # from the day of the quotes to that day
 
 
-def _table(source: Any) -> pl.DataFrame:
+def _require_strips(source: Any) -> pl.DataFrame:
     strips = source.strips() if hasattr(source, "strips") else source
     if not isinstance(strips, pl.DataFrame):
         raise ValueError(
@@ -229,7 +231,7 @@ def _table(source: Any) -> pl.DataFrame:
     return strips
 
 
-def _terms(strips: pl.DataFrame) -> list[_Term]:
+def _list_expiries(strips: pl.DataFrame) -> list[_ListedExpiry]:
     """The expiries that have not settled, in order, one for each day."""
     dated = "settles" in strips.columns
     columns = ["label", "minutes", *(["settles"] if dated else [])]
@@ -239,22 +241,22 @@ def _terms(strips: pl.DataFrame) -> list[_Term]:
     if not dated:
         nowhen = np.datetime64("NaT", "D")
         rows = zip(minutes, labels, minutes / MINUTES_PER_DAY, strict=True)
-        return [_Term(float(m), label, nowhen, float(d)) for m, label, d in rows]
+        return [_ListedExpiry(float(m), label, nowhen, float(d)) for m, label, d in rows]
     settles = table["settles"].dt.replace_time_zone(None).to_numpy().astype("datetime64[s]")
     today = (settles - (minutes * 60.0).astype("timedelta64[s]")).astype("datetime64[D]")
     day = settles.astype("datetime64[D]")
     away = (day - today).astype(np.float64)
     _, first = np.unique(day, return_index=True)
-    return [_Term(float(minutes[i]), labels[i], day[i], float(away[i])) for i in first]
+    return [_ListedExpiry(float(minutes[i]), labels[i], day[i], float(away[i])) for i in first]
 
 
-def _cycle_of(days: float) -> Cycle:
+def _default_cycle(days: float) -> Cycle:
     if days <= 60.0:
         return "weekly"
     return "listed" if days <= 150.0 else "monthly"
 
 
-def _belongs(day: np.datetime64, cycle: Cycle) -> bool:
+def _belongs_to_cycle(day: np.datetime64, cycle: Cycle) -> bool:
     """Whether an expiry that settles on ``day`` is of the cycle; holidays move it forward."""
     if cycle == "listed":
         return True
@@ -300,7 +302,7 @@ def _warn_of_stale_forward(strips: tuple[Strip, Strip], parity: pl.DataFrame | N
     if parity is None:
         return
     for found, forward in zip(strips, parity["forward"].to_list(), strict=True):
-        if abs(found.forward - forward) > FORWARDS_APART * forward:
+        if abs(found.forward - forward) > MAX_FORWARD_GAP * forward:
             logger.warning(
                 "%s: the index rule takes the forward %.6g from one strike, put-call parity of "
                 "all strikes says %.6g: some quotes near the money are stale",

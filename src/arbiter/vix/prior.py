@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 KNOTS = (-3.0, -2.25, -1.5, -0.75, 0.0, 0.75, 1.5, 2.25, 3.0)
-DAYS = (7, 14, 21, 30, 45, 60, 91, 121, 152, 182, 273, 365)
+DEFAULT_DAYS = (7, 14, 21, 30, 45, 60, 91, 121, 152, 182, 273, 365)
 """Dates at which a prior is given if none are asked for, as far as the surface goes."""
-SOONEST, LATEST = 4.0 / 365.0, 1.2  # years that the network has seen
-RANGE = (1e-4, 3.5)  # of slopes
-DRAWS = 128
-FAR = 4.0  # deviations from training at which a feature is held
+MIN_TRAINED_YEARS, MAX_TRAINED_YEARS = 4.0 / 365.0, 1.2  # years that the network has seen
+PRIOR_SLOPE_RANGE = (1e-4, 3.5)  # of slopes
+DRAW_COUNT = 128
+MAX_FEATURE_DEVIATIONS = 4.0  # deviations from training at which a feature is held
 _SEED = 0
 
 
-class Network(NamedTuple):
+class VixRegression(NamedTuple):
     """Weights of the regression.
 
     Attributes:
@@ -73,7 +73,9 @@ class Network(NamedTuple):
 
     def __call__(self, seen: Array) -> tuple[Array, Array]:
         """Means ``(U, n)`` of log-slopes over √T, and roots ``(U, n, n)`` of their covariance."""
-        x = np.clip((seen - self.centre) / self.scale, -FAR, FAR)
+        x = np.clip(
+            (seen - self.centre) / self.scale, -MAX_FEATURE_DEVIATIONS, MAX_FEATURE_DEVIATIONS
+        )
         x = np.tanh(x @ self.w0 + self.b0)
         x = np.tanh(x @ self.w1 + self.b1)
         found = x @ self.w2 + self.b2
@@ -81,13 +83,13 @@ class Network(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def network() -> Network:
+def load_regression() -> VixRegression:
     """The regression that ships with the package."""
     with (files("arbiter.data") / "vix_prior.npz").open("rb") as file:
         return read(file)
 
 
-def read(file: IO[bytes]) -> Network:
+def read(file: IO[bytes]) -> VixRegression:
     """A regression from a file of arrays; nothing is unpickled.
 
     Raises:
@@ -95,7 +97,9 @@ def read(file: IO[bytes]) -> Network:
     """
     try:
         with np.load(file, allow_pickle=False) as arrays:
-            found = Network(*(arrays[name].astype(np.float64) for name in Network._fields))
+            found = VixRegression(
+                *(arrays[name].astype(np.float64) for name in VixRegression._fields)
+            )
         whole = all(np.isfinite(part).all() for part in found)
         mean, root = found(np.zeros((1, found.centre.size)))
         if not (whole and mean.shape == (1, len(KNOTS)) and root.shape == (1, *2 * mean.shape[1:])):
@@ -126,7 +130,7 @@ class VixPrior:
     @property
     def slices(self) -> VixSlices:
         """The middle one, for :meth:`Surface.with_vix`."""
-        return self._slices(self.mean)
+        return self._slices_from_logs(self.mean)
 
     def future(self, T: MaturityLike) -> tuple[Array, Array]:
         """VIX futures of the middle law, in index points, and their standard deviations."""
@@ -160,18 +164,18 @@ class VixPrior:
 
     def _with_deviation(self, of: Callable[[VixSlices], Array]) -> tuple[Array, Array]:
         """A quantity of the middle law, and its standard deviation over the draws that have it."""
-        drawn = np.stack([of(slices) for slices in self._drawn()])
+        drawn = np.stack([of(slices) for slices in self._draw_slices()])
         return np.asarray(of(self.slices)), np.asarray(np.nanstd(drawn, 0))
 
-    def _drawn(self) -> list[VixSlices]:
+    def _draw_slices(self) -> list[VixSlices]:
         """The same draws every time; dates of one draw are off together."""
-        noise = np.random.default_rng(_SEED).standard_normal((DRAWS // 2, len(KNOTS)))
+        noise = np.random.default_rng(_SEED).standard_normal((DRAW_COUNT // 2, len(KNOTS)))
         noise = np.concatenate([noise, -noise])
         moves = np.einsum("unm,dm->dun", self.root, noise)
-        return [self._slices(self.mean + move) for move in moves]
+        return [self._slices_from_logs(self.mean + move) for move in moves]
 
-    def _slices(self, logs: Array) -> VixSlices:
-        return VixSlices.of(KNOTS, self.maturities, np.clip(np.exp(logs), *RANGE))
+    def _slices_from_logs(self, logs: Array) -> VixSlices:
+        return VixSlices.of(KNOTS, self.maturities, np.clip(np.exp(logs), *PRIOR_SLOPE_RANGE))
 
 
 def vix_prior(surface: Surface, T: MaturityLike | None = None) -> VixPrior:
@@ -195,7 +199,7 @@ def vix_prior(surface: Surface, T: MaturityLike | None = None) -> VixPrior:
         True
     """
     if T is None:
-        dates = np.array(DAYS) / 365.0
+        dates = np.array(DEFAULT_DAYS) / 365.0
         dates = dates[dates + THIRTY_DAYS <= surface.maturities[-1] * (1.0 + 1e-9)]
         if not dates.size:
             raise ValueError(
@@ -209,17 +213,17 @@ def vix_prior(surface: Surface, T: MaturityLike | None = None) -> VixPrior:
         last = surface.maturities[-1]
         there = "forward variance is an extrapolation of the surface"
         warn_beyond_expiries(dates + THIRTY_DAYS, last, 1e-3 * last, there)
-    seen = features(surface, np.clip(dates, SOONEST, LATEST))
+    seen = features(surface, np.clip(dates, MIN_TRAINED_YEARS, MAX_TRAINED_YEARS))
     bad = ~np.isfinite(seen).all(1)
     if bad.any():
         raise ValueError(
             f"the surface has no implied volatility within two deviations around T = "
             f"{dates[bad][0]:g}: check its slopes there"
         )
-    mean, root = network()(seen)
-    logs = mean + 0.5 * np.log(np.clip(dates, SOONEST, LATEST))[:, None]
+    mean, root = load_regression()(seen)
+    logs = mean + 0.5 * np.log(np.clip(dates, MIN_TRAINED_YEARS, MAX_TRAINED_YEARS))[:, None]
     # sooner than the network has seen, slopes grow with the root of time; later, they stay
-    logs += 0.5 * np.log(np.minimum(dates / SOONEST, 1.0))[:, None]
+    logs += 0.5 * np.log(np.minimum(dates / MIN_TRAINED_YEARS, 1.0))[:, None]
     return VixPrior(
         surface, inputs.freeze_array(dates), inputs.freeze_array(logs), inputs.freeze_array(root)
     )

@@ -19,12 +19,12 @@ from arbiter.surface import THIRTY_DAYS
 
 Array = NDArray[np.float64]
 
-STRIKES = (-2.0, -1.0, 0.0, 1.0)  # deviations
-MONEY = STRIKES.index(0.0)
-_LOWEST = 1e-6  # of a forward variance, whose logarithm is taken
+STRIKE_DEVIATIONS = (-2.0, -1.0, 0.0, 1.0)  # deviations
+AT_THE_MONEY = STRIKE_DEVIATIONS.index(0.0)
+_MIN_FORWARD_VARIANCE = 1e-6  # of a forward variance, whose logarithm is taken
 
 
-class Index(Protocol):
+class IndexSurface(Protocol):
     """A surface, or a market whose prices are exact."""
 
     def iv(self, k: Any, T: Any) -> Array:
@@ -40,7 +40,7 @@ class Index(Protocol):
         ...
 
 
-def features(index: Index, T: Array) -> Array:
+def features(index: IndexSurface, T: Array) -> Array:
     """``(U, 17)`` at dates ``(U,)``, in years; NaN where the surface has no volatility.
 
     The logarithm of the date; that of forward variance; of the variance to each maturity over it;
@@ -49,11 +49,11 @@ def features(index: Index, T: Array) -> Array:
     T = np.asarray(T, dtype=np.float64)
     at = np.stack([np.full_like(T, THIRTY_DAYS), T, T + THIRTY_DAYS], 1)  # (U, 3)
     swap = index.variance_swap(at.ravel()).reshape(at.shape)
-    k = np.multiply.outer(np.sqrt(swap * at), STRIKES)  # (U, 3, S)
-    iv = index.iv(k.ravel(), np.repeat(at.ravel(), len(STRIKES))).reshape(k.shape)
-    ahead = np.log(np.maximum(index.forward_variance(T), _LOWEST))
-    money = np.log(iv[..., MONEY])
-    smile = np.delete(np.log(iv), MONEY, axis=-1) - money[..., None]
+    k = np.multiply.outer(np.sqrt(swap * at), STRIKE_DEVIATIONS)  # (U, 3, S)
+    iv = index.iv(k.ravel(), np.repeat(at.ravel(), len(STRIKE_DEVIATIONS))).reshape(k.shape)
+    ahead = np.log(np.maximum(index.forward_variance(T), _MIN_FORWARD_VARIANCE))
+    money = np.log(iv[..., AT_THE_MONEY])
+    smile = np.delete(np.log(iv), AT_THE_MONEY, axis=-1) - money[..., None]
     parts = [
         np.log(T)[:, None],
         ahead[:, None],

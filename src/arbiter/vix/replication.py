@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from arbiter.forwards import MINUTES_PER_YEAR
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
-from arbiter.vix.index_rule import MINUTES_PER_DAY, bracket, interpolate, summed
+from arbiter.vix.index_rule import MINUTES_PER_DAY, bracket, interpolate, sum_listed_expiry
 from arbiter.vix.strip import QUOTE_COLUMNS, Strip
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
-DAYS = (9.0, 30.0, 93.0, 184.0, 365.0)  # VIX9D, VIX, VIX3M, VIX6M, VIX1Y
-_FARTHEST = 10.0  # standard deviations: no float64 tail is left beyond
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(128)
+HORIZON_DAYS = (9.0, 30.0, 93.0, 184.0, 365.0)  # VIX9D, VIX, VIX3M, VIX6M, VIX1Y
+_MAX_DEVIATIONS = 10.0  # standard deviations: no float64 tail is left beyond
+_QUADRATURE_NODES, _QUADRATURE_WEIGHTS = np.polynomial.legendre.leggauss(128)
 
 
-def priced(surface: Surface, source: Chain | Quotes | pl.DataFrame) -> pl.DataFrame:
+def price_strips(surface: Surface, source: Chain | Quotes | pl.DataFrame) -> pl.DataFrame:
     """The strips of ``source`` with the surface's prices in place of bids and asks.
 
     Options without a bid keep none, so that the index rule takes the same strikes. Quotes hold
@@ -44,7 +44,7 @@ def priced(surface: Surface, source: Chain | Quotes | pl.DataFrame) -> pl.DataFr
         surface: The surface to price with, its own forwards and discount factors included.
         source: A chain, the table that its ``strips()`` returns, or quotes.
     """
-    strips = _strips(source)
+    strips = _read_strips(source)
     T = strips["minutes"].to_numpy() / MINUTES_PER_YEAR
     alive = T > 0.0
     strips, T = strips.filter(pl.Series(alive)), T[alive]
@@ -68,19 +68,19 @@ def replication(surface: Surface, source: Chain | Quotes | pl.DataFrame) -> pl.D
         quoted (the rule on the quotes themselves; null for ``Quotes``, which have one side).
         An expiry whose strip cannot be summed has nulls there, and the log says why.
     """
-    market = _strips(source)
-    listed = priced(surface, source)
+    market = _read_strips(source)
+    listed = price_strips(surface, source)
     labels = listed.unique("label").sort("minutes")["label"].to_list()
     two_sided = not isinstance(source, Quotes)
     rows = [
-        _Row.of(
+        _ReplicationRow.from_strips(
             surface,
             listed.filter(pl.col("label") == label),
             market.filter(pl.col("label") == label) if two_sided else None,
         )
         for label in labels
     ]
-    table = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
+    table = pl.DataFrame(rows, schema=_ROW_SCHEMA, orient="row")
     T = table["T"].to_numpy()
     exact = 100.0 * np.sqrt(surface.variance_swap(T))
     has = table["lowest"].is_not_null().to_numpy()
@@ -88,7 +88,7 @@ def replication(surface: Surface, source: Chain | Quotes | pl.DataFrame) -> pl.D
     if has.any():
         at, forward = T[has], surface.forward(T[has])
         ends = (np.log(table[n].to_numpy()[has] / forward) for n in ("lowest", "highest"))
-        beyond = 1e4 * tails(surface, at, *ends) / at
+        beyond = 1e4 * integrate_tail_variance(surface, at, *ends) / at
         cut[has] = np.sqrt(np.maximum(exact[has] ** 2 - beyond, 0.0))
     inner = pl.Series(cut, nan_to_null=True)
     return table.with_columns(exact=pl.Series(exact), _cut=inner).select(
@@ -102,7 +102,7 @@ def replication(surface: Surface, source: Chain | Quotes | pl.DataFrame) -> pl.D
 
 def term_structure(
     surface: Surface,
-    days: Sequence[float] = DAYS,
+    days: Sequence[float] = HORIZON_DAYS,
     source: Chain | Quotes | pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """The volatility index at several horizons, exact and on listed strikes.
@@ -141,8 +141,8 @@ def term_structure(
     empty = dict.fromkeys(("listed", "whole", "quoted"))
     between = [empty] * horizons.size
     if source is not None:
-        strips, by_expiry = _strips(source), replication(surface, source)
-        between = [_between(strips, by_expiry, d) for d in horizons]
+        strips, by_expiry = _read_strips(source), replication(surface, source)
+        between = [_interpolate_horizon(strips, by_expiry, d) for d in horizons]
     columns = pl.DataFrame(between, schema=dict.fromkeys(empty, pl.Float64))
     return table.hstack(columns).select(
         *table.columns,
@@ -153,28 +153,28 @@ def term_structure(
     )
 
 
-def tails(surface: Surface, T: Array, low: Array, high: Array) -> Array:
+def integrate_tail_variance(surface: Surface, T: Array, low: Array, high: Array) -> Array:
     """``(E,)`` total variance of the log contract beyond log-moneyness ``low`` and ``high``.
 
     ``W = 2∫ e^{-k} otm(k) dk`` over all k; this is the part outside ``[low, high]``.
     """
     out = np.zeros_like(T)
-    for end, far in ((low, -_FARTHEST), (high, _FARTHEST)):
+    for end, far in ((low, -_MAX_DEVIATIONS), (high, _MAX_DEVIATIONS)):
         limit = surface.log_strike(far, T)
         half = 0.5 * (end - limit)  # (E,), signed
-        k = limit[:, None] + half[:, None] * (1.0 + _NODES)  # (E, 128)
+        k = limit[:, None] + half[:, None] * (1.0 + _QUADRATURE_NODES)  # (E, 128)
         price = np.exp(-k) * surface.otm(k, T[:, None])
         inside = half * np.sign(far) < 0.0  # the strikes end before the law does
-        out += np.where(inside, 2.0 * np.abs(half) * (price @ _WEIGHTS), 0.0)
+        out += np.where(inside, 2.0 * np.abs(half) * (price @ _QUADRATURE_WEIGHTS), 0.0)
     return out
 
 
-class _Point(NamedTuple):
+class _VarianceTerm(NamedTuple):
     minutes: float
     variance: float
 
 
-_SCHEMA = {
+_ROW_SCHEMA = {
     "label": pl.String,
     "T": pl.Float64,
     "strikes": pl.Int64,
@@ -185,7 +185,7 @@ _SCHEMA = {
 }
 
 
-class _Row(NamedTuple):
+class _ReplicationRow(NamedTuple):
     label: str
     T: float
     strikes: int | None
@@ -195,11 +195,13 @@ class _Row(NamedTuple):
     quoted: float | None
 
     @classmethod
-    def of(cls, surface: Surface, listed: pl.DataFrame, market: pl.DataFrame | None) -> _Row:
+    def from_strips(
+        cls, surface: Surface, listed: pl.DataFrame, market: pl.DataFrame | None
+    ) -> _ReplicationRow:
         label, T = listed["label"][0], float(listed["minutes"][0]) / MINUTES_PER_YEAR
         rate = float(-np.log(surface.discount(T)) / T)
-        strip = _attempt("surface", listed, rate)
-        quoted = None if market is None else _attempt("quotes", market, rate)
+        strip = _sum_or_warn("surface", listed, rate)
+        quoted = None if market is None else _sum_or_warn("quotes", market, rate)
         points = None if quoted is None else quoted.volatility
         if strip is None:
             return cls(label, T, None, None, None, None, points)
@@ -207,15 +209,17 @@ class _Row(NamedTuple):
         return cls(label, T, K.len(), K[0], K[-1], strip.volatility, points)
 
 
-def _attempt(of: str, expiry: pl.DataFrame, rate: float) -> Strip | None:
+def _sum_or_warn(of: str, expiry: pl.DataFrame, rate: float) -> Strip | None:
     try:
-        return summed(expiry, rate)
+        return sum_listed_expiry(expiry, rate)
     except ValueError as error:
         logger.warning("no strip of the %s for %s", of, error)
         return None
 
 
-def _between(strips: pl.DataFrame, by_expiry: pl.DataFrame, days: float) -> dict[str, Any]:
+def _interpolate_horizon(
+    strips: pl.DataFrame, by_expiry: pl.DataFrame, days: float
+) -> dict[str, Any]:
     """Listed, whole (every strike) and quoted volatility at a horizon, by the rule's line."""
     try:
         labels = bracket(strips, days)
@@ -227,13 +231,15 @@ def _between(strips: pl.DataFrame, by_expiry: pl.DataFrame, days: float) -> dict
     def at(name: str) -> float | None:
         if any(row[name] is None for row in rows):
             return None
-        near, after = (_Point(row["T"] * MINUTES_PER_YEAR, 1e-4 * row[name] ** 2) for row in rows)
+        near, after = (
+            _VarianceTerm(row["T"] * MINUTES_PER_YEAR, 1e-4 * row[name] ** 2) for row in rows
+        )
         return interpolate(near, after, days * MINUTES_PER_DAY)
 
     return {"listed": at("listed"), "whole": at("exact"), "quoted": at("quoted")}
 
 
-def _strips(source: Chain | Quotes | pl.DataFrame) -> pl.DataFrame:
+def _read_strips(source: Chain | Quotes | pl.DataFrame) -> pl.DataFrame:
     """The table of strips; one of quotes, whose prices are yet to be put in, has ones."""
     if not isinstance(source, Quotes):
         return source if isinstance(source, pl.DataFrame) else source.strips()

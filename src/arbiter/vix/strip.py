@@ -12,7 +12,7 @@ from arbiter.forwards import MINUTES_PER_YEAR
 
 Array = NDArray[np.float64]
 
-LONGEST = 100 * MINUTES_PER_YEAR
+MAX_MINUTES = 100 * MINUTES_PER_YEAR
 LARGEST_GROWTH = 0.01  # of money to settlement, beyond which a rate of 100 % is a mistaken unit
 QUOTE_COLUMNS = ("strike", "call_bid", "call_ask", "put_bid", "put_ask")
 
@@ -55,7 +55,7 @@ class Strip:
         return 100.0 * float(np.sqrt(self.variance))
 
 
-def strip(
+def sum_strip(
     strike: ArrayLike,
     call_bid: ArrayLike,
     call_ask: ArrayLike,
@@ -92,7 +92,7 @@ def strip(
         >>> near.k0, round(near.forward, 6), round(near.volatility, 4)
         (100.0, 100.1, 22.0082)
     """
-    K, quotes = _checked(strike, (call_bid, call_ask, put_bid, put_ask), minutes, rate)
+    K, quotes = _check_quotes(strike, (call_bid, call_ask, put_bid, put_ask), minutes, rate)
     bid, ask = quotes[0::2], quotes[1::2]  # (2, m): calls, puts
     mid = 0.5 * (bid + ask)
     two_sided = (bid > 0.0) & (ask >= bid)
@@ -167,11 +167,11 @@ def _before_two_zeros(bids: Array) -> int:
     return int(two[0]) if two.size else bids.size
 
 
-def _checked(
+def _check_quotes(
     strike: ArrayLike, quotes: tuple[ArrayLike, ...], minutes: float, rate: float
 ) -> tuple[Array, Array]:
     """Sorted strikes ``(m,)`` and quotes ``(4, m)``: absent bids 0, absent asks NaN."""
-    if not 0.0 < minutes <= LONGEST:
+    if not 0.0 < minutes <= MAX_MINUTES:
         raise ValueError(
             f"minutes = {minutes!r}: give the time to settlement, positive and at most a century"
         )
@@ -183,19 +183,23 @@ def _checked(
     for name, row in zip(QUOTE_COLUMNS[1:], rows, strict=True):
         if row.shape != K.shape or K.ndim != 1:
             raise ValueError(f"{name} has shape {row.shape} and strike {K.shape}: give one each")
-        _refuse(name, K, row, (row < 0.0) | np.isinf(row), "prices are not negative or infinite")
+        _raise_at_first_bad(
+            name, K, row, (row < 0.0) | np.isinf(row), "prices are not negative or infinite"
+        )
     if not K.size:
         raise ValueError("no strikes were given")
-    _refuse("strike", K, K, ~(np.isfinite(K) & (K > 0.0)), "strikes are positive")
+    _raise_at_first_bad("strike", K, K, ~(np.isfinite(K) & (K > 0.0)), "strikes are positive")
     order = np.argsort(K, kind="stable")
     K, table = K[order], np.stack(rows)[:, order]
     again = np.append(np.diff(K) == 0.0, False)
-    _refuse("strike", K, K, again, "given twice: sum the AM and the PM series apart")
+    _raise_at_first_bad("strike", K, K, again, "given twice: sum the AM and the PM series apart")
     table[0::2] = np.nan_to_num(table[0::2])
     return K, table
 
 
-def _refuse(name: str, K: Array, values: Array, bad: NDArray[np.bool_], remedy: str) -> None:
+def _raise_at_first_bad(
+    name: str, K: Array, values: Array, bad: NDArray[np.bool_], remedy: str
+) -> None:
     where = np.flatnonzero(bad)
     if where.size:
         raise ValueError(f"strike {K[where[0]]:g}: {name} = {values[where[0]]:g}; {remedy}")
