@@ -21,10 +21,10 @@ import torch
 from numpy.typing import NDArray
 
 from arbiter.markets import LiftedHeston
-from arbiter.models.characteristic_function import of_index
+from arbiter.models.characteristic_function import solve_index_transforms
 from arbiter.models.fourier_pricing import Contour, invert
-from arbiter.models.fractional_kernel import ratio_of
-from arbiter.models.riccati import Quadratic, solve
+from arbiter.models.fractional_kernel import default_speed_ratio
+from arbiter.models.riccati import Quadratic, solve_riccati
 
 Array = NDArray[np.float64]
 HESTON = LiftedHeston.heston(v0=0.04, kappa=1.5, theta=0.05, sigma=0.7, rho=-0.75)
@@ -36,7 +36,7 @@ class Cells(LiftedHeston):
 
     @cached_property
     def _lift(self) -> tuple[Array, Array]:
-        n, r, a = self.factors, ratio_of(self.factors), self.hurst + 0.5
+        n, r, a = self.factors, default_speed_ratio(self.factors), self.hurst + 0.5
         edge = r ** (np.arange(n + 1) - 0.5 * n)
         mass = np.diff(edge ** (1.0 - a)) / (1.0 - a)
         pace = np.diff(edge ** (2.0 - a)) / (2.0 - a) / mass
@@ -83,7 +83,7 @@ def in_steps() -> tuple[list[int], list[float]]:
     for steps in sizes:
         zero = torch.zeros(1, 1, 2, dtype=torch.complex128)
         borders = np.linspace(0.0, 1.0, steps + 1)
-        found = solve(m.c[None], m.x[None], quadratic, zero, np.array([1.0]), borders)
+        found = solve_riccati(m.c[None], m.x[None], quadratic, zero, np.array([1.0]), borders)
         log_cf = m.v0 * found.power + m.reversion * m.theta * found.mass
         errors.append(float(np.abs(log_cf[0, 0].numpy() - exact).max()))
     return sizes, errors
@@ -92,13 +92,15 @@ def in_steps() -> tuple[list[int], list[float]]:
 def in_nodes() -> tuple[list[int], list[float]]:
     T = np.array([0.25])
     k = np.linspace(-8.0, 8.0, 33) * float(np.sqrt(HESTON.log_variance(0.25)))
-    fine = HESTON._otm(k, 0.25, None, 0.02, 1.2)
+    fine = HESTON.otm_at_accuracy(k, 0.25, None, 0.02, 1.2)
     sizes, errors = [], []
     for step in (0.5, 0.4, 0.3, 0.25, 0.2, 0.16, 0.13, 0.1, 0.08, 0.06):
         price = np.empty(k.size)
-        for contour in (Contour.of(HESTON, calls, step) for calls in (True, False)):
-            log_cf = of_index([HESTON], T, contour.xi[None], 1.2)[0].at(0, np.zeros((1, 1)))
-            side = contour.serves(k, 0.25)
+        for contour in (Contour.from_parameters(HESTON, calls, step) for calls in (True, False)):
+            log_cf = solve_index_transforms([HESTON], T, contour.xi[None], 1.2)[0].at(
+                0, np.zeros((1, 1))
+            )
+            side = contour.covers_strikes(k, 0.25)
             integral = invert(log_cf, contour.xi, contour.weight, k[side])[0]
             price[side] = contour.price(integral, k[side])
         sizes.append(contour.xi.size)

@@ -66,7 +66,7 @@ def listed_quotes(expiries: int = 51, strikes: int = 165, seed: int = SEED) -> Q
     days = days[np.rint(np.linspace(0, days.size - 1, expiries)).astype(int)]
     columns: dict[str, list[Array]] = {"T": [], "k": [], "bid": [], "ask": []}
     for T in (days / 365.0).tolist():
-        deviation = float(MARKET.reference(np.array(T))) * np.sqrt(T)
+        deviation = float(MARKET.reference_volatility(np.array(T))) * np.sqrt(T)
         wide = np.linspace(np.exp(-8.0 * deviation), np.exp(4.0 * deviation), 400)
         quoted = wide[MARKET.otm(np.log(wide), T) * FORWARD > 0.15]
         k = np.log(np.linspace(quoted[0], quoted[-1], strikes))

@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 
 from arbiter.markets import LiftedHeston, preset
 from arbiter.markets.paths import simulate
-from arbiter.models.fourier_pricing import STEP
-from arbiter.models.lifted_heston import _sides
-from arbiter.models.riccati import GROWTH
-from arbiter.models.vix_oracle import IndexLaw, _law
+from arbiter.models.fourier_pricing import CONTOUR_STEP
+from arbiter.models.lifted_heston import solve_contours
+from arbiter.models.riccati import STEP_GROWTH
+from arbiter.models.vix_oracle import IndexLaw, solve_index_law
 
 Array = NDArray[np.float64]
 T = np.array([7, 14, 21, 30, 45, 60, 91, 122, 182, 273, 365, 456, 547, 730]) / 365.0
@@ -39,8 +39,8 @@ Clock = Callable[[], float]
 
 def forget() -> None:
     """Drop what the oracle keeps, so that the next call solves again."""
-    _sides.cache_clear()
-    _law.cache_clear()
+    solve_contours.cache_clear()
+    solve_index_law.cache_clear()
 
 
 def states(market: LiftedHeston, days: int) -> Array:
@@ -92,7 +92,9 @@ def run(device: str = "cpu", days: int = 2_000, clock: Clock = time.perf_counter
     moved = k * rng.uniform(0.7, 1.3, (days, 1, 1))
     if device == "cuda":
         market.days(U[:2], k, T, device)  # start the device
-    solve = seconds(lambda: _sides(market, tuple(T.tolist()), STEP, GROWTH, device), clock)
+    solve = seconds(
+        lambda: solve_contours(market, tuple(T.tolist()), CONTOUR_STEP, STEP_GROWTH, device), clock
+    )
     same = seconds(lambda: market.days(U, k, T, device), clock)
     ragged = seconds(lambda: market.days(U, moved, T, device), clock)
 
@@ -107,7 +109,7 @@ def run(device: str = "cpu", days: int = 2_000, clock: Clock = time.perf_counter
     gap = np.abs(
         market.days(U[:3], k, T, device) - np.stack([market.otm(k, T[:, None], u) for u in U[:3]])
     )
-    index = seconds(lambda: IndexLaw.of(market, 0.25).future(U), clock)
+    index = seconds(lambda: IndexLaw.from_parameters(market, 0.25).future(U), clock)
     options = days * T.size * STRIKES
     return {
         "device": torch.cuda.get_device_name() if device == "cuda" else platform.machine(),

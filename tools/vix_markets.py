@@ -24,7 +24,7 @@ from scipy.special import ndtri
 from arbiter.files import open_whole
 from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.models.parameters import Parameters, draw
-from arbiter.models.vix_oracle import POINTS, IndexLaw
+from arbiter.models.vix_oracle import INDEX_POINTS, IndexLaw
 from arbiter.vix.prior import KNOTS
 from arbiter.vix.prior_features import features
 from arbiter_lab.training.variance_states import reached
@@ -85,7 +85,7 @@ def sampled(p: Parameters, T: Array, states: Array, name: tuple[int, int]) -> Sa
             forward_variance=partial(market.forward_variance, state=state),
         )
         seen = features(index, T)
-        laws = [law_slopes(IndexLaw.of(p, t), state) for t in T]
+        laws = [law_slopes(IndexLaw.from_parameters(p, t), state) for t in T]
         slopes, futures = (np.array(part) for part in zip(*laws, strict=True))
         good = np.isfinite(seen).all(1) & np.isfinite(slopes).all(1) & (slopes > 0.0).all(1)
         if not good.all():
@@ -107,7 +107,7 @@ def sampled(p: Parameters, T: Array, states: Array, name: tuple[int, int]) -> Sa
 def law_slopes(law: IndexLaw, state: Array) -> tuple[Array, float]:
     """Slopes ``(n,)`` of log VIX at the knots from exact calls, and the future."""
     future = float(law.future(state[None])[0])
-    second = POINTS**2 * float(law.squared(state[None])[0])
+    second = INDEX_POINTS**2 * float(law.mean_squared_index(state[None])[0])
     width = np.sqrt(np.log(max(second / future**2, 1.0 + 1e-8)))
     k = width * np.linspace(-WIDE, WIDE, FINE)
     calls = law.calls(state[None], future * np.exp(k))[0] / future

@@ -52,7 +52,7 @@ def report(surface: FittedSurface) -> FitResult:
 
 def noiseless(heston: Heston) -> Surface:
     """The surface of a model, without its noise."""
-    k = DEVIATIONS * (heston.reference(T) * np.sqrt(T))[:, None]
+    k = DEVIATIONS * (heston.reference_volatility(T) * np.sqrt(T))[:, None]
     iv = heston.iv(k, T)
     table = {"T": np.broadcast_to(T[:, None], k.shape).ravel(), "k": k.ravel()}
     both = {"iv_bid": (iv - 1e-4).ravel(), "iv_ask": (iv + 1e-4).ravel()}

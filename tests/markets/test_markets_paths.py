@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from arbiter.markets.paths import Paths, _kick, simulate
 from arbiter.markets.timelines import timeline
 from arbiter.markets.universes import settled, universe
-from arbiter.models.expected_variance import Means
+from arbiter.models.expected_variance import ExpectedVariance
 from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.models.parameters import PRESETS, Parameters, draw, preset
 from counts import count
@@ -30,7 +30,7 @@ def errors_off(sample: Array, value: float) -> float:
 def lowest_forward_variance(p: Parameters, states: Array) -> float:
     """The lowest mean of variance, over states and over times ahead, as a share of theta."""
     ahead = np.geomspace(1e-5, 10.0, 40)
-    return float(Means.of(p).variance(ahead, states).min() / p.theta)
+    return float(ExpectedVariance.from_parameters(p).variance(ahead, states).min() / p.theta)
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +45,10 @@ def coarse() -> dict[str, Paths]:
 @pytest.mark.parametrize("name", PRESETS)
 def test_mean_of_variance_is_the_closed_form(coarse: dict[str, Paths], name: str) -> None:
     p = preset(name)
-    mean = Means.of(p).variance(HORIZONS, np.zeros(p.factors))
-    other = Means.of(replace(p, theta=1.5 * p.theta)).variance(HORIZONS, np.zeros(p.factors))
+    mean = ExpectedVariance.from_parameters(p).variance(HORIZONS, np.zeros(p.factors))
+    other = ExpectedVariance.from_parameters(replace(p, theta=1.5 * p.theta)).variance(
+        HORIZONS, np.zeros(p.factors)
+    )
     for i, value in enumerate(mean):
         assert errors_off(coarse[name].variance[:, i], value) < 4.0  # one of 40 such
     assert errors_off(coarse[name].variance[:, -1], other[-1]) > 6.0  # another theta is noticed
@@ -123,8 +125,13 @@ def test_state_now_is_where_a_path_goes_on() -> None:
     state = settled(p, 4)
     found = simulate(p, [0.2], seed=8, paths=PATHS, state=state, steps_per_day=0.2)
     later = np.array(0.2)
-    assert errors_off(found.variance[:, 0], float(Means.of(p).variance(later, state))) < 3.5
-    fresh = float(Means.of(p).variance(later, np.zeros(p.factors)))
+    assert (
+        errors_off(
+            found.variance[:, 0], float(ExpectedVariance.from_parameters(p).variance(later, state))
+        )
+        < 3.5
+    )
+    fresh = float(ExpectedVariance.from_parameters(p).variance(later, np.zeros(p.factors)))
     assert errors_off(found.variance[:, 0], fresh) > 6.0
 
 

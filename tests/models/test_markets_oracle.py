@@ -17,18 +17,18 @@ from scipy.special import ndtr
 import arbiter as ab
 from arbiter.markets import Jumps, LiftedHeston, Parameters, draw, preset
 from arbiter.markets.paths import simulate
-from arbiter.models.characteristic_function import of_index
-from arbiter.models.fourier_pricing import STEP, Contour, invert
+from arbiter.models.characteristic_function import solve_index_transforms
+from arbiter.models.fourier_pricing import CONTOUR_STEP, Contour, invert
 from arbiter.models.parameters import PRESETS
 from arbiter.models.riccati import (
-    FINEST,
-    GROWTH,
-    NODES,
-    WEIGHTS,
+    FIRST_STEP_YEARS,
+    RADAU_NODES,
+    RADAU_WEIGHTS,
+    STEP_GROWTH,
     Quadratic,
     exponential_weights,
     mesh,
-    solve,
+    solve_riccati,
 )
 from arbiter.pricing import black
 from counts import count
@@ -170,7 +170,7 @@ def test_heston_with_jumps_is_the_bates_model_of_quantlib() -> None:
 def test_transform_is_that_of_a_general_ode_solver(name: str) -> None:
     market, T = preset(name), np.array([0.02, 1.0])
     xi = np.array([[0.3 - 0.5j, 5.0 - 2.0j, 40.0 + 4.0j]])
-    found = of_index([market], T, xi)[0]
+    found = solve_index_transforms([market], T, xi)[0]
     for q, at in enumerate(1j * xi[0]):
         alpha, beta = 0.5 * (at * at - at), market.rho * market.nu * at - market.reversion
 
@@ -203,7 +203,7 @@ def test_steps_converge_with_order_nine() -> None:
             torch.zeros(1, 1, 2, dtype=torch.complex128),
             np.linspace(0.0, 1.0, steps + 1),
         )
-        found = solve(HESTON.c[None], HESTON.x[None], quadratic, zero, T, borders)
+        found = solve_riccati(HESTON.c[None], HESTON.x[None], quadratic, zero, T, borders)
         log_cf = HESTON.v0 * found.power + HESTON.reversion * HESTON.theta * found.mass
         errors.append(np.abs(log_cf[0, 0].numpy() - exact))
     orders = np.log2(np.array(errors[:-1]) / np.array(errors[1:]))
@@ -216,15 +216,17 @@ def test_nodes_converge_exponentially() -> None:
     fine = HESTON.otm(k, 0.25)
     errors = []
     for step in (0.36, 0.24, 0.16):
-        contours = [Contour.of(HESTON, calls, step) for calls in (True, False)]
+        contours = [Contour.from_parameters(HESTON, calls, step) for calls in (True, False)]
         price = np.empty(k.size)
         for contour in contours:
-            log_cf = of_index([HESTON], T, contour.xi[None])[0].at(0, np.zeros((1, 1)))
-            side = contour.serves(k, 0.25)
+            log_cf = solve_index_transforms([HESTON], T, contour.xi[None])[0].at(
+                0, np.zeros((1, 1))
+            )
+            side = contour.covers_strikes(k, 0.25)
             integral = invert(log_cf, contour.xi, contour.weight, k[side])[0]
             price[side] = contour.price(integral, k[side])
         errors.append(np.abs(price - fine).max())
-    assert STEP < 0.16
+    assert CONTOUR_STEP < 0.16
     # equal ratios of step, so that log error must fall faster than any power
     first, second = np.log(errors[0] / errors[1]), np.log(errors[1] / errors[2])
     assert second > 1.2 * first, errors
@@ -276,7 +278,7 @@ def test_error_estimate_sees_coarse_steps(
 def test_index_is_a_martingale_and_parity_holds(name: str) -> None:
     market = LiftedHeston.of(preset(name))
     T = np.array([0.01, 0.3, 3.0])
-    mean = of_index([market], T, np.array([[-1j, 0.0]]))[0].constant
+    mean = solve_index_transforms([market], T, np.array([[-1j, 0.0]]))[0].constant
     assert np.abs(mean.numpy()).max() < 1e-12
     K = np.array([0.7, 0.95, 1.0, 1.2])
     gap = market.call(K, T[:, None]) - market.put(K, T[:, None]) - (1.0 - K)
@@ -284,8 +286,8 @@ def test_index_is_a_martingale_and_parity_holds(name: str) -> None:
     # the put contour and the call contour price the same option
     k, U = np.array([-1e-3, 1e-3]), np.zeros((1, market.factors))
     for calls in (True, False):
-        contour = Contour.of(market, calls)
-        log_cf = of_index([market], T, contour.xi[None])[0].at(1, U)
+        contour = Contour.from_parameters(market, calls)
+        log_cf = solve_index_transforms([market], T, contour.xi[None])[0].at(1, U)
         integral = invert(log_cf, contour.xi, contour.weight, k)[0]
         call = contour.price(integral, k) + np.maximum(-np.expm1(k), 0.0)
         assert np.abs(call - market.call(np.exp(k), 0.3)).max() < 1e-11
@@ -313,7 +315,7 @@ def test_log_contract_is_the_slope_of_the_transform(name: str) -> None:
     market = LiftedHeston.of(preset(name))
     U = np.linspace(0.001, 0.003, market.factors)
     T, h = np.array([0.1, 2.0]), 1e-4
-    both = of_index([market], T, np.array([[h, -h]]))[0]
+    both = solve_index_transforms([market], T, np.array([[h, -h]]))[0]
     for m in range(2):
         up, down = both.at(m, U[None])[0].numpy()
         mean = ((up - down) / (2j * h)).real  # E log X
@@ -371,10 +373,10 @@ def test_days_are_the_days_one_by_one(name: str, rng: np.random.Generator) -> No
 
 def test_parameter_sets_in_one_batch_are_the_sets_one_by_one(rng: np.random.Generator) -> None:
     sets = [draw(rng) for _ in range(4)]
-    xi = np.stack([Contour.of(p, calls=False).xi[:120] for p in sets])
+    xi = np.stack([Contour.from_parameters(p, calls=False).xi[:120] for p in sets])
     T = np.array([0.05, 1.0])
-    for i, together in enumerate(of_index(sets, T, xi)):
-        alone = of_index([sets[i]], T, xi[i : i + 1])[0]
+    for i, together in enumerate(solve_index_transforms(sets, T, xi)):
+        alone = solve_index_transforms([sets[i]], T, xi[i : i + 1])[0]
         assert np.abs((together.constant - alone.constant).numpy()).max() < 1e-9
         assert np.abs((together.slope - alone.slope).numpy()).max() < 1e-7
 
@@ -400,18 +402,18 @@ def test_later_state_of_a_quiet_market_prices_the_same_market() -> None:
 
 
 def test_step_weights_integrate_polynomials_against_the_decay() -> None:
-    assert NODES.size == 5
-    for power in range(2 * NODES.size - 1):
-        assert WEIGHTS @ NODES**power == pytest.approx(1.0 / (power + 1.0), rel=1e-12)
+    assert RADAU_NODES.size == 5
+    for power in range(2 * RADAU_NODES.size - 1):
+        assert RADAU_WEIGHTS @ RADAU_NODES**power == pytest.approx(1.0 / (power + 1.0), rel=1e-12)
     x, delta = np.array([[0.0, 1e-3, 3.0, 40.0, 900.0]]), 0.3
     _, push = exponential_weights(x, np.array([delta]))
     s, w = np.polynomial.legendre.leggauss(60)
-    for k, node in enumerate(NODES):
+    for k, node in enumerate(RADAU_NODES):
         at = 0.5 * node * (s + 1.0)  # s/δ
-        for power in range(NODES.size):
+        for power in range(RADAU_NODES.size):
             decay = np.exp(-np.multiply.outer(x[0], (node - at) * delta))
             exact = 0.5 * node * delta * (decay * at**power * w).sum(-1)
-            found = (push[0, 0, k] * NODES[:, None] ** power).sum(0)
+            found = (push[0, 0, k] * RADAU_NODES[:, None] ** power).sum(0)
             assert found == pytest.approx(exact, rel=1e-9, abs=1e-15)
 
 
@@ -420,7 +422,9 @@ def test_mesh_increases_to_beyond_the_last_maturity(last: float, growth: float) 
     borders = mesh(last, growth)
     assert borders[-2] < last <= borders[-1]
     assert (np.diff(borders) > 0.0).all()
-    assert (np.diff(borders) <= (growth - 1.0) * borders[:-1] + FINEST * (1.0 + 1e-6)).all()
+    assert (
+        np.diff(borders) <= (growth - 1.0) * borders[:-1] + FIRST_STEP_YEARS * (1.0 + 1e-6)
+    ).all()
     longer = mesh(2.0 * last, growth)
     assert (longer[: borders.size] == borders).all()
 
@@ -432,8 +436,8 @@ def test_solution_at_a_maturity_does_not_depend_on_the_others(
 ) -> None:
     market, T = preset("jumpy"), np.sort(np.array(times))
     one = data.draw(st.integers(0, T.size - 1))
-    xi = Contour.of(market, calls=False).xi[None, ::20]
-    together, alone = (of_index([market], at, xi)[0] for at in (T, T[one : one + 1]))
+    xi = Contour.from_parameters(market, calls=False).xi[None, ::20]
+    together, alone = (solve_index_transforms([market], at, xi)[0] for at in (T, T[one : one + 1]))
     assert (together.constant[one] == alone.constant[0]).all()
     assert (together.slope[one] == alone.slope[0]).all()
 
@@ -575,7 +579,7 @@ def test_transform_that_does_not_decay_is_an_error_not_a_number() -> None:
 def test_moment_that_explodes_is_an_error_not_a_number() -> None:
     wild = LiftedHeston.heston(v0=0.04, kappa=0.1, theta=0.04, sigma=2.0, rho=0.2)
     with pytest.raises(ArithmeticError, match="not solved"):
-        of_index([wild], np.array([10.0]), np.array([[-40j]]))
+        solve_index_transforms([wild], np.array([10.0]), np.array([[-40j]]))
 
 
 def test_names_are_public_and_lazy() -> None:
@@ -585,4 +589,4 @@ def test_names_are_public_and_lazy() -> None:
     assert markets.Parameters is Parameters
     with pytest.raises(AttributeError, match="no attribute"):
         _ = markets.Nonsense
-    assert GROWTH > 1.0
+    assert STEP_GROWTH > 1.0

@@ -16,7 +16,12 @@ from numpy.typing import NDArray
 from scipy.integrate import quad, solve_ivp
 
 from arbiter.markets import LiftedHeston
-from arbiter.models.double_heston import DoubleHeston, ExponentialJumps, Variance, draw_outsider
+from arbiter.models.double_heston import (
+    DoubleHeston,
+    ExponentialJumps,
+    HestonVariance,
+    draw_double_heston,
+)
 from arbiter.models.lewis import lewis
 from arbiter.pricing import black
 from counts import count
@@ -24,11 +29,11 @@ from theorems import assert_convex_in_strike, assert_rises_in_maturity
 
 Array = NDArray[np.float64]
 
-FAST = Variance(v0=0.02, reversion=6.0, theta=0.015, nu=1.1, rho=-0.85)
-SLOW = Variance(v0=0.015, reversion=0.4, theta=0.03, nu=0.3, rho=-0.4)
+FAST = HestonVariance(v0=0.02, reversion=6.0, theta=0.015, nu=1.1, rho=-0.85)
+SLOW = HestonVariance(v0=0.015, reversion=0.4, theta=0.03, nu=0.3, rho=-0.4)
 JUMPS = ExponentialJumps(intensity=1.5, upward=0.3, up=0.02, down=0.06)
 MARKET = DoubleHeston(FAST, SLOW, JUMPS)
-HALF = Variance(v0=0.02, reversion=1.5, theta=0.025, nu=0.6, rho=-0.7)
+HALF = HestonVariance(v0=0.02, reversion=1.5, theta=0.025, nu=0.6, rho=-0.7)
 HESTON = LiftedHeston.heston(v0=0.04, kappa=1.5, theta=0.05, sigma=0.6, rho=-0.7)
 T = np.array([7.0, 30.0, 91.0, 365.0, 730.0]) / 365.0
 
@@ -37,7 +42,7 @@ def strikes(market: DoubleHeston, times: Array, low: float = -3.5, high: float =
     return np.asarray(np.linspace(low, high, 23) * np.sqrt(market.log_variance(times))[:, None])
 
 
-def riccati(variance: Variance, z: complex, time: float) -> complex:
+def riccati(variance: HestonVariance, z: complex, time: float) -> complex:
     """``log E X^z`` by integrating the equations that the closed form solves."""
     p = variance
 
@@ -53,7 +58,7 @@ def riccati(variance: Variance, z: complex, time: float) -> complex:
 
 @pytest.mark.parametrize("z", [0.5 + 3.0j, 0.5 - 40.0j, 0.9 + 11.0j, 0.2 + 0.1j])
 @pytest.mark.parametrize("variance", [FAST, SLOW])
-def test_each_variance_solves_its_riccati_equation(variance: Variance, z: complex) -> None:
+def test_each_variance_solves_its_riccati_equation(variance: HestonVariance, z: complex) -> None:
     point = np.array([z])
     for time in (7 / 365, 0.5, 2.0):
         exact = riccati(variance, z, time)
@@ -167,7 +172,7 @@ def test_the_integral_is_good_to_the_stated_error_on_the_stated_range() -> None:
     rng = np.random.default_rng(5)
     times = np.array([2.0, 30.0, 365.0, 1825.0]) / 365.0
     for _ in range(count(200, 8)):
-        market = draw_outsider(rng)
+        market = draw_double_heston(rng)
         k = np.clip(strikes(market, times, -8.0, 8.0), -8.0, 8.0)
         assert market.error_estimate(k, times[:, None]) < 1e-12
 
@@ -195,7 +200,7 @@ def test_the_index_is_a_martingale_with_the_stated_log_contract() -> None:
 
 @given(seed=st.integers(0, 10**6))
 def test_drawn_markets_have_no_arbitrage_and_look_like_an_index(seed: int) -> None:
-    market = draw_outsider(np.random.default_rng(seed))
+    market = draw_double_heston(np.random.default_rng(seed))
     times = np.array([7.0, 182.0]) / 365.0
     level = np.sqrt(market.variance_swap(times))
     assert level.min() > 0.05

@@ -13,7 +13,7 @@ from scipy.stats import ncx2
 from arbiter.markets import Jumps, LiftedHeston, preset
 from arbiter.markets.paths import simulate
 from arbiter.models.parameters import PRESETS
-from arbiter.models.vix_oracle import WINDOW, IndexLaw, largest_moment, squared_index
+from arbiter.models.vix_oracle import INDEX_WINDOW_YEARS, IndexLaw, largest_moment, squared_index
 from counts import count
 
 Array = NDArray[np.float64]
@@ -29,7 +29,7 @@ class ChiSquare:
     """VIX of the Heston model from the noncentral chi-square law of its variance."""
 
     def __init__(self, m: LiftedHeston, T: float) -> None:
-        share = -np.expm1(-m.reversion * WINDOW) / (m.reversion * WINDOW)
+        share = -np.expm1(-m.reversion * INDEX_WINDOW_YEARS) / (m.reversion * INDEX_WINDOW_YEARS)
         scale = -(m.nu**2) * np.expm1(-m.reversion * T) / (4.0 * m.reversion)
         self.freedom = 4.0 * m.reversion * m.theta / m.nu**2
         self.center = m.v0 * np.exp(-m.reversion * T) / scale
@@ -84,7 +84,9 @@ def test_search_for_moments_stops_before_they_explode(name: str, T: float) -> No
 @pytest.mark.parametrize("name", PRESETS)
 def test_squared_index_has_the_forward_variance_for_its_mean(name: str) -> None:
     market, T = LiftedHeston.of(preset(name)), np.array([0.05, 0.4])
-    ahead = (market.log_variance(T + WINDOW) - market.log_variance(T)) / WINDOW
+    ahead = (
+        market.log_variance(T + INDEX_WINDOW_YEARS) - market.log_variance(T)
+    ) / INDEX_WINDOW_YEARS
     assert market.forward_variance(T) == pytest.approx(ahead, rel=1e-12)
     # E VIX² = 2 ∫ E(VIX − K)⁺ dK over all strikes: the law itself, not its mean, is asked
     for t, variance in zip(T, ahead, strict=True):
@@ -104,11 +106,13 @@ def test_squared_index_has_the_forward_variance_for_its_mean(name: str) -> None:
 def test_index_now_is_its_thirty_day_variance_swap() -> None:
     for name in PRESETS:
         market = LiftedHeston.of(preset(name))
-        assert float(market.vix()) == pytest.approx(100.0 * np.sqrt(market.variance_swap(WINDOW)))
+        assert float(market.vix()) == pytest.approx(
+            100.0 * np.sqrt(market.variance_swap(INDEX_WINDOW_YEARS))
+        )
         U = np.linspace(0.0, 0.004, 20)
-        swap = market.variance_swap(WINDOW, U)
+        swap = market.variance_swap(INDEX_WINDOW_YEARS, U)
         assert market.vix(np.stack([U, 0.0 * U])) == pytest.approx(
-            100.0 * np.sqrt([float(swap), float(market.variance_swap(WINDOW))])
+            100.0 * np.sqrt([float(swap), float(market.variance_swap(INDEX_WINDOW_YEARS))])
         )
 
 
@@ -134,7 +138,7 @@ def test_calls_are_convex_and_decrease_in_strike() -> None:
 def test_laws_of_many_days_are_the_days_one_by_one(rng: np.random.Generator) -> None:
     market, T = LiftedHeston.of(preset("stressed")), 0.1
     states = simulate(market, np.arange(1, 5) / 52.0, seed=4).states[0]
-    law = IndexLaw.of(market, T)
+    law = IndexLaw.from_parameters(market, T)
     K = np.array([15.0, 25.0, 40.0])
     for strikes in (K, K + rng.uniform(0.0, 2.0, (4, 1))):
         found = law.calls(states, strikes)

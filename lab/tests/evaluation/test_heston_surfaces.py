@@ -48,7 +48,7 @@ def quantlib_iv(heston: Heston, k: Array, days: int) -> Array:
 def gap_bp(heston: Heston, pricer: Heston) -> float:
     """Largest difference to QuantLib's adaptive engine over ends and middle of three slices."""
     T = DAYS / 365.0
-    k = DEVIATIONS[::10] * (heston.reference(T) * np.sqrt(T))[:, None]
+    k = DEVIATIONS[::10] * (heston.reference_volatility(T) * np.sqrt(T))[:, None]
     ours = pricer.iv(k, T)
     places = [0, 5, 15]
     theirs = [quantlib_iv(heston, k[i], int(DAYS[i])) for i in places]

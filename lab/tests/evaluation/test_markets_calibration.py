@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 
 from arbiter.models.fourier_nodes import otm
 from arbiter.models.heston import Heston
-from arbiter.models.heston_calibration import REACH, calibrate, coordinates, levels, market
+from arbiter.models.heston_calibration import (
+    MAX_QUOTE_DEVIATIONS,
+    atm_total_volatility,
+    calibrate,
+    coordinates_from_parameters,
+    market_from_coordinates,
+)
 from arbiter.quotes import Quotes
 from arbiter_lab.evaluation.heston_surfaces import draw_heston, heston_surface
 from arbiter_lab.evaluation.known_surface import quotes_of
@@ -28,7 +34,7 @@ MILDEST = Heston(v0=0.12, kappa=4.0, theta=0.10, sigma=0.3, rho=-0.5)
 
 def exact(heston: Heston, T: Array = T, half: float = 0.002) -> Quotes:
     """Quotes about the truth, without noise."""
-    k = np.linspace(-3.0, 2.0, 9) * (heston.reference(T) * np.sqrt(T))[:, None]
+    k = np.linspace(-3.0, 2.0, 9) * (heston.reference_volatility(T) * np.sqrt(T))[:, None]
     iv = heston.iv(k, T)
     return quotes_of(T, k, iv, half * np.ones_like(iv), np.ones(iv.shape, np.bool_))
 
@@ -36,7 +42,7 @@ def exact(heston: Heston, T: Array = T, half: float = 0.002) -> Quotes:
 def test_prices_on_fixed_nodes_are_those_of_adaptive_ones() -> None:
     rng = np.random.default_rng(0)
     markets = [HARSHEST, MILDEST, *(draw_heston(rng) for _ in range(count(20, 4)))]
-    level = np.array([one.reference(T) * np.sqrt(T) for one in markets])
+    level = np.array([one.reference_volatility(T) * np.sqrt(T) for one in markets])
     z = np.linspace(-5.8, 4.0, 30)
     found = otm(markets, T, level, z)
     for i, one in enumerate(markets):
@@ -47,7 +53,7 @@ def test_prices_on_fixed_nodes_are_those_of_adaptive_ones() -> None:
 
 def test_prices_of_hours_and_days_are_as_good() -> None:
     calm = Heston(v0=0.01, kappa=2.0, theta=0.02, sigma=0.5, rho=-0.7)
-    level = calm.reference(SHORT) * np.sqrt(SHORT)
+    level = calm.reference_volatility(SHORT) * np.sqrt(SHORT)
     z = np.linspace(-3.0, 2.5, 12)
     found = otm([calm], SHORT, level[None], z)[0]
     right = np.array([calm.otm(z * v, t) for v, t in zip(level, SHORT.tolist(), strict=True)])
@@ -103,8 +109,8 @@ def test_one_expiry_leaves_folds_near_the_market() -> None:
     one = quotes.select(quotes.expiry == 8)
     found = calibrate(one, one.half_spread)
     assert found is not None
-    heston, missed = found.without(np.arange(len(one)) % 4 == 0)
-    assert np.abs(coordinates(astuple(heston)) - found.at).max() < 3.0
+    heston, missed = found.refit_without(np.arange(len(one)) % 4 == 0)
+    assert np.abs(coordinates_from_parameters(astuple(heston)) - found.at).max() < 3.0
     assert np.abs(missed).max() < 10.0
 
 
@@ -131,7 +137,7 @@ def test_quotes_left_out_are_predicted_as_by_another_calibration() -> None:
     again = calibrate(rest, rest.half_spread)
     assert found is not None
     assert again is not None
-    heston, missed = found.without(out)
+    heston, missed = found.refit_without(out)
     T_out, k_out = quotes.T[out], quotes.k[out]
     price = np.concatenate(
         [again.heston.otm(k_out[T_out == t], t) for t in np.unique(T_out).tolist()]
@@ -144,11 +150,14 @@ def test_quotes_left_out_are_predicted_as_by_another_calibration() -> None:
 
 
 def test_coordinates_are_those_of_a_market() -> None:
-    np.testing.assert_allclose(astuple(market(coordinates(astuple(HARSHEST)))), astuple(HARSHEST))
+    np.testing.assert_allclose(
+        astuple(market_from_coordinates(coordinates_from_parameters(astuple(HARSHEST)))),
+        astuple(HARSHEST),
+    )
 
 
 def test_levels_are_read_at_the_money_and_between_expiries() -> None:
     quotes = exact(MILDEST)
-    level = levels(quotes)
-    np.testing.assert_allclose(level, MILDEST.reference(T) * np.sqrt(T), rtol=0.05)
-    assert np.all(np.abs(quotes.k) < REACH * level[quotes.expiry])
+    level = atm_total_volatility(quotes)
+    np.testing.assert_allclose(level, MILDEST.reference_volatility(T) * np.sqrt(T), rtol=0.05)
+    assert np.all(np.abs(quotes.k) < MAX_QUOTE_DEVIATIONS * level[quotes.expiry])

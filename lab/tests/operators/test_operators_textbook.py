@@ -117,7 +117,7 @@ def test_folds_are_predicted_without_their_quotes() -> None:
         assert found is not None
         unseen_squares = 0.0
         for fold in operator()._folds(case.quotes):
-            unseen_squares += float(np.sum(found.without(fold.out)[1] ** 2))
+            unseen_squares += float(np.sum(found.refit_without(fold.out)[1] ** 2))
         seen.append(float(np.sum(found.residuals**2)) / unseen_squares)
     assert max(seen) < 1.0
 

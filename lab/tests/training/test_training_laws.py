@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from arbiter.markets.paths import simulate
-from arbiter.models.characteristic_function import of_index
-from arbiter.models.expected_variance import Means
+from arbiter.models.characteristic_function import solve_index_transforms
+from arbiter.models.expected_variance import ExpectedVariance
 from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.models.parameters import PRESETS, Jumps, Parameters
 from arbiter.pricing import black
@@ -190,7 +190,7 @@ def test_share_of_a_pool_is_shaped(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_cannot_be_solved_is_left_out_and_counted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    solve = of_index
+    solve = solve_index_transforms
 
     def fails(sets: Sequence[Parameters], *rest: object) -> object:
         if any(p.rho == -0.5 for p in sets):
@@ -243,7 +243,11 @@ def test_states_are_those_that_paths_reach(parameters: Parameters) -> None:
     other = simulate(parameters, times, 5, paths=paths, steps_per_day=1e-6).variance[:, -1]
     v = parameters.v0 + U @ parameters.c
     assert v.min() > -1e-9
-    mean = float(Means.of(parameters).variance(np.array([horizon]), np.zeros(U.shape[1]))[0])
+    mean = float(
+        ExpectedVariance.from_parameters(parameters).variance(
+            np.array([horizon]), np.zeros(U.shape[1])
+        )[0]
+    )
     error = v.std() / np.sqrt(paths)
     assert abs(v.mean() - mean) < 4.0 * error
     assert abs(1.3 * v.mean() - mean) > 4.0 * error  # a planted bias is seen

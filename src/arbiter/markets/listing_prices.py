@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.markets.listing import Board
-from arbiter.models.characteristic_function import Transform, of_index
+from arbiter.models.characteristic_function import Transform, solve_index_transforms
 from arbiter.models.fourier_pricing import Contour, invert
 from arbiter.models.lifted_heston import LiftedHeston
 
@@ -31,9 +31,9 @@ def prices(market: LiftedHeston, states: Array, boards: Sequence[Board]) -> list
         For each board ``(m,)``, in the order of its strikes.
     """
     times = np.unique(np.concatenate([board.maturities for board in boards]))
-    contours = [Contour.of(market, calls) for calls in (True, False)]
+    contours = [Contour.from_parameters(market, calls) for calls in (True, False)]
     nodes = np.concatenate([contour.xi for contour in contours])[None]
-    both = of_index([market], times, nodes)[0]
+    both = solve_index_transforms([market], times, nodes)[0]
     split = contours[0].xi.size
     sides = (
         (contours[0], both.nodes(slice(split))),
@@ -54,7 +54,7 @@ def _priced(
     for contour, transform in sides:
         for i, row in enumerate(rows.tolist()):
             own = slice(borders[i], borders[i + 1])
-            side = contour.serves(k[own], float(times[row]))
+            side = contour.covers_strikes(k[own], float(times[row]))
             if side.any():
                 at = k[own][side]
                 found = invert(transform.at(row, U), contour.xi, contour.weight, at)[0]

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import expm
 
-from arbiter.models.expected_variance import Means, drift
+from arbiter.models.expected_variance import ExpectedVariance, drift
 from arbiter.models.parameters import Parameters
 
 Array = NDArray[np.float64]
@@ -217,7 +217,9 @@ def _start(p: Parameters, state: ArrayLike | None, last: float) -> Array:
     U = np.asarray(state, dtype=np.float64)
     if U.shape != (p.factors,) or not np.isfinite(U).all():
         raise ValueError(f"state must be {p.factors} finite numbers, got shape {U.shape}")
-    ahead = Means.of(p).variance(np.append(0.0, np.geomspace(1e-5, max(last, 1e-4), 24)), U)
+    ahead = ExpectedVariance.from_parameters(p).variance(
+        np.append(0.0, np.geomspace(1e-5, max(last, 1e-4), 24)), U
+    )
     if ahead.min() < -1e-12:
         raise ValueError(
             f"state has an expected variance of {ahead.min():.4g}, now or later: none may be "

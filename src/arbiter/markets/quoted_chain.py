@@ -13,7 +13,7 @@ from arbiter.chains.roots import EUROPEAN_ROOTS
 from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion
 from arbiter.markets.frictions import Exact, Frictions, Quoted, quote
 from arbiter.markets.listing import Board
-from arbiter.models.lifted_heston import RESOLUTION, implied
+from arbiter.models.lifted_heston import PRICE_RESOLUTION, implied_volatility
 from arbiter.quotes import Quotes
 
 Array = NDArray[np.float64]
@@ -69,7 +69,7 @@ def sheet(
     price: Array,
     frictions: Frictions,
     rng: np.random.Generator,
-    resolution: float = RESOLUTION,
+    resolution: float = PRICE_RESOLUTION,
 ) -> Sheet:
     """Quotes around exact out-of-the-money prices of a board.
 
@@ -82,7 +82,7 @@ def sheet(
     """
     k, T = board.k, board.T
     unit = (board.discounts * board.forwards)[board.series]
-    exact = Exact(price, implied(price, k, T, resolution), k, T, unit)
+    exact = Exact(price, implied_volatility(price, k, T, resolution), k, T, unit)
     return Sheet(board, exact, quote(exact, frictions, rng))
 
 

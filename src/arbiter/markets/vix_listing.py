@@ -18,7 +18,7 @@ from arbiter.forwards import MINUTES_PER_YEAR
 from arbiter.markets.frictions import Frictions
 from arbiter.markets.listing import Board, Curves
 from arbiter.markets.quoted_chain import Sheet, sheet
-from arbiter.models.lifted_heston import INDEX_RESOLUTION, LiftedHeston
+from arbiter.models.lifted_heston import INDEX_PRICE_RESOLUTION, LiftedHeston
 
 Array = NDArray[np.float64]
 
@@ -133,7 +133,7 @@ def quote_volatility(
         series=np.repeat(np.arange(T.size), [part.size for part in strikes]),
         strikes=np.concatenate(strikes),
     )
-    made = sheet(board, _otm(market, state, board), venue.frictions, rng, INDEX_RESOLUTION)
+    made = sheet(board, _otm(market, state, board), venue.frictions, rng, INDEX_PRICE_RESOLUTION)
     half = venue.future_spread
     mid = futures + venue.frictions.noise * half * np.clip(rng.standard_normal(T.size), -2.5, 2.5)
     bid = _FUTURE_TICK * np.floor((mid - half) / _FUTURE_TICK + 1e-9)

@@ -16,13 +16,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from arbiter.models.parameters import Parameters
-from arbiter.models.riccati import FINEST, GROWTH, Quadratic, Riccati, mesh, solve
+from arbiter.models.riccati import (
+    FIRST_STEP_YEARS,
+    STEP_GROWTH,
+    Quadratic,
+    RiccatiSolution,
+    mesh,
+    solve_riccati,
+)
 
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 
-_ROUNDS = 3  # of Newton's method: a start far from rest is harder to extrapolate
-_LAYER = 0.05  # first step over the time in which the start of a state's transform decays
+_NEWTON_ROUNDS = 3  # of Newton's method: a start far from rest is harder to extrapolate
+_FIRST_STEP_SHARE = (
+    0.05  # first step over the time in which the start of a state's transform decays
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +58,11 @@ class Transform:
         return Transform(self.constant[:, part], self.slope[:, :, part])
 
 
-def of_index(
+def solve_index_transforms(
     sets: Sequence[Parameters],
     times: Array,
     xi: Complex,
-    growth: float = GROWTH,
+    growth: float = STEP_GROWTH,
     device: torch.device | str = "cpu",
 ) -> list[Transform]:
     """``log E X_T^{iξ}`` of several parameter sets in one go.
@@ -66,18 +75,20 @@ def of_index(
         device: Where the solution is computed and stays.
     """
     z = 1j * xi
-    lean = _column(sets, "rho") * _column(sets, "nu") * z - _column(sets, "reversion")
+    lean = _parameter_column(sets, "rho") * _parameter_column(sets, "nu") * z - _parameter_column(
+        sets, "reversion"
+    )
     quadratic = Quadratic(
         torch.as_tensor(0.5 * (z * z - z), device=device),
         torch.as_tensor(lean, device=device),
-        torch.as_tensor(_column(sets, "nu") ** 2, device=device),
+        torch.as_tensor(_parameter_column(sets, "nu") ** 2, device=device),
     )
     c, x = np.stack([p.c for p in sets]), np.stack([p.x for p in sets])
     psi = torch.zeros(len(sets), c.shape[1], xi.shape[1], dtype=torch.complex128, device=device)
     # V starts with the rate of Heston's, whose volatility of variance is the lift's at time zero
-    rate = float((c.sum(1)[:, None] * _column(sets, "nu") * np.abs(z)).max())
-    borders = mesh(float(times[-1]), growth, min(FINEST, 1.0 / rate))
-    transforms = _assembled(sets, solve(c, x, quadratic, psi, times, borders))
+    rate = float((c.sum(1)[:, None] * _parameter_column(sets, "nu") * np.abs(z)).max())
+    borders = mesh(float(times[-1]), growth, min(FIRST_STEP_YEARS, 1.0 / rate))
+    transforms = _assemble_transforms(sets, solve_riccati(c, x, quadratic, psi, times, borders))
     for i, parameters in enumerate(sets):
         if parameters.jumps is not None:
             jumps = np.multiply.outer(times, parameters.jumps.log_cf(z[i]))
@@ -86,33 +97,35 @@ def of_index(
     return transforms
 
 
-def of_state(
+def solve_state_transform(
     parameters: Parameters,
     times: Array,
     start: Complex,
-    growth: float = GROWTH,
+    growth: float = STEP_GROWTH,
 ) -> Transform:
     """``log E exp(Σ start_i U^i_T)`` for ``start`` of shape ``(Q, n)``."""
     p, V = parameters, start.sum(-1)
     none = torch.zeros(1, V.size, dtype=torch.complex128)
     quadratic = Quadratic(none, none - p.reversion, torch.tensor([[p.nu**2]], dtype=torch.float64))
     # the start decays like 1/(1 + Σc ν² V t/2): the first step must see that
-    finest = min(FINEST, _LAYER / float(p.c.sum() * p.nu**2 * np.abs(V).max()))
+    finest = min(FIRST_STEP_YEARS, _FIRST_STEP_SHARE / float(p.c.sum() * p.nu**2 * np.abs(V).max()))
     psi = torch.as_tensor((start / p.c).T.astype(np.complex128).copy())[None]
     borders = mesh(float(times[-1]), growth, finest)
     c, x = np.stack([p.c]), np.stack([p.x])
-    return _assembled([p], solve(c, x, quadratic, psi, times, borders, _ROUNDS))[0]
+    return _assemble_transforms(
+        [p], solve_riccati(c, x, quadratic, psi, times, borders, _NEWTON_ROUNDS)
+    )[0]
 
 
-def _assembled(sets: Sequence[Parameters], found: Riccati) -> list[Transform]:
+def _assemble_transforms(sets: Sequence[Parameters], found: RiccatiSolution) -> list[Transform]:
     device = found.psi.device
     c = torch.as_tensor(np.stack([p.c for p in sets]), device=device)
-    v0 = torch.as_tensor(_column(sets, "v0"), device=device)
-    pull = _column(sets, "reversion") * _column(sets, "theta")
+    v0 = torch.as_tensor(_parameter_column(sets, "v0"), device=device)
+    pull = _parameter_column(sets, "reversion") * _parameter_column(sets, "theta")
     constant = v0 * found.power + torch.as_tensor(pull, device=device) * found.mass  # (M, P, Q)
     slope = found.psi * c[..., None]  # (M, P, n, Q)
     return [Transform(constant[:, i], slope[:, i]) for i in range(len(sets))]
 
 
-def _column(sets: Sequence[Parameters], name: str) -> Array:
+def _parameter_column(sets: Sequence[Parameters], name: str) -> Array:
     return np.array([[getattr(p, name)] for p in sets], dtype=np.float64)  # (P, 1)

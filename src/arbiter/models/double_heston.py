@@ -21,21 +21,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from arbiter.models.heston import log_transform
-from arbiter.models.lewis import RADIANS, lewis
+from arbiter.models.lewis import MAX_RADIANS_PER_PANEL, lewis
 from arbiter.pricing import black
 
 Array = NDArray[np.float64]
 Complex = NDArray[np.complexfloating[Any, Any]]
 
-RESOLUTION = 1e-12  # of the forward: prices below it are rounding of the Fourier integral
-WINDOW = 30.0 / 365.0  # of the volatility index
-_LONGEST = 100.0  # years
-_FARTHEST = 8.0  # log-strikes
-_MOST_JUMP_VARIANCE = 0.02  # a year, of a drawn market
+PRICE_RESOLUTION = 1e-12  # of the forward: prices below it are rounding of the Fourier integral
+INDEX_WINDOW_YEARS = 30.0 / 365.0  # of the volatility index
+_MAX_MATURITY_YEARS = 100.0  # years
+_MAX_LOG_STRIKE = 8.0  # log-strikes
+_MAX_JUMP_VARIANCE = 0.02  # a year, of a drawn market
 
 
 @dataclass(frozen=True)
-class Variance:
+class HestonVariance:
     """``dv = κ(θ − v) dt + ν √v dB``, correlation ρ with the part of the index that it drives.
 
     Attributes:
@@ -53,22 +53,28 @@ class Variance:
     rho: float
 
     def __post_init__(self) -> None:
-        _check("v0", self.v0, 0.0 < self.v0 < 25.0, "a variance: 0.04 is 20 % volatility")
-        _check("theta", self.theta, 0.0 <= self.theta < 25.0, "a variance: 0.04 is 20 %")
-        _check("reversion", self.reversion, 1e-6 <= self.reversion < 1e3, "a speed per year")
-        _check("nu", self.nu, 1e-3 <= self.nu < 1e2, "the volatility of variance, from 0.001")
-        _check("rho", self.rho, -0.999 <= self.rho <= 0.999, "a correlation, up to 0.999 in size")
+        _check_parameter("v0", self.v0, 0.0 < self.v0 < 25.0, "a variance: 0.04 is 20 % volatility")
+        _check_parameter("theta", self.theta, 0.0 <= self.theta < 25.0, "a variance: 0.04 is 20 %")
+        _check_parameter(
+            "reversion", self.reversion, 1e-6 <= self.reversion < 1e3, "a speed per year"
+        )
+        _check_parameter(
+            "nu", self.nu, 1e-3 <= self.nu < 1e2, "the volatility of variance, from 0.001"
+        )
+        _check_parameter(
+            "rho", self.rho, -0.999 <= self.rho <= 0.999, "a correlation, up to 0.999 in size"
+        )
 
     def log_cf(self, z: Complex, T: float) -> Complex:
         """``log E X^z`` of its part of the index, in the form without branch cuts."""
         return log_transform((self.v0, self.reversion, self.theta, self.nu, self.rho), z, T)
 
-    def integrated(self, T: Array) -> Array:
+    def integrated_variance(self, T: Array) -> Array:
         """``∫ E v`` from now to T."""
         gone = -np.expm1(-self.reversion * T) / self.reversion
         return np.asarray(self.theta * T + (self.v0 - self.theta) * gone)
 
-    def turning(self, T: float) -> float:
+    def turning_rate(self, T: float) -> float:
         """How fast ``log_cf`` turns far out, in radians per unit of frequency."""
         return abs(self.rho) / self.nu * (self.v0 + self.reversion * self.theta * T)
 
@@ -90,10 +96,18 @@ class ExponentialJumps:
     down: float
 
     def __post_init__(self) -> None:
-        _check("intensity", self.intensity, 0.0 <= self.intensity < 1e3, "jumps a year, ≥ 0")
-        _check("upward", self.upward, 0.0 <= self.upward <= 1.0, "a share, between 0 and 1")
-        _check("up", self.up, 0.0 < self.up < 0.9, "the mean log of an upward jump: 0.02 is 2 %")
-        _check("down", self.down, 0.0 < self.down < 3.0, "the mean size of a downward jump: 0.05")
+        _check_parameter(
+            "intensity", self.intensity, 0.0 <= self.intensity < 1e3, "jumps a year, ≥ 0"
+        )
+        _check_parameter(
+            "upward", self.upward, 0.0 <= self.upward <= 1.0, "a share, between 0 and 1"
+        )
+        _check_parameter(
+            "up", self.up, 0.0 < self.up < 0.9, "the mean log of an upward jump: 0.02 is 2 %"
+        )
+        _check_parameter(
+            "down", self.down, 0.0 < self.down < 3.0, "the mean size of a downward jump: 0.05"
+        )
 
     @property
     def drift(self) -> float:
@@ -133,8 +147,8 @@ class DoubleHeston:
         0.18159
     """
 
-    fast: Variance
-    slow: Variance
+    fast: HestonVariance
+    slow: HestonVariance
     jumps: ExponentialJumps | None = None
 
     def transform(self, u: Complex, T: float) -> Complex:
@@ -147,37 +161,39 @@ class DoubleHeston:
 
     def otm(self, k: ArrayLike, T: ArrayLike) -> Array:
         """Out-of-the-money prices: calls for ``k ≥ 0``, puts below."""
-        return self._otm(k, T, RADIANS)
+        return self._otm(k, T, MAX_RADIANS_PER_PANEL)
 
     def iv(self, k: ArrayLike, T: ArrayLike) -> Array:
         """Implied volatility; NaN where the price is below what the integral resolves, 1e-12."""
-        points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), _years(T))
+        points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), _check_maturities(T))
         price = self.otm(points, at)
-        resolved = np.where(price > RESOLUTION, price, np.nan)
+        resolved = np.where(price > PRICE_RESOLUTION, price, np.nan)
         return np.asarray(black.implied_total_volatility(resolved, points).volatility / np.sqrt(at))
 
     def error_estimate(self, k: ArrayLike, T: ArrayLike) -> float:
         """Largest change of a price when panels of the integral are halved."""
-        gap = self._otm(k, T, 0.5 * RADIANS) - self.otm(k, T)
+        gap = self._otm(k, T, 0.5 * MAX_RADIANS_PER_PANEL) - self.otm(k, T)
         return float(np.abs(gap).max(initial=0.0))
 
     def log_variance(self, T: ArrayLike) -> Array:
         """Total log-contract variance ``W(T) = −2 E log X_T``."""
-        at = _years(T)
+        at = _check_maturities(T)
         jumps = 0.0 if self.jumps is None else self.jumps.variance
-        return np.asarray(self.fast.integrated(at) + self.slow.integrated(at) + jumps * at)
+        return np.asarray(
+            self.fast.integrated_variance(at) + self.slow.integrated_variance(at) + jumps * at
+        )
 
     def variance_swap(self, T: ArrayLike) -> Array:
         """``W(T)/T``."""
-        return np.asarray(self.log_variance(T) / _years(T))
+        return np.asarray(self.log_variance(T) / _check_maturities(T))
 
     def vix(self) -> Array:
         """The volatility index now, in points."""
-        return np.asarray(100.0 * np.sqrt(self.variance_swap(WINDOW)))
+        return np.asarray(100.0 * np.sqrt(self.variance_swap(INDEX_WINDOW_YEARS)))
 
     def _otm(self, k: ArrayLike, T: ArrayLike, radians: float) -> Array:
-        points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), _years(T))
-        bad = ~(np.abs(points) <= _FARTHEST)  # true for NaN too
+        points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), _check_maturities(T))
+        bad = ~(np.abs(points) <= _MAX_LOG_STRIKE)  # true for NaN too
         if bad.any():
             raise ValueError(
                 f"k = {points[bad][0]}: log-strikes must be finite and within ±{_FARTHEST:g}"
@@ -186,49 +202,49 @@ class DoubleHeston:
         for t in np.unique(at).tolist():
             here = at == t
             drift = 0.0 if self.jumps is None else abs(self.jumps.drift) * t
-            turning = self.fast.turning(t) + self.slow.turning(t) + drift
+            turning = self.fast.turning_rate(t) + self.slow.turning_rate(t) + drift
             out[here] = lewis(partial(self.transform, T=t), points[here], turning, radians)
         return np.asarray(np.maximum(out, 0.0))
 
 
-def draw_outsider(rng: np.random.Generator) -> DoubleHeston:
+def draw_double_heston(rng: np.random.Generator) -> DoubleHeston:
     """A market of a prior that is index-like, from calm to crash."""
-    fast = Variance(
-        v0=_log_uniform(rng, 0.002, 0.15),
-        reversion=_log_uniform(rng, 3.0, 12.0),
-        theta=_log_uniform(rng, 0.003, 0.05),
+    fast = HestonVariance(
+        v0=_draw_log_uniform(rng, 0.002, 0.15),
+        reversion=_draw_log_uniform(rng, 3.0, 12.0),
+        theta=_draw_log_uniform(rng, 0.003, 0.05),
         nu=float(rng.uniform(0.4, 1.6)),
         rho=float(rng.uniform(-0.95, -0.5)),
     )
-    slow = Variance(
-        v0=_log_uniform(rng, 0.004, 0.06),
-        reversion=_log_uniform(rng, 0.1, 1.2),
-        theta=_log_uniform(rng, 0.01, 0.08),
+    slow = HestonVariance(
+        v0=_draw_log_uniform(rng, 0.004, 0.06),
+        reversion=_draw_log_uniform(rng, 0.1, 1.2),
+        theta=_draw_log_uniform(rng, 0.01, 0.08),
         nu=float(rng.uniform(0.1, 0.5)),
         rho=float(rng.uniform(-0.9, -0.2)),
     )
     while True:
         jumps = ExponentialJumps(
-            intensity=_log_uniform(rng, 0.3, 6.0),
+            intensity=_draw_log_uniform(rng, 0.3, 6.0),
             upward=float(rng.uniform(0.05, 0.4)),
             up=float(rng.uniform(0.01, 0.04)),
-            down=_log_uniform(rng, 0.015, 0.12),
+            down=_draw_log_uniform(rng, 0.015, 0.12),
         )
-        if jumps.variance < _MOST_JUMP_VARIANCE:
+        if jumps.variance < _MAX_JUMP_VARIANCE:
             return DoubleHeston(fast, slow, jumps)
 
 
-def _log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
+def _draw_log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
     return float(np.exp(rng.uniform(np.log(low), np.log(high))))
 
 
-def _check(name: str, value: float, good: bool, meaning: str) -> None:
+def _check_parameter(name: str, value: float, good: bool, meaning: str) -> None:
     if not good:  # false for NaN too
         raise ValueError(f"{name} = {value!r}: it is {meaning}")
 
 
-def _years(T: ArrayLike) -> Array:
+def _check_maturities(T: ArrayLike) -> Array:
     t = np.asarray(T, dtype=np.float64)
-    if not np.all((t > 0.0) & (t < _LONGEST)):
-        raise ValueError(f"T must be positive year fractions below {_LONGEST:g}")
+    if not np.all((t > 0.0) & (t < _MAX_MATURITY_YEARS)):
+        raise ValueError(f"T must be positive year fractions below {_MAX_MATURITY_YEARS:g}")
     return t

@@ -15,32 +15,34 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Means:
+class ExpectedVariance:
     """``E v_t = a(t) + β(t)·U`` and its integral, from ``dE U = (−x U + λ(θ − v0 − c·U)) dt``."""
 
     parameters: Parameters
 
     @staticmethod
-    def of(parameters: Parameters) -> Means:
+    def from_parameters(parameters: Parameters) -> ExpectedVariance:
         """Means of a model."""
-        return Means(parameters)
+        return ExpectedVariance(parameters)
 
     def variance(self, t: Array, U: Array) -> Array:
         """``E v_t`` for states ``(…, n)``; shape of ``t`` after the state's leading axes."""
-        return self._read(t, U, 0)
+        return self._evaluate_rows(t, U, 0)
 
     def integral(self, t: Array, U: Array) -> Array:
         """``∫_0^t E v``."""
-        return self._read(t, U, 1)
+        return self._evaluate_rows(t, U, 1)
 
     def affine(self, t: float) -> tuple[float, Array]:
         """``a, β`` with ``∫_0^t E v = a + β·U``."""
-        row = _rows(self.parameters, float(t))[1]
+        row = _affine_rows(self.parameters, float(t))[1]
         return float(row[-1]), row[:-1]
 
-    def _read(self, t: Array, U: Array, which: int) -> Array:
+    def _evaluate_rows(self, t: Array, U: Array, which: int) -> Array:
         times, where = np.unique(np.asarray(t, dtype=np.float64), return_inverse=True)
-        rows = np.stack([_rows(self.parameters, float(at))[which] for at in times])  # (M, n+1)
+        rows = np.stack(
+            [_affine_rows(self.parameters, float(at))[which] for at in times]
+        )  # (M, n+1)
         value = U @ rows[:, :-1].T + rows[:, -1]  # (…, M)
         return np.asarray(value[..., where.reshape(np.shape(t))])
 
@@ -55,7 +57,7 @@ def drift(p: Parameters) -> Array:
 
 
 @lru_cache(maxsize=4096)
-def _rows(p: Parameters, t: float) -> tuple[Array, Array]:
+def _affine_rows(p: Parameters, t: float) -> tuple[Array, Array]:
     """Rows that turn ``(U, 1)`` into ``E v_t`` and into ``∫_0^t E v``."""
     n = p.factors
     # y = (E U, 1, ∫ E v): one exponential for all three

@@ -23,11 +23,11 @@ from arbiter.pricing import black
 Array = NDArray[np.float64]
 Complex = NDArray[np.complexfloating[Any, Any]]
 
-_CROWDED = 4.5  # logarithm of how much denser nodes are at zero than at the last one
-_NODES, _FARTHEST = 256, 80.0  # of prices that surfaces are made of
+_LOG_NODE_DENSITY_RATIO = 4.5  # logarithm of how much denser nodes are at zero than at the last one
+_FOURIER_NODE_COUNT, _MAX_SCALED_FREQUENCY = 256, 80.0  # of prices that surfaces are made of
 
 
-class Waves:
+class FourierNodes:
     """Nodes of Lewis' integral for maturities.
 
     Args:
@@ -43,15 +43,18 @@ class Waves:
 
     def __init__(self, T: Array, level: Array, nodes: int, farthest: float) -> None:
         x, weight = _legendre(nodes)
-        place, most = np.exp(0.5 * _CROWDED * (x + 1.0)), np.expm1(_CROWDED)
+        place, most = (
+            np.exp(0.5 * _LOG_NODE_DENSITY_RATIO * (x + 1.0)),
+            np.expm1(_LOG_NODE_DENSITY_RATIO),
+        )
         self.T = T
         self.plain = farthest * (place - 1.0) / most
         self.u = self.plain / level[..., None]
-        length = 0.5 * farthest * _CROWDED * weight * place / most / level[..., None]
+        length = 0.5 * farthest * _LOG_NODE_DENSITY_RATIO * weight * place / most / level[..., None]
         self._weight = length / (np.pi * (self.u**2 + 0.25))
         self._black = np.exp(-0.5 * level[..., None] ** 2 * (self.u**2 + 0.25))
 
-    def differences(self, parameters: Array) -> Complex:
+    def difference_weights(self, parameters: Array) -> Complex:
         """``(P, L, Q)`` weights of the waves, of parameters ``(P, 5)``, less those of Black's."""
         sets = np.asarray(parameters).T[:, :, None, None]
         logs = log_transform(sets, 0.5 + 1j * self.u, self.T[:, None])
@@ -69,8 +72,8 @@ def otm(markets: Sequence[Heston], T: Array, level: Array, z: Array) -> Array:
     Within six deviations to 3e-8 of the forward for markets like an index, and to 1e-4 for those
     whose variance is all but stuck at zero.
     """
-    waves = Waves(T, level, _NODES, _FARTHEST)
-    weight = waves.differences(np.array([astuple(one) for one in markets]))
+    waves = FourierNodes(T, level, _FOURIER_NODE_COUNT, _MAX_SCALED_FREQUENCY)
+    weight = waves.difference_weights(np.array([astuple(one) for one in markets]))
     k = level[..., None] * z
     covered = np.exp(0.5 * k) * (weight @ np.exp(-1j * np.outer(waves.plain, z))).real
     return np.asarray(black.otm(k, level[..., None]) - covered)

@@ -25,14 +25,16 @@ from arbiter.models.parameters import Parameters
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 
-_SCALE = 0.5  # distance of the contour from the poles at 0 and −i
-_STEEPEST = 0.4
-_STEEPEST_JUMPS = 0.18
-_FLATTEST = 0.22  # the bend at a correlation of 0.9: beyond, steps are shorter with the bend
-STEP = 0.06
-REACH = 14.0  # b sinh(14) = 3e5: enough for two days at 5 % volatility
-_UNFINISHED = -23.0  # e^−23 = 1e-10: the last node may not be above this
-_NEGLIGIBLE = -41.0  # e^−41 = 2e-18: nodes beyond the last one above this are left out
+_CONTOUR_SCALE = 0.5  # distance of the contour from the poles at 0 and −i
+_MAX_BEND_ANGLE = 0.4
+_MAX_BEND_ANGLE_JUMPS = 0.18
+_FULL_STEP_BEND_ANGLE = (
+    0.22  # the bend at a correlation of 0.9: beyond, steps are shorter with the bend
+)
+CONTOUR_STEP = 0.06
+CONTOUR_LENGTH = 14.0  # b sinh(14) = 3e5: enough for two days at 5 % volatility
+_MAX_LOG_LAST_NODE = -23.0  # e^−23 = 1e-10: the last node may not be above this
+_NEGLIGIBLE_LOG_SIZE = -41.0  # e^−41 = 2e-18: nodes beyond the last one above this are left out
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,11 +56,13 @@ class Contour:
     drift: float = 0.0
 
     @staticmethod
-    def of(parameters: Parameters, calls: bool, step: float = STEP) -> Contour:
+    def from_parameters(parameters: Parameters, calls: bool, step: float = CONTOUR_STEP) -> Contour:
         """The contour for calls or puts of a model."""
         sign = 1.0 if calls else -1.0
-        steepest = min(0.5 * (0.5 * np.pi + sign * np.arcsin(parameters.rho)), _STEEPEST)
-        step *= min(1.0, steepest / _FLATTEST)  # the rule's error depends on their ratio
+        steepest = min(0.5 * (0.5 * np.pi + sign * np.arcsin(parameters.rho)), _MAX_BEND_ANGLE)
+        step *= min(
+            1.0, steepest / _FULL_STEP_BEND_ANGLE
+        )  # the rule's error depends on their ratio
         drift, jumps = 0.0, parameters.jumps
         if jumps is not None:
             drift = -jumps.intensity * float(np.expm1(jumps.mean + 0.5 * jumps.deviation**2))
@@ -66,16 +70,16 @@ class Contour:
             step /= 1.0 if jumps.strength < 5.0 else 2.0 if jumps.strength < 20.0 else 3.0
             if sign * jumps.mean > 0.0:
                 # on a ray at angle ω the exponent of the jumps' transform reaches (m sin ω/s)²/2
-                steepest = min(steepest, _STEEPEST_JUMPS, jumps.deviation / abs(jumps.mean))
+                steepest = min(steepest, _MAX_BEND_ANGLE_JUMPS, jumps.deviation / abs(jumps.mean))
         omega = -sign * steepest
-        t = np.arange(0.0, REACH + step, step)
+        t = np.arange(0.0, CONTOUR_LENGTH + step, step)
         along = np.full(t.size, step)
         along[0] *= 0.5
-        xi = 1j * (-0.5 - _SCALE * np.sin(omega)) + _SCALE * np.sinh(t + 1j * omega)
-        weight = along * _SCALE * np.cosh(t + 1j * omega) / (np.pi * xi * (xi + 1j))
+        xi = 1j * (-0.5 - _CONTOUR_SCALE * np.sin(omega)) + _CONTOUR_SCALE * np.sinh(t + 1j * omega)
+        weight = along * _CONTOUR_SCALE * np.cosh(t + 1j * omega) / (np.pi * xi * (xi + 1j))
         return Contour(calls, xi, weight, drift)
 
-    def serves(self, k: Array, T: float) -> NDArray[np.bool_]:
+    def covers_strikes(self, k: Array, T: float) -> NDArray[np.bool_]:
         """Which log-strikes of maturity T belong to this contour rather than the other."""
         center = self.drift * T
         return np.asarray(k >= center if self.calls else k < center)
@@ -108,11 +112,11 @@ def invert(log_cf: Tensor, xi: Complex, weight: Complex, k: Array) -> Array:
     # seen from the strike nearest to the centre: φ alone may overflow where e^{−iξk} mends it
     nearest = float(k.min() if xi[-1].imag < 0.0 else k.max())
     scaled = log_cf + torch.as_tensor(np.log(weight) - 1j * nearest * xi, device=device)
-    heard = (scaled.real > _NEGLIGIBLE).any(0).nonzero()
+    heard = (scaled.real > _NEGLIGIBLE_LOG_SIZE).any(0).nonzero()
     if heard.numel() == 0:
         return np.zeros((log_cf.shape[0], k.shape[-1]))
     nodes = int(heard[-1]) + 1
-    if nodes == xi.size and bool((scaled.real[:, -1] > _UNFINISHED).any()):
+    if nodes == xi.size and bool((scaled.real[:, -1] > _MAX_LOG_LAST_NODE).any()):
         raise ArithmeticError(
             "the characteristic function has not decayed where the contour ends: variance is too "
             "small, or maturity too short, for so large a volatility of variance"

@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 _RATIO_AT_20 = 2.5
 
 
-def ratio_of(factors: int) -> float:
+def default_speed_ratio(factors: int) -> float:
     """The ratio of neighbouring speeds that goes with a number of factors."""
     return 1.0 + (_RATIO_AT_20 - 1.0) * float((20.0 / factors) ** 0.9)
 
@@ -46,7 +46,7 @@ def lift(hurst: float, factors: int, ratio: float | None = None) -> tuple[Array,
         raise ValueError(
             f"hurst = {hurst!r} must lie strictly between 0 and 1/2; one factor is Heston"
         )
-    r = ratio_of(factors) if ratio is None else ratio
+    r = default_speed_ratio(factors) if ratio is None else ratio
     if not r > 1.0:
         raise ValueError(f"ratio = {r!r} must be greater than 1")
     step, b = math.log(r), 0.5 - hurst

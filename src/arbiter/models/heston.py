@@ -50,7 +50,7 @@ class Heston:
     sigma: float
     rho: float
 
-    def reference(self, T: Array) -> Array:
+    def reference_volatility(self, T: Array) -> Array:
         """``σ_ref(T)``, the square root of the mean variance up to T."""
         decay = -np.expm1(-self.kappa * T) / (self.kappa * T)
         return np.asarray(np.sqrt(self.theta + (self.v0 - self.theta) * decay))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from arbiter.models.fourier_nodes import Waves
+from arbiter.models.fourier_nodes import FourierNodes
 from arbiter.models.heston import Heston
 from arbiter.pricing import black
 from arbiter.quotes import Quotes
@@ -23,13 +23,16 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 # v0, κ, θ, σ, and ρ: from where they are looked for, and to where
-_LOWEST, _HIGHEST = (1e-3, 0.05, 1e-3, 0.05, -0.99), (1.0, 15.0, 1.0, 3.0, 0.9)
-_REVERSION, _WILDNESS, _CORRELATION = 2.0, 0.7, -0.7  # to start from
-_NODES, _FARTHEST = 96, 40.0  # of an index's markets prices within REACH are right to 5e-6
-REACH = 4.0  # deviations of quotes
-_STEP = 1e-5  # of differences, in coordinates
-_EVALUATIONS = 40
-_ODD = 1e3  # half-spreads that a price which is no number is off by
+_LOWER_BOUNDS, _UPPER_BOUNDS = (1e-3, 0.05, 1e-3, 0.05, -0.99), (1.0, 15.0, 1.0, 3.0, 0.9)
+_INITIAL_REVERSION, _INITIAL_VOL_OF_VARIANCE, _INITIAL_CORRELATION = 2.0, 0.7, -0.7  # to start from
+_FOURIER_NODE_COUNT, _MAX_SCALED_FREQUENCY = (
+    96,
+    40.0,
+)  # of an index's markets prices within REACH are right to 5e-6
+MAX_QUOTE_DEVIATIONS = 4.0  # deviations of quotes
+_DIFFERENCE_STEP = 1e-5  # of differences, in coordinates
+_MAX_EVALUATIONS = 40
+_INVALID_PRICE_RESIDUAL = 1e3  # half-spreads that a price which is no number is off by
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,15 +51,21 @@ class Calibration:
     residuals: Array
     derivatives: Array
 
-    def without(self, out: Mask) -> tuple[Heston, Array]:
+    def refit_without(self, out: Mask) -> tuple[Heston, Array]:
         """The market of all quotes but some, and what it misses these by; one Newton step.
 
         A faint pull to where it is keeps what the others do not determine.
         """
         rows = np.concatenate([self.derivatives[~out], np.eye(5)])
         step = np.linalg.lstsq(rows, np.append(-self.residuals[~out], np.zeros(5)), rcond=None)[0]
-        at = np.clip(self.at + step, coordinates(_LOWEST), coordinates(_HIGHEST))
-        return market(at), self.residuals[out] + self.derivatives[out] @ (at - self.at)
+        at = np.clip(
+            self.at + step,
+            coordinates_from_parameters(_LOWER_BOUNDS),
+            coordinates_from_parameters(_UPPER_BOUNDS),
+        )
+        return market_from_coordinates(at), self.residuals[out] + self.derivatives[out] @ (
+            at - self.at
+        )
 
 
 def calibrate(quotes: Quotes, half_spread: Array) -> Calibration | None:
@@ -64,66 +73,83 @@ def calibrate(quotes: Quotes, half_spread: Array) -> Calibration | None:
 
     Quotes are to lie within :data:`REACH` of the money.
     """
-    level = levels(quotes)
+    level = atm_total_volatility(quotes)
     if not (np.isfinite(level).all() and level.min() > 0.0):
         return None
-    low, high = coordinates(_LOWEST), coordinates(_HIGHEST)
+    low, high = (
+        coordinates_from_parameters(_LOWER_BOUNDS),
+        coordinates_from_parameters(_UPPER_BOUNDS),
+    )
     variance = level**2 / quotes.maturities
-    start = (variance[0], _REVERSION, variance[-1], _WILDNESS, _CORRELATION)
-    first = np.clip(coordinates(start), low + 1e-6, high - 1e-6)
+    start = (
+        variance[0],
+        _INITIAL_REVERSION,
+        variance[-1],
+        _INITIAL_VOL_OF_VARIANCE,
+        _INITIAL_CORRELATION,
+    )
+    first = np.clip(coordinates_from_parameters(start), low + 1e-6, high - 1e-6)
     with np.errstate(all="ignore"):  # what is no number is far off, and left
         residuals = _residuals(quotes, half_spread, level)
 
         def derivatives(at: Array) -> Array:
-            moved = residuals(np.concatenate([at + _STEP * np.eye(5), at[None]]))
-            return np.asarray((moved[:5] - moved[5]).T / _STEP)
+            moved = residuals(np.concatenate([at + _DIFFERENCE_STEP * np.eye(5), at[None]]))
+            return np.asarray((moved[:5] - moved[5]).T / _DIFFERENCE_STEP)
 
         found = least_squares(
             lambda at: residuals(at[None])[0],
             first,
             derivatives,
             (low, high),
-            max_nfev=_EVALUATIONS,
+            max_nfev=_MAX_EVALUATIONS,
         )
         if found.status < 0 or not np.isfinite(found.cost):
             return None
-        return Calibration(market(found.x), found.x, found.fun, found.jac)
+        return Calibration(market_from_coordinates(found.x), found.x, found.fun, found.jac)
 
 
 def _residuals(quotes: Quotes, half_spread: Array, level: Array) -> Callable[[Array], Array]:
     """``(P, m)`` at coordinates ``(P, 5)``."""
-    waves = Waves(quotes.maturities, level, _NODES, _FARTHEST)
+    waves = FourierNodes(quotes.maturities, level, _FOURIER_NODE_COUNT, _MAX_SCALED_FREQUENCY)
     turned = np.exp(-1j * quotes.k[:, None] * waves.u[quotes.expiry])  # (m, Q)
     scale = np.exp(0.5 * quotes.k) / half_spread
     off = (np.asarray(black.otm(quotes.k, level[quotes.expiry])) - quotes.mid) / half_spread
     ends = np.searchsorted(quotes.expiry, np.arange(level.size + 1))
 
     def residuals(at: Array) -> Array:
-        weight = waves.differences(parameters(at))
+        weight = waves.difference_weights(parameters_from_coordinates(at))
         covered = np.empty((len(at), len(quotes)))
         for i, part in enumerate(map(slice, ends[:-1], ends[1:])):
             covered[:, part] = (weight[:, i] @ turned[part].T).real
-        return np.asarray(np.nan_to_num(off - scale * covered, True, _ODD, _ODD, -_ODD))
+        return np.asarray(
+            np.nan_to_num(
+                off - scale * covered,
+                True,
+                _INVALID_PRICE_RESIDUAL,
+                _INVALID_PRICE_RESIDUAL,
+                -_INVALID_PRICE_RESIDUAL,
+            )
+        )
 
     return residuals
 
 
-def market(at: Array) -> Heston:
+def market_from_coordinates(at: Array) -> Heston:
     """The market at coordinates ``(5,)``."""
-    return Heston(*parameters(at).tolist())
+    return Heston(*parameters_from_coordinates(at).tolist())
 
 
-def parameters(at: Array) -> Array:
+def parameters_from_coordinates(at: Array) -> Array:
     """``(..., 5)`` v0, κ, θ, σ and ρ at coordinates ``(..., 5)``."""
     return np.concatenate([np.exp(at[..., :4]), np.tanh(at[..., 4:])], axis=-1)
 
 
-def coordinates(given: tuple[float, ...]) -> Array:
+def coordinates_from_parameters(given: tuple[float, ...]) -> Array:
     """``(5,)`` of v0, κ, θ, σ and ρ."""
     return np.array([*np.log(given[:4]), np.arctanh(given[4])])
 
 
-def levels(quotes: Quotes) -> Array:
+def atm_total_volatility(quotes: Quotes) -> Array:
     """``(L,)`` σ√T of the quote nearest to the money."""
     order = np.lexsort((np.abs(quotes.k), quotes.expiry))
     quoted, first = np.unique(quotes.expiry, return_index=True)

@@ -11,13 +11,16 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Complex = NDArray[np.complexfloating[Any, Any]]
 
-_NODES = 16  # Gauss-Legendre nodes a panel
-RADIANS = 8.0  # that the integrand turns by within a panel, at most
-_SILENT = 1e-18  # size of the integrand from where on it is left out
+_NODES_PER_PANEL = 16  # Gauss-Legendre nodes a panel
+MAX_RADIANS_PER_PANEL = 8.0  # that the integrand turns by within a panel, at most
+_NEGLIGIBLE_INTEGRAND = 1e-18  # size of the integrand from where on it is left out
 
 
 def lewis(
-    transform: Callable[[Complex], Complex], k: Array, turning: float, radians: float = RADIANS
+    transform: Callable[[Complex], Complex],
+    k: Array,
+    turning: float,
+    radians: float = MAX_RADIANS_PER_PANEL,
 ) -> Array:
     """Out-of-the-money prices at log-strikes ``(m,)`` from ``E exp(iu log X)``.
 
@@ -32,13 +35,13 @@ def lewis(
     """
     reach = np.geomspace(1.0, 1e6, 2000)
     size = np.abs(transform(reach - 0.5j)) / reach**2
-    end = reach[np.flatnonzero(size > _SILENT)[-1]]
+    end = reach[np.flatnonzero(size > _NEGLIGIBLE_INTEGRAND)[-1]]
     longest = radians / max(float(np.abs(k).max()) + turning, 1e-6)
-    growth = 0.5 * radians / RADIANS
+    growth = 0.5 * radians / MAX_RADIANS_PER_PANEL
     edges = [0.0, 0.25]
     while edges[-1] < end:
         edges.append(edges[-1] + min(growth * edges[-1], longest))
-    x, w = np.polynomial.legendre.leggauss(_NODES)
+    x, w = np.polynomial.legendre.leggauss(_NODES_PER_PANEL)
     left, half = np.array(edges[:-1])[:, None], 0.5 * np.diff(edges)[:, None]
     u, weight = (left + half * (1.0 + x)).ravel(), (half * w).ravel()
     density = weight * transform(u - 0.5j) / (u * u + 0.25)

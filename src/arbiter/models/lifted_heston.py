@@ -15,22 +15,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from arbiter.models.characteristic_function import Transform, of_index
-from arbiter.models.expected_variance import Means
-from arbiter.models.fourier_pricing import STEP, Contour, invert
+from arbiter.models.characteristic_function import Transform, solve_index_transforms
+from arbiter.models.expected_variance import ExpectedVariance
+from arbiter.models.fourier_pricing import CONTOUR_STEP, Contour, invert
 from arbiter.models.parameters import Parameters
-from arbiter.models.riccati import GROWTH
-from arbiter.models.vix_oracle import POINTS, WINDOW, IndexLaw, squared_index
+from arbiter.models.riccati import STEP_GROWTH
+from arbiter.models.vix_oracle import INDEX_POINTS, INDEX_WINDOW_YEARS, IndexLaw, squared_index
 from arbiter.pricing import black
 
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
-Side = tuple[Contour, Transform]
+ContourTransform = tuple[Contour, Transform]
 
-RESOLUTION = 1e-12  # of the forward: prices below it are rounding of the Fourier integral
-INDEX_RESOLUTION = 1e-9  # of the future: the same for options on the volatility index
-_LONGEST = 100.0  # years
-_FARTHEST = 16.0  # log-strikes: rounding of the integral times e^16 is 1e-10 of the forward
+PRICE_RESOLUTION = 1e-12  # of the forward: prices below it are rounding of the Fourier integral
+INDEX_PRICE_RESOLUTION = 1e-9  # of the future: the same for options on the volatility index
+_MAX_MATURITY_YEARS = 100.0  # years
+_MAX_LOG_STRIKE = 16.0  # log-strikes: rounding of the integral times e^16 is 1e-10 of the forward
 
 
 @dataclass(frozen=True)
@@ -63,31 +63,31 @@ class LiftedHeston(Parameters):
 
     def otm(self, k: ArrayLike, T: ArrayLike, state: ArrayLike | None = None) -> Array:
         """Out-of-the-money prices: calls for ``k ≥ 0``, puts below."""
-        return self._otm(k, T, state, STEP, GROWTH)
+        return self.otm_at_accuracy(k, T, state, CONTOUR_STEP, STEP_GROWTH)
 
     def call(self, K: ArrayLike, T: ArrayLike, state: ArrayLike | None = None) -> Array:
         """Call prices at strikes over the forward."""
-        k = _log_strike(K)
+        k = _log_of_strikes(K)
         return np.asarray(self.otm(k, T, state) + np.maximum(-np.expm1(k), 0.0))
 
     def put(self, K: ArrayLike, T: ArrayLike, state: ArrayLike | None = None) -> Array:
         """Put prices at strikes over the forward."""
-        k = _log_strike(K)
+        k = _log_of_strikes(K)
         return np.asarray(self.otm(k, T, state) + np.maximum(np.expm1(k), 0.0))
 
     def iv(self, k: ArrayLike, T: ArrayLike, state: ArrayLike | None = None) -> Array:
         """Implied volatility; NaN where the price is below what the integral resolves, 1e-12."""
-        points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), _years(T))
-        return implied(self.otm(points, at, state), points, at)
+        points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), _check_maturities(T))
+        return implied_volatility(self.otm(points, at, state), points, at)
 
     def density(self, k: ArrayLike, T: ArrayLike, state: ArrayLike | None = None) -> Array:
         """Density of ``X_T`` at ``κ = e^k``, per unit κ."""
         points = np.asarray(k, dtype=np.float64)
-        return np.asarray(self._inverted(points, T, state, _density_weight) * np.exp(-points))
+        return np.asarray(self._sum_contours(points, T, state, _density_weight) * np.exp(-points))
 
     def digital(self, k: ArrayLike, T: ArrayLike, state: ArrayLike | None = None) -> Array:
         """``P(X_T > e^k)``."""
-        return self._inverted(k, T, state, _digital_weight)
+        return self._sum_contours(k, T, state, _digital_weight)
 
     def days(self, states: ArrayLike, k: ArrayLike, T: ArrayLike, device: str = "cpu") -> Array:
         """Out-of-the-money prices of many days of one market, from one Riccati solution.
@@ -104,7 +104,7 @@ class LiftedHeston(Parameters):
         Raises:
             ValueError: If shapes do not agree, or maturities do not increase.
         """
-        U, points, times = self._states(states), _log_strikes(k), _years(T)
+        U, points, times = self._check_states(states), _check_log_strikes(k), _check_maturities(T)
         if times.ndim != 1 or times.size == 0 or (np.diff(times) <= 0.0).any():
             raise ValueError("T must be a row of increasing maturities, at least one")
         shape = (U.shape[0], times.size, points.shape[-1] if points.ndim else 1)
@@ -113,70 +113,80 @@ class LiftedHeston(Parameters):
                 f"k has shape {points.shape}: with {U.shape[0]} states and {times.size} maturities "
                 f"it must be {shape[1:]} or {shape}"
             )
-        self._integrated(times, U)
+        self._integrated_variance(times, U)
         same = points.ndim == 2
         out = np.full(shape, np.nan)
-        for contour, transform in _sides(self, tuple(times.tolist()), STEP, GROWTH, device):
+        for contour, transform in solve_contours(
+            self, tuple(times.tolist()), CONTOUR_STEP, STEP_GROWTH, device
+        ):
             for m in range(times.size):
                 log_cf = transform.at(m, U)
                 if same:
-                    side = contour.serves(points[m], times[m])
+                    side = contour.covers_strikes(points[m], times[m])
                     at = points[m, side]
                     integral = invert(log_cf, contour.xi, contour.weight, at)
                     out[:, m, side] = contour.price(integral, at)
                 else:
-                    side = contour.serves(points[:, m], times[m])
+                    side = contour.covers_strikes(points[:, m], times[m])
                     at = np.where(side, points[:, m], contour.drift * times[m])
-                    out[:, m] = _ragged(contour, log_cf, at, side, out[:, m])
+                    out[:, m] = _price_ragged(contour, log_cf, at, side, out[:, m])
         return np.asarray(np.maximum(out, 0.0))
 
     def error_estimate(self, k: ArrayLike, T: ArrayLike, state: ArrayLike | None = None) -> float:
         """Largest change of a price when steps in time and nodes on the contour are doubled."""
-        fine = self._otm(k, T, state, 0.5 * STEP, float(np.sqrt(GROWTH)))
+        fine = self.otm_at_accuracy(k, T, state, 0.5 * CONTOUR_STEP, float(np.sqrt(STEP_GROWTH)))
         return float(np.abs(fine - self.otm(k, T, state)).max(initial=0.0))
 
     def log_variance(self, T: ArrayLike, state: ArrayLike | None = None) -> Array:
         """Total log-contract variance ``W(T) = −2 E log X_T``."""
         jumps = 0.0 if self.jumps is None else self.jumps.variance
-        at = _years(T)
-        return np.asarray(self._integrated(at, self._state(state)) + jumps * at)
+        at = _check_maturities(T)
+        return np.asarray(self._integrated_variance(at, self._check_state(state)) + jumps * at)
 
     def variance_swap(self, T: ArrayLike, state: ArrayLike | None = None) -> Array:
         """``W(T)/T``."""
-        return np.asarray(self.log_variance(T, state) / _years(T))
+        return np.asarray(self.log_variance(T, state) / _check_maturities(T))
 
     def variance_curve(self, T: ArrayLike, state: ArrayLike | None = None) -> Array:
         """``E v_T``, the curve of instantaneous forward variances (without jumps)."""
-        return _reached(Means.of(self).variance(_years(T), self._state(state)))
+        return _require_reachable(
+            ExpectedVariance.from_parameters(self).variance(
+                _check_maturities(T), self._check_state(state)
+            )
+        )
 
     def forward_variance(self, T: ArrayLike, state: ArrayLike | None = None) -> Array:
         """``(W(T + 30 days) − W(T))/30 days``, which is ``E[(VIX_T/100)²]``."""
-        at = _years(T)
-        ahead = self.log_variance(at + WINDOW, state) - self.log_variance(at, state)
-        return _reached(ahead / WINDOW)
+        at = _check_maturities(T)
+        ahead = self.log_variance(at + INDEX_WINDOW_YEARS, state) - self.log_variance(at, state)
+        return _require_reachable(ahead / INDEX_WINDOW_YEARS)
 
     def vix(self, states: ArrayLike | None = None) -> Array:
         """The volatility index now, in points: of one state, or of each row of states."""
         U = np.zeros(self.factors) if states is None else np.asarray(states, dtype=np.float64)
-        self._states(U.reshape(-1, U.shape[-1]) if U.ndim else U)
+        self._check_states(U.reshape(-1, U.shape[-1]) if U.ndim else U)
         constant, slope = squared_index(self)
-        return np.asarray(POINTS * np.sqrt(np.maximum(_reached(U @ slope + constant), 0.0)))
+        return np.asarray(
+            INDEX_POINTS * np.sqrt(np.maximum(_require_reachable(U @ slope + constant), 0.0))
+        )
 
     def vix_future(self, T: ArrayLike, state: ArrayLike | None = None) -> Array:
         """``E VIX_T`` in index points."""
         U = self._index_state(T, state)
-        return _each(lambda t: float(IndexLaw.of(self, t).future(U)[0]), _years(T))
+        return _map_maturities(
+            lambda t: float(IndexLaw.from_parameters(self, t).future(U)[0]), _check_maturities(T)
+        )
 
     def vvix(self, T: ArrayLike, state: ArrayLike | None = None) -> Array:
         """``100 √(−2 E log(VIX_T/F) / T)`` in index points, F the future."""
         U = self._index_state(T, state)
 
         def points(t: float) -> float:
-            law = IndexLaw.of(self, t)
+            law = IndexLaw.from_parameters(self, t)
             spread = float(np.log(law.future(U)[0]) - law.log_index(U)[0])
-            return POINTS * float(np.sqrt(2.0 * spread / t))
+            return INDEX_POINTS * float(np.sqrt(2.0 * spread / t))
 
-        return _each(points, _years(T))
+        return _map_maturities(points, _check_maturities(T))
 
     def vix_call(self, K: ArrayLike, T: ArrayLike, state: ArrayLike | None = None) -> Array:
         """``E (VIX_T − K)⁺`` in index points, undiscounted."""
@@ -192,64 +202,67 @@ class LiftedHeston(Parameters):
         calls, futures, strikes = self._vix_options(K, T, state)
         k = np.log(strikes / futures)
         price = (calls - np.where(k < 0.0, futures - strikes, 0.0)) / futures
-        return implied(price, k, _years(T), INDEX_RESOLUTION)
+        return implied_volatility(price, k, _check_maturities(T), INDEX_PRICE_RESOLUTION)
 
     def _vix_options(
         self, K: ArrayLike, T: ArrayLike, state: ArrayLike | None
     ) -> tuple[Array, Array, Array]:
-        strikes, at = np.broadcast_arrays(np.asarray(K, dtype=np.float64), _years(T))
+        strikes, at = np.broadcast_arrays(np.asarray(K, dtype=np.float64), _check_maturities(T))
         if not ((strikes > 0.0) & (strikes < np.inf)).all():
             raise ValueError("K must be positive strikes in index points")
         U = self._index_state(at, state)
         calls, futures = np.full(strikes.shape, np.nan), np.full(strikes.shape, np.nan)
         for t in np.unique(at):
-            law, here = IndexLaw.of(self, float(t)), at == t
+            law, here = IndexLaw.from_parameters(self, float(t)), at == t
             calls[here], futures[here] = law.calls(U, strikes[here])[0], law.future(U)[0]
         return calls, futures, strikes
 
-    def _otm(
+    def otm_at_accuracy(
         self, k: ArrayLike, T: ArrayLike, state: ArrayLike | None, step: float, growth: float
     ) -> Array:
-        points = _log_strikes(k)
-        integral = self._inverted(points, T, state, lambda c: c.weight, (step, growth))
+        points = _check_log_strikes(k)
+        integral = self._sum_contours(points, T, state, lambda c: c.weight, (step, growth))
         return np.asarray(np.maximum(Contour.price(integral, points), 0.0))
 
-    def _inverted(
+    def _sum_contours(
         self,
         k: ArrayLike,
         T: ArrayLike,
         state: ArrayLike | None,
         weight: Callable[[Contour], Complex],
-        accuracy: tuple[float, float] = (STEP, GROWTH),
+        accuracy: tuple[float, float] = (CONTOUR_STEP, STEP_GROWTH),
     ) -> Array:
         """Sums over the contours, each point on its own side."""
-        points, at = np.broadcast_arrays(_log_strikes(k), _years(T))
-        U, flat = self._state(state)[None], points.ravel()
+        points, at = np.broadcast_arrays(_check_log_strikes(k), _check_maturities(T))
+        U, flat = self._check_state(state)[None], points.ravel()
         times, where = np.unique(at.ravel(), return_inverse=True)
         found = np.full(flat.size, np.nan)
         if flat.size == 0:
             return found.reshape(points.shape)
-        self._integrated(times, U)
-        for contour, transform in _sides(self, tuple(times.tolist()), *accuracy, "cpu"):
+        self._integrated_variance(times, U)
+        for contour, transform in solve_contours(self, tuple(times.tolist()), *accuracy, "cpu"):
             for m, t in enumerate(times):
-                here = np.flatnonzero((where == m) & contour.serves(flat, t))
+                here = np.flatnonzero((where == m) & contour.covers_strikes(flat, t))
                 if here.size == 0:
                     continue
                 log_cf = transform.at(m, U)
                 found[here] = invert(log_cf, contour.xi, weight(contour), flat[here])[0]
         return found.reshape(points.shape)
 
-    def _integrated(self, T: Array, states: Array) -> Array:
+    def _integrated_variance(self, T: Array, states: Array) -> Array:
         """``∫ E v`` to T, which an unreachable state can make negative."""
-        return _reached(Means.of(self).integral(T, states), float(np.max(T, initial=0.0)))
+        return _require_reachable(
+            ExpectedVariance.from_parameters(self).integral(T, states),
+            float(np.max(T, initial=0.0)),
+        )
 
     def _index_state(self, T: ArrayLike, state: ArrayLike | None) -> Array:
         """``(1, n)`` state, refused if the index has no value now or at one of the maturities."""
         self.vix(state)
         self.forward_variance(T, state)
-        return self._state(state)[None]
+        return self._check_state(state)[None]
 
-    def _state(self, state: ArrayLike | None) -> Array:
+    def _check_state(self, state: ArrayLike | None) -> Array:
         if state is None:
             return np.zeros(self.factors)
         U = np.asarray(state, dtype=np.float64)
@@ -259,7 +272,7 @@ class LiftedHeston(Parameters):
             )
         return U
 
-    def _states(self, states: ArrayLike) -> Array:
+    def _check_states(self, states: ArrayLike) -> Array:
         U = np.asarray(states, dtype=np.float64)
         if U.ndim != 2 or U.shape[1] != self.factors or not np.isfinite(U).all():
             raise ValueError(
@@ -268,7 +281,7 @@ class LiftedHeston(Parameters):
         return U
 
 
-def _reached(variance: Array, scale: float = 1.0) -> Array:
+def _require_reachable(variance: Array, scale: float = 1.0) -> Array:
     """Expected variances as they are; below zero, no path leads to the state they are of."""
     if (variance < -1e-9 * scale).any():
         raise ValueError(
@@ -278,7 +291,9 @@ def _reached(variance: Array, scale: float = 1.0) -> Array:
     return np.asarray(variance)
 
 
-def implied(price: Array, k: Array, T: Array, resolution: float = RESOLUTION) -> Array:
+def implied_volatility(
+    price: Array, k: Array, T: Array, resolution: float = PRICE_RESOLUTION
+) -> Array:
     """Volatilities of out-of-the-money prices, NaN below the oracle's resolution."""
     resolved = np.where(price > resolution, price, np.nan)
     return np.asarray(black.implied_total_volatility(resolved, k).volatility / np.sqrt(T))
@@ -294,13 +309,13 @@ def _digital_weight(contour: Contour) -> Complex:
     return np.asarray(contour.weight * (1.0 - 1j * contour.xi))
 
 
-def _each(f: Callable[[float], float], T: Array) -> Array:
+def _map_maturities(f: Callable[[float], float], T: Array) -> Array:
     """A function of one maturity, at each of them."""
     times, where = np.unique(T, return_inverse=True)
     return np.array([f(float(t)) for t in times])[where].reshape(T.shape)
 
 
-def _ragged(
+def _price_ragged(
     contour: Contour, log_cf: Tensor, k: Array, side: NDArray[np.bool_], other: Array
 ) -> Array:
     """Prices of strikes ``(D, m)`` that differ by day; the other side's stay as they are."""
@@ -314,16 +329,16 @@ def _ragged(
     return out
 
 
-def _log_strike(K: ArrayLike) -> Array:
+def _log_of_strikes(K: ArrayLike) -> Array:
     strikes = np.asarray(K, dtype=np.float64)
     if not (strikes > 0.0).all():
         raise ValueError("K must be positive strikes over the forward")
     return np.asarray(np.log(strikes))
 
 
-def _log_strikes(k: ArrayLike) -> Array:
+def _check_log_strikes(k: ArrayLike) -> Array:
     points = np.asarray(k, dtype=np.float64)
-    bad = ~(np.abs(points) <= _FARTHEST)  # true for NaN too
+    bad = ~(np.abs(points) <= _MAX_LOG_STRIKE)  # true for NaN too
     if bad.any():
         raise ValueError(
             f"k = {points[bad][0]}: log-strikes must be finite and within ±{_FARTHEST:g}, beyond "
@@ -332,20 +347,20 @@ def _log_strikes(k: ArrayLike) -> Array:
     return points
 
 
-def _years(T: ArrayLike) -> Array:
+def _check_maturities(T: ArrayLike) -> Array:
     t = np.asarray(T, dtype=np.float64)
-    if not np.all((t > 0.0) & (t < _LONGEST)):
-        raise ValueError(f"T must be positive year fractions below {_LONGEST:g}")
+    if not np.all((t > 0.0) & (t < _MAX_MATURITY_YEARS)):
+        raise ValueError(f"T must be positive year fractions below {_MAX_MATURITY_YEARS:g}")
     return t
 
 
 @lru_cache(maxsize=16)
-def _sides(
+def solve_contours(
     market: LiftedHeston, times: tuple[float, ...], step: float, growth: float, device: str
-) -> tuple[Side, Side]:
+) -> tuple[ContourTransform, ContourTransform]:
     """Contours and transforms for calls and for puts, from one solution."""
-    calls, puts = (Contour.of(market, side, step) for side in (True, False))
+    calls, puts = (Contour.from_parameters(market, side, step) for side in (True, False))
     xi = np.concatenate([calls.xi, puts.xi])[None]
-    both = of_index([market], np.array(times), xi, growth, device)[0]
+    both = solve_index_transforms([market], np.array(times), xi, growth, device)[0]
     split = calls.xi.size
     return (calls, both.nodes(slice(split))), (puts, both.nodes(slice(split, None)))

@@ -15,8 +15,8 @@ from arbiter.models.fractional_kernel import lift
 Array = NDArray[np.float64]
 
 
-_NARROWEST = 0.1 * (1.0 - 1e-12)  # deviation of a jump over its mean
-_STRONGEST = 200.0 * (1.0 + 1e-12)
+_MIN_RELATIVE_DEVIATION = 0.1 * (1.0 - 1e-12)  # deviation of a jump over its mean
+_MAX_JUMP_STRENGTH = 200.0 * (1.0 + 1e-12)
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,22 @@ class Jumps:
     deviation: float
 
     def __post_init__(self) -> None:
-        _numbers(self, "intensity", "mean", "deviation")
-        _check("intensity", self.intensity, 0.0 <= self.intensity < 1e3, "jumps a year, ≥ 0")
-        _check("mean", self.mean, -3.0 < self.mean < 3.0, "the mean log of a jump: -0.1 is −10 %")
-        _check(
+        _check_numbers(self, "intensity", "mean", "deviation")
+        _check_parameter(
+            "intensity", self.intensity, 0.0 <= self.intensity < 1e3, "jumps a year, ≥ 0"
+        )
+        _check_parameter(
+            "mean", self.mean, -3.0 < self.mean < 3.0, "the mean log of a jump: -0.1 is −10 %"
+        )
+        _check_parameter(
             "deviation",
             self.deviation,
-            max(_NARROWEST * abs(self.mean), 1e-4) <= self.deviation < 3.0,
+            max(_MIN_RELATIVE_DEVIATION * abs(self.mean), 1e-4) <= self.deviation < 3.0,
             "the deviation of the log of a jump, at least a tenth of its mean (jumps of one fixed "
             "size have no density, and their transform does not decay)",
         )
 
-        if self.strength > _STRONGEST or abs(self.intensity * np.expm1(self.mean)) > 1.0:
+        if self.strength > _MAX_JUMP_STRENGTH or abs(self.intensity * np.expm1(self.mean)) > 1.0:
             raise ValueError(
                 f"{self}: too strong for the oracle, which takes intensity·(mean/deviation)² up to "
                 "200 and intensity·(e^mean − 1) up to 1 in size; make jumps rarer, smaller or wider"
@@ -97,14 +101,20 @@ class Parameters:
     jumps: Jumps | None = None
 
     def __post_init__(self) -> None:
-        _numbers(self, "v0", "reversion", "theta", "nu", "rho", "hurst")
-        _kind("factors", self.factors, Integral, "a whole number")
-        _kind("jumps", self.jumps, Jumps | None, "None or Jumps(intensity, mean, deviation)")
-        _check("v0", self.v0, 0.0 < self.v0 < 25.0, "a variance: 0.04 is 20 % volatility")
-        _check("theta", self.theta, 0.0 <= self.theta < 25.0, "a variance: 0.04 is 20 %")
-        _check("reversion", self.reversion, 0.0 <= self.reversion < 1e3, "a speed per year")
-        _check("nu", self.nu, 1e-8 <= self.nu < 1e2, "the volatility of variance, from 1e-8")
-        _check("rho", self.rho, -0.999 <= self.rho <= 0.999, "a correlation, up to 0.999 in size")
+        _check_numbers(self, "v0", "reversion", "theta", "nu", "rho", "hurst")
+        _check_type("factors", self.factors, Integral, "a whole number")
+        _check_type("jumps", self.jumps, Jumps | None, "None or Jumps(intensity, mean, deviation)")
+        _check_parameter("v0", self.v0, 0.0 < self.v0 < 25.0, "a variance: 0.04 is 20 % volatility")
+        _check_parameter("theta", self.theta, 0.0 <= self.theta < 25.0, "a variance: 0.04 is 20 %")
+        _check_parameter(
+            "reversion", self.reversion, 0.0 <= self.reversion < 1e3, "a speed per year"
+        )
+        _check_parameter(
+            "nu", self.nu, 1e-8 <= self.nu < 1e2, "the volatility of variance, from 1e-8"
+        )
+        _check_parameter(
+            "rho", self.rho, -0.999 <= self.rho <= 0.999, "a correlation, up to 0.999 in size"
+        )
         lift(self.hurst, self.factors)  # checks H and the number of factors
 
     @cached_property
@@ -125,17 +135,17 @@ class Parameters:
         return self._lift[1]
 
 
-def _numbers(owner: object, *names: str) -> None:
+def _check_numbers(owner: object, *names: str) -> None:
     for name in names:
-        _kind(name, getattr(owner, name), Real, "a number")
+        _check_type(name, getattr(owner, name), Real, "a number")
 
 
-def _kind(name: str, value: Any, kind: Any, what: str) -> None:
+def _check_type(name: str, value: Any, kind: Any, what: str) -> None:
     if isinstance(value, bool) or not isinstance(value, kind):
         raise ValueError(f"{name} = {value!r} is not {what}")
 
 
-def _check(name: str, value: float, good: bool, meaning: str) -> None:
+def _check_parameter(name: str, value: float, good: bool, meaning: str) -> None:
     if not good:  # false for NaN too
         raise ValueError(f"{name} = {value!r}: it is {meaning}")
 

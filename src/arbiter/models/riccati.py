@@ -33,15 +33,17 @@ def _radau(stages: int) -> tuple[Array, Array]:
     return nodes, np.asarray(np.linalg.solve(np.vander(nodes, increasing=True).T, moments))
 
 
-STAGES = 5
-NODES, WEIGHTS = _radau(STAGES)
-FINEST = 1e-6  # years: the first step, well inside the layer of the highest frequency
-GROWTH = 1.3
+RADAU_STAGES = 5
+RADAU_NODES, RADAU_WEIGHTS = _radau(RADAU_STAGES)
+FIRST_STEP_YEARS = 1e-6  # years: the first step, well inside the layer of the highest frequency
+STEP_GROWTH = 1.3
 # Newton steps: many on the first few steps, where there is little to extrapolate from, then two.
-_NEWTON, _NEWTON_EARLY, _NEWTON_FIRST = 2, 4, 12
-_FIRST, _EARLY = 3, 8
-_SETTLED = 1e-5  # relative change by the last Newton step, which leaves its square
-_TAYLOR = 5.0  # below this x·δ exponential weights are summed as series: the recursion cancels
+_NEWTON_STEPS, _NEWTON_STEPS_EARLY, _NEWTON_STEPS_FIRST = 2, 4, 12
+_FIRST_STEP_COUNT, _EARLY_STEP_COUNT = 3, 8
+_MAX_NEWTON_CHANGE = 1e-5  # relative change by the last Newton step, which leaves its square
+_MAX_SERIES_ARGUMENT = (
+    5.0  # below this x·δ exponential weights are summed as series: the recursion cancels
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +56,7 @@ class Quadratic:
 
 
 @dataclass(frozen=True, eq=False)
-class Riccati:
+class RiccatiSolution:
     """The solution at the requested times.
 
     Attributes:
@@ -68,7 +70,7 @@ class Riccati:
     mass: Tensor
 
 
-def mesh(last: float, growth: float = GROWTH, finest: float = FINEST) -> Array:
+def mesh(last: float, growth: float = STEP_GROWTH, finest: float = FIRST_STEP_YEARS) -> Array:
     """Borders of the steps, each ``finest + (growth − 1)·time`` long, to beyond the last time.
 
     Far from zero that is a geometric grid of ratio ``growth``. It does not depend on what is asked
@@ -80,15 +82,15 @@ def mesh(last: float, growth: float = GROWTH, finest: float = FINEST) -> Array:
     return np.array(borders)
 
 
-def solve(
+def solve_riccati(
     c: Array,
     x: Array,
     r: Quadratic,
     psi: Tensor,
     times: Array,
     borders: Array,
-    newton: int = _NEWTON,
-) -> Riccati:
+    newton: int = _NEWTON_STEPS,
+) -> RiccatiSolution:
     """Integrate from ``psi`` at time zero.
 
     Args:
@@ -105,9 +107,9 @@ def solve(
         ArithmeticError: If a step's equations are not solved: the solution explodes before the
             last time, or the mesh is far too coarse.
     """
-    for rounds in (newton, _NEWTON_EARLY, _NEWTON_FIRST):
-        found, change = _march(c, x, r, psi, times, borders, rounds)
-        if change < _SETTLED:
+    for rounds in (newton, _NEWTON_STEPS_EARLY, _NEWTON_STEPS_FIRST):
+        found, change = _integrate_steps(c, x, r, psi, times, borders, rounds)
+        if change < _MAX_NEWTON_CHANGE:
             return found
     raise ArithmeticError(
         f"the Riccati system is not solved (last Newton change {change:.1e}): the moment asked for "
@@ -115,12 +117,12 @@ def solve(
     )
 
 
-def _march(
+def _integrate_steps(
     c: Array, x: Array, r: Quadratic, psi: Tensor, times: Array, borders: Array, newton: int
-) -> tuple[Riccati, float]:
+) -> tuple[RiccatiSolution, float]:
     """The solution, and the largest relative change of the last Newton steps."""
     device = psi.device
-    starts, sizes, lands = _route(times, borders)
+    starts, sizes, lands = _order_steps(times, borders)
     decay, push = exponential_weights(x, sizes)
     pull = (push * c[:, None, None, :]).sum(-1)  # (S, P, s, s): A
     inverse = torch.as_tensor(np.linalg.inv(pull), device=device)
@@ -131,37 +133,47 @@ def _march(
         np.swapaxes(push[:, :, -1], -1, -2).copy(), device=device
     )  # (S, P, n, s)
     ahead = torch.as_tensor(_extrapolation(borders, starts, sizes), device=device)  # (S, s, s + 1)
-    radau = torch.as_tensor(sizes[:, None] * WEIGHTS, device=device)[:, None, :]
+    radau = torch.as_tensor(sizes[:, None] * RADAU_WEIGHTS, device=device)[:, None, :]
     alpha, beta, nu2 = r.alpha[:, None], r.beta[:, None], r.nu2[:, None]
 
-    V = _apply(torch.tensor(c, device=device)[:, None], psi)  # (P, 1, Q)
-    known = V.expand(-1, STAGES + 1, -1)
+    V = _multiply_complex(torch.tensor(c, device=device)[:, None], psi)  # (P, 1, Q)
+    known = V.expand(-1, RADAU_STAGES + 1, -1)
     power, mass = torch.zeros_like(V), torch.zeros_like(V)
     worst = torch.zeros((), dtype=torch.float64, device=device)
     kept: list[tuple[Tensor, Tensor, Tensor]] = []
     for i, s in enumerate(starts.tolist()):
         B = inverse[i]
-        start = _apply(reach[i], psi)  # (P, s, Q)
-        target = _apply(B, start)
-        now = _apply(ahead[i], known) if s >= _FIRST else _euler(start, sums[i], r)  # (P, s, Q)
-        rounds = _NEWTON_FIRST if s < _FIRST else _NEWTON_EARLY if s < _EARLY else newton
+        start = _multiply_complex(reach[i], psi)  # (P, s, Q)
+        target = _multiply_complex(B, start)
+        now = (
+            _multiply_complex(ahead[i], known)
+            if s >= _FIRST_STEP_COUNT
+            else _euler(start, sums[i], r)
+        )  # (P, s, Q)
+        rounds = (
+            _NEWTON_STEPS_FIRST
+            if s < _FIRST_STEP_COUNT
+            else _NEWTON_STEPS_EARLY
+            if s < _EARLY_STEP_COUNT
+            else newton
+        )
         for _ in range(max(rounds, newton)):
             rate = alpha + now * (beta + 0.5 * nu2 * now)
-            change = _newton(B, beta + nu2 * now, target + rate - _apply(B, now))
+            change = _newton(B, beta + nu2 * now, target + rate - _multiply_complex(B, now))
             now = now + change
         worst = torch.maximum(worst, (change.abs() / (1.0 + now.abs())).max())
         rate = alpha + now * (beta + 0.5 * nu2 * now)
-        there = psi * fade[i] + _apply(lead[i], rate)
-        gains = _apply(radau[i], rate), _apply(radau[i], now)
+        there = psi * fade[i] + _multiply_complex(lead[i], rate)
+        gains = _multiply_complex(radau[i], rate), _multiply_complex(radau[i], now)
         if lands[i]:
             kept.append((there, (power + gains[0])[:, 0], (mass + gains[1])[:, 0]))
         else:
             psi, power, mass = there, power + gains[0], mass + gains[1]
             known = torch.cat([known[:, -1:], now], 1)
-    return Riccati(*(torch.stack(parts) for parts in zip(*kept, strict=True))), float(worst)
+    return RiccatiSolution(*(torch.stack(parts) for parts in zip(*kept, strict=True))), float(worst)
 
 
-def _route(times: Array, borders: Array) -> tuple[NDArray[np.int_], Array, NDArray[np.bool_]]:
+def _order_steps(times: Array, borders: Array) -> tuple[NDArray[np.int_], Array, NDArray[np.bool_]]:
     """Steps in their order: index of the border they start from, length, whether they land.
 
     A step that lands ends at a requested time, and the march goes on from where it started.
@@ -175,7 +187,7 @@ def _route(times: Array, borders: Array) -> tuple[NDArray[np.int_], Array, NDArr
     return starts[order], sizes[order], lands[order]
 
 
-def _apply(matrix: Tensor, to: Tensor) -> Tensor:
+def _multiply_complex(matrix: Tensor, to: Tensor) -> Tensor:
     """A real ``(…, a, b)`` matrix times complex ``(P, b, Q)``, without a complex product."""
     return torch.view_as_complex(
         torch.matmul(matrix, torch.view_as_real(to).flatten(-2)).unflatten(-1, (-1, 2))
@@ -213,13 +225,13 @@ def _extrapolation(borders: Array, starts: NDArray[np.int_], sizes: Array) -> Ar
 
     In log time because the steps grow geometrically and V starts like a power of time.
     """
-    out = np.zeros((sizes.size, STAGES, STAGES + 1))
-    late = starts >= _FIRST
+    out = np.zeros((sizes.size, RADAU_STAGES, RADAU_STAGES + 1))
+    late = starts >= _FIRST_STEP_COUNT
     if late.any():
         last = borders[starts[late] - 1, None]
-        stages = last + (borders[starts[late], None] - last) * NODES
+        stages = last + (borders[starts[late], None] - last) * RADAU_NODES
         seen = np.log(np.concatenate([last, stages], axis=1))
-        ahead = borders[starts[late], None] + sizes[late, None] * NODES
+        ahead = borders[starts[late], None] + sizes[late, None] * RADAU_NODES
         out[late] = _lagrange(seen, np.log(ahead))
     return out
 
@@ -240,25 +252,25 @@ def exponential_weights(x: Array, sizes: Array) -> tuple[Array, Array]:
     ``decay[k] = e^{−x τ_k δ}`` and ``push[k, m] = ∫_0^{τ_k δ} e^{−x(τ_k δ − s)} L_m(s/δ) ds``, with
     L the Lagrange polynomials of the Radau nodes τ.
     """
-    top = sizes[:, None, None, None] * NODES[:, None]  # (S, 1, s, 1)
+    top = sizes[:, None, None, None] * RADAU_NODES[:, None]  # (S, 1, s, 1)
     z = top * x[:, None, :]  # (S, P, s, n)
-    moments = _moments(z)  # p → (S, P, s, n), in units of top^{p+1}
-    push = np.zeros((*z.shape[:3], STAGES, z.shape[3]))
-    for m in range(STAGES):
-        basis = np.polynomial.Polynomial.fromroots(np.delete(NODES, m))
-        for p, coefficient in enumerate(basis.coef / basis(NODES[m])):
+    moments = _exponential_moments(z)  # p → (S, P, s, n), in units of top^{p+1}
+    push = np.zeros((*z.shape[:3], RADAU_STAGES, z.shape[3]))
+    for m in range(RADAU_STAGES):
+        basis = np.polynomial.Polynomial.fromroots(np.delete(RADAU_NODES, m))
+        for p, coefficient in enumerate(basis.coef / basis(RADAU_NODES[m])):
             # s/δ = τ_k · (s/top)
-            push[:, :, :, m] += coefficient * NODES[:, None] ** p * moments[p] * top
+            push[:, :, :, m] += coefficient * RADAU_NODES[:, None] ** p * moments[p] * top
     return np.exp(-z), push
 
 
-def _moments(z: Array) -> list[Array]:
+def _exponential_moments(z: Array) -> list[Array]:
     """``∫_0^1 e^{−z(1−s)} s^p ds`` for p below the number of stages."""
-    small = z < _TAYLOR
+    small = z < _MAX_SERIES_ARGUMENT
     far, near = np.where(small, 1.0, z), np.where(small, z, 0.0)
     out = []
     direct = -np.expm1(-far) / far
-    for p in range(STAGES):
+    for p in range(RADAU_STAGES):
         if p:
             direct = (1.0 - p * direct) / far
         term = np.full_like(z, 1.0 / (p + 1.0))  # p! Σ_j (−z)^j / (j+p+1)!

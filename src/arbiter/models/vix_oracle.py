@@ -22,42 +22,47 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import wofz
 
-from arbiter.models.characteristic_function import Transform, of_state
-from arbiter.models.expected_variance import Means
+from arbiter.models.characteristic_function import Transform, solve_state_transform
+from arbiter.models.expected_variance import ExpectedVariance
 from arbiter.models.parameters import Parameters
-from arbiter.models.riccati import GROWTH, mesh
+from arbiter.models.riccati import STEP_GROWTH, mesh
 
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 
-WINDOW = 30.0 / 365.0  # years that the index looks ahead
-POINTS = 100.0
-_LEFT, _LEFT_STEP = 0.4, 0.07  # angles below π/4 from the vertical: narrow laws decay there too
-_RIGHT, _RIGHT_STEP = -0.25, 0.04
-_LOWEST = 1e-5  # y: an index of 0.3 points
-_SAFE = 0.97  # of the largest moment that is known to be finite
-_DEPTH = 1200.0  # for futures |w| goes to this over the lowest y: e^{wy} is e^−41 long before
-_FARTHEST = 1e8  # for calls: the integrand falls to 1e-16 at the slowest, on low strikes
-_COARSE = 1.6  # growth of steps where only a scale is wanted
-_FAR = 1e6  # a w so large that log E e^{−wy} is −w times the lowest y
-_NEGLIGIBLE, _ENDED = -41.0, -30.0
+INDEX_WINDOW_YEARS = 30.0 / 365.0  # years that the index looks ahead
+INDEX_POINTS = 100.0
+_LEFT_ANGLE, _LEFT_STEP = (
+    0.4,
+    0.07,
+)  # angles below π/4 from the vertical: narrow laws decay there too
+_RIGHT_ANGLE, _RIGHT_STEP = -0.25, 0.04
+_MIN_SQUARED_INDEX = 1e-5  # y: an index of 0.3 points
+_MOMENT_SAFETY_SHARE = 0.97  # of the largest moment that is known to be finite
+_LEFT_CONTOUR_REACH = (
+    1200.0  # for futures |w| goes to this over the lowest y: e^{wy} is e^−41 long before
+)
+_RIGHT_CONTOUR_REACH = 1e8  # for calls: the integrand falls to 1e-16 at the slowest, on low strikes
+_COARSE_STEP_GROWTH = 1.6  # growth of steps where only a scale is wanted
+_ASYMPTOTIC_ARGUMENT = 1e6  # a w so large that log E e^{−wy} is −w times the lowest y
+_NEGLIGIBLE_LOG_SIZE, _MAX_LOG_LAST_NODE = -41.0, -30.0
 # Where a call's integrand grows above e³, the put of the strike is worth nothing: for a normal law
 # that is 9.3 standard deviations below the mean.
-_DEEP = 3.0
-_SEARCH = (1e-4, 1e8, 160)  # w: from heavy tails at 5 years to light ones at a day
-_SEARCH_GROWTH, _SEARCH_FINEST = 1.06, 1e-10
-_NEAR_ZERO = (
+_MAX_LOG_INTEGRAND = 3.0
+_MOMENT_SEARCH_GRID = (1e-4, 1e8, 160)  # w: from heavy tails at 5 years to light ones at a day
+_SEARCH_GROWTH, _SEARCH_FIRST_STEP_YEARS = 1.06, 1e-10
+_NEAR_ZERO_MESSAGE = (
     "reversion·theta = {:.3g}: the index can come too near zero, and its laws are not computed; "
     "give a larger reversion or theta"
 )
-_BLOCK = 1 << 21  # complex numbers at once where strikes differ by day
+_MAX_COMPLEX_PER_BLOCK = 1 << 21  # complex numbers at once where strikes differ by day
 
 
 def squared_index(p: Parameters) -> tuple[float, Array]:
     """``a, β`` with ``(VIX/100)² = a + β·U``: mean variance over 30 days, jumps included."""
-    constant, slope = Means.of(p).affine(WINDOW)
+    constant, slope = ExpectedVariance.from_parameters(p).affine(INDEX_WINDOW_YEARS)
     jumps = 0.0 if p.jumps is None else p.jumps.variance
-    return constant / WINDOW + jumps, slope / WINDOW
+    return constant / INDEX_WINDOW_YEARS + jumps, slope / INDEX_WINDOW_YEARS
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,43 +92,43 @@ class IndexLaw:
     deviation: float
 
     @staticmethod
-    def of(p: Parameters, T: float) -> IndexLaw:
+    def from_parameters(p: Parameters, T: float) -> IndexLaw:
         """The law at time T; kept, since it serves every state."""
-        return _law(p, float(T))
+        return solve_index_law(p, float(T))
 
-    def squared(self, states: Array) -> Array:
+    def mean_squared_index(self, states: Array) -> Array:
         """``E y`` for states ``(D, n)``: the 30-day forward variance."""
         return np.asarray(states @ self.mean[:-1] + self.mean[-1])
 
     def future(self, states: Array) -> Array:
         """``E VIX`` in index points."""
         weight = self.dw_left * np.sqrt(np.pi) / (2.0 * self.w_left**1.5)
-        return POINTS * self._left_sum(states, weight)
+        return INDEX_POINTS * self._sum_left_contour(states, weight)
 
     def log_index(self, states: Array) -> Array:
         """``E log VIX``, of index points."""
         weight = -self.dw_left * (np.euler_gamma + np.log(self.w_left)) / self.w_left
-        return 0.5 * self._left_sum(states, weight) + float(np.log(POINTS))
+        return 0.5 * self._sum_left_contour(states, weight) + float(np.log(INDEX_POINTS))
 
     def calls(self, states: Array, strikes: Array) -> Array:
         """``E (VIX − K)⁺``, ``(D, m)``, for strikes ``(m,)`` or ``(D, m)`` in index points."""
-        K = np.broadcast_to(strikes / POINTS, (states.shape[0], np.shape(strikes)[-1]))
+        K = np.broadcast_to(strikes / INDEX_POINTS, (states.shape[0], np.shape(strikes)[-1]))
         log_mgf = self.right.at(0, states).cpu().numpy()  # (D, Q)
         out, worthless = np.empty(K.shape), np.empty(K.shape, dtype=bool)
-        rows = max(1, _BLOCK // (K.shape[1] * self.w_right.size))
+        rows = max(1, _MAX_COMPLEX_PER_BLOCK // (K.shape[1] * self.w_right.size))
         same = np.ndim(strikes) == 1
         payoff = self._payoff(K[0]) if same else None
         for start in range(0, K.shape[0], rows):
             part = slice(start, start + rows)
             exponent = log_mgf[part, None] - K[part, :, None] ** 2 * self.w_right
-            worthless[part] = exponent.real.max(-1) > _DEEP
-            size = np.where(exponent.real > _NEGLIGIBLE, exponent, -np.inf)
+            worthless[part] = exponent.real.max(-1) > _MAX_LOG_INTEGRAND
+            size = np.where(exponent.real > _NEGLIGIBLE_LOG_SIZE, exponent, -np.inf)
             size[worthless[part]] = -np.inf
             shape = self._payoff(K[part]) if payoff is None else payoff
             out[part] = (np.exp(size) * shape).real.sum(-1)
         future = self.future(states)[:, None]
-        floor = np.maximum(future - POINTS * K, 0.0)
-        return np.asarray(np.where(worthless, floor, np.maximum(POINTS * out, floor)))
+        floor = np.maximum(future - INDEX_POINTS * K, 0.0)
+        return np.asarray(np.where(worthless, floor, np.maximum(INDEX_POINTS * out, floor)))
 
     def _payoff(self, K: Array) -> Complex:
         """Weights with which ``E e^{wy − K²w}`` sums to calls, ``(…, m, Q)``."""
@@ -131,9 +136,9 @@ class IndexLaw:
         scaled = wofz(1j * K[..., None] * root)  # e^{z²} erfc(z)
         return np.asarray(self.dw_right * np.sqrt(np.pi) * scaled / (2.0 * self.w_right**1.5))
 
-    def _left_sum(self, states: Array, weight: Complex) -> Array:
+    def _sum_left_contour(self, states: Array, weight: Complex) -> Array:
         log_mgf = self.left.at(0, states).cpu().numpy()
-        if not (log_mgf[:, -1].real < _ENDED).all():
+        if not (log_mgf[:, -1].real < _MAX_LOG_LAST_NODE).all():
             raise ArithmeticError(
                 f"the index at T = {self.T:.6g} can come so much nearer to zero from this state "
                 "than from the start that its law is not resolved; give a point of a path"
@@ -142,21 +147,25 @@ class IndexLaw:
 
 
 @lru_cache(maxsize=256)
-def _law(p: Parameters, T: float) -> IndexLaw:
+def solve_index_law(p: Parameters, T: float) -> IndexLaw:
     if not 0.0 < T < 100.0:
         raise ValueError(f"T = {T!r}: give a positive year fraction below 100")
     if p.theta * p.reversion == 0.0 and p.jumps is None:
-        raise ValueError(_NEAR_ZERO.format(0.0))
+        raise ValueError(_NEAR_ZERO_MESSAGE.format(0.0))
     constant, slope = squared_index(p)
     mean = _mean_row(p, T)
     level = float(mean[-1])
-    largest, variance, lowest = _moments(p, T, slope, level)
+    largest, variance, lowest = _moment_bounds(p, T, slope, level)
     deviation = float(np.sqrt(max(variance, 0.0)))
     # crossing where e^{wy}, and for calls e^{w(y − K²)}, is of the order of one: no cancellation
     scale = 0.98 * min(largest, 0.5 / level)
-    w_left, dw_left = _contour((scale, scale), _LEFT, _LEFT_STEP, _DEPTH / lowest)
+    w_left, dw_left = _contour(
+        (scale, scale), _LEFT_ANGLE, _LEFT_STEP, _LEFT_CONTOUR_REACH / lowest
+    )
     scale = min(largest, 2.0 / deviation) if deviation > 0.0 else largest
-    w_right, dw_right = _contour((0.02 * scale, 0.9 * scale), _RIGHT, _RIGHT_STEP, _FARTHEST)
+    w_right, dw_right = _contour(
+        (0.02 * scale, 0.9 * scale), _RIGHT_ANGLE, _RIGHT_STEP, _RIGHT_CONTOUR_REACH
+    )
     both = _mgf(p, T, constant, slope, np.concatenate([w_left, w_right]))
     split = w_left.size
     return IndexLaw(
@@ -186,29 +195,36 @@ def _contour(
 
 
 def _mgf(
-    p: Parameters, T: float, constant: float, slope: Array, w: Complex, growth: float = GROWTH
+    p: Parameters, T: float, constant: float, slope: Array, w: Complex, growth: float = STEP_GROWTH
 ) -> Transform:
     """``log E e^{w y_T}``."""
-    found = of_state(p, np.array([T]), np.multiply.outer(w, slope), growth)
+    found = solve_state_transform(p, np.array([T]), np.multiply.outer(w, slope), growth)
     return Transform(found.constant + torch.as_tensor(constant * w), found.slope)
 
 
 def _mean_row(p: Parameters, T: float) -> Array:
     """``E y_T`` from ``(U, 1)``: the affine map of the means at T + Δ less that at T."""
-    late, early = (Means.of(p).affine(t) for t in (T + WINDOW, T))
+    late, early = (
+        ExpectedVariance.from_parameters(p).affine(t) for t in (T + INDEX_WINDOW_YEARS, T)
+    )
     jumps = 0.0 if p.jumps is None else p.jumps.variance
-    return np.append(late[1] - early[1], late[0] - early[0] + jumps * WINDOW) / WINDOW
+    return (
+        np.append(late[1] - early[1], late[0] - early[0] + jumps * INDEX_WINDOW_YEARS)
+        / INDEX_WINDOW_YEARS
+    )
 
 
-def _moments(p: Parameters, T: float, slope: Array, level: float) -> tuple[float, float, float]:
+def _moment_bounds(
+    p: Parameters, T: float, slope: Array, level: float
+) -> tuple[float, float, float]:
     """A moment ``E e^{wy}`` that is finite with room to spare, the variance and the lowest y."""
-    largest = _SAFE * largest_moment(p, T, slope)
+    largest = _MOMENT_SAFETY_SHARE * largest_moment(p, T, slope)
     test = 0.05 * largest
-    w = np.array([test + 0j, -_FAR + 0j])
-    exact = _mgf(p, T, *squared_index(p), w, _COARSE).constant[0].real
-    excess, lowest = float(exact[0]) - test * level, -float(exact[1]) / _FAR
-    if lowest < _LOWEST:
-        raise ValueError(_NEAR_ZERO.format(p.reversion * p.theta))
+    w = np.array([test + 0j, -_ASYMPTOTIC_ARGUMENT + 0j])
+    exact = _mgf(p, T, *squared_index(p), w, _COARSE_STEP_GROWTH).constant[0].real
+    excess, lowest = float(exact[0]) - test * level, -float(exact[1]) / _ASYMPTOTIC_ARGUMENT
+    if lowest < _MIN_SQUARED_INDEX:
+        raise ValueError(_NEAR_ZERO_MESSAGE.format(p.reversion * p.theta))
     return largest, 2.0 * excess / test**2, lowest
 
 
@@ -218,10 +234,10 @@ def largest_moment(p: Parameters, T: float, slope: Array) -> float:
     Implicit Euler steps in the real w: they grow faster than the solution, and have no real root
     where it explodes within the step.
     """
-    w = np.geomspace(*_SEARCH)
+    w = np.geomspace(*_MOMENT_SEARCH_GRID)
     psi = np.multiply.outer(slope / p.c, w)  # (n, w)
     alive = np.ones(w.size, dtype=bool)
-    for delta in np.diff(np.minimum(mesh(T, _SEARCH_GROWTH, _SEARCH_FINEST), T)):
+    for delta in np.diff(np.minimum(mesh(T, _SEARCH_GROWTH, _SEARCH_FIRST_STEP_YEARS), T)):
         decay = np.exp(-p.x * delta)
         push = np.where(p.x * delta > 1e-8, -np.expm1(-p.x * delta), p.x * delta)
         push = np.divide(push, p.x, out=np.full_like(push, delta), where=p.x > 0.0)

@@ -28,7 +28,7 @@ from arbiter.forwards import ForwardCurve
 from arbiter.inputs import freeze_array
 from arbiter.models.fourier_nodes import otm
 from arbiter.models.heston import Heston
-from arbiter.models.heston_calibration import REACH, calibrate, levels
+from arbiter.models.heston_calibration import MAX_QUOTE_DEVIATIONS, atm_total_volatility, calibrate
 from arbiter.operators import slope_head
 from arbiter.operators.prior.star_order_projection import Smile
 from arbiter.pricing import black
@@ -96,7 +96,7 @@ def consulted(quotes: Quotes, guide: Surface, held: Sequence[Fold], options: Fit
     markets, squares = [found.heston], np.zeros(2)
     for fold in held:
         out = fold.out[asked]
-        without, missed = found.without(out)
+        without, missed = found.refit_without(out)
         told = (fold.guide.otm(some.k[out], some.T[out]) - some.mid[out]) / unit[out]
         squares += [np.sum(off**2) for off in (told, missed)]
         markets.append(without)
@@ -119,7 +119,7 @@ def _asked(quotes: Quotes) -> Mask:
     """``(m,)`` some quotes of some expiries, all if they are not many."""
     L = quotes.maturities.size
     listed = np.round(np.linspace(0, L - 1, min(L, _EXPIRIES)))
-    near = np.abs(quotes.k) < REACH * levels(quotes)[quotes.expiry]
+    near = np.abs(quotes.k) < MAX_QUOTE_DEVIATIONS * atm_total_volatility(quotes)[quotes.expiry]
     near &= np.isin(quotes.expiry, listed)
     stride = -(-max(int(near.sum()), 1) // _MOST) | 1  # odd, so that it meets all folds
     return np.asarray(near & (np.cumsum(near) % stride == 0))
@@ -154,7 +154,7 @@ def market_slopes(markets: Sequence[Heston], T: Array) -> Array | None:
     """
     from arbiter.operators.quick.star_order_projection import Polish  # and the compiler
 
-    level = np.array([one.reference(T) * np.sqrt(T) for one in markets])  # (P, L)
+    level = np.array([one.reference_volatility(T) * np.sqrt(T) for one in markets])  # (P, L)
     z = np.sinh(_PLACES)
     price = otm(markets, T, level, z)
     known = _around_the_money(price > _RESOLVED * level[..., None])

@@ -61,7 +61,7 @@ def heston_surface(seed: int, hard: bool = False) -> HestonSurface:
     rng = np.random.default_rng(seed)
     heston = draw_heston(rng)
     T = DAYS / 365.0
-    k = DEVIATIONS * (heston.reference(T) * np.sqrt(T))[:, None]  # (16, 41)
+    k = DEVIATIONS * (heston.reference_volatility(T) * np.sqrt(T))[:, None]  # (16, 41)
     truth = heston.iv(k, T)
     half = half_spread(DEVIATIONS, truth, hard)
     mid = truth + half * rng.uniform(-1.0, 1.0, truth.shape)
@@ -101,7 +101,7 @@ def heston_case(seed: int, hard: bool = False) -> Case:
     """One surface of the benchmark, as every benchmark here has it."""
     made = heston_surface(seed, hard)
     heston = draw_heston(np.random.default_rng(seed))
-    index = 100.0 * float(heston.reference(np.array(30.0 / 365.0)))
+    index = 100.0 * float(heston.reference_volatility(np.array(30.0 / 365.0)))
     deviations = np.broadcast_to(DEVIATIONS, made.k.shape)
     kind = "Heston, hard" if hard else "Heston"
     return Case(

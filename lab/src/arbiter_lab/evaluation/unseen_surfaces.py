@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from arbiter.models.double_heston import draw_outsider
+from arbiter.models.double_heston import draw_double_heston
 from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.models.parameters import draw
 from arbiter.pricing import black
@@ -161,7 +161,7 @@ def _insiders(rng: np.random.Generator) -> list[_Smiles] | None:
 
 
 def _outsider(rng: np.random.Generator) -> list[_Smiles] | None:
-    market = draw_outsider(rng)
+    market = draw_double_heston(rng)
     total = market.log_variance(T)
     if not _plain(total):
         return None

@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from arbiter.models.lifted_heston import LiftedHeston, implied
+from arbiter.models.lifted_heston import LiftedHeston, implied_volatility
 from arbiter.models.parameters import Jumps, Parameters
 from arbiter.pricing import black
 from arbiter.quotes import MIN_QUOTES, Quotes
@@ -123,7 +123,7 @@ def market_case(parameters: Parameters, seed: int, name: str = "market") -> Case
     )
     k = z * np.sqrt(market.log_variance(T))[:, None]  # (L, S)
     price = market.otm(k, T[:, None])
-    iv = implied(np.where(price > unseen_surfaces.FLOOR, price, np.nan), k, T[:, None])
+    iv = implied_volatility(np.where(price > unseen_surfaces.FLOOR, price, np.nan), k, T[:, None])
     half = unseen_surfaces.half_spread(z, iv)
     rng = np.random.default_rng(seed)
     mid = iv + half * rng.uniform(-1.0, 1.0, k.shape)

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from arbiter.models.characteristic_function import Transform, of_index
+from arbiter.models.characteristic_function import Transform, solve_index_transforms
 from arbiter.models.fourier_pricing import Contour
 from arbiter.models.parameters import Parameters
 from arbiter.pricing import black
@@ -277,7 +277,7 @@ def _chunks(sets: Sequence[Parameters]) -> list[list[int]]:
     """Sets solved together: equally many factors and about as many Fourier nodes."""
     groups: dict[tuple[int, int], list[int]] = {}
     for i, p in enumerate(sets):
-        nodes = Contour.of(p, True, _STEP).xi.size
+        nodes = Contour.from_parameters(p, True, _STEP).xi.size
         groups.setdefault((p.factors, -(-nodes // _BLOCK)), []).append(i)
     return [
         members[start : start + _SETS]
@@ -292,10 +292,12 @@ def _solved(
     """Owners ``(n,)``, references ``(n, M)`` and volatilities ``(n, M, Z)`` of what is solved."""
     T, z = grid(device)
     chosen = [sets[i] for i in which]
-    contours = [[Contour.of(p, calls, _STEP) for p in chosen] for calls in (True, False)]
+    contours = [
+        [Contour.from_parameters(p, calls, _STEP) for p in chosen] for calls in (True, False)
+    ]
     xi = np.concatenate([padded([c.xi for c in side]) for side in contours], axis=1)
     try:
-        found = of_index(chosen, T.cpu().numpy(), xi, _GROWTH, device)
+        found = solve_index_transforms(chosen, T.cpu().numpy(), xi, _GROWTH, device)
     except ArithmeticError:
         if len(chosen) == 1:
             log.warning("not solved, left out: %s", chosen[0])
