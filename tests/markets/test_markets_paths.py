@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from arbiter.markets.paths import Paths, _kick, simulate
+from arbiter.markets.paths import Paths, _noise_direction, simulate
 from arbiter.markets.timelines import timeline
-from arbiter.markets.universes import settled, universe
+from arbiter.markets.universes import simulate_settled_state, universe
 from arbiter.models.expected_variance import ExpectedVariance
 from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.models.parameters import PRESETS, Parameters, draw, preset
@@ -101,11 +101,11 @@ def test_option_prices_converge_to_the_oracle(name: str) -> None:
 
 def test_noise_moves_slow_factors_fully_and_fast_ones_less() -> None:
     p = preset("calm")
-    day = _kick(p, 1.0 / 365.0)
+    day = _noise_direction(p, 1.0 / 365.0)
     assert day[: p.factors // 2] == pytest.approx(1.0, abs=0.02)
     assert (np.diff(day) < 0.0).all()
     assert 0.0 < day[-1] < 0.1
-    fine = _kick(p, 1e-8)
+    fine = _noise_direction(p, 1e-8)
     assert fine == pytest.approx(1.0, abs=1e-3)  # short steps are the model itself
 
 
@@ -122,7 +122,7 @@ def test_heston_prices_are_within_three_standard_errors() -> None:
 def test_state_now_is_where_a_path_goes_on() -> None:
     """From a state of a path the mean of variance is that of the state, not of the start."""
     p = preset("stressed")
-    state = settled(p, 4)
+    state = simulate_settled_state(p, 4)
     found = simulate(p, [0.2], seed=8, paths=PATHS, state=state, steps_per_day=0.2)
     later = np.array(0.2)
     assert (

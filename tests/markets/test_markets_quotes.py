@@ -13,17 +13,26 @@ import arbiter as ab
 from arbiter.chains import read_chain
 from arbiter.exclusions import Exclusion
 from arbiter.markets.exchange_file import exchange_text
-from arbiter.markets.frictions import Exact, Frictions, Quoted, quote, ticked
-from arbiter.markets.listing import SPARSE, Board, Curves, Listing, board, moment, series, sessions
-from arbiter.markets.quoted_chain import Sheet
-from arbiter.markets.seeds import Purpose, seed_of
+from arbiter.markets.frictions import ExactPrices, Frictions, QuotedPrices, quote, round_to_ticks
+from arbiter.markets.listing import (
+    SPARSE_LISTING,
+    Board,
+    Curves,
+    Listing,
+    last_quote_time,
+    list_strikes,
+    series,
+    sessions,
+)
+from arbiter.markets.quoted_chain import QuotedChain
+from arbiter.markets.seeds import Purpose, derive_seed
 from arbiter.markets.snapshots import Snapshot, Venue, observe
 from arbiter.markets.timelines import timeline
 from arbiter.markets.vix_listing import (
-    VolatilitySheet,
+    QuotedVolatilityChain,
     VolatilityVenue,
+    list_volatility_series,
     quote_volatility,
-    volatility_series,
 )
 from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.models.parameters import preset
@@ -35,14 +44,14 @@ Array = NDArray[np.float64]
 
 @cache
 def day(name: str = "stressed", frictions: Frictions | None = None, number: int = 30) -> Snapshot:
-    venue = Venue(SPARSE, frictions=frictions or Frictions())
+    venue = Venue(SPARSE_LISTING, frictions=frictions or Frictions())
     market = timeline(preset(name), 31, seed=2, venue=venue, steps_per_day=2)
     return market.days([number])[0]
 
 
 def listed(date: str, listing: Listing | None = None, volatility: float = 0.2) -> Board:
-    as_of = moment(dt.date.fromisoformat(date))
-    return board(as_of, 5000.0, volatility, listing or Listing(), Curves())
+    as_of = last_quote_time(dt.date.fromisoformat(date))
+    return list_strikes(as_of, 5000.0, volatility, listing or Listing(), Curves())
 
 
 # -- listing ------------------------------------------------------------------------------
@@ -71,7 +80,7 @@ def test_series_stays_listed_until_it_expires(ahead: int) -> None:
     today, tomorrow = sessions(dt.date(2015, 1, 2) + dt.timedelta(days=ahead), 2)
     listing = Listing(shortest_days=0.0)
     before, after = (
-        set(zip(*series(moment(d), listing)[:2], strict=True)) for d in (today, tomorrow)
+        set(zip(*series(last_quote_time(d), listing)[:2], strict=True)) for d in (today, tomorrow)
     )
     expired = {(root, expiry) for root, expiry in before if expiry <= tomorrow}
     assert before - expired <= after
@@ -102,9 +111,10 @@ def test_far_expiries_have_wider_steps() -> None:
 
 
 def test_steps_follow_the_level_of_the_index() -> None:
-    as_of = moment(dt.date(2024, 3, 1))
+    as_of = last_quote_time(dt.date(2024, 3, 1))
     sizes = [
-        board(as_of, s, 0.2, Listing(), Curves()).strikes.size for s in (500.0, 5000.0, 50000.0)
+        list_strikes(as_of, s, 0.2, Listing(), Curves()).strikes.size
+        for s in (500.0, 5000.0, 50000.0)
     ]
     assert max(sizes) < 1.2 * min(sizes)
 
@@ -125,7 +135,7 @@ def test_listing_mistakes_are_named(fields: dict[str, object], words: str) -> No
 # -- frictions ----------------------------------------------------------------------------
 
 
-def share_inside(snapshot: Sheet) -> float:
+def share_inside(snapshot: QuotedChain) -> float:
     return inside_bid_ask(snapshot.oracle.price, snapshot.quotes)
 
 
@@ -151,18 +161,18 @@ def test_quotes_are_on_ticks() -> None:
 
 @given(st.floats(0.0, 500.0))
 def test_ticks_round_outwards(price: float) -> None:
-    low, high = (float(ticked(np.array([price]), up=up)[0]) for up in (False, True))
+    low, high = (float(round_to_ticks(np.array([price]), up=up)[0]) for up in (False, True))
     assert low <= price + 1e-9
     assert high >= price - 1e-9
     assert high - low <= 0.1 + 1e-9
 
 
-def many_quotes(frictions: Frictions, size: int) -> tuple[Exact, Quoted]:
+def many_quotes(frictions: Frictions, size: int) -> tuple[ExactPrices, QuotedPrices]:
     """Independent quotes on a flat smile; the index is so high that ticks are nothing."""
     rng = np.random.default_rng(1)
     iv, T = np.full(size, 0.2), np.full(size, 0.5)
     k = rng.uniform(-0.35, 0.3, size)
-    exact = Exact(ab.black.otm(k, iv * np.sqrt(T)), iv, k, T, np.full(size, 1e8))
+    exact = ExactPrices(ab.black.otm(k, iv * np.sqrt(T)), iv, k, T, np.full(size, 1e8))
     return exact, quote(exact, frictions, rng)
 
 
@@ -250,7 +260,7 @@ def test_friction_mistakes_are_named(fields: dict[str, float], words: str) -> No
 
 
 def test_prices_of_a_block_are_those_of_the_oracle() -> None:
-    market = timeline(preset("jumpy"), 12, seed=2, venue=Venue(SPARSE), steps_per_day=2)
+    market = timeline(preset("jumpy"), 12, seed=2, venue=Venue(SPARSE_LISTING), steps_per_day=2)
     for snapshot in market.days([3, 11]):
         exact = snapshot.exact
         direct = snapshot.market.otm(exact.k, exact.T, snapshot.state)
@@ -260,7 +270,7 @@ def test_prices_of_a_block_are_those_of_the_oracle() -> None:
 
 
 def test_day_is_the_same_alone_and_among_others() -> None:
-    market = timeline(preset("calm"), 10, seed=5, venue=Venue(SPARSE), steps_per_day=2)
+    market = timeline(preset("calm"), 10, seed=5, venue=Venue(SPARSE_LISTING), steps_per_day=2)
     alone, (_, among, among_next) = market.days([6])[0], market.days([5, 6, 7])
     assert (alone.quoted.bid == among.quoted.bid).all()
     assert (alone.exact.price == among.exact.price).all()
@@ -297,7 +307,7 @@ def full_day() -> Snapshot:
 
 @pytest.fixture(scope="module")
 def chain(full_day: Snapshot) -> ab.Chain:
-    return read_chain(exchange_text(full_day, seed_of(7, Purpose.CHAIN, 24)).encode())
+    return read_chain(exchange_text(full_day, derive_seed(7, Purpose.CHAIN, 24)).encode())
 
 
 def bids(quotes: ab.Quotes) -> dict[tuple[str, float, bool], float]:
@@ -339,7 +349,7 @@ def test_forwards_come_back_within_the_errors_of_parity(
     assert np.median(z) < 1.5
     assert np.mean(z < 3.0) > 0.85
     shifted = Curves(dividend=0.014)  # a tenth of a percent of yield is noticed
-    other = board(full_day.board.as_of, full_day.board.spot, 0.3, Listing(), shifted)
+    other = list_strikes(full_day.board.as_of, full_day.board.spot, 0.3, Listing(), shifted)
     moved = np.interp(full_day.board.maturities, other.maturities, other.forwards)
     far = np.abs(moved - full_day.board.forwards)[-5:]
     assert (far / chain.forwards()["forward_error"].to_numpy()[-5:] > 3.0).all()
@@ -371,16 +381,16 @@ def test_chain_is_fitted_inside_the_spreads_and_near_the_oracle(
 @pytest.mark.parametrize("spot", [3.0, 1e6])
 def test_strikes_that_the_layout_cannot_hold_are_refused(spot: float) -> None:
     market = LiftedHeston.of(preset("calm"))
-    moments = [(moment(dt.date(2024, 3, 1)), spot)]
-    state, seeds = np.zeros((1, 20)), [seed_of(1, Purpose.QUOTES)]
-    snapshot = observe(market, state, moments, seeds, Venue(SPARSE))[0]
+    moments = [(last_quote_time(dt.date(2024, 3, 1)), spot)]
+    state, seeds = np.zeros((1, 20)), [derive_seed(1, Purpose.QUOTES)]
+    snapshot = observe(market, state, moments, seeds, Venue(SPARSE_LISTING))[0]
     with pytest.raises(ValueError, match="does not fit the exchange's layout"):
         exchange_text(snapshot, 1)
 
 
 def test_observing_without_an_index_level_or_a_moment_is_refused() -> None:
-    market, as_of = LiftedHeston.of(preset("calm")), moment(dt.date(2024, 3, 1))
-    seeds = [seed_of(1, Purpose.QUOTES)]
+    market, as_of = LiftedHeston.of(preset("calm")), last_quote_time(dt.date(2024, 3, 1))
+    seeds = [derive_seed(1, Purpose.QUOTES)]
     for spot in (-5.0, np.nan):
         with pytest.raises(ValueError, match="level of the index"):
             observe(market, np.zeros((1, 20)), [(as_of, spot)], seeds)
@@ -403,19 +413,19 @@ def test_missing_strikes_are_not_in_the_file() -> None:
 
 @pytest.fixture(scope="module")
 def volatile() -> Snapshot:
-    venue = Venue(SPARSE, volatility=VolatilityVenue(monthly=3))
+    venue = Venue(SPARSE_LISTING, volatility=VolatilityVenue(monthly=3))
     return timeline(preset("stressed"), 31, seed=2, venue=venue, steps_per_day=2).days([30])[0]
 
 
-def sheet_of(snapshot: Snapshot) -> VolatilitySheet:
+def sheet_of(snapshot: Snapshot) -> QuotedVolatilityChain:
     assert snapshot.volatility is not None
     return snapshot.volatility
 
 
 def test_volatility_series_are_those_of_the_calendar() -> None:
     """The exchange's expiries of 2024; Juneteenth moves June's to a Tuesday."""
-    as_of = moment(dt.date(2024, 2, 1))
-    roots, expiries, T = volatility_series(as_of, VolatilityVenue(weekly=21))
+    as_of = last_quote_time(dt.date(2024, 2, 1))
+    roots, expiries, T = list_volatility_series(as_of, VolatilityVenue(weekly=21))
     monthly = [f"{day:%m-%d}" for root, day in zip(roots, expiries, strict=True) if root == "VIX"]
     assert monthly == ["02-14", "03-20", "04-17", "05-22", "06-18", "07-17"]
     weekly = [f"{day:%m-%d}" for root, day in zip(roots, expiries, strict=True) if root == "VIXW"]
@@ -446,7 +456,7 @@ def test_future_above_the_root_of_forward_variance_is_refused(
     exact = LiftedHeston.vix_future
     monkeypatch.setattr(LiftedHeston, "vix_future", lambda *a: 1.2 * exact(*a))
     venue, as_of = VolatilityVenue(monthly=1), volatile.board.as_of
-    seed = seed_of(1, Purpose.QUOTES)
+    seed = derive_seed(1, Purpose.QUOTES)
     with pytest.raises(ArithmeticError, match="the oracle fails"):
         quote_volatility(volatile.market, volatile.state, as_of, venue, Curves(), seed)
 

@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 import arbiter as ab
 from arbiter.cli import app
 from arbiter.markets import dataset as datasets
-from arbiter.markets.dataset import MANIFEST, Dataset, Plan, write
-from arbiter.markets.dataset_picture import three_days
+from arbiter.markets.dataset import MANIFEST, Dataset, Plan, write_dataset
+from arbiter.markets.dataset_picture import pick_three_days
 from arbiter.markets.frictions import Frictions
 from arbiter.markets.listing import Listing
 from arbiter.markets.snapshots import Venue
@@ -59,12 +59,12 @@ def contents(folder: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("market")
-    write(PLAN, folder)
+    write_dataset(PLAN, folder)
     return folder
 
 
 def test_dataset_has_a_part_per_block_and_a_manifest(written: Path) -> None:
-    names = {f"{kind}-0000{part}.parquet" for kind in PLAN.kinds for part in range(3)}
+    names = {f"{kind}-0000{part}.parquet" for kind in PLAN.table_kinds for part in range(3)}
     assert set(contents(written)) == {*names, MANIFEST}
     manifest = json.loads((written / MANIFEST).read_text())
     assert manifest["files"] == {
@@ -82,7 +82,7 @@ def test_configuration_and_seed_are_inside_every_part(written: Path) -> None:
 
 def test_schema_is_the_documented_one(written: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "simulate.md").read_text()
-    for kind in PLAN.kinds:
+    for kind in PLAN.table_kinds:
         for name in pl.read_parquet_schema(written / f"{kind}-00000.parquet"):
             assert f"`{name}`" in page, f"{kind}: {name} is not in docs/simulate.md"
 
@@ -90,7 +90,7 @@ def test_schema_is_the_documented_one(written: Path) -> None:
 def test_what_is_read_is_what_was_made(written: Path) -> None:
     dataset = Dataset(written)
     assert len(dataset) == 5
-    for number, snapshot in zip((2, 4), PLAN.market().days([2, 4]), strict=True):
+    for number, snapshot in zip((2, 4), PLAN.build_market().days([2, 4]), strict=True):
         assert snapshot.volatility is not None
         for made, read in (
             (snapshot.volatility.quotes, dataset.quotes(number, "vix")),
@@ -113,7 +113,7 @@ def test_what_is_read_is_what_was_made(written: Path) -> None:
 
 
 def test_same_plan_gives_the_same_bytes(written: Path, tmp_path: Path) -> None:
-    write(PLAN, tmp_path)
+    write_dataset(PLAN, tmp_path)
     assert contents(tmp_path) == contents(written)
 
 
@@ -131,14 +131,14 @@ def test_interrupted_run_goes_on_and_ends_with_the_same_bytes(
     whole_file = datasets._write
     monkeypatch.setattr(datasets, "_write", stopped)
     with pytest.raises(KeyboardInterrupt):
-        write(PLAN, tmp_path)
+        write_dataset(PLAN, tmp_path)
     assert MANIFEST not in contents(tmp_path)
     with pytest.raises(ValueError, match="run the same command again"):
         len(Dataset(tmp_path))
     monkeypatch.setattr(datasets, "_write", whole_file)
     kept = (tmp_path / "quotes-00000.parquet").stat().st_ino
     done: list[int] = []
-    write(PLAN, tmp_path, done.append)
+    write_dataset(PLAN, tmp_path, done.append)
     assert (tmp_path / "quotes-00000.parquet").stat().st_ino == kept  # not made again
     assert done == [2, 4, 5]
     assert contents(tmp_path) == contents(written)
@@ -148,14 +148,14 @@ def test_folder_of_another_dataset_is_refused_and_left_alone(written: Path) -> N
     before = contents(written)
     other = Plan(days=5, seed=5, preset="jumpy", block=2, steps_per_day=2, venue=PLAN.venue)
     with pytest.raises(ValueError, match="seed 4 there, 5 now"):
-        write(other, written)
+        write_dataset(other, written)
     assert contents(written) == before
 
 
 def test_spoilt_part_is_named(written: Path, tmp_path: Path) -> None:
     (tmp_path / "quotes-00000.parquet").write_bytes(b"half a file")
     with pytest.raises(ValueError, match=r"quotes-00000\.parquet is not a Parquet file"):
-        write(PLAN, tmp_path)
+        write_dataset(PLAN, tmp_path)
 
 
 def spoil(path: Path) -> None:
@@ -179,13 +179,13 @@ def test_damaged_part_is_refused_by_a_reader_and_made_again(
     Dataset(folder).table(0)  # the other parts are sound
     if not manifest:  # an interrupted run: checksums in the table of days are enough
         (folder / MANIFEST).unlink()
-    write(PLAN, folder)
+    write_dataset(PLAN, folder)
     assert contents(folder) == contents(written)
 
 
 def test_folder_may_be_named_by_text_and_numbers_may_be_numpys(tmp_path: Path) -> None:
     plan = Plan(days=np.int64(1), seed=np.int64(1), venue=Venue(FEW))  # type: ignore[arg-type]
-    write(plan, str(tmp_path))
+    write_dataset(plan, str(tmp_path))
     assert len(Dataset(str(tmp_path))) == 1  # type: ignore[arg-type]
     assert Dataset(tmp_path).days.height == 1
 
@@ -215,7 +215,7 @@ def test_number_of_threads_does_not_matter(tmp_path: Path, written: Path) -> Non
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        write(PLAN, tmp_path)
+        write_dataset(PLAN, tmp_path)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)
@@ -233,7 +233,7 @@ def test_futures_are_written_with_their_exact_price(written: Path) -> None:
 
 def test_three_days_are_calm_median_and_stressed(written: Path) -> None:
     dataset = Dataset(written)
-    low, middle, high = (float(dataset.days["vix"][i]) for i in three_days(dataset))
+    low, middle, high = (float(dataset.days["vix"][i]) for i in pick_three_days(dataset))
     assert low == dataset.days["vix"].min()
     assert high == dataset.days["vix"].max()
     assert low <= middle <= high

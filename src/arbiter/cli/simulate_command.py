@@ -61,10 +61,10 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter per option
     sense, the folder holds another dataset or cannot be written to.
     """
     from arbiter.files import require_folder
-    from arbiter.markets.dataset import Dataset, Plan, write
-    from arbiter.markets.dataset_picture import draw
+    from arbiter.markets.dataset import Dataset, Plan, write_dataset
+    from arbiter.markets.dataset_picture import draw_three_days
     from arbiter.markets.frictions import Frictions
-    from arbiter.markets.listing import SPARSE, Listing
+    from arbiter.markets.listing import SPARSE_LISTING, Listing
     from arbiter.markets.snapshots import Venue
     from arbiter.markets.vix_listing import VolatilityVenue
 
@@ -87,7 +87,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter per option
             start=first,
             block=block,
             venue=Venue(
-                listing=Listing() if listing == "full" else SPARSE,
+                listing=Listing() if listing == "full" else SPARSE_LISTING,
                 frictions=Frictions(coverage=coverage, missing=missing, noise=noise),
                 volatility=VolatilityVenue() if vix else None,
             ),
@@ -95,9 +95,9 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter per option
         if not 0 <= chains <= plan.days:
             refuse(f"--chains {chains} is not between 0 and the number of days, {plan.days}")
         with _progress(plan.days, not json) as tell:
-            write(plan, out, tell)
+            write_dataset(plan, out, tell)
         dataset = Dataset(out)
-        draw(dataset, out / "three-days.png")
+        draw_three_days(dataset, out / "three-days.png")
         written = _chains(plan, out / "chains", chains)
     except (ValueError, OSError) as error:
         refuse(str(error))
@@ -118,18 +118,18 @@ def _chains(plan: Plan, folder: Path, count: int) -> list[str]:
     """Some days, spread over the dataset, in the exchange's layout."""
     from arbiter.files import write_whole
     from arbiter.markets.exchange_file import exchange_text
-    from arbiter.markets.seeds import Purpose, seed_of
+    from arbiter.markets.seeds import Purpose, derive_seed
 
     if count == 0:
         return []
     folder.mkdir(parents=True, exist_ok=True)
     numbers = sorted({round((i + 0.5) * plan.days / count - 0.5) for i in range(count)})
     names = []
-    for number, snapshot in zip(numbers, plan.market().days(numbers), strict=True):
+    for number, snapshot in zip(numbers, plan.build_market().days(numbers), strict=True):
         sheets = {"spx": snapshot, "vix": snapshot.volatility}
         for i, (name, sheet) in enumerate(sheets.items()):
             if sheet is not None:
-                text = exchange_text(sheet, seed_of(plan.seed, Purpose.CHAIN, 2 * number + i))
+                text = exchange_text(sheet, derive_seed(plan.seed, Purpose.CHAIN, 2 * number + i))
                 date = str(snapshot.board.as_of)[:10]
                 names.append(write_whole(folder / f"{name}_{date}_{number:05d}.csv", text).name)
     return names
@@ -149,7 +149,7 @@ def _facts(dataset: Dataset, plan: Plan, chains: list[str]) -> dict[str, Any]:
         "quotes": quotes,
         "coverage": quotes / listed,
         "vix": {name: float(getattr(table["vix"], name)()) for name in ("min", "median", "max")},
-        "parts": plan.parts,
+        "parts": plan.part_count,
         "chains": chains,
         "picture": "three-days.png",
     }

@@ -26,16 +26,16 @@ from numpy.typing import NDArray
 
 from arbiter.files import remove_partial_files, write_whole
 from arbiter.markets.dataset_tables import (
-    board_of,
+    board_from_table,
     days_table,
     futures_table,
-    oracle_of,
+    oracle_from_row,
     quotes_table,
 )
 from arbiter.markets.paths import STEPS_PER_DAY
-from arbiter.markets.quoted_chain import quotes_of
+from arbiter.markets.quoted_chain import quotes_from_board
 from arbiter.markets.snapshots import Snapshot, Venue
-from arbiter.markets.timelines import START, Timeline, timeline
+from arbiter.markets.timelines import START_DATE, Timeline, timeline
 from arbiter.markets.universes import Universe, universe
 from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.models.parameters import PRESETS, preset
@@ -45,7 +45,7 @@ Array = NDArray[np.float64]
 
 FORMAT = "arbiter-market-2"  # another number whenever the same plan would give other bytes
 MANIFEST = "dataset.json"
-_KEY, _MARKS = "arbiter", "sha256"  # of the Parquet metadata
+_CONFIG_KEY, _CHECKSUMS_KEY = "arbiter", "sha256"  # of the Parquet metadata
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Plan:
     days: int
     seed: int
     preset: str | None = "calm"
-    start: dt.date = START
+    start: dt.date = START_DATE
     block: int = 20
     steps_per_day: float = STEPS_PER_DAY
     venue: Venue = field(default_factory=Venue)
@@ -85,18 +85,18 @@ class Plan:
             raise ValueError(f"preset {self.preset!r} is not one of {', '.join(PRESETS)}")
 
     @property
-    def kinds(self) -> tuple[str, ...]:
+    def table_kinds(self) -> tuple[str, ...]:
         """The tables of a part in the order in which they are written."""
         more = () if self.venue.volatility is None else ("vix", "futures")
         # days come last, so that a part that has them is complete
         return ("quotes", *more, "days")
 
     @property
-    def parts(self) -> int:
+    def part_count(self) -> int:
         """Number of parts."""
         return -(-self.days // self.block)
 
-    def market(self) -> Timeline | Universe:
+    def build_market(self) -> Timeline | Universe:
         """The market of the plan."""
         if self.preset is None:
             return universe(self.days, self.seed, start=self.start, venue=self.venue)
@@ -113,11 +113,11 @@ class Plan:
         """Plain values, as they are written into every file."""
         parameters = None if self.preset is None else asdict(preset(self.preset))
         values = {"format": FORMAT, **asdict(self), "parameters": parameters}
-        found: dict[str, Any] = json.loads(json.dumps(values, default=_plain))
+        found: dict[str, Any] = json.loads(json.dumps(values, default=_encode_json))
         return found
 
 
-def _plain(value: object) -> object:
+def _encode_json(value: object) -> object:
     """What JSON has no form for: dates, and the numbers of NumPy."""
     if isinstance(value, dt.date):
         return value.isoformat()
@@ -126,7 +126,7 @@ def _plain(value: object) -> object:
     raise TypeError(f"{value!r} cannot be written into a dataset: give plain numbers")
 
 
-def write(
+def write_dataset(
     plan: Plan, folder: str | PathLike[str], tell: Callable[[int], object] | None = None
 ) -> dict[str, Any]:
     """Write a dataset, or what is left of it or damaged, and return its manifest.
@@ -141,23 +141,32 @@ def write(
     """
     config, folder = plan.config(), Path(folder)
     text = json.dumps(config, sort_keys=True)
-    known = _marks(folder)
-    done = [_is_done(folder, plan.kinds, part, text, known) for part in range(plan.parts)]
+    known = _read_checksums(folder)
+    done = [
+        _is_part_complete(folder, plan.table_kinds, part, text, known)
+        for part in range(plan.part_count)
+    ]
     folder.mkdir(parents=True, exist_ok=True)
     remove_partial_files(folder)
-    market = None if all(done) else plan.market()
-    for part in range(plan.parts):
+    market = None if all(done) else plan.build_market()
+    for part in range(plan.part_count):
         days = range(part * plan.block, min((part + 1) * plan.block, plan.days))
         if market is not None and not done[part]:
             marks: dict[str, str] = {}
             for kind, table in _tables(days, market.days(days)).items():
-                name = _name(kind, part)
-                note = {_KEY: text, _MARKS: json.dumps(marks)} if kind == "days" else {_KEY: text}
+                name = _part_file_name(kind, part)
+                note = (
+                    {_CONFIG_KEY: text, _CHECKSUMS_KEY: json.dumps(marks)}
+                    if kind == "days"
+                    else {_CONFIG_KEY: text}
+                )
                 marks[name] = _write(folder / name, table, note)
         if tell is not None:
             tell(days[-1] + 1)
-    names = sorted(_name(kind, part) for kind in plan.kinds for part in range(plan.parts))
-    manifest = {"config": config, "files": {name: _mark(folder / name) for name in names}}
+    names = sorted(
+        _part_file_name(kind, part) for kind in plan.table_kinds for part in range(plan.part_count)
+    )
+    manifest = {"config": config, "files": {name: _file_checksum(folder / name) for name in names}}
     write_whole(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
     return manifest
 
@@ -171,7 +180,7 @@ def _tables(days: range, snapshots: list[Snapshot]) -> dict[str, pl.DataFrame]:
     return {**tables, "days": days_table(days, snapshots)}
 
 
-def _name(kind: str, part: int) -> str:
+def _part_file_name(kind: str, part: int) -> str:
     return f"{kind}-{part:05d}.parquet"
 
 
@@ -183,11 +192,11 @@ def _write(path: Path, table: pl.DataFrame, note: dict[str, str]) -> str:
     return hashlib.sha256(content.getvalue()).hexdigest()
 
 
-def _mark(path: Path) -> str:
+def _file_checksum(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _marks(folder: Path) -> dict[str, str]:
+def _read_checksums(folder: Path) -> dict[str, str]:
     """Checksums of the manifest, if there is one."""
     path = folder / MANIFEST
     if not path.is_file():
@@ -199,13 +208,13 @@ def _marks(folder: Path) -> dict[str, str]:
     return found
 
 
-def _is_done(
+def _is_part_complete(
     folder: Path, kinds: tuple[str, ...], part: int, config: str, known: dict[str, str]
 ) -> bool:
     """Whether a part is there and whole; one of another plan is refused."""
     there, marks = True, dict(known)
     for kind in kinds:
-        path = folder / _name(kind, part)
+        path = folder / _part_file_name(kind, part)
         if not path.exists():
             there = False
             continue
@@ -213,20 +222,20 @@ def _is_done(
             note = pl.read_parquet_metadata(path)
         except (pl.exceptions.PolarsError, OSError) as error:
             raise ValueError(f"{path} is not a Parquet file ({error}): remove it") from error
-        if note.get(_KEY) != config:
+        if note.get(_CONFIG_KEY) != config:
             raise ValueError(
-                f"{path} belongs to another dataset ({_difference(note.get(_KEY), config)}): give "
+                f"{path} belongs to another dataset ({_describe_difference(note.get(_CONFIG_KEY), config)}): give "
                 "another folder, or remove the old files"
             )
-        marks |= json.loads(note.get(_MARKS, "{}"))
+        marks |= json.loads(note.get(_CHECKSUMS_KEY, "{}"))
     return there and all(
-        _mark(folder / name) == marks[name]
-        for name in (_name(kind, part) for kind in kinds)
+        _file_checksum(folder / name) == marks[name]
+        for name in (_part_file_name(kind, part) for kind in kinds)
         if name in marks
     )
 
 
-def _difference(found: str | None, config: str) -> str:
+def _describe_difference(found: str | None, config: str) -> str:
     if found is None:
         return "it has no configuration"
     old, new = json.loads(found), json.loads(config)
@@ -265,21 +274,23 @@ class Dataset:
     def days(self) -> pl.DataFrame:
         """One row per day."""
         parts = -(-self.config["days"] // self.config["block"])
-        return pl.concat([self._read(_name("days", part)) for part in range(parts)])
+        return pl.concat([self._read(_part_file_name("days", part)) for part in range(parts)])
 
     @cached_property
-    def _sound(self) -> set[str]:
+    def _verified_files(self) -> set[str]:
         """Names of the files that were seen to be as they were written."""
         return set()
 
     def _read(self, name: str) -> pl.DataFrame:
         path = self.folder / name
-        if name not in self._sound and _mark(path) != _marks(self.folder).get(name):
+        if name not in self._verified_files and _file_checksum(path) != _read_checksums(
+            self.folder
+        ).get(name):
             raise ValueError(
                 f"{path} is not as it was written: give the same command again, or "
                 "write(plan, folder), to make it anew"
             )
-        self._sound.add(name)
+        self._verified_files.add(name)
         return pl.read_parquet(path)
 
     def __len__(self) -> int:
@@ -292,8 +303,8 @@ class Dataset:
             day: Its number; negative ones count from the end.
             kind: ``"quotes"``, ``"vix"`` for options on the volatility index, or ``"futures"``.
         """
-        number = self._number(day)
-        name = _name(kind, number // self.config["block"])
+        number = self._day_number(day)
+        name = _part_file_name(kind, number // self.config["block"])
         if not (self.folder / name).exists():
             raise ValueError(
                 f"{self.folder} has no table {kind!r}: it is quotes, or, where the venue has the "
@@ -301,7 +312,7 @@ class Dataset:
             )
         return self._read(name).filter(pl.col("day") == number)
 
-    def _number(self, day: int) -> int:
+    def _day_number(self, day: int) -> int:
         if not -len(self) <= day < len(self):
             raise ValueError(f"day = {day}: the dataset has {len(self)} days, from 0 on")
         return range(len(self))[day]
@@ -311,12 +322,12 @@ class Dataset:
         if kind == "futures":
             raise ValueError("futures have no strikes: read table(day, 'futures')")
         table = self.table(day, kind)
-        row = self.days.row(self._number(day), named=True)
+        row = self.days.row(self._day_number(day), named=True)
         spot = row["vix"] if kind == "vix" else row["spot"]
-        board = board_of(table, np.datetime64(row["as_of"], "m"), spot)
+        board = board_from_table(table, np.datetime64(row["as_of"], "m"), spot)
         bid, ask = (table[name].fill_null(np.nan).to_numpy() for name in ("bid", "ask"))
-        return quotes_of(board, bid, ask)
+        return quotes_from_board(board, bid, ask)
 
     def oracle(self, day: int) -> tuple[LiftedHeston, Array]:
         """The market of a day and its state: ``market.iv(k, T, state)`` is the exact answer."""
-        return oracle_of(self.days.row(self._number(day), named=True))
+        return oracle_from_row(self.days.row(self._day_number(day), named=True))

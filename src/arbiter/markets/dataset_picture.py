@@ -13,25 +13,25 @@ from arbiter.markets.dataset import Dataset
 
 Array = NDArray[np.float64]
 
-_TARGETS = np.array([7.0, 30.0, 91.0, 365.0]) / 365.0
-_REACH = (-5.5, 3.0)  # deviations shown
+_TARGET_MATURITIES = np.array([7.0, 30.0, 91.0, 365.0]) / 365.0
+_SHOWN_DEVIATIONS = (-5.5, 3.0)  # deviations shown
 
 
-def three_days(dataset: Dataset) -> list[int]:
+def pick_three_days(dataset: Dataset) -> list[int]:
     """The calmest day, the one in the middle and the most stressed, by their 30-day volatility."""
     order = np.argsort(dataset.days["vix"].to_numpy(), kind="stable")
     return [int(order[i]) for i in (0, order.size // 2, order.size - 1)]
 
 
-def draw(dataset: Dataset, path: Path) -> None:
+def draw_three_days(dataset: Dataset, path: Path) -> None:
     """Write the picture as a PNG."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 3, figsize=(16.0, 5.4), layout="constrained")
     try:
         names = ("calmest", "median", "most stressed")
-        for ax, day, name in zip(axes, three_days(dataset), names, strict=True):
-            _smiles(ax, dataset, day, name)
+        for ax, day, name in zip(axes, pick_three_days(dataset), names, strict=True):
+            _draw_smiles(ax, dataset, day, name)
         axes[0].set_ylabel("implied volatility, %")
         bars = "bars: bid to ask; lines: oracle; grey dots: the oracle where nobody bids"
         figure.suptitle(f"Three days of {len(dataset):,}: {bars}", fontsize=11)
@@ -41,22 +41,22 @@ def draw(dataset: Dataset, path: Path) -> None:
         plt.close(figure)
 
 
-def _smiles(ax: Any, dataset: Dataset, day: int, name: str) -> None:
+def _draw_smiles(ax: Any, dataset: Dataset, day: int, name: str) -> None:
     import matplotlib.pyplot as plt
 
     quotes = dataset.quotes(day)
     market, state = dataset.oracle(day)
     table = dataset.table(day)
-    near = np.abs(np.log(quotes.maturities[None] / _TARGETS[:, None])).argmin(1)
+    near = np.abs(np.log(quotes.maturities[None] / _TARGET_MATURITIES[:, None])).argmin(1)
     chosen = np.unique(near)
     colours = plt.get_cmap("viridis")(np.linspace(0.0, 0.85, chosen.size))
     times = quotes.maturities[chosen]
     widths = np.sqrt(market.log_variance(times, state))
-    grid = np.linspace(*_REACH, 121)
+    grid = np.linspace(*_SHOWN_DEVIATIONS, 121)
     curves = 100.0 * market.iv(np.multiply.outer(widths, grid), times[:, None], state)
     for i, colour, width, exact in zip(chosen, colours, widths, curves, strict=True):
-        own = (quotes.expiry == i) & (quotes.k >= _REACH[0] * width)
-        own &= quotes.k <= _REACH[1] * width
+        own = (quotes.expiry == i) & (quotes.k >= _SHOWN_DEVIATIONS[0] * width)
+        own &= quotes.k <= _SHOWN_DEVIATIONS[1] * width
         k, low, high = quotes.k[own], 100.0 * quotes.iv_bid[own], 100.0 * quotes.iv_ask[own]
         low = np.where(np.isfinite(low), low, 0.0)
         z = k / width
@@ -68,7 +68,7 @@ def _smiles(ax: Any, dataset: Dataset, day: int, name: str) -> None:
             table["iv"].is_not_null(),
         )
         at = np.log(silent["strike"].to_numpy() / quotes.forwards[i]) / width
-        shown = (at >= _REACH[0]) & (at <= _REACH[1])
+        shown = (at >= _SHOWN_DEVIATIONS[0]) & (at <= _SHOWN_DEVIATIONS[1])
         ax.plot(at[shown], 100.0 * silent["iv"].to_numpy()[shown], ".", color="grey", markersize=3)
     row = dataset.days.row(day, named=True)
     ax.set_ylim(bottom=0.0)

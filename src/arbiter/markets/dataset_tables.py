@@ -10,18 +10,18 @@ import polars as pl
 from numpy.typing import NDArray
 
 from arbiter.markets.listing import Board
-from arbiter.markets.quoted_chain import Sheet
+from arbiter.markets.quoted_chain import QuotedChain
 from arbiter.markets.snapshots import Snapshot
-from arbiter.markets.vix_listing import VolatilitySheet
+from arbiter.markets.vix_listing import QuotedVolatilityChain
 from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.models.parameters import Jumps, Parameters
 
 Array = NDArray[np.float64]
 
-_MODEL = ("v0", "reversion", "theta", "nu", "rho", "hurst", "factors")
+_MODEL_COLUMNS = ("v0", "reversion", "theta", "nu", "rho", "hurst", "factors")
 
 
-def quotes_table(days: Sequence[int], sheets: Sequence[Sheet]) -> pl.DataFrame:
+def quotes_table(days: Sequence[int], sheets: Sequence[QuotedChain]) -> pl.DataFrame:
     """One row per listed strike, the out-of-the-money side of it."""
     tables = []
     for number, s in zip(days, sheets, strict=True):
@@ -51,7 +51,7 @@ def quotes_table(days: Sequence[int], sheets: Sequence[Sheet]) -> pl.DataFrame:
     )
 
 
-def futures_table(days: Sequence[int], sheets: Sequence[VolatilitySheet]) -> pl.DataFrame:
+def futures_table(days: Sequence[int], sheets: Sequence[QuotedVolatilityChain]) -> pl.DataFrame:
     """One row per future on the volatility index, index points."""
     return pl.concat(
         [
@@ -87,7 +87,7 @@ def days_table(days: Sequence[int], snapshots: Sequence[Snapshot]) -> pl.DataFra
                 "quotes": int(s.used.sum()),
                 "coverage": s.coverage,
                 "state": s.state.tolist(),
-                **{name: getattr(s.market, name) for name in _MODEL},
+                **{name: getattr(s.market, name) for name in _MODEL_COLUMNS},
                 "jump_intensity": None if jumps is None else jumps.intensity,
                 "jump_mean": None if jumps is None else jumps.mean,
                 "jump_deviation": None if jumps is None else jumps.deviation,
@@ -106,7 +106,7 @@ DAYS_SCHEMA: dict[str, Any] = {
     "quotes": pl.Int32,
     "coverage": pl.Float64,
     "state": pl.List(pl.Float64),
-    **dict.fromkeys(_MODEL[:-1], pl.Float64),
+    **dict.fromkeys(_MODEL_COLUMNS[:-1], pl.Float64),
     "factors": pl.Int32,
     "jump_intensity": pl.Float64,
     "jump_mean": pl.Float64,
@@ -114,7 +114,7 @@ DAYS_SCHEMA: dict[str, Any] = {
 }
 
 
-def board_of(table: pl.DataFrame, as_of: np.datetime64, spot: float) -> Board:
+def board_from_table(table: pl.DataFrame, as_of: np.datetime64, spot: float) -> Board:
     """The board of one day, from its rows of a table of quotes."""
     table = table.with_columns(pl.struct("T", "root", "expiry").rle_id().alias("series"))
     heads = table.unique("series", keep="first", maintain_order=True)
@@ -131,10 +131,10 @@ def board_of(table: pl.DataFrame, as_of: np.datetime64, spot: float) -> Board:
     )
 
 
-def oracle_of(row: dict[str, Any]) -> tuple[LiftedHeston, Array]:
+def oracle_from_row(row: dict[str, Any]) -> tuple[LiftedHeston, Array]:
     """The market and its state, from a row of a table of days."""
     jumps = None
     if row["jump_intensity"] is not None:
         jumps = Jumps(row["jump_intensity"], row["jump_mean"], row["jump_deviation"])
-    parameters = Parameters(**{name: row[name] for name in _MODEL}, jumps=jumps)
+    parameters = Parameters(**{name: row[name] for name in _MODEL_COLUMNS}, jumps=jumps)
     return LiftedHeston.of(parameters), np.array(row["state"])

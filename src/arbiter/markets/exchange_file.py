@@ -15,22 +15,24 @@ from scipy.special import ndtr
 
 from arbiter.chains.quote_time import NEW_YORK
 from arbiter.chains.roots import EUROPEAN_ROOTS
-from arbiter.markets.frictions import ticked
-from arbiter.markets.quoted_chain import Sheet
+from arbiter.markets.frictions import round_to_ticks
+from arbiter.markets.quoted_chain import QuotedChain
 
 Array = NDArray[np.float64]
 
-HEADER = (
+COLUMN_HEADER = (
     "Expiration Date,Calls,Last Sale,Net,Bid,Ask,Volume,IV,Delta,Gamma,Open Interest,Strike,"
     "Puts,Last Sale,Net,Bid,Ask,Volume,IV,Delta,Gamma,Open Interest"
 )
-_PRINTED_AFTER = dt.timedelta(minutes=16)  # the file is downloaded after the last quotes
+_PRINT_DELAY = dt.timedelta(minutes=16)  # the file is downloaded after the last quotes
 _TITLES = {"SPX": "Standard & Poors 500 Index", "VIX": "CBOE Volatility Index"}
-_HIGHEST = 1e5  # strikes are coded with eight digits, three of them decimals
-_DEEP = 1e-4  # of the forward: in-the-money options are quoted this much wider, twice in a year
+_MAX_STRIKE = 1e5  # strikes are coded with eight digits, three of them decimals
+_ITM_EXTRA_HALF_SPREAD = (
+    1e-4  # of the forward: in-the-money options are quoted this much wider, twice in a year
+)
 
 
-def exchange_text(day: Sheet, seed: int | np.random.SeedSequence) -> str:
+def exchange_text(day: QuotedChain, seed: int | np.random.SeedSequence) -> str:
     """The day as the text of an exchange download (new layout, ``.csv``).
 
     Read it back with ``arbiter.chains.read_chain(text.encode())``, or write it to a file whose
@@ -45,15 +47,15 @@ def exchange_text(day: Sheet, seed: int | np.random.SeedSequence) -> str:
     """
     b = day.board
     cents = 100.0 * b.strikes
-    bad = (b.strikes >= _HIGHEST) | (np.abs(cents - np.round(cents)) > 1e-6)
+    bad = (b.strikes >= _MAX_STRIKE) | (np.abs(cents - np.round(cents)) > 1e-6)
     if bad.any():
         raise ValueError(
             f"strike {b.strikes[bad][0]:g} does not fit the exchange's layout, which has strikes "
-            f"in cents below {_HIGHEST:,.0f}: use another index level"
+            f"in cents below {_MAX_STRIKE:,.0f}: use another index level"
         )
     rng = np.random.default_rng(seed)
-    calls, puts = _sides(day, rng)
-    printed = b.as_of.astype("datetime64[s]").item() + _PRINTED_AFTER
+    calls, puts = _build_side_columns(day, rng)
+    printed = b.as_of.astype("datetime64[s]").item() + _PRINT_DELAY
     zone = printed.replace(tzinfo=NEW_YORK).tzname()
     clock = f"{printed:%I:%M %p}".lstrip("0")
     lines = [
@@ -61,7 +63,7 @@ def exchange_text(day: Sheet, seed: int | np.random.SeedSequence) -> str:
         f"{_TITLES[EUROPEAN_ROOTS[b.roots[0]].underlying]} (synthetic),Last: {b.spot:.2f},Change:  0",
         f'"Date: {printed:%B} {printed.day}, {printed.year} at {clock} {zone}",'
         f"Bid: {0.999 * b.spot:.2f},Ask: {1.001 * b.spot:.2f},Size: 1*1,Volume: 0",
-        HEADER,
+        COLUMN_HEADER,
     ]
     days = [expiry.strftime("%a %b %d %Y") for expiry in b.expiries]
     stems = [f"{root}{expiry:%y%m%d}" for root, expiry in zip(b.roots, b.expiries, strict=True)]
@@ -75,13 +77,15 @@ def exchange_text(day: Sheet, seed: int | np.random.SeedSequence) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class _Side:
+class _SideColumns:
     """Columns of the calls or the puts, in the order of the file, each ``(m,)``."""
 
     columns: tuple[Array, ...]
 
 
-def _sides(day: Sheet, rng: np.random.Generator) -> tuple[_Side, _Side]:
+def _build_side_columns(
+    day: QuotedChain, rng: np.random.Generator
+) -> tuple[_SideColumns, _SideColumns]:
     b, e = day.board, day.exact
     total = np.where(np.isfinite(e.iv), e.iv, 0.0) * np.sqrt(e.T)
     known = total > 0.0
@@ -94,7 +98,7 @@ def _sides(day: Sheet, rng: np.random.Generator) -> tuple[_Side, _Side]:
     made = []
     for calls in (True, False):
         out = (e.k >= 0.0) == calls
-        deep_bid, deep_ask = _deep(day, calls, rng)
+        deep_bid, deep_ask = _quote_in_the_money(day, calls, rng)
         bid = np.where(out, day.quoted.bid, deep_bid)
         ask = np.where(out, day.quoted.ask, deep_ask)
         traded = np.floor(2000.0 * np.exp(-0.5 * (d1 / 1.2) ** 2) * rng.random(e.k.size) ** 3)
@@ -103,7 +107,7 @@ def _sides(day: Sheet, rng: np.random.Generator) -> tuple[_Side, _Side]:
         last = np.where(interest > 0.0, np.round(0.5 * (bid + ask), 2), 0.0)
         nothing = np.zeros(e.k.size)
         made.append(
-            _Side(
+            _SideColumns(
                 (
                     *(last, nothing, bid, ask, traded),
                     *(iv, delta if calls else delta - 1.0, gamma, interest),
@@ -113,17 +117,19 @@ def _sides(day: Sheet, rng: np.random.Generator) -> tuple[_Side, _Side]:
     return made[0], made[1]
 
 
-def _deep(day: Sheet, calls: bool, rng: np.random.Generator) -> tuple[Array, Array]:
+def _quote_in_the_money(
+    day: QuotedChain, calls: bool, rng: np.random.Generator
+) -> tuple[Array, Array]:
     """Quotes of the in-the-money side: parity, wider than the other side of the strike."""
     e, sign = day.exact, 1.0 if calls else -1.0
     fair = e.unit * (e.price + np.maximum(-sign * np.expm1(e.k), 0.0))
-    half = 0.5 * (day.quoted.ask - day.quoted.bid) + _DEEP * e.unit * (1.0 + e.T)
+    half = 0.5 * (day.quoted.ask - day.quoted.bid) + _ITM_EXTRA_HALF_SPREAD * e.unit * (1.0 + e.T)
     mid = fair + half * rng.uniform(-0.5, 0.5, e.k.size)
-    bid, ask = ticked(mid - half, up=False), ticked(mid + half, up=True)
+    bid, ask = round_to_ticks(mid - half, up=False), round_to_ticks(mid + half, up=True)
     return bid, ask
 
 
-def _cells(side: _Side) -> list[str]:
+def _cells(side: _SideColumns) -> list[str]:
     """Each row's cells as the exchange writes them: at most four decimals, no trailing zeros."""
     table = np.round(np.column_stack(side.columns), 4) + 0.0  # no negative zero
     return [",".join(f"{value:.10g}" for value in row) for row in table.tolist()]

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-_CUT = 2.5  # deviations at which noise is cut off, on both sides, so that its mean stays zero
-TICK, _COARSE_TICK, _COARSE_FROM = 0.05, 0.10, 3.0
-_ROUND = 1e-9  # of a tick: what is on a tick stays there
+_NOISE_CUTOFF_DEVIATIONS = (
+    2.5  # deviations at which noise is cut off, on both sides, so that its mean stays zero
+)
+TICK, _COARSE_TICK, _COARSE_TICK_FROM = 0.05, 0.10, 3.0
+_TICK_ROUNDING = 1e-9  # of a tick: what is on a tick stays there
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Frictions:
 
 
 @dataclass(frozen=True, eq=False)
-class Quoted:
+class QuotedPrices:
     """Bid and ask in currency, on ticks.
 
     Attributes:
@@ -100,7 +102,7 @@ class Quoted:
 
 
 @dataclass(frozen=True, eq=False)
-class Exact:
+class ExactPrices:
     """Exact out-of-the-money prices and where they stand: arrays ``(m,)``.
 
     Attributes:
@@ -118,11 +120,11 @@ class Exact:
     unit: Array
 
 
-def quote(exact: Exact, frictions: Frictions, rng: np.random.Generator) -> Quoted:
+def quote(exact: ExactPrices, frictions: Frictions, rng: np.random.Generator) -> QuotedPrices:
     """Bids and asks around exact prices."""
     size = exact.price.size
     present = rng.random(size) >= frictions.missing
-    error = np.clip(rng.standard_normal(size), -_CUT, _CUT)
+    error = np.clip(rng.standard_normal(size), -_NOISE_CUTOFF_DEVIATIONS, _NOISE_CUTOFF_DEVIATIONS)
     half = np.maximum(
         exact.unit * frictions.half_spread(exact.k, exact.T, exact.iv), frictions.least
     )
@@ -130,23 +132,23 @@ def quote(exact: Exact, frictions: Frictions, rng: np.random.Generator) -> Quote
     floor = frictions.liquidity_floor(exact.k, exact.T)
     if frictions.coverage is not None:
         wanted = round(frictions.coverage * size)
-        floor = floor * _scale((exact.price / floor)[present], wanted)
+        floor = floor * _liquidity_floor_factor((exact.price / floor)[present], wanted)
     liquid = exact.price >= floor
-    bid = np.where(liquid, ticked(mid - half, up=False), 0.0)
-    ask = np.maximum(ticked(mid + half, up=True), TICK)
+    bid = np.where(liquid, round_to_ticks(mid - half, up=False), 0.0)
+    ask = np.maximum(round_to_ticks(mid + half, up=True), TICK)
     nothing = np.where(present, 0.0, np.nan)
-    return Quoted(bid + nothing, ask + nothing, present, liquid)
+    return QuotedPrices(bid + nothing, ask + nothing, present, liquid)
 
 
-def _scale(ratio: Array, wanted: int) -> float:
+def _liquidity_floor_factor(ratio: Array, wanted: int) -> float:
     """The factor of the floor that leaves the ``wanted`` highest of price over floor above it."""
     order = np.sort(ratio)[::-1]
     return float(order[min(max(wanted, 1), order.size) - 1]) if order.size else 1.0
 
 
-def ticked(price: Array, *, up: bool) -> Array:
+def round_to_ticks(price: Array, *, up: bool) -> Array:
     """Prices on ticks, five cents below three dollars and ten from there on; none negative."""
-    step = np.where(price < _COARSE_FROM, TICK, _COARSE_TICK)
+    step = np.where(price < _COARSE_TICK_FROM, TICK, _COARSE_TICK)
     count = price / step
-    whole = np.ceil(count - _ROUND) if up else np.floor(count + _ROUND)
+    whole = np.ceil(count - _TICK_ROUNDING) if up else np.floor(count + _TICK_ROUNDING)
     return np.asarray(np.round(np.maximum(whole * step, 0.0), 2))

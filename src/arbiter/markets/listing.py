@@ -17,9 +17,9 @@ from arbiter.chains.sessions import QUOTES_AFTER_CLOSE, last_session, session_cl
 from arbiter.forwards import MINUTES_PER_YEAR
 
 Array = NDArray[np.float64]
-_DAY = dt.timedelta(days=1)
-_REFERENCE = 5000.0  # index level for which strike steps are stated
-_SCALES = np.array([1e-3, 0.01, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 100.0])
+_ONE_DAY = dt.timedelta(days=1)
+_REFERENCE_SPOT = 5000.0  # index level for which strike steps are stated
+_STRIKE_STEP_SCALES = np.array([1e-3, 0.01, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 100.0])
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Listing:
             )
 
 
-SPARSE = Listing(
+SPARSE_LISTING = Listing(
     daily=0,
     weekly=30,
     month_end=0,
@@ -161,7 +161,7 @@ class Board:
         return tuple(f"{day} {root}" for day, root in zip(self.expiries, self.roots, strict=True))
 
 
-def moment(session: dt.date) -> np.datetime64:
+def last_quote_time(session: dt.date) -> np.datetime64:
     """The last quotes of a session: a quarter of an hour after its close, in minutes."""
     return session_close(np.datetime64(session, "D")) + QUOTES_AFTER_CLOSE
 
@@ -173,11 +173,11 @@ def sessions(start: dt.date, count: int) -> list[dt.date]:
     while len(found) < count:
         if _is_session(day):
             found.append(day)
-        day += _DAY
+        day += _ONE_DAY
     return found
 
 
-def board(
+def list_strikes(
     as_of: np.datetime64, spot: float, volatility: Array | float, listing: Listing, curves: Curves
 ) -> Board:
     """The strikes that are listed at a moment.
@@ -210,18 +210,20 @@ def board(
 
 
 @lru_cache(maxsize=4096)
-def _series(as_of: str, listing: Listing) -> tuple[tuple[str, ...], tuple[dt.date, ...], Array]:
+def _find_series(
+    as_of: str, listing: Listing
+) -> tuple[tuple[str, ...], tuple[dt.date, ...], Array]:
     now = dt.datetime.fromisoformat(as_of)
     today = now.date()
     found: dict[dt.datetime, tuple[str, dt.date]] = {}
     last = max(listing.daily, listing.weekly, listing.month_end, listing.monthly, listing.quarterly)
     for ahead in range(last + 1):
-        day = today + ahead * _DAY
+        day = today + ahead * _ONE_DAY
         opens = (
             ahead <= listing.monthly or (ahead <= listing.quarterly and day.month % 3 == 0)
-        ) and (_third_friday(day))
+        ) and (_is_third_friday(day))
         closes = _is_session(day) and (
-            ahead <= listing.daily or (ahead <= listing.month_end and _ends_month(day))
+            ahead <= listing.daily or (ahead <= listing.month_end and _is_month_end(day))
         )
         # a Friday that is a holiday expires the day before
         closes = closes or (ahead <= listing.weekly and day.weekday() == 4)
@@ -242,7 +244,7 @@ def series(
     as_of: np.datetime64, listing: Listing
 ) -> tuple[tuple[str, ...], tuple[dt.date, ...], Array]:
     """Roots, expiries and maturities ``(L,)`` in years of the series listed at a moment."""
-    found = _series(str(as_of.astype("datetime64[m]")), listing)
+    found = _find_series(str(as_of.astype("datetime64[m]")), listing)
     if not found[0]:
         raise ValueError(f"nothing is listed at {as_of}: widen the listing, {listing}")
     return found
@@ -250,7 +252,9 @@ def series(
 
 def _strikes(forward: float, volatility: float, T: float, listing: Listing) -> Array:
     """Unions of ever wider steps around the forward."""
-    unit = _SCALES[np.abs(np.log(_SCALES * _REFERENCE / forward)).argmin()]
+    unit = _STRIKE_STEP_SCALES[
+        np.abs(np.log(_STRIKE_STEP_SCALES * _REFERENCE_SPOT / forward)).argmin()
+    ]
     deviation = max(volatility, listing.narrowest) * np.sqrt(T)
     down, up = listing.deviations
     least = np.searchsorted(listing.steps, listing.finest * forward * deviation / unit)
@@ -270,15 +274,15 @@ def _is_session(day: dt.date) -> bool:
     return bool(last_session(at) == at)
 
 
-def _third_friday(day: dt.date) -> bool:
+def _is_third_friday(day: dt.date) -> bool:
     return day.weekday() == 4 and 15 <= day.day <= 21
 
 
 @lru_cache(maxsize=65536)
-def _ends_month(day: dt.date) -> bool:
-    ahead = day + _DAY
+def _is_month_end(day: dt.date) -> bool:
+    ahead = day + _ONE_DAY
     while ahead.month == day.month:
         if _is_session(ahead):
             return False
-        ahead += _DAY
+        ahead += _ONE_DAY
     return True

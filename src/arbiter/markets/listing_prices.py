@@ -19,7 +19,7 @@ from arbiter.models.lifted_heston import LiftedHeston
 Array = NDArray[np.float64]
 
 
-def prices(market: LiftedHeston, states: Array, boards: Sequence[Board]) -> list[Array]:
+def price_boards(market: LiftedHeston, states: Array, boards: Sequence[Board]) -> list[Array]:
     """Out-of-the-money prices in forward units.
 
     Args:
@@ -40,11 +40,12 @@ def prices(market: LiftedHeston, states: Array, boards: Sequence[Board]) -> list
         (contours[1], both.nodes(slice(split, None))),
     )
     return [
-        _priced(sides, times, state, board) for state, board in zip(states, boards, strict=True)
+        _price_board(sides, times, state, board)
+        for state, board in zip(states, boards, strict=True)
     ]
 
 
-def _priced(
+def _price_board(
     sides: tuple[tuple[Contour, Transform], ...], times: Array, state: Array, board: Board
 ) -> Array:
     k, U = board.k, state[None]

@@ -53,7 +53,7 @@ class Paths:
     @property
     def variance(self) -> Array:
         """``(P, N)`` ``v ≥ 0``; what rounding leaves below zero is zero."""
-        return _variance(self.parameters, self.states)
+        return _state_variance(self.parameters, self.states)
 
 
 def simulate(
@@ -85,13 +85,13 @@ def simulate(
         raise ValueError(f"parameters = {parameters!r}: give Parameters, preset('calm') say")
     if not isinstance(seed, (int, np.integer, np.random.SeedSequence)):
         raise ValueError(f"seed = {seed!r}: give a whole number")
-    at = _times(times)
+    at = _check_times(times)
     if paths < 1 or not steps_per_day > 0.0:
         raise ValueError(
             f"paths = {paths}, steps_per_day = {steps_per_day!r}: both must be positive"
         )
     rng = np.random.default_rng(seed)
-    U = np.tile(_start(parameters, state, float(at[-1])), (paths, 1))
+    U = np.tile(_initial_state(parameters, state, float(at[-1])), (paths, 1))
     log_index = np.zeros(paths)
     states, logs, now = [], [], 0.0
     for then in at.tolist():
@@ -99,7 +99,7 @@ def simulate(
         if gap > 0.0:
             steps = max(1, int(np.ceil(gap * DAYS_PER_YEAR * steps_per_day - 1e-6)))
             U, gain = _advance(parameters, U, gap / steps, steps, rng)
-            log_index = log_index + gain + _jumped(parameters, gap, paths, rng)
+            log_index = log_index + gain + _draw_jumps(parameters, gap, paths, rng)
         now = then
         states.append(U)
         logs.append(log_index)
@@ -110,7 +110,7 @@ def _advance(
     p: Parameters, U: Array, delta: float, steps: int, rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """States after some steps of length ``delta``, and what the index has gained."""
-    half, full, w = _flow(p, 0.5 * delta), _flow(p, delta), _kick(p, delta)
+    half, full, w = _flow(p, 0.5 * delta), _flow(p, delta), _noise_direction(p, delta)
     size = float(p.c @ w)
     if 0.5 * p.rho * p.nu * size * delta >= 1.0:
         raise ValueError(
@@ -120,8 +120,8 @@ def _advance(
     gain = np.zeros(U.shape[0])
     U = U @ half[0] + half[1]
     for step in range(steps):
-        v = _variance(p, U)
-        after = _bessel(v, p.nu * size, delta, rng)
+        v = _state_variance(p, U)
+        after = _draw_squared_bessel(v, p.nu * size, delta, rng)
         U = U + np.multiply.outer((after - v) / size, w)
         gain += _index_gain(p.rho, p.nu * size, delta, (v, after), rng)
         last = step == steps - 1
@@ -129,7 +129,7 @@ def _advance(
     return U, gain
 
 
-def _bessel(v: Array, sigma: float, delta: float, rng: np.random.Generator) -> Array:
+def _draw_squared_bessel(v: Array, sigma: float, delta: float, rng: np.random.Generator) -> Array:
     """``dv = σ √v dB`` for a time ``delta``: exact, with an atom at zero, where it stays."""
     scale = 0.5 * sigma**2 * delta
     return np.asarray(scale * rng.standard_gamma(rng.poisson(v / scale).astype(np.float64)))
@@ -158,7 +158,7 @@ def _index_gain(
     return np.asarray(along + across - 0.5 * spent - mean)
 
 
-def _jumped(p: Parameters, gap: float, paths: int, rng: np.random.Generator) -> Array:
+def _draw_jumps(p: Parameters, gap: float, paths: int, rng: np.random.Generator) -> Array:
     """Compensated jumps over an interval."""
     if p.jumps is None:
         return np.zeros(paths)
@@ -180,7 +180,7 @@ def _flow(p: Parameters, delta: float) -> tuple[Array, Array]:
 
 
 @lru_cache(maxsize=1024)
-def _kick(p: Parameters, delta: float) -> Array:
+def _noise_direction(p: Parameters, delta: float) -> Array:
     """``(n,)`` direction w in which a step's noise moves the factors.
 
     The mean of its effect now and a step later is that of noise spread over the step: with A the
@@ -197,11 +197,11 @@ def _kick(p: Parameters, delta: float) -> Array:
     return np.asarray(w)
 
 
-def _variance(p: Parameters, U: Array) -> Array:
+def _state_variance(p: Parameters, U: Array) -> Array:
     return np.asarray(np.maximum(p.v0 + U @ p.c, 0.0))
 
 
-def _times(times: ArrayLike) -> Array:
+def _check_times(times: ArrayLike) -> Array:
     at = np.atleast_1d(np.asarray(times, dtype=np.float64))
     if at.ndim != 1 or at.size == 0 or not np.isfinite(at).all():
         raise ValueError("times must be finite years in one dimension, at least one")
@@ -211,7 +211,7 @@ def _times(times: ArrayLike) -> Array:
     return at
 
 
-def _start(p: Parameters, state: ArrayLike | None, last: float) -> Array:
+def _initial_state(p: Parameters, state: ArrayLike | None, last: float) -> Array:
     if state is None:
         return np.zeros(p.factors)
     U = np.asarray(state, dtype=np.float64)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from arbiter import inputs
 from arbiter.chains.roots import EUROPEAN_ROOTS
 from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion
-from arbiter.markets.frictions import Exact, Frictions, Quoted, quote
+from arbiter.markets.frictions import ExactPrices, Frictions, QuotedPrices, quote
 from arbiter.markets.listing import Board
 from arbiter.models.lifted_heston import PRICE_RESOLUTION, implied_volatility
 from arbiter.quotes import Quotes
@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Sheet:
+class QuotedChain:
     """Listed options with their exact prices and their quotes.
 
     Attributes:
@@ -30,13 +30,13 @@ class Sheet:
     """
 
     board: Board
-    exact: Exact
-    quoted: Quoted
+    exact: ExactPrices
+    quoted: QuotedPrices
 
     @property
     def reason(self) -> NDArray[np.str_]:
         """``(m,)`` why each strike of the board is not used; empty where it is."""
-        return reasons(self.quoted.bid, self.quoted.ask, self.exact.k, self.exact.unit)
+        return exclusion_reasons(self.quoted.bid, self.quoted.ask, self.exact.k, self.exact.unit)
 
     @property
     def used(self) -> NDArray[np.bool_]:
@@ -49,10 +49,10 @@ class Sheet:
         return float(self.used.mean())
 
     @property
-    def oracle(self) -> Exact:
+    def oracle(self) -> ExactPrices:
         """Exact price and volatility at each quote of :attr:`quotes`, in its order."""
         keep, e = self.used, self.exact
-        return Exact(e.price[keep], e.iv[keep], e.k[keep], e.T[keep], e.unit[keep])
+        return ExactPrices(e.price[keep], e.iv[keep], e.k[keep], e.T[keep], e.unit[keep])
 
     @property
     def quotes(self) -> Quotes:
@@ -61,16 +61,16 @@ class Sheet:
         Forwards and discount factors are exact. The quotes of the same day read back from the
         exchange's layout have those of put-call parity instead.
         """
-        return quotes_of(self.board, self.quoted.bid, self.quoted.ask)
+        return quotes_from_board(self.board, self.quoted.bid, self.quoted.ask)
 
 
-def sheet(
+def quote_board(
     board: Board,
     price: Array,
     frictions: Frictions,
     rng: np.random.Generator,
     resolution: float = PRICE_RESOLUTION,
-) -> Sheet:
+) -> QuotedChain:
     """Quotes around exact out-of-the-money prices of a board.
 
     Args:
@@ -82,11 +82,11 @@ def sheet(
     """
     k, T = board.k, board.T
     unit = (board.discounts * board.forwards)[board.series]
-    exact = Exact(price, implied_volatility(price, k, T, resolution), k, T, unit)
-    return Sheet(board, exact, quote(exact, frictions, rng))
+    exact = ExactPrices(price, implied_volatility(price, k, T, resolution), k, T, unit)
+    return QuotedChain(board, exact, quote(exact, frictions, rng))
 
 
-def reasons(bid: Array, ask: Array, k: Array, unit: Array) -> NDArray[np.str_]:
+def exclusion_reasons(bid: Array, ask: Array, k: Array, unit: Array) -> NDArray[np.str_]:
     """Why quotes in currency cannot be used, empty where they can."""
     rules = {
         Exclusion.MISSING: np.isnan(ask),
@@ -96,10 +96,10 @@ def reasons(bid: Array, ask: Array, k: Array, unit: Array) -> NDArray[np.str_]:
     return np.select(list(rules.values()), [code.value for code in rules], default="")
 
 
-def quotes_of(board: Board, bid: Array, ask: Array) -> Quotes:
+def quotes_from_board(board: Board, bid: Array, ask: Array) -> Quotes:
     """The usable quotes of a board, bid and ask in currency, and the reasons of the others."""
     unit = (board.discounts * board.forwards)[board.series]
-    why = reasons(bid, ask, board.k, unit)
+    why = exclusion_reasons(bid, ask, board.k, unit)
     bad = why != ""
     exclusions = pl.DataFrame(
         {

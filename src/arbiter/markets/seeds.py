@@ -16,7 +16,7 @@ class Purpose(IntEnum):
     CHAIN = 3
 
 
-def seed_of(seed: int, purpose: Purpose, number: int = 0) -> np.random.SeedSequence:
+def derive_seed(seed: int, purpose: Purpose, number: int = 0) -> np.random.SeedSequence:
     """The seed of one purpose and one day (or member); independent of all the others."""
     if seed < 0:
         raise ValueError(f"seed = {seed}: give zero or a positive whole number")

@@ -11,15 +11,15 @@ import torch
 from numpy.typing import NDArray
 
 from arbiter.markets.frictions import Frictions
-from arbiter.markets.listing import Curves, Listing, board, series
-from arbiter.markets.listing_prices import prices
-from arbiter.markets.quoted_chain import Sheet, sheet
-from arbiter.markets.vix_listing import VolatilitySheet, VolatilityVenue, quote_volatility
+from arbiter.markets.listing import Curves, Listing, list_strikes, series
+from arbiter.markets.listing_prices import price_boards
+from arbiter.markets.quoted_chain import QuotedChain, quote_board
+from arbiter.markets.vix_listing import QuotedVolatilityChain, VolatilityVenue, quote_volatility
 from arbiter.models.lifted_heston import LiftedHeston
 
 Array = NDArray[np.float64]
 
-_VOLATILITY = 1  # what the second child of a day's seed is for
+_VOLATILITY_SEED_KEY = 1  # what the second child of a day's seed is for
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Venue:
 
 
 @dataclass(frozen=True, eq=False)
-class Snapshot(Sheet):
+class Snapshot(QuotedChain):
     """A moment of a synthetic market: the sheet of its index options, and all that explains it.
 
     Attributes:
@@ -51,7 +51,7 @@ class Snapshot(Sheet):
 
     market: LiftedHeston
     state: Array
-    volatility: VolatilitySheet | None = None
+    volatility: QuotedVolatilityChain | None = None
 
     @property
     def variance(self) -> float:
@@ -80,12 +80,12 @@ def observe(
             f"{len(states)} states, {len(moments)} moments and {len(seeds)} seeds: give one of "
             "each for every day"
         )
-    with _one_thread():
-        return _observe(market, states, moments, seeds, venue or Venue())
+    with _single_thread():
+        return _observe_days(market, states, moments, seeds, venue or Venue())
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def _single_thread() -> Iterator[None]:
     """Sums in one order: the same bits on machines with more cores and with fewer."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -95,7 +95,7 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _observe(
+def _observe_days(
     market: LiftedHeston,
     states: Array,
     moments: Sequence[tuple[np.datetime64, float]],
@@ -106,15 +106,15 @@ def _observe(
     for state, (as_of, spot) in zip(states, moments, strict=True):
         T = series(as_of, rules.listing)[2]
         level = np.sqrt(market.variance_swap(T, state))
-        boards.append(board(as_of, spot, level, rules.listing, rules.curves))
+        boards.append(list_strikes(as_of, spot, level, rules.listing, rules.curves))
     made = []
-    for i, price in enumerate(prices(market, states, boards)):
-        found = sheet(boards[i], price, rules.frictions, np.random.default_rng(seeds[i]))
+    for i, price in enumerate(price_boards(market, states, boards)):
+        found = quote_board(boards[i], price, rules.frictions, np.random.default_rng(seeds[i]))
         volatility = None
         if rules.volatility is not None:
             # a child of the day's seed: the index options are the same with it and without
             child = np.random.SeedSequence(
-                seeds[i].entropy, spawn_key=(*seeds[i].spawn_key, _VOLATILITY)
+                seeds[i].entropy, spawn_key=(*seeds[i].spawn_key, _VOLATILITY_SEED_KEY)
             )
             volatility = quote_volatility(
                 market, states[i], boards[i].as_of, rules.volatility, rules.curves, child

@@ -15,17 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.forwards import MINUTES_PER_YEAR
-from arbiter.markets.listing import moment, sessions
+from arbiter.markets.listing import last_quote_time, sessions
 from arbiter.markets.paths import STEPS_PER_DAY, simulate
-from arbiter.markets.seeds import Purpose, seed_of
+from arbiter.markets.seeds import Purpose, derive_seed
 from arbiter.markets.snapshots import Snapshot, Venue, observe
 from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.models.parameters import Parameters
 
 Array = NDArray[np.float64]
 
-START = dt.date(2015, 1, 2)
-SPOT = 5000.0
+START_DATE = dt.date(2015, 1, 2)
+START_SPOT = 5000.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class Timeline:
             self.market,
             self.states[rows],
             [(self.as_of[i], float(self.spot[i])) for i in rows],
-            [seed_of(self.seed, Purpose.QUOTES, i) for i in rows],
+            [derive_seed(self.seed, Purpose.QUOTES, i) for i in rows],
             self.venue,
         )
 
@@ -75,7 +75,7 @@ def timeline(
     days: int,
     seed: int,
     *,
-    start: dt.date = START,
+    start: dt.date = START_DATE,
     venue: Venue | None = None,
     steps_per_day: float = STEPS_PER_DAY,
 ) -> Timeline:
@@ -99,14 +99,14 @@ def timeline(
     if days != int(days) or days < 1:
         raise ValueError(f"days = {days!r}: give a whole number, at least one")
     rules = venue or Venue()
-    as_of = np.array([moment(day) for day in sessions(start, days)])
+    as_of = np.array([last_quote_time(day) for day in sessions(start, days)])
     years = (as_of - as_of[0]) / np.timedelta64(1, "m") / MINUTES_PER_YEAR
     path = simulate(
         parameters,
         years,
-        seed_of(seed, Purpose.PATH),
+        derive_seed(seed, Purpose.PATH),
         steps_per_day=steps_per_day,
     )
     carry = float(rules.curves.zero(0.0)) - rules.curves.dividend
-    spot = SPOT * np.exp(path.log_index[0] + carry * years)
+    spot = START_SPOT * np.exp(path.log_index[0] + carry * years)
     return Timeline(LiftedHeston.of(parameters), as_of, spot, path.states[0], seed, rules)

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from arbiter.markets.listing import moment, sessions
+from arbiter.markets.listing import last_quote_time, sessions
 from arbiter.markets.paths import simulate
-from arbiter.markets.seeds import Purpose, seed_of
+from arbiter.markets.seeds import Purpose, derive_seed
 from arbiter.markets.snapshots import Snapshot, Venue, observe
-from arbiter.markets.timelines import SPOT, START
+from arbiter.markets.timelines import START_DATE, START_SPOT
 from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.models.parameters import Parameters, draw
 
@@ -44,32 +44,32 @@ class Universe:
 
     def member(self, i: int) -> tuple[LiftedHeston, Array]:
         """The market with number ``i`` and its state."""
-        chosen = seed_of(self.seed, Purpose.MODEL, range(self.count)[i])
+        chosen = derive_seed(self.seed, Purpose.MODEL, range(self.count)[i])
         model, path = chosen.spawn(2)
         parameters = draw(np.random.default_rng(model))
-        return LiftedHeston.of(parameters), settled(parameters, path)
+        return LiftedHeston.of(parameters), simulate_settled_state(parameters, path)
 
     def days(self, which: Sequence[int]) -> list[Snapshot]:
         """The snapshots of some members."""
         found = []
         for i in which:
             market, state = self.member(i)
-            moments = [(self.as_of, SPOT)]
-            seeds = [seed_of(self.seed, Purpose.QUOTES, range(self.count)[i])]
+            moments = [(self.as_of, START_SPOT)]
+            seeds = [derive_seed(self.seed, Purpose.QUOTES, range(self.count)[i])]
             found += observe(market, state[None], moments, seeds, self.venue)
         return found
 
 
 def universe(
-    count: int, seed: int, *, start: dt.date = START, venue: Venue | None = None
+    count: int, seed: int, *, start: dt.date = START_DATE, venue: Venue | None = None
 ) -> Universe:
     """Many parameter sets of the prior, each in a state that a path of a year has reached."""
     if count < 1:
         raise ValueError(f"count = {count}: give at least one")
-    return Universe(count, seed, venue or Venue(), moment(sessions(start, 1)[0]))
+    return Universe(count, seed, venue or Venue(), last_quote_time(sessions(start, 1)[0]))
 
 
-def settled(parameters: Parameters, seed: int | np.random.SeedSequence) -> Array:
+def simulate_settled_state(parameters: Parameters, seed: int | np.random.SeedSequence) -> Array:
     """``(n,)`` the state after a path of a year: coarse steps at first, fine ones at the end.
 
     Fast factors forget within days, so only the last days need the fine steps.

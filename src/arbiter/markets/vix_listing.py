@@ -17,15 +17,15 @@ from arbiter.chains.sessions import last_session, settlement_time
 from arbiter.forwards import MINUTES_PER_YEAR
 from arbiter.markets.frictions import Frictions
 from arbiter.markets.listing import Board, Curves
-from arbiter.markets.quoted_chain import Sheet, sheet
+from arbiter.markets.quoted_chain import QuotedChain, quote_board
 from arbiter.models.lifted_heston import INDEX_PRICE_RESOLUTION, LiftedHeston
 
 Array = NDArray[np.float64]
 
-_WINDOW = dt.timedelta(days=30)
+_INDEX_WINDOW = dt.timedelta(days=30)
 _FUTURE_TICK = 0.05
-_ROUNDING = 1e-6
-_STEPS = ((15.0, 0.5), (30.0, 1.0), (60.0, 2.5), (120.0, 5.0), (np.inf, 10.0))
+_JENSEN_TOLERANCE = 1e-6
+_STRIKE_STEPS = ((15.0, 0.5), (30.0, 1.0), (60.0, 2.5), (120.0, 5.0), (np.inf, 10.0))
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class VolatilityVenue:
 
 
 @dataclass(frozen=True, eq=False)
-class VolatilitySheet(Sheet):
+class QuotedVolatilityChain(QuotedChain):
     """Options on the volatility index; the forwards of the board are the exact futures.
 
     Attributes:
@@ -77,7 +77,7 @@ class VolatilitySheet(Sheet):
     future_ask: Array
 
 
-def volatility_series(
+def list_volatility_series(
     as_of: np.datetime64, venue: VolatilityVenue
 ) -> tuple[tuple[str, ...], tuple[dt.date, ...], Array]:
     """Roots, expiries and maturities ``(L,)`` in years of the series listed at a moment."""
@@ -86,7 +86,7 @@ def volatility_series(
     found: dict[dt.datetime, str] = {}
     year, month = now.year, now.month
     while sum(root == "VIX" for root in found.values()) < venue.monthly:
-        settles = settlement_time(_monthly(year, month), "AM")
+        settles = settlement_time(_monthly_settlement(year, month), "AM")
         if settles >= first:
             found[settles] = "VIX"
         year, month = (year, month + 1) if month < 12 else (year + 1, 1)
@@ -112,12 +112,12 @@ def quote_volatility(
     venue: VolatilityVenue,
     curves: Curves,
     seed: np.random.SeedSequence,
-) -> VolatilitySheet:
+) -> QuotedVolatilityChain:
     """Futures and options on the volatility index of a market in a state."""
     rng = np.random.default_rng(seed)
-    roots, expiries, T = volatility_series(as_of, venue)
+    roots, expiries, T = list_volatility_series(as_of, venue)
     futures = np.asarray(market.vix_future(T, state))
-    _check(market, state, T, futures)
+    _check_futures(market, state, T, futures)
     level = np.asarray(market.vvix(T, state)) / 100.0
     strikes = [
         _strikes(f, v * np.sqrt(t), venue) for f, v, t in zip(futures, level, T, strict=True)
@@ -133,18 +133,22 @@ def quote_volatility(
         series=np.repeat(np.arange(T.size), [part.size for part in strikes]),
         strikes=np.concatenate(strikes),
     )
-    made = sheet(board, _otm(market, state, board), venue.frictions, rng, INDEX_PRICE_RESOLUTION)
+    made = quote_board(
+        board, _otm(market, state, board), venue.frictions, rng, INDEX_PRICE_RESOLUTION
+    )
     half = venue.future_spread
     mid = futures + venue.frictions.noise * half * np.clip(rng.standard_normal(T.size), -2.5, 2.5)
     bid = _FUTURE_TICK * np.floor((mid - half) / _FUTURE_TICK + 1e-9)
     ask = _FUTURE_TICK * np.ceil((mid + half) / _FUTURE_TICK - 1e-9)
-    return VolatilitySheet(made.board, made.exact, made.quoted, np.round(bid, 2), np.round(ask, 2))
+    return QuotedVolatilityChain(
+        made.board, made.exact, made.quoted, np.round(bid, 2), np.round(ask, 2)
+    )
 
 
-def _check(market: LiftedHeston, state: Array, T: Array, futures: Array) -> None:
+def _check_futures(market: LiftedHeston, state: Array, T: Array, futures: Array) -> None:
     """Refuse futures above the root of the forward variance: the inversion has gone wrong."""
     most = 100.0 * np.sqrt(market.forward_variance(T, state))  # Jensen
-    bad = np.flatnonzero(~((futures > 0.0) & (futures <= most * (1.0 + _ROUNDING))))
+    bad = np.flatnonzero(~((futures > 0.0) & (futures <= most * (1.0 + _JENSEN_TOLERANCE))))
     if bad.size:
         i = bad[0]
         raise ArithmeticError(
@@ -170,7 +174,7 @@ def _strikes(future: float, deviation: float, venue: VolatilityVenue) -> Array:
     low = future * np.exp(-venue.deviations[0] * deviation)
     high = future * np.exp(venue.deviations[1] * deviation)
     found, start = [], 0.0
-    for end, step in _STEPS:
+    for end, step in _STRIKE_STEPS:
         grid = step * np.arange(
             np.ceil(max(low, start) / step), np.floor(min(high, end) / step) + 1
         )
@@ -182,10 +186,10 @@ def _strikes(future: float, deviation: float, venue: VolatilityVenue) -> Array:
 
 
 @lru_cache(maxsize=4096)
-def _monthly(year: int, month: int) -> dt.date:
+def _monthly_settlement(year: int, month: int) -> dt.date:
     """The last session on or before the day 30 days before the next month's third Friday."""
     year, month = (year, month + 1) if month < 12 else (year + 1, 1)
     first = dt.date(year, month, 1)
     friday = first + dt.timedelta(days=(4 - first.weekday()) % 7 + 14)
     session = last_session(np.datetime64(friday, "D"))
-    return dt.date.fromisoformat(str(session)) - _WINDOW
+    return dt.date.fromisoformat(str(session)) - _INDEX_WINDOW

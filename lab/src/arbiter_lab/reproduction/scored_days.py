@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arbiter.markets.dataset import Dataset, Plan, write
+from arbiter.markets.dataset import Dataset, Plan, write_dataset
 from arbiter.markets.frictions import Frictions
-from arbiter.markets.listing import SPARSE
+from arbiter.markets.listing import SPARSE_LISTING
 from arbiter.markets.snapshots import Venue
 from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.quotes import Quotes
@@ -38,7 +38,7 @@ MATURITIES = np.array([14.0, 30.0, 60.0, 91.0, 182.0, 273.0, 365.0, 548.0]) / 36
 LAWS = MATURITIES[[1, 3, 4, 6]]
 """Maturities at which laws are compared: a month, a quarter, half a year, a year."""
 
-VENUE = Venue(listing=SPARSE, frictions=Frictions(coverage=0.95, missing=0.03))
+VENUE = Venue(listing=SPARSE_LISTING, frictions=Frictions(coverage=0.95, missing=0.03))
 STEPS_PER_DAY = 1.0
 
 
@@ -136,7 +136,7 @@ def make_days(workshop: Workshop) -> Facts:
     done, total = 0, sum(plans.values())
     for name, count in plans.items():
         plan = Plan(count, profile.seed, name, steps_per_day=STEPS_PER_DAY, venue=VENUE)
-        write(plan, workshop.folder / name, _from(workshop, done, total))
+        write_dataset(plan, workshop.folder / name, _from(workshop, done, total))
         done += count
     days = read_days(workshop.folder / profile.market)
     folds = folds_of(profile)
