@@ -21,7 +21,7 @@ from arbiter.audit.certificate import Certificate
 from arbiter.chains import Chain
 from arbiter.files import require_folder, write_whole
 from arbiter.fitting import FitOptions, FitResult, FittedSurface, fit
-from arbiter.fitting.vix_comparison import Agreement
+from arbiter.fitting.vix_comparison import JointComparison
 from arbiter.operators.operator_surface import OperatorSurface
 from arbiter.operators.pretrained import Operator
 from arbiter.quotes import Quotes
@@ -107,7 +107,7 @@ class Outcome:
     surface: Surface
     certificate: Certificate
     summary: dict[str, Any]
-    agreement: Agreement | None = None  # of index and VIX, where both were fitted
+    agreement: JointComparison | None = None  # of index and VIX, where both were fitted
     written: tuple[Path, ...] = ()  # files and folders, in the folder that was asked for
 
 
@@ -147,7 +147,9 @@ def run_job(
         if given is not None:
             say("fitting each market by itself")
             alone = fit(quotes, options=job.options)
-            agreement = Agreement.of(surface, alone, given.quotes, given.futures, job.options)
+            agreement = JointComparison.from_surfaces(
+                surface, alone, given.quotes, given.futures, job.options
+            )
         say("certifying")
         certificate = surface.certificate()
         summary = _build_summary(read, quotes, surface, certificate)

@@ -133,11 +133,11 @@ class VixSource:
         with _name_file_in_errors(options):
             if options is not None:
                 quotes = QuoteSource.read(options, as_of=as_of, underlying="VIX").quotes
-                VixMarket.of(quotes, None)  # refuses what is not the VIX
+                VixMarket.from_quotes(quotes, None)  # refuses what is not the VIX
         with _name_file_in_errors(futures):
             if futures is not None:
                 curve = index.futures(futures)
-                VixMarket.of(quotes, curve)
+                VixMarket.from_quotes(quotes, curve)
         files = {"source": options, "futures_source": futures}
         names = {name: None if path is None else path.name for name, path in files.items()}
         return cls(quotes, curve, names)

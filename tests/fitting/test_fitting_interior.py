@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
-from arbiter.fitting.interior_point import Expansion, Interior, Order, Status
+from arbiter.fitting.interior_point import Expansion, InteriorPointSolver, OrderConstraints, Status
 
 Array = NDArray[np.float64]
 
@@ -31,19 +31,19 @@ class Monotone:
         return Expansion(self.value(z), self.lie * self.w * (z - self.y), matrix)
 
 
-def chain(size: int) -> Order:
+def chain(size: int) -> OrderConstraints:
     """Each unknown at least the one before; the first above −9, the last below 9."""
     index = np.arange(size)
     high = np.concatenate([index[1:], [0, -1]])
     low = np.concatenate([index[:-1], [-1, size - 1]])
-    return Order(high, low, np.concatenate([np.zeros(size - 1), [9.0, 9.0]]))
+    return OrderConstraints(high, low, np.concatenate([np.zeros(size - 1), [9.0, 9.0]]))
 
 
 def start(size: int) -> Array:
     return np.linspace(-3.0, 3.0, size)
 
 
-def slacks(order: Order, z: Array) -> Array:
+def slacks(order: OrderConstraints, z: Array) -> Array:
     padded = np.append(z, 0.0)
     return np.asarray(padded[order.high] - padded[order.low] + order.offset)
 
@@ -53,7 +53,7 @@ def test_monotone_least_squares_is_that_of_pool_adjacent_violators(seed: int, si
     rng = np.random.default_rng(seed)
     y, w = rng.normal(0.0, 1.0, size), rng.uniform(0.2, 5.0, size)
     problem, order = Monotone(y, w), chain(size)
-    interior = Interior(problem, order, start(size), scale=1e-3)
+    interior = InteriorPointSolver(problem, order, start(size), scale=1e-3)
     status = interior.run(1e-8, 100)
     exact = isotonic_regression(y, weights=w).x
     assert status is Status.CONVERGED
@@ -69,7 +69,7 @@ def test_a_wall_does_not_hold_an_iterate_that_ran_into_it() -> None:
     """Far from the solution and with one constraint: a barrier that fell too fast would stick."""
     y, w = np.array([2.04, -2.56]), np.array([4.0, 3.0])
     problem = Monotone(y, w)
-    interior = Interior(problem, chain(2), start(2), scale=1e-3)
+    interior = InteriorPointSolver(problem, chain(2), start(2), scale=1e-3)
     assert interior.run(1e-4, 100) is Status.CONVERGED
     best = problem.value(isotonic_regression(y, weights=w).x)
     assert problem.value(interior.z) < best * (1.0 + 1e-3)
@@ -80,7 +80,9 @@ def test_steps_do_not_grow_with_the_size_of_the_problem() -> None:
     steps = []
     for size in (20, 200, 2000):
         y = np.sin(np.linspace(0.0, 9.0, size)) + rng.normal(0.0, 0.5, size)
-        interior = Interior(Monotone(y, np.ones(size)), chain(size), start(size), scale=1e-9)
+        interior = InteriorPointSolver(
+            Monotone(y, np.ones(size)), chain(size), start(size), scale=1e-9
+        )
         assert interior.run(1e-6, 100) is Status.CONVERGED
         steps.append(interior.iterations)
     assert max(steps) <= 30
@@ -88,7 +90,7 @@ def test_steps_do_not_grow_with_the_size_of_the_problem() -> None:
 
 def test_running_out_of_steps_has_a_name() -> None:
     y = np.array([3.0, -2.0, 1.0, 0.5])
-    interior = Interior(Monotone(y, np.ones(4)), chain(4), start(4), scale=1e-9)
+    interior = InteriorPointSolver(Monotone(y, np.ones(4)), chain(4), start(4), scale=1e-9)
     assert interior.run(1e-10, 2) is Status.MAX_ITERATIONS
     assert interior.iterations == 2
     assert interior.run(1e-10, 50) is Status.CONVERGED  # it goes on where it stopped
@@ -97,7 +99,9 @@ def test_running_out_of_steps_has_a_name() -> None:
 
 def test_an_objective_that_lies_about_its_gradient_stalls() -> None:
     y = np.array([3.0, -2.0, 1.0, 0.5])
-    interior = Interior(Monotone(y, np.ones(4), lie=-1.0), chain(4), start(4), scale=1e-9)
+    interior = InteriorPointSolver(
+        Monotone(y, np.ones(4), lie=-1.0), chain(4), start(4), scale=1e-9
+    )
     assert interior.run(1e-10, 200) is Status.STALLED
     assert "try a larger roughness" in Status.STALLED.explain()
 
@@ -105,4 +109,4 @@ def test_an_objective_that_lies_about_its_gradient_stalls() -> None:
 def test_a_start_outside_the_constraints_is_refused() -> None:
     y = np.zeros(4)
     with pytest.raises(ValueError, match="does not satisfy the constraints strictly"):
-        Interior(Monotone(y, np.ones(4)), chain(4), np.zeros(4), scale=1e-9)
+        InteriorPointSolver(Monotone(y, np.ones(4)), chain(4), np.zeros(4), scale=1e-9)

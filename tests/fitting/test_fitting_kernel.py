@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from arbiter.fitting.options import KNOTS
-from arbiter.fitting.price_derivatives import Kernel, Line
+from arbiter.fitting.price_derivatives import KnotQuadrature, OtmPricer
 from arbiter.pricing.transport import Transport
 from counts import count
 
@@ -33,13 +33,13 @@ def slopes(kind: str, knots: Array, rng: np.random.Generator, count: int = 4) ->
 
 def setting(
     knots: Array, table: Array, far: float = 7.0
-) -> tuple[Kernel, Array, NDArray[np.int64]]:
+) -> tuple[OtmPricer, Array, NDArray[np.int64]]:
     """Strikes at Gaussian coordinates from −far to far: beyond the end knots on both sides."""
     line = Transport(torch.from_numpy(knots), torch.from_numpy(table))
     z = torch.linspace(-far, far, 29, dtype=torch.float64).expand(table.shape[0], -1)
     k = line.log_strike(z.contiguous()).numpy()
     slice_of = np.repeat(np.arange(table.shape[0]), k.shape[1])
-    return Kernel(Line.of(knots), slice_of, k.ravel()), k, slice_of
+    return OtmPricer(KnotQuadrature.from_knots(knots), slice_of, k.ravel()), k, slice_of
 
 
 def decoded(knots: Array, table: Array, k: Array) -> Array:
@@ -51,7 +51,7 @@ def decoded(knots: Array, table: Array, k: Array) -> Array:
 def gap(knots: Array, table: Array) -> float:
     """Largest difference to the decoder, relative, down to prices of 1e-9 of the forward."""
     kernel, k, _ = setting(knots, table)
-    ours = kernel.levels(kernel.slices(table)).price
+    ours = kernel.price_quotes(kernel.integrate_slices(table)).price
     theirs = decoded(knots, table, k).ravel()
     return float(np.max(np.abs(ours - theirs) / np.maximum(theirs, 1e-9)))
 
@@ -69,7 +69,7 @@ def test_prices_that_are_not_tiny_have_ten_digits(knots: Array, rng: np.random.G
         for _ in range(count(full=200, reduced=5)):
             table = slopes(kind, knots, rng)
             kernel, k, _ = setting(knots, table, far=3.0)
-            ours = kernel.levels(kernel.slices(table)).price
+            ours = kernel.price_quotes(kernel.integrate_slices(table)).price
             theirs = decoded(knots, table, k).ravel()
             seen = theirs > 1e-5
             assert np.max(np.abs(ours - theirs)[seen] / theirs[seen]) < 1e-10
@@ -81,7 +81,7 @@ def test_the_comparison_sees_one_slope_that_is_slightly_off(rng: np.random.Gener
     off = table.copy()
     off[2, 10] *= 1.0 + 1e-6
     theirs = decoded(FITTED, table, k)
-    ours = kernel.levels(kernel.slices(off)).price.reshape(theirs.shape)
+    ours = kernel.price_quotes(kernel.integrate_slices(off)).price.reshape(theirs.shape)
     worst = np.max(np.abs(ours - theirs) / np.maximum(theirs, 1e-9), axis=1)
     assert worst[2] > 1e-8
     assert np.delete(worst, 2).max() < 1e-9
@@ -101,9 +101,9 @@ def test_derivatives_are_the_decoders(kind: str, knots: Array, rng: np.random.Ge
     for _ in range(count(full=20, reduced=1)):
         table = slopes(kind, knots, rng, count=2)
         kernel, k, slice_of = setting(knots, table)
-        slices = kernel.slices(table)
+        slices = kernel.integrate_slices(table)
         scale = rng.uniform(0.5, 2.0, k.size)
-        ours = kernel.jacobian(slices, kernel.levels(slices), scale).copy()
+        ours = kernel.jacobian(slices, kernel.price_quotes(slices), scale).copy()
         theirs = scale[:, None] * derivatives(knots, table, k)
         assert np.max(np.abs(ours - theirs)) < 1e-8
         # the scaled rows of another slice are not those of this one
@@ -114,13 +114,15 @@ def test_derivatives_are_the_decoders(kind: str, knots: Array, rng: np.random.Ge
 def test_derivatives_are_central_differences(rng: np.random.Generator) -> None:
     table = slopes("index", FITTED, rng, count=3)
     kernel, k, slice_of = setting(FITTED, table, far=4.0)
-    slices = kernel.slices(table)
-    ours = kernel.jacobian(slices, kernel.levels(slices), np.ones(k.size)).copy()
+    slices = kernel.integrate_slices(table)
+    ours = kernel.jacobian(slices, kernel.price_quotes(slices), np.ones(k.size)).copy()
     differences = np.empty_like(ours)
     for i in range(FITTED.size):
         step = np.zeros_like(table)
         step[:, i] = 1e-4 * table[:, i]
-        up, down = (kernel.levels(kernel.slices(table + s)).price for s in (step, -step))
+        up, down = (
+            kernel.price_quotes(kernel.integrate_slices(table + s)).price for s in (step, -step)
+        )
         differences[:, i] = (up - down) / (2.0 * step[slice_of, i])
     assert np.max(np.abs(ours - differences)) < 1e-7
     # a row of derivatives that is off by a thousandth would be seen

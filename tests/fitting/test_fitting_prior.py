@@ -31,8 +31,8 @@ from arbiter.fitting import (
     initial_point,
     smoothing,
 )
-from arbiter.fitting.interior_point import Interior
-from arbiter.fitting.objective import Model
+from arbiter.fitting.interior_point import InteriorPointSolver
+from arbiter.fitting.objective import FitObjective
 from arbiter.quotes import Quotes
 from arbiter.scoring import score
 from arbiter.surface import Surface
@@ -214,7 +214,7 @@ def test_a_refinement_takes_half_the_steps_of_a_fit(name: str, data_dir: Path) -
 
 def test_the_penalty_is_of_the_distance_from_the_prior(rng: np.random.Generator) -> None:
     quotes, prior = market(703, True)[0].quotes, truth(703)
-    model = Model(quotes, FitOptions(), prior=prior)
+    model = FitObjective(quotes, FitOptions(), prior=prior)
     here = np.log(prior.slopes[0]).ravel()
     assert np.allclose(model.centre, here, atol=1e-12)
     model.roughness = Roughness(2.0, 3.0, 4.0, 5.0)
@@ -251,17 +251,20 @@ def test_the_trust_maximises_the_marginal_likelihood() -> None:
     quotes = market(705, False)[0].quotes
     weights = Roughness(1.0, 30.0, 10.0, 0.1)
 
-    def least(trust: float) -> tuple[float, Interior, Model]:
-        model = Model(quotes, SMOOTH, prior=another(705))
+    def least(trust: float) -> tuple[float, InteriorPointSolver, FitObjective]:
+        model = FitObjective(quotes, SMOOTH, prior=another(705))
         model.roughness, model.trust = weights, trust
-        interior = Interior(
-            model, model.order(), initial_point.cold(model), scale=1e-3 * len(quotes)
+        interior = InteriorPointSolver(
+            model,
+            model.build_constraints(),
+            initial_point.start_from_quotes(model),
+            scale=1e-3 * len(quotes),
         )
         assert interior.run(1e-8, 200) is Status.CONVERGED
         return interior.local.value, interior, model
 
     _, interior, model = least(0.5)
-    smoothing._trust(model, interior, dispersion=1e-9)
+    smoothing._update_trust(model, interior, dispersion=1e-9)
     best = model.trust
     assert 0.0 < best < 1.0
     values = [least(best + shift)[0] for shift in (-0.1, 0.0, 0.1)]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
 
 from arbiter.fitting import FitOptions, FittedSurface, Status, fit
-from arbiter.fitting.objective import Model
+from arbiter.fitting.objective import FitObjective
 from arbiter.quotes import Quotes
 from arbiter.scoring import inside_bid_ask
 from counts import FULL, count
@@ -42,7 +42,7 @@ def check(surface: FittedSurface, quotes: Quotes, certify: bool = True) -> float
     assert np.all(np.isfinite(surface.result.residuals))
     assert np.array_equal(surface.maturities, quotes.maturities)
     price = surface.otm(quotes.k, quotes.T)
-    unit = Model(quotes, FitOptions()).unit  # a half-spread, or the least that counts as one
+    unit = FitObjective(quotes, FitOptions()).unit  # a half-spread, or the least that counts as one
     assert surface.result.residuals * unit == pytest.approx(price - quotes.mid, abs=1e-9)
     return inside_bid_ask(price, quotes)
 

@@ -11,8 +11,8 @@ from benchmarks.heston_surfaces import heston_surface, oracle_rmse_bp
 from numpy.typing import NDArray
 
 from arbiter.fitting import FitOptions, Loss, Roughness, fit, initial_point, smoothing
-from arbiter.fitting.interior_point import Interior, Status
-from arbiter.fitting.objective import Model
+from arbiter.fitting.interior_point import InteriorPointSolver, Status
+from arbiter.fitting.objective import FitObjective
 from arbiter.fitting.roughness import Penalty
 from arbiter.quotes import Quotes
 from counts import count
@@ -100,7 +100,7 @@ def ragged() -> Quotes:
 def test_the_prior_is_the_quadratic_form_it_stands_for(
     components: int, rng: np.random.Generator
 ) -> None:
-    model = Model(ragged(), replace(OPTIONS, components=components))
+    model = FitObjective(ragged(), replace(OPTIONS, components=components))
     weights = Roughness(0.7, 3.0, 1.9)
     model.roughness = weights
     blocks, link = model.precision()
@@ -109,7 +109,7 @@ def test_the_prior_is_the_quadratic_form_it_stands_for(
     z = model.pack(logs, shares)
     away = z - model.centre
     value = 0.5 * away @ tridiagonal(blocks, link) @ away
-    reach = model._reach()
+    reach = model.quoted_range()
     expected = sum(
         roughness_by_hand(model.knots, model.quotes.maturities, u, weights, reach) for u in logs
     )
@@ -140,8 +140,8 @@ def test_flat_volatility_costs_nothing() -> None:
 
 def test_the_gradient_and_the_matrix_are_those_of_the_objective(rng: np.random.Generator) -> None:
     for components in (1, 2):
-        model = Model(ragged(), replace(OPTIONS, components=components))
-        z = initial_point.cold(model)
+        model = FitObjective(ragged(), replace(OPTIONS, components=components))
+        z = initial_point.start_from_quotes(model)
         local = model.expand(z)
         direction = rng.normal(size=z.size) * 1e-5
         up, down = model.value(z + direction), model.value(z - direction)
@@ -157,15 +157,20 @@ def laplace(quotes: Quotes, weights: Roughness, dispersion: float) -> float:
 
     NaN where a constraint binds: its stiffness would count as information.
     """
-    model = Model(quotes, SMOOTH)
+    model = FitObjective(quotes, SMOOTH)
     model.roughness = weights
-    interior = Interior(model, model.order(), initial_point.cold(model), scale=1e-3 * len(quotes))
+    interior = InteriorPointSolver(
+        model,
+        model.build_constraints(),
+        initial_point.start_from_quotes(model),
+        scale=1e-3 * len(quotes),
+    )
     assert interior.run(1e-8, 200) is Status.CONVERGED
     if interior.y.min() < 1e-3:
         return np.nan
     blocks, link = model.precision()
     prior = np.linalg.slogdet(tridiagonal(blocks, link) + 1e-8 * np.eye(model.size))[1]
-    after = tridiagonal(*smoothing._blocks(model, interior.matrix()))
+    after = tridiagonal(*smoothing._blocks_from_banded(model, interior.matrix()))
     return float(-interior.local.value / dispersion + 0.5 * (prior - np.linalg.slogdet(after)[1]))
 
 

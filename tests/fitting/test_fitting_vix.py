@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 import arbiter as ab
 from arbiter.audit.certificate import certify_surface
 from arbiter.fitting import Status, initial_point
-from arbiter.fitting.interior_point import Expansion, Interior, Order
-from arbiter.fitting.joint_objective import Both, ForwardVariances
-from arbiter.fitting.objective import Model
+from arbiter.fitting.interior_point import Expansion, InteriorPointSolver, OrderConstraints
+from arbiter.fitting.joint_objective import ForwardVariances, JointObjective
+from arbiter.fitting.objective import FitObjective
 from arbiter.fitting.options import FitOptions, Roughness
-from arbiter.fitting.vix_objective import VixModel
+from arbiter.fitting.vix_objective import VixObjective
 from arbiter.fitting.vix_quotes import VixMarket, with_windows
 from arbiter.futures import FuturesCurve
 from arbiter.markets import LiftedHeston, preset
@@ -67,7 +67,7 @@ def vix_otm(surface: ab.Surface, quotes: Quotes) -> Array:
     return np.where(quotes.k >= 0.0, call, put) / (forward * surface.discount(quotes.T))
 
 
-def small() -> Both:
+def small() -> JointObjective:
     """Both markets on few quotes, at a point away from the optimum."""
     T = np.array([0.05, 0.1, 0.18, 0.3, 0.5, 0.8])
     k = np.linspace(-0.25, 0.15, 9)
@@ -80,13 +80,13 @@ def small() -> Both:
     iv = 0.9 + 0.3 * strike
     table = {"T": at, "k": strike, "iv_bid": iv - 0.03, "iv_ask": iv + 0.03}
     vix = Quotes.from_frame({**table, "forward": np.full(at.size, 20.0)})
-    market = VixMarket.of(vix, FuturesCurve.of([0.08, 0.16, 0.25], [19.5, 20.0, 20.5]))
+    market = VixMarket.from_quotes(vix, FuturesCurve.of([0.08, 0.16, 0.25], [19.5, 20.0, 20.5]))
     spx = with_windows(spx, market.quotes.maturities)
-    return Both(Model(spx, FitOptions()), VixModel(market, FitOptions()))
+    return JointObjective(FitObjective(spx, FitOptions()), VixObjective(market, FitOptions()))
 
 
-def begin(both: Both) -> Array:
-    return np.concatenate([initial_point.cold(both.spx), both.vix.start()])
+def begin(both: JointObjective) -> Array:
+    return np.concatenate([initial_point.start_from_quotes(both.spx), both.vix.initial_point()])
 
 
 # -- derivatives --------------------------------------------------------------------------------
@@ -99,10 +99,15 @@ def test_forward_variances_are_those_of_the_surface(rng: np.random.Generator) ->
     dates = np.array([0.01, 0.05, 0.07, 0.3, 0.9])
     surface = Surface.from_slopes(knots, T, slopes)
     found = ForwardVariances(knots, T, dates)
-    assert np.allclose(np.exp(found.log(slopes)), surface.forward_variance(dates), rtol=1e-9)
+    assert np.allclose(
+        np.exp(found.log_forward_variances(slopes)), surface.forward_variance(dates), rtol=1e-9
+    )
     by = found.gradient(slopes)
     step = 1e-5 * rng.normal(size=slopes.size)
-    moved = [found.log(slopes * np.exp(sign * step.reshape(slopes.shape))) for sign in (1, -1)]
+    moved = [
+        found.log_forward_variances(slopes * np.exp(sign * step.reshape(slopes.shape)))
+        for sign in (1, -1)
+    ]
     assert np.allclose(moved[0] - moved[1], 2.0 * by @ step, rtol=1e-4, atol=1e-10)
 
 
@@ -153,7 +158,7 @@ def test_matrix_with_its_columns_is_the_gauss_newton_matrix() -> None:
         for i in range(model.size):
             unit = np.zeros(model.size)
             unit[i] = 1.0
-            blocks[:, i] = model.stiffness(unit)
+            blocks[:, i] = model.apply_precision(unit)
         exact[part, part] += blocks
     assert np.abs(dense - exact).max() < 1e-4 * np.abs(exact).max()
 
@@ -179,10 +184,10 @@ def test_coupled_steps_are_newton_steps(rng: np.random.Generator) -> None:
     """On a quadratic the columns bring the fit home at once, and without them they do not."""
     y, d, u = rng.normal(size=40), rng.uniform(0.5, 2.0, 40), 3.0 * rng.normal(size=(40, 5))
     index = np.arange(40)
-    wide = Order(index, np.full(40, -1), np.full(40, 50.0))
+    wide = OrderConstraints(index, np.full(40, -1), np.full(40, 50.0))
     left = []
     for seen in (True, False):
-        interior = Interior(Quadratic(y, d, u, seen), wide, np.zeros(40), scale=1e-3)
+        interior = InteriorPointSolver(Quadratic(y, d, u, seen), wide, np.zeros(40), scale=1e-3)
         first = interior.local.value
         interior.run(1e-12, 12)
         left.append(interior.local.value / first)

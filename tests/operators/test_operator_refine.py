@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 import arbiter as ab
 from arbiter.fitting import FitOptions, FittedSurface, Roughness, Status, cross_validation, fit
-from arbiter.fitting.cross_validation import UNJUDGED, Fold, Unseen, folds
-from arbiter.fitting.guided_objective import Leaning, Pull
-from arbiter.fitting.objective import Model
+from arbiter.fitting.cross_validation import DEFAULT_PULL, Fold, HeldOutFolds, folds
+from arbiter.fitting.guided_objective import GuidedObjective, Pull
+from arbiter.fitting.objective import FitObjective
 from arbiter.fitting.refinement import refine
 from arbiter.operators.pretrained import Operator
 from arbiter.quotes import Quotes
@@ -189,24 +189,24 @@ def _certain(guide: Guide, quotes: Quotes) -> FittedSurface:
 # -- the objective ----------------------------------------------------------------------------
 
 
-def leaning(seed: int, operator: Operator) -> Leaning:
+def leaning(seed: int, operator: Operator) -> GuidedObjective:
     quotes = heston_surface(seed, hard=True).quotes
-    return Leaning(quotes, FitOptions(), operator(quotes))
+    return GuidedObjective(quotes, FitOptions(), operator(quotes))
 
 
 def test_without_a_pull_it_is_the_fit_and_with_all_of_it_the_guide(
     operator: Operator, rng: np.random.Generator
 ) -> None:
     model = leaning(3002, operator)
-    plain = Model(model.quotes, FitOptions())
+    plain = FitObjective(model.quotes, FitOptions())
     z = model.guide + 0.01 * rng.normal(size=model.size)
     weights = Roughness(0.3, 6.0, 4.0)
     plain.roughness = weights
-    model.lean(weights, None)
+    model.set_roughness_and_pull(weights, None)
     assert model.value(z) == plain.value(z)
-    model.lean(weights, Pull(1e9, 1e9))
+    model.set_roughness_and_pull(weights, Pull(1e9, 1e9))
     assert np.abs(model.centre - model.guide).max() < 1e-6
-    model.lean(weights, Pull(1.0, 1.0))
+    model.set_roughness_and_pull(weights, Pull(1.0, 1.0))
     assert np.abs(model.centre - model.guide).max() > 1e-3
     local = model.expand(z)
     step = 1e-5 * rng.normal(size=z.size)
@@ -219,14 +219,14 @@ def test_roughness_and_pull_add_up(operator: Operator, rng: np.random.Generator)
     model = leaning(3003, operator)
     weights, pull = Roughness(0.3, 6.0, 4.0), Pull(2.0, 0.5)
     points = model.guide + 0.05 * rng.normal(size=(2, model.size))
-    model.lean(weights, None)
+    model.set_roughness_and_pull(weights, None)
     apart = [model.value(z) for z in points]
-    drawn = model.drawn(pull)
+    drawn = model.pull_blocks(pull)
     apart = [
-        value + 0.5 * (z - model.guide) @ model.times(drawn, z - model.guide)
+        value + 0.5 * (z - model.guide) @ model.multiply_blocks(drawn, z - model.guide)
         for value, z in zip(apart, points, strict=True)
     ]
-    model.lean(weights, pull)
+    model.set_roughness_and_pull(weights, pull)
     together = [model.value(z) for z in points]
     assert np.diff(together) == pytest.approx(np.diff(apart), rel=1e-8)
 
@@ -236,26 +236,28 @@ def test_a_fold_is_predicted_by_the_least_squares_of_the_others(operator: Operat
     model = leaning(3004, operator)
     quotes, pull = model.quotes, Pull(3.0, 0.7)
     weights = Roughness(0.3, 6.0, 4.0)
-    model.lean(weights, None)
+    model.set_roughness_and_pull(weights, None)
     z = model.guide
     model.expand(z)
     out = folds(quotes)[1]
-    unseen = Unseen.of(model, [Fold(out, operator(quotes.select(~out)))])
+    unseen = HeldOutFolds.from_folds(model, [Fold(out, operator(quotes.select(~out)))])
     loss = FitOptions().loss
-    (left,) = cross_validation._left(model, z, loss, unseen)
+    (left,) = cross_validation._linearise_folds(model, z, loss, unseen)
     rows = np.zeros((len(quotes), model.size))
     columns = quotes.expiry[:, None] * model.n + np.arange(model.n)
-    np.put_along_axis(rows, columns, model.derivatives(z), axis=1)
+    np.put_along_axis(rows, columns, model.residual_jacobian(z), axis=1)
     cost = loss(model.residuals)
-    dense = np.stack([model.stiffness(e) for e in np.eye(model.size)])
-    drawn = np.stack([model.times(model.drawn(pull), e) for e in np.eye(model.size)])
+    dense = np.stack([model.apply_precision(e) for e in np.eye(model.size)])
+    drawn = np.stack(
+        [model.multiply_blocks(model.pull_blocks(pull), e) for e in np.eye(model.size)]
+    )
     kept = ~out
     matrix = rows[kept].T @ (cost.weight[kept, None] * rows[kept]) + dense + drawn
     force = rows[kept].T @ cost.slope[kept] + dense @ (z - model.centre)
     force += drawn @ (z - unseen.guides[0])
-    parts = left.force + left.pulls @ (pull.level, pull.bend, pull.beyond)
+    parts = left.force + left.pulls @ (pull.level, pull.bend, pull.beyond_quotes)
     assert parts == pytest.approx(force, abs=1e-8 * np.abs(force).max())
-    diagonal = left.matrix[0] + model.banded(model.drawn(pull))[0]
+    diagonal = left.matrix[0] + model.banded(model.pull_blocks(pull))[0]
     assert diagonal == pytest.approx(np.diag(matrix), rel=1e-8)
     other = left.force + left.pulls @ (1.0, 1.0, 1.0)
     assert np.abs(other - force).max() > 1e-3 * np.abs(force).max()
@@ -283,11 +285,11 @@ def test_a_few_quotes_are_too_few_to_judge_by(operator: Operator) -> None:
     smile = {"T": [0.5] * 3, "k": [-0.1, 0.0, 0.1]}
     three = Quotes.from_frame({**smile, "iv_bid": [0.21, 0.19, 0.17], "iv_ask": [0.22, 0.20, 0.18]})
     found = operator.refine(three)
-    assert found.info["fit"]["pull"] == {**UNJUDGED._asdict(), "folds": 0}
+    assert found.info["fit"]["pull"] == {**DEFAULT_PULL._asdict(), "folds": 0}
     assert 0.0 < trust(found) < 1.0
     assert found.certificate().passed
     several = heston_surface(3005, hard=True).quotes
-    assert operator.refine(several).info["fit"]["pull"]["folds"] == cross_validation.FOLDS
+    assert operator.refine(several).info["fit"]["pull"]["folds"] == cross_validation.FOLD_COUNT
     alone, wide = fit(three), found.iv_error(0.05, 0.5)
     assert wide == pytest.approx(alone.iv_error(0.05, 0.5), rel=0.5)
 
@@ -351,7 +353,7 @@ def test_a_guide_with_steep_tails_is_followed_where_quotes_are(
 
     at = made.k, made.T[:, None]
     near = float(np.abs(refined().iv(*at) - guide.iv(*at)).max())
-    monkeypatch.setattr(Model, "make_room", lambda *_: None)
+    monkeypatch.setattr(FitObjective, "make_room", lambda *_: None)
     far = float(np.abs(refined().iv(*at) - guide.iv(*at)).max())
     assert near < 0.01
     assert far > 1.5 * near

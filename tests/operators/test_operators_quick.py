@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from arbiter.compiled import compiled
-from arbiter.fitting.price_derivatives import Kernel, Line
+from arbiter.fitting.price_derivatives import KnotQuadrature, OtmPricer
 from arbiter.operators import residuals
 from arbiter.operators.network.measure_gate import places
 from arbiter.operators.pretrained import Operator
@@ -237,12 +237,12 @@ def test_prices_of_quotes_are_those_of_the_fit(seed: int) -> None:
     """Also of strikes beyond the end knots, on either side of the money; a slice has no quotes."""
     rng = np.random.default_rng(seed)
     knots = np.linspace(-3.0, 2.5, 12) if seed % 2 else np.array([-4.0, -1.0, 0.5, 3.0])
-    line = Line.of(knots)
+    line = KnotQuadrature.from_knots(knots)
     slopes = np.exp(rng.normal(-1.5, 0.4, (4, knots.size)))
     expiry = np.sort(rng.choice([0, 2, 3], 60))
     k = rng.normal(0.0, rng.choice([0.1, 1.0, 3.0], 60))
-    kernel = Kernel(line, expiry, k)
-    wanted = kernel.levels(kernel.slices(slopes)).price
+    kernel = OtmPricer(line, expiry, k)
+    wanted = kernel.price_quotes(kernel.integrate_slices(slopes)).price
     found = prices(cut(line), slopes, expiry, k)
     np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-14)
     moved = prices(cut(line), 1.001 * slopes, expiry, k)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import arbiter as ab
-from arbiter.fitting.vix_comparison import Agreement, VixLaw
+from arbiter.fitting.vix_comparison import JointComparison, VixLaw
 from arbiter.report import write_pictures, write_report
 from arbiter.report.vix_panels import VixReadings
 
@@ -34,13 +34,13 @@ def vix_quotes(level: float = 1.0) -> ab.Quotes:
 
 
 @pytest.fixture(scope="module")
-def agreement() -> Agreement:
+def agreement() -> JointComparison:
     vix, spx = vix_quotes(), spx_quotes()
-    return Agreement.of(ab.fit(spx, vix_quotes=vix), ab.fit(spx), vix)
+    return JointComparison.from_surfaces(ab.fit(spx, vix_quotes=vix), ab.fit(spx), vix)
 
 
 @pytest.fixture(scope="module")
-def page(agreement: Agreement, tmp_path_factory: pytest.TempPathFactory) -> str:
+def page(agreement: JointComparison, tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("page") / "report.html"
     summary = {"vix_market": agreement.to_dict()}
     return write_report(
@@ -54,7 +54,7 @@ def payload(text: str) -> Any:
     return json.loads(found[1])
 
 
-def test_page_has_every_panel_of_the_vix(page: str, agreement: Agreement) -> None:
+def test_page_has_every_panel_of_the_vix(page: str, agreement: JointComparison) -> None:
     figures = payload(page)["figures"]
     assert {"vix-futures", "vvix", "vix-coupling"} <= set(figures)
     names = [trace["name"] for trace in figures["vix-futures"]["data"]]
@@ -75,29 +75,36 @@ def test_fitted_futures_lie_below_the_root_of_forward_variance(page: str) -> Non
 def test_markets_apart_are_seen_apart_and_still_coupled() -> None:
     spx, far = spx_quotes(), vix_quotes(1.05)
     alone = ab.fit(spx)
-    found = Agreement.of(ab.fit(spx, vix_quotes=far), alone, far).table
+    found = JointComparison.from_surfaces(ab.fit(spx, vix_quotes=far), alone, far).table
     root = 100.0 * float(np.sqrt(alone.forward_variance(T)))
     assert found["gap"][0] == pytest.approx(0.05 * root, rel=0.2)  # what was planted
     assert abs(found["residual"][0]) < 1e-10
-    near = Agreement.of(ab.fit(spx, vix_quotes=vix_quotes()), alone, vix_quotes()).table
+    near = JointComparison.from_surfaces(
+        ab.fit(spx, vix_quotes=vix_quotes()), alone, vix_quotes()
+    ).table
     assert abs(near["gap"][0]) < 0.2 * found["gap"][0]
 
 
-def test_shares_inside_are_those_of_the_fit(agreement: Agreement) -> None:
+def test_shares_inside_are_those_of_the_fit(agreement: JointComparison) -> None:
     result = agreement.surface.result.vix
     assert agreement.to_dict()["inside_bid_ask"] == float(np.mean(np.abs(result.residuals) <= 1.0))
     # a surface that is elsewhere is not inside
     wide = agreement.surface.with_vix(ab.VixSlices.of([0.0], [T], [[0.9]]))
-    assert Agreement.of(wide, agreement.alone, vix_quotes()).to_dict()["inside_bid_ask"] == 0.0
+    assert (
+        JointComparison.from_surfaces(wide, agreement.alone, vix_quotes()).to_dict()[
+            "inside_bid_ask"
+        ]
+        == 0.0
+    )
 
 
-def test_law_in_the_units_of_quotes_inverts_itself(agreement: Agreement) -> None:
+def test_law_in_the_units_of_quotes_inverts_itself(agreement: JointComparison) -> None:
     law = VixLaw(agreement.surface, vix_quotes())
     k = np.linspace(-0.3, 0.7, 9)
     assert law.log_strike(law.z(k, T), T) == pytest.approx(k, abs=1e-9)
 
 
-def test_without_quotes_there_are_curves_alone(agreement: Agreement, tmp_path: Path) -> None:
+def test_without_quotes_there_are_curves_alone(agreement: JointComparison, tmp_path: Path) -> None:
     path = write_report(tmp_path / "a.html", agreement.surface, spx_quotes(), summary={})
     figures = payload(path.read_text())["figures"]
     assert {"vix-futures", "vvix"} <= set(figures)
@@ -108,7 +115,7 @@ def test_without_quotes_there_are_curves_alone(agreement: Agreement, tmp_path: P
     assert VixReadings.of(agreement.alone, None) is None
 
 
-def test_pictures_show_the_vix(agreement: Agreement, tmp_path: Path) -> None:
+def test_pictures_show_the_vix(agreement: JointComparison, tmp_path: Path) -> None:
     written = write_pictures(tmp_path, agreement.surface, spx_quotes(), agreement)
     assert [path.stem for path in written][-2:] == ["vix_market", "vix_smiles"]
     assert all(path.stat().st_size > 10_000 for path in written)

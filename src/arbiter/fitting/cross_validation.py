@@ -20,24 +20,24 @@ from numpy.typing import NDArray
 from scipy.linalg import solveh_banded
 from scipy.linalg.lapack import dpbtrf, dpbtrs
 
-from arbiter.fitting.guided_objective import Leaning, Pull
-from arbiter.fitting.interior_point import RIDGE
+from arbiter.fitting.guided_objective import GuidedObjective, Pull
+from arbiter.fitting.interior_point import RELATIVE_RIDGE
 from arbiter.fitting.loss import Loss
-from arbiter.fitting.smoothing import freedom_of
+from arbiter.fitting.smoothing import count_effective_parameters
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-FOLDS = 4
-UNJUDGED = Pull(1.0, 1.0)  # where there are too few quotes to judge by
-_DECADES = np.arange(-4.0, 5.5, 1.5)  # of the pulls that are tried
-_APART = 1.5  # decades between level and bend
+FOLD_COUNT = 4
+DEFAULT_PULL = Pull(1.0, 1.0)  # where there are too few quotes to judge by
+_TRIAL_DECADES = np.arange(-4.0, 5.5, 1.5)  # of the pulls that are tried
+_MAX_DECADES_APART = 1.5  # decades between level and bend
 # Believed beforehand, in decades and worth a few quotes: a level near ten thousand, and bend alike.
-_USUAL, _WIDTH, _ALIKE = 4.0, 1.0, 1.0
-_EXACT = 1e-3  # a loss per quote below this is an exact prediction
-_HALVINGS, _FAINTEST = 6, 1e-6  # of the search for a fainter pull
+_USUAL_PULL_DECADE, _PULL_DECADE_DEVIATION, _BEND_DECADE_DEVIATION = 4.0, 1.0, 1.0
+_EXACT_LOSS_PER_QUOTE = 1e-3  # a loss per quote below this is an exact prediction
+_BISECTION_COUNT, _MIN_PULL_SHARE = 6, 1e-6  # of the search for a fainter pull
 
 
 class Fold(NamedTuple):
@@ -51,24 +51,24 @@ def folds(quotes: Quotes) -> list[Mask]:
     """Quotes dealt like cards, strike after strike; the next expiry begins with the next fold."""
     first = np.searchsorted(quotes.expiry, np.arange(quotes.maturities.size))
     rank = np.arange(len(quotes)) - first[quotes.expiry]
-    dealt = (rank + quotes.expiry) % FOLDS
-    return [dealt == fold for fold in range(FOLDS)]
+    dealt = (rank + quotes.expiry) % FOLD_COUNT
+    return [dealt == fold for fold in range(FOLD_COUNT)]
 
 
-class Unseen(NamedTuple):
+class HeldOutFolds(NamedTuple):
     """Folds as a fit reads them."""
 
     outs: Sequence[Mask]  # K of (m,)
     guides: Array  # (K, p) log-slopes at the knots and maturities of the fit
 
     @classmethod
-    def of(cls, model: Leaning, held: Sequence[Fold]) -> Unseen:
+    def from_folds(cls, model: GuidedObjective, held: Sequence[Fold]) -> HeldOutFolds:
         """The folds, read once."""
         guides = [model.read(fold.guide) for fold in held]
         return cls([fold.out for fold in held], np.array(guides).reshape(len(held), model.size))
 
 
-def choose(model: Leaning, z: Array, loss: Loss, unseen: Unseen) -> Pull:
+def choose_pull(model: GuidedObjective, z: Array, loss: Loss, unseen: HeldOutFolds) -> Pull:
     """The pull that predicts best, given the roughness of ``model``.
 
     Args:
@@ -78,15 +78,17 @@ def choose(model: Leaning, z: Array, loss: Loss, unseen: Unseen) -> Pull:
         unseen: The folds.
     """
     level, bend, beyond = (model.banded(part) for part in model.parts)
-    parts = _left(model, z, loss, unseen)
-    trials = [(a, b) for a in _DECADES for b in _DECADES if abs(a - b) <= _APART]
+    parts = _linearise_folds(model, z, loss, unseen)
+    trials = [
+        (a, b) for a in _TRIAL_DECADES for b in _TRIAL_DECADES if abs(a - b) <= _MAX_DECADES_APART
+    ]
     residuals = np.empty(len(model.quotes))
     scores = []
     for a, b in trials:
         pull = Pull(10.0**a, 10.0**b)
-        stiffness = pull.level * level + pull.bend * bend + pull.beyond * beyond
+        stiffness = pull.level * level + pull.bend * bend + pull.beyond_quotes * beyond
         for part in parts:
-            force = part.force + part.pulls @ (pull.level, pull.bend, pull.beyond)
+            force = part.force + part.pulls @ (pull.level, pull.bend, pull.beyond_quotes)
             factor, failed = dpbtrf(part.matrix + stiffness, lower=1, overwrite_ab=1)
             if failed:
                 raise AssertionError("a sum of squares and a ridge is positive definite")
@@ -94,20 +96,22 @@ def choose(model: Leaning, z: Array, loss: Loss, unseen: Unseen) -> Pull:
             moved = change.reshape(model.shape)[part.expiry]
             residuals[part.out] = part.residuals + np.sum(part.rows * moved, axis=1)
         scores.append(float(loss(residuals).value.sum()))
-    return _mean(np.array(trials), np.array(scores), len(model.quotes))
+    return _average_pulls(np.array(trials), np.array(scores), len(model.quotes))
 
 
-def _mean(trials: Array, scores: Array, count: int) -> Pull:
+def _average_pulls(trials: Array, scores: Array, count: int) -> Pull:
     """The geometric mean of the pulls that were tried, each as likely as it predicts."""
     level, bend = trials.T
-    likelihood = -0.5 * count * scores / max(scores.min(), _EXACT * count)
-    belief = ((level - _USUAL) / _WIDTH) ** 2 + ((bend - level) / _ALIKE) ** 2
+    likelihood = -0.5 * count * scores / max(scores.min(), _EXACT_LOSS_PER_QUOTE * count)
+    belief = ((level - _USUAL_PULL_DECADE) / _PULL_DECADE_DEVIATION) ** 2 + (
+        (bend - level) / _BEND_DECADE_DEVIATION
+    ) ** 2
     logs = likelihood - 0.5 * belief
     weight = np.exp(logs - logs.max())
     return Pull(*(10.0 ** (weight @ trials / weight.sum())).tolist())
 
 
-class _Left(NamedTuple):
+class _FoldModel(NamedTuple):
     """The quadratic model of what a fold leaves, and how the fold is predicted from it."""
 
     matrix: Array  # lower banded: data and roughness
@@ -119,9 +123,11 @@ class _Left(NamedTuple):
     expiry: NDArray[np.int64]
 
 
-def _left(model: Leaning, z: Array, loss: Loss, unseen: Unseen) -> list[_Left]:
-    cost, rows = loss(model.residuals), model.derivatives(z)
-    rough = model.stiffness(z - model.centre)
+def _linearise_folds(
+    model: GuidedObjective, z: Array, loss: Loss, unseen: HeldOutFolds
+) -> list[_FoldModel]:
+    cost, rows = loss(model.residuals), model.residual_jacobian(z)
+    rough = model.apply_precision(z - model.centre)
     found = []
     for out, guide in zip(*unseen, strict=True):
         scaled = rows * np.sqrt(np.where(out, 0.0, cost.weight))[:, None]
@@ -132,10 +138,10 @@ def _left(model: Leaning, z: Array, loss: Loss, unseen: Unseen) -> list[_Left]:
             np.matmul(scaled[part].T, scaled[part], out=data[i])
             force[i] = push[part].sum(axis=0)
         matrix = model.banded(data) + model.band
-        matrix[0] += RIDGE * matrix[0].max()
-        pulls = [model.times(part, z - guide) for part in model.parts]
+        matrix[0] += RELATIVE_RIDGE * matrix[0].max()
+        pulls = [model.multiply_blocks(part, z - guide) for part in model.parts]
         found.append(
-            _Left(
+            _FoldModel(
                 matrix,
                 force.reshape(-1) + rough,
                 np.stack(pulls, axis=1),
@@ -148,8 +154,8 @@ def _left(model: Leaning, z: Array, loss: Loss, unseen: Unseen) -> list[_Left]:
     return found
 
 
-def overstated(
-    model: Leaning, matrix: Array, dispersion: float, guides: Array
+def find_overstated_precision(
+    model: GuidedObjective, matrix: Array, dispersion: float, guides: Array
 ) -> tuple[Array, float]:
     """What the pull adds to the Gauss-Newton matrix beyond what the guide knows, and the trust.
 
@@ -167,24 +173,26 @@ def overstated(
         The part of the matrix to be taken away, lower banded, and the share of the fit's freedom
         that the guide takes.
     """
-    drawn = model.present()
+    drawn = model.current_pull_blocks()
     band = model.banded(drawn)
 
     def freedom(share: float) -> float:
-        return freedom_of(model, matrix - (1.0 - share) * band)
+        return count_effective_parameters(model, matrix - (1.0 - share) * band)
 
-    alone, now = freedom(_FAINTEST), freedom(1.0)
+    alone, now = freedom(_MIN_PULL_SHARE), freedom(1.0)
     trust = float(np.clip(1.0 - now / alone, 0.0, 1.0))
     if not len(guides):
-        return (1.0 - _FAINTEST) * band, trust
-    shifts = np.stack([model.times(drawn, part) for part in guides - guides.mean(axis=0)], axis=1)
+        return (1.0 - _MIN_PULL_SHARE) * band, trust
+    shifts = np.stack(
+        [model.multiply_blocks(drawn, part) for part in guides - guides.mean(axis=0)], axis=1
+    )
     ridged = matrix.copy()
-    ridged[0] += RIDGE * ridged[0].max()
+    ridged[0] += RELATIVE_RIDGE * ridged[0].max()
     moved = solveh_banded(ridged, shifts, lower=True).T.reshape(-1, *model.shape)
     squares = np.einsum("kli,lij,klj->", moved, model.data, moved)
     noise = (1.0 - 1.0 / len(guides)) * float(squares) / dispersion
-    low, high = np.log(_FAINTEST), 0.0
-    for _ in range(_HALVINGS):
+    low, high = np.log(_MIN_PULL_SHARE), 0.0
+    for _ in range(_BISECTION_COUNT):
         middle = 0.5 * (low + high)
         enough = freedom(float(np.exp(middle))) > now + noise
         low, high = (middle, high) if enough else (low, middle)

@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from arbiter.audit.structural_proof import check_structure
 from arbiter.fitting import initial_point, joint_fit, smoothing
 from arbiter.fitting.fitted_surface import FitResult, FittedSurface
-from arbiter.fitting.interior_point import Interior, Status
-from arbiter.fitting.objective import Model
+from arbiter.fitting.interior_point import InteriorPointSolver, Status
+from arbiter.fitting.objective import FitObjective
 from arbiter.fitting.options import FitOptions, Roughness
-from arbiter.fitting.prior_weight import preview, reconsider
+from arbiter.fitting.prior_weight import choose_initial_weights, drop_unlikely_prior
 from arbiter.fitting.uncertainty import Uncertainty
 from arbiter.fitting.vix_quotes import VixMarket
 from arbiter.futures import FuturesCurve
@@ -26,7 +26,9 @@ from arbiter.surface import Surface
 Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
-EXACT = 1e-3  # a loss per quote below this is an exact fit: a thirtieth of a half-spread
+EXACT_LOSS_PER_QUOTE = (
+    1e-3  # a loss per quote below this is an exact fit: a thirtieth of a half-spread
+)
 
 
 def fit(
@@ -81,30 +83,36 @@ def fit(
     require_prior(prior, options)
     market = None
     if vix_quotes is not None or vix_futures is not None:
-        market = VixMarket.of(vix_quotes, vix_futures)
+        market = VixMarket.from_quotes(vix_quotes, vix_futures)
         joint_fit.require_one_moment(quotes, market, options)
-    model = Model(quotes, options, _weights(weights, len(quotes)), prior)
+    model = FitObjective(quotes, options, _check_weights(weights, len(quotes)), prior)
     start = prior if start is None else start
-    z = initial_point.cold(model) if start is None else initial_point.warm(model, start)
+    z = (
+        initial_point.start_from_quotes(model)
+        if start is None
+        else initial_point.start_from_surface(model, start)
+    )
     given = isinstance(options.roughness, Roughness)
     if isinstance(options.roughness, Roughness):
         model.roughness = options.roughness
-    interior = Interior(model, model.order(), z, scale=EXACT * len(quotes))
+    interior = InteriorPointSolver(
+        model, model.build_constraints(), z, scale=EXACT_LOSS_PER_QUOTE * len(quotes)
+    )
     status = Status.CONVERGED
     if not given:
-        status = _choose(model, interior)
+        status = _choose_roughness(model, interior)
     choice = ("given" if given else str(options.roughness), model.trust if model.prior else None)
     if market is not None:
-        both = joint_fit.couple(model, interior, market, prior)
-        return ended(both.spx, both, both.status, choice, began)
+        both = joint_fit.fit_both_markets(model, interior, market, prior)
+        return build_fitted_surface(both.spx, both, both.status, choice, began)
     if status is Status.CONVERGED:
         status = interior.run(options.tolerance, options.iterations - interior.iterations)
-    return ended(model, interior, status, choice, began)
+    return build_fitted_surface(model, interior, status, choice, began)
 
 
-def ended(
-    model: Model,
-    interior: Interior | joint_fit.Coupled,
+def build_fitted_surface(
+    model: FitObjective,
+    interior: InteriorPointSolver | joint_fit.Coupled,
     status: Status,
     choice: tuple[str, float | None],
     began: float,
@@ -120,7 +128,7 @@ def ended(
     """
     if status is not Status.CONVERGED:
         logger.warning("the fit ended as %s: %s", status.value, status.explain())
-    spread = smoothing.spread(model, interior)
+    spread = smoothing.estimate_residual_variance(model, interior)
     result = FitResult(
         status=status,
         iterations=interior.iterations,
@@ -132,22 +140,22 @@ def ended(
         dispersion=spread.dispersion,
         residuals=freeze_array(model.residuals),
         seconds=time.perf_counter() - began,
-        vix=interior.result if isinstance(interior, joint_fit.Coupled) else None,
+        vix=interior.result if isinstance(interior, joint_fit.JointFit) else None,
     )
-    slices = interior.slices if isinstance(interior, joint_fit.Coupled) else None
+    slices = interior.slices if isinstance(interior, joint_fit.JointFit) else None
     matrix = interior.matrix() - (1.0 - 1.0 / spread.uneven) * model.information()
-    return _surface(model, interior.z, result, matrix).with_vix(slices)
+    return _surface_from_unknowns(model, interior.z, result, matrix).with_vix(slices)
 
 
-def _choose(model: Model, interior: Interior) -> Status:
+def _choose_roughness(model: FitObjective, interior: InteriorPointSolver) -> Status:
     """Roughness chosen by the data and, with a prior, how far it is to be trusted."""
     limit = model.options.iterations
     if not model.prior or model.options.roughness != "likelihood":
-        return smoothing.choose(model, interior, limit)
-    preview(model, interior)
-    status = smoothing.choose(model, interior, limit)
-    if status is Status.CONVERGED and reconsider(model, interior):
-        status = smoothing.choose(model, interior, limit)
+        return smoothing.choose_roughness(model, interior, limit)
+    choose_initial_weights(model, interior)
+    status = smoothing.choose_roughness(model, interior, limit)
+    if status is Status.CONVERGED and drop_unlikely_prior(model, interior):
+        status = smoothing.choose_roughness(model, interior, limit)
     return status
 
 
@@ -171,7 +179,7 @@ def require_prior(prior: Surface | None, options: FitOptions) -> None:
         )
 
 
-def _weights(weights: ArrayLike | None, count: int) -> Array | None:
+def _check_weights(weights: ArrayLike | None, count: int) -> Array | None:
     if weights is None:
         return None
     array = np.asarray(weights, dtype=np.float64)
@@ -185,7 +193,9 @@ def _weights(weights: ArrayLike | None, count: int) -> Array | None:
     return array
 
 
-def _surface(model: Model, z: Array, result: FitResult, matrix: Array) -> FittedSurface:
+def _surface_from_unknowns(
+    model: FitObjective, z: Array, result: FitResult, matrix: Array
+) -> FittedSurface:
     quotes = model.quotes
     logs, shares = model.unpack(z)
     knots, slopes = freeze_array(model.knots), freeze_array(np.exp(logs))
@@ -202,7 +212,7 @@ def _surface(model: Model, z: Array, result: FitResult, matrix: Array) -> Fitted
         weights,
         quotes.curve,
         quotes.as_of,
-        freeze_info({**quotes.info, "fit": _lasting(result)}),
+        freeze_info({**quotes.info, "fit": _summary_without_time(result)}),
         result=result,
         uncertainty=Uncertainty(
             knots, quotes.maturities, slopes, weights, matrix, result.dispersion
@@ -210,6 +220,6 @@ def _surface(model: Model, z: Array, result: FitResult, matrix: Array) -> Fitted
     )
 
 
-def _lasting(result: FitResult) -> dict[str, Any]:
+def _summary_without_time(result: FitResult) -> dict[str, Any]:
     """What a saved surface remembers: no clock, so that the same fit gives the same file."""
     return {name: value for name, value in result.to_dict().items() if name != "seconds"}

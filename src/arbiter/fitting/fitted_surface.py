@@ -103,13 +103,13 @@ class FittedSurface(Surface):
         Too small where ``prior`` was made from the same quotes; not in a refinement (docs/fit.md,
         "How sure").
         """
-        return self._known().iv(k, self.years(T))
+        return self._require_uncertainty().iv(k, self.years(T))
 
     def vix_error(self, tenor: float = THIRTY_DAYS) -> Array:
         """Standard error of :meth:`vix`, in index points."""
-        return self._known().vix(tenor)
+        return self._require_uncertainty().vix(tenor)
 
-    def _known(self) -> Uncertainty:
+    def _require_uncertainty(self) -> Uncertainty:
         if self.uncertainty is None:
             raise ValueError("this copy of the surface has no covariance: fit it again")
         return self.uncertainty

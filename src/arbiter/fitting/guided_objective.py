@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solveh_banded
 
-from arbiter.fitting.objective import Model
+from arbiter.fitting.objective import FitObjective
 from arbiter.fitting.options import FitOptions, Roughness
 from arbiter.fitting.prior_mean import log_slopes
 from arbiter.quotes import Quotes
@@ -21,8 +21,8 @@ from arbiter.surface import Surface
 
 Array = NDArray[np.float64]
 
-_BEYOND = 10.0
-_PROPER = 1e-10  # constants cost nothing where there is no pull of the level
+_BEYOND_QUOTES_FACTOR = 10.0
+_RIDGE_PRECISION = 1e-10  # constants cost nothing where there is no pull of the level
 
 
 class Pull(NamedTuple):
@@ -32,16 +32,16 @@ class Pull(NamedTuple):
     bend: float  # of ∫ (∂²(log b − log b₀)/∂x²)² dx
 
     @property
-    def beyond(self) -> float:
+    def beyond_quotes(self) -> float:
         """Of ``∫ (∂(log b − log b₀)/∂x)² dx`` beyond the quotes of each expiry.
 
         No quote can judge it. A guide has seen wings and a fit has not, so it is more than the
         others where they are little, and goes with them.
         """
-        return float(_BEYOND * np.sqrt(self.level))
+        return float(_BEYOND_QUOTES_FACTOR * np.sqrt(self.level))
 
 
-class Leaning(Model):
+class GuidedObjective(FitObjective):
     """A :class:`Model` of one component with a pull to a guide.
 
     Args:
@@ -60,41 +60,41 @@ class Leaning(Model):
     def __init__(self, quotes: Quotes, options: FitOptions, guide: Surface) -> None:
         super().__init__(quotes, options)
         self.guide = self.read(guide)
-        self.make_room(self.guide)
-        self.parts = self._parts()
+        self.raise_slope_bound(self.guide)
+        self.parts = self._unit_pull_blocks()
 
     def read(self, surface: Surface) -> Array:
         """Log-slopes ``(p,)`` of a surface at the knots and maturities of the fit."""
         logs, _ = log_slopes(surface, self.knots, self.quotes.maturities)
         return np.asarray(logs[0].reshape(-1))
 
-    def lean(self, roughness: Roughness, pull: Pull | None) -> None:
+    def set_roughness_and_pull(self, roughness: Roughness, pull: Pull | None) -> None:
         """Set the weights; without a pull this is the model of a fit that knows no guide."""
-        self._drawn = None if pull is None else self.drawn(pull)
+        self._drawn = None if pull is None else self.pull_blocks(pull)
         self.roughness = roughness
-        self.centre = self._flat
+        self.centre = self.flat_mean
         if self._drawn is not None:
             # a product of two Gaussians is one: its mean is where roughness and pull balance
             matrix = self.band.copy()
-            matrix[0] += _PROPER
-            force = self.times(self._drawn, self.guide - self._flat)
-            self.centre = self._flat + solveh_banded(matrix, force, lower=True)
+            matrix[0] += _RIDGE_PRECISION
+            force = self.multiply_blocks(self._drawn, self.guide - self.flat_mean)
+            self.centre = self.flat_mean + solveh_banded(matrix, force, lower=True)
 
     def precision(self) -> tuple[Array, Array]:
         """Blocks of the roughness' matrix, the pull's included, and those beside them."""
         blocks, link = super().precision()
         return (blocks if self._drawn is None else blocks + self._drawn), link
 
-    def present(self) -> Array:
+    def current_pull_blocks(self) -> Array:
         """``(L, n, n)`` the matrix of the present pull."""
         return np.zeros((self.L, self.n, self.n)) if self._drawn is None else self._drawn
 
-    def drawn(self, pull: Pull) -> Array:
+    def pull_blocks(self, pull: Pull) -> Array:
         """``(L, n, n)`` the matrix of a pull."""
         level, bend, beyond = self.parts
-        return np.asarray(pull.level * level + pull.bend * bend + pull.beyond * beyond)
+        return np.asarray(pull.level * level + pull.bend * bend + pull.beyond_quotes * beyond)
 
-    def times(self, blocks: Array, away: Array) -> Array:
+    def multiply_blocks(self, blocks: Array, away: Array) -> Array:
         """A matrix without links times a change of the unknowns."""
         table = away.reshape(self.shape)
         return np.asarray(np.matmul(blocks, table[:, :, None])[:, :, 0].reshape(-1))
@@ -103,16 +103,16 @@ class Leaning(Model):
         """A matrix without links in lower banded form."""
         band = np.zeros_like(self.band)
         rows = np.broadcast_to(blocks, (self.L, self.n, self.n)).reshape(self.L, -1)
-        band.reshape(-1)[self._place] = rows[:, self._lower].ravel()
+        band.reshape(-1)[self.band_positions] = rows[:, self.lower_positions].ravel()
         return band
 
-    def derivatives(self, z: Array) -> Array:
+    def residual_jacobian(self, z: Array) -> Array:
         """``(m, n)`` of the residuals by the log-slopes of their expiries."""
-        rows, factor = self._rows(self._at(z), 1.0 / self.unit)
+        rows, factor = self.scaled_jacobian(self.evaluate_at(z), 1.0 / self.unit)
         return np.asarray(rows * factor[self.quotes.expiry])
 
-    def _parts(self) -> tuple[Array, Array, Array]:
-        reach = self._reach()
+    def _unit_pull_blocks(self) -> tuple[Array, Array, Array]:
+        reach = self.quoted_range()
         middle = 0.5 * (self.knots[1:] + self.knots[:-1])
         outside = (middle < reach[:, :1]) | (middle > reach[:, 1:])  # (L, n-1)
         step = (np.eye(self.n, k=1) - np.eye(self.n))[:-1]

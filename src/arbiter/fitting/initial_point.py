@@ -5,28 +5,28 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from arbiter.fitting.objective import LOWEST, Model
+from arbiter.fitting.objective import LOWEST_LOG_SLOPE, FitObjective
 from arbiter.fitting.prior_mean import log_slopes
 from arbiter.surface import Surface
 
 Array = NDArray[np.float64]
 
-_KEPT = 0.7  # share of its natural growth √T by which a slope may fall short, cold
-_KEPT_WARM = 0.98
-_BELOW, _BELOW_WARM = 0.2, 0.05  # distance from the highest log-slope
-_BETWEEN = 0.1  # more of it below a second component
+_MAX_GROWTH_SHORTFALL = 0.7  # share of its natural growth √T by which a slope may fall short, cold
+_MAX_GROWTH_SHORTFALL_WARM = 0.98
+_BOUND_MARGIN, _BOUND_MARGIN_WARM = 0.2, 0.05  # distance from the highest log-slope
+_COMPONENT_MARGIN = 0.1  # more of it below a second component
 _HALF_WINDOW = 1.0
-_CRASH = 0.8  # width of a crash, in slopes of the middle expiry
-_FARTHEST = 4.0  # a slope may start this factor from the volatility at its strike
+_CRASH_WIDTH = 0.8  # width of a crash, in slopes of the middle expiry
+_MAX_SLOPE_RATIO = 4.0  # a slope may start this factor from the volatility at its strike
 
 
-def cold(model: Model) -> Array:
+def start_from_quotes(model: FitObjective) -> Array:
     """Slopes read off the smiles, each strike at its percentile by Black's formula."""
     logs = np.empty((model.L, model.n))
     for i in model.quoted:
         part = slice(model.starts[i], model.starts[i + 1])
         smile = (model.level[part], model.quotes.k[part], model.volatility[part])
-        logs[i] = read_off(model.knots, *smile)
+        logs[i] = log_slopes_from_smile(model.knots, *smile)
     tau = model.penalty.tau
     for i in np.setdiff1d(np.arange(model.L), model.quoted):
         after = int(np.searchsorted(model.quoted, i))
@@ -34,10 +34,12 @@ def cold(model: Model) -> Array:
         rates = logs[pair] - tau[pair, None]
         share = (tau[i] - tau[pair[0]]) / max(tau[pair[1]] - tau[pair[0]], 1e-300)
         logs[i] = tau[i] + rates[0] + np.clip(share, 0.0, 1.0) * (rates[1] - rates[0])
-    return _inside(model, logs[None], np.zeros(model.L), (_KEPT, _BELOW))
+    return _move_inside_order(
+        model, logs[None], np.zeros(model.L), (_MAX_GROWTH_SHORTFALL, _BOUND_MARGIN)
+    )
 
 
-def read_off(knots: Array, level: Array, k: Array, v: Array) -> Array:
+def log_slopes_from_smile(knots: Array, level: Array, k: Array, v: Array) -> Array:
     """Log-slopes half-way between the volatility and the central difference of k by level.
 
     Volatilities alone start the wings of a steep smile so low that their prices vanish, and
@@ -49,17 +51,19 @@ def read_off(knots: Array, level: Array, k: Array, v: Array) -> Array:
     k = np.concatenate([[k[0] - 10.0 * v[0]], k, [k[-1] + 10.0 * v[-1]]])
     rise = np.interp(knots + _HALF_WINDOW, x, k) - np.interp(knots - _HALF_WINDOW, x, k)
     here = np.interp(knots, x[1:-1], v)
-    slope = np.clip(rise / (2.0 * _HALF_WINDOW), here / _FARTHEST, here * _FARTHEST)
+    slope = np.clip(rise / (2.0 * _HALF_WINDOW), here / _MAX_SLOPE_RATIO, here * _MAX_SLOPE_RATIO)
     return np.asarray(0.5 * np.log(slope * here))
 
 
-def warm(model: Model, surface: Surface) -> Array:
+def start_from_surface(model: FitObjective, surface: Surface) -> Array:
     """The slopes of ``surface`` at the maturities and knots of the fit."""
     logs, shares = log_slopes(surface, model.knots, model.quotes.maturities)
-    return _inside(model, logs, shares, (_KEPT_WARM, _BELOW_WARM))
+    return _move_inside_order(model, logs, shares, (_MAX_GROWTH_SHORTFALL_WARM, _BOUND_MARGIN_WARM))
 
 
-def _inside(model: Model, logs: Array, shares: Array, room: tuple[float, float]) -> Array:
+def _move_inside_order(
+    model: FitObjective, logs: Array, shares: Array, room: tuple[float, float]
+) -> Array:
     """Unknowns strictly inside the order, near log-slopes ``(J, L, n)`` and shares ``(L,)``.
 
     ``room`` is what is kept from the order and from the highest slope.
@@ -71,15 +75,15 @@ def _inside(model: Model, logs: Array, shares: Array, room: tuple[float, float])
         step = np.maximum(np.diff(rate, axis=0), -kept * np.diff(tau, axis=0))
         path = np.concatenate([rate[:1], rate[:1] + np.cumsum(step, axis=0)])
         rate = path + (rate - path).mean(axis=0)
-    below += _BETWEEN * (model.components - 1)
-    first = np.clip(rate + tau, LOWEST + 1.0, model.highest - below)
+    below += _COMPONENT_MARGIN * (model.components - 1)
+    first = np.clip(rate + tau, LOWEST_LOG_SLOPE + 1.0, model.highest - below)
     # a clip can close a slack; the least growth opens it again
     least = 1e-3 * (tau - tau[0])
     first = np.maximum.accumulate(first - least, axis=0) + least
     if model.components == 1:
         return model.pack(first[None], np.zeros((0, model.L)))
     if logs.shape[0] == 1:
-        second, shares = _crash(model, first)
+        second, shares = _start_crash_component(model, first)
     else:
         second = np.maximum.accumulate(logs[1] - least, axis=0) + least
     second = np.clip(second, first + 1e-3, model.highest - 0.05 + least)
@@ -87,7 +91,7 @@ def _inside(model: Model, logs: Array, shares: Array, room: tuple[float, float])
     return model.pack(np.stack([first, second]), growing[None])
 
 
-def _crash(model: Model, first: Array) -> tuple[Array, Array]:
+def _start_crash_component(model: FitObjective, first: Array) -> tuple[Array, Array]:
     """Log-slopes and shares of a crash: as wide on short expiries as the smiles are later on.
 
     A jump is as large tomorrow as next year. Wider still, and the share would start by falling
@@ -96,6 +100,6 @@ def _crash(model: Model, first: Array) -> tuple[Array, Array]:
     middle = np.searchsorted(
         model.penalty.tau, 0.5 * (model.penalty.tau[0] + model.penalty.tau[-1])
     )
-    second = 0.5 * np.logaddexp(2.0 * first, 2.0 * first[middle] + 2.0 * np.log(_CRASH))
+    second = 0.5 * np.logaddexp(2.0 * first, 2.0 * first[middle] + 2.0 * np.log(_CRASH_WIDTH))
     T = model.quotes.maturities
     return second, 0.4 * T / (T + 0.5 * T[-1])

@@ -19,15 +19,17 @@ from scipy.linalg.lapack import dpbtrf, dpbtrs, dpotrf, dpotrs
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-_TO_BOUNDARY = 0.995  # share of the way to the nearest constraint that a step may go
-RIDGE = 1e-13  # of the largest diagonal: what no quote sees may be singular to rounding
-_LONGEST = 1.0  # change of any unknown in one step: a factor e of a slope
+_BOUNDARY_STEP_SHARE = 0.995  # share of the way to the nearest constraint that a step may go
+RELATIVE_RIDGE = 1e-13  # of the largest diagonal: what no quote sees may be singular to rounding
+_MAX_LOG_SLOPE_STEP = 1.0  # change of any unknown in one step: a factor e of a slope
 _ARMIJO = 1e-4
-_UNBLOCKED = 0.7  # a step on the quadratic model that gets this far is the last one
-_HALVINGS = 12
-_LEAST_DAMPING, _MOST_DAMPING = 1e-7, 1e4
-_PACE = 0.01  # the barrier falls no faster than the objective: else an iterate sticks to a wall
-_SPREAD = 1e3  # duals stay within this factor of their centre
+_LAST_STEP_SHARE = 0.7  # a step on the quadratic model that gets this far is the last one
+_MAX_HALVINGS = 12
+_MIN_DAMPING, _MAX_DAMPING = 1e-7, 1e4
+_BARRIER_SHARE_OF_DECREASE = (
+    0.01  # the barrier falls no faster than the objective: else an iterate sticks to a wall
+)
+_MAX_DUAL_RATIO = 1e3  # duals stay within this factor of their centre
 
 
 class Status(StrEnum):
@@ -39,10 +41,10 @@ class Status(StrEnum):
 
     def explain(self) -> str:
         """The ending as a sentence, with a remedy where one is needed."""
-        return _ENDINGS[self]
+        return _STATUS_SENTENCES[self]
 
 
-_ENDINGS = {
+_STATUS_SENTENCES = {
     Status.CONVERGED: "no step promises a better fit",
     Status.STALLED: "no step improves the fit, though one should: try a larger roughness, or "
     "look for quotes in wrong units",
@@ -50,7 +52,7 @@ _ENDINGS = {
 }
 
 
-class Order(NamedTuple):
+class OrderConstraints(NamedTuple):
     """Constraints ``z[high] − z[low] + offset ≥ 0``; an index of −1 stands for zero."""
 
     high: Indices  # (c,)
@@ -77,38 +79,38 @@ class Objective(Protocol):
         """The objective with gradient and Gauss-Newton matrix."""
 
 
-class Slack:
+class ConstraintOperator:
     """The constraints as a sparse operator."""
 
-    def __init__(self, order: Order, size: int) -> None:
+    def __init__(self, order: OrderConstraints, size: int) -> None:
         self.order, self.size = order, size
         both = np.flatnonzero((order.high >= 0) & (order.low >= 0))
         first = np.minimum(order.high, order.low)[both]
         apart = np.abs(order.high - order.low)[both]
         self._both, self._beside = both, apart * size + first
 
-    def of(self, z: Array) -> Array:
+    def evaluate_slacks(self, z: Array) -> Array:
         """``A z + offset``."""
-        return self.pace(z) + self.order.offset
+        return self.apply_matrix(z) + self.order.offset
 
-    def pace(self, z: Array) -> Array:
+    def apply_matrix(self, z: Array) -> Array:
         """``A z``."""
         padded = np.append(z, 0.0)
         return np.asarray(padded[self.order.high] - padded[self.order.low])
 
-    def pull(self, weight: Array) -> Array:
+    def apply_transpose(self, weight: Array) -> Array:
         """``Aᵀ weight``."""
         up = np.bincount(self.order.high + 1, weight, self.size + 1)
         return np.asarray((up - np.bincount(self.order.low + 1, weight, self.size + 1))[1:])
 
-    def add(self, matrix: Array, weight: Array) -> None:
+    def add_weighted_gram(self, matrix: Array, weight: Array) -> None:
         """``matrix += Aᵀ diag(weight) A`` in lower banded form."""
         up = np.bincount(self.order.high + 1, weight, self.size + 1)
         matrix[0] += (up + np.bincount(self.order.low + 1, weight, self.size + 1))[1:]
         matrix.reshape(-1)[self._beside] -= weight[self._both]  # each pair occurs once
 
 
-class Interior:
+class InteriorPointSolver:
     """An iterate, its duals, and the steps that improve them.
 
     Args:
@@ -122,10 +124,12 @@ class Interior:
         expected: What the objective is expected to fall to, if that is known.
     """
 
-    def __init__(self, objective: Objective, order: Order, z: Array, scale: float) -> None:
-        self.objective, self.slack, self.z = objective, Slack(order, z.size), z
+    def __init__(
+        self, objective: Objective, order: OrderConstraints, z: Array, scale: float
+    ) -> None:
+        self.objective, self.slack, self.z = objective, ConstraintOperator(order, z.size), z
         self.scale = scale
-        self.y = self.slack.of(z)
+        self.y = self.slack.evaluate_slacks(z)
         if not self.y.min() > 0.0:
             raise ValueError("the starting point does not satisfy the constraints strictly")
         self.local = objective.expand(z)
@@ -141,7 +145,7 @@ class Interior:
         """Complementarity: what the constraints may still hide."""
         return float(self.y @ self.duals)
 
-    def expect(self, value: float, share: float) -> None:
+    def set_expected_value(self, value: float, share: float) -> None:
         """Choose the duals for an objective that will soon fall to ``value``.
 
         Else a start that is a few steps from the end waits for the constraints. ``share`` of
@@ -157,7 +161,7 @@ class Interior:
     def matrix(self) -> Array:
         """The Gauss-Newton matrix with the constraints' stiffness, lower banded."""
         matrix = self.local.matrix.copy()
-        self.slack.add(matrix, self.duals / self.y)
+        self.slack.add_weighted_gram(matrix, self.duals / self.y)
         return matrix
 
     def run(self, tolerance: float, limit: int, centre: float = 0.0) -> Status:
@@ -168,7 +172,7 @@ class Interior:
         for _ in range(limit):
             promised = self._step(centre)
             if promised is None:
-                if self._damping > _MOST_DAMPING:
+                if self._damping > _MAX_DAMPING:
                     return Status.STALLED
                 continue
             enough = tolerance * max(self.local.value, self.scale)
@@ -184,12 +188,12 @@ class Interior:
             self._damping = max(10.0 * self._damping, 1e-4)
             return None
         dz, duals, mu = found
-        dy = self.slack.pace(dz)
-        fall = -float((self.local.gradient - self.slack.pull(mu / self.y)) @ dz)
+        dy = self.slack.apply_matrix(dz)
+        fall = -float((self.local.gradient - self.slack.apply_transpose(mu / self.y)) @ dz)
         merit = self.local.value - mu * float(np.log(self.y).sum())
-        whole = min(1.0, _LONGEST / float(np.abs(dz).max()))
+        whole = min(1.0, _MAX_LOG_SLOPE_STEP / float(np.abs(dz).max()))
         size = whole
-        for _ in range(_HALVINGS):
+        for _ in range(_MAX_HALVINGS):
             z, y = self.z + size * dz, self.y + size * dy
             value = self.objective.value(z)
             trial = value - mu * float(np.log(y).sum())
@@ -199,12 +203,12 @@ class Interior:
         else:
             self._damping = max(10.0 * self._damping, 1e-3)
             return None
-        self.z, self.y = z, self.slack.of(z)
+        self.z, self.y = z, self.slack.evaluate_slacks(z)
         if not self.y.min() > 0.0:  # slacks as small as rounding
             self.y = np.maximum(self.y, 1e-300 + 1e-15 * np.abs(y))
         centred = mu / self.y
-        self.duals = np.clip(duals, centred / _SPREAD, centred * _SPREAD)
-        eased = self._damping / 10.0 if self._damping > _LEAST_DAMPING else 0.0
+        self.duals = np.clip(duals, centred / _MAX_DUAL_RATIO, centred * _MAX_DUAL_RATIO)
+        eased = self._damping / 10.0 if self._damping > _MIN_DAMPING else 0.0
         self._damping = max(10.0 * self._damping, 1e-4) if size < 0.3 * whole else eased
         self.local = self.objective.expand(z)
         return size * fall
@@ -221,40 +225,48 @@ class Interior:
             stiffness = duals / y
             matrix = self.local.matrix.copy()
             matrix[0] *= 1.0 + self._damping
-            self.slack.add(matrix, stiffness)
-            matrix[0] += RIDGE * matrix[0].max()
-            factor = _Factor.of(matrix, self.local.coupling)
+            self.slack.add_weighted_gram(matrix, stiffness)
+            matrix[0] += RELATIVE_RIDGE * matrix[0].max()
+            factor = _WoodburyFactor.from_matrix(matrix, self.local.coupling)
             if factor is None:
                 return None
             gap, count = float(y @ duals), y.size
             step = self._direction(factor, (y, duals, gradient), 0.0)
-            lag = _PACE * -float(gradient @ step.z)
-            after = (y + _reach(y, step.y) * step.y) @ (
-                duals + _reach(duals, step.duals) * step.duals
+            lag = _BARRIER_SHARE_OF_DECREASE * -float(gradient @ step.z)
+            after = (y + _largest_feasible_step(y, step.y) * step.y) @ (
+                duals + _largest_feasible_step(duals, step.duals) * step.duals
             )
             mu = min(1.0, float(after) / gap) ** 3 * gap
             mu = max(max(mu, lag) / count, centre, 1e-14)
             step = self._direction(factor, (y, duals, gradient), mu)
-            size = min(1.0, _TO_BOUNDARY * _reach(y, step.y))
+            size = min(1.0, _BOUNDARY_STEP_SHARE * _largest_feasible_step(y, step.y))
             dz = dz + size * step.z
             y = y + size * step.y
-            gradient = gradient + size * (step.push - self.slack.pull(stiffness * step.y))
-            duals = duals + min(1.0, _TO_BOUNDARY * _reach(duals, step.duals)) * step.duals
-            duals = np.clip(duals, mu / y / _SPREAD, mu / y * _SPREAD)
-            if size > _UNBLOCKED:
+            gradient = gradient + size * (
+                step.push - self.slack.apply_transpose(stiffness * step.y)
+            )
+            duals = (
+                duals
+                + min(1.0, _BOUNDARY_STEP_SHARE * _largest_feasible_step(duals, step.duals))
+                * step.duals
+            )
+            duals = np.clip(duals, mu / y / _MAX_DUAL_RATIO, mu / y * _MAX_DUAL_RATIO)
+            if size > _LAST_STEP_SHARE:
                 break
         return dz, duals, mu
 
-    def _direction(self, factor: _Factor, at: tuple[Array, Array, Array], mu: float) -> _Direction:
+    def _direction(
+        self, factor: _WoodburyFactor, at: tuple[Array, Array, Array], mu: float
+    ) -> _NewtonDirection:
         """Change of unknowns, slacks and duals towards the point of the path at ``mu``."""
         y, duals, gradient = at
-        force = self.slack.pull(mu / y) - gradient
+        force = self.slack.apply_transpose(mu / y) - gradient
         dz = factor.solve(force)
-        dy = self.slack.pace(dz)
-        return _Direction(dz, dy, (mu - duals * dy) / y - duals, force)
+        dy = self.slack.apply_matrix(dz)
+        return _NewtonDirection(dz, dy, (mu - duals * dy) / y - duals, force)
 
 
-class _Factor(NamedTuple):
+class _WoodburyFactor(NamedTuple):
     """A factorised banded matrix with few columns added: ``A + U Uᵀ``, by Woodbury's identity."""
 
     band: Array  # Cholesky factor of A
@@ -263,16 +275,16 @@ class _Factor(NamedTuple):
     inner: Array | None  # (r, r) Cholesky factor of 1 + Uᵀ A⁻¹ U
 
     @staticmethod
-    def of(matrix: Array, coupling: Array | None) -> _Factor | None:
+    def from_matrix(matrix: Array, coupling: Array | None) -> _WoodburyFactor | None:
         """The factor of a lower banded matrix, which is overwritten; None if it is singular."""
         band, failed = dpbtrf(matrix, lower=1, overwrite_ab=1)
         if failed:
             return None
         if coupling is None:
-            return _Factor(band, None, None, None)
+            return _WoodburyFactor(band, None, None, None)
         spread, _ = dpbtrs(band, coupling, lower=1)
         inner, failed = dpotrf(np.eye(coupling.shape[1]) + coupling.T @ spread, lower=1)
-        return None if failed else _Factor(band, coupling, spread, inner)
+        return None if failed else _WoodburyFactor(band, coupling, spread, inner)
 
     def solve(self, force: Array) -> Array:
         """The solution of ``(A + U Uᵀ) z = force``."""
@@ -283,14 +295,14 @@ class _Factor(NamedTuple):
         return np.asarray(z - self.spread @ share)
 
 
-class _Direction(NamedTuple):
+class _NewtonDirection(NamedTuple):
     z: Array
     y: Array
     duals: Array
     push: Array  # right-hand side of the system that z solves
 
 
-def _reach(y: Array, dy: Array) -> float:
+def _largest_feasible_step(y: Array, dy: Array) -> float:
     """The largest step up to 1 that keeps ``y + step · dy`` from turning negative."""
     steepest = float(np.max(-dy / y))
     return 1.0 if steepest <= 1.0 else 1.0 / steepest

@@ -11,20 +11,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from arbiter.fitting.interior_point import Expansion, Order
-from arbiter.fitting.objective import Model
-from arbiter.fitting.price_derivatives import Kernel, Line, Slices, log_mean_gradient
-from arbiter.fitting.vix_objective import VixModel
+from arbiter.fitting.interior_point import Expansion, OrderConstraints
+from arbiter.fitting.objective import FitObjective
+from arbiter.fitting.price_derivatives import (
+    KnotQuadrature,
+    OtmPricer,
+    SliceIntegrals,
+    log_mean_gradient,
+)
+from arbiter.fitting.vix_objective import VixObjective
 from arbiter.pricing.knots import Knots
 from arbiter.pricing.maturity import slopes_at
 from arbiter.surface import THIRTY_DAYS
 
 Array = NDArray[np.float64]
 
-_COLOURS = 5  # a slope between expiries depends on at most four of them, next to each other
-_STEP = 1e-6  # relative, of central differences: derivatives to 1e-10
-_SAME = 1e-9  # years: a date this near to a listed expiry is that expiry
-_LEAST = 1e-12  # of forward variance, whose logarithm is taken
+_COLOUR_COUNT = 5  # a slope between expiries depends on at most four of them, next to each other
+_RELATIVE_STEP = 1e-6  # relative, of central differences: derivatives to 1e-10
+_SAME_DATE_YEARS = 1e-9  # years: a date this near to a listed expiry is that expiry
+_MIN_FORWARD_VARIANCE = 1e-12  # of forward variance, whose logarithm is taken
 
 
 class ForwardVariances:
@@ -34,12 +39,12 @@ class ForwardVariances:
         self.maturities = torch.from_numpy(maturities.copy())
         both = np.concatenate([dates, dates + THIRTY_DAYS])
         near = np.abs(both[:, None] - maturities).argmin(axis=1)
-        self.listed = np.abs(both - maturities[near]) < _SAME  # (2V,) most are, in a fit
+        self.listed = np.abs(both - maturities[near]) < _SAME_DATE_YEARS  # (2V,) most are, in a fit
         self.place = near[self.listed]
         both = both[~self.listed]
         self.at = torch.from_numpy(both)  # (u,) the others
-        self.line = Line.of(knots)
-        self.kernel = Kernel(self.line, np.zeros(0, dtype=np.int64), np.zeros(0))
+        self.line = KnotQuadrature.from_knots(knots)
+        self.kernel = OtmPricer(self.line, np.zeros(0, dtype=np.int64), np.zeros(0))
         like = torch.empty(0, dtype=torch.float64)
         cut = Knots.from_tensor(torch.from_numpy(knots.copy()), like)
         self.mean = cut.mean.numpy() @ self.line.cut  # (n,) weights of E s(Z)
@@ -47,52 +52,54 @@ class ForwardVariances:
         # rows of which colour each maturity depends on: those around its interval
         left = np.searchsorted(maturities, both, side="right") - 1
         around = np.clip(left[:, None] + np.arange(-2, 3), 0, maturities.size - 1)  # (u, 5)
-        self._colour = np.arange(maturities.size) % _COLOURS
+        self._colour = np.arange(maturities.size) % _COLOUR_COUNT
         self._touched = np.zeros((both.size, maturities.size), dtype=bool)
         self._touched[np.arange(both.size)[:, None], around] = True
 
-    def log(self, slopes: Array) -> Array:
+    def log_forward_variances(self, slopes: Array) -> Array:
         """``log FV`` ``(V,)`` for slopes ``(L, n)``."""
-        return np.asarray(np.log(self._variance(*self._slices(slopes))))
+        return np.asarray(np.log(self._forward_variances(*self._integrate_dates(slopes))))
 
     def gradient(self, slopes: Array) -> Array:
         """Derivatives ``(V, L·n)`` of ``log FV`` by the log-slopes."""
-        here, slices = self._slices(slopes)
-        variance = self._variance(here, slices)
+        here, slices = self._integrate_dates(slopes)
+        variance = self._forward_variances(here, slices)
         by_slope = 2.0 * (log_mean_gradient(self.line, slices) - self.mean)  # (2V, n) of W
-        each = by_slope[:, None, :] * self._interpolation(slopes) * slopes  # (2V, L, n)
+        each = by_slope[:, None, :] * self._interpolation_jacobian(slopes) * slopes  # (2V, L, n)
         change = each[self.size :] - each[: self.size]
         rate = change / (THIRTY_DAYS * variance[:, None, None])
         return np.asarray(rate.reshape(self.size, -1))
 
-    def _slices(self, slopes: Array) -> tuple[Array, Slices]:
+    def _integrate_dates(self, slopes: Array) -> tuple[Array, SliceIntegrals]:
         here = np.empty((self.listed.size, slopes.shape[1]))
         here[self.listed] = slopes[self.place]
         if self.at.numel():
             table = torch.from_numpy(slopes)[None]
             here[~self.listed] = slopes_at(self.maturities, table, self.at)[0].numpy()
-        return here, self.kernel.slices(here)
+        return here, self.kernel.integrate_slices(here)
 
-    def _variance(self, here: Array, slices: Slices) -> Array:
+    def _forward_variances(self, here: Array, slices: SliceIntegrals) -> Array:
         total = 2.0 * (np.log(slices.mean) - here @ self.mean)  # W
-        return np.maximum((total[self.size :] - total[: self.size]) / THIRTY_DAYS, _LEAST)
+        return np.maximum(
+            (total[self.size :] - total[: self.size]) / THIRTY_DAYS, _MIN_FORWARD_VARIANCE
+        )
 
-    def _interpolation(self, slopes: Array) -> Array:
+    def _interpolation_jacobian(self, slopes: Array) -> Array:
         """``(2V, L, n)`` derivatives of the slopes at the dates by the listed ones."""
         found = np.zeros((self.listed.size, *slopes.shape))
         found[np.flatnonzero(self.listed), self.place] = 1.0
         if self.at.numel():
-            found[~self.listed] = self._between(slopes)
+            found[~self.listed] = self._difference_interpolation(slopes)
         return found
 
-    def _between(self, slopes: Array) -> Array:
+    def _difference_interpolation(self, slopes: Array) -> Array:
         """Those of :meth:`_interpolation` at dates between listed ones, ``(u, L, n)``.
 
         Slopes of a colour are moved together: no date sees two of them.
         """
-        step = _STEP * slopes
-        moved = np.empty((2 * _COLOURS, 1, *slopes.shape))
-        for colour in range(_COLOURS):
+        step = _RELATIVE_STEP * slopes
+        moved = np.empty((2 * _COLOUR_COUNT, 1, *slopes.shape))
+        for colour in range(_COLOUR_COUNT):
             own = np.where(self._colour[:, None] == colour, step, 0.0)
             moved[2 * colour, 0], moved[2 * colour + 1, 0] = slopes + own, slopes - own
         found = slopes_at(self.maturities, torch.from_numpy(moved), self.at)[:, 0].numpy()
@@ -101,7 +108,7 @@ class ForwardVariances:
         return np.asarray(np.where(self._touched[:, :, None], seen, 0.0) / step)
 
 
-class Both:
+class JointObjective:
     """The objective of two markets: SPX unknowns first, then those of the VIX.
 
     Args:
@@ -109,28 +116,30 @@ class Both:
         vix: Objective of the VIX options and futures.
     """
 
-    def __init__(self, spx: Model, vix: VixModel) -> None:
+    def __init__(self, spx: FitObjective, vix: VixObjective) -> None:
         self.spx, self.vix = spx, vix
         dates = vix.quotes.maturities
         self.variances = ForwardVariances(spx.knots, spx.quotes.maturities, dates)
         self.split = spx.size
         self._z: Array | None = None
 
-    def parts(self, z: Array) -> tuple[Array, Array]:
+    def split_unknowns(self, z: Array) -> tuple[Array, Array]:
         """The unknowns of each market, with the VIX at the level of these SPX slopes.
 
         The last are remembered, and with them the prices of both: each step asks twice.
         """
         if self._z is not z:
             self._z, self._parts = z, (z[: self.split], z[self.split :])
-            self.vix.couple(self.variances.log(self._slopes(self._parts[0])))
+            self.vix.set_forward_variance(
+                self.variances.log_forward_variances(self._slopes_from_unknowns(self._parts[0]))
+            )
         return self._parts
 
-    def order(self) -> Order:
+    def build_constraints(self) -> OrderConstraints:
         """The constraints of both."""
-        first, second = self.spx.order(), self.vix.order()
+        first, second = self.spx.build_constraints(), self.vix.build_constraints()
         move = [np.where(each >= 0, each + self.split, -1) for each in (second.high, second.low)]
-        return Order(
+        return OrderConstraints(
             np.concatenate([first.high, move[0]]),
             np.concatenate([first.low, move[1]]),
             np.concatenate([first.offset, second.offset]),
@@ -138,14 +147,14 @@ class Both:
 
     def value(self, z: Array) -> float:
         """The objective; infinite where forward variance vanishes in rounding."""
-        spx, vix = self.parts(z)
+        spx, vix = self.split_unknowns(z)
         value = self.spx.value(spx) + self.vix.value(vix)
         return value if np.isfinite(value) else float("inf")
 
     def expand(self, z: Array) -> Expansion:
         """The objective with gradient, the matrices of both and the columns that couple them."""
-        spx, vix = self.parts(z)
-        by_spx = self.variances.gradient(self._slopes(spx))  # (V, L·n)
+        spx, vix = self.split_unknowns(z)
+        by_spx = self.variances.gradient(self._slopes_from_unknowns(spx))  # (V, L·n)
         one, two = self.spx.expand(spx), self.vix.expand(vix)
         by = self.vix.by_variance
         gradient = np.concatenate([one.gradient + by.gradient @ by_spx, two.gradient])
@@ -162,5 +171,5 @@ class Both:
         blocks[dates, :, dates] = by.cross / np.maximum(root, 1e-150)[:, None]
         return Expansion(one.value + two.value, gradient, matrix, columns)
 
-    def _slopes(self, spx: Array) -> Array:
+    def _slopes_from_unknowns(self, spx: Array) -> Array:
         return np.exp(spx.reshape(self.spx.shape))

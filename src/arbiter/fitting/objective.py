@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.fitting import prior_mean
-from arbiter.fitting.interior_point import Expansion, Order
+from arbiter.fitting.interior_point import Expansion, OrderConstraints
 from arbiter.fitting.loss import Cost
 from arbiter.fitting.options import FitOptions, Roughness
-from arbiter.fitting.price_derivatives import Kernel, Levels, Line, Slices
+from arbiter.fitting.price_derivatives import KnotQuadrature, OtmPricer, QuotePrices, SliceIntegrals
 from arbiter.fitting.roughness import Penalty
 from arbiter.pricing import black
 from arbiter.pricing.knots import MAX_SLOPE
@@ -27,27 +27,35 @@ from arbiter.surface import Surface
 
 Array = NDArray[np.float64]
 
-REACH = 2  # diagonals on each side, in the blocks beside the diagonal ones: second differences
-LOWEST = np.log(2e-6)  # log-slope, inside what a surface accepts
-_LEAST_SHARE, _MOST_SHARE = 1e-6, 0.6
-_STEEP, _ROOM = 5.0, 3.0  # slopes may reach this, or this multiple of the longest smile's level
-_INSIDE, _ABOVE = 0.03, 0.3  # of log-slopes: within what a surface accepts, and above a prior's
-_SHARE_LINK = 1.0  # cost of a change of the share along maturity, per unit of log √T
-_APART = 0.03  # pull of the two components to the distance of their centres
+LINK_BANDWIDTH = (
+    2  # diagonals on each side, in the blocks beside the diagonal ones: second differences
+)
+LOWEST_LOG_SLOPE = np.log(2e-6)  # log-slope, inside what a surface accepts
+_MIN_SHARE, _MAX_SHARE = 1e-6, 0.6
+_MIN_SLOPE_BOUND, _SLOPE_BOUND_MULTIPLE = (
+    5.0,
+    3.0,
+)  # slopes may reach this, or this multiple of the longest smile's level
+_BOUND_MARGIN, _PRIOR_MARGIN = (
+    0.03,
+    0.3,
+)  # of log-slopes: within what a surface accepts, and above a prior's
+_SHARE_CHANGE_COST = 1.0  # cost of a change of the share along maturity, per unit of log √T
+_COMPONENT_DISTANCE_WEIGHT = 0.03  # pull of the two components to the distance of their centres
 
 
-class Point(NamedTuple):
+class ObjectivePoint(NamedTuple):
     """Prices and costs of one set of unknowns."""
 
     z: Array
-    slices: Slices
-    levels: Levels
+    slices: SliceIntegrals
+    levels: QuotePrices
     residuals: Array
     cost: Cost
     loss: float
 
 
-def half_spreads(quotes: Quotes, options: FitOptions) -> Array:
+def compute_half_spreads(quotes: Quotes, options: FitOptions) -> Array:
     """``(m,)`` what one half-spread of each quote is worth, with a floor in volatility."""
     vega = np.asarray(black.vega(quotes.k, quotes.iv_mid * np.sqrt(quotes.T))) * np.sqrt(quotes.T)
     half = quotes.half_spread
@@ -55,7 +63,7 @@ def half_spreads(quotes: Quotes, options: FitOptions) -> Array:
     return np.asarray(np.maximum(half, floor * vega))
 
 
-class Model:
+class FitObjective:
     """Objective over unknowns ``(L, B)``, ``B = n`` for one component and ``2n + 1`` for two.
 
     Args:
@@ -83,19 +91,19 @@ class Model:
         self.volatility = quotes.iv_mid * np.sqrt(quotes.T)  # (m,) total
         # (m,) Gaussian coordinates of the strikes, by Black's formula
         self.level = quotes.k / self.volatility + 0.5 * self.volatility
-        self.mid, self.unit = quotes.mid, half_spreads(quotes, options)
+        self.mid, self.unit = quotes.mid, compute_half_spreads(quotes, options)
         self.weights = np.ones(len(quotes)) if weights is None else weights
         slice_of = np.concatenate([quotes.expiry + j * self.L for j in range(self.components)])
         k = np.tile(quotes.k, self.components)
-        self.kernel = Kernel(Line.of(self.knots), slice_of, k)
+        self.kernel = OtmPricer(KnotQuadrature.from_knots(self.knots), slice_of, k)
         self.penalty = self._penalty()
         lower = np.tril_indices(self.block)
-        self._lower = lower[0] * self.block + lower[1]
+        self.lower_positions = lower[0] * self.block + lower[1]
         place = (lower[0] - lower[1]) * self.size + lower[1]
-        self._place = (np.arange(self.L)[:, None] * self.block + place).ravel()
-        self.highest = self._highest()
-        self._point: Point | None = None
-        self._place_centre(prior)
+        self.band_positions = (np.arange(self.L)[:, None] * self.block + place).ravel()
+        self.highest = self._highest_log_slope()
+        self.last_point: ObjectivePoint | None = None
+        self._set_prior_mean(prior)
         # two components start looser: too stiff a second one loses its share, and never returns
         self.roughness = (
             Roughness(1.0, 10.0, 1.0) if self.components == 1 else Roughness(0.1, 1.0, 0.1)
@@ -105,30 +113,30 @@ class Model:
         self.data = np.zeros((self.L, self.block, self.block))  # Gauss-Newton blocks of the data
         self.residuals = np.zeros(len(quotes))
 
-    def _reach(self) -> Array:
+    def quoted_range(self) -> Array:
         """``(L, 2)`` Gaussian coordinates of the end strikes; without any, the nearest expiry's."""
-        near = self.quoted[nearest(self.quoted, self.L)]
+        near = self.quoted[find_nearest(self.quoted, self.L)]
         first, last = self.starts[:-1][near], self.starts[1:][near] - 1
         return np.stack([self.level[first], self.level[last]], axis=1)
 
     def _penalty(self) -> Penalty:
         unseen = np.asarray(np.diff(self.starts) == 0)  # maturities without quotes
-        return Penalty(self.knots, self.quotes.maturities, self._reach(), unseen)
+        return Penalty(self.knots, self.quotes.maturities, self.quoted_range(), unseen)
 
-    def _highest(self) -> float:
+    def _highest_log_slope(self) -> float:
         """Bound of the log-slopes: beyond it mass only piles up at zero, where no quote sees."""
         final = self.quoted[-1]
         last = slice(self.starts[final], self.starts[final + 1])
         v = float(np.median(self.quotes.iv_mid[last])) * np.sqrt(self.quotes.maturities[final])
-        return float(np.log(np.clip(_ROOM * v, _STEEP, 15.0)))
+        return float(np.log(np.clip(_SLOPE_BOUND_MULTIPLE * v, _MIN_SLOPE_BOUND, 15.0)))
 
-    def make_room(self, logs: Array) -> None:
+    def raise_slope_bound(self, logs: Array) -> None:
         """Raise the bound above log-slopes that the fit is drawn to.
 
         Drawn to what it may not reach, it would bend far inside the quotes to come nearer.
         """
         self.highest = max(
-            self.highest, min(float(logs.max()) + _ABOVE, np.log(MAX_SLOPE) - _INSIDE)
+            self.highest, min(float(logs.max()) + _PRIOR_MARGIN, np.log(MAX_SLOPE) - _BOUND_MARGIN)
         )
 
     # -- unknowns -------------------------------------------------------------------------
@@ -152,10 +160,12 @@ class Model:
     def roughness(self, roughness: Roughness) -> None:
         self._roughness = roughness
         blocks, link = self.precision()
-        band = np.zeros((self.block + REACH + 1, self.size))
-        band.reshape(-1)[self._place] = blocks.reshape(self.L, -1)[:, self._lower].ravel()
+        band = np.zeros((self.block + LINK_BANDWIDTH + 1, self.size))
+        band.reshape(-1)[self.band_positions] = blocks.reshape(self.L, -1)[
+            :, self.lower_positions
+        ].ravel()
         table = band.reshape(-1, self.L, self.block)
-        for shift, column in beside(self.block):
+        for shift, column in iterate_link_diagonals(self.block):
             table[self.block + shift, :-1, column] = link[:, column + shift, column].T
         self.band, self._blocks, self._link = band, blocks, link
 
@@ -170,27 +180,27 @@ class Model:
         if self.components == 2:
             first = np.arange(self.n)
             second = first + self.n
-            blocks[:, first, first] += _APART
-            blocks[:, second, second] += _APART
-            blocks[:, first, second] -= _APART
-            blocks[:, second, first] -= _APART
-            share = _SHARE_LINK / np.diff(self.penalty.tau)
+            blocks[:, first, first] += _COMPONENT_DISTANCE_WEIGHT
+            blocks[:, second, second] += _COMPONENT_DISTANCE_WEIGHT
+            blocks[:, first, second] -= _COMPONENT_DISTANCE_WEIGHT
+            blocks[:, second, first] -= _COMPONENT_DISTANCE_WEIGHT
+            share = _SHARE_CHANGE_COST / np.diff(self.penalty.tau)
             blocks[1:, -1, -1] += share
             blocks[:-1, -1, -1] += share
             blocks[:, -1, -1] += 1e-6
             links[:, -1, -1] = -share
         return blocks, links
 
-    def _place_centre(self, prior: Surface | None) -> None:
+    def _set_prior_mean(self, prior: Surface | None) -> None:
         self.prior = prior is not None
         if prior is None:
-            found = prior_mean.without_prior(self.penalty.tau, self.n, self.components)
+            found = prior_mean.make_flat_prior_mean(self.penalty.tau, self.n, self.components)
         else:
             T = self.quotes.maturities
-            found = prior_mean.of_prior(prior, self.knots, T, self.penalty.mass)
-            self.make_room(found.flat + found.shape)
+            found = prior_mean.read_prior_mean(prior, self.knots, T, self.penalty.mass)
+            self.raise_slope_bound(found.flat + found.shape)
         shares = found.shares[None, :] if self.components == 2 else np.zeros((0, self.L))
-        self._flat = self.pack(found.flat, shares)
+        self.flat_mean = self.pack(found.flat, shares)
         self.shape_of_prior = self.pack(found.shape, 0.0 * shares)
         self.trust = 1.0
 
@@ -202,37 +212,41 @@ class Model:
     @trust.setter
     def trust(self, trust: float) -> None:
         self._trust = trust
-        self.centre = self._flat + trust * self.shape_of_prior
+        self.centre = self.flat_mean + trust * self.shape_of_prior
 
-    def order(self) -> Order:
+    def build_constraints(self) -> OrderConstraints:
         """The star order, the nesting of components, and bounds at both ends."""
         index = np.arange(self.size).reshape(self.shape)
         slopes = self.components * self.n
         none = np.full(self.n, -1)
         high = [index[1:].ravel(), index[0, : self.n], none]
         low = [index[:-1].ravel(), none, index[-1, slopes - self.n : slopes]]
-        offset = [np.zeros(index[1:].size), np.full(self.n, -LOWEST), np.full(self.n, self.highest)]
+        offset = [
+            np.zeros(index[1:].size),
+            np.full(self.n, -LOWEST_LOG_SLOPE),
+            np.full(self.n, self.highest),
+        ]
         if self.components == 2:
             high += [index[:, self.n : slopes].ravel(), index[0, -1:], none[:1]]
             low += [index[:, : self.n].ravel(), none[:1], index[-1, -1:]]
             offset += [
                 np.zeros(self.L * self.n),
-                np.array([-_LEAST_SHARE]),
-                np.array([_MOST_SHARE]),
+                np.array([-_MIN_SHARE]),
+                np.array([_MAX_SHARE]),
             ]
-        return Order(np.concatenate(high), np.concatenate(low), np.concatenate(offset))
+        return OrderConstraints(np.concatenate(high), np.concatenate(low), np.concatenate(offset))
 
     # -- the objective --------------------------------------------------------------------
 
     def value(self, z: Array) -> float:
         """The objective."""
-        return self._rough(z, self._at(z).loss)[0]
+        return self._add_roughness(z, self.evaluate_at(z).loss)[0]
 
     def expand(self, z: Array) -> Expansion:
         """The objective with gradient and Gauss-Newton matrix."""
-        point = self._at(z)
+        point = self.evaluate_at(z)
         self.residuals = point.residuals
-        value, gradient = self._rough(z, point.loss)
+        value, gradient = self._add_roughness(z, point.loss)
         gradient += self.linearise(z, point.cost)
         return Expansion(value, gradient, self.band + self.information())
 
@@ -240,7 +254,7 @@ class Model:
         """The data's gradient at ``z``; its Gauss-Newton blocks are left in :attr:`data`."""
         scale = np.sqrt(self.weights * cost.weight) / self.unit
         force = self.weights * cost.slope / (self.unit * scale + 1e-300)
-        rows, factor = self._rows(self._at(z), scale)
+        rows, factor = self.scaled_jacobian(self.evaluate_at(z), scale)
         gradient = np.empty(self.shape)
         for i in range(self.L):
             part = rows[self.starts[i] : self.starts[i + 1]]
@@ -253,19 +267,21 @@ class Model:
     def information(self) -> Array:
         """The Gauss-Newton matrix of the data alone as last linearised, lower banded."""
         band = np.zeros_like(self.band)
-        band.reshape(-1)[self._place] = self.data.reshape(self.L, -1)[:, self._lower].ravel()
+        band.reshape(-1)[self.band_positions] = self.data.reshape(self.L, -1)[
+            :, self.lower_positions
+        ].ravel()
         return band
 
-    def _at(self, z: Array) -> Point:
+    def evaluate_at(self, z: Array) -> ObjectivePoint:
         """Prices and costs at ``z``; the last are remembered.
 
         Each step asks twice, and so does each change of the roughness.
         """
-        if self._point is not None and self._point.z is z:
-            return self._point
+        if self.last_point is not None and self.last_point.z is z:
+            return self.last_point
         logs, shares = self.unpack(z)
-        slices = self.kernel.slices(np.exp(logs.reshape(-1, self.n)))
-        levels = self.kernel.levels(slices)
+        slices = self.kernel.integrate_slices(np.exp(logs.reshape(-1, self.n)))
+        levels = self.kernel.price_quotes(slices)
         price = levels.price
         if self.components == 2:
             calm, crash = price.reshape(2, -1)
@@ -273,20 +289,20 @@ class Model:
         residuals = (price - self.mid) / self.unit
         cost = self.options.loss(residuals)
         loss = float(self.weights @ cost.value)
-        self._point = Point(z, slices, levels, residuals, cost, loss)
-        return self._point
+        self.last_point = ObjectivePoint(z, slices, levels, residuals, cost, loss)
+        return self.last_point
 
-    def _rough(self, z: Array, loss: float) -> tuple[float, Array]:
+    def _add_roughness(self, z: Array, loss: float) -> tuple[float, Array]:
         """``loss`` with the roughness added, and the gradient of the roughness."""
         away = z - self.centre
-        pull = self.stiffness(away)
+        pull = self.apply_precision(away)
         return loss + 0.5 * float(away @ pull), pull
 
-    def stiffness(self, away: Array) -> Array:
+    def apply_precision(self, away: Array) -> Array:
         """The roughness' matrix P times a change of the unknowns."""
-        return _apply(self._blocks, self._link, away.reshape(self.shape)).reshape(-1)
+        return _multiply_tridiagonal(self._blocks, self._link, away.reshape(self.shape)).reshape(-1)
 
-    def _rows(self, point: Point, scale: Array) -> tuple[Array, Array]:
+    def scaled_jacobian(self, point: ObjectivePoint, scale: Array) -> tuple[Array, Array]:
         """``(m, B)`` scaled derivatives, and ``(L, B)`` factors still to be applied to columns."""
         logs, shares = self.unpack(point.z)
         if self.components == 1:
@@ -300,7 +316,7 @@ class Model:
         return rows, np.concatenate(factor, axis=1)
 
 
-def _apply(blocks: Array, link: Array, table: Array) -> Array:
+def _multiply_tridiagonal(blocks: Array, link: Array, table: Array) -> Array:
     """The block-tridiagonal matrix times ``table`` ``(L, B)``."""
     out: Array = np.matmul(blocks, table[:, :, None])[:, :, 0]
     out[1:] += np.matmul(link, table[:-1, :, None])[:, :, 0]
@@ -308,12 +324,12 @@ def _apply(blocks: Array, link: Array, table: Array) -> Array:
     return out
 
 
-def nearest(places: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+def find_nearest(places: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     """Which of the increasing ``places`` is nearest to each of ``range(count)``."""
     return np.asarray(np.abs(np.arange(count)[:, None] - places).argmin(axis=1))
 
 
-def beside(block: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+def iterate_link_diagonals(block: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Diagonals of the blocks beside the diagonal ones: by how much they are shifted, columns."""
-    for shift in range(-REACH, REACH + 1):
+    for shift in range(-LINK_BANDWIDTH, LINK_BANDWIDTH + 1):
         yield shift, np.arange(max(0, -shift), block - max(0, shift))

@@ -24,12 +24,12 @@ from arbiter.pricing.knots import Knots
 
 Array = NDArray[np.float64]
 
-_NODES = 6  # relative error near 1e-11 on segments of a third
-_ROOT = 1.0 / np.sqrt(2.0 * np.pi)
+_NODES_PER_SEGMENT = 6  # relative error near 1e-11 on segments of a third
+_INV_ROOT_2PI = 1.0 / np.sqrt(2.0 * np.pi)
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
+class KnotQuadrature:
     """The line of Z, cut at the knots, with the constants of the quadrature."""
 
     x: Array  # (N,) cut knots
@@ -42,13 +42,13 @@ class Line:
     gauss: Array  # (N-1, q) w φ(x) at the nodes
 
     @staticmethod
-    def of(knots: Array) -> Line:
+    def from_knots(knots: Array) -> KnotQuadrature:
         """Constants of ``knots``."""
-        return _prepare(tuple(knots.tolist()))
+        return _compute_quadrature(tuple(knots.tolist()))
 
 
 @lru_cache(maxsize=16)
-def _prepare(key: tuple[float, ...]) -> Line:
+def _compute_quadrature(key: tuple[float, ...]) -> KnotQuadrature:
     knots = np.array(key)
     cut = Knots.from_tensor(torch.from_numpy(knots), torch.empty(0, dtype=torch.float64))
     x = cut.x.numpy()
@@ -62,16 +62,16 @@ def _prepare(key: tuple[float, ...]) -> Line:
     steps[at[1:], at[:-1]] = steps[at[1:], at[1:]] = 0.5 * width
     rise = np.cumsum(steps, axis=0)
     rise -= rise[cut.zero].copy()
-    raw, weight = np.polynomial.legendre.leggauss(_NODES)
+    raw, weight = np.polynomial.legendre.leggauss(_NODES_PER_SEGMENT)
     node, weight = 0.5 * (raw + 1.0), 0.5 * weight
     late = 0.5 * node * node
     moments = np.stack([weight, weight * (node - late), weight * late], axis=1)
     inner = x[:-1, None] + width[:, None] * node
-    gauss = _ROOT * width[:, None] * np.exp(-0.5 * inner * inner)
-    return Line(x, spread, rise, width, node, weight, moments, gauss)
+    gauss = _INV_ROOT_2PI * width[:, None] * np.exp(-0.5 * inner * inner)
+    return KnotQuadrature(x, spread, rise, width, node, weight, moments, gauss)
 
 
-class Slices(NamedTuple):
+class SliceIntegrals(NamedTuple):
     """Everything about ``S`` slices that does not depend on strikes."""
 
     b: Array  # (S, N) slopes at the cut knots
@@ -84,7 +84,7 @@ class Slices(NamedTuple):
     right: Array  # (S,)
 
 
-class Levels(NamedTuple):
+class QuotePrices(NamedTuple):
     """Prices, and what their derivatives need."""
 
     price: Array  # (m,)
@@ -93,7 +93,7 @@ class Levels(NamedTuple):
     share: Array  # (m,) ∫ of e^s φ beyond the strike over M
 
 
-class Kernel:
+class OtmPricer:
     """Out-of-the-money prices of quotes ``(m,)``, each on one of ``S`` slices.
 
     Args:
@@ -102,7 +102,7 @@ class Kernel:
         k: ``(m,)`` log-moneyness.
     """
 
-    def __init__(self, line: Line, slice_of: NDArray[np.int64], k: Array) -> None:
+    def __init__(self, line: KnotQuadrature, slice_of: NDArray[np.int64], k: Array) -> None:
         self.line, self.slice_of, self.k = line, slice_of, k
         self.call = k >= 0.0
         self.sign = np.where(self.call, 1.0, -1.0)
@@ -116,11 +116,11 @@ class Kernel:
         self._whole = count == n  # no segment had to be cut
         self._rows, self._other = np.empty((k.size, n)), np.empty((k.size, n))
 
-    def move(self, k: Array) -> None:
+    def set_strikes(self, k: Array) -> None:
         """Other strikes of the same options, each on the side it was, when the forward moves."""
         self.k, self.kappa = k, np.exp(k)
 
-    def slices(self, slopes: Array) -> Slices:
+    def integrate_slices(self, slopes: Array) -> SliceIntegrals:
         """Segment integrals of slices with ``slopes`` of shape ``(S, n)``."""
         line = self.line
         b = slopes @ line.cut.T  # (S, N)
@@ -141,9 +141,9 @@ class Kernel:
         mass = parts[:, :, 0]
         below = np.cumsum(mass[:, :-1], axis=1)
         above = np.cumsum(mass[:, :0:-1], axis=1)[:, ::-1]
-        return Slices(b, s, below, above, below[:, -1] + mass[:, -1], parts, left, right)
+        return SliceIntegrals(b, s, below, above, below[:, -1] + mass[:, -1], parts, left, right)
 
-    def levels(self, slices: Slices) -> Levels:
+    def price_quotes(self, slices: SliceIntegrals) -> QuotePrices:
         """Prices of all quotes."""
         line, count = self.line, self.line.x.size
         log_mean = np.log(slices.mean)
@@ -176,7 +176,7 @@ class Kernel:
         place = line.x[j] + at
         e = s[flat] + at * (b0 + (0.5 * bend) * at) - 0.5 * place * place
         np.exp(e, out=e)
-        e *= (_ROOT * room) * line.weight[:, None]
+        e *= (_INV_ROOT_2PI * room) * line.weight[:, None]
         moments = np.empty((3, x.size))
         moments[0] = e.sum(axis=0)
         e *= at
@@ -186,14 +186,14 @@ class Kernel:
         moments[1] = first_moment - moments[2]
         beyond = np.where(self.call, slices.above.ravel()[flat + 1], slices.below.ravel()[flat])
         if some:
-            self._outside(slices, np.flatnonzero(tails), x, high, moments, beyond)
+            self._price_beyond_knots(slices, np.flatnonzero(tails), x, high, moments, beyond)
         share = (moments[0] + beyond) / slices.mean[self.slice_of]
         price = self.sign * (share - self.kappa * ndtr(-self.sign * x))
-        return Levels(price, segment, moments, share)
+        return QuotePrices(price, segment, moments, share)
 
-    def _outside(
+    def _price_beyond_knots(
         self,
-        slices: Slices,
+        slices: SliceIntegrals,
         where: NDArray[np.int64],
         x: Array,
         high: NDArray[np.bool_],
@@ -215,7 +215,7 @@ class Kernel:
         back = np.where(right, slices.below[of, -1], slices.above[of, 0])
         beyond[where] = np.where(outward, 0.0, back)
 
-    def jacobian(self, slices: Slices, levels: Levels, scale: Array) -> Array:
+    def jacobian(self, slices: SliceIntegrals, levels: QuotePrices, scale: Array) -> Array:
         """``(m, n)`` derivatives of the prices by the slopes of their own slice, times ``scale``.
 
         The array belongs to the kernel and holds until the next call.
@@ -258,7 +258,7 @@ class Kernel:
         return rows
 
 
-def log_mean_gradient(line: Line, slices: Slices) -> Array:
+def log_mean_gradient(line: KnotQuadrature, slices: SliceIntegrals) -> Array:
     """``(S, n)`` derivatives of ``log M`` by the slopes."""
     parts, count = slices.parts, line.x.size
     base = np.clip(np.arange(count + 1) - 1, 0, count - 1)
@@ -273,7 +273,7 @@ def log_mean_gradient(line: Line, slices: Slices) -> Array:
 def _tail(scale: Array, b: Array, end: Array, x: Array, side: Array | float) -> Array:
     """``(3, …)`` moments of ``e^s φ`` beyond ``x``: against 1, against ``x − end``, and zero."""
     z = side * (b - x)
-    phi = _ROOT * np.exp(-0.5 * z * z)
+    phi = _INV_ROOT_2PI * np.exp(-0.5 * z * z)
     mass = scale * ndtr(z)
     first = (b - end) * mass + side * scale * phi
     return np.stack([mass, first, np.zeros_like(mass)])

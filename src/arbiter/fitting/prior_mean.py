@@ -13,10 +13,10 @@ from arbiter.surface import Surface
 
 Array = NDArray[np.float64]
 
-_SHAPELESS = 1e-9  # log-slopes this near to flat are flat, but for rounding
+_MIN_SHAPE_IN_LOG_SLOPE = 1e-9  # log-slopes this near to flat are flat, but for rounding
 
 
-class Centre(NamedTuple):
+class PriorMean(NamedTuple):
     """``flat + trust · shape``: how much of a prior's shape stays is up to the quotes.
 
     The level of a prior is in ``flat``, since smiles are judged by their shape: a prior whose
@@ -28,21 +28,21 @@ class Centre(NamedTuple):
     shares: Array  # (L,) of the second component
 
 
-def without_prior(tau: Array, knots: int, components: int) -> Centre:
+def make_flat_prior_mean(tau: Array, knots: int, components: int) -> PriorMean:
     """Flat volatility, the second component twice as wide as the first."""
     apart = np.log(2.0) * np.arange(components)
     flat = apart[:, None, None] + np.broadcast_to(tau[:, None], (tau.size, knots))
-    return Centre(flat, np.zeros_like(flat), np.zeros(tau.size))
+    return PriorMean(flat, np.zeros_like(flat), np.zeros(tau.size))
 
 
-def of_prior(surface: Surface, knots: Array, maturities: Array, mass: Array) -> Centre:
+def read_prior_mean(surface: Surface, knots: Array, maturities: Array, mass: Array) -> PriorMean:
     """A prior read at the knots and maturities of a fit, split into level and shape."""
     logs, shares = log_slopes(surface, knots, maturities)
     tau = 0.5 * np.log(maturities)[:, None]
     level = (logs - tau).mean(axis=1) @ mass / mass.sum()  # (J,)
     flat = level[:, None, None] + tau + np.zeros_like(logs)
     shape = logs - flat
-    return Centre(flat, shape * (np.abs(shape).max() > _SHAPELESS), shares)
+    return PriorMean(flat, shape * (np.abs(shape).max() > _MIN_SHAPE_IN_LOG_SLOPE), shares)
 
 
 def log_slopes(surface: Surface, knots: Array, maturities: Array) -> tuple[Array, Array]:

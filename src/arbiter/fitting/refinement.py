@@ -10,24 +10,38 @@ from typing import NamedTuple
 import numpy as np
 
 from arbiter.fitting import cross_validation, initial_point
-from arbiter.fitting.cross_validation import UNJUDGED, Fold, Unseen
-from arbiter.fitting.direct_fit import EXACT, ended, require_prior
+from arbiter.fitting.cross_validation import DEFAULT_PULL, Fold, HeldOutFolds
+from arbiter.fitting.direct_fit import EXACT_LOSS_PER_QUOTE, build_fitted_surface, require_prior
 from arbiter.fitting.fitted_surface import FittedSurface
-from arbiter.fitting.guided_objective import Leaning, Pull
-from arbiter.fitting.interior_point import Interior
+from arbiter.fitting.guided_objective import GuidedObjective, Pull
+from arbiter.fitting.interior_point import InteriorPointSolver
 from arbiter.fitting.loss import Loss
 from arbiter.fitting.options import FitOptions, Roughness
-from arbiter.fitting.prior_weight import FAR, GAP, Local
-from arbiter.fitting.smoothing import DISPERSION, SETTLED, reweigh, spread, weights_of
+from arbiter.fitting.prior_weight import (
+    INITIAL_COMPLEMENTARITY_SHARE,
+    LINEAR_LOSS_HALF_SPREADS,
+    LocalQuadratic,
+)
+from arbiter.fitting.smoothing import (
+    PRIOR_DISPERSION,
+    SETTLED_LOG_CHANGE,
+    estimate_residual_variance,
+    get_roughness_weights,
+    set_roughness_weights,
+)
 from arbiter.inputs import freeze_info
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 
-_NEAR = 0.5  # a step that promises less than this share of the objective ends the approach
-_STEPS = 4  # of it
-_INNER = 3  # walks along constraints on one quadratic model
-_ROUNDS = 12
-_OTHER = 4.0  # change of the roughness' logarithms after which the point itself was another
+_APPROACH_TOLERANCE = (
+    0.5  # a step that promises less than this share of the objective ends the approach
+)
+_MAX_APPROACH_STEPS = 4  # of it
+_MAX_INNER_STEPS = 3  # walks along constraints on one quadratic model
+_MAX_WEIGHT_ROUNDS = 12
+_LARGE_LOG_WEIGHT_CHANGE = (
+    4.0  # change of the roughness' logarithms after which the point itself was another
+)
 
 
 def refine(
@@ -47,26 +61,28 @@ def refine(
     """
     began = time.perf_counter()
     require_prior(guide, options)
-    model = Leaning(quotes, options, guide)
-    model.lean(model.roughness, UNJUDGED)
-    z = initial_point.warm(model, guide)
-    interior = Interior(model, model.order(), z, scale=EXACT * len(quotes))
-    interior.inner = _INNER
-    interior.expect(0.5 * DISPERSION * len(quotes), GAP)
-    soft = replace(options.loss, wall=0.0, far=FAR)
-    near = _approach(model, interior, soft)
-    model.lean(near.roughness, None)
-    unseen = Unseen.of(model, held)
-    pull = cross_validation.choose(model, interior.z, soft, unseen) if held else UNJUDGED
-    model.lean(near.roughness, pull)
+    model = GuidedObjective(quotes, options, guide)
+    model.set_roughness_and_pull(model.roughness, DEFAULT_PULL)
+    z = initial_point.start_from_surface(model, guide)
+    interior = InteriorPointSolver(
+        model, model.build_constraints(), z, scale=EXACT_LOSS_PER_QUOTE * len(quotes)
+    )
+    interior.inner = _MAX_INNER_STEPS
+    interior.set_expected_value(0.5 * PRIOR_DISPERSION * len(quotes), INITIAL_COMPLEMENTARITY_SHARE)
+    soft = replace(options.loss, wall=0.0, far=LINEAR_LOSS_HALF_SPREADS)
+    near = _approach_fit(model, interior, soft)
+    model.set_roughness_and_pull(near.roughness, None)
+    unseen = HeldOutFolds.from_folds(model, held)
+    pull = cross_validation.choose_pull(model, interior.z, soft, unseen) if held else DEFAULT_PULL
+    model.set_roughness_and_pull(near.roughness, pull)
     interior.refresh()
-    interior.expect(near.loss, GAP)
+    interior.set_expected_value(near.loss, INITIAL_COMPLEMENTARITY_SHARE)
     status = interior.run(options.tolerance, options.iterations - interior.iterations)
-    dispersion = spread(model, interior).dispersion
-    too_much, trust = cross_validation.overstated(
+    dispersion = estimate_residual_variance(model, interior).dispersion
+    too_much, trust = cross_validation.find_overstated_precision(
         model, interior.matrix(), dispersion, unseen.guides
     )
-    fitted = ended(model, interior, status, ("crossfit", trust), began)
+    fitted = build_fitted_surface(model, interior, status, ("crossfit", trust), began)
     about = {**fitted.info["fit"], "pull": {**pull._asdict(), "folds": len(held)}}
     known = fitted.uncertainty
     assert known is not None
@@ -77,12 +93,14 @@ def refine(
     )
 
 
-class _Near(NamedTuple):
+class _ChosenRoughness(NamedTuple):
     roughness: Roughness
     loss: float  # expected there
 
 
-def _approach(model: Leaning, interior: Interior, loss: Loss) -> _Near:
+def _approach_fit(
+    model: GuidedObjective, interior: InteriorPointSolver, loss: Loss
+) -> _ChosenRoughness:
     """Steps to a point from which to judge, and the roughness of a fit that knows no guide.
 
     Where that is quite another than was begun with, the quotes say far more, and the point is too
@@ -90,30 +108,34 @@ def _approach(model: Leaning, interior: Interior, loss: Loss) -> _Near:
     """
     limit = model.options.iterations
     for again in (True, False):
-        interior.run(_NEAR, min(_STEPS, limit - interior.iterations))
-        model.lean(model.roughness, None)
-        before = np.log(weights_of(model))
-        local = Local(model, interior.z, loss)
-        expected = _settle(local)
+        interior.run(_APPROACH_TOLERANCE, min(_MAX_APPROACH_STEPS, limit - interior.iterations))
+        model.set_roughness_and_pull(model.roughness, None)
+        before = np.log(get_roughness_weights(model))
+        local = LocalQuadratic(model, interior.z, loss)
+        expected = _settle_roughness(local)
         chosen = model.roughness
-        if not again or np.abs(np.log(weights_of(model)) - before).max() < _OTHER:
+        if (
+            not again
+            or np.abs(np.log(get_roughness_weights(model)) - before).max()
+            < _LARGE_LOG_WEIGHT_CHANGE
+        ):
             break
-        model.lean(chosen, Pull(chosen.strike, chosen.strike))
+        model.set_roughness_and_pull(chosen, Pull(chosen.strike, chosen.strike))
         interior.refresh()
-        interior.expect(expected, GAP)
-    return _Near(chosen, expected)
+        interior.set_expected_value(expected, INITIAL_COMPLEMENTARITY_SHARE)
+    return _ChosenRoughness(chosen, expected)
 
 
-def _settle(local: Local) -> float:
+def _settle_roughness(local: LocalQuadratic) -> float:
     """The likeliest roughness, left in the model; the loss to be expected with it."""
     model = local.model
-    previous = np.zeros(weights_of(model).size)
-    for _ in range(_ROUNDS):
-        change = local.change(local.solve())
+    previous = np.zeros(get_roughness_weights(model).size)
+    for _ in range(_MAX_WEIGHT_ROUNDS):
+        change = local.weight_changes(local.solve())
         # it overshoots near its fixed point, and halves are safe
         change = np.where(change * previous < 0.0, 0.5 * change, change)
         previous = change
-        reweigh(model, weights_of(model) * np.exp(change))
-        if np.abs(change).max() < SETTLED:
+        set_roughness_weights(model, get_roughness_weights(model) * np.exp(change))
+        if np.abs(change).max() < SETTLED_LOG_CHANGE:
             break
     return local.solve().loss

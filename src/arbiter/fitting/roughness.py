@@ -14,12 +14,12 @@ Array = NDArray[np.float64]
 
 # First differences of log-slopes cost this much everywhere, and this much more beyond the last
 # quote of an expiry: enough to settle what no quote sees, next to nothing where one does.
-_TIE = 0.03
-_BEYOND = 0.3
+_TIE_WEIGHT = 0.03
+_BEYOND_QUOTES_WEIGHT = 0.3
 # Beside a maturity without quotes, the end of a VIX window between two expiries, a change along
 # maturity costs this much more: variance that no expiry sees would else be moved in time before
 # any quote gives way by a tenth of its spread (docs/vix.md).
-_UNSEEN = 100.0
+_UNQUOTED_MATURITY_FACTOR = 100.0
 
 
 class Penalty:
@@ -44,7 +44,7 @@ class Penalty:
         maturities: Array,
         reach: Array,
         unseen: NDArray[np.bool_] | None = None,
-        beyond: float = _BEYOND,
+        beyond: float = _BEYOND_QUOTES_WEIGHT,
     ) -> None:
         n, gap = knots.size, np.diff(knots)
         slope = (np.eye(n, k=1) - np.eye(n))[:-1] / gap[:, None]  # (n-1, n)
@@ -53,7 +53,7 @@ class Penalty:
         self.bend = bend.T @ bend  # (n, n)
         middle = 0.5 * (knots[1:] + knots[:-1])
         outside = (middle < reach[:, :1]) | (middle > reach[:, 1:])  # (L, n-1)
-        weight = (_TIE + beyond * outside) / gap
+        weight = (_TIE_WEIGHT + beyond * outside) / gap
         self.tie = np.zeros((maturities.size, n, n))
         at = np.arange(n - 1)
         self.tie[:, at, at] += weight
@@ -69,7 +69,7 @@ class Penalty:
         if unseen is not None and unseen.any():
             beside = unseen[1:] | unseen[:-1]
             self._judged = np.where(beside[:, None, None], 0.0, self.drift)
-            self.drift[beside] *= _UNSEEN
+            self.drift[beside] *= _UNQUOTED_MATURITY_FACTOR
         self.twist = self.bend / step  # (L-1, n, n)
 
     def blocks(self, roughness: Roughness) -> tuple[Array, Array]:

@@ -22,29 +22,39 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solveh_banded
 
-from arbiter.fitting.interior_point import RIDGE, Interior, Status
-from arbiter.fitting.objective import Model, beside
+from arbiter.fitting.interior_point import RELATIVE_RIDGE, InteriorPointSolver, Status
+from arbiter.fitting.objective import FitObjective, iterate_link_diagonals
 from arbiter.fitting.options import Roughness
 
 Array = NDArray[np.float64]
 
-_ROUNDS = 12
-SETTLED = 0.15  # change of the logarithms at which the weights count as chosen
-_LOOSE = 1e-2  # tolerance of the fit between two rounds
-_SETTLED_NEAR, _LOOSE_NEAR = 0.3, 0.1  # the same near a prior, where less is at stake
-_RANGE = (1e-6, 1e6)
+_MAX_WEIGHT_ROUNDS = 12
+SETTLED_LOG_CHANGE = 0.15  # change of the logarithms at which the weights count as chosen
+_LOOSE_TOLERANCE = 1e-2  # tolerance of the fit between two rounds
+_SETTLED_LOG_CHANGE_NEAR_PRIOR, _LOOSE_TOLERANCE_NEAR_PRIOR = (
+    0.3,
+    0.1,
+)  # the same near a prior, where less is at stake
+_WEIGHT_RANGE = (1e-6, 1e6)
 # What is believed before the quotes speak, worth a few of them: mids uniform within the spread,
 # and log-slopes as smooth as those of an index on an ordinary day (precisions, λ/φ).
-QUOTES, DISPERSION = 8.0, 1.0 / 3.0
-_TERMS, PRECISION = 1.0, (5.0, 20.0, 20.0)
-_CLOSE = (500.0, 2000.0, 2000.0, 2000.0)  # and of a prior: that it is right to about 2 %
-_FAITH = 1.0  # precision of the trust in a prior's shape, around all of it
-PROPER = 1e-8  # without a prior constants cost nothing, and P cannot be inverted there
-_CENTRE = 1e-3  # share of the objective left to the constraints, so that iterates stay central
+PRIOR_QUOTE_COUNT, PRIOR_DISPERSION = 8.0, 1.0 / 3.0
+_PRIOR_TERM_COUNT, USUAL_PRECISIONS = 1.0, (5.0, 20.0, 20.0)
+_NEAR_PRIOR_PRECISIONS = (
+    500.0,
+    2000.0,
+    2000.0,
+    2000.0,
+)  # and of a prior: that it is right to about 2 %
+_TRUST_PRECISION = 1.0  # precision of the trust in a prior's shape, around all of it
+RIDGE_PRECISION = 1e-8  # without a prior constants cost nothing, and P cannot be inverted there
+_CENTRAL_PATH_SHARE = (
+    1e-3  # share of the objective left to the constraints, so that iterates stay central
+)
 
 
 @dataclass(frozen=True)
-class Spread:
+class ResidualVariance:
     """What the residuals leave: effective parameters, variance and cross-validation score."""
 
     freedom: float
@@ -53,7 +63,7 @@ class Spread:
     gcv: float
 
 
-class Stiffness(Protocol):
+class FitIterate(Protocol):
     """Where a fit stands: what :func:`spread` and :func:`traces` need of it."""
 
     @property
@@ -64,7 +74,7 @@ class Stiffness(Protocol):
         """The Gauss-Newton matrix with the constraints' stiffness, lower banded."""
 
 
-class Trace(NamedTuple):
+class PenaltyTrace(NamedTuple):
     """What one weight is chosen from."""
 
     prior: float  # tr(S_λ⁻ S)
@@ -72,50 +82,56 @@ class Trace(NamedTuple):
     energy: float  # uᵀ S u
 
 
-def choose(model: Model, interior: Interior, limit: int) -> Status:
+def choose_roughness(model: FitObjective, interior: InteriorPointSolver, limit: int) -> Status:
     """Alternate between fitting and re-weighting, until neither changes much."""
     if model.options.roughness == "gcv":
-        return _by_gcv(model, interior, limit)
+        return _choose_by_gcv(model, interior, limit)
     status = Status.CONVERGED
-    settled, loose = (_SETTLED_NEAR, _LOOSE_NEAR) if model.prior else (SETTLED, _LOOSE)
-    previous = np.zeros(_count(model))
-    for _ in range(_ROUNDS):
-        status = _loosely(interior, limit, loose)
+    settled, loose = (
+        (_SETTLED_LOG_CHANGE_NEAR_PRIOR, _LOOSE_TOLERANCE_NEAR_PRIOR)
+        if model.prior
+        else (SETTLED_LOG_CHANGE, _LOOSE_TOLERANCE)
+    )
+    previous = np.zeros(_count_weights(model))
+    for _ in range(_MAX_WEIGHT_ROUNDS):
+        status = _fit_loosely(interior, limit, loose)
         if status is not Status.CONVERGED:
             return status
-        dispersion, terms = traces(model, interior)
-        step = change_of(model, dispersion, terms)
+        dispersion, terms = compute_traces(model, interior)
+        step = compute_weight_changes(model, dispersion, terms)
         # the map has a negative slope near its fixed point: it overshoots, and halves are safe
         step = np.where(step * previous < 0.0, 0.5 * step, step)
         previous = step
-        moved = _trust(model, interior, dispersion) if model.prior else 0.0
-        reweigh(model, weights_of(model) * np.exp(step))
+        moved = _update_trust(model, interior, dispersion) if model.prior else 0.0
+        set_roughness_weights(model, get_roughness_weights(model) * np.exp(step))
         interior.refresh()
         if max(np.abs(step).max(), moved) < settled:
             break
     return status
 
 
-def _count(model: Model) -> int:
+def _count_weights(model: FitObjective) -> int:
     """How many weights are chosen: that of the level only where there is a prior."""
     return 4 if model.prior else 3
 
 
-def weights_of(model: Model) -> Array:
+def get_roughness_weights(model: FitObjective) -> Array:
     """The weights that are chosen."""
-    return np.array(astuple(model.roughness)[: _count(model)])
+    return np.array(astuple(model.roughness)[: _count_weights(model)])
 
 
-def change_of(model: Model, dispersion: float, terms: list[Trace]) -> Array:
+def compute_weight_changes(
+    model: FitObjective, dispersion: float, terms: list[PenaltyTrace]
+) -> Array:
     """Change of the weights' logarithms."""
-    old = weights_of(model)
-    believed = _CLOSE if model.prior else PRECISION
+    old = get_roughness_weights(model)
+    believed = _NEAR_PRIOR_PRECISIONS if model.prior else USUAL_PRECISIONS
     parts = zip(old, terms[: old.size], believed, strict=True)
-    new = np.array([_update(dispersion, *part) for part in parts])
+    new = np.array([_update_weight(dispersion, *part) for part in parts])
     return np.asarray(np.clip(np.log(new / old), -3.0, 3.0))
 
 
-def _trust(model: Model, interior: Interior, dispersion: float) -> float:
+def _update_trust(model: FitObjective, interior: InteriorPointSolver, dispersion: float) -> float:
     """Newton's step of the marginal likelihood in the trust; by how much it changed.
 
     The likelihood is quadratic in the centre ``flat + trust · g``: its slope is gᵀP(z − centre)
@@ -123,11 +139,11 @@ def _trust(model: Model, interior: Interior, dispersion: float) -> float:
     """
     if not model.shape_of_prior.any():
         return 0.0
-    pull = model.stiffness(model.shape_of_prior)
+    pull = model.apply_precision(model.shape_of_prior)
     matrix = interior.matrix()
-    matrix[0] += RIDGE * matrix[0].max()
+    matrix[0] += RELATIVE_RIDGE * matrix[0].max()
     solved = solveh_banded(matrix, pull, lower=True)
-    faith = dispersion * _FAITH
+    faith = dispersion * _TRUST_PRECISION
     slope = pull @ (interior.z - model.centre) + faith * (1.0 - model.trust)
     curvature = max(model.shape_of_prior @ pull - pull @ solved, 0.0) + faith
     before = model.trust
@@ -135,28 +151,30 @@ def _trust(model: Model, interior: Interior, dispersion: float) -> float:
     return abs(model.trust - before)
 
 
-def _loosely(interior: Interior, limit: int, tolerance: float = _LOOSE) -> Status:
+def _fit_loosely(
+    interior: InteriorPointSolver, limit: int, tolerance: float = _LOOSE_TOLERANCE
+) -> Status:
     """Fit with the present weights, no further than the next choice of weights needs."""
     value = max(min(interior.local.value, interior.expected), interior.scale)
-    centre = _CENTRE * value / interior.y.size
+    centre = _CENTRAL_PATH_SHARE * value / interior.y.size
     return interior.run(tolerance, limit - interior.iterations, centre)
 
 
-def reweigh(model: Model, weights: Array) -> None:
+def set_roughness_weights(model: FitObjective, weights: Array) -> None:
     """Set the weights that are chosen, kept within bounds."""
-    model.roughness = Roughness(*np.clip(weights, *_RANGE).tolist())
+    model.roughness = Roughness(*np.clip(weights, *_WEIGHT_RANGE).tolist())
 
 
-def _update(dispersion: float, weight: float, term: Trace, precision: float) -> float:
-    seen = weight * max(term.prior - term.posterior, 0.0) + _TERMS
-    value = dispersion * seen / (term.energy + _TERMS / precision)
-    return float(np.clip(value, *_RANGE))
+def _update_weight(dispersion: float, weight: float, term: PenaltyTrace, precision: float) -> float:
+    seen = weight * max(term.prior - term.posterior, 0.0) + _PRIOR_TERM_COUNT
+    value = dispersion * seen / (term.energy + _PRIOR_TERM_COUNT / precision)
+    return float(np.clip(value, *_WEIGHT_RANGE))
 
 
-def _by_gcv(model: Model, interior: Interior, limit: int) -> Status:
+def _choose_by_gcv(model: FitObjective, interior: InteriorPointSolver, limit: int) -> Status:
     """Coordinate search of the generalised cross-validation score on a grid of decades."""
-    best, centre = np.inf, np.log10(weights_of(model))
-    sides = np.eye(_count(model))
+    best, centre = np.inf, np.log10(get_roughness_weights(model))
+    sides = np.eye(_count_weights(model))
     seen: set[tuple[float, ...]] = set()
     step = 1.0
     for _ in range(4):
@@ -166,32 +184,34 @@ def _by_gcv(model: Model, interior: Interior, limit: int) -> Status:
             if key in seen:
                 continue
             seen.add(key)
-            reweigh(model, 10.0**trial)
+            set_roughness_weights(model, 10.0**trial)
             interior.refresh()
-            status = _loosely(interior, limit)
+            status = _fit_loosely(interior, limit)
             if status is not Status.CONVERGED:
                 return status
-            score = spread(model, interior).gcv
+            score = estimate_residual_variance(model, interior).gcv
             if score < best:
                 best, centre = score, trial
         if centre is middle:
             step *= 0.5
-    reweigh(model, 10.0**centre)
+    set_roughness_weights(model, 10.0**centre)
     interior.refresh()
     return Status.CONVERGED
 
 
-def spread(model: Model, interior: Stiffness) -> Spread:
+def estimate_residual_variance(model: FitObjective, interior: FitIterate) -> ResidualVariance:
     """Residual variance at the present iterate."""
-    return _spread(model, inverse_blocks(*_blocks(model, interior.matrix()))[0])
+    return _variance_from_inverse(
+        model, inverse_blocks(*_blocks_from_banded(model, interior.matrix()))[0]
+    )
 
 
-def freedom_of(model: Model, band: Array) -> float:
+def count_effective_parameters(model: FitObjective, band: Array) -> float:
     """Effective parameters of a fit whose Gauss-Newton matrix is ``band``."""
-    return float(np.sum(inverse_blocks(*_blocks(model, band))[0] * model.data))
+    return float(np.sum(inverse_blocks(*_blocks_from_banded(model, band))[0] * model.data))
 
 
-def _spread(model: Model, inner: Array) -> Spread:
+def _variance_from_inverse(model: FitObjective, inner: Array) -> ResidualVariance:
     freedom = float(np.sum(inner * model.data))
     cost = model.options.loss(model.residuals)
     count = float(np.count_nonzero(model.weights))
@@ -201,41 +221,45 @@ def _spread(model: Model, inner: Array) -> Spread:
     squares = float(np.sum(model.weights * np.minimum(np.abs(cost.slope), edge) ** 2))
     squares *= count / float(np.sum(model.weights * cost.weight))
     left = max(count - freedom, 0.0)
-    dispersion = (squares + QUOTES * DISPERSION) / (left + QUOTES)
+    dispersion = (squares + PRIOR_QUOTE_COUNT * PRIOR_DISPERSION) / (left + PRIOR_QUOTE_COUNT)
     # stiffness differs from quote to quote: the fit leans on few of them (Huber 1981, § 7.6)
     mean = float(np.sum(model.weights * cost.weight)) / count
     square = float(np.sum(model.weights * cost.weight**2)) / count
     uneven = 1.0 + freedom / count * max(square / mean**2 - 1.0, 0.0)
     gcv = count * squares / max(left, 0.02 * count) ** 2
-    return Spread(freedom, dispersion, uneven, gcv)
+    return ResidualVariance(freedom, dispersion, uneven, gcv)
 
 
-def traces(model: Model, interior: Stiffness) -> tuple[float, list[Trace]]:
+def compute_traces(model: FitObjective, interior: FitIterate) -> tuple[float, list[PenaltyTrace]]:
     """The dispersion, and the traces of the roughnesses."""
-    after = inverse_blocks(*_blocks(model, interior.matrix()))
-    return _spread(model, after[0]).dispersion, terms_of(model, after, interior.z)
+    after = inverse_blocks(*_blocks_from_banded(model, interior.matrix()))
+    return _variance_from_inverse(model, after[0]).dispersion, traces_from_covariance(
+        model, after, interior.z
+    )
 
 
-def terms_of(model: Model, after: tuple[Array, Array], z: Array) -> list[Trace]:
+def traces_from_covariance(
+    model: FitObjective, after: tuple[Array, Array], z: Array
+) -> list[PenaltyTrace]:
     """What the weights are chosen from, given blocks of the posterior covariance."""
     blocks, link = model.precision()
     at = np.arange(model.block)
-    blocks[:, at, at] += PROPER
+    blocks[:, at, at] += RIDGE_PRECISION
     before = inverse_blocks(blocks, link)
     away, _ = model.unpack(z - model.centre)
     energy = np.sum([model.penalty.terms(part) for part in away], axis=0)
-    prior, posterior = _rough(model, *before), _rough(model, *after)
-    return [Trace(*parts) for parts in zip(prior, posterior, energy, strict=True)]
+    prior, posterior = _roughness_traces(model, *before), _roughness_traces(model, *after)
+    return [PenaltyTrace(*parts) for parts in zip(prior, posterior, energy, strict=True)]
 
 
-def _rough(model: Model, inner: Array, beside: Array) -> Array:
+def _roughness_traces(model: FitObjective, inner: Array, beside: Array) -> Array:
     """``tr(V S)`` of the roughnesses, for a covariance V given by its blocks."""
     parts = [slice(j * model.n, (j + 1) * model.n) for j in range(model.components)]
     traces = [model.penalty.traces(inner[:, p, p], beside[:, p, p]) for p in parts]
     return np.asarray(np.sum(traces, axis=0))
 
 
-def _blocks(model: Model, band: Array) -> tuple[Array, Array]:
+def _blocks_from_banded(model: FitObjective, band: Array) -> tuple[Array, Array]:
     """Diagonal blocks and those beside them, from lower banded form."""
     size = model.block
     table = band.reshape(-1, model.L, size)
@@ -244,7 +268,7 @@ def _blocks(model: Model, band: Array) -> tuple[Array, Array]:
     blocks[:, row, column] = table[row - column, :, column].T
     blocks[:, column, row] = blocks[:, row, column]
     link = np.zeros((model.L - 1, size, size))
-    for shift, at in beside(size):
+    for shift, at in iterate_link_diagonals(size):
         link[:, at + shift, at] = table[size + shift, :-1, at].T
     return blocks, link
 

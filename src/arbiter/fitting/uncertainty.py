@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg.lapack import dpbtrf, dpbtrs
 from torch import Tensor
 
-from arbiter.fitting.interior_point import RIDGE
-from arbiter.fitting.price_derivatives import Kernel, Line
+from arbiter.fitting.interior_point import RELATIVE_RIDGE
+from arbiter.fitting.price_derivatives import KnotQuadrature, OtmPricer
 from arbiter.pricing import black
 from arbiter.pricing.decoder import Decoder
 from arbiter.pricing.maturity import slopes_at, weights_at
@@ -59,28 +59,28 @@ class Uncertainty:
         unique, slice_of = np.unique(maturities, return_inverse=True)
         J, L, n = self.decoder.slopes.shape
         T_ = torch.from_numpy(unique)
-        slopes, by_slope = self._slopes(T_)
+        slopes, by_slope = self._slopes_with_derivatives(T_)
         shares = weights_at(self.decoder.maturities, self.decoder.weights, T_).numpy()  # (J, U)
-        line = Line.of(self.knots)
+        line = KnotQuadrature.from_knots(self.knots)
         gradient = np.zeros((flat.size, L, J * n + J - 1))
         price = np.zeros(flat.size)
         parts = []
         for j in range(J):
-            kernel = Kernel(line, slice_of, flat)
-            slices = kernel.slices(slopes[j])
-            levels = kernel.levels(slices)
+            kernel = OtmPricer(line, slice_of, flat)
+            slices = kernel.integrate_slices(slopes[j])
+            levels = kernel.price_quotes(slices)
             rows = kernel.jacobian(slices, levels, shares[j][slice_of])  # (p, n)
             column = slice(j * n, (j + 1) * n)
             gradient[:, :, column] = by_slope[slice_of, j] * rows[:, None, :]
             price += shares[j][slice_of] * levels.price
             parts.append(levels.price)
         if J == 2:
-            along = self._shares(T_)  # (U, L)
+            along = self._share_derivatives(T_)  # (U, L)
             gradient[:, :, -1] = along[slice_of] * (parts[1] - parts[0])[:, None]
         root = np.sqrt(maturities)
         v = np.asarray(black.implied_total_volatility(price, flat).volatility)
         vega = np.asarray(black.vega(flat, v)) * root
-        error = self._deviation(gradient.reshape(flat.size, -1)) / vega
+        error = self._standard_errors(gradient.reshape(flat.size, -1)) / vega
         return np.asarray(error.reshape(points.shape))
 
     def vix(self, tenor: float) -> Array:
@@ -98,19 +98,19 @@ class Uncertainty:
         by_log = (by_slope * slopes.detach()).permute(1, 0, 2).reshape(L, -1).numpy()
         columns = [by_log] if J == 1 else [by_log, (by_weight[1] - by_weight[0]).numpy()[:, None]]
         gradient = np.concatenate(columns, axis=1).reshape(1, -1)
-        return np.asarray(self._deviation(gradient)[0])
+        return np.asarray(self._standard_errors(gradient)[0])
 
-    def _deviation(self, gradient: Array) -> Array:
+    def _standard_errors(self, gradient: Array) -> Array:
         """``√(φ g H⁻¹ g)`` for rows ``g`` of shape ``(p, L·B)``."""
         matrix = self.matrix.copy()
-        matrix[0] += RIDGE * matrix[0].max()
+        matrix[0] += RELATIVE_RIDGE * matrix[0].max()
         factor, failed = dpbtrf(matrix, lower=1)
         if failed:
             raise ValueError("the Gauss-Newton matrix is singular: the quotes do not fix the fit")
         solved, _ = dpbtrs(factor, np.asfortranarray(gradient.T), lower=1)
         return np.asarray(np.sqrt(self.dispersion * np.einsum("pi,ip->p", gradient, solved)))
 
-    def _slopes(self, T: Tensor) -> tuple[Array, Array]:
+    def _slopes_with_derivatives(self, T: Tensor) -> tuple[Array, Array]:
         """Slopes ``(J, U, n)`` at ``T`` and their derivatives by the listed ones ``(U, J, L, n)``.
 
         Derivatives are by log-slopes. A slope depends on the listed ones of its own knot only,
@@ -126,7 +126,7 @@ class Uncertainty:
         by = torch.stack(rows) * listed.detach()
         return at.detach().numpy(), by.numpy()
 
-    def _shares(self, T: Tensor) -> Array:
+    def _share_derivatives(self, T: Tensor) -> Array:
         """``(U, L)`` derivatives of the second component's share by the listed shares."""
         listed = self.decoder.weights[1].clone().requires_grad_()
         with torch.enable_grad():

@@ -71,7 +71,7 @@ class VixLaw:
 
 
 @dataclass(frozen=True, eq=False)
-class Agreement:
+class JointComparison:
     """What a joint fit made of two markets.
 
     Attributes:
@@ -94,14 +94,14 @@ class Agreement:
     table: pl.DataFrame
 
     @classmethod
-    def of(
+    def from_surfaces(
         cls,
         surface: Any,
         alone: Any,
         vix_quotes: Quotes | None,
         vix_futures: FuturesCurve | None = None,
         options: FitOptions | None = None,
-    ) -> Agreement:
+    ) -> JointComparison:
         """Compare a joint surface with that of the index alone; the VIX alone is fitted here.
 
         Args:
@@ -111,11 +111,11 @@ class Agreement:
             vix_futures: And this.
             options: Options of the fit of the VIX alone.
         """
-        market = VixMarket.of(vix_quotes, vix_futures)
+        market = VixMarket.from_quotes(vix_quotes, vix_futures)
         smiles = None
         if vix_quotes is not None and len(vix_quotes) >= MIN_QUOTES:
             smiles = fit_vix(vix_quotes, vix_futures, options=options)
-        return cls(surface, alone, smiles, market, _table(surface, alone, smiles, market))
+        return cls(surface, alone, smiles, market, _compare_dates(surface, alone, smiles, market))
 
     @property
     def inside(self) -> NDArray[np.bool_]:
@@ -125,22 +125,24 @@ class Agreement:
     def to_dict(self) -> dict[str, Any]:
         """A summary, and the table, as plain values."""
         quotes, t = self.market.quotes, self.table
-        own = None if self.smiles is None else _share(_inside(self.smiles, quotes))
+        own = None if self.smiles is None else _share_or_none(_inside(self.smiles, quotes))
         square = t["root_second_moment"] / t["root_forward_variance"]
         return {
             "quotes": len(quotes),
             "excluded": quotes.exclusions.height,
-            "inside_bid_ask": _share(self.inside),
+            "inside_bid_ask": _share_or_none(self.inside),
             "inside_bid_ask_alone": own,
-            "largest_future_error": _most(t["future_error"]),
-            "largest_second_moment_error": _most(square**2 - 1.0),
-            "largest_gap_alone": _most(t["gap"]),
-            "largest_residual": _most(t["residual"]),
+            "largest_future_error": _largest_or_none(t["future_error"]),
+            "largest_second_moment_error": _largest_or_none(square**2 - 1.0),
+            "largest_gap_alone": _largest_or_none(t["gap"]),
+            "largest_residual": _largest_or_none(t["residual"]),
             "dates": t.to_dicts(),
         }
 
 
-def _table(surface: Any, alone: Any, smiles: VixSmiles | None, market: VixMarket) -> pl.DataFrame:
+def _compare_dates(
+    surface: Any, alone: Any, smiles: VixSmiles | None, market: VixMarket
+) -> pl.DataFrame:
     quotes = market.quotes
     T, none = quotes.maturities, np.full(quotes.maturities.size, np.nan)
     future, half = none.copy(), none.copy()
@@ -182,10 +184,10 @@ def _inside(model: VixQueries, quotes: Quotes) -> NDArray[np.bool_]:
     return scoring.is_inside_bid_ask(VixLaw(model, quotes).otm(quotes.k, quotes.T), quotes)
 
 
-def _share(hits: NDArray[np.bool_]) -> float | None:
+def _share_or_none(hits: NDArray[np.bool_]) -> float | None:
     return float(hits.mean()) if hits.size else None
 
 
-def _most(values: pl.Series) -> float | None:
+def _largest_or_none(values: pl.Series) -> float | None:
     found = values.abs().max()
     return None if found is None else float(found)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from arbiter.fitting.fitted_surface import VixResult
 from arbiter.fitting.interior_point import Status
-from arbiter.fitting.joint_fit import alone
+from arbiter.fitting.joint_fit import fit_vix_smiles
 from arbiter.fitting.options import FitOptions
 from arbiter.fitting.vix_quotes import VixMarket
 from arbiter.forwards import ForwardCurve, MaturityLike, to_year_fractions
@@ -126,8 +126,8 @@ def fit_vix(
     """
     require_quotes(vix_quotes, "a fit")
     options = FitOptions() if options is None else options
-    market = VixMarket.of(vix_quotes, vix_futures)
-    model, interior, status = alone(market, options)
+    market = VixMarket.from_quotes(vix_quotes, vix_futures)
+    model, interior, status = fit_vix_smiles(market, options)
     if status is Status.CONVERGED:
         status = interior.run(options.tolerance, options.iterations - interior.iterations)
     interior.refresh()

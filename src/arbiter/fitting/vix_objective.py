@@ -17,13 +17,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from arbiter.fitting.initial_point import read_off
-from arbiter.fitting.interior_point import Order
+from arbiter.fitting.initial_point import log_slopes_from_smile
+from arbiter.fitting.interior_point import OrderConstraints
 from arbiter.fitting.loss import Cost
-from arbiter.fitting.objective import Model
-from arbiter.fitting.objective import Point as Options
+from arbiter.fitting.objective import FitObjective
+from arbiter.fitting.objective import ObjectivePoint as Options
 from arbiter.fitting.options import KNOTS, FitOptions
-from arbiter.fitting.price_derivatives import Kernel, Levels, Line, Slices, log_mean_gradient
+from arbiter.fitting.price_derivatives import (
+    KnotQuadrature,
+    OtmPricer,
+    QuotePrices,
+    SliceIntegrals,
+    log_mean_gradient,
+)
 from arbiter.fitting.roughness import Penalty
 from arbiter.fitting.vix_quotes import VixMarket
 from arbiter.pricing.vix_slices import INDEX_POINTS
@@ -31,42 +37,49 @@ from arbiter.pricing.vix_slices import INDEX_POINTS
 Array = NDArray[np.float64]
 
 VIX_KNOTS = tuple(-x for x in reversed(KNOTS))  # the long wing of the VIX is the right one
-LOWEST, HIGHEST = np.log(1e-4), np.log(4.0)  # of log-slopes: all moments are far from overflow
-_USUAL = 0.8  # volatility of the VIX to start from where no option is quoted
-_INSIDE = 0.05
+LOWEST_LOG_SLOPE, HIGHEST_LOG_SLOPE = (
+    np.log(1e-4),
+    np.log(4.0),
+)  # of log-slopes: all moments are far from overflow
+_USUAL_VIX_VOLATILITY = 0.8  # volatility of the VIX to start from where no option is quoted
+_BOUND_MARGIN = 0.05
 # Slopes beyond the last option of a date are tied to the last one that is seen: E VIX² of a free
 # fit is finite whatever they are, but a trend that goes on into the wing can make it anything.
-_BEYOND = 30.0
+_BEYOND_QUOTES_WEIGHT = 30.0
 
 
-class Scales(NamedTuple):
+class FutureRatios(NamedTuple):
     """What an evaluation has beside prices."""
 
     rho: Array  # (L,)
     by_slope: Array | None  # (L, n) derivative of log F, where it depends on the slopes
 
 
-class Laws(NamedTuple):
+class PricedVixSlices(NamedTuple):
     """Laws of the VIX at all dates, priced."""
 
     slopes: Array  # (L, n)
-    slices: Slices
-    levels: Levels
-    scales: Scales
+    slices: SliceIntegrals
+    levels: QuotePrices
+    scales: FutureRatios
 
 
-def log_future(log_variance: Array, slices: Slices, squares: Slices) -> Array:
+def log_future(log_variance: Array, slices: SliceIntegrals, squares: SliceIntegrals) -> Array:
     """``log F`` ``(L,)`` at given ``log FV``, from the integrals of slopes a and 2a."""
     level = np.log(INDEX_POINTS) + 0.5 * log_variance
     return np.asarray(level + np.log(slices.mean) - 0.5 * np.log(squares.mean))
 
 
-def by_slope(line: Line, slices: Slices, squares: Slices) -> Array:
+def differentiate_log_future(
+    line: KnotQuadrature, slices: SliceIntegrals, squares: SliceIntegrals
+) -> Array:
     """``(L, n)`` derivatives of ``log H − ½ log M`` by the slopes: those of 2a count twice."""
     return log_mean_gradient(line, slices) - log_mean_gradient(line, squares)
 
 
-def derivatives(kernel: Kernel, market: VixMarket, laws: Laws, scale: Array) -> tuple[Array, Array]:
+def differentiate_vix_prices(
+    kernel: OtmPricer, market: VixMarket, laws: PricedVixSlices, scale: Array
+) -> tuple[Array, Array]:
     """Of options and futures times ``scale``, all ``(m + f,)``.
 
     Returns:
@@ -86,7 +99,7 @@ def derivatives(kernel: Kernel, market: VixMarket, laws: Laws, scale: Array) -> 
     return rows, along
 
 
-class ByVariance(NamedTuple):
+class VarianceDerivatives(NamedTuple):
     """Derivatives by ``log FV`` of each date, as last linearised."""
 
     gradient: Array  # (L,)
@@ -94,7 +107,7 @@ class ByVariance(NamedTuple):
     cross: Array  # (L, n) Gauss-Newton block beside it
 
 
-class VixModel(Model):
+class VixObjective(FitObjective):
     """Objective over log-slopes ``(L, n)`` of VIX dates.
 
     Args:
@@ -115,37 +128,37 @@ class VixModel(Model):
         self.weights[self.options_count :] = 0.0  # a free fit holds the futures
         self.residuals = np.zeros(self.weights.size)
         none = np.zeros(self.L)
-        self.by_variance = ByVariance(none, none, np.zeros((self.L, self.n)))
-        self._scales = Scales(np.exp(self._free), None)
+        self.by_variance = VarianceDerivatives(none, none, np.zeros((self.L, self.n)))
+        self._scales = FutureRatios(np.exp(self._free), None)
 
-    def couple(self, log_variance: Array) -> None:
+    def set_forward_variance(self, log_variance: Array) -> None:
         """Take ``log FV`` ``(L,)`` from outside; futures are then residuals like options."""
         self._variance = log_variance
         self.weights[self.options_count :] = 1.0
-        self._point = None
+        self.last_point = None
 
     def future(self) -> Array:
         """``(L,)`` futures as last evaluated, in index points."""
         return np.asarray(self.quotes.forwards * self._scales.rho)
 
-    def start(self) -> Array:
+    def initial_point(self) -> Array:
         """Slopes read off the smiles; where there is none, those of the dates around."""
         root = np.sqrt(self.quotes.maturities)[:, None]
-        logs = np.full((self.L, self.n), np.log(_USUAL))
+        logs = np.full((self.L, self.n), np.log(_USUAL_VIX_VOLATILITY))
         quoted = np.flatnonzero(np.diff(self.starts) >= 2)
         for i in quoted:
             part = slice(self.starts[i], self.starts[i + 1])
             smile = (self.level[part], self.quotes.k[part], self.volatility[part])
-            logs[i] = read_off(self.knots, *smile) - np.log(root[i])
+            logs[i] = log_slopes_from_smile(self.knots, *smile) - np.log(root[i])
         for i in np.setdiff1d(np.arange(self.L), quoted) if quoted.size else ():
             nearest = quoted[np.argmin(np.abs(root[quoted, 0] - root[i, 0]))]
             logs[i] = logs[nearest]
-        inside = (LOWEST + _INSIDE, HIGHEST - _INSIDE)
+        inside = (LOWEST_LOG_SLOPE + _BOUND_MARGIN, HIGHEST_LOG_SLOPE - _BOUND_MARGIN)
         return np.asarray(np.clip(logs + np.log(root), *inside).reshape(-1))
 
     # -- what differs from options on the index ---------------------------------------------
 
-    def _reach(self) -> Array:
+    def quoted_range(self) -> Array:
         """``(L, 2)`` Gaussian coordinates of the end strikes; an empty range without any."""
         reach = np.tile([np.inf, -np.inf], (self.L, 1))
         quoted = np.flatnonzero(np.diff(self.starts))
@@ -155,40 +168,44 @@ class VixModel(Model):
 
     def _penalty(self) -> Penalty:
         """No date is unseen, since one with a future alone is quoted, too; wings are tied."""
-        return Penalty(self.knots, self.quotes.maturities, self._reach(), beyond=_BEYOND)
+        return Penalty(
+            self.knots, self.quotes.maturities, self.quoted_range(), beyond=_BEYOND_QUOTES_WEIGHT
+        )
 
-    def _highest(self) -> float:
-        return float(HIGHEST)
+    def _highest_log_slope(self) -> float:
+        return float(HIGHEST_LOG_SLOPE)
 
-    def order(self) -> Order:
+    def build_constraints(self) -> OrderConstraints:
         """Bounds alone: VIX dates are dates of different windows and have no order."""
         index = np.arange(self.size)
         none = np.full(self.size, -1)
-        offset = np.repeat([-LOWEST, HIGHEST], self.size)
-        return Order(np.concatenate([index, none]), np.concatenate([none, index]), offset)
+        offset = np.repeat([-LOWEST_LOG_SLOPE, HIGHEST_LOG_SLOPE], self.size)
+        return OrderConstraints(
+            np.concatenate([index, none]), np.concatenate([none, index]), offset
+        )
 
-    def _at(self, z: Array) -> Options:
-        if self._point is not None and self._point.z is z:
-            return self._point
+    def evaluate_at(self, z: Array) -> Options:
+        if self.last_point is not None and self.last_point.z is z:
+            return self.last_point
         quotes, market = self.quotes, self.market
         slopes = np.exp(z.reshape(self.shape))
-        slices = self.kernel.slices(slopes)
+        slices = self.kernel.integrate_slices(slopes)
         ratio, by = self._free, None
         if self._variance is not None:
-            squares = self.kernel.slices(2.0 * slopes)
+            squares = self.kernel.integrate_slices(2.0 * slopes)
             ratio = log_future(self._variance, slices, squares) - np.log(quotes.forwards)
-            by = by_slope(self.kernel.line, slices, squares)
+            by = differentiate_log_future(self.kernel.line, slices, squares)
         rho = np.exp(ratio)
-        self._scales = Scales(rho, by)
-        self.kernel.move(quotes.k - ratio[quotes.expiry])
-        levels = self.kernel.levels(slices)
+        self._scales = FutureRatios(rho, by)
+        self.kernel.set_strikes(quotes.k - ratio[quotes.expiry])
+        levels = self.kernel.price_quotes(slices)
         options = (rho[quotes.expiry] * levels.price - self.mid) / self.unit
         futures = (quotes.forwards * rho)[market.at] - market.price
         residuals = np.concatenate([options, futures / market.half])
         cost = self.options.loss(residuals)
         loss = float(self.weights @ cost.value)
-        self._point = Options(z, slices, levels, residuals, cost, loss)
-        return self._point
+        self.last_point = Options(z, slices, levels, residuals, cost, loss)
+        return self.last_point
 
     def linearise(self, z: Array, cost: Cost) -> Array:
         """The data's gradient at ``z``; blocks are left in :attr:`data` and :attr:`by_variance`.
@@ -196,18 +213,18 @@ class VixModel(Model):
         While coupled the blocks are those at the best level: what the derivative by log FV
         explains is taken out of them and left to the coupling, whose column has it.
         """
-        point, market = self._at(z), self.market
+        point, market = self.evaluate_at(z), self.market
         slopes = np.exp(z.reshape(self.shape))
         unit = np.concatenate([self.unit, market.half])
         scale = np.sqrt(self.weights * cost.weight) / unit
         force = self.weights * cost.slope / (unit * scale + 1e-300)
-        laws = Laws(slopes, point.slices, point.levels, self._scales)
-        rows, along = derivatives(self.kernel, market, laws, scale)
+        laws = PricedVixSlices(slopes, point.slices, point.levels, self._scales)
+        rows, along = differentiate_vix_prices(self.kernel, market, laws, scale)
         date = np.concatenate([self.quotes.expiry, market.at])
         order = np.argsort(date, kind="stable")
         edges = np.searchsorted(date[order], np.arange(self.L + 1))
         gradient = np.zeros(self.shape)
-        level = ByVariance(np.zeros(self.L), np.zeros(self.L), np.zeros(self.shape))
+        level = VarianceDerivatives(np.zeros(self.L), np.zeros(self.L), np.zeros(self.shape))
         for i in range(self.L):
             own = order[edges[i] : edges[i + 1]]
             part, up = rows[own], 0.5 * along[own]  # ½: log F has half of log FV

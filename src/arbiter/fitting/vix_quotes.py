@@ -16,8 +16,10 @@ from arbiter.surface import THIRTY_DAYS
 
 Array = NDArray[np.float64]
 
-_SAME_DAY = 0.6 / 365.0  # a future this near to an option's date settles with it
-_SAME_END = 0.3 / 365.0  # an end of a window this near to an expiry is read between them
+_SAME_DATE_YEARS = 0.6 / 365.0  # a future this near to an option's date settles with it
+_SAME_WINDOW_END_YEARS = (
+    0.3 / 365.0
+)  # an end of a window this near to an expiry is read between them
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +39,7 @@ class VixMarket:
     half: Array
 
     @staticmethod
-    def of(quotes: Quotes | None, futures: FuturesCurve | None) -> VixMarket:
+    def from_quotes(quotes: Quotes | None, futures: FuturesCurve | None) -> VixMarket:
         """Options and futures together; without futures those that the options imply."""
         if quotes is None and futures is None:
             raise ValueError("give vix_quotes, vix_futures or both")
@@ -64,7 +66,7 @@ class VixMarket:
                 f"vix_futures is a {type(futures).__name__}: give read_futures(path) or "
                 "FuturesCurve.of(T, bid, ask)"
             )
-        quotes, at = _joined(quotes, futures)
+        quotes, at = _join_futures(quotes, futures)
         return VixMarket(quotes, at, futures.mid, np.fmax(futures.half_spread, HALF_TICK))
 
     @property
@@ -89,10 +91,10 @@ def _without_options(futures: FuturesCurve) -> Quotes:
     )
 
 
-def _joined(quotes: Quotes, futures: FuturesCurve) -> tuple[Quotes, NDArray[np.int64]]:
+def _join_futures(quotes: Quotes, futures: FuturesCurve) -> tuple[Quotes, NDArray[np.int64]]:
     """Quotes whose maturities include those of the futures, and where each future is."""
     apart = np.abs(futures.maturities[:, None] - quotes.maturities)  # (f, L)
-    alone = apart.min(axis=1) > _SAME_DAY
+    alone = apart.min(axis=1) > _SAME_DATE_YEARS
     T = np.concatenate([quotes.maturities, futures.maturities[alone]])
     order = np.argsort(T, kind="stable")
     place = np.argsort(order, kind="stable")  # where each old date went
@@ -125,11 +127,13 @@ def with_windows(quotes: Quotes, dates: Array) -> Quotes:
     """
     ends = np.unique(np.concatenate([dates, dates + THIRTY_DAYS]))
     apart = np.abs(ends[:, None] - quotes.maturities).min(axis=1)
-    ends = ends[apart > _SAME_END]
+    ends = ends[apart > _SAME_WINDOW_END_YEARS]
     if not ends.size:
         return quotes
     there = "the surface is what the VIX market says"
-    warn_beyond_expiries(dates + THIRTY_DAYS, float(quotes.maturities[-1]), _SAME_END, there)
+    warn_beyond_expiries(
+        dates + THIRTY_DAYS, float(quotes.maturities[-1]), _SAME_WINDOW_END_YEARS, there
+    )
     T = np.concatenate([quotes.maturities, ends])
     order = np.argsort(T, kind="stable")
     place = np.argsort(order, kind="stable")

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from arbiter.fitting import FitOptions
 from arbiter.fitting.cross_validation import Fold
 from arbiter.fitting.direct_fit import require_prior
-from arbiter.fitting.objective import half_spreads
+from arbiter.fitting.objective import compute_half_spreads
 from arbiter.fitting.prior_mean import log_slopes
 from arbiter.forwards import ForwardCurve
 from arbiter.inputs import freeze_array
@@ -89,7 +89,7 @@ def consulted(quotes: Quotes, guide: Surface, held: Sequence[Fold], options: Fit
     if np.count_nonzero(asked) < _FEWEST:
         return alone
     some = quotes.select(asked)
-    unit = half_spreads(some, options)
+    unit = compute_half_spreads(some, options)
     found = calibrate(some, unit)
     if found is None:
         return alone

@@ -162,7 +162,7 @@ class Operator:
         require_quotes(quotes, "the operator")
         if vix_quotes is None and vix_futures is None:
             return self.many([quotes], components=components)[0]
-        market = VixMarket.of(vix_quotes, vix_futures)
+        market = VixMarket.from_quotes(vix_quotes, vix_futures)
         require_one_moment(quotes, market, FitOptions())
         began = time.perf_counter()
         surface = self.many([quotes], components=components)[0]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from arbiter.fitting.price_derivatives import Line
+from arbiter.fitting.price_derivatives import KnotQuadrature
 from arbiter.operators import domain
 from arbiter.operators.domain_features import Seen, compared, traits_of
 from arbiter.operators.quick.implied_volatility import volatilities
@@ -41,7 +41,7 @@ def implied(chains: Sequence[Quotes]) -> list[Implied]:
     return [Implied(*part) for part in np.split(found, ends, axis=1)]
 
 
-def cut(line: Line) -> Cut:
+def cut(line: KnotQuadrature) -> Cut:
     """A line as the compiled prices take it."""
     gauss = np.ascontiguousarray((line.gauss * line.weight).T)
     return Cut(line.x, line.cut, line.rise, line.width, line.node, line.weight, gauss)
@@ -99,7 +99,7 @@ class Residuals:
     in_half_spreads = staticmethod(in_half_spreads)
 
     def __init__(self, knots: Array) -> None:
-        self._line = cut(Line.of(knots))
+        self._line = cut(KnotQuadrature.from_knots(knots))
 
     def prices(self, chains: list[Quotes], slopes: list[Array]) -> list[Array]:
         """Of the quotes of each chain, under slopes ``(L, n)`` of each."""

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from arbiter.fitting import FitOptions, Status, fit
 from arbiter.fitting.fitted_surface import FittedSurface
-from arbiter.fitting.objective import half_spreads
+from arbiter.fitting.objective import compute_half_spreads
 from arbiter.inputs import freeze_array
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
@@ -116,7 +116,7 @@ def missed(quotes: Quotes, price: Array) -> float:
 
     A half-spread is at least what the fit takes it for.
     """
-    unit = np.maximum(half_spreads(quotes, FitOptions()), np.finfo(np.float64).tiny)
+    unit = np.maximum(compute_half_spreads(quotes, FitOptions()), np.finfo(np.float64).tiny)
     off = np.minimum(np.abs(price - quotes.mid) / unit, _WORST)
     return float(np.sqrt(np.mean(off * off)))
 

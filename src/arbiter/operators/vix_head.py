@@ -20,8 +20,14 @@ from numpy.typing import NDArray
 from arbiter import inputs
 from arbiter.fitting.fitted_surface import VixResult
 from arbiter.fitting.interior_point import Status
-from arbiter.fitting.price_derivatives import Kernel, Line
-from arbiter.fitting.vix_objective import Laws, Scales, by_slope, derivatives, log_future
+from arbiter.fitting.price_derivatives import KnotQuadrature, OtmPricer
+from arbiter.fitting.vix_objective import (
+    FutureRatios,
+    PricedVixSlices,
+    differentiate_log_future,
+    differentiate_vix_prices,
+    log_future,
+)
 from arbiter.fitting.vix_quotes import VixMarket
 from arbiter.pricing.vix_slices import VixSlices, require_variance
 from arbiter.surface import Surface
@@ -104,7 +110,7 @@ class _Point(NamedTuple):
         value: Of the objective.
     """
 
-    laws: Laws
+    laws: PricedVixSlices
     free: NDArray[np.bool_]
     residuals: Array
     value: float
@@ -123,7 +129,7 @@ class _Head:
         variance = np.asarray(prior.surface.forward_variance(T))
         require_variance(T, variance)
         self.log_variance = np.log(variance)
-        self.kernel = Kernel(Line.of(np.array(KNOTS)), quotes.expiry, quotes.k)
+        self.kernel = OtmPricer(KnotQuadrature.from_knots(np.array(KNOTS)), quotes.expiry, quotes.k)
         self.unit = np.maximum(quotes.half_spread, _FINEST)
         self.scale = _NOISE * np.concatenate([self.unit, market.half])
         self.date = np.concatenate([quotes.expiry, market.at])
@@ -137,23 +143,25 @@ class _Head:
         quotes, market, kernel = self.market.quotes, self.market, self.kernel
         logs = self.prior.mean + (self.root @ e[: self.shapes]).reshape(self.prior.mean.shape)
         slopes = np.clip(np.exp(logs), *PRIOR_SLOPE_RANGE)
-        slices, squares = kernel.slices(slopes), kernel.slices(2.0 * slopes)
+        slices, squares = kernel.integrate_slices(slopes), kernel.integrate_slices(2.0 * slopes)
         ratio = log_future(self.log_variance, slices, squares) - np.log(quotes.forwards)
         ratio = ratio + _LEVEL * e[self.shapes :]
-        scales = Scales(np.exp(ratio), by_slope(kernel.line, slices, squares))
-        kernel.move(quotes.k - ratio[quotes.expiry])
-        levels = kernel.levels(slices)
+        scales = FutureRatios(np.exp(ratio), differentiate_log_future(kernel.line, slices, squares))
+        kernel.set_strikes(quotes.k - ratio[quotes.expiry])
+        levels = kernel.price_quotes(slices)
         options = scales.rho[quotes.expiry] * levels.price - quotes.mid
         futures = (quotes.forwards * scales.rho)[market.at] - market.price
         residuals = np.concatenate([options, futures]) / self.scale
         loss = 0.5 * self.far**2 * np.log1p((residuals / self.far) ** 2)
         value = float(loss.sum() + 0.5 * e @ e)
-        laws = Laws(slopes, slices, levels, scales)
+        laws = PricedVixSlices(slopes, slices, levels, scales)
         return _Point(laws, slopes == np.exp(logs), residuals, value)
 
     def step(self, e: Array, here: _Point) -> Array:
         """A Gauss-Newton step from e, whose point is given."""
-        rows, along = derivatives(self.kernel, self.market, here.laws, 1.0 / self.scale)
+        rows, along = differentiate_vix_prices(
+            self.kernel, self.market, here.laws, 1.0 / self.scale
+        )
         rows *= here.free[self.date]
         wide = np.zeros((len(rows), *here.free.shape))
         wide[np.arange(len(rows)), self.date] = rows

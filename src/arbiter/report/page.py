@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from arbiter.audit.certificate import Certificate
-    from arbiter.fitting.vix_comparison import Agreement
+    from arbiter.fitting.vix_comparison import JointComparison
     from arbiter.quotes import Quotes
 
 
@@ -40,7 +40,7 @@ def write_report(  # noqa: PLR0913 - one argument for each part of the page
     certificate: Certificate | None = None,
     term_structure: pl.DataFrame | None = None,
     forwards: pl.DataFrame | None = None,
-    agreement: Agreement | None = None,
+    agreement: JointComparison | None = None,
 ) -> Path:
     """Write what a fit produced as one HTML file that opens without a network.
 
@@ -86,7 +86,7 @@ def render(
     certificate: Certificate | None = None,
     term_structure: pl.DataFrame | None = None,
     forwards: pl.DataFrame | None = None,
-    agreement: Agreement | None = None,
+    agreement: JointComparison | None = None,
 ) -> str:
     """The page as text; see :func:`write_report`."""
     quotes = readings.quotes

@@ -22,7 +22,7 @@ from arbiter.report.vix_panels import VixReadings
 from arbiter.report.vix_pictures import draw_market
 
 if TYPE_CHECKING:
-    from arbiter.fitting.vix_comparison import Agreement
+    from arbiter.fitting.vix_comparison import JointComparison
     from arbiter.quotes import Quotes
 
 DPI = 130
@@ -48,7 +48,10 @@ _STYLE: Any = {
 
 
 def write_pictures(
-    folder: str | PathLike[str], surface: Any, quotes: Quotes, agreement: Agreement | None = None
+    folder: str | PathLike[str],
+    surface: Any,
+    quotes: Quotes,
+    agreement: JointComparison | None = None,
 ) -> list[Path]:
     """Write the panels of the report as PNG files.
 
@@ -78,7 +81,7 @@ def write_pdf(
     quotes: Quotes,
     *,
     summary: Mapping[str, Any],
-    agreement: Agreement | None = None,
+    agreement: JointComparison | None = None,
 ) -> Path:
     """Write a cover with the headline numbers and the panels, one a page, as a PDF."""
     readings = Readings(surface, quotes)
@@ -91,7 +94,7 @@ def write_pdf(
     return write_whole(path, buffer.getvalue())
 
 
-def _drawn(readings: Readings, agreement: Agreement | None) -> dict[str, Figure]:
+def _drawn(readings: Readings, agreement: JointComparison | None) -> dict[str, Figure]:
     makers = (_smiles, _residuals, _surface, _total_variance, _densities, _term_structure)
     vix = VixReadings.of(readings.surface, agreement)
     with mpl.rc_context(_STYLE):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from arbiter.fitting.vix_comparison import Agreement, VixLaw
+from arbiter.fitting.vix_comparison import JointComparison, VixLaw
 from arbiter.report import plot_style
 from arbiter.report.contact_sheet import Drawing, sheet
 from arbiter.report.curves import DAYS, Array, Readings
@@ -31,10 +31,10 @@ class VixReadings:
     """
 
     surface: Any
-    agreement: Agreement | None = None
+    agreement: JointComparison | None = None
 
     @classmethod
-    def of(cls, surface: Any, agreement: Agreement | None) -> VixReadings | None:
+    def of(cls, surface: Any, agreement: JointComparison | None) -> VixReadings | None:
         """Readings, or None where a surface has no law of the VIX."""
         if getattr(surface, "vix_slices", None) is None:
             return None
