@@ -25,9 +25,9 @@ from scipy.optimize import linprog
 from arbiter.joint import JointSettings, Marginal, joint_program
 from arbiter.joint.envelope import Envelope
 from arbiter.joint.instruments import Book, Columns
-from arbiter.joint.marginals import TENOR
-from arbiter.joint.program import SCALE, Effort, generate
-from arbiter.joint.strike_mesh import Mesh, first_strikes
+from arbiter.joint.marginals import VIX_TENOR_YEARS
+from arbiter.joint.program import PRICE_SCALE, SearchLimits, generate_columns
+from arbiter.joint.strike_mesh import StateMesh, place_first_strikes
 from arbiter.markets import LiftedHeston
 
 Laws = tuple[Marginal, Marginal, Marginal]
@@ -59,7 +59,7 @@ def laws_of(market: LiftedHeston, T: float) -> Laws:
         (0.2 * future, 5.0 * future),
         second_moment=float(market.forward_variance(T)),
     )
-    return index(T), volatility, index(T + TENOR)
+    return index(T), volatility, index(T + VIX_TENOR_YEARS)
 
 
 def too_wide(laws: Laws, deviation: float = 1.0) -> Laws:
@@ -69,21 +69,21 @@ def too_wide(laws: Laws, deviation: float = 1.0) -> Laws:
     return near, Marginal.lognormal(deviation, mean), far
 
 
-def grid_program(book: Book, mesh: Mesh, method: str = "highs-ipm") -> float:
+def grid_program(book: Book, mesh: StateMesh, method: str = "highs-ipm") -> float:
     """The smallest relaxation over laws on all nodes of a mesh, as one linear program."""
     nodes = [part.ravel() for part in np.meshgrid(mesh.x, mesh.v, mesh.y, indexing="ij")]
     x, v, y = nodes
     one = np.ones((x.size, 1))
-    payoffs = book.payoffs(Columns(x, v, y[:, None], one)).tolil()
+    payoffs = book.expected_payoffs(Columns(x, v, y[:, None], one)).tolil()
     payoffs[-2] = -2.0 / book.tenor * np.log(y)  # no condition holds atom by atom
     pair = np.repeat(np.arange(mesh.x.size * mesh.v.size), mesh.y.size)
     place = np.arange(x.size)
     spread = -2.0 / book.tenor * np.log(y / x) - v * v
     conditions = [sparse.csr_matrix((z, (pair, place))) for z in (y - x, spread)]
-    moves = book.shifts.shape[1]
+    moves = book.price_shifts.shape[1]
     rows = sparse.bmat(
         [
-            [payoffs, book.shifts / SCALE, None],
+            [payoffs, book.price_shifts / PRICE_SCALE, None],
             [conditions[0], None, sparse.csr_matrix((pair[-1] + 1, 1))],
             [conditions[1], None, None],
         ],
@@ -98,15 +98,15 @@ def grid_program(book: Book, mesh: Mesh, method: str = "highs-ipm") -> float:
     found = linprog(cost, within, np.zeros(2 * moves), rows, right, bounds, method)
     if found.status != 0:
         raise ArithmeticError(found.message)
-    return float(found.fun) / SCALE
+    return float(found.fun) / PRICE_SCALE
 
 
-def column_program(book: Book, mesh: Mesh) -> float:
+def column_program(book: Book, mesh: StateMesh) -> float:
     """The same by columns, on the same nodes."""
     nodes = mesh.with_strikes(book.strikes)
     x, v = (part.ravel() for part in np.meshgrid(nodes.x, nodes.v))
-    first = Envelope.of(nodes.y, np.log(nodes.y) ** 2, book.tenor).columns(x, v)
-    return generate(book, first, nodes, Effort(between=False)).epsilon
+    first = Envelope.from_values(nodes.y, np.log(nodes.y) ** 2, book.tenor).columns(x, v)
+    return generate_columns(book, first, nodes, SearchLimits(between=False)).epsilon
 
 
 def seconds(f: Callable[[], float], repeats: int) -> tuple[float, float]:
@@ -122,9 +122,9 @@ def seconds(f: Callable[[], float], repeats: int) -> tuple[float, float]:
 def run(sizes: int = len(SIZES), repeats: int = 1) -> Iterator[dict[str, Any]]:
     """One row per market, size and way, with the ratio to the interior point on the whole grid."""
     for name, laws in (("Heston", heston()), ("VIX too wide", too_wide(heston()))):
-        book = Book(laws, first_strikes(laws, STRIKES))
+        book = Book(laws, place_first_strikes(laws, STRIKES))
         for place, size in enumerate(SIZES[:sizes]):
-            mesh = Mesh.of(laws, TENOR, size).with_strikes(book.strikes)
+            mesh = StateMesh.from_laws(laws, VIX_TENOR_YEARS, size).with_strikes(book.strikes)
             ways: dict[str, Callable[[], float]] = {
                 "grid": partial(grid_program, book, mesh),
                 "grid, simplex": partial(grid_program, book, mesh, "highs-ds"),

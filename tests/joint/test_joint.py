@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 
 import arbiter as ab
 from arbiter.joint import JointAudit, JointSettings, Marginal, Verdict, joint_program
-from arbiter.joint.instruments import out_of_the_money
+from arbiter.joint.instruments import price_out_of_the_money
 from arbiter.markets import LiftedHeston, preset
 from arbiter.models.parameters import PRESETS
 from arbiter.pricing.vix_slices import VixSlices
@@ -188,7 +188,7 @@ def test_calendar_violation_in_the_wing(rng: np.random.Generator) -> None:
     near, far = Marginal.lognormal(0.10), Marginal.discrete([0.86, 1.14], [0.5, 0.5])
     variance = (2.0 / WINDOW) * (near.log_mean - far.log_mean)
     volatility = Marginal.discrete(np.sqrt(variance), 1.0)
-    size = float(out_of_the_money(near, np.array([1.14]))[0]) / 2.0  # two legs of weight one
+    size = float(price_out_of_the_money(near, np.array([1.14]))[0]) / 2.0  # two legs of weight one
     found = joint_program(near, volatility, far, COARSE)
     assert found.verdict is Verdict.ARBITRAGE
     assert found.violation > 0.9 * size

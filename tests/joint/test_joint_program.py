@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from arbiter.joint.envelope import Envelope
-from arbiter.joint.instruments import Book, Columns, held
-from arbiter.joint.marginals import TENOR, Marginal
-from arbiter.joint.payoff_floor import floor, payoffs
-from arbiter.joint.program import starting
-from arbiter.joint.strike_mesh import Mesh, first_strikes
+from arbiter.joint.instruments import Book, Columns, decompose_payoff
+from arbiter.joint.marginals import VIX_TENOR_YEARS, Marginal
+from arbiter.joint.payoff_floor import find_payoff_floor, hedged_payoffs
+from arbiter.joint.program import build_starting_columns
+from arbiter.joint.strike_mesh import StateMesh, place_first_strikes
 from arbiter.pricing import black
 from counts import count
 
 Array = NDArray[np.float64]
 
 LAWS = (Marginal.lognormal(0.08), Marginal.lognormal(0.4, 0.19), Marginal.lognormal(0.11))
-BOOK = Book(LAWS, first_strikes(LAWS, 12))
-MESH = Mesh.of(LAWS, TENOR, (12, 8, 24)).with_strikes(BOOK.strikes)
+BOOK = Book(LAWS, place_first_strikes(LAWS, 12))
+MESH = StateMesh.from_laws(LAWS, VIX_TENOR_YEARS, (12, 8, 24)).with_strikes(BOOK.strikes)
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -38,8 +38,8 @@ def test_columns_reach_the_optimum_of_the_whole_grid(
     size: tuple[int, int, int], wide: bool
 ) -> None:
     laws = too_wide(heston()) if wide else heston()
-    book = Book(laws, first_strikes(laws, 8))
-    mesh = Mesh.of(laws, TENOR, size).with_strikes(book.strikes)
+    book = Book(laws, place_first_strikes(laws, 8))
+    mesh = StateMesh.from_laws(laws, VIX_TENOR_YEARS, size).with_strikes(book.strikes)
     whole, found = grid_program(book, mesh), column_program(book, mesh)
     assert whole > 1e-4  # on so coarse a grid even exact laws need a relaxation
     assert found == pytest.approx(whole, rel=0.02)
@@ -48,8 +48,10 @@ def test_columns_reach_the_optimum_of_the_whole_grid(
 def test_fewer_nodes_need_more_relaxation() -> None:
     """Negative control: the comparison with the whole grid is not blind to the grid."""
     laws = heston()
-    book = Book(laws, first_strikes(laws, 8))
-    coarse, fine = (Mesh.of(laws, TENOR, size) for size in ((3, 3, 8), (12, 8, 30)))
+    book = Book(laws, place_first_strikes(laws, 8))
+    coarse, fine = (
+        StateMesh.from_laws(laws, VIX_TENOR_YEARS, size) for size in ((3, 3, 8), (12, 8, 30))
+    )
     assert column_program(book, coarse) > 1.5 * column_program(book, fine)
 
 
@@ -60,7 +62,7 @@ def test_rows_are_payoffs_and_their_prices_costs(seed: int) -> None:
     assert BOOK.cost(position) == pytest.approx(weights @ BOOK.prices, abs=1e-9)
     # a column with one later level, at its own mean log: rows are what the position pays there
     x, v = rng.uniform(0.5, 1.8, 20), np.zeros(20)
-    paid = BOOK.payoffs(Columns(x, v, x[:, None], np.ones((20, 1)))).T @ weights
+    paid = BOOK.expected_payoffs(Columns(x, v, x[:, None], np.ones((20, 1)))).T @ weights
     own = position.near(x) + position.volatility(v) + position.far(x)
     own += (position.near_log + position.far_log) * position.log_contract(x)
     assert paid == pytest.approx(own, abs=1e-9)
@@ -69,8 +71,8 @@ def test_rows_are_payoffs_and_their_prices_costs(seed: int) -> None:
 @given(seeds)
 def test_gross_weight_is_dual_to_the_moves_of_prices(seed: int) -> None:
     _, weights = drawn(seed)
-    moved = np.abs(BOOK.shifts.T @ weights).sum()
-    assert BOOK.gross(BOOK.position(weights)) == pytest.approx(moved, rel=1e-9)
+    moved = np.abs(BOOK.price_shifts.T @ weights).sum()
+    assert BOOK.gross_weight(BOOK.position(weights)) == pytest.approx(moved, rel=1e-9)
 
 
 @given(seeds)
@@ -79,7 +81,7 @@ def test_options_held_make_the_payoff(seed: int) -> None:
     position = BOOK.position(weights)
     parts = position.near, position.volatility, position.far
     for law, payoff in zip(LAWS, parts, strict=True):
-        cash, forward, options = held(payoff, law.mean)
+        cash, forward, options = decompose_payoff(payoff, law.mean)
         z = rng.uniform(0.3, 2.0, 50) * law.mean
         K = payoff.strikes
         each = np.where(law.mean <= K, z[:, None] - K, K - z[:, None])
@@ -91,7 +93,7 @@ def test_options_held_make_the_payoff(seed: int) -> None:
 def test_hedges_lie_below_the_payoff_everywhere(seed: int) -> None:
     rng, weights = drawn(seed)
     far = BOOK.position(weights).far
-    hedges = Envelope.of(MESH.y, far(MESH.y), TENOR).lowered(far)
+    hedges = Envelope.from_values(MESH.y, far(MESH.y), VIX_TENOR_YEARS).lower_below(far)
     y = rng.uniform(MESH.y[0], MESH.y[-1], 2000)
     planes = hedges.planes @ np.stack([np.ones_like(y), y, np.log(y)])
     assert (planes - far(y)).max() <= 1e-9
@@ -103,14 +105,14 @@ def test_hedges_lie_below_the_payoff_everywhere(seed: int) -> None:
 def test_worst_laws_meet_both_conditions_and_attain_the_floor(seed: int) -> None:
     rng, weights = drawn(seed)
     far = BOOK.position(weights).far
-    hedges = Envelope.of(MESH.y, far(MESH.y), TENOR)
+    hedges = Envelope.from_values(MESH.y, far(MESH.y), VIX_TENOR_YEARS)
     x, v = rng.uniform(0.7, 1.4, 40), rng.uniform(0.15, 0.8, 40)
     columns = hedges.columns(x, v)
     assert columns.x.size == 40
     assert (columns.p >= 0.0).all()
     assert (columns.p * columns.y).sum(1) == pytest.approx(columns.x, abs=1e-12)
     log = (columns.p * np.log(columns.y)).sum(1)
-    assert log == pytest.approx(np.log(columns.x) - 0.5 * TENOR * columns.v**2, abs=1e-12)
+    assert log == pytest.approx(np.log(columns.x) - 0.5 * VIX_TENOR_YEARS * columns.v**2, abs=1e-12)
     size = np.abs(far(MESH.y)).max()
     attained = (columns.p * far(columns.y)).sum(1)
     assert attained == pytest.approx(hedges.floor(columns.x, columns.v)[0], abs=1e-6 * size)
@@ -120,19 +122,21 @@ def test_worst_laws_meet_both_conditions_and_attain_the_floor(seed: int) -> None
 def test_no_payoff_in_the_box_undercuts_the_floor(seed: int) -> None:
     rng, weights = drawn(seed)
     position = BOOK.position(weights)
-    hedges = Envelope.of(MESH.y, position.far(MESH.y), TENOR).lowered(position.far)
-    least = floor(position, hedges, MESH, tolerance=1e-3).least
+    hedges = Envelope.from_values(MESH.y, position.far(MESH.y), VIX_TENOR_YEARS).lower_below(
+        position.far
+    )
+    least = find_payoff_floor(position, hedges, MESH, tolerance=1e-3).least
     x = rng.uniform(MESH.x[0], MESH.x[-1], 3000)
     v = rng.uniform(MESH.v[0], MESH.v[-1], 3000)
-    worst = float(payoffs(position, hedges, x, v)[0].min())
+    worst = float(hedged_payoffs(position, hedges, x, v)[0].min())
     assert worst >= least - 1e-9
     # and it is a floor of this position, not a number far below
     nodes = [z.ravel() for z in np.meshgrid(MESH.x, MESH.v)]
-    assert least >= payoffs(position, hedges, *nodes)[0].min() - 0.3 * np.abs(weights).sum()
+    assert least >= hedged_payoffs(position, hedges, *nodes)[0].min() - 0.3 * np.abs(weights).sum()
 
 
 def test_starting_columns_can_meet_the_forwards() -> None:
-    columns = starting(BOOK, MESH)
+    columns = build_starting_columns(BOOK, MESH)
     assert columns.x.min() < 0.8
     assert columns.x.max() > 1.2
     assert columns.v.min() < 0.1

@@ -20,9 +20,13 @@ from arbiter.joint.instruments import Columns, Payoff
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]
 
-_BLOCK = 1 << 22  # numbers at once
-_TIE = 1e-8  # of the payoff's size: a bend that decides between equal triangulations
-_INSIDE = 1e-3  # barycentric coordinates: nearer to the facet than this is settled onto it
+_MAX_NUMBERS_PER_BLOCK = 1 << 22  # numbers at once
+_TIE_BREAK_CURVATURE = (
+    1e-8  # of the payoff's size: a bend that decides between equal triangulations
+)
+_BARYCENTRIC_TOLERANCE = (
+    1e-3  # barycentric coordinates: nearer to the facet than this is settled onto it
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +48,7 @@ class Envelope:
     tenor: float
 
     @staticmethod
-    def of(nodes: Array, values: Array, tenor: float) -> Envelope:
+    def from_values(nodes: Array, values: Array, tenor: float) -> Envelope:
         """The envelope of a payoff with these values at the nodes."""
         log = np.log(nodes)
         basis = np.stack([np.ones_like(nodes), nodes, log], 1)
@@ -53,7 +57,7 @@ class Envelope:
         y = (nodes - nodes[0]) / (nodes[-1] - nodes[0])
         u = (log - log[0]) / (log[-1] - log[0])
         size = float(np.abs(rest).max())
-        height = (rest / size if size > 0.0 else rest) + _TIE * y**2
+        height = (rest / size if size > 0.0 else rest) + _TIE_BREAK_CURVATURE * y**2
         height = height if size > 1e-14 else y**2
         hull = ConvexHull(np.stack([y, u, height], 1))
         corners = hull.simplices[hull.equations[:, 2] < 0.0]
@@ -64,16 +68,16 @@ class Envelope:
         planes = np.einsum("fij,fj->fi", barycentric, values[corners])
         return Envelope(nodes, corners, planes, barycentric, tenor)
 
-    def points(self, x: Array, v: Array) -> Array:
+    def moment_points(self, x: Array, v: Array) -> Array:
         """``(…, 3)`` rows ``1, mean, mean log`` of the states."""
         x, v = np.broadcast_arrays(x, v)
         return np.stack([np.ones_like(x), x, np.log(x) - 0.5 * self.tenor * v * v], -1)
 
     def floor(self, x: Array, v: Array) -> tuple[Array, Places]:
         """Value of the envelope at states ``(m,)`` and the facet that gives it."""
-        points = self.points(x, v)
+        points = self.moment_points(x, v)
         value, facet = np.empty(len(points)), np.empty(len(points), dtype=np.int64)
-        step = max(1, _BLOCK // len(self.planes))
+        step = max(1, _MAX_NUMBERS_PER_BLOCK // len(self.planes))
         for start in range(0, len(points), step):
             part = slice(start, start + step)
             every = points[part] @ self.planes.T
@@ -84,24 +88,24 @@ class Envelope:
     def columns(self, x: Array, v: Array) -> Columns:
         """States with the conditional laws that the envelope puts on them, where one exists."""
         found = []
-        step = max(1, _BLOCK // (3 * len(self.corners)))
+        step = max(1, _MAX_NUMBERS_PER_BLOCK // (3 * len(self.corners)))
         for start in range(0, x.size, step):
             part = slice(start, start + step)
-            points = self.points(x[part], v[part])
+            points = self.moment_points(x[part], v[part])
             inside = np.einsum("pi,fij->pfj", points, self.barycentric)
             facet = inside.min(2).argmax(1)
             weight = np.take_along_axis(inside, facet[:, None, None], 1)[:, 0]
-            good = weight.min(1) > -_INSIDE
+            good = weight.min(1) > -_BARYCENTRIC_TOLERANCE
             weight = np.maximum(weight, 0.0)
             weight /= weight.sum(1, keepdims=True)
             atoms = self.nodes[self.corners[facet]]
-            found.append(_settled(atoms[good], weight[good], self.tenor))
+            found.append(_columns_from_laws(atoms[good], weight[good], self.tenor))
         every = found[0]
         for more in found[1:]:
-            every = every.joined(more)
+            every = every.append_columns(more)
         return every
 
-    def lowered(self, payoff: Payoff) -> Envelope:
+    def lower_below(self, payoff: Payoff) -> Envelope:
         """The same facets, moved down until they lie below the payoff at every y in between.
 
         Between strikes the payoff less a plane is linear plus a logarithm, whose least value is
@@ -111,7 +115,7 @@ class Envelope:
         inner = payoff.strikes[(payoff.strikes > low) & (payoff.strikes < high)]
         edges = np.concatenate([[low], inner, [high]])
         alpha, beta, gamma = (self.planes[:, i, None] for i in range(3))
-        intercept, slope = payoff.piece(0.5 * (edges[1:] + edges[:-1]))  # (s,)
+        intercept, slope = payoff.linear_piece(0.5 * (edges[1:] + edges[:-1]))  # (s,)
         rise = slope - beta  # (f, s)
         with np.errstate(divide="ignore", invalid="ignore"):
             still = np.where((gamma > 0.0) & (rise > 0.0), gamma / rise, edges[:-1])
@@ -124,7 +128,7 @@ class Envelope:
         return Envelope(self.nodes, self.corners, planes, self.barycentric, self.tenor)
 
 
-def _settled(atoms: Array, weight: Array, tenor: float) -> Columns:
+def _columns_from_laws(atoms: Array, weight: Array, tenor: float) -> Columns:
     """Columns whose state is read off the law, so that both conditions hold to rounding."""
     x = (weight * atoms).sum(1)
     spread = np.log(x) - (weight * np.log(atoms)).sum(1)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from arbiter.joint.marginals import TENOR, Marginal
+from arbiter.joint.marginals import VIX_TENOR_YEARS, Marginal
 
 Array = NDArray[np.float64]
 
@@ -37,11 +37,11 @@ class Columns(NamedTuple):
     y: Array  # (c, 3) atoms
     p: Array  # (c, 3) their probabilities
 
-    def joined(self, other: Columns) -> Columns:
+    def append_columns(self, other: Columns) -> Columns:
         """Both sets, one after the other."""
         return Columns(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
 
-    def kept(self, which: NDArray[np.bool_]) -> Columns:
+    def select_columns(self, which: NDArray[np.bool_]) -> Columns:
         """The columns that a mask picks."""
         return Columns(*(part[which] for part in self))
 
@@ -69,7 +69,7 @@ class Payoff:
         return np.asarray(np.interp(z, self.strikes, self.values) + tails)
 
     @cached_property
-    def slopes(self) -> Array:
+    def segment_derivatives(self) -> Array:
         """``(n + 1,)`` slopes, the outer ones included."""
         inner = np.diff(self.values) / np.diff(self.strikes)
         return np.concatenate([[-self.left], inner, [self.right]])
@@ -77,16 +77,16 @@ class Payoff:
     @cached_property
     def kinks(self) -> Array:
         """``(n,)`` changes of slope: how many options are held at each strike."""
-        return np.diff(self.slopes)
+        return np.diff(self.segment_derivatives)
 
-    def piece(self, z: Array) -> tuple[Array, Array]:
+    def linear_piece(self, z: Array) -> tuple[Array, Array]:
         """Intercept and slope of the pieces that hold the points ``z`` (not on a strike)."""
         at = np.searchsorted(self.strikes, z)
         anchor = np.minimum(at, self.strikes.size - 1)
-        slope = self.slopes[at]
+        slope = self.segment_derivatives[at]
         return self.values[anchor] - slope * self.strikes[anchor], slope
 
-    def raised(self, cash: float) -> Payoff:
+    def add_cash(self, cash: float) -> Payoff:
         """The same with ``cash`` more everywhere."""
         return Payoff(self.strikes, self.values + cash, self.left, self.right)
 
@@ -117,9 +117,9 @@ class Position:
         """``ℓ(z) = −(2/Δ) log z``."""
         return np.asarray(-2.0 / self.tenor * np.log(z))
 
-    def raised(self, cash: float) -> Position:
+    def add_cash(self, cash: float) -> Position:
         """The same with ``cash`` more."""
-        return Position(**{**self.__dict__, "near": self.near.raised(cash)})
+        return Position(**{**self.__dict__, "near": self.near.add_cash(cash)})
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Book:
     laws: tuple[Marginal, Marginal, Marginal]
     strikes: tuple[Array, Array, Array]
     units: Units = field(default_factory=Units)
-    tenor: float = TENOR
+    tenor: float = VIX_TENOR_YEARS
 
     @cached_property
     def variances(self) -> Array:
@@ -174,12 +174,12 @@ class Book:
         """``(rows,)`` what each row of the program has to come to."""
         parts = []
         for law, K in zip(self.laws, self.strikes, strict=True):
-            spread, constant = _spreads(K, law.mean)
+            spread, constant = _hat_price_matrix(K, law.mean)
             parts.append(spread @ law.call(K) + constant)
         return np.concatenate([*parts, self.variances])
 
     @cached_property
-    def shifts(self) -> sparse.csc_matrix:
+    def price_shifts(self) -> sparse.csc_matrix:
         """``(rows, instruments)``: how a move of each price by ε moves the rows.
 
         Instruments are the options out of the money by market, the volatility future, and the
@@ -187,7 +187,7 @@ class Book:
         """
         blocks = []
         for law, K, unit in zip(self.laws, self.strikes, self.units.options, strict=True):
-            spread, _ = _spreads(K, law.mean)
+            spread, _ = _hat_price_matrix(K, law.mean)
             blocks.append(unit * spread)
         # a future that rises lifts the calls that are quoted as puts, and lowers the put row
         future = blocks[1] @ (self.laws[1].mean > self.strikes[1])
@@ -201,14 +201,14 @@ class Book:
         )
         return whole.tocsc()
 
-    def payoffs(self, columns: Columns) -> sparse.csc_matrix:
+    def expected_payoffs(self, columns: Columns) -> sparse.csc_matrix:
         """``(rows, columns)`` expected payoff of every row in every column."""
         count = columns.x.size
         one = np.arange(count)
-        near = _hats(self.strikes[0], columns.x, np.ones(count), one)
-        volatility = _hats(self.strikes[1], columns.v, np.ones(count), one)
+        near = _hat_payoffs(self.strikes[0], columns.x, np.ones(count), one)
+        volatility = _hat_payoffs(self.strikes[1], columns.v, np.ones(count), one)
         three = np.repeat(one, columns.y.shape[1])
-        far = _hats(self.strikes[2], columns.y.ravel(), columns.p.ravel(), three)
+        far = _hat_payoffs(self.strikes[2], columns.y.ravel(), columns.p.ravel(), three)
         log = -2.0 / self.tenor * np.log(columns.x)
         square = columns.v**2
         variances = sparse.csr_matrix(np.stack([log, log + square, square]))
@@ -231,38 +231,38 @@ class Book:
         total += position.square * self.variances[2]
         payoffs = (position.near, position.volatility, position.far)
         for law, payoff in zip(self.laws, payoffs, strict=True):
-            cash, forward, options = held(payoff, law.mean)
+            cash, forward, options = decompose_payoff(payoff, law.mean)
             K = payoff.strikes
             total += cash + forward * law.mean
-            total += options @ out_of_the_money(law, K)
+            total += options @ price_out_of_the_money(law, K)
         return float(total)
 
-    def gross(self, position: Position) -> float:
+    def gross_weight(self, position: Position) -> float:
         """Weights of all legs in units of the relaxation: at most one unit of ε moves them."""
         contracts = np.array([position.near_log, position.far_log, position.square])
         total = self.contract_units @ np.abs(contracts)
         payoffs = (position.near, position.volatility, position.far)
         for law, payoff, unit in zip(self.laws, payoffs, self.units.options, strict=True):
-            _, forward, options = held(payoff, law.mean)
+            _, forward, options = decompose_payoff(payoff, law.mean)
             future = abs(forward) if payoff is position.volatility else 0.0
             total += unit * (np.abs(options).sum() + future)
         return float(total)
 
 
-def held(payoff: Payoff, mean: float) -> tuple[float, float, Array]:
+def decompose_payoff(payoff: Payoff, mean: float) -> tuple[float, float, Array]:
     """Cash, forwards, and options out of the money at each strike, that make a payoff."""
     K, options = payoff.strikes, payoff.kinks
-    forward = float(payoff.slopes[np.searchsorted(K, mean, side="right")])
+    forward = float(payoff.segment_derivatives[np.searchsorted(K, mean, side="right")])
     at_mean = float(payoff(np.asarray(mean)))
     return at_mean - forward * mean, forward, options
 
 
-def out_of_the_money(law: Marginal, strikes: Array) -> Array:
+def price_out_of_the_money(law: Marginal, strikes: Array) -> Array:
     """Calls from the mean on, puts below it."""
     return np.asarray(law.call(strikes) - np.maximum(law.mean - strikes, 0.0))
 
 
-def _hats(K: Array, z: Array, weight: Array, column: NDArray[np.int64]) -> sparse.csr_matrix:
+def _hat_payoffs(K: Array, z: Array, weight: Array, column: NDArray[np.int64]) -> sparse.csr_matrix:
     """``(n + 2, columns)``: put beyond the first strike, hats, call beyond the last."""
     left = np.clip(np.searchsorted(K, z, side="right") - 1, 0, K.size - 2)
     share = np.clip((z - K[left]) / (K[left + 1] - K[left]), 0.0, 1.0)
@@ -276,7 +276,7 @@ def _hats(K: Array, z: Array, weight: Array, column: NDArray[np.int64]) -> spars
     return made
 
 
-def _spreads(K: Array, mean: float) -> tuple[Array, Array]:
+def _hat_price_matrix(K: Array, mean: float) -> tuple[Array, Array]:
     """Matrix and constant that turn call prices at K into those of tails and hats."""
     n = K.size
     matrix, constant = np.zeros((n + 2, n)), np.zeros(n + 2)

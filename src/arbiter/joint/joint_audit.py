@@ -14,16 +14,27 @@ from typing import Any
 import numpy as np
 
 from arbiter.joint.instruments import Book, Units
-from arbiter.joint.marginals import TENOR, Marginal
+from arbiter.joint.marginals import VIX_TENOR_YEARS, Marginal
 from arbiter.joint.portfolio import Portfolio
-from arbiter.joint.program import Answer, Effort, generate, starting
-from arbiter.joint.strike_mesh import Mesh, first_strikes
-from arbiter.joint.witness import JointLaw, Stray, refined, strays, variance_strays
+from arbiter.joint.program import (
+    ProgramResult,
+    SearchLimits,
+    build_starting_columns,
+    generate_columns,
+)
+from arbiter.joint.strike_mesh import StateMesh, place_first_strikes
+from arbiter.joint.witness import (
+    JointLaw,
+    PriceGaps,
+    option_price_gaps,
+    refine_strikes,
+    variance_price_gaps,
+)
 
 logger = logging.getLogger(__name__)
 
-_ENOUGH = 0.25  # of the resolution: smaller violations are not looked for
-_CLOSE = 1.25  # a bound within this factor of the violation has said what there is to say
+_MIN_VIOLATION_SHARE = 0.25  # of the resolution: smaller violations are not looked for
+_MAX_BOUND_RATIO = 1.25  # a bound within this factor of the violation has said what there is to say
 
 
 class Verdict(StrEnum):
@@ -73,7 +84,7 @@ class JointSettings:
     index_unit: float = 1.0
     vix_unit: float = 1.0
     variance_unit: float = 1.0
-    tenor: float = TENOR
+    tenor: float = VIX_TENOR_YEARS
 
     def __post_init__(self) -> None:
         for name in ("resolution", "index_unit", "vix_unit", "variance_unit", "tenor"):
@@ -174,30 +185,32 @@ def joint_program(
     """
     settings = settings or JointSettings()
     laws = near, volatility, far
-    _check(laws)
+    _check_laws(laws)
     units = Units(settings.index_unit, settings.vix_unit, settings.variance_unit)
-    enough = _ENOUGH * settings.resolution
-    effort = Effort(enough=enough)
-    mesh = Mesh.of(laws, settings.tenor)
-    book = Book(laws, first_strikes(laws, settings.strikes), units, settings.tenor)
-    columns, passes = starting(book, mesh), 0
+    enough = _MIN_VIOLATION_SHARE * settings.resolution
+    effort = SearchLimits(enough=enough)
+    mesh = StateMesh.from_laws(laws, settings.tenor)
+    book = Book(laws, place_first_strikes(laws, settings.strikes), units, settings.tenor)
+    columns, passes = build_starting_columns(book, mesh), 0
     witnesses = []
     for left in reversed(range(settings.rounds)):
-        answer = generate(book, columns, mesh, replace(effort, between=False))
-        law, found, bound = _measured(answer, book)
+        answer = generate_columns(book, columns, mesh, replace(effort, between=False))
+        law, found, bound = _measure_law(answer, book)
         witnesses.append((bound, law))
         passes, columns = passes + answer.passes, answer.columns
-        logger.info("%s strikes: relaxation %.3g, bound %.3g", _sizes(book), answer.epsilon, bound)
-        if bound <= max(settings.resolution, _CLOSE * answer.epsilon) or left == 0:
+        logger.info(
+            "%s strikes: relaxation %.3g, bound %.3g", _strike_counts(book), answer.epsilon, bound
+        )
+        if bound <= max(settings.resolution, _MAX_BOUND_RATIO * answer.epsilon) or left == 0:
             break
-        allowed = max(0.5 * settings.resolution, 0.5 * (1.0 + _CLOSE) * answer.epsilon)
-        strikes = refined(book.strikes, found, allowed, settings.most_strikes)
+        allowed = max(0.5 * settings.resolution, 0.5 * (1.0 + _MAX_BOUND_RATIO) * answer.epsilon)
+        strikes = refine_strikes(book.strikes, found, allowed, settings.most_strikes)
         if all(a.size == b.size for a, b in zip(strikes, book.strikes, strict=True)):
             break
         book = replace(book, strikes=strikes)
     if answer.epsilon > enough:
-        answer = generate(book, columns, mesh, effort)
-        law, _, bound = _measured(answer, book)
+        answer = generate_columns(book, columns, mesh, effort)
+        law, _, bound = _measure_law(answer, book)
         witnesses.append((bound, law))
         passes += answer.passes
     bound, law = min(witnesses, key=lambda pair: pair[0])  # a law proves its bound at any strikes
@@ -207,22 +220,22 @@ def joint_program(
         verdict = Verdict.ARBITRAGE
     elif bound <= settings.resolution:
         verdict = Verdict.FEASIBLE
-    return JointAudit(verdict, answer.profit, bound, portfolio, law, _sizes(book), passes)
+    return JointAudit(verdict, answer.profit, bound, portfolio, law, _strike_counts(book), passes)
 
 
-def _measured(answer: Answer, book: Book) -> tuple[JointLaw, list[Stray], float]:
-    law = JointLaw.of(answer.columns, answer.mass)
-    found = strays(law, book)
+def _measure_law(answer: ProgramResult, book: Book) -> tuple[JointLaw, list[PriceGaps], float]:
+    law = JointLaw.from_columns(answer.columns, answer.mass)
+    found = option_price_gaps(law, book)
     sizes = [np.abs(stray.gaps).max() for stray in found]
-    return law, found, float(max(*sizes, np.abs(variance_strays(law, book)).max()))
+    return law, found, float(max(*sizes, np.abs(variance_price_gaps(law, book)).max()))
 
 
-def _sizes(book: Book) -> tuple[int, int, int]:
+def _strike_counts(book: Book) -> tuple[int, int, int]:
     near, volatility, far = (K.size for K in book.strikes)
     return near, volatility, far
 
 
-def _check(laws: tuple[Marginal, Marginal, Marginal]) -> None:
+def _check_laws(laws: tuple[Marginal, Marginal, Marginal]) -> None:
     near, volatility, far = laws
     for name, law in (("near", near), ("far", far)):
         if abs(law.mean - 1.0) > 1e-9:

@@ -16,9 +16,9 @@ from scipy.special import ndtr, ndtri
 
 Array = NDArray[np.float64]
 
-POINTS = 100.0  # index points per unit of volatility
-TENOR = 30.0 / 365.0
-_SLOPES = 4001  # strikes at which quantiles are read off call prices
+INDEX_POINTS = 100.0  # index points per unit of volatility
+VIX_TENOR_YEARS = 30.0 / 365.0
+_QUANTILE_STRIKES = 4001  # strikes at which quantiles are read off call prices
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +97,7 @@ class Marginal:
         low, high = span
         if not 0.0 < low < mean < high:
             raise ValueError(f"span = {span!r} must be positive and enclose the mean, {mean!r}")
-        strikes = np.linspace(low, high, _SLOPES)
+        strikes = np.linspace(low, high, _QUANTILE_STRIKES)
         above = np.clip(-np.diff(call(strikes)) / np.diff(strikes), 0.0, 1.0)
         # rounding of far calls must not turn the quantiles back; the ramp keeps them distinct
         below = 1.0 - np.minimum.accumulate(above) + 1e-14 * np.arange(above.size)
@@ -118,19 +118,19 @@ class Marginal:
     @staticmethod
     def of_volatility(surface: Any, T: float) -> Marginal:
         """``VIX_T/100`` of a surface, from its ``vix_…`` methods."""
-        future = float(surface.vix_future(T)) / POINTS
-        money = POINTS * float(surface.discount(T))
+        future = float(surface.vix_future(T)) / INDEX_POINTS
+        money = INDEX_POINTS * float(surface.discount(T))
 
         def call(strike: Array) -> Array:
             # the side out of the money, and parity
-            points = POINTS * np.asarray(strike)
+            points = INDEX_POINTS * np.asarray(strike)
             side = np.asarray(strike) >= future
-            high = surface.vix_option(np.where(side, points, POINTS * future), T, "call")
-            low = surface.vix_option(np.where(side, POINTS * future, points), T, "put")
+            high = surface.vix_option(np.where(side, points, INDEX_POINTS * future), T, "call")
+            low = surface.vix_option(np.where(side, INDEX_POINTS * future, points), T, "put")
             return np.asarray(np.where(side, high / money, low / money + future - strike))
 
         def quantile(u: Array) -> Array:
-            return np.asarray(surface.vix_quantile(u, T) / POINTS)
+            return np.asarray(surface.vix_quantile(u, T) / INDEX_POINTS)
 
         second = float(surface.vix_second_moment(T))
         return Marginal(call, quantile, future, second_moment=second)

@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 
 from arbiter.joint.envelope import Envelope, Places
 from arbiter.joint.instruments import Position
-from arbiter.joint.strike_mesh import Mesh
+from arbiter.joint.strike_mesh import StateMesh
 
 Array = NDArray[np.float64]
 
-_DEEPEST = 12  # times that a cell is cut
-_MOST = 60_000  # cells at once; with more left over the floor is what it is by then
+_MAX_CUTS = 12  # times that a cell is cut
+_MAX_CELLS = 60_000  # cells at once; with more left over the floor is what it is by then
 
 
-class Floor(NamedTuple):
+class PayoffFloor(NamedTuple):
     """A number that no payoff in the box undercuts, and the states that were seen to lose."""
 
     least: float
@@ -33,7 +33,7 @@ class Floor(NamedTuple):
     loss: Array
 
 
-class Cells(NamedTuple):
+class StateCells(NamedTuple):
     """Rectangles of states, ``(m,)`` each."""
 
     x_low: Array
@@ -42,22 +42,22 @@ class Cells(NamedTuple):
     v_high: Array
 
     @staticmethod
-    def of(mesh: Mesh) -> Cells:
+    def from_mesh(mesh: StateMesh) -> StateCells:
         """Those between the nodes of a mesh."""
         x_low, v_low = np.meshgrid(mesh.x[:-1], mesh.v[:-1], indexing="ij")
         x_high, v_high = np.meshgrid(mesh.x[1:], mesh.v[1:], indexing="ij")
-        return Cells(x_low.ravel(), x_high.ravel(), v_low.ravel(), v_high.ravel())
+        return StateCells(x_low.ravel(), x_high.ravel(), v_low.ravel(), v_high.ravel())
 
     def corners(self) -> tuple[Array, Array]:
         """``(4, m)`` states."""
         x = np.stack([self.x_low, self.x_high, self.x_low, self.x_high])
         return x, np.stack([self.v_low, self.v_low, self.v_high, self.v_high])
 
-    def quarters(self, which: NDArray[np.bool_]) -> Cells:
+    def cut_in_four(self, which: NDArray[np.bool_]) -> StateCells:
         """The cells that a mask picks, each cut in four."""
         x_low, x_high, v_low, v_high = (part[which] for part in self)
         x, v = 0.5 * (x_low + x_high), 0.5 * (v_low + v_high)
-        return Cells(
+        return StateCells(
             np.concatenate([x_low, x, x_low, x]),
             np.concatenate([x, x_high, x, x_high]),
             np.concatenate([v_low, v_low, v, v]),
@@ -65,7 +65,9 @@ class Cells(NamedTuple):
         )
 
 
-def payoffs(position: Position, hedges: Envelope, x: Array, v: Array) -> tuple[Array, Places]:
+def hedged_payoffs(
+    position: Position, hedges: Envelope, x: Array, v: Array
+) -> tuple[Array, Places]:
     """Payoff of position and best hedge at the worst later level, and the hedge, by state."""
     value, facet = hedges.floor(x, v)
     logs = position.near_log + position.far_log
@@ -73,40 +75,43 @@ def payoffs(position: Position, hedges: Envelope, x: Array, v: Array) -> tuple[A
     return value + position.volatility(v) + (position.square + position.far_log) * v * v, facet
 
 
-def floor(position: Position, hedges: Envelope, mesh: Mesh, tolerance: float) -> Floor:
+def find_payoff_floor(
+    position: Position, hedges: Envelope, mesh: StateMesh, tolerance: float
+) -> PayoffFloor:
     """The least payoff over the box of a mesh, refined where it seems below ``−tolerance``.
 
     ``hedges`` must be lowered, else it speaks about the nodes of the later level only. A cell with
     a corner that truly loses more is not cut further: the corner is returned.
     """
-    cells, least = Cells.of(mesh), np.inf
+    cells, least = StateCells.from_mesh(mesh), np.inf
     lost: list[tuple[Array, Array, Array]] = []
-    for depth in range(_DEEPEST + 1):
+    for depth in range(_MAX_CUTS + 1):
         x, v = cells.corners()
-        value, facet = payoffs(position, hedges, x.ravel(), v.ravel())
+        value, facet = hedged_payoffs(position, hedges, x.ravel(), v.ravel())
         value, facet = value.reshape(x.shape), facet.reshape(x.shape)
         bound = np.full(x.shape[1], -np.inf)
         for plane in hedges.planes[facet]:
             bound = np.maximum(
-                bound, _over_x(position, plane, cells) + _over_v(position, plane, cells)
+                bound,
+                _minimise_over_x(position, plane, cells) + _minimise_over_v(position, plane, cells),
             )
         worst = value.argmin(0)[None]
         loses = np.take_along_axis(value, worst, 0)[0] < -tolerance
         lost.append(tuple(np.take_along_axis(part, worst, 0)[0, loses] for part in (x, v, -value)))
         unsure = (bound < -tolerance) & ~loses
         least = min(least, float(bound[~unsure].min(initial=np.inf)))
-        if depth == _DEEPEST or 4 * unsure.sum() > _MOST or not unsure.any():
+        if depth == _MAX_CUTS or 4 * unsure.sum() > _MAX_CELLS or not unsure.any():
             least = min(least, float(bound.min(initial=np.inf)))
             break
-        cells = cells.quarters(unsure)
+        cells = cells.cut_in_four(unsure)
     x_lost, v_lost, loss = (np.concatenate(parts) for parts in zip(*lost, strict=True))
-    return Floor(least, x_lost, v_lost, loss)
+    return PayoffFloor(least, x_lost, v_lost, loss)
 
 
-def _over_x(position: Position, plane: Array, cells: Cells) -> Array:
+def _minimise_over_x(position: Position, plane: Array, cells: StateCells) -> Array:
     """Least value over each cell of ``near(x) + logs·ℓ(x) + α + βx + γ log x``."""
     low, high = cells.x_low, cells.x_high
-    intercept, slope = position.near.piece(0.5 * (low + high))
+    intercept, slope = position.near.linear_piece(0.5 * (low + high))
     b = slope + plane[:, 1]
     c = plane[:, 2] - 2.0 / position.tenor * (position.near_log + position.far_log)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -116,10 +121,10 @@ def _over_x(position: Position, plane: Array, cells: Cells) -> Array:
     return np.asarray(intercept + plane[:, 0] + least)
 
 
-def _over_v(position: Position, plane: Array, cells: Cells) -> Array:
+def _minimise_over_v(position: Position, plane: Array, cells: StateCells) -> Array:
     """Least value over each cell of ``volatility(v) + (square + far_log − γΔ/2) v²``."""
     low, high = cells.v_low, cells.v_high
-    intercept, b = position.volatility.piece(0.5 * (low + high))
+    intercept, b = position.volatility.linear_piece(0.5 * (low + high))
     c = position.square + position.far_log - 0.5 * position.tenor * plane[:, 2]
     with np.errstate(divide="ignore", invalid="ignore"):
         still = np.where(c > 0.0, -0.5 * b / c, low)

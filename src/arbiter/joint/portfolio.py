@@ -11,15 +11,21 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from arbiter.joint.instruments import Book, Payoff, Position, held, out_of_the_money
-from arbiter.joint.marginals import POINTS, Marginal
-from arbiter.joint.program import Certified
+from arbiter.joint.instruments import (
+    Book,
+    Payoff,
+    Position,
+    decompose_payoff,
+    price_out_of_the_money,
+)
+from arbiter.joint.marginals import INDEX_POINTS, Marginal
+from arbiter.joint.program import CertifiedPosition
 
 Array = NDArray[np.float64]
 
-_DUST = 1e-7  # of the gross weight: rounding of the program, not a leg
-_SHOWN = 8  # legs that the sentence names
-_SMALL = 0.002  # share of the gross weight: smaller legs are counted and not named
+_MIN_LEG_SHARE = 1e-7  # of the gross weight: rounding of the program, not a leg
+_MAX_NAMED_GROUPS = 8  # legs that the sentence names
+_MIN_NAMED_SHARE = 0.002  # share of the gross weight: smaller legs are counted and not named
 _MARKETS = ("SPX near", "VIX", "SPX far")
 _SCHEMA: dict[str, Any] = {
     "market": pl.String,
@@ -58,7 +64,7 @@ class Portfolio:
         book: The market that it was priced in.
     """
 
-    proof: Certified
+    proof: CertifiedPosition
     book: Book
 
     @cached_property
@@ -70,7 +76,7 @@ class Portfolio:
     def box(self) -> dict[str, tuple[float, float]]:
         """Where it was proved never to lose: ``x1``, ``vix``, ``x2``."""
         x, v, y = ((float(z[0]), float(z[-1])) for z in self.proof.mesh.axes)
-        return {"x1": x, "vix": (POINTS * v[0], POINTS * v[1]), "x2": y}
+        return {"x1": x, "vix": (INDEX_POINTS * v[0], INDEX_POINTS * v[1]), "x2": y}
 
     @cached_property
     def legs(self) -> pl.DataFrame:
@@ -81,13 +87,13 @@ class Portfolio:
         with the other costs it comes to the premium.
         """
         position, book = self.proof.position, self.book
-        gross = book.gross(position)
-        legs = [*_variances(position, book)]
+        gross = book.gross_weight(position)
+        legs = [*_variance_legs(position, book)]
         cash = 0.0
         for i, (market, payoff) in enumerate(
             zip(_MARKETS, (position.near, position.volatility, position.far), strict=True)
         ):
-            more, found = _options(market, book.laws[i], payoff, book.units.options[i])
+            more, found = _option_legs(market, book.laws[i], payoff, book.units.options[i])
             cash += more
             legs += found
         legs.append(Leg("cash", "cash", None, cash, 1.0, cash, 0.0))
@@ -95,8 +101,8 @@ class Portfolio:
             (*leg[:3], "long" if leg.weight > 0.0 else "short", leg.weight / gross, leg.price,
              leg.cost / gross, leg.share / gross)
             for leg in legs
-            if max(leg.share, abs(leg.cost)) > _DUST * gross
-            or (leg.instrument == "forward" and abs(leg.weight) > _DUST * gross)
+            if max(leg.share, abs(leg.cost)) > _MIN_LEG_SHARE * gross
+            or (leg.instrument == "forward" and abs(leg.weight) > _MIN_LEG_SHARE * gross)
         ]  # fmt: skip
         return pl.DataFrame(rows, schema=_SCHEMA, orient="row").sort("share", descending=True)
 
@@ -107,14 +113,14 @@ class Portfolio:
         """
         position, hedges = self.proof.position, self.proof.hedges
         x, v = np.broadcast_arrays(
-            np.asarray(x1, dtype=np.float64), np.asarray(vix, dtype=np.float64) / POINTS
+            np.asarray(x1, dtype=np.float64), np.asarray(vix, dtype=np.float64) / INDEX_POINTS
         )
-        points = hedges.points(x, v)
+        points = hedges.moment_points(x, v)
         facet = (points @ hedges.planes.T).argmax(-1)
         plane = hedges.planes[facet]
         shares = -plane[..., 1]
         contracts = 0.5 * position.tenor * plane[..., 2] - position.far_log
-        gross = self.book.gross(position)
+        gross = self.book.gross_weight(position)
         return shares / gross, contracts / gross
 
     def payoff(self, x1: ArrayLike, vix: ArrayLike, x2: ArrayLike) -> Array:
@@ -122,19 +128,19 @@ class Portfolio:
         position = self.proof.position
         x, v, y = np.broadcast_arrays(
             np.asarray(x1, dtype=np.float64),
-            np.asarray(vix, dtype=np.float64) / POINTS,
+            np.asarray(vix, dtype=np.float64) / INDEX_POINTS,
             np.asarray(x2, dtype=np.float64),
         )
-        shares, contracts = self.hedge(x, POINTS * v)
+        shares, contracts = self.hedge(x, INDEX_POINTS * v)
         log = position.log_contract
         legs = position.near(x) + position.volatility(v) + position.far(y)
         legs += position.near_log * log(x) + position.far_log * log(y) + position.square * v * v
         traded = shares * (y - x) + contracts * (log(y) - log(x) - v * v)
-        return np.asarray(legs / self.book.gross(position) + traded)
+        return np.asarray(legs / self.book.gross_weight(position) + traded)
 
     def __str__(self) -> str:
-        groups = _groups(self.legs.filter(pl.col("share") > 0.0))
-        shown = [group for group in groups[:_SHOWN] if group[0] > _SMALL]
+        groups = _group_legs(self.legs.filter(pl.col("share") > 0.0))
+        shown = [group for group in groups[:_MAX_NAMED_GROUPS] if group[0] > _MIN_NAMED_SHARE]
         rest = 1.0 - sum(share for share, _ in shown)
         text = "; ".join(sentence for _, sentence in shown)
         text += f"; and smaller legs, {rest:.1%} of the whole" if rest > 5e-4 else ""
@@ -144,13 +150,15 @@ class Portfolio:
         )
 
 
-def _options(market: str, law: Marginal, payoff: Payoff, unit: float) -> tuple[float, list[Leg]]:
+def _option_legs(
+    market: str, law: Marginal, payoff: Payoff, unit: float
+) -> tuple[float, list[Leg]]:
     """Cash, and the forwards and options that make a payoff; the VIX per index point."""
-    scale = POINTS if market == "VIX" else 1.0
-    cash, forward, weights = held(payoff, law.mean)
+    scale = INDEX_POINTS if market == "VIX" else 1.0
+    cash, forward, weights = decompose_payoff(payoff, law.mean)
     name, share = ("future", unit * abs(forward)) if market == "VIX" else ("forward", 0.0)
     legs = [Leg(market, name, None, forward / scale, scale * law.mean, 0.0, share)]
-    prices = out_of_the_money(law, payoff.strikes)
+    prices = price_out_of_the_money(law, payoff.strikes)
     for strike, weight, price in zip(payoff.strikes, weights, prices, strict=True):
         side = "call" if strike >= law.mean else "put"
         cost, share = float(weight * price), unit * abs(float(weight))
@@ -159,7 +167,7 @@ def _options(market: str, law: Marginal, payoff: Payoff, unit: float) -> tuple[f
     return cash + forward * law.mean, legs
 
 
-def _variances(position: Position, book: Book) -> Iterator[Leg]:
+def _variance_legs(position: Position, book: Book) -> Iterator[Leg]:
     """The log contracts and the contract on the squared index."""
     names = (("SPX near", "log contract"), ("SPX far", "log contract"), ("VIX", "squared VIX"))
     weights = (position.near_log, position.far_log, position.square)
@@ -170,7 +178,7 @@ def _variances(position: Position, book: Book) -> Iterator[Leg]:
         yield Leg(market, name, None, weight, float(price), float(weight * price), share)
 
 
-def _groups(legs: pl.DataFrame) -> list[tuple[float, str]]:
+def _group_legs(legs: pl.DataFrame) -> list[tuple[float, str]]:
     """Share and sentence of each run of neighbouring options on one side, largest first."""
     kind = ["market", "instrument", "side"]
     runs = legs.sort("market", "strike").with_columns(
@@ -183,10 +191,10 @@ def _groups(legs: pl.DataFrame) -> list[tuple[float, str]]:
         high=pl.col("strike").max(),
     )
     rows = groups.sort("share", descending=True).iter_rows(named=True)
-    return [(row["share"], _sentence(row)) for row in rows]
+    return [(row["share"], _describe_group(row)) for row in rows]
 
 
-def _sentence(group: dict[str, Any]) -> str:
+def _describe_group(group: dict[str, Any]) -> str:
     name, low, high = group["instrument"], group["low"], group["high"]
     name = name if name == "squared VIX" else f"{group['market']} {name}"
     if low is not None:

@@ -22,30 +22,32 @@ from scipy.optimize import linprog
 
 from arbiter.joint.envelope import Envelope
 from arbiter.joint.instruments import Book, Columns, Position
-from arbiter.joint.payoff_floor import floor, payoffs
-from arbiter.joint.strike_mesh import Mesh
+from arbiter.joint.payoff_floor import find_payoff_floor, hedged_payoffs
+from arbiter.joint.strike_mesh import StateMesh
 
 Array = NDArray[np.float64]
 States = tuple[Array, Array, Array]  # x, v, and what is lost there
 logger = logging.getLogger(__name__)
 
-NOTHING = 1e-8  # a relaxation that rounding of the program explains
-SCALE = 100.0  # prices in hundredths: the solver's tolerance is then far below NOTHING
+NEGLIGIBLE_RELAXATION = 1e-8  # a relaxation that rounding of the program explains
+PRICE_SCALE = 100.0  # prices in hundredths: the solver's tolerance is then far below NOTHING
 # Tighter tolerances than the solver's own make it give up now and then, in ways that it does not
 # name; then another way is tried.
-_WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
+_SOLVER_METHODS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("highs-ds", {"time_limit": 60.0}),
     ("highs-ds", {"time_limit": 60.0, "presolve": False}),
     ("highs-ipm", {"time_limit": 120.0}),
 )
-_CLOSE = 0.02  # a loss this small beside the gain is left to the cash that is added at the end
-_CONTENT = 0.9  # of the relaxation: a position that surely earns this is good enough
-_BATCH = 400  # columns added at once
-_POOL = 3_000  # columns; beyond them the dearest half is let go
-_START = 1e-6  # quantile of the outermost states at the start
+_LOSS_TOLERANCE = (
+    0.02  # a loss this small beside the gain is left to the cash that is added at the end
+)
+_MIN_PROFIT_SHARE = 0.9  # of the relaxation: a position that surely earns this is good enough
+_MAX_COLUMNS_PER_PASS = 400  # columns added at once
+_MAX_COLUMNS = 3_000  # columns; beyond them the dearest half is let go
+_OUTER_STATE_QUANTILE = 1e-6  # quantile of the outermost states at the start
 
 
-class Solved(NamedTuple):
+class ProgramSolution(NamedTuple):
     """The program over some columns."""
 
     epsilon: float
@@ -53,17 +55,17 @@ class Solved(NamedTuple):
     weights: Array  # (rows,) of the position that is its dual
 
 
-class Certified(NamedTuple):
+class CertifiedPosition(NamedTuple):
     """A position that loses nowhere in its box and is paid for being taken."""
 
     position: Position
     hedges: Envelope
-    mesh: Mesh
+    mesh: StateMesh
     profit: float  # today, for gross weights of one
 
 
 @dataclass(frozen=True)
-class Effort:
+class SearchLimits:
     """How hard to try on one set of strikes.
 
     Attributes:
@@ -73,14 +75,14 @@ class Effort:
         between: Whether states between the nodes of the mesh are looked for.
     """
 
-    enough: float = NOTHING
+    enough: float = NEGLIGIBLE_RELAXATION
     passes: int = 100
     sharpenings: int = 5
     between: bool = True
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class ProgramResult:
     """The program over one set of strikes.
 
     Attributes:
@@ -94,7 +96,7 @@ class Answer:
     columns: Columns
     mass: Array
     epsilon: float
-    proof: Certified | None
+    proof: CertifiedPosition | None
     passes: int
 
     @property
@@ -103,24 +105,26 @@ class Answer:
         return 0.0 if self.proof is None else self.proof.profit
 
 
-def solve(book: Book, columns: Columns) -> Solved:
+def solve_program(book: Book, columns: Columns) -> ProgramSolution:
     """Minimise the relaxation over the given columns."""
-    payoffs, shifts = book.payoffs(columns), book.shifts
+    payoffs, shifts = book.expected_payoffs(columns), book.price_shifts
     count, moves = payoffs.shape[1], shifts.shape[1]
     rows = sparse.hstack(
-        [payoffs, shifts / SCALE, sparse.csc_matrix((payoffs.shape[0], 1))], format="csc"
+        [payoffs, shifts / PRICE_SCALE, sparse.csc_matrix((payoffs.shape[0], 1))], format="csc"
     )
     none, eye, one = sparse.csc_matrix((moves, count)), sparse.eye(moves), np.ones((moves, 1))
     within = sparse.bmat([[none, eye, -one], [none, -eye, -one]], format="csc")
     cost = np.append(np.zeros(count + moves), 1.0)
     lowest = np.concatenate([np.zeros(count), np.full(moves, -np.inf), [0.0]])
     bounds = np.stack([lowest, np.full(lowest.size, np.inf)], 1)
-    for method, options in _WAYS:
+    for method, options in _SOLVER_METHODS:
         found = linprog(
             cost, within, np.zeros(2 * moves), rows, book.prices, bounds, method, options=options
         )
         if found.status == 0:
-            return Solved(found.fun / SCALE, found.x[:count], -found.eqlin.marginals / SCALE)
+            return ProgramSolution(
+                found.fun / PRICE_SCALE, found.x[:count], -found.eqlin.marginals / PRICE_SCALE
+            )
         logger.info("%s with %s ended without an answer: %s", method, options, found.message)
     raise ArithmeticError(
         f"the linear program with {rows.shape[0]} rows and {count} columns was not solved: "
@@ -128,7 +132,9 @@ def solve(book: Book, columns: Columns) -> Solved:
     )
 
 
-def generate(book: Book, columns: Columns, mesh: Mesh, effort: Effort) -> Answer:
+def generate_columns(
+    book: Book, columns: Columns, mesh: StateMesh, effort: SearchLimits
+) -> ProgramResult:
     """Minimise the relaxation over all joint laws, from some columns.
 
     States are first looked for among the nodes of the mesh, then in the cells between them.
@@ -136,89 +142,103 @@ def generate(book: Book, columns: Columns, mesh: Mesh, effort: Effort) -> Answer
     mesh = mesh.with_strikes(book.strikes)
     passes, sharpenings = 0, 0
     while True:
-        found, passes = solve(book, columns), passes + 1
+        found, passes = solve_program(book, columns), passes + 1
         if found.epsilon <= effort.enough:
-            return Answer(columns, found.mass, found.epsilon, None, passes)
+            return ProgramResult(columns, found.mass, found.epsilon, None, passes)
         position = book.position(found.weights)
         more = None
         while more is None:
-            hedges = Envelope.of(mesh.y, position.far(mesh.y), book.tenor)
-            more = _losing(book, found, _at_nodes(position, hedges, mesh), hedges)
+            hedges = Envelope.from_values(mesh.y, position.far(mesh.y), book.tenor)
+            more = _build_losing_columns(
+                book, found, _worst_states_at_nodes(position, hedges, mesh), hedges
+            )
             if passes < effort.passes and more is not None:
                 break
             if not effort.between:
-                return Answer(columns, found.mass, found.epsilon, None, passes)
-            lowered = hedges.lowered(position.far)
-            seen = floor(position, lowered, mesh, _CLOSE * found.epsilon)
-            more = _losing(book, found, (seen.x, seen.v, seen.loss), hedges)
+                return ProgramResult(columns, found.mass, found.epsilon, None, passes)
+            lowered = hedges.lower_below(position.far)
+            seen = find_payoff_floor(position, lowered, mesh, _LOSS_TOLERANCE * found.epsilon)
+            more = _build_losing_columns(book, found, (seen.x, seen.v, seen.loss), hedges)
             if passes < effort.passes and more is not None:
                 break
-            proof = _certified(book, position, lowered, mesh, seen.least)
-            answer = Answer(columns, found.mass, found.epsilon, proof, passes)
+            proof = _certify_position(book, position, lowered, mesh, seen.least)
+            answer = ProgramResult(columns, found.mass, found.epsilon, proof, passes)
             last = sharpenings == effort.sharpenings or passes >= effort.passes
-            if last or answer.profit > _CONTENT * found.epsilon:
+            if last or answer.profit > _MIN_PROFIT_SHARE * found.epsilon:
                 return answer
             marked = np.zeros(mesh.y.size, dtype=bool)
-            bent = lowered.planes[:, 0] < hedges.planes[:, 0] - _CLOSE * found.epsilon
+            bent = lowered.planes[:, 0] < hedges.planes[:, 0] - _LOSS_TOLERANCE * found.epsilon
             marked[hedges.corners[bent].ravel()] = True
-            mesh, sharpenings, more = mesh.sharpened(marked), sharpenings + 1, None
+            mesh, sharpenings, more = mesh.refine_marked(marked), sharpenings + 1, None
         logger.debug(
             "pass %d: %d columns, mesh %d × %d × %d, relaxation %.3g",
             passes, columns.x.size, *(z.size for z in mesh.axes), found.epsilon,
         )  # fmt: skip
-        columns = _affordable(book, columns, found.weights).joined(more)
+        columns = _prune_columns(book, columns, found.weights).append_columns(more)
 
 
-def _certified(
-    book: Book, position: Position, hedges: Envelope, mesh: Mesh, least: float
-) -> Certified | None:
+def _certify_position(
+    book: Book, position: Position, hedges: Envelope, mesh: StateMesh, least: float
+) -> CertifiedPosition | None:
     """The position with cash added until it loses nowhere in the box; None if it then costs."""
-    raised = position.raised(max(-least, 0.0))
-    profit = -book.cost(raised) / max(book.gross(raised), np.finfo(float).tiny)
-    return Certified(raised, hedges, mesh, profit) if profit > NOTHING else None
+    raised = position.add_cash(max(-least, 0.0))
+    profit = -book.cost(raised) / max(book.gross_weight(raised), np.finfo(float).tiny)
+    return (
+        CertifiedPosition(raised, hedges, mesh, profit) if profit > NEGLIGIBLE_RELAXATION else None
+    )
 
 
-def starting(book: Book, mesh: Mesh) -> Columns:
+def build_starting_columns(book: Book, mesh: StateMesh) -> Columns:
     """Columns to start from: states across both laws, with laws narrow, wide and skewed."""
     near, volatility, _ = book.laws
-    u = np.concatenate([[_START, 1e-4], np.linspace(0.005, 0.995, 14), [1 - 1e-4, 1 - _START]])
+    u = np.concatenate(
+        [
+            [_OUTER_STATE_QUANTILE, 1e-4],
+            np.linspace(0.005, 0.995, 14),
+            [1 - 1e-4, 1 - _OUTER_STATE_QUANTILE],
+        ]
+    )
     x = np.concatenate([near.quantile(u), mesh.x[::12], mesh.x[-1:]])
     v = np.concatenate([volatility.quantile(u[::2]), mesh.v[::8], mesh.v[-1:]])
     states = [z.ravel() for z in np.meshgrid(np.unique(x), np.unique(v))]
     y = mesh.y
     log = np.log(y)
     shapes = (log**2, -(log**2), (y - 1.0) ** 4, log**3, -(log**3))
-    found = [Envelope.of(y, shape, book.tenor).columns(*states) for shape in shapes]
+    found = [Envelope.from_values(y, shape, book.tenor).columns(*states) for shape in shapes]
     return Columns(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
 
-def _at_nodes(position: Position, hedges: Envelope, mesh: Mesh) -> States:
+def _worst_states_at_nodes(position: Position, hedges: Envelope, mesh: StateMesh) -> States:
     """The states that lose most in each row and in each column of the mesh."""
     x, v = np.meshgrid(mesh.x, mesh.v, indexing="ij")
-    payoff = payoffs(position, hedges, x.ravel(), v.ravel())[0].reshape(x.shape)
+    payoff = hedged_payoffs(position, hedges, x.ravel(), v.ravel())[0].reshape(x.shape)
     i = np.concatenate([np.arange(mesh.x.size), payoff.argmin(0)])
     j = np.concatenate([payoff.argmin(1), np.arange(mesh.v.size)])
     i, j = np.unique(np.stack([i, j]), axis=1)
     return mesh.x[i], mesh.v[j], -payoff[i, j]
 
 
-def _losing(book: Book, found: Solved, states: States, hedges: Envelope) -> Columns | None:
+def _build_losing_columns(
+    book: Book, found: ProgramSolution, states: States, hedges: Envelope
+) -> Columns | None:
     """Columns of the worst of some states, where the position does lose on them."""
     x, v, loss = states
-    least = max(_CLOSE * found.epsilon, 0.1 * float(loss.max(initial=0.0)))
-    worst = np.argsort(-loss)[:_BATCH]
+    least = max(_LOSS_TOLERANCE * found.epsilon, 0.1 * float(loss.max(initial=0.0)))
+    worst = np.argsort(-loss)[:_MAX_COLUMNS_PER_PASS]
     worst = worst[loss[worst] > least]
     if not worst.size:
         return None
     columns = hedges.columns(x[worst], v[worst])
     # a state that no law on the nodes reaches is settled beside it, where there may be no loss
-    columns = columns.kept(book.payoffs(columns).T @ found.weights < -0.5 * least)
+    columns = columns.select_columns(
+        book.expected_payoffs(columns).T @ found.weights < -0.5 * least
+    )
     return columns if columns.x.size else None
 
 
-def _affordable(book: Book, columns: Columns, weights: Array) -> Columns:
+def _prune_columns(book: Book, columns: Columns, weights: Array) -> Columns:
     """All columns, or where there are too many the half on which the position earns least."""
-    if columns.x.size <= _POOL:
+    if columns.x.size <= _MAX_COLUMNS:
         return columns
-    earned = book.payoffs(columns).T @ weights
-    return columns.kept(earned <= np.median(earned))
+    earned = book.expected_payoffs(columns).T @ weights
+    return columns.select_columns(earned <= np.median(earned))

@@ -16,15 +16,17 @@ import polars as pl
 from numpy.typing import NDArray
 
 from arbiter.joint.instruments import Book, Columns
-from arbiter.joint.strike_mesh import TAIL, Strikes
+from arbiter.joint.strike_mesh import TAIL_PROBABILITY, Strikes
 
 Array = NDArray[np.float64]
 
-_EVEN = 1_000  # strikes at which a law is compared, beside its atoms
-_APART = 2e-5  # of their range: strikes nearer to each other are one to the solver
+_COMPARISON_STRIKES = 1_000  # strikes at which a law is compared, beside its atoms
+_MIN_STRIKE_DISTANCE_SHARE = (
+    2e-5  # of their range: strikes nearer to each other are one to the solver
+)
 
 
-class Stray(NamedTuple):
+class PriceGaps(NamedTuple):
     """Differences of one law's prices from the market's, in units of the relaxation."""
 
     strikes: Array
@@ -51,10 +53,10 @@ class JointLaw:
     state: NDArray[np.int64]
 
     @staticmethod
-    def of(columns: Columns, mass: Array) -> JointLaw:
+    def from_columns(columns: Columns, mass: Array) -> JointLaw:
         """The mixture of columns."""
         used = mass > 0.0
-        x, v, y, p = columns.kept(used)
+        x, v, y, p = columns.select_columns(used)
         share = mass[used] / mass[used].sum()
         # a common factor changes neither condition, and makes the mean one to rounding
         mean = float(share @ x)
@@ -75,14 +77,16 @@ class JointLaw:
         )
 
 
-def strays(law: JointLaw, book: Book) -> list[Stray]:
+def option_price_gaps(law: JointLaw, book: Book) -> list[PriceGaps]:
     """How far each of the three laws is from the market's, strike by strike."""
     found = []
     for i, (levels, market) in enumerate(
         zip((law.x1, law.vix / 100.0, law.x2), book.laws, strict=True)
     ):
-        ends = market.quantile(np.array([TAIL, 1.0 - TAIL]))
-        grid = np.linspace(min(ends[0], levels.min()), max(ends[1], levels.max()), _EVEN)
+        ends = market.quantile(np.array([TAIL_PROBABILITY, 1.0 - TAIL_PROBABILITY]))
+        grid = np.linspace(
+            min(ends[0], levels.min()), max(ends[1], levels.max()), _COMPARISON_STRIKES
+        )
         K = np.unique(np.concatenate([grid, levels[levels > 0.0]]))
         K = K[K > 0.0]
         # calls of atoms, by cumulative sums from the right
@@ -95,11 +99,11 @@ def strays(law: JointLaw, book: Book) -> list[Stray]:
         future = float(p @ z) - market.mean if i == 1 else 0.0
         gaps = calls - market.call(K) - future * (market.mean > K)
         strikes, gaps = np.append(K, market.mean), np.append(gaps, future)
-        found.append(Stray(strikes, gaps / book.units.options[i]))
+        found.append(PriceGaps(strikes, gaps / book.units.options[i]))
     return found
 
 
-def variance_strays(law: JointLaw, book: Book) -> Array:
+def variance_price_gaps(law: JointLaw, book: Book) -> Array:
     """The same for the log contracts and the squared volatility."""
     scale = -2.0 / book.tenor
     v = law.vix / 100.0
@@ -107,7 +111,7 @@ def variance_strays(law: JointLaw, book: Book) -> Array:
     return np.asarray((own - book.variances) / book.contract_units)
 
 
-def refined(strikes: Strikes, found: list[Stray], allowed: float, most: int) -> Strikes:
+def refine_strikes(strikes: Strikes, found: list[PriceGaps], allowed: float, most: int) -> Strikes:
     """The strikes and, in each interval where a law strays by more than allowed, the worst one."""
     new = []
     for K, (at, gaps) in zip(strikes, found, strict=True):
@@ -119,7 +123,7 @@ def refined(strikes: Strikes, found: list[Stray], allowed: float, most: int) -> 
         worst = worst[size[worst] > allowed]
         worst = worst[np.argsort(-size[worst])][: max(most - K.size, 0)]
         near = np.abs(at[worst, None] - K).min(1, initial=np.inf)
-        worst = worst[near > _APART * (K[-1] - K[0])]
+        worst = worst[near > _MIN_STRIKE_DISTANCE_SHARE * (K[-1] - K[0])]
         new.append(np.union1d(K, at[worst]))
     near_strikes, volatility, far = new
     return near_strikes, volatility, far
