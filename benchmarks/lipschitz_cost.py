@@ -32,7 +32,7 @@ from arbiter.operators.network.lipschitz import constant
 from arbiter.operators.network.network import Config, Network
 from arbiter.operators.pretrained import Operator
 from arbiter.operators.prior.reference_volatility import scaled
-from arbiter.operators.quote_tensors import ragged
+from arbiter.operators.quote_tensors import pad_chains
 from arbiter_lab.evaluation.heston_surfaces import heston_case
 from arbiter_lab.evaluation.known_surface import Case
 from arbiter_lab.evaluation.methods import methods
@@ -71,7 +71,7 @@ def constants(network: Network, info: dict[str, Any], cases: Sequence[Case]) -> 
     """The constant of every chain, and those of some chains."""
     known = info.get("metrics", {})
     before = next((known[name] for name in _BEFORE if known.get(name) is not None), None)
-    chains = [scaled(ragged([case.quotes])) for case in cases[:CHAINS]]
+    chains = [scaled(pad_chains([case.quotes])) for case in cases[:CHAINS]]
     row: Row = {"before": before, "constant": constant(network).value}
     for name, radius in (("at_chains", math.inf), ("within_radius", RADIUS)):
         found = torch.cat([constant_at(network, chain, radius) for chain in chains])

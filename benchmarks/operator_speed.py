@@ -33,7 +33,7 @@ import torch
 
 from arbiter.operators.network.network import Config, Network, Output
 from arbiter.operators.prior.reference_volatility import scaled
-from arbiter.operators.quote_tensors import Ragged, ragged
+from arbiter.operators.quote_tensors import Ragged, pad_chains
 
 if TYPE_CHECKING:  # a GPU machine may have no tables
     from arbiter.operators.pretrained import Operator
@@ -124,11 +124,11 @@ def stages(watch: Stopwatch) -> list[Row]:
         f"{LISTED} expiries": listed_quotes(LISTED),
     }
     for name, quotes in chains.items():
-        batch = ragged([quotes])
+        batch = pad_chains([quotes])
         whole = watch(_after(operator), quotes)
         parts = {
             "implied volatilities": watch(lambda q: implied([q]), quotes),
-            "tensors and levels": watch(lambda q: quick.scaled(ragged([q])), quotes),
+            "tensors and levels": watch(lambda q: quick.scaled(pad_chains([q])), quotes),
             "network": watch(operator._inference, batch) - watch(quick.scaled, batch),
         }
         parts["residuals, traits, surface"] = whole - sum(parts.values())
@@ -140,7 +140,7 @@ def stages(watch: Stopwatch) -> list[Row]:
 
 @torch.inference_mode()
 def _eager(operator: Operator, batch: Ragged) -> None:
-    operator._network(batch)
+    operator.network(batch)
 
 
 # -- GPU ----------------------------------------------------------------------------------

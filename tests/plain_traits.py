@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from arbiter.operators.domain_features import Seen
+from arbiter.operators.domain_features import ObservedChains
 
 Array = NDArray[np.float64]
 SOFT = 5e-3
 
 
-def plain_traits(seen: Seen) -> dict[str, float]:
+def plain_traits(seen: ObservedChains) -> dict[str, float]:
     """Named as in the table of traits."""
     z = seen.k / np.exp(seen.total)[seen.expiry]
     log_T, size = np.log(seen.T), np.abs(seen.miss)
@@ -60,7 +60,9 @@ def _jagged(slices: list[NDArray[np.int64]], z: Array, u: Array, spread: Array) 
     return float(np.quantile(off, 0.95)) if off else 0.0
 
 
-def _out_of_line(slices: list[NDArray[np.int64]], z: Array, log_T: Array, seen: Seen) -> float:
+def _out_of_line(
+    slices: list[NDArray[np.int64]], z: Array, log_T: Array, seen: ObservedChains
+) -> float:
     at, level, noise = [], [], []
     for each, own in enumerate(slices):
         near = own[np.abs(z[own]) < 2.5]

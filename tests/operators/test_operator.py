@@ -21,10 +21,10 @@ from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.forward_pass import Inference, runner
 from arbiter.operators.network.lipschitz import constant
 from arbiter.operators.network.network import Config, Network
-from arbiter.operators.pretrained import SHIPPED, Operator
+from arbiter.operators.pretrained import DEFAULT_WEIGHTS_NAME, Operator
 from arbiter.operators.prior import shrinkage
 from arbiter.operators.prior.shrinkage import ENOUGH
-from arbiter.operators.quote_tensors import ragged
+from arbiter.operators.quote_tensors import pad_chains
 from arbiter.quotes import Quotes
 from operator_card import PAGE, with_card
 
@@ -198,7 +198,7 @@ def test_the_card_of_the_page_is_that_of_the_weights(operator: Operator) -> None
 
 
 def test_the_lipschitz_constant_is_that_of_the_shipped_maps(operator: Operator) -> None:
-    path = FOLDER / f"{SHIPPED}.safetensors"
+    path = FOLDER / f"{DEFAULT_WEIGHTS_NAME}.safetensors"
     tensors, info = checkpoint.load(path)
     network = Network(Config(**info["config"]))
     network.load_state_dict(tensors)
@@ -228,15 +228,15 @@ def test_log_volatilities_that_move_a_little_move_slopes_far_less_than_the_const
 
 
 def test_the_shipped_file_is_small_and_single_precision() -> None:
-    path = FOLDER / f"{SHIPPED}.safetensors"
+    path = FOLDER / f"{DEFAULT_WEIGHTS_NAME}.safetensors"
     assert path.stat().st_size <= 10_000_000
     tensors, _ = checkpoint.load(path)
     assert {tensor.dtype for tensor in tensors.values()} == {torch.float32}
 
 
 def test_pretrained_is_loaded_once() -> None:
-    assert Operator.pretrained() is Operator.pretrained(SHIPPED)
-    with pytest.raises(ValueError, match=rf"'nonsense' is not among .*'{SHIPPED}'"):
+    assert Operator.pretrained() is Operator.pretrained(DEFAULT_WEIGHTS_NAME)
+    with pytest.raises(ValueError, match=rf"'nonsense' is not among .*'{DEFAULT_WEIGHTS_NAME}'"):
         Operator.pretrained("nonsense")
 
 
@@ -275,7 +275,7 @@ def test_any_checkpoint_of_an_operator_can_be_loaded(tmp_path: Path, quotes: Quo
 
 def test_loading_leaves_the_callers_random_numbers_alone() -> None:
     before = torch.get_rng_state()
-    Operator.load(FOLDER / f"{SHIPPED}.safetensors")
+    Operator.load(FOLDER / f"{DEFAULT_WEIGHTS_NAME}.safetensors")
     assert (torch.get_rng_state() == before).all()
     Network(Config(heads=2, width=2, state=2, rank=1, context=2, looks=1))
     assert (torch.get_rng_state() != before).any()
@@ -329,7 +329,7 @@ def test_the_quick_pass_is_the_network(
             parameter.add_(0.2 * torch.randn_like(parameter))
     sparse = quotes.select((quotes.expiry > 0) | (np.arange(len(quotes)) == 10))
     chains = [quotes, smiles(np.array([0.5]), strikes=9), sparse]
-    batch = ragged(chains)
+    batch = pad_chains(chains)
     with torch.no_grad():
         wanted = network(batch)
     total = wanted.chain.total.numpy()
@@ -379,16 +379,16 @@ def test_a_network_with_a_representer_runs_as_it_is(quotes: Quotes) -> None:
     config = Config(heads=6, width=12, state=7, rank=3, context=10, representer=True)
     network = Network(config).double()
     with torch.no_grad():
-        wanted = network(ragged([quotes])).slopes.numpy()
-    assert (runner(network)(ragged([quotes]))[0] == wanted).all()
+        wanted = network(pad_chains([quotes])).slopes.numpy()
+    assert (runner(network)(pad_chains([quotes]))[0] == wanted).all()
 
 
 def test_single_precision_inside_costs_less_than_a_hundredth_of_a_basis_point() -> None:
     quotes = ab.example_chain().quotes()
     operator = Operator.pretrained()
-    batch = ragged([quotes])
+    batch = pad_chains([quotes])
     found = [
-        Inference(operator._network, dtype)(batch)[0][0] for dtype in (torch.float32, torch.float64)
+        Inference(operator.network, dtype)(batch)[0][0] for dtype in (torch.float32, torch.float64)
     ]
     one, two = (ab.Surface.from_slopes(operator._knots, quotes.maturities, b) for b in found)
     assert 0.0 < np.abs(one.iv(quotes.k, quotes.T) - two.iv(quotes.k, quotes.T)).max() < 1e-6

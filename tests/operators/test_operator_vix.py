@@ -104,7 +104,7 @@ def test_what_the_surface_cannot_carry_is_said(
     smile = {"T": np.full(9, 0.3), "k": strikes, "forward": np.full(9, 20.0)}
     on_vix = Quotes.from_frame({**smile, "iv_bid": np.full(9, 0.8), "iv_ask": np.full(9, 0.9)})
     with pytest.raises(ValueError, match="no variance on this surface"):
-        vix_head.answered(still, VixMarket.from_quotes(on_vix, None))
+        vix_head.fit_vix_slices(still, VixMarket.from_quotes(on_vix, None))
     near = made.quotes.select(made.quotes.T < 0.15)
     with caplog.at_level(logging.WARNING):
         operator(near, vix_quotes=quotes)

@@ -16,7 +16,7 @@ from torch import Tensor
 from arbiter.operators.network.measure_gate import Gate
 from arbiter.operators.network.network import Output
 from arbiter.operators.prior.reference_volatility import Scaled, scaled
-from arbiter.operators.quote_tensors import Ragged, in_order, ragged, trapezoid
+from arbiter.operators.quote_tensors import Ragged, pad_chains, sort_quotes, trapezoid
 from arbiter.quotes import Quotes
 from counts import count
 from ragged_chains import network, random_chain
@@ -154,7 +154,7 @@ def test_order_of_strikes_and_maturities_does_not_matter(seed: int) -> None:
     shuffled = Ragged._make(
         [quotes.T[:, slices], *(x[:, slices][..., strikes] for x in quotes[1:])]
     )
-    again = run(in_order(shuffled)).slopes
+    again = run(sort_quotes(shuffled)).slopes
     torch.testing.assert_close(again, run(quotes).slopes, rtol=1e-11, atol=0.0)
 
 
@@ -169,7 +169,7 @@ def test_strikes_out_of_order_would_matter() -> None:
 def test_repeated_quotes_do_not_matter(seed: int) -> None:
     quotes = random_chain(seed)
     doubled = Ragged._make([quotes.T, *(x.repeat_interleave(2, -1) for x in quotes[1:])])
-    again = run(in_order(doubled)).slopes
+    again = run(sort_quotes(doubled)).slopes
     torch.testing.assert_close(again, run(quotes).slopes, rtol=1e-11, atol=0.0)
 
 
@@ -234,21 +234,21 @@ def test_tables_in_any_order_give_one_answer(rng: np.random.Generator) -> None:
     order = rng.permutation(28)
     plain = Quotes.from_frame(table)
     doubled = {name: np.concatenate([x[order], x[:5]]) for name, x in table.items()}
-    first, second = run(ragged([plain])), run(ragged([Quotes.from_frame(doubled)]))
+    first, second = run(pad_chains([plain])), run(pad_chains([Quotes.from_frame(doubled)]))
     torch.testing.assert_close(first.slopes, second.slopes, rtol=0.0, atol=0.0)
 
 
 def test_chains_of_different_sizes_stand_side_by_side(rng: np.random.Generator) -> None:
     chains = [Quotes.from_frame(frame(rng, n)) for n in (4, 2)]
-    together = run(ragged(chains)).slopes
+    together = run(pad_chains(chains)).slopes
     for i, quotes in enumerate(chains):
-        alone = run(ragged([quotes])).slopes[0]
+        alone = run(pad_chains([quotes])).slopes[0]
         torch.testing.assert_close(together[i, : len(alone)], alone, rtol=1e-11, atol=0.0)
 
 
 def test_nothing_to_look_at_is_said() -> None:
     with pytest.raises(ValueError, match="at least one chain"):
-        ragged([])
+        pad_chains([])
 
 
 # -- level and clock ----------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def test_chains_are_calm_and_wild() -> None:
         for tau in gaussian_process.known(chain._replace(u=calm * chain.u)).law.prior.wild
     }
     assert min(wild) < slice_offsets.WILD[1]
-    assert max(wild) > slice_offsets._UNDECIDED
+    assert max(wild) > slice_offsets.INITIAL_PRIOR_SCALE
 
 
 def looked(gate: Gate, shift: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -109,7 +109,7 @@ def spoken(rng: np.random.Generator, counts: list[int]) -> domain_features.Seen:
     total = np.log(0.2 * np.sqrt(T))
     k = np.concatenate([np.sort(rng.normal(0.0, 0.1, n)) for n in counts])
     iv, spread = rng.uniform(0.1, 0.3, size), rng.uniform(0.001, 0.1, size)
-    return domain_features.Seen(
+    return domain_features.ObservedChains(
         T, total, expiry, k, iv, spread, rng.normal(size=size), rng.uniform(size=1)
     )
 
@@ -118,7 +118,7 @@ def spoken(rng: np.random.Generator, counts: list[int]) -> domain_features.Seen:
 def test_traits_are_those_of_plain_sums(seed: int) -> None:
     rng = np.random.default_rng(seed)
     seen = spoken(rng, rng.integers(1, 25, rng.integers(1, 9)).tolist())
-    found, wanted = domain_features.traits(seen), plain_traits(seen)
+    found, wanted = domain_features.describe_chain(seen), plain_traits(seen)
     assert list(found) == list(wanted) == list(domain.TRAITS)
     for name, value in wanted.items():
         assert found[name] == pytest.approx(value, rel=1e-9, abs=1e-9), name
@@ -128,12 +128,12 @@ def test_traits_of_chains_behind_each_other_are_those_of_each(rng: np.random.Gen
     chains = [spoken(rng, counts) for counts in ([9, 4, 30, 7], [3], [1, 2], [12, 1, 1, 8, 20])]
     slices = np.cumsum([0] + [chain.T.size for chain in chains])
     quotes = np.cumsum([0] + [chain.k.size for chain in chains])
-    joined = domain_features.Seen._make(
+    joined = domain_features.ObservedChains._make(
         np.concatenate(parts) for parts in zip(*chains, strict=True)
     )
     expiry = joined.expiry + np.repeat(slices[:-1], np.diff(quotes))
-    together = domain_features.traits_of(joined._replace(expiry=expiry), slices, quotes)
-    assert together == [domain_features.traits(chain) for chain in chains]
+    together = domain_features.describe_chains(joined._replace(expiry=expiry), slices, quotes)
+    assert together == [domain_features.describe_chain(chain) for chain in chains]
     assert together[0] != together[3]
 
 
@@ -158,7 +158,7 @@ def number_of_a_new_thread() -> int:
 
 @pytest.mark.usefixtures("two_threads")
 def test_workers_compute_by_themselves_and_the_callers_number_of_threads_stays() -> None:
-    inside = workers.each(lambda i: (i, torch.get_num_threads()), range(20))
+    inside = workers.map_in_threads(lambda i: (i, torch.get_num_threads()), range(20))
     assert inside == [(i, 1) for i in range(20)]
     assert torch.get_num_threads() == 2
     assert number_of_a_new_thread() == 2
@@ -167,9 +167,9 @@ def test_workers_compute_by_themselves_and_the_callers_number_of_threads_stays()
 @pytest.mark.usefixtures("two_threads")
 def test_workers_that_ask_for_workers_do_it_themselves() -> None:
     def outer(i: int) -> list[str]:
-        return workers.each(lambda _: threading.current_thread().name, [i, i])
+        return workers.map_in_threads(lambda _: threading.current_thread().name, [i, i])
 
-    names = workers.each(outer, range(8))
+    names = workers.map_in_threads(outer, range(8))
     assert all(one == other and one.startswith("arbiter") for one, other in names)
 
 
@@ -178,7 +178,7 @@ def test_workers_are_as_many_as_threads_and_not_too_many(count: int) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
-        inside = workers.each(lambda _: threading.current_thread().name, range(200))
+        inside = workers.map_in_threads(lambda _: threading.current_thread().name, range(200))
         assert torch.get_num_threads() == number_of_a_new_thread() == count
     finally:
         torch.set_num_threads(before)
@@ -189,7 +189,7 @@ def test_with_one_thread_nothing_is_handed_over() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        here = workers.each(lambda _: threading.current_thread(), [0, 1])
+        here = workers.map_in_threads(lambda _: threading.current_thread(), [0, 1])
     finally:
         torch.set_num_threads(before)
     assert here == [threading.current_thread()] * 2
@@ -203,8 +203,8 @@ def test_an_error_in_a_worker_reaches_the_caller() -> None:
         return i
 
     with pytest.raises(ValueError, match="three"):
-        workers.each(refuse, range(6))
-    assert workers.each(refuse, [1, 2]) == [1, 2]
+        workers.map_in_threads(refuse, range(6))
+    assert workers.map_in_threads(refuse, [1, 2]) == [1, 2]
 
 
 def test_surfaces_of_many_do_not_depend_on_threads() -> None:

@@ -71,7 +71,9 @@ def test_the_guess_is_gaussian_process_regression(monkeypatch: pytest.MonkeyPatc
     slices = torch.arange(chain.u.shape[1]).repeat_interleave(chain.u.shape[2])[quoted]
     kernel = kernel + level**2 * (slices[:, None] == slices)
     spread = torch.exp(2.0 * chain.noise[0].flatten()[quoted])
-    noise = torch.diag(bid_ask_likelihood._SHARE * spread + bid_ask_likelihood._FIRST**2)
+    noise = torch.diag(
+        bid_ask_likelihood.MID_VARIANCE_SHARE * spread + bid_ask_likelihood.INITIAL_ERROR**2
+    )
     spoken = torch.linalg.solve(kernel + noise, chain.u[0].flatten()[quoted])
     at = splines(PLACE.double(), ZETA, STRIKES)
     clock = splines(chain.total[0], CLOCK, CLOCKS)

@@ -103,7 +103,7 @@ def test_priors_are_weighed_by_their_likelihood(seed: int) -> None:
     torch.testing.assert_close(found - found[0], by_hand - by_hand[0], rtol=1e-4, atol=1e-2)
     assert float(by_hand.max() - by_hand.min()) > 1.0
     uneven, wild = (float(x) for x in likeliest(sums))
-    sizes = [likelihood(size, slice_offsets._UNDECIDED) for size in SIZES]
+    sizes = [likelihood(size, slice_offsets.INITIAL_PRIOR_SCALE) for size in SIZES]
     assert uneven == pytest.approx(weighed(SIZES, sizes), rel=1e-4)
     wilds = [likelihood(uneven, each) for each in WILD]
     assert wild == pytest.approx(weighed(WILD, wilds), rel=1e-4)

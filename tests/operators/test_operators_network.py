@@ -17,7 +17,7 @@ from arbiter.operators import slope_head
 from arbiter.operators.network.maturity_pooling import POOLED_ROWS, pool, precision
 from arbiter.operators.network.network import Config, Network
 from arbiter.operators.prior.reference_volatility import scaled
-from arbiter.operators.quote_tensors import ragged
+from arbiter.operators.quote_tensors import pad_chains
 from arbiter.quotes import Quotes
 from arbiter.surface import SLOPE_RANGE, Surface
 from counts import count
@@ -109,7 +109,7 @@ def test_pooled_numbers_move_by_at_most_root_two(seed: int, span: float, causal:
 
 def surface_of(made: Network, quotes: Quotes) -> Surface:
     with torch.no_grad():
-        slopes = made(ragged([quotes])).slopes[0]
+        slopes = made(pad_chains([quotes])).slopes[0]
     return Surface.from_slopes(slope_head.KNOTS, quotes.maturities, slopes)
 
 
@@ -153,7 +153,7 @@ def test_slopes_out_of_order_have_findings(rng: np.random.Generator) -> None:
 
     quotes = table(rng, 6, 12, -2.0, 1.5)
     with torch.no_grad():
-        output = network(3, 0.5)(ragged([quotes]))
+        output = network(3, 0.5)(pad_chains([quotes]))
     plain = torch.exp(output.proposal + output.chain.total[..., None])[0].clamp(1e-5, 15.0)
     z = np.linspace(-1.0, 1.0, 9)
     rows = []

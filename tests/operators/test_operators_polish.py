@@ -125,7 +125,9 @@ def crashing() -> star_order_projection.Smile:
 
 def missed(made: star_order_projection.Smile, miss: Tensor) -> float:
     weight = star_order_projection._priced(made).trust.view_as(miss)
-    loss = star_order_projection._HUGE**2 * torch.log1p((miss / star_order_projection._HUGE) ** 2)
+    loss = star_order_projection.ROBUST_LOSS_MISS**2 * torch.log1p(
+        (miss / star_order_projection.ROBUST_LOSS_MISS) ** 2
+    )
     return float(((weight * loss).sum() / weight.sum()).sqrt())
 
 
@@ -204,7 +206,9 @@ def test_more_rounds_begin_to_count_with_nothing(monkeypatch: pytest.MonkeyPatch
     way = 0.05 * torch.sin(6.0 * PLACE)  # ever farther from any law
     assert largest_step(way) < 1e-6
     monkeypatch.setattr(
-        star_order_projection, "_FAR_OFF", star_order_projection._OFF * (1.0 + 1e-12)
+        star_order_projection,
+        "_FAR_OFF",
+        star_order_projection.MIN_MISS_FOR_MORE_ROUNDS * (1.0 + 1e-12),
     )
     assert largest_step(way) > 1e-2
 
@@ -224,4 +228,6 @@ def test_prices_begin_to_say_something_with_nothing() -> None:
     assert int(((says > 0.1) & (says < 0.9)).sum()) > 100
     assert float((says - (price > 1e-8).double()).abs().max()) > 0.9  # not all or nothing
     trust = star_order_projection._priced(many).trust.view_as(says)
-    torch.testing.assert_close(trust, says / (np.exp(-12.0) + star_order_projection._SURE**2))
+    torch.testing.assert_close(
+        trust, says / (np.exp(-12.0) + star_order_projection.MIN_RELATIVE_IV_ERROR**2)
+    )

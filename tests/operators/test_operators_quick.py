@@ -39,8 +39,8 @@ from arbiter.operators.quick import shrinkage as quick_trust
 from arbiter.operators.quick.flat import flat
 from arbiter.operators.quick.quote_prices import prices
 from arbiter.operators.quick.star_order_projection import Polish, _isotonic, _ordered
-from arbiter.operators.quote_tensors import Implied
-from arbiter.operators.residuals import cut
+from arbiter.operators.quote_tensors import ImpliedVolatilities
+from arbiter.operators.residuals import make_compiled_quadrature
 from arbiter.pricing import black, normal
 from arbiter.quotes import Quotes
 from ragged_chains import random_chain
@@ -219,7 +219,7 @@ def test_prices_next_to_a_bound_or_to_nothing_have_the_volatility_of_the_library
     frame = pl.DataFrame({"T": T, "k": strikes, "bid": bid, "ask": ask})
     quotes = Quotes.from_frame(frame)
     assert len(quotes) == 4
-    found, wanted = residuals.implied([quotes])[0], Implied.of(quotes)
+    found, wanted = residuals.implied([quotes])[0], ImpliedVolatilities.from_quotes(quotes)
     for one, other in zip(found, wanted, strict=True):
         assert np.isfinite(one).all()
         np.testing.assert_allclose(one, other, rtol=1e-10)
@@ -243,9 +243,9 @@ def test_prices_of_quotes_are_those_of_the_fit(seed: int) -> None:
     k = rng.normal(0.0, rng.choice([0.1, 1.0, 3.0], 60))
     kernel = OtmPricer(line, expiry, k)
     wanted = kernel.price_quotes(kernel.integrate_slices(slopes)).price
-    found = prices(cut(line), slopes, expiry, k)
+    found = prices(make_compiled_quadrature(line), slopes, expiry, k)
     np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-14)
-    moved = prices(cut(line), 1.001 * slopes, expiry, k)
+    moved = prices(make_compiled_quadrature(line), 1.001 * slopes, expiry, k)
     assert np.abs(moved - wanted).max() > 1e-6
 
 
@@ -351,8 +351,9 @@ def test_transports_on_the_way_to_more_rounds_are_those_of_the_network(
             once, miss = star_order_projection.transport(smile)
         trust = star_order_projection._priced(smile).trust.view_as(miss)
         off = torch.sqrt((trust * miss**2).flatten(1).sum(1) / trust.flatten(1).sum(1))
-        part = (off - star_order_projection._OFF) / (
-            star_order_projection._FAR_OFF - star_order_projection._OFF
+        part = (off - star_order_projection.MIN_MISS_FOR_MORE_ROUNDS) / (
+            star_order_projection.FULL_MISS_FOR_MORE_ROUNDS
+            - star_order_projection.MIN_MISS_FOR_MORE_ROUNDS
         )
         here = (part > 0.05) & (part < 0.95)
         if bool(here.any()):
@@ -398,7 +399,7 @@ def test_what_is_no_number_stays_none() -> None:
 
 
 def test_what_is_left_of_a_proposal_is_what_the_network_leaves() -> None:
-    network = Operator.pretrained()._network
+    network = Operator.pretrained().network
     chain = reference_volatility.scaled(random_chain(5, chains=3))
     chain.quoted[1, 2:] = False
     guess = network.guess(chain)

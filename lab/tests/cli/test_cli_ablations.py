@@ -109,7 +109,7 @@ def test_a_decoder_is_not_taken_for_the_other(convex: Path, tmp_path: Path) -> N
     with pytest.raises(CheckpointError, match=r"decoder is 'icnn'.*or score this one"):
         Operator.load(convex)
     config = Config(heads=4, width=8, state=4, rank=1, context=8)
-    info: dict[str, Any] = {name: {} for name in checkpoint.PROVENANCE}
+    info: dict[str, Any] = {name: {} for name in checkpoint.REQUIRED_PROVENANCE}
 
     def saved(**changes: Any) -> Path:
         about = info | {"config": config.to_dict() | changes}

@@ -19,7 +19,7 @@ from torch.nn.functional import one_hot
 from arbiter.operators.forward_pass import Inference
 from arbiter.operators.pretrained import Operator
 from arbiter.operators.prior import bid_ask_likelihood, slice_offsets
-from arbiter.operators.quote_tensors import Ragged, ragged
+from arbiter.operators.quote_tensors import Ragged, pad_chains
 from arbiter.pricing import black
 from arbiter.pricing.transport import Transport
 from arbiter_lab.evaluation.heston_surfaces import heston_surface
@@ -55,13 +55,13 @@ def along(chain: Ragged, way: Tensor, low: float, high: float, points: int) -> R
 
 def largest_gap(slopes: Slopes, seed: int, hard: bool) -> Gap:
     """The one that zooming in on the largest gap of volatilities ends at."""
-    chain = ragged([heston_surface(seed, hard).quotes])
+    chain = pad_chains([heston_surface(seed, hard).quotes])
     rng = np.random.default_rng([seed, hard])
     way = ENDS * torch.from_numpy(rng.choice([-1.0, 1.0], chain.iv.shape[1:]))
     low, high, points = 0.0, 1.0, FIRST
     for _ in range(1 + ZOOMS):
         made = slopes(along(chain, way, low, high, points))
-        price = Transport(Operator.pretrained()._network.knots, made).otm(chain.k)
+        price = Transport(Operator.pretrained().network.knots, made).otm(chain.k)
         iv = (
             black.implied_total_volatility(price, chain.k).volatility
             / torch.sqrt(chain.T)[..., None]
@@ -79,7 +79,7 @@ def test_surfaces_of_quotes_next_to_each_other_are_next_to_each_other() -> None:
 
     The largest gaps over the full count are 0.11 basis points and 0.012.
     """
-    inference = Inference(Operator.pretrained()._network, torch.float64)
+    inference = Inference(Operator.pretrained().network, torch.float64)
 
     def slopes(chains: Ragged) -> Tensor:
         return torch.from_numpy(inference(chains).slopes)
@@ -93,7 +93,7 @@ def test_surfaces_of_quotes_next_to_each_other_are_next_to_each_other() -> None:
 
 def test_the_likeliest_alone_would_make_surfaces_jump(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same search, on the network as it is trained: what is compiled cannot be exchanged."""
-    network, some = Operator.pretrained()._network, CHAINS[1:4:2]
+    network, some = Operator.pretrained().network, CHAINS[1:4:2]
 
     @torch.no_grad()
     def slopes(chains: Ragged) -> Tensor:

@@ -15,8 +15,8 @@ from benchmarks.operator_domain import Table
 
 import arbiter as ab
 from arbiter.operators import domain
-from arbiter.operators.domain import TRAITS, DomainReport, calibrate, judge
-from arbiter.operators.domain_features import Seen, traits
+from arbiter.operators.domain import TRAITS, DomainReport, calibrate, compare_with_limits
+from arbiter.operators.domain_features import ObservedChains, describe_chain
 from arbiter.operators.pretrained import Operator
 from arbiter_lab.training.law_pool import make_laws
 from counts import FULL, count
@@ -151,19 +151,19 @@ def test_a_refined_surface_says_what_the_operator_thought_of_its_quotes() -> Non
     assert refined.info["operator"]["inside_domain"] is False
 
 
-def seen(**changes: Any) -> Seen:
+def seen(**changes: Any) -> ObservedChains:
     """Two expiries with flat volatility 20 %, met exactly."""
     T = np.array([0.25, 1.0])
     expiry = np.repeat([0, 1], 5)
     total = np.log(0.2 * np.sqrt(T))
     k = np.tile(np.linspace(-2.0, 2.0, 5), 2) * np.exp(total)[expiry]
     flat, tight, met = np.full(10, 0.2), np.full(10, 0.01), np.zeros(10)
-    plain = Seen(T, total, expiry, k, flat, tight, met, np.array([0.5]))
+    plain = ObservedChains(T, total, expiry, k, flat, tight, met, np.array([0.5]))
     return plain._replace(**changes)
 
 
 def test_traits_are_what_their_names_say() -> None:
-    found = traits(seen())
+    found = describe_chain(seen())
     assert found["shortest_level"] == pytest.approx(0.1)
     assert found["longest_level"] == pytest.approx(0.2)
     assert found["term_structure"] == pytest.approx(0.0, abs=1e-12)
@@ -180,8 +180,8 @@ def test_traits_are_what_their_names_say() -> None:
     assert found["jagged"] == found["out_of_line"] == pytest.approx(0.0, abs=1e-9)
     miss = np.zeros(10)
     miss[5:] = -7.0
-    assert traits(seen(miss=miss))["misfit_expiry"] == 7.0
-    assert traits(seen(miss=np.arange(10.0)))["misfit"] == 4.5
+    assert describe_chain(seen(miss=miss))["misfit_expiry"] == 7.0
+    assert describe_chain(seen(miss=np.arange(10.0)))["misfit"] == 4.5
 
 
 def test_levels_and_reach_do_not_depend_on_the_unit_of_time() -> None:
@@ -210,12 +210,12 @@ def test_limits_are_quantiles_and_judging_uses_them() -> None:
     assert limits["spread"][0] is not None
     assert limits["spread"][0] < 0.002
     assert limits["misfit"][0] is None
-    assert limits["misfit"][1] == pytest.approx(1.0 - domain.RATHER_RARE, abs=2e-3)
+    assert limits["misfit"][1] == pytest.approx(1.0 - domain.FAT_TAIL_SHARE, abs=2e-3)
     pairs = {name: (low, high) for name, (low, high) in limits.items()}
-    assert judge(dict.fromkeys(TRAITS, 0.5), pairs).inside
-    low = judge(dict.fromkeys(TRAITS, -1.0), pairs)
+    assert compare_with_limits(dict.fromkeys(TRAITS, 0.5), pairs).inside
+    low = compare_with_limits(dict.fromkeys(TRAITS, -1.0), pairs)
     assert {alarm.name for alarm in low.alarms} == {n for n, t in TRAITS.items() if t.low}
-    unknown = judge(dict.fromkeys(TRAITS, float("nan")), pairs)
+    unknown = compare_with_limits(dict.fromkeys(TRAITS, float("nan")), pairs)
     assert not unknown.inside  # what cannot be told is not inside
     with pytest.raises(ValueError, match="sample is empty"):
         calibrate([])
@@ -227,5 +227,5 @@ def test_the_shipped_weights_have_limits_for_every_trait() -> None:
     for name, trait in TRAITS.items():
         low, high = limits[name]
         assert (low is not None, high is not None) == (trait.low, trait.high), name
-    report = judge(dict.fromkeys(TRAITS, 0.0), limits)
+    report = compare_with_limits(dict.fromkeys(TRAITS, 0.0), limits)
     assert isinstance(report, DomainReport)

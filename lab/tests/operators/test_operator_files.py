@@ -20,7 +20,7 @@ from arbiter.data import path as example_path
 from arbiter.operators import checkpoint, pretrained
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.network.network import Config, Network
-from arbiter.operators.pretrained import SHIPPED, Operator
+from arbiter.operators.pretrained import DEFAULT_WEIGHTS_NAME, Operator
 from arbiter_lab.baselines import matched_size
 from arbiter_lab.baselines.gru import Recurrent
 from arbiter_lab.baselines.matched_size import matched
@@ -67,11 +67,13 @@ DOMAINS: list[tuple[object, str]] = [
 
 def written(path: Path, network: nn.Module, **about: Any) -> Path:
     """A file whose checksum is right, whatever it says of itself; our own writer refuses NaN."""
-    info: dict[str, Any] = {name: {} for name in checkpoint.PROVENANCE} | about
+    info: dict[str, Any] = {name: {} for name in checkpoint.REQUIRED_PROVENANCE} | about
     tensors = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
     right = checkpoint._checksum(tensors, json.dumps(info, sort_keys=True))
     said = {"format": checkpoint.FORMAT, "version": 1, "info": info, "checksum": right}
-    path.write_bytes(serialise(tensors, {checkpoint.ENTRY: json.dumps(said, sort_keys=True)}))
+    path.write_bytes(
+        serialise(tensors, {checkpoint.METADATA_KEY: json.dumps(said, sort_keys=True)})
+    )
     return path
 
 
@@ -225,7 +227,7 @@ def test_nonsense_in_any_field_makes_an_operator_or_a_refusal(tmp_path: Path) ->
 
 
 def test_the_shipped_weights_are_those_of_their_file() -> None:
-    path = example_path().parent / f"{SHIPPED}.safetensors"
+    path = example_path().parent / f"{DEFAULT_WEIGHTS_NAME}.safetensors"
     tensors, info = checkpoint.load(path)
     digest = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):

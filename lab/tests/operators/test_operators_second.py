@@ -16,13 +16,13 @@ from arbiter.fitting import FitOptions, Roughness, fit
 from arbiter.operators import second_component
 from arbiter.operators.pretrained import Operator
 from arbiter.operators.second_component import (
-    IN_LINE,
-    STRAINED,
-    UNMET,
-    Pass,
-    divided,
-    enough,
-    missed,
+    MAX_ORDER_STRAIN,
+    MAX_OUT_OF_LINE,
+    MAX_RMS_HALF_SPREADS,
+    NetworkPass,
+    choose_components,
+    compute_rms_miss,
+    split_component,
 )
 from arbiter.surface import Surface
 from arbiter_lab.evaluation.heston_surfaces import heston_surface
@@ -98,30 +98,32 @@ def test_textbook_markets_keep_one(operator: Operator, hard: bool) -> None:
     assert [len(surface.slopes) for surface in found] == [1] * 6
 
 
-def made(operator: Operator, case: Case, **changes: Any) -> Pass:
+def made(operator: Operator, case: Case, **changes: Any) -> NetworkPass:
     """A pass of which one component does not do, but for what is changed."""
     one = operator(case.quotes, components=1)
     price = one.otm(case.quotes.k, case.quotes.T)
-    return Pass(one, price, 2.0 * STRAINED, 0.5 * IN_LINE)._replace(**changes)
+    return NetworkPass(one, price, 2.0 * MAX_ORDER_STRAIN, 0.5 * MAX_OUT_OF_LINE)._replace(
+        **changes
+    )
 
 
 def test_every_reason_is_needed(
     operator: Operator, jumpy: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     strained = made(operator, jumpy)
-    assert missed(jumpy.quotes, strained.price) > UNMET
-    assert len(enough(jumpy.quotes, strained).slopes) == 2
+    assert compute_rms_miss(jumpy.quotes, strained.price) > MAX_RMS_HALF_SPREADS
+    assert len(choose_components(jumpy.quotes, strained).slopes) == 2
 
     def no_fit(*_: object, **__: object) -> None:
         raise AssertionError("nothing asks for a fit")
 
     monkeypatch.setattr(second_component, "fit", no_fit)
     for other in (
-        made(operator, jumpy, strained=0.5 * STRAINED),  # the order costs nothing
-        made(operator, jumpy, out_of_line=2.0 * IN_LINE),  # quotes of another time
+        made(operator, jumpy, strained=0.5 * MAX_ORDER_STRAIN),  # the order costs nothing
+        made(operator, jumpy, out_of_line=2.0 * MAX_OUT_OF_LINE),  # quotes of another time
         made(operator, jumpy, price=jumpy.quotes.mid),  # the quotes are met
     ):
-        assert enough(jumpy.quotes, other).slopes is other.surface.slopes
+        assert choose_components(jumpy.quotes, other).slopes is other.surface.slopes
 
 
 def test_two_that_are_no_better_are_not_taken(
@@ -134,13 +136,13 @@ def test_two_that_are_no_better_are_not_taken(
     worse = fit(
         jumpy.quotes,
         options=FitOptions(components=2, iterations=1),
-        start=divided(one.surface),
+        start=split_component(one.surface),
     )
     monkeypatch.setattr(second_component, "fit", lambda *_, **__: worse)
-    assert missed(jumpy.quotes, worse.otm(jumpy.quotes.k, jumpy.quotes.T)) > 0.95 * missed(
-        jumpy.quotes, one.price
-    )
-    assert enough(jumpy.quotes, one).slopes is one.surface.slopes
+    assert compute_rms_miss(
+        jumpy.quotes, worse.otm(jumpy.quotes.k, jumpy.quotes.T)
+    ) > 0.95 * compute_rms_miss(jumpy.quotes, one.price)
+    assert choose_components(jumpy.quotes, one).slopes is one.surface.slopes
     assert "(max_iterations): one is kept" in caplog.text
 
 
@@ -155,7 +157,7 @@ def test_a_fit_that_fails_leaves_the_pass(
 
     monkeypatch.setattr(second_component, "fit", broken)
     one = made(operator, jumpy)
-    assert enough(jumpy.quotes, one).slopes is one.surface.slopes
+    assert choose_components(jumpy.quotes, one).slopes is one.surface.slopes
     assert "looked for and not found: planted" in caplog.text
 
 
@@ -166,13 +168,17 @@ def test_both_starts_are_tried_and_the_quotes_choose(
 
     def kept(*given: Any, start: Surface | None, **named: Any) -> Surface:
         found = fit(*given, start=start, **named)
-        misses[start is None] = missed(jumpy.quotes, found.otm(jumpy.quotes.k, jumpy.quotes.T))
+        misses[start is None] = compute_rms_miss(
+            jumpy.quotes, found.otm(jumpy.quotes.k, jumpy.quotes.T)
+        )
         return found
 
     monkeypatch.setattr(second_component, "fit", kept)
-    found = enough(jumpy.quotes, one)
+    found = choose_components(jumpy.quotes, one)
     assert set(misses) == {False, True}
-    assert missed(jumpy.quotes, found.price) == min(misses.values()) < max(misses.values())
+    assert (
+        compute_rms_miss(jumpy.quotes, found.price) == min(misses.values()) < max(misses.values())
+    )
 
 
 @pytest.mark.parametrize("factor", [0.9, 1.2])
@@ -184,7 +190,7 @@ def test_a_stale_expiry_is_no_jump(operator: Operator, factor: float) -> None:
         quotes = quotes_of(truth.T, truth.k, mid, 0.01 * mid, np.ones(mid.shape, bool))
         found = operator(quotes)
         assert found.result is not None
-        assert found.result.traits["out_of_line"] > IN_LINE
+        assert found.result.traits["out_of_line"] > MAX_OUT_OF_LINE
         assert len(found.slopes) == 1
         assert found.domain is not None
         assert not found.domain.inside  # and it says so
@@ -201,7 +207,7 @@ def test_quotes_without_a_spread_get_two_as_well(operator: Operator, jumpy: Case
 
 def test_two_near_one_are_a_surface(operator: Operator) -> None:
     one = operator(ab.example_chain().quotes(), components=1)
-    both = divided(one)
+    both = split_component(one)
     assert check_structure(both.knots, both.maturities, both.slopes, both.weights).passed
     k = np.linspace(-0.1, 0.1, 5)
     ratio = both.iv(k, one.maturities[-1]) / one.iv(k, one.maturities[-1])

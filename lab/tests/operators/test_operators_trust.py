@@ -15,14 +15,14 @@ from arbiter.operators.network.network import Network, Output
 from arbiter.operators.prior.gaussian_process import Kriged
 from arbiter.operators.prior.reference_volatility import Scaled, scaled
 from arbiter.operators.prior.shrinkage import ENOUGH, MET, MISSED, share, trusted
-from arbiter.operators.quote_tensors import ragged
+from arbiter.operators.quote_tensors import pad_chains
 from arbiter_lab.evaluation.known_surface import Case
 from arbiter_lab.protocol.stress import stressed
 
 
 @pytest.fixture(scope="module")
 def network() -> Network:
-    return Operator.pretrained()._network
+    return Operator.pretrained().network
 
 
 def case(axis: str, level: float) -> Case:
@@ -30,7 +30,7 @@ def case(axis: str, level: float) -> Case:
 
 
 def begun(network: Network, one: Case) -> tuple[Scaled, Kriged, Gate]:
-    chain = scaled(ragged([one.quotes]))
+    chain = scaled(pad_chains([one.quotes]))
     guess = network.double().guess(chain)
     assert guess is not None
     return chain, guess, network.stages()[0].gate
@@ -102,7 +102,7 @@ def test_places_that_no_price_reaches_and_unquoted_slices_have_no_say(network: N
 
 def outputs(network: Network, one: Case) -> tuple[Output, Output]:
     """What the network proposes, and what it answers."""
-    quotes = ragged([one.quotes])
+    quotes = pad_chains([one.quotes])
     with torch.no_grad():
         return network.double().decode(scaled(quotes)), network(quotes)
 

@@ -142,7 +142,7 @@ def convex(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = replace(FEW.config, decoder="icnn")
     torch.manual_seed(0)
     network = Network(config)
-    info: dict[str, Any] = {name: {} for name in checkpoint.PROVENANCE}
+    info: dict[str, Any] = {name: {} for name in checkpoint.REQUIRED_PROVENANCE}
     info |= {"config": config.to_dict(), "metrics": {"DualGap": 0.5}, "ended": "converged"}
     path = tmp_path_factory.mktemp("convex") / "icnn.safetensors"
     return checkpoint.save(path, network.state_dict(), info)

@@ -12,7 +12,7 @@ from arbiter.examples import example_chain
 from arbiter.operators.network.green_scan import Generator, GreenScan, Guarded
 from arbiter.operators.pretrained import Operator
 from arbiter.operators.prior.reference_volatility import scaled
-from arbiter.operators.quote_tensors import ragged
+from arbiter.operators.quote_tensors import pad_chains
 from arbiter_lab.stability.scan_bounds import each, nearest, watched
 from counts import count
 from ragged_chains import in_units, network
@@ -116,8 +116,8 @@ def test_single_precision_is_measured_as_double_is() -> None:
 
 def test_shipped_weights_stay_within_their_bounds() -> None:
     operator = Operator.pretrained()
-    chain = scaled(ragged([example_chain().quotes()], torch.float64))
-    found = nearest(operator._network, [chain])
+    chain = scaled(pad_chains([example_chain().quotes()], torch.float64))
+    found = nearest(operator.network, [chain])
     assert found.holds
     assert 0.01 < found.green_sum / found.green_bound < 1.0
     assert 0.0 < found.state_norm / found.state_bound < 1.0

@@ -23,13 +23,13 @@ from arbiter.files import require_version, write_whole
 
 FORMAT = "arbiter-checkpoint"
 VERSION = 1
-ENTRY = "arbiter"
-PROVENANCE = ("config", "data_hash", "seed", "revision", "metrics")
+METADATA_KEY = "arbiter"
+REQUIRED_PROVENANCE = ("config", "data_hash", "seed", "revision", "metrics")
 MAX_BYTES = 2**30  # a shipped operator is below 10 MB; this is a cap on hostile files
-MAX_HEADER = 16 * 2**20
+MAX_HEADER_BYTES = 16 * 2**20
 
 _REMEDY = "take an intact copy, or save it again with arbiter.operators.checkpoint.save"
-_FOREIGN = {
+_FOREIGN_MAGIC = {
     b"PK\x03\x04": "a zip archive, as torch.save writes (it holds pickled objects)",
     b"\x80": "a pickle",
     b"\x93NUMPY": "a NumPy array",
@@ -60,7 +60,7 @@ def save(path: str | PathLike[str], tensors: Mapping[str, Tensor], info: Mapping
     """
     from safetensors.torch import save as serialise
 
-    missing = [name for name in PROVENANCE if name not in info]
+    missing = [name for name in REQUIRED_PROVENANCE if name not in info]
     if missing:
         raise ValueError(
             f"info lacks {', '.join(missing)}: a checkpoint says what it was made from and how"
@@ -87,7 +87,7 @@ def save(path: str | PathLike[str], tensors: Mapping[str, Tensor], info: Mapping
         "info": json.loads(text),
         "checksum": _checksum(plain, text),
     }
-    return write_whole(path, serialise(plain, {ENTRY: json.dumps(about, sort_keys=True)}))
+    return write_whole(path, serialise(plain, {METADATA_KEY: json.dumps(about, sort_keys=True)}))
 
 
 def load(
@@ -115,8 +115,8 @@ def load(
             f"{path}: {size:,} bytes, more than the {MAX_BYTES:,} a checkpoint may take; {_REMEDY}"
         )
     content = path.read_bytes()
-    about = _about(content, path)
-    tensors = _tensors(content, path)
+    about = _read_description(content, path)
+    tensors = _parse_tensors(content, path)
     info: dict[str, Any] = about["info"]
     if about.get("checksum") != _checksum(tensors, json.dumps(info, sort_keys=True)):
         raise CheckpointError(f"{path}: its checksum is wrong, the file is corrupt; {_REMEDY}")
@@ -126,11 +126,11 @@ def load(
                 f"{path}: tensor {name!r} holds a number that is not finite; {_REMEDY}"
             )
     if like is not None:
-        _compare(tensors, like, path)
+        _require_same_tensors(tensors, like, path)
     return tensors, info
 
 
-def restored(
+def restore_network(
     path: str | PathLike[str], tensors: Mapping[str, Tensor], build: Callable[[], Built]
 ) -> Built:
     """A network with the weights that :func:`load` found in a file.
@@ -144,7 +144,7 @@ def restored(
     with torch.random.fork_rng(devices=[]):  # first weights are drawn, and not needed
         with torch.device("meta"):
             like = build().state_dict()
-        _compare(tensors, like, Path(path))
+        _require_same_tensors(tensors, like, Path(path))
         network = build()
     network.load_state_dict(dict(tensors))
     return network
@@ -160,11 +160,11 @@ def model_hash(network: nn.Module) -> str:
     return digest.hexdigest()[:12]
 
 
-def _about(content: bytes, path: Path) -> dict[str, Any]:
+def _read_description(content: bytes, path: Path) -> dict[str, Any]:
     """What the header says of the file, its length believed no further than needed."""
-    for magic, what in _FOREIGN.items():
+    for magic, what in _FOREIGN_MAGIC.items():
         # A header of 128 bytes also begins with \x80: only a length that fits is a length.
-        if content.startswith(magic) and not _plausible(content):
+        if content.startswith(magic) and not _has_plausible_header(content):
             raise CheckpointError(
                 f"{path}: {what}, not a safetensors file; it is not opened. Export the tensors "
                 "to safetensors where the file comes from, and " + _REMEDY
@@ -172,7 +172,7 @@ def _about(content: bytes, path: Path) -> dict[str, Any]:
     if len(content) < 10:
         raise CheckpointError(f"{path}: only {len(content)} bytes, it is truncated; {_REMEDY}")
     (length,) = struct.unpack_from("<Q", content)
-    if length > MAX_HEADER or content[8:9] != b"{":
+    if length > MAX_HEADER_BYTES or content[8:9] != b"{":
         raise CheckpointError(
             f"{path}: not a safetensors file (its header would have {length:,} bytes); {_REMEDY}"
         )
@@ -184,7 +184,7 @@ def _about(content: bytes, path: Path) -> dict[str, Any]:
     try:
         header = json.loads(content[8 : 8 + length])
         metadata = header.get("__metadata__") if isinstance(header, dict) else None
-        entry = metadata.get(ENTRY) if isinstance(metadata, dict) else None
+        entry = metadata.get(METADATA_KEY) if isinstance(metadata, dict) else None
         about = json.loads(entry) if isinstance(entry, str) else None
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: its header is not JSON ({error}); {_REMEDY}") from error
@@ -198,11 +198,11 @@ def _about(content: bytes, path: Path) -> dict[str, Any]:
     return about
 
 
-def _plausible(content: bytes) -> bool:
-    return len(content) > 8 and struct.unpack_from("<Q", content)[0] <= MAX_HEADER
+def _has_plausible_header(content: bytes) -> bool:
+    return len(content) > 8 and struct.unpack_from("<Q", content)[0] <= MAX_HEADER_BYTES
 
 
-def _tensors(content: bytes, path: Path) -> dict[str, Tensor]:
+def _parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load as parse
 
@@ -225,7 +225,9 @@ def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
     return digest.hexdigest()
 
 
-def _compare(tensors: Mapping[str, Tensor], like: Mapping[str, Tensor], path: Path) -> None:
+def _require_same_tensors(
+    tensors: Mapping[str, Tensor], like: Mapping[str, Tensor], path: Path
+) -> None:
     advice = "it was saved by another configuration: build the network from the file's own config"
     missing, extra = sorted(like.keys() - tensors.keys()), sorted(tensors.keys() - like.keys())
     if missing or extra:

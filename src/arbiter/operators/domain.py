@@ -19,9 +19,11 @@ from arbiter.values import is_number, require_known_keys, shorten_repr
 
 Limits = Mapping[str, tuple[float | None, float | None]]
 
-SOFTENING = 5e-3  # of volatility: what the operator may miss however tight the spread
-NOTHING = 1e-150  # of a price: far out there is no vega, and this is divided by, and squared
-RARE, RATHER_RARE = 3e-4, 4e-3  # shares of training chains beyond a limit
+VOLATILITY_SOFTENING = 5e-3  # of volatility: what the operator may miss however tight the spread
+MIN_PRICE_SCALE = (
+    1e-150  # of a price: far out there is no vega, and this is divided by, and squared
+)
+RARE_SHARE, FAT_TAIL_SHARE = 3e-4, 4e-3  # shares of training chains beyond a limit
 
 
 class Trait(NamedTuple):
@@ -30,7 +32,7 @@ class Trait(NamedTuple):
     meaning: str
     low: bool = True
     high: bool = True
-    tail: float = RARE
+    tail: float = RARE_SHARE
 
 
 TRAITS = {
@@ -49,20 +51,20 @@ TRAITS = {
     "jagged": Trait(
         "distance of one mid in twenty from its neighbours' line, in half-spreads",
         low=False,
-        tail=RATHER_RARE,
+        tail=FAT_TAIL_SHARE,
     ),
     "out_of_line": Trait(
         "miss of the worst expiry beyond its neighbours', in standard errors",
         low=False,
-        tail=RATHER_RARE,
+        tail=FAT_TAIL_SHARE,
     ),
-    "misfit": Trait("median miss of the mids, in half-spreads", low=False, tail=RATHER_RARE),
-    "misfit_worst": Trait("miss that one mid in twenty exceeds", low=False, tail=RATHER_RARE),
-    "misfit_expiry": Trait("median miss of the worst expiry", low=False, tail=RATHER_RARE),
+    "misfit": Trait("median miss of the mids, in half-spreads", low=False, tail=FAT_TAIL_SHARE),
+    "misfit_worst": Trait("miss that one mid in twenty exceeds", low=False, tail=FAT_TAIL_SHARE),
+    "misfit_expiry": Trait("median miss of the worst expiry", low=False, tail=FAT_TAIL_SHARE),
     "moved": Trait(
         "what the network would change, in standard errors of its reference",
         low=False,
-        tail=RATHER_RARE,
+        tail=FAT_TAIL_SHARE,
     ),
 }
 
@@ -121,7 +123,7 @@ class DomainReport:
         return "unlike the training universe: " + "; ".join(a.sentence for a in self.alarms)
 
 
-def judge(found: Mapping[str, float], limits: Limits) -> DomainReport:
+def compare_with_limits(found: Mapping[str, float], limits: Limits) -> DomainReport:
     """Compare traits with their limits.
 
     Example:
@@ -132,18 +134,18 @@ def judge(found: Mapping[str, float], limits: Limits) -> DomainReport:
     for name, value in found.items():
         low, high = limits.get(name, (None, None))
         if low is not None and not value >= low:
-            alarms.append(_alarm(name, value, low, "or more"))
+            alarms.append(_make_alarm(name, value, low, "or more"))
         elif high is not None and not value <= high:
-            alarms.append(_alarm(name, value, high, "or less"))
+            alarms.append(_make_alarm(name, value, high, "or less"))
     return DomainReport(not alarms, tuple(alarms), dict(found))
 
 
-def _alarm(name: str, value: float, limit: float, side: str) -> Alarm:
+def _make_alarm(name: str, value: float, limit: float, side: str) -> Alarm:
     sentence = f"{TRAITS[name].meaning} is {value:.3g}, in training {limit:.3g} {side}"
     return Alarm(name, value, limit, sentence)
 
 
-def limits_of(given: object) -> dict[str, tuple[float | None, float | None]]:
+def parse_limits(given: object) -> dict[str, tuple[float | None, float | None]]:
     """Limits as :func:`calibrate` gave them and a file kept them; None are none.
 
     Raises:

@@ -21,18 +21,20 @@ from arbiter.operators.quick.elementary import exp, log
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-_WORST = 0.95  # quantile of misses that says how bad the worst ones are
-_FEW = 3  # quotes by which an expiry is judged
-_NEIGHBOURS = 1.0  # deviations within which three quotes should lie on a line
-_BEND = 0.5  # second derivative of log-volatility over deviations that is no surprise
-_NEAR = 2.5  # deviations within which an expiry's level is judged
-_LEVEL = 1e-2  # what it may be off however tight its spreads
-_COUNT = len(domain.TRAITS)
-_APART = 0.1  # of log-maturity: neighbours a day apart say little of a term structure
-_WINGS, _RIDGE = 1e-6, 1e-2  # of a slope at the money: wings alone have one too
+_WORST_QUANTILE = 0.95  # quantile of misses that says how bad the worst ones are
+_MIN_QUOTES_PER_EXPIRY = 3  # quotes by which an expiry is judged
+_MAX_NEIGHBOUR_DEVIATIONS = 1.0  # deviations within which three quotes should lie on a line
+_USUAL_CURVATURE = 0.5  # second derivative of log-volatility over deviations that is no surprise
+_MAX_MONEY_DEVIATIONS = 2.5  # deviations within which an expiry's level is judged
+_MIN_EXPIRY_ERROR = 1e-2  # what it may be off however tight its spreads
+_TRAIT_COUNT = len(domain.TRAITS)
+_MIN_LOG_MATURITY_GAP = (
+    0.1  # of log-maturity: neighbours a day apart say little of a term structure
+)
+_WING_WEIGHT, _SKEW_RIDGE = 1e-6, 1e-2  # of a slope at the money: wings alone have one too
 
 
-class Seen(NamedTuple):
+class ObservedChains(NamedTuple):
     """A chain as the operator saw it, and by how much its surface misses the mids.
 
     Attributes:
@@ -43,7 +45,7 @@ class Seen(NamedTuple):
         iv: ``(m,)`` volatility of the mids.
         spread: ``(m,)`` half-spread over volatility.
         miss: ``(m,)`` model less mid, in half-spreads softened by
-            :data:`arbiter.operators.domain.SOFTENING`.
+            :data:`arbiter.operators.domain.VOLATILITY_SOFTENING`.
         moved: ``(C,)`` of each chain, what the network would have changed, in standard errors of
             its reference.
     """
@@ -58,12 +60,14 @@ class Seen(NamedTuple):
     moved: Array
 
 
-def traits(seen: Seen) -> dict[str, float]:
+def describe_chain(seen: ObservedChains) -> dict[str, float]:
     """The numbers that describe a chain, named as in :data:`arbiter.operators.domain.TRAITS`."""
-    return traits_of(seen, np.array([0, seen.T.size]), np.array([0, seen.k.size]))[0]
+    return describe_chains(seen, np.array([0, seen.T.size]), np.array([0, seen.k.size]))[0]
 
 
-def traits_of(seen: Seen, slices: Indices, quotes: Indices) -> list[dict[str, float]]:
+def describe_chains(
+    seen: ObservedChains, slices: Indices, quotes: Indices
+) -> list[dict[str, float]]:
     """The traits of several chains, one behind the other.
 
     Args:
@@ -71,12 +75,12 @@ def traits_of(seen: Seen, slices: Indices, quotes: Indices) -> list[dict[str, fl
         slices: ``(C + 1,)`` where the maturities of each chain begin, and the end of the last.
         quotes: ``(C + 1,)`` where its quotes do.
     """
-    found = _traits(seen, slices, quotes)
+    found = _compute_traits(seen, slices, quotes)
     return [dict(zip(domain.TRAITS, each, strict=True)) for each in found.tolist()]
 
 
 @compiled
-def compared(seen: Seen, half: Array, wide: Array, off: Array) -> None:
+def fill_misses(seen: ObservedChains, half: Array, wide: Array, off: Array) -> None:
     """Fill in what misses and spreads are; put misses in half-spreads in place of those in prices.
 
     Args:
@@ -88,15 +92,15 @@ def compared(seen: Seen, half: Array, wide: Array, off: Array) -> None:
     root = np.sqrt(seen.T)
     for i in range(off.size):
         total = seen.iv[i] * root[seen.expiry[i]]
-        soft = domain.SOFTENING * total * scalars.pdf(0.5 * total - seen.k[i] / total)
-        soft = max(soft, domain.NOTHING)
+        soft = domain.VOLATILITY_SOFTENING * total * scalars.pdf(0.5 * total - seen.k[i] / total)
+        soft = max(soft, domain.MIN_PRICE_SCALE)
         seen.miss[i] = off[i] / math.sqrt(half[i] * half[i] + soft * soft)
         seen.spread[i] = 0.5 * wide[i] / seen.iv[i]
         off[i] /= half[i] if half[i] > 0.0 else soft
 
 
 @compiled
-def _traits(seen: Seen, slices: Indices, quotes: Indices) -> Array:
+def _compute_traits(seen: ObservedChains, slices: Indices, quotes: Indices) -> Array:
     """``(C, …)`` in the order of :data:`arbiter.operators.domain.TRAITS`."""
     z, u = np.empty(seen.k.size), np.empty(seen.k.size)
     log_T, scale = np.log(seen.T), np.exp(-seen.total)
@@ -106,12 +110,12 @@ def _traits(seen: Seen, slices: Indices, quotes: Indices) -> Array:
         each = seen.expiry[i]
         u[i] = log(seen.iv[i]) - seen.total[each] + 0.5 * log_T[each]
     ends = np.searchsorted(seen.expiry, np.arange(seen.T.size + 1))
-    found = np.empty((slices.size - 1, _COUNT))
+    found = np.empty((slices.size - 1, _TRAIT_COUNT))
     for chain in range(len(found)):
         first, last = slices[chain], slices[chain + 1]
         here, own = slice(quotes[chain], quotes[chain + 1]), ends[first : last + 1]
-        steepest, widest = _neighbours(log_T[first:last], seen.total[first:last])
-        reach, money, skew = _slices(own, z, u)
+        steepest, widest = _compare_neighbours(log_T[first:last], seen.total[first:last])
+        reach, money, skew = _slice_statistics(own, z, u)
         size = np.abs(seen.miss[here])
         found[chain] = np.array(
             (
@@ -120,17 +124,17 @@ def _traits(seen: Seen, slices: Indices, quotes: Indices) -> Array:
                 steepest,
                 float(last - first),
                 math.exp(widest),
-                float(_fewest(own)),
+                float(_fewest_quotes(own)),
                 reach[0],
                 reach[1],
                 money,
                 _quantile(seen.spread[here], 0.5),
                 skew,
-                _jagged(own, z, u, seen.spread),
+                _neighbour_line_distance(own, z, u, seen.spread),
                 _out_of_line(own, z, log_T[first:last], seen.spread, seen.miss),
                 _quantile(size, 0.5),
-                _quantile(size, _WORST),
-                _worst(own, seen.miss, size),
+                _quantile(size, _WORST_QUANTILE),
+                _worst_expiry_miss(own, seen.miss, size),
                 seen.moved[chain],
             )
         )
@@ -138,7 +142,7 @@ def _traits(seen: Seen, slices: Indices, quotes: Indices) -> Array:
 
 
 @compiled
-def _fewest(ends: Indices) -> int:
+def _fewest_quotes(ends: Indices) -> int:
     """Quotes of the expiry with fewest."""
     found: int = ends[1] - ends[0]
     for each in range(1, ends.size - 1):
@@ -147,18 +151,20 @@ def _fewest(ends: Indices) -> int:
 
 
 @compiled
-def _neighbours(log_T: Array, total: Array) -> tuple[float, float]:
+def _compare_neighbours(log_T: Array, total: Array) -> tuple[float, float]:
     """The steepest change of log-volatility between neighbouring expiries, and the widest gap."""
     steepest = widest = 0.0
     for each in range(log_T.size - 1):
         gap = log_T[each + 1] - log_T[each]
         turn = abs(total[each + 1] - total[each] - 0.5 * gap)
-        steepest, widest = max(steepest, turn / max(gap, _APART)), max(widest, gap)
+        steepest, widest = max(steepest, turn / max(gap, _MIN_LOG_MATURITY_GAP)), max(widest, gap)
     return steepest, widest
 
 
 @compiled
-def _slices(ends: Indices, z: Array, u: Array) -> tuple[tuple[float, float], float, float]:
+def _slice_statistics(
+    ends: Indices, z: Array, u: Array
+) -> tuple[tuple[float, float], float, float]:
     """The median expiry's lowest and highest strike, how far the money is at worst, median skew."""
     count = ends.size - 1
     lowest, highest, skew = np.empty(count), np.empty(count), np.empty(count)
@@ -173,12 +179,12 @@ def _slices(ends: Indices, z: Array, u: Array) -> tuple[tuple[float, float], flo
 
 
 @compiled
-def _worst(ends: Indices, miss: Array, size: Array) -> float:
+def _worst_expiry_miss(ends: Indices, miss: Array, size: Array) -> float:
     """The median miss of the worst expiry; the largest miss where all have too few quotes."""
     worst = -1.0
     for each in range(ends.size - 1):
         own = np.abs(miss[ends[each] : ends[each + 1]])
-        if own.size >= _FEW:
+        if own.size >= _MIN_QUOTES_PER_EXPIRY:
             worst = max(worst, _select(own, (own.size - 1) // 2))
     return worst if worst >= 0.0 else _select(size.copy(), size.size - 1)
 
@@ -188,7 +194,7 @@ def _skew(z: Array, u: Array) -> float:
     """The slope of a local line of ``u = log(iv/σ)`` at the money."""
     mass = first = second = mean = cross = 0.0
     for i in range(z.size):
-        w = exp(-0.5 * z[i] * z[i]) + _WINGS / (1.0 + z[i] * z[i])
+        w = exp(-0.5 * z[i] * z[i]) + _WING_WEIGHT / (1.0 + z[i] * z[i])
         mass += w
         first += w * z[i]
         second += w * z[i] * z[i]
@@ -196,27 +202,27 @@ def _skew(z: Array, u: Array) -> float:
         cross += w * z[i] * u[i]
     centre = first / mass
     spread = max(second - centre * first, 0.0)
-    return (cross - centre * mean) / (spread + _RIDGE * mass)
+    return (cross - centre * mean) / (spread + _SKEW_RIDGE * mass)
 
 
 @compiled
-def _jagged(ends: Indices, z: Array, u: Array, spread: Array) -> float:
+def _neighbour_line_distance(ends: Indices, z: Array, u: Array, spread: Array) -> float:
     """How far a chain's worst quotes lie from their neighbours' line, in half-spreads."""
     found, size = np.empty(ends[-1] - ends[0]), 0
-    least = domain.SOFTENING**2
+    least = domain.VOLATILITY_SOFTENING**2
     for each in range(ends.size - 1):
         for i in range(ends[each] + 1, ends[each + 1] - 1):
             wide = z[i + 1] - z[i - 1]
-            if wide <= _NEIGHBOURS:
+            if wide <= _MAX_NEIGHBOUR_DEVIATIONS:
                 right = (z[i] - z[i - 1]) / max(wide, 1e-12)
                 left = 1.0 - right
                 off = u[i] - left * u[i - 1] - right * u[i + 1]
-                bend = 0.5 * _BEND * right * left * wide**2
+                bend = 0.5 * _USUAL_CURVATURE * right * left * wide**2
                 around = left**2 * (spread[i - 1] ** 2 + least)
                 around += right**2 * (spread[i + 1] ** 2 + least)
                 found[size] = abs(off) / math.sqrt(spread[i] ** 2 + least + around + bend**2)
                 size += 1
-    return _quantile(found[:size], _WORST)
+    return _quantile(found[:size], _WORST_QUANTILE)
 
 
 @compiled
@@ -227,12 +233,16 @@ def _out_of_line(ends: Indices, z: Array, log_T: Array, spread: Array, miss: Arr
     for each in range(log_T.size):
         mass = mean = 0.0
         for i in range(ends[each], ends[each + 1]):
-            if abs(z[i]) < _NEAR:
-                wide = spread[i] ** 2 + domain.SOFTENING**2
+            if abs(z[i]) < _MAX_MONEY_DEVIATIONS:
+                wide = spread[i] ** 2 + domain.VOLATILITY_SOFTENING**2
                 mass += 1.0 / wide
                 mean += miss[i] / math.sqrt(wide)
         if mass > 0.0:
-            at[some], level[some], noise[some] = log_T[each], mean / mass, 1.0 / mass + _LEVEL**2
+            at[some], level[some], noise[some] = (
+                log_T[each],
+                mean / mass,
+                1.0 / mass + _MIN_EXPIRY_ERROR**2,
+            )
             some += 1
     worst = 0.0
     for i in range(1, some - 1):

@@ -81,7 +81,7 @@ class Carrier:
         self.select = torch.cat([part.select.weight for part in parts])
         # the first of each is a step's, the others are gates: open before anything is chosen
         size = parts[0].enter.weight.shape[0]
-        opened = torch.tensor([0.0] + [scans._OPEN] * size).to(parts[0].select.bias)
+        opened = torch.tensor([0.0] + [scans.GATE_BIAS] * size).to(parts[0].select.bias)
         self.select_bias = torch.cat([part.select.bias + opened for part in parts])
         self.enter = torch.cat([part.enter.weight for part in parts]) * gain
         generators = [deepcopy(part.generator).double() for part in parts]
@@ -203,7 +203,7 @@ class Inference:
 
     def __call__(self, quotes: Ragged) -> Found:
         """Slopes of chains, and how sure they are."""
-        return workers.each(self._run, [quotes])[0]
+        return workers.map_in_threads(self._run, [quotes])[0]
 
     @torch.inference_mode()
     def _run(self, quotes: Ragged) -> Found:

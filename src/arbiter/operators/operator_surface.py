@@ -81,7 +81,7 @@ class OperatorSurface(Surface):
         """Likely laws of the VIX, from this surface alone, with their uncertainty."""
         return vix_prior(self)
 
-    def _slices(self) -> VixSlices:
+    def _require_slices(self) -> VixSlices:
         if self.vix_slices is not None:
             return self.vix_slices
         known = "vix_prior" in vars(self)

@@ -33,16 +33,21 @@ from arbiter.operators.heston_guide import Guides, consulted
 from arbiter.operators.network.lipschitz import constant
 from arbiter.operators.network.network import Config, Network
 from arbiter.operators.operator_surface import OperatorResult, OperatorSurface
-from arbiter.operators.quote_tensors import batches, ragged
-from arbiter.operators.second_component import Components, Pass, alone, enough
-from arbiter.operators.vix_head import answered
+from arbiter.operators.quote_tensors import batches, pad_chains
+from arbiter.operators.second_component import (
+    NetworkPass,
+    SurfaceComponents,
+    choose_components,
+    keep_one_component,
+)
+from arbiter.operators.vix_head import fit_vix_slices
 from arbiter.quotes import MIN_QUOTES, Quotes, require_quotes
 from arbiter.surface import Surface
 
 Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
-SHIPPED = "operator"
+DEFAULT_WEIGHTS_NAME = "operator"
 
 
 class Operator:
@@ -64,16 +69,16 @@ class Operator:
         from arbiter.operators.forward_pass import runner
         from arbiter.operators.residuals import Residuals
 
-        self._network = network.double().eval().requires_grad_(False)
-        self._inference = runner(self._network)
+        self.network = network.double().eval().requires_grad_(False)
+        self._inference = runner(self.network)
         self._info = info
         self.source = source
         self.config = network.config
-        self.model = checkpoint.model_hash(self._network)
-        self.lipschitz = constant(self._network).value
-        self._knots = freeze_array(self._network.knots)
+        self.model = checkpoint.model_hash(self.network)
+        self.lipschitz = constant(self.network).value
+        self._knots = freeze_array(self.network.knots)
         self._residuals = Residuals(self._knots)
-        self._limits = domain.limits_of(info.get("domain"))
+        self._limits = domain.parse_limits(info.get("domain"))
 
     @classmethod
     def pretrained(cls, name: str | None = None) -> Operator:
@@ -82,7 +87,7 @@ class Operator:
         Args:
             name: Of the weights; the default ones if left out.
         """
-        return _shipped(SHIPPED if name is None else name)
+        return _load_shipped(DEFAULT_WEIGHTS_NAME if name is None else name)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Operator:
@@ -92,10 +97,10 @@ class Operator:
             FileNotFoundError: If there is no such file.
             CheckpointError: If it is not a readable checkpoint of an operator.
         """
-        return workers.each(cls._load, [path])[0]
+        return workers.map_in_threads(cls._load_checkpoint, [path])[0]
 
     @classmethod
-    def _load(cls, path: str | PathLike[str]) -> Operator:
+    def _load_checkpoint(cls, path: str | PathLike[str]) -> Operator:
         tensors, info = checkpoint.load(path)
         try:
             config = Config.from_dict(info.get("config"))
@@ -111,23 +116,23 @@ class Operator:
                 "evaluate --weights`"
             )
         try:
-            domain.limits_of(info.get("domain"))
+            domain.parse_limits(info.get("domain"))
         except ValueError as error:
             raise CheckpointError(
                 f"{path}: its limits cannot be read ({error}); take an intact copy, or save it "
                 "again without a domain"
             ) from error
-        network = checkpoint.restored(path, tensors, lambda: Network(config))
+        network = checkpoint.restore_network(path, tensors, lambda: Network(config))
         return cls(network, info, str(path))
 
     def __repr__(self) -> str:
-        size = sum(p.numel() for p in self._network.parameters())
+        size = sum(p.numel() for p in self.network.parameters())
         return f"Operator({self.model}, {size:,} parameters, Lipschitz {self.lipschitz:.4g})"
 
     @property
     def card(self) -> dict[str, Any]:
         """The model card: what it is, what it was trained on, how good it is, its limits."""
-        size = sum(p.numel() for p in self._network.parameters())
+        size = sum(p.numel() for p in self.network.parameters())
         about = {"model": self.model, "parameters": size, "lipschitz": self.lipschitz}
         return {**about, **freeze_info(self._info)}
 
@@ -167,7 +172,7 @@ class Operator:
         began = time.perf_counter()
         surface = self.many([quotes], components=components)[0]
         assert surface.result is not None
-        slices, sits = answered(surface, market)
+        slices, sits = fit_vix_slices(surface, market)
         result = replace(surface.result, vix=sits, seconds=time.perf_counter() - began)
         return replace(surface, vix_slices=slices, result=result)
 
@@ -187,8 +192,8 @@ class Operator:
             require_quotes(quotes, "the operator", f"chains[{place}]: " if len(chains) > 1 else "")
         split = batches(chains)
         found: dict[int, OperatorSurface] = {}
-        together = workers.each(
-            lambda batch: self._together([chains[i] for i in batch], components), split
+        together = workers.map_in_threads(
+            lambda batch: self._answer_batch([chains[i] for i in batch], components), split
         )
         for batch, surfaces in zip(split, together, strict=True):
             found.update(zip(batch, surfaces, strict=True))
@@ -262,56 +267,56 @@ class Operator:
         left = [implied.select(~out) for out in outs]
         guides: dict[int, Surface] = {}
         for batch in batches(rest):
-            given = ragged([rest[i] for i in batch], implied=[left[i] for i in batch])
+            given = pad_chains([rest[i] for i in batch], implied=[left[i] for i in batch])
             padded = self._inference(given).slopes  # (B, L, n)
             for i, b in zip(batch, padded, strict=True):
                 others = rest[i]
                 slopes = b[: others.maturities.size]
                 if not np.isfinite(slopes).all():  # no level of volatility without that fold
                     return []
-                guides[i] = self._one(others, slopes)
+                guides[i] = self._one_component_surface(others, slopes)
         return [Fold(out, guides[i]) for i, out in enumerate(outs)]
 
     @torch.inference_mode()
-    def _together(self, chains: list[Quotes], components: int | None) -> list[OperatorSurface]:
+    def _answer_batch(self, chains: list[Quotes], components: int | None) -> list[OperatorSurface]:
         """Surfaces of one batch."""
         began = time.perf_counter()
         implied = self._residuals.implied(chains)
-        padded, total, moved, strained = self._inference(ragged(chains, implied=implied))
+        padded, total, moved, strained = self._inference(pad_chains(chains, implied=implied))
         sizes = [quotes.maturities.size for quotes in chains]
         slopes = [b[:size] for b, size in zip(padded, sizes, strict=True)]
         levels = [level[:size] for level, size in zip(total, sizes, strict=True)]
         if not (np.isfinite(padded).all() and np.isfinite(total).all()):  # or one is, of padding
-            _require_levels(chains, slopes, levels)
+            _require_finite_slopes(chains, slopes, levels)
         # all that the theorem asks of one component: knots and maturities increase by their types
-        if not (_in_order(padded) or all(_in_order(b[None]) for b in slopes)):
+        if not (_is_star_ordered(padded) or all(_is_star_ordered(b[None]) for b in slopes)):
             raise AssertionError("the head is a running maximum of positive numbers")
         price = self._residuals.prices(chains, slopes)
-        off, traits = self._residuals.judged(chains, implied, price, levels, moved)
+        off, traits = self._residuals.measure_misses(chains, implied, price, levels, moved)
         share = (time.perf_counter() - began) / len(chains)
         found = []
         for i, quotes in enumerate(chains):
             again = time.perf_counter()
-            one = self._one(quotes, slopes[i])
-            made = Pass(one, price[i], float(strained[i]), traits[i]["out_of_line"])
-            parts = alone(made) if components == 1 else enough(quotes, made)
+            one = self._one_component_surface(quotes, slopes[i])
+            made = NetworkPass(one, price[i], float(strained[i]), traits[i]["out_of_line"])
+            parts = keep_one_component(made) if components == 1 else choose_components(quotes, made)
             if len(parts.slopes) == 2:
                 off[i] = self._residuals.in_half_spreads(quotes, parts.price)
             seconds = share + time.perf_counter() - again
-            found.append(self._surface(quotes, parts, levels[i], off[i], traits[i], seconds))
+            found.append(self._build_surface(quotes, parts, levels[i], off[i], traits[i], seconds))
         return found
 
-    def _one(self, quotes: Quotes, slopes: Array) -> Surface:
+    def _one_component_surface(self, quotes: Quotes, slopes: Array) -> Surface:
         """The surface of a pass, from its slopes ``(L, n)``."""
         ones = freeze_array(np.ones((1, len(slopes))))
         return Surface(
             self._knots, quotes.maturities, freeze_array(slopes[None]), ones, quotes.curve
         )
 
-    def _surface(
+    def _build_surface(
         self,
         quotes: Quotes,
-        parts: Components,
+        parts: SurfaceComponents,
         level: Array,
         off: Array,
         traits: dict[str, float],
@@ -319,7 +324,7 @@ class Operator:
     ) -> OperatorSurface:
         began = time.perf_counter()
         b = parts.slopes
-        report = domain.judge(traits, self._limits) if self._limits else None
+        report = domain.compare_with_limits(traits, self._limits) if self._limits else None
         if report is not None and not report.inside:
             logger.warning("quotes %s", report)
         bound = self.lipschitz if len(b) == 1 else None  # of the pass, and not of a fit
@@ -353,7 +358,7 @@ class Operator:
 
 
 @lru_cache(maxsize=4)
-def _shipped(name: str) -> Operator:
+def _load_shipped(name: str) -> Operator:
     folder = Path(str(files("arbiter.data")))
     path = folder / f"{name}.safetensors"
     if not path.is_file():
@@ -365,12 +370,12 @@ def _shipped(name: str) -> Operator:
     return Operator.load(path)
 
 
-def _in_order(slopes: Array) -> bool:
+def _is_star_ordered(slopes: Array) -> bool:
     """Whether slopes ``(B, L, n)`` are positive, and do not fall along maturities."""
     return bool((slopes > 0.0).all() and (slopes[:, 1:] >= slopes[:, :-1]).all())
 
 
-def _require_levels(chains: list[Quotes], slopes: list[Array], levels: list[Array]) -> None:
+def _require_finite_slopes(chains: list[Quotes], slopes: list[Array], levels: list[Array]) -> None:
     for quotes, b, level in zip(chains, slopes, levels, strict=True):
         if not (np.isfinite(b).all() and np.isfinite(level).all()):
             raise ValueError(

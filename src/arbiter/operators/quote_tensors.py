@@ -18,11 +18,19 @@ from torch import Tensor
 if TYPE_CHECKING:  # tensors alone need no tables
     from arbiter.quotes import Quotes
 
-_SPARE_VOLATILITY, _SPARE_HALF = 0.2, 0.01  # what padding holds: it is multiplied by zero
-_BEYOND, _FARTHEST = 1.25, 100.0  # ratio of padded maturities, and of the last one to the listed
-_NARROWEST = 1e-6  # quadrature weight: no quote weighs zero
+_PADDING_VOLATILITY, _PADDING_HALF_SPREAD = (
+    0.2,
+    0.01,
+)  # what padding holds: it is multiplied by zero
+_PADDED_MATURITY_RATIO, _MAX_PADDED_MATURITY_RATIO = (
+    1.25,
+    100.0,
+)  # ratio of padded maturities, and of the last one to the listed
+MIN_QUADRATURE_WEIGHT = 1e-6  # quadrature weight: no quote weighs zero
 
-_CELLS = 21_000  # places for quotes, padding included, in one pass: 32 chains of 16 × 41
+_MAX_CELLS_PER_BATCH = (
+    21_000  # places for quotes, padding included, in one pass: 32 chains of 16 × 41
+)
 
 
 class Ragged(NamedTuple):
@@ -48,7 +56,7 @@ class Ragged(NamedTuple):
         return self.quoted.any(-1)
 
 
-class Implied(NamedTuple):
+class ImpliedVolatilities(NamedTuple):
     """Implied volatilities of quotes, ``(m,)`` each.
 
     Attributes:
@@ -62,19 +70,19 @@ class Implied(NamedTuple):
     ask: NDArray[np.float64]
 
     @staticmethod
-    def of(quotes: Quotes) -> Implied:
+    def from_quotes(quotes: Quotes) -> ImpliedVolatilities:
         """What the quotes say themselves."""
-        return Implied(quotes.iv_bid, quotes.iv_mid, quotes.iv_ask)
+        return ImpliedVolatilities(quotes.iv_bid, quotes.iv_mid, quotes.iv_ask)
 
-    def select(self, keep: NDArray[np.bool_]) -> Implied:
+    def select(self, keep: NDArray[np.bool_]) -> ImpliedVolatilities:
         """Those of some quotes."""
-        return Implied._make(part[keep] for part in self)
+        return ImpliedVolatilities._make(part[keep] for part in self)
 
 
-def ragged(
+def pad_chains(
     chains: Sequence[Quotes],
     dtype: torch.dtype = torch.float64,
-    implied: Sequence[Implied] | None = None,
+    implied: Sequence[ImpliedVolatilities] | None = None,
 ) -> Ragged:
     """Chains side by side, padded to the longest of them.
 
@@ -91,14 +99,18 @@ def ragged(
     for i, quotes in enumerate(chains):
         if not len(quotes):
             raise ValueError(f"chain {i} has no quotes that can be used: see its .counts()")
-    implied = [Implied.of(quotes) for quotes in chains] if implied is None else implied
+    implied = (
+        [ImpliedVolatilities.from_quotes(quotes) for quotes in chains]
+        if implied is None
+        else implied
+    )
     deep = max(quotes.maturities.size for quotes in chains)
     slot = np.concatenate([quotes.expiry + i * deep for i, quotes in enumerate(chains)])
     count = np.bincount(slot, minlength=len(chains) * deep)
     shape = (len(chains), deep, int(count.max()))
     at = slot * shape[2] + np.arange(slot.size) - (np.cumsum(count) - count)[slot]
     k, quoted = np.zeros(shape), np.zeros(shape, dtype=bool)
-    iv, half = np.full(shape, _SPARE_VOLATILITY), np.full(shape, _SPARE_HALF)
+    iv, half = np.full(shape, _PADDING_VOLATILITY), np.full(shape, _PADDING_HALF_SPREAD)
     bid, mid, ask = (np.concatenate(part) for part in zip(*implied, strict=True))
     k.ravel()[at] = np.concatenate([quotes.k for quotes in chains])
     quoted.ravel()[at], iv.ravel()[at], half.ravel()[at] = True, mid, 0.5 * (ask - bid)
@@ -107,7 +119,9 @@ def ragged(
         listed = quotes.maturities.size
         row[:listed] = quotes.maturities
         if listed < deep:
-            ratio = min(_BEYOND, _FARTHEST ** (1.0 / (deep - listed)))
+            ratio = min(
+                _PADDED_MATURITY_RATIO, _MAX_PADDED_MATURITY_RATIO ** (1.0 / (deep - listed))
+            )
             row[listed:] = quotes.maturities[-1] * ratio ** np.arange(1.0, deep - listed + 1.0)
     tensors = [torch.from_numpy(a).to(dtype) for a in (T, k, iv, half)]
     return Ragged._make([*tensors, torch.from_numpy(quoted)])
@@ -123,14 +137,14 @@ def batches(chains: Sequence[Quotes]) -> list[list[int]]:
     deep = wide = 0
     for i in sorted(range(len(chains)), key=lambda i: sizes[i]):
         deep, wide = max(deep, sizes[i][0]), max(wide, sizes[i][1])
-        if not found or (len(found[-1]) + 1) * deep * wide > _CELLS:
+        if not found or (len(found[-1]) + 1) * deep * wide > _MAX_CELLS_PER_BATCH:
             found.append([])
             deep, wide = sizes[i]
         found[-1].append(i)
     return found
 
 
-def in_order(quotes: Ragged) -> Ragged:
+def sort_quotes(quotes: Ragged) -> Ragged:
     """The same quotes with maturities and strikes increasing, padding last, repetitions dropped.
 
     :func:`ragged` gives them so; tensors from elsewhere may not be. Of quotes at one strike the
@@ -167,7 +181,7 @@ def trapezoid(at: Tensor, quoted: Tensor) -> Tensor:
     left = torch.where(torch.isnan(left), torch.nan_to_num(right), left)
     right = torch.where(torch.isnan(right), left, right)
     width = torch.where(lone, 1.0, 0.5 * (left + right))
-    return torch.where(quoted, width.clamp(min=_NARROWEST), 0.0)
+    return torch.where(quoted, width.clamp(min=MIN_QUADRATURE_WEIGHT), 0.0)
 
 
 def _last_seen(values: Tensor) -> Tensor:

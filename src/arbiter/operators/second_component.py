@@ -29,18 +29,20 @@ from arbiter.surface import Surface
 Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
-STRAINED = 0.5  # standard errors of the smile, in root mean square, that the order may cost
-UNMET = 0.64  # half-spreads; errors that are even within the spread have 0.577
-IN_LINE = 0.7  # standard errors that an expiry may be out of line with its neighbours
-_BETTER = 0.95  # share of its misses that one component may keep, if two are to be taken
-_WORST = 5.0  # half-spreads: no quote counts for more
+MAX_ORDER_STRAIN = 0.5  # standard errors of the smile, in root mean square, that the order may cost
+MAX_RMS_HALF_SPREADS = 0.64  # half-spreads; errors that are even within the spread have 0.577
+MAX_OUT_OF_LINE = 0.7  # standard errors that an expiry may be out of line with its neighbours
+_MAX_REMAINING_MISS_SHARE = (
+    0.95  # share of its misses that one component may keep, if two are to be taken
+)
+_MAX_MISS_HALF_SPREADS = 5.0  # half-spreads: no quote counts for more
 # At first: the first component's width, the second one's beside it in slopes of the first expiry,
 # and the second one's share at the last expiry with its power of maturity. Nearly equal components
 # of nearly equal shares: one much wider would lose its share at once, and nothing brings that back.
-_CALM, _WIDE, _SHARE, _GROWTH = 0.9, 2.0, 0.45, 0.2
+_FIRST_WIDTH, _SECOND_WIDTH, _LAST_EXPIRY_SHARE, _SHARE_MATURITY_POWER = 0.9, 2.0, 0.45, 0.2
 
 
-class Pass(NamedTuple):
+class NetworkPass(NamedTuple):
     """What one pass says of a chain.
 
     Attributes:
@@ -56,7 +58,7 @@ class Pass(NamedTuple):
     out_of_line: float
 
 
-class Components(NamedTuple):
+class SurfaceComponents(NamedTuple):
     """What a surface is made of, and what its quotes are worth on it.
 
     Attributes:
@@ -70,28 +72,30 @@ class Components(NamedTuple):
     price: Array
 
 
-def alone(one: Pass) -> Components:
+def keep_one_component(one: NetworkPass) -> SurfaceComponents:
     """The one component of a pass."""
-    return Components(one.surface.slopes, one.surface.weights, one.price)
+    return SurfaceComponents(one.surface.slopes, one.surface.weights, one.price)
 
 
-def enough(quotes: Quotes, one: Pass) -> Components:
+def choose_components(quotes: Quotes, one: NetworkPass) -> SurfaceComponents:
     """One component as it is, or two where one misses the quotes and two meet them better."""
-    if not (one.strained > STRAINED and one.out_of_line < IN_LINE):
-        return alone(one)
-    off = missed(quotes, one.price)
-    if off <= UNMET:
-        return alone(one)
-    fits = [_two(quotes, one, start) for start in (divided(one.surface), None)]
+    if not (one.strained > MAX_ORDER_STRAIN and one.out_of_line < MAX_OUT_OF_LINE):
+        return keep_one_component(one)
+    off = compute_rms_miss(quotes, one.price)
+    if off <= MAX_RMS_HALF_SPREADS:
+        return keep_one_component(one)
+    fits = [
+        _fit_two_components(quotes, one, start) for start in (split_component(one.surface), None)
+    ]
     done = [found for found in fits if isinstance(found, FittedSurface)]
     if not done:
         logger.warning("a second component was looked for and not found: %s", fits[0])
-        return alone(one)
+        return keep_one_component(one)
     prices = [found.otm(quotes.k, quotes.T) for found in done]
-    misses = [missed(quotes, price) for price in prices]
+    misses = [compute_rms_miss(quotes, price) for price in prices]
     best = int(np.argmin(np.nan_to_num(misses, nan=np.inf)))
     found, left = done[best], misses[best]
-    taken = left < _BETTER * off
+    taken = left < _MAX_REMAINING_MISS_SHARE * off
     assert found.result is not None
     steps = found.result.iterations
     logger.log(
@@ -99,10 +103,16 @@ def enough(quotes: Quotes, one: Pass) -> Components:
         "one component misses the quotes by %.2f half-spreads, two by %.2f after %d steps (%s): %s",
         off, left, steps, found.result.status.value, "two are taken" if taken else "one is kept",
     )  # fmt: skip
-    return Components(found.slopes, found.weights, prices[best]) if taken else alone(one)
+    return (
+        SurfaceComponents(found.slopes, found.weights, prices[best])
+        if taken
+        else keep_one_component(one)
+    )
 
 
-def _two(quotes: Quotes, one: Pass, start: Surface | None) -> FittedSurface | Exception:
+def _fit_two_components(
+    quotes: Quotes, one: NetworkPass, start: Surface | None
+) -> FittedSurface | Exception:
     """The fit of two components from a start, or from its own; or why there is none."""
     options = FitOptions(components=2, knots=tuple(float(x) for x in one.surface.knots))
     try:
@@ -111,21 +121,21 @@ def _two(quotes: Quotes, one: Pass, start: Surface | None) -> FittedSurface | Ex
         return error
 
 
-def missed(quotes: Quotes, price: Array) -> float:
+def compute_rms_miss(quotes: Quotes, price: Array) -> float:
     """Root mean square of the misses in half-spreads, none counting for more than five.
 
     A half-spread is at least what the fit takes it for.
     """
     unit = np.maximum(compute_half_spreads(quotes, FitOptions()), np.finfo(np.float64).tiny)
-    off = np.minimum(np.abs(price - quotes.mid) / unit, _WORST)
+    off = np.minimum(np.abs(price - quotes.mid) / unit, _MAX_MISS_HALF_SPREADS)
     return float(np.sqrt(np.mean(off * off)))
 
 
-def divided(one: Surface) -> Surface:
+def split_component(one: Surface) -> Surface:
     """A surface of one component as two that are near it: where to look for others from."""
     b, T = one.slopes[0], one.maturities
-    calm, wide = _CALM * b, np.hypot(b, _WIDE * b[0])
-    share = _SHARE * (T / T[-1]) ** _GROWTH
+    calm, wide = _FIRST_WIDTH * b, np.hypot(b, _SECOND_WIDTH * b[0])
+    share = _LAST_EXPIRY_SHARE * (T / T[-1]) ** _SHARE_MATURITY_POWER
     slopes, weights = (
         freeze_array(np.stack([calm, wide])),
         freeze_array(np.stack([1.0 - share, share])),

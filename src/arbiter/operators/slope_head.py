@@ -15,7 +15,7 @@ from torch import Tensor
 KNOTS = tuple(float(x) for x in np.arange(-16, 15) / 3.0)
 LOWEST, HIGHEST = -5.0, 5.0  # of g
 USUAL = 3.0  # size of g that a network proposes at most: only a start reaches farther
-_LEAST, _MOST = 2e-6, 19.0  # slopes that a surface accepts, with room
+MIN_SLOPE, MAX_SLOPE = 2e-6, 19.0  # slopes that a surface accepts, with room
 
 
 def bounded(g: Tensor, start: Tensor | None) -> Tensor:
@@ -28,4 +28,4 @@ def bounded(g: Tensor, start: Tensor | None) -> Tensor:
 def slopes(g: Tensor, total: Tensor) -> Tensor:
     """Slopes ``(B, L, n)``, nondecreasing along L, from proposals and ``log(σ√T)`` ``(B, L)``."""
     proposed = torch.exp(g.clamp(LOWEST, HIGHEST) + total[..., None])
-    return torch.cummax(proposed, 1).values.clamp(_LEAST, _MOST)
+    return torch.cummax(proposed, 1).values.clamp(MIN_SLOPE, MAX_SLOPE)

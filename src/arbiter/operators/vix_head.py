@@ -36,14 +36,14 @@ from arbiter.vix.prior import KNOTS, PRIOR_SLOPE_RANGE, VixPrior, vix_prior
 Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
-STEPS = 40  # of each search
-_WIDER = 2.0  # times the prior's deviations: real markets are no model's
-_SPAN = 1.0  # of log-maturity along which dates are off together
-_LEVEL = 0.05  # deviation of the logarithm of a date's own level
-_NOISE = 0.6  # deviation of a mid, in half-spreads
-_DOUBTED = (100.0, 4.0)  # deviations from which on a quote is doubted, first and then
-_FINEST = 1e-4  # half-spread over the future that no quote is believed to beat
-_HALVINGS, _ENOUGH = 8, 1e-5
+MAX_STEPS = 40  # of each search
+_PRIOR_WIDENING = 2.0  # times the prior's deviations: real markets are no model's
+_LOG_MATURITY_SPAN = 1.0  # of log-maturity along which dates are off together
+_LOG_OFFSET_DEVIATION = 0.05  # deviation of the logarithm of a date's own level
+_NOISE_HALF_SPREADS = 0.6  # deviation of a mid, in half-spreads
+_ROBUST_DEVIATIONS = (100.0, 4.0)  # deviations from which on a quote is doubted, first and then
+_MIN_HALF_SPREAD = 1e-4  # half-spread over the future that no quote is believed to beat
+_MAX_HALVINGS, _RELATIVE_TOLERANCE = 8, 1e-5
 
 
 class VixAnswer(NamedTuple):
@@ -53,18 +53,20 @@ class VixAnswer(NamedTuple):
     result: VixResult
 
 
-def answered(surface: Surface, market: VixMarket) -> VixAnswer:
+def fit_vix_slices(surface: Surface, market: VixMarket) -> VixAnswer:
     """The likeliest VIX slices at the dates of a market; a warning is logged where they are poor.
 
     Raises:
         ValueError: If the surface has no variance in the 30 days after a date.
     """
-    head = _Head(vix_prior(surface, market.quotes.maturities), market)
+    head = _PosteriorObjective(vix_prior(surface, market.quotes.maturities), market)
     e = np.zeros(head.size)
-    for head.far in _DOUBTED:  # all quotes are believed before any is doubted
-        e, status = _descended(head, e)
+    for head.far in _ROBUST_DEVIATIONS:  # all quotes are believed before any is doubted
+        e, status = _minimise_objective(head, e)
     m, unit = len(market.quotes), head.unit
-    missed = int(np.count_nonzero(np.abs(head.at(e).residuals[:m]) * _NOISE > 1.0))
+    missed = int(
+        np.count_nonzero(np.abs(head.evaluate_at(e).residuals[:m]) * _NOISE_HALF_SPREADS > 1.0)
+    )
     if status is not Status.CONVERGED:
         logger.warning("VIX slices: %s", status.explain())
     if missed > 0.5 * m:
@@ -73,34 +75,34 @@ def answered(surface: Surface, market: VixMarket) -> VixAnswer:
             "level: take refine(quotes, vix_quotes=...), or look at the quotes",
             missed, m,
         )  # fmt: skip
-    here = head.at(head.levelled(e))
+    here = head.evaluate_at(head.drop_offsets(e))
     half = np.where(market.quotes.half_spread > 0.0, market.quotes.half_spread, unit)
-    options = here.residuals[:m] * _NOISE * unit / half
-    futures = here.residuals[m:] * _NOISE * market.half
+    options = here.residuals[:m] * _NOISE_HALF_SPREADS * unit / half
+    futures = here.residuals[m:] * _NOISE_HALF_SPREADS * market.half
     slices = VixSlices.of(KNOTS, market.quotes.maturities, here.laws.slopes)
     sits = VixResult(inputs.freeze_array(options), inputs.freeze_array(futures), None, status)
     return VixAnswer(slices, sits)
 
 
-def _descended(head: _Head, e: Array) -> tuple[Array, Status]:
-    here = head.at(e)
-    for _ in range(STEPS):
+def _minimise_objective(head: _PosteriorObjective, e: Array) -> tuple[Array, Status]:
+    here = head.evaluate_at(e)
+    for _ in range(MAX_STEPS):
         step = head.step(e, here)
-        for halving in range(_HALVINGS):
+        for halving in range(_MAX_HALVINGS):
             moved = e + 0.5**halving * step
-            there = head.at(moved)
+            there = head.evaluate_at(moved)
             if there.value <= here.value:
                 break
         else:
             return e, Status.CONVERGED  # nothing within rounding is better
-        done = here.value - there.value < _ENOUGH * (1.0 + here.value)
+        done = here.value - there.value < _RELATIVE_TOLERANCE * (1.0 + here.value)
         e, here = moved, there
         if done:
             return e, Status.CONVERGED
     return e, Status.MAX_ITERATIONS
 
 
-class _Point(NamedTuple):
+class _ObjectivePoint(NamedTuple):
     """The objective at one place.
 
     Attributes:
@@ -116,36 +118,38 @@ class _Point(NamedTuple):
     value: float
 
 
-class _Head:
+class _PosteriorObjective:
     """The objective over independent standard normal variables: ``V·n`` of shapes, V of levels."""
 
     def __init__(self, prior: VixPrior, market: VixMarket) -> None:
         quotes, T = market.quotes, market.quotes.maturities
-        self.prior, self.market, self.far = prior, market, _DOUBTED[-1]
+        self.prior, self.market, self.far = prior, market, _ROBUST_DEVIATIONS[-1]
         self.shapes, self.size = prior.mean.size, prior.mean.size + T.size
         apart = np.abs(np.subtract.outer(np.log(T), np.log(T)))
-        dates = np.linalg.cholesky(np.exp(-apart / _SPAN) + 1e-9 * np.eye(T.size))
-        self.root = _WIDER * np.einsum("vnm,vw->vnwm", prior.root, dates).reshape(self.shapes, -1)
+        dates = np.linalg.cholesky(np.exp(-apart / _LOG_MATURITY_SPAN) + 1e-9 * np.eye(T.size))
+        self.root = _PRIOR_WIDENING * np.einsum("vnm,vw->vnwm", prior.root, dates).reshape(
+            self.shapes, -1
+        )
         variance = np.asarray(prior.surface.forward_variance(T))
         require_variance(T, variance)
         self.log_variance = np.log(variance)
         self.kernel = OtmPricer(KnotQuadrature.from_knots(np.array(KNOTS)), quotes.expiry, quotes.k)
-        self.unit = np.maximum(quotes.half_spread, _FINEST)
-        self.scale = _NOISE * np.concatenate([self.unit, market.half])
+        self.unit = np.maximum(quotes.half_spread, _MIN_HALF_SPREAD)
+        self.scale = _NOISE_HALF_SPREADS * np.concatenate([self.unit, market.half])
         self.date = np.concatenate([quotes.expiry, market.at])
 
-    def levelled(self, e: Array) -> Array:
+    def drop_offsets(self, e: Array) -> Array:
         """The same shapes at the level of the surface."""
         return np.concatenate([e[: self.shapes], np.zeros(self.size - self.shapes)])
 
-    def at(self, e: Array) -> _Point:
+    def evaluate_at(self, e: Array) -> _ObjectivePoint:
         """The objective."""
         quotes, market, kernel = self.market.quotes, self.market, self.kernel
         logs = self.prior.mean + (self.root @ e[: self.shapes]).reshape(self.prior.mean.shape)
         slopes = np.clip(np.exp(logs), *PRIOR_SLOPE_RANGE)
         slices, squares = kernel.integrate_slices(slopes), kernel.integrate_slices(2.0 * slopes)
         ratio = log_future(self.log_variance, slices, squares) - np.log(quotes.forwards)
-        ratio = ratio + _LEVEL * e[self.shapes :]
+        ratio = ratio + _LOG_OFFSET_DEVIATION * e[self.shapes :]
         scales = FutureRatios(np.exp(ratio), differentiate_log_future(kernel.line, slices, squares))
         kernel.set_strikes(quotes.k - ratio[quotes.expiry])
         levels = kernel.price_quotes(slices)
@@ -155,9 +159,9 @@ class _Head:
         loss = 0.5 * self.far**2 * np.log1p((residuals / self.far) ** 2)
         value = float(loss.sum() + 0.5 * e @ e)
         laws = PricedVixSlices(slopes, slices, levels, scales)
-        return _Point(laws, slopes == np.exp(logs), residuals, value)
+        return _ObjectivePoint(laws, slopes == np.exp(logs), residuals, value)
 
-    def step(self, e: Array, here: _Point) -> Array:
+    def step(self, e: Array, here: _ObjectivePoint) -> Array:
         """A Gauss-Newton step from e, whose point is given."""
         rows, along = differentiate_vix_prices(
             self.kernel, self.market, here.laws, 1.0 / self.scale
@@ -165,7 +169,11 @@ class _Head:
         rows *= here.free[self.date]
         wide = np.zeros((len(rows), *here.free.shape))
         wide[np.arange(len(rows)), self.date] = rows
-        level = _LEVEL * along[:, None] * (self.date[:, None] == np.arange(len(here.free)))
+        level = (
+            _LOG_OFFSET_DEVIATION
+            * along[:, None]
+            * (self.date[:, None] == np.arange(len(here.free)))
+        )
         J = np.concatenate([wide.reshape(len(rows), -1) @ self.root, level], 1)
         weight = 1.0 / (1.0 + (here.residuals / self.far) ** 2)
         P = J.T @ (weight[:, None] * J)

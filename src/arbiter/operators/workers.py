@@ -24,18 +24,20 @@ import torch
 
 Given = TypeVar("Given")
 Found = TypeVar("Found")
-_KEPT = 31 << 20  # bytes; glibc learns up to 32 MiB
-_MOST = 8  # the interpreter is shared, and more than these would wait for it
-_starting, _here = Lock(), local()
+_KEPT_BYTES = 31 << 20  # bytes; glibc learns up to 32 MiB
+_MAX_THREADS = 8  # the interpreter is shared, and more than these would wait for it
+_pool_lock, _thread_state = Lock(), local()
 
 
-def each(f: Callable[[Given], Found], given: Sequence[Given]) -> list[Found]:
+def map_in_threads(f: Callable[[Given], Found], given: Sequence[Given]) -> list[Found]:
     """``[f(x) for x in given]``, as many at a time as PyTorch has threads, up to eight."""
     count = torch.get_num_threads()
-    if count == 1 or hasattr(_here, "alone"):  # what our own threads call stays where it is
+    if count == 1 or hasattr(_thread_state, "alone"):  # what our own threads call stays where it is
         return [f(x) for x in given]
-    with _starting:
-        pool = _pool(min(count, _MOST), os.getpid())  # a fork has none of its parent's threads
+    with _pool_lock:
+        pool = _pool(
+            min(count, _MAX_THREADS), os.getpid()
+        )  # a fork has none of its parent's threads
     return list(pool.map(f, given))
 
 
@@ -46,12 +48,12 @@ def keep_memory() -> None:
     It takes the largest block that was ever freed for one worth keeping, and keeps twice as much.
     The block is never written to, and so costs no memory.
     """
-    torch.empty(_KEPT, dtype=torch.uint8)
+    torch.empty(_KEPT_BYTES, dtype=torch.uint8)
 
 
 @lru_cache(maxsize=4)
 def _pool(count: int, _process: int) -> ThreadPoolExecutor:
-    pool = ThreadPoolExecutor(count, "arbiter", _alone)
+    pool = ThreadPoolExecutor(count, "arbiter", _compute_alone)
     started = Barrier(count + 1)
     for _ in range(count):
         pool.submit(started.wait)
@@ -61,8 +63,8 @@ def _pool(count: int, _process: int) -> ThreadPoolExecutor:
     return pool
 
 
-def _alone() -> None:
+def _compute_alone() -> None:
     """Make the thread that calls compute by itself."""
     torch.get_num_threads()  # the first question sets it to the common number
     torch.set_num_threads(1)
-    _here.alone = True
+    _thread_state.alone = True

@@ -16,7 +16,7 @@ from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.prior.gaussian_process import kriged
 from arbiter.operators.prior.reference_volatility import scaled
-from arbiter.operators.quote_tensors import ragged
+from arbiter.operators.quote_tensors import pad_chains
 from arbiter.quotes import Quotes, require_quotes
 from arbiter_lab.baselines.matched_size import Design, parameters
 from arbiter_lab.baselines.readout import Memory, Readout
@@ -134,7 +134,7 @@ class Baseline:
                 f"{path}: its config is not a baseline's ({error}); give weights of a run whose "
                 "settings have model 'ssm', 'gru' or 'transformer'"
             ) from error
-        network = checkpoint.restored(path, tensors, design.build)
+        network = checkpoint.restore_network(path, tensors, design.build)
         return cls(network, design, info, str(path))
 
     def __repr__(self) -> str:
@@ -166,7 +166,7 @@ class Baseline:
         return [self._one(quotes) for quotes in chains]
 
     def _one(self, quotes: Quotes) -> NeuralSmiles:
-        chain = scaled(ragged([quotes]))
+        chain = scaled(pad_chains([quotes]))
         place = self._network.place
         memory = self._network.encode(chain, None if place is None else kriged(chain, place))
         whole = all(bool(torch.isfinite(part).all()) for part in (chain.sigma, *memory))

@@ -24,7 +24,7 @@ from torch import Tensor
 from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.network.network import Config, Network
-from arbiter.operators.quote_tensors import ragged
+from arbiter.operators.quote_tensors import pad_chains
 from arbiter.pricing import black
 from arbiter.quotes import Quotes, require_quotes
 from arbiter_lab.baselines.cleaned_svi import Nodes, nodes, projected, quoted_range
@@ -128,7 +128,7 @@ class ConvexOperator:
                 f"{path}: not an operator with the decoder 'icnn' ({error}); give weights of "
                 "`arbiter train --ablate icnn`"
             ) from error
-        network = checkpoint.restored(path, tensors, lambda: Network(config))
+        network = checkpoint.restore_network(path, tensors, lambda: Network(config))
         return cls(network, project, str(path))
 
     def many(self, chains: Sequence[Quotes]) -> list[ConvexModel | Nodes]:
@@ -141,7 +141,7 @@ class ConvexOperator:
         for quotes in chains:
             require_quotes(quotes, "the operator")
             with torch.no_grad():
-                output = self._network(ragged([quotes]))
+                output = self._network(pad_chains([quotes]))
             made = ConvexModel(quotes.maturities, self._network, output)
             found.append(made.projected(quoted_range(quotes)) if self._project else made)
         return found

@@ -282,7 +282,7 @@ def scan_memories(network: Network, quotes: Quotes) -> dict[str, Memory]:
     import torch
 
     from arbiter.operators.network.green_scan import GreenScan
-    from arbiter.operators.quote_tensors import ragged
+    from arbiter.operators.quote_tensors import pad_chains
     from arbiter_lab.stability.green_kernel import kernel
 
     scans = {name: part for name, part in network.named_modules() if isinstance(part, GreenScan)}
@@ -302,7 +302,7 @@ def scan_memories(network: Network, quotes: Quotes) -> dict[str, Memory]:
             # an attribute of the instance hides the method until it is deleted
             scan.__dict__["drive"] = spied(name, scan)
             stack.callback(scan.__dict__.pop, "drive")
-        network(ragged([quotes], next(network.parameters()).dtype))
+        network(pad_chains([quotes], next(network.parameters()).dtype))
         found = {}
         for name, path in walked.items():
             green = kernel(scans[name], path)[0].double().cpu().numpy()

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from arbiter.operators.network.representer import LEAST, coverage
-from arbiter.operators.quote_tensors import ragged
+from arbiter.operators.quote_tensors import pad_chains
 from arbiter.quotes import Quotes
 from arbiter_lab.protocol.monitors import gap_regression
 from arbiter_lab.reproduction.scored_days import Days
@@ -111,7 +111,7 @@ def window(trainer: Trainer, days: Days, rows: NDArray[np.int64], kept: float) -
     """Some days with a share of their quotes left, and every listed strike as a target."""
     chains = [thinned(days.quotes[day], kept, day) for day in rows.tolist()]
     # float32, as training has it
-    seen = ragged(chains, torch.float32)
+    seen = pad_chains(chains, torch.float32)
     shape = (*seen.T.shape, _most(days, rows, chains))
     k, iv = np.zeros(shape), np.full(shape, 0.2)
     target = np.zeros(shape, dtype=np.bool_)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from arbiter.files import read_format, write_whole
-from arbiter.operators.pretrained import SHIPPED
+from arbiter.operators.pretrained import DEFAULT_WEIGHTS_NAME
 from arbiter.quotes import Quotes
 from arbiter.scoring import Model
 from arbiter_lab.evaluation.convex_decoder_model import ConvexOperator
@@ -151,9 +151,9 @@ class Checkpoints:
 
     def hashes(self) -> dict[str, str]:
         """Checksums of the shipped operator and of what the manifest names."""
-        shipped = Path(str(files("arbiter.data"))) / f"{SHIPPED}.safetensors"
+        shipped = Path(str(files("arbiter.data"))) / f"{DEFAULT_WEIGHTS_NAME}.safetensors"
         named = {name: str(entry["sha256"]) for name, entry in sorted(self.files.items())}
-        return {SHIPPED: sha256(shipped), **named}
+        return {DEFAULT_WEIGHTS_NAME: sha256(shipped), **named}
 
     def find(self, name: str) -> Path | str:
         """The file of a network, or the sentence that says why there is none.

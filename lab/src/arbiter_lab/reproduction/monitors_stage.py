@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from arbiter.models.parameters import preset
 from arbiter.operators.network.network import Network
 from arbiter.operators.pretrained import Operator
-from arbiter.operators.quote_tensors import ragged
+from arbiter.operators.quote_tensors import pad_chains
 from arbiter.quotes import Quotes
 from arbiter_lab.evaluation.methods import operator
 from arbiter_lab.metrics.effective_dimension import effective_dimensions
@@ -132,7 +132,7 @@ def _held_out(workshop: Workshop) -> Laws:
 
 def network_of(trained: Operator) -> Network:
     """The network behind an operator."""
-    return trained._network  # features and scans are not part of its interface
+    return trained.network  # features and scans are not part of its interface
 
 
 def input_rows(days: Days, rows: NDArray[np.int64]) -> Array:
@@ -144,7 +144,7 @@ def input_rows(days: Days, rows: NDArray[np.int64]) -> Array:
 def features(network: Network, days: Days, rows: NDArray[np.int64]) -> Array:
     """``(N, d)`` the state behind the head, one row for each slice of each day."""
     dtype = next(network.parameters()).dtype
-    found = [network(ragged([days.quotes[i]], dtype)).features[0] for i in rows.tolist()]
+    found = [network(pad_chains([days.quotes[i]], dtype)).features[0] for i in rows.tolist()]
     return np.asarray(torch.cat(found).double().numpy())
 
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from arbiter.operators import checkpoint
 from arbiter.operators.network.green_scan import GreenScan
 from arbiter.operators.network.network import Config, Network
-from arbiter.operators.pretrained import SHIPPED
-from arbiter.operators.quote_tensors import ragged
+from arbiter.operators.pretrained import DEFAULT_WEIGHTS_NAME
+from arbiter.operators.quote_tensors import pad_chains
 from arbiter_lab.reproduction.models import Entry
 from arbiter_lab.reproduction.scored_days import Days
 from arbiter_lab.reproduction.stages import Facts
@@ -31,7 +31,7 @@ SAFE = 1.0
 
 def shipped() -> Path:
     """The file of the shipped operator."""
-    return Path(str(files("arbiter.data"))) / f"{SHIPPED}.safetensors"
+    return Path(str(files("arbiter.data"))) / f"{DEFAULT_WEIGHTS_NAME}.safetensors"
 
 
 def described(entry: Entry, days: Days, rows: NDArray[np.int64], exam: HeldOut) -> Facts:
@@ -55,7 +55,7 @@ def described(entry: Entry, days: Days, rows: NDArray[np.int64], exam: HeldOut) 
     if entry.kind == "baseline":
         return found
     config = Config.from_dict(about["config"])
-    network = checkpoint.restored(path, tensors, lambda: Network(config))
+    network = checkpoint.restore_network(path, tensors, lambda: Network(config))
     network = network.eval().requires_grad_(False)
     passed = bool(exam.martingale(network, seed=0))
     guard = guarded(network.double(), days, rows)
@@ -73,7 +73,7 @@ def guarded(network: Network, days: Days, rows: NDArray[np.int64]) -> Facts:
     dtype = next(network.parameters()).dtype
     hits, distance, largest = 0, 0.0, 0.0
     for day in rows.tolist():
-        network(ragged([days.quotes[day]], dtype))
+        network(pad_chains([days.quotes[day]], dtype))
         last = [scan.last for scan in scans if scan.last is not None]
         hits += sum(int(one.hits) for one in last)
         distance += sum(float(one.distance) for one in last)

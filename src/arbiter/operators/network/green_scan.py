@@ -27,9 +27,9 @@ from arbiter.operators.network.spectral_projection import Aligned
 MU = 0.5  # the least rate of forgetting, per unit of log-maturity
 EPSILON = 0.05
 KINDS = ("resolvent", "exponential")
-_SELECTION = 1.4  # steps are stretched or shrunk by at most e^1.4
-_SMALLEST = 1e-3  # step
-_OPEN = 1.5  # where inputs' gates start: nearly open
+MAX_LOG_STRETCH = 1.4  # steps are stretched or shrunk by at most e^1.4
+MIN_STEP = 1e-3  # step
+GATE_BIAS = 1.5  # where inputs' gates start: nearly open
 
 
 class Guarded(NamedTuple):
@@ -214,10 +214,10 @@ class GreenScan(nn.Module):
     def steps(self, gap: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
         """Guarded steps ``(…)`` and inputs' gates ``(…, m)`` within ``±bΔ``."""
         choice = self.select(context)
-        stretch = torch.exp(_SELECTION * torch.tanh(choice[..., 0]))
-        guarded = self.generator.guard((gap * stretch).clamp(min=_SMALLEST), self.guarded)
+        stretch = torch.exp(MAX_LOG_STRETCH * torch.tanh(choice[..., 0]))
+        guarded = self.generator.guard((gap * stretch).clamp(min=MIN_STEP), self.guarded)
         self.last = guarded._replace(step=guarded.step.detach())
-        opened = torch.tanh(_OPEN + choice[..., 1:])
+        opened = torch.tanh(GATE_BIAS + choice[..., 1:])
         return guarded.step, self.strength(guarded)[..., None] * opened
 
     def strength(self, guarded: Guarded) -> Tensor:

@@ -25,9 +25,9 @@ from arbiter.operators.prior.reference_volatility import FARTHEST, Scaled
 VALUE_ROWS, SLOPE_ROWS = 2.0**0.5, 1.0  # how far values and slopes move when quotes move by one
 LEANING = 0.25  # how strongly a quote's own volatility may pull the measure
 LARGEST = 2.0 * FARTHEST  # value that the measure takes a mean of: beyond it values are cut
-_LOWEST = -12.0  # logit: beyond all quotes a bump looks at all of them alike
-_RIDGE = 0.25  # of the bump's squared width: below it a local line is flat
-_LEAST_MASS = 1e-12  # below that of any quoted slice
+MIN_LOGIT = -12.0  # logit: beyond all quotes a bump looks at all of them alike
+RIDGE_PER_SQUARED_WIDTH = 0.25  # of the bump's squared width: below it a local line is flat
+MIN_MASS = 1e-12  # below that of any quoted slice
 
 
 class Sight(NamedTuple):
@@ -89,15 +89,15 @@ class Gate(nn.Module):
     def forward(self, chain: Scaled) -> Sight:
         """Densities of every slice; a slice without quotes has none, and weighs nothing."""
         logit, measure_logit = self._logits(chain)
-        w = nn.functional.softplus(logit.clamp(min=_LOWEST)) * chain.spacing[..., None]
-        safe = w.sum(-2).clamp(min=_LEAST_MASS)  # (B, L, H)
+        w = nn.functional.softplus(logit.clamp(min=MIN_LOGIT)) * chain.spacing[..., None]
+        safe = w.sum(-2).clamp(min=MIN_MASS)  # (B, L, H)
         share = w / safe[..., None, :]
         moments = torch.stack([chain.zeta, chain.zeta * chain.zeta], -1)  # (B, L, S, 2)
         first, second = (share.transpose(-1, -2) @ moments).unbind(-1)
         variance = torch.exp(chain.noise).square()[..., None]
         error = (share.square().transpose(-1, -2) @ variance)[..., 0]
-        raw = nn.functional.softplus(measure_logit.clamp(min=_LOWEST))
-        total = (raw * chain.width).sum(-1, keepdim=True).clamp(min=_LEAST_MASS)
+        raw = nn.functional.softplus(measure_logit.clamp(min=MIN_LOGIT))
+        total = (raw * chain.width).sum(-1, keepdim=True).clamp(min=MIN_MASS)
         return Sight(
             share=share,
             centre=first,
@@ -151,7 +151,7 @@ class Gate(nn.Module):
         """Widths ``(H,)``, how far lines are followed and the variances they are divided by."""
         width = torch.exp(self.log_width)
         off = torch.maximum(torch.minimum(self.place - sight.centre, width), -width)
-        return width, off, sight.spread + _RIDGE * width * width
+        return width, off, sight.spread + RIDGE_PER_SQUARED_WIDTH * width * width
 
     def between(self, zeta: Tensor) -> tuple[Tensor, Tensor]:
         """The bump to the left of each strike, and how much of the way to the next it is."""

@@ -28,18 +28,21 @@ from arbiter.operators.prior.slice_offsets import Belief, Prior, Rows, believed,
 from arbiter.pricing import normal
 
 ROUNDS = 1
-_SHARE = 0.4  # of the squared half-spread: the variance of a mid, at first
-_FIRST = 5e-3  # error assumed at first
-_LEAST = 1e-3  # error that there always is
+MID_VARIANCE_SHARE = 0.4  # of the squared half-spread: the variance of a mid, at first
+INITIAL_ERROR = 5e-3  # error assumed at first
+MIN_ERROR = 1e-3  # error that there always is
 # Laws of a mid's error, in half-spreads: how far it reaches, evenly, and a Gaussian blur beside it.
-_LAWS = (
+MID_ERROR_LAWS = (
     *((reach, 0.05 * reach) for reach in (1.0, 0.6, 0.35, 0.2)),
     *((0.02, blur) for blur in (0.577, 0.35, 0.2, 0.1)),
 )
-_UNLIKELY = 1e-12  # density of a quote that no law expects
-_SHORT = 0.1  # of an interval, in deviations
-_TINY = 1e-16
-_LEAST_SHARP, _LEAST_ALONE = 1e-9, 1e-12  # precisions of a site, and of what the others say
+MIN_DENSITY = 1e-12  # density of a quote that no law expects
+SHORT_INTERVAL_SD = 0.1  # of an interval, in deviations
+MIN_VARIANCE = 1e-16
+MIN_SITE_PRECISION, MIN_CAVITY_PRECISION = (
+    1e-9,
+    1e-12,
+)  # precisions of a site, and of what the others say
 _ALL_BELOW = -1e-14  # log-share of an upper tail that may lie below its interval, at most
 
 
@@ -67,13 +70,13 @@ def posterior(design: Rows, u: Tensor, half: Tensor, quoted: Tensor) -> Posterio
         quoted: ``(B, N)`` bool; the others are padding.
     """
     there = quoted.to(u.dtype)
-    weight, centre = there / (_SHARE * half * half + _FIRST**2), u
+    weight, centre = there / (MID_VARIANCE_SHARE * half * half + INITIAL_ERROR**2), u
     sums = design.sums(weight, centre)
     prior = likeliest(sums)
     belief = believed(sums, prior)
     value, variance = design.at(belief)
     beyond = ((u - value).abs() - half).clamp(min=0.0)
-    error = torch.sqrt((there * beyond**2).sum(-1) / there.sum(-1).clamp(min=1.0) + _LEAST**2)
+    error = torch.sqrt((there * beyond**2).sum(-1) / there.sum(-1).clamp(min=1.0) + MIN_ERROR**2)
     guess, alone = _cavity(value, variance, weight, centre)
     law = _likeliest(u - guess, alone + error[:, None] ** 2, half, there)  # (B, 2)
     reach = law[:, :1] * half
@@ -83,8 +86,8 @@ def posterior(design: Rows, u: Tensor, half: Tensor, quoted: Tensor) -> Posterio
             guess, alone = _cavity(*design.at(belief), weight, centre)
         wide = alone + blur
         middle, spread = truncated(guess, wide, u - reach, u + reach)
-        sharp = (1.0 / spread.clamp(min=_TINY) - 1.0 / wide).clamp(min=_LEAST_SHARP)
-        centre = (middle / spread.clamp(min=_TINY) - guess / wide) / sharp
+        sharp = (1.0 / spread.clamp(min=MIN_VARIANCE) - 1.0 / wide).clamp(min=MIN_SITE_PRECISION)
+        centre = (middle / spread.clamp(min=MIN_VARIANCE) - guess / wide) / sharp
         weight = there / (1.0 / sharp + blur)
         belief = believed(design.sums(weight, centre), prior)
     return Posterior(belief, error, prior)
@@ -94,20 +97,20 @@ def _cavity(
     value: Tensor, variance: Tensor, weight: Tensor, centre: Tensor
 ) -> tuple[Tensor, Tensor]:
     """``(B, N)`` mean and variance of f at each quote by what all others say."""
-    variance = variance.clamp(min=_TINY)
-    alone = 1.0 / (1.0 / variance - weight).clamp(min=_LEAST_ALONE)
+    variance = variance.clamp(min=MIN_VARIANCE)
+    alone = 1.0 / (1.0 / variance - weight).clamp(min=MIN_CAVITY_PRECISION)
     return alone * (value / variance - weight * centre), alone
 
 
 def _likeliest(off: Tensor, variance: Tensor, half: Tensor, there: Tensor) -> Tensor:
     """``(B, 2)`` the mean of :data:`_LAWS` by how well the others predict each quote under them."""
-    laws = torch.tensor(_LAWS, dtype=off.dtype, device=off.device)
+    laws = torch.tensor(MID_ERROR_LAWS, dtype=off.dtype, device=off.device)
     reach, blur = (part[:, None, None] * half for part in laws.unbind(1))  # (K, B, N)
     scale = normal.ROOT_HALF * torch.rsqrt(variance + blur * blur)
     # from the side where a far quote is in the upper tail, which keeps its digits
     near, far = (torch.special.erfc((off.abs() + end) * scale) for end in (-reach, reach))
     density = (near - far) / (4.0 * reach)
-    score = (there * torch.log(density.clamp(min=_UNLIKELY))).sum(-1)  # (K, B)
+    score = (there * torch.log(density.clamp(min=MIN_DENSITY))).sum(-1)  # (K, B)
     return shares(score).T @ laws
 
 
@@ -125,10 +128,10 @@ def truncated(mean: Tensor, variance: Tensor, low: Tensor, high: Tensor) -> tupl
     # far out the interval is all that is known, and differences of large numbers are noise
     width, at = b - a, 0.5 * (a + b)
     short = width * width / 12.0
-    left = torch.minimum(left.clamp(min=_TINY), short)
+    left = torch.minimum(left.clamp(min=MIN_VARIANCE), short)
     middle = torch.minimum(torch.maximum(moved, a), b)
     # across a short one the moments are series, and differences of near numbers noise
-    few = width * (1.0 + at.abs()) < _SHORT
+    few = width * (1.0 + at.abs()) < SHORT_INTERVAL_SD
     square, steep = width * width, (at * width) ** 2
     left = torch.where(few, short * (1.0 - square / 30.0 - steep / 20.0), left)
     pulled = short * (1.0 - square / 30.0 - steep / 60.0)

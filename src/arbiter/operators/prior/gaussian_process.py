@@ -30,7 +30,7 @@ from arbiter.operators.prior.slice_offsets import Rows, at_splines, moments
 
 ZETA, CLOCK = (-3.8, 2.6), (-6.8, 0.5)  # ζ and w between which the basis lives
 STRIKES, CLOCKS = 16, 17  # splines along each
-_LEAST_VARIANCE = 1e-12
+MIN_VARIANCE = 1e-12
 
 
 class Kriged(NamedTuple):
@@ -100,7 +100,7 @@ class Known(NamedTuple):
         """``(B, L, P)`` u at strikes ``(B, L, P)`` of ζ, and its standard error."""
         rows = splines(zeta.double(), ZETA, STRIKES) @ self.slices
         mean, variance = moments(rows, self.law.belief)
-        return mean, torch.sqrt(variance.clamp(min=_LEAST_VARIANCE))
+        return mean, torch.sqrt(variance.clamp(min=MIN_VARIANCE))
 
 
 @torch.no_grad()
@@ -124,7 +124,7 @@ def at_heads(found: Known, chain: Scaled, place: Tensor) -> Kriged:
     place = place.to(found.slices)
     read = splines(place, ZETA, STRIKES)  # (H, NZ)
     nodes, covariance = at_splines(found.slices, found.law.belief)
-    variance = ((read @ covariance) * read).sum(-1).clamp(min=_LEAST_VARIANCE)
+    variance = ((read @ covariance) * read).sum(-1).clamp(min=MIN_VARIANCE)
     smile, doubt = (nodes @ read.T).clamp(-FARTHEST, FARTHEST), 0.5 * torch.log(variance)
     seen = chain.quoted.any(-1)
     begun = star_order_projection.transport(

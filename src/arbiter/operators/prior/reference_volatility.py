@@ -19,15 +19,20 @@ from torch import Tensor
 
 from arbiter.operators.quote_tensors import Ragged, trapezoid
 
-_LEAST_NOISE, _MOST_NOISE = 5e-4, 0.3  # half-spread over volatility
-_TIGHT = 3e-3  # quotes tighter than this count alike for the level
-_WIDTH = 1.0  # deviations around the money that set a slice's level
-_SPAN = 0.6  # of log-maturity over which levels are smoothed
-_UNSURE = 0.02  # what a slice's level is never known better than, for smoothing
-_FAINT = 1e-5  # weight of what is far, for slices and chains that have nothing near
-_RIDGE, _RIDGE_ALONG = 0.1, 0.05  # variances beside those that local lines are divided by
-_ASTRAY = 0.05  # error of a level for each squared deviation that its quotes are off the money
-_LEAST_MASS, _NOTHING = 1e-3, 1e-30  # of a slice's quotes: for its error, and to be divided by
+MIN_RELATIVE_HALF_SPREAD, MAX_RELATIVE_HALF_SPREAD = 5e-4, 0.3  # half-spread over volatility
+WEIGHT_HALF_SPREAD_FLOOR = 3e-3  # quotes tighter than this count alike for the level
+AT_MONEY_WIDTH_SD = 1.0  # deviations around the money that set a slice's level
+LOG_MATURITY_BANDWIDTH = 0.6  # of log-maturity over which levels are smoothed
+MIN_ATM_LOG_IV_ERROR = 0.02  # what a slice's level is never known better than, for smoothing
+FAR_WEIGHT = 1e-5  # weight of what is far, for slices and chains that have nothing near
+STRIKE_RIDGE, MATURITY_RIDGE = 0.1, 0.05  # variances beside those that local lines are divided by
+OFF_MONEY_ERROR = (
+    0.05  # error of a level for each squared deviation that its quotes are off the money
+)
+MIN_SLICE_WEIGHT, DIVISION_FLOOR = (
+    1e-3,
+    1e-30,
+)  # of a slice's quotes: for its error, and to be divided by
 FARTHEST = 2.5  # of log(iv/σ): what lies beyond is clipped
 
 
@@ -68,8 +73,10 @@ def scaled(quotes: Ragged) -> Scaled:
         quotes: Maturities and strikes in increasing order; each chain with at least one quote.
     """
     root = torch.sqrt(quotes.T)
-    relative = torch.clamp(quotes.half / quotes.iv, _LEAST_NOISE, _MOST_NOISE)
-    weight = quotes.quoted / (relative**2 + _TIGHT**2)
+    relative = torch.clamp(
+        quotes.half / quotes.iv, MIN_RELATIVE_HALF_SPREAD, MAX_RELATIVE_HALF_SPREAD
+    )
+    weight = quotes.quoted / (relative**2 + WEIGHT_HALF_SPREAD_FLOOR**2)
     log_iv = torch.log(quotes.iv)
     level, doubt = _levels(quotes, log_iv, weight, root)
     log_T = torch.log(quotes.T)
@@ -105,27 +112,31 @@ def _levels(quotes: Ragged, log_iv: Tensor, weight: Tensor, root: Tensor) -> tup
     for _ in range(2):
         z = quotes.k / (torch.exp(level) * root)[..., None]
         # a slice quoted in its wings alone still has a level
-        near = weight * (torch.exp(-0.5 * (z / _WIDTH) ** 2) + _FAINT / (1.0 + z * z))
-        mass = near.sum(-1) + _NOTHING
+        near = weight * (
+            torch.exp(-0.5 * (z / AT_MONEY_WIDTH_SD) ** 2) + FAR_WEIGHT / (1.0 + z * z)
+        )
+        mass = near.sum(-1) + DIVISION_FLOOR
         share = near / mass[..., None]
         centre = (share * z).sum(-1)
         mean = (share * log_iv).sum(-1)
         spread = (share * (z - centre[..., None]) ** 2).sum(-1)
-        lean = (share * (z - centre[..., None]) * log_iv).sum(-1) / (spread + _RIDGE)
+        lean = (share * (z - centre[..., None]) * log_iv).sum(-1) / (spread + STRIKE_RIDGE)
         level = mean - torch.clamp(centre, -1.0, 1.0) * lean
     away = (share * z * z).sum(-1)
-    return level, 1.0 / mass.clamp(min=_LEAST_MASS) + (_ASTRAY * away) ** 2
+    return level, 1.0 / mass.clamp(min=MIN_SLICE_WEIGHT) + (OFF_MONEY_ERROR * away) ** 2
 
 
 def _smoothed(level: Tensor, doubt: Tensor, log_T: Tensor, listed: Tensor) -> Tensor:
     """Levels along maturity, by a local line in log-maturity; a slice without quotes follows."""
     apart = log_T[:, None, :] - log_T[:, :, None]  # (B, L, L): from here to there
     # a slice quoted far from the money alone is doubted, and still all that a chain may have
-    trust = torch.where(listed, 1.0 / (doubt + _UNSURE**2), 0.0)[:, None, :]
-    near = trust * (torch.exp(-0.5 * (apart / _SPAN) ** 2) + _FAINT / (1.0 + apart * apart))
+    trust = torch.where(listed, 1.0 / (doubt + MIN_ATM_LOG_IV_ERROR**2), 0.0)[:, None, :]
+    near = trust * (
+        torch.exp(-0.5 * (apart / LOG_MATURITY_BANDWIDTH) ** 2) + FAR_WEIGHT / (1.0 + apart * apart)
+    )
     share = near / near.sum(-1, keepdim=True)
     there = torch.where(trust > 0.0, level[:, None, :], 0.0)
     centre, mean = (share * apart).sum(-1), (share * there).sum(-1)
     off = apart - centre[..., None]
-    lean = (share * off * there).sum(-1) / ((share * off**2).sum(-1) + _RIDGE_ALONG)
+    lean = (share * off * there).sum(-1) / ((share * off**2).sum(-1) + MATURITY_RIDGE)
     return mean - torch.clamp(centre, -1.0, 1.0) * lean

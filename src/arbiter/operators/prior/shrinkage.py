@@ -23,11 +23,11 @@ from arbiter.operators.prior.reference_volatility import Scaled
 
 ENOUGH = 1.25  # standard errors of the reference, in root mean square over a chain
 MET, MISSED = 0.7, 1.0  # half-spreads off: a change that leaves quotes so far is fine, or is not
-_SOFT = 5e-3  # of log-volatility: what may be missed however tight the spread
-_WORST = 5.0  # half-spreads: no quote counts for more
-_SURE = 2e-3  # error of log-volatility that no reference is below
+MIN_LOG_IV_TOLERANCE = 5e-3  # of log-volatility: what may be missed however tight the spread
+MAX_MISS_HALF_SPREADS = 5.0  # half-spreads: no quote counts for more
+MIN_REFERENCE_ERROR = 2e-3  # error of log-volatility that no reference is below
 _STILL = 1e-12
-_COUNTS = 1e-6  # less than that counts as nothing
+MIN_WEIGHT_SUM = 1e-6  # less than that counts as nothing
 
 
 class Heads(Protocol):
@@ -102,15 +102,19 @@ def _witnessed(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``(B,)`` how far a proposal moves the smile, is from the quotes, and the start from it."""
     smile, doubt, _, short = (part.double() for part in guess)
-    error = torch.exp(2.0 * doubt) + _SURE**2
+    error = torch.exp(2.0 * doubt) + MIN_REFERENCE_ERROR**2
     moved = _root_mean((off - short) ** 2 / (error + short**2), says)
     strained = _root_mean(short**2 / error, says)
     left = chain.u.double() - gate.at_quotes(smile - off, chain.zeta.double())
-    wide = torch.exp(2.0 * chain.noise.double()) + _SOFT**2
-    return moved, _root_mean((left**2 / wide).clamp(max=_WORST**2), chain.quoted), strained
+    wide = torch.exp(2.0 * chain.noise.double()) + MIN_LOG_IV_TOLERANCE**2
+    return (
+        moved,
+        _root_mean((left**2 / wide).clamp(max=MAX_MISS_HALF_SPREADS**2), chain.quoted),
+        strained,
+    )
 
 
 def _root_mean(squares: Tensor, counts: Tensor) -> Tensor:
     """``(B,)`` over what counts of ``(B, …)``, as far as it does; 0 where nothing does."""
     total = torch.where(counts > 0, counts * squares, 0.0).flatten(1).sum(1)
-    return torch.sqrt(total / counts.flatten(1).sum(1).clamp(min=_COUNTS))
+    return torch.sqrt(total / counts.flatten(1).sum(1).clamp(min=MIN_WEIGHT_SUM))

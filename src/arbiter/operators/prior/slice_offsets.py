@@ -25,7 +25,7 @@ from torch import Tensor
 
 SIZES = (3e-4, 3e-3, 0.012, 0.04)  # s, in log-volatility
 WILD = (0.5, 1.0, 2.0, 4.0, 8.0)  # τ
-_UNDECIDED = 2.0  # τ while s is looked for
+INITIAL_PRIOR_SCALE = 2.0  # τ while s is looked for
 FAINT = 0.01  # likelihoods this far below the largest count for nothing
 
 
@@ -139,7 +139,10 @@ def likeliest(sums: Sums) -> Prior:
     """Means of :data:`SIZES` and :data:`WILD` by how likely they make the observations."""
     mass = sums.mass
     sizes, wilds = (torch.tensor(x, dtype=mass.dtype, device=mass.device) for x in (SIZES, WILD))
-    each, undecided = sizes[:, None].expand(-1, len(mass)), torch.full_like(mass[:1, 0], _UNDECIDED)
+    each, undecided = (
+        sizes[:, None].expand(-1, len(mass)),
+        torch.full_like(mass[:1, 0], INITIAL_PRIOR_SCALE),
+    )
     height = evidence(sums, Prior(each, undecided.expand_as(each)))
     uneven = torch.exp(torch.log(sizes) @ shares(height))
     each = wilds[:, None].expand(-1, len(mass))
@@ -162,7 +165,7 @@ def _reached(height: Tensor) -> Tensor:
 
     Seen from the middle, down and up: so one need not look any farther.
     """
-    middle = min(range(len(WILD)), key=lambda i: abs(WILD[i] - _UNDECIDED))
+    middle = min(range(len(WILD)), key=lambda i: abs(WILD[i] - INITIAL_PRIOR_SCALE))
     found, most = height.clone(), height[middle]
     for way in (range(middle - 1, -1, -1), range(middle + 1, len(WILD))):
         on = torch.ones_like(most, dtype=torch.bool)

@@ -22,15 +22,15 @@ from torch import Tensor
 from arbiter.operators.slope_head import KNOTS
 from arbiter.pricing import normal
 
-_SHARE = 0.07
-_LEAST_TAIL = 1e-300
-_FLATTEST = 0.1
+MIN_TAIL_SHARE = 0.07
+MIN_TAIL_PROBABILITY = 1e-300
+MIN_RELATIVE_RUN = 0.1
 FARTHEST = 2.0  # of log-volatility over reference: no smile is steeper in its wings
-_BLUR = 0.8  # width of the local average, in knots
-_FAR = 1e-12  # weight of far secants, for knots that none is near
+SECANT_BANDWIDTH_KNOTS = 0.8  # width of the local average, in knots
+FAR_SECANT_WEIGHT = 1e-12  # weight of far secants, for knots that none is near
 _BEND, _CHANGE = 1e-2, 1e-4  # what second differences and values of corrections cost
-_CORE = 1.5  # coordinates within which strikes count in full
-_LEAST, _MOST = -0.6, 1.0  # relative corrections
+CORE_COORDINATE = 1.5  # coordinates within which strikes count in full
+MIN_RELATIVE_CORRECTION, MAX_RELATIVE_CORRECTION = -0.6, 1.0  # relative corrections
 
 
 def log_slopes(u: Tensor, place: Tensor, total: Tensor) -> Tensor:
@@ -45,14 +45,14 @@ def log_slopes(u: Tensor, place: Tensor, total: Tensor) -> Tensor:
     z = torch.sinh(zeta)
     x = coordinates(u, zeta, total.double())
     run, rise = x.diff(dim=-1), z.diff()
-    knots, count, bend = _known(u.device)
+    knots, count, bend = build_knot_tables(u.device)
     spacing = knots[1] - knots[0]
     t = (x - knots[0]) / spacing
     near = _nearness(0.5 * (t[..., 1:] + t[..., :-1]), count[:-1])
     risen, along = (near @ torch.stack([rise.expand_as(run), run], -1)).unbind(-1)
     mean = risen / along  # of secants rise/run, weighed by run
     wide = torch.cat([run[..., :1], 0.5 * (run[..., 1:] + run[..., :-1]), run[..., -1:]], -1)
-    weight = torch.exp(-2.0 * u) * wide / (1.0 + (x / _CORE) ** 2) ** 2
+    weight = torch.exp(-2.0 * u) * wide / (1.0 + (x / CORE_COORDINATE) ** 2) ** 2
     A, root = _integrals(t, count), torch.sqrt(weight)[..., None]  # (…, H, n + 1)
     guess = torch.nn.functional.pad(mean * spacing, (0, 1))[..., None]  # no constant yet
     off = root * (z[:, None] - A @ guess)
@@ -60,7 +60,9 @@ def log_slopes(u: Tensor, place: Tensor, total: Tensor) -> Tensor:
     unit = guess + count[:, None].lt(0.0)  # of each correction: the guess, for the constant one
     P = (A.mT @ A).mul_(unit).mul_(unit.mT).add_(bend)
     found = torch.cholesky_solve((A.mT @ off).mul_(unit), torch.linalg.cholesky_ex(P).L)
-    return torch.log(mean) + torch.log1p(found[..., :-1, 0].clamp(_LEAST, _MOST))
+    return torch.log(mean) + torch.log1p(
+        found[..., :-1, 0].clamp(MIN_RELATIVE_CORRECTION, MAX_RELATIVE_CORRECTION)
+    )
 
 
 def coordinates(u: Tensor, zeta: Tensor, total: Tensor) -> Tensor:
@@ -72,13 +74,13 @@ def coordinates(u: Tensor, zeta: Tensor, total: Tensor) -> Tensor:
     bell = normal.pdf(y) * lean
     below, above = normal.cdf(y), normal.cdf(-y)
     below, above = (
-        torch.maximum(side + sign * bell, _SHARE * side).clamp(min=_LEAST_TAIL)
+        torch.maximum(side + sign * bell, MIN_TAIL_SHARE * side).clamp(min=MIN_TAIL_PROBABILITY)
         for side, sign in ((below, 1.0), (above, -1.0))
     )
     low = below < above
     tail = normal.quantile(torch.where(low, below, above).clamp(max=0.5))
     x = torch.where(low, tail, -tail)
-    run = torch.maximum(x.diff(dim=-1), _FLATTEST * z.diff() / level[..., 1:])
+    run = torch.maximum(x.diff(dim=-1), MIN_RELATIVE_RUN * z.diff() / level[..., 1:])
     rising = torch.nn.functional.pad(run.cumsum(-1), (1, 0))
     money = int(zeta.abs().argmin())
     return rising - rising[..., money, None] + x[..., money, None]
@@ -109,17 +111,17 @@ def _integrals(t: Tensor, count: Tensor) -> Tensor:
 def _nearness(t: Tensor, count: Tensor) -> Tensor:
     """``(…, n, H)`` weights of secants at places t ``(…, H)``, in knots, for each knot."""
     away = count[:, None] - t[..., None, :]
-    near = away.square().mul_(-0.5 / _BLUR**2).exp_()
-    return near.add_(away.abs_().neg_().exp_(), alpha=_FAR)
+    near = away.square().mul_(-0.5 / SECANT_BANDWIDTH_KNOTS**2).exp_()
+    return near.add_(away.abs_().neg_().exp_(), alpha=FAR_SECANT_WEIGHT)
 
 
 def knots(device: torch.device) -> Tensor:
     """``(n,)`` the knots, float64."""
-    return _known(device)[0]
+    return build_knot_tables(device)[0]
 
 
 @lru_cache(maxsize=8)
-def _known(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+def build_knot_tables(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """Knots ``(n,)``, numbers ``(n + 1,)``, and what corrections cost, ``(n + 1, n + 1)``.
 
     The last correction is that of where the transport is at zero, which costs nothing.

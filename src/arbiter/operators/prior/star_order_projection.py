@@ -21,20 +21,32 @@ from arbiter.operators import slope_head
 from arbiter.operators.prior import smile_to_slopes
 from arbiter.pricing import black, normal
 
-_SURE = 3e-3  # relative error that no volatility of a smile is known better than
-_LEAST_ELASTICITY = 0.3  # of price to volatility
-_CHEAPEST, DEAR = 1e-8, 3e-8  # of the forward: prices below say nothing, and all from there on
+MIN_RELATIVE_IV_ERROR = 3e-3  # relative error that no volatility of a smile is known better than
+MIN_ELASTICITY = 0.3  # of price to volatility
+MIN_INFORMATIVE_PRICE, DEAR = (
+    1e-8,
+    3e-8,
+)  # of the forward: prices below say nothing, and all from there on
 ROUNDS, MORE = 1, 4  # of Gauss-Newton for all chains, and for those that are off then
-_OFF, _FAR_OFF = 2.5e-3, 3e-3  # root mean square misses: more rounds count, and fully
-_INNER, _OVER = 4, 1.6  # steps of ADMM in a round, and their relaxation
-_COUPLED = 0.3  # its penalty, in units of what the smile says of a slope alone
-_HUGE, _LONG = 0.1, 0.03  # misses from which on a robust loss grows slowly, and steps are shorter
-_LONGEST = 2.0  # step of a log-slope
+MIN_MISS_FOR_MORE_ROUNDS, FULL_MISS_FOR_MORE_ROUNDS = (
+    2.5e-3,
+    3e-3,
+)  # root mean square misses: more rounds count, and fully
+ADMM_STEPS, ADMM_RELAXATION = 4, 1.6  # steps of ADMM in a round, and their relaxation
+ADMM_PENALTY = 0.3  # its penalty, in units of what the smile says of a slope alone
+ROBUST_LOSS_MISS, DAMPING_MISS = (
+    0.1,
+    0.03,
+)  # misses from which on a robust loss grows slowly, and steps are shorter
+MAX_LOG_SLOPE_STEP = 2.0  # step of a log-slope
 _STIFF, _HELD = 1e-3, 1e-4  # what second differences and values of a step cost
-_STEP, _COARSE = 0.05, 2  # of the quadrature, and every how many points derivatives take
-_NOTHING = 1e-200  # of a price, whose logarithm is taken
-_FAINT = 1e-3  # of the largest weight, that every slope has
-_LEAST_CURVED = 1e-6  # of the largest curvature of a slice
+QUADRATURE_STEP, DERIVATIVE_STRIDE = (
+    0.05,
+    2,
+)  # of the quadrature, and every how many points derivatives take
+POSITIVE_FLOOR = 1e-200  # of a price, whose logarithm is taken
+MIN_WEIGHT_SHARE = 1e-3  # of the largest weight, that every slope has
+MIN_LARGEST_CURVATURE = 1e-6  # of the largest curvature of a slice
 
 
 class Smile(NamedTuple):
@@ -92,8 +104,13 @@ def transport(smile: Smile) -> tuple[Tensor, Tensor]:
     g = smile_to_slopes.log_slopes(smile.u, smile.place, smile.total)
     g, miss = _descended(g, smile, priced, ROUNDS)
     weight = priced.trust.view_as(miss)
-    off = (weight * miss**2).flatten(1).sum(-1) / weight.flatten(1).sum(-1).clamp(min=_NOTHING)
-    part = ((torch.sqrt(off) - _OFF) / (_FAR_OFF - _OFF)).clamp(0.0, 1.0)
+    off = (weight * miss**2).flatten(1).sum(-1) / weight.flatten(1).sum(-1).clamp(
+        min=POSITIVE_FLOOR
+    )
+    part = (
+        (torch.sqrt(off) - MIN_MISS_FOR_MORE_ROUNDS)
+        / (FULL_MISS_FOR_MORE_ROUNDS - MIN_MISS_FOR_MORE_ROUNDS)
+    ).clamp(0.0, 1.0)
     far = (part > 0.0).nonzero()[:, 0]
     if len(far) > 0:  # some chains need more than the rest
         some, deep = smile.of(far), miss.shape[1]
@@ -125,22 +142,24 @@ def _descended(g: Tensor, smile: Smile, priced: Priced, rounds: int) -> tuple[Te
     for _ in range(rounds):
         told = _told(g, laid, priced)
         weight = told.weight.view_as(g) * smile.seen[..., None]
-        pull = _COUPLED * weight.flatten(0, 1)
+        pull = ADMM_PENALTY * weight.flatten(0, 1)
         inverse = torch.cholesky_inverse(
             torch.linalg.cholesky_ex(told.curvature + torch.diag_embed(pull)).L
         )
         free = told.target[..., None]
         begun = ordered = isotonic(g + clock, weight) - clock
-        for _ in range(_INNER):
+        for _ in range(ADMM_STEPS):
             drawn = (pull * (ordered - force).flatten(0, 1))[..., None]
             x = (inverse @ (free + drawn)).view_as(g)
-            x = ordered + _OVER * (x - ordered)
+            x = ordered + ADMM_RELAXATION * (x - ordered)
             ordered = isotonic(x + force + clock, weight) - clock
             force = force + x - ordered
         # between two that are in order all are: the whole chain takes the same share of the step
         step = ordered - begun
-        longest = step.abs().flatten(1).amax(1).clamp(min=_LONGEST)[:, None, None]
-        g = (begun + step * (_LONGEST / longest)).clamp(slope_head.LOWEST, slope_head.HIGHEST)
+        longest = step.abs().flatten(1).amax(1).clamp(min=MAX_LOG_SLOPE_STEP)[:, None, None]
+        g = (begun + step * (MAX_LOG_SLOPE_STEP / longest)).clamp(
+            slope_head.LOWEST, slope_head.HIGHEST
+        )
         slopes = slope_head.slopes(g, smile.total).flatten(0, 1) / level
         laid = _laid(slopes, z, level)
     return g, priced.miss(laid.prices()).view_as(smile.u)
@@ -152,10 +171,10 @@ def _priced(smile: Smile) -> Priced:
         smile.u.flatten(0, 1).clamp(-smile_to_slopes.FARTHEST, smile_to_slopes.FARTHEST)
     )
     k = torch.sinh(smile.place) * level
-    price = black.otm(k, v).clamp(min=_NOTHING)
-    elasticity = (v * black.vega(k, v) / price).clamp(min=_LEAST_ELASTICITY)
-    known = torch.exp(2.0 * smile.doubt.flatten(0, 1)) + _SURE**2
-    says = ((price - _CHEAPEST) / (DEAR - _CHEAPEST)).clamp(0.0, 1.0)
+    price = black.otm(k, v).clamp(min=POSITIVE_FLOOR)
+    elasticity = (v * black.vega(k, v) / price).clamp(min=MIN_ELASTICITY)
+    known = torch.exp(2.0 * smile.doubt.flatten(0, 1)) + MIN_RELATIVE_IV_ERROR**2
+    says = ((price - MIN_INFORMATIVE_PRICE) / (DEAR - MIN_INFORMATIVE_PRICE)).clamp(0.0, 1.0)
     says = says * smile.seen.flatten()[:, None]
     return Priced(torch.log(price), elasticity, says, says / known)
 
@@ -179,18 +198,21 @@ def _told(g: Tensor, laid: _Laid, priced: Priced) -> _Told:
     b = torch.exp(at)
     price = laid.prices()
     off = priced.miss(price)
-    weight = priced.trust / (1.0 + (off / _HUGE) ** 2)
+    weight = priced.trust / (1.0 + (off / ROBUST_LOSS_MISS) ** 2)
     # prices that say nothing weigh nothing: only that they must not overflow
-    steep = laid.derivatives(b) / (price.clamp(min=_CHEAPEST) * priced.elasticity)[..., None]
+    steep = (
+        laid.derivatives(b)
+        / (price.clamp(min=MIN_INFORMATIVE_PRICE) * priced.elasticity)[..., None]
+    )
     loaded = (steep * weight[..., None]).mT  # (M, n, H)
     P = loaded @ steep
     alone = P.diagonal(dim1=-2, dim2=-1)
-    most = alone.amax(-1, keepdim=True).clamp(min=_LEAST_CURVED)
-    mean = (weight * off**2).sum(-1) / weight.sum(-1).clamp(min=_NOTHING)
-    stiff = (1.0 + mean / _LONG**2)[:, None] * most
-    P = P + _step_cost(b.device) * stiff[..., None]
+    most = alone.amax(-1, keepdim=True).clamp(min=MIN_LARGEST_CURVATURE)
+    mean = (weight * off**2).sum(-1) / weight.sum(-1).clamp(min=POSITIVE_FLOOR)
+    stiff = (1.0 + mean / DAMPING_MISS**2)[:, None] * most
+    P = P + build_step_cost(b.device) * stiff[..., None]
     target = (loaded @ off[..., None] + P @ at[..., None])[..., 0]
-    return _Told(P, target, alone + _FAINT * most)
+    return _Told(P, target, alone + MIN_WEIGHT_SHARE * most)
 
 
 class _Laid(NamedTuple):
@@ -219,7 +241,7 @@ class _Laid(NamedTuple):
 
     def prices(self) -> Tensor:
         """``(M, H)`` out-of-the-money prices over the forward."""
-        t, half = self.between, 0.5 * _STEP
+        t, half = self.between, 0.5 * QUADRATURE_STEP
         puts, calls = _trapezoid(self.put), _trapezoid(self.call.flip(1)).flip(1)
 
         def part(integrand: Tensor, whole: Tensor, near: Tensor, far: Tensor, t: Tensor) -> Tensor:
@@ -230,15 +252,15 @@ class _Laid(NamedTuple):
         below, above = self.at - 1, self.at
         put = part(self.put, puts, below, above, t)
         call = part(self.call, calls, above, below, 1.0 - t)
-        return torch.where(self.above, call, put).clamp(min=_NOTHING)
+        return torch.where(self.above, call, put).clamp(min=POSITIVE_FLOOR)
 
     def derivatives(self, b: Tensor) -> Tensor:
         """``(M, H, n)`` of the prices to log-slopes, which for a step may be coarser."""
-        hats = _quadrature(b.device).risen[::_COARSE]  # (G/2, n)
-        share = self.share[:, ::_COARSE] * _COARSE
+        hats = build_quadrature(b.device).risen[::DERIVATIVE_STRIDE]  # (G/2, n)
+        share = self.share[:, ::DERIVATIVE_STRIDE] * DERIVATIVE_STRIDE
         moved = share[..., None] * (hats - (share @ hats)[:, None])
         below = moved.cumsum(1) - 0.5 * moved
-        place = (self.at - 1 + self.between) / _COARSE
+        place = (self.at - 1 + self.between) / DERIVATIVE_STRIDE
         first = place.long().clamp(max=len(hats) - 2)
         wide = first[..., None].expand(-1, -1, b.shape[-1])
         inside = (place - first)[..., None]
@@ -248,7 +270,7 @@ class _Laid(NamedTuple):
 
 def _laid(b: Tensor, z: Tensor, level: Tensor) -> _Laid:
     """Transports with slopes ``(M, n)`` over ``σ√T``, and where places ``(H,)`` of z lie."""
-    known = _quadrature(b.device)
+    known = build_quadrature(b.device)
     along = b @ known.risen.T  # (M, G) log-moneyness over level, but for a constant
     along = along - along[:, along.shape[1] // 2, None]
     share = torch.exp(level * along) * known.weight
@@ -264,7 +286,7 @@ def _laid(b: Tensor, z: Tensor, level: Tensor) -> _Laid:
 def _trapezoid(integrand: Tensor) -> Tensor:
     """``(M, G)`` integrals up to each point."""
     sums = integrand.cumsum(1)
-    return _STEP * (sums - 0.5 * (integrand + integrand[:, :1]))
+    return QUADRATURE_STEP * (sums - 0.5 * (integrand + integrand[:, :1]))
 
 
 def isotonic(y: Tensor, weight: Tensor) -> Tensor:
@@ -311,18 +333,18 @@ class _Quadrature(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def _quadrature(device: torch.device) -> _Quadrature:
+def build_quadrature(device: torch.device) -> _Quadrature:
     with torch.inference_mode(False):
-        x = torch.arange(-7.2, 6.4, _STEP, dtype=torch.float64, device=device)
+        x = torch.arange(-7.2, 6.4, QUADRATURE_STEP, dtype=torch.float64, device=device)
         knots = smile_to_slopes.knots(device)
         inside = x.clamp(knots[0], knots[-1])[:, None]
         hats = (1.0 - (inside - knots).abs() / (knots[1] - knots[0])).clamp(min=0.0)
-        weight, risen = normal.pdf(x) * _STEP, smile_to_slopes.integrals(x, knots)
+        weight, risen = normal.pdf(x) * QUADRATURE_STEP, smile_to_slopes.integrals(x, knots)
         return _Quadrature(weight, normal.cdf(x), normal.cdf(-x), hats, risen)
 
 
 @lru_cache(maxsize=8)
-def _step_cost(device: torch.device) -> Tensor:
+def build_step_cost(device: torch.device) -> Tensor:
     with torch.inference_mode(False):
         one = torch.eye(len(slope_head.KNOTS), dtype=torch.float64, device=device)
         second = one.diff(n=2, dim=0)

@@ -34,7 +34,7 @@ from arbiter.operators.quick.slice_offsets import (
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-_LAWS = np.array(bid_ask_likelihood._LAWS)
+_LAWS = np.array(bid_ask_likelihood.MID_ERROR_LAWS)
 
 
 class Near(NamedTuple):
@@ -72,7 +72,8 @@ def posterior(fan: Fan, quotes: Quoted) -> Belief:
     weight, centre = np.empty(count), quotes.u.copy()
     for i in range(count):
         weight[i] = 1.0 / (
-            bid_ask_likelihood._SHARE * quotes.half[i] ** 2 + bid_ask_likelihood._FIRST**2
+            bid_ask_likelihood.MID_VARIANCE_SHARE * quotes.half[i] ** 2
+            + bid_ask_likelihood.INITIAL_ERROR**2
         )
     asked, quotes = _within(fan, quotes)
     uneven = wild = error = reach = blur = 0.0
@@ -104,7 +105,7 @@ def _beyond(quotes: Quoted, value: Array) -> float:
     squares = 0.0
     for i in range(value.size):
         squares += max(abs(quotes.u[i] - value[i]) - quotes.half[i], 0.0) ** 2
-    return math.sqrt(squares / max(value.size, 1) + bid_ask_likelihood._LEAST**2)
+    return math.sqrt(squares / max(value.size, 1) + bid_ask_likelihood.MIN_ERROR**2)
 
 
 @compiled
@@ -201,8 +202,8 @@ def _load(x: Array, near: Array, said: Array, loaded: Array) -> float:
 def _cavities(value: Array, variance: Array, weight: Array, centre: Array) -> None:
     """Mean and variance of f at each quote by what all others say, in place of those by all."""
     for i in range(value.size):
-        precision = 1.0 / max(variance[i], bid_ask_likelihood._TINY)
-        alone = 1.0 / max(precision - weight[i], bid_ask_likelihood._LEAST_ALONE)
+        precision = 1.0 / max(variance[i], bid_ask_likelihood.MIN_VARIANCE)
+        alone = 1.0 / max(precision - weight[i], bid_ask_likelihood.MIN_CAVITY_PRECISION)
         value[i] = alone * (value[i] * precision - weight[i] * centre[i])
         variance[i] = alone
 
@@ -218,7 +219,7 @@ def _law(quotes: Quoted, guess: Array, variance: Array, error: float) -> tuple[f
             off, far = abs(quotes.u[i] - guess[i]), reach * half
             per = 1.0 / math.sqrt(variance[i] + error**2 + (blur * half) ** 2)
             mass = scalars.cdf((far - off) * per) - scalars.cdf(-(far + off) * per)
-            score[law] += log(max(mass / (2.0 * far), bid_ask_likelihood._UNLIKELY))
+            score[law] += log(max(mass / (2.0 * far), bid_ask_likelihood.MIN_DENSITY))
     share = shares(score)
     return np.sum(share * _LAWS[:, 0]), np.sum(share * _LAWS[:, 1])
 
@@ -233,8 +234,8 @@ def _sites(
         far, own = reach * half, (blur * half) ** 2 + error**2
         wide = variance[i] + own
         middle, spread = _truncated(value[i], wide, u - far, u + far)
-        spread = max(spread, bid_ask_likelihood._TINY)
-        sharp = max(1.0 / spread - 1.0 / wide, bid_ask_likelihood._LEAST_SHARP)
+        spread = max(spread, bid_ask_likelihood.MIN_VARIANCE)
+        sharp = max(1.0 / spread - 1.0 / wide, bid_ask_likelihood.MIN_SITE_PRECISION)
         value[i] = (middle / spread - value[i] / wide) / sharp
         variance[i] = 1.0 / (1.0 / sharp + own)
 
@@ -249,13 +250,15 @@ def _truncated(mean: float, variance: float, low: float, high: float) -> tuple[f
     width, at = b - a, 0.5 * (a + b)
     square, steep = width * width, (at * width) ** 2
     short = square / 12.0
-    few = width * (1.0 + abs(at)) < bid_ask_likelihood._SHORT
+    few = width * (1.0 + abs(at)) < bid_ask_likelihood.SHORT_INTERVAL_SD
     # densities at both ends over the mass between: e^{(b² − a²)/2} is at most one
     falls = exp(at * width)
     end = 1.0 / (scalars.mills(-b) - falls * tail(-a))
     start = falls * end
     moved = start - end
-    left = min(max(1.0 + a * start - b * end - moved * moved, bid_ask_likelihood._TINY), short)
+    left = min(
+        max(1.0 + a * start - b * end - moved * moved, bid_ask_likelihood.MIN_VARIANCE), short
+    )
     left = short * (1.0 - square / 30.0 - steep / 20.0) if few else left
     pulled = at * (1.0 - short * (1.0 - square / 30.0 - steep / 60.0))
     middle = pulled if few else min(max(moved, a), b)

@@ -73,7 +73,7 @@ def _at_heads(belief: Belief, heads: Near, smile: Array, doubt: Array) -> None:
         read(belief, Near(heads.left + each * STRIKES, heads.basis), value, variance)
         for h in range(value.size):
             value[h] = min(max(value[h], -FARTHEST), FARTHEST)
-            variance[h] = 0.5 * log(max(variance[h], gaussian_process._LEAST_VARIANCE))
+            variance[h] = 0.5 * log(max(variance[h], gaussian_process.MIN_VARIANCE))
 
 
 @compiled

@@ -58,8 +58,8 @@ def entered(
             for each in range(L):
                 at = L - 1 - each if way == 1 else each
                 chosen = choice[i, each, way * (1 + m) : (way + 1) * (1 + m)]
-                step = gaps[way, i, each] * exp(scans._SELECTION * tanh(chosen[0]))
-                step = max(step, scans._SMALLEST)
+                step = gaps[way, i, each] * exp(scans.MAX_LOG_STRETCH * tanh(chosen[0]))
+                step = max(step, scans.MIN_STEP)
                 if steps.guarded:
                     step = min(step, longest)
                 most = longest if steps.guarded else step

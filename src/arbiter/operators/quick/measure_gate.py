@@ -194,7 +194,7 @@ def _weigh32(
 @compiled
 def _bend(w: Rough, zeta: Rough, place: Rough, narrow: Rough) -> None:
     """Logits of the bumps, from what bends them, in place."""
-    half, lowest = w.dtype.type(0.5), w.dtype.type(gates._LOWEST)
+    half, lowest = w.dtype.type(0.5), w.dtype.type(gates.MIN_LOGIT)
     for i in range(len(w)):
         row, x = w[i], zeta[i]
         for h in range(place.size):
@@ -217,14 +217,14 @@ def _measure(
     if learned:
         for i in range(measure.size):
             pull = gates.LEANING * tanh(lean[i, 1])
-            logit[i] = max(centred[i] + lean[i, 0] + pull * u[i], gates._LOWEST)
+            logit[i] = max(centred[i] + lean[i, 0] + pull * u[i], gates.MIN_LOGIT)
     for i in range(measure.size):
         measure[i] = (max(logit[i], 0.0) + log(1.0 + exp(-abs(logit[i])))) * width[i]
     for each in range(ends.size - 1):
         total = 0.0
         for i in range(ends[each], ends[each + 1]):
             total += measure[i]
-        per = 1.0 / max(total, gates._LEAST_MASS)
+        per = 1.0 / max(total, gates.MIN_MASS)
         for i in range(ends[each], ends[each + 1]):
             measure[i] *= per
 
@@ -279,13 +279,15 @@ def _summarise(
     """What :class:`Seen` has of one slice, from sums over its quotes."""
     mass, mean, second, error = sums
     for h in range(mass.size):
-        weight = max(mass[h], gates._LEAST_MASS)
+        weight = max(mass[h], gates.MIN_MASS)
         rest = 1.0 / weight
         first = mean[h] * rest
         off = first + anchor[h]
         found[0, each, h], found[1, each, h] = rest, first
         found[2, each, h] = -min(max(off, -1.0), 1.0)
-        found[3, each, h] = max(second[h] * rest - first * first, 0.0) + gates._RIDGE
+        found[3, each, h] = (
+            max(second[h] * rest - first * first, 0.0) + gates.RIDGE_PER_SQUARED_WIDTH
+        )
         found[4, each, h] = off / narrow[h]
         found[5, each, h] = log(weight)
         found[6, each, h] = 0.5 * log(error[h] * rest * rest + 1e-8)

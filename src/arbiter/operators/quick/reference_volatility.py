@@ -72,7 +72,8 @@ def _relative(iv: Array, half: Array, u: Array, noise: Array) -> None:
     for s in range(iv.size):
         relative = half[s] / iv[s]
         noise[s] = min(
-            max(relative, reference_volatility._LEAST_NOISE), reference_volatility._MOST_NOISE
+            max(relative, reference_volatility.MIN_RELATIVE_HALF_SPREAD),
+            reference_volatility.MAX_RELATIVE_HALF_SPREAD,
         )
         u[s] = log(iv[s])
 
@@ -104,20 +105,26 @@ def _level(
         for s in range(k.size):
             z = k[s] * per
             bell = exp(
-                -0.5 * (z / reference_volatility._WIDTH) ** 2
-            ) + reference_volatility._FAINT / (1.0 + z * z)
-            near = quoted[s] * bell / (relative[s] ** 2 + reference_volatility._TIGHT**2)
+                -0.5 * (z / reference_volatility.AT_MONEY_WIDTH_SD) ** 2
+            ) + reference_volatility.FAR_WEIGHT / (1.0 + z * z)
+            near = (
+                quoted[s]
+                * bell
+                / (relative[s] ** 2 + reference_volatility.WEIGHT_HALF_SPREAD_FLOOR**2)
+            )
             mass += near
             first += near * z
             second += near * z * z
             mean += near * log_iv[s]
             cross += near * z * log_iv[s]
-        mass += reference_volatility._NOTHING
+        mass += reference_volatility.DIVISION_FLOOR
         centre, away, mean = first / mass, second / mass, mean / mass
-        lean = (cross / mass - centre * mean) / (away - centre**2 + reference_volatility._RIDGE)
+        lean = (cross / mass - centre * mean) / (
+            away - centre**2 + reference_volatility.STRIKE_RIDGE
+        )
         found = mean - min(max(centre, -1.0), 1.0) * lean
-    return found, 1.0 / max(mass, reference_volatility._LEAST_MASS) + (
-        reference_volatility._ASTRAY * away
+    return found, 1.0 / max(mass, reference_volatility.MIN_SLICE_WEIGHT) + (
+        reference_volatility.OFF_MONEY_ERROR * away
     ) ** 2
 
 
@@ -129,9 +136,9 @@ def _smooth(level: Array, doubt: Array, log_T: Array, listed: Flags, smooth: Arr
         for there in range(level.size):
             if listed[there]:
                 apart = log_T[there] - log_T[here]
-                bell = math.exp(-0.5 * (apart / reference_volatility._SPAN) ** 2)
-                near = bell + reference_volatility._FAINT / (1.0 + apart * apart)
-                near /= doubt[there] + reference_volatility._UNSURE**2
+                bell = math.exp(-0.5 * (apart / reference_volatility.LOG_MATURITY_BANDWIDTH) ** 2)
+                near = bell + reference_volatility.FAR_WEIGHT / (1.0 + apart * apart)
+                near /= doubt[there] + reference_volatility.MIN_ATM_LOG_IV_ERROR**2
                 mass += near
                 first += near * apart
                 second += near * apart * apart
@@ -139,7 +146,7 @@ def _smooth(level: Array, doubt: Array, log_T: Array, listed: Flags, smooth: Arr
                 cross += near * apart * level[there]
         centre, mean = first / mass, mean / mass
         lean = (cross / mass - centre * mean) / (
-            second / mass - centre**2 + reference_volatility._RIDGE_ALONG
+            second / mass - centre**2 + reference_volatility.MATURITY_RIDGE
         )
         smooth[here] = mean - min(max(centre, -1.0), 1.0) * lean
 
@@ -168,7 +175,9 @@ def _trapezoid(at: Array, quoted: Flags, width: Array) -> None:
             if last >= 0:
                 right = at[s] - at[last]
                 left = at[last] - at[before] if before >= 0 else right
-                width[last] = max(0.5 * (left + right), quote_tensors._NARROWEST)
+                width[last] = max(0.5 * (left + right), quote_tensors.MIN_QUADRATURE_WEIGHT)
             before, last = last, s
     if last >= 0:
-        width[last] = max(at[last] - at[before], quote_tensors._NARROWEST) if before >= 0 else 1.0
+        width[last] = (
+            max(at[last] - at[before], quote_tensors.MIN_QUADRATURE_WEIGHT) if before >= 0 else 1.0
+        )

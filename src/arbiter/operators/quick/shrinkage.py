@@ -53,12 +53,15 @@ def _moved(
             for h in range(H):
                 at = (i, each, h)
                 if says[at] > 0.0:
-                    error, square = exp(2.0 * doubt[at]) + shrinkage._SURE**2, short[at] ** 2
+                    error, square = (
+                        exp(2.0 * doubt[at]) + shrinkage.MIN_REFERENCE_ERROR**2,
+                        short[at] ** 2,
+                    )
                     far += says[at] * (off[at] - short[at]) ** 2 / (error + square)
                     kept += says[at] * square / error
                     counts += says[at]
-        moved[i] = math.sqrt(far / max(counts, shrinkage._COUNTS))
-        strained[i] = math.sqrt(kept / max(counts, shrinkage._COUNTS))
+        moved[i] = math.sqrt(far / max(counts, shrinkage.MIN_WEIGHT_SUM))
+        strained[i] = math.sqrt(kept / max(counts, shrinkage.MIN_WEIGHT_SUM))
 
 
 @compiled
@@ -79,9 +82,11 @@ def _missed(
             nodes = smile[i, each]
             for at in range(ends[i * L + each], ends[i * L + each + 1]):
                 low, high = nodes[left[at]], nodes[left[at] + 1]
-                wide = exp(2.0 * noise[at]) + shrinkage._SOFT**2
+                wide = exp(2.0 * noise[at]) + shrinkage.MIN_LOG_IV_TOLERANCE**2
                 far = (u[at] - low - between[at] * (high - low)) ** 2 / wide
                 squares += (
-                    far if not far > shrinkage._WORST**2 else shrinkage._WORST**2
+                    far
+                    if not far > shrinkage.MAX_MISS_HALF_SPREADS**2
+                    else shrinkage.MAX_MISS_HALF_SPREADS**2
                 )  # a NaN stays
         missed[i] = math.sqrt(squares / max(ends[(i + 1) * L] - ends[i * L], 1))

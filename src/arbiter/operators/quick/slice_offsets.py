@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 _SIZES, _WILD = (np.array(x) for x in (slice_offsets.SIZES, slice_offsets.WILD))
-_MIDDLE = slice_offsets.WILD.index(slice_offsets._UNDECIDED)
+_MIDDLE = slice_offsets.WILD.index(slice_offsets.INITIAL_PRIOR_SCALE)
 _LOG_FAINT = math.log(slice_offsets.FAINT)
 NEAR = 4  # splines that are not zero at a place
 
@@ -169,7 +169,7 @@ def _likeliest_level(sums: Sums) -> float:
     """
     d, L = sums.rows.shape
     factor, rows, side = (
-        _factor(sums.gram, slice_offsets._UNDECIDED),
+        _factor(sums.gram, slice_offsets.INITIAL_PRIOR_SCALE),
         sums.rows.copy(),
         sums.side.copy(),
     )

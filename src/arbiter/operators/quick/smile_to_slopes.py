@@ -31,7 +31,9 @@ def log_slopes(u: Array, level: float, known: Known, g: Array) -> None:
     for i in range(H):
         low, high = x[max(i - 1, 0)], x[min(i + 1, H - 1)]
         wide = high - low if i == 0 or i == H - 1 else 0.5 * (high - low)
-        root = math.sqrt(exp(-2.0 * u[i]) * wide) / (1.0 + (x[i] / smile_to_slopes._CORE) ** 2)
+        root = math.sqrt(exp(-2.0 * u[i]) * wide) / (
+            1.0 + (x[i] / smile_to_slopes.CORE_COORDINATE) ** 2
+        )
         row = A[i]
         _hats(t[i], row)
         left = known.z[i]
@@ -50,7 +52,14 @@ def log_slopes(u: Array, level: float, known: Known, g: Array) -> None:
     dense.solve(P, found)
     for j in range(n):
         g[j] = log(
-            mean[j] * (1.0 + min(max(found[j], smile_to_slopes._LEAST), smile_to_slopes._MOST))
+            mean[j]
+            * (
+                1.0
+                + min(
+                    max(found[j], smile_to_slopes.MIN_RELATIVE_CORRECTION),
+                    smile_to_slopes.MAX_RELATIVE_CORRECTION,
+                )
+            )
         )
 
 
@@ -69,7 +78,7 @@ def coordinates(u: Array, level: float, known: Known) -> Array:
     x[0] = 0.0
     for i in range(1, H):
         here = x[i]
-        least = smile_to_slopes._FLATTEST * (z[i] - z[i - 1]) * exp(-u[i])
+        least = smile_to_slopes.MIN_RELATIVE_RUN * (z[i] - z[i - 1]) * exp(-u[i])
         x[i] = x[i - 1] + max(here - last, least)
         last = here
     shift = at - x[money]
@@ -88,8 +97,16 @@ def _quantiles(u: Array, z: Array, lean: Array, level: float) -> Array:
         density = scalars.pdf(y)
         small, bell = density * tail(abs(y)), density * grown * lean[i]
         below, above = (small if y < 0.0 else 1.0 - small), (1.0 - small if y < 0.0 else small)
-        below = max(below + bell, smile_to_slopes._SHARE * below, smile_to_slopes._LEAST_TAIL)
-        above = max(above - bell, smile_to_slopes._SHARE * above, smile_to_slopes._LEAST_TAIL)
+        below = max(
+            below + bell,
+            smile_to_slopes.MIN_TAIL_SHARE * below,
+            smile_to_slopes.MIN_TAIL_PROBABILITY,
+        )
+        above = max(
+            above - bell,
+            smile_to_slopes.MIN_TAIL_SHARE * above,
+            smile_to_slopes.MIN_TAIL_PROBABILITY,
+        )
         found = scalars.quantile(min(below, above, 0.5))
         x[i] = found if below < above else -found
     return x
@@ -99,13 +116,16 @@ def _quantiles(u: Array, z: Array, lean: Array, level: float) -> Array:
 def _averages(t: Array, x: Array, z: Array, count: int) -> Array:
     """Local averages of the secants ``Δz/Δx`` at as many knots; t are the x in knots."""
     risen, along = np.zeros(count), np.zeros(count)
-    inner, weight = -0.5 / smile_to_slopes._BLUR**2, np.empty(count)
+    inner, weight = -0.5 / smile_to_slopes.SECANT_BANDWIDTH_KNOTS**2, np.empty(count)
     up = np.exp(np.arange(count))
     down = 1.0 / up
     for i in range(t.size - 1):
         middle, rise, run = 0.5 * (t[i] + t[i + 1]), z[i + 1] - z[i], x[i + 1] - x[i]
         grown = exp(middle)
-        left, right = smile_to_slopes._FAR / grown, smile_to_slopes._FAR * grown  # of e^{−|j − t|}
+        left, right = (
+            smile_to_slopes.FAR_SECANT_WEIGHT / grown,
+            smile_to_slopes.FAR_SECANT_WEIGHT * grown,
+        )  # of e^{−|j − t|}
         for j in range(count):
             apart = j - middle
             weight[j] = exp(inner * apart * apart) + min(left * up[j], right * down[j])

@@ -82,10 +82,13 @@ def _transports(wanted: Wanted, known: Known, g: Array, miss: Array) -> None:
         for each in range(len(own.u)):
             log_slopes(own.u[each], math.exp(own.total[each]), known, g[i, each])
         off = math.sqrt(_descended(g[i], miss[i], own, known, star_order_projection.ROUNDS))
-        if off > star_order_projection._OFF:
+        if off > star_order_projection.MIN_MISS_FOR_MORE_ROUNDS:
             part = min(
-                (off - star_order_projection._OFF)
-                / (star_order_projection._FAR_OFF - star_order_projection._OFF),
+                (off - star_order_projection.MIN_MISS_FOR_MORE_ROUNDS)
+                / (
+                    star_order_projection.FULL_MISS_FOR_MORE_ROUNDS
+                    - star_order_projection.MIN_MISS_FOR_MORE_ROUNDS
+                ),
                 1.0,
             )
             begun = g[i].copy()
@@ -146,7 +149,7 @@ def _descended(g: Array, miss: Array, wanted: Wanted, known: Known, rounds: int)
         for h in range(miss.shape[1]):
             squares += wanted.trust[each, h] * miss[each, h] ** 2
             mass += wanted.trust[each, h]
-    return squares / max(mass, star_order_projection._NOTHING)
+    return squares / max(mass, star_order_projection.POSITIVE_FLOOR)
 
 
 @compiled
@@ -163,11 +166,13 @@ def _tell(
     root, by = np.empty(off.size), np.empty(off.size)
     mean = mass = 0.0
     for h in range(off.size):
-        weight = trust[h] / (1.0 + (off[h] / star_order_projection._HUGE) ** 2)
+        weight = trust[h] / (1.0 + (off[h] / star_order_projection.ROBUST_LOSS_MISS) ** 2)
         mean += weight * off[h] ** 2
         mass += weight
         root[h] = math.sqrt(weight)
-        by[h] = root[h] / (max(laid.price[h], star_order_projection._CHEAPEST) * elasticity[h])
+        by[h] = root[h] / (
+            max(laid.price[h], star_order_projection.MIN_INFORMATIVE_PRICE) * elasticity[h]
+        )
     steep = _derivatives(g, math.exp(wanted.total[each]), laid, known, by)
     for j in range(W):
         target[j] = 0.0
@@ -176,14 +181,17 @@ def _tell(
         for j in range(W):
             target[j] += miss * steep[h, j]
     dense.squares(steep, P)
-    most = star_order_projection._LEAST_CURVED
+    most = star_order_projection.MIN_LARGEST_CURVATURE
     for j in range(n):
         most = max(most, P[j, j])
     stiff = (
-        1.0 + mean / max(mass, star_order_projection._NOTHING) / star_order_projection._LONG**2
+        1.0
+        + mean
+        / max(mass, star_order_projection.POSITIVE_FLOOR)
+        / star_order_projection.DAMPING_MISS**2
     ) * most
     for i in range(n):
-        alone[i] = (P[i, i] + star_order_projection._FAINT * most) * wanted.seen[each]
+        alone[i] = (P[i, i] + star_order_projection.MIN_WEIGHT_SHARE * most) * wanted.seen[each]
     for i in range(W):
         row, pull = P[i], 0.0
         for j in range(i):
@@ -194,7 +202,7 @@ def _tell(
         row[i] += stiff * known.cost[i, i]
         target[i] += pull + row[i] * at[i]
     for i in range(n):
-        P[i, i] += star_order_projection._COUPLED * alone[i]
+        P[i, i] += star_order_projection.ADMM_PENALTY * alone[i]
     dense.factorise(P)
 
 
@@ -204,29 +212,31 @@ def _step(g: Array, told: _Told, force: Array, clock: Array) -> None:
     L, n = g.shape
     begun = _ordered(g, clock, told.weight)
     ordered, x = begun, np.empty(told.target.shape[1])
-    for _ in range(star_order_projection._INNER):
+    for _ in range(star_order_projection.ADMM_STEPS):
         for each in range(L):
             x[n:] = 0.0
             for j in range(n):
-                pull = star_order_projection._COUPLED * told.weight[each, j]
+                pull = star_order_projection.ADMM_PENALTY * told.weight[each, j]
                 x[j] = told.target[each, j] + pull * (ordered[each, j] - force[each, j])
             dense.solve(told.factor[each], x)
             for j in range(n):
-                force[each, j] += ordered[each, j] + star_order_projection._OVER * (
+                force[each, j] += ordered[each, j] + star_order_projection.ADMM_RELAXATION * (
                     x[j] - ordered[each, j]
                 )
         ordered = _ordered(force, clock, told.weight)
         for each in range(L):
             for j in range(n):
                 force[each, j] -= ordered[each, j]
-    longest = star_order_projection._LONGEST
+    longest = star_order_projection.MAX_LOG_SLOPE_STEP
     for each in range(L):
         for j in range(n):
             moved = abs(ordered[each, j] - begun[each, j])
             longest = moved if not moved <= longest else longest  # a NaN stays
     for each in range(L):
         for j in range(n):
-            moved = (ordered[each, j] - begun[each, j]) * (star_order_projection._LONGEST / longest)
+            moved = (ordered[each, j] - begun[each, j]) * (
+                star_order_projection.MAX_LOG_SLOPE_STEP / longest
+            )
             g[each, j] = min(max(begun[each, j] + moved, slope_head.LOWEST), slope_head.HIGHEST)
 
 
@@ -240,7 +250,8 @@ def _derivatives(g: Array, level: float, laid: Laid, known: Known, by: Array) ->
     mass, upto = 0.0, np.empty(few)
     for i in range(few):
         share, row = (
-            laid.share[i * star_order_projection._COARSE] * star_order_projection._COARSE,
+            laid.share[i * star_order_projection.DERIVATIVE_STRIDE]
+            * star_order_projection.DERIVATIVE_STRIDE,
             below[i],
         )
         for j in range(W):
@@ -251,7 +262,7 @@ def _derivatives(g: Array, level: float, laid: Laid, known: Known, by: Array) ->
         mass += share
     found = np.empty((by.size, W))
     for h in range(by.size):
-        place = (laid.at[h] - 1 + laid.between[h]) / star_order_projection._COARSE
+        place = (laid.at[h] - 1 + laid.between[h]) / star_order_projection.DERIVATIVE_STRIDE
         first = max(min(int(place), few - 2), 0)  # whatever a NaN is as an integer
         t, low, high = place - first, below[first], below[first + 1]
         beneath, times = upto[first] + t * (upto[first + 1] - upto[first]), by[h]

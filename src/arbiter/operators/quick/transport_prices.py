@@ -95,14 +95,14 @@ def chain_of(wanted: Wanted, i: int) -> Wanted:
 def known(place: tuple[float, ...]) -> Known:
     """What is the same for every smile at these places."""
     cpu = torch.device("cpu")
-    grid = star_order_projection._quadrature(cpu)
+    grid = star_order_projection.build_quadrature(cpu)
     hats = grid.hats.numpy()
     knot = np.minimum((hats > 0.0).argmax(1), hats.shape[1] - 2)
-    knots, _, bend = smile_to_slopes._known(cpu)
+    knots, _, bend = smile_to_slopes.build_knot_tables(cpu)
     risen = grid.risen.numpy()
     points, padding = np.arange(len(hats)), -hats.shape[1] % _TOGETHER
     cost = np.eye(hats.shape[1] + padding)
-    cost[: hats.shape[1], : hats.shape[1]] = star_order_projection._step_cost(cpu).numpy()
+    cost[: hats.shape[1], : hats.shape[1]] = star_order_projection.build_step_cost(cpu).numpy()
     return Known(
         zeta=np.array(place),
         z=np.sinh(np.array(place)),
@@ -114,7 +114,7 @@ def known(place: tuple[float, ...]) -> Known:
         share=hats[points, knot + 1],
         whole=risen[-1],
         here=np.stack([risen[points, knot], risen[points, knot + 1]]),
-        coarse=np.pad(risen[:: star_order_projection._COARSE], ((0, 0), (0, padding))),
+        coarse=np.pad(risen[:: star_order_projection.DERIVATIVE_STRIDE], ((0, 0), (0, padding))),
         cost=cost,
         bend=bend.numpy(),
         knots=(float(knots[0]), float(knots[1] - knots[0])),
@@ -145,20 +145,20 @@ def _worth(
     for h in range(smile.size):
         u[h] = min(max(smile[h], -smile_to_slopes.FARTHEST), smile_to_slopes.FARTHEST)
         v = level * exp(u[h])
-        price = max(scalars.otm(z[h] * level, v), star_order_projection._NOTHING)
+        price = max(scalars.otm(z[h] * level, v), star_order_projection.POSITIVE_FLOOR)
         vega = scalars.pdf(0.5 * v - z[h] * level / v)
         log_price[h] = log(price)
-        elasticity[h] = max(v * vega / price, star_order_projection._LEAST_ELASTICITY)
+        elasticity[h] = max(v * vega / price, star_order_projection.MIN_ELASTICITY)
 
 
 @compiled
 def _trust(doubt: Array, log_price: Array, says: Array, trust: Array) -> None:
     """What each price of a slice counts for."""
     for h in range(doubt.size):
-        known = 1.0 / (exp(2.0 * doubt[h]) + star_order_projection._SURE**2)
+        known = 1.0 / (exp(2.0 * doubt[h]) + star_order_projection.MIN_RELATIVE_IV_ERROR**2)
         price = exp(log_price[h])
-        rising = (price - star_order_projection._CHEAPEST) * (
-            1.0 / (star_order_projection.DEAR - star_order_projection._CHEAPEST)
+        rising = (price - star_order_projection.MIN_INFORMATIVE_PRICE) * (
+            1.0 / (star_order_projection.DEAR - star_order_projection.MIN_INFORMATIVE_PRICE)
         )
         says[h] = min(max(rising, 0.0), 1.0)
         trust[h] = known * says[h]
@@ -243,14 +243,14 @@ def _integrate(known: Known, laid: Laid) -> None:
     along = laid.along
     laid.calls[G - 1] = 0.0
     for i in range(G - 2, -1, -1):
-        laid.calls[i] = laid.calls[i + 1] + 0.5 * star_order_projection._STEP * (
+        laid.calls[i] = laid.calls[i + 1] + 0.5 * star_order_projection.QUADRATURE_STEP * (
             laid.call[i] + laid.call[i + 1]
         )
     at, puts = 1, 0.0
     for h in range(H):
         z = known.z[h]
         while at < G - 1 and along[at] < z:
-            puts += 0.5 * star_order_projection._STEP * (laid.put[at - 1] + laid.put[at])
+            puts += 0.5 * star_order_projection.QUADRATURE_STEP * (laid.put[at - 1] + laid.put[at])
             at += 1
         t = min(max((z - along[at - 1]) / (along[at] - along[at - 1]), 0.0), 1.0)
         if z >= 0.0:
@@ -260,14 +260,14 @@ def _integrate(known: Known, laid: Laid) -> None:
         laid.at[h], laid.between[h], laid.price[h] = (
             at,
             t,
-            max(price, star_order_projection._NOTHING),
+            max(price, star_order_projection.POSITIVE_FLOOR),
         )
 
 
 @compiled
 def _upto(first: float, other: float, t: float) -> float:
     """The integral over a part of one step."""
-    return 0.5 * star_order_projection._STEP * t * (2.0 * first + t * (other - first))
+    return 0.5 * star_order_projection.QUADRATURE_STEP * t * (2.0 * first + t * (other - first))
 
 
 @compiled
@@ -289,5 +289,5 @@ def headed(g: Array, total: Array) -> Array:
         for j in range(most.size):
             slope = exp(min(max(proposed[j], slope_head.LOWEST), slope_head.HIGHEST) + total[each])
             most[j] = slope if not slope <= most[j] else most[j]  # a NaN stays
-            found[j] = min(max(most[j], slope_head._LEAST), slope_head._MOST) / level
+            found[j] = min(max(most[j], slope_head.MIN_SLOPE), slope_head.MAX_SLOPE) / level
     return slopes
