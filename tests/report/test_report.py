@@ -20,8 +20,14 @@ from arbiter.exclusions import Exclusion
 from arbiter.quotes import Quotes
 from arbiter.report import page, write_report
 from arbiter.report.curves import Readings
-from arbiter.report.number_format import number, percent, plain, rounded, ticks
-from arbiter.report.tables import MOST_ROWS
+from arbiter.report.number_format import (
+    choose_ticks,
+    escape_label,
+    format_number,
+    format_percent,
+    round_for_json,
+)
+from arbiter.report.tables import MAX_EXCLUDED_ROWS
 from arbiter.scoring import score
 from arbiter.surface import Surface
 from arbiter.vix.replication import term_structure
@@ -293,8 +299,12 @@ def test_headline_numbers_are_those_of_the_summary(seen: Page, summary: dict[str
     exact = [float(attributes["value"]) for tag, attributes in seen.elements if tag == "data"]
     for name in ("inside_bid_ask", "iv_rmse_bp_2sd", "vix", "quotes"):
         assert summary[name] in exact, name
-    shown = [percent(summary["inside_bid_ask"]), "99.51\u00a0% of those held out"]
-    shown += [number(summary["iv_rmse_bp_2sd"]), "15.63", number(summary["vix_surface"])]
+    shown = [format_percent(summary["inside_bid_ask"]), "99.51\u00a0% of those held out"]
+    shown += [
+        format_number(summary["iv_rmse_bp_2sd"]),
+        "15.63",
+        format_number(summary["vix_surface"]),
+    ]
     shown += ["converged", "23 steps, 0.413 s", f"{summary['excluded']} excluded"]
     for text in shown:
         assert text in seen.text, text
@@ -423,7 +433,7 @@ def test_standard_errors_are_drawn_where_known(
     known = Page(path.read_text(encoding="utf-8"))
     for smile in known.payload["smiles"]:
         assert smile["curve"]["error"] == pytest.approx([0.1 * (1.0 + smile["T"])] * 133, abs=1e-4)
-    assert f"exact {number(summary['vix_surface'])}\u00a0±\u00a00.08" in known.text
+    assert f"exact {format_number(summary['vix_surface'])}\u00a0±\u00a00.08" in known.text
     assert sum(a.get("class") == "band" for _, a in known.elements) == len(quotes.labels)
     # the same page of a surface that does not know them
     assert all(smile["curve"]["error"] is None for smile in seen.payload["smiles"])
@@ -437,7 +447,7 @@ def test_standard_errors_are_drawn_where_known(
 def test_index_at_its_horizons_is_shown(seen: Page, surface: Surface, quotes: Quotes) -> None:
     table = term_structure(surface, source=quotes)
     for value in table["exact"]:
-        assert number(value, 3) in seen.words
+        assert format_number(value, 3) in seen.words
     names = [trace["name"] for trace in seen.payload["figures"]["term-structure"]["data"]]
     assert {"index rule on the surface", "index rule on the quotes"} <= set(names)
 
@@ -457,11 +467,11 @@ def test_parity_is_shown_with_its_errors(
     path = write_report(tmp_path / "f.html", surface, quotes, summary={}, forwards=table)
     words = Page(path.read_text(encoding="utf-8")).words
     for row in table.iter_rows():
-        assert number(row[1], 3) in words
-        assert number(row[2], 6) in words
+        assert format_number(row[1], 3) in words
+        assert format_number(row[2], 6) in words
         assert str(row[3]) in words
     for forward, discount in zip(quotes.forwards, quotes.discounts, strict=True):
-        assert {number(forward), number(discount, 6)} <= set(words)
+        assert {format_number(forward), format_number(discount, 6)} <= set(words)
 
 
 def test_certificate_is_shown(seen: Page, certificate: ab.Certificate) -> None:
@@ -496,18 +506,18 @@ def test_without_a_certificate_the_page_says_so(
 
 
 def test_excluded_quotes_are_listed_to_a_limit(tmp_path: Path, surface: Surface) -> None:
-    k = np.linspace(-0.1, 0.1, MOST_ROWS + 60)
+    k = np.linspace(-0.1, 0.1, MAX_EXCLUDED_ROWS + 60)
     bid = np.zeros(k.size)
     bid[::40] = 0.1
     some = Quotes.from_frame(
         {"T": np.full(k.size, 0.25), "k": k, "iv_bid": bid, "iv_ask": bid + 0.2}
     )
-    left = some.exclusions.height - MOST_ROWS
+    left = some.exclusions.height - MAX_EXCLUDED_ROWS
     assert left > 0
     path = write_report(tmp_path / "x.html", surface, some, summary={})
     text = Page(path.read_text(encoding="utf-8")).text
     assert f"{left} more rows not shown" in text
-    assert text.count("zero bid") == MOST_ROWS + 2
+    assert text.count("zero bid") == MAX_EXCLUDED_ROWS + 2
 
 
 # -- any text, any fit --------------------------------------------------------------------
@@ -602,25 +612,25 @@ def test_real_chain_has_a_page(data_dir: Path, tmp_path: Path) -> None:
 
 @given(st.floats(0.0, 1.0))
 def test_a_share_is_never_rounded_up(share: float) -> None:
-    shown = float(percent(share).removesuffix("\u00a0%"))
+    shown = float(format_percent(share).removesuffix("\u00a0%"))
     assert shown <= 100.0 * share * (1.0 + 1e-12)
     assert shown > 100.0 * share - 0.01 - 1e-9
     assert (shown == 100.0) == (share > 1.0 - 1e-13)
 
 
 def test_numbers_as_people_read_them() -> None:
-    assert number(-1234.5678) == "−1,234.57"
-    assert number(-0.0001) == "0.00"
-    assert number(None) == number(float("nan")) == number(True) == "–"
-    assert percent(0.99999) == "99.99\u00a0%"
-    assert percent(0.57) == "57.00\u00a0%"
-    assert plain("<b>&") == "&lt;b&gt;&amp;"
-    assert rounded([1.23456, float("nan"), -1e-9], 2) == [1.23, None, 0.0]
+    assert format_number(-1234.5678) == "−1,234.57"
+    assert format_number(-0.0001) == "0.00"
+    assert format_number(None) == format_number(float("nan")) == format_number(True) == "–"
+    assert format_percent(0.99999) == "99.99\u00a0%"
+    assert format_percent(0.57) == "57.00\u00a0%"
+    assert escape_label("<b>&") == "&lt;b&gt;&amp;"
+    assert round_for_json([1.23456, float("nan"), -1e-9], 2) == [1.23, None, 0.0]
 
 
 @given(st.floats(-1e4, 1e4), st.floats(1e-3, 1e4), st.integers(2, 8))
 def test_ticks_are_round_and_inside(low: float, width: float, most: int) -> None:
-    found = ticks(low, low + width, most)
+    found = choose_ticks(low, low + width, most)
     assert len(found) <= most
     assert all(low - 1e-6 * width <= t <= low + 1.000001 * width for t in found)
     assert found == sorted(set(found))

@@ -112,7 +112,7 @@ def test_without_quotes_there_are_curves_alone(agreement: JointComparison, tmp_p
     bare = write_report(tmp_path / "b.html", agreement.alone, spx_quotes(), summary={}).read_text()
     assert "vvix" not in payload(bare)["figures"]
     assert 'id="vix"' not in bare
-    assert VixReadings.of(agreement.alone, None) is None
+    assert VixReadings.from_surface(agreement.alone, None) is None
 
 
 def test_pictures_show_the_vix(agreement: JointComparison, tmp_path: Path) -> None:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from arbiter.report.curves import DAYS, Array, Readings
-from arbiter.report.number_format import number, percent, span, ticks
+from arbiter.report.curves import DAYS_PER_YEAR, Array, Readings
+from arbiter.report.number_format import choose_ticks, format_days, format_number, format_percent
 
 # Units of a drawing: a quarter of a pixel, so that whole numbers are fine enough.
 WIDTH, HEIGHT = 1000, 640
 LEFT, RIGHT, TOP, BOTTOM = 120, 20, 20, 90
-LETTER = 23  # width of a digit
+DIGIT_WIDTH = 23  # width of a digit
 
 
 @dataclass(frozen=True)
@@ -46,21 +46,21 @@ class Drawing:
     beyond: str
 
 
-def sheet(readings: Readings) -> list[Drawing]:
+def draw_smiles(readings: Readings) -> list[Drawing]:
     """A drawing for every expiry."""
-    return [_drawing(readings, i) for i in range(readings.T.size)]
+    return [_draw_smile(readings, i) for i in range(readings.T.size)]
 
 
-def _drawing(readings: Readings, i: int) -> Drawing:
+def _draw_smile(readings: Readings, i: int) -> Drawing:
     quotes = readings.quotes
-    part = slice(readings.ends[i], readings.ends[i + 1])
+    part = slice(readings.quote_offsets[i], readings.quote_offsets[i + 1])
     k, iv = readings.smile_k[i], readings.smile_iv[i]
     low, high = readings.smile_range[i]
-    ends = _place(readings, i, k[[0, -1]])
+    ends = _strike_axis_values(readings, i, k[[0, -1]])
     width = max(float(ends[1] - ends[0]), 1e-9)
 
     def across(at: Array) -> Array:
-        share = (_place(readings, i, at) - ends[0]) / width
+        share = (_strike_axis_values(readings, i, at) - ends[0]) / width
         return np.asarray(np.round(LEFT + (WIDTH - LEFT - RIGHT) * share))
 
     def up(at: Array) -> Array:
@@ -71,49 +71,55 @@ def _drawing(readings: Readings, i: int) -> Drawing:
     inside = readings.inside[part]
     bars = across(quotes.k[part]), up(quotes.iv_bid[part]), up(quotes.iv_ask[part])
     error = None if readings.smile_error is None else readings.smile_error[i]
-    between = readings.between
-    days = float(DAYS * readings.T[i])
+    between = readings.quoted_points
+    days = float(DAYS_PER_YEAR * readings.T[i])
     return Drawing(
         label=quotes.labels[i],
-        note=f"{span(days)} · {percent(readings.share_inside[i], 1)} of {part.stop - part.start:,}",
-        across=_ticks(readings, i, across),
-        up=[(int(up(np.array(t / 100.0))), f"{t:g}") for t in ticks(100 * low, 100 * high, 5)],
+        note=f"{format_days(days)} · {percent(readings.share_inside[i], 1)} of {part.stop - part.start:,}",
+        across=_strike_ticks(readings, i, across),
+        up=[
+            (int(up(np.array(t / 100.0))), f"{t:g}") for t in choose_ticks(100 * low, 100 * high, 5)
+        ],
         forward=int(across(np.zeros(()))),
-        bars=_bars(*(values[inside] for values in bars)),
-        outside=_bars(*(values[~inside] for values in bars)),
-        band="" if error is None else _band(x, up(iv - 2.0 * error), up(iv + 2.0 * error)),
-        curve=_path(x[between], y[between]),
-        beyond=_path(x[: between.start + 1], y[: between.start + 1])
-        + _path(x[between.stop - 1 :], y[between.stop - 1 :]),
+        bars=_bars_path(*(values[inside] for values in bars)),
+        outside=_bars_path(*(values[~inside] for values in bars)),
+        band="" if error is None else _band_path(x, up(iv - 2.0 * error), up(iv + 2.0 * error)),
+        curve=_line_path(x[between], y[between]),
+        beyond=_line_path(x[: between.start + 1], y[: between.start + 1])
+        + _line_path(x[between.stop - 1 :], y[between.stop - 1 :]),
     )
 
 
-def _place(readings: Readings, i: int, k: Array) -> Array:
+def _strike_axis_values(readings: Readings, i: int, k: Array) -> Array:
     """The axis across: strikes in currency where they are known, else log-moneyness."""
     return np.asarray(readings.quotes.forwards[i] * np.exp(k) if readings.in_currency else k)
 
 
-def _ticks(readings: Readings, i: int, across: Callable[[Array], Array]) -> list[tuple[int, str]]:
+def _strike_ticks(
+    readings: Readings, i: int, across: Callable[[Array], Array]
+) -> list[tuple[int, str]]:
     """Round numbers on the axis across, as many as have room."""
-    ends = _place(readings, i, readings.smile_k[i][[0, -1]])
-    at = ticks(float(ends[0]), float(ends[1]), 5)
+    ends = _strike_axis_values(readings, i, readings.smile_k[i][[0, -1]])
+    at = choose_ticks(float(ends[0]), float(ends[1]), 5)
     digits = 0 if all(t == round(t) for t in at) else 2
     k = np.log(np.array(at) / readings.quotes.forwards[i]) if readings.in_currency else np.array(at)
     found: list[tuple[int, str]] = []
     for place, value in zip(across(k).tolist(), at, strict=True):
-        text = number(value, digits)
+        text = format_number(value, digits)
         # a label is centred on its tick: the next one needs room for two halves
-        if not found or place - found[-1][0] >= LETTER * (0.5 * len(text + found[-1][1]) + 1.0):
+        if not found or place - found[-1][0] >= DIGIT_WIDTH * (
+            0.5 * len(text + found[-1][1]) + 1.0
+        ):
             found.append((int(place), text))
     return found
 
 
-def _bars(x: Array, bid: Array, ask: Array) -> str:
+def _bars_path(x: Array, bid: Array, ask: Array) -> str:
     columns = (values.astype(np.int64).tolist() for values in (x, bid, ask))
     return "".join(f"M{a} {b}V{c}" for a, b, c in zip(*columns, strict=True))
 
 
-def _path(x: Array, y: Array) -> str:
+def _line_path(x: Array, y: Array) -> str:
     """A line through the points that exist; missing ones break it."""
     pieces, pen = [], "M"
     for a, b in zip(x.tolist(), y.tolist(), strict=True):
@@ -125,9 +131,9 @@ def _path(x: Array, y: Array) -> str:
     return "".join(pieces)
 
 
-def _band(x: Array, low: Array, high: Array) -> str:
+def _band_path(x: Array, low: Array, high: Array) -> str:
     good = np.isfinite(low) & np.isfinite(high)
     if not good.any():
         return ""
-    line = _path(np.r_[x[good], x[good][::-1]], np.r_[low[good], high[good][::-1]])
+    line = _line_path(np.r_[x[good], x[good][::-1]], np.r_[low[good], high[good][::-1]])
     return f"{line}Z"

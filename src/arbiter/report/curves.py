@@ -22,14 +22,17 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 logger = logging.getLogger(__name__)
 
-DAYS = 365.0
-THIRTY_DAYS = 30.0 / DAYS
-FARTHEST_RESIDUAL = 99.0  # half-spreads; a locked quote has none to measure with
-_INSIDE, _BEYOND = 101, 16  # points of a smile between its quotes, and past them on either side
-_REACH = 0.75  # Gaussian deviations that a curve is drawn past its last quote,
-_FARTHEST_REACH = 0.12  # but no more than this share of the quoted width
-_MESH = 61
-_CELL, _FARTHEST_CELL = 0.25, 6.0  # standard deviations
+DAYS_PER_YEAR = 365.0
+THIRTY_DAYS_IN_YEARS = 30.0 / DAYS_PER_YEAR
+MAX_RESIDUAL_HALF_SPREADS = 99.0  # half-spreads; a locked quote has none to measure with
+_POINTS_BETWEEN_QUOTES, _POINTS_PAST_QUOTES = (
+    101,
+    16,
+)  # points of a smile between its quotes, and past them on either side
+_REACH_DEVIATIONS = 0.75  # Gaussian deviations that a curve is drawn past its last quote,
+_MAX_REACH_SHARE = 0.12  # but no more than this share of the quoted width
+_MESH_POINTS = 61
+_CELL_WIDTH_DEVIATIONS, _MAX_CELL_DEVIATIONS = 0.25, 6.0  # standard deviations
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +67,7 @@ class Readings:
         return bool(np.any(self.quotes.forwards != 1.0))
 
     @cached_property
-    def ends(self) -> NDArray[np.int64]:
+    def quote_offsets(self) -> NDArray[np.int64]:
         """``(L + 1,)`` where the quotes of each expiry begin."""
         return np.searchsorted(self.quotes.expiry, np.arange(self.T.size + 1))
 
@@ -74,7 +77,7 @@ class Readings:
         return np.asarray(self.surface.iv(np.zeros(self.T.size), self.T))
 
     @cached_property
-    def shade(self) -> Array:
+    def maturity_shade(self) -> Array:
         """``(L,)`` place of each expiry between the first (0) and the last (1), in log T."""
         logs = np.log(self.T)
         width = logs[-1] - logs[0]
@@ -103,8 +106,10 @@ class Readings:
         gap, half = self.price - self.quotes.mid, self.quotes.half_spread
         wide = half > 0.0
         ratio = gap / np.where(wide, half, 1.0)
-        locked = np.where(self.inside, 0.0, np.copysign(FARTHEST_RESIDUAL, gap))
-        return np.clip(np.where(wide, ratio, locked), -FARTHEST_RESIDUAL, FARTHEST_RESIDUAL)
+        locked = np.where(self.inside, 0.0, np.copysign(MAX_RESIDUAL_HALF_SPREADS, gap))
+        return np.clip(
+            np.where(wide, ratio, locked), -MAX_RESIDUAL_HALF_SPREADS, MAX_RESIDUAL_HALF_SPREADS
+        )
 
     @cached_property
     def deviations(self) -> Array:
@@ -114,14 +119,14 @@ class Readings:
     @cached_property
     def share_inside(self) -> Array:
         """``(L,)`` share of each expiry's quotes inside bid-ask."""
-        total = np.diff(self.ends)
+        total = np.diff(self.quote_offsets)
         return np.bincount(self.quotes.expiry, self.inside, total.size) / total
 
     @cached_property
-    def residual_cells(self) -> Cells:
+    def residual_cells(self) -> ResidualCells:
         """Residuals by expiry and moneyness; what lies beyond six deviations counts as six."""
-        place = np.clip(self.deviations, -_FARTHEST_CELL, _FARTHEST_CELL - 1e-9)
-        column = np.floor(place / _CELL).astype(np.int64)
+        place = np.clip(self.deviations, -_MAX_CELL_DEVIATIONS, _MAX_CELL_DEVIATIONS - 1e-9)
+        column = np.floor(place / _CELL_WIDTH_DEVIATIONS).astype(np.int64)
         first, width = column.min(), column.max() - column.min() + 1
         cell = self.quotes.expiry * width + column - first
         shape = self.T.size, int(width)
@@ -131,8 +136,8 @@ class Readings:
 
         number = total(None)
         some = np.where(number > 0.0, number, np.nan)
-        return Cells(
-            edges=_CELL * (first + np.arange(width + 1)),
+        return ResidualCells(
+            edges=_CELL_WIDTH_DEVIATIONS * (first + np.arange(width + 1)),
             number=number,
             mean=total(self.residual) / some,
             inside=total(self.inside) / some,
@@ -141,33 +146,33 @@ class Readings:
     # -- smiles ---------------------------------------------------------------------------
 
     @cached_property
-    def quoted(self) -> tuple[Array, Array]:
+    def quoted_range(self) -> tuple[Array, Array]:
         """``(L,)`` log-moneyness of the first and of the last quote of each expiry."""
-        return self.quotes.k[self.ends[:-1]], self.quotes.k[self.ends[1:] - 1]
+        return self.quotes.k[self.quote_offsets[:-1]], self.quotes.k[self.quote_offsets[1:] - 1]
 
     @cached_property
     def quoted_z(self) -> tuple[Array, Array]:
         """``(L,)`` the same ends as Gaussian percentiles."""
-        low, high = (np.asarray(self.surface.z(k, self.T)) for k in self.quoted)
+        low, high = (np.asarray(self.surface.z(k, self.T)) for k in self.quoted_range)
         return low, high
 
     @property
-    def between(self) -> slice:
+    def quoted_points(self) -> slice:
         """The part of a smile's points that lies between its quotes, both ends included."""
-        return slice(_BEYOND, _BEYOND + _INSIDE)
+        return slice(_POINTS_PAST_QUOTES, _POINTS_PAST_QUOTES + _POINTS_BETWEEN_QUOTES)
 
     @cached_property
     def smile_k(self) -> Array:
         """``(L, p)`` log-moneyness of the smiles; ``between`` says which points are quoted."""
-        low, high = (k[:, None] for k in self.quoted)
+        low, high = (k[:, None] for k in self.quoted_range)
         first, last = (
             np.asarray(self.surface.log_strike(z + reach, self.T))[:, None]
-            for z, reach in zip(self.quoted_z, (-_REACH, _REACH), strict=True)
+            for z, reach in zip(self.quoted_z, (-_REACH_DEVIATIONS, _REACH_DEVIATIONS), strict=True)
         )
-        most = np.where(high > low, _FARTHEST_REACH * (high - low), np.inf)
+        most = np.where(high > low, _MAX_REACH_SHARE * (high - low), np.inf)
         first, last = np.maximum(first, low - most), np.minimum(last, high + most)
-        step = np.linspace(0.0, 1.0, _BEYOND, endpoint=False)
-        middle = low + (high - low) * np.linspace(0.0, 1.0, _INSIDE)
+        step = np.linspace(0.0, 1.0, _POINTS_PAST_QUOTES, endpoint=False)
+        middle = low + (high - low) * np.linspace(0.0, 1.0, _POINTS_BETWEEN_QUOTES)
         after = high + (last - high) * (1.0 - step[::-1])
         return np.concatenate([first + (low - first) * step, middle, after], axis=1)
 
@@ -185,7 +190,7 @@ class Readings:
         """
         size = self.smile_k.shape[1]
         some = np.linspace(0, size - 1, size // 4).round().astype(np.int64)
-        error = self._error("iv_error", self.smile_k[:, some], self.T[:, None])
+        error = self._standard_error("iv_error", self.smile_k[:, some], self.T[:, None])
         if error is None:
             return None
         return np.stack([np.interp(np.arange(size), some, row) for row in error])
@@ -197,9 +202,12 @@ class Readings:
         The fitted curve and nearly all quotes; a few asks of options worth nothing would
         otherwise press the smile into a line.
         """
-        iv = self.smile_iv[:, self.between]
+        iv = self.smile_iv[:, self.quoted_points]
         low, high = np.nanmin(iv, axis=1), np.nanmax(iv, axis=1)
-        parts = [slice(a, b) for a, b in zip(self.ends[:-1], self.ends[1:], strict=True)]
+        parts = [
+            slice(a, b)
+            for a, b in zip(self.quote_offsets[:-1], self.quote_offsets[1:], strict=True)
+        ]
         bids = np.array([np.quantile(self.quotes.iv_bid[part], 0.02) for part in parts])
         asks = np.array([np.quantile(self.quotes.iv_ask[part], 0.98) for part in parts])
         low, high = np.fmin(low, bids), np.fmax(high, np.fmin(asks, 2.0 * high))
@@ -209,22 +217,22 @@ class Readings:
     # -- surface, densities, term structure -----------------------------------------------
 
     @cached_property
-    def mesh(self) -> Mesh:
+    def mesh(self) -> VolatilityMesh:
         """Volatility over Gaussian percentiles and maturities even in √T."""
         first, last = self.T[[0, -1]]
         if first == last:
             first, last = 0.8 * first, 1.25 * last
-        root = np.linspace(first**0.5, last**0.5, _MESH)
+        root = np.linspace(first**0.5, last**0.5, _MESH_POINTS)
         low, high = self.quoted_z
         z = np.linspace(
             np.clip(np.median(low), -3.25, -1.5),
             np.clip(np.median(high), 1.0, 2.75),
-            _MESH,
+            _MESH_POINTS,
         )
         T = root[:, None] ** 2
         k = np.asarray(self.surface.log_strike(z, T))
         own = np.sqrt(self.T)
-        return Mesh(
+        return VolatilityMesh(
             z=z,
             T=T[:, 0],
             k=k,
@@ -237,7 +245,7 @@ class Readings:
     def densities(self) -> Densities:
         """Risk-neutral densities along Gaussian percentiles."""
         k = np.asarray(self.surface.log_strike(np.linspace(-4.5, 4.0, 171), self.T[:, None]))
-        low, high = (end[:, None] for end in self.quoted)
+        low, high = (end[:, None] for end in self.quoted_range)
         return Densities(
             k=k,
             density=np.asarray(self.surface.density(k, self.T[:, None])),
@@ -261,16 +269,16 @@ class Readings:
             forward=100.0 * np.sqrt(self.surface.forward_variance(T)),
             atm=100.0 * np.asarray(self.surface.iv(np.zeros(T.size), T)),
             listed=100.0 * np.sqrt(self.surface.variance_swap(self.T)),
-            known=last * (1.0 + 1e-12) >= T + THIRTY_DAYS,
+            known=last * (1.0 + 1e-12) >= T + THIRTY_DAYS_IN_YEARS,
         )
 
     def index_error(self, summary: Mapping[str, Any]) -> float | None:
         """Standard error of the 30-day index, from the summary or from the surface."""
         error = summary.get("vix_error")
-        error = self._error("vix_error") if error is None else error
+        error = self._standard_error("vix_error") if error is None else error
         return float(error) if error is not None and np.isfinite(error) else None
 
-    def _error(self, name: str, *points: Array) -> Array | None:
+    def _standard_error(self, name: str, *points: Array) -> Array | None:
         """A standard error, or None where the surface keeps none."""
         if not hasattr(self.surface, name):
             return None
@@ -282,7 +290,7 @@ class Readings:
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class ResidualCells:
     """Residuals by expiry and moneyness, all ``(L, c)`` but ``edges (c + 1,)``; NaN where empty."""
 
     edges: Array
@@ -292,7 +300,7 @@ class Cells:
 
 
 @dataclass(frozen=True, eq=False)
-class Mesh:
+class VolatilityMesh:
     """Volatilities on a mesh: ``z (n,)``, ``T (l,)``, ``k`` and ``iv (l, n)``.
 
     ``low`` and ``high`` ``(l,)`` are the percentiles between which there are quotes.
@@ -306,14 +314,14 @@ class Mesh:
     high: Array
 
     @property
-    def quoted(self) -> Mask:
+    def is_quoted(self) -> Mask:
         """``(l, n)`` which points lie between quotes."""
         return (self.z >= self.low[:, None]) & (self.z <= self.high[:, None])
 
     @property
-    def colours(self) -> tuple[float, float]:
+    def colour_range(self) -> tuple[float, float]:
         """Lowest and highest volatility between quotes: extrapolation must not set the scale."""
-        iv = np.where(self.quoted, self.iv, np.nan)
+        iv = np.where(self.is_quoted, self.iv, np.nan)
         iv = iv if np.isfinite(iv).any() else self.iv
         low, high = float(np.nanmin(iv)), float(np.nanmax(iv))
         return (low, high) if high > 1.02 * low else (0.98 * low, 1.02 * high)
@@ -329,7 +337,7 @@ class Densities:
     quoted: Mask
 
     @property
-    def standard(self) -> tuple[Array, Array]:
+    def standardised_density(self) -> tuple[Array, Array]:
         """Log-return in standard deviations and its density, comparable across maturities."""
         return self.k / self.deviation, self.density * np.exp(self.k) * self.deviation
 

@@ -9,12 +9,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.report import plot_style, slice_figures
-from arbiter.report.curves import DAYS, Array, Mesh, Readings
-from arbiter.report.number_format import plain, rounded
-from arbiter.report.plot_style import BLUE, DIVERGING, GREEN, GREY, INK, PURPLE, VERMILION, Figure
+from arbiter.report.curves import DAYS_PER_YEAR, Array, Readings, VolatilityMesh
+from arbiter.report.number_format import escape_label, round_for_json
+from arbiter.report.plot_style import (
+    BLUE,
+    DIVERGING_COLOURS,
+    GREEN,
+    GREY,
+    INK,
+    PURPLE,
+    VERMILION,
+    Figure,
+)
 
 
-def figures(readings: Readings, summary: Mapping[str, Any], index: Any = None) -> dict[str, Figure]:
+def build_figures(
+    readings: Readings, summary: Mapping[str, Any], index: Any = None
+) -> dict[str, Figure]:
     """Every figure but the two that the page builds from the quotes itself.
 
     Args:
@@ -23,33 +34,33 @@ def figures(readings: Readings, summary: Mapping[str, Any], index: Any = None) -
         index: Term structure of the index, a frame as arbiter.vix.replication makes it, or None.
     """
     return {
-        "residual-map": residual_map(readings),
-        "surface": surface(readings),
-        "contours": contours(readings),
-        "total-variance": slice_figures.total_variance(readings),
-        "densities": slice_figures.densities(readings),
-        "term-structure": term_structure(readings, summary, index),
+        "residual-map": draw_residual_map(readings),
+        "surface": draw_surface(readings),
+        "contours": draw_contours(readings),
+        "total-variance": slice_figures.draw_total_variance(readings),
+        "densities": slice_figures.draw_densities(readings),
+        "term-structure": draw_term_structure(readings, summary, index),
     }
 
 
-def residual_map(readings: Readings) -> Figure:
+def draw_residual_map(readings: Readings) -> Figure:
     """Mean residual by expiry and moneyness, and the share inside bid-ask beside it."""
     quotes, rows = readings.quotes, readings.T.size
     cells = readings.residual_cells
-    names = [plain(label) for label in quotes.labels]
+    names = [escape_label(label) for label in quotes.labels]
     heat = {
         "type": "heatmap",
-        "x": rounded(0.5 * (cells.edges[1:] + cells.edges[:-1]), 4),
+        "x": round_for_json(0.5 * (cells.edges[1:] + cells.edges[:-1]), 4),
         "y": list(range(rows)),
-        "z": rounded(cells.mean, 3),
-        "customdata": rounded(np.dstack([cells.number, np.floor(100.0 * cells.inside)]), 0),
+        "z": round_for_json(cells.mean, 3),
+        "customdata": round_for_json(np.dstack([cells.number, np.floor(100.0 * cells.inside)]), 0),
         "text": [[name] * (cells.edges.size - 1) for name in names],
         "zmin": -1.5,
         "zmax": 1.5,
-        "colorscale": [[i / 4, colour] for i, colour in enumerate(DIVERGING)],
+        "colorscale": [[i / 4, colour] for i, colour in enumerate(DIVERGING_COLOURS)],
         "xgap": 1,
         "ygap": 1,
-        "colorbar": plot_style.colour_bar(
+        "colorbar": plot_style.colour_bar_layout(
             "mean residual,<br>half-spreads", lenmode="pixels", len=240, y=1.0, yanchor="top"
         ),
         "hovertemplate": "<b>%{text}</b><br>%{x:.3f} standard deviations<br>mean residual %{z:.2f} "
@@ -60,31 +71,31 @@ def residual_map(readings: Readings) -> Figure:
     shares = {
         "type": "scatter",
         "mode": "markers",
-        "x": rounded(np.floor(100.0 * share) / 100.0, 2),
+        "x": round_for_json(np.floor(100.0 * share) / 100.0, 2),
         "y": list(range(rows)),
         "xaxis": "x2",
         "text": names,
-        "customdata": np.diff(readings.ends).tolist(),
+        "customdata": np.diff(readings.quote_offsets).tolist(),
         "marker": {"size": 8, "color": [BLUE if s >= 99.0 else VERMILION for s in share]},
         "hovertemplate": "<b>%{text}</b><br>%{x:.2f} % of %{customdata} quotes inside"
         "<extra></extra>",
     }
     lowest = min(98.0, float(np.floor(share.min() - 1.0)))
     every = max(1, -(-rows // 64))
-    frame = plot_style.layout(
+    frame = plot_style.figure_layout(
         max(300, 100 + 15 * rows),
-        xaxis=plot_style.axis(
+        xaxis=plot_style.axis_layout(
             "moneyness, standard deviations",
             domain=[0.0, 0.78],
             zeroline=True,
-            range=rounded(cells.edges[[0, -1]], 4),
+            range=round_for_json(cells.edges[[0, -1]], 4),
         ),
-        xaxis2=plot_style.axis(
+        xaxis2=plot_style.axis_layout(
             "inside bid-ask, %",
             domain=[0.81, 1.0],
             range=[max(lowest, 0.0) - 0.02 * (100.0 - lowest), 100.0 + 0.05 * (100.0 - lowest)],
         ),
-        yaxis=plot_style.axis(
+        yaxis=plot_style.axis_layout(
             None,
             range=[rows - 0.5, -0.5],
             tickvals=list(range(0, rows, every)),
@@ -97,21 +108,21 @@ def residual_map(readings: Readings) -> Figure:
     return {"data": [heat, shares], "layout": frame}
 
 
-def surface(readings: Readings) -> Figure:
+def draw_surface(readings: Readings) -> Figure:
     """The volatility surface in three dimensions, with the ends of the quotes drawn on it."""
     mesh = readings.mesh
     root = np.sqrt(mesh.T)
     iv = 100.0 * mesh.iv
     solid = {
         "type": "surface",
-        "x": rounded(mesh.z, 3),
-        "y": rounded(root, 4),
-        "z": rounded(iv, 2),
-        "customdata": _places(readings),
-        "surfacecolor": rounded(np.log(iv), 4),
-        **_colours(mesh, "c"),
+        "x": round_for_json(mesh.z, 3),
+        "y": round_for_json(root, 4),
+        "z": round_for_json(iv, 2),
+        "customdata": _hover_values(readings),
+        "surfacecolor": round_for_json(np.log(iv), 4),
+        **_volatility_colours(mesh, "c"),
         "lighting": {"ambient": 0.85, "diffuse": 0.35, "specular": 0.02, "roughness": 0.9},
-        "contours": {"x": plot_style.wire(mesh.z), "y": plot_style.wire(root)},
+        "contours": {"x": plot_style.wire_contours(mesh.z), "y": plot_style.wire_contours(root)},
         "hovertemplate": "IV %{z:.2f} %<br>K/F %{customdata[0]:.4f}<br>%{customdata[1]:.0f} days"
         "<extra></extra>",
     }
@@ -119,53 +130,57 @@ def surface(readings: Readings) -> Figure:
         {
             "type": "scatter3d",
             "mode": "lines",
-            "x": rounded(end, 3),
-            "y": rounded(root, 4),
-            "z": rounded([np.interp(z, mesh.z, row) for z, row in zip(end, iv, strict=True)], 2),
+            "x": round_for_json(end, 3),
+            "y": round_for_json(root, 4),
+            "z": round_for_json(
+                [np.interp(z, mesh.z, row) for z, row in zip(end, iv, strict=True)], 2
+            ),
             "line": {"color": INK, "width": 4},
             "hoverinfo": "skip",
             "showlegend": False,
         }
         for end in (mesh.low, mesh.high)
     ]
-    values, texts = _roots(mesh, 6)
+    values, texts = _root_time_ticks(mesh, 6)
     scene = {
-        "xaxis": plot_style.scene_axis("moneyness z"),
-        "yaxis": plot_style.scene_axis("maturity") | {"tickvals": values, "ticktext": texts},
-        "zaxis": plot_style.scene_axis("IV, %"),
+        "xaxis": plot_style.scene_axis_layout("moneyness z"),
+        "yaxis": plot_style.scene_axis_layout("maturity") | {"tickvals": values, "ticktext": texts},
+        "zaxis": plot_style.scene_axis_layout("IV, %"),
         "camera": {"eye": {"x": -1.2, "y": -1.95, "z": 0.8}, "center": {"x": 0, "y": 0, "z": -0.1}},
         "aspectratio": {"x": 1.2, "y": 1.2, "z": 0.9},
     }  # fmt: skip
     return {
         "data": [solid, *ends],
-        "layout": plot_style.layout(520, scene=scene, margin={"l": 0, "r": 0, "t": 20, "b": 8}),
+        "layout": plot_style.figure_layout(
+            520, scene=scene, margin={"l": 0, "r": 0, "t": 20, "b": 8}
+        ),
     }
 
 
-def contours(readings: Readings) -> Figure:
+def draw_contours(readings: Readings) -> Figure:
     """The same surface seen from above, under a veil where it is extrapolated."""
     mesh = readings.mesh
     root = np.sqrt(mesh.T)
-    low, high = (round(float(np.log(100.0 * end)), 4) for end in mesh.colours)
+    low, high = (round(float(np.log(100.0 * end)), 4) for end in mesh.colour_range)
     filled = {
         "type": "contour",
-        "x": rounded(mesh.z, 3),
-        "y": rounded(root, 4),
-        "z": rounded(np.log(100.0 * mesh.iv), 4),
-        "customdata": _places(readings),
+        "x": round_for_json(mesh.z, 3),
+        "y": round_for_json(root, 4),
+        "z": round_for_json(np.log(100.0 * mesh.iv), 4),
+        "customdata": _hover_values(readings),
         "autocontour": False,
         "contours": {"start": low, "end": high, "size": (high - low) / 24.0},
         "line": {"width": 0.5, "color": "rgba(255,255,255,0.6)"},
         "hovertemplate": "IV %{customdata[2]:.2f} %<br>z %{x:.2f}, K/F %{customdata[0]:.4f}<br>"
         "%{customdata[1]:.0f} days<extra></extra>",
-        **_colours(mesh, "z"),
+        **_volatility_colours(mesh, "z"),
     }
     veils = [
         {
             "type": "scatter",
             "mode": "lines",
-            "x": rounded(np.concatenate([end, [border, border]]), 3),
-            "y": rounded(np.concatenate([root, root[[-1, 0]]]), 4),
+            "x": round_for_json(np.concatenate([end, [border, border]]), 3),
+            "y": round_for_json(np.concatenate([root, root[[-1, 0]]]), 4),
             "line": {"color": "rgba(255,255,255,0.9)", "width": 1.5, "dash": "dash"},
             "fill": "toself",
             "fillcolor": "rgba(255,255,255,0.45)",
@@ -173,43 +188,49 @@ def contours(readings: Readings) -> Figure:
         }
         for end, border in ((mesh.low, mesh.z[0]), (mesh.high, mesh.z[-1]))
     ]
-    values, texts = _roots(mesh, 10)
-    frame = plot_style.layout(
+    values, texts = _root_time_ticks(mesh, 10)
+    frame = plot_style.figure_layout(
         520,
-        xaxis=plot_style.axis("moneyness z", showgrid=False, range=rounded(mesh.z[[0, -1]], 3)),
-        yaxis=plot_style.axis(
+        xaxis=plot_style.axis_layout(
+            "moneyness z", showgrid=False, range=round_for_json(mesh.z[[0, -1]], 3)
+        ),
+        yaxis=plot_style.axis_layout(
             "maturity",
             tickvals=values,
             ticktext=texts,
             showgrid=False,
-            range=rounded(root[[0, -1]], 4),
+            range=round_for_json(root[[0, -1]], 4),
         ),
     )
     return {"data": [filled, *veils], "layout": frame}
 
 
-def term_structure(readings: Readings, summary: Mapping[str, Any], index: Any = None) -> Figure:
+def draw_term_structure(
+    readings: Readings, summary: Mapping[str, Any], index: Any = None
+) -> Figure:
     """Volatility of the log contract, of the 30 days that follow, and at the money."""
     t = readings.term_structure
-    days = rounded(DAYS * t.T, 3)
+    days = round_for_json(DAYS_PER_YEAR * t.T, 3)
     name = "30-day forward √FV"
-    known, beyond = np.where(t.known, t.forward, np.nan), _rest(t.known, t.forward)
+    known, beyond = np.where(t.known, t.forward, np.nan), _mask_known(t.known, t.forward)
     traces = [
-        plot_style.line("variance swap √(W/T), exact", days, t.swap, BLUE),
-        plot_style.line(name, days, known, VERMILION),
-        plot_style.line(f"{name}, past the last expiry", days, beyond, VERMILION, dash="dot"),
-        plot_style.line("at the money", days, t.atm, GREY, dash="dash", width=1.4),
-        plot_style.dots("listed expiries", rounded(DAYS * readings.T, 3), t.listed, BLUE, size=6),
-    ]
-    traces += _index_dots(readings, summary, index)
-    values, texts = plot_style.time_ticks(readings.T[0], readings.T[-1], np.log, 14)
-    ends = np.log10(DAYS * readings.T[[0, -1]]) + np.array([-0.05, 0.05])
-    frame = plot_style.layout(
-        440,
-        xaxis=plot_style.axis(
-            "maturity", type="log", tickvals=values, ticktext=texts, range=rounded(ends, 4)
+        plot_style.line_trace("variance swap √(W/T), exact", days, t.swap, BLUE),
+        plot_style.line_trace(name, days, known, VERMILION),
+        plot_style.line_trace(f"{name}, past the last expiry", days, beyond, VERMILION, dash="dot"),
+        plot_style.line_trace("at the money", days, t.atm, GREY, dash="dash", width=1.4),
+        plot_style.marker_trace(
+            "listed expiries", round_for_json(DAYS_PER_YEAR * readings.T, 3), t.listed, BLUE, size=6
         ),
-        yaxis=plot_style.axis("volatility, %"),
+    ]
+    traces += _index_markers(readings, summary, index)
+    values, texts = plot_style.time_ticks(readings.T[0], readings.T[-1], np.log, 14)
+    ends = np.log10(DAYS_PER_YEAR * readings.T[[0, -1]]) + np.array([-0.05, 0.05])
+    frame = plot_style.figure_layout(
+        440,
+        xaxis=plot_style.axis_layout(
+            "maturity", type="log", tickvals=values, ticktext=texts, range=round_for_json(ends, 4)
+        ),
+        yaxis=plot_style.axis_layout("volatility, %"),
         showlegend=True,
         legend={"orientation": "h", "y": 1.03, "yanchor": "bottom", "x": 0.0, "font": {"size": 12}},
         margin={"l": 58, "r": 12, "t": 66, "b": 48},
@@ -218,7 +239,7 @@ def term_structure(readings: Readings, summary: Mapping[str, Any], index: Any = 
     return {"data": shown, "layout": frame}
 
 
-def _index_dots(readings: Readings, summary: Mapping[str, Any], index: Any) -> list[Figure]:
+def _index_markers(readings: Readings, summary: Mapping[str, Any], index: Any) -> list[Figure]:
     """The index at its horizons: by the rule, on listed strikes, and exact with its error."""
     found = []
     styles = {
@@ -231,49 +252,53 @@ def _index_dots(readings: Readings, summary: Mapping[str, Any], index: Any) -> l
         table = {name: index[name].to_numpy() for name in names}
     for name, (title, colour, symbol, size) in styles.items():
         if name in table:
-            x, y = rounded(table["days"], 3), table[name].astype(np.float64)
-            found.append(plot_style.dots(title, x, y, colour, symbol, size))
+            x, y = round_for_json(table["days"], 3), table[name].astype(np.float64)
+            found.append(plot_style.marker_trace(title, x, y, colour, symbol, size))
         elif name == "quoted" and summary.get("vix") is not None:
-            found.append(plot_style.dots(title, [30.0], [summary["vix"]], colour, symbol, size))
+            found.append(
+                plot_style.marker_trace(title, [30.0], [summary["vix"]], colour, symbol, size)
+            )
     exact, error = summary.get("vix_surface"), readings.index_error(summary)
     if exact is not None and error is not None:
-        dot = plot_style.dots("exact at 30 days ± 2 s.e.", [30.0], [exact], INK, "line-ew-open", 10)
+        dot = plot_style.marker_trace(
+            "exact at 30 days ± 2 s.e.", [30.0], [exact], INK, "line-ew-open", 10
+        )
         found.append(dot | {"error_y": {"array": [2.0 * error], "color": INK, "thickness": 1.6}})
     return found
 
 
-def _roots(mesh: Mesh, most: int) -> tuple[list[float], list[str]]:
+def _root_time_ticks(mesh: VolatilityMesh, most: int) -> tuple[list[float], list[str]]:
     """Ticks on an axis of √T."""
     days, texts = plot_style.time_ticks(mesh.T[0], mesh.T[-1], np.sqrt, most)
-    return rounded(np.sqrt(np.array(days) / DAYS), 4), texts
+    return round_for_json(np.sqrt(np.array(days) / DAYS_PER_YEAR), 4), texts
 
 
-def _colours(mesh: Mesh, prefix: str) -> Figure:
+def _volatility_colours(mesh: VolatilityMesh, prefix: str) -> Figure:
     """A logarithmic scale of volatility: a wing at 80 % must not hide a body at 15 %."""
-    low, high = (100.0 * end for end in mesh.colours)
+    low, high = (100.0 * end for end in mesh.colour_range)
     marks = plot_style.volatility_ticks(low, high)
     return {
         "colorscale": "Viridis",
         f"{prefix}min": round(float(np.log(low)), 4),
         f"{prefix}max": round(float(np.log(high)), 4),
-        "colorbar": plot_style.colour_bar(
+        "colorbar": plot_style.colour_bar_layout(
             "IV, %",
-            tickvals=rounded(np.log(marks), 4),
+            tickvals=round_for_json(np.log(marks), 4),
             ticktext=[f"{mark:g}" for mark in marks],
             len=0.7 if prefix == "c" else 0.94,
         ),
     }
 
 
-def _places(readings: Readings) -> Any:
+def _hover_values(readings: Readings) -> Any:
     """K/F, days and IV of every point of the mesh, for hovering."""
     mesh = readings.mesh
-    days = np.broadcast_to(DAYS * mesh.T[:, None], mesh.k.shape)
+    days = np.broadcast_to(DAYS_PER_YEAR * mesh.T[:, None], mesh.k.shape)
     iv = np.round(100.0 * mesh.iv, 2)
-    return rounded(np.dstack([np.round(np.exp(mesh.k), 4), np.round(days, 1), iv]), 4)
+    return round_for_json(np.dstack([np.round(np.exp(mesh.k), 4), np.round(days, 1), iv]), 4)
 
 
-def _rest(known: NDArray[np.bool_], values: Array) -> Array:
+def _mask_known(known: NDArray[np.bool_], values: Array) -> Array:
     """The values that are not known, and the last known one, so that the line does not break."""
     last = np.flatnonzero(known)[-1:] if not known.all() else np.empty(0, dtype=np.int64)
     shown = ~known

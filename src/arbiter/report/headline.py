@@ -11,16 +11,24 @@ import polars as pl
 
 from arbiter.audit.certificate import Certificate
 from arbiter.quotes import Quotes
-from arbiter.report.curves import DAYS, Readings
-from arbiter.report.number_format import ABSENT, count, moment, number, percent, significant, span
+from arbiter.report.curves import DAYS_PER_YEAR, Readings
+from arbiter.report.number_format import (
+    ABSENT,
+    format_count,
+    format_days,
+    format_number,
+    format_percent,
+    format_significant,
+    format_timestamp,
+)
 
-_HEADLINE = {
+_HEADLINE_KEYS = {
     "status", "expiries", "quotes", "excluded", "inside_bid_ask", "inside_bid_ask_held_out",
     "iv_rmse_bp_2sd", "vix", "vix_surface", "vix_error", "certificate", "warnings", "notes",
     "method", "operator", "vix_market",
 }  # fmt: skip
-_METHODS = {"fit": "Fit", "operator": "Operator, one pass", "both": "Operator, then fit"}
-_TITLES = {
+_METHOD_TITLES = {"fit": "Fit", "operator": "Operator, one pass", "both": "Operator, then fit"}
+_DETAIL_TITLES = {
     "as_of": "as of",
     "iterations": "iterations",
     "seconds": "seconds",
@@ -45,25 +53,29 @@ class Card:
     tone: str = ""
 
 
-def title(summary: Mapping[str, Any], quotes: Quotes) -> str:
+def page_title(summary: Mapping[str, Any], quotes: Quotes) -> str:
     """What the page is about, in a line."""
     name = summary.get("underlying") or quotes.info.get("underlying")
     return f"{name} volatility surface" if name else "Volatility surface"
 
 
-def subtitle(summary: Mapping[str, Any], readings: Readings) -> str:
+def page_subtitle(summary: Mapping[str, Any], readings: Readings) -> str:
     """As of when, from where, how much."""
     quotes = readings.quotes
     stamp = summary.get("as_of") or quotes.as_of or getattr(readings.surface, "as_of", None)
     source = summary.get("source") or quotes.info.get("source")
-    first, last = DAYS * readings.T[[0, -1]]
-    reach = span(float(first)) if first == last else f"{span(float(first))} to {span(float(last))}"
-    parts = [f"As of {moment(stamp)}" if stamp else "", str(source or "")]
-    parts.append(f"{count(readings.T.size, 'expiry', 'expiries')}, {reach}")
+    first, last = DAYS_PER_YEAR * readings.T[[0, -1]]
+    reach = (
+        format_days(float(first))
+        if first == last
+        else f"{format_days(float(first))} to {format_days(float(last))}"
+    )
+    parts = [f"As of {format_timestamp(stamp)}" if stamp else "", str(source or "")]
+    parts.append(f"{format_count(readings.T.size, 'expiry', 'expiries')}, {reach}")
     return " · ".join(part for part in parts if part)
 
 
-def cards(
+def build_cards(
     summary: Mapping[str, Any],
     readings: Readings,
     certificate: Certificate | None = None,
@@ -75,7 +87,7 @@ def cards(
     nas = verdict.get("nas") if certificate is None else certificate.nas
     findings = verdict.get("findings") if certificate is None else certificate.findings.height
     checked = "" if certificate is None else f" · {sum(certificate.checked.values()):,} checks"
-    outcome = {True: "Passed", False: count(findings, "finding"), None: "Not made"}[passed]
+    outcome = {True: "Passed", False: format_count(findings, "finding"), None: "Not made"}[passed]
     held = summary.get("inside_bid_ask_held_out")
     unseen = "none held out" if "inside_bid_ask_held_out" in summary else ""
     return [
@@ -88,132 +100,144 @@ def cards(
         ),
         Card(
             "Inside bid-ask",
-            percent(summary.get("inside_bid_ask")),
-            unseen if held is None else f"{percent(held)} of those held out",
+            format_percent(summary.get("inside_bid_ask")),
+            unseen if held is None else f"{format_percent(held)} of those held out",
             summary.get("inside_bid_ask"),
         ),
         Card(
             "IV error within 2 s.d.",
-            _unit(number(summary.get("iv_rmse_bp_2sd")), "bp"),
+            _append_unit(format_number(summary.get("iv_rmse_bp_2sd")), "bp"),
             "RMSE against the mid",
             summary.get("iv_rmse_bp_2sd"),
         ),
-        _index(summary, readings, index),
+        _index_card(summary, readings, index),
         Card(
             "Quotes used",
-            number(summary.get("quotes", len(readings.quotes)), 0),
-            f"on {count(summary.get('expiries', readings.T.size), 'expiry', 'expiries')}, "
-            f"{number(summary.get('excluded', readings.quotes.exclusions.height), 0)} excluded",
+            format_number(summary.get("quotes", len(readings.quotes)), 0),
+            f"on {format_count(summary.get('expiries', readings.T.size), 'expiry', 'expiries')}, "
+            f"{format_number(summary.get('excluded', readings.quotes.exclusions.height), 0)} excluded",
             summary.get("quotes", len(readings.quotes)),
         ),
-        _made(summary),
-        *_domain(summary),
-        *_vix_market(summary),
+        _method_card(summary),
+        *_domain_cards(summary),
+        *_vix_cards(summary),
     ]
 
 
-def _vix_market(summary: Mapping[str, Any]) -> list[Card]:
+def _vix_cards(summary: Mapping[str, Any]) -> list[Card]:
     """How the VIX was met, where it was fitted too."""
     market = summary.get("vix_market")
     if not market:
         return []
     share, dates = market.get("inside_bid_ask"), len(market.get("dates") or [])
     error = market.get("largest_future_error")
-    note = "" if error is None else f"futures within {number(error, 3)}"
+    note = "" if error is None else f"futures within {format_number(error, 3)}"
     if share is None:
-        return [Card("VIX futures", count(dates, "date"), note, dates)]
-    options = f"{count(market.get('quotes'), 'option')} on {count(dates, 'date')}"
-    return [Card("VIX inside bid-ask", percent(share), f"{options}, {note}", share)]
+        return [Card("VIX futures", format_count(dates, "date"), note, dates)]
+    options = f"{format_count(market.get('quotes'), 'option')} on {format_count(dates, 'date')}"
+    return [Card("VIX inside bid-ask", format_percent(share), f"{options}, {note}", share)]
 
 
-def _made(summary: Mapping[str, Any]) -> Card:
+def _method_card(summary: Mapping[str, Any]) -> Card:
     """By which method, how it ended and what it took."""
     method = str(summary.get("method") or "fit")
     status = str(summary.get("status", ABSENT)).replace("_", " ")
-    return Card(_METHODS.get(method, method), status, _effort(summary))
+    return Card(_METHOD_TITLES.get(method, method), status, _format_effort(summary))
 
 
-def _domain(summary: Mapping[str, Any]) -> list[Card]:
+def _domain_cards(summary: Mapping[str, Any]) -> list[Card]:
     """Whether the operator knows such quotes, where it took part."""
     operator = summary.get("operator")
     if not operator:
         return []
     domain = operator.get("domain") or {}
     inside, alarms = domain.get("inside"), domain.get("alarms") or []
-    value = "Inside" if inside else count(len(alarms), "alarm")
+    value = "Inside" if inside else format_count(len(alarms), "alarm")
     names = ", ".join(str(alarm["name"]).replace("_", " ") for alarm in alarms)
     return [
         Card(
             "Operator's domain",
             value,
-            names or f"operator alone {percent(operator.get('inside_bid_ask'))} inside bid-ask",
+            names
+            or f"operator alone {format_percent(operator.get('inside_bid_ask'))} inside bid-ask",
             inside,
             "good" if inside else "bad",
         )
     ]
 
 
-def _effort(summary: Mapping[str, Any]) -> str:
+def _format_effort(summary: Mapping[str, Any]) -> str:
     steps, seconds = summary.get("iterations"), summary.get("seconds")
-    parts = [count(steps, "step")] if steps else []
-    return ", ".join(parts if seconds is None else [*parts, f"{significant(seconds)} s"])
+    parts = [format_count(steps, "step")] if steps else []
+    return ", ".join(parts if seconds is None else [*parts, f"{format_significant(seconds)} s"])
 
 
-def _unit(text: str, unit: str) -> str:
+def _append_unit(text: str, unit: str) -> str:
     return text if text == ABSENT else f"{text} {unit}"
 
 
-def _index(summary: Mapping[str, Any], readings: Readings, table: pl.DataFrame | None) -> Card:
+def _index_card(summary: Mapping[str, Any], readings: Readings, table: pl.DataFrame | None) -> Card:
     """The 30-day index: the rule on the quotes, the rule on the surface, and the exact one."""
     exact, error = summary.get("vix_surface"), readings.index_error(summary)
     spread = "" if error is None or exact is None else f"\u00a0±\u00a0{number(2.0 * error)}"
     rule = summary.get("vix")
     if rule is None:
-        return Card("30-day index, exact", number(exact), spread.strip(), exact)
+        return Card("30-day index, exact", format_number(exact), spread.strip(), exact)
     same = ""
     if table is not None and {"days", "listed"} <= set(table.columns):
         listed = table.filter(pl.col("days") == 30.0)["listed"].drop_nulls()
-        same = f"rule on the surface {number(listed[0])}, " if listed.len() else ""
+        same = f"rule on the surface {format_number(listed[0])}, " if listed.len() else ""
     return Card(
-        "30-day index by its rule", number(rule), f"{same}exact {number(exact)}{spread}", rule
+        "30-day index by its rule",
+        format_number(rule),
+        f"{same}exact {format_number(exact)}{spread}",
+        rule,
     )
 
 
 def run_details(summary: Mapping[str, Any], quotes: Quotes) -> list[tuple[str, str]]:
     """Everything else that the summary says, and where the quotes come from."""
-    rest = {name: value for name, value in summary.items() if name not in _HEADLINE}
-    known = [name for name in _TITLES if name in rest]
-    others = sorted(name for name in rest if name not in _TITLES)
-    details = [(_TITLES.get(n, n.replace("_", " ")), _text(rest[n])) for n in [*known, *others]]
+    rest = {name: value for name, value in summary.items() if name not in _HEADLINE_KEYS}
+    known = [name for name in _DETAIL_TITLES if name in rest]
+    others = sorted(name for name in rest if name not in _DETAIL_TITLES)
+    details = [
+        (_DETAIL_TITLES.get(n, n.replace("_", " ")), _format_value(rest[n]))
+        for n in [*known, *others]
+    ]
     operator = summary.get("operator") or {}
-    details += [(f"operator: {n.replace('_', ' ')}", _text(v)) for n, v in _plain(operator)]
+    details += [
+        (f"operator: {n.replace('_', ' ')}", _format_value(v))
+        for n, v in _operator_details(operator)
+    ]
     info = {name: value for name, value in quotes.info.items() if name not in summary}
-    details += [(f"quotes: {name}", _text(value)) for name, value in sorted(info.items())]
+    details += [(f"quotes: {name}", _format_value(value)) for name, value in sorted(info.items())]
     return [(name, text) for name, text in details if text]
 
 
-def _plain(operator: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _operator_details(operator: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """What the operator says of itself, its domain's traits beside it."""
     own = [(name, value) for name, value in operator.items() if name != "domain"]
     domain = operator.get("domain") or {}
     traits = [("traits", domain["traits"])] if "traits" in domain else []
-    return own + traits + [(f"alarm {i}", a["sentence"]) for i, a in _numbered(domain)]
+    return own + traits + [(f"alarm {i}", a["sentence"]) for i, a in _number_alarms(domain)]
 
 
-def _numbered(domain: Mapping[str, Any]) -> Iterable[tuple[int, Any]]:
+def _number_alarms(domain: Mapping[str, Any]) -> Iterable[tuple[int, Any]]:
     return enumerate(domain.get("alarms") or [], 1)
 
 
-def _text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """A plain value in one line; mappings as name = value."""
     if value is None:
         return ""
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} = {_text(inner) or ABSENT}" for name, inner in value.items())
+        return ", ".join(
+            f"{name} = {_format_value(inner) or ABSENT}" for name, inner in value.items()
+        )
     if isinstance(value, str):
         return value
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, Iterable):
-        return ", ".join(_text(inner) for inner in value)
+        return ", ".join(_format_value(inner) for inner in value)
     return json.dumps(value, default=str)

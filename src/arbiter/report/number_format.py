@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 ABSENT = "–"
 
 
-def number(value: Any, digits: int = 2) -> str:
+def format_number(value: Any, digits: int = 2) -> str:
     """A number with thousands separators and a true minus sign; a dash where there is none."""
     if value is None or isinstance(value, bool) or not isinstance(value, int | float | np.number):
         return ABSENT
@@ -22,14 +22,14 @@ def number(value: Any, digits: int = 2) -> str:
     return text.replace("-", "−") if float(text.replace(",", "")) else text.replace("-", "")
 
 
-def significant(value: Any, digits: int = 3) -> str:
+def format_significant(value: Any, digits: int = 3) -> str:
     """A number to so many significant digits; a dash where there is none."""
     if value is None or not math.isfinite(value):
         return ABSENT
     return f"{value:.{digits}g}".replace("e-0", "e-").replace("-", "−")
 
 
-def percent(share: Any, digits: int = 2) -> str:
+def format_percent(share: Any, digits: int = 2) -> str:
     """A share of [0, 1] in percent, rounded down: 100 % means all of them."""
     if share is None or not math.isfinite(share):
         return ABSENT
@@ -37,13 +37,13 @@ def percent(share: Any, digits: int = 2) -> str:
     return f"{math.floor(100.0 * share * scale * (1.0 + 1e-14)) / scale:.{digits}f}\u00a0%"
 
 
-def count(amount: Any, singular: str, plural: str | None = None) -> str:
+def format_count(amount: Any, singular: str, plural: str | None = None) -> str:
     """An amount with its noun."""
     noun = singular if amount == 1 else plural or f"{singular}s"
-    return f"{number(amount, 0)} {noun}"
+    return f"{format_number(amount, 0)} {noun}"
 
 
-def span(days: float) -> str:
+def format_days(days: float) -> str:
     """A time as people say it: hours, days, weeks, months or years, rounded."""
     if days < 1.0:
         return f"{24.0 * days:.0f} h"
@@ -52,20 +52,20 @@ def span(days: float) -> str:
     return f"{days / 30.4375:.0f} m" if days < 700.0 else f"{round(days / 365.25, 1):g} y"
 
 
-def moment(value: Any) -> str:
+def format_timestamp(value: Any) -> str:
     """A time without the letter T and without seconds that are zero."""
     text = "" if value is None else str(value).replace("T", " ")
     return text.removesuffix(":00") if text.count(":") == 2 else text
 
 
-def plain(text: Any, longest: int = 40) -> str:
+def escape_label(text: Any, longest: int = 40) -> str:
     """Text for plotly, which reads a few tags: here they are letters. Cut to its room."""
     whole = str(text)
     whole = whole if len(whole) <= longest else f"{whole[: longest - 1]}…"
     return html.escape(whole, quote=False)
 
 
-def rounded(values: ArrayLike, digits: int) -> Any:
+def round_for_json(values: ArrayLike, digits: int) -> Any:
     """Nested lists of rounded numbers for JSON, None where there is no number."""
     array: NDArray[Any] = np.round(np.asarray(values, dtype=np.float64), digits) + 0.0
     if np.isfinite(array).all():
@@ -75,7 +75,7 @@ def rounded(values: ArrayLike, digits: int) -> Any:
     return holes.tolist()
 
 
-def ticks(low: float, high: float, most: int) -> list[float]:
+def choose_ticks(low: float, high: float, most: int) -> list[float]:
     """Round numbers between two ends, at most so many."""
     if not (math.isfinite(low) and math.isfinite(high) and high > low):
         return []

@@ -16,11 +16,11 @@ from plotly.offline import get_plotlyjs
 
 from arbiter.files import write_whole
 from arbiter.report import headline, tables, vix_panels
-from arbiter.report.contact_sheet import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, sheet
-from arbiter.report.curves import DAYS, Readings
-from arbiter.report.figures import figures
-from arbiter.report.number_format import rounded
-from arbiter.report.plot_style import shades
+from arbiter.report.contact_sheet import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, draw_smiles
+from arbiter.report.curves import DAYS_PER_YEAR, Readings
+from arbiter.report.figures import build_figures
+from arbiter.report.number_format import round_for_json
+from arbiter.report.plot_style import maturity_colours
 from arbiter.report.vix_panels import VixReadings
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def write_report(  # noqa: PLR0913 - one argument for each part of the page
         ValueError: If there are no quotes to report on.
     """
     readings = Readings(surface, quotes)
-    text = render(
+    text = render_page(
         readings,
         summary=summary,
         certificate=certificate,
@@ -79,7 +79,7 @@ def write_report(  # noqa: PLR0913 - one argument for each part of the page
     return write_whole(path, text)
 
 
-def render(
+def render_page(
     readings: Readings,
     *,
     summary: Mapping[str, Any],
@@ -90,24 +90,24 @@ def render(
 ) -> str:
     """The page as text; see :func:`write_report`."""
     quotes = readings.quotes
-    vix = VixReadings.of(readings.surface, agreement)
-    drawn = {} if vix is None else vix_panels.figures(vix)
+    vix = VixReadings.from_surface(readings.surface, agreement)
+    drawn = {} if vix is None else vix_panels.build_vix_figures(vix)
     payload = {
-        "figures": figures(readings, summary, term_structure) | drawn,
-        "smiles": smiles(readings),
+        "figures": build_figures(readings, summary, term_structure) | drawn,
+        "smiles": smile_payload(readings),
         "currency": readings.in_currency,
     }
     proof = None if certificate is None else certificate.structural
-    text: str = _template().render(
-        title=headline.title(summary, quotes),
-        subtitle=headline.subtitle(summary, readings),
-        cards=headline.cards(summary, readings, certificate, term_structure),
+    text: str = _page_template().render(
+        title=headline.page_title(summary, quotes),
+        subtitle=headline.page_subtitle(summary, readings),
+        cards=headline.build_cards(summary, readings, certificate, term_structure),
         warnings=list(summary.get("warnings") or []),
         notes=list(summary.get("notes") or []),
-        drawings=sheet(readings),
+        drawings=draw_smiles(readings),
         labels=quotes.labels,
-        payload=_json(payload),
-        worst=tables.worst(readings),
+        payload=_script_safe_json(payload),
+        worst=tables.worst_quotes_table(readings),
         inside_text=tables.inside_text(readings),
         modes_text=tables.modes_text(readings),
         currency=readings.in_currency,
@@ -119,65 +119,68 @@ def render(
         bottom=BOTTOM,
         band=readings.smile_error is not None,
         index=tables.index_table(term_structure),
-        vix=None if vix is None else _vix(vix),
-        expiries=tables.expiries(readings, forwards),
+        vix=None if vix is None else _vix_context(vix),
+        expiries=tables.expiry_table(readings, forwards),
         certificate=certificate,
         verdict=summary.get("certificate"),
-        families=None if certificate is None else tables.families(certificate),
-        findings=None if certificate is None else tables.findings(certificate),
+        families=None if certificate is None else tables.family_table(certificate),
+        findings=None if certificate is None else tables.findings_table(certificate),
         proof=proof,
         excluded=quotes.exclusions.height,
-        exclusions=tables.exclusions(quotes),
-        exclusions_by_expiry=tables.exclusions_by_expiry(quotes),
-        excluded_rows=tables.excluded_rows(quotes),
+        exclusions=tables.exclusions_table(quotes),
+        exclusions_by_expiry=tables.exclusions_by_expiry_table(quotes),
+        excluded_rows=tables.excluded_rows_table(quotes),
         details=headline.run_details(summary, quotes),
         plotly=get_plotlyjs(),
-        style=_own("page.css"),
-        script=_own("page.js"),
+        style=_read_asset("page.css"),
+        script=_read_asset("page.js"),
     )
     return text
 
 
-def _vix(vix: VixReadings) -> dict[str, Any]:
+def _vix_context(vix: VixReadings) -> dict[str, Any]:
     """What the template needs of the VIX side."""
     return {
-        "drawings": vix_panels.drawings(vix),
-        "table": vix_panels.table(vix),
-        "text": vix_panels.text(vix),
+        "drawings": vix_panels.draw_vix_smiles(vix),
+        "table": vix_panels.coupling_table(vix),
+        "text": vix_panels.coupling_text(vix),
         "coupling": vix.agreement is not None,
     }
 
 
-def smiles(readings: Readings) -> list[dict[str, Any]]:
+def smile_payload(readings: Readings) -> list[dict[str, Any]]:
     """What the page needs to draw any one smile, and the residuals of all quotes."""
     quotes = readings.quotes
     strike = quotes.forwards[quotes.expiry] * np.exp(quotes.k)
-    strike = rounded(strike, 3 if readings.in_currency else 6)
+    strike = round_for_json(strike, 3 if readings.in_currency else 6)
     columns = {
-        "bid": rounded(100.0 * quotes.iv_bid, 3),
-        "mid": rounded(100.0 * quotes.iv_mid, 3),
-        "ask": rounded(100.0 * quotes.iv_ask, 3),
-        "fit": rounded(100.0 * readings.iv, 3),
-        "residual": rounded(readings.residual, 3),
+        "bid": round_for_json(100.0 * quotes.iv_bid, 3),
+        "mid": round_for_json(100.0 * quotes.iv_mid, 3),
+        "ask": round_for_json(100.0 * quotes.iv_ask, 3),
+        "fit": round_for_json(100.0 * readings.iv, 3),
+        "residual": round_for_json(readings.residual, 3),
     }
     inside = readings.inside.astype(int).tolist()
-    curve_k, curve_iv = rounded(readings.smile_k, 5), rounded(100.0 * readings.smile_iv, 3)
+    curve_k, curve_iv = (
+        round_for_json(readings.smile_k, 5),
+        round_for_json(100.0 * readings.smile_iv, 3),
+    )
     error = readings.smile_error
-    curve_error = None if error is None else rounded(100.0 * error, 4)
-    colours = shades(readings.shade)
-    between = readings.between
+    curve_error = None if error is None else round_for_json(100.0 * error, 4)
+    colours = maturity_colours(readings.maturity_shade)
+    between = readings.quoted_points
     result = []
     for i, label in enumerate(quotes.labels):
-        part = slice(int(readings.ends[i]), int(readings.ends[i + 1]))
+        part = slice(int(readings.quote_offsets[i]), int(readings.quote_offsets[i + 1]))
         result.append(
             {
                 "label": label,
                 "T": round(float(readings.T[i]), 8),
-                "days": round(float(DAYS * readings.T[i]), 2),
+                "days": round(float(DAYS_PER_YEAR * readings.T[i]), 2),
                 "forward": float(quotes.forwards[i]),
                 "atm": round(float(readings.atm[i]), 6),
                 "colour": colours[i],
-                "range": rounded(100.0 * readings.smile_range[i], 3),
+                "range": round_for_json(100.0 * readings.smile_range[i], 3),
                 "strike": strike[part],
                 "inside": inside[part],
                 **{name: values[part] for name, values in columns.items()},
@@ -193,19 +196,19 @@ def smiles(readings: Readings) -> list[dict[str, Any]]:
     return result
 
 
-def _json(payload: Any) -> str:
+def _script_safe_json(payload: Any) -> str:
     """JSON that cannot end the script it is embedded in: every < is written as an escape."""
     return htmlsafe_json_dumps(payload, separators=(",", ":"), allow_nan=False)
 
 
-def _own(name: str) -> str:
+def _read_asset(name: str) -> str:
     """The text of a file of this package."""
     return files("arbiter.report").joinpath(name).read_text(encoding="utf-8")
 
 
 @cache
-def _template() -> Any:
+def _page_template() -> Any:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    return environment.from_string(_own("page.html.j2"))
+    return environment.from_string(_read_asset("page.html.j2"))

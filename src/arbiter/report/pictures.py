@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 
 from arbiter.files import write_whole
 from arbiter.report import headline, plot_style
-from arbiter.report.curves import DAYS, Array, Readings
-from arbiter.report.number_format import percent, span
+from arbiter.report.curves import DAYS_PER_YEAR, Array, Readings
+from arbiter.report.number_format import format_days, format_percent
 from arbiter.report.vix_panels import VixReadings
 from arbiter.report.vix_pictures import draw_market
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from arbiter.quotes import Quotes
 
 DPI = 130
-_COLUMNS = 5
+_MAX_SMILES_PER_ROW = 5
 _STYLE: Any = {
     "axes.axisbelow": True,
     "font.size": 10.0,
@@ -68,7 +68,7 @@ def write_pictures(
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     written = []
-    for name, figure in _drawn(Readings(surface, quotes), agreement).items():
+    for name, figure in _draw_figures(Readings(surface, quotes), agreement).items():
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
         written.append(write_whole(target / f"{name}.png", buffer.getvalue()))
@@ -86,47 +86,54 @@ def write_pdf(
     """Write a cover with the headline numbers and the panels, one a page, as a PDF."""
     readings = Readings(surface, quotes)
     buffer = io.BytesIO()
-    name = headline.title(summary, quotes)
+    name = headline.page_title(summary, quotes)
     with PdfPages(buffer, metadata={"Title": name, "CreationDate": None}) as pages:
-        for figure in (_cover(readings, summary), *_drawn(readings, agreement).values()):
+        for figure in (
+            _draw_cover(readings, summary),
+            *_draw_figures(readings, agreement).values(),
+        ):
             with mpl.rc_context(_STYLE):
                 pages.savefig(figure)
     return write_whole(path, buffer.getvalue())
 
 
-def _drawn(readings: Readings, agreement: JointComparison | None) -> dict[str, Figure]:
+def _draw_figures(readings: Readings, agreement: JointComparison | None) -> dict[str, Figure]:
     makers = (_smiles, _residuals, _surface, _total_variance, _densities, _term_structure)
-    vix = VixReadings.of(readings.surface, agreement)
+    vix = VixReadings.from_surface(readings.surface, agreement)
     with mpl.rc_context(_STYLE):
         found = {maker.__name__.removeprefix("_"): maker(readings) for maker in makers}
         if vix is not None:
-            found["vix_market"] = _figure(11.0, 8.0, "VIX futures, VVIX and the coupling")
+            found["vix_market"] = _new_figure(11.0, 8.0, "VIX futures, VVIX and the coupling")
             draw_market(found["vix_market"], vix)
-            if vix.smiles is not None:
-                found["vix_smiles"] = _smiles(vix.smiles, "VIX smiles")
+            if vix.smile_readings is not None:
+                found["vix_smiles"] = _smiles(vix.smile_readings, "VIX smiles")
         return found
 
 
-def _figure(width: float, height: float, title: str) -> Figure:
+def _new_figure(width: float, height: float, title: str) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     figure.suptitle(title, x=0.012, ha="left", fontweight="bold")
     return figure
 
 
-def _colours(readings: Readings) -> Any:
-    return mpl.colormaps["viridis"](plot_style.VIRIDIS_END * readings.shade)
+def _maturity_colours(readings: Readings) -> Any:
+    return mpl.colormaps["viridis"](plot_style.VIRIDIS_END * readings.maturity_shade)
 
 
-def _cover(readings: Readings, summary: Mapping[str, Any]) -> Figure:
+def _draw_cover(readings: Readings, summary: Mapping[str, Any]) -> Figure:
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(11.0, 6.5))
         figure.text(
-            0.06, 0.86, headline.title(summary, readings.quotes), fontsize=26, weight="bold"
+            0.06, 0.86, headline.page_title(summary, readings.quotes), fontsize=26, weight="bold"
         )
         figure.text(
-            0.06, 0.80, headline.subtitle(summary, readings), fontsize=12, color=plot_style.GREY
+            0.06,
+            0.80,
+            headline.page_subtitle(summary, readings),
+            fontsize=12,
+            color=plot_style.GREY,
         )
-        for i, card in enumerate(headline.cards(summary, readings)):
+        for i, card in enumerate(headline.build_cards(summary, readings)):
             x, y = 0.06 + 0.30 * (i % 3), 0.62 - 0.24 * (i // 3)
             figure.text(x, y, card.title, fontsize=10, color=plot_style.GREY)
             figure.text(x, y - 0.07, card.value, fontsize=22, weight="bold")
@@ -136,25 +143,28 @@ def _cover(readings: Readings, summary: Mapping[str, Any]) -> Figure:
 
 def _smiles(readings: Readings, title: str = "Smiles") -> Figure:
     quotes, count = readings.quotes, readings.T.size
-    columns = min(_COLUMNS, count)
+    columns = min(_MAX_SMILES_PER_ROW, count)
     rows = -(-count // columns)
-    figure = _figure(max(2.7 * columns, 5.0), 0.7 + 2.0 * rows, title)
+    figure = _new_figure(max(2.7 * columns, 5.0), 0.7 + 2.0 * rows, title)
     for i in range(count):
         ax = figure.add_subplot(rows, columns, i + 1)
-        part = slice(readings.ends[i], readings.ends[i + 1])
+        part = slice(readings.quote_offsets[i], readings.quote_offsets[i + 1])
         scale = quotes.forwards[i] if readings.in_currency else 1.0
-        at = _strikes(readings, scale, quotes.k[part])
+        at = _strike_axis_values(readings, scale, quotes.k[part])
         for colour, chosen in (
             ("#8b96a1", readings.inside[part]),
             (plot_style.VERMILION, ~readings.inside[part]),
         ):
             low, high = 100.0 * quotes.iv_bid[part], 100.0 * quotes.iv_ask[part]
             ax.vlines(at[chosen], low[chosen], high[chosen], color=colour, linewidth=0.8)
-        x, y = _strikes(readings, scale, readings.smile_k[i]), 100.0 * readings.smile_iv[i]
+        x, y = (
+            _strike_axis_values(readings, scale, readings.smile_k[i]),
+            100.0 * readings.smile_iv[i],
+        )
         if readings.smile_error is not None:
             two = 200.0 * readings.smile_error[i]
             ax.fill_between(x, y - two, y + two, color=plot_style.BLUE, alpha=0.16, linewidth=0)
-        inner = readings.between
+        inner = readings.quoted_points
         ax.plot(x, y, color=plot_style.BLUE, linewidth=0.9, linestyle=":")
         ax.plot(x[inner], y[inner], color=plot_style.BLUE, linewidth=1.3)
         ax.set_ylim(*(100.0 * readings.smile_range[i]))
@@ -163,8 +173,8 @@ def _smiles(readings: Readings, title: str = "Smiles") -> Figure:
         ax.tick_params(labelsize=7.5)
         if readings.in_currency:
             ax.xaxis.set_major_formatter("{x:,.0f}")
-        note = f"{span(DAYS * float(readings.T[i]))}, {percent(readings.share_inside[i], 1)} inside"
-        ax.set_title(f"{_clean(quotes.labels[i])}\n{note}", fontsize=8)
+        note = f"{format_days(DAYS_PER_YEAR * float(readings.T[i]))}, {format_percent(readings.share_inside[i], 1)} inside"
+        ax.set_title(f"{_escape_dollars(quotes.labels[i])}\n{note}", fontsize=8)
     across = "strike" if readings.in_currency else "log-moneyness k"
     figure.supxlabel(across, fontsize=9, color=plot_style.GREY)
     figure.supylabel("implied volatility, %", fontsize=9, color=plot_style.GREY)
@@ -173,31 +183,33 @@ def _smiles(readings: Readings, title: str = "Smiles") -> Figure:
 
 def _residuals(readings: Readings) -> Figure:
     rows = readings.T.size
-    figure = _figure(11.0, 5.5 + 0.13 * rows, "Residuals, fit minus mid in half-spreads")
+    figure = _new_figure(11.0, 5.5 + 0.13 * rows, "Residuals, fit minus mid in half-spreads")
     grid = figure.add_gridspec(
         2, 2, width_ratios=[4.0, 1.0], height_ratios=[4.2, 1.0 + 0.13 * rows]
     )
     ax = figure.add_subplot(grid[0, :])
-    shade, inside = readings.shade[readings.quotes.expiry], readings.inside
+    shade, inside = readings.maturity_shade[readings.quotes.expiry], readings.inside
     y = np.clip(readings.residual, -2.6, 2.6)
     ax.axhspan(-1.0, 1.0, color=plot_style.BLUE, alpha=0.08, linewidth=0)
-    near, colour = readings.deviations[inside], _viridis()(shade[inside])
+    near, colour = readings.deviations[inside], _maturity_colormap()(shade[inside])
     ax.scatter(near, y[inside], s=5, c=colour, alpha=0.6, linewidths=0)
     ax.scatter(
         readings.deviations[~inside], y[~inside], s=16, color=plot_style.VERMILION, marker="D"
     )
     ax.set(ylim=(-2.75, 2.75), xlabel="moneyness, standard deviations", ylabel="half-spreads")
-    _maturities(figure, ax, readings)
+    _add_maturity_bar(figure, ax, readings)
     cells = readings.residual_cells
     ax = figure.add_subplot(grid[1, 0])
-    scale = LinearSegmentedColormap.from_list("residual", plot_style.DIVERGING)
+    scale = LinearSegmentedColormap.from_list("residual", plot_style.DIVERGING_COLOURS)
     mesh = ax.pcolormesh(
         cells.edges, np.arange(rows + 1) - 0.5, cells.mean, cmap=scale, vmin=-1.5, vmax=1.5
     )
     ax.set(ylim=(rows - 0.5, -0.5), xlabel="moneyness, standard deviations")
     every = max(1, rows // 30)
     ax.set_yticks(
-        range(0, rows, every), [_clean(v) for v in readings.quotes.labels[::every]], fontsize=7
+        range(0, rows, every),
+        [_escape_dollars(v) for v in readings.quotes.labels[::every]],
+        fontsize=7,
     )
     ax.grid(visible=False)
     figure.colorbar(mesh, ax=ax, label="mean residual", pad=0.01, fraction=0.04)
@@ -212,10 +224,10 @@ def _surface(readings: Readings) -> Figure:
     root, iv = np.sqrt(mesh.T), 100.0 * mesh.iv
     z, r = np.broadcast_arrays(mesh.z, root[:, None])
     days, texts = plot_style.time_ticks(mesh.T[0], mesh.T[-1], np.sqrt, 7)
-    at = np.sqrt(np.array(days) / DAYS)
-    low, high = (100.0 * end for end in mesh.colours)
+    at = np.sqrt(np.array(days) / DAYS_PER_YEAR)
+    low, high = (100.0 * end for end in mesh.colour_range)
     colours: Any = {"cmap": "viridis", "norm": LogNorm(low, high)}
-    figure = _figure(13.0, 6.0, "Implied volatility surface, %")
+    figure = _new_figure(13.0, 6.0, "Implied volatility surface, %")
     solid: Any = figure.add_subplot(1, 2, 1, projection="3d")
     solid.plot_surface(z, r, iv, **colours, linewidth=0, rcount=61, ccount=61, rasterized=True)
     for end in (mesh.low, mesh.high):
@@ -241,51 +253,57 @@ def _surface(readings: Readings) -> Figure:
 
 
 def _total_variance(readings: Readings) -> Figure:
-    figure = _figure(10.0, 6.0, "Total variance σ²T: lines must not cross")
+    figure = _new_figure(10.0, 6.0, "Total variance σ²T: lines must not cross")
     ax = figure.add_subplot()
     variance = readings.smile_iv**2 * readings.T[:, None]
-    inner = readings.between
-    for k, w, colour in zip(readings.smile_k, variance, _colours(readings), strict=True):
+    inner = readings.quoted_points
+    for k, w, colour in zip(readings.smile_k, variance, _maturity_colours(readings), strict=True):
         ax.plot(k, w, color=colour, linewidth=0.8, linestyle=":", alpha=0.7)
         ax.plot(k[inner], w[inner], color=colour, linewidth=1.1)
     ax.set(yscale="log", xlabel="log-moneyness k (dotted: past the last quote)", ylabel="σ²T")
-    _maturities(figure, ax, readings)
+    _add_maturity_bar(figure, ax, readings)
     return figure
 
 
 def _densities(readings: Readings) -> Figure:
-    figure = _figure(10.0, 6.0, "Risk-neutral densities")
+    figure = _new_figure(10.0, 6.0, "Risk-neutral densities")
     ax = figure.add_subplot()
-    x, y = readings.densities.standard
+    x, y = readings.densities.standardised_density
     known = readings.densities.quoted
-    for row_x, row_y, inside, colour in zip(x, y, known, _colours(readings), strict=True):
+    for row_x, row_y, inside, colour in zip(x, y, known, _maturity_colours(readings), strict=True):
         ax.plot(row_x, row_y, color=colour, linewidth=0.8, linestyle=":", alpha=0.7)
         ax.plot(row_x[inside], row_y[inside], color=colour, linewidth=1.1)
     ax.set(
         xlim=(-5.0, 3.0), xlabel="log-return in at-the-money standard deviations", ylabel="density"
     )
     ax.set_ylim(bottom=0.0)
-    _maturities(figure, ax, readings)
+    _add_maturity_bar(figure, ax, readings)
     return figure
 
 
 def _term_structure(readings: Readings) -> Figure:
-    figure = _figure(10.0, 5.5, "Term structure of volatility, %")
+    figure = _new_figure(10.0, 5.5, "Term structure of volatility, %")
     ax = figure.add_subplot()
     t = readings.term_structure
     style = "-" if t.T.size > 1 else "o"
-    ax.plot(DAYS * t.T, t.swap, style, color=plot_style.BLUE, label="variance swap √(W/T), exact")
-    ax.plot(DAYS * readings.T, t.listed, ".", color=plot_style.BLUE)
-    ax.plot(DAYS * t.T, t.forward, ":", color=plot_style.VERMILION)
+    ax.plot(
+        DAYS_PER_YEAR * t.T,
+        t.swap,
+        style,
+        color=plot_style.BLUE,
+        label="variance swap √(W/T), exact",
+    )
+    ax.plot(DAYS_PER_YEAR * readings.T, t.listed, ".", color=plot_style.BLUE)
+    ax.plot(DAYS_PER_YEAR * t.T, t.forward, ":", color=plot_style.VERMILION)
     known = np.where(t.known, t.forward, np.nan)
     ax.plot(
-        DAYS * t.T,
+        DAYS_PER_YEAR * t.T,
         known,
         style,
         color=plot_style.VERMILION,
         label="30-day forward (dotted: past the last expiry)",
     )
-    ax.plot(DAYS * t.T, t.atm, "--", color=plot_style.GREY, label="at the money")
+    ax.plot(DAYS_PER_YEAR * t.T, t.atm, "--", color=plot_style.GREY, label="at the money")
     days, texts = plot_style.time_ticks(readings.T[0], readings.T[-1], np.log, 14)
     ax.set_xscale("log")
     ax.set_xticks(days, texts)
@@ -295,28 +313,28 @@ def _term_structure(readings: Readings) -> Figure:
     return figure
 
 
-def _viridis() -> LinearSegmentedColormap:
+def _maturity_colormap() -> LinearSegmentedColormap:
     return LinearSegmentedColormap.from_list(
         "maturity", mpl.colormaps["viridis"](np.linspace(0.0, plot_style.VIRIDIS_END, 64))
     )
 
 
-def _maturities(figure: Figure, ax: Any, readings: Readings) -> None:
+def _add_maturity_bar(figure: Figure, ax: Any, readings: Readings) -> None:
     """The scale of the maturities' colours."""
     if readings.T.size < 2:
         return
-    points = mpl.cm.ScalarMappable(Normalize(0.0, 1.0), _viridis())
+    points = mpl.cm.ScalarMappable(Normalize(0.0, 1.0), _maturity_colormap())
     days, texts = plot_style.time_ticks(readings.T[0], readings.T[-1], np.log, 9)
     low, high = np.log(readings.T[[0, -1]])
     bar = figure.colorbar(points, ax=ax, pad=0.01, fraction=0.04)
-    places = np.clip((np.log(np.array(days) / DAYS) - low) / (high - low), 0.0, 1.0)
+    places = np.clip((np.log(np.array(days) / DAYS_PER_YEAR) - low) / (high - low), 0.0, 1.0)
     bar.set_ticks(list(places), labels=texts)
 
 
-def _strikes(readings: Readings, scale: float, k: Array) -> Array:
+def _strike_axis_values(readings: Readings, scale: float, k: Array) -> Array:
     return np.asarray(scale * np.exp(k) if readings.in_currency else k)
 
 
-def _clean(label: str) -> str:
+def _escape_dollars(label: str) -> str:
     """A label without the dollar signs that matplotlib would read as a formula."""
     return label.replace("$", r"\$")

@@ -12,21 +12,21 @@ from typing import Any
 
 from plotly.colors import sample_colorscale
 
-from arbiter.report.curves import DAYS, Array
-from arbiter.report.number_format import rounded, span
+from arbiter.report.curves import DAYS_PER_YEAR, Array
+from arbiter.report.number_format import format_days, round_for_json
 
 BLUE, VERMILION, GREEN, PURPLE = "#0072b2", "#d55e00", "#00795c", "#8a4f9e"
 INK, GREY, LINE = "#1c2126", "#66707a", "#e3e6e9"
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 VIRIDIS_END = 0.88  # yellow on white cannot be read
-DIVERGING = ["#2166ac", "#92c5de", "#f4f4f2", "#f4a55f", "#b35806"]
+DIVERGING_COLOURS = ["#2166ac", "#92c5de", "#f4f4f2", "#f4a55f", "#b35806"]
 
-_TIMES = {
+_TICK_DAYS = {
     "1 d": 1, "2 d": 2, "4 d": 4, "1 w": 7, "2 w": 14, "1 m": 30.4, "2 m": 60.9, "3 m": 91.3,
     "6 m": 182.6, "1 y": 365, "2 y": 730, "3 y": 1095, "5 y": 1825, "10 y": 3650,
 }  # fmt: skip
 
-_VOLATILITIES = [
+_TICK_VOLATILITIES_PERCENT = [
     1, 2, 3, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 20, 22, 25, 30, 35, 40, 50, 60, 70, 80,
     100, 120, 150, 200, 300,
 ]  # fmt: skip
@@ -34,7 +34,7 @@ _VOLATILITIES = [
 Figure = dict[str, Any]
 
 
-def shades(place: Array) -> list[str]:
+def maturity_colours(place: Array) -> list[str]:
     """Colours of maturities, from 0 (short) to 1 (long)."""
     return [str(colour) for colour in sample_colorscale("Viridis", list(VIRIDIS_END * place))]
 
@@ -55,51 +55,52 @@ def time_ticks(
     """
     low, high = float(scale(first)), float(scale(last))
     kept: dict[str, float] = {}
-    for text, days in reversed(_TIMES.items()):
-        place = float(scale(days / DAYS))
-        inside = 0.99 * first <= days / DAYS <= 1.01 * last
+    for text, days in reversed(_TICK_DAYS.items()):
+        place = float(scale(days / DAYS_PER_YEAR))
+        inside = 0.99 * first <= days / DAYS_PER_YEAR <= 1.01 * last
         if inside and (
-            not kept or float(scale(min(kept.values()) / DAYS)) - place >= (high - low) / most
+            not kept
+            or float(scale(min(kept.values()) / DAYS_PER_YEAR)) - place >= (high - low) / most
         ):
             kept[text] = days
     if not kept:
-        return [first * DAYS], [span(first * DAYS)]
+        return [first * DAYS_PER_YEAR], [format_days(first * DAYS_PER_YEAR)]
     return list(kept.values()), list(kept)
 
 
 def volatility_ticks(low: float, high: float) -> list[float]:
     """Round volatilities in percent between two, as many as a logarithmic scale has room for."""
     marks: list[float] = []
-    for mark in _VOLATILITIES:
+    for mark in _TICK_VOLATILITIES_PERCENT:
         room = not marks or math.log(mark / marks[-1]) > math.log(high / low) / 16.0
         if low <= mark <= high and room:
             marks.append(mark)
     return marks
 
 
-def line(
+def line_trace(
     name: str, x: Any, y: Array, colour: str, dash: str = "solid", width: float = 2.0
 ) -> Figure:
     """A named line over days."""
     return {
-        "type": "scatter", "mode": "lines", "name": name, "x": x, "y": rounded(y, 3),
+        "type": "scatter", "mode": "lines", "name": name, "x": x, "y": round_for_json(y, 3),
         "line": {"color": colour, "width": width, "dash": dash},
         "hovertemplate": "%{y:.2f} % at %{x:.0f} days<extra>%{fullData.name}</extra>",
     }  # fmt: skip
 
 
-def dots(
+def marker_trace(
     name: str, x: Any, y: Any, colour: str, symbol: str = "circle", size: float = 7.0
 ) -> Figure:
     """Named points over days."""
     return {
-        "type": "scatter", "mode": "markers", "name": name, "x": x, "y": rounded(y, 3),
+        "type": "scatter", "mode": "markers", "name": name, "x": x, "y": round_for_json(y, 3),
         "marker": {"color": colour, "symbol": symbol, "size": size},
         "hovertemplate": "%{y:.2f} at %{x:.1f} days<extra>%{fullData.name}</extra>",
     }  # fmt: skip
 
 
-def layout(height: int, **parts: Any) -> Figure:
+def figure_layout(height: int, **parts: Any) -> Figure:
     """The frame of a figure; ``parts`` add to it or replace."""
     hover = {"family": FONT, "size": 12, "color": INK}
     whole: Figure = {
@@ -115,7 +116,7 @@ def layout(height: int, **parts: Any) -> Figure:
     return whole | parts
 
 
-def axis(title: str | None, **parts: Any) -> Figure:
+def axis_layout(title: str | None, **parts: Any) -> Figure:
     """An axis; ``parts`` add to it or replace."""
     whole: Figure = {
         "gridcolor": LINE, "linecolor": "#b8bfc6", "zeroline": False, "zerolinecolor": "#b8bfc6",
@@ -126,7 +127,7 @@ def axis(title: str | None, **parts: Any) -> Figure:
     return whole | parts
 
 
-def scene_axis(title: str) -> Figure:
+def scene_axis_layout(title: str) -> Figure:
     """An axis of a figure in three dimensions."""
     return {
         "title": {"text": title, "font": {"size": 12, "color": GREY}},
@@ -135,7 +136,7 @@ def scene_axis(title: str) -> Figure:
     }  # fmt: skip
 
 
-def wire(values: Array) -> Figure:
+def wire_contours(values: Array) -> Figure:
     """Thin lines on a surface, a dozen along one axis."""
     step = float((values[-1] - values[0]) / 12.0)
     return {
@@ -144,7 +145,7 @@ def wire(values: Array) -> Figure:
     }  # fmt: skip
 
 
-def colour_bar(title: str, **parts: Any) -> Figure:
+def colour_bar_layout(title: str, **parts: Any) -> Figure:
     """The scale of a colour; ``parts`` add to it or replace."""
     bar: Figure = {
         "title": {"text": title, "side": "top", "font": {"size": 12, "color": GREY}},

@@ -11,12 +11,18 @@ from numpy.typing import NDArray
 
 from arbiter.audit.certificate import Certificate
 from arbiter.quotes import Quotes
-from arbiter.report.curves import DAYS, Readings
-from arbiter.report.number_format import ABSENT, count, number, percent, significant
+from arbiter.report.curves import DAYS_PER_YEAR, Readings
+from arbiter.report.number_format import (
+    ABSENT,
+    format_count,
+    format_number,
+    format_percent,
+    format_significant,
+)
 
-MOST_ROWS = 300  # of excluded quotes; the rest is counted
-MOST_FINDINGS = 50
-_WORST = 12
+MAX_EXCLUDED_ROWS = 300  # of excluded quotes; the rest is counted
+MAX_FINDINGS = 50
+_MAX_WORST_QUOTES = 12
 
 
 @dataclass(frozen=True)
@@ -41,43 +47,43 @@ def index_table(table: pl.DataFrame | None) -> Table | None:
     }  # fmt: skip
     names = [n for n in titles if n in table.columns and table[n].null_count() < table.height]
     rows = [
-        [number(row[name], titles[name][1]) for name in names]
+        [format_number(row[name], titles[name][1]) for name in names]
         for row in table.iter_rows(named=True)
     ]
     return Table([titles[name][0] for name in names], rows, "r" * len(names))
 
 
-def expiries(readings: Readings, forwards: pl.DataFrame | None) -> Table:
+def expiry_table(readings: Readings, forwards: pl.DataFrame | None) -> Table:
     """One row per expiry: what was quoted, what was fitted, what parity said."""
     quotes = readings.quotes
-    parity = _parity(quotes, forwards)
+    parity = _parity_errors(quotes, forwards)
     swap = 100.0 * np.sqrt(readings.surface.variance_swap(readings.T))
-    total = np.diff(readings.ends)
-    days, rate = DAYS * readings.T, -100.0 * np.log(quotes.discounts) / readings.T
+    total = np.diff(readings.quote_offsets)
+    days, rate = DAYS_PER_YEAR * readings.T, -100.0 * np.log(quotes.discounts) / readings.T
     columns = {
         "Expiry": list(quotes.labels),
-        "Days": [number(d, 2 if d < 100.0 else 1) for d in days],
-        "Quotes": [number(n, 0) for n in total],
-        "Inside": [percent(share, 1) for share in readings.share_inside],
-        "Modes": [number(n, 0) for n in readings.modes],
-        "ATM IV %": [number(100.0 * iv) for iv in readings.atm],
-        "Var. swap %": [number(vol) for vol in swap],
+        "Days": [format_number(d, 2 if d < 100.0 else 1) for d in days],
+        "Quotes": [format_number(n, 0) for n in total],
+        "Inside": [format_percent(share, 1) for share in readings.share_inside],
+        "Modes": [format_number(n, 0) for n in readings.modes],
+        "ATM IV %": [format_number(100.0 * iv) for iv in readings.atm],
+        "Var. swap %": [format_number(vol) for vol in swap],
     }
     if readings.in_currency:
         columns |= {
-            "Forward": [number(forward) for forward in quotes.forwards],
-            "s.e. ": [number(row[0], 3) for row in parity],
-            "Discount": [number(discount, 6) for discount in quotes.discounts],
-            "s.e.": [number(row[1], 6) for row in parity],
-            "Rate %": [number(r) for r in rate],
-            "Pairs": [number(row[2], 0) for row in parity],
+            "Forward": [format_number(forward) for forward in quotes.forwards],
+            "s.e. ": [format_number(row[0], 3) for row in parity],
+            "Discount": [format_number(discount, 6) for discount in quotes.discounts],
+            "s.e.": [format_number(row[1], 6) for row in parity],
+            "Rate %": [format_number(r) for r in rate],
+            "Pairs": [format_number(row[2], 0) for row in parity],
         }
     known = {name: cells for name, cells in columns.items() if set(cells) != {ABSENT}}
     rows = [list(row) for row in zip(*known.values(), strict=True)]
     return Table([name.strip() for name in known], rows, "l" + "r" * (len(known) - 1))
 
 
-def _parity(quotes: Quotes, forwards: pl.DataFrame | None) -> list[tuple[Any, Any, Any]]:
+def _parity_errors(quotes: Quotes, forwards: pl.DataFrame | None) -> list[tuple[Any, Any, Any]]:
     """Standard errors and pairs of each expiry, from the parity table or from the quotes."""
     size = quotes.maturities.size
     errors = [
@@ -97,7 +103,7 @@ def _parity(quotes: Quotes, forwards: pl.DataFrame | None) -> list[tuple[Any, An
 def inside_text(readings: Readings) -> str:
     """How many quotes lie inside, in words."""
     inside, total = int(readings.inside.sum()), len(readings.quotes)
-    return f"{number(inside, 0)} of {number(total, 0)} quotes ({percent(inside / total)})"
+    return f"{format_number(inside, 0)} of {format_number(total, 0)} quotes ({format_percent(inside / total)})"
 
 
 def modes_text(readings: Readings) -> str:
@@ -105,27 +111,29 @@ def modes_text(readings: Readings) -> str:
     single, total = int((readings.modes == 1).sum()), readings.T.size
     if single == total:
         return "Every density has a single mode." if total > 1 else "The density has a single mode."
-    mean = number(readings.modes.mean())
+    mean = format_number(readings.modes.mean())
     return f"{single} of {total} densities have a single mode; on average they have {mean}."
 
 
-def worst(readings: Readings) -> Table:
+def worst_quotes_table(readings: Readings) -> Table:
     """The quotes farthest outside their bid-ask."""
     quotes = readings.quotes
     outside = np.flatnonzero(~readings.inside)
-    order = outside[np.argsort(-np.abs(readings.residual[outside]), kind="stable")][:_WORST]
+    order = outside[np.argsort(-np.abs(readings.residual[outside]), kind="stable")][
+        :_MAX_WORST_QUOTES
+    ]
     strike = quotes.forwards[quotes.expiry] * np.exp(quotes.k)
     digits = _strike_digits(strike[order]) if readings.in_currency else 4
     rows = [
         [
             quotes.labels[quotes.expiry[i]],
-            number(strike[i], digits),
+            format_number(strike[i], digits),
             "call" if quotes.k[i] >= 0.0 else "put",
-            number(quotes.k[i], 4),
-            number(100.0 * quotes.iv_bid[i]),
-            number(100.0 * quotes.iv_ask[i]),
-            number(100.0 * readings.iv[i]),
-            number(readings.residual[i]),
+            format_number(quotes.k[i], 4),
+            format_number(100.0 * quotes.iv_bid[i]),
+            format_number(100.0 * quotes.iv_ask[i]),
+            format_number(100.0 * readings.iv[i]),
+            format_number(readings.residual[i]),
         ]
         for i in order
     ]
@@ -141,7 +149,7 @@ def worst(readings: Readings) -> Table:
         "Residual",
     ]
     left = outside.size - len(rows)
-    foot = f"{count(left, 'more quote')} outside bid-ask not shown." if left else ""
+    foot = f"{format_count(left, 'more quote')} outside bid-ask not shown." if left else ""
     return Table(columns, rows, "lrlrrrrr", foot)
 
 
@@ -150,25 +158,29 @@ def _strike_digits(strikes: NDArray[np.float64]) -> int:
     return 0 if np.allclose(strikes, np.round(strikes), rtol=0.0, atol=1e-6) else 2
 
 
-def families(certificate: Certificate) -> Table:
+def family_table(certificate: Certificate) -> Table:
     """What was checked: inequalities of each family and the tightest of them."""
     rows = [
-        [name.replace("_", " "), number(n, 0), significant(certificate.margins.get(name), 3)]
+        [
+            name.replace("_", " "),
+            format_number(n, 0),
+            format_significant(certificate.margins.get(name), 3),
+        ]
         for name, n in certificate.checked.items()
     ]
     return Table(["Inequalities", "Checked", "Smallest margin"], rows, "lrr")
 
 
-def findings(certificate: Certificate) -> Table:
+def findings_table(certificate: Certificate) -> Table:
     """Violations, largest first."""
-    shown = certificate.findings.head(MOST_FINDINGS)
+    shown = certificate.findings.head(MAX_FINDINGS)
     rows = [
         [
             str(row["family"]),
-            significant(row["T"], 5),
-            significant(row["k"], 4),
-            significant(row["size"], 3),
-            significant(row["size_iv"], 3),
+            format_significant(row["T"], 5),
+            format_significant(row["k"], 4),
+            format_significant(row["size"], 3),
+            format_significant(row["size_iv"], 3),
             "yes" if row["material"] else "no",
             str(row["legs"]),
         ]
@@ -176,23 +188,25 @@ def findings(certificate: Certificate) -> Table:
     ]
     left = certificate.findings.height - len(rows)
     foot = (
-        f"{count(left, 'more finding')} not shown; certificate.json has them all." if left else ""
+        f"{format_count(left, 'more finding')} not shown; certificate.json has them all."
+        if left
+        else ""
     )
     columns = ["Family", "T", "k", "Size", "Size in IV", "Material", "Portfolio"]
     return Table(columns, rows, "lrrrrll", foot)
 
 
-def exclusions(quotes: Quotes) -> Table:
+def exclusions_table(quotes: Quotes) -> Table:
     """How many quotes were left out for each reason."""
     table = quotes.counts()
     rows = [
-        [str(reason), number(n, 0), str(meaning)]
+        [str(reason), format_number(n, 0), str(meaning)]
         for reason, n, meaning in table.select("reason", "quotes", "meaning").iter_rows()
     ]
     return Table(["Reason", "Quotes", "Meaning"], rows, "lrl")
 
 
-def exclusions_by_expiry(quotes: Quotes) -> Table:
+def exclusions_by_expiry_table(quotes: Quotes) -> Table:
     """Quotes used and left out, expiry by reason."""
     table = quotes.exclusions
     reasons = [str(reason) for reason in quotes.counts()["reason"]]
@@ -208,29 +222,36 @@ def exclusions_by_expiry(quotes: Quotes) -> Table:
         cells.setdefault((str(expiry), T), {})[str(reason)] = n
     order = sorted(cells, key=lambda key: (key[1] is None, key[1] or 0.0, key[0]))
     rows = [
-        [key[0], number(used.get(key, 0), 0)]
-        + [number(cells[key][reason], 0) if reason in cells[key] else "·" for reason in reasons]
+        [key[0], format_number(used.get(key, 0), 0)]
+        + [
+            format_number(cells[key][reason], 0) if reason in cells[key] else "·"
+            for reason in reasons
+        ]
         for key in order
     ]
     return Table(["Expiry", "used", *reasons], rows, "l" + "r" * (1 + len(reasons)))
 
 
-def excluded_rows(quotes: Quotes) -> Table:
+def excluded_rows_table(quotes: Quotes) -> Table:
     """The excluded quotes themselves, as many as a page can bear."""
     table = quotes.exclusions
     rows = [
         [
-            number(row["row"], 0),
+            format_number(row["row"], 0),
             ABSENT if row["expiry"] is None else str(row["expiry"]),
-            number(row["strike"], 2 if (row["strike"] or 0.0) > 10.0 else 4),
+            format_number(row["strike"], 2 if (row["strike"] or 0.0) > 10.0 else 4),
             str(row["side"] or ABSENT),
-            significant(row["bid"], 6),
-            significant(row["ask"], 6),
+            format_significant(row["bid"], 6),
+            format_significant(row["ask"], 6),
             str(row["reason"]),
         ]
-        for row in table.head(MOST_ROWS).iter_rows(named=True)
+        for row in table.head(MAX_EXCLUDED_ROWS).iter_rows(named=True)
     ]
     left = table.height - len(rows)
-    foot = f"{count(left, 'more row')} not shown; quotes.exclusions has them all." if left else ""
+    foot = (
+        f"{format_count(left, 'more row')} not shown; quotes.exclusions has them all."
+        if left
+        else ""
+    )
     columns = ["Row", "Expiry", "Strike", "Side", "Bid", "Ask", "Reason"]
     return Table(columns, rows, "rlrlrrl", foot)

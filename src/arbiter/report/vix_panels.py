@@ -10,14 +10,22 @@ import numpy as np
 
 from arbiter.fitting.vix_comparison import JointComparison, VixLaw
 from arbiter.report import plot_style
-from arbiter.report.contact_sheet import Drawing, sheet
-from arbiter.report.curves import DAYS, Array, Readings
-from arbiter.report.number_format import ABSENT, count, number, percent, plain, rounded, significant
+from arbiter.report.contact_sheet import Drawing, draw_smiles
+from arbiter.report.curves import DAYS_PER_YEAR, Array, Readings
+from arbiter.report.number_format import (
+    ABSENT,
+    escape_label,
+    format_count,
+    format_number,
+    format_percent,
+    format_significant,
+    round_for_json,
+)
 from arbiter.report.plot_style import BLUE, GREEN, GREY, INK, PURPLE, VERMILION, Figure
 from arbiter.report.tables import Table
 
-POINTS = 100.0
-_HOVER = "%{y:.2f} at %{x:.0f} days<extra>%{fullData.name}</extra>"
+INDEX_POINTS = 100.0
+_HOVER_TEMPLATE = "%{y:.2f} at %{x:.0f} days<extra>%{fullData.name}</extra>"
 _LEGEND = {"orientation": "h", "y": 1.03, "yanchor": "bottom", "x": 0.0, "font": {"size": 12}}
 
 
@@ -34,25 +42,25 @@ class VixReadings:
     agreement: JointComparison | None = None
 
     @classmethod
-    def of(cls, surface: Any, agreement: JointComparison | None) -> VixReadings | None:
+    def from_surface(cls, surface: Any, agreement: JointComparison | None) -> VixReadings | None:
         """Readings, or None where a surface has no law of the VIX."""
         if getattr(surface, "vix_slices", None) is None:
             return None
         return cls(surface, agreement)
 
     @property
-    def listed(self) -> Array:
+    def vix_maturities(self) -> Array:
         """``(L,)`` VIX dates in years."""
         return np.asarray(self.surface.vix_slices.maturities)
 
     @cached_property
     def T(self) -> Array:  # noqa: N802 - the field's name
         """``(n,)`` dates of the curves: between the listed ones, and these themselves."""
-        first, last = self.listed[[0, -1]]
-        return np.unique(np.concatenate([self.listed, np.geomspace(first, last, 141)]))
+        first, last = self.vix_maturities[[0, -1]]
+        return np.unique(np.concatenate([self.vix_maturities, np.geomspace(first, last, 141)]))
 
     @cached_property
-    def smiles(self) -> Readings | None:
+    def smile_readings(self) -> Readings | None:
         """Quotes and smiles, date by date; None where there are no options."""
         if self.agreement is None or not len(self.agreement.market.quotes):
             return None
@@ -61,16 +69,16 @@ class VixReadings:
         return Readings(VixLaw(self.surface, quotes), quotes)
 
     @cached_property
-    def root(self) -> Array:
+    def root_forward_variance(self) -> Array:
         """``(n,)`` 100 √FV along the curve."""
-        return np.asarray(POINTS * np.sqrt(self.surface.forward_variance(self.T)))
+        return np.asarray(INDEX_POINTS * np.sqrt(self.surface.forward_variance(self.T)))
 
     @cached_property
-    def root_alone(self) -> Array | None:
+    def root_forward_variance_alone(self) -> Array | None:
         """``(n,)`` the same of the index by itself."""
         if self.agreement is None:
             return None
-        return np.asarray(POINTS * np.sqrt(self.agreement.alone.forward_variance(self.T)))
+        return np.asarray(INDEX_POINTS * np.sqrt(self.agreement.alone.forward_variance(self.T)))
 
     @cached_property
     def future(self) -> Array:
@@ -82,68 +90,72 @@ class VixReadings:
         """``(n,)`` VVIX along the curve."""
         return np.asarray(self.surface.vvix(self.T))
 
-    def column(self, name: str) -> Array:
+    def agreement_column(self, name: str) -> Array:
         """A column of the agreement's table, NaN where it has nulls."""
         assert self.agreement is not None
         return np.asarray(self.agreement.table[name].cast(float).fill_null(np.nan).to_numpy())
 
 
-def drawings(readings: VixReadings) -> list[Drawing]:
+def draw_vix_smiles(readings: VixReadings) -> list[Drawing]:
     """Every VIX smile as a small drawing."""
-    return [] if readings.smiles is None else sheet(readings.smiles)
+    return [] if readings.smile_readings is None else draw_smiles(readings.smile_readings)
 
 
-def figures(readings: VixReadings) -> dict[str, Figure]:
+def build_vix_figures(readings: VixReadings) -> dict[str, Figure]:
     """The figures of the VIX side."""
-    found = {"vix-futures": futures(readings), "vvix": vvix(readings)}
+    found = {"vix-futures": draw_futures(readings), "vvix": draw_vvix(readings)}
     if readings.agreement is not None:
-        found["vix-coupling"] = coupling(readings)
+        found["vix-coupling"] = draw_coupling(readings)
     return found
 
 
-def futures(readings: VixReadings) -> Figure:
+def draw_futures(readings: VixReadings) -> Figure:
     """Futures, quoted and fitted, below the root of forward variance."""
-    days = rounded(DAYS * readings.T, 3)
-    traces = [_line("√FV of the surface", days, readings.root, BLUE)]
-    if readings.root_alone is not None:
-        traces.append(_line("√FV, index alone", days, readings.root_alone, GREY, "dash"))
-    traces.append(_line("future, fitted", days, readings.future, GREEN))
+    days = round_for_json(DAYS_PER_YEAR * readings.T, 3)
+    traces = [_vix_line("√FV of the surface", days, readings.root, BLUE)]
+    if readings.root_forward_variance_alone is not None:
+        traces.append(_vix_line("√FV, index alone", days, readings.root_alone, GREY, "dash"))
+    traces.append(_vix_line("future, fitted", days, readings.future, GREEN))
     if readings.agreement is not None:
-        at = rounded(readings.column("days"), 3)
-        own = readings.column("vix_alone")
+        at = round_for_json(readings.agreement_column("days"), 3)
+        own = readings.agreement_column("vix_alone")
         if np.isfinite(own).any():
             traces.append(
-                plot_style.dots("√E[VIX²], VIX alone", at, own, VERMILION, "diamond-open", 9)
+                plot_style.marker_trace(
+                    "√E[VIX²], VIX alone", at, own, VERMILION, "diamond-open", 9
+                )
             )
-        quoted = plot_style.dots("future, quoted", at, readings.column("future"), INK, "circle", 6)
-        half = rounded(readings.column("half_spread"), 4)
+        quoted = plot_style.marker_trace(
+            "future, quoted", at, readings.agreement_column("future"), INK, "circle", 6
+        )
+        half = round_for_json(readings.agreement_column("half_spread"), 4)
         traces.append(quoted | {"error_y": {"array": half, "color": INK, "thickness": 1.4}})
-    return {"data": traces, "layout": _frame(readings, "index points", 440)}
+    return {"data": traces, "layout": _vix_layout(readings, "index points", 440)}
 
 
-def vvix(readings: VixReadings) -> Figure:
+def draw_vvix(readings: VixReadings) -> Figure:
     """Term structure of VVIX."""
-    curve = _line("VVIX", rounded(DAYS * readings.T, 3), readings.vvix, PURPLE)
-    at = plot_style.dots(
+    curve = _vix_line("VVIX", round_for_json(DAYS_PER_YEAR * readings.T, 3), readings.vvix, PURPLE)
+    at = plot_style.marker_trace(
         "at VIX dates",
-        rounded(DAYS * readings.listed, 3),
-        np.asarray(readings.surface.vvix(readings.listed)),
+        round_for_json(DAYS_PER_YEAR * readings.vix_maturities, 3),
+        np.asarray(readings.surface.vvix(readings.vix_maturities)),
         PURPLE,
     )
-    return {"data": [curve, at], "layout": _frame(readings, "VVIX, points", 380)}
+    return {"data": [curve, at], "layout": _vix_layout(readings, "VVIX, points", 380)}
 
 
-def coupling(readings: VixReadings) -> Figure:
+def draw_coupling(readings: VixReadings) -> Figure:
     """Root of the second moment less root of forward variance: fitted apart, and together."""
     assert readings.agreement is not None
-    labels = [plain(label) for label in readings.agreement.table["date"]]
+    labels = [escape_label(label) for label in readings.agreement.table["date"]]
     hover = "<b>%{x}</b><br>%{y:.3g} points<extra>%{fullData.name}</extra>"
     traces: list[Figure] = []
-    if np.isfinite(readings.column("gap")).any():
+    if np.isfinite(readings.agreement_column("gap")).any():
         traces.append(
             {
                 "type": "bar", "name": "each market alone", "x": labels,
-                "y": rounded(readings.column("gap"), 4), "marker": {"color": VERMILION},
+                "y": round_for_json(readings.agreement_column("gap"), 4), "marker": {"color": VERMILION},
                 "hovertemplate": hover,
             }
         )  # fmt: skip
@@ -151,13 +163,15 @@ def coupling(readings: VixReadings) -> Figure:
         ("this surface", "residual", BLUE, "circle"),
         ("future, fitted less quoted", "future_error", GREEN, "diamond-open"),
     ):
-        dots = plot_style.dots(name, labels, readings.column(column), colour, symbol, 8)
-        exact = {"y": rounded(readings.column(column), 16), "hovertemplate": hover}
+        dots = plot_style.marker_trace(
+            name, labels, readings.agreement_column(column), colour, symbol, 8
+        )
+        exact = {"y": round_for_json(readings.agreement_column(column), 16), "hovertemplate": hover}
         traces.append(dots | exact)
-    frame = plot_style.layout(
+    frame = plot_style.figure_layout(
         380,
-        xaxis=plot_style.axis(None, type="category", tickangle=-40),
-        yaxis=plot_style.axis("√E[VIX²] − √FV, points", zeroline=True),
+        xaxis=plot_style.axis_layout(None, type="category", tickangle=-40),
+        yaxis=plot_style.axis_layout("√E[VIX²] − √FV, points", zeroline=True),
         showlegend=True,
         legend=_LEGEND,
         margin={"l": 58, "r": 12, "t": 66, "b": 76},
@@ -165,7 +179,7 @@ def coupling(readings: VixReadings) -> Figure:
     return {"data": traces, "layout": frame}
 
 
-def table(readings: VixReadings) -> Table | None:
+def coupling_table(readings: VixReadings) -> Table | None:
     """Both markets by themselves and together, date by date."""
     if readings.agreement is None:
         return None
@@ -177,54 +191,54 @@ def table(readings: VixReadings) -> Table | None:
     }  # fmt: skip
     digits = {"days": 1, "quotes": 0, "vvix": 1}
     rows = [
-        [_cell(name, row[name], digits.get(name, 2)) for name in titles]
+        [_format_cell(name, row[name], digits.get(name, 2)) for name in titles]
         for row in readings.agreement.table.iter_rows(named=True)
     ]
     return Table(list(titles.values()), rows, "l" + "r" * (len(titles) - 1))
 
 
-def text(readings: VixReadings) -> str:
+def coupling_text(readings: VixReadings) -> str:
     """What the coupling comes to, in a few sentences."""
     if readings.agreement is None:
         return ""
     found = readings.agreement.to_dict()
     sentences = []
     if found["quotes"]:
-        options = count(found["quotes"], "option")
-        share = percent(found["inside_bid_ask"])
+        options = format_count(found["quotes"], "option")
+        share = format_percent(found["inside_bid_ask"])
         sentences.append(f"{share} of {options} on the VIX are inside bid-ask.")
     if found["largest_gap_alone"] is not None:
-        gap = number(found["largest_gap_alone"])
+        gap = format_number(found["largest_gap_alone"])
         sentences.append(f"Fitted apart, the two markets are up to {gap} points from each other.")
-    residual = significant(found["largest_residual"], 1)
+    residual = format_significant(found["largest_residual"], 1)
     sentences.append(f"Together E[VIX²] = FV at every date: the largest residual is {residual}.")
     return " ".join(sentences)
 
 
-def _cell(name: str, value: Any, digits: int) -> str:
+def _format_cell(name: str, value: Any, digits: int) -> str:
     if value is None:
         return ABSENT
     if name == "date":
         return str(value)
     if name == "residual":
-        return significant(value, 1)
-    return percent(value, 1) if name == "inside" else number(value, digits)
+        return format_significant(value, 1)
+    return format_percent(value, 1) if name == "inside" else format_number(value, digits)
 
 
-def _line(name: str, x: Any, y: Array, colour: str, dash: str = "solid") -> Figure:
-    return plot_style.line(name, x, y, colour, dash) | {"hovertemplate": _HOVER}
+def _vix_line(name: str, x: Any, y: Array, colour: str, dash: str = "solid") -> Figure:
+    return plot_style.line_trace(name, x, y, colour, dash) | {"hovertemplate": _HOVER_TEMPLATE}
 
 
-def _frame(readings: VixReadings, title: str, height: int) -> Figure:
-    first, last = readings.listed[[0, -1]]
+def _vix_layout(readings: VixReadings, title: str, height: int) -> Figure:
+    first, last = readings.vix_maturities[[0, -1]]
     values, texts = plot_style.time_ticks(first, last, np.log, 10)
-    ends = np.log10(DAYS * np.array([first, last])) + np.array([-0.05, 0.05])
-    return plot_style.layout(
+    ends = np.log10(DAYS_PER_YEAR * np.array([first, last])) + np.array([-0.05, 0.05])
+    return plot_style.figure_layout(
         height,
-        xaxis=plot_style.axis(
-            "VIX date", type="log", tickvals=values, ticktext=texts, range=rounded(ends, 4)
+        xaxis=plot_style.axis_layout(
+            "VIX date", type="log", tickvals=values, ticktext=texts, range=round_for_json(ends, 4)
         ),
-        yaxis=plot_style.axis(title),
+        yaxis=plot_style.axis_layout(title),
         showlegend=True,
         legend=_LEGEND,
         margin={"l": 58, "r": 12, "t": 66, "b": 48},

@@ -7,24 +7,30 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from arbiter.report import plot_style
-from arbiter.report.curves import DAYS
+from arbiter.report.curves import DAYS_PER_YEAR
 from arbiter.report.vix_panels import VixReadings
 
 
 def draw_market(figure: Figure, readings: VixReadings) -> None:
     """Futures against the root of forward variance, VVIX, and the coupling before and after."""
     grid = figure.add_gridspec(2, 2, height_ratios=[1.2, 1.0])
-    days = DAYS * readings.T
+    days = DAYS_PER_YEAR * readings.T
     ax = figure.add_subplot(grid[0, :])
-    ax.plot(days, readings.root, color=plot_style.BLUE, label="√FV of the surface")
-    if readings.root_alone is not None:
-        ax.plot(days, readings.root_alone, "--", color=plot_style.GREY, label="√FV, index alone")
+    ax.plot(days, readings.root_forward_variance, color=plot_style.BLUE, label="√FV of the surface")
+    if readings.root_forward_variance_alone is not None:
+        ax.plot(
+            days,
+            readings.root_forward_variance_alone,
+            "--",
+            color=plot_style.GREY,
+            label="√FV, index alone",
+        )
     ax.plot(days, readings.future, color=plot_style.GREEN, label="future, fitted")
     if readings.agreement is not None:
-        at = readings.column("days")
+        at = readings.agreement_column("days")
         ax.plot(
             at,
-            readings.column("vix_alone"),
+            readings.agreement_column("vix_alone"),
             "D",
             markerfacecolor="none",
             color=plot_style.VERMILION,
@@ -32,41 +38,57 @@ def draw_market(figure: Figure, readings: VixReadings) -> None:
         )
         ax.errorbar(
             at,
-            readings.column("future"),
-            readings.column("half_spread"),
+            readings.agreement_column("future"),
+            readings.agreement_column("half_spread"),
             fmt="o",
             markersize=4,
             color=plot_style.INK,
             label="future, quoted",
         )
-    _dates(ax, readings)
+    _set_date_axis(ax, readings)
     ax.set_ylabel("index points")
     ax.legend(ncols=2, fontsize=9)
     ax = figure.add_subplot(grid[1, 0])
     ax.plot(days, readings.vvix, color=plot_style.PURPLE)
     ax.plot(
-        DAYS * readings.listed, readings.surface.vvix(readings.listed), "o", color=plot_style.PURPLE
+        DAYS_PER_YEAR * readings.vix_maturities,
+        readings.surface.vvix(readings.vix_maturities),
+        "o",
+        color=plot_style.PURPLE,
     )
-    _dates(ax, readings)
+    _set_date_axis(ax, readings)
     ax.set_title("VVIX, points")
     if readings.agreement is not None:
-        _coupling(figure.add_subplot(grid[1, 1]), readings)
+        _draw_coupling(figure.add_subplot(grid[1, 1]), readings)
 
 
-def _coupling(ax: Axes, readings: VixReadings) -> None:
+def _draw_coupling(ax: Axes, readings: VixReadings) -> None:
     assert readings.agreement is not None
     labels = list(readings.agreement.table["date"])
     place = np.arange(len(labels))
-    ax.bar(place, readings.column("gap"), color=plot_style.VERMILION, label="each market alone")
-    ax.plot(place, readings.column("residual"), "o", color=plot_style.BLUE, label="this surface")
+    ax.bar(
+        place,
+        readings.agreement_column("gap"),
+        color=plot_style.VERMILION,
+        label="each market alone",
+    )
+    ax.plot(
+        place,
+        readings.agreement_column("residual"),
+        "o",
+        color=plot_style.BLUE,
+        label="this surface",
+    )
     clean = [label.replace("$", r"\$") for label in labels]
     ax.set_xticks(place, clean, rotation=40, ha="right", fontsize=7)
     ax.set_title("√E[VIX²] − √FV, index points")
     ax.legend(fontsize=9)
 
 
-def _dates(ax: Axes, readings: VixReadings) -> None:
-    days, texts = plot_style.time_ticks(readings.listed[0], readings.listed[-1], np.log, 10)
+def _set_date_axis(ax: Axes, readings: VixReadings) -> None:
+    days, texts = plot_style.time_ticks(
+        readings.vix_maturities[0], readings.vix_maturities[-1], np.log, 10
+    )
     ax.set_xscale("log")
     ax.set_xticks(days, texts)
     ax.set_xticks([], minor=True)
