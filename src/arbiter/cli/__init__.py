@@ -15,7 +15,7 @@ from io import TextIOWrapper
 import typer
 
 from arbiter.cli.audit_command import audit
-from arbiter.cli.exit_codes import refuse
+from arbiter.cli.exit_codes import exit_bad_input
 from arbiter.cli.fit_command import fit
 from arbiter.cli.joint_command import joint
 from arbiter.cli.simulate_command import simulate
@@ -53,7 +53,9 @@ def _ask_for_lab(name: str) -> Callable[[], None]:
     """A command that names the distribution to install."""
 
     def missing() -> None:
-        refuse(f"arbiter {name} is part of the package arbiter-lab: pip install arbiter-lab")
+        exit_bad_input(
+            f"arbiter {name} is part of the package arbiter-lab: pip install arbiter-lab"
+        )
 
     return missing
 

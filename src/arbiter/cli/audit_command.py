@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from arbiter.cli.exit_codes import FAILED, refuse
+from arbiter.cli.exit_codes import FAILED, exit_bad_input
 
 if TYPE_CHECKING:
     import polars as pl
 
     from arbiter.audit.certificate import Certificate
 
-_SHOWN = 20  # findings in the table; all of them are in the JSON
+_MAX_FINDINGS_SHOWN = 20  # findings in the table; all of them are in the JSON
 
 
 def audit(
@@ -33,24 +33,28 @@ def audit(
     currency, with a column discount if they are discounted), and one or more of iv, call, put.
     Exit code 0 if nothing was found, 1 if something was, 2 if the file cannot be read.
     """
-    certificate = _certificate(file, tolerance)
+    certificate = _certify_file(file, tolerance)
     if json:
         typer.echo(certificate.to_json(indent=2))
     else:
-        _show(certificate)
+        _print_certificate(certificate)
     if not certificate.passed:
         raise typer.Exit(FAILED)
 
 
-def _certificate(file: Path, tolerance: float | None) -> Certificate:
+def _certify_file(file: Path, tolerance: float | None) -> Certificate:
     """The certificate of what is in a file."""
     if not file.is_file():
-        refuse(f"{file} is not a file: give the path of a surface or of a table")
+        exit_bad_input(f"{file} is not a file: give the path of a surface or of a table")
     kind = file.suffix.lower()
     if kind == ".npz" and tolerance is not None:
-        refuse("--tolerance is for tables; a surface is audited to its own rounding: leave it out")
+        exit_bad_input(
+            "--tolerance is for tables; a surface is audited to its own rounding: leave it out"
+        )
     if kind not in (".npz", ".csv", ".parquet"):
-        refuse(f"{file.name}: unknown kind {kind!r}; give a .npz surface, a .csv or a .parquet")
+        exit_bad_input(
+            f"{file.name}: unknown kind {kind!r}; give a .npz surface, a .csv or a .parquet"
+        )
     try:
         if kind == ".npz":
             from arbiter.surface import Surface
@@ -58,12 +62,12 @@ def _certificate(file: Path, tolerance: float | None) -> Certificate:
             return Surface.load(file).certificate()
         from arbiter.audit.certificate import audit as audit_table
 
-        return audit_table(_table(file), tolerance=tolerance)
+        return audit_table(_read_table(file), tolerance=tolerance)
     except (ValueError, OSError) as error:
-        refuse(f"{file.name}: {error}")
+        exit_bad_input(f"{file.name}: {error}")
 
 
-def _table(file: Path) -> pl.DataFrame:
+def _read_table(file: Path) -> pl.DataFrame:
     """A CSV or Parquet file as a frame."""
     import polars as pl
 
@@ -76,7 +80,7 @@ def _table(file: Path) -> pl.DataFrame:
         raise ValueError(f"not a readable table ({error}); check the file") from error
 
 
-def _show(certificate: Certificate) -> None:
+def _print_certificate(certificate: Certificate) -> None:
     """The findings as a table, and the verdict in words."""
     from rich.console import Console
     from rich.table import Table
@@ -87,7 +91,7 @@ def _show(certificate: Certificate) -> None:
         for name in ("family", "T", "k", "size", "in volatility", "material"):
             table.add_column(name, no_wrap=True)
         table.add_column("portfolio", overflow="fold")
-        for row in certificate.findings.head(_SHOWN).iter_rows(named=True):
+        for row in certificate.findings.head(_MAX_FINDINGS_SHOWN).iter_rows(named=True):
             table.add_row(
                 row["family"],
                 *("–" if row[n] is None else f"{row[n]:.4g}" for n in ("T", "k", "size")),
@@ -96,6 +100,8 @@ def _show(certificate: Certificate) -> None:
                 row["legs"],
             )
         console.print(table)
-        if len(certificate.findings) > _SHOWN:
-            console.print(f"and {len(certificate.findings) - _SHOWN} more; --json lists them all")
+        if len(certificate.findings) > _MAX_FINDINGS_SHOWN:
+            console.print(
+                f"and {len(certificate.findings) - _MAX_FINDINGS_SHOWN} more; --json lists them all"
+            )
     console.print(str(certificate), highlight=False)

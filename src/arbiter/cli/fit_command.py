@@ -12,16 +12,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arbiter.cli.chain_options import AsOf, Underlying
-from arbiter.cli.exit_codes import BAD_INPUT, FAILED, explained, printable, refuse, wrote
+from arbiter.cli.exit_codes import (
+    BAD_INPUT,
+    FAILED,
+    exit_bad_input,
+    explain_error,
+    print_written,
+    printable_name,
+)
 from arbiter.cli.vix_options import require_vix, vix_dates, vix_lines
 
 if TYPE_CHECKING:
     from arbiter.pipeline import Job, Outcome
 
-KINDS = (".csv", ".dat", ".parquet", ".txt")
-_BATCH = "summary.csv"
-_GOOD = ("converged", "in_domain")
-_TITLES = {"fit": "fit", "operator": "operator", "both": "operator, fit"}
+CHAIN_SUFFIXES = (".csv", ".dat", ".parquet", ".txt")
+_SUMMARY_FILE = "summary.csv"
+_GOOD_STATUSES = ("converged", "in_domain")
+_METHOD_TITLES = {"fit": "fit", "operator": "operator", "both": "operator, fit"}
 
 
 def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
@@ -78,16 +85,20 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
 
     source = example_path() if chain is None else chain
     if not source.exists():
-        refuse(f"{source} does not exist: give the path of a chain, or of a folder of chains")
+        exit_bad_input(
+            f"{source} does not exist: give the path of a chain, or of a folder of chains"
+        )
     if holdout is not None and not 0.0 < holdout < 1.0:
-        refuse(f"--holdout {holdout:g} is not a share: give a number between 0 and 1, as 0.2")
+        exit_bad_input(
+            f"--holdout {holdout:g} is not a share: give a number between 0 and 1, as 0.2"
+        )
     if seed < 0:
-        refuse(f"--seed {seed} is negative: give 0, 1, 2, ...")
+        exit_bad_input(f"--seed {seed} is negative: give 0, 1, 2, ...")
     if method not in METHODS:
-        refuse(f"--method {method} is not known: give {', '.join(METHODS)}")
-    _require_one(method, components, roughness)
+        exit_bad_input(f"--method {method} is not known: give {', '.join(METHODS)}")
+    _require_method_options(method, components, roughness)
     require_vix(source, (vix, vix_futures), components)
-    _require(out)
+    _require_out_folder(out)
     job = Job(
         as_of=as_of,
         layout=layout,
@@ -95,7 +106,7 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
         shortest_days=shortest_days,
         holdout=holdout,
         seed=seed,
-        options=_options(components, roughness),
+        options=_parse_fit_options(components, roughness),
         method=method,
         report=report,
         pdf=pdf,
@@ -104,35 +115,35 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
     )
     logging.getLogger("arbiter").addHandler(logging.NullHandler())  # warnings go to the summary
     if source.is_dir():
-        _folder(source, out, job, json)
+        _fit_folder(source, out, job, json)
     else:
-        _single(source, out, job, json)
+        _fit_single(source, out, job, json)
 
 
-def _require_one(method: str, components: int, roughness: str) -> None:
+def _require_method_options(method: str, components: int, roughness: str) -> None:
     """Refuse options of the fit that the method does not have."""
     if method != "fit" and components != 1:
-        refuse(
+        exit_bad_input(
             f"--components {components} with --method {method}: how many components its surface "
             "has is the operator's choice; leave it at 1, or take --method fit"
         )
     if method == "operator" and roughness != "likelihood":
-        refuse(
+        exit_bad_input(
             f"--roughness {roughness} with --method operator: one pass of the operator has no "
             "roughness to choose; leave it out, or take --method fit or both"
         )
 
 
-def _require(out: Path) -> None:
+def _require_out_folder(out: Path) -> None:
     from arbiter.files import require_folder
 
     try:
         require_folder(out)
     except ValueError as error:
-        refuse(f"--out {out}: {error}")
+        exit_bad_input(f"--out {out}: {error}")
 
 
-def _options(components: int, roughness: str) -> Any:
+def _parse_fit_options(components: int, roughness: str) -> Any:
     from arbiter.fitting import FitOptions, Roughness
 
     try:
@@ -141,34 +152,34 @@ def _options(components: int, roughness: str) -> Any:
         weights = Roughness(*(float(part) for part in roughness.split(",")))
         return FitOptions(components=components, roughness=weights)
     except (ValueError, TypeError) as error:
-        refuse(
+        exit_bad_input(
             f"--components {components}, --roughness {roughness}: {error}; give 1 or 2, and "
             "likelihood, gcv, or weights of strike, maturity and twist: 0.1,1,0.03"
         )
 
 
-def _single(source: Path, out: Path, job: Job, json: bool) -> None:
+def _fit_single(source: Path, out: Path, job: Job, json: bool) -> None:
     from arbiter.pipeline import run_job
 
     try:
-        with _spinner(not json) as tell:
+        with _show_spinner(not json) as tell:
             outcome = run_job(source, out, job, tell)
     except (ValueError, OSError) as error:
-        refuse(explained(error, source, job.vix, job.vix_futures))
+        exit_bad_input(explain_error(error, source, job.vix, job.vix_futures))
     if json:
         typer.echo(json_format.dumps(outcome.summary, indent=1, allow_nan=False))
     else:
-        _show(outcome, out)
-    if not _fine(outcome.summary):
+        _print_outcome(outcome, out)
+    if not _has_passed(outcome.summary):
         raise typer.Exit(FAILED)
 
 
-def _fine(summary: dict[str, Any]) -> bool:
-    return bool(summary["certificate"]["passed"] and summary["status"] in _GOOD)
+def _has_passed(summary: dict[str, Any]) -> bool:
+    return bool(summary["certificate"]["passed"] and summary["status"] in _GOOD_STATUSES)
 
 
 @contextmanager
-def _spinner(shown: bool) -> Iterator[Callable[[str], None] | None]:
+def _show_spinner(shown: bool) -> Iterator[Callable[[str], None] | None]:
     from rich.console import Console
 
     if not shown:
@@ -178,7 +189,7 @@ def _spinner(shown: bool) -> Iterator[Callable[[str], None] | None]:
         yield status.update
 
 
-def _folder(source: Path, out: Path, job: Job, json: bool) -> None:
+def _fit_folder(source: Path, out: Path, job: Job, json: bool) -> None:
     """Every chain of a folder; one that cannot be read does not stop the others."""
     from rich.console import Console
     from rich.progress import track
@@ -186,11 +197,13 @@ def _folder(source: Path, out: Path, job: Job, json: bool) -> None:
     from arbiter.files import write_whole
     from arbiter.pipeline import run_job
 
-    chains = sorted(p for p in source.iterdir() if p.suffix.lower() in KINDS and p.is_file())
+    chains = sorted(
+        p for p in source.iterdir() if p.suffix.lower() in CHAIN_SUFFIXES and p.is_file()
+    )
     if not chains:
-        refuse(f"{source} has no chains in it: files end in {', '.join(KINDS)}")
+        exit_bad_input(f"{source} has no chains in it: files end in {', '.join(CHAIN_SUFFIXES)}")
     if out.resolve() == source.resolve():  # the summary would be a chain, or replace one
-        refuse(f"--out {out} is the folder of the chains: name another one")
+        exit_bad_input(f"--out {out} is the folder of the chains: name another one")
     stems = [path.stem for path in chains]
     rows: list[dict[str, Any]] = []
     console = Console(stderr=True, quiet=json)
@@ -198,23 +211,23 @@ def _folder(source: Path, out: Path, job: Job, json: bool) -> None:
         # two files may share a stem, and neither may overwrite the other
         name = path.stem if stems.count(path.stem) == 1 else path.name
         try:
-            rows.append({"chain": printable(path), **run_job(path, out / name, job).summary})
+            rows.append({"chain": printable_name(path), **run_job(path, out / name, job).summary})
         except (ValueError, OSError) as error:
-            why = explained(error, path)
-            rows.append({"chain": printable(path), "status": "refused", "error": why})
+            why = explain_error(error, path)
+            rows.append({"chain": printable_name(path), "status": "refused", "error": why})
     out.mkdir(parents=True, exist_ok=True)
-    write_whole(out / _BATCH, _csv(rows))
+    write_whole(out / _SUMMARY_FILE, _format_csv(rows))
     if json:
         typer.echo(json_format.dumps(rows, indent=1, allow_nan=False))
     else:
-        _show_folder(rows, out)
+        _print_folder(rows, out)
     if any("error" in row for row in rows):
         raise typer.Exit(BAD_INPUT)
-    if not all(_fine(row) for row in rows):
+    if not all(_has_passed(row) for row in rows):
         raise typer.Exit(FAILED)
 
 
-_COLUMNS = (
+_SUMMARY_COLUMNS = (
     "chain",
     "status",
     "method",
@@ -233,18 +246,18 @@ _COLUMNS = (
 )
 
 
-def _csv(rows: list[dict[str, Any]]) -> str:
+def _format_csv(rows: list[dict[str, Any]]) -> str:
     import polars as pl
 
-    table = [{name: _cell(row, name) for name in _COLUMNS} for row in rows]
+    table = [{name: _read_cell(row, name) for name in _SUMMARY_COLUMNS} for row in rows]
     return pl.DataFrame(table, infer_schema_length=None).write_csv()
 
 
-def _cell(row: dict[str, Any], name: str) -> Any:
+def _read_cell(row: dict[str, Any], name: str) -> Any:
     return row.get("certificate", {}).get("nas") if name == "nas" else row.get(name)
 
 
-def _show_folder(rows: list[dict[str, Any]], out: Path) -> None:
+def _print_folder(rows: list[dict[str, Any]], out: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -261,21 +274,21 @@ def _show_folder(rows: list[dict[str, Any]], out: Path) -> None:
             row["status"] if row["certificate"]["passed"] else "not certified",
             f"{row['expiries']}",
             f"{row['quotes']:,}",
-            _percent(row["inside_bid_ask"]),
-            _percent(row["inside_bid_ask_held_out"]),
-            _fixed(row["iv_rmse_bp_2sd"]),
-            _fixed(row["vix"]),
-            _fixed(row["vix_surface"]),
+            _format_percent(row["inside_bid_ask"]),
+            _format_percent(row["inside_bid_ask_held_out"]),
+            _format_fixed(row["iv_rmse_bp_2sd"]),
+            _format_fixed(row["vix"]),
+            _format_fixed(row["vix_surface"]),
         )
     console = Console()
     console.print(table)
     for row in rows:
         if "error" in row:
             console.print(f"Error: {row['error']}", highlight=False, markup=False)
-    wrote(console, out / _BATCH)
+    print_written(console, out / _SUMMARY_FILE)
 
 
-def _show(outcome: Outcome, out: Path) -> None:
+def _print_outcome(outcome: Outcome, out: Path) -> None:
     """The numbers that a user looks for first, and where everything lies."""
     from rich.console import Console
     from rich.table import Table
@@ -289,27 +302,29 @@ def _show(outcome: Outcome, out: Path) -> None:
     numbers.add_row("quotes", f"{used}; {s['excluded']:,} others not used, see below")
     steps = "one pass" if s["method"] == "operator" else f"{s['iterations']} steps"
     took = f"{s['status']} in {steps}, {s['seconds']:.2g} s"
-    numbers.add_row(_TITLES[s["method"]], took)
-    unseen = _percent(s["inside_bid_ask_held_out"])
-    inside = f"{_percent(s['inside_bid_ask'])} inside bid-ask"
+    numbers.add_row(_METHOD_TITLES[s["method"]], took)
+    unseen = _format_percent(s["inside_bid_ask_held_out"])
+    inside = f"{_format_percent(s['inside_bid_ask'])} inside bid-ask"
     numbers.add_row("", inside + ("" if unseen == "–" else f", {unseen} of those held out"))
-    numbers.add_row("", f"{_fixed(s['iv_rmse_bp_2sd'])} bp RMSE within two standard deviations")
+    numbers.add_row(
+        "", f"{_format_fixed(s['iv_rmse_bp_2sd'])} bp RMSE within two standard deviations"
+    )
     error = None if s["vix_error"] is None else 2.0 * s["vix_error"]
     spread = "" if error is None else f" ± {_fixed(error)}"
-    exact = f"{_fixed(s['vix_surface'])}{spread} exact, from the surface"
-    numbers.add_row("VIX", f"{_fixed(s['vix'])} by the index rule, {exact}")
+    exact = f"{_format_fixed(s['vix_surface'])}{spread} exact, from the surface"
+    numbers.add_row("VIX", f"{_format_fixed(s['vix'])} by the index rule, {exact}")
     if s["vix_market"] is not None:
         for name, text in vix_lines(s["vix_market"]):
             numbers.add_row(name, text)
-    numbers.add_row("certificate", _verdict(outcome))
+    numbers.add_row("certificate", _describe_certificate(outcome))
     if s["operator"] is not None:
-        numbers.add_row("domain", _domain(s["operator"]["domain"]))
+        numbers.add_row("domain", _describe_domain(s["operator"]["domain"]))
     if s["method"] == "both":
         alone = s["operator"]
         numbers.add_row(
             "operator alone",
-            f"{_percent(alone['inside_bid_ask'])} inside bid-ask, "
-            f"{_fixed(alone['iv_rmse_bp_2sd'])} bp RMSE, {alone['seconds']:.2g} s",
+            f"{_format_percent(alone['inside_bid_ask'])} inside bid-ask, "
+            f"{_format_fixed(alone['iv_rmse_bp_2sd'])} bp RMSE, {alone['seconds']:.2g} s",
         )
     console.print(numbers, highlight=False, markup=False)
     if s["vix_market"] is not None:
@@ -324,13 +339,13 @@ def _show(outcome: Outcome, out: Path) -> None:
         for sentence in s[kind]:
             console.print(f"{kind[:-1]}: {sentence}", highlight=False, markup=False)
     for path in outcome.written:
-        wrote(console, path)
+        print_written(console, path)
     for path in sorted({out / name for name in (REPORT, PICTURES, PDF)} - {*outcome.written}):
         if path.exists():
             console.print(f"note: {path} is of an earlier fit", highlight=False, markup=False)
 
 
-def _verdict(outcome: Outcome) -> str:
+def _describe_certificate(outcome: Outcome) -> str:
     certificate = outcome.certificate
     checked = f"{sum(certificate.checked.values()):,} inequalities"
     if certificate.passed:
@@ -338,7 +353,7 @@ def _verdict(outcome: Outcome) -> str:
     return f"failed: {certificate.findings.height:,} findings among {checked}"
 
 
-def _domain(report: dict[str, Any]) -> str:
+def _describe_domain(report: dict[str, Any]) -> str:
     if report["inside"]:
         return f"like the training universe in all {len(report['traits'])} traits"
     count = len(report["alarms"])
@@ -346,9 +361,9 @@ def _domain(report: dict[str, Any]) -> str:
     return f"unlike the training universe in {traits}, see the warnings"
 
 
-def _percent(share: float | None) -> str:
+def _format_percent(share: float | None) -> str:
     return "–" if share is None else f"{share:.2%}"
 
 
-def _fixed(value: float | None) -> str:
+def _format_fixed(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"

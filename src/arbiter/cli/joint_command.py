@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbiter.cli.exit_codes import FAILED, printable, refuse
+from arbiter.cli.exit_codes import FAILED, exit_bad_input, printable_name
 
 if TYPE_CHECKING:
     from arbiter.joint import JointAudit
     from arbiter.surface import Surface
 
-_MONTH = 30.0 / 365.0
+_VIX_WINDOW_YEARS = 30.0 / 365.0
 
 
 def joint(
@@ -45,55 +45,59 @@ def joint(
     try:
         settings = JointSettings(resolution=resolution, variance_unit=variance_unit)
     except ValueError as error:
-        refuse(str(error))
-    loaded = _loaded(surface)
+        exit_bad_input(str(error))
+    loaded = _load_surface(surface)
     found = []
     with Console(stderr=True, quiet=json).status("") as status:
-        for T in _dates(loaded, at):
-            name = _name(loaded, T)
+        for T in _resolve_dates(loaded, at):
+            name = _format_date(loaded, T)
             status.update(f"judging {name}")
             try:
                 found.append((name, T, joint_audit(loaded, T, settings)))
             except ValueError as error:
-                refuse(f"{printable(surface)}, {name}: {error}")
+                exit_bad_input(f"{printable_name(surface)}, {name}: {error}")
     if json:
-        facts = [_facts(*each) for each in found]
+        facts = [_collect_facts(*each) for each in found]
         typer.echo(json_format.dumps(facts, indent=1, allow_nan=False))
     else:
-        _show(found)
+        _print_audits(found)
     if not all(audit.feasible for _, _, audit in found):
         raise typer.Exit(FAILED)
 
 
-def _loaded(path: Path) -> Surface:
+def _load_surface(path: Path) -> Surface:
     from arbiter.surface import Surface
 
     if not path.is_file():
-        refuse(f"{path} is not a file: give the path of a surface that arbiter fit --vix wrote")
+        exit_bad_input(
+            f"{path} is not a file: give the path of a surface that arbiter fit --vix wrote"
+        )
     try:
         loaded = Surface.load(path)
     except (ValueError, OSError) as error:
-        refuse(f"{printable(path)}: {error}")
+        exit_bad_input(f"{printable_name(path)}: {error}")
     if loaded.vix_slices is None:
-        refuse(
-            f"{printable(path)} has no VIX side: fit the chain with --vix (or --vix-futures), and "
+        exit_bad_input(
+            f"{printable_name(path)} has no VIX side: fit the chain with --vix (or --vix-futures), and "
             "give the surface.npz of that fit"
         )
     return loaded
 
 
-def _dates(surface: Surface, given: list[str] | None) -> list[float]:
+def _resolve_dates(surface: Surface, given: list[str] | None) -> list[float]:
     """Year fractions of the dates that were asked for, or of every VIX date."""
     assert surface.vix_slices is not None
     if not given:
         return [float(T) for T in surface.vix_slices.maturities]
     last, found = float(surface.maturities[-1]), []
     for text in given:
-        T = _years(surface, text)
+        T = _parse_years(surface, text)
         if not (math.isfinite(T) and T > 0.0):
-            refuse(f"--T {text} is {T:g} years ahead: give a date after the surface's moment")
-        if last + 1e-9 < T + _MONTH:
-            refuse(
+            exit_bad_input(
+                f"--T {text} is {T:g} years ahead: give a date after the surface's moment"
+            )
+        if last + 1e-9 < T + _VIX_WINDOW_YEARS:
+            exit_bad_input(
                 f"--T {text}: the 30 days after it end after the surface's last maturity, "
                 f"{last:.4g} years: give an earlier date"
             )
@@ -101,20 +105,24 @@ def _dates(surface: Surface, given: list[str] | None) -> list[float]:
     return found
 
 
-def _years(surface: Surface, text: str) -> float:
+def _parse_years(surface: Surface, text: str) -> float:
     try:
         return float(text)
     except ValueError:
         pass
     if surface.as_of is None:
-        refuse(f"--T {text}: the surface does not know its moment; give years ahead, as 0.25")
+        exit_bad_input(
+            f"--T {text}: the surface does not know its moment; give years ahead, as 0.25"
+        )
     try:
         return float(surface.years(text))
     except ValueError as error:
-        refuse(f"--T {text} is neither a date nor a number of years ({error}); write 2023-03-22")
+        exit_bad_input(
+            f"--T {text} is neither a date nor a number of years ({error}); write 2023-03-22"
+        )
 
 
-def _name(surface: Surface, T: float) -> str:
+def _format_date(surface: Surface, T: float) -> str:
     """A date where the surface knows its own."""
     import numpy as np
 
@@ -124,7 +132,7 @@ def _name(surface: Surface, T: float) -> str:
     return str((surface.as_of.astype("datetime64[m]") + minutes).astype("datetime64[D]"))
 
 
-def _facts(name: str, T: float, audit: JointAudit) -> dict[str, Any]:
+def _collect_facts(name: str, T: float, audit: JointAudit) -> dict[str, Any]:
     portfolio = audit.portfolio
     return {
         "date": name,
@@ -140,7 +148,7 @@ def _facts(name: str, T: float, audit: JointAudit) -> dict[str, Any]:
     }
 
 
-def _show(found: list[tuple[str, float, JointAudit]]) -> None:
+def _print_audits(found: list[tuple[str, float, JointAudit]]) -> None:
     """The verdicts as a table, and each arbitrage in words."""
     from rich.console import Console
     from rich.table import Table
@@ -157,10 +165,10 @@ def _show(found: list[tuple[str, float, JointAudit]]) -> None:
     for name, _, audit in found:
         if audit.portfolio is not None or len(found) == 1:
             console.print(f"{name}: {audit}", highlight=False, markup=False)
-    _total(console, [audit for _, _, audit in found])
+    _print_total(console, [audit for _, _, audit in found])
 
 
-def _total(console: Any, audits: list[JointAudit]) -> None:
+def _print_total(console: Any, audits: list[JointAudit]) -> None:
     good = sum(audit.feasible for audit in audits)
     if good == len(audits):
         verdict = "index and VIX have a joint law on every date"

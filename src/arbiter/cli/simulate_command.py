@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbiter.cli.exit_codes import FAILED, refuse, wrote
+from arbiter.cli.exit_codes import FAILED, exit_bad_input, print_written
 
 if TYPE_CHECKING:
     from arbiter.markets.dataset import Dataset, Plan
 
-_INTERRUPTED = 130  # what a shell reports after Ctrl-C
+_EXIT_INTERRUPTED = 130  # what a shell reports after Ctrl-C
 
 
 def simulate(  # noqa: PLR0913, PLR0917 - one parameter per option
@@ -69,15 +69,17 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter per option
     from arbiter.markets.vix_listing import VolatilityVenue
 
     if listing not in ("full", "sparse"):
-        refuse(f"--listing {listing} is not one of full, sparse")
+        exit_bad_input(f"--listing {listing} is not one of full, sparse")
     try:
         first = dt.date.fromisoformat(start)
     except ValueError:
-        refuse(f"--start {start} is not a date: write it as 2015-01-02")
+        exit_bad_input(f"--start {start} is not a date: write it as 2015-01-02")
     if universe is not None and not (days is None and preset is None):
-        refuse("--universe draws its own parameters, a day each: leave out --days and --preset")
+        exit_bad_input(
+            "--universe draws its own parameters, a day each: leave out --days and --preset"
+        )
     if universe is not None and universe < 1:
-        refuse(f"--universe {universe}: give at least one market")
+        exit_bad_input(f"--universe {universe}: give at least one market")
     try:
         require_folder(out, files=("three-days.png", "dataset.json"), folders=("chains",))
         plan = Plan(
@@ -93,28 +95,30 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter per option
             ),
         )
         if not 0 <= chains <= plan.days:
-            refuse(f"--chains {chains} is not between 0 and the number of days, {plan.days}")
-        with _progress(plan.days, not json) as tell:
+            exit_bad_input(
+                f"--chains {chains} is not between 0 and the number of days, {plan.days}"
+            )
+        with _show_progress(plan.days, not json) as tell:
             write_dataset(plan, out, tell)
         dataset = Dataset(out)
         draw_three_days(dataset, out / "three-days.png")
-        written = _chains(plan, out / "chains", chains)
+        written = _write_chains(plan, out / "chains", chains)
     except (ValueError, OSError) as error:
-        refuse(str(error))
+        exit_bad_input(str(error))
     except ArithmeticError as error:
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(FAILED) from error
     except KeyboardInterrupt:
         typer.echo("interrupted: give the same command again to go on", err=True)
-        raise typer.Exit(_INTERRUPTED) from None
-    facts = _facts(dataset, plan, written)
+        raise typer.Exit(_EXIT_INTERRUPTED) from None
+    facts = _collect_facts(dataset, plan, written)
     if json:
         typer.echo(json_format.dumps(facts, indent=1, allow_nan=False))
     else:
-        _show(facts, out)
+        _print_dataset(facts, out)
 
 
-def _chains(plan: Plan, folder: Path, count: int) -> list[str]:
+def _write_chains(plan: Plan, folder: Path, count: int) -> list[str]:
     """Some days, spread over the dataset, in the exchange's layout."""
     from arbiter.files import write_whole
     from arbiter.markets.exchange_file import exchange_text
@@ -135,7 +139,7 @@ def _chains(plan: Plan, folder: Path, count: int) -> list[str]:
     return names
 
 
-def _facts(dataset: Dataset, plan: Plan, chains: list[str]) -> dict[str, Any]:
+def _collect_facts(dataset: Dataset, plan: Plan, chains: list[str]) -> dict[str, Any]:
     table = dataset.days
     first, last = table["as_of"].min(), table["as_of"].max()
     listed, quotes = int(table["listed"].sum()), int(table["quotes"].sum())
@@ -155,7 +159,7 @@ def _facts(dataset: Dataset, plan: Plan, chains: list[str]) -> dict[str, Any]:
     }
 
 
-def _show(facts: dict[str, Any], out: Path) -> None:
+def _print_dataset(facts: dict[str, Any], out: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -172,14 +176,14 @@ def _show(facts: dict[str, Any], out: Path) -> None:
     vix = facts["vix"]
     numbers.add_row("VIX", f"{vix['min']:.1f} to {vix['max']:.1f}, median {vix['median']:.1f}")
     console.print(numbers, highlight=False, markup=False)
-    wrote(console, out / "dataset.json")
-    wrote(console, out / facts["picture"])
+    print_written(console, out / "dataset.json")
+    print_written(console, out / facts["picture"])
     for name in facts["chains"]:
-        wrote(console, out / "chains" / name)
+        print_written(console, out / "chains" / name)
 
 
 @contextmanager
-def _progress(total: int, shown: bool) -> Iterator[Callable[[int], object] | None]:
+def _show_progress(total: int, shown: bool) -> Iterator[Callable[[int], object] | None]:
     from rich.console import Console
     from rich.progress import Progress
 

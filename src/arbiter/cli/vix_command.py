@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arbiter.cli.chain_options import AsOf, Layout, Underlying
-from arbiter.cli.exit_codes import explained, refuse
+from arbiter.cli.exit_codes import exit_bad_input, explain_error
 
 if TYPE_CHECKING:
     from arbiter.vix.index_rule import Vix
@@ -37,20 +37,20 @@ def vix(
 
     source = example_path() if chain is None else chain
     if not source.is_file():
-        refuse(f"{source} is not a file: give the path of a chain")
+        exit_bad_input(f"{source} is not a file: give the path of a chain")
     try:
         read = read_chain(source, as_of=as_of, layout=layout, underlying=underlying)
         found = index(read, days=days, rate=rate)
     except (ValueError, OSError) as error:
-        refuse(explained(error, source))
+        exit_bad_input(explain_error(error, source))
     facts = found.to_dict()
     if json:
         typer.echo(json_format.dumps(facts, indent=1, allow_nan=False))
     else:
-        _show(found, facts, read.notes)
+        _print_index(found, facts, read.notes)
 
 
-def _show(found: Vix, facts: dict[str, Any], notes: tuple[str, ...]) -> None:
+def _print_index(found: Vix, facts: dict[str, Any], notes: tuple[str, ...]) -> None:
     from rich.console import Console
     from rich.table import Table
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arbiter.cli.exit_codes import refuse
+from arbiter.cli.exit_codes import exit_bad_input
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,15 +19,17 @@ def require_vix(source: Path, files: tuple[Path | None, Path | None], components
     name = next(iter(given))
     for option, path in given.items():
         if not path.is_file():
-            refuse(f"{option} {path} is not a file: give the path of one")
+            exit_bad_input(f"{option} {path} is not a file: give the path of one")
         if path.exists() and path.resolve() == source.resolve():
-            refuse(f"{option} {path} is the chain of the index too: give the two markets' own")
+            exit_bad_input(
+                f"{option} {path} is the chain of the index too: give the two markets' own"
+            )
     if source.is_dir():
-        refuse(
+        exit_bad_input(
             f"{name} with a folder of chains: one VIX market belongs to one chain; name the file"
         )
     if components != 1:
-        refuse(
+        exit_bad_input(
             f"{name} with --components {components}: a joint fit has one component; leave it at 1"
         )
 
@@ -39,9 +41,9 @@ def vix_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         alone = found["inside_bid_ask_alone"]
         beside = "" if alone is None else f" ({alone:.2%} alone)"
         share = f"{found['inside_bid_ask']:.2%} inside bid-ask{beside}"
-        lines.append(f"{found['quotes']:,} options on {_count(found)}, {share}")
+        lines.append(f"{found['quotes']:,} options on {_count_dates(found)}, {share}")
     else:
-        lines.append(f"futures alone, on {_count(found)}")
+        lines.append(f"futures alone, on {_count_dates(found)}")
     if found["largest_future_error"] is not None:
         lines.append(f"futures within {found['largest_future_error']:.3f} of the quoted ones")
     apart = found["largest_gap_alone"]
@@ -50,11 +52,11 @@ def vix_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     return [("" if i else "VIX market", line) for i, line in enumerate(lines)]
 
 
-def _count(found: dict[str, Any]) -> str:
+def _count_dates(found: dict[str, Any]) -> str:
     return "one date" if len(found["dates"]) == 1 else f"{len(found['dates'])} dates"
 
 
-_HEADS = {
+_COLUMN_HEADS = {
     "date": "VIX date",
     "future": "future",
     "fitted_future": "fitted",
@@ -65,7 +67,7 @@ _HEADS = {
     "vvix": "VVIX",
     "inside": "inside",
 }
-_TITLE = "VIX, index points; SPX √FV, VIX √E[VIX²] and gap: each market by itself"
+_TABLE_TITLE = "VIX, index points; SPX √FV, VIX √E[VIX²] and gap: each market by itself"
 
 
 def vix_dates(found: dict[str, Any]) -> Table:
@@ -73,15 +75,15 @@ def vix_dates(found: dict[str, Any]) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(title=_TITLE, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for name, head in _HEADS.items():
+    table = Table(title=_TABLE_TITLE, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name, head in _COLUMN_HEADS.items():
         table.add_column(head, justify="left" if name == "date" else "right", no_wrap=True)
     for row in found["dates"]:
-        table.add_row(*(_cell(name, row[name]) for name in _HEADS))
+        table.add_row(*(_format_cell(name, row[name]) for name in _COLUMN_HEADS))
     return table
 
 
-def _cell(name: str, value: Any) -> str:
+def _format_cell(name: str, value: Any) -> str:
     if value is None:
         return "–"
     if name == "date":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbiter.cli.exit_codes import BAD_INPUT, FAILED, refuse, wrote
+from arbiter.cli.exit_codes import BAD_INPUT, FAILED, exit_bad_input, print_written
 
 if TYPE_CHECKING:
     from arbiter_lab.evaluation.known_surface import Case
@@ -75,11 +75,11 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
 
     real = bench.removeprefix(_REAL) if bench.startswith(_REAL) else None
     if real is None and bench not in BENCHES:
-        refuse(f"--bench {bench} is not one of {', '.join(BENCHES)}, {_REAL}FOLDER")
+        exit_bad_input(f"--bench {bench} is not one of {', '.join(BENCHES)}, {_REAL}FOLDER")
     if count is not None and count < 1:
-        refuse(f"--count {count}: give at least one")
+        exit_bad_input(f"--count {count}: give at least one")
     if first < 0 or (first > 0 and real is not None):
-        refuse(f"--first {first}: give 0 or more, of surfaces whose truth is known")
+        exit_bad_input(f"--first {first}: give 0 or more, of surfaces whose truth is known")
     names = method or [*USUAL]
     logging.getLogger("arbiter").addHandler(logging.NullHandler())  # the summary says it all
     try:
@@ -101,7 +101,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
                 families = None
         written = _write(facts, families, out)
     except (ValueError, OSError, ImportError) as error:  # a projection needs a package of its own
-        refuse(str(error))
+        exit_bad_input(str(error))
     except KeyboardInterrupt:
         typer.echo("interrupted: nothing is written but the surfaces made so far", err=True)
         raise typer.Exit(_INTERRUPTED) from None
@@ -118,7 +118,7 @@ def _operator(weights: Path | None) -> Any:
     if weights is None:
         return operator()
     if not weights.is_file():
-        refuse(f"--weights {weights} does not exist: give a checkpoint, or leave it out")
+        exit_bad_input(f"--weights {weights} does not exist: give a checkpoint, or leave it out")
     return with_any_decoder(weights)
 
 
@@ -129,11 +129,11 @@ def _baselines(paths: list[Path]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in paths:
         if not path.is_file():
-            refuse(f"--baseline {path} does not exist: give a checkpoint")
+            exit_bad_input(f"--baseline {path} does not exist: give a checkpoint")
         loaded = Baseline.load(path)
         name = loaded.design.model
         if name in found:
-            refuse(f"--baseline {path} is a second {name!r}: compare one of each at a time")
+            exit_bad_input(f"--baseline {path} is a second {name!r}: compare one of each at a time")
         found[name] = loaded
     return found
 
@@ -164,7 +164,9 @@ def _cases(bench: str, which: tuple[int, int | None], cache: Path, tell: Tell) -
     if bench == "unseen":
         wanted = unseen_surfaces.SURFACES if count is None else count
         if wanted > unseen_surfaces.SURFACES:
-            refuse(f"--count {count}: there are {unseen_surfaces.SURFACES:,} unseen surfaces")
+            exit_bad_input(
+                f"--count {count}: there are {unseen_surfaces.SURFACES:,} unseen surfaces"
+            )
         return stored_surfaces.stored(
             wanted, cache, lambda done: tell("surfaces", done, wanted), first
         )
@@ -235,7 +237,7 @@ def _show(facts: dict[str, Any], written: list[Path]) -> None:
         for table in (_family_table(facts["methods"]), _worst_table(facts["methods"])):
             console.print(table)
     for path in written:
-        wrote(console, path)
+        print_written(console, path)
 
 
 def _grid(title: str, heads: tuple[str, ...], words: int = 1) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbiter.cli.exit_codes import FAILED, refuse, wrote
+from arbiter.cli.exit_codes import FAILED, exit_bad_input, print_written
 
 if TYPE_CHECKING:
     from arbiter_lab.reproduction.check_results import Check
@@ -64,7 +64,7 @@ def reproduce(
         how = (stage, checkpoints, workers, json)
         outcome = _run(profile or "paper", out or Path("results"), how)
     except (CheckpointError, ValueError, OSError) as error:
-        refuse(str(error))
+        exit_bad_input(str(error))
     except FloatingPointError as error:
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(FAILED) from error
@@ -155,7 +155,7 @@ def _show(outcome: Outcome, json: bool) -> None:
     for name, reason in outcome.missing.items():
         console.print(f"missing: {name}: {reason}", highlight=False, markup=False, soft_wrap=True)
     for name in ("results.json", "report.html", "manifest.json"):
-        wrote(console, outcome.out / name)
+        print_written(console, outcome.out / name)
 
 
 def _facts(outcome: Outcome) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbiter.cli.exit_codes import FAILED, refuse, wrote
+from arbiter.cli.exit_codes import FAILED, exit_bad_input, print_written
 
 if TYPE_CHECKING:
     from arbiter_lab.training.loop import Outcome
@@ -73,7 +73,7 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter per option
     from arbiter_lab.training.stopping_rule import Ending
 
     if seconds is not None and not seconds > 0.0:
-        refuse(f"--seconds {seconds} must be positive")
+        exit_bad_input(f"--seconds {seconds} must be positive")
     _require_device(device)
     try:
         changes = {"steps": steps, "decay": decay, "model": model, "route": route}
@@ -91,7 +91,7 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter per option
             display=Display(chosen.steps, every=math.inf if json else 30.0),
         )
     except (CheckpointError, ValueError, OSError) as error:
-        refuse(str(error))
+        exit_bad_input(str(error))
     except FloatingPointError as error:
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(FAILED) from error
@@ -107,9 +107,11 @@ def _require_device(device: str) -> None:
     import torch
 
     if device not in ("cpu", "cuda"):
-        refuse(f"--device {device} is not one of cpu, cuda")
+        exit_bad_input(f"--device {device} is not one of cpu, cuda")
     if device == "cuda" and not torch.cuda.is_available():
-        refuse("--device cuda: PyTorch sees no GPU here; use --device cpu, or install its drivers")
+        exit_bad_input(
+            "--device cuda: PyTorch sees no GPU here; use --device cpu, or install its drivers"
+        )
 
 
 def _settings(out: Path, file: Path | None, resume: bool, changes: dict[str, Any]) -> Settings:
@@ -149,4 +151,4 @@ def _show(outcome: Outcome) -> None:
     console.print(table, highlight=False, markup=False)
     for note in outcome.notes:
         console.print(f"note: {note}", highlight=False, markup=False)
-    wrote(console, outcome.weights)
+    print_written(console, outcome.weights)
