@@ -21,9 +21,9 @@ from arbiter_lab.metrics import (
     wasserstein,
 )
 from arbiter_lab.metrics import smoothed_arbitrage as smoothed
-from arbiter_lab.metrics.marginals import Inverted
+from arbiter_lab.metrics.marginals import InvertedMarginals
 from arbiter_lab.metrics.metric import Metric, worst_day
-from arbiter_lab.metrics.panels import calls_of
+from arbiter_lab.metrics.panels import price_calls
 from claims import Array
 
 HESTON = LiftedHeston.heston(v0=0.04, kappa=1.5, theta=0.04, sigma=0.5, rho=-0.7)
@@ -39,13 +39,13 @@ class Models:
     def __init__(self) -> None:
         truth = HESTON.days(STATES, np.log(KAPPA) * np.ones((4, 1)), T)
         truth = truth + np.maximum(1.0 - KAPPA, 0.0)
-        exact = [Inverted(HESTON, state) for state in STATES]
+        exact = [InvertedMarginals(HESTON, state) for state in STATES]
         index = HESTON.vix(STATES)
         flat = [
             Surface.from_slopes([-1.0, 1.0], T, v * np.sqrt(T)[:, None] * np.ones(2))
             for v in index / 100.0
         ]
-        one_volatility = np.stack([calls_of(surface, KAPPA, T) for surface in flat])
+        one_volatility = np.stack([price_calls(surface, KAPPA, T) for surface in flat])
         intrinsic = np.broadcast_to(np.maximum(1.0 - KAPPA, 0.0), truth.shape)
         first = np.broadcast_to(truth[:1], truth.shape)
         self.truth, self.index, self.exact = truth, index, exact
@@ -99,7 +99,7 @@ def _scores(models: Models, name: str) -> dict[str, Metric]:
         densities.cvar_alignment(laws[every], models.exact[every], T),
         arbitrage.nas(calls, KAPPA, T),
         arbitrage.nas_as_printed(calls, KAPPA, T),
-        arbitrage.nas_inequalities(arbitrage.audited(calls[every], KAPPA, T)),
+        arbitrage.nas_inequalities(arbitrage.audit_panel(calls[every], KAPPA, T)),
         smoothed.cnas(calls, KAPPA, T),
         smoothed.cnas(calls, KAPPA, T, printed=True),
         smoothed.cnas_convolved(calls, KAPPA, T),

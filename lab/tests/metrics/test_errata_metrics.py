@@ -10,12 +10,12 @@ import pytest
 from scipy.stats import beta
 
 from arbiter import example
-from arbiter_lab.metrics.arbitrage import audited, nas, nas_as_printed, nas_inequalities
+from arbiter_lab.metrics.arbitrage import audit_panel, nas, nas_as_printed, nas_inequalities
 from arbiter_lab.metrics.effective_dimension import effective_dimensions
 from arbiter_lab.metrics.generalisation import gen_gap_p95, gen_gap_p95_score
 from arbiter_lab.metrics.metric import Metric
 from arbiter_lab.metrics.numeraire import ni, ni_invariance, ni_residual
-from arbiter_lab.metrics.panels import calls_of
+from arbiter_lab.metrics.panels import price_calls
 from arbiter_lab.metrics.smoothed_arbitrage import Hinge, Kernel, nas_by_maturity
 from arbiter_lab.metrics.wasserstein import surface_wasserstein, surface_wasserstein_quantile
 from claims import Array, flat
@@ -31,7 +31,7 @@ def value(metric: Metric) -> float:
 def panel() -> tuple[Array, Array]:
     """Exact calls (L, 41) of the example, and its maturities."""
     surface = example()
-    return calls_of(surface, KAPPA, surface.maturities), surface.maturities
+    return price_calls(surface, KAPPA, surface.maturities), surface.maturities
 
 
 def test_score_as_printed_prefers_the_reversal() -> None:
@@ -70,7 +70,7 @@ def test_sliced_distance_is_blind_to_the_level() -> None:
     times = np.array([0.25, 1.0])
     wide, narrow = (flat(v, times, np.ones(2), np.ones(2)) for v in (0.4, 0.2))
     sliced = surface_wasserstein(
-        calls_of(wide, KAPPA, times), calls_of(narrow, KAPPA, times), KAPPA, times
+        price_calls(wide, KAPPA, times), price_calls(narrow, KAPPA, times), KAPPA, times
     )
     assert value(sliced) < 0.2
     assert value(surface_wasserstein_quantile([wide], [narrow], times)) > 1.0
@@ -120,7 +120,7 @@ def test_three_axioms_are_not_no_arbitrage() -> None:
     _, T = panel()
     free = np.zeros((T.size, KAPPA.size))
     assert value(nas(free, KAPPA, T)) == value(nas_as_printed(free, KAPPA, T)) == 1.0
-    found = audited(free, KAPPA, T)
+    found = audit_panel(free, KAPPA, T)
     assert value(nas_inequalities(found)) < 1.0
     assert "bound" in set(found[0].findings["family"])
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from arbiter import Surface, example
 from arbiter.markets import LiftedHeston
-from arbiter_lab.metrics.arbitrage import audited, nas, nas_as_printed, nas_inequalities
+from arbiter_lab.metrics.arbitrage import audit_panel, nas, nas_as_printed, nas_inequalities
 from arbiter_lab.metrics.metric import Metric
-from arbiter_lab.metrics.panels import calls_of, negative_mass, panel_of, violations
+from arbiter_lab.metrics.panels import build_panel, negative_mass, price_calls, violations
 from arbiter_lab.metrics.smoothed_arbitrage import (
     Hinge,
     Kernel,
@@ -90,7 +90,7 @@ def test_a_price_that_is_not_a_number_makes_the_day_undefined(bad: float) -> Non
         assert found.value is None
         assert str(found.reason).startswith("1 of 2 days, the first of them day 1, have a price")
     with pytest.raises(ValueError, match="day 1 has a price that is not a number"):
-        audited(days, KAPPA, T)
+        audit_panel(days, KAPPA, T)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_surfaces_score_one_and_each_planted_arbitrage_less(seed: int) -> None:
     times = np.array([0.1, 0.5, 1.0])
     surface = Surface.from_slopes(np.linspace(-3.0, 3.0, 7), times, slopes)
     kappa = np.unique([1.0, *rng.uniform(0.6, 1.5, 12).round(3)])
-    calls = calls_of(surface, kappa, times)
+    calls = price_calls(surface, kappa, times)
     assert value(nas(calls, kappa, times)) == 1.0
     assert value(cnas(calls, kappa, times)) == 1.0
     assert value(cnas_convolved(calls, kappa, times)) == 1.0
@@ -133,7 +133,7 @@ def test_surfaces_score_one_and_each_planted_arbitrage_less(seed: int) -> None:
         assert value(nas(broken, kappa, times)) < 1.0
         assert value(cnas(broken, kappa, times)) < 1.0
         assert value(cnas_convolved(broken, kappa, times)) < 1.0
-        assert value(nas_inequalities(audited(broken, kappa, times))) < 1.0
+        assert value(nas_inequalities(audit_panel(broken, kappa, times))) < 1.0
 
 
 def _with(calls: Array, at: tuple[int, int], price: float) -> Array:
@@ -162,7 +162,7 @@ def test_a_larger_violation_costs_more_until_the_cap() -> None:
 def test_negative_mass_is_the_drop_of_the_slope() -> None:
     kappa = np.array([0.8, 1.0, 1.3])
     calls = np.array([[[0.22, 0.15, 0.01]]])  # slopes −0.35 and −0.4667
-    panel = panel_of(calls, kappa, [1.0])
+    panel = build_panel(calls, kappa, [1.0])
     mass = negative_mass(violations(panel).butterfly, kappa)
     assert mass[0, 0, 0] == pytest.approx(0.14 / 0.3 - 0.35)
 
@@ -173,8 +173,8 @@ def test_negative_mass_is_the_drop_of_the_slope() -> None:
 def test_inequalities_are_those_of_the_audit() -> None:
     surface = example()
     kappa, times = np.linspace(0.7, 1.3, 13), surface.maturities[[2, 5, 8]]
-    calls = calls_of(surface, kappa, times)
-    found = audited(np.stack([calls, calls[::-1]]), kappa, times)
+    calls = price_calls(surface, kappa, times)
+    found = audit_panel(np.stack([calls, calls[::-1]]), kappa, times)
     metric = nas_inequalities(found)
     assert metric.daily is not None
     assert metric.daily[0] == 1.0
@@ -253,6 +253,6 @@ def test_an_oracle_scores_one() -> None:
     heston = LiftedHeston.heston(0.04, 1.5, 0.04, 0.5, -0.7)
     strikes = count(full=81, reduced=21)
     kappa, times = np.linspace(0.7, 1.3, strikes), np.array([0.1, 0.25, 1.0])
-    calls = calls_of(heston, kappa, times)
+    calls = price_calls(heston, kappa, times)
     assert value(nas(calls, kappa, times)) == 1.0
     assert value(nas_as_printed(calls, kappa, times)) < 0.995

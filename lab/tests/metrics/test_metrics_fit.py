@@ -16,7 +16,7 @@ from arbiter.markets import LiftedHeston
 from arbiter.models.parameters import preset
 from arbiter.pricing.transport import Transport
 from arbiter_lab.metrics import densities, desk, volatility
-from arbiter_lab.metrics.marginals import Inverted
+from arbiter_lab.metrics.marginals import InvertedMarginals
 from arbiter_lab.metrics.metric import worst_day
 from arbiter_lab.peers.svi import fit_svi
 from claims import Array
@@ -222,7 +222,7 @@ class BlackOracle:
 
 def test_an_inverted_oracle_is_its_own_law() -> None:
     """Black's in closed form: log-strikes linear in z, past the table too."""
-    law = Inverted(BlackOracle(), 1.5)
+    law = InvertedMarginals(BlackOracle(), 1.5)
     z, T = np.linspace(-7.0, 7.0, 29), np.array([[0.1], [1.0]])
     total = 0.3 * np.sqrt(T)
     assert law.log_strike(z, T) == pytest.approx(total * z - 0.5 * total**2, abs=1e-7)
@@ -238,7 +238,11 @@ def test_an_inverted_oracle_is_its_own_law() -> None:
 @pytest.mark.parametrize("name", ["calm", "jumpy"])
 def test_an_oracles_distribution_is_inverted_at_its_own_probabilities(name: str) -> None:
     oracle = LiftedHeston.of(preset(name))
-    law, z, T = Inverted(oracle), np.linspace(-4.5, 4.25, 15), np.array([[0.02], [0.1], [1.0]])
+    law, z, T = (
+        InvertedMarginals(oracle),
+        np.linspace(-4.5, 4.25, 15),
+        np.array([[0.02], [0.1], [1.0]]),
+    )
     probability = oracle.digital(law.log_strike(z, T), T)
     assert -ndtri(probability) == pytest.approx(np.broadcast_to(z, (3, 15)), abs=1e-6)
     level = float(np.sqrt(oracle.variance_swap(1.0)))
@@ -258,7 +262,7 @@ def test_what_an_inverted_oracle_was_asked_is_kept() -> None:
             return super().digital(k, T, state)
 
     oracle = Counting()
-    law = Inverted(oracle)
+    law = InvertedMarginals(oracle)
     first = densities.slice_relative_entropy(black(0.3), law, [1.0])
     before = oracle.asked
     again = densities.slice_relative_entropy(black(0.4), law, [1.0])

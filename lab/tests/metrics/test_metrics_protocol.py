@@ -15,10 +15,10 @@ from arbiter.markets import LiftedHeston
 from arbiter_lab.metrics.duality_gap import dual_gap, ratio_log
 from arbiter_lab.metrics.effective_dimension import effective_dimensions
 from arbiter_lab.metrics.generalisation import gen_gap_p95, gen_gap_p95_score
-from arbiter_lab.metrics.marginals import Inverted
+from arbiter_lab.metrics.marginals import InvertedMarginals
 from arbiter_lab.metrics.metric import Metric
 from arbiter_lab.metrics.numeraire import ni, ni_invariance, ni_residual
-from arbiter_lab.metrics.panels import calls_of
+from arbiter_lab.metrics.panels import price_calls
 from arbiter_lab.metrics.stability import stability, stability_windows
 from arbiter_lab.metrics.wasserstein import (
     slice_wasserstein,
@@ -237,7 +237,7 @@ def test_sliced_distance_by_hand() -> None:
 def test_sliced_distance_is_one_a_day_and_a_distance() -> None:
     surface = example()
     kappa, T = np.linspace(0.7, 1.3, 13), surface.maturities[[2, 5, 8]]
-    calls = calls_of(surface, kappa, T)
+    calls = price_calls(surface, kappa, T)
     other, third = calls**1.1, calls**1.2
     days = surface_wasserstein(np.stack([calls, other]), np.stack([calls, calls]), kappa, T)
     assert days.daily is not None
@@ -283,7 +283,7 @@ def test_distance_over_maturities_is_the_root_of_the_mean_square() -> None:
 
 def test_distance_from_an_oracle_falls_as_the_surface_nears_it() -> None:
     heston = LiftedHeston.heston(0.04, 1.5, 0.04, 0.5, -0.7)
-    law, T = Inverted(heston), [0.5]
+    law, T = InvertedMarginals(heston), [0.5]
     total = float(np.sqrt(heston.variance_swap(0.5) * 0.5))
     off = [value(surface_wasserstein_quantile([black([c * total], T)], [law], T)) for c in (1, 2)]
     assert 0.0 < off[0] < off[1]

@@ -7,7 +7,12 @@ import pytest
 from benchmarks.interval_coverage import autoregressions
 
 from arbiter_lab.metrics.metric import Metric
-from arbiter_lab.metrics.pooling import largest_size, mean_size, pooled, root_mean_square
+from arbiter_lab.metrics.pooling import (
+    largest_absolute,
+    mean_absolute,
+    pool_errors,
+    root_mean_square,
+)
 from arbiter_lab.protocol.inference import hac_mean, proportion
 from arbiter_lab.protocol.intervals import block_bootstrap, metric_intervals
 from counts import count
@@ -29,7 +34,7 @@ def test_share_of_runs_has_the_binomial_interval() -> None:
 def test_pooled_error_has_the_interval_of_its_squares_by_hand() -> None:
     # squares 1, 4, 1, 4 and so on: mean 2.5, the same weight for each day
     errors = np.tile([[1.0, -1.0], [2.0, 2.0]], (8, 1))
-    metric = pooled("iv_rmse_bp", errors, root_mean_square, "volatility")
+    metric = pool_errors("iv_rmse_bp", errors, root_mean_square, "volatility")
     assert metric.value == pytest.approx(math.sqrt(2.5))
     squares = hac_mean(np.tile([1.0, 4.0], 8))
     assert metric_intervals([metric]).ends["iv_rmse_bp"] == pytest.approx(
@@ -41,10 +46,10 @@ def test_intervals_hold_their_values(rng: np.random.Generator) -> None:
     errors = rng.standard_normal((40, 30)) * rng.uniform(0.5, 2.0, (40, 1))
     errors[rng.uniform(size=errors.shape) < 0.3] = np.nan  # days of different length
     metrics = [
-        pooled("iv_rmse_bp", errors, root_mean_square, "volatility"),
-        pooled("iv_mae_bp", errors, mean_size, "volatility"),
-        Metric.of_days("CNAS", np.full(40, 0.1), "have none"),
-        Metric.of_days("cnas_frozen_drop", np.linspace(-0.3, 0.1, 40), "have none"),
+        pool_errors("iv_rmse_bp", errors, root_mean_square, "volatility"),
+        pool_errors("iv_mae_bp", errors, mean_absolute, "volatility"),
+        Metric.from_days("CNAS", np.full(40, 0.1), "have none"),
+        Metric.from_days("cnas_frozen_drop", np.linspace(-0.3, 0.1, 40), "have none"),
     ]
     found = metric_intervals(metrics)
     for metric in metrics:
@@ -61,7 +66,7 @@ def test_pooled_errors_interval_covers() -> None:
     rng, held = np.random.default_rng(6), 0
     for row in scale:
         errors = row[:, None] * rng.standard_normal((250, 10))
-        metric = pooled("iv_rmse_bp", errors, root_mean_square, "volatility")
+        metric = pool_errors("iv_rmse_bp", errors, root_mean_square, "volatility")
         low, high = metric_intervals([metric], method="cosine").ends["iv_rmse_bp"]
         held += low <= truth <= high
     share = held / replications
@@ -96,7 +101,7 @@ def test_blocks_of_the_bootstrap_keep_dependence() -> None:
 def test_other_statistics_have_none_and_say_why(rng: np.random.Generator) -> None:
     errors = rng.standard_normal((20, 5))
     errors[3, :4] = np.nan
-    largest = pooled("iv_max_bp", errors, largest_size, "volatility")
+    largest = pool_errors("iv_max_bp", errors, largest_absolute, "volatility")
     gap = Metric("DualGap", 0.1)
     absent = Metric.undefined("NI", "one day has no increments")
     found = metric_intervals([largest, gap, absent])

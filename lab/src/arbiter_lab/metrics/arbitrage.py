@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from arbiter.audit.certificate import Certificate, audit
 from arbiter.scoring import TOLERANCE
 from arbiter_lab.metrics.metric import Metric
-from arbiter_lab.metrics.panels import Panel, negative_mass, panel_of, violations
+from arbiter_lab.metrics.panels import Panel, build_panel, negative_mass, violations
 
 Array = NDArray[np.float64]
 
@@ -58,9 +58,9 @@ def nas(calls: ArrayLike, kappa: ArrayLike, T: ArrayLike, tolerance: float = TOL
         >>> nas(calls[::-1], kappa, T).value < 1.0
         True
     """
-    panel = panel_of(calls, kappa, T)
-    terms = [np.minimum(term, 1.0) for term in _terms(panel, tolerance, printed=False)]
-    return Metric.of_days("NAS", _score(terms), NOT_A_PRICE)
+    panel = build_panel(calls, kappa, T)
+    terms = [np.minimum(term, 1.0) for term in _violation_terms(panel, tolerance, printed=False)]
+    return Metric.from_days("NAS", _score_days(terms), NOT_A_PRICE)
 
 
 def nas_as_printed(calls: ArrayLike, kappa: ArrayLike, T: ArrayLike) -> Metric:
@@ -68,8 +68,8 @@ def nas_as_printed(calls: ArrayLike, kappa: ArrayLike, T: ArrayLike) -> Metric:
 
     Correct prices score below one, by a third of what calls gain along maturities.
     """
-    terms = _terms(panel_of(calls, kappa, T), 0.0, printed=True)
-    return Metric.of_days("NAS_as_printed", _score(terms), NOT_A_PRICE)
+    terms = _violation_terms(build_panel(calls, kappa, T), 0.0, printed=True)
+    return Metric.from_days("NAS_as_printed", _score_days(terms), NOT_A_PRICE)
 
 
 def nas_inequalities(found: Sequence[Scored]) -> Metric:
@@ -78,16 +78,16 @@ def nas_inequalities(found: Sequence[Scored]) -> Metric:
     Args:
         found: Certificates, of `audited` or of surfaces, or verdicts of the evaluation.
     """
-    return Metric.of_days("NAS_inequalities", [day.nas for day in found], "have no score")
+    return Metric.from_days("NAS_inequalities", [day.nas for day in found], "have no score")
 
 
-def audited(calls: ArrayLike, kappa: ArrayLike, T: ArrayLike) -> list[Certificate]:
+def audit_panel(calls: ArrayLike, kappa: ArrayLike, T: ArrayLike) -> list[Certificate]:
     """The audit of each day of a panel, its puts below the forward by parity.
 
     Raises:
         ValueError: For a day with a price that is not a number: it cannot be audited.
     """
-    panel = panel_of(calls, kappa, T)
+    panel = build_panel(calls, kappa, T)
     bad = np.flatnonzero(~np.isfinite(panel.calls).all(axis=(1, 2)))
     if bad.size:
         raise ValueError(f"day {bad[0]} has a price that is not a number: leave it out")
@@ -110,7 +110,7 @@ def audited(calls: ArrayLike, kappa: ArrayLike, T: ArrayLike) -> list[Certificat
     ]
 
 
-def _terms(panel: Panel, tolerance: float, printed: bool) -> list[Array]:
+def _violation_terms(panel: Panel, tolerance: float, printed: bool) -> list[Array]:
     """``(D, L)``, ``(D, L)`` and ``(D, S)``: each wrong way, integrated along its own axis."""
     found = violations(panel, tolerance, printed)
     mass = negative_mass(found.butterfly, panel.kappa)
@@ -118,7 +118,7 @@ def _terms(panel: Panel, tolerance: float, printed: bool) -> list[Array]:
     return terms if panel.T.size > 1 else terms[:2]
 
 
-def _score(terms: list[Array]) -> Array:
+def _score_days(terms: list[Array]) -> Array:
     """``(D,)`` one less the mean over axioms of each term's mean."""
     lost = np.mean([term.mean(axis=1) for term in terms], axis=0)
     # a loss below the spacing of float64 numbers is a loss

@@ -35,7 +35,7 @@ class Definition:
     page: str
 
 
-def _all() -> list[Definition]:
+def _list_definitions() -> list[Definition]:
     points = ("", "_quoted", "_unquoted")
     errors = [f"iv_{what}_bp{on}" for what in ("rmse", "mae", "max") for on in points]
     spectra = ("", "_centred", "_features", "_features_centred")
@@ -83,4 +83,4 @@ def _all() -> list[Definition]:
     ]  # fmt: skip
 
 
-DEFINITIONS = {definition.name: definition for definition in _all()}
+DEFINITIONS = {definition.name: definition for definition in _list_definitions()}

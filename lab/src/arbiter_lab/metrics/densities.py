@@ -15,14 +15,16 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from arbiter.pricing.transport import Transport
-from arbiter_lab.metrics.marginals import Marginals, lacking
+from arbiter_lab.metrics.marginals import Marginals, explain_missing_law
 from arbiter_lab.metrics.metric import Metric
 
 Array = NDArray[np.float64]
 
-NODES = np.linspace(-4.5, 4.25, 71)  # Gaussian coordinates of the exact law where laws are compared
-MASS = np.exp(-0.5 * NODES**2) / np.exp(-0.5 * NODES**2).sum()
-TAIL = 0.05  # probability of the tails whose means are compared
+GAUSSIAN_NODES = np.linspace(
+    -4.5, 4.25, 71
+)  # Gaussian coordinates of the exact law where laws are compared
+NODE_MASS = np.exp(-0.5 * GAUSSIAN_NODES**2) / np.exp(-0.5 * GAUSSIAN_NODES**2).sum()
+TAIL_PROBABILITY = 0.05  # probability of the tails whose means are compared
 TAILS = ("lower", "upper")
 Compare = Callable[[Marginals, Marginals, ArrayLike], Array]
 
@@ -41,13 +43,13 @@ class Alignment(NamedTuple):
 
 def transport_alignment(model: Transport, exact: Transport, unit: Tensor) -> Alignment:
     """Compare slices ``(N,)`` of transports; ``unit`` is ``(N,)``, their ``σ√T``."""
-    x = torch.from_numpy(NODES).to(unit.device)
-    mass = torch.from_numpy(MASS).to(unit.device)
+    x = torch.from_numpy(GAUSSIAN_NODES).to(unit.device)
+    mass = torch.from_numpy(NODE_MASS).to(unit.device)
     there = exact.at_coordinate(x[None])
     here = model.at_strike(there.k)
     # log of φ(x)/(κ b) on both sides, at one κ
     gain = 0.5 * (here.x**2 - there.x**2) + torch.log(here.b / there.b)
-    tail = torch.full((1,), TAIL, dtype=torch.float64, device=unit.device)
+    tail = torch.full((1,), TAIL_PROBABILITY, dtype=torch.float64, device=unit.device)
     off = sum((model.cvar(tail, t) - exact.cvar(tail, t)).abs() for t in TAILS)
     return Alignment((mass * gain).sum(-1), torch.as_tensor(off)[..., 0] / unit / 2.0)
 
@@ -58,17 +60,20 @@ def slice_relative_entropy(model: Marginals, exact: Marginals, T: ArrayLike) -> 
     Infinite where the model gives no density to what happens.
     """
     times = np.atleast_1d(np.asarray(T, dtype=np.float64))[:, None]
-    k = exact.log_strike(NODES, times)
+    k = exact.log_strike(GAUSSIAN_NODES, times)
     with np.errstate(divide="ignore"):
         gain = np.log(exact.density(k, times)) - np.log(model.density(k, times))
-    return np.asarray(gain @ MASS)
+    return np.asarray(gain @ NODE_MASS)
 
 
 def slice_cvar_error(model: Marginals, exact: Marginals, T: ArrayLike) -> Array:
     """``(L,)`` mean absolute difference of the means of both 5 % tails, over the exact ``σ√T``."""
     times = np.atleast_1d(np.asarray(T, dtype=np.float64))
     unit = np.sqrt(exact.variance_swap(times) * times)
-    off = [np.abs(model.cvar(TAIL, times, t) - exact.cvar(TAIL, times, t)) for t in TAILS]
+    off = [
+        np.abs(model.cvar(TAIL_PROBABILITY, times, t) - exact.cvar(TAIL_PROBABILITY, times, t))
+        for t in TAILS
+    ]
     return np.asarray(0.5 * (off[0] + off[1]) / unit)
 
 
@@ -79,20 +84,20 @@ def relative_entropy(
 
     Args:
         models: A surface a day.
-        exacts: The truth of each day; an oracle as `arbiter_lab.metrics.marginals.Inverted`.
+        exacts: The truth of each day; an oracle as `arbiter_lab.metrics.marginals.InvertedMarginals`.
         T: ``(L,)`` maturities, the same every day.
     """
-    return _days("relative_entropy", slice_relative_entropy, models, exacts, T)
+    return _compare_days("relative_entropy", slice_relative_entropy, models, exacts, T)
 
 
 def cvar_alignment(
     models: Sequence[Marginals], exacts: Sequence[Marginals], T: ArrayLike
 ) -> Metric:
     """Mean over days and maturities of the error of both 5 % tails' means, over ``σ√T``."""
-    return _days("cvar_alignment", slice_cvar_error, models, exacts, T)
+    return _compare_days("cvar_alignment", slice_cvar_error, models, exacts, T)
 
 
-def _days(
+def _compare_days(
     name: str,
     compare: Compare,
     models: Sequence[Marginals],
@@ -102,8 +107,8 @@ def _days(
     if len(models) != len(exacts):
         raise ValueError(f"{len(models)} models and {len(exacts)} laws: give one of each a day")
     for law in models:
-        without = lacking(law)
+        without = explain_missing_law(law)
         if without is not None:
             return Metric.undefined(name, without)
     daily = [compare(m, e, T).mean() for m, e in zip(models, exacts, strict=True)]
-    return Metric.of_days(name, daily, "have a slice on which it is infinite or not a number")
+    return Metric.from_days(name, daily, "have a slice on which it is infinite or not a number")

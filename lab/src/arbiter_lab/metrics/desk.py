@@ -13,7 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 from arbiter.quotes import Quotes
 from arbiter.scoring import is_inside_bid_ask
 from arbiter_lab.metrics.metric import Metric
-from arbiter_lab.metrics.pooling import Statistic, largest_size, mean_size, pooled, root_mean_square
+from arbiter_lab.metrics.pooling import (
+    Statistic,
+    largest_absolute,
+    mean_absolute,
+    pool_errors,
+    root_mean_square,
+)
 
 Mask = NDArray[np.bool_]
 
@@ -54,20 +60,22 @@ def vix_rmse(model: ArrayLike, oracle: ArrayLike) -> Metric:
         model: ``(D,)`` the model's index; NaN where it has none.
         oracle: ``(D,)`` the exact one.
     """
-    return _index("vix_rmse", model, oracle, root_mean_square)
+    return _index_error_metric("vix_rmse", model, oracle, root_mean_square)
 
 
 def vix_mae(model: ArrayLike, oracle: ArrayLike) -> Metric:
     """Mean absolute error of the volatility index, in points; as `vix_rmse`."""
-    return _index("vix_mae", model, oracle, mean_size)
+    return _index_error_metric("vix_mae", model, oracle, mean_absolute)
 
 
 def vix_max(model: ArrayLike, oracle: ArrayLike) -> Metric:
     """Largest absolute error of the volatility index, in points; as `vix_rmse`."""
-    return _index("vix_max", model, oracle, largest_size)
+    return _index_error_metric("vix_max", model, oracle, largest_absolute)
 
 
-def _index(name: str, model: ArrayLike, oracle: ArrayLike, statistic: Statistic) -> Metric:
+def _index_error_metric(
+    name: str, model: ArrayLike, oracle: ArrayLike, statistic: Statistic
+) -> Metric:
     found, truth = np.atleast_1d(np.asarray(model, float)), np.atleast_1d(np.asarray(oracle, float))
     if found.shape != truth.shape or found.ndim != 1:
         raise ValueError(
@@ -77,4 +85,4 @@ def _index(name: str, model: ArrayLike, oracle: ArrayLike, statistic: Statistic)
         day = int(np.flatnonzero(~np.isfinite(truth))[0])
         raise ValueError(f"the oracle's index of day {day} is {truth[day]}: leave that day out")
     error = np.where(np.isfinite(found), found, np.inf) - truth
-    return pooled(name, error[:, None], statistic, "index")
+    return pool_errors(name, error[:, None], statistic, "index")

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from arbiter_lab.metrics.metric import Metric
 
-SHARES = (0.90, 0.95, 0.99)
+SPECTRUM_SHARES = (0.90, 0.95, 0.99)
 
 
 def effective_dimensions(
@@ -32,7 +32,7 @@ def effective_dimensions(
     if table.ndim != 2 or 0 in table.shape:
         raise ValueError(f"rows has shape {table.shape}: give (samples, coordinates)")
     parts = [part for part in (suffix, "centred" if centred else "") if part]
-    names = ["_".join([f"d{100 * share:.0f}", *parts]) for share in SHARES]
+    names = ["_".join([f"d{100 * share:.0f}", *parts]) for share in SPECTRUM_SHARES]
     if not np.isfinite(table).all():
         return [Metric.undefined(name, "a row is not finite") for name in names]
     table = table - table.mean(axis=0) if centred else table
@@ -44,5 +44,5 @@ def effective_dimensions(
         return [Metric.undefined(name, reason) for name in names]
     held = np.cumsum(spectrum) / spectrum.sum()
     # a share that is met exactly may have been rounded below itself
-    found = [int(np.searchsorted(held, share * (1.0 - 1e-12))) + 1 for share in SHARES]
+    found = [int(np.searchsorted(held, share * (1.0 - 1e-12))) + 1 for share in SPECTRUM_SHARES]
     return [Metric(name, float(d)) for name, d in zip(names, found, strict=True)]

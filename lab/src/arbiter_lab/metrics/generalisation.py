@@ -9,7 +9,7 @@ from arbiter_lab.metrics.metric import Metric
 
 Array = NDArray[np.float64]
 
-QUANTILE = 0.95
+GAP_QUANTILE = 0.95
 
 
 def gen_gap_p95(model: ArrayLike, oracle: ArrayLike) -> Metric:
@@ -47,7 +47,7 @@ def gen_gap_p95_score(train: ArrayLike, out_of_sample: ArrayLike) -> Metric:
 
 
 def _percentile(name: str, daily: Array, why: str) -> Metric:
-    mean = Metric.of_days(name, daily, why)
+    mean = Metric.from_days(name, daily, why)
     if mean.value is None:
         return mean
-    return Metric(name, float(np.quantile(daily, QUANTILE)), None, daily)
+    return Metric(name, float(np.quantile(daily, GAP_QUANTILE)), None, daily)

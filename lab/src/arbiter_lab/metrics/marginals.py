@@ -18,8 +18,8 @@ Array = NDArray[np.float64]
 
 # A digital from a Fourier integral is right to about 1e-10: beyond this many deviations its tail
 # is rounding, and the law goes on as Black's.
-_REACH = 5.0
-_DEVIATIONS = np.linspace(-20.0, 10.0, 301)  # left tails are long: −15 is five
+_MAX_RESOLVED_DEVIATIONS = 5.0
+_TABLE_DEVIATIONS = np.linspace(-20.0, 10.0, 301)  # left tails are long: −15 is five
 
 
 class Marginals(Protocol):
@@ -62,7 +62,7 @@ class Distribution(Protocol):
         ...
 
 
-class Inverted:
+class InvertedMarginals:
     """The marginals of an oracle in one state, with its distribution inverted.
 
     What was asked once is kept: make one a day, and share it between the models of that day.
@@ -78,7 +78,9 @@ class Inverted:
 
     def density(self, k: ArrayLike, T: ArrayLike) -> Array:
         """Density of ``X_T`` per unit of κ."""
-        return self._once("density", lambda k, T: self.oracle.density(k, T, self.state), k, T)
+        return self._evaluate_cached(
+            "density", lambda k, T: self.oracle.density(k, T, self.state), k, T
+        )
 
     def variance_swap(self, T: ArrayLike) -> Array:
         """``−2 E log X_T / T``."""
@@ -89,27 +91,33 @@ class Inverted:
 
         Past five deviations, where an oracle's tail is rounding, it goes on as a straight line.
         """
-        return self._once("log_strike", self._invert, z, T)
+        return self._evaluate_cached("log_strike", self._invert, z, T)
 
     def _invert(self, z: Array, T: Array) -> Array:
         wanted, times = np.broadcast_arrays(z, T)
         each, where = np.unique(times, return_inverse=True)
         where = where.reshape(times.shape)
-        near = np.clip(wanted, -_REACH, _REACH)
+        near = np.clip(wanted, -_MAX_RESOLVED_DEVIATIONS, _MAX_RESOLVED_DEVIATIONS)
         k, slope = np.empty(wanted.shape), np.empty((2, each.size))
         scale = np.sqrt(self.variance_swap(each) * each)
-        table = _DEVIATIONS * scale[:, None]
-        levels = self._level(table, each[:, None])  # (M, 301)
+        table = _TABLE_DEVIATIONS * scale[:, None]
+        levels = self._gaussian_quantile(table, each[:, None])  # (M, 301)
         for m in range(each.size):
-            sound = np.flatnonzero(np.abs(levels[m]) < _REACH + 1.0)
+            sound = np.flatnonzero(np.abs(levels[m]) < _MAX_RESOLVED_DEVIATIONS + 1.0)
             x = np.maximum.accumulate(levels[m, sound])
             rising = np.flatnonzero(np.diff(x, prepend=-np.inf) > 1e-9)
             inverse = PchipInterpolator(x[rising], table[m, sound[rising]])
             k[where == m] = inverse(near[where == m])
-            slope[:, m] = inverse(np.array([-_REACH, _REACH]), 1)
+            slope[:, m] = inverse(
+                np.array([-_MAX_RESOLVED_DEVIATIONS, _MAX_RESOLVED_DEVIATIONS]), 1
+            )
         rate = np.asarray(self.density(k, times)) * np.exp(k)
-        miss = (self._level(k, times) - near) * np.exp(-0.5 * near**2) / np.sqrt(2.0 * np.pi)
-        cell = (_DEVIATIONS[1] - _DEVIATIONS[0]) * scale[where]
+        miss = (
+            (self._gaussian_quantile(k, times) - near)
+            * np.exp(-0.5 * near**2)
+            / np.sqrt(2.0 * np.pi)
+        )
+        cell = (_TABLE_DEVIATIONS[1] - _TABLE_DEVIATIONS[0]) * scale[where]
         # where there is hardly a density, between a body and its jumps, a step must stay near
         step = np.clip(miss / np.maximum(rate, np.finfo(float).tiny), -cell, cell)
         k = k - np.where(np.isfinite(miss), step, 0.0)
@@ -119,19 +127,21 @@ class Inverted:
         """Mean of ``X_T`` over its lower or upper tail of probability q."""
         if tail not in ("lower", "upper"):
             raise ValueError(f"tail must be 'upper' or 'lower', got {tail!r}")
-        return self._once(tail, self._lower if tail == "lower" else self._upper, q, T)
+        return self._evaluate_cached(
+            tail, self._lower_cvar if tail == "lower" else self._upper_cvar, q, T
+        )
 
-    def _lower(self, q: Array, T: Array) -> Array:
+    def _lower_cvar(self, q: Array, T: Array) -> Array:
         k = self.log_strike(ndtri(q), T)
         put = self.oracle.otm(k, T, self.state) + np.maximum(np.expm1(k), 0.0)
         return np.asarray(np.exp(k) - put / q)
 
-    def _upper(self, q: Array, T: Array) -> Array:
+    def _upper_cvar(self, q: Array, T: Array) -> Array:
         k = self.log_strike(-ndtri(q), T)
         call = self.oracle.otm(k, T, self.state) + np.maximum(-np.expm1(k), 0.0)
         return np.asarray(np.exp(k) + call / q)
 
-    def _once(
+    def _evaluate_cached(
         self, name: str, ask: Callable[[Array, Array], Array], at: ArrayLike, T: ArrayLike
     ) -> Array:
         points, times = np.asarray(at, dtype=np.float64), np.asarray(T, dtype=np.float64)
@@ -142,13 +152,13 @@ class Inverted:
             self._kept[key] = answer
         return self._kept[key]
 
-    def _level(self, k: ArrayLike, T: ArrayLike) -> Array:
+    def _gaussian_quantile(self, k: ArrayLike, T: ArrayLike) -> Array:
         """Gaussian quantile of ``P(X_T ≤ e^k)``, infinite where a probability is none."""
         above = np.clip(self.oracle.digital(k, T, self.state), 0.0, 1.0)
         return np.asarray(-ndtri(above))
 
 
-def lacking(law: object) -> str | None:
+def explain_missing_law(law: object) -> str | None:
     """Why something has no marginals, or None where it has them."""
     names = ("log_strike", "density", "cvar", "variance_swap")
     missing = [name for name in names if not hasattr(law, name)]

@@ -61,7 +61,7 @@ class Metric:
         return cls(name, None, reason, None if daily is None else np.asarray(daily, np.float64))
 
     @classmethod
-    def of_days(cls, name: str, daily: ArrayLike, why: str) -> Metric:
+    def from_days(cls, name: str, daily: ArrayLike, why: str) -> Metric:
         """The mean of the days; undefined where a day is not a number.
 
         Args:
@@ -78,7 +78,7 @@ class Metric:
             return cls.undefined(name, reason + why, np.where(np.isfinite(series), series, np.nan))
         return cls(name, float(series.mean()), None, series)
 
-    def renamed(self, name: str) -> Metric:
+    def with_name(self, name: str) -> Metric:
         """The same under another name."""
         return replace(self, name=name)
 
@@ -88,7 +88,7 @@ class Metric:
         return f"{self.name} = {self.value:.6g}"
 
 
-def record(metrics: Iterable[Metric]) -> dict[str, Any]:
+def metrics_to_dict(metrics: Iterable[Metric]) -> dict[str, Any]:
     """Strict JSON: a value or null under each name, and under ``reason`` why nulls are null.
 
     Raises:

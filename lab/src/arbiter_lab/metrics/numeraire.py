@@ -10,8 +10,8 @@ from arbiter_lab.metrics.metric import Metric
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]
 
-MATURITIES, STRIKES = 8, 4
-EPSILON = 1e-16  # of the forward, squared: far below the variance of any price that moves
+MATURITY_BUCKETS, STRIKE_BUCKETS = 8, 4
+VARIANCE_EPSILON = 1e-16  # of the forward, squared: far below the variance of any price that moves
 
 
 def ni(model: ArrayLike, oracle: ArrayLike, weights: ArrayLike | None = None) -> Metric:
@@ -34,8 +34,8 @@ def ni(model: ArrayLike, oracle: ArrayLike, weights: ArrayLike | None = None) ->
         >>> ni_residual(days, days)
         NI_residual = 1
     """
-    found, truth = _panels(model, oracle)
-    return _ratio("NI", np.diff(found, axis=0), np.diff(truth, axis=0), weights)
+    found, truth = _check_panels(model, oracle)
+    return _variance_ratio_metric("NI", np.diff(found, axis=0), np.diff(truth, axis=0), weights)
 
 
 def ni_residual(model: ArrayLike, oracle: ArrayLike, weights: ArrayLike | None = None) -> Metric:
@@ -44,9 +44,9 @@ def ni_residual(model: ArrayLike, oracle: ArrayLike, weights: ArrayLike | None =
     One if and only if every increment is right up to a constant; 0 for a frozen model; at most 1
     and not bounded below. Arguments as those of `ni`.
     """
-    found, truth = _panels(model, oracle)
+    found, truth = _check_panels(model, oracle)
     moved = np.diff(truth, axis=0)
-    return _ratio("NI_residual", np.diff(found, axis=0) - moved, moved, weights)
+    return _variance_ratio_metric("NI_residual", np.diff(found, axis=0) - moved, moved, weights)
 
 
 def ni_invariance(prices: ArrayLike) -> Metric:
@@ -71,20 +71,22 @@ def ni_invariance(prices: ArrayLike) -> Metric:
     apart = np.median(np.abs(buckets - middle), axis=0)
     scale = np.where(middle != 0.0, np.abs(middle), np.nan)
     daily = 1.0 - (apart / scale).mean(axis=1)
-    return Metric.of_days(name, daily, "have a bucket without a price, or without a scale")
+    return Metric.from_days(name, daily, "have a bucket without a price, or without a scale")
 
 
-def _ratio(name: str, over: Array, under: Array, weights: ArrayLike | None) -> Metric:
+def _variance_ratio_metric(
+    name: str, over: Array, under: Array, weights: ArrayLike | None
+) -> Metric:
     """Increments ``(D−1, L, S)`` into one less the ratio of weighted variances."""
     if over.shape[0] < 2:
         return Metric.undefined(name, f"{over.shape[0] + 1} days have no variance of increments")
     if not (np.isfinite(over).all() and np.isfinite(under).all()):
         return Metric.undefined(name, "a price is not a number")
     top, bottom = (_bucket_means(x.var(axis=0)[None, None])[0, 0] for x in (over, under))  # (B,)
-    w = _weights(weights, over.shape[1:])
+    w = _bucket_weights(weights, over.shape[1:])
     if not w @ bottom > 0.0:
         return Metric.undefined(name, "the oracle does not move")
-    return Metric(name, float(1.0 - (w @ top) / (w @ bottom + EPSILON)))
+    return Metric(name, float(1.0 - (w @ top) / (w @ bottom + VARIANCE_EPSILON)))
 
 
 def _edges(count: int, buckets: int) -> Places:
@@ -95,23 +97,23 @@ def _edges(count: int, buckets: int) -> Places:
 
 def _bucket_means(table: Array) -> Array:
     """``(M, D, L, S)`` into means of buckets, ``(M, D, B)``."""
-    rows, columns = _edges(table.shape[2], MATURITIES), _edges(table.shape[3], STRIKES)
+    rows, columns = _edges(table.shape[2], MATURITY_BUCKETS), _edges(table.shape[3], STRIKE_BUCKETS)
     sums = np.add.reduceat(np.add.reduceat(table, rows, axis=2), columns, axis=3)
     height = np.diff(np.append(rows, table.shape[2]))
     width = np.diff(np.append(columns, table.shape[3]))
     return np.asarray((sums / (height[:, None] * width)).reshape(*table.shape[:2], -1))
 
 
-def _weights(weights: ArrayLike | None, shape: tuple[int, ...]) -> Array:
+def _bucket_weights(weights: ArrayLike | None, shape: tuple[int, ...]) -> Array:
     """``(B,)`` that add up to one."""
-    size = min(shape[0], MATURITIES), min(shape[1], STRIKES)
+    size = min(shape[0], MATURITY_BUCKETS), min(shape[1], STRIKE_BUCKETS)
     w = np.ones(size) if weights is None else np.asarray(weights, dtype=np.float64)
     if w.shape != size or not (np.isfinite(w).all() and (w >= 0.0).all() and w.sum() > 0.0):
         raise ValueError(f"weights must be {size}, not negative and not all zero, got {w}")
     return np.asarray(w.ravel() / w.sum())
 
 
-def _panels(model: ArrayLike, oracle: ArrayLike) -> tuple[Array, Array]:
+def _check_panels(model: ArrayLike, oracle: ArrayLike) -> tuple[Array, Array]:
     found, truth = np.asarray(model, dtype=np.float64), np.asarray(oracle, dtype=np.float64)
     if found.shape != truth.shape or found.ndim != 3:
         raise ValueError(

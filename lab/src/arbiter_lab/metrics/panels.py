@@ -38,7 +38,7 @@ class Panel(NamedTuple):
     T: Array
 
 
-def calls_of(model: Priced, kappa: ArrayLike, T: ArrayLike) -> Array:
+def price_calls(model: Priced, kappa: ArrayLike, T: ArrayLike) -> Array:
     """``(L, S)`` calls of a model in forward units, at moneyness ``(S,)`` and maturities ``(L,)``.
 
     Example:
@@ -51,7 +51,7 @@ def calls_of(model: Priced, kappa: ArrayLike, T: ArrayLike) -> Array:
     return np.asarray(otm + np.maximum(1.0 - moneyness, 0.0))
 
 
-def panel_of(calls: ArrayLike, kappa: ArrayLike, T: ArrayLike) -> Panel:
+def build_panel(calls: ArrayLike, kappa: ArrayLike, T: ArrayLike) -> Panel:
     """A panel of checked shape; one day, ``(L, S)``, becomes ``(1, L, S)``.
 
     Prices need not be finite: what is not makes a day undefined, not an error.
@@ -100,13 +100,13 @@ def violations(panel: Panel, tolerance: float = TOLERANCE, printed: bool = False
         printed: Take the calendar as section 5.2 of the paper prints it, which calls a rise with
             maturity the violation (errata 47).
     """
-    price, share = panel.calls, _shares(panel.kappa)
+    price, share = panel.calls, _left_wing_weights(panel.kappa)
     wings = share * price[..., :-2] + (1.0 - share) * price[..., 2:]
     later = np.diff(price, axis=1)
     return Violations(
-        _beyond(np.diff(price, axis=2), tolerance),
-        _beyond(price[..., 1:-1] - wings, tolerance),
-        _beyond(later if printed else -later, tolerance),
+        _zero_within_tolerance(np.diff(price, axis=2), tolerance),
+        _zero_within_tolerance(price[..., 1:-1] - wings, tolerance),
+        _zero_within_tolerance(later if printed else -later, tolerance),
     )
 
 
@@ -119,10 +119,10 @@ def negative_mass(butterfly: Array, kappa: Array) -> Array:
     return np.asarray(butterfly * (low + high) / (low * high))
 
 
-def _shares(kappa: Array) -> Array:
+def _left_wing_weights(kappa: Array) -> Array:
     """``(S−2,)`` weight of the left wing."""
     return np.asarray((kappa[2:] - kappa[1:-1]) / (kappa[2:] - kappa[:-2]))
 
 
-def _beyond(size: Array, tolerance: float) -> Array:
+def _zero_within_tolerance(size: Array, tolerance: float) -> Array:
     return np.where(size <= tolerance, 0.0, size)

@@ -22,17 +22,17 @@ def root_mean_square(errors: Array) -> float:
     return float(np.sqrt(np.mean(errors**2)))
 
 
-def mean_size(errors: Array) -> float:
+def mean_absolute(errors: Array) -> float:
     """``mean |e|``."""
     return float(np.mean(np.abs(errors)))
 
 
-def largest_size(errors: Array) -> float:
+def largest_absolute(errors: Array) -> float:
     """``max |e|``."""
     return float(np.max(np.abs(errors)))
 
 
-def pooled(name: str, errors: ArrayLike, statistic: Statistic, what: str) -> Metric:
+def pool_errors(name: str, errors: ArrayLike, statistic: Statistic, what: str) -> Metric:
     """One statistic of all points, and of each day's.
 
     Args:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from arbiter.scoring import TOLERANCE
 from arbiter_lab.metrics.arbitrage import NOT_A_PRICE
 from arbiter_lab.metrics.metric import Metric
-from arbiter_lab.metrics.panels import Panel, negative_mass, panel_of, violations
+from arbiter_lab.metrics.panels import Panel, build_panel, negative_mass, violations
 
 Array = NDArray[np.float64]
 
@@ -87,7 +87,7 @@ def cnas(
         hinge: Its three parameters.
         printed: The calendar's sign as printed (errata 47), under ``CNAS_as_printed``.
     """
-    panel = panel_of(calls, kappa, T)
+    panel = build_panel(calls, kappa, T)
     found = violations(panel, 0.0 if printed else TOLERANCE, printed)
     mass = negative_mass(found.butterfly, panel.kappa)
     at_node = np.zeros(panel.calls.shape)
@@ -95,7 +95,7 @@ def cnas(
     at_node[..., 1:-1] += mass
     at_node[:, :-1] += found.calendar
     daily = 1.0 - (hinge or Hinge())(at_node).mean(axis=(1, 2))
-    return Metric.of_days("CNAS_as_printed" if printed else "CNAS", daily, NOT_A_PRICE)
+    return Metric.from_days("CNAS_as_printed" if printed else "CNAS", daily, NOT_A_PRICE)
 
 
 def cnas_convolved(
@@ -109,11 +109,11 @@ def cnas_convolved(
         T: ``(L,)`` years.
         kernel: Bandwidth and horizon.
     """
-    panel = panel_of(calls, kappa, T)
+    panel = build_panel(calls, kappa, T)
     weights = (kernel or Kernel()).weights(panel.T).mean(axis=0)  # (L,)
     # lost shares, not scores: weights that add up to one but for rounding leave one exact
-    daily = 1.0 - (1.0 - _by_maturity(panel)) @ weights
-    return Metric.of_days(
+    daily = 1.0 - (1.0 - _score_by_maturity(panel)) @ weights
+    return Metric.from_days(
         "CNAS_convolved", daily, f"{NOT_A_PRICE}, or a maturity without time value on the grid"
     )
 
@@ -125,7 +125,7 @@ def nas_by_maturity(calls: ArrayLike, kappa: ArrayLike, T: ArrayLike) -> Array:
     near σ√T/√(2π). A calendar spread counts for its earlier leg, which is the one too high. NaN
     where a price is not a number, or no option has time value.
     """
-    return _by_maturity(panel_of(calls, kappa, T))
+    return _score_by_maturity(build_panel(calls, kappa, T))
 
 
 def cnas_frozen_drop(base: float | None, windows: ArrayLike) -> Metric:
@@ -143,7 +143,7 @@ def cnas_frozen_drop(base: float | None, windows: ArrayLike) -> Metric:
     return Metric(name, float(base - later.mean()), None, base - later)
 
 
-def _by_maturity(panel: Panel) -> Array:
+def _score_by_maturity(panel: Panel) -> Array:
     found = violations(panel)
     time_value = panel.calls - np.maximum(1.0 - panel.kappa, 0.0)
     scale = time_value.max(axis=2)[..., None]  # (D, L, 1)

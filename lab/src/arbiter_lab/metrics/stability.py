@@ -11,7 +11,7 @@ from arbiter_lab.metrics.metric import Metric
 
 Array = NDArray[np.float64]
 
-LEAST_NAS = 0.9  # below it section 5.4 calls a surface failed
+MIN_NAS = 0.9  # below it section 5.4 calls a surface failed
 
 
 def stability(max_rho_dt: ArrayLike, martingale: ArrayLike, converged: ArrayLike) -> Metric:
@@ -28,10 +28,12 @@ def stability(max_rho_dt: ArrayLike, martingale: ArrayLike, converged: ArrayLike
         >>> stability([0.9, 0.9, 1.1], [True, True, True], [True, False, True])
         Stability = 0.333333
     """
-    rho = _column("max_rho_dt", max_rho_dt)
+    rho = _check_column("max_rho_dt", max_rho_dt)
     passed = rho <= 1.0  # not a number is not safe
-    passed &= _flags("martingale", martingale, rho.size) & _flags("converged", converged, rho.size)
-    return _share("Stability", passed, "runs")
+    passed &= _check_flags("martingale", martingale, rho.size) & _check_flags(
+        "converged", converged, rho.size
+    )
+    return _share_metric("Stability", passed, "runs")
 
 
 def stability_windows(
@@ -40,7 +42,7 @@ def stability_windows(
     projection_distance: ArrayLike,
     stalled: ArrayLike,
     *,
-    least_nas: float = LEAST_NAS,
+    least_nas: float = MIN_NAS,
     farthest: float = math.inf,
 ) -> Metric:
     """Share of seeds and windows with a high NAS, a safe spectrum and a stalled saddle.
@@ -55,32 +57,35 @@ def stability_windows(
         least_nas: Level that NAS has to reach.
         farthest: Bound on the distance; finite is all that is asked by default.
     """
-    scores = _column("nas", nas)
-    rho, distance = _column("max_rho_dt", max_rho_dt), _column("distance", projection_distance)
+    scores = _check_column("nas", nas)
+    rho, distance = (
+        _check_column("max_rho_dt", max_rho_dt),
+        _check_column("distance", projection_distance),
+    )
     if not scores.size == rho.size == distance.size:
         raise ValueError(
             f"{scores.size} scores, {rho.size} radii and {distance.size} distances: give one of "
             "each for every seed and window"
         )
     passed = (scores >= least_nas) & (rho <= 1.0) & np.isfinite(distance) & (distance <= farthest)
-    passed &= _flags("stalled", stalled, scores.size)
-    return _share("Stability_windows", passed, "seeds or windows")
+    passed &= _check_flags("stalled", stalled, scores.size)
+    return _share_metric("Stability_windows", passed, "seeds or windows")
 
 
-def _share(name: str, passed: NDArray[np.bool_], what: str) -> Metric:
+def _share_metric(name: str, passed: NDArray[np.bool_], what: str) -> Metric:
     if not passed.size:
         return Metric.undefined(name, f"there are no {what}")
     return Metric(name, float(passed.mean()), None, passed.astype(np.float64))
 
 
-def _column(name: str, values: ArrayLike) -> Array:
+def _check_column(name: str, values: ArrayLike) -> Array:
     column = np.atleast_1d(np.asarray(values, dtype=np.float64))
     if column.ndim != 1:
         raise ValueError(f"{name} has shape {column.shape}: give one number a run")
     return column
 
 
-def _flags(name: str, values: ArrayLike, count: int) -> NDArray[np.bool_]:
+def _check_flags(name: str, values: ArrayLike, count: int) -> NDArray[np.bool_]:
     flags = np.atleast_1d(np.asarray(values))
     if flags.size == 0:
         flags = flags.astype(np.bool_)

@@ -9,7 +9,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from arbiter.scoring import BASIS_POINT
 from arbiter_lab.metrics.metric import Metric
-from arbiter_lab.metrics.pooling import Statistic, largest_size, mean_size, pooled, root_mean_square
+from arbiter_lab.metrics.pooling import (
+    Statistic,
+    largest_absolute,
+    mean_absolute,
+    pool_errors,
+    root_mean_square,
+)
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -50,17 +56,17 @@ def iv_rmse_bp(error: ArrayLike, quoted: ArrayLike | None = None, points: Points
         >>> iv_rmse_bp(iv_error_bp([[[0.2003, 0.1996]]], [[[0.2, 0.2]]]))
         iv_rmse_bp = 3.53553
     """
-    return _counted("iv_rmse_bp", error, quoted, points, root_mean_square)
+    return _error_metric("iv_rmse_bp", error, quoted, points, root_mean_square)
 
 
 def iv_mae_bp(error: ArrayLike, quoted: ArrayLike | None = None, points: Points = "all") -> Metric:
     """Mean absolute error; arguments as those of `iv_rmse_bp`."""
-    return _counted("iv_mae_bp", error, quoted, points, mean_size)
+    return _error_metric("iv_mae_bp", error, quoted, points, mean_absolute)
 
 
 def iv_max_bp(error: ArrayLike, quoted: ArrayLike | None = None, points: Points = "all") -> Metric:
     """Largest absolute error; arguments as those of `iv_rmse_bp`."""
-    return _counted("iv_max_bp", error, quoted, points, largest_size)
+    return _error_metric("iv_max_bp", error, quoted, points, largest_absolute)
 
 
 def iv_errors(error: ArrayLike, quoted: ArrayLike) -> list[Metric]:
@@ -72,7 +78,7 @@ def iv_errors(error: ArrayLike, quoted: ArrayLike) -> list[Metric]:
     ]
 
 
-def _counted(
+def _error_metric(
     name: str, error: ArrayLike, quoted: ArrayLike | None, points: Points, statistic: Statistic
 ) -> Metric:
     table = np.asarray(error, dtype=np.float64)
@@ -82,12 +88,12 @@ def _counted(
         raise ValueError(f"points = {points!r}: give one of {', '.join(get_args(Points))}")
     if points != "all":
         name = f"{name}_{points}"
-        chosen = _mask(quoted, table)
+        chosen = _check_quoted_mask(quoted, table)
         table = np.where(chosen if points == "quoted" else ~chosen, table, np.nan)
-    return pooled(name, table if table.ndim == 3 else table[None], statistic, "volatility")
+    return pool_errors(name, table if table.ndim == 3 else table[None], statistic, "volatility")
 
 
-def _mask(quoted: ArrayLike | None, table: Array) -> Mask:
+def _check_quoted_mask(quoted: ArrayLike | None, table: Array) -> Mask:
     mask = np.asarray(quoted)
     if mask.dtype != np.bool_ or mask.shape != table.shape:
         raise ValueError(

@@ -11,19 +11,25 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from arbiter_lab.metrics.arbitrage import NOT_A_PRICE
-from arbiter_lab.metrics.marginals import Marginals, lacking
+from arbiter_lab.metrics.marginals import Marginals, explain_missing_law
 from arbiter_lab.metrics.metric import Metric
-from arbiter_lab.metrics.panels import panel_of
+from arbiter_lab.metrics.panels import build_panel
 
 Array = NDArray[np.float64]
 
-DIRECTIONS = 64
+DIRECTION_COUNT = 64
 # Gauss-Legendre between half-integers: slopes bend at knots, and a law has no weight past 8.5.
-_PANELS = np.arange(-8.5, 9.0, 0.5)
-_NODE, _WEIGHT = np.polynomial.legendre.leggauss(6)
-_Z = (0.5 * (_PANELS[1:] + _PANELS[:-1])[:, None] + 0.25 * _NODE).ravel()
-_MASS = np.tile(0.25 * _WEIGHT, _PANELS.size - 1) * np.exp(-0.5 * _Z**2) / np.sqrt(2.0 * np.pi)
-_MASS /= _MASS.sum()
+_PANEL_EDGES = np.arange(-8.5, 9.0, 0.5)
+_PANEL_NODES, _PANEL_WEIGHTS = np.polynomial.legendre.leggauss(6)
+_QUADRATURE_NODES = (
+    0.5 * (_PANEL_EDGES[1:] + _PANEL_EDGES[:-1])[:, None] + 0.25 * _PANEL_NODES
+).ravel()
+_QUADRATURE_MASS = (
+    np.tile(0.25 * _PANEL_WEIGHTS, _PANEL_EDGES.size - 1)
+    * np.exp(-0.5 * _QUADRATURE_NODES**2)
+    / np.sqrt(2.0 * np.pi)
+)
+_QUADRATURE_MASS /= _QUADRATURE_MASS.sum()
 
 
 def wasserstein2(x: ArrayLike, p: ArrayLike, q: ArrayLike) -> Array:
@@ -43,7 +49,7 @@ def wasserstein2(x: ArrayLike, p: ArrayLike, q: ArrayLike) -> Array:
     """
     order = np.argsort(np.asarray(x, dtype=np.float64), kind="stable")
     places = np.asarray(x, dtype=np.float64)[order]
-    one, two = (_levels(np.asarray(w, dtype=np.float64)[..., order]) for w in (p, q))
+    one, two = (_cumulative_shares(np.asarray(w, dtype=np.float64)[..., order]) for w in (p, q))
     both = np.concatenate([one, two], axis=-1)  # (…, 2m) levels at which either quantile jumps
     merged = np.argsort(both, axis=-1, kind="stable")
     step = np.diff(np.take_along_axis(both, merged, axis=-1), axis=-1, prepend=0.0)
@@ -61,7 +67,7 @@ def surface_wasserstein(
     oracle: ArrayLike,
     kappa: ArrayLike,
     T: ArrayLike,
-    directions: int = DIRECTIONS,
+    directions: int = DIRECTION_COUNT,
 ) -> Metric:
     """Section 5.2, sliced: the mean over directions of W₂ between two price panels as masses.
 
@@ -75,7 +81,7 @@ def surface_wasserstein(
         T: ``(L,)`` years, two or more.
         directions: How many.
     """
-    found, truth = panel_of(model, kappa, T), panel_of(oracle, kappa, T)
+    found, truth = build_panel(model, kappa, T), build_panel(oracle, kappa, T)
     if found.calls.shape != truth.calls.shape:
         raise ValueError(f"model has {len(found.calls)} days and oracle {len(truth.calls)}")
     if found.T.size < 2:
@@ -89,14 +95,16 @@ def surface_wasserstein(
         places = np.cos(angle) * down[:, None] + np.sin(angle) * across
         daily += wasserstein2(places.ravel(), p, q) / directions
     why = f"{NOT_A_PRICE} or is negative, or none that is positive"
-    return Metric.of_days("SurfaceWasserstein", daily, why)
+    return Metric.from_days("SurfaceWasserstein", daily, why)
 
 
 def slice_wasserstein(model: Marginals, exact: Marginals, T: ArrayLike) -> Array:
     """``(L,)`` W₂ between the laws of ``log X_T``, in units of the exact ``σ√T``."""
     times = np.atleast_1d(np.asarray(T, dtype=np.float64))
-    apart = model.log_strike(_Z, times[:, None]) - exact.log_strike(_Z, times[:, None])
-    return np.asarray(np.sqrt(apart**2 @ _MASS / (exact.variance_swap(times) * times)))
+    apart = model.log_strike(_QUADRATURE_NODES, times[:, None]) - exact.log_strike(
+        _QUADRATURE_NODES, times[:, None]
+    )
+    return np.asarray(np.sqrt(apart**2 @ _QUADRATURE_MASS / (exact.variance_swap(times) * times)))
 
 
 def surface_wasserstein_quantile(
@@ -109,7 +117,7 @@ def surface_wasserstein_quantile(
 
     Args:
         models: A surface a day.
-        exacts: The truth of each day; an oracle as `arbiter_lab.metrics.marginals.Inverted`.
+        exacts: The truth of each day; an oracle as `arbiter_lab.metrics.marginals.InvertedMarginals`.
         T: ``(L,)`` maturities, the same every day.
         weights: ``(L,)`` μ; uniform by default.
     """
@@ -121,15 +129,15 @@ def surface_wasserstein_quantile(
     if mu.shape != times.shape or not ((mu >= 0.0).all() and mu.sum() > 0.0):
         raise ValueError(f"weights must be {times.size} numbers, not negative, got {mu}")
     for law in models:
-        without = lacking(law)
+        without = explain_missing_law(law)
         if without is not None:
             return Metric.undefined(name, without)
     each = [slice_wasserstein(m, e, times) for m, e in zip(models, exacts, strict=True)]
     daily = [float(np.sqrt(w**2 @ mu / mu.sum())) for w in each]
-    return Metric.of_days(name, daily, "have a slice without quantiles")
+    return Metric.from_days(name, daily, "have a slice without quantiles")
 
 
-def _levels(weights: Array) -> Array:
+def _cumulative_shares(weights: Array) -> Array:
     """Distribution function at sorted places, ending at exactly one; NaN where there is none."""
     total = np.cumsum(weights, axis=-1)
     last = total[..., -1:]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from arbiter_lab.metrics.generalisation import QUANTILE
+from arbiter_lab.metrics.generalisation import GAP_QUANTILE
 from arbiter_lab.metrics.metric import Metric
 from arbiter_lab.protocol.inference import FEWEST, LEVEL, Interval, Method, hac_mean, proportion
 from arbiter_lab.protocol.paired_tests import flip_block
@@ -120,7 +120,9 @@ def _interval(metric: Metric, method: Method, level: float) -> Interval | str:
 
 def _of_days(name: str, value: float, days: Array, method: Method, level: float) -> Interval | str:
     if name.startswith("GenGap_p95"):
-        low, high = block_bootstrap(days, lambda d: np.quantile(d, QUANTILE, axis=-1), level=level)
+        low, high = block_bootstrap(
+            days, lambda d: np.quantile(d, GAP_QUANTILE, axis=-1), level=level
+        )
         return Interval(min(low, value), max(high, value))
     mean = math.isclose(float(days.mean()), value, rel_tol=_SAME, abs_tol=1e-300)
     power = 1 if mean else next((p for part, p in _POOLED.items() if part in name), 0)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from arbiter.files import require_version, write_whole
 from arbiter_lab.metrics.catalogue import DEFINITIONS
-from arbiter_lab.metrics.metric import Metric, record
+from arbiter_lab.metrics.metric import Metric, metrics_to_dict
 
 FORMAT, VERSION = "arbiter-results", 1
 
@@ -121,7 +121,7 @@ def as_run(
         >>> as_run([Metric("NAS", 1.0)], missing=why)["NI"] is None
         True
     """
-    values = record(metrics)
+    values = metrics_to_dict(metrics)
     reasons = values.pop("reason")
     for name, why in (missing or {}).items():
         if name in values:

@@ -15,8 +15,8 @@ from arbiter.files import write_whole
 from arbiter.scoring import Model, is_inside_bid_ask
 from arbiter_lab.evaluation.methods import Method
 from arbiter_lab.metrics.densities import slice_cvar_error, slice_relative_entropy
-from arbiter_lab.metrics.marginals import lacking
-from arbiter_lab.metrics.panels import calls_of
+from arbiter_lab.metrics.marginals import explain_missing_law
+from arbiter_lab.metrics.panels import price_calls
 from arbiter_lab.metrics.volatility import iv_error_bp
 from arbiter_lab.metrics.wasserstein import slice_wasserstein
 from arbiter_lab.reproduction.input_variations import nothing, varied
@@ -136,7 +136,7 @@ def _day(model: Model | str, days: Days, day: int, *, judged: bool, laws: bool) 
         found[listed] = model.iv(k, T)
         row["error"] = iv_error_bp(found, days.iv[day])
         row["inside"] = int(is_inside_bid_ask(model.otm(quotes.k, quotes.T), quotes).sum())
-        row["calls"] = calls_of(model, KAPPA, MATURITIES)
+        row["calls"] = price_calls(model, KAPPA, MATURITIES)
     if hasattr(model, "vix"):
         row["vix"] = float(model.vix())
     if judged:
@@ -144,7 +144,7 @@ def _day(model: Model | str, days: Days, day: int, *, judged: bool, laws: bool) 
         row |= {"nas": verdict.nas, "findings": verdict.findings}
     if hasattr(model, "iv_error"):
         row["within"] = _within(model, k, T, found[listed] - days.iv[day, listed])
-    why = lacking(model)
+    why = explain_missing_law(model)
     row["lacking"] = why or ""
     if laws and why is None:
         exact: Any = days.laws[day]

@@ -222,7 +222,7 @@ def _audits(arrays: Arrays, rows: Rows) -> Metric:
     seen = seen[np.isfinite(seen)]
     if not seen.size:
         return Metric.undefined("NAS_inequalities", "no day of this part was audited in full")
-    return Metric.of_days("NAS_inequalities", seen, "have no score")
+    return Metric.from_days("NAS_inequalities", seen, "have no score")
 
 
 def _transported(calls: NDArray[np.float64], exact: NDArray[np.float64]) -> Metric:
@@ -247,7 +247,7 @@ def _laws(arrays: Arrays, rows: Rows) -> list[Metric]:
             daily = np.mean(each**power, axis=1) ** (1.0 / power)
             # of two laws that agree to the quadrature's rounding it may come out below zero
             daily = np.maximum(daily, 0.0)
-            found.append(Metric.of_days(name, daily, "have a law that is not a number"))
+            found.append(Metric.from_days(name, daily, "have a law that is not a number"))
     return found
 
 

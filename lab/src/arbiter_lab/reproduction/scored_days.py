@@ -23,7 +23,7 @@ from arbiter.markets.listing import SPARSE_LISTING
 from arbiter.markets.snapshots import Venue
 from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.quotes import Quotes
-from arbiter_lab.metrics.marginals import Inverted
+from arbiter_lab.metrics.marginals import InvertedMarginals
 from arbiter_lab.protocol.folds import Fold, blocked
 from arbiter_lab.protocol.leakage import Leak, find_leaks
 from arbiter_lab.protocol.monitors import Coverage, coverage
@@ -92,9 +92,9 @@ class Days:
         return np.asarray(price + np.maximum(1.0 - KAPPA, 0.0))
 
     @cached_property
-    def laws(self) -> tuple[Inverted, ...]:
+    def laws(self) -> tuple[InvertedMarginals, ...]:
         """The exact marginals of each day; what was asked once is kept for all models."""
-        return tuple(Inverted(self.market, state) for state in self.states)
+        return tuple(InvertedMarginals(self.market, state) for state in self.states)
 
 
 def read_days(folder: str | PathLike[str]) -> Days:
