@@ -20,7 +20,7 @@ from arbiter.pricing import black
 from arbiter.quotes import Quotes
 from arbiter_lab.baselines.grid_projection import Violations, project, violations
 from arbiter_lab.metrics.volatility import iv_error_bp, iv_rmse_bp
-from arbiter_lab.peers.peer import Peer, points
+from arbiter_lab.peers.peer import Peer, broadcast_points
 from arbiter_lab.peers.svi import SVI, fit_svi
 
 Array = NDArray[np.float64]
@@ -66,7 +66,7 @@ class Nodes(Peer):
 
     def otm(self, k: Any, T: Any) -> Array:
         """Out-of-the-money prices in forward units: calls for ``k ≥ 0``, puts below."""
-        at, t = points(k, T)
+        at, t = broadcast_points(k, T)
         low, share = self._between(t)
         # a put is worth nothing at strike 0; past the last node calls stay
         x, last = np.concatenate([[0.0], self.kappa]), self.kappa.size
@@ -82,7 +82,7 @@ class Nodes(Peer):
 
     def total_variance(self, k: Any, T: Any) -> Array:
         """Total implied variance ``σ²T``; zero where the price is not above its lower bound."""
-        at, t = points(k, T)
+        at, t = broadcast_points(k, T)
         found = black.implied_total_volatility(self.otm(at, t), at)
         none = (found.reason == black.Reason.BELOW_INTRINSIC) | (
             found.reason == black.Reason.AT_INTRINSIC

@@ -20,7 +20,7 @@ from arbiter.operators.quote_tensors import pad_chains
 from arbiter.quotes import Quotes, require_quotes
 from arbiter_lab.baselines.matched_size import Design, parameters
 from arbiter_lab.baselines.readout import Memory, Readout
-from arbiter_lab.peers.peer import Peer, points
+from arbiter_lab.peers.peer import Peer, broadcast_points
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -50,7 +50,7 @@ class NeuralSmiles(Peer):
 
     def total_variance(self, k: Any, T: Any) -> Array:
         """Total implied variance ``σ²T``; ``k`` and ``T`` broadcast."""
-        at, t = points(k, T)
+        at, t = broadcast_points(k, T)
         listed, when = np.log(self.maturities), np.log(t)
         log_sigma = np.interp(when, listed, np.log(self.reference))
         zeta = np.arcsinh(at * np.exp(-log_sigma) / np.sqrt(t))

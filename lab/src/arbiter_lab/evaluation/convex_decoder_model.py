@@ -28,7 +28,7 @@ from arbiter.operators.quote_tensors import pad_chains
 from arbiter.pricing import black
 from arbiter.quotes import Quotes, require_quotes
 from arbiter_lab.baselines.cleaned_svi import Nodes, nodes, projected, quoted_range
-from arbiter_lab.peers.peer import Peer, points
+from arbiter_lab.peers.peer import Peer, broadcast_points
 from arbiter_lab.training.convex_decoder_prices import calls
 
 Array = NDArray[np.float64]
@@ -51,7 +51,7 @@ class ConvexModel(Peer):
 
     def total_variance(self, k: Any, T: Any) -> Array:
         """Total implied variance; NaN where the price is that of no volatility."""
-        at, times = points(k, T)
+        at, times = broadcast_points(k, T)
         slices = self._variances(at.ravel())  # (L, P)
         after = np.searchsorted(self.maturities, times.ravel())
         right = np.clip(after, 0, self.maturities.size - 1)

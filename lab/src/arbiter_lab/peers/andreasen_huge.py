@@ -22,18 +22,20 @@ from numpy.typing import NDArray
 from arbiter.pricing import black
 from arbiter.quotes import Quotes
 from arbiter.scoring import inside_bid_ask
-from arbiter_lab.peers.peer import Peer, points, volatility_targets
+from arbiter_lab.peers.peer import Peer, broadcast_points, volatility_targets
 
 Array = NDArray[np.float64]
 
-STRIKES = 50  # per expiry; QuantLib needs seconds for each expiry with hundreds
-GRID = 500  # points in strike, QuantLib's default
+MAX_STRIKES_PER_EXPIRY = 50  # per expiry; QuantLib needs seconds for each expiry with hundreds
+GRID_POINTS = 500  # points in strike, QuantLib's default
 # At-the-money volatility per √(365 days) of the clocks tried, and the share of the calibrated
 # quotes inside bid-ask with which one is content. QuantLib's search ends at once where its first
 # step would make a local volatility negative, and which expiries that strikes is chance.
-CLOCKS = (0.25, 0.2, 0.17)
-CONTENT = 0.99
-_REACH = np.log(8.0)  # the grid goes this far past the quoted strikes, QuantLib's default
+CLOCK_VOLATILITIES = (0.25, 0.2, 0.17)
+SUFFICIENT_INSIDE_SHARE = 0.99
+_GRID_MARGIN_LOG_STRIKE = np.log(
+    8.0
+)  # the grid goes this far past the quoted strikes, QuantLib's default
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,7 +57,7 @@ class AndreasenHuge(Peer):
 
     def otm(self, k: Any, T: Any) -> Array:
         """Out-of-the-money prices in forward units, as QuantLib gives them."""
-        at, t = points(k, T)
+        at, t = broadcast_points(k, T)
         later = t > self.maturities[-1]
         if not later.any():
             return self._prices(at, t)
@@ -64,7 +66,7 @@ class AndreasenHuge(Peer):
 
     def total_variance(self, k: Any, T: Any) -> Array:
         """Total implied variance ``σ²T``; zero where the price is not above its lower bound."""
-        at, t = points(k, T)
+        at, t = broadcast_points(k, T)
         held = np.minimum(t, self.maturities[-1])
         implied = black.implied_total_volatility(self._prices(at, held), at)
         none = (implied.reason == black.Reason.BELOW_INTRINSIC) | (
@@ -98,24 +100,24 @@ def fit_andreasen_huge(quotes: Quotes) -> AndreasenHuge:
     Raises:
         ModuleNotFoundError: If QuantLib is not installed; ``pip install QuantLib``.
     """
-    used = quotes.select(_thinned(quotes))
+    used = quotes.select(_thin_strikes(quotes))
     best, most = None, -1.0
-    for volatility in CLOCKS:
-        found = _calibrated(used, volatility)
+    for volatility in CLOCK_VOLATILITIES:
+        found = _calibrate_on_clock(used, volatility)
         share = inside_bid_ask(found.otm(used.k, used.T), used)
         if share > most:
             best, most = found, share
-        if share >= CONTENT:
+        if share >= SUFFICIENT_INSIDE_SHARE:
             break
     assert best is not None
     return best
 
 
-def _calibrated(quotes: Quotes, volatility: float) -> AndreasenHuge:
+def _calibrate_on_clock(quotes: Quotes, volatility: float) -> AndreasenHuge:
     import QuantLib as ql
 
     iv, _ = volatility_targets(quotes)
-    days = _clock(quotes, iv, volatility)
+    days = _clock_days(quotes, iv, volatility)
     clock = days / 365.0
     today = ql.Date(2, 1, 2026)  # any: only differences of dates are used
     flat = ql.YieldTermStructureHandle(ql.FlatForward(today, 0.0, ql.Actual365Fixed()))
@@ -128,14 +130,17 @@ def _calibrated(quotes: Quotes, volatility: float) -> AndreasenHuge:
     kind = ql.AndreasenHugeVolatilityInterpl
     interpolation = kind(
         options, ql.QuoteHandle(ql.SimpleQuote(1.0)), flat, flat, kind.PiecewiseConstant, kind.Put,
-        GRID,
+        GRID_POINTS,
     )  # fmt: skip
     interpolation.optionPrice(float(clock[0]), 1.0, ql.Option.Call)  # it calibrates when asked
-    ends = (float(quotes.k.min() - _REACH), float(quotes.k.max() + _REACH))
+    ends = (
+        float(quotes.k.min() - _GRID_MARGIN_LOG_STRIKE),
+        float(quotes.k.max() + _GRID_MARGIN_LOG_STRIKE),
+    )
     return AndreasenHuge(quotes.maturities, clock, ends, interpolation)
 
 
-def _clock(quotes: Quotes, iv: Array, volatility: float) -> NDArray[np.int64]:
+def _clock_days(quotes: Quotes, iv: Array, volatility: float) -> NDArray[np.int64]:
     """``(L,)`` whole days of each expiry on the clock, at least one apart."""
     days = np.empty(quotes.maturities.size, dtype=np.int64)
     last = 0
@@ -146,15 +151,15 @@ def _clock(quotes: Quotes, iv: Array, volatility: float) -> NDArray[np.int64]:
     return days
 
 
-def _thinned(quotes: Quotes) -> NDArray[np.bool_]:
+def _thin_strikes(quotes: Quotes) -> NDArray[np.bool_]:
     """``(m,)`` at most STRIKES of each expiry, denser near the money than in the wings."""
     keep = np.zeros(len(quotes), dtype=bool)
     for i, T in enumerate(quotes.maturities.tolist()):
         here = np.flatnonzero(quotes.expiry == i)
-        if here.size > STRIKES:
+        if here.size > MAX_STRIKES_PER_EXPIRY:
             deviation = np.median(quotes.iv_mid[here]) * np.sqrt(T)
             x = np.arcsinh(quotes.k[here] / deviation)
-            wanted = np.linspace(x[0], x[-1], STRIKES)
+            wanted = np.linspace(x[0], x[-1], MAX_STRIKES_PER_EXPIRY)
             here = here[np.unique(np.abs(x - wanted[:, None]).argmin(axis=1))]
         keep[here] = True
     return keep

@@ -43,7 +43,7 @@ class Peer(ABC):
         return f"{type(self).__name__}({self.maturities.size} maturities)"
 
 
-def points(k: Any, T: Any) -> tuple[Array, Array]:
+def broadcast_points(k: Any, T: Any) -> tuple[Array, Array]:
     """``k`` and ``T`` as broadcast float64 arrays; refuses maturities that are not positive."""
     at, t = np.broadcast_arrays(np.asarray(k, dtype=np.float64), np.asarray(T, dtype=np.float64))
     bad = ~(np.isfinite(t) & (t > 0.0))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.quotes import Quotes
-from arbiter_lab.peers.peer import Peer, points, volatility_targets
+from arbiter_lab.peers.peer import Peer, broadcast_points, volatility_targets
 
 Array = NDArray[np.float64]
 
@@ -48,7 +48,7 @@ class SSVI(Peer):
 
     def total_variance(self, k: Any, T: Any) -> Array:
         """Total implied variance ``σ²T``; ``k`` and ``T`` broadcast."""
-        at, t = points(k, T)
+        at, t = broadcast_points(k, T)
         return ssvi(at, self.at_the_money(t), self.rho, self.eta, self.gamma)
 
 
@@ -71,8 +71,8 @@ def fit_ssvi(quotes: Quotes) -> SSVI:
         raise ValueError(
             f"{quotes!r}: SSVI has {count + 3} parameters on {count} expiries; give more quotes"
         )
-    problem = _Problem(quotes, *volatility_targets(quotes))
-    start = problem.start()
+    problem = _LeastSquaresProblem(quotes, *volatility_targets(quotes))
+    start = problem.initial_point()
     low = np.concatenate([np.zeros(count), [-0.999, 1e-3, 0.0]])
     high = np.concatenate([np.full(count, np.inf), [0.999, 1.0, 0.5]])
     low[0] = 1e-3 * start[0]
@@ -80,23 +80,23 @@ def fit_ssvi(quotes: Quotes) -> SSVI:
         problem.residuals, start, problem.jacobian, bounds=(low, high), x_scale="jac",
         ftol=1e-10, xtol=1e-10, gtol=1e-10, max_nfev=500,
     )  # fmt: skip
-    theta, rho, eta, gamma = _parts(found.x)
+    theta, rho, eta, gamma = _unpack_parameters(found.x)
     return SSVI(quotes.maturities, theta, rho, eta, gamma)
 
 
-def _parts(x: Array) -> tuple[Array, float, float, float]:
+def _unpack_parameters(x: Array) -> tuple[Array, float, float, float]:
     """θ, ρ, η, γ from increments of θ, ρ, the used share of η's bound, γ."""
     rho, share, gamma = x[-3:].tolist()
     return np.cumsum(x[:-3]), rho, 2.0 * share / (1.0 + abs(rho)), gamma
 
 
 @dataclass(frozen=True)
-class _Problem:
+class _LeastSquaresProblem:
     quotes: Quotes
     iv: Array
     half: Array
 
-    def start(self) -> Array:
+    def initial_point(self) -> Array:
         """At-the-money variances from the nearest quotes, sorted, and a typical index shape."""
         quotes = self.quotes
         theta = np.empty(quotes.maturities.size)
@@ -108,12 +108,12 @@ class _Problem:
         return np.concatenate([np.maximum(steps, 1e-3 * theta), [-0.6, 0.7, 0.4]])
 
     def residuals(self, x: Array) -> Array:
-        theta, rho, eta, gamma = _parts(x)
+        theta, rho, eta, gamma = _unpack_parameters(x)
         w = ssvi(self.quotes.k, theta[self.quotes.expiry], rho, eta, gamma)
         return np.asarray((np.sqrt(w / self.quotes.T) - self.iv) / self.half)
 
     def jacobian(self, x: Array) -> Array:
-        theta_all, rho, eta, gamma = _parts(x)
+        theta_all, rho, eta, gamma = _unpack_parameters(x)
         k, expiry = self.quotes.k, self.quotes.expiry
         theta = theta_all[expiry]  # (m,)
         phi = eta / (theta**gamma * (1.0 + theta) ** (1.0 - gamma))

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from arbiter.quotes import Quotes
-from arbiter_lab.peers.peer import Peer, points, volatility_targets
+from arbiter_lab.peers.peer import Peer, broadcast_points, volatility_targets
 
 Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
-FEWEST = 5  # parameters of a slice
+MIN_QUOTES_PER_SLICE = 5  # parameters of a slice
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,7 +40,7 @@ class SVI(Peer):
 
     def total_variance(self, k: Any, T: Any) -> Array:
         """Total implied variance ``σ²T``; ``k`` and ``T`` broadcast."""
-        at, t = points(k, T)
+        at, t = broadcast_points(k, T)
         last = self.maturities.size - 1
         right = np.searchsorted(self.maturities, t)
         low, high = np.clip(right - 1, 0, last), np.clip(right, 0, last)
@@ -70,20 +70,20 @@ def fit_svi(quotes: Quotes) -> SVI:
     kept, fitted = [], []
     for i, T in enumerate(quotes.maturities.tolist()):
         here = quotes.expiry == i
-        if here.sum() < FEWEST:
+        if here.sum() < MIN_QUOTES_PER_SLICE:
             logger.warning("%s has %d quotes: raw SVI needs 5", quotes.labels[i], here.sum())
             continue
         kept.append(i)
-        fitted.append(_fit_slice(_Slice(quotes.k[here], T, iv[here], half[here])))
+        fitted.append(_fit_slice(_SliceQuotes(quotes.k[here], T, iv[here], half[here])))
     if not kept:
         raise ValueError(
-            f"no expiry of {quotes!r} has the {FEWEST} quotes that raw SVI needs: give more quotes"
+            f"no expiry of {quotes!r} has the {MIN_QUOTES_PER_SLICE} quotes that raw SVI needs: give more quotes"
         )
     return SVI(quotes.maturities[kept], np.array(fitted))
 
 
 @dataclass(frozen=True)
-class _Slice:
+class _SliceQuotes:
     """One expiry's quotes, and residuals of the parameters ``x = (v, p, c, m, σ)``."""
 
     k: Array
@@ -129,20 +129,20 @@ class _Slice:
         return smallest, np.array([most, steepest, steepest, 2.0 * high, 10.0 * width])
 
 
-def _fit_slice(quotes: _Slice) -> Array:
+def _fit_slice(quotes: _SliceQuotes) -> Array:
     """Raw parameters of one slice."""
     from scipy.optimize import least_squares
 
     low, high = quotes.bounds()
     v, p, c, m, sigma = least_squares(
-        quotes.residuals, _start(quotes, low, high), quotes.jacobian, bounds=(low, high),
+        quotes.residuals, _initial_point(quotes, low, high), quotes.jacobian, bounds=(low, high),
         x_scale=high - low, ftol=1e-10, xtol=1e-10, gtol=1e-10, max_nfev=300,
     ).x  # fmt: skip
     b, rho = 0.5 * (p + c), (c - p) / (p + c)
     return np.array([v - sigma * np.sqrt(p * c), b, rho, m, sigma])
 
 
-def _start(quotes: _Slice, low: Array, high: Array) -> Array:
+def _initial_point(quotes: _SliceQuotes, low: Array, high: Array) -> Array:
     """The best point of a grid of (m, σ): at fixed ones the rest is a linear regression.
 
     Zeliade (2009), quasi-explicit calibration, here without its constraints: the solution is
