@@ -21,8 +21,13 @@ from arbiter.operators.prior.reference_volatility import scaled
 from arbiter.operators.quote_tensors import Ragged
 from arbiter.quotes import Quotes
 from arbiter_lab.baselines import trained_baseline
-from arbiter_lab.baselines.matched_size import NAMES, Design, matched, parameters
-from arbiter_lab.baselines.readout import COEFFICIENTS, smoothed_smile
+from arbiter_lab.baselines.matched_size import (
+    BASELINE_NAMES,
+    Design,
+    count_parameters,
+    match_design,
+)
+from arbiter_lab.baselines.readout import SMILE_COEFFICIENTS, smoothed_smile
 from arbiter_lab.baselines.trained_baseline import Baseline, NeuralSmiles
 from arbiter_lab.evaluation.arbitrage_check import judge
 from counts import count
@@ -31,13 +36,13 @@ from ragged_chains import SMALL, random_chain
 Array = NDArray[np.float64]
 CONFIG = Config(**{**SMALL, "kriging": True, "spans": (0.3,)})
 
-each_model = pytest.mark.parametrize("model", NAMES)
+each_model = pytest.mark.parametrize("model", BASELINE_NAMES)
 
 
 @lru_cache(maxsize=8)
 def baseline(model: str, spread: float = 0.1) -> Baseline:
     """Every parameter random: nothing rests on how training starts."""
-    design = matched(model, CONFIG)
+    design = match_design(model, CONFIG)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         network = design.build()
@@ -61,30 +66,30 @@ def quotes(level: float = 1.0, clock: float = 1.0, seed: int = 0, maturities: in
 
 @each_model
 def test_a_baseline_has_as_many_parameters_as_the_operator(model: str) -> None:
-    wanted = parameters(Network(Config()))
-    assert parameters(matched(model).build()) == pytest.approx(wanted, rel=0.05)
+    wanted = count_parameters(Network(Config()))
+    assert count_parameters(match_design(model).build()) == pytest.approx(wanted, rel=0.05)
     if model != "ssm":  # whose width is the operator's
-        design = matched(model)
+        design = match_design(model)
         narrow = Design(model, design.width // 8 * 4, design.config)
-        assert parameters(narrow.build()) < 0.5 * wanted
+        assert count_parameters(narrow.build()) < 0.5 * wanted
 
 
 @pytest.mark.parametrize("heads", [8, 20])
 def test_the_nearest_width_is_taken(heads: int) -> None:
     config = Config(**{**SMALL, "heads": heads})
-    wanted = parameters(Network(config))
-    design = matched("gru", config)
+    wanted = count_parameters(Network(config))
+    design = match_design("gru", config)
     off = [
-        abs(parameters(Design("gru", design.width + by, config).build()) - wanted)
+        abs(count_parameters(Design("gru", design.width + by, config).build()) - wanted)
         for by in (0, -1, 1)
     ]
     assert off[0] == min(off)
 
 
 def test_the_selective_scan_is_the_operator_without_its_constraints() -> None:
-    design = matched("ssm", CONFIG)
+    design = match_design("ssm", CONFIG)
     network = design.build()
-    assert parameters(network) == parameters(Network(CONFIG))
+    assert count_parameters(network) == count_parameters(Network(CONFIG))
     scans = [part for part in network.modules() if isinstance(part, GreenScan)]
     assert scans
     assert not any(scan.guarded for scan in scans)
@@ -208,7 +213,7 @@ def test_training_starts_from_the_smile_that_the_heads_see() -> None:
     smile = 0.1 * place**2 - 0.2 * place
     coefficients = smoothed_smile(place) @ torch.cat([smile, torch.zeros_like(smile)])
     zeta = torch.linspace(-3.0, 2.0, 41, dtype=torch.float64)
-    found = splines(zeta, ZETA, COEFFICIENTS) @ coefficients
+    found = splines(zeta, ZETA, SMILE_COEFFICIENTS) @ coefficients
     assert torch.allclose(found, 0.1 * zeta**2 - 0.2 * zeta, rtol=0.0, atol=5e-3)
 
 

@@ -22,7 +22,7 @@ from arbiter.operators.network.network import Config
 from arbiter.operators.pretrained import Operator
 from arbiter.operators.prior.gaussian_process import Kriged
 from arbiter.operators.prior.reference_volatility import Scaled
-from arbiter_lab.baselines.matched_size import NAMES, Design
+from arbiter_lab.baselines.matched_size import BASELINE_NAMES, Design
 from arbiter_lab.baselines.readout import Readout
 from arbiter_lab.baselines.trained_baseline import Baseline
 from arbiter_lab.training import run_folder
@@ -37,7 +37,7 @@ from arbiter_lab.training.settings import ABLATIONS, Settings
 from arbiter_lab.training.trainer import Trainer
 from device_waits import Waits
 
-each_model = pytest.mark.parametrize("model", NAMES)
+each_model = pytest.mark.parametrize("model", BASELINE_NAMES)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def pools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.kept(tmp_path_factory.mktemp("pools"))
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=BASELINE_NAMES)
 def whole(
     request: pytest.FixtureRequest, pools: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
@@ -102,7 +102,7 @@ def test_the_batches_are_the_operators(pools: Path) -> None:
     """Same seed, same chains, same targets and weights, step by step."""
     operator = Trainer(tiny.SETTINGS, tiny.laws())
     chain = len(Scaled._fields)
-    for model in NAMES:
+    for model in BASELINE_NAMES:
         learner = Regressor(tiny.settings(model=model), tiny.laws())
         for step in range(3):
             kind, lesson = operator.draws.next(step)

@@ -19,7 +19,7 @@ from arbiter.cli import app
 from arbiter.data import path as example_path
 from arbiter.operators import checkpoint
 from arbiter.operators.network.network import Config, Network
-from arbiter_lab.baselines.matched_size import matched
+from arbiter_lab.baselines.matched_size import match_design
 from arbiter_lab.evaluation import run_methods, stored_surfaces, unseen_surfaces
 from arbiter_lab.evaluation.arbitrage_check import Verdict
 from arbiter_lab.evaluation.heston_surfaces import heston_case
@@ -169,7 +169,7 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path, arguments: list[str], sa
 def test_a_trained_baseline_is_compared_by_the_name_of_its_model(
     weights: Path, tmp_path: Path
 ) -> None:
-    design = matched("gru", Config(heads=8, width=12, state=6, rank=2, context=12, looks=1))
+    design = match_design("gru", Config(heads=8, width=12, state=6, rank=2, context=12, looks=1))
     info: dict[str, Any] = {name: {} for name in checkpoint.REQUIRED_PROVENANCE}
     path = checkpoint.save(
         tmp_path / "net.safetensors",

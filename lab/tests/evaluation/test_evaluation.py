@@ -18,7 +18,7 @@ from arbiter.data import path as example_path
 from arbiter.operators.network.network import Config
 from arbiter.pricing import black
 from arbiter.quotes import Quotes
-from arbiter_lab.baselines.matched_size import matched
+from arbiter_lab.baselines.matched_size import match_design
 from arbiter_lab.baselines.trained_baseline import Baseline
 from arbiter_lab.evaluation import stored_surfaces, unseen_surfaces
 from arbiter_lab.evaluation.arbitrage_check import Verdict, judge, table
@@ -368,7 +368,7 @@ def test_prices_too_small_for_a_volatility_are_audited_as_prices() -> None:
 
 def test_baselines_are_methods_by_name() -> None:
     config = Config(heads=8, width=12, state=6, rank=2, context=12, looks=1, spans=())
-    design = matched("gru", config)
+    design = match_design("gru", config)
     named = methods(
         ["ssvi", "fit_then_clean", "gru"], networks={"gru": Baseline(design.build(), design)}
     )

@@ -23,7 +23,7 @@ from arbiter.operators.network.network import Config, Network
 from arbiter.operators.pretrained import DEFAULT_WEIGHTS_NAME, Operator
 from arbiter_lab.baselines import matched_size
 from arbiter_lab.baselines.gru import Recurrent
-from arbiter_lab.baselines.matched_size import matched
+from arbiter_lab.baselines.matched_size import match_design
 from arbiter_lab.baselines.trained_baseline import Baseline
 from counts import count
 
@@ -192,7 +192,7 @@ def test_a_network_larger_than_its_file_is_never_made(
 def test_a_baseline_is_read_with_the_same_distrust(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    design = matched("gru", CONFIG)
+    design = match_design("gru", CONFIG)
     honest = design.to_dict()
     network = design.build()
     assert Baseline.load(written(tmp_path / "a", network, config=honest)).design == design

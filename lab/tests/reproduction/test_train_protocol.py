@@ -13,7 +13,7 @@ import pytest
 
 import train_protocol
 from arbiter.operators.network.network import Network
-from arbiter_lab.baselines.matched_size import parameters
+from arbiter_lab.baselines.matched_size import count_parameters
 from arbiter_lab.reproduction.models import Checkpoints, checkpointed
 from arbiter_lab.reproduction.profiles import BASELINES, SMOKE, full_networks, full_settings
 from arbiter_lab.training import loop
@@ -42,7 +42,7 @@ def test_all_networks_fit_into_what_may_ship() -> None:
     for settings in wanted.values():
         design = settings.design
         net = Network(settings.config) if design is None else design.build()
-        size += 4 * parameters(net) + 100_000  # its description beside
+        size += 4 * count_parameters(net) + 100_000  # its description beside
     assert size < train_protocol.LARGEST
     budgets = {(s.steps, s.decay, s.pool, s.seed, s.lr) for s in wanted.values()}
     assert len(budgets) == 1

@@ -25,13 +25,13 @@ from arbiter_lab.peers.svi import SVI, fit_svi
 
 Array = NDArray[np.float64]
 
-_STEP = 0.02  # of asinh(k/σ√T) between nodes, σ√T the shortest maturity's: lines add 0.2 bp
-_FAINTEST = 4e-3  # vega: a hundredth of the money's, as in the projection
-_BEYOND = 1e-2  # weight of a node past the quotes of its slice
-_REACH = (8.0, 6.0)  # deviations of the longest maturity below and above the money
+_NODE_STEP = 0.02  # of asinh(k/σ√T) between nodes, σ√T the shortest maturity's: lines add 0.2 bp
+_MIN_VEGA = 4e-3  # vega: a hundredth of the money's, as in the projection
+_UNQUOTED_WEIGHT = 1e-2  # weight of a node past the quotes of its slice
+_GRID_DEVIATIONS = (8.0, 6.0)  # deviations of the longest maturity below and above the money
 
 
-class Cost(NamedTuple):
+class CleaningCost(NamedTuple):
     """What cleaning did to the error of volatility, in basis points.
 
     Attributes:
@@ -67,7 +67,7 @@ class Nodes(Peer):
     def otm(self, k: Any, T: Any) -> Array:
         """Out-of-the-money prices in forward units: calls for ``k ≥ 0``, puts below."""
         at, t = broadcast_points(k, T)
-        low, share = self._between(t)
+        low, share = self._bracket_maturity(t)
         # a put is worth nothing at strike 0; past the last node calls stay
         x, last = np.concatenate([[0.0], self.kappa]), self.kappa.size
         table = np.pad(self.prices, ((1, 0), (1, 0)))  # (L + 1, m + 1), intrinsic value first
@@ -89,7 +89,7 @@ class Nodes(Peer):
         )
         return np.asarray(np.where(none, 0.0, found.volatility) ** 2)
 
-    def _between(self, T: Array) -> tuple[NDArray[np.int64], Array]:
+    def _bracket_maturity(self, T: Array) -> tuple[NDArray[np.int64], Array]:
         """The maturity before, 0 being none, and the weight of the next one."""
         money = int(np.searchsorted(self.kappa, 1.0))
         price = np.concatenate([[0.0], self.prices[:, money]])  # (L + 1,)
@@ -115,7 +115,7 @@ class Cleaned(Nodes):
     name: ClassVar[str] = "SVI, cleaned"
     raw: SVI
 
-    def cost(self, k: ArrayLike, T: ArrayLike, iv: ArrayLike) -> Cost:
+    def cost(self, k: ArrayLike, T: ArrayLike, iv: ArrayLike) -> CleaningCost:
         """What cleaning costs where the exact volatilities are known.
 
         Args:
@@ -128,7 +128,7 @@ class Cleaned(Nodes):
         raw, clean = (model.iv(at[known], t[known]) for model in (self.raw, self))
         errors = (iv_error_bp(raw, truth[known]), iv_error_bp(clean, truth[known]))
         moved = iv_error_bp(clean, raw)
-        return Cost(*(float(iv_rmse_bp(e[None]).value or 0.0) for e in (*errors, moved)))
+        return CleaningCost(*(float(iv_rmse_bp(e[None]).value or 0.0) for e in (*errors, moved)))
 
 
 def fit_then_clean(quotes: Quotes, method: str = "qp") -> Cleaned:
@@ -162,10 +162,10 @@ def clean(raw: SVI, quoted: Array | None = None, method: str = "qp") -> Cleaned:
             a hundredth. All count alike if left out.
         method: Of the projection.
     """
-    k = nodes(np.sqrt(raw.total_variance(0.0, raw.maturities)), quoted)
+    k = choose_nodes(np.sqrt(raw.total_variance(0.0, raw.maturities)), quoted)
     total = np.sqrt(raw.total_variance(k, raw.maturities[:, None]))  # (L, m)
     otm = np.asarray(black.otm(k, total))
-    prices, found, left = projected(otm, total, k, quoted, method)
+    prices, found, left = project_prices(otm, total, k, quoted, method)
     return Cleaned(raw.maturities, np.exp(k), prices, found, left, raw)
 
 
@@ -176,7 +176,7 @@ def quoted_range(quotes: Quotes) -> Array:
     return np.stack([quotes.k[first], quotes.k[last]], 1)
 
 
-def projected(
+def project_prices(
     otm: Array, total: Array, k: Array, quoted: Array | None = None, method: str = "qp"
 ) -> tuple[Array, Violations, Violations]:
     """The nearest prices without static arbitrage.
@@ -195,14 +195,14 @@ def projected(
     kappa, intrinsic = np.exp(k), np.where(k < 0.0, -np.expm1(k), 0.0)
     calls = otm + intrinsic
     vega = np.nan_to_num(np.asarray(black.vega(k, np.nan_to_num(total))))
-    weights = np.maximum(vega, _FAINTEST) ** -2.0
+    weights = np.maximum(vega, _MIN_VEGA) ** -2.0
     if quoted is not None:
-        weights *= np.where((k >= quoted[:, :1]) & (k <= quoted[:, 1:]), 1.0, _BEYOND)
+        weights *= np.where((k >= quoted[:, :1]) & (k <= quoted[:, 1:]), 1.0, _UNQUOTED_WEIGHT)
     made = project(calls, kappa, weights=weights, method=method)
     return np.maximum(made.prices - intrinsic, 0.0), violations(calls, kappa), made.violations
 
 
-def nodes(deviation: Array, quoted: Array | None = None) -> Array:
+def choose_nodes(deviation: Array, quoted: Array | None = None) -> Array:
     """``(m,)`` log-strikes, zero among them: dense at the money for the shortest maturity.
 
     Args:
@@ -210,8 +210,8 @@ def nodes(deviation: Array, quoted: Array | None = None) -> Array:
         quoted: As for :func:`clean`.
     """
     near, far = float(deviation.min()), float(deviation.max())
-    ends = np.array([-_REACH[0] * far, _REACH[1] * far])
+    ends = np.array([-_GRID_DEVIATIONS[0] * far, _GRID_DEVIATIONS[1] * far])
     if quoted is not None:
         ends = np.array([min(ends[0], quoted.min()), max(ends[1], quoted.max())])
-    first, last = np.arcsinh(ends / near) / _STEP
-    return np.asarray(near * np.sinh(_STEP * np.arange(np.floor(first), np.ceil(last) + 1.0)))
+    first, last = np.arcsinh(ends / near) / _NODE_STEP
+    return np.asarray(near * np.sinh(_NODE_STEP * np.arange(np.floor(first), np.ceil(last) + 1.0)))

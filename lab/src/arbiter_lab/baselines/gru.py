@@ -16,12 +16,12 @@ from arbiter.operators.network.measure_gate import Gate
 from arbiter.operators.network.network import Config
 from arbiter.operators.prior.gaussian_process import Kriged
 from arbiter.operators.prior.reference_volatility import Scaled
-from arbiter_lab.baselines.readout import COEFFICIENTS, Smiles, smoothed_smile
+from arbiter_lab.baselines.readout import SMILE_COEFFICIENTS, SmileReadout, smoothed_smile
 
-LAYERS = 2
+LAYER_COUNT = 2
 
 
-class Recurrent(Smiles):
+class Recurrent(SmileReadout):
     """Gated recurrent units along maturities in both directions.
 
     Args:
@@ -33,11 +33,11 @@ class Recurrent(Smiles):
         super().__init__()
         self.gate = Gate(config.heads, config.reach, learned=config.gate)
         self.enter = nn.Linear(5 * config.heads + 6, width)
-        sizes = [width] + [2 * width] * (LAYERS - 1)
+        sizes = [width] + [2 * width] * (LAYER_COUNT - 1)
         self.forth = nn.ModuleList(nn.GRUCell(size, width) for size in sizes)
         self.back = nn.ModuleList(nn.GRUCell(size, width) for size in sizes)
-        self.leave = nn.Linear(2 * width, COEFFICIENTS)
-        self.direct = nn.Linear(2 * config.heads, COEFFICIENTS, bias=False)
+        self.leave = nn.Linear(2 * width, SMILE_COEFFICIENTS)
+        self.direct = nn.Linear(2 * config.heads, SMILE_COEFFICIENTS, bias=False)
         with torch.no_grad():
             self.leave.weight.mul_(0.1)
             self.leave.bias.zero_()
@@ -52,14 +52,14 @@ class Recurrent(Smiles):
         x = nn.functional.silu(self.enter(torch.cat([view, *where], -1)))
         for pair in zip(self.forth, self.back, strict=True):
             forth, back = (cast(nn.GRUCell, cell) for cell in pair)
-            there = walked(forth, x, seen)
-            x = torch.cat([there, walked(back, x.flip(1), seen.flip(1)).flip(1)], -1)
+            there = run_cell(forth, x, seen)
+            x = torch.cat([there, run_cell(back, x.flip(1), seen.flip(1)).flip(1)], -1)
         lines = view[..., : 2 * self.gate.heads]
         found: Tensor = self.direct(lines) + self.leave(x)
         return found
 
 
-def walked(cell: nn.GRUCell, x: Tensor, seen: Tensor) -> Tensor:
+def run_cell(cell: nn.GRUCell, x: Tensor, seen: Tensor) -> Tensor:
     """States ``(B, L, h)`` of a cell along inputs ``(B, L, d)``; it stands where nothing is seen.
 
     Cell by cell, since the library's own loop has no mask for inputs that begin with padding.

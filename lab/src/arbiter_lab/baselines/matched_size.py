@@ -14,10 +14,10 @@ from arbiter.operators.network.network import Config, Network
 from arbiter_lab.baselines.gru import Recurrent
 from arbiter_lab.baselines.readout import Readout
 from arbiter_lab.baselines.ssm import SelectiveScan
-from arbiter_lab.baselines.transformer import HEADS, Transformer
+from arbiter_lab.baselines.transformer import ATTENTION_HEADS, Transformer
 
-NAMES = ("ssm", "gru", "transformer")
-_WIDEST = 4096
+BASELINE_NAMES = ("ssm", "gru", "transformer")
+_MAX_WIDTH = 4096
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,17 @@ class Design:
     config: Config
 
     def __post_init__(self) -> None:
-        if self.model not in NAMES:
-            raise ValueError(f"model = {self.model!r}: give one of {', '.join(NAMES)}")
+        if self.model not in BASELINE_NAMES:
+            raise ValueError(f"model = {self.model!r}: give one of {', '.join(BASELINE_NAMES)}")
         if self.config.decoder != "transport":
             raise ValueError(
                 f"decoder = {self.config.decoder!r}: a plain readout has none; leave it 'transport'"
             )
-        unit = HEADS if self.model == "transformer" else 1
-        if type(self.width) is not int or not unit <= self.width <= _WIDEST or self.width % unit:
-            raise ValueError(f"width = {self.width!r}: give a multiple of {unit}, up to {_WIDEST}")
+        unit = ATTENTION_HEADS if self.model == "transformer" else 1
+        if type(self.width) is not int or not unit <= self.width <= _MAX_WIDTH or self.width % unit:
+            raise ValueError(
+                f"width = {self.width!r}: give a multiple of {unit}, up to {_MAX_WIDTH}"
+            )
         if self.model == "ssm" and self.width != self.config.width:
             raise ValueError(
                 f"width = {self.width}: that of the selective scan is the configuration's, "
@@ -76,13 +78,13 @@ class Design:
         return cls(values["model"], values["width"], config)
 
 
-def parameters(network: nn.Module) -> int:
+def count_parameters(network: nn.Module) -> int:
     """How many numbers are trained."""
     return sum(p.numel() for p in network.parameters())
 
 
 @lru_cache(maxsize=32)
-def matched(model: str, config: Config | None = None) -> Design:
+def match_design(model: str, config: Config | None = None) -> Design:
     """The design whose number of parameters is nearest to the operator's.
 
     Args:
@@ -96,12 +98,12 @@ def matched(model: str, config: Config | None = None) -> Design:
     config = Config() if config is None else config
     if model == "ssm":
         return Design(model, config.width, config)
-    unit = HEADS if model == "transformer" else 1
+    unit = ATTENTION_HEADS if model == "transformer" else 1
     with torch.device("meta"):  # they are counted, and need no memory
-        wanted = parameters(Network(config))
+        wanted = count_parameters(Network(config))
 
         def size(units: int) -> int:
-            return parameters(Design(model, unit * units, config).build())
+            return count_parameters(Design(model, unit * units, config).build())
 
         few, many = 1, 2
         while size(many) < wanted:

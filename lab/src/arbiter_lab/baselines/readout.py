@@ -19,8 +19,8 @@ from arbiter.operators.prior.gaussian_process import ZETA, Kriged, splines
 from arbiter.operators.prior.reference_volatility import FARTHEST, Scaled
 from arbiter.operators.slope_head import KNOTS
 
-COEFFICIENTS = len(KNOTS)  # of a smile: as many numbers a slice as the operator has slopes
-_BEYOND = 0.5  # log-volatility past that of any quote that an answer may reach
+SMILE_COEFFICIENTS = len(KNOTS)  # of a smile: as many numbers a slice as the operator has slopes
+_LOG_VOLATILITY_MARGIN = 0.5  # log-volatility past that of any quote that an answer may reach
 
 Memory = tuple[Tensor, ...]
 """What a network keeps of chains, to be asked: tensors whose first axis is the chain."""
@@ -30,7 +30,7 @@ class Readout(nn.Module, ABC):
     """A network from quotes to volatilities."""
 
     @property
-    def place(self) -> Tensor | None:
+    def kriging_heads(self) -> Tensor | None:
         """Heads ``(H,)`` of ζ where kriging is wanted, or None where it is not."""
         return None
 
@@ -39,19 +39,19 @@ class Readout(nn.Module, ABC):
         """What is kept of chains, with what kriging is for them where that is wanted."""
 
     @abstractmethod
-    def ask(self, memory: Memory, zeta: Tensor) -> Tensor:
+    def query_volatility(self, memory: Memory, zeta: Tensor) -> Tensor:
         """``(B, L, P)`` log-volatility over reference at strikes of the maturities."""
 
     @abstractmethod
-    def part(self, memory: Memory, rows: Tensor) -> Memory:
+    def select_maturities(self, memory: Memory, rows: Tensor) -> Memory:
         """What is kept of some maturities alone."""
 
     def forward(self, chain: Scaled, zeta: Tensor, guess: Kriged | None = None) -> Tensor:
         """Both."""
-        return self.ask(self.encode(chain, guess), zeta)
+        return self.query_volatility(self.encode(chain, guess), zeta)
 
 
-class Smiles(Readout):
+class SmileReadout(Readout):
     """A readout with the coefficients of a smooth smile for each maturity."""
 
     @abstractmethod
@@ -62,20 +62,20 @@ class Smiles(Readout):
         """The coefficients."""
         return (self.coefficients(chain, guess),)
 
-    def ask(self, memory: Memory, zeta: Tensor) -> Tensor:
+    def query_volatility(self, memory: Memory, zeta: Tensor) -> Tensor:
         """Smiles at strikes; flat beyond the splines, 20 deviations below the money."""
         (coefficients,) = memory
         basis = splines(zeta, ZETA, coefficients.shape[-1])  # (B, L, P, C)
-        return bounded((basis @ coefficients[..., None])[..., 0])
+        return bound_log_volatility((basis @ coefficients[..., None])[..., 0])
 
-    def part(self, memory: Memory, rows: Tensor) -> Memory:
+    def select_maturities(self, memory: Memory, rows: Tensor) -> Memory:
         """Their coefficients."""
         return (memory[0][:, rows],)
 
 
-def bounded(u: Tensor) -> Tensor:
+def bound_log_volatility(u: Tensor) -> Tensor:
     """Log-volatility over reference within what quotes may be, and some more."""
-    most = FARTHEST + _BEYOND
+    most = FARTHEST + _LOG_VOLATILITY_MARGIN
     return u.clamp(-most, most)
 
 
@@ -85,8 +85,8 @@ def smoothed_smile(place: Tensor) -> Tensor:
     The smile through the heads' values; slopes are not used.
     """
     low, high = ZETA
-    step = (high - low) / (COEFFICIENTS - 3)
-    centre = low + step * (torch.arange(COEFFICIENTS) - 1.0)
+    step = (high - low) / (SMILE_COEFFICIENTS - 3)
+    centre = low + step * (torch.arange(SMILE_COEFFICIENTS) - 1.0)
     centre = torch.clamp(centre, place[0], place[-1])
     near = 1.0 - (centre[:, None] - place).abs() / (place[1] - place[0])
     hats = near.clamp(min=0.0)

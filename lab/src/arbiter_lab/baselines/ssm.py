@@ -16,10 +16,10 @@ from torch import Tensor
 from arbiter.operators.network.network import Config, Network
 from arbiter.operators.prior.gaussian_process import Kriged
 from arbiter.operators.prior.reference_volatility import Scaled
-from arbiter_lab.baselines.readout import Smiles, smoothed_smile
+from arbiter_lab.baselines.readout import SmileReadout, smoothed_smile
 
 
-class SelectiveScan(Smiles):
+class SelectiveScan(SmileReadout):
     """The operator's network with a plain readout.
 
     Args:
@@ -41,7 +41,7 @@ class SelectiveScan(Smiles):
             self.body.direct.weight.copy_(lines)
 
     @property
-    def place(self) -> Tensor | None:
+    def kriging_heads(self) -> Tensor | None:
         """Heads of the gate, where kriging is on."""
         return self.body.stages()[0].gate.place if self.body.config.kriging else None
 

@@ -18,14 +18,14 @@ from arbiter.operators.prior.gaussian_process import kriged
 from arbiter.operators.prior.reference_volatility import scaled
 from arbiter.operators.quote_tensors import pad_chains
 from arbiter.quotes import Quotes, require_quotes
-from arbiter_lab.baselines.matched_size import Design, parameters
+from arbiter_lab.baselines.matched_size import Design, count_parameters
 from arbiter_lab.baselines.readout import Memory, Readout
 from arbiter_lab.peers.peer import Peer, broadcast_points
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
-_AT_ONCE = 1024  # queries: bounds memory, not results
+_MAX_QUERIES = 1024  # queries: bounds memory, not results
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,28 +57,28 @@ class NeuralSmiles(Peer):
         last = listed.size - 1
         right = np.searchsorted(self.maturities, t)
         low, high = np.clip(right - 1, 0, last), np.clip(right, 0, last)
-        u = self._ask(high, zeta)
+        u = self._query_network(high, zeta)
         inner = (low < high) & (t < self.maturities[high])  # what is listed needs one answer alone
         if inner.any():
             below, above = listed[low[inner]], listed[high[inner]]
             share = (above - when[inner]) / (above - below)
-            u[inner] += share * (self._ask(low[inner], zeta[inner]) - u[inner])
+            u[inner] += share * (self._query_network(low[inner], zeta[inner]) - u[inner])
         return np.asarray(np.exp(2.0 * (log_sigma + u)) * t)
 
     @torch.inference_mode()
-    def _ask(self, rows: Index, zeta: Array) -> Array:
+    def _query_network(self, rows: Index, zeta: Array) -> Array:
         """Log-volatility over reference at strikes of maturities ``rows``, of any one shape."""
         order = np.argsort(rows, axis=None, kind="stable")
         at, which = zeta.ravel()[order], rows.ravel()[order]
         found = np.empty(at.size)
-        for start in range(0, at.size, _AT_ONCE):
-            some = slice(start, start + _AT_ONCE)
+        for start in range(0, at.size, _MAX_QUERIES):
+            some = slice(start, start + _MAX_QUERIES)
             used, row, count = np.unique(which[some], return_inverse=True, return_counts=True)
             place = np.arange(row.size) - (np.cumsum(count) - count)[row]
             table = np.zeros((used.size, int(count.max())))
             table[row, place] = at[some]
-            memory = self.network.part(self.memory, torch.from_numpy(used))
-            answers = self.network.ask(memory, torch.from_numpy(table)[None])
+            memory = self.network.select_maturities(self.memory, torch.from_numpy(used))
+            answers = self.network.query_volatility(memory, torch.from_numpy(table)[None])
             found[some] = answers[0].numpy()[row, place]
         out = np.empty(at.size)
         out[order] = found
@@ -138,13 +138,13 @@ class Baseline:
         return cls(network, design, info, str(path))
 
     def __repr__(self) -> str:
-        size = parameters(self._network)
+        size = count_parameters(self._network)
         return f"Baseline({self.design.model}, {self.model}, {size:,} parameters)"
 
     @property
     def card(self) -> dict[str, Any]:
         """What it is, what it was trained on and how."""
-        about = {"model": self.model, "parameters": parameters(self._network)}
+        about = {"model": self.model, "parameters": count_parameters(self._network)}
         return {**about, "config": self.design.to_dict(), **freeze_info(self._info)}
 
     def __call__(self, quotes: Quotes) -> NeuralSmiles:
@@ -163,11 +163,11 @@ class Baseline:
         """Volatilities of many chains, one after the other: none depends on the others."""
         for place, quotes in enumerate(chains):
             require_quotes(quotes, "a baseline", f"chains[{place}]: " if len(chains) > 1 else "")
-        return [self._one(quotes) for quotes in chains]
+        return [self._solve_chain(quotes) for quotes in chains]
 
-    def _one(self, quotes: Quotes) -> NeuralSmiles:
+    def _solve_chain(self, quotes: Quotes) -> NeuralSmiles:
         chain = scaled(pad_chains([quotes]))
-        place = self._network.place
+        place = self._network.kriging_heads
         memory = self._network.encode(chain, None if place is None else kriged(chain, place))
         whole = all(bool(torch.isfinite(part).all()) for part in (chain.sigma, *memory))
         if not whole:

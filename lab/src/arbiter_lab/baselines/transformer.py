@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from arbiter.operators.prior.gaussian_process import Kriged
 from arbiter.operators.prior.reference_volatility import Scaled
-from arbiter_lab.baselines.readout import Memory, Readout, bounded
+from arbiter_lab.baselines.readout import Memory, Readout, bound_log_volatility
 
-HEADS = 4
-LEARNED = 32  # tokens that quotes talk through
-ROUNDS, ANSWERS = 2, 2
-_WAVES = 6  # of ζ and log(σ√T): lengths from 8 down by halves
+ATTENTION_HEADS = 4
+LEARNED_TOKENS = 32  # tokens that quotes talk through
+ENCODER_ROUNDS, ANSWER_BLOCKS = 2, 2
+_FREQUENCY_COUNT = 6  # of ζ and log(σ√T): lengths from 8 down by halves
 
 
 class Attention(nn.Module):
@@ -42,7 +42,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, others: Tensor, there: Tensor | None = None) -> Tensor:
         """Tokens ``(…, n, d)`` after attending to others ``(…, m, d)`` where ``there (…, m)``."""
-        split = (HEADS, x.shape[-1] // HEADS)
+        split = (ATTENTION_HEADS, x.shape[-1] // ATTENTION_HEADS)
         q = self.query(self.before(x)).unflatten(-1, split).transpose(-2, -3)  # (…, h, n, e)
         pair = self.pair(self.beside(others)).unflatten(-1, (2, *split))
         k, v = (part.transpose(-2, -3) for part in pair.unbind(-3))  # (…, h, m, e)
@@ -67,15 +67,15 @@ class Transformer(Readout):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        waves = (0.25 * math.pi) * 2.0 ** torch.arange(_WAVES)
+        waves = (0.25 * math.pi) * 2.0 ** torch.arange(_FREQUENCY_COUNT)
         self.register_buffer("waves", waves, persistent=False)
-        self.quote = nn.Linear(2 * (1 + 2 * _WAVES) + 2, width)
-        self.query = nn.Linear(2 * (1 + 2 * _WAVES), width)
-        self.learned = nn.Parameter(torch.randn(LEARNED, width))
+        self.quote = nn.Linear(2 * (1 + 2 * _FREQUENCY_COUNT) + 2, width)
+        self.query = nn.Linear(2 * (1 + 2 * _FREQUENCY_COUNT), width)
+        self.learned = nn.Parameter(torch.randn(LEARNED_TOKENS, width))
         self.gather, self.among, self.spread = (
-            nn.ModuleList(Attention(width) for _ in range(ROUNDS)) for _ in range(3)
+            nn.ModuleList(Attention(width) for _ in range(ENCODER_ROUNDS)) for _ in range(3)
         )
-        self.answer = nn.ModuleList(Attention(width) for _ in range(ANSWERS))
+        self.answer = nn.ModuleList(Attention(width) for _ in range(ANSWER_BLOCKS))
         self.leave = nn.Linear(width, 1)
         nn.init.zeros_(self.leave.weight)
         nn.init.zeros_(self.leave.bias)
@@ -83,7 +83,7 @@ class Transformer(Readout):
     def encode(self, chain: Scaled, guess: Kriged | None = None) -> Memory:
         """Quotes and learned tokens after the rounds, which quotes there are, and the clock."""
         own = torch.stack([3.0 * chain.u, 0.4 * (chain.noise + 5.0)], -1)
-        place = self._place(chain.zeta, chain.total)
+        place = self._encode_positions(chain.zeta, chain.total)
         quotes = self.quote(torch.cat([place, own], -1)).flatten(1, 2)  # (B, LS, d)
         there = chain.quoted.flatten(1)
         tokens = self.learned.expand(len(quotes), *self.learned.shape)
@@ -94,23 +94,23 @@ class Transformer(Readout):
             quotes = spread(quotes, tokens)
         return quotes.unflatten(1, chain.quoted.shape[1:]), tokens, chain.quoted, chain.total
 
-    def ask(self, memory: Memory, zeta: Tensor) -> Tensor:
+    def query_volatility(self, memory: Memory, zeta: Tensor) -> Tensor:
         """Queries attend to their own maturity and to the learned tokens."""
         quotes, tokens, quoted, total = memory
         shared = tokens[:, None].expand(-1, quotes.shape[1], -1, -1)
         others = torch.cat([quotes, shared], 2)  # (B, L, S + M, d)
         there = torch.cat([quoted, quoted.new_ones(*shared.shape[:3])], 2)
-        x = self.query(self._place(zeta, total))  # (B, L, P, d)
+        x = self.query(self._encode_positions(zeta, total))  # (B, L, P, d)
         for part in self.answer:
             x = part(x, others, there)
-        return bounded(self.leave(x)[..., 0])
+        return bound_log_volatility(self.leave(x)[..., 0])
 
-    def part(self, memory: Memory, rows: Tensor) -> Memory:
+    def select_maturities(self, memory: Memory, rows: Tensor) -> Memory:
         """Their quotes, and all learned tokens."""
         quotes, tokens, quoted, total = memory
         return quotes[:, rows], tokens, quoted[:, rows], total[:, rows]
 
-    def _place(self, zeta: Tensor, total: Tensor) -> Tensor:
+    def _encode_positions(self, zeta: Tensor, total: Tensor) -> Tensor:
         """``(B, L, P, ·)`` strikes and clocks, and waves of both."""
         clock = (total + 2.5)[..., None].expand_as(zeta)
         both = torch.stack([zeta, clock], -1)[..., None]  # (B, L, P, 2, 1)

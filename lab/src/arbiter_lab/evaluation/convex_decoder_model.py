@@ -27,7 +27,7 @@ from arbiter.operators.network.network import Config, Network
 from arbiter.operators.quote_tensors import pad_chains
 from arbiter.pricing import black
 from arbiter.quotes import Quotes, require_quotes
-from arbiter_lab.baselines.cleaned_svi import Nodes, nodes, projected, quoted_range
+from arbiter_lab.baselines.cleaned_svi import Nodes, choose_nodes, project_prices, quoted_range
 from arbiter_lab.peers.peer import Peer, broadcast_points
 from arbiter_lab.training.convex_decoder_prices import calls
 
@@ -71,9 +71,9 @@ class ConvexModel(Peer):
         Args:
             quoted: ``(L, 2)`` lowest and highest log-strike of the quotes of each maturity.
         """
-        k = nodes(np.exp(self.output.chain.total[0].numpy()), quoted)
+        k = choose_nodes(np.exp(self.output.chain.total[0].numpy()), quoted)
         price, total = self._prices(k)
-        made, found, left = projected(price, total, k, quoted)
+        made, found, left = project_prices(price, total, k, quoted)
         return Nodes(self.maturities, np.exp(k), made, found, left)
 
     def _variances(self, k: Array) -> Array:

@@ -132,7 +132,7 @@ def _answers(network: Network | Readout, exam: Exam) -> tuple[Tensor, dict[str, 
     """Volatilities at the targets, and what else is told of a network that has laws."""
     batch, chain = exam.batch, exam.chain
     if isinstance(network, Readout):
-        guess = None if network.place is None else kriged(chain, network.place)
+        guess = None if network.kriging_heads is None else kriged(chain, network.kriging_heads)
         u = network(chain, strikes(chain, batch.target_k), guess)
         return torch.exp(u.double()) * chain.sigma.double()[..., None], {}
     output = network.decode(chain)

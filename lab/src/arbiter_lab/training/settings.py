@@ -20,12 +20,12 @@ from arbiter.values import (
     require_text,
     shorten_repr,
 )
-from arbiter_lab.baselines.matched_size import NAMES, Design, matched
+from arbiter_lab.baselines.matched_size import BASELINE_NAMES, Design, match_design
 from arbiter_lab.training.batches import FEWEST, Layout, layouts
 from arbiter_lab.training.saddle import Mode
 
 ROUTES = ("saddle", "mfm")
-MODELS = ("operator", *NAMES)
+MODELS = ("operator", *BASELINE_NAMES)
 
 Sizes = tuple[int, int, int, int]
 
@@ -154,7 +154,7 @@ class Settings:
     @property
     def design(self) -> Design | None:
         """Of the baseline, matched to the operator's number of parameters; None for the latter."""
-        return None if self.model == "operator" else matched(self.model, self.config)
+        return None if self.model == "operator" else match_design(self.model, self.config)
 
     def _check_rates(self) -> None:
         for name in ("lr", "dual_lr", "dual_bound", "knee"):
