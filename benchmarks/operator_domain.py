@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from arbiter.operators.pretrained import Operator
 from arbiter.quotes import Quotes
-from arbiter_lab.training.batches import Batch, draw_batch, layouts
+from arbiter_lab.training.batches import Batch, default_batch_layouts, draw_batch
 from arbiter_lab.training.law_pool import Laws, make_laws
 
 Array = NDArray[np.float64]
@@ -146,7 +146,7 @@ def training_tables(laws: Laws, count: int, seed: int) -> list[tuple[Table, Batc
     """Chains of the training universe, and where their truth is."""
     generator = torch.Generator().manual_seed(seed)
     found: list[tuple[Table, Batch, int]] = []
-    for (layout, _), share in zip(layouts(), MIX, strict=True):
+    for (layout, _), share in zip(default_batch_layouts(), MIX, strict=True):
         size = max(1, round(share * count))
         batch = draw_batch(laws, layout, generator, size)
         found += [(Table.of(batch, row), batch, row) for row in range(size)]

@@ -34,7 +34,7 @@ from arbiter.files import write_whole
 from arbiter_lab.reproduction.profiles import full_networks, full_settings
 from arbiter_lab.training.loop import Limits, Outcome, train
 from arbiter_lab.training.pool_files import load_pool
-from arbiter_lab.training.run_folder import RUN, settings_of
+from arbiter_lab.training.run_folder import RUN_FILE, read_settings
 from arbiter_lab.training.settings import Settings
 from arbiter_lab.training.stopping_rule import Ending
 
@@ -81,7 +81,7 @@ def budgeted(settings: Settings, budgets: Sequence[float]) -> dict[str, Settings
         f"budget-{size:g}": replace(settings, config=replace(settings.config, budget=size))
         for size in budgets
     }
-    return made | {"no_qalign": settings.ablated("no_qalign")}
+    return made | {"no_qalign": settings.apply_ablation("no_qalign")}
 
 
 def one(out: Path, name: str, settings: Settings, how: tuple[str, Path, float]) -> dict[str, Any]:
@@ -124,9 +124,9 @@ def one(out: Path, name: str, settings: Settings, how: tuple[str, Path, float]) 
 
 def _train(place: Path, settings: Settings, how: tuple[str, Path, float]) -> None:
     device, pool, seconds = how
-    begun = (place / RUN).is_file()
-    if begun and settings_of(place).steps < settings.steps:  # it was cut short, and is falling
-        _leg(settings_of(place), place, device, pool, math.inf)
+    begun = (place / RUN_FILE).is_file()
+    if begun and read_settings(place).steps < settings.steps:  # it was cut short, and is falling
+        _leg(read_settings(place), place, device, pool, math.inf)
         return
     share = settings.decay / settings.steps
     left = seconds * (1.0 - share) - (_run(place)["seconds"] if begun else 0.0)
@@ -139,7 +139,7 @@ def _train(place: Path, settings: Settings, how: tuple[str, Path, float]) -> Non
 
 def _leg(settings: Settings, place: Path, device: str, pool: Path, seconds: float) -> Outcome:
     limits = Limits(seconds=max(seconds, 0.0))
-    begun = (place / RUN).is_file()
+    begun = (place / RUN_FILE).is_file()
     outcome = train(settings, place, device, resume=begun, limits=limits, pool=pool)
     if outcome.ending is Ending.INTERRUPTED:
         raise KeyboardInterrupt
@@ -176,14 +176,14 @@ def ship(out: Path, folder: Path) -> int:
 
 
 def _finished(place: Path) -> bool:
-    if not (place / RUN).is_file():
+    if not (place / RUN_FILE).is_file():
         return False
     run = _run(place)
     return run["ended"] in _ENDED and run["step"] >= run["settings"]["steps"]
 
 
 def _run(place: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((place / RUN).read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads((place / RUN_FILE).read_text(encoding="utf-8"))
     return found
 
 

@@ -27,7 +27,7 @@ from arbiter.models.parameters import Parameters, draw
 from arbiter.models.vix_oracle import INDEX_POINTS, IndexLaw
 from arbiter.vix.prior import KNOTS
 from arbiter.vix.prior_features import features
-from arbiter_lab.training.variance_states import reached
+from arbiter_lab.training.variance_states import simulate_states
 
 Array = NDArray[np.float64]
 Sample = dict[str, Array]
@@ -67,7 +67,7 @@ def one(seed: int, number: int) -> Sample:
         p = draw(rng)
         low, high = np.log(SPAN)
         T = np.sort(np.exp(rng.uniform(low, high, DATES)))
-        states = reached([p], STATES, rng)[0]
+        states = simulate_states([p], STATES, rng)[0]
         try:
             return sampled(p, T, states, (seed, number))
         except (ValueError, ArithmeticError):  # too near zero: another

@@ -16,9 +16,9 @@ from arbiter.operators.slope_head import KNOTS
 from arbiter.pricing import black
 from arbiter.pricing.transport import Transport
 from arbiter_lab.training.display import Display
-from arbiter_lab.training.law_pool import RESOLUTION, Laws, grid
+from arbiter_lab.training.law_pool import MIN_RESOLVED_PRICE, Laws, make_pool_grid
 from arbiter_lab.training.loop import Outcome, train
-from arbiter_lab.training.pool_files import keep_pool
+from arbiter_lab.training.pool_files import save_pool
 from arbiter_lab.training.settings import Settings
 
 CONFIG = Config(
@@ -44,7 +44,7 @@ SETTINGS = Settings(
 
 def slopes(count: int, seed: int) -> Tensor:
     """``(N, M, n)`` slopes in the star order, on the pool's maturities."""
-    T = grid()[0]
+    T = make_pool_grid()[0]
     u = torch.rand(5, count, 1, 1, generator=torch.Generator().manual_seed(seed)).double()
     x = torch.tensor(KNOTS, dtype=torch.float64)
     level = 0.1 + 0.3 * u[0]
@@ -55,13 +55,13 @@ def slopes(count: int, seed: int) -> Tensor:
 
 def laws_of(b: Tensor) -> Laws:
     """The pool of given slopes ``(N, M, n)``."""
-    T, z = grid()
+    T, z = make_pool_grid()
     transport = Transport(torch.tensor(KNOTS, dtype=torch.float64), b)
     total = torch.sqrt(transport.log_variance())  # (N, M)
     k = z * total[..., None]
     price = transport.otm(k)
     v = torch.where(
-        price > RESOLUTION, black.implied_total_volatility(price, k).volatility, torch.nan
+        price > MIN_RESOLVED_PRICE, black.implied_total_volatility(price, k).volatility, torch.nan
     )
     root = torch.sqrt(T)
     iv = (v / root[:, None]).float()
@@ -79,7 +79,7 @@ def kept(folder: Path, settings: Settings = SETTINGS) -> Path:
         (settings.pool, settings.pool_seed),
         (settings.held_out, settings.held_out_seed),
     ):
-        keep_pool(laws(size, seed), seed, folder)
+        save_pool(laws(size, seed), seed, folder)
     return folder
 
 

@@ -27,12 +27,12 @@ from arbiter_lab.baselines.readout import Readout
 from arbiter_lab.baselines.trained_baseline import Baseline
 from arbiter_lab.training import run_folder
 from arbiter_lab.training.held_out import HeldOut
-from arbiter_lab.training.journal import digest, read_steps
+from arbiter_lab.training.journal import digest_journal, read_steps
 from arbiter_lab.training.ledger import Ledger
 from arbiter_lab.training.loop import Limits
-from arbiter_lab.training.objective import robust
-from arbiter_lab.training.regression import Regression, Regressor
-from arbiter_lab.training.run_folder import JOURNAL
+from arbiter_lab.training.objective import robust_loss
+from arbiter_lab.training.regression import BaselineTrainer, RegressionRoute
+from arbiter_lab.training.run_folder import JOURNAL_FILE
 from arbiter_lab.training.settings import ABLATIONS, Settings
 from arbiter_lab.training.trainer import Trainer
 from device_waits import Waits
@@ -77,8 +77,8 @@ def test_it_learns(model: str) -> None:
     """On held-out laws the loss falls, and volatilities are better than a flat smile's."""
     steps = 32 if model == "ssm" else 60
     settings = tiny.settings(model=model, steps=steps, warm=4, decay=10, lr=1e-2, average=0.8)
-    learner = Regressor(settings, tiny.laws())
-    held_out = HeldOut(settings, tiny.laws(12, 777), learner.route.lesson)
+    learner = BaselineTrainer(settings, tiny.laws())
+    held_out = HeldOut(settings, tiny.laws(12, 777), learner.route.make_lesson)
 
     def told(network: Readout) -> tuple[float, float]:
         loss = float(learner.route.evaluate(network, held_out.lesson).fit)
@@ -88,7 +88,7 @@ def test_it_learns(model: str) -> None:
         start = told(learner.network)
         for _ in range(steps):
             learner.step()
-        end = told(learner.evaluated())
+        end = told(learner.averaged_network())
     assert end[0] < 0.8 * start[0]
     assert end[1] < 0.8 * start[1]
     flat = [
@@ -103,10 +103,10 @@ def test_the_batches_are_the_operators(pools: Path) -> None:
     operator = Trainer(tiny.SETTINGS, tiny.laws())
     chain = len(Scaled._fields)
     for model in BASELINE_NAMES:
-        learner = Regressor(tiny.settings(model=model), tiny.laws())
+        learner = BaselineTrainer(tiny.settings(model=model), tiny.laws())
         for step in range(3):
-            kind, lesson = operator.draws.next(step)
-            other, own = learner.draws.next(step)
+            kind, lesson = operator.draws.next_lesson(step)
+            other, own = learner.draws.next_lesson(step)
             assert other == kind
             assert all(torch.equal(a, b) for a, b in zip(own[:chain], lesson[:chain], strict=True))
             k, weight = lesson[chain], lesson[chain + 3]
@@ -118,21 +118,21 @@ def test_the_batches_are_the_operators(pools: Path) -> None:
 
 def test_the_loss_is_the_robust_error_of_volatility() -> None:
     settings = tiny.settings(model="gru")
-    route = Regression(settings)
-    learner = Regressor(settings, tiny.laws())
-    lesson = learner.draws.next(0).lesson
+    route = RegressionRoute(settings)
+    learner = BaselineTrainer(settings, tiny.laws())
+    lesson = learner.draws.next_lesson(0).lesson
     _, wanted, weight = lesson[-3:]
     perfect = route.evaluate(Told(torch.log(wanted)), lesson)
     assert float(perfect.fit) == pytest.approx(0.0, abs=1e-9)
     assert perfect.defects == {}
     off = route.evaluate(Told(torch.log(1.01 * wanted)), lesson)
     listed = weight > 0.0
-    expected = robust((0.01 * wanted * weight)[listed], settings.knee).mean()
+    expected = robust_loss((0.01 * wanted * weight)[listed], settings.knee).mean()
     assert float(off.fit) == pytest.approx(float(expected), rel=1e-4)
 
 
 def test_two_legs_are_one_to_the_bit(whole: Path, pools: Path, tmp_path: Path) -> None:
-    settings = run_folder.settings_of(whole)
+    settings = run_folder.read_settings(whole)
     tiny.run(settings, tmp_path, pools, limits=Limits(steps=4))
     first = run_folder.load(tmp_path)
     tiny.run(settings, tmp_path, pools, resume=True)
@@ -140,13 +140,13 @@ def test_two_legs_are_one_to_the_bit(whole: Path, pools: Path, tmp_path: Path) -
     for was, halfway, now in zip(one[1:], first[1:], two[1:], strict=True):
         assert all(torch.equal(was[name], now[name]) for name in was)
         assert any(not torch.equal(was[name], halfway[name]) for name in was)  # negative control
-    assert digest(whole / JOURNAL) == digest(tmp_path / JOURNAL)
+    assert digest_journal(whole / JOURNAL_FILE) == digest_journal(tmp_path / JOURNAL_FILE)
 
 
 def test_what_a_run_leaves(whole: Path) -> None:
     leg = run_folder.load(whole)[0]
     model = leg.settings.model
-    steps = read_steps(whole / JOURNAL)
+    steps = read_steps(whole / JOURNAL_FILE)
     assert all(value is not None for value in steps["loss"])
     assert steps["heldout_rmse_bp"][-1] is not None
     none = ("lambda_lip_after", "martingale_residual", "spec_guard_hits", "martingale", "green_sum")
@@ -163,14 +163,14 @@ def test_what_a_run_leaves(whole: Path) -> None:
 
 
 def test_a_checkpoint_answers_as_the_network_that_was_trained(whole: Path) -> None:
-    settings = run_folder.settings_of(whole)
-    learner = Regressor(settings, tiny.laws())
+    settings = run_folder.read_settings(whole)
+    learner = BaselineTrainer(settings, tiny.laws())
     learner.load(*run_folder.load(whole)[1:], run_folder.load(whole)[0].progress)
     design = settings.design
     assert design is not None
     weights = whole / "step-0000008" / "weights.safetensors"
     loaded = Baseline.load(weights)
-    assert loaded.model == Baseline(learner.evaluated(), design).model
+    assert loaded.model == Baseline(learner.averaged_network(), design).model
     assert loaded.card["config"]["model"] == settings.model
     assert repr(loaded).startswith(f"Baseline({settings.model}, {loaded.model}, ")
     assert 0.05 < float(loaded(quotes()).iv(0.0, 0.3)) < 0.6
@@ -214,24 +214,24 @@ def test_a_file_that_is_no_baseline_is_refused(whole: Path, pools: Path, tmp_pat
 def test_a_step_can_be_recorded(model: str) -> None:
     """Nothing between the batch and its gradients waits for the device."""
     config = replace(tiny.CONFIG, kriging=True, spans=(0.3,))
-    learner = Regressor(tiny.settings(model=model, config=config), tiny.laws())
-    lesson = learner.draws.next(0).lesson
-    learner._differentiated(*lesson)
+    learner = BaselineTrainer(tiny.settings(model=model, config=config), tiny.laws())
+    lesson = learner.draws.next_lesson(0).lesson
+    learner._differentiate_lesson(*lesson)
     with Waits() as waits:
-        learner._differentiated(*lesson)
+        learner._differentiate_lesson(*lesson)
     assert waits.seen == []
 
 
 @each_model
 def test_every_parameter_is_trained(model: str) -> None:
     config = replace(tiny.CONFIG, kriging=True, spans=(0.3,))
-    learner = Regressor(tiny.settings(model=model, config=config), tiny.laws())
+    learner = BaselineTrainer(tiny.settings(model=model, config=config), tiny.laws())
     before = [p.detach().clone() for p in learner.params]
     for _ in range(3):
         learner.step()
     still = [
         name
-        for name, was, now in zip(learner.names(), before, learner.params, strict=True)
+        for name, was, now in zip(learner.parameter_names(), before, learner.params, strict=True)
         if torch.equal(was, now)
     ]
     assert still == []
@@ -254,16 +254,16 @@ def test_settings_that_make_no_sense_are_named(changes: dict[str, Any], told: st
 def test_an_ablation_is_of_the_operator_alone() -> None:
     for name in ABLATIONS:
         with pytest.raises(ValueError, match=r"is of the operator|plain readout"):
-            tiny.settings(model="ssm").ablated(name)
+            tiny.settings(model="ssm").apply_ablation(name)
 
 
 def test_another_model_cannot_be_resumed_from_here(whole: Path, pools: Path) -> None:
-    settings = run_folder.settings_of(whole)
+    settings = run_folder.read_settings(whole)
     other = "gru" if settings.model != "gru" else "ssm"
     with pytest.raises(ValueError, match=f"model was {settings.model}, is {other}"):
         tiny.run(replace(settings, model=other, steps=10), whole, pools, resume=True)
     with pytest.raises(ValueError, match="is no baseline"):
-        Regressor(tiny.SETTINGS, tiny.laws())
+        BaselineTrainer(tiny.SETTINGS, tiny.laws())
 
 
 def test_one_option_of_the_command_line_trains_a_baseline(pools: Path, tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_gap_is_primal_less_dual() -> None:
 
 
 def test_the_gap_measured_in_training_is_this_gap() -> None:
-    found = duality.Gap(primal=0.75, value=0.6, dual=0.5)
+    found = duality.DualityGap(primal=0.75, value=0.6, dual=0.5)
     assert value(dual_gap(found.primal, found.dual)) == found.gap == 0.25
     assert value(ratio_log(found.primal, found.dual)) == found.ratio_log == math.log(1.5)
     assert math.isnan(duality.ratio_log(-1.0, 0.5))
@@ -145,7 +145,7 @@ def test_a_gap_measured_on_a_problem_is_the_metric() -> None:
 
     def lagrangian(multipliers: Duals) -> Evaluation:
         defects = {"c": theta}
-        return Evaluation((theta**2).sum() + multipliers.pair(defects), defects)
+        return Evaluation((theta**2).sum() + multipliers.inner_product(defects), defects)
 
     here = duality.dual_gap(lagrangian, [theta], duals, steps=0)
     assert value(dual_gap(here.primal, here.dual)) == pytest.approx(0.5)

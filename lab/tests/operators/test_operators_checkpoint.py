@@ -80,7 +80,7 @@ def test_training_goes_on_from_a_file_bit_for_bit(tmp_path: Path) -> None:
 
     def lagrangian(duals: Duals) -> tuple[Tensor, dict[str, Tensor]]:
         defects = {"ceiling": theta - 0.25}
-        return ((theta - 1.0) ** 2).sum() + duals.pair(defects), defects
+        return ((theta - 1.0) ** 2).sum() + duals.inner_product(defects), defects
 
     def steps(optimiser: ExtraGradient) -> Tensor:
         for _ in range(5):

@@ -113,7 +113,7 @@ def test_only_slices_of_low_coverage_change() -> None:
 
 
 def test_the_switch_is_off_by_default_and_reaches_the_network() -> None:
-    settings = tiny.SETTINGS.ablated("representer")
+    settings = tiny.SETTINGS.apply_ablation("representer")
     assert settings.config.representer
     assert not tiny.CONFIG.representer
     found = []
@@ -132,7 +132,7 @@ def test_the_switch_is_off_by_default_and_reaches_the_network() -> None:
 
 def test_the_constants_hold_for_it_too() -> None:
     """Random pairs of quotes on a slice of low coverage, against both bounds."""
-    config = tiny.SETTINGS.ablated("representer").config
+    config = tiny.SETTINGS.apply_ablation("representer").config
     torch.manual_seed(3)
     network = Network(config).double()
     chain = Scaled(

@@ -35,7 +35,7 @@ from arbiter_lab.reproduction.query_models import audited
 from arbiter_lab.reproduction.stages import Workshop
 from arbiter_lab.training.held_out import HeldOut
 from arbiter_lab.training.law_pool import Laws, make_laws
-from arbiter_lab.training.routes import route_of
+from arbiter_lab.training.routes import make_route
 
 FEW = replace(
     SMOKE.small, pool=8, held_out=6, steps=2, decay=1, measure_every=2, save_every=2, ramp=1
@@ -182,7 +182,7 @@ def test_the_guard_of_a_checkpoint_is_watched_on_the_days(
     convex: Path, timeline: scored_days.Days, laws: Laws
 ) -> None:
     rows = np.array([2, 3])
-    exam = HeldOut(FEW, laws, route_of(FEW).lesson)
+    exam = HeldOut(FEW, laws, make_route(FEW).make_lesson)
     found = networks.described(Entry("icnn", "ablation", "full", convex), timeline, rows, exam)
     assert found["parameters"] == sum(t.numel() for t in checkpoint.load(convex)[0].values())
     assert found["max_rho_dt"] <= 1.0
@@ -200,7 +200,7 @@ def test_the_guard_of_a_checkpoint_is_watched_on_the_days(
 
 
 def test_the_shipped_operator_is_described(timeline: scored_days.Days, laws: Laws) -> None:
-    exam = HeldOut(FEW, laws, route_of(FEW).lesson)
+    exam = HeldOut(FEW, laws, make_route(FEW).make_lesson)
     found = networks.described(Entry("operator", "operator"), timeline, np.array([2]), exam)
     assert found["parameters"] > 100_000
     assert found["max_rho_dt"] <= 1.0

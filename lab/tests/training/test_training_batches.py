@@ -13,23 +13,28 @@ from arbiter import Quotes
 from arbiter.pricing import black
 from arbiter_lab.training import noise
 from arbiter_lab.training.batches import (
-    _CLASSIC,
-    _CLASSIC_POOR,
-    _TEXTBOOK,
-    FEWEST,
-    WINDOW,
+    _HESTON_SHARE,
+    _MODEL_LAW_SHARE,
+    _POOR_HESTON_SHARE,
+    MIN_QUOTES_PER_EXPIRY,
+    TARGET_WINDOW,
     Batch,
     Layout,
-    _rows,
+    _draw_law_rows,
+    default_batch_layouts,
     draw_batch,
-    layouts,
 )
-from arbiter_lab.training.calendars import _MORNING, HESTON_DAYS, TIMELINE_DAYS, draw_maturities
-from arbiter_lab.training.law_pool import Laws, laws_of
-from arbiter_lab.training.noise import Friction, draw_friction, draw_noise, quote
+from arbiter_lab.training.calendars import (
+    _MORNING_LEAD_DAYS,
+    HESTON_DAYS,
+    TIMELINE_DAYS,
+    draw_maturities,
+)
+from arbiter_lab.training.law_pool import Laws, solve_laws
+from arbiter_lab.training.noise import Friction, draw_friction, draw_noise, make_quotes
 from arbiter_lab.training.parameter_prior import draw_sets
-from arbiter_lab.training.strikes import keep
-from arbiter_lab.training.training_clocks import UNEVEN
+from arbiter_lab.training.strikes import draw_kept_quotes
+from arbiter_lab.training.training_clocks import UNEVEN_CLOCK_SHARE
 from counts import count
 
 LAYOUT = Layout(16, 41, 24)
@@ -37,7 +42,7 @@ LAYOUT = Layout(16, 41, 24)
 
 @pytest.fixture(scope="module")
 def laws() -> Laws:
-    return laws_of(draw_sets(4, np.random.default_rng(2)), 1)
+    return solve_laws(draw_sets(4, np.random.default_rng(2)), 1)
 
 
 def draw(laws: Laws, seed: int, size: int = 200, layout: Layout = LAYOUT) -> Batch:
@@ -59,7 +64,7 @@ def many(batches: list[Batch]) -> Batch:
 
 
 def test_masks_shapes_and_padding_agree(laws: Laws) -> None:
-    for layout, size in layouts():
+    for layout, size in default_batch_layouts():
         batch = draw(laws, 3, max(4, size // 40), layout)
         B, L, S, P = max(4, size // 40), *layout
         assert batch.T.shape == batch.listed.shape == (B, L)
@@ -79,7 +84,7 @@ def test_masks_shapes_and_padding_agree(laws: Laws) -> None:
         assert not (batch.listed.int().diff(dim=1) > 0).any()
         assert not (batch.quoted.int().diff(dim=-1) > 0).any()
         assert (batch.listed.sum(1) >= 2).all()
-        assert torch.equal(batch.quoted.sum(-1) >= FEWEST, batch.listed)
+        assert torch.equal(batch.quoted.sum(-1) >= MIN_QUOTES_PER_EXPIRY, batch.listed)
         assert torch.equal(batch.quoted.any(-1), batch.listed)
         assert not (batch.target & ~batch.listed[..., None]).any()
         assert batch.target[batch.listed].float().mean() > 0.99
@@ -92,7 +97,7 @@ def truth_gap(laws: Laws, batch: Batch) -> float:
         (batch.k, batch.oracle_iv, batch.quoted),
         (batch.target_k, batch.target_iv, batch.target),
     ):
-        want = root * laws.at(batch.rows, batch.clock, k)
+        want = root * laws.volatility_at(batch.rows, batch.clock, k)
         gaps.append(float((iv / want - 1.0)[there].abs().nan_to_num(torch.inf).max()))
     return max(gaps)
 
@@ -122,7 +127,7 @@ def test_expiries_are_as_varied_as_promised(many: Batch) -> None:
     assert set(range(2, 17)) == set(expiries.tolist())
     even = ((many.clock / many.T - 1.0).abs() < 1e-5).all(1).float().mean()
     exchange = 0.45  # share of exchanges' calendars; the others: uneven, or rescaled
-    assert abs(float(even) - (1.0 - exchange * UNEVEN) * 0.7) < 0.1
+    assert abs(float(even) - (1.0 - exchange * UNEVEN_CLOCK_SHARE) * 0.7) < 0.1
 
 
 @pytest.mark.parametrize("listed", [HESTON_DAYS, TIMELINE_DAYS])
@@ -151,7 +156,7 @@ def test_index_calendars_hold_sixty_expiries_and_monthlies_of_morning_and_close(
     T, listed, _ = draw_maturities(4000, 60, torch.Generator().manual_seed(3))
     days = 365.0 * T
     last = torch.where(listed, days, 0.0).amax(1)
-    near = ((days.diff(dim=1) - _MORNING).abs() < 1e-3) & listed[:, 1:]
+    near = ((days.diff(dim=1) - _MORNING_LEAD_DAYS).abs() < 1e-3) & listed[:, 1:]
     assert float((near.sum(1) >= 3).float().mean()) > 0.05
     # a random list has no pairs, so these are of an index
     full = (listed.sum(1) == 60) & (near.sum(1) >= 3)
@@ -169,7 +174,7 @@ def test_strikes_are_as_varied_as_promised(laws: Laws, many: Batch) -> None:
     assert float(z[q].min()) < -7.5
     assert float(z[q].max()) > 3.0
     quotes = many.quoted.sum(-1)[many.listed]
-    assert int(quotes.min()) == FEWEST
+    assert int(quotes.min()) == MIN_QUOTES_PER_EXPIRY
     assert int(quotes.max()) == LAYOUT.strikes
     assert float((quotes <= 6).float().mean()) > 0.03
     # the benchmark's strikes, up to what was dropped
@@ -238,14 +243,14 @@ def read(k: Tensor, root: Tensor, bid: Tensor, ask: Tensor) -> Quotes:
 
 def test_mid_and_spread_are_what_a_reader_of_prices_sees() -> None:
     k, truth, half, drawn, root = (x.double() for x in asked(1))
-    iv, seen = quote(k, truth, half, drawn, root)
+    iv, seen = make_quotes(k, truth, half, drawn, root)
     middle = truth + half * drawn
     fair, low, high = (black.otm(k, (truth + side * half) * root) for side in (0.0, -1.0, 1.0))
     room = torch.minimum(0.5 * (high - low), 0.48 * fair)
     in_price = [fair + room * (drawn + side) for side in (-1.0, 1.0)]
     in_iv = [black.otm(k, ((middle + side * half) * root).clamp(min=0.0)) for side in (-1.0, 1.0)]
     for i in range(6):
-        bid, ask = (x[i] for x in (in_iv if i % noise._IN_PRICE else in_price))
+        bid, ask = (x[i] for x in (in_iv if i % noise._PRICE_NOISE_STRIDE else in_price))
         assert ((bid <= fair[i] * (1 + 1e-9)) & (fair[i] <= ask * (1 + 1e-9))).all()
         for j in range(4):
             order = torch.argsort(k[i, j])
@@ -264,11 +269,11 @@ def test_noise_in_price_is_symmetric_in_price_and_that_in_volatility_is_not() ->
     k, truth, half, drawn, root = (x.double() for x in asked(2))
     fair = black.otm(k, truth * root)
     up, down = (
-        black.otm(k, quote(k, truth, half, side * drawn, root)[0] * root) - fair
+        black.otm(k, make_quotes(k, truth, half, side * drawn, root)[0] * root) - fair
         for side in (1.0, -1.0)
     )
     lean = ((up + down).abs() / up.abs()).flatten(1).median(1).values
-    priced = torch.arange(6) % noise._IN_PRICE == 0
+    priced = torch.arange(6) % noise._PRICE_NOISE_STRIDE == 0
     assert float(lean[priced].max()) < 1e-9
     assert float(lean[~priced].min()) > 0.1
 
@@ -308,7 +313,7 @@ def test_frictions_cover_their_ranges() -> None:
 def test_far_expiries_may_be_wide_about_steady_mids() -> None:
     drawn = draw_friction(5000, torch.Generator().manual_seed(3))
     T = torch.tensor([3 / 365, 0.25, 1.0, 5.0])[:, None].expand(5000, 4, 1)
-    found = drawn.across(T, torch.Generator().manual_seed(4))
+    found = drawn.vary_by_maturity(T, torch.Generator().manual_seed(4))
     wider = found.base / drawn.base  # (B, L, 1)
     uneven = drawn.alone[:, 0, 0] > 0.0
     assert 0.55 < float(uneven.float().mean()) < 0.65
@@ -365,10 +370,10 @@ def test_dropping_leaves_each_expiry_its_few() -> None:
     offered = torch.rand(300, 8, 41, generator=generator) < 0.9
     offered[:, 0, 2:] = False
     offered[:, 0, :2] = True
-    kept = keep(offered, FEWEST, generator)
+    kept = draw_kept_quotes(offered, MIN_QUOTES_PER_EXPIRY, generator)
     assert not (kept & ~offered).any()
     assert torch.equal(kept[:, 0], offered[:, 0])  # two were offered, both are shown
-    assert int(kept[:, 1:].sum(-1).min()) == FEWEST
+    assert int(kept[:, 1:].sum(-1).min()) == MIN_QUOTES_PER_EXPIRY
     share = kept[:, 1:].sum((1, 2)) / offered[:, 1:].sum((1, 2))
     assert float(share.min()) < 0.3
     assert float(share.max()) > 0.95
@@ -377,17 +382,21 @@ def test_dropping_leaves_each_expiry_its_few() -> None:
 def test_targets_lie_in_the_window_or_among_the_quotes(laws: Laws, many: Batch) -> None:
     scale = (laws.reference_at(many.rows, many.clock) * torch.sqrt(many.clock))[..., None]
     z, quotes = many.target_k / scale, many.k / scale
-    low = torch.where(many.quoted, quotes, WINDOW[0]).amin(-1, keepdim=True).clamp(max=WINDOW[0])
-    high = torch.where(many.quoted, quotes, WINDOW[1]).amax(-1, keepdim=True)
-    high = high.clamp(min=WINDOW[1])
+    low = (
+        torch.where(many.quoted, quotes, TARGET_WINDOW[0])
+        .amin(-1, keepdim=True)
+        .clamp(max=TARGET_WINDOW[0])
+    )
+    high = torch.where(many.quoted, quotes, TARGET_WINDOW[1]).amax(-1, keepdim=True)
+    high = high.clamp(min=TARGET_WINDOW[1])
     outside = (z < low - 1e-3) | (z > high + 1e-3)
     assert not (outside & many.target).any()
-    beyond = ((z < WINDOW[0]) | (z > WINDOW[1]))[many.target].float().mean()
+    beyond = ((z < TARGET_WINDOW[0]) | (z > TARGET_WINDOW[1]))[many.target].float().mean()
     assert 0.03 < float(beyond) < 0.4
 
 
 def test_buckets_hold_about_as_many_quotes() -> None:
-    sizes = [size * layout.expiries * layout.strikes for layout, size in layouts()]
+    sizes = [size * layout.expiries * layout.strikes for layout, size in default_batch_layouts()]
     assert max(sizes) < 1.4 * min(sizes)
 
 
@@ -408,16 +417,19 @@ def test_generator_of_another_device_is_refused(laws: Laws) -> None:
 def test_models_own_laws_are_commoner_where_no_exchange_lists(laws: Laws) -> None:
     number = torch.arange(6000)
     exchange, poor = number % 3 == 0, number % 3 == 1
-    rows = _rows(laws, exchange, poor, torch.Generator().manual_seed(4))
+    rows = _draw_law_rows(laws, exchange, poor, torch.Generator().manual_seed(4))
     assert 0 <= int(rows.min()) <= int(rows.max()) < len(laws)
-    own, heston = (rows < laws.plain).float(), (rows < laws.classic).float()
-    plain, classic = laws.plain / len(laws), laws.classic / len(laws)
+    own, heston = (rows < laws.model_law_count).float(), (rows < laws.heston_law_count).float()
+    plain, classic = laws.model_law_count / len(laws), laws.heston_law_count / len(laws)
     assert 0.0 < classic < plain < 1.0
-    assert int(rows[exchange].min()) == laws.classic
+    assert int(rows[exchange].min()) == laws.heston_law_count
     assert abs(float(own[exchange].mean()) - (plain - classic) / (1.0 - classic)) < 0.05
-    assert abs(float(own[~exchange].mean()) - (_TEXTBOOK + (1.0 - _TEXTBOOK) * plain)) < 0.05
-    for share, surfaces in ((_CLASSIC_POOR, poor), (_CLASSIC, ~exchange & ~poor)):
-        among = (_TEXTBOOK - share) * classic / plain + (1.0 - _TEXTBOOK) * classic
+    assert (
+        abs(float(own[~exchange].mean()) - (_MODEL_LAW_SHARE + (1.0 - _MODEL_LAW_SHARE) * plain))
+        < 0.05
+    )
+    for share, surfaces in ((_POOR_HESTON_SHARE, poor), (_HESTON_SHARE, ~exchange & ~poor)):
+        among = (_MODEL_LAW_SHARE - share) * classic / plain + (1.0 - _MODEL_LAW_SHARE) * classic
         assert abs(float(heston[surfaces].mean()) - (share + among)) < 0.05
 
 
@@ -427,6 +439,10 @@ def test_poor_surfaces_are_quoted_widely_and_seldom() -> None:
     assert float(base[poor].min()) > 10.0 * float(base[~poor].min())
     assert float(base.max()) <= 0.05
     offered = torch.ones(2000, 8, 40, dtype=torch.bool)
-    share = keep(offered, FEWEST, torch.Generator().manual_seed(1), poor).float().mean((1, 2))
+    share = (
+        draw_kept_quotes(offered, MIN_QUOTES_PER_EXPIRY, torch.Generator().manual_seed(1), poor)
+        .float()
+        .mean((1, 2))
+    )
     assert float(share[poor].max()) < 0.6 < float(share[~poor].quantile(0.6))
     assert 0.2 < float(share[poor].mean()) < 0.4

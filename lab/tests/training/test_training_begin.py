@@ -14,9 +14,9 @@ from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter_lab.training import run_folder
 from arbiter_lab.training.__main__ import main
-from arbiter_lab.training.journal import fingerprint_of
+from arbiter_lab.training.journal import fingerprint_tensors
 from arbiter_lab.training.loop import train
-from arbiter_lab.training.run_folder import RUN
+from arbiter_lab.training.run_folder import RUN_FILE
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_what_it_begins_with_is_taken_over(trained: Path, pools: Path, tmp_path:
     found, card = checkpoint.load(begun.weights)
     for name, tensor in known.items():
         torch.testing.assert_close(found[name], tensor, rtol=0.0, atol=1e-6)
-    assert card["begun"] == fingerprint_of(known)
+    assert card["begun"] == fingerprint_tensors(known)
     anew, other = checkpoint.load(train(STILL, tmp_path / "anew", pool=pools).weights)
     assert other["begun"] == ""
     assert any(float((anew[name] - known[name]).abs().max()) > 1e-2 for name in known)
@@ -52,8 +52,8 @@ def test_a_run_that_goes_on_remembers_where_it_began(
     train(STILL, tmp_path / "b", pool=pools, begin=trained)
     more = replace(STILL, steps=2)
     train(more, tmp_path / "b", pool=pools, resume=True)
-    begun = fingerprint_of(checkpoint.load(trained)[0])
-    assert json.loads((tmp_path / "b" / RUN).read_text())["begun"] == begun
+    begun = fingerprint_tensors(checkpoint.load(trained)[0])
+    assert json.loads((tmp_path / "b" / RUN_FILE).read_text())["begun"] == begun
     assert run_folder.load(tmp_path / "b")[0].begun == begun
     assert run_folder.load(tmp_path / "a")[0].begun == ""
 

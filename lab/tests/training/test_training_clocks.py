@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from arbiter_lab.training.training_clocks import UNEVEN, draw_clock
+from arbiter_lab.training.training_clocks import UNEVEN_CLOCK_SHARE, draw_clock
 
 
 def clocks(days: Tensor, surfaces: int = 400, seed: int = 0) -> Tensor:
@@ -21,7 +21,7 @@ def test_clocks_increase_and_come_back_to_the_calendar() -> None:
     assert float((found[:, -1] / days[-1] - 1.0).abs().max()) < 0.03
     even = ((found - days).abs() < 1e-3).all(1)
     assert bool(even[1::2].all())  # no exchange, no weekends
-    assert abs(float(even[::2].float().mean()) - (1.0 - UNEVEN)) < 0.1
+    assert abs(float(even[::2].float().mean()) - (1.0 - UNEVEN_CLOCK_SHARE)) < 0.1
 
 
 def test_weekends_count_less_and_events_more() -> None:

@@ -9,23 +9,23 @@ from torch import Tensor
 import tiny
 from arbiter.operators.prior.gaussian_process import CLOCK, CLOCKS, STRIKES, ZETA, factor, splines
 from arbiter_lab.training import prior_covariance
-from arbiter_lab.training.batch_stream import seeded
+from arbiter_lab.training.batch_stream import make_generator
 from arbiter_lab.training.batches import Layout, draw_batch
 from arbiter_lab.training.prior_covariance import (
-    Views,
+    NormalEquations,
+    build_normal_equations,
     covariance_factor,
+    dominant_second_moment,
     gram,
-    normal_equations,
     second_moment,
-    smooth,
-    usual_moment,
+    smooth_covariance,
 )
 from ragged_chains import in_units
 
 D = STRIKES * CLOCKS
 
 
-def views(true: Tensor, surfaces: int, points: int, seed: int = 0) -> Views:
+def views(true: Tensor, surfaces: int, points: int, seed: int = 0) -> NormalEquations:
     """Normal equations of surfaces with second moment ``true``, each seen at a few places."""
     g = torch.Generator().manual_seed(seed)
     size = len(true)
@@ -35,7 +35,7 @@ def views(true: Tensor, surfaces: int, points: int, seed: int = 0) -> Views:
     seen = torch.randn(surfaces, points, size, generator=g, dtype=torch.float64)
     noise = 1e-2 * torch.randn(surfaces, points, generator=g, dtype=torch.float64)
     u = (seen @ c[..., None])[..., 0] + noise
-    return Views(seen.mT @ seen / 1e-4, (seen.mT @ u[..., None])[..., 0] / 1e-4)
+    return NormalEquations(seen.mT @ seen / 1e-4, (seen.mT @ u[..., None])[..., 0] / 1e-4)
 
 
 def distance(found: Tensor, true: Tensor) -> float:
@@ -56,9 +56,9 @@ def test_a_known_moment_is_found_from_partial_views() -> None:
 
 
 def test_where_nothing_is_seen_the_smooth_covariance_stays() -> None:
-    familiar = smooth("cpu")
+    familiar = smooth_covariance("cpu")
     grams = torch.zeros(5, D, D, dtype=torch.float64)
-    nothing = Views(grams, torch.zeros(5, D, dtype=torch.float64))
+    nothing = NormalEquations(grams, torch.zeros(5, D, dtype=torch.float64))
     found = second_moment(nothing, familiar, iterations=3)
     assert distance(found, familiar) < 0.2
     assert float(torch.linalg.eigvalsh(found).min()) > 0.0
@@ -69,10 +69,10 @@ def test_the_usual_kind_is_found_among_wilder_ones() -> None:
     size = 6
     calm = 0.1 * torch.eye(size, dtype=torch.float64)
     both = [views(calm, 900, 5), views(100.0 * calm, 100, 5, seed=1)]
-    seen = Views(*(torch.cat(part) for part in zip(*both, strict=True)))
+    seen = NormalEquations(*(torch.cat(part) for part in zip(*both, strict=True)))
     loose = torch.zeros_like(calm)
-    found = usual_moment(seen, loose, kinds=2, iterations=12)
-    everyone = usual_moment(seen, loose, kinds=1, iterations=12)
+    found = dominant_second_moment(seen, loose, kinds=2, iterations=12)
+    everyone = dominant_second_moment(seen, loose, kinds=1, iterations=12)
     assert distance(found, calm) < 1.0  # of which the covariance of all weighs a sixteenth
     assert distance(everyone, calm) > 3.0
 
@@ -82,7 +82,7 @@ def test_no_kind_is_boundless_where_nothing_is_seen_of_it() -> None:
     seen.grams[:, -1], seen.grams[:, :, -1], seen.sides[:, -1] = 0.0, 0.0, 0.0
     bound = torch.eye(size, dtype=torch.float64) / 0.5**2
     variance = [
-        float(usual_moment(seen, tight * bound, kinds=1, iterations=6)[-1, -1])
+        float(dominant_second_moment(seen, tight * bound, kinds=1, iterations=6)[-1, -1])
         for tight in (1.0, 0.0)
     ]
     assert variance[0] < 0.5**2
@@ -92,7 +92,7 @@ def test_no_kind_is_boundless_where_nothing_is_seen_of_it() -> None:
 def test_surfaces_are_seen_by_the_clock_of_their_law() -> None:
     """A clock that runs unevenly changes nothing but where on it a surface is seen."""
     laws = tiny.laws()
-    batch = draw_batch(laws, Layout(8, 16, 24), seeded("cpu", 3), 6)
+    batch = draw_batch(laws, Layout(8, 16, 24), make_generator("cpu", 3), 6)
     faster = 1.0 + 0.1 * (torch.arange(batch.T.shape[1]) % 2)  # every other expiry
     uneven = batch._replace(
         T=batch.T * faster,
@@ -101,10 +101,10 @@ def test_surfaces_are_seen_by_the_clock_of_their_law() -> None:
             for name in ("iv", "half", "oracle_iv", "target_iv")
         },
     )
-    one, other = normal_equations(batch), normal_equations(uneven)
+    one, other = build_normal_equations(batch), build_normal_equations(uneven)
     torch.testing.assert_close(one.grams, other.grams, rtol=1e-3, atol=1.0)
     torch.testing.assert_close(one.sides, other.sides, rtol=1e-3, atol=1.0)
-    by_calendar = normal_equations(uneven._replace(clock=uneven.T))
+    by_calendar = build_normal_equations(uneven._replace(clock=uneven.T))
     assert float((by_calendar.sides - one.sides).abs().max()) > 100.0
 
 
@@ -123,8 +123,8 @@ def test_the_factor_of_a_small_universe_explains_its_surfaces() -> None:
     laws = tiny.laws()
     with torch.no_grad():
         F = covariance_factor(laws, 60, rank=40, iterations=5)
-        batch = draw_batch(laws, Layout(14, 33, 24), seeded("cpu", 5), 20)
-        grams, sides = normal_equations(batch)
+        batch = draw_batch(laws, Layout(14, 33, 24), make_generator("cpu", 5), 20)
+        grams, sides = build_normal_equations(batch)
     assert F.shape == (STRIKES, CLOCKS, 40)
     size = F.flatten(0, 1).square().sum(0)
     assert bool((size.diff() <= 1e-12).all())  # leading directions first
@@ -157,7 +157,7 @@ def test_the_shipped_factor_is_a_covariance_of_smiles() -> None:
     money = round((0.0 - ZETA[0]) / (ZETA[1] - ZETA[0]) * (STRIKES - 3)) + 1
     assert 0.01 < float(deviation[money, 6:13].median()) < 0.3
     assert 0.05 < float(deviation.median()) < 2.0
-    assert float(deviation.max()) < 5.0 * prior_covariance._LARGEST
+    assert float(deviation.max()) < 5.0 * prior_covariance._MAX_COEFFICIENT
 
 
 @pytest.mark.parametrize("told", [[], [0, 1, 2]])

@@ -16,9 +16,22 @@ from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.models.parameters import PRESETS, Jumps, Parameters
 from arbiter.pricing import black
 from arbiter_lab.training import law_pool as pool
-from arbiter_lab.training.law_pool import _WING, COARSE, RESOLUTION, Laws, grid, laws_of, make_laws
-from arbiter_lab.training.parameter_prior import FACTORS, draw_classic, draw_sets
-from arbiter_lab.training.variance_states import _AHEAD, _HORIZONS, log_variance, reached
+from arbiter_lab.training.law_pool import (
+    _LOWER_WING_DEVIATIONS,
+    MIN_RESOLVED_PRICE,
+    WING_NODE_STRIDE,
+    Laws,
+    make_laws,
+    make_pool_grid,
+    solve_laws,
+)
+from arbiter_lab.training.parameter_prior import FACTOR_COUNTS, draw_heston_sets, draw_sets
+from arbiter_lab.training.variance_states import (
+    _HORIZON_YEARS,
+    _RELATIVE_TIMES_TO_END,
+    log_variance,
+    simulate_states,
+)
 from counts import count
 
 Array = NDArray[np.float64]
@@ -31,14 +44,14 @@ SETS = [
     PRESETS["inverted"],
 ]
 STATES = 2
-STEP = float(np.diff(pool._spacing())[0])
+STEP = float(np.diff(pool._even_strike_nodes())[0])
 
 
 def states_of(sets: Sequence[Parameters], seed: int) -> dict[int, Array]:
     """The states in which `laws_of` puts each set."""
-    order, found = pool._chunks(sets), dict[int, Array]()
+    order, found = pool._group_sets(sets), dict[int, Array]()
     for which, s in zip(order, np.random.SeedSequence(seed).spawn(len(order)), strict=True):
-        U = reached([sets[i] for i in which], STATES, np.random.default_rng(s))
+        U = simulate_states([sets[i] for i in which], STATES, np.random.default_rng(s))
         found |= dict(zip(which, U, strict=True))
     return found
 
@@ -50,7 +63,7 @@ def drawn() -> list[Parameters]:
 
 @pytest.fixture(scope="module")
 def laws(drawn: list[Parameters]) -> Laws:
-    return laws_of(drawn, 7, "cpu", STATES)
+    return solve_laws(drawn, 7, "cpu", STATES)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +94,9 @@ def rms_bp(laws: Laws, exact: list[tuple[int, Array, Array, Array]]) -> float:
     """Root mean square of what the pool is off, in basis points; it must know nearly all."""
     misses, points = [], sum(int(np.isfinite(iv).sum()) for *_, iv in exact)
     for row, T, k, iv in exact:
-        got = laws.at(torch.tensor([row]), torch.tensor(T[None]).float(), torch.tensor(k[None]))
+        got = laws.volatility_at(
+            torch.tensor([row]), torch.tensor(T[None]).float(), torch.tensor(k[None])
+        )
         miss = got[0].numpy() - iv
         misses.append(miss[np.isfinite(miss)])
     found = np.concatenate(misses)
@@ -117,19 +132,19 @@ def test_nothing_is_known_outside_the_nodes(laws: Laws) -> None:
     rows, zero = torch.tensor([0]), torch.zeros(1, 1, 1)
     for days, known in ((0.5, False), (1.0, True), (6.1 * 365, True), (6.5 * 365, False)):
         T = torch.tensor([[days / 365]])
-        assert bool(torch.isfinite(laws.at(rows, T, zero))) == known
+        assert bool(torch.isfinite(laws.volatility_at(rows, T, zero))) == known
     T = torch.tensor([[0.5]])
     scale = laws.reference_at(rows, T) * torch.sqrt(T)
-    far = laws.at(rows, T, torch.tensor([[[-26.5, 7.0]]]) * scale)
+    far = laws.volatility_at(rows, T, torch.tensor([[[-26.5, 7.0]]]) * scale)
     assert torch.isnan(far).all()
 
 
 def test_volatility_is_kept_exactly_where_the_price_is_resolved(laws: Laws) -> None:
-    T, z = grid()
+    T, z = make_pool_grid()
     total = laws.reference.double() * torch.sqrt(T)
     price = black.otm(z * total[..., None], laws.iv.double() * torch.sqrt(T)[:, None])
     known = torch.isfinite(laws.iv)
-    assert float(price[known].min()) > RESOLUTION * 0.999
+    assert float(price[known].min()) > MIN_RESOLVED_PRICE * 0.999
     assert not known.all()
     # without gaps: from the money outwards, known until it is not
     changes = torch.diff(known.int(), dim=-1).abs().sum(-1)
@@ -141,11 +156,14 @@ def reach_share(laws: Laws, reach: torch.Tensor, rows: torch.Tensor, floor: floa
     """How many wings cross the floor between a reach and the next node it could have been."""
     T = laws.T[None].expand(len(rows), -1)
     scale = laws.reference_at(rows, T) * torch.sqrt(T)
-    shares, inner = [], float(laws.z[torch.abs(laws.z - _WING).argmin()])
-    wider = torch.sinh(torch.asinh(reach / pool._BEND) - COARSE * STEP) * pool._BEND
+    shares, inner = [], float(laws.z[torch.abs(laws.z - _LOWER_WING_DEVIATIONS).argmin()])
+    wider = (
+        torch.sinh(torch.asinh(reach / pool._EVEN_STRIKE_DEVIATIONS) - WING_NODE_STRIDE * STEP)
+        * pool._EVEN_STRIKE_DEVIATIONS
+    )
     for z in (reach, wider):
         k = z[..., None] * scale[..., None]
-        v = laws.at(rows, T, k) * torch.sqrt(T)[..., None]
+        v = laws.volatility_at(rows, T, k) * torch.sqrt(T)[..., None]
         shares.append((black.otm(k, v) > floor)[..., 0])
     here, further = shares
     plain = (reach < inner - 0.5) & (wider > laws.z[0])
@@ -157,7 +175,7 @@ def test_lower_reach_is_where_puts_are_worth_the_floor(laws: Laws, floor: float)
     rows = torch.arange(len(laws))
     T = laws.T[None].expand(len(laws), -1)
     reach = laws.lower_reach(rows, T, torch.full((len(laws), 1), floor))
-    assert float(reach.max()) < _WING
+    assert float(reach.max()) < _LOWER_WING_DEVIATIONS
     assert float(reach.min()) < -8.0
     assert reach_share(laws, reach, rows, floor) > 0.999
     assert reach_share(laws, 1.3 * reach, rows, floor) < 0.2
@@ -200,16 +218,16 @@ def test_what_cannot_be_solved_is_left_out_and_counted(
     monkeypatch.setattr(pool, "of_index", fails)
     sets = [replace(HESTON, rho=rho) for rho in (-0.4, -0.5, -0.6)]
     with caplog.at_level(logging.INFO):
-        left = laws_of(sets, 1, states_per_set=1)
+        left = solve_laws(sets, 1, states_per_set=1)
     assert len(left) == 2
     assert "rho=-0.5" in caplog.text
     assert "1 of 3 laws left out" in caplog.text
-    assert len(laws_of(sets[1:2], 1, states_per_set=1)) == 0
+    assert len(solve_laws(sets[1:2], 1, states_per_set=1)) == 0
 
 
 def test_law_of_another_level_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        left = laws_of([replace(HESTON, v0=1e-4), HESTON], 1, states_per_set=1)
+        left = solve_laws([replace(HESTON, v0=1e-4), HESTON], 1, states_per_set=1)
     assert len(left) == 1
     assert "1 of 2" in caplog.text
 
@@ -222,7 +240,7 @@ def test_empty_pool_is_refused(arguments: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("parameters", SETS)
 def test_log_variance_is_the_oracles(parameters: Parameters) -> None:
-    U = reached([parameters] * 2, 3, np.random.default_rng(2))
+    U = simulate_states([parameters] * 2, 3, np.random.default_rng(2))
     T = np.array([1 / 365, 0.1, 1.0, 5.0])
     found = log_variance([parameters] * 2, U, T)
     for p in range(2):
@@ -236,10 +254,10 @@ def test_log_variance_is_the_oracles(parameters: Parameters) -> None:
 @pytest.mark.parametrize("parameters", [SETS[0], SETS[2], SETS[4]])
 def test_states_are_those_that_paths_reach(parameters: Parameters) -> None:
     paths = count(full=40_000, reduced=4_000)
-    U = reached([parameters], paths + 1, np.random.default_rng(4))[0, 1:]
-    low, high = np.log(_HORIZONS)
+    U = simulate_states([parameters], paths + 1, np.random.default_rng(4))[0, 1:]
+    low, high = np.log(_HORIZON_YEARS)
     horizon = float(np.exp(np.random.default_rng(4).uniform(low, high, (1, 1, 1)))[0, 0, 0])
-    times = horizon * (1.0 - np.append(_AHEAD[1:], 0.0))
+    times = horizon * (1.0 - np.append(_RELATIVE_TIMES_TO_END[1:], 0.0))
     other = simulate(parameters, times, 5, paths=paths, steps_per_day=1e-6).variance[:, -1]
     v = parameters.v0 + U @ parameters.c
     assert v.min() > -1e-9
@@ -260,7 +278,7 @@ def test_states_are_those_that_paths_reach(parameters: Parameters) -> None:
 
 def test_prior_is_wide_and_holds_the_benchmark() -> None:
     sets = draw_sets(4000, np.random.default_rng(1))
-    assert {p.factors for p in sets} == set(FACTORS)
+    assert {p.factors for p in sets} == set(FACTOR_COUNTS)
     jumps = [p.jumps for p in sets if p.jumps is not None]
     assert 0.25 < len(jumps) / len(sets) < 0.5
     assert any(j.mean > 0.03 for j in jumps)
@@ -295,9 +313,13 @@ def test_prior_is_wide_and_holds_the_benchmark() -> None:
 def test_the_first_laws_of_a_pool_are_hestons() -> None:
     made = make_laws(40, 6, states_per_set=4, workers=1)
     rounds = np.random.SeedSequence(6)
-    sets = draw_classic(3, np.random.default_rng(rounds.spawn(1)[0]))  # a few more than are wanted
+    sets = draw_heston_sets(
+        3, np.random.default_rng(rounds.spawn(1)[0])
+    )  # a few more than are wanted
     assert {(p.factors, p.jumps) for p in sets} == {(1, None)}
-    first = laws_of(sets, rounds.spawn(1)[0], states_per_set=4, workers=1)
-    assert 0 < made.classic <= len(first)
-    assert made.classic < made.plain < len(made)
-    assert torch.equal(made.reference[: made.classic], first.reference[: made.classic])
+    first = solve_laws(sets, rounds.spawn(1)[0], states_per_set=4, workers=1)
+    assert 0 < made.heston_law_count <= len(first)
+    assert made.heston_law_count < made.model_law_count < len(made)
+    assert torch.equal(
+        made.reference[: made.heston_law_count], first.reference[: made.heston_law_count]
+    )

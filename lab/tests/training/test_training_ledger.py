@@ -22,15 +22,15 @@ from arbiter_lab.training.display import Display
 from arbiter_lab.training.journal import (
     COLUMNS,
     Journal,
-    digest,
+    digest_journal,
     fingerprint,
-    fingerprint_of,
+    fingerprint_tensors,
     read_steps,
 )
-from arbiter_lab.training.ledger import NAMES, Ledger, Run, revision
+from arbiter_lab.training.ledger import LEDGER_COLUMNS, Ledger, LedgerEntry, read_revision
 
 
-def finished(name: str = "first", **changes: object) -> Run:
+def finished(name: str = "first", **changes: object) -> LedgerEntry:
     given = {
         "run": name,
         "config": {"width": 64, "modes": ["extra"]},
@@ -43,7 +43,7 @@ def finished(name: str = "first", **changes: object) -> Run:
         "metrics": {"iv_rmse_bp": 4.9},
         "seconds": 12.5,
     }
-    return Run(**{**given, **changes})  # type: ignore[arg-type]
+    return LedgerEntry(**{**given, **changes})  # type: ignore[arg-type]
 
 
 # -- the ledger ---------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ def test_table_and_database_hold_the_same_rows(tmp_path: Path) -> None:
     with sqlite3.connect(ledger.database) as connection:
         stored = connection.execute("SELECT * FROM sweeps ORDER BY rowid").fetchall()
     connection.close()
-    assert tuple(rows[0]) == NAMES
+    assert tuple(rows[0]) == LEDGER_COLUMNS
     texts = [["" if value is None else str(value) for value in row] for row in stored]
     assert [list(row.values()) for row in rows] == texts
     assert [row["ended"] for row in rows] == ["converged", "budget"]
@@ -77,7 +77,7 @@ def test_row_holds_what_a_replay_needs(tmp_path: Path) -> None:
 
 def test_counters_of_the_paper_are_columns() -> None:
     """The names are those of the paper's section 3.4 and its reproducibility appendix."""
-    assert set(NAMES) >= {
+    assert set(LEDGER_COLUMNS) >= {
         *("lambda_lip_before", "lambda_lip_after", "spec_guard_hits", "projection_distance"),
         *("max_rho_dt", "ratio_log", "DualGap", "dual_residual", "martingale_residual"),
         *("mfm_mse", "enter_representer_at_step", "coverage_min", "coverage_mean"),
@@ -155,7 +155,7 @@ def test_mistakes_in_a_run_are_refused(
 
 
 def test_revision_is_that_of_git_and_says_when_files_differ(tmp_path: Path) -> None:
-    assert revision(tmp_path / "nowhere") == "unknown"
+    assert read_revision(tmp_path / "nowhere") == "unknown"
 
     def git(*arguments: str) -> str:
         who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
@@ -169,9 +169,9 @@ def test_revision_is_that_of_git_and_says_when_files_differ(tmp_path: Path) -> N
     git("add", "file")
     git("commit", "-qm", "first", "--no-gpg-sign")
     commit = git("rev-parse", "HEAD")
-    assert revision(tmp_path) == commit
+    assert read_revision(tmp_path) == commit
     (tmp_path / "file").write_text("two")
-    assert revision(tmp_path) == f"{commit}-dirty"
+    assert read_revision(tmp_path) == f"{commit}-dirty"
 
 
 # -- the journal --------------------------------------------------------------------------------
@@ -209,10 +209,10 @@ def test_digest_leaves_out_the_time_and_nothing_else(tmp_path: Path) -> None:
     one = written(tmp_path / "one.jsonl", range(1, 20))
     slower = written(tmp_path / "two.jsonl", range(1, 20), slow=2.0)
     assert one.read_bytes() != slower.read_bytes()
-    assert digest(one) == digest(slower)
+    assert digest_journal(one) == digest_journal(slower)
     changed = tmp_path / "three.jsonl"
     changed.write_text(one.read_text().replace("0.333333343", "0.333333373"))
-    assert digest(changed) != digest(one)
+    assert digest_journal(changed) != digest_journal(one)
 
 
 def test_only_a_broken_last_line_is_dropped(tmp_path: Path) -> None:
@@ -275,8 +275,8 @@ def test_fingerprint_of_tensors_sees_every_part() -> None:
         {**base, "b": torch.ones(2, dtype=torch.float64)},
         {"a": base["a"], "c": base["b"]},
     ]
-    assert fingerprint_of(dict(reversed(base.items()))) == fingerprint_of(base)
-    assert len({fingerprint_of(x) for x in [base, *others]}) == 5
+    assert fingerprint_tensors(dict(reversed(base.items()))) == fingerprint_tensors(base)
+    assert len({fingerprint_tensors(x) for x in [base, *others]}) == 5
 
 
 # -- the display --------------------------------------------------------------------------------

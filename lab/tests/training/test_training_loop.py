@@ -29,17 +29,17 @@ from arbiter.operators.network.network import Network
 from arbiter.operators.network.representer import LEAST
 from arbiter.operators.pretrained import Operator
 from arbiter_lab.training import loop, pool_files, run_folder
-from arbiter_lab.training.averaging import Average
-from arbiter_lab.training.batch_stream import Draws
-from arbiter_lab.training.graph_capture import Recorded
+from arbiter_lab.training.averaging import ParameterAverage
+from arbiter_lab.training.batch_stream import BatchStream
+from arbiter_lab.training.graph_capture import RecordedFunction
 from arbiter_lab.training.held_out import HeldOut
-from arbiter_lab.training.journal import digest, read_steps
+from arbiter_lab.training.journal import digest_journal, read_steps
 from arbiter_lab.training.law_pool import Laws
 from arbiter_lab.training.ledger import Ledger
 from arbiter_lab.training.loop import Limits
 from arbiter_lab.training.pool_files import load_pool
-from arbiter_lab.training.routes import route_of
-from arbiter_lab.training.run_folder import JOURNAL, Leg
+from arbiter_lab.training.routes import make_route
+from arbiter_lab.training.run_folder import JOURNAL_FILE, Leg
 from arbiter_lab.training.settings import ABLATIONS, Settings
 from arbiter_lab.training.stopping_rule import Ending, Thresholds
 from arbiter_lab.training.trainer import Trainer
@@ -91,7 +91,7 @@ def same(one: Path, other: Path) -> bool:
 
 
 def test_two_legs_are_one_to_the_bit(whole: Path, pools: Path, tmp_path: Path) -> None:
-    settings = run_folder.settings_of(whole)
+    settings = run_folder.read_settings(whole)
     first = tiny.run(settings, tmp_path, pools, limits=Limits(steps=4))
     assert (first.ending, first.step) == (Ending.BUDGET, 4)
     assert not same(whole, tmp_path)
@@ -101,7 +101,7 @@ def test_two_legs_are_one_to_the_bit(whole: Path, pools: Path, tmp_path: Path) -
     assert [(row["leg"], row["steps"]) for row in rows] == [(1, 4), (2, 8)]
     assert rows[-1]["journal"] == Ledger(whole).runs()[0]["journal"] != rows[0]["journal"]
     assert same(whole, tmp_path)
-    assert digest(whole / JOURNAL) == digest(tmp_path / JOURNAL)
+    assert digest_journal(whole / JOURNAL_FILE) == digest_journal(tmp_path / JOURNAL_FILE)
     files = [sorted(f.name for f in (out / "step-0000008").iterdir()) for out in (whole, tmp_path)]
     assert files[0] == files[1] == ["state-1.safetensors", "weights.safetensors"]
 
@@ -125,19 +125,19 @@ def test_a_leg_killed_after_its_checkpoint_goes_on_from_there(
     saddle: Path, half: Path, pools: Path
 ) -> None:
     """The journal then has lines of steps that are done anew."""
-    for name in (JOURNAL, "sweeps.csv", "sweeps.sqlite"):
+    for name in (JOURNAL_FILE, "sweeps.csv", "sweeps.sqlite"):
         shutil.copy(saddle / name, half / name)
     tiny.run(tiny.SETTINGS, half, pools, resume=True)
     assert same(saddle, half)
-    assert digest(saddle / JOURNAL) == digest(half / JOURNAL)
+    assert digest_journal(saddle / JOURNAL_FILE) == digest_journal(half / JOURNAL_FILE)
     assert [row["run"] for row in Ledger(half).runs()] == ["saddle-0-0000008", "saddle-0-0000008.2"]
 
 
 def test_what_a_run_leaves(whole: Path) -> None:
     leg, _, _ = run_folder.load(whole)
-    steps = read_steps(whole / JOURNAL)
+    steps = read_steps(whole / JOURNAL_FILE)
     assert steps["step"] == list(range(1, 9))
-    assert steps["lr"] == pytest.approx([leg.settings.rate(i) for i in range(8)])
+    assert steps["lr"] == pytest.approx([leg.settings.learning_rate(i) for i in range(8)])
     for name in ("loss", "spec_guard_hits", "projection_distance", "max_rho_dt", "coverage_min"):
         assert all(value is not None for value in steps[name]), name
     measured = [step for step, gap in zip(steps["step"], steps["DualGap"], strict=True) if gap]
@@ -150,13 +150,13 @@ def test_what_a_run_leaves(whole: Path) -> None:
     (row,) = Ledger(whole).runs()
     assert (row["route"], row["ended"]) == (leg.settings.route, "budget")
     assert (row["leg"], row["steps"]) == (1, 8)
-    assert row["journal"] == digest(whole / JOURNAL)
+    assert row["journal"] == digest_journal(whole / JOURNAL_FILE)
     assert row["heldout_rmse_bp"] == leg.metrics["heldout_rmse_bp"]
     assert {"relative_entropy", "cvar_alignment"} <= row["metrics"].keys()
 
 
 def test_scans_are_logged_beside_their_bounds(whole: Path) -> None:
-    steps = read_steps(whole / JOURNAL)
+    steps = read_steps(whole / JOURNAL_FILE)
     info = checkpoint.load(whole / "step-0000008" / "weights.safetensors")[1]
     (row,) = Ledger(whole).runs()
     for name, bound in (("green_sum", "green_bound"), ("state_norm", "state_bound")):
@@ -176,13 +176,13 @@ def test_a_scan_that_breaks_its_bound_is_told(
 ) -> None:
     """Inputs ten times as strong as the step allows."""
     trainer = Trainer(tiny.SETTINGS, tiny.laws())
-    held_out = HeldOut(tiny.SETTINGS, tiny.laws(12, 777), trainer.route.lesson)
-    sound = held_out.bounds(trainer.network)
+    held_out = HeldOut(tiny.SETTINGS, tiny.laws(12, 777), trainer.route.make_lesson)
+    sound = held_out.measure_scan_bounds(trainer.network)
     assert sound["green_sum"] < sound["green_bound"]
     assert caplog.messages == []
     strength = GreenScan.strength
     monkeypatch.setattr(GreenScan, "strength", lambda *given: 10.0 * strength(*given))
-    broken = held_out.bounds(trainer.network)
+    broken = held_out.measure_scan_bounds(trainer.network)
     assert broken["green_sum"] > broken["green_bound"] == pytest.approx(sound["green_bound"])
     assert ["exceeds its proved bound" in told for told in caplog.messages] == [True]
 
@@ -203,9 +203,9 @@ def test_weights_are_the_average_and_say_where_they_come_from(whole: Path) -> No
 def test_it_learns(pools: Path, tmp_path: Path) -> None:
     settings = tiny.settings(steps=24, warm=4, decay=12, lr=1e-2, measure_every=24, average=0.8)
     tiny.run(settings, tmp_path, pools)
-    told = [x for x in read_steps(tmp_path / JOURNAL)["heldout_rmse_bp"] if x is not None]
+    told = [x for x in read_steps(tmp_path / JOURNAL_FILE)["heldout_rmse_bp"] if x is not None]
     trainer = Trainer(settings, tiny.laws())
-    held_out = HeldOut(settings, tiny.laws(12, 777), trainer.route.lesson)
+    held_out = HeldOut(settings, tiny.laws(12, 777), trainer.route.make_lesson)
     start = held_out.measure(trainer.network)["heldout_rmse_bp"]
     assert told[-1] < 0.7 * start
 
@@ -222,27 +222,27 @@ def test_a_constant_leg_is_finished_by_a_decay(pools: Path, tmp_path: Path) -> N
     with pytest.raises(ValueError, match="3 of 3 steps are done: give more steps"):
         tiny.run(steady, tmp_path, pools, resume=True)
     tiny.run(replace(steady, steps=6, decay=3), tmp_path, pools, resume=True)
-    rates = read_steps(tmp_path / JOURNAL)["lr"]
+    rates = read_steps(tmp_path / JOURNAL_FILE)["lr"]
     assert rates[2] == steady.lr
     assert rates[5] is not None
     assert rates[5] < 0.1 * steady.lr
 
 
 def test_what_cannot_be_resumed_is_refused(saddle: Path, pools: Path, tmp_path: Path) -> None:
-    settings = run_folder.settings_of(saddle)
+    settings = run_folder.read_settings(saddle)
     with pytest.raises(ValueError, match="holds a run: resume it"):
         tiny.run(settings, saddle, pools)
     more = replace(settings, steps=10)
     with pytest.raises(ValueError, match="seed was 0, is 3"):
         tiny.run(replace(more, seed=3), saddle, pools, resume=True)
     with pytest.raises(ValueError, match="config was"):
-        tiny.run(more.ablated("rank_half"), saddle, pools, resume=True)
+        tiny.run(more.apply_ablation("rank_half"), saddle, pools, resume=True)
     with pytest.raises(CheckpointError, match="holds no run to resume"):
         tiny.run(settings, tmp_path, pools, resume=True)
 
 
 def test_damage_is_found(saddle: Path, pools: Path, tmp_path: Path) -> None:
-    settings = replace(run_folder.settings_of(saddle), steps=10)
+    settings = replace(run_folder.read_settings(saddle), steps=10)
     state = "step-0000008/state-1.safetensors"
 
     def damaged(name: str) -> Path:
@@ -274,15 +274,15 @@ def test_damage_is_found(saddle: Path, pools: Path, tmp_path: Path) -> None:
 def test_a_run_killed_before_its_first_checkpoint_begins_anew(
     saddle: Path, pools: Path, tmp_path: Path
 ) -> None:
-    shutil.copy(saddle / JOURNAL, tmp_path / JOURNAL)
+    shutil.copy(saddle / JOURNAL_FILE, tmp_path / JOURNAL_FILE)
     tiny.run(tiny.settings(steps=1, decay=0), tmp_path, pools)
-    assert read_steps(tmp_path / JOURNAL)["step"] == [1]
+    assert read_steps(tmp_path / JOURNAL_FILE)["step"] == [1]
     foreign = tmp_path / "foreign"
     foreign.mkdir()
-    (foreign / JOURNAL).write_text("mine\n", encoding="utf-8")
+    (foreign / JOURNAL_FILE).write_text("mine\n", encoding="utf-8")
     with pytest.raises(ValueError, match="is no journal of steps"):
         tiny.run(tiny.SETTINGS, foreign, pools)
-    assert (foreign / JOURNAL).read_text(encoding="utf-8") == "mine\n"
+    assert (foreign / JOURNAL_FILE).read_text(encoding="utf-8") == "mine\n"
 
 
 def test_large_states_come_in_several_files(
@@ -327,8 +327,8 @@ def test_converged_needs_the_thresholds_and_the_martingale_test(
 
 
 def test_slices_of_low_coverage_are_told(pools: Path, tmp_path: Path) -> None:
-    tiny.run(tiny.settings(steps=2, decay=0).ablated("representer"), tmp_path, pools)
-    steps = read_steps(tmp_path / JOURNAL)
+    tiny.run(tiny.settings(steps=2, decay=0).apply_ablation("representer"), tmp_path, pools)
+    steps = read_steps(tmp_path / JOURNAL_FILE)
     assert steps["enter_representer_at_step"] == [1, 1]
     (trigger,) = set(steps["coverage_at_trigger"])
     assert trigger == steps["coverage_min"][0]
@@ -339,9 +339,9 @@ def test_slices_of_low_coverage_are_told(pools: Path, tmp_path: Path) -> None:
 def test_a_revision_can_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy of the code on another machine may lie in a repository of another state."""
     monkeypatch.setattr(loop, "revision", lambda: "def-dirty")
-    assert loop._revision() == "def-dirty"
+    assert loop._find_revision() == "def-dirty"
     monkeypatch.setenv("ARBITER_REVISION", "abc")
-    assert loop._revision() == "abc"
+    assert loop._find_revision() == "abc"
 
 
 def test_a_request_to_stop_is_heard_after_the_step(
@@ -387,7 +387,7 @@ def test_a_pool_that_is_another_is_told(half: Path, pools: Path, tmp_path: Path)
     outcome = tiny.run(fresh, half, tmp_path / "pools", **once)
     assert "another one" in outcome.notes[0]
     rounded = tiny.laws()
-    pool_files.keep_pool(replace(rounded, iv=rounded.iv * (1.0 + 1e-6)), 5, tmp_path / "pools")
+    pool_files.save_pool(replace(rounded, iv=rounded.iv * (1.0 + 1e-6)), 5, tmp_path / "pools")
     outcome = tiny.run(fresh, half, tmp_path / "pools", **once)
     assert "but for rounding" in outcome.notes[0]
     assert tiny.run(fresh, half, tmp_path / "pools", resume=True).notes == ()
@@ -425,14 +425,16 @@ def test_pools_are_kept_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_batches_do_not_depend_on_when_they_are_drawn() -> None:
     def stream(start: int) -> list[Any]:
-        draws = Draws(tiny.SETTINGS, tiny.laws(), route_of(tiny.SETTINGS).lesson)
+        draws = BatchStream(tiny.SETTINGS, tiny.laws(), make_route(tiny.SETTINGS).make_lesson)
         found = []
         for step in range(12):
             if step == start:
                 taken = draws.taken
-                draws = Draws(tiny.SETTINGS, tiny.laws(), route_of(tiny.SETTINGS).lesson)
+                draws = BatchStream(
+                    tiny.SETTINGS, tiny.laws(), make_route(tiny.SETTINGS).make_lesson
+                )
                 draws.go_to(taken)
-            found.append(draws.next(step))
+            found.append(draws.next_lesson(step))
         return found
 
     plain, broken = stream(99), stream(5)
@@ -443,18 +445,20 @@ def test_batches_do_not_depend_on_when_they_are_drawn() -> None:
     first = [draw.lesson for draw in plain if draw.kind == 0]
     assert not torch.equal(first[0][3], first[1][3])
     assert torch.equal(first[0][3], first[tiny.SETTINGS.chunk][3])  # the second pass
-    once = Draws(replace(tiny.SETTINGS, passes=1), tiny.laws(), route_of(tiny.SETTINGS).lesson)
-    fresh = [draw.lesson for draw in map(once.next, range(12)) if draw.kind == 0]
+    once = BatchStream(
+        replace(tiny.SETTINGS, passes=1), tiny.laws(), make_route(tiny.SETTINGS).make_lesson
+    )
+    fresh = [draw.lesson for draw in map(once.next_lesson, range(12)) if draw.kind == 0]
     assert not torch.equal(fresh[0][3], fresh[tiny.SETTINGS.chunk][3])
     with pytest.raises(ValueError, match="no counts"):
-        Draws(tiny.SETTINGS, tiny.laws(), route_of(tiny.SETTINGS).lesson).go_to([1])
+        BatchStream(tiny.SETTINGS, tiny.laws(), make_route(tiny.SETTINGS).make_lesson).go_to([1])
 
 
 @given(st.lists(st.floats(-3.0, 3.0), min_size=1, max_size=20), st.floats(0.0, 0.99))
 def test_the_average_is_one(values: list[float], decay: float) -> None:
     """It stays within the values, and with a memory longer than the run it is their mean."""
     theta = torch.zeros(1, dtype=torch.float64, requires_grad=True)
-    means = [Average([theta], decay), Average([theta], 1.0 - 1e-9)]
+    means = [ParameterAverage([theta], decay), ParameterAverage([theta], 1.0 - 1e-9)]
     for step, value in enumerate(values, start=1):
         with torch.no_grad():
             theta.fill_(value)
@@ -466,7 +470,7 @@ def test_the_average_is_one(values: list[float], decay: float) -> None:
 
 
 def test_recordings_off_the_gpu_are_the_function() -> None:
-    twice = Recorded(lambda x: [2.0 * x], [torch.ones(3)])
+    twice = RecordedFunction(lambda x: [2.0 * x], [torch.ones(3)])
     assert torch.equal(twice(torch.arange(3.0))[0], 2.0 * torch.arange(3.0))
     with pytest.raises(ValueError, match="record again for another shape"):
         twice(torch.ones(4))
@@ -477,7 +481,7 @@ def test_recordings_off_the_gpu_are_the_function() -> None:
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(1, 200), st.floats(1e-5, 1e-1))
 def test_the_rate_rises_stays_and_falls(warm: int, decay: int, steps: int, lr: float) -> None:
     settings = tiny.settings(warm=warm, decay=min(decay, steps), steps=steps, lr=lr)
-    rates = [settings.rate(step) for step in range(steps)]
+    rates = [settings.learning_rate(step) for step in range(steps)]
     assert all(0.0 < rate <= lr * (1 + 1e-12) for rate in rates)
     start, end = warm, steps - settings.decay
     assert all(rate == lr for rate in rates[start:end])
@@ -489,11 +493,15 @@ def test_the_rate_rises_stays_and_falls(warm: int, decay: int, steps: int, lr: f
 
 
 def test_settings_survive_their_file(tmp_path: Path) -> None:
-    for settings in (Settings(), tiny.SETTINGS, *(tiny.SETTINGS.ablated(n) for n in ABLATIONS)):
+    for settings in (
+        Settings(),
+        tiny.SETTINGS,
+        *(tiny.SETTINGS.apply_ablation(n) for n in ABLATIONS),
+    ):
         path = tmp_path / "settings.json"
         path.write_text(json.dumps(settings.to_dict()), encoding="utf-8")
         assert Settings.read(path) == settings
-    assert {tiny.SETTINGS.ablated(name).ablation for name in ABLATIONS} == set(ABLATIONS)
+    assert {tiny.SETTINGS.apply_ablation(name).ablation for name in ABLATIONS} == set(ABLATIONS)
 
 
 @pytest.mark.parametrize(

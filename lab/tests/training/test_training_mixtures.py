@@ -11,8 +11,8 @@ from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.models.parameters import Jumps, Parameters
 from arbiter.pricing import black
 from arbiter_lab.training import mixtures
-from arbiter_lab.training.law_pool import DEEPEST, Laws, laws_of
-from arbiter_lab.training.mixtures import draw_mixed, mix
+from arbiter_lab.training.law_pool import MIN_RELATIVE_VOLATILITY, Laws, solve_laws
+from arbiter_lab.training.mixtures import draw_mixtures, mix
 
 CALM = Parameters(v0=0.012, reversion=1.5, theta=0.02, nu=0.25, rho=-0.6, factors=1)
 WILD = Parameters(
@@ -23,7 +23,7 @@ CHANCE = 0.05
 
 @pytest.fixture(scope="module")
 def laws() -> Laws:
-    return laws_of([CALM, WILD], 1, states_per_set=1)
+    return solve_laws([CALM, WILD], 1, states_per_set=1)
 
 
 def mixture(laws: Laws, chance: float = CHANCE) -> Laws:
@@ -44,7 +44,9 @@ def rms_bp(found: Laws) -> float:
     level = found.reference_at(torch.tensor([0]), torch.tensor(T[None]).float())[0].numpy()
     k = rng.uniform(-20.0, 5.0, (12, 60)) * (level * np.sqrt(T))[:, None]
     want = exact(T, k)
-    got = found.at(torch.tensor([0]), torch.tensor(T[None]).float(), torch.tensor(k[None]))[0]
+    got = found.volatility_at(
+        torch.tensor([0]), torch.tensor(T[None]).float(), torch.tensor(k[None])
+    )[0]
     miss = (got.numpy() - want)[np.isfinite(want)]
     assert miss.size > 300
     assert np.isfinite(miss).mean() > 0.98
@@ -67,7 +69,11 @@ def test_rare_wild_law_holds_up_the_puts(laws: Laws) -> None:
     mixed, row = mixture(laws), torch.tensor([0])
     money = torch.zeros(1, 1, 1)
     reach = [
-        float(x.lower_reach(row, T, floor) * x.reference_at(row, T) / x.at(row, T, money)[..., 0])
+        float(
+            x.lower_reach(row, T, floor)
+            * x.reference_at(row, T)
+            / x.volatility_at(row, T, money)[..., 0]
+        )
         for x in (laws, mixed)
     ]
     assert reach[1] < 2.0 * reach[0]
@@ -76,20 +82,21 @@ def test_rare_wild_law_holds_up_the_puts(laws: Laws) -> None:
 def test_share_of_the_pool_is_mixed_and_the_seed_decides(laws: Laws) -> None:
     twenty = replace(laws, reference=laws.reference.repeat(10, 1), iv=laws.iv.repeat(10, 1, 1))
     one, two, other = (
-        draw_mixed(twenty, 0.5, np.random.default_rng(seed), DEEPEST) for seed in (3, 3, 4)
+        draw_mixtures(twenty, 0.5, np.random.default_rng(seed), MIN_RELATIVE_VOLATILITY)
+        for seed in (3, 3, 4)
     )
     torch.testing.assert_close(one.iv, two.iv, rtol=0, atol=0, equal_nan=True)
     assert not torch.equal(one.reference, other.reference)
     assert (one.reference != twenty.reference).any(1).sum() >= 3
     kept = torch.isclose(one.iv, twenty.iv, rtol=0, atol=0, equal_nan=True).flatten(1).all(1)
     assert int(kept.sum()) == 10
-    assert draw_mixed(twenty, 0.0, np.random.default_rng(3), DEEPEST) is twenty
+    assert draw_mixtures(twenty, 0.0, np.random.default_rng(3), MIN_RELATIVE_VOLATILITY) is twenty
 
 
 def test_mixture_that_is_not_resolved_near_the_money_is_not_taken(
     laws: Laws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mixtures, "RESOLUTION", 0.01)
-    left = draw_mixed(laws, 1.0, np.random.default_rng(1), DEEPEST)
+    left = draw_mixtures(laws, 1.0, np.random.default_rng(1), MIN_RELATIVE_VOLATILITY)
     assert torch.equal(left.reference, laws.reference)
     assert not torch.isnan(replace(left).iv[..., (laws.z > -2.0) & (laws.z < 1.5)]).any()

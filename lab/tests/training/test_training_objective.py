@@ -14,27 +14,35 @@ from arbiter.operators.network.measure_gate import Sight
 from arbiter.operators.network.network import Network, Output
 from arbiter.pricing import black
 from arbiter_lab.training import convex_decoder_prices
-from arbiter_lab.training.batch_stream import seeded
+from arbiter_lab.training.batch_stream import make_generator
 from arbiter_lab.training.batches import Batch, Layout, draw_batch
 from arbiter_lab.training.flow_matching import oracle_slopes
-from arbiter_lab.training.held_out import volatilities
-from arbiter_lab.training.objective import BANDS, Task, Terms, calendar, martingale, task, terms
+from arbiter_lab.training.held_out import decode_volatilities
+from arbiter_lab.training.objective import (
+    BAND_COUNT,
+    ObjectiveTerms,
+    TrainingTask,
+    calendar_defects,
+    compute_terms,
+    make_task,
+    martingale_defects,
+)
 
 LAYOUT = Layout(6, 16, 12)
 
 
 @pytest.fixture(scope="module")
 def batch() -> Batch:
-    return draw_batch(tiny.laws(), LAYOUT, seeded("cpu", 3), 24)
+    return draw_batch(tiny.laws(), LAYOUT, make_generator("cpu", 3), 24)
 
 
 @pytest.fixture(scope="module")
-def given(batch: Batch) -> Task:
-    return task(batch, tiny.laws())
+def given(batch: Batch) -> TrainingTask:
+    return make_task(batch, tiny.laws())
 
 
 @pytest.fixture(scope="module")
-def output(given: Task) -> Output:
+def output(given: TrainingTask) -> Output:
     with torch.no_grad():
         return Network(tiny.CONFIG).decode(given.chain)
 
@@ -45,47 +53,51 @@ def truth(batch: Batch, output: Output) -> Output:
     return output._replace(slopes=oracle_slopes(tiny.laws(), batch).b)
 
 
-def near_money(given: Task) -> Tensor:
+def near_money(given: TrainingTask) -> Tensor:
     """Targets whose strikes the pool resolves with room: the truth's wings are extended."""
     z = given.k / torch.exp(given.chain.total)[..., None]
     return (given.weight > 0.0) & (z > -3.0) & (z < 1.5)
 
 
-def test_the_truth_costs_nothing(given: Task, truth: Output) -> None:
-    found = terms(truth, given)
+def test_the_truth_costs_nothing(given: TrainingTask, truth: Output) -> None:
+    found = compute_terms(truth, given)
     inside = near_money(given)
     assert inside.float().mean() > 0.4
     assert found.error[inside].abs().max() < 2e-3
     assert found.defects["replication"].max() < 1e-3
 
 
-def test_a_level_that_is_off_is_seen_as_such(given: Task, truth: Output) -> None:
+def test_a_level_that_is_off_is_seen_as_such(given: TrainingTask, truth: Output) -> None:
     """One percent more slope is one percent more volatility, and two of variance."""
-    found = terms(truth._replace(slopes=1.01 * truth.slopes), given)
+    found = compute_terms(truth._replace(slopes=1.01 * truth.slopes), given)
     inside = near_money(given)
     assert float(found.error[inside].median()) == pytest.approx(0.01, rel=0.15)
     seen = found.defects["replication"]
     assert seen[seen > 0.0].mean() == pytest.approx(1e2 * (2 * 0.00995) ** 2, rel=0.2)
-    assert found.fit > 10.0 * terms(truth, given).fit
+    assert found.fit > 10.0 * compute_terms(truth, given).fit
 
 
-def test_errors_are_those_of_volatility(batch: Batch, given: Task, output: Output) -> None:
+def test_errors_are_those_of_volatility(batch: Batch, given: TrainingTask, output: Output) -> None:
     """To first order: price error over vega."""
     exact = (batch.target_iv / given.chain.sigma[..., None]).double()
-    theirs = volatilities(output, batch.target_k, batch.T) / given.chain.sigma[..., None] - exact
-    ours = terms(output, given).error
+    theirs = (
+        decode_volatilities(output, batch.target_k, batch.T) / given.chain.sigma[..., None] - exact
+    )
+    ours = compute_terms(output, given).error
     small = near_money(given) & (theirs.abs() < 0.02)
     assert small.float().sum() > 50
     assert (ours - theirs)[small].abs().max() < 3e-3
     assert theirs[small].abs().max() > 1e-2
 
 
-def test_what_no_quote_determines_does_not_drown_the_rest(given: Task, truth: Output) -> None:
+def test_what_no_quote_determines_does_not_drown_the_rest(
+    given: TrainingTask, truth: Output
+) -> None:
     wild = truth.slopes.clone()
     wild[0] *= 3.0
-    one, all_of_them = terms(truth._replace(slopes=wild), given), 3.0 * truth.slopes
-    assert one.fit < 0.2 * terms(truth._replace(slopes=all_of_them), given).fit
-    assert terms(truth._replace(slopes=all_of_them), given).fit < 6.0**2 * 8.0
+    one, all_of_them = compute_terms(truth._replace(slopes=wild), given), 3.0 * truth.slopes
+    assert one.fit < 0.2 * compute_terms(truth._replace(slopes=all_of_them), given).fit
+    assert compute_terms(truth._replace(slopes=all_of_them), given).fit < 6.0**2 * 8.0
 
 
 def measured(output: Output, density: Callable[[Tensor], Tensor]) -> Output:
@@ -98,9 +110,9 @@ def measured(output: Output, density: Callable[[Tensor], Tensor]) -> Output:
 
 
 def test_the_martingale_defect_has_a_sign(output: Output) -> None:
-    up = martingale(measured(output, lambda z: torch.exp(-0.5 * (z - 0.8) ** 2)))
-    down = martingale(measured(output, lambda z: torch.exp(-0.5 * (z + 0.8) ** 2)))
-    filled = martingale(measured(output, torch.ones_like)) != 0.0
+    up = martingale_defects(measured(output, lambda z: torch.exp(-0.5 * (z - 0.8) ** 2)))
+    down = martingale_defects(measured(output, lambda z: torch.exp(-0.5 * (z + 0.8) ** 2)))
+    filled = martingale_defects(measured(output, torch.ones_like)) != 0.0
     assert filled.any()
     assert (up[filled] > down[filled]).all()
     assert up.max() > 0.05
@@ -112,7 +124,7 @@ def test_the_martingale_defect_has_a_sign(output: Output) -> None:
     pinned = output.sight._replace(measure=at / width * chain.quoted)
     off = (chain.moneyness.gather(-1, nearest.argmin(-1, keepdim=True))[..., 0] - 1.0).abs()
     bound = (off * torch.exp(-chain.total))[chain.quoted.any(-1)].max()
-    assert martingale(output._replace(sight=pinned)).abs().max() <= bound + 1e-6
+    assert martingale_defects(output._replace(sight=pinned)).abs().max() <= bound + 1e-6
 
 
 def on_two_strikes(output: Output) -> Sight:
@@ -136,8 +148,8 @@ def test_calls_that_fall_are_seen_and_rising_ones_are_not(output: Output) -> Non
         moneyness = torch.ones_like(output.chain.moneyness)
         moneyness[..., 0], moneyness[..., 1] = 1.0 - widths, 1.0 + widths
         chain = output.chain._replace(total=total, quoted=quoted, moneyness=moneyness)
-        found = calendar(output._replace(chain=chain, sight=on_two_strikes(output)))
-        assert found.shape == (BANDS,)
+        found = calendar_defects(output._replace(chain=chain, sight=on_two_strikes(output)))
+        assert found.shape == (BAND_COUNT,)
         assert (float(found.max()) > 1e-2) is faulty
         assert float(found.min()) >= 0.0
 
@@ -153,15 +165,17 @@ def test_bands_keep_short_and_long_maturities_apart(output: Output) -> None:
     moneyness = torch.ones_like(output.chain.moneyness)
     moneyness[:, 0] = 1.1
     chain = tilted.chain._replace(moneyness=moneyness)
-    found = martingale(tilted._replace(chain=chain, sight=sight))
+    found = martingale_defects(tilted._replace(chain=chain, sight=sight))
     assert found[0] > 1.0
     assert found[1:].abs().max() < 1e-5
 
 
-def test_a_task_survives_being_flat(given: Task) -> None:
-    back = Task.of(given.flat())
-    assert all(torch.equal(a, b) for a, b in zip(back.flat(), given.flat(), strict=True))
-    part = given.part(slice(2, 5))
+def test_a_task_survives_being_flat(given: TrainingTask) -> None:
+    back = TrainingTask.from_tensors(given.to_tensors())
+    assert all(
+        torch.equal(a, b) for a, b in zip(back.to_tensors(), given.to_tensors(), strict=True)
+    )
+    part = given.select_surfaces(slice(2, 5))
     assert part.k.shape[0] == part.chain.sigma.shape[0] == 3
     assert torch.equal(part.chain.u, given.chain.u[2:5])
 
@@ -178,9 +192,9 @@ def test_the_decoder_of_the_paper_is_priced_as_it_prices(icnn: ICNNDecoder, outp
     k = torch.linspace(-0.5, 0.4, 9).expand(*output.chain.total.shape, 9)
     with torch.no_grad():
         theirs = icnn(output.features, torch.exp(k), output.chain.total)
-        ours = convex_decoder_prices.risen(icnn, output, k) + black.call_parity(k)
+        ours = convex_decoder_prices.price_monotone_otm(icnn, output, k) + black.call_parity(k)
         assert torch.allclose(ours, theirs, atol=2e-6)
-        plain = convex_decoder_prices.calls(icnn, output, k)
+        plain = convex_decoder_prices.price_calls(icnn, output, k)
     assert (plain <= theirs + 2e-6).all()
 
 
@@ -198,7 +212,7 @@ def test_variance_is_replicated(icnn: ICNNDecoder, output: Output) -> None:
     short = output.chain.total < -1.2
     assert torch.allclose(variance[short], exact[short], rtol=1e-3)
     with torch.no_grad():
-        shapes = convex_decoder_prices.defects(Gaussian(), output)  # type: ignore[arg-type]
+        shapes = convex_decoder_prices.measure_shape_defects(Gaussian(), output)  # type: ignore[arg-type]
     rising = (output.chain.total.diff(dim=1) > 0.0).all(1)
     assert shapes[rising].max() < 1e-4
 
@@ -213,31 +227,31 @@ def test_what_the_potential_leaves_open_is_seen(output: Output, fault: str) -> N
                 return call + 50.0 * (h.shape[1] - rank) * (rank >= 0)
             return 1.5 * call + xi * 0.0 if fault == "steep" else call - 0.5
 
-    assert convex_decoder_prices.defects(Faulty(), output).max() > 1e-2  # type: ignore[arg-type]
+    assert convex_decoder_prices.measure_shape_defects(Faulty(), output).max() > 1e-2  # type: ignore[arg-type]
 
 
 def test_the_decoder_of_the_paper_has_an_objective(
-    icnn: ICNNDecoder, given: Task, output: Output
+    icnn: ICNNDecoder, given: TrainingTask, output: Output
 ) -> None:
-    found: Terms = terms(output, given, icnn)
+    found: ObjectiveTerms = compute_terms(output, given, icnn)
     gradients = torch.autograd.grad(
         found.fit + sum(d.sum() for d in found.defects.values()), list(icnn.parameters())
     )
     assert all(torch.isfinite(g).all() for g in gradients)
     assert any((g != 0.0).any() for g in gradients)
     with torch.no_grad():
-        plain = terms(output, given).defects["no_arbitrage"]
+        plain = compute_terms(output, given).defects["no_arbitrage"]
     assert (found.defects["no_arbitrage"] >= plain - 1e-6).all()
 
 
 def test_what_is_no_target_has_no_gradient_however_little_it_is_worth(
-    icnn: ICNNDecoder, given: Task, output: Output
+    icnn: ICNNDecoder, given: TrainingTask, output: Output
 ) -> None:
     off = given.weight == 0.0
     assert off.any()
     worthless = given._replace(log_price=torch.where(off, -690.0, given.log_price))
     parameters = list(icnn.parameters())
-    plain, far = (torch.autograd.grad(terms(output, t, icnn).fit, parameters, allow_unused=True)
+    plain, far = (torch.autograd.grad(compute_terms(output, t, icnn).fit, parameters, allow_unused=True)
                   for t in (given, worthless))  # fmt: skip
     for one, other in zip(plain, far, strict=True):
         assert one is not None

@@ -14,19 +14,19 @@ from arbiter.operators.network.green_scan import GreenScan
 from arbiter.operators.network.network import Output
 from arbiter.operators.prior.reference_volatility import Scaled
 from arbiter.operators.slope_head import KNOTS
-from arbiter_lab.training.batch_stream import seeded
+from arbiter_lab.training.batch_stream import make_generator
 from arbiter_lab.training.batches import Batch, Layout, draw_batch
 from arbiter_lab.training.flow_matching import (
-    STEEPEST,
-    Slopes,
-    alignment,
+    MAX_VELOCITY,
+    OracleSlopes,
+    compute_velocity_targets,
     gaussian_coordinate,
-    mismatch,
+    measure_alignment,
     oracle_slopes,
-    velocity,
+    velocity_mse,
 )
 from arbiter_lab.training.held_out import HeldOut
-from arbiter_lab.training.objective import task
+from arbiter_lab.training.objective import make_task
 from arbiter_lab.training.settings import ABLATIONS
 from arbiter_lab.training.trainer import Trainer
 from device_waits import Waits
@@ -38,14 +38,14 @@ X = torch.tensor(KNOTS, dtype=torch.float64)
 @pytest.fixture(scope="module")
 def batch() -> Batch:
     """Unscaled surfaces at maturities of the pool itself, so that their slopes are known."""
-    drawn = draw_batch(tiny.laws(), LAYOUT, seeded("cpu", 3), 16)
+    drawn = draw_batch(tiny.laws(), LAYOUT, make_generator("cpu", 3), 16)
     T = tiny.laws().T[torch.linspace(8, 40, LAYOUT.expiries).long()].expand(16, -1)
     return drawn._replace(T=T.contiguous(), clock=T.contiguous())
 
 
 @pytest.fixture(scope="module")
 def chain(batch: Batch) -> Scaled:
-    return task(batch, tiny.laws()).chain._replace(quoted=torch.ones_like(batch.quoted))
+    return make_task(batch, tiny.laws()).chain._replace(quoted=torch.ones_like(batch.quoted))
 
 
 def exact(batch: Batch) -> Tensor:
@@ -75,11 +75,11 @@ def test_a_lognormal_law_is_exact() -> None:
 
 def test_velocities_of_an_ordered_law_are_not_cut(batch: Batch, chain: Scaled) -> None:
     slopes = oracle_slopes(tiny.laws(), batch)
-    wanted = velocity(slopes, chain)
+    wanted = compute_velocity_targets(slopes, chain)
     assert (wanted.target >= 0.0).all()
     assert wanted.cut.float().mean() < 1e-3
-    assert mismatch(slopes.b, chain, wanted) < 1e-6
-    faster = mismatch(1.1 * slopes.b, chain, wanted)
+    assert velocity_mse(slopes.b, chain, wanted) < 1e-6
+    faster = velocity_mse(1.1 * slopes.b, chain, wanted)
     assert 1e-3 < float(faster) < 0.1
 
 
@@ -87,12 +87,12 @@ def test_a_broken_star_order_is_cut_and_counted(batch: Batch, chain: Scaled) -> 
     slopes = oracle_slopes(tiny.laws(), batch)
     broken = slopes.b.clone()
     broken[3, 2, 16] = 0.5 * broken[3, 1, 16]
-    wanted = velocity(Slopes(broken, slopes.known), chain)
+    wanted = compute_velocity_targets(OracleSlopes(broken, slopes.known), chain)
     assert wanted.cut[3, 2, 16]
     assert wanted.target[3, 2, 16] == 0.0
-    assert wanted.target.max() <= STEEPEST
-    assert mismatch(broken, chain, wanted) > 10.0 * mismatch(
-        slopes.b, chain, velocity(slopes, chain)
+    assert wanted.target.max() <= MAX_VELOCITY
+    assert velocity_mse(broken, chain, wanted) > 10.0 * velocity_mse(
+        slopes.b, chain, compute_velocity_targets(slopes, chain)
     )
 
 
@@ -102,7 +102,9 @@ def test_padding_and_unknown_knots_weigh_nothing(batch: Batch, chain: Scaled) ->
     known[:, 2, 7] = False
     quoted = torch.ones_like(batch.quoted)
     quoted[:, -1] = False
-    weight = velocity(Slopes(slopes.b, known), chain._replace(quoted=quoted)).weight
+    weight = compute_velocity_targets(
+        OracleSlopes(slopes.b, known), chain._replace(quoted=quoted)
+    ).weight
     assert (weight[:, 2:4, 7] == 0.0).all()
     assert (weight[:, -1] == 0.0).all()
     assert (weight[:, 1, 16] > 0.0).all()
@@ -110,7 +112,7 @@ def test_padding_and_unknown_knots_weigh_nothing(batch: Batch, chain: Scaled) ->
 
 def test_a_flow_in_more_steps_weighs_as_much(batch: Batch, chain: Scaled) -> None:
     """Expiries a day apart do not drown the others: weights add up to ``log √T`` and a bit."""
-    weight = velocity(oracle_slopes(tiny.laws(), batch), chain).weight[..., 16]
+    weight = compute_velocity_targets(oracle_slopes(tiny.laws(), batch), chain).weight[..., 16]
     root = torch.exp(chain.total) / chain.sigma
     assert (weight[:, 1:].sum(1) <= torch.log(root[:, -1] / root[:, 0]) + 1e-4).all()
 
@@ -120,11 +122,11 @@ def test_laws_are_compared_as_lognormal_ones_are(chain: Scaled) -> None:
     total = torch.linspace(0.1, 0.3, LAYOUT.expiries).log().expand_as(chain.total).contiguous()
     even = chain._replace(total=total)
     unit = torch.exp(total)[..., None].expand(*total.shape, len(KNOTS))
-    truth = Slopes(unit, torch.ones_like(unit, dtype=torch.bool))
-    same = alignment(unit, truth, even)
+    truth = OracleSlopes(unit, torch.ones_like(unit, dtype=torch.bool))
+    same = measure_alignment(unit, truth, even)
     assert float(same.relative_entropy) == pytest.approx(0.0, abs=1e-12)
     assert float(same.cvar) == pytest.approx(0.0, abs=1e-12)
-    wider = alignment(1.2 * unit, truth, even)
+    wider = measure_alignment(1.2 * unit, truth, even)
     s = torch.exp(total).double()
     apart = (0.5 * s**2 * (1.2**2 - 1.0)) ** 2
     closed = math.log(1.2) + (s**2 + apart) / (2.0 * 1.2**2 * s**2) - 0.5
@@ -149,18 +151,18 @@ def test_a_step_can_be_recorded(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(
         "arbiter.pricing.transport._any_or_recording", lambda mask: True
     )  # as while recording
-    trainer = Trainer(tiny.SETTINGS.ablated(name), tiny.laws())
-    lesson = trainer.draws.next(0).lesson
-    trainer._differentiated(*lesson)  # fills caches, as runs before the recording do
+    trainer = Trainer(tiny.SETTINGS.apply_ablation(name), tiny.laws())
+    lesson = trainer.draws.next_lesson(0).lesson
+    trainer._differentiate_lesson(*lesson)  # fills caches, as runs before the recording do
     with Waits() as waits:
-        trainer._differentiated(*lesson)
+        trainer._differentiate_lesson(*lesson)
         trainer.network.align()
     assert waits.seen == []
 
 
 @pytest.mark.parametrize("name", list(ABLATIONS))
 def test_every_ablation_trains_and_is_evaluated(name: str) -> None:
-    settings = tiny.SETTINGS.ablated(name)
+    settings = tiny.SETTINGS.apply_ablation(name)
     trainer = Trainer(settings, tiny.laws())
     before = [p.detach().clone() for p in trainer.params]
     for _ in range(2):
@@ -168,11 +170,11 @@ def test_every_ablation_trains_and_is_evaluated(name: str) -> None:
     assert torch.isfinite(seen.step.value)
     moved = [not torch.equal(a, b) for a, b in zip(before, trainer.params, strict=True)]
     assert sum(moved) > len(moved) // 2
-    held_out = HeldOut(settings, tiny.laws(12, 777), trainer.route.lesson)
-    found = held_out.measure(trainer.evaluated())
+    held_out = HeldOut(settings, tiny.laws(12, 777), trainer.route.make_lesson)
+    found = held_out.measure(trainer.averaged_network())
     assert all(math.isfinite(value) for value in found.values())
     assert ("mfm_mse" in found) is (name != "icnn")
-    gap, _ = trainer.gap(held_out.kind, held_out.lesson)
+    gap, _ = trainer.measure_dual_gap(held_out.kind, held_out.lesson)
     assert gap.gap >= 0.0
 
 
@@ -180,7 +182,7 @@ def test_what_is_measured_is_the_error_of_volatility() -> None:
     """Against a network whose slopes are the truth, or the truth and one percent."""
     settings = tiny.SETTINGS
     trainer = Trainer(settings, tiny.laws())
-    held_out = HeldOut(settings, tiny.laws(12, 777), trainer.route.lesson)
+    held_out = HeldOut(settings, tiny.laws(12, 777), trainer.route.make_lesson)
     slopes = {id(exam.chain): exam.slopes.b for exam in held_out.exams}
     level = torch.cat([(e.batch.target_iv)[e.batch.target] for e in held_out.exams])
     decode = trainer.network.decode
@@ -207,7 +209,7 @@ def test_what_is_measured_is_the_error_of_volatility() -> None:
 
 def test_each_flag_takes_away_what_it_names() -> None:
     def trainer(name: str) -> Trainer:
-        return Trainer(tiny.SETTINGS.ablated(name), tiny.laws())
+        return Trainer(tiny.SETTINGS.apply_ablation(name), tiny.laws())
 
     plain = Trainer(tiny.SETTINGS, tiny.laws())
     assert set(plain.duals.boxes) == {"no_arbitrage", "martingale", "replication"}
@@ -219,11 +221,11 @@ def test_each_flag_takes_away_what_it_names() -> None:
     assert (halved.state, halved.rank) == (full.state // 2, full.rank // 2)
     free, kept = (
         Trainer(replace(s, lr=3.0, warm=0, decay=0), tiny.laws())
-        for s in (tiny.SETTINGS.ablated("no_qalign"), tiny.SETTINGS)
+        for s in (tiny.SETTINGS.apply_ablation("no_qalign"), tiny.SETTINGS)
     )
     for one in (free, kept):
         one.step()
-    assert free.constant() > 10.0 * kept.constant()
+    assert free.lipschitz_constant() > 10.0 * kept.lipschitz_constant()
     pair = [trainer(name) for name in ("causal_only", "gate_off")]
     assert sum(p.numel() for p in pair[0].params) < sum(p.numel() for p in plain.params)
     assert not pair[1].network.config.gate
@@ -231,8 +233,12 @@ def test_each_flag_takes_away_what_it_names() -> None:
 
 def test_a_guard_that_is_off_acts_in_no_scan() -> None:
     """Neither stream's: the geometry's scans have a guard of their own."""
-    off, on = (Trainer(s, tiny.laws()) for s in (tiny.SETTINGS.ablated("guard_off"), tiny.SETTINGS))
-    assert off.names() == on.names()  # a switch and no parameter: weights of either are read
+    off, on = (
+        Trainer(s, tiny.laws()) for s in (tiny.SETTINGS.apply_ablation("guard_off"), tiny.SETTINGS)
+    )
+    assert (
+        off.parameter_names() == on.parameter_names()
+    )  # a switch and no parameter: weights of either are read
     (hits, distance, largest), (scaled, moved, wanted) = (t.step().guards for t in (off, on))
     assert (float(hits), float(distance)) == (0.0, 0.0)
     assert float(scaled) > 0.0

@@ -71,7 +71,7 @@ def constrained(bound: float = 10.0, active: int = 2) -> Problem:
 
     def lagrangian(duals: Duals) -> tuple[Tensor, dict[str, Tensor]]:
         defects = {"ceiling": G @ theta - h}
-        return 0.5 * theta @ Q @ theta + q @ theta + duals.pair(defects), defects
+        return 0.5 * theta @ Q @ theta + q @ theta + duals.inner_product(defects), defects
 
     return Problem(theta, duals, lagrangian, torch.cat([x, multipliers]))
 
@@ -136,7 +136,7 @@ def test_game_on_boxes(mode: Mode, found: bool) -> None:
 
     def lagrangian(duals: Duals) -> tuple[Tensor, dict[str, Tensor]]:
         defects = {"y": 2.0 * (2.0 * x - 1.0)}
-        return duals.pair(defects) - (2.0 * x - 1.0).sum(), defects
+        return duals.inner_product(defects) - (2.0 * x - 1.0).sum(), defects
 
     def clamp() -> None:
         x.data.clamp_(0.0, 1.0)
@@ -211,7 +211,7 @@ def test_multipliers_stay_in_their_boxes(defects: list[float], step: float, step
     duals = Duals({"a": Box.inequality(2, 3.0), "b": Box.signed(3, 0.5, rate=2.0)})
     gradient = torch.tensor(defects, dtype=torch.float32)
     for _ in range(steps):
-        duals.move(duals.vector.clone(), gradient, step)
+        duals.take_projected_step(duals.vector.clone(), gradient, step)
         assert bool(((duals["a"] >= 0.0) & (duals["a"] <= 3.0)).all())
         assert bool((duals["b"].abs() <= 0.5).all())
 
@@ -222,7 +222,7 @@ def test_supremum_over_the_box_is_that_of_its_corners(defect: list[float]) -> No
     d = torch.tensor(defect, dtype=torch.float64)
     corners = itertools.product((0.0, 3.0), (-0.5, 0.5), (-0.5, 0.5))
     best = max(float(torch.tensor(corner, dtype=torch.float64) @ d) for corner in corners)
-    assert float(duals.worst({"a": d[:1], "b": d[1:]})) == pytest.approx(best, abs=1e-12)
+    assert float(duals.box_supremum({"a": d[:1], "b": d[1:]})) == pytest.approx(best, abs=1e-12)
 
 
 def test_natural_residual_vanishes_at_the_maximiser_where_the_gradient_does_not() -> None:
@@ -394,8 +394,11 @@ def test_parameter_that_the_loss_does_not_see_stays() -> None:
         (lambda: Rates(ramp_steps=-1), "ramp_steps must not be negative"),
         (lambda: ExtraGradient([], Duals({})), "nothing to train"),
         (lambda: ExtraGradient([torch.zeros(1)], Duals({})), r"params\[0\] must be a leaf"),
-        (lambda: Duals({"a": Box.signed(2, 1.0)}).pair({"a": torch.zeros(3)}), r"\(3,\)"),
-        (lambda: Duals({"a": Box.signed(2, 1.0)}).pair({"b": torch.zeros(2)}), "needs both"),
+        (lambda: Duals({"a": Box.signed(2, 1.0)}).inner_product({"a": torch.zeros(3)}), r"\(3,\)"),
+        (
+            lambda: Duals({"a": Box.signed(2, 1.0)}).inner_product({"b": torch.zeros(2)}),
+            "needs both",
+        ),
         (lambda: Duals({"a": Box.signed(2, 1.0)}).assign(torch.zeros(3)), "2 multipliers"),
     ],
 )

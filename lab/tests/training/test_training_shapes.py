@@ -10,25 +10,34 @@ from arbiter.pricing import black
 from arbiter.pricing.knots import MAX_SLOPE
 from arbiter.surface import Surface
 from arbiter_lab.training import shaped_laws
-from arbiter_lab.training.law_pool import DEEPEST, LEVELS, Laws, grid
-from arbiter_lab.training.shaped_laws import KNOTS, draw_shape, draw_shaped, shaped
+from arbiter_lab.training.law_pool import (
+    MIN_RELATIVE_VOLATILITY,
+    REFERENCE_RANGE,
+    Laws,
+    make_pool_grid,
+)
+from arbiter_lab.training.shaped_laws import KNOTS, draw_shape, draw_shaped_laws, make_shaped_laws
 from counts import count
 
-T = grid()[0]
+T = make_pool_grid()[0]
 FLAT = (0.04 * T).expand(4, -1)  # 20 % at all maturities
 
 
 @pytest.fixture(scope="module")
 def laws() -> Laws:
-    return draw_shaped(
-        tiny.laws(), count(full=2000, reduced=160), np.random.default_rng(5), LEVELS, DEEPEST
+    return draw_shaped_laws(
+        tiny.laws(),
+        count(full=2000, reduced=160),
+        np.random.default_rng(5),
+        REFERENCE_RANGE,
+        MIN_RELATIVE_VOLATILITY,
     )
 
 
 def test_law_is_the_transport_of_its_slopes() -> None:
     rng = np.random.default_rng(1)
     A = draw_shape(T, 4, rng)
-    found = shaped(tiny.laws(), FLAT, A)
+    found = make_shaped_laws(tiny.laws(), FLAT, A)
     variance = np.diff(FLAT[0].numpy(), prepend=0.0)
     slopes = np.sqrt(np.cumsum(variance[:, None] * np.exp(2.0 * A[2].numpy()), 0))
     surface = Surface.from_slopes(KNOTS, T.numpy(), slopes.clip(max=MAX_SLOPE))
@@ -39,7 +48,7 @@ def test_law_is_the_transport_of_its_slopes() -> None:
         k = np.linspace(-6.0, 2.0, 40) * reference[node] * np.sqrt(t)
         want = surface.iv(k, t)
         there = torch.tensor([[t]]).float(), torch.tensor(k[None, None]).float()
-        got = found.at(torch.tensor([2]), *there)[0, 0].numpy()
+        got = found.volatility_at(torch.tensor([2]), *there)[0, 0].numpy()
         known = surface.otm(k, t) > 1e-9
         assert known.sum() > 20
         assert np.abs(got - want)[known].max() < 2e-5
@@ -52,7 +61,7 @@ def worst(laws: Laws) -> tuple[float, float]:
     kappa = torch.linspace(0.6, 1.4, 81, dtype=torch.float64)
     rows = torch.arange(len(laws))
     k = torch.log(kappa).expand(len(laws), t.numel(), -1)
-    iv = laws.at(rows, t.expand(len(laws), -1), k.float()).double()
+    iv = laws.volatility_at(rows, t.expand(len(laws), -1), k.float()).double()
     price = black.otm(k, iv * t.double().sqrt()[:, None])
     calendar = torch.diff(price, dim=1) / price[:, 1:]
     call = price + (1.0 - kappa).clamp(min=0.0)
@@ -94,8 +103,8 @@ def test_nodes_are_close_enough_for_a_cubic(laws: Laws, axis: int) -> None:
 def smile(laws: Laws, years: float, z: float) -> Tensor:
     """``log(iv/iv at the money)`` at deviations of the volatility at the money."""
     rows, at = torch.arange(len(laws)), torch.full((len(laws), 1), years)
-    money = laws.at(rows, at, torch.zeros(len(laws), 1, 1))
-    return torch.log(laws.at(rows, at, z * money * years**0.5) / money)[:, 0, 0].double()
+    money = laws.volatility_at(rows, at, torch.zeros(len(laws), 1, 1))
+    return torch.log(laws.volatility_at(rows, at, z * money * years**0.5) / money)[:, 0, 0].double()
 
 
 def stiffness(laws: Laws) -> float:
@@ -122,13 +131,15 @@ def test_skews_cover_what_indices_show(laws: Laws) -> None:
 
 def test_laws_stay_within_their_limits_and_the_seed_decides(laws: Laws) -> None:
     one, two, other = (
-        draw_shaped(tiny.laws(), 7, np.random.default_rng(seed), LEVELS, DEEPEST)
+        draw_shaped_laws(
+            tiny.laws(), 7, np.random.default_rng(seed), REFERENCE_RANGE, MIN_RELATIVE_VOLATILITY
+        )
         for seed in (3, 3, 4)
     )
     assert len(one) == 7
     torch.testing.assert_close(one.iv, two.iv, rtol=0, atol=0, equal_nan=True)
     assert not torch.equal(one.reference, other.reference)
-    narrow = draw_shaped(tiny.laws(), 7, np.random.default_rng(3), (0.15, 0.6), 0.5)
+    narrow = draw_shaped_laws(tiny.laws(), 7, np.random.default_rng(3), (0.15, 0.6), 0.5)
     middle = (laws.z > -2.0) & (laws.z < 1.5)
     assert float(narrow.reference.min()) > 0.15
     assert float(narrow.reference.max()) < 0.6
@@ -139,6 +150,6 @@ def test_laws_stay_within_their_limits_and_the_seed_decides(laws: Laws) -> None:
 def test_slopes_stay_below_what_the_decoder_is_tested_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shaped_laws, "STEEPEST", 0.3)
     A = torch.zeros(4, T.numel(), len(KNOTS), dtype=torch.float64)
-    cut = shaped(tiny.laws(), FLAT, A)
+    cut = make_shaped_laws(tiny.laws(), FLAT, A)
     want = np.minimum(0.2, 0.3 / np.sqrt(T.numpy()))
     np.testing.assert_allclose(cut.reference[0], want, rtol=1e-5)

@@ -79,7 +79,7 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter per option
         changes = {"steps": steps, "decay": decay, "model": model, "route": route}
         chosen = _settings(out, settings, resume, changes)
         if ablate is not None:
-            chosen = chosen.ablated(ablate)
+            chosen = chosen.apply_ablation(ablate)
         outcome = run(
             chosen,
             out,
@@ -116,13 +116,13 @@ def _require_device(device: str) -> None:
 
 def _settings(out: Path, file: Path | None, resume: bool, changes: dict[str, Any]) -> Settings:
     """From the file, else from the run that is resumed, else the defaults; then the options."""
-    from arbiter_lab.training.run_folder import settings_of
+    from arbiter_lab.training.run_folder import read_settings
     from arbiter_lab.training.settings import Settings
 
     if file is not None:
         chosen = Settings.read(file)
     elif resume:
-        chosen = settings_of(out)
+        chosen = read_settings(out)
     else:
         chosen = Settings()
     return replace(chosen, **{name: value for name, value in changes.items() if value is not None})

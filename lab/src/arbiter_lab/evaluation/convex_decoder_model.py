@@ -29,7 +29,7 @@ from arbiter.pricing import black
 from arbiter.quotes import Quotes, require_quotes
 from arbiter_lab.baselines.cleaned_svi import Nodes, choose_nodes, project_prices, quoted_range
 from arbiter_lab.peers.peer import Peer, broadcast_points
-from arbiter_lab.training.convex_decoder_prices import calls
+from arbiter_lab.training.convex_decoder_prices import price_calls
 
 Array = NDArray[np.float64]
 
@@ -84,7 +84,7 @@ class ConvexModel(Peer):
         assert self.network.icnn is not None
         with torch.no_grad():
             rows = torch.tensor(k).expand(1, self.maturities.size, -1)
-            price = calls(self.network.icnn, self.output, rows) - black.call_parity(rows)
+            price = price_calls(self.network.icnn, self.output, rows) - black.call_parity(rows)
             price = torch.cummax(price.clamp(min=0.0), 1).values[0]
             total: Tensor = black.implied_total_volatility(price, rows[0]).volatility
         return price.numpy(), total.numpy()

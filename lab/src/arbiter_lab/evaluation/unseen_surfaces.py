@@ -35,7 +35,7 @@ from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.models.parameters import draw
 from arbiter.pricing import black
 from arbiter_lab.evaluation.known_surface import Case, quotes_of
-from arbiter_lab.training.variance_states import reached
+from arbiter_lab.training.variance_states import simulate_states
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -151,7 +151,7 @@ def _until_plain(
 def _insiders(rng: np.random.Generator) -> list[_Smiles] | None:
     """A market of the prior at its start and in a state that a path reaches."""
     market = LiftedHeston.of(draw(rng))
-    states = reached([market], 2, rng)[0]
+    states = simulate_states([market], 2, rng)[0]
     total = np.stack([market.log_variance(T, state) for state in states])
     if not _plain(total):
         return None

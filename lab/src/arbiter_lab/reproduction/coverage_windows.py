@@ -31,9 +31,9 @@ from arbiter_lab.training.batch_stream import Lesson
 from arbiter_lab.training.batches import Batch
 from arbiter_lab.training.duality import dual_gap
 from arbiter_lab.training.duals import Duals
-from arbiter_lab.training.held_out import volatilities
+from arbiter_lab.training.held_out import decode_volatilities
 from arbiter_lab.training.law_pool import Laws
-from arbiter_lab.training.objective import Task, task
+from arbiter_lab.training.objective import TrainingTask, make_task
 from arbiter_lab.training.saddle import Evaluation
 from arbiter_lab.training.trainer import Trainer
 
@@ -131,19 +131,19 @@ def window(trainer: Trainer, days: Days, rows: NDArray[np.int64], kept: float) -
         torch.from_numpy(target), torch.arange(len(chains)), seen.T,
     )  # fmt: skip
     route: Any = trainer.route
-    lesson = task(batch, cast(Laws, _Exact(level)), route.place).flat()
+    lesson = make_task(batch, cast(Laws, _Exact(level)), route.place).to_tensors()
     return Window(batch, lesson, sum(map(len, chains)) / listed)
 
 
 def _point(trainer: Trainer, given: Window) -> dict[str, float] | None:
     """Gap and error of a window; None where no slice was seen through the kernel solution."""
-    batch, chain = given.batch, Task.of(given.lesson).chain
+    batch, chain = given.batch, TrainingTask.from_tensors(given.lesson).chain
     few = (coverage(chain) < LEAST) & batch.listed
     if not few.any():
         return None
     with torch.no_grad():
-        output = trainer.network.decode(chain, Task.of(given.lesson).guess)
-        found = volatilities(output, batch.target_k, batch.T)
+        output = trainer.network.decode(chain, TrainingTask.from_tensors(given.lesson).guess)
+        found = decode_volatilities(output, batch.target_k, batch.T)
     error = (found - batch.target_iv.double())[batch.target & few[..., None]]
     gap = dual_gap(
         lambda duals: _evaluated(trainer, given.lesson, duals),
@@ -163,7 +163,7 @@ def _point(trainer: Trainer, given: Window) -> dict[str, float] | None:
 def _evaluated(trainer: Trainer, lesson: Lesson, duals: Duals) -> Evaluation:
     with torch.enable_grad():
         found = trainer.route.evaluate(trainer.network, lesson)
-        value = found.fit + duals.pair(found.defects)
+        value = found.fit + duals.inner_product(found.defects)
         gradients = torch.autograd.grad(
             value, trainer.params, allow_unused=True, materialize_grads=True
         )

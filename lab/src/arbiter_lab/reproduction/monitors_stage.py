@@ -39,7 +39,7 @@ from arbiter_lab.reproduction.training_stage import POOLS, weights_of
 from arbiter_lab.training.held_out import HeldOut
 from arbiter_lab.training.law_pool import Laws
 from arbiter_lab.training.pool_files import load_pool
-from arbiter_lab.training.routes import route_of
+from arbiter_lab.training.routes import make_route
 
 Array = NDArray[np.float64]
 
@@ -115,7 +115,7 @@ def _regression(workshop: Workshop, days: Days, fold: Fold) -> Facts:
 def _known(workshop: Workshop, days: Days, fold: Fold) -> Facts:
     """Of the shipped operator and of every checkpoint."""
     settings = workshop.profile.small
-    exam = HeldOut(settings, _held_out(workshop), route_of(settings).lesson)
+    exam = HeldOut(settings, _held_out(workshop), make_route(settings).make_lesson)
     every = [*untrained(["operator"]), *checkpointed(workshop.checkpoints)]
     return {
         entry.name: described(entry, days, fold.test, exam)

@@ -57,7 +57,7 @@ def described(entry: Entry, days: Days, rows: NDArray[np.int64], exam: HeldOut) 
     config = Config.from_dict(about["config"])
     network = checkpoint.restore_network(path, tensors, lambda: Network(config))
     network = network.eval().requires_grad_(False)
-    passed = bool(exam.martingale(network, seed=0))
+    passed = bool(exam.run_martingale_test(network, seed=0))
     guard = guarded(network.double(), days, rows)
     if config.guard:  # steps are cut before they are taken
         guard["max_rho_dt"] = min(guard["max_rho_dt_proposed"], SAFE)

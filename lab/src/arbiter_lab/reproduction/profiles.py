@@ -148,7 +148,7 @@ def full_networks(
     """
     return {
         MATCHED: full,
-        **{name: full.ablated(name) for name in ablations},
+        **{name: full.apply_ablation(name) for name in ablations},
         **{name: replace(full, model=BASELINES[name]) for name in baselines},
     }
 

@@ -16,7 +16,7 @@ from arbiter_lab.reproduction.metrics_stage import PRIMARY
 from arbiter_lab.reproduction.models import SMALL
 from arbiter_lab.reproduction.scored_days import first_fold, folds_of
 from arbiter_lab.reproduction.stages import Facts, Workshop
-from arbiter_lab.training.ledger import NAMES, Ledger
+from arbiter_lab.training.ledger import LEDGER_COLUMNS, Ledger
 
 _CONVERGED = "converged"
 _RHOS = (0.0, 0.3, 0.5, 0.7, 0.9)
@@ -83,7 +83,7 @@ def ledger(workshop: Workshop) -> str:
     folder, facts = workshop.folder_of("train"), workshop.facts("train")
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    names = [name for name in NAMES if name != "seconds"]
+    names = [name for name in LEDGER_COLUMNS if name != "seconds"]
     writer.writerow(["name", *names])
     for name in facts["runs"]:
         for row in Ledger(folder / name).runs():

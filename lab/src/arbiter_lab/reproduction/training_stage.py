@@ -18,10 +18,10 @@ from arbiter_lab.reproduction.workers import in_order
 from arbiter_lab.training import run_folder
 from arbiter_lab.training.display import Display
 from arbiter_lab.training.held_out import HeldOut
-from arbiter_lab.training.journal import digest, read_steps
+from arbiter_lab.training.journal import digest_journal, read_steps
 from arbiter_lab.training.loop import train
 from arbiter_lab.training.pool_files import load_pool
-from arbiter_lab.training.run_folder import JOURNAL, RUN, settings_of
+from arbiter_lab.training.run_folder import JOURNAL_FILE, RUN_FILE, read_settings
 from arbiter_lab.training.settings import Settings
 from arbiter_lab.training.stopping_rule import Ending
 from arbiter_lab.training.trainer import Trainer
@@ -52,7 +52,7 @@ def trainings(profile: Profile) -> Iterator[Training]:
     base = profile.small
     yield Training(SMALL, "operator", base)
     for name in profile.ablations:
-        yield Training(f"{SMALL}_{name}", "ablation", base.ablated(name))
+        yield Training(f"{SMALL}_{name}", "ablation", base.apply_ablation(name))
     for name in profile.baselines:
         yield baseline(name, f"{SMALL}_{name}", base)
     for seed in profile.seeds:
@@ -102,7 +102,7 @@ def weights_of(folder: Path, facts: Facts, name: str) -> Path:
 
 def describe(place: Path, settings: Settings, pools: Path) -> Facts:
     """What a finished run is known by: journal, ending and last measurements, without times."""
-    run, journal = _read(place / RUN), read_steps(place / JOURNAL)
+    run, journal = _read(place / RUN_FILE), read_steps(place / JOURNAL_FILE)
     weights = f"{run['checkpoint']}/weights.safetensors"
     tensors = checkpoint.load(place / weights)[0]
     proposed = max(_numbers(journal["max_rho_dt"]), default=0.0)
@@ -111,7 +111,7 @@ def describe(place: Path, settings: Settings, pools: Path) -> Facts:
     return {
         "settings": settings.to_dict(),
         "weights": weights,
-        "model": digest(place / JOURNAL),
+        "model": digest_journal(place / JOURNAL_FILE),
         "parameters": sum(tensor.numel() for tensor in tensors.values()),
         "ended": run["ended"],
         "steps": run["step"],
@@ -148,10 +148,10 @@ def trained(
 
 
 def _finished(place: Path, settings: Settings) -> bool:
-    if not (place / RUN).is_file():
+    if not (place / RUN_FILE).is_file():
         return False
-    run = _read(place / RUN)
-    return run["ended"] in _ENDED and settings_of(place) == settings
+    run = _read(place / RUN_FILE)
+    return run["ended"] in _ENDED and read_settings(place) == settings
 
 
 class Silent(Display):
@@ -184,8 +184,8 @@ def _martingale(place: Path, settings: Settings, pools: Path) -> bool | None:
     leg, state, weights = run_folder.load(place)
     trainer = Trainer(settings, laws.laws)
     trainer.load(state, weights, leg.progress)
-    exam = HeldOut(settings, others.laws, trainer.route.lesson)
-    return bool(exam.martingale(trainer.network, seed=leg.step))
+    exam = HeldOut(settings, others.laws, trainer.route.make_lesson)
+    return bool(exam.run_martingale_test(trainer.network, seed=leg.step))
 
 
 def baseline(name: str, run: str, base: Settings) -> Training:

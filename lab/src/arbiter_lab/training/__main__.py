@@ -15,7 +15,7 @@ from pathlib import Path
 
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter_lab.training.loop import Limits, train
-from arbiter_lab.training.run_folder import RUN, settings_of
+from arbiter_lab.training.run_folder import RUN_FILE, read_settings
 from arbiter_lab.training.settings import ABLATIONS, MODELS, Settings
 
 
@@ -27,8 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
         if given.resume is not None:
             if given.begin is not None:
                 raise ValueError("--begin is for a new run: leave it out, or --resume")
-            _bring(given.resume, given.out)
-        settings = _settings(given)
+            _copy_run(given.resume, given.out)
+        settings = _choose_settings(given)
         outcome = train(
             settings,
             given.out,
@@ -72,26 +72,26 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _settings(given: argparse.Namespace) -> Settings:
+def _choose_settings(given: argparse.Namespace) -> Settings:
     if given.settings is not None:
         settings = Settings.read(given.settings)
     elif given.resume is not None:
-        settings = settings_of(given.out)
+        settings = read_settings(given.out)
     else:
         settings = Settings()
     changes = {name: getattr(given, name) for name in ("steps", "decay", "lr", "model")}
     settings = replace(settings, **{n: value for n, value in changes.items() if value is not None})
-    return settings if given.ablate is None else settings.ablated(given.ablate)
+    return settings if given.ablate is None else settings.apply_ablation(given.ablate)
 
 
-def _bring(source: Path, out: Path) -> None:
+def _copy_run(source: Path, out: Path) -> None:
     """Copy a run from another folder, so that its legs stay as they are."""
     if source == Path() or source.resolve() == out.resolve():
         return
-    if (out / RUN).exists():
+    if (out / RUN_FILE).exists():
         raise ValueError(f"{out} holds a run already: name another folder, or resume that one")
-    if not (source / RUN).exists():
-        raise ValueError(f"{source} holds no {RUN}: there is no run to resume")
+    if not (source / RUN_FILE).exists():
+        raise ValueError(f"{source} holds no {RUN_FILE}: there is no run to resume")
     shutil.copytree(source, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns("pool"))
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-class Average:
+class ParameterAverage:
     """``mean ← mean + (1 − decay)(θ − mean)``, with a shorter memory while steps are few.
 
     Args:

@@ -18,7 +18,11 @@ from arbiter_lab.training.batches import Batch, draw_batch
 from arbiter_lab.training.law_pool import Laws
 from arbiter_lab.training.settings import Settings
 
-_CHOICE, _CONTENT, HELD_OUT = 1, 2, 3  # streams of random numbers that must not meet
+_KIND_STREAM, _BATCH_STREAM, HELD_OUT_STREAM = (
+    1,
+    2,
+    3,
+)  # streams of random numbers that must not meet
 
 Lesson = tuple[Tensor, ...]
 """What a step learns from: tensors whose first axis is the surface."""
@@ -31,13 +35,13 @@ class Draw(NamedTuple):
     lesson: Lesson
 
 
-def seeded(device: torch.device | str, *key: int) -> torch.Generator:
+def make_generator(device: torch.device | str, *key: int) -> torch.Generator:
     """A generator whose numbers depend on the key alone."""
     word = int(np.random.SeedSequence(list(key)).generate_state(1, np.uint64)[0])
     return torch.Generator(device).manual_seed(word & (2**63 - 1))
 
 
-class Draws:
+class BatchStream:
     """Batches of a run, in order.
 
     Args:
@@ -53,10 +57,10 @@ class Draws:
         self.taken = [0] * len(settings.layouts)
         self._drawn: dict[int, tuple[int, Lesson]] = {}  # by kind: number of the super-batch
 
-    def next(self, step: int) -> Draw:
+    def next_lesson(self, step: int) -> Draw:
         """The batch of step number ``step``."""
         settings = self.settings
-        choice = np.random.default_rng([settings.seed, _CHOICE, step])
+        choice = np.random.default_rng([settings.seed, _KIND_STREAM, step])
         kind = int(choice.choice(len(settings.layouts), p=settings.mix))
         number, place = divmod(self.taken[kind], settings.chunk * settings.passes)
         self.taken[kind] += 1
@@ -78,6 +82,8 @@ class Draws:
 
     def _super_batch(self, kind: int, number: int) -> Lesson:
         layout, size = self.settings.layout(kind)
-        generator = seeded(self.laws.iv.device, self.settings.seed, _CONTENT, kind, number)
+        generator = make_generator(
+            self.laws.iv.device, self.settings.seed, _BATCH_STREAM, kind, number
+        )
         batch = draw_batch(self.laws, layout, generator, size * self.settings.chunk)
         return self.prepare(batch, self.laws)

@@ -18,21 +18,21 @@ from torch import Tensor
 from arbiter.pricing import black
 from arbiter_lab.training.calendars import draw_maturities
 from arbiter_lab.training.law_pool import Laws
-from arbiter_lab.training.noise import Friction, draw_friction, draw_noise, quote
-from arbiter_lab.training.strikes import draw_strikes, keep
+from arbiter_lab.training.noise import Friction, draw_friction, draw_noise, make_quotes
+from arbiter_lab.training.strikes import draw_kept_quotes, draw_strikes
 from arbiter_lab.training.training_clocks import draw_clock
 
-TARGET_RESOLUTION = 1e-8  # of the forward: targets are worth more
-WINDOW = (-3.5, 2.0)  # deviations that targets always cover
-FEWEST = 3  # quotes of a listed expiry
-_SPARE = 1.15  # surfaces drawn for each one kept: some have too few expiries with quotes
-_APART = 0.01  # distance of padded strikes
-_NEAR = 3.0  # deviations within which targets are about even
+MIN_TARGET_PRICE = 1e-8  # of the forward: targets are worth more
+TARGET_WINDOW = (-3.5, 2.0)  # deviations that targets always cover
+MIN_QUOTES_PER_EXPIRY = 3  # quotes of a listed expiry
+_OVERSAMPLING = 1.15  # surfaces drawn for each one kept: some have too few expiries with quotes
+_PADDING_STRIKE_STEP = 0.01  # distance of padded strikes
+_EVEN_TARGET_DEVIATIONS = 3.0  # deviations within which targets are about even
 # of surfaces that no exchange lists: the share whose quotes are poor, few and far from the truth
-_POOR = 0.35
+_POOR_QUOTE_SHARE = 0.35
 # that whose law is Heston's, of the others and of the poor, and that of any model's own
-_CLASSIC, _CLASSIC_POOR, _TEXTBOOK = 0.2, 0.7, 0.85
-_RESCALED, _LEVELS = 0.3, (0.6, 2.2)  # share of rescaled surfaces, and the factors
+_HESTON_SHARE, _POOR_HESTON_SHARE, _MODEL_LAW_SHARE = 0.2, 0.7, 0.85
+_RESCALED_SHARE, _RESCALING_FACTORS = 0.3, (0.6, 2.2)  # share of rescaled surfaces, and the factors
 
 
 class Layout(NamedTuple):
@@ -76,7 +76,7 @@ class Batch(NamedTuple):
     clock: Tensor
 
 
-def layouts() -> list[tuple[Layout, int]]:
+def default_batch_layouts() -> list[tuple[Layout, int]]:
     """Buckets of sizes, each with a number of surfaces that makes for about as many quotes."""
     return [
         (Layout(8, 16, 16), 2048),
@@ -96,9 +96,9 @@ def draw_batch(laws: Laws, layout: Layout, generator: torch.Generator, size: int
         generator: On the device of the pool.
         size: Number of surfaces.
     """
-    if min(layout) < 1 or layout.expiries < 2 or layout.strikes < FEWEST or size < 1:
+    if min(layout) < 1 or layout.expiries < 2 or layout.strikes < MIN_QUOTES_PER_EXPIRY or size < 1:
         raise ValueError(
-            f"{layout}, size = {size}: give at least 2 expiries, {FEWEST} strikes, one target and "
+            f"{layout}, size = {size}: give at least 2 expiries, {MIN_QUOTES_PER_EXPIRY} strikes, one target and "
             "one surface"
         )
     if generator.device.type != laws.iv.device.type:
@@ -106,25 +106,25 @@ def draw_batch(laws: Laws, layout: Layout, generator: torch.Generator, size: int
             f"the generator is on {generator.device}, the pool on {laws.iv.device}: make it with "
             f"torch.Generator({str(laws.iv.device)!r})"
         )
-    drawn = int(_SPARE * size) + 4
+    drawn = int(_OVERSAMPLING * size) + 4
     T, listed, exchange = draw_maturities(drawn, layout.expiries, generator)
-    poor = ~exchange & (torch.rand(drawn, generator=generator, device=T.device) < _POOR)
-    rows = _rows(laws, exchange, poor, generator)
+    poor = ~exchange & (torch.rand(drawn, generator=generator, device=T.device) < _POOR_QUOTE_SHARE)
+    rows = _draw_law_rows(laws, exchange, poor, generator)
     clock = draw_clock(T, exchange, generator)
-    clock = clock * _levels(clock, listed, laws, generator) ** 2
+    clock = clock * _draw_rescaling(clock, listed, laws, generator) ** 2
     scale = laws.reference_at(rows, clock) * torch.sqrt(clock)  # (B, L)
     friction = draw_friction(drawn, generator, poor)
     reach = laws.lower_reach(rows, clock, friction.floor[..., 0])
     k, offered = draw_strikes(scale, reach, layout.strikes, generator)
-    total = laws.at(rows, clock, k) * torch.sqrt(clock)[..., None]
+    total = laws.volatility_at(rows, clock, k) * torch.sqrt(clock)[..., None]
     offered &= listed[..., None] & torch.isfinite(total)
     total = torch.where(offered, total, 0.1)
     offered &= black.otm(k, total) > friction.floor
-    quoted = keep(offered, FEWEST, generator, poor)
-    listed = quoted.sum(-1) >= FEWEST
+    quoted = draw_kept_quotes(offered, MIN_QUOTES_PER_EXPIRY, generator, poor)
+    listed = quoted.sum(-1) >= MIN_QUOTES_PER_EXPIRY
     quoted &= listed[..., None]
 
-    chosen = _enough(listed, size)
+    chosen = _choose_surfaces(listed, size)
     rows, listed, quoted = rows[chosen], listed[chosen], quoted[chosen]
     slices = torch.argsort((~listed).to(torch.int8), dim=1, stable=True)  # (B, L)
     strikes = torch.argsort(torch.where(quoted, k[chosen], torch.inf), dim=-1)  # (B, L, S)
@@ -135,24 +135,28 @@ def draw_batch(laws: Laws, layout: Layout, generator: torch.Generator, size: int
 
     k, total, quoted = arranged(k[chosen]), arranged(total[chosen]), arranged(quoted)
     scale, listed = scale[chosen].gather(1, slices), listed.gather(1, slices)
-    T = _padded_maturities(T[chosen].gather(1, slices), listed)
-    clock = _padded_maturities(clock[chosen].gather(1, slices), listed)
+    T = _pad_maturities(T[chosen].gather(1, slices), listed)
+    clock = _pad_maturities(clock[chosen].gather(1, slices), listed)
     root = torch.sqrt(T)[..., None]
-    k, truth = _padded_strikes(k, total / root, quoted)
-    friction = Friction(*(part[chosen] for part in friction)).across(T[..., None], generator)
+    k, truth = _pad_strikes(k, total / root, quoted)
+    friction = Friction(*(part[chosen] for part in friction)).vary_by_maturity(
+        T[..., None], generator
+    )
     half = friction.half_spread(k, truth, root, scale[..., None], generator)
-    seen = quote(k, truth, half, draw_noise(half.shape, friction, generator), root)
+    seen = make_quotes(k, truth, half, draw_noise(half.shape, friction, generator), root)
     mid, half = (torch.where(quoted, a, b) for a, b in zip(seen, (truth, half), strict=True))
 
-    target_k = _targets(k, quoted, scale, layout.targets, generator)
-    target_iv = laws.at(rows, clock, target_k) * torch.sqrt(clock / T)[..., None]
+    target_k = _draw_targets(k, quoted, scale, layout.targets, generator)
+    target_iv = laws.volatility_at(rows, clock, target_k) * torch.sqrt(clock / T)[..., None]
     target = listed[..., None] & torch.isfinite(target_iv)
     target_iv = torch.where(target, target_iv, 0.2)
-    target &= black.otm(target_k, target_iv * root) > TARGET_RESOLUTION
+    target &= black.otm(target_k, target_iv * root) > MIN_TARGET_PRICE
     return Batch(T, listed, k, mid, half, quoted, truth, target_k, target_iv, target, rows, clock)
 
 
-def _rows(laws: Laws, exchange: Tensor, poor: Tensor, generator: torch.Generator) -> Tensor:
+def _draw_law_rows(
+    laws: Laws, exchange: Tensor, poor: Tensor, generator: torch.Generator
+) -> Tensor:
     """``(B,)`` laws: a model's own, and often the simplest one's, for lists that no exchange has.
 
     Mostly the simplest's where quotes are poor: they cannot tell which law it is, and then the
@@ -160,29 +164,29 @@ def _rows(laws: Laws, exchange: Tensor, poor: Tensor, generator: torch.Generator
     simplest model.
     """
     u = torch.rand(2, len(exchange), generator=generator, device=exchange.device)
-    share = torch.where(poor, _CLASSIC_POOR, _CLASSIC)
-    textbook = torch.where(u[0] < share, laws.classic, laws.plain).clamp(min=1)
-    textbook = torch.where(u[0] < _TEXTBOOK, textbook, len(laws))
-    first = torch.where(exchange, laws.classic, 0)
+    share = torch.where(poor, _POOR_HESTON_SHARE, _HESTON_SHARE)
+    textbook = torch.where(u[0] < share, laws.heston_law_count, laws.model_law_count).clamp(min=1)
+    textbook = torch.where(u[0] < _MODEL_LAW_SHARE, textbook, len(laws))
+    first = torch.where(exchange, laws.heston_law_count, 0)
     among = torch.where(exchange, len(laws), textbook) - first
     return first + torch.minimum((u[1] * among).long(), among - 1)
 
 
-def _levels(T: Tensor, listed: Tensor, laws: Laws, generator: torch.Generator) -> Tensor:
+def _draw_rescaling(T: Tensor, listed: Tensor, laws: Laws, generator: torch.Generator) -> Tensor:
     """``(B, 1)`` factors of volatility: one, or what the pool's maturities allow.
 
     A market whose clock runs λ² times as fast has λ times the volatility, exactly, at maturities
     λ² times as short: a crash is a rescaled calm day.
     """
     u = torch.rand(2, T.shape[0], 1, generator=generator, device=T.device)
-    low, high = math.log(_LEVELS[0]), math.log(_LEVELS[1])
-    level = torch.where(u[0] < _RESCALED, torch.exp(low + (high - low) * u[1]), 1.0)
+    low, high = math.log(_RESCALING_FACTORS[0]), math.log(_RESCALING_FACTORS[1])
+    level = torch.where(u[0] < _RESCALED_SHARE, torch.exp(low + (high - low) * u[1]), 1.0)
     longest = torch.where(listed, T, 0.0).amax(1, keepdim=True)
     level = torch.minimum(level, torch.sqrt(laws.T[-1] / longest))
     return torch.maximum(level, torch.sqrt(laws.T[0] / T[:, :1]))
 
 
-def _enough(listed: Tensor, size: int) -> Tensor:
+def _choose_surfaces(listed: Tensor, size: int) -> Tensor:
     """``(size,)`` surfaces with at least two expiries; should they not suffice, some come twice."""
     good = listed.sum(1) >= 2
     order = torch.argsort((~good).to(torch.int8), stable=True)
@@ -190,14 +194,14 @@ def _enough(listed: Tensor, size: int) -> Tensor:
     return order[torch.arange(size, device=listed.device) % several]
 
 
-def _padded_maturities(T: Tensor, listed: Tensor) -> Tensor:
+def _pad_maturities(T: Tensor, listed: Tensor) -> Tensor:
     rank = torch.arange(T.shape[1], device=T.device)
     last = torch.where(listed, T, 0.0).amax(1, keepdim=True)
     beyond = (rank - listed.sum(1, keepdim=True) + 1).clamp(min=0)
     return torch.where(listed, T, last * 1.02**beyond)
 
 
-def _padded_strikes(k: Tensor, iv: Tensor, quoted: Tensor) -> tuple[Tensor, Tensor]:
+def _pad_strikes(k: Tensor, iv: Tensor, quoted: Tensor) -> tuple[Tensor, Tensor]:
     """Padding after the last quote: strikes go on, volatility is that quote's."""
     count = quoted.sum(-1, keepdim=True)
     last = (count - 1).clamp(min=0)
@@ -205,19 +209,28 @@ def _padded_strikes(k: Tensor, iv: Tensor, quoted: Tensor) -> tuple[Tensor, Tens
     some = count > 0
     end = torch.where(some, k.gather(-1, last), 0.0)
     flat = torch.where(some, iv.gather(-1, last), 0.2)
-    return torch.where(quoted, k, end + _APART * beyond), torch.where(quoted, iv, flat)
+    return torch.where(quoted, k, end + _PADDING_STRIKE_STEP * beyond), torch.where(
+        quoted, iv, flat
+    )
 
 
-def _targets(
+def _draw_targets(
     k: Tensor, quoted: Tensor, scale: Tensor, targets: int, generator: torch.Generator
 ) -> Tensor:
     """``(B, L, P)``: mostly even over the window and the quoted range, the rest over the window."""
     z = k / scale[..., None]
-    low = torch.where(quoted, z, WINDOW[0]).amin(-1, keepdim=True).clamp(max=WINDOW[0])
-    high = torch.where(quoted, z, WINDOW[1]).amax(-1, keepdim=True).clamp(min=WINDOW[1])
+    low = (
+        torch.where(quoted, z, TARGET_WINDOW[0]).amin(-1, keepdim=True).clamp(max=TARGET_WINDOW[0])
+    )
+    high = (
+        torch.where(quoted, z, TARGET_WINDOW[1]).amax(-1, keepdim=True).clamp(min=TARGET_WINDOW[1])
+    )
     u = torch.rand(2, *scale.shape, targets, generator=generator, device=k.device)
     wide = u[0] < 0.6
-    low, high = torch.where(wide, low, WINDOW[0]), torch.where(wide, high, WINDOW[1])
+    low, high = torch.where(wide, low, TARGET_WINDOW[0]), torch.where(wide, high, TARGET_WINDOW[1])
     # even in deviations near the money, and ever fewer far out, where quotes are few as well
-    low, high = torch.asinh(low / _NEAR), torch.asinh(high / _NEAR)
-    return _NEAR * torch.sinh(low + (high - low) * u[1]) * scale[..., None]
+    low, high = (
+        torch.asinh(low / _EVEN_TARGET_DEVIATIONS),
+        torch.asinh(high / _EVEN_TARGET_DEVIATIONS),
+    )
+    return _EVEN_TARGET_DEVIATIONS * torch.sinh(low + (high - low) * u[1]) * scale[..., None]

@@ -13,12 +13,19 @@ from arbiter.operators.network.convex_decoder import ICNNDecoder
 from arbiter.operators.network.network import Output
 from arbiter.pricing.black import call_parity
 
-_REACH, _POINTS = 4.0, 25  # deviations and strikes at which shapes are looked at
-_STRIP = (-8.0, 6.0, 57)  # deviations over which variance is replicated, the forward among them
-_FARTHEST = 14.0  # log-strike
+_SHAPE_REACH_DEVIATIONS, _SHAPE_STRIKES = (
+    4.0,
+    25,
+)  # deviations and strikes at which shapes are looked at
+_STRIP_DEVIATIONS = (
+    -8.0,
+    6.0,
+    57,
+)  # deviations over which variance is replicated, the forward among them
+_MAX_LOG_STRIKE = 14.0  # log-strike
 
 
-def calls(icnn: ICNNDecoder, output: Output, k: Tensor) -> Tensor:
+def price_calls(icnn: ICNNDecoder, output: Output, k: Tensor) -> Tensor:
     """The potentials' calls ``(B, L, P)`` at log-strikes ``(B, L, P)`` of each maturity's own."""
     unit = torch.exp(output.chain.total)[..., None]
     return unit * icnn.potential(output.features, torch.expm1(k) / unit)
@@ -26,10 +33,10 @@ def calls(icnn: ICNNDecoder, output: Output, k: Tensor) -> Tensor:
 
 def otm(icnn: ICNNDecoder, output: Output, k: Tensor) -> Tensor:
     """The potentials' prices out of the money; negative where they are below intrinsic value."""
-    return calls(icnn, output, k) - call_parity(k)
+    return price_calls(icnn, output, k) - call_parity(k)
 
 
-def risen(icnn: ICNNDecoder, output: Output, k: Tensor) -> Tensor:
+def price_monotone_otm(icnn: ICNNDecoder, output: Output, k: Tensor) -> Tensor:
     """Out-of-the-money prices as the decoder gives them: the largest so far, from intrinsic up.
 
     The decoder asks for strikes shared by all maturities; here each has its own, which takes a
@@ -46,16 +53,22 @@ def risen(icnn: ICNNDecoder, output: Output, k: Tensor) -> Tensor:
     return best
 
 
-def defects(icnn: ICNNDecoder, output: Output) -> Tensor:
+def measure_shape_defects(icnn: ICNNDecoder, output: Output) -> Tensor:
     """``(B, L)`` what the potentials violate, in units of ``σ√T``.
 
     Falls of calls from one maturity to the next at equal strikes, slopes in strike outside
     [−1, 0], and prices below intrinsic value; each a mean over strikes.
     """
     unit = torch.exp(output.chain.total)[..., None]
-    level = torch.linspace(-_REACH, _REACH, _POINTS, dtype=unit.dtype, device=unit.device)
+    level = torch.linspace(
+        -_SHAPE_REACH_DEVIATIONS,
+        _SHAPE_REACH_DEVIATIONS,
+        _SHAPE_STRIKES,
+        dtype=unit.dtype,
+        device=unit.device,
+    )
     k = level * unit
-    here = calls(icnn, output, k)
+    here = price_calls(icnn, output, k)
     kappa = torch.exp(k)
     intrinsic = (1.0 - kappa).clamp(min=0.0)
     below = (intrinsic - here).clamp(min=0.0).mean(-1)
@@ -73,10 +86,10 @@ def defects(icnn: ICNNDecoder, output: Output) -> Tensor:
 def log_variance(icnn: ICNNDecoder, output: Output) -> Tensor:
     """``(B, L)`` ``2 ∫ otm e^{−k} dk``, the replication of the log contract's variance."""
     unit = torch.exp(output.chain.total)
-    low, high, count = _STRIP
+    low, high, count = _STRIP_DEVIATIONS
     level = torch.linspace(low, high, count, dtype=unit.dtype, device=unit.device)
     # far strikes of long maturities are cut before e^{−k} overflows
-    k = (level * unit[..., None]).clamp(-_FARTHEST, _FARTHEST)
+    k = (level * unit[..., None]).clamp(-_MAX_LOG_STRIKE, _MAX_LOG_STRIKE)
     strip = torch.trapezoid(otm(icnn, output, k) * torch.exp(-k), k, dim=-1)
     # at the forward calls become puts, whose slope is larger by one: Euler and Maclaurin's term
     step = (high - low) / (count - 1) * unit

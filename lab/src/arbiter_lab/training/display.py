@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self, TextIO
 
-_RECENT = 50  # updates over which the speed is taken
-_WIDE = 130  # columns of a terminal that has room for a bar beside the numbers
+_SPEED_WINDOW_UPDATES = 50  # updates over which the speed is taken
+_MIN_BAR_COLUMNS = 130  # columns of a terminal that has room for a bar beside the numbers
 
 
-class State(NamedTuple):
+class TrainingState(NamedTuple):
     """Where training stands; what was never measured is None."""
 
     loss: float | None = None
@@ -25,18 +25,22 @@ class State(NamedTuple):
     lipschitz_before: float | None = None
     lipschitz_after: float | None = None
 
-    def text(self) -> str:
+    def format_state(self) -> str:
         """In one line."""
         parts = [
-            f"{name} {_short(value)}"
+            f"{name} {_format_number(value)}"
             for name, value in (("loss", self.loss), ("gap", self.gap))
             if value is not None
         ]
         if self.guard_hits is not None:
             parts.append(f"guard {self.guard_hits:,.0f}")
         if self.lipschitz_after is not None:
-            before = "" if self.lipschitz_before is None else f"{_short(self.lipschitz_before)} → "
-            parts.append(f"Lipschitz {before}{_short(self.lipschitz_after)}")
+            before = (
+                ""
+                if self.lipschitz_before is None
+                else f"{_format_number(self.lipschitz_before)} → "
+            )
+            parts.append(f"Lipschitz {before}{_format_number(self.lipschitz_after)}")
         return "  ".join(parts)
 
 
@@ -62,16 +66,18 @@ class Display:
     ) -> None:
         self.steps, self.step, self.every, self.clock = steps, done, every, clock
         self.stream = sys.stderr if stream is None else stream
-        self.state = State()
-        self._seen: deque[tuple[float, int]] = deque([(clock(), done)], maxlen=_RECENT)
+        self.state = TrainingState()
+        self._seen: deque[tuple[float, int]] = deque(
+            [(clock(), done)], maxlen=_SPEED_WINDOW_UPDATES
+        )
         self._spoken = clock()
         self._live: Any = None
 
     def __enter__(self) -> Self:
         if self.stream.isatty():
-            self._live = _live(self.stream)
+            self._live = _make_progress_bar(self.stream)
             self._task = self._live.add_task(
-                "", total=self.steps, completed=self.step, state=self._text()
+                "", total=self.steps, completed=self.step, state=self._format_line()
             )
             self._live.start()
         return self
@@ -81,7 +87,7 @@ class Display:
             self._live.stop()
             self._live = None
         elif math.isfinite(self.every):
-            self._speak()
+            self._write_line()
 
     def update(self, step: int, **measured: float | None) -> None:
         """Take in the number of steps done and what was measured, by the names of `State`.
@@ -94,9 +100,9 @@ class Display:
         self.state = self.state._replace(**known)
         self._seen.append((self.clock(), step))
         if self._live is not None:
-            self._live.update(self._task, completed=step, state=self._text())
+            self._live.update(self._task, completed=step, state=self._format_line())
         elif self.clock() - self._spoken >= self.every:
-            self._speak()
+            self._write_line()
 
     @property
     def speed(self) -> float:
@@ -104,19 +110,19 @@ class Display:
         (first, start), (last, end) = self._seen[0], self._seen[-1]
         return (end - start) / (last - first) if last > first else 0.0
 
-    def _text(self) -> str:
+    def _format_line(self) -> str:
         left = (self.steps - self.step) / self.speed if self.speed > 0.0 else math.inf
         head = f"step {self.step:,}/{self.steps:,}"
         tail = f"{self.speed:.3g} steps/s  {_duration(left)} left"
-        return "  ".join(filter(None, [head, self.state.text(), tail]))
+        return "  ".join(filter(None, [head, self.state.format_state(), tail]))
 
-    def _speak(self) -> None:
+    def _write_line(self) -> None:
         self._spoken = self.clock()
-        self.stream.write(f"{self._text()}\n")
+        self.stream.write(f"{self._format_line()}\n")
         self.stream.flush()
 
 
-def _live(stream: TextIO) -> Any:
+def _make_progress_bar(stream: TextIO) -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
     from rich.table import Column
@@ -125,12 +131,12 @@ def _live(stream: TextIO) -> Any:
     # A narrow terminal gets two lines rather than half of the numbers.
     folded = Column(no_wrap=False)
     columns: list[ProgressColumn] = [TextColumn("{task.fields[state]}", table_column=folded)]
-    if console.width >= _WIDE:
+    if console.width >= _MIN_BAR_COLUMNS:
         columns.insert(0, BarColumn(bar_width=24))
     return Progress(*columns, console=console)
 
 
-def _short(value: float) -> str:
+def _format_number(value: float) -> str:
     return f"{value:.4g}"
 
 

@@ -22,7 +22,7 @@ from arbiter_lab.training.duals import Duals
 from arbiter_lab.training.saddle import Evaluation, ExtraGradient, Lagrangian, Rates
 
 
-class Gap(NamedTuple):
+class DualityGap(NamedTuple):
     """Both sides of the duality gap at one point."""
 
     primal: float
@@ -60,7 +60,7 @@ def dual_gap(
     steps: int = 20,
     lr: float = 1e-3,
     project: Callable[[], object] | None = None,
-) -> Gap:
+) -> DualityGap:
     """Measure the gap at the current point, which is left as it was, bit for bit.
 
     Args:
@@ -82,7 +82,7 @@ def dual_gap(
     with torch.no_grad():
         value, defects, _ = Evaluation(*lagrangian(duals))
         here = float(value)
-        primal = here + float(duals.worst(defects) - duals.pair(defects))
+        primal = here + float(duals.box_supremum(defects) - duals.inner_product(defects))
     if not (math.isfinite(here) and math.isfinite(primal)):
         raise FloatingPointError(f"L is {here}, its supremum {primal}: there is no gap to measure")
     before = [p.detach().clone() for p in params]
@@ -107,4 +107,4 @@ def dual_gap(
             torch._foreach_copy_(params, before)
     dual = min(value for value in met if math.isfinite(value))
     # At the worst multipliers the two sums are equal but for rounding.
-    return Gap(max(primal, here), here, dual)
+    return DualityGap(max(primal, here), here, dual)

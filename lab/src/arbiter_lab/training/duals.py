@@ -101,15 +101,15 @@ class Duals:
 
     def gradient(self, defects: Mapping[str, Tensor]) -> Tensor:
         """∇_λ L: the defects in the order of the blocks, without their graph."""
-        return self._flat(defects).detach().to(self.vector.dtype)
+        return self._concatenate_defects(defects).detach().to(self.vector.dtype)
 
-    def pair(self, defects: Mapping[str, Tensor]) -> Tensor:
+    def inner_product(self, defects: Mapping[str, Tensor]) -> Tensor:
         """Σ ⟨λ, defect⟩, what the multipliers add to the fit."""
-        return (self.vector * self._flat(defects)).sum()
+        return (self.vector * self._concatenate_defects(defects)).sum()
 
-    def worst(self, defects: Mapping[str, Tensor]) -> Tensor:
+    def box_supremum(self, defects: Mapping[str, Tensor]) -> Tensor:
         """Supremum over the boxes of Σ ⟨λ, defect⟩, in closed form."""
-        flat = self._flat(defects)
+        flat = self._concatenate_defects(defects)
         return torch.maximum(self.low * flat, self.high * flat).sum()
 
     def residual(self, defects: Mapping[str, Tensor]) -> Tensor:
@@ -123,7 +123,7 @@ class Duals:
         return residual
 
     @torch.no_grad()
-    def move(self, start: Tensor, gradient: Tensor, step: float) -> None:
+    def take_projected_step(self, start: Tensor, gradient: Tensor, step: float) -> None:
         """Set λ to Π(start + step · rate · gradient)."""
         self.vector.copy_((start + step * self.rate * gradient).clamp_(self.low, self.high))
 
@@ -141,7 +141,7 @@ class Duals:
             )
         self.vector.copy_(vector)
 
-    def _flat(self, defects: Mapping[str, Tensor]) -> Tensor:
+    def _concatenate_defects(self, defects: Mapping[str, Tensor]) -> Tensor:
         if defects.keys() != self.boxes.keys():
             raise ValueError(
                 f"defects for {sorted(defects)}, multipliers for {sorted(self.boxes)}: each block "

@@ -25,11 +25,13 @@ from arbiter_lab.metrics.densities import Alignment, transport_alignment
 from arbiter_lab.training.batches import Batch
 from arbiter_lab.training.law_pool import Laws
 
-STEEPEST = 8.0  # of the velocity over the reference volatility; 99 of 100 are smaller
-_SPREAD = 2.0  # deviation of the weight of knots: wings count for more than their probability
+MAX_VELOCITY = 8.0  # of the velocity over the reference volatility; 99 of 100 are smaller
+_KNOT_WEIGHT_DEVIATION = (
+    2.0  # deviation of the weight of knots: wings count for more than their probability
+)
 
 
-class Slopes(NamedTuple):
+class OracleSlopes(NamedTuple):
     """Transport slopes of exact laws.
 
     Attributes:
@@ -41,7 +43,7 @@ class Slopes(NamedTuple):
     known: Tensor
 
 
-class Velocity(NamedTuple):
+class VelocityTargets(NamedTuple):
     """Targets of the regression.
 
     Attributes:
@@ -55,16 +57,16 @@ class Velocity(NamedTuple):
     cut: Tensor
 
 
-def oracle_slopes(laws: Laws, batch: Batch) -> Slopes:
+def oracle_slopes(laws: Laws, batch: Batch) -> OracleSlopes:
     """Slopes of the exact laws of a batch, by derivatives along the pool's nodes."""
     clock = batch.clock
     root = torch.sqrt(clock).double()[..., None]
     scale = laws.reference_at(batch.rows, clock).double()[..., None] * root
     k = laws.z.double() * scale  # (B, L, Z)
-    v = laws.at(batch.rows, clock, k.to(clock.dtype)).double() * root
+    v = laws.volatility_at(batch.rows, clock, k.to(clock.dtype)).double() * root
     x = gaussian_coordinate(k, v)
     log_b = torch.log(_derivative(k)) - torch.log(_derivative(x))
-    return _at_knots(x, log_b, batch.T.dtype)
+    return _interpolate_at_knots(x, log_b, batch.T.dtype)
 
 
 def gaussian_coordinate(k: Tensor, v: Tensor) -> Tensor:
@@ -87,7 +89,7 @@ def _derivative(f: Tensor) -> Tensor:
     return out
 
 
-def _at_knots(x: Tensor, log_b: Tensor, dtype: torch.dtype) -> Slopes:
+def _interpolate_at_knots(x: Tensor, log_b: Tensor, dtype: torch.dtype) -> OracleSlopes:
     good = torch.isfinite(log_b) & torch.isfinite(x)
     middle = torch.arange(x.shape[-1], device=x.device) < x.shape[-1] // 2
     outside = torch.where(middle, -1e3, 1e3).to(x)
@@ -100,10 +102,10 @@ def _at_knots(x: Tensor, log_b: Tensor, dtype: torch.dtype) -> Slopes:
     share = ((knots - x0) / torch.where(x1 > x0, x1 - x0, 1.0)).clamp(0.0, 1.0)
     clean = torch.where(good, log_b, 0.0)
     b = torch.exp(torch.lerp(clean.gather(-1, right - 1), clean.gather(-1, right), share))
-    return Slopes(_extended(b, known).to(dtype), known)
+    return OracleSlopes(_extend_to_unknown_knots(b, known).to(dtype), known)
 
 
-def _extended(b: Tensor, known: Tensor) -> Tensor:
+def _extend_to_unknown_knots(b: Tensor, known: Tensor) -> Tensor:
     """Unknown knots take the slope of the nearest known one."""
     place = torch.arange(b.shape[-1], device=b.device).expand(b.shape)
     before = torch.where(known, place, -1).cummax(-1).values
@@ -112,24 +114,26 @@ def _extended(b: Tensor, known: Tensor) -> Tensor:
     return torch.where(known.any(-1, keepdim=True), b.gather(-1, near), 0.1)
 
 
-def velocity(slopes: Slopes, chain: Scaled) -> Velocity:
+def compute_velocity_targets(slopes: OracleSlopes, chain: Scaled) -> VelocityTargets:
     """Targets for the listed maturities of a chain."""
-    raw, share = _per_root(slopes.b, chain), _share(chain)
+    raw, share = _slope_velocity(slopes.b, chain), _maturity_weights(chain)
     both = slopes.known & torch.cat([slopes.known[:, :1], slopes.known[:, :-1]], 1)
     knots = torch.tensor(KNOTS, dtype=raw.dtype, device=raw.device)
     listed = chain.quoted.any(-1)[..., None]
-    weight = share[..., None] * torch.exp(-0.5 * (knots / _SPREAD) ** 2) * (both & listed)
-    cut = both & listed & ((raw < 0.0) | (raw > STEEPEST))
-    return Velocity(raw.clamp(0.0, STEEPEST), weight, cut)
+    weight = (
+        share[..., None] * torch.exp(-0.5 * (knots / _KNOT_WEIGHT_DEVIATION) ** 2) * (both & listed)
+    )
+    cut = both & listed & ((raw < 0.0) | (raw > MAX_VELOCITY))
+    return VelocityTargets(raw.clamp(0.0, MAX_VELOCITY), weight, cut)
 
 
-def mismatch(slopes: Tensor, chain: Scaled, wanted: Velocity) -> Tensor:
+def velocity_mse(slopes: Tensor, chain: Scaled, wanted: VelocityTargets) -> Tensor:
     """``mfm_mse``: mean squared error of the velocity of slopes ``(B, L, n)``, over ``log √T``."""
-    error = _per_root(slopes, chain) - wanted.target
+    error = _slope_velocity(slopes, chain) - wanted.target
     return (wanted.weight * error * error).sum() / wanted.weight.sum().clamp(min=1e-12)
 
 
-def _per_root(b: Tensor, chain: Scaled) -> Tensor:
+def _slope_velocity(b: Tensor, chain: Scaled) -> Tensor:
     """``∂b/∂√T`` over the reference volatility, from the maturity before (at first, from 0)."""
     root = torch.exp(chain.total) / chain.sigma
     step = torch.diff(root, prepend=torch.zeros_like(root[:, :1]))
@@ -137,13 +141,13 @@ def _per_root(b: Tensor, chain: Scaled) -> Tensor:
     return rise / (step * chain.sigma)[..., None]
 
 
-def _share(chain: Scaled) -> Tensor:
+def _maturity_weights(chain: Scaled) -> Tensor:
     """Each maturity's part of ``log √T``: expiries a day apart weigh what they add."""
     root = torch.exp(chain.total) / chain.sigma
     return torch.diff(root, prepend=torch.zeros_like(root[:, :1])) / root
 
 
-def alignment(slopes: Tensor, exact: Slopes, chain: Scaled) -> Alignment:
+def measure_alignment(slopes: Tensor, exact: OracleSlopes, chain: Scaled) -> Alignment:
     """Mean over listed maturities that are known of what `transport_alignment` compares."""
     knots = torch.tensor(KNOTS, dtype=torch.float64)
     centre = exact.known[..., [i for i, x in enumerate(KNOTS) if abs(x) < 2.0]].all(-1)

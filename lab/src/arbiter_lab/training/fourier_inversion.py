@@ -17,12 +17,12 @@ from arbiter.models.fourier_pricing import Contour
 
 Complex = NDArray[np.complex128]
 
-_SILENT = -1e4  # logarithm of the weight of a node that only fills a row
-_POINTS, _POINTS_CPU = 1 << 25, 1 << 17  # strikes × nodes at a time
-_NEGLIGIBLE = -41.0  # e^−41 = 2e-18
+_PADDING_LOG_WEIGHT = -1e4  # logarithm of the weight of a node that only fills a row
+_POINTS_PER_CHUNK, _POINTS_PER_CHUNK_CPU = 1 << 25, 1 << 17  # strikes × nodes at a time
+_NEGLIGIBLE_LOG_SIZE = -41.0  # e^−41 = 2e-18
 
 
-def padded(rows: Sequence[NDArray[np.complex128]], fill: complex | None = None) -> Complex:
+def pad_rows(rows: Sequence[NDArray[np.complex128]], fill: complex | None = None) -> Complex:
     """Rows of different lengths, drawn out to the longest by their last entry or by ``fill``."""
     width = max(row.size for row in rows)
     out = np.empty((len(rows), width), dtype=np.complex128)
@@ -32,7 +32,7 @@ def padded(rows: Sequence[NDArray[np.complex128]], fill: complex | None = None) 
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
+class ContourBatch:
     """Contours of many sets on one side of the money: nodes and weights ``(P, Q)``."""
 
     calls: bool
@@ -40,12 +40,12 @@ class Side:
     log_weight: Tensor
 
     @staticmethod
-    def of(contours: Sequence[Contour], device: torch.device) -> Side:
+    def from_contours(contours: Sequence[Contour], device: torch.device) -> ContourBatch:
         """From contours of the same side, padded to the longest."""
-        log_weight = padded([np.log(c.weight) for c in contours], fill=_SILENT)
-        return Side(
+        log_weight = pad_rows([np.log(c.weight) for c in contours], fill=_PADDING_LOG_WEIGHT)
+        return ContourBatch(
             contours[0].calls,
-            torch.as_tensor(padded([c.xi for c in contours]), device=device),
+            torch.as_tensor(pad_rows([c.xi for c in contours]), device=device),
             torch.as_tensor(log_weight, device=device),
         )
 
@@ -54,7 +54,7 @@ class Side:
         scaled = log_cf + self.log_weight[:, None]
         nearest = k[..., 0] if self.calls else k[..., -1]
         size = scaled.real + nearest[..., None] * self.xi.imag[:, None]
-        heard = (size > _NEGLIGIBLE).flatten(0, 1).any(0).nonzero()
+        heard = (size > _NEGLIGIBLE_LOG_SIZE).flatten(0, 1).any(0).nonzero()
         nodes = int(heard[-1]) + 1 if heard.numel() else 1
         D = log_cf.shape[1]
         size = scaled.real[..., :nodes].flatten(0, 1)
@@ -64,7 +64,9 @@ class Side:
         points = k.flatten(0, 1)
         out = torch.empty_like(points)
         rows = max(
-            1, (_POINTS_CPU if k.device.type == "cpu" else _POINTS) // (nodes * max(1, k.shape[-1]))
+            1,
+            (_POINTS_PER_CHUNK_CPU if k.device.type == "cpu" else _POINTS_PER_CHUNK)
+            // (nodes * max(1, k.shape[-1])),
         )
         for start in range(0, points.shape[0], rows):
             part = slice(start, start + rows)

@@ -13,16 +13,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_WARM = 3  # runs before recording, so that caches and libraries are set up
+_WARMUP_RUNS = 3  # runs before recording, so that caches and libraries are set up
 
 
 @lru_cache(maxsize=1)
-def _stream() -> torch.cuda.Stream:
+def _recording_stream() -> torch.cuda.Stream:
     """One stream for all recordings: gradients remember the stream that they were made on."""
     return torch.cuda.Stream()
 
 
-class Recorded:
+class RecordedFunction:
     """A function of tensors that keeps its outputs' places between calls.
 
     The outputs of a call on a GPU are overwritten by the next one: copy what has to stay.
@@ -48,10 +48,10 @@ class Recorded:
         self.graph: Any = None
         if torch.device(device).type != "cuda":
             return
-        stream = _stream()
+        stream = _recording_stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            for _ in range(_WARM):
+            for _ in range(_WARMUP_RUNS):
                 function(*self.inputs)
         torch.cuda.current_stream().wait_stream(stream)
         self.graph = torch.cuda.CUDAGraph()

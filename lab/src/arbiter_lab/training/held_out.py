@@ -20,34 +20,39 @@ from arbiter.pricing.transport import Transport
 from arbiter_lab.baselines.readout import Readout
 from arbiter_lab.stability.scan_bounds import nearest
 from arbiter_lab.training import convex_decoder_prices
-from arbiter_lab.training.batch_stream import HELD_OUT, Lesson, seeded
+from arbiter_lab.training.batch_stream import HELD_OUT_STREAM, Lesson, make_generator
 from arbiter_lab.training.batches import Batch, draw_batch
 from arbiter_lab.training.flow_matching import (
-    Slopes,
-    Velocity,
-    alignment,
-    mismatch,
+    OracleSlopes,
+    VelocityTargets,
+    compute_velocity_targets,
+    measure_alignment,
     oracle_slopes,
-    velocity,
+    velocity_mse,
 )
 from arbiter_lab.training.law_pool import Laws
 from arbiter_lab.training.martingale_test import MartingaleTest, martingale_test
-from arbiter_lab.training.objective import strikes, task
+from arbiter_lab.training.objective import make_task, scale_strikes
 from arbiter_lab.training.settings import Settings
 
-_SHARE, _FEWEST = 4, 64  # surfaces of a held-out batch: a quarter of a training batch's, but some
-_WATCHED = 1  # surfaces of each whose Green kernels are written out: L² matrices for every scan
+_BATCH_SIZE_DIVISOR, _MIN_SURFACES = (
+    4,
+    64,
+)  # surfaces of a held-out batch: a quarter of a training batch's, but some
+_GREEN_KERNEL_SURFACES = (
+    1  # surfaces of each whose Green kernels are written out: L² matrices for every scan
+)
 
 log = logging.getLogger(__name__)
 
 
-class Exam(NamedTuple):
+class HeldOutBatch(NamedTuple):
     """One held-out batch with its answers."""
 
     batch: Batch
     chain: Scaled
-    slopes: Slopes
-    velocity: Velocity
+    slopes: OracleSlopes
+    velocity: VelocityTargets
 
 
 class HeldOut:
@@ -67,16 +72,20 @@ class HeldOut:
         device = laws.iv.device
         for kind in range(len(settings.layouts)):
             layout, size = settings.layout(kind)
-            count = min(size, max(_FEWEST, size // _SHARE))
-            generator = seeded(device, settings.held_out_seed, HELD_OUT, kind)
+            count = min(size, max(_MIN_SURFACES, size // _BATCH_SIZE_DIVISOR))
+            generator = make_generator(device, settings.held_out_seed, HELD_OUT_STREAM, kind)
             batch = draw_batch(laws, layout, generator, count)
-            chain = task(batch, laws).chain
+            chain = make_task(batch, laws).chain
             slopes = oracle_slopes(laws, batch)
-            self.exams.append(Exam(batch, chain, slopes, velocity(slopes, chain)))
+            self.exams.append(
+                HeldOutBatch(batch, chain, slopes, compute_velocity_targets(slopes, chain))
+            )
         # the duality gap is measured on one whole batch of the kind that comes most often
         self.kind = max(range(len(settings.mix)), key=lambda i: settings.mix[i])
         layout, size = settings.layout(self.kind)
-        generator = seeded(device, settings.held_out_seed, HELD_OUT, len(settings.layouts))
+        generator = make_generator(
+            device, settings.held_out_seed, HELD_OUT_STREAM, len(settings.layouts)
+        )
         self.lesson = prepare(draw_batch(laws, layout, generator, size), laws)
 
     @torch.no_grad()
@@ -92,35 +101,37 @@ class HeldOut:
         inside: list[Tensor] = []
         found: dict[str, list[Tensor]] = {}
         for number, exam in enumerate(self.exams):
-            answers, laws = _answers(network, exam)
+            answers, laws = _evaluate_targets(network, exam)
             error = (answers - exam.batch.target_iv.double())[exam.batch.target]
             errors.append(error)
-            inside.append(error[_inside(exam.batch)[exam.batch.target]])
+            inside.append(error[_mark_inside_quotes(exam.batch)[exam.batch.target]])
             for name, value in laws.items():
                 found.setdefault(name, []).append(value)
-            found[f"heldout_rmse_bp_{number}"] = [_root_mean_square(error)]
+            found[f"heldout_rmse_bp_{number}"] = [_rmse_bp(error)]
         everything = torch.cat(errors)
         numbers = {name: torch.stack(values).double().mean() for name, values in found.items()}
-        numbers["heldout_rmse_bp"] = _root_mean_square(everything)
-        numbers["heldout_inside_bp"] = _root_mean_square(torch.cat(inside))
+        numbers["heldout_rmse_bp"] = _rmse_bp(everything)
+        numbers["heldout_inside_bp"] = _rmse_bp(torch.cat(inside))
         numbers["heldout_median_bp"] = 1e4 * everything.abs().median()
         told = zip(numbers, torch.stack(list(numbers.values())).tolist(), strict=True)
         return dict(told)
 
-    def bounds(self, network: Network) -> dict[str, float]:
+    def measure_scan_bounds(self, network: Network) -> dict[str, float]:
         """Green sum and state of the scans, those nearest to their bounds, beside these.
 
         On the first surface of each kind. What is proved holds whatever is learned: a value above
         its bound is a fault of the code, and is told as one.
         """
-        some = (Scaled(*(part[:_WATCHED] for part in exam.chain)) for exam in self.exams)
+        some = (
+            Scaled(*(part[:_GREEN_KERNEL_SURFACES] for part in exam.chain)) for exam in self.exams
+        )
         found = nearest(network, some)
         if not found.holds:
             log.warning("a scan exceeds its proved bound: %s", found)
         return found._asdict()
 
     @torch.no_grad()
-    def martingale(self, network: Network, seed: int) -> MartingaleTest:
+    def run_martingale_test(self, network: Network, seed: int) -> MartingaleTest:
         """The randomised martingale test of the network's measure."""
         exam = self.exams[self.kind]
         output = network.decode(exam.chain)
@@ -128,31 +139,35 @@ class HeldOut:
         return martingale_test(mass, output.chain.moneyness, output.chain.quoted, seed=seed)
 
 
-def _answers(network: Network | Readout, exam: Exam) -> tuple[Tensor, dict[str, Tensor]]:
+def _evaluate_targets(
+    network: Network | Readout, exam: HeldOutBatch
+) -> tuple[Tensor, dict[str, Tensor]]:
     """Volatilities at the targets, and what else is told of a network that has laws."""
     batch, chain = exam.batch, exam.chain
     if isinstance(network, Readout):
         guess = None if network.kriging_heads is None else kriged(chain, network.kriging_heads)
-        u = network(chain, strikes(chain, batch.target_k), guess)
+        u = network(chain, scale_strikes(chain, batch.target_k), guess)
         return torch.exp(u.double()) * chain.sigma.double()[..., None], {}
     output = network.decode(chain)
-    told = volatilities(output, batch.target_k, batch.T, network.icnn)
-    return told, _laws(network, output, exam)
+    told = decode_volatilities(output, batch.target_k, batch.T, network.icnn)
+    return told, _measure_laws(network, output, exam)
 
 
-def volatilities(output: Output, k: Tensor, T: Tensor, icnn: ICNNDecoder | None = None) -> Tensor:
+def decode_volatilities(
+    output: Output, k: Tensor, T: Tensor, icnn: ICNNDecoder | None = None
+) -> Tensor:
     """``(B, L, P)`` volatilities, float64; zero where a price is not above intrinsic value."""
     if icnn is None:
         price = Transport(torch.tensor(KNOTS, dtype=torch.float64), output.slopes.double()).otm(
             k.double()
         )
     else:
-        price = convex_decoder_prices.risen(icnn, output, k).double()
+        price = convex_decoder_prices.price_monotone_otm(icnn, output, k).double()
     total = black.implied_total_volatility(price, k.double()).volatility
     return torch.nan_to_num(total) / torch.sqrt(T.double())[..., None]
 
 
-def _laws(network: Network, output: Output, exam: Exam) -> dict[str, Tensor]:
+def _measure_laws(network: Network, output: Output, exam: HeldOutBatch) -> dict[str, Tensor]:
     sight, chain = output.sight, output.chain
     seen = chain.quoted.any(-1)
     mean = (sight.measure * sight.width * chain.moneyness).sum(-1)
@@ -161,20 +176,20 @@ def _laws(network: Network, output: Output, exam: Exam) -> dict[str, Tensor]:
         "heldout_coverage": coverage(chain)[seen].mean(),
     }
     if network.icnn is None:
-        alike = alignment(output.slopes, exam.slopes, chain)
-        found["mfm_mse"] = mismatch(output.slopes, chain, exam.velocity)
+        alike = measure_alignment(output.slopes, exam.slopes, chain)
+        found["mfm_mse"] = velocity_mse(output.slopes, chain, exam.velocity)
         found["relative_entropy"], found["cvar_alignment"] = alike
         known = exam.velocity.weight > 0.0
         found["mfm_cut"] = exam.velocity.cut.sum() / known.sum().clamp(min=1)
     return found
 
 
-def _inside(batch: Batch) -> Tensor:
+def _mark_inside_quotes(batch: Batch) -> Tensor:
     """``(B, L, P)`` targets between the outermost quotes of their slice."""
     low = torch.where(batch.quoted, batch.k, torch.inf).amin(-1, keepdim=True)
     high = torch.where(batch.quoted, batch.k, -torch.inf).amax(-1, keepdim=True)
     return (batch.target_k >= low) & (batch.target_k <= high)
 
 
-def _root_mean_square(error: Tensor) -> Tensor:
+def _rmse_bp(error: Tensor) -> Tensor:
     return 1e4 * error.square().mean().sqrt()

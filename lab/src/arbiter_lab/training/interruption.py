@@ -12,7 +12,7 @@ from typing import Any
 
 
 @contextmanager
-def stoppable() -> Iterator[threading.Event]:
+def catch_stop_signals() -> Iterator[threading.Event]:
     """Ctrl-C and a request to terminate end training after the step; a second one at once."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():

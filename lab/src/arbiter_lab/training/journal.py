@@ -22,7 +22,7 @@ from torch import Tensor
 from arbiter.files import write_whole
 
 FORMAT = "arbiter-steps"
-CLOCK = "seconds"
+TIME_COLUMN = "seconds"
 COLUMNS = (
     "loss",
     "fit",
@@ -76,16 +76,16 @@ class Journal:
         flush_every: int = 50,
     ) -> None:
         self.path = Path(path)
-        self.columns = ("step", *columns, CLOCK)
+        self.columns = ("step", *columns, TIME_COLUMN)
         if len(set(self.columns)) < len(self.columns):
-            raise ValueError(f"columns must differ, and step and {CLOCK} are there already")
+            raise ValueError(f"columns must differ, and step and {TIME_COLUMN} are there already")
         self.flush_every = flush_every
         self._waiting: list[dict[str, float | Tensor | None]] = []
         if resume_at == 0 and self.path.exists():
             raise ValueError(
                 f"{self.path} is there already: resume that run, or name another folder"
             )
-        kept = _lines(self.path, self.columns, resume_at) if resume_at else []
+        kept = _read_lines(self.path, self.columns, resume_at) if resume_at else []
         self._last = resume_at
         header = json.dumps({"format": FORMAT, "version": 1, "columns": self.columns})
         write_whole(self.path, "".join(f"{line}\n" for line in (header, *kept)))
@@ -117,11 +117,13 @@ class Journal:
         """Write what waits."""
         if not self._waiting:
             return
-        fetched = _fetched([v for row in self._waiting for v in row.values()])
+        fetched = _fetch_numbers([v for row in self._waiting for v in row.values()])
         lines = []
         for row in self._waiting:
             plain = {name: next(fetched) for name in row}
-            lines.append(json.dumps([_number(plain.get(name)) for name in self.columns]) + "\n")
+            lines.append(
+                json.dumps([_round_number(plain.get(name)) for name in self.columns]) + "\n"
+            )
         self._waiting.clear()
         with self.path.open("a", encoding="utf-8") as file:
             file.writelines(lines)
@@ -134,15 +136,15 @@ def read_steps(path: str | PathLike[str]) -> dict[str, list[float | None]]:
         ValueError: If the file is no journal, or broken before its last line.
     """
     path = Path(path)
-    columns = _columns(path)
-    rows = [json.loads(line) for line in _lines(path, columns)]
+    columns = _read_columns(path)
+    rows = [json.loads(line) for line in _read_lines(path, columns)]
     return {name: [row[place] for row in rows] for place, name in enumerate(columns)}
 
 
-def digest(path: str | PathLike[str]) -> str:
+def digest_journal(path: str | PathLike[str]) -> str:
     """SHA-256 of a journal without its times: equal for a run and its exact replay."""
     steps = read_steps(path)
-    steps.pop(CLOCK, None)
+    steps.pop(TIME_COLUMN, None)
     return fingerprint(steps)
 
 
@@ -152,7 +154,7 @@ def fingerprint(value: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def fingerprint_of(tensors: Mapping[str, Tensor]) -> str:
+def fingerprint_tensors(tensors: Mapping[str, Tensor]) -> str:
     """SHA-256 of named tensors: names, shapes, types and numbers. The hash of training data."""
     total = hashlib.sha256()
     for name in sorted(tensors):
@@ -162,7 +164,7 @@ def fingerprint_of(tensors: Mapping[str, Tensor]) -> str:
     return total.hexdigest()
 
 
-def _fetched(values: list[float | Tensor | None]) -> Iterator[float | None]:
+def _fetch_numbers(values: list[float | Tensor | None]) -> Iterator[float | None]:
     """Numbers in the same order, tensors brought over in one transfer per device."""
     waiting: dict[torch.device, list[Tensor]] = {}
     for value in values:
@@ -172,13 +174,13 @@ def _fetched(values: list[float | Tensor | None]) -> Iterator[float | None]:
     return (next(come[v.device]) if isinstance(v, Tensor) else v for v in values)
 
 
-def _number(value: float | None) -> float | int | None:
+def _round_number(value: float | None) -> float | int | None:
     if value is None or isinstance(value, int):
         return value
     return float(f"{value:.9g}") if math.isfinite(value) else None
 
 
-def _columns(path: Path) -> tuple[str, ...]:
+def _read_columns(path: Path) -> tuple[str, ...]:
     with path.open(encoding="utf-8", errors="replace") as file:
         first = file.readline()
     try:
@@ -190,11 +192,11 @@ def _columns(path: Path) -> tuple[str, ...]:
     return tuple(header["columns"])
 
 
-def _lines(path: Path, columns: tuple[str, ...], last: float = math.inf) -> list[str]:
+def _read_lines(path: Path, columns: tuple[str, ...], last: float = math.inf) -> list[str]:
     """The whole lines of steps up to ``last``."""
     if not path.exists():
         raise ValueError(f"{path} is not there: a run can only be resumed with its journal")
-    if _columns(path) != columns:
+    if _read_columns(path) != columns:
         raise ValueError(f"{path} has other columns: resume with the version that wrote it")
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[1:]
     complete, rest = lines[:-1], lines[-1]

@@ -25,38 +25,45 @@ from arbiter.models.characteristic_function import Transform, solve_index_transf
 from arbiter.models.fourier_pricing import Contour
 from arbiter.models.parameters import Parameters
 from arbiter.pricing import black
-from arbiter_lab.training.fourier_inversion import Side, padded
-from arbiter_lab.training.mixtures import draw_mixed
-from arbiter_lab.training.parameter_prior import draw_classic, draw_sets
-from arbiter_lab.training.shaped_laws import draw_shaped
-from arbiter_lab.training.variance_states import log_variance, reached
+from arbiter_lab.training.fourier_inversion import ContourBatch, pad_rows
+from arbiter_lab.training.mixtures import draw_mixtures
+from arbiter_lab.training.parameter_prior import draw_heston_sets, draw_sets
+from arbiter_lab.training.shaped_laws import draw_shaped_laws
+from arbiter_lab.training.variance_states import log_variance, simulate_states
 
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 Device = torch.device | str
 
 DAY = 1.0 / 365.0
-SHORTEST, LONGEST = 0.8 * DAY, 6.2
-MATURITIES, STRIKES = 44, 92
-LOWEST, HIGHEST = -26.0, 6.5
-_BEND = 1.5  # strikes are sinh-spaced: even within this many deviations, growing beyond
-RESOLUTION = 1e-10  # of the forward: no volatility is kept where the price is smaller
-LEVELS = (0.025, 3.0)  # of the reference: laws that leave it at any maturity are left out
+MIN_MATURITY, MAX_MATURITY = 0.8 * DAY, 6.2
+MATURITY_COUNT, STRIKE_COUNT = 44, 92
+MIN_STRIKE_DEVIATIONS, MAX_STRIKE_DEVIATIONS = -26.0, 6.5
+_EVEN_STRIKE_DEVIATIONS = (
+    1.5  # strikes are sinh-spaced: even within this many deviations, growing beyond
+)
+MIN_RESOLVED_PRICE = 1e-10  # of the forward: no volatility is kept where the price is smaller
+REFERENCE_RANGE = (0.025, 3.0)  # of the reference: laws that leave it at any maturity are left out
 # volatility over reference near the money: below, variance is all but stuck at zero
-DEEPEST = 0.2
-SHAPED = 0.35  # share of a pool that are transports with the term structure of another law
-MIXED = 0.3  # share of a pool that are mixtures of two laws
-PLAIN = 0.45  # share of a pool, its first laws, that are neither
-CLASSIC = 0.12  # share of a pool, the first of these, that are Heston's own
-_CLASSIC_STATES = 4  # of each of their sets, at most: sets of one factor are cheap, and come often
+MIN_RELATIVE_VOLATILITY = 0.2
+SHAPED_SHARE = 0.35  # share of a pool that are transports with the term structure of another law
+MIXTURE_SHARE = 0.3  # share of a pool that are mixtures of two laws
+MODEL_SHARE = 0.45  # share of a pool, its first laws, that are neither
+HESTON_SHARE = 0.12  # share of a pool, the first of these, that are Heston's own
+_MAX_HESTON_STATES = (
+    4  # of each of their sets, at most: sets of one factor are cheap, and come often
+)
 
-_STEP = 0.065
-_GROWTH = 1.3
-_SETS = 128  # parameter sets per Riccati solution: 8 GB on the device with twenty factors
-_BLOCK = 128  # Fourier nodes: sets with as many blocks are solved together
-_STENCIL = 4
-_SPARE = 1.15  # laws made for each one asked for: some are left out
-_WING, COARSE = -2.5, 3  # where a lower wing begins, and every how many nodes it is looked at
+_FOURIER_STEP = 0.065
+_RICCATI_STEP_GROWTH = 1.3
+_SETS_PER_CHUNK = 128  # parameter sets per Riccati solution: 8 GB on the device with twenty factors
+_NODES_PER_BLOCK = 128  # Fourier nodes: sets with as many blocks are solved together
+_STENCIL_NODES = 4
+_OVERSAMPLING = 1.15  # laws made for each one asked for: some are left out
+_LOWER_WING_DEVIATIONS, WING_NODE_STRIDE = (
+    -2.5,
+    3,
+)  # where a lower wing begins, and every how many nodes it is looked at
 
 log = logging.getLogger(__name__)
 
@@ -81,23 +88,23 @@ class Laws:
         return self.reference.shape[0]
 
     @property
-    def plain(self) -> int:
+    def model_law_count(self) -> int:
         """How many laws of a pool, its first, are a model's own: not shaped, no mixtures."""
-        return round(PLAIN * len(self))
+        return round(MODEL_SHARE * len(self))
 
     @property
-    def classic(self) -> int:
+    def heston_law_count(self) -> int:
         """How many laws of a pool, the very first, are of Heston's model."""
-        return round(CLASSIC * len(self))
+        return round(HESTON_SHARE * len(self))
 
     def reference_at(self, rows: Tensor, T: Tensor) -> Tensor:
         """``(B, L)`` the log contract's volatility at maturities ``(B, L)`` of laws ``(B,)``."""
-        first, weight = self._time(T)
-        columns = first[..., None] + torch.arange(_STENCIL, device=T.device)  # (B, L, 4)
+        first, weight = self._maturity_stencil(T)
+        columns = first[..., None] + torch.arange(_STENCIL_NODES, device=T.device)  # (B, L, 4)
         total = self.reference[rows[:, None, None], columns] * torch.sqrt(self.T)[columns]
         return torch.exp((torch.log(total) * weight).sum(-1)) / torch.sqrt(T)
 
-    def at(self, rows: Tensor, T: Tensor, k: Tensor) -> Tensor:
+    def volatility_at(self, rows: Tensor, T: Tensor, k: Tensor) -> Tensor:
         """Volatilities ``(B, L, S)`` at maturities ``(B, L)`` and log-strikes ``(B, L, S)``.
 
         Args:
@@ -109,21 +116,23 @@ class Laws:
             NaN outside what the pool resolves.
         """
         level = self.reference_at(rows, T)
-        first, weight = self._time(T)
-        y = _warped(k / (level * torch.sqrt(T))[..., None])
-        left, across = _lagrange(y, _warped(self.z))  # (B, L, S), (B, L, S, 4)
+        first, weight = self._maturity_stencil(T)
+        y = _warp_strikes(k / (level * torch.sqrt(T))[..., None])
+        left, across = _lagrange(y, _warp_strikes(self.z))  # (B, L, S), (B, L, S, 4)
         M, Z = self.T.numel(), self.z.numel()
         flat = self.iv.reshape(-1)
         out = torch.zeros_like(y)
-        for m in range(_STENCIL):
+        for m in range(_STENCIL_NODES):
             node = rows[:, None] * M + first + m  # (B, L)
             ratio = torch.zeros_like(y)
-            for j in range(_STENCIL):
+            for j in range(_STENCIL_NODES):
                 ratio += across[..., j] * torch.log(flat[node[..., None] * Z + left + j])
             base = torch.log(self.reference.reshape(-1)[node])
             out += weight[..., m, None] * (ratio - base[..., None])
         days = torch.log(T)[..., None]
-        inside = _within(y, _warped(self.z)) & _within(days, torch.log(self.T))
+        inside = _is_within_nodes(y, _warp_strikes(self.z)) & _is_within_nodes(
+            days, torch.log(self.T)
+        )
         return torch.where(inside, level[..., None] * torch.exp(out), torch.nan)
 
     def lower_reach(self, rows: Tensor, T: Tensor, floor: Tensor) -> Tensor:
@@ -136,7 +145,7 @@ class Laws:
         step = (days[-1] - days[0]) / (days.numel() - 1)
         nearest = ((torch.log(T) - days[0]) / step).round().long().clamp(0, days.numel() - 1)
         node = rows[:, None] * days.numel() + nearest  # (B, L)
-        wing = torch.arange(0, _WING_NODES, COARSE, device=T.device)
+        wing = torch.arange(0, _WING_NODES, WING_NODE_STRIDE, device=T.device)
         z = self.z[wing]
         total = self.iv.reshape(-1)[node[..., None] * self.z.numel() + wing]
         total = total / self.reference.reshape(-1)[node][..., None]
@@ -145,17 +154,17 @@ class Laws:
         worth = black.otm(z * scale, total * scale) > floor[..., None]
         return torch.where(worth, z, z[-1]).amin(-1)
 
-    def _time(self, T: Tensor) -> tuple[Tensor, Tensor]:
+    def _maturity_stencil(self, T: Tensor) -> tuple[Tensor, Tensor]:
         return _lagrange(torch.log(T), torch.log(self.T))
 
 
-def _within(x: Tensor, nodes: Tensor) -> Tensor:
+def _is_within_nodes(x: Tensor, nodes: Tensor) -> Tensor:
     edge = 1e-5  # rounding of float32
     return (x >= nodes[0] - edge) & (x <= nodes[-1] + edge)
 
 
-def _warped(z: Tensor) -> Tensor:
-    return torch.asinh(z / _BEND)
+def _warp_strikes(z: Tensor) -> Tensor:
+    return torch.asinh(z / _EVEN_STRIKE_DEVIATIONS)
 
 
 def _lagrange(x: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
@@ -163,27 +172,37 @@ def _lagrange(x: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
     last = nodes.numel() - 1
     # from the whole range: neighbouring nodes differ by too little for a step in float32
     at = (x - nodes[0]) * (last / (nodes[-1] - nodes[0]))
-    first = torch.clamp(torch.floor(at).long() - 1, 0, last + 1 - _STENCIL)
+    first = torch.clamp(torch.floor(at).long() - 1, 0, last + 1 - _STENCIL_NODES)
     t = at - first
     a, b, c, d = t, t - 1.0, t - 2.0, t - 3.0
     weights = (-b * c * d / 6.0, a * c * d / 2.0, -a * b * d / 2.0, a * b * c / 6.0)
     return first, torch.stack(weights, -1)
 
 
-def _spacing() -> Array:
+def _even_strike_nodes() -> Array:
     """Strikes of a pool as :func:`_warped` has them: even."""
-    return np.linspace(np.arcsinh(LOWEST / _BEND), np.arcsinh(HIGHEST / _BEND), STRIKES)
+    return np.linspace(
+        np.arcsinh(MIN_STRIKE_DEVIATIONS / _EVEN_STRIKE_DEVIATIONS),
+        np.arcsinh(MAX_STRIKE_DEVIATIONS / _EVEN_STRIKE_DEVIATIONS),
+        STRIKE_COUNT,
+    )
 
 
-_WING_NODES = int((_BEND * np.sinh(_spacing()) < _WING).sum())
+_WING_NODES = int(
+    (_EVEN_STRIKE_DEVIATIONS * np.sinh(_even_strike_nodes()) < _LOWER_WING_DEVIATIONS).sum()
+)
 
 
-def grid(device: Device = "cpu") -> tuple[Tensor, Tensor]:
+def make_pool_grid(device: Device = "cpu") -> tuple[Tensor, Tensor]:
     """Maturities and strikes of a pool."""
-    T = np.exp(np.linspace(np.log(SHORTEST), np.log(LONGEST), MATURITIES))
+    T = np.exp(np.linspace(np.log(MIN_MATURITY), np.log(MAX_MATURITY), MATURITY_COUNT))
     return (
         torch.as_tensor(T, dtype=torch.float64, device=device),
-        torch.as_tensor(_BEND * np.sinh(_spacing()), dtype=torch.float64, device=device),
+        torch.as_tensor(
+            _EVEN_STRIKE_DEVIATIONS * np.sinh(_even_strike_nodes()),
+            dtype=torch.float64,
+            device=device,
+        ),
     )
 
 
@@ -209,38 +228,43 @@ def make_laws(
             f"count = {count}, states_per_set = {states_per_set}: both must be positive"
         )
     rounds = np.random.SeedSequence(seed)
-    shaped, classic = int(SHAPED * count), round(CLASSIC * count)
+    shaped, classic = int(SHAPED_SHARE * count), round(HESTON_SHARE * count)
     solved: list[Laws] = []
-    few = min(_CLASSIC_STATES, states_per_set)
+    few = min(_MAX_HESTON_STATES, states_per_set)
     for wanted, draw, states in (
-        (classic, draw_classic, few),
+        (classic, draw_heston_sets, few),
         (count - shaped - classic, draw_sets, states_per_set),
     ):
         parts: list[Laws] = []
         missing = wanted
         while missing > 0:
             sets = draw(
-                int(np.ceil(_SPARE * missing / states)) + 1,
+                int(np.ceil(_OVERSAMPLING * missing / states)) + 1,
                 np.random.default_rng(rounds.spawn(1)[0]),
             )
-            parts.append(laws_of(sets, rounds.spawn(1)[0], device, states, workers))
+            parts.append(solve_laws(sets, rounds.spawn(1)[0], device, states, workers))
             missing -= len(parts[-1])
         if parts:
-            solved.append(_first(parts, wanted))
-    laws = _first(solved, count - shaped)
+            solved.append(_take_first_laws(parts, wanted))
+    laws = _take_first_laws(solved, count - shaped)
     if shaped:
         rng = np.random.default_rng(rounds.spawn(1)[0])
-        laws = _first([laws, draw_shaped(laws, shaped, rng, LEVELS, DEEPEST)], count)
+        laws = _take_first_laws(
+            [laws, draw_shaped_laws(laws, shaped, rng, REFERENCE_RANGE, MIN_RELATIVE_VOLATILITY)],
+            count,
+        )
     rng = np.random.default_rng(rounds.spawn(1)[0])
-    return draw_mixed(laws, MIXED, rng, DEEPEST, first=laws.plain)
+    return draw_mixtures(
+        laws, MIXTURE_SHARE, rng, MIN_RELATIVE_VOLATILITY, first=laws.model_law_count
+    )
 
 
-def _first(parts: Sequence[Laws], count: int) -> Laws:
+def _take_first_laws(parts: Sequence[Laws], count: int) -> Laws:
     reference, iv = torch.cat([p.reference for p in parts]), torch.cat([p.iv for p in parts])
     return replace(parts[0], reference=reference[:count], iv=iv[:count])
 
 
-def laws_of(
+def solve_laws(
     sets: Sequence[Parameters],
     seed: int | np.random.SeedSequence,
     device: Device = "cpu",
@@ -252,13 +276,15 @@ def laws_of(
     Those that the oracle cannot solve, or whose level leaves :data:`LEVELS`, are left out; a log
     line says how many.
     """
-    order = _chunks(sets)
+    order = _group_sets(sets)
     root = np.random.SeedSequence(seed) if isinstance(seed, int) else seed
     seeds = root.spawn(len(order))
 
     def work(i: int) -> tuple[NDArray[np.int64], Tensor, Tensor]:
-        U = reached([sets[s] for s in order[i]], states_per_set, np.random.default_rng(seeds[i]))
-        return _solved(np.array(order[i]), sets, U, device)
+        U = simulate_states(
+            [sets[s] for s in order[i]], states_per_set, np.random.default_rng(seeds[i])
+        )
+        return _solve_chunk(np.array(order[i]), sets, U, device)
 
     with ThreadPoolExecutor(workers or min(8, os.cpu_count() or 1)) as pool:
         found = list(pool.map(work, range(len(order))))
@@ -266,68 +292,71 @@ def laws_of(
     reference = torch.cat([f[1] for f in found])
     iv = torch.cat([f[2] for f in found])
     back = torch.argsort(owner, stable=True)
-    T, z = grid(device)
+    T, z = make_pool_grid(device)
     dropped = len(sets) * states_per_set - len(back)
     if dropped:
         log.info("%d of %d laws left out", dropped, len(sets) * states_per_set)
     return Laws(T.float(), z.float(), reference[back], iv[back])
 
 
-def _chunks(sets: Sequence[Parameters]) -> list[list[int]]:
+def _group_sets(sets: Sequence[Parameters]) -> list[list[int]]:
     """Sets solved together: equally many factors and about as many Fourier nodes."""
     groups: dict[tuple[int, int], list[int]] = {}
     for i, p in enumerate(sets):
-        nodes = Contour.from_parameters(p, True, _STEP).xi.size
-        groups.setdefault((p.factors, -(-nodes // _BLOCK)), []).append(i)
+        nodes = Contour.from_parameters(p, True, _FOURIER_STEP).xi.size
+        groups.setdefault((p.factors, -(-nodes // _NODES_PER_BLOCK)), []).append(i)
     return [
-        members[start : start + _SETS]
+        members[start : start + _SETS_PER_CHUNK]
         for members in groups.values()
-        for start in range(0, len(members), _SETS)
+        for start in range(0, len(members), _SETS_PER_CHUNK)
     ]
 
 
-def _solved(
+def _solve_chunk(
     which: NDArray[np.int64], sets: Sequence[Parameters], U: Array, device: Device
 ) -> tuple[NDArray[np.int64], Tensor, Tensor]:
     """Owners ``(n,)``, references ``(n, M)`` and volatilities ``(n, M, Z)`` of what is solved."""
-    T, z = grid(device)
+    T, z = make_pool_grid(device)
     chosen = [sets[i] for i in which]
     contours = [
-        [Contour.from_parameters(p, calls, _STEP) for p in chosen] for calls in (True, False)
+        [Contour.from_parameters(p, calls, _FOURIER_STEP) for p in chosen]
+        for calls in (True, False)
     ]
-    xi = np.concatenate([padded([c.xi for c in side]) for side in contours], axis=1)
+    xi = np.concatenate([pad_rows([c.xi for c in side]) for side in contours], axis=1)
     try:
-        found = solve_index_transforms(chosen, T.cpu().numpy(), xi, _GROWTH, device)
+        found = solve_index_transforms(chosen, T.cpu().numpy(), xi, _RICCATI_STEP_GROWTH, device)
     except ArithmeticError:
         if len(chosen) == 1:
             log.warning("not solved, left out: %s", chosen[0])
             none = torch.empty(0, T.numel(), device=device)
             return which[:0], none, none[..., None].expand(-1, -1, z.numel())
         half = len(chosen) // 2
-        parts = [_solved(which[s], sets, U[s], device) for s in (slice(half), slice(half, None))]
+        parts = [
+            _solve_chunk(which[s], sets, U[s], device) for s in (slice(half), slice(half, None))
+        ]
         owners, references, volatilities = zip(*parts, strict=True)
         return np.concatenate(owners), torch.cat(references), torch.cat(volatilities)
     W = torch.as_tensor(log_variance(chosen, U, T.cpu().numpy()), device=device)  # (P, D, M)
     reference = torch.sqrt(W / T)
-    iv = _volatilities(found, contours, torch.as_tensor(U, device=device), reference)
+    iv = _invert_volatilities(found, contours, torch.as_tensor(U, device=device), reference)
     flat, level = iv.flatten(0, 1), reference.flatten(0, 1)
-    good = (level > LEVELS[0]).all(1) & (level < LEVELS[1]).all(1)
+    good = (level > REFERENCE_RANGE[0]).all(1) & (level < REFERENCE_RANGE[1]).all(1)
     # the middle of every smile must be there: what is not resolved lies in the wings
     middle = flat[..., (z > -2.0) & (z < 1.5)] / level[..., None]
-    good &= (middle > DEEPEST).flatten(1).all(1)  # false for NaN too
+    good &= (middle > MIN_RELATIVE_VOLATILITY).flatten(1).all(1)  # false for NaN too
     owners = np.repeat(which, U.shape[1])[good.cpu().numpy()]
     return owners, level[good].float(), flat[good]
 
 
-def _volatilities(
+def _invert_volatilities(
     found: Sequence[Transform], contours: list[list[Contour]], U: Tensor, reference: Tensor
 ) -> Tensor:
     """``(P, D, M, Z)`` float32, of states ``(P, D, n)``."""
     device = U.device
-    T, z = grid(device)
+    T, z = make_pool_grid(device)
     slope = torch.stack([f.slope for f in found])  # (P, M, n, Q)
     constant = torch.stack([f.constant for f in found])  # (P, M, Q)
-    sides = [Side.of(side, device) for side in contours]
+    sides = [ContourBatch.from_contours(side, device) for side in contours]
     split = max(c.xi.size for c in contours[0])
     drift = torch.tensor([c.drift for c in contours[0]], dtype=torch.float64, device=device)
     out = torch.empty(*reference.shape, z.numel(), dtype=torch.float32, device=device)
@@ -350,7 +379,7 @@ def _volatilities(
             kappa = torch.exp(at)
             value = torch.where(at >= 0.0, 1.0 - kappa * integral, kappa * (1.0 - integral))
             price[..., columns] = torch.where(serves[..., columns], value, price[..., columns])
-        price = _resolved(price, z)
+        price = _mask_unresolved(price, z)
         v = black.implied_total_volatility(price, k).volatility
         # a resolved price without a volatility spoils its law, which is then left out
         spoilt = (torch.isfinite(price) & ~torch.isfinite(v)).any(-1, keepdim=True)
@@ -359,7 +388,7 @@ def _volatilities(
     return out
 
 
-def _resolved(price: Tensor, z: Tensor) -> Tensor:
+def _mask_unresolved(price: Tensor, z: Tensor) -> Tensor:
     """Prices, NaN from where they stop falling, or fall below the resolution, outwards."""
     middle = int((z < 0.0).sum())
     sides = (price[..., :middle].flip(-1), price[..., middle:])
@@ -367,6 +396,6 @@ def _resolved(price: Tensor, z: Tensor) -> Tensor:
     for side in sides:
         falls = torch.ones_like(side, dtype=torch.bool)
         falls[..., 1:] = side[..., 1:] < side[..., :-1]
-        fine = torch.cumprod(((side > RESOLUTION) & falls).to(torch.int8), -1) > 0
+        fine = torch.cumprod(((side > MIN_RESOLVED_PRICE) & falls).to(torch.int8), -1) > 0
         kept.append(torch.where(fine, side, torch.nan))
     return torch.cat([kept[0].flip(-1), kept[1]], -1)

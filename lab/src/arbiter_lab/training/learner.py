@@ -10,20 +10,22 @@ import torch
 from torch import Tensor
 
 from arbiter.operators.network.representer import coverage
-from arbiter_lab.training.averaging import Average
-from arbiter_lab.training.batch_stream import Draws, Lesson
-from arbiter_lab.training.duality import Gap, dual_gap
+from arbiter_lab.training.averaging import ParameterAverage
+from arbiter_lab.training.batch_stream import BatchStream, Lesson
+from arbiter_lab.training.duality import DualityGap, dual_gap
 from arbiter_lab.training.duals import Duals
-from arbiter_lab.training.graph_capture import Recorded
+from arbiter_lab.training.graph_capture import RecordedFunction
 from arbiter_lab.training.law_pool import Laws
-from arbiter_lab.training.routes import N, Route, chain_of
+from arbiter_lab.training.routes import N, Route, lesson_chain
 from arbiter_lab.training.saddle import Evaluation, ExtraGradient, Lagrangian, Rates, Step
 from arbiter_lab.training.settings import Settings
 
-_CHECK = 200  # steps between looks for numbers that are not finite: each waits for the device
+_FINITE_CHECK_STEPS = (
+    200  # steps between looks for numbers that are not finite: each waits for the device
+)
 
 
-class Seen(NamedTuple):
+class LearnerStep(NamedTuple):
     """What one step saw, on the device and not waited for."""
 
     step: Step
@@ -65,11 +67,11 @@ class Learner(Generic[N]):
         self.params: list[Tensor] = list(self.network.parameters())
         self.route = route
         self.duals = Duals(self.route.boxes, device=self.device)
-        self.average = Average(self.params, settings.average)
-        self.draws = Draws(settings, laws, self.route.lesson)
+        self.average = ParameterAverage(self.params, settings.average)
+        self.draws = BatchStream(settings, laws, self.route.make_lesson)
         self.project = project
-        self.optimiser = ExtraGradient(self.params, self.duals, _rates(settings), project)
-        self._looks: dict[int, Recorded] = {}
+        self.optimiser = ExtraGradient(self.params, self.duals, _make_rates(settings), project)
+        self._looks: dict[int, RecordedFunction] = {}
         self.lipschitz: tuple[float, float] = (math.nan, math.nan)
 
     @property
@@ -77,15 +79,15 @@ class Learner(Generic[N]):
         """Steps done."""
         return self.optimiser.steps
 
-    def step(self, *, measure: bool = False) -> Seen:
+    def step(self, *, measure: bool = False) -> LearnerStep:
         """One step; ``measure`` says that what is dear may be measured on the way."""
-        kind, lesson = self.draws.next(self.steps)
-        self.optimiser.lr = self.settings.rate(self.steps)
+        kind, lesson = self.draws.next_lesson(self.steps)
+        self.optimiser.lr = self.settings.learning_rate(self.steps)
         self.optimiser.dual_lr = self.settings.dual_lr
         first: list[Tensor] = []
 
         def lagrangian(_: Duals) -> Evaluation:
-            seen, fit, guards = self._look(kind, lesson)
+            seen, fit, guards = self._evaluate_recorded(kind, lesson)
             if not first:
                 first.extend([fit.clone(), guards.clone()])
             return seen
@@ -96,12 +98,12 @@ class Learner(Generic[N]):
             self.draws.taken[kind] -= 1
             raise
         self.average.update(self.steps)
-        return Seen(seen, first[0], first[1], lesson)
+        return LearnerStep(seen, first[0], first[1], lesson)
 
-    def row(self, seen: Seen) -> dict[str, float | Tensor | None]:
+    def journal_row(self, seen: LearnerStep) -> dict[str, float | Tensor | None]:
         """The journal's columns of a step, tensors among them."""
-        listed = chain_of(seen.lesson).quoted.any(-1)
-        share = coverage(chain_of(seen.lesson))
+        listed = lesson_chain(seen.lesson).quoted.any(-1)
+        share = coverage(lesson_chain(seen.lesson))
         defects = {name: defect.abs().amax() for name, defect in seen.step.defects.items()}
         return {
             "loss": seen.step.value,
@@ -115,9 +117,9 @@ class Learner(Generic[N]):
             "coverage_mean": (share * listed).sum() / listed.sum().clamp(min=1),
         }
 
-    def gap(self, kind: int, lesson: Lesson) -> tuple[Gap, float]:
+    def measure_dual_gap(self, kind: int, lesson: Lesson) -> tuple[DualityGap, float]:
         """DualGap and dual residual on a held-out lesson of the given kind."""
-        lagrangian: Lagrangian = lambda _: self._look(kind, lesson)[0]  # noqa: E731
+        lagrangian: Lagrangian = lambda _: self._evaluate_recorded(kind, lesson)[0]  # noqa: E731
         found = dual_gap(
             lagrangian,
             self.params,
@@ -129,33 +131,36 @@ class Learner(Generic[N]):
         defects = Evaluation(*lagrangian(self.duals)).defects
         return found, float(self.duals.residual(defects))
 
-    def constant(self) -> float:
+    def lipschitz_constant(self) -> float:
         """The network's Lipschitz constant; NaN where nothing is known of it."""
         return math.nan
 
-    def finite(self) -> bool:
+    def is_finite(self) -> bool:
         """Whether every number that a checkpoint would hold is finite; waits for the device."""
         here = [t for t in self.tensors().values() if t.device == self.device]
         norms = torch._foreach_norm([t for t in here if t.is_floating_point()])
         return bool(torch.isfinite(torch.stack([norm.float() for norm in norms])).all())
 
-    def evaluated(self) -> N:
+    def averaged_network(self) -> N:
         """The network with averaged parameters."""
         self.average.copy_to(self.averaged.parameters())
         return self.averaged
 
-    def names(self) -> list[str]:
+    def parameter_names(self) -> list[str]:
         """Of the parameters, in order."""
         return [name for name, _ in self.network.named_parameters()]
 
     def tensors(self) -> dict[str, Tensor]:
         """Parameters, and all the optimiser remembers, by name."""
-        found = {f"param.{n}": p.detach() for n, p in zip(self.names(), self.params, strict=True)}
+        found = {
+            f"param.{n}": p.detach()
+            for n, p in zip(self.parameter_names(), self.params, strict=True)
+        }
         return found | {f"optimiser.{n}": t for n, t in self.optimiser.state_dict().items()}
 
     def weights(self) -> dict[str, Tensor]:
         """Averaged parameters under the network's own names: what is shipped."""
-        return dict(zip(self.names(), self.average.mean, strict=True))
+        return dict(zip(self.parameter_names(), self.average.mean, strict=True))
 
     def counts(self) -> dict[str, Any]:
         """Where the stream of batches is, as plain values."""
@@ -169,7 +174,7 @@ class Learner(Generic[N]):
         counts: Mapping[str, Any],
     ) -> None:
         """Go on from what :meth:`tensors`, :meth:`weights` and :meth:`counts` gave."""
-        names = self.names()
+        names = self.parameter_names()
         torch._foreach_copy_(self.params, [tensors[f"param.{n}"].to(self.device) for n in names])
         self.average.load([weights[name] for name in names])
         mark = "optimiser."
@@ -178,35 +183,37 @@ class Learner(Generic[N]):
         self.draws.go_to(counts["taken"])
 
     @torch.no_grad()
-    def begin(self, weights: Mapping[str, Tensor]) -> None:
+    def start_from_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Take over trained weights, and nothing else of their training, before the first step."""
-        torch._foreach_copy_(self.params, [weights[n].to(self.device) for n in self.names()])
+        torch._foreach_copy_(
+            self.params, [weights[n].to(self.device) for n in self.parameter_names()]
+        )
 
-    def _look(self, kind: int, lesson: Lesson) -> tuple[Evaluation, Tensor, Tensor]:
+    def _evaluate_recorded(self, kind: int, lesson: Lesson) -> tuple[Evaluation, Tensor, Tensor]:
         """Value, defects and gradients on a lesson, from the recording of its kind."""
         if kind not in self._looks:
-            self._looks[kind] = Recorded(self._differentiated, lesson)
+            self._looks[kind] = RecordedFunction(self._differentiate_lesson, lesson)
         value, fit, guards, *rest = self._looks[kind](*lesson)
         count = len(self.route.boxes)
         defects = dict(zip(self.route.boxes, rest[:count], strict=True))
         return Evaluation(value, defects, rest[count:]), fit, guards
 
-    def _differentiated(self, *lesson: Tensor) -> list[Tensor]:
+    def _differentiate_lesson(self, *lesson: Tensor) -> list[Tensor]:
         with torch.enable_grad():
             found = self.route.evaluate(self.network, lesson)
-            value = found.fit + self.duals.pair(found.defects)
+            value = found.fit + self.duals.inner_product(found.defects)
             gradients = torch.autograd.grad(
                 value, self.params, allow_unused=True, materialize_grads=True
             )
         defects = [found.defects[name].detach() for name in self.route.boxes]
-        return [value.detach(), found.fit.detach(), self._guards(), *defects, *gradients]
+        return [value.detach(), found.fit.detach(), self._guard_statistics(), *defects, *gradients]
 
-    def _guards(self) -> Tensor:
+    def _guard_statistics(self) -> Tensor:
         """Of Spec-Guard, in the order of :class:`Seen`."""
         return torch.zeros(3, device=self.device)
 
 
-def _rates(settings: Settings) -> Rates:
+def _make_rates(settings: Settings) -> Rates:
     return Rates(
         lr=settings.lr,
         dual_lr=settings.dual_lr,
@@ -215,5 +222,5 @@ def _rates(settings: Settings) -> Rates:
         mode=settings.mode,  # type: ignore[arg-type]
         clip=settings.clip,
         project_half=False,
-        check_every=_CHECK,
+        check_every=_FINITE_CHECK_STEPS,
     )

@@ -32,16 +32,26 @@ if TYPE_CHECKING:
     import sqlite3
 
 TABLE = "sweeps"
-UNKNOWN = "unknown"
+UNKNOWN_REVISION = "unknown"
 
-_NUMBERS = ("leg", "steps", *COLUMNS, "seconds")
-_TEXTS = ("run", "ended", "route", "seed", "revision", "data_hash", "config", "journal", "metrics")
-NAMES = (*_TEXTS, *_NUMBERS)
+_NUMBER_COLUMNS = ("leg", "steps", *COLUMNS, "seconds")
+_TEXT_COLUMNS = (
+    "run",
+    "ended",
+    "route",
+    "seed",
+    "revision",
+    "data_hash",
+    "config",
+    "journal",
+    "metrics",
+)
+LEDGER_COLUMNS = (*_TEXT_COLUMNS, *_NUMBER_COLUMNS)
 """Columns of the table; those of the journal hold their last measured values."""
 
 
 @dataclass(frozen=True)
-class Run:
+class LedgerEntry:
     """One finished run, or leg of one.
 
     Attributes:
@@ -81,7 +91,7 @@ class Run:
         if unknown:
             raise ValueError(f"counters {unknown} are no columns: put them into metrics")
 
-    def row(self) -> dict[str, Any]:
+    def to_row(self) -> dict[str, Any]:
         """The row of the table."""
         row = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "counters"}
         for name in ("config", "metrics"):
@@ -91,10 +101,10 @@ class Run:
                 raise ValueError(f"{name} must hold plain JSON values: {error}") from error
         row["seed"] = str(self.seed)  # as text: a seed of 64 bits is no SQL integer
         row |= {name: self.counters.get(name) for name in COLUMNS}
-        for name in _NUMBERS:
+        for name in _NUMBER_COLUMNS:
             if row[name] is not None and not math.isfinite(row[name]):
                 row[name] = None
-        return {name: row[name] for name in NAMES}
+        return {name: row[name] for name in LEDGER_COLUMNS}
 
 
 class Ledger:
@@ -109,7 +119,7 @@ class Ledger:
         self.database = self.folder / "sweeps.sqlite"
         self.text = self.folder / "sweeps.csv"
 
-    def add(self, run: Run) -> None:
+    def add(self, run: LedgerEntry) -> None:
         """Write a run into both.
 
         A process that is killed between the two leaves the text one row ahead, until the next run.
@@ -119,25 +129,25 @@ class Ledger:
         """
         import sqlite3
 
-        row = run.row()
+        row = run.to_row()
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.text.exists() and not self.database.exists():
             raise ValueError(
                 f"{self.text} is there without {self.database.name}, from which it is written: "
                 "restore that file, or move the table away"
             )
-        with self._connected() as connection:
+        with self._open_database() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
-                kinds = [f'"{name}" TEXT NOT NULL' for name in _TEXTS]
-                kinds += [f'"{name}" REAL' for name in _NUMBERS]
+                kinds = [f'"{name}" TEXT NOT NULL' for name in _TEXT_COLUMNS]
+                kinds += [f'"{name}" REAL' for name in _NUMBER_COLUMNS]
                 connection.execute(
                     f'CREATE TABLE IF NOT EXISTS {TABLE} ({", ".join(kinds)}, PRIMARY KEY ("run"))'
                 )
-                self._check(connection)
-                marks = ", ".join("?" for _ in NAMES)
+                self._check_columns(connection)
+                marks = ", ".join("?" for _ in LEDGER_COLUMNS)
                 connection.execute(f"INSERT INTO {TABLE} VALUES ({marks})", list(row.values()))
-                write_whole(self.text, _as_text(_select(connection)))
+                write_whole(self.text, _format_csv(_select(connection)))
                 connection.execute("COMMIT")
             except sqlite3.IntegrityError as error:
                 connection.execute("ROLLBACK")
@@ -152,9 +162,11 @@ class Ledger:
         """All rows, in the order of their coming, with configuration and metrics as values."""
         if not self.database.exists():
             return []
-        with self._connected() as connection:
-            self._check(connection)
-            rows = [dict(zip(NAMES, values, strict=True)) for values in _select(connection)]
+        with self._open_database() as connection:
+            self._check_columns(connection)
+            rows = [
+                dict(zip(LEDGER_COLUMNS, values, strict=True)) for values in _select(connection)
+            ]
         for row in rows:
             row["seed"] = int(row["seed"])
             row |= {name: int(row[name]) for name in ("leg", "steps")}
@@ -162,7 +174,7 @@ class Ledger:
         return rows
 
     @contextmanager
-    def _connected(self) -> Iterator[sqlite3.Connection]:
+    def _open_database(self) -> Iterator[sqlite3.Connection]:
         import sqlite3
 
         # Transactions are begun and ended by hand; others that write are waited for.
@@ -175,16 +187,16 @@ class Ledger:
                     f"{self.database} cannot be used ({error}): restore it, or move it away"
                 ) from error
 
-    def _check(self, connection: sqlite3.Connection) -> None:
+    def _check_columns(self, connection: sqlite3.Connection) -> None:
         found = tuple(row[1] for row in connection.execute(f"PRAGMA table_info({TABLE})"))
-        if found != NAMES:
+        if found != LEDGER_COLUMNS:
             raise ValueError(
                 f"{self.database} has other columns than this version of arbiter writes: name "
                 "another folder"
             )
 
 
-def revision(folder: str | PathLike[str] | None = None) -> str:
+def read_revision(folder: str | PathLike[str] | None = None) -> str:
     """Commit of the code, with ``-dirty`` where files differ from it; ``unknown`` outside git."""
     place = Path(folder) if folder is not None else Path(__file__).parent
 
@@ -198,18 +210,18 @@ def revision(folder: str | PathLike[str] | None = None) -> str:
         commit = git("rev-parse", "HEAD")
         changed = git("status", "--porcelain", "--untracked-files=no")
     except (OSError, subprocess.CalledProcessError):
-        return UNKNOWN
+        return UNKNOWN_REVISION
     return f"{commit}-dirty" if changed else commit
 
 
 def _select(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
-    names = ", ".join(f'"{name}"' for name in NAMES)
+    names = ", ".join(f'"{name}"' for name in LEDGER_COLUMNS)
     return list(connection.execute(f"SELECT {names} FROM {TABLE} ORDER BY rowid"))
 
 
-def _as_text(rows: list[tuple[Any, ...]]) -> str:
+def _format_csv(rows: list[tuple[Any, ...]]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(NAMES)
+    writer.writerow(LEDGER_COLUMNS)
     writer.writerows(rows)
     return file.getvalue()

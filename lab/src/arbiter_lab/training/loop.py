@@ -20,24 +20,30 @@ from arbiter.operators.network.network import Network
 from arbiter_lab.training import run_folder
 from arbiter_lab.training.display import Display
 from arbiter_lab.training.held_out import HeldOut
-from arbiter_lab.training.interruption import stoppable
-from arbiter_lab.training.journal import COLUMNS, Journal, digest, fingerprint_of, read_steps
+from arbiter_lab.training.interruption import catch_stop_signals
+from arbiter_lab.training.journal import (
+    COLUMNS,
+    Journal,
+    digest_journal,
+    fingerprint_tensors,
+    read_steps,
+)
 from arbiter_lab.training.law_pool import Laws
-from arbiter_lab.training.ledger import Ledger, Run, revision
+from arbiter_lab.training.ledger import Ledger, LedgerEntry, read_revision
 from arbiter_lab.training.pool_files import Pool, load_pool
-from arbiter_lab.training.regression import Regressor
-from arbiter_lab.training.run_folder import JOURNAL, RUN, Leg
+from arbiter_lab.training.regression import BaselineTrainer
+from arbiter_lab.training.run_folder import JOURNAL_FILE, RUN_FILE, Leg
 from arbiter_lab.training.settings import Settings
 from arbiter_lab.training.stopping_rule import Ending, Plateau, StoppingRule, Thresholds
 from arbiter_lab.training.trainer import Trainer, known_weights
 
-EXTRA = ("relative_entropy", "cvar_alignment", "mfm_cut", "heldout_median_bp")
+EXTRA_COLUMNS = ("relative_entropy", "cvar_alignment", "mfm_cut", "heldout_median_bp")
 """Columns of the journal beside the paper's."""
 
-_TELL = 1.0  # seconds between numbers fetched for the display
-_FALL = 0.01  # of the held-out error within ``Settings.plateau`` seconds
+_DISPLAY_INTERVAL_SECONDS = 1.0  # seconds between numbers fetched for the display
+_MIN_RELATIVE_FALL = 0.01  # of the held-out error within ``Settings.plateau`` seconds
 
-_Trainer = Trainer | Regressor
+_Trainer = Trainer | BaselineTrainer
 
 log = logging.getLogger(__name__)
 
@@ -129,56 +135,56 @@ def train(  # noqa: PLR0913 - what, where, from what, how far, and who looks on
     limits = limits or Limits()
     if find_spec("safetensors") is None:
         raise ValueError("checkpoints need safetensors: install it, or put it on PYTHONPATH")
-    require_folder(out, files=(RUN, JOURNAL, "sweeps.csv", "sweeps.sqlite"))
+    require_folder(out, files=(RUN_FILE, JOURNAL_FILE, "sweeps.csv", "sweeps.sqlite"))
     Ledger(out).runs()  # one of another version is refused before a leg is trained, not after
     if resume and begin is not None:
         raise ValueError(f"{begin}: a run that is resumed has weights of its own; leave one out")
     known = None if begin is None else known_weights(begin, settings)
     if resume:
         leg, state, weights = run_folder.load(out)
-        settings.continues(leg.settings)
+        settings.require_same_training(leg.settings)
         leg = replace(leg, settings=settings, ended="")
-    elif (out / RUN).exists():
+    elif (out / RUN_FILE).exists():
         raise ValueError(f"{out} holds a run: resume it, or name another folder")
     else:
         leg = Leg(settings)
-        _clear(out / JOURNAL)
+        _remove_journal(out / JOURNAL_FILE)
     if leg.step >= settings.steps:
         raise ValueError(f"{leg.step} of {settings.steps} steps are done: give more steps to go on")
     out.mkdir(parents=True, exist_ok=True)
-    leg.revision = _revision()
+    leg.revision = _find_revision()
     place = out / "pool" if pool is None else Path(pool)
     laws = load_pool(settings.pool, settings.pool_seed, place, device)
     others = load_pool(settings.held_out, settings.held_out_seed, place, device)
     notes = _note_data(leg, laws)
-    trainer = _trainer(settings, laws.laws)
+    trainer = _make_trainer(settings, laws.laws)
     if resume:
         trainer.load(state, weights, leg.progress)
     elif known is not None:
-        trainer.begin(known)
-        leg.begun = fingerprint_of(known)
-    held_out = HeldOut(settings, others.laws, trainer.route.lesson)
+        trainer.start_from_weights(known)
+        leg.begun = fingerprint_tensors(known)
+    held_out = HeldOut(settings, others.laws, trainer.route.make_lesson)
     if display is None:
         display = Display(settings.steps, done=leg.step)
-    loop = _Loop(out, leg, trainer, held_out, limits, began)
+    loop = _TrainingLoop(out, leg, trainer, held_out, limits, began)
     with (
         Journal(
-            out / JOURNAL,
+            out / JOURNAL_FILE,
             resume_at=leg.step,
-            columns=(*COLUMNS, *EXTRA),
+            columns=(*COLUMNS, *EXTRA_COLUMNS),
         ) as journal,
         display,
-        stoppable() as stop,
+        catch_stop_signals() as stop,
     ):
         ending = loop.run(journal, display, stop)
-    weights_file = loop.finish(ending)
-    _enter(out, leg, loop)
+    weights_file = loop.finish_leg(ending)
+    _add_ledger_row(out, leg, loop)
     return Outcome(
         ending, leg.step, leg.step - loop.start, loop.seconds, leg.metrics, weights_file, notes
     )
 
 
-class _Loop:
+class _TrainingLoop:
     """The steps of one leg."""
 
     def __init__(
@@ -193,7 +199,7 @@ class _Loop:
         self.out, self.leg, self.trainer, self.held_out = out, leg, trainer, held_out
         self.limits, self.began, self.start = limits, began, leg.step
         self.rule = StoppingRule(Thresholds(max_steps=leg.settings.steps))
-        self.plateau = Plateau(_FALL, leg.settings.plateau or math.inf)
+        self.plateau = Plateau(_MIN_RELATIVE_FALL, leg.settings.plateau or math.inf)
         if leg.progress:
             self.rule.load_state_dict(leg.progress["rule"])
             self.plateau.best = [(at, best) for at, best in leg.progress["plateau"]]
@@ -215,33 +221,35 @@ class _Loop:
             measure = number % settings.measure_every == 0 or number == settings.steps
             try:
                 seen = trainer.step(measure=measure)
-                measured = self._measured(number) if measure else {}
+                measured = self._measure_held_out(number) if measure else {}
             except FloatingPointError as error:
                 log.warning("%s", error)
                 return Ending.DIVERGED
             row: dict[str, Any] = {}
             if number % settings.log_every == 0 or measure:
-                row = trainer.row(seen)
+                row = trainer.journal_row(seen)
             if row:
                 clock = self.before + self.seconds
-                journal.add(number, **row, **self._columns(measured, row), seconds=clock)
+                journal.add(number, **row, **self._select_columns(measured, row), seconds=clock)
             self.leg.step = number
             now = time.monotonic()
-            ending = self._ending(number, measured)
+            ending = self._find_ending(number, measured)
             if ending is None and stop.is_set():
                 ending = Ending.INTERRUPTED
-            if now - told >= _TELL or measure or ending is not None:
+            if now - told >= _DISPLAY_INTERVAL_SECONDS or measure or ending is not None:
                 told = now
-                self._tell(display, number, float(seen.step.value), row)
+                self._update_display(display, number, float(seen.step.value), row)
             if ending is not None:
                 return ending
             if number % settings.save_every == 0:
-                if not trainer.finite():
+                if not trainer.is_finite():
                     return Ending.DIVERGED
                 journal.flush()
                 self.save()
 
-    def _tell(self, display: Display, number: int, loss: float, row: dict[str, Any]) -> None:
+    def _update_display(
+        self, display: Display, number: int, loss: float, row: dict[str, Any]
+    ) -> None:
         hits = row.get("spec_guard_hits")
         before, after = self.trainer.lipschitz
         display.update(
@@ -253,14 +261,14 @@ class _Loop:
             lipschitz_after=after if math.isfinite(after) else None,
         )
 
-    def _measured(self, number: int) -> dict[str, float]:
+    def _measure_held_out(self, number: int) -> dict[str, float]:
         """Everything that is measured now and then, on held-out laws."""
         trainer, held_out = self.trainer, self.held_out
-        gap, residual = trainer.gap(held_out.kind, held_out.lesson)
-        network = trainer.evaluated()
+        gap, residual = trainer.measure_dual_gap(held_out.kind, held_out.lesson)
+        network = trainer.averaged_network()
         found = held_out.measure(network)
         if isinstance(network, Network):  # nothing is proved of a baseline's scans
-            found |= held_out.bounds(network)
+            found |= held_out.measure_scan_bounds(network)
         before, after = trainer.lipschitz
         found |= {
             "DualGap": gap.gap,
@@ -275,16 +283,16 @@ class _Loop:
         }
         return found
 
-    def _columns(self, measured: dict[str, float], row: dict[str, Any]) -> dict[str, float]:
-        names = {*COLUMNS, *EXTRA} - row.keys()
+    def _select_columns(self, measured: dict[str, float], row: dict[str, Any]) -> dict[str, float]:
+        names = {*COLUMNS, *EXTRA_COLUMNS} - row.keys()
         return {name: value for name, value in measured.items() if name in names}
 
-    def _ending(self, number: int, measured: dict[str, float]) -> Ending | None:
+    def _find_ending(self, number: int, measured: dict[str, float]) -> Ending | None:
         gap, residual = measured.get("DualGap"), measured.get("heldout_dual_residual")
         held_out, network = self.held_out, self.trainer.network
         # a baseline has no measure to test: it ends with its budget
         test = (
-            (lambda: bool(held_out.martingale(network, seed=number)))
+            (lambda: bool(held_out.run_martingale_test(network, seed=number)))
             if isinstance(network, Network)
             else None
         )
@@ -295,9 +303,9 @@ class _Loop:
             return Ending.BUDGET
         if time.monotonic() - self.began >= self.limits.seconds:
             return Ending.TIME
-        return Ending.PLATEAU if self._level(number, measured) else None
+        return Ending.PLATEAU if self._has_plateaued(number, measured) else None
 
-    def _level(self, number: int, measured: dict[str, float]) -> bool:
+    def _has_plateaued(self, number: int, measured: dict[str, float]) -> bool:
         """Whether the held-out error has stopped falling, at a constant rate."""
         settings = self.leg.settings
         if "heldout_rmse_bp" not in measured or not settings.plateau:
@@ -318,27 +326,27 @@ class _Loop:
         self.saved = leg.step
         return run_folder.save(self.out, leg, trainer.tensors(), trainer.weights())
 
-    def finish(self, ending: Ending) -> Path:
+    def finish_leg(self, ending: Ending) -> Path:
         """The last checkpoint of a leg; one that diverged keeps the checkpoint before."""
         leg, trainer = self.leg, self.trainer
         leg.ended = str(ending)
-        if ending is Ending.DIVERGED or not trainer.finite():
+        if ending is Ending.DIVERGED or not trainer.is_finite():
             raise FloatingPointError(
                 f"{Ending.DIVERGED.sentence} The last one is of step {max(self.saved, self.start)}."
             )
         if leg.metrics.get("step") != leg.step:
-            trainer.lipschitz = (math.nan, trainer.constant())
-            self._measured(leg.step)
+            trainer.lipschitz = (math.nan, trainer.lipschitz_constant())
+            self._measure_held_out(leg.step)
         return self.save()
 
 
-def _trainer(settings: Settings, laws: Laws) -> _Trainer:
+def _make_trainer(settings: Settings, laws: Laws) -> _Trainer:
     if settings.model == "operator":
         return Trainer(settings, laws)
-    return Regressor(settings, laws)
+    return BaselineTrainer(settings, laws)
 
 
-def _clear(journal: Path) -> None:
+def _remove_journal(journal: Path) -> None:
     """Remove the journal of a run that was killed before its first checkpoint."""
     if journal.exists():
         read_steps(journal)  # refuses a file that is something else
@@ -362,12 +370,12 @@ def _note_data(leg: Leg, pool: Pool) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _revision() -> str:
+def _find_revision() -> str:
     """Of the code: what the environment says it is, for a copy of it, or else git."""
-    return os.environ.get("ARBITER_REVISION") or revision()
+    return os.environ.get("ARBITER_REVISION") or read_revision()
 
 
-def _enter(out: Path, leg: Leg, loop: _Loop) -> None:
+def _add_ledger_row(out: Path, leg: Leg, loop: _TrainingLoop) -> None:
     """One row of the ledger for the leg."""
     settings, metrics = leg.settings, leg.metrics
     counters = {name: metrics[name] for name in COLUMNS if metrics.get(name) is not None}
@@ -378,7 +386,7 @@ def _enter(out: Path, leg: Leg, loop: _Loop) -> None:
     # the same steps done anew, after a restored checkpoint, are another row
     again = sum(str(row["run"]).startswith(name) for row in ledger.runs())
     ledger.add(
-        Run(
+        LedgerEntry(
             run=f"{name}.{again + 1}" if again else name,
             config=settings.to_dict() | ({"begun": leg.begun} if leg.begun else {}),
             seed=settings.seed,
@@ -387,7 +395,7 @@ def _enter(out: Path, leg: Leg, loop: _Loop) -> None:
             ended=leg.ended,
             steps=leg.step,
             route="regression" if baseline else settings.route,
-            journal=digest(out / JOURNAL),
+            journal=digest_journal(out / JOURNAL_FILE),
             counters=counters,
             metrics={name: value for name, value in metrics.items() if name not in counters},
             seconds=loop.seconds,

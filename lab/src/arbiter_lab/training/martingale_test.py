@@ -70,7 +70,7 @@ def martingale_test(
     Raises:
         ValueError: If shapes disagree, a listed slice is not a density, or none can be tested.
     """
-    mass, kappa, strikes = _checked(mass, kappa, listed)
+    mass, kappa, strikes = _check_densities(mass, kappa, listed)
     below = torch.where(strikes, kappa, math.inf).amin(-1) < 1.0
     above = torch.where(strikes, kappa, -math.inf).amax(-1) > 1.0
     testable = (below & above).nonzero().squeeze(-1)
@@ -110,7 +110,9 @@ def martingale_test(
     )
 
 
-def _checked(mass: Tensor, kappa: Tensor, listed: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def _check_densities(
+    mass: Tensor, kappa: Tensor, listed: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Listed slices ``(N, S)`` on the CPU in double precision: mass, moneyness, which strikes."""
     if mass.ndim != 3 or kappa.shape != mass.shape:
         raise ValueError(

@@ -22,13 +22,15 @@ from arbiter.pricing import black
 if TYPE_CHECKING:  # pools are made with mixtures
     from arbiter_lab.training.law_pool import Laws
 
-CHANCES = (0.004, 0.3)  # of the wilder law
-RESOLUTION = 1e-8  # of the forward: what laws do not resolve is a hundredth of it
-_NEGLIGIBLE = 1e-9  # what a law may be worth where it ends, to be continued with its volatility
-_ROWS = 256  # laws at a time
+WILD_LAW_PROBABILITIES = (0.004, 0.3)  # of the wilder law
+MIN_RESOLVED_PRICE = 1e-8  # of the forward: what laws do not resolve is a hundredth of it
+_NEGLIGIBLE_PRICE = (
+    1e-9  # what a law may be worth where it ends, to be continued with its volatility
+)
+_LAWS_PER_CHUNK = 256  # laws at a time
 
 
-def draw_mixed(
+def draw_mixtures(
     laws: Laws, share: float, rng: np.random.Generator, deepest: float, first: int = 0
 ) -> Laws:
     """The pool with a share of its laws replaced by mixtures with others of it.
@@ -49,7 +51,7 @@ def draw_mixed(
     chosen = rng.permutation(others_too)[:count]
     partners = first + (chosen + rng.integers(1, others_too, count)) % others_too
     chosen = first + chosen
-    low, high = np.log(CHANCES)
+    low, high = np.log(WILD_LAW_PROBABILITIES)
     chance = torch.as_tensor(np.exp(rng.uniform(low, high, count)), device=device)
     rows = torch.as_tensor(chosen, device=device)
     others = torch.as_tensor(partners, device=device)
@@ -59,8 +61,8 @@ def draw_mixed(
     calm, wild = torch.where(swapped, others, rows), torch.where(swapped, rows, others)
     reference, iv = laws.reference.clone(), laws.iv.clone()
     middle = (laws.z > -2.0) & (laws.z < 1.5)
-    for start in range(0, count, _ROWS):
-        part = slice(start, start + _ROWS)
+    for start in range(0, count, _LAWS_PER_CHUNK):
+        part = slice(start, start + _LAWS_PER_CHUNK)
         found = mix(laws, calm[part], wild[part], chance[part])
         near = found.iv[..., middle] / found.reference[..., None]
         good = (near > deepest).flatten(1).all(1)  # false for NaN too
@@ -80,9 +82,9 @@ def mix(laws: Laws, calm: Tensor, wild: Tensor, chance: Tensor) -> Laws:
     k = laws.z.double() * (reference * root)[..., None]  # (n, M, Z)
     price = torch.zeros_like(k)
     for rows, weight in zip(parts, weights, strict=True):
-        price += weight[:, None, None] * _prices(laws, rows, k)
+        price += weight[:, None, None] * _price_laws(laws, rows, k)
     below = int((laws.z < 0.0).sum())
-    known = price > RESOLUTION  # false for NaN too
+    known = price > MIN_RESOLVED_PRICE  # false for NaN too
     # known from the money outwards, until it is not
     inner = torch.cat(
         [
@@ -96,7 +98,7 @@ def mix(laws: Laws, calm: Tensor, wild: Tensor, chance: Tensor) -> Laws:
     return replace(laws, reference=reference.float(), iv=(v / torch.sqrt(T)[:, None]).float())
 
 
-def _prices(laws: Laws, rows: Tensor, k: Tensor) -> Tensor:
+def _price_laws(laws: Laws, rows: Tensor, k: Tensor) -> Tensor:
     """``(n, M, Z)`` out-of-the-money prices of laws at log-strikes, at the pool's maturities."""
     n, M, Z = len(rows), laws.T.numel(), laws.z.numel()
     iv = laws.iv[rows]
@@ -112,12 +114,14 @@ def _prices(laws: Laws, rows: Tensor, k: Tensor) -> Tensor:
     z = k / scale
     low, high = float(laws.z[0]), float(laws.z[-1])
     inside = z.clamp(low, high)
-    found = filled.at(torch.arange(n, device=iv.device), T, (inside * scale).float()).double()
+    found = filled.volatility_at(
+        torch.arange(n, device=iv.device), T, (inside * scale).float()
+    ).double()
     total = found * torch.sqrt(laws.T.double())[:, None]
     price = black.otm(k, total)
     ends = laws.z[[0, -1]].double() * scale
     edge = black.otm(ends, whole[..., [0, -1]].double() * torch.sqrt(laws.T.double())[:, None])
-    unknown = ((z < low) & (edge[..., :1] > _NEGLIGIBLE)) | (
-        (z > high) & (edge[..., 1:] > _NEGLIGIBLE)
+    unknown = ((z < low) & (edge[..., :1] > _NEGLIGIBLE_PRICE)) | (
+        (z > high) & (edge[..., 1:] > _NEGLIGIBLE_PRICE)
     )
     return torch.where(unknown, torch.nan, price)

@@ -14,24 +14,27 @@ from torch import Tensor
 
 from arbiter.pricing import black
 
-WIDEST = 0.2  # half-spread over volatility, before the tick
-_WIDEST_WITH_TICK = 0.5
-_FLOORS = (1e-6, 3e-4)
-_BASES, _POOR = (5e-4, 0.05), (6e-3, 0.05)
-_TICKS = (3e-7, 3e-5)
-_SHARES = (0.45, 0.15, 0.25, 0.1, 0.05)  # of the kinds of noise
+MAX_RELATIVE_HALF_SPREAD = 0.2  # half-spread over volatility, before the tick
+_MAX_RELATIVE_HALF_SPREAD_WITH_TICK = 0.5
+_PRICE_FLOORS = (1e-6, 3e-4)
+_BASE_HALF_SPREADS, _POOR_BASE_HALF_SPREADS = (5e-4, 0.05), (6e-3, 0.05)
+_PRICE_TICKS = (3e-7, 3e-5)
+_NOISE_KIND_SHARES = (0.45, 0.15, 0.25, 0.1, 0.05)  # of the kinds of noise
 UNIFORM, GAUSSIAN, SMALLER, SMOOTH, NONE = range(5)
-_GAUSSIAN = 0.35  # half-spreads
-_NEAR = 3.0  # deviations
-_IN_PRICE = 3  # one surface of so many has its noise in price
-_CHEAPEST = 0.04  # bid over the true price, at least, where noise is in price
-_UNEVEN = 0.6  # share of surfaces whose expiries have spreads of their own
-_MIDDLE = 0.25  # years where trends begin on both sides
-_TRENDS = (-0.35, 0.15)  # of log-spreads in log-maturity
-_ONSETS, _WIDTHS = (0.5, 5.0), (0.05, 0.8)  # years where far expiries begin; width in log-maturity
-_FAR = 50.0  # how many times as wide they may be
-_ALONE = 0.4  # largest deviation of log-spreads from one expiry to the next
-_CALM = 0.5  # share whose mids are steadier where spreads are wide
+_GAUSSIAN_HALF_SPREADS = 0.35  # half-spreads
+_NEAR_MONEY_DEVIATIONS = 3.0  # deviations
+_PRICE_NOISE_STRIDE = 3  # one surface of so many has its noise in price
+_MIN_BID_OVER_PRICE = 0.04  # bid over the true price, at least, where noise is in price
+_UNEVEN_SPREAD_SHARE = 0.6  # share of surfaces whose expiries have spreads of their own
+_TREND_ORIGIN_YEARS = 0.25  # years where trends begin on both sides
+_SPREAD_TRENDS = (-0.35, 0.15)  # of log-spreads in log-maturity
+_FAR_ONSET_YEARS, _FAR_ONSET_WIDTHS = (
+    (0.5, 5.0),
+    (0.05, 0.8),
+)  # years where far expiries begin; width in log-maturity
+_MAX_FAR_SPREAD_FACTOR = 50.0  # how many times as wide they may be
+_MAX_EXPIRY_DEVIATION = 0.4  # largest deviation of log-spreads from one expiry to the next
+_STEADY_MID_SHARE = 0.5  # share whose mids are steadier where spreads are wide
 
 
 class Friction(NamedTuple):
@@ -69,7 +72,7 @@ class Friction(NamedTuple):
     alone: Tensor
     calm: Tensor
 
-    def across(self, T: Tensor, generator: torch.Generator) -> Friction:
+    def vary_by_maturity(self, T: Tensor, generator: torch.Generator) -> Friction:
         """The friction with a base and a size of its own for each maturity ``(B, L, 1)``.
 
         Listed spreads fall with maturity for some months, and at years without trade they are up
@@ -78,7 +81,7 @@ class Friction(NamedTuple):
         age = torch.log(T)
         far = self.rise * torch.sigmoid((age - self.onset) / self.width)
         alone = torch.randn(T.shape, generator=generator, device=T.device).clamp(-2.0, 2.0)
-        wider = self.trend * (age - math.log(_MIDDLE)) + far + self.alone * alone
+        wider = self.trend * (age - math.log(_TREND_ORIGIN_YEARS)) + far + self.alone * alone
         return self._replace(
             base=self.base * torch.exp(wider),
             size=self.size * torch.exp(-self.calm * wider.clamp(min=0.0)),
@@ -89,13 +92,15 @@ class Friction(NamedTuple):
     ) -> Tensor:
         """Half-spreads in volatility of strikes ``(B, L, S)``; ``root`` is √T."""
         # like deviations near the money, and growing slower far out, as spreads in volatility do
-        z = _NEAR * torch.asinh((k / scale).abs() / _NEAR)
+        z = _NEAR_MONEY_DEVIATIONS * torch.asinh((k / scale).abs() / _NEAR_MONEY_DEVIATIONS)
         relative = self.base * (1.0 + self.slope * z**self.power)
         shake = torch.randn(k.shape, generator=generator, device=k.device).clamp(-2.0, 2.0)
-        relative = (relative * torch.exp(self.rough * shake)).clamp(max=WIDEST)
+        relative = (relative * torch.exp(self.rough * shake)).clamp(max=MAX_RELATIVE_HALF_SPREAD)
         vega = black.vega(k, iv * root) * root
         tick = self.tick / vega.clamp(min=1e-12)
-        return torch.minimum(torch.hypot(relative * iv, tick), _WIDEST_WITH_TICK * iv)
+        return torch.minimum(
+            torch.hypot(relative * iv, tick), _MAX_RELATIVE_HALF_SPREAD_WITH_TICK * iv
+        )
 
 
 def draw_friction(size: int, generator: torch.Generator, poor: Tensor | None = None) -> Friction:
@@ -108,27 +113,27 @@ def draw_friction(size: int, generator: torch.Generator, poor: Tensor | None = N
     def log_uniform(low: float, high: float) -> Tensor:
         return low * torch.exp(rand() * math.log(high / low))
 
-    base = log_uniform(*_BASES)
+    base = log_uniform(*_BASE_HALF_SPREADS)
     if poor is not None:
-        base = torch.where(poor[:, None, None], log_uniform(*_POOR), base)
-    edges = torch.tensor(_SHARES, device=device).cumsum(0)[:-1]
+        base = torch.where(poor[:, None, None], log_uniform(*_POOR_BASE_HALF_SPREADS), base)
+    edges = torch.tensor(_NOISE_KIND_SHARES, device=device).cumsum(0)[:-1]
     kind = torch.bucketize(rand(), edges)
-    uneven = (rand() < _UNEVEN).float()
+    uneven = (rand() < _UNEVEN_SPREAD_SHARE).float()
     return Friction(
-        floor=log_uniform(*_FLOORS),
+        floor=log_uniform(*_PRICE_FLOORS),
         base=base,
         slope=2.0 * rand(),
         power=0.6 + 1.2 * rand(),
-        tick=torch.where(rand() < 0.4, 0.0, log_uniform(*_TICKS)),
+        tick=torch.where(rand() < 0.4, 0.0, log_uniform(*_PRICE_TICKS)),
         rough=torch.where(rand() < 0.5, 0.0, 0.4 * rand()),
         kind=kind,
         size=torch.where(kind == SMALLER, rand(), torch.where(kind == NONE, 0.0, 1.0)),
-        trend=uneven * (_TRENDS[0] + (_TRENDS[1] - _TRENDS[0]) * rand()),
-        onset=torch.log(log_uniform(*_ONSETS)),
-        width=log_uniform(*_WIDTHS),
-        rise=uneven * math.log(_FAR) * rand(),
-        alone=uneven * _ALONE * rand(),
-        calm=torch.where(rand() < _CALM, rand(), 0.0),
+        trend=uneven * (_SPREAD_TRENDS[0] + (_SPREAD_TRENDS[1] - _SPREAD_TRENDS[0]) * rand()),
+        onset=torch.log(log_uniform(*_FAR_ONSET_YEARS)),
+        width=log_uniform(*_FAR_ONSET_WIDTHS),
+        rise=uneven * math.log(_MAX_FAR_SPREAD_FACTOR) * rand(),
+        alone=uneven * _MAX_EXPIRY_DEVIATION * rand(),
+        calm=torch.where(rand() < _STEADY_MID_SHARE, rand(), 0.0),
     )
 
 
@@ -142,12 +147,12 @@ def draw_noise(shape: torch.Size, friction: Friction, generator: torch.Generator
     bell = bell / bell.square().sum().sqrt()
     smooth = white.unfold(-1, bell.numel(), 1) @ bell
     normal = torch.where(friction.kind == SMOOTH, smooth, white[..., :S])
-    normal = (_GAUSSIAN * normal).clamp(-1.0, 1.0)
+    normal = (_GAUSSIAN_HALF_SPREADS * normal).clamp(-1.0, 1.0)
     wild = (friction.kind == GAUSSIAN) | (friction.kind == SMOOTH)
     return torch.where(wild, normal, even) * friction.size
 
 
-def quote(
+def make_quotes(
     k: Tensor, truth: Tensor, half: Tensor, noise: Tensor, root: Tensor
 ) -> tuple[Tensor, Tensor]:
     """What a reader of bid and ask prices sees: the volatility of the mid price, and half-spreads.
@@ -172,12 +177,14 @@ def quote(
     k, v, h = k.double(), truth.double() * root, half.double() * root
     noise = noise.double()
     # interleaved, since batches are cut out of longer ones
-    priced = slice(None, None, _IN_PRICE)
+    priced = slice(None, None, _PRICE_NOISE_STRIDE)
     middle = v + h * noise
     middle[priced] = v[priced]
     bid, ask = black.otm(k, torch.stack([middle - h, middle + h]).clamp(min=0.0))
     fair = black.otm(k[priced], v[priced])
-    width = torch.minimum(0.5 * (ask[priced] - bid[priced]), 0.5 * (1.0 - _CHEAPEST) * fair)
+    width = torch.minimum(
+        0.5 * (ask[priced] - bid[priced]), 0.5 * (1.0 - _MIN_BID_OVER_PRICE) * fair
+    )
     centre = fair + width * noise[priced]
     mid = 0.5 * (bid + ask)
     mid[priced] = centre

@@ -35,15 +35,23 @@ from arbiter_lab.training import convex_decoder_prices
 from arbiter_lab.training.batches import Batch
 from arbiter_lab.training.law_pool import Laws
 
-BANDS = 6
-_EDGES = (-3.6, -3.0, -2.4, -1.8, -1.2)  # of log(σ√T): about 3, 5, 9, 17 and 30 %
-_FLOOR = 1e-3  # error of volatility over reference that nobody minds
-_LEAST_LOG = -50.0  # of a price that errors are divided by: targets are worth 1e-8 or more
-_FAR = 30.0  # of a relative error of price: beyond, the potential only has to come back
-_LEVELS = (-1.5, -0.75, 0.0, 0.5, 1.0)  # deviations at which calls under the measure are compared
+BAND_COUNT = 6
+_BAND_EDGES = (-3.6, -3.0, -2.4, -1.8, -1.2)  # of log(σ√T): about 3, 5, 9, 17 and 30 %
+_ERROR_FLOOR = 1e-3  # error of volatility over reference that nobody minds
+_MIN_LOG_PRICE = -50.0  # of a price that errors are divided by: targets are worth 1e-8 or more
+_MAX_RELATIVE_PRICE_ERROR = (
+    30.0  # of a relative error of price: beyond, the potential only has to come back
+)
+_CALENDAR_DEVIATIONS = (
+    -1.5,
+    -0.75,
+    0.0,
+    0.5,
+    1.0,
+)  # deviations at which calls under the measure are compared
 
 
-class Task(NamedTuple):
+class TrainingTask(NamedTuple):
     """A batch with all that training needs of it and no parameter touches.
 
     Attributes:
@@ -65,16 +73,16 @@ class Task(NamedTuple):
     log_variance: Tensor
     guess: Kriged | None = None
 
-    def part(self, rows: slice) -> Task:
+    def select_surfaces(self, rows: slice) -> TrainingTask:
         """Some of the surfaces."""
-        return Task.of(tuple(x[rows] for x in self.flat()))
+        return TrainingTask.from_tensors(tuple(x[rows] for x in self.to_tensors()))
 
-    def flat(self) -> tuple[Tensor, ...]:
+    def to_tensors(self) -> tuple[Tensor, ...]:
         """All tensors in a row, as recordings take them."""
         return (*self.chain, *self[1:6], *(self.guess or ()))
 
     @classmethod
-    def of(cls, tensors: Sequence[Tensor]) -> Task:
+    def from_tensors(cls, tensors: Sequence[Tensor]) -> TrainingTask:
         """Back from :meth:`flat`."""
         count = len(Scaled._fields)
         chain, own, guess = tensors[:count], tensors[count : count + 5], tensors[count + 5 :]
@@ -83,7 +91,7 @@ class Task(NamedTuple):
         return cls(Scaled(*chain), k, log_price, scale, weight, log_variance, known)
 
 
-class Terms(NamedTuple):
+class ObjectiveTerms(NamedTuple):
     """Parts of the objective.
 
     Attributes:
@@ -97,17 +105,17 @@ class Terms(NamedTuple):
     error: Tensor
 
 
-def task(batch: Batch, laws: Laws, place: Tensor | None = None) -> Task:
+def make_task(batch: Batch, laws: Laws, place: Tensor | None = None) -> TrainingTask:
     """What training needs of a batch; with the places of heads, what kriging is for them too."""
     chain = scaled(Ragged(batch.T, batch.k, batch.iv, batch.half, batch.quoted))
     k, total = batch.target_k.double(), (batch.target_iv * torch.sqrt(batch.T)[..., None]).double()
     price = black.otm(k, total).clamp(min=1e-300)
     elasticity = (total * black.vega(k, total) / price).clamp(min=0.2)
     said = known(chain)
-    _, doubt = said.at(strikes(chain, batch.target_k))
-    allowed = torch.sqrt(_FLOOR**2 + doubt.to(batch.T.dtype) ** 2)
+    _, doubt = said.at(scale_strikes(chain, batch.target_k))
+    allowed = torch.sqrt(_ERROR_FLOOR**2 + doubt.to(batch.T.dtype) ** 2)
     dtype = batch.T.dtype
-    return Task(
+    return TrainingTask(
         chain,
         batch.target_k,
         torch.log(price).to(dtype),
@@ -118,12 +126,14 @@ def task(batch: Batch, laws: Laws, place: Tensor | None = None) -> Task:
     )
 
 
-def strikes(chain: Scaled, k: Tensor) -> Tensor:
+def scale_strikes(chain: Scaled, k: Tensor) -> Tensor:
     """Log-strikes ``(B, L, P)`` in a chain's own units, ζ."""
     return torch.asinh(k * torch.exp(-chain.total)[..., None])
 
 
-def terms(output: Output, task: Task, icnn: ICNNDecoder | None = None, knee: float = 6.0) -> Terms:
+def compute_terms(
+    output: Output, task: TrainingTask, icnn: ICNNDecoder | None = None, knee: float = 6.0
+) -> ObjectiveTerms:
     """Parts of the objective for one batch.
 
     Args:
@@ -132,7 +142,7 @@ def terms(output: Output, task: Task, icnn: ICNNDecoder | None = None, knee: flo
         icnn: The network's decoder, where prices are its own and not the transport's.
         knee: Of the loss, in expected errors.
     """
-    calendars = calendar(output)
+    calendars = calendar_defects(output)
     if icnn is None:
         transport = Transport(torch.tensor(KNOTS, dtype=torch.float64), output.slopes)
         price = transport.otm(task.k).clamp(min=1e-30)
@@ -143,33 +153,37 @@ def terms(output: Output, task: Task, icnn: ICNNDecoder | None = None, knee: flo
         price = convex_decoder_prices.otm(icnn, output, task.k)  # may be negative
         # places that are no targets may be worth so little that one over it overflows, and infinity
         # times the clamp's zero is no gradient
-        exact = task.log_price.clamp(min=_LEAST_LOG)
-        error = (price * torch.exp(-exact) - 1.0).clamp(-_FAR, _FAR) * task.scale
+        exact = task.log_price.clamp(min=_MIN_LOG_PRICE)
+        error = (price * torch.exp(-exact) - 1.0).clamp(
+            -_MAX_RELATIVE_PRICE_ERROR, _MAX_RELATIVE_PRICE_ERROR
+        ) * task.scale
         variance = convex_decoder_prices.log_variance(icnn, output)
-        calendars = calendars + _banded(convex_decoder_prices.defects(icnn, output), output)
-    fit = robust(error * task.weight, knee).sum() / (task.weight > 0.0).sum().clamp(min=1)
-    return Terms(
+        calendars = calendars + _average_by_band(
+            convex_decoder_prices.measure_shape_defects(icnn, output), output
+        )
+    fit = robust_loss(error * task.weight, knee).sum() / (task.weight > 0.0).sum().clamp(min=1)
+    return ObjectiveTerms(
         fit,
         {
             "no_arbitrage": calendars,
-            "martingale": martingale(output),
-            "replication": replication(variance, output, task.log_variance),
+            "martingale": martingale_defects(output),
+            "replication": replication_defects(variance, output, task.log_variance),
         },
         error,
     )
 
 
-def martingale(output: Output) -> Tensor:
+def martingale_defects(output: Output) -> Tensor:
     """``(BANDS,)`` mean of the measure less one, over the slice's total volatility."""
     sight, chain = output.sight, output.chain
     mean = (sight.measure * sight.width * chain.moneyness).sum(-1)
-    return _banded((mean - 1.0) * torch.exp(-chain.total), output)
+    return _average_by_band((mean - 1.0) * torch.exp(-chain.total), output)
 
 
-def calendar(output: Output) -> Tensor:
+def calendar_defects(output: Output) -> Tensor:
     """``(BANDS,)`` by how much calls under the measure fall from one slice to the next."""
     sight, chain = output.sight, output.chain
-    levels = _constant(_LEVELS, chain.u.dtype, chain.u.device)
+    levels = _cached_tensor(_CALENDAR_DEVIATIONS, chain.u.dtype, chain.u.device)
     strike = torch.exp(levels * torch.exp(chain.total)[..., None])  # (B, L, G)
     mass = sight.measure * sight.width
 
@@ -181,32 +195,32 @@ def calendar(output: Output) -> Tensor:
     later = calls(mass[:, 1:], chain.moneyness[:, 1:], strike[:, :-1])
     seen = chain.quoted.any(-1)
     both = (seen[:, 1:] & seen[:, :-1])[..., None]
-    fall = torch.where(both, (here - later).clamp(min=0.0), 0.0).sum(-1) / len(_LEVELS)
+    fall = torch.where(both, (here - later).clamp(min=0.0), 0.0).sum(-1) / len(_CALENDAR_DEVIATIONS)
     fall = fall * torch.exp(-chain.total[:, :-1])
-    return _banded(torch.nn.functional.pad(fall, (0, 1)), output)
+    return _average_by_band(torch.nn.functional.pad(fall, (0, 1)), output)
 
 
-def replication(variance: Tensor, output: Output, exact: Tensor) -> Tensor:
+def replication_defects(variance: Tensor, output: Output, exact: Tensor) -> Tensor:
     """``(BANDS,)`` squared relative error of log-contract variance ``(B, L)``, in percent."""
     off = torch.log(variance.clamp(min=1e-12) / exact).clamp(-1.0, 1.0)
-    return _banded(1e2 * off * off, output)
+    return _average_by_band(1e2 * off * off, output)
 
 
-def _banded(values: Tensor, output: Output) -> Tensor:
+def _average_by_band(values: Tensor, output: Output) -> Tensor:
     """Means ``(BANDS,)`` of values ``(B, L)`` of listed slices by total volatility."""
     total = output.chain.total.detach()
-    band = torch.bucketize(total, _constant(_EDGES, total.dtype, total.device))
+    band = torch.bucketize(total, _cached_tensor(_BAND_EDGES, total.dtype, total.device))
     seen = output.chain.quoted.any(-1)
-    bands = torch.arange(BANDS, device=total.device)
+    bands = torch.arange(BAND_COUNT, device=total.device)
     member = ((band[..., None] == bands) & seen[..., None]).to(values.dtype)
     return (member * values[..., None]).sum((0, 1)) / member.sum((0, 1)).clamp(min=1.0)
 
 
-def robust(x: Tensor, knee: float = 6.0) -> Tensor:
+def robust_loss(x: Tensor, knee: float = 6.0) -> Tensor:
     """Square, then logarithm: what no quote determines must not drown what quotes do."""
     return 0.5 * knee**2 * torch.log1p((x / knee) ** 2)
 
 
 @lru_cache(maxsize=16)
-def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+def _cached_tensor(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.tensor(values, dtype=dtype, device=device)

@@ -35,10 +35,10 @@ from arbiter_lab.training import (
     variance_states,
 )
 from arbiter_lab.training import law_pool as laws_module
-from arbiter_lab.training.journal import fingerprint, fingerprint_of
-from arbiter_lab.training.law_pool import Laws, grid, make_laws
+from arbiter_lab.training.journal import fingerprint, fingerprint_tensors
+from arbiter_lab.training.law_pool import Laws, make_laws, make_pool_grid
 
-_MAKERS = (
+_SOURCE_MODULES = (
     black,
     knots,
     normal,
@@ -78,7 +78,7 @@ class Pool(NamedTuple):
 def code_version() -> str:
     """Hash of the source files that decide what a law is."""
     digest = hashlib.sha256()
-    for module in _MAKERS:
+    for module in _SOURCE_MODULES:
         digest.update(Path(str(module.__file__)).read_bytes())
     return digest.hexdigest()[:16]
 
@@ -103,22 +103,22 @@ def load_pool(
     Raises:
         ValueError: If the files in the folder are not what they say.
     """
-    origin = origin_of(count, seed)
-    place = None if folder is None else _place(folder, count, seed)
+    origin = fingerprint_origin(count, seed)
+    place = None if folder is None else _pool_folder(folder, count, seed)
     if place is not None and not refresh and (place / "pool.json").exists():
-        return _read(place, count, origin, device)
+        return _read_pool(place, count, origin, device)
     log.info("making %d laws, seed %d", count, seed)
     laws = make_laws(count, seed, device)
     if folder is None:
-        return Pool(laws, origin, _content(laws))
-    return keep_pool(laws, seed, folder)
+        return Pool(laws, origin, _fingerprint_laws(laws))
+    return save_pool(laws, seed, folder)
 
 
-def keep_pool(laws: Laws, seed: int, folder: str | PathLike[str]) -> Pool:
+def save_pool(laws: Laws, seed: int, folder: str | PathLike[str]) -> Pool:
     """Write a pool to where :func:`load_pool` looks for one of its size and seed."""
     count = len(laws)
-    place = _place(folder, count, seed)
-    pool = Pool(laws, origin_of(count, seed), _content(laws))
+    place = _pool_folder(folder, count, seed)
+    pool = Pool(laws, fingerprint_origin(count, seed), _fingerprint_laws(laws))
     place.mkdir(parents=True, exist_ok=True)
     (place / "pool.json").unlink(missing_ok=True)
     for name in ("reference", "iv"):
@@ -129,27 +129,27 @@ def keep_pool(laws: Laws, seed: int, folder: str | PathLike[str]) -> Pool:
     return pool
 
 
-def origin_of(count: int, seed: int) -> str:
+def fingerprint_origin(count: int, seed: int) -> str:
     """Hash of what decides a pool."""
     return fingerprint({"count": count, "seed": seed, "code": code_version()})
 
 
-def _place(folder: str | PathLike[str], count: int, seed: int) -> Path:
-    return Path(folder) / f"laws-{count}-{seed}-{origin_of(count, seed)[:8]}"
+def _pool_folder(folder: str | PathLike[str], count: int, seed: int) -> Path:
+    return Path(folder) / f"laws-{count}-{seed}-{fingerprint_origin(count, seed)[:8]}"
 
 
-def _content(laws: Laws) -> str:
-    return fingerprint_of({"reference": laws.reference, "iv": laws.iv})
+def _fingerprint_laws(laws: Laws) -> str:
+    return fingerprint_tensors({"reference": laws.reference, "iv": laws.iv})
 
 
-def _read(place: Path, count: int, origin: str, device: torch.device | str) -> Pool:
+def _read_pool(place: Path, count: int, origin: str, device: torch.device | str) -> Pool:
     remedy = f"remove {place}, and it is made anew"
     try:
         about = json.loads((place / "pool.json").read_text(encoding="utf-8"))
         arrays = {n: np.load(place / f"{n}.npy", allow_pickle=False) for n in ("reference", "iv")}
     except (ValueError, OSError, EOFError) as error:
         raise ValueError(f"the pool cannot be read ({error}): {remedy}") from error
-    T, z = grid(device)
+    T, z = make_pool_grid(device)
     shapes = {"reference": (count, len(T)), "iv": (count, len(T), len(z))}
     for name, array in arrays.items():
         if array.shape != shapes[name] or array.dtype != np.float32:
@@ -158,7 +158,7 @@ def _read(place: Path, count: int, origin: str, device: torch.device | str) -> P
                 + remedy
             )
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    content = fingerprint_of(tensors)
+    content = fingerprint_tensors(tensors)
     if about.get("origin") != origin or about.get("content") != content:
         raise ValueError(f"the pool's numbers are not those it was written with: {remedy}")
     moved = {name: tensor.to(device) for name, tensor in tensors.items()}

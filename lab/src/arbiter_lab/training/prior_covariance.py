@@ -23,24 +23,31 @@ from torch import Tensor
 from arbiter.operators.prior.gaussian_process import CLOCK, CLOCKS, STRIKES, ZETA, splines
 from arbiter.operators.prior.reference_volatility import FARTHEST, scaled
 from arbiter.operators.quote_tensors import Ragged
-from arbiter_lab.training.batch_stream import seeded
+from arbiter_lab.training.batch_stream import make_generator
 from arbiter_lab.training.batches import Batch, Layout, draw_batch
 from arbiter_lab.training.law_pool import Laws
 
-LAYOUTS = ((Layout(8, 16, 24), 0.15), (Layout(14, 33, 24), 0.3), (Layout(16, 41, 24), 0.3),
+LAYOUT_SHARES = ((Layout(8, 16, 24), 0.15), (Layout(14, 33, 24), 0.3), (Layout(16, 41, 24), 0.3),
            (Layout(28, 64, 32), 0.2), (Layout(56, 96, 40), 0.05))  # fmt: skip
-KINDS = 4  # Gaussians of the mixture
-_EXACT = 1.5e-3  # relative error with which the splines are asked to follow
-_FAMILIAR = 30.0  # surfaces that the smooth covariance weighs as much as
-_SIZE, _LENGTH = 0.3, 2.0  # its deviation, and its length in splines
-_LARGEST = 2.0  # coefficients beyond are unlikely, whatever the universe: none is seen that large
-_FINEST = 1e-4  # deviation that every coefficient has at least
-_COMMON = 60.0  # surfaces that the covariance of all weighs as much as, in that of one kind
-_LEADING, _SETTLED = 24, 25  # directions and rounds of the first division into kinds
-_TOGETHER = 128
+MIXTURE_COMPONENTS = 4  # Gaussians of the mixture
+_SPLINE_RELATIVE_ERROR = 1.5e-3  # relative error with which the splines are asked to follow
+_SMOOTH_PRIOR_SURFACES = 30.0  # surfaces that the smooth covariance weighs as much as
+_SMOOTH_DEVIATION, _SMOOTH_LENGTH_SPLINES = 0.3, 2.0  # its deviation, and its length in splines
+_MAX_COEFFICIENT = (
+    2.0  # coefficients beyond are unlikely, whatever the universe: none is seen that large
+)
+_MIN_COEFFICIENT_DEVIATION = 1e-4  # deviation that every coefficient has at least
+_COMMON_PRIOR_SURFACES = (
+    60.0  # surfaces that the covariance of all weighs as much as, in that of one kind
+)
+_CLUSTER_DIRECTIONS, _CLUSTER_ROUNDS = (
+    24,
+    25,
+)  # directions and rounds of the first division into kinds
+_SURFACES_PER_CHUNK = 128
 
 
-class Views(NamedTuple):
+class NormalEquations(NamedTuple):
     """Partial views of N surfaces, as normal equations of their d coefficients."""
 
     grams: Tensor
@@ -67,14 +74,14 @@ def covariance_factor(
         seed: Of the draws.
         told: Called with the number of each iteration.
     """
-    views = _seen(laws, surfaces, seed)
-    moment = second_moment(views, smooth(views.grams.device), iterations, told)
+    views = _draw_normal_equations(laws, surfaces, seed)
+    moment = second_moment(views, smooth_covariance(views.grams.device), iterations, told)
     values, vectors = torch.linalg.eigh(moment)
     leading = vectors[:, -rank:] * values[-rank:].clamp(min=0.0).sqrt()
     leading = leading.flip(1)
-    inside = Views(leading.T @ views.grams @ leading, views.sides @ leading)
-    bound = leading.T @ leading / _LARGEST**2
-    usual = usual_moment(inside, bound, KINDS, max(1, iterations // 4), seed)
+    inside = NormalEquations(leading.T @ views.grams @ leading, views.sides @ leading)
+    bound = leading.T @ leading / _MAX_COEFFICIENT**2
+    usual = dominant_second_moment(inside, bound, MIXTURE_COMPONENTS, max(1, iterations // 4), seed)
     values, vectors = torch.linalg.eigh(usual)
     usual = leading @ (vectors * values.clamp(min=0.0).sqrt())
     directions, sizes, _ = torch.linalg.svd(usual, full_matrices=False)  # the same F Fᵀ, in order
@@ -83,7 +90,7 @@ def covariance_factor(
 
 
 def second_moment(
-    views: Views,
+    views: NormalEquations,
     familiar: Tensor,
     iterations: int,
     told: Callable[[int], None] = lambda _: None,
@@ -100,13 +107,18 @@ def second_moment(
     one = torch.eye(len(moment), dtype=moment.dtype, device=moment.device)
     for i in range(iterations):
         told(i)
-        precision = torch.linalg.inv(moment) + one / _LARGEST**2
-        total = _FAMILIAR * familiar + _total(views, precision, everyone)
-        moment = 0.5 * (total + total.T) / (len(views.grams) + _FAMILIAR) + _FINEST**2 * one
+        precision = torch.linalg.inv(moment) + one / _MAX_COEFFICIENT**2
+        total = _SMOOTH_PRIOR_SURFACES * familiar + _sum_second_moments(views, precision, everyone)
+        moment = (
+            0.5 * (total + total.T) / (len(views.grams) + _SMOOTH_PRIOR_SURFACES)
+            + _MIN_COEFFICIENT_DEVIATION**2 * one
+        )
     return moment
 
 
-def usual_moment(views: Views, bound: Tensor, kinds: int, iterations: int, seed: int = 0) -> Tensor:
+def dominant_second_moment(
+    views: NormalEquations, bound: Tensor, kinds: int, iterations: int, seed: int = 0
+) -> Tensor:
     """``(d, d)`` second moment of the kind that most surfaces belong to.
 
     Args:
@@ -120,39 +132,41 @@ def usual_moment(views: Views, bound: Tensor, kinds: int, iterations: int, seed:
     grams, sides = views
     one = torch.eye(sides.shape[-1], dtype=sides.dtype, device=sides.device)
     moments = one.expand(kinds, -1, -1)
-    share = _divided(_posterior(views, one)[0], kinds, seed)  # (N, kinds)
+    share = _cluster_surfaces(_posterior(views, one)[0], kinds, seed)  # (N, kinds)
     for _ in range(iterations):
         both = zip(moments, share.T, strict=True)
         totals = torch.stack(
-            [_total(views, torch.linalg.inv(m) + bound, weight) for m, weight in both]
+            [_sum_second_moments(views, torch.linalg.inv(m) + bound, weight) for m, weight in both]
         )
         count = share.sum(0)
         common = totals.sum(0) / len(grams)
-        moments = (totals + _COMMON * common) / (count + _COMMON)[:, None, None]
+        moments = (totals + _COMMON_PRIOR_SURFACES * common) / (count + _COMMON_PRIOR_SURFACES)[
+            :, None, None
+        ]
         evidence = torch.stack([_posterior(views, each)[1] for each in moments], 1)
         share = torch.softmax(evidence + torch.log(count + 1.0), 1)
     found: Tensor = torch.linalg.inv(torch.linalg.inv(moments[int(share.sum(0).argmax())]) + bound)
     return found
 
 
-def _divided(means: Tensor, kinds: int, seed: int) -> Tensor:
+def _cluster_surfaces(means: Tensor, kinds: int, seed: int) -> Tensor:
     """``(N, kinds)`` ones where a surface belongs, by Lloyd's rounds on leading coefficients."""
-    points = means[:, :_LEADING]
+    points = means[:, :_CLUSTER_DIRECTIONS]
     order = torch.randperm(len(points), generator=torch.Generator().manual_seed(seed))
     centres = points[order[:kinds].to(points.device)]
-    for _ in range(_SETTLED):
+    for _ in range(_CLUSTER_ROUNDS):
         near = torch.nn.functional.one_hot(torch.cdist(points, centres).argmin(1), kinds)
         near = near.to(points.dtype)
         centres = (near.T @ points) / near.sum(0).clamp(min=1.0)[:, None]
     return near
 
 
-def _posterior(views: Views, moment: Tensor) -> tuple[Tensor, Tensor]:
+def _posterior(views: NormalEquations, moment: Tensor) -> tuple[Tensor, Tensor]:
     """``(N, d)`` means of coefficients, and ``(N,)`` the log-evidence of a moment."""
     precision = torch.linalg.inv(moment)
     means, evidence = [], []
-    for start in range(0, len(views.grams), _TOGETHER):
-        part = slice(start, start + _TOGETHER)
+    for start in range(0, len(views.grams), _SURFACES_PER_CHUNK):
+        part = slice(start, start + _SURFACES_PER_CHUNK)
         L = torch.linalg.cholesky(views.grams[part] + precision)
         side = views.sides[part]
         mean = torch.cholesky_solve(side[..., None], L)[..., 0]
@@ -162,44 +176,46 @@ def _posterior(views: Views, moment: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat(means), torch.cat(evidence) - 0.5 * torch.linalg.slogdet(moment)[1]
 
 
-def _total(views: Views, precision: Tensor, share: Tensor) -> Tensor:
+def _sum_second_moments(views: NormalEquations, precision: Tensor, share: Tensor) -> Tensor:
     """``(d, d)`` sum of second moments of surfaces under a prior, each by its share ``(N,)``."""
     total = torch.zeros_like(precision)
-    for start in range(0, len(share), _TOGETHER):
-        part = slice(start, start + _TOGETHER)
+    for start in range(0, len(share), _SURFACES_PER_CHUNK):
+        part = slice(start, start + _SURFACES_PER_CHUNK)
         V = torch.cholesky_inverse(torch.linalg.cholesky(views.grams[part] + precision))
         mean = (V @ views.sides[part, :, None])[..., 0]
         total = total + (share[part, None, None] * V).sum(0) + (share[part, None] * mean).T @ mean
     return 0.5 * (total + total.T)
 
 
-def smooth(device: torch.device | str) -> Tensor:
+def smooth_covariance(device: torch.device | str) -> Tensor:
     """``(D, D)`` the covariance that is assumed where nothing is seen."""
 
     def along(count: int) -> Tensor:
         at = torch.arange(count, dtype=torch.float64, device=device)
-        return torch.exp(-0.5 * ((at[:, None] - at) / _LENGTH) ** 2)
+        return torch.exp(-0.5 * ((at[:, None] - at) / _SMOOTH_LENGTH_SPLINES) ** 2)
 
     both = torch.kron(along(STRIKES), along(CLOCKS))
-    return _SIZE**2 * (both + 1e-3 * torch.eye(len(both), dtype=both.dtype, device=device))
+    return _SMOOTH_DEVIATION**2 * (
+        both + 1e-3 * torch.eye(len(both), dtype=both.dtype, device=device)
+    )
 
 
-def _seen(laws: Laws, surfaces: int, seed: int) -> Views:
+def _draw_normal_equations(laws: Laws, surfaces: int, seed: int) -> NormalEquations:
     """Normal equations of every surface."""
     grams: list[Tensor] = []
     sides: list[Tensor] = []
-    for kind, (layout, share) in enumerate(LAYOUTS):
+    for kind, (layout, share) in enumerate(LAYOUT_SHARES):
         wanted = max(1, round(surfaces * share))
-        for number, start in enumerate(range(0, wanted, _TOGETHER)):
-            generator = seeded(laws.iv.device, seed, kind, number)
-            batch = draw_batch(laws, layout, generator, min(_TOGETHER, wanted - start))
-            one, side = normal_equations(batch)
+        for number, start in enumerate(range(0, wanted, _SURFACES_PER_CHUNK)):
+            generator = make_generator(laws.iv.device, seed, kind, number)
+            batch = draw_batch(laws, layout, generator, min(_SURFACES_PER_CHUNK, wanted - start))
+            one, side = build_normal_equations(batch)
             grams.append(one)
             sides.append(side)
-    return Views(torch.cat(grams), torch.cat(sides))
+    return NormalEquations(torch.cat(grams), torch.cat(sides))
 
 
-def normal_equations(batch: Batch) -> Views:
+def build_normal_equations(batch: Batch) -> NormalEquations:
     """``ΦᵀWΦ`` and ``ΦᵀW u`` of the exact volatilities at quotes and targets, by the law's clock.
 
     What an uneven clock does to one expiry alone is not the surface's, and is looked for apart
@@ -216,10 +232,10 @@ def normal_equations(batch: Batch) -> Views:
     u = torch.log(iv / chain.sigma[..., None]).clamp(-FARTHEST, FARTHEST).double()
     basis = splines(torch.asinh(k / root).double(), ZETA, STRIKES)
     clock = splines(chain.total.double(), CLOCK, CLOCKS)
-    loaded = basis * (there / _EXACT**2)[..., None]
+    loaded = basis * (there / _SPLINE_RELATIVE_ERROR**2)[..., None]
     by_slice = (u[..., None, :] @ loaded)[..., 0, :]  # (B, L, NZ)
     side = (by_slice.transpose(-1, -2) @ clock).flatten(1)
-    return Views(gram(basis, loaded, clock), side)
+    return NormalEquations(gram(basis, loaded, clock), side)
 
 
 def gram(basis: Tensor, loaded: Tensor, clock: Tensor) -> Tensor:

@@ -11,12 +11,12 @@ from arbiter_lab.training.batches import Batch
 from arbiter_lab.training.duals import Box
 from arbiter_lab.training.law_pool import Laws
 from arbiter_lab.training.learner import Learner
-from arbiter_lab.training.objective import robust, strikes, task
-from arbiter_lab.training.routes import Found, chain_of, heads
+from arbiter_lab.training.objective import make_task, robust_loss, scale_strikes
+from arbiter_lab.training.routes import FitAndDefects, kriging_places, lesson_chain
 from arbiter_lab.training.settings import Settings
 
 
-class Regression:
+class RegressionRoute:
     """Volatility over reference at the targets, weighed as the operator's error is.
 
     Args:
@@ -26,27 +26,27 @@ class Regression:
     def __init__(self, settings: Settings) -> None:
         self.boxes: dict[str, Box] = {}
         self.knee = settings.knee
-        self.place = heads(settings.config) if settings.model == "ssm" else None
+        self.place = kriging_places(settings.config) if settings.model == "ssm" else None
 
-    def lesson(self, batch: Batch, laws: Laws) -> Lesson:
+    def make_lesson(self, batch: Batch, laws: Laws) -> Lesson:
         """The chain, strikes, exact volatilities over reference, and weights."""
-        given = task(batch, laws, self.place)
+        given = make_task(batch, laws, self.place)
         chain = given.chain
         wanted = batch.target_iv / chain.sigma[..., None]
-        zeta = strikes(chain, batch.target_k)
+        zeta = scale_strikes(chain, batch.target_k)
         return (*chain, zeta, wanted, given.weight, *(given.guess or ()))
 
-    def evaluate(self, network: Readout, lesson: Lesson) -> Found:
+    def evaluate(self, network: Readout, lesson: Lesson) -> FitAndDefects:
         """The fit alone."""
-        chain = chain_of(lesson)
+        chain = lesson_chain(lesson)
         zeta, wanted, weight, *rest = lesson[len(chain) :]
         u = network(chain, zeta, Kriged(*rest) if rest else None)
         error = torch.where(weight > 0.0, torch.exp(u) - wanted, 0.0)
-        fit = robust(error * weight, self.knee).sum() / (weight > 0.0).sum().clamp(min=1)
-        return Found(fit, {})
+        fit = robust_loss(error * weight, self.knee).sum() / (weight > 0.0).sum().clamp(min=1)
+        return FitAndDefects(fit, {})
 
 
-class Regressor(Learner[Readout]):
+class BaselineTrainer(Learner[Readout]):
     """Takes steps of a baseline.
 
     Args:
@@ -58,4 +58,4 @@ class Regressor(Learner[Readout]):
         design = settings.design
         if design is None:
             raise ValueError(f"model = {settings.model!r} is no baseline: see trainer.Trainer")
-        super().__init__(settings, laws, design.build, Regression(settings))
+        super().__init__(settings, laws, design.build, RegressionRoute(settings))

@@ -18,16 +18,21 @@ from arbiter.operators.prior.reference_volatility import Scaled
 from arbiter_lab.training.batch_stream import Lesson
 from arbiter_lab.training.batches import Batch
 from arbiter_lab.training.duals import Box
-from arbiter_lab.training.flow_matching import Velocity, mismatch, oracle_slopes, velocity
+from arbiter_lab.training.flow_matching import (
+    VelocityTargets,
+    compute_velocity_targets,
+    oracle_slopes,
+    velocity_mse,
+)
 from arbiter_lab.training.law_pool import Laws
-from arbiter_lab.training.objective import BANDS, Task, task, terms
+from arbiter_lab.training.objective import BAND_COUNT, TrainingTask, compute_terms, make_task
 from arbiter_lab.training.settings import Settings
 
 N = TypeVar("N", bound=nn.Module)
 Taken_contra = TypeVar("Taken_contra", bound=nn.Module, contravariant=True)
 
 
-class Found(NamedTuple):
+class FitAndDefects(NamedTuple):
     """What a batch says of a network: the fit, and the defects of each dual block."""
 
     fit: Tensor
@@ -39,71 +44,73 @@ class Route(Protocol[Taken_contra]):
 
     boxes: dict[str, Box]
 
-    def lesson(self, batch: Batch, laws: Laws) -> Lesson:
+    def make_lesson(self, batch: Batch, laws: Laws) -> Lesson:
         """All that a step needs of a batch; the chain in its own units comes first."""
         ...
 
-    def evaluate(self, network: Taken_contra, lesson: Lesson) -> Found:
+    def evaluate(self, network: Taken_contra, lesson: Lesson) -> FitAndDefects:
         """The objective's parts."""
         ...
 
 
-def chain_of(lesson: Lesson) -> Scaled:
+def lesson_chain(lesson: Lesson) -> Scaled:
     """The chain of a lesson."""
     return Scaled(*lesson[: len(Scaled._fields)])
 
 
-def heads(config: Config) -> Tensor | None:
+def kriging_places(config: Config) -> Tensor | None:
     """Where kriging is wanted, if it is: known before any step, so no part of a recording."""
     return places(config.heads, config.reach) if config.kriging else None
 
 
-class Saddle:
+class SaddleRoute:
     """Prices and dual blocks."""
 
     def __init__(self, settings: Settings) -> None:
         bound = settings.dual_bound
-        self.place, self.knee = heads(settings.config), settings.knee
+        self.place, self.knee = kriging_places(settings.config), settings.knee
         self.boxes = {
-            "no_arbitrage": Box.inequality(BANDS, bound),
-            "martingale": Box.signed(BANDS, bound),
+            "no_arbitrage": Box.inequality(BAND_COUNT, bound),
+            "martingale": Box.signed(BAND_COUNT, bound),
         }
         if settings.vix_term:
-            self.boxes["replication"] = Box.inequality(BANDS, bound)
+            self.boxes["replication"] = Box.inequality(BAND_COUNT, bound)
 
-    def lesson(self, batch: Batch, laws: Laws) -> Lesson:
+    def make_lesson(self, batch: Batch, laws: Laws) -> Lesson:
         """A task."""
-        return task(batch, laws, self.place).flat()
+        return make_task(batch, laws, self.place).to_tensors()
 
-    def evaluate(self, network: Network, lesson: Lesson) -> Found:
+    def evaluate(self, network: Network, lesson: Lesson) -> FitAndDefects:
         """Fit and the blocks that have multipliers."""
-        given = Task.of(lesson)
-        found = terms(network.decode(given.chain, given.guess), given, network.icnn, self.knee)
-        return Found(found.fit, {name: found.defects[name] for name in self.boxes})
+        given = TrainingTask.from_tensors(lesson)
+        found = compute_terms(
+            network.decode(given.chain, given.guess), given, network.icnn, self.knee
+        )
+        return FitAndDefects(found.fit, {name: found.defects[name] for name in self.boxes})
 
 
-class FlowMatching:
+class FlowMatchingRoute:
     """Velocities alone."""
 
     def __init__(self, settings: Settings) -> None:
         self.boxes: dict[str, Box] = {}
-        self.place = heads(settings.config)
+        self.place = kriging_places(settings.config)
 
-    def lesson(self, batch: Batch, laws: Laws) -> Lesson:
+    def make_lesson(self, batch: Batch, laws: Laws) -> Lesson:
         """The chain and the oracle's velocities."""
-        given = task(batch, laws, self.place)
-        wanted = velocity(oracle_slopes(laws, batch), given.chain)[:2]
+        given = make_task(batch, laws, self.place)
+        wanted = compute_velocity_targets(oracle_slopes(laws, batch), given.chain)[:2]
         return (*given.chain, *wanted, *(given.guess or ()))
 
-    def evaluate(self, network: Network, lesson: Lesson) -> Found:
+    def evaluate(self, network: Network, lesson: Lesson) -> FitAndDefects:
         """The mean squared error of velocity."""
-        chain = chain_of(lesson)
+        chain = lesson_chain(lesson)
         target, weight, *rest = lesson[len(chain) :]
-        wanted = Velocity(target, weight, weight.new_zeros(()).bool())
+        wanted = VelocityTargets(target, weight, weight.new_zeros(()).bool())
         guess = Kriged(*rest) if rest else None
-        return Found(mismatch(network.decode(chain, guess).slopes, chain, wanted), {})
+        return FitAndDefects(velocity_mse(network.decode(chain, guess).slopes, chain, wanted), {})
 
 
-def route_of(settings: Settings) -> Route[Network]:
+def make_route(settings: Settings) -> Route[Network]:
     """The route that the settings name."""
-    return Saddle(settings) if settings.route == "saddle" else FlowMatching(settings)
+    return SaddleRoute(settings) if settings.route == "saddle" else FlowMatchingRoute(settings)

@@ -36,14 +36,14 @@ from arbiter.values import (
 )
 from arbiter_lab.training.settings import Settings
 
-RUN = "run.json"
-JOURNAL = "steps.jsonl"
+RUN_FILE = "run.json"
+JOURNAL_FILE = "steps.jsonl"
 FORMAT = "arbiter-run"
-LARGEST = 15_000_000  # bytes of a file
+MAX_FILE_BYTES = 15_000_000  # bytes of a file
 
 _REMEDY = "restore the file, or start a run in another folder"
-_MOST = 10**12  # steps, or files
-_PROGRESS = ("taken", "rule", "plateau", "representer")
+_MAX_COUNT = 10**12  # steps, or files
+_PROGRESS_KEYS = ("taken", "rule", "plateau", "representer")
 
 
 @dataclass
@@ -107,7 +107,7 @@ def save(
         config = design.to_dict()
     card = {**about, "config": config, "training": training, "ended": leg.ended, "begun": leg.begun}
     path = checkpoint.save(place / "weights.safetensors", weights, card)
-    parts = _parts(state)
+    parts = _split_tensors(state)
     for number, part in enumerate(parts, start=1):
         info = {**about, "config": leg.settings.to_dict(), "part": number, "parts": len(parts)}
         checkpoint.save(place / f"state-{number}.safetensors", part, info)
@@ -126,7 +126,7 @@ def save(
         "revision": leg.revision,
         "metrics": leg.metrics,
     }
-    write_whole(folder / RUN, json.dumps(run, indent=1, allow_nan=False) + "\n")
+    write_whole(folder / RUN_FILE, json.dumps(run, indent=1, allow_nan=False) + "\n")
     for old in folder.glob("step-*"):
         if old.name != name and old.is_dir():
             shutil.rmtree(old)
@@ -140,8 +140,8 @@ def load(folder: str | PathLike[str]) -> tuple[Leg, dict[str, Tensor], dict[str,
         CheckpointError: If the folder holds no run, or one whose files do not belong together.
     """
     folder = Path(folder)
-    run = _run(folder)
-    leg = _leg(folder, run)
+    run = _read_run(folder)
+    leg = _parse_leg(folder, run)
     place = folder / run["checkpoint"]
     state: dict[str, Tensor] = {}
     try:
@@ -153,56 +153,61 @@ def load(folder: str | PathLike[str]) -> tuple[Leg, dict[str, Tensor], dict[str,
             found.append(about)
     except FileNotFoundError as error:
         raise CheckpointError(
-            f"{error.filename} is missing: {folder / RUN} names it; restore the folder"
+            f"{error.filename} is missing: {folder / RUN_FILE} names it; restore the folder"
         ) from error
     if any(about.get("step") != leg.step for about in found):
         raise CheckpointError(
             f"{place}: its files are of different steps, {[a.get('step') for a in found]}, and "
-            f"{RUN} says {leg.step}: restore the folder"
+            f"{RUN_FILE} says {leg.step}: restore the folder"
         )
-    if any(_network(about.get("config")) != _network(run["settings"]) for about in found[1:]):
+    if any(
+        _network_settings(about.get("config")) != _network_settings(run["settings"])
+        for about in found[1:]
+    ):
         raise CheckpointError(
-            f"{place}: its files are of another network than the settings of {folder / RUN}: "
+            f"{place}: its files are of another network than the settings of {folder / RUN_FILE}: "
             "restore the folder"
         )
     return leg, state, weights
 
 
-def settings_of(folder: str | PathLike[str]) -> Settings:
+def read_settings(folder: str | PathLike[str]) -> Settings:
     """Of the run in a folder.
 
     Raises:
         CheckpointError: If the folder holds no run, or one without settings.
     """
     folder = Path(folder)
-    return _settings(folder, _run(folder))
+    return _parse_settings(folder, _read_run(folder))
 
 
-def _run(folder: Path) -> dict[str, Any]:
+def _read_run(folder: Path) -> dict[str, Any]:
     try:
-        run = json.loads((folder / RUN).read_text(encoding="utf-8"))
+        run = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{folder} holds no run to resume ({error}): start one there without resuming"
         ) from error
     if not isinstance(run, dict) or run.get("format") != FORMAT or run.get("version") != 1:
-        raise CheckpointError(f"{folder / RUN} is not a run of this version: name another folder")
+        raise CheckpointError(
+            f"{folder / RUN_FILE} is not a run of this version: name another folder"
+        )
     return run
 
 
-def _settings(folder: Path, run: Mapping[str, Any]) -> Settings:
+def _parse_settings(folder: Path, run: Mapping[str, Any]) -> Settings:
     try:
         return Settings.from_dict(run.get("settings"))
     except ValueError as error:
-        raise CheckpointError(f"{folder / RUN}: {error}; {_REMEDY}") from error
+        raise CheckpointError(f"{folder / RUN_FILE}: {error}; {_REMEDY}") from error
 
 
-def _leg(folder: Path, run: Mapping[str, Any]) -> Leg:
-    settings = _settings(folder, run)
+def _parse_leg(folder: Path, run: Mapping[str, Any]) -> Leg:
+    settings = _parse_settings(folder, run)
     try:
-        _check(run, settings)
+        _check_run(run, settings)
     except ValueError as error:
-        raise CheckpointError(f"{folder / RUN}: {error}; {_REMEDY}") from error
+        raise CheckpointError(f"{folder / RUN_FILE}: {error}; {_REMEDY}") from error
     return Leg(
         settings,
         **{name: run[name] for name in ("step", "seconds", "progress", "data", "metrics")},
@@ -212,42 +217,42 @@ def _leg(folder: Path, run: Mapping[str, Any]) -> Leg:
     )
 
 
-def _check(run: Mapping[str, Any], settings: Settings) -> None:
+def _check_run(run: Mapping[str, Any], settings: Settings) -> None:
     """Refuse what could not be gone on with.
 
     Raises:
         ValueError: Names the value.
     """
     for name in ("parts", "step"):
-        require_integer(name, run.get(name), 0, _MOST)
+        require_integer(name, run.get(name), 0, _MAX_COUNT)
     for name in ("checkpoint", "revision", "ended"):
         require_text(name, run.get(name))
     require_text("begun", run.get("begun", ""))
     if not re.fullmatch(r"step-\d+", run["checkpoint"]):
-        raise _wrong("checkpoint", run["checkpoint"], "the name of a folder, step-…")
+        raise _wrong_value("checkpoint", run["checkpoint"], "the name of a folder, step-…")
     if not is_number(run.get("seconds")):
-        raise _wrong("seconds", run.get("seconds"), "a number")
+        raise _wrong_value("seconds", run.get("seconds"), "a number")
     if not isinstance(run.get("metrics"), dict):
-        raise _wrong("metrics", run.get("metrics"), "an object of values by name")
+        raise _wrong_value("metrics", run.get("metrics"), "an object of values by name")
     data = run.get("data")
     if not isinstance(data, list) or not all(
         isinstance(pool, dict) and {"origin", "content"} <= pool.keys() for pool in data
     ):
-        raise _wrong("data", data, "a list of pools, each with origin and content")
-    progress = require_known_keys("progress", run.get("progress"), _PROGRESS)
-    taken, rule, best, entered = map(progress.get, _PROGRESS)
+        raise _wrong_value("data", data, "a list of pools, each with origin and content")
+    progress = require_known_keys("progress", run.get("progress"), _PROGRESS_KEYS)
+    taken, rule, best, entered = map(progress.get, _PROGRESS_KEYS)
     if not isinstance(taken, list) or [type(n) for n in taken] != [int] * len(settings.layouts):
-        raise _wrong("progress: taken", taken, "a count of batches for every layout")
+        raise _wrong_value("progress: taken", taken, "a count of batches for every layout")
     if not isinstance(rule, dict) or not all(x is None or is_number(x) for x in rule.values()):
-        raise _wrong("progress: rule", rule, "an object of numbers by name")
+        raise _wrong_value("progress: rule", rule, "an object of numbers by name")
     if not isinstance(best, list) or not all(map(_is_pair, best)):
-        raise _wrong("progress: plateau", best, "a list of pairs of numbers")
+        raise _wrong_value("progress: plateau", best, "a list of pairs of numbers")
     there = "representer" in progress or settings.model != "operator"
     if not there or not (entered is None or _is_pair(entered)):
-        raise _wrong("progress: representer", entered, "a step and a coverage, or null")
+        raise _wrong_value("progress: representer", entered, "a step and a coverage, or null")
 
 
-def _wrong(name: str, value: object, wanted: str) -> ValueError:
+def _wrong_value(name: str, value: object, wanted: str) -> ValueError:
     return ValueError(f"{name} = {shorten_repr(value)} must be {wanted}")
 
 
@@ -255,22 +260,22 @@ def _is_pair(found: object) -> bool:
     return isinstance(found, list) and len(found) == 2 and all(map(is_number, found))
 
 
-def _network(settings: object) -> object:
+def _network_settings(settings: object) -> object:
     """What of a run's settings decides the shapes of its tensors."""
     if not isinstance(settings, dict):
         return None
     return settings.get("config"), settings.get("model", "operator")
 
 
-def _parts(tensors: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+def _split_tensors(tensors: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
     """In order, in files that are not too large."""
     parts: list[dict[str, Tensor]] = [{}]
-    room = LARGEST
+    room = MAX_FILE_BYTES
     for name, tensor in tensors.items():
         size = tensor.numel() * tensor.element_size()
         if size > room and parts[-1]:
             parts.append({})
-            room = LARGEST
+            room = MAX_FILE_BYTES
         parts[-1][name] = tensor
         room -= size
     return parts

@@ -62,7 +62,7 @@ Lagrangian = Callable[[Duals], tuple[Tensor, Mapping[str, Tensor]] | Evaluation]
 
 # Largest entry of Adam's direction. Without a bound it is 1/√(1 − β₂) at a gradient that was small
 # for long, 32 steps at once; the extrapolation then throws the point far out, again and again.
-LARGEST = 2.0
+MAX_ADAM_ENTRY = 2.0
 
 
 @dataclass(frozen=True)
@@ -198,19 +198,21 @@ class ExtraGradient:
             torch._foreach_copy_(self._start, self.params)
         try:
             if mode == "optimistic":
-                self._go(self._stale, self.rates.project_half)
-                self.duals.move(start_dual, self._stale_dual, dual_lr)
-            seen, gradients, dual = self._look(lagrangian)
+                self._move_parameters(self._stale, self.rates.project_half)
+                self.duals.take_projected_step(start_dual, self._stale_dual, dual_lr)
+            seen, gradients, dual = self._evaluate_gradients(lagrangian)
             if mode == "extra":
-                self._go(self._direction(gradients, keep=False), self.rates.project_half)
-                self.duals.move(start_dual, dual, dual_lr)
-                _, gradients, dual = self._look(lagrangian)
+                self._move_parameters(
+                    self._direction(gradients, keep=False), self.rates.project_half
+                )
+                self.duals.take_projected_step(start_dual, dual, dual_lr)
+                _, gradients, dual = self._evaluate_gradients(lagrangian)
         except BaseException:
             self._restore(start_dual)
             raise
         direction = self._direction(gradients, keep=True)
-        self._go(direction, projected=True)
-        self.duals.move(start_dual, dual, dual_lr)
+        self._move_parameters(direction, projected=True)
+        self.duals.take_projected_step(start_dual, dual, dual_lr)
         if mode == "optimistic":
             self._stale, self._stale_dual = direction, dual
         self.steps += 1
@@ -228,7 +230,7 @@ class ExtraGradient:
             "duals": self.duals.vector.clone(),
             "stale_dual": self._stale_dual.clone(),
         }
-        for name, group in self._groups().items():
+        for name, group in self._moment_groups().items():
             state |= {f"{name}.{place}": tensor.clone() for place, tensor in enumerate(group)}
         return state
 
@@ -256,26 +258,26 @@ class ExtraGradient:
         self.steps = int(state["steps"])
         self.lr, self.dual_lr = (float(rate) for rate in state["rates"])
         self._stale_dual.copy_(state["stale_dual"])
-        for name, group in self._groups().items():
+        for name, group in self._moment_groups().items():
             for place, tensor in enumerate(group):
                 tensor.copy_(state[f"{name}.{place}"])
 
-    def _groups(self) -> dict[str, list[Tensor]]:
+    def _moment_groups(self) -> dict[str, list[Tensor]]:
         return {"square": self._square, "momentum": self._momentum, "stale": self._stale}
 
     def _zeros(self) -> list[Tensor]:
         return [torch.zeros_like(p, requires_grad=False) for p in self.params]
 
-    def _look(self, lagrangian: Lagrangian) -> tuple[Step, list[Tensor], Tensor]:
+    def _evaluate_gradients(self, lagrangian: Lagrangian) -> tuple[Step, list[Tensor], Tensor]:
         """Value, gradient of θ (clipped) and gradient of λ at the current point."""
         value, defects, ready = Evaluation(*lagrangian(self.duals))
-        gradients = self._differentiated(value) if ready is None else list(ready)
+        gradients = self._differentiate_value(value) if ready is None else list(ready)
         dual = self.duals.gradient(defects)
         norms = torch._foreach_norm(gradients)
         norm = torch.linalg.vector_norm(torch.stack(norms))
         every = self.rates.check_every
         if every and self.steps % every == 0 and not bool(torch.isfinite(norm + dual.sum())):
-            self._refuse(norms, value)
+            self._raise_not_finite(norms, value)
         if self.rates.clip is not None:
             torch._foreach_mul_(gradients, (self.rates.clip / (norm + 1e-12)).clamp(max=1.0))
         # Copies, because a recorded graph writes its next results in the same places.
@@ -283,7 +285,7 @@ class ExtraGradient:
         seen = Step(value.detach().clone(), plain, self.duals.residual(plain), norm)
         return seen, gradients, dual
 
-    def _differentiated(self, value: Tensor) -> list[Tensor]:
+    def _differentiate_value(self, value: Tensor) -> list[Tensor]:
         """∇_θ L. Through ``backward``, on which data-parallel training hangs its averaging."""
         for p in self.params:
             p.grad = None
@@ -293,7 +295,7 @@ class ExtraGradient:
             p.grad = None
         return gradients
 
-    def _refuse(self, norms: Iterable[Tensor], value: Tensor) -> None:
+    def _raise_not_finite(self, norms: Iterable[Tensor], value: Tensor) -> None:
         bad = [place for place, norm in enumerate(norms) if not bool(torch.isfinite(norm))]
         where = f"params {bad[:5]}" if bad else "the multipliers"
         raise FloatingPointError(
@@ -317,7 +319,7 @@ class ExtraGradient:
         momentum = torch._foreach_lerp(self._momentum, gradients, 1.0 - beta1) if beta1 else ()
         mean = torch._foreach_div(momentum, 1.0 - beta1**count) if beta1 else gradients
         bound = torch._foreach_abs(mean)
-        torch._foreach_div_(bound, LARGEST)
+        torch._foreach_div_(bound, MAX_ADAM_ENTRY)
         torch._foreach_maximum_(scale, bound)
         direction = torch._foreach_div(mean, scale)
         if keep:
@@ -325,7 +327,7 @@ class ExtraGradient:
         return list(direction)
 
     @torch.no_grad()
-    def _go(self, direction: list[Tensor], projected: bool) -> None:
+    def _move_parameters(self, direction: list[Tensor], projected: bool) -> None:
         """Set θ to its start − lr · direction, and project."""
         torch._foreach_copy_(self.params, self._start)
         torch._foreach_add_(self.params, direction, alpha=-self.lr)

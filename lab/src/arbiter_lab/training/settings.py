@@ -21,17 +21,17 @@ from arbiter.values import (
     shorten_repr,
 )
 from arbiter_lab.baselines.matched_size import BASELINE_NAMES, Design, match_design
-from arbiter_lab.training.batches import FEWEST, Layout, layouts
+from arbiter_lab.training.batches import MIN_QUOTES_PER_EXPIRY, Layout, default_batch_layouts
 from arbiter_lab.training.saddle import Mode
 
 ROUTES = ("saddle", "mfm")
 MODELS = ("operator", *BASELINE_NAMES)
 
-Sizes = tuple[int, int, int, int]
+LayoutSizes = tuple[int, int, int, int]
 
 
-def _default_layouts() -> tuple[Sizes, ...]:
-    return tuple((*layout, size) for layout, size in layouts())
+def _default_layouts() -> tuple[LayoutSizes, ...]:
+    return tuple((*layout, size) for layout, size in default_batch_layouts())
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Settings:
     pool_seed: int = 0
     held_out: int = 1_500
     held_out_seed: int = 777
-    layouts: tuple[Sizes, ...] = field(default_factory=_default_layouts)
+    layouts: tuple[LayoutSizes, ...] = field(default_factory=_default_layouts)
     mix: tuple[float, ...] = (0.15, 0.25, 0.3, 0.2, 0.1)
     chunk: int = 8
     passes: int = 2
@@ -118,7 +118,7 @@ class Settings:
         if self.route == "mfm" and self.config.decoder != "transport":
             raise ValueError("route mfm matches slopes of transports: it needs decoder 'transport'")
         self._check_model()
-        for name in _COUNTS:
+        for name in _COUNT_SETTINGS:
             value = getattr(self, name)
             if type(value) is not int or value < 1:
                 raise ValueError(
@@ -170,23 +170,23 @@ class Settings:
             raise ValueError(f"plateau = {self.plateau!r} must be seconds, or 0 to never ask")
 
     def _check_layouts(self) -> None:
-        rows, mix = _rows(self.layouts), require_numbers("mix", self.mix)
+        rows, mix = _check_layout_rows(self.layouts), require_numbers("mix", self.mix)
         if not rows or len(mix) != len(rows):
             raise ValueError(
                 f"{len(rows)} layouts and {len(mix)} shares of the mix: give one share for each"
             )
-        least = (2, FEWEST, 1, 1)
+        least = (2, MIN_QUOTES_PER_EXPIRY, 1, 1)
         for row in rows:
             right = [type(n) is int and n >= low for n, low in zip(row, least, strict=False)]
             if not (len(row) == len(least) and all(right)):
                 raise ValueError(
-                    f"layout {shorten_repr(row)}: give expiries (2 or more), strikes ({FEWEST} or more), "
+                    f"layout {shorten_repr(row)}: give expiries (2 or more), strikes ({MIN_QUOTES_PER_EXPIRY} or more), "
                     "targets and surfaces"
                 )
         if min(mix) < 0.0 or not math.isclose(sum(mix), 1.0, abs_tol=1e-6):
             raise ValueError(f"mix = {shorten_repr(list(mix))} must be shares that add up to one")
 
-    def rate(self, step: int) -> float:
+    def learning_rate(self, step: int) -> float:
         """Rate of the parameters in step number ``step``, from 0."""
         warm = min(1.0, (step + 1) / self.warm) if self.warm else 1.0
         late = step - (self.steps - self.decay)
@@ -216,7 +216,7 @@ class Settings:
             raise ValueError(f"settings: {error}") from error
         for name in ("layouts", "mix", "betas"):
             if name in given:
-                given[name] = _tuples(given[name])
+                given[name] = _as_tuples(given[name])
         return cls(**given)
 
     @classmethod
@@ -230,13 +230,13 @@ class Settings:
             raise ValueError(f'{path} must hold one object of settings, like {{"steps": 1000}}')
         return cls.from_dict(values)
 
-    def ablated(self, name: str) -> Settings:
+    def apply_ablation(self, name: str) -> Settings:
         """Without one part; see :data:`ABLATIONS` for the names."""
         if name not in ABLATIONS:
             raise ValueError(f"ablation {name!r}: give one of {', '.join(ABLATIONS)}")
         return replace(ABLATIONS[name](self), ablation=name)
 
-    def continues(self, before: Settings) -> None:
+    def require_same_training(self, before: Settings) -> None:
         """Refuse to go on from a run whose training this would not be.
 
         Raises:
@@ -244,13 +244,15 @@ class Settings:
                 what is measured may.
         """
         was, now = before.to_dict(), self.to_dict()
-        differ = [name for name in now if name not in _FREE and was[name] != now[name]]
+        differ = [
+            name for name in now if name not in _CHANGEABLE_SETTINGS and was[name] != now[name]
+        ]
         if differ:
             told = "; ".join(f"{name} was {was[name]}, is {now[name]}" for name in differ)
             raise ValueError(f"another training cannot be resumed from here: {told}")
 
 
-_COUNTS = (
+_COUNT_SETTINGS = (
     "pool",
     "held_out",
     "chunk",
@@ -260,7 +262,7 @@ _COUNTS = (
     "measure_every",
     "save_every",
 )
-_FREE = {
+_CHANGEABLE_SETTINGS = {
     "pool",
     "pool_seed",
     "steps",
@@ -277,7 +279,7 @@ _FREE = {
 }
 
 
-def _halved(settings: Settings) -> Settings:
+def _halve_ranks(settings: Settings) -> Settings:
     """The paper's rank is m, the size of the state; ours has a low-rank factor beside it."""
     config = settings.config
     return replace(
@@ -286,29 +288,29 @@ def _halved(settings: Settings) -> Settings:
     )
 
 
-def _with(**changes: Any) -> Callable[[Settings], Settings]:
+def _change_config(**changes: Any) -> Callable[[Settings], Settings]:
     return lambda settings: replace(settings, config=replace(settings.config, **changes))
 
 
 ABLATIONS: dict[str, Callable[[Settings], Settings]] = {
-    "gate_off": _with(gate=False),
-    "rank_half": _halved,
-    "guard_off": _with(guard=False),
-    "causal_only": _with(adjoint=False, kriging=False),  # which knows of longer maturities
+    "gate_off": _change_config(gate=False),
+    "rank_half": _halve_ranks,
+    "guard_off": _change_config(guard=False),
+    "causal_only": _change_config(adjoint=False, kriging=False),  # which knows of longer maturities
     "no_vix": lambda settings: replace(settings, vix_term=False),
-    "icnn": _with(decoder="icnn"),
-    "no_qalign": _with(align=False),
+    "icnn": _change_config(decoder="icnn"),
+    "no_qalign": _change_config(align=False),
     "mfm": lambda settings: replace(settings, route="mfm"),
-    "representer": _with(representer=True),
+    "representer": _change_config(representer=True),
 }
 """What can be taken away, by name; and the representer, which is off by default, put in."""
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(v) for v in value) if isinstance(value, list | tuple) else value
+def _as_tuples(value: Any) -> Any:
+    return tuple(_as_tuples(v) for v in value) if isinstance(value, list | tuple) else value
 
 
-def _rows(value: object) -> list[list[Any]]:
+def _check_layout_rows(value: object) -> list[list[Any]]:
     if not isinstance(value, list | tuple) or not all(isinstance(v, list | tuple) for v in value):
         raise ValueError(
             f"layouts = {shorten_repr(value)} must be a list of layouts, each four numbers"

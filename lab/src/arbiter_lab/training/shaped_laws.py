@@ -33,26 +33,41 @@ if TYPE_CHECKING:  # pools are made with shapes
     from arbiter_lab.training.law_pool import Laws
 
 KNOTS = tuple(np.round(np.concatenate([np.arange(-7.2, -4.0, 0.4), np.arange(-4.0, 5.7, 0.2)]), 9))
-RESOLUTION = 1e-10  # of the forward, as the laws of a pool
-_SKEWS, _STEEPEST_SKEW = (0.05, 2.4), 2.5  # −∂A/∂x at the money of a year's smile, and of any
-_GROWTHS, _FADES = (-0.15, 0.45), (-0.25, 0.35)  # of skew in log-maturity, before and beyond a year
-_FLAT, _FLAT_FACTORS = 0.08, (-0.5, 0.4)  # share with hardly any skew, or the other way round
-_LEFT, _RIGHT = (0.5, 6.0), (0.2, 3.0)  # how far skew reaches, in Gaussian coordinates
+MIN_RESOLVED_PRICE = 1e-10  # of the forward, as the laws of a pool
+_SKEW_RANGE, _MAX_SKEW = (0.05, 2.4), 2.5  # −∂A/∂x at the money of a year's smile, and of any
+_SKEW_GROWTHS, _SKEW_FADES = (
+    (-0.15, 0.45),
+    (-0.25, 0.35),
+)  # of skew in log-maturity, before and beyond a year
+_FLAT_SKEW_SHARE, _FLAT_SKEW_FACTORS = (
+    0.08,
+    (-0.5, 0.4),
+)  # share with hardly any skew, or the other way round
+_LEFT_REACHES, _RIGHT_REACHES = (
+    (0.5, 6.0),
+    (0.2, 3.0),
+)  # how far skew reaches, in Gaussian coordinates
 _LEFT_WINGS, _RIGHT_WINGS = (0.05, 1.5), (0.03, 0.7)  # growth of A beyond a place
-_LEFT_STARTS, _RIGHT_STARTS = (0.3, 3.5), (0.3, 3.0)
-_BENDS, _BEND_WIDTHS = 0.15, (0.4, 1.5)  # what is added at the money against the sides
-_REMAINDER, _REMAINDER_LENGTHS = (0.02, 0.4), (0.5, 2.5)
-_LENGTHS, _SHORT_LENGTHS = (1.2, 6.0), (0.6, 2.5)  # of log-maturity over which shapes change
-_FAST = 0.6  # length below which what changes is made larger
-_CHANGE = 0.6  # largest deviation of the logarithms of sizes along maturity
-_LEVELS = (0.6, 1.1)  # volatility at the money over the given law's reference
-_HIGHEST, _LOWEST = (4.0, 0.9), 2.0  # A is bent to stay below, on either side, and above
-_WAVES = 8  # of a random function
-_ROWS, _ROWS_CPU = 256, 16  # laws at a time
-_SPARE = 1.2  # shapes drawn for each one wanted: some do not fit the pool's strikes
+_LEFT_WING_STARTS, _RIGHT_WING_STARTS = (0.3, 3.5), (0.3, 3.0)
+_BEND_SIZE, _BEND_WIDTHS = 0.15, (0.4, 1.5)  # what is added at the money against the sides
+_REMAINDER_SIZES, _REMAINDER_LENGTHS = (0.02, 0.4), (0.5, 2.5)
+_MATURITY_LENGTHS, _SHORT_MATURITY_LENGTHS = (
+    (1.2, 6.0),
+    (0.6, 2.5),
+)  # of log-maturity over which shapes change
+_FAST_CHANGE_LENGTH = 0.6  # length below which what changes is made larger
+_MAX_LOG_SIZE_DEVIATION = 0.6  # largest deviation of the logarithms of sizes along maturity
+_REFERENCE_FACTORS = (0.6, 1.1)  # volatility at the money over the given law's reference
+_MAX_LOG_SHAPE, _MAX_NEGATIVE_LOG_SHAPE = (
+    (4.0, 0.9),
+    2.0,
+)  # A is bent to stay below, on either side, and above
+_WAVE_COUNT = 8  # of a random function
+_LAWS_PER_CHUNK, _LAWS_PER_CHUNK_CPU = 256, 16  # laws at a time
+_OVERSAMPLING = 1.2  # shapes drawn for each one wanted: some do not fit the pool's strikes
 
 
-def draw_shaped(
+def draw_shaped_laws(
     laws: Laws, count: int, rng: np.random.Generator, levels: tuple[float, float], deepest: float
 ) -> Laws:
     """New laws, as many as asked for, with term structures of the pool's.
@@ -70,16 +85,16 @@ def draw_shaped(
     middle = (laws.z > -2.0) & (laws.z < 1.5)
     done = 0
     while done < count:
-        size = min(_ROWS, int(_SPARE * (count - done)) + 1)
+        size = min(_LAWS_PER_CHUNK, int(_OVERSAMPLING * (count - done)) + 1)
         rows = torch.as_tensor(rng.integers(len(laws), size=size), device=laws.iv.device)
-        low, high = np.log(_LEVELS)
+        low, high = np.log(_REFERENCE_FACTORS)
         level = torch.as_tensor(np.exp(rng.uniform(low, high, (size, 1))), device=rows.device)
         variance = (level * laws.reference[rows].double()) ** 2 * laws.T.double()
         A = draw_shape(laws.T, size, rng)
         for part in torch.arange(size, device=rows.device).split(
-            _ROWS if rows.is_cuda else _ROWS_CPU
+            _LAWS_PER_CHUNK if rows.is_cuda else _LAWS_PER_CHUNK_CPU
         ):
-            found = shaped(laws, variance[part], A[part])
+            found = make_shaped_laws(laws, variance[part], A[part])
             near = found.iv[..., middle] / found.reference[..., None]
             good = (near > deepest).flatten(1).all(1)  # false for NaN too
             good &= (found.reference > levels[0]).all(1) & (found.reference < levels[1]).all(1)
@@ -102,37 +117,50 @@ def draw_shape(T: Tensor, count: int, rng: np.random.Generator) -> Tensor:
 
     x = torch.tensor(KNOTS, dtype=torch.float64, device=device)
     age = torch.log(T.double())[:, None]  # zero at a year
-    length = log_uniform(*_LENGTHS)
+    length = log_uniform(*_MATURITY_LENGTHS)
 
-    change = uniform(0.0, _CHANGE)
+    change = uniform(0.0, _MAX_LOG_SIZE_DEVIATION)
 
     def varied(size: Tensor) -> Tensor:
         """Sizes ``(count, M, 1)`` that change slowly along maturity."""
-        return size * torch.exp(change * _waves(age / length, count, rng))
+        return size * torch.exp(change * _draw_smooth_functions(age / length, count, rng))
 
-    grown = -uniform(*_GROWTHS) * _ramp(-age) - uniform(*_FADES) * _ramp(age)
-    skew = varied(uniform(*_SKEWS) * torch.exp(grown))
-    skew = _STEEPEST_SKEW * torch.tanh(skew / _STEEPEST_SKEW)
-    skew = torch.where(uniform(0.0, 1.0) < _FLAT, skew * uniform(*_FLAT_FACTORS), skew)
-    left, right = (varied(log_uniform(*side)) for side in (_LEFT, _RIGHT))
+    grown = -uniform(*_SKEW_GROWTHS) * _smooth_ramp(-age) - uniform(*_SKEW_FADES) * _smooth_ramp(
+        age
+    )
+    skew = varied(uniform(*_SKEW_RANGE) * torch.exp(grown))
+    skew = _MAX_SKEW * torch.tanh(skew / _MAX_SKEW)
+    skew = torch.where(
+        uniform(0.0, 1.0) < _FLAT_SKEW_SHARE, skew * uniform(*_FLAT_SKEW_FACTORS), skew
+    )
+    left, right = (varied(log_uniform(*side)) for side in (_LEFT_REACHES, _RIGHT_REACHES))
     reach = torch.where(x < 0.0, left, right)  # (count, M, n)
     A = -skew * reach * torch.tanh(x / reach)
-    A = A + varied(log_uniform(*_LEFT_WINGS)) * _ramp(-x - uniform(*_LEFT_STARTS))
-    A = A + varied(log_uniform(*_RIGHT_WINGS)) * _ramp(x - uniform(*_RIGHT_STARTS))
-    bend = _BENDS * _waves(age / length, count, rng)
+    A = A + varied(log_uniform(*_LEFT_WINGS)) * _smooth_ramp(-x - uniform(*_LEFT_WING_STARTS))
+    A = A + varied(log_uniform(*_RIGHT_WINGS)) * _smooth_ramp(x - uniform(*_RIGHT_WING_STARTS))
+    bend = _BEND_SIZE * _draw_smooth_functions(age / length, count, rng)
     A = A + bend * torch.exp(-0.5 * (x / log_uniform(*_BEND_WIDTHS)) ** 2)
-    short, narrow = log_uniform(*_SHORT_LENGTHS), log_uniform(*_REMAINDER_LENGTHS)
-    rough = _waves(age / short, count, rng, x / narrow)
+    short, narrow = log_uniform(*_SHORT_MATURITY_LENGTHS), log_uniform(*_REMAINDER_LENGTHS)
+    rough = _draw_smooth_functions(age / short, count, rng, x / narrow)
     # what changes fast is averaged out as variance adds up
-    A = A + log_uniform(*_REMAINDER) * torch.sqrt(1.0 + (_FAST / short) ** 2) * rough
+    A = (
+        A
+        + log_uniform(*_REMAINDER_SIZES)
+        * torch.sqrt(1.0 + (_FAST_CHANGE_LENGTH / short) ** 2)
+        * rough
+    )
     # to the right a bound near one: else the mean comes from where nobody looks
-    highest = _HIGHEST[1] + (_HIGHEST[0] - _HIGHEST[1]) * torch.sigmoid(-(x + 1.0) / 0.3)
+    highest = _MAX_LOG_SHAPE[1] + (_MAX_LOG_SHAPE[0] - _MAX_LOG_SHAPE[1]) * torch.sigmoid(
+        -(x + 1.0) / 0.3
+    )
     return torch.where(
-        A > 0.0, highest * torch.tanh(A / highest), _LOWEST * torch.tanh(A / _LOWEST)
+        A > 0.0,
+        highest * torch.tanh(A / highest),
+        _MAX_NEGATIVE_LOG_SHAPE * torch.tanh(A / _MAX_NEGATIVE_LOG_SHAPE),
     )
 
 
-def shaped(laws: Laws, variance: Tensor, shape: Tensor) -> Laws:
+def make_shaped_laws(laws: Laws, variance: Tensor, shape: Tensor) -> Laws:
     """The laws of term structures ``(N, M)``, nondecreasing, and functions A ``(N, M, n)``."""
     T, z = laws.T.double(), laws.z.double()
     grown = torch.diff(variance, prepend=torch.zeros_like(variance[:, :1])).clamp(min=0.0)
@@ -144,7 +172,7 @@ def shaped(laws: Laws, variance: Tensor, shape: Tensor) -> Laws:
     k = z * total[..., None]
     price = law.otm(k)
     below = int((z < 0.0).sum())
-    known = price > RESOLUTION
+    known = price > MIN_RESOLVED_PRICE
     # known from the money outwards, until it is not
     inner = torch.cat(
         [
@@ -158,22 +186,24 @@ def shaped(laws: Laws, variance: Tensor, shape: Tensor) -> Laws:
     return replace(laws, reference=(total / root).float(), iv=(v / root[:, None]).float())
 
 
-def _ramp(y: Tensor) -> Tensor:
+def _smooth_ramp(y: Tensor) -> Tensor:
     """Zero far below zero, y far above, smooth between."""
     return 0.5 * (y + torch.sqrt(y * y + 0.5))
 
 
-def _waves(age: Tensor, count: int, rng: np.random.Generator, x: Tensor | None = None) -> Tensor:
+def _draw_smooth_functions(
+    age: Tensor, count: int, rng: np.random.Generator, x: Tensor | None = None
+) -> Tensor:
     """Smooth random functions of mean zero and deviation one, of length one in each argument."""
 
     def drawn(values: NDArray[np.float64]) -> Tensor:
         return torch.as_tensor(values, device=age.device)
 
     total = torch.zeros(1, dtype=torch.float64, device=age.device)
-    for _ in range(_WAVES):
+    for _ in range(_WAVE_COUNT):
         phase = drawn(rng.standard_normal((count, 1, 1))) * age
         phase = phase + drawn(rng.uniform(0.0, 2.0 * np.pi, (count, 1, 1)))
         if x is not None:
             phase = phase + drawn(rng.standard_normal((count, 1, 1))) * x
         total = total + torch.cos(phase)
-    return total * math.sqrt(2.0 / _WAVES)
+    return total * math.sqrt(2.0 / _WAVE_COUNT)

@@ -122,12 +122,12 @@ class StoppingRule:
             self.gap = gap
         if dual_residual is not None:
             self.dual_residual = dual_residual
-        if not self._met():
+        if not self._thresholds_met():
             self.since = None
         elif self.since is None:
             self.since = step
         measured = gap is not None and dual_residual is not None
-        if measured and self.patient(step):
+        if measured and self.patience_reached(step):
             if martingale is not None and martingale():
                 return Ending.CONVERGED
             self.failed_tests += 1
@@ -138,13 +138,13 @@ class StoppingRule:
             return Ending.TIME
         return None
 
-    def patient(self, step: int) -> bool:
+    def patience_reached(self, step: int) -> bool:
         """Whether the thresholds have been met for long enough."""
         return self.since is not None and step - self.since + 1 >= self.thresholds.patience
 
     def state_dict(self) -> dict[str, float | int | None]:
         """What a resumed run needs, as plain JSON values."""
-        state = {name: getattr(self, name) for name in _STATE}
+        state = {name: getattr(self, name) for name in _STATE_KEYS}
         return {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in state.items()
@@ -152,12 +152,12 @@ class StoppingRule:
 
     def load_state_dict(self, state: Mapping[str, float | int | None]) -> None:
         """Go on counting from a state that `state_dict` gave."""
-        if set(state) != set(_STATE):
-            raise ValueError(f"the state of a stopping rule has {_STATE}, got {sorted(state)}")
-        for name in _STATE:
+        if set(state) != set(_STATE_KEYS):
+            raise ValueError(f"the state of a stopping rule has {_STATE_KEYS}, got {sorted(state)}")
+        for name in _STATE_KEYS:
             setattr(self, name, state[name])
 
-    def _met(self) -> bool:
+    def _thresholds_met(self) -> bool:
         bounds = self.thresholds
         pairs = (
             (self.gap, bounds.gap),
@@ -167,7 +167,7 @@ class StoppingRule:
         return all(x is not None and math.isfinite(x) and x < bound for x, bound in pairs)
 
 
-_STATE = ("gap", "gap_change", "dual_residual", "since", "failed_tests")
+_STATE_KEYS = ("gap", "gap_change", "dual_residual", "since", "failed_tests")
 
 
 class Plateau:

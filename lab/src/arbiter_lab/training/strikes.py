@@ -11,14 +11,21 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-_EVEN, _MANY, _EVEN_OF_MANY = 0.5, 64, 0.15  # share with strikes even in deviations
-_BENCHMARK = 0.3  # share of those with exactly the window of the Heston benchmark
-_STEPS = (1.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0)
-_SPOTS = (1000.0, 8000.0)
-_COMMON = 0.8  # share of listed surfaces with one range in currency for all expiries
-_PRICED = 0.75  # share of those cut by price alone
-_ROUGHLY = 0.2  # by how much puts may be worth listing beyond the given reach
-_SPARSEST, _POOR = 0.2, 0.45  # share of quotes kept: the least of all, the most where they are poor
+_EVEN_SHARE, _MANY_STRIKES, _EVEN_SHARE_OF_MANY = (
+    0.5,
+    64,
+    0.15,
+)  # share with strikes even in deviations
+_BENCHMARK_SHARE = 0.3  # share of those with exactly the window of the Heston benchmark
+_STRIKE_STEPS = (1.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0)
+_SPOT_RANGE = (1000.0, 8000.0)
+_COMMON_RANGE_SHARE = 0.8  # share of listed surfaces with one range in currency for all expiries
+_PRICE_CUT_SHARE = 0.75  # share of those cut by price alone
+_REACH_SLACK = 0.2  # by how much puts may be worth listing beyond the given reach
+_MIN_KEPT_SHARE, _MAX_POOR_KEPT_SHARE = (
+    0.2,
+    0.45,
+)  # share of quotes kept: the least of all, the most where they are poor
 
 
 def draw_strikes(
@@ -40,8 +47,8 @@ def draw_strikes(
 
     slot = torch.arange(strikes, device=device)
     # the more strikes, the more it looks like an exchange
-    even = rand(B, 1, 1) < (_EVEN if strikes < _MANY else _EVEN_OF_MANY)
-    benchmark = even & (rand(B, 1, 1) < _BENCHMARK)
+    even = rand(B, 1, 1) < (_EVEN_SHARE if strikes < _MANY_STRIKES else _EVEN_SHARE_OF_MANY)
+    benchmark = even & (rand(B, 1, 1) < _BENCHMARK_SHARE)
     # how many: all slots, or fewer, and then each expiry its own number
     few = strikes * (0.25 + 0.75 * rand(B, 1, 1)) * (1.0 - 0.4 * rand(B, 1, 1) * rand(B, L, 1))
     full = benchmark | (rand(B, 1, 1) < 0.5)
@@ -56,12 +63,12 @@ def draw_strikes(
     z = low + (high - low) * (share + jitter / (count - 1.0))
     k_even = z * scale[..., None]
 
-    k_listed, apart = _listed(scale, reach, share, (low, high), rand)
+    k_listed, apart = _draw_listed_strikes(scale, reach, share, (low, high), rand)
     k = torch.where(even, k_even, k_listed)
     return k, (slot < count) & (even | apart)
 
 
-def _listed(
+def _draw_listed_strikes(
     scale: Tensor,
     reach: Tensor,
     share: Tensor,
@@ -71,14 +78,14 @@ def _listed(
     """Multiples of a step between two strikes in currency: fine at the money, coarse far out."""
     B, L = scale.shape
     wide = scale[..., None]
-    spot = _SPOTS[0] * torch.exp(rand(B, 1, 1) * math.log(_SPOTS[1] / _SPOTS[0]))
+    spot = _SPOT_RANGE[0] * torch.exp(rand(B, 1, 1) * math.log(_SPOT_RANGE[1] / _SPOT_RANGE[0]))
     # a range of strikes for all expiries, cut to what is worth something, or a window of its own
     lowest = torch.log(0.03 + 0.8 * rand(B, 1, 1).square())
     highest = torch.log(1.05 + 0.6 * rand(B, 1, 1))
-    common = rand(B, 1, 1) < _COMMON
+    common = rand(B, 1, 1) < _COMMON_RANGE_SHARE
     # reach is rough: beyond it lie strikes that may or may not be worth listing
-    beyond = reach[..., None] * (1.0 + _ROUGHLY * rand(B, L, 1))
-    deep = torch.where(rand(B, 1, 1) < _PRICED, beyond, -4.0 - 6.5 * rand(B, 1, 1))
+    beyond = reach[..., None] * (1.0 + _REACH_SLACK * rand(B, L, 1))
+    deep = torch.where(rand(B, 1, 1) < _PRICE_CUT_SHARE, beyond, -4.0 - 6.5 * rand(B, 1, 1))
     low = torch.where(common, torch.maximum(lowest, deep * wide), window[0] * wide)
     above = torch.minimum(highest, (2.0 + 3.0 * rand(B, 1, 1)) * wide)
     high = torch.where(common, above, window[1] * wide)
@@ -88,7 +95,7 @@ def _listed(
     strike = spot * torch.exp(k)
     room = torch.diff(strike, dim=-1)
     room = torch.cat([room[..., :1], room], -1)
-    steps = torch.tensor(_STEPS, device=scale.device)
+    steps = torch.tensor(_STRIKE_STEPS, device=scale.device)
     step = steps[(torch.bucketize(room, steps, right=True) - 1).clamp(min=0)]
     strike = torch.round(strike / step) * step
     apart = torch.ones_like(strike, dtype=torch.bool)
@@ -96,7 +103,7 @@ def _listed(
     return torch.log(strike.clamp(min=1.0) / spot), apart
 
 
-def keep(
+def draw_kept_quotes(
     offered: Tensor, fewest: int, generator: torch.Generator, poor: Tensor | None = None
 ) -> Tensor:
     """Which of the offered quotes are shown: random shares, gaps, expiries with hardly any.
@@ -110,10 +117,10 @@ def keep(
     def rand(*shape: int) -> Tensor:
         return torch.rand(*shape, generator=generator, device=device)
 
-    share = _SPARSEST + (1.0 - _SPARSEST) * rand(B, 1, 1)
+    share = _MIN_KEPT_SHARE + (1.0 - _MIN_KEPT_SHARE) * rand(B, 1, 1)
     share = torch.where(rand(B, 1, 1) < 0.25, 1.0, share)
     if poor is not None:
-        most = _SPARSEST + (_POOR - _SPARSEST) * rand(B, 1, 1)
+        most = _MIN_KEPT_SHARE + (_MAX_POOR_KEPT_SHARE - _MIN_KEPT_SHARE) * rand(B, 1, 1)
         share = torch.where(poor[:, None, None], most, share)
     share = torch.where((rand(B, 1, 1) < 0.3) & (rand(B, L, 1) < 0.3), 0.1, share)
     # a gap anywhere in one expiry of eight

@@ -15,10 +15,10 @@ from arbiter.operators.network.green_scan import GreenScan
 from arbiter.operators.network.lipschitz import constant
 from arbiter.operators.network.network import Network
 from arbiter.operators.network.representer import LEAST
-from arbiter_lab.training.graph_capture import Recorded
+from arbiter_lab.training.graph_capture import RecordedFunction
 from arbiter_lab.training.law_pool import Laws
-from arbiter_lab.training.learner import Learner, Seen
-from arbiter_lab.training.routes import route_of
+from arbiter_lab.training.learner import Learner, LearnerStep
+from arbiter_lab.training.routes import make_route
 from arbiter_lab.training.settings import Settings
 
 
@@ -50,15 +50,15 @@ class Trainer(Learner[Network]):
             settings,
             laws,
             lambda: Network(settings.config),
-            route_of(settings),
-            self._project if settings.config.align else None,
+            make_route(settings),
+            self._project_and_measure if settings.config.align else None,
         )
         self._scans = [m for m in self.network.modules() if isinstance(m, GreenScan)]
-        self._align = Recorded(lambda: [self.network.align()], device=self.device)
+        self._align = RecordedFunction(lambda: [self.network.align()], device=self.device)
         self._measuring = False
         self.representer: tuple[int, float] | None = None
 
-    def step(self, *, measure: bool = False) -> Seen:
+    def step(self, *, measure: bool = False) -> LearnerStep:
         """One step; with ``measure`` the Lipschitz constant before and after Q-Align is taken."""
         self._measuring = measure
         try:
@@ -66,12 +66,12 @@ class Trainer(Learner[Network]):
         finally:
             self._measuring = False
         if measure and not self.settings.config.align:
-            self.lipschitz = (self.constant(),) * 2
+            self.lipschitz = (self.lipschitz_constant(),) * 2
         return seen
 
-    def row(self, seen: Seen) -> dict[str, float | Tensor | None]:
+    def journal_row(self, seen: LearnerStep) -> dict[str, float | Tensor | None]:
         """The journal's columns of a step, tensors among them."""
-        row = super().row(seen)
+        row = super().journal_row(seen)
         guards = ("spec_guard_hits", "projection_distance", "max_rho_dt")
         row |= dict(zip(guards, seen.guards.unbind(), strict=True))
         if self.settings.route == "mfm":
@@ -85,7 +85,7 @@ class Trainer(Learner[Network]):
             row["enter_representer_at_step"], row["coverage_at_trigger"] = self.representer
         return row
 
-    def constant(self) -> float:
+    def lipschitz_constant(self) -> float:
         """The network's Lipschitz constant.
 
         Raises:
@@ -116,14 +116,14 @@ class Trainer(Learner[Network]):
         entered = counts["representer"]
         self.representer = None if entered is None else (int(entered[0]), float(entered[1]))
 
-    def _guards(self) -> Tensor:
+    def _guard_statistics(self) -> Tensor:
         last = [scan.last for scan in self._scans if scan.last is not None]
         hits = torch.stack([one.hits for one in last]).sum().float()
         distance = torch.stack([one.distance for one in last]).sum()
         return torch.stack([hits, distance, torch.stack([one.largest for one in last]).amax()])
 
-    def _project(self) -> None:
-        before = self.constant() if self._measuring else math.nan
+    def _project_and_measure(self) -> None:
+        before = self.lipschitz_constant() if self._measuring else math.nan
         self._align()
         if self._measuring:
-            self.lipschitz = (before, self.constant())
+            self.lipschitz = (before, self.lipschitz_constant())

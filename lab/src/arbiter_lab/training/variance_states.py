@@ -20,13 +20,13 @@ from arbiter.models.parameters import Parameters
 
 Array = NDArray[np.float64]
 
-_HORIZONS = (0.05, 2.0)  # years that a path has run
+_HORIZON_YEARS = (0.05, 2.0)  # years that a path has run
 # steps before the end over the horizon: fast factors forget, so only the last steps are fine
-_AHEAD = 2.0 ** np.arange(0.0, -12.0, -0.25)
+_RELATIVE_TIMES_TO_END = 2.0 ** np.arange(0.0, -12.0, -0.25)
 
 
 @dataclass(frozen=True, eq=False)
-class _Basis:
+class _EigenBasis:
     """Speeds g and loadings e ``(P, n)``, and the way back to the factors ``(P, n, n)``."""
 
     speed: Array
@@ -34,27 +34,27 @@ class _Basis:
     back: Array
 
     @staticmethod
-    def of(sets: Sequence[Parameters]) -> _Basis:
+    def from_parameters(sets: Sequence[Parameters]) -> _EigenBasis:
         c, x = np.stack([p.c for p in sets]), np.stack([p.x for p in sets])
         root = np.sqrt(c)
-        reversion = _column(sets, "reversion")[..., None]
+        reversion = _parameter_column(sets, "reversion")[..., None]
         drift = reversion * root[:, :, None] * root[:, None, :]
         drift += x[:, :, None] * np.eye(x.shape[1])
         speed, vectors = np.linalg.eigh(drift)
         load = np.einsum("pin,pi->pn", vectors, root)
-        return _Basis(np.maximum(speed, 1e-9), load, vectors / root[:, :, None])
+        return _EigenBasis(np.maximum(speed, 1e-9), load, vectors / root[:, :, None])
 
 
-def reached(sets: Sequence[Parameters], states: int, rng: np.random.Generator) -> Array:
+def simulate_states(sets: Sequence[Parameters], states: int, rng: np.random.Generator) -> Array:
     """``(P, D, n)``: the start, all zeros, and ends of independent paths of random length."""
-    basis = _Basis.of(sets)
-    v0, level = _column(sets, "v0"), _pull(sets)[..., None]
-    nu = _column(sets, "nu")
-    low, high = np.log(_HORIZONS)
+    basis = _EigenBasis.from_parameters(sets)
+    v0, level = _parameter_column(sets, "v0"), _drift_constant(sets)[..., None]
+    nu = _parameter_column(sets, "nu")
+    low, high = np.log(_HORIZON_YEARS)
     horizon = np.exp(rng.uniform(low, high, (len(sets), 1, 1)))
     w = np.zeros((len(sets), states - 1, basis.speed.shape[1]))
     load, speed = basis.load[:, None], basis.speed[:, None]
-    for share in -np.diff(np.append(_AHEAD, 0.0)):
+    for share in -np.diff(np.append(_RELATIVE_TIMES_TO_END, 0.0)):
         delta = share * horizon
         y = 0.5 * delta * speed
         fade, gone = np.exp(-y), -np.expm1(-y) / speed
@@ -73,24 +73,26 @@ def reached(sets: Sequence[Parameters], states: int, rng: np.random.Generator) -
 
 def log_variance(sets: Sequence[Parameters], U: Array, T: Array) -> Array:
     """``(P, D, M)`` total log-contract variance ``W(T)`` in states ``(P, D, n)``."""
-    basis = _Basis.of(sets)
-    w = np.einsum("pin,pdi->pdn", _inverse(sets, basis), U)[..., None]  # (P, D, n, 1)
+    basis = _EigenBasis.from_parameters(sets)
+    w = np.einsum("pin,pdi->pdn", _to_eigenbasis(sets, basis), U)[..., None]  # (P, D, n, 1)
     g, e = basis.speed[:, None, :, None], basis.load[:, None, :, None]
     faded = -np.expm1(-g * T) / g  # (P, 1, n, M)
-    pulled = _pull(sets)[..., None, None] * e * (T - faded) / g
+    pulled = _drift_constant(sets)[..., None, None] * e * (T - faded) / g
     mean = (e * (w * faded + pulled)).sum(2)
     jumps = np.array([[[p.jumps.variance if p.jumps else 0.0]] for p in sets])
-    return np.asarray((_column(sets, "v0")[..., None] + jumps) * T + mean)
+    return np.asarray((_parameter_column(sets, "v0")[..., None] + jumps) * T + mean)
 
 
-def _inverse(sets: Sequence[Parameters], basis: _Basis) -> Array:
+def _to_eigenbasis(sets: Sequence[Parameters], basis: _EigenBasis) -> Array:
     """``w = Vᵀ √c U`` with V orthogonal: ``back = V/√c``, so the way there is ``c·back``."""
     return np.asarray(np.stack([p.c for p in sets])[:, :, None] * basis.back)
 
 
-def _pull(sets: Sequence[Parameters]) -> Array:
-    return _column(sets, "reversion") * (_column(sets, "theta") - _column(sets, "v0"))
+def _drift_constant(sets: Sequence[Parameters]) -> Array:
+    return _parameter_column(sets, "reversion") * (
+        _parameter_column(sets, "theta") - _parameter_column(sets, "v0")
+    )
 
 
-def _column(sets: Sequence[Parameters], name: str) -> Array:
+def _parameter_column(sets: Sequence[Parameters], name: str) -> Array:
     return np.array([[getattr(p, name)] for p in sets], dtype=np.float64)  # (P, 1)
