@@ -37,7 +37,7 @@ from arbiter.chains import read_chain
 from arbiter.fitting import FitOptions, FittedSurface, fit
 from arbiter.quotes import Quotes
 from arbiter.scoring import BASIS_POINT, Model, count_modes, find_counted_quotes, score
-from arbiter_lab.evaluation.arbitrage_check import table
+from arbiter_lab.evaluation.arbitrage_check import tabulate_volatility
 from arbiter_lab.peers import fit_andreasen_huge, fit_ssvi, fit_svi
 from benchmarks.heston_surfaces import Heston, heston_surface
 
@@ -218,7 +218,7 @@ def peer_rows(name: str, quotes: Quotes) -> list[Row]:
         model, elapsed = timed(run, quotes)
         seen = score(model, quotes)
         unseen = score(run(shown), quotes, among=hidden)
-        verdict = ab.audit(table(model, quotes, 101))
+        verdict = ab.audit(tabulate_volatility(model, quotes, 101))
         sizes = verdict.findings["size"]
         rows.append(
             {

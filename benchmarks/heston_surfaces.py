@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from arbiter.models.heston import Heston
 from arbiter_lab.evaluation.heston_surfaces import (
-    DAYS,
-    DEVIATIONS,
-    FEWEST,
-    SURFACES,
+    MATURITY_DAYS,
+    MIN_QUOTES_PER_SLICE,
+    STRIKE_DEVIATIONS,
+    SURFACE_COUNT,
     HestonSurface,
     draw_heston,
     heston_surface,

@@ -35,9 +35,9 @@ from arbiter.operators.prior.reference_volatility import scaled
 from arbiter.operators.quote_tensors import pad_chains
 from arbiter_lab.evaluation.heston_surfaces import heston_case
 from arbiter_lab.evaluation.known_surface import Case
-from arbiter_lab.evaluation.methods import methods
+from arbiter_lab.evaluation.methods import select_methods
 from arbiter_lab.evaluation.run_methods import evaluate
-from arbiter_lab.evaluation.stored_surfaces import stored
+from arbiter_lab.evaluation.stored_surfaces import load_unseen_surfaces
 from arbiter_lab.stability.local_lipschitz import constant_at
 
 Row = dict[str, Any]
@@ -83,7 +83,9 @@ def errors(operator: Operator, benches: dict[str, Sequence[Case]]) -> Row:
     """RMSE of the operator's surfaces on each benchmark."""
     row: Row = {}
     for name, cases in benches.items():
-        found = evaluate(cases, methods(["operator"], operator)).to_dict()["methods"]["operator"]
+        found = evaluate(cases, select_methods(["operator"], operator)).to_dict()["methods"][
+            "operator"
+        ]
         row[f"{name}_bp"] = found["rmse_bp"]
         row[f"{name}_unquoted_bp"] = found["rmse_unquoted_bp"]
         row[f"{name}_nas_one"] = found["nas_one"] == found["surfaces"]
@@ -173,7 +175,7 @@ def main() -> None:
     parser.add_argument("--markdown", action="store_true")
     chosen = parser.parse_args()
     benches: dict[str, Sequence[Case]] = {
-        "unseen": stored(chosen.unseen, chosen.cache),
+        "unseen": load_unseen_surfaces(chosen.unseen, chosen.cache),
         "heston": [heston_case(seed) for seed in range(chosen.heston)],
         "heston_hard": [heston_case(seed, hard=True) for seed in range(chosen.heston)],
     }

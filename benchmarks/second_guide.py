@@ -24,9 +24,14 @@ from rich.table import Table
 
 from arbiter.operators.pretrained import Operator
 from arbiter.surface import Surface
-from arbiter_lab.evaluation.heston_surfaces import FEWEST, KEPT_HARD, half_spread, heston_case
-from arbiter_lab.evaluation.known_surface import Case, quotes_of
-from arbiter_lab.evaluation.stored_surfaces import stored
+from arbiter_lab.evaluation.heston_surfaces import (
+    KEPT_SHARE_HARD,
+    MIN_QUOTES_PER_SLICE,
+    half_spread,
+    heston_case,
+)
+from arbiter_lab.evaluation.known_surface import Case, quotes_from_volatilities
+from arbiter_lab.evaluation.stored_surfaces import load_unseen_surfaces
 
 _SEED = 20_261_116
 
@@ -37,10 +42,12 @@ def sparse(case: Case, number: int) -> Case:
     iv = np.where(case.listed, case.iv, 1.0)
     half = half_spread(case.deviations, iv, hard=True)
     order = np.where(case.listed, rng.uniform(size=iv.shape), np.inf)
-    least = np.sort(order, axis=1)[:, FEWEST - 1 : FEWEST]
-    quoted = case.listed & ((order < KEPT_HARD) | (order <= least))
+    least = np.sort(order, axis=1)[:, MIN_QUOTES_PER_SLICE - 1 : MIN_QUOTES_PER_SLICE]
+    quoted = case.listed & ((order < KEPT_SHARE_HARD) | (order <= least))
     mid = iv + half * rng.uniform(-1.0, 1.0, iv.shape)
-    return replace(case, quotes=quotes_of(case.T, case.k, mid, half, quoted), quoted=quoted)
+    return replace(
+        case, quotes=quotes_from_volatilities(case.T, case.k, mid, half, quoted), quoted=quoted
+    )
 
 
 def squares(surface: Surface, case: Case) -> float:
@@ -76,7 +83,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=Path("evaluation/surfaces"))
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
-    operator, unseen = Operator.pretrained(), stored(chosen.unseen, chosen.cache)
+    operator, unseen = Operator.pretrained(), load_unseen_surfaces(chosen.unseen, chosen.cache)
     rows = [
         row("Heston", [heston_case(i) for i in range(chosen.heston)], operator),
         row("Heston, hard", [heston_case(i, hard=True) for i in range(chosen.heston)], operator),

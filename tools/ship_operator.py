@@ -27,10 +27,10 @@ import operator_card
 from arbiter.operators import checkpoint, domain
 from arbiter.operators.network.network import Config, Network
 from arbiter.operators.pretrained import Operator
-from arbiter_lab.evaluation.listed_chains import chains_in, evaluate_chains
-from arbiter_lab.evaluation.methods import methods
-from arbiter_lab.evaluation.stored_surfaces import stored
-from arbiter_lab.evaluation.unseen_surfaces import SURFACES
+from arbiter_lab.evaluation.listed_chains import evaluate_chains, find_chain_files
+from arbiter_lab.evaluation.methods import select_methods
+from arbiter_lab.evaluation.stored_surfaces import load_unseen_surfaces
+from arbiter_lab.evaluation.unseen_surfaces import SURFACE_COUNT
 from arbiter_lab.training.batches import Batch
 from arbiter_lab.training.law_pool import make_laws
 
@@ -95,8 +95,8 @@ def heston_rmse_bp(operator: Operator) -> dict[str, float]:
 def unseen_metrics(operator: Operator, count: int, cache: Path | None) -> dict[str, float]:
     """The unseen surfaces, the benchmark's own and as many that come after these."""
     found = {}
-    for name, first in (("unseen", 0), ("later_unseen", SURFACES)):
-        cases = stored(count, cache, first=first)
+    for name, first in (("unseen", 0), ("later_unseen", SURFACE_COUNT)):
+        cases = load_unseen_surfaces(count, cache, first=first)
         surfaces = operator.many([case.quotes for case in cases])
         parts = []
         for case, surface in zip(cases, surfaces, strict=True):
@@ -111,8 +111,8 @@ def unseen_metrics(operator: Operator, count: int, cache: Path | None) -> dict[s
 
 def listed_errors(operator: Operator, folder: Path) -> dict[str, list[float]]:
     """Error within two deviations in basis points and median miss in half-spreads, by chain."""
-    paths = [path for path in chains_in(folder) if path.name.startswith("spx")]
-    rows = evaluate_chains(paths, methods(["operator"], operator))
+    paths = [path for path in find_chain_files(folder) if path.name.startswith("spx")]
+    rows = evaluate_chains(paths, select_methods(["operator"], operator))
     return {
         row["chain"]: [row["iv_rmse_bp"], row["median_half_spreads"]]
         for row in rows
@@ -138,7 +138,9 @@ def main() -> None:
     parser.add_argument("--revision", help="of the code that trained, if the file is wrong on it")
     parser.add_argument("--note", default="", help="what the card says of the training")
     parser.add_argument("--keep-limits", action="store_true", help="of the domain")
-    parser.add_argument("--unseen", type=int, default=SURFACES, help="surfaces, and later ones")
+    parser.add_argument(
+        "--unseen", type=int, default=SURFACE_COUNT, help="surfaces, and later ones"
+    )
     parser.add_argument("--cache", type=Path, help="folder of the unseen surfaces")
     given = parser.parse_args()
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.heston_surfaces import (
-    DAYS,
-    DEVIATIONS,
+    MATURITY_DAYS,
+    STRIKE_DEVIATIONS,
     Heston,
     HestonSurface,
     draw_heston,
@@ -40,7 +40,7 @@ from counts import count
 
 Array = NDArray[np.float64]
 
-T = DAYS / 365.0
+T = MATURITY_DAYS / 365.0
 NAMES = ("v0", "kappa", "theta", "sigma", "rho")
 SMOOTH = FitOptions(loss=Loss(wall=0.0, far=1e3))  # least squares
 
@@ -52,7 +52,7 @@ def report(surface: FittedSurface) -> FitResult:
 
 def noiseless(heston: Heston) -> Surface:
     """The surface of a model, without its noise."""
-    k = DEVIATIONS * (heston.reference_volatility(T) * np.sqrt(T))[:, None]
+    k = STRIKE_DEVIATIONS * (heston.reference_volatility(T) * np.sqrt(T))[:, None]
     iv = heston.iv(k, T)
     table = {"T": np.broadcast_to(T[:, None], k.shape).ravel(), "k": k.ravel()}
     both = {"iv_bid": (iv - 1e-4).ravel(), "iv_ask": (iv + 1e-4).ravel()}

@@ -13,7 +13,7 @@ import arbiter as ab
 from arbiter.audit.certificate import Certificate, audit
 from arbiter_lab.baselines import cleaned_svi as cleaned_module
 from arbiter_lab.baselines.cleaned_svi import clean, fit_then_clean
-from arbiter_lab.evaluation.arbitrage_check import judge
+from arbiter_lab.evaluation.arbitrage_check import audit_model
 from arbiter_lab.evaluation.heston_surfaces import heston_case
 from arbiter_lab.peers import SVI, Peer, fit_svi
 from counts import count
@@ -93,7 +93,7 @@ def test_the_cost_is_the_error_after_less_the_error_before() -> None:
         listed = case.listed
         raw = fit_svi(case.quotes).iv(case.k[listed], times[listed])
         errors.append(1e4 * float(np.sqrt(np.mean((raw - case.iv[listed]) ** 2))))
-        assert judge(cleaned, case.quotes).findings == 0
+        assert audit_model(cleaned, case.quotes).findings == 0
         assert abs(cost.after - cost.before) <= cost.moved + 1e-9  # triangle inequality
     assert [cost.before for cost in costs] == pytest.approx(errors)
     assert max(cost.moved for cost in costs) > 1.0
@@ -117,8 +117,8 @@ def test_real_quotes_are_fitted_and_cleaned() -> None:
     cleaned = fit_then_clean(quotes)
     before, after = (ab.scoring.score(model, quotes) for model in (cleaned.raw, cleaned))
     assert after.inside_bid_ask > before.inside_bid_ask - 0.02
-    assert judge(cleaned.raw, quotes).findings > 0  # a calendar spread, 2e-7 of the forward
-    assert judge(cleaned, quotes).findings == 0
+    assert audit_model(cleaned.raw, quotes).findings > 0  # a calendar spread, 2e-7 of the forward
+    assert audit_model(cleaned, quotes).findings == 0
 
 
 def test_far_strikes_and_maturities_have_prices() -> None:

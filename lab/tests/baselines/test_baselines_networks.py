@@ -29,7 +29,7 @@ from arbiter_lab.baselines.matched_size import (
 )
 from arbiter_lab.baselines.readout import SMILE_COEFFICIENTS, smoothed_smile
 from arbiter_lab.baselines.trained_baseline import Baseline, NeuralSmiles
-from arbiter_lab.evaluation.arbitrage_check import judge
+from arbiter_lab.evaluation.arbitrage_check import audit_model
 from counts import count
 from ragged_chains import SMALL, random_chain
 
@@ -198,10 +198,10 @@ def test_volatility_is_continuous_in_maturity(model: str) -> None:
 def test_unconstrained_readouts_can_be_arbitraged(model: str) -> None:
     """Negative control of every promise of the operator, which has none of these findings."""
     chains = [quotes(seed=seed) for seed in range(count(20, 4))]
-    found = [judge(answer, chain).findings for answer, chain in pairs(model, chains)]
+    found = [audit_model(answer, chain).findings for answer, chain in pairs(model, chains)]
     assert max(found) > 0
     operator = ab.Operator.pretrained()
-    assert all(judge(operator(chain), chain).findings == 0 for chain in chains)
+    assert all(audit_model(operator(chain), chain).findings == 0 for chain in chains)
 
 
 def pairs(model: str, chains: list[Quotes]) -> list[tuple[NeuralSmiles, Quotes]]:

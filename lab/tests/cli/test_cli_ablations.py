@@ -16,10 +16,10 @@ from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.network.network import Config, Network
 from arbiter.operators.pretrained import Operator
-from arbiter_lab.evaluation.arbitrage_check import judge
+from arbiter_lab.evaluation.arbitrage_check import audit_model
 from arbiter_lab.evaluation.convex_decoder_model import ConvexOperator
 from arbiter_lab.evaluation.heston_surfaces import heston_case
-from arbiter_lab.evaluation.methods import methods, usual, with_any_decoder
+from arbiter_lab.evaluation.methods import default_method_names, load_any_operator, select_methods
 from arbiter_lab.training.settings import ABLATIONS
 
 
@@ -83,16 +83,16 @@ def test_the_papers_decoder_is_compared_with_all_but_a_refinement(
     refined = run(*base, "--method", "refine")
     assert refined.exit_code == 2
     assert "'refine' leans on a surface" in refined.output
-    assert usual(Operator.pretrained()) == ["operator", "refine", "fit", "svi"]
+    assert default_method_names(Operator.pretrained()) == ["operator", "refine", "fit", "svi"]
 
 
 def test_it_is_its_projection_that_keeps_it_free_of_arbitrage(convex: Path) -> None:
     case = heston_case(0)
     raw = ConvexOperator.load(convex, project=False).many([case.quotes])[0]
-    assert judge(raw, case.quotes).nas < 1.0
-    method = methods(["operator"], with_any_decoder(convex))[0]
+    assert audit_model(raw, case.quotes).nas < 1.0
+    method = select_methods(["operator"], load_any_operator(convex))[0]
     assert method.promises
-    assert judge(method.solve([case.quotes])[0], case.quotes).nas == 1.0
+    assert audit_model(method.solve([case.quotes])[0], case.quotes).nas == 1.0
 
 
 def test_without_the_package_of_the_projection_it_is_refused(
@@ -115,13 +115,13 @@ def test_a_decoder_is_not_taken_for_the_other(convex: Path, tmp_path: Path) -> N
         about = info | {"config": config.to_dict() | changes}
         return checkpoint.save(tmp_path / "x.safetensors", Network(config).state_dict(), about)
 
-    assert isinstance(with_any_decoder(saved()), Operator)
+    assert isinstance(load_any_operator(saved()), Operator)
     with pytest.raises(CheckpointError, match="its decoder is 'transport', not 'icnn'"):
         ConvexOperator.load(saved())
     with pytest.raises(CheckpointError, match="heads = 'all' must be a whole number"):
-        with_any_decoder(saved(decoder="icnn", heads="all"))
+        load_any_operator(saved(decoder="icnn", heads="all"))
     with pytest.raises(CheckpointError, match="another configuration"):
-        with_any_decoder(saved(decoder="icnn"))
+        load_any_operator(saved(decoder="icnn"))
 
 
 def test_chains_of_fewer_than_three_quotes_are_refused(convex: Path) -> None:

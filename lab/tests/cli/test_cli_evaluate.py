@@ -132,7 +132,7 @@ def test_arbitrage_in_a_method_that_promises_none_is_a_failure(
 def test_a_method_that_refuses_quotes_is_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = stored_surfaces.stored(1)[0]
+    case = stored_surfaces.load_unseen_surfaces(1)[0]
     few = case.quotes.select(np.arange(len(case.quotes)) < 2)
     quoted = np.zeros_like(case.quoted)
     quoted.flat[np.flatnonzero(case.quoted)[:2]] = True

@@ -21,14 +21,21 @@ from arbiter.quotes import Quotes
 from arbiter_lab.baselines.matched_size import match_design
 from arbiter_lab.baselines.trained_baseline import Baseline
 from arbiter_lab.evaluation import stored_surfaces, unseen_surfaces
-from arbiter_lab.evaluation.arbitrage_check import Verdict, judge, table
+from arbiter_lab.evaluation.arbitrage_check import Verdict, audit_model, tabulate_volatility
 from arbiter_lab.evaluation.heston_surfaces import heston_case
 from arbiter_lab.evaluation.known_surface import Case
-from arbiter_lab.evaluation.listed_chains import chains_in, evaluate_chains
-from arbiter_lab.evaluation.methods import Method, methods
+from arbiter_lab.evaluation.listed_chains import evaluate_chains, find_chain_files
+from arbiter_lab.evaluation.methods import Method, select_methods
 from arbiter_lab.evaluation.pictures import draw_errors
-from arbiter_lab.evaluation.run_methods import BATCH, evaluate
-from arbiter_lab.evaluation.scores import EDGES, answered, labels, noise_bp, refused, summary
+from arbiter_lab.evaluation.run_methods import CHAINS_PER_BATCH, evaluate
+from arbiter_lab.evaluation.scores import (
+    MONEYNESS_EDGES,
+    moneyness_labels,
+    noise_bp,
+    score_case,
+    score_refusal,
+    summary,
+)
 from arbiter_lab.peers import SVI
 from arbiter_lab.training.law_pool import make_laws
 from counts import FULL, count
@@ -38,12 +45,12 @@ Array = NDArray[np.float64]
 
 @pytest.fixture(scope="module")
 def sheets() -> unseen_surfaces.Sheets:
-    return unseen_surfaces.unseen(count(unseen_surfaces.SURFACES, 12))
+    return unseen_surfaces.make_unseen_surfaces(count(unseen_surfaces.SURFACE_COUNT, 12))
 
 
 @pytest.fixture(scope="module")
 def cases(sheets: unseen_surfaces.Sheets) -> list[Case]:
-    return [sheets.case(i) for i in range(6)]
+    return [sheets.build_case(i) for i in range(6)]
 
 
 class Shifted:
@@ -72,7 +79,7 @@ def test_the_law_is_the_stated_one(sheets: unseen_surfaces.Sheets) -> None:
     listed = np.isfinite(sheets.iv)
     assert listed.sum(-1).mean() == pytest.approx(33.0, abs=0.5)
     assert sheets.quoted.sum(-1).mean() == pytest.approx(26.4, abs=0.5)
-    assert sheets.quoted.sum(-1).min() >= unseen_surfaces.FEWEST
+    assert sheets.quoted.sum(-1).min() >= unseen_surfaces.MIN_QUOTES_PER_SLICE
     assert not (sheets.quoted & ~listed).any()
     z = sheets.k / (sheets.reference * np.sqrt(unseen_surfaces.T))[..., None]
     half = unseen_surfaces.half_spread(z, sheets.iv)
@@ -80,11 +87,11 @@ def test_the_law_is_the_stated_one(sheets: unseen_surfaces.Sheets) -> None:
     assert np.abs(error).max() <= 1.0
     assert np.var(error) == pytest.approx(1.0 / 3.0, rel=0.05)
     assert abs(error.mean()) < 4.0 / np.sqrt(3.0 * error.size)
-    strikes = np.exp(sheets.k) / unseen_surfaces.ROUND
+    strikes = np.exp(sheets.k) / unseen_surfaces.STRIKE_ROUNDING
     assert np.abs(strikes - np.rint(strikes)).max() < 1e-6
     price = black.otm(sheets.k, sheets.iv * np.sqrt(unseen_surfaces.T)[:, None])
-    assert np.nanmin(price) > 0.999 * unseen_surfaces.FLOOR
-    assert np.nanmin(sheets.iv) > unseen_surfaces.LOWEST
+    assert np.nanmin(price) > 0.999 * unseen_surfaces.MIN_LISTED_PRICE
+    assert np.nanmin(sheets.iv) > unseen_surfaces.MIN_LISTED_VOLATILITY
     assert unseen_surfaces.T.size == 14
 
 
@@ -101,7 +108,7 @@ def test_a_third_is_of_the_family_outside(cases: list[Case]) -> None:
 
 
 def test_a_surface_depends_on_its_number_alone(sheets: unseen_surfaces.Sheets) -> None:
-    again = unseen_surfaces.unseen(2, first=4)
+    again = unseen_surfaces.make_unseen_surfaces(2, first=4)
     for name in ("k", "iv", "mid", "quoted", "reference", "vix"):
         one, other = getattr(sheets, name)[4:6], getattr(again, name)
         assert np.array_equal(one, other, equal_nan=True), name
@@ -109,12 +116,12 @@ def test_a_surface_depends_on_its_number_alone(sheets: unseen_surfaces.Sheets) -
     # the first two of three share their parameters, and are two states
     assert not np.allclose(sheets.reference[0], sheets.reference[1])
     with pytest.raises(ValueError, match="count = 0"):
-        unseen_surfaces.unseen(0)
+        unseen_surfaces.make_unseen_surfaces(0)
 
 
 def test_training_has_not_seen_them(sheets: unseen_surfaces.Sheets) -> None:
     """No law of a training pool with the evaluation's own seed is one of these surfaces."""
-    pool = make_laws(count(400, 6), seed=unseen_surfaces.SEED, states_per_set=2, workers=1)
+    pool = make_laws(count(400, 6), seed=unseen_surfaces.LAW_SEED, states_per_set=2, workers=1)
     rows = np.arange(len(pool))
     times = torch.from_numpy(np.broadcast_to(unseen_surfaces.T, (rows.size, 14)).copy()).float()
     level = pool.reference_at(torch.from_numpy(rows), times).numpy()
@@ -125,11 +132,11 @@ def test_training_has_not_seen_them(sheets: unseen_surfaces.Sheets) -> None:
 
 def test_an_exact_answer_has_no_error_and_a_shifted_one_its_shift(cases: list[Case]) -> None:
     case = cases[0]
-    good = answered(case, Shifted(case), Verdict(1.0, 0, True), 0.1)
+    good = score_case(case, Shifted(case), Verdict(1.0, 0, True), 0.1)
     assert np.nanmax(np.abs(good.error)) < 1e-9
     assert np.array_equal(np.isnan(good.error), ~case.listed)
     assert good.inside == len(case.quotes)
-    found = summary([case], [answered(case, Shifted(case, 7e-4), Verdict(1.0, 0, True), 0.1)])
+    found = summary([case], [score_case(case, Shifted(case, 7e-4), Verdict(1.0, 0, True), 0.1)])
     for name in ("rmse_bp", "rmse_unquoted_bp", "rmse_quoted_bp", "mae_bp", "max_bp", "bias_bp"):
         assert found[name] == pytest.approx(7.0), name
     assert found["vix_rmse"] == pytest.approx(0.07)
@@ -137,12 +144,12 @@ def test_an_exact_answer_has_no_error_and_a_shifted_one_its_shift(cases: list[Ca
     assert all(row["rmse_bp"] == pytest.approx(7.0) for row in found["by_maturity"])
     cells = [v for row in found["rmse_bp_by_maturity_and_moneyness"] for v in row if v is not None]
     assert np.allclose(cells, 7.0)
-    assert len(labels()) == EDGES.size + 1
+    assert len(moneyness_labels()) == MONEYNESS_EDGES.size + 1
 
 
 def test_errors_are_pooled_over_points_and_counted_where_they_are(cases: list[Case]) -> None:
     def planted(case: Case, quoted: float, unquoted: float) -> Any:
-        answer = answered(case, Shifted(case), Verdict(1.0, 0, True), 0.1)
+        answer = score_case(case, Shifted(case), Verdict(1.0, 0, True), 0.1)
         answer.error[case.listed & case.quoted] = quoted
         answer.error[case.listed & ~case.quoted] = unquoted
         return answer
@@ -161,7 +168,7 @@ def test_errors_are_pooled_over_points_and_counted_where_they_are(cases: list[Ca
     assert found["worst"]["name"] == pair[1].name
     assert found["by_family"][pair[0].family]["max_bp"] == 3.0
     # one planted error is seen at its maturity and moneyness and nowhere else
-    one = answered(pair[0], Shifted(pair[0]), Verdict(1.0, 0, True), 0.1)
+    one = score_case(pair[0], Shifted(pair[0]), Verdict(1.0, 0, True), 0.1)
     one.error[2, 0] = 50.0
     heat = summary(pair[:1], [one])["rmse_bp_by_maturity_and_moneyness"]
     where = np.argwhere(np.array(heat, dtype=float) > 1e-6)
@@ -187,12 +194,12 @@ def test_no_volatility_and_no_model_are_infinite_errors(cases: list[Case]) -> No
                 found[5] = np.nan
             return found
 
-    answer = answered(case, Holed(case), Verdict(1.0, 0, True), 0.1)
+    answer = score_case(case, Holed(case), Verdict(1.0, 0, True), 0.1)
     found = summary([case], [answer])
     assert found["absent"] == 1
     assert found["rmse_bp"] is None
     assert found["refused"] == 0
-    nothing = summary([case], [refused(case, "too few quotes")])
+    nothing = summary([case], [score_refusal(case, "too few quotes")])
     assert nothing["refused"] == 1
     assert nothing["refusal"] == "too few quotes"
     assert nothing["rmse_bp"] is None
@@ -210,18 +217,18 @@ def test_every_method_is_scored_on_the_same_quotes(cases: list[Case]) -> None:
     told: list[tuple[str, int]] = []
     found = evaluate(
         cases[:3],
-        [Method("spy", spy), *methods(["svi"])],
+        [Method("spy", spy), *select_methods(["svi"])],
         tell=lambda name, done: told.append((name, done)),
     )
     facts = found.to_dict()
     assert given == [len(case.quotes) for case in cases[:3]]
     assert told == [("spy", 3), ("svi", 3)]
-    assert BATCH > 3
+    assert CHAINS_PER_BATCH > 3
     assert facts["methods"]["spy"]["nas_one"] == 3 == facts["methods"]["spy"]["proved"]
     assert facts["methods"]["svi"]["proved"] == 0
     assert 1.0 < facts["methods"]["spy"]["rmse_bp"] < facts["noise_bp"]
     with pytest.raises(ValueError, match="no cases"):
-        evaluate([], methods(["svi"]))
+        evaluate([], select_methods(["svi"]))
 
 
 def test_one_refused_chain_does_not_stop_the_others(cases: list[Case]) -> None:
@@ -238,11 +245,11 @@ def test_one_refused_chain_does_not_stop_the_others(cases: list[Case]) -> None:
 def test_arbitrage_is_found_in_a_peer_and_in_a_surface(cases: list[Case]) -> None:
     case = cases[2]
     good = ab.fit(case.quotes)
-    assert judge(good, case.quotes) == Verdict(1.0, 0, True)
-    assert judge(good, case.quotes, full=True) == Verdict(1.0, 0, True)
+    assert audit_model(good, case.quotes) == Verdict(1.0, 0, True)
+    assert audit_model(good, case.quotes, full=True) == Verdict(1.0, 0, True)
     falling = np.linspace(0.05, 0.01, 14)  # total variance that falls with maturity
     flat = np.column_stack([falling, *np.zeros((3, 14)), np.full(14, 0.1)])
-    bad = judge(SVI(case.T, flat), case.quotes)
+    bad = audit_model(SVI(case.T, flat), case.quotes)
     assert bad.nas < 1.0
     assert bad.findings > 0
     assert bad.proved is None
@@ -271,8 +278,8 @@ def test_arbitrage_is_found_in_a_peer_and_in_a_surface(cases: list[Case]) -> Non
         def put(self, K: Any, T: Any) -> Array:
             return good.put(K, T) + 1e-4
 
-    assert judge(Tampered(), case.quotes) == Verdict(0.0, 0, False)
-    assert len(table(good, case.quotes)["k"]) == 27 * 51
+    assert audit_model(Tampered(), case.quotes) == Verdict(0.0, 0, False)
+    assert len(tabulate_volatility(good, case.quotes)["k"]) == 27 * 51
 
 
 def test_stored_surfaces_are_those_that_were_made(
@@ -280,7 +287,7 @@ def test_stored_surfaces_are_those_that_were_made(
 ) -> None:
     monkeypatch.setattr(stored_surfaces, "BLOCK", 3)
     told: list[int] = []
-    first = stored_surfaces.stored(5, tmp_path, told.append)
+    first = stored_surfaces.load_unseen_surfaces(5, tmp_path, told.append)
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["unseen-00000.npz", "unseen-00003.npz"]
     assert told == [3, 5]
@@ -291,10 +298,10 @@ def test_stored_surfaces_are_those_that_were_made(
 
     with monkeypatch.context() as patch:
         patch.setattr(unseen_surfaces, "unseen", refuse)
-        again = stored_surfaces.stored(5, tmp_path)
+        again = stored_surfaces.load_unseen_surfaces(5, tmp_path)
         with pytest.raises(AssertionError, match="made again"):
-            stored_surfaces.stored(7, tmp_path)
-    plain = stored_surfaces.stored(5)
+            stored_surfaces.load_unseen_surfaces(7, tmp_path)
+    plain = stored_surfaces.load_unseen_surfaces(5)
     for one, other, third in zip(first, again, plain, strict=True):
         assert np.array_equal(one.iv, other.iv, equal_nan=True)
         assert np.array_equal(one.quotes.bid, other.quotes.bid)
@@ -302,35 +309,35 @@ def test_stored_surfaces_are_those_that_were_made(
         assert one.name == other.name == third.name
     # from any number on, across files and without them: the benchmark's own come first
     for folder in (tmp_path, None):
-        later = stored_surfaces.stored(2, folder, first=2)
+        later = stored_surfaces.load_unseen_surfaces(2, folder, first=2)
         assert [case.name for case in later] == ["unseen 2", "unseen 3"]
         assert np.array_equal(later[1].quotes.bid, first[3].quotes.bid)
     with pytest.raises(ValueError, match=r"first = -1"):
-        stored_surfaces.stored(1, tmp_path, first=-1)
+        stored_surfaces.load_unseen_surfaces(1, tmp_path, first=-1)
     # damage is found and mended, to the byte
     broken = bytearray(content)
     broken[len(broken) // 2] ^= 0xFF
     for bad in (bytes(broken), content[:100], b""):
         (tmp_path / names[0]).write_bytes(bad)
         with caplog.at_level(logging.WARNING):
-            stored_surfaces.stored(1, tmp_path)
+            stored_surfaces.load_unseen_surfaces(1, tmp_path)
         assert "made again" in caplog.text
         caplog.clear()
         assert (tmp_path / names[0]).read_bytes() == content
     monkeypatch.setattr(unseen_surfaces, "SPREAD", 0.5)
     with pytest.raises(ValueError, match="another law"):
-        stored_surfaces.stored(1, tmp_path)
+        stored_surfaces.load_unseen_surfaces(1, tmp_path)
 
 
 def test_methods_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match="'sabr' is not one of operator, refine, fit, svi"):
-        methods(["fit", "sabr"])
+        select_methods(["fit", "sabr"])
     with pytest.raises(ValueError, match="'fit' is named twice"):
-        methods(["fit", "fit"])
+        select_methods(["fit", "fit"])
     with pytest.raises(ValueError, match="'refine' needs an operator"):
-        methods(["refine"])
+        select_methods(["refine"])
     with pytest.raises(ValueError, match="'gru' needs a trained network"):
-        methods(["gru"])
+        select_methods(["gru"])
 
 
 def test_prices_too_small_for_a_volatility_are_audited_as_prices() -> None:
@@ -343,7 +350,7 @@ def test_prices_too_small_for_a_volatility_are_audited_as_prices() -> None:
     frame = {"T": np.repeat(T, k.size), "k": np.tile(k, 2)}
     quotes = ab.Quotes.from_frame(frame | {"iv_bid": np.full(42, 0.3), "iv_ask": np.full(42, 0.4)})
     assert not np.isfinite(flat.iv(-0.3, 0.02))
-    assert judge(flat, quotes).nas == 1.0
+    assert audit_model(flat, quotes).nas == 1.0
 
     class Bumped:
         """The same, but one price between too high for its neighbours."""
@@ -354,7 +361,7 @@ def test_prices_too_small_for_a_volatility_are_audited_as_prices() -> None:
         def otm(self, k: Any, T: Any) -> Array:
             return np.asarray(flat.otm(k, T)) + 0.01 * (np.abs(np.asarray(k) - 0.05) < 0.004)
 
-    found = judge(Bumped(), quotes)
+    found = audit_model(Bumped(), quotes)
     assert found.findings > 0
     assert found.nas < 1.0
 
@@ -363,13 +370,13 @@ def test_prices_too_small_for_a_volatility_are_audited_as_prices() -> None:
             return np.full(np.broadcast(k, T).shape, np.nan)
 
     with pytest.raises(ValueError, match="iv"):
-        judge(Broken(), quotes)
+        audit_model(Broken(), quotes)
 
 
 def test_baselines_are_methods_by_name() -> None:
     config = Config(heads=8, width=12, state=6, rank=2, context=12, looks=1, spans=())
     design = match_design("gru", config)
-    named = methods(
+    named = select_methods(
         ["ssvi", "fit_then_clean", "gru"], networks={"gru": Baseline(design.build(), design)}
     )
     assert [method.promises for method in named] == [True, True, False]
@@ -380,10 +387,10 @@ def test_baselines_are_methods_by_name() -> None:
 
 
 def test_the_picture_is_drawn_with_gaps_and_without(cases: list[Case], tmp_path: Path) -> None:
-    answers = [answered(case, Shifted(case, 1e-4), Verdict(1.0, 0, True), 0.1) for case in cases]
+    answers = [score_case(case, Shifted(case, 1e-4), Verdict(1.0, 0, True), 0.1) for case in cases]
     facts = {"surfaces": 6, "quotes": 100, "noise_bp": 18.0}
     some = {"good": summary(cases, answers)}
-    none = {"none": summary(cases, [refused(case, "no") for case in cases])}
+    none = {"none": summary(cases, [score_refusal(case, "no") for case in cases])}
     families = [case.family for case in cases]
     for methods_found in (some, some | none):
         path = tmp_path / f"{len(methods_found)}.png"
@@ -403,9 +410,9 @@ def test_chains_are_scored_and_bad_ones_named(tmp_path: Path) -> None:
     (tmp_path / "good.csv").write_text("".join(lines[:4] + few))
     (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
     (tmp_path / "notes.md").write_text("no chain")
-    paths = chains_in(tmp_path)
+    paths = find_chain_files(tmp_path)
     assert [path.name for path in paths] == ["bad.csv", "good.csv"]
-    rows = evaluate_chains(paths, methods(["fit"]))
+    rows = evaluate_chains(paths, select_methods(["fit"]))
     assert [row["chain"] for row in rows] == ["bad.csv", "good.csv"]
     assert "error" in rows[0]
     assert "error" not in rows[1]
@@ -416,6 +423,6 @@ def test_chains_are_scored_and_bad_ones_named(tmp_path: Path) -> None:
     json.dumps(rows, allow_nan=False)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="no chains in it"):
-        chains_in(tmp_path / "empty")
+        find_chain_files(tmp_path / "empty")
     with pytest.raises(ValueError, match="not a folder"):
-        chains_in(tmp_path / "good.csv")
+        find_chain_files(tmp_path / "good.csv")

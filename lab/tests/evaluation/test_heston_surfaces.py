@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import QuantLib as ql
 from benchmarks.heston_surfaces import (
-    DAYS,
-    DEVIATIONS,
+    MATURITY_DAYS,
+    STRIKE_DEVIATIONS,
     Heston,
     HestonSurface,
     draw_heston,
@@ -47,11 +47,11 @@ def quantlib_iv(heston: Heston, k: Array, days: int) -> Array:
 
 def gap_bp(heston: Heston, pricer: Heston) -> float:
     """Largest difference to QuantLib's adaptive engine over ends and middle of three slices."""
-    T = DAYS / 365.0
-    k = DEVIATIONS[::10] * (heston.reference_volatility(T) * np.sqrt(T))[:, None]
+    T = MATURITY_DAYS / 365.0
+    k = STRIKE_DEVIATIONS[::10] * (heston.reference_volatility(T) * np.sqrt(T))[:, None]
     ours = pricer.iv(k, T)
     places = [0, 5, 15]
-    theirs = [quantlib_iv(heston, k[i], int(DAYS[i])) for i in places]
+    theirs = [quantlib_iv(heston, k[i], int(MATURITY_DAYS[i])) for i in places]
     return float(np.abs(ours[places] - theirs).max() * 1e4)
 
 
@@ -74,7 +74,7 @@ def noise(surface: HestonSurface) -> tuple[Array, Array, Array]:
     truth = surface.iv_oracle[row, column]
     half = 0.5 * (quotes.iv_ask - quotes.iv_bid)
     error = (0.5 * (quotes.iv_ask + quotes.iv_bid) - truth) / half
-    return error, half / truth, np.abs(DEVIATIONS[column])
+    return error, half / truth, np.abs(STRIKE_DEVIATIONS[column])
 
 
 @pytest.mark.parametrize("hard", [False, True])
@@ -98,7 +98,9 @@ def test_quotes_follow_the_stated_law(hard: bool) -> None:
 
 def test_strikes_and_maturities_are_the_stated_ones() -> None:
     surface = heston_surface(3)
-    assert surface.T.tolist() == (DAYS / 365.0).tolist() == surface.quotes.maturities.tolist()
+    assert (
+        surface.T.tolist() == (MATURITY_DAYS / 365.0).tolist() == surface.quotes.maturities.tolist()
+    )
     assert surface.k.shape == surface.iv_oracle.shape == (16, 41)
     heston = draw_heston(np.random.default_rng(3))
     a = (1 - np.exp(-heston.kappa * surface.T)) / (heston.kappa * surface.T)

@@ -21,7 +21,7 @@ from arbiter.models.heston_calibration import (
 )
 from arbiter.quotes import Quotes
 from arbiter_lab.evaluation.heston_surfaces import draw_heston, heston_surface
-from arbiter_lab.evaluation.known_surface import quotes_of
+from arbiter_lab.evaluation.known_surface import quotes_from_volatilities
 from counts import count
 
 Array = NDArray[np.float64]
@@ -36,7 +36,7 @@ def exact(heston: Heston, T: Array = T, half: float = 0.002) -> Quotes:
     """Quotes about the truth, without noise."""
     k = np.linspace(-3.0, 2.0, 9) * (heston.reference_volatility(T) * np.sqrt(T))[:, None]
     iv = heston.iv(k, T)
-    return quotes_of(T, k, iv, half * np.ones_like(iv), np.ones(iv.shape, np.bool_))
+    return quotes_from_volatilities(T, k, iv, half * np.ones_like(iv), np.ones(iv.shape, np.bool_))
 
 
 def test_prices_on_fixed_nodes_are_those_of_adaptive_ones() -> None:
@@ -97,7 +97,9 @@ def test_another_market_does_not_pass_for_hestons() -> None:
     z = np.linspace(-3.0, 2.0, 9)
     iv = 0.2 * (1.0 + 0.1 * z**2) * np.ones((T.size, 1))
     k = 0.2 * np.sqrt(T)[:, None] * z
-    quotes = quotes_of(T, k, iv, 0.002 * np.ones_like(iv), np.ones(iv.shape, np.bool_))
+    quotes = quotes_from_volatilities(
+        T, k, iv, 0.002 * np.ones_like(iv), np.ones(iv.shape, np.bool_)
+    )
     found = calibrate(quotes, quotes.half_spread)
     assert found is not None
     assert float(np.mean(found.residuals**2)) > 10.0

@@ -20,15 +20,15 @@ from arbiter_lab.evaluation import heston_surfaces, stored_surfaces, unseen_surf
 from arbiter_lab.evaluation.arbitrage_check import Verdict
 from arbiter_lab.evaluation.heston_surfaces import heston_case
 from arbiter_lab.evaluation.known_surface import Case
-from arbiter_lab.evaluation.methods import methods, operator
+from arbiter_lab.evaluation.methods import load_operator, select_methods
 from arbiter_lab.evaluation.run_methods import evaluate
-from arbiter_lab.evaluation.scores import Answer, summary
+from arbiter_lab.evaluation.scores import CaseScore, summary
 from counts import FULL, count
 
 Limits = Mapping[str, float]
 
-UNSEEN = count(full=unseen_surfaces.SURFACES, reduced=24)
-HESTON = count(full=heston_surfaces.SURFACES, reduced=6)
+UNSEEN = count(full=unseen_surfaces.SURFACE_COUNT, reduced=24)
+HESTON = count(full=heston_surfaces.SURFACE_COUNT, reduced=6)
 
 
 def limits(promised: Limits, measured_on_few: Limits) -> Limits:
@@ -49,22 +49,22 @@ ON_HESTON = {
 }
 
 
-def missed(cases: Sequence[Case], answers: Sequence[Answer], most: Limits) -> set[str]:
+def missed(cases: Sequence[Case], answers: Sequence[CaseScore], most: Limits) -> set[str]:
     """Names of the scores that are beyond their limits; arbitrage on one surface is too much."""
     found = summary(cases, answers)
     beyond = {name for name, at in most.items() if found[name] is None or not found[name] <= at}
     return beyond | ({"nas_one"} if found["nas_one"] != len(cases) else set())
 
 
-def ten_off(answers: Sequence[Answer]) -> list[Answer]:
+def ten_off(answers: Sequence[CaseScore]) -> list[CaseScore]:
     """The same surfaces ten basis points higher."""
     return [replace(answer, error=answer.error + 10.0) for answer in answers]
 
 
 def test_unseen_surfaces_are_met_and_free_of_arbitrage() -> None:
     """5 bp on all points, 6 on those without a quote, a third of the surfaces of another family."""
-    cases = stored_surfaces.stored(UNSEEN)
-    answers = evaluate(cases, methods(["operator"], operator())).answers["operator"]
+    cases = stored_surfaces.load_unseen_surfaces(UNSEEN)
+    answers = evaluate(cases, select_methods(["operator"], load_operator())).answers["operator"]
     assert missed(cases, answers, ON_UNSEEN) == set()
     assert all(answer.verdict == Verdict(1.0, 0, True) for answer in answers)
     assert sum(case.family == unseen_surfaces.FAMILIES[2] for case in cases) == UNSEEN // 3
@@ -78,7 +78,7 @@ def test_unseen_surfaces_are_met_and_free_of_arbitrage() -> None:
 def test_heston_surfaces_are_met_and_better_refined(hard: bool) -> None:
     """5 and 14 bp by the operator alone, 4 and 12 refined."""
     cases = [heston_case(seed, hard) for seed in range(HESTON)]
-    found = evaluate(cases, methods(["operator", "refine"], operator())).answers
+    found = evaluate(cases, select_methods(["operator", "refine"], load_operator())).answers
     for name, answers in found.items():
         assert missed(cases, answers, ON_HESTON[name, hard]) == set(), name
         assert missed(cases, ten_off(answers), ON_HESTON[name, hard]) == {"rmse_bp"}, name
@@ -87,7 +87,7 @@ def test_heston_surfaces_are_met_and_better_refined(hard: bool) -> None:
 def test_a_network_that_nobody_has_trained_does_not_meet_the_hard_ones() -> None:
     """It is its reference alone: 18 bp there, where the trained one has 12."""
     torch.manual_seed(0)
-    untrained = Operator(Network(operator().config), {})
+    untrained = Operator(Network(load_operator().config), {})
     cases = [heston_case(seed, hard=True) for seed in range(HESTON)]
-    answers = evaluate(cases, methods(["operator"], untrained)).answers["operator"]
+    answers = evaluate(cases, select_methods(["operator"], untrained)).answers["operator"]
     assert missed(cases, answers, ON_HESTON["operator", True]) == {"rmse_bp"}

@@ -26,8 +26,8 @@ from arbiter.operators.second_component import (
 )
 from arbiter.surface import Surface
 from arbiter_lab.evaluation.heston_surfaces import heston_surface
-from arbiter_lab.evaluation.known_surface import Case, quotes_of
-from arbiter_lab.evaluation.unseen_surfaces import unseen
+from arbiter_lab.evaluation.known_surface import Case, quotes_from_volatilities
+from arbiter_lab.evaluation.unseen_surfaces import make_unseen_surfaces
 
 JUMPY = 537  # an unseen market with rare large jumps
 Array = NDArray[np.float64]
@@ -40,7 +40,7 @@ def operator() -> Operator:
 
 @pytest.fixture(scope="module")
 def jumpy() -> Case:
-    return unseen(1, JUMPY).case(0)
+    return make_unseen_surfaces(1, JUMPY).build_case(0)
 
 
 def error_bp(surface: Surface, case: Case) -> float:
@@ -187,7 +187,9 @@ def test_a_stale_expiry_is_no_jump(operator: Operator, factor: float) -> None:
         truth = heston_surface(seed)
         mid = truth.iv_oracle.copy()
         mid[seed % 14 + 1] *= factor
-        quotes = quotes_of(truth.T, truth.k, mid, 0.01 * mid, np.ones(mid.shape, bool))
+        quotes = quotes_from_volatilities(
+            truth.T, truth.k, mid, 0.01 * mid, np.ones(mid.shape, bool)
+        )
         found = operator(quotes)
         assert found.result is not None
         assert found.result.traits["out_of_line"] > MAX_OUT_OF_LINE
@@ -199,7 +201,7 @@ def test_a_stale_expiry_is_no_jump(operator: Operator, factor: float) -> None:
 def test_quotes_without_a_spread_get_two_as_well(operator: Operator, jumpy: Case) -> None:
     at = jumpy.quoted
     exact = np.where(at, jumpy.iv, 0.2)
-    quotes = quotes_of(jumpy.T, jumpy.k, exact, np.zeros_like(exact), at)
+    quotes = quotes_from_volatilities(jumpy.T, jumpy.k, exact, np.zeros_like(exact), at)
     both, one = operator(quotes), operator(quotes, components=1)
     assert len(both.slopes) == 2
     assert error_bp(both, jumpy) < 0.6 * error_bp(one, jumpy)

@@ -23,7 +23,7 @@ from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 from arbiter_lab.evaluation.heston_surfaces import HestonSurface, draw_heston, heston_surface
 from arbiter_lab.evaluation.known_surface import Case
-from arbiter_lab.evaluation.unseen_surfaces import unseen
+from arbiter_lab.evaluation.unseen_surfaces import make_unseen_surfaces
 from counts import count
 
 Array = NDArray[np.float64]
@@ -47,7 +47,10 @@ def squares(surface: Surface, made: HestonSurface) -> float:
 @cache
 def outsiders() -> list[Case]:
     """Markets of another family, each with few and wide quotes."""
-    return [sparse(unseen(1, first=3 * i + 2).case(0), i) for i in range(count(12, 4))]
+    return [
+        sparse(make_unseen_surfaces(1, first=3 * i + 2).build_case(0), i)
+        for i in range(count(12, 4))
+    ]
 
 
 def test_transports_price_their_markets() -> None:
@@ -86,7 +89,7 @@ def test_it_is_left_where_another_market_is_true() -> None:
 
 @pytest.mark.parametrize("number", range(3))  # one of each family
 def test_good_quotes_of_another_market_have_none_of_it(number: int) -> None:
-    quotes = unseen(1, first=number).case(0).quotes
+    quotes = make_unseen_surfaces(1, first=number).build_case(0).quotes
     guide, held = operator()(quotes), operator()._folds(quotes)
     found = consulted(quotes, guide, held, FitOptions())
     assert found.guide is guide

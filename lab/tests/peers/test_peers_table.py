@@ -41,13 +41,13 @@ def test_the_audit_grid_stays_among_the_quotes_and_finds_planted_arbitrage() -> 
     k = s * np.sqrt(GOOD.at_the_money(T))
     iv = GOOD.iv(k, T)
     quotes = Quotes.from_frame({"T": T, "k": k, "iv_bid": 0.99 * iv, "iv_ask": 1.01 * iv})
-    table = arbitrage_check.table(GOOD, quotes, 101)
+    table = arbitrage_check.tabulate_volatility(GOOD, quotes, 101)
     assert np.unique(table["T"]).tolist() == pytest.approx([0.1, 0.3, 0.5, 0.75, 1.0])
     assert table["k"].size == 5 * 101
     assert table["k"][:101].min() == pytest.approx(k[:12].min())
     assert audit(table).passed
     crossed = SVI(GOOD.maturities, np.array([[0.02, 0.0, 0.0, 0.0, 0.1]] * 3) * [[1], [0.5], [2]])
-    assert not audit(arbitrage_check.table(crossed, quotes, 101)).passed
+    assert not audit(arbitrage_check.tabulate_volatility(crossed, quotes, 101)).passed
 
 
 @pytest.mark.parametrize("markdown", [False, True])

@@ -13,7 +13,7 @@ from arbiter.models.parameters import preset
 from arbiter.operators.network.green_scan import GreenScan, Path
 from arbiter.operators.network.network import Config, Network
 from arbiter_lab.evaluation.unseen_surfaces import T as MATURITIES
-from arbiter_lab.evaluation.unseen_surfaces import unseen
+from arbiter_lab.evaluation.unseen_surfaces import make_unseen_surfaces
 from arbiter_lab.protocol.monitors import (
     coverage,
     gap_regression,
@@ -222,7 +222,7 @@ def test_the_operators_own_scan_forgets() -> None:
 def test_scans_of_a_network_are_watched_and_left_alone() -> None:
     torch.manual_seed(0)
     network = Network(Config(heads=12, width=16, state=8, context=12))
-    quotes = unseen(1).case(0).quotes
+    quotes = make_unseen_surfaces(1).build_case(0).quotes
     scans = [part for part in network.modules() if isinstance(part, GreenScan)]
     found = []
     for raw in (-3.0, 3.0):  # every part forgets slowly, then fast

@@ -10,8 +10,8 @@ from arbiter.models.parameters import Jumps, Parameters, preset
 from arbiter.pricing import black
 from arbiter.scoring import BASIS_POINT
 from arbiter_lab.evaluation.arbitrage_check import Verdict
-from arbiter_lab.evaluation.known_surface import Case, quotes_of
-from arbiter_lab.evaluation.scores import Answer, noise_bp, refused
+from arbiter_lab.evaluation.known_surface import Case, quotes_from_volatilities
+from arbiter_lab.evaluation.scores import CaseScore, noise_bp, score_refusal
 from arbiter_lab.protocol.stress import (
     AXES,
     STALE_SHARE,
@@ -162,7 +162,7 @@ def test_stale_quotes_of_a_flat_smile_by_hand() -> None:
     T, k = np.array([0.25, 0.5]), np.tile(np.linspace(-0.2, 0.2, 9), (2, 1))
     flat = np.full((2, 9), 0.2)
     everywhere = np.ones((2, 9), dtype=bool)
-    quotes = quotes_of(T, k, flat, 0.001 * np.ones((2, 9)), everywhere)
+    quotes = quotes_from_volatilities(T, k, flat, 0.001 * np.ones((2, 9)), everywhere)
     flat_case = Case("flat", "flat", quotes, T, k, k / 0.1, flat, everywhere, 20.0)
     moved = leave_stale(flat_case, 2.0, seed=3)
     daily = 0.2 / np.sqrt(252.0)
@@ -203,9 +203,9 @@ def test_yardstick_of_a_market_under_stress_is_its_own() -> None:
     assert stressed("jumps", 4.0, MARKET, 0).spread > 1.5 * stressed("jumps", 0.0, MARKET, 0).spread
 
 
-def answer(case: Case, error_bp: float, nas: float) -> Answer:
+def answer(case: Case, error_bp: float, nas: float) -> CaseScore:
     error = np.where(case.listed, error_bp, np.nan)
-    return Answer(error, 0, Verdict(nas, 0, None), 0.0, 0.0)
+    return CaseScore(error, 0, Verdict(nas, 0, None), 0.0, 0.0)
 
 
 def test_failure_has_two_criteria(case: Case) -> None:
@@ -217,7 +217,7 @@ def test_failure_has_two_criteria(case: Case) -> None:
     assert failure(answer(case, 1.01 * spread, 1.0), spread) == (False, True)
     assert failure(answer(case, 0.0, 0.899), spread) == (True, False)
     assert failure(answer(case, np.inf, 1.0), spread) == (False, True)
-    assert failure(refused(case, "no model"), spread) == (True, True)
+    assert failure(score_refusal(case, "no model"), spread) == (True, True)
 
 
 def test_presets_can_be_stressed_to_the_last_level() -> None:

@@ -71,7 +71,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
     not or such a method refused quotes, 2 if an option makes no sense or a chain cannot be read.
     """
     from arbiter.files import require_folder
-    from arbiter_lab.evaluation.methods import USUAL, methods, usual
+    from arbiter_lab.evaluation.methods import DEFAULT_METHODS, default_method_names, select_methods
 
     real = bench.removeprefix(_REAL) if bench.startswith(_REAL) else None
     if real is None and bench not in BENCHES:
@@ -80,15 +80,15 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
         exit_bad_input(f"--count {count}: give at least one")
     if first < 0 or (first > 0 and real is not None):
         exit_bad_input(f"--first {first}: give 0 or more, of surfaces whose truth is known")
-    names = method or [*USUAL]
+    names = method or [*DEFAULT_METHODS]
     logging.getLogger("arbiter").addHandler(logging.NullHandler())  # the summary says it all
     try:
         require_folder(out, files=(RESULT, PICTURE), folders=("surfaces",))
         trained = _operator(weights) if _NEED_OPERATOR & {*names} else None
-        names = method or usual(trained)
+        names = method or default_method_names(trained)
         networks = _baselines(baseline or [])
         names += [name for name in networks if name not in names]
-        chosen = methods(names, trained, networks)
+        chosen = select_methods(names, trained, networks)
         about: dict[str, Any] = {"bench": bench, "methods_run": names, "weights": _about(trained)}
         about |= {"first": first} if first else {}
         with _progress(not json) as tell:
@@ -113,13 +113,13 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
 
 
 def _operator(weights: Path | None) -> Any:
-    from arbiter_lab.evaluation.methods import operator, with_any_decoder
+    from arbiter_lab.evaluation.methods import load_any_operator, load_operator
 
     if weights is None:
-        return operator()
+        return load_operator()
     if not weights.is_file():
         exit_bad_input(f"--weights {weights} does not exist: give a checkpoint, or leave it out")
-    return with_any_decoder(weights)
+    return load_any_operator(weights)
 
 
 def _baselines(paths: list[Path]) -> dict[str, Any]:
@@ -162,15 +162,15 @@ def _cases(bench: str, which: tuple[int, int | None], cache: Path, tell: Tell) -
 
     first, count = which
     if bench == "unseen":
-        wanted = unseen_surfaces.SURFACES if count is None else count
-        if wanted > unseen_surfaces.SURFACES:
+        wanted = unseen_surfaces.SURFACE_COUNT if count is None else count
+        if wanted > unseen_surfaces.SURFACE_COUNT:
             exit_bad_input(
-                f"--count {count}: there are {unseen_surfaces.SURFACES:,} unseen surfaces"
+                f"--count {count}: there are {unseen_surfaces.SURFACE_COUNT:,} unseen surfaces"
             )
-        return stored_surfaces.stored(
+        return stored_surfaces.load_unseen_surfaces(
             wanted, cache, lambda done: tell("surfaces", done, wanted), first
         )
-    wanted = heston_surfaces.SURFACES if count is None else count
+    wanted = heston_surfaces.SURFACE_COUNT if count is None else count
     cases = []
     for seed in range(first, first + wanted):
         cases.append(heston_surfaces.heston_case(seed, bench == "heston-hard"))
@@ -179,9 +179,9 @@ def _cases(bench: str, which: tuple[int, int | None], cache: Path, tell: Tell) -
 
 
 def _chains(folder: Path, count: int | None, chosen: list[Method], tell: Tell) -> dict[str, Any]:
-    from arbiter_lab.evaluation.listed_chains import chains_in, evaluate_chains
+    from arbiter_lab.evaluation.listed_chains import evaluate_chains, find_chain_files
 
-    paths = chains_in(folder)[:count]
+    paths = find_chain_files(folder)[:count]
     rows = evaluate_chains(paths, chosen, lambda _, done: tell("chains", done, len(paths)))
     return {"chains": rows}
 

@@ -14,7 +14,7 @@ from arbiter.scoring import Model
 
 Array = NDArray[np.float64]
 
-_STRIKES = 51  # of each maturity of the table
+_STRIKES_PER_MATURITY = 51  # of each maturity of the table
 
 
 class Verdict(NamedTuple):
@@ -32,7 +32,7 @@ class Verdict(NamedTuple):
     proved: bool | None
 
 
-def judge(model: Model, quotes: Quotes, full: bool = False) -> Verdict:
+def audit_model(model: Model, quotes: Quotes, full: bool = False) -> Verdict:
     """Look for arbitrage.
 
     Every model: an audit of its volatilities on a table of :func:`table`, or of its prices there
@@ -49,7 +49,7 @@ def judge(model: Model, quotes: Quotes, full: bool = False) -> Verdict:
         found = certify_surface(model)
         proof = found.structural
     else:
-        found = audit(_auditable(model, quotes))
+        found = audit(_build_audit_table(model, quotes))
         proof = prove_surface(model)
     if proof is None:
         return Verdict(found.nas, len(found.findings), None)
@@ -57,10 +57,10 @@ def judge(model: Model, quotes: Quotes, full: bool = False) -> Verdict:
     return Verdict(found.nas if proved else 0.0, len(found.findings), proved)
 
 
-def _auditable(model: Model, quotes: Quotes) -> dict[str, Any]:
+def _build_audit_table(model: Model, quotes: Quotes) -> dict[str, Any]:
     """The table, with calls for volatilities where a price has none and all prices are numbers."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        whole = table(model, quotes)
+        whole = tabulate_volatility(model, quotes)
         if np.isfinite(whole["iv"]).all():
             return whole
         k = whole["k"]
@@ -70,7 +70,9 @@ def _auditable(model: Model, quotes: Quotes) -> dict[str, Any]:
     return {"T": whole["T"], "k": k, "call": calls}
 
 
-def table(model: Model, quotes: Quotes, strikes: int = _STRIKES) -> dict[str, Any]:
+def tabulate_volatility(
+    model: Model, quotes: Quotes, strikes: int = _STRIKES_PER_MATURITY
+) -> dict[str, Any]:
     """Volatilities at strikes between the end strikes of each expiry, and midway between."""
     first = np.flatnonzero(np.diff(quotes.expiry, prepend=-1))
     last = np.append(first[1:], len(quotes)) - 1

@@ -65,7 +65,7 @@ class ConvexModel(Peer):
         found = np.where(high > low, between, late * asked / high)
         return np.asarray(found.reshape(at.shape))
 
-    def projected(self, quoted: Array) -> Nodes:
+    def project_onto_grid(self, quoted: Array) -> Nodes:
         """The nearest model without static arbitrage.
 
         Args:
@@ -143,5 +143,5 @@ class ConvexOperator:
             with torch.no_grad():
                 output = self._network(pad_chains([quotes]))
             made = ConvexModel(quotes.maturities, self._network, output)
-            found.append(made.projected(quoted_range(quotes)) if self._project else made)
+            found.append(made.project_onto_grid(quoted_range(quotes)) if self._project else made)
         return found

@@ -24,15 +24,15 @@ from numpy.typing import NDArray
 from arbiter.models.heston import Heston
 from arbiter.quotes import Quotes
 from arbiter.scoring import BASIS_POINT, Model
-from arbiter_lab.evaluation.known_surface import Case, quotes_of
+from arbiter_lab.evaluation.known_surface import Case, quotes_from_volatilities
 
 Array = NDArray[np.float64]
 
-DAYS = np.array([7, 14, 21, 30, 45, 60, 91, 122, 152, 182, 273, 365, 456, 547, 639, 730])
-DEVIATIONS = np.linspace(-3.5, 2.0, 41)
-SURFACES = 50
-KEPT, KEPT_HARD = 0.85, 0.25  # share of quotes
-FEWEST = 6  # quotes on a slice of a hard surface
+MATURITY_DAYS = np.array([7, 14, 21, 30, 45, 60, 91, 122, 152, 182, 273, 365, 456, 547, 639, 730])
+STRIKE_DEVIATIONS = np.linspace(-3.5, 2.0, 41)
+SURFACE_COUNT = 50
+KEPT_SHARE, KEPT_SHARE_HARD = 0.85, 0.25  # share of quotes
+MIN_QUOTES_PER_SLICE = 6  # quotes on a slice of a hard surface
 
 
 def draw_heston(rng: np.random.Generator) -> Heston:
@@ -60,15 +60,15 @@ def heston_surface(seed: int, hard: bool = False) -> HestonSurface:
     """One surface of the benchmark. Base and hard of one seed have the same parameters."""
     rng = np.random.default_rng(seed)
     heston = draw_heston(rng)
-    T = DAYS / 365.0
-    k = DEVIATIONS * (heston.reference_volatility(T) * np.sqrt(T))[:, None]  # (16, 41)
+    T = MATURITY_DAYS / 365.0
+    k = STRIKE_DEVIATIONS * (heston.reference_volatility(T) * np.sqrt(T))[:, None]  # (16, 41)
     truth = heston.iv(k, T)
-    half = half_spread(DEVIATIONS, truth, hard)
+    half = half_spread(STRIKE_DEVIATIONS, truth, hard)
     mid = truth + half * rng.uniform(-1.0, 1.0, truth.shape)
-    keep = rng.uniform(size=truth.shape) < (KEPT_HARD if hard else KEPT)
+    keep = rng.uniform(size=truth.shape) < (KEPT_SHARE_HARD if hard else KEPT_SHARE)
     if hard:
-        keep |= _fewest(keep, rng)
-    return HestonSurface(quotes_of(T, k, mid, half, keep), k, T, truth, keep)
+        keep |= _select_min_quotes(keep, rng)
+    return HestonSurface(quotes_from_volatilities(T, k, mid, half, keep), k, T, truth, keep)
 
 
 def half_spread(deviations: Array, iv: Array, hard: bool) -> Array:
@@ -77,16 +77,16 @@ def half_spread(deviations: Array, iv: Array, hard: bool) -> Array:
     return np.asarray((3.0 if hard else 1.0) * share * iv)
 
 
-def _fewest(keep: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.bool_]:
+def _select_min_quotes(keep: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.bool_]:
     """Random strikes that bring each slice of ``keep`` up to FEWEST."""
     order = rng.uniform(size=keep.shape)
     order[keep] = -1.0  # those already kept come first
     rank = np.argsort(np.argsort(order, axis=1), axis=1)
-    return np.asarray(rank < FEWEST)
+    return np.asarray(rank < MIN_QUOTES_PER_SLICE)
 
 
 def oracle_rmse_bp(
-    fit: Callable[[Quotes], Model], seeds: Iterable[int] = range(SURFACES), hard: bool = False
+    fit: Callable[[Quotes], Model], seeds: Iterable[int] = range(SURFACE_COUNT), hard: bool = False
 ) -> float:
     """Error of a method, pooled over the surfaces of ``seeds``, in basis points of volatility."""
     squares = []
@@ -102,7 +102,7 @@ def heston_case(seed: int, hard: bool = False) -> Case:
     made = heston_surface(seed, hard)
     heston = draw_heston(np.random.default_rng(seed))
     index = 100.0 * float(heston.reference_volatility(np.array(30.0 / 365.0)))
-    deviations = np.broadcast_to(DEVIATIONS, made.k.shape)
+    deviations = np.broadcast_to(STRIKE_DEVIATIONS, made.k.shape)
     kind = "Heston, hard" if hard else "Heston"
     return Case(
         f"{kind} {seed}", kind, made.quotes, made.T, made.k, deviations,

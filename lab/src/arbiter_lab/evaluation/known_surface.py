@@ -47,7 +47,7 @@ class Case:
         return np.isfinite(self.iv)
 
 
-def quotes_of(T: Array, k: Array, mid: Array, half: Array, keep: Mask) -> Quotes:
+def quotes_from_volatilities(T: Array, k: Array, mid: Array, half: Array, keep: Mask) -> Quotes:
     """Quotes from volatilities: mids and half-spreads ``(L, S)`` where ``keep`` holds."""
     table = {
         "T": np.broadcast_to(T[:, None], k.shape)[keep],

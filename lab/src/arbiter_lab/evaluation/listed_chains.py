@@ -18,14 +18,14 @@ from arbiter.chains import Chain, read_chain
 from arbiter.quotes import Quotes
 from arbiter.scoring import Model, find_counted_quotes, score
 from arbiter.vix.index_rule import vix
-from arbiter_lab.evaluation.arbitrage_check import judge
+from arbiter_lab.evaluation.arbitrage_check import audit_model
 from arbiter_lab.evaluation.methods import Method
 
-KINDS = (".csv", ".dat", ".parquet", ".txt")
+CHAIN_SUFFIXES = (".csv", ".dat", ".parquet", ".txt")
 Row = dict[str, Any]
 
 
-def chains_in(folder: Path) -> list[Path]:
+def find_chain_files(folder: Path) -> list[Path]:
     """Files of a folder that look like chains.
 
     Raises:
@@ -33,9 +33,11 @@ def chains_in(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder: give the one with the chains")
-    found = sorted(p for p in folder.iterdir() if p.suffix.lower() in KINDS and p.is_file())
+    found = sorted(
+        p for p in folder.iterdir() if p.suffix.lower() in CHAIN_SUFFIXES and p.is_file()
+    )
     if not found:
-        raise ValueError(f"{folder} has no chains in it: files end in {', '.join(KINDS)}")
+        raise ValueError(f"{folder} has no chains in it: files end in {', '.join(CHAIN_SUFFIXES)}")
     return found
 
 
@@ -56,9 +58,9 @@ def evaluate_chains(
         except (ValueError, OSError) as error:
             rows.append({"chain": path.name, "error": str(error)})
             continue
-        index = _index(chain)
+        index = _compute_vix(chain)
         rows += [
-            {"chain": path.name, "method": method.name} | _row(method, quotes, index)
+            {"chain": path.name, "method": method.name} | _evaluate_method(method, quotes, index)
             for method in methods
         ]
         if tell is not None:
@@ -77,21 +79,21 @@ def _read(path: Path) -> Chain:
         return read_chain(path, as_of=proposed[1])
 
 
-def _index(chain: Chain) -> float | None:
+def _compute_vix(chain: Chain) -> float | None:
     try:
         return float(vix(chain))
     except ValueError:  # no pair of expiries around thirty days, say
         return None
 
 
-def _row(method: Method, quotes: Quotes, index: float | None) -> Row:
+def _evaluate_method(method: Method, quotes: Quotes, index: float | None) -> Row:
     began = time.perf_counter()
     try:
         model = method.solve([quotes])[0]
     except ValueError as error:
         return {"error": str(error)}
     seconds = time.perf_counter() - began
-    scored, verdict = score(model, quotes), judge(model, quotes, full=True)
+    scored, verdict = score(model, quotes), audit_model(model, quotes, full=True)
     surface = float(model.vix()) if hasattr(model, "vix") else None
     result, domain = getattr(model, "result", None), getattr(model, "domain", None)
     return {

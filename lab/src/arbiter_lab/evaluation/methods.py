@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from arbiter_lab.baselines.trained_baseline import Baseline
     from arbiter_lab.evaluation.convex_decoder_model import ConvexOperator
 
-    Trained = Operator | ConvexOperator
+    TrainedOperator = Operator | ConvexOperator
 
-USUAL = ("operator", "refine", "fit", "svi")
+DEFAULT_METHODS = ("operator", "refine", "fit", "svi")
 """What is compared if nothing is named."""
-NETWORKS = ("ssm", "gru", "transformer")
+TRAINED_BASELINES = ("ssm", "gru", "transformer")
 """Baselines that are trained, and of which none ships."""
-NAMES = (*USUAL, "ssvi", "fit_then_clean", *NETWORKS)
+METHOD_NAMES = (*DEFAULT_METHODS, "ssvi", "fit_then_clean", *TRAINED_BASELINES)
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class Method:
     promises: bool = True
 
 
-def operator(weights: str | PathLike[str] | None = None) -> Operator:
+def load_operator(weights: str | PathLike[str] | None = None) -> Operator:
     """The operator of a checkpoint; the one that ships if left out."""
     from arbiter.operators.pretrained import Operator
 
     return Operator.pretrained() if weights is None else Operator.load(weights)
 
 
-def with_any_decoder(weights: str | PathLike[str]) -> Trained:
+def load_any_operator(weights: str | PathLike[str]) -> TrainedOperator:
     """The operator of a checkpoint, as :func:`operator` gives it or with the paper's own decoder.
 
     Raises:
@@ -58,17 +58,17 @@ def with_any_decoder(weights: str | PathLike[str]) -> Trained:
 
     config = checkpoint.load(weights)[1].get("config")
     convex = isinstance(config, dict) and config.get("decoder") == "icnn"
-    return ConvexOperator.load(weights) if convex else operator(weights)
+    return ConvexOperator.load(weights) if convex else load_operator(weights)
 
 
-def usual(trained: Trained | None) -> list[str]:
+def default_method_names(trained: TrainedOperator | None) -> list[str]:
     """What is compared if nothing is named: a refinement leans on a surface, and not on prices."""
-    return [name for name in USUAL if name != "refine" or hasattr(trained, "refine")]
+    return [name for name in DEFAULT_METHODS if name != "refine" or hasattr(trained, "refine")]
 
 
-def methods(
+def select_methods(
     names: Sequence[str],
-    trained: Trained | None = None,
+    trained: TrainedOperator | None = None,
     networks: Mapping[str, Baseline] | None = None,
 ) -> list[Method]:
     """Methods by name, in the order given.
@@ -84,8 +84,8 @@ def methods(
     """
     given = networks or {}
     for name in names:
-        if name not in NAMES:
-            raise ValueError(f"method {name!r} is not one of {', '.join(NAMES)}")
+        if name not in METHOD_NAMES:
+            raise ValueError(f"method {name!r} is not one of {', '.join(METHOD_NAMES)}")
         if list(names).count(name) > 1:
             raise ValueError(f"method {name!r} is named twice: name it once")
         if trained is None and name in ("operator", "refine"):
@@ -95,34 +95,38 @@ def methods(
                 "method 'refine' leans on a surface, and the decoder 'icnn' gives prices on a "
                 "grid: leave it out"
             )
-        if name in NETWORKS and name not in given:
+        if name in TRAINED_BASELINES and name not in given:
             raise ValueError(
                 f"method {name!r} needs a trained network: give networks={{{name!r}: "
                 "Baseline.load(path)}"
             )
-    return [_method(name, trained, given) for name in names]
+    return [_build_method(name, trained, given) for name in names]
 
 
-def _method(name: str, trained: Trained | None, networks: Mapping[str, Baseline]) -> Method:
+def _build_method(
+    name: str, trained: TrainedOperator | None, networks: Mapping[str, Baseline]
+) -> Method:
     if name in networks:
         return Method(name, networks[name].many, promises=False)
     if name in ("svi", "ssvi"):
         from arbiter_lab.peers import fit_ssvi, fit_svi
 
         # SSVI keeps to the conditions that rule out static arbitrage
-        return _each(name, fit_svi if name == "svi" else fit_ssvi, promises=name == "ssvi")
+        return _method_per_chain(
+            name, fit_svi if name == "svi" else fit_ssvi, promises=name == "ssvi"
+        )
     if name == "fit_then_clean":
         from arbiter_lab.baselines.cleaned_svi import fit_then_clean
 
-        return _each(name, fit_then_clean)
+        return _method_per_chain(name, fit_then_clean)
     if name == "fit":
         from arbiter.fitting import fit
 
-        return _each(name, fit)
+        return _method_per_chain(name, fit)
     if name == "refine":
-        return _each(name, cast("Operator", trained).refine)
+        return _method_per_chain(name, cast("Operator", trained).refine)
     return Method(name, cast("Trained", trained).many)
 
 
-def _each(name: str, solve: Callable[[Quotes], Model], promises: bool = True) -> Method:
+def _method_per_chain(name: str, solve: Callable[[Quotes], Model], promises: bool = True) -> Method:
     return Method(name, lambda chains: [solve(quotes) for quotes in chains], promises)

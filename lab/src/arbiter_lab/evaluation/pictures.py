@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from arbiter.files import open_whole
 from arbiter.plots import format_maturity
-from arbiter_lab.evaluation.scores import EDGES
+from arbiter_lab.evaluation.scores import MONEYNESS_EDGES
 
 _COLOURS = ("#0072b2", "#00795c", "#d55e00", "#8a4f9e")  # told apart by colour-blind readers
 _TICKS = (0.5, 1.0, 2.0, 3.0, 5.0, 7.0, 10.0, 20.0, 30.0, 50.0, 70.0, 100.0, 200.0, 500.0)
@@ -39,16 +39,18 @@ def draw_errors(
         for name, found in methods.items()
     }
     seen = np.concatenate([heat[np.isfinite(heat)] for heat in heats.values()] or [np.ones(1)])
-    scale = _scale(seen)
-    every = [_sizes(found) for found in methods.values()]
+    scale = _log_range(seen)
+    every = [_surface_errors(found) for found in methods.values()]
     some = np.concatenate([sizes[np.isfinite(sizes)] for sizes in every])
-    low, high = _scale(some)
+    low, high = _log_range(some)
     edges = np.geomspace(low, high, 41)
     for row, (name, found) in zip(grid, methods.items(), strict=True):
         days = [entry["days"] for entry in found["by_maturity"]]
-        _heat(figure, row[0], heats[name], days, scale)
-        row[0].set_title(f"{name}: RMSE in basis points, {_text(found['rmse_bp'])} over all points")
-        _histogram(row[1], _sizes(found), np.array(families), edges)
+        _draw_heat_map(figure, row[0], heats[name], days, scale)
+        row[0].set_title(
+            f"{name}: RMSE in basis points, {_format_number(found['rmse_bp'])} over all points"
+        )
+        _histogram(row[1], _surface_errors(found), np.array(families), edges)
         nas = f"NAS 1 on {found['nas_one']:,} of {found['surfaces']:,}"
         row[1].set_title(f"{name}: surfaces by their RMSE; {nas}")
     figure.suptitle(
@@ -61,7 +63,7 @@ def draw_errors(
     return figure
 
 
-def _heat(
+def _draw_heat_map(
     figure: Figure, ax: Any, heat: NDArray[Any], days: list[float], scale: tuple[float, float]
 ) -> None:
     norm = LogNorm(*scale)
@@ -72,7 +74,7 @@ def _heat(
         ink = "white" if dark else "black"
         text = text if np.isfinite(value) else "–"
         ax.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=7, color=ink)
-    ax.set_xticks(np.arange(1, EDGES.size + 1), [f"{edge:g}" for edge in EDGES])
+    ax.set_xticks(np.arange(1, MONEYNESS_EDGES.size + 1), [f"{edge:g}" for edge in MONEYNESS_EDGES])
     ax.set_yticks(np.arange(len(days)) + 0.5, [format_maturity(day / 365.0) for day in days])
     ax.invert_yaxis()
     ax.set(xlabel="moneyness in standard deviations (puts on the left)", ylabel="maturity")
@@ -102,11 +104,11 @@ def _histogram(ax: Any, sizes: NDArray[Any], families: NDArray[Any], edges: NDAr
     ax.grid(alpha=0.25)
 
 
-def _sizes(found: dict[str, Any]) -> NDArray[Any]:
+def _surface_errors(found: dict[str, Any]) -> NDArray[Any]:
     return np.array(found["surface_rmse_bp"], dtype=np.float64)
 
 
-def _scale(values: NDArray[Any]) -> tuple[float, float]:
+def _log_range(values: NDArray[Any]) -> tuple[float, float]:
     """A range for a logarithmic scale, with room."""
     if values.size == 0:
         return 1.0, 10.0
@@ -114,5 +116,5 @@ def _scale(values: NDArray[Any]) -> tuple[float, float]:
     return 0.9 * low, max(1.1 * high, 2.0 * low)
 
 
-def _text(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "none" if value is None else f"{value:.2f}"

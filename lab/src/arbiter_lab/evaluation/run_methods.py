@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from arbiter.scoring import Model
-from arbiter_lab.evaluation.arbitrage_check import judge
+from arbiter_lab.evaluation.arbitrage_check import audit_model
 from arbiter_lab.evaluation.known_surface import Case
 from arbiter_lab.evaluation.methods import Method
-from arbiter_lab.evaluation.scores import Answer, answered, noise_bp, refused, summary
+from arbiter_lab.evaluation.scores import CaseScore, noise_bp, score_case, score_refusal, summary
 
-BATCH = 32  # chains that a method is given at once
+CHAINS_PER_BATCH = 32  # chains that a method is given at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class Evaluation:
     """
 
     cases: Sequence[Case]
-    answers: dict[str, list[Answer]] = field(default_factory=dict)
+    answers: dict[str, list[CaseScore]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Scores of every method as plain JSON values."""
@@ -55,34 +55,34 @@ def evaluate(
     """
     if not cases:
         raise ValueError("there are no cases: give at least one")
-    found: dict[str, list[Answer]] = {}
+    found: dict[str, list[CaseScore]] = {}
     for method in methods:
         answers = found.setdefault(method.name, [])
-        for start in range(0, len(cases), BATCH):
-            answers += _batch(method, cases[start : start + BATCH], full)
+        for start in range(0, len(cases), CHAINS_PER_BATCH):
+            answers += _evaluate_batch(method, cases[start : start + CHAINS_PER_BATCH], full)
             if tell is not None:
                 tell(method.name, len(answers))
     return Evaluation(cases, found)
 
 
-def _batch(method: Method, cases: Sequence[Case], full: bool) -> list[Answer]:
+def _evaluate_batch(method: Method, cases: Sequence[Case], full: bool) -> list[CaseScore]:
     chains = [case.quotes for case in cases]
     began = time.perf_counter()
     models: list[Model | str]
     try:
         models = list(method.solve(chains))
     except ValueError:  # one of them: which?
-        models = [_alone(method, case) for case in cases]
+        models = [_solve_case(method, case) for case in cases]
     each = (time.perf_counter() - began) / len(cases)
     return [
-        refused(case, model)
+        score_refusal(case, model)
         if isinstance(model, str)
-        else answered(case, model, judge(model, case.quotes, full), each)
+        else score_case(case, model, audit_model(model, case.quotes, full), each)
         for case, model in zip(cases, models, strict=True)
     ]
 
 
-def _alone(method: Method, case: Case) -> Model | str:
+def _solve_case(method: Method, case: Case) -> Model | str:
     try:
         return method.solve([case.quotes])[0]
     except ValueError as error:

@@ -25,11 +25,11 @@ Array = NDArray[np.float64]
 Summary = dict[str, Any]
 
 # deviations: half a deviation a cell, open at both ends
-EDGES = np.arange(-3.0, 2.0, 0.5)
+MONEYNESS_EDGES = np.arange(-3.0, 2.0, 0.5)
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class CaseScore:
     """How good a method was on one case.
 
     Attributes:
@@ -50,7 +50,7 @@ class Answer:
     refusal: str | None = None
 
 
-def answered(case: Case, model: Model, verdict: Verdict, seconds: float) -> Answer:
+def score_case(case: Case, model: Model, verdict: Verdict, seconds: float) -> CaseScore:
     """Score a model on a case."""
     listed = case.listed
     times = np.broadcast_to(case.T[:, None], case.k.shape)
@@ -59,16 +59,16 @@ def answered(case: Case, model: Model, verdict: Verdict, seconds: float) -> Answ
     error = iv_error_bp(found, case.iv)
     within = is_inside_bid_ask(model.otm(case.quotes.k, case.quotes.T), case.quotes)
     index = model.vix() if hasattr(model, "vix") else np.nan
-    return Answer(error, int(within.sum()), verdict, float(index) - case.vix, seconds)
+    return CaseScore(error, int(within.sum()), verdict, float(index) - case.vix, seconds)
 
 
-def refused(case: Case, why: str) -> Answer:
+def score_refusal(case: Case, why: str) -> CaseScore:
     """The score of no model at all."""
     error = np.where(case.listed, np.inf, np.nan)
-    return Answer(error, 0, Verdict(0.0, 0, None), math.nan, math.nan, why)
+    return CaseScore(error, 0, Verdict(0.0, 0, None), math.nan, math.nan, why)
 
 
-def summary(cases: Sequence[Case], answers: Sequence[Answer]) -> Summary:
+def summary(cases: Sequence[Case], answers: Sequence[CaseScore]) -> Summary:
     """All scores of one method: of everything, by family, by maturity and by moneyness."""
     error = np.stack([answer.error for answer in answers])  # (N, L, S)
     z = np.stack([case.deviations for case in cases])
@@ -76,23 +76,26 @@ def summary(cases: Sequence[Case], answers: Sequence[Answer]) -> Summary:
     each = np.array([_rms(e) for e in error])
     worst = int(np.argmax(each))
     families = sorted({case.family for case in cases})
-    cell = np.searchsorted(EDGES, z, side="right")  # (N, L, S)
+    cell = np.searchsorted(MONEYNESS_EDGES, z, side="right")  # (N, L, S)
     maturity = np.broadcast_to(np.arange(error.shape[1])[:, None], cell.shape)
     days = [round(float(t) * 365.0, 6) for t in cases[0].T]
     heat = [
-        [_rms(error[(maturity == row) & (cell == column)]) for column in range(EDGES.size + 1)]
+        [
+            _rms(error[(maturity == row) & (cell == column)])
+            for column in range(MONEYNESS_EDGES.size + 1)
+        ]
         for row in range(len(days))
     ]
     return {
-        **_part(cases, answers, error, quoted),
+        **_summarise_part(cases, answers, error, quoted),
         "worst": {
             "name": cases[worst].name,
             "family": cases[worst].family,
-            "rmse_bp": _number(each[worst]),
+            "rmse_bp": _finite_or_none(each[worst]),
         },
-        "median_surface_rmse_bp": _number(np.median(each)),
+        "median_surface_rmse_bp": _finite_or_none(np.median(each)),
         "by_family": {
-            family: _part(
+            family: _summarise_part(
                 [case for case in cases if case.family == family],
                 [a for a, case in zip(answers, cases, strict=True) if case.family == family],
                 error[[case.family == family for case in cases]],
@@ -100,20 +103,22 @@ def summary(cases: Sequence[Case], answers: Sequence[Answer]) -> Summary:
             )
             for family in families
         },
-        "by_maturity": [{"days": day, **_spread(error[:, row])} for row, day in enumerate(days)],
-        "by_moneyness": [
-            {"deviations": label, **_spread(error[cell == column])}
-            for column, label in enumerate(labels())
+        "by_maturity": [
+            {"days": day, **_error_and_bias(error[:, row])} for row, day in enumerate(days)
         ],
-        "rmse_bp_by_maturity_and_moneyness": [[_number(v) for v in row] for row in heat],
-        "surface_rmse_bp": [_number(v) for v in each],
+        "by_moneyness": [
+            {"deviations": label, **_error_and_bias(error[cell == column])}
+            for column, label in enumerate(moneyness_labels())
+        ],
+        "rmse_bp_by_maturity_and_moneyness": [[_finite_or_none(v) for v in row] for row in heat],
+        "surface_rmse_bp": [_finite_or_none(v) for v in each],
     }
 
 
-def labels() -> list[str]:
+def moneyness_labels() -> list[str]:
     """Names of the cells of moneyness, from far puts to far calls."""
-    middle = [f"{a:g} to {b:g}" for a, b in pairwise(EDGES.tolist())]
-    return [f"below {EDGES[0]:g}", *middle, f"above {EDGES[-1]:g}"]
+    middle = [f"{a:g} to {b:g}" for a, b in pairwise(MONEYNESS_EDGES.tolist())]
+    return [f"below {MONEYNESS_EDGES[0]:g}", *middle, f"above {MONEYNESS_EDGES[-1]:g}"]
 
 
 def noise_bp(cases: Sequence[Case]) -> float:
@@ -122,8 +127,8 @@ def noise_bp(cases: Sequence[Case]) -> float:
     return _rms(np.concatenate(off)) / BASIS_POINT
 
 
-def _part(
-    cases: Sequence[Case], answers: Sequence[Answer], error: Array, quoted: NDArray[np.bool_]
+def _summarise_part(
+    cases: Sequence[Case], answers: Sequence[CaseScore], error: Array, quoted: NDArray[np.bool_]
 ) -> Summary:
     index = np.array([answer.vix_error for answer in answers])
     index = index[np.isfinite(index)]
@@ -139,27 +144,27 @@ def _part(
         "rmse_quoted_bp": iv_rmse_bp(error, quoted, "quoted").value,
         "mae_bp": iv_mae_bp(error).value,
         "max_bp": iv_max_bp(error).value,
-        "bias_bp": _number(np.nanmean(error)),
+        "bias_bp": _finite_or_none(np.nanmean(error)),
         "inside_bid_ask": sum(a.inside for a in answers) / sum(len(c.quotes) for c in cases),
         "nas_one": int((scores == 1.0).sum()),
         "nas_least": float(scores.min()),
         "findings": sum(answer.verdict.findings for answer in answers),
         "proved": sum(answer.verdict.proved is True for answer in answers),
-        "vix_rmse": _number(_rms(index)),
-        "vix_max": _number(np.abs(index).max(initial=0.0)) if index.size else None,
+        "vix_rmse": _finite_or_none(_rms(index)),
+        "vix_max": _finite_or_none(np.abs(index).max(initial=0.0)) if index.size else None,
         "absent": int(np.isinf(size).sum()),
         "refused": len(refusals),
         "refusal": refusals[0] if refusals else None,
-        "seconds_each": _number(np.mean(times)) if times else None,
+        "seconds_each": _finite_or_none(np.mean(times)) if times else None,
     }
 
 
-def _spread(error: Array) -> Summary:
+def _error_and_bias(error: Array) -> Summary:
     """Error and bias of some points."""
     some = error[~np.isnan(error)]
     return {
-        "rmse_bp": _number(_rms(some)),
-        "bias_bp": _number(some.mean()) if some.size else None,
+        "rmse_bp": _finite_or_none(_rms(some)),
+        "bias_bp": _finite_or_none(some.mean()) if some.size else None,
     }
 
 
@@ -168,6 +173,6 @@ def _rms(values: Array) -> float:
     return root_mean_square(some) if some.size else math.nan
 
 
-def _number(value: Any) -> float | None:
+def _finite_or_none(value: Any) -> float | None:
     """JSON has neither NaN nor infinity: what is not known is null."""
     return float(value) if math.isfinite(value) else None

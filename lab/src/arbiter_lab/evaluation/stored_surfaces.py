@@ -25,13 +25,13 @@ from arbiter_lab.evaluation.known_surface import Case
 
 logger = logging.getLogger(__name__)
 
-BLOCK = 30
+SURFACES_PER_FILE = 30
 _FORMAT = "arbiter-unseen"
 _VERSION = 1
 _COLUMNS = ("k", "iv", "mid", "quoted", "reference", "vix")
 
 
-def stored(
+def load_unseen_surfaces(
     count: int,
     folder: str | PathLike[str] | None = None,
     tell: Callable[[int], object] | None = None,
@@ -56,29 +56,34 @@ def stored(
         home.mkdir(parents=True, exist_ok=True)
     found: list[Case] = []
     last = first + count
-    for begin in range(first // BLOCK * BLOCK, last, BLOCK):
-        low, high = max(begin, first), min(begin + BLOCK, last)
+    for begin in range(first // SURFACES_PER_FILE * SURFACES_PER_FILE, last, SURFACES_PER_FILE):
+        low, high = max(begin, first), min(begin + SURFACES_PER_FILE, last)
         if home is None:
-            found += law.cases(law.unseen(high - low, low))
+            found += law.iterate_cases(law.make_unseen_surfaces(high - low, low))
         else:
-            sheets = _block(home / f"unseen-{begin:05d}.npz", begin)
-            found += list(law.cases(sheets))[low - begin : high - begin]
+            sheets = _load_block(home / f"unseen-{begin:05d}.npz", begin)
+            found += list(law.iterate_cases(sheets))[low - begin : high - begin]
         if tell is not None:
             tell(len(found))
     return found
 
 
-def _block(path: Path, first: int) -> law.Sheets:
+def _load_block(path: Path, first: int) -> law.Sheets:
     try:
         return _read(path, first)
     except FileNotFoundError:
         pass
     except _DamagedError as damage:
         logger.warning("%s is damaged (%s): made again", path, damage)
-    sheets = law.unseen(BLOCK, first)
+    sheets = law.make_unseen_surfaces(SURFACES_PER_FILE, first)
     columns = {name: getattr(sheets, name) for name in _COLUMNS}
     content = io.BytesIO()
-    np.savez(content, law=np.array(_statement(first)), mark=np.array(_mark(columns)), **columns)
+    np.savez(
+        content,
+        law=np.array(_describe_law(first)),
+        mark=np.array(_columns_checksum(columns)),
+        **columns,
+    )
     write_whole(path, content.getvalue())
     return sheets
 
@@ -94,34 +99,44 @@ def _read(path: Path, first: int) -> law.Sheets:
                 parts = {name: archive[name] for name in ("law", "mark", *_COLUMNS)}
         except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
             raise _DamagedError(str(error)) from error
-    if str(parts["law"]) != _statement(first):
+    if str(parts["law"]) != _describe_law(first):
         raise ValueError(
             f"{path} holds surfaces of another law, or of another version: name another folder, "
             "or remove the file"
         )
     columns = {name: parts[name] for name in _COLUMNS}
-    if str(parts["mark"]) != _mark(columns):
+    if str(parts["mark"]) != _columns_checksum(columns):
         raise _DamagedError("its checksum is wrong")
-    return law.Sheets(first, **columns)
+    return law.UnseenSurfaces(first, **columns)
 
 
-def _statement(first: int) -> str:
+def _describe_law(first: int) -> str:
     """All numbers that the law depends on."""
     return json.dumps(
         {
             "format": _FORMAT,
             "version": _VERSION,
-            "seed": law.SEED,
-            "days": law.DAYS.tolist(),
-            "strikes": [*law.WINDOW, law.STRIKES, law.ROUND, law.FLOOR],
-            "quotes": [law.SPREAD, law.WIDER, law.KEPT, law.FEWEST],
-            "levels": [*law.LEVELS, law.LOWEST],
+            "seed": law.LAW_SEED,
+            "days": law.MATURITY_DAYS.tolist(),
+            "strikes": [
+                *law.DEVIATION_RANGE,
+                law.STRIKES_PER_SLICE,
+                law.STRIKE_ROUNDING,
+                law.MIN_LISTED_PRICE,
+            ],
+            "quotes": [
+                law.ATM_HALF_SPREAD,
+                law.WING_HALF_SPREAD_GROWTH,
+                law.KEPT_SHARE,
+                law.MIN_QUOTES_PER_SLICE,
+            ],
+            "levels": [*law.VOLATILITY_RANGE, law.MIN_LISTED_VOLATILITY],
             "first": first,
         }
     )
 
 
-def _mark(columns: dict[str, NDArray[Any]]) -> str:
+def _columns_checksum(columns: dict[str, NDArray[Any]]) -> str:
     digest = hashlib.sha256()
     for name in _COLUMNS:
         digest.update(f"{name} {columns[name].dtype} {columns[name].shape}".encode())

@@ -34,31 +34,31 @@ from arbiter.models.double_heston import draw_double_heston
 from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.models.parameters import draw
 from arbiter.pricing import black
-from arbiter_lab.evaluation.known_surface import Case, quotes_of
+from arbiter_lab.evaluation.known_surface import Case, quotes_from_volatilities
 from arbiter_lab.training.variance_states import simulate_states
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-SEED = 20_261_115
-SURFACES = 2_000
-DAYS = np.array([7, 14, 21, 30, 45, 60, 91, 122, 182, 273, 365, 456, 547, 730])
-T = DAYS / 365.0
-WINDOW = (-3.5, 2.0)  # deviations
-STRIKES = 33
-ROUND = 5e-4  # of the forward: strikes are multiples
-FLOOR = 1e-6  # of the forward: cheaper options are not listed
-SPREAD = 0.00414  # half-spread over volatility at the money
-WIDER = 3.0  # how much more at 3.5 deviations
-KEPT, FEWEST = 0.8, 6
-LEVELS = (0.05, 1.0)  # of the log contract
-LOWEST = 0.04  # volatility of a listed strike
+LAW_SEED = 20_261_115
+SURFACE_COUNT = 2_000
+MATURITY_DAYS = np.array([7, 14, 21, 30, 45, 60, 91, 122, 182, 273, 365, 456, 547, 730])
+T = MATURITY_DAYS / 365.0
+DEVIATION_RANGE = (-3.5, 2.0)  # deviations
+STRIKES_PER_SLICE = 33
+STRIKE_ROUNDING = 5e-4  # of the forward: strikes are multiples
+MIN_LISTED_PRICE = 1e-6  # of the forward: cheaper options are not listed
+ATM_HALF_SPREAD = 0.00414  # half-spread over volatility at the money
+WING_HALF_SPREAD_GROWTH = 3.0  # how much more at 3.5 deviations
+KEPT_SHARE, MIN_QUOTES_PER_SLICE = 0.8, 6
+VOLATILITY_RANGE = (0.05, 1.0)  # of the log contract
+MIN_LISTED_VOLATILITY = 0.04  # volatility of a listed strike
 FAMILIES = ("prior, start", "prior, path", "outsider")
-_MODELS, _QUOTES = 0, 1  # what the children of the seed are for
+_MODEL_SEED_KEY, _QUOTE_SEED_KEY = 0, 1  # what the children of the seed are for
 
 
 @dataclass(frozen=True, eq=False)
-class Sheets:
+class UnseenSurfaces:
     """Surfaces of the law, one after the other: N of them, L maturities, S strikes.
 
     Attributes:
@@ -82,7 +82,7 @@ class Sheets:
     def __len__(self) -> int:
         return self.vix.size
 
-    def case(self, i: int) -> Case:
+    def build_case(self, i: int) -> Case:
         """Surface ``first + i``."""
         z = self.k[i] / (self.reference[i] * np.sqrt(T))[:, None]
         number = self.first + i
@@ -90,7 +90,7 @@ class Sheets:
         return Case(
             f"unseen {number}",
             FAMILIES[number % 3],
-            quotes_of(T, self.k[i], self.mid[i], half, self.quoted[i]),
+            quotes_from_volatilities(T, self.k[i], self.mid[i], half, self.quoted[i]),
             T,
             self.k[i],
             z,
@@ -102,10 +102,12 @@ class Sheets:
 
 def half_spread(deviations: Array, iv: Array) -> Array:
     """Half-spreads in volatility."""
-    return np.asarray(SPREAD * (1.0 + WIDER * np.abs(deviations) / 3.5) * iv)
+    return np.asarray(
+        ATM_HALF_SPREAD * (1.0 + WING_HALF_SPREAD_GROWTH * np.abs(deviations) / 3.5) * iv
+    )
 
 
-def unseen(count: int, first: int = 0) -> Sheets:
+def make_unseen_surfaces(count: int, first: int = 0) -> UnseenSurfaces:
     """Surfaces ``first`` to ``first + count − 1`` of the law, the same bits each time.
 
     Example:
@@ -117,20 +119,25 @@ def unseen(count: int, first: int = 0) -> Sheets:
     threes = range(first // 3, (first + count - 1) // 3 + 1)
     # one thread each: sums in one order, the same bits with more processors and with fewer
     with ThreadPoolExecutor(os.cpu_count(), "", torch.set_num_threads, (1,)) as pool:
-        rows = [row for three in pool.map(_three, threes) for row in three]
+        rows = [row for three in pool.map(_draw_triple, threes) for row in three]
     rows = rows[first - 3 * threes[0] :][:count]
     parts = [np.stack(part) for part in zip(*rows, strict=True)]
-    return Sheets(first, *parts)
+    return UnseenSurfaces(first, *parts)
 
 
-def _three(number: int) -> list[tuple[NDArray[Any], ...]]:
+def _draw_triple(number: int) -> list[tuple[NDArray[Any], ...]]:
     """Columns of surfaces 3·number to 3·number + 2."""
-    rng = np.random.default_rng(np.random.SeedSequence(SEED, spawn_key=(_MODELS, number)))
-    made = [*_until_plain(_insiders, rng), *_until_plain(_outsider, rng)]
-    return [_quoted(3 * number + i, smile) for i, smile in enumerate(made)]
+    rng = np.random.default_rng(
+        np.random.SeedSequence(LAW_SEED, spawn_key=(_MODEL_SEED_KEY, number))
+    )
+    made = [
+        *_draw_until_accepted(_draw_prior_smiles, rng),
+        *_draw_until_accepted(_draw_double_heston_smiles, rng),
+    ]
+    return [_quote_surface(3 * number + i, smile) for i, smile in enumerate(made)]
 
 
-class _Smiles(NamedTuple):
+class _ExactSmiles(NamedTuple):
     """Exact volatilities of a market: ``(L, S)``, ``(L, S)``, ``(L,)`` and index points."""
 
     k: Array
@@ -139,67 +146,73 @@ class _Smiles(NamedTuple):
     points: float
 
 
-def _until_plain(
-    make: Callable[[np.random.Generator], list[_Smiles] | None], rng: np.random.Generator
-) -> list[_Smiles]:
+def _draw_until_accepted(
+    make: Callable[[np.random.Generator], list[_ExactSmiles] | None], rng: np.random.Generator
+) -> list[_ExactSmiles]:
     while True:
         made = make(rng)
-        if made is not None and all(np.nanmin(smiles.iv) > LOWEST for smiles in made):
+        if made is not None and all(
+            np.nanmin(smiles.iv) > MIN_LISTED_VOLATILITY for smiles in made
+        ):
             return made
 
 
-def _insiders(rng: np.random.Generator) -> list[_Smiles] | None:
+def _draw_prior_smiles(rng: np.random.Generator) -> list[_ExactSmiles] | None:
     """A market of the prior at its start and in a state that a path reaches."""
     market = LiftedHeston.of(draw(rng))
     states = simulate_states([market], 2, rng)[0]
     total = np.stack([market.log_variance(T, state) for state in states])
-    if not _plain(total):
+    if not _is_index_like(total):
         return None
     k = np.stack([_strikes(w) for w in total])
     made = zip(k, market.days(states, k, T), total, market.vix(states).tolist(), strict=True)
-    return [_smiles(*parts) for parts in made]
+    return [_imply_smiles(*parts) for parts in made]
 
 
-def _outsider(rng: np.random.Generator) -> list[_Smiles] | None:
+def _draw_double_heston_smiles(rng: np.random.Generator) -> list[_ExactSmiles] | None:
     market = draw_double_heston(rng)
     total = market.log_variance(T)
-    if not _plain(total):
+    if not _is_index_like(total):
         return None
     k = _strikes(total)
-    return [_smiles(k, market.otm(k, T[:, None]), total, float(market.vix()))]
+    return [_imply_smiles(k, market.otm(k, T[:, None]), total, float(market.vix()))]
 
 
-def _plain(total: Array) -> bool:
+def _is_index_like(total: Array) -> bool:
     level = np.sqrt(total / T)
-    return bool((level > LEVELS[0]).all() and (level < LEVELS[1]).all())
+    return bool((level > VOLATILITY_RANGE[0]).all() and (level < VOLATILITY_RANGE[1]).all())
 
 
 def _strikes(total: Array) -> Array:
     """``(L, S)`` log-strikes, multiples of ROUND, from total variances ``(L,)``."""
-    even = np.linspace(*WINDOW, STRIKES) * np.sqrt(total)[:, None]
-    return np.asarray(np.log(np.maximum(np.rint(np.exp(even) / ROUND), 1.0) * ROUND))
+    even = np.linspace(*DEVIATION_RANGE, STRIKES_PER_SLICE) * np.sqrt(total)[:, None]
+    return np.asarray(
+        np.log(np.maximum(np.rint(np.exp(even) / STRIKE_ROUNDING), 1.0) * STRIKE_ROUNDING)
+    )
 
 
-def _smiles(k: Array, price: Array, total: Array, index: float) -> _Smiles:
+def _imply_smiles(k: Array, price: Array, total: Array, index: float) -> _ExactSmiles:
     # rounded to one strike: listed once
-    apart = np.diff(np.exp(k), axis=1, prepend=0.0) > 0.5 * ROUND
-    listed = np.where(apart & (price > FLOOR), price, np.nan)
+    apart = np.diff(np.exp(k), axis=1, prepend=0.0) > 0.5 * STRIKE_ROUNDING
+    listed = np.where(apart & (price > MIN_LISTED_PRICE), price, np.nan)
     iv = black.implied_total_volatility(listed, k).volatility / np.sqrt(T)[:, None]
-    return _Smiles(k, np.asarray(iv), np.sqrt(total / T), index)
+    return _ExactSmiles(k, np.asarray(iv), np.sqrt(total / T), index)
 
 
-def _quoted(number: int, smiles: _Smiles) -> tuple[NDArray[Any], ...]:
-    rng = np.random.default_rng(np.random.SeedSequence(SEED, spawn_key=(_QUOTES, number)))
+def _quote_surface(number: int, smiles: _ExactSmiles) -> tuple[NDArray[Any], ...]:
+    rng = np.random.default_rng(
+        np.random.SeedSequence(LAW_SEED, spawn_key=(_QUOTE_SEED_KEY, number))
+    )
     k, iv, reference, points = smiles
     z = k / (reference * np.sqrt(T))[:, None]
     noise, chance = rng.uniform(-1.0, 1.0, k.shape), rng.uniform(size=k.shape)
     mid = iv + half_spread(z, iv) * noise
     listed = np.isfinite(iv)
     rank = np.argsort(np.argsort(np.where(listed, chance, np.inf), axis=1), axis=1)
-    quoted = listed & ((chance < KEPT) | (rank < FEWEST))
+    quoted = listed & ((chance < KEPT_SHARE) | (rank < MIN_QUOTES_PER_SLICE))
     return k, iv, mid, quoted, reference, np.array(points)
 
 
-def cases(sheets: Sheets) -> Iterator[Case]:
+def iterate_cases(sheets: UnseenSurfaces) -> Iterator[Case]:
     """The surfaces, one by one."""
-    return (sheets.case(i) for i in range(len(sheets)))
+    return (sheets.build_case(i) for i in range(len(sheets)))

@@ -36,8 +36,8 @@ from arbiter.pricing import black
 from arbiter.quotes import MIN_QUOTES, Quotes
 from arbiter.scoring import BASIS_POINT
 from arbiter_lab.evaluation import unseen_surfaces
-from arbiter_lab.evaluation.known_surface import Case, quotes_of
-from arbiter_lab.evaluation.scores import Answer
+from arbiter_lab.evaluation.known_surface import Case, quotes_from_volatilities
+from arbiter_lab.evaluation.scores import CaseScore
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -118,17 +118,19 @@ def market_case(parameters: Parameters, seed: int, name: str = "market") -> Case
     """
     market, T = LiftedHeston.of(parameters), unseen_surfaces.T
     z = np.broadcast_to(
-        np.linspace(*unseen_surfaces.WINDOW, unseen_surfaces.STRIKES),
-        (T.size, unseen_surfaces.STRIKES),
+        np.linspace(*unseen_surfaces.DEVIATION_RANGE, unseen_surfaces.STRIKES_PER_SLICE),
+        (T.size, unseen_surfaces.STRIKES_PER_SLICE),
     )
     k = z * np.sqrt(market.log_variance(T))[:, None]  # (L, S)
     price = market.otm(k, T[:, None])
-    iv = implied_volatility(np.where(price > unseen_surfaces.FLOOR, price, np.nan), k, T[:, None])
+    iv = implied_volatility(
+        np.where(price > unseen_surfaces.MIN_LISTED_PRICE, price, np.nan), k, T[:, None]
+    )
     half = unseen_surfaces.half_spread(z, iv)
     rng = np.random.default_rng(seed)
     mid = iv + half * rng.uniform(-1.0, 1.0, k.shape)
-    quoted = np.isfinite(iv) & (rng.uniform(size=k.shape) < unseen_surfaces.KEPT)
-    quotes = quotes_of(T, k, mid, half, quoted)
+    quoted = np.isfinite(iv) & (rng.uniform(size=k.shape) < unseen_surfaces.KEPT_SHARE)
+    quotes = quotes_from_volatilities(T, k, mid, half, quoted)
     return Case(name, "market", quotes, T, k, z, iv, quoted, float(market.vix()))
 
 
@@ -225,7 +227,7 @@ def spread_bp(case: Case) -> float:
     return math.sqrt(float(np.mean(wide**2))) / BASIS_POINT
 
 
-def failure(answer: Answer, spread: float) -> Failure:
+def failure(answer: CaseScore, spread: float) -> Failure:
     """Whether a model has failed.
 
     Args:

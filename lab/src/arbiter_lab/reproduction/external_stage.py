@@ -9,10 +9,10 @@ import numpy as np
 
 from arbiter_lab.evaluation.heston_surfaces import heston_case
 from arbiter_lab.evaluation.known_surface import Case
-from arbiter_lab.evaluation.listed_chains import chains_in, evaluate_chains
+from arbiter_lab.evaluation.listed_chains import evaluate_chains, find_chain_files
 from arbiter_lab.evaluation.methods import Method
 from arbiter_lab.evaluation.run_methods import evaluate
-from arbiter_lab.evaluation.stored_surfaces import BLOCK, stored
+from arbiter_lab.evaluation.stored_surfaces import SURFACES_PER_FILE, load_unseen_surfaces
 from arbiter_lab.metrics.arbitrage import nas
 from arbiter_lab.metrics.smoothed_arbitrage import cnas
 from arbiter_lab.metrics.volatility import iv_rmse_bp
@@ -37,12 +37,14 @@ def make_external(workshop: Workshop) -> Facts:
     """Errors on other timelines, on benchmarks, and on listed chains where there are any."""
     profile = workshop.profile
     kept = workshop.folder / "unseen"
-    if profile.unseen >= BLOCK:  # files hold whole blocks of surfaces, for all workers
-        stored(profile.unseen, kept, lambda n: workshop.tell("surfaces", n, profile.unseen))
+    if profile.unseen >= SURFACES_PER_FILE:  # files hold whole blocks of surfaces, for all workers
+        load_unseen_surfaces(
+            profile.unseen, kept, lambda n: workshop.tell("surfaces", n, profile.unseen)
+        )
     listed: list[Path] = []
     reason = "ARBITER_DATA is not set: no listed chains were given"
     if workshop.chains is not None:
-        listed = spread(chains_in(workshop.chains), profile.chains)
+        listed = spread(find_chain_files(workshop.chains), profile.chains)
         reason = ""
     homes = {name: workshop.folder_of("days") / name for name in profile.elsewhere}
     models = chosen(workshop, MODELS)
@@ -105,7 +107,9 @@ def benches(profile: Profile, kept: Path) -> dict[str, list[Case]]:
         "heston, hard": [heston_case(seed, hard=True) for seed in range(profile.heston)],
     }
     if profile.unseen:
-        found["unseen"] = stored(profile.unseen, kept if profile.unseen >= BLOCK else None)
+        found["unseen"] = load_unseen_surfaces(
+            profile.unseen, kept if profile.unseen >= SURFACES_PER_FILE else None
+        )
     return found
 
 

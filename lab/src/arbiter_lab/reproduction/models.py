@@ -21,7 +21,7 @@ from arbiter.operators.pretrained import DEFAULT_WEIGHTS_NAME
 from arbiter.quotes import Quotes
 from arbiter.scoring import Model
 from arbiter_lab.evaluation.convex_decoder_model import ConvexOperator
-from arbiter_lab.evaluation.methods import Method, methods, operator
+from arbiter_lab.evaluation.methods import Method, load_operator, select_methods
 from arbiter_lab.protocol.manifest import sha256
 from arbiter_lab.reproduction.profiles import BASELINES, MATCHED
 from arbiter_lab.training.settings import ABLATIONS
@@ -117,7 +117,7 @@ class Entry:
     def _solver(self) -> Solve:
         if self.weights is None:
             needed = self.name in ("operator", "refine")
-            return methods([self.name], operator() if needed else None)[0].solve
+            return select_methods([self.name], load_operator() if needed else None)[0].solve
         if self.kind == "baseline":
             loaded = import_module("arbiter_lab.baselines.trained_baseline").Baseline.load(
                 self.weights
@@ -126,7 +126,7 @@ class Entry:
             return solve
         if self.convex:
             return ConvexOperator.load(self.weights, self.projected).many
-        return operator(self.weights).many
+        return load_operator(self.weights).many
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from arbiter.operators.network.network import Network
 from arbiter.operators.pretrained import Operator
 from arbiter.operators.quote_tensors import pad_chains
 from arbiter.quotes import Quotes
-from arbiter_lab.evaluation.methods import operator
+from arbiter_lab.evaluation.methods import load_operator
 from arbiter_lab.metrics.effective_dimension import effective_dimensions
 from arbiter_lab.protocol.folds import Fold
 from arbiter_lab.protocol.monitors import (
@@ -60,7 +60,7 @@ def make_monitors(workshop: Workshop) -> Facts:
     tell("A1")
     switched = _switching(workshop, days, fold.windows)
     tell("A2")
-    shipped = operator()
+    shipped = load_operator()
     smooth = _smoothness(shipped, days, int(fold.test[-1]))
     tell("A3")
     networks = {"operator": network_of(shipped), **_small(workshop)}

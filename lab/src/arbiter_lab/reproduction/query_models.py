@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from arbiter.quotes import Quotes
 from arbiter.scoring import Model
-from arbiter_lab.evaluation.arbitrage_check import Verdict, judge
+from arbiter_lab.evaluation.arbitrage_check import Verdict, audit_model
 from arbiter_lab.evaluation.methods import Method
 
 
@@ -28,6 +28,6 @@ def solved(method: Method, chains: Sequence[Quotes]) -> list[Model | str]:
 def audited(model: Model, quotes: Quotes) -> Verdict:
     """The audit of a model; zero where it has prices that no volatility gives, as networks may."""
     try:
-        return judge(model, quotes)
+        return audit_model(model, quotes)
     except ValueError:
         return Verdict(0.0, 1, None)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from arbiter_lab.evaluation.methods import operator
+from arbiter_lab.evaluation.methods import load_operator
 from arbiter_lab.metrics.metric import Metric
 from arbiter_lab.metrics.stability import stability
 from arbiter_lab.protocol.intervals import metric_intervals
@@ -114,7 +114,7 @@ def _trained(
         return [], reasons
     about |= {key: known[key] for key in ("parameters", "seed", "steps", "ended")}
     if name in ("operator", "refine"):
-        about |= {"model": operator().model}
+        about |= {"model": load_operator().model}
     if name == "refine":
         return [], reasons
     found, more = _checkpoint(known, about["kind"])

@@ -9,7 +9,7 @@ import numpy as np
 
 from arbiter.models.parameters import Parameters, draw, preset
 from arbiter_lab.evaluation.methods import Method
-from arbiter_lab.evaluation.scores import Answer, answered, refused
+from arbiter_lab.evaluation.scores import CaseScore, score_case, score_refusal
 from arbiter_lab.protocol.stress import AXES, Stressed, failure, stressed
 from arbiter_lab.protocol.thresholds import threshold
 from arbiter_lab.reproduction.evaluation_stage import chosen as present
@@ -72,9 +72,9 @@ def _failures(method: Method, cases: list[Stressed]) -> list[dict[str, Any]]:
     found = []
     for made, model in zip(cases, models, strict=True):
         if isinstance(model, str):
-            answer = refused(made.case, model)
+            answer = score_refusal(made.case, model)
         else:
-            answer = answered(made.case, model, audited(model, made.case.quotes), math.nan)
+            answer = score_case(made.case, model, audited(model, made.case.quotes), math.nan)
         failed = failure(answer, made.spread)
         rmse = _rmse(answer)
         found.append(
@@ -89,7 +89,7 @@ def _failures(method: Method, cases: list[Stressed]) -> list[dict[str, Any]]:
     return found
 
 
-def _rmse(answer: Answer) -> float:
+def _rmse(answer: CaseScore) -> float:
     error = answer.error[~np.isnan(answer.error)]
     return float(np.sqrt(np.mean(error**2)))
 

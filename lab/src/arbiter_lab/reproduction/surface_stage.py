@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from arbiter_lab.evaluation.methods import operator
+from arbiter_lab.evaluation.methods import load_operator
 from arbiter_lab.reproduction.scored_days import first_fold, read_days
 from arbiter_lab.reproduction.stages import Facts, Workshop
 
@@ -20,7 +20,7 @@ def make_portrait(workshop: Workshop) -> Facts:
     day = int(first_fold(workshop.profile).test[-1])
     quotes, state = days.quotes[day], days.states[day]
     workshop.tell("portrait", 0, 1)
-    surface = operator()(quotes)
+    surface = load_operator()(quotes)
     T = YEARS[:, None]
     k, at = np.broadcast_arrays(LOG_STRIKES, T)
     legs = np.log(np.array(LEGS))
