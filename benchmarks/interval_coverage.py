@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 
 from arbiter_lab.protocol.inference import Method, hac_mean
-from arbiter_lab.protocol.paired_tests import flip_block, sign_flip
+from arbiter_lab.protocol.paired_tests import choose_flip_block, sign_flip_test
 
 Array = NDArray[np.float64]
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -55,7 +55,10 @@ def coverage(method: Method, series: Array, rho: float, level: float = 0.95) -> 
 
 def kept_by_flips(series: Array, flips: int = 199) -> float:
     """Share of series ``(R, T)`` whose mean of zero the sign-flip test does not reject at 5 %."""
-    found = [sign_flip(row, flip_block(row), flips=flips, seed=i) for i, row in enumerate(series)]
+    found = [
+        sign_flip_test(row, choose_flip_block(row), flips=flips, seed=i)
+        for i, row in enumerate(series)
+    ]
     return float(np.mean([p > 0.05 for p, _ in found]))
 
 

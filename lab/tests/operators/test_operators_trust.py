@@ -17,7 +17,7 @@ from arbiter.operators.prior.reference_volatility import Scaled, scaled
 from arbiter.operators.prior.shrinkage import ENOUGH, MET, MISSED, share, trusted
 from arbiter.operators.quote_tensors import pad_chains
 from arbiter_lab.evaluation.known_surface import Case
-from arbiter_lab.protocol.stress import stressed
+from arbiter_lab.protocol.stress import make_stressed_case
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def network() -> Network:
 
 
 def case(axis: str, level: float) -> Case:
-    return stressed(axis, level, preset("calm"), 1000).case
+    return make_stressed_case(axis, level, preset("calm"), 1000).case
 
 
 def begun(network: Network, one: Case) -> tuple[Scaled, Kriged, Gate]:

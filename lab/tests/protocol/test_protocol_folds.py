@@ -8,12 +8,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from arbiter_lab.protocol.folds import Fold, blocked
+from arbiter_lab.protocol.folds import Fold, make_blocked_folds
 from arbiter_lab.protocol.leakage import (
     Leak,
+    depends_on_days,
     find_leaks,
     reach_of_maturities,
-    reads,
     require_no_leaks,
 )
 
@@ -24,11 +24,11 @@ DAYS = 60
 @pytest.fixture
 def fold() -> Fold:
     """Days 0-27 train, 30-42 validate (an embargo of 2), 45-59 are scored."""
-    return blocked(DAYS, 4, embargo=2)[1]
+    return make_blocked_folds(DAYS, 4, embargo=2)[1]
 
 
 def test_folds_by_hand() -> None:
-    folds = blocked(10, 5, embargo=1)
+    folds = make_blocked_folds(10, 5, embargo=1)
     assert [fold.to_dict() for fold in folds] == [
         {"fold": 2, "train": [0, 0], "validate": [2, 2], "windows": [[4, 5], [6, 7], [8, 9]]},
         {"fold": 3, "train": [0, 2], "validate": [4, 4], "windows": [[6, 7], [8, 9]]},
@@ -37,7 +37,7 @@ def test_folds_by_hand() -> None:
 
 
 def test_rolling_horizon_by_hand() -> None:
-    windows = blocked(12, 3, horizon=3)[0].windows
+    windows = make_blocked_folds(12, 3, horizon=3)[0].windows
     assert [window.tolist() for window in windows] == [[8, 9, 10], [11]]
 
 
@@ -46,7 +46,7 @@ def test_folds_go_forward_in_time(
     days: int, blocks: int, embargo: int, horizon: int | None
 ) -> None:
     assume(days >= blocks * (embargo + 1))
-    folds = blocked(days, blocks, embargo=embargo, horizon=horizon)
+    folds = make_blocked_folds(days, blocks, embargo=embargo, horizon=horizon)
     assert len(folds) == blocks - 2
     for fold in folds:
         assert fold.train[-1] + embargo < fold.validate[0]
@@ -62,9 +62,9 @@ def test_folds_go_forward_in_time(
 
 def test_folds_that_would_be_empty_are_refused() -> None:
     with pytest.raises(ValueError, match="at least 3"):
-        blocked(100, 2)
+        make_blocked_folds(100, 2)
     with pytest.raises(ValueError, match="20 days in 5 blocks leave 4 a block"):
-        blocked(20, 5, embargo=4)
+        make_blocked_folds(20, 5, embargo=4)
 
 
 def test_parts_that_are_no_days_are_refused(fold: Fold) -> None:
@@ -170,10 +170,10 @@ def test_preprocessing_that_reads_held_out_days_is_found(
     def looks_a_week_ahead(days: Array) -> dict[str, Array]:
         return {"x": days[fold.train], "y": days[fold.train + 7]}
 
-    assert not reads(honest, data, held)
-    assert reads(normalised_on_all, data, held)
-    assert reads(looks_a_week_ahead, data, held)
-    assert reads(honest, data, fold.train[:1])  # it does see what is read
+    assert not depends_on_days(honest, data, held)
+    assert depends_on_days(normalised_on_all, data, held)
+    assert depends_on_days(looks_a_week_ahead, data, held)
+    assert depends_on_days(honest, data, fold.train[:1])  # it does see what is read
 
 
 def test_principal_components_of_all_days_are_found(fold: Fold, rng: np.random.Generator) -> None:
@@ -185,5 +185,5 @@ def test_principal_components_of_all_days_are_found(fold: Fold, rng: np.random.G
         basis = np.linalg.svd(filled[basis_days] - filled[basis_days].mean(0))[2][:2]
         return filled[fold.train] @ basis.T, basis_days.size
 
-    assert not reads(lambda d: projected(d, fold.train), data, fold.test)
-    assert reads(lambda d: projected(d, np.arange(DAYS)), data, fold.test)
+    assert not depends_on_days(lambda d: projected(d, fold.train), data, fold.test)
+    assert depends_on_days(lambda d: projected(d, np.arange(DAYS)), data, fold.test)

@@ -14,12 +14,12 @@ from statsmodels.stats.proportion import proportion_confint
 
 from arbiter_lab.protocol.inference import (
     automatic_lag,
+    clopper_pearson_interval,
     hac_mean,
     hac_regression,
     holm,
     long_run_covariance,
     paper_lag,
-    proportion,
 )
 from counts import count
 
@@ -200,18 +200,18 @@ def test_holm_refuses_a_test_that_was_not_made() -> None:
 
 
 def test_proportion_by_hand_and_by_statsmodels() -> None:
-    assert proportion(4, 4) == pytest.approx((0.025**0.25, 1.0))
-    assert proportion(0, 6).high == pytest.approx(1.0 - 0.025 ** (1.0 / 6.0))
+    assert clopper_pearson_interval(4, 4) == pytest.approx((0.025**0.25, 1.0))
+    assert clopper_pearson_interval(0, 6).high == pytest.approx(1.0 - 0.025 ** (1.0 / 6.0))
     for successes, trials in ((1, 9), (40, 100), (7, 7)):
         theirs = proportion_confint(successes, trials, 0.05, method="beta")
-        assert proportion(successes, trials) == pytest.approx(theirs, rel=1e-9)
+        assert clopper_pearson_interval(successes, trials) == pytest.approx(theirs, rel=1e-9)
     with pytest.raises(ValueError, match="5 successes in 4 trials"):
-        proportion(5, 4)
+        clopper_pearson_interval(5, 4)
 
 
 def test_ones_have_a_point_for_a_hac_interval_and_not_for_an_exact_one() -> None:
     assert hac_mean(np.ones(4)).low == 1.0
-    assert proportion(4, 4).low < 0.4
+    assert clopper_pearson_interval(4, 4).low < 0.4
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(8, 80), st.integers(0, 4))

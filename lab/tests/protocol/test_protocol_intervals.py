@@ -13,7 +13,7 @@ from arbiter_lab.metrics.pooling import (
     pool_errors,
     root_mean_square,
 )
-from arbiter_lab.protocol.inference import hac_mean, proportion
+from arbiter_lab.protocol.inference import clopper_pearson_interval, hac_mean
 from arbiter_lab.protocol.intervals import block_bootstrap, metric_intervals
 from counts import count
 
@@ -27,7 +27,7 @@ def test_mean_of_days_has_the_hac_interval(rng: np.random.Generator) -> None:
 
 def test_share_of_runs_has_the_binomial_interval() -> None:
     found = metric_intervals([Metric("Stability", 1.0, None, np.ones(20))])
-    assert found.ends["Stability"] == proportion(20, 20)
+    assert found.ends["Stability"] == clopper_pearson_interval(20, 20)
     assert found.ends["Stability"].low == pytest.approx(0.025 ** (1 / 20))  # 0.83
 
 

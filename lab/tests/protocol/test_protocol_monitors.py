@@ -15,11 +15,11 @@ from arbiter.operators.network.network import Config, Network
 from arbiter_lab.evaluation.unseen_surfaces import T as MATURITIES
 from arbiter_lab.evaluation.unseen_surfaces import make_unseen_surfaces
 from arbiter_lab.protocol.monitors import (
-    coverage,
+    compute_coverage,
     gap_regression,
     local_orders,
-    memory,
-    scan_memories,
+    measure_memory,
+    measure_scan_memories,
     switch_rate,
     window_martingales,
 )
@@ -137,7 +137,7 @@ def test_a_kink_has_order_one_where_it_is_and_nowhere_else() -> None:
     # a second difference sees a kink that is not at the very end of the patch
     holds = [start < 40 < start + 32 for start in range(0, 97, 16)]
     assert found.below.tolist() == holds
-    assert found.lowest == pytest.approx(1.0, abs=0.25)
+    assert found.lowest_order == pytest.approx(1.0, abs=0.25)
 
 
 def test_brownian_paths_have_order_below_one_half_and_noise_none(rng: np.random.Generator) -> None:
@@ -174,20 +174,22 @@ def scalar_kernel(decay: Array) -> Array:
 
 @pytest.mark.parametrize("power", [0.25, 0.5, 0.75])
 def test_power_decay_has_the_index_one_minus_its_power(power: float) -> None:
-    found = memory(scalar_kernel(np.maximum(np.arange(64.0), 1.0) ** -power), CLOCK[:64])
+    found = measure_memory(scalar_kernel(np.maximum(np.arange(64.0), 1.0) ** -power), CLOCK[:64])
     assert found.chi == pytest.approx(1.0 - power, abs=0.01)
 
 
 def test_index_lies_between_forgetting_and_never_forgetting() -> None:
-    assert memory(scalar_kernel(0.8 ** np.arange(64.0)), CLOCK[:64]).chi == 0.0
-    assert memory(scalar_kernel(np.ones(64)), CLOCK[:64]).chi == pytest.approx(1.0, abs=1e-12)
+    assert measure_memory(scalar_kernel(0.8 ** np.arange(64.0)), CLOCK[:64]).chi == 0.0
+    assert measure_memory(scalar_kernel(np.ones(64)), CLOCK[:64]).chi == pytest.approx(
+        1.0, abs=1e-12
+    )
 
 
 def test_a_scan_that_forgets_more_slowly_has_a_higher_index() -> None:
     chi = []
     for rate in (0.002, 0.02, 0.2, 2.0):
         carry = 1.0 / (1.0 + rate)  # resolvent of a step of one
-        chi.append(memory(scalar_kernel(carry ** np.arange(64.0)), CLOCK[:64]).chi)
+        chi.append(measure_memory(scalar_kernel(carry ** np.arange(64.0)), CLOCK[:64]).chi)
     assert chi == sorted(chi, reverse=True)
     assert chi[0] > 0.8
     assert chi[-1] < 0.01
@@ -196,12 +198,12 @@ def test_a_scan_that_forgets_more_slowly_has_a_higher_index() -> None:
 def test_rank_counts_directions() -> None:
     one = np.zeros((8, 8, 4, 4))
     one[:, 0, 0, 0] = 1.0
-    assert memory(one, CLOCK[:8]).rank == pytest.approx(1.0)
+    assert measure_memory(one, CLOCK[:8]).rank == pytest.approx(1.0)
     every = np.zeros((8, 8, 4, 4))
     every[np.arange(8), np.arange(8)] = np.eye(4)
-    assert memory(every, CLOCK[:8]).rank == pytest.approx(32.0)
-    assert memory(every, CLOCK[:8]).power == math.inf
-    assert memory(every, CLOCK[:8]).slope == pytest.approx(0.0, abs=1e-12)
+    assert measure_memory(every, CLOCK[:8]).rank == pytest.approx(32.0)
+    assert measure_memory(every, CLOCK[:8]).power == math.inf
+    assert measure_memory(every, CLOCK[:8]).slope == pytest.approx(0.0, abs=1e-12)
 
 
 def test_the_operators_own_scan_forgets() -> None:
@@ -214,7 +216,7 @@ def test_the_operators_own_scan_forgets() -> None:
     )
     with torch.no_grad():
         green = kernel(scan, path)[0].double().numpy()
-    found = memory(green, np.log(MATURITIES))
+    found = measure_memory(green, np.log(MATURITIES))
     assert 0.0 <= found.chi < 0.3
     assert found.rank > 1.0
 
@@ -230,7 +232,7 @@ def test_scans_of_a_network_are_watched_and_left_alone() -> None:
             for scan in scans:
                 scan.guarded = False  # the guard would shorten the steps instead
                 scan.generator.raw.fill_(raw)
-        found.append(scan_memories(network, quotes))
+        found.append(measure_scan_memories(network, quotes))
     assert len(found[0]) == len(scans) > 0
     assert not any("drive" in vars(scan) for scan in scans)
     assert all(0.5 < found[0][name].power < found[1][name].power for name in found[0])
@@ -242,7 +244,7 @@ def test_scans_of_a_network_are_watched_and_left_alone() -> None:
 
 def test_kernel_and_clock_must_agree() -> None:
     with pytest.raises(ValueError, match=r"kernel has shape \(8, 8, 4, 4\), T \(9,\)"):
-        memory(np.zeros((8, 8, 4, 4)), CLOCK[:9])
+        measure_memory(np.zeros((8, 8, 4, 4)), CLOCK[:9])
 
 
 # A4: coverage.
@@ -254,9 +256,9 @@ def test_coverage_by_hand() -> None:
     quoted = listed.copy()
     quoted[0, 1] = False  # window 0: 4 of 9 on the first day, 10 of 10 on the second
     quoted[3, 0, :1] = False  # window 1: 19 of 20
-    found = coverage(quoted, listed, [0, 0, 1, 1])
+    found = compute_coverage(quoted, listed, [0, 0, 1, 1])
     assert found.windows == pytest.approx([14.0 / 19.0, 19.0 / 20.0])
-    assert found.trigger == 0
+    assert found.first_window_below == 0
     named = {metric.name: metric.value for metric in found.metrics()}
     assert named == pytest.approx(
         {
@@ -269,15 +271,15 @@ def test_coverage_by_hand() -> None:
 
 def test_full_coverage_does_not_trigger_and_says_why() -> None:
     listed = np.ones((3, 4), dtype=bool)
-    found = coverage(listed, listed, [0, 1, 2])
-    assert found.trigger is None
+    found = compute_coverage(listed, listed, [0, 1, 2])
+    assert found.first_window_below is None
     assert found.metrics()[2].reason == "no window has a coverage below 0.75"
 
 
 def test_quotes_that_are_not_listed_are_refused() -> None:
     listed = np.zeros((2, 3), dtype=bool)
     with pytest.raises(ValueError, match="quoted and not listed"):
-        coverage(~listed, listed, [0, 1])
+        compute_coverage(~listed, listed, [0, 1])
 
 
 # The regression of section 7.2.

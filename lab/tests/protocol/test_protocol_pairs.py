@@ -6,23 +6,23 @@ import numpy as np
 import pytest
 from benchmarks.interval_coverage import autoregressions
 
-from arbiter_lab.protocol.paired_tests import compare, same_days, sign_flip
+from arbiter_lab.protocol.paired_tests import compare, same_days, sign_flip_test
 from counts import count
 
 
 def test_flips_by_hand() -> None:
     # ±1 ±2 ±3 ±2 is 8 or more in size for all plus and all minus only, of 16 patterns
-    assert sign_flip([1.0, 2.0, 3.0, 2.0], 1) == (2.0 / 16.0, 4)
+    assert sign_flip_test([1.0, 2.0, 3.0, 2.0], 1) == (2.0 / 16.0, 4)
     # with −1 the sum is 6: it is reached by 8 and by 6, either sign
-    assert sign_flip([-1.0, 2.0, 3.0, 2.0], 1)[0] == 4.0 / 16.0
+    assert sign_flip_test([-1.0, 2.0, 3.0, 2.0], 1)[0] == 4.0 / 16.0
     # in twos: ±3 ±5
-    assert sign_flip([1.0, 2.0, 3.0, 2.0], 2) == (0.5, 2)
+    assert sign_flip_test([1.0, 2.0, 3.0, 2.0], 2) == (0.5, 2)
 
 
 def test_random_patterns_agree_with_all_of_them() -> None:
     difference = np.random.default_rng(4).standard_normal(13) + 0.4
-    exact, _ = sign_flip(difference, 1, flips=2**13)
-    drawn, _ = sign_flip(difference, 1, flips=4_000, seed=1)
+    exact, _ = sign_flip_test(difference, 1, flips=2**13)
+    drawn, _ = sign_flip_test(difference, 1, flips=4_000, seed=1)
     assert drawn == pytest.approx(exact, abs=4.0 * math.sqrt(exact * (1 - exact) / 4_000))
 
 
@@ -58,7 +58,7 @@ def test_equal_models_are_seldom_told_apart(rho: float) -> None:
 def test_flipping_single_days_finds_differences_that_are_not_there() -> None:
     # the negative control: persistent days flipped one by one
     series = autoregressions(0.9, 200, 100, seed=22)
-    false = [sign_flip(row, 1, flips=199)[0] <= 0.05 for row in series]
+    false = [sign_flip_test(row, 1, flips=199)[0] <= 0.05 for row in series]
     assert np.mean(false) > 0.3
 
 
@@ -86,6 +86,6 @@ def test_days_are_matched_by_name_and_none_is_dropped() -> None:
 
 def test_same_seed_same_p_value() -> None:
     difference = np.random.default_rng(4).standard_normal(60)
-    assert sign_flip(difference, 2, seed=3) == sign_flip(difference, 2, seed=3)
+    assert sign_flip_test(difference, 2, seed=3) == sign_flip_test(difference, 2, seed=3)
     with pytest.raises(ValueError, match="block = 0"):
-        sign_flip(difference, 0)
+        sign_flip_test(difference, 0)

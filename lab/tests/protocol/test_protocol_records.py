@@ -12,8 +12,8 @@ import pytest
 
 from arbiter_lab.metrics.metric import Metric
 from arbiter_lab.protocol.machine import (
-    Stages,
-    machine,
+    StageTimer,
+    describe_machine,
     peak_memory,
     read_replicate,
     versions,
@@ -32,7 +32,7 @@ from arbiter_lab.protocol.results_file import (
     RecordError,
     as_run,
     check_run,
-    differences,
+    find_differences,
     read_results,
     write_results,
 )
@@ -163,16 +163,16 @@ def test_other_files_are_refused(tmp_path: Path, text: str, problem: str) -> Non
 
 
 def test_second_run_is_compared_within_intervals(run: dict[str, Any]) -> None:
-    assert differences({"a": run}, {"a": run}) == []
+    assert find_differences({"a": run}, {"a": run}) == []
     within = {**run, "NI": 0.7}
-    assert differences({"a": run}, {"a": within}) == []
+    assert find_differences({"a": run}, {"a": within}) == []
     beyond = {**run, "NI": 0.8, "CNAS": 0.5 + 1e-15, "mfm_mse": 0.1}
-    assert differences({"a": run}, {"a": beyond}) == [
+    assert find_differences({"a": run}, {"a": beyond}) == [
         Difference("a", "NI", 0.5, 0.8),
         Difference("a", "CNAS", 0.5, 0.5 + 1e-15),
         Difference("a", "mfm_mse", None, 0.1),
     ]
-    assert len(differences({"a": run}, {})) == len(FIELDS) + 1
+    assert len(find_differences({"a": run}, {})) == len(FIELDS) + 1
 
 
 # The manifest.
@@ -239,10 +239,10 @@ def test_folders_without_results_are_refused(tmp_path: Path) -> None:
 
 def test_replicate_says_where_with_what_and_how_long(tmp_path: Path) -> None:
     clock = ticks(10)
-    stages = Stages(clock=lambda: float(next(clock)))
-    with stages.timed("simulate"):
+    stages = StageTimer(clock=lambda: float(next(clock)))
+    with stages.time_stage("simulate"):
         pass
-    with stages.timed("train"):
+    with stages.time_stage("train"):
         next(clock)
     fold = {"fold": 2, "train": [0, 9], "validate": [10, 19], "windows": [[20, 29]]}
     path = write_replicate(
@@ -261,22 +261,22 @@ def test_replicate_says_where_with_what_and_how_long(tmp_path: Path) -> None:
 
 
 def test_a_stage_that_failed_is_not_a_first_try(tmp_path: Path) -> None:
-    stages = Stages()
-    with pytest.raises(RuntimeError), stages.timed("train"):
+    stages = StageTimer()
+    with pytest.raises(RuntimeError), stages.time_stage("train"):
         raise RuntimeError("out of memory")
     assert not stages.done["train"].finished
     assert not stages.first_try
     path = write_replicate(tmp_path / "replicate.json", stages, seeds={})
-    resumed = Stages(read_replicate(path)["stages"])
-    with resumed.timed("train"):
+    resumed = StageTimer(read_replicate(path)["stages"])
+    with resumed.time_stage("train"):
         pass
     assert (resumed.done["train"].attempts, resumed.done["train"].finished) == (2, True)
     assert not resumed.first_try
-    assert not Stages().first_try  # nothing was tried
+    assert not StageTimer().first_try  # nothing was tried
 
 
 def test_replicate_names_no_person_and_no_place() -> None:
-    text = json.dumps(machine())
+    text = json.dumps(describe_machine())
     assert str(Path(__file__).parent) not in text
     assert platform.node() == "" or f'"{platform.node()}"' not in text
 
@@ -295,7 +295,7 @@ def test_peak_memory_is_in_bytes() -> None:
 
 def test_values_that_are_not_json_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="must be plain JSON values"):
-        write_replicate(tmp_path / "r.json", Stages(), seeds={}, protocol={"x": Path()})
+        write_replicate(tmp_path / "r.json", StageTimer(), seeds={}, protocol={"x": Path()})
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "r.json").write_text("no")
     with pytest.raises(ValueError, match="no file of the format"):

@@ -17,14 +17,14 @@ from arbiter_lab.protocol.stress import (
     STALE_SHARE,
     add_jumps,
     add_noise,
+    check_failure,
     drop_quotes,
-    failure,
     leave_stale,
+    make_stressed_case,
     market_case,
     roughen,
     shift_numeraire,
     spread_bp,
-    stressed,
 )
 
 Array = NDArray[np.float64]
@@ -54,7 +54,7 @@ def test_a_market_case_is_like_the_unseen_surfaces(case: Case) -> None:
 
 @pytest.mark.parametrize("axis", AXES)
 def test_no_stress_is_no_change(axis: str, case: Case) -> None:
-    found = stressed(axis, 0.0, MARKET, seed=7)
+    found = make_stressed_case(axis, 0.0, MARKET, seed=7)
     assert (found.case.quoted == case.quoted).all()
     assert found.case.quotes.k == pytest.approx(case.quotes.k, abs=0.0)
     assert found.case.quotes.bid == pytest.approx(case.quotes.bid, rel=1e-9)
@@ -65,7 +65,7 @@ def test_no_stress_is_no_change(axis: str, case: Case) -> None:
 @pytest.mark.parametrize("axis", QUOTES)
 def test_stress_of_quotes_leaves_the_truth_and_repeats(axis: str, case: Case) -> None:
     level = AXES[axis].levels[-2]
-    first, again = (stressed(axis, level, MARKET, seed=7) for _ in range(2))
+    first, again = (make_stressed_case(axis, level, MARKET, seed=7) for _ in range(2))
     assert (first.case.iv == case.iv).all()
     assert (first.case.deviations == case.deviations).all()
     assert first.case.vix == case.vix
@@ -87,12 +87,12 @@ def test_levels_begin_without_stress_and_increase(axis: str) -> None:
 @pytest.mark.parametrize("level", [-0.1, np.nan, np.inf])
 def test_negative_stress_is_refused(axis: str, level: float) -> None:
     with pytest.raises(ValueError, match="level = "):
-        stressed(axis, level, MARKET, seed=0)
+        make_stressed_case(axis, level, MARKET, seed=0)
 
 
 def test_unknown_axis_is_refused() -> None:
     with pytest.raises(ValueError, match="axis 'rain' is not one of noise, coverage"):
-        stressed("rain", 1.0, MARKET, seed=0)
+        make_stressed_case("rain", 1.0, MARKET, seed=0)
 
 
 def test_noise_is_in_half_spreads(case: Case) -> None:
@@ -200,7 +200,10 @@ def _skew(case: Case) -> float:
 
 
 def test_yardstick_of_a_market_under_stress_is_its_own() -> None:
-    assert stressed("jumps", 4.0, MARKET, 0).spread > 1.5 * stressed("jumps", 0.0, MARKET, 0).spread
+    assert (
+        make_stressed_case("jumps", 4.0, MARKET, 0).spread
+        > 1.5 * make_stressed_case("jumps", 0.0, MARKET, 0).spread
+    )
 
 
 def answer(case: Case, error_bp: float, nas: float) -> CaseScore:
@@ -213,11 +216,11 @@ def test_failure_has_two_criteria(case: Case) -> None:
     q = case.quotes
     wide = (q.iv_ask - q.iv_bid) / BASIS_POINT
     assert spread == pytest.approx(np.sqrt(np.mean(wide**2)))
-    assert failure(answer(case, 0.99 * spread, 0.9), spread) == (False, False)
-    assert failure(answer(case, 1.01 * spread, 1.0), spread) == (False, True)
-    assert failure(answer(case, 0.0, 0.899), spread) == (True, False)
-    assert failure(answer(case, np.inf, 1.0), spread) == (False, True)
-    assert failure(score_refusal(case, "no model"), spread) == (True, True)
+    assert check_failure(answer(case, 0.99 * spread, 0.9), spread) == (False, False)
+    assert check_failure(answer(case, 1.01 * spread, 1.0), spread) == (False, True)
+    assert check_failure(answer(case, 0.0, 0.899), spread) == (True, False)
+    assert check_failure(answer(case, np.inf, 1.0), spread) == (False, True)
+    assert check_failure(score_refusal(case, "no model"), spread) == (True, True)
 
 
 def test_presets_can_be_stressed_to_the_last_level() -> None:

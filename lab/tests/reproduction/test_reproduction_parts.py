@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from arbiter_lab.evaluation.heston_surfaces import heston_case
-from arbiter_lab.protocol.machine import Stages
+from arbiter_lab.protocol.machine import StageTimer
 from arbiter_lab.reproduction import (
     claims,
     full_size_stage,
@@ -52,12 +52,12 @@ def test_a_stage_runs_again_when_its_inputs_change_and_only_then(tmp_path: Path)
         return {"twice": 2 * given.facts("first")["days"]}
 
     stages = [Stage("first", (), ("days",), first), Stage("second", ("first",), (), second)]
-    assert run_stages(workshop(tmp_path), stages, Stages()) == ["first", "second"]
-    assert run_stages(workshop(tmp_path), stages, Stages()) == []
+    assert run_stages(workshop(tmp_path), stages, StageTimer()) == ["first", "second"]
+    assert run_stages(workshop(tmp_path), stages, StageTimer()) == []
     same = replace(SMOKE, heston=9)  # neither depends on it
-    assert run_stages(workshop(tmp_path, same), stages, Stages()) == []
+    assert run_stages(workshop(tmp_path, same), stages, StageTimer()) == []
     more = replace(SMOKE, days=40)
-    assert run_stages(workshop(tmp_path, more), stages, Stages()) == ["first", "second"]
+    assert run_stages(workshop(tmp_path, more), stages, StageTimer()) == ["first", "second"]
     assert ran == ["first", "second"] * 2
     assert json.loads((tmp_path / "stages" / "second.json").read_text()) == {"twice": 80}
 
@@ -71,7 +71,7 @@ def test_a_stage_that_fails_is_not_done(tmp_path: Path) -> None:
             raise error
         return {}
 
-    stages, clock = [Stage("shaky", (), (), shaky)], Stages()
+    stages, clock = [Stage("shaky", (), (), shaky)], StageTimer()
     with pytest.raises(ValueError, match="first time"):
         run_stages(workshop(tmp_path), stages, clock)
     assert run_stages(workshop(tmp_path), stages, clock) == ["shaky"]

@@ -54,13 +54,15 @@ class Fold:
         """Boundaries as plain JSON values, first and last day of each part."""
         return {
             "fold": self.number,
-            "train": _ends(self.train),
-            "validate": _ends(self.validate),
-            "windows": [_ends(window) for window in self.windows],
+            "train": _first_and_last_day(self.train),
+            "validate": _first_and_last_day(self.validate),
+            "windows": [_first_and_last_day(window) for window in self.windows],
         }
 
 
-def blocked(days: int, blocks: int, *, embargo: int = 0, horizon: int | None = None) -> list[Fold]:
+def make_blocked_folds(
+    days: int, blocks: int, *, embargo: int = 0, horizon: int | None = None
+) -> list[Fold]:
     """The folds of a timeline.
 
     Args:
@@ -101,5 +103,5 @@ def blocked(days: int, blocks: int, *, embargo: int = 0, horizon: int | None = N
     return folds
 
 
-def _ends(days: Days) -> list[int]:
+def _first_and_last_day(days: Days) -> list[int]:
     return [int(days[0]), int(days[-1])]

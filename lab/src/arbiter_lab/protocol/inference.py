@@ -26,12 +26,12 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[np.float64]
 Method = Literal["paper", "automatic", "cosine"]
 
-LEVEL = 0.95
-FEWEST = 4  # days that have a mean with an interval
-_COSINES = 0.41  # of T^{2/3}: Lazarus et al. (2018)
-_ANDREWS = 1.1447  # Andrews (1991), equation (6.2), Bartlett weights
-_MOST_PERSISTENT = 0.97  # cut of the plug-in, as in Andrews and Monahan (1992)
-_CONSTANT = 1e-14  # deviations over size: what rounding leaves of a constant series
+CONFIDENCE_LEVEL = 0.95
+MIN_DAYS = 4  # days that have a mean with an interval
+_COSINE_COUNT_FACTOR = 0.41  # of T^{2/3}: Lazarus et al. (2018)
+_ANDREWS_BANDWIDTH_FACTOR = 1.1447  # Andrews (1991), equation (6.2), Bartlett weights
+_MAX_AUTOCORRELATION = 0.97  # cut of the plug-in, as in Andrews and Monahan (1992)
+_CONSTANT_TOLERANCE = 1e-14  # deviations over size: what rounding leaves of a constant series
 
 
 class Interval(NamedTuple):
@@ -93,21 +93,21 @@ def automatic_lag(series: ArrayLike) -> int:
     The bandwidth ``1.1447 (α T)^{1/3}`` with ``α = 4ρ²/((1−ρ)²(1+ρ)²)``, ρ cut at 0.97. It is best
     for an AR(1), and a rule of thumb for anything else. At most ``T − 1``.
     """
-    x = _series("series", series)
+    x = _check_series("series", series)
     off = x - x.mean()
     power = float(off[:-1] @ off[:-1])
     if _is_constant(x) or power == 0.0:
         return 0
-    rho = float(np.clip(off[1:] @ off[:-1] / power, -_MOST_PERSISTENT, _MOST_PERSISTENT))
+    rho = float(np.clip(off[1:] @ off[:-1] / power, -_MAX_AUTOCORRELATION, _MAX_AUTOCORRELATION))
     alpha = 4.0 * rho**2 / ((1.0 - rho) ** 2 * (1.0 + rho) ** 2)
-    return min(math.floor(_ANDREWS * math.cbrt(alpha * x.size)), x.size - 1)
+    return min(math.floor(_ANDREWS_BANDWIDTH_FACTOR * math.cbrt(alpha * x.size)), x.size - 1)
 
 
 def hac_mean(
     series: ArrayLike,
     *,
     method: Method = "paper",
-    level: float = LEVEL,
+    level: float = CONFIDENCE_LEVEL,
     null: float = 0.0,
     lag: int | None = None,
     c: float = 1.0,
@@ -131,11 +131,11 @@ def hac_mean(
         >>> found.lag, found.low < 1.5 < found.high
         (1, True)
     """
-    x = _series("series", series)
-    _share("level", level)
+    x = _check_series("series", series)
+    _check_confidence_level("level", level)
     if method not in get_args(Method):
         raise ValueError(f"method {method!r} is not one of {', '.join(get_args(Method))}")
-    chosen = _chosen(x, method, c) if lag is None else lag
+    chosen = _choose_lag(x, method, c) if lag is None else lag
     if not (0 if method != "cosine" else 1) <= chosen < x.size:
         raise ValueError(f"lag = {chosen}: with {x.size} days give at most {x.size - 1}")
     mean = float(x.mean())
@@ -202,7 +202,9 @@ def holm(p_values: ArrayLike) -> Array:
     return adjusted
 
 
-def proportion(successes: int, trials: int, level: float = LEVEL) -> Interval:
+def clopper_pearson_interval(
+    successes: int, trials: int, level: float = CONFIDENCE_LEVEL
+) -> Interval:
     """Clopper and Pearson's exact interval of a share, never too short.
 
     For shares of independent runs. The HAC interval of a series of ones is the point 1, however
@@ -210,7 +212,7 @@ def proportion(successes: int, trials: int, level: float = LEVEL) -> Interval:
     """
     from scipy.stats import beta
 
-    _share("level", level)
+    _check_confidence_level("level", level)
     if not 0 <= successes <= trials or trials < 1:
         raise ValueError(f"{successes} successes in {trials} trials: give 0 ≤ successes ≤ trials")
     tail = 0.5 * (1.0 - level)
@@ -251,7 +253,7 @@ def hac_regression(
     y: ArrayLike,
     *,
     blocks: ArrayLike | None = None,
-    level: float = LEVEL,
+    level: float = CONFIDENCE_LEVEL,
     lag: int | None = None,
 ) -> Regression:
     """Least squares of y on x with a Newey-West covariance.
@@ -263,8 +265,8 @@ def hac_regression(
         level: Of the interval of the slope.
         lag: Of Newey and West; the paper's if left out.
     """
-    at, value = _series("x", x), _series("y", y)
-    _share("level", level)
+    at, value = _check_series("x", x), _check_series("y", y)
+    _check_confidence_level("level", level)
     if at.size != value.size or (blocks is not None and np.shape(blocks) != at.shape):
         raise ValueError(f"{at.size} x, {value.size} y: give as many of each, and of blocks")
     chosen = paper_lag(at.size) if lag is None else lag
@@ -290,12 +292,12 @@ def hac_regression(
     )  # fmt: skip
 
 
-def _chosen(x: Array, method: Method, c: float) -> int:
+def _choose_lag(x: Array, method: Method, c: float) -> int:
     if method == "paper":
         return paper_lag(x.size, c)
     if method == "automatic":
         return automatic_lag(x)
-    return max(1, math.floor(_COSINES * math.cbrt(x.size) ** 2))
+    return max(1, math.floor(_COSINE_COUNT_FACTOR * math.cbrt(x.size) ** 2))
 
 
 def _cosine_error(x: Array, cosines: int) -> float:
@@ -320,13 +322,13 @@ def _p_value(gap: float, error: float, degrees: float) -> float:
 
 
 def _is_constant(x: Array) -> bool:
-    return bool(np.ptp(x) <= _CONSTANT * np.abs(x).max())
+    return bool(np.ptp(x) <= _CONSTANT_TOLERANCE * np.abs(x).max())
 
 
-def _series(name: str, series: ArrayLike) -> Array:
+def _check_series(name: str, series: ArrayLike) -> Array:
     x = np.asarray(series, dtype=np.float64)
-    if x.ndim != 1 or x.size < FEWEST:
-        raise ValueError(f"{name} has shape {x.shape}: give one number a day, at least {FEWEST}")
+    if x.ndim != 1 or x.size < MIN_DAYS:
+        raise ValueError(f"{name} has shape {x.shape}: give one number a day, at least {MIN_DAYS}")
     bad = np.flatnonzero(~np.isfinite(x))
     if bad.size:
         raise ValueError(
@@ -336,6 +338,6 @@ def _series(name: str, series: ArrayLike) -> Array:
     return x
 
 
-def _share(name: str, value: float) -> None:
+def _check_confidence_level(name: str, value: float) -> None:
     if not 0.0 < value < 1.0:
         raise ValueError(f"{name} = {value!r} must lie strictly between 0 and 1, as 0.95 does")

@@ -11,19 +11,29 @@ from numpy.typing import ArrayLike, NDArray
 
 from arbiter_lab.metrics.generalisation import GAP_QUANTILE
 from arbiter_lab.metrics.metric import Metric
-from arbiter_lab.protocol.inference import FEWEST, LEVEL, Interval, Method, hac_mean, proportion
-from arbiter_lab.protocol.paired_tests import flip_block
+from arbiter_lab.protocol.inference import (
+    CONFIDENCE_LEVEL,
+    MIN_DAYS,
+    Interval,
+    Method,
+    clopper_pearson_interval,
+    hac_mean,
+)
+from arbiter_lab.protocol.paired_tests import choose_flip_block
 
 Array = NDArray[np.float64]
 
-SHARES = ("Stability", "Stability_windows")
+RUN_SHARE_METRICS = ("Stability", "Stability_windows")
 """Shares of runs, which are independent: their interval is the binomial one."""
 
-_POOLED = {"rmse": 2, "mae": 1}  # by name: which power of a day's number is a mean over its points
-_SAME = 1e-9  # of the value: two ways to one number
+_POOLED_ERROR_POWERS = {
+    "rmse": 2,
+    "mae": 1,
+}  # by name: which power of a day's number is a mean over its points
+_MEAN_TOLERANCE = 1e-9  # of the value: two ways to one number
 
 
-class Intervals(NamedTuple):
+class MetricIntervals(NamedTuple):
     """Intervals by name of the metric, and for each metric without one, why.
 
     Attributes:
@@ -36,8 +46,8 @@ class Intervals(NamedTuple):
 
 
 def metric_intervals(
-    metrics: Iterable[Metric], *, method: Method = "paper", level: float = LEVEL
-) -> Intervals:
+    metrics: Iterable[Metric], *, method: Method = "paper", level: float = CONFIDENCE_LEVEL
+) -> MetricIntervals:
     """Intervals of the metrics that have one.
 
     * A share of runs (:data:`SHARES`): Clopper and Pearson's.
@@ -60,9 +70,9 @@ def metric_intervals(
         >>> found.reasons
         {'DualGap': 'it has no series of days'}
     """
-    found = Intervals({}, {})
+    found = MetricIntervals({}, {})
     for metric in metrics:
-        made = _interval(metric, method, level)
+        made = _compute_interval(metric, method, level)
         if isinstance(made, str):
             found.reasons[metric.name] = made
         else:
@@ -75,7 +85,7 @@ def block_bootstrap(
     statistic: Callable[[Array], Array],
     *,
     block: int | None = None,
-    level: float = LEVEL,
+    level: float = CONFIDENCE_LEVEL,
     resamples: int = 2_000,
     seed: int = 0,
 ) -> Interval:
@@ -93,7 +103,7 @@ def block_bootstrap(
         seed: Of the resampling.
     """
     x = np.asarray(series, dtype=np.float64)
-    size = flip_block(x) if block is None else block
+    size = choose_flip_block(x) if block is None else block
     if not 1 <= size <= x.size:
         raise ValueError(f"block = {size}: with {x.size} days give 1 to {x.size}")
     rng = np.random.default_rng(seed)
@@ -104,28 +114,32 @@ def block_bootstrap(
     return Interval(low, high)
 
 
-def _interval(metric: Metric, method: Method, level: float) -> Interval | str:
+def _compute_interval(metric: Metric, method: Method, level: float) -> Interval | str:
     if metric.value is None:
         return f"it has no value: {metric.reason}"
     if metric.daily is None:
         return "it has no series of days"
     days = metric.daily
-    if metric.name in SHARES:
-        return proportion(int(np.count_nonzero(days == 1.0)), days.size, level)
-    if days.size < FEWEST or not np.isfinite(days).all():
+    if metric.name in RUN_SHARE_METRICS:
+        return clopper_pearson_interval(int(np.count_nonzero(days == 1.0)), days.size, level)
+    if days.size < MIN_DAYS or not np.isfinite(days).all():
         bad = int((~np.isfinite(days)).sum())
-        return f"it has {days.size} days, {bad} of them without a number: {FEWEST} are needed, all"
-    return _of_days(metric.name, metric.value, days, method, level)
+        return (
+            f"it has {days.size} days, {bad} of them without a number: {MIN_DAYS} are needed, all"
+        )
+    return _compute_daily_interval(metric.name, metric.value, days, method, level)
 
 
-def _of_days(name: str, value: float, days: Array, method: Method, level: float) -> Interval | str:
+def _compute_daily_interval(
+    name: str, value: float, days: Array, method: Method, level: float
+) -> Interval | str:
     if name.startswith("GenGap_p95"):
         low, high = block_bootstrap(
             days, lambda d: np.quantile(d, GAP_QUANTILE, axis=-1), level=level
         )
         return Interval(min(low, value), max(high, value))
-    mean = math.isclose(float(days.mean()), value, rel_tol=_SAME, abs_tol=1e-300)
-    power = 1 if mean else next((p for part, p in _POOLED.items() if part in name), 0)
+    mean = math.isclose(float(days.mean()), value, rel_tol=_MEAN_TOLERANCE, abs_tol=1e-300)
+    power = 1 if mean else next((p for part, p in _POOLED_ERROR_POWERS.items() if part in name), 0)
     if power == 0:
         return "its value is not the mean of its days"
     found = hac_mean(days**power, method=method, level=level)

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from arbiter.forwards import MINUTES_PER_YEAR
 from arbiter_lab.protocol.folds import Days, Fold
 
-_SHOWN = 5  # leaks that an error names
+_MAX_LEAKS_SHOWN = 5  # leaks that an error names
 
 
 class Leak(NamedTuple):
@@ -73,11 +73,11 @@ def find_leaks(
     found: list[Leak] = []
     for i, earlier in enumerate(parts):
         for later in parts[i + 1 :]:
-            found += _between(fold.number, earlier, later)
+            found += _find_misplaced_days(fold.number, earlier, later)
             for name, last in (reaches or {}).items():
-                found += _reaching(fold.number, name, np.asarray(last), earlier, later)
+                found += _find_reach_leaks(fold.number, name, np.asarray(last), earlier, later)
             if contents is not None:
-                found += _copied(fold.number, contents, earlier, later)
+                found += _find_copied_days(fold.number, contents, earlier, later)
     held = np.union1d(fold.validate, fold.test)
     for steps, kept in ((fitted_on or {}, held), (chosen_on or {}, fold.test)):
         for name, days in steps.items():
@@ -94,8 +94,10 @@ def require_no_leaks(fold: Fold, **declared: Any) -> None:
     """
     found = find_leaks(fold, **declared)
     if found:
-        more = f", and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        named = "; ".join(str(leak) for leak in found[:_SHOWN])
+        more = (
+            f", and {len(found) - _MAX_LEAKS_SHOWN} more" if len(found) > _MAX_LEAKS_SHOWN else ""
+        )
+        named = "; ".join(str(leak) for leak in found[:_MAX_LEAKS_SHOWN])
         raise ValueError(
             f"{named}{more}: fit and choose on training days only, and lengthen the embargo by "
             "what labels reach"
@@ -118,7 +120,7 @@ def reach_of_maturities(as_of: ArrayLike, longest: ArrayLike) -> Days:
     return np.asarray(np.searchsorted(at, ends, side="right") - 1, dtype=np.int64)
 
 
-def reads(
+def depends_on_days(
     prepare: Callable[[NDArray[np.float64]], Any],
     data: ArrayLike,
     days: ArrayLike,
@@ -146,11 +148,11 @@ def reads(
     for _ in range(2):
         other = plain.copy()
         other[rows] = level + size * rng.standard_normal(other[rows].shape)
-        made.append(_bits(prepare(other)))
+        made.append(_encode_for_comparison(prepare(other)))
     return bool(made[0] != made[1])
 
 
-def _between(fold: int, earlier: Days, later: Days) -> list[Leak]:
+def _find_misplaced_days(fold: int, earlier: Days, later: Days) -> list[Leak]:
     both = np.intersect1d(earlier, later)
     first = int(later.min())
     late = np.setdiff1d(earlier[earlier > first], both)
@@ -160,7 +162,7 @@ def _between(fold: int, earlier: Days, later: Days) -> list[Leak]:
     ]
 
 
-def _reaching(
+def _find_reach_leaks(
     fold: int, name: str, last: NDArray[np.int64], earlier: Days, later: Days
 ) -> list[Leak]:
     top = int(max(earlier.max(), later.max()))
@@ -179,7 +181,9 @@ def _reaching(
     ]
 
 
-def _copied(fold: int, contents: Sequence[object], earlier: Days, later: Days) -> list[Leak]:
+def _find_copied_days(
+    fold: int, contents: Sequence[object], earlier: Days, later: Days
+) -> list[Leak]:
     seen = {contents[day]: int(day) for day in later.tolist()}
     return [
         Leak(fold, "copy", day, seen[contents[day]])
@@ -188,11 +192,11 @@ def _copied(fold: int, contents: Sequence[object], earlier: Days, later: Days) -
     ]
 
 
-def _bits(value: Any) -> Any:
+def _encode_for_comparison(value: Any) -> Any:
     """What equal results have equal: arrays by their bytes, so that NaN equals NaN."""
     if isinstance(value, Mapping):
-        return {key: _bits(part) for key, part in value.items()}
+        return {key: _encode_for_comparison(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_bits(part) for part in value]
+        return [_encode_for_comparison(part) for part in value]
     array = np.asarray(value)
     return array.shape, str(array.dtype), array.tobytes()

@@ -23,7 +23,7 @@ from arbiter.files import require_version, write_whole
 
 FORMAT, VERSION = "arbiter-replicate", 1
 PACKAGE = "arbiter-lab"
-VARIABLES = (
+ENVIRONMENT_VARIABLES = (
     "CUBLAS_WORKSPACE_CONFIG",
     "CUDA_VISIBLE_DEVICES",
     "MKL_NUM_THREADS",
@@ -36,7 +36,7 @@ VARIABLES = (
 
 
 @dataclass(frozen=True)
-class Stage:
+class StageTiming:
     """How one stage went.
 
     Attributes:
@@ -53,7 +53,7 @@ class Stage:
     finished: bool
 
 
-class Stages:
+class StageTimer:
     """Times the stages of a run, over resumptions too.
 
     Args:
@@ -70,15 +70,15 @@ class Stages:
 
     def __init__(
         self,
-        earlier: Mapping[str, Stage] | None = None,
+        earlier: Mapping[str, StageTiming] | None = None,
         *,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.done: dict[str, Stage] = dict(earlier or {})
+        self.done: dict[str, StageTiming] = dict(earlier or {})
         self._clock = clock
 
     @contextmanager
-    def timed(self, name: str) -> Iterator[None]:
+    def time_stage(self, name: str) -> Iterator[None]:
         """Time what happens inside; an error is counted as an attempt, and goes on."""
         before = self.done.get(name)
         attempts = 1 + (before.attempts if before is not None else 0)
@@ -89,7 +89,7 @@ class Stages:
             finished = True
         finally:
             taken = self._clock() - began
-            self.done[name] = Stage(taken, peak_memory(), attempts, finished)
+            self.done[name] = StageTiming(taken, peak_memory(), attempts, finished)
 
     @property
     def first_try(self) -> bool:
@@ -99,7 +99,7 @@ class Stages:
 
 def write_replicate(
     path: str | PathLike[str],
-    stages: Stages,
+    stages: StageTimer,
     *,
     seeds: Mapping[str, int],
     splits: Sequence[Mapping[str, Any]] = (),
@@ -118,7 +118,7 @@ def write_replicate(
         "format": FORMAT,
         "version": VERSION,
         "first_try": stages.first_try,
-        **machine(),
+        **describe_machine(),
         "seeds": dict(seeds),
         "splits": [dict(split) for split in splits],
         "protocol": dict(protocol or {}),
@@ -151,13 +151,13 @@ def read_replicate(path: str | PathLike[str]) -> dict[str, Any]:
         raise ValueError(f"{path} is no file of the format {FORMAT!r}: restore it, or remove it")
     require_version(path, whole.get("version"), VERSION, ValueError)
     try:
-        whole["stages"] = {name: Stage(**stage) for name, stage in whole["stages"].items()}
+        whole["stages"] = {name: StageTiming(**stage) for name, stage in whole["stages"].items()}
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: its stages cannot be read ({error}): remove it") from error
     return whole
 
 
-def machine() -> dict[str, Any]:
+def describe_machine() -> dict[str, Any]:
     """Hardware, system, versions and environment, as plain JSON values."""
     return {
         "hardware": {
@@ -174,7 +174,7 @@ def machine() -> dict[str, Any]:
             "compiler": platform.python_compiler(),
         },
         "packages": versions(),
-        "environment": {name: os.environ.get(name) for name in VARIABLES},
+        "environment": {name: os.environ.get(name) for name in ENVIRONMENT_VARIABLES},
     }
 
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from arbiter.files import read_format, write_whole
 
-NAME = "manifest.json"
+MANIFEST_FILE = "manifest.json"
 FORMAT, VERSION = "arbiter-manifest", 1
-VARIES = ("replicate.json",)
+VARYING_FILES = ("replicate.json",)
 
 
 class Discrepancy(NamedTuple):
@@ -42,7 +42,7 @@ def write_manifest(
     folder: str | PathLike[str],
     *,
     commands: Sequence[str] = (),
-    varies: Iterable[str] = VARIES,
+    varies: Iterable[str] = VARYING_FILES,
 ) -> Path:
     """Write ``manifest.json`` of all files under a folder.
 
@@ -74,7 +74,9 @@ def write_manifest(
         "files": files,
         "varies": differing,
     }
-    return write_whole(place / NAME, json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
+    return write_whole(
+        place / MANIFEST_FILE, json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
+    )
 
 
 def read_manifest(folder: str | PathLike[str]) -> dict[str, Any]:
@@ -83,7 +85,7 @@ def read_manifest(folder: str | PathLike[str]) -> dict[str, Any]:
     Raises:
         ValueError: If there is none, or it is not one.
     """
-    path = Path(folder) / NAME
+    path = Path(folder) / MANIFEST_FILE
     if not path.is_file():
         raise ValueError(f"{path} is not there: name a folder of results")
     whole = read_format(path, FORMAT, VERSION)
@@ -115,4 +117,4 @@ def _files(folder: Path) -> list[str]:
     """Paths within the folder, with / between their parts; the manifest and hidden files aside."""
     inside = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     plain = [path for path in inside if not any(part.startswith(".") for part in path.parts)]
-    return sorted(path.as_posix() for path in plain if path.as_posix() != NAME)
+    return sorted(path.as_posix() for path in plain if path.as_posix() != MANIFEST_FILE)

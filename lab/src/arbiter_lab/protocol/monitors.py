@@ -19,7 +19,12 @@ from arbiter.markets.paths import simulate
 from arbiter.models.parameters import Parameters
 from arbiter.quotes import Quotes
 from arbiter_lab.metrics.metric import Metric
-from arbiter_lab.protocol.inference import Interval, Regression, hac_regression, proportion
+from arbiter_lab.protocol.inference import (
+    Interval,
+    Regression,
+    clopper_pearson_interval,
+    hac_regression,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,16 +37,16 @@ Mask = NDArray[np.bool_]
 
 LEAST_COVERAGE = 0.75  # section 2.4, A4
 NOMINAL_ORDER = 2.0  # smoothness that a smile is taken to have: two bounded derivatives
-_LARGEST_SHARE = 0.05  # of a sum of exponentials: above it the sample does not show a finite mean
-_FEWEST_PATHS = 40
-_MARGIN = 0.01  # of Novikov's exponent: what makes Kazamaki's worth having
-_PREFERRED = -1.6448536269514722  # 5 % of a standard normal variable lies below
+_MAX_PATH_SHARE = 0.05  # of a sum of exponentials: above it the sample does not show a finite mean
+_MIN_PATHS = 40
+_MIN_KAZAMAKI_GAIN = 0.01  # of Novikov's exponent: what makes Kazamaki's worth having
+_NORMAL_QUANTILE_5PCT = -1.6448536269514722  # 5 % of a standard normal variable lies below
 _DAYS_PER_YEAR = 365.0
-_FORGOTTEN = 1e-12  # of the largest part of a kernel
-_ROUNDING = 1e-13  # of the largest value: differences below it are no roughness
+_RELATIVE_KERNEL_FLOOR = 1e-12  # of the largest part of a kernel
+_RELATIVE_ROUNDING = 1e-13  # of the largest value: differences below it are no roughness
 
 
-class Martingales(NamedTuple):
+class MartingaleEnds(NamedTuple):
     """Ends of paths of ``M = ∫√v dW``, window by window.
 
     Attributes:
@@ -89,7 +94,7 @@ def window_martingales(
     *,
     paths: int = 1024,
     seed: int = 0,
-) -> Martingales:
+) -> MartingaleEnds:
     """Paths over windows that begin in given states, the continuous part of a market only.
 
     Args:
@@ -108,7 +113,7 @@ def window_martingales(
         spent = np.trapezoid(found.variance, times, axis=1)  # (P,)
         ends.append(found.log_index[:, -1] + 0.5 * spent)
         variations.append(spent)
-    return Martingales(np.stack(ends), np.stack(variations))
+    return MartingaleEnds(np.stack(ends), np.stack(variations))
 
 
 def switch_rate(end: ArrayLike, variation: ArrayLike, level: float = 0.95) -> SwitchRate:
@@ -118,26 +123,26 @@ def switch_rate(end: ArrayLike, variation: ArrayLike, level: float = 0.95) -> Sw
     has mean zero.
     """
     m, v = (np.atleast_2d(np.asarray(a, dtype=np.float64)) for a in (end, variation))
-    if m.shape != v.shape or m.shape[1] < _FEWEST_PATHS:
+    if m.shape != v.shape or m.shape[1] < _MIN_PATHS:
         raise ValueError(
             f"end has shape {m.shape}, variation {v.shape}: give (W, P) of each, with at least "
-            f"{_FEWEST_PATHS} paths, since no one of them may have a twentieth of a sum"
+            f"{_MIN_PATHS} paths, since no one of them may have a twentieth of a sum"
         )
     if not (np.isfinite(m).all() and np.isfinite(v).all() and (v >= 0.0).all()):
         raise ValueError("end and variation must be finite, and variation not negative")
     half = 0.5 * v
     scaled = np.exp(half - half.max(1, keepdims=True))  # the largest term is one
-    holds = 1.0 / scaled.sum(1) <= _LARGEST_SHARE
+    holds = 1.0 / scaled.sum(1) <= _MAX_PATH_SHARE
     exponent = half.max(1) + np.log(scaled.mean(1))
     away = scaled / scaled.mean(1, keepdims=True) - 1.0
-    rows = [_kazamaki(*row) for row in zip(m, v, away, exponent.tolist(), strict=True)]
+    rows = [_compute_kazamaki_gap(*row) for row in zip(m, v, away, exponent.tolist(), strict=True)]
     gap, statistic = np.array(rows).T
-    switched = holds & (statistic < _PREFERRED)
-    interval = proportion(int(switched.sum()), switched.size, level)
+    switched = holds & (statistic < _NORMAL_QUANTILE_5PCT)
+    interval = clopper_pearson_interval(int(switched.sum()), switched.size, level)
     return SwitchRate(holds, gap, statistic, switched, interval)
 
 
-def _kazamaki(m: Array, v: Array, away: Array, exponent: float) -> tuple[float, float]:
+def _compute_kazamaki_gap(m: Array, v: Array, away: Array, exponent: float) -> tuple[float, float]:
     """The gap of one window and its t-value, from Novikov's terms over their mean, less one."""
     known = np.exp(0.5 * m - 0.125 * v)  # of mean one
     rest = known * np.expm1(0.125 * v)  # e^{M/2} less what is known
@@ -151,7 +156,7 @@ def _kazamaki(m: Array, v: Array, away: Array, exponent: float) -> tuple[float, 
     # the gap's first-order dependence on each path
     influence = (rest - rest.mean()) / moment - (1.0 + gap) * 0.25 * away
     error = float(np.std(influence)) / math.sqrt(m.size) / (0.25 * exponent)
-    return gap, (gap + _MARGIN) / error if error > 0.0 else math.inf
+    return gap, (gap + _MIN_KAZAMAKI_GAIN) / error if error > 0.0 else math.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +174,7 @@ class Smoothness:
     below: Mask
 
     @property
-    def lowest(self) -> float:
+    def lowest_order(self) -> float:
         """The least order of all."""
         return float(self.orders.min())
 
@@ -210,7 +215,7 @@ def local_orders(
         ],
         axis=-1,
     )  # (…, N, H)
-    floor = _ROUNDING * np.abs(u).max() + np.finfo(np.float64).tiny
+    floor = _RELATIVE_ROUNDING * np.abs(u).max() + np.finfo(np.float64).tiny
     x = np.log2(steps) - np.log2(steps).mean()
     slope = (np.log2(np.maximum(sizes, floor)) * x).sum(-1) / (x**2).sum()
     smooth = sizes[..., -1] <= 16.0 * floor  # a straight line: only rounding is left
@@ -219,7 +224,7 @@ def local_orders(
 
 
 @dataclass(frozen=True, eq=False)
-class Memory:
+class ScanMemory:
     """A3: how long a scan remembers.
 
     Attributes:
@@ -236,7 +241,7 @@ class Memory:
     slope: float
 
 
-def memory(kernel: ArrayLike, T: ArrayLike) -> Memory:
+def measure_memory(kernel: ArrayLike, T: ArrayLike) -> ScanMemory:
     """A3 from the Green kernel ``(L, L, m, d)`` of a scan and what it walks along.
 
     What is left at ℓ of what entered at s is ``‖G(T_ℓ, T_s)‖/‖G(T_s, T_s)‖``. The power is minus
@@ -258,26 +263,28 @@ def memory(kernel: ArrayLike, T: ArrayLike) -> Memory:
         raise ValueError("the kernel is zero, or not finite: give that of a scan on a path")
     enters = np.diagonal(size)
     row, column = np.tril_indices(at.size, -1)
-    some = enters[column] > _FORGOTTEN * size.max()  # nothing enters where nothing is quoted
+    some = (
+        enters[column] > _RELATIVE_KERNEL_FLOOR * size.max()
+    )  # nothing enters where nothing is quoted
     row, column = row[some], column[some]
     apart, left = at[row] - at[column], size[row, column] / enters[column]
     far = apart >= math.sqrt(float(apart.min() * apart.max()))
-    decay = np.log(np.maximum(left[far], _FORGOTTEN))
+    decay = np.log(np.maximum(left[far], _RELATIVE_KERNEL_FLOOR))
     power = -float(np.polyfit(np.log(apart[far]), decay, 1)[0])
-    if left.max() <= _FORGOTTEN:
+    if left.max() <= _RELATIVE_KERNEL_FLOOR:
         power = math.inf  # nothing is carried at all
     chi = min(max(1.0 - power, 0.0), 1.0)
     flat = green.transpose(0, 2, 1, 3).reshape(at.size * green.shape[2], -1)
     spectrum = np.linalg.svd(flat, compute_uv=False)
-    spectrum = spectrum[spectrum > _FORGOTTEN * spectrum[0]]
+    spectrum = spectrum[spectrum > _RELATIVE_KERNEL_FLOOR * spectrum[0]]
     share = spectrum / spectrum.sum()
     slope = 0.0
     if spectrum.size > 1:
         slope = float(np.polyfit(np.log(np.arange(1, spectrum.size + 1)), np.log(spectrum), 1)[0])
-    return Memory(chi, power, float(np.exp(-(share * np.log(share)).sum())), slope)
+    return ScanMemory(chi, power, float(np.exp(-(share * np.log(share)).sum())), slope)
 
 
-def scan_memories(network: Network, quotes: Quotes) -> dict[str, Memory]:
+def measure_scan_memories(network: Network, quotes: Quotes) -> dict[str, ScanMemory]:
     """A3 of every scan of an operator's network, on one chain of at least 8 expiries."""
     import torch
 
@@ -306,7 +313,7 @@ def scan_memories(network: Network, quotes: Quotes) -> dict[str, Memory]:
         found = {}
         for name, path in walked.items():
             green = kernel(scans[name], path)[0].double().cpu().numpy()
-            found[name] = memory(green, np.cumsum(path.gap[0].double().cpu().numpy()))
+            found[name] = measure_memory(green, np.cumsum(path.gap[0].double().cpu().numpy()))
     return found
 
 
@@ -323,14 +330,14 @@ class Coverage:
     least: float
 
     @property
-    def trigger(self) -> int | None:
+    def first_window_below(self) -> int | None:
         """The first window below what is required, if there is one."""
         below = np.flatnonzero(self.windows < self.least)
         return int(below[0]) if below.size else None
 
     def metrics(self) -> list[Metric]:
         """Under the paper's names."""
-        first = self.trigger
+        first = self.first_window_below
         at = (
             Metric("coverage_at_trigger", float(self.windows[first]))
             if first is not None
@@ -347,7 +354,7 @@ class Coverage:
         ]
 
 
-def coverage(
+def compute_coverage(
     quoted: ArrayLike, listed: ArrayLike, windows: ArrayLike, least: float = LEAST_COVERAGE
 ) -> Coverage:
     """A4 from masks.

@@ -10,12 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from arbiter_lab.protocol.inference import LEVEL, Estimate, Method, automatic_lag, hac_mean
+from arbiter_lab.protocol.inference import (
+    CONFIDENCE_LEVEL,
+    Estimate,
+    Method,
+    automatic_lag,
+    hac_mean,
+)
 
 Array = NDArray[np.float64]
 
-FLIPS = 9_999
-_ROUNDING = 1e-12  # of the sum of sizes: sums that differ by less are ties
+DEFAULT_FLIPS = 9_999
+_TIE_TOLERANCE = 1e-12  # of the sum of sizes: sums that differ by less are ties
 
 
 @dataclass(frozen=True)
@@ -66,9 +72,9 @@ def compare(
     second: ArrayLike,
     *,
     method: Method = "paper",
-    level: float = LEVEL,
+    level: float = CONFIDENCE_LEVEL,
     block: int | None = None,
-    flips: int = FLIPS,
+    flips: int = DEFAULT_FLIPS,
     seed: int = 0,
 ) -> Comparison:
     """Paired test of two models on the same days.
@@ -92,13 +98,13 @@ def compare(
     if a.shape != b.shape:
         raise ValueError(f"first has shape {a.shape}, second {b.shape}: give the same days of both")
     difference = hac_mean(a - b, method=method, level=level)
-    size = flip_block(a - b) if block is None else block
-    p, blocks = sign_flip(a - b, size, flips=flips, seed=seed)
+    size = choose_flip_block(a - b) if block is None else block
+    p, blocks = sign_flip_test(a - b, size, flips=flips, seed=seed)
     return Comparison(difference, p, size, blocks, float(np.mean(a < b)))
 
 
-def sign_flip(
-    difference: ArrayLike, block: int, *, flips: int = FLIPS, seed: int = 0
+def sign_flip_test(
+    difference: ArrayLike, block: int, *, flips: int = DEFAULT_FLIPS, seed: int = 0
 ) -> tuple[float, int]:
     """Two-sided p-value of a mean of zero, and the number of blocks.
 
@@ -118,7 +124,7 @@ def sign_flip(
     if flips < 1:
         raise ValueError(f"flips = {flips}: give at least one")
     sums = np.add.reduceat(x, np.arange(0, x.size, block))
-    seen = abs(float(sums.sum())) - _ROUNDING * float(np.abs(sums).sum())
+    seen = abs(float(sums.sum())) - _TIE_TOLERANCE * float(np.abs(sums).sum())
     if 2 ** min(sums.size, 60) <= flips + 1:
         patterns = np.arange(2**sums.size)[:, None] >> np.arange(sums.size) & 1
         return float(np.mean(np.abs((1.0 - 2.0 * patterns) @ sums) >= seen)), sums.size
@@ -128,7 +134,7 @@ def sign_flip(
     return (1.0 + far) / (1.0 + flips), sums.size
 
 
-def flip_block(difference: ArrayLike) -> int:
+def choose_flip_block(difference: ArrayLike) -> int:
     """Days that are flipped together: the automatic lag plus one, at least ``T^{1/3}``."""
     x = np.asarray(difference, dtype=np.float64)
     longest = max(automatic_lag(x) + 1, math.ceil(math.cbrt(x.size) - 1e-9))

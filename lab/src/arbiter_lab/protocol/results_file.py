@@ -50,21 +50,21 @@ FIELDS = (
 )
 """The fields of the paper's appendix, in its order. Every run has them all."""
 
-_COUNTS = ("spec_guard_hits", "enter_representer_at_step")
-_SHARE, _SIZE = (0.0, 1.0), (0.0, math.inf)
-_RANGES = {
+_COUNT_FIELDS = ("spec_guard_hits", "enter_representer_at_step")
+_SHARE_RANGE, _SIZE_RANGE = (0.0, 1.0), (0.0, math.inf)
+_FIELD_RANGES = {
     **{name: (d.low, d.high) for name, d in DEFINITIONS.items()},
-    **dict.fromkeys(_COUNTS, _SIZE),
-    **dict.fromkeys(("projection_distance", "max_rho_dt", "mfm_mse"), _SIZE),
-    **dict.fromkeys(("lambda_lip_before", "lambda_lip_after"), _SIZE),
-    **dict.fromkeys(("coverage_min", "coverage_mean", "coverage_at_trigger"), _SHARE),
-    **dict.fromkeys(("novik_to_kazamaki_rate", "filter_rate"), _SHARE),
+    **dict.fromkeys(_COUNT_FIELDS, _SIZE_RANGE),
+    **dict.fromkeys(("projection_distance", "max_rho_dt", "mfm_mse"), _SIZE_RANGE),
+    **dict.fromkeys(("lambda_lip_before", "lambda_lip_after"), _SIZE_RANGE),
+    **dict.fromkeys(("coverage_min", "coverage_mean", "coverage_at_trigger"), _SHARE_RANGE),
+    **dict.fromkeys(("novik_to_kazamaki_rate", "filter_rate"), _SHARE_RANGE),
 }
-_PARTS = ("reason", "intervals", "about")
-_CLOCKS = re.compile(
+_RUN_PARTS = ("reason", "intervals", "about")
+_TIME_NAME_PATTERN = re.compile(
     r"(^|_)(seconds?|minutes|hours|ms|time|times|wall|elapsed|duration|timestamp|clock)(_|$)"
 )
-_SHOWN = 8  # problems that an error names
+_MAX_PROBLEMS_SHOWN = 8  # problems that an error names
 
 
 class RecordError(ValueError):
@@ -76,8 +76,8 @@ class RecordError(ValueError):
 
     def __init__(self, where: str, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
-        shown = "\n".join(f"  {problem}" for problem in self.problems[:_SHOWN])
-        more = len(self.problems) - _SHOWN
+        shown = "\n".join(f"  {problem}" for problem in self.problems[:_MAX_PROBLEMS_SHOWN])
+        more = len(self.problems) - _MAX_PROBLEMS_SHOWN
         rest = f"\n  and {more} more" if more > 0 else ""
         super().__init__(f"{where}: {len(self.problems)} problems\n{shown}{rest}")
 
@@ -127,7 +127,7 @@ def as_run(
         if name in values:
             raise RecordError("run", [f"{name} is {values[name]!r} and missing: drop one of them"])
         values[name], reasons[name] = None, why
-    for name in _COUNTS:
+    for name in _COUNT_FIELDS:
         if values.get(name) is not None and float(values[name]).is_integer():
             values[name] = int(values[name])
     others = sorted(set(values) - set(FIELDS))
@@ -145,7 +145,7 @@ def check_run(name: str, run: Any) -> None:
     Raises:
         RecordError: With every problem, each with field, value and remedy.
     """
-    problems = list(_problems(run))
+    problems = list(_find_problems(run))
     if problems:
         raise RecordError(name, problems)
 
@@ -186,7 +186,7 @@ def read_results(path: str | PathLike[str]) -> dict[str, dict[str, Any]]:
     return runs
 
 
-def differences(
+def find_differences(
     first: Mapping[str, Mapping[str, Any]], second: Mapping[str, Mapping[str, Any]]
 ) -> list[Difference]:
     """Numbers of the first results that the second do not repeat.
@@ -197,7 +197,7 @@ def differences(
     for run, values in first.items():
         other = second.get(run, {})
         for name, value in values.items():
-            if name in _PARTS:
+            if name in _RUN_PARTS:
                 continue
             again = other.get(name)
             low, high = values["intervals"].get(name, (value, value))
@@ -207,12 +207,12 @@ def differences(
     return found
 
 
-def _problems(run: Any) -> Iterator[str]:
+def _find_problems(run: Any) -> Iterator[str]:
     if not isinstance(run, Mapping):
         yield f"it is {type(run).__name__}: a run is a mapping of names to values"
         return
-    reasons, intervals, about = (run.get(part, {}) for part in _PARTS)
-    for part, value in zip(_PARTS, (reasons, intervals, about), strict=True):
+    reasons, intervals, about = (run.get(part, {}) for part in _RUN_PARTS)
+    for part, value in zip(_RUN_PARTS, (reasons, intervals, about), strict=True):
         if not isinstance(value, Mapping):
             yield f"{part} is {value!r}: give a mapping"
             return
@@ -220,7 +220,7 @@ def _problems(run: Any) -> Iterator[str]:
         if name not in run:
             yield f"{name} is absent: give its value, or null and a reason"
     for name, value in run.items():
-        if name not in _PARTS:
+        if name not in _RUN_PARTS:
             yield from _value_problems(name, value, reasons)
     for name in reasons:
         if name not in run:
@@ -231,10 +231,10 @@ def _problems(run: Any) -> Iterator[str]:
 
 
 def _value_problems(name: str, value: Any, reasons: Mapping[str, Any]) -> Iterator[str]:
-    if _CLOCKS.search(name):
+    if _TIME_NAME_PATTERN.search(name):
         yield f"{name} is a time: times belong to replicate.json"
         return
-    if not _known(name):
+    if not _is_known_name(name):
         near = get_close_matches(name, (*FIELDS, *DEFINITIONS), 1)
         hint = f"is it {near[0]}?" if near else "a variant is a field, _ and a suffix"
         yield f"{name} is no field, no metric of the catalogue and no variant of one: {hint}"
@@ -249,9 +249,9 @@ def _value_problems(name: str, value: Any, reasons: Mapping[str, Any]) -> Iterat
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         yield f"{name} is {value!r}: give a finite number, or null and a reason"
         return
-    if name in _COUNTS and not isinstance(value, Integral):
+    if name in _COUNT_FIELDS and not isinstance(value, Integral):
         yield f"{name} is {value!r}: it is a whole number"
-    low, high = _RANGES.get(name, (-math.inf, math.inf))
+    low, high = _FIELD_RANGES.get(name, (-math.inf, math.inf))
     if not low <= float(value) <= high:
         yield f"{name} is {value!r}, outside [{low:g}, {high:g}], where its definition puts it"
 
@@ -272,7 +272,7 @@ def _about_problems(where: str, value: Any) -> Iterator[str]:
         for key, inner in value.items():
             if not isinstance(key, str):
                 yield f"{where} has the key {key!r}: keys are text"
-            elif _CLOCKS.search(key):
+            elif _TIME_NAME_PATTERN.search(key):
                 yield f"{where}.{key} is a time: times belong to replicate.json"
             else:
                 yield from _about_problems(f"{where}.{key}", inner)
@@ -285,7 +285,7 @@ def _about_problems(where: str, value: Any) -> Iterator[str]:
         yield f"{where} is {type(value).__name__}: give plain JSON values"
 
 
-def _known(name: str) -> bool:
+def _is_known_name(name: str) -> bool:
     plain = name.removeprefix("worst_day_")
     if plain in FIELDS or plain in DEFINITIONS:
         return True

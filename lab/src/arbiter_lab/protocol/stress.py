@@ -44,8 +44,8 @@ Mask = NDArray[np.bool_]
 
 LEAST_SCORE = 0.9  # section 5.4
 STALE_SHARE = 0.25
-SESSIONS = 252.0  # a year: daily deviations are of the index, which moves in sessions
-_JUMP = 0.05  # mean size of a jump at level one
+SESSIONS_PER_YEAR = 252.0  # a year: daily deviations are of the index, which moves in sessions
+_MEAN_JUMP_SIZE = 0.05  # mean size of a jump at level one
 
 
 class Failure(NamedTuple):
@@ -61,7 +61,7 @@ class Failure(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Axis:
+class StressAxis:
     """One way to make it harder.
 
     Attributes:
@@ -79,7 +79,7 @@ class Axis:
     on_market: Callable[[Parameters, float], Parameters] | None = None
 
 
-class Stressed(NamedTuple):
+class StressedCase(NamedTuple):
     """A case under stress, and the yardstick of errors on it.
 
     Attributes:
@@ -92,7 +92,7 @@ class Stressed(NamedTuple):
     spread: float
 
 
-def stressed(axis: str, level: float, parameters: Parameters, seed: int) -> Stressed:
+def make_stressed_case(axis: str, level: float, parameters: Parameters, seed: int) -> StressedCase:
     """A market under stress; every level has the same noise, and the same strikes are quoted.
 
     Args:
@@ -108,7 +108,7 @@ def stressed(axis: str, level: float, parameters: Parameters, seed: int) -> Stre
         parameters = chosen.on_market(parameters, level)
     plain = market_case(parameters, seed, f"{axis} {level:g}")
     case = plain if chosen.on_quotes is None else chosen.on_quotes(plain, level, seed)
-    return Stressed(case, spread_bp(plain))
+    return StressedCase(case, spread_bp(plain))
 
 
 def market_case(parameters: Parameters, seed: int, name: str = "market") -> Case:
@@ -136,23 +136,25 @@ def market_case(parameters: Parameters, seed: int, name: str = "market") -> Case
 
 def add_noise(case: Case, level: float, seed: int) -> Case:
     """Move volatilities by ``level`` half-spreads times a standard normal, on a log scale."""
-    _require(level)
+    _check_stress(level)
     q = case.quotes
     relative = (q.iv_ask - q.iv_bid) / (q.iv_ask + q.iv_bid)
     factor = np.exp(level * relative * np.random.default_rng((seed, 1)).standard_normal(len(q)))
     root = np.sqrt(q.T)
     bid, ask = (black.otm(q.k, iv * factor * root) for iv in (q.iv_bid, q.iv_ask))
-    return _requoted(case, case.k, q.k, bid, ask)
+    return _replace_prices(case, case.k, q.k, bid, ask)
 
 
 def drop_quotes(case: Case, level: float, seed: int) -> Case:
     """Leave a share ``level`` of the quotes out; at least three stay."""
-    _require(level)
+    _check_stress(level)
     if level >= 1.0:
         raise ValueError(f"level = {level!r} is a share of the quotes: give less than one")
     chance = np.random.default_rng((seed, 2)).uniform(size=len(case.quotes))
     keep = chance >= min(level, float(np.sort(chance)[-MIN_QUOTES]))
-    return replace(case, quotes=case.quotes.select(keep), quoted=_among(case.quoted, keep))
+    return replace(
+        case, quotes=case.quotes.select(keep), quoted=_mask_kept_quotes(case.quoted, keep)
+    )
 
 
 def shift_numeraire(case: Case, level: float, seed: int = 0) -> Case:
@@ -163,12 +165,14 @@ def shift_numeraire(case: Case, level: float, seed: int = 0) -> Case:
     market's own parity, at the right forward, gives the price of the other. Volatilities of the
     truth stay with their strikes.
     """
-    _require(level)
+    _check_stress(level)
     q, delta = case.quotes, 0.01 * level
     new = q.k - delta * q.T
     gap = np.expm1(q.k)  # put less call, at the right forward
     turned = np.where((q.k >= 0.0) & (new < 0.0), gap, 0.0)
-    return _requoted(case, case.k - delta * case.T[:, None], new, q.bid + turned, q.ask + turned)
+    return _replace_prices(
+        case, case.k - delta * case.T[:, None], new, q.bid + turned, q.ask + turned
+    )
 
 
 def leave_stale(case: Case, level: float, seed: int) -> Case:
@@ -177,46 +181,50 @@ def leave_stale(case: Case, level: float, seed: int) -> Case:
     Up or down by the seed. The smile moves with moneyness: an old quote is what the option was
     worth at the old forward, with its spread and its noise, over today's.
     """
-    _require(level)
+    _check_stress(level)
     q = case.quotes
     rng = np.random.default_rng((seed, 3))
-    move = level * (1.0 if rng.random() < 0.5 else -1.0) * _daily(case)
+    move = level * (1.0 if rng.random() < 0.5 else -1.0) * _daily_deviation(case)
     old = rng.uniform(size=len(q)) < STALE_SHARE
     then = q.k + move  # F = F_old e^move
     truth = case.iv[case.quoted]
-    factor = np.where(old, _smile(case, then) / truth, 1.0)
+    factor = np.where(old, _interpolate_smile(case, then) / truth, 1.0)
     k, root = np.where(old, then, q.k), np.sqrt(q.T)
     scale = np.where(old, np.exp(-move), 1.0)
     gap = np.expm1(k)  # put less call, at the forward of the quote
     turned = np.where((q.k < 0.0) & (k >= 0.0), gap, np.where((q.k >= 0.0) & (k < 0.0), -gap, 0.0))
     bid, ask = (scale * (black.otm(k, iv * factor * root) + turned) for iv in (q.iv_bid, q.iv_ask))
-    return _requoted(case, case.k, q.k, bid, ask)
+    return _replace_prices(case, case.k, q.k, bid, ask)
 
 
 def roughen(parameters: Parameters, level: float) -> Parameters:
     """Halve the Hurst index and double the volatility of variance, ``level`` times."""
-    _require(level)
+    _check_stress(level)
     nu = parameters.nu * 2.0**level
     return replace(parameters, hurst=parameters.hurst * 2.0**-level, nu=nu)
 
 
 def add_jumps(parameters: Parameters, level: float) -> Parameters:
     """One jump a year of mean −5 % times ``level``; a market with jumps of its own loses them."""
-    _require(level)
+    _check_stress(level)
     if level == 0.0:
         return parameters
-    return replace(parameters, jumps=Jumps(1.0, -_JUMP * level, 0.5 * _JUMP * level))
+    return replace(
+        parameters, jumps=Jumps(1.0, -_MEAN_JUMP_SIZE * level, 0.5 * _MEAN_JUMP_SIZE * level)
+    )
 
 
 AXES = {
     axis.name: axis
     for axis in (
-        Axis("noise", "half-spreads", (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0), add_noise),
-        Axis("coverage", "share gone", (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98), drop_quotes),
-        Axis("numeraire", "% a year", (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6), shift_numeraire),
-        Axis("stale", "daily deviations", (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0), leave_stale),
-        Axis("roughness", "halvings", (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0), on_market=roughen),
-        Axis("jumps", "−5 % a year", (0.0, 1.0, 2.0, 4.0, 6.0, 8.0, 16.0), on_market=add_jumps),
+        StressAxis("noise", "half-spreads", (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0), add_noise),
+        StressAxis("coverage", "share gone", (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98), drop_quotes),
+        StressAxis("numeraire", "% a year", (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6), shift_numeraire),
+        StressAxis("stale", "daily deviations", (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0), leave_stale),
+        StressAxis("roughness", "halvings", (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0), on_market=roughen),
+        StressAxis(
+            "jumps", "−5 % a year", (0.0, 1.0, 2.0, 4.0, 6.0, 8.0, 16.0), on_market=add_jumps
+        ),
     )
 }
 
@@ -227,7 +235,7 @@ def spread_bp(case: Case) -> float:
     return math.sqrt(float(np.mean(wide**2))) / BASIS_POINT
 
 
-def failure(answer: CaseScore, spread: float) -> Failure:
+def check_failure(answer: CaseScore, spread: float) -> Failure:
     """Whether a model has failed.
 
     Args:
@@ -240,28 +248,28 @@ def failure(answer: CaseScore, spread: float) -> Failure:
     return Failure(answer.refusal is not None or answer.verdict.nas < LEAST_SCORE, missed)
 
 
-def _requoted(case: Case, listed: Array, k: Array, bid: Array, ask: Array) -> Case:
+def _replace_prices(case: Case, listed: Array, k: Array, bid: Array, ask: Array) -> Case:
     """The case with other prices; quotes that nobody could make, outside the bounds, are gone."""
     usable = (bid > 0.0) & (ask >= bid) & (ask < np.exp(np.minimum(k, 0.0)))
     table = {"T": case.quotes.T, "k": k, "bid": bid, "ask": ask}
     quotes = Quotes.from_frame({name: column[usable] for name, column in table.items()})
-    return replace(case, quotes=quotes, k=listed, quoted=_among(case.quoted, usable))
+    return replace(case, quotes=quotes, k=listed, quoted=_mask_kept_quotes(case.quoted, usable))
 
 
-def _among(quoted: Mask, keep: Mask) -> Mask:
+def _mask_kept_quotes(quoted: Mask, keep: Mask) -> Mask:
     """Quotes of a case are in the order of its points, row by row."""
     out = np.zeros_like(quoted)
     out[quoted] = keep
     return out
 
 
-def _daily(case: Case) -> float:
+def _daily_deviation(case: Case) -> float:
     """Daily deviation of the index: the first expiry's volatility at the money."""
     near = np.where(case.listed[0], np.abs(case.k[0]), np.inf).argmin()
-    return float(case.iv[0, near]) / math.sqrt(SESSIONS)
+    return float(case.iv[0, near]) / math.sqrt(SESSIONS_PER_YEAR)
 
 
-def _smile(case: Case, k: Array) -> Array:
+def _interpolate_smile(case: Case, k: Array) -> Array:
     """True volatilities at other log-strikes of each quote's expiry; flat beyond the listed."""
     row = np.nonzero(case.quoted)[0]
     found = np.empty_like(k)
@@ -271,6 +279,6 @@ def _smile(case: Case, k: Array) -> Array:
     return found
 
 
-def _require(level: float) -> None:
+def _check_stress(level: float) -> None:
     if not 0.0 <= level < math.inf:
         raise ValueError(f"level = {level!r}: stress is a number from zero, no stress, upwards")

@@ -23,15 +23,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import isotonic_regression
 
-from arbiter_lab.protocol.inference import LEVEL, proportion
+from arbiter_lab.protocol.inference import CONFIDENCE_LEVEL, clopper_pearson_interval
 
 Array = NDArray[np.float64]
 
-RESAMPLES = 2_000
+BOOTSTRAP_RESAMPLES = 2_000
 
 
 @dataclass(frozen=True)
-class Threshold:
+class FailureThreshold:
     """The level of stress at which half of the cases fail.
 
     Attributes:
@@ -61,14 +61,14 @@ class Threshold:
         return asdict(self)
 
 
-def threshold(
+def estimate_failure_threshold(
     levels: ArrayLike,
     failed: ArrayLike,
     *,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
+    level: float = CONFIDENCE_LEVEL,
+    resamples: int = BOOTSTRAP_RESAMPLES,
     seed: int = 0,
-) -> Threshold:
+) -> FailureThreshold:
     """The failure threshold along an axis.
 
     Args:
@@ -96,21 +96,23 @@ def threshold(
     if not (np.isfinite(at).all() and (np.diff(at) > 0.0).all()):
         raise ValueError(f"levels = {at.tolist()}: they must be finite and increase")
     outcomes = fails.astype(np.float64)
-    shares = _monotone(outcomes.mean(1))
-    found = _crossing(at, shares)
-    low, high = _exact(at, fails.sum(1).astype(int), fails.shape[1], level)
-    ends = _bootstrap(at, outcomes, level, resamples, seed)
+    shares = _fit_isotonic(outcomes.mean(1))
+    found = _find_half_crossing(at, shares)
+    low, high = _exact_interval(at, fails.sum(1).astype(int), fails.shape[1], level)
+    ends = _bootstrap_interval(at, outcomes, level, resamples, seed)
     reason = None
     if math.isinf(found):
         end, what = (at[-1], "fewer") if found > 0.0 else (at[0], "more")
-        reason = f"{what} than half of the cases fail at {end:g}, the {_END[what]} level tried"
-    return Threshold(
-        _finite(found), low, high, ends[0], ends[1],
+        reason = (
+            f"{what} than half of the cases fail at {end:g}, the {_END_NAMES[what]} level tried"
+        )
+    return FailureThreshold(
+        _none_if_infinite(found), low, high, ends[0], ends[1],
         tuple(at.tolist()), tuple(shares.tolist()), fails.shape[1], reason,
     )  # fmt: skip
 
 
-def to_failure(
+def bisect_to_failure(
     fails: Callable[[float], bool], first: float, most: float, *, steps: int = 8
 ) -> tuple[float, float] | None:
     """Levels that one case passes and fails at: doubled until it fails, then bisected.
@@ -143,14 +145,14 @@ def to_failure(
     return passed, tried
 
 
-_END = {"fewer": "hardest", "more": "mildest"}
+_END_NAMES = {"fewer": "hardest", "more": "mildest"}
 
 
-def _monotone(shares: Array) -> Array:
+def _fit_isotonic(shares: Array) -> Array:
     return np.asarray(isotonic_regression(shares).x, dtype=np.float64)
 
 
-def _crossing(at: Array, shares: Array) -> float:
+def _find_half_crossing(at: Array, shares: Array) -> float:
     """Where nondecreasing shares reach one half; infinite where they do not, or begin above."""
     if shares[0] > 0.5:
         return -math.inf
@@ -166,10 +168,10 @@ def _crossing(at: Array, shares: Array) -> float:
     return float(at[i - 1] + along * (at[i] - at[i - 1]))
 
 
-def _exact(
+def _exact_interval(
     at: Array, fails: NDArray[np.int_], cases: int, level: float
 ) -> tuple[float | None, float | None]:
-    bounds = [proportion(int(count), cases, level) for count in fails]
+    bounds = [clopper_pearson_interval(int(count), cases, level) for count in fails]
     low = high = None
     for here, bound in zip(at.tolist(), bounds, strict=True):
         if bound.high >= 0.5:
@@ -182,20 +184,20 @@ def _exact(
     return low, high
 
 
-def _bootstrap(
+def _bootstrap_interval(
     at: Array, outcomes: Array, level: float, resamples: int, seed: int
 ) -> tuple[float | None, float | None]:
     rng = np.random.default_rng(seed)
     cases = outcomes.shape[1]
     found = [
-        _crossing(at, _monotone(outcomes[:, rng.integers(0, cases, cases)].mean(1)))
+        _find_half_crossing(at, _fit_isotonic(outcomes[:, rng.integers(0, cases, cases)].mean(1)))
         for _ in range(resamples)
     ]
     tail = 0.5 * (1.0 - level)
     # no interpolation between order statistics: some of them are infinite
     low, high = np.quantile(found, [tail, 1.0 - tail], method="inverted_cdf").tolist()
-    return _finite(low), _finite(high)
+    return _none_if_infinite(low), _none_if_infinite(high)
 
 
-def _finite(value: float) -> float | None:
+def _none_if_infinite(value: float) -> float | None:
     return value if math.isfinite(value) else None

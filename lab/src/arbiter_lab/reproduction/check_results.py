@@ -9,7 +9,12 @@ from typing import Any
 
 from arbiter_lab.protocol.machine import read_replicate
 from arbiter_lab.protocol.manifest import Discrepancy, check_manifest
-from arbiter_lab.protocol.results_file import Difference, RecordError, differences, read_results
+from arbiter_lab.protocol.results_file import (
+    Difference,
+    RecordError,
+    find_differences,
+    read_results,
+)
 
 RESULTS, REPLICATE = "results.json", "replicate.json"
 
@@ -91,7 +96,7 @@ def check(folder: str | PathLike[str], again: str | PathLike[str] | None = None)
     other = Path(again) / RESULTS
     if not other.is_file():
         raise ValueError(f"{other} is not there: run the reproduction into {again} first")
-    found = differences(first, read_results(other))
+    found = find_differences(first, read_results(other))
     compared = sum(len(run) - 3 for run in first.values())  # reason, intervals and about aside
     same = other.read_bytes() == (place / RESULTS).read_bytes()
     return Check(place, files, [], found, compared, same)

@@ -19,7 +19,7 @@ from arbiter_lab.metrics.smoothed_arbitrage import cnas, cnas_convolved, cnas_fr
 from arbiter_lab.metrics.volatility import iv_errors
 from arbiter_lab.metrics.wasserstein import surface_wasserstein
 from arbiter_lab.protocol.folds import Fold
-from arbiter_lab.protocol.inference import FEWEST, Method, holm
+from arbiter_lab.protocol.inference import MIN_DAYS, Method, holm
 from arbiter_lab.protocol.intervals import metric_intervals
 from arbiter_lab.protocol.paired_tests import compare
 from arbiter_lab.reproduction.evaluation_stage import LEVELS, Arrays, present, read_answers
@@ -159,8 +159,8 @@ def paired(base: str, daily: dict[str, NDArray[np.float64]], others: Sequence[st
     made, left = {}, {}
     for name in others:
         first, second = daily[base], daily[name]
-        if first.size < FEWEST:
-            left[name] = f"{first.size} days: {FEWEST} are needed"
+        if first.size < MIN_DAYS:
+            left[name] = f"{first.size} days: {MIN_DAYS} are needed"
         elif not (np.isfinite(first).all() and np.isfinite(second).all()):
             days = int((~np.isfinite(second)).sum() or (~np.isfinite(first)).sum())
             left[name] = f"no error on {days} of {second.size} days: a volatility is missing there"

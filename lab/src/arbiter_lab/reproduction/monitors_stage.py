@@ -19,7 +19,7 @@ from arbiter_lab.metrics.effective_dimension import effective_dimensions
 from arbiter_lab.protocol.folds import Fold
 from arbiter_lab.protocol.monitors import (
     local_orders,
-    scan_memories,
+    measure_scan_memories,
     switch_rate,
     window_martingales,
 )
@@ -66,7 +66,7 @@ def make_monitors(workshop: Workshop) -> Facts:
     networks = {"operator": network_of(shipped), **_small(workshop)}
     chain = days.quotes[int(fold.test[-1])]
     memories = {
-        name: {scan: asdict(memory) for scan, memory in scan_memories(net, chain).items()}
+        name: {scan: asdict(memory) for scan, memory in measure_scan_memories(net, chain).items()}
         for name, net in networks.items()
     }
     tell("regression")
@@ -190,7 +190,7 @@ def _smoothness(trained: Operator, days: Days, day: int) -> dict[str, Any]:
     found = {}
     for name, smile in smiles.items():
         order = local_orders(smile)
-        found[name] = {"lowest": order.lowest, "share_below": order.share_below}
+        found[name] = {"lowest": order.lowest_order, "share_below": order.share_below}
     return found
 
 

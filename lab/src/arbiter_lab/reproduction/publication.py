@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 
 from arbiter.files import write_whole
-from arbiter_lab.protocol.manifest import NAME as MANIFEST
+from arbiter_lab.protocol.manifest import MANIFEST_FILE as MANIFEST
 from arbiter_lab.protocol.manifest import write_manifest
 from arbiter_lab.reproduction.check_results import check
 from arbiter_lab.reproduction.paper_page import filled

@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 
 from arbiter.files import require_folder
-from arbiter_lab.protocol.machine import Stage as Timed
-from arbiter_lab.protocol.machine import Stages, read_replicate, write_replicate
-from arbiter_lab.protocol.manifest import NAME as MANIFEST
+from arbiter_lab.protocol.machine import StageTimer, read_replicate, write_replicate
+from arbiter_lab.protocol.machine import StageTiming as Timed
+from arbiter_lab.protocol.manifest import MANIFEST_FILE as MANIFEST
 from arbiter_lab.protocol.manifest import write_manifest
 from arbiter_lab.reproduction import (
     evaluation_stage,
@@ -134,7 +134,7 @@ def reproduce(
     """
     place = Path(out)
     require_folder(place, files=(RESULTS, REPLICATE, MANIFEST), folders=("stages", "figures"))
-    clock = Stages(_earlier(place, profile))
+    clock = StageTimer(_earlier(place, profile))
     # what a run trains at full size lies with its results
     own = Checkpoints() if profile.full is None else Checkpoints(place / "checkpoints")
     shown = display or Display(len(STAGES), silent=True)
@@ -147,7 +147,7 @@ def reproduce(
         try:
             ran = run_stages(workshop, STAGES, clock, last=last, watch=shown.stage)
             if last is None:
-                with clock.timed("results"):
+                with clock.time_stage("results"):
                     write_all(workshop)
         finally:
             _replicate(workshop, clock)
@@ -191,7 +191,7 @@ def _earlier(out: Path, profile: Profile) -> dict[str, Timed] | None:
     return stages
 
 
-def _replicate(workshop: Workshop, clock: Stages) -> None:
+def _replicate(workshop: Workshop, clock: StageTimer) -> None:
     profile = workshop.profile
     folds = scored_days.folds_of(profile)
     seeds = {

@@ -24,9 +24,9 @@ from arbiter.markets.snapshots import Venue
 from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.quotes import Quotes
 from arbiter_lab.metrics.marginals import InvertedMarginals
-from arbiter_lab.protocol.folds import Fold, blocked
+from arbiter_lab.protocol.folds import Fold, make_blocked_folds
 from arbiter_lab.protocol.leakage import Leak, find_leaks
-from arbiter_lab.protocol.monitors import Coverage, coverage
+from arbiter_lab.protocol.monitors import Coverage, compute_coverage
 from arbiter_lab.reproduction.profiles import Profile
 from arbiter_lab.reproduction.stages import Facts, Workshop
 
@@ -119,7 +119,7 @@ def read_days(folder: str | PathLike[str]) -> Days:
 
 def folds_of(profile: Profile) -> list[Fold]:
     """The folds of a profile; windows out of sample are as long as a block."""
-    return blocked(profile.days, profile.blocks, embargo=profile.embargo)
+    return make_blocked_folds(profile.days, profile.blocks, embargo=profile.embargo)
 
 
 def first_fold(profile: Profile) -> Fold:
@@ -180,7 +180,7 @@ def coverage_of(days: Days, windows: Sequence[NDArray[np.int64]]) -> Coverage:
     """Share of listed strikes that are quoted, window by window (A4)."""
     every = np.concatenate(windows)
     label = np.repeat(np.arange(len(windows)), [window.size for window in windows])
-    return coverage(days.quoted[every], days.listed[every], label)
+    return compute_coverage(days.quoted[every], days.listed[every], label)
 
 
 def digest(quotes: Quotes) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from arbiter.files import remove_partial_files, write_whole
-from arbiter_lab.protocol.machine import Stages
+from arbiter_lab.protocol.machine import StageTimer
 from arbiter_lab.protocol.manifest import sha256
 from arbiter_lab.reproduction.models import Checkpoints
 from arbiter_lab.reproduction.profiles import Profile
@@ -98,7 +98,7 @@ class Stage(NamedTuple):
 def run_stages(
     workshop: Workshop,
     stages: Sequence[Stage],
-    clock: Stages,
+    clock: StageTimer,
     *,
     last: str | None = None,
     watch: Callable[[str, bool], None] | None = None,
@@ -131,7 +131,7 @@ def run_stages(
             continue
         own = replace(workshop, key=key, name=stage.name)
         remove_partial_files(own.folder)
-        with clock.timed(stage.name):
+        with clock.time_stage(stage.name):
             facts = stage.make(own)
         finish(workshop.out, stage.name, key, facts)
         ran.append(stage.name)

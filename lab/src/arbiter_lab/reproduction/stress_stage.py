@@ -10,8 +10,8 @@ import numpy as np
 from arbiter.models.parameters import Parameters, draw, preset
 from arbiter_lab.evaluation.methods import Method
 from arbiter_lab.evaluation.scores import CaseScore, score_case, score_refusal
-from arbiter_lab.protocol.stress import AXES, Stressed, failure, stressed
-from arbiter_lab.protocol.thresholds import threshold
+from arbiter_lab.protocol.stress import AXES, StressedCase, check_failure, make_stressed_case
+from arbiter_lab.protocol.thresholds import estimate_failure_threshold
 from arbiter_lab.reproduction.evaluation_stage import chosen as present
 from arbiter_lab.reproduction.models import Entry
 from arbiter_lab.reproduction.profiles import Profile
@@ -41,7 +41,7 @@ def along(name: str, profile: Profile, models: list[Entry]) -> Facts:
     rows: dict[str, list[list[Any]]] = {method.name: [] for method in methods}
     for level in levels:
         cases = [
-            stressed(name, level, market(profile, case), _SEED + case)
+            make_stressed_case(name, level, market(profile, case), _SEED + case)
             for case in range(profile.stress_cases)
         ]
         for method in methods:
@@ -67,7 +67,7 @@ def market(profile: Profile, case: int) -> Parameters:
             return found
 
 
-def _failures(method: Method, cases: list[Stressed]) -> list[dict[str, Any]]:
+def _failures(method: Method, cases: list[StressedCase]) -> list[dict[str, Any]]:
     models = solved(method, [made.case.quotes for made in cases])
     found = []
     for made, model in zip(cases, models, strict=True):
@@ -75,7 +75,7 @@ def _failures(method: Method, cases: list[Stressed]) -> list[dict[str, Any]]:
             answer = score_refusal(made.case, model)
         else:
             answer = score_case(made.case, model, audited(model, made.case.quotes), math.nan)
-        failed = failure(answer, made.spread)
+        failed = check_failure(answer, made.spread)
         rmse = _rmse(answer)
         found.append(
             {
@@ -100,6 +100,6 @@ def _summary(levels: list[float], rows: list[list[dict[str, Any]]]) -> Facts:
         "nas": table["nas"],
         "rmse_bp": table["rmse_bp"],
         "spread_bp": table["spread_bp"],
-        "threshold_by_score": threshold(levels, table["by_score"]).to_dict(),
-        "threshold_by_error": threshold(levels, table["by_error"]).to_dict(),
+        "threshold_by_score": estimate_failure_threshold(levels, table["by_score"]).to_dict(),
+        "threshold_by_error": estimate_failure_threshold(levels, table["by_error"]).to_dict(),
     }
