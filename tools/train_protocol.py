@@ -161,7 +161,7 @@ def scaled(settings: Settings, steps: int, before: int | None = None) -> Setting
 
 def ship(out: Path, folder: Path) -> int:
     """Copy finished weights to where a reproduction looks for them, and write their checksums."""
-    from arbiter_lab.reproduction.models import write_checkpoints
+    from arbiter_lab.reproduction.models import write_checkpoint_manifest
 
     made = {name: entry for name, entry in _record(out).items() if "file" in entry}
     size = sum(entry["bytes"] for entry in made.values())
@@ -171,7 +171,7 @@ def ship(out: Path, folder: Path) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     for entry in made.values():
         shutil.copyfile(out / entry["file"], folder / entry["file"])
-    print(f"{len(made)} networks, {size:,} bytes: {write_checkpoints(folder, list(made))}")
+    print(f"{len(made)} networks, {size:,} bytes: {write_checkpoint_manifest(folder, list(made))}")
     return 0
 
 

@@ -28,10 +28,14 @@ from arbiter_lab.reproduction import (
     training_stage,
     verdicts,
 )
-from arbiter_lab.reproduction.input_variations import calls_back, in_index_units, varied
-from arbiter_lab.reproduction.models import Checkpoints, Entry, untrained, with_unprojected
+from arbiter_lab.reproduction.input_variations import (
+    convert_index_calls,
+    evaluate_variations,
+    in_index_units,
+)
+from arbiter_lab.reproduction.models import Checkpoints, ModelEntry, add_unprojected, list_untrained
 from arbiter_lab.reproduction.profiles import SMOKE
-from arbiter_lab.reproduction.query_models import audited
+from arbiter_lab.reproduction.query_models import audit_model
 from arbiter_lab.reproduction.stages import Workshop
 from arbiter_lab.training.held_out import HeldOut
 from arbiter_lab.training.law_pool import Laws, make_laws
@@ -89,7 +93,7 @@ class Smile:
 def test_prices_come_back_from_index_units_and_a_model_that_ignores_them_is_found() -> None:
     here = scored_days.KAPPA, scored_days.MATURITIES[:, None]
     calls = Smile(-0.1).otm(np.log(here[0]), here[1]) + np.maximum(1.0 - here[0], 0.0)
-    faithful, deaf = calls_back(Smile(0.1)), calls_back(Smile(-0.1))
+    faithful, deaf = convert_index_calls(Smile(0.1)), convert_index_calls(Smile(-0.1))
     np.testing.assert_allclose(faithful, calls, rtol=0, atol=1e-14)
     assert (ni_invariance(np.stack([calls, faithful])).value or 0.0) > 1.0 - 1e-12
     assert (ni_invariance(np.stack([calls, deaf])).value or 0.0) < 0.99
@@ -102,21 +106,23 @@ def test_hidden_quotes_are_not_shown_and_are_scored(quotes: Quotes) -> None:
         shown.extend(len(chain) for chain in chains)
         return [fit_svi(chain) for chain in chains]
 
-    found = varied(Method("svi", solve), [quotes], [3])[0]
+    found = evaluate_variations(Method("svi", solve), [quotes], [3])[0]
     hidden = quotes.held_out(0.2, 3)
     assert shown == [len(quotes), len(quotes) - int(hidden.sum())]
     assert found["unseen"] == hidden.sum() > 0
     assert 0.3 * found["unseen"] < found["unseen_inside"] <= found["unseen"]
-    far = varied(Method("wrong", lambda chains: [Smile(5.0) for _ in chains]), [quotes], [3])[0]
+    far = evaluate_variations(
+        Method("wrong", lambda chains: [Smile(5.0) for _ in chains]), [quotes], [3]
+    )[0]
     assert far["unseen_inside"] < 0.1 * far["unseen"]
 
     def refuse(_: Any) -> list[Model]:
         raise ValueError("no")
 
-    none = varied(Method("none", refuse), [quotes], [3])[0]
+    none = evaluate_variations(Method("none", refuse), [quotes], [3])[0]
     assert np.isnan(none["calls_index"]).all()
     assert none["unseen_inside"] == 0
-    assert varied(Method("none", refuse), [], []) == []
+    assert evaluate_variations(Method("none", refuse), [], []) == []
 
 
 def test_both_tests_must_reject() -> None:
@@ -129,10 +135,10 @@ def test_both_tests_must_reject() -> None:
         test["blocks"] = blocks
         return {"tests": {"other": test}, "left_out": {}}
 
-    assert verdicts.family(tests(1e-4, 1e-4), "other").startswith("lower error")
-    assert verdicts.family(tests(1e-4, 0.02), "other").startswith("no difference")
-    assert verdicts.family(tests(0.02, 1e-4), "other").startswith("no difference")
-    few = verdicts.family(tests(1e-4, 0.03, blocks=6), "other")
+    assert verdicts.describe_paired_test(tests(1e-4, 1e-4), "other").startswith("lower error")
+    assert verdicts.describe_paired_test(tests(1e-4, 0.02), "other").startswith("no difference")
+    assert verdicts.describe_paired_test(tests(0.02, 1e-4), "other").startswith("no difference")
+    few = verdicts.describe_paired_test(tests(1e-4, 0.03, blocks=6), "other")
     assert few == "lower error (Holm p = 0.0001; 6 blocks are too few for flips)"
 
 
@@ -151,7 +157,7 @@ def convex(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_papers_decoder_is_scored_after_its_projection_and_before(
     convex: Path, quotes: Quotes
 ) -> None:
-    after, before = with_unprojected([Entry("icnn", "ablation", "full", convex)])
+    after, before = add_unprojected([ModelEntry("icnn", "ablation", "full", convex)])
     assert (after.name, before.name) == ("icnn", "icnn_unprojected")
     assert (after.promises, before.promises) == (True, False)
     assert before.label == "ICNN decoder, before its projection"
@@ -159,7 +165,7 @@ def test_the_papers_decoder_is_scored_after_its_projection_and_before(
     assert isinstance(clean, Nodes)
     assert clean.left.largest <= 1e-15
     assert clean.found.largest > 1e-6  # so that there was something to mend
-    assert audited(clean, quotes).nas == 1.0
+    assert audit_model(clean, quotes).nas == 1.0
     at = quotes.k[::7], quotes.T[::7]
     moved = np.abs(clean.otm(*at) - raw.otm(*at))
     assert np.nanmax(moved) < 0.05
@@ -169,13 +175,15 @@ def test_the_papers_decoder_is_scored_after_its_projection_and_before(
 def test_without_a_program_what_needs_a_projection_is_missing(
     convex: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entry = Entry("icnn", "ablation", "full", convex)
-    assert not any(e.missing for e in (*untrained(["fit_then_clean"]), *with_unprojected([entry])))
-    monkeypatch.setattr("arbiter_lab.reproduction.models._there", lambda _: False)
-    after, before = with_unprojected([entry])
+    entry = ModelEntry("icnn", "ablation", "full", convex)
+    assert not any(
+        e.missing for e in (*list_untrained(["fit_then_clean"]), *add_unprojected([entry]))
+    )
+    monkeypatch.setattr("arbiter_lab.reproduction.models._is_importable", lambda _: False)
+    after, before = add_unprojected([entry])
     assert "piqp" in after.reason
     assert not before.missing
-    assert "piqp" in untrained(["fit_then_clean"])[0].reason
+    assert "piqp" in list_untrained(["fit_then_clean"])[0].reason
 
 
 def test_the_guard_of_a_checkpoint_is_watched_on_the_days(
@@ -183,25 +191,29 @@ def test_the_guard_of_a_checkpoint_is_watched_on_the_days(
 ) -> None:
     rows = np.array([2, 3])
     exam = HeldOut(FEW, laws, make_route(FEW).make_lesson)
-    found = networks.described(Entry("icnn", "ablation", "full", convex), timeline, rows, exam)
+    found = networks.describe_network(
+        ModelEntry("icnn", "ablation", "full", convex), timeline, rows, exam
+    )
     assert found["parameters"] == sum(t.numel() for t in checkpoint.load(convex)[0].values())
     assert found["max_rho_dt"] <= 1.0
     assert found["ended"] == "converged"
     assert isinstance(found["martingale_passed"], bool)
     # twice the days, twice the hits or so; a guard that is off acts nowhere and says what it saw
-    again = networks.described(
-        Entry("icnn", "ablation", "full", convex), timeline, np.repeat(rows, 2), exam
+    again = networks.describe_network(
+        ModelEntry("icnn", "ablation", "full", convex), timeline, np.repeat(rows, 2), exam
     )
     assert again["spec_guard_hits"] == 2 * found["spec_guard_hits"] > 0
     torch.manual_seed(0)
     free = Network(replace(FEW.config, guard=False)).double()
-    seen = networks.guarded(free, timeline, rows)
+    seen = networks.measure_spec_guard(free, timeline, rows)
     assert seen["max_rho_dt_proposed"] > 1.0
 
 
 def test_the_shipped_operator_is_described(timeline: scored_days.Days, laws: Laws) -> None:
     exam = HeldOut(FEW, laws, make_route(FEW).make_lesson)
-    found = networks.described(Entry("operator", "operator"), timeline, np.array([2]), exam)
+    found = networks.describe_network(
+        ModelEntry("operator", "operator"), timeline, np.array([2]), exam
+    )
     assert found["parameters"] > 100_000
     assert found["max_rho_dt"] <= 1.0
     assert found["metrics"]["DualGap"] > 0.0
@@ -212,10 +224,10 @@ def test_windows_of_low_coverage_make_the_regression(
 ) -> None:
     sizes = replace(FEW, config=replace(FEW.config, representer=True))
     pools = tmp_path / "pools"
-    training_stage.trained(tmp_path / "run", sizes, pools, training_stage.Silent(2))
+    training_stage.ensure_trained(tmp_path / "run", sizes, pools, training_stage.SilentDisplay(2))
     blocks = [np.array([2, 3, 4]), np.array([5, 6, 7])]
-    found = coverage_windows.gap_and_representer(tmp_path / "run", laws, timeline, blocks, 1)
-    count = len(blocks) * len(coverage_windows.KEPT)
+    found = coverage_windows.regress_error_on_gap(tmp_path / "run", laws, timeline, blocks, 1)
+    count = len(blocks) * len(coverage_windows.QUOTE_SHARES_KEPT)
     assert [len(found[name]) for name in ("block", "gap", "error", "coverage")] == [count] * 4
     assert found["count"] == count
     shares = np.array(found["coverage"]).reshape(2, -1)
@@ -223,11 +235,11 @@ def test_windows_of_low_coverage_make_the_regression(
     assert (shares < 0.75).all()
     assert min(found["gap"]) > 0.0
     assert 0.0 < min(found["error"]) < max(found["error"]) < 1.0
-    one = coverage_windows.gap_and_representer(tmp_path / "run", laws, timeline, blocks[:1], 1)
+    one = coverage_windows.regress_error_on_gap(tmp_path / "run", laws, timeline, blocks[:1], 1)
     assert one["error"] == found["error"][: len(one["error"])]
 
 
 def test_fewer_quotes_are_among_the_more(quotes: Quotes) -> None:
-    more, less = (coverage_windows.thinned(quotes, kept, 1) for kept in (0.6, 0.3))
+    more, less = (coverage_windows.thin_quotes(quotes, kept, 1) for kept in (0.6, 0.3))
     assert set(zip(less.T, less.k, strict=True)) < set(zip(more.T, more.k, strict=True))
-    assert len(coverage_windows.thinned(quotes, 0.0, 1)) == 3
+    assert len(coverage_windows.thin_quotes(quotes, 0.0, 1)) == 3

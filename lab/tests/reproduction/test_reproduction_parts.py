@@ -23,15 +23,15 @@ from arbiter_lab.reproduction import (
     training_stage,
 )
 from arbiter_lab.reproduction.display import Display
-from arbiter_lab.reproduction.metrics_stage import paired
-from arbiter_lab.reproduction.models import Checkpoints, checkpointed
-from arbiter_lab.reproduction.number_format import percent, score
-from arbiter_lab.reproduction.profiles import FULL, PAPER, PROFILES, SMOKE, Profile, profile
-from arbiter_lab.reproduction.stages import Stage, Workshop, plain, run_stages
-from arbiter_lab.reproduction.stress_stage import chosen
-from arbiter_lab.reproduction.text_tables import Grid, escaped
-from arbiter_lab.reproduction.verdicts import ablation, family, verdict
-from arbiter_lab.reproduction.workers import in_order
+from arbiter_lab.reproduction.metrics_stage import compare_with_others
+from arbiter_lab.reproduction.models import Checkpoints, list_checkpointed
+from arbiter_lab.reproduction.number_format import format_percent, format_score
+from arbiter_lab.reproduction.profiles import FULL, PAPER, PROFILES, SMOKE, Profile, find_profile
+from arbiter_lab.reproduction.stages import Stage, Workshop, run_stages, to_json_values
+from arbiter_lab.reproduction.stress_stage import select_levels
+from arbiter_lab.reproduction.text_tables import TextTable, escape_latex
+from arbiter_lab.reproduction.verdicts import describe_ablation, describe_paired_test, judge_claim
+from arbiter_lab.reproduction.workers import run_in_order
 from arbiter_lab.training.loop import Outcome
 from arbiter_lab.training.stopping_rule import Ending
 
@@ -49,7 +49,7 @@ def test_a_stage_runs_again_when_its_inputs_change_and_only_then(tmp_path: Path)
 
     def second(given: Workshop) -> dict[str, Any]:
         ran.append("second")
-        return {"twice": 2 * given.facts("first")["days"]}
+        return {"twice": 2 * given.read_facts("first")["days"]}
 
     stages = [Stage("first", (), ("days",), first), Stage("second", ("first",), (), second)]
     assert run_stages(workshop(tmp_path), stages, StageTimer()) == ["first", "second"]
@@ -80,7 +80,7 @@ def test_a_stage_that_fails_is_not_done(tmp_path: Path) -> None:
 
 def test_facts_have_no_number_that_json_lacks() -> None:
     given = {"a": np.array([1.0, np.nan]), "b": (np.int64(2), float("inf"))}
-    assert plain(given) == {"a": [1.0, None], "b": [2, None]}
+    assert to_json_values(given) == {"a": [1.0, None], "b": [2, None]}
 
 
 @pytest.fixture(scope="module")
@@ -101,11 +101,11 @@ def test_the_grid_lies_within_what_is_listed(timeline: scored_days.Days) -> None
 
 
 def test_a_day_that_is_copied_into_training_is_found(timeline: scored_days.Days) -> None:
-    fold = scored_days.folds_of(replace(SMOKE, days=8, blocks=4, embargo=0))[0]
-    assert scored_days.leaks_of(fold, timeline) == []
+    fold = scored_days.make_folds(replace(SMOKE, days=8, blocks=4, embargo=0))[0]
+    assert scored_days.find_fold_leaks(fold, timeline) == []
     late = timeline.quotes[int(fold.test[-1])]
     planted = replace(timeline, quotes=(late, *timeline.quotes[1:]))
-    assert {leak.kind for leak in scored_days.leaks_of(fold, planted)} == {"copy"}
+    assert {leak.kind for leak in scored_days.find_fold_leaks(fold, planted)} == {"copy"}
 
 
 def test_profiles_are_what_the_command_offers() -> None:
@@ -114,7 +114,7 @@ def test_profiles_are_what_the_command_offers() -> None:
     assert FULL.full is not None
     assert PAPER.full is None
     with pytest.raises(ValueError, match="not one of smoke, paper, full"):
-        profile("large")
+        find_profile("large")
     with pytest.raises(ValueError, match="blocks = 3"):
         replace(SMOKE, blocks=3)
     with pytest.raises(ValueError, match="the base run"):
@@ -123,8 +123,8 @@ def test_profiles_are_what_the_command_offers() -> None:
 
 
 def test_levels_of_stress_keep_both_ends() -> None:
-    assert chosen((0.0, 1.0, 2.0, 4.0, 8.0), 3) == [0.0, 2.0, 8.0]
-    assert chosen((0.0, 1.0, 2.0), 9) == [0.0, 1.0, 2.0]
+    assert select_levels((0.0, 1.0, 2.0, 4.0, 8.0), 3) == [0.0, 2.0, 8.0]
+    assert select_levels((0.0, 1.0, 2.0), 9) == [0.0, 1.0, 2.0]
 
 
 def run_with(value: float | None, ends: tuple[float, float] | None = None) -> dict[str, Any]:
@@ -133,14 +133,16 @@ def run_with(value: float | None, ends: tuple[float, float] | None = None) -> di
 
 
 def test_verdicts_say_what_the_numbers_say() -> None:
-    claim = claims.table_1("NAS")
+    claim = claims.find_table_1_claim("NAS")
     assert claim is not None
-    assert verdict(claim, run_with(1.0, (1.0, 1.0))).startswith(
+    assert judge_claim(claim, run_with(1.0, (1.0, 1.0))).startswith(
         "better than the paper's; it is the"
     )
-    assert verdict(claim, run_with(0.98)) == "worse than the paper's"
-    assert verdict(claim, run_with(0.99, (0.98, 0.995))) == "our interval holds the paper's value"
-    assert verdict(claim, run_with(None)) == "not measured: it was not run"
+    assert judge_claim(claim, run_with(0.98)) == "worse than the paper's"
+    assert (
+        judge_claim(claim, run_with(0.99, (0.98, 0.995))) == "our interval holds the paper's value"
+    )
+    assert judge_claim(claim, run_with(None)) == "not measured: it was not run"
 
 
 def test_a_difference_counts_after_holm_only() -> None:
@@ -152,34 +154,34 @@ def test_a_difference_counts_after_holm_only() -> None:
         "same": base + 0.3 * rng.standard_normal(60),
         "broken": np.where(np.arange(60) == 7, np.nan, base),
     }
-    tests = paired("ours", daily, ["worse", "same", "broken"])
-    assert family(tests, "worse").startswith("lower error")
-    assert family(tests, "same").startswith("no difference")
-    assert "no error on 1 of 60 days" in family(tests, "broken")
-    assert ablation(tests, "worse", True).startswith("worse than the base")
-    assert "no difference from the base" in ablation(tests, "same", False)
-    assert family(tests, "absent") == "not tested: it is missing"
+    tests = compare_with_others("ours", daily, ["worse", "same", "broken"])
+    assert describe_paired_test(tests, "worse").startswith("lower error")
+    assert describe_paired_test(tests, "same").startswith("no difference")
+    assert "no error on 1 of 60 days" in describe_paired_test(tests, "broken")
+    assert describe_ablation(tests, "worse", True).startswith("worse than the base")
+    assert "no difference from the base" in describe_ablation(tests, "same", False)
+    assert describe_paired_test(tests, "absent") == "not tested: it is missing"
 
 
 def test_scores_are_rounded_down() -> None:
-    assert score(1.0) == "1"
-    assert score(0.9999999) == "0.99999"
-    assert percent(0.99999) == "99.99 %"
-    assert percent(1.0) == "100 %"
-    assert score(None) == percent(None) == "–"
+    assert format_score(1.0) == "1"
+    assert format_score(0.9999999) == "0.99999"
+    assert format_percent(0.99999) == "99.99 %"
+    assert format_percent(1.0) == "100 %"
+    assert format_score(None) == format_percent(None) == "–"
 
 
 def test_tables_are_escaped() -> None:
-    grid = Grid("t", "50 % of A_B", ("a", "b"), [("x|y", "1 & 2 → {3}")], "note_1")
+    grid = TextTable("t", "50 % of A_B", ("a", "b"), [("x|y", "1 & 2 → {3}")], "note_1")
     assert r"x\|y" in grid.markdown()
     assert r"1 \& 2 $\to$ \{3\}" in grid.latex()
-    assert escaped("50 % of A_B") == r"50 \% of A\_B"
+    assert escape_latex("50 % of A_B") == r"50 \% of A\_B"
     with pytest.raises(ValueError, match="a row of 1 under 2 heads"):
-        Grid("t", "", ("a", "b"), [("x",)])
+        TextTable("t", "", ("a", "b"), [("x",)])
 
 
 def test_claims_carry_their_source() -> None:
-    every = [*claims.TABLE_1, *claims.VALIDATION, *claims.STRESS, *claims.DIMENSIONS,
+    every = [*claims.TABLE_1, *claims.TABLE_1_VALIDATION, *claims.STRESS, *claims.DIMENSIONS,
              *claims.MONITORS, *claims.EXTERNAL, *claims.CONTRACTION,
              *(c for some in claims.ABLATIONS.values() for c in some)]  # fmt: skip
     assert all(900 < claim.line < 1200 and claim.where for claim in every)
@@ -200,7 +202,7 @@ def test_claims_are_on_the_lines_that_they_name(data_dir: Path) -> None:
 
 
 def test_intervals_of_independent_days_hold_what_they_say() -> None:
-    found = sweep_stage.interval_coverage(days=80, series=200)
+    found = sweep_stage.simulate_interval_coverage(days=80, series=200)
     assert abs(found["cosine"][0] - 0.95) < 0.05
     assert found["paper"][-1] < 0.7  # the paper's lag is too short for persistent days
 
@@ -208,28 +210,28 @@ def test_intervals_of_independent_days_hold_what_they_say() -> None:
 def test_progress_is_told_in_lines_where_there_is_no_terminal() -> None:
     stream, ticks = io.StringIO(), count(0.0, 20.0)
     with Display(2, stream=stream, clock=lambda: next(ticks)) as display:
-        display.stage("days", False)
+        display.announce_stage("days", False)
         for done in range(4):
             display.tell("timeline", done, 4)
-        display.stage("train", True)
+        display.announce_stage("train", True)
     lines = stream.getvalue().splitlines()
     assert lines[0] == "stage 1 of 2, days: begins"
     assert lines[-1] == "stage 2 of 2, train: done already"
     assert 1 <= sum("timeline" in line for line in lines) < 4
     silent = io.StringIO()
-    Display(1, stream=silent, silent=True).stage("days", False)
+    Display(1, stream=silent, silent=True).announce_stage("days", False)
     assert silent.getvalue() == ""
 
 
 def test_several_workers_give_what_one_gives() -> None:
     heard: list[int] = []
     parts = [(3,), (1,), (2,)]
-    assert in_order(math.factorial, parts, 2, heard.append) == [6, 1, 2]
+    assert run_in_order(math.factorial, parts, 2, heard.append) == [6, 1, 2]
     assert heard[0] == 0
     assert heard[-1] == 3
-    assert in_order(math.factorial, parts, 1, heard.append) == [6, 1, 2]
+    assert run_in_order(math.factorial, parts, 1, heard.append) == [6, 1, 2]
     with pytest.raises(ValueError, match="factorial"):
-        in_order(math.factorial, [(1,), (-1,)], 1, heard.append)
+        run_in_order(math.factorial, [(1,), (-1,)], 1, heard.append)
 
 
 def test_an_interrupted_training_ends_the_run(
@@ -238,7 +240,9 @@ def test_an_interrupted_training_ends_the_run(
     ended = Outcome(Ending.INTERRUPTED, 3, 3, 0.0, {}, tmp_path)
     monkeypatch.setattr(training_stage, "train", lambda *_, **__: ended)
     with pytest.raises(KeyboardInterrupt):
-        training_stage.trained(tmp_path / "run", SMOKE.small, tmp_path, training_stage.Silent(8))
+        training_stage.ensure_trained(
+            tmp_path / "run", SMOKE.small, tmp_path, training_stage.SilentDisplay(8)
+        )
 
 
 @pytest.mark.parametrize(
@@ -258,7 +262,9 @@ def test_only_a_training_that_ended_by_itself_is_finished(
     monkeypatch.setattr(training_stage, "settings_of", lambda _: SMOKE.small)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text(json.dumps({"ended": ended}))
-    training_stage.trained(tmp_path / "run", SMOKE.small, tmp_path, training_stage.Silent(8))
+    training_stage.ensure_trained(
+        tmp_path / "run", SMOKE.small, tmp_path, training_stage.SilentDisplay(8)
+    )
     assert bool(trained) == again
 
 
@@ -268,10 +274,10 @@ def test_full_size_networks_are_left_with_their_checksums(tmp_path: Path) -> Non
     given = replace(workshop(tmp_path, hours), name="checkpoints", key="0" * 16)
     facts = full_size_stage.make_checkpoints(given)
     assert set(facts["runs"]) == {"matched", "icnn", "gru"}
-    found = {entry.name: entry for entry in checkpointed(given.checkpoints)}
+    found = {entry.name: entry for entry in list_checkpointed(given.checkpoints)}
     there = {name for name, entry in found.items() if not entry.missing}
     assert there == {"matched", "icnn", "icnn_unprojected", "gru"}
-    assert given.checkpoints.hashes().keys() == {"operator", "matched", "icnn", "gru"}
+    assert given.checkpoints.collect_checksums().keys() == {"operator", "matched", "icnn", "gru"}
     assert [found[name].promises for name in ("matched", "icnn", "gru")] == [True, True, False]
     quotes = heston_case(0).quotes
     for name in there:

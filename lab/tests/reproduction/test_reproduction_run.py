@@ -19,13 +19,17 @@ from arbiter_lab.protocol.manifest import check_manifest
 from arbiter_lab.protocol.results_file import FIELDS, read_results
 from arbiter_lab.reproduction import metrics_stage, publication
 from arbiter_lab.reproduction.check_results import check
-from arbiter_lab.reproduction.models import Checkpoints, checkpointed, write_checkpoints
-from arbiter_lab.reproduction.paper_page import NOTHING, filled, wanted
+from arbiter_lab.reproduction.models import (
+    Checkpoints,
+    list_checkpointed,
+    write_checkpoint_manifest,
+)
+from arbiter_lab.reproduction.paper_page import NO_RUN_TEXT, fill_page, find_requested_results
 from arbiter_lab.reproduction.profiles import BASELINES, SMOKE
 from arbiter_lab.reproduction.publication import publish
-from arbiter_lab.reproduction.query_models import solved
+from arbiter_lab.reproduction.query_models import solve_chains
 from arbiter_lab.reproduction.result_files import CAPTIONS
-from arbiter_lab.reproduction.run_protocol import NAMES, STAGES, reproduce
+from arbiter_lab.reproduction.run_protocol import STAGE_NAMES, STAGES, reproduce
 from arbiter_lab.reproduction.stages import read_record
 from arbiter_lab.training import loop
 from arbiter_lab.training.settings import ABLATIONS
@@ -74,7 +78,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("straight") / "results"
     outcome = reproduce(TINY, out, checkpoints=NONE, workers=1)
     assert outcome.complete
-    assert outcome.ran == NAMES
+    assert outcome.ran == STAGE_NAMES
     return out
 
 
@@ -92,7 +96,7 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert read_record(out, "evaluate") is not None
     assert read_record(out, "measure") is None
     last = reproduce(TINY, out, checkpoints=NONE, workers=1)
-    assert last.ran == NAMES[NAMES.index("measure") :]
+    assert last.ran == STAGE_NAMES[STAGE_NAMES.index("measure") :]
     return out
 
 
@@ -150,13 +154,13 @@ def test_models_that_are_not_there_are_named_and_not_made_up(straight: Path) -> 
 
 
 def test_every_network_of_the_protocol_ships_and_answers() -> None:
-    shipped = checkpointed(Checkpoints())
+    shipped = list_checkpointed(Checkpoints())
     assert [entry.name for entry in shipped if entry.missing] == []
     assert {entry.name for entry in shipped} >= {"matched", *ABLATIONS, *BASELINES}
     quotes = example_chain().quotes()
     few = quotes.select(quotes.expiry < 3)
     for entry in shipped:
-        (model,) = solved(entry.method(), [few])
+        (model,) = solve_chains(entry.method(), [few])
         assert not isinstance(model, str), f"{entry.name}: {model}"
 
 
@@ -189,11 +193,11 @@ def test_a_run_is_kept_with_its_page(
     kept = publish(straight, tmp_path / "results", page)
     assert check(kept).passed
     text = page.read_text(encoding="utf-8")
-    assert NOTHING not in text
-    assert filled(text, kept) == text
+    assert NO_RUN_TEXT not in text
+    assert fill_page(text, kept) == text
     assert "![Error by maturity and moneyness](results/figures/error-by-cell.png)" in text
     assert (kept / "tables" / "table1.md").read_text().splitlines()[2] in text
-    assert {name for name in wanted(text) if " " not in name} == {
+    assert {name for name in find_requested_results(text) if " " not in name} == {
         "run", *(path.stem for path in (kept / "tables").glob("*.md"))
     }  # fmt: skip
     assert publish(straight, kept, page) == kept  # again, in its place
@@ -204,14 +208,14 @@ def test_a_run_is_kept_with_its_page(
     with pytest.raises(ValueError, match="is not as it was written"):
         publish(kept, tmp_path / "again", page)
     with pytest.raises(ValueError, match=r"absent\.md is not there"):
-        filled("<!-- results: absent -->\n<!-- end of results -->", kept)
+        fill_page("<!-- results: absent -->\n<!-- end of results -->", kept)
 
 
 def test_the_page_of_the_paper_has_the_numbers_of_the_run_that_is_kept() -> None:
     docs = Path(__file__).parents[3] / "docs"
     text = (docs / "paper.md").read_text(encoding="utf-8")
     kept = docs / "results"
-    assert filled(text, kept if kept.is_dir() else None) == text
+    assert fill_page(text, kept if kept.is_dir() else None) == text
     if kept.is_dir():
         assert check(kept).passed
     folders = (docs.parent / "tests", docs.parent / "lab" / "tests")
@@ -281,8 +285,8 @@ def test_a_checkpoint_takes_its_place(straight: Path, tmp_path: Path) -> None:
     facts = json.loads((straight / "stages" / "train.json").read_text())["runs"]["small_gate_off"]
     weights = next((straight / ".cache" / "train").glob(f"*/small_gate_off/{facts['weights']}"))
     shutil.copy(weights, tmp_path / "gate_off.safetensors")
-    write_checkpoints(tmp_path, ["gate_off"])
-    found = {entry.name: entry for entry in checkpointed(Checkpoints(tmp_path))}
+    write_checkpoint_manifest(tmp_path, ["gate_off"])
+    found = {entry.name: entry for entry in list_checkpointed(Checkpoints(tmp_path))}
     assert not found["gate_off"].missing
     assert found["gate_off"].method().promises
     assert found["mfm"].missing
@@ -291,7 +295,7 @@ def test_a_checkpoint_takes_its_place(straight: Path, tmp_path: Path) -> None:
     with (tmp_path / "gate_off.safetensors").open("ab") as file:
         file.write(b"x")
     with pytest.raises(ValueError, match="checksum differs"):
-        checkpointed(Checkpoints(tmp_path))
+        list_checkpointed(Checkpoints(tmp_path))
 
 
 def test_the_command_refuses_what_makes_no_sense(straight: Path, tmp_path: Path) -> None:

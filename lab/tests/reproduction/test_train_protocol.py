@@ -14,7 +14,7 @@ import pytest
 import train_protocol
 from arbiter.operators.network.network import Network
 from arbiter_lab.baselines.matched_size import count_parameters
-from arbiter_lab.reproduction.models import Checkpoints, checkpointed
+from arbiter_lab.reproduction.models import Checkpoints, list_checkpointed
 from arbiter_lab.reproduction.profiles import BASELINES, SMOKE, full_networks, full_settings
 from arbiter_lab.training import loop
 from arbiter_lab.training.settings import ABLATIONS, Settings
@@ -63,7 +63,7 @@ def test_networks_are_trained_one_by_one_and_gone_on_with(
     assert made.keys() < again.keys()
     nets = tmp_path / "nets"
     assert train_protocol.main([str(out), "--ship", str(nets)]) == 0
-    found = {entry.name for entry in checkpointed(Checkpoints(nets)) if not entry.missing}
+    found = {entry.name for entry in list_checkpointed(Checkpoints(nets)) if not entry.missing}
     assert found == {"icnn", "icnn_unprojected", "gru", "no_vix"}
     with pytest.raises(SystemExit, match="other settings"):
         train_protocol.main([*common, "--steps", "9"])

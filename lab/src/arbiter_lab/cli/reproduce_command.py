@@ -11,8 +11,8 @@ import typer
 from arbiter.cli.exit_codes import FAILED, exit_bad_input, print_written
 
 if TYPE_CHECKING:
-    from arbiter_lab.reproduction.check_results import Check
-    from arbiter_lab.reproduction.run_protocol import Outcome
+    from arbiter_lab.reproduction.check_results import ResultsCheck
+    from arbiter_lab.reproduction.run_protocol import RunOutcome
 
 How = tuple[str | None, Path | None, int | None, bool]  # stage, checkpoints, workers, silence
 
@@ -74,11 +74,11 @@ def reproduce(
     _show(outcome, json)
 
 
-def _run(profile: str, out: Path, how: How) -> Outcome:
+def _run(profile: str, out: Path, how: How) -> RunOutcome:
     from arbiter_lab.reproduction.display import Display
     from arbiter_lab.reproduction.external_stage import chains_folder
     from arbiter_lab.reproduction.models import Checkpoints
-    from arbiter_lab.reproduction.profiles import profile as named
+    from arbiter_lab.reproduction.profiles import find_profile as named
     from arbiter_lab.reproduction.run_protocol import STAGES
     from arbiter_lab.reproduction.run_protocol import reproduce as run
 
@@ -97,8 +97,8 @@ def _run(profile: str, out: Path, how: How) -> Outcome:
         )
 
 
-def _check(folder: Path, profile: str | None, out: Path | None, how: How) -> Check:
-    from arbiter_lab.reproduction.check_results import check, profile_of
+def _check(folder: Path, profile: str | None, out: Path | None, how: How) -> ResultsCheck:
+    from arbiter_lab.reproduction.check_results import check, read_profile_name
 
     if how[0] is not None:
         raise ValueError("--stage ends a run early, and a check needs a whole one: leave it out")
@@ -108,18 +108,18 @@ def _check(folder: Path, profile: str | None, out: Path | None, how: How) -> Che
         return check(folder)
     if out.resolve() == folder.resolve():
         raise ValueError(f"--out {out} is the folder that is checked: name another one")
-    was = profile_of(folder)
+    was = read_profile_name(folder)
     if profile is not None and profile != was:
         raise ValueError(f"{folder} is of the profile {was!r}: leave --profile out, or name it")
     _run(was, out, how)
     return check(folder, out)
 
 
-def _end_check(found: Check, json: bool) -> None:
+def _end_check(found: ResultsCheck, json: bool) -> None:
     if json:
         typer.echo(json_format.dumps(found.to_dict(), indent=1, allow_nan=False))
     else:
-        told = found.sentences()
+        told = found.problem_sentences()
         for sentence in told[:_SHOWN]:
             typer.echo(sentence)
         if len(told) > _SHOWN:
@@ -130,7 +130,7 @@ def _end_check(found: Check, json: bool) -> None:
         raise typer.Exit(FAILED)
 
 
-def _agreement(found: Check) -> str:
+def _agreement(found: ResultsCheck) -> str:
     if found.same_bytes is None:
         return f"{found.folder}: every file is as it was written"
     how = "the same bytes" if found.same_bytes else "within the intervals"
@@ -140,7 +140,7 @@ def _agreement(found: Check) -> str:
     )
 
 
-def _show(outcome: Outcome, json: bool) -> None:
+def _show(outcome: RunOutcome, json: bool) -> None:
     if json:
         typer.echo(json_format.dumps(_facts(outcome), indent=1, allow_nan=False))
         return
@@ -158,7 +158,7 @@ def _show(outcome: Outcome, json: bool) -> None:
         print_written(console, outcome.out / name)
 
 
-def _facts(outcome: Outcome) -> dict[str, Any]:
+def _facts(outcome: RunOutcome) -> dict[str, Any]:
     return {
         "out": str(outcome.out),
         "ran": list(outcome.ran),

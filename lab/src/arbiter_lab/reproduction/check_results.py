@@ -20,7 +20,7 @@ RESULTS, REPLICATE = "results.json", "replicate.json"
 
 
 @dataclass(frozen=True)
-class Check:
+class ResultsCheck:
     """What was found.
 
     Attributes:
@@ -56,7 +56,7 @@ class Check:
             "same_bytes": self.same_bytes,
         }
 
-    def sentences(self) -> list[str]:
+    def problem_sentences(self) -> list[str]:
         """What is wrong, each with what to do."""
         told = [
             f"{found.path} is {found.kind}: restore it, or run the reproduction again"
@@ -71,7 +71,7 @@ class Check:
         return told
 
 
-def check(folder: str | PathLike[str], again: str | PathLike[str] | None = None) -> Check:
+def check(folder: str | PathLike[str], again: str | PathLike[str] | None = None) -> ResultsCheck:
     """Verify checksums and schema; compare a second run within the first one's intervals.
 
     Args:
@@ -92,17 +92,17 @@ def check(folder: str | PathLike[str], again: str | PathLike[str] | None = None)
     except OSError:
         problems = [f"{place / RESULTS} cannot be read"]
     if again is None or problems:
-        return Check(place, files, problems, [], 0, None)
+        return ResultsCheck(place, files, problems, [], 0, None)
     other = Path(again) / RESULTS
     if not other.is_file():
         raise ValueError(f"{other} is not there: run the reproduction into {again} first")
     found = find_differences(first, read_results(other))
     compared = sum(len(run) - 3 for run in first.values())  # reason, intervals and about aside
     same = other.read_bytes() == (place / RESULTS).read_bytes()
-    return Check(place, files, [], found, compared, same)
+    return ResultsCheck(place, files, [], found, compared, same)
 
 
-def profile_of(folder: str | PathLike[str]) -> str:
+def read_profile_name(folder: str | PathLike[str]) -> str:
     """Name of the profile that made a folder of results."""
     found = read_replicate(Path(folder) / REPLICATE)
     return str(found["protocol"]["profile"]["name"])

@@ -37,17 +37,17 @@ from arbiter_lab.training.objective import TrainingTask, make_task
 from arbiter_lab.training.saddle import Evaluation
 from arbiter_lab.training.trainer import Trainer
 
-KEPT = (0.7, 0.6, 0.5, 0.4, 0.3)
+QUOTE_SHARES_KEPT = (0.7, 0.6, 0.5, 0.4, 0.3)
 """Shares of the quotes that are left."""
-DAYS = 4
+DAYS_PER_WINDOW = 4
 """Days of a window that are looked at, spread over it."""
-FEWEST = 4
+MIN_REGRESSION_POINTS = 4
 """Points of a regression."""
-_SEED = 72
-_FEW = 3  # quotes that stay in any case
+_THINNING_SEED = 72
+_MIN_QUOTES_KEPT = 3  # quotes that stay in any case
 
 
-class Window(NamedTuple):
+class CoverageWindow(NamedTuple):
     """Days with few quotes, as training sees a batch."""
 
     batch: Batch
@@ -56,7 +56,7 @@ class Window(NamedTuple):
     """Share of the listed strikes that are quoted."""
 
 
-class _Exact:
+class _ExactReference:
     """Stands where training has its laws: the log contract's volatility is known here."""
 
     def __init__(self, reference: Tensor) -> None:
@@ -66,7 +66,7 @@ class _Exact:
         return self.reference
 
 
-def gap_and_representer(
+def regress_error_on_gap(
     place: Path, laws: Laws, days: Days, blocks: Sequence[NDArray[np.int64]], windows: int
 ) -> Facts:
     """The points, and the regression through them.
@@ -85,15 +85,17 @@ def gap_and_representer(
     points: list[dict[str, Any]] = []
     for number, block in enumerate(blocks):
         for part in np.array_split(block, min(windows, block.size)):
-            rows = part[np.unique(np.linspace(0, part.size - 1, DAYS).round().astype(int))]
-            for kept in KEPT:
-                point = _point(trainer, window(trainer, days, rows, kept))
+            rows = part[
+                np.unique(np.linspace(0, part.size - 1, DAYS_PER_WINDOW).round().astype(int))
+            ]
+            for kept in QUOTE_SHARES_KEPT:
+                point = _measure_window(trainer, make_coverage_window(trainer, days, rows, kept))
                 if point is not None:
                     points.append({"block": number, "kept": kept, **point})
     columns = ("block", "kept", "coverage", "gap", "error")
     found: Facts = {name: [point[name] for point in points] for name in columns}
-    if len(points) < FEWEST:
-        return found | {"reason": f"{len(points)} windows: {FEWEST} are needed"}
+    if len(points) < MIN_REGRESSION_POINTS:
+        return found | {"reason": f"{len(points)} windows: {MIN_REGRESSION_POINTS} are needed"}
     try:
         fitted = gap_regression(found["gap"], found["error"], found["block"])
     except ValueError as error:
@@ -101,18 +103,20 @@ def gap_and_representer(
     return found | asdict(fitted)
 
 
-def thinned(quotes: Quotes, kept: float, seed: int) -> Quotes:
+def thin_quotes(quotes: Quotes, kept: float, seed: int) -> Quotes:
     """A share of the quotes; fewer are among the more."""
-    chance = np.random.default_rng((_SEED, seed)).uniform(size=len(quotes))
-    return quotes.select(chance <= max(kept, float(np.sort(chance)[_FEW - 1])))
+    chance = np.random.default_rng((_THINNING_SEED, seed)).uniform(size=len(quotes))
+    return quotes.select(chance <= max(kept, float(np.sort(chance)[_MIN_QUOTES_KEPT - 1])))
 
 
-def window(trainer: Trainer, days: Days, rows: NDArray[np.int64], kept: float) -> Window:
+def make_coverage_window(
+    trainer: Trainer, days: Days, rows: NDArray[np.int64], kept: float
+) -> CoverageWindow:
     """Some days with a share of their quotes left, and every listed strike as a target."""
-    chains = [thinned(days.quotes[day], kept, day) for day in rows.tolist()]
+    chains = [thin_quotes(days.quotes[day], kept, day) for day in rows.tolist()]
     # float32, as training has it
     seen = pad_chains(chains, torch.float32)
-    shape = (*seen.T.shape, _most(days, rows, chains))
+    shape = (*seen.T.shape, _count_max_strikes(days, rows, chains))
     k, iv = np.zeros(shape), np.full(shape, 0.2)
     target = np.zeros(shape, dtype=np.bool_)
     reference = np.full(seen.T.shape, 0.2)
@@ -121,7 +125,7 @@ def window(trainer: Trainer, days: Days, rows: NDArray[np.int64], kept: float) -
         listed += int(days.listed[day].sum())
         total = days.market.log_variance(quotes.maturities, days.states[day])
         reference[place, : quotes.maturities.size] = np.sqrt(total / quotes.maturities)
-        for row, here in enumerate(_strikes(days, day, quotes)):
+        for row, here in enumerate(_mask_listed_strikes(days, day, quotes)):
             size = int(here.sum())
             k[place, row, :size], iv[place, row, :size] = days.k[day, here], days.iv[day, here]
             target[place, row, :size] = True
@@ -131,11 +135,11 @@ def window(trainer: Trainer, days: Days, rows: NDArray[np.int64], kept: float) -
         torch.from_numpy(target), torch.arange(len(chains)), seen.T,
     )  # fmt: skip
     route: Any = trainer.route
-    lesson = make_task(batch, cast(Laws, _Exact(level)), route.place).to_tensors()
-    return Window(batch, lesson, sum(map(len, chains)) / listed)
+    lesson = make_task(batch, cast(Laws, _ExactReference(level)), route.place).to_tensors()
+    return CoverageWindow(batch, lesson, sum(map(len, chains)) / listed)
 
 
-def _point(trainer: Trainer, given: Window) -> dict[str, float] | None:
+def _measure_window(trainer: Trainer, given: CoverageWindow) -> dict[str, float] | None:
     """Gap and error of a window; None where no slice was seen through the kernel solution."""
     batch, chain = given.batch, TrainingTask.from_tensors(given.lesson).chain
     few = (coverage(chain) < LEAST) & batch.listed
@@ -146,7 +150,7 @@ def _point(trainer: Trainer, given: Window) -> dict[str, float] | None:
         found = decode_volatilities(output, batch.target_k, batch.T)
     error = (found - batch.target_iv.double())[batch.target & few[..., None]]
     gap = dual_gap(
-        lambda duals: _evaluated(trainer, given.lesson, duals),
+        lambda duals: _evaluate_lagrangian(trainer, given.lesson, duals),
         trainer.params,
         trainer.duals,
         steps=trainer.settings.look_ahead,
@@ -160,7 +164,7 @@ def _point(trainer: Trainer, given: Window) -> dict[str, float] | None:
     }
 
 
-def _evaluated(trainer: Trainer, lesson: Lesson, duals: Duals) -> Evaluation:
+def _evaluate_lagrangian(trainer: Trainer, lesson: Lesson, duals: Duals) -> Evaluation:
     with torch.enable_grad():
         found = trainer.route.evaluate(trainer.network, lesson)
         value = found.fit + duals.inner_product(found.defects)
@@ -171,12 +175,14 @@ def _evaluated(trainer: Trainer, lesson: Lesson, duals: Duals) -> Evaluation:
     return Evaluation(value.detach(), defects, gradients)
 
 
-def _strikes(days: Days, day: int, quotes: Quotes) -> list[NDArray[np.bool_]]:
+def _mask_listed_strikes(days: Days, day: int, quotes: Quotes) -> list[NDArray[np.bool_]]:
     """For each maturity that has a quote left, the listed strikes whose volatility is known."""
     known = np.isfinite(days.iv[day])
     return [known & (np.abs(days.T[day] - t) < 1e-9) for t in quotes.maturities.tolist()]
 
 
-def _most(days: Days, rows: NDArray[np.int64], chains: Sequence[Quotes]) -> int:
+def _count_max_strikes(days: Days, rows: NDArray[np.int64], chains: Sequence[Quotes]) -> int:
     pairs = zip(rows.tolist(), chains, strict=True)
-    return max(int(here.sum()) for day, quotes in pairs for here in _strikes(days, day, quotes))
+    return max(
+        int(here.sum()) for day, quotes in pairs for here in _mask_listed_strikes(days, day, quotes)
+    )

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Self, TextIO
 
-_EVERY = 30.0  # seconds between plain lines
+_SECONDS_BETWEEN_LINES = 30.0  # seconds between plain lines
 
 
 class Display:
@@ -41,7 +41,7 @@ class Display:
 
     def __enter__(self) -> Self:
         if not self.silent and self.stream.isatty():
-            self._live = _live(self.stream)
+            self._live = _make_progress_bar(self.stream)
             self._tasks = [
                 self._live.add_task("stages", total=self.stages),
                 self._live.add_task("", total=1),
@@ -54,32 +54,36 @@ class Display:
             self._live.stop()
             self._live = None
 
-    def stage(self, name: str, done: bool) -> None:
+    def announce_stage(self, name: str, done: bool) -> None:
         """A stage begins, or was done already."""
         self.number += 1
         self._name = name
         if self._live is not None:
             self._live.update(self._tasks[0], completed=self.number - 1, description=name)
         state = "done already" if done else "begins"
-        self._speak(f"stage {self.number} of {self.stages}, {name}: {state}", force=True)
+        self._write_line(f"stage {self.number} of {self.stages}, {name}: {state}", force=True)
 
     def tell(self, what: str, done: int, total: int) -> None:
         """Progress within a stage."""
         if self._live is not None:
             self._live.update(self._tasks[1], description=what, completed=done, total=total)
         else:
-            self._speak(f"  {self._name}: {what} {done:,} of {total:,}")
+            self._write_line(f"  {self._name}: {what} {done:,} of {total:,}")
 
-    def _speak(self, text: str, force: bool = False) -> None:
+    def _write_line(self, text: str, force: bool = False) -> None:
         now = self.clock()
-        if self.silent or self._live is not None or not (force or now - self._spoken >= _EVERY):
+        if (
+            self.silent
+            or self._live is not None
+            or not (force or now - self._spoken >= _SECONDS_BETWEEN_LINES)
+        ):
             return
         self._spoken = now
         self.stream.write(text + "\n")
         self.stream.flush()
 
 
-def _live(stream: TextIO) -> Any:
+def _make_progress_bar(stream: TextIO) -> Any:
     from rich.console import Console
     from rich.progress import (
         BarColumn,

@@ -19,46 +19,54 @@ from arbiter_lab.metrics.marginals import explain_missing_law
 from arbiter_lab.metrics.panels import price_calls
 from arbiter_lab.metrics.volatility import iv_error_bp
 from arbiter_lab.metrics.wasserstein import slice_wasserstein
-from arbiter_lab.reproduction.input_variations import nothing, varied
-from arbiter_lab.reproduction.models import SMALL, Entry, checkpointed, untrained, with_unprojected
-from arbiter_lab.reproduction.query_models import audited, solved
-from arbiter_lab.reproduction.scored_days import KAPPA, LAWS, MATURITIES, Days, read_days
+from arbiter_lab.reproduction.input_variations import evaluate_variations, make_empty_row
+from arbiter_lab.reproduction.models import (
+    SMALL,
+    ModelEntry,
+    add_unprojected,
+    list_checkpointed,
+    list_untrained,
+)
+from arbiter_lab.reproduction.query_models import audit_model, solve_chains
+from arbiter_lab.reproduction.scored_days import KAPPA, LAW_MATURITIES, MATURITIES, Days, read_days
 from arbiter_lab.reproduction.stages import Facts, Workshop
 from arbiter_lab.reproduction.training_stage import weights_of
-from arbiter_lab.reproduction.workers import in_order
+from arbiter_lab.reproduction.workers import run_in_order
 
 Array = NDArray[np.float64]
 Arrays = dict[str, NDArray[Any]]
 
-BATCH = 16  # chains that a model is given at once; fixed, since padding may move the last digits
-LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
+CHAINS_PER_BATCH = (
+    16  # chains that a model is given at once; fixed, since padding may move the last digits
+)
+NOMINAL_LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 """Nominal levels at which a model's own standard errors are checked."""
-_QUANTILES = np.array([0.674490, 1.281552, 1.644854, 1.959964, 2.575829])
+_NORMAL_QUANTILES = np.array([0.674490, 1.281552, 1.644854, 1.959964, 2.575829])
 
 
-def entries(workshop: Workshop) -> list[Entry]:
+def list_entries(workshop: Workshop) -> list[ModelEntry]:
     """All models: fits and peers, networks at full size, then those of the small width."""
-    facts, folder = workshop.facts("train"), workshop.folder_of("train")
+    facts, folder = workshop.read_facts("train"), workshop.folder_of("train")
     small = []
     for name, run in facts["runs"].items():
         missing = run.get("reason", "")
         weights = None if missing else weights_of(folder, facts, name)
-        small.append(Entry(name, run["kind"], SMALL, weights, missing))
-    known = [*untrained(workshop.profile.methods), *checkpointed(workshop.checkpoints)]
-    return [*known, *with_unprojected(small)]
+        small.append(ModelEntry(name, run["kind"], SMALL, weights, missing))
+    known = [*list_untrained(workshop.profile.methods), *list_checkpointed(workshop.checkpoints)]
+    return [*known, *add_unprojected(small)]
 
 
 def make_answers(workshop: Workshop) -> Facts:
     """Run what has not run yet; the facts say which models there are and which are missing."""
     home = workshop.folder_of("days") / workshop.profile.market
-    every = entries(workshop)
+    every = list_entries(workshop)
     there = [entry for entry in every if not entry.missing]
     parts = [
         (entry, home, workshop.folder / f"{entry.name}.npz", workshop.profile.judge_every)
         for entry in there
     ]
-    told = in_order(
-        answer_all, parts, workshop.workers, lambda n: workshop.tell("models", n, len(parts))
+    told = run_in_order(
+        evaluate_entry, parts, workshop.workers, lambda n: workshop.tell("models", n, len(parts))
     )
     refusals = {entry.name: found for entry, found in zip(there, told, strict=True)}
     facts: dict[str, Any] = {}
@@ -71,23 +79,25 @@ def make_answers(workshop: Workshop) -> Facts:
     return {"models": facts}
 
 
-def answer_all(entry: Entry, home: Path, path: Path, judge_every: int) -> Facts:
+def evaluate_entry(entry: ModelEntry, home: Path, path: Path, judge_every: int) -> Facts:
     """Ask a model for every day, unless it was asked, and say what it refused."""
     if not path.is_file():
         plainly = entry.kind in ("sweep", "budget")  # of these the errors are wanted alone
         step = 0 if plainly else judge_every
-        keep(path, answers(entry.method(), _days(home), step, laws=not plainly))
+        save_arrays(
+            path, evaluate_days(entry.method(), _read_days_cached(home), step, laws=not plainly)
+        )
     refusals = [why for why in read(path)["refusals"].tolist() if why]
     return {"refused": len(refusals), "refusal": refusals[0] if refusals else None}
 
 
 @lru_cache(maxsize=1)
-def _days(home: Path) -> Days:
+def _read_days_cached(home: Path) -> Days:
     """Days of a worker, with what their oracle was asked."""
     return read_days(home)
 
 
-def answers(method: Method, days: Days, judge_every: int, *, laws: bool = True) -> Arrays:
+def evaluate_days(method: Method, days: Days, judge_every: int, *, laws: bool = True) -> Arrays:
     """What a model makes of every day.
 
     Args:
@@ -98,21 +108,23 @@ def answers(method: Method, days: Days, judge_every: int, *, laws: bool = True) 
         laws: Whether laws are compared, which takes most of the time.
     """
     rows: list[dict[str, Any]] = []
-    for start in range(0, len(days), BATCH):
-        stop = min(start + BATCH, len(days))
-        models = solved(method, days.quotes[start:stop])
+    for start in range(0, len(days), CHAINS_PER_BATCH):
+        stop = min(start + CHAINS_PER_BATCH, len(days))
+        models = solve_chains(method, days.quotes[start:stop])
         chosen = [day for day in range(start, stop) if judge_every > 0 and day % judge_every == 0]
-        again = varied(method, [days.quotes[day] for day in chosen], chosen)
+        again = evaluate_variations(method, [days.quotes[day] for day in chosen], chosen)
         for day, model in zip(range(start, stop), models, strict=True):
             judged = day in chosen
-            row = _day(model, days, day, judged=judged, laws=laws)
-            rows.append(row | (again[chosen.index(day)] if judged else nothing()))
+            row = _evaluate_day(model, days, day, judged=judged, laws=laws)
+            rows.append(row | (again[chosen.index(day)] if judged else make_empty_row()))
     return {name: np.stack([np.asarray(row[name]) for row in rows]) for name in rows[0]}
 
 
-def _day(model: Model | str, days: Days, day: int, *, judged: bool, laws: bool) -> dict[str, Any]:
+def _evaluate_day(
+    model: Model | str, days: Days, day: int, *, judged: bool, laws: bool
+) -> dict[str, Any]:
     listed = np.isfinite(days.iv[day])
-    nothing = np.full(LAWS.size, np.nan)
+    nothing = np.full(LAW_MATURITIES.size, np.nan)
     row = {
         "error": np.where(listed, np.inf, np.nan),
         "inside": 0,
@@ -124,7 +136,7 @@ def _day(model: Model | str, days: Days, day: int, *, judged: bool, laws: bool) 
         "relative_entropy": nothing,
         "cvar": nothing,
         "wasserstein": nothing,
-        "within": np.full(len(LEVELS), np.nan),
+        "within": np.full(len(NOMINAL_LEVELS), np.nan),
         "lacking": "",
         "refusals": model if isinstance(model, str) else "",
     }
@@ -140,32 +152,34 @@ def _day(model: Model | str, days: Days, day: int, *, judged: bool, laws: bool) 
     if hasattr(model, "vix"):
         row["vix"] = float(model.vix())
     if judged:
-        verdict = audited(model, quotes)
+        verdict = audit_model(model, quotes)
         row |= {"nas": verdict.nas, "findings": verdict.findings}
     if hasattr(model, "iv_error"):
-        row["within"] = _within(model, k, T, found[listed] - days.iv[day, listed])
+        row["within"] = _measure_interval_coverage(
+            model, k, T, found[listed] - days.iv[day, listed]
+        )
     why = explain_missing_law(model)
     row["lacking"] = why or ""
     if laws and why is None:
         exact: Any = days.laws[day]
         law: Any = model
-        row["relative_entropy"] = slice_relative_entropy(law, exact, LAWS)
-        row["cvar"] = slice_cvar_error(law, exact, LAWS)
-        row["wasserstein"] = slice_wasserstein(law, exact, LAWS)
+        row["relative_entropy"] = slice_relative_entropy(law, exact, LAW_MATURITIES)
+        row["cvar"] = slice_cvar_error(law, exact, LAW_MATURITIES)
+        row["wasserstein"] = slice_wasserstein(law, exact, LAW_MATURITIES)
     return row
 
 
-def _within(model: Any, k: Array, T: Array, error: Array) -> Array:
+def _measure_interval_coverage(model: Any, k: Array, T: Array, error: Array) -> Array:
     """Share of points whose error lies within each nominal level of the model's own errors."""
     spread = np.asarray(model.iv_error(k, T), dtype=np.float64)
     known = np.isfinite(spread) & (spread > 0.0)
     if not known.any():
-        return np.full(len(LEVELS), np.nan)
+        return np.full(len(NOMINAL_LEVELS), np.nan)
     ratio = np.abs(error[known]) / spread[known]
-    return np.asarray((ratio[:, None] <= _QUANTILES).mean(0))
+    return np.asarray((ratio[:, None] <= _NORMAL_QUANTILES).mean(0))
 
 
-def keep(path: Path, arrays: Arrays) -> Path:
+def save_arrays(path: Path, arrays: Arrays) -> Path:
     """Write arrays whole."""
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
@@ -183,13 +197,13 @@ def read_answers(workshop: Workshop, name: str) -> Arrays:
     return read(workshop.folder_of("evaluate") / f"{name}.npz")
 
 
-def present(workshop: Workshop) -> list[str]:
+def list_evaluated_models(workshop: Workshop) -> list[str]:
     """Names of the models that answered."""
-    told = workshop.facts("evaluate")["models"]
+    told = workshop.read_facts("evaluate")["models"]
     return [name for name, about in told.items() if "reason" not in about]
 
 
-def chosen(workshop: Workshop, names: Sequence[str]) -> list[Entry]:
+def select_entries(workshop: Workshop, names: Sequence[str]) -> list[ModelEntry]:
     """Those of some models that are there."""
-    every = {entry.name: entry for entry in entries(workshop)}
+    every = {entry.name: entry for entry in list_entries(workshop)}
     return [every[name] for name in names if name in every and not every[name].missing]

@@ -16,18 +16,18 @@ from arbiter_lab.evaluation.stored_surfaces import SURFACES_PER_FILE, load_unsee
 from arbiter_lab.metrics.arbitrage import nas
 from arbiter_lab.metrics.smoothed_arbitrage import cnas
 from arbiter_lab.metrics.volatility import iv_rmse_bp
-from arbiter_lab.reproduction.evaluation_stage import answers, chosen
-from arbiter_lab.reproduction.models import Entry
+from arbiter_lab.reproduction.evaluation_stage import evaluate_days, select_entries
+from arbiter_lab.reproduction.models import ModelEntry
 from arbiter_lab.reproduction.profiles import Profile
 from arbiter_lab.reproduction.scored_days import KAPPA, MATURITIES, read_days
 from arbiter_lab.reproduction.stages import Facts, Workshop
-from arbiter_lab.reproduction.workers import in_order
+from arbiter_lab.reproduction.workers import run_in_order
 
-MODELS = (
+EXTERNAL_MODELS = (
     "operator", "refine", "fit", "svi", "ssvi", "fit_then_clean", "unconstrained", "gru",
     "transformer", "small", "small_unconstrained", "small_gru", "small_transformer",
 )  # fmt: skip
-_KEPT = (
+_REPORTED_KEYS = (
     "surfaces", "rmse_bp", "rmse_unquoted_bp", "mae_bp", "max_bp", "inside_bid_ask", "nas_one",
     "nas_least", "vix_rmse", "refused",
 )  # fmt: skip
@@ -44,13 +44,16 @@ def make_external(workshop: Workshop) -> Facts:
     listed: list[Path] = []
     reason = "ARBITER_DATA is not set: no listed chains were given"
     if workshop.chains is not None:
-        listed = spread(find_chain_files(workshop.chains), profile.chains)
+        listed = select_evenly(find_chain_files(workshop.chains), profile.chains)
         reason = ""
     homes = {name: workshop.folder_of("days") / name for name in profile.elsewhere}
-    models = chosen(workshop, MODELS)
+    models = select_entries(workshop, EXTERNAL_MODELS)
     parts = [(entry, profile, homes, kept, listed) for entry in models]
-    told = in_order(
-        abroad, parts, workshop.workers, lambda n: workshop.tell("models abroad", n, len(parts))
+    told = run_in_order(
+        evaluate_elsewhere,
+        parts,
+        workshop.workers,
+        lambda n: workshop.tell("models abroad", n, len(parts)),
     )
     made = {entry.name: found for entry, found in zip(models, told, strict=True)}
     places = next(iter(made.values()))
@@ -76,14 +79,14 @@ def make_external(workshop: Workshop) -> Facts:
     }
 
 
-def abroad(
-    entry: Entry, profile: Profile, homes: dict[str, Path], kept: Path, listed: list[Path]
+def evaluate_elsewhere(
+    entry: ModelEntry, profile: Profile, homes: dict[str, Path], kept: Path, listed: list[Path]
 ) -> Facts:
     """One model everywhere."""
     method = entry.method()
     timelines = {}
     for name, home in homes.items():
-        arrays = answers(method, read_days(home), 0, laws=False)
+        arrays = evaluate_days(method, read_days(home), 0, laws=False)
         error, calls = iv_rmse_bp(arrays["error"][:, None]), arrays["calls"]
         timelines[name] = {
             "days": len(calls),
@@ -92,7 +95,10 @@ def abroad(
             "NAS": nas(calls, KAPPA, MATURITIES).value,
             "CNAS": cnas(calls, KAPPA, MATURITIES).value,
         }
-    benchmarks = {name: _bench(cases, method) for name, cases in benches(profile, kept).items()}
+    benchmarks = {
+        name: _evaluate_benchmark(cases, method)
+        for name, cases in make_benchmarks(profile, kept).items()
+    }
     rows = evaluate_chains(listed, [method])
     for row in rows:
         row.pop("seconds", None)
@@ -100,7 +106,7 @@ def abroad(
     return {"timelines": timelines, "benchmarks": benchmarks, "chains": rows}
 
 
-def benches(profile: Profile, kept: Path) -> dict[str, list[Case]]:
+def make_benchmarks(profile: Profile, kept: Path) -> dict[str, list[Case]]:
     """Surfaces whose truth is known, of other laws than the timelines."""
     found = {
         "heston": [heston_case(seed) for seed in range(profile.heston)],
@@ -124,17 +130,17 @@ def chains_folder() -> Path | None:
     raise ValueError(f"ARBITER_DATA is {home!r}, which is not a folder: set it to one, or unset it")
 
 
-def _bench(cases: list[Case], method: Method) -> Facts:
+def _evaluate_benchmark(cases: list[Case], method: Method) -> Facts:
     whole = evaluate(cases, [method]).to_dict()
     found = whole["methods"][method.name]
     return {
-        **{key: found[key] for key in _KEPT},
+        **{key: found[key] for key in _REPORTED_KEYS},
         "noise_bp": whole["noise_bp"],
         "by_family": {family: part["rmse_bp"] for family, part in found["by_family"].items()},
     }
 
 
-def spread(paths: list[Path], count: int) -> list[Path]:
+def select_evenly(paths: list[Path], count: int) -> list[Path]:
     """At most so many, spread evenly over all."""
     if len(paths) <= count:
         return paths

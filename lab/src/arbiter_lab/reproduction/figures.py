@@ -14,54 +14,56 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from arbiter_lab.reproduction import claims
-from arbiter_lab.reproduction.metrics_stage import EDGES_T, EDGES_Z
+from arbiter_lab.reproduction.metrics_stage import MATURITY_EDGES_YEARS, MONEYNESS_EDGES_SD
 from arbiter_lab.reproduction.models import SMALL, label_of
 from arbiter_lab.reproduction.profiles import MATCHED
 from arbiter_lab.reproduction.stages import Facts
 
 BLUE, VERMILION, GREEN, PURPLE, GREY = "#0072b2", "#d55e00", "#00795c", "#8a4f9e", "#66707a"
 COLOURS = (BLUE, VERMILION, GREEN, PURPLE, "#c79000", "#56b4e9", "#1c2126", "#cc79a7")
-WIDE, HIGH = 8.0, 4.2
-_ERROR = (1.0, 1000.0)  # basis points
-_SCORES = (-0.2, 1.0)
+FIGURE_WIDTH_INCHES, FIGURE_HEIGHT_INCHES = 8.0, 4.2
+_ERROR_LIMITS_BP = (1.0, 1000.0)  # basis points
+_SCORE_LIMITS = (-0.2, 1.0)
 
 Runs = Mapping[str, dict[str, Any]]
 
 
-def core_metrics(runs: Runs) -> Figure:
+def draw_core_metrics(runs: Runs) -> Figure:
     """NAS, CNAS and NI with their intervals, and the paper's claims."""
-    figure, axes = panel(WIDE, HIGH)
+    figure, axes = panel(FIGURE_WIDTH_INCHES, FIGURE_HEIGHT_INCHES)
     names = [n for n in ("operator", SMALL) if n in runs]
     for place, what in enumerate(("NAS", "CNAS", "NI", "NI_residual")):
         for shift, name in enumerate(names):
-            _dot(axes, place + 0.36 * (shift - 1.0), runs[name], what, COLOURS[shift])
-        claim = claims.table_1(what)
+            _draw_value_with_interval(
+                axes, place + 0.36 * (shift - 1.0), runs[name], what, COLOURS[shift]
+            )
+        claim = claims.find_table_1_claim(what)
         if claim is not None:
             axes.plot(place + 0.36, claim.value, "D", color=GREY, ms=6)
             axes.annotate(f"{claim.value:.4g}", (place + 0.36, claim.value), fontsize=8,
                           textcoords="offset points", xytext=(0, -14), ha="center")  # fmt: skip
     axes.axhline(1.0, ls="--", color=GREY, lw=1)
     axes.set_xticks(range(4), ["NAS", "CNAS", "NI (section 5.2;\nperfect is 0)", "NI, residual"])
-    axes.set(ylim=(_SCORES[0] - 0.05, 1.1), xlim=(-0.5, 3.5), ylabel="score")
+    axes.set(ylim=(_SCORE_LIMITS[0] - 0.05, 1.1), xlim=(-0.5, 3.5), ylabel="score")
     ours = [(label_of(n), COLOURS[i], "o") for i, n in enumerate(names)]
     _legend(axes, [*ours, ("paper's claim", GREY, "D")])
     axes.set_title("Core metrics, 95 % intervals")
     return figure
 
 
-def errors(runs: Runs) -> Figure:
+def draw_errors(runs: Runs) -> Figure:
     """IV RMSE of all models on the same days."""
     shown = [
         n for n, run in runs.items()
         if run.get("iv_rmse_bp") is not None and run["about"]["kind"] not in ("sweep", "budget")
     ]  # fmt: skip
     shown.sort(key=lambda n: runs[n]["iv_rmse_bp"])
-    figure, axes = panel(WIDE, 1.2 + 0.24 * len(shown))
+    figure, axes = panel(FIGURE_WIDTH_INCHES, 1.2 + 0.24 * len(shown))
     for place, name in enumerate(shown):
         run = runs[name]
         colour = BLUE if run["about"].get("promises") else VERMILION
         low, high = run["intervals"].get("iv_rmse_bp", (run["iv_rmse_bp"],) * 2)
-        value = float(np.clip(run["iv_rmse_bp"], *_ERROR))
+        value = float(np.clip(run["iv_rmse_bp"], *_ERROR_LIMITS_BP))
         axes.plot([low, high], [place, place], color=colour, lw=2)
         axes.plot(value, place, "o", color=colour, ms=5)
         axes.text(
@@ -69,16 +71,16 @@ def errors(runs: Runs) -> Figure:
         )
     axes.set_yticks(range(len(shown)), [label_of(n) for n in shown], fontsize=8)
     axes.invert_yaxis()
-    axes.set(xscale="log", xlim=_ERROR, xlabel="IV RMSE against the oracle, basis points")
+    axes.set(xscale="log", xlim=_ERROR_LIMITS_BP, xlabel="IV RMSE against the oracle, basis points")
     _legend(axes, [("free of arbitrage by construction", BLUE, "o"), ("not", VERMILION, "o")])
     axes.set_title("Error out of sample, 95 % HAC intervals")
     return figure
 
 
-def spectral_guard(trained: Facts) -> Figure:
+def draw_spectral_guard(trained: Facts) -> Figure:
     """Lipschitz bound before and after Q-Align, projection distance step by step."""
     run = trained["runs"][SMALL]
-    figure, axes = panel(WIDE, HIGH)
+    figure, axes = panel(FIGURE_WIDTH_INCHES, FIGURE_HEIGHT_INCHES)
     seen = run["measured"]
     for name, colour, size in (("lambda_lip_before", VERMILION, 8), ("lambda_lip_after", BLUE, 4)):
         points = [(s, v) for s, v in zip(seen["step"], seen[name], strict=True) if v is not None]
@@ -98,7 +100,7 @@ def spectral_guard(trained: Facts) -> Figure:
     return figure
 
 
-def stress(found: Facts) -> Figure:
+def draw_stress(found: Facts) -> Figure:
     """NAS and error along every axis of stress."""
     axes_of = found["axes"]
     figure = Figure(figsize=(11.0, 4.0 + 2.0), layout="constrained")
@@ -125,7 +127,7 @@ def stress(found: Facts) -> Figure:
         bottom.set(yscale="log", ylim=(1e-2, 1e2), xlabel=about["unit"])
         for axes in (top, bottom):
             axes.set_xticks(x, [f"{v:g}" for v in about["levels"]], fontsize=7)
-            dress(axes)
+            style_axes(axes)
     grid[0, 0].set_ylabel("NAS (mean, range)")
     grid[1, 0].set_ylabel("RMSE over spread, median")
     figure.legend(
@@ -136,9 +138,9 @@ def stress(found: Facts) -> Figure:
     return figure
 
 
-def effective_dimension(monitors: Facts) -> Figure:
+def draw_effective_dimension(monitors: Facts) -> Figure:
     """d90, d95 and d99 of inputs and features, as the paper has them and centred."""
-    figure, axes = panel(WIDE, HIGH)
+    figure, axes = panel(FIGURE_WIDTH_INCHES, FIGURE_HEIGHT_INCHES)
     groups = list(monitors["dimensions"].items())
     width = 0.8 / (2 * len(groups))
     for place, (name, part) in enumerate(groups):
@@ -159,9 +161,9 @@ def effective_dimension(monitors: Facts) -> Figure:
     return figure
 
 
-def switch_rates(monitors: Facts) -> Figure:
+def draw_switch_rates(monitors: Facts) -> Figure:
     """A1 by block."""
-    figure, axes = panel(6.5, HIGH)
+    figure, axes = panel(6.5, FIGURE_HEIGHT_INCHES)
     found, claim = monitors["A1"], claims.MONITORS[0]
     axes.bar(range(len(found["by_block"])), found["by_block"], 0.6, color=BLUE)
     axes.axhline(found["rate"], color=BLUE, ls="--", lw=1.2, label=f"mean {found['rate']:.3f}")
@@ -175,9 +177,9 @@ def switch_rates(monitors: Facts) -> Figure:
     return figure
 
 
-def gap_and_representer(monitors: Facts) -> Figure:
+def draw_gap_and_representer(monitors: Facts) -> Figure:
     """Section 7.2: what the kernel solution misses against the duality gap, window by window."""
-    figure, axes = panel(6.5, HIGH)
+    figure, axes = panel(6.5, FIGURE_HEIGHT_INCHES)
     found = monitors["regression"]
     gaps, errors = np.array(found.get("gap", [])), 1e4 * np.array(found.get("error", []))
     for place, kept in enumerate(sorted(set(found.get("kept", [])), reverse=True)):
@@ -191,13 +193,13 @@ def gap_and_representer(monitors: Facts) -> Figure:
         axes.plot(x, np.maximum(line, 1e-9), color=GREY, lw=1.2,
                   label=f"slope {found['slope']:.2g} [{low:.2g}, {high:.2g}]")  # fmt: skip
         axes.legend(fontsize=8, frameon=False, loc="upper left", ncols=2)
-    axes.set(xscale="log", yscale="log", xlim=(1e-2, 1e2), ylim=_ERROR)
+    axes.set(xscale="log", yscale="log", xlim=(1e-2, 1e2), ylim=_ERROR_LIMITS_BP)
     axes.set(xlabel="DualGap of the window", ylabel="error of the representer, basis points")
     axes.set_title("Windows of controlled coverage")
     return figure
 
 
-def ablations(runs: Runs) -> Figure:
+def draw_ablations(runs: Runs) -> Figure:
     """Relative changes against the base, the paper's three and ours."""
     names = [
         n for n, run in runs.items()
@@ -217,20 +219,20 @@ def ablations(runs: Runs) -> Figure:
                 if abs(value) > 110:
                     axes.text(0.0, place, f"{value:+.0f} %", fontsize=7, va="center")
             said = {c.what: c for c in claims.ABLATIONS.get(plain, ())}.get(what)
-            origin = claims.table_1(what)
+            origin = claims.find_table_1_claim(what)
             if said is not None and origin is not None:
                 off = float(np.clip(100.0 * (said.value / origin.value - 1.0), -110, 110))
                 axes.plot(off, place, "D", color=GREY, ms=5)
         axes.axvline(0.0, color=GREY, lw=0.8)
         axes.set(xlim=(-115, 115), xlabel="change, %", title=what)
-        dress(axes)
+        style_axes(axes)
     columns[0].set_yticks(range(len(names)), [label_of(n) for n in names], fontsize=8)
     columns[0].invert_yaxis()
     figure.suptitle("Ablations against the base of the same width (diamonds: paper)", fontsize=11)
     return figure
 
 
-def error_cells(
+def draw_error_cells(
     measured: Facts, names: tuple[str, ...] = ("operator", "fit", "svi", SMALL)
 ) -> Figure:
     """Error by maturity and moneyness."""
@@ -249,10 +251,13 @@ def error_cells(
                 colour = "white" if value < 100.0 else "black"
                 axes.text(column, row, f"{value:.3g}", ha="center", va="center", fontsize=6,
                           color=colour)  # fmt: skip
-        edges = [f"<{EDGES_Z[0]:g}", *(f"{e:g}" for e in EDGES_Z)]
+        edges = [f"<{MONEYNESS_EDGES_SD[0]:g}", *(f"{e:g}" for e in MONEYNESS_EDGES_SD)]
         axes.set_xticks(range(len(edges)), edges, fontsize=7)
         axes.set(title=label_of(name), xlabel="deviations, from")
-    days = [f"<{365 * EDGES_T[0]:.0f}", *(f"{365 * e:.0f}" for e in EDGES_T)]
+    days = [
+        f"<{365 * MATURITY_EDGES_YEARS[0]:.0f}",
+        *(f"{365 * e:.0f}" for e in MATURITY_EDGES_YEARS),
+    ]
     columns[0].set_yticks(range(len(days)), days, fontsize=7)
     columns[0].set_ylabel("days to expiry, from")
     if image is not None:
@@ -262,9 +267,9 @@ def error_cells(
     return figure
 
 
-def interval_calibration(sweeps: Facts, measured: Facts) -> Figure:
+def draw_interval_calibration(sweeps: Facts, measured: Facts) -> Figure:
     """Whether intervals hold what they say: of means of days, and of the fit's own errors."""
-    figure = Figure(figsize=(9.5, HIGH), layout="constrained")
+    figure = Figure(figsize=(9.5, FIGURE_HEIGHT_INCHES), layout="constrained")
     left, right = figure.subplots(1, 2)
     found = sweeps["interval_coverage"]
     for place, method in enumerate(("paper", "automatic", "cosine")):
@@ -287,13 +292,13 @@ def interval_calibration(sweeps: Facts, measured: Facts) -> Figure:
     right.set_title("Standard errors that surfaces state of themselves", fontsize=10)
     right.legend(fontsize=8, frameon=False, loc="lower right")
     for axes in (left, right):
-        dress(axes)
+        style_axes(axes)
     return figure
 
 
-def lipschitz_cost(sweeps: Facts) -> Figure:
+def draw_lipschitz_cost(sweeps: Facts) -> Figure:
     """Error against the certified constant, over budgets of the value maps."""
-    figure, axes = panel(6.5, HIGH)
+    figure, axes = panel(6.5, FIGURE_HEIGHT_INCHES)
     measured = [
         point
         for point in sweeps["lipschitz"]
@@ -301,7 +306,7 @@ def lipschitz_cost(sweeps: Facts) -> Figure:
     ]
     for place, point in enumerate(sorted(measured, key=lambda point: point["lipschitz"])):
         colour = BLUE if point["aligned"] else VERMILION
-        x, y = point["lipschitz"], float(np.clip(point["test"], *_ERROR))
+        x, y = point["lipschitz"], float(np.clip(point["test"], *_ERROR_LIMITS_BP))
         axes.plot(x, y, "o", color=colour, ms=6)
         name = f"budget {point['budget']:g}" if point["aligned"] else "no Q-Align"
         away = (14, -20, 30, -36)[place % 4]  # neighbours may lie on one another
@@ -309,7 +314,7 @@ def lipschitz_cost(sweeps: Facts) -> Figure:
             name, (x, y), textcoords="offset points", xytext=(0, away), fontsize=8, ha="center",
             arrowprops={"arrowstyle": "-", "color": GREY, "lw": 0.6},
         )  # fmt: skip
-    axes.set(xscale="log", yscale="log", xlim=(1e0, 1e12), ylim=_ERROR)
+    axes.set(xscale="log", yscale="log", xlim=(1e0, 1e12), ylim=_ERROR_LIMITS_BP)
     axes.set(xlabel="certified Lipschitz bound", ylabel="IV RMSE out of sample, basis points")
     axes.set_title("What a Lipschitz constant costs, small width")
     return figure
@@ -319,11 +324,11 @@ def panel(width: float, height: float) -> tuple[Figure, Axes]:
     """One pair of axes."""
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots()
-    dress(axes)
+    style_axes(axes)
     return figure, axes
 
 
-def dress(axes: Axes) -> None:
+def style_axes(axes: Axes) -> None:
     """The look of all figures."""
     axes.grid(color="#e3e6e9", lw=0.6)
     axes.set_axisbelow(True)
@@ -332,15 +337,17 @@ def dress(axes: Axes) -> None:
     axes.tick_params(labelsize=8)
 
 
-def _dot(axes: Axes, place: float, run: Mapping[str, Any], what: str, colour: str) -> None:
+def _draw_value_with_interval(
+    axes: Axes, place: float, run: Mapping[str, Any], what: str, colour: str
+) -> None:
     value = run.get(what)
     if value is None:
         return
     low, high = run["intervals"].get(what, (value, value))
     axes.plot([place, place], [low, high], color=colour, lw=3, alpha=0.5)
-    shown = float(np.clip(value, *_SCORES))
+    shown = float(np.clip(value, *_SCORE_LIMITS))
     axes.plot(place, shown, "o" if shown == value else "v", color=colour, ms=6)
-    below = -14 if shown > _SCORES[0] else 8
+    below = -14 if shown > _SCORE_LIMITS[0] else 8
     axes.annotate(f"{value:.4g}", (place, shown), textcoords="offset points", xytext=(0, below),
                   fontsize=8, ha="center")  # fmt: skip
 

@@ -6,23 +6,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from arbiter_lab.reproduction.models import SMALL, label_of
-from arbiter_lab.reproduction.number_format import NONE, fixed, score
+from arbiter_lab.reproduction.number_format import DASH, format_fixed, format_score
 from arbiter_lab.reproduction.profiles import MATCHED
 from arbiter_lab.reproduction.stages import Facts
-from arbiter_lab.reproduction.text_tables import Grid
-from arbiter_lab.reproduction.verdicts import shown
+from arbiter_lab.reproduction.text_tables import TextTable
+from arbiter_lab.reproduction.verdicts import is_significant
 
 Runs = Mapping[str, dict[str, Any]]
 
-_BASES = ("operator", "refine", MATCHED, SMALL)
+_COMPARED_MODELS = ("operator", "refine", MATCHED, SMALL)
 
 
-def headlines(runs: Runs, facts: Mapping[str, Facts]) -> Grid:
+def tabulate_headlines(runs: Runs, facts: Mapping[str, Facts]) -> TextTable:
     """What is promised, and whether it held in this run."""
-    rows = [_days(runs), _stress(runs, facts["stress"])]
+    rows = [_summarise_nas_on_days(runs), _summarise_nas_under_stress(runs, facts["stress"])]
     told = facts["measure"]["pairs"]
-    rows += [_nearest(runs, base, told[base]) for base in _BASES if base in told]
-    return Grid(
+    rows += [
+        _compare_with_baselines(runs, base, told[base]) for base in _COMPARED_MODELS if base in told
+    ]
+    return TextTable(
         "headlines",
         "What was to be shown",
         ("claim", "found", "verdict"),
@@ -33,7 +35,7 @@ def headlines(runs: Runs, facts: Mapping[str, Facts]) -> Grid:
     )
 
 
-def _days(runs: Runs) -> tuple[str, str, str]:
+def _summarise_nas_on_days(runs: Runs) -> tuple[str, str, str]:
     ours = {n: run for n, run in runs.items() if run["about"].get("promises")}
     least = {
         name: min(run[what] for what in ("NAS", "NAS_inequalities") if run.get(what) is not None)
@@ -41,7 +43,7 @@ def _days(runs: Runs) -> tuple[str, str, str]:
         if run.get("NAS") is not None
     }
     below = [label_of(name) for name, value in least.items() if value < 1.0]
-    lowest = score(min(least.values())) if least else NONE
+    lowest = format_score(min(least.values())) if least else DASH
     return (
         "NAS = 1 for every model with the decoder, on every day",
         f"lowest {lowest} of {len(least)} models, by panels and by the audit of inequalities",
@@ -49,7 +51,7 @@ def _days(runs: Runs) -> tuple[str, str, str]:
     )
 
 
-def _stress(runs: Runs, found: Facts) -> tuple[str, str, str]:
+def _summarise_nas_under_stress(runs: Runs, found: Facts) -> tuple[str, str, str]:
     least: dict[str, float] = {}
     for part in found["axes"].values():
         for name, cells in part["models"].items():
@@ -57,7 +59,7 @@ def _stress(runs: Runs, found: Facts) -> tuple[str, str, str]:
                 here = min(min(row) for row in cells["nas"])
                 least[name] = min(here, least.get(name, 1.0))
     below = [label_of(name) for name, value in least.items() if value < 1.0]
-    lowest = score(min(least.values())) if least else NONE
+    lowest = format_score(min(least.values())) if least else DASH
     return (
         "NAS = 1 at every level of stress",
         f"lowest {lowest} over {len(found['axes'])} axes, {len(least)} models",
@@ -65,17 +67,21 @@ def _stress(runs: Runs, found: Facts) -> tuple[str, str, str]:
     )
 
 
-def _nearest(runs: Runs, base: str, found: Facts) -> tuple[str, str, str]:
+def _compare_with_baselines(runs: Runs, base: str, found: Facts) -> tuple[str, str, str]:
     """Whether a model's error is below that of every baseline that it was compared with."""
     against = {
         name: found["tests"].get(name)
         for name in (*found["tests"], *found["left_out"])
         if runs[name]["about"]["kind"] in ("peer", "baseline")
     }
-    better = [n for n, t in against.items() if t and shown(t) and t["difference"]["mean"] < 0.0]
-    worse = [n for n, t in against.items() if t and shown(t) and t["difference"]["mean"] > 0.0]
+    better = [
+        n for n, t in against.items() if t and is_significant(t) and t["difference"]["mean"] < 0.0
+    ]
+    worse = [
+        n for n, t in against.items() if t and is_significant(t) and t["difference"]["mean"] > 0.0
+    ]
     open_ = [n for n in against if n not in (*better, *worse)]
-    error = fixed(runs[base].get("iv_rmse_bp"), 2)
+    error = format_fixed(runs[base].get("iv_rmse_bp"), 2)
     parts = (("below", better), ("above", worse), ("not shown against", open_))
     told = [f"{word} {', '.join(map(label_of, names))}" for word, names in parts if names]
     return (

@@ -18,12 +18,12 @@ from arbiter.exclusions import no_exclusions
 from arbiter.quotes import Quotes
 from arbiter.scoring import Model, is_inside_bid_ask
 from arbiter_lab.evaluation.methods import Method
-from arbiter_lab.reproduction.query_models import solved
+from arbiter_lab.reproduction.query_models import solve_chains
 from arbiter_lab.reproduction.scored_days import KAPPA, MATURITIES
 
 Array = NDArray[np.float64]
 
-HIDDEN = 0.2
+HIDDEN_SHARE = 0.2
 """Share of the quotes that are not shown; the ends of each expiry are."""
 
 
@@ -45,13 +45,15 @@ def in_index_units(quotes: Quotes) -> Quotes:
     )
 
 
-def calls_back(model: Model) -> Array:
+def convert_index_calls(model: Model) -> Array:
     """``(L, S)`` calls on the grid, in forward units, of a model of quotes in index units."""
     mirrored = model.otm(-np.log(KAPPA), MATURITIES[:, None])
     return np.asarray(KAPPA * mirrored + np.maximum(1.0 - KAPPA, 0.0))
 
 
-def varied(method: Method, chains: Sequence[Quotes], seeds: Sequence[int]) -> list[dict[str, Any]]:
+def evaluate_variations(
+    method: Method, chains: Sequence[Quotes], seeds: Sequence[int]
+) -> list[dict[str, Any]]:
     """What a model makes of each day told in both other ways.
 
     Args:
@@ -65,15 +67,17 @@ def varied(method: Method, chains: Sequence[Quotes], seeds: Sequence[int]) -> li
     """
     if not chains:
         return []
-    hidden = [quotes.held_out(HIDDEN, seed) for quotes, seed in zip(chains, seeds, strict=True)]
-    mirrored = solved(method, [in_index_units(quotes) for quotes in chains])
-    partly = solved(method, [q.select(~mask) for q, mask in zip(chains, hidden, strict=True)])
+    hidden = [
+        quotes.held_out(HIDDEN_SHARE, seed) for quotes, seed in zip(chains, seeds, strict=True)
+    ]
+    mirrored = solve_chains(method, [in_index_units(quotes) for quotes in chains])
+    partly = solve_chains(method, [q.select(~mask) for q, mask in zip(chains, hidden, strict=True)])
     found = []
     for quotes, mask, other, blind in zip(chains, hidden, mirrored, partly, strict=True):
-        row = nothing() | {"unseen": int(mask.sum())}
+        row = make_empty_row() | {"unseen": int(mask.sum())}
         with np.errstate(invalid="ignore", divide="ignore"):
             if not isinstance(other, str):
-                row["calls_index"] = calls_back(other)
+                row["calls_index"] = convert_index_calls(other)
             if not isinstance(blind, str):
                 there = quotes.select(mask)
                 row["unseen_inside"] = int(
@@ -83,7 +87,7 @@ def varied(method: Method, chains: Sequence[Quotes], seeds: Sequence[int]) -> li
     return found
 
 
-def nothing() -> dict[str, Any]:
+def make_empty_row() -> dict[str, Any]:
     """Of a day on which nothing was varied."""
     calls = np.full((MATURITIES.size, KAPPA.size), np.nan)
     return {"calls_index": calls, "unseen": 0, "unseen_inside": 0}

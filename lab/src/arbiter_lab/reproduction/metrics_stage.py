@@ -22,7 +22,12 @@ from arbiter_lab.protocol.folds import Fold
 from arbiter_lab.protocol.inference import MIN_DAYS, Method, holm
 from arbiter_lab.protocol.intervals import metric_intervals
 from arbiter_lab.protocol.paired_tests import compare
-from arbiter_lab.reproduction.evaluation_stage import LEVELS, Arrays, present, read_answers
+from arbiter_lab.reproduction.evaluation_stage import (
+    NOMINAL_LEVELS,
+    Arrays,
+    list_evaluated_models,
+    read_answers,
+)
 from arbiter_lab.reproduction.models import SMALL
 from arbiter_lab.reproduction.profiles import MATCHED
 from arbiter_lab.reproduction.scored_days import KAPPA, MATURITIES, Days, first_fold, read_days
@@ -30,54 +35,56 @@ from arbiter_lab.reproduction.stages import Facts, Workshop
 
 Rows = NDArray[np.int64]
 
-PRIMARY = "iv_rmse_bp"
-METHOD: Method = "cosine"
+PRIMARY_METRIC = "iv_rmse_bp"
+INTERVAL_METHOD: Method = "cosine"
 """Of intervals and paired tests: right up to a persistence of 0.7 (docs/protocol.md)."""
-PAPERS: Method = "paper"
+PAPER_INTERVAL_METHOD: Method = "paper"
 """Of the intervals that stand beside them: the paper's lag, too short where days are persistent."""
-FAMILIES = {"operator": "full", "refine": "full", MATCHED: "full", SMALL: SMALL}
+TEST_FAMILIES = {"operator": "full", "refine": "full", MATCHED: "full", SMALL: SMALL}
 """Models that are compared with all others of their width, each a family of hypotheses."""
 
 
 def make_measures(workshop: Workshop) -> Facts:
     """Metrics with intervals, and families of paired tests."""
     days = read_days(workshop.folder_of("days") / workshop.profile.market)
-    told = workshop.facts("evaluate")["models"]
+    told = workshop.read_facts("evaluate")["models"]
     fold = first_fold(workshop.profile)
-    names = present(workshop)
+    names = list_evaluated_models(workshop)
     found: dict[str, Any] = {}
     daily: dict[str, NDArray[np.float64]] = {}
     for number, name in enumerate(names):
         workshop.tell("metrics", number, len(names))
         arrays = read_answers(workshop, name)
-        scored = scores(arrays, days, fold)
+        scored = score_model(arrays, days, fold)
         found[name] = scored.to_dict()
         daily[name] = next(
-            m.daily for m in scored.test if m.name == PRIMARY and m.daily is not None
+            m.daily for m in scored.test if m.name == PRIMARY_METRIC and m.daily is not None
         )
         if "lacking" in arrays and np.isfinite(arrays["within"]).any():
             shares = arrays["within"][fold.test].mean(0)
-            found[name]["own_errors"] = {"nominal": LEVELS, "within": shares}
+            found[name]["own_errors"] = {"nominal": NOMINAL_LEVELS, "within": shares}
     workshop.tell("metrics", len(names), len(names))
     tests = {
-        base: paired(base, daily, [n for n in names if _meets(n, base, width, told)])
-        for base, width in FAMILIES.items()
+        base: compare_with_others(
+            base, daily, [n for n in names if _is_compared(n, base, width, told)]
+        )
+        for base, width in TEST_FAMILIES.items()
         if base in daily
     }
     return {
         "models": found,
         "pairs": tests,
-        "primary": PRIMARY,
+        "primary": PRIMARY_METRIC,
         "days": {"validate": fold.validate.size, "test": fold.test.size},
         "daily": {name: daily[name] for name in names},
         "errors_by_cell": {
-            name: _cells(read_answers(workshop, name), days, fold) for name in names
+            name: _compute_error_cells(read_answers(workshop, name), days, fold) for name in names
         },
     }
 
 
 @dataclass(frozen=True, eq=False)
-class Scores:
+class ModelScores:
     """Metrics of one model.
 
     Attributes:
@@ -90,8 +97,8 @@ class Scores:
 
     def to_dict(self) -> Facts:
         """Plain values: test metrics with their intervals, and values on the validation block."""
-        made = metric_intervals(self.test, method=METHOD)
-        papers = metric_intervals(self.test, method=PAPERS)
+        made = metric_intervals(self.test, method=INTERVAL_METHOD)
+        papers = metric_intervals(self.test, method=PAPER_INTERVAL_METHOD)
         return {
             "test": {
                 m.name: {
@@ -107,10 +114,10 @@ class Scores:
         }
 
 
-def scores(arrays: Arrays, days: Days, fold: Fold) -> Scores:
+def score_model(arrays: Arrays, days: Days, fold: Fold) -> ModelScores:
     """Everything that is measured of a model on the days of a fold."""
-    test = metrics(arrays, days, fold.test)
-    validate = metrics(arrays, days, fold.validate)
+    test = compute_metrics(arrays, days, fold.test)
+    validate = compute_metrics(arrays, days, fold.validate)
     base = next(m for m in validate if m.name == "CNAS").value
     windows = [cnas(arrays["calls"][rows], KAPPA, MATURITIES).value for rows in fold.windows]
     drop = cnas_frozen_drop(base, [np.nan if value is None else value for value in windows])
@@ -120,37 +127,39 @@ def scores(arrays: Arrays, days: Days, fold: Fold) -> Scores:
         [np.nan if early is None else early] * len(late),
         [np.nan if value is None else value for value in late],
     )
-    primary = next(m for m in test if m.name == PRIMARY)
-    return Scores([*test, drop, gap, worst_day(primary)], validate)
+    primary = next(m for m in test if m.name == PRIMARY_METRIC)
+    return ModelScores([*test, drop, gap, worst_day(primary)], validate)
 
 
-def metrics(arrays: Arrays, days: Days, rows: Rows) -> list[Metric]:
+def compute_metrics(arrays: Arrays, days: Days, rows: Rows) -> list[Metric]:
     """Metrics of some days."""
     calls, exact = arrays["calls"][rows], days.calls[rows]
     grid = (KAPPA, MATURITIES)
     found = [
         *iv_errors(arrays["error"][rows][:, None], days.quoted[rows][:, None]),
-        _inside(arrays, rows),
-        _unseen(arrays, rows),
+        _measure_inside_bid_ask(arrays, rows),
+        _measure_inside_unseen(arrays, rows),
         *(m(arrays["vix"][rows], days.vix[rows]) for m in (vix_rmse, vix_mae, vix_max)),
         nas(calls, *grid),
         nas_as_printed(calls, *grid),
-        _audits(arrays, rows),
+        _measure_audit_score(arrays, rows),
         cnas(calls, *grid),
         cnas_convolved(calls, *grid),
         ni(calls, exact),
         ni_residual(calls, exact),
         _invariance(arrays, rows),
-        _transported(calls, exact),
+        _measure_wasserstein(calls, exact),
         gen_gap_p95(calls, exact),
     ]
     if np.isnan(arrays["vix"][rows]).all():
         why = "the model has no index of its own"
         found = [Metric.undefined(m.name, why) if "vix" in m.name else m for m in found]
-    return [*found, *_laws(arrays, rows)]
+    return [*found, *_measure_law_distances(arrays, rows)]
 
 
-def paired(base: str, daily: dict[str, NDArray[np.float64]], others: Sequence[str]) -> Facts:
+def compare_with_others(
+    base: str, daily: dict[str, NDArray[np.float64]], others: Sequence[str]
+) -> Facts:
     """One model against others, day by day, adjusted together.
 
     A model that has no error on some day cannot be tested and is left out of the family, with the
@@ -165,9 +174,9 @@ def paired(base: str, daily: dict[str, NDArray[np.float64]], others: Sequence[st
             days = int((~np.isfinite(second)).sum() or (~np.isfinite(first)).sum())
             left[name] = f"no error on {days} of {second.size} days: a volatility is missing there"
         else:
-            made[name] = compare(first, second, method=METHOD)
-    adjusted = _adjusted([c.difference.p_value for c in made.values()])
-    flips = _adjusted([c.flip_p_value for c in made.values()])
+            made[name] = compare(first, second, method=INTERVAL_METHOD)
+    adjusted = _adjust_by_holm([c.difference.p_value for c in made.values()])
+    flips = _adjust_by_holm([c.flip_p_value for c in made.values()])
     return {
         "tests": {
             name: {
@@ -181,24 +190,24 @@ def paired(base: str, daily: dict[str, NDArray[np.float64]], others: Sequence[st
     }
 
 
-def _adjusted(p_values: list[float]) -> list[float]:
+def _adjust_by_holm(p_values: list[float]) -> list[float]:
     adjusted: list[float] = holm(p_values).tolist() if p_values else []
     return adjusted
 
 
-def _meets(name: str, base: str, width: str, told: dict[str, Any]) -> bool:
+def _is_compared(name: str, base: str, width: str, told: dict[str, Any]) -> bool:
     if name == base or told[name]["kind"] in ("sweep", "budget"):
         return False
     small = told[name]["width"] == SMALL
     return small if width == SMALL else not small
 
 
-def _inside(arrays: Arrays, rows: Rows) -> Metric:
+def _measure_inside_bid_ask(arrays: Arrays, rows: Rows) -> Metric:
     hit, of = arrays["inside"][rows], arrays["quotes"][rows]
     return Metric("inside_bid_ask", float(hit.sum() / of.sum()), None, hit / of)
 
 
-def _unseen(arrays: Arrays, rows: Rows) -> Metric:
+def _measure_inside_unseen(arrays: Arrays, rows: Rows) -> Metric:
     """Of the quotes that were hidden, on the days on which some were."""
     name, hit, of = "inside_bid_ask_unseen", arrays["unseen_inside"][rows], arrays["unseen"][rows]
     some = of > 0
@@ -216,7 +225,7 @@ def _invariance(arrays: Arrays, rows: Rows) -> Metric:
     return ni_invariance(told)
 
 
-def _audits(arrays: Arrays, rows: Rows) -> Metric:
+def _measure_audit_score(arrays: Arrays, rows: Rows) -> Metric:
     """Scores of the full audit, on the days that had one."""
     seen = arrays["nas"][rows]
     seen = seen[np.isfinite(seen)]
@@ -225,11 +234,11 @@ def _audits(arrays: Arrays, rows: Rows) -> Metric:
     return Metric.from_days("NAS_inequalities", seen, "have no score")
 
 
-def _transported(calls: NDArray[np.float64], exact: NDArray[np.float64]) -> Metric:
+def _measure_wasserstein(calls: NDArray[np.float64], exact: NDArray[np.float64]) -> Metric:
     return surface_wasserstein(calls, exact, KAPPA, MATURITIES)
 
 
-def _laws(arrays: Arrays, rows: Rows) -> list[Metric]:
+def _measure_law_distances(arrays: Arrays, rows: Rows) -> list[Metric]:
     why = next((text for text in arrays["lacking"][rows].tolist() if text), None)
     found = []
     for name, column in (
@@ -251,23 +260,25 @@ def _laws(arrays: Arrays, rows: Rows) -> list[Metric]:
     return found
 
 
-EDGES_Z = np.array([-3.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0])
-EDGES_T = np.array([30.0, 60.0, 120.0, 240.0, 480.0]) / 365.0
+MONEYNESS_EDGES_SD = np.array([-3.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0])
+MATURITY_EDGES_YEARS = np.array([30.0, 60.0, 120.0, 240.0, 480.0]) / 365.0
 
 
-def _cells(arrays: Arrays, days: Days, fold: Fold) -> list[list[float | None]]:
+def _compute_error_cells(arrays: Arrays, days: Days, fold: Fold) -> list[list[float | None]]:
     """Root mean square error by maturity and moneyness, basis points."""
     error, z, T = (a[fold.test].ravel() for a in (arrays["error"], days.deviations, days.T))
     sound = np.isfinite(error)
-    across, down = np.searchsorted(EDGES_Z, z), np.searchsorted(EDGES_T, T)
+    across, down = np.searchsorted(MONEYNESS_EDGES_SD, z), np.searchsorted(MATURITY_EDGES_YEARS, T)
     table: list[list[float | None]] = []
-    for row in range(EDGES_T.size + 1):
-        cells = (error[sound & (down == row) & (across == c)] for c in range(EDGES_Z.size + 1))
+    for row in range(MATURITY_EDGES_YEARS.size + 1):
+        cells = (
+            error[sound & (down == row) & (across == c)] for c in range(MONEYNESS_EDGES_SD.size + 1)
+        )
         table.append([float(np.sqrt(np.mean(e**2))) if e.size else None for e in cells])
     return table
 
 
-def own_noise(days: Days, rows: Rows) -> float:
+def measure_spread_bp(days: Days, rows: Rows) -> float:
     """Root mean square bid-ask spread of the quotes, basis points of volatility."""
     wide = np.concatenate([days.quotes[i].iv_ask - days.quotes[i].iv_bid for i in rows.tolist()])
     return float(np.sqrt(np.mean(wide**2)) / BASIS_POINT)

@@ -29,12 +29,12 @@ from arbiter_lab.training.settings import ABLATIONS
 FORMAT, VERSION = "arbiter-checkpoints", 1
 MANIFEST = "checkpoints.json"
 SMALL = "small"
-UNPROJECTED = "_unprojected"
+UNPROJECTED_SUFFIX = "_unprojected"
 """Ends the name of the run whose prices are those of the paper's decoder before its projection."""
 
 Solve = Callable[[Sequence[Quotes]], Sequence[Model]]
 
-_NO_PROGRAM = "the projection needs the package piqp: pip install piqp"
+_PIQP_MISSING = "the projection needs the package piqp: pip install piqp"
 
 _LABELS = {
     "operator": "operator",
@@ -61,7 +61,7 @@ _LABELS = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class ModelEntry:
     """A model of the comparison; plain values, so that another process can be told of it.
 
     Attributes:
@@ -89,19 +89,19 @@ class Entry:
         return bool(self.reason)
 
     @property
-    def convex(self) -> bool:
+    def has_icnn_decoder(self) -> bool:
         """Whether its decoder is the paper's own, which gives prices and no surface."""
         return self.plain == "icnn"
 
     @property
     def plain(self) -> str:
         """Of which part it tells, whatever its width, before its projection or after."""
-        return self.name.removeprefix(f"{SMALL}_").removesuffix(UNPROJECTED)
+        return self.name.removeprefix(f"{SMALL}_").removesuffix(UNPROJECTED_SUFFIX)
 
     @property
     def projected(self) -> bool:
         """Whether its prices, if its decoder is the paper's own, are projected."""
-        return not self.name.endswith(UNPROJECTED)
+        return not self.name.endswith(UNPROJECTED_SUFFIX)
 
     @property
     def promises(self) -> bool:
@@ -112,9 +112,9 @@ class Entry:
         """As the evaluation takes it; loads what has to be loaded."""
         if self.missing:
             raise ValueError(f"{self.name} is missing: {self.reason}")
-        return Method(self.name, self._solver(), self.promises)
+        return Method(self.name, self._load_solver(), self.promises)
 
-    def _solver(self) -> Solve:
+    def _load_solver(self) -> Solve:
         if self.weights is None:
             needed = self.name in ("operator", "refine")
             return select_methods([self.name], load_operator() if needed else None)[0].solve
@@ -124,7 +124,7 @@ class Entry:
             )
             solve: Solve = loaded.many
             return solve
-        if self.convex:
+        if self.has_icnn_decoder:
             return ConvexOperator.load(self.weights, self.projected).many
         return load_operator(self.weights).many
 
@@ -149,7 +149,7 @@ class Checkpoints:
         found: dict[str, dict[str, Any]] = whole["files"]
         return found
 
-    def hashes(self) -> dict[str, str]:
+    def collect_checksums(self) -> dict[str, str]:
         """Checksums of the shipped operator and of what the manifest names."""
         shipped = Path(str(files("arbiter.data"))) / f"{DEFAULT_WEIGHTS_NAME}.safetensors"
         named = {name: str(entry["sha256"]) for name, entry in sorted(self.files.items())}
@@ -178,7 +178,7 @@ class Checkpoints:
         return path
 
 
-def write_checkpoints(folder: str | PathLike[str], names: Sequence[str]) -> Path:
+def write_checkpoint_manifest(folder: str | PathLike[str], names: Sequence[str]) -> Path:
     """Write the manifest of ``NAME.safetensors`` files in a folder."""
     place = Path(folder)
     found = {}
@@ -189,43 +189,43 @@ def write_checkpoints(folder: str | PathLike[str], names: Sequence[str]) -> Path
     return write_whole(place / MANIFEST, json.dumps(whole, indent=1) + "\n")
 
 
-def untrained(names: Sequence[str]) -> list[Entry]:
+def list_untrained(names: Sequence[str]) -> list[ModelEntry]:
     """Models that no training of a run makes: the shipped operator, fits and peers."""
     kinds = {"operator": ("operator", "full"), "refine": ("fit", ""), "fit": ("fit", "")}
     kinds |= {"svi": ("peer", ""), "ssvi": ("peer", ""), "fit_then_clean": ("baseline", "")}
-    found = [Entry(name, *kinds[name]) for name in names]
-    if _there("piqp"):
+    found = [ModelEntry(name, *kinds[name]) for name in names]
+    if _is_importable("piqp"):
         return found
-    return [replace(e, reason=_NO_PROGRAM) if e.name == "fit_then_clean" else e for e in found]
+    return [replace(e, reason=_PIQP_MISSING) if e.name == "fit_then_clean" else e for e in found]
 
 
-def with_unprojected(entries: Sequence[Entry]) -> list[Entry]:
+def add_unprojected(entries: Sequence[ModelEntry]) -> list[ModelEntry]:
     """The same, each model with the paper's own decoder twice: after its projection and before."""
     found = []
     for entry in entries:
-        lost = entry.convex and not entry.missing and not _there("piqp")
-        found.append(replace(entry, reason=_NO_PROGRAM) if lost else entry)
-        if entry.convex:
-            found.append(replace(entry, name=entry.name + UNPROJECTED))
+        lost = entry.has_icnn_decoder and not entry.missing and not _is_importable("piqp")
+        found.append(replace(entry, reason=_PIQP_MISSING) if lost else entry)
+        if entry.has_icnn_decoder:
+            found.append(replace(entry, name=entry.name + UNPROJECTED_SUFFIX))
     return found
 
 
-def checkpointed(checkpoints: Checkpoints) -> list[Entry]:
+def list_checkpointed(checkpoints: Checkpoints) -> list[ModelEntry]:
     """Baselines and ablations at full size, as far as they were trained."""
     found = []
     for name in (MATCHED, *BASELINES, *ABLATIONS):
         kind = "baseline" if name in BASELINES else "operator" if name == MATCHED else "ablation"
         path = checkpoints.find(name)
         if isinstance(path, str):
-            found.append(Entry(name, kind, "full", None, path))
+            found.append(ModelEntry(name, kind, "full", None, path))
         else:
-            found.append(Entry(name, kind, "full", path))
-    return with_unprojected(found)
+            found.append(ModelEntry(name, kind, "full", path))
+    return add_unprojected(found)
 
 
 def has_baselines() -> bool:
     """Whether the package has networks without guarantees to train."""
-    return _there("arbiter_lab.baselines.trained_baseline")
+    return _is_importable("arbiter_lab.baselines.trained_baseline")
 
 
 def label_of(name: str) -> str:
@@ -237,7 +237,7 @@ def label_of(name: str) -> str:
     return _LABELS.get(name, name.replace("_", " "))
 
 
-def _there(module: str) -> bool:
+def _is_importable(module: str) -> bool:
     """Whether a module can be imported."""
     room = module.rpartition(".")[0]
     return (not room or find_spec(room) is not None) and find_spec(module) is not None

@@ -23,19 +23,19 @@ from arbiter_lab.protocol.monitors import (
     switch_rate,
     window_martingales,
 )
-from arbiter_lab.reproduction.coverage_windows import gap_and_representer
-from arbiter_lab.reproduction.models import SMALL, checkpointed, untrained
-from arbiter_lab.reproduction.networks import described
+from arbiter_lab.reproduction.coverage_windows import regress_error_on_gap
+from arbiter_lab.reproduction.models import SMALL, list_checkpointed, list_untrained
+from arbiter_lab.reproduction.networks import describe_network
 from arbiter_lab.reproduction.scored_days import (
     KAPPA,
-    LAWS,
+    LAW_MATURITIES,
     MATURITIES,
     Days,
     first_fold,
     read_days,
 )
 from arbiter_lab.reproduction.stages import Facts, Workshop
-from arbiter_lab.reproduction.training_stage import POOLS, weights_of
+from arbiter_lab.reproduction.training_stage import POOLS_FOLDER, weights_of
 from arbiter_lab.training.held_out import HeldOut
 from arbiter_lab.training.law_pool import Laws
 from arbiter_lab.training.pool_files import load_pool
@@ -44,8 +44,8 @@ from arbiter_lab.training.routes import make_route
 Array = NDArray[np.float64]
 
 WINDOW_DAYS = 30
-_POINTS = 65  # log-strikes at which smoothness is looked at
-_REACH = 2.0  # deviations
+_SMOOTHNESS_POINTS = 65  # log-strikes at which smoothness is looked at
+_SMOOTHNESS_REACH_SD = 2.0  # deviations
 
 
 def make_monitors(workshop: Workshop) -> Facts:
@@ -58,12 +58,12 @@ def make_monitors(workshop: Workshop) -> Facts:
         workshop.tell(name, parts.index(name), len(parts))
 
     tell("A1")
-    switched = _switching(workshop, days, fold.windows)
+    switched = _measure_switch_rate(workshop, days, fold.windows)
     tell("A2")
     shipped = load_operator()
     smooth = _smoothness(shipped, days, int(fold.test[-1]))
     tell("A3")
-    networks = {"operator": network_of(shipped), **_small(workshop)}
+    networks = {"operator": network_of(shipped), **_load_small_network(workshop)}
     chain = days.quotes[int(fold.test[-1])]
     memories = {
         name: {scan: asdict(memory) for scan, memory in measure_scan_memories(net, chain).items()}
@@ -77,21 +77,21 @@ def make_monitors(workshop: Workshop) -> Facts:
         for name, net in networks.items()
     }
     tell("networks")
-    known = _known(workshop, days, fold)
+    known = _describe_networks(workshop, days, fold)
     return {
         "A1": switched,
         "A2": smooth,
         "A3": memories,
-        "A4": {"windows": workshop.facts("days")["coverage_windows"]},
+        "A4": {"windows": workshop.read_facts("days")["coverage_windows"]},
         "regression": regression,
         "dimensions": dimensions,
         "networks": known,
     }
 
 
-def _small(workshop: Workshop) -> dict[str, Network]:
+def _load_small_network(workshop: Workshop) -> dict[str, Network]:
     """The network of the small width, unless its training diverged."""
-    trained = workshop.facts("train")
+    trained = workshop.read_facts("train")
     if "reason" in trained["runs"][SMALL]:
         return {}
     loaded = Operator.load(weights_of(workshop.folder_of("train"), trained, SMALL))
@@ -100,33 +100,33 @@ def _small(workshop: Workshop) -> dict[str, Network]:
 
 def _regression(workshop: Workshop, days: Days, fold: Fold) -> Facts:
     name = f"{SMALL}_representer"
-    run = workshop.facts("train")["runs"].get(name)
+    run = workshop.read_facts("train")["runs"].get(name)
     if run is None or "reason" in run:
         return {"reason": "the network with the representer was not trained"}
-    return gap_and_representer(
+    return regress_error_on_gap(
         workshop.folder_of("train") / name,
-        _held_out(workshop),
+        _load_held_out_laws(workshop),
         days,
         fold.windows,
         workshop.profile.gap_windows,
     )
 
 
-def _known(workshop: Workshop, days: Days, fold: Fold) -> Facts:
+def _describe_networks(workshop: Workshop, days: Days, fold: Fold) -> Facts:
     """Of the shipped operator and of every checkpoint."""
     settings = workshop.profile.small
-    exam = HeldOut(settings, _held_out(workshop), make_route(settings).make_lesson)
-    every = [*untrained(["operator"]), *checkpointed(workshop.checkpoints)]
+    exam = HeldOut(settings, _load_held_out_laws(workshop), make_route(settings).make_lesson)
+    every = [*list_untrained(["operator"]), *list_checkpointed(workshop.checkpoints)]
     return {
-        entry.name: described(entry, days, fold.test, exam)
+        entry.name: describe_network(entry, days, fold.test, exam)
         for entry in every
         if not entry.missing and entry.projected
     }
 
 
-def _held_out(workshop: Workshop) -> Laws:
+def _load_held_out_laws(workshop: Workshop) -> Laws:
     small = workshop.profile.small
-    pools = workshop.folder_of("train") / POOLS
+    pools = workshop.folder_of("train") / POOLS_FOLDER
     return load_pool(small.held_out, small.held_out_seed, pools, "cpu").laws
 
 
@@ -137,7 +137,7 @@ def network_of(trained: Operator) -> Network:
 
 def input_rows(days: Days, rows: NDArray[np.int64]) -> Array:
     """``(N, L·S)`` quoted mid volatilities of each day on the common grid."""
-    return np.stack([_on_grid(days.quotes[i]) for i in rows.tolist()])
+    return np.stack([_interpolate_on_grid(days.quotes[i]) for i in rows.tolist()])
 
 
 @torch.no_grad()
@@ -148,7 +148,7 @@ def features(network: Network, days: Days, rows: NDArray[np.int64]) -> Array:
     return np.asarray(torch.cat(found).double().numpy())
 
 
-def _switching(
+def _measure_switch_rate(
     workshop: Workshop, days: Days, windows: tuple[NDArray[np.int64], ...]
 ) -> dict[str, Any]:
     """A1 over windows that begin on days out of sample, as many in each block."""
@@ -178,14 +178,16 @@ def _switching(
 def _smoothness(trained: Operator, days: Days, day: int) -> dict[str, Any]:
     """A2 of the oracle's smiles, the operator's, and the quotes' own, joined by lines."""
     state, quotes = days.states[day], days.quotes[day]
-    scale = np.sqrt(days.market.log_variance(LAWS, state))[:, None]
-    k = scale * np.linspace(-_REACH, _REACH, _POINTS)
-    T = np.broadcast_to(LAWS[:, None], k.shape)
+    scale = np.sqrt(days.market.log_variance(LAW_MATURITIES, state))[:, None]
+    k = scale * np.linspace(-_SMOOTHNESS_REACH_SD, _SMOOTHNESS_REACH_SD, _SMOOTHNESS_POINTS)
+    T = np.broadcast_to(LAW_MATURITIES[:, None], k.shape)
     surface = trained(quotes)
     smiles = {
         "oracle": days.market.iv(k, T, state),
         "operator": surface.iv(k, T),
-        "quotes": np.stack([_slice(quotes, t, row) for t, row in zip(LAWS, k, strict=True)]),
+        "quotes": np.stack(
+            [_interpolate_slice(quotes, t, row) for t, row in zip(LAW_MATURITIES, k, strict=True)]
+        ),
     }
     found = {}
     for name, smile in smiles.items():
@@ -200,11 +202,11 @@ def _dimensions(rows: Array, suffix: str) -> dict[str, float | None]:
     return {metric.name: metric.value for metric in (*plain, *centred)}
 
 
-def _on_grid(quotes: Quotes) -> Array:
-    return np.concatenate([_slice(quotes, t, np.log(KAPPA)) for t in MATURITIES])
+def _interpolate_on_grid(quotes: Quotes) -> Array:
+    return np.concatenate([_interpolate_slice(quotes, t, np.log(KAPPA)) for t in MATURITIES])
 
 
-def _slice(quotes: Quotes, T: float, k: Array) -> Array:
+def _interpolate_slice(quotes: Quotes, T: float, k: Array) -> Array:
     """Mid volatilities of the expiry nearest to T, straight between strikes, flat beyond."""
     near = int(np.abs(quotes.maturities - T).argmin())
     here = quotes.expiry == near

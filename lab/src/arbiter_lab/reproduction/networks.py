@@ -20,21 +20,23 @@ from arbiter.operators.network.green_scan import GreenScan
 from arbiter.operators.network.network import Config, Network
 from arbiter.operators.pretrained import DEFAULT_WEIGHTS_NAME
 from arbiter.operators.quote_tensors import pad_chains
-from arbiter_lab.reproduction.models import Entry
+from arbiter_lab.reproduction.models import ModelEntry
 from arbiter_lab.reproduction.scored_days import Days
 from arbiter_lab.reproduction.stages import Facts
 from arbiter_lab.training.held_out import HeldOut
 
-SAFE = 1.0
+MAX_RHO_DT = 1.0
 """What ρ(A)Δ may be."""
 
 
-def shipped() -> Path:
+def find_shipped_weights() -> Path:
     """The file of the shipped operator."""
     return Path(str(files("arbiter.data"))) / f"{DEFAULT_WEIGHTS_NAME}.safetensors"
 
 
-def described(entry: Entry, days: Days, rows: NDArray[np.int64], exam: HeldOut) -> Facts:
+def describe_network(
+    entry: ModelEntry, days: Days, rows: NDArray[np.int64], exam: HeldOut
+) -> Facts:
     """Facts of one network: what its file says, and what is seen of it here.
 
     Args:
@@ -43,7 +45,7 @@ def described(entry: Entry, days: Days, rows: NDArray[np.int64], exam: HeldOut) 
         rows: Days out of sample.
         exam: Held-out batches, for the martingale test.
     """
-    path = entry.weights or shipped()
+    path = entry.weights or find_shipped_weights()
     tensors, about = checkpoint.load(path)
     found: dict[str, Any] = {
         "parameters": sum(tensor.numel() for tensor in tensors.values()),
@@ -58,16 +60,16 @@ def described(entry: Entry, days: Days, rows: NDArray[np.int64], exam: HeldOut) 
     network = checkpoint.restore_network(path, tensors, lambda: Network(config))
     network = network.eval().requires_grad_(False)
     passed = bool(exam.run_martingale_test(network, seed=0))
-    guard = guarded(network.double(), days, rows)
+    guard = measure_spec_guard(network.double(), days, rows)
     if config.guard:  # steps are cut before they are taken
-        guard["max_rho_dt"] = min(guard["max_rho_dt_proposed"], SAFE)
+        guard["max_rho_dt"] = min(guard["max_rho_dt_proposed"], MAX_RHO_DT)
     else:
         guard["max_rho_dt"] = guard["max_rho_dt_proposed"]
     return found | {"martingale_passed": passed, **guard}
 
 
 @torch.no_grad()
-def guarded(network: Network, days: Days, rows: NDArray[np.int64]) -> Facts:
+def measure_spec_guard(network: Network, days: Days, rows: NDArray[np.int64]) -> Facts:
     """What Spec-Guard does on some days: hits, their distance, and the largest ρ(A)Δ proposed."""
     scans = [module for module in network.modules() if isinstance(module, GreenScan)]
     dtype = next(network.parameters()).dtype

@@ -6,53 +6,53 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-NONE = "–"
+DASH = "–"
 
 
-def fixed(value: float | None, digits: int) -> str:
+def format_fixed(value: float | None, digits: int) -> str:
     """With so many digits, or a dash."""
-    return NONE if value is None or not math.isfinite(value) else f"{value:,.{digits}f}"
+    return DASH if value is None or not math.isfinite(value) else f"{value:,.{digits}f}"
 
 
-def number(value: float | None) -> str:
+def format_five_digits(value: float | None) -> str:
     """Five significant digits, or a dash."""
-    return NONE if value is None else f"{value:.5g}"
+    return DASH if value is None else f"{value:.5g}"
 
 
-def significant(value: float | None) -> str:
+def format_three_digits(value: float | None) -> str:
     """Three significant digits, or a dash."""
-    return NONE if value is None else f"{value:.3g}"
+    return DASH if value is None else f"{value:.3g}"
 
 
-def percent(value: float | None) -> str:
+def format_percent(value: float | None) -> str:
     """A share, rounded down so that what is not all does not look like all."""
-    return NONE if value is None else f"{math.floor(1e4 * value) / 1e2:g} %"
+    return DASH if value is None else f"{math.floor(1e4 * value) / 1e2:g} %"
 
 
-def score(value: float | None) -> str:
+def format_score(value: float | None) -> str:
     """A score, rounded down: what is not one does not look like one."""
     if value is None:
-        return NONE
+        return DASH
     return "1" if value == 1.0 else f"{math.floor(1e5 * value) / 1e5:.5f}"
 
 
-def interval(run: Mapping[str, Any], what: str, *, papers: bool = False) -> str:
+def format_interval(run: Mapping[str, Any], what: str, *, papers: bool = False) -> str:
     """The interval of a number of a run, or the one that the paper's lag gives."""
     ends = (run["about"].get("intervals_paper", {}) if papers else run["intervals"]).get(what)
-    return NONE if ends is None else f"[{ends[0]:.5g}, {ends[1]:.5g}]"
+    return DASH if ends is None else f"[{ends[0]:.5g}, {ends[1]:.5g}]"
 
 
-def with_interval(run: Mapping[str, Any], what: str, digits: int) -> str:
+def format_with_interval(run: Mapping[str, Any], what: str, digits: int) -> str:
     """A number and its interval."""
     value, ends = run.get(what), run["intervals"].get(what)
     if value is None or ends is None:
-        return fixed(value, digits)
+        return format_fixed(value, digits)
     return f"{value:,.{digits}f} [{ends[0]:,.{digits}f}, {ends[1]:,.{digits}f}]"
 
 
-def change(run: Mapping[str, Any], base: Mapping[str, Any], what: str) -> str:
+def format_change(run: Mapping[str, Any], base: Mapping[str, Any], what: str) -> str:
     """Relative change of a number."""
     here, there = run.get(what), base.get(what)
     if here is None or not there:
-        return NONE
+        return DASH
     return f"{100.0 * (here / there - 1.0):+.1f} %"

@@ -11,10 +11,10 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from arbiter_lab.reproduction.models import SMALL
-from arbiter_lab.reproduction.number_format import fixed, score
+from arbiter_lab.reproduction.number_format import format_fixed, format_score
 from arbiter_lab.reproduction.profiles import Profile
 from arbiter_lab.reproduction.stages import Facts
-from arbiter_lab.reproduction.text_tables import Grid
+from arbiter_lab.reproduction.text_tables import TextTable
 
 SECTIONS = (
     ("What was to be shown", (), ("headlines",)),
@@ -35,7 +35,7 @@ def render(
     profile: Profile,
     runs: Mapping[str, dict[str, Any]],
     facts: Mapping[str, Facts],
-    grids: Sequence[Grid],
+    grids: Sequence[TextTable],
     pictures: Mapping[str, bytes],
     captions: Mapping[str, str],
 ) -> str:
@@ -46,7 +46,7 @@ def render(
             "title": title,
             "anchor": title.lower().replace(" ", "-").replace("'", ""),
             "figures": [
-                {"name": name, "caption": captions[name], "data": _inline(pictures[name])}
+                {"name": name, "caption": captions[name], "data": _encode_png(pictures[name])}
                 for name in names
             ],
             "tables": [by_name[name] for name in shown if by_name[name].rows],
@@ -55,14 +55,16 @@ def render(
     ]
     text: str = _template().render(
         profile=profile.name,
-        lead=lead(runs, facts),
+        lead=collect_headline_numbers(runs, facts),
         sections=[s for s in sections if s["figures"] or s["tables"]],
         days=facts["measure"]["days"],
     )
     return text
 
 
-def lead(runs: Mapping[str, dict[str, Any]], facts: Mapping[str, Facts]) -> list[tuple[str, str]]:
+def collect_headline_numbers(
+    runs: Mapping[str, dict[str, Any]], facts: Mapping[str, Facts]
+) -> list[tuple[str, str]]:
     """The first numbers that a reader sees, each a text and what it is of."""
     best = runs["operator"]
     ours = [run for run in runs.values() if run["about"].get("promises")]
@@ -70,16 +72,22 @@ def lead(runs: Mapping[str, dict[str, Any]], facts: Mapping[str, Facts]) -> list
     absent = sum(1 for run in runs.values() if run["about"].get("missing"))
     small = runs.get(SMALL, {})
     return [
-        (f"{fixed(best['iv_rmse_bp'], 2)} bp", "IV RMSE of the shipped operator, out of sample"),
-        (f"{fixed(small.get('iv_rmse_bp'), 1)} bp", "of the small width, trained in this run"),
-        (score(best["NAS"]), "NAS of the shipped operator (the paper: 0.9866)"),
+        (
+            f"{format_fixed(best['iv_rmse_bp'], 2)} bp",
+            "IV RMSE of the shipped operator, out of sample",
+        ),
+        (
+            f"{format_fixed(small.get('iv_rmse_bp'), 1)} bp",
+            "of the small width, trained in this run",
+        ),
+        (format_score(best["NAS"]), "NAS of the shipped operator (the paper: 0.9866)"),
         (f"{clean} of {len(ours)}", "models with guarantees have a NAS of one on every day"),
         (f"{facts['days']['noise_bp']:.1f} bp", "noise of the quotes"),
         (str(absent), "models are missing, each with its reason"),
     ]
 
 
-def _inline(content: bytes) -> str:
+def _encode_png(content: bytes) -> str:
     return f"data:image/png;base64,{b64encode(content).decode()}"
 
 

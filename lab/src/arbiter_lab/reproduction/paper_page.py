@@ -12,12 +12,14 @@ import re
 from pathlib import Path
 from typing import Any
 
-NOTHING = "*No run is committed yet.*"
+NO_RUN_TEXT = "*No run is committed yet.*"
 
-_PART = re.compile(r"(<!-- results: ([^\n]*?) -->\n).*?(<!-- end of results -->)", re.DOTALL)
+_RESULTS_BLOCK = re.compile(
+    r"(<!-- results: ([^\n]*?) -->\n).*?(<!-- end of results -->)", re.DOTALL
+)
 
 
-def filled(page: str, results: Path | None, link: str = "results") -> str:
+def fill_page(page: str, results: Path | None, link: str = "results") -> str:
     """The page with the numbers of a folder of results; without one it says that there is none.
 
     Args:
@@ -30,21 +32,21 @@ def filled(page: str, results: Path | None, link: str = "results") -> str:
     """
 
     def part(found: re.Match[str]) -> str:
-        text = NOTHING if results is None else _content(found[2], results, link)
+        text = NO_RUN_TEXT if results is None else _render_block(found[2], results, link)
         return f"{found[1]}\n{text}\n\n{found[3]}"
 
-    return _PART.sub(part, page)
+    return _RESULTS_BLOCK.sub(part, page)
 
 
-def wanted(page: str) -> list[str]:
+def find_requested_results(page: str) -> list[str]:
     """What a page asks for."""
-    return [found[2] for found in _PART.finditer(page)]
+    return [found[2] for found in _RESULTS_BLOCK.finditer(page)]
 
 
-def _content(name: str, results: Path, link: str) -> str:
+def _render_block(name: str, results: Path, link: str) -> str:
     what, _, rest = name.partition(" ")
     if what == "run":
-        return _run(results, link)
+        return _describe_run(results, link)
     if what == "figure":
         file, _, caption = rest.partition(" ")
         _require(results / "figures" / file)
@@ -55,7 +57,7 @@ def _content(name: str, results: Path, link: str) -> str:
     return body.strip()
 
 
-def _run(results: Path, link: str) -> str:
+def _describe_run(results: Path, link: str) -> str:
     runs: dict[str, dict[str, Any]] = json.loads((results / "results.json").read_text("utf-8"))[
         "runs"
     ]

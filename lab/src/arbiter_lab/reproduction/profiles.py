@@ -20,10 +20,12 @@ MATCHED = "matched"
 METHODS = ("operator", "refine", "fit", "svi", "ssvi", "fit_then_clean")
 """Models that no training of a run makes: the shipped operator, fits and peers."""
 
-AXES = ("noise", "coverage", "numeraire", "stale", "roughness", "jumps")
+STRESS_AXES = ("noise", "coverage", "numeraire", "stale", "roughness", "jumps")
 
-_TINY = Config(heads=8, width=12, state=6, rank=2, context=12, looks=1, spans=(), kriging=False)
-_SMALL = Config(heads=20, width=48, state=16, rank=2, context=48, looks=2, spans=(0.3, 1.6))
+_TINY_CONFIG = Config(
+    heads=8, width=12, state=6, rank=2, context=12, looks=1, spans=(), kriging=False
+)
+_SMALL_CONFIG = Config(heads=20, width=48, state=16, rank=2, context=48, looks=2, spans=(0.3, 1.6))
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Profile:
     seeds: tuple[int, ...] = (0, 1, 2)
     rates: tuple[float, ...] = (0.5, 1.0, 2.0)
     budgets: tuple[float, ...] = (1.0, 3.0, 30.0)
-    stress_axes: tuple[str, ...] = AXES
+    stress_axes: tuple[str, ...] = STRESS_AXES
     stress_levels: int = 7
     stress_cases: int = 6
     stress_models: tuple[str, ...] = (
@@ -114,7 +116,7 @@ class Profile:
             ("ablations", ABLATIONS),
             ("baselines", BASELINES),
             ("methods", METHODS),
-            ("stress_axes", AXES),
+            ("stress_axes", STRESS_AXES),
         ):
             unknown = sorted(set(getattr(self, what)) - set(known))
             if unknown:
@@ -162,7 +164,7 @@ SMOKE = Profile(
     embargo=1,
     judge_every=8,
     small=Settings(
-        config=_TINY,
+        config=_TINY_CONFIG,
         pool=30,
         held_out=12,
         layouts=((6, 12, 8, 12),),
@@ -196,7 +198,7 @@ SMOKE = Profile(
 PAPER = Profile(
     name="paper",
     small=Settings(
-        config=_SMALL,
+        config=_SMALL_CONFIG,
         pool=1_200,
         held_out=200,
         layouts=((8, 16, 12, 24), (14, 24, 16, 12)),
@@ -229,7 +231,7 @@ FULL = replace(
 PROFILES: Mapping[str, Profile] = {p.name: p for p in (SMOKE, PAPER, FULL)}
 
 
-def profile(name: str) -> Profile:
+def find_profile(name: str) -> Profile:
     """A profile by name.
 
     Raises:

@@ -11,14 +11,14 @@ from arbiter.files import write_whole
 from arbiter_lab.protocol.manifest import MANIFEST_FILE as MANIFEST
 from arbiter_lab.protocol.manifest import write_manifest
 from arbiter_lab.reproduction.check_results import check
-from arbiter_lab.reproduction.paper_page import filled
+from arbiter_lab.reproduction.paper_page import fill_page
 
-LARGEST = 5_000_000
+MAX_TOTAL_BYTES = 5_000_000
 """Bytes of all files together."""
 
-FILES = ("results.json", "replicate.json", "sweeps.csv", "report.html")
-FOLDERS = {"tables": ("*.md", "*.tex"), "figures": ("*.png",)}
-STAGES = ("days", "evaluate", "sweeps", "stress", "external", "monitors")
+KEPT_FILES = ("results.json", "replicate.json", "sweeps.csv", "report.html")
+KEPT_FOLDERS = {"tables": ("*.md", "*.tex"), "figures": ("*.png",)}
+KEPT_STAGES = ("days", "evaluate", "sweeps", "stress", "external", "monitors")
 """Facts that are kept; those of the others are long, and in the tables as far as they are read."""
 
 
@@ -38,15 +38,19 @@ def publish(
     source, target, text = Path(results), Path(place), Path(page)
     found = check(source)
     if not found.passed:
-        raise ValueError(f"{source} is not as it was written: {'; '.join(found.sentences()[:3])}")
-    kept = [source / name for name in FILES]
-    kept += [p for name, ends in FOLDERS.items() for end in ends for p in (source / name).glob(end)]
-    kept += [source / "stages" / f"{name}.json" for name in STAGES]
+        raise ValueError(
+            f"{source} is not as it was written: {'; '.join(found.problem_sentences()[:3])}"
+        )
+    kept = [source / name for name in KEPT_FILES]
+    kept += [
+        p for name, ends in KEPT_FOLDERS.items() for end in ends for p in (source / name).glob(end)
+    ]
+    kept += [source / "stages" / f"{name}.json" for name in KEPT_STAGES]
     size = sum(path.stat().st_size for path in kept)
-    if size > LARGEST:
+    if size > MAX_TOTAL_BYTES:
         largest = max(kept, key=lambda path: path.stat().st_size)
         raise ValueError(
-            f"{size:,} bytes are to be kept, {LARGEST:,} are allowed: the largest is "
+            f"{size:,} bytes are to be kept, {MAX_TOTAL_BYTES:,} are allowed: the largest is "
             f"{largest.relative_to(source)}"
         )
     if target.exists() and not (target / MANIFEST).is_file():
@@ -58,5 +62,5 @@ def publish(
         shutil.copyfile(path, copy)
     commands = json.loads((source / MANIFEST).read_text(encoding="utf-8"))["commands"]
     write_manifest(target, commands=commands)
-    write_whole(text, filled(text.read_text(encoding="utf-8"), target, target.name))
+    write_whole(text, fill_page(text.read_text(encoding="utf-8"), target, target.name))
     return target

@@ -10,7 +10,7 @@ from arbiter_lab.evaluation.arbitrage_check import Verdict, audit_model
 from arbiter_lab.evaluation.methods import Method
 
 
-def solved(method: Method, chains: Sequence[Quotes]) -> list[Model | str]:
+def solve_chains(method: Method, chains: Sequence[Quotes]) -> list[Model | str]:
     """Models of chains, or the sentence with which one was refused."""
     try:
         return list(method.solve(chains))
@@ -25,7 +25,7 @@ def solved(method: Method, chains: Sequence[Quotes]) -> list[Model | str]:
     return found
 
 
-def audited(model: Model, quotes: Quotes) -> Verdict:
+def audit_model(model: Model, quotes: Quotes) -> Verdict:
     """The audit of a model; zero where it has prices that no volatility gives, as networks may."""
     try:
         return audit_model(model, quotes)

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from arbiter.files import write_whole
 from arbiter_lab.protocol.results_file import write_results
 from arbiter_lab.reproduction.page import render
-from arbiter_lab.reproduction.result_records import runs
+from arbiter_lab.reproduction.result_records import build_runs
 from arbiter_lab.reproduction.stages import Facts, Workshop
-from arbiter_lab.reproduction.sweep_stage import ledger
-from arbiter_lab.reproduction.tables import tables
+from arbiter_lab.reproduction.sweep_stage import format_ledger
+from arbiter_lab.reproduction.tables import make_tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FACTS = ("days", "train", "measure", "sweeps", "stress", "external", "monitors", "portrait")
+FACT_STAGES = ("days", "train", "measure", "sweeps", "stress", "external", "monitors", "portrait")
 DPI = 110
 
 CAPTIONS = {
@@ -39,23 +39,23 @@ CAPTIONS = {
 """Figures by name, in the order of the report."""
 
 
-def write_all(workshop: Workshop) -> None:
+def write_all_results(workshop: Workshop) -> None:
     """Write everything that a reader sees."""
     out, tell = workshop.out, workshop.tell
-    facts = {name: workshop.facts(name) for name in FACTS}
+    facts = {name: workshop.read_facts(name) for name in FACT_STAGES}
     tell("results", 0, 4)
-    found = runs(workshop)
+    found = build_runs(workshop)
     write_results(out / "results.json", found)
-    write_whole(out / "sweeps.csv", ledger(workshop))
+    write_whole(out / "sweeps.csv", format_ledger(workshop))
     tell("results", 1, 4)
-    grids = tables(found, facts)
+    grids = make_tables(found, facts)
     place = out / "tables"
     place.mkdir(exist_ok=True)
     for grid in grids:
         write_whole(place / f"{grid.name}.md", grid.markdown())
         write_whole(place / f"{grid.name}.tex", grid.latex())
     tell("results", 2, 4)
-    pictures = {name: draw() for name, draw in drawings(found, facts).items()}
+    pictures = {name: draw() for name, draw in make_figure_renderers(found, facts).items()}
     place = out / "figures"
     place.mkdir(exist_ok=True)
     for name, content in pictures.items():
@@ -66,7 +66,7 @@ def write_all(workshop: Workshop) -> None:
     tell("results", 4, 4)
 
 
-def drawings(
+def make_figure_renderers(
     found: Mapping[str, dict[str, Any]], facts: Mapping[str, Facts]
 ) -> dict[str, Callable[[], bytes]]:
     """Every figure by name, drawn when called."""
@@ -74,25 +74,25 @@ def drawings(
 
     portrait, monitors, sweeps = facts["portrait"], facts["monitors"], facts["sweeps"]
     made: dict[str, Callable[[], Figure]] = {
-        "errors": lambda: figures.errors(found),
-        "core-metrics": lambda: figures.core_metrics(found),
-        "error-by-cell": lambda: figures.error_cells(facts["measure"]),
-        "pricing-curves": lambda: surface_figures.pricing_curves(portrait),
-        "iv-contours": lambda: surface_figures.contours(portrait),
-        "iv-surface": lambda: surface_figures.three_dimensions(portrait),
-        "spectral-guard": lambda: figures.spectral_guard(facts["train"]),
-        "stress-to-fail": lambda: figures.stress(facts["stress"]),
-        "effective-dimension": lambda: figures.effective_dimension(monitors),
-        "a1-switch-rate": lambda: figures.switch_rates(monitors),
-        "gap-and-representer": lambda: figures.gap_and_representer(monitors),
-        "ablations": lambda: figures.ablations(found),
-        "interval-calibration": lambda: figures.interval_calibration(sweeps, facts["measure"]),
-        "lipschitz-cost": lambda: figures.lipschitz_cost(sweeps),
+        "errors": lambda: figures.draw_errors(found),
+        "core-metrics": lambda: figures.draw_core_metrics(found),
+        "error-by-cell": lambda: figures.draw_error_cells(facts["measure"]),
+        "pricing-curves": lambda: surface_figures.draw_pricing_curves(portrait),
+        "iv-contours": lambda: surface_figures.draw_contours(portrait),
+        "iv-surface": lambda: surface_figures.draw_surface_3d(portrait),
+        "spectral-guard": lambda: figures.draw_spectral_guard(facts["train"]),
+        "stress-to-fail": lambda: figures.draw_stress(facts["stress"]),
+        "effective-dimension": lambda: figures.draw_effective_dimension(monitors),
+        "a1-switch-rate": lambda: figures.draw_switch_rates(monitors),
+        "gap-and-representer": lambda: figures.draw_gap_and_representer(monitors),
+        "ablations": lambda: figures.draw_ablations(found),
+        "interval-calibration": lambda: figures.draw_interval_calibration(sweeps, facts["measure"]),
+        "lipschitz-cost": lambda: figures.draw_lipschitz_cost(sweeps),
     }
-    return {name: _png(draw) for name, draw in made.items()}
+    return {name: _make_png_renderer(draw) for name, draw in made.items()}
 
 
-def _png(draw: Callable[[], Figure]) -> Callable[[], bytes]:
+def _make_png_renderer(draw: Callable[[], Figure]) -> Callable[[], bytes]:
     def content() -> bytes:
         file = io.BytesIO()
         # no version of the library in the file: the same figure has the same bytes

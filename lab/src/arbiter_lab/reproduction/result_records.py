@@ -12,22 +12,24 @@ from arbiter_lab.metrics.stability import stability
 from arbiter_lab.protocol.intervals import metric_intervals
 from arbiter_lab.protocol.monitors import LEAST_COVERAGE
 from arbiter_lab.protocol.results_file import FIELDS, as_run
-from arbiter_lab.reproduction.models import SMALL, UNPROJECTED
+from arbiter_lab.reproduction.models import SMALL, UNPROJECTED_SUFFIX
 from arbiter_lab.reproduction.stages import Facts, Workshop
 
-_UNTRAINED = "nothing is trained here: it belongs to training"
-_LEARNED = ("DualGap", "ratio_log", "mfm_mse", "martingale_residual")
-_LIPSCHITZ = ("lambda_lip_before", "lambda_lip_after")
-_SPECTRAL = ("spec_guard_hits", "projection_distance", "max_rho_dt")
-_REPRESENTER = ("enter_representer_at_step", "coverage_at_trigger")
-_UNDEFINED = "it was not measured: the route or the decoder does not define it"
-_PLAIN = "the network has no guard and no constraints: only its pricing error is trained"
+_REASON_NOT_TRAINED = "nothing is trained here: it belongs to training"
+_TRAINING_FIELDS = ("DualGap", "ratio_log", "mfm_mse", "martingale_residual")
+_LIPSCHITZ_FIELDS = ("lambda_lip_before", "lambda_lip_after")
+_SPECTRAL_FIELDS = ("spec_guard_hits", "projection_distance", "max_rho_dt")
+_REPRESENTER_FIELDS = ("enter_representer_at_step", "coverage_at_trigger")
+_REASON_UNDEFINED = "it was not measured: the route or the decoder does not define it"
+_REASON_UNCONSTRAINED = (
+    "the network has no guard and no constraints: only its pricing error is trained"
+)
 
 
-def runs(workshop: Workshop) -> dict[str, dict[str, Any]]:
+def build_runs(workshop: Workshop) -> dict[str, dict[str, Any]]:
     """Every run by name, checked; a model that is missing has a null and the reason everywhere."""
-    told = workshop.facts("evaluate")["models"]
-    measured = workshop.facts("measure")["models"]
+    told = workshop.read_facts("evaluate")["models"]
+    measured = workshop.read_facts("measure")["models"]
     found = {}
     for name, about in told.items():
         kept = {key: about[key] for key in ("label", "kind", "width")}
@@ -35,24 +37,26 @@ def runs(workshop: Workshop) -> dict[str, dict[str, Any]]:
             missing = dict.fromkeys(FIELDS, about["reason"])
             found[name] = as_run([], missing=missing, about=kept | {"missing": True})
             continue
-        metrics, intervals = _measured(measured[name]["test"])
-        more, reasons = _trained(workshop, name, kept)
-        metrics += [*_data(workshop, intervals), *more]
-        metrics += _dimensions(workshop, name)
+        metrics, intervals = _read_measured_metrics(measured[name]["test"])
+        more, reasons = _collect_training_metrics(workshop, name, kept)
+        metrics += [*_collect_data_metrics(workshop, intervals), *more]
+        metrics += _collect_dimension_metrics(workshop, name)
         for metric in more:
             ends = metric_intervals([metric]).ends.get(metric.name)
             if ends is not None:
                 intervals[metric.name] = ends
         known = {metric.name for metric in metrics}
-        missing = {field: reasons.get(field, _UNTRAINED) for field in FIELDS if field not in known}
+        missing = {
+            field: reasons.get(field, _REASON_NOT_TRAINED) for field in FIELDS if field not in known
+        }
         kept |= {"promises": about["promises"], "refused": about["refused"]}
-        kept |= {"days": workshop.facts("measure")["days"]["test"]}
-        kept |= {"intervals_paper": _papers(measured[name]["test"])}
+        kept |= {"days": workshop.read_facts("measure")["days"]["test"]}
+        kept |= {"intervals_paper": _read_paper_intervals(measured[name]["test"])}
         found[name] = as_run(metrics, missing=missing, intervals=intervals, about=kept)
     return found
 
 
-def _measured(test: Facts) -> tuple[list[Metric], dict[str, tuple[float, float]]]:
+def _read_measured_metrics(test: Facts) -> tuple[list[Metric], dict[str, tuple[float, float]]]:
     metrics = [Metric(name, entry["value"], entry["reason"]) for name, entry in test.items()]
     ends = {
         name: (entry["interval"][0], entry["interval"][1])
@@ -62,7 +66,7 @@ def _measured(test: Facts) -> tuple[list[Metric], dict[str, tuple[float, float]]
     return metrics, ends
 
 
-def _papers(test: Facts) -> dict[str, list[float]]:
+def _read_paper_intervals(test: Facts) -> dict[str, list[float]]:
     """Intervals with the paper's lag, where days make one; kept beside those that are used."""
     return {
         name: entry["interval_paper"]
@@ -71,9 +75,11 @@ def _papers(test: Facts) -> dict[str, list[float]]:
     }
 
 
-def _data(workshop: Workshop, intervals: dict[str, tuple[float, float]]) -> list[Metric]:
+def _collect_data_metrics(
+    workshop: Workshop, intervals: dict[str, tuple[float, float]]
+) -> list[Metric]:
     """What belongs to the days and not to a model: coverage, cleaning, the monitor A1."""
-    days, monitors = workshop.facts("days"), workshop.facts("monitors")
+    days, monitors = workshop.read_facts("days"), workshop.read_facts("monitors")
     windows, switched = days["coverage_windows"], monitors["A1"]
     intervals["novik_to_kazamaki_rate"] = tuple(switched["interval"])
     return [
@@ -84,32 +90,34 @@ def _data(workshop: Workshop, intervals: dict[str, tuple[float, float]]) -> list
     ]
 
 
-def _dimensions(workshop: Workshop, name: str) -> list[Metric]:
+def _collect_dimension_metrics(workshop: Workshop, name: str) -> list[Metric]:
     """Of the inputs, which all models share, and of the operator's own features."""
-    dimensions = workshop.facts("monitors")["dimensions"]
+    dimensions = workshop.read_facts("monitors")["dimensions"]
     values = dict(dimensions["inputs"])
     if name in dimensions:
         values |= dimensions[name]
     return [Metric(key, value) for key, value in values.items() if value is not None]
 
 
-def _trained(
+def _collect_training_metrics(
     workshop: Workshop, name: str, about: dict[str, Any]
 ) -> tuple[list[Metric], dict[str, str]]:
     """What training measured, and reasons for what it did not."""
-    windows = workshop.facts("days")["coverage_windows"]
+    windows = workshop.read_facts("days")["coverage_windows"]
     never = f"no window has a coverage below {LEAST_COVERAGE:g}"
-    reasons = dict.fromkeys(_REPRESENTER, f"the representer is not part of this model, and {never}")
+    reasons = dict.fromkeys(
+        _REPRESENTER_FIELDS, f"the representer is not part of this model, and {never}"
+    )
     if min(windows) < LEAST_COVERAGE:
-        reasons = dict.fromkeys(_REPRESENTER, "the representer is not part of this model")
-    run = workshop.facts("train")["runs"].get(name.removesuffix(UNPROJECTED))
+        reasons = dict.fromkeys(_REPRESENTER_FIELDS, "the representer is not part of this model")
+    run = workshop.read_facts("train")["runs"].get(name.removesuffix(UNPROJECTED_SUFFIX))
     if run is not None:
-        found, more = _small(workshop, name, run)
+        found, more = _collect_small_run_metrics(workshop, name, run)
         about |= {"seed": run["settings"]["seed"], "parameters": run["parameters"]}
         about |= {"ended": run["ended"], "steps": run["steps"], "journal": run["model"]}
         return found, reasons | more
-    origin = "operator" if name == "refine" else name.removesuffix(UNPROJECTED)
-    known = workshop.facts("monitors")["networks"].get(origin)
+    origin = "operator" if name == "refine" else name.removesuffix(UNPROJECTED_SUFFIX)
+    known = workshop.read_facts("monitors")["networks"].get(origin)
     if known is None:
         return [], reasons
     about |= {key: known[key] for key in ("parameters", "seed", "steps", "ended")}
@@ -117,52 +125,63 @@ def _trained(
         about |= {"model": load_operator().model}
     if name == "refine":
         return [], reasons
-    found, more = _checkpoint(known, about["kind"])
+    found, more = _collect_checkpoint_metrics(known, about["kind"])
     if "max_rho_dt" in known:
         about |= {"guard": "watched on the days out of sample, not in training"}
     return found, reasons | more
 
 
-def _checkpoint(known: Facts, kind: str) -> tuple[list[Metric], dict[str, str]]:
+def _collect_checkpoint_metrics(known: Facts, kind: str) -> tuple[list[Metric], dict[str, str]]:
     """Of a network that comes as a file."""
     if kind == "baseline":
-        return [], dict.fromkeys((*_SPECTRAL, *_LEARNED, *_LIPSCHITZ, "Stability"), _PLAIN)
-    found = _card(known["metrics"])
-    found += [Metric(field, float(known[field])) for field in (*_SPECTRAL, "max_rho_dt_proposed")]
+        return [], dict.fromkeys(
+            (*_SPECTRAL_FIELDS, *_TRAINING_FIELDS, *_LIPSCHITZ_FIELDS, "Stability"),
+            _REASON_UNCONSTRAINED,
+        )
+    found = _read_card_metrics(known["metrics"])
+    found += [
+        Metric(field, float(known[field])) for field in (*_SPECTRAL_FIELDS, "max_rho_dt_proposed")
+    ]
     found.append(
         stability(
             [known["max_rho_dt"]], [known["martingale_passed"]], [known["ended"] == "converged"]
         )
     )
-    absent = dict.fromkeys((*_LEARNED, *_LIPSCHITZ), _UNDEFINED)
+    absent = dict.fromkeys((*_TRAINING_FIELDS, *_LIPSCHITZ_FIELDS), _REASON_UNDEFINED)
     return found, absent
 
 
-def _card(metrics: Facts) -> list[Metric]:
+def _read_card_metrics(metrics: Facts) -> list[Metric]:
     return [
         Metric(field, float(metrics[field]))
-        for field in (*_LEARNED, *_LIPSCHITZ)
+        for field in (*_TRAINING_FIELDS, *_LIPSCHITZ_FIELDS)
         if metrics.get(field) is not None
     ]
 
 
-def _small(workshop: Workshop, name: str, run: Facts) -> tuple[list[Metric], dict[str, str]]:
-    found = _card(run["metrics"])
+def _collect_small_run_metrics(
+    workshop: Workshop, name: str, run: Facts
+) -> tuple[list[Metric], dict[str, str]]:
+    found = _read_card_metrics(run["metrics"])
     reasons = {
-        field: _UNDEFINED for field in (*_LEARNED, *_LIPSCHITZ) if run["metrics"].get(field) is None
+        field: _REASON_UNDEFINED
+        for field in (*_TRAINING_FIELDS, *_LIPSCHITZ_FIELDS)
+        if run["metrics"].get(field) is None
     }
     if run["kind"] == "baseline":
-        reasons |= dict.fromkeys((*_SPECTRAL, *_LEARNED, "Stability"), _PLAIN)
+        reasons |= dict.fromkeys(
+            (*_SPECTRAL_FIELDS, *_TRAINING_FIELDS, "Stability"), _REASON_UNCONSTRAINED
+        )
         return [], reasons
-    found += [Metric(field, float(run[field])) for field in _SPECTRAL]
+    found += [Metric(field, float(run[field])) for field in _SPECTRAL_FIELDS]
     found.append(Metric("max_rho_dt_proposed", float(run["max_rho_dt_proposed"])))
-    for field in _REPRESENTER:
+    for field in _REPRESENTER_FIELDS:
         if run[field] is not None:
             found.append(Metric(field, float(run[field])))
         elif run["settings"]["config"]["representer"]:
             reasons[field] = f"no slice of training had a coverage below {LEAST_COVERAGE:g}"
     if name == SMALL:
-        share = workshop.facts("sweeps")["stability"]["Stability"]
+        share = workshop.read_facts("sweeps")["stability"]["Stability"]
         found.append(Metric("Stability", share["value"], None, np.array(share["runs"])))
     else:
         found.append(

@@ -31,7 +31,7 @@ from arbiter_lab.reproduction import (
 from arbiter_lab.reproduction.display import Display
 from arbiter_lab.reproduction.models import Checkpoints
 from arbiter_lab.reproduction.profiles import Profile
-from arbiter_lab.reproduction.result_files import write_all
+from arbiter_lab.reproduction.result_files import write_all_results
 from arbiter_lab.reproduction.stages import Stage, Workshop, run_stages
 from arbiter_lab.reproduction.workers import default_workers
 
@@ -87,11 +87,11 @@ STAGES = (
     ),
     Stage("portrait", ("days",), ("checkpoints",), surface_stage.make_portrait),
 )
-NAMES = tuple(stage.name for stage in STAGES)
+STAGE_NAMES = tuple(stage.name for stage in STAGES)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """How a run ended.
 
     Attributes:
@@ -116,7 +116,7 @@ def reproduce(
     last: str | None = None,
     workers: int | None = None,
     display: Display | None = None,
-) -> Outcome:
+) -> RunOutcome:
     """Run the protocol, or what is left of it, and write every result.
 
     Args:
@@ -134,7 +134,7 @@ def reproduce(
     """
     place = Path(out)
     require_folder(place, files=(RESULTS, REPLICATE, MANIFEST), folders=("stages", "figures"))
-    clock = StageTimer(_earlier(place, profile))
+    clock = StageTimer(_read_earlier_stages(place, profile))
     # what a run trains at full size lies with its results
     own = Checkpoints() if profile.full is None else Checkpoints(place / "checkpoints")
     shown = display or Display(len(STAGES), silent=True)
@@ -143,25 +143,25 @@ def reproduce(
         raise ValueError(f"workers = {count}: give at least one")
     workshop = Workshop(place, profile, checkpoints or own, chains, shown.tell, count)
     place.mkdir(parents=True, exist_ok=True)
-    with _steady():
+    with _hold_single_thread():
         try:
-            ran = run_stages(workshop, STAGES, clock, last=last, watch=shown.stage)
+            ran = run_stages(workshop, STAGES, clock, last=last, watch=shown.announce_stage)
             if last is None:
                 with clock.time_stage("results"):
-                    write_all(workshop)
+                    write_all_results(workshop)
         finally:
-            _replicate(workshop, clock)
+            _write_replicate_record(workshop, clock)
     missing: dict[str, str] = {}
     if last is None:
-        told = workshop.facts("evaluate")["models"]
+        told = workshop.read_facts("evaluate")["models"]
         missing = {name: about["reason"] for name, about in told.items() if "reason" in about}
         command = f"arbiter reproduce --profile {profile.name}"
-        write_manifest(place, commands=[command, *(f"{command} --stage {n}" for n in NAMES)])
-    return Outcome(place, tuple(ran), last is None, missing)
+        write_manifest(place, commands=[command, *(f"{command} --stage {n}" for n in STAGE_NAMES)])
+    return RunOutcome(place, tuple(ran), last is None, missing)
 
 
 @contextmanager
-def _steady() -> Iterator[None]:
+def _hold_single_thread() -> Iterator[None]:
     """One thread, sums in one order; notes of single surfaces stay out of the way."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -177,7 +177,7 @@ def _steady() -> Iterator[None]:
         log.propagate = propagated
 
 
-def _earlier(out: Path, profile: Profile) -> dict[str, Timed] | None:
+def _read_earlier_stages(out: Path, profile: Profile) -> dict[str, Timed] | None:
     path = out / REPLICATE
     if not path.is_file():
         return None
@@ -191,9 +191,9 @@ def _earlier(out: Path, profile: Profile) -> dict[str, Timed] | None:
     return stages
 
 
-def _replicate(workshop: Workshop, clock: StageTimer) -> None:
+def _write_replicate_record(workshop: Workshop, clock: StageTimer) -> None:
     profile = workshop.profile
-    folds = scored_days.folds_of(profile)
+    folds = scored_days.make_folds(profile)
     seeds = {
         "timeline": profile.seed,
         "training": profile.small.seed,
@@ -208,9 +208,13 @@ def _replicate(workshop: Workshop, clock: StageTimer) -> None:
         splits=[fold.to_dict() for fold in folds],
         protocol={
             "profile": profile.to_dict(),
-            "intervals": {"method": metrics_stage.METHOD, "level": 0.95},
-            "intervals_beside": {"method": metrics_stage.PAPERS, "c": 1.0, "level": 0.95},
-            "paired_tests": [metrics_stage.METHOD, "sign flips"],
-            "checkpoints": workshop.checkpoints.hashes(),
+            "intervals": {"method": metrics_stage.INTERVAL_METHOD, "level": 0.95},
+            "intervals_beside": {
+                "method": metrics_stage.PAPER_INTERVAL_METHOD,
+                "c": 1.0,
+                "level": 0.95,
+            },
+            "paired_tests": [metrics_stage.INTERVAL_METHOD, "sign flips"],
+            "checkpoints": workshop.checkpoints.collect_checksums(),
         },
     )

@@ -35,7 +35,7 @@ Mask = NDArray[np.bool_]
 
 KAPPA = np.exp(np.linspace(-0.30, 0.16, 24))
 MATURITIES = np.array([14.0, 30.0, 60.0, 91.0, 182.0, 273.0, 365.0, 548.0]) / 365.0
-LAWS = MATURITIES[[1, 3, 4, 6]]
+LAW_MATURITIES = MATURITIES[[1, 3, 4, 6]]
 """Maturities at which laws are compared: a month, a quarter, half a year, a year."""
 
 VENUE = Venue(listing=SPARSE_LISTING, frictions=Frictions(coverage=0.95, missing=0.03))
@@ -117,14 +117,14 @@ def read_days(folder: str | PathLike[str]) -> Days:
     return Days(quotes, k, T, iv, quoted, data.days["vix"].to_numpy(), states, market)
 
 
-def folds_of(profile: Profile) -> list[Fold]:
+def make_folds(profile: Profile) -> list[Fold]:
     """The folds of a profile; windows out of sample are as long as a block."""
     return make_blocked_folds(profile.days, profile.blocks, embargo=profile.embargo)
 
 
 def first_fold(profile: Profile) -> Fold:
     """The fold whose windows are scored: its first block is early, all later ones are unseen."""
-    return folds_of(profile)[0]
+    return make_folds(profile)[0]
 
 
 def make_days(workshop: Workshop) -> Facts:
@@ -136,15 +136,15 @@ def make_days(workshop: Workshop) -> Facts:
     done, total = 0, sum(plans.values())
     for name, count in plans.items():
         plan = Plan(count, profile.seed, name, steps_per_day=STEPS_PER_DAY, venue=VENUE)
-        write_dataset(plan, workshop.folder / name, _from(workshop, done, total))
+        write_dataset(plan, workshop.folder / name, _make_progress_callback(workshop, done, total))
         done += count
     days = read_days(workshop.folder / profile.market)
-    folds = folds_of(profile)
-    leaks = [str(leak) for fold in folds for leak in leaks_of(fold, days)]
+    folds = make_folds(profile)
+    leaks = [str(leak) for fold in folds for leak in find_fold_leaks(fold, days)]
     if leaks:
         raise ValueError(f"days leak into each other: {'; '.join(leaks[:5])}")
     fold = first_fold(profile)
-    seen = coverage_of(days, fold.windows)
+    seen = measure_coverage(days, fold.windows)
     listed = int(days.listed.sum())
     return {
         "market": profile.market,
@@ -161,7 +161,7 @@ def make_days(workshop: Workshop) -> Facts:
     }
 
 
-def leaks_of(fold: Fold, days: Days) -> list[Leak]:
+def find_fold_leaks(fold: Fold, days: Days) -> list[Leak]:
     """What a fold's later parts could have told its earlier ones.
 
     Quotes are known on their day and reach no further; choices are made on the days that validate;
@@ -176,7 +176,7 @@ def leaks_of(fold: Fold, days: Days) -> list[Leak]:
     )
 
 
-def coverage_of(days: Days, windows: Sequence[NDArray[np.int64]]) -> Coverage:
+def measure_coverage(days: Days, windows: Sequence[NDArray[np.int64]]) -> Coverage:
     """Share of listed strikes that are quoted, window by window (A4)."""
     every = np.concatenate(windows)
     label = np.repeat(np.arange(len(windows)), [window.size for window in windows])
@@ -201,5 +201,5 @@ def _noise(days: Days) -> float:
     return float(1e4 * np.sqrt(np.nanmean(some**2)))
 
 
-def _from(workshop: Workshop, done: int, total: int) -> Callable[[int], Any]:
+def _make_progress_callback(workshop: Workshop, done: int, total: int) -> Callable[[int], Any]:
     return lambda count: workshop.tell("days", done + count, total)

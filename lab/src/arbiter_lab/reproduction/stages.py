@@ -24,12 +24,12 @@ from arbiter_lab.reproduction.models import Checkpoints
 from arbiter_lab.reproduction.profiles import Profile
 
 Facts = dict[str, Any]
-Tell = Callable[[str, int, int], None]
+ProgressCallback = Callable[[str, int, int], None]
 
-CACHE = ".cache"
+CACHE_FOLDER = ".cache"
 # rooms and modules that show results and compute none
-_SHOWING = ("cli", "report")
-_PRESENTATION = (
+_PRESENTATION_FOLDERS = ("cli", "report")
+_PRESENTATION_MODULES = (
     "check_results.py", "claims.py", "display.py", "figures.py", "headlines.py",
     "number_format.py", "page.py", "paper_page.py", "publication.py", "result_files.py",
     "result_records.py", "surface_figures.py", "tables.py", "text_tables.py", "verdicts.py",
@@ -55,7 +55,7 @@ class Workshop:
     profile: Profile
     checkpoints: Checkpoints
     chains: Path | None
-    tell: Tell
+    tell: ProgressCallback
     workers: int = 1
     key: str = ""
     name: str = ""
@@ -63,11 +63,11 @@ class Workshop:
     @property
     def folder(self) -> Path:
         """Where the running stage keeps what is large or can be made again; made if absent."""
-        place = self.out / CACHE / self.name / self.key[:16]
+        place = self.out / CACHE_FOLDER / self.name / self.key[:16]
         place.mkdir(parents=True, exist_ok=True)
         return place
 
-    def facts(self, stage: str) -> Facts:
+    def read_facts(self, stage: str) -> Facts:
         """What an earlier stage found."""
         found: Facts = json.loads(facts_path(self.out, stage).read_text(encoding="utf-8"))
         return found
@@ -76,7 +76,7 @@ class Workshop:
         """Where an earlier stage keeps what is large."""
         record = read_record(self.out, stage)
         assert record is not None, stage
-        return self.out / CACHE / stage / str(record["inputs"])[:16]
+        return self.out / CACHE_FOLDER / stage / str(record["inputs"])[:16]
 
 
 class Stage(NamedTuple):
@@ -133,7 +133,7 @@ def run_stages(
         remove_partial_files(own.folder)
         with clock.time_stage(stage.name):
             facts = stage.make(own)
-        finish(workshop.out, stage.name, key, facts)
+        write_stage(workshop.out, stage.name, key, facts)
         ran.append(stage.name)
     return ran
 
@@ -149,7 +149,9 @@ def inputs_hash(workshop: Workshop, stage: Stage) -> str:
         "stage": stage.name,
         "code": code_hash(),
         "sizes": {name: sizes[name] for name in stage.sizes if name in sizes},
-        "checkpoints": workshop.checkpoints.hashes() if "checkpoints" in stage.sizes else None,
+        "checkpoints": workshop.checkpoints.collect_checksums()
+        if "checkpoints" in stage.sizes
+        else None,
         "chains": chains_hash(workshop.chains) if "chains" in stage.sizes else None,
         "before": before,
     }
@@ -166,11 +168,11 @@ def is_done(out: Path, name: str, key: str) -> bool:
     return path.is_file() and sha256(path) == record["outputs"][path.name]
 
 
-def finish(out: Path, name: str, key: str, facts: Mapping[str, Any]) -> None:
+def write_stage(out: Path, name: str, key: str, facts: Mapping[str, Any]) -> None:
     """Write the facts of a stage, and then the record that it is done."""
     path = facts_path(out, name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(plain(facts), indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(to_json_values(facts), indent=1, ensure_ascii=False, allow_nan=False)
     write_whole(path, text + "\n")
     record = {"inputs": key, "outputs": {path.name: sha256(path)}}
     place = _record_path(out, name)
@@ -193,14 +195,14 @@ def facts_path(out: Path, name: str) -> Path:
     return out / "stages" / f"{name}.json"
 
 
-def plain(value: Any) -> Any:
+def to_json_values(value: Any) -> Any:
     """JSON has neither NaN nor infinity, nor NumPy's numbers: what is not known is null."""
     if isinstance(value, Mapping):
-        return {str(key): plain(inner) for key, inner in value.items()}
+        return {str(key): to_json_values(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(inner) for inner in value]
+        return [to_json_values(inner) for inner in value]
     if hasattr(value, "tolist"):
-        return plain(value.tolist())
+        return to_json_values(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
@@ -217,9 +219,9 @@ def code_hash() -> str:
         root = Path(str(files(package)))
         for path in sorted(root.rglob("*")):
             inside = path.relative_to(root)
-            if inside.parts[0] in _SHOWING or path.suffix not in (".py", ".npy"):
+            if inside.parts[0] in _PRESENTATION_FOLDERS or path.suffix not in (".py", ".npy"):
                 continue
-            if inside.parts[0] == "reproduction" and inside.name in _PRESENTATION:
+            if inside.parts[0] == "reproduction" and inside.name in _PRESENTATION_MODULES:
                 continue
             name = f"{package}/{inside.as_posix()}"
             digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -236,4 +238,4 @@ def chains_hash(folder: Path | None) -> str | None:
 
 
 def _record_path(out: Path, name: str) -> Path:
-    return out / CACHE / "done" / f"{name}.json"
+    return out / CACHE_FOLDER / "done" / f"{name}.json"

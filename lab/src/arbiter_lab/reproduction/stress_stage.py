@@ -12,14 +12,14 @@ from arbiter_lab.evaluation.methods import Method
 from arbiter_lab.evaluation.scores import CaseScore, score_case, score_refusal
 from arbiter_lab.protocol.stress import AXES, StressedCase, check_failure, make_stressed_case
 from arbiter_lab.protocol.thresholds import estimate_failure_threshold
-from arbiter_lab.reproduction.evaluation_stage import chosen as present
-from arbiter_lab.reproduction.models import Entry
+from arbiter_lab.reproduction.evaluation_stage import select_entries as present
+from arbiter_lab.reproduction.models import ModelEntry
 from arbiter_lab.reproduction.profiles import Profile
-from arbiter_lab.reproduction.query_models import audited, solved
+from arbiter_lab.reproduction.query_models import audit_model, solve_chains
 from arbiter_lab.reproduction.stages import Facts, Workshop
-from arbiter_lab.reproduction.workers import in_order
+from arbiter_lab.reproduction.workers import run_in_order
 
-_SEED = 1_000  # of the first case
+_FIRST_CASE_SEED = 1_000  # of the first case
 
 
 def make_stress(workshop: Workshop) -> Facts:
@@ -27,54 +27,56 @@ def make_stress(workshop: Workshop) -> Facts:
     profile = workshop.profile
     models = present(workshop, profile.stress_models)
     parts = [(name, profile, models) for name in profile.stress_axes]
-    told = in_order(along, parts, workshop.workers, lambda n: workshop.tell("axes", n, len(parts)))
+    told = run_in_order(
+        stress_along_axis, parts, workshop.workers, lambda n: workshop.tell("axes", n, len(parts))
+    )
     absent = [name for name in profile.stress_models if name not in {m.name for m in models}]
     axes = dict(zip(profile.stress_axes, told, strict=True))
     return {"axes": axes, "cases": profile.stress_cases, "absent": absent}
 
 
-def along(name: str, profile: Profile, models: list[Entry]) -> Facts:
+def stress_along_axis(name: str, profile: Profile, models: list[ModelEntry]) -> Facts:
     """One axis: every model on every case at every level."""
     axis = AXES[name]
-    levels = chosen(axis.levels, profile.stress_levels)
+    levels = select_levels(axis.levels, profile.stress_levels)
     methods = [entry.method() for entry in models]
     rows: dict[str, list[list[Any]]] = {method.name: [] for method in methods}
     for level in levels:
         cases = [
-            make_stressed_case(name, level, market(profile, case), _SEED + case)
+            make_stressed_case(name, level, draw_market(profile, case), _FIRST_CASE_SEED + case)
             for case in range(profile.stress_cases)
         ]
         for method in methods:
-            rows[method.name].append(_failures(method, cases))
+            rows[method.name].append(_find_failures(method, cases))
     summaries = {model: _summary(levels, found) for model, found in rows.items()}
     return {"unit": axis.unit, "levels": levels, "models": summaries}
 
 
-def chosen(levels: tuple[float, ...], count: int) -> list[float]:
+def select_levels(levels: tuple[float, ...], count: int) -> list[float]:
     """So many of the levels, the first and the last among them."""
     places = np.unique(np.linspace(0, len(levels) - 1, max(count, 2)).round().astype(int))
     return [levels[i] for i in places.tolist()]
 
 
-def market(profile: Profile, case: int) -> Parameters:
+def draw_market(profile: Profile, case: int) -> Parameters:
     """The market of a case: the timeline's own first, then others of the prior, without jumps."""
     if case == 0:
         return preset(profile.market)
-    rng = np.random.default_rng((_SEED, case))
+    rng = np.random.default_rng((_FIRST_CASE_SEED, case))
     while True:
         found = draw(rng)
         if found.jumps is None and 0.01 < found.v0 < 0.15 and found.hurst > 0.06:
             return found
 
 
-def _failures(method: Method, cases: list[StressedCase]) -> list[dict[str, Any]]:
-    models = solved(method, [made.case.quotes for made in cases])
+def _find_failures(method: Method, cases: list[StressedCase]) -> list[dict[str, Any]]:
+    models = solve_chains(method, [made.case.quotes for made in cases])
     found = []
     for made, model in zip(cases, models, strict=True):
         if isinstance(model, str):
             answer = score_refusal(made.case, model)
         else:
-            answer = score_case(made.case, model, audited(model, made.case.quotes), math.nan)
+            answer = score_case(made.case, model, audit_model(model, made.case.quotes), math.nan)
         failed = check_failure(answer, made.spread)
         rmse = _rmse(answer)
         found.append(

@@ -10,7 +10,7 @@ from arbiter_lab.reproduction.stages import Facts, Workshop
 
 LOG_STRIKES = np.linspace(-0.30, 0.15, 61)
 YEARS = np.geomspace(14.0, 600.0, 45) / 365.0
-LEGS = (0.9, 1.0, 1.1)
+LEG_MONEYNESS = (0.9, 1.0, 1.1)
 """Moneyness of the three legs whose prices are drawn along maturities."""
 
 
@@ -23,9 +23,9 @@ def make_portrait(workshop: Workshop) -> Facts:
     surface = load_operator()(quotes)
     T = YEARS[:, None]
     k, at = np.broadcast_arrays(LOG_STRIKES, T)
-    legs = np.log(np.array(LEGS))
+    legs = np.log(np.array(LEG_MONEYNESS))
     leg_k, leg_T = np.broadcast_arrays(legs, T)
-    parity = np.maximum(1.0 - np.array(LEGS), 0.0)
+    parity = np.maximum(1.0 - np.array(LEG_MONEYNESS), 0.0)
     facts = {
         "day": day,
         "model": "operator",
@@ -33,7 +33,7 @@ def make_portrait(workshop: Workshop) -> Facts:
         "T": YEARS,
         "iv": surface.iv(k, at),
         "exact_iv": days.market.iv(k, at, state),
-        "legs": LEGS,
+        "legs": LEG_MONEYNESS,
         "leg_calls": surface.otm(legs, T) + parity,
         "leg_calls_exact": days.market.otm(leg_k, leg_T, state) + parity,
         "quotes": {

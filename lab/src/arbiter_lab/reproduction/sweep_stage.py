@@ -12,20 +12,20 @@ from arbiter_lab.metrics.stability import stability, stability_windows
 from arbiter_lab.protocol.inference import hac_mean
 from arbiter_lab.protocol.intervals import metric_intervals
 from arbiter_lab.reproduction.evaluation_stage import read_answers
-from arbiter_lab.reproduction.metrics_stage import PRIMARY
+from arbiter_lab.reproduction.metrics_stage import PRIMARY_METRIC
 from arbiter_lab.reproduction.models import SMALL
-from arbiter_lab.reproduction.scored_days import first_fold, folds_of
+from arbiter_lab.reproduction.scored_days import first_fold, make_folds
 from arbiter_lab.reproduction.stages import Facts, Workshop
 from arbiter_lab.training.ledger import LEDGER_COLUMNS, Ledger
 
 _CONVERGED = "converged"
-_RHOS = (0.0, 0.3, 0.5, 0.7, 0.9)
-_LEVEL = 0.95
+_AR1_COEFFICIENTS = (0.0, 0.3, 0.5, 0.7, 0.9)
+_CONFIDENCE_LEVEL = 0.95
 
 
 def make_sweeps(workshop: Workshop) -> Facts:
     """Errors of every run of the sweep, the choice of each fold, and shares of stable runs."""
-    trained, measured = workshop.facts("train"), workshop.facts("measure")
+    trained, measured = workshop.read_facts("train"), workshop.read_facts("measure")
     swept = [n for n, run in trained["runs"].items() if run["kind"] in ("operator", "sweep")]
     names = [name for name in swept if "reason" not in trained["runs"][name]]
     errors = {name: read_answers(workshop, name)["error"] for name in names}
@@ -36,14 +36,14 @@ def make_sweeps(workshop: Workshop) -> Facts:
             "seed": run["settings"]["seed"],
             "lr": run["settings"]["lr"],
             "ended": run["ended"],
-            "validate": measured["models"][name]["validate"][PRIMARY],
-            "test": measured["models"][name]["test"][PRIMARY]["value"],
+            "validate": measured["models"][name]["validate"][PRIMARY_METRIC],
+            "test": measured["models"][name]["test"][PRIMARY_METRIC]["value"],
             "heldout_rmse_bp": run["metrics"]["heldout_rmse_bp"],
             "DualGap": run["metrics"]["DualGap"],
             "max_rho_dt": run["max_rho_dt"],
         }
     folds = []
-    for fold in folds_of(workshop.profile) if names else ():
+    for fold in make_folds(workshop.profile) if names else ():
         each = {name: _rms(errors[name][fold.validate]) for name in names}
         best = min(each, key=lambda name: each[name])
         folds.append(
@@ -59,7 +59,7 @@ def make_sweeps(workshop: Workshop) -> Facts:
             "budget": run["settings"]["config"]["budget"],
             "aligned": run["settings"]["config"]["align"],
             "lipschitz": run["metrics"]["lambda_lip_after"],
-            "test": measured["models"][name]["test"][PRIMARY]["value"],
+            "test": measured["models"][name]["test"][PRIMARY_METRIC]["value"],
             "run": name,
         }
         for name, run in trained["runs"].items()
@@ -71,27 +71,27 @@ def make_sweeps(workshop: Workshop) -> Facts:
         "folds": folds,
         "lipschitz": budgets,
         "diverged": [name for name in swept if name not in names],
-        **_stable(workshop, trained, names, len(swept) - len(names)),
-        "interval_coverage": interval_coverage(
+        **_measure_stability(workshop, trained, names, len(swept) - len(names)),
+        "interval_coverage": simulate_interval_coverage(
             first_fold(workshop.profile).test.size, workshop.profile.series
         ),
     }
 
 
-def ledger(workshop: Workshop) -> str:
+def format_ledger(workshop: Workshop) -> str:
     """All runs as one table of text, without times: configuration, seed, data, journal, results."""
-    folder, facts = workshop.folder_of("train"), workshop.facts("train")
+    folder, facts = workshop.folder_of("train"), workshop.read_facts("train")
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     names = [name for name in LEDGER_COLUMNS if name != "seconds"]
     writer.writerow(["name", *names])
     for name in facts["runs"]:
         for row in Ledger(folder / name).runs():
-            writer.writerow([name, *(_cell(row[column]) for column in names)])
+            writer.writerow([name, *(_format_cell(row[column]) for column in names)])
     return file.getvalue()
 
 
-def interval_coverage(days: int, series: int) -> Facts:
+def simulate_interval_coverage(days: int, series: int) -> Facts:
     """How often 95 % intervals hold the mean of an AR(1), by method and persistence.
 
     Args:
@@ -100,26 +100,34 @@ def interval_coverage(days: int, series: int) -> Facts:
     """
     rng = np.random.default_rng(11)
     found: dict[str, list[float]] = {method: [] for method in ("paper", "automatic", "cosine")}
-    for rho in _RHOS:
+    for rho in _AR1_COEFFICIENTS:
         noise = rng.standard_normal((series, days))
         x = np.empty_like(noise)
         x[:, 0] = noise[:, 0] / np.sqrt(1.0 - rho**2)
         for t in range(1, days):
             x[:, t] = rho * x[:, t - 1] + noise[:, t]
         for method, shares in found.items():
-            ends = [hac_mean(row, method=method, level=_LEVEL) for row in x]  # type: ignore[arg-type]
+            ends = [hac_mean(row, method=method, level=_CONFIDENCE_LEVEL) for row in x]  # type: ignore[arg-type]
             shares.append(float(np.mean([e.low <= 0.0 <= e.high for e in ends])))
-    return {"persistence": _RHOS, "level": _LEVEL, "days": days, "series": series, **found}
+    return {
+        "persistence": _AR1_COEFFICIENTS,
+        "level": _CONFIDENCE_LEVEL,
+        "days": days,
+        "series": series,
+        **found,
+    }
 
 
-def _stable(workshop: Workshop, trained: Facts, names: list[str], diverged: int) -> dict[str, Any]:
+def _measure_stability(
+    workshop: Workshop, trained: Facts, names: list[str], diverged: int
+) -> dict[str, Any]:
     """Shares of runs that were stable; those that diverged were not."""
     lost = {"max_rho_dt": np.inf, "martingale_passed": False, "ended": "diverged"}
     runs = [*(trained["runs"][name] for name in names), *[lost] * diverged]
     passed = [bool(run["martingale_passed"]) for run in runs]
     converged = [run["ended"] == _CONVERGED for run in runs]
     shares = [stability([run["max_rho_dt"] for run in runs], passed, converged)]
-    models = workshop.facts("measure")["models"]
+    models = workshop.read_facts("measure")["models"]
     shares.append(
         stability_windows(
             [*(models[name]["test"]["NAS"]["value"] or 0.0 for name in names), *[0.0] * diverged],
@@ -152,7 +160,7 @@ def _rms(error: Any) -> float:
     return float(np.sqrt(np.mean(some**2)))
 
 
-def _cell(value: Any) -> Any:
+def _format_cell(value: Any) -> Any:
     import json
 
     if isinstance(value, dict):

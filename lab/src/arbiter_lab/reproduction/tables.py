@@ -6,30 +6,30 @@ from collections.abc import Mapping
 from typing import Any
 
 from arbiter_lab.reproduction import claims
-from arbiter_lab.reproduction.headlines import headlines
+from arbiter_lab.reproduction.headlines import tabulate_headlines
 from arbiter_lab.reproduction.models import SMALL, label_of
 from arbiter_lab.reproduction.number_format import (
-    NONE,
-    change,
-    fixed,
-    interval,
-    number,
-    percent,
-    score,
-    significant,
-    with_interval,
+    DASH,
+    format_change,
+    format_five_digits,
+    format_fixed,
+    format_interval,
+    format_percent,
+    format_score,
+    format_three_digits,
+    format_with_interval,
 )
 from arbiter_lab.reproduction.profiles import MATCHED
 from arbiter_lab.reproduction.stages import Facts
-from arbiter_lab.reproduction.text_tables import Grid
-from arbiter_lab.reproduction.verdicts import ablation, family, verdict
+from arbiter_lab.reproduction.text_tables import TextTable
+from arbiter_lab.reproduction.verdicts import describe_ablation, describe_paired_test, judge_claim
 
 Runs = Mapping[str, dict[str, Any]]
 
-_UNTESTED: Facts = {"tests": {}, "left_out": {}}
+_NO_TESTS: Facts = {"tests": {}, "left_out": {}}
 
 
-def tables(runs: Runs, facts: Mapping[str, Facts]) -> list[Grid]:
+def make_tables(runs: Runs, facts: Mapping[str, Facts]) -> list[TextTable]:
     """All tables, in the order of the report.
 
     Args:
@@ -37,22 +37,22 @@ def tables(runs: Runs, facts: Mapping[str, Facts]) -> list[Grid]:
         facts: Of every stage.
     """
     return [
-        headlines(runs, facts),
-        models(runs),
-        pairs(facts["measure"]),
-        primary(runs),
-        ablations(runs, facts["measure"]["pairs"]),
-        routes(runs),
-        stress(facts["stress"]),
-        external(runs, facts["external"]),
-        chains(facts["external"]["chains"]),
-        monitors(runs, facts["monitors"]),
-        sweeps(facts["sweeps"]),
-        missing(runs),
+        tabulate_headlines(runs, facts),
+        tabulate_models(runs),
+        tabulate_paired_tests(facts["measure"]),
+        tabulate_paper_table_1(runs),
+        tabulate_ablations(runs, facts["measure"]["pairs"]),
+        tabulate_training_routes(runs),
+        tabulate_stress(facts["stress"]),
+        tabulate_external(runs, facts["external"]),
+        tabulate_chains(facts["external"]["chains"]),
+        tabulate_monitors(runs, facts["monitors"]),
+        tabulate_sweeps(facts["sweeps"]),
+        tabulate_missing(runs),
     ]
 
 
-def models(runs: Runs) -> Grid:
+def tabulate_models(runs: Runs) -> TextTable:
     """Errors against the oracle first, then what the paper scores."""
     rows = []
     for name, run in runs.items():
@@ -61,22 +61,22 @@ def models(runs: Runs) -> Grid:
         rows.append(
             (
                 label_of(name),
-                with_interval(run, "iv_rmse_bp", 2),
-                fixed(run.get("iv_rmse_bp_unquoted"), 2),
-                fixed(run.get("iv_mae_bp"), 2),
-                fixed(run.get("iv_max_bp"), 0),
-                fixed(run.get("worst_day_iv_rmse_bp"), 2),
-                percent(run.get("inside_bid_ask")),
-                percent(run.get("inside_bid_ask_unseen")),
-                fixed(run.get("vix_rmse"), 3),
-                score(run.get("NAS")),
-                score(run.get("NAS_inequalities")),
-                significant(run.get("SurfaceWasserstein")),
-                significant(run.get("relative_entropy")),
-                significant(run.get("cvar_alignment")),
+                format_with_interval(run, "iv_rmse_bp", 2),
+                format_fixed(run.get("iv_rmse_bp_unquoted"), 2),
+                format_fixed(run.get("iv_mae_bp"), 2),
+                format_fixed(run.get("iv_max_bp"), 0),
+                format_fixed(run.get("worst_day_iv_rmse_bp"), 2),
+                format_percent(run.get("inside_bid_ask")),
+                format_percent(run.get("inside_bid_ask_unseen")),
+                format_fixed(run.get("vix_rmse"), 3),
+                format_score(run.get("NAS")),
+                format_score(run.get("NAS_inequalities")),
+                format_three_digits(run.get("SurfaceWasserstein")),
+                format_three_digits(run.get("relative_entropy")),
+                format_three_digits(run.get("cvar_alignment")),
             )
         )
-    return Grid(
+    return TextTable(
         "models",
         "All models on the same days, out of sample",
         ("model", "IV RMSE, bp [95 %]", "no quote", "MAE", "max", "worst day", "inside bid-ask",
@@ -89,19 +89,27 @@ def models(runs: Runs) -> Grid:
     )  # fmt: skip
 
 
-def pairs(measured: Facts) -> Grid:
+def tabulate_paired_tests(measured: Facts) -> TextTable:
     """Differences of the daily error, tested on the same days."""
     rows = []
     for base, tests in measured["pairs"].items():
         for name in (*tests["tests"], *tests["left_out"]):
             test = tests["tests"].get(name)
-            difference, days = NONE, NONE
+            difference, days = DASH, DASH
             if test is not None:
                 d = test["difference"]
                 difference = f"{d['mean']:+.2f} [{d['low']:+.2f}, {d['high']:+.2f}]"
-                days = percent(test["lower"])
-            rows.append((label_of(base), label_of(name), difference, days, family(tests, name)))
-    return Grid(
+                days = format_percent(test["lower"])
+            rows.append(
+                (
+                    label_of(base),
+                    label_of(name),
+                    difference,
+                    days,
+                    describe_paired_test(tests, name),
+                )
+            )
+    return TextTable(
         "pairs",
         "Paired tests of the daily IV RMSE",
         ("first", "second", "first less second, bp [95 %]", "days first is lower",
@@ -113,7 +121,7 @@ def pairs(measured: Facts) -> Grid:
     )  # fmt: skip
 
 
-def primary(runs: Runs) -> Grid:
+def tabulate_paper_table_1(runs: Runs) -> TextTable:
     """Table 1 of the paper, ours beside it: the shipped operator and the small width."""
     rows = []
     for claim in claims.TABLE_1:
@@ -126,13 +134,13 @@ def primary(runs: Runs) -> Grid:
                     claim.what,
                     claim.text + (f" ({claim.note})" if claim.note else ""),
                     label_of(name),
-                    number(run.get(claim.what)),
-                    interval(run, claim.what),
-                    interval(run, claim.what, papers=True),
-                    verdict(claim, run),
+                    format_five_digits(run.get(claim.what)),
+                    format_interval(run, claim.what),
+                    format_interval(run, claim.what, papers=True),
+                    judge_claim(claim, run),
                 )
             )
-    return Grid(
+    return TextTable(
         "table1",
         "The paper's Table 1, and ours",
         ("metric", "paper's claim", "model", "ours", "95 % interval", "with the paper's lag",
@@ -145,7 +153,7 @@ def primary(runs: Runs) -> Grid:
     )  # fmt: skip
 
 
-def ablations(runs: Runs, tests: Facts) -> Grid:
+def tabulate_ablations(runs: Runs, tests: Facts) -> TextTable:
     """What each part is worth, at full size where a checkpoint is there, at small width always."""
     rows = []
     for name, run in runs.items():
@@ -159,18 +167,18 @@ def ablations(runs: Runs, tests: Facts) -> Grid:
         rows.append(
             (
                 label_of(name),
-                with_interval(run, "iv_rmse_bp", 2),
-                change(run, base, "iv_rmse_bp"),
+                format_with_interval(run, "iv_rmse_bp", 2),
+                format_change(run, base, "iv_rmse_bp"),
                 *(
-                    f"{_short(run, what)} (paper {said[what].text if what in said else NONE})"
+                    f"{_format_metric(run, what)} (paper {said[what].text if what in said else DASH})"
                     for what in ("NAS", "CNAS", "NI", "DualGap", "SurfaceWasserstein", "Stability")
                 ),
-                ablation(
-                    tests.get(origin, _UNTESTED), name, "NAS" in said and run.get("NAS") == 1.0
+                describe_ablation(
+                    tests.get(origin, _NO_TESTS), name, "NAS" in said and run.get("NAS") == 1.0
                 ),
             )
         )
-    return Grid(
+    return TextTable(
         "ablations",
         "Ablations",
         ("without", "IV RMSE, bp", "change", "NAS", "CNAS", "NI", "DualGap", "Wasserstein",
@@ -181,7 +189,7 @@ def ablations(runs: Runs, tests: Facts) -> Grid:
     )  # fmt: skip
 
 
-def routes(runs: Runs) -> Grid:
+def tabulate_training_routes(runs: Runs) -> TextTable:
     """Table 2 of the paper: marks there, numbers here."""
     ours = {
         "Adversarial (ours)": (SMALL, "operator"),
@@ -192,19 +200,19 @@ def routes(runs: Runs) -> Grid:
         for name in ours.get(title, ()):
             run = runs.get(name)
             if run is None or run["about"].get("missing"):
-                why = NONE if run is None else run["reason"]["NAS"]
-                rows.append((title, f"{entropy}, {cvar} (line {line})", label_of(name), why, NONE))
+                why = DASH if run is None else run["reason"]["NAS"]
+                rows.append((title, f"{entropy}, {cvar} (line {line})", label_of(name), why, DASH))
             else:
                 rows.append(
                     (
                         title, f"{entropy}, {cvar} (line {line})", label_of(name),
-                        with_interval(run, "relative_entropy", 5),
-                        with_interval(run, "cvar_alignment", 5),
+                        format_with_interval(run, "relative_entropy", 5),
+                        format_with_interval(run, "cvar_alignment", 5),
                     )
                 )  # fmt: skip
         if title not in ours:
-            rows.append((title, f"{entropy}, {cvar} (line {line})", NONE, note, NONE))
-    return Grid(
+            rows.append((title, f"{entropy}, {cvar} (line {line})", DASH, note, DASH))
+    return TextTable(
         "table2",
         "The paper's Table 2: training routes",
         ("route", "paper: entropy, CVaR", "model", "relative entropy [95 %]", "CVaR error [95 %]"),
@@ -213,7 +221,7 @@ def routes(runs: Runs) -> Grid:
     )
 
 
-def stress(found: Facts) -> Grid:
+def tabulate_stress(found: Facts) -> TextTable:
     """Levels at which half of the cases fail."""
     rows = []
     for axis, about in found["axes"].items():
@@ -222,13 +230,13 @@ def stress(found: Facts) -> Grid:
                 (
                     f"{axis} ({about['unit']})",
                     label_of(model),
-                    _threshold(cells["threshold_by_score"]),
-                    _threshold(cells["threshold_by_error"]),
-                    score(min(min(row) for row in cells["nas"])),
+                    _format_threshold(cells["threshold_by_score"]),
+                    _format_threshold(cells["threshold_by_error"]),
+                    format_score(min(min(row) for row in cells["nas"])),
                 )
             )
     claim = claims.STRESS[0]
-    return Grid(
+    return TextTable(
         "stress",
         "Stress to failure",
         ("axis", "model", "fails by NAS < 0.9 at", "fails by error above the spread at",
@@ -241,7 +249,7 @@ def stress(found: Facts) -> Grid:
     )  # fmt: skip
 
 
-def external(runs: Runs, found: Facts) -> Grid:
+def tabulate_external(runs: Runs, found: Facts) -> TextTable:
     """The same models elsewhere, nothing chosen again."""
     where = [
         *(
@@ -255,12 +263,12 @@ def external(runs: Runs, found: Facts) -> Grid:
     rows = [
         (
             label_of(name),
-            *(fixed(part[name][key], 2) for _, part, key in where),
-            number(runs[name].get("cnas_frozen_drop")) if name in runs else NONE,
+            *(format_fixed(part[name][key], 2) for _, part, key in where),
+            format_five_digits(runs[name].get("cnas_frozen_drop")) if name in runs else DASH,
         )
         for name in names
     ]
-    return Grid(
+    return TextTable(
         "external",
         "External validity: IV RMSE in basis points with everything frozen",
         ("model", *(title for title, _, _ in where), "cnas_frozen_drop"),
@@ -270,21 +278,21 @@ def external(runs: Runs, found: Facts) -> Grid:
     )
 
 
-def chains(found: Facts) -> Grid:
+def tabulate_chains(found: Facts) -> TextTable:
     """Listed chains, where the truth is not known."""
     rows = []
     for row in found["rows"]:
         if "error" in row:
-            rows.append((row["chain"], row.get("method", NONE), *[NONE] * 4, str(row["error"])))
+            rows.append((row["chain"], row.get("method", DASH), *[DASH] * 4, str(row["error"])))
         else:
             rows.append(
                 (
                     row["chain"], label_of(row["method"]), f"{row['quotes']:,}",
-                    percent(row["inside_bid_ask"]), fixed(row["iv_rmse_bp"], 1),
-                    fixed(row["vix_gap"], 3), score(row["nas"]),
+                    format_percent(row["inside_bid_ask"]), format_fixed(row["iv_rmse_bp"], 1),
+                    format_fixed(row["vix_gap"], 3), format_score(row["nas"]),
                 )
             )  # fmt: skip
-    return Grid(
+    return TextTable(
         "chains",
         "Listed chains",
         ("chain", "model", "quotes", "inside bid-ask", "IV RMSE, bp within 2 sd", "VIX gap", "NAS"),
@@ -293,7 +301,7 @@ def chains(found: Facts) -> Grid:
     )
 
 
-def monitors(runs: Runs, found: Facts) -> Grid:
+def tabulate_monitors(runs: Runs, found: Facts) -> TextTable:
     """A1 to A4 and the regression, with the paper's numbers."""
     rate, slope = claims.MONITORS
     a1, regression = found["A1"], found["regression"]
@@ -302,11 +310,11 @@ def monitors(runs: Runs, found: Facts) -> Grid:
         (
             "A1 switch rate", rate.text, f"{a1['rate']:.3f} [{a1['interval'][0]:.3f}, "
             f"{a1['interval'][1]:.3f}], {a1['windows']} windows",
-            verdict(rate, run) + "; the paper does not define its statistic",
+            judge_claim(rate, run) + "; the paper does not define its statistic",
         ),
         *(
-            ("A2 local order", NONE, f"{name}: lowest {part['lowest']:.2f}, "
-             f"{percent(part['share_below'])} of patches below", "")
+            ("A2 local order", DASH, f"{name}: lowest {part['lowest']:.2f}, "
+             f"{format_percent(part['share_below'])} of patches below", "")
             for name, part in found["A2"].items()
         ),
         *(
@@ -319,73 +327,75 @@ def monitors(runs: Runs, found: Facts) -> Grid:
             f"min {run['coverage_min']:.3f}, mean {run['coverage_mean']:.3f}",
             "no window below 0.75" if run["coverage_min"] >= 0.75 else "a window below 0.75",
         ),
-        ("gap and representer, slope", slope.text, *_slope(regression)),
+        ("gap and representer, slope", slope.text, *_format_regression_slope(regression)),
         *(
-            (f"effective dimension, {name}", "d90 1, d95 1, d99 2", _dims(part), "")
+            (f"effective dimension, {name}", "d90 1, d95 1, d99 2", _format_dimensions(part), "")
             for name, part in found["dimensions"].items()
         ),
     ]  # fmt: skip
-    return Grid("monitors", "Monitors and diagnostics", ("what", "paper", "ours", "verdict"), rows)
+    return TextTable(
+        "monitors", "Monitors and diagnostics", ("what", "paper", "ours", "verdict"), rows
+    )
 
 
-def sweeps(found: Facts) -> Grid:
+def tabulate_sweeps(found: Facts) -> TextTable:
     """The sweep, and what each fold would choose."""
     rows = [
         (
-            name, str(row["seed"]), f"{row['lr']:g}", fixed(row["validate"], 2),
-            fixed(row["test"], 2), fixed(row["heldout_rmse_bp"], 1), number(row["DualGap"]),
+            name, str(row["seed"]), f"{row['lr']:g}", format_fixed(row["validate"], 2),
+            format_fixed(row["test"], 2), format_fixed(row["heldout_rmse_bp"], 1), format_five_digits(row["DualGap"]),
             row["ended"],
-            ", ".join(str(f["fold"]) for f in found["folds"] if f["chosen"] == name) or NONE,
+            ", ".join(str(f["fold"]) for f in found["folds"] if f["chosen"] == name) or DASH,
         )
         for name, row in found["runs"].items()
     ]  # fmt: skip
     parts = found["stability_parts"]
     share = found["stability"]["Stability"]
     ends = share["interval"]
-    return Grid(
+    return TextTable(
         "sweeps",
         "Sweep over seeds and learning rates, small width",
         ("run", "seed", "rate", "validation, bp", "test, bp", "held-out laws, bp", "DualGap",
          "ended", "chosen in folds"),
         rows,
         f"Stability {share['value']:.3f} [{ends[0]:.3f}, {ends[1]:.3f}] of {len(share['runs'])} "
-        f"runs: safe spectrum {percent(parts['safe'])}, martingale test passed "
-        f"{percent(parts['martingale'])}, ended by the stopping rule {percent(parts['converged'])}"
+        f"runs: safe spectrum {format_percent(parts['safe'])}, martingale test passed "
+        f"{format_percent(parts['martingale'])}, ended by the stopping rule {format_percent(parts['converged'])}"
         f", diverged {len(found['diverged'])}. The paper has 1.000.",
     )  # fmt: skip
 
 
-def missing(runs: Runs) -> Grid:
+def tabulate_missing(runs: Runs) -> TextTable:
     """Models that are not there."""
     rows = [
-        (label_of(name), run["about"]["width"] or NONE, run["reason"]["NAS"])
+        (label_of(name), run["about"]["width"] or DASH, run["reason"]["NAS"])
         for name, run in runs.items()
         if run["about"].get("missing")
     ]
     note = "" if rows else "Nothing is missing: every model was there."
-    return Grid("missing", "Not measured", ("model", "width", "reason"), rows, note)
+    return TextTable("missing", "Not measured", ("model", "width", "reason"), rows, note)
 
 
-def _short(run: Mapping[str, Any], what: str) -> str:
+def _format_metric(run: Mapping[str, Any], what: str) -> str:
     value = run.get(what)
-    return score(value) if what in ("NAS", "CNAS") else significant(value)
+    return format_score(value) if what in ("NAS", "CNAS") else format_three_digits(value)
 
 
-def _threshold(found: Facts) -> str:
+def _format_threshold(found: Facts) -> str:
     if found["estimate"] is None:
         return str(found["reason"])
-    low, high = (NONE if found[end] is None else f"{found[end]:g}" for end in ("low", "high"))
+    low, high = (DASH if found[end] is None else f"{found[end]:g}" for end in ("low", "high"))
     return f"{found['estimate']:.3g} [{low}, {high}]"
 
 
-def _slope(regression: Facts) -> tuple[str, str]:
+def _format_regression_slope(regression: Facts) -> tuple[str, str]:
     if regression.get("reason"):
-        return NONE, f"not measured: {regression['reason']}"
+        return DASH, f"not measured: {regression['reason']}"
     low, high = regression["slope_interval"]
     text = f"{regression['slope']:.3g} [{low:.3g}, {high:.3g}], {regression['count']} points"
     shown = "positive" if low > 0.0 else "not shown to be positive"
     return text, f"{shown}; in other units than the paper's, which it does not give"
 
 
-def _dims(part: Facts) -> str:
+def _format_dimensions(part: Facts) -> str:
     return ", ".join(f"{name} {value:g}" for name, value in part.items() if value is not None)

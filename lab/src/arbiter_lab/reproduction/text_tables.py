@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_LATEX = {
+_LATEX_ESCAPES = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
     "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "→": r"$\to$", "≈": r"$\approx$", "✓": r"$\checkmark$", "−": "$-$", "≤": r"$\le$",
@@ -15,7 +15,7 @@ _LATEX = {
 
 
 @dataclass(frozen=True)
-class Grid:
+class TextTable:
     """A table.
 
     Attributes:
@@ -39,8 +39,13 @@ class Grid:
 
     def markdown(self) -> str:
         """As Markdown."""
-        lines = [f"## {self.title}", "", _line(self.heads), _line(["---"] * len(self.heads))]
-        lines += [_line([cell.replace("|", r"\|") for cell in row]) for row in self.rows]
+        lines = [
+            f"## {self.title}",
+            "",
+            _format_row(self.heads),
+            _format_row(["---"] * len(self.heads)),
+        ]
+        lines += [_format_row([cell.replace("|", r"\|") for cell in row]) for row in self.rows]
         if self.note:
             lines += ["", self.note]
         return "\n".join(lines) + "\n"
@@ -48,24 +53,24 @@ class Grid:
     def latex(self) -> str:
         """As LaTeX, for a document with booktabs, amssymb and tabularx."""
         columns = "l" + "X" * (len(self.heads) - 1)
-        rows = [" & ".join(map(escaped, row)) + r" \\" for row in self.rows]
-        below = f"\\par\\smallskip\\footnotesize {escaped(self.note)}\n" if self.note else ""
+        rows = [" & ".join(map(escape_latex, row)) + r" \\" for row in self.rows]
+        below = f"\\par\\smallskip\\footnotesize {escape_latex(self.note)}\n" if self.note else ""
         return (
             "\\begin{table}\n\\centering\\small\n"
             f"\\begin{{tabularx}}{{\\linewidth}}{{{columns}}}\n\\toprule\n"
-            + " & ".join(map(escaped, self.heads))
+            + " & ".join(map(escape_latex, self.heads))
             + " \\\\\n\\midrule\n"
             + "\n".join(rows)
             + "\n\\bottomrule\n\\end{tabularx}\n"
-            f"\\caption{{{escaped(self.title)}}}\n{below}\\end{{table}}\n"
+            f"\\caption{{{escape_latex(self.title)}}}\n{below}\\end{{table}}\n"
         )
 
 
-def escaped(text: str) -> str:
+def escape_latex(text: str) -> str:
     """Text as LaTeX shows it; letters that it has no name for are left as they are."""
-    pattern = "|".join(map(re.escape, _LATEX))
-    return re.sub(pattern, lambda found: _LATEX[found[0]], text)
+    pattern = "|".join(map(re.escape, _LATEX_ESCAPES))
+    return re.sub(pattern, lambda found: _LATEX_ESCAPES[found[0]], text)
 
 
-def _line(cells: list[str] | tuple[str, ...]) -> str:
+def _format_row(cells: list[str] | tuple[str, ...]) -> str:
     return "| " + " | ".join(cells) + " |"

@@ -14,7 +14,7 @@ from arbiter.operators import checkpoint
 from arbiter_lab.reproduction.models import SMALL, has_baselines
 from arbiter_lab.reproduction.profiles import BASELINES, Profile
 from arbiter_lab.reproduction.stages import Facts, Workshop
-from arbiter_lab.reproduction.workers import in_order
+from arbiter_lab.reproduction.workers import run_in_order
 from arbiter_lab.training import run_folder
 from arbiter_lab.training.display import Display
 from arbiter_lab.training.held_out import HeldOut
@@ -26,12 +26,16 @@ from arbiter_lab.training.settings import Settings
 from arbiter_lab.training.stopping_rule import Ending
 from arbiter_lab.training.trainer import Trainer
 
-POOLS = "pools"
-_ENDED = (Ending.BUDGET, Ending.CONVERGED, Ending.PLATEAU)  # by itself, and not by a person
-_SAFE = 1.0  # what ρ(A)Δ may be
+POOLS_FOLDER = "pools"
+_ENDED_BY_ITSELF = (
+    Ending.BUDGET,
+    Ending.CONVERGED,
+    Ending.PLATEAU,
+)  # by itself, and not by a person
+_MAX_RHO_DT = 1.0  # what ρ(A)Δ may be
 
 
-class Training(NamedTuple):
+class TrainingPlan(NamedTuple):
     """A run to be made.
 
     Attributes:
@@ -47,35 +51,35 @@ class Training(NamedTuple):
     reason: str = ""
 
 
-def trainings(profile: Profile) -> Iterator[Training]:
+def list_trainings(profile: Profile) -> Iterator[TrainingPlan]:
     """Every run of a profile: the base, its ablations, the baselines, the sweep."""
     base = profile.small
-    yield Training(SMALL, "operator", base)
+    yield TrainingPlan(SMALL, "operator", base)
     for name in profile.ablations:
-        yield Training(f"{SMALL}_{name}", "ablation", base.apply_ablation(name))
+        yield TrainingPlan(f"{SMALL}_{name}", "ablation", base.apply_ablation(name))
     for name in profile.baselines:
-        yield baseline(name, f"{SMALL}_{name}", base)
+        yield plan_baseline(name, f"{SMALL}_{name}", base)
     for seed in profile.seeds:
         for factor in profile.rates:
             if (seed, factor) != (base.seed, 1.0):
                 changed = replace(base, seed=seed, lr=factor * base.lr)
-                yield Training(f"sweep_{seed}_{factor:g}", "sweep", changed)
+                yield TrainingPlan(f"sweep_{seed}_{factor:g}", "sweep", changed)
     for budget in profile.budgets:
         changed = replace(base, config=replace(base.config, budget=budget))
-        yield Training(f"budget_{budget:g}", "budget", changed)
+        yield TrainingPlan(f"budget_{budget:g}", "budget", changed)
 
 
 def make_trainings(workshop: Workshop) -> Facts:
     """Train what is not trained yet; the facts are what each run measured and how it ended."""
-    runs = list(trainings(workshop.profile))
-    pools, base = workshop.folder / POOLS, workshop.profile.small
+    runs = list(list_trainings(workshop.profile))
+    pools, base = workshop.folder / POOLS_FOLDER, workshop.profile.small
     workshop.tell("laws", 0, base.pool + base.held_out)
     # made once, before several runs look for them
     for count, seed in ((base.pool, base.pool_seed), (base.held_out, base.held_out_seed)):
         load_pool(count, seed, pools, "cpu")
     able = [run for run in runs if run.settings is not None]
     parts = [(workshop.folder / run.name, run.settings, pools) for run in able]
-    told = in_order(
+    told = run_in_order(
         train_small, parts, workshop.workers, lambda n: workshop.tell("trainings", n, len(parts))
     )
     measured = {run.name: facts for run, facts in zip(able, told, strict=True)}
@@ -89,7 +93,7 @@ def make_trainings(workshop: Workshop) -> Facts:
 def train_small(place: Path, settings: Settings, pools: Path) -> Facts:
     """Train a run, unless it is finished, and describe it; one that diverges is a finding."""
     try:
-        trained(place, settings, pools, Silent(settings.steps))
+        ensure_trained(place, settings, pools, SilentDisplay(settings.steps))
     except FloatingPointError as error:
         return {"reason": f"its training diverged: {error}", "diverged": True}
     return describe(place, settings, pools)
@@ -102,10 +106,10 @@ def weights_of(folder: Path, facts: Facts, name: str) -> Path:
 
 def describe(place: Path, settings: Settings, pools: Path) -> Facts:
     """What a finished run is known by: journal, ending and last measurements, without times."""
-    run, journal = _read(place / RUN_FILE), read_steps(place / JOURNAL_FILE)
+    run, journal = _read_json(place / RUN_FILE), read_steps(place / JOURNAL_FILE)
     weights = f"{run['checkpoint']}/weights.safetensors"
     tensors = checkpoint.load(place / weights)[0]
-    proposed = max(_numbers(journal["max_rho_dt"]), default=0.0)
+    proposed = max(_drop_missing(journal["max_rho_dt"]), default=0.0)
     measured = [i for i, gap in enumerate(journal["DualGap"]) if gap is not None]
     watched = ("step", "DualGap", "heldout_rmse_bp", "lambda_lip_before", "lambda_lip_after")
     return {
@@ -116,12 +120,12 @@ def describe(place: Path, settings: Settings, pools: Path) -> Facts:
         "ended": run["ended"],
         "steps": run["step"],
         "metrics": run["metrics"],
-        "spec_guard_hits": int(sum(_numbers(journal["spec_guard_hits"]))),
-        "projection_distance": sum(_numbers(journal["projection_distance"])),
+        "spec_guard_hits": int(sum(_drop_missing(journal["spec_guard_hits"]))),
+        "projection_distance": sum(_drop_missing(journal["projection_distance"])),
         # with a guard steps are cut before they are taken
-        "max_rho_dt": min(proposed, _SAFE) if settings.config.guard else proposed,
+        "max_rho_dt": min(proposed, _MAX_RHO_DT) if settings.config.guard else proposed,
         "max_rho_dt_proposed": proposed,
-        "martingale_passed": _martingale(place, settings, pools),
+        "martingale_passed": _run_martingale_test(place, settings, pools),
         "enter_representer_at_step": journal["enter_representer_at_step"][-1],
         "coverage_at_trigger": journal["coverage_at_trigger"][-1],
         "measured": {name: [journal[name][i] for i in measured] for name in watched},
@@ -131,15 +135,15 @@ def describe(place: Path, settings: Settings, pools: Path) -> Facts:
     }
 
 
-def _numbers(column: list[float | None]) -> list[float]:
+def _drop_missing(column: list[float | None]) -> list[float]:
     return [value for value in column if value is not None]
 
 
-def trained(
+def ensure_trained(
     place: Path, settings: Settings, pools: Path, display: Display, device: str = "cpu"
 ) -> Path:
     """The folder of a finished run; one that was not finished begins again."""
-    if not _finished(place, settings):
+    if not _is_finished(place, settings):
         shutil.rmtree(place, ignore_errors=True)
         outcome = train(settings, place, device, pool=pools, display=display)
         if outcome.ending is Ending.INTERRUPTED:  # training ends in good order, and so must all
@@ -147,14 +151,14 @@ def trained(
     return place
 
 
-def _finished(place: Path, settings: Settings) -> bool:
+def _is_finished(place: Path, settings: Settings) -> bool:
     if not (place / RUN_FILE).is_file():
         return False
-    run = _read(place / RUN_FILE)
-    return run["ended"] in _ENDED and read_settings(place) == settings
+    run = _read_json(place / RUN_FILE)
+    return run["ended"] in _ENDED_BY_ITSELF and read_settings(place) == settings
 
 
-class Silent(Display):
+class SilentDisplay(Display):
     """Shows nothing; somebody may listen.
 
     Args:
@@ -175,7 +179,7 @@ class Silent(Display):
             self._hear(step)
 
 
-def _martingale(place: Path, settings: Settings, pools: Path) -> bool | None:
+def _run_martingale_test(place: Path, settings: Settings, pools: Path) -> bool | None:
     """Whether the randomised martingale test passes at the end, on held-out laws."""
     if getattr(settings, "model", "operator") != "operator":
         return None
@@ -188,19 +192,19 @@ def _martingale(place: Path, settings: Settings, pools: Path) -> bool | None:
     return bool(exam.run_martingale_test(trainer.network, seed=leg.step))
 
 
-def baseline(name: str, run: str, base: Settings) -> Training:
+def plan_baseline(name: str, run: str, base: Settings) -> TrainingPlan:
     """A network without guarantees, with the operator's batches, steps and number of parameters."""
     if not has_baselines() or "model" not in {f.name for f in fields(Settings)}:
-        return Training(
+        return TrainingPlan(
             run, "baseline", None, "arbiter_lab.baselines is not in this version of the package"
         )
     try:
         made = Settings.from_dict(base.to_dict() | {"model": BASELINES[name]})
     except ValueError as error:
-        return Training(run, "baseline", None, f"it cannot be trained: {error}")
-    return Training(run, "baseline", made)
+        return TrainingPlan(run, "baseline", None, f"it cannot be trained: {error}")
+    return TrainingPlan(run, "baseline", made)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found

@@ -11,18 +11,18 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from multiprocessing import get_context
 from typing import Any
 
-MOST = 8
+MAX_WORKERS = 8
 """Processes at the most; each holds about a gigabyte."""
-_WATCH = 2.0  # seconds between looks at whether the parent lives
+_PARENT_CHECK_SECONDS = 2.0  # seconds between looks at whether the parent lives
 
 
 def default_workers() -> int:
     """One for each processor that this process may use."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min(allowed or 1, MOST))
+    return max(1, min(allowed or 1, MAX_WORKERS))
 
 
-def in_order(
+def run_in_order(
     work: Callable[..., Any],
     parts: Sequence[tuple[Any, ...]],
     workers: int,
@@ -47,12 +47,12 @@ def in_order(
     pool = ProcessPoolExecutor(
         min(workers, len(parts)),
         mp_context=get_context("spawn"),
-        initializer=_alone,
+        initializer=_prepare_worker,
         initargs=(os.getpid(),),
     )
     try:
         tasks = [pool.submit(work, *part) for part in parts]
-        for done in _counted(tasks):
+        for done in _count_finished(tasks):
             tell(done)
         return [task.result() for task in tasks]
     finally:
@@ -60,7 +60,7 @@ def in_order(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _counted(tasks: list[Future[Any]]) -> Iterator[int]:
+def _count_finished(tasks: list[Future[Any]]) -> Iterator[int]:
     left = set(tasks)
     while left:
         done, left = wait(left, return_when=FIRST_COMPLETED)
@@ -69,19 +69,19 @@ def _counted(tasks: list[Future[Any]]) -> Iterator[int]:
         yield len(tasks) - len(left)
 
 
-def _alone(parent: int) -> None:
+def _prepare_worker(parent: int) -> None:
     """One thread: the workers are the parallelism, and sums are in one order."""
     import torch
 
-    threading.Thread(target=_orphaned, args=(parent,), daemon=True).start()
+    threading.Thread(target=_exit_when_orphaned, args=(parent,), daemon=True).start()
     torch.set_num_threads(1)
     log = logging.getLogger("arbiter")
     log.addHandler(logging.NullHandler())
     log.propagate = False
 
 
-def _orphaned(parent: int) -> None:
+def _exit_when_orphaned(parent: int) -> None:
     """End with the process that asked for the work: a killed one cannot say that it is over."""
     while os.getppid() == parent:
-        time.sleep(_WATCH)
+        time.sleep(_PARENT_CHECK_SECONDS)
     os._exit(1)
