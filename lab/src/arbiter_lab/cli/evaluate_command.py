@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 BENCHES = ("unseen", "heston", "heston-hard")
 RESULT, PICTURE = "evaluation.json", "errors.png"
-_REAL = "real:"
+_REAL_PREFIX = "real:"
 _NEED_OPERATOR = {"operator", "refine"}
-_INTERRUPTED = 130  # what a shell reports after Ctrl-C
-Tell = Callable[[str, int, int], None]
+_EXIT_INTERRUPTED = 130  # what a shell reports after Ctrl-C
+ProgressCallback = Callable[[str, int, int], None]
 
 
 def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
@@ -73,9 +73,9 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
     from arbiter.files import require_folder
     from arbiter_lab.evaluation.methods import DEFAULT_METHODS, default_method_names, select_methods
 
-    real = bench.removeprefix(_REAL) if bench.startswith(_REAL) else None
+    real = bench.removeprefix(_REAL_PREFIX) if bench.startswith(_REAL_PREFIX) else None
     if real is None and bench not in BENCHES:
-        exit_bad_input(f"--bench {bench} is not one of {', '.join(BENCHES)}, {_REAL}FOLDER")
+        exit_bad_input(f"--bench {bench} is not one of {', '.join(BENCHES)}, {_REAL_PREFIX}FOLDER")
     if count is not None and count < 1:
         exit_bad_input(f"--count {count}: give at least one")
     if first < 0 or (first > 0 and real is not None):
@@ -84,35 +84,39 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
     logging.getLogger("arbiter").addHandler(logging.NullHandler())  # the summary says it all
     try:
         require_folder(out, files=(RESULT, PICTURE), folders=("surfaces",))
-        trained = _operator(weights) if _NEED_OPERATOR & {*names} else None
+        trained = _load_operator(weights) if _NEED_OPERATOR & {*names} else None
         names = method or default_method_names(trained)
-        networks = _baselines(baseline or [])
+        networks = _load_baselines(baseline or [])
         names += [name for name in networks if name not in names]
         chosen = select_methods(names, trained, networks)
-        about: dict[str, Any] = {"bench": bench, "methods_run": names, "weights": _about(trained)}
+        about: dict[str, Any] = {
+            "bench": bench,
+            "methods_run": names,
+            "weights": _describe_operator(trained),
+        }
         about |= {"first": first} if first else {}
-        with _progress(not json) as tell:
+        with _show_progress(not json) as tell:
             if real is None:
-                cases = _cases(bench, (first, count), cache or out / "surfaces", tell)
-                facts = about | _known(cases, chosen, certify, tell)
+                cases = _make_cases(bench, (first, count), cache or out / "surfaces", tell)
+                facts = about | _evaluate_cases(cases, chosen, certify, tell)
                 families = facts.pop("families")
             else:
-                facts = about | _chains(Path(real), count, chosen, tell)
+                facts = about | _evaluate_folder(Path(real), count, chosen, tell)
                 families = None
-        written = _write(facts, families, out)
+        written = _write_results(facts, families, out)
     except (ValueError, OSError, ImportError) as error:  # a projection needs a package of its own
         exit_bad_input(str(error))
     except KeyboardInterrupt:
         typer.echo("interrupted: nothing is written but the surfaces made so far", err=True)
-        raise typer.Exit(_INTERRUPTED) from None
+        raise typer.Exit(_EXIT_INTERRUPTED) from None
     if json:
         typer.echo(json_format.dumps(facts, indent=1, allow_nan=False))
     else:
-        _show(facts, written)
-    _end(facts, chosen)
+        _print_results(facts, written)
+    _exit_if_failed(facts, chosen)
 
 
-def _operator(weights: Path | None) -> Any:
+def _load_operator(weights: Path | None) -> Any:
     from arbiter_lab.evaluation.methods import load_any_operator, load_operator
 
     if weights is None:
@@ -122,7 +126,7 @@ def _operator(weights: Path | None) -> Any:
     return load_any_operator(weights)
 
 
-def _baselines(paths: list[Path]) -> dict[str, Any]:
+def _load_baselines(paths: list[Path]) -> dict[str, Any]:
     """Trained baselines by the name of their model."""
     from arbiter_lab.baselines.trained_baseline import Baseline
 
@@ -138,7 +142,7 @@ def _baselines(paths: list[Path]) -> dict[str, Any]:
     return found
 
 
-def _about(trained: Any) -> dict[str, Any] | None:
+def _describe_operator(trained: Any) -> dict[str, Any] | None:
     if trained is None:
         return None
     return {
@@ -149,7 +153,9 @@ def _about(trained: Any) -> dict[str, Any] | None:
     }
 
 
-def _known(cases: list[Case], chosen: list[Method], certify: bool, tell: Tell) -> dict[str, Any]:
+def _evaluate_cases(
+    cases: list[Case], chosen: list[Method], certify: bool, tell: ProgressCallback
+) -> dict[str, Any]:
     from arbiter_lab.evaluation.run_methods import evaluate as run
 
     found = run(cases, chosen, full=certify, tell=lambda name, done: tell(name, done, len(cases)))
@@ -157,7 +163,9 @@ def _known(cases: list[Case], chosen: list[Method], certify: bool, tell: Tell) -
     return {"audit": audit, **found.to_dict(), "families": [case.family for case in cases]}
 
 
-def _cases(bench: str, which: tuple[int, int | None], cache: Path, tell: Tell) -> list[Case]:
+def _make_cases(
+    bench: str, which: tuple[int, int | None], cache: Path, tell: ProgressCallback
+) -> list[Case]:
     from arbiter_lab.evaluation import heston_surfaces, stored_surfaces, unseen_surfaces
 
     first, count = which
@@ -178,7 +186,9 @@ def _cases(bench: str, which: tuple[int, int | None], cache: Path, tell: Tell) -
     return cases
 
 
-def _chains(folder: Path, count: int | None, chosen: list[Method], tell: Tell) -> dict[str, Any]:
+def _evaluate_folder(
+    folder: Path, count: int | None, chosen: list[Method], tell: ProgressCallback
+) -> dict[str, Any]:
     from arbiter_lab.evaluation.listed_chains import evaluate_chains, find_chain_files
 
     paths = find_chain_files(folder)[:count]
@@ -186,7 +196,7 @@ def _chains(folder: Path, count: int | None, chosen: list[Method], tell: Tell) -
     return {"chains": rows}
 
 
-def _write(facts: dict[str, Any], families: list[str] | None, out: Path) -> list[Path]:
+def _write_results(facts: dict[str, Any], families: list[str] | None, out: Path) -> list[Path]:
     from arbiter.files import write_whole
 
     out.mkdir(parents=True, exist_ok=True)
@@ -200,7 +210,7 @@ def _write(facts: dict[str, Any], families: list[str] | None, out: Path) -> list
     return written
 
 
-def _end(facts: dict[str, Any], chosen: list[Method]) -> None:
+def _exit_if_failed(facts: dict[str, Any], chosen: list[Method]) -> None:
     promising = {method.name for method in chosen if method.promises}
     if "chains" in facts:
         rows = facts["chains"]
@@ -219,7 +229,7 @@ def _end(facts: dict[str, Any], chosen: list[Method]) -> None:
         raise typer.Exit(FAILED)
 
 
-def _show(facts: dict[str, Any], written: list[Path]) -> None:
+def _print_results(facts: dict[str, Any], written: list[Path]) -> None:
     from rich.console import Console
 
     console = Console()
@@ -233,14 +243,14 @@ def _show(facts: dict[str, Any], written: list[Path]) -> None:
     else:
         noise = f"{facts['quotes']:,} quotes with {facts['noise_bp']:.1f} bp of noise"
         title = f"{facts['bench']}: {facts['surfaces']:,} surfaces, {noise}"
-        console.print(_table(facts["methods"], title))
+        console.print(_method_table(facts["methods"], title))
         for table in (_family_table(facts["methods"]), _worst_table(facts["methods"])):
             console.print(table)
     for path in written:
         print_written(console, path)
 
 
-def _grid(title: str, heads: tuple[str, ...], words: int = 1) -> Any:
+def _make_table(title: str, heads: tuple[str, ...], words: int = 1) -> Any:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -251,43 +261,47 @@ def _grid(title: str, heads: tuple[str, ...], words: int = 1) -> Any:
     return table
 
 
-def _table(found: dict[str, Any], title: str) -> Any:
+def _method_table(found: dict[str, Any], title: str) -> Any:
     heads = ("bp", "RMSE", "no quote", "MAE", "max", "inside", "NAS<1", "VIX", "ms")
-    table = _grid(title, heads)
+    table = _make_table(title, heads)
     for name, s in found.items():
         nas = f"{s['surfaces'] - s['nas_one']:,}"
         each = None if s["seconds_each"] is None else 1e3 * s["seconds_each"]
         numbers = (s["rmse_bp"], s["rmse_unquoted_bp"], s["mae_bp"])
         table.add_row(
-            name, *map(_fixed, numbers), _fixed(s["max_bp"], 0), f"{s['inside_bid_ask']:.1%}",
-            nas, _fixed(s["vix_rmse"], 3), _fixed(each, 1),
+            name, *map(_format_fixed, numbers), _format_fixed(s["max_bp"], 0), f"{s['inside_bid_ask']:.1%}",
+            nas, _format_fixed(s["vix_rmse"], 3), _format_fixed(each, 1),
         )  # fmt: skip
     return table
 
 
 def _family_table(found: dict[str, Any]) -> Any:
     families = list(next(iter(found.values()))["by_family"])
-    table = _grid("By family (no quote)", ("bp", *families))
+    table = _make_table("By family (no quote)", ("bp", *families))
     for name, s in found.items():
         cells = [s["by_family"][family] for family in families]
         table.add_row(
-            name, *(f"{_fixed(c['rmse_bp'])} ({_fixed(c['rmse_unquoted_bp'])})" for c in cells)
+            name,
+            *(
+                f"{_format_fixed(c['rmse_bp'])} ({_format_fixed(c['rmse_unquoted_bp'])})"
+                for c in cells
+            ),
         )
     return table
 
 
 def _worst_table(found: dict[str, Any]) -> Any:
-    table = _grid("Surfaces", ("bp", "median", "worst", "which", "refused", "no value"))
+    table = _make_table("Surfaces", ("bp", "median", "worst", "which", "refused", "no value"))
     for name, s in found.items():
         worst = s["worst"]
         table.add_row(
-            name, _fixed(s["median_surface_rmse_bp"]), _fixed(worst["rmse_bp"], 1),
-            _which(worst), f"{s['refused']:,}", f"{s['absent']:,}",
+            name, _format_fixed(s["median_surface_rmse_bp"]), _format_fixed(worst["rmse_bp"], 1),
+            _name_worst(worst), f"{s['refused']:,}", f"{s['absent']:,}",
         )  # fmt: skip
     return table
 
 
-def _which(worst: dict[str, Any]) -> str:
+def _name_worst(worst: dict[str, Any]) -> str:
     name, family = worst["name"], worst["family"]
     return str(name) if family in name else f"{name}, {family}"
 
@@ -299,29 +313,29 @@ def _chain_tables(rows: list[dict[str, Any]]) -> Iterator[Any]:
         scored = [row for row in rows if row["chain"] == chain and "error" not in row]
         if not scored:
             continue
-        count, index = f"{scored[0]['quotes']:,} quotes", _fixed(scored[0]["vix"])
-        table = _grid(f"{chain}: {count}, VIX by the index rule {index}", heads)
+        count, index = f"{scored[0]['quotes']:,} quotes", _format_fixed(scored[0]["vix"])
+        table = _make_table(f"{chain}: {count}, VIX by the index rule {index}", heads)
         for row in scored:
             steps = "–" if row["steps"] is None else f"{row['steps']}"
             table.add_row(
-                row["method"], f"{row['inside_bid_ask']:.1%}", _fixed(row["iv_rmse_bp"], 1),
-                _fixed(row["median_half_spreads"]), _fixed(row["vix_gap"], 3),
-                _score(row["nas"]), steps, _fixed(row["seconds"]),
+                row["method"], f"{row['inside_bid_ask']:.1%}", _format_fixed(row["iv_rmse_bp"], 1),
+                _format_fixed(row["median_half_spreads"]), _format_fixed(row["vix_gap"], 3),
+                _format_nas(row["nas"]), steps, _format_fixed(row["seconds"]),
             )  # fmt: skip
         yield table
 
 
-def _score(nas: float) -> str:
+def _format_nas(nas: float) -> str:
     """Four digits, rounded down: what is not one does not look like one."""
     return "1" if nas == 1.0 else f"{math.floor(1e4 * nas) / 1e4:.4f}"
 
 
-def _fixed(value: float | None, digits: int = 2) -> str:
+def _format_fixed(value: float | None, digits: int = 2) -> str:
     return "–" if value is None else f"{value:,.{digits}f}"
 
 
 @contextmanager
-def _progress(shown: bool) -> Iterator[Tell]:
+def _show_progress(shown: bool) -> Iterator[ProgressCallback]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,

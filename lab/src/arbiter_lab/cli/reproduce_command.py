@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from arbiter_lab.reproduction.check_results import ResultsCheck
     from arbiter_lab.reproduction.run_protocol import RunOutcome
 
-How = tuple[str | None, Path | None, int | None, bool]  # stage, checkpoints, workers, silence
+RunOptions = tuple[
+    str | None, Path | None, int | None, bool
+]  # stage, checkpoints, workers, silence
 
-_INTERRUPTED = 130  # what a shell reports after Ctrl-C
-_SHOWN = 20  # findings that a terminal shows
+_EXIT_INTERRUPTED = 130  # what a shell reports after Ctrl-C
+_MAX_FINDINGS_SHOWN = 20  # findings that a terminal shows
 
 
 def reproduce(
@@ -58,11 +60,11 @@ def reproduce(
 
     try:
         if check is not None:
-            found = _check(check, profile, out, (stage, checkpoints, workers, json))
+            found = _check_folder(check, profile, out, (stage, checkpoints, workers, json))
             _end_check(found, json)
             return
         how = (stage, checkpoints, workers, json)
-        outcome = _run(profile or "paper", out or Path("results"), how)
+        outcome = _run_profile(profile or "paper", out or Path("results"), how)
     except (CheckpointError, ValueError, OSError) as error:
         exit_bad_input(str(error))
     except FloatingPointError as error:
@@ -70,11 +72,11 @@ def reproduce(
         raise typer.Exit(FAILED) from error
     except KeyboardInterrupt:
         typer.echo("interrupted: the same command goes on from the last stage", err=True)
-        raise typer.Exit(_INTERRUPTED) from None
-    _show(outcome, json)
+        raise typer.Exit(_EXIT_INTERRUPTED) from None
+    _print_outcome(outcome, json)
 
 
-def _run(profile: str, out: Path, how: How) -> RunOutcome:
+def _run_profile(profile: str, out: Path, how: RunOptions) -> RunOutcome:
     from arbiter_lab.reproduction.display import Display
     from arbiter_lab.reproduction.external_stage import chains_folder
     from arbiter_lab.reproduction.models import Checkpoints
@@ -97,7 +99,9 @@ def _run(profile: str, out: Path, how: How) -> RunOutcome:
         )
 
 
-def _check(folder: Path, profile: str | None, out: Path | None, how: How) -> ResultsCheck:
+def _check_folder(
+    folder: Path, profile: str | None, out: Path | None, how: RunOptions
+) -> ResultsCheck:
     from arbiter_lab.reproduction.check_results import check, read_profile_name
 
     if how[0] is not None:
@@ -111,7 +115,7 @@ def _check(folder: Path, profile: str | None, out: Path | None, how: How) -> Res
     was = read_profile_name(folder)
     if profile is not None and profile != was:
         raise ValueError(f"{folder} is of the profile {was!r}: leave --profile out, or name it")
-    _run(was, out, how)
+    _run_profile(was, out, how)
     return check(folder, out)
 
 
@@ -120,17 +124,17 @@ def _end_check(found: ResultsCheck, json: bool) -> None:
         typer.echo(json_format.dumps(found.to_dict(), indent=1, allow_nan=False))
     else:
         told = found.problem_sentences()
-        for sentence in told[:_SHOWN]:
+        for sentence in told[:_MAX_FINDINGS_SHOWN]:
             typer.echo(sentence)
-        if len(told) > _SHOWN:
-            typer.echo(f"and {len(told) - _SHOWN} more")
+        if len(told) > _MAX_FINDINGS_SHOWN:
+            typer.echo(f"and {len(told) - _MAX_FINDINGS_SHOWN} more")
         if found.passed:
-            typer.echo(_agreement(found))
+            typer.echo(_describe_agreement(found))
     if not found.passed:
         raise typer.Exit(FAILED)
 
 
-def _agreement(found: ResultsCheck) -> str:
+def _describe_agreement(found: ResultsCheck) -> str:
     if found.same_bytes is None:
         return f"{found.folder}: every file is as it was written"
     how = "the same bytes" if found.same_bytes else "within the intervals"
@@ -140,9 +144,9 @@ def _agreement(found: ResultsCheck) -> str:
     )
 
 
-def _show(outcome: RunOutcome, json: bool) -> None:
+def _print_outcome(outcome: RunOutcome, json: bool) -> None:
     if json:
-        typer.echo(json_format.dumps(_facts(outcome), indent=1, allow_nan=False))
+        typer.echo(json_format.dumps(_collect_facts(outcome), indent=1, allow_nan=False))
         return
     from rich.console import Console
 
@@ -158,7 +162,7 @@ def _show(outcome: RunOutcome, json: bool) -> None:
         print_written(console, outcome.out / name)
 
 
-def _facts(outcome: RunOutcome) -> dict[str, Any]:
+def _collect_facts(outcome: RunOutcome) -> dict[str, Any]:
     return {
         "out": str(outcome.out),
         "ran": list(outcome.ran),

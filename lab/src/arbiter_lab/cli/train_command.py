@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from arbiter_lab.training.loop import Outcome
     from arbiter_lab.training.settings import Settings
 
-_INTERRUPTED = 130  # what a shell reports after Ctrl-C
+_EXIT_INTERRUPTED = 130  # what a shell reports after Ctrl-C
 
 
 def train(  # noqa: PLR0913, PLR0917 - one parameter per option
@@ -77,7 +77,7 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter per option
     _require_device(device)
     try:
         changes = {"steps": steps, "decay": decay, "model": model, "route": route}
-        chosen = _settings(out, settings, resume, changes)
+        chosen = _read_settings(out, settings, resume, changes)
         if ablate is not None:
             chosen = chosen.apply_ablation(ablate)
         outcome = run(
@@ -98,9 +98,9 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter per option
     if json:
         typer.echo(json_format.dumps(outcome.to_dict(), indent=1, allow_nan=False))
     else:
-        _show(outcome)
+        _print_outcome(outcome)
     if outcome.ending is Ending.INTERRUPTED:
-        raise typer.Exit(_INTERRUPTED)
+        raise typer.Exit(_EXIT_INTERRUPTED)
 
 
 def _require_device(device: str) -> None:
@@ -114,7 +114,7 @@ def _require_device(device: str) -> None:
         )
 
 
-def _settings(out: Path, file: Path | None, resume: bool, changes: dict[str, Any]) -> Settings:
+def _read_settings(out: Path, file: Path | None, resume: bool, changes: dict[str, Any]) -> Settings:
     """From the file, else from the run that is resumed, else the defaults; then the options."""
     from arbiter_lab.training.run_folder import read_settings
     from arbiter_lab.training.settings import Settings
@@ -128,7 +128,7 @@ def _settings(out: Path, file: Path | None, resume: bool, changes: dict[str, Any
     return replace(chosen, **{name: value for name, value in changes.items() if value is not None})
 
 
-def _show(outcome: Outcome) -> None:
+def _print_outcome(outcome: Outcome) -> None:
     from rich.console import Console
     from rich.table import Table
 
