@@ -10,17 +10,17 @@ import pytest
 
 import make_example_chain as tool
 from arbiter.chains import Chain, read_chain
-from arbiter.data import path
+from arbiter.data import example_chain_path
 from arbiter.vix.index_rule import vix
 
 
 @pytest.fixture(scope="module")
 def chain() -> Chain:
-    return read_chain(path())
+    return read_chain(example_chain_path())
 
 
 def test_the_seed_gives_the_committed_bytes() -> None:
-    assert tool.chain().encode() == path().read_bytes()
+    assert tool.chain().encode() == example_chain_path().read_bytes()
 
 
 def test_another_seed_gives_another_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,14 +31,14 @@ def test_another_seed_gives_another_file(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_it_says_that_it_is_synthetic_and_stays_small() -> None:
-    raw = path().read_bytes()
+    raw = example_chain_path().read_bytes()
     assert len(raw) <= 700_000
     assert b"(synthetic)" in raw.splitlines()[1]
 
 
 def test_it_has_the_layout_of_the_download(data_dir: Path) -> None:
     real = (data_dir / "chains" / "spx_2023-09-14_close.csv").read_text().splitlines()
-    ours = path().read_text().splitlines()
+    ours = example_chain_path().read_text().splitlines()
     assert ours[3] == real[3]
     assert {line.count(",") for line in ours[4:]} == {21}
     assert [line.count(",") for line in ours[:3]] == [line.count(",") for line in real[:3]]

@@ -16,7 +16,7 @@ def example_chain() -> Chain:
         >>> example_chain().underlying
         'SPX'
     """
-    return read_chain(data.path())
+    return read_chain(data.example_chain_path())
 
 
 def example() -> Surface:

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from arbiter.chains import Chain, read_chain
-from arbiter.data import path as example_path
+from arbiter.data import example_chain_path as example_path
 from arbiter.pricing import black
 from arbiter.vix.index_rule import vix
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 import arbiter as ab
 from arbiter.cli import app
-from arbiter.data import path as example_path
+from arbiter.data import example_chain_path as example_path
 
 FIELDS = {
     "status": str,

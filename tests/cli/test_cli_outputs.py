@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from arbiter.cli import app
-from arbiter.data import path as example_path
+from arbiter.data import example_chain_path as example_path
 from arbiter.files import require_folder
 from arbiter.pipeline import Job
 from arbiter.pipeline import run_job as run_pipeline

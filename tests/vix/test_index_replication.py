@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arbiter.chains import Chain, read_chain
-from arbiter.data import path
+from arbiter.data import example_chain_path
 from arbiter.examples import example
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
@@ -36,7 +36,7 @@ SURFACE = Surface.from_slopes(
 
 @pytest.fixture(scope="module")
 def chain() -> Chain:
-    return read_chain(path())
+    return read_chain(example_chain_path())
 
 
 def mixture() -> Surface:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 import arbiter as ab
 from arbiter.cli import app
-from arbiter.data import path as example_path
+from arbiter.data import example_chain_path as example_path
 from arbiter.operators import checkpoint
 from arbiter.operators.network.network import Config, Network
 from arbiter_lab.baselines.matched_size import match_design

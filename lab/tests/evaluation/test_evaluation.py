@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 import arbiter as ab
-from arbiter.data import path as example_path
+from arbiter.data import example_chain_path as example_path
 from arbiter.operators.network.network import Config
 from arbiter.pricing import black
 from arbiter.quotes import Quotes

@@ -80,7 +80,7 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
     Exit code 0 if every fit converged (every chain was one that the operator knows) and every
     certificate passed, 1 if one did not, 2 if a chain could not be read.
     """
-    from arbiter.data import path as example_path
+    from arbiter.data import example_chain_path as example_path
     from arbiter.pipeline import METHODS, Job
 
     source = example_path() if chain is None else chain

@@ -32,7 +32,7 @@ def vix(
 ) -> None:
     """The volatility index of a chain: near and next term, forwards and contributions."""
     from arbiter.chains import read_chain
-    from arbiter.data import path as example_path
+    from arbiter.data import example_chain_path as example_path
     from arbiter.vix.index_rule import vix as index
 
     source = example_path() if chain is None else chain

@@ -6,6 +6,6 @@ from importlib.resources import files
 from pathlib import Path
 
 
-def path() -> Path:
+def example_chain_path() -> Path:
     """Where the example chain lies: Heston prices, not market data (docs/vix.md)."""
     return Path(str(files(__name__) / "spx_example.csv"))
