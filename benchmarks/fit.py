@@ -5,7 +5,7 @@ surface, and the fit that chooses its roughness, on a full index chain and on 16
 *Growth*: how time grows with expiries and with quotes. *Peers*: the same quotes given to every
 method; share inside bid-ask and error of volatility where the method saw the quotes and on a
 fifth that it did not, and what ``arbiter.audit`` finds in a table of the result. *Oracle*: error
-against the truth on the Heston surfaces of :mod:`benchmarks.heston_surfaces`.
+against the truth on the Heston surfaces of :mod:`arbiter_lab.evaluation.heston_surfaces`.
 
 The chain is a real one where ``ARBITER_DATA`` names the folder with the market data, and one
 listed like an index but priced from Heston's model elsewhere and beside it.
@@ -35,11 +35,12 @@ from rich.table import Table
 import arbiter as ab
 from arbiter.chains import read_chain
 from arbiter.fitting import FitOptions, FittedSurface, fit
+from arbiter.models.heston import Heston
 from arbiter.quotes import Quotes
 from arbiter.scoring import BASIS_POINT, Model, count_modes, find_counted_quotes, score
 from arbiter_lab.evaluation.arbitrage_check import tabulate_volatility
+from arbiter_lab.evaluation.heston_surfaces import heston_surface
 from arbiter_lab.peers import fit_andreasen_huge, fit_ssvi, fit_svi
-from benchmarks.heston_surfaces import Heston, heston_surface
 
 Array = NDArray[np.float64]
 Row = dict[str, Any]

@@ -19,7 +19,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from benchmarks.heston_surfaces import oracle_rmse_bp
 from benchmarks.operator_domain import Table, training_tables, traits_of
 from torch import Tensor
 
@@ -27,6 +26,7 @@ import operator_card
 from arbiter.operators import checkpoint, domain
 from arbiter.operators.network.network import Config, Network
 from arbiter.operators.pretrained import Operator
+from arbiter_lab.evaluation.heston_surfaces import oracle_rmse_bp
 from arbiter_lab.evaluation.listed_chains import evaluate_chains, find_chain_files
 from arbiter_lab.evaluation.methods import select_methods
 from arbiter_lab.evaluation.stored_surfaces import load_unseen_surfaces

@@ -8,12 +8,12 @@ from functools import lru_cache
 import numpy as np
 import polars as pl
 import pytest
-from benchmarks.heston_surfaces import HestonSurface, heston_surface, oracle_rmse_bp
 from numpy.typing import ArrayLike, NDArray
 
 from arbiter.fitting import FitOptions, FitResult, FittedSurface, Roughness, Status, fit
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
+from arbiter_lab.evaluation.heston_surfaces import HestonSurface, heston_surface, oracle_rmse_bp
 from counts import count
 from reference import BATES, DAYS
 

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from benchmarks.heston_surfaces import heston_surface
 from numpy.typing import NDArray
 
 from arbiter.fitting import FitOptions, FittedSurface, fit
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
+from arbiter_lab.evaluation.heston_surfaces import heston_surface
 from counts import count
 
 Array = NDArray[np.float64]

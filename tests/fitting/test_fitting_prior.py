@@ -9,14 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.heston_surfaces import (
-    MATURITY_DAYS,
-    STRIKE_DEVIATIONS,
-    Heston,
-    HestonSurface,
-    draw_heston,
-    heston_surface,
-)
 from numpy.typing import NDArray
 
 from arbiter.chains import read_chain
@@ -33,9 +25,17 @@ from arbiter.fitting import (
 )
 from arbiter.fitting.interior_point import InteriorPointSolver
 from arbiter.fitting.objective import FitObjective
+from arbiter.models.heston import Heston
 from arbiter.quotes import Quotes
 from arbiter.scoring import score
 from arbiter.surface import Surface
+from arbiter_lab.evaluation.heston_surfaces import (
+    MATURITY_DAYS,
+    STRIKE_DEVIATIONS,
+    HestonSurface,
+    draw_heston,
+    heston_surface,
+)
 from counts import count
 
 Array = NDArray[np.float64]

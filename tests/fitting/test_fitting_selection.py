@@ -7,7 +7,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-from benchmarks.heston_surfaces import heston_surface, oracle_rmse_bp
 from numpy.typing import NDArray
 
 from arbiter.fitting import FitOptions, Loss, Roughness, fit, initial_point, smoothing
@@ -15,6 +14,7 @@ from arbiter.fitting.interior_point import InteriorPointSolver, Status
 from arbiter.fitting.objective import FitObjective
 from arbiter.fitting.roughness import Penalty
 from arbiter.quotes import Quotes
+from arbiter_lab.evaluation.heston_surfaces import heston_surface, oracle_rmse_bp
 from counts import count
 
 Array = NDArray[np.float64]

@@ -342,7 +342,7 @@ def test_interrupt_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(datasets, "write", interrupted)
+    monkeypatch.setattr(datasets, "write_dataset", interrupted)
     result = run("--out", tmp_path, "--days", 2)
     assert result.exit_code == 130
     assert "same command again" in result.stderr
@@ -352,7 +352,7 @@ def test_failing_oracle_exits_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     def failing(*_: object) -> None:
         raise ArithmeticError("the oracle fails at these parameters")
 
-    monkeypatch.setattr(datasets, "write", failing)
+    monkeypatch.setattr(datasets, "write_dataset", failing)
     result = run("--out", tmp_path, "--days", 2)
     assert result.exit_code == 1
     assert "the oracle fails" in result.stderr

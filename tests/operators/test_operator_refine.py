@@ -7,7 +7,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-from benchmarks.heston_surfaces import HestonSurface, heston_surface
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -21,6 +20,7 @@ from arbiter.fitting.refinement import refine
 from arbiter.operators.pretrained import Operator
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
+from arbiter_lab.evaluation.heston_surfaces import HestonSurface, heston_surface
 from counts import count
 
 Array = NDArray[np.float64]
@@ -137,7 +137,7 @@ def test_a_bad_operator_that_is_believed_does_harm(
 ) -> None:
     """The control of the last test: the same fit with a pull that insists."""
     made, alone = market(3000, False)
-    monkeypatch.setattr(cross_validation, "choose", lambda *_: Pull(1e5, 1e5))
+    monkeypatch.setattr(cross_validation, "choose_pull", lambda *_: Pull(1e5, 1e5))
     found = refined_by(times(1.1, operator), made.quotes)
     assert trust(found) > 0.5
     assert square_error(found, made) > 9.0 * square_error(alone, made)
@@ -182,7 +182,7 @@ def _certain(guide: Guide, quotes: Quotes) -> FittedSurface:
     held = [Fold(out, guide(quotes.select(~out))) for out in folds(quotes)]
     with pytest.MonkeyPatch.context() as patch:
         nothing = np.zeros((1, 1))
-        patch.setattr(cross_validation, "overstated", lambda *_: (nothing, 0.0))
+        patch.setattr(cross_validation, "find_overstated_precision", lambda *_: (nothing, 0.0))
         return refine(quotes, guide(quotes), held, FitOptions())
 
 
@@ -353,7 +353,7 @@ def test_a_guide_with_steep_tails_is_followed_where_quotes_are(
 
     at = made.k, made.T[:, None]
     near = float(np.abs(refined().iv(*at) - guide.iv(*at)).max())
-    monkeypatch.setattr(FitObjective, "make_room", lambda *_: None)
+    monkeypatch.setattr(FitObjective, "raise_slope_bound", lambda *_: None)
     far = float(np.abs(refined().iv(*at) - guide.iv(*at)).max())
     assert near < 0.01
     assert far > 1.5 * near

@@ -102,7 +102,7 @@ def test_quotes_in_one_row_are_those_of_each_slice() -> None:
         assert torch.equal(getattr(quotes, name), getattr(chain, name)[chain.quoted].double()), name
 
 
-def spoken(rng: np.random.Generator, counts: list[int]) -> domain_features.Seen:
+def spoken(rng: np.random.Generator, counts: list[int]) -> domain_features.ObservedChains:
     """Noise in place of a chain, with so many quotes in each expiry."""
     size, expiry = sum(counts), np.repeat(np.arange(len(counts)), counts)
     T = np.cumsum(rng.uniform(0.01, 1.0, len(counts)))

@@ -84,7 +84,7 @@ def test_the_mean_is_that_of_the_exact_posterior(
     half = 0.3
     u = truth + half * (2.0 * torch.rand(1, 12, generator=g, dtype=torch.float64) - 1.0)
     grid = np.linspace(-6.0, 6.0, 200_001)
-    monkeypatch.setattr(bid_ask_likelihood, "_LAWS", ((1.0, 0.05),))
+    monkeypatch.setattr(bid_ask_likelihood, "MID_ERROR_LAWS", ((1.0, 0.05),))
     blur = np.hypot(0.05 * half, float(told(rows, u, half).error))
     log = -0.5 * grid**2
     for value in u[0].numpy():
@@ -138,9 +138,9 @@ def test_the_law_of_the_errors_is_found(
         return float((told(rows, u, 0.2).belief.mean - a).square().mean().sqrt())
 
     found = error()
-    monkeypatch.setattr(bid_ask_likelihood, "_LAWS", (mine,))
+    monkeypatch.setattr(bid_ask_likelihood, "MID_ERROR_LAWS", (mine,))
     known = error()
-    monkeypatch.setattr(bid_ask_likelihood, "_LAWS", (other,))
+    monkeypatch.setattr(bid_ask_likelihood, "MID_ERROR_LAWS", (other,))
     assert found < worse * known
     assert found < 0.95 * error()
 

@@ -135,10 +135,10 @@ def test_where_the_order_binds_slices_give_way_together(monkeypatch: pytest.Monk
     """Near the best that the order allows, which one projection after free steps is far from."""
     made = crashing()
     _, found = star_order_projection.transport(made)
-    monkeypatch.setattr(star_order_projection, "_INNER", 60)
+    monkeypatch.setattr(star_order_projection, "ADMM_STEPS", 60)
     monkeypatch.setattr(star_order_projection, "MORE", 60)
     _, best = star_order_projection.transport(made)
-    monkeypatch.setattr(star_order_projection, "_INNER", 0)
+    monkeypatch.setattr(star_order_projection, "ADMM_STEPS", 0)
     monkeypatch.setattr(star_order_projection, "MORE", 4)
     _, once = star_order_projection.transport(made)
     assert missed(made, best) > 1e-3  # the order does bind
@@ -207,7 +207,7 @@ def test_more_rounds_begin_to_count_with_nothing(monkeypatch: pytest.MonkeyPatch
     assert largest_step(way) < 1e-6
     monkeypatch.setattr(
         star_order_projection,
-        "_FAR_OFF",
+        "FULL_MISS_FOR_MORE_ROUNDS",
         star_order_projection.MIN_MISS_FOR_MORE_ROUNDS * (1.0 + 1e-12),
     )
     assert largest_step(way) > 1e-2

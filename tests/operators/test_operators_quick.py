@@ -346,8 +346,8 @@ def test_transports_on_the_way_to_more_rounds_are_those_of_the_network(
     for seed in range(40):
         smile = smiles(seed, 0.5)
         with monkeypatch.context() as patch:
-            patch.setattr(star_order_projection, "_OFF", 1.0)
-            patch.setattr(star_order_projection, "_FAR_OFF", 2.0)
+            patch.setattr(star_order_projection, "MIN_MISS_FOR_MORE_ROUNDS", 1.0)
+            patch.setattr(star_order_projection, "FULL_MISS_FOR_MORE_ROUNDS", 2.0)
             once, miss = star_order_projection.transport(smile)
         trust = star_order_projection._priced(smile).trust.view_as(miss)
         off = torch.sqrt((trust * miss**2).flatten(1).sum(1) / trust.flatten(1).sum(1))

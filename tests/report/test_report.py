@@ -282,7 +282,7 @@ def test_error_midway_leaves_the_old_page(
         with pytest.raises(OSError, match="disk full"):
             write_report(path, surface, quotes, summary={})
     with monkeypatch.context() as patch:
-        patch.setattr(page, "figures", full)
+        patch.setattr(page, "build_figures", full)
         with pytest.raises(OSError, match="disk full"):
             write_report(path, surface, quotes, summary={})
     assert path.read_text(encoding="utf-8") == "old"

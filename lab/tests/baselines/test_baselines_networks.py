@@ -173,7 +173,7 @@ def test_it_can_be_asked_anywhere_in_any_order(
     assert np.isfinite(table).all()
     one_by_one = [float(found.iv(a, t)) for a, t in zip(k.ravel(), T.ravel(), strict=True)]
     assert table.ravel() == pytest.approx(one_by_one, rel=1e-12)
-    monkeypatch.setattr(trained_baseline, "_AT_ONCE", 7)
+    monkeypatch.setattr(trained_baseline, "_MAX_QUERIES", 7)
     assert found.iv(k, T) == pytest.approx(table, rel=1e-12)
     price = found.otm(0.0, 0.5)
     assert float(ab.black.implied(price, 0.0).volatility) == pytest.approx(

@@ -65,10 +65,10 @@ class Told(Readout):
     def encode(self, chain: Scaled, guess: Kriged | None = None) -> tuple[Tensor, ...]:
         return ()
 
-    def ask(self, memory: tuple[Tensor, ...], zeta: Tensor) -> Tensor:
+    def query_volatility(self, memory: tuple[Tensor, ...], zeta: Tensor) -> Tensor:
         return self.u
 
-    def part(self, memory: tuple[Tensor, ...], rows: Tensor) -> tuple[Tensor, ...]:
+    def select_maturities(self, memory: tuple[Tensor, ...], rows: Tensor) -> tuple[Tensor, ...]:
         return memory
 
 

@@ -31,7 +31,7 @@ def run(*arguments: object) -> Result:
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_surfaces, "BLOCK", 3)
+    monkeypatch.setattr(stored_surfaces, "SURFACES_PER_FILE", 3)
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_arbitrage_in_a_method_that_promises_none_is_a_failure(
     def found(*_: Any) -> Verdict:
         return Verdict(0.999, 1, True)
 
-    monkeypatch.setattr(run_methods, "judge", found)
+    monkeypatch.setattr(run_methods, "audit_model", found)
     chosen = ("--bench", "heston", "--count", 1, "--out", tmp_path)
     assert run(*chosen, "--method", "fit").exit_code == 1
     assert run(*chosen, "--method", "svi").exit_code == 0  # it promises nothing
@@ -137,7 +137,7 @@ def test_a_method_that_refuses_quotes_is_a_failure(
     quoted = np.zeros_like(case.quoted)
     quoted.flat[np.flatnonzero(case.quoted)[:2]] = True
     few_case = replace(case, quotes=few, quoted=quoted)
-    monkeypatch.setattr(stored_surfaces, "stored", lambda *_: [few_case])
+    monkeypatch.setattr(stored_surfaces, "load_unseen_surfaces", lambda *_: [few_case])
     result = run("--count", 1, "--method", "operator", "--out", tmp_path, "--json")
     assert result.exit_code == 1, result.output
     found = json.loads(result.stdout)["methods"]["operator"]

@@ -44,12 +44,12 @@ Array = NDArray[np.float64]
 
 
 @pytest.fixture(scope="module")
-def sheets() -> unseen_surfaces.Sheets:
+def sheets() -> unseen_surfaces.UnseenSurfaces:
     return unseen_surfaces.make_unseen_surfaces(count(unseen_surfaces.SURFACE_COUNT, 12))
 
 
 @pytest.fixture(scope="module")
-def cases(sheets: unseen_surfaces.Sheets) -> list[Case]:
+def cases(sheets: unseen_surfaces.UnseenSurfaces) -> list[Case]:
     return [sheets.build_case(i) for i in range(6)]
 
 
@@ -75,7 +75,7 @@ class Shifted:
         return self.case.vix + 100.0 * self.by
 
 
-def test_the_law_is_the_stated_one(sheets: unseen_surfaces.Sheets) -> None:
+def test_the_law_is_the_stated_one(sheets: unseen_surfaces.UnseenSurfaces) -> None:
     listed = np.isfinite(sheets.iv)
     assert listed.sum(-1).mean() == pytest.approx(33.0, abs=0.5)
     assert sheets.quoted.sum(-1).mean() == pytest.approx(26.4, abs=0.5)
@@ -95,7 +95,7 @@ def test_the_law_is_the_stated_one(sheets: unseen_surfaces.Sheets) -> None:
     assert unseen_surfaces.T.size == 14
 
 
-def test_the_noise_is_eighteen_basis_points(sheets: unseen_surfaces.Sheets) -> None:
+def test_the_noise_is_eighteen_basis_points(sheets: unseen_surfaces.UnseenSurfaces) -> None:
     """Of all 2,000 surfaces within half a basis point; a dozen have their own level."""
     noise = np.sqrt(np.mean((sheets.mid - sheets.iv)[sheets.quoted] ** 2)) / 1e-4
     slack = 0.5 if FULL else 5.0
@@ -107,7 +107,7 @@ def test_a_third_is_of_the_family_outside(cases: list[Case]) -> None:
     assert [case.family for case in cases] == [*unseen_surfaces.FAMILIES] * 2
 
 
-def test_a_surface_depends_on_its_number_alone(sheets: unseen_surfaces.Sheets) -> None:
+def test_a_surface_depends_on_its_number_alone(sheets: unseen_surfaces.UnseenSurfaces) -> None:
     again = unseen_surfaces.make_unseen_surfaces(2, first=4)
     for name in ("k", "iv", "mid", "quoted", "reference", "vix"):
         one, other = getattr(sheets, name)[4:6], getattr(again, name)
@@ -119,7 +119,7 @@ def test_a_surface_depends_on_its_number_alone(sheets: unseen_surfaces.Sheets) -
         unseen_surfaces.make_unseen_surfaces(0)
 
 
-def test_training_has_not_seen_them(sheets: unseen_surfaces.Sheets) -> None:
+def test_training_has_not_seen_them(sheets: unseen_surfaces.UnseenSurfaces) -> None:
     """No law of a training pool with the evaluation's own seed is one of these surfaces."""
     pool = make_laws(count(400, 6), seed=unseen_surfaces.LAW_SEED, states_per_set=2, workers=1)
     rows = np.arange(len(pool))
@@ -285,7 +285,7 @@ def test_arbitrage_is_found_in_a_peer_and_in_a_surface(cases: list[Case]) -> Non
 def test_stored_surfaces_are_those_that_were_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(stored_surfaces, "BLOCK", 3)
+    monkeypatch.setattr(stored_surfaces, "SURFACES_PER_FILE", 3)
     told: list[int] = []
     first = stored_surfaces.load_unseen_surfaces(5, tmp_path, told.append)
     names = sorted(path.name for path in tmp_path.iterdir())
@@ -293,11 +293,11 @@ def test_stored_surfaces_are_those_that_were_made(
     assert told == [3, 5]
     content = (tmp_path / names[0]).read_bytes()
 
-    def refuse(*_: object) -> unseen_surfaces.Sheets:
+    def refuse(*_: object) -> unseen_surfaces.UnseenSurfaces:
         raise AssertionError("made again")
 
     with monkeypatch.context() as patch:
-        patch.setattr(unseen_surfaces, "unseen", refuse)
+        patch.setattr(unseen_surfaces, "make_unseen_surfaces", refuse)
         again = stored_surfaces.load_unseen_surfaces(5, tmp_path)
         with pytest.raises(AssertionError, match="made again"):
             stored_surfaces.load_unseen_surfaces(7, tmp_path)
@@ -324,7 +324,7 @@ def test_stored_surfaces_are_those_that_were_made(
         assert "made again" in caplog.text
         caplog.clear()
         assert (tmp_path / names[0]).read_bytes() == content
-    monkeypatch.setattr(unseen_surfaces, "SPREAD", 0.5)
+    monkeypatch.setattr(unseen_surfaces, "ATM_HALF_SPREAD", 0.5)
     with pytest.raises(ValueError, match="another law"):
         stored_surfaces.load_unseen_surfaces(1, tmp_path)
 

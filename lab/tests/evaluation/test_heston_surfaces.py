@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import QuantLib as ql
-from benchmarks.heston_surfaces import (
+from numpy.typing import NDArray
+
+from arbiter.models.heston import Heston
+from arbiter.pricing import black
+from arbiter_lab.evaluation.heston_surfaces import (
     MATURITY_DAYS,
     STRIKE_DEVIATIONS,
-    Heston,
     HestonSurface,
     draw_heston,
     heston_surface,
     oracle_rmse_bp,
 )
-from numpy.typing import NDArray
-
-from arbiter.pricing import black
 from counts import count
 
 Array = NDArray[np.float64]

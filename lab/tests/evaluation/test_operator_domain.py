@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarks import operator_domain
-from benchmarks.heston_surfaces import heston_surface
 from benchmarks.operator_domain import Table
 
 import arbiter as ab
@@ -18,6 +17,7 @@ from arbiter.operators import domain
 from arbiter.operators.domain import TRAITS, DomainReport, calibrate, compare_with_limits
 from arbiter.operators.domain_features import ObservedChains, describe_chain
 from arbiter.operators.pretrained import Operator
+from arbiter_lab.evaluation.heston_surfaces import heston_surface
 from arbiter_lab.training.law_pool import make_laws
 from counts import FULL, count
 

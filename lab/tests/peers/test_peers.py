@@ -9,7 +9,6 @@ from typing import Protocol
 import numpy as np
 import polars as pl
 import pytest
-from benchmarks.heston_surfaces import heston_surface, oracle_rmse_bp
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from arbiter import scoring
 from arbiter.audit.certificate import Certificate, audit
 from arbiter.chains import read_chain
 from arbiter.quotes import Quotes
+from arbiter_lab.evaluation.heston_surfaces import heston_surface, oracle_rmse_bp
 from arbiter_lab.peers import SSVI, SVI, Peer, fit_andreasen_huge, fit_ssvi, fit_svi
 from arbiter_lab.peers.peer import volatility_targets
 from arbiter_lab.peers.ssvi import _LeastSquaresProblem

@@ -35,7 +35,7 @@ from arbiter_lab.reproduction.input_variations import (
 )
 from arbiter_lab.reproduction.models import Checkpoints, ModelEntry, add_unprojected, list_untrained
 from arbiter_lab.reproduction.profiles import SMOKE
-from arbiter_lab.reproduction.query_models import audit_model
+from arbiter_lab.reproduction.query_models import audit_or_zero
 from arbiter_lab.reproduction.stages import Workshop
 from arbiter_lab.training.held_out import HeldOut
 from arbiter_lab.training.law_pool import Laws, make_laws
@@ -165,7 +165,7 @@ def test_the_papers_decoder_is_scored_after_its_projection_and_before(
     assert isinstance(clean, Nodes)
     assert clean.left.largest <= 1e-15
     assert clean.found.largest > 1e-6  # so that there was something to mend
-    assert audit_model(clean, quotes).nas == 1.0
+    assert audit_or_zero(clean, quotes).nas == 1.0
     at = quotes.k[::7], quotes.T[::7]
     moved = np.abs(clean.otm(*at) - raw.otm(*at))
     assert np.nanmax(moved) < 0.05

@@ -259,7 +259,7 @@ def test_only_a_training_that_ended_by_itself_is_finished(
         return Outcome(Ending.BUDGET, 8, 8, 0.0, {}, place)
 
     monkeypatch.setattr(training_stage, "train", train)
-    monkeypatch.setattr(training_stage, "settings_of", lambda _: SMOKE.small)
+    monkeypatch.setattr(training_stage, "read_settings", lambda _: SMOKE.small)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text(json.dumps({"ended": ended}))
     training_stage.ensure_trained(

@@ -64,7 +64,7 @@ NONE = Checkpoints(Path("nowhere"))  # as if nothing at full size had been train
 def _one_revision() -> Iterator[None]:
     """A commit between two runs is another revision in the ledger, and no other difference."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "_revision", lambda: "test")
+        patch.setattr(loop, "_find_revision", lambda: "test")
         yield
 
 
@@ -201,7 +201,7 @@ def test_a_run_is_kept_with_its_page(
         "run", *(path.stem for path in (kept / "tables").glob("*.md"))
     }  # fmt: skip
     assert publish(straight, kept, page) == kept  # again, in its place
-    monkeypatch.setattr(publication, "LARGEST", 1_000)
+    monkeypatch.setattr(publication, "MAX_TOTAL_BYTES", 1_000)
     with pytest.raises(ValueError, match=r"1,000 are allowed: the largest is report\.html"):
         publish(straight, kept, page)
     (kept / "note.txt").write_text("mine")

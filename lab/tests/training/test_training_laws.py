@@ -182,7 +182,7 @@ def test_lower_reach_is_where_puts_are_worth_the_floor(laws: Laws, floor: float)
 
 
 def test_pool_is_the_seeds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_SETS", 1)
+    monkeypatch.setattr(pool, "_SETS_PER_CHUNK", 1)
     monkeypatch.setattr(pool, "draw_sets", lambda _, rng: draw_sets(2, rng))  # several rounds
     one, two, other = (
         make_laws(count, seed, states_per_set=2, workers=workers)
@@ -194,10 +194,10 @@ def test_pool_is_the_seeds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_share_of_a_pool_is_shaped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "MIXED", 0.0)
+    monkeypatch.setattr(pool, "MIXTURE_SHARE", 0.0)
     monkeypatch.setattr(pool, "draw_sets", lambda _, rng: draw_sets(2, rng))
     some = make_laws(8, 1, states_per_set=4)
-    monkeypatch.setattr(pool, "SHAPED", 0.0)
+    monkeypatch.setattr(pool, "SHAPED_SHARE", 0.0)
     none = make_laws(8, 1, states_per_set=4)
     solved = 8 - int(0.35 * 8)
     assert torch.equal(some.reference[:solved], none.reference[:solved])
@@ -215,7 +215,7 @@ def test_what_cannot_be_solved_is_left_out_and_counted(
             raise ArithmeticError("planted")
         return solve(sets, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(pool, "of_index", fails)
+    monkeypatch.setattr(pool, "solve_index_transforms", fails)
     sets = [replace(HESTON, rho=rho) for rho in (-0.4, -0.5, -0.6)]
     with caplog.at_level(logging.INFO):
         left = solve_laws(sets, 1, states_per_set=1)

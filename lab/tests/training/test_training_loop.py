@@ -289,7 +289,7 @@ def test_large_states_come_in_several_files(
     saddle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leg, state, weights = run_folder.load(saddle)
-    monkeypatch.setattr(run_folder, "LARGEST", 4000)
+    monkeypatch.setattr(run_folder, "MAX_FILE_BYTES", 4000)
     run_folder.save(tmp_path, leg, state, weights)
     files = list((tmp_path / "step-0000008").glob("state-*"))
     assert len(files) > 3
@@ -320,7 +320,7 @@ def test_converged_needs_the_thresholds_and_the_martingale_test(
 
     settings = tiny.settings(measure_every=1, steps=4, decay=0)
     monkeypatch.setattr(loop, "Thresholds", lenient)
-    monkeypatch.setattr(HeldOut, "martingale", lambda *_, **__: fair)
+    monkeypatch.setattr(HeldOut, "run_martingale_test", lambda *_, **__: fair)
     outcome = tiny.run(settings, tmp_path, pools)
     expected = (Ending.CONVERGED, 2) if fair else (Ending.BUDGET, 4)
     assert (outcome.ending, outcome.step) == expected
@@ -338,7 +338,7 @@ def test_slices_of_low_coverage_are_told(pools: Path, tmp_path: Path) -> None:
 
 def test_a_revision_can_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy of the code on another machine may lie in a repository of another state."""
-    monkeypatch.setattr(loop, "revision", lambda: "def-dirty")
+    monkeypatch.setattr(loop, "read_revision", lambda: "def-dirty")
     assert loop._find_revision() == "def-dirty"
     monkeypatch.setenv("ARBITER_REVISION", "abc")
     assert loop._find_revision() == "abc"

@@ -96,7 +96,7 @@ def test_share_of_the_pool_is_mixed_and_the_seed_decides(laws: Laws) -> None:
 def test_mixture_that_is_not_resolved_near_the_money_is_not_taken(
     laws: Laws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mixtures, "RESOLUTION", 0.01)
+    monkeypatch.setattr(mixtures, "MIN_RESOLVED_PRICE", 0.01)
     left = draw_mixtures(laws, 1.0, np.random.default_rng(1), MIN_RELATIVE_VOLATILITY)
     assert torch.equal(left.reference, laws.reference)
     assert not torch.isnan(replace(left).iv[..., (laws.z > -2.0) & (laws.z < 1.5)]).any()

@@ -251,8 +251,10 @@ def test_what_is_no_target_has_no_gradient_however_little_it_is_worth(
     assert off.any()
     worthless = given._replace(log_price=torch.where(off, -690.0, given.log_price))
     parameters = list(icnn.parameters())
-    plain, far = (torch.autograd.grad(compute_terms(output, t, icnn).fit, parameters, allow_unused=True)
-                  for t in (given, worthless))  # fmt: skip
+    plain, far = (
+        torch.autograd.grad(compute_terms(output, t, icnn).fit, parameters, allow_unused=True)
+        for t in (given, worthless)
+    )
     for one, other in zip(plain, far, strict=True):
         assert one is not None
         assert other is not None

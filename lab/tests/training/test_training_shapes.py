@@ -148,7 +148,7 @@ def test_laws_stay_within_their_limits_and_the_seed_decides(laws: Laws) -> None:
 
 
 def test_slopes_stay_below_what_the_decoder_is_tested_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shaped_laws, "STEEPEST", 0.3)
+    monkeypatch.setattr(shaped_laws, "MAX_SLOPE", 0.3)
     A = torch.zeros(4, T.numel(), len(KNOTS), dtype=torch.float64)
     cut = make_shaped_laws(tiny.laws(), FLAT, A)
     want = np.minimum(0.2, 0.3 / np.sqrt(T.numpy()))

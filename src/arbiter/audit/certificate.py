@@ -222,7 +222,8 @@ def _volatility_disagreements(grid: Grid) -> Iterator[Inequalities]:
     own = black.implied_total_volatility(price, k).volatility
     vega = np.fmax(vega, np.nan_to_num(black.vega(k, own)) * np.sqrt(T))
     yield Inequalities(
-        "parity", T, k, -np.abs(stated - price), grid.error[both] + MAX_VOLATILITY_DISAGREEMENT / ROUNDINGS_PER_LEG * vega,
+        "parity", T, k, -np.abs(stated - price),
+        grid.error[both] + MAX_VOLATILITY_DISAGREEMENT / ROUNDINGS_PER_LEG * vega,
         np.fmax(stated, price),
         lambda i: f"the price at k={k[i]:.6g} T={T[i]:.6g} is {price[i]:.6g}, and {stated[i]:.6g} "
         f"by its volatility {iv[i]:.6g}",

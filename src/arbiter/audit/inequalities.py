@@ -163,10 +163,16 @@ def vertical_inequalities(grid: Grid) -> Iterator[Inequalities]:
         rise = np.where(use_put, two - one, one - two)
 
         def calls(row: int, i: Places = i, j: Places = j) -> str:
-            return f"{describe_leg(1, 'call', k[i[row]], T[i[row]])}, {describe_leg(-1, 'call', k[j[row]], T[j[row]])}"
+            return (
+                f"{describe_leg(1, 'call', k[i[row]], T[i[row]])}, "
+                f"{describe_leg(-1, 'call', k[j[row]], T[j[row]])}"
+            )
 
         def puts(row: int, i: Places = i, j: Places = j) -> str:
-            return f"{describe_leg(1, 'put', k[j[row]], T[j[row]])}, {describe_leg(-1, 'put', k[i[row]], T[i[row]])}"
+            return (
+                f"{describe_leg(1, 'put', k[j[row]], T[j[row]])}, "
+                f"{describe_leg(-1, 'put', k[i[row]], T[i[row]])}"
+            )
 
         yield Inequalities(
             "vertical", T[j], k[j], np.where(use_put, width - rise, rise),

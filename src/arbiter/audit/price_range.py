@@ -130,7 +130,10 @@ class PriceRange:
                 k: Array = k,
                 held: Array = held,
             ) -> str:
-                return f"{describe_leg(1.0, option, held[i], T[i])}, {describe_leg(-weight[i], option, k[i], T[i])}"
+                return (
+                    f"{describe_leg(1.0, option, held[i], T[i])}, "
+                    f"{describe_leg(-weight[i], option, k[i], T[i])}"
+                )
 
             error = _WALK_TOLERANCE * (np.abs(inner) + np.abs(outer)) + 1e-300 * ratio
             yield Inequalities(

@@ -217,7 +217,10 @@ def _calendar_inequalities(
 
         def words(i: int, strike: Array = strike, short: Array = short, long: Array = long) -> str:
             option = "put" if strike[i] < 0.0 else "call"
-            return f"{describe_leg(1.0, option, strike[i], long[i])}, {describe_leg(-1.0, option, strike[i], short[i])}"
+            return (
+                f"{describe_leg(1.0, option, strike[i], long[i])}, "
+                f"{describe_leg(-1.0, option, strike[i], short[i])}"
+            )
 
         yield Inequalities(
             "calendar", short, strike, value,

@@ -222,7 +222,8 @@ def _check_slopes_positive(x: Array, T: Array, b: Array) -> ProofCheck:
     return ProofCheck(
         name,
         False,
-        f"the slope of {_describe_place(x, T, at)} is {b[at]}; slopes must be finite and above zero "
+        f"the slope of {_describe_place(x, T, at)} is {b[at]}; slopes must be finite and above "
+        "zero "
         f"({int((~good).sum())} are not): raise it to a small positive number such as 1e-6",
     )
 
@@ -243,7 +244,8 @@ def _check_slopes_ordered(x: Array, T: Array, b: Array, axis: int) -> ProofCheck
     return ProofCheck(
         name,
         False,
-        f"the slope of {_describe_place(x, T, after)} is {float(b[after])!r}, below {float(b[before])!r} of "
+        f"the slope of {_describe_place(x, T, after)} is {float(b[after])!r}, below "
+        f"{float(b[before])!r} of "
         f"{(f'component {before[0]}', f'T={T[before[1]]:g}')[axis]} ({int(falls.sum())} pairs "
         f"fall); {remedy}",
     )

@@ -182,7 +182,8 @@ class Chain:
         good = np.flatnonzero(verdict.reason == "")
         if good.size == 0:
             raise ChainError(
-                f"{self.name}: no option can be used: {_explain_exclusions(exclusions)}; the quotes are "
+                f"{self.name}: no option can be used: {_explain_exclusions(exclusions)}; the "
+                "quotes are "
                 f"taken as those of {self.as_of.astype('datetime64[m]')}"
             )
         return self._build_quotes(options[good.tolist()], verdict.k[good], exclusions)

@@ -67,7 +67,8 @@ def find_european_root(root: str) -> Root:
             "(SPX or XSP, NDX, RUT, VIX)"
         )
     raise ChainError(
-        f"root {root!r} is not known to be European ({', '.join(EUROPEAN_ROOTS)} are); options on single "
+        f"root {root!r} is not known to be European ({', '.join(EUROPEAN_ROOTS)} are); options "
+        "on single "
         f"stocks and funds are American: {remedy}. If yours are European, give a tidy table with "
         "columns exercise ('European') and settlement ('AM' or 'PM')"
     )

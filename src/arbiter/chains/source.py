@@ -66,7 +66,8 @@ def _load_path(path: Path) -> RawSource:
             raise ChainError(f"{path} is not a file: give the file of one chain")
         if size > MAX_BYTES:
             raise ChainError(
-                f"{path.name} has {size / 2**20:,.0f} MiB, more than {MAX_BYTES // 2**20}: give the "
+                f"{path.name} has {size / 2**20:,.0f} MiB, more than {MAX_BYTES // 2**20}: give "
+                "the "
                 "quotes of one moment and one underlying"
             )
         content = path.read_bytes()

@@ -310,7 +310,7 @@ def _print_outcome(outcome: Outcome, out: Path) -> None:
         "", f"{_format_fixed(s['iv_rmse_bp_2sd'])} bp RMSE within two standard deviations"
     )
     error = None if s["vix_error"] is None else 2.0 * s["vix_error"]
-    spread = "" if error is None else f" ± {_fixed(error)}"
+    spread = "" if error is None else f" ± {_format_fixed(error)}"
     exact = f"{_format_fixed(s['vix_surface'])}{spread} exact, from the surface"
     numbers.add_row("VIX", f"{_format_fixed(s['vix'])} by the index rule, {exact}")
     if s["vix_market"] is not None:

@@ -78,7 +78,8 @@ def _load_surface(path: Path) -> Surface:
         exit_bad_input(f"{printable_name(path)}: {error}")
     if loaded.vix_slices is None:
         exit_bad_input(
-            f"{printable_name(path)} has no VIX side: fit the chain with --vix (or --vix-futures), and "
+            f"{printable_name(path)} has no VIX side: fit the chain with --vix (or "
+            "--vix-futures), and "
             "give the surface.npz of that fit"
         )
     return loaded

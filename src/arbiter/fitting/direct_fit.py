@@ -112,7 +112,7 @@ def fit(
 
 def build_fitted_surface(
     model: FitObjective,
-    interior: InteriorPointSolver | joint_fit.Coupled,
+    interior: InteriorPointSolver | joint_fit.JointFit,
     status: Status,
     choice: tuple[str, float | None],
     began: float,

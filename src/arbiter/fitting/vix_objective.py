@@ -185,6 +185,7 @@ class VixObjective(FitObjective):
         )
 
     def evaluate_at(self, z: Array) -> Options:
+        """Prices of options and futures at the unknowns ``z``; the last point is kept."""
         if self.last_point is not None and self.last_point.z is z:
             return self.last_point
         quotes, market = self.quotes, self.market

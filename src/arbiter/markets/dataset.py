@@ -224,7 +224,8 @@ def _is_part_complete(
             raise ValueError(f"{path} is not a Parquet file ({error}): remove it") from error
         if note.get(_CONFIG_KEY) != config:
             raise ValueError(
-                f"{path} belongs to another dataset ({_describe_difference(note.get(_CONFIG_KEY), config)}): give "
+                f"{path} belongs to another dataset "
+                f"({_describe_difference(note.get(_CONFIG_KEY), config)}): give "
                 "another folder, or remove the old files"
             )
         marks |= json.loads(note.get(_CHECKSUMS_KEY, "{}"))

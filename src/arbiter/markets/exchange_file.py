@@ -60,7 +60,8 @@ def exchange_text(day: QuotedChain, seed: int | np.random.SeedSequence) -> str:
     clock = f"{printed:%I:%M %p}".lstrip("0")
     lines = [
         "",
-        f"{_TITLES[EUROPEAN_ROOTS[b.roots[0]].underlying]} (synthetic),Last: {b.spot:.2f},Change:  0",
+        f"{_TITLES[EUROPEAN_ROOTS[b.roots[0]].underlying]} (synthetic),Last: "
+        f"{b.spot:.2f},Change:  0",
         f'"Date: {printed:%B} {printed.day}, {printed.year} at {clock} {zone}",'
         f"Bid: {0.999 * b.spot:.2f},Ask: {1.001 * b.spot:.2f},Size: 1*1,Volume: 0",
         COLUMN_HEADER,

@@ -196,7 +196,7 @@ class DoubleHeston:
         bad = ~(np.abs(points) <= _MAX_LOG_STRIKE)  # true for NaN too
         if bad.any():
             raise ValueError(
-                f"k = {points[bad][0]}: log-strikes must be finite and within ±{_FARTHEST:g}"
+                f"k = {points[bad][0]}: log-strikes must be finite and within ±{_MAX_LOG_STRIKE:g}"
             )
         out = np.empty(points.shape)
         for t in np.unique(at).tolist():

@@ -220,6 +220,7 @@ class LiftedHeston(Parameters):
     def otm_at_accuracy(
         self, k: ArrayLike, T: ArrayLike, state: ArrayLike | None, step: float, growth: float
     ) -> Array:
+        """Out-of-the-money prices with given contours: their step, and how fast it grows."""
         points = _check_log_strikes(k)
         integral = self._sum_contours(points, T, state, lambda c: c.weight, (step, growth))
         return np.asarray(np.maximum(Contour.price(integral, points), 0.0))
@@ -341,7 +342,8 @@ def _check_log_strikes(k: ArrayLike) -> Array:
     bad = ~(np.abs(points) <= _MAX_LOG_STRIKE)  # true for NaN too
     if bad.any():
         raise ValueError(
-            f"k = {points[bad][0]}: log-strikes must be finite and within ±{_FARTHEST:g}, beyond "
+            f"k = {points[bad][0]}: log-strikes must be finite and within ±{_MAX_LOG_STRIKE:g}, "
+            "beyond "
             "which prices are rounding"
         )
     return points

@@ -148,6 +148,7 @@ class IndexLaw:
 
 @lru_cache(maxsize=256)
 def solve_index_law(p: Parameters, T: float) -> IndexLaw:
+    """The law of the index at ``T`` under ``p``, kept for the next call."""
     if not 0.0 < T < 100.0:
         raise ValueError(f"T = {T!r}: give a positive year fraction below 100")
     if p.theta * p.reversion == 0.0 and p.jumps is None:

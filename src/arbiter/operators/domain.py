@@ -165,7 +165,8 @@ def parse_limits(given: object) -> dict[str, tuple[float | None, float | None]]:
             or not all(end is None or is_number(end) for end in pair)
         ):
             raise ValueError(
-                f"domain: {name} = {shorten_repr(pair)} must be the lowest and the highest value, either "
+                f"domain: {name} = {shorten_repr(pair)} must be the lowest and the highest "
+                "value, either "
                 "of them null for none"
             )
         limits[name] = pair[0], pair[1]

@@ -75,7 +75,10 @@ def _draw_smile(readings: Readings, i: int) -> Drawing:
     days = float(DAYS_PER_YEAR * readings.T[i])
     return Drawing(
         label=quotes.labels[i],
-        note=f"{format_days(days)} · {percent(readings.share_inside[i], 1)} of {part.stop - part.start:,}",
+        note=(
+            f"{format_days(days)} · {format_percent(readings.share_inside[i], 1)} of "
+            f"{part.stop - part.start:,}"
+        ),
         across=_strike_ticks(readings, i, across),
         up=[
             (int(up(np.array(t / 100.0))), f"{t:g}") for t in choose_ticks(100 * low, 100 * high, 5)

@@ -115,7 +115,8 @@ def build_cards(
             "Quotes used",
             format_number(summary.get("quotes", len(readings.quotes)), 0),
             f"on {format_count(summary.get('expiries', readings.T.size), 'expiry', 'expiries')}, "
-            f"{format_number(summary.get('excluded', readings.quotes.exclusions.height), 0)} excluded",
+            f"{format_number(summary.get('excluded', readings.quotes.exclusions.height), 0)} "
+            "excluded",
             summary.get("quotes", len(readings.quotes)),
         ),
         _method_card(summary),
@@ -179,7 +180,7 @@ def _append_unit(text: str, unit: str) -> str:
 def _index_card(summary: Mapping[str, Any], readings: Readings, table: pl.DataFrame | None) -> Card:
     """The 30-day index: the rule on the quotes, the rule on the surface, and the exact one."""
     exact, error = summary.get("vix_surface"), readings.index_error(summary)
-    spread = "" if error is None or exact is None else f"\u00a0±\u00a0{number(2.0 * error)}"
+    spread = "" if error is None or exact is None else f"\u00a0±\u00a0{format_number(2.0 * error)}"
     rule = summary.get("vix")
     if rule is None:
         return Card("30-day index, exact", format_number(exact), spread.strip(), exact)

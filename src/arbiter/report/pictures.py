@@ -173,7 +173,10 @@ def _smiles(readings: Readings, title: str = "Smiles") -> Figure:
         ax.tick_params(labelsize=7.5)
         if readings.in_currency:
             ax.xaxis.set_major_formatter("{x:,.0f}")
-        note = f"{format_days(DAYS_PER_YEAR * float(readings.T[i]))}, {format_percent(readings.share_inside[i], 1)} inside"
+        note = (
+            f"{format_days(DAYS_PER_YEAR * float(readings.T[i]))}, "
+            f"{format_percent(readings.share_inside[i], 1)} inside"
+        )
         ax.set_title(f"{_escape_dollars(quotes.labels[i])}\n{note}", fontsize=8)
     across = "strike" if readings.in_currency else "log-moneyness k"
     figure.supxlabel(across, fontsize=9, color=plot_style.GREY)

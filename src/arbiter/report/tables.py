@@ -103,7 +103,10 @@ def _parity_errors(quotes: Quotes, forwards: pl.DataFrame | None) -> list[tuple[
 def inside_text(readings: Readings) -> str:
     """How many quotes lie inside, in words."""
     inside, total = int(readings.inside.sum()), len(readings.quotes)
-    return f"{format_number(inside, 0)} of {format_number(total, 0)} quotes ({format_percent(inside / total)})"
+    return (
+        f"{format_number(inside, 0)} of {format_number(total, 0)} quotes "
+        f"({format_percent(inside / total)})"
+    )
 
 
 def modes_text(readings: Readings) -> str:

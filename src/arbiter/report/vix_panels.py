@@ -112,9 +112,11 @@ def build_vix_figures(readings: VixReadings) -> dict[str, Figure]:
 def draw_futures(readings: VixReadings) -> Figure:
     """Futures, quoted and fitted, below the root of forward variance."""
     days = round_for_json(DAYS_PER_YEAR * readings.T, 3)
-    traces = [_vix_line("√FV of the surface", days, readings.root, BLUE)]
+    traces = [_vix_line("√FV of the surface", days, readings.root_forward_variance, BLUE)]
     if readings.root_forward_variance_alone is not None:
-        traces.append(_vix_line("√FV, index alone", days, readings.root_alone, GREY, "dash"))
+        traces.append(
+            _vix_line("√FV, index alone", days, readings.root_forward_variance_alone, GREY, "dash")
+        )
     traces.append(_vix_line("future, fitted", days, readings.future, GREEN))
     if readings.agreement is not None:
         at = round_for_json(readings.agreement_column("days"), 3)
@@ -155,7 +157,8 @@ def draw_coupling(readings: VixReadings) -> Figure:
         traces.append(
             {
                 "type": "bar", "name": "each market alone", "x": labels,
-                "y": round_for_json(readings.agreement_column("gap"), 4), "marker": {"color": VERMILION},
+                "y": round_for_json(readings.agreement_column("gap"), 4),
+                "marker": {"color": VERMILION},
                 "hovertemplate": hover,
             }
         )  # fmt: skip

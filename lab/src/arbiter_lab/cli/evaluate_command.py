@@ -269,7 +269,8 @@ def _method_table(found: dict[str, Any], title: str) -> Any:
         each = None if s["seconds_each"] is None else 1e3 * s["seconds_each"]
         numbers = (s["rmse_bp"], s["rmse_unquoted_bp"], s["mae_bp"])
         table.add_row(
-            name, *map(_format_fixed, numbers), _format_fixed(s["max_bp"], 0), f"{s['inside_bid_ask']:.1%}",
+            name, *map(_format_fixed, numbers), _format_fixed(s["max_bp"], 0),
+            f"{s['inside_bid_ask']:.1%}",
             nas, _format_fixed(s["vix_rmse"], 3), _format_fixed(each, 1),
         )  # fmt: skip
     return table

@@ -125,7 +125,7 @@ def _build_method(
         return _method_per_chain(name, fit)
     if name == "refine":
         return _method_per_chain(name, cast("Operator", trained).refine)
-    return Method(name, cast("Trained", trained).many)
+    return Method(name, cast("TrainedOperator", trained).many)
 
 
 def _method_per_chain(name: str, solve: Callable[[Quotes], Model], promises: bool = True) -> Method:

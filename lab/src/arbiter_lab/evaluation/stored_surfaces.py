@@ -68,7 +68,7 @@ def load_unseen_surfaces(
     return found
 
 
-def _load_block(path: Path, first: int) -> law.Sheets:
+def _load_block(path: Path, first: int) -> law.UnseenSurfaces:
     try:
         return _read(path, first)
     except FileNotFoundError:
@@ -92,7 +92,7 @@ class _DamagedError(Exception):
     pass
 
 
-def _read(path: Path, first: int) -> law.Sheets:
+def _read(path: Path, first: int) -> law.UnseenSurfaces:
     with path.open("rb") as file:
         try:
             with np.load(file, allow_pickle=False) as archive:

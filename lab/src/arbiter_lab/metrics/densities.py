@@ -84,7 +84,8 @@ def relative_entropy(
 
     Args:
         models: A surface a day.
-        exacts: The truth of each day; an oracle as `arbiter_lab.metrics.marginals.InvertedMarginals`.
+        exacts: The truth of each day; an oracle as
+            `arbiter_lab.metrics.marginals.InvertedMarginals`.
         T: ``(L,)`` maturities, the same every day.
     """
     return _compare_days("relative_entropy", slice_relative_entropy, models, exacts, T)

@@ -117,7 +117,8 @@ def surface_wasserstein_quantile(
 
     Args:
         models: A surface a day.
-        exacts: The truth of each day; an oracle as `arbiter_lab.metrics.marginals.InvertedMarginals`.
+        exacts: The truth of each day; an oracle as
+            `arbiter_lab.metrics.marginals.InvertedMarginals`.
         T: ``(L,)`` maturities, the same every day.
         weights: ``(L,)`` μ; uniform by default.
     """

@@ -77,7 +77,8 @@ def fit_svi(quotes: Quotes) -> SVI:
         fitted.append(_fit_slice(_SliceQuotes(quotes.k[here], T, iv[here], half[here])))
     if not kept:
         raise ValueError(
-            f"no expiry of {quotes!r} has the {MIN_QUOTES_PER_SLICE} quotes that raw SVI needs: give more quotes"
+            f"no expiry of {quotes!r} has the {MIN_QUOTES_PER_SLICE} quotes that raw SVI needs: "
+            "give more quotes"
         )
     return SVI(quotes.maturities[kept], np.array(fitted))
 

@@ -27,7 +27,7 @@ from arbiter_lab.reproduction.models import (
     list_checkpointed,
     list_untrained,
 )
-from arbiter_lab.reproduction.query_models import audit_model, solve_chains
+from arbiter_lab.reproduction.query_models import audit_or_zero, solve_chains
 from arbiter_lab.reproduction.scored_days import KAPPA, LAW_MATURITIES, MATURITIES, Days, read_days
 from arbiter_lab.reproduction.stages import Facts, Workshop
 from arbiter_lab.reproduction.training_stage import weights_of
@@ -152,7 +152,7 @@ def _evaluate_day(
     if hasattr(model, "vix"):
         row["vix"] = float(model.vix())
     if judged:
-        verdict = audit_model(model, quotes)
+        verdict = audit_or_zero(model, quotes)
         row |= {"nas": verdict.nas, "findings": verdict.findings}
     if hasattr(model, "iv_error"):
         row["within"] = _measure_interval_coverage(

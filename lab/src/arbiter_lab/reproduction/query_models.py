@@ -25,7 +25,7 @@ def solve_chains(method: Method, chains: Sequence[Quotes]) -> list[Model | str]:
     return found
 
 
-def audit_model(model: Model, quotes: Quotes) -> Verdict:
+def audit_or_zero(model: Model, quotes: Quotes) -> Verdict:
     """The audit of a model; zero where it has prices that no volatility gives, as networks may."""
     try:
         return audit_model(model, quotes)

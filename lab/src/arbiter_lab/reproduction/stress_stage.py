@@ -15,7 +15,7 @@ from arbiter_lab.protocol.thresholds import estimate_failure_threshold
 from arbiter_lab.reproduction.evaluation_stage import select_entries as present
 from arbiter_lab.reproduction.models import ModelEntry
 from arbiter_lab.reproduction.profiles import Profile
-from arbiter_lab.reproduction.query_models import audit_model, solve_chains
+from arbiter_lab.reproduction.query_models import audit_or_zero, solve_chains
 from arbiter_lab.reproduction.stages import Facts, Workshop
 from arbiter_lab.reproduction.workers import run_in_order
 
@@ -76,7 +76,7 @@ def _find_failures(method: Method, cases: list[StressedCase]) -> list[dict[str, 
         if isinstance(model, str):
             answer = score_refusal(made.case, model)
         else:
-            answer = score_case(made.case, model, audit_model(model, made.case.quotes), math.nan)
+            answer = score_case(made.case, model, audit_or_zero(model, made.case.quotes), math.nan)
         failed = check_failure(answer, made.spread)
         rmse = _rmse(answer)
         found.append(

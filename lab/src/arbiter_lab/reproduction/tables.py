@@ -170,7 +170,8 @@ def tabulate_ablations(runs: Runs, tests: Facts) -> TextTable:
                 format_with_interval(run, "iv_rmse_bp", 2),
                 format_change(run, base, "iv_rmse_bp"),
                 *(
-                    f"{_format_metric(run, what)} (paper {said[what].text if what in said else DASH})"
+                    f"{_format_metric(run, what)} (paper "
+                    f"{said[what].text if what in said else DASH})"
                     for what in ("NAS", "CNAS", "NI", "DualGap", "SurfaceWasserstein", "Stability")
                 ),
                 describe_ablation(
@@ -318,7 +319,7 @@ def tabulate_monitors(runs: Runs, found: Facts) -> TextTable:
             for name, part in found["A2"].items()
         ),
         *(
-            ("A3 memory χ", NONE, f"{label_of(model)}, {scan}: χ {part['chi']:.2f}, rank "
+            ("A3 memory χ", DASH, f"{label_of(model)}, {scan}: χ {part['chi']:.2f}, rank "
              f"{part['rank']:.1f}", "")
             for model, scans in found["A3"].items() for scan, part in scans.items()
         ),
@@ -343,7 +344,8 @@ def tabulate_sweeps(found: Facts) -> TextTable:
     rows = [
         (
             name, str(row["seed"]), f"{row['lr']:g}", format_fixed(row["validate"], 2),
-            format_fixed(row["test"], 2), format_fixed(row["heldout_rmse_bp"], 1), format_five_digits(row["DualGap"]),
+            format_fixed(row["test"], 2), format_fixed(row["heldout_rmse_bp"], 1),
+            format_five_digits(row["DualGap"]),
             row["ended"],
             ", ".join(str(f["fold"]) for f in found["folds"] if f["chosen"] == name) or DASH,
         )
@@ -360,7 +362,8 @@ def tabulate_sweeps(found: Facts) -> TextTable:
         rows,
         f"Stability {share['value']:.3f} [{ends[0]:.3f}, {ends[1]:.3f}] of {len(share['runs'])} "
         f"runs: safe spectrum {format_percent(parts['safe'])}, martingale test passed "
-        f"{format_percent(parts['martingale'])}, ended by the stopping rule {format_percent(parts['converged'])}"
+        f"{format_percent(parts['martingale'])}, ended by the stopping rule "
+        f"{format_percent(parts['converged'])}"
         f", diverged {len(found['diverged'])}. The paper has 1.000.",
     )  # fmt: skip
 

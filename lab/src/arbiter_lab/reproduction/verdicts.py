@@ -52,7 +52,10 @@ def describe_paired_test(tests: dict[str, Any], name: str) -> str:
         return f"not tested: {tests['left_out'].get(name, 'it is missing')}"
     if not is_significant(test):
         return f"no difference shown at 1 % ({format_p_values(test)})"
-    return f"{'lower' if test['difference']['mean'] < 0.0 else 'higher'} error ({format_p_values(test)})"
+    return (
+        f"{'lower' if test['difference']['mean'] < 0.0 else 'higher'} error "
+        f"({format_p_values(test)})"
+    )
 
 
 def is_significant(test: dict[str, Any]) -> bool:

@@ -98,7 +98,8 @@ def draw_batch(laws: Laws, layout: Layout, generator: torch.Generator, size: int
     """
     if min(layout) < 1 or layout.expiries < 2 or layout.strikes < MIN_QUOTES_PER_EXPIRY or size < 1:
         raise ValueError(
-            f"{layout}, size = {size}: give at least 2 expiries, {MIN_QUOTES_PER_EXPIRY} strikes, one target and "
+            f"{layout}, size = {size}: give at least 2 expiries, {MIN_QUOTES_PER_EXPIRY} "
+            "strikes, one target and "
             "one surface"
         )
     if generator.device.type != laws.iv.device.type:

@@ -180,7 +180,8 @@ class Settings:
             right = [type(n) is int and n >= low for n, low in zip(row, least, strict=False)]
             if not (len(row) == len(least) and all(right)):
                 raise ValueError(
-                    f"layout {shorten_repr(row)}: give expiries (2 or more), strikes ({MIN_QUOTES_PER_EXPIRY} or more), "
+                    f"layout {shorten_repr(row)}: give expiries (2 or more), strikes "
+                    f"({MIN_QUOTES_PER_EXPIRY} or more), "
                     "targets and surfaces"
                 )
         if min(mix) < 0.0 or not math.isclose(sum(mix), 1.0, abs_tol=1e-6):

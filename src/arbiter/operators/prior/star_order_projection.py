@@ -334,6 +334,7 @@ class _Quadrature(NamedTuple):
 
 @lru_cache(maxsize=8)
 def build_quadrature(device: torch.device) -> _Quadrature:
+    """Gaussian quadrature nodes with the hats of the knots and their integrals."""
     with torch.inference_mode(False):
         x = torch.arange(-7.2, 6.4, QUADRATURE_STEP, dtype=torch.float64, device=device)
         knots = smile_to_slopes.knots(device)
@@ -345,6 +346,7 @@ def build_quadrature(device: torch.device) -> _Quadrature:
 
 @lru_cache(maxsize=8)
 def build_step_cost(device: torch.device) -> Tensor:
+    """The matrix that keeps a step smooth along the knots."""
     with torch.inference_mode(False):
         one = torch.eye(len(slope_head.KNOTS), dtype=torch.float64, device=device)
         second = one.diff(n=2, dim=0)

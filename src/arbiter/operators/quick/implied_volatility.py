@@ -1,4 +1,4 @@
-"""Implied volatilities of out-of-the-money prices, compiled: :func:`arbiter.pricing.black.implied_total_volatility`.
+"""Implied volatilities of out-of-the-money prices, compiled: :mod:`..black`.
 
 To a relative 1e-11; NaN where there is none, or a price is next to nothing (:data:`LEAST`).
 """
