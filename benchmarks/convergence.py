@@ -18,15 +18,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.markets import LiftedHeston
 from arbiter.models.characteristic_function import solve_index_transforms
 from arbiter.models.fourier_pricing import Contour, invert
 from arbiter.models.fractional_kernel import default_speed_ratio
 from arbiter.models.riccati import Quadratic, solve_riccati
 
-Array = NDArray[np.float64]
 HESTON = LiftedHeston.heston(v0=0.04, kappa=1.5, theta=0.05, sigma=0.7, rho=-0.75)
 DAYS = (2, 30, 182, 365, 730)
 

@@ -27,13 +27,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from rich.box import MARKDOWN, SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 import arbiter as ab
 from arbiter.chains import read_chain
+from arbiter.conventions import Array
 from arbiter.fitting import FitOptions, FittedSurface, fit
 from arbiter.models.heston import Heston
 from arbiter.quotes import Quotes
@@ -42,7 +42,6 @@ from arbiter_lab.evaluation.arbitrage_check import tabulate_volatility
 from arbiter_lab.evaluation.heston_surfaces import heston_surface
 from arbiter_lab.peers import fit_andreasen_huge, fit_ssvi, fit_svi
 
-Array = NDArray[np.float64]
 Row = dict[str, Any]
 
 CHAIN = "spx_2023-09-14_close.csv"

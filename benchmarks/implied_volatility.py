@@ -22,14 +22,12 @@ import numpy as np
 import py_lets_be_rational as rational
 import QuantLib as ql
 import torch
-from numpy.typing import NDArray
 from rich.box import MARKDOWN
 from rich.console import Console
 from rich.table import Table
 
+from arbiter.conventions import Array
 from arbiter.pricing import black
-
-Array = NDArray[np.float64]
 
 SEED = 7
 CHECKED = 3_000  # points compared with mpmath and given to the scalar functions

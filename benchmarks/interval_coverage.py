@@ -14,13 +14,12 @@ import argparse
 from typing import NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.signal import lfilter
 
+from arbiter.conventions import Array
 from arbiter_lab.protocol.inference import Method, hac_mean
 from arbiter_lab.protocol.paired_tests import choose_flip_block, sign_flip_test
 
-Array = NDArray[np.float64]
 METHODS: tuple[Method, ...] = get_args(Method)
 PERSISTENCE = (0.0, 0.3, 0.5, 0.7, 0.9, 0.95)
 DAYS = (60, 250, 1000)

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.box import MARKDOWN, SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 import arbiter as ab
+from arbiter.conventions import Array
 from arbiter.futures import FuturesCurve
 from arbiter.markets import LiftedHeston, preset
 from arbiter.markets.snapshots import Snapshot, Venue, observe
@@ -32,7 +32,6 @@ from arbiter.markets.vix_listing import VolatilityVenue
 from arbiter.models.parameters import PRESETS, Parameters
 from arbiter.quotes import Quotes
 
-Array = NDArray[np.float64]
 Row = dict[str, Any]
 
 MOMENT = (np.datetime64("2024-05-15T16:00"), 5000.0)

@@ -22,10 +22,10 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import linprog
 
+from arbiter.conventions import THIRTY_DAYS
 from arbiter.joint import JointSettings, Marginal, joint_program
 from arbiter.joint.envelope import Envelope
 from arbiter.joint.instruments import Book, Columns
-from arbiter.joint.marginals import VIX_TENOR_YEARS
 from arbiter.joint.program import PRICE_SCALE, SearchLimits, generate_columns
 from arbiter.joint.strike_mesh import StateMesh, place_first_strikes
 from arbiter.markets import LiftedHeston
@@ -59,7 +59,7 @@ def laws_of(market: LiftedHeston, T: float) -> Laws:
         (0.2 * future, 5.0 * future),
         second_moment=float(market.forward_variance(T)),
     )
-    return index(T), volatility, index(T + VIX_TENOR_YEARS)
+    return index(T), volatility, index(T + THIRTY_DAYS)
 
 
 def too_wide(laws: Laws, deviation: float = 1.0) -> Laws:
@@ -124,7 +124,7 @@ def run(sizes: int = len(SIZES), repeats: int = 1) -> Iterator[dict[str, Any]]:
     for name, laws in (("Heston", heston()), ("VIX too wide", too_wide(heston()))):
         book = Book(laws, place_first_strikes(laws, STRIKES))
         for place, size in enumerate(SIZES[:sizes]):
-            mesh = StateMesh.from_laws(laws, VIX_TENOR_YEARS, size).with_strikes(book.strikes)
+            mesh = StateMesh.from_laws(laws, THIRTY_DAYS, size).with_strikes(book.strikes)
             ways: dict[str, Callable[[], float]] = {
                 "grid": partial(grid_program, book, mesh),
                 "grid, simplex": partial(grid_program, book, mesh, "highs-ds"),

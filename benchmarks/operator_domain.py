@@ -18,12 +18,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.operators.pretrained import Operator
 from arbiter.quotes import Quotes
 from arbiter_lab.training.batches import Batch, default_batch_layouts, draw_batch
 from arbiter_lab.training.law_pool import Laws, make_laws
 
-Array = NDArray[np.float64]
 MIX = (0.15, 0.25, 0.3, 0.2, 0.1)  # of the layouts, as in training
 SEED = 424242
 LAWS = 800

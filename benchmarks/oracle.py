@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.markets import LiftedHeston, preset
 from arbiter.markets.paths import simulate
 from arbiter.models.fourier_pricing import CONTOUR_STEP
@@ -31,7 +31,6 @@ from arbiter.models.lifted_heston import solve_contours
 from arbiter.models.riccati import STEP_GROWTH
 from arbiter.models.vix_oracle import IndexLaw, solve_index_law
 
-Array = NDArray[np.float64]
 T = np.array([7, 14, 21, 30, 45, 60, 91, 122, 182, 273, 365, 456, 547, 730]) / 365.0
 STRIKES = 33
 Clock = Callable[[], float]

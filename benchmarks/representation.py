@@ -23,16 +23,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from arbiter.conventions import Array
 from arbiter.fitting import FitOptions, fit
 from arbiter.markets import LiftedHeston, draw
 from arbiter.models.parameters import PRESETS
 from arbiter.quotes import Quotes
 from benchmarks.oracle import STRIKES, T, states
 
-Array = NDArray[np.float64]
 BASIS_POINT = 1e-4
 HALF = 0.01 * BASIS_POINT
 PRIOR, PRIOR_JUMPS = "prior", "prior with jumps"

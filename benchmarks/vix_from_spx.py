@@ -19,16 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import arbiter as ab
+from arbiter.conventions import Array
 from arbiter.markets.snapshots import Snapshot
 from arbiter.models.parameters import PRESETS, draw
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 from benchmarks.joint_fit import joint_day, snapshot, told, vix_side
 
-Array = NDArray[np.float64]
 Row = dict[str, Any]
 SEED = 20_261_116
 METHODS = ("operator", "fit")

@@ -6,14 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.special import ndtr
 
 import theorems
 from arbiter import Surface
+from arbiter.conventions import Array
 
-Array = NDArray[np.float64]
 Field = Callable[[Array], Array]
 
 QUARTER = 91.0 / 365.0

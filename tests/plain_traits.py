@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.operators.domain_features import ObservedChains
 
-Array = NDArray[np.float64]
 SOFT = 5e-3
 
 

@@ -8,9 +8,8 @@ import numpy as np
 import QuantLib as ql
 from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.pricing import black
-
-Array = NDArray[np.float64]
 
 DAYS = np.array([7, 14, 21, 30, 45, 60, 91, 122, 182, 273, 365, 456, 547, 730])
 

@@ -10,6 +10,7 @@ import pytest
 
 import make_example_chain as tool
 from arbiter.chains import Chain, read_chain
+from arbiter.conventions import Array
 from arbiter.data import example_chain_path
 from arbiter.vix.index_rule import vix
 
@@ -51,7 +52,7 @@ def test_it_is_read_as_the_exchange_s_file(chain: Chain) -> None:
     assert chain.frame["label"].n_unique() == len(tool.LISTED.split(", ")) == 27
 
 
-def model_prices(strips: pl.DataFrame) -> tuple[tool.Array, tool.Array]:
+def model_prices(strips: pl.DataFrame) -> tuple[Array, Array]:
     """Call and put of the model the quotes were made from, without noise."""
     T = float(strips["minutes"][0]) / 525_600
     K = strips["strike"].to_numpy()

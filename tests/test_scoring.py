@@ -11,15 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from arbiter import scoring
+from arbiter.conventions import Array
 from arbiter.examples import example
 from arbiter.pricing import black
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

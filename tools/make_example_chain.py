@@ -16,13 +16,11 @@ from pathlib import Path
 
 import numpy as np
 import QuantLib as ql
-from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from arbiter.chains.sessions import settlement_time
+from arbiter.conventions import Array
 from arbiter.pricing import black
-
-Array = NDArray[np.float64]
 
 SEED = 20261015
 STAMP = "October 15, 2026 at 4:31 PM EDT"

@@ -17,19 +17,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 from scipy.special import ndtri
 
+from arbiter.conventions import INDEX_POINTS, Array
 from arbiter.files import open_whole
 from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.models.parameters import Parameters, draw
-from arbiter.models.vix_oracle import INDEX_POINTS, IndexLaw
+from arbiter.models.vix_oracle import IndexLaw
 from arbiter.vix.prior import KNOTS
 from arbiter.vix.prior_features import features
 from arbiter_lab.training.variance_states import simulate_states
 
-Array = NDArray[np.float64]
 Sample = dict[str, Array]
 
 DATES = 4  # of each market

@@ -17,10 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from arbiter.conventions import Array
 from arbiter.files import open_whole
 from arbiter.vix.prior import KNOTS, MAX_FEATURE_DEVIATIONS, VixRegression
 
-Array = NDArray[np.float64]
 HERE = Path(__file__).resolve().parents[1] / "src" / "arbiter" / "data" / "vix_prior.npz"
 HIDDEN, BATCH, LR = 64, 512, 3e-3
 HELD_OUT = 10  # one market in so many

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from arbiter import Surface
+from arbiter.conventions import THIRTY_DAYS, Array
 from arbiter.markets import LiftedHeston
 from arbiter.pricing import black
-from arbiter.surface import THIRTY_DAYS
 from arbiter_lab.metrics import (
     arbitrage,
     densities,
@@ -24,7 +24,6 @@ from arbiter_lab.metrics import smoothed_arbitrage as smoothed
 from arbiter_lab.metrics.marginals import InvertedMarginals
 from arbiter_lab.metrics.metric import Metric, worst_day
 from arbiter_lab.metrics.panels import price_calls
-from claims import Array
 
 HESTON = LiftedHeston.heston(v0=0.04, kappa=1.5, theta=0.04, sigma=0.5, rho=-0.7)
 KAPPA = np.linspace(0.8, 1.2, 17)

@@ -6,6 +6,7 @@ import numpy as np
 
 from arbiter import data
 from arbiter.chains import Chain, read_chain
+from arbiter.conventions import DAYS_PER_YEAR
 from arbiter.surface import Surface
 
 
@@ -30,7 +31,7 @@ def example() -> Surface:
         True
     """
     days = np.array([7, 14, 21, 30, 45, 60, 91, 122, 182, 273, 365, 456, 547, 730])
-    T = days / 365.0  # (L,)
+    T = days / DAYS_PER_YEAR  # (L,)
     x = np.linspace(-5.5, 4.5, 31)  # (n,)
     level = 0.125 + 0.055 * (1.0 - np.exp(-1.2 * T))  # (L,)
     crash = 0.62 * np.logaddexp(0.0, -(x + 0.1) / 0.9)

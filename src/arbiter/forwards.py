@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Array = NDArray[np.float64]
+from arbiter.conventions import MINUTES_PER_YEAR, Array
+
 MaturityLike: TypeAlias = ArrayLike | dt.date | dt.timedelta  # year fractions, dates, durations
 
-MINUTES_PER_YEAR = 525_600
 MIN_YEARS = 1e-9  # years: a thirtieth of a second, below which nothing is meant
 
 

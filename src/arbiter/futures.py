@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from arbiter import inputs
+from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.forwards import as_datetime, to_year_fractions
-
-Array = NDArray[np.float64]
 
 # Half the tick of a VIX future: a price alone is known no better.
 HALF_TICK = 0.025
@@ -103,6 +101,7 @@ class FuturesCurve:
         if not len(self):
             return "FuturesCurve(empty)"
         return (
-            f"FuturesCurve({len(self)} from {365.0 * self.maturities[0]:.3g} to "
-            f"{365.0 * self.maturities[-1]:.4g} days, {self.mid[0]:.2f} to {self.mid[-1]:.2f})"
+            f"FuturesCurve({len(self)} from {DAYS_PER_YEAR * self.maturities[0]:.3g} to "
+            f"{DAYS_PER_YEAR * self.maturities[-1]:.4g} days, "
+            f"{self.mid[0]:.2f} to {self.mid[-1]:.2f})"
         )

@@ -12,7 +12,7 @@ import polars as pl
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-Array = NDArray[np.float64]
+from arbiter.conventions import Array
 
 
 def freeze_array(values: ArrayLike | torch.Tensor) -> Array:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from arbiter.audit.certificate import Certificate
 from arbiter.chains import Chain
+from arbiter.conventions import DAYS_PER_YEAR
 from arbiter.files import require_folder, write_whole
 from arbiter.fitting import FitOptions, FitResult, FittedSurface, fit
 from arbiter.fitting.vix_comparison import JointComparison
@@ -307,7 +308,7 @@ def _warn_of_scores(scored: Score, surface: Surface) -> None:
             100.0 * scored.inside_bid_ask,
             _FIRST_PASS_NOTE if isinstance(surface, OperatorSurface) else _POOR_FIT_NOTE,
         )
-    first, last = 365.0 * surface.maturities[0], 365.0 * surface.maturities[-1]
+    first, last = DAYS_PER_YEAR * surface.maturities[0], DAYS_PER_YEAR * surface.maturities[-1]
     if not first <= 30.0 <= last:
         logger.warning(
             "vix_surface is an extrapolation: the expiries that were fitted lie %.3g to %.3g days "

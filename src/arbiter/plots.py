@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
+
+from arbiter.conventions import DAYS_PER_YEAR, INDEX_POINTS, Array
 
 if TYPE_CHECKING:
     from arbiter.surface import Surface
 
-Array = NDArray[np.float64]
 
 _COLOUR_MAP = "viridis"
 _MAX_SMILES = 12
@@ -52,7 +52,7 @@ def plot_surface(surface: Surface, path: str | PathLike[str] | None = None) -> F
 
 def format_maturity(T: float) -> str:
     """A maturity as people say it: days below three months, then months, then years."""
-    days = T * 365.0
+    days = T * DAYS_PER_YEAR
     if days < 90:
         return f"{days:.3g}d"
     return f"{days / 30.4:.0f}m" if days < 700 else f"{T:.3g}y"
@@ -135,7 +135,7 @@ def _draw_term_structure(ax: Any, surface: Surface) -> None:
     ax.plot(T, 100.0 * np.sqrt(surface.variance_swap(T)), label="variance swap √(W/T)")
     ax.plot(T, 100.0 * np.sqrt(surface.forward_variance(T)), label="30-day forward")
     ax.plot(T, 100.0 * surface.iv(0.0, T), label="at the money", linestyle="--")
-    listed = 100.0 * np.sqrt(surface.variance_swap(surface.maturities))
+    listed = INDEX_POINTS * np.sqrt(surface.variance_swap(surface.maturities))
     ax.plot(surface.maturities, listed, ".", color="C0")
     ax.set(title="Term structure", xlabel="T, years", ylabel="volatility, %")
     ax.legend(fontsize=8, frameon=False)

@@ -14,11 +14,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from arbiter import inputs
+from arbiter.conventions import Array
 from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion, count_exclusions, no_exclusions
 from arbiter.forwards import ForwardCurve, as_datetime
 from arbiter.pricing import black
 
-Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
 MIN_QUOTES = 3  # quotes that make a surface

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.quotes import Quotes
 
-Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 logger = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ def find_counted_quotes(quotes: Quotes, days: float = 2.0, strikes: int = 8) -> 
     spread = quotes.ask > quotes.bid
     per_expiry = np.bincount(quotes.expiry[spread], minlength=quotes.maturities.size)
     # 2,880 minutes over 525,600 need not round to 2/365
-    long = quotes.maturities * 365.0 >= days * (1.0 - 1e-12)
+    long = quotes.maturities * DAYS_PER_YEAR >= days * (1.0 - 1e-12)
     return np.asarray(spread & (long & (per_expiry >= strikes))[quotes.expiry])
 
 

@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from arbiter import inputs
 from arbiter.audit.structural_proof import check_structure
+from arbiter.conventions import DAYS_PER_YEAR, THIRTY_DAYS, Array
 from arbiter.forwards import ForwardCurve, MaturityLike, as_datetime, to_year_fractions
 from arbiter.pricing import black, normal
 from arbiter.pricing.decoder import Decoder, Query
@@ -34,10 +35,8 @@ if TYPE_CHECKING:
 
     from arbiter.audit.certificate import Certificate
 
-Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
-THIRTY_DAYS = 30.0 / 365.0
 SLOPE_RANGE = (1e-6, MAX_SLOPE)  # docs/transport.md
 _NO_VOLATILITY = {
     black.Reason.AT_INTRINSIC: "so far out the price is below the smallest float64",
@@ -374,7 +373,7 @@ class Surface(VixQueries):
 
     def __repr__(self) -> str:
         components, count, n = self.slopes.shape
-        days = self.maturities * 365.0
+        days = self.maturities * DAYS_PER_YEAR
         vol = np.sqrt(self.variance_swap(self.maturities[[0, -1]]))
         mixture = f", {components} components" if components > 1 else ""
         moment = f", as of {self.as_of}" if self.as_of is not None else ""

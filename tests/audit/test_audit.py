@@ -14,16 +14,15 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 import arbiter as ab
 from arbiter.audit.durrleman import evaluate_durrleman
 from arbiter.audit.inequalities import calendar_inequalities
 from arbiter.audit.price_tables import read
+from arbiter.conventions import Array
 from arbiter.pricing import black
 from counts import count
 
-Array = NDArray[np.float64]
 MATURITIES = (0.25, 0.5, 1.0)
 STRIKES = np.linspace(-0.3, 0.3, 13)  # log-strikes; 6 is at the money
 EPSILONS = (1e-4, 1e-6, 1e-8, 1e-10)

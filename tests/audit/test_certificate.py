@@ -9,16 +9,15 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 import arbiter as ab
 from arbiter.audit.certificate import certify_surface
 from arbiter.audit.sampling import sample_surface
 from arbiter.audit.structural_proof import check_structure, reprice_by_quadrature
+from arbiter.conventions import Array
 from arbiter.pricing import black
 from counts import count
-
-Array = NDArray[np.float64]
 
 KNOTS = np.linspace(-5.5, 4.5, 31)
 MATURITIES = np.array([0.1, 0.5, 1.0])

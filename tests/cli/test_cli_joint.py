@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from numpy.typing import NDArray
 from typer.testing import CliRunner, Result
 
 import arbiter as ab
 from arbiter.cli import app
+from arbiter.conventions import Array
 from arbiter.data import example_chain_path as example_path
-
-Array = NDArray[np.float64]
 
 AS_OF = np.datetime64("2026-01-02")
 DATE, DAYS = "2026-02-18", 47  # a VIX date, 30 days before the SPX expiry of 2026-03-20

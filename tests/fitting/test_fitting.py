@@ -8,16 +8,15 @@ from functools import lru_cache
 import numpy as np
 import polars as pl
 import pytest
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from arbiter.conventions import Array
 from arbiter.fitting import FitOptions, FitResult, FittedSurface, Roughness, Status, fit
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 from arbiter_lab.evaluation.heston_surfaces import HestonSurface, heston_surface, oracle_rmse_bp
 from counts import count
 from reference import BATES, DAYS
-
-Array = NDArray[np.float64]
 
 
 def table(T: ArrayLike, k: ArrayLike, mid: ArrayLike, half: ArrayLike) -> Quotes:

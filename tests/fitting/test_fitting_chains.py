@@ -7,16 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from arbiter.chains import read_chain
+from arbiter.conventions import Array
 from arbiter.fitting import FitOptions, FittedSurface, Roughness, Status, fit
 from arbiter.pricing import black
 from arbiter.quotes import Quotes
 from arbiter.scoring import count_modes, find_counted_quotes, iv_rmse_bp, score
-
-Array = NDArray[np.float64]
 
 CHAINS = {
     "2023-02-07": "spx_2023-02-07_close.csv",

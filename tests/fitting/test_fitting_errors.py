@@ -6,15 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.fitting import FitOptions, FittedSurface, fit
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 from arbiter_lab.evaluation.heston_surfaces import heston_surface
 from counts import count
-
-Array = NDArray[np.float64]
 
 PLACES = np.array([-2.5, -1.5, -0.7, 0.0, 0.7, 1.5])  # Gaussian coordinates
 MATURITIES = np.array([10.0, 30.0, 73.0, 182.0, 365.0, 700.0])[:, None] / 365.0  # some unlisted

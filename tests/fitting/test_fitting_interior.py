@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
+from arbiter.conventions import Array
 from arbiter.fitting.interior_point import Expansion, InteriorPointSolver, OrderConstraints, Status
-
-Array = NDArray[np.float64]
 
 
 class Monotone:

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.fitting import FitOptions, Loss, Roughness
-
-Array = NDArray[np.float64]
 
 R = np.linspace(-6.0, 6.0, 2401)
 LOSSES = [Loss(), Loss(wall=0.0), Loss(inside=0.2, wall=50.0, edge=0.95, far=1.5)]

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from arbiter.chains import read_chain
 from arbiter.fitting import (
@@ -37,8 +36,6 @@ from arbiter_lab.evaluation.heston_surfaces import (
     heston_surface,
 )
 from counts import count
-
-Array = NDArray[np.float64]
 
 T = MATURITY_DAYS / 365.0
 NAMES = ("v0", "kappa", "theta", "sigma", "rho")

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from arbiter.conventions import Array
 from arbiter.fitting import FitOptions, FittedSurface, Status, fit
 from arbiter.fitting.objective import FitObjective
 from arbiter.quotes import Quotes
 from arbiter.scoring import inside_bid_ask
 from counts import FULL, count
-
-Array = NDArray[np.float64]
 
 DAY = 1.0 / 365.0
 

@@ -7,8 +7,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.fitting import FitOptions, Loss, Roughness, fit, initial_point, smoothing
 from arbiter.fitting.interior_point import InteriorPointSolver, Status
 from arbiter.fitting.objective import FitObjective
@@ -16,8 +16,6 @@ from arbiter.fitting.roughness import Penalty
 from arbiter.quotes import Quotes
 from arbiter_lab.evaluation.heston_surfaces import heston_surface, oracle_rmse_bp
 from counts import count
-
-Array = NDArray[np.float64]
 
 OPTIONS = FitOptions()
 SMOOTH = FitOptions(loss=Loss(wall=0.0, far=1e3))  # least squares

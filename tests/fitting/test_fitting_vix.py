@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import arbiter as ab
 from arbiter.audit.certificate import certify_surface
+from arbiter.conventions import Array
 from arbiter.fitting import Status, initial_point
 from arbiter.fitting.interior_point import Expansion, InteriorPointSolver, OrderConstraints
 from arbiter.fitting.joint_objective import ForwardVariances, JointObjective
@@ -27,7 +27,6 @@ from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 from counts import count
 
-Array = NDArray[np.float64]
 WINDOW = 30.0 / 365.0
 
 

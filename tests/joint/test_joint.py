@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 import pytest
 from benchmarks.joint_program import heston, laws_of, too_wide
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 import arbiter as ab
@@ -20,7 +19,6 @@ from arbiter.models.parameters import PRESETS
 from arbiter.pricing.vix_slices import VixSlices
 from counts import count
 
-Array = NDArray[np.float64]
 Laws = tuple[Marginal, Marginal, Marginal]
 
 WINDOW = 30.0 / 365.0

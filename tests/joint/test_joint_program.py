@@ -7,22 +7,20 @@ import pytest
 from benchmarks.joint_program import column_program, grid_program, heston, too_wide
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
+from arbiter.conventions import THIRTY_DAYS, Array
 from arbiter.joint.envelope import Envelope
 from arbiter.joint.instruments import Book, Columns, decompose_payoff
-from arbiter.joint.marginals import VIX_TENOR_YEARS, Marginal
+from arbiter.joint.marginals import Marginal
 from arbiter.joint.payoff_floor import find_payoff_floor, hedged_payoffs
 from arbiter.joint.program import build_starting_columns
 from arbiter.joint.strike_mesh import StateMesh, place_first_strikes
 from arbiter.pricing import black
 from counts import count
 
-Array = NDArray[np.float64]
-
 LAWS = (Marginal.lognormal(0.08), Marginal.lognormal(0.4, 0.19), Marginal.lognormal(0.11))
 BOOK = Book(LAWS, place_first_strikes(LAWS, 12))
-MESH = StateMesh.from_laws(LAWS, VIX_TENOR_YEARS, (12, 8, 24)).with_strikes(BOOK.strikes)
+MESH = StateMesh.from_laws(LAWS, THIRTY_DAYS, (12, 8, 24)).with_strikes(BOOK.strikes)
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -39,7 +37,7 @@ def test_columns_reach_the_optimum_of_the_whole_grid(
 ) -> None:
     laws = too_wide(heston()) if wide else heston()
     book = Book(laws, place_first_strikes(laws, 8))
-    mesh = StateMesh.from_laws(laws, VIX_TENOR_YEARS, size).with_strikes(book.strikes)
+    mesh = StateMesh.from_laws(laws, THIRTY_DAYS, size).with_strikes(book.strikes)
     whole, found = grid_program(book, mesh), column_program(book, mesh)
     assert whole > 1e-4  # on so coarse a grid even exact laws need a relaxation
     assert found == pytest.approx(whole, rel=0.02)
@@ -50,7 +48,7 @@ def test_fewer_nodes_need_more_relaxation() -> None:
     laws = heston()
     book = Book(laws, place_first_strikes(laws, 8))
     coarse, fine = (
-        StateMesh.from_laws(laws, VIX_TENOR_YEARS, size) for size in ((3, 3, 8), (12, 8, 30))
+        StateMesh.from_laws(laws, THIRTY_DAYS, size) for size in ((3, 3, 8), (12, 8, 30))
     )
     assert column_program(book, coarse) > 1.5 * column_program(book, fine)
 
@@ -93,7 +91,7 @@ def test_options_held_make_the_payoff(seed: int) -> None:
 def test_hedges_lie_below_the_payoff_everywhere(seed: int) -> None:
     rng, weights = drawn(seed)
     far = BOOK.position(weights).far
-    hedges = Envelope.from_values(MESH.y, far(MESH.y), VIX_TENOR_YEARS).lower_below(far)
+    hedges = Envelope.from_values(MESH.y, far(MESH.y), THIRTY_DAYS).lower_below(far)
     y = rng.uniform(MESH.y[0], MESH.y[-1], 2000)
     planes = hedges.planes @ np.stack([np.ones_like(y), y, np.log(y)])
     assert (planes - far(y)).max() <= 1e-9
@@ -105,14 +103,14 @@ def test_hedges_lie_below_the_payoff_everywhere(seed: int) -> None:
 def test_worst_laws_meet_both_conditions_and_attain_the_floor(seed: int) -> None:
     rng, weights = drawn(seed)
     far = BOOK.position(weights).far
-    hedges = Envelope.from_values(MESH.y, far(MESH.y), VIX_TENOR_YEARS)
+    hedges = Envelope.from_values(MESH.y, far(MESH.y), THIRTY_DAYS)
     x, v = rng.uniform(0.7, 1.4, 40), rng.uniform(0.15, 0.8, 40)
     columns = hedges.columns(x, v)
     assert columns.x.size == 40
     assert (columns.p >= 0.0).all()
     assert (columns.p * columns.y).sum(1) == pytest.approx(columns.x, abs=1e-12)
     log = (columns.p * np.log(columns.y)).sum(1)
-    assert log == pytest.approx(np.log(columns.x) - 0.5 * VIX_TENOR_YEARS * columns.v**2, abs=1e-12)
+    assert log == pytest.approx(np.log(columns.x) - 0.5 * THIRTY_DAYS * columns.v**2, abs=1e-12)
     size = np.abs(far(MESH.y)).max()
     attained = (columns.p * far(columns.y)).sum(1)
     assert attained == pytest.approx(hedges.floor(columns.x, columns.v)[0], abs=1e-6 * size)
@@ -122,7 +120,7 @@ def test_worst_laws_meet_both_conditions_and_attain_the_floor(seed: int) -> None
 def test_no_payoff_in_the_box_undercuts_the_floor(seed: int) -> None:
     rng, weights = drawn(seed)
     position = BOOK.position(weights)
-    hedges = Envelope.from_values(MESH.y, position.far(MESH.y), VIX_TENOR_YEARS).lower_below(
+    hedges = Envelope.from_values(MESH.y, position.far(MESH.y), THIRTY_DAYS).lower_below(
         position.far
     )
     least = find_payoff_floor(position, hedges, MESH, tolerance=1e-3).least

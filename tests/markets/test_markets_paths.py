@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.markets.paths import Paths, _noise_direction, simulate
 from arbiter.markets.timelines import timeline
 from arbiter.markets.universes import simulate_settled_state, universe
@@ -17,7 +17,6 @@ from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.models.parameters import PRESETS, Parameters, draw, preset
 from counts import count
 
-Array = NDArray[np.float64]
 PATHS = count(full=400_000, reduced=25_000)
 HORIZONS = np.array([0.01, 0.1, 0.5, 1.5])
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 import arbiter as ab
 from arbiter.chains import read_chain
+from arbiter.conventions import Array
 from arbiter.exclusions import Exclusion
 from arbiter.markets.exchange_file import exchange_text
 from arbiter.markets.frictions import ExactPrices, Frictions, QuotedPrices, quote, round_to_ticks
@@ -38,8 +38,6 @@ from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.models.parameters import preset
 from arbiter.scoring import inside_bid_ask, score
 from counts import count
-
-Array = NDArray[np.float64]
 
 
 @cache

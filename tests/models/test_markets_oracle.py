@@ -15,6 +15,7 @@ from scipy.integrate import solve_ivp
 from scipy.special import ndtr
 
 import arbiter as ab
+from arbiter.conventions import Array
 from arbiter.markets import Jumps, LiftedHeston, Parameters, draw, preset
 from arbiter.markets.paths import simulate
 from arbiter.models.characteristic_function import solve_index_transforms
@@ -32,8 +33,6 @@ from arbiter.models.riccati import (
 )
 from arbiter.pricing import black
 from counts import count
-
-Array = NDArray[np.float64]
 
 DAYS = np.array([2, 30, 182, 365, 1825])
 HESTON = LiftedHeston.heston(v0=0.04, kappa=1.5, theta=0.05, sigma=0.7, rho=-0.75)

@@ -12,9 +12,9 @@ import QuantLib as ql
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.integrate import quad, solve_ivp
 
+from arbiter.conventions import Array
 from arbiter.markets import LiftedHeston
 from arbiter.models.double_heston import (
     DoubleHeston,
@@ -26,8 +26,6 @@ from arbiter.models.lewis import lewis
 from arbiter.pricing import black
 from counts import count
 from theorems import assert_convex_in_strike, assert_rises_in_maturity
-
-Array = NDArray[np.float64]
 
 FAST = HestonVariance(v0=0.02, reversion=6.0, theta=0.015, nu=1.1, rho=-0.85)
 SLOW = HestonVariance(v0=0.015, reversion=0.4, theta=0.03, nu=0.3, rho=-0.4)

@@ -8,12 +8,10 @@ from math import gamma
 import numpy as np
 import pytest
 import QuantLib as ql
-from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.markets import LiftedHeston
 from arbiter.models.fractional_kernel import kernel, lift
-
-Array = NDArray[np.float64]
 
 # Callegaro, Grasselli and Pagès (2021), "Fast hybrid schemes for fractional Riccati equations
 # (rough is not so tough)", Mathematics of Operations Research 46(1), table 3, rows "Hybrid": calls

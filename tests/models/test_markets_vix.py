@@ -7,16 +7,14 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.stats import ncx2
 
+from arbiter.conventions import THIRTY_DAYS, Array
 from arbiter.markets import Jumps, LiftedHeston, preset
 from arbiter.markets.paths import simulate
 from arbiter.models.parameters import PRESETS
-from arbiter.models.vix_oracle import INDEX_WINDOW_YEARS, IndexLaw, largest_moment, squared_index
+from arbiter.models.vix_oracle import IndexLaw, largest_moment, squared_index
 from counts import count
-
-Array = NDArray[np.float64]
 
 MODELS = {
     "ordinary": LiftedHeston.heston(v0=0.04, kappa=1.5, theta=0.04, sigma=0.5, rho=-0.7),
@@ -29,7 +27,7 @@ class ChiSquare:
     """VIX of the Heston model from the noncentral chi-square law of its variance."""
 
     def __init__(self, m: LiftedHeston, T: float) -> None:
-        share = -np.expm1(-m.reversion * INDEX_WINDOW_YEARS) / (m.reversion * INDEX_WINDOW_YEARS)
+        share = -np.expm1(-m.reversion * THIRTY_DAYS) / (m.reversion * THIRTY_DAYS)
         scale = -(m.nu**2) * np.expm1(-m.reversion * T) / (4.0 * m.reversion)
         self.freedom = 4.0 * m.reversion * m.theta / m.nu**2
         self.center = m.v0 * np.exp(-m.reversion * T) / scale
@@ -84,9 +82,7 @@ def test_search_for_moments_stops_before_they_explode(name: str, T: float) -> No
 @pytest.mark.parametrize("name", PRESETS)
 def test_squared_index_has_the_forward_variance_for_its_mean(name: str) -> None:
     market, T = LiftedHeston.of(preset(name)), np.array([0.05, 0.4])
-    ahead = (
-        market.log_variance(T + INDEX_WINDOW_YEARS) - market.log_variance(T)
-    ) / INDEX_WINDOW_YEARS
+    ahead = (market.log_variance(T + THIRTY_DAYS) - market.log_variance(T)) / THIRTY_DAYS
     assert market.forward_variance(T) == pytest.approx(ahead, rel=1e-12)
     # E VIX² = 2 ∫ E(VIX − K)⁺ dK over all strikes: the law itself, not its mean, is asked
     for t, variance in zip(T, ahead, strict=True):
@@ -107,12 +103,12 @@ def test_index_now_is_its_thirty_day_variance_swap() -> None:
     for name in PRESETS:
         market = LiftedHeston.of(preset(name))
         assert float(market.vix()) == pytest.approx(
-            100.0 * np.sqrt(market.variance_swap(INDEX_WINDOW_YEARS))
+            100.0 * np.sqrt(market.variance_swap(THIRTY_DAYS))
         )
         U = np.linspace(0.0, 0.004, 20)
-        swap = market.variance_swap(INDEX_WINDOW_YEARS, U)
+        swap = market.variance_swap(THIRTY_DAYS, U)
         assert market.vix(np.stack([U, 0.0 * U])) == pytest.approx(
-            100.0 * np.sqrt([float(swap), float(market.variance_swap(INDEX_WINDOW_YEARS))])
+            100.0 * np.sqrt([float(swap), float(market.variance_swap(THIRTY_DAYS))])
         )
 
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from arbiter import example
-from claims import QUARTER, Array, spectral_norm, spectral_radius
+from arbiter.conventions import Array
+from claims import QUARTER, spectral_norm, spectral_radius
 from counts import count
 
 # -- section 3.1: operator layer ----------------------------------------------------------------

@@ -12,10 +12,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 import arbiter as ab
 from arbiter.audit.structural_proof import check_structure
+from arbiter.conventions import Array
 from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.forward_pass import Inference, runner
@@ -28,7 +28,6 @@ from arbiter.operators.quote_tensors import pad_chains
 from arbiter.quotes import Quotes
 from operator_card import PAGE, with_card
 
-Array = NDArray[np.float64]
 FOLDER = Path(ab.__file__).parent / "data"
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 import arbiter as ab
 from arbiter.fitting import FitOptions, FittedSurface, Roughness, Status, cross_validation, fit
@@ -23,7 +22,6 @@ from arbiter.surface import Surface
 from arbiter_lab.evaluation.heston_surfaces import HestonSurface, heston_surface
 from counts import count
 
-Array = NDArray[np.float64]
 Guide = Callable[[Quotes], Surface]
 
 SEEDS = range(3000, 3000 + count(full=40, reduced=6))

@@ -10,10 +10,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy import special
 
 from arbiter.compiled import compiled
+from arbiter.conventions import Array
 from arbiter.fitting.price_derivatives import KnotQuadrature, OtmPricer
 from arbiter.operators import residuals
 from arbiter.operators.network.measure_gate import places
@@ -45,7 +45,6 @@ from arbiter.pricing import black, normal
 from arbiter.quotes import Quotes
 from ragged_chains import random_chain
 
-Array = NDArray[np.float64]
 PLACE = places(21, (3.7, 2.4)).double()
 seeds = st.integers(0, 2**31)
 

@@ -12,14 +12,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from torch.autograd import gradcheck, gradgradcheck
 
+from arbiter.conventions import Array
 from arbiter.pricing import black, normal
 from arbiter.pricing.black import Reason
 from counts import count
 
-Array = NDArray[np.float64]
 EPS = float(np.finfo(np.float64).eps)
 PRICERS = {"otm": black.otm, "call": black.call, "put": black.put}
 

@@ -13,7 +13,8 @@ import polars as pl
 import pytest
 
 from arbiter import Surface, audit, example
-from claims import QUARTER, Array, assert_convex, black_call, calls, flat, largest_bump
+from arbiter.conventions import Array
+from claims import QUARTER, assert_convex, black_call, calls, flat, largest_bump
 
 # -- section 2: setting and metrics -------------------------------------------------------------
 

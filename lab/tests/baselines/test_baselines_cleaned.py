@@ -7,7 +7,6 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 import arbiter as ab
 from arbiter.audit.certificate import Certificate, audit
@@ -18,8 +17,6 @@ from arbiter_lab.evaluation.heston_surfaces import heston_case
 from arbiter_lab.peers import SVI, Peer, fit_svi
 from counts import count
 from svi_slices import EXACT_SVI, RAW, T, quoted
-
-Array = NDArray[np.float64]
 
 CROSSED = SVI(T, np.concatenate([RAW[:2], RAW[2:] * [0.1, 0.55, 1.0, 1.0, 1.0]]))  # calendar
 VOGT = SVI(  # Gatheral and Jacquier (2014), example 3.1: a butterfly at k = 0.8 or so

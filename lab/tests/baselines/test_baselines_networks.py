@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 import arbiter as ab
 from arbiter.operators.network.green_scan import GreenScan
@@ -33,7 +32,6 @@ from arbiter_lab.evaluation.arbitrage_check import audit_model
 from counts import count
 from ragged_chains import SMALL, random_chain
 
-Array = NDArray[np.float64]
 CONFIG = Config(**{**SMALL, "kriging": True, "spans": (0.3,)})
 
 each_model = pytest.mark.parametrize("model", BASELINE_NAMES)

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
 import arbiter as ab
+from arbiter.conventions import Array
 from arbiter.data import example_chain_path as example_path
 from arbiter.operators.network.network import Config
 from arbiter.pricing import black
@@ -39,8 +39,6 @@ from arbiter_lab.evaluation.scores import (
 from arbiter_lab.peers import SVI
 from arbiter_lab.training.law_pool import make_laws
 from counts import FULL, count
-
-Array = NDArray[np.float64]
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import QuantLib as ql
-from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.models.heston import Heston
 from arbiter.pricing import black
 from arbiter_lab.evaluation.heston_surfaces import (
@@ -18,8 +18,6 @@ from arbiter_lab.evaluation.heston_surfaces import (
     oracle_rmse_bp,
 )
 from counts import count
-
-Array = NDArray[np.float64]
 
 HARSHEST = Heston(v0=0.012, kappa=0.8, theta=0.02, sigma=1.1, rho=-0.88)
 MILDEST = Heston(v0=0.12, kappa=4.0, theta=0.10, sigma=0.3, rho=-0.5)

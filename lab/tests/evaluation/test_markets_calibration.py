@@ -8,8 +8,8 @@ from dataclasses import astuple
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.models.fourier_nodes import otm
 from arbiter.models.heston import Heston
 from arbiter.models.heston_calibration import (
@@ -23,8 +23,6 @@ from arbiter.quotes import Quotes
 from arbiter_lab.evaluation.heston_surfaces import draw_heston, heston_surface
 from arbiter_lab.evaluation.known_surface import quotes_from_volatilities
 from counts import count
-
-Array = NDArray[np.float64]
 
 T = np.array([7.0, 30.0, 91.0, 365.0, 730.0]) / 365.0
 SHORT = np.array([0.1, 1.0, 2.0, 7.0, 91.0, 365.0]) / 365.0

@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import beta
 
 from arbiter import example
+from arbiter.conventions import Array
 from arbiter_lab.metrics.arbitrage import audit_panel, nas, nas_as_printed, nas_inequalities
 from arbiter_lab.metrics.effective_dimension import effective_dimensions
 from arbiter_lab.metrics.generalisation import gen_gap_p95, gen_gap_p95_score
@@ -18,7 +19,7 @@ from arbiter_lab.metrics.numeraire import ni, ni_invariance, ni_residual
 from arbiter_lab.metrics.panels import price_calls
 from arbiter_lab.metrics.smoothed_arbitrage import Hinge, Kernel, nas_by_maturity
 from arbiter_lab.metrics.wasserstein import surface_wasserstein, surface_wasserstein_quantile
-from claims import Array, flat
+from claims import flat
 
 KAPPA = np.linspace(0.6, 1.4, 41)
 

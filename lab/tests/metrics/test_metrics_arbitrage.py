@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arbiter import Surface, example
+from arbiter.conventions import Array
 from arbiter.markets import LiftedHeston
 from arbiter_lab.metrics.arbitrage import audit_panel, nas, nas_as_printed, nas_inequalities
 from arbiter_lab.metrics.metric import Metric
@@ -22,7 +23,6 @@ from arbiter_lab.metrics.smoothed_arbitrage import (
     cnas_frozen_drop,
     nas_by_maturity,
 )
-from claims import Array
 from counts import count
 
 KAPPA, T = np.array([0.9, 1.0, 1.1]), np.array([0.5, 1.0])

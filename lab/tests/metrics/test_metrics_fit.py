@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
 from arbiter import Quotes, Surface, example
+from arbiter.conventions import Array
 from arbiter.markets import LiftedHeston
 from arbiter.models.parameters import preset
 from arbiter.pricing.transport import Transport
@@ -19,7 +20,6 @@ from arbiter_lab.metrics import densities, desk, volatility
 from arbiter_lab.metrics.marginals import InvertedMarginals
 from arbiter_lab.metrics.metric import worst_day
 from arbiter_lab.peers.svi import fit_svi
-from claims import Array
 
 # -- volatility ---------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arbiter import Surface, example
+from arbiter.conventions import Array
 from arbiter.markets import LiftedHeston
 from arbiter_lab.metrics.duality_gap import dual_gap, ratio_log
 from arbiter_lab.metrics.effective_dimension import effective_dimensions
@@ -29,7 +30,6 @@ from arbiter_lab.metrics.wasserstein import (
 from arbiter_lab.training import duality
 from arbiter_lab.training.duals import Box, Duals
 from arbiter_lab.training.saddle import Evaluation
-from claims import Array
 
 # -- numeraires ---------------------------------------------------------------------------------
 

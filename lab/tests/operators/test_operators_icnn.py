@@ -7,19 +7,17 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 from scipy.special import ndtr
 from torch import Tensor, nn
 
 import arbiter as ab
+from arbiter.conventions import Array
 from arbiter.operators.network.convex_decoder import ICNNDecoder, bachelier
 from arbiter.pricing import black
 from arbiter_lab.baselines import grid_projection
 from arbiter_lab.baselines.grid_projection import project, violations
 from counts import count
-
-Array = NDArray[np.float64]
 
 CONVERGED = ["qp", "dykstra"]
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import arbiter as ab
 from arbiter.audit.structural_proof import check_structure
@@ -30,7 +29,6 @@ from arbiter_lab.evaluation.known_surface import Case, quotes_from_volatilities
 from arbiter_lab.evaluation.unseen_surfaces import make_unseen_surfaces
 
 JUMPY = 537  # an unseen market with rare large jumps
-Array = NDArray[np.float64]
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 import pytest
 from benchmarks.second_guide import sparse
-from numpy.typing import NDArray
 
 from arbiter.examples import example_chain
 from arbiter.fitting import FitOptions
@@ -25,8 +24,6 @@ from arbiter_lab.evaluation.heston_surfaces import HestonSurface, draw_heston, h
 from arbiter_lab.evaluation.known_surface import Case
 from arbiter_lab.evaluation.unseen_surfaces import make_unseen_surfaces
 from counts import count
-
-Array = NDArray[np.float64]
 
 
 @cache

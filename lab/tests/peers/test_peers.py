@@ -11,11 +11,11 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from arbiter import scoring
 from arbiter.audit.certificate import Certificate, audit
 from arbiter.chains import read_chain
+from arbiter.conventions import Array
 from arbiter.quotes import Quotes
 from arbiter_lab.evaluation.heston_surfaces import heston_surface, oracle_rmse_bp
 from arbiter_lab.peers import SSVI, SVI, Peer, fit_andreasen_huge, fit_ssvi, fit_svi
@@ -24,8 +24,6 @@ from arbiter_lab.peers.ssvi import _LeastSquaresProblem
 from arbiter_lab.peers.svi import _SliceQuotes, raw_svi
 from counts import count
 from svi_slices import EXACT_SVI, RAW, T, quoted
-
-Array = NDArray[np.float64]
 
 EXACT_SSVI = SSVI(T, np.array([0.003, 0.018, 0.04]), rho=-0.6, eta=1.1, gamma=0.4)
 

@@ -12,7 +12,8 @@ import polars as pl
 import pytest
 
 from arbiter import Surface, audit, example
-from claims import Array, calls
+from arbiter.conventions import Array
+from claims import calls
 from counts import count
 
 # -- section 5: protocol ------------------------------------------------------------------------

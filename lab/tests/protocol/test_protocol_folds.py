@@ -8,6 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter_lab.protocol.folds import Fold, make_blocked_folds
 from arbiter_lab.protocol.leakage import (
     Leak,
@@ -17,7 +18,6 @@ from arbiter_lab.protocol.leakage import (
     require_no_leaks,
 )
 
-Array = NDArray[np.float64]
 DAYS = 60
 
 

@@ -8,7 +8,6 @@ import statsmodels.api as sm
 from benchmarks.interval_coverage import autoregressions, coverage
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 
@@ -23,7 +22,6 @@ from arbiter_lab.protocol.inference import (
 )
 from counts import count
 
-Array = NDArray[np.float64]
 SERIES = np.array([3.0, 1.0, 2.0, 6.0])  # mean 3, deviations 0, −2, −1, 3
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.examples import example
 from arbiter.models.parameters import preset
 from arbiter.operators.network.green_scan import GreenScan, Path
@@ -26,7 +26,6 @@ from arbiter_lab.protocol.monitors import (
 from arbiter_lab.stability.green_kernel import kernel
 from counts import count
 
-Array = NDArray[np.float64]
 MARKET = replace(preset("stressed"), factors=4)
 
 

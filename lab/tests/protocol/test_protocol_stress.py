@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.models.parameters import Jumps, Parameters, preset
 from arbiter.pricing import black
 from arbiter.scoring import BASIS_POINT
@@ -27,7 +27,6 @@ from arbiter_lab.protocol.stress import (
     spread_bp,
 )
 
-Array = NDArray[np.float64]
 Place = tuple[int, int]
 QUOTES = [axis.name for axis in AXES.values() if axis.on_quotes is not None]
 MARKET = replace(preset("calm"), factors=4)

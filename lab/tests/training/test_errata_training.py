@@ -15,9 +15,9 @@ from scipy.optimize import linprog
 
 import theorems
 from arbiter import example
+from arbiter.conventions import Array
 from claims import (
     QUARTER,
-    Array,
     Field,
     assert_convex,
     calls,

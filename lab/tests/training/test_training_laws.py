@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.markets.paths import simulate
 from arbiter.models.characteristic_function import solve_index_transforms
 from arbiter.models.expected_variance import ExpectedVariance
@@ -34,7 +34,6 @@ from arbiter_lab.training.variance_states import (
 )
 from counts import count
 
-Array = NDArray[np.float64]
 HESTON = Parameters(v0=0.05, reversion=1.5, theta=0.04, nu=0.8, rho=-0.8, factors=1)
 SETS = [
     HESTON,

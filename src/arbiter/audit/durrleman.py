@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from arbiter.audit.grid import Array
+from arbiter.conventions import Array
 
 STENCIL_STRIKES = (
     7  # strikes in a stencil: a polynomial of degree six through each seven neighbours

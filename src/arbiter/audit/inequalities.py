@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from arbiter.audit.grid import EPS, Array, Grid, Mask, Places
+from arbiter.audit.grid import EPS, Grid, Mask, Places
+from arbiter.conventions import Array
 
 FAMILIES = (
     "vertical",

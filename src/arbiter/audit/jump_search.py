@@ -13,7 +13,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.random import Generator
 
-from arbiter.audit.grid import EPS, Array, Places
+from arbiter.audit.grid import EPS, Places
+from arbiter.conventions import Array
 
 PriceFunction = Callable[[Array, Array], Array]  # (k, T), broadcast -> prices out of the money
 MaturityCurves = Callable[[Array], Array]  # maturities (n,) -> values (r, n) that must not fall

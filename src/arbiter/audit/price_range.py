@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from arbiter.audit.grid import EPS, Array, Mask, Places
+from arbiter.audit.grid import EPS, Mask, Places
 from arbiter.audit.inequalities import Inequalities, describe_leg
 from arbiter.audit.structural_proof import PRICE_TOLERANCE
+from arbiter.conventions import Array
 
 # Roundings that an accurate pricing routine may spend on one price: a few, and as many more as
 # the exponents in it are large, because these are rounded too.

@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 
 from arbiter import inputs
-from arbiter.audit.grid import EPS, Array, Grid, Mask, Places, assemble_grid
+from arbiter.audit.grid import EPS, Grid, Mask, Places, assemble_grid
+from arbiter.conventions import Array
 from arbiter.pricing import black
 
 _PRICE_COLUMNS = ("iv", "call", "put")

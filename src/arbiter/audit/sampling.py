@@ -16,7 +16,7 @@ import numpy as np
 from numpy.random import Generator
 
 from arbiter.audit import jump_search
-from arbiter.audit.grid import EPS, Array, Grid, Mask, Places, assemble_grid
+from arbiter.audit.grid import EPS, Grid, Mask, Places, assemble_grid
 from arbiter.audit.inequalities import Inequalities, describe_leg
 from arbiter.audit.price_range import (
     PRICING_ROUNDINGS,
@@ -25,6 +25,7 @@ from arbiter.audit.price_range import (
     estimate_price_rounding,
 )
 from arbiter.audit.structural_proof import StructuralProof, check_structure, reprice_by_quadrature
+from arbiter.conventions import Array
 
 _MIN_RANDOM_STRIKES = 320  # drawn at random, at least
 _MAX_SCALE_MATURITIES = 24  # maturities whose scales are used for that

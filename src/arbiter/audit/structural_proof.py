@@ -17,9 +17,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Array = NDArray[np.float64]
+from arbiter.conventions import Array
 
 # Mean one has to hold to this on the stored numbers, and public prices have to agree with the
 # repriced ones to this, in units of the forward.

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.integrate import simpson
 
-from arbiter.audit.grid import EPS, Array
+from arbiter.audit.grid import EPS
 from arbiter.audit.inequalities import (
     Inequalities,
     bound_inequalities,
@@ -34,7 +34,8 @@ from arbiter.audit.structural_proof import (
     StructuralProof,
     reprice_by_quadrature,
 )
-from arbiter.pricing.vix_slices import INDEX_POINTS, SLOPE_RANGE
+from arbiter.conventions import INDEX_POINTS, Array
+from arbiter.pricing.vix_slices import SLOPE_RANGE
 
 _STRIP_STRIKES_PER_SIDE = 1601  # strikes on each side of a strip, denser towards the forward
 # A strip is a sum for an integral of prices whose third derivative jumps at knots. Relative.

@@ -15,8 +15,8 @@ from arbiter.chains.errors import ChainError
 from arbiter.chains.reading import Reading
 from arbiter.chains.roots import EUROPEAN_ROOTS, find_common_underlying, find_european_root
 from arbiter.chains.sessions import FIRST_YEAR, LAST_YEAR, settlement_time
+from arbiter.conventions import MINUTES_PER_YEAR
 from arbiter.exclusions import Exclusion
-from arbiter.forwards import MINUTES_PER_YEAR
 
 logger = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from arbiter import inputs
 from arbiter.chains.cleaning import CleaningRules, CleaningVerdict, judge_options
 from arbiter.chains.errors import ChainError
 from arbiter.chains.series_parity import SERIES_COLUMNS, ParityEstimates, estimate_parity
+from arbiter.conventions import DAYS_PER_YEAR, MINUTES_PER_YEAR
 from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion, count_exclusions, no_exclusions
-from arbiter.forwards import MINUTES_PER_YEAR
 from arbiter.quotes import Quotes
 
 logger = logging.getLogger(__name__)
@@ -223,7 +223,7 @@ class Chain:
         """Log what was excluded; warn if two-sided quotes of ordinary expiries were."""
         logger.info("%s: %s", self.name, _summarise_exclusions(exclusions))
         counted = verdict.two_sided & (verdict.strikes >= MIN_COUNTED_STRIKES)
-        counted &= options["T"].to_numpy() >= MIN_COUNTED_DAYS / 365.0
+        counted &= options["T"].to_numpy() >= MIN_COUNTED_DAYS / DAYS_PER_YEAR
         lost = counted & ~np.isin(verdict.reason, ["", *_REQUESTED_EXCLUSIONS])
         if lost.sum() > MAX_EXCLUDED_SHARE * counted.sum():
             codes, sizes = np.unique(verdict.reason[lost], return_counts=True)

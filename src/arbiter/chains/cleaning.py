@@ -9,11 +9,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from arbiter.chains.contradictions import find_contradictions
+from arbiter.conventions import MINUTES_PER_YEAR, Array
 from arbiter.exclusions import Exclusion
-from arbiter.forwards import MINUTES_PER_YEAR
 from arbiter.quotes import MAX_LOG_MONEYNESS
 
-Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 _CODE_DTYPE = f"<U{max(map(len, Exclusion))}"  # NumPy cuts longer text off

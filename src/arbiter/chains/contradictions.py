@@ -11,9 +11,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.exclusions import Exclusion
 
-Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 _STRIKES_PER_SIDE = 3  # strikes on each side against which a quote is held

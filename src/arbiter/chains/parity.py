@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from arbiter.conventions import Array
 
 MIN_PAIRS_FOR_DISCOUNT = 5
 _MAX_DISCOUNT_ERROR = 2.5e-3  # standard error beyond which a discount factor is not known

@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 from arbiter.chains import parity
 from arbiter.chains.errors import ChainError
 from arbiter.chains.parity import CallPutPairs
-from arbiter.forwards import MINUTES_PER_YEAR
-
-Array = NDArray[np.float64]
+from arbiter.conventions import MINUTES_PER_YEAR, Array
 
 SERIES_COLUMNS = ["label", "root", "expiry", "settlement", "settles"]
 _MIN_PAIRS = 2

@@ -7,15 +7,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from arbiter.chains import quote_time, tables
 from arbiter.chains.errors import ChainError
 from arbiter.chains.source import SourceTable, load_source
+from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion
 from arbiter.quotes import Quotes
-
-Array = NDArray[np.float64]
 
 _REQUIRED_COLUMNS = ("expiry", "strike", "bid", "ask", "fwd")
 _DAYS_PER_YEAR_CHOICES = (365.25, 365.0, 360.0)  # days of a year that files count with
@@ -82,11 +80,11 @@ def read_volatilities(
     days, day = _count_days(frame, table, as_of)
     quotes = Quotes.from_frame(
         {
-            "T": days / 365.0,
+            "T": days / DAYS_PER_YEAR,
             "k": np.log(frame["strike"].to_numpy() / frame["fwd"].to_numpy()),
             **{
                 f"iv_{side}": frame[side].fill_null(np.nan).to_numpy()
-                * np.sqrt(frame["texp"].to_numpy() / (days / 365.0))
+                * np.sqrt(frame["texp"].to_numpy() / (days / DAYS_PER_YEAR))
                 for side in ("bid", "ask")
             },
             "forward": frame["fwd"].to_numpy(),
@@ -131,7 +129,7 @@ def _restore_source_rows(quotes: Quotes, frame: pl.DataFrame) -> Quotes:
 def _drop_unusable_expiries(quotes: Quotes, shortest: float, fewest: int) -> Quotes:
     """Without expiries that are too short or have too few strikes; each is a reason."""
     count = np.bincount(quotes.expiry, minlength=quotes.maturities.size)
-    short = 365.0 * quotes.maturities < shortest - 1e-9
+    short = DAYS_PER_YEAR * quotes.maturities < shortest - 1e-9
     few = ~short & (count < fewest)
     drop = short | few
     if not drop.any():

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arbiter.cli.exit_codes import FAILED, exit_bad_input, printable_name
+from arbiter.conventions import MINUTES_PER_YEAR, THIRTY_DAYS
 
 if TYPE_CHECKING:
     from arbiter.joint import JointAudit
     from arbiter.surface import Surface
-
-_VIX_WINDOW_YEARS = 30.0 / 365.0
 
 
 def joint(
@@ -97,7 +96,7 @@ def _resolve_dates(surface: Surface, given: list[str] | None) -> list[float]:
             exit_bad_input(
                 f"--T {text} is {T:g} years ahead: give a date after the surface's moment"
             )
-        if last + 1e-9 < T + _VIX_WINDOW_YEARS:
+        if last + 1e-9 < T + THIRTY_DAYS:
             exit_bad_input(
                 f"--T {text}: the 30 days after it end after the surface's last maturity, "
                 f"{last:.4g} years: give an earlier date"
@@ -129,7 +128,7 @@ def _format_date(surface: Surface, T: float) -> str:
 
     if surface.as_of is None:
         return f"T = {T:.4g}"
-    minutes = np.timedelta64(round(T * 525_600), "m")
+    minutes = np.timedelta64(round(T * MINUTES_PER_YEAR), "m")
     return str((surface.as_of.astype("datetime64[m]") + minutes).astype("datetime64[D]"))
 
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solveh_banded
 from scipy.linalg.lapack import dpbtrf, dpbtrs
 
+from arbiter.conventions import Array
 from arbiter.fitting.guided_objective import GuidedObjective, Pull
 from arbiter.fitting.interior_point import RELATIVE_RIDGE
 from arbiter.fitting.loss import Loss
@@ -27,7 +28,6 @@ from arbiter.fitting.smoothing import count_effective_parameters
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 
-Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 FOLD_COUNT = 4

@@ -7,9 +7,10 @@ import time
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from arbiter.audit.structural_proof import check_structure
+from arbiter.conventions import Array
 from arbiter.fitting import initial_point, joint_fit, smoothing
 from arbiter.fitting.fitted_surface import FitResult, FittedSurface
 from arbiter.fitting.interior_point import InteriorPointSolver, Status
@@ -23,7 +24,6 @@ from arbiter.inputs import freeze_array, freeze_info
 from arbiter.quotes import MIN_QUOTES, Quotes, require_quotes
 from arbiter.surface import Surface
 
-Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
 EXACT_LOSS_PER_QUOTE = (

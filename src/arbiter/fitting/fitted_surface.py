@@ -6,15 +6,14 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from arbiter.conventions import THIRTY_DAYS, Array
 from arbiter.fitting.interior_point import Status
 from arbiter.fitting.options import Roughness
 from arbiter.fitting.uncertainty import Uncertainty
 from arbiter.forwards import MaturityLike
-from arbiter.surface import THIRTY_DAYS, Surface
-
-Array = NDArray[np.float64]
+from arbiter.surface import Surface
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,16 +10,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solveh_banded
 
+from arbiter.conventions import Array
 from arbiter.fitting.objective import FitObjective
 from arbiter.fitting.options import FitOptions, Roughness
 from arbiter.fitting.prior_mean import log_slopes
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
-
-Array = NDArray[np.float64]
 
 _BEYOND_QUOTES_FACTOR = 10.0
 _RIDGE_PRECISION = 1e-10  # constants cost nothing where there is no pull of the level

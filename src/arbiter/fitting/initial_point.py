@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.fitting.objective import LOWEST_LOG_SLOPE, FitObjective
 from arbiter.fitting.prior_mean import log_slopes
 from arbiter.surface import Surface
-
-Array = NDArray[np.float64]
 
 _MAX_GROWTH_SHORTFALL = 0.7  # share of its natural growth √T by which a slope may fall short, cold
 _MAX_GROWTH_SHORTFALL_WARM = 0.98

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpbtrf, dpbtrs, dpotrf, dpotrs
 
-Array = NDArray[np.float64]
+from arbiter.conventions import Array
+
 Indices = NDArray[np.int64]
 
 _BOUNDARY_STEP_SHARE = 0.995  # share of the way to the nearest constraint that a step may go

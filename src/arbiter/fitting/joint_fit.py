@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.fitting import smoothing
 from arbiter.fitting.fitted_surface import VixResult
 from arbiter.fitting.interior_point import Expansion, InteriorPointSolver, Status
@@ -20,8 +20,6 @@ from arbiter.inputs import freeze_array
 from arbiter.pricing.vix_slices import VixSlices
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
-
-Array = NDArray[np.float64]
 
 _EXACT_LOSS_PER_QUOTE = 1e-3  # a loss per quote below this is an exact fit
 _MIN_OPTIONS_FOR_ROUGHNESS = 8  # options from which the roughness of VIX smiles can be told

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from arbiter.conventions import THIRTY_DAYS, Array
 from arbiter.fitting.interior_point import Expansion, OrderConstraints
 from arbiter.fitting.objective import FitObjective
 from arbiter.fitting.price_derivatives import (
@@ -22,9 +22,6 @@ from arbiter.fitting.price_derivatives import (
 from arbiter.fitting.vix_objective import VixObjective
 from arbiter.pricing.knots import Knots
 from arbiter.pricing.maturity import slopes_at
-from arbiter.surface import THIRTY_DAYS
-
-Array = NDArray[np.float64]
 
 _COLOUR_COUNT = 5  # a slope between expiries depends on at most four of them, next to each other
 _RELATIVE_STEP = 1e-6  # relative, of central differences: derivatives to 1e-10

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.fitting import prior_mean
 from arbiter.fitting.interior_point import Expansion, OrderConstraints
 from arbiter.fitting.loss import Cost
@@ -24,8 +25,6 @@ from arbiter.pricing import black
 from arbiter.pricing.knots import MAX_SLOPE
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
-
-Array = NDArray[np.float64]
 
 LINK_BANDWIDTH = (
     2  # diagonals on each side, in the blocks beside the diagonal ones: second differences

@@ -20,9 +20,8 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from arbiter.conventions import Array
 from arbiter.pricing.knots import Knots
-
-Array = NDArray[np.float64]
 
 _NODES_PER_SEGMENT = 6  # relative error near 1e-11 on segments of a third
 _INV_ROOT_2PI = 1.0 / np.sqrt(2.0 * np.pi)

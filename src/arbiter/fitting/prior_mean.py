@@ -6,12 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.pricing.maturity import slopes_at, weights_at
 from arbiter.surface import Surface
-
-Array = NDArray[np.float64]
 
 _MIN_SHAPE_IN_LOG_SLOPE = 1e-9  # log-slopes this near to flat are flat, but for rounding
 

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_solve_banded, cholesky_banded
 
+from arbiter.conventions import Array
 from arbiter.fitting.interior_point import RELATIVE_RIDGE, InteriorPointSolver
 from arbiter.fitting.loss import Loss
 from arbiter.fitting.objective import FitObjective
@@ -31,8 +31,6 @@ from arbiter.fitting.smoothing import (
     set_roughness_weights,
     traces_from_covariance,
 )
-
-Array = NDArray[np.float64]
 
 _MAX_WEIGHT_ROUNDS = 4
 LINEAR_LOSS_HALF_SPREADS = (

@@ -8,9 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.fitting.options import Roughness
-
-Array = NDArray[np.float64]
 
 # First differences of log-slopes cost this much everywhere, and this much more beyond the last
 # quote of an expiry: enough to settle what no quote sees, next to nothing where one does.

@@ -19,14 +19,12 @@ from dataclasses import astuple, dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solveh_banded
 
+from arbiter.conventions import Array
 from arbiter.fitting.interior_point import RELATIVE_RIDGE, InteriorPointSolver, Status
 from arbiter.fitting.objective import FitObjective, iterate_link_diagonals
 from arbiter.fitting.options import Roughness
-
-Array = NDArray[np.float64]
 
 _MAX_WEIGHT_ROUNDS = 12
 SETTLED_LOG_CHANGE = 0.15  # change of the logarithms at which the weights count as chosen

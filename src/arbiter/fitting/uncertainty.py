@@ -14,17 +14,16 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg.lapack import dpbtrf, dpbtrs
 from torch import Tensor
 
+from arbiter.conventions import INDEX_POINTS, Array
 from arbiter.fitting.interior_point import RELATIVE_RIDGE
 from arbiter.fitting.price_derivatives import KnotQuadrature, OtmPricer
 from arbiter.pricing import black
 from arbiter.pricing.decoder import Decoder
 from arbiter.pricing.maturity import slopes_at, weights_at
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +89,7 @@ class Uncertainty:
         with torch.enable_grad():
             decoder = Decoder(self.decoder.knots, self.decoder.maturities, slopes, weights)
             T = torch.tensor([tenor], dtype=torch.float64)
-            level = 100.0 * torch.sqrt(decoder.slices_at(T).log_variance().sum() / tenor)
+            level = INDEX_POINTS * torch.sqrt(decoder.slices_at(T).log_variance().sum() / tenor)
             by_slope, by_weight = torch.autograd.grad(
                 level, (slopes, weights), materialize_grads=True
             )

@@ -10,14 +10,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from arbiter import scoring
+from arbiter.conventions import DAYS_PER_YEAR, INDEX_POINTS, Array
 from arbiter.fitting import FitOptions, VixSmiles, fit_vix
 from arbiter.fitting.vix_quotes import VixMarket
 from arbiter.futures import FuturesCurve
 from arbiter.pricing.transport import Transport
-from arbiter.pricing.vix_slices import INDEX_POINTS, VixQueries
+from arbiter.pricing.vix_slices import VixQueries
 from arbiter.quotes import MIN_QUOTES, Quotes
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +159,7 @@ def _compare_dates(
         {
             "date": list(quotes.labels),
             "T": T,
-            "days": 365.0 * T,
+            "days": DAYS_PER_YEAR * T,
             "future": future,
             "half_spread": half,
             "fitted_future": fitted,

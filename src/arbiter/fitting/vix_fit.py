@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from arbiter.conventions import INDEX_POINTS, Array
 from arbiter.fitting.fitted_surface import VixResult
 from arbiter.fitting.interior_point import Status
 from arbiter.fitting.joint_fit import fit_vix_smiles
@@ -17,10 +17,8 @@ from arbiter.fitting.vix_quotes import VixMarket
 from arbiter.forwards import ForwardCurve, MaturityLike, to_year_fractions
 from arbiter.futures import FuturesCurve
 from arbiter.inputs import freeze_array
-from arbiter.pricing.vix_slices import INDEX_POINTS, VixQueries, VixSlices
+from arbiter.pricing.vix_slices import VixQueries, VixSlices
 from arbiter.quotes import Quotes, require_quotes
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from arbiter.conventions import INDEX_POINTS, Array
 from arbiter.fitting.initial_point import log_slopes_from_smile
 from arbiter.fitting.interior_point import OrderConstraints
 from arbiter.fitting.loss import Cost
@@ -32,9 +32,6 @@ from arbiter.fitting.price_derivatives import (
 )
 from arbiter.fitting.roughness import Penalty
 from arbiter.fitting.vix_quotes import VixMarket
-from arbiter.pricing.vix_slices import INDEX_POINTS
-
-Array = NDArray[np.float64]
 
 VIX_KNOTS = tuple(-x for x in reversed(KNOTS))  # the long wing of the VIX is the right one
 LOWEST_LOG_SLOPE, HIGHEST_LOG_SLOPE = (

@@ -8,17 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter import inputs
+from arbiter.conventions import DAYS_PER_YEAR, THIRTY_DAYS, Array
 from arbiter.exclusions import no_exclusions
 from arbiter.futures import HALF_TICK, FuturesCurve
 from arbiter.pricing.vix_slices import warn_beyond_expiries
 from arbiter.quotes import Quotes
-from arbiter.surface import THIRTY_DAYS
 
-Array = NDArray[np.float64]
-
-_SAME_DATE_YEARS = 0.6 / 365.0  # a future this near to an option's date settles with it
+_SAME_DATE_YEARS = 0.6 / DAYS_PER_YEAR  # a future this near to an option's date settles with it
 _SAME_WINDOW_END_YEARS = (
-    0.3 / 365.0
+    0.3 / DAYS_PER_YEAR
 )  # an end of a window this near to an expiry is read between them
 
 

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import ConvexHull
 
+from arbiter.conventions import Array
 from arbiter.joint.instruments import Columns, Payoff
 
-Array = NDArray[np.float64]
 Places = NDArray[np.int64]
 
 _MAX_NUMBERS_PER_BLOCK = 1 << 22  # numbers at once

@@ -20,9 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from arbiter.joint.marginals import VIX_TENOR_YEARS, Marginal
-
-Array = NDArray[np.float64]
+from arbiter.conventions import THIRTY_DAYS, Array
+from arbiter.joint.marginals import Marginal
 
 
 class Columns(NamedTuple):
@@ -155,7 +154,7 @@ class Book:
     laws: tuple[Marginal, Marginal, Marginal]
     strikes: tuple[Array, Array, Array]
     units: Units = field(default_factory=Units)
-    tenor: float = VIX_TENOR_YEARS
+    tenor: float = THIRTY_DAYS
 
     @cached_property
     def variances(self) -> Array:

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from arbiter.conventions import THIRTY_DAYS
 from arbiter.joint.instruments import Book, Units
-from arbiter.joint.marginals import VIX_TENOR_YEARS, Marginal
+from arbiter.joint.marginals import Marginal
 from arbiter.joint.portfolio import Portfolio
 from arbiter.joint.program import (
     ProgramResult,
@@ -84,7 +85,7 @@ class JointSettings:
     index_unit: float = 1.0
     vix_unit: float = 1.0
     variance_unit: float = 1.0
-    tenor: float = VIX_TENOR_YEARS
+    tenor: float = THIRTY_DAYS
 
     def __post_init__(self) -> None:
         for name in ("resolution", "index_unit", "vix_unit", "variance_unit", "tenor"):

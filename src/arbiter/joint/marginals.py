@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
-Array = NDArray[np.float64]
+from arbiter.conventions import INDEX_POINTS, Array
 
-INDEX_POINTS = 100.0  # index points per unit of volatility
-VIX_TENOR_YEARS = 30.0 / 365.0
 _QUANTILE_STRIKES = 4001  # strikes at which quantiles are read off call prices
 
 

@@ -14,11 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.joint.envelope import Envelope, Places
 from arbiter.joint.instruments import Position
 from arbiter.joint.strike_mesh import StateMesh
-
-Array = NDArray[np.float64]
 
 _MAX_CUTS = 12  # times that a cell is cut
 _MAX_CELLS = 60_000  # cells at once; with more left over the floor is what it is by then

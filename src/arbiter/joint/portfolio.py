@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from arbiter.conventions import INDEX_POINTS, Array
 from arbiter.joint.instruments import (
     Book,
     Payoff,
@@ -18,10 +19,8 @@ from arbiter.joint.instruments import (
     decompose_payoff,
     price_out_of_the_money,
 )
-from arbiter.joint.marginals import INDEX_POINTS, Marginal
+from arbiter.joint.marginals import Marginal
 from arbiter.joint.program import CertifiedPosition
-
-Array = NDArray[np.float64]
 
 _MIN_LEG_SHARE = 1e-7  # of the gross weight: rounding of the program, not a leg
 _MAX_NAMED_GROUPS = 8  # legs that the sentence names

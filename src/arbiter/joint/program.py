@@ -16,16 +16,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import linprog
 
+from arbiter.conventions import Array
 from arbiter.joint.envelope import Envelope
 from arbiter.joint.instruments import Book, Columns, Position
 from arbiter.joint.payoff_floor import find_payoff_floor, hedged_payoffs
 from arbiter.joint.strike_mesh import StateMesh
 
-Array = NDArray[np.float64]
 States = tuple[Array, Array, Array]  # x, v, and what is lost there
 logger = logging.getLogger(__name__)
 

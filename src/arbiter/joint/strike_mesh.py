@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.joint.marginals import Marginal
 
-Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Strikes = tuple[Array, Array, Array]
 

@@ -15,10 +15,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.joint.instruments import Book, Columns
 from arbiter.joint.strike_mesh import TAIL_PROBABILITY, Strikes
-
-Array = NDArray[np.float64]
 
 _COMPARISON_STRIKES = 1_000  # strikes at which a law is compared, beside its atoms
 _MIN_STRIKE_DISTANCE_SHARE = (

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.files import remove_partial_files, write_whole
 from arbiter.markets.dataset_tables import (
     board_from_table,
@@ -40,8 +40,6 @@ from arbiter.markets.universes import Universe, universe
 from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.models.parameters import PRESETS, preset
 from arbiter.quotes import Quotes
-
-Array = NDArray[np.float64]
 
 FORMAT = "arbiter-market-2"  # another number whenever the same plan would give other bytes
 MANIFEST = "dataset.json"

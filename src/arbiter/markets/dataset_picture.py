@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from arbiter.conventions import DAYS_PER_YEAR
 from arbiter.files import open_whole
 from arbiter.markets.dataset import Dataset
 
-Array = NDArray[np.float64]
-
-_TARGET_MATURITIES = np.array([7.0, 30.0, 91.0, 365.0]) / 365.0
+_TARGET_MATURITIES = np.array([7.0, 30.0, 91.0, 365.0]) / DAYS_PER_YEAR
 _SHOWN_DEVIATIONS = (-5.5, 3.0)  # deviations shown
 
 

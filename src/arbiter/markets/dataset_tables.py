@@ -7,16 +7,14 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.markets.listing import Board
 from arbiter.markets.quoted_chain import QuotedChain
 from arbiter.markets.snapshots import Snapshot
 from arbiter.markets.vix_listing import QuotedVolatilityChain
 from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.models.parameters import Jumps, Parameters
-
-Array = NDArray[np.float64]
 
 _MODEL_COLUMNS = ("v0", "reversion", "theta", "nu", "rho", "hurst", "factors")
 

@@ -10,15 +10,13 @@ import datetime as dt
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from arbiter.chains.quote_time import NEW_YORK
 from arbiter.chains.roots import EUROPEAN_ROOTS
+from arbiter.conventions import Array
 from arbiter.markets.frictions import round_to_ticks
 from arbiter.markets.quoted_chain import QuotedChain
-
-Array = NDArray[np.float64]
 
 COLUMN_HEADER = (
     "Expiration Date,Calls,Last Sale,Net,Bid,Ask,Volume,IV,Delta,Gamma,Open Interest,Strike,"

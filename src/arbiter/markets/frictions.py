@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from arbiter.conventions import Array
 
 _NOISE_CUTOFF_DEVIATIONS = (
     2.5  # deviations at which noise is cut off, on both sides, so that its mean stays zero

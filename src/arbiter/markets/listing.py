@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.chains.sessions import QUOTES_AFTER_CLOSE, last_session, session_close, settlement_time
-from arbiter.forwards import MINUTES_PER_YEAR
+from arbiter.conventions import MINUTES_PER_YEAR, Array
 
-Array = NDArray[np.float64]
 _ONE_DAY = dt.timedelta(days=1)
 _REFERENCE_SPOT = 5000.0  # index level for which strike steps are stated
 _STRIKE_STEP_SCALES = np.array([1e-3, 0.01, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 100.0])

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.markets.listing import Board
 from arbiter.models.characteristic_function import Transform, solve_index_transforms
 from arbiter.models.fourier_pricing import Contour, invert
 from arbiter.models.lifted_heston import LiftedHeston
-
-Array = NDArray[np.float64]
 
 
 def price_boards(market: LiftedHeston, states: Array, boards: Sequence[Board]) -> list[Array]:

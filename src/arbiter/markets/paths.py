@@ -21,16 +21,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg import expm
 
+from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.models.expected_variance import ExpectedVariance, drift
 from arbiter.models.parameters import Parameters
 
-Array = NDArray[np.float64]
-
 STEPS_PER_DAY = 8
-DAYS_PER_YEAR = 365.0
 
 
 @dataclass(frozen=True, eq=False)

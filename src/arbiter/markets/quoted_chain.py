@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 
 from arbiter import inputs
 from arbiter.chains.roots import EUROPEAN_ROOTS
+from arbiter.conventions import Array
 from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion
 from arbiter.markets.frictions import ExactPrices, Frictions, QuotedPrices, quote
 from arbiter.markets.listing import Board
 from arbiter.models.lifted_heston import PRICE_RESOLUTION, implied_volatility
 from arbiter.quotes import Quotes
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

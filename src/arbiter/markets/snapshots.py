@@ -8,16 +8,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.markets.frictions import Frictions
 from arbiter.markets.listing import Curves, Listing, list_strikes, series
 from arbiter.markets.listing_prices import price_boards
 from arbiter.markets.quoted_chain import QuotedChain, quote_board
 from arbiter.markets.vix_listing import QuotedVolatilityChain, VolatilityVenue, quote_volatility
 from arbiter.models.lifted_heston import LiftedHeston
-
-Array = NDArray[np.float64]
 
 _VOLATILITY_SEED_KEY = 1  # what the second child of a day's seed is for
 

@@ -14,15 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from arbiter.forwards import MINUTES_PER_YEAR
+from arbiter.conventions import MINUTES_PER_YEAR, Array
 from arbiter.markets.listing import last_quote_time, sessions
 from arbiter.markets.paths import STEPS_PER_DAY, simulate
 from arbiter.markets.seeds import Purpose, derive_seed
 from arbiter.markets.snapshots import Snapshot, Venue, observe
 from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.models.parameters import Parameters
-
-Array = NDArray[np.float64]
 
 START_DATE = dt.date(2015, 1, 2)
 START_SPOT = 5000.0

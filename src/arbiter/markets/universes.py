@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.markets.listing import last_quote_time, sessions
 from arbiter.markets.paths import simulate
 from arbiter.markets.seeds import Purpose, derive_seed
@@ -16,8 +16,6 @@ from arbiter.markets.snapshots import Snapshot, Venue, observe
 from arbiter.markets.timelines import START_DATE, START_SPOT
 from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.models.parameters import Parameters, draw
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

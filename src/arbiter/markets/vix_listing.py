@@ -11,16 +11,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from arbiter.chains.sessions import last_session, settlement_time
-from arbiter.forwards import MINUTES_PER_YEAR
+from arbiter.conventions import INDEX_POINTS, MINUTES_PER_YEAR, Array
 from arbiter.markets.frictions import Frictions
 from arbiter.markets.listing import Board, Curves
 from arbiter.markets.quoted_chain import QuotedChain, quote_board
 from arbiter.models.lifted_heston import INDEX_PRICE_RESOLUTION, LiftedHeston
-
-Array = NDArray[np.float64]
 
 _INDEX_WINDOW = dt.timedelta(days=30)
 _FUTURE_TICK = 0.05
@@ -147,7 +144,7 @@ def quote_volatility(
 
 def _check_futures(market: LiftedHeston, state: Array, T: Array, futures: Array) -> None:
     """Refuse futures above the root of the forward variance: the inversion has gone wrong."""
-    most = 100.0 * np.sqrt(market.forward_variance(T, state))  # Jensen
+    most = INDEX_POINTS * np.sqrt(market.forward_variance(T, state))  # Jensen
     bad = np.flatnonzero(~((futures > 0.0) & (futures <= most * (1.0 + _JENSEN_TOLERANCE))))
     if bad.size:
         i = bad[0]

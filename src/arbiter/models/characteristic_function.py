@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from arbiter.conventions import Array
 from arbiter.models.parameters import Parameters
 from arbiter.models.riccati import (
     FIRST_STEP_YEARS,
@@ -25,7 +26,6 @@ from arbiter.models.riccati import (
     solve_riccati,
 )
 
-Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 
 _NEWTON_ROUNDS = 3  # of Newton's method: a start far from rest is harder to extrapolate

@@ -20,15 +20,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from arbiter.conventions import THIRTY_DAYS, Array
 from arbiter.models.heston import log_transform
 from arbiter.models.lewis import MAX_RADIANS_PER_PANEL, lewis
 from arbiter.pricing import black
 
-Array = NDArray[np.float64]
 Complex = NDArray[np.complexfloating[Any, Any]]
 
 PRICE_RESOLUTION = 1e-12  # of the forward: prices below it are rounding of the Fourier integral
-INDEX_WINDOW_YEARS = 30.0 / 365.0  # of the volatility index
 _MAX_MATURITY_YEARS = 100.0  # years
 _MAX_LOG_STRIKE = 8.0  # log-strikes
 _MAX_JUMP_VARIANCE = 0.02  # a year, of a drawn market
@@ -189,7 +188,7 @@ class DoubleHeston:
 
     def vix(self) -> Array:
         """The volatility index now, in points."""
-        return np.asarray(100.0 * np.sqrt(self.variance_swap(INDEX_WINDOW_YEARS)))
+        return np.asarray(100.0 * np.sqrt(self.variance_swap(THIRTY_DAYS)))
 
     def _otm(self, k: ArrayLike, T: ArrayLike, radians: float) -> Array:
         points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), _check_maturities(T))

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import expm
 
+from arbiter.conventions import Array
 from arbiter.models.parameters import Parameters
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.models.heston import Heston, log_transform
 from arbiter.pricing import black
 
-Array = NDArray[np.float64]
 Complex = NDArray[np.complexfloating[Any, Any]]
 
 _LOG_NODE_DENSITY_RATIO = 4.5  # logarithm of how much denser nodes are at zero than at the last one

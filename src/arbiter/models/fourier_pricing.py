@@ -20,9 +20,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from arbiter.conventions import Array
 from arbiter.models.parameters import Parameters
 
-Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 
 _CONTOUR_SCALE = 0.5  # distance of the contour from the poles at 0 and −i

@@ -16,9 +16,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from arbiter.conventions import Array
 
 # Ratio of the grid by number of factors: 2.5 at 20 is the paper's; the law tends to 1 while the
 # grid goes on widening, which the paper's convergence theorem asks for.

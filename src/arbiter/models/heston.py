@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from arbiter.conventions import Array
 from arbiter.models.lewis import lewis
 from arbiter.pricing import black
 
-Array = NDArray[np.float64]
 Complex = NDArray[np.complexfloating[Any, Any]]
 
 

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from arbiter.conventions import Array
 from arbiter.models.fourier_nodes import FourierNodes
 from arbiter.models.heston import Heston
 from arbiter.pricing import black
 from arbiter.quotes import Quotes
 
-Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 # v0, κ, θ, σ, and ρ: from where they are looked for, and to where

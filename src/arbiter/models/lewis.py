@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from arbiter.conventions import Array
+
 Complex = NDArray[np.complexfloating[Any, Any]]
 
 _NODES_PER_PANEL = 16  # Gauss-Legendre nodes a panel

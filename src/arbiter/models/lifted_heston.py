@@ -15,15 +15,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from arbiter.conventions import INDEX_POINTS, THIRTY_DAYS, Array
 from arbiter.models.characteristic_function import Transform, solve_index_transforms
 from arbiter.models.expected_variance import ExpectedVariance
 from arbiter.models.fourier_pricing import CONTOUR_STEP, Contour, invert
 from arbiter.models.parameters import Parameters
 from arbiter.models.riccati import STEP_GROWTH
-from arbiter.models.vix_oracle import INDEX_POINTS, INDEX_WINDOW_YEARS, IndexLaw, squared_index
+from arbiter.models.vix_oracle import IndexLaw, squared_index
 from arbiter.pricing import black
 
-Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 ContourTransform = tuple[Contour, Transform]
 
@@ -158,8 +158,8 @@ class LiftedHeston(Parameters):
     def forward_variance(self, T: ArrayLike, state: ArrayLike | None = None) -> Array:
         """``(W(T + 30 days) − W(T))/30 days``, which is ``E[(VIX_T/100)²]``."""
         at = _check_maturities(T)
-        ahead = self.log_variance(at + INDEX_WINDOW_YEARS, state) - self.log_variance(at, state)
-        return _require_reachable(ahead / INDEX_WINDOW_YEARS)
+        ahead = self.log_variance(at + THIRTY_DAYS, state) - self.log_variance(at, state)
+        return _require_reachable(ahead / THIRTY_DAYS)
 
     def vix(self, states: ArrayLike | None = None) -> Array:
         """The volatility index now, in points: of one state, or of each row of states."""

@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.models.fractional_kernel import lift
-
-Array = NDArray[np.float64]
-
 
 _MIN_RELATIVE_DEVIATION = 0.1 * (1.0 - 1e-12)  # deviation of a jump over its mean
 _MAX_JUMP_STRENGTH = 200.0 * (1.0 + 1e-12)

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-Array = NDArray[np.float64]
+from arbiter.conventions import Array
 
 
 def _radau(stages: int) -> tuple[Array, Array]:

@@ -22,16 +22,14 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import wofz
 
+from arbiter.conventions import INDEX_POINTS, THIRTY_DAYS, Array
 from arbiter.models.characteristic_function import Transform, solve_state_transform
 from arbiter.models.expected_variance import ExpectedVariance
 from arbiter.models.parameters import Parameters
 from arbiter.models.riccati import STEP_GROWTH, mesh
 
-Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 
-INDEX_WINDOW_YEARS = 30.0 / 365.0  # years that the index looks ahead
-INDEX_POINTS = 100.0
 _LEFT_ANGLE, _LEFT_STEP = (
     0.4,
     0.07,
@@ -60,9 +58,9 @@ _MAX_COMPLEX_PER_BLOCK = 1 << 21  # complex numbers at once where strikes differ
 
 def squared_index(p: Parameters) -> tuple[float, Array]:
     """``a, β`` with ``(VIX/100)² = a + β·U``: mean variance over 30 days, jumps included."""
-    constant, slope = ExpectedVariance.from_parameters(p).affine(INDEX_WINDOW_YEARS)
+    constant, slope = ExpectedVariance.from_parameters(p).affine(THIRTY_DAYS)
     jumps = 0.0 if p.jumps is None else p.jumps.variance
-    return constant / INDEX_WINDOW_YEARS + jumps, slope / INDEX_WINDOW_YEARS
+    return constant / THIRTY_DAYS + jumps, slope / THIRTY_DAYS
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,14 +203,9 @@ def _mgf(
 
 def _mean_row(p: Parameters, T: float) -> Array:
     """``E y_T`` from ``(U, 1)``: the affine map of the means at T + Δ less that at T."""
-    late, early = (
-        ExpectedVariance.from_parameters(p).affine(t) for t in (T + INDEX_WINDOW_YEARS, T)
-    )
+    late, early = (ExpectedVariance.from_parameters(p).affine(t) for t in (T + THIRTY_DAYS, T))
     jumps = 0.0 if p.jumps is None else p.jumps.variance
-    return (
-        np.append(late[1] - early[1], late[0] - early[0] + jumps * INDEX_WINDOW_YEARS)
-        / INDEX_WINDOW_YEARS
-    )
+    return np.append(late[1] - early[1], late[0] - early[0] + jumps * THIRTY_DAYS) / THIRTY_DAYS
 
 
 def _moment_bounds(

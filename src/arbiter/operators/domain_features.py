@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.compiled import compiled
+from arbiter.conventions import Array
 from arbiter.operators import domain
 from arbiter.operators.quick import scalars
 from arbiter.operators.quick.elementary import exp, log
 
-Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 _WORST_QUANTILE = 0.95  # quantile of misses that says how bad the worst ones are

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import linear, silu
 
+from arbiter.conventions import Array
 from arbiter.operators import slope_head, workers
 from arbiter.operators.network import green_scan as scans
 from arbiter.operators.network.geometry_stream import LOUD, missed, open_to_change, referred
@@ -36,8 +36,6 @@ from arbiter.operators.quick.measure_gate import Batch, Eye, Seen
 from arbiter.operators.quick.reference_volatility import scaled
 from arbiter.operators.quick.shrinkage import trusted
 from arbiter.operators.quote_tensors import Ragged
-
-Array = NDArray[np.float64]
 
 
 class Found(NamedTuple):

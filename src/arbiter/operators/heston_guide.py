@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.fitting import FitOptions
 from arbiter.fitting.cross_validation import Fold
 from arbiter.fitting.direct_fit import require_prior
@@ -37,7 +38,6 @@ from arbiter.surface import Surface
 
 logger = logging.getLogger(__name__)
 
-Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 _ODDS = -4.0  # logarithm of the odds of Heston's market, beforehand

@@ -8,16 +8,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from arbiter.conventions import Array
 from arbiter.fitting.fitted_surface import VixResult
 from arbiter.operators.domain import DomainReport
 from arbiter.pricing.vix_slices import VixSlices
 from arbiter.surface import Surface
 from arbiter.vix.prior import VixPrior, vix_prior
 
-Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
 

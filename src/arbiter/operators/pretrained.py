@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.fitting import FitOptions, FittedSurface, fit
 from arbiter.fitting.cross_validation import Fold, folds
 from arbiter.fitting.joint_fit import require_one_moment
@@ -44,7 +44,6 @@ from arbiter.operators.vix_head import fit_vix_slices
 from arbiter.quotes import MIN_QUOTES, Quotes, require_quotes
 from arbiter.surface import Surface
 
-Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
 DEFAULT_WEIGHTS_NAME = "operator"

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.fitting.price_derivatives import KnotQuadrature
 from arbiter.operators import domain
 from arbiter.operators.domain_features import ObservedChains, describe_chains, fill_misses
@@ -19,7 +20,6 @@ from arbiter.operators.quote_tensors import ImpliedVolatilities
 from arbiter.pricing import black
 from arbiter.quotes import Quotes
 
-Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 

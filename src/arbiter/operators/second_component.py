@@ -17,8 +17,8 @@ import logging
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.fitting import FitOptions, Status, fit
 from arbiter.fitting.fitted_surface import FittedSurface
 from arbiter.fitting.objective import compute_half_spreads
@@ -26,7 +26,6 @@ from arbiter.inputs import freeze_array
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 
-Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
 MAX_ORDER_STRAIN = 0.5  # standard errors of the smile, in root mean square, that the order may cost

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter import inputs
+from arbiter.conventions import Array
 from arbiter.fitting.fitted_surface import VixResult
 from arbiter.fitting.interior_point import Status
 from arbiter.fitting.price_derivatives import KnotQuadrature, OtmPricer
@@ -33,7 +34,6 @@ from arbiter.pricing.vix_slices import VixSlices, require_variance
 from arbiter.surface import Surface
 from arbiter.vix.prior import KNOTS, PRIOR_SLOPE_RANGE, VixPrior, vix_prior
 
-Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
 MAX_STEPS = 40  # of each search

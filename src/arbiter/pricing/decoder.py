@@ -11,14 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from arbiter.conventions import Array
 from arbiter.pricing.knots import MAX_SLOPE
 from arbiter.pricing.maturity import slopes_at, weights_at
 from arbiter.pricing.mixture import Mixture
 
-Array = NDArray[np.float64]
 Query = Callable[[Mixture, Tensor], Tensor]
 
 _MAX_POINTS_PER_ROW = 256  # widest row of points that share a slice

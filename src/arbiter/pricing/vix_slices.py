@@ -22,21 +22,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from arbiter import inputs
+from arbiter.conventions import INDEX_POINTS, Array
 from arbiter.forwards import MaturityLike
 from arbiter.pricing import black, normal
 from arbiter.pricing.decoder import evaluate_by_rows
 from arbiter.pricing.knots import MAX_SLOPE, Knots
 from arbiter.pricing.transport import Transport
 
-Array = NDArray[np.float64]
 Query = Callable[[Transport, Tensor], Tensor]
 logger = logging.getLogger(__name__)
 
-INDEX_POINTS = 100.0  # index points per unit of volatility
 SLOPE_RANGE = (1e-6, 0.5 * MAX_SLOPE)  # the slopes of Y are twice these
 FARTHEST_KNOT = 37.0
 MIN_FORWARD_VARIANCE = 1e-10  # an index of a thousandth of a point

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from arbiter.report.curves import DAYS_PER_YEAR, Array, Readings
+from arbiter.conventions import DAYS_PER_YEAR, Array
+from arbiter.report.curves import Readings
 from arbiter.report.number_format import choose_ticks, format_days, format_number, format_percent
 
 # Units of a drawing: a quarter of a pixel, so that whole numbers are fine enough.

@@ -16,14 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter import scoring
+from arbiter.conventions import THIRTY_DAYS, Array
 from arbiter.quotes import Quotes
 
-Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 logger = logging.getLogger(__name__)
 
-DAYS_PER_YEAR = 365.0
-THIRTY_DAYS_IN_YEARS = 30.0 / DAYS_PER_YEAR
 MAX_RESIDUAL_HALF_SPREADS = 99.0  # half-spreads; a locked quote has none to measure with
 _POINTS_BETWEEN_QUOTES, _POINTS_PAST_QUOTES = (
     101,
@@ -269,7 +267,7 @@ class Readings:
             forward=100.0 * np.sqrt(self.surface.forward_variance(T)),
             atm=100.0 * np.asarray(self.surface.iv(np.zeros(T.size), T)),
             listed=100.0 * np.sqrt(self.surface.variance_swap(self.T)),
-            known=last * (1.0 + 1e-12) >= T + THIRTY_DAYS_IN_YEARS,
+            known=last * (1.0 + 1e-12) >= T + THIRTY_DAYS,
         )
 
     def index_error(self, summary: Mapping[str, Any]) -> float | None:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.report import plot_style, slice_figures
-from arbiter.report.curves import DAYS_PER_YEAR, Array, Readings, VolatilityMesh
+from arbiter.report.curves import Readings, VolatilityMesh
 from arbiter.report.number_format import escape_label, round_for_json
 from arbiter.report.plot_style import (
     BLUE,

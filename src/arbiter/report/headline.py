@@ -10,8 +10,9 @@ from typing import Any
 import polars as pl
 
 from arbiter.audit.certificate import Certificate
+from arbiter.conventions import DAYS_PER_YEAR
 from arbiter.quotes import Quotes
-from arbiter.report.curves import DAYS_PER_YEAR, Readings
+from arbiter.report.curves import Readings
 from arbiter.report.number_format import (
     ABSENT,
     format_count,

@@ -14,10 +14,11 @@ from jinja2 import Environment, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 from plotly.offline import get_plotlyjs
 
+from arbiter.conventions import DAYS_PER_YEAR
 from arbiter.files import write_whole
 from arbiter.report import headline, tables, vix_panels
 from arbiter.report.contact_sheet import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, draw_smiles
-from arbiter.report.curves import DAYS_PER_YEAR, Readings
+from arbiter.report.curves import Readings
 from arbiter.report.figures import build_figures
 from arbiter.report.number_format import round_for_json
 from arbiter.report.plot_style import maturity_colours

@@ -14,9 +14,10 @@ from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 
+from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.files import write_whole
 from arbiter.report import headline, plot_style
-from arbiter.report.curves import DAYS_PER_YEAR, Array, Readings
+from arbiter.report.curves import Readings
 from arbiter.report.number_format import format_days, format_percent
 from arbiter.report.vix_panels import VixReadings
 from arbiter.report.vix_pictures import draw_market

@@ -12,7 +12,7 @@ from typing import Any
 
 from plotly.colors import sample_colorscale
 
-from arbiter.report.curves import DAYS_PER_YEAR, Array
+from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.report.number_format import format_days, round_for_json
 
 BLUE, VERMILION, GREEN, PURPLE = "#0072b2", "#d55e00", "#00795c", "#8a4f9e"

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from arbiter.conventions import DAYS_PER_YEAR
 from arbiter.report import plot_style
-from arbiter.report.curves import DAYS_PER_YEAR, Readings
+from arbiter.report.curves import Readings
 from arbiter.report.number_format import escape_label, round_for_json
 from arbiter.report.plot_style import Figure
 

@@ -10,8 +10,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from arbiter.audit.certificate import Certificate
+from arbiter.conventions import DAYS_PER_YEAR, INDEX_POINTS
 from arbiter.quotes import Quotes
-from arbiter.report.curves import DAYS_PER_YEAR, Readings
+from arbiter.report.curves import Readings
 from arbiter.report.number_format import (
     ABSENT,
     format_count,
@@ -57,7 +58,7 @@ def expiry_table(readings: Readings, forwards: pl.DataFrame | None) -> Table:
     """One row per expiry: what was quoted, what was fitted, what parity said."""
     quotes = readings.quotes
     parity = _parity_errors(quotes, forwards)
-    swap = 100.0 * np.sqrt(readings.surface.variance_swap(readings.T))
+    swap = INDEX_POINTS * np.sqrt(readings.surface.variance_swap(readings.T))
     total = np.diff(readings.quote_offsets)
     days, rate = DAYS_PER_YEAR * readings.T, -100.0 * np.log(quotes.discounts) / readings.T
     columns = {

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from arbiter.conventions import DAYS_PER_YEAR, INDEX_POINTS, Array
 from arbiter.fitting.vix_comparison import JointComparison, VixLaw
 from arbiter.report import plot_style
 from arbiter.report.contact_sheet import Drawing, draw_smiles
-from arbiter.report.curves import DAYS_PER_YEAR, Array, Readings
+from arbiter.report.curves import Readings
 from arbiter.report.number_format import (
     ABSENT,
     escape_label,
@@ -24,7 +25,6 @@ from arbiter.report.number_format import (
 from arbiter.report.plot_style import BLUE, GREEN, GREY, INK, PURPLE, VERMILION, Figure
 from arbiter.report.tables import Table
 
-INDEX_POINTS = 100.0
 _HOVER_TEMPLATE = "%{y:.2f} at %{x:.0f} days<extra>%{fullData.name}</extra>"
 _LEGEND = {"orientation": "h", "y": 1.03, "yanchor": "bottom", "x": 0.0, "font": {"size": 12}}
 

@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from arbiter.conventions import DAYS_PER_YEAR
 from arbiter.report import plot_style
-from arbiter.report.curves import DAYS_PER_YEAR
 from arbiter.report.vix_panels import VixReadings
 
 

@@ -13,19 +13,17 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, Type
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from arbiter.conventions import MINUTES_PER_DAY, Array
 from arbiter.vix.strip import QUOTE_COLUMNS, Strip, sum_strip
 
 if TYPE_CHECKING:
     from arbiter.chains import Chain
 
-Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 Cycle: TypeAlias = Literal["weekly", "listed", "monthly"]
 
 MAX_FORWARD_GAP = 0.005  # of the forward: a gap that no dividend or rate explains
-MINUTES_PER_DAY = 1440
 THIRTY_DAYS_MINUTES = 30 * MINUTES_PER_DAY
 
 

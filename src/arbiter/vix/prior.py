@@ -20,30 +20,29 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 from zipfile import BadZipFile
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from arbiter import inputs
+from arbiter.conventions import DAYS_PER_YEAR, INDEX_POINTS, THIRTY_DAYS, Array
 from arbiter.pricing import black
 from arbiter.pricing.transport import Transport
 from arbiter.pricing.vix_slices import (
-    INDEX_POINTS,
     VixSlices,
     require_levels,
     require_variance,
     warn_beyond_expiries,
 )
-from arbiter.surface import THIRTY_DAYS, Surface
+from arbiter.surface import Surface
 from arbiter.vix.prior_features import features
 
 if TYPE_CHECKING:
     from arbiter.forwards import MaturityLike
 
-Array = NDArray[np.float64]
 
 KNOTS = (-3.0, -2.25, -1.5, -0.75, 0.0, 0.75, 1.5, 2.25, 3.0)
 DEFAULT_DAYS = (7, 14, 21, 30, 45, 60, 91, 121, 152, 182, 273, 365)
 """Dates at which a prior is given if none are asked for, as far as the surface goes."""
-MIN_TRAINED_YEARS, MAX_TRAINED_YEARS = 4.0 / 365.0, 1.2  # years that the network has seen
+MIN_TRAINED_YEARS, MAX_TRAINED_YEARS = 4.0 / DAYS_PER_YEAR, 1.2  # years that the network has seen
 PRIOR_SLOPE_RANGE = (1e-4, 3.5)  # of slopes
 DRAW_COUNT = 128
 MAX_FEATURE_DEVIATIONS = 4.0  # deviations from training at which a feature is held
@@ -199,7 +198,7 @@ def vix_prior(surface: Surface, T: MaturityLike | None = None) -> VixPrior:
         True
     """
     if T is None:
-        dates = np.array(DEFAULT_DAYS) / 365.0
+        dates = np.array(DEFAULT_DAYS) / DAYS_PER_YEAR
         dates = dates[dates + THIRTY_DAYS <= surface.maturities[-1] * (1.0 + 1e-9)]
         if not dates.size:
             raise ValueError(

@@ -13,11 +13,8 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from arbiter.surface import THIRTY_DAYS
-
-Array = NDArray[np.float64]
+from arbiter.conventions import THIRTY_DAYS, Array
 
 STRIKE_DEVIATIONS = (-2.0, -1.0, 0.0, 1.0)  # deviations
 AT_THE_MONEY = STRIKE_DEVIATIONS.index(0.0)

@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from arbiter.forwards import MINUTES_PER_YEAR
+from arbiter.conventions import (
+    DAYS_PER_YEAR,
+    INDEX_POINTS,
+    MINUTES_PER_DAY,
+    MINUTES_PER_YEAR,
+    Array,
+)
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
-from arbiter.vix.index_rule import MINUTES_PER_DAY, bracket, interpolate, sum_listed_expiry
+from arbiter.vix.index_rule import bracket, interpolate, sum_listed_expiry
 from arbiter.vix.strip import QUOTE_COLUMNS, Strip
 
 if TYPE_CHECKING:
@@ -25,7 +30,6 @@ if TYPE_CHECKING:
 
     from arbiter.chains import Chain
 
-Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
 HORIZON_DAYS = (9.0, 30.0, 93.0, 184.0, 365.0)  # VIX9D, VIX, VIX3M, VIX6M, VIX1Y
@@ -82,7 +86,7 @@ def replication(surface: Surface, source: Chain | Quotes | pl.DataFrame) -> pl.D
     ]
     table = pl.DataFrame(rows, schema=_ROW_SCHEMA, orient="row")
     T = table["T"].to_numpy()
-    exact = 100.0 * np.sqrt(surface.variance_swap(T))
+    exact = INDEX_POINTS * np.sqrt(surface.variance_swap(T))
     has = table["lowest"].is_not_null().to_numpy()
     cut = np.full(T.size, np.nan)
     if has.any():
@@ -127,7 +131,7 @@ def term_structure(
         [15.69, 17.04]
     """
     horizons = np.asarray(days, dtype=np.float64).reshape(-1)
-    T = horizons / 365.0
+    T = horizons / DAYS_PER_YEAR
     forward = surface.forward_variance(T)
     table = pl.DataFrame(
         {

@@ -8,9 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from arbiter.forwards import MINUTES_PER_YEAR
-
-Array = NDArray[np.float64]
+from arbiter.conventions import MINUTES_PER_YEAR, Array
 
 MAX_MINUTES = 100 * MINUTES_PER_YEAR
 LARGEST_GROWTH = 0.01  # of money to settlement, beyond which a rate of 100 % is a mistaken unit

@@ -16,14 +16,13 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from arbiter.conventions import Array
 from arbiter.pricing import black
 from arbiter.quotes import Quotes
 from arbiter_lab.baselines.grid_projection import Violations, project, violations
 from arbiter_lab.metrics.volatility import iv_error_bp, iv_rmse_bp
 from arbiter_lab.peers.peer import Peer, broadcast_points
 from arbiter_lab.peers.svi import SVI, fit_svi
-
-Array = NDArray[np.float64]
 
 _NODE_STEP = 0.02  # of asinh(k/σ√T) between nodes, σ√T the shortest maturity's: lines add 0.2 bp
 _MIN_VEGA = 4e-3  # vega: a hundredth of the money's, as in the projection

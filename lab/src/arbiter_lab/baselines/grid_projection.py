@@ -19,13 +19,12 @@ from importlib import import_module
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.optimize import nnls
 
+from arbiter.conventions import Array
 from arbiter.pricing import black
-
-Array = NDArray[np.float64]
 
 _FAINTEST = 4e-3  # a hundredth of the money's vega: far wings are whitened no further
 _ALTERNATIONS = 5_000

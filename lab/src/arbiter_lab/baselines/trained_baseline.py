@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.inputs import freeze_array, freeze_info
 from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
@@ -22,7 +23,6 @@ from arbiter_lab.baselines.matched_size import Design, count_parameters
 from arbiter_lab.baselines.readout import Memory, Readout
 from arbiter_lab.peers.peer import Peer, broadcast_points
 
-Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 _MAX_QUERIES = 1024  # queries: bounds memory, not results

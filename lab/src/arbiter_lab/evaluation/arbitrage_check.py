@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from arbiter.audit.certificate import audit, certify_surface
 from arbiter.audit.sampling import prove_surface
 from arbiter.quotes import Quotes
 from arbiter.scoring import Model
-
-Array = NDArray[np.float64]
 
 _STRIKES_PER_MATURITY = 51  # of each maturity of the table
 

@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from arbiter.conventions import Array
 from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.network.network import Config, Network
@@ -30,8 +30,6 @@ from arbiter.quotes import Quotes, require_quotes
 from arbiter_lab.baselines.cleaned_svi import Nodes, choose_nodes, project_prices, quoted_range
 from arbiter_lab.peers.peer import Peer, broadcast_points
 from arbiter_lab.training.convex_decoder_prices import price_calls
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -21,12 +21,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from arbiter.conventions import DAYS_PER_YEAR, INDEX_POINTS, THIRTY_DAYS, Array
 from arbiter.models.heston import Heston
 from arbiter.quotes import Quotes
 from arbiter.scoring import BASIS_POINT, Model
 from arbiter_lab.evaluation.known_surface import Case, quotes_from_volatilities
-
-Array = NDArray[np.float64]
 
 MATURITY_DAYS = np.array([7, 14, 21, 30, 45, 60, 91, 122, 152, 182, 273, 365, 456, 547, 639, 730])
 STRIKE_DEVIATIONS = np.linspace(-3.5, 2.0, 41)
@@ -60,7 +59,7 @@ def heston_surface(seed: int, hard: bool = False) -> HestonSurface:
     """One surface of the benchmark. Base and hard of one seed have the same parameters."""
     rng = np.random.default_rng(seed)
     heston = draw_heston(rng)
-    T = MATURITY_DAYS / 365.0
+    T = MATURITY_DAYS / DAYS_PER_YEAR
     k = STRIKE_DEVIATIONS * (heston.reference_volatility(T) * np.sqrt(T))[:, None]  # (16, 41)
     truth = heston.iv(k, T)
     half = half_spread(STRIKE_DEVIATIONS, truth, hard)
@@ -101,7 +100,7 @@ def heston_case(seed: int, hard: bool = False) -> Case:
     """One surface of the benchmark, as every benchmark here has it."""
     made = heston_surface(seed, hard)
     heston = draw_heston(np.random.default_rng(seed))
-    index = 100.0 * float(heston.reference_volatility(np.array(30.0 / 365.0)))
+    index = INDEX_POINTS * float(heston.reference_volatility(np.array(THIRTY_DAYS)))
     deviations = np.broadcast_to(STRIKE_DEVIATIONS, made.k.shape)
     kind = "Heston, hard" if hard else "Heston"
     return Case(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.quotes import Quotes
 
-Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 

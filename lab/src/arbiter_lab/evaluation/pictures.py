@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
+from arbiter.conventions import DAYS_PER_YEAR
 from arbiter.files import open_whole
 from arbiter.plots import format_maturity
 from arbiter_lab.evaluation.scores import MONEYNESS_EDGES
@@ -75,7 +76,9 @@ def _draw_heat_map(
         text = text if np.isfinite(value) else "–"
         ax.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=7, color=ink)
     ax.set_xticks(np.arange(1, MONEYNESS_EDGES.size + 1), [f"{edge:g}" for edge in MONEYNESS_EDGES])
-    ax.set_yticks(np.arange(len(days)) + 0.5, [format_maturity(day / 365.0) for day in days])
+    ax.set_yticks(
+        np.arange(len(days)) + 0.5, [format_maturity(day / DAYS_PER_YEAR) for day in days]
+    )
     ax.invert_yaxis()
     ax.set(xlabel="moneyness in standard deviations (puts on the left)", ylabel="maturity")
     bar = figure.colorbar(shown, ax=ax, label="bp")

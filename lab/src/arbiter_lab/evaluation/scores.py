@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.scoring import BASIS_POINT, Model, is_inside_bid_ask
 from arbiter_lab.evaluation.arbitrage_check import Verdict
 from arbiter_lab.evaluation.known_surface import Case
 from arbiter_lab.metrics.pooling import root_mean_square
 from arbiter_lab.metrics.volatility import iv_error_bp, iv_mae_bp, iv_max_bp, iv_rmse_bp
 
-Array = NDArray[np.float64]
 Summary = dict[str, Any]
 
 # deviations: half a deviation a cell, open at both ends
@@ -78,7 +78,7 @@ def summary(cases: Sequence[Case], answers: Sequence[CaseScore]) -> Summary:
     families = sorted({case.family for case in cases})
     cell = np.searchsorted(MONEYNESS_EDGES, z, side="right")  # (N, L, S)
     maturity = np.broadcast_to(np.arange(error.shape[1])[:, None], cell.shape)
-    days = [round(float(t) * 365.0, 6) for t in cases[0].T]
+    days = [round(float(t) * DAYS_PER_YEAR, 6) for t in cases[0].T]
     heat = [
         [
             _rms(error[(maturity == row) & (cell == column)])

@@ -30,6 +30,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.models.double_heston import draw_double_heston
 from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.models.parameters import draw
@@ -37,13 +38,12 @@ from arbiter.pricing import black
 from arbiter_lab.evaluation.known_surface import Case, quotes_from_volatilities
 from arbiter_lab.training.variance_states import simulate_states
 
-Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 LAW_SEED = 20_261_115
 SURFACE_COUNT = 2_000
 MATURITY_DAYS = np.array([7, 14, 21, 30, 45, 60, 91, 122, 182, 273, 365, 456, 547, 730])
-T = MATURITY_DAYS / 365.0
+T = MATURITY_DAYS / DAYS_PER_YEAR
 DEVIATION_RANGE = (-3.5, 2.0)  # deviations
 STRIKES_PER_SLICE = 33
 STRIKE_ROUNDING = 5e-4  # of the forward: strikes are multiples

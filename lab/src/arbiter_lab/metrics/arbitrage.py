@@ -11,14 +11,13 @@ from typing import Protocol
 
 import numpy as np
 import polars as pl
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from arbiter.audit.certificate import Certificate, audit
+from arbiter.conventions import Array
 from arbiter.scoring import TOLERANCE
 from arbiter_lab.metrics.metric import Metric
 from arbiter_lab.metrics.panels import Panel, build_panel, negative_mass, violations
-
-Array = NDArray[np.float64]
 
 NOT_A_PRICE = "have a price that is not a number"
 

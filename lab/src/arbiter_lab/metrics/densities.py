@@ -11,14 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
+from arbiter.conventions import Array
 from arbiter.pricing.transport import Transport
 from arbiter_lab.metrics.marginals import Marginals, explain_missing_law
 from arbiter_lab.metrics.metric import Metric
-
-Array = NDArray[np.float64]
 
 GAUSSIAN_NODES = np.linspace(
     -4.5, 4.25, 71

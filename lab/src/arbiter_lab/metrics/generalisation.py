@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from arbiter.conventions import Array
 from arbiter_lab.metrics.metric import Metric
-
-Array = NDArray[np.float64]
 
 GAP_QUANTILE = 0.95
 

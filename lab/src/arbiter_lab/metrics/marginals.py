@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.interpolate import PchipInterpolator
 from scipy.special import ndtri
 
-Array = NDArray[np.float64]
+from arbiter.conventions import Array
 
 # A digital from a Fourier integral is right to about 1e-10: beyond this many deviations its tail
 # is rounding, and the law goes on as Black's.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from arbiter.conventions import Array
 from arbiter_lab.metrics.metric import Metric
 
-Array = NDArray[np.float64]
 Places = NDArray[np.int64]
 
 MATURITY_BUCKETS, STRIKE_BUCKETS = 8, 4

@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from arbiter.conventions import Array
 from arbiter.scoring import TOLERANCE
-
-Array = NDArray[np.float64]
 
 
 class Priced(Protocol):

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from arbiter.conventions import Array
 from arbiter_lab.metrics.metric import Metric
 
-Array = NDArray[np.float64]
 Statistic = Callable[[Array], float]
 
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from arbiter.conventions import Array
 from arbiter.scoring import TOLERANCE
 from arbiter_lab.metrics.arbitrage import NOT_A_PRICE
 from arbiter_lab.metrics.metric import Metric
 from arbiter_lab.metrics.panels import Panel, build_panel, negative_mass, violations
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

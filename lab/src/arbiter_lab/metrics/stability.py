@@ -7,9 +7,8 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from arbiter.conventions import Array
 from arbiter_lab.metrics.metric import Metric
-
-Array = NDArray[np.float64]
 
 MIN_NAS = 0.9  # below it section 5.4 calls a surface failed
 

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from arbiter.conventions import Array
 from arbiter.scoring import BASIS_POINT
 from arbiter_lab.metrics.metric import Metric
 from arbiter_lab.metrics.pooling import (
@@ -17,7 +18,6 @@ from arbiter_lab.metrics.pooling import (
     root_mean_square,
 )
 
-Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Points = Literal["all", "quoted", "unquoted"]
 

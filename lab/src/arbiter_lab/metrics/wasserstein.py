@@ -10,12 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from arbiter.conventions import Array
 from arbiter_lab.metrics.arbitrage import NOT_A_PRICE
 from arbiter_lab.metrics.marginals import Marginals, explain_missing_law
 from arbiter_lab.metrics.metric import Metric
 from arbiter_lab.metrics.panels import build_panel
-
-Array = NDArray[np.float64]
 
 DIRECTION_COUNT = 64
 # Gauss-Legendre between half-integers: slopes bend at knots, and a law has no weight past 8.5.

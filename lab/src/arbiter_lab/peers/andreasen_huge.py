@@ -19,12 +19,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.pricing import black
 from arbiter.quotes import Quotes
 from arbiter.scoring import inside_bid_ask
 from arbiter_lab.peers.peer import Peer, broadcast_points, volatility_targets
-
-Array = NDArray[np.float64]
 
 MAX_STRIKES_PER_EXPIRY = 50  # per expiry; QuantLib needs seconds for each expiry with hundreds
 GRID_POINTS = 500  # points in strike, QuantLib's default
@@ -118,7 +117,7 @@ def _calibrate_on_clock(quotes: Quotes, volatility: float) -> AndreasenHuge:
 
     iv, _ = volatility_targets(quotes)
     days = _clock_days(quotes, iv, volatility)
-    clock = days / 365.0
+    clock = days / DAYS_PER_YEAR
     today = ql.Date(2, 1, 2026)  # any: only differences of dates are used
     flat = ql.YieldTermStructureHandle(ql.FlatForward(today, 0.0, ql.Actual365Fixed()))
     level = iv * np.sqrt(quotes.T / clock[quotes.expiry])
@@ -147,7 +146,7 @@ def _clock_days(quotes: Quotes, iv: Array, volatility: float) -> NDArray[np.int6
     for i, T in enumerate(quotes.maturities.tolist()):
         here = quotes.expiry == i
         variance = T * np.interp(0.0, quotes.k[here], iv[here] ** 2)
-        last = days[i] = max(last + 1, round(365.0 * variance / volatility**2))
+        last = days[i] = max(last + 1, round(DAYS_PER_YEAR * variance / volatility**2))
     return days
 
 

@@ -6,12 +6,10 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.pricing import black
 from arbiter.quotes import Quotes
-
-Array = NDArray[np.float64]
 
 
 class Peer(ABC):

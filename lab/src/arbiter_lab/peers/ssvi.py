@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.quotes import Quotes
 from arbiter_lab.peers.peer import Peer, broadcast_points, volatility_targets
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, repr=False)

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from arbiter.conventions import Array
 from arbiter.quotes import Quotes
 from arbiter_lab.peers.peer import Peer, broadcast_points, volatility_targets
 
-Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
 MIN_QUOTES_PER_SLICE = 5  # parameters of a slice

@@ -23,7 +23,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Array = NDArray[np.float64]
+from arbiter.conventions import Array
+
 Method = Literal["paper", "automatic", "cosine"]
 
 CONFIDENCE_LEVEL = 0.95

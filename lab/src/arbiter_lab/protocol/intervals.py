@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from arbiter.conventions import Array
 from arbiter_lab.metrics.generalisation import GAP_QUANTILE
 from arbiter_lab.metrics.metric import Metric
 from arbiter_lab.protocol.inference import (
@@ -20,8 +21,6 @@ from arbiter_lab.protocol.inference import (
     hac_mean,
 )
 from arbiter_lab.protocol.paired_tests import choose_flip_block
-
-Array = NDArray[np.float64]
 
 RUN_SHARE_METRICS = ("Stability", "Stability_windows")
 """Shares of runs, which are independent: their interval is the binomial one."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from arbiter.forwards import MINUTES_PER_YEAR
+from arbiter.conventions import MINUTES_PER_YEAR
 from arbiter_lab.protocol.folds import Days, Fold
 
 _MAX_LEAKS_SHOWN = 5  # leaks that an error names

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.markets.paths import simulate
 from arbiter.models.parameters import Parameters
 from arbiter.quotes import Quotes
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from arbiter.operators.network.green_scan import GreenScan, Path
     from arbiter.operators.network.network import Network
 
-Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 LEAST_COVERAGE = 0.75  # section 2.4, A4
@@ -41,7 +41,6 @@ _MAX_PATH_SHARE = 0.05  # of a sum of exponentials: above it the sample does not
 _MIN_PATHS = 40
 _MIN_KAZAMAKI_GAIN = 0.01  # of Novikov's exponent: what makes Kazamaki's worth having
 _NORMAL_QUANTILE_5PCT = -1.6448536269514722  # 5 % of a standard normal variable lies below
-_DAYS_PER_YEAR = 365.0
 _RELATIVE_KERNEL_FLOOR = 1e-12  # of the largest part of a kernel
 _RELATIVE_ROUNDING = 1e-13  # of the largest value: differences below it are no roughness
 
@@ -105,7 +104,7 @@ def window_martingales(
         seed: Of all of them.
     """
     smooth = replace(parameters, jumps=None)
-    times = np.arange(8 * days + 1) / (8.0 * _DAYS_PER_YEAR)
+    times = np.arange(8 * days + 1) / (8.0 * DAYS_PER_YEAR)
     seeds = np.random.SeedSequence(seed).spawn(len(np.asarray(states)))
     ends, variations = [], []
     for state, own in zip(np.asarray(states, dtype=np.float64), seeds, strict=True):

@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from arbiter.conventions import Array
 from arbiter_lab.protocol.inference import (
     CONFIDENCE_LEVEL,
     Estimate,
@@ -17,8 +18,6 @@ from arbiter_lab.protocol.inference import (
     automatic_lag,
     hac_mean,
 )
-
-Array = NDArray[np.float64]
 
 DEFAULT_FLIPS = 9_999
 _TIE_TOLERANCE = 1e-12  # of the sum of sizes: sums that differ by less are ties

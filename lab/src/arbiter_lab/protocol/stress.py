@@ -30,6 +30,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.models.lifted_heston import LiftedHeston, implied_volatility
 from arbiter.models.parameters import Jumps, Parameters
 from arbiter.pricing import black
@@ -39,7 +40,6 @@ from arbiter_lab.evaluation import unseen_surfaces
 from arbiter_lab.evaluation.known_surface import Case, quotes_from_volatilities
 from arbiter_lab.evaluation.scores import CaseScore
 
-Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 LEAST_SCORE = 0.9  # section 5.4

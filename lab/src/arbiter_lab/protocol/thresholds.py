@@ -23,9 +23,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import isotonic_regression
 
+from arbiter.conventions import Array
 from arbiter_lab.protocol.inference import CONFIDENCE_LEVEL, clopper_pearson_interval
-
-Array = NDArray[np.float64]
 
 BOOTSTRAP_RESAMPLES = 2_000
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.files import write_whole
 from arbiter.scoring import Model, is_inside_bid_ask
 from arbiter_lab.evaluation.methods import Method
@@ -33,7 +34,6 @@ from arbiter_lab.reproduction.stages import Facts, Workshop
 from arbiter_lab.reproduction.training_stage import weights_of
 from arbiter_lab.reproduction.workers import run_in_order
 
-Array = NDArray[np.float64]
 Arrays = dict[str, NDArray[Any]]
 
 CHAINS_PER_BATCH = (

@@ -12,16 +12,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.exclusions import no_exclusions
 from arbiter.quotes import Quotes
 from arbiter.scoring import Model, is_inside_bid_ask
 from arbiter_lab.evaluation.methods import Method
 from arbiter_lab.reproduction.query_models import solve_chains
 from arbiter_lab.reproduction.scored_days import KAPPA, MATURITIES
-
-Array = NDArray[np.float64]
 
 HIDDEN_SHARE = 0.2
 """Share of the quotes that are not shown; the ends of each expiry are."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from arbiter.conventions import DAYS_PER_YEAR
 from arbiter.scoring import BASIS_POINT
 from arbiter_lab.metrics.arbitrage import nas, nas_as_printed
 from arbiter_lab.metrics.desk import vix_mae, vix_max, vix_rmse
@@ -261,7 +262,7 @@ def _measure_law_distances(arrays: Arrays, rows: Rows) -> list[Metric]:
 
 
 MONEYNESS_EDGES_SD = np.array([-3.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0])
-MATURITY_EDGES_YEARS = np.array([30.0, 60.0, 120.0, 240.0, 480.0]) / 365.0
+MATURITY_EDGES_YEARS = np.array([30.0, 60.0, 120.0, 240.0, 480.0]) / DAYS_PER_YEAR
 
 
 def _compute_error_cells(arrays: Arrays, days: Days, fold: Fold) -> list[list[float | None]]:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.models.parameters import preset
 from arbiter.operators.network.network import Network
 from arbiter.operators.pretrained import Operator
@@ -40,8 +41,6 @@ from arbiter_lab.training.held_out import HeldOut
 from arbiter_lab.training.law_pool import Laws
 from arbiter_lab.training.pool_files import load_pool
 from arbiter_lab.training.routes import make_route
-
-Array = NDArray[np.float64]
 
 WINDOW_DAYS = 30
 _SMOOTHNESS_POINTS = 65  # log-strikes at which smoothness is looked at

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.markets.dataset import Dataset, Plan, write_dataset
 from arbiter.markets.frictions import Frictions
 from arbiter.markets.listing import SPARSE_LISTING
@@ -30,11 +31,10 @@ from arbiter_lab.protocol.monitors import Coverage, compute_coverage
 from arbiter_lab.reproduction.profiles import Profile
 from arbiter_lab.reproduction.stages import Facts, Workshop
 
-Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 KAPPA = np.exp(np.linspace(-0.30, 0.16, 24))
-MATURITIES = np.array([14.0, 30.0, 60.0, 91.0, 182.0, 273.0, 365.0, 548.0]) / 365.0
+MATURITIES = np.array([14.0, 30.0, 60.0, 91.0, 182.0, 273.0, 365.0, 548.0]) / DAYS_PER_YEAR
 LAW_MATURITIES = MATURITIES[[1, 3, 4, 6]]
 """Maturities at which laws are compared: a month, a quarter, half a year, a year."""
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
+from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter_lab.reproduction.figures import (
     COLOURS,
     FIGURE_HEIGHT_INCHES,
@@ -18,8 +18,6 @@ from arbiter_lab.reproduction.figures import (
     style_axes,
 )
 from arbiter_lab.reproduction.stages import Facts
-
-Array = NDArray[np.float64]
 
 CONTOUR_IV_PERCENT = np.arange(8.0, 45.0, 2.0)  # volatility, per cent
 _YEAR_LIMITS = (0.03, 1.7)
@@ -95,7 +93,7 @@ def _draw_slices(axes: Axes, portrait: Facts) -> None:
         [[np.nan if v is None else v for v in row] for row in portrait["exact_iv"]], dtype=float
     )
     for place, days in enumerate(_SLICE_DAYS):
-        row = int(np.abs(T - days / 365.0).argmin())
+        row = int(np.abs(T - days / DAYS_PER_YEAR).argmin())
         colour = COLOURS[place]
         axes.plot(np.exp(k), iv[row], color=colour, lw=1.8, label=f"{days} days")
         axes.plot(np.exp(k), exact[row], color=GREY, lw=1, ls=":")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from arbiter.conventions import DAYS_PER_YEAR
 from arbiter_lab.evaluation.methods import load_operator
 from arbiter_lab.reproduction.scored_days import first_fold, read_days
 from arbiter_lab.reproduction.stages import Facts, Workshop
 
 LOG_STRIKES = np.linspace(-0.30, 0.15, 61)
-YEARS = np.geomspace(14.0, 600.0, 45) / 365.0
+YEARS = np.geomspace(14.0, 600.0, 45) / DAYS_PER_YEAR
 LEG_MONEYNESS = (0.9, 1.0, 1.1)
 """Moneyness of the three legs whose prices are drawn along maturities."""
 

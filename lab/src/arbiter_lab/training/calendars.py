@@ -14,7 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-DAYS_PER_YEAR = 365.0
+from arbiter.conventions import DAYS_PER_YEAR
+
 HESTON_DAYS = (7, 14, 21, 30, 45, 60, 91, 122, 152, 182, 273, 365, 456, 547, 639, 730)
 TIMELINE_DAYS = (7, 14, 21, 30, 45, 60, 91, 122, 182, 273, 365, 456, 547, 730)
 CANDIDATE_COUNT = 84
@@ -125,7 +126,7 @@ def _index_days(weekday: int, month: int, twins: int) -> list[float]:
     ends = [round(30.4 * i - start % 30.4) for i in range(1, 9)]
     third = [d for i in range(1, 14) for d in [round(30.4 * i - (start + 12) % 30.4)]]
     quarters = [round(91.3 * i - (3 * start) % 91.3) for i in range(1, 12)]
-    years = [round(365.0 * i - (12 * start) % 365.0) for i in range(1, 6)]
+    years = [round(DAYS_PER_YEAR * i - (12 * start) % 365.0) for i in range(1, 6)]
     days = {*business, *fridays, *ends, *third, *quarters, *years}
     mornings = {d - _MORNING_LEAD_DAYS for d in third[:twins]}
     return [float(d) for d in sorted(days | mornings) if FIRST_DAY <= d <= LAST_DAY]

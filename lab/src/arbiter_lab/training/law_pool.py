@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.models.characteristic_function import Transform, solve_index_transforms
 from arbiter.models.fourier_pricing import Contour
 from arbiter.models.parameters import Parameters
@@ -31,11 +32,10 @@ from arbiter_lab.training.parameter_prior import draw_heston_sets, draw_sets
 from arbiter_lab.training.shaped_laws import draw_shaped_laws
 from arbiter_lab.training.variance_states import log_variance, simulate_states
 
-Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 Device = torch.device | str
 
-DAY = 1.0 / 365.0
+DAY = 1.0 / DAYS_PER_YEAR
 MIN_MATURITY, MAX_MATURITY = 0.8 * DAY, 6.2
 MATURITY_COUNT, STRIKE_COUNT = 44, 92
 MIN_STRIKE_DEVIATIONS, MAX_STRIKE_DEVIATIONS = -26.0, 6.5

@@ -16,7 +16,8 @@ import math
 import torch
 from torch import Tensor
 
-DAYS_PER_YEAR = 365.0
+from arbiter.conventions import DAYS_PER_YEAR
+
 UNEVEN_CLOCK_SHARE = 0.7  # share of exchanges' surfaces whose clock is
 _CLOCK_DAYS = 2300  # beyond, days are alike
 _WEEKEND_DAY_WORTH = (0.05, 0.9)  # what a day of a weekend is worth, of a weekday

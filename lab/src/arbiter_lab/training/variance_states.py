@@ -14,11 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from arbiter.conventions import Array
 from arbiter.models.parameters import Parameters
-
-Array = NDArray[np.float64]
 
 _HORIZON_YEARS = (0.05, 2.0)  # years that a path has run
 # steps before the end over the horizon: fast factors forget, so only the last steps are fine

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.compiled import compiled, inlined
+from arbiter.conventions import Array
 from arbiter.operators.prior import bid_ask_likelihood
 from arbiter.operators.quick import dense, scalars
 from arbiter.operators.quick.elementary import exp, log, tail
@@ -31,7 +32,6 @@ from arbiter.operators.quick.slice_offsets import (
     without_levels,
 )
 
-Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 _LAWS = np.array(bid_ask_likelihood.MID_ERROR_LAWS)

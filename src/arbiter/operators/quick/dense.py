@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.compiled import compiled
+from arbiter.conventions import Array
 
-Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 

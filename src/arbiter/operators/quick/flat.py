@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from arbiter.compiled import compiled
+from arbiter.conventions import Array
 from arbiter.operators.prior.reference_volatility import Scaled
 
-Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 

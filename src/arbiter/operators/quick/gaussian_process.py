@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from arbiter.compiled import compiled
+from arbiter.conventions import Array
 from arbiter.operators.prior import gaussian_process
 from arbiter.operators.prior.gaussian_process import CLOCK, CLOCKS, STRIKES, ZETA, Kriged
 from arbiter.operators.prior.reference_volatility import FARTHEST
@@ -17,8 +17,6 @@ from arbiter.operators.quick.elementary import log
 from arbiter.operators.quick.flat import Flat
 from arbiter.operators.quick.slice_offsets import Belief, Fan
 from arbiter.operators.quick.star_order_projection import Polish
-
-Array = NDArray[np.float64]
 
 
 class Kriging:

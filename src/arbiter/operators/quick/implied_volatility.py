@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numpy.typing import NDArray
-
 from arbiter.compiled import compiled, inlined
+from arbiter.conventions import Array
 from arbiter.operators.quick import scalars
 from arbiter.operators.quick.elementary import exp, log, tail
 from arbiter.pricing import black
-
-Array = NDArray[np.float64]
 
 LEAST = 1e-290  # price; near the end of the numbers logarithms are wrong
 

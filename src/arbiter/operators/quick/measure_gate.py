@@ -17,12 +17,12 @@ from torch import Tensor
 from torch.nn.functional import linear, silu, softplus
 
 from arbiter.compiled import compiled
+from arbiter.conventions import Array
 from arbiter.operators.network import measure_gate as gates
 from arbiter.operators.network.measure_gate import Gate
 from arbiter.operators.quick.elementary import exp, log, softplus32, tanh
 from arbiter.operators.quick.flat import Flat
 
-Array = NDArray[np.float64]
 Rough = NDArray[np.floating]  # in the precision of the maps
 Indices = NDArray[np.int64]
 

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.compiled import compiled
+from arbiter.conventions import Array
 from arbiter.operators.quick import scalars
 from arbiter.operators.quick.elementary import exp
 from arbiter.pricing import normal
 
-Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 

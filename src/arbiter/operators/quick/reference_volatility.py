@@ -12,13 +12,13 @@ import torch
 from numpy.typing import NDArray
 
 from arbiter.compiled import compiled
+from arbiter.conventions import Array
 from arbiter.operators import quote_tensors
 from arbiter.operators.prior import reference_volatility
 from arbiter.operators.prior.reference_volatility import Scaled
 from arbiter.operators.quick.elementary import asinh, exp, log
 from arbiter.operators.quote_tensors import Ragged
 
-Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 

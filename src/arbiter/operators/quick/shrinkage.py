@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from arbiter.compiled import compiled
+from arbiter.conventions import Array
 from arbiter.operators.network.measure_gate import Gate
 from arbiter.operators.prior import shrinkage
 from arbiter.operators.prior.gaussian_process import Kriged
@@ -20,7 +21,6 @@ from arbiter.operators.prior.shrinkage import Trusted, share
 from arbiter.operators.quick.elementary import exp
 from arbiter.operators.quick.flat import Flat
 
-Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 

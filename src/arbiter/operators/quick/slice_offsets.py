@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.compiled import compiled
+from arbiter.conventions import Array
 from arbiter.operators.prior import slice_offsets
 from arbiter.operators.quick import dense
 
-Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 _SIZES, _WILD = (np.array(x) for x in (slice_offsets.SIZES, slice_offsets.WILD))

@@ -8,15 +8,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from arbiter.compiled import compiled
+from arbiter.conventions import Array
 from arbiter.operators.prior import smile_to_slopes
 from arbiter.operators.quick import dense, scalars
 from arbiter.operators.quick.elementary import exp, log, tail
 from arbiter.operators.quick.transport_prices import Known
-
-Array = NDArray[np.float64]
 
 
 @compiled

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from arbiter.compiled import compiled
+from arbiter.conventions import Array
 from arbiter.operators import slope_head
 from arbiter.operators.prior import star_order_projection
 from arbiter.operators.prior.star_order_projection import Smile
@@ -35,8 +35,6 @@ from arbiter.operators.quick.transport_prices import (
     short,
     worth,
 )
-
-Array = NDArray[np.float64]
 
 
 class Polish:

@@ -15,12 +15,12 @@ import torch
 from numpy.typing import NDArray
 
 from arbiter.compiled import compiled
+from arbiter.conventions import Array
 from arbiter.operators import slope_head
 from arbiter.operators.prior import smile_to_slopes, star_order_projection
 from arbiter.operators.quick import scalars
 from arbiter.operators.quick.elementary import exp, log
 
-Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 _TOGETHER = 8  # numbers that a processor takes at a time, at most
