@@ -132,8 +132,8 @@ def _draw_total_variance(ax: Any, surface: Surface, listed: Array, colours: Any)
 
 def _draw_term_structure(ax: Any, surface: Surface) -> None:
     T = _space_maturities(surface, 200)
-    ax.plot(T, 100.0 * np.sqrt(surface.variance_swap(T)), label="variance swap √(W/T)")
-    ax.plot(T, 100.0 * np.sqrt(surface.forward_variance(T)), label="30-day forward")
+    ax.plot(T, INDEX_POINTS * np.sqrt(surface.variance_swap(T)), label="variance swap √(W/T)")
+    ax.plot(T, INDEX_POINTS * np.sqrt(surface.forward_variance(T)), label="30-day forward")
     ax.plot(T, 100.0 * surface.iv(0.0, T), label="at the money", linestyle="--")
     listed = INDEX_POINTS * np.sqrt(surface.variance_swap(surface.maturities))
     ax.plot(surface.maturities, listed, ".", color="C0")

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from arbiter import inputs
 from arbiter.audit.structural_proof import check_structure
-from arbiter.conventions import DAYS_PER_YEAR, THIRTY_DAYS, Array
+from arbiter.conventions import DAYS_PER_YEAR, INDEX_POINTS, THIRTY_DAYS, Array
 from arbiter.forwards import ForwardCurve, MaturityLike, as_datetime, to_year_fractions
 from arbiter.pricing import black, normal
 from arbiter.pricing.decoder import Decoder, Query
@@ -336,7 +336,7 @@ class Surface(VixQueries):
 
     def vix(self, tenor: float = THIRTY_DAYS) -> Array:
         """Volatility index of the exact log contract, ``100 √(W(tenor)/tenor)``."""
-        return _as_floats(100.0 * np.sqrt(self.variance_swap(tenor)))
+        return _as_floats(INDEX_POINTS * np.sqrt(self.variance_swap(tenor)))
 
     # -- one-call conveniences ------------------------------------------------------------
 

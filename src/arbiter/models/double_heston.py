@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from arbiter.conventions import THIRTY_DAYS, Array
+from arbiter.conventions import INDEX_POINTS, THIRTY_DAYS, Array
 from arbiter.models.heston import log_transform
 from arbiter.models.lewis import MAX_RADIANS_PER_PANEL, lewis
 from arbiter.pricing import black
@@ -188,7 +188,7 @@ class DoubleHeston:
 
     def vix(self) -> Array:
         """The volatility index now, in points."""
-        return np.asarray(100.0 * np.sqrt(self.variance_swap(THIRTY_DAYS)))
+        return np.asarray(INDEX_POINTS * np.sqrt(self.variance_swap(THIRTY_DAYS)))
 
     def _otm(self, k: ArrayLike, T: ArrayLike, radians: float) -> Array:
         points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), _check_maturities(T))

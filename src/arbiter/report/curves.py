@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter import scoring
-from arbiter.conventions import THIRTY_DAYS, Array
+from arbiter.conventions import INDEX_POINTS, THIRTY_DAYS, Array
 from arbiter.quotes import Quotes
 
 Mask = NDArray[np.bool_]
@@ -263,10 +263,10 @@ class Readings:
         T = np.geomspace(first, last, 141) if last > first else np.array([first])
         return TermStructure(
             T=T,
-            swap=100.0 * np.sqrt(self.surface.variance_swap(T)),
-            forward=100.0 * np.sqrt(self.surface.forward_variance(T)),
+            swap=INDEX_POINTS * np.sqrt(self.surface.variance_swap(T)),
+            forward=INDEX_POINTS * np.sqrt(self.surface.forward_variance(T)),
             atm=100.0 * np.asarray(self.surface.iv(np.zeros(T.size), T)),
-            listed=100.0 * np.sqrt(self.surface.variance_swap(self.T)),
+            listed=INDEX_POINTS * np.sqrt(self.surface.variance_swap(self.T)),
             known=last * (1.0 + 1e-12) >= T + THIRTY_DAYS,
         )
 

@@ -137,9 +137,9 @@ def term_structure(
         {
             "days": horizons,
             "T": T,
-            "exact": 100.0 * np.sqrt(surface.variance_swap(T)),
+            "exact": INDEX_POINTS * np.sqrt(surface.variance_swap(T)),
             "forward_variance": forward,
-            "forward_volatility": 100.0 * np.sqrt(forward),
+            "forward_volatility": INDEX_POINTS * np.sqrt(forward),
         }
     )
     empty = dict.fromkeys(("listed", "whole", "quoted"))
