@@ -29,7 +29,7 @@ class Layout(NamedTuple):
 # In the order in which they are tried: the first that lacks nothing is it.
 LAYOUTS: Mapping[str, Layout] = MappingProxyType(
     {
-        module.NAME: Layout(module.lacks, module.read)
+        module.NAME: Layout(module.describe_missing, module.read)
         for module in (exchange_layout, yahoo_layout, long_layout, tidy_layout)
     }
 )
