@@ -28,8 +28,9 @@ from rich.table import Table
 
 from arbiter.files import open_whole
 from arbiter.operators import checkpoint
+from arbiter.operators.network.config import Config
 from arbiter.operators.network.lipschitz import constant
-from arbiter.operators.network.network import Config, Network
+from arbiter.operators.network.network import Network
 from arbiter.operators.pretrained import Operator
 from arbiter.operators.prior.reference_volatility import scaled
 from arbiter.operators.quote_tensors import pad_chains

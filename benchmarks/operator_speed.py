@@ -31,7 +31,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from arbiter.operators.network.network import Config, Network, Output
+from arbiter.operators.network.config import Config
+from arbiter.operators.network.network import Network, Output
 from arbiter.operators.prior.reference_volatility import scaled
 from arbiter.operators.quote_tensors import Ragged, pad_chains
 

@@ -29,8 +29,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from arbiter.operators.network.config import Config
 from arbiter.operators.network.green_scan import GreenScan, Path
-from arbiter.operators.network.network import Config, Network
+from arbiter.operators.network.network import Network
 from arbiter.operators.pretrained import Operator
 from arbiter.operators.quote_tensors import Ragged
 from arbiter.quotes import Quotes

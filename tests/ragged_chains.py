@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from arbiter.operators.network.network import Config, Network
+from arbiter.operators.network.config import Config
+from arbiter.operators.network.network import Network
 from arbiter.operators.prior.reference_volatility import FARTHEST, Scaled, scaled
 from arbiter.operators.quote_tensors import Ragged
 

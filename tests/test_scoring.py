@@ -42,9 +42,6 @@ def listed(days: dict[float, int], level: float = 0.2, half: float = 0.002) -> Q
     return Quotes.from_frame(table)
 
 
-# -- which quotes count -------------------------------------------------------------------
-
-
 def test_expiries_under_two_days_or_eight_strikes_do_not_count() -> None:
     quotes = listed({1.99: 9, 2.0: 9, 30.0: 8, 60.0: 7})
     expected = np.isin(quotes.expiry, [1, 2])
@@ -64,9 +61,6 @@ def test_locked_quotes_do_not_count_nor_make_up_eight_strikes() -> None:
     table = {"T": quotes.T, "k": quotes.k, "bid": quotes.bid, "ask": ask}
     assert not scoring.find_counted_quotes(Quotes.from_frame(table)).any()
     assert scoring.find_counted_quotes(Quotes.from_frame(table), strikes=7).sum() == 7
-
-
-# -- inside bid-ask -----------------------------------------------------------------------
 
 
 def test_inside_admits_rounding_and_no_more() -> None:
@@ -95,9 +89,6 @@ def test_a_price_that_is_not_a_number_is_outside() -> None:
 def test_prices_of_the_wrong_shape_are_refused() -> None:
     with pytest.raises(ValueError, match=r"one out-of-the-money price per quote"):
         scoring.inside_bid_ask([0.1], listed({30.0: 9}))
-
-
-# -- errors of volatility -----------------------------------------------------------------
 
 
 @given(st.floats(-0.01, 0.01))
@@ -137,9 +128,6 @@ def test_a_missing_volatility_is_not_hidden(caplog: pytest.LogCaptureFixture) ->
     assert "no volatility at 1 of" in caplog.text
 
 
-# -- the whole score ----------------------------------------------------------------------
-
-
 def test_the_surface_that_made_the_quotes_scores_perfectly() -> None:
     surface = example()
     T = np.repeat(surface.maturities, 21)
@@ -169,9 +157,6 @@ def test_a_score_of_nothing_is_null_in_json() -> None:
     found = scoring.score(Flat(0.2), listed({30.0: 3}))
     assert found.quotes == 0
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["inside_bid_ask"] is None
-
-
-# -- modes --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,6 @@ def flat(volatility: float) -> Surface:
     return Surface.from_slopes(X, T, slopes, 100.0 * np.exp(0.03 * T), np.exp(-0.05 * T))
 
 
-# -- conventions --------------------------------------------------------------------------------
-
-
 def test_flat_surface_is_black_everywhere() -> None:
     ours = flat(0.25)
     t = np.array([0.005, 0.02, 0.4, 1.7, 3.0])[:, None]
@@ -124,9 +121,6 @@ def test_dates_count_minutes_from_as_of(surface: Surface) -> None:
         surface.iv(0.0, "next Friday")
     with pytest.raises(ValueError, match="expired"):
         surface.iv(0.0, np.datetime64("2025-12-31"))
-
-
-# -- Greeks and local variance against differences -----------------------------------------------
 
 
 @pytest.mark.parametrize("which", ["surface", "mixture"])
@@ -216,9 +210,6 @@ def test_rates_and_variances_do_not_jump_at_listed_maturities(surface: Surface) 
         np.testing.assert_allclose(quantity(before), quantity(after), rtol=1e-5)
 
 
-# -- the law --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("which", ["surface", "mixture"])
 def test_density_integrates_to_the_digital(which: str, request: pytest.FixtureRequest) -> None:
     s: Surface = request.getfixturevalue(which)
@@ -266,9 +257,6 @@ def test_log_contract_is_the_strip_of_options(surface: Surface) -> None:
     assert strip == pytest.approx(float(surface.variance_swap(0.5)) * 0.5, rel=1e-7)
 
 
-# -- errors that name the place, the value and the remedy ------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -313,9 +301,6 @@ def test_volatility_without_a_price_is_announced(
     assert np.isnan(iv[1])
     assert "1 of 2 points" in caplog.text
     assert "k=40" in caplog.text
-
-
-# -- immutability, table, picture ----------------------------------------------------------------
 
 
 def test_surfaces_cannot_be_changed(surface: Surface) -> None:

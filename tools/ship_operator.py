@@ -24,7 +24,8 @@ from torch import Tensor
 
 import operator_card
 from arbiter.operators import checkpoint, domain
-from arbiter.operators.network.network import Config, Network
+from arbiter.operators.network.config import Config
+from arbiter.operators.network.network import Network
 from arbiter.operators.pretrained import Operator
 from arbiter_lab.evaluation.heston_surfaces import oracle_rmse_bp
 from arbiter_lab.evaluation.listed_chains import evaluate_chains, find_chain_files

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from arbiter.operators.network.network import Config
+from arbiter.operators.network.config import Config
 from arbiter.operators.slope_head import KNOTS
 from arbiter.pricing import black
 from arbiter.pricing.transport import Transport

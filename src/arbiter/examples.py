@@ -33,12 +33,12 @@ def example() -> Surface:
     days = np.array([7, 14, 21, 30, 45, 60, 91, 122, 182, 273, 365, 456, 547, 730])
     T = days / DAYS_PER_YEAR  # (L,)
     x = np.linspace(-5.5, 4.5, 31)  # (n,)
-    level = 0.125 + 0.055 * (1.0 - np.exp(-1.2 * T))  # (L,)
+    atm_volatility = 0.125 + 0.055 * (1.0 - np.exp(-1.2 * T))  # (L,)
     crash = 0.62 * np.logaddexp(0.0, -(x + 0.1) / 0.9)
     lift = 0.10 * np.logaddexp(0.0, (x - 1.6) / 0.5)
     steep = 0.55 + 0.45 * np.exp(-1.5 * T)  # (L,): skew flattens with maturity
     shape = 0.72 + steep[:, None] * crash + lift  # (L, n)
-    slopes = np.maximum.accumulate(np.sqrt(T)[:, None] * level[:, None] * shape, axis=0)
+    slopes = np.maximum.accumulate(np.sqrt(T)[:, None] * atm_volatility[:, None] * shape, axis=0)
     return Surface.from_slopes(
         x,
         T,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol, cast
 
 import numpy as np
 import polars as pl
@@ -55,8 +55,22 @@ def require_probabilities(name: str, values: ArrayLike) -> Array:
     )
 
 
-def require_table(frame: Any) -> Any:
-    """What was handed over as a table, if it has columns at all; a lazy frame is collected."""
+class Table(Protocol):
+    """A polars or pandas frame, or a mapping of column names to columns."""
+
+    def __getitem__(self, name: str, /) -> Any:
+        """The column of that name."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """The columns, or their names."""
+
+
+def require_table(frame: object) -> Table:
+    """Return ``frame``; a polars ``LazyFrame`` is collected first.
+
+    Raises:
+        ValueError: If it is neither a frame nor a mapping of columns.
+    """
     if isinstance(frame, pl.LazyFrame):
         return frame.collect()
     if not (hasattr(frame, "columns") or isinstance(frame, Mapping)):
@@ -64,7 +78,7 @@ def require_table(frame: Any) -> Any:
             f"{type(frame).__name__} is not a table: give a polars or pandas frame, or a mapping "
             "of columns"
         )
-    return frame
+    return cast(Table, frame)
 
 
 def freeze_info(info: Mapping[str, Any] | None) -> Mapping[str, Any]:

@@ -59,10 +59,10 @@ def format_maturity(T: float) -> str:
 
 
 def _pick_maturities(maturities: Array) -> Array:
-    """At most a dozen maturities, spread over the list."""
+    """At most a dozen maturities, evenly over the list."""
     pick = np.linspace(0, maturities.size - 1, min(maturities.size, _MAX_SMILES))
-    spread: Array = maturities[np.unique(pick.round().astype(int))]
-    return spread
+    picked: Array = maturities[np.unique(pick.round().astype(int))]
+    return picked
 
 
 def _space_maturities(surface: Surface, count: int) -> Array:
@@ -89,23 +89,29 @@ def _draw_smiles(ax: Any, surface: Surface, listed: Array, colours: Any) -> None
 def _sample_volatilities(surface: Surface) -> tuple[Array, Array, Array]:
     """Volatilities on a mesh of moneyness in deviations (rows: maturities)."""
     T = _space_maturities(surface, 60)[:, None]
-    levels = np.linspace(-3.0, 2.0, 61)
-    return np.broadcast_to(levels, (60, 61)), T, surface.iv(surface.log_strike(levels, T), T)
+    coordinates = np.linspace(-3.0, 2.0, 61)
+    return (
+        np.broadcast_to(coordinates, (60, 61)),
+        T,
+        surface.iv(surface.log_strike(coordinates, T), T),
+    )
 
 
 def _draw_three_d(ax: Any, surface: Surface) -> None:
-    levels, T, iv = _sample_volatilities(surface)
-    root = np.broadcast_to(np.sqrt(T), levels.shape)
-    ax.plot_surface(levels, root, 100.0 * iv, cmap=_COLOUR_MAP, linewidth=0, rcount=60, ccount=61)
+    coordinates, T, iv = _sample_volatilities(surface)
+    root = np.broadcast_to(np.sqrt(T), coordinates.shape)
+    ax.plot_surface(
+        coordinates, root, 100.0 * iv, cmap=_COLOUR_MAP, linewidth=0, rcount=60, ccount=61
+    )
     ax.set(title="Implied volatility, %", xlabel="Gaussian percentile z", ylabel="√T, years")
     ax.view_init(elev=24, azim=-55)
 
 
 def _draw_contours(figure: Figure, ax: Any, surface: Surface) -> None:
-    levels, T, iv = _sample_volatilities(surface)
-    root = np.broadcast_to(np.sqrt(T), levels.shape)
-    filled = ax.contourf(levels, root, 100.0 * iv, levels=24, cmap=_COLOUR_MAP)
-    ax.contour(levels, root, 100.0 * iv, levels=12, colors="white", linewidths=0.4)
+    coordinates, T, iv = _sample_volatilities(surface)
+    root = np.broadcast_to(np.sqrt(T), coordinates.shape)
+    filled = ax.contourf(coordinates, root, 100.0 * iv, levels=24, cmap=_COLOUR_MAP)
+    ax.contour(coordinates, root, 100.0 * iv, levels=12, colors="white", linewidths=0.4)
     figure.colorbar(filled, ax=ax, label="implied volatility, %")
     ax.set(title="Contours", xlabel="Gaussian percentile z", ylabel="√T, years")
 

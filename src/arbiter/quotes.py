@@ -48,6 +48,7 @@ class Quotes:
         forward_errors: ``(L,)`` standard errors of the forwards, NaN where unknown.
         discount_errors: ``(L,)`` standard errors of the discount factors, NaN where unknown.
         info: Where the quotes come from (plain JSON values).
+        warnings: What went wrong in reading and cleaning them, as sentences.
     """
 
     maturities: Array
@@ -63,6 +64,7 @@ class Quotes:
     forward_errors: Array | None = None
     discount_errors: Array | None = None
     info: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    warnings: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return int(self.k.size)
@@ -240,8 +242,9 @@ class Quotes:
             schema=EXCLUSION_SCHEMA,
             nan_to_null=True,
         )
-        if bad.size:
-            logger.warning("%d of %d quotes are not used; see .counts()", bad.size, T.size)
+        warnings = _describe_excluded(bad.size, T.size)
+        for warning in warnings:
+            logger.warning(warning)
         return cls(
             maturities=inputs.freeze_array(maturities),
             forwards=_read_per_expiry("forward", columns, good, first, expiry),
@@ -253,11 +256,17 @@ class Quotes:
             labels=named,
             as_of=as_datetime(as_of),
             exclusions=exclusions,
+            warnings=warnings,
         )
 
 
+def _describe_excluded(excluded: int, count: int) -> tuple[str, ...]:
+    """A sentence if quotes of a table are not used."""
+    return (f"{excluded} of {count} quotes are not used; see .counts()",) if excluded else ()
+
+
 def require_quotes(quotes: Any, user: str, where: str = "") -> None:
-    """Refuse what is not :class:`Quotes`, and fewer than ``FEWEST`` of them.
+    """Refuse what is not :class:`Quotes`, and fewer than ``MIN_QUOTES`` of them.
 
     Args:
         quotes: What was given.

@@ -154,8 +154,6 @@ class Surface(VixQueries):
         rest = (self.weights, self.as_of, dict(self.info), self.vix_slices)
         return _rebuild_surface, (type(self), parts, *rest)
 
-    # -- market coordinates ---------------------------------------------------------------
-
     def forward(self, T: MaturityLike) -> Array:
         """Forward for maturities ``T``, log-linear between listed ones."""
         return _as_floats(self.curve.forward(self.years(T)))
@@ -167,8 +165,6 @@ class Surface(VixQueries):
     def log_moneyness(self, K: ArrayLike, T: MaturityLike) -> Array:
         """``k = log(K/F_T)`` of strikes in currency."""
         return _as_floats(np.log(inputs.require_strikes(K) / self.forward(T)))
-
-    # -- prices and volatilities ----------------------------------------------------------
 
     def call(self, K: ArrayLike, T: MaturityLike) -> Array:
         """Discounted call prices in currency, ``D·F·c``."""
@@ -213,8 +209,6 @@ class Surface(VixQueries):
     def total_variance(self, k: ArrayLike, T: MaturityLike) -> Array:
         """Total implied variance ``σ²T``."""
         return _as_floats(self.iv(k, T) ** 2 * self.years(T))
-
-    # -- Greeks ---------------------------------------------------------------------------
 
     def delta(self, K: ArrayLike, T: MaturityLike) -> Array:
         """Forward call delta at sticky moneyness: ``∂C/∂F = D·delta`` (a put's is delta − 1)."""
@@ -261,8 +255,6 @@ class Surface(VixQueries):
         black_kk = -below + vega / v
         second = (price_kk - black_kk) / vega - (2.0 * d1 * first + d1 * d2 * first**2) / v
         return _as_floats(first / np.sqrt(t)), _as_floats(second / np.sqrt(t))
-
-    # -- the law --------------------------------------------------------------------------
 
     def density(self, k: ArrayLike, T: MaturityLike) -> Array:
         """Risk-neutral density of ``S_T/F_T`` per unit of κ."""
@@ -314,8 +306,6 @@ class Surface(VixQueries):
         rate = np.maximum(self._decoder.calendar_rate(points, at), 0.0)
         return _as_floats(2.0 * rate / self._evaluate_query(Mixture.gamma, points, at))
 
-    # -- variance -------------------------------------------------------------------------
-
     def variance_swap(self, T: MaturityLike) -> Array:
         """Fair variance of the log contract, ``W(T)/T``: exact, no strike truncation."""
         t = self.years(T)
@@ -337,8 +327,6 @@ class Surface(VixQueries):
     def vix(self, tenor: float = THIRTY_DAYS) -> Array:
         """Volatility index of the exact log contract, ``100 √(W(tenor)/tenor)``."""
         return _as_floats(INDEX_POINTS * np.sqrt(self.variance_swap(tenor)))
-
-    # -- one-call conveniences ------------------------------------------------------------
 
     def certificate(self, *, seed: int = 0) -> Certificate:
         """Prove and audit this surface; findings come back as data."""
@@ -384,8 +372,6 @@ class Surface(VixQueries):
             f"Surface({count} maturities from {days[0]:.3g} to {days[-1]:.4g} days, {n} knots"
             f"{mixture}, variance-swap volatility {vol[0]:.2%} to {vol[1]:.2%}{dates}{moment})"
         )
-
-    # -- plumbing -------------------------------------------------------------------------
 
     def years(self, T: MaturityLike) -> Array:
         """Year fractions of maturities given as numbers or dates."""

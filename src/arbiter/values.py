@@ -19,7 +19,7 @@ def require_integer(name: str, value: object, least: int, most: int) -> int:
     """A whole number within bounds.
 
     Example:
-        >>> whole("heads", 4.5, 2, 1024)
+        >>> require_integer("heads", 4.5, 2, 1024)
         Traceback (most recent call last):
         ValueError: heads = 4.5 must be a whole number from 2 to 1024
     """

@@ -538,6 +538,26 @@ def test_what_is_no_table_is_refused(frame: Any, message: str) -> None:
         ab.audit(frame)
 
 
+CURRENCY = {
+    "T": [1.0] * 3,
+    "strike": [90.0, 100.0, 110.0],
+    "forward": [100.0] * 3,
+    "discount": [0.9] * 3,
+    "k": np.log([0.9, 1.0, 1.1]).tolist(),
+    "iv": [0.2] * 3,
+}
+
+
+@pytest.mark.parametrize("name", ["strike", "forward", "discount", "k", "iv"])
+@pytest.mark.parametrize("rows", [1, 2, 4])
+def test_columns_of_another_length_are_refused_and_not_broadcast(name: str, rows: int) -> None:
+    assert ab.audit(CURRENCY).passed
+    wrong = (CURRENCY[name] * 2)[:rows]
+    message = f"column {name} has {rows} rows and T has 3: give one value per row"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        ab.audit({**CURRENCY, name: wrong})
+
+
 def test_a_surface_is_sent_to_its_certificate_and_lazy_frames_are_read() -> None:
     with pytest.raises(ValueError, match=r"certificate\(\)"):
         ab.audit(ab.example())

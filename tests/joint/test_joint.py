@@ -79,9 +79,6 @@ def assert_arbitrage(found: JointAudit, rng: np.random.Generator) -> None:
         assert portfolio.payoff(x1, v, x2).min() > -1e-9
 
 
-# -- markets without arbitrage ------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", list(PRESETS)[: count(full=5, reduced=1)])
 def test_exact_laws_of_the_synthetic_market_pass(name: str) -> None:
     for T in (0.08, 0.25)[: count(full=2, reduced=1)]:
@@ -120,9 +117,6 @@ def test_no_arbitrage_is_found_where_a_joint_law_was_written_down(rng: np.random
         found = joint_program(near, volatility, far, JointSettings(resolution=1e-3, rounds=3))
         assert found.violation == 0.0
         assert found.verdict is not Verdict.ARBITRAGE
-
-
-# -- planted arbitrage --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("excess", [0.002, 0.01])
@@ -213,9 +207,6 @@ def test_witness_of_another_market_is_refused() -> None:
         assert_witness(found, (laws[0], laws[1], flat(0.1 + WINDOW, 0.25)))
 
 
-# -- settings -----------------------------------------------------------------------------------
-
-
 def test_finer_resolution_encloses_more_tightly() -> None:
     bounds = [
         joint_program(*heston(), JointSettings(resolution=resolution)).bound
@@ -244,9 +235,6 @@ def test_what_was_not_decided_is_not_called_feasible() -> None:
     assert not found.feasible
     assert found.violation == 0.0 < settings.resolution < found.bound
     assert "allow more strikes" in str(found)
-
-
-# -- surfaces -----------------------------------------------------------------------------------
 
 
 @lru_cache
@@ -285,9 +273,6 @@ def test_fitted_surface_of_the_joint_day_passes(data_dir: Path) -> None:
     both = ab.fit(spx, vix_quotes=vix)
     for T in vix.maturities[: count(full=12, reduced=1)]:
         assert ab.joint_audit(both, T, JointSettings(resolution=4e-4)).feasible
-
-
-# -- mistakes -----------------------------------------------------------------------------------
 
 
 def test_mistakes_are_named() -> None:

@@ -52,9 +52,6 @@ def listed(date: str, listing: Listing | None = None, volatility: float = 0.2) -
     return list_strikes(as_of, 5000.0, volatility, listing or Listing(), Curves())
 
 
-# -- listing ------------------------------------------------------------------------------
-
-
 def test_series_are_those_of_the_calendar() -> None:
     labels = listed("2024-03-01").labels
     assert "2024-03-15 SPX" in labels  # a third Friday, at the open
@@ -128,9 +125,6 @@ def test_steps_follow_the_level_of_the_index() -> None:
 def test_listing_mistakes_are_named(fields: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Listing(**fields)  # type: ignore[arg-type]
-
-
-# -- frictions ----------------------------------------------------------------------------
 
 
 def share_inside(snapshot: QuotedChain) -> float:
@@ -254,9 +248,6 @@ def test_friction_mistakes_are_named(fields: dict[str, float], words: str) -> No
         Frictions(**fields)
 
 
-# -- snapshots ----------------------------------------------------------------------------
-
-
 def test_prices_of_a_block_are_those_of_the_oracle() -> None:
     market = timeline(preset("jumpy"), 12, seed=2, venue=Venue(SPARSE_LISTING), steps_per_day=2)
     for snapshot in market.days([3, 11]):
@@ -292,9 +283,6 @@ def test_quotes_are_of_the_type_that_chains_give() -> None:
     assert (again.bid == quotes.bid).all()
     assert again.as_of == quotes.as_of
     assert np.allclose(again.forwards, quotes.forwards, rtol=1e-12)
-
-
-# -- the exchange's layout ----------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -404,9 +392,6 @@ def test_missing_strikes_are_not_in_the_file() -> None:
     assert len(text.splitlines()) - 4 == int(snapshot.quoted.present.sum())
     assert exchange_text(snapshot, 1) == text
     assert exchange_text(snapshot, 2) != text
-
-
-# -- the volatility index -----------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

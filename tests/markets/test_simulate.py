@@ -239,9 +239,6 @@ def test_three_days_are_calm_median_and_stressed(written: Path) -> None:
     assert low <= middle <= high
 
 
-# -- command line -------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
     out = tmp_path_factory.mktemp("cli") / "market"

@@ -19,8 +19,9 @@ from arbiter.conventions import Array
 from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.forward_pass import Inference, runner
+from arbiter.operators.network.config import Config
 from arbiter.operators.network.lipschitz import constant
-from arbiter.operators.network.network import Config, Network
+from arbiter.operators.network.network import Network
 from arbiter.operators.pretrained import DEFAULT_WEIGHTS_NAME, Operator
 from arbiter.operators.prior import shrinkage
 from arbiter.operators.prior.shrinkage import ENOUGH

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from scipy.interpolate import BSpline
 from torch import Tensor
 
+from arbiter.operators.network.config import Config
 from arbiter.operators.network.lipschitz import constant
 from arbiter.operators.network.measure_gate import places
-from arbiter.operators.network.network import Config, Network
+from arbiter.operators.network.network import Network
 from arbiter.operators.prior import bid_ask_likelihood, gaussian_process, slice_offsets
 from arbiter.operators.prior.gaussian_process import (
     CLOCK,

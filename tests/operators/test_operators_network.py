@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from arbiter.operators import slope_head
+from arbiter.operators.network.config import Config
 from arbiter.operators.network.maturity_pooling import POOLED_ROWS, pool, precision
-from arbiter.operators.network.network import Config, Network
+from arbiter.operators.network.network import Network
 from arbiter.operators.prior.reference_volatility import scaled
 from arbiter.operators.quote_tensors import pad_chains
 from arbiter.quotes import Quotes

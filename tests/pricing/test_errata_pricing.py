@@ -16,8 +16,6 @@ from arbiter import Surface, audit, example
 from arbiter.conventions import Array
 from claims import QUARTER, assert_convex, black_call, calls, flat, largest_bump
 
-# -- section 2: setting and metrics -------------------------------------------------------------
-
 
 def test_index_over_bank_account_is_no_martingale_with_dividends() -> None:
     """Paper: S/N is a martingale. With a dividend yield S/F is, and S/N loses e^{−qT}."""
@@ -50,9 +48,6 @@ def test_score_of_uncapped_residuals_leaves_the_unit_interval() -> None:
     assert 0.0 <= 1.0 - np.minimum(residuals, 1.0).mean() <= 1.0
     absurd = pl.DataFrame({"T": [1.0] * 3, "k": [-0.1, 0.0, 0.1], "call": [0.2, 50.0, 0.1]})
     assert 0.0 <= audit(absurd).nas < 1.0
-
-
-# -- section 3.3: decoder and replication -------------------------------------------------------
 
 
 def test_calendar_order_at_fixed_strike_is_not_no_arbitrage() -> None:

@@ -33,9 +33,6 @@ def wild(rng: np.random.Generator, n: int, low: float = -6.0, high: float = 1.3)
     return torch.from_numpy(10.0 ** rng.uniform(low, high, n))
 
 
-# -- accuracy ---------------------------------------------------------------------------------
-
-
 def slices(rng: np.random.Generator) -> list[tuple[str, int, Tensor]]:
     cases = [("index smile", n, skewed(n)) for n in (31, 41)]
     for i in range(count(full=24, reduced=1)):
@@ -131,9 +128,6 @@ def test_cutting_segments_changes_nothing() -> None:
     torch.testing.assert_close(
         Transport(coarse, slopes).otm(k), Transport(fine, refined).otm(k), rtol=1e-12, atol=0.0
     )
-
-
-# -- the promises ------------------------------------------------------------------------------
 
 
 def extreme_slopes(n: int) -> st.SearchStrategy[list[float]]:
@@ -255,9 +249,6 @@ def test_cvar_is_the_mean_of_its_tail() -> None:
         ours.cvar(points(0.1), "sideways")
 
 
-# -- gradients --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["call", "put", "otm", "digital", "delta", "density"])
 def test_gradcheck(name: str) -> None:
     slopes = skewed().requires_grad_()
@@ -339,9 +330,6 @@ def test_inference_mode_leaves_nothing_behind() -> None:
     assert slopes.grad is not None
 
 
-# -- shapes, precision, threads ----------------------------------------------------------------
-
-
 def test_batches_are_the_slices_one_by_one(rng: np.random.Generator) -> None:
     slopes = torch.stack([wild(rng, 31, -2.0, 0.0) for _ in range(24)]).reshape(2, 3, 4, 31)
     k = torch.from_numpy(rng.normal(0.0, 0.3, (2, 3, 4, 7)))
@@ -381,9 +369,6 @@ def test_results_do_not_depend_on_threads(rng: np.random.Generator) -> None:
         results.append(torch.cat([ours.otm(k), ours.density(k), ours.log_variance()[:, None]], 1))
     torch.set_num_threads(1)
     assert torch.equal(*results)
-
-
-# -- nested mixtures --------------------------------------------------------------------------
 
 
 def crash_mixture() -> Mixture:

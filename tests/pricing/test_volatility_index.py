@@ -47,9 +47,6 @@ def surface() -> Surface:
 slopes = st.floats(-6.0, 1.0).map(lambda e: 10.0**e)
 
 
-# -- the coupling -------------------------------------------------------------------------------
-
-
 @settings(max_examples=count(400, 60))
 @given(arrays(np.float64, (3, 9), elements=slopes), st.floats(0.002, 1.0))
 def test_second_moment_is_forward_variance_whatever_the_slopes(a: np.ndarray, T: float) -> None:
@@ -75,9 +72,6 @@ def test_futures_are_at_most_the_root_of_forward_variance(a: np.ndarray, T: floa
     surface = ab.example().with_vix(VixSlices.of(KNOTS, DATES[:3], a))
     bound = 100.0 * np.sqrt(surface.forward_variance(T))
     assert surface.vix_future(T) <= bound * (1.0 + 1e-15)
-
-
-# -- prices -------------------------------------------------------------------------------------
 
 
 @settings(max_examples=count(100, 20))
@@ -159,9 +153,6 @@ def test_far_options_keep_their_digits(surface: Surface) -> None:
     assert 0.0 < density[0] < density[1]
 
 
-# -- dates --------------------------------------------------------------------------------------
-
-
 def test_listed_dates_give_their_own_slopes_back() -> None:
     assert np.array_equal(skewed().slopes_at(DATES), skewed().slopes)
 
@@ -182,9 +173,6 @@ def test_inputs_broadcast_and_scalars_are_scalars(surface: Surface) -> None:
     assert surface.vix_option([[15.0], [25.0]], [0.1, 0.2, 0.3], "put").shape == (2, 3)
     assert surface.vix_future(0.1).shape == ()
     assert surface.vix_iv(20.0, [0.1, 0.2]).dtype == np.float64
-
-
-# -- errors -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -248,9 +236,6 @@ def test_volatility_past_float64_is_nan_with_a_reason(
     with caplog.at_level(logging.WARNING):
         assert np.isnan(surface.vix_iv(1e-60, DATES[0]))
     assert "VIX implied volatility is NaN" in caplog.text
-
-
-# -- files and copies ---------------------------------------------------------------------------
 
 
 def test_files_keep_the_slices(surface: Surface, tmp_path: Path) -> None:

@@ -181,9 +181,6 @@ def seen(whole: str) -> Page:
     return Page(whole)
 
 
-# -- one file, nothing fetched ------------------------------------------------------------
-
-
 def test_page_loads_nothing_from_elsewhere(whole: str, seen: Page) -> None:
     assert fetched(whole) == []
     policies = [a for _, a in seen.elements if a.get("http-equiv") == "Content-Security-Policy"]
@@ -290,9 +287,6 @@ def test_error_midway_leaves_the_old_page(
     write_report(path, surface, quotes, summary={})
     assert path.stat().st_size > 1_000_000
     assert list(tmp_path.iterdir()) == [path]
-
-
-# -- what is on it ------------------------------------------------------------------------
 
 
 def test_headline_numbers_are_those_of_the_summary(seen: Page, summary: dict[str, Any]) -> None:
@@ -520,9 +514,6 @@ def test_excluded_quotes_are_listed_to_a_limit(tmp_path: Path, surface: Surface)
     assert text.count("zero bid") == MAX_EXCLUDED_ROWS + 2
 
 
-# -- any text, any fit --------------------------------------------------------------------
-
-
 def test_text_from_a_file_stays_text(tmp_path: Path, surface: Surface) -> None:
     hostile = quoted(surface, label=HOSTILE)
     said: dict[str, Any] = {
@@ -605,9 +596,6 @@ def test_real_chain_has_a_page(data_dir: Path, tmp_path: Path) -> None:
     assert set(quotes.labels) <= set(seen.words)
     assert set(quotes.counts()["reason"]) <= set(seen.words)
     assert all(smile["curve"]["error"] is not None for smile in seen.payload["smiles"])
-
-
-# -- numbers as text ----------------------------------------------------------------------
 
 
 @given(st.floats(0.0, 1.0))

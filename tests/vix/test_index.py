@@ -66,9 +66,6 @@ def by_hand(edition: str, rule: Rule) -> float:
     return index_rule.index(terms[0], terms[1])
 
 
-# -- published examples --------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("edition", EDITIONS)
 def test_published_example_is_reproduced(edition: str) -> None:
     near, after = strips(edition)
@@ -103,9 +100,6 @@ def test_all_published_contributions_are_reproduced() -> None:
         np.testing.assert_allclose(ours[name], published[name], rtol=1e-12)
     # printed with ten decimals
     np.testing.assert_allclose(ours["contribution"], published["contribution"], atol=5.01e-11)
-
-
-# -- negative controls: each step of the rule is seen in the number ------------------------------
 
 
 @pytest.mark.parametrize("edition", EDITIONS)
@@ -149,9 +143,6 @@ def test_a_third_zero_bid_is_never_reached() -> None:
     assert (
         sum_strip(*columns.values(), minutes=near.minutes, rate=near.rate).variance > near.variance
     )
-
-
-# -- properties ----------------------------------------------------------------------------
 
 
 @st.composite
@@ -249,9 +240,6 @@ def test_interpolation_is_linear_in_total_variance(a: float, b: float, share: fl
     assert interpolate(near, after, near.minutes) == pytest.approx(100.0 * np.sqrt(a))
 
 
-# -- dirty quotes ------------------------------------------------------------------------
-
-
 def example_columns() -> dict[str, np.ndarray[Any, Any]]:
     table = quotes("methodology_current")[0]
     return {name: table[name].to_numpy().astype(float) for name in QUOTE_COLUMNS}
@@ -316,9 +304,6 @@ def test_what_cannot_be_summed_is_refused(change: dict[str, Any], message: str) 
     sum_strip(**case)
     with pytest.raises(ValueError, match=message):
         sum_strip(**{**case, **change})
-
-
-# -- which expiries ------------------------------------------------------------------------
 
 
 def listing(as_of: str, *settles: str) -> pl.DataFrame:
@@ -406,9 +391,6 @@ def test_without_dates_every_expiry_counts() -> None:
     assert bracket(table, 32.0) == ("2023-10-13T16:00", "2023-10-16T16:00")
     with pytest.raises(ValueError, match="needs dates"):
         bracket(table, 32.0, "weekly")
-
-
-# -- from a chain to a number -----------------------------------------------------------------
 
 
 def paper_strips() -> pl.DataFrame:

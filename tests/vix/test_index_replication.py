@@ -64,9 +64,6 @@ def strikes(surface: Surface, low: float, high: float, count: int) -> Quotes:
     )
 
 
-# -- the parts of the gap -------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("surface", [SURFACE, mixture()], ids=["one", "mixture"])
 def test_tails_from_the_forward_are_the_log_contract(surface: Surface) -> None:
     T = np.array([0.01, 0.1, 0.5, 2.0, 3.0])
@@ -109,9 +106,6 @@ def test_gap_vanishes_on_black_with_dense_wide_strikes(sigma: float, T: float) -
     assert table["exact"][0] == pytest.approx(100.0 * sigma, rel=1e-9)
     assert abs(table["gap"][0]) < 1e-3 * 100.0 * sigma
     assert abs(table["truncation"][0]) < 1e-9
-
-
-# -- on the strikes of a chain -------------------------------------------------------------------
 
 
 def test_a_surface_is_summed_on_the_strikes_that_the_market_s_rule_takes(chain: Chain) -> None:

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import arbiter as ab
+from arbiter.operators.network.config import Config
 from arbiter.operators.network.green_scan import GreenScan
 from arbiter.operators.network.measure_gate import places
-from arbiter.operators.network.network import Config, Network
+from arbiter.operators.network.network import Network
 from arbiter.operators.prior.gaussian_process import ZETA, splines
 from arbiter.operators.prior.reference_volatility import scaled
 from arbiter.operators.quote_tensors import Ragged

@@ -18,7 +18,7 @@ import tiny
 from arbiter.cli import app
 from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
-from arbiter.operators.network.network import Config
+from arbiter.operators.network.config import Config
 from arbiter.operators.pretrained import Operator
 from arbiter.operators.prior.gaussian_process import Kriged
 from arbiter.operators.prior.reference_volatility import Scaled

@@ -18,7 +18,8 @@ import arbiter as ab
 from arbiter.cli import app
 from arbiter.data import example_chain_path as example_path
 from arbiter.operators import checkpoint
-from arbiter.operators.network.network import Config, Network
+from arbiter.operators.network.config import Config
+from arbiter.operators.network.network import Network
 from arbiter_lab.baselines.matched_size import match_design
 from arbiter_lab.evaluation import run_methods, stored_surfaces, unseen_surfaces
 from arbiter_lab.evaluation.arbitrage_check import Verdict

@@ -15,7 +15,7 @@ import torch
 import arbiter as ab
 from arbiter.conventions import Array
 from arbiter.data import example_chain_path as example_path
-from arbiter.operators.network.network import Config
+from arbiter.operators.network.config import Config
 from arbiter.pricing import black
 from arbiter.quotes import Quotes
 from arbiter_lab.baselines.matched_size import match_design

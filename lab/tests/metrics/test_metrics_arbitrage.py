@@ -44,9 +44,6 @@ def value(metric: Metric) -> float:
     return metric.value
 
 
-# -- section 5.2 --------------------------------------------------------------------------------
-
-
 def test_score_by_hand() -> None:
     assert value(nas(SOUND, KAPPA, T)) == 1.0
     assert value(nas(VERTICAL, KAPPA, T)) == pytest.approx(1 - (0.02 / 2 + 0.03 / 3) / 3)
@@ -167,9 +164,6 @@ def test_negative_mass_is_the_drop_of_the_slope() -> None:
     assert mass[0, 0, 0] == pytest.approx(0.14 / 0.3 - 0.35)
 
 
-# -- section 2.3 --------------------------------------------------------------------------------
-
-
 def test_inequalities_are_those_of_the_audit() -> None:
     surface = example()
     kappa, times = np.linspace(0.7, 1.3, 13), surface.maturities[[2, 5, 8]]
@@ -208,9 +202,6 @@ def test_convolution_stays_between_the_scores_of_maturities(width: float, horizo
 def test_a_maturity_without_time_value_has_no_scale() -> None:
     intrinsic = np.maximum(1.0 - KAPPA, 0.0) * np.ones((2, 1))
     assert "without time value" in str(cnas_convolved(intrinsic, KAPPA, T).reason)
-
-
-# -- calibrated ---------------------------------------------------------------------------------
 
 
 def test_calibrated_score_by_hand() -> None:

@@ -21,8 +21,6 @@ from arbiter_lab.metrics.marginals import InvertedMarginals
 from arbiter_lab.metrics.metric import worst_day
 from arbiter_lab.peers.svi import fit_svi
 
-# -- volatility ---------------------------------------------------------------------------------
-
 
 def two_days() -> tuple[Array, Array]:
     """Oracle volatilities (2, 1, 3), one of them not listed, and which are quoted."""
@@ -89,9 +87,6 @@ def test_points_without_their_mask_are_refused() -> None:
         volatility.iv_rmse_bp(np.zeros((1, 2)), None, "some")  # type: ignore[arg-type]
 
 
-# -- quotes and index ---------------------------------------------------------------------------
-
-
 def quotes_of(surface: Surface, half: float = 0.01) -> Quotes:
     k, T = np.linspace(-0.1, 0.1, 5), np.full(5, 0.25)
     iv = surface.iv(k, T)
@@ -126,9 +121,6 @@ def test_index_errors_by_hand() -> None:
     assert absent.reason == "no index at 1 of 3 points, first on day 1"
     with pytest.raises(ValueError, match="oracle's index of day 0"):
         desk.vix_rmse([1.0], [np.nan])
-
-
-# -- the law ------------------------------------------------------------------------------------
 
 
 def black(total: float, T: float = 1.0) -> Surface:

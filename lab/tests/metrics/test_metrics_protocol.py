@@ -31,8 +31,6 @@ from arbiter_lab.training import duality
 from arbiter_lab.training.duals import Box, Duals
 from arbiter_lab.training.saddle import Evaluation
 
-# -- numeraires ---------------------------------------------------------------------------------
-
 
 def value(metric: Metric) -> float:
     assert metric.value is not None
@@ -119,9 +117,6 @@ def test_invariance_needs_two_numeraires_and_a_scale() -> None:
         ni_invariance(np.ones(3))
 
 
-# -- saddles and runs ---------------------------------------------------------------------------
-
-
 def test_gap_is_primal_less_dual() -> None:
     """L = (θ − 1)² + λθ on |λ| ≤ ½ at θ = 2, λ = 0: 1 + ½·2 = 2 above, and 0 below."""
     assert value(dual_gap(2.0, 0.0)) == 2.0
@@ -187,9 +182,6 @@ def test_stability_is_a_share_and_runs_have_no_order(
     there = value(stability(*zip(*runs, strict=True)))
     assert 0.0 <= there <= 1.0
     assert value(stability(*zip(*reversed(runs), strict=True))) == pytest.approx(there)
-
-
-# -- distances ----------------------------------------------------------------------------------
 
 
 counts = st.lists(st.integers(0, 3), min_size=6, max_size=6).filter(lambda w: sum(w) > 0)
@@ -290,9 +282,6 @@ def test_distance_from_an_oracle_falls_as_the_surface_nears_it() -> None:
     assert "no law of its own" in str(
         surface_wasserstein_quantile([heston], [law], T).reason  # type: ignore[list-item]
     )
-
-
-# -- gaps and dimensions ------------------------------------------------------------------------
 
 
 def test_price_gap_by_hand() -> None:

@@ -19,7 +19,8 @@ from arbiter.cli import app
 from arbiter.data import example_chain_path as example_path
 from arbiter.operators import checkpoint, pretrained
 from arbiter.operators.checkpoint import CheckpointError
-from arbiter.operators.network.network import Config, Network
+from arbiter.operators.network.config import Config
+from arbiter.operators.network.network import Network
 from arbiter.operators.pretrained import DEFAULT_WEIGHTS_NAME, Operator
 from arbiter_lab.baselines import matched_size
 from arbiter_lab.baselines.gru import Recurrent

@@ -101,9 +101,6 @@ def test_training_goes_on_from_a_file_bit_for_bit(tmp_path: Path) -> None:
     assert torch.equal(steps(resumed), straight)
 
 
-# -- what is not saved --------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_numbers_that_are_not_finite_are_not_saved(tmp_path: Path, value: float) -> None:
     path = tmp_path / "operator.safetensors"
@@ -133,9 +130,6 @@ def test_failed_save_leaves_the_old_file(stored: Path) -> None:
         save(stored, {"__metadata__": torch.zeros(1)}, INFO)
     assert stored.read_bytes() == before
     assert [p.name for p in stored.parent.iterdir()] == [stored.name]
-
-
-# -- what is not loaded -------------------------------------------------------------------------
 
 
 def refused(path: Path, content: bytes, message: str) -> None:

@@ -44,9 +44,6 @@ def noisy(seed: int, L: int, m: int, noise: float) -> tuple[Array, Array, Array]
     return T, kappa, calls + noise * vega * np.random.default_rng(seed).normal(size=calls.shape)
 
 
-# -- projection -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("method", CONVERGED)
 def test_a_projected_grid_has_no_arbitrage(method: str) -> None:
     """Zero findings at rounding tolerance; what was projected has dozens."""
@@ -193,8 +190,6 @@ def test_a_missing_solver_is_named_with_the_way_around(monkeypatch: pytest.Monke
     with pytest.raises(ImportError, match=r"needs piqp: pip install .* or use method='dykstra'"):
         project(calls, kappa)
 
-
-# -- decoder ----------------------------------------------------------------------------------
 
 STRIKES = torch.exp(torch.linspace(-0.7, 0.5, 81, dtype=torch.float64))
 

@@ -39,9 +39,6 @@ def audited(model: Peer, farthest: float = 0.6) -> Certificate:
     )
 
 
-# -- raw SVI ------------------------------------------------------------------------------
-
-
 def test_raw_svi_recovers_its_parameters() -> None:
     found = fit_svi(quoted(EXACT_SVI))
     assert np.abs(found.parameters - RAW).max() < 1e-6
@@ -121,9 +118,6 @@ def test_an_expiry_of_four_quotes_is_left_out_and_said(caplog: pytest.LogCapture
         fit_svi(quotes.select(np.arange(len(quotes)) % 25 < 4))
 
 
-# -- SSVI ---------------------------------------------------------------------------------
-
-
 def test_ssvi_recovers_its_parameters() -> None:
     found = fit_ssvi(quoted(EXACT_SSVI))
     assert np.abs(found.theta - EXACT_SSVI.theta).max() < 1e-6
@@ -165,9 +159,6 @@ def test_ssvi_with_too_few_quotes_is_refused() -> None:
         fit_ssvi(quotes.select(np.arange(75) % 25 == 0))
 
 
-# -- Andreasen-Huge -----------------------------------------------------------------------
-
-
 def test_andreasen_huge_reprices_quotes_without_arbitrage() -> None:
     quotes = quoted(EXACT_SSVI)
     found = fit_andreasen_huge(quotes)
@@ -188,9 +179,6 @@ def test_andreasen_huge_refuses_strikes_off_its_grid() -> None:
     found = fit_andreasen_huge(quoted(EXACT_SSVI))
     with pytest.raises(ValueError, match=r"k = 9\.0 lies off the grid"):
         found.iv([0.0, 9.0], 0.5)
-
-
-# -- what all share -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fit", [fit_svi, fit_ssvi, fit_andreasen_huge])

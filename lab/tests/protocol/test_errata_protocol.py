@@ -16,8 +16,6 @@ from arbiter.conventions import Array
 from claims import calls
 from counts import count
 
-# -- section 5: protocol ------------------------------------------------------------------------
-
 
 def test_vix_squared_is_the_mean_of_expected_variance() -> None:
     """Paper: (2/Δ)∫E v. The log contract gives (1/Δ)∫E v: here v is 0.04, then 0.09."""
@@ -117,9 +115,6 @@ def test_numeraire_integrity_is_zero_for_a_perfect_model(rng: np.random.Generato
     assert paper(1.25 * truth) < -0.5  # the paper reports −0.527 for one ablation
     assert residual(truth) == 1.0
     assert residual(np.zeros(500)) == pytest.approx(0.0, abs=1e-9)
-
-
-# -- sections 6, 7 and 9: numbers ---------------------------------------------------------------
 
 
 def test_estimates_outside_their_intervals() -> None:

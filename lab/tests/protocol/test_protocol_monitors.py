@@ -10,8 +10,9 @@ import torch
 from arbiter.conventions import Array
 from arbiter.examples import example
 from arbiter.models.parameters import preset
+from arbiter.operators.network.config import Config
 from arbiter.operators.network.green_scan import GreenScan, Path
-from arbiter.operators.network.network import Config, Network
+from arbiter.operators.network.network import Network
 from arbiter_lab.evaluation.unseen_surfaces import T as MATURITIES
 from arbiter_lab.evaluation.unseen_surfaces import make_unseen_surfaces
 from arbiter_lab.protocol.monitors import (

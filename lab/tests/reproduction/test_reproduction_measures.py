@@ -36,7 +36,7 @@ from arbiter_lab.reproduction.input_variations import (
 from arbiter_lab.reproduction.models import Checkpoints, ModelEntry, add_unprojected, list_untrained
 from arbiter_lab.reproduction.profiles import SMOKE
 from arbiter_lab.reproduction.query_models import audit_or_zero
-from arbiter_lab.reproduction.stages import Workshop
+from arbiter_lab.reproduction.stages import StageContext
 from arbiter_lab.training.held_out import HeldOut
 from arbiter_lab.training.law_pool import Laws, make_laws
 from arbiter_lab.training.routes import make_route
@@ -50,7 +50,7 @@ FEW = replace(
 def timeline(tmp_path_factory: pytest.TempPathFactory) -> scored_days.Days:
     out = tmp_path_factory.mktemp("days")
     sizes = replace(SMOKE, days=8, blocks=4, embargo=0, elsewhere=())
-    given = Workshop(out, sizes, Checkpoints(out / "nets"), None, lambda *_: None, 1, "0" * 16)
+    given = StageContext(out, sizes, Checkpoints(out / "nets"), None, lambda *_: None, 1, "0" * 16)
     given = replace(given, name="days")
     scored_days.make_days(given)
     return scored_days.read_days(given.folder / sizes.market)

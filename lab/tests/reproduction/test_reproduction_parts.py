@@ -27,7 +27,7 @@ from arbiter_lab.reproduction.metrics_stage import compare_with_others
 from arbiter_lab.reproduction.models import Checkpoints, list_checkpointed
 from arbiter_lab.reproduction.number_format import format_percent, format_score
 from arbiter_lab.reproduction.profiles import FULL, PAPER, PROFILES, SMOKE, Profile, find_profile
-from arbiter_lab.reproduction.stages import Stage, Workshop, run_stages, to_json_values
+from arbiter_lab.reproduction.stages import Stage, StageContext, run_stages, to_json_values
 from arbiter_lab.reproduction.stress_stage import select_levels
 from arbiter_lab.reproduction.text_tables import TextTable, escape_latex
 from arbiter_lab.reproduction.verdicts import describe_ablation, describe_paired_test, judge_claim
@@ -36,28 +36,28 @@ from arbiter_lab.training.loop import Outcome
 from arbiter_lab.training.stopping_rule import Ending
 
 
-def workshop(out: Path, sizes: Profile = SMOKE) -> Workshop:
-    return Workshop(out, sizes, Checkpoints(out / "nets"), None, lambda *_: None)
+def context(out: Path, sizes: Profile = SMOKE) -> StageContext:
+    return StageContext(out, sizes, Checkpoints(out / "nets"), None, lambda *_: None)
 
 
 def test_a_stage_runs_again_when_its_inputs_change_and_only_then(tmp_path: Path) -> None:
     ran: list[str] = []
 
-    def first(given: Workshop) -> dict[str, Any]:
+    def first(given: StageContext) -> dict[str, Any]:
         ran.append("first")
         return {"days": given.profile.days}
 
-    def second(given: Workshop) -> dict[str, Any]:
+    def second(given: StageContext) -> dict[str, Any]:
         ran.append("second")
         return {"twice": 2 * given.read_facts("first")["days"]}
 
     stages = [Stage("first", (), ("days",), first), Stage("second", ("first",), (), second)]
-    assert run_stages(workshop(tmp_path), stages, StageTimer()) == ["first", "second"]
-    assert run_stages(workshop(tmp_path), stages, StageTimer()) == []
+    assert run_stages(context(tmp_path), stages, StageTimer()) == ["first", "second"]
+    assert run_stages(context(tmp_path), stages, StageTimer()) == []
     same = replace(SMOKE, heston=9)  # neither depends on it
-    assert run_stages(workshop(tmp_path, same), stages, StageTimer()) == []
+    assert run_stages(context(tmp_path, same), stages, StageTimer()) == []
     more = replace(SMOKE, days=40)
-    assert run_stages(workshop(tmp_path, more), stages, StageTimer()) == ["first", "second"]
+    assert run_stages(context(tmp_path, more), stages, StageTimer()) == ["first", "second"]
     assert ran == ["first", "second"] * 2
     assert json.loads((tmp_path / "stages" / "second.json").read_text()) == {"twice": 80}
 
@@ -65,7 +65,7 @@ def test_a_stage_runs_again_when_its_inputs_change_and_only_then(tmp_path: Path)
 def test_a_stage_that_fails_is_not_done(tmp_path: Path) -> None:
     outcome = iter([ValueError("first time"), None])
 
-    def shaky(_: Workshop) -> dict[str, Any]:
+    def shaky(_: StageContext) -> dict[str, Any]:
         error = next(outcome)
         if error is not None:
             raise error
@@ -73,8 +73,8 @@ def test_a_stage_that_fails_is_not_done(tmp_path: Path) -> None:
 
     stages, clock = [Stage("shaky", (), (), shaky)], StageTimer()
     with pytest.raises(ValueError, match="first time"):
-        run_stages(workshop(tmp_path), stages, clock)
-    assert run_stages(workshop(tmp_path), stages, clock) == ["shaky"]
+        run_stages(context(tmp_path), stages, clock)
+    assert run_stages(context(tmp_path), stages, clock) == ["shaky"]
     assert clock.done["shaky"].attempts == 2
 
 
@@ -87,7 +87,7 @@ def test_facts_have_no_number_that_json_lacks() -> None:
 def timeline(tmp_path_factory: pytest.TempPathFactory) -> scored_days.Days:
     out = tmp_path_factory.mktemp("days")
     small = replace(SMOKE, days=8, blocks=4, embargo=0, elsewhere=())
-    given = replace(workshop(out, small), name="days", key="0" * 16)
+    given = replace(context(out, small), name="days", key="0" * 16)
     facts = scored_days.make_days(given)
     assert facts["leaks"] == []
     return scored_days.read_days(given.folder / small.market)
@@ -271,7 +271,7 @@ def test_only_a_training_that_ended_by_itself_is_finished(
 def test_full_size_networks_are_left_with_their_checksums(tmp_path: Path) -> None:
     budget = replace(SMOKE.small, pool=8, held_out=6, steps=2, decay=1, measure_every=2)
     hours = replace(SMOKE, full=budget, ablations=("icnn",), baselines=("gru",))
-    given = replace(workshop(tmp_path, hours), name="checkpoints", key="0" * 16)
+    given = replace(context(tmp_path, hours), name="checkpoints", key="0" * 16)
     facts = full_size_stage.make_checkpoints(given)
     assert set(facts["runs"]) == {"matched", "icnn", "gru"}
     found = {entry.name: entry for entry in list_checkpointed(given.checkpoints)}
@@ -282,7 +282,7 @@ def test_full_size_networks_are_left_with_their_checksums(tmp_path: Path) -> Non
     quotes = heston_case(0).quotes
     for name in there:
         assert found[name].method().solve([quotes])[0].iv(0.0, 0.5).shape == ()
-    assert full_size_stage.make_checkpoints(workshop(tmp_path))["runs"] == {}
+    assert full_size_stage.make_checkpoints(context(tmp_path))["runs"] == {}
 
 
 def test_a_training_that_diverges_is_a_finding(
@@ -296,6 +296,6 @@ def test_a_training_that_diverges_is_a_finding(
     assert found["reason"] == "its training diverged: a loss was not finite"
     few = replace(SMOKE.small, pool=8, held_out=6)
     sizes = replace(SMOKE, small=few, ablations=(), baselines=(), budgets=())
-    given = replace(workshop(tmp_path, sizes), name="train", key="0" * 16)
+    given = replace(context(tmp_path, sizes), name="train", key="0" * 16)
     every = training_stage.make_trainings(given)["runs"]
     assert all(run["diverged"] for run in every.values())  # the base too: nothing stops

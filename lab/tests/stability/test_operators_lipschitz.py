@@ -15,8 +15,9 @@ from torch import Tensor
 
 from arbiter.operators import checkpoint
 from arbiter.operators.network import lipschitz
+from arbiter.operators.network.config import Config
 from arbiter.operators.network.lipschitz import FLATTEST, STEEPEST, constant
-from arbiter.operators.network.network import Config, Look, Network, activation
+from arbiter.operators.network.network import Look, Network, activation
 from arbiter.operators.prior.reference_volatility import FARTHEST, Scaled
 from arbiter_lab.stability.local_lipschitz import constant_at, reach
 from counts import count
@@ -108,9 +109,6 @@ def ascended(made: Network, chain: Scaled, steps: int) -> float:
     return worst
 
 
-# -- never exceeded -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("made", NETWORKS, ids=lambda f: f.__name__)
 def test_no_pair_of_quotes_exceeds_the_constant(made: Callable[[], Network]) -> None:
     one, chain = made(), in_units(1, chains=1)
@@ -196,9 +194,6 @@ def test_the_reference_follows_the_quotes_by_itself() -> None:
     assert float((held - here).abs().max()) < 1e-6 < float((there - here).abs().max())
 
 
-# -- a false bound is found ---------------------------------------------------------------------
-
-
 def test_a_map_left_out_of_the_product_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """One map is not counted: nothing seems to reach the state, and quotes do."""
     made, chain = untrained(), in_units(1, chains=1)
@@ -236,9 +231,6 @@ def test_reach_is_between_a_search_and_the_rows(seed: int) -> None:
     rows = A.abs().sum(-1).norm(dim=-1)
     assert bool((exact <= reach(A) * (1.0 + 1e-12)).all())
     assert bool((reach(A) <= rows * (1.0 + 1e-12)).all())
-
-
-# -- before and after ---------------------------------------------------------------------------
 
 
 def test_constant_falls_with_alignment() -> None:

@@ -75,9 +75,6 @@ def largest(x: Tensor) -> float:
     return float(x.abs().max())
 
 
-# -- resolvent and exponential ------------------------------------------------------------------
-
-
 @given(seed=seeds, spread=spreads, step=st.floats(1e-3, 1e3))
 def test_woodbury_is_the_inverse(seed: int, spread: float, step: float) -> None:
     A = generator(seed, spread)
@@ -117,9 +114,6 @@ def test_spectral_radius_alone_does_not_contract() -> None:
     pair = torch.stack([torch.linalg.inv(one - raising), torch.linalg.inv(one - raising.T)])
     sums = torch.linalg.matrix_norm(green_kernel.products(pair.repeat(20, 1, 1)), 2).sum(-1)
     assert float(sums[-1]) > 1e12
-
-
-# -- Spec-Guard ---------------------------------------------------------------------------------
 
 
 def hand_made() -> Generator:
@@ -174,9 +168,6 @@ def test_a_scan_remembers_what_its_guard_did() -> None:
     step, _ = made.steps(of.gap, of.context)
     assert int(made.last.hits) == int((step == step.max()).sum()) > 1
     assert float(made.last.largest) > 1.0 - EPSILON
-
-
-# -- the same states three ways -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -253,9 +244,6 @@ def test_backward_scan_is_the_adjoint(kind: str) -> None:
     assert abs(float((moved * y).sum() - (x * wrong).sum())) > 1e-3
 
 
-# -- bounds -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("guarded", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=count(400, 25))
@@ -310,9 +298,6 @@ def test_inputs_that_do_not_shrink_with_the_step_break_the_bound() -> None:
     assert not green_kernel.stability(made, of).holds
 
 
-# -- selection, irregular and query maturities --------------------------------------------------
-
-
 def test_steps_and_inputs_are_selected_by_context() -> None:
     made, of = scan(1), path(1)
     free = of._replace(gap=torch.full_like(of.gap, 0.02))
@@ -364,9 +349,6 @@ def test_a_query_maturity_lies_between_its_neighbours() -> None:
     query = torch.stack([slopes[:, 3] for slopes in asked], 1).log()  # (B, 3, n)
     assert float((query[:, 1] - 0.5 * (query[:, 0] + query[:, 2])).abs().max()) < 0.2
     assert bool(torch.isfinite(query).all())
-
-
-# -- work ---------------------------------------------------------------------------------------
 
 
 def operations(made: GreenScan, maturities: int) -> int:

@@ -26,8 +26,6 @@ from claims import (
     spectral_radius,
 )
 
-# -- section 3.4: training ----------------------------------------------------------------------
-
 
 def test_signed_residuals_need_signed_multipliers() -> None:
     """Paper: λ ≥ 0 throughout. A negative residual then costs nothing, a positive one ∞."""
@@ -146,9 +144,6 @@ def test_gradient_of_a_network_is_not_monotone() -> None:
     assert (gradient(a) - gradient(b)) @ (a - b) < 0.0
     first_layer_only = np.array([2.0, 0.0])  # with b fixed at 1 the loss is convex
     assert (first_layer_only * (a - b)) @ (a - b) > 0.0
-
-
-# -- section 4: theorems ------------------------------------------------------------------------
 
 
 def test_conditioning_bound_is_zero_where_nothing_propagates() -> None:

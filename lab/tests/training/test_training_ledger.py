@@ -46,9 +46,6 @@ def finished(name: str = "first", **changes: object) -> LedgerEntry:
     return LedgerEntry(**{**given, **changes})  # type: ignore[arg-type]
 
 
-# -- the ledger ---------------------------------------------------------------------------------
-
-
 def test_table_and_database_hold_the_same_rows(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "runs")
     assert ledger.runs() == []
@@ -174,9 +171,6 @@ def test_revision_is_that_of_git_and_says_when_files_differ(tmp_path: Path) -> N
     assert read_revision(tmp_path) == f"{commit}-dirty"
 
 
-# -- the journal --------------------------------------------------------------------------------
-
-
 def written(path: Path, steps: range, *, resume_at: int = 0, slow: float = 1.0) -> Path:
     with Journal(path, resume_at=resume_at, flush_every=7) as journal:
         for step in steps:
@@ -277,9 +271,6 @@ def test_fingerprint_of_tensors_sees_every_part() -> None:
     ]
     assert fingerprint_tensors(dict(reversed(base.items()))) == fingerprint_tensors(base)
     assert len({fingerprint_tensors(x) for x in [base, *others]}) == 5
-
-
-# -- the display --------------------------------------------------------------------------------
 
 
 class Clock:

@@ -87,9 +87,6 @@ def run(problem: Problem, rates: Rates, steps: int, decay: bool = False) -> floa
     return problem.distance() / before
 
 
-# -- games with a known saddle ------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mode", ["extra", "optimistic"])
 def test_bilinear_game_is_solved(mode: Mode) -> None:
     assert run(game(), replace(PLAIN, mode=mode), 500) < 1e-6
@@ -163,9 +160,6 @@ def test_adam_with_descent_ascent_leaves_it() -> None:
     assert run(game(), replace(ADAM, mode="simultaneous"), 1200) > 2.0
 
 
-# -- constrained problems -----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mode", ["extra", "optimistic"])
 @pytest.mark.parametrize("betas", [None, (0.0, 0.999)])
 def test_multipliers_of_a_constrained_problem_are_found(
@@ -232,9 +226,6 @@ def test_natural_residual_vanishes_at_the_maximiser_where_the_gradient_does_not(
     duals.assign(torch.tensor([3.0, 0.0]))
     assert float(duals.residual(defects)) == 0.0
     assert float(duals.gradient(defects).norm()) > 1.0
-
-
-# -- the machine --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -405,9 +396,6 @@ def test_parameter_that_the_loss_does_not_see_stays() -> None:
 def test_mistakes_are_refused(make: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
-
-
-# -- the duality gap ----------------------------------------------------------------------------
 
 
 def test_gap_closes_at_the_saddle_and_nowhere_else() -> None:

@@ -15,8 +15,6 @@ from arbiter_lab.training.martingale_test import martingale_test
 from arbiter_lab.training.stopping_rule import Ending, Plateau, StoppingRule, Thresholds
 from counts import count
 
-# -- the martingale test ------------------------------------------------------------------------
-
 
 def densities(mean: Tensor | float, volatility: float = 0.2) -> tuple[Tensor, Tensor]:
     """Mass and moneyness of 8 × 6 slices of 41 strikes, tilted to have the mean exactly."""
@@ -111,9 +109,6 @@ def test_mass_that_is_no_density_is_refused() -> None:
         martingale_test(mass, kappa[..., 1:], seed=0)
     with pytest.raises(ValueError, match="listed must have the shape"):
         martingale_test(mass, kappa, torch.ones(3), seed=0)
-
-
-# -- the rule -----------------------------------------------------------------------------------
 
 
 def passes() -> bool:

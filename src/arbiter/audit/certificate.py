@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 
 from arbiter.audit import price_tables, sampling, vix_sampling
+from arbiter.audit.audited_surface import AuditedSurface
 from arbiter.audit.durrleman import STENCIL_STRIKES, evaluate_durrleman
 from arbiter.audit.grid import Grid
 from arbiter.audit.inequalities import (
@@ -39,7 +40,7 @@ MIN_MATERIAL_SIZE = 1e-5
 # before the two are two statements.
 MAX_VOLATILITY_DISAGREEMENT = 1e-3
 
-_FINDING_SCHEMA: dict[str, Any] = {
+_FINDING_SCHEMA: dict[str, type[pl.DataType]] = {
     "family": pl.String,
     "T": pl.Float64,
     "k": pl.Float64,
@@ -48,12 +49,12 @@ _FINDING_SCHEMA: dict[str, Any] = {
     "material": pl.Boolean,
     "legs": pl.String,
 }
-_VIOLATION_SCHEMA: dict[str, Any] = {
+_VIOLATION_SCHEMA: dict[str, type[pl.DataType]] = {
     **{name: _FINDING_SCHEMA[name] for name in ("family", "T", "k", "size")},
     "row": pl.Int64,
     "batch": pl.Int64,
 }
-_SLICE_SCHEMA: dict[str, Any] = {
+_SLICE_SCHEMA: dict[str, type[pl.DataType]] = {
     "T": pl.Float64,
     "strikes": pl.Int64,
     "min_g": pl.Float64,
@@ -148,7 +149,7 @@ class Certificate:
         return text
 
 
-def audit(frame: Any, *, tolerance: float | None = None) -> Certificate:
+def audit(frame: object, *, tolerance: float | None = None) -> Certificate:
     """Audit a grid of option prices or implied volatilities for static arbitrage.
 
     Args:
@@ -184,7 +185,7 @@ def audit(frame: Any, *, tolerance: float | None = None) -> Certificate:
     return certificate
 
 
-def certify_surface(surface: Any, *, seed: int = 0) -> Certificate:
+def certify_surface(surface: AuditedSurface, *, seed: int = 0) -> Certificate:
     """Certify a surface: numerical audit of its public prices, and the structural proof.
 
     Args:

@@ -41,7 +41,7 @@ def evaluate_durrleman(k: ArrayLike, w: ArrayLike) -> tuple[Array, Array]:
 
     Example:
         >>> k = np.linspace(-1.0, 1.0, 41)
-        >>> at, g = durrleman(k, np.full(41, 0.04))
+        >>> at, g = evaluate_durrleman(k, np.full(41, 0.04))
         >>> bool(np.allclose(g, 1.0))
         True
     """

@@ -9,11 +9,11 @@ Glossary: ``κ = K/F``, ``k = log κ``; a table of prices is (maturities, strike
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
+from arbiter.audit.audited_surface import AuditedSurface
 from arbiter.audit.grid import EPS, Mask, Places
 from arbiter.audit.inequalities import Inequalities, describe_leg
 from arbiter.audit.structural_proof import PRICE_TOLERANCE
@@ -31,7 +31,7 @@ _MAX_ABS_LOG_STRIKE = 680.0  # in |k|: e^680 times a forward still is a float64
 class PublicPrices:
     """The public prices of a surface in forward units."""
 
-    def __init__(self, surface: Any) -> None:
+    def __init__(self, surface: AuditedSurface) -> None:
         self.surface = surface
         self.maturities = np.atleast_1d(np.asarray(surface.maturities, dtype=np.float64))
 

@@ -1,9 +1,11 @@
-"""Anybody's table of prices or implied volatilities, read into a grid (:mod:`.grid`)."""
+"""Reader for a table of option prices or implied volatilities: it returns a price grid.
+
+The grid (:mod:`.grid`) holds out-of-the-money prices in forward units with their rounding errors.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -29,7 +31,10 @@ _MAX_ABS_LOG_STRIKE = 700.0  # e^700 still is a float64
 
 @dataclass(frozen=True)
 class _Column:
-    """A column in float64, NaN where nothing was given; ``eps`` is the rounding it came with."""
+    """A column in float64, NaN where nothing was given.
+
+    ``eps`` is the relative rounding of the type in which the column was given.
+    """
 
     name: str
     value: Array
@@ -40,7 +45,7 @@ class _Column:
         return ~np.isnan(self.value)
 
 
-def read(frame: Any) -> Grid:
+def read(frame: object) -> Grid:
     """Read a polars or pandas frame, or a mapping of columns.
 
     Args:
@@ -59,33 +64,30 @@ def read(frame: Any) -> Grid:
     """
     if hasattr(frame, "certificate"):
         raise ValueError("a surface was given: call its certificate(), which also proves it")
-    frame = inputs.require_table(frame)
-    names = {str(name) for name in (frame.columns if hasattr(frame, "columns") else frame)}
+    table = inputs.require_table(frame)
+    names = {str(name) for name in (table.columns if hasattr(table, "columns") else table)}
     currency = {"strike", "forward"} <= names
     if "T" not in names or not ("k" in names or currency) or names.isdisjoint(_PRICE_COLUMNS):
         raise ValueError(
             f"columns {sorted(names)} are not enough: give T and k, or T, strike and forward, "
             "and at least one of iv, call, put"
         )
-    T = _read_column(frame, "T")
-    if T.value.size == 0:
+    T = _read_column(table, "T")
+    rows = T.value.size
+    if rows == 0:
         raise ValueError("the frame has no rows: give at least one price")
     iv, call, put = (
-        _read_column(frame, name)
+        _read_column(table, name, rows)
         if name in names
         else _Column(name, np.full(T.value.shape, np.nan), 0)
         for name in _PRICE_COLUMNS
     )
-    for column in (iv, call, put):
-        _require_same_length(T, column)
     empty = ~(iv.is_given | call.is_given | put.is_given)
     if empty.any():
         row = int(np.argmax(empty))
         raise ValueError(f"row {row} has no price: give one of iv, call and put, or drop the row")
     if currency:
-        strike, forward = _read_column(frame, "strike"), _read_column(frame, "forward")
-        _require_same_length(T, strike)
-        _require_same_length(T, forward)
+        strike, forward = (_read_column(table, name, rows) for name in ("strike", "forward"))
         distance = np.log(strike.value) - np.log(forward.value)
         _reject_rows(
             "strike", strike.value, np.abs(distance) > _MAX_ABS_LOG_STRIKE, "is out of range"
@@ -94,17 +96,16 @@ def read(frame: Any) -> Grid:
         strike_error = kappa * (strike.eps + forward.eps)
         unit, rounding = forward.value, forward.eps
         if "discount" in names:
-            discount = _read_column(frame, "discount")
+            discount = _read_column(table, "discount", rows)
             unit, rounding = unit * discount.value, rounding + discount.eps
         call = _Column("call", call.value / unit, call.eps + rounding)
         put = _Column("put", put.value / unit, put.eps + rounding)
         if "k" in names:
-            k = _read_column(frame, "k")
+            k = _read_column(table, "k", rows)
             _check_log_strikes(k, np.log(kappa))
             strike_error += kappa * k.eps * np.abs(k.value)
     else:
-        k = _read_column(frame, "k")
-        _require_same_length(T, k)
+        k = _read_column(table, "k", rows)
         kappa = np.exp(k.value)
         strike_error = kappa * (EPS + k.eps * np.abs(k.value))
     order = np.lexsort((kappa, T.value))
@@ -114,9 +115,9 @@ def read(frame: Any) -> Grid:
     return _choose_prices(T.value[keep], kappa[keep], strike_error[keep], iv, call, put)
 
 
-def _read_column(frame: Any, name: str) -> _Column:
-    """One column, checked; nulls are allowed among prices only."""
-    series = frame[name]
+def _read_column(table: inputs.Table, name: str, rows: int | None = None) -> _Column:
+    """One column as float64, checked: ``rows`` values if given, nulls among prices only."""
+    series = table[name]
     remedy = _COLUMN_REMEDIES[name]
     dtype = str(getattr(series, "dtype", "")).lower()
     if dtype.startswith(("date", "time", "duration", "bool", "complex")):
@@ -139,6 +140,10 @@ def _read_column(frame: Any, name: str) -> _Column:
         raise ValueError(f"column {name} holds {dtype}, not numbers: {remedy}") from error
     if value.ndim != 1:
         raise ValueError(f"column {name} has shape {value.shape}: give one value per row")
+    if rows is not None and value.size != rows:
+        raise ValueError(
+            f"column {name} has {value.size} rows and T has {rows}: give one value per row"
+        )
     if name not in _PRICE_COLUMNS:
         _reject_rows(name, value, missing, "is missing")
     _reject_rows(name, value, ~missing & ~np.isfinite(value), "is not finite")
@@ -149,14 +154,6 @@ def _read_column(frame: Any, name: str) -> _Column:
     if name == "k":
         _reject_rows(name, value, np.abs(value) > _MAX_ABS_LOG_STRIKE, "is out of range")
     return _Column(name, np.where(missing, np.nan, value), eps)
-
-
-def _require_same_length(T: _Column, other: _Column) -> None:
-    if T.value.size != other.value.size:
-        raise ValueError(
-            f"column {other.name} has {other.value.size} rows and T has {T.value.size}: "
-            "give one value per row"
-        )
 
 
 def _reject_rows(name: str, value: Array, bad: Mask, fault: str) -> None:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
 from arbiter.audit import jump_search
+from arbiter.audit.audited_surface import AuditedSurface, has_log_contract, has_transport
 from arbiter.audit.grid import EPS, Grid, Mask, Places, assemble_grid
 from arbiter.audit.inequalities import Inequalities, describe_leg
 from arbiter.audit.price_range import (
@@ -52,7 +52,7 @@ class SurfaceSample:
     smiles: Grid
 
 
-def sample_surface(surface: Any, seed: int) -> SurfaceSample:
+def sample_surface(surface: AuditedSurface, seed: int) -> SurfaceSample:
     """Price a surface on a random grid that covers 12 standard deviations of every maturity."""
     rng = np.random.default_rng(seed)
     market = PublicPrices(surface)
@@ -76,12 +76,14 @@ def sample_surface(surface: Any, seed: int) -> SurfaceSample:
     both = np.arange(columns[0].size) < calls.size  # a jump was priced on one side only
     grid, broken = build_price_grid(market, tails, *columns, both)
     strikes = tails.draw_calendar_strikes(_CALENDAR_STRIKES, rng)
-    swaps = hasattr(surface, "variance_swap")
+    contracts = surface if has_log_contract(surface) else None
 
     def curves(t: Array) -> Array:
-        """Prices at fixed strikes, and of the log contract: ``W(T)/2``."""
+        """Prices at fixed strikes, and of the log contract ``W(T)/2``, for maturities ``t``."""
         prices = market.otm(strikes[:, None], t)
-        half = 0.5 * t * np.asarray(surface.variance_swap(t)) if swaps else np.zeros(t.size)
+        half = np.zeros(t.size)
+        if contracts is not None:
+            half = 0.5 * t * np.asarray(contracts.variance_swap(t))
         return np.concatenate([prices, half[None]])
 
     dense, values = jump_search.search_across_maturities(
@@ -89,14 +91,14 @@ def sample_surface(surface: Any, seed: int) -> SurfaceSample:
     )
     extra = [broken, *tails.tail_inequalities()]
     extra += _calendar_inequalities(market, tails, dense, strikes, values[:-1])
-    if swaps:
+    if contracts is not None:
         extra += _log_contract_inequalities(dense, values[-1])
     return SurfaceSample(grid, tuple(extra), _price_listed_smiles(market, tails, listed))
 
 
-def prove_surface(surface: Any) -> StructuralProof | None:
+def prove_surface(surface: AuditedSurface) -> StructuralProof | None:
     """The structural proof, and how far public prices are from those of the stored slopes."""
-    if not all(hasattr(surface, name) for name in ("knots", "slopes", "weights")):
+    if not has_transport(surface):
         return None
     knots, slopes, weights = surface.knots, surface.slopes, surface.weights
     market = PublicPrices(surface)
@@ -146,9 +148,9 @@ def _draw_strikes_near_dips(k: Array, price: Array, rng: Generator) -> Array:
         secant = np.diff(price, axis=1) / np.diff(kappa)
         curvature = np.diff(secant, axis=1) / (kappa[2:] - kappa[:-2])  # (L, m-2)
         curvature[:, (k[2:] >= 0.0) & (k[:-2] < 0.0)] = np.nan  # across the forward sides change
-        spread = np.diff(price, axis=0) / price[1:]  # (L-1, m)
+        calendar = np.diff(price, axis=0) / price[1:]  # (L-1, m)
         chosen = [np.zeros(0)]
-        for values, centre in ((curvature, k[1:-1]), (spread, k)):
+        for values, centre in ((curvature, k[1:-1]), (calendar, k)):
             if not values.size:  # one maturity has no calendar spreads
                 continue
             around = np.sqrt(np.abs(values[:, 2:] * values[:, :-2]))

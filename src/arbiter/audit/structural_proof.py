@@ -100,9 +100,9 @@ def check_structure(
         would have no meaning.
 
     Example:
-        >>> structural([-2.0, 0.0, 2.0], [0.5, 1.0], [[0.1] * 3, [0.2] * 3]).passed
+        >>> check_structure([-2.0, 0.0, 2.0], [0.5, 1.0], [[0.1] * 3, [0.2] * 3]).passed
         True
-        >>> structural([-2.0, 2.0], [0.5, 1.0], [[0.1, 0.1], [0.2, 0.0]]).failures[0].name
+        >>> check_structure([-2.0, 2.0], [0.5, 1.0], [[0.1, 0.1], [0.2, 0.0]]).failures[0].name
         'slopes positive'
     """
     x = np.asarray(knots, dtype=np.float64)
@@ -155,8 +155,8 @@ def reprice_by_quadrature(
     strikes = np.atleast_1d(np.asarray(kappa, dtype=np.float64))
     x, b = _duplicate_single_knot(x, b)
     log_mean = _log_mean(x, b, _MAX_PIECE_WIDTH)  # (J, L)
-    level = np.log(strikes) + log_mean[..., None]  # (J, L, m): s at the strike
-    root = _invert_transport(x, b, level)  # (J, L, m)
+    target = np.log(strikes) + log_mean[..., None]  # (J, L, m): s at the strike
+    root = _invert_transport(x, b, target)  # (J, L, m)
     calls = np.zeros(root.shape)
     puts = np.zeros(root.shape)
     for m, strike in enumerate(strikes):
@@ -362,20 +362,20 @@ def _log_mean(x: Array, b: Array, longest: float) -> Array:
     return np.asarray(top[..., 0] + np.log(np.exp(terms - top).sum(axis=-1)))
 
 
-def _invert_transport(x: Array, b: Array, level: Array) -> Array:
-    """The percentile at which ``s`` takes ``level``, by bisection; s is strictly increasing."""
+def _invert_transport(x: Array, b: Array, target: Array) -> Array:
+    """The percentile at which ``s`` takes ``target``, by bisection; s is strictly increasing."""
     ends = _evaluate_transport(x, b, np.broadcast_to(x[[0, -1]], (*b.shape[:2], 2)))
-    below = x[0] + (level - ends[..., :1]) / b[..., :1]
-    above = x[-1] + (level - ends[..., 1:]) / b[..., -1:]
-    low = np.full(level.shape, x[0])
-    high = np.full(level.shape, x[-1])
+    below = x[0] + (target - ends[..., :1]) / b[..., :1]
+    above = x[-1] + (target - ends[..., 1:]) / b[..., -1:]
+    low = np.full(target.shape, x[0])
+    high = np.full(target.shape, x[-1])
     for _ in range(60):
         middle = 0.5 * (low + high)
-        under = _evaluate_transport(x, b, middle) < level
+        under = _evaluate_transport(x, b, middle) < target
         low, high = np.where(under, middle, low), np.where(under, high, middle)
     inside = 0.5 * (low + high)
-    tail = np.where(level < ends[..., :1], below, above)
-    return np.asarray(np.where((level < ends[..., :1]) | (level > ends[..., 1:]), tail, inside))
+    tail = np.where(target < ends[..., :1], below, above)
+    return np.asarray(np.where((target < ends[..., :1]) | (target > ends[..., 1:]), tail, inside))
 
 
 def _integrate_one_side(

@@ -9,13 +9,13 @@ Sizes are in units of the VIX future, or of the forward variance.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.integrate import simpson
 
+from arbiter.audit.audited_surface import VixSurface, has_vix
 from arbiter.audit.grid import EPS
 from arbiter.audit.inequalities import (
     Inequalities,
@@ -47,7 +47,7 @@ _MAX_STRIP_DOUBT = 1e-4
 class _VixOptions:
     """The VIX options of a surface with the method names of a surface."""
 
-    surface: Any
+    surface: VixSurface
     maturities: Array
 
     def forward(self, T: Array) -> Array:
@@ -63,12 +63,12 @@ class _VixOptions:
         return np.asarray(self.surface.vix_option(K, T, "put"))
 
 
-def vix_inequalities(surface: Any, seed: int) -> Iterator[Inequalities]:
+def vix_inequalities(surface: object, seed: int) -> Iterator[Inequalities]:
     """Every inequality of the VIX, at its listed dates and at random ones between and beyond.
 
     Nothing, where the surface has no VIX slices.
     """
-    if getattr(surface, "vix_slices", None) is None:
+    if not has_vix(surface):
         return
     rng = np.random.default_rng(seed)
     T = draw_maturities(np.asarray(surface.vix_slices.maturities), rng)
@@ -101,11 +101,11 @@ def vix_inequalities(surface: Any, seed: int) -> Iterator[Inequalities]:
     yield from _strip_inequalities(surface, market, tails, (future, variance))
 
 
-def extend_proof_to_vix(surface: Any, proof: StructuralProof | None) -> StructuralProof | None:
+def extend_proof_to_vix(surface: object, proof: StructuralProof | None) -> StructuralProof | None:
     """``proof`` with the condition on VIX slopes and, if it holds, their prices compared."""
-    slices = getattr(surface, "vix_slices", None)
-    if proof is None or slices is None:
+    if proof is None or not has_vix(surface):
         return proof
+    slices = surface.vix_slices
     low, high = SLOPE_RANGE
     a = np.asarray(slices.slopes, dtype=np.float64)
     good = np.isfinite(a) & (a >= low) & (a <= high)
@@ -130,7 +130,7 @@ def extend_proof_to_vix(surface: Any, proof: StructuralProof | None) -> Structur
     return replace(proof, price_gap=max(proof.price_gap, gap))
 
 
-def _describe_vix_legs(batch: Inequalities) -> Any:
+def _describe_vix_legs(batch: Inequalities) -> Callable[[int], str]:
     return lambda row: f"on the VIX: {batch.legs(row)}"
 
 
@@ -171,10 +171,13 @@ def _price_strip_side(
 
 
 def _strip_inequalities(
-    surface: Any, market: PublicPrices, tails: PriceRange, level: tuple[Array, Array]
+    surface: VixSurface,
+    market: PublicPrices,
+    tails: PriceRange,
+    future_and_variance: tuple[Array, Array],
 ) -> Iterator[Inequalities]:
     """Second moments and VVIX against strips of public option prices, and against each other."""
-    T, (future, variance) = tails.T, level
+    T, (future, variance) = tails.T, future_and_variance
     none, one = np.full(T.shape, np.nan), np.ones(T.shape)
     sides = [_price_strip_side(market, tails, sign) for sign in (-1.0, 1.0)]
 

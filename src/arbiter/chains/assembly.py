@@ -11,7 +11,7 @@ import polars as pl
 
 from arbiter.chains import quote_time
 from arbiter.chains.chain import Chain
-from arbiter.chains.errors import ChainError
+from arbiter.chains.errors import ChainError, Remedy
 from arbiter.chains.reading import Reading
 from arbiter.chains.roots import EUROPEAN_ROOTS, find_common_underlying, find_european_root
 from arbiter.chains.sessions import FIRST_YEAR, LAST_YEAR, settlement_time
@@ -56,8 +56,8 @@ def assemble_chain(
     )
     for note in chain.assumptions:
         logger.info("%s: %s", name, note)
-    if chain.set_aside.height:
-        logger.warning("%s: %d options could not be read or assigned", name, chain.set_aside.height)
+    for warning in chain.warnings:
+        logger.warning(warning)
     return chain
 
 
@@ -67,10 +67,12 @@ def _resolve_quote_moment(
     stamp = reading.stamp if as_of is None else quote_time.parse_as_of(as_of)
     if stamp is None:
         dated = quote_time.parse_stamp(name)
-        like = str(dated.moment.astype("datetime64[D]")) if dated else "2023-02-07"
+        day = str(dated.moment.astype("datetime64[D]")) if dated else "2023-02-07"
+        close = f"{day}T16:15"
         raise ChainError(
             f"{name} does not say when it was quoted: give as_of, New York time, such as "
-            f"as_of='{like}T16:15' for a close"
+            f"as_of='{close}' for a close",
+            Remedy("as_of", close),
         )
     return quote_time.quote_moment(stamp)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -72,6 +72,13 @@ class Chain:
     def notes(self) -> tuple[str, ...]:
         """Everything that was assumed, as sentences."""
         return (*self.assumptions, *self._parity_estimates.notes)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What went wrong in reading, as sentences."""
+        if not self.set_aside.height:
+            return ()
+        return (f"{self.name}: {self.set_aside.height} options could not be read or assigned",)
 
     @cached_property
     def _parity_estimates(self) -> ParityEstimates:
@@ -178,15 +185,18 @@ class Chain:
         exclusions = pl.concat([self.set_aside, bad.select(list(EXCLUSION_SCHEMA))]).sort(
             "row", "side", maintain_order=True
         )
-        self._log_exclusions(options, verdict, exclusions)
+        logger.info("%s: %s", self.name, _summarise_exclusions(exclusions))
+        warnings = self._describe_lost_quotes(options, verdict)
+        for warning in warnings:
+            logger.warning(warning)
         good = np.flatnonzero(verdict.reason == "")
         if good.size == 0:
             raise ChainError(
                 f"{self.name}: no option can be used: {_explain_exclusions(exclusions)}; the "
-                "quotes are "
-                f"taken as those of {self.as_of.astype('datetime64[m]')}"
+                f"quotes are taken as those of {self.as_of.astype('datetime64[m]')}"
             )
-        return self._build_quotes(options[good.tolist()], verdict.k[good], exclusions)
+        quotes = self._build_quotes(options[good.tolist()], verdict.k[good], exclusions)
+        return replace(quotes, warnings=(*self.warnings, *warnings))
 
     def _build_quotes(self, used: pl.DataFrame, k: np.ndarray, exclusions: pl.DataFrame) -> Quotes:
         order = np.lexsort((k, used["T"].to_numpy()))
@@ -217,25 +227,22 @@ class Chain:
             ),
         )
 
-    def _log_exclusions(
-        self, options: pl.DataFrame, verdict: CleaningVerdict, exclusions: pl.DataFrame
-    ) -> None:
-        """Log what was excluded; warn if two-sided quotes of ordinary expiries were."""
-        logger.info("%s: %s", self.name, _summarise_exclusions(exclusions))
+    def _describe_lost_quotes(
+        self, options: pl.DataFrame, verdict: CleaningVerdict
+    ) -> tuple[str, ...]:
+        """A sentence if many two-sided quotes of ordinary expiries were excluded."""
         counted = verdict.two_sided & (verdict.strikes >= MIN_COUNTED_STRIKES)
         counted &= options["T"].to_numpy() >= MIN_COUNTED_DAYS / DAYS_PER_YEAR
         lost = counted & ~np.isin(verdict.reason, ["", *_REQUESTED_EXCLUSIONS])
-        if lost.sum() > MAX_EXCLUDED_SHARE * counted.sum():
-            codes, sizes = np.unique(verdict.reason[lost], return_counts=True)
-            why = ", ".join(f"{size} {code}" for code, size in zip(codes, sizes, strict=True))
-            logger.warning(
-                "%s: %d of %d two-sided out-of-the-money quotes (%.1f %%) are not used: %s",
-                self.name,
-                lost.sum(),
-                counted.sum(),
-                100.0 * lost.sum() / counted.sum(),
-                why,
-            )
+        if not lost.sum() > MAX_EXCLUDED_SHARE * counted.sum():
+            return ()
+        codes, sizes = np.unique(verdict.reason[lost], return_counts=True)
+        why = ", ".join(f"{size} {code}" for code, size in zip(codes, sizes, strict=True))
+        share = 100.0 * lost.sum() / counted.sum()
+        return (
+            f"{self.name}: {lost.sum()} of {counted.sum()} two-sided out-of-the-money quotes "
+            f"({share:.1f} %) are not used: {why}",
+        )
 
 
 def _summarise_exclusions(exclusions: pl.DataFrame) -> str:

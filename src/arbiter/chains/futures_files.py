@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from arbiter.chains import quote_time, tables
-from arbiter.chains.errors import ChainError
+from arbiter.chains.errors import ChainError, Remedy
 from arbiter.chains.sessions import moment_of, settlement_time
 from arbiter.chains.source import SourceTable, load_source
 from arbiter.futures import FuturesCurve
@@ -119,9 +119,11 @@ def _read_by_expiry(table: SourceTable, as_of: Any) -> FuturesCurve:
 def _read_only_day(table: SourceTable, day: str | None) -> Any:
     days = [] if day is None else table.frame[day].drop_nulls().unique().to_list()
     if len(days) != 1:
+        close = "2023-02-15T16:15"
         raise ChainError(
             f"{table.name} does not say when it was quoted: give as_of, for instance "
-            "as_of='2023-02-15T16:15'"
+            f"as_of='{close}'",
+            Remedy("as_of", close),
         )
     return days[0]
 

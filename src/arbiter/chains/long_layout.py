@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from arbiter.chains import tables
-from arbiter.chains.errors import ChainError
+from arbiter.chains.errors import ChainError, Remedy
 from arbiter.chains.reading import Reading, options_frame
 from arbiter.chains.roots import EUROPEAN_ROOTS, find_european_root
 from arbiter.chains.sessions import FIRST_YEAR, LAST_YEAR, last_session
@@ -82,7 +82,8 @@ def _find_underlying(given: str | None, name: str) -> str:
         return find_european_root(words[0]).underlying
     raise ChainError(
         f"{name}: the long layout does not name the underlying, and the file's name does not "
-        "either: give underlying='SPX', for instance"
+        "either: give underlying='SPX', for instance",
+        Remedy("underlying", "SPX"),
     )
 
 

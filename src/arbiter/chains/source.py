@@ -49,9 +49,13 @@ RawSource: TypeAlias = SourceText | SourceTable
 def load_source(source: Any) -> RawSource:
     """Take in a path, the bytes of a file, or a polars or pandas frame.
 
+    What was loaded before is returned as it is, so that a file is read once.
+
     Raises:
         ChainError: If there is nothing to read, or it is not text, Parquet or a table.
     """
+    if isinstance(source, SourceText | SourceTable):
+        return source
     if isinstance(source, bytes | bytearray | memoryview):
         return _load_bytes(bytes(source), "bytes")
     if isinstance(source, str | PathLike):
@@ -67,8 +71,7 @@ def _load_path(path: Path) -> RawSource:
         if size > MAX_BYTES:
             raise ChainError(
                 f"{path.name} has {size / 2**20:,.0f} MiB, more than {MAX_BYTES // 2**20}: give "
-                "the "
-                "quotes of one moment and one underlying"
+                "the quotes of one moment and one underlying"
             )
         content = path.read_bytes()
     except (OSError, ValueError) as error:

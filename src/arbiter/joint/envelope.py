@@ -131,5 +131,5 @@ class Envelope:
 def _columns_from_laws(atoms: Array, weight: Array, tenor: float) -> Columns:
     """Columns whose state is read off the law, so that both conditions hold to rounding."""
     x = (weight * atoms).sum(1)
-    spread = np.log(x) - (weight * np.log(atoms)).sum(1)
-    return Columns(x, np.sqrt(np.maximum(2.0 / tenor * spread, 0.0)), atoms, weight)
+    log_gap = np.log(x) - (weight * np.log(atoms)).sum(1)
+    return Columns(x, np.sqrt(np.maximum(2.0 / tenor * log_gap, 0.0)), atoms, weight)

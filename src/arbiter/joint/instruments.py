@@ -173,8 +173,8 @@ class Book:
         """``(rows,)`` what each row of the program has to come to."""
         parts = []
         for law, K in zip(self.laws, self.strikes, strict=True):
-            spread, constant = _hat_price_matrix(K, law.mean)
-            parts.append(spread @ law.call(K) + constant)
+            differences, constant = _hat_price_matrix(K, law.mean)
+            parts.append(differences @ law.call(K) + constant)
         return np.concatenate([*parts, self.variances])
 
     @cached_property
@@ -186,8 +186,8 @@ class Book:
         """
         blocks = []
         for law, K, unit in zip(self.laws, self.strikes, self.units.options, strict=True):
-            spread, _ = _hat_price_matrix(K, law.mean)
-            blocks.append(unit * spread)
+            differences, _ = _hat_price_matrix(K, law.mean)
+            blocks.append(unit * differences)
         # a future that rises lifts the calls that are quoted as puts, and lowers the put row
         future = blocks[1] @ (self.laws[1].mean > self.strikes[1])
         future[0] -= self.units.vix

@@ -180,7 +180,7 @@ def joint_program(
         ValueError: If an index law does not have mean one, or a contract's price is missing.
 
     Example:
-        >>> day, later = (Marginal.lognormal(0.2 * t**0.5) for t in (0.1, 0.1 + TENOR))
+        >>> day, later = (Marginal.lognormal(0.2 * t**0.5) for t in (0.1, 0.1 + 30 / 365))
         >>> joint_program(day, Marginal.discrete(0.2, 1.0), later).feasible
         True
     """

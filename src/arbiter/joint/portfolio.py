@@ -26,7 +26,7 @@ _MIN_LEG_SHARE = 1e-7  # of the gross weight: rounding of the program, not a leg
 _MAX_NAMED_GROUPS = 8  # legs that the sentence names
 _MIN_NAMED_SHARE = 0.002  # share of the gross weight: smaller legs are counted and not named
 _MARKETS = ("SPX near", "VIX", "SPX far")
-_SCHEMA: dict[str, Any] = {
+_SCHEMA: dict[str, type[pl.DataType]] = {
     "market": pl.String,
     "instrument": pl.String,
     "strike": pl.Float64,

@@ -94,7 +94,7 @@ def days_table(days: Sequence[int], snapshots: Sequence[Snapshot]) -> pl.DataFra
     return pl.DataFrame(rows, schema=DAYS_SCHEMA)
 
 
-DAYS_SCHEMA: dict[str, Any] = {
+DAYS_SCHEMA: dict[str, type[pl.DataType]] = {
     "day": pl.Int32,
     "as_of": pl.Datetime("us"),
     "spot": pl.Float64,

@@ -193,8 +193,10 @@ def list_strikes(
         raise ValueError(f"spot = {spot!r}: the level of the index must be positive")
     roots, expiries, T = series(as_of, listing)
     forwards = curves.forward(spot, T)
-    level = np.broadcast_to(np.asarray(volatility, dtype=np.float64), T.shape)
-    strikes = [_strikes(f, v, t, listing) for f, v, t in zip(forwards, level, T, strict=True)]
+    volatilities = np.broadcast_to(np.asarray(volatility, dtype=np.float64), T.shape)
+    strikes = [
+        _strikes(f, v, t, listing) for f, v, t in zip(forwards, volatilities, T, strict=True)
+    ]
     return Board(
         as_of=as_of,
         spot=spot,

@@ -103,8 +103,8 @@ def _observe_days(
     boards = []
     for state, (as_of, spot) in zip(states, moments, strict=True):
         T = series(as_of, rules.listing)[2]
-        level = np.sqrt(market.variance_swap(T, state))
-        boards.append(list_strikes(as_of, spot, level, rules.listing, rules.curves))
+        volatilities = np.sqrt(market.variance_swap(T, state))
+        boards.append(list_strikes(as_of, spot, volatilities, rules.listing, rules.curves))
     made = []
     for i, price in enumerate(price_boards(market, states, boards)):
         found = quote_board(boards[i], price, rules.frictions, np.random.default_rng(seeds[i]))

@@ -115,10 +115,8 @@ def quote_volatility(
     roots, expiries, T = list_volatility_series(as_of, venue)
     futures = np.asarray(market.vix_future(T, state))
     _check_futures(market, state, T, futures)
-    level = np.asarray(market.vvix(T, state)) / 100.0
-    strikes = [
-        _strikes(f, v * np.sqrt(t), venue) for f, v, t in zip(futures, level, T, strict=True)
-    ]
+    vvix = np.asarray(market.vvix(T, state)) / 100.0
+    strikes = [_strikes(f, v * np.sqrt(t), venue) for f, v, t in zip(futures, vvix, T, strict=True)]
     board = Board(
         as_of=as_of,
         spot=float(market.vix(state)),

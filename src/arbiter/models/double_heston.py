@@ -141,7 +141,7 @@ class DoubleHeston:
         jumps: Jumps of the index, or None.
 
     Example:
-        >>> one = Variance(v0=0.02, reversion=1.5, theta=0.02, nu=0.5, rho=-0.7)
+        >>> one = HestonVariance(v0=0.02, reversion=1.5, theta=0.02, nu=0.5, rho=-0.7)
         >>> round(float(DoubleHeston(one, one).iv(0.0, 0.5)), 6)  # Heston's with v0 = θ = 0.04
         0.18159
     """

@@ -1,6 +1,6 @@
 """Heston's prices on Fourier nodes that are chosen once, for many parameters at a time.
 
-Integrals are of the difference from Black's model of about the same level, whose prices are known:
+Integrals are of the difference from Black's model of about the same total_volatility, whose prices are known:
 at short maturities a Fourier integral of prices has a peak that is narrow beside all the rest, and
 in the difference it is gone.
 
@@ -32,16 +32,16 @@ class FourierNodes:
 
     Args:
         T: ``(L,)`` maturities.
-        level: ``(L,)`` or ``(P, L)``, about σ√T.
+        total_volatility: ``(L,)`` or ``(P, L)``, about σ√T.
         nodes: Q.
-        farthest: Frequency of the last node, times the level.
+        farthest: Frequency of the last node, times the total_volatility.
 
     Attributes:
-        plain: ``(Q,)`` frequencies times the level.
+        plain: ``(Q,)`` frequencies times the total_volatility.
         u: ``(..., L, Q)`` frequencies.
     """
 
-    def __init__(self, T: Array, level: Array, nodes: int, farthest: float) -> None:
+    def __init__(self, T: Array, total_volatility: Array, nodes: int, farthest: float) -> None:
         x, weight = _legendre(nodes)
         place, most = (
             np.exp(0.5 * _LOG_NODE_DENSITY_RATIO * (x + 1.0)),
@@ -49,10 +49,18 @@ class FourierNodes:
         )
         self.T = T
         self.plain = farthest * (place - 1.0) / most
-        self.u = self.plain / level[..., None]
-        length = 0.5 * farthest * _LOG_NODE_DENSITY_RATIO * weight * place / most / level[..., None]
+        self.u = self.plain / total_volatility[..., None]
+        length = (
+            0.5
+            * farthest
+            * _LOG_NODE_DENSITY_RATIO
+            * weight
+            * place
+            / most
+            / total_volatility[..., None]
+        )
         self._weight = length / (np.pi * (self.u**2 + 0.25))
-        self._black = np.exp(-0.5 * level[..., None] ** 2 * (self.u**2 + 0.25))
+        self._black = np.exp(-0.5 * total_volatility[..., None] ** 2 * (self.u**2 + 0.25))
 
     def difference_weights(self, parameters: Array) -> Complex:
         """``(P, L, Q)`` weights of the waves, of parameters ``(P, 5)``, less those of Black's."""
@@ -66,14 +74,14 @@ def _legendre(nodes: int) -> tuple[Array, Array]:
     return np.polynomial.legendre.leggauss(nodes)
 
 
-def otm(markets: Sequence[Heston], T: Array, level: Array, z: Array) -> Array:
-    """``(P, L, m)`` out-of-the-money prices at ``k = z·level``, with levels ``(P, L)``.
+def otm(markets: Sequence[Heston], T: Array, total_volatility: Array, z: Array) -> Array:
+    """``(P, L, m)`` out-of-the-money prices at ``k = z·total_volatility``, with levels ``(P, L)``.
 
     Within six deviations to 3e-8 of the forward for markets like an index, and to 1e-4 for those
     whose variance is all but stuck at zero.
     """
-    waves = FourierNodes(T, level, _FOURIER_NODE_COUNT, _MAX_SCALED_FREQUENCY)
+    waves = FourierNodes(T, total_volatility, _FOURIER_NODE_COUNT, _MAX_SCALED_FREQUENCY)
     weight = waves.difference_weights(np.array([astuple(one) for one in markets]))
-    k = level[..., None] * z
+    k = total_volatility[..., None] * z
     covered = np.exp(0.5 * k) * (weight @ np.exp(-1j * np.outer(waves.plain, z))).real
-    return np.asarray(black.otm(k, level[..., None]) - covered)
+    return np.asarray(black.otm(k, total_volatility[..., None]) - covered)

@@ -73,14 +73,14 @@ def calibrate(quotes: Quotes, half_spread: Array) -> Calibration | None:
 
     Quotes are to lie within :data:`REACH` of the money.
     """
-    level = atm_total_volatility(quotes)
-    if not (np.isfinite(level).all() and level.min() > 0.0):
+    total_volatility = atm_total_volatility(quotes)
+    if not (np.isfinite(total_volatility).all() and total_volatility.min() > 0.0):
         return None
     low, high = (
         coordinates_from_parameters(_LOWER_BOUNDS),
         coordinates_from_parameters(_UPPER_BOUNDS),
     )
-    variance = level**2 / quotes.maturities
+    variance = total_volatility**2 / quotes.maturities
     start = (
         variance[0],
         _INITIAL_REVERSION,
@@ -90,7 +90,7 @@ def calibrate(quotes: Quotes, half_spread: Array) -> Calibration | None:
     )
     first = np.clip(coordinates_from_parameters(start), low + 1e-6, high - 1e-6)
     with np.errstate(all="ignore"):  # what is no number is far off, and left
-        residuals = _residuals(quotes, half_spread, level)
+        residuals = _residuals(quotes, half_spread, total_volatility)
 
         def derivatives(at: Array) -> Array:
             moved = residuals(np.concatenate([at + _DIFFERENCE_STEP * np.eye(5), at[None]]))
@@ -108,13 +108,19 @@ def calibrate(quotes: Quotes, half_spread: Array) -> Calibration | None:
         return Calibration(market_from_coordinates(found.x), found.x, found.fun, found.jac)
 
 
-def _residuals(quotes: Quotes, half_spread: Array, level: Array) -> Callable[[Array], Array]:
+def _residuals(
+    quotes: Quotes, half_spread: Array, total_volatility: Array
+) -> Callable[[Array], Array]:
     """``(P, m)`` at coordinates ``(P, 5)``."""
-    waves = FourierNodes(quotes.maturities, level, _FOURIER_NODE_COUNT, _MAX_SCALED_FREQUENCY)
+    waves = FourierNodes(
+        quotes.maturities, total_volatility, _FOURIER_NODE_COUNT, _MAX_SCALED_FREQUENCY
+    )
     turned = np.exp(-1j * quotes.k[:, None] * waves.u[quotes.expiry])  # (m, Q)
     scale = np.exp(0.5 * quotes.k) / half_spread
-    off = (np.asarray(black.otm(quotes.k, level[quotes.expiry])) - quotes.mid) / half_spread
-    ends = np.searchsorted(quotes.expiry, np.arange(level.size + 1))
+    off = (
+        np.asarray(black.otm(quotes.k, total_volatility[quotes.expiry])) - quotes.mid
+    ) / half_spread
+    ends = np.searchsorted(quotes.expiry, np.arange(total_volatility.size + 1))
 
     def residuals(at: Array) -> Array:
         weight = waves.difference_weights(parameters_from_coordinates(at))

@@ -183,8 +183,8 @@ class LiftedHeston(Parameters):
 
         def points(t: float) -> float:
             law = IndexLaw.from_parameters(self, t)
-            spread = float(np.log(law.future(U)[0]) - law.log_index(U)[0])
-            return INDEX_POINTS * float(np.sqrt(2.0 * spread / t))
+            log_gap = float(np.log(law.future(U)[0]) - law.log_index(U)[0])
+            return INDEX_POINTS * float(np.sqrt(2.0 * log_gap / t))
 
         return _map_maturities(points, _check_maturities(T))
 

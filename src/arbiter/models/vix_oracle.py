@@ -153,11 +153,11 @@ def solve_index_law(p: Parameters, T: float) -> IndexLaw:
         raise ValueError(_NEAR_ZERO_MESSAGE.format(0.0))
     constant, slope = squared_index(p)
     mean = _mean_row(p, T)
-    level = float(mean[-1])
-    largest, variance, lowest = _moment_bounds(p, T, slope, level)
+    mean_from_start = float(mean[-1])
+    largest, variance, lowest = _moment_bounds(p, T, slope, mean_from_start)
     deviation = float(np.sqrt(max(variance, 0.0)))
     # crossing where e^{wy}, and for calls e^{w(y − K²)}, is of the order of one: no cancellation
-    scale = 0.98 * min(largest, 0.5 / level)
+    scale = 0.98 * min(largest, 0.5 / mean_from_start)
     w_left, dw_left = _contour(
         (scale, scale), _LEFT_ANGLE, _LEFT_STEP, _LEFT_CONTOUR_REACH / lowest
     )
@@ -209,14 +209,17 @@ def _mean_row(p: Parameters, T: float) -> Array:
 
 
 def _moment_bounds(
-    p: Parameters, T: float, slope: Array, level: float
+    p: Parameters, T: float, slope: Array, mean_from_start: float
 ) -> tuple[float, float, float]:
     """A moment ``E e^{wy}`` that is finite with room to spare, the variance and the lowest y."""
     largest = _MOMENT_SAFETY_SHARE * largest_moment(p, T, slope)
     test = 0.05 * largest
     w = np.array([test + 0j, -_ASYMPTOTIC_ARGUMENT + 0j])
     exact = _mgf(p, T, *squared_index(p), w, _COARSE_STEP_GROWTH).constant[0].real
-    excess, lowest = float(exact[0]) - test * level, -float(exact[1]) / _ASYMPTOTIC_ARGUMENT
+    excess, lowest = (
+        float(exact[0]) - test * mean_from_start,
+        -float(exact[1]) / _ASYMPTOTIC_ARGUMENT,
+    )
     if lowest < _MIN_SQUARED_INDEX:
         raise ValueError(_NEAR_ZERO_MESSAGE.format(p.reversion * p.theta))
     return largest, 2.0 * excess / test**2, lowest

@@ -127,7 +127,7 @@ def compare_with_limits(found: Mapping[str, float], limits: Limits) -> DomainRep
     """Compare traits with their limits.
 
     Example:
-        >>> judge({"expiries": 1.0}, {"expiries": (2.0, 56.0)}).alarms[0].sentence
+        >>> compare_with_limits({"expiries": 1.0}, {"expiries": (2.0, 56.0)}).alarms[0].sentence
         'number of expiries is 1, in training 2 or more'
     """
     alarms = []
@@ -152,7 +152,7 @@ def parse_limits(given: object) -> dict[str, tuple[float | None, float | None]]:
         ValueError: If they are not pairs of numbers by the name of a trait.
 
     Example:
-        >>> limits_of({"expiries": [2.0, None]})
+        >>> parse_limits({"expiries": [2.0, None]})
         {'expiries': (2.0, None)}
     """
     limits: dict[str, tuple[float | None, float | None]] = {}

@@ -30,8 +30,9 @@ from arbiter.inputs import freeze_array, freeze_info
 from arbiter.operators import checkpoint, domain, workers
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.heston_guide import Guides, consulted
+from arbiter.operators.network.config import Config
 from arbiter.operators.network.lipschitz import constant
-from arbiter.operators.network.network import Config, Network
+from arbiter.operators.network.network import Network
 from arbiter.operators.operator_surface import OperatorResult, OperatorSurface
 from arbiter.operators.quote_tensors import batches, pad_chains
 from arbiter.operators.second_component import (

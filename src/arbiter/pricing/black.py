@@ -260,8 +260,8 @@ def _guess_total_volatility(k: Tensor, below: Tensor, upper: Tensor, target: Ten
     """
     a = k.abs()
     # at the money only the ratio a/C matters, and any small one will do (but not log 0)
-    level = torch.maximum(a, 0.001 * below).clamp(min=5e-324)
-    odds = torch.log(level) + 0.5 * a - target
+    distance = torch.maximum(a, 0.001 * below).clamp(min=5e-324)
+    odds = torch.log(distance) + 0.5 * a - target
     growth = torch.relu(odds) + torch.log1p(torch.exp(-odds.abs()))
     root = math.sqrt(2.0 * math.pi)
     u = 2.0 * growth / (root + torch.sqrt(2.0 * math.pi + 2.0 * growth))
@@ -269,7 +269,7 @@ def _guess_total_volatility(k: Tensor, below: Tensor, upper: Tensor, target: Ten
     fit = 0.9979 + x * (0.3141 + x * (-0.8118 + x * (2.8972 - 2.3910 * x)))
     hh = (u * fit) ** 2
     inner = torch.relu(hh - a * a / (hh + 8.7))
-    lower_half = level / torch.sqrt(0.5 * (hh + torch.sqrt(hh * inner)))
+    lower_half = distance / torch.sqrt(0.5 * (hh + torch.sqrt(hh * inner)))
 
     # 1 − C = m Φ(−d) with m between one and two; the quantile is Abramowitz & Stegun 26.2.22
     m = 1.0 + 1.0 / (1.0 + torch.sqrt(a))
@@ -387,7 +387,7 @@ def implied_total_volatility(price: Any, k: Any, side: str = "otm") -> Any:
         ValueError: if ``side`` is none of the three.
 
     Example:
-        >>> volatility, reason = implied([0.079655674554, 1.5], 0.0, side="call")
+        >>> volatility, reason = implied_total_volatility([0.079655674554, 1.5], 0.0, side="call")
         >>> round(float(volatility[0]), 9), Reason(reason[1]).name
         (0.2, 'ABOVE_MAXIMUM')
     """

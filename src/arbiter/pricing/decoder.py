@@ -57,7 +57,7 @@ class Decoder:
 
         Args:
             query: Takes slices and points ``(R, w)``, returns ``(R, w)``.
-            points: Log-strikes, Gaussian levels or probabilities.
+            points: Log-strikes, Gaussian coordinates or probabilities.
             T: Year fractions.
         """
         return evaluate_by_rows(lambda row, t: query(self.slices_at(t), row), points, T)

@@ -109,10 +109,10 @@ def _limit_crossing_tangents(u: Tensor, values: Tensor, tangent: Tensor) -> Tens
         return tangent
     width = torch.diff(u)[:, None]
     gap = torch.diff(values, dim=-3)
-    spread = torch.diff(tangent, dim=-3)
+    tangent_gap = torch.diff(tangent, dim=-3)
     pad = torch.zeros_like(gap[..., :1, :])
-    ahead = torch.cat([torch.clamp(-spread[..., :-1, :], min=0.0) * width, pad], -2)
-    behind = torch.cat([pad, torch.clamp(spread[..., 1:, :], min=0.0) * width], -2)
+    ahead = torch.cat([torch.clamp(-tangent_gap[..., :-1, :], min=0.0) * width, pad], -2)
+    behind = torch.cat([pad, torch.clamp(tangent_gap[..., 1:, :], min=0.0) * width], -2)
     need = torch.maximum(ahead, behind)
     shrink = torch.where(need > 3.0 * gap, 3.0 * gap / torch.where(need > 0, need, 1.0), 1.0)
     lowest = tangent.amin(-3, keepdim=True)

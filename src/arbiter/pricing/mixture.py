@@ -91,8 +91,11 @@ class Mixture:
         """
         if self.single:
             return self.parts.z(self._add_component_axis(k))[..., 0, :, :]
-        level = self.parts.z(self._add_component_axis(k))
-        below, above = self._weighted_sum(normal.cdf(level)), self._weighted_sum(normal.cdf(-level))
+        coordinate = self.parts.z(self._add_component_axis(k))
+        below, above = (
+            self._weighted_sum(normal.cdf(coordinate)),
+            self._weighted_sum(normal.cdf(-coordinate)),
+        )
         left = below <= above
         tail = normal.quantile(torch.where(left, below, above))
         return torch.where(left, tail, -tail)
@@ -115,11 +118,11 @@ class Mixture:
 
     def _newton_step(self, k: Tensor, z: Tensor) -> Tensor:
         """One step towards ``P(X ≤ e^k) = Φ(z)``, on the side of the smaller tail."""
-        level = self.parts.z(self._add_component_axis(k))
+        coordinate = self.parts.z(self._add_component_axis(k))
         miss = torch.where(
             z < 0.0,
-            self._weighted_sum(normal.cdf(level)) - normal.cdf(z),
-            normal.cdf(-z) - self._weighted_sum(normal.cdf(-level)),
+            self._weighted_sum(normal.cdf(coordinate)) - normal.cdf(z),
+            normal.cdf(-z) - self._weighted_sum(normal.cdf(-coordinate)),
         )
         rate = self.density(k) * torch.exp(k)
         return k - miss / torch.clamp(rate, min=torch.finfo(rate.dtype).tiny)

@@ -41,8 +41,8 @@ def cdf(x: Tensor) -> Tensor:
 
 def quantile(u: Tensor) -> Tensor:
     """Inverse of :func:`cdf`, relatively accurate for small ``u``."""
-    level: Tensor = torch.special.ndtri(u)
-    return level
+    coordinate: Tensor = torch.special.ndtri(u)
+    return coordinate
 
 
 def mills(y: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ def weighted_mills(k: Tensor, x: Tensor, y: Tensor, log_mass: Tensor | None = No
 
 
 def excess_above(k: Tensor, x: Tensor, b: Tensor) -> Tensor:
-    """``E[(e^{k+b(Z−x)} − e^k)+]``: what a lognormal piece is worth above its level ``x``.
+    """``E[(e^{k+b(Z−x)} − e^k)+]``: what a lognormal piece is worth above its coordinate ``x``.
 
     This is the Black call at log-strike ``k`` and total volatility ``b`` when
     ``x = k/b + b/2``, and the right tail of a transport slice for any ``x``.
@@ -91,7 +91,7 @@ def excess_above(k: Tensor, x: Tensor, b: Tensor) -> Tensor:
 
 
 def excess_below(k: Tensor, x: Tensor, b: Tensor) -> Tensor:
-    """``E[(e^k − e^{k+b(Z−x)})+]``: the mirror image, a put at level ``x``."""
+    """``E[(e^k − e^{k+b(Z−x)})+]``: the mirror image, a put at coordinate ``x``."""
     return scaled_mills_difference(k, -x, -x, b)
 
 

@@ -7,7 +7,7 @@ Glossary (docs/theory.md, sections 2 to 4):
     b(x)    slope: continuous, linear between knots, constant beyond the ends, > 0
     s(x)    transport, s' = b, s(0) = 0;  M = E e^{s(Z)};  X = e^{s(Z)} / M has mean one
     k, κ    log-moneyness and moneyness, κ = e^k = K/F
-    x*      level of a strike: s(x*) = k + log M
+    x*      coordinate of a strike: s(x*) = k + log M
 
 Prices are integrals of a *positive* function (theory, proposition 4):
 
@@ -134,10 +134,8 @@ class Transport:
         tail = self.s[..., -1:] - 0.5 * x[-1] ** 2 + 0.5 * beyond * beyond
         return torch.clamp(torch.maximum(peak, tail), min=0.0).detach()  # (…, 1)
 
-    # -- places ---------------------------------------------------------------------------
-
     def at_strike(self, k: Tensor) -> SlicePoint:
-        """The level of log-strikes ``k`` of shape ``(…, m)``."""
+        """The point of log-strikes ``k`` of shape ``(…, m)``."""
         k = self._broadcast_points(k)
         target = k + self.log_mean[..., None]
         found = torch.searchsorted(self.s.detach(), target.detach(), right=True) - 1
@@ -166,7 +164,7 @@ class Transport:
         return SlicePoint(k, x, b, bend, found, to_left, to_right)
 
     def at_coordinate(self, x: Tensor) -> SlicePoint:
-        """The level at Gaussian coordinates ``x`` of shape ``(…, m)``."""
+        """The point at Gaussian coordinates ``x`` of shape ``(…, m)``."""
         x = self._broadcast_points(x)
         found = torch.searchsorted(self.knots.x, x.detach().contiguous(), right=True) - 1
         i, x_left, width, b_left, b_right = self._gather_segment(found)
@@ -190,12 +188,10 @@ class Transport:
         width = self.knots.x[i + 1] - x_left
         return i, x_left, width, self.b.gather(-1, i), self.b.gather(-1, i + 1)
 
-    # -- prices ---------------------------------------------------------------------------
-
     def otm(self, k: Tensor) -> Tensor:
         """Out-of-the-money prices: calls for ``k ≥ 0``, puts below."""
-        level = self.at_strike(k)
-        return self.price_at(level, level.k >= 0.0)
+        point = self.at_strike(k)
+        return self.price_at(point, point.k >= 0.0)
 
     def call(self, k: Tensor) -> Tensor:
         """Call prices ``E(X − κ)+``, the in-the-money side by parity."""
@@ -207,19 +203,19 @@ class Transport:
         k = self._broadcast_points(k)
         return self.otm(k) + put_parity(k)
 
-    def price_at(self, level: SlicePoint, above: Tensor) -> Tensor:
+    def price_at(self, point: SlicePoint, above: Tensor) -> Tensor:
         """Calls where ``above`` holds and puts elsewhere, each as a sum of positive terms."""
         last = self.knots.x.numel() - 1
-        left, right = level.segment < 0, level.segment == last
+        left, right = point.segment < 0, point.segment == last
         outside = left | right
         # The piece between the strike and the end of its segment, (…, m, q). With t the distance
         # from the strike and ± the side, the slope there is m = b ± bend·t and s has moved by
         # ± ½ t (b + m).
-        sign = torch.where(above, 1.0, -1.0).to(level.x.dtype)
-        room = torch.where(above, level.to_right, level.to_left)
-        b, bend = level.b[..., None], (sign * level.bend)[..., None]
-        k = torch.where(outside, 0.0, level.k)[..., None]
-        half, start = (0.5 * sign)[..., None], -(sign * level.x)[..., None]
+        sign = torch.where(above, 1.0, -1.0).to(point.x.dtype)
+        room = torch.where(above, point.to_right, point.to_left)
+        b, bend = point.b[..., None], (sign * point.bend)[..., None]
+        k = torch.where(outside, 0.0, point.k)[..., None]
+        half, start = (0.5 * sign)[..., None], -(sign * point.x)[..., None]
 
         def piece(node: Tensor) -> Tensor:
             t = room[..., None] * node
@@ -229,30 +225,30 @@ class Transport:
         price = room * _quadrature_sums(piece, self.knots.node, self.knots.weight)[0]
 
         # and the whole segments beyond it
-        i = torch.clamp(level.segment, 0, last - 1)
+        i = torch.clamp(point.segment, 0, last - 1)
         price = price + torch.where(above, self.above.gather(-1, i + 1), self.below.gather(-1, i))
         # Strikes beyond the end knots cost ten times the others, and most requests have none.
         if _any_or_recording(outside):
-            price = torch.where(outside, self._price_outward_tail(level, right), price)
+            price = torch.where(outside, self._price_outward_tail(point, right), price)
             behind = torch.where(right, ~above, left & above)
             if _any_or_recording(behind):
-                price = torch.where(behind, self._price_inward_tail(level, right), price)
+                price = torch.where(behind, self._price_inward_tail(point, right), price)
         # rounding may lift a price past its bound, E X = 1 for calls and κ for puts
         return _cap_keeping_gradient(
-            price, torch.where(above, 0.0, torch.clamp(level.k, max=80.0)).exp()
+            price, torch.where(above, 0.0, torch.clamp(point.k, max=80.0)).exp()
         )
 
-    def _price_outward_tail(self, level: SlicePoint, right: Tensor) -> Tensor:
+    def _price_outward_tail(self, point: SlicePoint, right: Tensor) -> Tensor:
         """Beyond the end knots, looking outward: Black calls on the right, puts on the left."""
         grid = self.knots
         b = torch.where(right, self.b[..., -1:], self.b[..., :1])
         log_mass = self.s[..., -1:] + b * (0.5 * b - grid.last) - self.log_mean[..., None]
-        x = torch.where(right, torch.clamp(level.x, min=grid.last), level.x)
-        x = torch.where(right, x, -torch.clamp(level.x, max=grid.first))
-        k = torch.where(right, level.k, torch.clamp(level.k, max=_MAX_LEFT_TAIL_LOG_STRIKE))
+        x = torch.where(right, torch.clamp(point.x, min=grid.last), point.x)
+        x = torch.where(right, x, -torch.clamp(point.x, max=grid.first))
+        k = torch.where(right, point.k, torch.clamp(point.k, max=_MAX_LEFT_TAIL_LOG_STRIKE))
         return normal.scaled_mills_difference(k, x, torch.where(right, x - b, x), b, log_mass)
 
-    def _price_inward_tail(self, level: SlicePoint, right: Tensor) -> Tensor:
+    def _price_inward_tail(self, point: SlicePoint, right: Tensor) -> Tensor:
         """Beyond the end knots, looking back: puts on the right, calls on the left.
 
         Steep slopes put the forward itself beyond the last knot, and then these are the
@@ -260,9 +256,9 @@ class Transport:
         """
         grid, shift = self.knots, self.log_mean[..., None]
         x_last, b_last = grid.x[-1:], self.b[..., -1:]
-        k = torch.clamp(level.k, max=0.0)  # calls here are in the money, and would overflow
+        k = torch.clamp(point.k, max=0.0)  # calls here are in the money, and would overflow
         k_last = torch.clamp(self.s[..., -1:] - shift, max=0.0)
-        x = torch.clamp(level.x, min=grid.last)
+        x = torch.clamp(point.x, min=grid.last)
         since = normal.excess_below(k, x, b_last) - normal.excess_below(k_last, x_last, b_last)
         put = self.below[..., -1:] + since
 
@@ -272,12 +268,10 @@ class Transport:
             mirrored = normal.weighted_mills(k, at, b_first - at)
             return torch.exp(k) * normal.cdf(-at) + mirrored
 
-        k = torch.clamp(level.k, max=_MAX_LEFT_TAIL_LOG_STRIKE)
-        x = torch.clamp(level.x, max=grid.first)
+        k = torch.clamp(point.k, max=_MAX_LEFT_TAIL_LOG_STRIKE)
+        x = torch.clamp(point.x, max=grid.first)
         call = self.above[..., :1] + reach(self.s[..., :1] - shift, x_first) - reach(k, x)
         return torch.where(right, put, call)
-
-    # -- the law --------------------------------------------------------------------------
 
     def z(self, k: Tensor) -> Tensor:
         """Z-coordinate of a strike: the Gaussian quantile of its probability."""
@@ -297,23 +291,23 @@ class Transport:
 
     def density(self, k: Tensor) -> Tensor:
         """Density of X per unit of κ: ``φ(x*) / (κ b(x*))``."""
-        level = self.at_strike(k)
-        return normal.scaled_pdf(-level.k, level.x) / level.b
+        point = self.at_strike(k)
+        return normal.scaled_pdf(-point.k, point.x) / point.b
 
     def gamma(self, k: Tensor) -> Tensor:
         """``κ² f(κ)``, the gamma of a unit of forward, with the exponents joined."""
-        level = self.at_strike(k)
-        return normal.scaled_pdf(level.k, level.x) / level.b
+        point = self.at_strike(k)
+        return normal.scaled_pdf(point.k, point.x) / point.b
 
     def delta(self, k: Tensor) -> Tensor:
         """Forward call delta at sticky moneyness, ``G(q*) = E[X; X > κ] = c + κ q*``."""
         return self._partial_mean_above(self.at_strike(k))
 
-    def _partial_mean_above(self, level: SlicePoint) -> Tensor:
-        above = level.x >= 0.0
-        price = self.price_at(level, above)
-        outward = torch.where(above, level.x, -level.x)
-        tail = normal.weighted_mills(level.k, outward, outward)  # κ Φ(−|x|)
+    def _partial_mean_above(self, point: SlicePoint) -> Tensor:
+        above = point.x >= 0.0
+        price = self.price_at(point, above)
+        outward = torch.where(above, point.x, -point.x)
+        tail = normal.weighted_mills(point.k, outward, outward)  # κ Φ(−|x|)
         return torch.where(above, price + tail, 1.0 + price - tail)
 
     def quantile(self, u: Tensor) -> Tensor:
@@ -329,9 +323,9 @@ class Transport:
         if tail == "upper":
             return self.dual(q) / q
         if tail == "lower":
-            level = self.at_coordinate(normal.quantile(q))
-            below = torch.zeros_like(level.x, dtype=torch.bool)
-            return torch.exp(level.k) - self.price_at(level, below) / q
+            point = self.at_coordinate(normal.quantile(q))
+            below = torch.zeros_like(point.x, dtype=torch.bool)
+            return torch.exp(point.k) - self.price_at(point, below) / q
         raise ValueError(f"tail must be 'upper' or 'lower', got {tail!r}")
 
     def log_variance(self) -> Tensor:

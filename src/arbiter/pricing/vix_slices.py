@@ -295,8 +295,8 @@ class VixQueries:
 
     def vix_quantile(self, u: ArrayLike, T: MaturityLike) -> Array:
         """The level below which ``VIX_T`` lies with probability ``u``, in index points."""
-        level, t = np.broadcast_arrays(inputs.require_probabilities("u", u), self.years(T))
-        ratio = self._require_slices().evaluate(Transport.quantile, level, t)
+        probability, t = np.broadcast_arrays(inputs.require_probabilities("u", u), self.years(T))
+        ratio = self._require_slices().evaluate(Transport.quantile, probability, t)
         return np.asarray(self.vix_future(t) * ratio)
 
     def vvix(self, T: MaturityLike) -> Array:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from arbiter.conventions import DAYS_PER_YEAR, Array
-from arbiter.report.curves import Readings
 from arbiter.report.number_format import choose_ticks, format_days, format_number, format_percent
+from arbiter.report.smile_curves import SmileReadings
 
 # Units of a drawing: a quarter of a pixel, so that whole numbers are fine enough.
 WIDTH, HEIGHT = 1000, 640
@@ -47,21 +47,21 @@ class Drawing:
     beyond: str
 
 
-def draw_smiles(readings: Readings) -> list[Drawing]:
-    """A drawing for every expiry."""
+def draw_smiles(readings: SmileReadings) -> list[Drawing]:
+    """One drawing per expiry, in the order of the expiries."""
     return [_draw_smile(readings, i) for i in range(readings.T.size)]
 
 
-def _draw_smile(readings: Readings, i: int) -> Drawing:
+def _draw_smile(readings: SmileReadings, i: int) -> Drawing:
     quotes = readings.quotes
     part = slice(readings.quote_offsets[i], readings.quote_offsets[i + 1])
     k, iv = readings.smile_k[i], readings.smile_iv[i]
     low, high = readings.smile_range[i]
-    ends = _strike_axis_values(readings, i, k[[0, -1]])
+    ends = readings.strike_axis(i, k[[0, -1]])
     width = max(float(ends[1] - ends[0]), 1e-9)
 
     def across(at: Array) -> Array:
-        share = (_strike_axis_values(readings, i, at) - ends[0]) / width
+        share = (readings.strike_axis(i, at) - ends[0]) / width
         return np.asarray(np.round(LEFT + (WIDTH - LEFT - RIGHT) * share))
 
     def up(at: Array) -> Array:
@@ -94,16 +94,11 @@ def _draw_smile(readings: Readings, i: int) -> Drawing:
     )
 
 
-def _strike_axis_values(readings: Readings, i: int, k: Array) -> Array:
-    """The axis across: strikes in currency where they are known, else log-moneyness."""
-    return np.asarray(readings.quotes.forwards[i] * np.exp(k) if readings.in_currency else k)
-
-
 def _strike_ticks(
-    readings: Readings, i: int, across: Callable[[Array], Array]
+    readings: SmileReadings, i: int, across: Callable[[Array], Array]
 ) -> list[tuple[int, str]]:
-    """Round numbers on the axis across, as many as have room."""
-    ends = _strike_axis_values(readings, i, readings.smile_k[i][[0, -1]])
+    """Ticks of the strike axis at round numbers: place and text, as many as have room."""
+    ends = readings.strike_axis(i, readings.smile_k[i][[0, -1]])
     at = choose_ticks(float(ends[0]), float(ends[1]), 5)
     digits = 0 if all(t == round(t) for t in at) else 2
     k = np.log(np.array(at) / readings.quotes.forwards[i]) if readings.in_currency else np.array(at)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from arbiter.conventions import DAYS_PER_YEAR, Array
@@ -25,14 +26,14 @@ from arbiter.report.plot_style import (
 
 
 def build_figures(
-    readings: Readings, summary: Mapping[str, Any], index: Any = None
+    readings: Readings, summary: Mapping[str, Any], index: pl.DataFrame | None = None
 ) -> dict[str, Figure]:
-    """Every figure but the two that the page builds from the quotes itself.
+    """Figures by name, all but the two that the page's script builds from the quotes.
 
     Args:
-        readings: The surface at its quotes.
-        summary: The fit's summary.
-        index: Term structure of the index, a frame as arbiter.vix.replication makes it, or None.
+        readings: The surface evaluated at its quotes.
+        summary: What ``fit.json`` holds.
+        index: Term structure of the index, from :mod:`arbiter.vix.replication`, or None.
     """
     return {
         "residual-map": draw_residual_map(readings),
@@ -159,7 +160,7 @@ def draw_surface(readings: Readings) -> Figure:
 
 
 def draw_contours(readings: Readings) -> Figure:
-    """The same surface seen from above, under a veil where it is extrapolated."""
+    """Contours of the volatility surface, shaded past the outermost quotes."""
     mesh = readings.mesh
     root = np.sqrt(mesh.T)
     low, high = (round(float(np.log(100.0 * end)), 4) for end in mesh.colour_range)
@@ -207,7 +208,7 @@ def draw_contours(readings: Readings) -> Figure:
 
 
 def draw_term_structure(
-    readings: Readings, summary: Mapping[str, Any], index: Any = None
+    readings: Readings, summary: Mapping[str, Any], index: pl.DataFrame | None = None
 ) -> Figure:
     """Volatility of the log contract, of the 30 days that follow, and at the money."""
     t = readings.term_structure
@@ -233,14 +234,16 @@ def draw_term_structure(
         ),
         yaxis=plot_style.axis_layout("volatility, %"),
         showlegend=True,
-        legend={"orientation": "h", "y": 1.03, "yanchor": "bottom", "x": 0.0, "font": {"size": 12}},
+        legend=plot_style.LEGEND_ABOVE,
         margin={"l": 58, "r": 12, "t": 66, "b": 48},
     )
     shown = [trace for trace in traces if any(value is not None for value in trace["y"])]
     return {"data": shown, "layout": frame}
 
 
-def _index_markers(readings: Readings, summary: Mapping[str, Any], index: Any) -> list[Figure]:
+def _index_markers(
+    readings: Readings, summary: Mapping[str, Any], index: pl.DataFrame | None
+) -> list[Figure]:
     """The index at its horizons: by the rule, on listed strikes, and exact with its error."""
     found = []
     styles = {
@@ -291,8 +294,8 @@ def _volatility_colours(mesh: VolatilityMesh, prefix: str) -> Figure:
     }
 
 
-def _hover_values(readings: Readings) -> Any:
-    """K/F, days and IV of every point of the mesh, for hovering."""
+def _hover_values(readings: Readings) -> list[list[list[float | None]]]:
+    """K/F, days and IV in percent of every point of the mesh, for the hover text."""
     mesh = readings.mesh
     days = np.broadcast_to(DAYS_PER_YEAR * mesh.T[:, None], mesh.k.shape)
     iv = np.round(100.0 * mesh.iv, 2)

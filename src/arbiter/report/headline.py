@@ -181,10 +181,12 @@ def _append_unit(text: str, unit: str) -> str:
 def _index_card(summary: Mapping[str, Any], readings: Readings, table: pl.DataFrame | None) -> Card:
     """The 30-day index: the rule on the quotes, the rule on the surface, and the exact one."""
     exact, error = summary.get("vix_surface"), readings.index_error(summary)
-    spread = "" if error is None or exact is None else f"\u00a0±\u00a0{format_number(2.0 * error)}"
+    interval = (
+        "" if error is None or exact is None else f"\u00a0±\u00a0{format_number(2.0 * error)}"
+    )
     rule = summary.get("vix")
     if rule is None:
-        return Card("30-day index, exact", format_number(exact), spread.strip(), exact)
+        return Card("30-day index, exact", format_number(exact), interval.strip(), exact)
     same = ""
     if table is not None and {"days", "listed"} <= set(table.columns):
         listed = table.filter(pl.col("days") == 30.0)["listed"].drop_nulls()
@@ -192,7 +194,7 @@ def _index_card(summary: Mapping[str, Any], readings: Readings, table: pl.DataFr
     return Card(
         "30-day index by its rule",
         format_number(rule),
-        f"{same}exact {format_number(exact)}{spread}",
+        f"{same}exact {format_number(exact)}{interval}",
         rule,
     )
 

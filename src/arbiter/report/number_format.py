@@ -65,6 +65,11 @@ def escape_label(text: Any, longest: int = 40) -> str:
     return html.escape(whole, quote=False)
 
 
+def escape_dollars(label: str) -> str:
+    """``label`` with its dollar signs escaped; matplotlib would read them as a formula."""
+    return label.replace("$", r"\$")
+
+
 def round_for_json(values: ArrayLike, digits: int) -> Any:
     """Nested lists of rounded numbers for JSON, None where there is no number."""
     array: NDArray[Any] = np.round(np.asarray(values, dtype=np.float64), digits) + 0.0

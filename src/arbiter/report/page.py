@@ -1,4 +1,4 @@
-"""One self-contained page: template, figures, tables and plotly itself in a single file."""
+"""The report as one self-contained HTML file: template, figures, tables and plotly itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 from jinja2.utils import htmlsafe_json_dumps
 from plotly.offline import get_plotlyjs
 
@@ -18,7 +18,7 @@ from arbiter.conventions import DAYS_PER_YEAR
 from arbiter.files import write_whole
 from arbiter.report import headline, tables, vix_panels
 from arbiter.report.contact_sheet import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, draw_smiles
-from arbiter.report.curves import Readings
+from arbiter.report.curves import Readings, ReportedSurface
 from arbiter.report.figures import build_figures
 from arbiter.report.number_format import round_for_json
 from arbiter.report.plot_style import maturity_colours
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 def write_report(  # noqa: PLR0913 - one argument for each part of the page
     path: str | PathLike[str],
-    surface: Any,
+    surface: ReportedSurface,
     quotes: Quotes,
     *,
     summary: Mapping[str, Any],
@@ -56,8 +56,9 @@ def write_report(  # noqa: PLR0913 - one argument for each part of the page
         quotes: The quotes it was fitted to, with their exclusions.
         summary: What ``fit.json`` holds; keys that are absent are left out of the page.
         certificate: The certificate of the surface; without it only the summary's verdict.
-        term_structure: The index at several tenors: columns ``days`` and ``discrete`` (index
-            points, the sum over listed strikes) are drawn, all columns are shown.
+        term_structure: The index at several horizons, from ``arbiter.vix.replication``. Its
+            columns ``quoted`` and ``listed`` (index points) are drawn over ``days``; the table
+            shows those columns that it knows.
         forwards: Parity results: ``label``, ``forward_error``, ``discount_error``, ``pairs``.
         agreement: Index and VIX apart and together, where the surface was fitted to both. A
             surface with VIX slices has their panels without it too, but no quotes in them.
@@ -89,7 +90,7 @@ def render_page(
     forwards: pl.DataFrame | None = None,
     agreement: JointComparison | None = None,
 ) -> str:
-    """The page as text; see :func:`write_report`."""
+    """The page as HTML text, from the arguments of :func:`write_report`."""
     quotes = readings.quotes
     vix = VixReadings.from_surface(readings.surface, agreement)
     drawn = {} if vix is None else vix_panels.build_vix_figures(vix)
@@ -140,7 +141,7 @@ def render_page(
 
 
 def _vix_context(vix: VixReadings) -> dict[str, Any]:
-    """What the template needs of the VIX side."""
+    """Variables of the template for the VIX panels."""
     return {
         "drawings": vix_panels.draw_vix_smiles(vix),
         "table": vix_panels.coupling_table(vix),
@@ -150,7 +151,7 @@ def _vix_context(vix: VixReadings) -> dict[str, Any]:
 
 
 def smile_payload(readings: Readings) -> list[dict[str, Any]]:
-    """What the page needs to draw any one smile, and the residuals of all quotes."""
+    """One dictionary per expiry: its quotes in percent, their residuals, and the fitted smile."""
     quotes = readings.quotes
     strike = quotes.forwards[quotes.expiry] * np.exp(quotes.k)
     strike = round_for_json(strike, 3 if readings.in_currency else 6)
@@ -197,18 +198,18 @@ def smile_payload(readings: Readings) -> list[dict[str, Any]]:
     return result
 
 
-def _script_safe_json(payload: Any) -> str:
-    """JSON that cannot end the script it is embedded in: every < is written as an escape."""
+def _script_safe_json(payload: Mapping[str, object]) -> str:
+    """``payload`` as JSON with every ``<`` escaped, so that it cannot end its script element."""
     return htmlsafe_json_dumps(payload, separators=(",", ":"), allow_nan=False)
 
 
 def _read_asset(name: str) -> str:
-    """The text of a file of this package."""
+    """The text of the file ``name`` in this package."""
     return files("arbiter.report").joinpath(name).read_text(encoding="utf-8")
 
 
 @cache
-def _page_template() -> Any:
+def _page_template() -> Template:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

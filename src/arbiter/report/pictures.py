@@ -1,4 +1,4 @@
-"""The same panels as static pictures: PNG files for a paper or a chat, or one PDF."""
+"""The panels of the report as static matplotlib pictures: PNG files, or one PDF."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
 from matplotlib.figure import Figure
@@ -17,8 +18,9 @@ from matplotlib.figure import Figure
 from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.files import write_whole
 from arbiter.report import headline, plot_style
-from arbiter.report.curves import Readings
-from arbiter.report.number_format import format_days, format_percent
+from arbiter.report.curves import Readings, ReportedSurface
+from arbiter.report.number_format import escape_dollars, format_days, format_percent
+from arbiter.report.smile_curves import SmileReadings
 from arbiter.report.vix_panels import VixReadings
 from arbiter.report.vix_pictures import draw_market
 
@@ -50,7 +52,7 @@ _STYLE: Any = {
 
 def write_pictures(
     folder: str | PathLike[str],
-    surface: Any,
+    surface: ReportedSurface,
     quotes: Quotes,
     agreement: JointComparison | None = None,
 ) -> list[Path]:
@@ -78,13 +80,24 @@ def write_pictures(
 
 def write_pdf(
     path: str | PathLike[str],
-    surface: Any,
+    surface: ReportedSurface,
     quotes: Quotes,
     *,
     summary: Mapping[str, Any],
     agreement: JointComparison | None = None,
 ) -> Path:
-    """Write a cover with the headline numbers and the panels, one a page, as a PDF."""
+    """Write a PDF: a cover with the headline numbers, then one panel per page.
+
+    Args:
+        path: Where the PDF goes.
+        surface: The fitted surface.
+        quotes: The quotes it was fitted to.
+        summary: What ``fit.json`` holds; keys that are absent are left out.
+        agreement: Index and VIX apart and together, where it was fitted to both.
+
+    Returns:
+        The path that was written.
+    """
     readings = Readings(surface, quotes)
     buffer = io.BytesIO()
     name = headline.page_title(summary, quotes)
@@ -117,7 +130,7 @@ def _new_figure(width: float, height: float, title: str) -> Figure:
     return figure
 
 
-def _maturity_colours(readings: Readings) -> Any:
+def _maturity_colours(readings: Readings) -> Array:
     return mpl.colormaps["viridis"](plot_style.VIRIDIS_END * readings.maturity_shade)
 
 
@@ -142,7 +155,7 @@ def _draw_cover(readings: Readings, summary: Mapping[str, Any]) -> Figure:
         return figure
 
 
-def _smiles(readings: Readings, title: str = "Smiles") -> Figure:
+def _smiles(readings: SmileReadings, title: str = "Smiles") -> Figure:
     quotes, count = readings.quotes, readings.T.size
     columns = min(_MAX_SMILES_PER_ROW, count)
     rows = -(-count // columns)
@@ -150,18 +163,14 @@ def _smiles(readings: Readings, title: str = "Smiles") -> Figure:
     for i in range(count):
         ax = figure.add_subplot(rows, columns, i + 1)
         part = slice(readings.quote_offsets[i], readings.quote_offsets[i + 1])
-        scale = quotes.forwards[i] if readings.in_currency else 1.0
-        at = _strike_axis_values(readings, scale, quotes.k[part])
+        at = readings.strike_axis(i, quotes.k[part])
         for colour, chosen in (
             ("#8b96a1", readings.inside[part]),
             (plot_style.VERMILION, ~readings.inside[part]),
         ):
             low, high = 100.0 * quotes.iv_bid[part], 100.0 * quotes.iv_ask[part]
             ax.vlines(at[chosen], low[chosen], high[chosen], color=colour, linewidth=0.8)
-        x, y = (
-            _strike_axis_values(readings, scale, readings.smile_k[i]),
-            100.0 * readings.smile_iv[i],
-        )
+        x, y = readings.strike_axis(i, readings.smile_k[i]), 100.0 * readings.smile_iv[i]
         if readings.smile_error is not None:
             two = 200.0 * readings.smile_error[i]
             ax.fill_between(x, y - two, y + two, color=plot_style.BLUE, alpha=0.16, linewidth=0)
@@ -178,7 +187,7 @@ def _smiles(readings: Readings, title: str = "Smiles") -> Figure:
             f"{format_days(DAYS_PER_YEAR * float(readings.T[i]))}, "
             f"{format_percent(readings.share_inside[i], 1)} inside"
         )
-        ax.set_title(f"{_escape_dollars(quotes.labels[i])}\n{note}", fontsize=8)
+        ax.set_title(f"{escape_dollars(quotes.labels[i])}\n{note}", fontsize=8)
     across = "strike" if readings.in_currency else "log-moneyness k"
     figure.supxlabel(across, fontsize=9, color=plot_style.GREY)
     figure.supylabel("implied volatility, %", fontsize=9, color=plot_style.GREY)
@@ -212,7 +221,7 @@ def _residuals(readings: Readings) -> Figure:
     every = max(1, rows // 30)
     ax.set_yticks(
         range(0, rows, every),
-        [_escape_dollars(v) for v in readings.quotes.labels[::every]],
+        [escape_dollars(v) for v in readings.quotes.labels[::every]],
         fontsize=7,
     )
     ax.grid(visible=False)
@@ -323,8 +332,8 @@ def _maturity_colormap() -> LinearSegmentedColormap:
     )
 
 
-def _add_maturity_bar(figure: Figure, ax: Any, readings: Readings) -> None:
-    """The scale of the maturities' colours."""
+def _add_maturity_bar(figure: Figure, ax: Axes, readings: Readings) -> None:
+    """Draw a colour bar beside ``ax`` that shows which colour is which maturity."""
     if readings.T.size < 2:
         return
     points = mpl.cm.ScalarMappable(Normalize(0.0, 1.0), _maturity_colormap())
@@ -333,12 +342,3 @@ def _add_maturity_bar(figure: Figure, ax: Any, readings: Readings) -> None:
     bar = figure.colorbar(points, ax=ax, pad=0.01, fraction=0.04)
     places = np.clip((np.log(np.array(days) / DAYS_PER_YEAR) - low) / (high - low), 0.0, 1.0)
     bar.set_ticks(list(places), labels=texts)
-
-
-def _strike_axis_values(readings: Readings, scale: float, k: Array) -> Array:
-    return np.asarray(scale * np.exp(k) if readings.in_currency else k)
-
-
-def _escape_dollars(label: str) -> str:
-    """A label without the dollar signs that matplotlib would read as a formula."""
-    return label.replace("$", r"\$")

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from numpy.typing import ArrayLike
 from plotly.colors import sample_colorscale
 
 from arbiter.conventions import DAYS_PER_YEAR, Array
@@ -33,6 +34,10 @@ _TICK_VOLATILITIES_PERCENT = [
 
 Figure = dict[str, Any]
 
+LEGEND_ABOVE: Figure = {
+    "orientation": "h", "y": 1.03, "yanchor": "bottom", "x": 0.0, "font": {"size": 12},
+}  # fmt: skip
+
 
 def maturity_colours(place: Array) -> list[str]:
     """Colours of maturities, from 0 (short) to 1 (long)."""
@@ -40,7 +45,7 @@ def maturity_colours(place: Array) -> list[str]:
 
 
 def time_ticks(
-    first: float, last: float, scale: Callable[[Any], Any], most: int
+    first: float, last: float, scale: Callable[[float], float], most: int
 ) -> tuple[list[float], list[str]]:
     """Familiar maturities between two (years), thinned to those that have room.
 
@@ -79,7 +84,7 @@ def volatility_ticks(low: float, high: float) -> list[float]:
 
 
 def line_trace(
-    name: str, x: Any, y: Array, colour: str, dash: str = "solid", width: float = 2.0
+    name: str, x: list[float], y: ArrayLike, colour: str, dash: str = "solid", width: float = 2.0
 ) -> Figure:
     """A named line over days."""
     return {
@@ -90,7 +95,7 @@ def line_trace(
 
 
 def marker_trace(
-    name: str, x: Any, y: Any, colour: str, symbol: str = "circle", size: float = 7.0
+    name: str, x: list[float], y: ArrayLike, colour: str, symbol: str = "circle", size: float = 7.0
 ) -> Figure:
     """Named points over days."""
     return {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -95,7 +93,11 @@ def _initial_range(readings: Readings) -> list[float]:
 
 
 def _maturity_traces(
-    readings: Readings, x: Any, y: Any, quoted: NDArray[np.bool_], hover: str
+    readings: Readings,
+    x: list[list[float]],
+    y: list[list[float]],
+    quoted: NDArray[np.bool_],
+    hover: str,
 ) -> list[Figure]:
     """Two lines an expiry: solid where there are quotes, dotted and lighter beyond."""
     traces: list[Figure] = []

@@ -12,7 +12,6 @@ from arbiter.conventions import DAYS_PER_YEAR, INDEX_POINTS, Array
 from arbiter.fitting.vix_comparison import JointComparison, VixLaw
 from arbiter.report import plot_style
 from arbiter.report.contact_sheet import Drawing, draw_smiles
-from arbiter.report.curves import Readings
 from arbiter.report.number_format import (
     ABSENT,
     escape_label,
@@ -23,10 +22,10 @@ from arbiter.report.number_format import (
     round_for_json,
 )
 from arbiter.report.plot_style import BLUE, GREEN, GREY, INK, PURPLE, VERMILION, Figure
+from arbiter.report.smile_curves import SmileReadings
 from arbiter.report.tables import Table
 
 _HOVER_TEMPLATE = "%{y:.2f} at %{x:.0f} days<extra>%{fullData.name}</extra>"
-_LEGEND = {"orientation": "h", "y": 1.03, "yanchor": "bottom", "x": 0.0, "font": {"size": 12}}
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,13 +59,13 @@ class VixReadings:
         return np.unique(np.concatenate([self.vix_maturities, np.geomspace(first, last, 141)]))
 
     @cached_property
-    def smile_readings(self) -> Readings | None:
+    def smile_readings(self) -> SmileReadings | None:
         """Quotes and smiles, date by date; None where there are no options."""
         if self.agreement is None or not len(self.agreement.market.quotes):
             return None
         quotes = self.agreement.market.quotes
         quotes = quotes.select(np.ones(len(quotes), dtype=bool))  # no dates without options
-        return Readings(VixLaw(self.surface, quotes), quotes)
+        return SmileReadings(VixLaw(self.surface, quotes), quotes)
 
     @cached_property
     def root_forward_variance(self) -> Array:

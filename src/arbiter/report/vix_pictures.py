@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from arbiter.conventions import DAYS_PER_YEAR
 from arbiter.report import plot_style
+from arbiter.report.number_format import escape_dollars
 from arbiter.report.vix_panels import VixReadings
 
 
@@ -79,7 +80,7 @@ def _draw_coupling(ax: Axes, readings: VixReadings) -> None:
         color=plot_style.BLUE,
         label="this surface",
     )
-    clean = [label.replace("$", r"\$") for label in labels]
+    clean = [escape_dollars(label) for label in labels]
     ax.set_xticks(place, clean, rotation=40, ha="right", fontsize=7)
     ax.set_title("√E[VIX²] − √FV, index points")
     ax.legend(fontsize=9)

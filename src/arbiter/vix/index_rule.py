@@ -143,8 +143,8 @@ def vix(
 
     Example:
         >>> from arbiter.chains import read_chain
-        >>> from arbiter.data import path
-        >>> vix(read_chain(path()))
+        >>> from arbiter.data import example_chain_path
+        >>> vix(read_chain(example_chain_path()))
         Vix(15.9... at 30 days from 2026-11-13 SPXW and 2026-11-20 SPX)
     """
     strips = _require_strips(source)

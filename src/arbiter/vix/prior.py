@@ -134,8 +134,8 @@ class VixPrior:
     def future(self, T: MaturityLike) -> tuple[Array, Array]:
         """VIX futures of the middle law, in index points, and their standard deviations."""
         t = self.surface.years(T)
-        level = INDEX_POINTS * np.sqrt(self.surface.forward_variance(t))
-        return self._with_deviation(lambda slices: level * slices.future_ratio(t))
+        root_forward_variance = INDEX_POINTS * np.sqrt(self.surface.forward_variance(t))
+        return self._with_deviation(lambda slices: root_forward_variance * slices.future_ratio(t))
 
     def vvix(self, T: MaturityLike) -> tuple[Array, Array]:
         """VVIX of the middle law and its standard deviation."""
@@ -150,10 +150,10 @@ class VixPrior:
         points, t = np.broadcast_arrays(require_levels("K", K), self.surface.years(T))
         variance = self.surface.forward_variance(t)
         require_variance(t, variance)
-        level = INDEX_POINTS * np.sqrt(variance)
+        root_forward_variance = INDEX_POINTS * np.sqrt(variance)
 
         def volatility(slices: VixSlices) -> Array:
-            k = np.log(points / (level * slices.future_ratio(t)))
+            k = np.log(points / (root_forward_variance * slices.future_ratio(t)))
             implied = black.implied_total_volatility(
                 slices.evaluate(Transport.otm, k, t), k
             ).volatility

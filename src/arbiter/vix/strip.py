@@ -78,7 +78,7 @@ def sum_strip(
         ValueError: Naming the strike, the value and the remedy.
 
     Example:
-        >>> near = strip(
+        >>> near = sum_strip(
         ...     [90.0, 95.0, 100.0, 105.0, 110.0],
         ...     [10.1, 5.6, 2.2, 0.5, 0.1],
         ...     [10.3, 5.8, 2.4, 0.7, 0.3],

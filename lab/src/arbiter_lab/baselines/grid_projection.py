@@ -156,9 +156,6 @@ def _weights(prices: Array, kappa: Array, weights: ArrayLike | None) -> Array:
     return np.asarray(np.maximum(vega, _FAINTEST) ** -2.0)
 
 
-# -- constraints ------------------------------------------------------------------------------
-
-
 def _slice(kappa: Array) -> tuple[Array, Array]:
     """Rows ``G c ≥ h`` of one slice: convex from (0, 1) on, then the two ends."""
     m = kappa.size
@@ -174,9 +171,6 @@ def _slice(kappa: Array) -> tuple[Array, Array]:
     rows[m, m - 2], rows[m, m - 1] = 1.0, -1.0
     rows[m + 1, m - 1] = 1.0
     return rows, bound
-
-
-# -- methods ----------------------------------------------------------------------------------
 
 
 def _joint(y: Array, kappa: Array, root: Array) -> tuple[Array, int, float]:

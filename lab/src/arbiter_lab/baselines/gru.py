@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from arbiter.operators.network.geometry_stream import geometry
 from arbiter.operators.network.measure_gate import Gate
-from arbiter.operators.network.network import Config
+from arbiter.operators.network.config import Config
 from arbiter.operators.prior.gaussian_process import Kriged
 from arbiter.operators.prior.reference_volatility import Scaled
 from arbiter_lab.baselines.readout import SMILE_COEFFICIENTS, SmileReadout, smoothed_smile

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from arbiter.operators.network.network import Config, Network
+from arbiter.operators.network.config import Config
+from arbiter.operators.network.network import Network
 from arbiter_lab.baselines.gru import Recurrent
 from arbiter_lab.baselines.readout import Readout
 from arbiter_lab.baselines.ssm import SelectiveScan
@@ -92,7 +93,7 @@ def match_design(model: str, config: Config | None = None) -> Design:
         config: Of the operator; the default one if left out.
 
     Example:
-        >>> matched("gru").width, matched("transformer").width
+        >>> match_design("gru").width, match_design("transformer").width
         (163, 112)
     """
     config = Config() if config is None else config

@@ -96,8 +96,8 @@ class Baseline:
 
     Example:
         >>> import arbiter as ab
-        >>> from arbiter_lab.baselines.matched_size import matched
-        >>> design = matched("gru")
+        >>> from arbiter_lab.baselines.matched_size import match_design
+        >>> design = match_design("gru")
         >>> model = Baseline(design.build(), design)(ab.example_chain().quotes())  # untrained
         >>> bool(0.05 < model.iv(0.0, 0.5) < 0.5)
         True

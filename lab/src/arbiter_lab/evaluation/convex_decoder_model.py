@@ -23,7 +23,8 @@ from torch import Tensor
 from arbiter.conventions import Array
 from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
-from arbiter.operators.network.network import Config, Network
+from arbiter.operators.network.config import Config
+from arbiter.operators.network.network import Network
 from arbiter.operators.quote_tensors import pad_chains
 from arbiter.pricing import black
 from arbiter.quotes import Quotes, require_quotes

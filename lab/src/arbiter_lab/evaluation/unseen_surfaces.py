@@ -111,7 +111,7 @@ def make_unseen_surfaces(count: int, first: int = 0) -> UnseenSurfaces:
     """Surfaces ``first`` to ``first + count − 1`` of the law, the same bits each time.
 
     Example:
-        >>> unseen(1, first=2).case(0).family
+        >>> make_unseen_surfaces(1, first=2).build_case(0).family
         'outsider'
     """
     if first < 0 or count < 1:

@@ -49,9 +49,9 @@ def nas(calls: ArrayLike, kappa: ArrayLike, T: ArrayLike, tolerance: float = TOL
 
     Example:
         >>> from arbiter.examples import example
-        >>> from arbiter_lab.metrics.panels import calls_of
+        >>> from arbiter_lab.metrics.panels import price_calls
         >>> kappa, T = np.linspace(0.7, 1.3, 13), [0.25, 0.5, 1.0]
-        >>> calls = calls_of(example(), kappa, T)
+        >>> calls = price_calls(example(), kappa, T)
         >>> nas(calls, kappa, T)
         NAS = 1
         >>> nas(calls[::-1], kappa, T).value < 1.0

@@ -95,7 +95,7 @@ def metrics_to_dict(metrics: Iterable[Metric]) -> dict[str, Any]:
         ValueError: If two metrics have one name.
 
     Example:
-        >>> record([Metric("NAS", 1.0), Metric("NI", None, "one day has no increments")])
+        >>> metrics_to_dict([Metric("NAS", 1.0), Metric("NI", None, "one day has no increments")])
         {'NAS': 1.0, 'NI': None, 'reason': {'NI': 'one day has no increments'}}
     """
     values: dict[str, Any] = {}

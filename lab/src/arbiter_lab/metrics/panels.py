@@ -42,7 +42,7 @@ def price_calls(model: Priced, kappa: ArrayLike, T: ArrayLike) -> Array:
 
     Example:
         >>> from arbiter.examples import example
-        >>> calls_of(example(), [0.9, 1.0, 1.1], [0.25, 0.5]).shape
+        >>> price_calls(example(), [0.9, 1.0, 1.1], [0.25, 0.5]).shape
         (2, 3)
     """
     moneyness, times = np.asarray(kappa, dtype=np.float64), np.asarray(T, dtype=np.float64)

@@ -11,24 +11,25 @@ from arbiter.conventions import Array
 from arbiter_lab.metrics.metric import Metric
 
 MIN_NAS = 0.9  # below it section 5.4 calls a surface failed
+MAX_RHO_DT = 1.0  # largest ρ(A)Δ of a stable step: above it the scan can diverge
 
 
 def stability(max_rho_dt: ArrayLike, martingale: ArrayLike, converged: ArrayLike) -> Metric:
-    """Share of runs that were safe at every step, passed the martingale test, and converged.
+    """Share of runs with ρ(A)Δ ≤ 1 at every step that passed the martingale test and converged.
 
-    Section 5.2. Its series has one entry a run, 1 or 0.
+    This is the definition of section 5.2. The series of the metric has one entry per run, 1 or 0.
 
     Args:
         max_rho_dt: ``(R,)`` largest ρ(A)Δ of each run, over all steps and maturities.
-        martingale: ``(R,)`` whether the randomised test passed at the end.
-        converged: ``(R,)`` whether the stopping rule was met, not a budget.
+        martingale: ``(R,)`` whether the randomised martingale test passed at the end.
+        converged: ``(R,)`` whether the run ended by the stopping rule and not by its budget.
 
     Example:
         >>> stability([0.9, 0.9, 1.1], [True, True, True], [True, False, True])
         Stability = 0.333333
     """
     rho = _check_column("max_rho_dt", max_rho_dt)
-    passed = rho <= 1.0  # not a number is not safe
+    passed = rho <= MAX_RHO_DT  # not a number is not safe
     passed &= _check_flags("martingale", martingale, rho.size) & _check_flags(
         "converged", converged, rho.size
     )
@@ -44,17 +45,18 @@ def stability_windows(
     least_nas: float = MIN_NAS,
     farthest: float = math.inf,
 ) -> Metric:
-    """Share of seeds and windows with a high NAS, a safe spectrum and a stalled saddle.
+    """Share of seeds and windows with a high NAS, ρ(A)Δ ≤ 1 and a converged saddle.
 
-    Section 2.3, which gives neither the level of NAS nor the bound on the distance.
+    This is the definition of section 2.3, which states neither the threshold on NAS nor the bound
+    on the distance.
 
     Args:
-        nas: ``(N,)`` score of each seed and window.
+        nas: ``(N,)`` no-arbitrage score of each seed and window.
         max_rho_dt: ``(N,)`` largest ρ(A)Δ.
-        projection_distance: ``(N,)`` aggregate distance of the guard's projections.
+        projection_distance: ``(N,)`` sum of the distances of Spec-Guard's projections.
         stalled: ``(N,)`` whether gap and dual residual stayed below their thresholds.
-        least_nas: Level that NAS has to reach.
-        farthest: Bound on the distance; finite is all that is asked by default.
+        least_nas: Smallest NAS that passes.
+        farthest: Largest distance that passes; any finite distance by default.
     """
     scores = _check_column("nas", nas)
     rho, distance = (
@@ -66,7 +68,8 @@ def stability_windows(
             f"{scores.size} scores, {rho.size} radii and {distance.size} distances: give one of "
             "each for every seed and window"
         )
-    passed = (scores >= least_nas) & (rho <= 1.0) & np.isfinite(distance) & (distance <= farthest)
+    passed = (scores >= least_nas) & (rho <= MAX_RHO_DT)
+    passed &= np.isfinite(distance) & (distance <= farthest)
     passed &= _check_flags("stalled", stalled, scores.size)
     return _share_metric("Stability_windows", passed, "seeds or windows")
 

@@ -76,9 +76,9 @@ def make_blocked_folds(
         ValueError: If a part of a fold would be left without a day.
 
     Example:
-        >>> [fold.number for fold in blocked(100, 5)]
+        >>> [fold.number for fold in make_blocked_folds(100, 5)]
         [2, 3, 4]
-        >>> blocked(100, 5, embargo=3)[0].to_dict()["train"]
+        >>> make_blocked_folds(100, 5, embargo=3)[0].to_dict()["train"]
         [0, 16]
     """
     if blocks < 3:

@@ -1,6 +1,6 @@
-"""``replicate.json``: on what machine, with which versions and seeds, and how long each stage took.
+"""``replicate.json``: machine, package versions, seeds, and the wall time of each stage.
 
-The only file of the results that holds times. It names no user, no host and no path.
+It is the only file of the results that holds times. It names no user, no host and no path.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 from arbiter.files import require_version, write_whole
 
+REPLICATE_FILE = "replicate.json"
 FORMAT, VERSION = "arbiter-replicate", 1
 PACKAGE = "arbiter-lab"
 ENVIRONMENT_VARIABLES = (
@@ -37,14 +38,14 @@ ENVIRONMENT_VARIABLES = (
 
 @dataclass(frozen=True)
 class StageTiming:
-    """How one stage went.
+    """Time and memory of one stage.
 
     Attributes:
-        seconds: Wall time of its last attempt.
-        peak_memory_bytes: The most that the process had held when it ended; None where the system
-            does not say.
-        attempts: How often it was begun.
-        finished: Whether it ended without an error.
+        seconds: Wall time of the last attempt.
+        peak_memory_bytes: Peak resident memory of the process at the end of the stage; None where
+            the system does not report it.
+        attempts: How often the stage was started.
+        finished: Whether the last attempt ended without an error.
     """
 
     seconds: float
@@ -54,15 +55,15 @@ class StageTiming:
 
 
 class StageTimer:
-    """Times the stages of a run, over resumptions too.
+    """Times the stages of a run, also when it is resumed.
 
     Args:
-        earlier: Stages of an earlier, interrupted run, from :func:`read_replicate`.
-        clock: Seconds that only grow.
+        earlier: Timings of an earlier, interrupted run, from :func:`read_replicate`.
+        clock: A monotonic clock, in seconds.
 
     Example:
-        >>> stages = Stages()
-        >>> with stages.timed("simulate"):
+        >>> stages = StageTimer()
+        >>> with stages.time_stage("simulate"):
         ...     pass
         >>> stages.first_try
         True
@@ -79,7 +80,7 @@ class StageTimer:
 
     @contextmanager
     def time_stage(self, name: str) -> Iterator[None]:
-        """Time what happens inside; an error is counted as an attempt, and goes on."""
+        """Time the body of a ``with`` statement; a body that raises counts as an attempt."""
         before = self.done.get(name)
         attempts = 1 + (before.attempts if before is not None else 0)
         began = self._clock()
@@ -93,7 +94,7 @@ class StageTimer:
 
     @property
     def first_try(self) -> bool:
-        """Whether every stage was begun once and finished."""
+        """Whether every stage was started once and finished."""
         return bool(self.done) and all(s.finished and s.attempts == 1 for s in self.done.values())
 
 
@@ -108,11 +109,11 @@ def write_replicate(
     """Write ``replicate.json``, whole or not at all.
 
     Args:
-        path: The file.
-        stages: Those that were timed.
-        seeds: Every seed, by what it is for.
-        splits: Folds, as :meth:`Fold.to_dict` gives them.
-        protocol: What else fixes the evaluation: profile, levels, HAC settings.
+        path: The file to write.
+        stages: The timer of the run.
+        seeds: Every seed, by its purpose.
+        splits: Folds, as returned by :meth:`Fold.to_dict`.
+        protocol: Other settings of the evaluation: profile, confidence levels, HAC settings.
     """
     whole = {
         "format": FORMAT,
@@ -139,12 +140,12 @@ def write_replicate(
 
 
 def read_replicate(path: str | PathLike[str]) -> dict[str, Any]:
-    """The file again, its stages as :class:`Stage`.
+    """Read ``replicate.json``; its stages become :class:`StageTiming`.
 
     Raises:
-        ValueError: If it is not such a file.
+        ValueError: If the file has another format.
     """
-    whole: Any = None
+    whole: object = None
     with suppress(ValueError):
         whole = json.loads(Path(path).read_text(encoding="utf-8"))
     if not isinstance(whole, dict) or whole.get("format") != FORMAT:
@@ -158,7 +159,7 @@ def read_replicate(path: str | PathLike[str]) -> dict[str, Any]:
 
 
 def describe_machine() -> dict[str, Any]:
-    """Hardware, system, versions and environment, as plain JSON values."""
+    """Return hardware, system, package versions and environment as plain JSON values."""
     return {
         "hardware": {
             "cpu": _cpu(),
@@ -179,7 +180,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of this package and of all that it requires to run."""
+    """Return installed versions of this package and of its requirements."""
     try:
         lines = metadata.requires(PACKAGE) or []
     except metadata.PackageNotFoundError:
@@ -193,7 +194,7 @@ def versions() -> dict[str, str]:
 
 
 def peak_memory() -> int | None:
-    """The most memory that this process and its ended children have held, in bytes."""
+    """Return the peak resident memory of this process and of its ended children, in bytes."""
     try:
         import resource
     except ImportError:  # not a Unix system
@@ -222,9 +223,11 @@ def _memory() -> int | None:
 
 
 def _gpus() -> list[dict[str, Any]]:
-    """Graphics processors, with the libraries that drive them; torch is asked if it is there."""
-    import torch
-
+    """Return name, memory and CUDA version of each GPU; an empty list without torch or a GPU."""
+    try:
+        import torch
+    except ImportError:
+        return []
     if not torch.cuda.is_available():
         return []
     every = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]

@@ -1,7 +1,7 @@
-"""The manifest: which commands made a folder of results, and a checksum of every file in it.
+"""The manifest of a results folder: the commands that made it and a checksum of every file.
 
-Files that differ from run to run by nature, such as the times in ``replicate.json``, are named
-without a checksum.
+Files that differ between runs, such as the times in ``replicate.json``, are listed without a
+checksum.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from arbiter.files import read_format, write_whole
+from arbiter_lab.protocol.machine import REPLICATE_FILE
 
 MANIFEST_FILE = "manifest.json"
 FORMAT, VERSION = "arbiter-manifest", 1
-VARYING_FILES = ("replicate.json",)
+VARYING_FILES = (REPLICATE_FILE,)
 
 
 class Discrepancy(NamedTuple):
-    """A file that is not what the manifest says.
+    """A file that differs from the manifest.
 
     Attributes:
-        path: Within the folder.
-        kind: ``missing``, ``changed``, or ``extra`` for one that the manifest does not name.
+        path: Path within the folder.
+        kind: ``missing``, ``changed``, or ``extra`` for a file that the manifest does not list.
     """
 
     path: str
@@ -33,7 +34,7 @@ class Discrepancy(NamedTuple):
 
 
 def sha256(path: str | PathLike[str]) -> str:
-    """Checksum of a file, in hexadecimal."""
+    """Return the SHA-256 checksum of a file, in hexadecimal."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -47,13 +48,13 @@ def write_manifest(
     """Write ``manifest.json`` of all files under a folder.
 
     Args:
-        folder: The results.
-        commands: What made them, in order.
-        varies: Paths within the folder that differ from run to run: they must be there, and have
-            no checksum.
+        folder: Folder of the results.
+        commands: The commands that made them, in order.
+        varies: Paths within the folder that differ between runs. They must exist, and are listed
+            without a checksum.
 
     Raises:
-        ValueError: If the folder has no files, or lacks one that is said to vary.
+        ValueError: If the folder has no files, or lacks one of ``varies``.
     """
     place, differing = Path(folder), sorted(set(varies))
     paths = _files(place)
@@ -80,10 +81,10 @@ def write_manifest(
 
 
 def read_manifest(folder: str | PathLike[str]) -> dict[str, Any]:
-    """The manifest of a folder.
+    """Read the manifest of a folder.
 
     Raises:
-        ValueError: If there is none, or it is not one.
+        ValueError: If the folder has no manifest, or the file has another format.
     """
     path = Path(folder) / MANIFEST_FILE
     if not path.is_file():
@@ -95,10 +96,10 @@ def read_manifest(folder: str | PathLike[str]) -> dict[str, Any]:
 
 
 def check_manifest(folder: str | PathLike[str]) -> list[Discrepancy]:
-    """Every file that is missing, changed or extra; an empty list where all is as it was written.
+    """Return every file that is missing, changed or extra; an empty list if none is.
 
     Raises:
-        ValueError: If there is no manifest, or it is not one.
+        ValueError: If the folder has no manifest, or the file has another format.
     """
     place, whole = Path(folder), read_manifest(folder)
     there = set(_files(place))
@@ -114,7 +115,7 @@ def check_manifest(folder: str | PathLike[str]) -> list[Discrepancy]:
 
 
 def _files(folder: Path) -> list[str]:
-    """Paths within the folder, with / between their parts; the manifest and hidden files aside."""
+    """Return sorted POSIX paths within the folder, without the manifest and hidden files."""
     inside = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     plain = [path for path in inside if not any(part.startswith(".") for part in path.parts)]
     return sorted(path.as_posix() for path in plain if path.as_posix() != MANIFEST_FILE)

@@ -1,9 +1,9 @@
 """The results file: every run with the field names of the paper's reproducibility appendix.
 
-A bare name holds the definition of the paper's section 5, a variant carries a suffix
-(:mod:`arbiter_lab.metrics.catalogue`). A null has its reason, under the same name in ``reason``; an
-interval holds its estimate. Nothing in it depends on a clock, so that a run repeated on the same
-machine gives the same bytes: times are in ``replicate.json`` (:mod:`arbiter_lab.protocol.machine`).
+A bare name is the definition of the paper's section 5; a variant has a suffix
+(:mod:`arbiter_lab.metrics.catalogue`). The reason of a null is under the same name in ``reason``.
+An interval contains its estimate. The file holds no times, so a run repeated on the same machine
+writes the same bytes; times are in ``replicate.json`` (:mod:`arbiter_lab.protocol.machine`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ from arbiter.files import require_version, write_whole
 from arbiter_lab.metrics.catalogue import DEFINITIONS
 from arbiter_lab.metrics.metric import Metric, metrics_to_dict
 
+Runs = Mapping[str, dict[str, Any]]
+"""Runs of a results file by name; each holds its fields, ``reason``, ``intervals``, ``about``."""
+
+RESULTS_FILE = "results.json"
 FORMAT, VERSION = "arbiter-results", 1
 
 FIELDS = (
@@ -48,7 +52,7 @@ FIELDS = (
     "filter_rate",
     "cnas_frozen_drop",
 )
-"""The fields of the paper's appendix, in its order. Every run has them all."""
+"""Fields of the paper's appendix, in its order; every run has all of them."""
 
 _COUNT_FIELDS = ("spec_guard_hits", "enter_representer_at_step")
 _SHARE_RANGE, _SIZE_RANGE = (0.0, 1.0), (0.0, math.inf)
@@ -68,10 +72,10 @@ _MAX_PROBLEMS_SHOWN = 8  # problems that an error names
 
 
 class RecordError(ValueError):
-    """A record that is not what it should be.
+    """A results file or a run that does not follow the schema.
 
     Attributes:
-        problems: A sentence for each.
+        problems: One sentence per problem.
     """
 
     def __init__(self, where: str, problems: Iterable[str]) -> None:
@@ -83,13 +87,13 @@ class RecordError(ValueError):
 
 
 class Difference(NamedTuple):
-    """A number of a run that another run does not repeat.
+    """A number that a second run does not repeat.
 
     Attributes:
         run: Name of the run.
-        name: Of the number.
-        first: Its value, None for null.
-        second: The other's; None where it is null, or the run or the number is not there.
+        name: Name of the field.
+        first: Value in the first results; None for null.
+        second: Value in the second results; None for null, or if the run or field is absent.
     """
 
     run: str
@@ -105,16 +109,16 @@ def as_run(
     intervals: Mapping[str, tuple[float, float]] | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """One run of the results file, checked.
+    """Build one run of the results file and check it.
 
     Args:
-        metrics: All that was measured, fields of the appendix and others of the catalogue.
-        missing: For each field of the appendix that was not measured, why.
-        intervals: By name, the two ends; each holds its estimate.
-        about: Plain JSON values that say what was run: kind, seed, configuration. No times.
+        metrics: All measured metrics, fields of the appendix and others of the catalogue.
+        missing: For each field of the appendix that was not measured, the reason.
+        intervals: The two ends by name; each interval contains its estimate.
+        about: Plain JSON values that describe the run: kind, seed, configuration. No times.
 
     Raises:
-        RecordError: With every problem.
+        RecordError: If the run breaks the schema; it lists every problem.
 
     Example:
         >>> why = dict.fromkeys(FIELDS[1:], "a fit has no training")
@@ -139,7 +143,7 @@ def as_run(
     return run
 
 
-def check_run(name: str, run: Any) -> None:
+def check_run(name: str, run: object) -> None:
     """Refuse a run that does not follow the schema.
 
     Raises:
@@ -150,8 +154,8 @@ def check_run(name: str, run: Any) -> None:
         raise RecordError(name, problems)
 
 
-def write_results(path: str | PathLike[str], runs: Mapping[str, Mapping[str, Any]]) -> Path:
-    """Write all runs by name, checked, whole or not at all.
+def write_results(path: str | PathLike[str], runs: Runs) -> Path:
+    """Check all runs, then write them in one atomic step.
 
     Raises:
         RecordError: If a run does not follow the schema; nothing is written then.
@@ -166,10 +170,10 @@ def write_results(path: str | PathLike[str], runs: Mapping[str, Mapping[str, Any
 
 
 def read_results(path: str | PathLike[str]) -> dict[str, dict[str, Any]]:
-    """Runs of a results file by name, checked.
+    """Read the runs of a results file by name and check each.
 
     Raises:
-        RecordError: If it is no results file, or a run does not follow the schema.
+        RecordError: If the file has another format, or a run does not follow the schema.
     """
     try:
         whole = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -186,12 +190,11 @@ def read_results(path: str | PathLike[str]) -> dict[str, dict[str, Any]]:
     return runs
 
 
-def find_differences(
-    first: Mapping[str, Mapping[str, Any]], second: Mapping[str, Mapping[str, Any]]
-) -> list[Difference]:
-    """Numbers of the first results that the second do not repeat.
+def find_differences(first: Runs, second: Runs) -> list[Difference]:
+    """Return the numbers of the first results that the second do not repeat.
 
-    Where the first have an interval the second must lie in it; elsewhere they must be equal.
+    Where the first results have an interval, the second number must lie in it. Elsewhere the two
+    numbers must be equal.
     """
     found = []
     for run, values in first.items():
@@ -207,7 +210,7 @@ def find_differences(
     return found
 
 
-def _find_problems(run: Any) -> Iterator[str]:
+def _find_problems(run: object) -> Iterator[str]:
     if not isinstance(run, Mapping):
         yield f"it is {type(run).__name__}: a run is a mapping of names to values"
         return
@@ -230,7 +233,7 @@ def _find_problems(run: Any) -> Iterator[str]:
     yield from _about_problems("about", about)
 
 
-def _value_problems(name: str, value: Any, reasons: Mapping[str, Any]) -> Iterator[str]:
+def _value_problems(name: str, value: object, reasons: Mapping[str, object]) -> Iterator[str]:
     if _TIME_NAME_PATTERN.search(name):
         yield f"{name} is a time: times belong to replicate.json"
         return
@@ -256,18 +259,18 @@ def _value_problems(name: str, value: Any, reasons: Mapping[str, Any]) -> Iterat
         yield f"{name} is {value!r}, outside [{low:g}, {high:g}], where its definition puts it"
 
 
-def _interval_problems(name: str, ends: Any, value: Any) -> Iterator[str]:
-    good = isinstance(ends, list | tuple) and len(ends) == 2
-    if not good or not all(isinstance(e, Real) and math.isfinite(e) for e in ends):
+def _interval_problems(name: str, ends: object, value: object) -> Iterator[str]:
+    pair = ends if isinstance(ends, list | tuple) and len(ends) == 2 else None
+    if pair is None or not all(isinstance(e, Real) and math.isfinite(e) for e in pair):
         yield f"the interval of {name} is {ends!r}: give two finite ends"
     elif value is None:
         yield f"{name} has an interval and no value: drop it"
-    elif isinstance(value, Real) and not ends[0] <= value <= ends[1]:
-        yield f"{name} is {value!r}, outside its own interval [{ends[0]!r}, {ends[1]!r}]"
+    elif isinstance(value, Real) and not pair[0] <= value <= pair[1]:
+        yield f"{name} is {value!r}, outside its own interval [{pair[0]!r}, {pair[1]!r}]"
 
 
-def _about_problems(where: str, value: Any) -> Iterator[str]:
-    """Times under any name, and what is not plain JSON."""
+def _about_problems(where: str, value: object) -> Iterator[str]:
+    """Yield a sentence for each key that names a time and each value that is not plain JSON."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if not isinstance(key, str):

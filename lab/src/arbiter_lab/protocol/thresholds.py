@@ -78,7 +78,9 @@ def estimate_failure_threshold(
         seed: Of the bootstrap.
 
     Example:
-        >>> found = threshold([0.0, 1.0, 2.0], [[0] * 8, [0] * 6 + [1] * 2, [1] * 8])
+        >>> found = estimate_failure_threshold(
+        ...     [0.0, 1.0, 2.0], [[0] * 8, [0] * 6 + [1] * 2, [1] * 8]
+        ... )
         >>> round(found.estimate, 9), found.low, found.high
         (1.333333333, 0.0, 2.0)
     """

@@ -1,4 +1,4 @@
-"""Whether a folder of results is as it was written, and whether a second run agrees with it."""
+"""Checks of a results folder: checksums, schema, and agreement with a second run."""
 
 from __future__ import annotations
 
@@ -7,29 +7,28 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from arbiter_lab.protocol.machine import read_replicate
+from arbiter_lab.protocol.machine import REPLICATE_FILE, read_replicate
 from arbiter_lab.protocol.manifest import Discrepancy, check_manifest
 from arbiter_lab.protocol.results_file import (
+    RESULTS_FILE,
     Difference,
     RecordError,
     find_differences,
     read_results,
 )
 
-RESULTS, REPLICATE = "results.json", "replicate.json"
-
 
 @dataclass(frozen=True)
 class ResultsCheck:
-    """What was found.
+    """Findings of a check of a results folder.
 
     Attributes:
-        folder: That was checked.
+        folder: The folder that was checked.
         files: Files that are missing, changed or extra.
-        problems: What is wrong with the results file, a sentence each.
-        differences: Numbers that a second run does not repeat; empty where there was none.
+        problems: Problems of the results file, one sentence each.
+        differences: Numbers that the second run does not repeat; empty without a second run.
         compared: How many numbers of the second run were compared.
-        same_bytes: Whether the results file of the second run has the same bytes; None without one.
+        same_bytes: Whether both results files are byte-identical; None without a second run.
     """
 
     folder: Path
@@ -41,11 +40,11 @@ class ResultsCheck:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was found."""
+        """Whether the check found no problem."""
         return not (self.files or self.problems or self.differences)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return the findings as plain JSON values."""
         return {
             "folder": str(self.folder),
             "passed": self.passed,
@@ -57,7 +56,7 @@ class ResultsCheck:
         }
 
     def problem_sentences(self) -> list[str]:
-        """What is wrong, each with what to do."""
+        """Return one sentence per finding; those about files state the remedy."""
         told = [
             f"{found.path} is {found.kind}: restore it, or run the reproduction again"
             for found in self.files
@@ -72,37 +71,37 @@ class ResultsCheck:
 
 
 def check(folder: str | PathLike[str], again: str | PathLike[str] | None = None) -> ResultsCheck:
-    """Verify checksums and schema; compare a second run within the first one's intervals.
+    """Verify checksums and schema, and compare a second run within the first one's intervals.
 
     Args:
-        folder: The results.
-        again: Folder of a second run.
+        folder: Folder of the results.
+        again: Folder of a second run; no comparison if left out.
 
     Raises:
-        ValueError: If there is no manifest in the folder, or the second run has no results.
+        ValueError: If the folder has no manifest, or the second run has no results.
     """
     place = Path(folder)
     files = check_manifest(place)
     problems: list[str] = []
     first: dict[str, dict[str, Any]] = {}
     try:
-        first = read_results(place / RESULTS)
+        first = read_results(place / RESULTS_FILE)
     except RecordError as error:
         problems = list(error.problems)
     except OSError:
-        problems = [f"{place / RESULTS} cannot be read"]
+        problems = [f"{place / RESULTS_FILE} cannot be read"]
     if again is None or problems:
         return ResultsCheck(place, files, problems, [], 0, None)
-    other = Path(again) / RESULTS
+    other = Path(again) / RESULTS_FILE
     if not other.is_file():
         raise ValueError(f"{other} is not there: run the reproduction into {again} first")
     found = find_differences(first, read_results(other))
     compared = sum(len(run) - 3 for run in first.values())  # reason, intervals and about aside
-    same = other.read_bytes() == (place / RESULTS).read_bytes()
+    same = other.read_bytes() == (place / RESULTS_FILE).read_bytes()
     return ResultsCheck(place, files, [], found, compared, same)
 
 
 def read_profile_name(folder: str | PathLike[str]) -> str:
-    """Name of the profile that made a folder of results."""
-    found = read_replicate(Path(folder) / REPLICATE)
+    """Return the name of the profile that made a results folder."""
+    found = read_replicate(Path(folder) / REPLICATE_FILE)
     return str(found["protocol"]["profile"]["name"])

@@ -1,4 +1,4 @@
-"""What the paper claims, transcribed: values, their intervals, and the line of its source.
+"""Numbers of the paper, transcribed: values, their intervals, and the line of its source.
 
 Nothing here was measured by us. Lines are those of ``arbiter.tex``. Where the text and a table give
 different values, both are here.
@@ -14,13 +14,14 @@ class Claim:
     """A number of the paper.
 
     Attributes:
-        what: The metric, by the name that results have.
-        value: As printed.
-        low: Lower end of its printed interval, or None.
+        what: Name of the metric in the results.
+        value: The printed value.
+        low: Lower end of the printed interval, or None.
         high: Upper end, or None.
-        line: Of ``arbiter.tex``.
+        line: Line of ``arbiter.tex``.
         where: Section, table or figure.
-        note: What is odd about it, if anything.
+        note: A fault of the printed number, or empty.
+        untestable: Why a different number of ours decides nothing; empty where it does.
     """
 
     what: str
@@ -30,23 +31,36 @@ class Claim:
     line: int
     where: str
     note: str = ""
+    untestable: str = ""
 
     @property
     def text(self) -> str:
-        """As tables show it."""
+        """The value as tables show it, with its interval."""
         value = f"{self.value:g}"
         return value if self.low is None else f"{value} [{self.low:g}, {self.high:g}]"
 
 
 _OUTSIDE_OWN_INTERVAL = "lies outside its own interval"
+_NO_MARKET = "the paper's market is not published"
+_NO_NETWORK = "the paper's network is not published"
+_NO_OBJECTIVE = "the paper's objective is not published"
 
 TABLE_1 = (
     Claim("NAS", 0.9866, 0.98653, 0.98664, 1054, "Table 1"),
     Claim("CNAS", 0.99022, 0.99018, 0.99027, 1055, "Table 1"),
-    Claim("NI", 0.67757, 0.67733, 0.67768, 1056, "Table 1"),
+    Claim("NI", 0.67757, 0.67733, 0.67768, 1056, "Table 1", "a perfect model has 0"),
     Claim("Stability", 1.0, 1.0, 1.0, 1057, "Table 1", "an interval of width zero"),
-    Claim("DualGap", 0.06034, 0.05833, 0.05891, 1058, "Table 1", _OUTSIDE_OWN_INTERVAL),
-    Claim("SurfaceWasserstein", 0.08727, 0.08703, 0.08746, 1059, "Table 1"),
+    Claim(
+        "DualGap",
+        0.06034,
+        0.05833,
+        0.05891,
+        1058,
+        "Table 1",
+        _OUTSIDE_OWN_INTERVAL,
+        _NO_OBJECTIVE,
+    ),
+    Claim("SurfaceWasserstein", 0.08727, 0.08703, 0.08746, 1059, "Table 1", untestable=_NO_MARKET),
     Claim(
         "GenGap_p95",
         0.24875,
@@ -55,13 +69,14 @@ TABLE_1 = (
         1060,
         "Table 1",
         f"{_OUTSIDE_OWN_INTERVAL}; 0.25031 in text",
+        f"{_NO_MARKET}, nor what its prices are divided by",
     ),
-    Claim("spec_guard_hits", 69, None, None, 1062, "Table 1"),
-    Claim("projection_distance", 53.32, None, None, 1063, "Table 1"),
-    Claim("lambda_lip_before", 1299.27, None, None, 1064, "Table 1"),
-    Claim("lambda_lip_after", 0.70, None, None, 1064, "Table 1"),
-    Claim("coverage_min", 0.802, None, None, 1065, "Table 1"),
-    Claim("coverage_mean", 0.919, None, None, 1065, "Table 1"),
+    Claim("spec_guard_hits", 69, None, None, 1062, "Table 1", untestable=_NO_NETWORK),
+    Claim("projection_distance", 53.32, None, None, 1063, "Table 1", untestable=_NO_NETWORK),
+    Claim("lambda_lip_before", 1299.27, None, None, 1064, "Table 1", untestable=_NO_NETWORK),
+    Claim("lambda_lip_after", 0.70, None, None, 1064, "Table 1", untestable=_NO_NETWORK),
+    Claim("coverage_min", 0.802, None, None, 1065, "Table 1", untestable=_NO_MARKET),
+    Claim("coverage_mean", 0.919, None, None, 1065, "Table 1", untestable=_NO_MARKET),
 )
 """Test values of Table 1."""
 
@@ -119,7 +134,15 @@ DIMENSIONS = (
 )
 
 MONITORS = (
-    Claim("novik_to_kazamaki_rate", 0.9175, 0.9020, 0.9330, 1010, "6.1"),
+    Claim(
+        "novik_to_kazamaki_rate",
+        0.9175,
+        0.9020,
+        0.9330,
+        1010,
+        "6.1",
+        untestable="the paper does not define its statistic",
+    ),
     Claim("representer_slope", 0.47, 0.41, 0.53, 1176, "7.2"),
 )
 
@@ -144,5 +167,5 @@ CONTRACTION = (
 
 
 def find_table_1_claim(what: str) -> Claim | None:
-    """The test value of Table 1 by name."""
+    """Return the test value of Table 1 by name, or None."""
     return next((claim for claim in TABLE_1 if claim.what == what), None)

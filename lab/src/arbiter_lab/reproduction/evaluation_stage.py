@@ -30,7 +30,7 @@ from arbiter_lab.reproduction.models import (
 )
 from arbiter_lab.reproduction.query_models import audit_or_zero, solve_chains
 from arbiter_lab.reproduction.scored_days import KAPPA, LAW_MATURITIES, MATURITIES, Days, read_days
-from arbiter_lab.reproduction.stages import Facts, Workshop
+from arbiter_lab.reproduction.stages import Facts, StageContext
 from arbiter_lab.reproduction.training_stage import weights_of
 from arbiter_lab.reproduction.workers import run_in_order
 
@@ -44,29 +44,29 @@ NOMINAL_LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 _NORMAL_QUANTILES = np.array([0.674490, 1.281552, 1.644854, 1.959964, 2.575829])
 
 
-def list_entries(workshop: Workshop) -> list[ModelEntry]:
+def list_entries(context: StageContext) -> list[ModelEntry]:
     """All models: fits and peers, networks at full size, then those of the small width."""
-    facts, folder = workshop.read_facts("train"), workshop.folder_of("train")
+    facts, folder = context.read_facts("train"), context.folder_of("train")
     small = []
     for name, run in facts["runs"].items():
         missing = run.get("reason", "")
         weights = None if missing else weights_of(folder, facts, name)
         small.append(ModelEntry(name, run["kind"], SMALL, weights, missing))
-    known = [*list_untrained(workshop.profile.methods), *list_checkpointed(workshop.checkpoints)]
+    known = [*list_untrained(context.profile.methods), *list_checkpointed(context.checkpoints)]
     return [*known, *add_unprojected(small)]
 
 
-def make_answers(workshop: Workshop) -> Facts:
+def make_answers(context: StageContext) -> Facts:
     """Run what has not run yet; the facts say which models there are and which are missing."""
-    home = workshop.folder_of("days") / workshop.profile.market
-    every = list_entries(workshop)
+    home = context.folder_of("days") / context.profile.market
+    every = list_entries(context)
     there = [entry for entry in every if not entry.missing]
     parts = [
-        (entry, home, workshop.folder / f"{entry.name}.npz", workshop.profile.judge_every)
+        (entry, home, context.folder / f"{entry.name}.npz", context.profile.judge_every)
         for entry in there
     ]
     told = run_in_order(
-        evaluate_entry, parts, workshop.workers, lambda n: workshop.tell("models", n, len(parts))
+        evaluate_entry, parts, context.workers, lambda n: context.tell("models", n, len(parts))
     )
     refusals = {entry.name: found for entry, found in zip(there, told, strict=True)}
     facts: dict[str, Any] = {}
@@ -192,18 +192,18 @@ def read(path: Path) -> Arrays:
         return {name: archive[name] for name in archive.files}
 
 
-def read_answers(workshop: Workshop, name: str) -> Arrays:
+def read_answers(context: StageContext, name: str) -> Arrays:
     """What a model made of every day."""
-    return read(workshop.folder_of("evaluate") / f"{name}.npz")
+    return read(context.folder_of("evaluate") / f"{name}.npz")
 
 
-def list_evaluated_models(workshop: Workshop) -> list[str]:
+def list_evaluated_models(context: StageContext) -> list[str]:
     """Names of the models that answered."""
-    told = workshop.read_facts("evaluate")["models"]
+    told = context.read_facts("evaluate")["models"]
     return [name for name, about in told.items() if "reason" not in about]
 
 
-def select_entries(workshop: Workshop, names: Sequence[str]) -> list[ModelEntry]:
+def select_entries(context: StageContext, names: Sequence[str]) -> list[ModelEntry]:
     """Those of some models that are there."""
-    every = {entry.name: entry for entry in list_entries(workshop)}
+    every = {entry.name: entry for entry in list_entries(context)}
     return [every[name] for name in names if name in every and not every[name].missing]

@@ -20,7 +20,7 @@ from arbiter_lab.reproduction.evaluation_stage import evaluate_days, select_entr
 from arbiter_lab.reproduction.models import ModelEntry
 from arbiter_lab.reproduction.profiles import Profile
 from arbiter_lab.reproduction.scored_days import KAPPA, MATURITIES, read_days
-from arbiter_lab.reproduction.stages import Facts, Workshop
+from arbiter_lab.reproduction.stages import Facts, StageContext
 from arbiter_lab.reproduction.workers import run_in_order
 
 EXTERNAL_MODELS = (
@@ -33,27 +33,27 @@ _REPORTED_KEYS = (
 )  # fmt: skip
 
 
-def make_external(workshop: Workshop) -> Facts:
+def make_external(context: StageContext) -> Facts:
     """Errors on other timelines, on benchmarks, and on listed chains where there are any."""
-    profile = workshop.profile
-    kept = workshop.folder / "unseen"
+    profile = context.profile
+    kept = context.folder / "unseen"
     if profile.unseen >= SURFACES_PER_FILE:  # files hold whole blocks of surfaces, for all workers
         load_unseen_surfaces(
-            profile.unseen, kept, lambda n: workshop.tell("surfaces", n, profile.unseen)
+            profile.unseen, kept, lambda n: context.tell("surfaces", n, profile.unseen)
         )
     listed: list[Path] = []
     reason = "ARBITER_DATA is not set: no listed chains were given"
-    if workshop.chains is not None:
-        listed = select_evenly(find_chain_files(workshop.chains), profile.chains)
+    if context.chains is not None:
+        listed = select_evenly(find_chain_files(context.chains), profile.chains)
         reason = ""
-    homes = {name: workshop.folder_of("days") / name for name in profile.elsewhere}
-    models = select_entries(workshop, EXTERNAL_MODELS)
+    homes = {name: context.folder_of("days") / name for name in profile.elsewhere}
+    models = select_entries(context, EXTERNAL_MODELS)
     parts = [(entry, profile, homes, kept, listed) for entry in models]
     told = run_in_order(
         evaluate_elsewhere,
         parts,
-        workshop.workers,
-        lambda n: workshop.tell("models abroad", n, len(parts)),
+        context.workers,
+        lambda n: context.tell("models abroad", n, len(parts)),
     )
     made = {entry.name: found for entry, found in zip(models, told, strict=True)}
     places = next(iter(made.values()))

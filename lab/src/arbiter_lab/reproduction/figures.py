@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from arbiter_lab.protocol.results_file import Runs
 from arbiter_lab.reproduction import claims
 from arbiter_lab.reproduction.metrics_stage import MATURITY_EDGES_YEARS, MONEYNESS_EDGES_SD
 from arbiter_lab.reproduction.models import SMALL, label_of
@@ -24,8 +25,6 @@ COLOURS = (BLUE, VERMILION, GREEN, PURPLE, "#c79000", "#56b4e9", "#1c2126", "#cc
 FIGURE_WIDTH_INCHES, FIGURE_HEIGHT_INCHES = 8.0, 4.2
 _ERROR_LIMITS_BP = (1.0, 1000.0)  # basis points
 _SCORE_LIMITS = (-0.2, 1.0)
-
-Runs = Mapping[str, dict[str, Any]]
 
 
 def draw_core_metrics(runs: Runs) -> Figure:

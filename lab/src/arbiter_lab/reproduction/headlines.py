@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from arbiter_lab.protocol.results_file import Runs
 from arbiter_lab.reproduction.models import SMALL, label_of
 from arbiter_lab.reproduction.number_format import DASH, format_fixed, format_score
 from arbiter_lab.reproduction.profiles import MATCHED
 from arbiter_lab.reproduction.stages import Facts
 from arbiter_lab.reproduction.text_tables import TextTable
 from arbiter_lab.reproduction.verdicts import is_significant
-
-Runs = Mapping[str, dict[str, Any]]
 
 _COMPARED_MODELS = ("operator", "refine", MATCHED, SMALL)
 

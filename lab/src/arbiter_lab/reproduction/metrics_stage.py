@@ -32,7 +32,7 @@ from arbiter_lab.reproduction.evaluation_stage import (
 from arbiter_lab.reproduction.models import SMALL
 from arbiter_lab.reproduction.profiles import MATCHED
 from arbiter_lab.reproduction.scored_days import KAPPA, MATURITIES, Days, first_fold, read_days
-from arbiter_lab.reproduction.stages import Facts, Workshop
+from arbiter_lab.reproduction.stages import Facts, StageContext
 
 Rows = NDArray[np.int64]
 
@@ -45,17 +45,17 @@ TEST_FAMILIES = {"operator": "full", "refine": "full", MATCHED: "full", SMALL: S
 """Models that are compared with all others of their width, each a family of hypotheses."""
 
 
-def make_measures(workshop: Workshop) -> Facts:
+def make_measures(context: StageContext) -> Facts:
     """Metrics with intervals, and families of paired tests."""
-    days = read_days(workshop.folder_of("days") / workshop.profile.market)
-    told = workshop.read_facts("evaluate")["models"]
-    fold = first_fold(workshop.profile)
-    names = list_evaluated_models(workshop)
+    days = read_days(context.folder_of("days") / context.profile.market)
+    told = context.read_facts("evaluate")["models"]
+    fold = first_fold(context.profile)
+    names = list_evaluated_models(context)
     found: dict[str, Any] = {}
     daily: dict[str, NDArray[np.float64]] = {}
     for number, name in enumerate(names):
-        workshop.tell("metrics", number, len(names))
-        arrays = read_answers(workshop, name)
+        context.tell("metrics", number, len(names))
+        arrays = read_answers(context, name)
         scored = score_model(arrays, days, fold)
         found[name] = scored.to_dict()
         daily[name] = next(
@@ -64,7 +64,7 @@ def make_measures(workshop: Workshop) -> Facts:
         if "lacking" in arrays and np.isfinite(arrays["within"]).any():
             shares = arrays["within"][fold.test].mean(0)
             found[name]["own_errors"] = {"nominal": NOMINAL_LEVELS, "within": shares}
-    workshop.tell("metrics", len(names), len(names))
+    context.tell("metrics", len(names), len(names))
     tests = {
         base: compare_with_others(
             base, daily, [n for n in names if _is_compared(n, base, width, told)]
@@ -79,7 +79,7 @@ def make_measures(workshop: Workshop) -> Facts:
         "days": {"validate": fold.validate.size, "test": fold.test.size},
         "daily": {name: daily[name] for name in names},
         "errors_by_cell": {
-            name: _compute_error_cells(read_answers(workshop, name), days, fold) for name in names
+            name: _compute_error_cells(read_answers(context, name), days, fold) for name in names
         },
     }
 

@@ -1,7 +1,6 @@
-"""The models that are compared: a list of entries, each with a way to make surfaces or a reason.
+"""The models of the comparison: entries that load a method, or state why it is missing.
 
-A network that was not trained yet is an entry too: without a way, and with the reason why. Nothing
-stands in for it.
+A network that was not trained is an entry with a reason. No other model replaces it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ FORMAT, VERSION = "arbiter-checkpoints", 1
 MANIFEST = "checkpoints.json"
 SMALL = "small"
 UNPROJECTED_SUFFIX = "_unprojected"
-"""Ends the name of the run whose prices are those of the paper's decoder before its projection."""
+"""Suffix of the run whose prices are those of the paper's decoder before its projection."""
 
 Solve = Callable[[Sequence[Quotes]], Sequence[Model]]
 
@@ -62,14 +61,14 @@ _LABELS = {
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """A model of the comparison; plain values, so that another process can be told of it.
+    """A model of the comparison, as plain values that can be sent to another process.
 
     Attributes:
-        name: Of its run in the results.
+        name: Name of its run in the results.
         kind: ``fit``, ``peer``, ``operator``, ``ablation``, ``baseline``, ``sweep`` or ``budget``.
-        width: ``full``, ``small``, or empty for what is not trained.
-        weights: Its checkpoint; None for what needs none.
-        reason: Why it is missing; empty where it is there.
+        width: ``full``, ``small``, or empty for a model that is not trained.
+        weights: Path of its checkpoint; None for a model without one.
+        reason: Why the model is missing; empty where it is available.
     """
 
     name: str
@@ -80,36 +79,40 @@ class ModelEntry:
 
     @property
     def label(self) -> str:
-        """What tables call it."""
+        """Name of the model in tables."""
         return label_of(self.name)
 
     @property
     def missing(self) -> bool:
-        """Whether it cannot be asked."""
+        """Whether the model is not available."""
         return bool(self.reason)
 
     @property
     def has_icnn_decoder(self) -> bool:
-        """Whether its decoder is the paper's own, which gives prices and no surface."""
+        """Whether its decoder is the paper's ICNN, which gives prices and no surface."""
         return self.plain == "icnn"
 
     @property
     def plain(self) -> str:
-        """Of which part it tells, whatever its width, before its projection or after."""
+        """Name without the prefix of the width and the suffix of the projection."""
         return self.name.removeprefix(f"{SMALL}_").removesuffix(UNPROJECTED_SUFFIX)
 
     @property
     def projected(self) -> bool:
-        """Whether its prices, if its decoder is the paper's own, are projected."""
+        """Whether prices of the paper's ICNN decoder are projected; True for other decoders."""
         return not self.name.endswith(UNPROJECTED_SUFFIX)
 
     @property
     def promises(self) -> bool:
-        """Whether it says of itself that nothing can be arbitraged."""
+        """Whether the model claims to be free of static arbitrage."""
         return self.kind not in ("peer", "baseline") and self.projected
 
     def method(self) -> Method:
-        """As the evaluation takes it; loads what has to be loaded."""
+        """Load the model as a method of the evaluation.
+
+        Raises:
+            ValueError: If the model is missing.
+        """
         if self.missing:
             raise ValueError(f"{self.name} is missing: {self.reason}")
         return Method(self.name, self._load_solver(), self.promises)
@@ -134,14 +137,14 @@ class Checkpoints:
     """A folder of trained networks, with their checksums in a manifest.
 
     Attributes:
-        folder: Where; it need not be there.
+        folder: Path of the folder; it need not exist.
     """
 
     folder: Path = field(default_factory=lambda: Path(str(files("arbiter_lab.nets"))))
 
     @property
     def files(self) -> dict[str, dict[str, Any]]:
-        """What the manifest names, by name of the network."""
+        """Entries of the manifest by name of the network; empty without a manifest."""
         path = self.folder / MANIFEST
         if not path.is_file():
             return {}
@@ -150,16 +153,15 @@ class Checkpoints:
         return found
 
     def collect_checksums(self) -> dict[str, str]:
-        """Checksums of the shipped operator and of what the manifest names."""
-        shipped = Path(str(files("arbiter.data"))) / f"{DEFAULT_WEIGHTS_NAME}.safetensors"
+        """Return the checksums of the shipped operator and of the files of the manifest."""
         named = {name: str(entry["sha256"]) for name, entry in sorted(self.files.items())}
-        return {DEFAULT_WEIGHTS_NAME: sha256(shipped), **named}
+        return {DEFAULT_WEIGHTS_NAME: sha256(find_shipped_weights()), **named}
 
     def find(self, name: str) -> Path | str:
-        """The file of a network, or the sentence that says why there is none.
+        """Return the path of a network, or a sentence that states why there is none.
 
         Raises:
-            ValueError: If the file is not the one that the manifest names.
+            ValueError: If the checksum of the file is not that of the manifest.
         """
         entry = self.files.get(name)
         if entry is None:
@@ -178,6 +180,11 @@ class Checkpoints:
         return path
 
 
+def find_shipped_weights() -> Path:
+    """Return the path of the weights of the shipped operator."""
+    return Path(str(files("arbiter.data"))) / f"{DEFAULT_WEIGHTS_NAME}.safetensors"
+
+
 def write_checkpoint_manifest(folder: str | PathLike[str], names: Sequence[str]) -> Path:
     """Write the manifest of ``NAME.safetensors`` files in a folder."""
     place = Path(folder)
@@ -190,7 +197,7 @@ def write_checkpoint_manifest(folder: str | PathLike[str], names: Sequence[str])
 
 
 def list_untrained(names: Sequence[str]) -> list[ModelEntry]:
-    """Models that no training of a run makes: the shipped operator, fits and peers."""
+    """Return entries of the models that a run does not train: shipped operator, fits and peers."""
     kinds = {"operator": ("operator", "full"), "refine": ("fit", ""), "fit": ("fit", "")}
     kinds |= {"svi": ("peer", ""), "ssvi": ("peer", ""), "fit_then_clean": ("baseline", "")}
     found = [ModelEntry(name, *kinds[name]) for name in names]
@@ -200,7 +207,7 @@ def list_untrained(names: Sequence[str]) -> list[ModelEntry]:
 
 
 def add_unprojected(entries: Sequence[ModelEntry]) -> list[ModelEntry]:
-    """The same, each model with the paper's own decoder twice: after its projection and before."""
+    """Return the entries, and for each ICNN decoder a second one without its projection."""
     found = []
     for entry in entries:
         lost = entry.has_icnn_decoder and not entry.missing and not _is_importable("piqp")
@@ -211,7 +218,7 @@ def add_unprojected(entries: Sequence[ModelEntry]) -> list[ModelEntry]:
 
 
 def list_checkpointed(checkpoints: Checkpoints) -> list[ModelEntry]:
-    """Baselines and ablations at full size, as far as they were trained."""
+    """Return entries of the networks at full size; those without a checkpoint state a reason."""
     found = []
     for name in (MATCHED, *BASELINES, *ABLATIONS):
         kind = "baseline" if name in BASELINES else "operator" if name == MATCHED else "ablation"
@@ -224,12 +231,12 @@ def list_checkpointed(checkpoints: Checkpoints) -> list[ModelEntry]:
 
 
 def has_baselines() -> bool:
-    """Whether the package has networks without guarantees to train."""
+    """Return whether the unconstrained networks can be imported."""
     return _is_importable("arbiter_lab.baselines.trained_baseline")
 
 
 def label_of(name: str) -> str:
-    """What tables call a model."""
+    """Return the name of a model in tables."""
     if name.startswith(f"{SMALL}_"):
         return f"{label_of(name.removeprefix(f'{SMALL}_'))} (small)"
     if name == SMALL:
@@ -238,6 +245,6 @@ def label_of(name: str) -> str:
 
 
 def _is_importable(module: str) -> bool:
-    """Whether a module can be imported."""
-    room = module.rpartition(".")[0]
-    return (not room or find_spec(room) is not None) and find_spec(module) is not None
+    """Return whether a module can be imported."""
+    package = module.rpartition(".")[0]
+    return (not package or find_spec(package) is not None) and find_spec(module) is not None

@@ -35,7 +35,7 @@ from arbiter_lab.reproduction.scored_days import (
     first_fold,
     read_days,
 )
-from arbiter_lab.reproduction.stages import Facts, Workshop
+from arbiter_lab.reproduction.stages import Facts, StageContext
 from arbiter_lab.reproduction.training_stage import POOLS_FOLDER, weights_of
 from arbiter_lab.training.held_out import HeldOut
 from arbiter_lab.training.law_pool import Laws
@@ -47,75 +47,75 @@ _SMOOTHNESS_POINTS = 65  # log-strikes at which smoothness is looked at
 _SMOOTHNESS_REACH_SD = 2.0  # deviations
 
 
-def make_monitors(workshop: Workshop) -> Facts:
+def make_monitors(context: StageContext) -> Facts:
     """All four on the days out of sample, and what is known of networks that come as files."""
-    days = read_days(workshop.folder_of("days") / workshop.profile.market)
-    fold = first_fold(workshop.profile)
+    days = read_days(context.folder_of("days") / context.profile.market)
+    fold = first_fold(context.profile)
     parts = ("A1", "A2", "A3", "regression", "dimensions", "networks")
 
     def tell(name: str) -> None:
-        workshop.tell(name, parts.index(name), len(parts))
+        context.tell(name, parts.index(name), len(parts))
 
     tell("A1")
-    switched = _measure_switch_rate(workshop, days, fold.windows)
+    switched = _measure_switch_rate(context, days, fold.windows)
     tell("A2")
     shipped = load_operator()
     smooth = _smoothness(shipped, days, int(fold.test[-1]))
     tell("A3")
-    networks = {"operator": network_of(shipped), **_load_small_network(workshop)}
+    networks = {"operator": network_of(shipped), **_load_small_network(context)}
     chain = days.quotes[int(fold.test[-1])]
     memories = {
         name: {scan: asdict(memory) for scan, memory in measure_scan_memories(net, chain).items()}
         for name, net in networks.items()
     }
     tell("regression")
-    regression = _regression(workshop, days, fold)
+    regression = _regression(context, days, fold)
     tell("dimensions")
     dimensions = {"inputs": _dimensions(input_rows(days, fold.test), "")} | {
         name: _dimensions(features(net, days, fold.test), "features")
         for name, net in networks.items()
     }
     tell("networks")
-    known = _describe_networks(workshop, days, fold)
+    known = _describe_networks(context, days, fold)
     return {
         "A1": switched,
         "A2": smooth,
         "A3": memories,
-        "A4": {"windows": workshop.read_facts("days")["coverage_windows"]},
+        "A4": {"windows": context.read_facts("days")["coverage_windows"]},
         "regression": regression,
         "dimensions": dimensions,
         "networks": known,
     }
 
 
-def _load_small_network(workshop: Workshop) -> dict[str, Network]:
+def _load_small_network(context: StageContext) -> dict[str, Network]:
     """The network of the small width, unless its training diverged."""
-    trained = workshop.read_facts("train")
+    trained = context.read_facts("train")
     if "reason" in trained["runs"][SMALL]:
         return {}
-    loaded = Operator.load(weights_of(workshop.folder_of("train"), trained, SMALL))
+    loaded = Operator.load(weights_of(context.folder_of("train"), trained, SMALL))
     return {SMALL: network_of(loaded)}
 
 
-def _regression(workshop: Workshop, days: Days, fold: Fold) -> Facts:
+def _regression(context: StageContext, days: Days, fold: Fold) -> Facts:
     name = f"{SMALL}_representer"
-    run = workshop.read_facts("train")["runs"].get(name)
+    run = context.read_facts("train")["runs"].get(name)
     if run is None or "reason" in run:
         return {"reason": "the network with the representer was not trained"}
     return regress_error_on_gap(
-        workshop.folder_of("train") / name,
-        _load_held_out_laws(workshop),
+        context.folder_of("train") / name,
+        _load_held_out_laws(context),
         days,
         fold.windows,
-        workshop.profile.gap_windows,
+        context.profile.gap_windows,
     )
 
 
-def _describe_networks(workshop: Workshop, days: Days, fold: Fold) -> Facts:
+def _describe_networks(context: StageContext, days: Days, fold: Fold) -> Facts:
     """Of the shipped operator and of every checkpoint."""
-    settings = workshop.profile.small
-    exam = HeldOut(settings, _load_held_out_laws(workshop), make_route(settings).make_lesson)
-    every = [*list_untrained(["operator"]), *list_checkpointed(workshop.checkpoints)]
+    settings = context.profile.small
+    exam = HeldOut(settings, _load_held_out_laws(context), make_route(settings).make_lesson)
+    every = [*list_untrained(["operator"]), *list_checkpointed(context.checkpoints)]
     return {
         entry.name: describe_network(entry, days, fold.test, exam)
         for entry in every
@@ -123,9 +123,9 @@ def _describe_networks(workshop: Workshop, days: Days, fold: Fold) -> Facts:
     }
 
 
-def _load_held_out_laws(workshop: Workshop) -> Laws:
-    small = workshop.profile.small
-    pools = workshop.folder_of("train") / POOLS_FOLDER
+def _load_held_out_laws(context: StageContext) -> Laws:
+    small = context.profile.small
+    pools = context.folder_of("train") / POOLS_FOLDER
     return load_pool(small.held_out, small.held_out_seed, pools, "cpu").laws
 
 
@@ -148,10 +148,10 @@ def features(network: Network, days: Days, rows: NDArray[np.int64]) -> Array:
 
 
 def _measure_switch_rate(
-    workshop: Workshop, days: Days, windows: tuple[NDArray[np.int64], ...]
+    context: StageContext, days: Days, windows: tuple[NDArray[np.int64], ...]
 ) -> dict[str, Any]:
     """A1 over windows that begin on days out of sample, as many in each block."""
-    profile = workshop.profile
+    profile = context.profile
     each = max(1, profile.windows // len(windows))
     starts = [
         block[np.unique(np.linspace(0, block.size - 1, each).round().astype(int))]

@@ -1,14 +1,11 @@
-"""What is known of networks that come as checkpoints: card, guard, martingale test.
+"""Facts of networks that are read from checkpoints: card, Spec-Guard, martingale test.
 
-The journal of the training that made a checkpoint does not travel with it. What the guard does is
-therefore watched where the network is used, on the days out of sample; the martingale test is made
-anew on held-out laws.
+A checkpoint does not contain the journal of its training. Spec-Guard is therefore measured on the
+days out of sample, and the martingale test is run again on held-out laws.
 """
 
 from __future__ import annotations
 
-from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,32 +14,25 @@ from numpy.typing import NDArray
 
 from arbiter.operators import checkpoint
 from arbiter.operators.network.green_scan import GreenScan
-from arbiter.operators.network.network import Config, Network
-from arbiter.operators.pretrained import DEFAULT_WEIGHTS_NAME
+from arbiter.operators.network.config import Config
+from arbiter.operators.network.network import Network
 from arbiter.operators.quote_tensors import pad_chains
-from arbiter_lab.reproduction.models import ModelEntry
+from arbiter_lab.metrics.stability import MAX_RHO_DT
+from arbiter_lab.reproduction.models import ModelEntry, find_shipped_weights
 from arbiter_lab.reproduction.scored_days import Days
 from arbiter_lab.reproduction.stages import Facts
 from arbiter_lab.training.held_out import HeldOut
-
-MAX_RHO_DT = 1.0
-"""What ρ(A)Δ may be."""
-
-
-def find_shipped_weights() -> Path:
-    """The file of the shipped operator."""
-    return Path(str(files("arbiter.data"))) / f"{DEFAULT_WEIGHTS_NAME}.safetensors"
 
 
 def describe_network(
     entry: ModelEntry, days: Days, rows: NDArray[np.int64], exam: HeldOut
 ) -> Facts:
-    """Facts of one network: what its file says, and what is seen of it here.
+    """Return facts of one network: metadata of its file, martingale test, Spec-Guard.
 
     Args:
-        entry: It has weights, or is the shipped operator.
-        days: Of the timeline.
-        rows: Days out of sample.
+        entry: A model with weights, or the shipped operator.
+        days: Days of the timeline.
+        rows: Numbers of the days out of sample.
         exam: Held-out batches, for the martingale test.
     """
     path = entry.weights or find_shipped_weights()
@@ -70,7 +60,7 @@ def describe_network(
 
 @torch.no_grad()
 def measure_spec_guard(network: Network, days: Days, rows: NDArray[np.int64]) -> Facts:
-    """What Spec-Guard does on some days: hits, their distance, and the largest ρ(A)Δ proposed."""
+    """Return Spec-Guard's hits, their total distance and the largest ρ(A)Δ proposed, over days."""
     scans = [module for module in network.modules() if isinstance(module, GreenScan)]
     dtype = next(network.parameters()).dtype
     hits, distance, largest = 0, 0.0, 0.0

@@ -1,4 +1,4 @@
-"""The part of a run that is kept with the source: small enough, checked, and with checksums."""
+"""``publish``: copies the small part of a run that is kept with the source, with checksums."""
 
 from __future__ import annotations
 
@@ -8,32 +8,37 @@ from os import PathLike
 from pathlib import Path
 
 from arbiter.files import write_whole
+from arbiter_lab.protocol.machine import REPLICATE_FILE
 from arbiter_lab.protocol.manifest import MANIFEST_FILE as MANIFEST
 from arbiter_lab.protocol.manifest import write_manifest
+from arbiter_lab.protocol.results_file import RESULTS_FILE
 from arbiter_lab.reproduction.check_results import check
 from arbiter_lab.reproduction.paper_page import fill_page
 
 MAX_TOTAL_BYTES = 5_000_000
-"""Bytes of all files together."""
+"""Largest total size of the kept files, in bytes."""
 
-KEPT_FILES = ("results.json", "replicate.json", "sweeps.csv", "report.html")
+KEPT_FILES = (RESULTS_FILE, REPLICATE_FILE, "sweeps.csv", "report.html")
 KEPT_FOLDERS = {"tables": ("*.md", "*.tex"), "figures": ("*.png",)}
 KEPT_STAGES = ("days", "evaluate", "sweeps", "stress", "external", "monitors")
-"""Facts that are kept; those of the others are long, and in the tables as far as they are read."""
+"""Stages whose facts are kept; those of the others are long, and tables hold what is read."""
 
 
 def publish(
     results: str | PathLike[str], place: str | PathLike[str], page: str | PathLike[str]
 ) -> Path:
-    """Copy what is to be kept of a run, and bring the page to its numbers.
+    """Copy the kept files of a run, and update the numbers of the paper's page.
 
     Args:
-        results: A complete run, as it was written.
-        place: Folder of what is kept, replaced whole.
-        page: The page; it reaches the folder by its name.
+        results: Folder of a complete, unchanged run.
+        place: Folder of the kept files; it is replaced.
+        page: The Markdown page; its links use the name of ``place``.
+
+    Returns:
+        The folder of the kept files.
 
     Raises:
-        ValueError: If the run is not whole and unchanged, or what is to be kept is too large.
+        ValueError: If the run is incomplete or changed, or the kept files are too large.
     """
     source, target, text = Path(results), Path(place), Path(page)
     found = check(source)

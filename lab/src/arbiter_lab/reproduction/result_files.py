@@ -1,16 +1,16 @@
-"""Results, tables, figures, ledger and report: pure functions of what the stages found."""
+"""Writes results, tables, figures, ledger and report: pure functions of the stages' facts."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from arbiter.files import write_whole
-from arbiter_lab.protocol.results_file import write_results
+from arbiter_lab.protocol.results_file import RESULTS_FILE, Runs, write_results
 from arbiter_lab.reproduction.page import render
 from arbiter_lab.reproduction.result_records import build_runs
-from arbiter_lab.reproduction.stages import Facts, Workshop
+from arbiter_lab.reproduction.stages import Facts, StageContext
 from arbiter_lab.reproduction.sweep_stage import format_ledger
 from arbiter_lab.reproduction.tables import make_tables
 
@@ -36,17 +36,17 @@ CAPTIONS = {
     "interval-calibration": "Whether intervals hold what they say.",
     "lipschitz-cost": "What a certified Lipschitz constant costs.",
 }
-"""Figures by name, in the order of the report."""
+"""Captions of the figures by name, in the order of the report."""
 
 
-def write_all_results(workshop: Workshop) -> None:
-    """Write everything that a reader sees."""
-    out, tell = workshop.out, workshop.tell
-    facts = {name: workshop.read_facts(name) for name in FACT_STAGES}
+def write_all_results(context: StageContext) -> None:
+    """Write the results file, the ledger, tables, figures and the report."""
+    out, tell = context.out, context.tell
+    facts = {name: context.read_facts(name) for name in FACT_STAGES}
     tell("results", 0, 4)
-    found = build_runs(workshop)
-    write_results(out / "results.json", found)
-    write_whole(out / "sweeps.csv", format_ledger(workshop))
+    found = build_runs(context)
+    write_results(out / RESULTS_FILE, found)
+    write_whole(out / "sweeps.csv", format_ledger(context))
     tell("results", 1, 4)
     grids = make_tables(found, facts)
     place = out / "tables"
@@ -61,15 +61,15 @@ def write_all_results(workshop: Workshop) -> None:
     for name, content in pictures.items():
         write_whole(place / f"{name}.png", content)
     tell("results", 3, 4)
-    page = render(workshop.profile, found, facts, grids, pictures, CAPTIONS)
+    page = render(context.profile, found, facts, grids, pictures, CAPTIONS)
     write_whole(out / "report.html", page)
     tell("results", 4, 4)
 
 
 def make_figure_renderers(
-    found: Mapping[str, dict[str, Any]], facts: Mapping[str, Facts]
+    found: Runs, facts: Mapping[str, Facts]
 ) -> dict[str, Callable[[], bytes]]:
-    """Every figure by name, drawn when called."""
+    """Return for every figure, by name, a function that draws it as PNG bytes."""
     from arbiter_lab.reproduction import figures, surface_figures
 
     portrait, monitors, sweeps = facts["portrait"], facts["monitors"], facts["sweeps"]

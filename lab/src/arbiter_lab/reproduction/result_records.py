@@ -13,7 +13,7 @@ from arbiter_lab.protocol.intervals import metric_intervals
 from arbiter_lab.protocol.monitors import LEAST_COVERAGE
 from arbiter_lab.protocol.results_file import FIELDS, as_run
 from arbiter_lab.reproduction.models import SMALL, UNPROJECTED_SUFFIX
-from arbiter_lab.reproduction.stages import Facts, Workshop
+from arbiter_lab.reproduction.stages import Facts, StageContext
 
 _REASON_NOT_TRAINED = "nothing is trained here: it belongs to training"
 _TRAINING_FIELDS = ("DualGap", "ratio_log", "mfm_mse", "martingale_residual")
@@ -26,10 +26,10 @@ _REASON_UNCONSTRAINED = (
 )
 
 
-def build_runs(workshop: Workshop) -> dict[str, dict[str, Any]]:
+def build_runs(context: StageContext) -> dict[str, dict[str, Any]]:
     """Every run by name, checked; a model that is missing has a null and the reason everywhere."""
-    told = workshop.read_facts("evaluate")["models"]
-    measured = workshop.read_facts("measure")["models"]
+    told = context.read_facts("evaluate")["models"]
+    measured = context.read_facts("measure")["models"]
     found = {}
     for name, about in told.items():
         kept = {key: about[key] for key in ("label", "kind", "width")}
@@ -38,9 +38,9 @@ def build_runs(workshop: Workshop) -> dict[str, dict[str, Any]]:
             found[name] = as_run([], missing=missing, about=kept | {"missing": True})
             continue
         metrics, intervals = _read_measured_metrics(measured[name]["test"])
-        more, reasons = _collect_training_metrics(workshop, name, kept)
-        metrics += [*_collect_data_metrics(workshop, intervals), *more]
-        metrics += _collect_dimension_metrics(workshop, name)
+        more, reasons = _collect_training_metrics(context, name, kept)
+        metrics += [*_collect_data_metrics(context, intervals), *more]
+        metrics += _collect_dimension_metrics(context, name)
         for metric in more:
             ends = metric_intervals([metric]).ends.get(metric.name)
             if ends is not None:
@@ -50,7 +50,7 @@ def build_runs(workshop: Workshop) -> dict[str, dict[str, Any]]:
             field: reasons.get(field, _REASON_NOT_TRAINED) for field in FIELDS if field not in known
         }
         kept |= {"promises": about["promises"], "refused": about["refused"]}
-        kept |= {"days": workshop.read_facts("measure")["days"]["test"]}
+        kept |= {"days": context.read_facts("measure")["days"]["test"]}
         kept |= {"intervals_paper": _read_paper_intervals(measured[name]["test"])}
         found[name] = as_run(metrics, missing=missing, intervals=intervals, about=kept)
     return found
@@ -76,10 +76,10 @@ def _read_paper_intervals(test: Facts) -> dict[str, list[float]]:
 
 
 def _collect_data_metrics(
-    workshop: Workshop, intervals: dict[str, tuple[float, float]]
+    context: StageContext, intervals: dict[str, tuple[float, float]]
 ) -> list[Metric]:
     """What belongs to the days and not to a model: coverage, cleaning, the monitor A1."""
-    days, monitors = workshop.read_facts("days"), workshop.read_facts("monitors")
+    days, monitors = context.read_facts("days"), context.read_facts("monitors")
     windows, switched = days["coverage_windows"], monitors["A1"]
     intervals["novik_to_kazamaki_rate"] = tuple(switched["interval"])
     return [
@@ -90,9 +90,9 @@ def _collect_data_metrics(
     ]
 
 
-def _collect_dimension_metrics(workshop: Workshop, name: str) -> list[Metric]:
+def _collect_dimension_metrics(context: StageContext, name: str) -> list[Metric]:
     """Of the inputs, which all models share, and of the operator's own features."""
-    dimensions = workshop.read_facts("monitors")["dimensions"]
+    dimensions = context.read_facts("monitors")["dimensions"]
     values = dict(dimensions["inputs"])
     if name in dimensions:
         values |= dimensions[name]
@@ -100,24 +100,24 @@ def _collect_dimension_metrics(workshop: Workshop, name: str) -> list[Metric]:
 
 
 def _collect_training_metrics(
-    workshop: Workshop, name: str, about: dict[str, Any]
+    context: StageContext, name: str, about: dict[str, Any]
 ) -> tuple[list[Metric], dict[str, str]]:
     """What training measured, and reasons for what it did not."""
-    windows = workshop.read_facts("days")["coverage_windows"]
+    windows = context.read_facts("days")["coverage_windows"]
     never = f"no window has a coverage below {LEAST_COVERAGE:g}"
     reasons = dict.fromkeys(
         _REPRESENTER_FIELDS, f"the representer is not part of this model, and {never}"
     )
     if min(windows) < LEAST_COVERAGE:
         reasons = dict.fromkeys(_REPRESENTER_FIELDS, "the representer is not part of this model")
-    run = workshop.read_facts("train")["runs"].get(name.removesuffix(UNPROJECTED_SUFFIX))
+    run = context.read_facts("train")["runs"].get(name.removesuffix(UNPROJECTED_SUFFIX))
     if run is not None:
-        found, more = _collect_small_run_metrics(workshop, name, run)
+        found, more = _collect_small_run_metrics(context, name, run)
         about |= {"seed": run["settings"]["seed"], "parameters": run["parameters"]}
         about |= {"ended": run["ended"], "steps": run["steps"], "journal": run["model"]}
         return found, reasons | more
     origin = "operator" if name == "refine" else name.removesuffix(UNPROJECTED_SUFFIX)
-    known = workshop.read_facts("monitors")["networks"].get(origin)
+    known = context.read_facts("monitors")["networks"].get(origin)
     if known is None:
         return [], reasons
     about |= {key: known[key] for key in ("parameters", "seed", "steps", "ended")}
@@ -160,7 +160,7 @@ def _read_card_metrics(metrics: Facts) -> list[Metric]:
 
 
 def _collect_small_run_metrics(
-    workshop: Workshop, name: str, run: Facts
+    context: StageContext, name: str, run: Facts
 ) -> tuple[list[Metric], dict[str, str]]:
     found = _read_card_metrics(run["metrics"])
     reasons = {
@@ -181,7 +181,7 @@ def _collect_small_run_metrics(
         elif run["settings"]["config"]["representer"]:
             reasons[field] = f"no slice of training had a coverage below {LEAST_COVERAGE:g}"
     if name == SMALL:
-        share = workshop.read_facts("sweeps")["stability"]["Stability"]
+        share = context.read_facts("sweeps")["stability"]["Stability"]
         found.append(Metric("Stability", share["value"], None, np.array(share["runs"])))
     else:
         found.append(

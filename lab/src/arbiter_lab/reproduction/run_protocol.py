@@ -1,4 +1,4 @@
-"""The whole protocol, stage by stage, and what it leaves in the folder of results."""
+"""``reproduce``: runs every stage of the protocol and writes the results folder."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ from pathlib import Path
 import torch
 
 from arbiter.files import require_folder
-from arbiter_lab.protocol.machine import StageTimer, read_replicate, write_replicate
-from arbiter_lab.protocol.machine import StageTiming as Timed
+from arbiter_lab.protocol.machine import (
+    REPLICATE_FILE,
+    StageTimer,
+    StageTiming,
+    read_replicate,
+    write_replicate,
+)
 from arbiter_lab.protocol.manifest import MANIFEST_FILE as MANIFEST
 from arbiter_lab.protocol.manifest import write_manifest
+from arbiter_lab.protocol.results_file import RESULTS_FILE
 from arbiter_lab.reproduction import (
     evaluation_stage,
     external_stage,
@@ -32,10 +38,8 @@ from arbiter_lab.reproduction.display import Display
 from arbiter_lab.reproduction.models import Checkpoints
 from arbiter_lab.reproduction.profiles import Profile
 from arbiter_lab.reproduction.result_files import write_all_results
-from arbiter_lab.reproduction.stages import Stage, Workshop, run_stages
+from arbiter_lab.reproduction.stages import Stage, StageContext, run_stages
 from arbiter_lab.reproduction.workers import default_workers
-
-RESULTS, REPLICATE = "results.json", "replicate.json"
 
 STAGES = (
     Stage(
@@ -92,13 +96,13 @@ STAGE_NAMES = tuple(stage.name for stage in STAGES)
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """How a run ended.
+    """The outcome of a run of the protocol.
 
     Attributes:
-        out: The folder.
-        ran: Stages that ran now; the others were done.
-        complete: Whether results were written; not where it was asked to end after a stage.
-        missing: Models that are not there, each with the reason.
+        out: Folder of the results.
+        ran: Names of the stages that ran now; the others were done already.
+        complete: Whether results were written; False if the run was to end after a stage.
+        missing: The reason of each missing model, by name.
     """
 
     out: Path
@@ -117,23 +121,25 @@ def reproduce(
     workers: int | None = None,
     display: Display | None = None,
 ) -> RunOutcome:
-    """Run the protocol, or what is left of it, and write every result.
+    """Run the stages that are not done, and write every result.
 
     Args:
-        profile: How much.
-        out: Folder of the results; one that was begun is gone on with.
+        profile: Sizes of the run.
+        out: Folder of the results; a run that was interrupted there is resumed.
         checkpoints: Networks at full size; those of the package if left out.
         chains: Folder of listed chains, for external validity.
-        last: Name of a stage to end after; nothing is shown then.
-        workers: Processes at a time; one for each processor if left out. Results are the same.
-        display: What a person sees; nothing if left out.
+        last: Name of a stage to end after; no results are written then.
+        workers: Number of processes; one per processor if left out. Results do not depend on it.
+        display: Display of the progress; none if left out.
 
     Raises:
-        ValueError: If the folder cannot be used, holds results of another profile, or ``last`` is
-            no stage.
+        ValueError: If the folder cannot be used or holds results of another profile, or if
+            ``last`` is not the name of a stage.
     """
     place = Path(out)
-    require_folder(place, files=(RESULTS, REPLICATE, MANIFEST), folders=("stages", "figures"))
+    require_folder(
+        place, files=(RESULTS_FILE, REPLICATE_FILE, MANIFEST), folders=("stages", "figures")
+    )
     clock = StageTimer(_read_earlier_stages(place, profile))
     # what a run trains at full size lies with its results
     own = Checkpoints() if profile.full is None else Checkpoints(place / "checkpoints")
@@ -141,19 +147,19 @@ def reproduce(
     count = default_workers() if workers is None else workers
     if count < 1:
         raise ValueError(f"workers = {count}: give at least one")
-    workshop = Workshop(place, profile, checkpoints or own, chains, shown.tell, count)
+    context = StageContext(place, profile, checkpoints or own, chains, shown.tell, count)
     place.mkdir(parents=True, exist_ok=True)
     with _hold_single_thread():
         try:
-            ran = run_stages(workshop, STAGES, clock, last=last, watch=shown.announce_stage)
+            ran = run_stages(context, STAGES, clock, last=last, watch=shown.announce_stage)
             if last is None:
                 with clock.time_stage("results"):
-                    write_all_results(workshop)
+                    write_all_results(context)
         finally:
-            _write_replicate_record(workshop, clock)
+            _write_replicate_record(context, clock)
     missing: dict[str, str] = {}
     if last is None:
-        told = workshop.read_facts("evaluate")["models"]
+        told = context.read_facts("evaluate")["models"]
         missing = {name: about["reason"] for name, about in told.items() if "reason" in about}
         command = f"arbiter reproduce --profile {profile.name}"
         write_manifest(place, commands=[command, *(f"{command} --stage {n}" for n in STAGE_NAMES)])
@@ -162,7 +168,7 @@ def reproduce(
 
 @contextmanager
 def _hold_single_thread() -> Iterator[None]:
-    """One thread, sums in one order; notes of single surfaces stay out of the way."""
+    """Run torch on one thread, so that sums have one order, and silence the library's log."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     log = logging.getLogger("arbiter")
@@ -177,8 +183,8 @@ def _hold_single_thread() -> Iterator[None]:
         log.propagate = propagated
 
 
-def _read_earlier_stages(out: Path, profile: Profile) -> dict[str, Timed] | None:
-    path = out / REPLICATE
+def _read_earlier_stages(out: Path, profile: Profile) -> dict[str, StageTiming] | None:
+    path = out / REPLICATE_FILE
     if not path.is_file():
         return None
     found = read_replicate(path)
@@ -187,12 +193,12 @@ def _read_earlier_stages(out: Path, profile: Profile) -> dict[str, Timed] | None
         raise ValueError(
             f"{out} holds a run of the profile {was!r}, not {profile.name!r}: name another folder"
         )
-    stages: dict[str, Timed] = found["stages"]
+    stages: dict[str, StageTiming] = found["stages"]
     return stages
 
 
-def _write_replicate_record(workshop: Workshop, clock: StageTimer) -> None:
-    profile = workshop.profile
+def _write_replicate_record(context: StageContext, clock: StageTimer) -> None:
+    profile = context.profile
     folds = scored_days.make_folds(profile)
     seeds = {
         "timeline": profile.seed,
@@ -202,7 +208,7 @@ def _write_replicate_record(workshop: Workshop, clock: StageTimer) -> None:
         **{f"sweep_{i}": seed for i, seed in enumerate(profile.seeds)},
     }
     write_replicate(
-        workshop.out / REPLICATE,
+        context.out / REPLICATE_FILE,
         clock,
         seeds=seeds,
         splits=[fold.to_dict() for fold in folds],
@@ -215,6 +221,6 @@ def _write_replicate_record(workshop: Workshop, clock: StageTimer) -> None:
                 "level": 0.95,
             },
             "paired_tests": [metrics_stage.INTERVAL_METHOD, "sign flips"],
-            "checkpoints": workshop.checkpoints.collect_checksums(),
+            "checkpoints": context.checkpoints.collect_checksums(),
         },
     )

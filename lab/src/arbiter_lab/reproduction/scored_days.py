@@ -29,7 +29,7 @@ from arbiter_lab.protocol.folds import Fold, make_blocked_folds
 from arbiter_lab.protocol.leakage import Leak, find_leaks
 from arbiter_lab.protocol.monitors import Coverage, compute_coverage
 from arbiter_lab.reproduction.profiles import Profile
-from arbiter_lab.reproduction.stages import Facts, Workshop
+from arbiter_lab.reproduction.stages import Facts, StageContext
 
 Mask = NDArray[np.bool_]
 
@@ -127,18 +127,18 @@ def first_fold(profile: Profile) -> Fold:
     return make_folds(profile)[0]
 
 
-def make_days(workshop: Workshop) -> Facts:
+def make_days(context: StageContext) -> Facts:
     """Stage: write the timelines, cut them, look for leaks."""
-    profile = workshop.profile
+    profile = context.profile
     plans = {profile.market: profile.days} | dict.fromkeys(
         (name for name in profile.elsewhere if name != profile.market), profile.elsewhere_days
     )
     done, total = 0, sum(plans.values())
     for name, count in plans.items():
         plan = Plan(count, profile.seed, name, steps_per_day=STEPS_PER_DAY, venue=VENUE)
-        write_dataset(plan, workshop.folder / name, _make_progress_callback(workshop, done, total))
+        write_dataset(plan, context.folder / name, _make_progress_callback(context, done, total))
         done += count
-    days = read_days(workshop.folder / profile.market)
+    days = read_days(context.folder / profile.market)
     folds = make_folds(profile)
     leaks = [str(leak) for fold in folds for leak in find_fold_leaks(fold, days)]
     if leaks:
@@ -201,5 +201,5 @@ def _noise(days: Days) -> float:
     return float(1e4 * np.sqrt(np.nanmean(some**2)))
 
 
-def _make_progress_callback(workshop: Workshop, done: int, total: int) -> Callable[[int], Any]:
-    return lambda count: workshop.tell("days", done + count, total)
+def _make_progress_callback(context: StageContext, done: int, total: int) -> Callable[[int], Any]:
+    return lambda count: context.tell("days", done + count, total)

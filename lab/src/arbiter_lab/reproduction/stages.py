@@ -37,7 +37,7 @@ _PRESENTATION_MODULES = (
 
 
 @dataclass(frozen=True)
-class Workshop:
+class StageContext:
     """What every stage is given.
 
     Attributes:
@@ -92,11 +92,11 @@ class Stage(NamedTuple):
     name: str
     needs: tuple[str, ...]
     sizes: tuple[str, ...]
-    make: Callable[[Workshop], Facts]
+    make: Callable[[StageContext], Facts]
 
 
 def run_stages(
-    workshop: Workshop,
+    context: StageContext,
     stages: Sequence[Stage],
     clock: StageTimer,
     *,
@@ -106,7 +106,7 @@ def run_stages(
     """Run those that are not done, in order.
 
     Args:
-        workshop: What they are given.
+        context: What they are given.
         stages: In an order in which each comes after what it needs.
         clock: Times them.
         last: End after this one.
@@ -123,36 +123,36 @@ def run_stages(
         raise ValueError(f"stage {last!r} is not one of {', '.join(names)}")
     ran = []
     for stage in stages[: names.index(last) + 1 if last is not None else None]:
-        key = inputs_hash(workshop, stage)
-        done = is_done(workshop.out, stage.name, key)
+        key = inputs_hash(context, stage)
+        done = is_done(context.out, stage.name, key)
         if watch is not None:
             watch(stage.name, done)
         if done:
             continue
-        own = replace(workshop, key=key, name=stage.name)
+        own = replace(context, key=key, name=stage.name)
         remove_partial_files(own.folder)
         with clock.time_stage(stage.name):
             facts = stage.make(own)
-        write_stage(workshop.out, stage.name, key, facts)
+        write_stage(context.out, stage.name, key, facts)
         ran.append(stage.name)
     return ran
 
 
-def inputs_hash(workshop: Workshop, stage: Stage) -> str:
+def inputs_hash(context: StageContext, stage: Stage) -> str:
     """Hash of all that a stage depends on."""
-    sizes = workshop.profile.to_dict()
+    sizes = context.profile.to_dict()
     before = {}
     for need in stage.needs:
-        record = read_record(workshop.out, need)
+        record = read_record(context.out, need)
         before[need] = None if record is None else record["outputs"]
     whole = {
         "stage": stage.name,
         "code": code_hash(),
         "sizes": {name: sizes[name] for name in stage.sizes if name in sizes},
-        "checkpoints": workshop.checkpoints.collect_checksums()
+        "checkpoints": context.checkpoints.collect_checksums()
         if "checkpoints" in stage.sizes
         else None,
-        "chains": chains_hash(workshop.chains) if "chains" in stage.sizes else None,
+        "chains": chains_hash(context.chains) if "chains" in stage.sizes else None,
         "before": before,
     }
     text = json.dumps(whole, sort_keys=True, allow_nan=False)

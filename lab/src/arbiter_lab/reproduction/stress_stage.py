@@ -16,19 +16,19 @@ from arbiter_lab.reproduction.evaluation_stage import select_entries as present
 from arbiter_lab.reproduction.models import ModelEntry
 from arbiter_lab.reproduction.profiles import Profile
 from arbiter_lab.reproduction.query_models import audit_or_zero, solve_chains
-from arbiter_lab.reproduction.stages import Facts, Workshop
+from arbiter_lab.reproduction.stages import Facts, StageContext
 from arbiter_lab.reproduction.workers import run_in_order
 
 _FIRST_CASE_SEED = 1_000  # of the first case
 
 
-def make_stress(workshop: Workshop) -> Facts:
+def make_stress(context: StageContext) -> Facts:
     """Failures by level, axis and model."""
-    profile = workshop.profile
-    models = present(workshop, profile.stress_models)
+    profile = context.profile
+    models = present(context, profile.stress_models)
     parts = [(name, profile, models) for name in profile.stress_axes]
     told = run_in_order(
-        stress_along_axis, parts, workshop.workers, lambda n: workshop.tell("axes", n, len(parts))
+        stress_along_axis, parts, context.workers, lambda n: context.tell("axes", n, len(parts))
     )
     absent = [name for name in profile.stress_models if name not in {m.name for m in models}]
     axes = dict(zip(profile.stress_axes, told, strict=True))

@@ -7,7 +7,7 @@ import numpy as np
 from arbiter.conventions import DAYS_PER_YEAR
 from arbiter_lab.evaluation.methods import load_operator
 from arbiter_lab.reproduction.scored_days import first_fold, read_days
-from arbiter_lab.reproduction.stages import Facts, Workshop
+from arbiter_lab.reproduction.stages import Facts, StageContext
 
 LOG_STRIKES = np.linspace(-0.30, 0.15, 61)
 YEARS = np.geomspace(14.0, 600.0, 45) / DAYS_PER_YEAR
@@ -15,12 +15,12 @@ LEG_MONEYNESS = (0.9, 1.0, 1.1)
 """Moneyness of the three legs whose prices are drawn along maturities."""
 
 
-def make_portrait(workshop: Workshop) -> Facts:
+def make_portrait(context: StageContext) -> Facts:
     """Volatilities and prices on fine grids, of the last day out of sample."""
-    days = read_days(workshop.folder_of("days") / workshop.profile.market)
-    day = int(first_fold(workshop.profile).test[-1])
+    days = read_days(context.folder_of("days") / context.profile.market)
+    day = int(first_fold(context.profile).test[-1])
     quotes, state = days.quotes[day], days.states[day]
-    workshop.tell("portrait", 0, 1)
+    context.tell("portrait", 0, 1)
     surface = load_operator()(quotes)
     T = YEARS[:, None]
     k, at = np.broadcast_arrays(LOG_STRIKES, T)
@@ -43,5 +43,5 @@ def make_portrait(workshop: Workshop) -> Facts:
             "iv": 0.5 * (quotes.iv_bid + quotes.iv_ask),
         },
     }
-    workshop.tell("portrait", 1, 1)
+    context.tell("portrait", 1, 1)
     return facts

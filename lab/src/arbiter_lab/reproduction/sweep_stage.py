@@ -1,21 +1,23 @@
-"""Stage: the sweep over seeds and learning rates: what is chosen where, Stability, the ledger."""
+"""Stage ``sweeps``: the sweep over seeds and learning rates, Stability, and the ledger."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from arbiter_lab.metrics.stability import stability, stability_windows
+from arbiter_lab.metrics.stability import MAX_RHO_DT, stability, stability_windows
 from arbiter_lab.protocol.inference import hac_mean
 from arbiter_lab.protocol.intervals import metric_intervals
 from arbiter_lab.reproduction.evaluation_stage import read_answers
 from arbiter_lab.reproduction.metrics_stage import PRIMARY_METRIC
 from arbiter_lab.reproduction.models import SMALL
 from arbiter_lab.reproduction.scored_days import first_fold, make_folds
-from arbiter_lab.reproduction.stages import Facts, Workshop
+from arbiter_lab.reproduction.stages import Facts, StageContext
 from arbiter_lab.training.ledger import LEDGER_COLUMNS, Ledger
 
 _CONVERGED = "converged"
@@ -23,12 +25,12 @@ _AR1_COEFFICIENTS = (0.0, 0.3, 0.5, 0.7, 0.9)
 _CONFIDENCE_LEVEL = 0.95
 
 
-def make_sweeps(workshop: Workshop) -> Facts:
-    """Errors of every run of the sweep, the choice of each fold, and shares of stable runs."""
-    trained, measured = workshop.read_facts("train"), workshop.read_facts("measure")
+def make_sweeps(context: StageContext) -> Facts:
+    """Return errors of every run of the sweep, the choice of each fold, shares of stable runs."""
+    trained, measured = context.read_facts("train"), context.read_facts("measure")
     swept = [n for n, run in trained["runs"].items() if run["kind"] in ("operator", "sweep")]
     names = [name for name in swept if "reason" not in trained["runs"][name]]
-    errors = {name: read_answers(workshop, name)["error"] for name in names}
+    errors = {name: read_answers(context, name)["error"] for name in names}
     rows = {}
     for name in names:
         run = trained["runs"][name]
@@ -43,7 +45,7 @@ def make_sweeps(workshop: Workshop) -> Facts:
             "max_rho_dt": run["max_rho_dt"],
         }
     folds = []
-    for fold in make_folds(workshop.profile) if names else ():
+    for fold in make_folds(context.profile) if names else ():
         each = {name: _rms(errors[name][fold.validate]) for name in names}
         best = min(each, key=lambda name: each[name])
         folds.append(
@@ -71,16 +73,16 @@ def make_sweeps(workshop: Workshop) -> Facts:
         "folds": folds,
         "lipschitz": budgets,
         "diverged": [name for name in swept if name not in names],
-        **_measure_stability(workshop, trained, names, len(swept) - len(names)),
+        **_measure_stability(context, trained, names, len(swept) - len(names)),
         "interval_coverage": simulate_interval_coverage(
-            first_fold(workshop.profile).test.size, workshop.profile.series
+            first_fold(context.profile).test.size, context.profile.series
         ),
     }
 
 
-def format_ledger(workshop: Workshop) -> str:
-    """All runs as one table of text, without times: configuration, seed, data, journal, results."""
-    folder, facts = workshop.folder_of("train"), workshop.read_facts("train")
+def format_ledger(context: StageContext) -> str:
+    """Return all runs as CSV text without times: configuration, seed, data, journal, results."""
+    folder, facts = context.folder_of("train"), context.read_facts("train")
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     names = [name for name in LEDGER_COLUMNS if name != "seconds"]
@@ -92,11 +94,11 @@ def format_ledger(workshop: Workshop) -> str:
 
 
 def simulate_interval_coverage(days: int, series: int) -> Facts:
-    """How often 95 % intervals hold the mean of an AR(1), by method and persistence.
+    """Simulate how often 95 % intervals contain the mean of an AR(1), by method and persistence.
 
     Args:
-        days: Length of a series: that of the days out of sample.
-        series: How many of each.
+        days: Length of a series: the number of days out of sample.
+        series: Number of series per persistence.
     """
     rng = np.random.default_rng(11)
     found: dict[str, list[float]] = {method: [] for method in ("paper", "automatic", "cosine")}
@@ -119,15 +121,15 @@ def simulate_interval_coverage(days: int, series: int) -> Facts:
 
 
 def _measure_stability(
-    workshop: Workshop, trained: Facts, names: list[str], diverged: int
+    context: StageContext, trained: Facts, names: list[str], diverged: int
 ) -> dict[str, Any]:
-    """Shares of runs that were stable; those that diverged were not."""
+    """Return shares of stable runs; a run that diverged counts as unstable."""
     lost = {"max_rho_dt": np.inf, "martingale_passed": False, "ended": "diverged"}
     runs = [*(trained["runs"][name] for name in names), *[lost] * diverged]
     passed = [bool(run["martingale_passed"]) for run in runs]
     converged = [run["ended"] == _CONVERGED for run in runs]
     shares = [stability([run["max_rho_dt"] for run in runs], passed, converged)]
-    models = workshop.read_facts("measure")["models"]
+    models = context.read_facts("measure")["models"]
     shares.append(
         stability_windows(
             [*(models[name]["test"]["NAS"]["value"] or 0.0 for name in names), *[0.0] * diverged],
@@ -138,7 +140,7 @@ def _measure_stability(
     )
     ends = metric_intervals(shares).ends
     safe = {
-        "safe": float(np.mean([run["max_rho_dt"] <= 1.0 for run in runs])),
+        "safe": float(np.mean([run["max_rho_dt"] <= MAX_RHO_DT for run in runs])),
         "martingale": float(np.mean(passed)),
         "converged": float(np.mean(converged)),
     }
@@ -155,14 +157,12 @@ def _measure_stability(
     }
 
 
-def _rms(error: Any) -> float:
+def _rms(error: NDArray[np.float64]) -> float:
     some = error[~np.isnan(error)]
     return float(np.sqrt(np.mean(some**2)))
 
 
-def _format_cell(value: Any) -> Any:
-    import json
-
+def _format_cell(value: object) -> object:
     if isinstance(value, dict):
         return json.dumps(value, sort_keys=True)
     return value

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from arbiter_lab.protocol.results_file import Runs
 from arbiter_lab.reproduction import claims
 from arbiter_lab.reproduction.headlines import tabulate_headlines
 from arbiter_lab.reproduction.models import SMALL, label_of
@@ -23,8 +24,6 @@ from arbiter_lab.reproduction.profiles import MATCHED
 from arbiter_lab.reproduction.stages import Facts
 from arbiter_lab.reproduction.text_tables import TextTable
 from arbiter_lab.reproduction.verdicts import describe_ablation, describe_paired_test, judge_claim
-
-Runs = Mapping[str, dict[str, Any]]
 
 _NO_TESTS: Facts = {"tests": {}, "left_out": {}}
 

@@ -1,4 +1,4 @@
-"""Stage: networks of a labelled small width, trained from scratch, one run after the other."""
+"""Stage ``train``: trains networks of the small width from scratch."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from arbiter.operators import checkpoint
+from arbiter_lab.metrics.stability import MAX_RHO_DT
 from arbiter_lab.reproduction.models import SMALL, has_baselines
 from arbiter_lab.reproduction.profiles import BASELINES, Profile
-from arbiter_lab.reproduction.stages import Facts, Workshop
+from arbiter_lab.reproduction.stages import Facts, StageContext
 from arbiter_lab.reproduction.workers import run_in_order
 from arbiter_lab.training import run_folder
 from arbiter_lab.training.display import Display
@@ -21,28 +22,23 @@ from arbiter_lab.training.held_out import HeldOut
 from arbiter_lab.training.journal import digest_journal, read_steps
 from arbiter_lab.training.loop import train
 from arbiter_lab.training.pool_files import load_pool
-from arbiter_lab.training.run_folder import JOURNAL_FILE, RUN_FILE, read_settings
+from arbiter_lab.training.run_folder import JOURNAL_FILE, RUN_FILE, WEIGHTS_FILE, read_settings
 from arbiter_lab.training.settings import Settings
 from arbiter_lab.training.stopping_rule import Ending
 from arbiter_lab.training.trainer import Trainer
 
 POOLS_FOLDER = "pools"
-_ENDED_BY_ITSELF = (
-    Ending.BUDGET,
-    Ending.CONVERGED,
-    Ending.PLATEAU,
-)  # by itself, and not by a person
-_MAX_RHO_DT = 1.0  # what ρ(A)Δ may be
+_ENDED_BY_ITSELF = (Ending.BUDGET, Ending.CONVERGED, Ending.PLATEAU)  # not by a user's interrupt
 
 
 class TrainingPlan(NamedTuple):
-    """A run to be made.
+    """A planned training run.
 
     Attributes:
-        name: Of the run.
+        name: Name of the run.
         kind: ``operator``, ``ablation``, ``baseline``, ``sweep`` or ``budget``.
-        settings: All that it is told; None where it cannot be trained.
-        reason: Why not.
+        settings: Settings of the training; None where it cannot be trained.
+        reason: Why it cannot be trained; empty where it can.
     """
 
     name: str
@@ -52,7 +48,7 @@ class TrainingPlan(NamedTuple):
 
 
 def list_trainings(profile: Profile) -> Iterator[TrainingPlan]:
-    """Every run of a profile: the base, its ablations, the baselines, the sweep."""
+    """Yield the runs of a profile: base, ablations, baselines, sweep and Lipschitz budgets."""
     base = profile.small
     yield TrainingPlan(SMALL, "operator", base)
     for name in profile.ablations:
@@ -69,18 +65,18 @@ def list_trainings(profile: Profile) -> Iterator[TrainingPlan]:
         yield TrainingPlan(f"budget_{budget:g}", "budget", changed)
 
 
-def make_trainings(workshop: Workshop) -> Facts:
-    """Train what is not trained yet; the facts are what each run measured and how it ended."""
-    runs = list(list_trainings(workshop.profile))
-    pools, base = workshop.folder / POOLS_FOLDER, workshop.profile.small
-    workshop.tell("laws", 0, base.pool + base.held_out)
+def make_trainings(context: StageContext) -> Facts:
+    """Train the runs that are not finished; return what each measured and how it ended."""
+    runs = list(list_trainings(context.profile))
+    pools, base = context.folder / POOLS_FOLDER, context.profile.small
+    context.tell("laws", 0, base.pool + base.held_out)
     # made once, before several runs look for them
     for count, seed in ((base.pool, base.pool_seed), (base.held_out, base.held_out_seed)):
         load_pool(count, seed, pools, "cpu")
     able = [run for run in runs if run.settings is not None]
-    parts = [(workshop.folder / run.name, run.settings, pools) for run in able]
+    parts = [(context.folder / run.name, run.settings, pools) for run in able]
     told = run_in_order(
-        train_small, parts, workshop.workers, lambda n: workshop.tell("trainings", n, len(parts))
+        train_small, parts, context.workers, lambda n: context.tell("trainings", n, len(parts))
     )
     measured = {run.name: facts for run, facts in zip(able, told, strict=True)}
     made = {
@@ -91,23 +87,28 @@ def make_trainings(workshop: Workshop) -> Facts:
 
 
 def train_small(place: Path, settings: Settings, pools: Path) -> Facts:
-    """Train a run, unless it is finished, and describe it; one that diverges is a finding."""
+    """Train a run unless it is finished, and return its facts; a divergence is one of them."""
     try:
         ensure_trained(place, settings, pools, SilentDisplay(settings.steps))
     except FloatingPointError as error:
-        return {"reason": f"its training diverged: {error}", "diverged": True}
+        return describe_divergence(error)
     return describe(place, settings, pools)
 
 
+def describe_divergence(error: FloatingPointError) -> Facts:
+    """Return the facts of a training that diverged: the reason and a flag."""
+    return {"reason": f"its training diverged: {error}", "diverged": True}
+
+
 def weights_of(folder: Path, facts: Facts, name: str) -> Path:
-    """The checkpoint of a run of the stage."""
+    """Return the path of the checkpoint of a run."""
     return folder / name / str(facts["runs"][name]["weights"])
 
 
 def describe(place: Path, settings: Settings, pools: Path) -> Facts:
-    """What a finished run is known by: journal, ending and last measurements, without times."""
+    """Return the facts of a finished run: journal, ending and last measurements, without times."""
     run, journal = _read_json(place / RUN_FILE), read_steps(place / JOURNAL_FILE)
-    weights = f"{run['checkpoint']}/weights.safetensors"
+    weights = f"{run['checkpoint']}/{WEIGHTS_FILE}"
     tensors = checkpoint.load(place / weights)[0]
     proposed = max(_drop_missing(journal["max_rho_dt"]), default=0.0)
     measured = [i for i, gap in enumerate(journal["DualGap"]) if gap is not None]
@@ -123,7 +124,7 @@ def describe(place: Path, settings: Settings, pools: Path) -> Facts:
         "spec_guard_hits": int(sum(_drop_missing(journal["spec_guard_hits"]))),
         "projection_distance": sum(_drop_missing(journal["projection_distance"])),
         # with a guard steps are cut before they are taken
-        "max_rho_dt": min(proposed, _MAX_RHO_DT) if settings.config.guard else proposed,
+        "max_rho_dt": min(proposed, MAX_RHO_DT) if settings.config.guard else proposed,
         "max_rho_dt_proposed": proposed,
         "martingale_passed": _run_martingale_test(place, settings, pools),
         "enter_representer_at_step": journal["enter_representer_at_step"][-1],
@@ -142,7 +143,7 @@ def _drop_missing(column: list[float | None]) -> list[float]:
 def ensure_trained(
     place: Path, settings: Settings, pools: Path, display: Display, device: str = "cpu"
 ) -> Path:
-    """The folder of a finished run; one that was not finished begins again."""
+    """Return the folder of a finished run; a run that was not finished starts again."""
     if not _is_finished(place, settings):
         shutil.rmtree(place, ignore_errors=True)
         outcome = train(settings, place, device, pool=pools, display=display)
@@ -159,28 +160,28 @@ def _is_finished(place: Path, settings: Settings) -> bool:
 
 
 class SilentDisplay(Display):
-    """Shows nothing; somebody may listen.
+    """A display that shows nothing and passes the number of steps on.
 
     Args:
-        steps: How many there will be.
-        hear: Hears how many are done.
+        steps: Number of steps of the training.
+        on_step: Called with the number of steps done; nothing is called if left out.
     """
 
-    def __init__(self, steps: int, hear: Callable[[int], object] | None = None) -> None:
+    def __init__(self, steps: int, on_step: Callable[[int], object] | None = None) -> None:
         super().__init__(steps, every=math.inf)
-        self._hear = hear
+        self._on_step = on_step
 
     def __enter__(self) -> Self:
         return self
 
     def update(self, step: int, **measured: float | None) -> None:
-        """Take in the number of steps done."""
-        if self._hear is not None:
-            self._hear(step)
+        """Pass the number of steps done to the callback."""
+        if self._on_step is not None:
+            self._on_step(step)
 
 
 def _run_martingale_test(place: Path, settings: Settings, pools: Path) -> bool | None:
-    """Whether the randomised martingale test passes at the end, on held-out laws."""
+    """Return whether the randomised martingale test passes on held-out laws; None for baselines."""
     if getattr(settings, "model", "operator") != "operator":
         return None
     laws = load_pool(settings.pool, settings.pool_seed, pools, "cpu")
@@ -193,7 +194,7 @@ def _run_martingale_test(place: Path, settings: Settings, pools: Path) -> bool |
 
 
 def plan_baseline(name: str, run: str, base: Settings) -> TrainingPlan:
-    """A network without guarantees, with the operator's batches, steps and number of parameters."""
+    """Plan an unconstrained network with the operator's batches, steps and parameter count."""
     if not has_baselines() or "model" not in {f.name for f in fields(Settings)}:
         return TrainingPlan(
             run, "baseline", None, "arbiter_lab.baselines is not in this version of the package"

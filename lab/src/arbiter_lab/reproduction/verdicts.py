@@ -1,51 +1,94 @@
-"""Whether a claim of the paper holds here, in words."""
+"""Verdicts on claims of the paper, in four fixed phrases, and the words of paired tests."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
 
 from arbiter_lab.metrics.catalogue import DEFINITIONS
 from arbiter_lab.reproduction.claims import Claim
 
 SIGNIFICANCE_LEVEL = 0.01
-"""At which a difference counts, after Holm."""
-
-_SCALE_CAVEATS = {
-    "DualGap": "the objective is not the paper's: sizes do not compare",
-    "SurfaceWasserstein": "another market",
-    "GenGap_p95": "another market; the paper does not say what its prices are divided by",
-}
+"""Level at which a difference counts, after Holm's correction."""
 
 
-def judge_claim(claim: Claim, run: dict[str, Any]) -> str:
-    """What our number says of the paper's.
+class Verdict(StrEnum):
+    """The four verdicts on a claim of the paper; tables and pages print nothing else."""
+
+    HOLDS = "holds"
+    CORRECTED = "holds in a corrected form"
+    FAILS = "does not hold"
+    UNTESTABLE = "cannot be tested"
+
+
+class Judgement(NamedTuple):
+    """A verdict with a short reason; tables print them in columns of their own.
+
+    Attributes:
+        verdict: One of the four.
+        reason: A phrase without a full stop; may be empty.
+    """
+
+    verdict: Verdict
+    reason: str = ""
+
+
+def judge_claim(claim: Claim, run: Mapping[str, Any]) -> Judgement:
+    """Compare a number of the paper with ours.
 
     Args:
-        claim: The paper's.
+        claim: The paper's number.
         run: A run of the results.
+
+    Returns:
+        ``CORRECTED`` where ours is the best possible value and the paper's is not. A claim that
+        states why it is untestable gets ``UNTESTABLE``, with our number's position as the reason.
     """
     value = run.get(claim.what)
     if value is None:
-        return f"not measured: {run['reason'].get(claim.what, 'no such number')}"
+        reason = run["reason"].get(claim.what, "no such number")
+        return Judgement(Verdict.UNTESTABLE, f"not measured: {reason}")
     low, high = run["intervals"].get(claim.what, (value, value))
     definition = DEFINITIONS.get(claim.what)
-    better = None if definition is None else definition.better
-    if low <= claim.value <= high:
-        return "our interval holds the paper's value"
-    if better not in ("higher", "lower"):
-        return f"another number, {'above' if value > claim.value else 'below'} the paper's"
-    ahead = value > claim.value if better == "higher" else value < claim.value
-    by = "better than the paper's" if ahead else "worse than the paper's"
-    if definition is not None and definition.perfect == value:
-        return f"{by}; it is the best possible"
-    return f"{by} ({_SCALE_CAVEATS[claim.what]})" if claim.what in _SCALE_CAVEATS else by
+    inside = low <= claim.value <= high
+    position = "our interval contains the paper's value"
+    if not inside:
+        position = f"ours is {'above' if value > claim.value else 'below'} the paper's"
+    if claim.untestable:
+        return Judgement(Verdict.UNTESTABLE, f"{claim.untestable}; {position}")
+    if inside:
+        return Judgement(Verdict.HOLDS, position)
+    if definition is None or definition.better == "neither":
+        return Judgement(Verdict.FAILS, position)
+    if definition.perfect == value:
+        return Judgement(Verdict.CORRECTED, "ours is the best possible value")
+    ahead = value > claim.value if definition.better == "higher" else value < claim.value
+    return Judgement(Verdict.FAILS, f"ours is {'better' if ahead else 'worse'} than the paper's")
 
 
-def describe_paired_test(tests: dict[str, Any], name: str) -> str:
-    """What the paired tests say of the first model against another, at 1 % after Holm.
+def judge_collapse(claim: Claim, run: Mapping[str, Any]) -> Judgement:
+    """Judge the claim that a score collapses to the paper's value without a part.
 
-    Both must agree, that of the mean with the cosine variance and the sign flips; the flips have no
-    say where days are so persistent that their few blocks could not reject anything.
+    Args:
+        claim: The score that the paper reports without the part.
+        run: Our run without the part.
+    """
+    value = run.get(claim.what)
+    if value is None:
+        return Judgement(Verdict.UNTESTABLE, f"{claim.what} was not measured")
+    if value <= claim.value:
+        return Judgement(Verdict.HOLDS, f"{claim.what} falls as far")
+    if value == 1.0:
+        return Judgement(Verdict.FAILS, f"no collapse: the decoder keeps {claim.what} at one")
+    return Judgement(Verdict.FAILS, f"{claim.what} stays above the paper's")
+
+
+def describe_paired_test(tests: Mapping[str, Any], name: str) -> str:
+    """Return what the paired tests show of the first model against another.
+
+    A difference counts at 1 % after Holm's correction where both tests agree. The test of the mean
+    has the cosine variance. The sign flips do not count where too few blocks are left to reject.
     """
     test = tests["tests"].get(name)
     if test is None:
@@ -58,19 +101,19 @@ def describe_paired_test(tests: dict[str, Any], name: str) -> str:
     )
 
 
-def is_significant(test: dict[str, Any]) -> bool:
-    """Whether both tests reject at 1 % after Holm; the mean's alone where flips have no say."""
+def is_significant(test: Mapping[str, Any]) -> bool:
+    """Return whether both tests reject at 1 % after Holm; the mean's alone with few blocks."""
     flips = test["holm_flip_p_value"] if can_flips_reject(test) else 0.0
     return bool(max(test["holm_p_value"], flips) < SIGNIFICANCE_LEVEL)
 
 
-def can_flips_reject(test: dict[str, Any]) -> bool:
-    """Whether there are blocks enough for the sign flips to reject at 1 %."""
+def can_flips_reject(test: Mapping[str, Any]) -> bool:
+    """Return whether there are blocks enough for the sign flips to reject at 1 %."""
     return bool(2.0 ** (1 - test["blocks"]) < SIGNIFICANCE_LEVEL)
 
 
-def format_p_values(test: dict[str, Any]) -> str:
-    """Adjusted p-values of both tests."""
+def format_p_values(test: Mapping[str, Any]) -> str:
+    """Return the adjusted p-values of both tests as text."""
     mean = f"Holm p {format_p_value(test['holm_p_value'])}"
     if not can_flips_reject(test):
         return f"{mean}; {test['blocks']} blocks are too few for flips"
@@ -78,17 +121,16 @@ def format_p_values(test: dict[str, Any]) -> str:
 
 
 def format_p_value(p: float) -> str:
-    """A p-value; very small ones by their bound."""
+    """Return a p-value as text; very small ones as a bound."""
     return "< 1e-6" if p < 1e-6 else f"= {p:.2g}"
 
 
-def describe_ablation(tests: dict[str, Any], name: str, keeps_nas: bool) -> str:
-    """What taking a part away does to the error, by the same paired tests."""
+def describe_ablation(tests: Mapping[str, Any], name: str) -> str:
+    """Return what taking a part away does to the error, by the same paired tests."""
     test = tests["tests"].get(name)
     if test is None:
         return f"not tested: {tests['left_out'].get(name, 'it is missing')}"
-    words = f"no difference from the base shown at 1 % ({format_p_values(test)})"
-    if is_significant(test):
-        worse = test["difference"]["mean"] < 0.0
-        words = f"{'worse' if worse else 'better'} than the base ({format_p_values(test)})"
-    return f"{words}; no collapse of NAS, which the decoder keeps at one" if keeps_nas else words
+    if not is_significant(test):
+        return f"no difference shown at 1 % ({format_p_values(test)})"
+    worse = test["difference"]["mean"] < 0.0
+    return f"{'worse' if worse else 'better'} ({format_p_values(test)})"

@@ -59,7 +59,7 @@ class Duals:
 
     >>> duals = Duals({"martingale": Box.signed(2, 10.0), "replication": Box.inequality(1, 5.0)})
     >>> defects = {"martingale": torch.tensor([0.5, -1.0]), "replication": torch.tensor([0.2])}
-    >>> float(duals.pair(defects)), float(duals.worst(defects))
+    >>> float(duals.inner_product(defects)), float(duals.box_supremum(defects))
     (0.0, 16.0)
     """
 

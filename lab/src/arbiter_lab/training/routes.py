@@ -12,7 +12,8 @@ from typing import NamedTuple, Protocol, TypeVar
 from torch import Tensor, nn
 
 from arbiter.operators.network.measure_gate import places
-from arbiter.operators.network.network import Config, Network
+from arbiter.operators.network.config import Config
+from arbiter.operators.network.network import Network
 from arbiter.operators.prior.gaussian_process import Kriged
 from arbiter.operators.prior.reference_volatility import Scaled
 from arbiter_lab.training.batch_stream import Lesson

@@ -37,6 +37,7 @@ from arbiter.values import (
 from arbiter_lab.training.settings import Settings
 
 RUN_FILE = "run.json"
+WEIGHTS_FILE = "weights.safetensors"
 JOURNAL_FILE = "steps.jsonl"
 FORMAT = "arbiter-run"
 MAX_FILE_BYTES = 15_000_000  # bytes of a file
@@ -106,7 +107,7 @@ def save(
     if design is not None:
         config = design.to_dict()
     card = {**about, "config": config, "training": training, "ended": leg.ended, "begun": leg.begun}
-    path = checkpoint.save(place / "weights.safetensors", weights, card)
+    path = checkpoint.save(place / WEIGHTS_FILE, weights, card)
     parts = _split_tensors(state)
     for number, part in enumerate(parts, start=1):
         info = {**about, "config": leg.settings.to_dict(), "part": number, "parts": len(parts)}
@@ -145,7 +146,7 @@ def load(folder: str | PathLike[str]) -> tuple[Leg, dict[str, Tensor], dict[str,
     place = folder / run["checkpoint"]
     state: dict[str, Tensor] = {}
     try:
-        weights, about = checkpoint.load(place / "weights.safetensors")
+        weights, about = checkpoint.load(place / WEIGHTS_FILE)
         found = [about]
         for number in range(1, run["parts"] + 1):
             part, about = checkpoint.load(place / f"state-{number}.safetensors")

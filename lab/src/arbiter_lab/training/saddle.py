@@ -132,7 +132,7 @@ class ExtraGradient:
     >>> duals = Duals({"ceiling": Box.inequality(1, 10.0)})
     >>> def lagrangian(duals):  # min (θ − 2)² subject to θ ≤ 1: the multiplier is 2
     ...     defects = {"ceiling": theta - 1.0}
-    ...     return ((theta - 2.0) ** 2).sum() + duals.pair(defects), defects
+    ...     return ((theta - 2.0) ** 2).sum() + duals.inner_product(defects), defects
     >>> optimiser = ExtraGradient([theta], duals, Rates(lr=0.1, dual_lr=0.1, betas=None))
     >>> for _ in range(300):
     ...     seen = optimiser.step(lagrangian)

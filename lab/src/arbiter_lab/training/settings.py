@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, get_args
 
-from arbiter.operators.network.network import Config
+from arbiter.operators.network.config import Config
 from arbiter.values import (
     require_bool,
     require_known_keys,

@@ -7,19 +7,17 @@ whole reference: an ordinary network over all of these selects what the other st
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from arbiter.operators import slope_head
+from arbiter.operators.network.config import Config
 from arbiter.operators.network.green_scan import GreenScan, Path, scan_together
 from arbiter.operators.network.measure_gate import Sight
 from arbiter.operators.prior.gaussian_process import Kriged
 from arbiter.operators.prior.reference_volatility import Scaled
-
-if TYPE_CHECKING:
-    from arbiter.operators.network.network import Config
 
 _KNOWN = 2e-3  # error of log-volatility that leaves half to be said
 LOUD = 8.0  # what the reference leaves of the quotes is a tenth of what they say, or less

@@ -31,10 +31,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from arbiter.operators.network.config import Config
 from arbiter.operators.network.geometry_stream import LOUD
 from arbiter.operators.network.maturity_pooling import POOLED_ROWS
 from arbiter.operators.network.measure_gate import LARGEST, LEANING, SLOPE_ROWS, VALUE_ROWS
-from arbiter.operators.network.network import SILU, Config, Look, Network
+from arbiter.operators.network.network import SILU, Look, Network
 from arbiter.operators.network.spectral_projection import Aligned
 from arbiter.operators.prior.reference_volatility import FARTHEST
 

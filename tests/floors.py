@@ -1,0 +1,146 @@
+"""The plan of the house: which floor stands on which, and the layers inside each of them."""
+
+from __future__ import annotations
+
+# From low to high. A floor imports only floors before it. A floor is a file or a folder.
+LIBRARY = [
+    "conventions",
+    "compiled",
+    "files",
+    "values",
+    "exclusions",
+    "forwards",
+    "inputs",
+    "pricing",
+    "quotes",
+    "futures",
+    "scoring",
+    "chains",
+    "models",
+    "markets",
+    "audit",
+    "surface",
+    "storage",
+    "frames",
+    "plots",
+    "data",
+    "examples",
+    "vix",
+    "joint",
+    "fitting",
+    "sources",
+    "operators",
+    "report",
+    "pipeline",
+    "cli",
+]
+
+# The lab stands on the library.
+LAB = [
+    "nets",
+    "metrics",
+    "peers",
+    "baselines",
+    "stability",
+    "training",
+    "evaluation",
+    "protocol",
+    "reproduction",
+    "cli",
+]
+
+# One-call conveniences of a surface: imported when called, or for the type checker only.
+CONVENIENCES = {"arbiter.surface": {"storage", "frames", "audit", "plots"}}
+
+# Inside a floor, from low to high. A module imports modules of the rows before its own. A folder
+# inside a floor is one place of its row, and has no circles inside.
+LAYERS = {
+    "arbiter.pricing": [
+        "maturity normal",
+        "black knots",
+        "transport",
+        "mixture",
+        "decoder",
+        "vix_slices",
+    ],
+    "arbiter.chains": [
+        "contradictions errors parity sessions symbols",
+        "cleaning quote_time roots series_parity source",
+        "chain reading tables",
+        "exchange_layout long_layout tidy_layout yahoo_layout volatilities_layout futures_files",
+        "assembly",
+        "layouts",
+    ],
+    "arbiter.models": [
+        "fractional_kernel lewis riccati",
+        "heston parameters",
+        "characteristic_function double_heston expected_variance fourier_nodes fourier_pricing",
+        "heston_calibration vix_oracle",
+        "lifted_heston",
+    ],
+    "arbiter.markets": [
+        "frictions listing paths seeds",
+        "listing_prices quoted_chain",
+        "exchange_file vix_listing",
+        "snapshots",
+        "dataset_tables timelines",
+        "universes",
+        "dataset",
+        "dataset_picture",
+    ],
+    "arbiter.audit": [
+        "durrleman grid structural_proof",
+        "inequalities jump_search price_tables",
+        "price_range",
+        "sampling",
+        "vix_sampling",
+        "certificate",
+    ],
+    "arbiter.vix": [
+        "prior_features strip",
+        "index_rule prior",
+        "replication",
+    ],
+    "arbiter.joint": [
+        "marginals",
+        "instruments strike_mesh",
+        "envelope witness",
+        "payoff_floor",
+        "program",
+        "portfolio",
+        "joint_audit",
+    ],
+    "arbiter.fitting": [
+        "interior_point loss price_derivatives prior_mean vix_quotes",
+        "options uncertainty",
+        "fitted_surface roughness",
+        "objective",
+        "guided_objective initial_point smoothing",
+        "cross_validation prior_weight vix_objective",
+        "joint_objective",
+        "joint_fit",
+        "vix_fit direct_fit",
+        "refinement vix_comparison",
+    ],
+    "arbiter.operators": [
+        "checkpoint domain quote_tensors slope_head workers",
+        "prior",
+        "network",
+        "quick",
+        "domain_features operator_surface second_component vix_head heston_guide forward_pass",
+        "residuals",
+        "pretrained",
+    ],
+    "arbiter.report": [
+        "curves number_format",
+        "contact_sheet headline plot_style tables",
+        "slice_figures vix_panels",
+        "figures vix_pictures",
+        "page pictures",
+    ],
+    "arbiter.cli": [
+        "chain_options exit_codes",
+        "audit_command joint_command simulate_command vix_command vix_options",
+        "fit_command",
+    ],
+}
