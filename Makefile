@@ -36,7 +36,7 @@ surface: $(READY) ## fit a chain, the shipped one or CHAIN=path: surface, certif
 reproduce: $(READY) ## every number, table and figure in results/, or PROFILE=smoke|paper|full
 	$(ONE_THREAD) $(BIN)/arbiter reproduce --profile $(PROFILE) --out "$$RESULTS"
 
-publish: $(READY) ## keep a run with the source: docs/results/ and the numbers of docs/paper.md
+publish: $(READY) ## keep a run with the source: docs/results/ and the numbers of its two pages
 	$(BIN)/python tools/publish_results.py "$$RESULTS"
 
 smoke: $(READY) ## the smallest reproduction from nothing, and the check of what it wrote
@@ -61,6 +61,8 @@ unit: $(READY) ## the tests alone
 
 docs: $(READY) ## build the documentation into site/; a warning is an error
 	@echo "==> documentation"
+	$(BIN)/python tools/measured_tables.py
+	$(BIN)/python tools/api_pages.py
 	PYTHONPATH=tools $(BIN)/zensical build --clean --strict
 	$(BIN)/python tools/check_site.py
 
@@ -83,5 +85,5 @@ verify-data:
 	@test -d "$$ARBITER_DATA" || { echo "make verify: ARBITER_DATA is '$$ARBITER_DATA', which is not a folder." >&2; exit 1; }
 
 clean: ## remove the environment and everything that was built
-	rm -rf $(VENV) build dist out site .cache .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist docs/api out site .cache .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find $(CHECKED) -name __pycache__ -type d -prune -exec rm -rf {} +

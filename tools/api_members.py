@@ -110,7 +110,8 @@ def build_signature(call: str, found: Any) -> str:
     if isinstance(found, type) and issubclass(found, BaseException | enum.Enum):
         return ""
     signature = inspect.signature(found)
-    arguments, stars = [], False
+    arguments: list[str] = []
+    stars = False
     for parameter in signature.parameters.values():
         if parameter.name in ("self", "cls") and not arguments:
             continue
@@ -128,7 +129,11 @@ def build_signature(call: str, found: Any) -> str:
 
 def format_parameter(parameter: inspect.Parameter) -> str:
     """Return one argument with annotation and default; a long default is three dots."""
-    stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    stars = ""
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        stars = "*"
+    elif parameter.kind is parameter.VAR_KEYWORD:
+        stars = "**"
     annotation = name_annotation(parameter.annotation)
     text = f"{stars}{parameter.name}" + (f": {annotation}" if annotation else "")
     if parameter.default is parameter.empty:

@@ -1,8 +1,13 @@
-"""Check what `zensical build --strict` does not: pages left out, pages that need a network.
+"""Check what `zensical build --strict` does not: pages left out, pages that need a network, search.
+
+A page must open from a folder, without a server. There a browser refuses to fetch the index of
+the search and to start its worker, so the site has the index as a script (Zensical's offline
+plugin) and a frame in the worker's place (docs/javascripts/iframe-worker.js).
 
 Usage: check_site.py, in the project's root, after the build.
 """
 
+import json
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -23,6 +28,9 @@ class ResourceFinder(HTMLParser):
         self.resources += [value for name, value in attrs if name == loads and value]
 
 
+WORKER = "javascripts/iframe-worker.js"
+SEARCH = "assets/javascripts/bundle."  # the script of a page that has a search box
+INDEX = "var __index = "
 RESULTS = "results/"  # tables of a run that is kept: files that pages show, and no pages
 
 
@@ -48,19 +56,42 @@ def faults(root: Path) -> list[str]:
     for page in sorted(site.rglob("*.html")):
         finder = ResourceFinder()
         finder.feed(page.read_text(encoding="utf-8"))
-        found += [
-            f"{page.relative_to(site)} loads {resource}, which needs a network"
-            for resource in finder.resources
-            if resource.startswith(("http:", "https:", "//"))
-        ]
+        found += resource_faults(page.relative_to(site), site, finder.resources)
+    found += index_faults(site)
     return found
+
+
+def resource_faults(page: Path, site: Path, resources: list[str]) -> Iterator[str]:
+    """Yield one sentence for each resource of a page that is elsewhere, missing or late."""
+    outside = [one for one in resources if one.startswith(("http:", "https:", "//"))]
+    yield from (f"{page} loads {one}, which needs a network" for one in outside)
+    for one in resources:
+        inside = one not in outside and not one.startswith(("data:", "/"))
+        if inside and not (site / page.parent / one.split("#")[0].split("?")[0]).exists():
+            yield f"{page} loads {one}, which is not there"
+    search = [place for place, one in enumerate(resources) if SEARCH in one]
+    worker = [place for place, one in enumerate(resources) if one.endswith(WORKER)]
+    if search and not (worker and worker[0] < search[0]):
+        yield f"{page} does not load {WORKER} before its search: from a folder it finds nothing"
+
+
+def index_faults(site: Path) -> Iterator[str]:
+    """Yield a sentence if the search's index is no script, or not that of the site."""
+    script, plain = site / "search.js", site / "search.json"
+    if not script.exists():
+        yield "search.js is not there: from a folder the search has no index"
+        return
+    text = script.read_text(encoding="utf-8").strip().rstrip(";")
+    fetched = json.loads(plain.read_text(encoding="utf-8"))
+    if not text.startswith(INDEX) or json.loads(text.removeprefix(INDEX)) != fetched:
+        yield "search.js is not the index of search.json"
 
 
 def main() -> None:
     found = faults(Path.cwd())
     if found:
         sys.exit("\n".join(found))
-    print("every page is in the navigation and opens without a network")
+    print("every page is in the navigation, opens without a network, and can be searched so")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Measured numbers come from one table: docs/results/measured.json.
+"""Measured numbers come from one table: docs/measured.json.
 
     python tools/measured_tables.py            every block of README.md and docs/ shows its table
     python tools/measured_tables.py --write    write the tables into the blocks
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TypedDict
 
 ROOT = Path(__file__).resolve().parents[1]
-TABLES = Path("docs") / "results" / "measured.json"
+TABLES = Path("docs") / "measured.json"  # docs/results/ holds one run and nothing else
 _BLOCK = re.compile(
     r"(?P<open><!-- measured: (?P<name>[\w-]+) -->\n)"
     r"(?P<table>.*?)(?P<close><!-- end of measured -->)",
@@ -144,7 +144,7 @@ def main() -> None:
     found = list_faults(ROOT)
     if found:
         sys.exit("\n".join(found))
-    print("every measured table on a page is that of docs/results/measured.json")
+    print("every measured table on a page is that of docs/measured.json")
 
 
 if __name__ == "__main__":

@@ -32,30 +32,38 @@ YEARS = np.array([0.05, 0.25, 0.8])
 
 
 def digest_of(*arrays: Any) -> str:
-    """A digest of the bytes of float64 arrays, or of text."""
+    """A digest of the bytes of float64 arrays."""
     made = hashlib.sha256()
     for each in arrays:
-        if isinstance(each, str):
-            made.update(each.encode())
-        else:
-            made.update(np.ascontiguousarray(each, dtype=np.float64).tobytes())
+        made.update(np.ascontiguousarray(each, dtype=np.float64).tobytes())
     return made.hexdigest()[:16]
+
+
+def list_numbers(value: Any) -> Iterator[float]:
+    """The numbers of a JSON value in their order, truth values as 0 and 1; text is left out."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for each in value:
+            yield from list_numbers(each)
+    elif isinstance(value, int | float):
+        yield float(value)
 
 
 def describe_surface(surface: Any) -> dict[str, Any]:
     """Digests of what a surface stores and answers, and a few of its numbers."""
     inside = YEARS[(surface.maturities[0] <= YEARS) & (surface.maturities[-1] >= YEARS)]
     k, T = STRIKES, inside[:, None]
-    iv = surface.iv(k, T)
+    iv, certificate = surface.iv(k, T), surface.certificate()
     return {
         "stored": digest_of(surface.maturities, surface.slopes, surface.weights),
         "queries": digest_of(
             iv, surface.density(k, T), surface.local_variance(k, T), surface.vix()
         ),
-        "certificate": digest_of(surface.certificate().to_json()),
+        "certificate": digest_of(list(list_numbers(json.loads(certificate.to_json())))),
         "iv": iv.ravel().tolist(),
         "vix": float(surface.vix()),
-        "nas": float(surface.certificate().nas),
+        "nas": float(certificate.nas),
     }
 
 
@@ -69,8 +77,14 @@ def probe_results(data: Path | None) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "vix rule", {"digest": digest_of(float(rule)), "value": float(rule)}
     yield "fit", describe_surface(ab.fit(quotes))
     yield "operator", describe_surface(ab.Operator.pretrained()(quotes))
-    if data is None:
-        return
+    if data is not None:
+        yield from probe_market_data(data)
+
+
+def probe_market_data(data: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """One real chain by fit and by operator, and one joint fit of SPX and VIX."""
+    import arbiter as ab
+
     real = ab.read_chain(data / REAL_CHAIN)
     yield "real chain", describe_surface(ab.fit(real.quotes()))
     yield "real operator", describe_surface(ab.Operator.pretrained()(real.quotes()))
