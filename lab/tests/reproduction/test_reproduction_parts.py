@@ -17,6 +17,7 @@ from arbiter_lab.evaluation.heston_surfaces import heston_case
 from arbiter_lab.protocol.machine import StageTimer
 from arbiter_lab.reproduction import (
     claims,
+    external_stage,
     full_size_stage,
     scored_days,
     sweep_stage,
@@ -28,11 +29,17 @@ from arbiter_lab.reproduction.models import Checkpoints, list_checkpointed
 from arbiter_lab.reproduction.number_format import format_percent, format_score
 from arbiter_lab.reproduction.profiles import FULL, PAPER, PROFILES, SMOKE, Profile, find_profile
 from arbiter_lab.reproduction.stages import Stage, StageContext, run_stages, to_json_values
-from arbiter_lab.reproduction.stress_stage import select_levels
+from arbiter_lab.reproduction.stress_stage import select_severities
 from arbiter_lab.reproduction.text_tables import TextTable, escape_latex
-from arbiter_lab.reproduction.verdicts import describe_ablation, describe_paired_test, judge_claim
+from arbiter_lab.reproduction.verdicts import (
+    Verdict,
+    describe_ablation,
+    describe_paired_test,
+    judge_claim,
+)
 from arbiter_lab.reproduction.workers import run_in_order
 from arbiter_lab.training.loop import Outcome
+from arbiter_lab.training.run_folder import WEIGHTS_FILE
 from arbiter_lab.training.stopping_rule import Ending
 
 
@@ -123,8 +130,8 @@ def test_profiles_are_what_the_command_offers() -> None:
 
 
 def test_levels_of_stress_keep_both_ends() -> None:
-    assert select_levels((0.0, 1.0, 2.0, 4.0, 8.0), 3) == [0.0, 2.0, 8.0]
-    assert select_levels((0.0, 1.0, 2.0), 9) == [0.0, 1.0, 2.0]
+    assert select_severities((0.0, 1.0, 2.0, 4.0, 8.0), 3) == [0.0, 2.0, 8.0]
+    assert select_severities((0.0, 1.0, 2.0), 9) == [0.0, 1.0, 2.0]
 
 
 def run_with(value: float | None, ends: tuple[float, float] | None = None) -> dict[str, Any]:
@@ -135,14 +142,18 @@ def run_with(value: float | None, ends: tuple[float, float] | None = None) -> di
 def test_verdicts_say_what_the_numbers_say() -> None:
     claim = claims.find_table_1_claim("NAS")
     assert claim is not None
-    assert judge_claim(claim, run_with(1.0, (1.0, 1.0))).startswith(
-        "better than the paper's; it is the"
-    )
-    assert judge_claim(claim, run_with(0.98)) == "worse than the paper's"
-    assert (
-        judge_claim(claim, run_with(0.99, (0.98, 0.995))) == "our interval holds the paper's value"
-    )
-    assert judge_claim(claim, run_with(None)) == "not measured: it was not run"
+    best = judge_claim(claim, run_with(1.0, (1.0, 1.0)))
+    assert best == (Verdict.CORRECTED, "ours is the best possible value")
+    assert judge_claim(claim, run_with(0.98)) == (Verdict.FAILS, "ours is worse than the paper's")
+    inside = judge_claim(claim, run_with(0.99, (0.98, 0.995)))
+    assert inside == (Verdict.HOLDS, "our interval contains the paper's value")
+    assert judge_claim(claim, run_with(None)) == (
+        Verdict.UNTESTABLE, "not measured: it was not run"
+    )  # fmt: skip
+    hidden = replace(claim, untestable="its market is not published")
+    assert judge_claim(hidden, run_with(0.98)) == (
+        Verdict.UNTESTABLE, "its market is not published; ours is below the paper's"
+    )  # fmt: skip
 
 
 def test_a_difference_counts_after_holm_only() -> None:
@@ -158,8 +169,8 @@ def test_a_difference_counts_after_holm_only() -> None:
     assert describe_paired_test(tests, "worse").startswith("lower error")
     assert describe_paired_test(tests, "same").startswith("no difference")
     assert "no error on 1 of 60 days" in describe_paired_test(tests, "broken")
-    assert describe_ablation(tests, "worse", True).startswith("worse than the base")
-    assert "no difference from the base" in describe_ablation(tests, "same", False)
+    assert describe_ablation(tests, "worse").startswith("worse (Holm p")
+    assert describe_ablation(tests, "same").startswith("no difference shown")
     assert describe_paired_test(tests, "absent") == "not tested: it is missing"
 
 
@@ -281,8 +292,38 @@ def test_full_size_networks_are_left_with_their_checksums(tmp_path: Path) -> Non
     assert [found[name].promises for name in ("matched", "icnn", "gru")] == [True, True, False]
     quotes = heston_case(0).quotes
     for name in there:
-        assert found[name].method().solve([quotes])[0].iv(0.0, 0.5).shape == ()
+        model = found[name].method().solve([quotes])[0]
+        assert model.iv(np.array(0.0), np.array(0.5)).shape == ()
     assert full_size_stage.make_checkpoints(context(tmp_path))["runs"] == {}
+
+
+def test_a_network_at_full_size_that_diverges_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(_: object, place: Path, *__: object, **___: object) -> Outcome:
+        if place.name == "matched":
+            raise FloatingPointError("a loss was not finite")
+        (place / "step-0000002").mkdir(parents=True)
+        (place / "step-0000002" / WEIGHTS_FILE).write_bytes(b"weights")
+        return Outcome(Ending.BUDGET, 2, 2, 0.0, {}, place)
+
+    monkeypatch.setattr(training_stage, "train", train)
+    hours = replace(SMOKE, full=SMOKE.small, ablations=("icnn",), baselines=())
+    given = replace(context(tmp_path, hours), name="checkpoints", key="0" * 16)
+    runs = full_size_stage.make_checkpoints(given)["runs"]
+    assert runs["matched"]["reason"] == "its training diverged: a loss was not finite"
+    assert "sha256" in runs["icnn"]
+    assert given.checkpoints.files.keys() == {"icnn"}
+
+
+def test_external_validity_without_a_model_is_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(external_stage, "select_entries", lambda *_: [])
+    monkeypatch.setattr(StageContext, "folder_of", lambda given, stage: given.out / stage)
+    found = external_stage.make_external(replace(context(tmp_path), name="external"))
+    assert found["timelines"] == found["benchmarks"] == {}
+    assert found["chains"]["rows"] == []
 
 
 def test_a_training_that_diverges_is_a_finding(

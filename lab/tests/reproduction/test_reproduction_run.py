@@ -31,8 +31,11 @@ from arbiter_lab.reproduction.query_models import solve_chains
 from arbiter_lab.reproduction.result_files import CAPTIONS
 from arbiter_lab.reproduction.run_protocol import STAGE_NAMES, STAGES, reproduce
 from arbiter_lab.reproduction.stages import read_record
+from arbiter_lab.reproduction.stated_claims import list_sections
 from arbiter_lab.training import loop
 from arbiter_lab.training.settings import ABLATIONS
+
+DOCS = Path(__file__).parents[3] / "docs"
 
 TINY = replace(
     SMOKE,
@@ -188,37 +191,43 @@ def test_what_a_reader_opens_is_whole(straight: Path) -> None:
 def test_a_run_is_kept_with_its_page(
     straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = tmp_path / "paper.md"
-    shutil.copy(Path(__file__).parents[3] / "docs" / "paper.md", page)
-    kept = publish(straight, tmp_path / "results", page)
+    pages = (tmp_path / "paper.md", tmp_path / "notebook" / "paper.md")
+    for page in pages:
+        page.parent.mkdir(exist_ok=True)
+        shutil.copy(DOCS / page.relative_to(tmp_path), page)
+    kept = publish(straight, tmp_path / "results", pages)
     assert check(kept).passed
-    text = page.read_text(encoding="utf-8")
-    assert NO_RUN_TEXT not in text
+    text = pages[0].read_text(encoding="utf-8")
     assert fill_page(text, kept) == text
-    assert "![Error by maturity and moneyness](results/figures/error-by-cell.png)" in text
+    sections = [name.split(" ")[1] for name in find_requested_results(text) if " " in name]
+    assert sections == list(list_sections())
+    text = pages[1].read_text(encoding="utf-8")
+    assert NO_RUN_TEXT not in text
+    assert fill_page(text, kept, "../results") == text
+    assert "![Error by maturity and moneyness](../results/figures/error-by-cell.png)" in text
     assert (kept / "tables" / "table1.md").read_text().splitlines()[2] in text
     assert {name for name in find_requested_results(text) if " " not in name} == {
         "run", *(path.stem for path in (kept / "tables").glob("*.md"))
     }  # fmt: skip
-    assert publish(straight, kept, page) == kept  # again, in its place
+    assert publish(straight, kept, pages) == kept  # again, in its place
     monkeypatch.setattr(publication, "MAX_TOTAL_BYTES", 1_000)
     with pytest.raises(ValueError, match=r"1,000 are allowed: the largest is report\.html"):
-        publish(straight, kept, page)
+        publish(straight, kept, pages)
     (kept / "note.txt").write_text("mine")
     with pytest.raises(ValueError, match="is not as it was written"):
-        publish(kept, tmp_path / "again", page)
+        publish(kept, tmp_path / "again", pages)
     with pytest.raises(ValueError, match=r"absent\.md is not there"):
         fill_page("<!-- results: absent -->\n<!-- end of results -->", kept)
 
 
 def test_the_page_of_the_paper_has_the_numbers_of_the_run_that_is_kept() -> None:
-    docs = Path(__file__).parents[3] / "docs"
-    text = (docs / "paper.md").read_text(encoding="utf-8")
-    kept = docs / "results"
-    assert fill_page(text, kept if kept.is_dir() else None) == text
-    if kept.is_dir():
-        assert check(kept).passed
-    folders = (docs.parent / "tests", docs.parent / "lab" / "tests")
+    kept = DOCS / "results"
+    assert check(kept).passed
+    for name, link in (("paper.md", "results"), ("notebook/paper.md", "../results")):
+        text = (DOCS / name).read_text(encoding="utf-8")
+        assert fill_page(text, kept, link) == text
+        assert NO_RUN_TEXT in fill_page(text, None)
+    folders = (DOCS.parent / "tests", DOCS.parent / "lab" / "tests")
     files = [path for folder in folders for path in folder.rglob("test_*.py")]
     tests = "\n".join(path.read_text("utf-8") for path in files)
     named = re.findall(r"`(test_\w+)`", text)

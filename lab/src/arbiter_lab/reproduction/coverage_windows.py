@@ -1,11 +1,10 @@
-"""The regression of section 7.2: what the representer misses, on the duality gap, window by window.
+"""The regression of section 7.2: the representer's error on the duality gap, by window.
 
-The paper computes it "from controlled coverage-ablation windows" and gives neither the windows nor
-the two numbers' definitions. Here a window is some days of a block out of sample with all but a
-share of their quotes taken away, so that slices fall below the coverage at which the network sees
-them through the kernel solution. The error is that of volatility over all listed strikes of those
-slices, against the oracle; the gap is measured on the same days, at the same parameters and the
-multipliers that training ended with.
+The paper computes it "from controlled coverage-ablation windows" and defines neither the windows
+nor the two numbers. Here a window is some days of a block out of sample with a share of their
+quotes, so that some slices have too few quotes and the network uses the kernel solution. The error
+is that of volatility over all listed strikes of those slices, against the oracle. The gap is
+measured on the same days, with the parameters and multipliers at the end of training.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,30 +33,36 @@ from arbiter_lab.training.duals import Duals
 from arbiter_lab.training.held_out import decode_volatilities
 from arbiter_lab.training.law_pool import Laws
 from arbiter_lab.training.objective import TrainingTask, make_task
+from arbiter_lab.training.routes import kriging_places
 from arbiter_lab.training.saddle import Evaluation
 from arbiter_lab.training.trainer import Trainer
 
 QUOTE_SHARES_KEPT = (0.7, 0.6, 0.5, 0.4, 0.3)
-"""Shares of the quotes that are left."""
+"""Shares of the quotes that are kept."""
 DAYS_PER_WINDOW = 4
-"""Days of a window that are looked at, spread over it."""
+"""Number of days measured in a window, evenly spaced."""
 MIN_REGRESSION_POINTS = 4
-"""Points of a regression."""
+"""Fewest points of a regression."""
 _THINNING_SEED = 72
-_MIN_QUOTES_KEPT = 3  # quotes that stay in any case
+_MIN_QUOTES_KEPT = 3  # smallest number of quotes of a thinned day
 
 
 class CoverageWindow(NamedTuple):
-    """Days with few quotes, as training sees a batch."""
+    """Days with few quotes, in the form of a training batch.
+
+    Attributes:
+        batch: Quotes, and targets at every listed strike.
+        lesson: Tensors of the training task.
+        quoted: Share of the listed strikes that are quoted.
+    """
 
     batch: Batch
     lesson: Lesson
     quoted: float
-    """Share of the listed strikes that are quoted."""
 
 
 class _ExactReference:
-    """Stands where training has its laws: the log contract's volatility is known here."""
+    """Known volatilities of the log contract, in the place of a pool of laws."""
 
     def __init__(self, reference: Tensor) -> None:
         self.reference = reference
@@ -69,14 +74,17 @@ class _ExactReference:
 def regress_error_on_gap(
     place: Path, laws: Laws, days: Days, blocks: Sequence[NDArray[np.int64]], windows: int
 ) -> Facts:
-    """The points, and the regression through them.
+    """Measure error and gap of each window, and regress the error on the gap.
 
     Args:
-        place: Folder of the training of a network with the representer.
-        laws: Some laws; nothing is drawn from them.
-        days: Of the timeline.
-        blocks: Days out of sample, block by block; dependence is within blocks only.
-        windows: Of each block.
+        place: Run folder of a network with the representer.
+        laws: Any laws; the trainer needs a pool, and nothing is drawn from it.
+        days: Days of the timeline.
+        blocks: Numbers of the days out of sample by block; dependence is within blocks only.
+        windows: Number of windows per block.
+
+    Returns:
+        Columns of the points and the coefficients, or a reason in their place.
     """
     leg, state, weights = run_folder.load(place)
     trainer = Trainer(leg.settings, laws)
@@ -104,7 +112,7 @@ def regress_error_on_gap(
 
 
 def thin_quotes(quotes: Quotes, kept: float, seed: int) -> Quotes:
-    """A share of the quotes; fewer are among the more."""
+    """Return a random share of the quotes; a smaller share is a subset of a larger one."""
     chance = np.random.default_rng((_THINNING_SEED, seed)).uniform(size=len(quotes))
     return quotes.select(chance <= max(kept, float(np.sort(chance)[_MIN_QUOTES_KEPT - 1])))
 
@@ -112,7 +120,7 @@ def thin_quotes(quotes: Quotes, kept: float, seed: int) -> Quotes:
 def make_coverage_window(
     trainer: Trainer, days: Days, rows: NDArray[np.int64], kept: float
 ) -> CoverageWindow:
-    """Some days with a share of their quotes left, and every listed strike as a target."""
+    """Return the days ``rows`` with a share of their quotes, and every listed strike as target."""
     chains = [thin_quotes(days.quotes[day], kept, day) for day in rows.tolist()]
     # float32, as training has it
     seen = pad_chains(chains, torch.float32)
@@ -129,18 +137,18 @@ def make_coverage_window(
             size = int(here.sum())
             k[place, row, :size], iv[place, row, :size] = days.k[day, here], days.iv[day, here]
             target[place, row, :size] = True
-    at, truth, level = (torch.from_numpy(a).float() for a in (k, iv, reference))
+    at, truth, exact = (torch.from_numpy(a).float() for a in (k, iv, reference))
     batch = Batch(
         seen.T, seen.listed, seen.k, seen.iv, seen.half, seen.quoted, seen.iv, at, truth,
         torch.from_numpy(target), torch.arange(len(chains)), seen.T,
     )  # fmt: skip
-    route: Any = trainer.route
-    lesson = make_task(batch, cast(Laws, _ExactReference(level)), route.place).to_tensors()
+    heads = kriging_places(trainer.settings.config)
+    lesson = make_task(batch, _ExactReference(exact), heads).to_tensors()
     return CoverageWindow(batch, lesson, sum(map(len, chains)) / listed)
 
 
 def _measure_window(trainer: Trainer, given: CoverageWindow) -> dict[str, float] | None:
-    """Gap and error of a window; None where no slice was seen through the kernel solution."""
+    """Return gap and error of a window; None if no slice uses the kernel solution."""
     batch, chain = given.batch, TrainingTask.from_tensors(given.lesson).chain
     few = (coverage(chain) < LEAST) & batch.listed
     if not few.any():
@@ -176,7 +184,7 @@ def _evaluate_lagrangian(trainer: Trainer, lesson: Lesson, duals: Duals) -> Eval
 
 
 def _mask_listed_strikes(days: Days, day: int, quotes: Quotes) -> list[NDArray[np.bool_]]:
-    """For each maturity that has a quote left, the listed strikes whose volatility is known."""
+    """Return a mask of the listed strikes with a known volatility, for each quoted maturity."""
     known = np.isfinite(days.iv[day])
     return [known & (np.abs(days.T[day] - t) < 1e-9) for t in quotes.maturities.tolist()]
 

@@ -1,6 +1,7 @@
-"""What a person sees while it runs: the stages, and the progress of the one that runs.
+"""Display of a reproduction: the stages, and the progress of the running one.
 
-On a terminal a live bar; elsewhere a plain line when a stage begins and every half minute.
+A terminal has live bars; elsewhere a plain line is written when a stage begins and every half
+minute.
 """
 
 from __future__ import annotations
@@ -8,19 +9,30 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Self, TextIO
+from typing import TYPE_CHECKING, NamedTuple, Self, TextIO
 
-_SECONDS_BETWEEN_LINES = 30.0  # seconds between plain lines
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+_SECONDS_BETWEEN_LINES = 30.0  # of plain lines
+
+
+class _LiveBars(NamedTuple):
+    """A live display with one bar for all stages and one for the running stage."""
+
+    progress: Progress
+    stages: TaskID
+    stage: TaskID
 
 
 class Display:
-    """Shows stages; use as a context.
+    """Shows the progress of the stages; a context manager.
 
     Args:
-        stages: How many there are.
-        stream: Where to; standard error by default.
-        silent: Show nothing.
-        clock: Seconds that only rise.
+        stages: Number of stages.
+        stream: Output stream; standard error by default.
+        silent: Whether to show nothing.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(
@@ -35,38 +47,37 @@ class Display:
         self.stream = sys.stderr if stream is None else stream
         self.number = 0
         self._name = ""
-        self._spoken = clock()
-        self._live: Any = None
-        self._tasks: list[Any] = []
+        self._last_line_at = clock()
+        self._live: _LiveBars | None = None
 
     def __enter__(self) -> Self:
         if not self.silent and self.stream.isatty():
-            self._live = _make_progress_bar(self.stream)
-            self._tasks = [
-                self._live.add_task("stages", total=self.stages),
-                self._live.add_task("", total=1),
-            ]
-            self._live.start()
+            progress = _make_progress_bar(self.stream)
+            stages = progress.add_task("stages", total=self.stages)
+            self._live = _LiveBars(progress, stages, progress.add_task("", total=1))
+            progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
-            self._live.stop()
+            self._live.progress.stop()
             self._live = None
 
     def announce_stage(self, name: str, done: bool) -> None:
-        """A stage begins, or was done already."""
+        """Show that a stage begins, or that it was done already."""
         self.number += 1
         self._name = name
         if self._live is not None:
-            self._live.update(self._tasks[0], completed=self.number - 1, description=name)
+            progress, stages, _ = self._live
+            progress.update(stages, completed=self.number - 1, description=name)
         state = "done already" if done else "begins"
         self._write_line(f"stage {self.number} of {self.stages}, {name}: {state}", force=True)
 
     def tell(self, what: str, done: int, total: int) -> None:
-        """Progress within a stage."""
+        """Show the progress within a stage."""
         if self._live is not None:
-            self._live.update(self._tasks[1], description=what, completed=done, total=total)
+            progress, _, stage = self._live
+            progress.update(stage, description=what, completed=done, total=total)
         else:
             self._write_line(f"  {self._name}: {what} {done:,} of {total:,}")
 
@@ -75,15 +86,15 @@ class Display:
         if (
             self.silent
             or self._live is not None
-            or not (force or now - self._spoken >= _SECONDS_BETWEEN_LINES)
+            or not (force or now - self._last_line_at >= _SECONDS_BETWEEN_LINES)
         ):
             return
-        self._spoken = now
+        self._last_line_at = now
         self.stream.write(text + "\n")
         self.stream.flush()
 
 
-def _make_progress_bar(stream: TextIO) -> Any:
+def _make_progress_bar(stream: TextIO) -> Progress:
     from rich.console import Console
     from rich.progress import (
         BarColumn,

@@ -1,4 +1,4 @@
-"""Stage: every model on every day, kept as arrays so that metrics are functions of files."""
+"""Stage ``evaluate``: runs every model on every day and stores its errors and prices as arrays."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,9 @@ from arbiter.conventions import Array
 from arbiter.files import write_whole
 from arbiter.scoring import Model, is_inside_bid_ask
 from arbiter_lab.evaluation.methods import Method
+from arbiter_lab.evaluation.model_extensions import ErrorModel, has_iv_errors, read_index
 from arbiter_lab.metrics.densities import slice_cvar_error, slice_relative_entropy
-from arbiter_lab.metrics.marginals import explain_missing_law
+from arbiter_lab.metrics.marginals import Marginals, explain_missing_law
 from arbiter_lab.metrics.panels import price_calls
 from arbiter_lab.metrics.volatility import iv_error_bp
 from arbiter_lab.metrics.wasserstein import slice_wasserstein
@@ -40,12 +41,12 @@ CHAINS_PER_BATCH = (
     16  # chains that a model is given at once; fixed, since padding may move the last digits
 )
 NOMINAL_LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
-"""Nominal levels at which a model's own standard errors are checked."""
+"""Confidence levels at which a model's own standard errors are checked."""
 _NORMAL_QUANTILES = np.array([0.674490, 1.281552, 1.644854, 1.959964, 2.575829])
 
 
 def list_entries(context: StageContext) -> list[ModelEntry]:
-    """All models: fits and peers, networks at full size, then those of the small width."""
+    """Return all models: fits and peers, networks at full size, then those of the small width."""
     facts, folder = context.read_facts("train"), context.folder_of("train")
     small = []
     for name, run in facts["runs"].items():
@@ -57,7 +58,7 @@ def list_entries(context: StageContext) -> list[ModelEntry]:
 
 
 def make_answers(context: StageContext) -> Facts:
-    """Run what has not run yet; the facts say which models there are and which are missing."""
+    """Evaluate the models that were not evaluated yet; return which exist and which are missing."""
     home = context.folder_of("days") / context.profile.market
     every = list_entries(context)
     there = [entry for entry in every if not entry.missing]
@@ -80,7 +81,7 @@ def make_answers(context: StageContext) -> Facts:
 
 
 def evaluate_entry(entry: ModelEntry, home: Path, path: Path, judge_every: int) -> Facts:
-    """Ask a model for every day, unless it was asked, and say what it refused."""
+    """Evaluate a model on every day unless its file exists; return how many days it refused."""
     if not path.is_file():
         plainly = entry.kind in ("sweep", "budget")  # of these the errors are wanted alone
         step = 0 if plainly else judge_every
@@ -93,19 +94,22 @@ def evaluate_entry(entry: ModelEntry, home: Path, path: Path, judge_every: int) 
 
 @lru_cache(maxsize=1)
 def _read_days_cached(home: Path) -> Days:
-    """Days of a worker, with what their oracle was asked."""
+    """Return the days of a folder; a worker reads them once and shares the oracle's answers."""
     return read_days(home)
 
 
 def evaluate_days(method: Method, days: Days, judge_every: int, *, laws: bool = True) -> Arrays:
-    """What a model makes of every day.
+    """Evaluate a model on every day.
 
     Args:
         method: The model.
-        days: All of them.
-        judge_every: Days between full audits, on which the day is also told in other ways
-            (:mod:`.variations`); 0 makes none.
-        laws: Whether laws are compared, which takes most of the time.
+        days: All days of the timeline.
+        judge_every: Days between full audits, which also vary the inputs
+            (:mod:`.input_variations`); 0 makes none.
+        laws: Whether risk-neutral laws are compared, which takes most of the time.
+
+    Returns:
+        Arrays by name, with one row per day.
     """
     rows: list[dict[str, Any]] = []
     for start in range(0, len(days), CHAINS_PER_BATCH):
@@ -149,61 +153,61 @@ def _evaluate_day(
         row["error"] = iv_error_bp(found, days.iv[day])
         row["inside"] = int(is_inside_bid_ask(model.otm(quotes.k, quotes.T), quotes).sum())
         row["calls"] = price_calls(model, KAPPA, MATURITIES)
-    if hasattr(model, "vix"):
-        row["vix"] = float(model.vix())
+    index = read_index(model)
+    if index is not None:
+        row["vix"] = index
     if judged:
         verdict = audit_or_zero(model, quotes)
         row |= {"nas": verdict.nas, "findings": verdict.findings}
-    if hasattr(model, "iv_error"):
+    if has_iv_errors(model):
         row["within"] = _measure_interval_coverage(
             model, k, T, found[listed] - days.iv[day, listed]
         )
     why = explain_missing_law(model)
     row["lacking"] = why or ""
     if laws and why is None:
-        exact: Any = days.laws[day]
-        law: Any = model
+        exact, law = days.laws[day], cast(Marginals, model)
         row["relative_entropy"] = slice_relative_entropy(law, exact, LAW_MATURITIES)
         row["cvar"] = slice_cvar_error(law, exact, LAW_MATURITIES)
         row["wasserstein"] = slice_wasserstein(law, exact, LAW_MATURITIES)
     return row
 
 
-def _measure_interval_coverage(model: Any, k: Array, T: Array, error: Array) -> Array:
-    """Share of points whose error lies within each nominal level of the model's own errors."""
-    spread = np.asarray(model.iv_error(k, T), dtype=np.float64)
-    known = np.isfinite(spread) & (spread > 0.0)
+def _measure_interval_coverage(model: ErrorModel, k: Array, T: Array, error: Array) -> Array:
+    """Return for each nominal level the share of errors inside the model's own interval."""
+    deviation = np.asarray(model.iv_error(k, T), dtype=np.float64)
+    known = np.isfinite(deviation) & (deviation > 0.0)
     if not known.any():
         return np.full(len(NOMINAL_LEVELS), np.nan)
-    ratio = np.abs(error[known]) / spread[known]
+    ratio = np.abs(error[known]) / deviation[known]
     return np.asarray((ratio[:, None] <= _NORMAL_QUANTILES).mean(0))
 
 
 def save_arrays(path: Path, arrays: Arrays) -> Path:
-    """Write arrays whole."""
+    """Write arrays to a compressed NumPy file in one atomic step."""
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
     return write_whole(path, content.getvalue())
 
 
 def read(path: Path) -> Arrays:
-    """Arrays of a file."""
+    """Read the arrays of a NumPy file by name."""
     with np.load(path, allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}
 
 
 def read_answers(context: StageContext, name: str) -> Arrays:
-    """What a model made of every day."""
+    """Read the arrays of a model that :func:`evaluate_days` returned."""
     return read(context.folder_of("evaluate") / f"{name}.npz")
 
 
 def list_evaluated_models(context: StageContext) -> list[str]:
-    """Names of the models that answered."""
+    """Return the names of the models that were evaluated."""
     told = context.read_facts("evaluate")["models"]
     return [name for name, about in told.items() if "reason" not in about]
 
 
 def select_entries(context: StageContext, names: Sequence[str]) -> list[ModelEntry]:
-    """Those of some models that are there."""
+    """Return the entries of the named models that are available."""
     every = {entry.name: entry for entry in list_entries(context)}
     return [every[name] for name in names if name in every and not every[name].missing]

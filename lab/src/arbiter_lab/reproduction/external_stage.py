@@ -1,4 +1,7 @@
-"""Stage: external validity. Nothing is chosen here: the same models, on markets of other kinds."""
+"""Stage ``external``: external validity, the same models on markets of other kinds.
+
+Nothing is chosen on these markets.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,10 @@ _REPORTED_KEYS = (
 
 
 def make_external(context: StageContext) -> Facts:
-    """Errors on other timelines, on benchmarks, and on listed chains where there are any."""
+    """Return errors on other timelines, on benchmarks, and on listed chains if any are given.
+
+    Without a model every part is empty.
+    """
     profile = context.profile
     kept = context.folder / "unseen"
     if profile.unseen >= SURFACES_PER_FILE:  # files hold whole blocks of surfaces, for all workers
@@ -56,16 +62,9 @@ def make_external(context: StageContext) -> Facts:
         lambda n: context.tell("models abroad", n, len(parts)),
     )
     made = {entry.name: found for entry, found in zip(models, told, strict=True)}
-    places = next(iter(made.values()))
     return {
-        "timelines": {
-            name: {"models": {model: made[model]["timelines"][name] for model in made}}
-            for name in places["timelines"]
-        },
-        "benchmarks": {
-            name: {"models": {model: made[model]["benchmarks"][name] for model in made}}
-            for name in places["benchmarks"]
-        },
+        "timelines": _group_by_market(made, "timelines"),
+        "benchmarks": _group_by_market(made, "benchmarks"),
         "chains": {
             "rows": [
                 row
@@ -79,10 +78,24 @@ def make_external(context: StageContext) -> Facts:
     }
 
 
+def _group_by_market(made: dict[str, Facts], part: str) -> Facts:
+    """Regroup facts by model into facts by market; empty without a model."""
+    names = next(iter(made.values()))[part] if made else ()
+    return {name: {"models": {model: made[model][part][name] for model in made}} for name in names}
+
+
 def evaluate_elsewhere(
     entry: ModelEntry, profile: Profile, homes: dict[str, Path], kept: Path, listed: list[Path]
 ) -> Facts:
-    """One model everywhere."""
+    """Return the errors of one model on other timelines, benchmarks and listed chains.
+
+    Args:
+        entry: The model.
+        profile: Sizes of the benchmarks.
+        homes: Folder of each timeline, by name.
+        kept: Folder in which unseen surfaces are stored.
+        listed: Files of listed chains.
+    """
     method = entry.method()
     timelines = {}
     for name, home in homes.items():
@@ -107,7 +120,7 @@ def evaluate_elsewhere(
 
 
 def make_benchmarks(profile: Profile, kept: Path) -> dict[str, list[Case]]:
-    """Surfaces whose truth is known, of other laws than the timelines."""
+    """Return benchmark surfaces with known volatilities, of other laws than the timelines."""
     found = {
         "heston": [heston_case(seed) for seed in range(profile.heston)],
         "heston, hard": [heston_case(seed, hard=True) for seed in range(profile.heston)],
@@ -120,7 +133,11 @@ def make_benchmarks(profile: Profile, kept: Path) -> dict[str, list[Case]]:
 
 
 def chains_folder() -> Path | None:
-    """Listed chains, where ``ARBITER_DATA`` names a folder that has them."""
+    """Return the folder of listed chains that ``ARBITER_DATA`` names; None if it is not set.
+
+    Raises:
+        ValueError: If ``ARBITER_DATA`` is not a folder.
+    """
     home = os.environ.get("ARBITER_DATA")
     if not home:
         return None
@@ -141,7 +158,7 @@ def _evaluate_benchmark(cases: list[Case], method: Method) -> Facts:
 
 
 def select_evenly(paths: list[Path], count: int) -> list[Path]:
-    """At most so many, spread evenly over all."""
+    """Return at most ``count`` paths, evenly spaced over all."""
     if len(paths) <= count:
         return paths
     places = np.unique(np.linspace(0, len(paths) - 1, count).round().astype(int))

@@ -1,6 +1,6 @@
-"""Figures of numbers: every axis has limits of its own that no run changes.
+"""Figures of metrics, errors, stress and training; axis limits are the same for every run.
 
-What lies outside them is drawn at the border and written beside it, so that runs can be compared
+Values outside the limits are drawn at the border with their number, so that runs can be compared
 side by side.
 """
 
@@ -28,7 +28,7 @@ _SCORE_LIMITS = (-0.2, 1.0)
 
 
 def draw_core_metrics(runs: Runs) -> Figure:
-    """NAS, CNAS and NI with their intervals, and the paper's claims."""
+    """Draw NAS, CNAS and NI with their intervals, and the paper's claims."""
     figure, axes = panel(FIGURE_WIDTH_INCHES, FIGURE_HEIGHT_INCHES)
     names = [n for n in ("operator", SMALL) if n in runs]
     for place, what in enumerate(("NAS", "CNAS", "NI", "NI_residual")):
@@ -51,7 +51,7 @@ def draw_core_metrics(runs: Runs) -> Figure:
 
 
 def draw_errors(runs: Runs) -> Figure:
-    """IV RMSE of all models on the same days."""
+    """Draw the IV RMSE of all models on the same days."""
     shown = [
         n for n, run in runs.items()
         if run.get("iv_rmse_bp") is not None and run["about"]["kind"] not in ("sweep", "budget")
@@ -77,7 +77,7 @@ def draw_errors(runs: Runs) -> Figure:
 
 
 def draw_spectral_guard(trained: Facts) -> Figure:
-    """Lipschitz bound before and after Q-Align, projection distance step by step."""
+    """Draw the Lipschitz bound before and after Q-Align, projection distance step by step."""
     run = trained["runs"][SMALL]
     figure, axes = panel(FIGURE_WIDTH_INCHES, FIGURE_HEIGHT_INCHES)
     seen = run["measured"]
@@ -100,7 +100,7 @@ def draw_spectral_guard(trained: Facts) -> Figure:
 
 
 def draw_stress(found: Facts) -> Figure:
-    """NAS and error along every axis of stress."""
+    """Draw NAS and error along every axis of stress."""
     axes_of = found["axes"]
     figure = Figure(figsize=(11.0, 4.0 + 2.0), layout="constrained")
     grid = figure.subplots(2, len(axes_of), sharey="row")
@@ -138,7 +138,7 @@ def draw_stress(found: Facts) -> Figure:
 
 
 def draw_effective_dimension(monitors: Facts) -> Figure:
-    """d90, d95 and d99 of inputs and features, as the paper has them and centred."""
+    """Draw d90, d95 and d99 of inputs and features, as the paper has them and centred."""
     figure, axes = panel(FIGURE_WIDTH_INCHES, FIGURE_HEIGHT_INCHES)
     groups = list(monitors["dimensions"].items())
     width = 0.8 / (2 * len(groups))
@@ -161,7 +161,7 @@ def draw_effective_dimension(monitors: Facts) -> Figure:
 
 
 def draw_switch_rates(monitors: Facts) -> Figure:
-    """A1 by block."""
+    """Draw the switch rate of the monitor A1 by block."""
     figure, axes = panel(6.5, FIGURE_HEIGHT_INCHES)
     found, claim = monitors["A1"], claims.MONITORS[0]
     axes.bar(range(len(found["by_block"])), found["by_block"], 0.6, color=BLUE)
@@ -177,7 +177,7 @@ def draw_switch_rates(monitors: Facts) -> Figure:
 
 
 def draw_gap_and_representer(monitors: Facts) -> Figure:
-    """Section 7.2: what the kernel solution misses against the duality gap, window by window."""
+    """Draw the representer's error against the duality gap, by window (section 7.2)."""
     figure, axes = panel(6.5, FIGURE_HEIGHT_INCHES)
     found = monitors["regression"]
     gaps, errors = np.array(found.get("gap", [])), 1e4 * np.array(found.get("error", []))
@@ -199,7 +199,7 @@ def draw_gap_and_representer(monitors: Facts) -> Figure:
 
 
 def draw_ablations(runs: Runs) -> Figure:
-    """Relative changes against the base, the paper's three and ours."""
+    """Draw the relative changes of ablations against the base, ours and the paper's."""
     names = [
         n for n, run in runs.items()
         if run["about"]["kind"] == "ablation" and not run["about"].get("missing")
@@ -234,7 +234,7 @@ def draw_ablations(runs: Runs) -> Figure:
 def draw_error_cells(
     measured: Facts, names: tuple[str, ...] = ("operator", "fit", "svi", SMALL)
 ) -> Figure:
-    """Error by maturity and moneyness."""
+    """Draw the error by maturity and moneyness."""
     shown = [n for n in names if n in measured["errors_by_cell"]]
     figure = Figure(figsize=(3.3 * len(shown) + 0.8, 4.0), layout="constrained")
     columns = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
@@ -267,7 +267,7 @@ def draw_error_cells(
 
 
 def draw_interval_calibration(sweeps: Facts, measured: Facts) -> Figure:
-    """Whether intervals hold what they say: of means of days, and of the fit's own errors."""
+    """Draw the coverage of intervals: of means of days, and of models' own standard errors."""
     figure = Figure(figsize=(9.5, FIGURE_HEIGHT_INCHES), layout="constrained")
     left, right = figure.subplots(1, 2)
     found = sweeps["interval_coverage"]
@@ -296,7 +296,7 @@ def draw_interval_calibration(sweeps: Facts, measured: Facts) -> Figure:
 
 
 def draw_lipschitz_cost(sweeps: Facts) -> Figure:
-    """Error against the certified constant, over budgets of the value maps."""
+    """Draw the error against the certified Lipschitz constant, over budgets of norms."""
     figure, axes = panel(6.5, FIGURE_HEIGHT_INCHES)
     measured = [
         point
@@ -320,7 +320,7 @@ def draw_lipschitz_cost(sweeps: Facts) -> Figure:
 
 
 def panel(width: float, height: float) -> tuple[Figure, Axes]:
-    """One pair of axes."""
+    """Return a figure with one pair of axes."""
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots()
     style_axes(axes)
@@ -328,7 +328,7 @@ def panel(width: float, height: float) -> tuple[Figure, Axes]:
 
 
 def style_axes(axes: Axes) -> None:
-    """The look of all figures."""
+    """Apply the common style to axes."""
     axes.grid(color="#e3e6e9", lw=0.6)
     axes.set_axisbelow(True)
     for side in ("top", "right"):

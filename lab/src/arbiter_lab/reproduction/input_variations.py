@@ -1,8 +1,8 @@
-"""A day told to a model in other ways: in units of the index, and without a fifth of its quotes.
+"""Variations of a day's input: quotes in units of the index, and a fifth of the quotes hidden.
 
 With the index as numeraire a call struck at κ is κ puts struck at 1/κ on the inverse of the index:
-``c(κ) = κ p'(1/κ)``, at the same volatility. The smile is seen in a mirror, and a model that means
-the same prices in either numeraire gives them back.
+``c(κ) = κ p'(1/κ)``, at the same volatility. The smile is mirrored, and a model that is invariant to
+the numeraire gives the same prices.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from arbiter_lab.reproduction.query_models import solve_chains
 from arbiter_lab.reproduction.scored_days import KAPPA, MATURITIES
 
 HIDDEN_SHARE = 0.2
-"""Share of the quotes that are not shown; the ends of each expiry are."""
+"""Share of the quotes that are hidden; the end strikes of each expiry are always shown."""
 
 
 def in_index_units(quotes: Quotes) -> Quotes:
-    """The same quotes with the index as numeraire; done twice it gives them back."""
+    """Return the quotes with the index as numeraire; the map is its own inverse."""
     order = np.lexsort((-quotes.k, quotes.expiry))
     unit = np.exp(-quotes.k[order])
     ones = np.ones(quotes.maturities.size)
@@ -44,7 +44,7 @@ def in_index_units(quotes: Quotes) -> Quotes:
 
 
 def convert_index_calls(model: Model) -> Array:
-    """``(L, S)`` calls on the grid, in forward units, of a model of quotes in index units."""
+    """Return ``(L, S)`` calls in forward units from a model of quotes in index units."""
     mirrored = model.otm(-np.log(KAPPA), MATURITIES[:, None])
     return np.asarray(KAPPA * mirrored + np.maximum(1.0 - KAPPA, 0.0))
 
@@ -52,15 +52,15 @@ def convert_index_calls(model: Model) -> Array:
 def evaluate_variations(
     method: Method, chains: Sequence[Quotes], seeds: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """What a model makes of each day told in both other ways.
+    """Evaluate a model on both variations of each day.
 
     Args:
         method: The model.
         chains: Quotes of the days.
-        seeds: Of which quotes are hidden, one a day.
+        seeds: Seed of the hidden quotes of each day.
 
     Returns:
-        Of each day ``calls_index`` ``(L, S)``, NaN where the model refused, ``unseen``, the number
+        For each day ``calls_index`` ``(L, S)``, NaN where the model refused, ``unseen``, the number
         of hidden quotes, and ``unseen_inside``, how many of them hold the model's price.
     """
     if not chains:
@@ -86,6 +86,6 @@ def evaluate_variations(
 
 
 def make_empty_row() -> dict[str, Any]:
-    """Of a day on which nothing was varied."""
+    """Return the row of a day without variations."""
     calls = np.full((MATURITIES.size, KAPPA.size), np.nan)
     return {"calls_index": calls, "unseen": 0, "unseen_inside": 0}

@@ -1,4 +1,4 @@
-"""Stage: all metrics of all models on the same days, their intervals, and paired tests."""
+"""Stage ``measure``: metrics of all models on the same days, with intervals and paired tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.conventions import DAYS_PER_YEAR
-from arbiter.scoring import BASIS_POINT
 from arbiter_lab.metrics.arbitrage import nas, nas_as_printed
 from arbiter_lab.metrics.desk import vix_mae, vix_max, vix_rmse
 from arbiter_lab.metrics.generalisation import gen_gap_p95, gen_gap_p95_score
@@ -38,15 +37,15 @@ Rows = NDArray[np.int64]
 
 PRIMARY_METRIC = "iv_rmse_bp"
 INTERVAL_METHOD: Method = "cosine"
-"""Of intervals and paired tests: right up to a persistence of 0.7 (docs/protocol.md)."""
+"""Method of intervals and paired tests; accurate up to a persistence of 0.7 (docs/protocol.md)."""
 PAPER_INTERVAL_METHOD: Method = "paper"
-"""Of the intervals that stand beside them: the paper's lag, too short where days are persistent."""
+"""Method of the second set of intervals: the paper's lag, too short for persistent days."""
 TEST_FAMILIES = {"operator": "full", "refine": "full", MATCHED: "full", SMALL: SMALL}
-"""Models that are compared with all others of their width, each a family of hypotheses."""
+"""Models that are compared with all others of their width; each is a family of hypotheses."""
 
 
 def make_measures(context: StageContext) -> Facts:
-    """Metrics with intervals, and families of paired tests."""
+    """Return metrics with intervals, families of paired tests and errors by cell."""
     days = read_days(context.folder_of("days") / context.profile.market)
     told = context.read_facts("evaluate")["models"]
     fold = first_fold(context.profile)
@@ -89,15 +88,15 @@ class ModelScores:
     """Metrics of one model.
 
     Attributes:
-        test: On the windows out of sample.
-        validate: On the block that validates.
+        test: Metrics on the windows out of sample.
+        validate: Metrics on the validation block.
     """
 
     test: list[Metric]
     validate: list[Metric]
 
     def to_dict(self) -> Facts:
-        """Plain values: test metrics with their intervals, and values on the validation block."""
+        """Return JSON values: test metrics with intervals, and values on the validation block."""
         made = metric_intervals(self.test, method=INTERVAL_METHOD)
         papers = metric_intervals(self.test, method=PAPER_INTERVAL_METHOD)
         return {
@@ -116,7 +115,7 @@ class ModelScores:
 
 
 def score_model(arrays: Arrays, days: Days, fold: Fold) -> ModelScores:
-    """Everything that is measured of a model on the days of a fold."""
+    """Return all metrics of a model on the days of a fold."""
     test = compute_metrics(arrays, days, fold.test)
     validate = compute_metrics(arrays, days, fold.validate)
     base = next(m for m in validate if m.name == "CNAS").value
@@ -133,7 +132,7 @@ def score_model(arrays: Arrays, days: Days, fold: Fold) -> ModelScores:
 
 
 def compute_metrics(arrays: Arrays, days: Days, rows: Rows) -> list[Metric]:
-    """Metrics of some days."""
+    """Return the metrics of the days ``rows``."""
     calls, exact = arrays["calls"][rows], days.calls[rows]
     grid = (KAPPA, MATURITIES)
     found = [
@@ -161,10 +160,9 @@ def compute_metrics(arrays: Arrays, days: Days, rows: Rows) -> list[Metric]:
 def compare_with_others(
     base: str, daily: dict[str, NDArray[np.float64]], others: Sequence[str]
 ) -> Facts:
-    """One model against others, day by day, adjusted together.
+    """Test one model against others, day by day, with Holm's adjustment over the family.
 
-    A model that has no error on some day cannot be tested and is left out of the family, with the
-    reason.
+    A model without an error on some day is left out of the family, with the reason.
     """
     made, left = {}, {}
     for name in others:
@@ -209,7 +207,7 @@ def _measure_inside_bid_ask(arrays: Arrays, rows: Rows) -> Metric:
 
 
 def _measure_inside_unseen(arrays: Arrays, rows: Rows) -> Metric:
-    """Of the quotes that were hidden, on the days on which some were."""
+    """Share of hidden quotes inside bid-ask, on the days on which quotes were hidden."""
     name, hit, of = "inside_bid_ask_unseen", arrays["unseen_inside"][rows], arrays["unseen"][rows]
     some = of > 0
     if not some.any():
@@ -218,7 +216,7 @@ def _measure_inside_unseen(arrays: Arrays, rows: Rows) -> Metric:
 
 
 def _invariance(arrays: Arrays, rows: Rows) -> Metric:
-    """Prices from quotes in cash and from quotes in units of the index, on the audited days."""
+    """Agreement of prices from quotes in cash and in units of the index, on audited days."""
     audited = np.isfinite(arrays["nas"][rows])
     if not audited.any():
         return Metric.undefined("NI_invariance", "this model was asked in one numeraire only")
@@ -227,7 +225,7 @@ def _invariance(arrays: Arrays, rows: Rows) -> Metric:
 
 
 def _measure_audit_score(arrays: Arrays, rows: Rows) -> Metric:
-    """Scores of the full audit, on the days that had one."""
+    """Mean score of the full audit, on the days that had one."""
     seen = arrays["nas"][rows]
     seen = seen[np.isfinite(seen)]
     if not seen.size:
@@ -266,7 +264,7 @@ MATURITY_EDGES_YEARS = np.array([30.0, 60.0, 120.0, 240.0, 480.0]) / DAYS_PER_YE
 
 
 def _compute_error_cells(arrays: Arrays, days: Days, fold: Fold) -> list[list[float | None]]:
-    """Root mean square error by maturity and moneyness, basis points."""
+    """Return root mean square errors by maturity (rows) and moneyness, in basis points."""
     error, z, T = (a[fold.test].ravel() for a in (arrays["error"], days.deviations, days.T))
     sound = np.isfinite(error)
     across, down = np.searchsorted(MONEYNESS_EDGES_SD, z), np.searchsorted(MATURITY_EDGES_YEARS, T)
@@ -277,9 +275,3 @@ def _compute_error_cells(arrays: Arrays, days: Days, fold: Fold) -> list[list[fl
         )
         table.append([float(np.sqrt(np.mean(e**2))) if e.size else None for e in cells])
     return table
-
-
-def measure_spread_bp(days: Days, rows: Rows) -> float:
-    """Root mean square bid-ask spread of the quotes, basis points of volatility."""
-    wide = np.concatenate([days.quotes[i].iv_ask - days.quotes[i].iv_bid for i in rows.tolist()])
-    return float(np.sqrt(np.mean(wide**2)) / BASIS_POINT)

@@ -1,4 +1,4 @@
-"""Stage: the paper's assumptions A1 to A4, the regression of section 7.2, effective dimensions."""
+"""Stage ``monitors``: assumptions A1 to A4, the regression of section 7.2, dimensions."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ from arbiter_lab.training.pool_files import load_pool
 from arbiter_lab.training.routes import make_route
 
 WINDOW_DAYS = 30
-_SMOOTHNESS_POINTS = 65  # log-strikes at which smoothness is looked at
+_SMOOTHNESS_POINTS = 65  # log-strikes at which smoothness is measured
 _SMOOTHNESS_REACH_SD = 2.0  # deviations
 
 
 def make_monitors(context: StageContext) -> Facts:
-    """All four on the days out of sample, and what is known of networks that come as files."""
+    """Return the four monitors on the days out of sample, and facts of the checkpoints."""
     days = read_days(context.folder_of("days") / context.profile.market)
     fold = first_fold(context.profile)
     parts = ("A1", "A2", "A3", "regression", "dimensions", "networks")
@@ -89,7 +89,7 @@ def make_monitors(context: StageContext) -> Facts:
 
 
 def _load_small_network(context: StageContext) -> dict[str, Network]:
-    """The network of the small width, unless its training diverged."""
+    """Load the network of the small width; empty if its training diverged."""
     trained = context.read_facts("train")
     if "reason" in trained["runs"][SMALL]:
         return {}
@@ -112,7 +112,7 @@ def _regression(context: StageContext, days: Days, fold: Fold) -> Facts:
 
 
 def _describe_networks(context: StageContext, days: Days, fold: Fold) -> Facts:
-    """Of the shipped operator and of every checkpoint."""
+    """Return facts of the shipped operator and of every checkpoint."""
     settings = context.profile.small
     exam = HeldOut(settings, _load_held_out_laws(context), make_route(settings).make_lesson)
     every = [*list_untrained(["operator"]), *list_checkpointed(context.checkpoints)]
@@ -135,13 +135,13 @@ def network_of(trained: Operator) -> Network:
 
 
 def input_rows(days: Days, rows: NDArray[np.int64]) -> Array:
-    """``(N, L·S)`` quoted mid volatilities of each day on the common grid."""
+    """Return ``(N, L·S)`` quoted mid volatilities of each day on the common grid."""
     return np.stack([_interpolate_on_grid(days.quotes[i]) for i in rows.tolist()])
 
 
 @torch.no_grad()
 def features(network: Network, days: Days, rows: NDArray[np.int64]) -> Array:
-    """``(N, d)`` the state behind the head, one row for each slice of each day."""
+    """Return ``(N, d)`` states before the head, one row for each slice of each day."""
     dtype = next(network.parameters()).dtype
     found = [network(pad_chains([days.quotes[i]], dtype)).features[0] for i in rows.tolist()]
     return np.asarray(torch.cat(found).double().numpy())
@@ -150,7 +150,7 @@ def features(network: Network, days: Days, rows: NDArray[np.int64]) -> Array:
 def _measure_switch_rate(
     context: StageContext, days: Days, windows: tuple[NDArray[np.int64], ...]
 ) -> dict[str, Any]:
-    """A1 over windows that begin on days out of sample, as many in each block."""
+    """Measure A1 over windows that begin on days out of sample, equally many per block."""
     profile = context.profile
     each = max(1, profile.windows // len(windows))
     starts = [
@@ -175,7 +175,7 @@ def _measure_switch_rate(
 
 
 def _smoothness(trained: Operator, days: Days, day: int) -> dict[str, Any]:
-    """A2 of the oracle's smiles, the operator's, and the quotes' own, joined by lines."""
+    """Measure A2 of the oracle's and the operator's smiles and of linearly interpolated quotes."""
     state, quotes = days.states[day], days.quotes[day]
     scale = np.sqrt(days.market.log_variance(LAW_MATURITIES, state))[:, None]
     k = scale * np.linspace(-_SMOOTHNESS_REACH_SD, _SMOOTHNESS_REACH_SD, _SMOOTHNESS_POINTS)
@@ -206,7 +206,7 @@ def _interpolate_on_grid(quotes: Quotes) -> Array:
 
 
 def _interpolate_slice(quotes: Quotes, T: float, k: Array) -> Array:
-    """Mid volatilities of the expiry nearest to T, straight between strikes, flat beyond."""
+    """Interpolate mid volatilities of the expiry nearest to T, linearly, flat outside."""
     near = int(np.abs(quotes.maturities - T).argmin())
     here = quotes.expiry == near
     mid = 0.5 * (quotes.iv_bid + quotes.iv_ask)[here]

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from arbiter.operators import checkpoint
-from arbiter.operators.network.green_scan import GreenScan
 from arbiter.operators.network.config import Config
+from arbiter.operators.network.green_scan import GreenScan
 from arbiter.operators.network.network import Network
 from arbiter.operators.quote_tensors import pad_chains
 from arbiter_lab.metrics.stability import MAX_RHO_DT

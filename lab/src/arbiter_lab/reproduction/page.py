@@ -1,4 +1,4 @@
-"""The report: one page with every table and figure in it, which opens without a network."""
+"""The HTML report: one self-contained page with every table and figure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def render(
     pictures: Mapping[str, bytes],
     captions: Mapping[str, str],
 ) -> str:
-    """The page as text; the same arguments give the same bytes."""
+    """Return the page as HTML text; the same arguments give the same bytes."""
     by_name = {grid.name: grid for grid in grids}
     sections = [
         {
@@ -65,7 +65,7 @@ def render(
 def collect_headline_numbers(
     runs: Mapping[str, dict[str, Any]], facts: Mapping[str, Facts]
 ) -> list[tuple[str, str]]:
-    """The first numbers that a reader sees, each a text and what it is of."""
+    """Return the headline numbers of the page: a formatted number and its description each."""
     best = runs["operator"]
     ours = [run for run in runs.values() if run["about"].get("promises")]
     clean = sum(run.get("NAS") == 1.0 for run in ours)

@@ -1,8 +1,9 @@
-"""The page that goes through the paper claim by claim: numbers in it come from a run's files.
+"""Fills pages with the numbers of a run: the claims of the paper, and the notebook behind them.
 
-Between ``<!-- results: NAME -->`` and ``<!-- end of results -->`` stands what a folder of results
-says: a table by its name, ``figure FILE CAPTION`` for a figure, or ``run`` for what was run. The
-rest of the page is written by hand.
+The text between ``<!-- results: NAME -->`` and ``<!-- end of results -->`` is generated. NAME is a
+table of the run, ``figure FILE CAPTION`` or ``run`` for a description of the run. It may also be
+``claims SECTION`` for the claims of a section, or ``verdicts`` for their counts. The rest of a page
+is written by hand.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from arbiter_lab.reproduction.stated_claims import count_verdicts, format_claims
+
 NO_RUN_TEXT = "*No run is committed yet.*"
 
 _RESULTS_BLOCK = re.compile(
@@ -20,12 +23,12 @@ _RESULTS_BLOCK = re.compile(
 
 
 def fill_page(page: str, results: Path | None, link: str = "results") -> str:
-    """The page with the numbers of a folder of results; without one it says that there is none.
+    """Return the page with the numbers of a run; without one, a sentence that none is kept.
 
     Args:
-        page: Its text.
-        results: The folder.
-        link: How the page reaches the folder.
+        page: Text of the page.
+        results: Folder of the run.
+        link: Relative path from the page to the folder.
 
     Raises:
         ValueError: If the page asks for something that the folder does not have.
@@ -39,7 +42,7 @@ def fill_page(page: str, results: Path | None, link: str = "results") -> str:
 
 
 def find_requested_results(page: str) -> list[str]:
-    """What a page asks for."""
+    """Return the names of the generated parts of a page."""
     return [found[2] for found in _RESULTS_BLOCK.finditer(page)]
 
 
@@ -51,10 +54,20 @@ def _render_block(name: str, results: Path, link: str) -> str:
         file, _, caption = rest.partition(" ")
         _require(results / "figures" / file)
         return f"![{caption}]({link}/figures/{file})"
+    if what == "claims":
+        return format_claims(rest, results / "tables")
+    if what == "verdicts":
+        return _count_claims(results)
     path = results / "tables" / f"{name}.md"
     _require(path)
     _, _, body = path.read_text(encoding="utf-8").partition("\n\n")  # its title is the page's
     return body.strip()
+
+
+def _count_claims(results: Path) -> str:
+    counts = count_verdicts(results / "tables")
+    rows = [("verdict", "claims"), ("---", "---"), *((v, str(n)) for v, n in counts.items())]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _describe_run(results: Path, link: str) -> str:

@@ -1,4 +1,4 @@
-"""How much of the protocol is run: plain sizes, one object for each profile."""
+"""Profiles of the protocol: the sizes of a run as one object."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ _SMALL_CONFIG = Config(heads=20, width=48, state=16, rank=2, context=48, looks=2
 
 @dataclass(frozen=True)
 class Profile:
-    """Sizes of a run; everything that it measures follows from them and from the seeds.
+    """Sizes and seeds of a run; all results follow from them.
 
     Attributes:
-        name: What ``--profile`` calls it.
+        name: Name of the profile for ``--profile``.
         market: Preset of the timeline that models are scored on.
         elsewhere: Presets of the timelines for external validity, nothing chosen on them.
-        days: Sessions of the timeline.
-        elsewhere_days: Sessions of each of the others.
-        seed: Of the timeline.
-        blocks: Of the folds, at least 4.
+        days: Number of sessions of the timeline.
+        elsewhere_days: Number of sessions of each of the other timelines.
+        seed: Seed of the timeline.
+        blocks: Number of blocks of the folds, at least 4.
         embargo: Days dropped before each border of a fold.
-        judge_every: Every so many days the full audit is made; panels are scored on all days.
+        judge_every: Days between full audits; panels are scored on all days.
         methods: Models that are not trained here, by name.
         small: Training of the labelled small width.
-        ablations: What is taken away, one at a time.
+        ablations: Parts that are removed, one at a time.
         baselines: Networks trained beside it, where :mod:`arbiter_lab.baselines` has them.
-        seeds: Of the sweep.
+        seeds: Seeds of the sweep.
         rates: Factors of the learning rate in the sweep; 1 is among them.
         budgets: Bounds on the norms of value maps, for the cost of a Lipschitz constant.
         stress_axes: Axes of stress, by name.
-        stress_levels: Levels taken of each axis of stress, spread over it.
-        stress_cases: Markets at each level; from six on thresholds have exact intervals.
+        stress_levels: Number of severities of each axis of stress, evenly spaced.
+        stress_cases: Markets at each severity; with six or more, thresholds have exact intervals.
         stress_models: Models that are stressed, by name; those that are missing are left out.
         heston: Surfaces of the Heston benchmark, easy and hard each.
         unseen: Surfaces of the unseen families; none if 0.
         chains: Listed chains, where there are any.
-        windows: Of the monitor A1.
-        paths: In each of them.
-        gap_windows: Of each block, for the regression of section 7.2.
+        windows: Number of windows of the monitor A1.
+        paths: Number of paths in each of them.
+        gap_windows: Number of windows per block in the regression of section 7.2.
         series: Simulated series behind the calibration of intervals.
         full: Settings of a training at full size, which writes checkpoints; None evaluates those
             that are there.
@@ -123,7 +123,7 @@ class Profile:
                 raise ValueError(f"{what} {unknown}: give some of {', '.join(known)}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return the profile as plain JSON values."""
         values = asdict(self)
         values["small"] = self.small.to_dict()
         values["full"] = None if self.full is None else self.full.to_dict()
@@ -134,7 +134,7 @@ class Profile:
 
 
 def full_settings() -> Settings:
-    """What every network of the profile ``full`` is trained with; ``full.json`` holds it."""
+    """Read the settings of every network of the profile ``full`` from ``full.json``."""
     return Settings.read(str(files("arbiter_lab.reproduction").joinpath("full.json")))
 
 
@@ -143,10 +143,10 @@ def full_networks(
     ablations: Sequence[str] = tuple(ABLATIONS),
     baselines: Sequence[str] = tuple(BASELINES),
 ) -> dict[str, Settings]:
-    """What is trained with one budget, by name: the operator itself, ablations, baselines.
+    """Return the settings of the networks of one budget, by name: operator, ablations, baselines.
 
-    The base is among them under the name `MATCHED`: the shipped operator was trained for longer,
-    and what a part is worth is told by runs of one budget only.
+    The operator has the name `MATCHED`. The shipped operator was trained for longer, and only runs
+    of one budget show the value of a part.
     """
     return {
         MATCHED: full,
@@ -232,10 +232,10 @@ PROFILES: Mapping[str, Profile] = {p.name: p for p in (SMOKE, PAPER, FULL)}
 
 
 def find_profile(name: str) -> Profile:
-    """A profile by name.
+    """Return a profile by name.
 
     Raises:
-        ValueError: If there is none of that name.
+        ValueError: If no profile has the name.
     """
     if name not in PROFILES:
         raise ValueError(f"profile {name!r} is not one of {', '.join(PROFILES)}")

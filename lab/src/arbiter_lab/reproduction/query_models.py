@@ -1,4 +1,4 @@
-"""How a model is asked: many chains at a time, and one by one where one of them is refused."""
+"""Fits a method to many chains at once, and one by one if it refuses the batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from arbiter_lab.evaluation.methods import Method
 
 
 def solve_chains(method: Method, chains: Sequence[Quotes]) -> list[Model | str]:
-    """Models of chains, or the sentence with which one was refused."""
+    """Return for each chain its model, or the message with which the method refused it."""
     try:
         return list(method.solve(chains))
     except (ValueError, FloatingPointError):
@@ -26,7 +26,7 @@ def solve_chains(method: Method, chains: Sequence[Quotes]) -> list[Model | str]:
 
 
 def audit_or_zero(model: Model, quotes: Quotes) -> Verdict:
-    """The audit of a model; zero where it has prices that no volatility gives, as networks may."""
+    """Return the audit of a model; a score of zero if a price has no implied volatility."""
     try:
         return audit_model(model, quotes)
     except ValueError:

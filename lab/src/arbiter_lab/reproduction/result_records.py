@@ -1,4 +1,4 @@
-"""Runs of the results file: the appendix's fields of every model, each with a value or a reason."""
+"""Builds the runs of the results file: each field of every model with a value or a reason."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REASON_UNCONSTRAINED = (
 
 
 def build_runs(context: StageContext) -> dict[str, dict[str, Any]]:
-    """Every run by name, checked; a model that is missing has a null and the reason everywhere."""
+    """Return every run by name, checked; all fields of a missing model are null with its reason."""
     told = context.read_facts("evaluate")["models"]
     measured = context.read_facts("measure")["models"]
     found = {}
@@ -67,7 +67,7 @@ def _read_measured_metrics(test: Facts) -> tuple[list[Metric], dict[str, tuple[f
 
 
 def _read_paper_intervals(test: Facts) -> dict[str, list[float]]:
-    """Intervals with the paper's lag, where days make one; kept beside those that are used."""
+    """Return the intervals with the paper's lag, for the metrics that have one."""
     return {
         name: entry["interval_paper"]
         for name, entry in sorted(test.items())
@@ -78,7 +78,7 @@ def _read_paper_intervals(test: Facts) -> dict[str, list[float]]:
 def _collect_data_metrics(
     context: StageContext, intervals: dict[str, tuple[float, float]]
 ) -> list[Metric]:
-    """What belongs to the days and not to a model: coverage, cleaning, the monitor A1."""
+    """Return metrics of the days: coverage, cleaning, the monitor A1."""
     days, monitors = context.read_facts("days"), context.read_facts("monitors")
     windows, switched = days["coverage_windows"], monitors["A1"]
     intervals["novik_to_kazamaki_rate"] = tuple(switched["interval"])
@@ -91,7 +91,7 @@ def _collect_data_metrics(
 
 
 def _collect_dimension_metrics(context: StageContext, name: str) -> list[Metric]:
-    """Of the inputs, which all models share, and of the operator's own features."""
+    """Return effective dimensions of the inputs and of the operator's features."""
     dimensions = context.read_facts("monitors")["dimensions"]
     values = dict(dimensions["inputs"])
     if name in dimensions:
@@ -102,7 +102,7 @@ def _collect_dimension_metrics(context: StageContext, name: str) -> list[Metric]
 def _collect_training_metrics(
     context: StageContext, name: str, about: dict[str, Any]
 ) -> tuple[list[Metric], dict[str, str]]:
-    """What training measured, and reasons for what it did not."""
+    """Return metrics of the training, and reasons for those that it did not measure."""
     windows = context.read_facts("days")["coverage_windows"]
     never = f"no window has a coverage below {LEAST_COVERAGE:g}"
     reasons = dict.fromkeys(
@@ -132,7 +132,7 @@ def _collect_training_metrics(
 
 
 def _collect_checkpoint_metrics(known: Facts, kind: str) -> tuple[list[Metric], dict[str, str]]:
-    """Of a network that comes as a file."""
+    """Return metrics of a network that is read from a checkpoint, and reasons for the others."""
     if kind == "baseline":
         return [], dict.fromkeys(
             (*_SPECTRAL_FIELDS, *_TRAINING_FIELDS, *_LIPSCHITZ_FIELDS, "Stability"),

@@ -1,7 +1,7 @@
-"""The days that models are scored on: a simulated timeline on disk, cut into folds.
+"""Stage ``days``: the simulated timelines on which models are scored, cut into folds.
 
-Strikes and maturities are listed as an exchange lists them, so that days differ in both; panels of
-prices are on one grid of moneyness and time to maturity, the same every day, inside what is listed.
+Strikes and maturities follow an exchange's listing rules, so they differ between days. Price panels
+are on one grid of moneyness and maturity, the same every day, inside the listed range.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ STEPS_PER_DAY = 1.0
 
 @dataclass(frozen=True, eq=False)
 class Days:
-    """All days of a timeline: D of them, up to P listed strikes each, padded with NaN.
+    """All D days of a timeline with up to P listed strikes each, padded with NaN.
 
     Attributes:
-        quotes: What models may see, day by day.
+        quotes: Quotes of each day, the input of the models.
         k: ``(D, P)`` log-moneyness; NaN past the last listed strike of a day.
         T: ``(D, P)`` years.
         iv: ``(D, P)`` exact volatilities; NaN too where the exact price is below resolution.
         quoted: ``(D, P)`` which strikes have a quote that passed the cleaning.
         vix: ``(D,)`` exact index points.
-        states: ``(D, n)`` of the market.
-        market: The oracle.
+        states: ``(D, n)`` states of the market.
+        market: The oracle that prices exactly.
     """
 
     quotes: tuple[Quotes, ...]
@@ -71,7 +71,7 @@ class Days:
 
     @property
     def listed(self) -> Mask:
-        """``(D, P)`` strikes that are there."""
+        """``(D, P)`` whether a strike is listed."""
         return np.isfinite(self.k)
 
     @cached_property
@@ -93,12 +93,12 @@ class Days:
 
     @cached_property
     def laws(self) -> tuple[InvertedMarginals, ...]:
-        """The exact marginals of each day; what was asked once is kept for all models."""
+        """Exact marginals of each day; they cache their values for all models."""
         return tuple(InvertedMarginals(self.market, state) for state in self.states)
 
 
 def read_days(folder: str | PathLike[str]) -> Days:
-    """The days of a dataset on disk."""
+    """Read the days of a dataset folder."""
     data = Dataset(Path(folder))
     count = len(data)
     tables = [data.table(day) for day in range(count)]
@@ -118,17 +118,21 @@ def read_days(folder: str | PathLike[str]) -> Days:
 
 
 def make_folds(profile: Profile) -> list[Fold]:
-    """The folds of a profile; windows out of sample are as long as a block."""
+    """Return the folds of a profile; a window out of sample is one block long."""
     return make_blocked_folds(profile.days, profile.blocks, embargo=profile.embargo)
 
 
 def first_fold(profile: Profile) -> Fold:
-    """The fold whose windows are scored: its first block is early, all later ones are unseen."""
+    """Return the first fold, whose windows are scored: it has the most days out of sample."""
     return make_folds(profile)[0]
 
 
 def make_days(context: StageContext) -> Facts:
-    """Stage: write the timelines, cut them, look for leaks."""
+    """Write the timelines, cut them into folds and check them for leaks.
+
+    Raises:
+        ValueError: If information leaks between the parts of a fold.
+    """
     profile = context.profile
     plans = {profile.market: profile.days} | dict.fromkeys(
         (name for name in profile.elsewhere if name != profile.market), profile.elsewhere_days
@@ -162,10 +166,10 @@ def make_days(context: StageContext) -> Facts:
 
 
 def find_fold_leaks(fold: Fold, days: Days) -> list[Leak]:
-    """What a fold's later parts could have told its earlier ones.
+    """Return the leaks from a fold's later parts to its earlier ones.
 
-    Quotes are known on their day and reach no further; choices are made on the days that validate;
-    no preprocessing is fitted on any day.
+    Quotes are known on their day; the learning rate is chosen on validation days; no preprocessing
+    is fitted on any day.
     """
     last = np.arange(len(days))
     return find_leaks(
@@ -177,14 +181,14 @@ def find_fold_leaks(fold: Fold, days: Days) -> list[Leak]:
 
 
 def measure_coverage(days: Days, windows: Sequence[NDArray[np.int64]]) -> Coverage:
-    """Share of listed strikes that are quoted, window by window (A4)."""
+    """Return the share of listed strikes that are quoted, by window (monitor A4)."""
     every = np.concatenate(windows)
     label = np.repeat(np.arange(len(windows)), [window.size for window in windows])
     return compute_coverage(days.quoted[every], days.listed[every], label)
 
 
 def digest(quotes: Quotes) -> str:
-    """What a day contains, in 16 letters."""
+    """Return the first 16 hexadecimal digits of the hash of a day's quotes."""
     found = hashlib.sha256()
     for column in (quotes.T, quotes.k, quotes.bid, quotes.ask):
         found.update(np.ascontiguousarray(column).tobytes())
@@ -192,7 +196,7 @@ def digest(quotes: Quotes) -> str:
 
 
 def _noise(days: Days) -> float:
-    """Root mean square of quoted mid volatility minus truth, in basis points."""
+    """Root mean square of quoted mid minus exact volatility on five days, in basis points."""
     off = [
         0.5 * (q.iv_bid + q.iv_ask) - days.market.iv(q.k, q.T, state)
         for q, state in list(zip(days.quotes, days.states, strict=True))[:5]

@@ -1,8 +1,8 @@
-"""Stages with their inputs and outputs on disk: finished ones are skipped, others begin again.
+"""Stages of the protocol with inputs and outputs on disk; finished stages are skipped.
 
-A stage is done when its record says so, its inputs have the hash of now and its outputs are as
+A stage is done if it has a record, the hash of its inputs has not changed, and its outputs are as
 they were written. Its inputs are the code that computes, its part of the profile, and the outputs
-of the stages before it.
+of the stages it needs.
 """
 
 from __future__ import annotations
@@ -27,28 +27,29 @@ Facts = dict[str, Any]
 ProgressCallback = Callable[[str, int, int], None]
 
 CACHE_FOLDER = ".cache"
-# rooms and modules that show results and compute none
+# folders and modules that show results and compute none
 _PRESENTATION_FOLDERS = ("cli", "report")
 _PRESENTATION_MODULES = (
     "check_results.py", "claims.py", "display.py", "figures.py", "headlines.py",
-    "number_format.py", "page.py", "paper_page.py", "publication.py", "result_files.py",
-    "result_records.py", "surface_figures.py", "tables.py", "text_tables.py", "verdicts.py",
+    "kept_run.py", "number_format.py", "page.py", "paper_page.py", "paper_tables.py",
+    "publication.py", "result_files.py", "result_records.py", "stated_claims.py",
+    "surface_figures.py", "tables.py", "text_tables.py", "verdicts.py",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class StageContext:
-    """What every stage is given.
+    """Inputs that every stage receives.
 
     Attributes:
         out: Folder of the results.
-        profile: How much.
-        checkpoints: Networks trained at full size, as far as they are there.
-        chains: Listed chains, or None where there are none.
-        tell: Hears what is done: a name, how many, and of how many.
-        workers: Processes at a time.
-        key: Hash of the stage's inputs; folders of a stage carry it.
-        name: Of the stage that runs.
+        profile: Sizes of the run.
+        checkpoints: Networks trained at full size, where available.
+        chains: Folder of listed chains; None without one.
+        tell: Progress callback: a name, how many are done, and how many there are.
+        workers: Number of processes.
+        key: Hash of the stage's inputs; it names the folder of the stage.
+        name: Name of the running stage.
     """
 
     out: Path
@@ -62,31 +63,32 @@ class StageContext:
 
     @property
     def folder(self) -> Path:
-        """Where the running stage keeps what is large or can be made again; made if absent."""
+        """Cache folder of the running stage, for large files; created if absent."""
         place = self.out / CACHE_FOLDER / self.name / self.key[:16]
         place.mkdir(parents=True, exist_ok=True)
         return place
 
     def read_facts(self, stage: str) -> Facts:
-        """What an earlier stage found."""
+        """Return the facts of an earlier stage."""
         found: Facts = json.loads(facts_path(self.out, stage).read_text(encoding="utf-8"))
         return found
 
     def folder_of(self, stage: str) -> Path:
-        """Where an earlier stage keeps what is large."""
+        """Return the cache folder of an earlier stage."""
         record = read_record(self.out, stage)
         assert record is not None, stage
         return self.out / CACHE_FOLDER / stage / str(record["inputs"])[:16]
 
 
 class Stage(NamedTuple):
-    """A part of the protocol.
+    """A stage of the protocol.
 
     Attributes:
-        name: Its facts are in ``stages/NAME.json``.
+        name: Name of the stage; its facts are in ``stages/NAME.json``.
         needs: Stages whose facts or folders it reads.
-        sizes: Fields of the profile that it depends on; ``checkpoints`` for those that are there.
-        make: Makes the facts: plain JSON values, no times.
+        sizes: Fields of the profile that it depends on; ``checkpoints`` and ``chains`` stand for
+            those inputs of the context.
+        make: Computes the facts: plain JSON values without times.
     """
 
     name: str
@@ -103,20 +105,20 @@ def run_stages(
     last: str | None = None,
     watch: Callable[[str, bool], None] | None = None,
 ) -> list[str]:
-    """Run those that are not done, in order.
+    """Run the stages that are not done, in order.
 
     Args:
-        context: What they are given.
-        stages: In an order in which each comes after what it needs.
-        clock: Times them.
-        last: End after this one.
-        watch: Hears the name of each, and whether it was done already, before it runs.
+        context: Inputs of the stages.
+        stages: The stages, each after those it needs.
+        clock: Timer of the stages.
+        last: Name of the stage to end after; all run if left out.
+        watch: Called before each stage with its name and whether it was done already.
 
     Returns:
-        Names of those that ran.
+        Names of the stages that ran.
 
     Raises:
-        ValueError: If ``last`` is no stage.
+        ValueError: If ``last`` is not the name of a stage.
     """
     names = [stage.name for stage in stages]
     if last is not None and last not in names:
@@ -139,7 +141,7 @@ def run_stages(
 
 
 def inputs_hash(context: StageContext, stage: Stage) -> str:
-    """Hash of all that a stage depends on."""
+    """Return the hash of all inputs of a stage."""
     sizes = context.profile.to_dict()
     before = {}
     for need in stage.needs:
@@ -160,7 +162,7 @@ def inputs_hash(context: StageContext, stage: Stage) -> str:
 
 
 def is_done(out: Path, name: str, key: str) -> bool:
-    """Whether a stage has ended with these inputs, and its facts are as it wrote them."""
+    """Return whether a stage ended with these inputs and its facts are unchanged."""
     record = read_record(out, name)
     if record is None or record["inputs"] != key:
         return False
@@ -181,7 +183,7 @@ def write_stage(out: Path, name: str, key: str, facts: Mapping[str, Any]) -> Non
 
 
 def read_record(out: Path, name: str) -> dict[str, Any] | None:
-    """The record of a stage that is done; None where there is none that can be read."""
+    """Return the record of a finished stage; None if it is missing or unreadable."""
     try:
         found = json.loads(_record_path(out, name).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -191,12 +193,12 @@ def read_record(out: Path, name: str) -> dict[str, Any] | None:
 
 
 def facts_path(out: Path, name: str) -> Path:
-    """Where the facts of a stage are."""
+    """Return the path of the facts of a stage."""
     return out / "stages" / f"{name}.json"
 
 
 def to_json_values(value: Any) -> Any:
-    """JSON has neither NaN nor infinity, nor NumPy's numbers: what is not known is null."""
+    """Return plain JSON values: NumPy numbers and arrays converted, NaN and infinity as null."""
     if isinstance(value, Mapping):
         return {str(key): to_json_values(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -210,9 +212,9 @@ def to_json_values(value: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def code_hash() -> str:
-    """Hash of the modules of library and lab that compute; those that only show are left out.
+    """Return the hash of the modules of library and lab that compute; those that show are left out.
 
-    Weights are not among them: stages that ask networks name their checksums apart.
+    Weights are not part of it: stages that use networks depend on their checksums.
     """
     digest = hashlib.sha256()
     for package in ("arbiter", "arbiter_lab"):
@@ -230,7 +232,7 @@ def code_hash() -> str:
 
 @lru_cache(maxsize=4)
 def chains_hash(folder: Path | None) -> str | None:
-    """Hash of the names and sizes of the chains of a folder."""
+    """Return the hash of the names and sizes of the files of a folder; None without a folder."""
     if folder is None:
         return None
     listed = sorted((p.name, p.stat().st_size) for p in folder.iterdir() if p.is_file())

@@ -1,4 +1,4 @@
-"""Stage: every axis of stress to failure, a threshold with its interval for each model."""
+"""Stage ``stress``: stress to failure along every axis, with a threshold for each model."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from arbiter_lab.reproduction.query_models import audit_or_zero, solve_chains
 from arbiter_lab.reproduction.stages import Facts, StageContext
 from arbiter_lab.reproduction.workers import run_in_order
 
-_FIRST_CASE_SEED = 1_000  # of the first case
+_FIRST_CASE_SEED = 1_000
 
 
 def make_stress(context: StageContext) -> Facts:
-    """Failures by level, axis and model."""
+    """Return scores, errors and failure thresholds by axis and model."""
     profile = context.profile
     models = present(context, profile.stress_models)
     parts = [(name, profile, models) for name in profile.stress_axes]
@@ -36,30 +36,30 @@ def make_stress(context: StageContext) -> Facts:
 
 
 def stress_along_axis(name: str, profile: Profile, models: list[ModelEntry]) -> Facts:
-    """One axis: every model on every case at every level."""
+    """Evaluate every model on every case and severity of one axis."""
     axis = AXES[name]
-    levels = select_levels(axis.levels, profile.stress_levels)
+    severities = select_severities(axis.severities, profile.stress_levels)
     methods = [entry.method() for entry in models]
     rows: dict[str, list[list[Any]]] = {method.name: [] for method in methods}
-    for level in levels:
+    for severity in severities:
         cases = [
-            make_stressed_case(name, level, draw_market(profile, case), _FIRST_CASE_SEED + case)
+            make_stressed_case(name, severity, draw_market(profile, case), _FIRST_CASE_SEED + case)
             for case in range(profile.stress_cases)
         ]
         for method in methods:
             rows[method.name].append(_find_failures(method, cases))
-    summaries = {model: _summary(levels, found) for model, found in rows.items()}
-    return {"unit": axis.unit, "levels": levels, "models": summaries}
+    summaries = {model: _summary(severities, found) for model, found in rows.items()}
+    return {"unit": axis.unit, "levels": severities, "models": summaries}
 
 
-def select_levels(levels: tuple[float, ...], count: int) -> list[float]:
-    """So many of the levels, the first and the last among them."""
-    places = np.unique(np.linspace(0, len(levels) - 1, max(count, 2)).round().astype(int))
-    return [levels[i] for i in places.tolist()]
+def select_severities(severities: tuple[float, ...], count: int) -> list[float]:
+    """Return ``count`` evenly spaced severities, the first and the last among them."""
+    places = np.unique(np.linspace(0, len(severities) - 1, max(count, 2)).round().astype(int))
+    return [severities[i] for i in places.tolist()]
 
 
 def draw_market(profile: Profile, case: int) -> Parameters:
-    """The market of a case: the timeline's own first, then others of the prior, without jumps."""
+    """Return the market of a case: the timeline's first, then draws of the prior without jumps."""
     if case == 0:
         return preset(profile.market)
     rng = np.random.default_rng((_FIRST_CASE_SEED, case))
@@ -96,12 +96,12 @@ def _rmse(answer: CaseScore) -> float:
     return float(np.sqrt(np.mean(error**2)))
 
 
-def _summary(levels: list[float], rows: list[list[dict[str, Any]]]) -> Facts:
+def _summary(severities: list[float], rows: list[list[dict[str, Any]]]) -> Facts:
     table = {key: [[cell[key] for cell in row] for row in rows] for key in rows[0][0]}
     return {
         "nas": table["nas"],
         "rmse_bp": table["rmse_bp"],
         "spread_bp": table["spread_bp"],
-        "threshold_by_score": estimate_failure_threshold(levels, table["by_score"]).to_dict(),
-        "threshold_by_error": estimate_failure_threshold(levels, table["by_error"]).to_dict(),
+        "threshold_by_score": estimate_failure_threshold(severities, table["by_score"]).to_dict(),
+        "threshold_by_error": estimate_failure_threshold(severities, table["by_error"]).to_dict(),
     }

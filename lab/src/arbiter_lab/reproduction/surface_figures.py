@@ -1,4 +1,4 @@
-"""Figures of one day's surface: pricing curves, contours, slices, three dimensions."""
+"""Figures of one day's surface: pricing curves, contours, slices and a 3D view."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _IV_LIMITS_PERCENT = (0.0, 60.0)
 
 
 def draw_pricing_curves(portrait: Facts) -> Figure:
-    """Calls of three legs along maturities, with the exact ones."""
+    """Draw the calls of three strikes along maturities, with the exact prices."""
     figure, axes = panel(FIGURE_WIDTH_INCHES, FIGURE_HEIGHT_INCHES)
     T = np.array(portrait["T"])
     ours, exact = np.array(portrait["leg_calls"]), np.array(portrait["leg_calls_exact"])
@@ -44,7 +44,7 @@ def draw_pricing_curves(portrait: Facts) -> Figure:
 
 
 def draw_contours(portrait: Facts) -> Figure:
-    """Four panels: filled and labelled contours in strike, filled in log-strike, slices."""
+    """Draw four panels: filled and labelled contours in strike, filled in log-strike, slices."""
     figure = Figure(figsize=(9.5, 7.2), layout="constrained")
     grid = figure.subplots(2, 2)
     T, k, iv = _read_surface(portrait)
@@ -69,7 +69,7 @@ def draw_contours(portrait: Facts) -> Figure:
 
 
 def draw_surface_3d(portrait: Facts) -> Figure:
-    """The surface."""
+    """Draw the volatility surface in three dimensions."""
     figure = Figure(figsize=(7.5, 5.6))
     axes: Any = figure.add_subplot(projection="3d")
     T, k, iv = _read_surface(portrait)

@@ -1,4 +1,4 @@
-"""Stage: one day in pictures: the operator's surface, the exact one, and the quotes."""
+"""Stage ``portrait``: the operator's surface, the exact one and the quotes of one day."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEG_MONEYNESS = (0.9, 1.0, 1.1)
 
 
 def make_portrait(context: StageContext) -> Facts:
-    """Volatilities and prices on fine grids, of the last day out of sample."""
+    """Return volatilities and prices on fine grids, of the last day out of sample."""
     days = read_days(context.folder_of("days") / context.profile.market)
     day = int(first_fold(context.profile).test[-1])
     quotes, state = days.quotes[day], days.states[day]

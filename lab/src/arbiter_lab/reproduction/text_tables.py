@@ -1,4 +1,4 @@
-"""A table of text, as Markdown and as LaTeX."""
+"""Tables of text in Markdown and LaTeX."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _LATEX_ESCAPES = {
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table.
+    """A table of text.
 
     Attributes:
-        name: Of its files.
-        title: One line.
-        heads: Of the columns.
-        rows: Texts, as many as heads in each.
-        note: Sentences below it.
+        name: Name of its files.
+        title: Title of one line.
+        heads: Heads of the columns.
+        rows: Cells of each row, one per head.
+        note: Sentences below the table.
     """
 
     name: str
@@ -38,7 +38,7 @@ class TextTable:
                 raise ValueError(f"{self.name}: a row of {len(row)} under {len(self.heads)} heads")
 
     def markdown(self) -> str:
-        """As Markdown."""
+        """Return the table as Markdown."""
         lines = [
             f"## {self.title}",
             "",
@@ -51,7 +51,7 @@ class TextTable:
         return "\n".join(lines) + "\n"
 
     def latex(self) -> str:
-        """As LaTeX, for a document with booktabs, amssymb and tabularx."""
+        """Return the table as LaTeX for a document with booktabs, amssymb and tabularx."""
         columns = "l" + "X" * (len(self.heads) - 1)
         rows = [" & ".join(map(escape_latex, row)) + r" \\" for row in self.rows]
         below = f"\\par\\smallskip\\footnotesize {escape_latex(self.note)}\n" if self.note else ""
@@ -67,10 +67,20 @@ class TextTable:
 
 
 def escape_latex(text: str) -> str:
-    """Text as LaTeX shows it; letters that it has no name for are left as they are."""
+    """Escape text for LaTeX; characters without an escape are left as they are."""
     pattern = "|".join(map(re.escape, _LATEX_ESCAPES))
     return re.sub(pattern, lambda found: _LATEX_ESCAPES[found[0]], text)
 
 
 def _format_row(cells: list[str] | tuple[str, ...]) -> str:
     return "| " + " | ".join(cells) + " |"
+
+
+def read_markdown_rows(text: str) -> list[dict[str, str]]:
+    """Return the rows of the first Markdown table of a text, each a mapping from head to cell."""
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    if len(lines) < 2:
+        return []
+    split = [re.split(r"(?<!\\)\|", line)[1:-1] for line in lines]
+    cells = [[cell.strip().replace(r"\|", "|") for cell in row] for row in split]
+    return [dict(zip(cells[0], row, strict=True)) for row in cells[2:]]

@@ -1,4 +1,4 @@
-"""Independent parts of a stage, several at a time: each gives what it would give alone."""
+"""Runs the independent parts of a stage in several processes; results do not depend on them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from multiprocessing import get_context
 from typing import Any
 
 MAX_WORKERS = 8
-"""Processes at the most; each holds about a gigabyte."""
-_PARENT_CHECK_SECONDS = 2.0  # seconds between looks at whether the parent lives
+"""Largest number of processes; each takes about a gigabyte."""
+_PARENT_CHECK_SECONDS = 2.0  # seconds between checks that the parent process is alive
 
 
 def default_workers() -> int:
-    """One for each processor that this process may use."""
+    """Return the number of processors that this process may use, at most ``MAX_WORKERS``."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return max(1, min(allowed or 1, MAX_WORKERS))
 
@@ -28,13 +28,13 @@ def run_in_order(
     workers: int,
     tell: Callable[[int], object],
 ) -> list[Any]:
-    """Results of ``work(*part)``, in the order of the parts.
+    """Return the results of ``work(*part)``, in the order of the parts.
 
     Args:
-        work: A function of a module; what it is given and gives back can be sent to a process.
-        parts: Its arguments.
-        workers: How many at a time; one works here, without another process.
-        tell: Hears how many are done.
+        work: A module-level function; its arguments and result can be pickled.
+        parts: Arguments of each call.
+        workers: Number of processes; one runs in this process.
+        tell: Called with the number of parts done.
     """
     tell(0)
     if workers <= 1 or len(parts) <= 1:
@@ -70,7 +70,7 @@ def _count_finished(tasks: list[Future[Any]]) -> Iterator[int]:
 
 
 def _prepare_worker(parent: int) -> None:
-    """One thread: the workers are the parallelism, and sums are in one order."""
+    """Set a worker to one thread, so that sums have one order, and silence the library's log."""
     import torch
 
     threading.Thread(target=_exit_when_orphaned, args=(parent,), daemon=True).start()
@@ -81,7 +81,7 @@ def _prepare_worker(parent: int) -> None:
 
 
 def _exit_when_orphaned(parent: int) -> None:
-    """End with the process that asked for the work: a killed one cannot say that it is over."""
+    """End the worker when its parent process is gone: a killed parent sends no message."""
     while os.getppid() == parent:
         time.sleep(_PARENT_CHECK_SECONDS)
     os._exit(1)
