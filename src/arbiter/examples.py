@@ -1,4 +1,4 @@
-"""Built-in things to try: a surface, the shape of an index on an ordinary day, and a chain."""
+"""Example data: an SPX-like surface made of a formula, and a synthetic SPX chain."""
 
 from __future__ import annotations
 

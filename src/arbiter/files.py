@@ -1,4 +1,8 @@
-"""Files are written whole or not at all: beside their place, then renamed into it."""
+"""Atomic file writing, format versions and checks of output folders.
+
+A file is written to a temporary name beside its place and then renamed, so that an interrupted
+process never leaves half a file.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from typing import Any, BinaryIO
 
 @contextmanager
 def open_whole(path: str | PathLike[str]) -> Iterator[BinaryIO]:
-    """A file to write; it takes the place of ``path`` when the block ends without an error."""
+    """Open a temporary file for writing; it replaces ``path`` when the block ends without error."""
     target = Path(path).resolve()  # a link keeps pointing at the file that is replaced
     partial = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
@@ -31,14 +35,14 @@ def open_whole(path: str | PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def write_whole(path: str | PathLike[str], content: str | bytes) -> Path:
-    """Write ``content``, text as UTF-8, and return the path."""
+    """Write ``content`` to ``path`` in one step, text as UTF-8, and return the path."""
     with open_whole(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
     return Path(path)
 
 
 def remove_partial_files(folder: str | PathLike[str]) -> None:
-    """Remove what killed processes left half-written in a folder; the living keep theirs."""
+    """Remove temporary files of processes that no longer run from a folder."""
     for partial in Path(folder).glob(".*.tmp"):
         owner = partial.name.split(".")[-2]
         if owner.isdigit() and not _is_running(int(owner)):
@@ -62,7 +66,7 @@ def require_version(
     error: type[ValueError],
     remedy: str = "",
 ) -> None:
-    """Refuse a file whose format version is no version, or newer than is read here."""
+    """Raise a ``ValueError`` for a format version that is invalid or newer than ``newest``."""
     if type(version) is not int or version < 1:
         raise error(f"{path}: unreadable format version {version!r}{remedy}")
     if version > newest:
@@ -73,7 +77,7 @@ def require_version(
 
 
 def read_format(path: Path, name: str, newest: int, remedy: str = "") -> dict[str, Any]:
-    """A file of JSON that says which format it has, and in which version.
+    """Read a JSON file whose format is ``name`` in a version up to ``newest``.
 
     Raises:
         ValueError: If it is not JSON, of another format, or of a version that is not read here.
@@ -91,7 +95,7 @@ def read_format(path: Path, name: str, newest: int, remedy: str = "") -> dict[st
 def require_folder(
     path: str | PathLike[str], *, files: Iterable[str] = (), folders: Iterable[str] = ()
 ) -> None:
-    """Refuse a folder that cannot be written to, before the work and not after it.
+    """Raise a ``ValueError`` if a folder cannot be written to, before any work is done.
 
     Args:
         path: The folder; it need not be there yet, and is not made.

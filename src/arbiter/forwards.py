@@ -1,4 +1,4 @@
-"""Forward and discount curves of a surface, and the clock that turns dates into years."""
+"""Forward and discount curves of a surface, and the conversion of dates to year fractions."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from arbiter.conventions import MINUTES_PER_YEAR, Array
 
 MaturityLike: TypeAlias = ArrayLike | dt.date | dt.timedelta  # year fractions, dates, durations
+DateLike: TypeAlias = str | dt.date | np.datetime64  # ISO text or a date, without a time zone
 
 MIN_YEARS = 1e-9  # years: a thirtieth of a second, below which nothing is meant
 
@@ -68,7 +69,7 @@ def to_year_fractions(T: MaturityLike, as_of: np.datetime64 | None, *, zero: boo
     return t
 
 
-def as_datetime(value: Any) -> np.datetime64 | None:
+def as_datetime(value: DateLike | None) -> np.datetime64 | None:
     """``as_of`` in whole seconds, from ISO text or a date without a time zone; None stays None."""
     if value is None:
         return None
@@ -86,7 +87,7 @@ def as_datetime(value: Any) -> np.datetime64 | None:
 
 
 def _years_from_dates(raw: NDArray[Any], as_of: np.datetime64 | None) -> NDArray[Any]:
-    """Dates and durations as years; anything else as it came."""
+    """Year fractions of dates and durations; numbers are returned unchanged."""
     first = raw.flat[0] if raw.dtype == object and raw.size else None
     if isinstance(first, dt.timedelta):
         raw = raw.astype("timedelta64[s]")
@@ -104,7 +105,7 @@ def _years_from_dates(raw: NDArray[Any], as_of: np.datetime64 | None) -> NDArray
 
 
 def _parse_dates(raw: NDArray[Any]) -> NDArray[np.datetime64]:
-    """Dates in seconds; a time zone is refused, since ``as_of`` has none to compare with."""
+    """Dates in seconds; a date with a time zone is a ``ValueError``, since ``as_of`` has none."""
     if raw.dtype == object and any(getattr(moment, "tzinfo", None) for moment in raw.flat):
         raise ValueError(
             "a date with a time zone was given; dates are in the clock of as_of, without a zone: "

@@ -1,4 +1,4 @@
-"""A surface as one tidy table."""
+"""A surface as a polars table: prices, volatilities and Greeks by maturity and strike."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_GAUSSIAN_COORDINATES = np.linspace(-3.5, 2.5, 25)
 def surface_frame(
     surface: Surface, k: ArrayLike | None = None, T: MaturityLike | None = None
 ) -> pl.DataFrame:
-    """One row per (T, k), sorted.
+    """Evaluate a surface on a grid: one row per (T, k), sorted.
 
     Args:
         surface: The surface to read.

@@ -1,15 +1,15 @@
-"""Futures of one moment: what each is quoted at, and for when."""
+"""A curve of VIX futures quotes: bid and ask by settlement date."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from arbiter import inputs
 from arbiter.conventions import DAYS_PER_YEAR, Array
-from arbiter.forwards import as_datetime, to_year_fractions
+from arbiter.forwards import DateLike, MaturityLike, as_datetime, to_year_fractions
 
 # Half the tick of a VIX future: a price alone is known no better.
 HALF_TICK = 0.025
@@ -22,9 +22,9 @@ class FuturesCurve:
 
     Attributes:
         maturities: ``(L,)`` year fractions to settlement, increasing.
-        bid: ``(L,)``.
-        ask: ``(L,)`` at least the bid.
-        labels: ``(L,)`` what to call each.
+        bid: ``(L,)`` bids in index points.
+        ask: ``(L,)`` asks in index points, at least the bid.
+        labels: ``(L,)`` names of the futures.
         as_of: The moment of the quotes, or None.
     """
 
@@ -35,8 +35,15 @@ class FuturesCurve:
     as_of: np.datetime64 | None = None
 
     @classmethod
-    def of(cls, T: Any, bid: Any, ask: Any = None, *, as_of: Any = None) -> FuturesCurve:
-        """Futures from arrays.
+    def of(
+        cls,
+        T: MaturityLike,
+        bid: ArrayLike,
+        ask: ArrayLike | None = None,
+        *,
+        as_of: DateLike | None = None,
+    ) -> FuturesCurve:
+        """A curve from arrays, sorted by settlement.
 
         Args:
             T: Year fractions, or settlement dates where ``as_of`` is given.
@@ -86,12 +93,12 @@ class FuturesCurve:
 
     @property
     def mid(self) -> Array:
-        """``(L,)`` mid prices."""
+        """``(L,)`` mid prices, index points."""
         return 0.5 * (self.bid + self.ask)
 
     @property
     def half_spread(self) -> Array:
-        """``(L,)`` half of bid to ask."""
+        """``(L,)`` half of the bid-ask spread, index points."""
         return 0.5 * (self.ask - self.bid)
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""What a caller hands to a surface: copied, checked, and refused with place, value and remedy."""
+"""Checks of a caller's arrays, tables and info: errors name the place, the value and the remedy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from arbiter.conventions import Array
 
 
 def freeze_array(values: ArrayLike | torch.Tensor) -> Array:
-    """A float64 copy that nobody can write to."""
+    """A read-only float64 copy of ``values``."""
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu().numpy()
     array = np.array(values, dtype=np.float64)
@@ -25,7 +25,7 @@ def freeze_array(values: ArrayLike | torch.Tensor) -> Array:
 
 
 def require_per_maturity(name: str, values: ArrayLike | None, count: int) -> Array:
-    """One positive number for each of ``count`` maturities; ones when left out."""
+    """``(count,)`` positive numbers, one per maturity; ones where ``values`` is None."""
     array = freeze_array(np.ones(count) if values is None else values)
     if array.shape != (count,):
         raise ValueError(f"{name} must have one value per maturity ({count}), got {array.shape}")
@@ -35,20 +35,20 @@ def require_per_maturity(name: str, values: ArrayLike | None, count: int) -> Arr
 
 
 def require_strikes(values: ArrayLike) -> Array:
-    """Positive strikes in currency."""
+    """Strikes in currency as a float64 array; a ``ValueError`` where one is not positive."""
     array = np.asarray(values, dtype=np.float64)
     remedy = "strikes are positive and in currency (for log-moneyness use the methods that take k)"
     return _require_all("K", array, np.isfinite(array) & (array > 0.0), remedy)
 
 
 def require_finite(name: str, values: ArrayLike) -> Array:
-    """Finite points."""
+    """``values`` as a float64 array; a ``ValueError`` where one is not finite."""
     array = np.asarray(values, dtype=np.float64)
     return _require_all(name, array, np.isfinite(array), "is not finite: drop it before asking")
 
 
 def require_probabilities(name: str, values: ArrayLike) -> Array:
-    """Numbers strictly between 0 and 1."""
+    """``values`` as a float64 array; a ``ValueError`` where one is not between 0 and 1."""
     array = np.asarray(values, dtype=np.float64)
     return _require_all(
         name, array, (array > 0.0) & (array < 1.0), "must lie strictly between 0 and 1"
@@ -82,7 +82,7 @@ def require_table(frame: object) -> Table:
 
 
 def freeze_info(info: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """A copy of ``info`` that is known to survive saving."""
+    """A read-only copy of ``info``; a ``ValueError`` if it does not hold plain JSON values."""
     try:
         copy = json.loads(json.dumps(dict(info or {}), allow_nan=False))
     except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Pictures of a surface: one call, one figure."""
+"""A surface as one matplotlib figure: smiles, contours, densities and term structure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from arbiter.conventions import DAYS_PER_YEAR, INDEX_POINTS, Array
@@ -51,7 +52,7 @@ def plot_surface(surface: Surface, path: str | PathLike[str] | None = None) -> F
 
 
 def format_maturity(T: float) -> str:
-    """A maturity as people say it: days below three months, then months, then years."""
+    """A maturity in years as text: days below three months, then months, then years."""
     days = T * DAYS_PER_YEAR
     if days < 90:
         return f"{days:.3g}d"
@@ -59,21 +60,21 @@ def format_maturity(T: float) -> str:
 
 
 def _pick_maturities(maturities: Array) -> Array:
-    """At most a dozen maturities, evenly over the list."""
+    """At most a dozen of the listed maturities, evenly spaced in the list."""
     pick = np.linspace(0, maturities.size - 1, min(maturities.size, _MAX_SMILES))
     picked: Array = maturities[np.unique(pick.round().astype(int))]
     return picked
 
 
 def _space_maturities(surface: Surface, count: int) -> Array:
-    """Maturities even in √T over the listed range; around a single one when it is alone."""
+    """``(count,)`` maturities, even in √T over the listed range or around a single one."""
     first, last = surface.maturities[[0, -1]]
     if first == last:
         first, last = 0.5 * first, 1.5 * last
     return np.asarray(np.linspace(first**0.5, last**0.5, count) ** 2)
 
 
-def _draw_smiles(ax: Any, surface: Surface, listed: Array, colours: Any) -> None:
+def _draw_smiles(ax: Axes, surface: Surface, listed: Array, colours: Array) -> None:
     for T, colour in zip(listed, colours, strict=True):
         k = surface.log_strike(np.linspace(-3.5, 2.5, 121), T)
         ax.plot(k, 100.0 * surface.iv(k, T), color=colour, label=format_maturity(T), linewidth=1.4)
@@ -87,7 +88,7 @@ def _draw_smiles(ax: Any, surface: Surface, listed: Array, colours: Any) -> None
 
 
 def _sample_volatilities(surface: Surface) -> tuple[Array, Array, Array]:
-    """Volatilities on a mesh of moneyness in deviations (rows: maturities)."""
+    """Gaussian coordinates, maturities and volatilities on a mesh with one row per maturity."""
     T = _space_maturities(surface, 60)[:, None]
     coordinates = np.linspace(-3.0, 2.0, 61)
     return (
@@ -97,7 +98,7 @@ def _sample_volatilities(surface: Surface) -> tuple[Array, Array, Array]:
     )
 
 
-def _draw_three_d(ax: Any, surface: Surface) -> None:
+def _draw_three_d(ax: Any, surface: Surface) -> None:  # matplotlib has no types for 3D axes
     coordinates, T, iv = _sample_volatilities(surface)
     root = np.broadcast_to(np.sqrt(T), coordinates.shape)
     ax.plot_surface(
@@ -107,7 +108,7 @@ def _draw_three_d(ax: Any, surface: Surface) -> None:
     ax.view_init(elev=24, azim=-55)
 
 
-def _draw_contours(figure: Figure, ax: Any, surface: Surface) -> None:
+def _draw_contours(figure: Figure, ax: Axes, surface: Surface) -> None:
     coordinates, T, iv = _sample_volatilities(surface)
     root = np.broadcast_to(np.sqrt(T), coordinates.shape)
     filled = ax.contourf(coordinates, root, 100.0 * iv, levels=24, cmap=_COLOUR_MAP)
@@ -116,7 +117,7 @@ def _draw_contours(figure: Figure, ax: Any, surface: Surface) -> None:
     ax.set(title="Contours", xlabel="Gaussian percentile z", ylabel="√T, years")
 
 
-def _draw_densities(ax: Any, surface: Surface, listed: Array, colours: Any) -> None:
+def _draw_densities(ax: Axes, surface: Surface, listed: Array, colours: Array) -> None:
     for T, colour in zip(listed, colours, strict=True):
         k = surface.log_strike(np.linspace(-4.0, 3.5, 301), T)
         ax.plot(np.exp(k), surface.density(k, T), color=colour, linewidth=1.2)
@@ -126,7 +127,7 @@ def _draw_densities(ax: Any, surface: Surface, listed: Array, colours: Any) -> N
     ax.grid(alpha=0.25)
 
 
-def _draw_total_variance(ax: Any, surface: Surface, listed: Array, colours: Any) -> None:
+def _draw_total_variance(ax: Axes, surface: Surface, listed: Array, colours: Array) -> None:
     low, high = surface.log_strike(np.array([-2.5, 2.0]), listed[-1])
     k = np.linspace(low, high, 201)
     for T, colour in zip(listed, colours, strict=True):
@@ -136,7 +137,7 @@ def _draw_total_variance(ax: Any, surface: Surface, listed: Array, colours: Any)
     ax.grid(alpha=0.25)
 
 
-def _draw_term_structure(ax: Any, surface: Surface) -> None:
+def _draw_term_structure(ax: Axes, surface: Surface) -> None:
     T = _space_maturities(surface, 200)
     ax.plot(T, INDEX_POINTS * np.sqrt(surface.variance_swap(T)), label="variance swap √(W/T)")
     ax.plot(T, INDEX_POINTS * np.sqrt(surface.forward_variance(T)), label="30-day forward")

@@ -1,4 +1,4 @@
-"""How well a model fits quotes, counted in one way for every model.
+"""Scores of a model against quotes: share inside bid-ask, volatility errors, density modes.
 
 The rules are those of the design: quotes count on expiries of at least 2 days with at least 8
 strikes; inside means ``bid ≤ model ≤ ask`` up to 1e-12 of the forward; errors of volatility are
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,37 +31,46 @@ _MODE_COORDINATES = np.linspace(-4.0, 4.0, 4001)
 
 
 class Model(Protocol):
-    """What can be scored: a Surface, a peer, or anything else with these two methods."""
+    """A model that can be scored: a Surface, a peer, or anything with these two methods."""
 
-    def otm(self, k: Any, T: Any) -> Array:
+    def otm(self, k: Array, T: Array, /) -> Array:
         """Out-of-the-money prices in forward units: calls for ``k ≥ 0``, puts below."""
         ...
 
-    def iv(self, k: Any, T: Any) -> Array:
+    def iv(self, k: Array, T: Array, /) -> Array:
         """Implied volatility, annualised and decimal."""
         ...
 
 
+@runtime_checkable
+class ExplainsMissing(Protocol):
+    """A model that gives its reason where it has no volatility, as a Surface does."""
+
+    def explain_missing_iv(self, k: Array, T: Array, /) -> tuple[str, ...]:
+        """Sentences about the points at which ``iv`` is NaN."""
+        ...
+
+
 class Law(Protocol):
-    """What has modes: a Surface, or anything with its maturities and risk-neutral law."""
+    """A risk-neutral law by maturity: a Surface, or anything with these methods."""
 
     @property
     def maturities(self) -> Array:
         """``(L,)`` listed maturities in years."""
         ...
 
-    def density(self, k: Any, T: Any) -> Array:
+    def density(self, k: Array, T: Array, /) -> Array:
         """Density of ``S_T/F_T`` per unit of κ."""
         ...
 
-    def log_strike(self, z: Any, T: Any) -> Array:
+    def log_strike(self, z: Array, T: Array, /) -> Array:
         """Log-moneyness at a Gaussian quantile."""
         ...
 
 
 @dataclass(frozen=True)
 class Score:
-    """How good one fit is. Shares lie in [0, 1]; NaN where no quote counts.
+    """The score of one fit. Shares lie in [0, 1]; NaN where no quote counts.
 
     Attributes:
         expiries: How many expiries count.
@@ -72,6 +81,7 @@ class Score:
         iv_rmse_half_spreads: The same error in units of each quote's own half-spread of
             volatility.
         iv_max_bp: Largest absolute error on those, basis points.
+        warnings: Quotes at which the model has no volatility, as sentences.
     """
 
     expiries: int
@@ -81,12 +91,14 @@ class Score:
     iv_rmse_bp: float
     iv_rmse_half_spreads: float
     iv_max_bp: float
+    warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, int | float | None]:
-        """Plain values for JSON, None in place of NaN."""
+        """The numbers as plain values for JSON, None in place of NaN."""
         return {
             name: None if isinstance(value, float) and np.isnan(value) else value
             for name, value in asdict(self).items()
+            if name != "warnings"
         }
 
 
@@ -121,11 +133,12 @@ def score(model: Model, quotes: Quotes, among: Mask | None = None) -> Score:
         iv_rmse_bp=_root_mean_square(error.difference) / BASIS_POINT,
         iv_rmse_half_spreads=_root_mean_square(error.difference / error.half_spread),
         iv_max_bp=worst / BASIS_POINT,
+        warnings=error.warnings,
     )
 
 
 def find_counted_quotes(quotes: Quotes, days: float = 2.0, strikes: int = 8) -> Mask:
-    """``(m,)`` quotes that count: a real spread, on expiries with enough days and strikes."""
+    """``(m,)`` mask of the quotes that count: ask above bid, expiry long and liquid enough."""
     spread = quotes.ask > quotes.bid
     per_expiry = np.bincount(quotes.expiry[spread], minlength=quotes.maturities.size)
     # 2,880 minutes over 525,600 need not round to 2/365
@@ -168,11 +181,11 @@ def iv_rmse_half_spreads(model: Model, quotes: Quotes, deviations: float = 2.0) 
 def count_modes(law: Law, T: ArrayLike | None = None) -> NDArray[np.int64]:
     """Number of modes of each slice's density over strikes; 1 on every slice is the ideal.
 
-    A mode is a local maximum of the density of ``S_T/F_T`` per unit of κ that reaches 1 % of
-    the slice's peak and stands out by more than 0.1 % of the peak (its prominence: the drop to
-    the higher of the two valleys that part it from higher ground). It is looked for on 4,001
-    strikes from −4 to 4 Gaussian deviations. A rise at an end of that window is not counted:
-    far puts that are bid imply mass near zero, whatever lies between.
+    A mode is a local maximum of the density of ``S_T/F_T`` per unit of κ. It must reach 1 % of the
+    slice's peak and have a prominence above 0.1 % of the peak. (Prominence is the drop to the
+    higher of the two valleys that separate it from higher values.) The search uses 4,001 strikes
+    from −4 to 4 Gaussian deviations. A rise at an end of that window is not counted: far puts with
+    a bid imply mass near zero, whatever lies between.
 
     Args:
         law: A Surface, or anything with ``density`` and ``log_strike``.
@@ -198,6 +211,7 @@ def count_modes(law: Law, T: ArrayLike | None = None) -> NDArray[np.int64]:
 class _VolatilityErrors:
     difference: Array  # model minus mid, volatility
     half_spread: Array
+    warnings: tuple[str, ...] = ()
 
 
 def _compute_errors(model: Model, quotes: Quotes, deviations: float) -> _VolatilityErrors:
@@ -205,11 +219,24 @@ def _compute_errors(model: Model, quotes: Quotes, deviations: float) -> _Volatil
     if not near.any():
         return _VolatilityErrors(np.empty(0), np.empty(0))
     found = model.iv(quotes.k[near], quotes.T[near])
-    absent = int(np.isnan(found).sum())
-    if absent:
-        logger.warning("the model has no volatility at %d of %d quotes", absent, found.size)
+    warnings = _describe_missing(model, quotes.select(near), int(np.isnan(found).sum()))
     half = 0.5 * (quotes.iv_ask - quotes.iv_bid)
-    return _VolatilityErrors(found - quotes.iv_mid[near], half[near])
+    return _VolatilityErrors(found - quotes.iv_mid[near], half[near], warnings)
+
+
+def _describe_missing(model: Model, quotes: Quotes, absent: int) -> tuple[str, ...]:
+    """Sentences about quotes at which a model has no volatility; the last one is logged.
+
+    The first one is a surface's own reason, which its ``iv`` has logged.
+    """
+    if not absent:
+        return ()
+    reason: tuple[str, ...] = ()
+    if isinstance(model, ExplainsMissing):
+        reason = model.explain_missing_iv(quotes.k, quotes.T)
+    warning = f"the model has no volatility at {absent} of {len(quotes)} quotes"
+    logger.warning(warning)
+    return (*reason, warning)
 
 
 def _root_mean_square(values: Array) -> float:

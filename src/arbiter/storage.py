@@ -52,7 +52,7 @@ _VIX_ARRAY_NAMES = ("vix_knots", "vix_maturities", "vix_slopes")
 
 
 class SurfaceFileError(ValueError):
-    """A file that is not a readable surface; the message says why and what to do."""
+    """Raised for a file that is not a readable surface, with the reason and the remedy."""
 
 
 def save(surface: Surface, path: str | PathLike[str]) -> None:
@@ -81,7 +81,7 @@ def save(surface: Surface, path: str | PathLike[str]) -> None:
 
 
 def load(path: str | PathLike[str]) -> Surface:
-    """Read a surface, checking everything that it says about itself.
+    """Read a surface and check its version, its sizes and its numbers.
 
     Raises:
         FileNotFoundError: If there is no such file.

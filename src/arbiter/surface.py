@@ -1,4 +1,4 @@
-"""What a user holds: one arbitrage-free price surface, arrays in and arrays out.
+"""The Surface: arbitrage-free option prices at every strike and maturity.
 
 Conventions: ``T`` is a year fraction (or a date, where the surface has an ``as_of``),
 ``k = log(K/F_T)``, ``K`` in currency, volatilities annualised and decimal. Inputs broadcast;
@@ -22,12 +22,17 @@ from numpy.typing import ArrayLike, NDArray
 from arbiter import inputs
 from arbiter.audit.structural_proof import check_structure
 from arbiter.conventions import DAYS_PER_YEAR, INDEX_POINTS, THIRTY_DAYS, Array
-from arbiter.forwards import ForwardCurve, MaturityLike, as_datetime, to_year_fractions
+from arbiter.forwards import DateLike, ForwardCurve, MaturityLike, as_datetime, to_year_fractions
 from arbiter.pricing import black, normal
 from arbiter.pricing.decoder import Decoder, Query
 from arbiter.pricing.knots import MAX_SLOPE
 from arbiter.pricing.mixture import Mixture
-from arbiter.pricing.vix_slices import FARTHEST_KNOT, VixQueries, VixSlices
+from arbiter.pricing.vix_slices import (
+    FARTHEST_KNOT,
+    VixQueries,
+    VixSlices,
+    describe_missing_iv,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SLOPE_RANGE = (1e-6, MAX_SLOPE)  # docs/transport.md
+_IV_NAME = "implied volatility"
 _NO_VOLATILITY = {
     black.Reason.AT_INTRINSIC: "so far out the price is below the smallest float64",
     black.Reason.ABOVE_MAXIMUM: "the price is at its upper bound to rounding",
@@ -61,7 +67,7 @@ class Surface(VixQueries):
         weights: ``(J, L)`` mixture weights.
         curve: Forwards and discount factors.
         as_of: The moment of the quotes, or None.
-        info: What the maker of the surface wants remembered (plain JSON values).
+        info: Plain JSON values that are kept and saved with the surface.
         vix_slices: Shapes of the VIX at future dates, or None.
     """
 
@@ -88,7 +94,7 @@ class Surface(VixQueries):
         discounts: ArrayLike | None = None,
         *,
         weights: ArrayLike | torch.Tensor | None = None,
-        as_of: Any = None,
+        as_of: DateLike | None = None,
         info: Mapping[str, Any] | None = None,
         vix_slices: VixSlices | None = None,
     ) -> Surface:
@@ -148,7 +154,7 @@ class Surface(VixQueries):
         return replace(self, vix_slices=slices)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies and workers rebuild the surface, and its checks, from the stored numbers."""
+        """Pickles and copies are rebuilt from the stored numbers, with the same checks."""
         curve = self.curve.forwards, self.curve.discounts
         parts = (self.knots, self.maturities, self.slopes, *curve)
         rest = (self.weights, self.as_of, dict(self.info), self.vix_slices)
@@ -187,18 +193,13 @@ class Surface(VixQueries):
     def iv(self, k: ArrayLike, T: MaturityLike) -> Array:
         """Implied volatility, annualised. NaN, with a logged reason, where no float64 price is."""
         points, at, implied = self._solve_implied(k, T)
-        where = np.flatnonzero(np.ravel(implied.reason))
-        if where.size:
-            reason = black.Reason(int(np.ravel(implied.reason)[where[0]]))
-            logger.warning(
-                "implied volatility is NaN at %d of %d points, first at k=%.6g, T=%.6g: %s",
-                where.size,
-                points.size,
-                points.ravel()[where[0]],
-                at.ravel()[where[0]],
-                _NO_VOLATILITY.get(reason, reason.explain()),
-            )
+        for warning in describe_missing_iv(_IV_NAME, points, at, implied, _NO_VOLATILITY):
+            logger.warning(warning)
         return _as_floats(implied.volatility / np.sqrt(at))
+
+    def explain_missing_iv(self, k: ArrayLike, T: MaturityLike) -> tuple[str, ...]:
+        """The sentence that :meth:`iv` logs where it is NaN; nothing where it is a number."""
+        return describe_missing_iv(_IV_NAME, *self._solve_implied(k, T), _NO_VOLATILITY)
 
     def _solve_implied(
         self, k: ArrayLike, T: MaturityLike

@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike
 
 import arbiter as ab
 from arbiter.audit.certificate import certify_surface
+from arbiter.audit.law_quadrature import reprice_by_quadrature
 from arbiter.audit.sampling import sample_surface
-from arbiter.audit.structural_proof import check_structure, reprice_by_quadrature
+from arbiter.audit.structural_proof import check_structure
 from arbiter.conventions import Array
 from arbiter.pricing import black
 from counts import count
@@ -110,12 +111,12 @@ def test_untouched_surface_of_the_same_kind_passes() -> None:
 
 
 def test_prices_that_are_not_those_of_the_slopes_are_told_apart() -> None:
-    """A broad bump at the money is no arbitrage, but the proof does not speak about it."""
+    """A broad bump at the money is no arbitrage, but the proof does not cover it."""
     certificate = tampered(lambda k, T: 1e-7 * T * np.exp(-0.5 * (k / 0.1) ** 2)).certificate()
     assert certificate.structural is not None
     assert certificate.structural.passed
     assert certificate.structural.covers_prices is False
-    assert "does not speak about" in str(certificate)
+    assert "does not cover them" in str(certificate)
 
 
 @pytest.mark.parametrize("side", ["call", "put"])

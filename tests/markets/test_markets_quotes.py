@@ -36,6 +36,7 @@ from arbiter.markets.vix_listing import (
 )
 from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.models.parameters import preset
+from arbiter.pricing import black
 from arbiter.scoring import inside_bid_ask, score
 from counts import count
 
@@ -164,7 +165,7 @@ def many_quotes(frictions: Frictions, size: int) -> tuple[ExactPrices, QuotedPri
     rng = np.random.default_rng(1)
     iv, T = np.full(size, 0.2), np.full(size, 0.5)
     k = rng.uniform(-0.35, 0.3, size)
-    exact = ExactPrices(ab.black.otm(k, iv * np.sqrt(T)), iv, k, T, np.full(size, 1e8))
+    exact = ExactPrices(black.otm(k, iv * np.sqrt(T)), iv, k, T, np.full(size, 1e8))
     return exact, quote(exact, frictions, rng)
 
 
@@ -182,7 +183,7 @@ def wing_over_middle(frictions: Frictions) -> tuple[float, float]:
     """Spread and noise of volatility near two deviations over those at the money."""
     exact, quoted = many_quotes(frictions, 4000)
     bid, mid, ask = (
-        ab.black.implied(price / exact.unit, exact.k).volatility
+        black.implied_total_volatility(price / exact.unit, exact.k).volatility
         for price in (quoted.bid, 0.5 * (quoted.bid + quoted.ask), quoted.ask)
     )
     z = np.abs(exact.k) / (exact.iv * np.sqrt(exact.T))

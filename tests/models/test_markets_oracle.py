@@ -264,7 +264,7 @@ def test_error_stays_below_the_promise_over_the_prior(rng: np.random.Generator) 
         assert market.error_estimate(strikes(market, T), T[:, None]) < 1e-9, market
 
 
-@pytest.mark.parametrize(("name", "value"), [("GROWTH", 2.2), ("STEP", 0.3)])
+@pytest.mark.parametrize(("name", "value"), [("STEP_GROWTH", 2.2), ("CONTOUR_STEP", 0.3)])
 def test_error_estimate_sees_coarse_steps(
     monkeypatch: pytest.MonkeyPatch, name: str, value: float
 ) -> None:

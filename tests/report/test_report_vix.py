@@ -86,7 +86,9 @@ def test_markets_apart_are_seen_apart_and_still_coupled() -> None:
 
 
 def test_shares_inside_are_those_of_the_fit(agreement: JointComparison) -> None:
+    assert isinstance(agreement.surface, ab.FittedSurface)
     result = agreement.surface.result.vix
+    assert result is not None
     assert agreement.to_dict()["inside_bid_ask"] == float(np.mean(np.abs(result.residuals) <= 1.0))
     # a surface that is elsewhere is not inside
     wide = agreement.surface.with_vix(ab.VixSlices.of([0.0], [T], [[0.9]]))

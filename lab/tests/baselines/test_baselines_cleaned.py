@@ -52,7 +52,7 @@ def test_planted_arbitrage_is_found_and_removed(raw: SVI, kind: str) -> None:
 
 
 def test_clean_slices_stay() -> None:
-    """What has no arbitrage is moved by no more than lines between nodes add."""
+    """Prices without arbitrage move by no more than the interpolation error."""
     cleaned = clean(EXACT_SVI)
     k = np.linspace(-0.5, 0.4, 91)
     for when in T.tolist():

@@ -19,6 +19,7 @@ from arbiter.operators.network.network import Network
 from arbiter.operators.prior.gaussian_process import ZETA, splines
 from arbiter.operators.prior.reference_volatility import scaled
 from arbiter.operators.quote_tensors import Ragged
+from arbiter.pricing.black import implied_total_volatility
 from arbiter.quotes import Quotes
 from arbiter_lab.baselines import trained_baseline
 from arbiter_lab.baselines.matched_size import (
@@ -39,27 +40,27 @@ each_model = pytest.mark.parametrize("model", BASELINE_NAMES)
 
 
 @lru_cache(maxsize=8)
-def baseline(model: str, spread: float = 0.1) -> Baseline:
-    """Every parameter random: nothing rests on how training starts."""
+def baseline(model: str, size: float = 0.1) -> Baseline:
+    """Return a baseline with random parameters, independent of the initial weights."""
     design = match_design(model, CONFIG)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         network = design.build()
         with torch.no_grad():
             for parameter in network.parameters():
-                parameter.add_(spread * torch.randn_like(parameter))
+                parameter.add_(size * torch.randn_like(parameter))
     return Baseline(network, design)
 
 
-def quotes(level: float = 1.0, clock: float = 1.0, seed: int = 0, maturities: int = 4) -> Quotes:
-    """A smile with noise; volatilities times ``level``, maturities times ``clock``."""
+def quotes(factor: float = 1.0, clock: float = 1.0, seed: int = 0, maturities: int = 4) -> Quotes:
+    """A smile with noise; volatilities times ``factor``, maturities times ``clock``."""
     rng = np.random.default_rng(seed)
     T = np.repeat(np.geomspace(0.03, 1.2, maturities), 11)
     z = np.tile(np.linspace(-2.5, 1.5, 11), maturities) + 0.1 * rng.standard_normal(T.size)
     iv = 0.2 * np.exp(-0.12 * z + 0.02 * z * z + 0.01 * rng.standard_normal(T.size))
     half = iv * rng.uniform(0.005, 0.03, T.size)
     k = z * 0.2 * np.sqrt(T)
-    table = {"T": clock * T, "k": k, "iv_bid": level * (iv - half), "iv_ask": level * (iv + half)}
+    table = {"T": clock * T, "k": k, "iv_bid": factor * (iv - half), "iv_ask": factor * (iv + half)}
     return Quotes.from_frame(table)
 
 
@@ -113,14 +114,14 @@ def test_designs_that_make_no_sense_are_named(changes: dict[str, object], told: 
 
 @each_model
 @settings(max_examples=count(100, 6))
-@given(log_level=st.floats(-1.5, 1.5))
-def test_a_crash_is_a_rescaled_calm_day(model: str, log_level: float) -> None:
+@given(log_factor=st.floats(-1.5, 1.5))
+def test_a_crash_is_a_rescaled_calm_day(model: str, log_factor: float) -> None:
     """Volatilities times λ and maturities over λ²: volatilities times λ at the same strikes."""
-    level = float(np.exp(log_level))
+    factor = float(np.exp(log_factor))
     found = baseline(model)
-    calm, crash = found(quotes()), found(quotes(level, level**-2))
+    calm, crash = found(quotes()), found(quotes(factor, factor**-2))
     k, T = np.linspace(-0.3, 0.2, 7), np.array([[0.02], [0.1], [0.5], [2.0]])
-    assert crash.iv(k, T / level**2) == pytest.approx(level * calm.iv(k, T), rel=1e-9)
+    assert crash.iv(k, T / factor**2) == pytest.approx(factor * calm.iv(k, T), rel=1e-9)
 
 
 @each_model
@@ -151,7 +152,7 @@ def test_padding_changes_nothing(model: str) -> None:
 
 @each_model
 def test_far_maturities_matter(model: str) -> None:
-    """Each network looks across maturities: other quotes at the last move the first."""
+    """Each network connects maturities: a change of the last moves the first."""
     network = baseline(model)._network
     chain = scaled(random_chain(5, chains=1))
     zeta = torch.zeros(1, 5, 1, dtype=torch.float64)
@@ -175,7 +176,7 @@ def test_it_can_be_asked_anywhere_in_any_order(
     monkeypatch.setattr(trained_baseline, "_MAX_QUERIES", 7)
     assert found.iv(k, T) == pytest.approx(table, rel=1e-12)
     price = found.otm(0.0, 0.5)
-    assert float(ab.black.implied(price, 0.0).volatility) == pytest.approx(
+    assert float(implied_total_volatility(price, 0.0).volatility) == pytest.approx(
         float(found.iv(0.0, 0.5)) * np.sqrt(0.5)
     )
 

@@ -56,7 +56,7 @@ def whole(
 
 
 class Told(Readout):
-    """A network that answers what it was told, whatever it sees."""
+    """A network whose output is a given tensor, for any input."""
 
     def __init__(self, u: Tensor) -> None:
         super().__init__()

@@ -1,1 +1,1 @@
-"""Certificates and audits: exact proofs on stored numbers, and inequalities on public prices."""
+"""Static-arbitrage audits: inequalities on public prices, and a structural proof."""

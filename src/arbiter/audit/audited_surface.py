@@ -88,7 +88,7 @@ def has_log_contract(surface: object) -> TypeGuard[LogContractSurface]:
     return hasattr(surface, "variance_swap")
 
 
-def has_transport(surface: AuditedSurface) -> TypeGuard[TransportSurface]:
+def has_transport(surface: object) -> TypeGuard[TransportSurface]:
     """Whether the surface shows knots, slopes and weights."""
     return all(hasattr(surface, name) for name in ("knots", "slopes", "weights"))
 

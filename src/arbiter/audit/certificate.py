@@ -1,8 +1,8 @@
-"""Certificates: what was checked on a surface or on a table of prices, and what was found.
+"""Certificates: the checked inequalities and the violations found.
 
-Two entrances, one engine: :func:`audit` judges anybody's grid of prices or volatilities,
-:func:`certify` judges a surface through its public methods and adds the structural proof on its
-stored numbers. Findings are data; nothing here raises because of a finding.
+:func:`audit` checks a table of prices or volatilities. :func:`certify_surface` checks a surface
+through its public methods and adds the structural proof on its stored numbers. Findings are data:
+nothing here raises because of a finding.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Certificate:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was found above the rounding of the numbers given."""
+        """Whether no violation exceeds the rounding of the given numbers."""
         return self.findings.is_empty()
 
     def to_json(self, indent: int | None = None) -> str:
@@ -144,7 +144,7 @@ class Certificate:
             text += f" Structural proof: {held} of {len(self.structural.checks)} checks hold"
             text += "." if self.structural.covers_prices is not False else (
                 f", but public prices are {self.structural.price_gap:.1g} away from those of the "
-                "stored slopes, so that it does not speak about them."
+                "stored slopes, so that it does not cover them."
             )  # fmt: skip
         return text
 
@@ -153,10 +153,11 @@ def audit(frame: object, *, tolerance: float | None = None) -> Certificate:
     """Audit a grid of option prices or implied volatilities for static arbitrage.
 
     Args:
-        frame: A polars or pandas frame (or a mapping of columns) with ``T`` and ``k`` and
-            prices in forward units, or with ``T``, ``strike`` and ``forward`` and prices in
-            currency (undiscounted, unless a column ``discount`` is there); at least one of
-            ``iv``, ``call``, ``put``. Any subset of strikes per maturity, in any order.
+        frame: A polars or pandas frame, or a mapping of columns. Give ``T`` and ``k`` with
+            prices in forward units, or ``T``, ``strike`` and ``forward`` with prices in
+            currency. The latter are undiscounted unless there is a column ``discount``. At
+            least one of ``iv``, ``call``, ``put`` is needed. Rows may have any order and any
+            subset of strikes per maturity.
         tolerance: Sizes up to this, in forward units, are not findings. By default only what
             rounding of the given numbers can explain is let pass; prices rounded to cents
             need half a cent per leg, ``0.01/forward``.
@@ -210,10 +211,10 @@ def certify_surface(surface: AuditedSurface, *, seed: int = 0) -> Certificate:
 
 
 def _volatility_disagreements(grid: Grid) -> Iterator[Inequalities]:
-    """Volatilities that were given beside a price and are not the price's own.
+    """Inequalities between a price and the volatility given beside it.
 
-    Prices are judged and volatilities beside them are not, so a table that says two things of
-    one option must not pass in silence. Published volatilities are rounded: DISAGREEMENT.
+    Only the price enters the other inequalities, so a volatility that contradicts it is reported
+    here. Published volatilities are rounded, hence ``MAX_VOLATILITY_DISAGREEMENT``.
     """
     both = np.flatnonzero(np.isfinite(grid.iv))
     T, k, iv, price = grid.T[both], grid.k[both], grid.iv[both], grid.price[both]
@@ -234,7 +235,7 @@ def _volatility_disagreements(grid: Grid) -> Iterator[Inequalities]:
 def _build_certificate(
     grid: Grid, batches: Iterable[Inequalities], tolerance: float, smiles: Grid
 ) -> Certificate:
-    """Compare every inequality with its tolerance."""
+    """Compare every inequality with its tolerance and collect the violations."""
     checked = dict.fromkeys(FAMILIES, 0)
     margins = dict.fromkeys(FAMILIES, math.inf)
     lost = 0.0
@@ -315,7 +316,7 @@ def _add_structural_proof(certificate: Certificate, proof: StructuralProof) -> C
 
 
 def _convert_sizes_to_volatility(grid: Grid, findings: pl.DataFrame) -> pl.Series:
-    """Sizes over vega, at the option's own volatility or, without one, its maturity's median."""
+    """Sizes of findings in volatility: over the option's vega, or its maturity's median vega."""
     if findings.is_empty():
         return pl.Series([], dtype=pl.Float64)
     own = pl.DataFrame(
@@ -334,7 +335,7 @@ def _convert_sizes_to_volatility(grid: Grid, findings: pl.DataFrame) -> pl.Serie
 
 
 def _smallest_durrleman_values(grid: Grid) -> pl.DataFrame:
-    """The smallest value of Durrleman's function per maturity, where there are enough strikes."""
+    """One row per maturity with enough strikes: the smallest Durrleman ``g`` and its place."""
     rows = []
     iv = grid.implied_volatilities
     vega = black.vega(grid.k, np.nan_to_num(iv) * np.sqrt(grid.T)) * np.sqrt(grid.T)
@@ -356,7 +357,7 @@ def _smallest_durrleman_values(grid: Grid) -> pl.DataFrame:
 
 
 def _replace_non_finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: null instead."""
+    """``value`` with None in place of every NaN and infinity, which JSON does not have."""
     if isinstance(value, dict):
         return {name: _replace_non_finite(item) for name, item in value.items()}
     if isinstance(value, list):

@@ -53,12 +53,12 @@ class Grid:
 
     @cached_property
     def is_put(self) -> Mask:
-        """Where the out-of-the-money option is the put."""
+        """``(N,)`` mask of the strikes whose out-of-the-money option is the put."""
         return np.asarray(self.kappa < 1.0)
 
     @cached_property
     def maturity_slices(self) -> list[slice]:
-        """Where each maturity lies in the flat arrays, in increasing order."""
+        """One slice of the flat arrays per maturity, in increasing order."""
         edges = [0, *(np.flatnonzero(np.diff(self.T)) + 1).tolist(), self.T.size]
         return [slice(a, b) for a, b in pairwise(edges)]
 
@@ -78,7 +78,7 @@ class Grid:
 
     @cached_property
     def implied_volatilities(self) -> Array:
-        """Implied volatilities of the prices, as given where that is what they were made of."""
+        """``(N,)`` implied volatilities: as given, else of the price; NaN where there is none."""
         from_price = black.implied_total_volatility(self.price, self.k).volatility / np.sqrt(self.T)
         given = black.otm(self.k, np.nan_to_num(self.iv) * np.sqrt(self.T)) == self.price
         return np.where(given & np.isfinite(self.iv), self.iv, from_price)
@@ -96,10 +96,10 @@ def assemble_grid(
 ) -> Grid:
     """Make a grid of sorted arrays; each price gets what the rounding of its strike is worth.
 
-    A strike known to ``δ`` leaves the price uncertain by ``δ`` times its slope. The slope is
-    at most the steeper of the neighbouring secants on its own side, because the inner one of
-    the two is the steeper in a convex slice, and at most one beside the forward. ``parity``
-    holds the gap between call and put and its rounding, where both are known.
+    A strike known to ``δ`` leaves the price uncertain by ``δ`` times its slope. In a convex slice
+    the inner one of two neighbouring secants is the steeper, so that the slope is at most the
+    steeper secant on its own side, and at most one beside the forward. ``parity`` holds the gap
+    between call and put and its rounding, where both are known.
     """
     put = kappa < 1.0
     same = (T[1:] == T[:-1]) & (put[1:] == put[:-1])

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from arbiter.audit.convex_hull import find_lower_hull
 from arbiter.audit.grid import EPS, Grid, Mask, Places
 from arbiter.conventions import Array
 
@@ -49,8 +50,8 @@ class Inequalities:
         k: Log-strike of the short leg, NaN where there is none, (m,).
         value: Price of the portfolio, which must not be negative, (m,).
         error: Rounding of ``value``, (m,).
-        gross: What the long legs cost, (m,).
-        legs: The portfolio of one row in words.
+        gross: Cost of the long legs, (m,).
+        legs: Text of the portfolio of one row, by its number.
     """
 
     family: str
@@ -63,7 +64,7 @@ class Inequalities:
 
     @property
     def tolerance(self) -> Array:
-        """What rounding alone can explain."""
+        """``(m,)`` largest violation that rounding of the legs can explain."""
         return ROUNDINGS_PER_LEG * self.error
 
 
@@ -80,7 +81,7 @@ def static_inequalities(grid: Grid) -> Iterator[Inequalities]:
 
 
 def describe_leg(weight: float, option: str, k: float, T: float) -> str:
-    """One leg in words; a positive weight is long."""
+    """One leg as text; a positive weight is long."""
     side = "long" if weight > 0.0 else "short"
     return f"{side} {abs(weight):.4g} {option} k={k:.6g} T={T:.10g}"
 
@@ -186,7 +187,7 @@ def vertical_inequalities(grid: Grid) -> Iterator[Inequalities]:
 
 
 def butterfly_inequalities(grid: Grid) -> Iterator[Inequalities]:
-    """``λ c(κ₁) + (1−λ) c(κ₃) ≥ c(κ₂)`` with ``κ₂ = λ κ₁ + (1−λ) κ₃``; of puts, the same."""
+    """``λ c(κ₁) + (1−λ) c(κ₃) ≥ c(κ₂)`` with ``κ₂ = λ κ₁ + (1−λ) κ₃``, for calls and puts."""
     T, k = grid.T, grid.k
     for i, j, m in _strided_places(grid, 3):
         use_put, (one, two, three), errors = _prices_on_one_side(grid, (i, j, m))
@@ -351,7 +352,7 @@ class _Envelope(NamedTuple):
         """The envelope of these points and those of one maturity."""
         pairs = ((self.x, grid.kappa), (self.y, price), (self.e, error), (self.t, grid.T))
         points = [np.concatenate([old, new[part]]) for old, new in pairs]
-        keep = _lower_hull(points[0], points[1], self.end_derivative)
+        keep = find_lower_hull(points[0], points[1], self.end_derivative)
         return _Envelope(self.option, *(values[keep] for values in points))
 
     def bracketing_vertices(self, kappa: Array) -> tuple[Places, Places]:
@@ -387,24 +388,3 @@ class _Envelope(NamedTuple):
             "calendar", grid.T[at], grid.k[at], gross - price[at],
             low * self.e[i] + high * self.e[j] + error[at], gross, words,
         )  # fmt: skip
-
-
-def _lower_hull(x: Array, y: Array, steepest: float) -> Places:
-    """Places of the lower convex envelope, from left to right, up to the slope ``steepest``."""
-    xs, ys = x.tolist(), y.tolist()
-    hull: list[int] = []
-    slopes: list[float] = []  # slopes[n] leads to hull[n]
-    for at in np.lexsort((y, x)).tolist():
-        slope = -np.inf
-        if hull and xs[at] == xs[hull[-1]]:
-            continue  # the same strike, not cheaper
-        while hull:
-            slope = (ys[at] - ys[hull[-1]]) / (xs[at] - xs[hull[-1]])
-            if slope > slopes[-1]:
-                break
-            hull.pop()
-            slopes.pop()
-        if slope < steepest:
-            hull.append(at)
-            slopes.append(slope)
-    return np.array(hull, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""A search for jumps: dense even points, then zooms into whatever does not become smooth.
+"""A search for jumps of prices in strike or maturity: even points, then successive zooms.
 
 An even sixth difference is of order h⁶ where a price is smooth, of order h³ where its density
 has a kink, and stays what it is across a jump. So a zoom by four calms everything but a jump,

@@ -1,7 +1,7 @@
-"""How far a surface reaches: its public prices, walked outwards until nothing is left.
+"""Public prices of a surface, and the range of strikes over which they are not negligible.
 
 Only public methods are called, so that a peer, or a surface whose prices were tampered with,
-is seen like any other.
+is checked like any other.
 
 Glossary: ``κ = K/F``, ``k = log κ``; a table of prices is (maturities, strikes).
 """
@@ -53,7 +53,7 @@ class PublicPrices:
         return value
 
     def strike_error(self, k: Array, T: Array, width: Array) -> Array:
-        """What a strike in currency, turned into a level of the law, is uncertain by."""
+        """Rounding uncertainty of ``κ`` for a strike that was given in currency."""
         forward = self._forward_and_discount(T)[0]
         digits = 4.0 + np.abs(k) + 2.0 * np.abs(np.log(forward)) + width
         return np.asarray(EPS * digits * np.exp(k))
@@ -73,7 +73,7 @@ def estimate_price_rounding(price: Array, width: Array) -> Array:
 
 
 class PriceRange:
-    """How far each maturity reaches, from public prices on a walk outwards.
+    """Range of log-strikes of each maturity over which public prices are not negligible.
 
     ``left`` and ``right`` are the distances in ``|k|`` at which the put over its strike, and the
     call, are negligible; ``scale`` the distance at which the option is worth half of what it
@@ -93,7 +93,7 @@ class PriceRange:
         self.scale = self.walk[self._first_true(self.call < 0.5 * self.call[:, :1])]
 
     def reach_at(self, T: Array) -> Array:
-        """How far the slices at any maturities reach, in ``|k|``."""
+        """Largest ``|k|`` with non-negligible prices at maturities ``T``, interpolated."""
         return np.asarray(np.interp(T, self.T, np.maximum(self.left, self.right)))
 
     def _first_true(self, reached: Mask) -> Places:
@@ -107,7 +107,7 @@ class PriceRange:
         return np.sort(np.append(0.0, np.clip(k, -self.left.max(), self.right.max())))
 
     def tail_inequalities(self) -> Iterator[Inequalities]:
-        """What can be said of a walk: prices fall outwards, the density has mass and mean one."""
+        """Inequalities of the tails: prices fall outwards, the density has mass and mean one."""
         yield from self._monotonicity_inequalities()
         yield from self._moment_inequalities()
 

@@ -147,13 +147,18 @@ def _read_column(table: inputs.Table, name: str, rows: int | None = None) -> _Co
     if name not in _PRICE_COLUMNS:
         _reject_rows(name, value, missing, "is missing")
     _reject_rows(name, value, ~missing & ~np.isfinite(value), "is not finite")
+    _check_range(name, value)
+    return _Column(name, np.where(missing, np.nan, value), eps)
+
+
+def _check_range(name: str, value: Array) -> None:
+    """Raise a ``ValueError`` where a value lies outside the range of its column."""
     if name in ("T", "strike", "forward", "discount"):
         _reject_rows(name, value, value <= 0.0, "is not positive")
     if name == "iv":
         _reject_rows(name, value, value < 0.0, "is negative")
     if name == "k":
         _reject_rows(name, value, np.abs(value) > _MAX_ABS_LOG_STRIKE, "is out of range")
-    return _Column(name, np.where(missing, np.nan, value), eps)
 
 
 def _reject_rows(name: str, value: Array, bad: Mask, fault: str) -> None:
@@ -175,7 +180,7 @@ def _check_log_strikes(k: _Column, expected: Array) -> None:
 
 
 def _merge_duplicates(column: _Column, order: Places, new: Mask) -> _Column:
-    """One value per option; a second row of the same option must not contradict the first."""
+    """One value per option; a ``ValueError`` where two rows of one option contradict each other."""
     group = np.cumsum(new) - 1
     value = column.value[order]
     low = np.full(group[-1] + 1, np.inf)

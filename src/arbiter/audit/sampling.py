@@ -1,7 +1,7 @@
-"""Where to look at a surface: a random grid of public prices, refined where it matters.
+"""Sampling of a surface for its audit: a random grid of public prices, refined where needed.
 
 Only public methods are called, so that a peer, or a surface whose prices were tampered with,
-is judged like any other. No fit has seen these strikes and maturities: they are drawn here.
+is checked like any other. The strikes and maturities are random: no fit has used them.
 
 Glossary: ``κ = K/F``, ``k = log κ``; a table of prices is (maturities, strikes).
 """
@@ -18,13 +18,14 @@ from arbiter.audit import jump_search
 from arbiter.audit.audited_surface import AuditedSurface, has_log_contract, has_transport
 from arbiter.audit.grid import EPS, Grid, Mask, Places, assemble_grid
 from arbiter.audit.inequalities import Inequalities, describe_leg
+from arbiter.audit.law_quadrature import reprice_by_quadrature
 from arbiter.audit.price_range import (
     PRICING_ROUNDINGS,
     PriceRange,
     PublicPrices,
     estimate_price_rounding,
 )
-from arbiter.audit.structural_proof import StructuralProof, check_structure, reprice_by_quadrature
+from arbiter.audit.structural_proof import StructuralProof, check_structure
 from arbiter.conventions import Array
 
 _MIN_RANDOM_STRIKES = 320  # drawn at random, at least
@@ -39,7 +40,7 @@ _MIN_CALENDAR_PRICE = 1e-60  # smaller prices are left to the grid
 
 @dataclass(frozen=True)
 class SurfaceSample:
-    """What was seen of a surface.
+    """Prices and inequalities sampled from a surface.
 
     Attributes:
         grid: Prices on the random grid.
@@ -96,8 +97,12 @@ def sample_surface(surface: AuditedSurface, seed: int) -> SurfaceSample:
     return SurfaceSample(grid, tuple(extra), _price_listed_smiles(market, tails, listed))
 
 
-def prove_surface(surface: AuditedSurface) -> StructuralProof | None:
-    """The structural proof, and how far public prices are from those of the stored slopes."""
+def prove_surface(surface: object) -> StructuralProof | None:
+    """The structural proof with its price gap; None for a surface that shows no slopes.
+
+    The price gap is the largest distance, in forward units, between public prices and the prices
+    of the stored slopes.
+    """
     if not has_transport(surface):
         return None
     knots, slopes, weights = surface.knots, surface.slopes, surface.weights

@@ -13,24 +13,19 @@ Glossary: ``x`` Gaussian percentile, ``b = s'`` slope, ``s`` transport, ``M = E 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from arbiter.audit.law_quadrature import MAX_PIECE_WIDTH, duplicate_single_knot, log_mean
 from arbiter.conventions import Array
 
 # Mean one has to hold to this on the stored numbers, and public prices have to agree with the
 # repriced ones to this, in units of the forward.
 PRICE_TOLERANCE = 1e-12
 
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
-_MAX_PIECE_WIDTH = (
-    0.25  # longest piece of the quadrature in x; 16 nodes on it are exact to rounding
-)
 _MAX_CHECK_PIECE_WIDTH = 0.11  # pieces of the second quadrature, which checks the first
-_MAX_PIECES = 4096
 
 
 @dataclass(frozen=True)
@@ -73,7 +68,7 @@ class StructuralProof:
 
     @property
     def covers_prices(self) -> bool | None:
-        """Whether the proof speaks about the public prices; None when they were not compared."""
+        """Whether public prices are those of the stored slopes; None if they were not compared."""
         return None if self.price_gap is None else self.price_gap <= PRICE_TOLERANCE
 
 
@@ -129,40 +124,6 @@ def check_structure(
     if sound and mean:
         checks.append(_check_mean_one(x, T, b))
     return StructuralProof(tuple(checks))
-
-
-def reprice_by_quadrature(
-    knots: ArrayLike, slopes: ArrayLike, weights: ArrayLike, kappa: ArrayLike
-) -> tuple[Array, Array]:
-    """Calls and puts in forward units straight from the definition, by quadrature.
-
-    Independent of the decoder: no cumulative masses, no Legendre conjugate. The law is
-    integrated on each side of the strike by itself, so that call minus put plus the strike is
-    a measurement of the mean. Absolute accuracy, about 1e-13; not made for far wings.
-
-    Args:
-        knots: (n,).
-        slopes: (J, L, n).
-        weights: (J, L).
-        kappa: Strikes over forward, (m,).
-
-    Returns:
-        Calls and puts, each (L, m).
-    """
-    x = np.asarray(knots, dtype=np.float64)
-    b = np.asarray(slopes, dtype=np.float64)
-    w = np.asarray(weights, dtype=np.float64)
-    strikes = np.atleast_1d(np.asarray(kappa, dtype=np.float64))
-    x, b = _duplicate_single_knot(x, b)
-    log_mean = _log_mean(x, b, _MAX_PIECE_WIDTH)  # (J, L)
-    target = np.log(strikes) + log_mean[..., None]  # (J, L, m): s at the strike
-    root = _invert_transport(x, b, target)  # (J, L, m)
-    calls = np.zeros(root.shape)
-    puts = np.zeros(root.shape)
-    for m, strike in enumerate(strikes):
-        puts[..., m] = _integrate_one_side(x, b, log_mean, strike, root[..., m], above=False)
-        calls[..., m] = _integrate_one_side(x, b, log_mean, strike, root[..., m], above=True)
-    return np.einsum("jl,jlm->lm", w, calls), np.einsum("jl,jlm->lm", w, puts)
 
 
 def _check_shapes(x: Array, T: Array, b: Array, w: Array, no_weights: bool) -> ProofCheck:
@@ -229,7 +190,7 @@ def _check_slopes_positive(x: Array, T: Array, b: Array) -> ProofCheck:
 
 
 def _check_slopes_ordered(x: Array, T: Array, b: Array, axis: int) -> ProofCheck:
-    """Exact comparison of neighbours; one with NaN is left to the check above."""
+    """Compare neighbouring slopes exactly; those with NaN are left to the check of positivity."""
     name = ("components nested", "slopes nondecreasing in T")[axis]
     size = b.shape[axis]
     falls = b.take(range(size - 1), axis) > b.take(range(1, size), axis)
@@ -296,10 +257,10 @@ def _check_weight_survival(T: Array, w: Array) -> ProofCheck:
 
 def _check_mean_one(x: Array, T: Array, b: Array) -> ProofCheck:
     name = "mean one"
-    x, b = _duplicate_single_knot(x, b)
+    x, b = duplicate_single_knot(x, b)
     with np.errstate(over="ignore", invalid="ignore"):
         defect = np.abs(
-            np.expm1(_log_mean(x, b, _MAX_CHECK_PIECE_WIDTH) - _log_mean(x, b, _MAX_PIECE_WIDTH))
+            np.expm1(log_mean(x, b, _MAX_CHECK_PIECE_WIDTH) - log_mean(x, b, MAX_PIECE_WIDTH))
         )
     good = defect <= PRICE_TOLERANCE  # false for NaN
     if good.all():
@@ -312,112 +273,3 @@ def _check_mean_one(x: Array, T: Array, b: Array) -> ProofCheck:
         f"{defect[j, ell]}; its slopes (largest {b[j, ell].max():g}) are too steep to normalise, "
         "keep them below 20",
     )
-
-
-def _duplicate_single_knot(x: Array, b: Array) -> tuple[Array, Array]:
-    """A second knot for a single one, of the same slope: the same law."""
-    return (np.append(x, x + 1.0), np.repeat(b, 2, axis=-1)) if x.size == 1 else (x, b)
-
-
-def _quadrature_borders(x: Array, longest: float) -> Array:
-    """Borders of the quadrature: the knots, and enough points between them."""
-    counts = np.ceil(np.diff(x) / longest).astype(np.int64)
-    counts = np.maximum(1, counts if counts.sum() <= _MAX_PIECES else np.minimum(counts, 64))
-    parts = [np.linspace(x[i], x[i + 1], n, endpoint=False) for i, n in enumerate(counts)]
-    return np.concatenate([*parts, x[-1:]])
-
-
-def _evaluate_transport(x: Array, b: Array, at: Array) -> Array:
-    """``s`` at points of shape (J, L, ...), zero at the knot nearest to x = 0."""
-    rise = 0.5 * (b[..., 1:] + b[..., :-1]) * np.diff(x)
-    s = np.concatenate([np.zeros((*b.shape[:2], 1)), np.cumsum(rise, axis=-1)], axis=-1)
-    s -= s[..., [int(np.argmin(np.abs(x)))]]
-    inside = np.clip(at, x[0], x[-1])
-    i = np.clip(np.searchsorted(x, inside, side="right") - 1, 0, x.size - 2)
-    j, ell = np.ogrid[: b.shape[0], : b.shape[1]]
-    extra = (1,) * (at.ndim - 2)
-    j, ell = j.reshape(*j.shape, *extra), ell.reshape(*ell.shape, *extra)
-    t = inside - x[i]
-    bend = (b[j, ell, i + 1] - b[j, ell, i]) / (x[i + 1] - x[i])
-    value = s[j, ell, i] + t * (b[j, ell, i] + 0.5 * bend * t)
-    value += b[j, ell, 0] * np.minimum(at - x[0], 0.0)
-    value += b[j, ell, -1] * np.maximum(at - x[-1], 0.0)
-    return np.asarray(value)
-
-
-def _log_mean(x: Array, b: Array, longest: float) -> Array:
-    """``log M``, (J, L): Gauss-Legendre inside, the normal distribution function outside."""
-    border = _quadrature_borders(x, longest)
-    node, weight = np.polynomial.legendre.leggauss(16)
-    half = 0.5 * np.diff(border)[:, None]
-    at = (border[:-1, None] + half * (1.0 + node)).ravel()
-    log_weight = np.log(half * weight).ravel() - 0.5 * at * at - _HALF_LOG_2PI
-    s = _evaluate_transport(x, b, np.broadcast_to(at, (*b.shape[:2], at.size)))
-    ends = _evaluate_transport(x, b, np.broadcast_to(x[[0, -1]], (*b.shape[:2], 2)))
-    low, high = b[..., 0], b[..., -1]
-    left = ends[..., 0] - low * x[0] + 0.5 * low * low + _log_cdf(x[0] - low)
-    right = ends[..., 1] - high * x[-1] + 0.5 * high * high + _log_cdf(high - x[-1])
-    terms = np.concatenate([s + log_weight, left[..., None], right[..., None]], axis=-1)
-    top = terms.max(axis=-1, keepdims=True)
-    return np.asarray(top[..., 0] + np.log(np.exp(terms - top).sum(axis=-1)))
-
-
-def _invert_transport(x: Array, b: Array, target: Array) -> Array:
-    """The percentile at which ``s`` takes ``target``, by bisection; s is strictly increasing."""
-    ends = _evaluate_transport(x, b, np.broadcast_to(x[[0, -1]], (*b.shape[:2], 2)))
-    below = x[0] + (target - ends[..., :1]) / b[..., :1]
-    above = x[-1] + (target - ends[..., 1:]) / b[..., -1:]
-    low = np.full(target.shape, x[0])
-    high = np.full(target.shape, x[-1])
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        under = _evaluate_transport(x, b, middle) < target
-        low, high = np.where(under, middle, low), np.where(under, high, middle)
-    inside = 0.5 * (low + high)
-    tail = np.where(target < ends[..., :1], below, above)
-    return np.asarray(np.where((target < ends[..., :1]) | (target > ends[..., 1:]), tail, inside))
-
-
-def _integrate_one_side(
-    x: Array, b: Array, log_mean: Array, strike: float, at: Array, above: bool
-) -> Array:
-    """``E[(X − κ)+]`` or ``E[(κ − X)+]`` for each (component, maturity)."""
-    border = _quadrature_borders(x, _MAX_PIECE_WIDTH)
-    cut = np.clip(at, x[0], x[-1])[..., None]
-    border = np.maximum(border, cut) if above else np.minimum(border, cut)  # (J, L, pieces+1)
-    node, weight = np.polynomial.legendre.leggauss(16)
-    half = 0.5 * np.diff(border)[..., None]
-    z = border[..., :-1, None] + half * (1.0 + node)
-    payoff = strike * np.expm1(
-        _evaluate_transport(x, b, z) - log_mean[..., None, None] - np.log(strike)
-    )
-    density = np.exp(-0.5 * z * z - _HALF_LOG_2PI)
-    total = np.einsum("jlpg,jlpg->jl", payoff * density, half * weight)
-    ends = _evaluate_transport(x, b, np.broadcast_to(x[[0, -1]], (*b.shape[:2], 2)))
-    for i, left, right in ((0, -np.inf, x[0]), (-1, x[-1], np.inf)):
-        low, high = (np.maximum(at, left), right) if above else (left, np.minimum(at, right))
-        slope = b[..., i]
-        start = ends[..., i] - slope * x[i] + 0.5 * slope * slope - log_mean
-        # Distribution functions of the smaller side: on the right, of the mirror image.
-        near, far = (high, low) if i == 0 else (-low, -high)
-        shift = slope if i == 0 else -slope
-        mass = np.exp(start + _log_cdf(near - shift)) - np.exp(start + _log_cdf(far - shift))
-        probability = np.exp(_log_cdf(near)) - np.exp(_log_cdf(far))
-        total += np.where(low < high, mass - strike * probability, 0.0)
-    return np.asarray(total if above else -total)
-
-
-def _log_cdf(z: ArrayLike) -> Array:
-    """``log Φ``; the asymptotic series where erfc underflows."""
-    z = np.asarray(z, dtype=np.float64)
-    erfc = np.frompyfunc(math.erfc, 1, 1)
-    near = np.maximum(z, -30.0)
-    far = np.minimum(z, -30.0)
-    u = 1.0 / (far * far)
-    series = 1.0 - u * (1.0 - 3.0 * u * (1.0 - 5.0 * u * (1.0 - 7.0 * u * (1.0 - 9.0 * u))))
-    value = np.where(
-        z > -30.0,
-        np.log(0.5 * np.asarray(erfc(-near * math.sqrt(0.5)), dtype=np.float64)),
-        -0.5 * far * far - _HALF_LOG_2PI - np.log(-far) + np.log(series),
-    )
-    return np.asarray(value)

@@ -1,8 +1,8 @@
-"""What a surface says about the VIX, looked at like the options on the index itself.
+"""Audit of the VIX side of a surface: futures, options, second moments and VVIX.
 
 Only public methods are called. The VIX has no calendar order: its laws at two dates are those of
-two different 30-day windows. What ties it is the surface below it: futures at most the root of
-forward variance, second moments equal to it, and a VVIX that is the strip of the VIX options.
+two different 30-day windows. It is tied to the surface: futures are at most the root of forward
+variance, second moments equal forward variance, and VVIX is the strip of the VIX options.
 
 Sizes are in units of the VIX future, or of the forward variance.
 """
@@ -26,13 +26,13 @@ from arbiter.audit.inequalities import (
     parity_inequalities,
     vertical_inequalities,
 )
+from arbiter.audit.law_quadrature import reprice_by_quadrature
 from arbiter.audit.price_range import PriceRange, PublicPrices
 from arbiter.audit.sampling import build_price_grid, draw_log_strikes, draw_maturities
 from arbiter.audit.structural_proof import (
     PRICE_TOLERANCE,
     ProofCheck,
     StructuralProof,
-    reprice_by_quadrature,
 )
 from arbiter.conventions import INDEX_POINTS, Array
 from arbiter.pricing.vix_slices import SLOPE_RANGE
@@ -45,7 +45,7 @@ _MAX_STRIP_DOUBT = 1e-4
 
 @dataclass(frozen=True)
 class _VixOptions:
-    """The VIX options of a surface with the method names of a surface."""
+    """The VIX options of a surface as an audited surface: the future is the forward."""
 
     surface: VixSurface
     maturities: Array
@@ -66,7 +66,7 @@ class _VixOptions:
 def vix_inequalities(surface: object, seed: int) -> Iterator[Inequalities]:
     """Every inequality of the VIX, at its listed dates and at random ones between and beyond.
 
-    Nothing, where the surface has no VIX slices.
+    There are none for a surface without VIX slices.
     """
     if not has_vix(surface):
         return

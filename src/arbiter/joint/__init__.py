@@ -1,4 +1,4 @@
-"""Joint SPX-VIX arbitrage: a linear program over three laws, with a proof either way."""
+"""Joint SPX-VIX arbitrage: a linear program that returns a joint law or an arbitrage portfolio."""
 
 from arbiter.joint.joint_audit import JointAudit, JointSettings, Verdict, joint_audit, joint_program
 from arbiter.joint.marginals import Marginal

@@ -86,7 +86,7 @@ class Envelope:
         return value, facet
 
     def columns(self, x: Array, v: Array) -> Columns:
-        """States with the conditional laws that the envelope puts on them, where one exists."""
+        """Columns of the states: the conditional laws on the facets' corners, where one exists."""
         found = []
         step = max(1, _MAX_NUMBERS_PER_BLOCK // (3 * len(self.corners)))
         for start in range(0, x.size, step):
@@ -106,7 +106,7 @@ class Envelope:
         return every
 
     def lower_below(self, payoff: Payoff) -> Envelope:
-        """The same facets, moved down until they lie below the payoff at every y in between.
+        """This envelope moved down until its facets lie below the payoff at every ``y``.
 
         Between strikes the payoff less a plane is linear plus a logarithm, whose least value is
         at an end or at one stationary point: no grid is involved.

@@ -1,4 +1,4 @@
-"""The instruments of the three markets: their payoffs, their prices, and positions in them.
+"""Instruments of the joint program: options, futures and variance contracts, and positions.
 
 Glossary (docs/joint-arbitrage.md):
 
@@ -37,11 +37,11 @@ class Columns(NamedTuple):
     p: Array  # (c, 3) their probabilities
 
     def append_columns(self, other: Columns) -> Columns:
-        """Both sets, one after the other."""
+        """These columns followed by the ``other`` ones."""
         return Columns(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
 
     def select_columns(self, which: NDArray[np.bool_]) -> Columns:
-        """The columns that a mask picks."""
+        """The columns where ``which`` is true."""
         return Columns(*(part[which] for part in self))
 
 
@@ -62,7 +62,7 @@ class Payoff:
     right: float
 
     def __call__(self, z: Array) -> Array:
-        """Values at levels ``z``."""
+        """Values of the payoff at levels ``z``."""
         below, above = self.strikes[0] - z, z - self.strikes[-1]
         tails = self.left * np.maximum(below, 0.0) + self.right * np.maximum(above, 0.0)
         return np.asarray(np.interp(z, self.strikes, self.values) + tails)
@@ -75,7 +75,7 @@ class Payoff:
 
     @cached_property
     def kinks(self) -> Array:
-        """``(n,)`` changes of slope: how many options are held at each strike."""
+        """``(n,)`` changes of slope: the number of options at each strike."""
         return np.diff(self.segment_derivatives)
 
     def linear_piece(self, z: Array) -> tuple[Array, Array]:
@@ -86,13 +86,13 @@ class Payoff:
         return self.values[anchor] - slope * self.strikes[anchor], slope
 
     def add_cash(self, cash: float) -> Payoff:
-        """The same with ``cash`` more everywhere."""
+        """This payoff plus ``cash`` at every level."""
         return Payoff(self.strikes, self.values + cash, self.left, self.right)
 
 
 @dataclass(frozen=True, eq=False)
 class Position:
-    """What is bought today: options, cash and forwards of three markets, and three contracts.
+    """A position bought today: options, cash and forwards of three markets, and three contracts.
 
     Attributes:
         near: Options on ``S_T/F_T``, cash and forwards included.
@@ -117,13 +117,13 @@ class Position:
         return np.asarray(-2.0 / self.tenor * np.log(z))
 
     def add_cash(self, cash: float) -> Position:
-        """The same with ``cash`` more."""
+        """This position plus an amount of ``cash``."""
         return Position(**{**self.__dict__, "near": self.near.add_cash(cash)})
 
 
 @dataclass(frozen=True)
 class Units:
-    """By how much a relaxation of one moves the prices of each kind of instrument."""
+    """Price move of each kind of instrument for a relaxation of one."""
 
     index: float = 1.0  # options on the index, over the forward
     vix: float = 1.0  # options and futures on VIX/100
@@ -131,18 +131,18 @@ class Units:
 
     @property
     def options(self) -> tuple[float, float, float]:
-        """Of the three markets in the order of the laws."""
+        """Units of the options of the three markets, in the order of the laws."""
         return self.index, self.vix, self.index
 
     @property
     def contracts(self) -> Array:
-        """Of the two log contracts and the squared volatility."""
+        """Units of the two log contracts and of the squared volatility."""
         return self.variance * np.array([self.index, self.index, self.vix])
 
 
 @dataclass(frozen=True, eq=False)
 class Book:
-    """Strikes on three laws, and by how much a relaxation of one moves each price.
+    """Strikes and prices on three laws, with the units of their relaxation.
 
     Attributes:
         laws: ``S_T/F_T``, ``VIX_T/100`` and ``S_{T+Δ}/F_{T+Δ}``.
@@ -170,7 +170,7 @@ class Book:
 
     @cached_property
     def prices(self) -> Array:
-        """``(rows,)`` what each row of the program has to come to."""
+        """``(rows,)`` right-hand side of the program: the price of each row's payoff."""
         parts = []
         for law, K in zip(self.laws, self.strikes, strict=True):
             differences, constant = _hat_price_matrix(K, law.mean)
@@ -225,7 +225,7 @@ class Book:
         return Position(near, volatility, far, near_log, far_log, square, self.tenor)
 
     def cost(self, position: Position) -> float:
-        """What the position costs today."""
+        """Price of the position today."""
         total = position.near_log * self.variances[0] + position.far_log * self.variances[1]
         total += position.square * self.variances[2]
         payoffs = (position.near, position.volatility, position.far)
@@ -257,7 +257,7 @@ def decompose_payoff(payoff: Payoff, mean: float) -> tuple[float, float, Array]:
 
 
 def price_out_of_the_money(law: Marginal, strikes: Array) -> Array:
-    """Calls from the mean on, puts below it."""
+    """Prices of calls from the mean on and of puts below it."""
     return np.asarray(law.call(strikes) - np.maximum(law.mean - strikes, 0.0))
 
 

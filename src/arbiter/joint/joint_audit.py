@@ -1,4 +1,4 @@
-"""Is there a joint law of the index now, the VIX then and the index after it? The verdict.
+"""The joint SPX-VIX audit: does a joint law of ``S_T``, ``VIX_T`` and ``S_{T+Δ}`` exist?
 
 Two numbers enclose the smallest relaxation of prices that makes one exist: ``violation`` from
 below, proved by a portfolio, and ``bound`` from above, proved by a law.
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
-from arbiter.conventions import THIRTY_DAYS
+from arbiter.conventions import THIRTY_DAYS, Array
+from arbiter.forwards import MaturityLike
 from arbiter.joint.instruments import Book, Units
-from arbiter.joint.marginals import Marginal
+from arbiter.joint.marginals import IndexLaws, Marginal, VixLaws
 from arbiter.joint.portfolio import Portfolio
 from arbiter.joint.program import (
     ProgramResult,
@@ -31,6 +31,7 @@ from arbiter.joint.witness import (
     refine_strikes,
     variance_price_gaps,
 )
+from arbiter.values import ExplainedCode
 
 logger = logging.getLogger(__name__)
 
@@ -38,26 +39,30 @@ _MIN_VIOLATION_SHARE = 0.25  # of the resolution: smaller violations are not loo
 _MAX_BOUND_RATIO = 1.25  # a bound within this factor of the violation has said what there is to say
 
 
-class Verdict(StrEnum):
+class Verdict(ExplainedCode):
     """How a joint audit ended. The value is the code, :meth:`explain` the sentence."""
 
-    FEASIBLE = "feasible"
-    ARBITRAGE = "arbitrage"
-    OPEN = "open"
-
-    def explain(self) -> str:
-        """The verdict as a sentence."""
-        return _SENTENCES[self]
-
-
-_SENTENCES = {
-    Verdict.FEASIBLE: "a joint law was found that reproduces every price within the resolution",
-    Verdict.ARBITRAGE: "a portfolio was found that is paid today and never loses",
-    Verdict.OPEN: (
+    FEASIBLE = (
+        "feasible",
+        "a joint law was found that reproduces every price within the resolution",
+    )
+    ARBITRAGE = "arbitrage", "a portfolio was found that is paid today and never loses"
+    OPEN = (
+        "open",
         "neither was found: the law strays by more than the resolution, and no portfolio is "
-        "certain to gain; allow more strikes, or ask for a coarser resolution"
-    ),
-}
+        "certain to gain; allow more strikes, or ask for a coarser resolution",
+    )
+
+
+class AuditedMarket(IndexLaws, VixLaws, Protocol):
+    """A surface whose index and VIX laws a joint audit can compare."""
+
+    @property
+    def vix_slices(self) -> object:
+        """Slices of the VIX at future dates; None where the surface has no law of the VIX."""
+
+    def years(self, T: MaturityLike, /) -> Array:
+        """Year fractions of maturities given as numbers or dates."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +77,9 @@ class JointSettings:
         most_strikes: Strikes per law at the end, at most.
         rounds: How often strikes are added, at most.
         index_unit: Weight of the index in the relaxation: small means that its prices are right.
-        vix_unit: The same for the VIX.
-        variance_unit: The same for variance contracts, on top of the two above. They depend on
-            every strike: a large number means that only options and futures are believed.
+        vix_unit: Weight of the VIX in the relaxation.
+        variance_unit: Weight of variance contracts, on top of the two above. They depend on
+            every strike: with a large number only options and futures constrain the joint law.
         tenor: Days between the two index levels, as a year fraction.
     """
 
@@ -139,8 +144,10 @@ class JointAudit:
         return text
 
 
-def joint_audit(surface: Any, T: Any, settings: JointSettings | None = None) -> JointAudit:
-    """Decide whether a surface's index and VIX laws can live in one arbitrage-free market.
+def joint_audit(
+    surface: AuditedMarket, T: MaturityLike, settings: JointSettings | None = None
+) -> JointAudit:
+    """Decide whether a surface's index and VIX laws are jointly free of arbitrage.
 
     Args:
         surface: A surface with VIX slices.
@@ -174,7 +181,16 @@ def joint_audit(surface: Any, T: Any, settings: JointSettings | None = None) -> 
 def joint_program(
     near: Marginal, volatility: Marginal, far: Marginal, settings: JointSettings | None = None
 ) -> JointAudit:
-    """The same for three laws: ``S_T/F_T``, ``VIX_T/100`` and ``S_{T+Δ}/F_{T+Δ}``.
+    """Decide whether the laws of two index levels and of the VIX between them have a joint law.
+
+    Args:
+        near: Law of ``S_T/F_T``.
+        volatility: Law of ``VIX_T/100``.
+        far: Law of ``S_{T+Δ}/F_{T+Δ}``.
+        settings: Resolution, units and sizes.
+
+    Returns:
+        The verdict with its proof: a portfolio or a joint law.
 
     Raises:
         ValueError: If an index law does not have mean one, or a contract's price is missing.

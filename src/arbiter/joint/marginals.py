@@ -1,14 +1,14 @@
-"""A law as the market shows it: its option prices, its quantiles and the contracts that tie it.
+"""Marginal laws of the joint program: option prices, quantiles and variance contracts.
 
-The program of this room asks nothing else of a law, so that a fitted slice, an exact model and a
-handful of atoms are judged by the same code.
+The program uses nothing else of a law, so that a fitted slice, an exact model and a discrete law
+are treated by the same code.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,9 +19,41 @@ from arbiter.conventions import INDEX_POINTS, Array
 _QUANTILE_STRIKES = 4001  # strikes at which quantiles are read off call prices
 
 
+class IndexLaws(Protocol):
+    """A surface with laws of the index: what :meth:`Marginal.of_index` needs."""
+
+    def otm(self, k: Array, T: float, /) -> Array:
+        """Out-of-the-money prices in forward units."""
+
+    def quantile(self, u: Array, T: float, /) -> Array:
+        """Moneyness below which ``S_T/F_T`` lies with probability ``u``."""
+
+    def variance_swap(self, T: float, /) -> Array:
+        """Annualised variance of the log contract."""
+
+
+class VixLaws(Protocol):
+    """A surface with laws of the VIX, in index points: for :meth:`Marginal.of_volatility`."""
+
+    def discount(self, T: float, /) -> Array:
+        """Discount factor."""
+
+    def vix_future(self, T: float, /) -> Array:
+        """VIX future."""
+
+    def vix_option(self, K: Array, T: float, side: str, /) -> Array:
+        """Discounted prices of VIX options; ``side`` is ``"call"`` or ``"put"``."""
+
+    def vix_quantile(self, u: Array, T: float, /) -> Array:
+        """Level below which ``VIX_T`` lies with probability ``u``."""
+
+    def vix_second_moment(self, T: float, /) -> Array:
+        """``E[(VIX_T/100)²]``."""
+
+
 @dataclass(frozen=True, eq=False)
 class Marginal:
-    """One law on the positive half-line, undiscounted.
+    """One law on the positive half-line: undiscounted prices, quantiles and moments.
 
     Attributes:
         call: ``E (X − K)⁺`` for an array of positive strikes.
@@ -103,8 +135,8 @@ class Marginal:
         return Marginal(call, lambda u: np.interp(u, below, middle), mean, log_mean, second_moment)
 
     @staticmethod
-    def of_index(surface: Any, T: float) -> Marginal:
-        """``S_T/F_T`` of a surface: ``otm``, ``quantile`` and ``variance_swap`` are asked."""
+    def of_index(surface: IndexLaws, T: float) -> Marginal:
+        """The law of ``S_T/F_T`` on a surface, at year fraction ``T``."""
 
         def call(strike: Array) -> Array:
             k = np.log(strike)
@@ -114,8 +146,8 @@ class Marginal:
         return Marginal(call, lambda u: np.asarray(surface.quantile(u, T)), 1.0, log_mean=log_mean)
 
     @staticmethod
-    def of_volatility(surface: Any, T: float) -> Marginal:
-        """``VIX_T/100`` of a surface, from its ``vix_…`` methods."""
+    def of_volatility(surface: VixLaws, T: float) -> Marginal:
+        """The law of ``VIX_T/100`` on a surface with VIX slices, at year fraction ``T``."""
         future = float(surface.vix_future(T)) / INDEX_POINTS
         money = INDEX_POINTS * float(surface.discount(T))
 

@@ -1,4 +1,4 @@
-"""The proof that a position never loses: a floor of its payoff over the whole box, not a sample.
+"""Lower bound of a position's payoff over a whole box of states: the proof that it never loses.
 
 In a cell ``[x_a, x_b] × [v_a, v_b]`` between strikes, with the hedge of one facet held throughout,
 the floor separates into a linear function plus a logarithm of x and a quadratic in v; each has its
@@ -24,7 +24,7 @@ _MAX_CELLS = 60_000  # cells at once; with more left over the floor is what it i
 
 
 class PayoffFloor(NamedTuple):
-    """A number that no payoff in the box undercuts, and the states that were seen to lose."""
+    """A lower bound of the payoff over the box, and states at which the position loses."""
 
     least: float
     x: Array
@@ -42,13 +42,13 @@ class StateCells(NamedTuple):
 
     @staticmethod
     def from_mesh(mesh: StateMesh) -> StateCells:
-        """Those between the nodes of a mesh."""
+        """The cells between the nodes of a mesh."""
         x_low, v_low = np.meshgrid(mesh.x[:-1], mesh.v[:-1], indexing="ij")
         x_high, v_high = np.meshgrid(mesh.x[1:], mesh.v[1:], indexing="ij")
         return StateCells(x_low.ravel(), x_high.ravel(), v_low.ravel(), v_high.ravel())
 
     def corners(self) -> tuple[Array, Array]:
-        """``(4, m)`` states."""
+        """``(4, m)`` states at the corners of the cells."""
         x = np.stack([self.x_low, self.x_high, self.x_low, self.x_high])
         return x, np.stack([self.v_low, self.v_low, self.v_high, self.v_high])
 
@@ -79,8 +79,8 @@ def find_payoff_floor(
 ) -> PayoffFloor:
     """The least payoff over the box of a mesh, refined where it seems below ``−tolerance``.
 
-    ``hedges`` must be lowered, else it speaks about the nodes of the later level only. A cell with
-    a corner that truly loses more is not cut further: the corner is returned.
+    ``hedges`` must be lowered, else the bound holds at the nodes of the later index only. A cell
+    with a corner that loses more than the tolerance is not cut further: the corner is returned.
     """
     cells, least = StateCells.from_mesh(mesh), np.inf
     lost: list[tuple[Array, Array, Array]] = []

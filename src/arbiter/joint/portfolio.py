@@ -1,4 +1,4 @@
-"""A joint arbitrage as a trader reads it: legs, hedges, payoff."""
+"""The arbitrage portfolio of a joint audit: legs, hedges and payoff."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Leg(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Portfolio:
-    """A position that is paid for being taken and never loses in the box that was looked at.
+    """A position with a negative price that never loses inside its box.
 
     Index strikes and prices are over the forward, those of the VIX in index points. A log contract
     pays ``−(2/Δ) log(S/F)``, the squared VIX ``(VIX/100)²``. Weights are for a gross weight of one;
@@ -68,18 +68,18 @@ class Portfolio:
 
     @cached_property
     def cost(self) -> float:
-        """What it costs today, negative: premium received, for gross weights of one."""
+        """Price today for gross weights of one; negative, a premium received."""
         return -self.proof.profit
 
     @cached_property
     def box(self) -> dict[str, tuple[float, float]]:
-        """Where it was proved never to lose: ``x1``, ``vix``, ``x2``."""
+        """Ranges of ``x1``, ``vix`` and ``x2`` in which it was proved never to lose."""
         x, v, y = ((float(z[0]), float(z[-1])) for z in self.proof.mesh.axes)
         return {"x1": x, "vix": (INDEX_POINTS * v[0], INDEX_POINTS * v[1]), "x2": y}
 
     @cached_property
     def legs(self) -> pl.DataFrame:
-        """What is held from today on, largest share of the gross weight first.
+        """The holdings from today on, one row each, largest share of the gross weight first.
 
         ``weight`` is signed, ``cost`` is weight times price: their sum is :attr:`cost`. Forwards
         and futures are entered at ``price`` and cost nothing. Cash is what is put aside; together
@@ -106,7 +106,7 @@ class Portfolio:
         return pl.DataFrame(rows, schema=_SCHEMA, orient="row").sort("share", descending=True)
 
     def hedge(self, x1: ArrayLike, vix: ArrayLike) -> tuple[Array, Array]:
-        """What is traded at T in state ``(x1, vix)``: index forwards and log contracts to T+Δ.
+        """The trades at T in state ``(x1, vix)``: index forwards and log contracts to T+Δ.
 
         A log contract to T+Δ is bought at T for ``(vix/100)²`` and pays ``−(2/Δ) log(x2/x1)``.
         """
@@ -123,7 +123,7 @@ class Portfolio:
         return shares / gross, contracts / gross
 
     def payoff(self, x1: ArrayLike, vix: ArrayLike, x2: ArrayLike) -> Array:
-        """What legs and hedge together pay, for gross weights of one."""
+        """Payoff of legs and hedge together, for gross weights of one."""
         position = self.proof.position
         x, v, y = np.broadcast_arrays(
             np.asarray(x1, dtype=np.float64),

@@ -47,7 +47,7 @@ _OUTER_STATE_QUANTILE = 1e-6  # quantile of the outermost states at the start
 
 
 class ProgramSolution(NamedTuple):
-    """The program over some columns."""
+    """Solution of the linear program over a set of columns."""
 
     epsilon: float
     mass: Array  # (columns,)
@@ -55,7 +55,7 @@ class ProgramSolution(NamedTuple):
 
 
 class CertifiedPosition(NamedTuple):
-    """A position that loses nowhere in its box and is paid for being taken."""
+    """A position with a negative price and a proof that it loses nowhere in its box."""
 
     position: Position
     hedges: Envelope
@@ -65,7 +65,7 @@ class CertifiedPosition(NamedTuple):
 
 @dataclass(frozen=True)
 class SearchLimits:
-    """How hard to try on one set of strikes.
+    """Limits of the search on one set of strikes.
 
     Attributes:
         enough: Relaxations up to this count as none.
@@ -82,7 +82,7 @@ class SearchLimits:
 
 @dataclass(frozen=True, eq=False)
 class ProgramResult:
-    """The program over one set of strikes.
+    """Result of the program on one set of strikes.
 
     Attributes:
         columns: States and conditional laws.
@@ -100,7 +100,7 @@ class ProgramResult:
 
     @property
     def profit(self) -> float:
-        """What no joint law can repair; zero where nothing was proved."""
+        """Premium of the proved arbitrage; zero where none was proved."""
         return 0.0 if self.proof is None else self.proof.profit
 
 

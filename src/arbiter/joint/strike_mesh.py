@@ -1,4 +1,4 @@
-"""Where the program looks: strikes, and nodes in the three coordinates, finer where asked.
+"""Strikes and state nodes of the joint program in its three coordinates.
 
 The box holds all but 1e-7 of each law with room around it, since a relaxed law may be wider. The
 later index has nodes wherever the earlier one has, so that a volatility of zero is representable,
@@ -20,7 +20,7 @@ Strikes = tuple[Array, Array, Array]
 
 TAIL_PROBABILITY = 1e-7  # probability beyond the box, on each side of each law
 _MARGIN_FACTOR = 1.15  # beyond the quantile of TAIL
-_NODES_PER_AXIS = (48, 28, 96)  # at level zero, of each of the two spacings
+_NODES_PER_AXIS = (48, 28, 96)  # of x, v and y, for each of the two spacings
 _MAX_HALF_VARIANCE = 1.0  # half variance over the window: beyond it, a VIX near 500, nodes stop
 _MIN_RELATIVE_WIDTH = 0.1  # of its mean: laws narrower than this are given room
 _OUTER_STRIKE_QUANTILE = 1e-4  # quantile of the first and of the last strike
@@ -40,7 +40,7 @@ class StateMesh:
         tenor: float,
         nodes: tuple[int, int, int] = _NODES_PER_AXIS,
     ) -> StateMesh:
-        """A mesh for three laws; ``nodes`` sets how many each of the two spacings has."""
+        """A mesh for three laws with ``nodes`` numbers of nodes per spacing for x, v and y."""
         near, volatility, far = laws
         ends = np.array([TAIL_PROBABILITY, 1.0 - TAIL_PROBABILITY])
         index = np.concatenate([near.quantile(ends), far.quantile(ends)])
@@ -48,10 +48,10 @@ class StateMesh:
         top = float(volatility.quantile(ends)[1]) * _MARGIN_FACTOR**2
         top = min(top, float(np.sqrt(2.0 * _MAX_HALF_VARIANCE / tenor)))
         reach = _find_reach_factor(low, high, 0.5 * tenor * top**2)
-        states, levels, later = nodes
+        states, volatilities, later = nodes
         x = np.concatenate([_quantile_nodes(near, states), np.geomspace(low, high, states)])
         v = np.concatenate(
-            [_quantile_nodes(volatility, levels), top * np.linspace(0, 1, levels) ** 2]
+            [_quantile_nodes(volatility, volatilities), top * np.linspace(0, 1, volatilities) ** 2]
         )
         outer = np.geomspace(low / reach, high * reach, 2 * later // 3)
         y = np.concatenate([_quantile_nodes(far, later), outer])
@@ -61,12 +61,12 @@ class StateMesh:
         )
 
     def refine_marked(self, marked: Mask) -> StateMesh:
-        """With a later level in the middle of every two of which one is marked."""
+        """The mesh with a node added in every interval of ``y`` that has a marked end."""
         middle = 0.5 * (self.y[1:] + self.y[:-1])
         return StateMesh(self.x, self.v, np.union1d(self.y, middle[marked[1:] | marked[:-1]]))
 
     def with_strikes(self, strikes: Strikes) -> StateMesh:
-        """With the strikes among the nodes: payoffs bend there."""
+        """The mesh with the strikes added to its nodes, since payoffs bend there."""
         x, v, y = (
             np.union1d(z, K[(z[0] < K) & (z[-1] > K)])
             for z, K in zip(self.axes, strikes, strict=True)
@@ -101,14 +101,14 @@ def _quantile_nodes(law: Marginal, count: int) -> Array:
 
 
 def _drop_close_nodes(nodes: Array) -> Array:
-    """Sorted, and no nearer to each other than a facet can be told apart."""
+    """Sorted nodes without those closer to each other than a facet can resolve."""
     nodes = np.unique(nodes)
     width = 1e-4 * (nodes[-1] - nodes[0])
     return np.asarray(nodes[np.append(np.diff(nodes) > width, True)])
 
 
 def _find_reach_factor(low: float, high: float, variance: float) -> float:
-    """How far out the later level must go: a law with this half variance fits at both ends."""
+    """Factor by which nodes of ``y`` exceed those of ``x``, so that the widest law fits."""
     reach = _MARGIN_FACTOR
     while True:
         first, last = low / reach, high * reach

@@ -1,8 +1,7 @@
-"""The joint law that the program found: a witness anybody can check, and how far it strays.
+"""The joint law that the program found, and its price differences from the market.
 
-Its conditions hold by construction; its prices meet the market's at the strikes of the program.
-Between them it strays by what this module measures, at every strike: that is the bound on what the
-program's grid can hide.
+Its conditions hold by construction, and its prices meet the market's at the strikes of the program.
+This module measures the differences at every other strike: they bound the discretisation error.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class JointLaw:
 
     @staticmethod
     def from_columns(columns: Columns, mass: Array) -> JointLaw:
-        """The mixture of columns."""
+        """The joint law with probabilities ``mass`` on the columns."""
         used = mass > 0.0
         x, v, y, p = columns.select_columns(used)
         share = mass[used] / mass[used].sum()
@@ -70,14 +69,14 @@ class JointLaw:
 
     @cached_property
     def frame(self) -> pl.DataFrame:
-        """One row per atom."""
+        """The law as a table, one row per atom."""
         return pl.DataFrame(
             {"state": self.state, "x1": self.x1, "vix": self.vix, "x2": self.x2, "mass": self.mass}
         )
 
 
 def option_price_gaps(law: JointLaw, book: Book) -> list[PriceGaps]:
-    """How far each of the three laws is from the market's, strike by strike."""
+    """Differences of option prices from the market's, strike by strike, for the three laws."""
     found = []
     for i, (levels, market) in enumerate(
         zip((law.x1, law.vix / 100.0, law.x2), book.laws, strict=True)
@@ -103,7 +102,7 @@ def option_price_gaps(law: JointLaw, book: Book) -> list[PriceGaps]:
 
 
 def variance_price_gaps(law: JointLaw, book: Book) -> Array:
-    """The same for the log contracts and the squared volatility."""
+    """Differences of the log contracts and of the squared volatility from the market's prices."""
     scale = -2.0 / book.tenor
     v = law.vix / 100.0
     own = np.array([scale * np.log(law.x1), scale * np.log(law.x2), v * v]) @ law.mass
@@ -111,7 +110,7 @@ def variance_price_gaps(law: JointLaw, book: Book) -> Array:
 
 
 def refine_strikes(strikes: Strikes, found: list[PriceGaps], allowed: float, most: int) -> Strikes:
-    """The strikes and, in each interval where a law strays by more than allowed, the worst one."""
+    """The strikes plus the worst strike of each interval whose price gap exceeds ``allowed``."""
     new = []
     for K, (at, gaps) in zip(strikes, found, strict=True):
         size = np.abs(gaps)

@@ -1,4 +1,4 @@
-"""Synthetic markets with an exact oracle: the lifted Heston model, its quotes and its paths.
+"""Synthetic option markets of the lifted Heston model: quotes, paths, and exact prices.
 
 Names are resolved on first use, so that importing the package does not import torch.
 """

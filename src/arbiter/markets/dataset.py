@@ -48,7 +48,7 @@ _CONFIG_KEY, _CHECKSUMS_KEY = "arbiter", "sha256"  # of the Parquet metadata
 
 @dataclass(frozen=True)
 class Plan:
-    """What a dataset holds; everything in it follows from this.
+    """The configuration of a dataset, from which all its contents follow.
 
     Attributes:
         days: How many days of a timeline, or members of a universe.
@@ -108,7 +108,7 @@ class Plan:
         )
 
     def config(self) -> dict[str, Any]:
-        """Plain values, as they are written into every file."""
+        """The plan as plain JSON values, as written into every file."""
         parameters = None if self.preset is None else asdict(preset(self.preset))
         values = {"format": FORMAT, **asdict(self), "parameters": parameters}
         found: dict[str, Any] = json.loads(json.dumps(values, default=_encode_json))
@@ -116,7 +116,7 @@ class Plan:
 
 
 def _encode_json(value: object) -> object:
-    """What JSON has no form for: dates, and the numbers of NumPy."""
+    """Encode dates and NumPy numbers for JSON."""
     if isinstance(value, dt.date):
         return value.isoformat()
     if isinstance(value, np.generic):
@@ -127,7 +127,7 @@ def _encode_json(value: object) -> object:
 def write_dataset(
     plan: Plan, folder: str | PathLike[str], tell: Callable[[int], object] | None = None
 ) -> dict[str, Any]:
-    """Write a dataset, or what is left of it or damaged, and return its manifest.
+    """Write the parts of a dataset that are missing or damaged, and return its manifest.
 
     Args:
         plan: What to write.
@@ -183,7 +183,7 @@ def _part_file_name(kind: str, part: int) -> str:
 
 
 def _write(path: Path, table: pl.DataFrame, note: dict[str, str]) -> str:
-    """Write a table whole, and return its checksum."""
+    """Write a table in one step and return its checksum."""
     content = io.BytesIO()  # so that a full disk is an OSError that names the file
     table.write_parquet(content, compression="zstd", metadata=note)
     write_whole(path, content.getvalue())
@@ -195,7 +195,7 @@ def _file_checksum(path: Path) -> str:
 
 
 def _read_checksums(folder: Path) -> dict[str, str]:
-    """Checksums of the manifest, if there is one."""
+    """Checksums from the manifest; empty where there is none."""
     path = folder / MANIFEST
     if not path.is_file():
         return {}
@@ -209,7 +209,7 @@ def _read_checksums(folder: Path) -> dict[str, str]:
 def _is_part_complete(
     folder: Path, kinds: tuple[str, ...], part: int, config: str, known: dict[str, str]
 ) -> bool:
-    """Whether a part is there and whole; one of another plan is refused."""
+    """Whether a part exists undamaged; a ``ValueError`` if it belongs to another plan."""
     there, marks = True, dict(known)
     for kind in kinds:
         path = folder / _part_file_name(kind, part)
@@ -244,10 +244,10 @@ def _describe_difference(found: str | None, config: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A dataset that was written: quotes and oracle of every day.
+    """A dataset on disk: quotes and exact prices of every day.
 
     Attributes:
-        folder: Where it lies.
+        folder: Its folder.
     """
 
     folder: Path
@@ -271,13 +271,13 @@ class Dataset:
 
     @cached_property
     def days(self) -> pl.DataFrame:
-        """One row per day."""
+        """The table of days, one row per day."""
         parts = -(-self.config["days"] // self.config["block"])
         return pl.concat([self._read(_part_file_name("days", part)) for part in range(parts)])
 
     @cached_property
     def _verified_files(self) -> set[str]:
-        """Names of the files that were seen to be as they were written."""
+        """Names of the files whose checksum was verified."""
         return set()
 
     def _read(self, name: str) -> pl.DataFrame:
@@ -296,7 +296,7 @@ class Dataset:
         return int(self.config["days"])
 
     def table(self, day: int, kind: str = "quotes") -> pl.DataFrame:
-        """Every listed strike of a day, with bid, ask and the exact answer.
+        """Every listed strike of a day, with bid, ask and exact price.
 
         Args:
             day: Its number; negative ones count from the end.
@@ -317,7 +317,7 @@ class Dataset:
         return range(len(self))[day]
 
     def quotes(self, day: int, kind: str = "quotes") -> Quotes:
-        """The quotes of a day, the same as when they were made; ``kind`` may be ``"vix"``."""
+        """The quotes of a day, bit for bit as they were made; ``kind`` may be ``"vix"``."""
         if kind == "futures":
             raise ValueError("futures have no strikes: read table(day, 'futures')")
         table = self.table(day, kind)
@@ -328,5 +328,5 @@ class Dataset:
         return quotes_from_board(board, bid, ask)
 
     def oracle(self, day: int) -> tuple[LiftedHeston, Array]:
-        """The market of a day and its state: ``market.iv(k, T, state)`` is the exact answer."""
+        """The model of a day and its state: ``market.iv(k, T, state)`` is the exact volatility."""
         return oracle_from_row(self.days.row(self._day_number(day), named=True))

@@ -1,9 +1,9 @@
-"""A picture of three days of a dataset: quotes with their spreads, the oracle through them."""
+"""A picture of three days of a dataset: quotes with bid and ask, and the exact smiles."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,12 +11,15 @@ from arbiter.conventions import DAYS_PER_YEAR
 from arbiter.files import open_whole
 from arbiter.markets.dataset import Dataset
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 _TARGET_MATURITIES = np.array([7.0, 30.0, 91.0, 365.0]) / DAYS_PER_YEAR
 _SHOWN_DEVIATIONS = (-5.5, 3.0)  # deviations shown
 
 
 def pick_three_days(dataset: Dataset) -> list[int]:
-    """The calmest day, the one in the middle and the most stressed, by their 30-day volatility."""
+    """Numbers of the days with the lowest, the median and the highest 30-day volatility."""
     order = np.argsort(dataset.days["vix"].to_numpy(), kind="stable")
     return [int(order[i]) for i in (0, order.size // 2, order.size - 1)]
 
@@ -39,7 +42,7 @@ def draw_three_days(dataset: Dataset, path: Path) -> None:
         plt.close(figure)
 
 
-def _draw_smiles(ax: Any, dataset: Dataset, day: int, name: str) -> None:
+def _draw_smiles(ax: Axes, dataset: Dataset, day: int, name: str) -> None:
     import matplotlib.pyplot as plt
 
     quotes = dataset.quotes(day)

@@ -1,4 +1,4 @@
-"""The tables of a dataset: days, quotes, and those of the volatility index."""
+"""Tables of a dataset: days, index quotes, VIX quotes and VIX futures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MODEL_COLUMNS = ("v0", "reversion", "theta", "nu", "rho", "hurst", "factors")
 
 
 def quotes_table(days: Sequence[int], sheets: Sequence[QuotedChain]) -> pl.DataFrame:
-    """One row per listed strike, the out-of-the-money side of it."""
+    """One row per listed strike: bid, ask and exact price of its out-of-the-money option."""
     tables = []
     for number, s in zip(days, sheets, strict=True):
         b, size = s.board, s.board.strikes.size
@@ -50,7 +50,7 @@ def quotes_table(days: Sequence[int], sheets: Sequence[QuotedChain]) -> pl.DataF
 
 
 def futures_table(days: Sequence[int], sheets: Sequence[QuotedVolatilityChain]) -> pl.DataFrame:
-    """One row per future on the volatility index, index points."""
+    """One row per VIX future, in index points."""
     return pl.concat(
         [
             pl.DataFrame(
@@ -70,7 +70,7 @@ def futures_table(days: Sequence[int], sheets: Sequence[QuotedVolatilityChain]) 
 
 
 def days_table(days: Sequence[int], snapshots: Sequence[Snapshot]) -> pl.DataFrame:
-    """One row per day: its moment, its model, its state, and what was quoted."""
+    """One row per day: its time, its model parameters, its state, and counts of its quotes."""
     rows = []
     for number, s in zip(days, snapshots, strict=True):
         jumps = s.market.jumps
@@ -94,7 +94,7 @@ def days_table(days: Sequence[int], snapshots: Sequence[Snapshot]) -> pl.DataFra
     return pl.DataFrame(rows, schema=DAYS_SCHEMA)
 
 
-DAYS_SCHEMA: dict[str, type[pl.DataType]] = {
+DAYS_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "day": pl.Int32,
     "as_of": pl.Datetime("us"),
     "spot": pl.Float64,

@@ -1,6 +1,6 @@
-"""A sheet of quotes in the layout of the exchange's download, for a chain reader to read.
+"""A quoted chain as the text of an exchange download, for the chain readers.
 
-Out-of-the-money quotes are the sheet's own. In-the-money quotes, last sales, volumes and open
+Out-of-the-money quotes are those of the chain. In-the-money quotes, last sales, volumes and open
 interest are drawn from a seed; they carry the parity from which a reader takes its forwards.
 """
 
@@ -31,7 +31,7 @@ _ITM_EXTRA_HALF_SPREAD = (
 
 
 def exchange_text(day: QuotedChain, seed: int | np.random.SeedSequence) -> str:
-    """The day as the text of an exchange download (new layout, ``.csv``).
+    """A day's quotes as the text of an exchange download (new layout, ``.csv``).
 
     Read it back with ``arbiter.chains.read_chain(text.encode())``, or write it to a file whose
     name says what it is.
@@ -119,7 +119,7 @@ def _build_side_columns(
 def _quote_in_the_money(
     day: QuotedChain, calls: bool, rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """Quotes of the in-the-money side: parity, wider than the other side of the strike."""
+    """In-the-money bids and asks: by parity, wider than those of the other side of the strike."""
     e, sign = day.exact, 1.0 if calls else -1.0
     fair = e.unit * (e.price + np.maximum(-sign * np.expm1(e.k), 0.0))
     half = 0.5 * (day.quoted.ask - day.quoted.bid) + _ITM_EXTRA_HALF_SPREAD * e.unit * (1.0 + e.T)

@@ -1,4 +1,4 @@
-"""What a market does to exact prices: noise, bid and ask, ticks, and options that nobody bids for.
+"""Market frictions on exact prices: noise, bid and ask, ticks, and options without a bid.
 
 Section 5.1 of the paper: a quote is ``(C* + ε) 1{C* ≥ τ_liq(T, K)}`` with ``E ε = 0`` and a
 variance of ε that depends on the option. Here ε is a share of the half-spread, the half-spread
@@ -23,7 +23,7 @@ _TICK_ROUNDING = 1e-9  # of a tick: what is on a tick stays there
 
 @dataclass(frozen=True)
 class Frictions:
-    """Spreads, noise and liquidity.
+    """Parameters of bid-ask spreads, noise and liquidity.
 
     Attributes:
         spread: Half-spread of volatility at the money, as a share of volatility.
@@ -103,7 +103,7 @@ class QuotedPrices:
 
 @dataclass(frozen=True, eq=False)
 class ExactPrices:
-    """Exact out-of-the-money prices and where they stand: arrays ``(m,)``.
+    """Exact out-of-the-money prices with strikes and maturities: arrays ``(m,)``.
 
     Attributes:
         price: Forward units.
@@ -121,7 +121,7 @@ class ExactPrices:
 
 
 def quote(exact: ExactPrices, frictions: Frictions, rng: np.random.Generator) -> QuotedPrices:
-    """Bids and asks around exact prices."""
+    """Bids and asks in currency around exact prices, with noise drawn from ``rng``."""
     size = exact.price.size
     present = rng.random(size) >= frictions.missing
     error = np.clip(rng.standard_normal(size), -_NOISE_CUTOFF_DEVIATIONS, _NOISE_CUTOFF_DEVIATIONS)

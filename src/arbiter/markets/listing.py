@@ -1,4 +1,4 @@
-"""What an exchange lists on a day: series that roll through time, strikes that thin out.
+"""Listed series and strikes of a synthetic exchange on a day.
 
 Dailies, weeklies and month-ends settle at the close (SPXW), monthlies and quarterlies at the open
 (SPX). Strikes stand close at the money and near in time, wide in the wings and far out.
@@ -43,11 +43,11 @@ class Curves:
                 raise ValueError(f"{name} = {getattr(self, name)!r} is a rate a year: 0.03 say")
 
     def zero(self, T: Array | float) -> Array:
-        """Zero rates."""
+        """Zero rates at maturities ``T``, continuously compounded."""
         return np.asarray(self.rate + self.tilt * np.exp(-self.decay * np.asarray(T)))
 
     def discount(self, T: Array | float) -> Array:
-        """Discount factors."""
+        """Discount factors at maturities ``T``."""
         return np.asarray(np.exp(-self.zero(T) * T))
 
     def forward(self, spot: float, T: Array | float) -> Array:
@@ -146,12 +146,12 @@ class Board:
 
     @property
     def k(self) -> Array:
-        """``(m,)`` log-moneyness."""
+        """``(m,)`` log-moneyness of the listed strikes."""
         return np.asarray(np.log(self.strikes / self.forwards[self.series]))
 
     @property
     def T(self) -> Array:  # noqa: N802 - the field's name
-        """``(m,)`` years."""
+        """``(m,)`` maturities of the listed strikes in years."""
         return np.asarray(self.maturities[self.series])
 
     @property
@@ -252,7 +252,7 @@ def series(
 
 
 def _strikes(forward: float, volatility: float, T: float, listing: Listing) -> Array:
-    """Unions of ever wider steps around the forward."""
+    """Strikes of one series: steps around the forward that widen outwards."""
     unit = _STRIKE_STEP_SCALES[
         np.abs(np.log(_STRIKE_STEP_SCALES * _REFERENCE_SPOT / forward)).argmin()
     ]

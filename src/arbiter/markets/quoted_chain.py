@@ -1,4 +1,4 @@
-"""A sheet of quotes: what is listed, its exact prices, and the bids and asks around them."""
+"""A quoted chain: listed strikes, their exact prices, and bids and asks around them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from arbiter.conventions import Array
 from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion
 from arbiter.markets.frictions import ExactPrices, Frictions, QuotedPrices, quote
 from arbiter.markets.listing import Board
-from arbiter.models.lifted_heston import PRICE_RESOLUTION, implied_volatility
+from arbiter.models.exact_prices import PRICE_RESOLUTION, implied_volatility
 from arbiter.quotes import Quotes
 
 
@@ -23,9 +23,9 @@ class QuotedChain:
     """Listed options with their exact prices and their quotes.
 
     Attributes:
-        board: What is listed.
+        board: The listed strikes.
         exact: Out-of-the-money price and volatility of every strike of the board.
-        quoted: Their bid and ask.
+        quoted: Bid and ask of every strike of the board.
     """
 
     board: Board
@@ -34,7 +34,7 @@ class QuotedChain:
 
     @property
     def reason(self) -> NDArray[np.str_]:
-        """``(m,)`` why each strike of the board is not used; empty where it is."""
+        """``(m,)`` the reason why each strike of the board is not used; empty where it is."""
         return exclusion_reasons(self.quoted.bid, self.quoted.ask, self.exact.k, self.exact.unit)
 
     @property
@@ -86,7 +86,7 @@ def quote_board(
 
 
 def exclusion_reasons(bid: Array, ask: Array, k: Array, unit: Array) -> NDArray[np.str_]:
-    """Why quotes in currency cannot be used, empty where they can."""
+    """``(m,)`` reasons why quotes in currency cannot be used; empty where they can."""
     rules = {
         Exclusion.MISSING: np.isnan(ask),
         Exclusion.ZERO_BID: ~(bid > 0.0),

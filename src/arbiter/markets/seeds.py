@@ -1,4 +1,4 @@
-"""One seed for a whole market, and from it one for each thing that is drawn."""
+"""Seeds of a synthetic market: one for each purpose and day, derived from a single seed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Purpose(IntEnum):
-    """What is drawn. Numbers are part of the promise "same seed, same bits": never reuse one."""
+    """Purposes of random draws. Reusing a number would change what a given seed produces."""
 
     PATH = 0
     QUOTES = 1

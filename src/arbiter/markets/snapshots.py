@@ -1,4 +1,4 @@
-"""A day of a synthetic market: quotes as a real chain gives them, and the exact answer."""
+"""One day of a synthetic market: quotes like a real chain's, and the exact prices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _VOLATILITY_SEED_KEY = 1  # what the second child of a day's seed is for
 
 @dataclass(frozen=True)
 class Venue:
-    """How a market lists and quotes: the same for every day of a dataset.
+    """Rules of listing and quoting, the same for every day of a dataset.
 
     Attributes:
         listing: Series and strikes of the index options.
@@ -39,7 +39,7 @@ class Venue:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot(QuotedChain):
-    """A moment of a synthetic market: the sheet of its index options, and all that explains it.
+    """A moment of a synthetic market: its quoted index options, its model and its state.
 
     Attributes:
         market: The oracle: exact prices at any strike and maturity.
@@ -84,7 +84,7 @@ def observe(
 
 @contextmanager
 def _single_thread() -> Iterator[None]:
-    """Sums in one order: the same bits on machines with more cores and with fewer."""
+    """Run on one thread, so that sums have one order and the bits do not depend on the machine."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,4 +1,4 @@
-"""A timeline: one market through thousands of days, calm and stressed as they come.
+"""A timeline: one synthetic market simulated over many sessions.
 
 Every day has a seed of its own, derived from the one seed and the day's number, and its exact
 prices do not depend on which other days are made with it: any day can be made again alone and is
@@ -28,7 +28,7 @@ START_SPOT = 5000.0
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """One market through time.
+    """One simulated market on many days.
 
     Attributes:
         market: The oracle.
@@ -77,7 +77,7 @@ def timeline(
     venue: Venue | None = None,
     steps_per_day: float = STEPS_PER_DAY,
 ) -> Timeline:
-    """One market through many sessions: calm and stressed days as they come.
+    """Simulate one market over many sessions.
 
     Args:
         parameters: The model, ``preset("calm")`` for instance.

@@ -1,4 +1,4 @@
-"""A universe: many markets, each at one moment of a path of its own."""
+"""A universe: many synthetic markets, each at one moment of its own path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Futures and options on the volatility index: listed, priced exactly, quoted with spreads.
+"""VIX futures and options of a synthetic market: listing, exact prices, bids and asks.
 
 A monthly series settles at the open of the day that lies 30 days before the next month's third
 Friday, so that the index it settles on is the one of that month's SPX options.
@@ -141,7 +141,7 @@ def quote_volatility(
 
 
 def _check_futures(market: LiftedHeston, state: Array, T: Array, futures: Array) -> None:
-    """Refuse futures above the root of the forward variance: the inversion has gone wrong."""
+    """Raise an error for futures above the root of forward variance, a failed inversion."""
     most = INDEX_POINTS * np.sqrt(market.forward_variance(T, state))  # Jensen
     bad = np.flatnonzero(~((futures > 0.0) & (futures <= most * (1.0 + _JENSEN_TOLERANCE))))
     if bad.size:

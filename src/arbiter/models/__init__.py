@@ -1,1 +1,1 @@
-"""Parametric models and their exact prices: Heston, lifted Heston, double Heston with jumps."""
+"""Option pricing models with exact prices: Heston, lifted Heston, double Heston with jumps."""

@@ -1,4 +1,4 @@
-"""Characteristic functions of the lifted Heston model: solved once, linear in the state ever after.
+"""Characteristic functions of the lifted Heston model: one solution serves every state.
 
     log E[X_T^{iξ} | U] = constant(T, ξ) + Σ_i slope_i(T, ξ) U^i
 
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from arbiter.conventions import Array
+from arbiter.models.exact_prices import Complex
 from arbiter.models.parameters import Parameters
 from arbiter.models.riccati import (
     FIRST_STEP_YEARS,
@@ -25,8 +25,6 @@ from arbiter.models.riccati import (
     mesh,
     solve_riccati,
 )
-
-Complex = NDArray[np.complex128]
 
 _NEWTON_ROUNDS = 3  # of Newton's method: a start far from rest is harder to extrapolate
 _FIRST_STEP_SHARE = (
@@ -47,14 +45,14 @@ class Transform:
     slope: Tensor
 
     def at(self, maturity: int, states: Array) -> Tensor:
-        """``(D, Q)`` at one maturity, for states ``(D, n)``."""
+        """``(D, Q)`` logarithms at one maturity, for states ``(D, n)``."""
         U = torch.as_tensor(states, device=self.slope.device)
         flat = torch.view_as_real(self.slope[maturity]).flatten(-2)  # (n, 2Q)
         linear = torch.view_as_complex((U @ flat).unflatten(-1, (-1, 2)))
         return linear + self.constant[maturity]
 
     def nodes(self, part: slice) -> Transform:
-        """The same at some of the frequencies."""
+        """This transform at a part of the frequencies."""
         return Transform(self.constant[:, part], self.slope[:, :, part])
 
 
@@ -65,7 +63,7 @@ def solve_index_transforms(
     growth: float = STEP_GROWTH,
     device: torch.device | str = "cpu",
 ) -> list[Transform]:
-    """``log E X_T^{iξ}`` of several parameter sets in one go.
+    """``log E X_T^{iξ}`` of several parameter sets, one transform each.
 
     Args:
         sets: P parameter sets with equally many factors.

@@ -1,4 +1,4 @@
-"""A family of markets outside the training universe: two variances, and jumps with two tails.
+"""The double Heston model with double-exponential jumps: exact prices by Lewis' integral.
 
 The double Heston model (Christoffersen, Heston and Jacobs 2009) with double-exponential jumps
 (Kou 2002):
@@ -6,41 +6,43 @@ The double Heston model (Christoffersen, Heston and Jacobs 2009) with double-exp
     dX/X = √v_1 dW_1 + √v_2 dW_2 + jumps,   dv_j = κ_j(θ_j − v_j) dt + ν_j √v_j dB_j,
 
 ``d<W_j, B_j> = ρ_j dt`` and all else independent. The lifted Heston model has one Brownian motion
-behind all its factors and hence one correlation; here the skew has a life of its own, and the
-tails of jumps are exponential rather than Gaussian. The characteristic function is a product of
-closed forms, and prices are Lewis' integral of it.
+behind all its factors and hence one correlation. Here two correlations move the skew independently
+of the variance, and jumps have exponential tails. The characteristic function is a product of
+closed forms, and prices are Lewis' integral of it. No operator was trained on these markets.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from arbiter.conventions import INDEX_POINTS, THIRTY_DAYS, Array
+from arbiter.models.exact_prices import (
+    Complex,
+    check_parameter,
+    draw_log_uniform,
+    implied_volatility,
+    require_log_strikes,
+    require_maturities,
+)
 from arbiter.models.heston import log_transform
 from arbiter.models.lewis import MAX_RADIANS_PER_PANEL, lewis
-from arbiter.pricing import black
 
-Complex = NDArray[np.complexfloating[Any, Any]]
-
-PRICE_RESOLUTION = 1e-12  # of the forward: prices below it are rounding of the Fourier integral
-_MAX_MATURITY_YEARS = 100.0  # years
 _MAX_LOG_STRIKE = 8.0  # log-strikes
 _MAX_JUMP_VARIANCE = 0.02  # a year, of a drawn market
 
 
 @dataclass(frozen=True)
 class HestonVariance:
-    """``dv = κ(θ − v) dt + ν √v dB``, correlation ρ with the part of the index that it drives.
+    """One Heston variance: ``dv = κ(θ − v) dt + ν √v dB`` with correlation ρ to its index part.
 
     Attributes:
         v0: Variance now.
         reversion: κ, speed of mean reversion.
-        theta: Level that variance reverts to.
+        theta: Long-run variance.
         nu: Volatility of variance.
         rho: Correlation.
     """
@@ -52,20 +54,20 @@ class HestonVariance:
     rho: float
 
     def __post_init__(self) -> None:
-        _check_parameter("v0", self.v0, 0.0 < self.v0 < 25.0, "a variance: 0.04 is 20 % volatility")
-        _check_parameter("theta", self.theta, 0.0 <= self.theta < 25.0, "a variance: 0.04 is 20 %")
-        _check_parameter(
+        check_parameter("v0", self.v0, 0.0 < self.v0 < 25.0, "a variance: 0.04 is 20 % volatility")
+        check_parameter("theta", self.theta, 0.0 <= self.theta < 25.0, "a variance: 0.04 is 20 %")
+        check_parameter(
             "reversion", self.reversion, 1e-6 <= self.reversion < 1e3, "a speed per year"
         )
-        _check_parameter(
+        check_parameter(
             "nu", self.nu, 1e-3 <= self.nu < 1e2, "the volatility of variance, from 0.001"
         )
-        _check_parameter(
+        check_parameter(
             "rho", self.rho, -0.999 <= self.rho <= 0.999, "a correlation, up to 0.999 in size"
         )
 
     def log_cf(self, z: Complex, T: float) -> Complex:
-        """``log E X^z`` of its part of the index, in the form without branch cuts."""
+        """``log E X^z`` of the part of the index that this variance drives."""
         return log_transform((self.v0, self.reversion, self.theta, self.nu, self.rho), z, T)
 
     def integrated_variance(self, T: Array) -> Array:
@@ -74,7 +76,7 @@ class HestonVariance:
         return np.asarray(self.theta * T + (self.v0 - self.theta) * gone)
 
     def turning_rate(self, T: float) -> float:
-        """How fast ``log_cf`` turns far out, in radians per unit of frequency."""
+        """Rotation of ``log_cf`` at large frequencies, in radians per unit of frequency."""
         return abs(self.rho) / self.nu * (self.v0 + self.reversion * self.theta * T)
 
 
@@ -95,34 +97,34 @@ class ExponentialJumps:
     down: float
 
     def __post_init__(self) -> None:
-        _check_parameter(
+        check_parameter(
             "intensity", self.intensity, 0.0 <= self.intensity < 1e3, "jumps a year, ≥ 0"
         )
-        _check_parameter(
+        check_parameter(
             "upward", self.upward, 0.0 <= self.upward <= 1.0, "a share, between 0 and 1"
         )
-        _check_parameter(
+        check_parameter(
             "up", self.up, 0.0 < self.up < 0.9, "the mean log of an upward jump: 0.02 is 2 %"
         )
-        _check_parameter(
+        check_parameter(
             "down", self.down, 0.0 < self.down < 3.0, "the mean size of a downward jump: 0.05"
         )
 
     @property
     def drift(self) -> float:
-        """``λ (E e^J − 1)``, what the index is compensated with, per year."""
+        """Compensator of the jumps per year, ``λ (E e^J − 1)``."""
         rise = self.upward * self.up / (1.0 - self.up)
         return self.intensity * (rise - (1.0 - self.upward) * self.down / (1.0 + self.down))
 
     def log_cf(self, z: Complex) -> Complex:
-        """``log E X^z`` per year."""
+        """``log E X^z`` of the compensated jumps, per year."""
         rise = self.upward * z * self.up / (1.0 - z * self.up)
         fall = (1.0 - self.upward) * z * self.down / (1.0 + z * self.down)
         return np.asarray(self.intensity * (rise - fall) - z * self.drift)
 
     @property
     def variance(self) -> float:
-        """What jumps add to the log contract, per year: ``2 λ E[e^J − 1 − J]``."""
+        """Variance that jumps add to the log contract, per year: ``2 λ E[e^J − 1 − J]``."""
         mean = self.upward * self.up - (1.0 - self.upward) * self.down
         return 2.0 * (self.drift - self.intensity * mean)
 
@@ -137,7 +139,7 @@ class DoubleHeston:
 
     Attributes:
         fast: The variance that reverts fast.
-        slow: The other one.
+        slow: The variance that reverts slowly.
         jumps: Jumps of the index, or None.
 
     Example:
@@ -164,10 +166,8 @@ class DoubleHeston:
 
     def iv(self, k: ArrayLike, T: ArrayLike) -> Array:
         """Implied volatility; NaN where the price is below what the integral resolves, 1e-12."""
-        points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), _check_maturities(T))
-        price = self.otm(points, at)
-        resolved = np.where(price > PRICE_RESOLUTION, price, np.nan)
-        return np.asarray(black.implied_total_volatility(resolved, points).volatility / np.sqrt(at))
+        points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), require_maturities(T))
+        return implied_volatility(self.otm(points, at), points, at)
 
     def error_estimate(self, k: ArrayLike, T: ArrayLike) -> float:
         """Largest change of a price when panels of the integral are halved."""
@@ -176,27 +176,24 @@ class DoubleHeston:
 
     def log_variance(self, T: ArrayLike) -> Array:
         """Total log-contract variance ``W(T) = −2 E log X_T``."""
-        at = _check_maturities(T)
+        at = require_maturities(T)
         jumps = 0.0 if self.jumps is None else self.jumps.variance
         return np.asarray(
             self.fast.integrated_variance(at) + self.slow.integrated_variance(at) + jumps * at
         )
 
     def variance_swap(self, T: ArrayLike) -> Array:
-        """``W(T)/T``."""
-        return np.asarray(self.log_variance(T) / _check_maturities(T))
+        """Annualised variance of the log contract, ``W(T)/T``."""
+        return np.asarray(self.log_variance(T) / require_maturities(T))
 
     def vix(self) -> Array:
-        """The volatility index now, in points."""
+        """The volatility index today, in index points."""
         return np.asarray(INDEX_POINTS * np.sqrt(self.variance_swap(THIRTY_DAYS)))
 
     def _otm(self, k: ArrayLike, T: ArrayLike, radians: float) -> Array:
-        points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), _check_maturities(T))
-        bad = ~(np.abs(points) <= _MAX_LOG_STRIKE)  # true for NaN too
-        if bad.any():
-            raise ValueError(
-                f"k = {points[bad][0]}: log-strikes must be finite and within ±{_MAX_LOG_STRIKE:g}"
-            )
+        points, at = np.broadcast_arrays(
+            require_log_strikes(k, _MAX_LOG_STRIKE), require_maturities(T)
+        )
         out = np.empty(points.shape)
         for t in np.unique(at).tolist():
             here = at == t
@@ -207,43 +204,27 @@ class DoubleHeston:
 
 
 def draw_double_heston(rng: np.random.Generator) -> DoubleHeston:
-    """A market of a prior that is index-like, from calm to crash."""
+    """A random index-like market, from calm to crash."""
     fast = HestonVariance(
-        v0=_draw_log_uniform(rng, 0.002, 0.15),
-        reversion=_draw_log_uniform(rng, 3.0, 12.0),
-        theta=_draw_log_uniform(rng, 0.003, 0.05),
+        v0=draw_log_uniform(rng, 0.002, 0.15),
+        reversion=draw_log_uniform(rng, 3.0, 12.0),
+        theta=draw_log_uniform(rng, 0.003, 0.05),
         nu=float(rng.uniform(0.4, 1.6)),
         rho=float(rng.uniform(-0.95, -0.5)),
     )
     slow = HestonVariance(
-        v0=_draw_log_uniform(rng, 0.004, 0.06),
-        reversion=_draw_log_uniform(rng, 0.1, 1.2),
-        theta=_draw_log_uniform(rng, 0.01, 0.08),
+        v0=draw_log_uniform(rng, 0.004, 0.06),
+        reversion=draw_log_uniform(rng, 0.1, 1.2),
+        theta=draw_log_uniform(rng, 0.01, 0.08),
         nu=float(rng.uniform(0.1, 0.5)),
         rho=float(rng.uniform(-0.9, -0.2)),
     )
     while True:
         jumps = ExponentialJumps(
-            intensity=_draw_log_uniform(rng, 0.3, 6.0),
+            intensity=draw_log_uniform(rng, 0.3, 6.0),
             upward=float(rng.uniform(0.05, 0.4)),
             up=float(rng.uniform(0.01, 0.04)),
-            down=_draw_log_uniform(rng, 0.015, 0.12),
+            down=draw_log_uniform(rng, 0.015, 0.12),
         )
         if jumps.variance < _MAX_JUMP_VARIANCE:
             return DoubleHeston(fast, slow, jumps)
-
-
-def _draw_log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
-    return float(np.exp(rng.uniform(np.log(low), np.log(high))))
-
-
-def _check_parameter(name: str, value: float, good: bool, meaning: str) -> None:
-    if not good:  # false for NaN too
-        raise ValueError(f"{name} = {value!r}: it is {meaning}")
-
-
-def _check_maturities(T: ArrayLike) -> Array:
-    t = np.asarray(T, dtype=np.float64)
-    if not np.all((t > 0.0) & (t < _MAX_MATURITY_YEARS)):
-        raise ValueError(f"T must be positive year fractions below {_MAX_MATURITY_YEARS:g}")
-    return t

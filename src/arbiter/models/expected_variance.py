@@ -1,4 +1,4 @@
-"""Means of variance in closed form: matrix exponentials of the linear system of the factors."""
+"""Expected variance of the lifted Heston model in closed form, by matrix exponentials."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ExpectedVariance:
 
     @staticmethod
     def from_parameters(parameters: Parameters) -> ExpectedVariance:
-        """Means of a model."""
+        """The expected variance of the model with these parameters."""
         return ExpectedVariance(parameters)
 
     def variance(self, t: Array, U: Array) -> Array:
@@ -28,7 +28,7 @@ class ExpectedVariance:
         return self._evaluate_rows(t, U, 0)
 
     def integral(self, t: Array, U: Array) -> Array:
-        """``∫_0^t E v``."""
+        """Integrated expected variance ``∫_0^t E v`` for states ``(…, n)``."""
         return self._evaluate_rows(t, U, 1)
 
     def affine(self, t: float) -> tuple[float, Array]:

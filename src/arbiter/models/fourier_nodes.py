@@ -1,8 +1,8 @@
-"""Heston's prices on Fourier nodes that are chosen once, for many parameters at a time.
+"""Heston prices of many parameter sets on one set of Fourier nodes.
 
-Integrals are of the difference from Black's model of about the same total_volatility, whose prices are known:
-at short maturities a Fourier integral of prices has a peak that is narrow beside all the rest, and
-in the difference it is gone.
+The integrals are those of the difference from Black's model at a similar total volatility, whose
+prices are known. At short maturities a Fourier integral of prices has a narrow peak, which cancels
+in the difference.
 
 Shapes: P markets, L maturities, Q nodes, m strikes.
 """
@@ -12,16 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from arbiter.conventions import Array
+from arbiter.models.exact_prices import Complex
 from arbiter.models.heston import Heston, log_transform
 from arbiter.pricing import black
-
-Complex = NDArray[np.complexfloating[Any, Any]]
 
 _LOG_NODE_DENSITY_RATIO = 4.5  # logarithm of how much denser nodes are at zero than at the last one
 _FOURIER_NODE_COUNT, _MAX_SCALED_FREQUENCY = 256, 80.0  # of prices that surfaces are made of
@@ -34,10 +31,10 @@ class FourierNodes:
         T: ``(L,)`` maturities.
         total_volatility: ``(L,)`` or ``(P, L)``, about σ√T.
         nodes: Q.
-        farthest: Frequency of the last node, times the total_volatility.
+        farthest: Frequency of the last node, times the total volatility.
 
     Attributes:
-        plain: ``(Q,)`` frequencies times the total_volatility.
+        plain: ``(Q,)`` frequencies times the total volatility.
         u: ``(..., L, Q)`` frequencies.
     """
 
@@ -75,7 +72,7 @@ def _legendre(nodes: int) -> tuple[Array, Array]:
 
 
 def otm(markets: Sequence[Heston], T: Array, total_volatility: Array, z: Array) -> Array:
-    """``(P, L, m)`` out-of-the-money prices at ``k = z·total_volatility``, with levels ``(P, L)``.
+    """``(P, L, m)`` out-of-the-money prices at log-strikes ``k = z·total_volatility``.
 
     Within six deviations to 3e-8 of the forward for markets like an index, and to 1e-4 for those
     whose variance is all but stuck at zero.

@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from arbiter.conventions import Array
+from arbiter.models.exact_prices import Complex
 from arbiter.models.parameters import Parameters
-
-Complex = NDArray[np.complex128]
 
 _CONTOUR_SCALE = 0.5  # distance of the contour from the poles at 0 and −i
 _MAX_BEND_ANGLE = 0.4
@@ -46,8 +45,8 @@ class Contour:
         xi: ``(Q,)`` nodes.
         weight: ``(Q,)`` weights, the factor ``1/(π ξ(ξ+i))`` included; the other half of the
             contour is the mirror image, so that only the real part of the sum counts.
-        drift: What jumps are compensated with, per year: without a jump the index has this
-            much more, in logarithms, and that is the centre of the strikes.
+        drift: Compensator of the jumps per year. Without a jump the log-index grows at this
+            rate, which is the centre of the strikes.
     """
 
     calls: bool
@@ -80,7 +79,7 @@ class Contour:
         return Contour(calls, xi, weight, drift)
 
     def covers_strikes(self, k: Array, T: float) -> NDArray[np.bool_]:
-        """Which log-strikes of maturity T belong to this contour rather than the other."""
+        """Mask of the log-strikes at maturity T that are priced on this contour."""
         center = self.drift * T
         return np.asarray(k >= center if self.calls else k < center)
 
@@ -92,7 +91,7 @@ class Contour:
 
 
 def invert(log_cf: Tensor, xi: Complex, weight: Complex, k: Array) -> Array:
-    """``Re Σ_q weight_q e^{log_cf_q − i ξ_q k}``.
+    """The Fourier sum ``Re Σ_q weight_q e^{log_cf_q − i ξ_q k}``.
 
     Args:
         log_cf: ``(D, Q)`` complex, one row per state.

@@ -64,5 +64,5 @@ def lift(hurst: float, factors: int, ratio: float | None = None) -> tuple[Array,
 
 
 def kernel(t: Array, c: Array, x: Array) -> Array:
-    """``Σ c_i e^{−x_i t}``."""
+    """The lifted kernel ``Σ c_i e^{−x_i t}`` at times ``t``."""
     return np.asarray(np.exp(-np.multiply.outer(t, x)) @ c)

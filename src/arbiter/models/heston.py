@@ -1,24 +1,22 @@
-"""Heston's market: one variance that returns to its mean, and a correlation with the spot.
+"""The Heston model: parameters, characteristic function, prices and implied volatilities.
 
     dX/X = √v dW,   dv = κ(θ − v) dt + σ √v dB,   d<W, B> = ρ dt.
 
-The market of textbooks, with a characteristic function in closed form (Heston 1993, in the form
-without branch cuts of Albrecher and others 2007).
+The characteristic function is in closed form (Heston 1993, in the form without branch cuts of
+Albrecher and others 2007).
 """
 
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from arbiter.conventions import Array
+from arbiter.models.exact_prices import Complex
 from arbiter.models.lewis import lewis
 from arbiter.pricing import black
-
-Complex = NDArray[np.complexfloating[Any, Any]]
 
 
 def log_transform(parameters: ArrayLike, z: Complex, T: ArrayLike) -> Complex:
@@ -38,10 +36,10 @@ class Heston:
 
     Attributes:
         v0: Variance today.
-        kappa: κ, a year.
-        theta: θ.
+        kappa: κ, speed of mean reversion per year.
+        theta: θ, long-run variance.
         sigma: σ, the volatility of variance.
-        rho: ρ.
+        rho: ρ, correlation of spot and variance.
     """
 
     v0: float
@@ -51,7 +49,7 @@ class Heston:
     rho: float
 
     def reference_volatility(self, T: Array) -> Array:
-        """``σ_ref(T)``, the square root of the mean variance up to T."""
+        """Square root of the mean variance up to ``T``, annualised."""
         decay = -np.expm1(-self.kappa * T) / (self.kappa * T)
         return np.asarray(np.sqrt(self.theta + (self.v0 - self.theta) * decay))
 

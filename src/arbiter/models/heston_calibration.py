@@ -1,6 +1,6 @@
-"""Heston's market that quotes speak for: least squares in half-spreads.
+"""Calibration of the Heston model to quotes: least squares in bid-ask half-spreads.
 
-One set of Fourier nodes for all parameters, so that a step costs a few products of matrices.
+All parameters share one set of Fourier nodes, so that a step costs a few matrix products.
 
 Shapes: m quotes on L maturities, Q nodes, P sets of parameters.
 """
@@ -37,13 +37,13 @@ _INVALID_PRICE_RESIDUAL = 1e3  # half-spreads that a price which is no number is
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """A market fitted to quotes.
+    """A Heston model fitted to quotes.
 
     Attributes:
-        heston: The market.
-        at: ``(5,)`` its coordinates: logarithms, and ``artanh ρ``.
-        residuals: ``(m,)`` its prices less the mids, in half-spreads.
-        derivatives: ``(m, 5)`` of these to the coordinates.
+        heston: The fitted parameters.
+        at: ``(5,)`` their coordinates: logarithms, and ``artanh ρ``.
+        residuals: ``(m,)`` model price minus mid, in half-spreads.
+        derivatives: ``(m, 5)`` derivatives of the residuals to the coordinates.
     """
 
     heston: Heston
@@ -52,9 +52,9 @@ class Calibration:
     derivatives: Array
 
     def refit_without(self, out: Mask) -> tuple[Heston, Array]:
-        """The market of all quotes but some, and what it misses these by; one Newton step.
+        """The model fitted without some quotes by one Newton step, and its residuals on these.
 
-        A faint pull to where it is keeps what the others do not determine.
+        A weak ridge towards the fitted parameters keeps directions that no quote determines.
         """
         rows = np.concatenate([self.derivatives[~out], np.eye(5)])
         step = np.linalg.lstsq(rows, np.append(-self.residuals[~out], np.zeros(5)), rcond=None)[0]
@@ -69,7 +69,7 @@ class Calibration:
 
 
 def calibrate(quotes: Quotes, half_spread: Array) -> Calibration | None:
-    """Heston's market nearest to the mids, in half-spreads ``(m,)``; None if there is none.
+    """The Heston model nearest to the mids in half-spreads ``(m,)``; None if the fit fails.
 
     Quotes are to lie within :data:`REACH` of the money.
     """
@@ -111,7 +111,7 @@ def calibrate(quotes: Quotes, half_spread: Array) -> Calibration | None:
 def _residuals(
     quotes: Quotes, half_spread: Array, total_volatility: Array
 ) -> Callable[[Array], Array]:
-    """``(P, m)`` at coordinates ``(P, 5)``."""
+    """A function from coordinates ``(P, 5)`` to residuals ``(P, m)`` in half-spreads."""
     waves = FourierNodes(
         quotes.maturities, total_volatility, _FOURIER_NODE_COUNT, _MAX_SCALED_FREQUENCY
     )
@@ -141,7 +141,7 @@ def _residuals(
 
 
 def market_from_coordinates(at: Array) -> Heston:
-    """The market at coordinates ``(5,)``."""
+    """The Heston parameters at coordinates ``(5,)``."""
     return Heston(*parameters_from_coordinates(at).tolist())
 
 
@@ -151,7 +151,7 @@ def parameters_from_coordinates(at: Array) -> Array:
 
 
 def coordinates_from_parameters(given: tuple[float, ...]) -> Array:
-    """``(5,)`` of v0, κ, θ, σ and ρ."""
+    """``(5,)`` coordinates of the parameters v0, κ, θ, σ and ρ."""
     return np.array([*np.log(given[:4]), np.arctanh(given[4])])
 
 

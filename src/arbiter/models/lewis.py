@@ -1,16 +1,13 @@
-"""Lewis' integral: prices from a characteristic function, to rounding."""
+"""Lewis' integral: option prices from a characteristic function, accurate to rounding."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from arbiter.conventions import Array
-
-Complex = NDArray[np.complexfloating[Any, Any]]
+from arbiter.models.exact_prices import Complex
 
 _NODES_PER_PANEL = 16  # Gauss-Legendre nodes a panel
 MAX_RADIANS_PER_PANEL = 8.0  # that the integrand turns by within a panel, at most
@@ -35,7 +32,7 @@ def lewis(
         radians: How far the integrand may turn within a panel.
     """
     reach = np.geomspace(1.0, 1e6, 2000)
-    size = np.abs(transform(reach - 0.5j)) / reach**2
+    size = np.abs(transform(np.asarray(reach - 0.5j, dtype=np.complex128))) / reach**2
     end = reach[np.flatnonzero(size > _NEGLIGIBLE_INTEGRAND)[-1]]
     longest = radians / max(float(np.abs(k).max()) + turning, 1e-6)
     growth = 0.5 * radians / MAX_RADIANS_PER_PANEL
@@ -45,6 +42,7 @@ def lewis(
     x, w = np.polynomial.legendre.leggauss(_NODES_PER_PANEL)
     left, half = np.array(edges[:-1])[:, None], 0.5 * np.diff(edges)[:, None]
     u, weight = (left + half * (1.0 + x)).ravel(), (half * w).ravel()
-    density = weight * transform(u - 0.5j) / (u * u + 0.25)
+    line = np.asarray(u - 0.5j, dtype=np.complex128)
+    density = weight * transform(line) / (u * u + 0.25)
     covered = np.exp(0.5 * k) / np.pi * np.real(np.exp(-1j * np.outer(k, u)) @ density)
     return np.asarray(np.minimum(1.0, np.exp(k)) - covered)

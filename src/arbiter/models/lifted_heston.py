@@ -1,4 +1,4 @@
-"""The oracle: exact prices, volatilities and densities of the lifted Heston model.
+"""The lifted Heston model: exact prices, volatilities, densities and VIX of any state.
 
 No Monte Carlo, no calibration: a Riccati system solved once (:mod:`arbiter.models.riccati`), a
 Fourier integral per strike (:mod:`arbiter.models.fourier_pricing`), means in closed form
@@ -17,25 +17,27 @@ from torch import Tensor
 
 from arbiter.conventions import INDEX_POINTS, THIRTY_DAYS, Array
 from arbiter.models.characteristic_function import Transform, solve_index_transforms
+from arbiter.models.exact_prices import (
+    Complex,
+    implied_volatility,
+    require_log_strikes,
+    require_maturities,
+)
 from arbiter.models.expected_variance import ExpectedVariance
 from arbiter.models.fourier_pricing import CONTOUR_STEP, Contour, invert
 from arbiter.models.parameters import Parameters
 from arbiter.models.riccati import STEP_GROWTH
 from arbiter.models.vix_oracle import IndexLaw, squared_index
-from arbiter.pricing import black
 
-Complex = NDArray[np.complex128]
 ContourTransform = tuple[Contour, Transform]
 
-PRICE_RESOLUTION = 1e-12  # of the forward: prices below it are rounding of the Fourier integral
 INDEX_PRICE_RESOLUTION = 1e-9  # of the future: the same for options on the volatility index
-_MAX_MATURITY_YEARS = 100.0  # years
 _MAX_LOG_STRIKE = 16.0  # log-strikes: rounding of the integral times e^16 is 1e-10 of the forward
 
 
 @dataclass(frozen=True)
 class LiftedHeston(Parameters):
-    """A lifted Heston market; every method takes the state that it is in.
+    """A lifted Heston model; every method takes the state of its factors.
 
     ``state`` is ``(n,)``, the factors U: a point of a path, or the start, all zeros, when left
     out. Forward and discount factor are one, volatilities annualised; arguments broadcast as
@@ -51,14 +53,14 @@ class LiftedHeston(Parameters):
 
     @classmethod
     def of(cls, parameters: Parameters) -> LiftedHeston:
-        """The market with given parameters, a preset's for instance."""
+        """The model with given parameters, for instance those of a preset."""
         return cls(**{name: getattr(parameters, name) for name in cls.__dataclass_fields__})
 
     @classmethod
     def heston(
         cls, v0: float, kappa: float, theta: float, sigma: float, rho: float
     ) -> LiftedHeston:
-        """The Heston model, in its usual names."""
+        """The one-factor case, the Heston model, from its usual parameters."""
         return cls(v0=v0, reversion=kappa, theta=theta, nu=sigma, rho=rho, factors=1)
 
     def otm(self, k: ArrayLike, T: ArrayLike, state: ArrayLike | None = None) -> Array:
@@ -77,7 +79,7 @@ class LiftedHeston(Parameters):
 
     def iv(self, k: ArrayLike, T: ArrayLike, state: ArrayLike | None = None) -> Array:
         """Implied volatility; NaN where the price is below what the integral resolves, 1e-12."""
-        points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), _check_maturities(T))
+        points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), require_maturities(T))
         return implied_volatility(self.otm(points, at, state), points, at)
 
     def density(self, k: ArrayLike, T: ArrayLike, state: ArrayLike | None = None) -> Array:
@@ -86,7 +88,7 @@ class LiftedHeston(Parameters):
         return np.asarray(self._sum_contours(points, T, state, _density_weight) * np.exp(-points))
 
     def digital(self, k: ArrayLike, T: ArrayLike, state: ArrayLike | None = None) -> Array:
-        """``P(X_T > e^k)``."""
+        """Probability ``P(X_T > e^k)``, the undiscounted digital call."""
         return self._sum_contours(k, T, state, _digital_weight)
 
     def days(self, states: ArrayLike, k: ArrayLike, T: ArrayLike, device: str = "cpu") -> Array:
@@ -104,7 +106,11 @@ class LiftedHeston(Parameters):
         Raises:
             ValueError: If shapes do not agree, or maturities do not increase.
         """
-        U, points, times = self._check_states(states), _check_log_strikes(k), _check_maturities(T)
+        U, points, times = (
+            self._check_states(states),
+            require_log_strikes(k, _MAX_LOG_STRIKE),
+            require_maturities(T),
+        )
         if times.ndim != 1 or times.size == 0 or (np.diff(times) <= 0.0).any():
             raise ValueError("T must be a row of increasing maturities, at least one")
         shape = (U.shape[0], times.size, points.shape[-1] if points.ndim else 1)
@@ -140,29 +146,29 @@ class LiftedHeston(Parameters):
     def log_variance(self, T: ArrayLike, state: ArrayLike | None = None) -> Array:
         """Total log-contract variance ``W(T) = −2 E log X_T``."""
         jumps = 0.0 if self.jumps is None else self.jumps.variance
-        at = _check_maturities(T)
+        at = require_maturities(T)
         return np.asarray(self._integrated_variance(at, self._check_state(state)) + jumps * at)
 
     def variance_swap(self, T: ArrayLike, state: ArrayLike | None = None) -> Array:
-        """``W(T)/T``."""
-        return np.asarray(self.log_variance(T, state) / _check_maturities(T))
+        """Annualised variance of the log contract, ``W(T)/T``."""
+        return np.asarray(self.log_variance(T, state) / require_maturities(T))
 
     def variance_curve(self, T: ArrayLike, state: ArrayLike | None = None) -> Array:
         """``E v_T``, the curve of instantaneous forward variances (without jumps)."""
         return _require_reachable(
             ExpectedVariance.from_parameters(self).variance(
-                _check_maturities(T), self._check_state(state)
+                require_maturities(T), self._check_state(state)
             )
         )
 
     def forward_variance(self, T: ArrayLike, state: ArrayLike | None = None) -> Array:
         """``(W(T + 30 days) − W(T))/30 days``, which is ``E[(VIX_T/100)²]``."""
-        at = _check_maturities(T)
+        at = require_maturities(T)
         ahead = self.log_variance(at + THIRTY_DAYS, state) - self.log_variance(at, state)
         return _require_reachable(ahead / THIRTY_DAYS)
 
     def vix(self, states: ArrayLike | None = None) -> Array:
-        """The volatility index now, in points: of one state, or of each row of states."""
+        """The volatility index today in index points, of one state or of each row of states."""
         U = np.zeros(self.factors) if states is None else np.asarray(states, dtype=np.float64)
         self._check_states(U.reshape(-1, U.shape[-1]) if U.ndim else U)
         constant, slope = squared_index(self)
@@ -174,7 +180,7 @@ class LiftedHeston(Parameters):
         """``E VIX_T`` in index points."""
         U = self._index_state(T, state)
         return _map_maturities(
-            lambda t: float(IndexLaw.from_parameters(self, t).future(U)[0]), _check_maturities(T)
+            lambda t: float(IndexLaw.from_parameters(self, t).future(U)[0]), require_maturities(T)
         )
 
     def vvix(self, T: ArrayLike, state: ArrayLike | None = None) -> Array:
@@ -186,7 +192,7 @@ class LiftedHeston(Parameters):
             log_gap = float(np.log(law.future(U)[0]) - law.log_index(U)[0])
             return INDEX_POINTS * float(np.sqrt(2.0 * log_gap / t))
 
-        return _map_maturities(points, _check_maturities(T))
+        return _map_maturities(points, require_maturities(T))
 
     def vix_call(self, K: ArrayLike, T: ArrayLike, state: ArrayLike | None = None) -> Array:
         """``E (VIX_T − K)⁺`` in index points, undiscounted."""
@@ -202,12 +208,12 @@ class LiftedHeston(Parameters):
         calls, futures, strikes = self._vix_options(K, T, state)
         k = np.log(strikes / futures)
         price = (calls - np.where(k < 0.0, futures - strikes, 0.0)) / futures
-        return implied_volatility(price, k, _check_maturities(T), INDEX_PRICE_RESOLUTION)
+        return implied_volatility(price, k, require_maturities(T), INDEX_PRICE_RESOLUTION)
 
     def _vix_options(
         self, K: ArrayLike, T: ArrayLike, state: ArrayLike | None
     ) -> tuple[Array, Array, Array]:
-        strikes, at = np.broadcast_arrays(np.asarray(K, dtype=np.float64), _check_maturities(T))
+        strikes, at = np.broadcast_arrays(np.asarray(K, dtype=np.float64), require_maturities(T))
         if not ((strikes > 0.0) & (strikes < np.inf)).all():
             raise ValueError("K must be positive strikes in index points")
         U = self._index_state(at, state)
@@ -221,7 +227,7 @@ class LiftedHeston(Parameters):
         self, k: ArrayLike, T: ArrayLike, state: ArrayLike | None, step: float, growth: float
     ) -> Array:
         """Out-of-the-money prices with given contours: their step, and how fast it grows."""
-        points = _check_log_strikes(k)
+        points = require_log_strikes(k, _MAX_LOG_STRIKE)
         integral = self._sum_contours(points, T, state, lambda c: c.weight, (step, growth))
         return np.asarray(np.maximum(Contour.price(integral, points), 0.0))
 
@@ -233,8 +239,10 @@ class LiftedHeston(Parameters):
         weight: Callable[[Contour], Complex],
         accuracy: tuple[float, float] = (CONTOUR_STEP, STEP_GROWTH),
     ) -> Array:
-        """Sums over the contours, each point on its own side."""
-        points, at = np.broadcast_arrays(_check_log_strikes(k), _check_maturities(T))
+        """Fourier sums, each point on the contour of its side; ``weight`` sets the payoff."""
+        points, at = np.broadcast_arrays(
+            require_log_strikes(k, _MAX_LOG_STRIKE), require_maturities(T)
+        )
         U, flat = self._check_state(state)[None], points.ravel()
         times, where = np.unique(at.ravel(), return_inverse=True)
         found = np.full(flat.size, np.nan)
@@ -251,7 +259,7 @@ class LiftedHeston(Parameters):
         return found.reshape(points.shape)
 
     def _integrated_variance(self, T: Array, states: Array) -> Array:
-        """``∫ E v`` to T, which an unreachable state can make negative."""
+        """``∫ E v`` from 0 to T; a ``ValueError`` for an unreachable state."""
         return _require_reachable(
             ExpectedVariance.from_parameters(self).integral(T, states),
             float(np.max(T, initial=0.0)),
@@ -283,7 +291,7 @@ class LiftedHeston(Parameters):
 
 
 def _require_reachable(variance: Array, scale: float = 1.0) -> Array:
-    """Expected variances as they are; below zero, no path leads to the state they are of."""
+    """Return expected variances; a ``ValueError`` below zero, where no path leads to the state."""
     if (variance < -1e-9 * scale).any():
         raise ValueError(
             f"the state has negative expected variance ({variance.min():.3g}): no path leads to "
@@ -292,26 +300,18 @@ def _require_reachable(variance: Array, scale: float = 1.0) -> Array:
     return np.asarray(variance)
 
 
-def implied_volatility(
-    price: Array, k: Array, T: Array, resolution: float = PRICE_RESOLUTION
-) -> Array:
-    """Volatilities of out-of-the-money prices, NaN below the oracle's resolution."""
-    resolved = np.where(price > resolution, price, np.nan)
-    return np.asarray(black.implied_total_volatility(resolved, k).volatility / np.sqrt(T))
-
-
 def _density_weight(contour: Contour) -> Complex:
-    """The sum is then the density of ``log X``."""
+    """Weights whose Fourier sum is the density of ``log X``."""
     return np.asarray(contour.weight * contour.xi * (contour.xi + 1j))
 
 
 def _digital_weight(contour: Contour) -> Complex:
-    """The sum is then ``−∂c/∂κ = I + ∂I/∂k``."""
+    """Weights whose Fourier sum is ``−∂c/∂κ = I + ∂I/∂k``, the digital price."""
     return np.asarray(contour.weight * (1.0 - 1j * contour.xi))
 
 
 def _map_maturities(f: Callable[[float], float], T: Array) -> Array:
-    """A function of one maturity, at each of them."""
+    """``f`` evaluated once per distinct maturity, in the shape of ``T``."""
     times, where = np.unique(T, return_inverse=True)
     return np.array([f(float(t)) for t in times])[where].reshape(T.shape)
 
@@ -319,7 +319,7 @@ def _map_maturities(f: Callable[[float], float], T: Array) -> Array:
 def _price_ragged(
     contour: Contour, log_cf: Tensor, k: Array, side: NDArray[np.bool_], other: Array
 ) -> Array:
-    """Prices of strikes ``(D, m)`` that differ by day; the other side's stay as they are."""
+    """Prices ``(D, m)`` of strikes that differ by day; ``other`` where ``side`` is false."""
     order = np.argsort(~side, axis=1, kind="stable")[:, : int(side.sum(1).max(initial=0))]
     at = np.take_along_axis(k, order, 1)
     mine = np.take_along_axis(side, order, 1)
@@ -335,25 +335,6 @@ def _log_of_strikes(K: ArrayLike) -> Array:
     if not (strikes > 0.0).all():
         raise ValueError("K must be positive strikes over the forward")
     return np.asarray(np.log(strikes))
-
-
-def _check_log_strikes(k: ArrayLike) -> Array:
-    points = np.asarray(k, dtype=np.float64)
-    bad = ~(np.abs(points) <= _MAX_LOG_STRIKE)  # true for NaN too
-    if bad.any():
-        raise ValueError(
-            f"k = {points[bad][0]}: log-strikes must be finite and within ±{_MAX_LOG_STRIKE:g}, "
-            "beyond "
-            "which prices are rounding"
-        )
-    return points
-
-
-def _check_maturities(T: ArrayLike) -> Array:
-    t = np.asarray(T, dtype=np.float64)
-    if not np.all((t > 0.0) & (t < _MAX_MATURITY_YEARS)):
-        raise ValueError(f"T must be positive year fractions below {_MAX_MATURITY_YEARS:g}")
-    return t
 
 
 @lru_cache(maxsize=16)

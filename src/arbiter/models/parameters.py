@@ -1,16 +1,16 @@
-"""Parameters of the lifted Heston model, checked, with presets and a prior."""
+"""Parameters of the lifted Heston model: checks, presets and random draws."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral, Real
-from typing import Any
+from types import UnionType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from arbiter.conventions import Array
+from arbiter.models.exact_prices import Complex, check_parameter, draw_log_uniform
 from arbiter.models.fractional_kernel import lift
 
 _MIN_RELATIVE_DEVIATION = 0.1 * (1.0 - 1e-12)  # deviation of a jump over its mean
@@ -33,13 +33,13 @@ class Jumps:
 
     def __post_init__(self) -> None:
         _check_numbers(self, "intensity", "mean", "deviation")
-        _check_parameter(
+        check_parameter(
             "intensity", self.intensity, 0.0 <= self.intensity < 1e3, "jumps a year, ≥ 0"
         )
-        _check_parameter(
+        check_parameter(
             "mean", self.mean, -3.0 < self.mean < 3.0, "the mean log of a jump: -0.1 is −10 %"
         )
-        _check_parameter(
+        check_parameter(
             "deviation",
             self.deviation,
             max(_MIN_RELATIVE_DEVIATION * abs(self.mean), 1e-4) <= self.deviation < 3.0,
@@ -55,18 +55,18 @@ class Jumps:
 
     @property
     def strength(self) -> float:
-        """``intensity·(mean/deviation)²``, what makes their transform hard to invert."""
+        """``intensity·(mean/deviation)²``: large values make the transform hard to invert."""
         return self.intensity * (self.mean / self.deviation) ** 2
 
-    def log_cf(self, z: NDArray[np.complex128]) -> NDArray[np.complex128]:
-        """``log E X^z`` per year."""
+    def log_cf(self, z: Complex) -> Complex:
+        """``log E X^z`` of the compensated jumps, per year."""
         s2 = self.deviation**2
         drift = np.expm1(self.mean + 0.5 * s2)
         return np.asarray(self.intensity * (np.expm1(z * (self.mean + 0.5 * z * s2)) - z * drift))
 
     @property
     def variance(self) -> float:
-        """What jumps add to the log contract, per year: ``2 λ E[e^J − 1 − J]``."""
+        """Variance that jumps add to the log contract, per year: ``2 λ E[e^J − 1 − J]``."""
         return (
             2.0
             * self.intensity
@@ -76,12 +76,14 @@ class Jumps:
 
 @dataclass(frozen=True)
 class Parameters:
-    """``dX/X = √v dW``, ``v = v0 + Σ c_i U^i``, ``dU^i = (−x_i U^i + λ(θ − v)) dt + ν √v dB``.
+    """Parameters of the lifted Heston model.
+
+    ``dX/X = √v dW``, ``v = v0 + Σ c_i U^i``, ``dU^i = (−x_i U^i + λ(θ − v)) dt + ν √v dB``.
 
     Attributes:
         v0: Variance at the start.
         reversion: λ, speed of mean reversion.
-        theta: Level that variance reverts to.
+        theta: Long-run variance.
         nu: Volatility of variance.
         rho: Correlation of index and variance.
         hurst: H of the fractional kernel, in (0, ½); without meaning for one factor.
@@ -102,15 +104,15 @@ class Parameters:
         _check_numbers(self, "v0", "reversion", "theta", "nu", "rho", "hurst")
         _check_type("factors", self.factors, Integral, "a whole number")
         _check_type("jumps", self.jumps, Jumps | None, "None or Jumps(intensity, mean, deviation)")
-        _check_parameter("v0", self.v0, 0.0 < self.v0 < 25.0, "a variance: 0.04 is 20 % volatility")
-        _check_parameter("theta", self.theta, 0.0 <= self.theta < 25.0, "a variance: 0.04 is 20 %")
-        _check_parameter(
+        check_parameter("v0", self.v0, 0.0 < self.v0 < 25.0, "a variance: 0.04 is 20 % volatility")
+        check_parameter("theta", self.theta, 0.0 <= self.theta < 25.0, "a variance: 0.04 is 20 %")
+        check_parameter(
             "reversion", self.reversion, 0.0 <= self.reversion < 1e3, "a speed per year"
         )
-        _check_parameter(
+        check_parameter(
             "nu", self.nu, 1e-8 <= self.nu < 1e2, "the volatility of variance, from 1e-8"
         )
-        _check_parameter(
+        check_parameter(
             "rho", self.rho, -0.999 <= self.rho <= 0.999, "a correlation, up to 0.999 in size"
         )
         lift(self.hurst, self.factors)  # checks H and the number of factors
@@ -138,14 +140,9 @@ def _check_numbers(owner: object, *names: str) -> None:
         _check_type(name, getattr(owner, name), Real, "a number")
 
 
-def _check_type(name: str, value: Any, kind: Any, what: str) -> None:
+def _check_type(name: str, value: object, kind: type | UnionType, what: str) -> None:
     if isinstance(value, bool) or not isinstance(value, kind):
         raise ValueError(f"{name} = {value!r} is not {what}")
-
-
-def _check_parameter(name: str, value: float, good: bool, meaning: str) -> None:
-    if not good:  # false for NaN too
-        raise ValueError(f"{name} = {value!r}: it is {meaning}")
 
 
 # Reversion holds a timeline of thousands of days where the index lives; without it variance is
@@ -174,19 +171,19 @@ def preset(name: str) -> Parameters:
 
 
 def draw(rng: np.random.Generator, factors: int = 20) -> Parameters:
-    """A parameter set of the prior: index-like, from calm to crash, rough to smooth."""
+    """A random parameter set: index-like, from calm to crash and from rough to smooth."""
     jumps = None
     if rng.random() < 0.3:
         jumps = Jumps(
-            intensity=float(np.exp(rng.uniform(np.log(0.1), np.log(2.0)))),
+            intensity=draw_log_uniform(rng, 0.1, 2.0),
             mean=float(rng.uniform(-0.2, 0.0)),
             deviation=float(rng.uniform(0.02, 0.12)),
         )
     return Parameters(
-        v0=float(np.exp(rng.uniform(np.log(0.006), np.log(0.3)))),
+        v0=draw_log_uniform(rng, 0.006, 0.3),
         reversion=float(rng.uniform(0.05, 2.0)),
-        theta=float(np.exp(rng.uniform(np.log(0.01), np.log(0.12)))),
-        nu=float(np.exp(rng.uniform(np.log(0.1), np.log(0.8)))),
+        theta=draw_log_uniform(rng, 0.01, 0.12),
+        nu=draw_log_uniform(rng, 0.1, 0.8),
         rho=float(rng.uniform(-0.92, -0.4)),
         hurst=float(rng.uniform(0.03, 0.45)),
         factors=factors,

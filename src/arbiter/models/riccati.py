@@ -174,9 +174,9 @@ def _integrate_steps(
 
 
 def _order_steps(times: Array, borders: Array) -> tuple[NDArray[np.int_], Array, NDArray[np.bool_]]:
-    """Steps in their order: index of the border they start from, length, whether they land.
+    """The steps in order: index of their first border, length, and whether they end at a time.
 
-    A step that lands ends at a requested time, and the march goes on from where it started.
+    A step to a requested time is extra: the next step starts from the same border.
     """
     before = np.searchsorted(borders, times * (1.0 - 1e-13)) - 1  # a time at a border lands on it
     march = np.arange(before[-1])

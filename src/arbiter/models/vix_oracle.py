@@ -1,4 +1,4 @@
-"""The volatility index of the lifted Heston model: futures, options and VVIX, without simulation.
+"""VIX futures, options and VVIX of the lifted Heston model, by Fourier inversion.
 
 The squared index is affine in the factors, ``y = (VIX/100)² = a + β·U``, so that ``E e^{w y_T}`` is
 the Riccati system again, started at ``w β``. Payoffs are inverted from their transforms in y:
@@ -19,16 +19,14 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.special import wofz
 
 from arbiter.conventions import INDEX_POINTS, THIRTY_DAYS, Array
 from arbiter.models.characteristic_function import Transform, solve_state_transform
+from arbiter.models.exact_prices import Complex
 from arbiter.models.expected_variance import ExpectedVariance
 from arbiter.models.parameters import Parameters
 from arbiter.models.riccati import STEP_GROWTH, mesh
-
-Complex = NDArray[np.complex128]
 
 _LEFT_ANGLE, _LEFT_STEP = (
     0.4,
@@ -91,7 +89,7 @@ class IndexLaw:
 
     @staticmethod
     def from_parameters(p: Parameters, T: float) -> IndexLaw:
-        """The law at time T; kept, since it serves every state."""
+        """The law at time T, cached, since it serves every state."""
         return solve_index_law(p, float(T))
 
     def mean_squared_index(self, states: Array) -> Array:
@@ -146,7 +144,7 @@ class IndexLaw:
 
 @lru_cache(maxsize=256)
 def solve_index_law(p: Parameters, T: float) -> IndexLaw:
-    """The law of the index at ``T`` under ``p``, kept for the next call."""
+    """The law of the index at ``T`` under ``p``; results are cached."""
     if not 0.0 < T < 100.0:
         raise ValueError(f"T = {T!r}: give a positive year fraction below 100")
     if p.theta * p.reversion == 0.0 and p.jumps is None:

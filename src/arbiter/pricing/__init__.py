@@ -1,1 +1,1 @@
-"""Slices and their prices: Black, the normal law, transports on knots, mixtures, maturities."""
+"""Option prices of one slice: Black's formula, transport slices, mixtures, interpolation in T."""

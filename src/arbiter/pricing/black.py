@@ -41,7 +41,7 @@ _ELEMENTS_PER_BLOCK = 1 << 16
 
 
 class Reason(enum.IntEnum):
-    """Why an implied volatility is, or is not, a number."""
+    """Outcome of an implied volatility: solved, or the reason why there is none."""
 
     OK = 0
     BELOW_INTRINSIC = 1
@@ -50,7 +50,7 @@ class Reason(enum.IntEnum):
     NOT_FINITE = 4
 
     def explain(self) -> str:
-        """Return a sentence that says what happened and what to do."""
+        """The outcome as a sentence, with the remedy."""
         return _SENTENCES[self]
 
 
@@ -88,7 +88,7 @@ class _Elementwise(Protocol):
 
 
 def _accept_arrays_or_tensors(kernel: Callable[[Tensor, Tensor], Tensor]) -> _Elementwise:
-    """Let a float64 tensor kernel take and return what the caller works with."""
+    """Wrap a float64 tensor kernel: arrays in and out, or tensors of the caller's dtype."""
 
     @functools.wraps(kernel)
     def wrapped(k: Any, v: Any) -> Any:
@@ -100,7 +100,7 @@ def _accept_arrays_or_tensors(kernel: Callable[[Tensor, Tensor], Tensor]) -> _El
 
 
 def _broadcast_to_float64(first: Any, second: Any) -> tuple[torch.dtype | None, Tensor, Tensor]:
-    """Broadcast to float64 tensors; the dtype to return in, or None for NumPy."""
+    """The dtype of the result, None for NumPy, and both arguments as float64 tensors."""
     tensors = [x for x in (first, second) if isinstance(x, Tensor)]
     device = tensors[0].device if tensors else None
     # a copy in C order: PyTorch accepts neither read-only arrays nor negative strides
@@ -202,12 +202,12 @@ _otm_price = cast(Callable[[Tensor, Tensor], Tensor], _Otm.apply)
 
 
 def call_parity(k: Tensor) -> Tensor:
-    """What turns an out-of-the-money price into a call: ``1 − κ`` below the forward."""
+    """Call minus out-of-the-money price: ``1 − κ`` below the forward, else zero."""
     return -torch.expm1(torch.where(k < 0.0, k, 0.0))
 
 
 def put_parity(k: Tensor) -> Tensor:
-    """What turns an out-of-the-money price into a put: ``κ − 1`` from the forward up."""
+    """Put minus out-of-the-money price: ``κ − 1`` from the forward up, else zero."""
     return torch.expm1(torch.where(k < 0.0, 0.0, k))
 
 
@@ -246,7 +246,7 @@ def put(k: Tensor, v: Tensor) -> Tensor:
 
 @_accept_arrays_or_tensors
 def vega(k: Tensor, v: Tensor) -> Tensor:
-    """``∂c/∂v = φ(v/2 − k/v)``, of call and put alike; its limit at ``v = 0``."""
+    """Derivative of call and put to total volatility, ``φ(v/2 − k/v)``; at ``v = 0`` its limit."""
     density = _vega(k, torch.where(v > 0.0, v, 1.0))
     limit = torch.where(k == 0.0, normal.INV_ROOT_2PI, torch.where(torch.isnan(k), k, 0.0))
     return torch.where(v > 0.0, density, torch.where(v == 0.0, limit, torch.nan))
@@ -323,9 +323,8 @@ def _solve_implied_block(price: Tensor, k: Tensor, side: str, eps: float) -> tup
     reason = torch.where(below < -rounding, int(Reason.BELOW_INTRINSIC), reason)
     # a sum is finite only if both its terms are
     reason = torch.where(torch.isfinite(price + k), reason, int(Reason.NOT_FINITE))
-    return torch.where(
-        reason == Reason.OK, _solve_total_volatility(k, below, above), torch.nan
-    ), reason
+    volatility = _solve_total_volatility(k, below, above)
+    return torch.where(reason == Reason.OK, volatility, torch.nan), reason
 
 
 def _is_put(k: Tensor, side: str) -> Tensor:
@@ -333,7 +332,7 @@ def _is_put(k: Tensor, side: str) -> Tensor:
 
 
 class _Implied(torch.autograd.Function):
-    """Implicit function theorem: ``dv = (dprice − ∂price/∂k dk)/vega`` at the answer."""
+    """Implied volatility with its gradient ``dv = (dprice − ∂price/∂k dk)/vega``."""
 
     @staticmethod
     def forward(ctx: Any, price: Tensor, k: Tensor, side: str, eps: float) -> tuple[Tensor, Tensor]:

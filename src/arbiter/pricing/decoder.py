@@ -1,4 +1,4 @@
-"""From arrays of points (k, T), in any order and shape, to the batched torch decoder and back.
+"""Evaluation of the torch decoder at arrays of points (k, T) in any order and shape.
 
 Points are laid out in rows that share a maturity, so that each slice's integrals are computed
 once, however ragged the request. Everything is float64 on the CPU.
@@ -26,13 +26,13 @@ _MAX_POINTS_PER_CHUNK = 1 << 16  # points decoded at once: bounds memory, not re
 
 @dataclass(frozen=True, eq=False)
 class Decoder:
-    """Stored slopes that answer queries at any maturity.
+    """Slopes at listed maturities, evaluated at any maturity.
 
     Attributes:
-        knots: ``(n,)``.
-        maturities: ``(L,)``.
-        slopes: ``(J, L, n)``.
-        weights: ``(J, L)``.
+        knots: ``(n,)`` Gaussian coordinates.
+        maturities: ``(L,)`` listed maturities in years.
+        slopes: ``(J, L, n)`` transport slopes.
+        weights: ``(J, L)`` mixture weights.
     """
 
     knots: Tensor

@@ -1,4 +1,4 @@
-"""Knots of the transport slopes, cut for quadrature, with every constant that follows from them."""
+"""Knots of the transport slopes and their quadrature constants."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _MAX_END_VOLATILITY_RATIO = 1.25
 
 
 def slopes_at(maturities: Tensor, slopes: Tensor, T: Tensor) -> Tensor:
-    """Slopes at maturities ``T``.
+    """Slopes at any maturities, from those at the listed ones.
 
     Args:
         maturities: ``(L,)`` listed maturities, increasing and positive.
@@ -82,7 +82,7 @@ def _fritsch_butland_tangents(u: Tensor, rate: Tensor, first: Tensor, last: Tens
 
 
 def _end_tangent(u: Tensor, values: Tensor, rate: Tensor) -> Tensor:
-    """Tangent at the last node, along which the slope goes on for ever.
+    """Tangent at the last node, which is also the slope's growth beyond it.
 
     The three-point formula, kept within what is monotone, and within a little more than the
     rate of a flat volatility, b/u: two late maturities that lie close together say nothing

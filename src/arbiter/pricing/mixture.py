@@ -1,4 +1,4 @@
-"""Nested mixtures of transports: laws with a separate crash mode, every guarantee kept.
+"""Nested mixtures of transport slices: laws with a separate crash mode, free of arbitrage.
 
 Component j is a mean-one transport that dominates component j−1, its slopes at least as large
 everywhere; ``P(J ≥ j)`` does not fall with maturity (docs/theory.md, section 6). Prices,

@@ -1,4 +1,4 @@
-"""The standard normal in the tails: Mills ratio and the excess of one lognormal piece.
+"""Normal density, distribution function, quantile, Mills ratio, and lognormal option values.
 
 Glossary: ``φ`` density, ``Φ`` distribution function, ``R(y) = Φ(−y)/φ(y)`` Mills ratio.
 Everything here keeps *relative* accuracy far in the wings, where differences of numbers near
@@ -82,7 +82,7 @@ def weighted_mills(k: Tensor, x: Tensor, y: Tensor, log_mass: Tensor | None = No
 
 
 def excess_above(k: Tensor, x: Tensor, b: Tensor) -> Tensor:
-    """``E[(e^{k+b(Z−x)} − e^k)+]``: what a lognormal piece is worth above its coordinate ``x``.
+    """``E[(e^{k+b(Z−x)} − e^k)+]``: a call on a lognormal piece, struck at coordinate ``x``.
 
     This is the Black call at log-strike ``k`` and total volatility ``b`` when
     ``x = k/b + b/2``, and the right tail of a transport slice for any ``x``.
@@ -91,7 +91,7 @@ def excess_above(k: Tensor, x: Tensor, b: Tensor) -> Tensor:
 
 
 def excess_below(k: Tensor, x: Tensor, b: Tensor) -> Tensor:
-    """``E[(e^k − e^{k+b(Z−x)})+]``: the mirror image, a put at coordinate ``x``."""
+    """``E[(e^k − e^{k+b(Z−x)})+]``: a put on a lognormal piece, struck at coordinate ``x``."""
     return scaled_mills_difference(k, -x, -x, b)
 
 

@@ -1,4 +1,4 @@
-"""The decoder: positive slopes on knots become prices that cannot be arbitraged.
+"""Transport slices: arbitrage-free option prices from positive slopes on knots.
 
 Glossary (docs/theory.md, sections 2 to 4):
 
@@ -60,13 +60,13 @@ def _quadrature_sums(f: Callable[[Tensor], Tensor], node: Tensor, *weights: Tens
 
 
 def _any_or_recording(mask: Tensor) -> bool:
-    """Whether any holds; while a GPU computation is recorded nobody can look, and any may."""
+    """Whether any element is true; True while a CUDA graph is recorded, since none can be read."""
     recorded = mask.is_cuda and torch.cuda.is_current_stream_capturing()
     return recorded or bool(mask.any())
 
 
 class SlicePoint(NamedTuple):
-    """A point of a slice: a strike and its place on the line of Z, all of shape ``(…, m)``."""
+    """Points of a slice: strikes and their Gaussian coordinates, all of shape ``(…, m)``."""
 
     k: Tensor  # log-moneyness
     x: Tensor  # Gaussian coordinate, s(x) = k + log M
@@ -78,7 +78,7 @@ class SlicePoint(NamedTuple):
 
 
 class Transport:
-    """A batch of slices ``X = e^{s(Z)}/M``, ready to be priced at any strike.
+    """A batch of slices ``X = e^{s(Z)}/M`` with prices at any strike.
 
     Args:
         knots: ``(n,)`` strictly increasing Gaussian coordinates, or prepared :class:`Knots`.
@@ -135,7 +135,7 @@ class Transport:
         return torch.clamp(torch.maximum(peak, tail), min=0.0).detach()  # (…, 1)
 
     def at_strike(self, k: Tensor) -> SlicePoint:
-        """The point of log-strikes ``k`` of shape ``(…, m)``."""
+        """The slice points at log-strikes ``k`` of shape ``(…, m)``."""
         k = self._broadcast_points(k)
         target = k + self.log_mean[..., None]
         found = torch.searchsorted(self.s.detach(), target.detach(), right=True) - 1
@@ -164,7 +164,7 @@ class Transport:
         return SlicePoint(k, x, b, bend, found, to_left, to_right)
 
     def at_coordinate(self, x: Tensor) -> SlicePoint:
-        """The point at Gaussian coordinates ``x`` of shape ``(…, m)``."""
+        """The slice points at Gaussian coordinates ``x`` of shape ``(…, m)``."""
         x = self._broadcast_points(x)
         found = torch.searchsorted(self.knots.x, x.detach().contiguous(), right=True) - 1
         i, x_left, width, b_left, b_right = self._gather_segment(found)
@@ -239,7 +239,7 @@ class Transport:
         )
 
     def _price_outward_tail(self, point: SlicePoint, right: Tensor) -> Tensor:
-        """Beyond the end knots, looking outward: Black calls on the right, puts on the left."""
+        """Prices beyond the end knots: Black calls on the right, Black puts on the left."""
         grid = self.knots
         b = torch.where(right, self.b[..., -1:], self.b[..., :1])
         log_mass = self.s[..., -1:] + b * (0.5 * b - grid.last) - self.log_mean[..., None]
@@ -249,7 +249,7 @@ class Transport:
         return normal.scaled_mills_difference(k, x, torch.where(right, x - b, x), b, log_mass)
 
     def _price_inward_tail(self, point: SlicePoint, right: Tensor) -> Tensor:
-        """Beyond the end knots, looking back: puts on the right, calls on the left.
+        """Prices beyond the end knots of the inner side: puts on the right, calls on the left.
 
         Steep slopes put the forward itself beyond the last knot, and then these are the
         out-of-the-money options: the price at the end knot and the stretch since.

@@ -16,13 +16,14 @@ decoder's, so every price is a sum of its segment integrals.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from arbiter import inputs
@@ -44,10 +45,10 @@ _SIDES = ("call", "put")
 
 @dataclass(frozen=True, eq=False)
 class VixSlices:
-    """Shapes of the VIX at future dates: transport slopes of its logarithm.
+    """Transport slices of the VIX at future dates: slopes of its logarithm.
 
-    A shape has no level: the future and the second moment follow from the forward variance of
-    the surface that holds the slices. Between listed dates slopes are linear in √T, from 0 at
+    Slices do not fix the future: it and the second moment follow from the forward variance of the
+    surface that holds the slices. Between listed dates slopes are linear in √T, from 0 at
     T = 0; after the last one they stay, as those of a mean-reverting variance do. Any positive
     slopes keep every inequality: VIX laws of two dates are laws of two different 30-day windows,
     and no order between them is implied.
@@ -64,7 +65,7 @@ class VixSlices:
 
     @classmethod
     def of(cls, knots: ArrayLike, maturities: ArrayLike, slopes: ArrayLike) -> VixSlices:
-        """Slices from arrays.
+        """Slices from arrays, checked.
 
         Raises:
             ValueError: Naming the place, the value and the remedy.
@@ -111,7 +112,7 @@ class VixSlices:
         return cls(x, T, a)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies and workers check the numbers anew."""
+        """Pickles and copies are rebuilt with the same checks."""
         return VixSlices.of, (self.knots, self.maturities, self.slopes)
 
     def slopes_at(self, T: ArrayLike) -> Array:
@@ -197,8 +198,8 @@ def require_variance(T: Array, variance: Array) -> None:
         )
 
 
-def warn_beyond_expiries(ends: Array, last: float, slack: float, there: str) -> None:
-    """A warning where windows of the VIX end after the last index expiry, and what is there.
+def describe_beyond_expiries(ends: Array, last: float, slack: float, there: str) -> tuple[str, ...]:
+    """A sentence if windows of the VIX end after the last index expiry; it is logged as well.
 
     Args:
         ends: ``(U,)`` years at which they end.
@@ -207,11 +208,40 @@ def warn_beyond_expiries(ends: Array, last: float, slack: float, there: str) -> 
         there: What the surface is then, in words.
     """
     beyond = int(np.count_nonzero(ends > last + slack))
-    if beyond:
-        logger.warning(
-            "%d of %d VIX windows end after the last index expiry, T=%.4g: there %s",
-            beyond, ends.size, last, there,
-        )  # fmt: skip
+    if not beyond:
+        return ()
+    warning = (
+        f"{beyond} of {ends.size} VIX windows end after the last index expiry, T={last:.4g}: "
+        f"there {there}"
+    )
+    logger.warning(warning)
+    return (warning,)
+
+
+def describe_missing_iv(
+    name: str,
+    k: Array,
+    t: Array,
+    implied: black.Implied[NDArray[Any]],
+    reasons: Mapping[black.Reason, str] = MappingProxyType({}),
+) -> tuple[str, ...]:
+    """A sentence about the first of the points that have no implied volatility, if there are any.
+
+    Args:
+        name: What is missing, in words.
+        k: Log-moneyness of the points.
+        t: Their maturities in years, of the same shape.
+        implied: What was found for them.
+        reasons: Sentences in the place of those of :class:`~arbiter.pricing.black.Reason`.
+    """
+    where = np.flatnonzero(np.ravel(implied.reason))
+    if not where.size:
+        return ()
+    reason = black.Reason(int(np.ravel(implied.reason)[where[0]]))
+    return (
+        f"{name} is NaN at {where.size} of {k.size} points, first at k={k.ravel()[where[0]]:.6g}, "
+        f"T={t.ravel()[where[0]]:.6g}: {reasons.get(reason, reason.explain())}",
+    )
 
 
 def require_levels(name: str, levels: ArrayLike) -> Array:
@@ -228,7 +258,7 @@ def require_levels(name: str, levels: ArrayLike) -> Array:
 
 
 class VixQueries:
-    """What whoever knows forward variances and VIX slices can say about the VIX.
+    """VIX quantities of an object with forward variances and VIX slices.
 
     Strikes, futures and quantiles are index points, option prices discounted index points,
     ``vix_iv`` is annualised and decimal.
@@ -251,7 +281,7 @@ class VixQueries:
     def vix_future(self, T: MaturityLike) -> Array:
         """VIX future ``100 √FV(T) · E√Y_T``, in index points: never above ``100 √FV(T)``."""
         t = self.years(T)
-        ratio = self._require_slices().future_ratio(t)
+        ratio = self.require_vix_slices().future_ratio(t)
         return np.asarray(INDEX_POINTS * np.sqrt(self.forward_variance(t)) * ratio)
 
     def vix_second_moment(self, T: MaturityLike) -> Array:
@@ -260,7 +290,7 @@ class VixQueries:
         A measurement, with an integral of its own: it sees the future and the slices only.
         """
         t = self.years(T)
-        square = self._require_slices().square_ratio(t)
+        square = self.require_vix_slices().square_ratio(t)
         return np.asarray((self.vix_future(t) / INDEX_POINTS) ** 2 * square)
 
     def vix_option(self, K: ArrayLike, T: MaturityLike, side: str = "call") -> Array:
@@ -268,7 +298,7 @@ class VixQueries:
         if side not in _SIDES:
             raise ValueError(f"side = {side!r}: give 'call' or 'put'")
         k, t, future = self._moneyness(K, T)
-        price = self._require_slices().evaluate(
+        price = self.require_vix_slices().evaluate(
             Transport.call if side == "call" else Transport.put, k, t
         )
         return np.asarray(self.discount(t) * future * price)
@@ -277,33 +307,33 @@ class VixQueries:
         """Black volatility of VIX options on the surface's own future, annualised and decimal."""
         k, t, _ = self._moneyness(K, T)
         implied = black.implied_total_volatility(
-            self._require_slices().evaluate(Transport.otm, k, t), k
+            self.require_vix_slices().evaluate(Transport.otm, k, t), k
         )
-        where = np.flatnonzero(np.ravel(implied.reason))
-        if where.size:
-            first = black.Reason(int(np.ravel(implied.reason)[where[0]]))
-            logger.warning(
-                "VIX implied volatility is NaN at %d of %d points, first at k=%.6g, T=%.6g: %s",
-                where.size, k.size, k.ravel()[where[0]], t.ravel()[where[0]], first.explain(),
-            )  # fmt: skip
+        for warning in describe_missing_iv("VIX implied volatility", k, t, implied):
+            logger.warning(warning)
         return np.asarray(implied.volatility / np.sqrt(t))
 
     def vix_density(self, V: ArrayLike, T: MaturityLike) -> Array:
         """Density of ``VIX_T`` at levels ``V``, per index point."""
         k, t, future = self._moneyness(V, T, "V")
-        return np.asarray(self._require_slices().evaluate(Transport.density, k, t) / future)
+        return np.asarray(self.require_vix_slices().evaluate(Transport.density, k, t) / future)
 
     def vix_quantile(self, u: ArrayLike, T: MaturityLike) -> Array:
         """The level below which ``VIX_T`` lies with probability ``u``, in index points."""
         probability, t = np.broadcast_arrays(inputs.require_probabilities("u", u), self.years(T))
-        ratio = self._require_slices().evaluate(Transport.quantile, probability, t)
+        ratio = self.require_vix_slices().evaluate(Transport.quantile, probability, t)
         return np.asarray(self.vix_future(t) * ratio)
 
     def vvix(self, T: MaturityLike) -> Array:
         """Volatility index of the VIX, ``100 √(−2 E log(VIX_T/F)/T)``: exact, every strike."""
-        return self._require_slices().vvix(self.years(T))
+        return self.require_vix_slices().vvix(self.years(T))
 
-    def _require_slices(self) -> VixSlices:
+    def require_vix_slices(self) -> VixSlices:
+        """The VIX slices that prices are read from.
+
+        Raises:
+            ValueError: If there are none; the message says how to get some.
+        """
         if self.vix_slices is None:
             raise ValueError(
                 "this surface has no VIX slices, so that it knows forward variances and no law of "
@@ -317,7 +347,7 @@ class VixQueries:
     ) -> tuple[Array, Array, Array]:
         """``log(K/F)``, years and futures, of one shape."""
         points = require_levels(name, K)
-        self._require_slices()
+        self.require_vix_slices()
         t = self.years(T)
         future = self.vix_future(t)
         require_variance(t, (future / INDEX_POINTS) ** 2)

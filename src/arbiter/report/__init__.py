@@ -1,4 +1,4 @@
-"""What a fit produced, as one page to read or print, and as pictures.
+"""Reports of a fit: one HTML page, pictures, or a PDF.
 
 Everything here is a pure function of its arguments: no clock, no network, no settings. The same
 surface, quotes and summary give the same bytes.

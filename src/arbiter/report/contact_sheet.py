@@ -1,4 +1,4 @@
-"""The contact sheet: every smile as a small drawing that needs no script and prints sharply."""
+"""The contact sheet of the report: one small SVG drawing per smile."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _bars_path(x: Array, bid: Array, ask: Array) -> str:
 
 
 def _line_path(x: Array, y: Array) -> str:
-    """A line through the points that exist; missing ones break it."""
+    """An SVG path through the points; NaN breaks the line."""
     pieces, pen = [], "M"
     for a, b in zip(x.tolist(), y.tolist(), strict=True):
         if math.isnan(b):

@@ -1,4 +1,4 @@
-"""Interactive figures as plain plotly dictionaries, drawn by the page when they come into view."""
+"""Interactive figures of the report as plotly dictionaries."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def draw_term_structure(
 def _index_markers(
     readings: Readings, summary: Mapping[str, Any], index: pl.DataFrame | None
 ) -> list[Figure]:
-    """The index at its horizons: by the rule, on listed strikes, and exact with its error."""
+    """Markers of the index: by the rule on quotes, by the rule on the surface, and exact."""
     found = []
     styles = {
         "quoted": ("index rule on the quotes", PURPLE, "diamond-open", 11),
@@ -272,7 +272,7 @@ def _index_markers(
 
 
 def _root_time_ticks(mesh: VolatilityMesh, most: int) -> tuple[list[float], list[str]]:
-    """Ticks on an axis of √T."""
+    """Places and texts of ticks on an axis of √T."""
     days, texts = plot_style.time_ticks(mesh.T[0], mesh.T[-1], np.sqrt, most)
     return round_for_json(np.sqrt(np.array(days) / DAYS_PER_YEAR), 4), texts
 
@@ -299,11 +299,14 @@ def _hover_values(readings: Readings) -> list[list[list[float | None]]]:
     mesh = readings.mesh
     days = np.broadcast_to(DAYS_PER_YEAR * mesh.T[:, None], mesh.k.shape)
     iv = np.round(100.0 * mesh.iv, 2)
-    return round_for_json(np.dstack([np.round(np.exp(mesh.k), 4), np.round(days, 1), iv]), 4)
+    values: list[list[list[float | None]]] = round_for_json(
+        np.dstack([np.round(np.exp(mesh.k), 4), np.round(days, 1), iv]), 4
+    )
+    return values
 
 
 def _mask_known(known: NDArray[np.bool_], values: Array) -> Array:
-    """The values that are not known, and the last known one, so that the line does not break."""
+    """``values`` past the known ones and at the last known one, NaN elsewhere."""
     last = np.flatnonzero(known)[-1:] if not known.all() else np.empty(0, dtype=np.int64)
     shown = ~known
     shown[last] = True

@@ -1,4 +1,4 @@
-"""The words of the page: its title, the numbers that come first, and the details that come last."""
+"""Text of the report: title, headline numbers, and details of the run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _DETAIL_TITLES = {
 
 @dataclass(frozen=True)
 class Card:
-    """A headline number: what it is, the number, a line below; ``exact`` is the plain value."""
+    """A headline number: title, formatted value, note, plain value and colour."""
 
     title: str
     value: str
@@ -55,13 +55,13 @@ class Card:
 
 
 def page_title(summary: Mapping[str, Any], quotes: Quotes) -> str:
-    """What the page is about, in a line."""
+    """The title of the page: the underlying's volatility surface."""
     name = summary.get("underlying") or quotes.info.get("underlying")
     return f"{name} volatility surface" if name else "Volatility surface"
 
 
 def page_subtitle(summary: Mapping[str, Any], readings: Readings) -> str:
-    """As of when, from where, how much."""
+    """The subtitle: time of the quotes, source, expiries."""
     quotes = readings.quotes
     stamp = summary.get("as_of") or quotes.as_of or getattr(readings.surface, "as_of", None)
     source = summary.get("source") or quotes.info.get("source")
@@ -82,7 +82,14 @@ def build_cards(
     certificate: Certificate | None = None,
     index: pl.DataFrame | None = None,
 ) -> list[Card]:
-    """The numbers that a reader looks for first."""
+    """The headline cards in the order of the page.
+
+    Args:
+        summary: What ``fit.json`` holds.
+        readings: The surface evaluated at its quotes.
+        certificate: The certificate of the surface; without it the summary's verdict is used.
+        index: Term structure of the index, from :mod:`arbiter.vix.replication`, or None.
+    """
     verdict = summary.get("certificate") or {}
     passed = verdict.get("passed") if certificate is None else certificate.passed
     nas = verdict.get("nas") if certificate is None else certificate.nas
@@ -127,7 +134,7 @@ def build_cards(
 
 
 def _vix_cards(summary: Mapping[str, Any]) -> list[Card]:
-    """How the VIX was met, where it was fitted too."""
+    """The card of the VIX fit; none where no VIX was fitted."""
     market = summary.get("vix_market")
     if not market:
         return []
@@ -141,14 +148,14 @@ def _vix_cards(summary: Mapping[str, Any]) -> list[Card]:
 
 
 def _method_card(summary: Mapping[str, Any]) -> Card:
-    """By which method, how it ended and what it took."""
+    """The card of the method: status, steps and seconds."""
     method = str(summary.get("method") or "fit")
     status = str(summary.get("status", ABSENT)).replace("_", " ")
     return Card(_METHOD_TITLES.get(method, method), status, _format_effort(summary))
 
 
 def _domain_cards(summary: Mapping[str, Any]) -> list[Card]:
-    """Whether the operator knows such quotes, where it took part."""
+    """The card of the operator's domain check; none where no operator was used."""
     operator = summary.get("operator")
     if not operator:
         return []
@@ -179,7 +186,7 @@ def _append_unit(text: str, unit: str) -> str:
 
 
 def _index_card(summary: Mapping[str, Any], readings: Readings, table: pl.DataFrame | None) -> Card:
-    """The 30-day index: the rule on the quotes, the rule on the surface, and the exact one."""
+    """The card of the 30-day index: by the rule on quotes and on the surface, and exact."""
     exact, error = summary.get("vix_surface"), readings.index_error(summary)
     interval = (
         "" if error is None or exact is None else f"\u00a0±\u00a0{format_number(2.0 * error)}"
@@ -200,7 +207,7 @@ def _index_card(summary: Mapping[str, Any], readings: Readings, table: pl.DataFr
 
 
 def run_details(summary: Mapping[str, Any], quotes: Quotes) -> list[tuple[str, str]]:
-    """Everything else that the summary says, and where the quotes come from."""
+    """Name and text of every other field of the summary and of the quotes' info."""
     rest = {name: value for name, value in summary.items() if name not in _HEADLINE_KEYS}
     known = [name for name in _DETAIL_TITLES if name in rest]
     others = sorted(name for name in rest if name not in _DETAIL_TITLES)
@@ -219,7 +226,7 @@ def run_details(summary: Mapping[str, Any], quotes: Quotes) -> list[tuple[str, s
 
 
 def _operator_details(operator: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """What the operator says of itself, its domain's traits beside it."""
+    """Fields of the operator's summary, with the features and alarms of its domain check."""
     own = [(name, value) for name, value in operator.items() if name != "domain"]
     domain = operator.get("domain") or {}
     traits = [("traits", domain["traits"])] if "traits" in domain else []
@@ -231,7 +238,7 @@ def _number_alarms(domain: Mapping[str, Any]) -> Iterable[tuple[int, Any]]:
 
 
 def _format_value(value: Any) -> str:
-    """A plain value in one line; mappings as name = value."""
+    """A plain value as one line of text; mappings as name = value."""
     if value is None:
         return ""
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Numbers as people read them: signs, separators, shares that are never rounded up to all."""
+"""Numbers as text: separators, signs, percentages that are rounded down, durations."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def format_percent(share: Any, digits: int = 2) -> str:
 
 
 def format_count(amount: Any, singular: str, plural: str | None = None) -> str:
-    """An amount with its noun."""
+    """``amount`` with its noun, singular or plural."""
     noun = singular if amount == 1 else plural or f"{singular}s"
     return f"{format_number(amount, 0)} {noun}"
 
 
 def format_days(days: float) -> str:
-    """A time as people say it: hours, days, weeks, months or years, rounded."""
+    """A number of days as text: hours, days, weeks, months or years, rounded."""
     if days < 1.0:
         return f"{24.0 * days:.0f} h"
     if days < 60.0:
@@ -53,13 +53,13 @@ def format_days(days: float) -> str:
 
 
 def format_timestamp(value: Any) -> str:
-    """A time without the letter T and without seconds that are zero."""
+    """A time stamp with a blank in place of the letter T and without zero seconds."""
     text = "" if value is None else str(value).replace("T", " ")
     return text.removesuffix(":00") if text.count(":") == 2 else text
 
 
 def escape_label(text: Any, longest: int = 40) -> str:
-    """Text for plotly, which reads a few tags: here they are letters. Cut to its room."""
+    """``text`` cut to ``longest`` characters, with the tags that plotly reads escaped."""
     whole = str(text)
     whole = whole if len(whole) <= longest else f"{whole[: longest - 1]}…"
     return html.escape(whole, quote=False)
@@ -81,7 +81,7 @@ def round_for_json(values: ArrayLike, digits: int) -> Any:
 
 
 def choose_ticks(low: float, high: float, most: int) -> list[float]:
-    """Round numbers between two ends, at most so many."""
+    """Round numbers between ``low`` and ``high``, at most ``most`` of them."""
     if not (math.isfinite(low) and math.isfinite(high) and high > low):
         return []
     power = 10.0 ** math.floor(math.log10((high - low) / most))

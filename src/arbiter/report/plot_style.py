@@ -1,13 +1,13 @@
-"""How figures look: colours, fonts, axes and ticks.
+"""Style of the figures: colours, fonts, axes and ticks.
 
-Maturity runs along viridis from dark (short) to green (long); the model is blue, what lies
-outside bid-ask vermilion. All are told apart by colour-blind readers.
+Maturities are coloured along viridis from dark (short) to green (long). The model is blue, and
+quotes outside bid-ask are vermilion. Colour-blind readers can tell all of them apart.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -40,7 +40,7 @@ LEGEND_ABOVE: Figure = {
 
 
 def maturity_colours(place: Array) -> list[str]:
-    """Colours of maturities, from 0 (short) to 1 (long)."""
+    """CSS colours of maturities at places from 0 (short) to 1 (long)."""
     return [str(colour) for colour in sample_colorscale("Viridis", list(VIRIDIS_END * place))]
 
 
@@ -83,30 +83,45 @@ def volatility_ticks(low: float, high: float) -> list[float]:
     return marks
 
 
-def line_trace(
-    name: str, x: list[float], y: ArrayLike, colour: str, dash: str = "solid", width: float = 2.0
+def _named_trace(
+    mode: str, name: str, x: Sequence[float | str], y: ArrayLike, **parts: object
 ) -> Figure:
-    """A named line over days."""
+    """A scatter trace with its name; ``parts`` are added at the end."""
     return {
-        "type": "scatter", "mode": "lines", "name": name, "x": x, "y": round_for_json(y, 3),
-        "line": {"color": colour, "width": width, "dash": dash},
-        "hovertemplate": "%{y:.2f} % at %{x:.0f} days<extra>%{fullData.name}</extra>",
+        "type": "scatter", "mode": mode, "name": name, "x": x, "y": round_for_json(y, 3), **parts,
     }  # fmt: skip
+
+
+def line_trace(
+    name: str,
+    x: Sequence[float | str],
+    y: ArrayLike,
+    colour: str,
+    dash: str = "solid",
+    width: float = 2.0,
+) -> Figure:
+    """A named line; ``x`` in days, ``y`` in percent."""
+    line = {"color": colour, "width": width, "dash": dash}
+    hover = "%{y:.2f} % at %{x:.0f} days<extra>%{fullData.name}</extra>"
+    return _named_trace("lines", name, x, y, line=line, hovertemplate=hover)
 
 
 def marker_trace(
-    name: str, x: list[float], y: ArrayLike, colour: str, symbol: str = "circle", size: float = 7.0
+    name: str,
+    x: Sequence[float | str],
+    y: ArrayLike,
+    colour: str,
+    symbol: str = "circle",
+    size: float = 7.0,
 ) -> Figure:
-    """Named points over days."""
-    return {
-        "type": "scatter", "mode": "markers", "name": name, "x": x, "y": round_for_json(y, 3),
-        "marker": {"color": colour, "symbol": symbol, "size": size},
-        "hovertemplate": "%{y:.2f} at %{x:.1f} days<extra>%{fullData.name}</extra>",
-    }  # fmt: skip
+    """Named points; ``x`` in days, ``y`` in percent."""
+    marker = {"color": colour, "symbol": symbol, "size": size}
+    hover = "%{y:.2f} at %{x:.1f} days<extra>%{fullData.name}</extra>"
+    return _named_trace("markers", name, x, y, marker=marker, hovertemplate=hover)
 
 
 def figure_layout(height: int, **parts: Any) -> Figure:
-    """The frame of a figure; ``parts`` add to it or replace."""
+    """The plotly layout of a figure; ``parts`` are added to it or replace its fields."""
     hover = {"family": FONT, "size": 12, "color": INK}
     whole: Figure = {
         "height": height,
@@ -122,7 +137,7 @@ def figure_layout(height: int, **parts: Any) -> Figure:
 
 
 def axis_layout(title: str | None, **parts: Any) -> Figure:
-    """An axis; ``parts`` add to it or replace."""
+    """The layout of an axis; ``parts`` are added to it or replace its fields."""
     whole: Figure = {
         "gridcolor": LINE, "linecolor": "#b8bfc6", "zeroline": False, "zerolinecolor": "#b8bfc6",
         "ticks": "outside", "ticklen": 4, "tickcolor": "#b8bfc6", "automargin": True,
@@ -133,7 +148,7 @@ def axis_layout(title: str | None, **parts: Any) -> Figure:
 
 
 def scene_axis_layout(title: str) -> Figure:
-    """An axis of a figure in three dimensions."""
+    """The layout of an axis of a three-dimensional figure."""
     return {
         "title": {"text": title, "font": {"size": 12, "color": GREY}},
         "backgroundcolor": "#ffffff", "gridcolor": LINE, "zerolinecolor": LINE,
@@ -151,7 +166,7 @@ def wire_contours(values: Array) -> Figure:
 
 
 def colour_bar_layout(title: str, **parts: Any) -> Figure:
-    """The scale of a colour; ``parts`` add to it or replace."""
+    """The layout of a colour bar; ``parts`` are added to it or replace its fields."""
     bar: Figure = {
         "title": {"text": title, "side": "top", "font": {"size": 12, "color": GREY}},
         "thickness": 10, "outlinewidth": 0, "tickfont": {"size": 11}, "ticks": "outside",

@@ -1,4 +1,4 @@
-"""Figures with one line an expiry: total variance and densities, coloured by maturity."""
+"""Figures with one line per expiry: total variance and densities, coloured by maturity."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _maturity_traces(
     quoted: NDArray[np.bool_],
     hover: str,
 ) -> list[Figure]:
-    """Two lines an expiry: solid where there are quotes, dotted and lighter beyond."""
+    """Two traces per expiry: solid between its quotes, dotted and lighter beyond."""
     traces: list[Figure] = []
     colours = plot_style.maturity_colours(readings.maturity_shade)
     for label, colour, row_x, row_y, known in zip(

@@ -73,7 +73,7 @@ class SmileReadings:
 
     @property
     def in_currency(self) -> bool:
-        """Whether strikes have a meaning in currency, or only in units of the forward."""
+        """Whether strikes are in currency, or only in units of the forward."""
         return bool(np.any(self.quotes.forwards != 1.0))
 
     def strike_axis(self, i: int, k: Array) -> Array:
@@ -165,7 +165,7 @@ class SmileReadings:
 
     @cached_property
     def quoted_z(self) -> tuple[Array, Array]:
-        """``(L,)`` the same ends as Gaussian percentiles."""
+        """``(L,)`` Gaussian coordinates of the first and of the last quote of each expiry."""
         low, high = (np.asarray(self.surface.z(k, self.T)) for k in self.quoted_range)
         return low, high
 
@@ -176,7 +176,7 @@ class SmileReadings:
 
     @cached_property
     def smile_k(self) -> Array:
-        """``(L, p)`` log-moneyness of the smiles; ``between`` says which points are quoted."""
+        """``(L, p)`` log-moneyness of the smiles' points; see :attr:`quoted_points`."""
         low, high = (k[:, None] for k in self.quoted_range)
         first, last = (
             np.asarray(self.surface.log_strike(z + reach, self.T))[:, None]
@@ -196,10 +196,10 @@ class SmileReadings:
 
     @cached_property
     def smile_error(self) -> Array | None:
-        """``(L, p)`` standard error of the fitted volatility, where the surface knows it.
+        """``(L, p)`` standard error of the fitted volatility; None where the surface has none.
 
-        A quarter of the points is asked for, since errors cost far more than values; between
-        them the band is straight.
+        Errors are computed at a quarter of the points and interpolated linearly, since they cost
+        far more than values.
         """
         size = self.smile_k.shape[1]
         some = np.linspace(0, size - 1, size // 4).round().astype(np.int64)
@@ -212,8 +212,8 @@ class SmileReadings:
     def smile_range(self) -> Array:
         """``(L, 2)`` volatilities that a picture of each smile should show.
 
-        The fitted curve and nearly all quotes; a few asks of options worth nothing would
-        otherwise press the smile into a line.
+        It covers the fitted curve and nearly all quotes. The highest asks of nearly worthless
+        options are left out, since they would flatten the smile.
         """
         iv = self.smile_iv[:, self.quoted_points]
         low, high = np.nanmin(iv, axis=1), np.nanmax(iv, axis=1)

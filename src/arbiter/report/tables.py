@@ -28,7 +28,7 @@ _MAX_WORST_QUOTES = 12
 
 @dataclass(frozen=True)
 class Table:
-    """A table of texts. ``align`` has a letter per column: l or r."""
+    """A table of texts; ``align`` has one letter per column, ``l`` or ``r``."""
 
     columns: list[str]
     rows: list[list[str]]
@@ -37,7 +37,7 @@ class Table:
 
 
 def index_table(table: pl.DataFrame | None) -> Table | None:
-    """The index at its horizons, as far as it is known."""
+    """One row per horizon of the index, with the columns that have values; None without a table."""
     if table is None:
         return None
     titles = {
@@ -55,7 +55,7 @@ def index_table(table: pl.DataFrame | None) -> Table | None:
 
 
 def expiry_table(readings: Readings, forwards: pl.DataFrame | None) -> Table:
-    """One row per expiry: what was quoted, what was fitted, what parity said."""
+    """One row per expiry: its quotes, its fit and the errors of put-call parity."""
     quotes = readings.quotes
     parity = _parity_errors(quotes, forwards)
     swap = INDEX_POINTS * np.sqrt(readings.surface.variance_swap(readings.T))
@@ -102,7 +102,7 @@ def _parity_errors(quotes: Quotes, forwards: pl.DataFrame | None) -> list[tuple[
 
 
 def inside_text(readings: Readings) -> str:
-    """How many quotes lie inside, in words."""
+    """A sentence that counts the quotes inside bid-ask."""
     inside, total = int(readings.inside.sum()), len(readings.quotes)
     return (
         f"{format_number(inside, 0)} of {format_number(total, 0)} quotes "
@@ -111,7 +111,7 @@ def inside_text(readings: Readings) -> str:
 
 
 def modes_text(readings: Readings) -> str:
-    """How many densities have a single mode, in words."""
+    """A sentence that counts the densities with a single mode."""
     single, total = int((readings.modes == 1).sum()), readings.T.size
     if single == total:
         return "Every density has a single mode." if total > 1 else "The density has a single mode."
@@ -120,7 +120,7 @@ def modes_text(readings: Readings) -> str:
 
 
 def worst_quotes_table(readings: Readings) -> Table:
-    """The quotes farthest outside their bid-ask."""
+    """The quotes farthest outside their bid-ask, worst first."""
     quotes = readings.quotes
     outside = np.flatnonzero(~readings.inside)
     order = outside[np.argsort(-np.abs(readings.residual[outside]), kind="stable")][
@@ -158,12 +158,12 @@ def worst_quotes_table(readings: Readings) -> Table:
 
 
 def _strike_digits(strikes: NDArray[np.float64]) -> int:
-    """Decimals that strikes need: listed ones are mostly whole."""
+    """Number of decimals that the strikes need."""
     return 0 if np.allclose(strikes, np.round(strikes), rtol=0.0, atol=1e-6) else 2
 
 
 def family_table(certificate: Certificate) -> Table:
-    """What was checked: inequalities of each family and the tightest of them."""
+    """One row per family of inequalities: number checked and smallest margin."""
     rows = [
         [
             name.replace("_", " "),
@@ -176,7 +176,7 @@ def family_table(certificate: Certificate) -> Table:
 
 
 def findings_table(certificate: Certificate) -> Table:
-    """Violations, largest first."""
+    """The certificate's findings, largest first."""
     shown = certificate.findings.head(MAX_FINDINGS)
     rows = [
         [
@@ -201,7 +201,7 @@ def findings_table(certificate: Certificate) -> Table:
 
 
 def exclusions_table(quotes: Quotes) -> Table:
-    """How many quotes were left out for each reason."""
+    """One row per reason of exclusion: number of quotes and meaning."""
     table = quotes.counts()
     rows = [
         [str(reason), format_number(n, 0), str(meaning)]
@@ -211,7 +211,7 @@ def exclusions_table(quotes: Quotes) -> Table:
 
 
 def exclusions_by_expiry_table(quotes: Quotes) -> Table:
-    """Quotes used and left out, expiry by reason."""
+    """One row per expiry: quotes used, and quotes left out by reason."""
     table = quotes.exclusions
     reasons = [str(reason) for reason in quotes.counts()["reason"]]
     used = {
@@ -237,7 +237,7 @@ def exclusions_by_expiry_table(quotes: Quotes) -> Table:
 
 
 def excluded_rows_table(quotes: Quotes) -> Table:
-    """The excluded quotes themselves, as many as a page can bear."""
+    """The excluded quotes, one row each, up to the number that a page shows."""
     table = quotes.exclusions
     rows = [
         [

@@ -10,6 +10,7 @@ import numpy as np
 
 from arbiter.conventions import DAYS_PER_YEAR, INDEX_POINTS, Array
 from arbiter.fitting.vix_comparison import JointComparison, VixLaw
+from arbiter.pricing.vix_slices import VixQueries
 from arbiter.report import plot_style
 from arbiter.report.contact_sheet import Drawing, draw_smiles
 from arbiter.report.number_format import (
@@ -34,23 +35,20 @@ class VixReadings:
 
     Attributes:
         surface: The surface.
+        vix_maturities: ``(L,)`` VIX dates in years.
         agreement: The two markets that it was fitted to; without it there are curves alone.
     """
 
-    surface: Any
+    surface: VixQueries
+    vix_maturities: Array
     agreement: JointComparison | None = None
 
     @classmethod
-    def from_surface(cls, surface: Any, agreement: JointComparison | None) -> VixReadings | None:
+    def from_surface(cls, surface: object, agreement: JointComparison | None) -> VixReadings | None:
         """Readings, or None where a surface has no law of the VIX."""
-        if getattr(surface, "vix_slices", None) is None:
+        if not isinstance(surface, VixQueries) or surface.vix_slices is None:
             return None
-        return cls(surface, agreement)
-
-    @property
-    def vix_maturities(self) -> Array:
-        """``(L,)`` VIX dates in years."""
-        return np.asarray(self.surface.vix_slices.maturities)
+        return cls(surface, surface.vix_slices.maturities, agreement)
 
     @cached_property
     def T(self) -> Array:  # noqa: N802 - the field's name
@@ -89,11 +87,6 @@ class VixReadings:
         """``(n,)`` VVIX along the curve."""
         return np.asarray(self.surface.vvix(self.T))
 
-    def agreement_column(self, name: str) -> Array:
-        """A column of the agreement's table, NaN where it has nulls."""
-        assert self.agreement is not None
-        return np.asarray(self.agreement.table[name].cast(float).fill_null(np.nan).to_numpy())
-
 
 def draw_vix_smiles(readings: VixReadings) -> list[Drawing]:
     """Every VIX smile as a small drawing."""
@@ -104,7 +97,7 @@ def build_vix_figures(readings: VixReadings) -> dict[str, Figure]:
     """The figures of the VIX side."""
     found = {"vix-futures": draw_futures(readings), "vvix": draw_vvix(readings)}
     if readings.agreement is not None:
-        found["vix-coupling"] = draw_coupling(readings)
+        found["vix-coupling"] = draw_coupling(readings.agreement)
     return found
 
 
@@ -118,8 +111,8 @@ def draw_futures(readings: VixReadings) -> Figure:
         )
     traces.append(_vix_line("future, fitted", days, readings.future, GREEN))
     if readings.agreement is not None:
-        at = round_for_json(readings.agreement_column("days"), 3)
-        own = readings.agreement_column("vix_alone")
+        at = round_for_json(readings.agreement.column("days"), 3)
+        own = readings.agreement.column("vix_alone")
         if np.isfinite(own).any():
             traces.append(
                 plot_style.marker_trace(
@@ -127,9 +120,9 @@ def draw_futures(readings: VixReadings) -> Figure:
                 )
             )
         quoted = plot_style.marker_trace(
-            "future, quoted", at, readings.agreement_column("future"), INK, "circle", 6
+            "future, quoted", at, readings.agreement.column("future"), INK, "circle", 6
         )
-        half = round_for_json(readings.agreement_column("half_spread"), 4)
+        half = round_for_json(readings.agreement.column("half_spread"), 4)
         traces.append(quoted | {"error_y": {"array": half, "color": INK, "thickness": 1.4}})
     return {"data": traces, "layout": _vix_layout(readings, "index points", 440)}
 
@@ -146,17 +139,16 @@ def draw_vvix(readings: VixReadings) -> Figure:
     return {"data": [curve, at], "layout": _vix_layout(readings, "VVIX, points", 380)}
 
 
-def draw_coupling(readings: VixReadings) -> Figure:
+def draw_coupling(agreement: JointComparison) -> Figure:
     """Root of the second moment less root of forward variance: fitted apart, and together."""
-    assert readings.agreement is not None
-    labels = [escape_label(label) for label in readings.agreement.table["date"]]
+    labels = [escape_label(label) for label in agreement.table["date"]]
     hover = "<b>%{x}</b><br>%{y:.3g} points<extra>%{fullData.name}</extra>"
     traces: list[Figure] = []
-    if np.isfinite(readings.agreement_column("gap")).any():
+    if np.isfinite(agreement.column("gap")).any():
         traces.append(
             {
                 "type": "bar", "name": "each market alone", "x": labels,
-                "y": round_for_json(readings.agreement_column("gap"), 4),
+                "y": round_for_json(agreement.column("gap"), 4),
                 "marker": {"color": VERMILION},
                 "hovertemplate": hover,
             }
@@ -165,17 +157,15 @@ def draw_coupling(readings: VixReadings) -> Figure:
         ("this surface", "residual", BLUE, "circle"),
         ("future, fitted less quoted", "future_error", GREEN, "diamond-open"),
     ):
-        dots = plot_style.marker_trace(
-            name, labels, readings.agreement_column(column), colour, symbol, 8
-        )
-        exact = {"y": round_for_json(readings.agreement_column(column), 16), "hovertemplate": hover}
+        dots = plot_style.marker_trace(name, labels, agreement.column(column), colour, symbol, 8)
+        exact = {"y": round_for_json(agreement.column(column), 16), "hovertemplate": hover}
         traces.append(dots | exact)
     frame = plot_style.figure_layout(
         380,
         xaxis=plot_style.axis_layout(None, type="category", tickangle=-40),
         yaxis=plot_style.axis_layout("√E[VIX²] − √FV, points", zeroline=True),
         showlegend=True,
-        legend=_LEGEND,
+        legend=plot_style.LEGEND_ABOVE,
         margin={"l": 58, "r": 12, "t": 66, "b": 76},
     )
     return {"data": traces, "layout": frame}
@@ -242,6 +232,6 @@ def _vix_layout(readings: VixReadings, title: str, height: int) -> Figure:
         ),
         yaxis=plot_style.axis_layout(title),
         showlegend=True,
-        legend=_LEGEND,
+        legend=plot_style.LEGEND_ABOVE,
         margin={"l": 58, "r": 12, "t": 66, "b": 48},
     )

@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from arbiter.conventions import DAYS_PER_YEAR
+from arbiter.fitting.vix_comparison import JointComparison
 from arbiter.report import plot_style
 from arbiter.report.number_format import escape_dollars
 from arbiter.report.vix_panels import VixReadings
@@ -28,10 +29,10 @@ def draw_market(figure: Figure, readings: VixReadings) -> None:
         )
     ax.plot(days, readings.future, color=plot_style.GREEN, label="future, fitted")
     if readings.agreement is not None:
-        at = readings.agreement_column("days")
+        at = readings.agreement.column("days")
         ax.plot(
             at,
-            readings.agreement_column("vix_alone"),
+            readings.agreement.column("vix_alone"),
             "D",
             markerfacecolor="none",
             color=plot_style.VERMILION,
@@ -39,8 +40,8 @@ def draw_market(figure: Figure, readings: VixReadings) -> None:
         )
         ax.errorbar(
             at,
-            readings.agreement_column("future"),
-            readings.agreement_column("half_spread"),
+            readings.agreement.column("future"),
+            readings.agreement.column("half_spread"),
             fmt="o",
             markersize=4,
             color=plot_style.INK,
@@ -60,22 +61,21 @@ def draw_market(figure: Figure, readings: VixReadings) -> None:
     _set_date_axis(ax, readings)
     ax.set_title("VVIX, points")
     if readings.agreement is not None:
-        _draw_coupling(figure.add_subplot(grid[1, 1]), readings)
+        _draw_coupling(figure.add_subplot(grid[1, 1]), readings.agreement)
 
 
-def _draw_coupling(ax: Axes, readings: VixReadings) -> None:
-    assert readings.agreement is not None
-    labels = list(readings.agreement.table["date"])
+def _draw_coupling(ax: Axes, agreement: JointComparison) -> None:
+    labels = list(agreement.table["date"])
     place = np.arange(len(labels))
     ax.bar(
         place,
-        readings.agreement_column("gap"),
+        agreement.column("gap"),
         color=plot_style.VERMILION,
         label="each market alone",
     )
     ax.plot(
         place,
-        readings.agreement_column("residual"),
+        agreement.column("residual"),
         "o",
         color=plot_style.BLUE,
         label="this surface",

@@ -1,1 +1,1 @@
-"""The volatility index: the rule of the exchange, its replication, and a prior of its law."""
+"""The VIX: the exchange's index rule, its replication error, and a prior of the VIX's law."""

@@ -1,8 +1,8 @@
 """The exchange's volatility index on listed options (docs/vix.md).
 
 Two strips of options around the horizon give the index. Nothing here is fitted: the rule is
-arithmetic on bids and asks, to be matched digit by digit. What a surface says about the same
-quantity is in :mod:`arbiter.vix.replication`.
+arithmetic on bids and asks, to be matched digit by digit. The index of a fitted surface is in
+:mod:`arbiter.vix.replication`.
 """
 
 from __future__ import annotations
@@ -28,24 +28,28 @@ THIRTY_DAYS_MINUTES = 30 * MINUTES_PER_DAY
 
 
 class Vix(float):
-    """The index: a number (in index points) that remembers the two strips it came from.
+    """The volatility index in index points: a float that also holds its two strips.
 
-    It is a float, so it compares, formats and serialises as one.
+    It is a float, so it compares, formats and serialises as one. ``warnings`` are sentences about
+    quotes that the rule passed over, or that other quotes contradict.
     """
 
-    __slots__ = ("days", "near", "next")
+    __slots__ = ("days", "near", "next", "warnings")
     near: Strip
     next: Strip
     days: float
+    warnings: tuple[str, ...]
 
-    def __new__(cls, near: Strip, next: Strip, days: float = 30.0) -> Self:
+    def __new__(
+        cls, near: Strip, next: Strip, days: float = 30.0, warnings: tuple[str, ...] = ()
+    ) -> Self:
         """The index ``days`` ahead, interpolated between two strips."""
         self = super().__new__(cls, interpolate(near, next, days * MINUTES_PER_DAY))
-        self.near, self.next, self.days = near, next, days
+        self.near, self.next, self.days, self.warnings = near, next, days, warnings
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.near, self.next, self.days)
+        return type(self), (self.near, self.next, self.days, self.warnings)
 
     def __repr__(self) -> str:
         between = " and ".join(strip.label or f"T={strip.T:.4g}" for strip in self.strips)
@@ -67,7 +71,7 @@ class Vix(float):
         return self.near.forward, self.next.forward
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values: vix, near, next, minutes, forwards and what else went in."""
+        """The index and its two strips as plain JSON values."""
         return {
             "vix": float(self),
             "days": self.days,
@@ -83,7 +87,7 @@ class Vix(float):
 
 
 class VarianceTerm(Protocol):
-    """Anything with a variance to a moment: a strip, or a point of a term structure."""
+    """A variance to a date: a strip, or a point of a term structure."""
 
     @property
     def minutes(self) -> float:
@@ -155,8 +159,11 @@ def vix(
         sum_listed_expiry(strips.filter(pl.col("label") == label), float(r))
         for label, r in zip(labels, rates, strict=True)
     )
-    _warn_of_stale_forward((near, after), parity)
-    return Vix(near, after, days)
+    stale = _describe_stale_forwards((near, after), parity)
+    for warning in stale:
+        logger.warning(warning)
+    passed_over = (*_describe_passed_over(near), *_describe_passed_over(after))
+    return Vix(near, after, days, (*passed_over, *stale))
 
 
 def sum_listed_expiry(expiry: pl.DataFrame, rate: float) -> Strip:
@@ -167,11 +174,19 @@ def sum_listed_expiry(expiry: pl.DataFrame, rate: float) -> Strip:
         found = sum_strip(*quotes, minutes=minutes, rate=rate)
     except ValueError as error:
         raise ValueError(f"{label}: {error}") from error
-    if found.unusable:
-        logger.warning(
-            "%s: %d options with a bid but no ask above it are passed over", label, found.unusable
-        )
-    return replace(found, label=label)
+    strip = replace(found, label=label)
+    for warning in _describe_passed_over(strip):
+        logger.warning(warning)
+    return strip
+
+
+def _describe_passed_over(strip: Strip) -> tuple[str, ...]:
+    """A sentence if options of a strip could not be used."""
+    if not strip.unusable:
+        return ()
+    return (
+        f"{strip.label}: {strip.unusable} options with a bid but no ask above it are passed over",
+    )
 
 
 def bracket(strips: pl.DataFrame, days: float, cycle: Cycle | None = None) -> tuple[str, str]:
@@ -271,7 +286,7 @@ def _belongs_to_cycle(day: np.datetime64, cycle: Cycle) -> bool:
 
 
 def _weekday(day: np.datetime64) -> int:
-    """0 for Monday; day 0 of the calendar was a Thursday."""
+    """Weekday of a day number, 0 for Monday; day 0, 1 January 1970, was a Thursday."""
     return int((day.astype(int) + 3) % 7)
 
 
@@ -295,16 +310,15 @@ def _rates(parity: pl.DataFrame | None) -> Array:
     return np.asarray(-np.log(discount) / parity["T"].to_numpy())
 
 
-def _warn_of_stale_forward(strips: tuple[Strip, Strip], parity: pl.DataFrame | None) -> None:
-    """The rule trusts one strike for the forward; all of them together may say otherwise."""
+def _describe_stale_forwards(
+    strips: tuple[Strip, Strip], parity: pl.DataFrame | None
+) -> tuple[str, ...]:
+    """A sentence for each strip whose forward, from one strike, is not that of all strikes."""
     if parity is None:
-        return
-    for found, forward in zip(strips, parity["forward"].to_list(), strict=True):
-        if abs(found.forward - forward) > MAX_FORWARD_GAP * forward:
-            logger.warning(
-                "%s: the index rule takes the forward %.6g from one strike, put-call parity of "
-                "all strikes says %.6g: some quotes near the money are stale",
-                found.label,
-                found.forward,
-                forward,
-            )
+        return ()
+    return tuple(
+        f"{found.label}: the index rule takes the forward {found.forward:.6g} from one strike, "
+        f"put-call parity of all strikes says {forward:.6g}: some quotes near the money are stale"
+        for found, forward in zip(strips, parity["forward"].to_list(), strict=True)
+        if abs(found.forward - forward) > MAX_FORWARD_GAP * forward
+    )

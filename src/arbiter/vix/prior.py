@@ -1,10 +1,10 @@
-"""The law of the VIX from an SPX surface alone, with what is not known about it.
+"""A prior of the VIX's law from an SPX surface alone: a regression with Gaussian errors.
 
-A surface fixes the mean square of the VIX at every date and no more: its law is another market's.
-But in models that make both, smiles of the index say how volatile volatility is. A small network,
-trained on such models (tools/vix_prior.py), reads the log-slopes of a VIX slice off features of the
-surface (:mod:`arbiter.vix.prior_features`), with a Gaussian for what it does not know. Any slopes
-keep every inequality, so any draw of it is a law, and ``E[(VIX/100)²] = FV`` holds for each.
+A surface fixes the mean square of the VIX at every date and nothing else of its law. In models of
+both markets the index smiles are related to the volatility of volatility. A small network, trained
+on such models (tools/vix_prior.py), maps features of the surface
+(:mod:`arbiter.vix.prior_features`) to a Gaussian law of the log-slopes of a VIX slice. Any slopes
+are free of arbitrage, so every draw is a law, and ``E[(VIX/100)²] = FV`` holds for each.
 
 Shapes: U dates, n knots, f features.
 """
@@ -28,9 +28,9 @@ from arbiter.pricing import black
 from arbiter.pricing.transport import Transport
 from arbiter.pricing.vix_slices import (
     VixSlices,
+    describe_beyond_expiries,
     require_levels,
     require_variance,
-    warn_beyond_expiries,
 )
 from arbiter.surface import Surface
 from arbiter.vix.prior_features import features
@@ -50,13 +50,13 @@ _SEED = 0
 
 
 class VixRegression(NamedTuple):
-    """Weights of the regression.
+    """A three-layer network from surface features to the log-slopes of a VIX slice.
 
     Attributes:
         centre: ``(f,)`` means of the features.
-        scale: ``(f,)`` their deviations.
-        w0, b0, w1, b1, w2, b2: Of three layers, ``tanh`` between them; the last gives n means and
-            the logarithm of how far off they are.
+        scale: ``(f,)`` standard deviations of the features.
+        w0, b0, w1, b1, w2, b2: Weights and biases of three layers with ``tanh`` between them. The
+            last one gives n means and the logarithm of the size of their errors.
         root: ``(n, n)`` root of the covariance of errors of that size.
     """
 
@@ -83,16 +83,16 @@ class VixRegression(NamedTuple):
 
 @lru_cache(maxsize=1)
 def load_regression() -> VixRegression:
-    """The regression that ships with the package."""
+    """The trained regression that is part of the package."""
     with (files("arbiter.data") / "vix_prior.npz").open("rb") as file:
         return read(file)
 
 
 def read(file: IO[bytes]) -> VixRegression:
-    """A regression from a file of arrays; nothing is unpickled.
+    """Read a regression from an ``.npz`` file; nothing is unpickled.
 
     Raises:
-        ValueError: If it is damaged.
+        ValueError: If the file is damaged.
     """
     try:
         with np.load(file, allow_pickle=False) as arrays:
@@ -112,40 +112,42 @@ def read(file: IO[bytes]) -> VixRegression:
 
 @dataclass(frozen=True, eq=False)
 class VixPrior:
-    """Laws of the VIX that a surface makes likely.
+    """Prior laws of the VIX, given a surface of the index.
 
     Attributes:
-        surface: The surface that fixes their mean squares.
+        surface: The surface whose forward variances are the mean squares of the VIX.
         maturities: ``(U,)`` dates in years.
         mean: ``(U, n)`` means of log-slopes at :data:`KNOTS`.
         root: ``(U, n, n)`` roots R of their covariances ``RRᵀ``.
+        warnings: Dates whose 30 days the surface does not reach, as sentences.
     """
 
     surface: Surface
     maturities: Array
     mean: Array
     root: Array
+    warnings: tuple[str, ...] = ()
 
     @property
     def slices(self) -> VixSlices:
-        """The middle one, for :meth:`Surface.with_vix`."""
+        """Slices with the mean log-slopes, for :meth:`Surface.with_vix`."""
         return self._slices_from_logs(self.mean)
 
     def future(self, T: MaturityLike) -> tuple[Array, Array]:
-        """VIX futures of the middle law, in index points, and their standard deviations."""
+        """VIX futures of the mean slices and their standard deviations, in index points."""
         t = self.surface.years(T)
         root_forward_variance = INDEX_POINTS * np.sqrt(self.surface.forward_variance(t))
         return self._with_deviation(lambda slices: root_forward_variance * slices.future_ratio(t))
 
     def vvix(self, T: MaturityLike) -> tuple[Array, Array]:
-        """VVIX of the middle law and its standard deviation."""
+        """VVIX of the mean slices and its standard deviation, in index points."""
         t = self.surface.years(T)
         return self._with_deviation(lambda slices: slices.vvix(t))
 
     def iv(self, K: ArrayLike, T: MaturityLike) -> tuple[Array, Array]:
         """Volatilities of VIX options at strikes ``K`` in index points, and their deviations.
 
-        Each draw has its own future, and its volatility is that of the same option on it.
+        Each draw has its own future, on which its option volatilities are computed.
         """
         points, t = np.broadcast_arrays(require_levels("K", K), self.surface.years(T))
         variance = self.surface.forward_variance(t)
@@ -162,12 +164,12 @@ class VixPrior:
         return self._with_deviation(volatility)
 
     def _with_deviation(self, of: Callable[[VixSlices], Array]) -> tuple[Array, Array]:
-        """A quantity of the middle law, and its standard deviation over the draws that have it."""
+        """A quantity of the mean slices, and its standard deviation over the draws that have it."""
         drawn = np.stack([of(slices) for slices in self._draw_slices()])
         return np.asarray(of(self.slices)), np.asarray(np.nanstd(drawn, 0))
 
     def _draw_slices(self) -> list[VixSlices]:
-        """The same draws every time; dates of one draw are off together."""
+        """Seeded draws of the slices; the dates of one draw share their errors."""
         noise = np.random.default_rng(_SEED).standard_normal((DRAW_COUNT // 2, len(KNOTS)))
         noise = np.concatenate([noise, -noise])
         moves = np.einsum("unm,dm->dun", self.root, noise)
@@ -178,13 +180,16 @@ class VixPrior:
 
 
 def vix_prior(surface: Surface, T: MaturityLike | None = None) -> VixPrior:
-    """Likely laws of the VIX at dates ``T``, from the surface alone.
+    """Prior laws of the VIX at dates ``T``, from the surface of the index alone.
 
     Args:
-        surface: Of the index.
-        T: Dates; if left out, usual ones up to a year whose 30 days the surface's maturities
-            reach. Training saw 4 days to 1.2 years: sooner, slopes follow the root of time, and
-            later they stay, and so do the stated deviations.
+        surface: A surface of the index.
+        T: Dates. The default is the usual dates up to a year whose 30-day windows end before the
+            last maturity. The training data cover 4 days to 1.2 years: before, slopes scale with
+            the root of time; after, slopes and deviations are constant.
+
+    Returns:
+        Means and covariances of the log-slopes of VIX slices.
 
     Raises:
         ValueError: If a date is not positive, there is none, or the surface is too short for any.
@@ -197,6 +202,7 @@ def vix_prior(surface: Surface, T: MaturityLike | None = None) -> VixPrior:
         >>> bool(with_vix.vix_future(0.1) < 100 * with_vix.forward_variance(0.1) ** 0.5)
         True
     """
+    warnings: tuple[str, ...] = ()
     if T is None:
         dates = np.array(DEFAULT_DAYS) / DAYS_PER_YEAR
         dates = dates[dates + THIRTY_DAYS <= surface.maturities[-1] * (1.0 + 1e-9)]
@@ -211,7 +217,7 @@ def vix_prior(surface: Surface, T: MaturityLike | None = None) -> VixPrior:
             raise ValueError("T is empty: give the dates of the VIX, or leave it out")
         last = surface.maturities[-1]
         there = "forward variance is an extrapolation of the surface"
-        warn_beyond_expiries(dates + THIRTY_DAYS, last, 1e-3 * last, there)
+        warnings = describe_beyond_expiries(dates + THIRTY_DAYS, last, 1e-3 * last, there)
     seen = features(surface, np.clip(dates, MIN_TRAINED_YEARS, MAX_TRAINED_YEARS))
     bad = ~np.isfinite(seen).all(1)
     if bad.any():
@@ -224,5 +230,9 @@ def vix_prior(surface: Surface, T: MaturityLike | None = None) -> VixPrior:
     # sooner than the network has seen, slopes grow with the root of time; later, they stay
     logs += 0.5 * np.log(np.minimum(dates / MIN_TRAINED_YEARS, 1.0))[:, None]
     return VixPrior(
-        surface, inputs.freeze_array(dates), inputs.freeze_array(logs), inputs.freeze_array(root)
+        surface,
+        inputs.freeze_array(dates),
+        inputs.freeze_array(logs),
+        inputs.freeze_array(root),
+        warnings,
     )

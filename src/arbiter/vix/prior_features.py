@@ -1,16 +1,15 @@
-"""What an SPX surface says that bears on the law of the VIX at a future date.
+"""Features of an SPX surface for the prior of the VIX's law.
 
-How volatile volatility is shows in the smiles of the index: in their slope, which is correlation
-times it, and in their curvature; and in how far variances of near and far windows lie apart, which
-is how fast it is forgotten. Of each date T three maturities are looked at, the index's own window
-Δ, T and T + Δ, and at each of them a few strikes in deviations of the log contract.
+The slope and the curvature of index smiles depend on the volatility of volatility; the term
+structure of variance depends on the speed of mean reversion. For each date T the features use the
+maturities Δ (30 days), T and T + Δ, and a few strikes in standard deviations of the log contract.
 
 Shapes: U dates, f features.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -22,23 +21,23 @@ _MIN_FORWARD_VARIANCE = 1e-6  # of a forward variance, whose logarithm is taken
 
 
 class IndexSurface(Protocol):
-    """A surface, or a market whose prices are exact."""
+    """What the features need of an index: a fitted surface, or a model with exact prices."""
 
-    def iv(self, k: Any, T: Any) -> Array:
-        """Implied volatilities."""
+    def iv(self, k: Array, T: Array, /) -> Array:
+        """Implied volatilities, annualised and decimal."""
         ...
 
-    def variance_swap(self, T: Any) -> Array:
-        """``W(T)/T``."""
+    def variance_swap(self, T: Array, /) -> Array:
+        """Annualised variance of the log contract, ``W(T)/T``."""
         ...
 
-    def forward_variance(self, T: Any) -> Array:
-        """Of the 30 days after T."""
+    def forward_variance(self, T: Array, /) -> Array:
+        """Annualised variance of the 30 days after ``T``."""
         ...
 
 
 def features(index: IndexSurface, T: Array) -> Array:
-    """``(U, 17)`` at dates ``(U,)``, in years; NaN where the surface has no volatility.
+    """``(U, 17)`` features at dates ``(U,)`` in years; NaN where the surface has no volatility.
 
     The logarithm of the date; that of forward variance; of the variance to each maturity over it;
     of at-the-money variance over that; and of volatilities over the one at the money.

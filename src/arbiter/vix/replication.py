@@ -1,4 +1,4 @@
-"""What a surface says about the index: listed strikes against the whole log contract.
+"""The volatility index of a surface: the rule on listed strikes against the exact log contract.
 
 The index sums a finite strip of listed options; the log contract needs every strike. A surface
 prices both, so the gap between them, and what of it is due to strikes that are not listed, can
@@ -114,7 +114,7 @@ def term_structure(
     Args:
         surface: The surface.
         days: Horizons in calendar days.
-        source: Listed options, as for :func:`priced`; without them the last four columns are
+        source: Listed options, as for :func:`price_strips`; without them the last four columns are
             null.
 
     Returns:
@@ -224,7 +224,7 @@ def _sum_or_warn(of: str, expiry: pl.DataFrame, rate: float) -> Strip | None:
 def _interpolate_horizon(
     strips: pl.DataFrame, by_expiry: pl.DataFrame, days: float
 ) -> dict[str, Any]:
-    """Listed, whole (every strike) and quoted volatility at a horizon, by the rule's line."""
+    """Listed, exact and quoted volatility at a horizon, interpolated as the rule does."""
     try:
         labels = bracket(strips, days)
     except ValueError as error:
@@ -244,7 +244,7 @@ def _interpolate_horizon(
 
 
 def _read_strips(source: Chain | Quotes | pl.DataFrame) -> pl.DataFrame:
-    """The table of strips; one of quotes, whose prices are yet to be put in, has ones."""
+    """The table of strips of ``source``; for quotes, with ones in place of prices."""
     if not isinstance(source, Quotes):
         return source if isinstance(source, pl.DataFrame) else source.strips()
     ones = np.ones(len(source))

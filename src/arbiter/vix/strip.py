@@ -30,7 +30,7 @@ class Strip:
             ``(forward/k0 − 1)²/T``.
         unusable: How many bid options were passed over because their ask was absent or below
             the bid.
-        label: What to call the expiry.
+        label: Name of the expiry.
     """
 
     minutes: float
@@ -159,7 +159,7 @@ def sum_strip(
 
 
 def _before_two_zeros(bids: Array) -> int:
-    """How many options, going outwards, come before two in a row without a bid."""
+    """Number of options, from the money outwards, before two in a row without a bid."""
     none = bids == 0.0
     two = np.flatnonzero(none[1:] & none[:-1])
     return int(two[0]) if two.size else bids.size
