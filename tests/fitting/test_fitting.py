@@ -41,9 +41,6 @@ def market() -> tuple[HestonSurface, FittedSurface]:
     return surface, fit(surface.quotes)
 
 
-# -- accuracy ---------------------------------------------------------------------------------
-
-
 def test_a_surface_of_its_own_family_is_recovered() -> None:
     """From noiseless quotes with half-spreads of 1 bp, to 0.02 bp."""
     surface, known = market()
@@ -97,9 +94,6 @@ def test_outliers_pull_with_a_bounded_force() -> None:
     assert errors[2] < 1.5 * errors[0]
 
 
-# -- endings ----------------------------------------------------------------------------------
-
-
 def test_a_fit_that_runs_out_of_steps_says_so(caplog: pytest.LogCaptureFixture) -> None:
     quotes = heston_surface(621).quotes
     for roughness in ("likelihood", "gcv", Roughness(1.0, 10.0)):
@@ -139,9 +133,6 @@ def test_a_saved_fit_is_a_surface_with_a_summary(tmp_path: object) -> None:
     assert np.array_equal(loaded.slopes, found.slopes)
     assert loaded.info["fit"]["status"] == "converged"
     assert loaded.info["fit"]["roughness"]["maturity"] == report(found).roughness.maturity
-
-
-# -- determinism and symmetries ---------------------------------------------------------------
 
 
 def test_the_order_of_the_rows_changes_nothing(rng: np.random.Generator) -> None:
@@ -197,9 +188,6 @@ def test_a_warm_start_may_have_other_knots_expiries_and_components() -> None:
     assert report(fit(part, start=double)).status is Status.CONVERGED
 
 
-# -- weights ----------------------------------------------------------------------------------
-
-
 def test_a_quote_of_weight_zero_is_ignored(rng: np.random.Generator) -> None:
     surface, _ = market()
     quotes = surface.quotes
@@ -224,9 +212,6 @@ def test_a_heavier_quote_is_met_more_closely() -> None:
     weights = np.ones(len(quotes))
     weights[worst] = 100.0
     assert abs(report(fit(quotes, weights=weights)).residuals[worst]) < 0.7 * abs(residuals[worst])
-
-
-# -- refusals ---------------------------------------------------------------------------------
 
 
 def test_too_few_quotes_are_refused_with_the_remedy() -> None:

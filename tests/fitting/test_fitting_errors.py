@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -16,9 +17,6 @@ from counts import count
 
 PLACES = np.array([-2.5, -1.5, -0.7, 0.0, 0.7, 1.5])  # Gaussian coordinates
 MATURITIES = np.array([10.0, 30.0, 73.0, 182.0, 365.0, 700.0])[:, None] / 365.0  # some unlisted
-
-
-# -- propagation ------------------------------------------------------------------------------
 
 
 def dense(matrix: Array) -> Array:
@@ -104,16 +102,13 @@ def test_two_components_have_errors_too() -> None:
     assert 0.0 < float(surface.vix_error()) < 2.0
 
 
-def test_a_copy_without_its_fit_says_so() -> None:
+def test_a_copy_keeps_its_errors() -> None:
     surface = fit(heston_surface(613, hard=True).quotes)
-    bare = FittedSurface(
-        surface.knots, surface.maturities, surface.slopes, surface.weights, surface.curve
-    )
-    with pytest.raises(ValueError, match="fit it again"):
-        bare.iv_error(0.0, 0.5)
-
-
-# -- bootstrap --------------------------------------------------------------------------------
+    copied = copy.deepcopy(surface)
+    assert float(copied.iv_error(0.0, 0.5)) == float(surface.iv_error(0.0, 0.5))
+    plain = {name: getattr(surface, name) for name in ("knots", "maturities", "slopes", "weights")}
+    with pytest.raises(TypeError, match="'result' and 'uncertainty'"):
+        FittedSurface(**plain, curve=surface.curve)
 
 
 class Draws(NamedTuple):

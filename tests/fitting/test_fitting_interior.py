@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,20 @@ from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
 from arbiter.conventions import Array
-from arbiter.fitting.interior_point import Expansion, InteriorPointSolver, OrderConstraints, Status
+from arbiter.fitting.interior_point import Expansion, InteriorPoint, OrderConstraints, Status
+
+
+class MonotonePoint(NamedTuple):
+    problem: Monotone
+    z: Array
+
+    @property
+    def value(self) -> float:
+        return self.problem.value(self.z)
+
+    @property
+    def expansion(self) -> Expansion:
+        return self.problem.expand(self.z)
 
 
 class Monotone:
@@ -18,6 +33,9 @@ class Monotone:
     def __init__(self, y: Array, w: Array, lie: float = 1.0) -> None:
         self.y, self.w, self.lie = y, w, lie
         self.visited: list[Array] = []
+
+    def evaluate(self, z: Array) -> MonotonePoint:
+        return MonotonePoint(self, z)
 
     def value(self, z: Array) -> float:
         return float(0.5 * np.sum(self.w * (z - self.y) ** 2))
@@ -51,8 +69,8 @@ def test_monotone_least_squares_is_that_of_pool_adjacent_violators(seed: int, si
     rng = np.random.default_rng(seed)
     y, w = rng.normal(0.0, 1.0, size), rng.uniform(0.2, 5.0, size)
     problem, order = Monotone(y, w), chain(size)
-    interior = InteriorPointSolver(problem, order, start(size), scale=1e-3)
-    status = interior.run(1e-8, 100)
+    interior = InteriorPoint.start_at(problem, order, start(size), scale=1e-3)
+    interior, status = interior.run(1e-8, 100)
     exact = isotonic_regression(y, weights=w).x
     assert status is Status.CONVERGED
     assert np.abs(interior.z - exact).max() < 1e-3
@@ -67,8 +85,9 @@ def test_a_wall_does_not_hold_an_iterate_that_ran_into_it() -> None:
     """Far from the solution and with one constraint: a barrier that fell too fast would stick."""
     y, w = np.array([2.04, -2.56]), np.array([4.0, 3.0])
     problem = Monotone(y, w)
-    interior = InteriorPointSolver(problem, chain(2), start(2), scale=1e-3)
-    assert interior.run(1e-4, 100) is Status.CONVERGED
+    interior = InteriorPoint.start_at(problem, chain(2), start(2), scale=1e-3)
+    interior, status = interior.run(1e-4, 100)
+    assert status is Status.CONVERGED
     best = problem.value(isotonic_regression(y, weights=w).x)
     assert problem.value(interior.z) < best * (1.0 + 1e-3)
 
@@ -78,33 +97,36 @@ def test_steps_do_not_grow_with_the_size_of_the_problem() -> None:
     steps = []
     for size in (20, 200, 2000):
         y = np.sin(np.linspace(0.0, 9.0, size)) + rng.normal(0.0, 0.5, size)
-        interior = InteriorPointSolver(
+        interior = InteriorPoint.start_at(
             Monotone(y, np.ones(size)), chain(size), start(size), scale=1e-9
         )
-        assert interior.run(1e-6, 100) is Status.CONVERGED
+        interior, status = interior.run(1e-6, 100)
+        assert status is Status.CONVERGED
         steps.append(interior.iterations)
     assert max(steps) <= 30
 
 
 def test_running_out_of_steps_has_a_name() -> None:
     y = np.array([3.0, -2.0, 1.0, 0.5])
-    interior = InteriorPointSolver(Monotone(y, np.ones(4)), chain(4), start(4), scale=1e-9)
-    assert interior.run(1e-10, 2) is Status.MAX_ITERATIONS
-    assert interior.iterations == 2
-    assert interior.run(1e-10, 50) is Status.CONVERGED  # it goes on where it stopped
+    interior = InteriorPoint.start_at(Monotone(y, np.ones(4)), chain(4), start(4), scale=1e-9)
+    stopped, status = interior.run(1e-10, 2)
+    assert status is Status.MAX_ITERATIONS
+    assert stopped.iterations == 2
+    assert stopped.run(1e-10, 50)[1] is Status.CONVERGED  # it goes on where it stopped
+    assert interior.iterations == 0
     assert "FitOptions.iterations" in Status.MAX_ITERATIONS.explain()
 
 
 def test_an_objective_that_lies_about_its_gradient_stalls() -> None:
     y = np.array([3.0, -2.0, 1.0, 0.5])
-    interior = InteriorPointSolver(
+    interior = InteriorPoint.start_at(
         Monotone(y, np.ones(4), lie=-1.0), chain(4), start(4), scale=1e-9
     )
-    assert interior.run(1e-10, 200) is Status.STALLED
+    assert interior.run(1e-10, 200)[1] is Status.STALLED
     assert "try a larger roughness" in Status.STALLED.explain()
 
 
 def test_a_start_outside_the_constraints_is_refused() -> None:
     y = np.zeros(4)
     with pytest.raises(ValueError, match="does not satisfy the constraints strictly"):
-        InteriorPointSolver(Monotone(y, np.ones(4)), chain(4), np.zeros(4), scale=1e-9)
+        InteriorPoint.start_at(Monotone(y, np.ones(4)), chain(4), np.zeros(4), scale=1e-9)

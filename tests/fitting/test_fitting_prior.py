@@ -22,8 +22,8 @@ from arbiter.fitting import (
     initial_point,
     smoothing,
 )
-from arbiter.fitting.interior_point import InteriorPointSolver
-from arbiter.fitting.objective import FitObjective
+from arbiter.fitting.interior_point import InteriorPoint
+from arbiter.fitting.objective import FitObjective, FitPoint
 from arbiter.models.heston import Heston
 from arbiter.quotes import Quotes
 from arbiter.scoring import score
@@ -115,8 +115,6 @@ def gain(prior: Callable[[int], Surface], hard: bool, seeds: range) -> float:
     return float(np.sqrt(errors[0] / errors[1]))
 
 
-# -- what it is worth -------------------------------------------------------------------------
-
 SEEDS = range(700, 700 + count(full=24, reduced=4))
 
 
@@ -173,8 +171,6 @@ def test_a_fit_is_its_own_prior(hard: bool) -> None:
     assert np.abs(other.iv(surface.k, T[:, None]) - cold.iv(surface.k, T[:, None])).max() > moved
 
 
-# -- real closes ------------------------------------------------------------------------------
-
 CLOSES = [
     "spx_2023-02-07_close.csv",
     "spx_2023-09-14_close.csv",
@@ -206,30 +202,27 @@ def test_a_refinement_takes_half_the_steps_of_a_fit(name: str, data_dir: Path) -
     assert after.iv_rmse_half_spreads <= 1.02 * before.iv_rmse_half_spreads
 
 
-# -- the objective ----------------------------------------------------------------------------
-
-
 def test_the_penalty_is_of_the_distance_from_the_prior(rng: np.random.Generator) -> None:
     quotes, prior = market(703, True)[0].quotes, truth(703)
-    model = FitObjective(quotes, FitOptions(), prior=prior)
+    model = FitObjective.from_quotes(quotes, FitOptions(), prior=prior)
     here = np.log(prior.slopes[0]).ravel()
-    assert np.allclose(model.centre, here, atol=1e-12)
-    model.roughness = Roughness(2.0, 3.0, 4.0, 5.0)
-    at_prior = model.value(here)
-    model.roughness = Roughness(200.0, 300.0, 400.0, 500.0)
-    assert model.value(here) == pytest.approx(at_prior, rel=1e-12)  # no roughness there
+    assert np.allclose(model.quadratic.centre, here, atol=1e-12)
+    soft, stiff = (
+        model.with_roughness(Roughness(2.0 * factor, 3.0 * factor, 4.0 * factor, 5.0 * factor))
+        for factor in (1.0, 100.0)
+    )
+    at_prior = soft.evaluate(here).value
+    assert stiff.evaluate(here).value == pytest.approx(at_prior, rel=1e-12)  # no roughness there
     away = here + 0.01 * rng.normal(size=here.size)
-    values = []
-    for level in (0.0, 6.0):
-        model.roughness = Roughness(2.0, 3.0, 4.0, level)
-        values.append(model.value(away))
-    distance = (away - here).reshape(model.shape)
-    gap = np.diff(model.knots)
+    without, drawn = (model.with_roughness(Roughness(2.0, 3.0, 4.0, w)) for w in (0.0, 6.0))
+    values = [each.evaluate(away).value for each in (without, drawn)]
+    distance = (away - here).reshape(model.layout.shape)
+    gap = np.diff(model.layout.knots)
     mass = np.concatenate([[gap[0]], gap[1:] + gap[:-1], [gap[-1]]]) / 2.0
     assert values[1] - values[0] == pytest.approx(3.0 * np.sum(mass * distance**2), rel=1e-9)
-    local = model.expand(away)
+    local = drawn.evaluate(away).expansion
     step = 1e-5 * rng.normal(size=here.size)
-    rise = 0.5 * (model.value(away + step) - model.value(away - step))
+    rise = 0.5 * (drawn.evaluate(away + step).value - drawn.evaluate(away - step).value)
     assert rise == pytest.approx(local.gradient @ step, rel=1e-4)
 
 
@@ -248,27 +241,22 @@ def test_the_trust_maximises_the_marginal_likelihood() -> None:
     quotes = market(705, False)[0].quotes
     weights = Roughness(1.0, 30.0, 10.0, 0.1)
 
-    def least(trust: float) -> tuple[float, InteriorPointSolver, FitObjective]:
-        model = FitObjective(quotes, SMOOTH, prior=another(705))
-        model.roughness, model.trust = weights, trust
-        interior = InteriorPointSolver(
+    def least(trust: float) -> InteriorPoint[FitPoint]:
+        model = FitObjective.from_quotes(quotes, SMOOTH, prior=another(705))
+        model = model.with_trust(weights, trust)
+        interior, status = InteriorPoint.start_at(
             model,
             model.build_constraints(),
             initial_point.start_from_quotes(model),
             scale=1e-3 * len(quotes),
-        )
-        assert interior.run(1e-8, 200) is Status.CONVERGED
-        return interior.local.value, interior, model
+        ).run(1e-8, 200)
+        assert status is Status.CONVERGED
+        return interior
 
-    _, interior, model = least(0.5)
-    smoothing._update_trust(model, interior, dispersion=1e-9)
-    best = model.trust
+    best = smoothing.update_trust(least(0.5), dispersion=1e-9)
     assert 0.0 < best < 1.0
-    values = [least(best + shift)[0] for shift in (-0.1, 0.0, 0.1)]
+    values = [least(best + shift).point.value for shift in (-0.1, 0.0, 0.1)]
     assert values[1] < min(values[0], values[2])
-
-
-# -- what may be given ------------------------------------------------------------------------
 
 
 def test_a_prior_may_have_other_knots_and_expiries() -> None:

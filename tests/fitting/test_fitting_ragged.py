@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from arbiter.conventions import Array
 from arbiter.fitting import FitOptions, FittedSurface, Status, fit
-from arbiter.fitting.objective import FitObjective
+from arbiter.fitting.misfit import compute_half_spreads
 from arbiter.quotes import Quotes
 from arbiter.scoring import inside_bid_ask
 from counts import FULL, count
@@ -41,7 +41,9 @@ def check(surface: FittedSurface, quotes: Quotes, certify: bool = True) -> float
     assert np.all(np.isfinite(surface.result.residuals))
     assert np.array_equal(surface.maturities, quotes.maturities)
     price = surface.otm(quotes.k, quotes.T)
-    unit = FitObjective(quotes, FitOptions()).unit  # a half-spread, or the least that counts as one
+    unit = compute_half_spreads(
+        quotes, FitOptions()
+    )  # a half-spread, or the least that counts as one
     assert surface.result.residuals * unit == pytest.approx(price - quotes.mid, abs=1e-9)
     return inside_bid_ask(price, quotes)
 

@@ -9,19 +9,17 @@ import numpy as np
 import pytest
 
 from arbiter.conventions import Array
-from arbiter.fitting import FitOptions, Loss, Roughness, fit, initial_point, smoothing
-from arbiter.fitting.interior_point import InteriorPointSolver, Status
+from arbiter.fitting import FitOptions, Loss, Roughness, fit, initial_point
+from arbiter.fitting.interior_point import InteriorPoint, Status
 from arbiter.fitting.objective import FitObjective
 from arbiter.fitting.roughness import Penalty
+from arbiter.fitting.unknowns import inverse_blocks
 from arbiter.quotes import Quotes
 from arbiter_lab.evaluation.heston_surfaces import heston_surface, oracle_rmse_bp
 from counts import count
 
 OPTIONS = FitOptions()
 SMOOTH = FitOptions(loss=Loss(wall=0.0, far=1e3))  # least squares
-
-
-# -- matrices ---------------------------------------------------------------------------------
 
 
 def tridiagonal(blocks: Array, link: Array) -> Array:
@@ -47,7 +45,7 @@ def test_blocks_of_the_inverse_are_those_of_the_dense_one(
     expiries: int, rng: np.random.Generator
 ) -> None:
     blocks, link = random_blocks(rng, expiries, 5)
-    inner, beside = smoothing.inverse_blocks(blocks, link)
+    inner, beside = inverse_blocks(blocks, link)
     dense = np.linalg.inv(tridiagonal(blocks, link)).reshape(expiries, 5, expiries, 5)
     for i in range(expiries):
         assert np.allclose(inner[i], dense[i, :, i], atol=1e-12)
@@ -98,27 +96,25 @@ def ragged() -> Quotes:
 def test_the_prior_is_the_quadratic_form_it_stands_for(
     components: int, rng: np.random.Generator
 ) -> None:
-    model = FitObjective(ragged(), replace(OPTIONS, components=components))
     weights = Roughness(0.7, 3.0, 1.9)
-    model.roughness = weights
-    blocks, link = model.precision()
-    logs = rng.normal(-1.0, 0.5, (components, model.L, model.n))
-    shares = rng.uniform(0.05, 0.4, (components - 1, model.L))
-    z = model.pack(logs, shares)
-    away = z - model.centre
-    value = 0.5 * away @ tridiagonal(blocks, link) @ away
-    reach = model.quoted_range()
-    expected = sum(
-        roughness_by_hand(model.knots, model.quotes.maturities, u, weights, reach) for u in logs
-    )
+    plain = FitObjective.from_quotes(ragged(), replace(OPTIONS, components=components))
+    model = plain.with_roughness(weights)
+    layout, quadratic = model.layout, model.quadratic
+    logs = rng.normal(-1.0, 0.5, (components, layout.expiry_count, layout.knot_count))
+    shares = rng.uniform(0.05, 0.4, (components - 1, layout.expiry_count))
+    z = layout.pack(logs, shares)
+    away = z - quadratic.centre
+    value = 0.5 * away @ tridiagonal(quadratic.blocks, quadratic.links) @ away
+    assert quadratic.evaluate_at(z)[0] == pytest.approx(value, rel=1e-12)
+    reach, maturities = model.misfit.smiles.quoted_range(), model.quotes.maturities
+    expected = sum(roughness_by_hand(layout.knots, maturities, u, weights, reach) for u in logs)
     if components == 2:  # the second is drawn to twice the first; shares move slowly
         expected += 0.5 * 0.03 * np.sum((logs[1] - logs[0] - np.log(2.0)) ** 2)
         expected += 0.5 * np.sum(np.diff(shares[0]) ** 2 / np.diff(model.penalty.tau))
         expected += 0.5e-6 * np.sum(shares**2)
     assert value == pytest.approx(expected, rel=1e-9)
-    wrong = roughness_by_hand(
-        model.knots, model.quotes.maturities, logs[0], replace(weights, twist=1.8), reach
-    )
+    twisted = replace(weights, twist=1.8)
+    wrong = roughness_by_hand(layout.knots, maturities, logs[0], twisted, reach)
     assert wrong != pytest.approx(expected, rel=1e-5)
 
 
@@ -138,16 +134,13 @@ def test_flat_volatility_costs_nothing() -> None:
 
 def test_the_gradient_and_the_matrix_are_those_of_the_objective(rng: np.random.Generator) -> None:
     for components in (1, 2):
-        model = FitObjective(ragged(), replace(OPTIONS, components=components))
+        model = FitObjective.from_quotes(ragged(), replace(OPTIONS, components=components))
         z = initial_point.start_from_quotes(model)
-        local = model.expand(z)
+        local = model.evaluate(z).expansion
         direction = rng.normal(size=z.size) * 1e-5
-        up, down = model.value(z + direction), model.value(z - direction)
+        up, down = (model.evaluate(z + move).value for move in (direction, -direction))
         assert 0.5 * (up - down) == pytest.approx(local.gradient @ direction, rel=1e-4)
         assert 0.5 * (up - down) != pytest.approx(1.01 * local.gradient @ direction, rel=1e-4)
-
-
-# -- choices ----------------------------------------------------------------------------------
 
 
 def laplace(quotes: Quotes, weights: Roughness, dispersion: float) -> float:
@@ -155,21 +148,20 @@ def laplace(quotes: Quotes, weights: Roughness, dispersion: float) -> float:
 
     NaN where a constraint binds: its stiffness would count as information.
     """
-    model = FitObjective(quotes, SMOOTH)
-    model.roughness = weights
-    interior = InteriorPointSolver(
+    model = FitObjective.from_quotes(quotes, SMOOTH).with_roughness(weights)
+    interior, status = InteriorPoint.start_at(
         model,
         model.build_constraints(),
         initial_point.start_from_quotes(model),
         scale=1e-3 * len(quotes),
-    )
-    assert interior.run(1e-8, 200) is Status.CONVERGED
-    if interior.y.min() < 1e-3:
+    ).run(1e-8, 200)
+    assert status is Status.CONVERGED
+    if interior.slacks.min() < 1e-3:
         return np.nan
-    blocks, link = model.precision()
-    prior = np.linalg.slogdet(tridiagonal(blocks, link) + 1e-8 * np.eye(model.size))[1]
-    after = tridiagonal(*smoothing._blocks_from_banded(model, interior.matrix()))
-    return float(-interior.local.value / dispersion + 0.5 * (prior - np.linalg.slogdet(after)[1]))
+    before = tridiagonal(model.quadratic.blocks, model.quadratic.links)
+    prior = np.linalg.slogdet(before + 1e-8 * np.eye(model.layout.size))[1]
+    after = tridiagonal(*model.layout.to_blocks(interior.matrix()))
+    return float(-interior.point.value / dispersion + 0.5 * (prior - np.linalg.slogdet(after)[1]))
 
 
 def test_the_chosen_weights_maximise_the_marginal_likelihood() -> None:

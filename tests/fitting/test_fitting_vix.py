@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import arbiter as ab
 from arbiter.audit.certificate import certify_surface
 from arbiter.conventions import Array
 from arbiter.fitting import Status, initial_point
-from arbiter.fitting.interior_point import Expansion, InteriorPointSolver, OrderConstraints
+from arbiter.fitting.interior_point import Expansion, InteriorPoint, OrderConstraints
 from arbiter.fitting.joint_objective import ForwardVariances, JointObjective
 from arbiter.fitting.objective import FitObjective
 from arbiter.fitting.options import FitOptions, Roughness
@@ -81,14 +82,13 @@ def small() -> JointObjective:
     vix = Quotes.from_frame({**table, "forward": np.full(at.size, 20.0)})
     market = VixMarket.from_quotes(vix, FuturesCurve.of([0.08, 0.16, 0.25], [19.5, 20.0, 20.5]))
     spx = with_windows(spx, market.quotes.maturities)
-    return JointObjective(FitObjective(spx, FitOptions()), VixObjective(market, FitOptions()))
+    return JointObjective(
+        FitObjective.from_quotes(spx, FitOptions()), VixObjective.from_market(market, FitOptions())
+    )
 
 
 def begin(both: JointObjective) -> Array:
     return np.concatenate([initial_point.start_from_quotes(both.spx), both.vix.initial_point()])
-
-
-# -- derivatives --------------------------------------------------------------------------------
 
 
 def test_forward_variances_are_those_of_the_surface(rng: np.random.Generator) -> None:
@@ -116,14 +116,14 @@ def test_gradient_knows_that_the_vix_stands_on_the_index(
 ) -> None:
     both = small()
     z = begin(both)
-    local = both.expand(z)
+    local = both.evaluate(z).expansion
     step = 1e-6 * rng.normal(size=z.size)
     step[both.split :] *= part != "spx"
     step[: both.split] *= part != "vix"
-    change = both.value(z + step) - both.value(z - step)
+    change = both.evaluate(z + step).value - both.evaluate(z - step).value
     assert change == pytest.approx(2.0 * local.gradient @ step, rel=1e-5)
     if part == "spx":  # negative control: without the coupling the derivative is another
-        alone = both.spx.expand(z[: both.split]).gradient @ step[: both.split]
+        alone = both.spx.evaluate(z[: both.split]).expansion.gradient @ step[: both.split]
         assert abs(2.0 * alone - change) > 0.05 * abs(change)
 
 
@@ -131,7 +131,7 @@ def test_matrix_with_its_columns_is_the_gauss_newton_matrix() -> None:
     """Against JᵀWJ with J by differences of all residuals."""
     both = small()
     z = begin(both)
-    local = both.expand(z)
+    local = both.evaluate(z).expansion
     assert local.coupling is not None
     dense = np.zeros((z.size, z.size))
     for shift, row in enumerate(local.matrix):
@@ -139,27 +139,37 @@ def test_matrix_with_its_columns_is_the_gauss_newton_matrix() -> None:
         dense[at + shift, at] = row[: z.size - shift]
     dense = dense + np.tril(dense, -1).T + local.coupling @ local.coupling.T
 
-    def scaled(point: Array) -> Array:
-        """Residuals of all quotes, with the weights of the loss at ``z``."""
-        both.expand(point)
-        return np.concatenate([both.spx.residuals, both.vix.residuals])
+    def residuals(z: Array) -> Array:
+        """Residuals of all quotes, those on the index first."""
+        point = both.evaluate(z)
+        return np.concatenate([point.spx.misfit.residuals, point.vix.misfit.residuals])
 
-    cost = FitOptions().loss(scaled(z))
+    cost = FitOptions().loss(residuals(z))
     rows = np.empty((cost.weight.size, z.size))
     for i in range(z.size):
         step = np.zeros(z.size)
         step[i] = 1e-5
-        rows[:, i] = (scaled(z + step) - scaled(z - step)) / 2e-5
+        rows[:, i] = (residuals(z + step) - residuals(z - step)) / 2e-5
     exact = rows.T @ (cost.weight[:, None] * rows)
     split = both.split
     for model, part in ((both.spx, slice(0, split)), (both.vix, slice(split, None))):
-        blocks = np.zeros((model.size, model.size))
-        for i in range(model.size):
-            unit = np.zeros(model.size)
-            unit[i] = 1.0
-            blocks[:, i] = model.apply_precision(unit)
-        exact[part, part] += blocks
+        exact[part, part] += np.stack(
+            [model.quadratic.multiply(unit) for unit in np.eye(model.layout.size)], axis=1
+        )
     assert np.abs(dense - exact).max() < 1e-4 * np.abs(exact).max()
+
+
+class QuadraticPoint(NamedTuple):
+    function: Quadratic
+    z: Array
+
+    @property
+    def value(self) -> float:
+        return self.function.value(self.z)
+
+    @property
+    def expansion(self) -> Expansion:
+        return self.function.expand(self.z)
 
 
 class Quadratic:
@@ -167,6 +177,9 @@ class Quadratic:
 
     def __init__(self, y: Array, d: Array, u: Array, seen: bool = True) -> None:
         self.y, self.d, self.u, self.seen = y, d, u, seen
+
+    def evaluate(self, z: Array) -> QuadraticPoint:
+        return QuadraticPoint(self, z)
 
     def value(self, z: Array) -> float:
         away = z - self.y
@@ -186,15 +199,11 @@ def test_coupled_steps_are_newton_steps(rng: np.random.Generator) -> None:
     wide = OrderConstraints(index, np.full(40, -1), np.full(40, 50.0))
     left = []
     for seen in (True, False):
-        interior = InteriorPointSolver(Quadratic(y, d, u, seen), wide, np.zeros(40), scale=1e-3)
-        first = interior.local.value
-        interior.run(1e-12, 12)
-        left.append(interior.local.value / first)
+        start = InteriorPoint.start_at(Quadratic(y, d, u, seen), wide, np.zeros(40), scale=1e-3)
+        ended, _ = start.run(1e-12, 12)
+        left.append(ended.point.value / start.point.value)
     assert left[0] < 1e-8
     assert left[1] > 1e-3
-
-
-# -- known markets ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["calm", "stressed", "inverted", "rough", "jumpy"][: count(5, 1)])
@@ -257,9 +266,6 @@ def test_files_keep_a_joint_fit(tmp_path: Path) -> None:
     again = ab.Surface.load(tmp_path / "joint.npz")
     assert again.vix_future(0.1) == surface.vix_future(0.1)
     assert again.info["fit"]["vix"]["inside"] > 0.99
-
-
-# -- each side alone ----------------------------------------------------------------------------
 
 
 def test_without_vix_the_fit_is_what_it_was() -> None:
@@ -327,9 +333,6 @@ def test_given_roughness_and_one_expiry() -> None:
     assert np.isfinite(surface.vix_future(vix.maturities[0]))
 
 
-# -- errors -------------------------------------------------------------------------------------
-
-
 def test_arguments_that_do_not_fit_together() -> None:
     spx, (vix, futures) = day("calm").quotes, vix_side(day("calm"))
     with pytest.raises(ValueError, match="one component"):
@@ -348,9 +351,6 @@ def test_arguments_that_do_not_fit_together() -> None:
         ab.fit(spx, vix_quotes=vix, vix_futures=close)
     with pytest.raises(ValueError, match="needs at least 3"):
         ab.fit_vix(vix.select(np.arange(len(vix)) < 2), futures)
-
-
-# -- a real day ---------------------------------------------------------------------------------
 
 
 def test_the_joint_day(data_dir: Path) -> None:

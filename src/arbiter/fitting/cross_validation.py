@@ -1,13 +1,13 @@
-"""How far a guide is to be trusted, judged by quotes that it has not seen.
+"""The weight of the pull to a guide, chosen by cross-validation.
 
-A guide that was made from the quotes agrees with them by more than chance, and their likelihood
-takes it for better than it is. So the quotes are dealt into folds, and each fold is predicted from
-all others: by the guide made from those, and a fit to those that leans on it. The pull to the guide
-is the one that predicts best. All of it on the quadratic model of the loss at one point, where a
-prediction costs one factorisation and no price.
+A guide that was made from the quotes agrees with them by more than chance, so that their likelihood
+overstates it. So the quotes are dealt into folds. Each fold is predicted from all others: by the
+guide made from those, and a fit to those that is pulled to it. The pull is the one that predicts
+best. Predictions use the quadratic model of the loss at one point, where each costs one
+factorisation and no price.
 
-The guides of the folds also tell how much of the quotes' noise is in the guide itself (the
-jackknife), and so how sure a fit is that leans on it.
+The guides of the folds also measure how much of the quotes' noise is in the guide itself (the
+jackknife). That noise enters the standard errors of a fit with a guide.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from scipy.linalg import solveh_banded
 from scipy.linalg.lapack import dpbtrf, dpbtrs
 
 from arbiter.conventions import Array
-from arbiter.fitting.guided_objective import GuidedObjective, Pull
+from arbiter.fitting.guided_objective import GuidedObjective, Pull, read_log_slopes
 from arbiter.fitting.interior_point import RELATIVE_RIDGE
 from arbiter.fitting.loss import Loss
+from arbiter.fitting.misfit import MisfitPoint
 from arbiter.fitting.smoothing import count_effective_parameters
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
@@ -33,8 +34,8 @@ Mask = NDArray[np.bool_]
 FOLD_COUNT = 4
 DEFAULT_PULL = Pull(1.0, 1.0)  # where there are too few quotes to judge by
 _TRIAL_DECADES = np.arange(-4.0, 5.5, 1.5)  # of the pulls that are tried
-_MAX_DECADES_APART = 1.5  # decades between level and bend
-# Believed beforehand, in decades and worth a few quotes: a level near ten thousand, and bend alike.
+_MAX_DECADES_APART = 1.5  # decades between the two weights of a pull
+# Prior of the pull, in decades and worth a few quotes: both weights near ten thousand.
 _USUAL_PULL_DECADE, _PULL_DECADE_DEVIATION, _BEND_DECADE_DEVIATION = 4.0, 1.0, 1.0
 _EXACT_LOSS_PER_QUOTE = 1e-3  # a loss per quote below this is an exact prediction
 _BISECTION_COUNT, _MIN_PULL_SHARE = 6, 1e-6  # of the search for a fainter pull
@@ -56,29 +57,31 @@ def folds(quotes: Quotes) -> list[Mask]:
 
 
 class HeldOutFolds(NamedTuple):
-    """Folds as a fit reads them."""
+    """The folds, with their guides as log-slopes."""
 
     outs: Sequence[Mask]  # K of (m,)
     guides: Array  # (K, p) log-slopes at the knots and maturities of the fit
 
     @classmethod
     def from_folds(cls, model: GuidedObjective, held: Sequence[Fold]) -> HeldOutFolds:
-        """The folds, read once."""
-        guides = [model.read(fold.guide) for fold in held]
-        return cls([fold.out for fold in held], np.array(guides).reshape(len(held), model.size))
+        """The folds, their guides at the knots and maturities of ``model``."""
+        guides = np.array([read_log_slopes(model, fold.guide) for fold in held])
+        return cls([fold.out for fold in held], guides.reshape(len(held), model.layout.size))
 
 
-def choose_pull(model: GuidedObjective, z: Array, loss: Loss, unseen: HeldOutFolds) -> Pull:
+def choose_pull(
+    model: GuidedObjective, here: MisfitPoint, loss: Loss, unseen: HeldOutFolds
+) -> Pull:
     """The pull that predicts best, given the roughness of ``model``.
 
     Args:
-        model: Evaluated at ``z``, and without a pull at this moment.
-        z: ``(p,)`` near the fit.
+        model: The objective without a pull.
+        here: Its misfit at a point near the fit.
         loss: Of the quadratic model and of the predictions.
         unseen: The folds.
     """
-    level, bend, beyond = (model.banded(part) for part in model.parts)
-    parts = _linearise_folds(model, z, loss, unseen)
+    value, bend, beyond = (model.layout.to_band(part) for part in model.unit_pulls)
+    parts = linearise_folds(model, here, loss, unseen)
     trials = [
         (a, b) for a in _TRIAL_DECADES for b in _TRIAL_DECADES if abs(a - b) <= _MAX_DECADES_APART
     ]
@@ -86,33 +89,33 @@ def choose_pull(model: GuidedObjective, z: Array, loss: Loss, unseen: HeldOutFol
     scores = []
     for a, b in trials:
         pull = Pull(10.0**a, 10.0**b)
-        stiffness = pull.level * level + pull.bend * bend + pull.beyond_quotes * beyond
+        stiffness = pull.level * value + pull.bend * bend + pull.beyond_quotes * beyond
         for part in parts:
             force = part.force + part.pulls @ (pull.level, pull.bend, pull.beyond_quotes)
             factor, failed = dpbtrf(part.matrix + stiffness, lower=1, overwrite_ab=1)
             if failed:
                 raise AssertionError("a sum of squares and a ridge is positive definite")
             change, _ = dpbtrs(factor, -force, lower=1)
-            moved = change.reshape(model.shape)[part.expiry]
+            moved = change.reshape(model.layout.shape)[part.expiry]
             residuals[part.out] = part.residuals + np.sum(part.rows * moved, axis=1)
         scores.append(float(loss(residuals).value.sum()))
     return _average_pulls(np.array(trials), np.array(scores), len(model.quotes))
 
 
 def _average_pulls(trials: Array, scores: Array, count: int) -> Pull:
-    """The geometric mean of the pulls that were tried, each as likely as it predicts."""
-    level, bend = trials.T
+    """The geometric mean of the trial pulls, weighted by the likelihoods of their predictions."""
+    value, bend = trials.T
     likelihood = -0.5 * count * scores / max(scores.min(), _EXACT_LOSS_PER_QUOTE * count)
-    belief = ((level - _USUAL_PULL_DECADE) / _PULL_DECADE_DEVIATION) ** 2 + (
-        (bend - level) / _BEND_DECADE_DEVIATION
+    belief = ((value - _USUAL_PULL_DECADE) / _PULL_DECADE_DEVIATION) ** 2 + (
+        (bend - value) / _BEND_DECADE_DEVIATION
     ) ** 2
     logs = likelihood - 0.5 * belief
     weight = np.exp(logs - logs.max())
     return Pull(*(10.0 ** (weight @ trials / weight.sum())).tolist())
 
 
-class _FoldModel(NamedTuple):
-    """The quadratic model of what a fold leaves, and how the fold is predicted from it."""
+class FoldModel(NamedTuple):
+    """The quadratic model of all quotes but a fold, and the derivatives that predict the fold."""
 
     matrix: Array  # lower banded: data and roughness
     force: Array  # (p,) of both, at the point
@@ -123,30 +126,40 @@ class _FoldModel(NamedTuple):
     expiry: NDArray[np.int64]
 
 
-def _linearise_folds(
-    model: GuidedObjective, z: Array, loss: Loss, unseen: HeldOutFolds
-) -> list[_FoldModel]:
-    cost, rows = loss(model.residuals), model.residual_jacobian(z)
-    rough = model.apply_precision(z - model.centre)
+def linearise_folds(
+    model: GuidedObjective, here: MisfitPoint, loss: Loss, unseen: HeldOutFolds
+) -> list[FoldModel]:
+    """For each fold, the quadratic model of all other quotes at one point, without the pull.
+
+    Args:
+        model: The objective without a pull.
+        here: Its misfit at the point.
+        loss: Of the quadratic model.
+        unseen: The folds.
+    """
+    layout, starts, z = model.layout, model.misfit.smiles.starts, here.z
+    count, n = layout.shape
+    cost, rows = loss(here.residuals), here.residual_jacobian()
+    rough = model.quadratic.multiply(z - model.quadratic.centre)
     found = []
     for out, guide in zip(*unseen, strict=True):
         scaled = rows * np.sqrt(np.where(out, 0.0, cost.weight))[:, None]
         push = rows * np.where(out, 0.0, cost.slope)[:, None]
-        data, force = np.empty((model.L, model.n, model.n)), np.empty(model.shape)
-        for i in range(model.L):
-            part = slice(model.starts[i], model.starts[i + 1])
+        data, force = np.empty((count, n, n)), np.empty((count, n))
+        for i in range(count):
+            part = slice(starts[i], starts[i + 1])
             np.matmul(scaled[part].T, scaled[part], out=data[i])
             force[i] = push[part].sum(axis=0)
-        matrix = model.banded(data) + model.band
+        matrix = layout.to_band(data) + model.quadratic.band
         matrix[0] += RELATIVE_RIDGE * matrix[0].max()
-        pulls = [model.multiply_blocks(part, z - guide) for part in model.parts]
+        pulls = [layout.multiply(part, None, z - guide) for part in model.unit_pulls]
         found.append(
-            _FoldModel(
+            FoldModel(
                 matrix,
                 force.reshape(-1) + rough,
                 np.stack(pulls, axis=1),
                 out,
-                model.residuals[out],
+                here.residuals[out],
                 rows[out],
                 model.quotes.expiry[out],
             )
@@ -155,17 +168,19 @@ def _linearise_folds(
 
 
 def find_overstated_precision(
-    model: GuidedObjective, matrix: Array, dispersion: float, guides: Array
+    model: GuidedObjective, here: MisfitPoint, matrix: Array, dispersion: float, guides: Array
 ) -> tuple[Array, float]:
-    """What the pull adds to the Gauss-Newton matrix beyond what the guide knows, and the trust.
+    """The precision that the pull adds beyond that of the guide, and the trust in the guide.
 
-    The matrix takes the guide for a fact. Its noise, the spread of the folds' guides carried
-    through the fit, is added to the variance that the matrix stands for, on average over the
-    quotes; and a fainter pull is looked for that has as much. Without folds none is left.
+    The Gauss-Newton matrix treats the guide as exact. Its noise is the deviation of the folds'
+    guides, carried through the fit. The noise is added to the variance that the matrix stands
+    for, on average over the quotes, and the weaker pull is found that has the same variance.
+    Without folds no pull is left.
 
     Args:
-        model: At the end of the fit, with its pull.
-        matrix: There, lower banded, with the constraints.
+        model: The objective with its pull.
+        here: Its misfit at the end of the fit.
+        matrix: Its Gauss-Newton matrix with the constraints' stiffness, lower banded.
         dispersion: φ.
         guides: ``(K, p)`` of the folds.
 
@@ -173,23 +188,23 @@ def find_overstated_precision(
         The part of the matrix to be taken away, lower banded, and the share of the fit's freedom
         that the guide takes.
     """
-    drawn = model.current_pull_blocks()
-    band = model.banded(drawn)
+    layout, drawn = model.layout, model.pull_blocks()
+    band = layout.to_band(drawn)
 
     def freedom(share: float) -> float:
-        return count_effective_parameters(model, matrix - (1.0 - share) * band)
+        return count_effective_parameters(here, matrix - (1.0 - share) * band)
 
     alone, now = freedom(_MIN_PULL_SHARE), freedom(1.0)
     trust = float(np.clip(1.0 - now / alone, 0.0, 1.0))
     if not len(guides):
         return (1.0 - _MIN_PULL_SHARE) * band, trust
     shifts = np.stack(
-        [model.multiply_blocks(drawn, part) for part in guides - guides.mean(axis=0)], axis=1
+        [layout.multiply(drawn, None, part) for part in guides - guides.mean(axis=0)], axis=1
     )
     ridged = matrix.copy()
     ridged[0] += RELATIVE_RIDGE * ridged[0].max()
-    moved = solveh_banded(ridged, shifts, lower=True).T.reshape(-1, *model.shape)
-    squares = np.einsum("kli,lij,klj->", moved, model.data, moved)
+    moved = solveh_banded(ridged, shifts, lower=True).T.reshape(-1, *layout.shape)
+    squares = np.einsum("kli,lij,klj->", moved, here.linearisation.blocks, moved)
     noise = (1.0 - 1.0 / len(guides)) * float(squares) / dispersion
     low, high = np.log(_MIN_PULL_SHARE), 0.0
     for _ in range(_BISECTION_COUNT):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike
 from arbiter.audit.structural_proof import check_structure
 from arbiter.conventions import Array
 from arbiter.fitting import initial_point, joint_fit, smoothing
+from arbiter.fitting.fit_end import FitEnd
 from arbiter.fitting.fitted_surface import FitResult, FittedSurface
-from arbiter.fitting.interior_point import InteriorPointSolver, Status
-from arbiter.fitting.objective import FitObjective
+from arbiter.fitting.interior_point import InteriorPoint, Status
+from arbiter.fitting.objective import FitObjective, FitPoint
 from arbiter.fitting.options import FitOptions, Roughness
 from arbiter.fitting.prior_weight import choose_initial_weights, drop_unlikely_prior
 from arbiter.fitting.uncertainty import Uncertainty
@@ -26,9 +27,7 @@ from arbiter.surface import Surface
 
 logger = logging.getLogger(__name__)
 
-EXACT_LOSS_PER_QUOTE = (
-    1e-3  # a loss per quote below this is an exact fit: a thirtieth of a half-spread
-)
+EXACT_LOSS_PER_QUOTE = 1e-3  # a loss per quote below this is exact: a thirtieth of a half-spread
 
 
 def fit(
@@ -85,7 +84,37 @@ def fit(
     if vix_quotes is not None or vix_futures is not None:
         market = VixMarket.from_quotes(vix_quotes, vix_futures)
         joint_fit.require_one_moment(quotes, market, options)
-    model = FitObjective(quotes, options, _check_weights(weights, len(quotes)), prior)
+    stage = begin_fit(quotes, options, weights, start, prior)
+    if market is None:
+        return finish_fit(stage, began)
+    smiles, _ = joint_fit.fit_vix_smiles(market, options)
+    return finish_joint_fit(stage, market, smiles, prior, began)
+
+
+class FitStage(NamedTuple):
+    """A fit to SPX quotes whose weights are chosen, before its last steps.
+
+    Attributes:
+        interior: Where it has come to.
+        status: How the choice of weights ended.
+        choice: How they were chosen, and the trust in a prior.
+    """
+
+    interior: InteriorPoint[FitPoint]
+    status: Status
+    choice: tuple[str, float | None]
+
+
+def begin_fit(
+    quotes: Quotes,
+    options: FitOptions,
+    weights: ArrayLike | None = None,
+    start: Surface | None = None,
+    prior: Surface | None = None,
+) -> FitStage:
+    """The first stage of :func:`fit`, which the fit of both markets has in common with it."""
+    checked = _check_weights(weights, len(quotes))
+    model = FitObjective.from_quotes(quotes, options, checked, prior)
     start = prior if start is None else start
     z = (
         initial_point.start_from_quotes(model)
@@ -94,69 +123,87 @@ def fit(
     )
     given = isinstance(options.roughness, Roughness)
     if isinstance(options.roughness, Roughness):
-        model.roughness = options.roughness
-    interior = InteriorPointSolver(
+        model = model.with_roughness(options.roughness)
+    interior = InteriorPoint.start_at(
         model, model.build_constraints(), z, scale=EXACT_LOSS_PER_QUOTE * len(quotes)
     )
     status = Status.CONVERGED
     if not given:
-        status = _choose_roughness(model, interior)
-    choice = ("given" if given else str(options.roughness), model.trust if model.prior else None)
-    if market is not None:
-        both = joint_fit.fit_both_markets(model, interior, market, prior)
-        return build_fitted_surface(both.spx, both, both.status, choice, began)
+        interior, status = _choose_roughness(interior)
+    trust = interior.point.objective.trust if prior is not None else None
+    return FitStage(interior, status, ("given" if given else str(options.roughness), trust))
+
+
+def finish_fit(stage: FitStage, began: float) -> FittedSurface:
+    """The surface of SPX quotes alone."""
+    interior, status, choice = stage
     if status is Status.CONVERGED:
-        status = interior.run(options.tolerance, options.iterations - interior.iterations)
-    return build_fitted_surface(model, interior, status, choice, began)
+        options = interior.point.objective.options
+        left = options.iterations - interior.iterations
+        interior, status = interior.run(options.tolerance, left)
+    return build_fitted_surface(FitEnd.from_iterate(interior, status), choice, began)
+
+
+def finish_joint_fit(
+    stage: FitStage,
+    market: VixMarket,
+    smiles: InteriorPoint[FitPoint],
+    prior: Surface | None,
+    began: float,
+) -> FittedSurface:
+    """The surface of both markets, from the first stages of each."""
+    ended = joint_fit.fit_both_markets(stage.interior, market, smiles, prior)
+    return build_fitted_surface(ended, stage.choice, began)
 
 
 def build_fitted_surface(
-    model: FitObjective,
-    interior: InteriorPointSolver | joint_fit.JointFit,
-    status: Status,
-    choice: tuple[str, float | None],
-    began: float,
+    ended: FitEnd, choice: tuple[str, float | None], began: float
 ) -> FittedSurface:
-    """The surface of the last iterate, with what there is to say about it.
+    """The surface of the last iterate, with its result and standard errors.
 
     Args:
-        model: What was minimised.
-        interior: Where that ended.
-        status: And how.
+        ended: Where the fit ended.
         choice: How the weights were chosen, and the trust in a prior.
         began: The clock's reading at the start.
     """
+    status, point, warnings = ended.status, ended.point, ended.warnings
     if status is not Status.CONVERGED:
-        logger.warning("the fit ended as %s: %s", status.value, status.explain())
-    spread = smoothing.estimate_residual_variance(model, interior)
+        ending = f"the fit ended as {status.value}: {status.explain()}"
+        logger.warning(ending)
+        warnings = (*warnings, ending)
+    variance = smoothing.estimate_residual_variance(point, ended.matrix)
     result = FitResult(
         status=status,
-        iterations=interior.iterations,
-        objective=interior.local.value,
-        roughness=model.roughness,
+        iterations=ended.iterations,
+        objective=ended.value,
+        roughness=point.objective.roughness,
         chosen=choice[0],
         trust=choice[1],
-        freedom=spread.freedom,
-        dispersion=spread.dispersion,
-        residuals=freeze_array(model.residuals),
+        freedom=variance.freedom,
+        dispersion=variance.dispersion,
+        residuals=freeze_array(point.misfit.residuals),
         seconds=time.perf_counter() - began,
-        vix=interior.result if isinstance(interior, joint_fit.JointFit) else None,
+        vix=ended.vix,
+        warnings=warnings,
     )
-    slices = interior.slices if isinstance(interior, joint_fit.JointFit) else None
-    matrix = interior.matrix() - (1.0 - 1.0 / spread.uneven) * model.information()
-    return _surface_from_unknowns(model, interior.z, result, matrix).with_vix(slices)
+    matrix = ended.matrix - (1.0 - 1.0 / variance.uneven) * point.information()
+    return _surface_from_point(point, result, matrix).with_vix(ended.slices)
 
 
-def _choose_roughness(model: FitObjective, interior: InteriorPointSolver) -> Status:
-    """Roughness chosen by the data and, with a prior, how far it is to be trusted."""
+def _choose_roughness(
+    interior: InteriorPoint[FitPoint],
+) -> tuple[InteriorPoint[FitPoint], Status]:
+    """Roughness chosen by the data and, with a prior, the share of the prior's shape."""
+    model = interior.point.objective
     limit = model.options.iterations
-    if not model.prior or model.options.roughness != "likelihood":
-        return smoothing.choose_roughness(model, interior, limit)
-    choose_initial_weights(model, interior)
-    status = smoothing.choose_roughness(model, interior, limit)
-    if status is Status.CONVERGED and drop_unlikely_prior(model, interior):
-        status = smoothing.choose_roughness(model, interior, limit)
-    return status
+    if not model.mean.is_prior or model.options.roughness != "likelihood":
+        return smoothing.choose_roughness(interior, limit)
+    interior, status = smoothing.choose_roughness(choose_initial_weights(interior), limit)
+    if status is Status.CONVERGED:
+        without = drop_unlikely_prior(interior)
+        if without is not None:
+            return smoothing.choose_roughness(without, limit)
+    return interior, status
 
 
 def require_prior(prior: Surface | None, options: FitOptions) -> None:
@@ -193,14 +240,12 @@ def _check_weights(weights: ArrayLike | None, count: int) -> Array | None:
     return array
 
 
-def _surface_from_unknowns(
-    model: FitObjective, z: Array, result: FitResult, matrix: Array
-) -> FittedSurface:
-    quotes = model.quotes
-    logs, shares = model.unpack(z)
-    knots, slopes = freeze_array(model.knots), freeze_array(np.exp(logs))
+def _surface_from_point(point: FitPoint, result: FitResult, matrix: Array) -> FittedSurface:
+    quotes, layout = point.objective.quotes, point.objective.layout
+    logs, shares = layout.unpack(point.misfit.z)
+    knots, slopes = freeze_array(layout.knots), freeze_array(np.exp(logs))
     weights = freeze_array(
-        np.ones((1, model.L)) if not shares.size else [1.0 - shares[0], shares[0]]
+        np.ones((1, layout.expiry_count)) if not shares.size else [1.0 - shares[0], shares[0]]
     )
     proof = check_structure(knots, quotes.maturities, slopes, weights, mean=False)
     if not proof.passed:  # the constraints are kept at every step

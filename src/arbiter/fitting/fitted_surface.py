@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,6 +15,8 @@ from arbiter.fitting.options import Roughness
 from arbiter.fitting.uncertainty import Uncertainty
 from arbiter.forwards import MaturityLike
 from arbiter.surface import Surface
+
+Kind = TypeVar("Kind", bound=Surface)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +67,7 @@ class FitResult:
         residuals: ``(m,)`` (model − mid) / half-spread of each quote, in the quotes' order.
         seconds: Wall time.
         vix: The VIX side, where options or futures on it were fitted.
+        warnings: What a reader of the surface should know, as sentences; each is logged as well.
     """
 
     status: Status
@@ -77,11 +81,13 @@ class FitResult:
     residuals: Array
     seconds: float
     vix: VixResult | None = None
+    warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the residuals, as plain values."""
+        """Everything but residuals and warnings, as plain values."""
         parts = asdict(replace(self, vix=None))
-        plain = {name: value for name, value in parts.items() if name not in ("residuals", "vix")}
+        hidden = ("residuals", "vix", "warnings")
+        plain = {name: value for name, value in parts.items() if name not in hidden}
         vix = {} if self.vix is None else {"vix": self.vix.to_dict()}
         return {**plain, "status": self.status.value, **vix}
 
@@ -90,11 +96,20 @@ class FitResult:
 class FittedSurface(Surface):
     """A :class:`~arbiter.surface.Surface` with the fit it came from.
 
-    Saved and loaded, it is a plain surface: ``info["fit"]`` keeps the summary.
+    Copies and other processes keep the fit. Saved and loaded, it is a plain surface:
+    ``info["fit"]`` keeps the summary.
+
+    Attributes:
+        result: How the fit ended.
+        uncertainty: Covariance of the log-slopes.
     """
 
-    result: FitResult | None = field(default=None, kw_only=True)
-    uncertainty: Uncertainty | None = field(default=None, kw_only=True)
+    result: FitResult = field(kw_only=True)
+    uncertainty: Uncertainty = field(kw_only=True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        more = {"result": self.result, "uncertainty": self.uncertainty}
+        return rebuild_with_result, (type(self), plain_surface(self), more)
 
     def iv_error(self, k: ArrayLike, T: MaturityLike) -> Array:
         """Standard error of :meth:`iv`, annualised and decimal.
@@ -102,13 +117,18 @@ class FittedSurface(Surface):
         Too small where ``prior`` was made from the same quotes; not in a refinement (docs/fit.md,
         "How sure").
         """
-        return self._require_uncertainty().iv(k, self.years(T))
+        return self.uncertainty.iv(k, self.years(T))
 
     def vix_error(self, tenor: float = THIRTY_DAYS) -> Array:
         """Standard error of :meth:`vix`, in index points."""
-        return self._require_uncertainty().vix(tenor)
+        return self.uncertainty.vix(tenor)
 
-    def _require_uncertainty(self) -> Uncertainty:
-        if self.uncertainty is None:
-            raise ValueError("this copy of the surface has no covariance: fit it again")
-        return self.uncertainty
+
+def plain_surface(surface: Surface) -> Surface:
+    """The surface without what it remembers of its making."""
+    return Surface(**{part.name: getattr(surface, part.name) for part in fields(Surface)})
+
+
+def rebuild_with_result(kind: type[Kind], plain: Surface, more: Mapping[str, Any]) -> Kind:
+    """A surface of a kind from the plain one and the fields that the kind adds."""
+    return kind(**{part.name: getattr(plain, part.name) for part in fields(Surface)}, **more)

@@ -1,12 +1,13 @@
-"""The objective of a fit that leans on a guide: a surface made from the same quotes.
+"""The objective of a fit with a guide: a surface made from the same quotes.
 
-Roughness is that of the log-slopes themselves, as without a guide, so that what is rough in a guide
-is smoothed like anything else. Beside it stands a pull to the guide. Without it this is the plain
-fit, and with ever more of it the guide.
+The roughness is that of the log-slopes themselves, as without a guide, so that a rough guide is
+smoothed. A second quadratic term pulls the log-slopes to the guide. With weight zero the objective
+is that of the plain fit; with growing weight the fit tends to the guide.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,11 +17,12 @@ from arbiter.conventions import Array
 from arbiter.fitting.objective import FitObjective
 from arbiter.fitting.options import FitOptions, Roughness
 from arbiter.fitting.prior_mean import log_slopes
+from arbiter.fitting.roughness import QuadraticPenalty
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 
 _BEYOND_QUOTES_FACTOR = 10.0
-_RIDGE_PRECISION = 1e-10  # constants cost nothing where there is no pull of the level
+_RIDGE_PRECISION = 1e-10  # the roughness alone does not fix constants
 
 
 class Pull(NamedTuple):
@@ -31,89 +33,104 @@ class Pull(NamedTuple):
 
     @property
     def beyond_quotes(self) -> float:
-        """Of ``∫ (∂(log b − log b₀)/∂x)² dx`` beyond the quotes of each expiry.
+        """The weight of ``∫ (∂(log b − log b₀)/∂x)² dx`` beyond the quotes of each expiry.
 
-        No quote can judge it. A guide has seen wings and a fit has not, so it is more than the
-        others where they are little, and goes with them.
+        No quote is there to choose it. It grows with the root of ``level``, and is larger than
+        the other weights where they are small, since the guide was made with wings in view.
         """
         return float(_BEYOND_QUOTES_FACTOR * np.sqrt(self.level))
 
 
-class GuidedObjective(FitObjective):
-    """A :class:`Model` of one component with a pull to a guide.
+class UnitPulls(NamedTuple):
+    """Matrices of the pull at weight one, ``(L or 1, n, n)``; none couples expiries."""
 
-    Args:
-        quotes: What is fitted.
-        options: How.
-        guide: A surface of one component.
+    value: Array
+    bend: Array
+    beyond: Array
+
+    @classmethod
+    def from_objective(cls, plain: FitObjective) -> UnitPulls:
+        """The matrices at the knots of a fit and for the ranges of its quotes."""
+        knots, n = plain.layout.knots, plain.layout.knot_count
+        reach = plain.misfit.smiles.quoted_range()
+        middle = 0.5 * (knots[1:] + knots[:-1])
+        outside = (middle < reach[:, :1]) | (middle > reach[:, 1:])  # (L, n-1)
+        step = (np.eye(n, k=1) - np.eye(n))[:-1]
+        weight = outside / np.diff(knots)
+        beyond = np.matmul(step.T * weight[:, None, :], step)
+        return cls(np.diag(plain.penalty.mass)[None], plain.penalty.bend[None], beyond)
+
+    def weigh(self, pull: Pull) -> Array:
+        """``(L, n, n)`` the matrix of a pull."""
+        return np.asarray(
+            pull.level * self.value + pull.bend * self.bend + pull.beyond_quotes * self.beyond
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class GuidedObjective(FitObjective):
+    """A :class:`FitObjective` of one component with a pull to a guide.
 
     Attributes:
-        guide: ``(p,)`` its log-slopes at the knots and maturities of the fit.
-        parts: ``(L or 1, n, n)`` matrices of the pull at weight one: level, bend, beyond. None has
-            links between expiries.
+        guide: ``(p,)`` log-slopes of the guide at the knots and maturities of the fit.
+        unit_pulls: Matrices of the pull at weight one.
+        pull: Weights of the pull; None for none, as in a fit without a guide.
     """
 
-    _drawn: Array | None = None  # the matrix of the present pull
+    guide: Array
+    unit_pulls: UnitPulls
+    pull: Pull | None
 
-    def __init__(self, quotes: Quotes, options: FitOptions, guide: Surface) -> None:
-        super().__init__(quotes, options)
-        self.guide = self.read(guide)
-        self.raise_slope_bound(self.guide)
-        self.parts = self._unit_pull_blocks()
+    @classmethod
+    def from_guide(cls, quotes: Quotes, options: FitOptions, guide: Surface) -> GuidedObjective:
+        """The objective without a pull.
 
-    def read(self, surface: Surface) -> Array:
-        """Log-slopes ``(p,)`` of a surface at the knots and maturities of the fit."""
-        logs, _ = log_slopes(surface, self.knots, self.quotes.maturities)
-        return np.asarray(logs[0].reshape(-1))
+        Args:
+            quotes: What is fitted.
+            options: Knots, loss and floors of the half-spreads; one component.
+            guide: A surface of one component.
+        """
+        plain = FitObjective.from_quotes(quotes, options)
+        logs = read_log_slopes(plain, guide)
+        return GuidedObjective(
+            misfit=plain.misfit,
+            penalty=plain.penalty,
+            mean=plain.mean,
+            highest_log_slope=cls.raise_slope_bound(plain.highest_log_slope, logs),
+            roughness=plain.roughness,
+            trust=plain.trust,
+            guide=logs,
+            unit_pulls=UnitPulls.from_objective(plain),
+            pull=None,
+        )
 
-    def set_roughness_and_pull(self, roughness: Roughness, pull: Pull | None) -> None:
-        """Set the weights; without a pull this is the model of a fit that knows no guide."""
-        self._drawn = None if pull is None else self.pull_blocks(pull)
-        self.roughness = roughness
-        self.centre = self.flat_mean
-        if self._drawn is not None:
-            # a product of two Gaussians is one: its mean is where roughness and pull balance
-            matrix = self.band.copy()
-            matrix[0] += _RIDGE_PRECISION
-            force = self.multiply_blocks(self._drawn, self.guide - self.flat_mean)
-            self.centre = self.flat_mean + solveh_banded(matrix, force, lower=True)
+    def with_pull(self, roughness: Roughness, pull: Pull | None) -> GuidedObjective:
+        """The same objective with other weights; without a pull that of a fit without a guide."""
+        return replace(self, roughness=roughness, pull=pull)
 
-    def precision(self) -> tuple[Array, Array]:
-        """Blocks of the roughness' matrix, the pull's included, and those beside them."""
-        blocks, link = super().precision()
-        return (blocks if self._drawn is None else blocks + self._drawn), link
+    def pull_blocks(self) -> Array:
+        """``(L, n, n)`` the matrix of the pull, zero without one."""
+        if self.pull is None:
+            n = self.layout.knot_count
+            return np.zeros((self.layout.expiry_count, n, n))
+        return self.unit_pulls.weigh(self.pull)
 
-    def current_pull_blocks(self) -> Array:
-        """``(L, n, n)`` the matrix of the present pull."""
-        return np.zeros((self.L, self.n, self.n)) if self._drawn is None else self._drawn
+    def _build_quadratic(self) -> QuadraticPenalty:
+        rough = super()._build_quadratic()
+        if self.pull is None:
+            return rough
+        layout, drawn = self.layout, self.pull_blocks()
+        blocks = rough.blocks + drawn
+        band = layout.to_band(blocks, rough.links)
+        # a product of two Gaussians is one: its mean is where roughness and pull balance
+        matrix = band.copy()
+        matrix[0] += _RIDGE_PRECISION
+        force = layout.multiply(drawn, None, self.guide - self.mean.flat)
+        centre = self.mean.flat + solveh_banded(matrix, force, lower=True)
+        return QuadraticPenalty(layout, centre, blocks, rough.links, band)
 
-    def pull_blocks(self, pull: Pull) -> Array:
-        """``(L, n, n)`` the matrix of a pull."""
-        level, bend, beyond = self.parts
-        return np.asarray(pull.level * level + pull.bend * bend + pull.beyond_quotes * beyond)
 
-    def multiply_blocks(self, blocks: Array, away: Array) -> Array:
-        """A matrix without links times a change of the unknowns."""
-        table = away.reshape(self.shape)
-        return np.asarray(np.matmul(blocks, table[:, :, None])[:, :, 0].reshape(-1))
-
-    def banded(self, blocks: Array) -> Array:
-        """A matrix without links in lower banded form."""
-        band = np.zeros_like(self.band)
-        rows = np.broadcast_to(blocks, (self.L, self.n, self.n)).reshape(self.L, -1)
-        band.reshape(-1)[self.band_positions] = rows[:, self.lower_positions].ravel()
-        return band
-
-    def residual_jacobian(self, z: Array) -> Array:
-        """``(m, n)`` of the residuals by the log-slopes of their expiries."""
-        rows, factor = self.scaled_jacobian(self.evaluate_at(z), 1.0 / self.unit)
-        return np.asarray(rows * factor[self.quotes.expiry])
-
-    def _unit_pull_blocks(self) -> tuple[Array, Array, Array]:
-        reach = self.quoted_range()
-        middle = 0.5 * (self.knots[1:] + self.knots[:-1])
-        outside = (middle < reach[:, :1]) | (middle > reach[:, 1:])  # (L, n-1)
-        step = (np.eye(self.n, k=1) - np.eye(self.n))[:-1]
-        weight = outside / np.diff(self.knots)
-        beyond = np.matmul(step.T * weight[:, None, :], step)
-        return np.diag(self.penalty.mass)[None], self.penalty.bend[None], beyond
+def read_log_slopes(objective: FitObjective, surface: Surface) -> Array:
+    """Log-slopes ``(p,)`` of a surface of one component at the knots and maturities of a fit."""
+    logs, _ = log_slopes(surface, objective.layout.knots, objective.quotes.maturities)
+    return np.asarray(logs[0].reshape(-1))

@@ -1,4 +1,4 @@
-"""Where a fit starts: the smiles themselves, or a previous surface, moved inside the order."""
+"""The starting point of a fit: the quoted smiles or a previous surface, moved inside the order."""
 
 from __future__ import annotations
 
@@ -19,31 +19,38 @@ _MAX_SLOPE_RATIO = 4.0  # a slope may start this factor from the volatility at i
 
 
 def start_from_quotes(model: FitObjective) -> Array:
-    """Slopes read off the smiles, each strike at its percentile by Black's formula."""
-    logs = np.empty((model.L, model.n))
-    for i in model.quoted:
-        part = slice(model.starts[i], model.starts[i + 1])
-        smile = (model.level[part], model.quotes.k[part], model.volatility[part])
-        logs[i] = log_slopes_from_smile(model.knots, *smile)
+    """Slopes from the quoted smiles, each strike at its percentile by Black's formula."""
+    layout, smiles = model.layout, model.misfit.smiles
+    starts, quoted = smiles.starts, smiles.quoted
+    logs = np.empty((layout.expiry_count, layout.knot_count))
+    for i in quoted:
+        part = slice(starts[i], starts[i + 1])
+        smile = (smiles.gaussian_strike[part], model.quotes.k[part], smiles.total_volatility[part])
+        logs[i] = log_slopes_from_smile(layout.knots, *smile)
     tau = model.penalty.tau
-    for i in np.setdiff1d(np.arange(model.L), model.quoted):
-        after = int(np.searchsorted(model.quoted, i))
-        pair = model.quoted[np.clip([after - 1, after], 0, model.quoted.size - 1)]
+    for i in np.setdiff1d(np.arange(layout.expiry_count), quoted):
+        after = int(np.searchsorted(quoted, i))
+        pair = quoted[np.clip([after - 1, after], 0, quoted.size - 1)]
         rates = logs[pair] - tau[pair, None]
         share = (tau[i] - tau[pair[0]]) / max(tau[pair[1]] - tau[pair[0]], 1e-300)
         logs[i] = tau[i] + rates[0] + np.clip(share, 0.0, 1.0) * (rates[1] - rates[0])
-    return _move_inside_order(
-        model, logs[None], np.zeros(model.L), (_MAX_GROWTH_SHORTFALL, _BOUND_MARGIN)
-    )
+    shares = np.zeros(layout.expiry_count)
+    return _move_inside_order(model, logs[None], shares, (_MAX_GROWTH_SHORTFALL, _BOUND_MARGIN))
 
 
-def log_slopes_from_smile(knots: Array, level: Array, k: Array, v: Array) -> Array:
-    """Log-slopes half-way between the volatility and the central difference of k by level.
+def log_slopes_from_smile(knots: Array, strike: Array, k: Array, v: Array) -> Array:
+    """Log-slopes half-way between the volatility and the central difference of k by the strike.
 
     Volatilities alone start the wings of a steep smile so low that their prices vanish, and
     with them every pull towards the quotes; differences alone are noisy.
+
+    Args:
+        knots: ``(n,)``.
+        strike: ``(m,)`` strikes as Gaussian coordinates.
+        k: ``(m,)`` the same as log-moneyness.
+        v: ``(m,)`` total volatilities.
     """
-    x = np.maximum.accumulate(level)  # rising, but for noise
+    x = np.maximum.accumulate(strike)  # rising, but for noise
     near, far = x[0] - 10.0, x[-1] + 10.0  # beyond the quotes go on at the last volatility
     x = np.concatenate([[near], x, [far]])
     k = np.concatenate([[k[0] - 10.0 * v[0]], k, [k[-1] + 10.0 * v[-1]]])
@@ -55,7 +62,7 @@ def log_slopes_from_smile(knots: Array, level: Array, k: Array, v: Array) -> Arr
 
 def start_from_surface(model: FitObjective, surface: Surface) -> Array:
     """The slopes of ``surface`` at the maturities and knots of the fit."""
-    logs, shares = log_slopes(surface, model.knots, model.quotes.maturities)
+    logs, shares = log_slopes(surface, model.layout.knots, model.quotes.maturities)
     return _move_inside_order(model, logs, shares, (_MAX_GROWTH_SHORTFALL_WARM, _BOUND_MARGIN_WARM))
 
 
@@ -64,36 +71,36 @@ def _move_inside_order(
 ) -> Array:
     """Unknowns strictly inside the order, near log-slopes ``(J, L, n)`` and shares ``(L,)``.
 
-    ``room`` is what is kept from the order and from the highest slope.
+    ``room`` is the distance kept from the order and from the highest slope.
     """
-    kept, below = room
+    (kept, below), layout, highest = room, model.layout, model.highest_log_slope
     tau = model.penalty.tau[:, None]
     rate = logs[0] - tau  # (L, n)
-    if model.L > 1:
+    if layout.expiry_count > 1:
         step = np.maximum(np.diff(rate, axis=0), -kept * np.diff(tau, axis=0))
         path = np.concatenate([rate[:1], rate[:1] + np.cumsum(step, axis=0)])
         rate = path + (rate - path).mean(axis=0)
-    below += _COMPONENT_MARGIN * (model.components - 1)
-    first = np.clip(rate + tau, LOWEST_LOG_SLOPE + 1.0, model.highest - below)
+    below += _COMPONENT_MARGIN * (layout.components - 1)
+    first = np.clip(rate + tau, LOWEST_LOG_SLOPE + 1.0, highest - below)
     # a clip can close a slack; the least growth opens it again
     least = 1e-3 * (tau - tau[0])
     first = np.maximum.accumulate(first - least, axis=0) + least
-    if model.components == 1:
-        return model.pack(first[None], np.zeros((0, model.L)))
+    if layout.components == 1:
+        return layout.pack(first[None], np.zeros((0, layout.expiry_count)))
     if logs.shape[0] == 1:
         second, shares = _start_crash_component(model, first)
     else:
         second = np.maximum.accumulate(logs[1] - least, axis=0) + least
-    second = np.clip(second, first + 1e-3, model.highest - 0.05 + least)
-    growing = np.clip(shares, 0.001, 0.5) + 1e-6 * np.arange(1, model.L + 1)
-    return model.pack(np.stack([first, second]), growing[None])
+    second = np.clip(second, first + 1e-3, highest - 0.05 + least)
+    growing = np.clip(shares, 0.001, 0.5) + 1e-6 * np.arange(1, layout.expiry_count + 1)
+    return layout.pack(np.stack([first, second]), growing[None])
 
 
 def _start_crash_component(model: FitObjective, first: Array) -> tuple[Array, Array]:
     """Log-slopes and shares of a crash: as wide on short expiries as the smiles are later on.
 
-    A jump is as large tomorrow as next year. Wider still, and the share would start by falling
-    to nothing, where the second component no longer matters.
+    A jump is as large tomorrow as next year. With a wider start the share would first fall to
+    nothing, where the second component no longer matters.
     """
     middle = np.searchsorted(
         model.penalty.tau, 0.5 * (model.penalty.tau[0] + model.penalty.tau[-1])

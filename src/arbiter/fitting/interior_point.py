@@ -3,54 +3,49 @@
 Minimises a loss of residuals plus a quadratic penalty, subject to differences of unknowns being
 nonnegative. The star order couples neighbours only, so that every step is one banded Cholesky
 factorisation: its cost is linear in the number of expiries, and stays so when a few columns
-couple unknowns across them. Predictor and corrector follow
-Mehrotra (1992); the step is globalised by a line search on the barrier function.
+couple unknowns across them. Predictor and corrector follow Mehrotra (1992); the step is globalised
+by a line search on the barrier function. An iterate never changes: a step returns the next one.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpbtrf, dpbtrs, dpotrf, dpotrs
 
 from arbiter.conventions import Array
+from arbiter.values import ExplainedCode
 
 Indices = NDArray[np.int64]
 
 _BOUNDARY_STEP_SHARE = 0.995  # share of the way to the nearest constraint that a step may go
-RELATIVE_RIDGE = 1e-13  # of the largest diagonal: what no quote sees may be singular to rounding
+RELATIVE_RIDGE = 1e-13  # of the largest diagonal: beyond the quotes a matrix may be singular
 _MAX_LOG_SLOPE_STEP = 1.0  # change of any unknown in one step: a factor e of a slope
 _ARMIJO = 1e-4
 _LAST_STEP_SHARE = 0.7  # a step on the quadratic model that gets this far is the last one
 _MAX_HALVINGS = 12
 _MIN_DAMPING, _MAX_DAMPING = 1e-7, 1e4
-_BARRIER_SHARE_OF_DECREASE = (
-    0.01  # the barrier falls no faster than the objective: else an iterate sticks to a wall
-)
+# The barrier falls no faster than this share of the objective: else an iterate sticks to a wall.
+_BARRIER_SHARE_OF_DECREASE = 0.01
 _MAX_DUAL_RATIO = 1e3  # duals stay within this factor of their centre
 
 
-class Status(StrEnum):
-    """How a fit ended."""
+class Status(ExplainedCode):
+    """How a fit ended. The value is the code, :meth:`explain` the sentence."""
 
-    CONVERGED = "converged"
-    STALLED = "stalled"
-    MAX_ITERATIONS = "max_iterations"
-
-    def explain(self) -> str:
-        """The ending as a sentence, with a remedy where one is needed."""
-        return _STATUS_SENTENCES[self]
-
-
-_STATUS_SENTENCES = {
-    Status.CONVERGED: "no step promises a better fit",
-    Status.STALLED: "no step improves the fit, though one should: try a larger roughness, or "
-    "look for quotes in wrong units",
-    Status.MAX_ITERATIONS: "the allowed steps ran out: raise FitOptions.iterations",
-}
+    CONVERGED = "converged", "no step promises a better fit"
+    STALLED = (
+        "stalled",
+        "no step improves the fit, though one should: try a larger roughness, or "
+        "look for quotes in wrong units",
+    )
+    MAX_ITERATIONS = (
+        "max_iterations",
+        "the allowed steps ran out: raise FitOptions.iterations",
+    )
 
 
 class OrderConstraints(NamedTuple):
@@ -70,18 +65,31 @@ class Expansion(NamedTuple):
     coupling: Array | None = None  # (p, r) few columns U whose U Uᵀ is added to the matrix
 
 
-class Objective(Protocol):
-    """What is minimised."""
+class EvaluatedPoint(Protocol):
+    """An objective at one set of unknowns."""
 
-    def value(self, z: Array) -> float:
+    @property
+    def value(self) -> float:
         """The objective; infinite where it cannot be evaluated."""
 
-    def expand(self, z: Array) -> Expansion:
+    @property
+    def expansion(self) -> Expansion:
         """The objective with gradient and Gauss-Newton matrix."""
 
 
+Point = TypeVar("Point", bound=EvaluatedPoint)
+Point_co = TypeVar("Point_co", bound=EvaluatedPoint, covariant=True)
+
+
+class Objective(Protocol[Point_co]):
+    """A function to be minimised."""
+
+    def evaluate(self, z: Array) -> Point_co:
+        """The function at the unknowns ``z`` ``(p,)``."""
+
+
 class ConstraintOperator:
-    """The constraints as a sparse operator."""
+    """The matrix A and the offset of the constraints ``A z + offset ≥ 0``, applied sparsely."""
 
     def __init__(self, order: OrderConstraints, size: int) -> None:
         self.order, self.size = order, size
@@ -111,108 +119,154 @@ class ConstraintOperator:
         matrix.reshape(-1)[self._beside] -= weight[self._both]  # each pair occurs once
 
 
-class InteriorPointSolver:
-    """An iterate, its duals, and the steps that improve them.
-
-    Args:
-        objective: What is minimised.
-        order: The constraints.
-        z: ``(p,)`` a point strictly inside them.
-        scale: Value below which the objective counts as zero.
+@dataclass(frozen=True, eq=False)
+class InteriorPoint(Generic[Point]):
+    """An iterate strictly inside the constraints, with its duals; steps return better ones.
 
     Attributes:
-        inner: Steps on one quadratic model, where constraints block the way.
-        expected: What the objective is expected to fall to, if that is known.
+        objective: What is minimised.
+        constraints: The constraints.
+        scale: Value below which the objective counts as zero.
+        z: ``(p,)`` the unknowns.
+        point: The objective there.
+        slacks: ``(c,)`` of the constraints, positive.
+        duals: ``(c,)`` of the constraints, positive.
+        expected: Value that the objective is expected to fall to, infinite if unknown.
+        inner: Most steps on one quadratic model, where constraints block the way.
+        iterations: Steps so far.
+        damping: Relative increase of the matrix' diagonal in the next step.
     """
 
-    def __init__(
-        self, objective: Objective, order: OrderConstraints, z: Array, scale: float
-    ) -> None:
-        self.objective, self.slack, self.z = objective, ConstraintOperator(order, z.size), z
-        self.scale = scale
-        self.y = self.slack.evaluate_slacks(z)
-        if not self.y.min() > 0.0:
+    objective: Objective[Point]
+    constraints: ConstraintOperator
+    scale: float
+    z: Array
+    point: Point
+    slacks: Array
+    duals: Array
+    expected: float = np.inf
+    inner: int = 1
+    iterations: int = 0
+    damping: float = 0.0
+
+    @classmethod
+    def start_at(
+        cls, objective: Objective[Point], order: OrderConstraints, z: Array, scale: float
+    ) -> InteriorPoint[Point]:
+        """The first iterate.
+
+        Args:
+            objective: What is minimised.
+            order: The constraints.
+            z: ``(p,)`` a point strictly inside them.
+            scale: Value below which the objective counts as zero.
+
+        Raises:
+            ValueError: If ``z`` is not strictly inside the constraints.
+        """
+        constraints = ConstraintOperator(order, z.size)
+        slacks = constraints.evaluate_slacks(z)
+        if not slacks.min() > 0.0:
             raise ValueError("the starting point does not satisfy the constraints strictly")
-        self.local = objective.expand(z)
+        point = objective.evaluate(z)
         # duals in proportion to the loss: too small, and the first steps run into a wall
-        self.duals = 0.1 * max(self.local.value, self.scale) / (self.y.size * self.y)
-        self.expected = np.inf
-        self.iterations = 0
-        self.inner = 1
-        self._damping = 0.0
+        duals = 0.1 * max(point.expansion.value, scale) / (slacks.size * slacks)
+        return cls(objective, constraints, scale, z, point, slacks, duals)
 
     @property
     def gap(self) -> float:
-        """Complementarity: what the constraints may still hide."""
-        return float(self.y @ self.duals)
+        """Complementarity: bound of what the constraints may still hide."""
+        return float(self.slacks @ self.duals)
 
-    def set_expected_value(self, value: float, share: float) -> None:
-        """Choose the duals for an objective that will soon fall to ``value``.
+    def with_objective(self, objective: Objective[Point], point: Point) -> InteriorPoint[Point]:
+        """The same iterate for another objective, of which ``point`` is the value at ``z``."""
+        return replace(self, objective=objective, point=point)
 
-        Else a start that is a few steps from the end waits for the constraints. ``share`` of
-        the value is the complementarity.
+    def with_expected_value(self, value: float, share: float) -> InteriorPoint[Point]:
+        """The same iterate with duals for an objective that will soon fall to ``value``.
+
+        Without them a start that is a few steps from the end takes more steps, until the
+        constraints allow for it. ``share`` of the value is the complementarity.
         """
-        self.expected = value
-        self.duals = share * max(value, self.scale) / (self.y.size * self.y)
+        duals = share * max(value, self.scale) / (self.slacks.size * self.slacks)
+        return replace(self, expected=value, duals=duals)
 
-    def refresh(self) -> None:
-        """Read the objective anew, after it was changed."""
-        self.local = self.objective.expand(self.z)
+    def with_inner_steps(self, inner: int) -> InteriorPoint[Point]:
+        """The same iterate with up to ``inner`` steps on one quadratic model."""
+        return replace(self, inner=inner)
 
     def matrix(self) -> Array:
         """The Gauss-Newton matrix with the constraints' stiffness, lower banded."""
-        matrix = self.local.matrix.copy()
-        self.slack.add_weighted_gram(matrix, self.duals / self.y)
+        matrix = self.point.expansion.matrix.copy()
+        self.constraints.add_weighted_gram(matrix, self.duals / self.slacks)
         return matrix
 
-    def run(self, tolerance: float, limit: int, centre: float = 0.0) -> Status:
+    def run(
+        self, tolerance: float, limit: int, centre: float = 0.0
+    ) -> tuple[InteriorPoint[Point], Status]:
         """Steps until one promises less than ``tolerance`` of the objective, or ``limit`` steps.
 
-        ``centre`` keeps the products of slacks and duals from falling below it.
-        """
-        for _ in range(limit):
-            promised = self._step(centre)
-            if promised is None:
-                if self._damping > _MAX_DAMPING:
-                    return Status.STALLED
-                continue
-            enough = tolerance * max(self.local.value, self.scale)
-            if promised < enough and self.gap < enough + 2.0 * centre * self.y.size:
-                return Status.CONVERGED
-        return Status.MAX_ITERATIONS
+        Args:
+            tolerance: Share of the objective.
+            limit: Most steps.
+            centre: Products of slacks and duals do not fall below it.
 
-    def _step(self, centre: float) -> float | None:
-        """One step; returns the decrease it promised, or None if none could be made."""
-        self.iterations += 1
+        Returns:
+            The last iterate, and how the steps ended.
+        """
+        here = self
+        for _ in range(limit):
+            here, promised = here._step(centre)
+            if promised is None:
+                if here.damping > _MAX_DAMPING:
+                    return here, Status.STALLED
+                continue
+            enough = tolerance * max(here.point.value, here.scale)
+            if promised < enough and here.gap < enough + 2.0 * centre * here.slacks.size:
+                return here, Status.CONVERGED
+        return here, Status.MAX_ITERATIONS
+
+    def _step(self, centre: float) -> tuple[InteriorPoint[Point], float | None]:
+        """The next iterate, and the decrease it promised; None if no step could be made."""
         found = self._solve(centre)
         if found is None:
-            self._damping = max(10.0 * self._damping, 1e-4)
-            return None
+            return self._damp_more(1e-4), None
         dz, duals, mu = found
-        dy = self.slack.apply_matrix(dz)
-        fall = -float((self.local.gradient - self.slack.apply_transpose(mu / self.y)) @ dz)
-        merit = self.local.value - mu * float(np.log(self.y).sum())
+        local = self.point.expansion
+        dy = self.constraints.apply_matrix(dz)
+        fall = -float((local.gradient - self.constraints.apply_transpose(mu / self.slacks)) @ dz)
+        merit = local.value - mu * float(np.log(self.slacks).sum())
         whole = min(1.0, _MAX_LOG_SLOPE_STEP / float(np.abs(dz).max()))
         size = whole
         for _ in range(_MAX_HALVINGS):
-            z, y = self.z + size * dz, self.y + size * dy
-            value = self.objective.value(z)
-            trial = value - mu * float(np.log(y).sum())
+            z, y = self.z + size * dz, self.slacks + size * dy
+            point = self.objective.evaluate(z)
+            trial = point.value - mu * float(np.log(y).sum())
             if trial <= merit - _ARMIJO * size * fall + 1e-12 * abs(merit):
                 break
             size *= 0.5
         else:
-            self._damping = max(10.0 * self._damping, 1e-3)
-            return None
-        self.z, self.y = z, self.slack.evaluate_slacks(z)
-        if not self.y.min() > 0.0:  # slacks as small as rounding
-            self.y = np.maximum(self.y, 1e-300 + 1e-15 * np.abs(y))
-        centred = mu / self.y
-        self.duals = np.clip(duals, centred / _MAX_DUAL_RATIO, centred * _MAX_DUAL_RATIO)
-        eased = self._damping / 10.0 if self._damping > _MIN_DAMPING else 0.0
-        self._damping = max(10.0 * self._damping, 1e-4) if size < 0.3 * whole else eased
-        self.local = self.objective.expand(z)
-        return size * fall
+            return self._damp_more(1e-3), None
+        slacks = self.constraints.evaluate_slacks(z)
+        if not slacks.min() > 0.0:  # slacks as small as rounding
+            slacks = np.maximum(slacks, 1e-300 + 1e-15 * np.abs(y))
+        centred = mu / slacks
+        eased = self.damping / 10.0 if self.damping > _MIN_DAMPING else 0.0
+        moved = replace(
+            self,
+            z=z,
+            point=point,
+            slacks=slacks,
+            duals=np.clip(duals, centred / _MAX_DUAL_RATIO, centred * _MAX_DUAL_RATIO),
+            iterations=self.iterations + 1,
+            damping=max(10.0 * self.damping, 1e-4) if size < 0.3 * whole else eased,
+        )
+        return moved, size * fall
+
+    def _damp_more(self, least: float) -> InteriorPoint[Point]:
+        """The same point after a step that failed."""
+        damping = max(10.0 * self.damping, least)
+        return replace(self, iterations=self.iterations + 1, damping=damping)
 
     def _solve(self, centre: float) -> tuple[Array, Array, float] | None:
         """Change of the unknowns, the duals there, and the barrier; None if a matrix is singular.
@@ -220,15 +274,16 @@ class InteriorPointSolver:
         Works on the quadratic model, where a step costs one factorisation and no price: where a
         constraint blocks the way it goes on from there, up to ``inner`` times.
         """
-        y, duals, gradient = self.y, self.duals, self.local.gradient
+        local = self.point.expansion
+        y, duals, gradient = self.slacks, self.duals, local.gradient
         dz = np.zeros_like(self.z)
         for _ in range(self.inner):
             stiffness = duals / y
-            matrix = self.local.matrix.copy()
-            matrix[0] *= 1.0 + self._damping
-            self.slack.add_weighted_gram(matrix, stiffness)
+            matrix = local.matrix.copy()
+            matrix[0] *= 1.0 + self.damping
+            self.constraints.add_weighted_gram(matrix, stiffness)
             matrix[0] += RELATIVE_RIDGE * matrix[0].max()
-            factor = _WoodburyFactor.from_matrix(matrix, self.local.coupling)
+            factor = _WoodburyFactor.from_matrix(matrix, local.coupling)
             if factor is None:
                 return None
             gap, count = float(y @ duals), y.size
@@ -244,7 +299,7 @@ class InteriorPointSolver:
             dz = dz + size * step.z
             y = y + size * step.y
             gradient = gradient + size * (
-                step.push - self.slack.apply_transpose(stiffness * step.y)
+                step.push - self.constraints.apply_transpose(stiffness * step.y)
             )
             duals = (
                 duals
@@ -261,9 +316,9 @@ class InteriorPointSolver:
     ) -> _NewtonDirection:
         """Change of unknowns, slacks and duals towards the point of the path at ``mu``."""
         y, duals, gradient = at
-        force = self.slack.apply_transpose(mu / y) - gradient
+        force = self.constraints.apply_transpose(mu / y) - gradient
         dz = factor.solve(force)
-        dy = self.slack.apply_matrix(dz)
+        dy = self.constraints.apply_matrix(dz)
         return _NewtonDirection(dz, dy, (mu - duals * dy) / y - duals, force)
 
 
@@ -272,7 +327,7 @@ class _WoodburyFactor(NamedTuple):
 
     band: Array  # Cholesky factor of A
     coupling: Array | None  # (p, r) U
-    spread: Array | None  # (p, r) A⁻¹ U
+    solved: Array | None  # (p, r) A⁻¹ U
     inner: Array | None  # (r, r) Cholesky factor of 1 + Uᵀ A⁻¹ U
 
     @staticmethod
@@ -283,17 +338,17 @@ class _WoodburyFactor(NamedTuple):
             return None
         if coupling is None:
             return _WoodburyFactor(band, None, None, None)
-        spread, _ = dpbtrs(band, coupling, lower=1)
-        inner, failed = dpotrf(np.eye(coupling.shape[1]) + coupling.T @ spread, lower=1)
-        return None if failed else _WoodburyFactor(band, coupling, spread, inner)
+        solved, _ = dpbtrs(band, coupling, lower=1)
+        inner, failed = dpotrf(np.eye(coupling.shape[1]) + coupling.T @ solved, lower=1)
+        return None if failed else _WoodburyFactor(band, coupling, solved, inner)
 
     def solve(self, force: Array) -> Array:
         """The solution of ``(A + U Uᵀ) z = force``."""
         z, _ = dpbtrs(self.band, force, lower=1)
-        if self.coupling is None or self.spread is None:
+        if self.coupling is None or self.solved is None:
             return np.asarray(z)
         share, _ = dpotrs(self.inner, self.coupling.T @ z, lower=1)
-        return np.asarray(z - self.spread @ share)
+        return np.asarray(z - self.solved @ share)
 
 
 class _NewtonDirection(NamedTuple):

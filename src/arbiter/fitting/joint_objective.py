@@ -1,4 +1,4 @@
-"""SPX and VIX in one objective: forward variances of the SPX slopes are the level of the VIX.
+"""SPX and VIX in one objective: forward variances of the SPX slopes fix ``E VIX²``.
 
 ``FV(T) = (W(T+Δ) − W(T))/Δ`` depends on the slopes of the few expiries around T and T+Δ, and the
 VIX options and futures of a date depend on the SPX slopes through this one number. So the matrix
@@ -7,19 +7,22 @@ of a Gauss-Newton step is that of the two markets by themselves plus one column 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
 import numpy as np
 import torch
 
 from arbiter.conventions import THIRTY_DAYS, Array
 from arbiter.fitting.interior_point import Expansion, OrderConstraints
-from arbiter.fitting.objective import FitObjective
+from arbiter.fitting.objective import FitObjective, FitPoint
 from arbiter.fitting.price_derivatives import (
     KnotQuadrature,
     OtmPricer,
     SliceIntegrals,
     log_mean_gradient,
 )
-from arbiter.fitting.vix_objective import VixObjective
+from arbiter.fitting.vix_objective import VixMisfitPoint, VixObjective
 from arbiter.pricing.knots import Knots
 from arbiter.pricing.maturity import slopes_at
 
@@ -37,11 +40,11 @@ class ForwardVariances:
         both = np.concatenate([dates, dates + THIRTY_DAYS])
         near = np.abs(both[:, None] - maturities).argmin(axis=1)
         self.listed = np.abs(both - maturities[near]) < _SAME_DATE_YEARS  # (2V,) most are, in a fit
-        self.place = near[self.listed]
+        self.listed_at = near[self.listed]
         both = both[~self.listed]
         self.at = torch.from_numpy(both)  # (u,) the others
         self.line = KnotQuadrature.from_knots(knots)
-        self.kernel = OtmPricer(self.line, np.zeros(0, dtype=np.int64), np.zeros(0))
+        self.pricer = OtmPricer(self.line, np.zeros(0, dtype=np.int64), np.zeros(0))
         like = torch.empty(0, dtype=torch.float64)
         cut = Knots.from_tensor(torch.from_numpy(knots.copy()), like)
         self.mean = cut.mean.numpy() @ self.line.cut  # (n,) weights of E s(Z)
@@ -69,11 +72,11 @@ class ForwardVariances:
 
     def _integrate_dates(self, slopes: Array) -> tuple[Array, SliceIntegrals]:
         here = np.empty((self.listed.size, slopes.shape[1]))
-        here[self.listed] = slopes[self.place]
+        here[self.listed] = slopes[self.listed_at]
         if self.at.numel():
             table = torch.from_numpy(slopes)[None]
             here[~self.listed] = slopes_at(self.maturities, table, self.at)[0].numpy()
-        return here, self.kernel.integrate_slices(here)
+        return here, self.pricer.integrate_slices(here)
 
     def _forward_variances(self, here: Array, slices: SliceIntegrals) -> Array:
         total = 2.0 * (np.log(slices.mean) - here @ self.mean)  # W
@@ -84,15 +87,15 @@ class ForwardVariances:
     def _interpolation_jacobian(self, slopes: Array) -> Array:
         """``(2V, L, n)`` derivatives of the slopes at the dates by the listed ones."""
         found = np.zeros((self.listed.size, *slopes.shape))
-        found[np.flatnonzero(self.listed), self.place] = 1.0
+        found[np.flatnonzero(self.listed), self.listed_at] = 1.0
         if self.at.numel():
             found[~self.listed] = self._difference_interpolation(slopes)
         return found
 
     def _difference_interpolation(self, slopes: Array) -> Array:
-        """Those of :meth:`_interpolation` at dates between listed ones, ``(u, L, n)``.
+        """The derivatives at dates between listed ones, ``(u, L, n)``, by central differences.
 
-        Slopes of a colour are moved together: no date sees two of them.
+        Slopes of one colour are moved together: no date depends on two of them.
         """
         step = _RELATIVE_STEP * slopes
         moved = np.empty((2 * _COLOUR_COUNT, 1, *slopes.shape))
@@ -105,35 +108,36 @@ class ForwardVariances:
         return np.asarray(np.where(self._touched[:, :, None], seen, 0.0) / step)
 
 
+@dataclass(frozen=True, eq=False)
 class JointObjective:
     """The objective of two markets: SPX unknowns first, then those of the VIX.
 
-    Args:
+    Attributes:
         spx: Objective of the SPX options, one component.
-        vix: Objective of the VIX options and futures.
+        vix: Objective of the VIX options and futures, not coupled yet.
+        variances: Forward variances of the VIX dates from SPX slopes.
     """
 
-    def __init__(self, spx: FitObjective, vix: VixObjective) -> None:
-        self.spx, self.vix = spx, vix
-        dates = vix.quotes.maturities
-        self.variances = ForwardVariances(spx.knots, spx.quotes.maturities, dates)
-        self.split = spx.size
-        self._z: Array | None = None
+    spx: FitObjective
+    vix: VixObjective
+    variances: ForwardVariances = field(init=False)
 
-    def split_unknowns(self, z: Array) -> tuple[Array, Array]:
-        """The unknowns of each market, with the VIX at the level of these SPX slopes.
+    def __post_init__(self) -> None:
+        dates = self.vix.quotes.maturities
+        found = ForwardVariances(self.spx.layout.knots, self.spx.quotes.maturities, dates)
+        object.__setattr__(self, "variances", found)
 
-        The last are remembered, and with them the prices of both: each step asks twice.
-        """
-        if self._z is not z:
-            self._z, self._parts = z, (z[: self.split], z[self.split :])
-            self.vix.set_forward_variance(
-                self.variances.log_forward_variances(self._slopes_from_unknowns(self._parts[0]))
-            )
-        return self._parts
+    @property
+    def split(self) -> int:
+        """The number of SPX unknowns."""
+        return self.spx.layout.size
+
+    def with_spx(self, spx: FitObjective) -> JointObjective:
+        """The same objective with other weights on the SPX side."""
+        return replace(self, spx=spx)
 
     def build_constraints(self) -> OrderConstraints:
-        """The constraints of both."""
+        """The constraints of both markets."""
         first, second = self.spx.build_constraints(), self.vix.build_constraints()
         move = [np.where(each >= 0, each + self.split, -1) for each in (second.high, second.low)]
         return OrderConstraints(
@@ -142,31 +146,63 @@ class JointObjective:
             np.concatenate([first.offset, second.offset]),
         )
 
-    def value(self, z: Array) -> float:
+    def evaluate(self, z: Array) -> JointPoint:
+        """Both markets at the unknowns ``z``, the VIX on the forward variance of the SPX slopes."""
+        spx = self.spx.evaluate(z[: self.split])
+        slopes = np.exp(spx.misfit.z.reshape(self.spx.layout.shape))
+        coupled = self.vix.misfit.with_forward_variance(
+            self.variances.log_forward_variances(slopes)
+        )
+        return self._join(spx, coupled.evaluate_at(z[self.split :]))
+
+    def reweigh(self, point: JointPoint) -> JointPoint:
+        """The objective where another one with the same quotes was evaluated."""
+        return self._join(self.spx.add_roughness(point.spx.misfit), point.vix_misfit)
+
+    def _join(self, spx: FitPoint, vix: VixMisfitPoint) -> JointPoint:
+        return JointPoint(self, spx, self.vix.add_roughness(vix), vix)
+
+
+@dataclass(frozen=True, eq=False)
+class JointPoint:
+    """A joint objective at one set of unknowns.
+
+    Attributes:
+        objective: The function that was evaluated.
+        spx: The SPX side.
+        vix: The VIX side.
+        vix_misfit: The loss of the VIX quotes, which :attr:`vix` holds too.
+    """
+
+    objective: JointObjective
+    spx: FitPoint
+    vix: FitPoint
+    vix_misfit: VixMisfitPoint
+
+    @property
+    def value(self) -> float:
         """The objective; infinite where forward variance vanishes in rounding."""
-        spx, vix = self.split_unknowns(z)
-        value = self.spx.value(spx) + self.vix.value(vix)
+        value = self.spx.value + self.vix.value
         return value if np.isfinite(value) else float("inf")
 
-    def expand(self, z: Array) -> Expansion:
+    @cached_property
+    def expansion(self) -> Expansion:
         """The objective with gradient, the matrices of both and the columns that couple them."""
-        spx, vix = self.split_unknowns(z)
-        by_spx = self.variances.gradient(self._slopes_from_unknowns(spx))  # (V, L·n)
-        one, two = self.spx.expand(spx), self.vix.expand(vix)
-        by = self.vix.by_variance
+        split, layout = self.objective.split, self.spx.objective.layout
+        slopes = np.exp(self.spx.misfit.z.reshape(layout.shape))
+        by_spx = self.objective.variances.gradient(slopes)  # (V, L·n)
+        one, two = self.spx.expansion, self.vix.expansion
+        by = self.vix_misfit.linearisation.by_variance
         gradient = np.concatenate([one.gradient + by.gradient @ by_spx, two.gradient])
         rows = max(one.matrix.shape[0], two.matrix.shape[0])
-        matrix = np.zeros((rows, z.size))
-        matrix[: one.matrix.shape[0], : self.split] = one.matrix
-        matrix[: two.matrix.shape[0], self.split :] = two.matrix
+        matrix = np.zeros((rows, gradient.size))
+        matrix[: one.matrix.shape[0], :split] = one.matrix
+        matrix[: two.matrix.shape[0], split:] = two.matrix
         # q (∇f + c/q)(∇f + c/q)ᵀ: the blocks of the VIX have c cᵀ/q taken out
         root = np.sqrt(by.weight)
-        columns = np.zeros((z.size, by.weight.size))
-        columns[: self.split] = (root[:, None] * by_spx).T
+        columns = np.zeros((gradient.size, by.weight.size))
+        columns[:split] = (root[:, None] * by_spx).T
         dates = np.arange(by.weight.size)
-        blocks = columns[self.split :].reshape(self.vix.L, self.vix.n, dates.size)
+        blocks = columns[split:].reshape(*self.vix.objective.layout.shape, dates.size)
         blocks[dates, :, dates] = by.cross / np.maximum(root, 1e-150)[:, None]
         return Expansion(one.value + two.value, gradient, matrix, columns)
-
-    def _slopes_from_unknowns(self, spx: Array) -> Array:
-        return np.exp(spx.reshape(self.spx.shape))

@@ -1,334 +1,227 @@
-"""The objective of a fit: residuals of all quotes in half-spreads, and roughness.
+"""The objective of a fit: the loss of all quotes and the roughness of the slopes.
 
-Unknowns, expiry by expiry: the log-slopes of each component, then (for two components) the
-probability of the second. In logarithms the star order stays a set of linear inequalities and
-the roughness is quadratic.
+In logarithms of the slopes the star order is a set of linear inequalities and the roughness is
+quadratic. An objective never changes: :meth:`FitObjective.evaluate` returns a point with all that
+later steps need, and other weights make another objective.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from arbiter.conventions import Array
 from arbiter.fitting import prior_mean
 from arbiter.fitting.interior_point import Expansion, OrderConstraints
-from arbiter.fitting.loss import Cost
+from arbiter.fitting.misfit import MisfitPoint, QuoteMisfit
 from arbiter.fitting.options import FitOptions, Roughness
-from arbiter.fitting.price_derivatives import KnotQuadrature, OtmPricer, QuotePrices, SliceIntegrals
-from arbiter.fitting.roughness import Penalty
-from arbiter.pricing import black
+from arbiter.fitting.roughness import Penalty, QuadraticPenalty, assemble_precision
+from arbiter.fitting.unknowns import UnknownLayout
 from arbiter.pricing.knots import MAX_SLOPE
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 
-LINK_BANDWIDTH = (
-    2  # diagonals on each side, in the blocks beside the diagonal ones: second differences
-)
 LOWEST_LOG_SLOPE = np.log(2e-6)  # log-slope, inside what a surface accepts
 _MIN_SHARE, _MAX_SHARE = 1e-6, 0.6
-_MIN_SLOPE_BOUND, _SLOPE_BOUND_MULTIPLE = (
-    5.0,
-    3.0,
-)  # slopes may reach this, or this multiple of the longest smile's level
-_BOUND_MARGIN, _PRIOR_MARGIN = (
-    0.03,
-    0.3,
-)  # of log-slopes: within what a surface accepts, and above a prior's
-_SHARE_CHANGE_COST = 1.0  # cost of a change of the share along maturity, per unit of log √T
-_COMPONENT_DISTANCE_WEIGHT = 0.03  # pull of the two components to the distance of their centres
+# Slopes may reach the first, or the second times σ√T of the longest smile, up to the third.
+_MIN_SLOPE_BOUND, _SLOPE_BOUND_MULTIPLE, _MAX_SLOPE_BOUND = 5.0, 3.0, 15.0
+_BOUND_MARGIN = 0.03  # of log-slopes: distance of the bound from what a surface accepts
+_PRIOR_MARGIN = 0.3  # of log-slopes: distance of the bound above the slopes of a prior
+# Two components start looser: too stiff a second one loses its share, and never returns.
+INITIAL_ROUGHNESS = {1: Roughness(1.0, 10.0, 1.0), 2: Roughness(0.1, 1.0, 0.1)}
+_INITIAL_PRIOR_WEIGHT = 1.0  # weight of the distance from a prior
 
 
-class ObjectivePoint(NamedTuple):
-    """Prices and costs of one set of unknowns."""
+class PackedMean(NamedTuple):
+    """A :class:`~arbiter.fitting.prior_mean.PriorMean` over the unknowns."""
 
-    z: Array
-    slices: SliceIntegrals
-    levels: QuotePrices
-    residuals: Array
-    cost: Cost
-    loss: float
+    flat: Array  # (p,)
+    shape: Array  # (p,) zero without a prior
+    is_prior: bool  # whether it was read from a surface
+
+    @classmethod
+    def from_prior_mean(
+        cls, found: prior_mean.PriorMean, layout: UnknownLayout, is_prior: bool
+    ) -> PackedMean:
+        """The mean in the places of the unknowns."""
+        shares = (
+            found.shares[None, :] if layout.components == 2 else np.zeros((0, layout.expiry_count))
+        )
+        flat, shape = layout.pack(found.flat, shares), layout.pack(found.shape, 0.0 * shares)
+        return cls(flat, shape, is_prior)
+
+    def at_trust(self, trust: float) -> Array:
+        """``(p,)`` the mean with this share of the prior's shape."""
+        return self.flat + trust * self.shape
 
 
-def compute_half_spreads(quotes: Quotes, options: FitOptions) -> Array:
-    """``(m,)`` what one half-spread of each quote is worth, with a floor in volatility."""
-    vega = np.asarray(black.vega(quotes.k, quotes.iv_mid * np.sqrt(quotes.T))) * np.sqrt(quotes.T)
-    half = quotes.half_spread
-    floor = np.where(half > 0.0, options.finest, options.unsure)
-    return np.asarray(np.maximum(half, floor * vega))
-
-
+@dataclass(frozen=True, eq=False)
 class FitObjective:
-    """Objective over unknowns ``(L, B)``, ``B = n`` for one component and ``2n + 1`` for two.
+    """The loss of quotes plus the roughness, over unknowns laid out by ``layout``.
 
-    Args:
-        quotes: What is fitted.
-        options: How.
-        weights: ``(m,)`` factors of each quote's loss, or None for ones.
-        prior: A surface of as many components, whose distance is penalised.
+    Attributes:
+        misfit: The loss of the quotes.
+        penalty: The roughness at unit weights.
+        mean: What the unknowns are drawn to.
+        highest_log_slope: The upper bound of the log-slopes.
+        roughness: Weights of the roughness.
+        trust: Share of the prior's shape in the mean.
+        quadratic: The roughness with these weights around that mean.
     """
 
-    def __init__(
-        self,
+    misfit: QuoteMisfit
+    penalty: Penalty
+    mean: PackedMean
+    highest_log_slope: float
+    roughness: Roughness
+    trust: float
+    quadratic: QuadraticPenalty = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "quadratic", self._build_quadratic())
+
+    @classmethod
+    def from_quotes(
+        cls,
         quotes: Quotes,
         options: FitOptions,
         weights: Array | None = None,
         prior: Surface | None = None,
-    ) -> None:
-        self.quotes, self.options = quotes, options
-        self.knots = options.line()
-        self.components = options.components
-        self.L, self.n = quotes.maturities.size, self.knots.size
-        self.block = self.components * self.n + self.components - 1
-        self.shape, self.size = (self.L, self.block), self.L * self.block
-        self.starts = np.searchsorted(quotes.expiry, np.arange(self.L + 1))
-        self.quoted = np.flatnonzero(np.diff(self.starts))  # other dates are there for the VIX
-        self.volatility = quotes.iv_mid * np.sqrt(quotes.T)  # (m,) total
-        # (m,) Gaussian coordinates of the strikes, by Black's formula
-        self.level = quotes.k / self.volatility + 0.5 * self.volatility
-        self.mid, self.unit = quotes.mid, compute_half_spreads(quotes, options)
-        self.weights = np.ones(len(quotes)) if weights is None else weights
-        slice_of = np.concatenate([quotes.expiry + j * self.L for j in range(self.components)])
-        k = np.tile(quotes.k, self.components)
-        self.kernel = OtmPricer(KnotQuadrature.from_knots(self.knots), slice_of, k)
-        self.penalty = self._penalty()
-        lower = np.tril_indices(self.block)
-        self.lower_positions = lower[0] * self.block + lower[1]
-        place = (lower[0] - lower[1]) * self.size + lower[1]
-        self.band_positions = (np.arange(self.L)[:, None] * self.block + place).ravel()
-        self.highest = self._highest_log_slope()
-        self.last_point: ObjectivePoint | None = None
-        self._set_prior_mean(prior)
-        # two components start looser: too stiff a second one loses its share, and never returns
-        self.roughness = (
-            Roughness(1.0, 10.0, 1.0) if self.components == 1 else Roughness(0.1, 1.0, 0.1)
-        )
-        if prior is not None:
-            self.roughness = replace(self.roughness, level=1.0)
-        self.data = np.zeros((self.L, self.block, self.block))  # Gauss-Newton blocks of the data
-        self.residuals = np.zeros(len(quotes))
+    ) -> FitObjective:
+        """The objective of a fit with the roughness that it starts from.
 
-    def quoted_range(self) -> Array:
-        """``(L, 2)`` Gaussian coordinates of the end strikes; without any, the nearest expiry's."""
-        near = self.quoted[find_nearest(self.quoted, self.L)]
-        first, last = self.starts[:-1][near], self.starts[1:][near] - 1
-        return np.stack([self.level[first], self.level[last]], axis=1)
-
-    def _penalty(self) -> Penalty:
-        unseen = np.asarray(np.diff(self.starts) == 0)  # maturities without quotes
-        return Penalty(self.knots, self.quotes.maturities, self.quoted_range(), unseen)
-
-    def _highest_log_slope(self) -> float:
-        """Bound of the log-slopes: beyond it mass only piles up at zero, where no quote sees."""
-        final = self.quoted[-1]
-        last = slice(self.starts[final], self.starts[final + 1])
-        v = float(np.median(self.quotes.iv_mid[last])) * np.sqrt(self.quotes.maturities[final])
-        return float(np.log(np.clip(_SLOPE_BOUND_MULTIPLE * v, _MIN_SLOPE_BOUND, 15.0)))
-
-    def raise_slope_bound(self, logs: Array) -> None:
-        """Raise the bound above log-slopes that the fit is drawn to.
-
-        Drawn to what it may not reach, it would bend far inside the quotes to come nearer.
+        Args:
+            quotes: What is fitted.
+            options: Components, knots, loss and floors of the half-spreads.
+            weights: ``(m,)`` factors of each quote's loss, or None for ones.
+            prior: A surface of as many components, whose distance is penalised.
         """
-        self.highest = max(
-            self.highest, min(float(logs.max()) + _PRIOR_MARGIN, np.log(MAX_SLOPE) - _BOUND_MARGIN)
-        )
-
-    # -- unknowns -------------------------------------------------------------------------
-
-    def pack(self, log_slopes: Array, shares: Array) -> Array:
-        """Unknowns from log-slopes ``(J, L, n)`` and shares ``(J-1, L)``."""
-        return np.concatenate([*log_slopes, *shares[:, :, None]], axis=1).reshape(-1)
-
-    def unpack(self, z: Array) -> tuple[Array, Array]:
-        """Log-slopes ``(J, L, n)`` and shares ``(J-1, L)``."""
-        table, slopes = z.reshape(self.shape), self.components * self.n
-        logs = table[:, :slopes].reshape(self.L, self.components, self.n).transpose(1, 0, 2)
-        return logs, table[:, slopes:].T
-
-    @property
-    def roughness(self) -> Roughness:
-        """Weights of the penalties."""
-        return self._roughness
-
-    @roughness.setter
-    def roughness(self, roughness: Roughness) -> None:
-        self._roughness = roughness
-        blocks, link = self.precision()
-        band = np.zeros((self.block + LINK_BANDWIDTH + 1, self.size))
-        band.reshape(-1)[self.band_positions] = blocks.reshape(self.L, -1)[
-            :, self.lower_positions
-        ].ravel()
-        table = band.reshape(-1, self.L, self.block)
-        for shift, column in iterate_link_diagonals(self.block):
-            table[self.block + shift, :-1, column] = link[:, column + shift, column].T
-        self.band, self._blocks, self._link = band, blocks, link
-
-    def precision(self) -> tuple[Array, Array]:
-        """P of the roughness ``½ (z − centre)ᵀ P (z − centre)``: its blocks and those beside."""
-        diagonal, link = self.penalty.blocks(self._roughness)
-        blocks = np.zeros((self.L, self.block, self.block))
-        links = np.zeros((self.L - 1, self.block, self.block))
-        for j in range(self.components):
-            part = slice(j * self.n, (j + 1) * self.n)
-            blocks[:, part, part], links[:, part, part] = diagonal, link
-        if self.components == 2:
-            first = np.arange(self.n)
-            second = first + self.n
-            blocks[:, first, first] += _COMPONENT_DISTANCE_WEIGHT
-            blocks[:, second, second] += _COMPONENT_DISTANCE_WEIGHT
-            blocks[:, first, second] -= _COMPONENT_DISTANCE_WEIGHT
-            blocks[:, second, first] -= _COMPONENT_DISTANCE_WEIGHT
-            share = _SHARE_CHANGE_COST / np.diff(self.penalty.tau)
-            blocks[1:, -1, -1] += share
-            blocks[:-1, -1, -1] += share
-            blocks[:, -1, -1] += 1e-6
-            links[:, -1, -1] = -share
-        return blocks, links
-
-    def _set_prior_mean(self, prior: Surface | None) -> None:
-        self.prior = prior is not None
+        misfit = QuoteMisfit.from_quotes(quotes, options, weights)
+        layout, smiles = misfit.layout, misfit.smiles
+        unquoted = np.asarray(np.diff(smiles.starts) == 0)
+        penalty = Penalty(layout.knots, quotes.maturities, smiles.quoted_range(), unquoted)
+        highest, roughness = _find_slope_bound(misfit), INITIAL_ROUGHNESS[layout.components]
         if prior is None:
-            found = prior_mean.make_flat_prior_mean(self.penalty.tau, self.n, self.components)
+            found = prior_mean.make_flat_prior_mean(
+                penalty.tau, layout.knot_count, layout.components
+            )
         else:
-            T = self.quotes.maturities
-            found = prior_mean.read_prior_mean(prior, self.knots, T, self.penalty.mass)
-            self.raise_slope_bound(found.flat + found.shape)
-        shares = found.shares[None, :] if self.components == 2 else np.zeros((0, self.L))
-        self.flat_mean = self.pack(found.flat, shares)
-        self.shape_of_prior = self.pack(found.shape, 0.0 * shares)
-        self.trust = 1.0
+            found = prior_mean.read_prior_mean(prior, layout.knots, quotes.maturities, penalty.mass)
+            highest = cls.raise_slope_bound(highest, found.flat + found.shape)
+            roughness = replace(roughness, level=_INITIAL_PRIOR_WEIGHT)
+        mean = PackedMean.from_prior_mean(found, layout, prior is not None)
+        return FitObjective(misfit, penalty, mean, highest, roughness, 1.0)
+
+    @staticmethod
+    def raise_slope_bound(highest: float, logs: Array) -> float:
+        """A bound of the log-slopes that lies above ``logs``, to which the fit is drawn.
+
+        A fit that is drawn to slopes beyond its bound bends far inside the quotes to come nearer.
+        """
+        accepted = float(np.log(MAX_SLOPE)) - _BOUND_MARGIN
+        return max(highest, min(float(logs.max()) + _PRIOR_MARGIN, accepted))
 
     @property
-    def trust(self) -> float:
-        """Share of the prior's shape in the centre."""
-        return self._trust
+    def quotes(self) -> Quotes:
+        """What is fitted."""
+        return self.misfit.quotes
 
-    @trust.setter
-    def trust(self, trust: float) -> None:
-        self._trust = trust
-        self.centre = self.flat_mean + trust * self.shape_of_prior
+    @property
+    def options(self) -> FitOptions:
+        """Options of the fit."""
+        return self.misfit.options
+
+    @property
+    def layout(self) -> UnknownLayout:
+        """The places of the unknowns."""
+        return self.misfit.layout
+
+    def with_roughness(self, roughness: Roughness) -> Self:
+        """The same objective with other weights of the roughness."""
+        return replace(self, roughness=roughness)
+
+    def with_trust(self, roughness: Roughness, trust: float) -> Self:
+        """The same objective with other weights and another share of the prior's shape."""
+        return replace(self, roughness=roughness, trust=trust)
+
+    def without_prior_shape(self) -> Self:
+        """The same objective with the flat part of the prior alone."""
+        flat = self.mean._replace(shape=np.zeros_like(self.mean.shape))
+        return replace(self, mean=flat, trust=0.0)
+
+    def evaluate(self, z: Array) -> FitPoint:
+        """The objective at the unknowns ``z``."""
+        return self.add_roughness(self.misfit.evaluate_at(z))
+
+    def add_roughness(self, misfit: MisfitPoint) -> FitPoint:
+        """The objective where the loss of the quotes is known already."""
+        roughness, gradient = self.quadratic.evaluate_at(misfit.z)
+        return FitPoint(self, misfit, misfit.loss + roughness, gradient)
 
     def build_constraints(self) -> OrderConstraints:
         """The star order, the nesting of components, and bounds at both ends."""
-        index = np.arange(self.size).reshape(self.shape)
-        slopes = self.components * self.n
-        none = np.full(self.n, -1)
-        high = [index[1:].ravel(), index[0, : self.n], none]
-        low = [index[:-1].ravel(), none, index[-1, slopes - self.n : slopes]]
+        layout, n = self.layout, self.layout.knot_count
+        index = np.arange(layout.size).reshape(layout.shape)
+        slopes = layout.components * n
+        none = np.full(n, -1)
+        high = [index[1:].ravel(), index[0, :n], none]
+        low = [index[:-1].ravel(), none, index[-1, slopes - n : slopes]]
         offset = [
             np.zeros(index[1:].size),
-            np.full(self.n, -LOWEST_LOG_SLOPE),
-            np.full(self.n, self.highest),
+            np.full(n, -LOWEST_LOG_SLOPE),
+            np.full(n, self.highest_log_slope),
         ]
-        if self.components == 2:
-            high += [index[:, self.n : slopes].ravel(), index[0, -1:], none[:1]]
-            low += [index[:, : self.n].ravel(), none[:1], index[-1, -1:]]
+        if layout.components == 2:
+            high += [index[:, n:slopes].ravel(), index[0, -1:], none[:1]]
+            low += [index[:, :n].ravel(), none[:1], index[-1, -1:]]
             offset += [
-                np.zeros(self.L * self.n),
+                np.zeros(layout.expiry_count * n),
                 np.array([-_MIN_SHARE]),
                 np.array([_MAX_SHARE]),
             ]
         return OrderConstraints(np.concatenate(high), np.concatenate(low), np.concatenate(offset))
 
-    # -- the objective --------------------------------------------------------------------
+    def _build_quadratic(self) -> QuadraticPenalty:
+        layout, centre = self.layout, self.mean.at_trust(self.trust)
+        blocks, links = assemble_precision(layout, self.penalty, self.roughness)
+        return QuadraticPenalty(layout, centre, blocks, links, layout.to_band(blocks, links))
 
-    def value(self, z: Array) -> float:
-        """The objective."""
-        return self._add_roughness(z, self.evaluate_at(z).loss)[0]
 
-    def expand(self, z: Array) -> Expansion:
-        """The objective with gradient and Gauss-Newton matrix."""
-        point = self.evaluate_at(z)
-        self.residuals = point.residuals
-        value, gradient = self._add_roughness(z, point.loss)
-        gradient += self.linearise(z, point.cost)
-        return Expansion(value, gradient, self.band + self.information())
+@dataclass(frozen=True, eq=False)
+class FitPoint:
+    """An objective at one set of unknowns.
 
-    def linearise(self, z: Array, cost: Cost) -> Array:
-        """The data's gradient at ``z``; its Gauss-Newton blocks are left in :attr:`data`."""
-        scale = np.sqrt(self.weights * cost.weight) / self.unit
-        force = self.weights * cost.slope / (self.unit * scale + 1e-300)
-        rows, factor = self.scaled_jacobian(self.evaluate_at(z), scale)
-        gradient = np.empty(self.shape)
-        for i in range(self.L):
-            part = rows[self.starts[i] : self.starts[i + 1]]
-            np.matmul(part.T, part, out=self.data[i])
-            np.matmul(force[self.starts[i] : self.starts[i + 1]], part, out=gradient[i])
-        self.data *= factor[:, :, None]
-        self.data *= factor[:, None, :]
-        return np.asarray((gradient * factor).reshape(-1))
+    Attributes:
+        objective: The function that was evaluated.
+        misfit: Its loss of the quotes, with prices, residuals and linearisation.
+        value: The objective.
+        roughness_gradient: ``(p,)``.
+    """
+
+    objective: FitObjective
+    misfit: MisfitPoint
+    value: float
+    roughness_gradient: Array
+
+    @cached_property
+    def expansion(self) -> Expansion:
+        """The objective with gradient and Gauss-Newton matrix, computed once."""
+        gradient = self.roughness_gradient + self.misfit.linearisation.gradient
+        return Expansion(self.value, gradient, self.objective.quadratic.band + self.information())
 
     def information(self) -> Array:
-        """The Gauss-Newton matrix of the data alone as last linearised, lower banded."""
-        band = np.zeros_like(self.band)
-        band.reshape(-1)[self.band_positions] = self.data.reshape(self.L, -1)[
-            :, self.lower_positions
-        ].ravel()
-        return band
-
-    def evaluate_at(self, z: Array) -> ObjectivePoint:
-        """Prices and costs at ``z``; the last are remembered.
-
-        Each step asks twice, and so does each change of the roughness.
-        """
-        if self.last_point is not None and self.last_point.z is z:
-            return self.last_point
-        logs, shares = self.unpack(z)
-        slices = self.kernel.integrate_slices(np.exp(logs.reshape(-1, self.n)))
-        levels = self.kernel.price_quotes(slices)
-        price = levels.price
-        if self.components == 2:
-            calm, crash = price.reshape(2, -1)
-            price = calm + shares[0][self.quotes.expiry] * (crash - calm)
-        residuals = (price - self.mid) / self.unit
-        cost = self.options.loss(residuals)
-        loss = float(self.weights @ cost.value)
-        self.last_point = ObjectivePoint(z, slices, levels, residuals, cost, loss)
-        return self.last_point
-
-    def _add_roughness(self, z: Array, loss: float) -> tuple[float, Array]:
-        """``loss`` with the roughness added, and the gradient of the roughness."""
-        away = z - self.centre
-        pull = self.apply_precision(away)
-        return loss + 0.5 * float(away @ pull), pull
-
-    def apply_precision(self, away: Array) -> Array:
-        """The roughness' matrix P times a change of the unknowns."""
-        return _multiply_tridiagonal(self._blocks, self._link, away.reshape(self.shape)).reshape(-1)
-
-    def scaled_jacobian(self, point: ObjectivePoint, scale: Array) -> tuple[Array, Array]:
-        """``(m, B)`` scaled derivatives, and ``(L, B)`` factors still to be applied to columns."""
-        logs, shares = self.unpack(point.z)
-        if self.components == 1:
-            return self.kernel.jacobian(point.slices, point.levels, scale), np.exp(logs[0])
-        calm, crash = point.levels.price.reshape(2, -1)
-        both = self.kernel.jacobian(point.slices, point.levels, np.tile(scale, 2))
-        first, second = both.reshape(2, scale.size, self.n)
-        rows = np.concatenate([first, second, (scale * (crash - calm))[:, None]], axis=1)
-        share = shares[0][:, None]
-        factor = [(1.0 - share) * np.exp(logs[0]), share * np.exp(logs[1]), np.ones_like(share)]
-        return rows, np.concatenate(factor, axis=1)
+        """The Gauss-Newton matrix of the quotes alone, lower banded."""
+        return self.objective.layout.to_band(self.misfit.linearisation.blocks)
 
 
-def _multiply_tridiagonal(blocks: Array, link: Array, table: Array) -> Array:
-    """The block-tridiagonal matrix times ``table`` ``(L, B)``."""
-    out: Array = np.matmul(blocks, table[:, :, None])[:, :, 0]
-    out[1:] += np.matmul(link, table[:-1, :, None])[:, :, 0]
-    out[:-1] += np.matmul(link, table[1:, :, None])[:, :, 0]  # the links are symmetric
-    return out
-
-
-def find_nearest(places: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Which of the increasing ``places`` is nearest to each of ``range(count)``."""
-    return np.asarray(np.abs(np.arange(count)[:, None] - places).argmin(axis=1))
-
-
-def iterate_link_diagonals(block: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Diagonals of the blocks beside the diagonal ones: by how much they are shifted, columns."""
-    for shift in range(-LINK_BANDWIDTH, LINK_BANDWIDTH + 1):
-        yield shift, np.arange(max(0, -shift), block - max(0, shift))
+def _find_slope_bound(misfit: QuoteMisfit) -> float:
+    """Upper bound of the log-slopes: mass beyond it lies near zero, below all strikes."""
+    quotes, smiles = misfit.quotes, misfit.smiles
+    final = smiles.quoted[-1]
+    last = slice(smiles.starts[final], smiles.starts[final + 1])
+    v = float(np.median(quotes.iv_mid[last])) * np.sqrt(quotes.maturities[final])
+    bound = np.clip(_SLOPE_BOUND_MULTIPLE * v, _MIN_SLOPE_BOUND, _MAX_SLOPE_BOUND)
+    return float(np.log(bound))

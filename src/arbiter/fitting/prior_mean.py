@@ -1,4 +1,4 @@
-"""What log-slopes are drawn to: flat volatility, or the surface that is believed beforehand."""
+"""The mean of the log-slopes before any quote: flat volatility, or those of a prior surface."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _MIN_SHAPE_IN_LOG_SLOPE = 1e-9  # log-slopes this near to flat are flat, but for
 
 
 class PriorMean(NamedTuple):
-    """``flat + trust · shape``: how much of a prior's shape stays is up to the quotes.
+    """The mean ``flat + trust · shape``; the quotes choose the trust.
 
-    The level of a prior is in ``flat``, since smiles are judged by their shape: a prior whose
-    volatilities are all too high by one factor has lost nothing of it.
+    A factor common to all volatilities of a prior is in ``flat``. So a prior whose volatilities
+    are all too high by one factor keeps its shape.
     """
 
     flat: Array  # (J, L, n) log-slopes of flat volatilities, one a component
@@ -34,11 +34,11 @@ def make_flat_prior_mean(tau: Array, knots: int, components: int) -> PriorMean:
 
 
 def read_prior_mean(surface: Surface, knots: Array, maturities: Array, mass: Array) -> PriorMean:
-    """A prior read at the knots and maturities of a fit, split into level and shape."""
+    """The log-slopes of a prior at the knots and maturities of a fit, split into flat and shape."""
     logs, shares = log_slopes(surface, knots, maturities)
     tau = 0.5 * np.log(maturities)[:, None]
-    level = (logs - tau).mean(axis=1) @ mass / mass.sum()  # (J,)
-    flat = level[:, None, None] + tau + np.zeros_like(logs)
+    mean_rate = (logs - tau).mean(axis=1) @ mass / mass.sum()  # (J,)
+    flat = mean_rate[:, None, None] + tau + np.zeros_like(logs)
     shape = logs - flat
     return PriorMean(flat, shape * (np.abs(shape).max() > _MIN_SHAPE_IN_LOG_SLOPE), shares)
 

@@ -1,23 +1,25 @@
-"""A fit that starts at its prior is nearly done, unless wrong weights first lead it away.
+"""The first weights of a fit that starts at its prior.
 
-So the weights are settled on the quadratic model of the loss at the prior, where a round costs
-two factorisations and no price. Near the shape of a bad prior the marginal likelihood may have a
-maximum of its own: so it is compared with that of no prior, before the first step and again when
-the weights are chosen.
+Such a fit is nearly done at once, unless wrong weights first lead it away. So the weights are
+settled on the quadratic model of the loss at the prior, where a round costs two factorisations and
+no price. Near the shape of a bad prior the marginal likelihood may have a maximum of its own. So it
+is compared with the likelihood without the shape, before the first step and again when the weights
+are chosen.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_solve_banded, cholesky_banded
 
 from arbiter.conventions import Array
-from arbiter.fitting.interior_point import RELATIVE_RIDGE, InteriorPointSolver
+from arbiter.fitting.interior_point import RELATIVE_RIDGE, InteriorPoint
 from arbiter.fitting.loss import Loss
-from arbiter.fitting.objective import FitObjective
+from arbiter.fitting.misfit import Linearisation, MisfitPoint
+from arbiter.fitting.objective import FitObjective, FitPoint
 from arbiter.fitting.options import Roughness
 from arbiter.fitting.smoothing import (
     PRIOR_DISPERSION,
@@ -25,113 +27,125 @@ from arbiter.fitting.smoothing import (
     RIDGE_PRECISION,
     SETTLED_LOG_CHANGE,
     USUAL_PRECISIONS,
+    bound_roughness,
     compute_weight_changes,
     get_roughness_weights,
-    inverse_blocks,
-    set_roughness_weights,
+    reweigh_iterate,
     traces_from_covariance,
 )
+from arbiter.fitting.unknowns import inverse_blocks
 
 _MAX_WEIGHT_ROUNDS = 4
-LINEAR_LOSS_HALF_SPREADS = (
-    3.0  # half-spreads: where the loss of the quadratic model, which has no wall, turns linear
-)
-_MIN_LOG_LIKELIHOOD_GAIN = (
-    50.0  # of log-likelihood: a prior with less in its favour is compared with none
-)
-_MAX_INNER_STEPS = (
-    3  # near the end constraints are what blocks a step, and they are cheap to walk along
-)
+LINEAR_LOSS_HALF_SPREADS = 3.0  # where the loss of the quadratic model, without a wall, is linear
+_MIN_LOG_LIKELIHOOD_GAIN = 50.0  # a prior with less in its favour is compared with none
+_MAX_INNER_STEPS = 3  # near the end constraints block the steps, and following them is cheap
 INITIAL_COMPLEMENTARITY_SHARE = 0.01  # complementarity at the start, of the loss that is expected
 
 
-def choose_initial_weights(model: FitObjective, interior: InteriorPointSolver) -> None:
-    """Choose weights and trust for the first steps of ``interior``, which starts at the prior."""
-    local = LocalQuadratic(
-        model, interior.z, replace(model.options.loss, wall=0.0, far=LINEAR_LOSS_HALF_SPREADS)
-    )
-    found = local.settle_weights()
-    found = _solve_without_prior(model, local, found) or found
-    interior.refresh()
-    interior.inner = _MAX_INNER_STEPS
-    interior.set_expected_value(found.loss, INITIAL_COMPLEMENTARITY_SHARE)
+def choose_initial_weights(interior: InteriorPoint[FitPoint]) -> InteriorPoint[FitPoint]:
+    """The same iterate, which is at the prior, with weights and trust for its first steps."""
+    misfit, model = interior.point.misfit, interior.point.objective
+    soft = replace(model.options.loss, wall=0.0, far=LINEAR_LOSS_HALF_SPREADS)
+    local = LocalQuadratic.at_point(misfit, soft)
+    found = local.settle_weights(model)
+    found = _solve_without_prior(local, found) or found
+    ready = reweigh_iterate(interior, found.objective).with_inner_steps(_MAX_INNER_STEPS)
+    return ready.with_expected_value(found.loss, INITIAL_COMPLEMENTARITY_SHARE)
 
 
-def drop_unlikely_prior(model: FitObjective, interior: InteriorPointSolver) -> bool:
-    """Forget the prior's shape if the quotes, with what was chosen, like it less than none."""
+def drop_unlikely_prior(interior: InteriorPoint[FitPoint]) -> InteriorPoint[FitPoint] | None:
+    """The same iterate without the prior's shape, or None where the shape is likelier than none."""
+    model = interior.point.objective
     if not model.trust > 0.0:
-        return False
-    local = LocalQuadratic(model, interior.z, model.options.loss)
-    better = _solve_without_prior(model, local, local.solve())
-    if better:
-        model.shape_of_prior = np.zeros_like(model.shape_of_prior)
-    interior.refresh()
-    return better is not None
-
-
-def _solve_without_prior(
-    model: FitObjective, local: LocalQuadratic, found: _Solution
-) -> _Solution | None:
-    """The solution without the prior's shape where that is likelier; else all is left as it is."""
-    if not model.shape_of_prior.any():
         return None
-    kept = model.trust, model.roughness
-    model.trust = 0.0
-    model.roughness = Roughness(*(PRIOR_DISPERSION * x for x in (*USUAL_PRECISIONS, 1.0)))
-    if local.solve().evidence > found.evidence - _MIN_LOG_LIKELIHOOD_GAIN:
-        other = local.settle_weights()
+    local = LocalQuadratic.at_point(interior.point.misfit, model.options.loss)
+    better = _solve_without_prior(local, local.solve(model))
+    if better is None:
+        return None
+    return reweigh_iterate(interior, better.objective.without_prior_shape())
+
+
+def _solve_without_prior(local: LocalQuadratic, found: LocalSolution) -> LocalSolution | None:
+    """The solution without the prior's shape where that is likelier than ``found``."""
+    model = found.objective
+    if not model.mean.shape.any():
+        return None
+    usual = Roughness(*(PRIOR_DISPERSION * x for x in (*USUAL_PRECISIONS, 1.0)))
+    without = model.with_trust(usual, 0.0)
+    if local.solve(without).evidence > found.evidence - _MIN_LOG_LIKELIHOOD_GAIN:
+        other = local.settle_weights(without)
         if other.evidence > found.evidence:
             return other
-    model.trust, model.roughness = kept
     return None
 
 
-class _Solution(NamedTuple):
+class LocalSolution(NamedTuple):
+    """The minimum of a quadratic model under the weights of one objective."""
+
+    objective: FitObjective
     z: Array
     loss: float
     evidence: float  # log marginal likelihood of the weights, the dispersion profiled out
 
 
+@dataclass(frozen=True, eq=False)
 class LocalQuadratic:
-    """The quadratic model of the loss at one point, solved for any weights."""
+    """The quadratic model of a loss at one point, solved for any weights.
 
-    def __init__(self, model: FitObjective, z: Array, loss: Loss) -> None:
-        cost = loss(model.residuals)
-        self.model, self.z, self.force = model, z, model.linearise(z, cost)
-        self.loss = float(model.weights @ cost.value)
-        self.data, self.band = model.data.copy(), model.information()
-        self.count = np.count_nonzero(model.weights)
+    Attributes:
+        z: ``(p,)`` the point.
+        loss: The loss there.
+        linearisation: Its gradient and Gauss-Newton blocks.
+        band: The blocks in lower banded form.
+        count: Quotes with a weight.
+    """
 
-    def solve(self) -> _Solution:
-        """The minimum under the present weights, and how likely they are."""
-        model = self.model
-        after, half = _factor(self.band + model.band)
-        _, whole = _factor(model.band)
-        push = self.force + model.apply_precision(self.z - model.centre)
+    z: Array
+    loss: float
+    linearisation: Linearisation
+    band: Array
+    count: int
+
+    @classmethod
+    def at_point(cls, point: MisfitPoint, loss: Loss) -> LocalQuadratic:
+        """The quadratic model of ``loss`` where the misfit was evaluated."""
+        cost, weights = loss(point.residuals), point.misfit.weights
+        local = point.linearise(cost)
+        band = point.misfit.layout.to_band(local.blocks)
+        value, count = float(weights @ cost.value), int(np.count_nonzero(weights))
+        return cls(point.z, value, local, band, count)
+
+    def solve(self, model: FitObjective) -> LocalSolution:
+        """The minimum with the roughness of ``model``, and how likely its weights are."""
+        quadratic, layout = model.quadratic, model.layout
+        force, blocks = self.linearisation.gradient, self.linearisation.blocks
+        after, half = _factor(self.band + quadratic.band)
+        _, whole = _factor(quadratic.band)
+        push = force + quadratic.multiply(self.z - quadratic.centre)
         change = cho_solve_banded((after, True), -push)
-        table = change.reshape(model.shape)
-        quadratic = float(np.einsum("li,lij,lj->", table, self.data, table))
-        loss = max(self.loss + float(self.force @ change) + 0.5 * quadratic, 0.0)
-        away = self.z + change - model.centre
-        cost = loss + 0.5 * float(away @ model.apply_precision(away))
+        table = change.reshape(layout.shape)
+        curvature = float(np.einsum("li,lij,lj->", table, blocks, table))
+        loss = max(self.loss + float(force @ change) + 0.5 * curvature, 0.0)
+        away = self.z + change - quadratic.centre
+        cost = loss + 0.5 * float(away @ quadratic.multiply(away))
         fit = 0.5 * self.count * np.log(max(cost / self.count, 1e-6))
-        return _Solution(self.z + change, loss, float(whole - half - fit))
+        return LocalSolution(model, self.z + change, loss, float(whole - half - fit))
 
-    def settle_weights(self) -> _Solution:
-        """Re-weight until the weights change little, or a few times."""
+    def settle_weights(self, model: FitObjective) -> LocalSolution:
+        """The solution after re-weighting ``model`` until its weights change little."""
         for _ in range(_MAX_WEIGHT_ROUNDS):
-            change = self.weight_changes(self.solve())
-            set_roughness_weights(self.model, get_roughness_weights(self.model) * np.exp(change))
+            change = self.weight_changes(self.solve(model))
+            weights = get_roughness_weights(model) * np.exp(change)
+            model = model.with_roughness(bound_roughness(weights))
             if np.abs(change).max() < SETTLED_LOG_CHANGE:
                 break
-        return self.solve()
+        return self.solve(model)
 
-    def weight_changes(self, found: _Solution) -> Array:
-        """By how much the logarithms of the weights are to change."""
-        model = self.model
-        blocks, link = model.precision()
-        after = inverse_blocks(blocks + self.data, link)
-        left = max(self.count - float(np.sum(after[0] * self.data)), 0.0)
+    def weight_changes(self, found: LocalSolution) -> Array:
+        """Changes of the logarithms of the weights after the solution ``found``."""
+        model, blocks = found.objective, self.linearisation.blocks
+        after = inverse_blocks(model.quadratic.blocks + blocks, model.quadratic.links)
+        left = max(self.count - float(np.sum(after[0] * blocks)), 0.0)
         dispersion = (2.0 * found.loss + PRIOR_QUOTE_COUNT * PRIOR_DISPERSION) / (
             left + PRIOR_QUOTE_COUNT
         )

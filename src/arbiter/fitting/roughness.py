@@ -1,40 +1,75 @@
-"""Roughness of log-slopes, quadratic in them: in strike, in maturity, and where nobody quotes.
+"""Roughness of log-slopes, quadratic in them: in strike, in maturity, and beyond the quotes.
 
-What is rough is the distance from a centre: from flat volatility, or from a prior.
+The penalty applies to the distance from a centre: from flat volatility, or from a prior.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.conventions import Array
 from arbiter.fitting.options import Roughness
+from arbiter.fitting.unknowns import UnknownLayout
 
 # First differences of log-slopes cost this much everywhere, and this much more beyond the last
-# quote of an expiry: enough to settle what no quote sees, next to nothing where one does.
+# quote of an expiry: enough to fix slopes beyond the quotes, next to nothing between them.
 _TIE_WEIGHT = 0.03
 _BEYOND_QUOTES_WEIGHT = 0.3
 # Beside a maturity without quotes, the end of a VIX window between two expiries, a change along
-# maturity costs this much more: variance that no expiry sees would else be moved in time before
-# any quote gives way by a tenth of its spread (docs/vix.md).
+# maturity costs this much more. Without it variance between expiries would move in time before any
+# residual grows by a tenth of a spread (docs/vix.md).
 _UNQUOTED_MATURITY_FACTOR = 100.0
+_SHARE_CHANGE_COST = 1.0  # cost of a change of the share along maturity, per unit of log √T
+_SHARE_RIDGE = 1e-6  # cost of a share itself, so that the matrix has an inverse
+_COMPONENT_DISTANCE_WEIGHT = 0.03  # pull of the two components to the distance of their centres
+
+
+@dataclass(frozen=True, eq=False)
+class QuadraticPenalty:
+    """``½ (z − centre)ᵀ P (z − centre)``, with a block-tridiagonal P.
+
+    Attributes:
+        layout: The places of the unknowns.
+        centre: ``(p,)`` where the penalty is zero.
+        blocks: ``(L, B, B)`` of P.
+        links: ``(L-1, B, B)`` of P, beside the diagonal.
+        band: ``(B+3, p)`` the same P in lower banded form.
+    """
+
+    layout: UnknownLayout
+    centre: Array
+    blocks: Array
+    links: Array
+    band: Array
+
+    def multiply(self, change: Array) -> Array:
+        """``P`` times a change of the unknowns."""
+        return self.layout.multiply(self.blocks, self.links, change)
+
+    def evaluate_at(self, z: Array) -> tuple[float, Array]:
+        """The penalty at ``z`` and its gradient ``(p,)``."""
+        change = z - self.centre
+        gradient = self.multiply(change)
+        return 0.5 * float(change @ gradient), gradient
 
 
 class Penalty:
     """``½ Σ_ℓ v_ℓᵀ A v_ℓ + ½ Σ_ℓ (v_{ℓ+1} − v_ℓ)ᵀ B (v_{ℓ+1} − v_ℓ)/Δτ``, ``v = u − centre``.
 
     ``u`` are log-slopes ``(L, n)``; without a prior the centre is ``τ = log √T``. ``A`` holds
-    second differences in x, the ties, and the masses of ``level``; ``B`` masses and second
-    differences: the level of a smile moves along maturity more readily than its curvature, and
-    the data weigh the two apart.
+    second differences in x, the ties, and the masses of ``Roughness.level``. ``B`` holds masses
+    and second differences: a smile shifts along maturity more readily than its curvature changes,
+    so the two have weights of their own.
 
     Args:
         knots: ``(n,)``.
         maturities: ``(L,)``.
         reach: ``(L, 2)`` Gaussian coordinates of the lowest and highest quote of each expiry.
         unseen: ``(L,)`` maturities that lie between expiries; None for none.
-        beyond: What first differences cost beyond the last quote.
+        beyond: Cost of first differences beyond the last quote.
     """
 
     def __init__(
@@ -64,10 +99,10 @@ class Penalty:
         self.mass[1:] += 0.5 * gap
         step = np.diff(self.tau)[:, None, None]
         self.drift = np.diag(self.mass) / step  # (L-1, n, n)
-        self._judged = self.drift  # from which its weight is chosen: what expiries see
+        self._quoted_drift = self.drift  # its weight is chosen from steps between quoted expiries
         if unseen is not None and unseen.any():
             beside = unseen[1:] | unseen[:-1]
-            self._judged = np.where(beside[:, None, None], 0.0, self.drift)
+            self._quoted_drift = np.where(beside[:, None, None], 0.0, self.drift)
             self.drift[beside] *= _UNQUOTED_MATURITY_FACTOR
         self.twist = self.bend / step  # (L-1, n, n)
 
@@ -87,7 +122,7 @@ class Penalty:
         square = step[:, :, None] * step[:, None, :]
         return (
             float(np.sum((v @ self.bend) * v)),
-            float(np.sum(self._judged * square)),
+            float(np.sum(self._quoted_drift * square)),
             float(np.sum(self.twist * square)),
             float(np.sum(v * v @ self.mass)),
         )
@@ -97,7 +132,37 @@ class Penalty:
         step = own[1:] + own[:-1] - beside - beside.transpose(0, 2, 1)
         return (
             float(np.sum(own * self.bend)),
-            float(np.sum(self._judged * step)),
+            float(np.sum(self._quoted_drift * step)),
             float(np.sum(self.twist * step)),
             float(np.einsum("lii,i->", own, self.mass)),
         )
+
+
+def assemble_precision(
+    layout: UnknownLayout, penalty: Penalty, roughness: Roughness
+) -> tuple[Array, Array]:
+    """Blocks ``(L, B, B)`` and links ``(L-1, B, B)`` of the roughness over all unknowns.
+
+    With two components they include the pull between the components and the cost of changes of
+    the share along maturity.
+    """
+    count, (block, n) = layout.expiry_count, (layout.block_size, layout.knot_count)
+    diagonal, link = penalty.blocks(roughness)
+    blocks = np.zeros((count, block, block))
+    links = np.zeros((count - 1, block, block))
+    for j in range(layout.components):
+        part = slice(j * n, (j + 1) * n)
+        blocks[:, part, part], links[:, part, part] = diagonal, link
+    if layout.components == 2:
+        first = np.arange(n)
+        second = first + n
+        blocks[:, first, first] += _COMPONENT_DISTANCE_WEIGHT
+        blocks[:, second, second] += _COMPONENT_DISTANCE_WEIGHT
+        blocks[:, first, second] -= _COMPONENT_DISTANCE_WEIGHT
+        blocks[:, second, first] -= _COMPONENT_DISTANCE_WEIGHT
+        share = _SHARE_CHANGE_COST / np.diff(penalty.tau)
+        blocks[1:, -1, -1] += share
+        blocks[:-1, -1, -1] += share
+        blocks[:, -1, -1] += _SHARE_RIDGE
+        links[:, -1, -1] = -share
+    return blocks, links

@@ -1,4 +1,4 @@
-"""How rough the slopes may be, chosen by the data.
+"""The weights of the roughness, chosen by marginal likelihood or cross-validation.
 
 The residuals have an unknown variance φ, the log-slopes a Gaussian prior with precision λ/φ for
 each penalty. The weights follow the marginal likelihood by the fixed point of Wood and Fasiolo
@@ -9,158 +9,166 @@ each penalty. The weights follow the marginal likelihood by the fixed point of W
 interleaved with the steps of the fit. Traces need the diagonal blocks of two inverses only, and
 those cost one more pass over the expiries.
 
-With a prior surface ``u`` is the distance from it, and two more things are chosen by the same
-likelihood: the weight of that distance itself, and how much of the prior's shape is kept.
+With a prior surface ``u`` is the distance from it. The same likelihood then chooses the weight of
+that distance itself, and the share of the prior's shape that is kept.
 """
 
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solveh_banded
 
 from arbiter.conventions import Array
-from arbiter.fitting.interior_point import RELATIVE_RIDGE, InteriorPointSolver, Status
-from arbiter.fitting.objective import FitObjective, iterate_link_diagonals
+from arbiter.fitting.interior_point import RELATIVE_RIDGE, InteriorPoint, Status
+from arbiter.fitting.misfit import MisfitPoint
+from arbiter.fitting.objective import FitObjective, FitPoint
 from arbiter.fitting.options import Roughness
+from arbiter.fitting.unknowns import inverse_blocks
 
 _MAX_WEIGHT_ROUNDS = 12
 SETTLED_LOG_CHANGE = 0.15  # change of the logarithms at which the weights count as chosen
 _LOOSE_TOLERANCE = 1e-2  # tolerance of the fit between two rounds
-_SETTLED_LOG_CHANGE_NEAR_PRIOR, _LOOSE_TOLERANCE_NEAR_PRIOR = (
-    0.3,
-    0.1,
-)  # the same near a prior, where less is at stake
+# The same two near a prior, where the weights matter less.
+_SETTLED_LOG_CHANGE_NEAR_PRIOR, _LOOSE_TOLERANCE_NEAR_PRIOR = 0.3, 0.1
 _WEIGHT_RANGE = (1e-6, 1e6)
-# What is believed before the quotes speak, worth a few of them: mids uniform within the spread,
-# and log-slopes as smooth as those of an index on an ordinary day (precisions, λ/φ).
+# Prior assumptions, worth a few quotes: mids uniform within the spread, and log-slopes as smooth
+# as those of an index on an ordinary day (precisions, λ/φ).
 PRIOR_QUOTE_COUNT, PRIOR_DISPERSION = 8.0, 1.0 / 3.0
 _PRIOR_TERM_COUNT, USUAL_PRECISIONS = 1.0, (5.0, 20.0, 20.0)
-_NEAR_PRIOR_PRECISIONS = (
-    500.0,
-    2000.0,
-    2000.0,
-    2000.0,
-)  # and of a prior: that it is right to about 2 %
+_NEAR_PRIOR_PRECISIONS = (500.0, 2000.0, 2000.0, 2000.0)  # with a prior surface: right to 2 %
 _TRUST_PRECISION = 1.0  # precision of the trust in a prior's shape, around all of it
 RIDGE_PRECISION = 1e-8  # without a prior constants cost nothing, and P cannot be inverted there
-_CENTRAL_PATH_SHARE = (
-    1e-3  # share of the objective left to the constraints, so that iterates stay central
-)
+_CENTRAL_PATH_SHARE = 1e-3  # share of the objective left to the constraints, for central iterates
 
 
 @dataclass(frozen=True)
 class ResidualVariance:
-    """What the residuals leave: effective parameters, variance and cross-validation score."""
+    """The variance of the residuals, and what it is estimated from.
+
+    Attributes:
+        freedom: Effective number of parameters.
+        dispersion: φ, in squared half-spreads.
+        uneven: Huber's correction of the information: stiffness differs between quotes.
+        gcv: Score of the generalised cross-validation.
+    """
 
     freedom: float
-    dispersion: float  # φ, in squared half-spreads
-    uneven: float  # how much less the quotes say than their number, since stiffness differs
+    dispersion: float
+    uneven: float
     gcv: float
 
 
-class FitIterate(Protocol):
-    """Where a fit stands: what :func:`spread` and :func:`traces` need of it."""
-
-    @property
-    def z(self) -> Array:
-        """The unknowns."""
-
-    def matrix(self) -> Array:
-        """The Gauss-Newton matrix with the constraints' stiffness, lower banded."""
-
-
 class PenaltyTrace(NamedTuple):
-    """What one weight is chosen from."""
+    """The terms from which one weight is chosen."""
 
     prior: float  # tr(S_λ⁻ S)
     posterior: float  # tr(H⁻¹ S)
     energy: float  # uᵀ S u
 
 
-def choose_roughness(model: FitObjective, interior: InteriorPointSolver, limit: int) -> Status:
-    """Alternate between fitting and re-weighting, until neither changes much."""
-    if model.options.roughness == "gcv":
-        return _choose_by_gcv(model, interior, limit)
-    status = Status.CONVERGED
+def choose_roughness(
+    interior: InteriorPoint[FitPoint], limit: int
+) -> tuple[InteriorPoint[FitPoint], Status]:
+    """Alternate between fitting and re-weighting, until neither changes much.
+
+    Args:
+        interior: Where to start.
+        limit: Most steps of the fit, with those that ``interior`` has behind it.
+
+    Returns:
+        The iterate with the chosen weights in its objective, and how the fit ended.
+    """
+    first = interior.point.objective
+    if first.options.roughness == "gcv":
+        return _choose_by_gcv(interior, limit)
+    status, has_prior = Status.CONVERGED, first.mean.is_prior
     settled, loose = (
         (_SETTLED_LOG_CHANGE_NEAR_PRIOR, _LOOSE_TOLERANCE_NEAR_PRIOR)
-        if model.prior
+        if has_prior
         else (SETTLED_LOG_CHANGE, _LOOSE_TOLERANCE)
     )
-    previous = np.zeros(_count_weights(model))
+    previous = np.zeros(_count_weights(first))
     for _ in range(_MAX_WEIGHT_ROUNDS):
-        status = _fit_loosely(interior, limit, loose)
+        interior, status = _fit_loosely(interior, limit, loose)
         if status is not Status.CONVERGED:
-            return status
-        dispersion, terms = compute_traces(model, interior)
+            return interior, status
+        model = interior.point.objective
+        dispersion, terms = compute_traces(interior.point, interior.matrix())
         step = compute_weight_changes(model, dispersion, terms)
         # the map has a negative slope near its fixed point: it overshoots, and halves are safe
         step = np.where(step * previous < 0.0, 0.5 * step, step)
         previous = step
-        moved = _update_trust(model, interior, dispersion) if model.prior else 0.0
-        set_roughness_weights(model, get_roughness_weights(model) * np.exp(step))
-        interior.refresh()
-        if max(np.abs(step).max(), moved) < settled:
+        trust = update_trust(interior, dispersion) if has_prior else model.trust
+        roughness = bound_roughness(get_roughness_weights(model) * np.exp(step))
+        interior = reweigh_iterate(interior, model.with_trust(roughness, trust))
+        if max(np.abs(step).max(), abs(trust - model.trust)) < settled:
             break
-    return status
+    return interior, status
+
+
+def reweigh_iterate(
+    interior: InteriorPoint[FitPoint], model: FitObjective
+) -> InteriorPoint[FitPoint]:
+    """The same iterate for ``model``, whose quotes are those of the iterate's own objective."""
+    return interior.with_objective(model, model.add_roughness(interior.point.misfit))
 
 
 def _count_weights(model: FitObjective) -> int:
-    """How many weights are chosen: that of the level only where there is a prior."""
-    return 4 if model.prior else 3
+    """The number of weights that are chosen; the fourth is the weight of a prior."""
+    return 4 if model.mean.is_prior else 3
 
 
 def get_roughness_weights(model: FitObjective) -> Array:
-    """The weights that are chosen."""
+    """The weights of ``model`` that are chosen, ``(3,)`` or with a prior ``(4,)``."""
     return np.array(astuple(model.roughness)[: _count_weights(model)])
+
+
+def bound_roughness(weights: Array) -> Roughness:
+    """The roughness of weights ``(3,)`` or ``(4,)``, each clipped to the range of weights."""
+    return Roughness(*np.clip(weights, *_WEIGHT_RANGE).tolist())
 
 
 def compute_weight_changes(
     model: FitObjective, dispersion: float, terms: list[PenaltyTrace]
 ) -> Array:
-    """Change of the weights' logarithms."""
+    """Changes of the weights' logarithms, by one step of the fixed point."""
     old = get_roughness_weights(model)
-    believed = _NEAR_PRIOR_PRECISIONS if model.prior else USUAL_PRECISIONS
+    believed = _NEAR_PRIOR_PRECISIONS if model.mean.is_prior else USUAL_PRECISIONS
     parts = zip(old, terms[: old.size], believed, strict=True)
     new = np.array([_update_weight(dispersion, *part) for part in parts])
     return np.asarray(np.clip(np.log(new / old), -3.0, 3.0))
 
 
-def _update_trust(model: FitObjective, interior: InteriorPointSolver, dispersion: float) -> float:
-    """Newton's step of the marginal likelihood in the trust; by how much it changed.
+def update_trust(interior: InteriorPoint[FitPoint], dispersion: float) -> float:
+    """The trust in the prior after Newton's step of the marginal likelihood.
 
-    The likelihood is quadratic in the centre ``flat + trust · g``: its slope is gᵀP(z − centre)
-    and its curvature gᵀ(P − P H⁻¹ P)g, what the quotes see of the prior's shape.
+    The likelihood is quadratic in the centre ``flat + trust · g``. Its slope is gᵀP(z − centre),
+    and its curvature gᵀ(P − P H⁻¹ P)g is the information of the quotes about the prior's shape.
     """
-    if not model.shape_of_prior.any():
-        return 0.0
-    pull = model.apply_precision(model.shape_of_prior)
+    model = interior.point.objective
+    shape, quadratic = model.mean.shape, model.quadratic
+    if not shape.any():
+        return model.trust
+    pull = quadratic.multiply(shape)
     matrix = interior.matrix()
     matrix[0] += RELATIVE_RIDGE * matrix[0].max()
     solved = solveh_banded(matrix, pull, lower=True)
     faith = dispersion * _TRUST_PRECISION
-    slope = pull @ (interior.z - model.centre) + faith * (1.0 - model.trust)
-    curvature = max(model.shape_of_prior @ pull - pull @ solved, 0.0) + faith
-    before = model.trust
-    model.trust = float(np.clip(before + slope / curvature, 0.0, 1.0))
-    return abs(model.trust - before)
+    slope = pull @ (interior.z - quadratic.centre) + faith * (1.0 - model.trust)
+    curvature = max(shape @ pull - pull @ solved, 0.0) + faith
+    return float(np.clip(model.trust + slope / curvature, 0.0, 1.0))
 
 
 def _fit_loosely(
-    interior: InteriorPointSolver, limit: int, tolerance: float = _LOOSE_TOLERANCE
-) -> Status:
+    interior: InteriorPoint[FitPoint], limit: int, tolerance: float = _LOOSE_TOLERANCE
+) -> tuple[InteriorPoint[FitPoint], Status]:
     """Fit with the present weights, no further than the next choice of weights needs."""
-    value = max(min(interior.local.value, interior.expected), interior.scale)
-    centre = _CENTRAL_PATH_SHARE * value / interior.y.size
+    value = max(min(interior.point.value, interior.expected), interior.scale)
+    centre = _CENTRAL_PATH_SHARE * value / interior.slacks.size
     return interior.run(tolerance, limit - interior.iterations, centre)
-
-
-def set_roughness_weights(model: FitObjective, weights: Array) -> None:
-    """Set the weights that are chosen, kept within bounds."""
-    model.roughness = Roughness(*np.clip(weights, *_WEIGHT_RANGE).tolist())
 
 
 def _update_weight(dispersion: float, weight: float, term: PenaltyTrace, precision: float) -> float:
@@ -169,8 +177,11 @@ def _update_weight(dispersion: float, weight: float, term: PenaltyTrace, precisi
     return float(np.clip(value, *_WEIGHT_RANGE))
 
 
-def _choose_by_gcv(model: FitObjective, interior: InteriorPointSolver, limit: int) -> Status:
+def _choose_by_gcv(
+    interior: InteriorPoint[FitPoint], limit: int
+) -> tuple[InteriorPoint[FitPoint], Status]:
     """Coordinate search of the generalised cross-validation score on a grid of decades."""
+    model = interior.point.objective
     best, centre = np.inf, np.log10(get_roughness_weights(model))
     sides = np.eye(_count_weights(model))
     seen: set[tuple[float, ...]] = set()
@@ -182,111 +193,86 @@ def _choose_by_gcv(model: FitObjective, interior: InteriorPointSolver, limit: in
             if key in seen:
                 continue
             seen.add(key)
-            set_roughness_weights(model, 10.0**trial)
-            interior.refresh()
-            status = _fit_loosely(interior, limit)
+            tried = model.with_roughness(bound_roughness(10.0**trial))
+            interior, status = _fit_loosely(reweigh_iterate(interior, tried), limit)
             if status is not Status.CONVERGED:
-                return status
-            score = estimate_residual_variance(model, interior).gcv
+                return interior, status
+            score = estimate_residual_variance(interior.point, interior.matrix()).gcv
             if score < best:
                 best, centre = score, trial
         if centre is middle:
             step *= 0.5
-    set_roughness_weights(model, 10.0**centre)
-    interior.refresh()
-    return Status.CONVERGED
+    chosen = model.with_roughness(bound_roughness(10.0**centre))
+    return reweigh_iterate(interior, chosen), Status.CONVERGED
 
 
-def estimate_residual_variance(model: FitObjective, interior: FitIterate) -> ResidualVariance:
-    """Residual variance at the present iterate."""
-    return _variance_from_inverse(
-        model, inverse_blocks(*_blocks_from_banded(model, interior.matrix()))[0]
-    )
+def estimate_residual_variance(point: FitPoint, matrix: Array) -> ResidualVariance:
+    """The variance of the residuals at a point.
+
+    Args:
+        point: The objective there.
+        matrix: Its Gauss-Newton matrix with the constraints' stiffness, lower banded.
+    """
+    blocks, links = point.objective.layout.to_blocks(matrix)
+    return _variance_from_inverse(point.misfit, inverse_blocks(blocks, links)[0])
 
 
-def count_effective_parameters(model: FitObjective, band: Array) -> float:
+def count_effective_parameters(point: MisfitPoint, band: Array) -> float:
     """Effective parameters of a fit whose Gauss-Newton matrix is ``band``."""
-    return float(np.sum(inverse_blocks(*_blocks_from_banded(model, band))[0] * model.data))
+    inner, _ = inverse_blocks(*point.misfit.layout.to_blocks(band))
+    return float(np.sum(inner * point.linearisation.blocks))
 
 
-def _variance_from_inverse(model: FitObjective, inner: Array) -> ResidualVariance:
-    freedom = float(np.sum(inner * model.data))
-    cost = model.options.loss(model.residuals)
-    count = float(np.count_nonzero(model.weights))
+def _variance_from_inverse(point: MisfitPoint, inner: Array) -> ResidualVariance:
+    freedom = float(np.sum(inner * point.linearisation.blocks))
+    cost, weights = point.cost, point.misfit.weights
+    count = float(np.count_nonzero(weights))
     # of a robust loss: the variance of the force over its mean stiffness (Huber 1973). The few
-    # quotes that miss by more than their spread say nothing about the noise of the others.
-    edge = float(model.options.loss(np.ones(1)).slope[0])
-    squares = float(np.sum(model.weights * np.minimum(np.abs(cost.slope), edge) ** 2))
-    squares *= count / float(np.sum(model.weights * cost.weight))
+    # quotes that miss by more than their spread do not inform about the noise of the others.
+    edge = float(point.misfit.options.loss(np.ones(1)).slope[0])
+    squares = float(np.sum(weights * np.minimum(np.abs(cost.slope), edge) ** 2))
+    squares *= count / float(np.sum(weights * cost.weight))
     left = max(count - freedom, 0.0)
     dispersion = (squares + PRIOR_QUOTE_COUNT * PRIOR_DISPERSION) / (left + PRIOR_QUOTE_COUNT)
-    # stiffness differs from quote to quote: the fit leans on few of them (Huber 1981, § 7.6)
-    mean = float(np.sum(model.weights * cost.weight)) / count
-    square = float(np.sum(model.weights * cost.weight**2)) / count
+    # stiffness differs from quote to quote, so that few of them determine the fit
+    # (Huber 1981, § 7.6)
+    mean = float(np.sum(weights * cost.weight)) / count
+    square = float(np.sum(weights * cost.weight**2)) / count
     uneven = 1.0 + freedom / count * max(square / mean**2 - 1.0, 0.0)
     gcv = count * squares / max(left, 0.02 * count) ** 2
     return ResidualVariance(freedom, dispersion, uneven, gcv)
 
 
-def compute_traces(model: FitObjective, interior: FitIterate) -> tuple[float, list[PenaltyTrace]]:
-    """The dispersion, and the traces of the roughnesses."""
-    after = inverse_blocks(*_blocks_from_banded(model, interior.matrix()))
-    return _variance_from_inverse(model, after[0]).dispersion, traces_from_covariance(
-        model, after, interior.z
-    )
+def compute_traces(point: FitPoint, matrix: Array) -> tuple[float, list[PenaltyTrace]]:
+    """The dispersion, and the terms from which the weights are chosen.
+
+    Args:
+        point: The objective at a point.
+        matrix: Its Gauss-Newton matrix with the constraints' stiffness, lower banded.
+    """
+    after = inverse_blocks(*point.objective.layout.to_blocks(matrix))
+    dispersion = _variance_from_inverse(point.misfit, after[0]).dispersion
+    return dispersion, traces_from_covariance(point.objective, after, point.misfit.z)
 
 
 def traces_from_covariance(
     model: FitObjective, after: tuple[Array, Array], z: Array
 ) -> list[PenaltyTrace]:
-    """What the weights are chosen from, given blocks of the posterior covariance."""
-    blocks, link = model.precision()
-    at = np.arange(model.block)
+    """The terms from which the weights are chosen, given blocks of the posterior covariance."""
+    layout, quadratic = model.layout, model.quadratic
+    blocks = quadratic.blocks.copy()
+    at = np.arange(layout.block_size)
     blocks[:, at, at] += RIDGE_PRECISION
-    before = inverse_blocks(blocks, link)
-    away, _ = model.unpack(z - model.centre)
-    energy = np.sum([model.penalty.terms(part) for part in away], axis=0)
+    before = inverse_blocks(blocks, quadratic.links)
+    change, _ = layout.unpack(z - quadratic.centre)
+    energy = np.sum([model.penalty.terms(part) for part in change], axis=0)
     prior, posterior = _roughness_traces(model, *before), _roughness_traces(model, *after)
     return [PenaltyTrace(*parts) for parts in zip(prior, posterior, energy, strict=True)]
 
 
 def _roughness_traces(model: FitObjective, inner: Array, beside: Array) -> Array:
     """``tr(V S)`` of the roughnesses, for a covariance V given by its blocks."""
-    parts = [slice(j * model.n, (j + 1) * model.n) for j in range(model.components)]
+    n = model.layout.knot_count
+    parts = [slice(j * n, (j + 1) * n) for j in range(model.layout.components)]
     traces = [model.penalty.traces(inner[:, p, p], beside[:, p, p]) for p in parts]
     return np.asarray(np.sum(traces, axis=0))
-
-
-def _blocks_from_banded(model: FitObjective, band: Array) -> tuple[Array, Array]:
-    """Diagonal blocks and those beside them, from lower banded form."""
-    size = model.block
-    table = band.reshape(-1, model.L, size)
-    row, column = np.tril_indices(size)
-    blocks = np.zeros((model.L, size, size))
-    blocks[:, row, column] = table[row - column, :, column].T
-    blocks[:, column, row] = blocks[:, row, column]
-    link = np.zeros((model.L - 1, size, size))
-    for shift, at in iterate_link_diagonals(size):
-        link[:, at + shift, at] = table[size + shift, :-1, at].T
-    return blocks, link
-
-
-def inverse_blocks(blocks: Array, link: Array) -> tuple[Array, Array]:
-    """Blocks of the inverse of a block-tridiagonal matrix: the diagonal ones and those above.
-
-    Args:
-        blocks: ``(L, B, B)``.
-        link: ``(L-1, B, B)`` symmetric blocks beside them.
-    """
-    count = blocks.shape[0]
-    left = np.empty_like(blocks)
-    left[0] = np.linalg.inv(blocks[0])
-    for i in range(1, count):
-        edge = link[i - 1]
-        left[i] = np.linalg.inv(blocks[i] - edge @ left[i - 1] @ edge)
-    inner, beside = left.copy(), np.empty((count - 1, *blocks.shape[1:]))
-    for i in range(count - 2, -1, -1):
-        carried = left[i] @ link[i]
-        beside[i] = -carried @ inner[i + 1]
-        inner[i] -= beside[i] @ carried.T
-    return inner, beside

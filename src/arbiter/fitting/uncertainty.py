@@ -2,9 +2,9 @@
 
 The covariance of the unknowns is φ H⁻¹: H the Gauss-Newton matrix with roughness and the
 stiffness of binding constraints, φ the variance of the residuals. The data's part of H is divided
-by Huber's correction, since a fit leans on the few quotes at the edges of their spreads. It is the
-posterior of the prior that the roughness stands for, and so covers what smoothing hides as well
-as noise.
+by Huber's correction, since the few quotes at the edges of their spreads determine the fit. The
+roughness stands for a Gaussian prior, and the covariance is that of its posterior. So it covers the
+bias of smoothing as well as noise.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ class Uncertainty:
         for j in range(J):
             kernel = OtmPricer(line, slice_of, flat)
             slices = kernel.integrate_slices(slopes[j])
-            levels = kernel.price_quotes(slices)
-            rows = kernel.jacobian(slices, levels, shares[j][slice_of])  # (p, n)
+            prices = kernel.price_quotes(slices)
+            rows = kernel.jacobian(slices, prices, shares[j][slice_of])  # (p, n)
             column = slice(j * n, (j + 1) * n)
             gradient[:, :, column] = by_slope[slice_of, j] * rows[:, None, :]
-            price += shares[j][slice_of] * levels.price
-            parts.append(levels.price)
+            price += shares[j][slice_of] * prices.price
+            parts.append(prices.price)
         if J == 2:
             along = self._share_derivatives(T_)  # (U, L)
             gradient[:, :, -1] = along[slice_of] * (parts[1] - parts[0])[:, None]
@@ -89,9 +89,9 @@ class Uncertainty:
         with torch.enable_grad():
             decoder = Decoder(self.decoder.knots, self.decoder.maturities, slopes, weights)
             T = torch.tensor([tenor], dtype=torch.float64)
-            level = INDEX_POINTS * torch.sqrt(decoder.slices_at(T).log_variance().sum() / tenor)
+            index = INDEX_POINTS * torch.sqrt(decoder.slices_at(T).log_variance().sum() / tenor)
             by_slope, by_weight = torch.autograd.grad(
-                level, (slopes, weights), materialize_grads=True
+                index, (slopes, weights), materialize_grads=True
             )
         J, L, _ = slopes.shape
         by_log = (by_slope * slopes.detach()).permute(1, 0, 2).reshape(L, -1).numpy()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -11,12 +13,16 @@ from numpy.typing import NDArray
 
 from arbiter import scoring
 from arbiter.conventions import DAYS_PER_YEAR, INDEX_POINTS, Array
-from arbiter.fitting import FitOptions, VixSmiles, fit_vix
+from arbiter.fitting import FitOptions, FittedSurface, VixSmiles, fit_vix
+from arbiter.fitting.direct_fit import begin_fit, finish_fit, finish_joint_fit, require_prior
+from arbiter.fitting.joint_fit import fit_vix_smiles, require_one_moment
+from arbiter.fitting.vix_fit import finish_smiles
 from arbiter.fitting.vix_quotes import VixMarket
 from arbiter.futures import FuturesCurve
 from arbiter.pricing.transport import Transport
 from arbiter.pricing.vix_slices import VixQueries
-from arbiter.quotes import MIN_QUOTES, Quotes
+from arbiter.quotes import MIN_QUOTES, Quotes, require_quotes
+from arbiter.surface import Surface
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,14 +60,12 @@ class VixLaw:
         """Gaussian percentile of a strike."""
         k, T = np.broadcast_arrays(np.asarray(k, dtype=np.float64), T)
         own = k + np.log(self._future(T) / self.model.vix_future(T))
-        assert self.model.vix_slices is not None
-        return self.model.vix_slices.evaluate(Transport.z, own, T)
+        return self.model.require_vix_slices().evaluate(Transport.z, own, T)
 
     def log_strike(self, z: Any, T: Any) -> Array:
         """Log-moneyness at a Gaussian percentile."""
         z, T = np.broadcast_arrays(np.asarray(z, dtype=np.float64), T)
-        assert self.model.vix_slices is not None
-        own = self.model.vix_slices.evaluate(Transport.log_strike, z, T)
+        own = self.model.require_vix_slices().evaluate(Transport.log_strike, z, T)
         return np.asarray(own + np.log(self.model.vix_future(T) / self._future(T)))
 
     def _future(self, T: Array) -> Array:
@@ -74,7 +78,7 @@ class JointComparison:
     """What a joint fit made of two markets.
 
     Attributes:
-        surface: The joint surface.
+        surface: The joint surface, which has VIX slices.
         alone: The surface of the index alone.
         smiles: The VIX alone; None where there are futures and no options.
         market: Options and futures on the VIX.
@@ -84,19 +88,21 @@ class JointComparison:
             the two free fits. ``root_forward_variance``, ``root_second_moment`` and ``residual``
             are the same three of the joint surface, ``fitted_future`` and ``vvix`` its own;
             ``quotes`` counts options, ``inside`` is the share of them inside bid-ask.
+        inside: ``(m,)`` whether each VIX quote contains the joint surface's price.
     """
 
-    surface: Any
-    alone: Any
+    surface: Surface
+    alone: FittedSurface
     smiles: VixSmiles | None
     market: VixMarket
     table: pl.DataFrame
+    inside: NDArray[np.bool_]
 
     @classmethod
     def from_surfaces(
         cls,
-        surface: Any,
-        alone: Any,
+        surface: Surface,
+        alone: FittedSurface,
         vix_quotes: Quotes | None,
         vix_futures: FuturesCurve | None = None,
         options: FitOptions | None = None,
@@ -114,23 +120,37 @@ class JointComparison:
         smiles = None
         if vix_quotes is not None and len(vix_quotes) >= MIN_QUOTES:
             smiles = fit_vix(vix_quotes, vix_futures, options=options)
-        return cls(surface, alone, smiles, market, _compare_dates(surface, alone, smiles, market))
+        return cls.from_fits(surface, alone, smiles, market)
 
-    @property
-    def inside(self) -> NDArray[np.bool_]:
-        """``(m,)`` whether each VIX quote contains the joint surface's price."""
-        return _inside(self.surface, self.market.quotes)
+    @classmethod
+    def from_fits(
+        cls, surface: Surface, alone: FittedSurface, smiles: VixSmiles | None, market: VixMarket
+    ) -> JointComparison:
+        """Compare fits that are there already; the arguments are the attributes."""
+        inside = _inside(surface, market.quotes)
+        table = _compare_dates(surface, alone, smiles, market, inside)
+        return cls(surface, alone, smiles, market, table, inside)
+
+    def column(self, name: str) -> Array:
+        """A column of the table as floats, NaN where it has nulls."""
+        return np.asarray(self.table[name].cast(float).fill_null(np.nan).to_numpy())
+
+    @cached_property
+    def inside_alone(self) -> float | None:
+        """Share of VIX quotes that contain the price of the VIX alone; None without options."""
+        if self.smiles is None:
+            return None
+        return _share_or_none(_inside(self.smiles, self.market.quotes))
 
     def to_dict(self) -> dict[str, Any]:
         """A summary, and the table, as plain values."""
         quotes, t = self.market.quotes, self.table
-        own = None if self.smiles is None else _share_or_none(_inside(self.smiles, quotes))
         square = t["root_second_moment"] / t["root_forward_variance"]
         return {
             "quotes": len(quotes),
             "excluded": quotes.exclusions.height,
             "inside_bid_ask": _share_or_none(self.inside),
-            "inside_bid_ask_alone": own,
+            "inside_bid_ask_alone": self.inside_alone,
             "largest_future_error": _largest_or_none(t["future_error"]),
             "largest_second_moment_error": _largest_or_none(square**2 - 1.0),
             "largest_gap_alone": _largest_or_none(t["gap"]),
@@ -139,8 +159,60 @@ class JointComparison:
         }
 
 
+class MarketFits(NamedTuple):
+    """Fits of the index and the VIX together, and of each by itself.
+
+    Attributes:
+        joint: The surface of both, ``fit(quotes, vix_quotes=...)``.
+        alone: The surface of the index alone, ``fit(quotes)``.
+        smiles: The VIX alone, ``fit_vix(vix_quotes)``; None with fewer than three options.
+        market: Options and futures on the VIX.
+    """
+
+    joint: FittedSurface
+    alone: FittedSurface
+    smiles: VixSmiles | None
+    market: VixMarket
+
+
+def fit_markets(
+    quotes: Quotes,
+    vix_quotes: Quotes | None,
+    vix_futures: FuturesCurve | None = None,
+    options: FitOptions | None = None,
+) -> MarketFits:
+    """Fit both markets together and each by itself; stages that they share are computed once.
+
+    Args:
+        quotes: Quotes of the index.
+        vix_quotes: Options on the VIX, or None.
+        vix_futures: Futures on the VIX, or None.
+        options: Options of the fits.
+
+    Raises:
+        ValueError: If there are fewer than three quotes, or the markets do not fit together.
+    """
+    began = time.perf_counter()
+    options = FitOptions() if options is None else options
+    require_quotes(quotes, "a fit")
+    require_prior(None, options)
+    market = VixMarket.from_quotes(vix_quotes, vix_futures)
+    require_one_moment(quotes, market, options)
+    stage = begin_fit(quotes, options)
+    apart, status = fit_vix_smiles(market, options)
+    joint = finish_joint_fit(stage, market, apart, None, began)
+    smiles = None
+    if vix_quotes is not None and len(vix_quotes) >= MIN_QUOTES:
+        smiles = finish_smiles(market, apart, status, options)
+    return MarketFits(joint, finish_fit(stage, time.perf_counter()), smiles, market)
+
+
 def _compare_dates(
-    surface: Any, alone: Any, smiles: VixSmiles | None, market: VixMarket
+    surface: Surface,
+    alone: FittedSurface,
+    smiles: VixSmiles | None,
+    market: VixMarket,
+    inside: NDArray[np.bool_],
 ) -> pl.DataFrame:
     quotes = market.quotes
     T, none = quotes.maturities, np.full(quotes.maturities.size, np.nan)
@@ -152,7 +224,7 @@ def _compare_dates(
     moment = INDEX_POINTS * np.sqrt(np.asarray(surface.vix_second_moment(T)))
     fitted = np.asarray(surface.vix_future(T))
     count = np.bincount(quotes.expiry, minlength=T.size)
-    hits = np.bincount(quotes.expiry, _inside(surface, quotes), minlength=T.size)
+    hits = np.bincount(quotes.expiry, inside, minlength=T.size)
     quoted = count > 0
     vix = np.where(quoted, vix, np.nan)  # a date without options has no second moment of its own
     return pl.DataFrame(

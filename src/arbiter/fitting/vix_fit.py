@@ -10,8 +10,9 @@ import polars as pl
 
 from arbiter.conventions import INDEX_POINTS, Array
 from arbiter.fitting.fitted_surface import VixResult
-from arbiter.fitting.interior_point import Status
+from arbiter.fitting.interior_point import InteriorPoint, Status
 from arbiter.fitting.joint_fit import fit_vix_smiles
+from arbiter.fitting.objective import FitPoint
 from arbiter.fitting.options import FitOptions
 from arbiter.fitting.vix_quotes import VixMarket
 from arbiter.forwards import ForwardCurve, MaturityLike, to_year_fractions
@@ -125,20 +126,33 @@ def fit_vix(
     require_quotes(vix_quotes, "a fit")
     options = FitOptions() if options is None else options
     market = VixMarket.from_quotes(vix_quotes, vix_futures)
-    model, interior, status = fit_vix_smiles(market, options)
+    return finish_smiles(market, *fit_vix_smiles(market, options), options)
+
+
+def finish_smiles(
+    market: VixMarket, interior: InteriorPoint[FitPoint], status: Status, options: FitOptions
+) -> VixSmiles:
+    """The smiles of a fit of the VIX alone whose roughness is chosen.
+
+    Args:
+        market: What is quoted on the VIX.
+        interior: Where the fit has come to.
+        status: How the choice of roughness ended.
+        options: Tolerances and iterations.
+    """
     if status is Status.CONVERGED:
-        status = interior.run(options.tolerance, options.iterations - interior.iterations)
-    interior.refresh()
-    quotes = market.quotes
-    slopes = np.exp(interior.z.reshape(model.shape))
+        left = options.iterations - interior.iterations
+        interior, status = interior.run(options.tolerance, left)
+    quotes, model = market.quotes, interior.point.objective
+    slopes = np.exp(interior.z.reshape(model.layout.shape))
     return VixSmiles(
-        VixSlices.of(model.knots, quotes.maturities, slopes),
+        VixSlices.of(model.layout.knots, quotes.maturities, slopes),
         freeze_array(market.futures),
         quotes.curve,
         quotes.labels,
         status,
         VixResult(
-            freeze_array(model.residuals[: model.options_count]),
+            freeze_array(interior.point.misfit.residuals[: len(quotes)]),
             freeze_array(np.zeros(market.at.size)),
             model.roughness,
         ),

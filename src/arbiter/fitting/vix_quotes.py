@@ -11,7 +11,7 @@ from arbiter import inputs
 from arbiter.conventions import DAYS_PER_YEAR, THIRTY_DAYS, Array
 from arbiter.exclusions import no_exclusions
 from arbiter.futures import HALF_TICK, FuturesCurve
-from arbiter.pricing.vix_slices import warn_beyond_expiries
+from arbiter.pricing.vix_slices import describe_beyond_expiries
 from arbiter.quotes import Quotes
 
 _SAME_DATE_YEARS = 0.6 / DAYS_PER_YEAR  # a future this near to an option's date settles with it
@@ -39,10 +39,9 @@ class VixMarket:
     @staticmethod
     def from_quotes(quotes: Quotes | None, futures: FuturesCurve | None) -> VixMarket:
         """Options and futures together; without futures those that the options imply."""
-        if quotes is None and futures is None:
-            raise ValueError("give vix_quotes, vix_futures or both")
         if quotes is None:
-            assert futures is not None
+            if futures is None:
+                raise ValueError("give vix_quotes, vix_futures or both")
             quotes = _without_options(futures)
         if not isinstance(quotes, Quotes):
             raise ValueError(
@@ -117,6 +116,16 @@ def _join_futures(quotes: Quotes, futures: FuturesCurve) -> tuple[Quotes, NDArra
     ), at
 
 
+def describe_open_windows(quotes: Quotes, dates: Array) -> tuple[str, ...]:
+    """A sentence if windows after ``dates`` end after the last expiry; it is logged as well."""
+    return describe_beyond_expiries(
+        dates + THIRTY_DAYS,
+        float(quotes.maturities[-1]),
+        _SAME_WINDOW_END_YEARS,
+        "the surface is what the VIX market says",
+    )
+
+
 def with_windows(quotes: Quotes, dates: Array) -> Quotes:
     """SPX quotes whose maturities include both ends of the 30-day windows after ``dates``.
 
@@ -128,10 +137,6 @@ def with_windows(quotes: Quotes, dates: Array) -> Quotes:
     ends = ends[apart > _SAME_WINDOW_END_YEARS]
     if not ends.size:
         return quotes
-    there = "the surface is what the VIX market says"
-    warn_beyond_expiries(
-        dates + THIRTY_DAYS, float(quotes.maturities[-1]), _SAME_WINDOW_END_YEARS, there
-    )
     T = np.concatenate([quotes.maturities, ends])
     order = np.argsort(T, kind="stable")
     place = np.argsort(order, kind="stable")

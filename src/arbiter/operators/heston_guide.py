@@ -23,7 +23,7 @@ from arbiter.conventions import Array
 from arbiter.fitting import FitOptions
 from arbiter.fitting.cross_validation import Fold
 from arbiter.fitting.direct_fit import require_prior
-from arbiter.fitting.objective import compute_half_spreads
+from arbiter.fitting.misfit import compute_half_spreads
 from arbiter.fitting.prior_mean import log_slopes
 from arbiter.forwards import ForwardCurve
 from arbiter.inputs import freeze_array

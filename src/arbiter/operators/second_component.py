@@ -21,7 +21,7 @@ import numpy as np
 from arbiter.conventions import Array
 from arbiter.fitting import FitOptions, Status, fit
 from arbiter.fitting.fitted_surface import FittedSurface
-from arbiter.fitting.objective import compute_half_spreads
+from arbiter.fitting.misfit import compute_half_spreads
 from arbiter.inputs import freeze_array
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
@@ -64,16 +64,18 @@ class SurfaceComponents(NamedTuple):
         slopes: ``(J, L, n)``
         weights: ``(J, L)``
         price: ``(m,)`` of the quotes, over the forward.
+        warnings: What went wrong in the search for a second component, as sentences.
     """
 
     slopes: Array
     weights: Array
     price: Array
+    warnings: tuple[str, ...] = ()
 
 
-def keep_one_component(one: NetworkPass) -> SurfaceComponents:
+def keep_one_component(one: NetworkPass, warnings: tuple[str, ...] = ()) -> SurfaceComponents:
     """The one component of a pass."""
-    return SurfaceComponents(one.surface.slopes, one.surface.weights, one.price)
+    return SurfaceComponents(one.surface.slopes, one.surface.weights, one.price, warnings)
 
 
 def choose_components(quotes: Quotes, one: NetworkPass) -> SurfaceComponents:
@@ -87,26 +89,29 @@ def choose_components(quotes: Quotes, one: NetworkPass) -> SurfaceComponents:
         _fit_two_components(quotes, one, start) for start in (split_component(one.surface), None)
     ]
     done = [found for found in fits if isinstance(found, FittedSurface)]
+    warnings = tuple(sentence for found in done for sentence in found.result.warnings)
     if not done:
-        logger.warning("a second component was looked for and not found: %s", fits[0])
-        return keep_one_component(one)
+        missing = f"a second component was looked for and not found: {fits[0]}"
+        logger.warning(missing)
+        return keep_one_component(one, (missing,))
     prices = [found.otm(quotes.k, quotes.T) for found in done]
     misses = [compute_rms_miss(quotes, price) for price in prices]
     best = int(np.argmin(np.nan_to_num(misses, nan=np.inf)))
     found, left = done[best], misses[best]
     taken = left < _MAX_REMAINING_MISS_SHARE * off
-    assert found.result is not None
-    steps = found.result.iterations
-    logger.log(
-        logging.INFO if found.result.status is Status.CONVERGED else logging.WARNING,
-        "one component misses the quotes by %.2f half-spreads, two by %.2f after %d steps (%s): %s",
-        off, left, steps, found.result.status.value, "two are taken" if taken else "one is kept",
-    )  # fmt: skip
-    return (
-        SurfaceComponents(found.slopes, found.weights, prices[best])
-        if taken
-        else keep_one_component(one)
+    verdict = (
+        f"one component misses the quotes by {off:.2f} half-spreads, two by {left:.2f} after "
+        f"{found.result.iterations} steps ({found.result.status.value}): "
+        + ("two are taken" if taken else "one is kept")
     )
+    if found.result.status is Status.CONVERGED:
+        logger.info(verdict)
+    else:
+        logger.warning(verdict)
+        warnings = (*warnings, verdict)
+    if not taken:
+        return keep_one_component(one, warnings)
+    return SurfaceComponents(found.slopes, found.weights, prices[best], warnings)
 
 
 def _fit_two_components(

@@ -47,10 +47,11 @@ _MAX_HALVINGS, _RELATIVE_TOLERANCE = 8, 1e-5
 
 
 class VixAnswer(NamedTuple):
-    """Slices, and how they sit in the quotes."""
+    """Slices, how they sit in the quotes, and sentences where they are poor."""
 
     slices: VixSlices
     result: VixResult
+    warnings: tuple[str, ...]
 
 
 def fit_vix_slices(surface: Surface, market: VixMarket) -> VixAnswer:
@@ -59,38 +60,47 @@ def fit_vix_slices(surface: Surface, market: VixMarket) -> VixAnswer:
     Raises:
         ValueError: If the surface has no variance in the 30 days after a date.
     """
-    head = _PosteriorObjective(vix_prior(surface, market.quotes.maturities), market)
+    prior = vix_prior(surface, market.quotes.maturities)
+    head = _PosteriorObjective(prior, market)
     e = np.zeros(head.size)
-    for head.far in _ROBUST_DEVIATIONS:  # all quotes are believed before any is doubted
-        e, status = _minimise_objective(head, e)
+    for far in _ROBUST_DEVIATIONS:  # at first no quote counts as an outlier
+        e, status = _minimise_objective(head, e, far)
     m, unit = len(market.quotes), head.unit
     missed = int(
-        np.count_nonzero(np.abs(head.evaluate_at(e).residuals[:m]) * _NOISE_HALF_SPREADS > 1.0)
+        np.count_nonzero(np.abs(head.evaluate_at(e, far).residuals[:m]) * _NOISE_HALF_SPREADS > 1.0)
     )
-    if status is not Status.CONVERGED:
-        logger.warning("VIX slices: %s", status.explain())
-    if missed > 0.5 * m:
-        logger.warning(
-            "%d of %d options on the VIX are missed by more than their half-spread, whatever the "
-            "level: take refine(quotes, vix_quotes=...), or look at the quotes",
-            missed, m,
-        )  # fmt: skip
-    here = head.evaluate_at(head.drop_offsets(e))
+    warnings = _describe_poor_slices(status, missed, m)
+    for warning in warnings:
+        logger.warning(warning)
+    here = head.evaluate_at(head.drop_offsets(e), far)
     half = np.where(market.quotes.half_spread > 0.0, market.quotes.half_spread, unit)
     options = here.residuals[:m] * _NOISE_HALF_SPREADS * unit / half
     futures = here.residuals[m:] * _NOISE_HALF_SPREADS * market.half
     slices = VixSlices.of(KNOTS, market.quotes.maturities, here.laws.slopes)
     sits = VixResult(inputs.freeze_array(options), inputs.freeze_array(futures), None, status)
-    return VixAnswer(slices, sits)
+    return VixAnswer(slices, sits, (*prior.warnings, *warnings))
 
 
-def _minimise_objective(head: _PosteriorObjective, e: Array) -> tuple[Array, Status]:
-    here = head.evaluate_at(e)
+def _describe_poor_slices(status: Status, missed: int, count: int) -> list[str]:
+    """Sentences if the search did not end well, or most options are missed."""
+    found = []
+    if status is not Status.CONVERGED:
+        found.append(f"VIX slices: {status.explain()}")
+    if missed > 0.5 * count:
+        found.append(
+            f"{missed} of {count} options on the VIX are missed by more than their half-spread, "
+            "whatever the level: take refine(quotes, vix_quotes=...), or look at the quotes"
+        )
+    return found
+
+
+def _minimise_objective(head: _PosteriorObjective, e: Array, far: float) -> tuple[Array, Status]:
+    here = head.evaluate_at(e, far)
     for _ in range(MAX_STEPS):
         step = head.step(e, here)
         for halving in range(_MAX_HALVINGS):
             moved = e + 0.5**halving * step
-            there = head.evaluate_at(moved)
+            there = head.evaluate_at(moved, far)
             if there.value <= here.value:
                 break
         else:
@@ -109,12 +119,14 @@ class _ObjectivePoint(NamedTuple):
         laws: Of the VIX, priced.
         free: ``(V, n)`` whether slopes are inside their range.
         residuals: ``(m + f,)`` in deviations.
+        far: Deviations from which on a quote counts for less.
         value: Of the objective.
     """
 
     laws: PricedVixSlices
     free: NDArray[np.bool_]
     residuals: Array
+    far: float
     value: float
 
 
@@ -123,7 +135,7 @@ class _PosteriorObjective:
 
     def __init__(self, prior: VixPrior, market: VixMarket) -> None:
         quotes, T = market.quotes, market.quotes.maturities
-        self.prior, self.market, self.far = prior, market, _ROBUST_DEVIATIONS[-1]
+        self.prior, self.market = prior, market
         self.shapes, self.size = prior.mean.size, prior.mean.size + T.size
         apart = np.abs(np.subtract.outer(np.log(T), np.log(T)))
         dates = np.linalg.cholesky(np.exp(-apart / _LOG_MATURITY_SPAN) + 1e-9 * np.eye(T.size))
@@ -133,7 +145,7 @@ class _PosteriorObjective:
         variance = np.asarray(prior.surface.forward_variance(T))
         require_variance(T, variance)
         self.log_variance = np.log(variance)
-        self.kernel = OtmPricer(KnotQuadrature.from_knots(np.array(KNOTS)), quotes.expiry, quotes.k)
+        self.pricer = OtmPricer(KnotQuadrature.from_knots(np.array(KNOTS)), quotes.expiry, quotes.k)
         self.unit = np.maximum(quotes.half_spread, _MIN_HALF_SPREAD)
         self.scale = _NOISE_HALF_SPREADS * np.concatenate([self.unit, market.half])
         self.date = np.concatenate([quotes.expiry, market.at])
@@ -142,29 +154,28 @@ class _PosteriorObjective:
         """The same shapes at the level of the surface."""
         return np.concatenate([e[: self.shapes], np.zeros(self.size - self.shapes)])
 
-    def evaluate_at(self, e: Array) -> _ObjectivePoint:
-        """The objective."""
-        quotes, market, kernel = self.market.quotes, self.market, self.kernel
+    def evaluate_at(self, e: Array, far: float) -> _ObjectivePoint:
+        """The objective at ``e``, with a loss that grows slowly from ``far`` deviations on."""
+        quotes, market, pricer = self.market.quotes, self.market, self.pricer
         logs = self.prior.mean + (self.root @ e[: self.shapes]).reshape(self.prior.mean.shape)
         slopes = np.clip(np.exp(logs), *PRIOR_SLOPE_RANGE)
-        slices, squares = kernel.integrate_slices(slopes), kernel.integrate_slices(2.0 * slopes)
+        slices, squares = pricer.integrate_slices(slopes), pricer.integrate_slices(2.0 * slopes)
         ratio = log_future(self.log_variance, slices, squares) - np.log(quotes.forwards)
         ratio = ratio + _LOG_OFFSET_DEVIATION * e[self.shapes :]
-        scales = FutureRatios(np.exp(ratio), differentiate_log_future(kernel.line, slices, squares))
-        kernel.set_strikes(quotes.k - ratio[quotes.expiry])
-        levels = kernel.price_quotes(slices)
-        options = scales.rho[quotes.expiry] * levels.price - quotes.mid
-        futures = (quotes.forwards * scales.rho)[market.at] - market.price
+        ratios = FutureRatios(np.exp(ratio), differentiate_log_future(pricer.line, slices, squares))
+        prices = pricer.price_quotes(slices, moved=quotes.k - ratio[quotes.expiry])
+        options = ratios.rho[quotes.expiry] * prices.price - quotes.mid
+        futures = (quotes.forwards * ratios.rho)[market.at] - market.price
         residuals = np.concatenate([options, futures]) / self.scale
-        loss = 0.5 * self.far**2 * np.log1p((residuals / self.far) ** 2)
+        loss = 0.5 * far**2 * np.log1p((residuals / far) ** 2)
         value = float(loss.sum() + 0.5 * e @ e)
-        laws = PricedVixSlices(slopes, slices, levels, scales)
-        return _ObjectivePoint(laws, slopes == np.exp(logs), residuals, value)
+        laws = PricedVixSlices(slopes, slices, prices, ratios)
+        return _ObjectivePoint(laws, slopes == np.exp(logs), residuals, far, value)
 
     def step(self, e: Array, here: _ObjectivePoint) -> Array:
         """A Gauss-Newton step from e, whose point is given."""
         rows, along = differentiate_vix_prices(
-            self.kernel, self.market, here.laws, 1.0 / self.scale
+            self.pricer, self.market, here.laws, 1.0 / self.scale
         )
         rows *= here.free[self.date]
         wide = np.zeros((len(rows), *here.free.shape))
@@ -175,7 +186,7 @@ class _PosteriorObjective:
             * (self.date[:, None] == np.arange(len(here.free)))
         )
         J = np.concatenate([wide.reshape(len(rows), -1) @ self.root, level], 1)
-        weight = 1.0 / (1.0 + (here.residuals / self.far) ** 2)
+        weight = 1.0 / (1.0 + (here.residuals / here.far) ** 2)
         P = J.T @ (weight[:, None] * J)
         P[np.diag_indices_from(P)] += 1.0
         gradient = J.T @ (weight * here.residuals) + e

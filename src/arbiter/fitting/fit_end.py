@@ -1,0 +1,41 @@
+"""Where a fit ended: what its surface, its result and its standard errors are made from."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from arbiter.conventions import Array
+from arbiter.fitting.fitted_surface import VixResult
+from arbiter.fitting.interior_point import InteriorPoint, Status
+from arbiter.fitting.objective import FitPoint
+from arbiter.pricing.vix_slices import VixSlices
+
+
+class FitEnd(NamedTuple):
+    """The last iterate of a fit, seen from the SPX side.
+
+    Attributes:
+        point: The objective of the SPX quotes there.
+        matrix: Its Gauss-Newton matrix with the constraints' stiffness, lower banded.
+        value: The objective of all quotes.
+        iterations: Steps of all stages.
+        status: How the last stage ended.
+        slices: Shapes of the VIX, after a joint fit.
+        vix: Residuals of VIX options and futures, after a joint fit.
+        warnings: What a reader of the surface should know, as sentences.
+    """
+
+    point: FitPoint
+    matrix: Array
+    value: float
+    iterations: int
+    status: Status
+    slices: VixSlices | None = None
+    vix: VixResult | None = None
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def from_iterate(cls, interior: InteriorPoint[FitPoint], status: Status) -> FitEnd:
+        """The end of a fit to SPX quotes alone."""
+        point = interior.point
+        return cls(point, interior.matrix(), point.value, interior.iterations, status)

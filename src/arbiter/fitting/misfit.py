@@ -1,0 +1,195 @@
+"""The misfit of quotes: residuals in half-spreads, their loss, and its linearisation.
+
+:meth:`QuoteMisfit.evaluate_at` returns a point that carries prices, residuals and, once it is
+asked for, the Gauss-Newton linearisation there. Nothing is left behind in the misfit itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter.conventions import Array
+from arbiter.fitting.loss import Cost
+from arbiter.fitting.options import FitOptions
+from arbiter.fitting.price_derivatives import KnotQuadrature, OtmPricer, QuotePrices, SliceIntegrals
+from arbiter.fitting.unknowns import UnknownLayout
+from arbiter.pricing import black
+from arbiter.quotes import Quotes
+
+
+def compute_half_spreads(quotes: Quotes, options: FitOptions) -> Array:
+    """Half-spreads ``(m,)`` in price, none below the floor that ``options`` set in volatility."""
+    vega = np.asarray(black.vega(quotes.k, quotes.iv_mid * np.sqrt(quotes.T))) * np.sqrt(quotes.T)
+    half = quotes.half_spread
+    floor = np.where(half > 0.0, options.finest, options.unsure)
+    return np.asarray(np.maximum(half, floor * vega))
+
+
+class QuotedSmiles(NamedTuple):
+    """The quotes as smiles, expiry by expiry."""
+
+    starts: NDArray[np.int64]  # (L+1,) first quote of each expiry
+    quoted: NDArray[np.int64]  # expiries with quotes; the others are dates of VIX windows
+    total_volatility: Array  # (m,) σ√T
+    gaussian_strike: Array  # (m,) strikes as Gaussian coordinates, by Black's formula
+
+    @classmethod
+    def from_quotes(cls, quotes: Quotes) -> QuotedSmiles:
+        """The smiles of ``quotes``."""
+        starts = np.searchsorted(quotes.expiry, np.arange(quotes.maturities.size + 1))
+        volatility = quotes.iv_mid * np.sqrt(quotes.T)
+        strike = quotes.k / volatility + 0.5 * volatility
+        return cls(starts, np.flatnonzero(np.diff(starts)), volatility, strike)
+
+    def quoted_range(self) -> Array:
+        """``(L, 2)`` Gaussian coordinates of the end strikes; without any, the nearest expiry's."""
+        count = self.starts.size - 1
+        apart = np.abs(np.arange(count)[:, None] - self.quoted)
+        near = self.quoted[apart.argmin(axis=1)]
+        first, last = self.starts[:-1][near], self.starts[1:][near] - 1
+        return np.stack([self.gaussian_strike[first], self.gaussian_strike[last]], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Linearisation:
+    """The loss of the quotes to second order, by Gauss and Newton.
+
+    Attributes:
+        gradient: ``(p,)``.
+        blocks: ``(L, B, B)`` of the matrix; quotes do not couple expiries.
+    """
+
+    gradient: Array
+    blocks: Array
+
+
+@dataclass(frozen=True, eq=False)
+class QuoteMisfit:
+    """The loss of quotes as a function of the unknowns.
+
+    Attributes:
+        quotes: What is fitted.
+        options: Loss, knots and floors of the half-spreads.
+        layout: The places of the unknowns.
+        weights: Factors of each residual's loss.
+        half_spreads: ``(m,)`` units of the residuals, in price.
+        smiles: The quotes by expiry.
+        pricer: Prices at any slopes.
+        mid: ``(m,)`` mid prices.
+    """
+
+    quotes: Quotes
+    options: FitOptions
+    layout: UnknownLayout
+    weights: Array
+    half_spreads: Array
+    smiles: QuotedSmiles
+    pricer: OtmPricer
+    mid: Array
+
+    @classmethod
+    def from_quotes(
+        cls, quotes: Quotes, options: FitOptions, weights: Array | None = None
+    ) -> QuoteMisfit:
+        """The misfit of ``quotes``, each with weight one if ``weights`` are left out."""
+        count, components = quotes.maturities.size, options.components
+        layout = UnknownLayout(options.line(), count, components)
+        slice_of = np.concatenate([quotes.expiry + j * count for j in range(components)])
+        line = KnotQuadrature.from_knots(layout.knots)
+        return QuoteMisfit(
+            quotes,
+            options,
+            layout,
+            np.ones(len(quotes)) if weights is None else weights,
+            compute_half_spreads(quotes, options),
+            QuotedSmiles.from_quotes(quotes),
+            OtmPricer(line, slice_of, np.tile(quotes.k, components)),
+            quotes.mid,
+        )
+
+    def evaluate_at(self, z: Array) -> MisfitPoint:
+        """Prices, residuals and loss at the unknowns ``z``."""
+        logs, shares = self.layout.unpack(z)
+        slices = self.pricer.integrate_slices(np.exp(logs.reshape(-1, self.layout.knot_count)))
+        prices = self.pricer.price_quotes(slices)
+        price = prices.price
+        if self.layout.components == 2:
+            calm, crash = price.reshape(2, -1)
+            price = calm + shares[0][self.quotes.expiry] * (crash - calm)
+        residuals = (price - self.mid) / self.half_spreads
+        cost = self.options.loss(residuals)
+        return MisfitPoint(
+            self, z, slices, prices, residuals, cost, float(self.weights @ cost.value)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class MisfitPoint:
+    """The misfit at one set of unknowns.
+
+    Attributes:
+        misfit: The function that was evaluated.
+        z: ``(p,)`` the unknowns.
+        slices: Integrals of the slices.
+        prices: Prices of the quotes, with what their derivatives need.
+        residuals: Distances from the mids in half-spreads.
+        cost: Loss of each residual.
+        loss: The weighted sum of the losses.
+    """
+
+    misfit: QuoteMisfit
+    z: Array
+    slices: SliceIntegrals
+    prices: QuotePrices
+    residuals: Array
+    cost: Cost
+    loss: float
+
+    @cached_property
+    def linearisation(self) -> Linearisation:
+        """The linearisation of the loss that was evaluated, computed once."""
+        return self.linearise(self.cost)
+
+    def linearise(self, cost: Cost) -> Linearisation:
+        """The linearisation here of any loss of the residuals.
+
+        Args:
+            cost: That loss at :attr:`residuals`.
+        """
+        weights, unit = self.misfit.weights, self.misfit.half_spreads
+        scale = np.sqrt(weights * cost.weight) / unit
+        force = weights * cost.slope / (unit * scale + 1e-300)
+        rows, factor = self.scaled_jacobian(scale)
+        layout, starts = self.misfit.layout, self.misfit.smiles.starts
+        gradient = np.empty(layout.shape)
+        blocks = np.zeros((layout.expiry_count, layout.block_size, layout.block_size))
+        for i in range(layout.expiry_count):
+            part = rows[starts[i] : starts[i + 1]]
+            np.matmul(part.T, part, out=blocks[i])
+            np.matmul(force[starts[i] : starts[i + 1]], part, out=gradient[i])
+        blocks *= factor[:, :, None]
+        blocks *= factor[:, None, :]
+        return Linearisation(np.asarray((gradient * factor).reshape(-1)), blocks)
+
+    def scaled_jacobian(self, scale: Array) -> tuple[Array, Array]:
+        """``(m, B)`` scaled derivatives, and ``(L, B)`` factors still to be applied to columns."""
+        pricer, (logs, shares) = self.misfit.pricer, self.misfit.layout.unpack(self.z)
+        if self.misfit.layout.components == 1:
+            return pricer.jacobian(self.slices, self.prices, scale), np.exp(logs[0])
+        calm, crash = self.prices.price.reshape(2, -1)
+        both = pricer.jacobian(self.slices, self.prices, np.tile(scale, 2))
+        first, second = both.reshape(2, scale.size, -1)
+        rows = np.concatenate([first, second, (scale * (crash - calm))[:, None]], axis=1)
+        share = shares[0][:, None]
+        factor = [(1.0 - share) * np.exp(logs[0]), share * np.exp(logs[1]), np.ones_like(share)]
+        return rows, np.concatenate(factor, axis=1)
+
+    def residual_jacobian(self) -> Array:
+        """``(m, B)`` derivatives of the residuals by the unknowns of their expiries."""
+        rows, factor = self.scaled_jacobian(1.0 / self.misfit.half_spreads)
+        return np.asarray(rows * factor[self.misfit.quotes.expiry])
