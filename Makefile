@@ -2,6 +2,7 @@
 PYTHON  ?= python3
 WORKERS ?= 2
 VENV    := .venv
+OTHERS  := 3.12 3.13
 BIN     := $(VENV)/bin
 READY   := $(VENV)/.ready
 CHECKED := src lab/src conftest.py tests lab/tests tools benchmarks
@@ -17,7 +18,7 @@ PYTEST     := $(ONE_THREAD) $(BIN)/pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help surface reproduce publish smoke test lint unit bench verify verify-data docs wheel clean
+.PHONY: pythons help surface reproduce publish smoke test lint unit bench verify verify-data docs wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -48,12 +49,14 @@ smoke: $(READY) ## the smallest reproduction from nothing, and the check of what
 test: lint unit docs wheel smoke ## everything that must hold before a commit
 	@echo "==> all checks passed"
 
-lint: $(READY) ## ruff and mypy
+lint: $(READY) ## ruff, mypy and the shape of the house
 	@echo "==> ruff"
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@echo "==> mypy"
 	$(BIN)/mypy $(CHECKED)
+	@echo "==> house"
+	$(BIN)/python tools/house.py
 
 unit: $(READY) ## the tests alone
 	@echo "==> pytest"
@@ -66,12 +69,21 @@ docs: $(READY) ## build the documentation into site/; a warning is an error
 	PYTHONPATH=tools $(BIN)/zensical build --clean --strict
 	$(BIN)/python tools/check_site.py
 
-wheel: $(READY) ## build the wheel and try it in an empty environment
+wheel: $(READY) ## build both wheels and try them in an empty environment
 	@echo "==> wheel"
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation --outdir dist
 	$(BIN)/python -m build --no-isolation --outdir dist lab
 	$(BIN)/python tools/check_wheel.py dist constraints.txt
+
+# Not part of `test`: on other Pythons the registry may have no CPU build of torch, and sends gigabytes.
+pythons: ## the tests with every other supported Python that is at hand
+	@for version in $(OTHERS); do \
+	  command -v python$$version >/dev/null && python$$version -c '' 2>/dev/null || { echo "==> python$$version is not at hand"; continue; }; \
+	  echo "==> pytest, python$$version"; \
+	  test -f .venv-$$version/.ready || { python$$version -m venv .venv-$$version && .venv-$$version/bin/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[dev,bench]' -e lab && touch .venv-$$version/.ready; } || exit 1; \
+	  $(ONE_THREAD) .venv-$$version/bin/pytest -n $(WORKERS) || exit 1; \
+	done
 
 bench: $(READY) ## measure speed and accuracy
 	$(BIN)/python -m benchmarks
@@ -85,5 +97,5 @@ verify-data:
 	@test -d "$$ARBITER_DATA" || { echo "make verify: ARBITER_DATA is '$$ARBITER_DATA', which is not a folder." >&2; exit 1; }
 
 clean: ## remove the environment and everything that was built
-	rm -rf $(VENV) build dist docs/api out site .cache .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-* build dist docs/api out site .cache .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find $(CHECKED) -name __pycache__ -type d -prune -exec rm -rf {} +
