@@ -1,4 +1,4 @@
-"""Units and types that every module shares: years, days, index points, basis points, arrays.
+"""Units and types that every module shares: years, days, index points, arrays.
 
 A maturity is a year fraction, minutes over 525,600, so that a day is 1/365 of a year.
 """

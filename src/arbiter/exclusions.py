@@ -19,7 +19,7 @@ class Exclusion(ExplainedCode):
     NO_ASK = "no ask", "a bid without an ask: the price has no upper side"
     CROSSED = "crossed", "the bid is above the ask"
     LOCKED = "locked", "the bid equals the ask"
-    MISSING = "missing", "the bid or the ask is absent, NaN or negative"
+    MISSING = "missing", "the ask is absent, or the bid or the ask is negative or infinite"
     DUPLICATE = "duplicate", "this option was quoted before, on an earlier row"
     STALE = "stale", "the quote has not moved with the market"
     IN_THE_MONEY = "in the money", "the option of the other side of this strike is the one used"

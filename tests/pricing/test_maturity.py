@@ -1,4 +1,7 @@
-"""Between listed maturities: nothing falls, nothing crosses, nothing jumps."""
+"""Between listed maturities: nothing falls, nothing crosses, nothing jumps.
+
+That such slopes exclude calendar arbitrage in prices is in `test_no_arbitrage.py`.
+"""
 
 from __future__ import annotations
 

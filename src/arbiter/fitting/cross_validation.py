@@ -1,5 +1,7 @@
 """The weight of the pull to a guide, chosen by cross-validation.
 
+The roughness weights of a fit are chosen in :mod:`arbiter.fitting.smoothing`.
+
 A guide that was made from the quotes agrees with them by more than chance, so that their likelihood
 overstates it. So the quotes are dealt into folds. Each fold is predicted from all others: by the
 guide made from those, and a fit to those that is pulled to it. The pull is the one that predicts

@@ -28,7 +28,7 @@ _INITIAL_REVERSION, _INITIAL_VOL_OF_VARIANCE, _INITIAL_CORRELATION = 2.0, 0.7, -
 _FOURIER_NODE_COUNT, _MAX_SCALED_FREQUENCY = (
     96,
     40.0,
-)  # of an index's markets prices within REACH are right to 5e-6
+)  # of an index's markets prices within MAX_QUOTE_DEVIATIONS are right to 5e-6
 MAX_QUOTE_DEVIATIONS = 4.0  # deviations of quotes
 _DIFFERENCE_STEP = 1e-5  # of differences, in coordinates
 _MAX_EVALUATIONS = 40
@@ -71,7 +71,7 @@ class Calibration:
 def calibrate(quotes: Quotes, half_spread: Array) -> Calibration | None:
     """The Heston model nearest to the mids in half-spreads ``(m,)``; None if the fit fails.
 
-    Quotes are to lie within :data:`REACH` of the money.
+    Quotes are to lie within :data:`MAX_QUOTE_DEVIATIONS` deviations of the money.
     """
     total_volatility = atm_total_volatility(quotes)
     if not (np.isfinite(total_volatility).all() and total_volatility.min() > 0.0):

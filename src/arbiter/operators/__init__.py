@@ -1,7 +1,7 @@
 """The risk-neutral operator: quotes of a chain in, a star-ordered surface out.
 
-On the way: :mod:`.ragged` (tensors and quadrature), :mod:`.reference` (level and clock),
-:mod:`.gate` (densities on strikes), :mod:`.scan` and :mod:`.green` (states along maturities),
-:mod:`.network` (looks), :mod:`.head` (slopes). What keeps it tame: :mod:`.qalign` and
-:mod:`.lipschitz`. docs/operator-architecture.md has the theorems.
+:mod:`.pretrained` is what users call. :mod:`.prior` is the Gaussian process on smiles before any
+network, :mod:`.network` the trained correction with its Lipschitz constant, :mod:`.quick` the same
+two compiled. :mod:`.domain` decides whether a chain is like those of training.
+docs/operator-architecture.md has the theorems.
 """

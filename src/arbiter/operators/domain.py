@@ -1,10 +1,10 @@
 """Is a chain like those that the operator was trained on?
 
-A chain is described by a few numbers (:mod:`.traits`): its levels in the operator's own clock, how
-its strikes and maturities are covered, its spreads, whether its quotes agree with each other, and
-how far the operator's own surface misses them. The limits of each are quantiles over the training
-universe and travel with the weights. A trait beyond its limits is an alarm: the surface is free of
-arbitrage all the same, but nobody knows how good it is.
+A chain is described by a few numbers (:mod:`.domain_features`): its levels in the operator's own
+clock, how its strikes and maturities are covered, its spreads, whether its quotes agree with each
+other, and how far the operator's own surface misses them. The limits of each are quantiles over the
+training universe and travel with the weights. A trait beyond its limits is an alarm: the surface is
+free of arbitrage all the same, but nobody knows how good it is.
 """
 
 from __future__ import annotations

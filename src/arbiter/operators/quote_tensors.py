@@ -38,7 +38,7 @@ class Ragged(NamedTuple):
 
     Attributes:
         T: ``(B, L)`` years, increasing along L, padding included.
-        k: ``(B, L, S)`` log-moneyness, increasing along S where quoted; :func:`in_order` sorts.
+        k: ``(B, L, S)`` log-moneyness, increasing along S where quoted; :func:`sort_quotes` sorts.
         iv: ``(B, L, S)`` volatility of the mid price.
         half: ``(B, L, S)`` half the spread of volatility.
         quoted: ``(B, L, S)`` whether there is a quote; padding and query maturities have none.
@@ -147,7 +147,7 @@ def batches(chains: Sequence[Quotes]) -> list[list[int]]:
 def sort_quotes(quotes: Ragged) -> Ragged:
     """The same quotes with maturities and strikes increasing, padding last, repetitions dropped.
 
-    :func:`ragged` gives them so; tensors from elsewhere may not be. Of quotes at one strike the
+    :func:`pad_chains` gives them so; tensors from elsewhere may not be. Of quotes at one strike the
     first is kept, as :meth:`arbiter.Quotes.from_frame` does.
     """
     slices = torch.argsort(quotes.T, dim=1, stable=True)  # (B, L)

@@ -2,7 +2,8 @@
 
 Two strips of options around the horizon give the index. Nothing here is fitted: the rule is
 arithmetic on bids and asks, to be matched digit by digit. The index of a fitted surface is in
-:mod:`arbiter.vix.replication`.
+:mod:`arbiter.vix.replication`. Forward, K0 and the variance of one expiry are computed in
+:mod:`arbiter.vix.strip`.
 """
 
 from __future__ import annotations

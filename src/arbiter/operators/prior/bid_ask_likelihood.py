@@ -103,7 +103,7 @@ def _cavity(
 
 
 def _likeliest(off: Tensor, variance: Tensor, half: Tensor, there: Tensor) -> Tensor:
-    """``(B, 2)`` the mean of :data:`_LAWS` by how well the others predict each quote under them."""
+    """``(B, 2)`` the mean of :data:`MID_ERROR_LAWS`, weighed by how well others predict quotes."""
     laws = torch.tensor(MID_ERROR_LAWS, dtype=off.dtype, device=off.device)
     reach, blur = (part[:, None, None] * half for part in laws.unbind(1))  # (K, B, N)
     scale = normal.ROOT_HALF * torch.rsqrt(variance + blur * blur)

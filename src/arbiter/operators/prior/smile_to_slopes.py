@@ -8,8 +8,8 @@ each slice. The first guess is a local average of the secant slopes, and what is
 relative corrections, held to be smooth.
 
 A smile may be arbitraged, or run into the tails, where coordinates are a matter of a few parts in a
-million: no tail loses more than all but :data:`_SHARE` of its lognormal mass, and no secant slope
-exceeds its lognormal one by more than ``1/_FLATTEST``.
+million: no tail loses more than all but :data:`MIN_TAIL_SHARE` of its lognormal mass, and no secant
+slope exceeds its lognormal one by more than ``1/MIN_RELATIVE_RUN``.
 """
 
 from __future__ import annotations

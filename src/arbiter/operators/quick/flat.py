@@ -1,6 +1,6 @@
 """Quotes of a batch in one row without padding.
 
-What a forward pass on the CPU works with (:mod:`..network.forward_pass`): N quotes
+What a forward pass on the CPU works with (:mod:`..forward_pass`): N quotes
 of all chains, M = B·L slices.
 """
 

@@ -1,4 +1,4 @@
-"""How far a proposal moves the smile, and is from the quotes, compiled: :mod:`..trust`.
+"""How far a proposal moves the smile, and is from the quotes, compiled: :mod:`..prior.shrinkage`.
 
 Shapes: B chains of L slices, H heads, n knots, N quotes of all chains.
 """

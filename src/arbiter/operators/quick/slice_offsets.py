@@ -1,4 +1,4 @@
-"""A function by splines of every slice under given observations, compiled: :mod:`..levels`.
+"""Splines of every slice under given observations, compiled: :mod:`..prior.slice_offsets`.
 
 Of the splines at a place four are not zero: variances are read off covariances of neighbours.
 

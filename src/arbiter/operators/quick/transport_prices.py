@@ -1,4 +1,4 @@
-"""What smiles and transports are worth at the heads, compiled: prices of :mod:`..polish`.
+"""Prices of smiles and transports at the heads, compiled: :mod:`..prior.star_order_projection`.
 
 Shapes: B chains of L slices, H places of ``asinh z``, n knots, W of them with padding, G points of
 a quadrature.
@@ -280,7 +280,7 @@ def short(laid: Laid, wanted: Wanted, each: int, miss: Array) -> None:
 
 @compiled
 def headed(g: Array, total: Array) -> Array:
-    """``(L, n)`` slopes over ``σ√T`` as :func:`..network.slope_head.slopes` makes them."""
+    """``(L, n)`` slopes over ``σ√T`` as :func:`..slope_head.slopes` makes them."""
     slopes = np.empty_like(g)
     most = np.zeros(g.shape[1])
     for each in range(len(g)):
