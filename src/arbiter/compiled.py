@@ -5,8 +5,8 @@ Sums may be taken in another order than they are written, always the same one on
 Threads run such functions side by side.
 
 What is kept belongs to one state of all files that such functions are made of (:data:`SOURCES`):
-the compiler itself looks at the file of a function alone, and would go on with what an older
-version of another file said.
+the compiler itself looks at the file of a function alone, and would go on with the code of an
+older version of another file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 config: Any = _config  # whose attributes come from the environment
 _PACKAGE = Path(__file__).parent
 # Modules and folders that compiled functions and their constants come from: a test looks after it.
-SOURCES = ("compiled.py", "normal.py", "black.py", "operators")
+SOURCES = ("compiled.py", "conventions.py", "pricing", "operators")
 _CACHE_PREFIX, _MAX_CACHE_AGE_SECONDS = "arbiter-compiled-", 3600.0  # names of folders, and seconds
 _compile_lock = Lock()
 
@@ -105,7 +105,7 @@ def _remove_old_caches(base: Path, folder: Path) -> None:
 
 
 def hash_sources(sources: Sequence[Path]) -> str:
-    """Of modules, and of all modules in folders."""
+    """A digest of modules, and of all modules in folders."""
     found = hashlib.sha256()
     for source in sources:
         for path in sorted(source.rglob("*.py")) if source.is_dir() else [source]:
@@ -126,15 +126,15 @@ def _cache_in_folder(folder: Path) -> Iterator[None]:
 
 
 class _CompileNotice(event.Listener):
-    """Says once why the first call of all takes long."""
+    """Logs once why the first call of all takes long."""
 
     def on_start(self, event: Any) -> None:
         function = getattr(event.data.get("dispatcher"), "py_func", None)
         if (getattr(function, "__module__", None) or "").startswith("arbiter."):
-            _warn_of_compiling()
+            _log_compiling()
 
     def on_end(self, event: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 @lru_cache(maxsize=1)
@@ -143,5 +143,7 @@ def _register_notice() -> None:
 
 
 @lru_cache(maxsize=1)
-def _warn_of_compiling() -> None:
-    logger.warning("compiling for this machine, which takes up to a minute the first time")
+def _log_compiling() -> None:
+    """Log a notice: the record is marked as one, and is no warning about a result."""
+    message = "compiling for this machine, which takes up to a minute the first time"
+    logger.warning(message, extra={"notice": True})

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import logging
-import math
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,38 +13,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.audit.certificate import Certificate
-from arbiter.chains import Chain
-from arbiter.conventions import DAYS_PER_YEAR
 from arbiter.files import require_folder, write_whole
-from arbiter.fitting import FitOptions, FitResult, FittedSurface, fit
-from arbiter.fitting.vix_comparison import JointComparison
+from arbiter.fitting import FitOptions, FittedSurface, fit
+from arbiter.fitting.vix_comparison import JointComparison, fit_markets
 from arbiter.operators.operator_surface import OperatorSurface
 from arbiter.operators.pretrained import Operator
 from arbiter.quotes import Quotes
 from arbiter.report import write_pdf, write_pictures, write_report
-from arbiter.scoring import Score, score
+from arbiter.report.fit_summary import Answer, build_summary, nan_to_none
+from arbiter.scoring import score
 from arbiter.sources import QuoteSource, VixSource
-from arbiter.surface import Surface
-from arbiter.vix.index_rule import vix
 from arbiter.vix.replication import term_structure
-
-logger = logging.getLogger(__name__)
 
 SURFACE, CERTIFICATE, SUMMARY = "surface.npz", "certificate.json", "fit.json"
 REPORT, EXCLUSIONS, PICTURES, PDF = "report.html", "exclusions.csv", "pictures", "report.pdf"
 VIX_EXCLUSIONS = "vix_exclusions.csv"
 FILES = (SURFACE, CERTIFICATE, SUMMARY, REPORT, EXCLUSIONS, VIX_EXCLUSIONS, PDF)
 METHODS = ("fit", "operator", "both")
-IN_DOMAIN, OUT_OF_DOMAIN = "in_domain", "out_of_domain"  # statuses of the operator
-_FIT_ONLY_KEYS = (
-    "vix_error", "roughness", "roughness_chosen_by", "objective", "parameters", "dispersion",
-    "trust", "heston",
-)  # fmt: skip
-_POOR_FIT_NOTE = (
-    "no surface without arbitrage fits them; look at the residuals, and whether prices, strikes "
-    "and dates are right"
-)
-_FIRST_PASS_NOTE = "one pass of the operator is a first answer; --method both refines it"
 _SMALL_ERRORS_NOTE = (
     "standard errors are too small: the operator, the prior of this fit, has seen the same quotes; "
     "those of --method fit hold"
@@ -58,7 +38,6 @@ _VIX_SHAPE_NOTE = (
     "VIX slices follow the VIX options in shape, at the level of the operator's own forward "
     "variance; --method both fits the two markets together"
 )
-MIN_INSIDE_SHARE = 0.9  # share inside bid-ask below which the quotes do not fit together
 
 
 @dataclass(frozen=True)
@@ -105,7 +84,7 @@ class Outcome:
 
     source: QuoteSource
     quotes: Quotes
-    surface: Surface
+    surface: FittedSurface | OperatorSurface
     certificate: Certificate
     summary: dict[str, Any]
     agreement: JointComparison | None = None  # of index and VIX, where both were fitted
@@ -117,7 +96,7 @@ def run_job(
 ) -> Outcome:
     """Fit the chain in ``source`` and write what came of it into the folder ``out``.
 
-    ``tell`` hears what is being done, in a few words.
+    ``tell`` is called with what is being done, in a few words.
 
     Raises:
         ValueError: If the chain cannot be read or used, or ``out`` cannot be written to; nothing
@@ -125,50 +104,61 @@ def run_job(
     """
     say = tell or (lambda _: None)
     require_folder(out, files=FILES, folders=(PICTURES,))
-    with _collect_warnings() as warnings:
-        say("reading")
-        read = QuoteSource.read(
-            source,
-            as_of=job.as_of,
-            layout=job.layout,
-            underlying=job.underlying,
-            shortest_days=job.shortest_days,
-        )
-        quotes = read.quotes
-        given = VixSource.read(read, job.vix, job.vix_futures, as_of=job.as_of)
-        hidden = None if job.holdout is None else _choose_held_out(quotes, job.holdout, job.seed)
-        say(f"fitting {len(quotes):,} quotes")
-        surface, first = _make_surface(quotes, job, given)
-        held_out, so_far = None, len(warnings)
-        if hidden is not None:
-            say(f"fitting again without {hidden.sum():,} of them")
-            held_out = _score_held_out(quotes, hidden, job, given)
-            warnings[so_far:] = [f"without the held-out quotes: {w}" for w in warnings[so_far:]]
-        agreement = None
-        if given is not None:
-            say("fitting each market by itself")
-            alone = fit(quotes, options=job.options)
-            agreement = JointComparison.from_surfaces(
-                surface, alone, given.quotes, given.futures, job.options
-            )
-        say("certifying")
-        certificate = surface.certificate()
-        summary = _build_summary(read, quotes, surface, certificate)
-    summary |= {"method": job.method, "operator": _describe_operator(first, quotes)}
-    summary["vix_market"] = None
-    if given is not None and agreement is not None:
-        summary["vix_market"] = given.names | agreement.to_dict()
-    options = None if job.method == "operator" else _options_to_dict(job.options)
-    summary |= {"inside_bid_ask_held_out": held_out, "options": options}
-    judged = summary["roughness_chosen_by"] == "crossfit"  # the guide's own noise is in the errors
-    if job.method == "both" and len(surface.slopes) == 1 and not judged:
-        summary["notes"].append(_SMALL_ERRORS_NOTE)
-    elif job.method == "operator" and given is not None:
-        summary["notes"].append(_VIX_SHAPE_NOTE)
-    summary["warnings"] = warnings
-    summary = {name: _nan_to_none(value) for name, value in summary.items()}
-    outcome = Outcome(read, quotes, surface, certificate, summary, agreement)
+    say("reading")
+    read = QuoteSource.read(
+        source,
+        as_of=job.as_of,
+        layout=job.layout,
+        underlying=job.underlying,
+        shortest_days=job.shortest_days,
+    )
+    quotes = read.quotes
+    given = VixSource.read(read, job.vix, job.vix_futures, as_of=job.as_of)
+    hidden = None if job.holdout is None else _choose_held_out(quotes, job.holdout, job.seed)
+    say(f"fitting {len(quotes):,} quotes")
+    fits = None
+    if given is not None and job.method == "fit":
+        fits = fit_markets(quotes, given.quotes, given.futures, job.options)
+        answer = Answer(job.method, fits.joint, None)
+    else:
+        answer = _make_surface(quotes, job, given)
+    warnings: list[str] = []
+    _add_new(warnings, (*quotes.warnings, *(() if given is None else given.warnings)))
+    _add_new(warnings, answer.warnings)
+    held_out = None
+    if hidden is not None:
+        say(f"fitting again without {hidden.sum():,} of them")
+        held_out, said = _score_held_out(quotes, hidden, job, given)
+        _add_new(warnings, said, "without the held-out quotes: ")
+    agreement = None
+    if fits is not None:
+        agreement = JointComparison.from_fits(fits.joint, fits.alone, fits.smiles, fits.market)
+    elif given is not None:
+        say("fitting each market by itself")
+        agreement = _compare_markets(answer.surface, quotes, given, job.options)
+    if agreement is not None:
+        _add_new(warnings, agreement.alone.result.warnings)
+    say("certifying")
+    certificate = answer.surface.certificate()
+    summary, said = build_summary(read, answer, certificate)
+    _add_new(warnings, said)
+    market = None if given is None or agreement is None else given.names | agreement.to_dict()
+    summary |= {
+        "vix_market": market,
+        "inside_bid_ask_held_out": held_out,
+        "options": None if job.method == "operator" else _options_to_dict(job.options),
+        "warnings": warnings,
+    }
+    summary["notes"] += _list_method_notes(answer.surface, job, given)
+    summary = {name: nan_to_none(value) for name, value in summary.items()}
+    outcome = Outcome(read, quotes, answer.surface, certificate, summary, agreement)
     return replace(outcome, written=_write_files(outcome, Path(out), job, say))
+
+
+def _add_new(warnings: list[str], said: Iterable[str], prefix: str = "") -> None:
+    """Append the sentences that are not among the warnings yet, behind a prefix."""
+    new = dict.fromkeys(sentence for sentence in said if sentence not in warnings)
+    warnings.extend(prefix + sentence for sentence in new)
 
 
 def _choose_held_out(quotes: Quotes, share: float, seed: int) -> NDArray[np.bool_]:
@@ -181,150 +171,49 @@ def _choose_held_out(quotes: Quotes, share: float, seed: int) -> NDArray[np.bool
     return mask
 
 
-def _score_held_out(
-    quotes: Quotes, hidden: NDArray[np.bool_], job: Job, given: VixSource | None
-) -> float:
-    return score(
-        _make_surface(quotes.select(~hidden), job, given)[0], quotes, hidden
-    ).inside_bid_ask
-
-
-def _make_surface(
-    quotes: Quotes, job: Job, given: VixSource | None
-) -> tuple[Surface, OperatorSurface | None]:
+def _make_surface(quotes: Quotes, job: Job, given: VixSource | None) -> Answer:
     """The surface of the method that was asked for, and the operator's own if it took part."""
     options, futures = (None, None) if given is None else (given.quotes, given.futures)
     if job.method == "fit":
-        return fit(quotes, vix_quotes=options, vix_futures=futures, options=job.options), None
+        fitted = fit(quotes, vix_quotes=options, vix_futures=futures, options=job.options)
+        return Answer(job.method, fitted, None)
     operator = Operator.pretrained()
     if job.method == "operator":
         first = operator(quotes, vix_quotes=options, vix_futures=futures)
-        return first, first
+        return Answer(job.method, first, first)
     first = operator(quotes)
     refined = operator.refine(quotes, first, job.options, vix_quotes=options, vix_futures=futures)
-    return refined, first
+    return Answer(job.method, refined, first)
 
 
-def _describe_operator(surface: OperatorSurface | None, quotes: Quotes) -> dict[str, Any] | None:
-    """What the operator's own surface says and scores; None where it took no part."""
-    if surface is None:
-        return None
-    assert surface.result is not None
-    assert surface.domain is not None
-    scored = score(surface, quotes)
-    return {
-        **surface.result.to_dict(),
-        "inside_bid_ask": _nan_to_none(scored.inside_bid_ask),
-        "iv_rmse_bp_2sd": _nan_to_none(scored.iv_rmse_bp),
-        "iv_rmse_half_spreads_2sd": _nan_to_none(scored.iv_rmse_half_spreads),
-        "vix_surface": _nan_to_none(float(surface.vix())),
-        "domain": surface.domain.to_dict(),
-    }
+def _score_held_out(
+    quotes: Quotes, hidden: NDArray[np.bool_], job: Job, given: VixSource | None
+) -> tuple[float, tuple[str, ...]]:
+    """Share of hidden quotes inside bid-ask for a surface of the others, and its warnings."""
+    rest = _make_surface(quotes.select(~hidden), job, given)
+    scored = score(rest.surface, quotes, hidden)
+    return scored.inside_bid_ask, (*rest.warnings, *scored.warnings)
 
 
-def _nan_to_none(value: Any) -> Any:
-    """JSON has no NaN: what is not known is null."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _compare_markets(
+    surface: FittedSurface | OperatorSurface, quotes: Quotes, given: VixSource, options: FitOptions
+) -> JointComparison:
+    """The surface of both markets beside fits of each by itself."""
+    alone = fit(quotes, options=options)
+    return JointComparison.from_surfaces(surface, alone, given.quotes, given.futures, options)
 
 
-def _build_summary(
-    read: QuoteSource, quotes: Quotes, surface: Surface, certificate: Certificate
-) -> dict[str, Any]:
-    """The numbers of fit.json; names of the first thirteen are fixed, others may come and go."""
-    began = time.perf_counter()
-    scored = score(surface, quotes)
-    _warn_of_scores(scored, surface)
-    how = _describe_method(surface)
-    return {
-        "status": how.pop("status"),
-        "expiries": scored.expiries,
-        "quotes": scored.quotes,
-        "excluded": quotes.exclusions.height,
-        "inside_bid_ask": scored.inside_bid_ask,
-        "inside_bid_ask_held_out": None,
-        "iv_rmse_bp_2sd": scored.iv_rmse_bp,
-        "vix": None if read.chain is None else _compute_index(read.chain),
-        "vix_surface": float(surface.vix()),
-        "certificate": {
-            "passed": certificate.passed,
-            "nas": certificate.nas,
-            "findings": certificate.findings.height,
-        },
-        "iterations": how.pop("iterations"),
-        "seconds": how.pop("seconds"),
-        "iv_rmse_half_spreads_2sd": scored.iv_rmse_half_spreads,
-        **how,
-        "exclusions": dict(quotes.counts().select("reason", "quotes").iter_rows()),
-        "source": read.name,
-        "layout": read.layout,
-        "underlying": read.underlying,
-        "as_of": str(read.as_of.astype("datetime64[m]")),
-        "notes": list(read.notes),
-        "versions": {name: version(name) for name in ("arbiter-vol", "numpy", "scipy", "torch")},
-        "seconds_of_scoring": time.perf_counter() - began,
-    }
-
-
-def _describe_method(surface: Surface) -> dict[str, Any]:
-    """How a surface came about; what a method does not know is null."""
-    if isinstance(surface, FittedSurface):
-        result, error = surface.result, float(surface.vix_error())
-        assert result is not None
-        return _describe_fit(result) | {"vix_error": error, "heston": surface.info.get("heston")}
-    assert isinstance(surface, OperatorSurface)
-    assert surface.result is not None
-    assert surface.domain is not None
-    return dict.fromkeys(_FIT_ONLY_KEYS) | {
-        "status": IN_DOMAIN if surface.domain.inside else OUT_OF_DOMAIN,
-        "iterations": 0,
-        "seconds": surface.result.seconds,
-    }
-
-
-def _describe_fit(result: FitResult) -> dict[str, Any]:
-    return {
-        "status": result.status.value,
-        "iterations": result.iterations,
-        "seconds": result.seconds,
-        "roughness": asdict(result.roughness),
-        "roughness_chosen_by": result.chosen,
-        "objective": result.objective,
-        "parameters": result.freedom,
-        "dispersion": result.dispersion,
-        "trust": result.trust,
-    }
-
-
-def _warn_of_scores(scored: Score, surface: Surface) -> None:
-    """Warn of numbers that do not mean what their names say."""
-    if scored.quotes == 0:
-        logger.warning(
-            "no quote counts (expiries of 2 days or more with 8 strikes or more): shares and "
-            "errors are not known"
-        )
-    elif scored.inside_bid_ask < MIN_INSIDE_SHARE:
-        logger.warning(
-            "only %.1f %% of the quotes are inside bid-ask: %s",
-            100.0 * scored.inside_bid_ask,
-            _FIRST_PASS_NOTE if isinstance(surface, OperatorSurface) else _POOR_FIT_NOTE,
-        )
-    first, last = DAYS_PER_YEAR * surface.maturities[0], DAYS_PER_YEAR * surface.maturities[-1]
-    if not first <= 30.0 <= last:
-        logger.warning(
-            "vix_surface is an extrapolation: the expiries that were fitted lie %.3g to %.3g days "
-            "ahead, and 30 days are not between them",
-            first,
-            last,
-        )
-
-
-def _compute_index(chain: Chain) -> float | None:
-    """The index rule on the chain, or None with a warning where it cannot be applied."""
-    try:
-        return float(vix(chain))
-    except ValueError as error:
-        logger.warning("no index from the rule: %s", error)
-        return None
+def _list_method_notes(
+    surface: FittedSurface | OperatorSurface, job: Job, given: VixSource | None
+) -> list[str]:
+    """Sentences about what a method does not give."""
+    if job.method == "operator":
+        return [] if given is None else [_VIX_SHAPE_NOTE]
+    # errors of a cross-fit contain the noise of its guide
+    judged = isinstance(surface, FittedSurface) and surface.result.chosen == "crossfit"
+    if job.method == "both" and len(surface.slopes) == 1 and not judged:
+        return [_SMALL_ERRORS_NOTE]
+    return []
 
 
 def _write_files(
@@ -383,25 +272,3 @@ def _options_to_dict(options: FitOptions) -> dict[str, Any]:
     plain = asdict(options)
     plain["knots"] = [min(options.knots), max(options.knots), len(options.knots)]
     return plain
-
-
-class _WarningCollector(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.messages: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        message = record.getMessage()
-        if message not in self.messages and record.name != "arbiter.compiled":  # the machine's
-            self.messages.append(message)
-
-
-@contextmanager
-def _collect_warnings() -> Iterator[list[str]]:
-    """What the package warns of meanwhile, for the summary."""
-    package, collector = logging.getLogger("arbiter"), _WarningCollector()
-    package.addHandler(collector)
-    try:
-        yield collector.messages
-    finally:
-        package.removeHandler(collector)

@@ -77,8 +77,6 @@ class Quotes:
             f"{self.maturities[-1]:.4g}, {self.exclusions.height} excluded)"
         )
 
-    # -- views ----------------------------------------------------------------------------
-
     @property
     def T(self) -> Array:  # noqa: N802 - the field's name
         """``(m,)`` year fraction of each quote."""
@@ -143,8 +141,6 @@ class Quotes:
             }
         )
 
-    # -- parts ----------------------------------------------------------------------------
-
     def select(self, keep: NDArray[np.bool_]) -> Quotes:
         """The quotes where ``keep`` holds; expiries left without a quote go too."""
         used = np.unique(self.expiry[keep])
@@ -178,8 +174,6 @@ class Quotes:
         mask = np.zeros(len(self), dtype=bool)
         mask[np.random.default_rng(seed).choice(inner, size, replace=False)] = True
         return mask
-
-    # -- from a table ---------------------------------------------------------------------
 
     @classmethod
     def from_frame(cls, frame: Any, *, as_of: Any = None) -> Quotes:

@@ -13,7 +13,7 @@ import numpy as np
 
 from arbiter import inputs
 from arbiter.chains import Chain, ChainError, read_chain, read_futures, read_volatilities
-from arbiter.chains.source import load_source
+from arbiter.chains.source import RawSource, load_source
 from arbiter.chains.tables import columns_of
 from arbiter.fitting.vix_quotes import VixMarket
 from arbiter.futures import FuturesCurve
@@ -34,7 +34,7 @@ class QuoteSource:
         underlying: ``"SPX"`` for instance; None where a table does not say.
         as_of: The moment of the quotes; a table of volatilities has a day, its midnight.
         notes: What was assumed, as sentences.
-        quotes: The quotes that can be used.
+        quotes: The quotes that can be used; their ``warnings`` are those of reading and cleaning.
         chain: The chain; None for a table of volatilities, which has no prices.
     """
 
@@ -68,15 +68,17 @@ class QuoteSource:
         Raises:
             ChainError: If it is neither.
         """
-        if layout == VOLATILITIES_LAYOUT or (layout is None and _has_volatilities(path)):
-            quotes = read_volatilities(path, as_of=as_of, shortest_days=shortest_days)
-            day = quotes.as_of
-            assert day is not None
-            name = Path(path).name
-            facts = {"source": name, "layout": VOLATILITIES_LAYOUT, "underlying": underlying}
+        source: str | PathLike[str] | RawSource = path
+        if layout is None:
+            source = load_source(path)  # once: the readers take what is loaded
+            layout = VOLATILITIES_LAYOUT if _has_volatilities(source) else None
+        if layout == VOLATILITIES_LAYOUT:
+            loaded = load_source(source)
+            quotes = read_volatilities(loaded, as_of=as_of, shortest_days=shortest_days)
+            facts = {"source": loaded.name, "layout": layout, "underlying": underlying}
             quotes = replace(quotes, info=inputs.freeze_info(facts))
-            return cls(name, VOLATILITIES_LAYOUT, underlying, day, (), quotes, None)
-        chain = read_chain(path, as_of=as_of, layout=layout, underlying=underlying)
+            return cls(loaded.name, layout, underlying, _require_day(quotes), (), quotes, None)
+        chain = read_chain(source, as_of=as_of, layout=layout, underlying=underlying)
         quotes = chain.quotes(shortest_days=shortest_days)
         return cls(
             chain.name, chain.layout, chain.underlying, chain.as_of, chain.notes, quotes, chain
@@ -111,7 +113,12 @@ class VixSource:
 
     quotes: Quotes | None
     futures: FuturesCurve | None
-    names: dict[str, Any]
+    names: dict[str, str | None]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What went wrong in reading and cleaning, as sentences."""
+        return () if self.quotes is None else self.quotes.warnings
 
     @classmethod
     def read(
@@ -130,12 +137,12 @@ class VixSource:
                 "as --vix"
             )
         quotes = curve = None
-        with _name_file_in_errors(options):
-            if options is not None:
+        if options is not None:
+            with _name_file_in_errors(options):
                 quotes = QuoteSource.read(options, as_of=as_of, underlying="VIX").quotes
                 VixMarket.from_quotes(quotes, None)  # refuses what is not the VIX
-        with _name_file_in_errors(futures):
-            if futures is not None:
+        if futures is not None:
+            with _name_file_in_errors(futures):
                 curve = index.futures(futures)
                 VixMarket.from_quotes(quotes, curve)
         files = {"source": options, "futures_source": futures}
@@ -144,17 +151,25 @@ class VixSource:
 
 
 @contextmanager
-def _name_file_in_errors(path: Path | None) -> Iterator[None]:
-    """Errors of a second file name it."""
+def _name_file_in_errors(path: Path) -> Iterator[None]:
+    """Errors of a second file name it, and keep their remedy."""
     try:
         yield
     except ValueError as error:
-        name = "" if path is None else path.name
-        raise ValueError(str(error) if name in str(error) else f"{name}: {error}") from error
+        if path.name in str(error):
+            raise
+        remedy = error.remedy if isinstance(error, ChainError) else None
+        raise ChainError(f"{path.name}: {error}", remedy) from error
 
 
-def _has_volatilities(path: str | PathLike[str]) -> bool:
+def _has_volatilities(source: RawSource) -> bool:
     try:
-        return set(columns_of(load_source(path))) >= _VOLATILITY_COLUMNS
+        return set(columns_of(source)) >= _VOLATILITY_COLUMNS
     except ChainError:  # read_chain says what is wrong
         return False
+
+
+def _require_day(quotes: Quotes) -> np.datetime64:
+    if quotes.as_of is None:
+        raise ChainError("the table does not say when it was quoted: give as_of, its day")
+    return quotes.as_of

@@ -1,4 +1,9 @@
-"""From a source to a chain: which layout it is, when it was quoted, when its options settle."""
+"""From a source to a chain: which layout it is, when it was quoted, when its options settle.
+
+A new layout is one module beside the others, listed in :data:`LAYOUTS`. It has a ``NAME``; a
+function ``describe_missing(source)``, which returns None where the layout is this one and otherwise
+says what is missing; and ``read(source)``, which returns a :class:`.reading.Reading`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line. Exit codes: 0 fine, 1 the check failed, 2 bad input.
+"""The command line; :mod:`arbiter.cli.exit_codes` has its exit codes.
 
 Commands import what they need when they run, so that ``arbiter --help`` does not wait for
 PyTorch. Other distributions add commands through the entry points ``arbiter.commands``.
@@ -6,7 +6,6 @@ PyTorch. Other distributions add commands through the entry points ``arbiter.com
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable
 from importlib.metadata import entry_points
@@ -15,7 +14,7 @@ from io import TextIOWrapper
 import typer
 
 from arbiter.cli.audit_command import audit
-from arbiter.cli.exit_codes import exit_bad_input
+from arbiter.cli.exit_codes import UNEXPECTED_ERROR, exit_bad_input
 from arbiter.cli.fit_command import fit
 from arbiter.cli.joint_command import joint
 from arbiter.cli.simulate_command import simulate
@@ -69,11 +68,12 @@ def _root() -> None:
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line; what nobody foresaw ends with its own exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a terminal or a pipe may not know every letter
             stream.reconfigure(errors="replace")
-    waiting = logging.getLogger("arbiter.compiled")  # says why a first time takes long: at once
-    waiting.addHandler(logging.StreamHandler())
-    waiting.propagate = False
-    app()
+    try:
+        app()
+    except Exception as error:  # noqa: BLE001 - the last resort: traceback and exit code
+        sys.excepthook(type(error), error, error.__traceback__)
+        sys.exit(UNEXPECTED_ERROR)

@@ -1,9 +1,8 @@
-"""How a command ends. Exit codes: 0 fine, 1 the check failed, 2 bad input."""
+"""How a command ends: exit codes of every command, and the words of an error."""
 
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -12,8 +11,18 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-FAILED = 1
+FAILED = 1  # the check that was asked for failed
 BAD_INPUT = 2
+UNEXPECTED_ERROR = 3
+INTERRUPTED = 130  # what a shell reports after Ctrl-C
+
+_OPTIONS = {"as_of": "--as-of", "underlying": "--underlying"}  # of arguments that mend an error
+
+
+def exit_failed(message: str) -> NoReturn:
+    """End with a message and the exit code of a failed check."""
+    typer.echo(f"Error: {message}", err=True)
+    raise typer.Exit(FAILED)
 
 
 def exit_bad_input(message: str) -> NoReturn:
@@ -22,13 +31,23 @@ def exit_bad_input(message: str) -> NoReturn:
     raise typer.Exit(BAD_INPUT)
 
 
+def exit_interrupted(message: str) -> NoReturn:
+    """End with the exit code of Ctrl-C; the message says how to go on."""
+    typer.echo(f"interrupted: {message}", err=True)
+    raise typer.Exit(INTERRUPTED)
+
+
 def explain_error(error: Exception, source: Path, *others: Path | None) -> str:
-    """What was wrong with a file, or one of others, in the words of the command line."""
+    """What was wrong with a file, or one of others, in the words of the command line.
+
+    An argument that mends the error is named as the option of the command line.
+    """
+    from arbiter.chains.errors import ChainError
+
     message = str(error)
-    if told := re.search(r"give as_of.*as_of='([^']+)'", message):
-        message += f" (here: --as-of {told[1]})"
-    if told := re.search(r"give underlying='([^']+)'", message):
-        message += f" (here: --underlying {told[1]})"
+    remedy = error.remedy if isinstance(error, ChainError) else None
+    if remedy is not None:
+        message += f" (here: {_OPTIONS[remedy.argument]} {remedy.value})"
     names = [printable_name(path) for path in (source, *others) if path is not None]
     return message if any(name in message for name in names) else f"{names[0]}: {message}"
 
@@ -39,5 +58,5 @@ def printable_name(path: Path) -> str:
 
 
 def print_written(console: Console, path: Path) -> None:
-    """Say where a file is; a path is never broken into lines, so that it can be copied."""
+    """Print where a file is; a path is never broken into lines, so that it can be copied."""
     console.print(f"wrote {path}", soft_wrap=True, highlight=False, markup=False)

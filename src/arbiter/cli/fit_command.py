@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_format
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arbiter.cli.chain_options import AsOf, Underlying
+from arbiter.cli.console_log import show_only_notices
 from arbiter.cli.exit_codes import (
     BAD_INPUT,
     FAILED,
@@ -23,6 +23,7 @@ from arbiter.cli.exit_codes import (
 from arbiter.cli.vix_options import require_vix, vix_dates, vix_lines
 
 if TYPE_CHECKING:
+    from arbiter.fitting import FitOptions
     from arbiter.pipeline import Job, Outcome
 
 CHAIN_SUFFIXES = (".csv", ".dat", ".parquet", ".txt")
@@ -113,11 +114,11 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
         vix=vix,
         vix_futures=vix_futures,
     )
-    logging.getLogger("arbiter").addHandler(logging.NullHandler())  # warnings go to the summary
-    if source.is_dir():
-        _fit_folder(source, out, job, json)
-    else:
-        _fit_single(source, out, job, json)
+    with show_only_notices():  # warnings go to the summary
+        if source.is_dir():
+            _fit_folder(source, out, job, json)
+        else:
+            _fit_single(source, out, job, json)
 
 
 def _require_method_options(method: str, components: int, roughness: str) -> None:
@@ -143,7 +144,7 @@ def _require_out_folder(out: Path) -> None:
         exit_bad_input(f"--out {out}: {error}")
 
 
-def _parse_fit_options(components: int, roughness: str) -> Any:
+def _parse_fit_options(components: int, roughness: str) -> FitOptions:
     from arbiter.fitting import FitOptions, Roughness
 
     try:

@@ -13,7 +13,10 @@ from arbiter.cli.exit_codes import FAILED, exit_bad_input, printable_name
 from arbiter.conventions import MINUTES_PER_YEAR, THIRTY_DAYS
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from arbiter.joint import JointAudit
+    from arbiter.pricing.vix_slices import VixSlices
     from arbiter.surface import Surface
 
 
@@ -45,10 +48,10 @@ def joint(
         settings = JointSettings(resolution=resolution, variance_unit=variance_unit)
     except ValueError as error:
         exit_bad_input(str(error))
-    loaded = _load_surface(surface)
+    loaded, slices = _load_surface(surface)
     found = []
     with Console(stderr=True, quiet=json).status("") as status:
-        for T in _resolve_dates(loaded, at):
+        for T in _resolve_dates(loaded, at) if at else slices.maturities.tolist():
             name = _format_date(loaded, T)
             status.update(f"judging {name}")
             try:
@@ -64,7 +67,8 @@ def joint(
         raise typer.Exit(FAILED)
 
 
-def _load_surface(path: Path) -> Surface:
+def _load_surface(path: Path) -> tuple[Surface, VixSlices]:
+    """The surface in a file, and its VIX side."""
     from arbiter.surface import Surface
 
     if not path.is_file():
@@ -78,17 +82,13 @@ def _load_surface(path: Path) -> Surface:
     if loaded.vix_slices is None:
         exit_bad_input(
             f"{printable_name(path)} has no VIX side: fit the chain with --vix (or "
-            "--vix-futures), and "
-            "give the surface.npz of that fit"
+            "--vix-futures), and give the surface.npz of that fit"
         )
-    return loaded
+    return loaded, loaded.vix_slices
 
 
-def _resolve_dates(surface: Surface, given: list[str] | None) -> list[float]:
-    """Year fractions of the dates that were asked for, or of every VIX date."""
-    assert surface.vix_slices is not None
-    if not given:
-        return [float(T) for T in surface.vix_slices.maturities]
+def _resolve_dates(surface: Surface, given: list[str]) -> list[float]:
+    """Year fractions of the dates that were asked for."""
     last, found = float(surface.maturities[-1]), []
     for text in given:
         T = _parse_years(surface, text)
@@ -168,7 +168,7 @@ def _print_audits(found: list[tuple[str, float, JointAudit]]) -> None:
     _print_total(console, [audit for _, _, audit in found])
 
 
-def _print_total(console: Any, audits: list[JointAudit]) -> None:
+def _print_total(console: Console, audits: list[JointAudit]) -> None:
     good = sum(audit.feasible for audit in audits)
     if good == len(audits):
         verdict = "index and VIX have a joint law on every date"

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbiter.cli.exit_codes import FAILED, exit_bad_input, print_written
+from arbiter.cli.exit_codes import (
+    exit_bad_input,
+    exit_failed,
+    exit_interrupted,
+    print_written,
+)
 
 if TYPE_CHECKING:
     from arbiter.markets.dataset import Dataset, Plan
-
-_EXIT_INTERRUPTED = 130  # what a shell reports after Ctrl-C
 
 
 def simulate(  # noqa: PLR0913, PLR0917 - one parameter per option
@@ -106,11 +109,9 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter per option
     except (ValueError, OSError) as error:
         exit_bad_input(str(error))
     except ArithmeticError as error:
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(FAILED) from error
+        exit_failed(str(error))
     except KeyboardInterrupt:
-        typer.echo("interrupted: give the same command again to go on", err=True)
-        raise typer.Exit(_EXIT_INTERRUPTED) from None
+        exit_interrupted("give the same command again to go on")
     facts = _collect_facts(dataset, plan, written)
     if json:
         typer.echo(json_format.dumps(facts, indent=1, allow_nan=False))

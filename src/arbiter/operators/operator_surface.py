@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from arbiter.conventions import Array
-from arbiter.fitting.fitted_surface import VixResult
+from arbiter.fitting.fitted_surface import VixResult, plain_surface, rebuild_with_result
 from arbiter.operators.domain import DomainReport
 from arbiter.pricing.vix_slices import VixSlices
 from arbiter.surface import Surface
@@ -33,6 +34,7 @@ class OperatorResult:
         traits: The numbers that the domain is judged by, those of the pass.
         seconds: Wall time; of a batch's pass its share.
         vix: How its VIX slices sit in the quotes on the VIX; None without any.
+        warnings: What a reader of the surface should know, as sentences; each is logged as well.
     """
 
     model: str
@@ -43,6 +45,11 @@ class OperatorResult:
     traits: Mapping[str, float]
     seconds: float
     vix: VixResult | None = None
+    warnings: tuple[str, ...] = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        parts = {part.name: getattr(self, part.name) for part in fields(self)}
+        return _rebuild_result, (parts | {"traits": dict(self.traits)},)
 
     def to_dict(self) -> dict[str, Any]:
         """Network, constant, time, and how the VIX sits where it was quoted, as plain values."""
@@ -55,14 +62,19 @@ class OperatorResult:
         return about if self.vix is None else about | {"vix": self.vix.to_dict()}
 
 
+def _rebuild_result(parts: Mapping[str, Any]) -> OperatorResult:
+    return OperatorResult(**{**parts, "traits": MappingProxyType(parts["traits"])})
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class OperatorSurface(Surface):
     """A :class:`~arbiter.surface.Surface` from one pass of the operator, and what may follow it.
 
-    Saved and loaded, it is a plain surface: ``info["operator"]`` keeps the network's hash, its
-    Lipschitz constant (None with two components), the number of components and the alarms. Asked
-    about the VIX without having seen a quote on it, it answers with the law that
-    :func:`~arbiter.vix.prior.vix_prior` makes likely, and logs that once.
+    Copies and other processes keep the result. Saved and loaded, it is a plain surface:
+    ``info["operator"]`` keeps the network's hash, its Lipschitz constant (None with two
+    components), the number of components and the alarms. Asked about the VIX without having seen a
+    quote on it, it answers with the law that :func:`~arbiter.vix.prior.vix_prior` makes likely, and
+    logs that once.
 
     Attributes:
         result: How it came about.
@@ -70,15 +82,20 @@ class OperatorSurface(Surface):
             came without limits.
     """
 
-    result: OperatorResult | None = field(default=None, kw_only=True)
+    result: OperatorResult = field(kw_only=True)
     domain: DomainReport | None = field(default=None, kw_only=True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        more = {"result": self.result, "domain": self.domain}
+        return rebuild_with_result, (type(self), plain_surface(self), more)
 
     @cached_property
     def vix_prior(self) -> VixPrior:
         """Likely laws of the VIX, from this surface alone, with their uncertainty."""
         return vix_prior(self)
 
-    def _require_slices(self) -> VixSlices:
+    def require_vix_slices(self) -> VixSlices:
+        """The VIX slices; likely ones where no quotes on the VIX were given."""
         if self.vix_slices is not None:
             return self.vix_slices
         known = "vix_prior" in vars(self)

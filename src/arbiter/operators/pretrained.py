@@ -158,7 +158,7 @@ class Operator:
 
         Returns:
             The surface. ``.result`` says how it came about, ``.domain`` whether the quotes are
-            like those of training; a warning is logged if not.
+            like those of training; if not, ``.result.warnings`` say so.
 
         Raises:
             ValueError: If there are fewer than three quotes, or none tells a level; if the quotes
@@ -171,9 +171,13 @@ class Operator:
         require_one_moment(quotes, market, FitOptions())
         began = time.perf_counter()
         surface = self.many([quotes], components=components)[0]
-        assert surface.result is not None
-        slices, sits = fit_vix_slices(surface, market)
-        result = replace(surface.result, vix=sits, seconds=time.perf_counter() - began)
+        slices, sits, warnings = fit_vix_slices(surface, market)
+        result = replace(
+            surface.result,
+            vix=sits,
+            seconds=time.perf_counter() - began,
+            warnings=(*surface.result.warnings, *warnings),
+        )
         return replace(surface, vix_slices=slices, result=result)
 
     def many(
@@ -230,7 +234,7 @@ class Operator:
             The fitted surface. ``result.trust`` is the share of the fit's freedom that its guide
             takes, from 0 for the fit alone to 1 for the guide alone; None with two components.
             ``info["heston"]`` of a fit of one component to quotes alone says how much of the guide
-            is Heston's market, and which.
+            is Heston's market, and which. ``result.warnings`` begin with those of the guide.
         """
         options = FitOptions() if options is None else options
         free = vix_quotes is None and vix_futures is None and options.roughness == "likelihood"
@@ -255,7 +259,11 @@ class Operator:
                 prior=guide,
             )
         made = guide.info.get("operator", {"model": self.model})
-        return replace(fitted, info=freeze_info({**fitted.info, "operator": made}))
+        result = fitted.result
+        if isinstance(guide, OperatorSurface):
+            result = replace(result, warnings=(*guide.result.warnings, *result.warnings))
+        info = freeze_info({**fitted.info, "operator": made})
+        return replace(fitted, info=info, result=result)
 
     def _folds(self, quotes: Quotes) -> list[Fold]:
         """Folds of the quotes, each with the surface of all others; none if those are too few."""
@@ -325,8 +333,11 @@ class Operator:
         began = time.perf_counter()
         b = parts.slopes
         report = domain.compare_with_limits(traits, self._limits) if self._limits else None
+        warnings = parts.warnings
         if report is not None and not report.inside:
-            logger.warning("quotes %s", report)
+            unlike = f"quotes {report}"
+            logger.warning(unlike)
+            warnings = (*warnings, unlike)
         bound = self.lipschitz if len(b) == 1 else None  # of the pass, and not of a fit
         result = OperatorResult(
             model=self.model,
@@ -336,6 +347,7 @@ class Operator:
             reference=freeze_array(np.exp(level) / np.sqrt(quotes.maturities)),
             traits=MappingProxyType(traits),
             seconds=seconds + time.perf_counter() - began,
+            warnings=warnings,
         )
         about = {
             "model": self.model,

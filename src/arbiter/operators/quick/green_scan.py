@@ -1,4 +1,4 @@
-"""Scans along maturities by eigenvectors of their generators, compiled: :mod:`..network.green_scan`.
+"""Scans along maturities in eigenvectors of generators, compiled: :mod:`..network.green_scan`.
 
 There a scan is one multiplication per maturity and state. Ways back are walked turned round.
 
