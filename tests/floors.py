@@ -72,7 +72,8 @@ LAYERS = {
         "layouts",
     ],
     "arbiter.models": [
-        "fractional_kernel lewis riccati",
+        "exact_prices fractional_kernel riccati",
+        "lewis",
         "heston parameters",
         "characteristic_function double_heston expected_variance fourier_nodes fourier_pricing",
         "heston_calibration vix_oracle",
@@ -89,7 +90,8 @@ LAYERS = {
         "dataset_picture",
     ],
     "arbiter.audit": [
-        "durrleman grid structural_proof",
+        "audited_surface durrleman grid law_quadrature",
+        "convex_hull structural_proof",
         "inequalities jump_search price_tables",
         "price_range",
         "sampling",
@@ -132,14 +134,15 @@ LAYERS = {
         "pretrained",
     ],
     "arbiter.report": [
-        "curves number_format",
+        "fit_summary number_format smile_curves",
+        "curves",
         "contact_sheet headline plot_style tables",
         "slice_figures vix_panels",
         "figures vix_pictures",
         "page pictures",
     ],
     "arbiter.cli": [
-        "chain_options exit_codes",
+        "chain_options console_log exit_codes",
         "audit_command joint_command simulate_command vix_command vix_options",
         "fit_command",
     ],

@@ -13,14 +13,15 @@ from typing import Any, cast
 import pytest
 from numba import njit
 
-from arbiter import compiled, pipeline
+from arbiter import compiled
+from arbiter.cli.console_log import show_only_notices
 from arbiter.compiled import config
 
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     """Nothing is known of folders or said before, nor after."""
-    for known in (compiled.find_cache_folder, compiled._warn_of_compiling):
+    for known in (compiled.find_cache_folder, compiled._log_compiling):
         known.cache_clear()
     yield
     compiled.find_cache_folder.cache_clear()
@@ -68,10 +69,24 @@ def test_all_that_compiled_functions_are_made_of_is_looked_at() -> None:
     users = [p for p in package.rglob("*.py") if "compiled" in imported(p)]
     rooms = {Path(name).stem for name in compiled.SOURCES}
     assert len(users) > 5
+    for name in compiled.SOURCES:
+        assert (package / name).exists(), f"{name}: without it nothing is kept"
     for path in users:
         assert path.relative_to(package).parts[0] in compiled.SOURCES, path
         assert imported(path) <= rooms, f"{path.name}: add what it imports to SOURCES"
     assert "quotes" in imported(package / "operators" / "pretrained.py")
+
+
+def test_machine_code_of_the_package_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
+    folder = compiled.find_cache_folder()
+    assert folder is not None
+    assert folder.parent == tmp_path
+    monkeypatch.setattr(compiled, "SOURCES", (*compiled.SOURCES, "gone.py"))  # the control
+    compiled.find_cache_folder.cache_clear()
+    assert compiled.find_cache_folder() is None
 
 
 def test_what_is_kept_belongs_to_one_state_of_the_package(
@@ -171,8 +186,13 @@ def test_a_function_without_a_file_is_compiled_all_the_same() -> None:
     assert double(1.5) == 3.0
 
 
-def test_the_notice_is_the_machines_and_not_the_fits() -> None:
-    with pipeline._collect_warnings() as found:
-        logging.getLogger("arbiter.compiled").warning("compiling")
+def test_the_notice_is_shown_while_a_command_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The compiler's notice asks for patience; warnings, the control, are the result's."""
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
+    with show_only_notices():
+        assert compiled.compiled(written(tmp_path, 2.0))(1.5) == 3.0
         logging.getLogger("arbiter.operators").warning("odd quotes")
-    assert found == ["odd quotes"]
+    told = "compiling for this machine, which takes up to a minute the first time\n"
+    assert capsys.readouterr().err == told

@@ -76,7 +76,6 @@ def universe_rmse_bp(operator: Operator, drawn: list[tuple[Table, Batch, int]]) 
     squares = []
     surfaces = operator.many([table.quotes() for table, _, _ in drawn])
     for surface, (_, batch, row) in zip(surfaces, drawn, strict=True):
-        assert surface.result is not None
         place = np.nonzero(batch.target[row].numpy())
         truth, k = (x[row].double().numpy()[place] for x in (batch.target_iv, batch.target_k))
         off = surface.iv(k, surface.maturities[place[0]]) - truth

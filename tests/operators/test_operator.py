@@ -156,7 +156,6 @@ def test_the_surface_remembers_where_it_comes_from(operator: Operator, tmp_path:
     assert isinstance(surface, ab.OperatorSurface)
     assert isinstance(surface, ab.Surface)
     result = surface.result
-    assert result is not None
     assert result.lipschitz == operator.lipschitz
     assert (surface.curve.forwards == quotes.forwards).all()
     assert surface.as_of == quotes.as_of
@@ -170,7 +169,6 @@ def test_the_surface_remembers_where_it_comes_from(operator: Operator, tmp_path:
 
 def test_residuals_are_those_of_the_prices(operator: Operator, quotes: Quotes) -> None:
     surface = operator(quotes)
-    assert surface.result is not None
     off = (surface.otm(quotes.k, quotes.T) - quotes.mid) / quotes.half_spread
     assert np.abs(surface.result.residuals - off).max() < 1e-6
 

@@ -77,12 +77,9 @@ def measured(folder: Path, day: str) -> Found:
     operator = Operator.pretrained()
     first, alone = operator(quotes), fit(quotes)
     refined = operator.refine(quotes, first)
-    assert first.result is not None
-    assert alone.result is not None
-    assert refined.result is not None
     one, direct, both = (score(surface, quotes) for surface in (first, alone, refined))
     fewer = quotes.select(find_counted_quotes(quotes))
-    steps = [made.result for made in (operator.refine(fewer), fit(fewer)) if made.result]
+    steps = [made.result for made in (operator.refine(fewer), fit(fewer))]
     zero_shot = {
         "iv_rmse_bp": one.iv_rmse_bp,
         "median_half_spreads": float(

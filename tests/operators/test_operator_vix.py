@@ -34,7 +34,6 @@ def test_vix_quotes_are_followed(name: str, operator: Operator) -> None:
     quotes, futures = vix_side(made)
     surface = operator(made.quotes, vix_quotes=quotes, vix_futures=futures)
     T, market = futures.maturities, made.market
-    assert surface.result is not None
     assert surface.result.vix is not None
     assert np.mean(np.abs(surface.result.vix.residuals) <= 1.0) > 0.98
     assert np.abs(surface.result.vix.future_errors).max() < 0.15
@@ -71,7 +70,6 @@ def test_a_level_that_the_index_does_not_have_bends_no_shape(
     T = quotes.maturities
     fair = operator(made.quotes, vix_quotes=quotes)
     apart = operator(made.quotes, vix_quotes=higher)
-    assert apart.result is not None
     assert apart.result.vix is not None
     gap = apart.result.vix.future_errors / higher.forwards
     np.testing.assert_allclose(gap, -0.04, atol=0.02)
@@ -86,7 +84,6 @@ def test_refined_both_markets_are_fitted_together(operator: Operator) -> None:
     made = snapshot("calm")
     quotes, futures = vix_side(made)
     refined = operator.refine(made.quotes, vix_quotes=quotes, vix_futures=futures)
-    assert refined.result is not None
     assert refined.result.vix is not None
     assert np.mean(np.abs(refined.result.vix.residuals) <= 1.0) > 0.99
     assert np.abs(refined.result.vix.future_errors).max() < 0.05
@@ -107,8 +104,9 @@ def test_what_the_surface_cannot_carry_is_said(
         vix_head.fit_vix_slices(still, VixMarket.from_quotes(on_vix, None))
     near = made.quotes.select(made.quotes.T < 0.15)
     with caplog.at_level(logging.WARNING):
-        operator(near, vix_quotes=quotes)
+        surface = operator(near, vix_quotes=quotes)
     assert "VIX windows end after the last index expiry" in caplog.text
+    assert set(surface.result.warnings) == set(caplog.messages)
     caplog.clear()
     wild = 1.0 + 0.5 * (-1.0) ** np.arange(len(quotes))
     odd = Quotes.from_frame(
@@ -121,8 +119,10 @@ def test_what_the_surface_cannot_carry_is_said(
         }
     )
     with caplog.at_level(logging.WARNING):
-        operator(made.quotes, vix_quotes=odd)
+        surface = operator(made.quotes, vix_quotes=odd)
     assert "missed by more than their half-spread" in caplog.text
+    assert set(surface.result.warnings) == set(caplog.messages)
+    assert operator(made.quotes, vix_quotes=quotes).result.warnings == ()
 
 
 def test_one_far_option_is_followed_before_it_is_doubted(operator: Operator) -> None:
@@ -132,7 +132,6 @@ def test_one_far_option_is_followed_before_it_is_doubted(operator: Operator) -> 
         {"T": [0.1], "k": [0.1], "iv_bid": [1.9], "iv_ask": [2.0], "forward": [13.3]}
     )
     found = operator(made.quotes, vix_quotes=one)
-    assert found.result is not None
     assert found.result.vix is not None
     assert found.result.vix.status is Status.CONVERGED
     own = float(found.vix_future(0.1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_format
-import logging
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,17 +11,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbiter.cli.exit_codes import BAD_INPUT, FAILED, exit_bad_input, print_written
+from arbiter.cli.console_log import show_only_notices
+from arbiter.cli.exit_codes import (
+    BAD_INPUT,
+    FAILED,
+    exit_bad_input,
+    exit_interrupted,
+    print_written,
+)
 
 if TYPE_CHECKING:
+    from rich.progress import TaskID
+    from rich.table import Table
+
+    from arbiter_lab.baselines.trained_baseline import Baseline
     from arbiter_lab.evaluation.known_surface import Case
-    from arbiter_lab.evaluation.methods import Method
+    from arbiter_lab.evaluation.methods import Method, TrainedOperator
 
 BENCHES = ("unseen", "heston", "heston-hard")
 RESULT, PICTURE = "evaluation.json", "errors.png"
 _REAL_PREFIX = "real:"
 _NEED_OPERATOR = {"operator", "refine"}
-_EXIT_INTERRUPTED = 130  # what a shell reports after Ctrl-C
 ProgressCallback = Callable[[str, int, int], None]
 
 
@@ -81,7 +90,6 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
     if first < 0 or (first > 0 and real is not None):
         exit_bad_input(f"--first {first}: give 0 or more, of surfaces whose truth is known")
     names = method or [*DEFAULT_METHODS]
-    logging.getLogger("arbiter").addHandler(logging.NullHandler())  # the summary says it all
     try:
         require_folder(out, files=(RESULT, PICTURE), folders=("surfaces",))
         trained = _load_operator(weights) if _NEED_OPERATOR & {*names} else None
@@ -95,7 +103,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
             "weights": _describe_operator(trained),
         }
         about |= {"first": first} if first else {}
-        with _show_progress(not json) as tell:
+        with show_only_notices(), _show_progress(not json) as tell:
             if real is None:
                 cases = _make_cases(bench, (first, count), cache or out / "surfaces", tell)
                 facts = about | _evaluate_cases(cases, chosen, certify, tell)
@@ -107,8 +115,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
     except (ValueError, OSError, ImportError) as error:  # a projection needs a package of its own
         exit_bad_input(str(error))
     except KeyboardInterrupt:
-        typer.echo("interrupted: nothing is written but the surfaces made so far", err=True)
-        raise typer.Exit(_EXIT_INTERRUPTED) from None
+        exit_interrupted("nothing is written but the surfaces made so far")
     if json:
         typer.echo(json_format.dumps(facts, indent=1, allow_nan=False))
     else:
@@ -116,7 +123,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
     _exit_if_failed(facts, chosen)
 
 
-def _load_operator(weights: Path | None) -> Any:
+def _load_operator(weights: Path | None) -> TrainedOperator:
     from arbiter_lab.evaluation.methods import load_any_operator, load_operator
 
     if weights is None:
@@ -126,11 +133,11 @@ def _load_operator(weights: Path | None) -> Any:
     return load_any_operator(weights)
 
 
-def _load_baselines(paths: list[Path]) -> dict[str, Any]:
+def _load_baselines(paths: list[Path]) -> dict[str, Baseline]:
     """Trained baselines by the name of their model."""
     from arbiter_lab.baselines.trained_baseline import Baseline
 
-    found: dict[str, Any] = {}
+    found: dict[str, Baseline] = {}
     for path in paths:
         if not path.is_file():
             exit_bad_input(f"--baseline {path} does not exist: give a checkpoint")
@@ -142,7 +149,7 @@ def _load_baselines(paths: list[Path]) -> dict[str, Any]:
     return found
 
 
-def _describe_operator(trained: Any) -> dict[str, Any] | None:
+def _describe_operator(trained: TrainedOperator | None) -> dict[str, Any] | None:
     if trained is None:
         return None
     return {
@@ -250,7 +257,7 @@ def _print_results(facts: dict[str, Any], written: list[Path]) -> None:
         print_written(console, path)
 
 
-def _make_table(title: str, heads: tuple[str, ...], words: int = 1) -> Any:
+def _make_table(title: str, heads: tuple[str, ...], words: int = 1) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -261,7 +268,7 @@ def _make_table(title: str, heads: tuple[str, ...], words: int = 1) -> Any:
     return table
 
 
-def _method_table(found: dict[str, Any], title: str) -> Any:
+def _method_table(found: dict[str, Any], title: str) -> Table:
     heads = ("bp", "RMSE", "no quote", "MAE", "max", "inside", "NAS<1", "VIX", "ms")
     table = _make_table(title, heads)
     for name, s in found.items():
@@ -276,7 +283,7 @@ def _method_table(found: dict[str, Any], title: str) -> Any:
     return table
 
 
-def _family_table(found: dict[str, Any]) -> Any:
+def _family_table(found: dict[str, Any]) -> Table:
     families = list(next(iter(found.values()))["by_family"])
     table = _make_table("By family (no quote)", ("bp", *families))
     for name, s in found.items():
@@ -291,7 +298,7 @@ def _family_table(found: dict[str, Any]) -> Any:
     return table
 
 
-def _worst_table(found: dict[str, Any]) -> Any:
+def _worst_table(found: dict[str, Any]) -> Table:
     table = _make_table("Surfaces", ("bp", "median", "worst", "which", "refused", "no value"))
     for name, s in found.items():
         worst = s["worst"]
@@ -307,7 +314,7 @@ def _name_worst(worst: dict[str, Any]) -> str:
     return str(name) if family in name else f"{name}, {family}"
 
 
-def _chain_tables(rows: list[dict[str, Any]]) -> Iterator[Any]:
+def _chain_tables(rows: list[dict[str, Any]]) -> Iterator[Table]:
     """A table per chain: names of chains are long, and terminals narrow."""
     heads = ("", "inside", "bp 2sd", "half-spr", "VIX gap", "NAS", "steps", "s")
     for chain in dict.fromkeys(row["chain"] for row in rows):
@@ -356,7 +363,7 @@ def _show_progress(shown: bool) -> Iterator[ProgressCallback]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        tasks: dict[str, Any] = {}
+        tasks: dict[str, TaskID] = {}
 
         def tell(what: str, done: int, total: int) -> None:
             if what not in tasks:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbiter.cli.exit_codes import FAILED, exit_bad_input, print_written
+from arbiter.cli.exit_codes import (
+    FAILED,
+    exit_bad_input,
+    exit_failed,
+    exit_interrupted,
+    print_written,
+)
 
 if TYPE_CHECKING:
     from arbiter_lab.reproduction.check_results import ResultsCheck
@@ -18,7 +24,6 @@ RunOptions = tuple[
     str | None, Path | None, int | None, bool
 ]  # stage, checkpoints, workers, silence
 
-_EXIT_INTERRUPTED = 130  # what a shell reports after Ctrl-C
 _MAX_FINDINGS_SHOWN = 20  # findings that a terminal shows
 
 
@@ -68,11 +73,9 @@ def reproduce(
     except (CheckpointError, ValueError, OSError) as error:
         exit_bad_input(str(error))
     except FloatingPointError as error:
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(FAILED) from error
+        exit_failed(str(error))
     except KeyboardInterrupt:
-        typer.echo("interrupted: the same command goes on from the last stage", err=True)
-        raise typer.Exit(_EXIT_INTERRUPTED) from None
+        exit_interrupted("the same command goes on from the last stage")
     _print_outcome(outcome, json)
 
 

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbiter.cli.exit_codes import FAILED, exit_bad_input, print_written
+from arbiter.cli.exit_codes import INTERRUPTED, exit_bad_input, exit_failed, print_written
 
 if TYPE_CHECKING:
     from arbiter_lab.training.loop import Outcome
     from arbiter_lab.training.settings import Settings
-
-_EXIT_INTERRUPTED = 130  # what a shell reports after Ctrl-C
 
 
 def train(  # noqa: PLR0913, PLR0917 - one parameter per option
@@ -93,14 +91,13 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter per option
     except (CheckpointError, ValueError, OSError) as error:
         exit_bad_input(str(error))
     except FloatingPointError as error:
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(FAILED) from error
+        exit_failed(str(error))
     if json:
         typer.echo(json_format.dumps(outcome.to_dict(), indent=1, allow_nan=False))
     else:
         _print_outcome(outcome)
     if outcome.ending is Ending.INTERRUPTED:
-        raise typer.Exit(_EXIT_INTERRUPTED)
+        raise typer.Exit(INTERRUPTED)
 
 
 def _require_device(device: str) -> None:
