@@ -125,14 +125,12 @@ def seconds(f: Callable[[], object], repeats: int) -> float:
 
 
 def _steps(surface: FittedSurface) -> int:
-    assert surface.result is not None
     return surface.result.iterations
 
 
 def time_rows(name: str, quotes: Quotes, repeats: int) -> list[Row]:
     """Cold and warm solves at the roughness that the data chose, and the fit that chooses it."""
     chosen = fit(quotes)
-    assert chosen.result is not None
     given = FitOptions(roughness=chosen.result.roughness)
     before = fit(moved(quotes), options=given)
     routes: dict[str, Callable[[], FittedSurface]] = {
@@ -144,7 +142,6 @@ def time_rows(name: str, quotes: Quotes, repeats: int) -> list[Row]:
     rows = []
     for route, run in routes.items():
         elapsed, surface = seconds(run, repeats), run()
-        assert surface.result is not None
         rows.append(
             {
                 "chain": name,
@@ -163,7 +160,6 @@ def time_rows(name: str, quotes: Quotes, repeats: int) -> list[Row]:
 def growth_rows(repeats: int) -> list[Row]:
     """Time at one given roughness against expiries (at 160 strikes) and quotes (30 expiries)."""
     base = fit(listed_quotes(30, 160))
-    assert base.result is not None
     given = FitOptions(roughness=base.result.roughness)
     sizes = {
         "expiries": [(n, 160) for n in (8, 15, 30, 60)],

@@ -155,8 +155,7 @@ def training_tables(laws: Laws, count: int, seed: int) -> list[tuple[Table, Batc
 
 def traits_of(operator: Operator, chains: Sequence[Quotes]) -> list[dict[str, float]]:
     """Traits of every chain, which are those of the pass."""
-    results = [surface.result for surface in operator.many(chains, components=1)]
-    return [dict(result.traits) for result in results if result is not None]
+    return [dict(surface.result.traits) for surface in operator.many(chains, components=1)]
 
 
 def alarmed(operator: Operator, chains: Sequence[Quotes]) -> tuple[float, Counter[str]]:
