@@ -47,10 +47,10 @@ def slopes(count: int, seed: int) -> Tensor:
     T = make_pool_grid()[0]
     u = torch.rand(5, count, 1, 1, generator=torch.Generator().manual_seed(seed)).double()
     x = torch.tensor(KNOTS, dtype=torch.float64)
-    level = 0.1 + 0.3 * u[0]
+    atm = 0.1 + 0.3 * u[0]
     tilt = torch.exp(-0.5 * u[1] * torch.tanh(x / 2.0) + 0.06 * u[2] * x**2 / (1.0 + 0.1 * x**2))
     term = 1.0 + 0.5 * u[3] * torch.exp(-T / (0.1 + u[4][..., 0]))[..., None]
-    return torch.cummax(level * tilt * term * torch.sqrt(T)[:, None], 1).values
+    return torch.cummax(atm * tilt * term * torch.sqrt(T)[:, None], 1).values
 
 
 def laws_of(b: Tensor) -> Laws:
@@ -84,7 +84,7 @@ def kept(folder: Path, settings: Settings = SETTINGS) -> Path:
 
 
 def run(settings: Settings, out: Path, pools: Path, **options: Any) -> Outcome:
-    """Train without a word."""
+    """Train without output."""
     silent = Display(settings.steps, every=math.inf)
     return train(settings, out, pool=pools, display=silent, **options)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ from arbiter_lab.evaluation.scores import (
     score_refusal,
     summary,
 )
-from arbiter_lab.peers import SVI
+from arbiter_lab.peers import SVI, fit_svi
 from arbiter_lab.training.law_pool import make_laws
 from counts import FULL, count
 
@@ -94,7 +95,7 @@ def test_the_law_is_the_stated_one(sheets: unseen_surfaces.UnseenSurfaces) -> No
 
 
 def test_the_noise_is_eighteen_basis_points(sheets: unseen_surfaces.UnseenSurfaces) -> None:
-    """Of all 2,000 surfaces within half a basis point; a dozen have their own level."""
+    """All 2,000 surfaces are within half a basis point; a dozen have a noise of their own."""
     noise = np.sqrt(np.mean((sheets.mid - sheets.iv)[sheets.quoted] ** 2)) / 1e-4
     slack = 0.5 if FULL else 5.0
     assert noise == pytest.approx(18.0, abs=slack)
@@ -240,6 +241,20 @@ def test_one_refused_chain_does_not_stop_the_others(cases: list[Case]) -> None:
     assert answers[1].refusal == f"{cases[1].name}: not this one"
 
 
+def test_a_refused_batch_is_not_timed(cases: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+
+    def solve(chains: Sequence[Quotes]) -> list[SVI]:
+        now[0] += 100.0 if len(chains) > 1 else 1.0
+        if len(chains) > 1:
+            raise ValueError("one at a time")
+        return [fit_svi(chains[0])]
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    found = evaluate(cases[:2], [Method("slow", solve, promises=False)])
+    assert [answer.seconds for answer in found.answers["slow"]] == [1.0, 1.0]
+
+
 def test_arbitrage_is_found_in_a_peer_and_in_a_surface(cases: list[Case]) -> None:
     case = cases[2]
     good = ab.fit(case.quotes)
@@ -339,7 +354,7 @@ def test_methods_are_refused_by_name() -> None:
 
 
 def test_prices_too_small_for_a_volatility_are_audited_as_prices() -> None:
-    """Where stale quotes leave a slice almost no variance, far prices are below every float."""
+    """Stale quotes can leave a slice so little variance that far prices underflow."""
     knots = np.linspace(-5.0, 4.5, 20)
     T = np.array([0.02, 0.5])
     slopes = np.stack([np.full(20, 2e-3), np.full(20, 0.1)])
@@ -351,7 +366,7 @@ def test_prices_too_small_for_a_volatility_are_audited_as_prices() -> None:
     assert audit_model(flat, quotes).nas == 1.0
 
     class Bumped:
-        """The same, but one price between too high for its neighbours."""
+        """The same model with one price too high for its neighbours."""
 
         def iv(self, k: Any, T: Any) -> Array:
             return np.asarray(flat.iv(k, T))
@@ -410,7 +425,9 @@ def test_chains_are_scored_and_bad_ones_named(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("no chain")
     paths = find_chain_files(tmp_path)
     assert [path.name for path in paths] == ["bad.csv", "good.csv"]
-    rows = evaluate_chains(paths, select_methods(["fit"]))
+    told: list[tuple[str, int]] = []
+    rows = evaluate_chains(paths, select_methods(["fit"]), lambda *done: told.append(done))
+    assert told == [("bad.csv", 1), ("good.csv", 2)]
     assert [row["chain"] for row in rows] == ["bad.csv", "good.csv"]
     assert "error" in rows[0]
     assert "error" not in rows[1]

@@ -65,7 +65,7 @@ def test_the_comparison_sees_a_slightly_wrong_oracle() -> None:
 
 
 def noise(surface: HestonSurface) -> tuple[Array, Array, Array]:
-    """Of each quote: error of its mid over its half-spread, half-spread over truth, |s|."""
+    """Return for each quote: error over half-spread, half-spread over exact volatility, |s|."""
     quotes = surface.quotes
     row = quotes.expiry
     column = np.abs(surface.k[row] - quotes.k[:, None]).argmin(axis=1)

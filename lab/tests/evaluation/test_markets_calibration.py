@@ -40,26 +40,26 @@ def exact(heston: Heston, T: Array = T, half: float = 0.002) -> Quotes:
 def test_prices_on_fixed_nodes_are_those_of_adaptive_ones() -> None:
     rng = np.random.default_rng(0)
     markets = [HARSHEST, MILDEST, *(draw_heston(rng) for _ in range(count(20, 4)))]
-    level = np.array([one.reference_volatility(T) * np.sqrt(T) for one in markets])
+    deviation = np.array([one.reference_volatility(T) * np.sqrt(T) for one in markets])
     z = np.linspace(-5.8, 4.0, 30)
-    found = otm(markets, T, level, z)
+    found = otm(markets, T, deviation, z)
     for i, one in enumerate(markets):
         for j, t in enumerate(T.tolist()):
-            right = one.otm(z * level[i, j], t)
+            right = one.otm(z * deviation[i, j], t)
             np.testing.assert_allclose(found[i, j], right, rtol=0.0, atol=3e-8)
 
 
 def test_prices_of_hours_and_days_are_as_good() -> None:
     calm = Heston(v0=0.01, kappa=2.0, theta=0.02, sigma=0.5, rho=-0.7)
-    level = calm.reference_volatility(SHORT) * np.sqrt(SHORT)
+    deviation = calm.reference_volatility(SHORT) * np.sqrt(SHORT)
     z = np.linspace(-3.0, 2.5, 12)
-    found = otm([calm], SHORT, level[None], z)[0]
-    right = np.array([calm.otm(z * v, t) for v, t in zip(level, SHORT.tolist(), strict=True)])
-    np.testing.assert_allclose(found, right, rtol=1e-7, atol=1e-9 * float(level[0]))
+    found = otm([calm], SHORT, deviation[None], z)[0]
+    right = np.array([calm.otm(z * v, t) for v, t in zip(deviation, SHORT.tolist(), strict=True)])
+    np.testing.assert_allclose(found, right, rtol=1e-7, atol=1e-9 * float(deviation[0]))
 
 
 def test_parameters_come_back_from_chains_with_hours_and_days() -> None:
-    """Without Black's prices to compare with, days alone were missed by several half-spreads."""
+    """Without a comparison with Black's prices, short expiries were off by several half-spreads."""
     calm = Heston(v0=0.01, kappa=2.0, theta=0.02, sigma=0.5, rho=-0.7)
     quotes = exact(calm, SHORT)
     found = calibrate(quotes, quotes.half_spread)
@@ -158,6 +158,6 @@ def test_coordinates_are_those_of_a_market() -> None:
 
 def test_levels_are_read_at_the_money_and_between_expiries() -> None:
     quotes = exact(MILDEST)
-    level = atm_total_volatility(quotes)
-    np.testing.assert_allclose(level, MILDEST.reference_volatility(T) * np.sqrt(T), rtol=0.05)
-    assert np.all(np.abs(quotes.k) < MAX_QUOTE_DEVIATIONS * level[quotes.expiry])
+    deviation = atm_total_volatility(quotes)
+    np.testing.assert_allclose(deviation, MILDEST.reference_volatility(T) * np.sqrt(T), rtol=0.05)
+    assert np.all(np.abs(quotes.k) < MAX_QUOTE_DEVIATIONS * deviation[quotes.expiry])

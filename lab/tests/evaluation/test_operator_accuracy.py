@@ -32,7 +32,7 @@ HESTON = count(full=heston_surfaces.SURFACE_COUNT, reduced=6)
 
 
 def limits(promised: Limits, measured_on_few: Limits) -> Limits:
-    """Those of the surfaces that are looked at."""
+    """Return the limits for the surfaces that are tested."""
     few = {name: 1.125 * value for name, value in measured_on_few.items()}
     assert all(few[name] <= value for name, value in promised.items()), "looser than promised"
     return promised if FULL else few
@@ -50,14 +50,14 @@ ON_HESTON = {
 
 
 def missed(cases: Sequence[Case], answers: Sequence[CaseScore], most: Limits) -> set[str]:
-    """Names of the scores that are beyond their limits; arbitrage on one surface is too much."""
+    """Return the names of the scores beyond their limits; any arbitrage is beyond."""
     found = summary(cases, answers)
     beyond = {name for name, at in most.items() if found[name] is None or not found[name] <= at}
     return beyond | ({"nas_one"} if found["nas_one"] != len(cases) else set())
 
 
 def ten_off(answers: Sequence[CaseScore]) -> list[CaseScore]:
-    """The same surfaces ten basis points higher."""
+    """Return the same surfaces ten basis points higher."""
     return [replace(answer, error=answer.error + 10.0) for answer in answers]
 
 
@@ -85,7 +85,7 @@ def test_heston_surfaces_are_met_and_better_refined(hard: bool) -> None:
 
 
 def test_a_network_that_nobody_has_trained_does_not_meet_the_hard_ones() -> None:
-    """It is its reference alone: 18 bp there, where the trained one has 12."""
+    """Without training the answer is the prior alone: 18 bp, against 12 bp after training."""
     torch.manual_seed(0)
     untrained = Operator(Network(load_operator().config), {})
     cases = [heston_case(seed, hard=True) for seed in range(HESTON)]

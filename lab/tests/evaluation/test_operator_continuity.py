@@ -75,7 +75,7 @@ def largest_gap(slopes: Slopes, seed: int, hard: bool) -> Gap:
 
 
 def test_surfaces_of_quotes_next_to_each_other_are_next_to_each_other() -> None:
-    """All of the pass; a second component, where one is fitted, begins at a threshold.
+    """The whole pass is continuous, except that a second component starts at a threshold.
 
     The largest gaps over the full count are 0.11 basis points and 0.012.
     """
@@ -92,7 +92,7 @@ def test_surfaces_of_quotes_next_to_each_other_are_next_to_each_other() -> None:
 
 
 def test_the_likeliest_alone_would_make_surfaces_jump(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same search, on the network as it is trained: what is compiled cannot be exchanged."""
+    """The same search on the torch network, since parts of the compiled pass cannot be replaced."""
     network, some = Operator.pretrained().network, CHAINS[1:4:2]
 
     @torch.no_grad()

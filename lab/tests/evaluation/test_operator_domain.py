@@ -96,7 +96,7 @@ def test_a_planted_oddity_is_found(plant: operator_domain.Plant) -> None:
 
 
 def test_what_is_found_partly_is_found_as_often_as_is_said() -> None:
-    """Neither more nor less: the page says what the detector does not find."""
+    """The shares are those of the page, which states what the detector misses."""
     found = {plant: share_of_universe(plant) for plant in PARTLY}
     for plant, said in PARTLY.items():
         low, high = band(said, WORTH)

@@ -89,10 +89,10 @@ def test_the_price_gap_does_not_see_training(rng: np.random.Generator) -> None:
 def test_prices_in_their_own_numeraires_differ() -> None:
     """Paper, (6): the dispersion of C/N over numeraires. Correct prices have it: N differs."""
     calls, _ = panel()
-    level = np.array([1.0, 1.05, 0.9])[:, None, None]  # bank account, bond, index
-    own_units = calls / level
+    numeraire = np.array([1.0, 1.05, 0.9])[:, None, None]  # bank account, bond, index
+    own_units = calls / numeraire
     assert value(ni_invariance(own_units)) < 0.96
-    assert value(ni_invariance(own_units * level)) == pytest.approx(1.0, abs=1e-12)
+    assert value(ni_invariance(own_units * numeraire)) == pytest.approx(1.0, abs=1e-12)
 
 
 def test_a_convolution_is_a_curve_not_a_number() -> None:

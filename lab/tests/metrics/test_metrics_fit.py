@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from arbiter import Quotes, Surface, example
@@ -189,27 +190,28 @@ def test_a_model_without_a_law_has_a_reason() -> None:
 class BlackOracle:
     """An oracle in closed form; the state multiplies its volatility."""
 
-    def _total(self, T: Array, state: float | None) -> Array:
-        return np.asarray(0.2 * (state or 1.0) * np.sqrt(T))
+    def _total(self, T: ArrayLike, state: ArrayLike | None) -> Array:
+        factor = 1.0 if state is None else float(np.asarray(state))
+        return np.asarray(0.2 * factor * np.sqrt(T))
 
-    def _z(self, k: Array, T: Array, state: float | None) -> Array:
-        total = self._total(np.asarray(T), state)
-        return np.asarray((k + 0.5 * total**2) / total)
+    def _z(self, k: ArrayLike, T: ArrayLike, state: ArrayLike | None) -> Array:
+        total = self._total(T, state)
+        return np.asarray((np.asarray(k) + 0.5 * total**2) / total)
 
-    def otm(self, k: Array, T: Array, state: float | None = None) -> Array:
-        z, total = self._z(k, T, state), self._total(np.asarray(T), state)
+    def otm(self, k: Array, T: Array, state: ArrayLike | None = None) -> Array:
+        z, total = self._z(k, T, state), self._total(T, state)
         call = ndtr(total - z) - np.exp(k) * ndtr(-z)
         return np.asarray(np.where(np.asarray(k) >= 0.0, call, call - 1.0 + np.exp(k)))
 
-    def digital(self, k: Array, T: Array, state: float | None = None) -> Array:
+    def digital(self, k: ArrayLike, T: ArrayLike, state: ArrayLike | None = None) -> Array:
         return np.asarray(ndtr(-self._z(k, T, state)))
 
-    def density(self, k: Array, T: Array, state: float | None = None) -> Array:
-        z, total = self._z(k, T, state), self._total(np.asarray(T), state)
+    def density(self, k: Array, T: Array, state: ArrayLike | None = None) -> Array:
+        z, total = self._z(k, T, state), self._total(T, state)
         return np.asarray(np.exp(-0.5 * z**2 - k) / (math.sqrt(2.0 * math.pi) * total))
 
-    def variance_swap(self, T: Array, state: float | None = None) -> Array:
-        return np.asarray(self._total(np.asarray(T), state) ** 2 / T)
+    def variance_swap(self, T: ArrayLike, state: ArrayLike | None = None) -> Array:
+        return np.asarray(self._total(T, state) ** 2 / np.asarray(T))
 
 
 def test_an_inverted_oracle_is_its_own_law() -> None:
@@ -237,10 +239,10 @@ def test_an_oracles_distribution_is_inverted_at_its_own_probabilities(name: str)
     )
     probability = oracle.digital(law.log_strike(z, T), T)
     assert -ndtri(probability) == pytest.approx(np.broadcast_to(z, (3, 15)), abs=1e-6)
-    level = float(np.sqrt(oracle.variance_swap(1.0)))
+    sigma = float(np.sqrt(oracle.variance_swap(1.0)))
     for metric in (densities.relative_entropy, densities.cvar_alignment):
         assert metric([law], [law], [1.0]).value == 0.0
-        value = metric([black(level)], [law], [1.0]).value
+        value = metric([black(sigma)], [law], [1.0]).value
         assert value is not None
         assert value > 0.01
 
@@ -249,7 +251,7 @@ def test_what_an_inverted_oracle_was_asked_is_kept() -> None:
     class Counting(BlackOracle):
         asked = 0
 
-        def digital(self, k: Array, T: Array, state: float | None = None) -> Array:
+        def digital(self, k: ArrayLike, T: ArrayLike, state: ArrayLike | None = None) -> Array:
             self.asked += 1
             return super().digital(k, T, state)
 

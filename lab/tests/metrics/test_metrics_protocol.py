@@ -61,7 +61,7 @@ def test_perfect_frozen_and_noisy_models(rng: np.random.Generator) -> None:
 
 
 def test_buckets_weigh_as_told(rng: np.random.Generator) -> None:
-    """Eight by four; one bucket alone sees only what is in it."""
+    """There are eight by four buckets; with weight on one, only its options count."""
     oracle = rng.normal(size=(50, 16, 8))
     model = oracle.copy()
     model[:, :2, :2] = 0.0  # the first bucket is frozen
@@ -214,7 +214,7 @@ def test_distance_of_a_shifted_law_is_the_shift() -> None:
 
 
 def test_sliced_distance_by_hand() -> None:
-    """All mass moves over the diagonal of the unit square: the mean of √2·|cos| is 2√2/π."""
+    """If all mass moves over the diagonal of the unit square, the mean √2·|cos| is 2√2/π."""
     one, two = np.zeros((2, 3)), np.zeros((2, 3))
     one[0, 0] = two[1, 2] = 1.0
     kappa, T = [0.8, 1.0, 1.3], [0.25, 2.0]

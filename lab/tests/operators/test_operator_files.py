@@ -67,7 +67,7 @@ DOMAINS: list[tuple[object, str]] = [
 
 
 def written(path: Path, network: nn.Module, **about: Any) -> Path:
-    """A file whose checksum is right, whatever it says of itself; our own writer refuses NaN."""
+    """Write a file with a valid checksum and any contents; our own writer refuses NaN."""
     info: dict[str, Any] = {name: {} for name in checkpoint.REQUIRED_PROVENANCE} | about
     tensors = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
     right = checkpoint._checksum(tensors, json.dumps(info, sort_keys=True))
@@ -79,7 +79,7 @@ def written(path: Path, network: nn.Module, **about: Any) -> Path:
 
 
 def hostile(path: Path, config: object = None, **about: Any) -> Path:
-    """A small operator that says of its configuration what one likes."""
+    """Write a small operator whose configuration is replaced by any values."""
     own = CONFIG.to_dict()
     given = {**own, **config} if isinstance(config, dict) else config
     return written(path, Network(CONFIG), config=given, **about)
@@ -179,7 +179,7 @@ class Noted:
 def test_a_network_larger_than_its_file_is_never_made(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, larger: dict[str, int]
 ) -> None:
-    """A billion parameters and more are within what a configuration may say."""
+    """A configuration may describe more than a billion parameters."""
     path = hostile(tmp_path / "x.safetensors", larger)
     built = Noted(Network)
     monkeypatch.setattr(pretrained, "Network", built)

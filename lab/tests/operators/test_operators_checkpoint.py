@@ -141,7 +141,7 @@ def refused(path: Path, content: bytes, message: str) -> None:
 
 
 def about(tensors: dict[str, Tensor] | None = None, **changes: object) -> bytes:
-    """A file that says of itself what one likes, by default with a wrong checksum."""
+    """Write a file with any metadata, by default with a wrong checksum."""
     said = {"format": "arbiter-checkpoint", "version": 1, "info": {}, "checksum": "", **changes}
     return bytes(serialise(tensors or {"a": torch.zeros(1)}, {"arbiter": json.dumps(said)}))
 
@@ -202,7 +202,7 @@ def test_file_that_is_too_large_is_not_read(stored: Path, monkeypatch: pytest.Mo
 
 
 def test_stored_numbers_that_are_not_finite_are_refused(tmp_path: Path) -> None:
-    """A file whose checksum is right, from a writer that did not look."""
+    """The file has a valid checksum, from a writer that does not check its numbers."""
     bad = {"a": torch.tensor([math.nan])}
     right = checkpoint._checksum(bad, json.dumps(INFO, sort_keys=True))
     refused(tmp_path / "x", about(bad, info=INFO, checksum=right), "'a' holds a number that is not")

@@ -23,18 +23,18 @@ CONVERGED = ["qp", "dykstra"]
 
 
 def findings(T: Array, kappa: Array, calls: Array) -> int:
-    """How many violations the audit finds at rounding tolerance."""
+    """Return the number of violations that the audit finds at rounding tolerance."""
     k = np.tile(np.log(kappa), T.size)
     found = ab.audit({"T": np.repeat(T, kappa.size), "k": k, "call": calls.ravel()})
     assert found.passed == found.findings.is_empty()
     return found.findings.height
 
 
-def market(L: int, m: int, level: float = 0.2) -> tuple[Array, Array, Array, Array]:
+def market(L: int, m: int, atm: float = 0.2) -> tuple[Array, Array, Array, Array]:
     """Maturities, strikes, calls of a skewed surface without arbitrage, and vegas."""
     T, kappa = np.geomspace(0.05, 2.0, L), np.exp(np.linspace(-0.5, 0.35, m))
     k, root = np.log(kappa), np.sqrt(T)[:, None]
-    v = (level - 0.1 * k / (root + 0.5)) * root
+    v = (atm - 0.1 * k / (root + 0.5)) * root
     out = np.asarray(black.otm(np.broadcast_to(k, v.shape), v))
     return T, kappa, out + np.maximum(1.0 - kappa, 0.0), np.asarray(black.vega(k, v))
 
@@ -60,11 +60,11 @@ def test_a_projected_grid_has_no_arbitrage(method: str) -> None:
     seed=st.integers(0, 2**31),
     L=st.integers(1, 6),
     m=st.integers(2, 12),
-    spread=st.floats(0.03, 2.0),
+    gap=st.floats(0.03, 2.0),
 )
-def test_whatever_is_projected_becomes_a_surface(seed: int, L: int, m: int, spread: float) -> None:
+def test_whatever_is_projected_becomes_a_surface(seed: int, L: int, m: int, gap: float) -> None:
     rng = np.random.default_rng(seed)
-    kappa = np.cumsum(rng.uniform(0.02, spread, m))
+    kappa = np.cumsum(rng.uniform(0.02, gap, m))
     found = project(rng.normal(0.2, 0.5, (L, m)), kappa, method="dykstra")
     assert found.violations.largest < 1e-15
     assert findings(np.arange(1.0, L + 1.0), kappa, found.prices) == 0
@@ -87,7 +87,7 @@ def test_the_projection_is_the_nearest_surface(method: str, rng: np.random.Gener
     weights = rng.uniform(0.2, 5.0, wrong.shape)
 
     def angle(x: Array) -> float:
-        others = [market(8, 19, level)[2] for level in (0.1, 0.2, 0.25, 0.4)]
+        others = [market(8, 19, atm)[2] for atm in (0.1, 0.2, 0.25, 0.4)]
         others += [
             grid_projection._exactly(wrong, kappa),
             project(wrong, kappa, method=method).prices,
@@ -128,10 +128,10 @@ def test_each_violation_has_its_size() -> None:
     """Planted one by one in a grid without any."""
     T, kappa, calls, _ = market(4, 11)
     assert violations(calls, kappa) == (0.0, 0.0, 0.0, 0.0)
-    spread = np.diff(kappa)
+    gap = np.diff(kappa)
     hump, rise, fall, cheap = (calls.copy() for _ in range(4))
     hump[-1, 5] += 0.01
-    left = spread[5] / (spread[4] + spread[5])
+    left = gap[5] / (gap[4] + gap[5])
     plain = left * calls[-1, 4] + (1.0 - left) * calls[-1, 6] - calls[-1, 5]
     assert violations(hump, kappa).butterfly == pytest.approx(0.01 - plain, abs=1e-12)
     rise[-1, -1] = rise[-1, -2] + 0.003
@@ -245,7 +245,7 @@ def test_negative_weights_would_break_convexity(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_letter_leaves_bounds_to_the_projection() -> None:
-    """Slopes below −1 and prices above 1: convex potentials know nothing of c(0) = 1."""
+    """Convex potentials do not satisfy c(0) = 1: slopes lie below −1 and prices above 1."""
     made, h, kappa, total = decoder(2)
     with torch.no_grad():
         calls = made(h, kappa, total)[0].numpy()

@@ -78,7 +78,7 @@ def test_without_the_bound_some_rows_would_exceed_it(monkeypatch: pytest.MonkeyP
 
 
 def test_a_smile_of_bumps_is_found_where_quotes_are() -> None:
-    """What the kernel can say, it says, up to its ridge; a line through few quotes cannot."""
+    """The kernel solution reproduces its own bumps up to its ridge; a local line does not."""
     chain, gate = chain_of(torch.linspace(-3.4, 1.9, 60)), Representer(40)
     smile = 0.1 * torch.cos(1.5 * chain.zeta)
     with torch.no_grad():

@@ -134,7 +134,7 @@ def test_odds_are_against_it_and_quotes_decide(
 
 @pytest.mark.parametrize("off", [5.0, 20.0, 100.0])
 def test_one_bad_quote_does_not_make_a_market(off: float) -> None:
-    """Both guides miss it, Heston's by less; but it misses all others as well."""
+    """Both priors miss the bad quote, Heston's by less, but Heston's misses all others too."""
     for case in outsiders():
         quotes = case.quotes
         bad = len(quotes) // 2
@@ -190,7 +190,7 @@ def test_an_expiry_of_minutes_does_no_harm(T: float) -> None:
 
 
 def test_markets_with_gaps_in_what_is_resolved_have_slopes_or_none() -> None:
-    """Where the upper wing falls below rounding and noise rises above it again."""
+    """In such markets the upper wing falls below rounding, and noise rises above it again."""
     stuck = Heston(v0=0.003, kappa=0.457, theta=0.002, sigma=0.977, rho=-0.98)
     for T in (np.array([1.0, 2.0, 5.0, 10.0]), np.array([1e-9, 1.0])):
         found = market_slopes([stuck], T)

@@ -25,8 +25,8 @@ def network() -> Network:
     return Operator.pretrained().network
 
 
-def case(axis: str, level: float) -> Case:
-    return make_stressed_case(axis, level, preset("calm"), 1000).case
+def case(axis: str, severity: float) -> Case:
+    return make_stressed_case(axis, severity, preset("calm"), 1000).case
 
 
 def begun(network: Network, one: Case) -> tuple[Scaled, Kriged, Gate]:
@@ -37,7 +37,7 @@ def begun(network: Network, one: Case) -> tuple[Scaled, Kriged, Gate]:
 
 
 def error_bp(slopes: Tensor, one: Case) -> float:
-    """Of the surface with these slopes, against the truth."""
+    """Return the RMSE of the surface with these slopes, in basis points."""
     made = Surface.from_slopes(np.array(slope_head.KNOTS), one.T, slopes[0].double().numpy())
     times = np.broadcast_to(one.T[:, None], one.k.shape)
     off = made.iv(one.k[one.listed], times[one.listed]) - one.iv[one.listed]
@@ -101,7 +101,7 @@ def test_places_that_no_price_reaches_and_unquoted_slices_have_no_say(network: N
 
 
 def outputs(network: Network, one: Case) -> tuple[Output, Output]:
-    """What the network proposes, and what it answers."""
+    """Return the network's proposal and its output after shrinkage."""
     quotes = pad_chains([one.quotes])
     with torch.no_grad():
         return network.double().decode(scaled(quotes)), network(quotes)
@@ -113,10 +113,12 @@ def test_on_markets_like_its_training_the_network_has_its_way(network: Network) 
     torch.testing.assert_close(answered.slopes, proposed.slopes, rtol=1e-12, atol=0.0)
 
 
-@pytest.mark.parametrize(("axis", "level"), [("roughness", 3.0), ("stale", 4.0)])
-def test_far_from_its_training_the_reference_has(network: Network, axis: str, level: float) -> None:
+@pytest.mark.parametrize(("axis", "severity"), [("roughness", 3.0), ("stale", 4.0)])
+def test_far_from_its_training_the_reference_has(
+    network: Network, axis: str, severity: float
+) -> None:
     """Rougher than any market of the universe, or quotes of different times side by side."""
-    one = case(axis, level)
+    one = case(axis, severity)
     proposed, answered = outputs(network, one)
     assert answered.moved is not None
     assert float(answered.moved) > ENOUGH
@@ -140,11 +142,11 @@ def test_slopes_reach_as_far_as_rough_smiles_need(
     assert bounded > 5.0 * here
 
 
-@pytest.mark.parametrize(("axis", "level"), [("noise", 1.0), ("roughness", 3.0)])
+@pytest.mark.parametrize(("axis", "severity"), [("noise", 1.0), ("roughness", 3.0)])
 def test_the_surface_tells_what_the_network_wanted(
-    network: Network, axis: str, level: float
+    network: Network, axis: str, severity: float
 ) -> None:
-    one = case(axis, level)
+    one = case(axis, severity)
     result, wanted = Operator.pretrained()(one.quotes).result, outputs(network, one)[1].moved
     assert result is not None
     assert wanted is not None

@@ -45,16 +45,16 @@ def test_raw_svi_recovers_its_parameters() -> None:
 
 
 @given(
-    level=st.floats(0.1, 0.6),
+    atm=st.floats(0.1, 0.6),
     skew=st.floats(-0.8, 0.3),
     centre=st.floats(-0.5, 0.5),
     width=st.floats(0.4, 2.0),
     slope=st.floats(0.2, 0.6),
 )
 def test_raw_svi_recovers_any_smile_of_its_own(
-    level: float, skew: float, centre: float, width: float, slope: float
+    atm: float, skew: float, centre: float, width: float, slope: float
 ) -> None:
-    v = level * np.sqrt(0.25)
+    v = atm * np.sqrt(0.25)
     b, sigma = slope * v, width * v
     smallest = 0.7 * v * v
     a = smallest - b * sigma * np.sqrt(1 - skew * skew)

@@ -77,13 +77,13 @@ def test_parts_that_are_no_days_are_refused(fold: Fold) -> None:
 
 
 def test_clean_fold_has_no_leaks(fold: Fold) -> None:
-    declared = {
-        "reaches": {"labels": np.arange(DAYS) + 2},
-        "fitted_on": {"normaliser": fold.train},
-        "chosen_on": {"stopping": fold.validate},
-        "contents": range(DAYS),
-    }
-    require_no_leaks(fold, **declared)
+    require_no_leaks(
+        fold,
+        reaches={"labels": np.arange(DAYS) + 2},
+        fitted_on={"normaliser": fold.train},
+        chosen_on={"stopping": fold.validate},
+        contents=range(DAYS),
+    )
 
 
 def test_planted_overlap_is_found(fold: Fold) -> None:

@@ -148,9 +148,6 @@ def test_no_method_covers_near_a_unit_root() -> None:
     assert all(coverage(m, series, 0.95).share < 0.8 for m in ("paper", "automatic", "cosine"))
 
 
-# Families of hypotheses.
-
-
 def test_holm_by_hand() -> None:
     # sorted 0.005·4, 0.01·3 → 0.03, 0.03·2 → 0.06, 0.04·1 → raised to 0.06
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02], rel=1e-15)
@@ -192,9 +189,6 @@ def test_holm_holds_the_family_error() -> None:
 def test_holm_refuses_a_test_that_was_not_made() -> None:
     with pytest.raises(ValueError, match=r"p_values\[1\] = nan"):
         holm([0.1, math.nan])
-
-
-# Proportions and slopes.
 
 
 def test_proportion_by_hand_and_by_statsmodels() -> None:

@@ -30,9 +30,6 @@ from counts import count
 MARKET = replace(preset("stressed"), factors=4)
 
 
-# A1: from Novikov to Kazamaki.
-
-
 def market_rate(**changes: float) -> float:
     market = replace(MARKET, **changes)  # type: ignore[arg-type]
     states = np.zeros((count(full=40, reduced=6), market.factors))
@@ -112,8 +109,6 @@ def test_paths_of_windows_are_martingales() -> None:
     assert (np.abs(isometry.mean(1)) < 4.0 * isometry.std(1) / math.sqrt(4000)).all()
 
 
-# A2: smoothness.
-
 GRID = np.linspace(-1.0, 1.0, 129)
 
 
@@ -160,8 +155,6 @@ def test_patches_that_are_too_short_are_refused() -> None:
     with pytest.raises(ValueError, match="patch = 200: give at least 9, and 129 at most"):
         local_orders(GRID, patch=200)
 
-
-# A3: memory.
 
 CLOCK = np.arange(1.0, 129.0)
 
@@ -247,9 +240,6 @@ def test_kernel_and_clock_must_agree() -> None:
         measure_memory(np.zeros((8, 8, 4, 4)), CLOCK[:9])
 
 
-# A4: coverage.
-
-
 def test_coverage_by_hand() -> None:
     listed = np.ones((4, 2, 5), dtype=bool)
     listed[0, 0, 4] = False
@@ -280,9 +270,6 @@ def test_quotes_that_are_not_listed_are_refused() -> None:
     listed = np.zeros((2, 3), dtype=bool)
     with pytest.raises(ValueError, match="quoted and not listed"):
         compute_coverage(~listed, listed, [0, 1])
-
-
-# The regression of section 7.2.
 
 
 def test_planted_slope_is_found() -> None:

@@ -4,6 +4,7 @@ import json
 import math
 import platform
 import re
+import sys
 from itertools import count as ticks
 from pathlib import Path
 from typing import Any
@@ -175,9 +176,6 @@ def test_second_run_is_compared_within_intervals(run: dict[str, Any]) -> None:
     assert len(find_differences({"a": run}, {})) == len(FIELDS) + 1
 
 
-# The manifest.
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "figures").mkdir()
@@ -234,9 +232,6 @@ def test_folders_without_results_are_refused(tmp_path: Path) -> None:
         check_manifest(tmp_path)
 
 
-# replicate.json.
-
-
 def test_replicate_says_where_with_what_and_how_long(tmp_path: Path) -> None:
     clock = ticks(10)
     stages = StageTimer(clock=lambda: float(next(clock)))
@@ -279,6 +274,11 @@ def test_replicate_names_no_person_and_no_place() -> None:
     text = json.dumps(describe_machine())
     assert str(Path(__file__).parent) not in text
     assert platform.node() == "" or f'"{platform.node()}"' not in text
+
+
+def test_a_machine_without_torch_has_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert describe_machine()["hardware"]["gpu"] == []
 
 
 def test_versions_are_those_that_run_here() -> None:

@@ -38,7 +38,7 @@ def case() -> Case:
 
 
 def prices(case: Case) -> dict[Place, float]:
-    """Mid prices by place."""
+    """Return mid prices by maturity and strike."""
     places = [(int(row), int(column)) for row, column in np.argwhere(case.quoted)]
     return dict(zip(places, case.quotes.mid.tolist(), strict=True))
 
@@ -63,8 +63,8 @@ def test_no_stress_is_no_change(axis: str, case: Case) -> None:
 
 @pytest.mark.parametrize("axis", QUOTES)
 def test_stress_of_quotes_leaves_the_truth_and_repeats(axis: str, case: Case) -> None:
-    level = AXES[axis].levels[-2]
-    first, again = (make_stressed_case(axis, level, MARKET, seed=7) for _ in range(2))
+    severity = AXES[axis].severities[-2]
+    first, again = (make_stressed_case(axis, severity, MARKET, seed=7) for _ in range(2))
     assert (first.case.iv == case.iv).all()
     assert (first.case.deviations == case.deviations).all()
     assert first.case.vix == case.vix
@@ -77,16 +77,16 @@ def test_stress_of_quotes_leaves_the_truth_and_repeats(axis: str, case: Case) ->
 
 @pytest.mark.parametrize("axis", AXES)
 def test_levels_begin_without_stress_and_increase(axis: str) -> None:
-    levels = AXES[axis].levels
-    assert levels[0] == 0.0
-    assert (np.diff(levels) > 0.0).all()
+    severities = AXES[axis].severities
+    assert severities[0] == 0.0
+    assert (np.diff(severities) > 0.0).all()
 
 
 @pytest.mark.parametrize("axis", AXES)
-@pytest.mark.parametrize("level", [-0.1, np.nan, np.inf])
-def test_negative_stress_is_refused(axis: str, level: float) -> None:
-    with pytest.raises(ValueError, match="level = "):
-        make_stressed_case(axis, level, MARKET, seed=0)
+@pytest.mark.parametrize("severity", [-0.1, np.nan, np.inf])
+def test_negative_stress_is_refused(axis: str, severity: float) -> None:
+    with pytest.raises(ValueError, match="severity = "):
+        make_stressed_case(axis, severity, MARKET, seed=0)
 
 
 def test_unknown_axis_is_refused() -> None:
@@ -107,7 +107,7 @@ def test_noise_is_in_half_spreads(case: Case) -> None:
 
 
 def test_more_stress_drops_more_of_the_same_quotes(case: Case) -> None:
-    kept = [drop_quotes(case, level, seed=1) for level in (0.25, 0.5, 0.9)]
+    kept = [drop_quotes(case, severity, seed=1) for severity in (0.25, 0.5, 0.9)]
     share = [len(k.quotes) / len(case.quotes) for k in kept]
     assert share == pytest.approx([0.75, 0.5, 0.1], abs=0.08)
     assert not (kept[1].quoted & ~kept[0].quoted).any()
@@ -190,8 +190,8 @@ def test_rougher_and_jumpier_markets() -> None:
     assert add_jumps(MARKET, 0.0) is MARKET
     skew = [_skew(market_case(p, seed=0)) for p in (MARKET, roughen(MARKET, 1.0))]
     assert skew[1] > 1.1 * skew[0]
-    levels = [market_case(add_jumps(MARKET, x), seed=0).vix for x in (0.0, 2.0, 4.0)]
-    assert levels == sorted(levels)
+    severities = [market_case(add_jumps(MARKET, x), seed=0).vix for x in (0.0, 2.0, 4.0)]
+    assert severities == sorted(severities)
 
 
 def _skew(case: Case) -> float:
@@ -226,4 +226,4 @@ def test_presets_can_be_stressed_to_the_last_level() -> None:
     for name in ("calm", "jumpy"):
         for axis in AXES.values():
             if axis.on_market is not None:
-                assert isinstance(axis.on_market(preset(name), axis.levels[-1]), Parameters)
+                assert isinstance(axis.on_market(preset(name), axis.severities[-1]), Parameters)

@@ -12,7 +12,7 @@ from counts import count
 
 
 def outcomes(failures: list[int], cases: int) -> list[list[bool]]:
-    """So many failures at each level."""
+    """Return outcomes ``(n, cases)`` with the given number of failures at each severity."""
     return [[i < failed for i in range(cases)] for failed in failures]
 
 
@@ -65,7 +65,7 @@ def test_always_failing_is_said() -> None:
 
 
 def test_interval_stops_at_the_first_level_that_cannot_be_told() -> None:
-    # the third level alone would be told to be below one half; the second is in the way
+    # the third severity alone would be told to be below one half; the second is in the way
     found = estimate_failure_threshold([0.0, 1.0, 2.0, 3.0], outcomes([0, 5, 0, 12], 12))
     assert found.low == 0.0
 
@@ -73,27 +73,27 @@ def test_interval_stops_at_the_first_level_that_cannot_be_told() -> None:
 @given(st.integers(0, 2**32 - 1), st.integers(1, 30))
 def test_estimate_lies_within_what_it_should(seed: int, cases: int) -> None:
     rng = np.random.default_rng(seed)
-    levels = np.cumsum(rng.uniform(0.1, 1.0, 6))
+    severities = np.cumsum(rng.uniform(0.1, 1.0, 6))
     failed = rng.uniform(size=(6, cases)) < np.linspace(0.0, 1.0, 6)[:, None]
-    found = estimate_failure_threshold(levels, failed, resamples=20)
+    found = estimate_failure_threshold(severities, failed, resamples=20)
     assert (np.diff(found.shares) >= 0.0).all()
     if found.estimate is not None:
-        assert levels[0] <= found.estimate <= levels[-1]
+        assert severities[0] <= found.estimate <= severities[-1]
     if found.low is not None and found.high is not None:
         assert found.low < found.high
 
 
 def test_intervals_hold_the_threshold() -> None:
-    # cases fail with chance Φ(level − 2): one half at 2
-    levels = np.linspace(0.0, 4.0, 9)
-    chance = np.array([0.5 * math.erfc(-(x - 2.0) / math.sqrt(2.0)) for x in levels])
+    # cases fail with chance Φ(severity − 2): one half at 2
+    severities = np.linspace(0.0, 4.0, 9)
+    chance = np.array([0.5 * math.erfc(-(x - 2.0) / math.sqrt(2.0)) for x in severities])
     rng = np.random.default_rng(5)
     replications = count(full=1000, reduced=150)
     exact, approximate = [], []
     for seed in range(replications):
         # a case has one breaking point: its outcomes are nested
         failed = rng.uniform(size=30) < chance[:, None]
-        found = estimate_failure_threshold(levels, failed, resamples=200, seed=seed)
+        found = estimate_failure_threshold(severities, failed, resamples=200, seed=seed)
         assert found.low is not None
         assert found.high is not None
         exact.append(found.low <= 2.0 <= found.high)
@@ -105,9 +105,9 @@ def test_intervals_hold_the_threshold() -> None:
 
 def test_wrong_threshold_is_not_held() -> None:
     # the negative control: a model that breaks at 1 does not have 2 in its interval
-    levels = np.linspace(0.0, 4.0, 9)
-    failed = np.repeat((levels > 1.0)[:, None], 20, axis=1)
-    found = estimate_failure_threshold(levels, failed)
+    severities = np.linspace(0.0, 4.0, 9)
+    failed = np.repeat((severities > 1.0)[:, None], 20, axis=1)
+    found = estimate_failure_threshold(severities, failed)
     assert found.high is not None
     assert found.high < 2.0
     assert found.estimate == pytest.approx(1.25)
@@ -116,7 +116,7 @@ def test_wrong_threshold_is_not_held() -> None:
 def test_tables_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ValueError, match="must be finite and increase"):
         estimate_failure_threshold([0.0, 0.0], [[True], [True]])
-    with pytest.raises(ValueError, match="give n levels"):
+    with pytest.raises(ValueError, match="give n severities"):
         estimate_failure_threshold([0.0, 1.0], [[True]])
     with pytest.raises(ValueError, match="something else than true and false"):
         estimate_failure_threshold([0.0, 1.0], [[0.2], [0.7]])
@@ -125,9 +125,9 @@ def test_tables_that_make_no_sense_are_refused() -> None:
 def test_to_failure_brackets_the_breaking_point() -> None:
     tried: list[float] = []
 
-    def fails(level: float) -> bool:
-        tried.append(level)
-        return level > 3.3
+    def fails(severity: float) -> bool:
+        tried.append(severity)
+        return severity > 3.3
 
     found = bisect_to_failure(fails, 0.5, 100.0, steps=10)
     assert found is not None
@@ -135,6 +135,6 @@ def test_to_failure_brackets_the_breaking_point() -> None:
     assert found[1] - found[0] == pytest.approx(2.0 / 2**10)
     assert tried[:5] == [0.0, 0.5, 1.0, 2.0, 4.0]
     assert bisect_to_failure(fails, 0.5, 3.0) is None
-    assert bisect_to_failure(lambda level: True, 0.5, 3.0) == (0.0, 0.0)
+    assert bisect_to_failure(lambda severity: True, 0.5, 3.0) == (0.0, 0.0)
     with pytest.raises(ValueError, match="0 < first"):
         bisect_to_failure(fails, 0.0, 3.0)

@@ -41,7 +41,7 @@ def untrained() -> Network:
 
 
 def silent(seed: int, **switches: Any) -> Network:
-    """A network that does not hear the measure: linear maps and activations are all it is."""
+    """Return a network that ignores the measure: only linear maps and activations."""
     made = network(seed, **switches).requires_grad_(False)
     for look in made.stages():
         look.enter.weight[:, -2:] = 0.0
@@ -53,7 +53,7 @@ NETWORKS: list[Callable[[], Network]] = [untrained, trained]
 
 
 def log_slopes(made: Network, chain: Scaled, u: Tensor) -> Tensor:
-    """Of other quotes, the reference being that of the chain's own."""
+    """Return log-slopes of other quotes with the reference of the chain's own quotes."""
     return torch.log(made.decode(with_values(chain, u), made.guess(chain)).slopes)
 
 
@@ -124,11 +124,9 @@ def test_no_search_exceeds_the_constant(made: Callable[[], Network]) -> None:
 
 
 @settings(max_examples=count(100, 8))
-@given(seed=seeds, spread=st.floats(0.0, 1.0), radius=st.sampled_from([1e-3, 1e-2, 0.1]))
-def test_constant_near_given_quotes_holds_near_them(
-    seed: int, spread: float, radius: float
-) -> None:
-    made = network(seed, spread).requires_grad_(False)
+@given(seed=seeds, size=st.floats(0.0, 1.0), radius=st.sampled_from([1e-3, 1e-2, 0.1]))
+def test_constant_near_given_quotes_holds_near_them(seed: int, size: float, radius: float) -> None:
+    made = network(seed, size).requires_grad_(False)
     chain = in_units(seed, chains=1, maturities=3, strikes=6)
     bound = float(constant_at(made, chain, radius)[0])
     several = copies(chain, 50)
@@ -183,7 +181,7 @@ def test_constants_know_every_switch(switches: dict[str, Any]) -> None:
 
 
 def test_the_reference_follows_the_quotes_by_itself() -> None:
-    """What the constant holds fixed is not nothing: with no weight at all slopes move with it."""
+    """The fixed reference matters: without any weights slopes still move with it."""
     made = network(3, kriging=True).requires_grad_(False)
     for parameter in made.parameters():
         parameter.mul_(1e-9)
@@ -209,7 +207,7 @@ def test_a_map_left_out_of_the_product_is_found(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_constant_of_a_point_is_exceeded_away_from_it() -> None:
-    """What holds at the chain's own quotes alone is no bound for others: a search finds it out."""
+    """A bound at the chain's own quotes does not hold for others: a search exceeds it."""
     made, chain = silent(6), in_units(6, chains=1)
     found = ascended(made, chain, 12)
     assert float(constant_at(made, chain, 0.0)[0]) < found <= float(constant_at(made, chain)[0])
@@ -246,7 +244,7 @@ def test_constant_falls_with_alignment() -> None:
 
 
 def test_constant_is_one_number_for_every_chain() -> None:
-    """It is not known to any chain: more maturities and more strikes do not exceed it."""
+    """The constant depends on no chain: more maturities and strikes do not exceed it."""
     made = untrained()
     bound = constant(made).value
     for maturities, strikes in ((1, 3), (12, 30)):

@@ -32,26 +32,26 @@ from ragged_chains import network, random_chain
 WIDTH, SIZE, RANK, CONTEXT = 6, 8, 3, 5
 KINDS = ["resolvent", "exponential"]
 seeds = st.integers(0, 2**31)
-spreads = st.floats(0.0, 10.0)
+sizes = st.floats(0.0, 10.0)
 
 
-def generator(seed: int, spread: float = 1.0) -> Generator:
+def generator(seed: int, size: float = 1.0) -> Generator:
     torch.manual_seed(seed)
     made = Generator(SIZE, RANK).double()
     with torch.no_grad():
         for parameter in made.parameters():
-            parameter.add_(spread * torch.randn_like(parameter))
+            parameter.add_(size * torch.randn_like(parameter))
     return made.requires_grad_(False)
 
 
 def scan(
-    seed: int, spread: float = 0.5, kind: str = "resolvent", *, guarded: bool = True
+    seed: int, size: float = 0.5, kind: str = "resolvent", *, guarded: bool = True
 ) -> GreenScan:
     torch.manual_seed(seed)
     made = GreenScan(WIDTH, SIZE, RANK, CONTEXT, kind=kind, guarded=guarded).double()
     with torch.no_grad():
         for parameter in made.parameters():
-            parameter.add_(spread * torch.randn_like(parameter))
+            parameter.add_(size * torch.randn_like(parameter))
     return made.requires_grad_(False)
 
 
@@ -75,9 +75,9 @@ def largest(x: Tensor) -> float:
     return float(x.abs().max())
 
 
-@given(seed=seeds, spread=spreads, step=st.floats(1e-3, 1e3))
-def test_woodbury_is_the_inverse(seed: int, spread: float, step: float) -> None:
-    A = generator(seed, spread)
+@given(seed=seeds, size=sizes, step=st.floats(1e-3, 1e3))
+def test_woodbury_is_the_inverse(seed: int, size: float, step: float) -> None:
+    A = generator(seed, size)
     for guarded in (True, False):
         delta = torch.tensor([step, 0.5 * step], dtype=torch.float64)
         delta = A.guard(delta, guarded).step
@@ -96,9 +96,9 @@ def test_woodbury_without_its_correction_is_no_inverse() -> None:
     assert largest(diagonal @ dense - torch.eye(SIZE, dtype=torch.float64)) > 0.01
 
 
-@given(seed=seeds, spread=spreads, step=st.floats(1e-3, 1e3))
-def test_carriers_contract_whatever_is_learned(seed: int, spread: float, step: float) -> None:
-    A, delta = generator(seed, spread), torch.tensor(step, dtype=torch.float64)
+@given(seed=seeds, size=sizes, step=st.floats(1e-3, 1e3))
+def test_carriers_contract_whatever_is_learned(seed: int, size: float, step: float) -> None:
+    A, delta = generator(seed, size), torch.tensor(step, dtype=torch.float64)
     assert float(torch.linalg.eigvalsh(A.dense()).max()) <= -MU * (1.0 - 1e-9)
     for carrier in (A.resolvent(delta), A.exponential(delta)):
         assert float(torch.linalg.matrix_norm(carrier, 2)) <= 1.0 / (1.0 + step * MU) + 1e-9
@@ -154,9 +154,9 @@ def test_guard_off_scales_nothing_and_still_says_how_far_steps_reach() -> None:
     assert float(off.largest) == float(on.largest) == pytest.approx(27.0)
 
 
-@given(seed=seeds, spread=spreads)
-def test_radius_is_never_below_the_spectral_radius(seed: int, spread: float) -> None:
-    A = generator(seed, spread)
+@given(seed=seeds, size=sizes)
+def test_radius_is_never_below_the_spectral_radius(seed: int, size: float) -> None:
+    A = generator(seed, size)
     truth = float(torch.linalg.eigvalsh(A.dense()).abs().max())
     assert truth <= float(A.radius()) * (1.0 + 1e-12)
 
@@ -189,7 +189,7 @@ def test_stream_is_the_scan(kind: str, seed: int) -> None:
 
 
 def test_exponential_scan_that_is_learned_is_the_one_that_is_not() -> None:
-    """By matrices where A has a gradient, in its eigenvectors where it has none."""
+    """The scan uses matrices if A has a gradient, and eigenvectors if it has none."""
     fixed, of = scan(5, kind="exponential"), path(5)
     learned = scan(5, kind="exponential").requires_grad_(True)
     states = learned(of)
@@ -247,11 +247,11 @@ def test_backward_scan_is_the_adjoint(kind: str) -> None:
 @pytest.mark.parametrize("guarded", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=count(400, 25))
-@given(seed=seeds, spread=st.floats(0.0, 5.0))
+@given(seed=seeds, size=st.floats(0.0, 5.0))
 def test_green_sum_and_states_stay_within_their_bounds(
-    kind: str, guarded: bool, seed: int, spread: float
+    kind: str, guarded: bool, seed: int, size: float
 ) -> None:
-    made = scan(seed, spread, kind, guarded=guarded)
+    made = scan(seed, size, kind, guarded=guarded)
     found = green_kernel.stability(made, path(seed, maturities=12))
     assert found.holds
     assert found.total <= found.bound * (1.0 + 1e-12)
@@ -259,7 +259,7 @@ def test_green_sum_and_states_stay_within_their_bounds(
 
 
 def test_green_sums_are_those_of_singular_values() -> None:
-    """Of Gram matrices, with W cut to as many columns as the state has: the same numbers."""
+    """Gram matrices, with W reduced to the columns of the state, give the same sums."""
     made, of = scan(3), path(3, maturities=9)
     with torch.no_grad():
         made.enter.weight = torch.nn.Parameter(torch.randn(SIZE, 3 * SIZE, dtype=torch.float64))
@@ -339,7 +339,7 @@ def with_query(quotes: Ragged, at: float) -> Ragged:
 
 def test_a_query_maturity_lies_between_its_neighbours() -> None:
     quotes = random_chain(3, maturities=6)
-    made = network(1, spread=0.02)
+    made = network(1, 0.02)
     with torch.no_grad():
         asked = [made(with_query(quotes, at)).slopes for at in (0.25, 0.5, 0.75)]
         plain = made(quotes).slopes
@@ -375,7 +375,7 @@ def test_kernel_written_out_is_quadratic_and_seen_to_be() -> None:
 
 
 def test_benchmark_finds_a_slope_that_is_too_steep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of made-up times, no clock: linear with an overhead passes, L^1.2 does not."""
+    """On made-up times, linear with an overhead passes and L^1.2 does not."""
     lengths = [2**i for i in range(5, 12)]
     kinds = {"scan": [0.1 + n for n in lengths], "walk": [n**1.2 for n in lengths]}
     rows = [{"way": way, "slope": benchmark.slope(lengths, t)} for way, t in kinds.items()]

@@ -39,15 +39,15 @@ class Loud(GreenScan):
 @settings(max_examples=count(200, 15))
 @given(
     seed=st.integers(0, 2**31),
-    spread=st.floats(0.0, 2.0),
+    size=st.floats(0.0, 2.0),
     guard=st.booleans(),
     adjoint=st.booleans(),
     kind=st.sampled_from(["resolvent", "exponential"]),
 )
 def test_scans_stay_within_their_bounds_whatever_is_learned(
-    seed: int, spread: float, guard: bool, adjoint: bool, kind: str
+    seed: int, size: float, guard: bool, adjoint: bool, kind: str
 ) -> None:
-    made = network(seed, spread, guard=guard, adjoint=adjoint, scan=kind)
+    made = network(seed, size, guard=guard, adjoint=adjoint, scan=kind)
     found = nearest(made, [in_units(seed, maturities=9)])
     assert found.holds
     assert 0.0 < found.green_sum <= found.green_bound * (1.0 + 1e-12)
@@ -55,7 +55,7 @@ def test_scans_stay_within_their_bounds_whatever_is_learned(
 
 
 def test_every_scan_is_watched_and_left_alone() -> None:
-    """Two looks and the geometry stream, each in both directions."""
+    """There are two looks and the geometry stream, each with scans in both directions."""
     made, chain = network(1), in_units(1)
     before = made.decode(chain).slopes
     with watched(made) as walks:

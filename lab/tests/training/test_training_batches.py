@@ -233,7 +233,7 @@ def asked(seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
 
 
 def read(k: Tensor, root: Tensor, bid: Tensor, ask: Tensor) -> Quotes:
-    """What `Quotes` makes of prices, all at once: strikes of one maturity must differ."""
+    """Return the volatilities that `Quotes` computes from all prices; strikes must differ."""
     return Quotes.from_frame(
         pl.DataFrame({name: x.double().flatten().numpy() for name, x in locals().items()})
         .with_columns(T=pl.col("root") ** 2)
@@ -259,8 +259,8 @@ def test_mid_and_spread_are_what_a_reader_of_prices_sees() -> None:
                 k[i, j][order], root[i, j].expand(len(order)), bid[j][order], ask[j][order]
             )
             np.testing.assert_allclose(iv[i, j][order], quotes.iv_mid, rtol=1e-9)
-            spread = 0.5 * (quotes.iv_ask - quotes.iv_bid)
-            np.testing.assert_allclose(seen[i, j][order], spread, rtol=1e-7)
+            half_spread = 0.5 * (quotes.iv_ask - quotes.iv_bid)
+            np.testing.assert_allclose(seen[i, j][order], half_spread, rtol=1e-7)
             # the middle of the volatilities is something else
             assert np.abs(middle[i, j][order].numpy() / quotes.iv_mid - 1.0).max() > 1e-3
 

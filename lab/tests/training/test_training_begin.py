@@ -26,7 +26,7 @@ def pools(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(pools: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Weights of a run."""
+    """Return the weights file of a short training."""
     return tiny.run(tiny.SETTINGS, tmp_path_factory.mktemp("first"), pools).weights
 
 

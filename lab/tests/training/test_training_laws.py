@@ -75,8 +75,8 @@ def exact(drawn: list[Parameters], laws: Laws) -> list[tuple[int, Array, Array, 
     for i, parameters in enumerate(drawn):
         market = LiftedHeston.of(parameters)
         for U in states[i]:
-            level = np.sqrt(market.log_variance(nodes, U) / nodes)
-            if row == len(laws) or not np.allclose(level, laws.reference[row], rtol=1e-5):
+            reference = np.sqrt(market.log_variance(nodes, U) / nodes)
+            if row == len(laws) or not np.allclose(reference, laws.reference[row], rtol=1e-5):
                 continue  # left out
             scale = np.sqrt(market.log_variance(T, U))[:, None]
             k = rng.uniform(-8.0, 4.5, (T.size, 40)) * scale
@@ -90,7 +90,7 @@ def exact(drawn: list[Parameters], laws: Laws) -> list[tuple[int, Array, Array, 
 
 
 def rms_bp(laws: Laws, exact: list[tuple[int, Array, Array, Array]]) -> float:
-    """Root mean square of what the pool is off, in basis points; it must know nearly all."""
+    """Return the RMSE of the pool in basis points; nearly all points must be resolved."""
     misses, points = [], sum(int(np.isfinite(iv).sum()) for *_, iv in exact)
     for row, T, k, iv in exact:
         got = laws.volatility_at(
@@ -152,7 +152,7 @@ def test_volatility_is_kept_exactly_where_the_price_is_resolved(laws: Laws) -> N
 
 
 def reach_share(laws: Laws, reach: torch.Tensor, rows: torch.Tensor, floor: float) -> float:
-    """How many wings cross the floor between a reach and the next node it could have been."""
+    """Return the share of wings that cross the floor between a reach and the next node."""
     T = laws.T[None].expand(len(rows), -1)
     scale = laws.reference_at(rows, T) * torch.sqrt(T)
     shares, inner = [], float(laws.z[torch.abs(laws.z - _LOWER_WING_DEVIATIONS).argmin()])

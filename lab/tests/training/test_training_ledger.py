@@ -274,7 +274,7 @@ def test_fingerprint_of_tensors_sees_every_part() -> None:
 
 
 class Clock:
-    """Time that passes when told to."""
+    """A clock that tests set by hand."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -315,7 +315,8 @@ def test_terminal_gets_a_live_line_with_everything() -> None:
         display.update(
             4100, loss=0.5, gap=0.06, guard_hits=7, lipschitz_before=5.25, lipschitz_after=3.9
         )
-        display._live.refresh()
+        assert display._live is not None
+        display._live[0].refresh()
     shown = " ".join(stream.getvalue().split())
     for part in (
         "step 4,100/8,000",

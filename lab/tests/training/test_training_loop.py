@@ -62,7 +62,7 @@ def whole(
 
 @pytest.fixture(scope="module")
 def saddle(pools: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One of them."""
+    """The settings of the saddle route."""
     out = tmp_path_factory.mktemp("saddle")
     tiny.run(tiny.SETTINGS, out, pools)
     return out
@@ -70,7 +70,7 @@ def saddle(pools: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def begun(pools: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its first five steps."""
+    """A run folder after the first five steps."""
     out = tmp_path_factory.mktemp("begun")
     tiny.run(tiny.SETTINGS, out, pools, limits=Limits(steps=5))
     return out
@@ -78,7 +78,7 @@ def begun(pools: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def half(begun: Path, tmp_path: Path) -> Path:
-    """A copy of them."""
+    """A copy of the run folder after five steps."""
     return Path(shutil.copytree(begun, tmp_path / "half"))
 
 
@@ -456,7 +456,7 @@ def test_batches_do_not_depend_on_when_they_are_drawn() -> None:
 
 @given(st.lists(st.floats(-3.0, 3.0), min_size=1, max_size=20), st.floats(0.0, 0.99))
 def test_the_average_is_one(values: list[float], decay: float) -> None:
-    """It stays within the values, and with a memory longer than the run it is their mean."""
+    """An average lies within its values; with a memory longer than the run it is their mean."""
     theta = torch.zeros(1, dtype=torch.float64, requires_grad=True)
     means = [ParameterAverage([theta], decay), ParameterAverage([theta], 1.0 - 1e-9)]
     for step, value in enumerate(values, start=1):

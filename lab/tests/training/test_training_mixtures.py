@@ -41,8 +41,8 @@ def exact(T: NDArray[np.float64], k: NDArray[np.float64]) -> NDArray[np.float64]
 def rms_bp(found: Laws) -> float:
     rng = np.random.default_rng(1)
     T = np.sort(np.exp(rng.uniform(np.log(1 / 365), np.log(6.0), 12)))
-    level = found.reference_at(torch.tensor([0]), torch.tensor(T[None]).float())[0].numpy()
-    k = rng.uniform(-20.0, 5.0, (12, 60)) * (level * np.sqrt(T))[:, None]
+    reference = found.reference_at(torch.tensor([0]), torch.tensor(T[None]).float())[0].numpy()
+    k = rng.uniform(-20.0, 5.0, (12, 60)) * (reference * np.sqrt(T))[:, None]
     want = exact(T, k)
     got = found.volatility_at(
         torch.tensor([0]), torch.tensor(T[None]).float(), torch.tensor(k[None])

@@ -49,7 +49,7 @@ def output(given: TrainingTask) -> Output:
 
 @pytest.fixture(scope="module")
 def truth(batch: Batch, output: Output) -> Output:
-    """What a perfect network would say."""
+    """Return the output of a perfect network."""
     return output._replace(slopes=oracle_slopes(tiny.laws(), batch).b)
 
 
@@ -101,7 +101,7 @@ def test_what_no_quote_determines_does_not_drown_the_rest(
 
 
 def measured(output: Output, density: Callable[[Tensor], Tensor]) -> Output:
-    """With the measure of a density of log-moneyness over ``σ√T``, normalised on the quotes."""
+    """Replace the measure by a density of log-moneyness over ``σ√T``, normalised on the quotes."""
     chain, sight = output.chain, output.sight
     z = torch.log(chain.moneyness) / torch.exp(chain.total)[..., None]
     raw = density(z) * chain.quoted

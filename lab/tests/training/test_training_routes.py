@@ -184,7 +184,7 @@ def test_what_is_measured_is_the_error_of_volatility() -> None:
     trainer = Trainer(settings, tiny.laws())
     held_out = HeldOut(settings, tiny.laws(12, 777), trainer.route.make_lesson)
     slopes = {id(exam.chain): exam.slopes.b for exam in held_out.exams}
-    level = torch.cat([(e.batch.target_iv)[e.batch.target] for e in held_out.exams])
+    exact_iv = torch.cat([(e.batch.target_iv)[e.batch.target] for e in held_out.exams])
     decode = trainer.network.decode
 
     def told(factor: float) -> dict[str, float]:
@@ -201,7 +201,7 @@ def test_what_is_measured_is_the_error_of_volatility() -> None:
     assert exact["mfm_mse"] < 1e-3
     assert exact["relative_entropy"] == pytest.approx(0.0, abs=1e-9)
     assert exact["mfm_cut"] < 0.01
-    one_percent = 1e4 * 0.01 * float(level.square().mean().sqrt())
+    one_percent = 1e4 * 0.01 * float(exact_iv.square().mean().sqrt())
     assert off["heldout_inside_bp"] == pytest.approx(one_percent, rel=0.3)
     assert off["relative_entropy"] == pytest.approx(1e-4, rel=0.2)
     assert off["martingale_residual"] == exact["martingale_residual"]

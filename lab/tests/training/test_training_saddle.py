@@ -187,7 +187,7 @@ def test_momentum_is_safe_where_the_multipliers_are_slow(
 
 
 def test_box_that_is_too_small_leaves_the_constraint_broken() -> None:
-    """The multiplier then rests on its bound: the sign by which a user sees it."""
+    """The multiplier then lies on its bound, which shows the problem to a user."""
     problem = constrained(bound=0.25)
     run(problem, Rates(lr=0.1, dual_lr=0.2, betas=None), 600)
     _, defects = problem.lagrangian(problem.duals)[:2]
@@ -324,7 +324,7 @@ def test_gradient_that_is_not_finite_stops_where_the_step_began(mode: Mode) -> N
 
 @pytest.mark.parametrize("mode", MODES)
 def test_ready_gradients_give_the_same_steps(mode: Mode) -> None:
-    """As a recorded graph gives them: in the same places every time."""
+    """Gradients come in the same buffers every time, as from a recorded graph."""
     ends = []
     for recorded in (False, True):
         torch.manual_seed(1)

@@ -1,7 +1,7 @@
-"""What the operator is compared with: nothing here promises a surface without arbitrage but one.
+"""Baselines of the operator: unconstrained networks, and SVI with a no-arbitrage projection.
 
-Networks with a plain readout, trained on the operator's batches for as many steps and with as many
-parameters: the selective scan itself (:mod:`.ssm`), a recurrent network (:mod:`.gru`) and a
-transformer (:mod:`.transformer`), matched by :mod:`.designs` and asked through :mod:`.trained`.
-And the usual practice, raw SVI followed by a projection (:mod:`.cleaned`).
+The networks have a plain readout and are trained on the operator's batches, with the same number of
+steps and parameters: the selective scan itself (:mod:`.ssm`), a recurrent network (:mod:`.gru`) and
+a transformer (:mod:`.transformer`). :mod:`.matched_size` sets their sizes and
+:mod:`.trained_baseline` evaluates them. Only :mod:`.cleaned_svi` is free of static arbitrage.
 """

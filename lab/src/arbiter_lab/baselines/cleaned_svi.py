@@ -1,17 +1,16 @@
-"""Fit, then clean: raw SVI slices, and the nearest prices without static arbitrage.
+"""Cleaned SVI: raw SVI slices, projected onto prices without static arbitrage.
 
-The usual practice, and the paper's opponent. Slices are fitted one by one, sampled on strikes that
-all maturities share, and the grid of call prices is projected onto those free of static arbitrage
-(:mod:`arbiter_lab.baselines.grid_projection`, one quadratic program). Between the nodes prices are
-linear in strike; between maturities they are mixtures of the two neighbours, with the weight that
-makes total variance at the money linear in maturity. Both keep what the projection has made: a
-mixture of convex, falling and ordered prices is such a price.
+This is the usual practice, and the baseline of the paper. Slices are fitted one by one and sampled
+on strikes that all maturities share. The grid of call prices is then projected by one quadratic
+program (:mod:`arbiter_lab.baselines.grid_projection`). Prices are linear in strike between nodes.
+Between maturities they are mixtures of the two neighbours, with weights that make total variance at
+the money linear in maturity. Both interpolations preserve convexity, monotonicity and order.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,12 +30,12 @@ _GRID_DEVIATIONS = (8.0, 6.0)  # deviations of the longest maturity below and ab
 
 
 class CleaningCost(NamedTuple):
-    """What cleaning did to the error of volatility, in basis points.
+    """Errors of volatility before and after cleaning, in basis points.
 
     Attributes:
         before: Root mean square error of raw SVI.
-        after: Of the cleaned prices, at the same points.
-        moved: Root mean square of what cleaning moved.
+        after: Root mean square error of the cleaned prices, at the same points.
+        moved: Root mean square difference between the two.
     """
 
     before: float
@@ -46,14 +45,14 @@ class CleaningCost(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Nodes(Peer):
-    """Prices at nodes, and between them what keeps them free of static arbitrage where they are.
+    """Prices at nodes, interpolated so that absence of static arbitrage is preserved.
 
     Attributes:
         maturities: ``(L,)`` years.
         kappa: ``(m,)`` strikes over forward of the nodes, one among them.
         prices: ``(L, m)`` out-of-the-money prices there, in forward units.
-        found: What was wrong with them before they were projected.
-        left: What is wrong with them: nothing.
+        found: Violations before the projection.
+        left: Violations after the projection, all zero.
     """
 
     name: ClassVar[str] = "projected"
@@ -63,7 +62,7 @@ class Nodes(Peer):
     found: Violations
     left: Violations
 
-    def otm(self, k: Any, T: Any) -> Array:
+    def otm(self, k: ArrayLike, T: ArrayLike) -> Array:
         """Out-of-the-money prices in forward units: calls for ``k ≥ 0``, puts below."""
         at, t = broadcast_points(k, T)
         low, share = self._bracket_maturity(t)
@@ -79,7 +78,7 @@ class Nodes(Peer):
         )
         return np.asarray((1.0 - share) * before + share * after)
 
-    def total_variance(self, k: Any, T: Any) -> Array:
+    def total_variance(self, k: ArrayLike, T: ArrayLike) -> Array:
         """Total implied variance ``σ²T``; zero where the price is not above its lower bound."""
         at, t = broadcast_points(k, T)
         found = black.implied_total_volatility(self.otm(at, t), at)
@@ -89,7 +88,7 @@ class Nodes(Peer):
         return np.asarray(np.where(none, 0.0, found.volatility) ** 2)
 
     def _bracket_maturity(self, T: Array) -> tuple[NDArray[np.int64], Array]:
-        """The maturity before, 0 being none, and the weight of the next one."""
+        """Return the index of the maturity before, 0 for none, and the weight of the next one."""
         money = int(np.searchsorted(self.kappa, 1.0))
         price = np.concatenate([[0.0], self.prices[:, money]])  # (L + 1,)
         when = np.concatenate([[0.0], self.maturities])
@@ -105,7 +104,7 @@ class Nodes(Peer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Cleaned(Nodes):
-    """Prices free of static arbitrage near raw SVI; beyond the last maturity they stay.
+    """Cleaned SVI: prices free of static arbitrage; constant beyond the last maturity.
 
     Attributes:
         raw: The slices before cleaning.
@@ -115,7 +114,7 @@ class Cleaned(Nodes):
     raw: SVI
 
     def cost(self, k: ArrayLike, T: ArrayLike, iv: ArrayLike) -> CleaningCost:
-        """What cleaning costs where the exact volatilities are known.
+        """Return the errors before and after cleaning where the exact volatilities are known.
 
         Args:
             k: Log-strikes.
@@ -131,11 +130,11 @@ class Cleaned(Nodes):
 
 
 def fit_then_clean(quotes: Quotes, method: str = "qp") -> Cleaned:
-    """Raw SVI, sampled and projected onto prices without static arbitrage.
+    """Fit raw SVI, and project its prices onto those without static arbitrage.
 
     Args:
-        quotes: At least one expiry with five of them.
-        method: Of the projection: ``"qp"``, which needs the package piqp, or ``"dykstra"``.
+        quotes: Quotes with at least one expiry of five.
+        method: Method of the projection: ``"qp"``, which needs the package piqp, or ``"dykstra"``.
 
     Raises:
         ValueError: If no expiry has five quotes, or the method does not end free of arbitrage.
@@ -149,17 +148,17 @@ def fit_then_clean(quotes: Quotes, method: str = "qp") -> Cleaned:
 
 
 def clean(raw: SVI, quoted: Array | None = None, method: str = "qp") -> Cleaned:
-    """Slices sampled and projected.
+    """Sample the slices at nodes and project the prices.
 
-    Distances are of volatility, by the vega of each node at its own volatility: at that of the
-    money, which is lower, far wings would weigh too much, and mending them would spoil what is
-    near.
+    Distances are in volatility, by the vega of each node at its own volatility. With the lower
+    volatility at the money, far wings would weigh too much and their repair would distort the
+    prices near the money.
 
     Args:
-        raw: The slices.
-        quoted: ``(L, 2)`` lowest and highest log-strike of the quotes of each; nodes beyond count
-            a hundredth. All count alike if left out.
-        method: Of the projection.
+        raw: The SVI slices.
+        quoted: ``(L, 2)`` lowest and highest log-strike of the quotes of each slice; nodes beyond
+            have a hundredth of the weight. All nodes weigh alike if left out.
+        method: Method of the projection.
     """
     k = choose_nodes(np.sqrt(raw.total_variance(0.0, raw.maturities)), quoted)
     total = np.sqrt(raw.total_variance(k, raw.maturities[:, None]))  # (L, m)
@@ -178,18 +177,18 @@ def quoted_range(quotes: Quotes) -> Array:
 def project_prices(
     otm: Array, total: Array, k: Array, quoted: Array | None = None, method: str = "qp"
 ) -> tuple[Array, Violations, Violations]:
-    """The nearest prices without static arbitrage.
+    """Project prices onto the nearest ones without static arbitrage.
 
     Args:
         otm: ``(L, m)`` out-of-the-money prices in forward units.
-        total: ``(L, m)`` their volatilities over the whole time, whose vega weighs them; where a
-            price has none, NaN, it weighs as the faintest.
+        total: ``(L, m)`` their total volatilities ``σ√T``, whose vega sets the weights; a price
+            without one (NaN) has the smallest weight.
         k: ``(m,)`` log-strikes of the nodes.
         quoted: As for :func:`clean`.
-        method: Of the projection.
+        method: Method of the projection.
 
     Returns:
-        Out-of-the-money prices, what was wrong with those given, and what is left.
+        Out-of-the-money prices, and the violations before and after.
     """
     kappa, intrinsic = np.exp(k), np.where(k < 0.0, -np.expm1(k), 0.0)
     calls = otm + intrinsic
@@ -202,10 +201,10 @@ def project_prices(
 
 
 def choose_nodes(deviation: Array, quoted: Array | None = None) -> Array:
-    """``(m,)`` log-strikes, zero among them: dense at the money for the shortest maturity.
+    """Return ``(m,)`` log-strikes of the nodes, zero among them, dense near the money.
 
     Args:
-        deviation: ``(L,)`` volatility at the money over the whole time, of each maturity.
+        deviation: ``(L,)`` total volatility ``σ√T`` at the money of each maturity.
         quoted: As for :func:`clean`.
     """
     near, far = float(deviation.min()), float(deviation.max())

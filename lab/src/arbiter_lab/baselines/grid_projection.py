@@ -1,14 +1,14 @@
-"""The projection of the paper's section 3.3: the nearest grid of calls without static arbitrage.
+"""Projection of a grid of calls onto those without static arbitrage (paper, section 3.3).
 
 On strikes ``κ_1 < … < κ_m`` shared by all maturities, calls ``c`` are free of static arbitrage
 if every slice is convex together with ``c(0) = 1``, does not rise, has ``c(κ_1) ≥ 1 − κ_1`` and
 ``c(κ_m) ≥ 0``, and if no price falls from one maturity to the next. Slopes in [−1, 0] and the
 bounds ``(1 − κ)+ ≤ c ≤ 1`` follow.
 
-Three methods. ``"qp"`` is one quadratic program of all constraints. ``"dykstra"`` alternates
-between the two sets that the paper names, with Dykstra's corrections, until it converges to
-the same point. ``"pava_then_qp"`` is the paper's letter, pooled adjacent violators along
-maturity and then a quadratic program in strike, once: the second breaks what the first has mended.
+There are three methods. ``"qp"`` is one quadratic program of all constraints. ``"dykstra"``
+alternates between the paper's two sets with Dykstra's corrections and converges to the same point.
+``"pava_then_qp"`` is the paper's algorithm as written: pooled adjacent violators along maturity,
+then a quadratic program in strike, once. Its second step violates the constraints of the first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CONVERGED = 1e-9  # change of any price between two alternations, and the progr
 class Violations(NamedTuple):
     """The largest violation of each kind, in forward units, zero where there is none.
 
-    The size is what the violating portfolio costs with long legs of weight one.
+    The size is the gain of the violating portfolio with long legs of weight one.
     """
 
     butterfly: float
@@ -44,19 +44,19 @@ class Violations(NamedTuple):
 
     @property
     def largest(self) -> float:
-        """Of all kinds."""
+        """Largest violation of all kinds."""
         return max(self)
 
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """A projected grid.
+    """A projected grid of calls.
 
     Attributes:
         prices: ``(L, m)`` calls in forward units.
-        iterations: Of the quadratic program, or alternations.
-        residual: How far the method was from its limit when it ended, in forward units.
-        violations: What is left of each kind.
+        iterations: Iterations of the quadratic program, or alternations.
+        residual: Distance from convergence at the end, in forward units.
+        violations: Remaining violations of each kind.
     """
 
     prices: Array
@@ -72,7 +72,7 @@ def project(
     weights: ArrayLike | None = None,
     method: str = "qp",
 ) -> Projection:
-    """The surface without static arbitrage that is nearest to ``prices``.
+    """Return the surface without static arbitrage that is nearest to ``prices``.
 
     Args:
         prices: ``(L, m)`` calls in forward units, maturities in increasing order.
@@ -80,8 +80,8 @@ def project(
         weights: ``(L, m)`` positive factors of the squared distances; one over vega squared
             when left out, so that distances are of volatility.
         method: ``"qp"`` (needs the package piqp), ``"dykstra"`` (slow on grids that are far
-            from any surface: ``residual`` says what is left), or ``"pava_then_qp"``, the paper's
-            letter, which leaves calendar spreads at a negative price.
+            from any surface; see ``residual``), or ``"pava_then_qp"``, the paper's algorithm,
+            which leaves calendar spreads at a negative price.
 
     Returns:
         The projection. With the first two methods :func:`arbiter.audit` finds nothing in it.
@@ -109,7 +109,7 @@ def project(
 
 
 def violations(prices: ArrayLike, kappa: ArrayLike) -> Violations:
-    """What is wrong with calls ``(L, m)`` at strikes ``(m,)``."""
+    """Return the violations of calls ``(L, m)`` at strikes ``(m,)``."""
     c, strikes = np.asarray(prices, dtype=np.float64), np.asarray(kappa, dtype=np.float64)
     _require(c, strikes)
     padded = np.concatenate([np.ones((c.shape[0], 1)), c], axis=1)
@@ -143,7 +143,7 @@ def _require(prices: Array, kappa: Array) -> None:
 
 
 def _weights(prices: Array, kappa: Array, weights: ArrayLike | None) -> Array:
-    """The given weights, or one over the squared vega at each slice's own level."""
+    """Return the given weights, or one over squared vega at each slice's own volatility."""
     if weights is not None:
         found = np.broadcast_to(np.asarray(weights, dtype=np.float64), prices.shape)
         if not np.all(np.isfinite(found) & (found > 0.0)):
@@ -151,8 +151,8 @@ def _weights(prices: Array, kappa: Array, weights: ArrayLike | None) -> Array:
         return found
     nearest = int(np.argmin(np.abs(kappa - 1.0)))
     worth = prices[:, nearest] - np.maximum(1.0 - kappa[nearest], 0.0)
-    level = np.clip(np.sqrt(2.0 * np.pi) * worth, 1e-3, 3.0)  # √(2π) times the money's price
-    vega = np.asarray(black.vega(np.log(kappa), level[:, None]))  # (L, m)
+    total = np.clip(np.sqrt(2.0 * np.pi) * worth, 1e-3, 3.0)  # √(2π) times the money's price
+    vega = np.asarray(black.vega(np.log(kappa), total[:, None]))  # (L, m)
     return np.asarray(np.maximum(vega, _FAINTEST) ** -2.0)
 
 

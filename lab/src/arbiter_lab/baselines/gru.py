@@ -1,7 +1,8 @@
-"""A recurrent network over maturities: gated units (Cho et al. 2014), forth and back.
+"""A bidirectional recurrent network over maturities with gated units (Cho et al. 2014).
 
-A slice enters as the operator's gate sees it: local lines at every head, how much is quoted there
-and how well. Neither pooling nor kriging. A maturity without quotes passes the state on.
+The input of a slice is that of the operator's gate: local lines at every head, the number of quotes
+there and their quality. There is neither pooling nor kriging. The state does not change at a
+maturity without quotes.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from arbiter.operators.network.config import Config
 from arbiter.operators.network.geometry_stream import geometry
 from arbiter.operators.network.measure_gate import Gate
-from arbiter.operators.network.config import Config
 from arbiter.operators.prior.gaussian_process import Kriged
 from arbiter.operators.prior.reference_volatility import Scaled
 from arbiter_lab.baselines.readout import SMILE_COEFFICIENTS, SmileReadout, smoothed_smile
@@ -25,8 +26,8 @@ class Recurrent(SmileReadout):
     """Gated recurrent units along maturities in both directions.
 
     Args:
-        config: Of the operator: the gate's heads and reach.
-        width: Of the state of each direction.
+        config: Configuration of the operator; it sets the gate's heads and reach.
+        width: Size of the state of each direction.
     """
 
     def __init__(self, config: Config, width: int) -> None:
@@ -44,7 +45,7 @@ class Recurrent(SmileReadout):
             self.direct.weight.copy_(smoothed_smile(self.gate.place))
 
     def coefficients(self, chain: Scaled, guess: Kriged | None) -> Tensor:
-        """Of a smile for each maturity: a local smile, and what the other maturities add."""
+        """Return ``(B, L, C)`` coefficients: a local smile plus the other maturities' effect."""
         sight = self.gate(chain)
         view = self.gate.look(sight, chain, chain.u)  # (B, L, 2H + 2)
         seen = chain.quoted.any(-1)
@@ -60,9 +61,9 @@ class Recurrent(SmileReadout):
 
 
 def run_cell(cell: nn.GRUCell, x: Tensor, seen: Tensor) -> Tensor:
-    """States ``(B, L, h)`` of a cell along inputs ``(B, L, d)``; it stands where nothing is seen.
+    """Return states ``(B, L, h)`` along inputs ``(B, L, d)``; unchanged where nothing is seen.
 
-    Cell by cell, since the library's own loop has no mask for inputs that begin with padding.
+    The loop is written out, since the library's has no mask for inputs that begin with padding.
     """
     state = x.new_zeros(x.shape[0], cell.hidden_size)
     states = []

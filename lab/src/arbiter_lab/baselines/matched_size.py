@@ -1,4 +1,4 @@
-"""Networks of matched size: as many parameters as the operator of a configuration has."""
+"""Baseline networks with as many parameters as the operator of a configuration."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _MAX_WIDTH = 4096
 
 @dataclass(frozen=True)
 class Design:
-    """What decides the shapes of a network, and all that a checkpoint has to say of it.
+    """The shape of a baseline network, as stored in its checkpoint.
 
     Attributes:
-        model: One of :data:`NAMES`.
-        width: Of its state or tokens; the selective scan's is the configuration's.
-        config: The operator's that it is matched to.
+        model: Name of the network: ``ssm``, ``gru`` or ``transformer``.
+        width: Size of its state or tokens; the selective scan takes it from the configuration.
+        config: Configuration of the operator whose size it matches.
     """
 
     model: str
@@ -54,7 +54,7 @@ class Design:
             )
 
     def build(self) -> Readout:
-        """The network, its start drawn from PyTorch's generator."""
+        """Build the network; its initial weights are drawn from PyTorch's generator."""
         if self.model == "ssm":
             return SelectiveScan(self.config)
         if self.model == "gru":
@@ -62,15 +62,15 @@ class Design:
         return Transformer(self.width)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as a file of JSON gives them back."""
+        """Return the design as plain JSON values."""
         return {"model": self.model, "width": self.width, "matched_to": self.config.to_dict()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Design:
-        """From plain values.
+        """Build a design from plain JSON values.
 
         Raises:
-            ValueError: If they are not those of a design.
+            ValueError: If they do not describe a design.
         """
         names = {"model", "width", "matched_to"}
         if set(values) != names:
@@ -80,17 +80,17 @@ class Design:
 
 
 def count_parameters(network: nn.Module) -> int:
-    """How many numbers are trained."""
+    """Return the number of trained parameters."""
     return sum(p.numel() for p in network.parameters())
 
 
 @lru_cache(maxsize=32)
 def match_design(model: str, config: Config | None = None) -> Design:
-    """The design whose number of parameters is nearest to the operator's.
+    """Return the design whose number of parameters is nearest to the operator's.
 
     Args:
-        model: One of :data:`NAMES`.
-        config: Of the operator; the default one if left out.
+        model: Name of the network: ``ssm``, ``gru`` or ``transformer``.
+        config: Configuration of the operator; the default one if left out.
 
     Example:
         >>> match_design("gru").width, match_design("transformer").width

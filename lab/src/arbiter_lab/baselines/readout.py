@@ -1,9 +1,9 @@
-"""A plain readout: log-volatility over reference, at any strike of any maturity.
+"""Base classes of the baseline networks: log-volatility over reference at any strike.
 
-Every network here takes a chain in its own units
-(:mod:`arbiter.operators.prior.reference_volatility`), so that level and clock are divided out, and
-answers ``log(iv/σ)`` at queries ``(ζ, log σ√T)``. There is no measure, no guard, no bound on its
-maps and no decoder: nothing keeps the answers free of arbitrage.
+The input is a chain in its own units (:mod:`arbiter.operators.prior.reference_volatility`), which
+removes the overall volatility and the time scale. The output is ``log(iv/σ)`` at queries
+``(ζ, log σ√T)``. There is no measure, no guard, no norm bound and no decoder, so the output may
+have arbitrage.
 
 Shapes: B chains, L maturities, S strikes, P queries, H heads, C coefficients of a smile.
 """
@@ -23,7 +23,7 @@ SMILE_COEFFICIENTS = len(KNOTS)  # of a smile: as many numbers a slice as the op
 _LOG_VOLATILITY_MARGIN = 0.5  # log-volatility past that of any quote that an answer may reach
 
 Memory = tuple[Tensor, ...]
-"""What a network keeps of chains, to be asked: tensors whose first axis is the chain."""
+"""Encoded chains: tensors whose first axis is the chain."""
 
 
 class Readout(nn.Module, ABC):
@@ -31,23 +31,23 @@ class Readout(nn.Module, ABC):
 
     @property
     def kriging_heads(self) -> Tensor | None:
-        """Heads ``(H,)`` of ζ where kriging is wanted, or None where it is not."""
+        """Coordinates ζ ``(H,)`` at which the network uses kriging; None if it does not."""
         return None
 
     @abstractmethod
     def encode(self, chain: Scaled, guess: Kriged | None = None) -> Memory:
-        """What is kept of chains, with what kriging is for them where that is wanted."""
+        """Encode chains; ``guess`` is their kriging, for networks that use it."""
 
     @abstractmethod
     def query_volatility(self, memory: Memory, zeta: Tensor) -> Tensor:
-        """``(B, L, P)`` log-volatility over reference at strikes of the maturities."""
+        """Return ``(B, L, P)`` log-volatility over reference at coordinates ζ ``(B, L, P)``."""
 
     @abstractmethod
     def select_maturities(self, memory: Memory, rows: Tensor) -> Memory:
-        """What is kept of some maturities alone."""
+        """Return the encoding of some maturities only."""
 
     def forward(self, chain: Scaled, zeta: Tensor, guess: Kriged | None = None) -> Tensor:
-        """Both."""
+        """Encode chains and return ``(B, L, P)`` log-volatility over reference at ζ."""
         return self.query_volatility(self.encode(chain, guess), zeta)
 
 
@@ -56,33 +56,33 @@ class SmileReadout(Readout):
 
     @abstractmethod
     def coefficients(self, chain: Scaled, guess: Kriged | None) -> Tensor:
-        """``(B, L, C)`` of cubic splines over ζ."""
+        """Return ``(B, L, C)`` coefficients of cubic splines in ζ."""
 
     def encode(self, chain: Scaled, guess: Kriged | None = None) -> Memory:
-        """The coefficients."""
+        """Return the spline coefficients of the smiles."""
         return (self.coefficients(chain, guess),)
 
     def query_volatility(self, memory: Memory, zeta: Tensor) -> Tensor:
-        """Smiles at strikes; flat beyond the splines, 20 deviations below the money."""
+        """Evaluate the smiles at ζ; flat beyond the splines, 20 deviations below the money."""
         (coefficients,) = memory
         basis = splines(zeta, ZETA, coefficients.shape[-1])  # (B, L, P, C)
         return bound_log_volatility((basis @ coefficients[..., None])[..., 0])
 
     def select_maturities(self, memory: Memory, rows: Tensor) -> Memory:
-        """Their coefficients."""
+        """Return the coefficients of some maturities only."""
         return (memory[0][:, rows],)
 
 
 def bound_log_volatility(u: Tensor) -> Tensor:
-    """Log-volatility over reference within what quotes may be, and some more."""
+    """Clamp log-volatility over reference to the range of quotes plus a margin."""
     most = FARTHEST + _LOG_VOLATILITY_MARGIN
     return u.clamp(-most, most)
 
 
 def smoothed_smile(place: Tensor) -> Tensor:
-    """``(C, 2H)`` from values and slopes of heads to coefficients: where training starts.
+    """Return the initial matrix ``(C, 2H)`` from values and slopes at the heads to coefficients.
 
-    The smile through the heads' values; slopes are not used.
+    The smile interpolates the values; slopes have zero weight.
     """
     low, high = ZETA
     step = (high - low) / (SMILE_COEFFICIENTS - 3)

@@ -1,9 +1,9 @@
-"""The operator's own network without what constrains it: the unconstrained selective scan.
+"""The unconstrained selective scan: the operator's network without its constraints.
 
-Gate, looks, scans, pooling and kriging as configured, and as many parameters to the last one. What
-the operator reads as slopes of a transport is here the coefficients of a smile. Maps are not
-aligned, steps not guarded, and no multiplier prices the gate's measure. Where there is kriging its
-smile is where the readout starts, as its transport is where the operator does.
+Gate, looks, scans, pooling and kriging are those of the configuration, with exactly as many
+parameters. The output is read as the coefficients of a smile instead of the slopes of a transport.
+Maps are not aligned, steps are not guarded, and no multipliers act on the gate's measure. With
+kriging the readout starts from its smile, as the operator starts from its transport.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class SelectiveScan(SmileReadout):
     """The operator's network with a plain readout.
 
     Args:
-        config: Of the operator; alignment and guard are switched off.
+        config: Configuration of the operator; alignment and guard are switched off.
     """
 
     nodes: Tensor
@@ -43,11 +43,11 @@ class SelectiveScan(SmileReadout):
 
     @property
     def kriging_heads(self) -> Tensor | None:
-        """Heads of the gate, where kriging is on."""
+        """Coordinates ζ ``(H,)`` of the gate's heads if kriging is on, else None."""
         return self.body.stages()[0].gate.place if self.body.config.kriging else None
 
     def coefficients(self, chain: Scaled, guess: Kriged | None) -> Tensor:
-        """What the operator's head would take for slopes."""
+        """Return ``(B, L, C)`` spline coefficients: the network's output before its head."""
         guess = self.body.guess(chain) if guess is None else guess
         if guess is not None:
             guess = guess._replace(start=guess.smile @ self.nodes.T.to(guess.smile))

@@ -1,4 +1,4 @@
-"""A trained baseline: quotes in, volatilities at any strike and maturity out."""
+"""A trained baseline network as a method: from quotes to volatilities at any point."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from arbiter.conventions import Array
 from arbiter.inputs import freeze_array, freeze_info
@@ -30,16 +30,16 @@ _MAX_QUERIES = 1024  # queries: bounds memory, not results
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NeuralSmiles(Peer):
-    """What a baseline makes of one chain; nothing is promised about arbitrage.
+    """Volatilities of one chain by a baseline network; they may have arbitrage.
 
-    Between maturities the logarithms of the reference volatility and of volatility over reference,
-    at equal deviations, are linear in log-maturity; beyond the ends they stay.
+    The logarithms of the reference volatility and of volatility over reference, at equal
+    deviations, are linear in log-maturity between maturities and constant beyond the ends.
 
     Attributes:
         maturities: ``(L,)`` years.
-        reference: ``(L,)`` the volatility that each slice was divided by.
+        reference: ``(L,)`` reference volatility of each slice.
         network: The network.
-        memory: What it keeps of the chain.
+        memory: The encoded chain.
     """
 
     name: ClassVar[str] = "network"
@@ -48,7 +48,7 @@ class NeuralSmiles(Peer):
     network: Readout
     memory: Memory
 
-    def total_variance(self, k: Any, T: Any) -> Array:
+    def total_variance(self, k: ArrayLike, T: ArrayLike) -> Array:
         """Total implied variance ``σ²T``; ``k`` and ``T`` broadcast."""
         at, t = broadcast_points(k, T)
         listed, when = np.log(self.maturities), np.log(t)
@@ -67,7 +67,7 @@ class NeuralSmiles(Peer):
 
     @torch.inference_mode()
     def _query_network(self, rows: Index, zeta: Array) -> Array:
-        """Log-volatility over reference at strikes of maturities ``rows``, of any one shape."""
+        """Return log-volatility over reference at ζ of maturities ``rows``, of the same shape."""
         order = np.argsort(rows, axis=None, kind="stable")
         at, which = zeta.ravel()[order], rows.ravel()[order]
         found = np.empty(at.size)
@@ -86,13 +86,13 @@ class NeuralSmiles(Peer):
 
 
 class Baseline:
-    """A trained network with a plain readout; a method as the operator is one.
+    """A trained baseline network; it is called like the operator.
 
     Args:
-        network: The network; it is put into double precision, for good.
-        design: Its shape.
-        info: What its checkpoint says of it.
-        source: Where it comes from.
+        network: The network; it is converted to double precision in place.
+        design: Shape of the network.
+        info: Metadata of its checkpoint.
+        source: Origin of the weights, such as a path.
 
     Example:
         >>> import arbiter as ab
@@ -117,10 +117,10 @@ class Baseline:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Baseline:
-        """A baseline from a checkpoint file that training wrote.
+        """Load a baseline from a checkpoint file.
 
         Raises:
-            FileNotFoundError: If there is no such file.
+            FileNotFoundError: If the file does not exist.
             CheckpointError: If it is not a readable checkpoint of a baseline.
         """
         tensors, info = checkpoint.load(path)
@@ -143,24 +143,26 @@ class Baseline:
 
     @property
     def card(self) -> dict[str, Any]:
-        """What it is, what it was trained on and how."""
+        """Return the model card: design, training data and settings, as plain values."""
         about = {"model": self.model, "parameters": count_parameters(self._network)}
         return {**about, "config": self.design.to_dict(), **freeze_info(self._info)}
 
     def __call__(self, quotes: Quotes) -> NeuralSmiles:
-        """Volatilities from quotes.
+        """Return volatilities from quotes.
 
         Args:
-            quotes: From a chain's ``quotes()`` or :meth:`Quotes.from_frame`: three or more.
+            quotes: At least three quotes, from a chain's ``quotes()`` or
+                :meth:`Quotes.from_frame`.
 
         Raises:
-            ValueError: If there are fewer than three quotes, or none tells a level.
+            ValueError: If there are fewer than three quotes, or none determines the reference
+                volatility.
         """
         return self.many([quotes])[0]
 
     @torch.inference_mode()
     def many(self, chains: Sequence[Quotes]) -> list[NeuralSmiles]:
-        """Volatilities of many chains, one after the other: none depends on the others."""
+        """Return volatilities of many chains; each is computed on its own."""
         for place, quotes in enumerate(chains):
             require_quotes(quotes, "a baseline", f"chains[{place}]: " if len(chains) > 1 else "")
         return [self._solve_chain(quotes) for quotes in chains]

@@ -1,10 +1,10 @@
-"""A transformer over quotes, one token each: its strike, volatility, spread and clock.
+"""A transformer over quotes; a token holds strike, volatility, bid-ask spread and maturity.
 
-Full attention among the 10,000 quotes of a listed chain would cost as many squared. So quotes talk
-through a few learned tokens, as in the induced attention of Lee et al. (Set Transformer, 2019):
-those attend to the quotes, to each other, and the quotes attend to them, in rounds. A query attends
-to the quotes of its own maturity and to the learned tokens. Attention is a set's: the order of
-quotes does not matter, and there is nothing like a quadrature over strikes.
+Full attention is quadratic in the up to 10,000 quotes of a listed chain. Quotes are therefore
+connected through a few learned tokens, the induced attention of Lee et al. (Set Transformer, 2019):
+in each round these attend to the quotes and to each other, and the quotes attend to them. A query
+attends to the quotes of its own maturity and to the learned tokens. The order of quotes does not
+matter.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from arbiter.operators.prior.reference_volatility import Scaled
 from arbiter_lab.baselines.readout import Memory, Readout, bound_log_volatility
 
 ATTENTION_HEADS = 4
-LEARNED_TOKENS = 32  # tokens that quotes talk through
+LEARNED_TOKENS = 32  # tokens through which quotes are connected
 ENCODER_ROUNDS, ANSWER_BLOCKS = 2, 2
 _FREQUENCY_COUNT = 6  # of ζ and log(σ√T): lengths from 8 down by halves
 
 
 class Attention(nn.Module):
-    """One block: attention and a layer of perceptrons, both on normalised inputs, both added.
+    """One residual block: attention and a perceptron, both on normalised inputs.
 
     Args:
-        width: Of tokens; a multiple of HEADS.
+        width: Size of a token, a multiple of ``ATTENTION_HEADS``.
     """
 
     def __init__(self, width: int) -> None:
@@ -57,10 +57,10 @@ class Attention(nn.Module):
 
 
 class Transformer(Readout):
-    """Attention through learned tokens, and queries that attend.
+    """Quotes connected through learned tokens; queries attend to both.
 
     Args:
-        width: Of all tokens; a multiple of HEADS.
+        width: Size of all tokens, a multiple of ``ATTENTION_HEADS``.
     """
 
     waves: Tensor
@@ -81,7 +81,7 @@ class Transformer(Readout):
         nn.init.zeros_(self.leave.bias)
 
     def encode(self, chain: Scaled, guess: Kriged | None = None) -> Memory:
-        """Quotes and learned tokens after the rounds, which quotes there are, and the clock."""
+        """Return tokens of quotes, learned tokens, the mask of quotes, and ``log σ√T``."""
         own = torch.stack([3.0 * chain.u, 0.4 * (chain.noise + 5.0)], -1)
         place = self._encode_positions(chain.zeta, chain.total)
         quotes = self.quote(torch.cat([place, own], -1)).flatten(1, 2)  # (B, LS, d)
@@ -95,7 +95,10 @@ class Transformer(Readout):
         return quotes.unflatten(1, chain.quoted.shape[1:]), tokens, chain.quoted, chain.total
 
     def query_volatility(self, memory: Memory, zeta: Tensor) -> Tensor:
-        """Queries attend to their own maturity and to the learned tokens."""
+        """Return ``(B, L, P)`` log-volatility over reference at ζ.
+
+        A query attends to the quotes of its maturity and to the learned tokens.
+        """
         quotes, tokens, quoted, total = memory
         shared = tokens[:, None].expand(-1, quotes.shape[1], -1, -1)
         others = torch.cat([quotes, shared], 2)  # (B, L, S + M, d)
@@ -106,12 +109,12 @@ class Transformer(Readout):
         return bound_log_volatility(self.leave(x)[..., 0])
 
     def select_maturities(self, memory: Memory, rows: Tensor) -> Memory:
-        """Their quotes, and all learned tokens."""
+        """Return the quotes of some maturities and all learned tokens."""
         quotes, tokens, quoted, total = memory
         return quotes[:, rows], tokens, quoted[:, rows], total[:, rows]
 
     def _encode_positions(self, zeta: Tensor, total: Tensor) -> Tensor:
-        """``(B, L, P, ·)`` strikes and clocks, and waves of both."""
+        """Return ``(B, L, P, ·)`` strikes and ``log σ√T`` with their Fourier features."""
         clock = (total + 2.5)[..., None].expand_as(zeta)
         both = torch.stack([zeta, clock], -1)[..., None]  # (B, L, P, 2, 1)
         angle = both * self.waves

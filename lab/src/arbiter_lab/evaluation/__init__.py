@@ -1,1 +1,1 @@
-"""How good a method is where the truth is known, and on chains where it is not."""
+"""Evaluation of methods: on surfaces with exact volatilities, and on listed chains."""

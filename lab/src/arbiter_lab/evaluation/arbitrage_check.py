@@ -1,25 +1,27 @@
-"""One way to look for arbitrage in whatever a method gives back."""
+"""Audits any model for static arbitrage in one way: a table of volatilities, and the proof."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from arbiter.audit.audited_surface import has_transport
 from arbiter.audit.certificate import audit, certify_surface
 from arbiter.audit.sampling import prove_surface
+from arbiter.conventions import Array
 from arbiter.quotes import Quotes
 from arbiter.scoring import Model
 
-_STRIKES_PER_MATURITY = 51  # of each maturity of the table
+_STRIKES_PER_MATURITY = 51  # strikes of each maturity of the audited table
 
 
 class Verdict(NamedTuple):
-    """What was found.
+    """The outcome of an audit.
 
     Attributes:
-        nas: No-arbitrage score; one if and only if nothing was found.
-        findings: How many violations.
+        nas: No-arbitrage score; one if and only if no inequality is violated.
+        findings: Number of violations.
         proved: Whether the structural proof holds and covers the prices; None for a model without
             one.
     """
@@ -30,19 +32,18 @@ class Verdict(NamedTuple):
 
 
 def audit_model(model: Model, quotes: Quotes, full: bool = False) -> Verdict:
-    """Look for arbitrage.
+    """Audit a model for static arbitrage.
 
-    Every model: an audit of its volatilities on a table of :func:`table`, or of its prices there
-    where some are too small to have a volatility. A surface has its structural proof checked
-    besides, on its stored numbers. Where the proof fails, or does not cover the prices, the score
-    is zero: nothing is promised then.
+    The audit checks the volatilities of :func:`tabulate_volatility`, or the prices there if some
+    have no volatility. For a surface the structural proof is checked as well. If the proof fails,
+    or does not cover the prices, the score is zero.
 
     Args:
         model: A surface or a peer.
-        quotes: The quotes it was made of, for the range of the table.
-        full: The whole certificate of a surface instead, some 750,000 inequalities.
+        quotes: The quotes it was fitted to; they set the range of the table.
+        full: Compute the whole certificate of a surface, about 750,000 inequalities.
     """
-    if full and hasattr(model, "slopes"):
+    if full and has_transport(model):
         found = certify_surface(model)
         proof = found.structural
     else:
@@ -54,8 +55,8 @@ def audit_model(model: Model, quotes: Quotes, full: bool = False) -> Verdict:
     return Verdict(found.nas if proved else 0.0, len(found.findings), proved)
 
 
-def _build_audit_table(model: Model, quotes: Quotes) -> dict[str, Any]:
-    """The table, with calls for volatilities where a price has none and all prices are numbers."""
+def _build_audit_table(model: Model, quotes: Quotes) -> dict[str, Array]:
+    """Tabulate volatilities, or call prices where a volatility is missing but no price is."""
     with np.errstate(invalid="ignore", divide="ignore"):
         whole = tabulate_volatility(model, quotes)
         if np.isfinite(whole["iv"]).all():
@@ -69,8 +70,12 @@ def _build_audit_table(model: Model, quotes: Quotes) -> dict[str, Any]:
 
 def tabulate_volatility(
     model: Model, quotes: Quotes, strikes: int = _STRIKES_PER_MATURITY
-) -> dict[str, Any]:
-    """Volatilities at strikes between the end strikes of each expiry, and midway between."""
+) -> dict[str, Array]:
+    """Tabulate volatilities of a model as columns ``T``, ``k`` and ``iv``.
+
+    Maturities are those of the quotes and the midpoints between them. Strikes are evenly spaced
+    over the quoted range; at a midpoint over the range that both neighbours share.
+    """
     first = np.flatnonzero(np.diff(quotes.expiry, prepend=-1))
     last = np.append(first[1:], len(quotes)) - 1
     low, high, T = quotes.k[first], quotes.k[last], quotes.maturities

@@ -1,12 +1,12 @@
-"""An operator whose decoder is the paper's own, as a model of prices at any strike and maturity.
+"""An operator with the paper's ICNN decoder, as a model of prices at any strike and maturity.
 
-Before its projection: the largest so far along maturities of one convex potential each, from
-intrinsic value up. Between maturities total variance is linear in T at equal moneyness, before the
-first and past the last it grows in proportion to T. Nothing is promised.
+Before the projection a price is the running maximum along maturities of one convex potential per
+maturity, floored at intrinsic value. Total variance is linear in T between maturities at equal
+moneyness, and proportional to T before the first and past the last. It may have arbitrage.
 
-After it: those prices on nodes that all maturities share, projected onto prices without static
-arbitrage by one quadratic program, and between nodes and maturities as cleaned SVI
-(:mod:`arbiter_lab.baselines.cleaned_svi`).
+After the projection the prices on nodes that all maturities share are the nearest ones without
+static arbitrage, by one quadratic program. Between nodes and maturities they are interpolated like
+cleaned SVI (:mod:`arbiter_lab.baselines.cleaned_svi`).
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from arbiter.conventions import Array
 from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.network.config import Config
-from arbiter.operators.network.network import Network
+from arbiter.operators.network.network import Network, Output
 from arbiter.operators.quote_tensors import pad_chains
 from arbiter.pricing import black
 from arbiter.quotes import Quotes, require_quotes
@@ -35,21 +36,21 @@ from arbiter_lab.training.convex_decoder_prices import price_calls
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ConvexModel(Peer):
-    """Prices of one chain.
+    """Prices of one chain before the projection.
 
     Attributes:
         maturities: ``(L,)`` years.
-        network: The operator.
-        output: What it says of the chain.
+        network: Network of the operator.
+        output: Output of the network for the chain.
     """
 
     name: ClassVar[str] = "icnn"
     maturities: Array
     network: Network
-    output: Any
+    output: Output
 
-    def total_variance(self, k: Any, T: Any) -> Array:
-        """Total implied variance; NaN where the price is that of no volatility."""
+    def total_variance(self, k: ArrayLike, T: ArrayLike) -> Array:
+        """Total implied variance; NaN where the price has no implied volatility."""
         at, times = broadcast_points(k, T)
         slices = self._variances(at.ravel())  # (L, P)
         after = np.searchsorted(self.maturities, times.ravel())
@@ -65,7 +66,7 @@ class ConvexModel(Peer):
         return np.asarray(found.reshape(at.shape))
 
     def project_onto_grid(self, quoted: Array) -> Nodes:
-        """The nearest model without static arbitrage.
+        """Return the nearest model without static arbitrage.
 
         Args:
             quoted: ``(L, 2)`` lowest and highest log-strike of the quotes of each maturity.
@@ -79,7 +80,7 @@ class ConvexModel(Peer):
         return np.asarray(self._prices(k)[1] ** 2)
 
     def _prices(self, k: Array) -> tuple[Array, Array]:
-        """``(L, P)`` out-of-the-money prices, and their volatilities over the whole time."""
+        """Return ``(L, P)`` out-of-the-money prices and their total volatilities ``σ√T``."""
         assert self.network.icnn is not None
         with torch.no_grad():
             rows = torch.tensor(k).expand(1, self.maturities.size, -1)
@@ -93,12 +94,12 @@ class ConvexOperator:
     """A trained operator with the ``icnn`` decoder, as a method that can be evaluated.
 
     Args:
-        network: With its weights.
-        project: Whether its prices are projected.
-        source: Where it comes from.
+        network: The trained network.
+        project: Whether prices are projected.
+        source: Origin of the weights, such as a path.
 
     Attributes:
-        lipschitz: None: what is known of the network is a bound for slopes, and these are prices.
+        lipschitz: None: the known bound is one of slopes, and this decoder gives prices.
     """
 
     lipschitz: None = None
@@ -112,10 +113,10 @@ class ConvexOperator:
 
     @classmethod
     def load(cls, path: str | PathLike[str], project: bool = True) -> ConvexOperator:
-        """From a checkpoint.
+        """Load the operator of a checkpoint.
 
         Raises:
-            CheckpointError: If it is none of an operator with that decoder.
+            CheckpointError: If it is not a checkpoint of an operator with the ICNN decoder.
         """
         tensors, info = checkpoint.load(path)
         try:
@@ -131,7 +132,7 @@ class ConvexOperator:
         return cls(network, project, str(path))
 
     def many(self, chains: Sequence[Quotes]) -> list[ConvexModel | Nodes]:
-        """Models of several chains, one by one.
+        """Return one model per chain.
 
         Raises:
             ValueError: If a chain has fewer than three quotes.

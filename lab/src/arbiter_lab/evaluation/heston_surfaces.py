@@ -1,16 +1,16 @@
-"""The 50 Heston surfaces: noisy quotes whose true volatilities are known, from a seed.
+"""The Heston benchmark: 50 surfaces of noisy quotes with exact volatilities, each from a seed.
 
-A fixed law, so that methods can be compared on seeds that their authors have not seen. 16
-maturities from a week to two years, 41 strikes each at ``k = s·σ_ref(T)·√T`` with s uniform in
-[−3.5, 2] and ``σ_ref² = θ + (v0 − θ)(1 − e^{−κT})/(κT)``. Prices are integrals of the
-characteristic function, tested against QuantLib's adaptive engine to 1e-5 basis points of
-volatility.
+The law is fixed, so that methods can be compared on seeds that their authors have not used. A
+surface has 16 maturities from a week to two years and 41 strikes each, at ``k = s·σ_ref(T)·√T``
+with s evenly spaced in [−3.5, 2] and ``σ_ref² = θ + (v0 − θ)(1 − e^{−κT})/(κT)``. Prices are
+integrals of the characteristic function, tested against QuantLib's adaptive engine to 1e-5 basis
+points of volatility.
 
-Base: the half-spread in volatility is u·IV with u rising linearly from 0.5 % at the money to 2 %
-at |s| = 3.5, the mid is the truth plus half-spread × uniform(−1, 1), and 15 % of the quotes are
-dropped. Hard: half-spreads three times as wide, each quote kept with probability ¼, at least 6 a
-slice. The error of a method is the RMSE of its volatilities over all 656 points, quoted or not,
-pooled over surfaces; nothing may be tuned on the oracle.
+Base: the half-spread in volatility is u·IV with u rising linearly from 0.5 % at the money to 2 % at
+|s| = 3.5. The mid is the exact volatility plus half-spread × uniform(−1, 1), and 15 % of the quotes
+are dropped. Hard: half-spreads are three times as wide, and each quote is kept with probability ¼,
+at least 6 per slice. The error of a method is the RMSE of its volatilities over all 656 points,
+quoted or not, pooled over surfaces. Nothing may be tuned on the exact volatilities.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MIN_QUOTES_PER_SLICE = 6  # quotes on a slice of a hard surface
 
 
 def draw_heston(rng: np.random.Generator) -> Heston:
-    """A market of the benchmark's law."""
+    """Draw the parameters of a market of the benchmark."""
     return Heston(
         v0=float(np.exp(rng.uniform(np.log(0.012), np.log(0.12)))),
         kappa=rng.uniform(0.8, 4.0),
@@ -46,7 +46,7 @@ def draw_heston(rng: np.random.Generator) -> Heston:
 
 
 class HestonSurface(NamedTuple):
-    """Quotes and the truth behind them, quoted or not."""
+    """Quotes and the exact volatilities of all strikes, quoted or not."""
 
     quotes: Quotes
     k: Array  # (16, 41)
@@ -56,7 +56,7 @@ class HestonSurface(NamedTuple):
 
 
 def heston_surface(seed: int, hard: bool = False) -> HestonSurface:
-    """One surface of the benchmark. Base and hard of one seed have the same parameters."""
+    """Make one surface; the base and the hard surface of a seed have the same parameters."""
     rng = np.random.default_rng(seed)
     heston = draw_heston(rng)
     T = MATURITY_DAYS / DAYS_PER_YEAR
@@ -71,13 +71,13 @@ def heston_surface(seed: int, hard: bool = False) -> HestonSurface:
 
 
 def half_spread(deviations: Array, iv: Array, hard: bool) -> Array:
-    """Half-spreads in volatility."""
+    """Return half-spreads in volatility at strikes in deviations from the forward."""
     share = 0.005 + 0.015 * np.abs(deviations) / 3.5
     return np.asarray((3.0 if hard else 1.0) * share * iv)
 
 
 def _select_min_quotes(keep: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Random strikes that bring each slice of ``keep`` up to FEWEST."""
+    """Return a mask of the kept strikes and random others, at least six per slice."""
     order = rng.uniform(size=keep.shape)
     order[keep] = -1.0  # those already kept come first
     rank = np.argsort(np.argsort(order, axis=1), axis=1)
@@ -87,7 +87,7 @@ def _select_min_quotes(keep: NDArray[np.bool_], rng: np.random.Generator) -> NDA
 def oracle_rmse_bp(
     fit: Callable[[Quotes], Model], seeds: Iterable[int] = range(SURFACE_COUNT), hard: bool = False
 ) -> float:
-    """Error of a method, pooled over the surfaces of ``seeds``, in basis points of volatility."""
+    """Return the RMSE of a method over the surfaces of ``seeds``, in basis points of volatility."""
     squares = []
     for seed in seeds:
         surface = heston_surface(seed, hard)
@@ -97,7 +97,7 @@ def oracle_rmse_bp(
 
 
 def heston_case(seed: int, hard: bool = False) -> Case:
-    """One surface of the benchmark, as every benchmark here has it."""
+    """Return one surface of the benchmark as a :class:`Case`."""
     made = heston_surface(seed, hard)
     heston = draw_heston(np.random.default_rng(seed))
     index = INDEX_POINTS * float(heston.reference_volatility(np.array(THIRTY_DAYS)))

@@ -1,4 +1,4 @@
-"""A surface whose truth is known: what every benchmark is made of."""
+"""A benchmark case: noisy quotes and the exact volatilities behind them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """Noisy quotes, and the exact volatilities behind them, quoted or not.
+    """Noisy quotes and the exact volatilities of all listed strikes, quoted or not.
 
-    L expiries, S strikes of each; where fewer are listed the rest of a row is NaN.
+    There are L expiries with up to S strikes; rows with fewer are padded with NaN.
 
     Attributes:
-        name: What tables call it.
-        family: The kind of market that it was drawn from.
-        quotes: All that a method may see.
+        name: Name in tables.
+        family: Kind of market that the case was drawn from.
+        quotes: The input of a method.
         T: ``(L,)`` years.
         k: ``(L, S)`` log-strikes.
-        deviations: ``(L, S)`` the same in standard deviations of the log contract.
+        deviations: ``(L, S)`` log-strikes in standard deviations of the log contract.
         iv: ``(L, S)`` exact volatilities; NaN where no strike is listed.
-        quoted: ``(L, S)`` which of them have a quote.
-        vix: The exact volatility index, in points.
+        quoted: ``(L, S)`` whether a strike has a quote.
+        vix: Exact volatility index, in points.
     """
 
     name: str
@@ -43,12 +43,12 @@ class Case:
 
     @property
     def listed(self) -> Mask:
-        """``(L, S)`` the points that errors are counted on."""
+        """``(L, S)`` whether a strike is listed; errors are taken at these points."""
         return np.isfinite(self.iv)
 
 
 def quotes_from_volatilities(T: Array, k: Array, mid: Array, half: Array, keep: Mask) -> Quotes:
-    """Quotes from volatilities: mids and half-spreads ``(L, S)`` where ``keep`` holds."""
+    """Build quotes from mid volatilities and half-spreads ``(L, S)`` where ``keep`` is true."""
     table = {
         "T": np.broadcast_to(T[:, None], k.shape)[keep],
         "k": k[keep],

@@ -1,4 +1,4 @@
-"""Methods that are compared: the operator, fits, peers, and baselines with or without training."""
+"""The methods of the comparison by name: operator, fits, peers and baselines."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     TrainedOperator = Operator | ConvexOperator
 
 DEFAULT_METHODS = ("operator", "refine", "fit", "svi")
-"""What is compared if nothing is named."""
+"""Methods that are compared if none is named."""
 TRAINED_BASELINES = ("ssm", "gru", "transformer")
-"""Baselines that are trained, and of which none ships."""
+"""Baselines that need a trained network; none is shipped."""
 METHOD_NAMES = (*DEFAULT_METHODS, "ssvi", "fit_then_clean", *TRAINED_BASELINES)
 
 
 @dataclass(frozen=True)
 class Method:
-    """Something that makes models of quotes.
+    """A function from quotes to models.
 
     Attributes:
-        name: What tables call it.
-        solve: Models of several chains at once.
-        promises: Whether it says of itself that nothing can be arbitraged.
+        name: Name in tables.
+        solve: Returns one model per chain.
+        promises: Whether the method claims to be free of static arbitrage.
     """
 
     name: str
@@ -40,17 +40,17 @@ class Method:
 
 
 def load_operator(weights: str | PathLike[str] | None = None) -> Operator:
-    """The operator of a checkpoint; the one that ships if left out."""
+    """Load the operator of a checkpoint; the shipped one if left out."""
     from arbiter.operators.pretrained import Operator
 
     return Operator.pretrained() if weights is None else Operator.load(weights)
 
 
 def load_any_operator(weights: str | PathLike[str]) -> TrainedOperator:
-    """The operator of a checkpoint, as :func:`operator` gives it or with the paper's own decoder.
+    """Load the operator of a checkpoint, with our decoder or with the paper's ICNN.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         CheckpointError: If it is not a readable checkpoint of an operator.
     """
     from arbiter.operators import checkpoint
@@ -62,7 +62,7 @@ def load_any_operator(weights: str | PathLike[str]) -> TrainedOperator:
 
 
 def default_method_names(trained: TrainedOperator | None) -> list[str]:
-    """What is compared if nothing is named: a refinement leans on a surface, and not on prices."""
+    """Return the default methods; ``refine`` only for an operator that gives a surface."""
     return [name for name in DEFAULT_METHODS if name != "refine" or hasattr(trained, "refine")]
 
 
@@ -71,16 +71,15 @@ def select_methods(
     trained: TrainedOperator | None = None,
     networks: Mapping[str, Baseline] | None = None,
 ) -> list[Method]:
-    """Methods by name, in the order given.
+    """Return methods by name, in the order given.
 
     Args:
-        names: Of :data:`NAMES`.
+        names: Some of :data:`METHOD_NAMES`.
         trained: The operator, which ``operator`` and ``refine`` need.
-        networks: By name, the trained baselines that are among the names.
+        networks: The trained baselines among the names, by name.
 
     Raises:
-        ValueError: If a name is not known, or comes twice, or the operator or a baseline is
-            missing.
+        ValueError: If a name is unknown or given twice, or the operator or a baseline is missing.
     """
     given = networks or {}
     for name in names:

@@ -1,4 +1,4 @@
-"""Pictures of an evaluation: where the errors are, and how they are spread over surfaces."""
+"""Figures of an evaluation: errors by maturity and moneyness, and their histogram over surfaces."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
-from arbiter.conventions import DAYS_PER_YEAR
+from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.files import open_whole
 from arbiter.plots import format_maturity
 from arbiter_lab.evaluation.scores import MONEYNESS_EDGES
@@ -24,12 +25,12 @@ _TICKS = (0.5, 1.0, 2.0, 3.0, 5.0, 7.0, 10.0, 20.0, 30.0, 50.0, 70.0, 100.0, 200
 def draw_errors(
     facts: dict[str, Any], families: list[str], path: str | PathLike[str] | None = None
 ) -> Figure:
-    """Of each method a heat map by maturity and moneyness, and a histogram of surfaces by family.
+    """Draw for each method a heat map by maturity and moneyness, and a histogram by family.
 
     Args:
-        facts: Of :meth:`Evaluation.to_dict`.
+        facts: The value of :meth:`Evaluation.to_dict`.
         families: The family of each surface, in the order of the evaluation.
-        path: Where the picture is saved, if anywhere.
+        path: PNG file to write; none if left out.
     """
     methods = facts["methods"]
     figure = Figure(figsize=(14.0, 0.9 + 4.2 * len(methods)), layout="constrained")
@@ -65,7 +66,7 @@ def draw_errors(
 
 
 def _draw_heat_map(
-    figure: Figure, ax: Any, heat: NDArray[Any], days: list[float], scale: tuple[float, float]
+    figure: Figure, ax: Axes, heat: Array, days: list[float], scale: tuple[float, float]
 ) -> None:
     norm = LogNorm(*scale)
     shown = ax.pcolormesh(np.ma.masked_invalid(heat), cmap="viridis", norm=norm)
@@ -87,14 +88,14 @@ def _draw_heat_map(
     bar.ax.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _histogram(ax: Any, sizes: NDArray[Any], families: NDArray[Any], edges: NDArray[Any]) -> None:
+def _histogram(ax: Axes, sizes: Array, families: NDArray[np.str_], edges: Array) -> None:
     names = sorted(set(families.tolist()))
     for name, colour in zip(names, _COLOURS * len(names), strict=False):
         own = sizes[families == name]
         found = own[np.isfinite(own)]
         middle = f"median {np.median(found):.1f}" if found.size else "none"
         ax.hist(
-            found, bins=edges, histtype="stepfilled", alpha=0.35, color=colour,
+            found, bins=edges.tolist(), histtype="stepfilled", alpha=0.35, color=colour,
             edgecolor=colour, linewidth=1.2, label=f"{name}: {middle} bp",
         )  # fmt: skip
     ax.set_xscale("log")
@@ -107,12 +108,12 @@ def _histogram(ax: Any, sizes: NDArray[Any], families: NDArray[Any], edges: NDAr
     ax.grid(alpha=0.25)
 
 
-def _surface_errors(found: dict[str, Any]) -> NDArray[Any]:
+def _surface_errors(found: dict[str, Any]) -> Array:
     return np.array(found["surface_rmse_bp"], dtype=np.float64)
 
 
-def _log_range(values: NDArray[Any]) -> tuple[float, float]:
-    """A range for a logarithmic scale, with room."""
+def _log_range(values: Array) -> tuple[float, float]:
+    """Return the limits of a logarithmic axis that contains the values with a margin."""
     if values.size == 0:
         return 1.0, 10.0
     low, high = max(float(values.min()), 1e-3), max(float(values.max()), 2e-3)

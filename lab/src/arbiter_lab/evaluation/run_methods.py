@@ -1,4 +1,4 @@
-"""Every method on the same quotes."""
+"""Runs and scores every method on the same quotes."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from arbiter_lab.evaluation.known_surface import Case
 from arbiter_lab.evaluation.methods import Method
 from arbiter_lab.evaluation.scores import CaseScore, noise_bp, score_case, score_refusal, summary
 
-CHAINS_PER_BATCH = 32  # chains that a method is given at once
+CHAINS_PER_BATCH = 32  # chains per call of a method
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What every method made of every case.
+    """Scores of every method on every case.
 
     Attributes:
-        cases: The benchmark.
-        answers: By method, in the order of the cases.
+        cases: Cases of the benchmark.
+        answers: Scores by name of the method, in the order of the cases.
     """
 
     cases: Sequence[Case]
     answers: dict[str, list[CaseScore]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Scores of every method as plain JSON values."""
+        """Return the scores of every method as plain JSON values."""
         return {
             "surfaces": len(self.cases),
             "quotes": sum(len(case.quotes) for case in self.cases),
@@ -48,10 +48,14 @@ def evaluate(
     """Run and score methods.
 
     Args:
-        cases: The benchmark; at least one, all with as many maturities and strikes.
-        methods: What to compare.
-        full: Whole certificates rather than proofs and tables (:func:`judge`).
-        tell: Hears the name of the method and how many cases are done.
+        cases: Cases of the benchmark, at least one, all with the same number of maturities and
+            strikes.
+        methods: The methods to compare.
+        full: Compute whole certificates rather than proofs and tables (:func:`audit_model`).
+        tell: Called with the name of the method and the number of cases done.
+
+    Raises:
+        ValueError: If there are no cases.
     """
     if not cases:
         raise ValueError("there are no cases: give at least one")
@@ -71,7 +75,8 @@ def _evaluate_batch(method: Method, cases: Sequence[Case], full: bool) -> list[C
     models: list[Model | str]
     try:
         models = list(method.solve(chains))
-    except ValueError:  # one of them: which?
+    except ValueError:  # the method refuses one of the chains; the failed attempt is not timed
+        began = time.perf_counter()
         models = [_solve_case(method, case) for case in cases]
     each = (time.perf_counter() - began) / len(cases)
     return [

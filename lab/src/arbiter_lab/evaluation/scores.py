@@ -1,7 +1,7 @@
-"""Errors against the truth, pooled over points as the Heston benchmark pools them.
+"""Errors against exact volatilities, pooled over points as in the Heston benchmark.
 
-An error is model minus truth in basis points of volatility. Where a method gives no volatility, or
-refuses the quotes, the error is infinite and so is what it is pooled into; how often is counted.
+An error is model minus exact volatility in basis points. If a method gives no volatility, or
+refuses the quotes, the error and every statistic of it are infinite; such points are counted.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.scoring import BASIS_POINT, Model, is_inside_bid_ask
 from arbiter_lab.evaluation.arbitrage_check import Verdict
 from arbiter_lab.evaluation.known_surface import Case
+from arbiter_lab.evaluation.model_extensions import read_index
 from arbiter_lab.metrics.pooling import root_mean_square
 from arbiter_lab.metrics.volatility import iv_error_bp, iv_mae_bp, iv_max_bp, iv_rmse_bp
 
@@ -30,16 +31,16 @@ MONEYNESS_EDGES = np.arange(-3.0, 2.0, 0.5)
 
 @dataclass(frozen=True, eq=False)
 class CaseScore:
-    """How good a method was on one case.
+    """The score of a method on one case.
 
     Attributes:
         error: ``(L, S)`` basis points; NaN where no strike is listed, infinite where the method
             has no volatility.
-        inside: How many quotes the model price lies within bid-ask of.
-        verdict: Of the audit.
-        vix_error: Index points; NaN for a model that has no index.
-        seconds: That the method took.
-        refusal: Why there is no model, if there is none.
+        inside: Number of quotes whose model price lies inside bid-ask.
+        verdict: Outcome of the audit.
+        vix_error: Error of the volatility index in points; NaN for a model without an index.
+        seconds: Time that the method took; NaN if it refused the quotes.
+        refusal: Why there is no model; None if there is one.
     """
 
     error: Array
@@ -58,18 +59,19 @@ def score_case(case: Case, model: Model, verdict: Verdict, seconds: float) -> Ca
     found[listed] = model.iv(case.k[listed], times[listed])
     error = iv_error_bp(found, case.iv)
     within = is_inside_bid_ask(model.otm(case.quotes.k, case.quotes.T), case.quotes)
-    index = model.vix() if hasattr(model, "vix") else np.nan
-    return CaseScore(error, int(within.sum()), verdict, float(index) - case.vix, seconds)
+    index = read_index(model)
+    vix_error = math.nan if index is None else index - case.vix
+    return CaseScore(error, int(within.sum()), verdict, vix_error, seconds)
 
 
 def score_refusal(case: Case, why: str) -> CaseScore:
-    """The score of no model at all."""
+    """Return the score of a method that refused the quotes: infinite errors and a NAS of zero."""
     error = np.where(case.listed, np.inf, np.nan)
     return CaseScore(error, 0, Verdict(0.0, 0, None), math.nan, math.nan, why)
 
 
 def summary(cases: Sequence[Case], answers: Sequence[CaseScore]) -> Summary:
-    """All scores of one method: of everything, by family, by maturity and by moneyness."""
+    """Return the scores of one method: overall, by family, by maturity and by moneyness."""
     error = np.stack([answer.error for answer in answers])  # (N, L, S)
     z = np.stack([case.deviations for case in cases])
     quoted = np.stack([case.quoted for case in cases])
@@ -116,13 +118,13 @@ def summary(cases: Sequence[Case], answers: Sequence[CaseScore]) -> Summary:
 
 
 def moneyness_labels() -> list[str]:
-    """Names of the cells of moneyness, from far puts to far calls."""
+    """Return the labels of the moneyness cells, from far puts to far calls."""
     middle = [f"{a:g} to {b:g}" for a, b in pairwise(MONEYNESS_EDGES.tolist())]
     return [f"below {MONEYNESS_EDGES[0]:g}", *middle, f"above {MONEYNESS_EDGES[-1]:g}"]
 
 
 def noise_bp(cases: Sequence[Case]) -> float:
-    """Root mean square of quoted mid volatility minus truth, over all quotes."""
+    """Root mean square of quoted mid minus exact volatility over all quotes, in basis points."""
     off = [0.5 * (case.quotes.iv_bid + case.quotes.iv_ask) - case.iv[case.quoted] for case in cases]
     return _rms(np.concatenate(off)) / BASIS_POINT
 
@@ -160,7 +162,7 @@ def _summarise_part(
 
 
 def _error_and_bias(error: Array) -> Summary:
-    """Error and bias of some points."""
+    """Root mean square error and mean error of some points, in basis points."""
     some = error[~np.isnan(error)]
     return {
         "rmse_bp": _finite_or_none(_rms(some)),
@@ -173,6 +175,7 @@ def _rms(values: Array) -> float:
     return root_mean_square(some) if some.size else math.nan
 
 
-def _finite_or_none(value: Any) -> float | None:
-    """JSON has neither NaN nor infinity: what is not known is null."""
-    return float(value) if math.isfinite(value) else None
+def _finite_or_none(value: SupportsFloat) -> float | None:
+    """Return the number, or None for NaN and infinity, which JSON does not have."""
+    number = float(value)
+    return number if math.isfinite(number) else None

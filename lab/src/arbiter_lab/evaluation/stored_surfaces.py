@@ -1,7 +1,6 @@
-"""The unseen surfaces on disk: made once, in whole files, and read back as they were made.
+"""Storage of the unseen surfaces: made once, thirty per file, and read back bit for bit.
 
-A file holds thirty surfaces. What is not there, or is damaged, is made; files of another law are
-refused.
+Files that are missing or damaged are made again; files of another law are refused.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ def load_unseen_surfaces(
     tell: Callable[[int], object] | None = None,
     first: int = 0,
 ) -> list[Case]:
-    """So many unseen surfaces.
+    """Return ``count`` unseen surfaces, from files where they exist.
 
     Args:
-        count: At least one.
-        folder: Where they are kept; nowhere if left out.
-        tell: Hears how many there are so far.
-        first: Number of the first of them; the benchmark's own are 0 to 1,999.
+        count: Number of surfaces, at least one.
+        folder: Folder of the files; nothing is stored if left out.
+        tell: Called with the number of surfaces so far.
+        first: Number of the first surface; those of the benchmark are 0 to 1,999.
 
     Raises:
         ValueError: If the folder cannot be used, or holds surfaces of another law.
@@ -111,7 +110,7 @@ def _read(path: Path, first: int) -> law.UnseenSurfaces:
 
 
 def _describe_law(first: int) -> str:
-    """All numbers that the law depends on."""
+    """Return all numbers that the law depends on, as JSON text."""
     return json.dumps(
         {
             "format": _FORMAT,

@@ -1,4 +1,4 @@
-"""2,000 unseen surfaces: a fixed law and seed, a third of them of a family unknown to training.
+"""The benchmark of 2,000 unseen surfaces; a third of them is of a family that training lacks.
 
 Surfaces come in threes. The first two are a parameter set of the markets' prior
 (:func:`arbiter.markets.draw`, 20 factors), at its start and in a state that a path of it reaches;
@@ -9,13 +9,13 @@ maturity, and no listed volatility below 4 %.
 
 Each has 14 maturities from a week to two years. Strikes are even in standard deviations of the log
 contract, from −3.5 to 2, rounded to multiples of 0.05 % of the forward, and listed where the option
-is worth a millionth of the forward or more: about 33 a slice. The half-spread in volatility is
-``SPREAD·(1 + 3 |z|/3.5)·IV`` at z deviations, the mid is the truth plus half-spread times
-uniform(−1, 1), and each strike keeps its quote with probability 0.8, about 26 a slice, at least 6.
-``SPREAD`` makes the noise, the mean square of mid minus truth over all quotes of the 2,000
-surfaces, 18 basis points.
+is worth a millionth of the forward or more: about 33 per slice. The half-spread in volatility is
+``ATM_HALF_SPREAD·(1 + 3 |z|/3.5)·IV`` at z deviations. The mid is the exact volatility plus
+half-spread times uniform(−1, 1). Each strike keeps its quote with probability 0.8, about 26 per
+slice, at least 6. ``ATM_HALF_SPREAD`` is set so that the root mean square of mid minus exact
+volatility over all quotes of the 2,000 surfaces is 18 basis points.
 
-Number i depends on nothing but the seed and i.
+Surface i depends only on the seed and on i.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ _MODEL_SEED_KEY, _QUOTE_SEED_KEY = 0, 1  # what the children of the seed are for
 
 @dataclass(frozen=True, eq=False)
 class UnseenSurfaces:
-    """Surfaces of the law, one after the other: N of them, L maturities, S strikes.
+    """N consecutive surfaces with L maturities and up to S strikes.
 
     Attributes:
-        first: Number of the first.
+        first: Number of the first surface.
         k: ``(N, L, S)`` log-strikes.
-        iv: ``(N, L, S)`` exact volatilities, NaN where no strike is listed.
-        mid: ``(N, L, S)`` quoted ones.
-        quoted: ``(N, L, S)``.
-        reference: ``(N, L)`` the log contract's volatility.
-        vix: ``(N,)`` index points.
+        iv: ``(N, L, S)`` exact volatilities; NaN where no strike is listed.
+        mid: ``(N, L, S)`` quoted mid volatilities.
+        quoted: ``(N, L, S)`` whether a strike has a quote.
+        reference: ``(N, L)`` volatility of the log contract.
+        vix: ``(N,)`` exact volatility index, in points.
     """
 
     first: int
@@ -83,7 +83,7 @@ class UnseenSurfaces:
         return self.vix.size
 
     def build_case(self, i: int) -> Case:
-        """Surface ``first + i``."""
+        """Return surface ``first + i`` as a :class:`Case`."""
         z = self.k[i] / (self.reference[i] * np.sqrt(T))[:, None]
         number = self.first + i
         half = half_spread(z, self.iv[i])
@@ -101,14 +101,14 @@ class UnseenSurfaces:
 
 
 def half_spread(deviations: Array, iv: Array) -> Array:
-    """Half-spreads in volatility."""
+    """Return half-spreads in volatility at strikes in deviations of the log contract."""
     return np.asarray(
         ATM_HALF_SPREAD * (1.0 + WING_HALF_SPREAD_GROWTH * np.abs(deviations) / 3.5) * iv
     )
 
 
 def make_unseen_surfaces(count: int, first: int = 0) -> UnseenSurfaces:
-    """Surfaces ``first`` to ``first + count − 1`` of the law, the same bits each time.
+    """Make surfaces ``first`` to ``first + count − 1``, bit-identical each time.
 
     Example:
         >>> make_unseen_surfaces(1, first=2).build_case(0).family
@@ -126,7 +126,7 @@ def make_unseen_surfaces(count: int, first: int = 0) -> UnseenSurfaces:
 
 
 def _draw_triple(number: int) -> list[tuple[NDArray[Any], ...]]:
-    """Columns of surfaces 3·number to 3·number + 2."""
+    """Return the columns of surfaces 3·number to 3·number + 2."""
     rng = np.random.default_rng(
         np.random.SeedSequence(LAW_SEED, spawn_key=(_MODEL_SEED_KEY, number))
     )
@@ -138,7 +138,7 @@ def _draw_triple(number: int) -> list[tuple[NDArray[Any], ...]]:
 
 
 class _ExactSmiles(NamedTuple):
-    """Exact volatilities of a market: ``(L, S)``, ``(L, S)``, ``(L,)`` and index points."""
+    """Log-strikes and volatilities ``(L, S)``, reference ``(L,)`` and index points of a market."""
 
     k: Array
     iv: Array
@@ -158,7 +158,7 @@ def _draw_until_accepted(
 
 
 def _draw_prior_smiles(rng: np.random.Generator) -> list[_ExactSmiles] | None:
-    """A market of the prior at its start and in a state that a path reaches."""
+    """Draw a market of the prior at its start and in a state on a path; None if rejected."""
     market = LiftedHeston.of(draw(rng))
     states = simulate_states([market], 2, rng)[0]
     total = np.stack([market.log_variance(T, state) for state in states])
@@ -179,12 +179,13 @@ def _draw_double_heston_smiles(rng: np.random.Generator) -> list[_ExactSmiles] |
 
 
 def _is_index_like(total: Array) -> bool:
-    level = np.sqrt(total / T)
-    return bool((level > VOLATILITY_RANGE[0]).all() and (level < VOLATILITY_RANGE[1]).all())
+    volatility = np.sqrt(total / T)
+    low, high = VOLATILITY_RANGE
+    return bool((volatility > low).all() and (volatility < high).all())
 
 
 def _strikes(total: Array) -> Array:
-    """``(L, S)`` log-strikes, multiples of ROUND, from total variances ``(L,)``."""
+    """Return ``(L, S)`` log-strikes from total variances ``(L,)``, rounded in strike."""
     even = np.linspace(*DEVIATION_RANGE, STRIKES_PER_SLICE) * np.sqrt(total)[:, None]
     return np.asarray(
         np.log(np.maximum(np.rint(np.exp(even) / STRIKE_ROUNDING), 1.0) * STRIKE_ROUNDING)
@@ -213,6 +214,6 @@ def _quote_surface(number: int, smiles: _ExactSmiles) -> tuple[NDArray[Any], ...
     return k, iv, mid, quoted, reference, np.array(points)
 
 
-def iterate_cases(sheets: UnseenSurfaces) -> Iterator[Case]:
-    """The surfaces, one by one."""
-    return (sheets.build_case(i) for i in range(len(sheets)))
+def iterate_cases(surfaces: UnseenSurfaces) -> Iterator[Case]:
+    """Iterate over the surfaces as cases."""
+    return (surfaces.build_case(i) for i in range(len(surfaces)))

@@ -75,7 +75,7 @@ def nas_inequalities(found: Sequence[Scored]) -> Metric:
     """Section 2.3: the weighted share of inequalities that hold, from a certificate a day.
 
     Args:
-        found: Certificates, of `audited` or of surfaces, or verdicts of the evaluation.
+        found: Certificates of `audit_panel` or of surfaces, or verdicts of the evaluation.
     """
     return Metric.from_days("NAS_inequalities", [day.nas for day in found], "have no score")
 

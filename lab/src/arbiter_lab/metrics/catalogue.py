@@ -1,6 +1,6 @@
-"""Every metric by name: which way is better, its range, and what a perfect model scores.
+"""Definitions of the metrics: direction, range, and the score of a perfect model.
 
-Tables and figures read it; docs/metrics/ explains each.
+Tables and figures use them; docs/metrics/ explains each.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ _INFINITE = math.inf
 
 @dataclass(frozen=True)
 class Definition:
-    """What is known of a metric before it is measured.
+    """The definition of a metric.
 
     Attributes:
-        name: As results name it.
-        better: Which way; "neither" where the formula does not say what its words ask.
-        low: Least value.
+        name: Name in the results.
+        better: Better direction; "neither" where the paper's formula and its words disagree.
+        low: Smallest value.
         high: Largest value.
-        perfect: What the truth itself scores; None where that depends on the data.
-        section: Of the paper; empty for the practitioner's own.
-        page: In docs/metrics/, without its ending.
+        perfect: Score of the exact prices; None where it depends on the data.
+        section: Section of the paper; empty for metrics that are not the paper's.
+        page: Page in docs/metrics/, without its suffix.
     """
 
     name: str

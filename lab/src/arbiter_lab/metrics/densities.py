@@ -1,7 +1,7 @@
-"""Errors of the law: relative entropy and tail means (docs/metrics/density-error.md).
+"""Errors of the risk-neutral law: relative entropy and tail means (docs/metrics/density-error.md).
 
-The definitions are of slices; training takes them on tensors of transports, results on surfaces
-and oracles through their public methods.
+The definitions are per slice. Training evaluates them on tensors of transports; the results
+evaluate them on surfaces and oracles through their public methods.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Compare = Callable[[Marginals, Marginals, ArrayLike], Array]
 
 
 class Alignment(NamedTuple):
-    """How alike the laws of two families of slices are, one number a slice each.
+    """Differences between the laws of two families of slices, one number per slice.
 
     Attributes:
         relative_entropy: ``KL(exact ‖ model)``.

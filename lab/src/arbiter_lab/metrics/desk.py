@@ -1,6 +1,6 @@
-"""What a desk asks of a surface: quotes met, and the volatility index.
+"""Share of quotes inside bid-ask and errors of the volatility index.
 
-docs/metrics/inside-bid-ask.md and docs/metrics/vix-error.md.
+See docs/metrics/inside-bid-ask.md and docs/metrics/vix-error.md.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def inside_bid_ask(
     """Share of quotes whose model price lies between bid and ask (1e-12), pooled over days.
 
     Args:
-        prices: Of each day, one out-of-the-money price per quote, ``model.otm(q.k, q.T)``. A
-            price that is not a number is outside.
-        quotes: Of each day.
-        unseen: Of each day, the quotes that the model was not shown: score those only.
+        prices: For each day one out-of-the-money price per quote, ``model.otm(q.k, q.T)``. A
+            price that is not a number counts as outside.
+        quotes: Quotes of each day.
+        unseen: For each day a mask of the quotes that the model was not shown; only those count.
     """
     if len(prices) != len(quotes) or (unseen is not None and len(unseen) != len(quotes)):
         raise ValueError(
@@ -57,19 +57,19 @@ def vix_rmse(model: ArrayLike, oracle: ArrayLike) -> Metric:
     """Root mean square error of the volatility index over days, in index points.
 
     Args:
-        model: ``(D,)`` the model's index; NaN where it has none.
-        oracle: ``(D,)`` the exact one.
+        model: ``(D,)`` index of the model; NaN where it has none.
+        oracle: ``(D,)`` exact index.
     """
     return _index_error_metric("vix_rmse", model, oracle, root_mean_square)
 
 
 def vix_mae(model: ArrayLike, oracle: ArrayLike) -> Metric:
-    """Mean absolute error of the volatility index, in points; as `vix_rmse`."""
+    """Mean absolute error of the volatility index, in points; arguments as for `vix_rmse`."""
     return _index_error_metric("vix_mae", model, oracle, mean_absolute)
 
 
 def vix_max(model: ArrayLike, oracle: ArrayLike) -> Metric:
-    """Largest absolute error of the volatility index, in points; as `vix_rmse`."""
+    """Largest absolute error of the volatility index, in points; arguments as for `vix_rmse`."""
     return _index_error_metric("vix_max", model, oracle, largest_absolute)
 
 

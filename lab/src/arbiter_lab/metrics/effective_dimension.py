@@ -13,7 +13,7 @@ SPECTRUM_SHARES = (0.90, 0.95, 0.99)
 def effective_dimensions(
     rows: ArrayLike, *, suffix: str = "", centred: bool = False
 ) -> list[Metric]:
-    """How many directions hold 90, 95 and 99 % of the spectrum of the rows' Gram matrix.
+    """Return the number of directions with 90, 95 and 99 % of the spectrum of the Gram matrix.
 
     The rows are inputs by section 5.2 (no suffix) and features of the operator by sections 2.3 and
     7.3 (``suffix="features"``). As the paper has it the matrix is not centred: the mean row is then

@@ -1,13 +1,13 @@
-"""The law of ``X_T`` at each maturity, of a surface or of anything that knows its distribution.
+"""Marginals: the law of ``X_T`` at each maturity, of a surface or of an oracle.
 
-A Surface has all that is asked for here. An oracle that gives prices, digitals and densities is
-turned into one by `Inverted`.
+A Surface has all methods of :class:`Marginals`. :class:`InvertedMarginals` adds them to an oracle
+that has prices, digitals and densities.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,19 +25,19 @@ _TABLE_DEVIATIONS = np.linspace(-20.0, 10.0, 301)  # left tails are long: −15 
 class Marginals(Protocol):
     """A Surface, or anything with these four methods; k is log-moneyness, z a Gaussian quantile."""
 
-    def log_strike(self, z: Any, T: Any) -> Array:
+    def log_strike(self, z: Array, T: Array, /) -> Array:
         """Log-moneyness below which ``X_T`` lies with probability Φ(z)."""
         ...
 
-    def density(self, k: Any, T: Any) -> Array:
+    def density(self, k: Array, T: Array, /) -> Array:
         """Density of ``X_T`` per unit of κ."""
         ...
 
-    def cvar(self, q: Any, T: Any, tail: str = "lower") -> Array:
+    def cvar(self, q: float, T: Array, tail: str = "lower", /) -> Array:
         """Mean of ``X_T`` over its tail of probability q."""
         ...
 
-    def variance_swap(self, T: Any) -> Array:
+    def variance_swap(self, T: Array, /) -> Array:
         """``−2 E log X_T / T``."""
         ...
 
@@ -45,19 +45,19 @@ class Marginals(Protocol):
 class Distribution(Protocol):
     """An oracle: `arbiter.markets.LiftedHeston`, for instance."""
 
-    def otm(self, k: Any, T: Any, state: Any = None) -> Array:
+    def otm(self, k: Array, T: Array, state: ArrayLike | None = None, /) -> Array:
         """Out-of-the-money prices."""
         ...
 
-    def digital(self, k: Any, T: Any, state: Any = None) -> Array:
+    def digital(self, k: ArrayLike, T: ArrayLike, state: ArrayLike | None = None, /) -> Array:
         """``P(X_T > e^k)``."""
         ...
 
-    def density(self, k: Any, T: Any, state: Any = None) -> Array:
+    def density(self, k: Array, T: Array, state: ArrayLike | None = None, /) -> Array:
         """Density of ``X_T`` per unit of κ."""
         ...
 
-    def variance_swap(self, T: Any, state: Any = None) -> Array:
+    def variance_swap(self, T: ArrayLike, state: ArrayLike | None = None, /) -> Array:
         """``−2 E log X_T / T``."""
         ...
 
@@ -65,16 +65,16 @@ class Distribution(Protocol):
 class InvertedMarginals:
     """The marginals of an oracle in one state, with its distribution inverted.
 
-    What was asked once is kept: make one a day, and share it between the models of that day.
+    Values are cached: make one object per day, and share it between the models of that day.
 
     Args:
         oracle: Anything with ``otm``, ``digital``, ``density`` and ``variance_swap``.
-        state: Of the oracle; its start by default.
+        state: State of the oracle; its start by default.
     """
 
     def __init__(self, oracle: Distribution, state: ArrayLike | None = None) -> None:
         self.oracle, self.state = oracle, state
-        self._kept: dict[tuple[Any, ...], Array] = {}
+        self._kept: dict[tuple[object, ...], Array] = {}
 
     def density(self, k: ArrayLike, T: ArrayLike) -> Array:
         """Density of ``X_T`` per unit of κ."""
@@ -89,7 +89,7 @@ class InvertedMarginals:
     def log_strike(self, z: ArrayLike, T: ArrayLike) -> Array:
         """Log-moneyness at Gaussian quantiles: a monotone table, then one Newton step.
 
-        Past five deviations, where an oracle's tail is rounding, it goes on as a straight line.
+        Past five deviations, where the oracle's tail is rounding, it is extrapolated linearly.
         """
         return self._evaluate_cached("log_strike", self._invert, z, T)
 
@@ -101,10 +101,10 @@ class InvertedMarginals:
         k, slope = np.empty(wanted.shape), np.empty((2, each.size))
         scale = np.sqrt(self.variance_swap(each) * each)
         table = _TABLE_DEVIATIONS * scale[:, None]
-        levels = self._gaussian_quantile(table, each[:, None])  # (M, 301)
+        quantiles = self._gaussian_quantile(table, each[:, None])  # (M, 301)
         for m in range(each.size):
-            sound = np.flatnonzero(np.abs(levels[m]) < _MAX_RESOLVED_DEVIATIONS + 1.0)
-            x = np.maximum.accumulate(levels[m, sound])
+            sound = np.flatnonzero(np.abs(quantiles[m]) < _MAX_RESOLVED_DEVIATIONS + 1.0)
+            x = np.maximum.accumulate(quantiles[m, sound])
             rising = np.flatnonzero(np.diff(x, prepend=-np.inf) > 1e-9)
             inverse = PchipInterpolator(x[rising], table[m, sound[rising]])
             k[where == m] = inverse(near[where == m])
@@ -153,13 +153,13 @@ class InvertedMarginals:
         return self._kept[key]
 
     def _gaussian_quantile(self, k: ArrayLike, T: ArrayLike) -> Array:
-        """Gaussian quantile of ``P(X_T ≤ e^k)``, infinite where a probability is none."""
+        """Gaussian quantile of ``P(X_T ≤ e^k)``; infinite where the probability is 0 or 1."""
         above = np.clip(self.oracle.digital(k, T, self.state), 0.0, 1.0)
         return np.asarray(-ndtri(above))
 
 
 def explain_missing_law(law: object) -> str | None:
-    """Why something has no marginals, or None where it has them."""
+    """Return why an object has no marginals; None if it has them."""
     names = ("log_strike", "density", "cvar", "variance_swap")
     missing = [name for name in names if not hasattr(law, name)]
     if not missing:

@@ -1,14 +1,14 @@
-"""What every metric gives back: one number, or the reason why there is none.
+"""The result of a metric: a number, or the reason why it is undefined.
 
-Days are the unit of inference: where a metric has one number a day, the series travels with the
-value, which may be its mean, its largest, or the same statistic of all points together.
+Days are the unit of inference. A metric with one number per day keeps that series beside its value,
+which may be the mean, the largest, or the same statistic of all points together.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,11 +22,11 @@ class Metric:
     """A named number, or None and a reason.
 
     Attributes:
-        name: As results name it; a variant carries a suffix.
-        value: Finite; None where the metric is not defined.
+        name: Name in the results; a variant has a suffix.
+        value: Finite number; None where the metric is undefined.
         reason: Why there is no value; None where there is one.
-        daily: ``(D,)`` one number a day, NaN on days that have none; None where days are not
-            what the metric is made of.
+        daily: ``(D,)`` one number per day, NaN on days without one; None for a metric that is not
+            computed from days.
 
     Example:
         >>> Metric("NAS", 1.0)
@@ -57,17 +57,17 @@ class Metric:
 
     @classmethod
     def undefined(cls, name: str, reason: str, daily: ArrayLike | None = None) -> Metric:
-        """No value."""
+        """Return a metric without a value, with the reason."""
         return cls(name, None, reason, None if daily is None else np.asarray(daily, np.float64))
 
     @classmethod
     def from_days(cls, name: str, daily: ArrayLike, why: str) -> Metric:
-        """The mean of the days; undefined where a day is not a number.
+        """Return the mean of the days; undefined if a day is not finite.
 
         Args:
-            name: Of the metric.
-            daily: ``(D,)``.
-            why: What it means if a day is not a number, as the end of a sentence.
+            name: Name of the metric.
+            daily: ``(D,)`` one number per day.
+            why: Meaning of a day that is not finite, as the end of a sentence.
         """
         series = np.array(daily, dtype=np.float64, ndmin=1)
         missing = np.flatnonzero(~np.isfinite(series))
@@ -78,10 +78,6 @@ class Metric:
             return cls.undefined(name, reason + why, np.where(np.isfinite(series), series, np.nan))
         return cls(name, float(series.mean()), None, series)
 
-    def with_name(self, name: str) -> Metric:
-        """The same under another name."""
-        return replace(self, name=name)
-
     def __repr__(self) -> str:
         if self.value is None:
             return f"{self.name} is undefined: {self.reason}"
@@ -89,7 +85,7 @@ class Metric:
 
 
 def metrics_to_dict(metrics: Iterable[Metric]) -> dict[str, Any]:
-    """Strict JSON: a value or null under each name, and under ``reason`` why nulls are null.
+    """Return JSON values: a number or null by name, and under ``reason`` why nulls are null.
 
     Raises:
         ValueError: If two metrics have one name.
@@ -110,7 +106,7 @@ def metrics_to_dict(metrics: Iterable[Metric]) -> dict[str, Any]:
 
 
 def worst_day(metric: Metric, *, higher_is_better: bool = False) -> Metric:
-    """The worst day of a metric, under ``worst_day_`` and its name; which it was, by `argworst`."""
+    """Return the value of a metric on its worst day, as the metric ``worst_day_`` and its name."""
     name = f"worst_day_{metric.name}"
     day = argworst(metric, higher_is_better=higher_is_better)
     if day is None:
@@ -120,9 +116,9 @@ def worst_day(metric: Metric, *, higher_is_better: bool = False) -> Metric:
 
 
 def argworst(metric: Metric, *, higher_is_better: bool = False) -> int | None:
-    """Number of the worst day, the first of equals; None for a metric that is not defined.
+    """Return the number of the worst day, the first of equals; None for an undefined metric.
 
-    A metric that is undefined on some day has no worst day: that day may be it.
+    A metric that is undefined on some day has no worst day, since that day may be the worst.
     """
     if metric.value is None or metric.daily is None or np.isnan(metric.daily).all():
         return None

@@ -90,7 +90,7 @@ def _variance_ratio_metric(
 
 
 def _edges(count: int, buckets: int) -> Places:
-    """Where each of at most so many even buckets begins."""
+    """Return the first index of each of at most ``buckets`` even buckets."""
     many = min(count, buckets)
     return np.array([i * count // many for i in range(many)], dtype=np.int64)
 

@@ -1,12 +1,12 @@
-"""Panels of call prices, and what is wrong with them: D days, L maturities, S strikes.
+"""Panels of call prices and their violations of static no-arbitrage inequalities.
 
-Prices are in forward units on the same moneyness ``κ = K/F_T`` at every maturity, so that a
-calendar comparison is one at fixed κ.
+A panel has D days, L maturities and S strikes. Prices are in forward units on the same moneyness
+``κ = K/F_T`` at every maturity, so that calendar comparisons are at fixed κ.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,13 +18,13 @@ from arbiter.scoring import TOLERANCE
 class Priced(Protocol):
     """A Surface, an oracle, a peer: anything with out-of-the-money prices."""
 
-    def otm(self, k: Any, T: Any) -> Array:
+    def otm(self, k: Array, T: Array, /) -> Array:
         """Out-of-the-money prices in forward units."""
         ...
 
 
 class Panel(NamedTuple):
-    """Calls on a grid.
+    """Call prices of D days on a grid of maturities and strikes.
 
     Attributes:
         calls: ``(D, L, S)`` in forward units, NaN where there is no finite price.
@@ -51,9 +51,9 @@ def price_calls(model: Priced, kappa: ArrayLike, T: ArrayLike) -> Array:
 
 
 def build_panel(calls: ArrayLike, kappa: ArrayLike, T: ArrayLike) -> Panel:
-    """A panel of checked shape; one day, ``(L, S)``, becomes ``(1, L, S)``.
+    """Check the shapes and return a panel; one day, ``(L, S)``, becomes ``(1, L, S)``.
 
-    Prices need not be finite: what is not makes a day undefined, not an error.
+    Prices need not be finite: a day with one that is not has no score.
 
     Raises:
         ValueError: If shapes disagree, or strikes or maturities do not increase.
@@ -75,9 +75,9 @@ def build_panel(calls: ArrayLike, kappa: ArrayLike, T: ArrayLike) -> Panel:
 
 
 class Violations(NamedTuple):
-    """Prices of portfolios that should not be for sale, long legs of weight one; 0 where sound.
+    """Sizes of violated inequalities: gains of portfolios with long legs of weight one, else 0.
 
-    A day with a price that is not a number has NaN beside it.
+    Entries next to a price that is not a number are NaN.
 
     Attributes:
         vertical: ``(D, L, S−1)`` how much calls rise to the next strike.
@@ -91,10 +91,10 @@ class Violations(NamedTuple):
 
 
 def violations(panel: Panel, tolerance: float = TOLERANCE, printed: bool = False) -> Violations:
-    """The static inequalities between neighbours that a panel breaks.
+    """Return the static inequalities between neighbours that a panel violates.
 
     Args:
-        panel: Calls.
+        panel: Call prices.
         tolerance: Up to this, in forward units, a violation is rounding and counts as none.
         printed: Take the calendar as section 5.2 of the paper prints it, which calls a rise with
             maturity the violation (errata 47).
@@ -110,16 +110,16 @@ def violations(panel: Panel, tolerance: float = TOLERANCE, printed: bool = False
 
 
 def negative_mass(butterfly: Array, kappa: Array) -> Array:
-    """``(D, L, S−2)`` the drop of the call's slope at a strike: density below zero, as a mass.
+    """Return ``(D, L, S−2)`` negative probability mass at inner strikes: the drop of the slope.
 
-    It is the butterfly over the price that a unit of mass at the strike gives it.
+    It is the butterfly's violation over the butterfly's price for a unit of mass at the strike.
     """
     low, high = np.diff(kappa)[:-1], np.diff(kappa)[1:]
     return np.asarray(butterfly * (low + high) / (low * high))
 
 
 def _left_wing_weights(kappa: Array) -> Array:
-    """``(S−2,)`` weight of the left wing."""
+    """Return ``(S−2,)`` weights of the left wing of each butterfly."""
     return np.asarray((kappa[2:] - kappa[1:-1]) / (kappa[2:] - kappa[:-2]))
 
 

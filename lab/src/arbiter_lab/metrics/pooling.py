@@ -1,7 +1,7 @@
-"""Errors of many days into one number: pooled over points, with a series of days beside it.
+"""Pools errors of many days over all points, and keeps the statistic of each day.
 
-An error is ``(D, …)``: NaN where there is no point, infinite where the model gives no number. One
-infinite error makes a pooled one undefined, and the reason counts them.
+Errors are ``(D, …)``: NaN where there is no point, infinite where the model gives no number. One
+infinite error makes the pooled statistic undefined; the reason states how many there are.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def largest_absolute(errors: Array) -> float:
 
 
 def pool_errors(name: str, errors: ArrayLike, statistic: Statistic, what: str) -> Metric:
-    """One statistic of all points, and of each day's.
+    """Return a statistic of the errors of all points, with its value on each day.
 
     Args:
-        name: Of the metric.
+        name: Name of the metric.
         errors: ``(D, …)``; NaN where there is no point, infinite where the model has no number.
-        statistic: Of the errors of some points.
-        what: The number that the model should have given, for the reason: "volatility".
+        statistic: Maps the errors of some points to a number.
+        what: Name of the missing quantity for the reason, such as "volatility".
     """
     table = np.asarray(errors, dtype=np.float64)
     rows = [row[~np.isnan(row)] for row in table.reshape(table.shape[0], -1)]

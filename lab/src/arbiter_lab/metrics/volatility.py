@@ -70,7 +70,7 @@ def iv_max_bp(error: ArrayLike, quoted: ArrayLike | None = None, points: Points 
 
 
 def iv_errors(error: ArrayLike, quoted: ArrayLike) -> list[Metric]:
-    """All nine: RMSE, MAE and largest, of all points, of quoted and of unquoted ones."""
+    """Return RMSE, MAE and largest error, each of all, of quoted and of unquoted points."""
     return [
         metric(error, quoted, points)
         for metric in (iv_rmse_bp, iv_mae_bp, iv_max_bp)

@@ -78,7 +78,7 @@ def surface_wasserstein(
         oracle: The same shape.
         kappa: ``(S,)`` strikes over forward.
         T: ``(L,)`` years, two or more.
-        directions: How many.
+        directions: Number of directions.
     """
     found, truth = build_panel(model, kappa, T), build_panel(oracle, kappa, T)
     if found.calls.shape != truth.calls.shape:

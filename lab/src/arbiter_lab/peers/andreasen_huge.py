@@ -1,23 +1,23 @@
-"""Andreasen and Huge's volatility interpolation, as QuantLib has it.
+"""Andreasen and Huge's volatility interpolation, in QuantLib's implementation.
 
 Andreasen and Huge (2011): one implicit finite-difference step of Dupire's equation from each
 expiry to the next, its local volatility constant around each quoted strike and solved for by
 least squares. Prices are free of arbitrage on the finite-difference grid; between grid points and
 strikes QuantLib interpolates with a cubic spline, which need not be.
 
-QuantLib's expiries are whole days and its search starts from a local volatility of 25 %, while
-the method knows time only through total variance. So expiries are put on a clock of their own,
-whole days apart, on which the at-the-money volatility is near that start. It changes no quote.
+QuantLib's expiries are whole days and its search starts from a local volatility of 25 %, while the
+method depends on time only through total variance. Expiries are therefore put on a clock of their
+own, whole days apart, on which the at-the-money volatility is near that start. No quote changes.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.pricing import black
@@ -32,30 +32,36 @@ GRID_POINTS = 500  # points in strike, QuantLib's default
 # step would make a local volatility negative, and which expiries that strikes is chance.
 CLOCK_VOLATILITIES = (0.25, 0.2, 0.17)
 SUFFICIENT_INSIDE_SHARE = 0.99
-_GRID_MARGIN_LOG_STRIKE = np.log(
-    8.0
-)  # the grid goes this far past the quoted strikes, QuantLib's default
+_GRID_MARGIN_LOG_STRIKE = np.log(8.0)  # of the grid past the quoted strikes, QuantLib's default
+
+
+class OptionPrices(Protocol):
+    """The method of QuantLib's ``AndreasenHugeVolatilityInterpl`` that is used here."""
+
+    def optionPrice(self, t: float, strike: float, side: int, /) -> float:  # noqa: N802
+        """Price of an option; ``side`` is ``Option.Call`` or ``Option.Put``."""
+        ...
 
 
 @dataclass(frozen=True, repr=False)
 class AndreasenHuge(Peer):
-    """QuantLib's interpolation; its own between maturities, flat in volatility after the last.
+    """QuantLib's interpolation in strike and maturity; flat in volatility after the last.
 
     Attributes:
         maturities: ``(L,)`` years.
-        clock: ``(L,)`` the same maturities on the clock of the calibration.
-        ends: Log-strikes between which there are prices.
-        interpolation: The ``AndreasenHugeVolatilityInterpl``.
+        clock: ``(L,)`` the same maturities on the clock of the calibration, in years.
+        ends: Lowest and highest log-strike of the grid.
+        interpolation: QuantLib's ``AndreasenHugeVolatilityInterpl``.
     """
 
     name: ClassVar[str] = "Andreasen-Huge"
     maturities: Array
     clock: Array
     ends: tuple[float, float]
-    interpolation: Any
+    interpolation: OptionPrices
 
-    def otm(self, k: Any, T: Any) -> Array:
-        """Out-of-the-money prices in forward units, as QuantLib gives them."""
+    def otm(self, k: ArrayLike, T: ArrayLike) -> Array:
+        """Out-of-the-money prices in forward units, by QuantLib."""
         at, t = broadcast_points(k, T)
         later = t > self.maturities[-1]
         if not later.any():
@@ -63,7 +69,7 @@ class AndreasenHuge(Peer):
         beyond = black.otm(at, np.sqrt(self.total_variance(at, t)))
         return np.where(later, beyond, self._prices(at, np.minimum(t, self.maturities[-1])))
 
-    def total_variance(self, k: Any, T: Any) -> Array:
+    def total_variance(self, k: ArrayLike, T: ArrayLike) -> Array:
         """Total implied variance ``σ²T``; zero where the price is not above its lower bound."""
         at, t = broadcast_points(k, T)
         held = np.minimum(t, self.maturities[-1])
@@ -92,9 +98,9 @@ class AndreasenHuge(Peer):
 
 
 def fit_andreasen_huge(quotes: Quotes) -> AndreasenHuge:
-    """Calibrate to the middle of each quote, at most 50 strikes an expiry.
+    """Calibrate to the middle of each quote, with at most 50 strikes per expiry.
 
-    Up to three clocks are tried, and the calibration with most quotes inside bid-ask is kept.
+    Up to three clocks are tried, and the calibration with most quotes inside bid-ask is returned.
 
     Raises:
         ModuleNotFoundError: If QuantLib is not installed; ``pip install QuantLib``.
@@ -120,10 +126,10 @@ def _calibrate_on_clock(quotes: Quotes, volatility: float) -> AndreasenHuge:
     clock = days / DAYS_PER_YEAR
     today = ql.Date(2, 1, 2026)  # any: only differences of dates are used
     flat = ql.YieldTermStructureHandle(ql.FlatForward(today, 0.0, ql.Actual365Fixed()))
-    level = iv * np.sqrt(quotes.T / clock[quotes.expiry])
+    clock_iv = iv * np.sqrt(quotes.T / clock[quotes.expiry])
     exercises = [ql.EuropeanExercise(today + int(day)) for day in days]
     options = ql.CalibrationSet()
-    for k, i, vol in zip(quotes.k.tolist(), quotes.expiry.tolist(), level.tolist(), strict=True):
+    for k, i, vol in zip(quotes.k.tolist(), quotes.expiry.tolist(), clock_iv.tolist(), strict=True):
         option = ql.VanillaOption(ql.PlainVanillaPayoff(ql.Option.Put, math.exp(k)), exercises[i])
         options.push_back(ql.CalibrationPair(option, ql.SimpleQuote(vol)))
     kind = ql.AndreasenHugeVolatilityInterpl
@@ -140,7 +146,7 @@ def _calibrate_on_clock(quotes: Quotes, volatility: float) -> AndreasenHuge:
 
 
 def _clock_days(quotes: Quotes, iv: Array, volatility: float) -> NDArray[np.int64]:
-    """``(L,)`` whole days of each expiry on the clock, at least one apart."""
+    """Return ``(L,)`` whole days of each expiry on the clock, at least one apart."""
     days = np.empty(quotes.maturities.size, dtype=np.int64)
     last = 0
     for i, T in enumerate(quotes.maturities.tolist()):
@@ -151,7 +157,7 @@ def _clock_days(quotes: Quotes, iv: Array, volatility: float) -> NDArray[np.int6
 
 
 def _thin_strikes(quotes: Quotes) -> NDArray[np.bool_]:
-    """``(m,)`` at most STRIKES of each expiry, denser near the money than in the wings."""
+    """Return a mask ``(m,)`` of at most 50 strikes per expiry, denser near the money."""
     keep = np.zeros(len(quotes), dtype=bool)
     for i, T in enumerate(quotes.maturities.tolist()):
         here = np.flatnonzero(quotes.expiry == i)

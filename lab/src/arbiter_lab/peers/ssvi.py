@@ -9,9 +9,10 @@ arbitrage; the fit keeps to these bounds. All parameters are fitted together.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from arbiter.conventions import Array
 from arbiter.quotes import Quotes
@@ -37,14 +38,14 @@ class SSVI(Peer):
     eta: float
     gamma: float
 
-    def at_the_money(self, T: Any) -> Array:
+    def at_the_money(self, T: ArrayLike) -> Array:
         """Total variance θ(T) at ``k = 0``."""
         t = np.asarray(T, dtype=np.float64)
         inner = np.interp(t, self.maturities, self.theta)
         # beyond the ends volatility is flat: the ratio is one between them
         return np.asarray(inner * t / np.clip(t, self.maturities[0], self.maturities[-1]))
 
-    def total_variance(self, k: Any, T: Any) -> Array:
+    def total_variance(self, k: ArrayLike, T: ArrayLike) -> Array:
         """Total implied variance ``σ²T``; ``k`` and ``T`` broadcast."""
         at, t = broadcast_points(k, T)
         return ssvi(at, self.at_the_money(t), self.rho, self.eta, self.gamma)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,7 +38,7 @@ class SVI(Peer):
     maturities: Array
     parameters: Array
 
-    def total_variance(self, k: Any, T: Any) -> Array:
+    def total_variance(self, k: ArrayLike, T: ArrayLike) -> Array:
         """Total implied variance ``σ²T``; ``k`` and ``T`` broadcast."""
         at, t = broadcast_points(k, T)
         last = self.maturities.size - 1
@@ -118,10 +118,10 @@ class _SliceQuotes:
         return np.asarray(slope / (2.0 * volatility * self.T * self.half)[:, None])
 
     def bounds(self) -> tuple[Array, Array]:
-        """Least and most of each parameter; without them slices of few quotes run away.
+        """Return lower and upper bounds of the parameters; fits of few quotes need them.
 
-        Lee's bound on a wing's slope says nothing at short maturities: the root of the largest
-        variance does, and slices free of butterfly arbitrage hardly reach it.
+        Lee's bound on a wing's slope does not bind at short maturities. The root of the largest
+        variance does, and slices free of butterfly arbitrage rarely reach it.
         """
         low, high = min(self.k[0], 0.0), max(self.k[-1], 0.0)
         width, most = self.k[-1] - self.k[0], float(self.iv.max() ** 2 * self.T)

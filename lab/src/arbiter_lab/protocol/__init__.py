@@ -1,1 +1,1 @@
-"""How numbers become claims: inference, folds, stress, monitors and the record of a run."""
+"""The evaluation protocol: inference, folds, stress, monitors and the record of a run."""

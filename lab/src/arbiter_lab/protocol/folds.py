@@ -1,12 +1,12 @@
-"""Blocked folds with a rolling horizon and an embargo, in the order of time.
+"""Blocked folds of a timeline with a rolling horizon and an embargo, in the order of time.
 
 Section 5.1 of the paper: the timeline is cut into B contiguous blocks; in fold b blocks 1 to b−1
 train, block b validates, and blocks b+1 to B are scored out of sample, window after window. The
 first fold has nothing to train on and the last nothing to score, so that folds 2 to B−1 remain.
 
 An embargo of e days drops the last e days before validation from training, and the last e days
-before scoring from validation: what those days know may reach across the border.
-:mod:`arbiter_lab.protocol.leakage` looks for what still does.
+before scoring from validation, since their information may reach across the border.
+:mod:`arbiter_lab.protocol.leakage` checks for leaks that remain.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Days = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """Days by their numbers, increasing within each part.
+    """The days of a fold as increasing numbers.
 
     Attributes:
-        number: Of the block that validates, from 1 on as the paper counts.
-        train: Days that parameters are fitted on.
-        validate: Days that stop training and choose between models.
-        windows: Days that are scored, window after window: the rolling horizon.
+        number: Number of the validation block, counted from 1 as in the paper.
+        train: Days on which parameters are fitted.
+        validate: Days on which training is stopped and models are chosen.
+        windows: Days that are scored, by window of the rolling horizon.
     """
 
     number: int
@@ -47,11 +47,11 @@ class Fold:
 
     @property
     def test(self) -> Days:
-        """All days that are scored."""
+        """All scored days."""
         return np.concatenate(self.windows)
 
     def to_dict(self) -> dict[str, Any]:
-        """Boundaries as plain JSON values, first and last day of each part."""
+        """Return the first and last day of each part as plain JSON values."""
         return {
             "fold": self.number,
             "train": _first_and_last_day(self.train),
@@ -63,17 +63,17 @@ class Fold:
 def make_blocked_folds(
     days: int, blocks: int, *, embargo: int = 0, horizon: int | None = None
 ) -> list[Fold]:
-    """The folds of a timeline.
+    """Cut a timeline into folds.
 
     Args:
         days: Length of the timeline.
-        blocks: B, at least 3; lengths of blocks differ by a day at most.
+        blocks: Number of blocks B, at least 3; their lengths differ by at most a day.
         embargo: Days dropped before each border.
-        horizon: Days of a window out of sample; a block if left out. The last window of a fold may
-            be shorter.
+        horizon: Length in days of a window out of sample; one block if left out. The last window of
+            a fold may be shorter.
 
     Raises:
-        ValueError: If a part of a fold would be left without a day.
+        ValueError: If a part of a fold would have no days.
 
     Example:
         >>> [fold.number for fold in make_blocked_folds(100, 5)]

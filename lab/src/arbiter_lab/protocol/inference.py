@@ -1,17 +1,17 @@
-"""Means of dependent series with their intervals, families of hypotheses, proportions, one slope.
+"""HAC inference for dependent series: means, Holm's adjustment, proportions, a regression slope.
 
-Three ways to the standard error of a mean, all robust to heteroskedasticity and to dependence:
+Three estimators of the standard error of a mean are robust to heteroskedasticity and dependence:
 
 * ``paper``: Newey and West (1987), Bartlett weights ``1 − j/(L+1)`` up to the lag
   ``L = ⌊c T^{1/4}⌋`` of section 5.3, and normal quantiles.
-* ``automatic``: the same with the lag of Andrews (1991), which grows with the persistence that is
-  measured.
+* ``automatic``: the same with the lag of Andrews (1991), which grows with the estimated
+  persistence.
 * ``cosine``: the equal-weighted cosine estimator of Lazarus, Lewis, Stock and Watson (2018), a mean
   of ``B = ⌊0.41 T^{2/3}⌋`` squared cosine coefficients, and quantiles of Student's t with B degrees
   of freedom.
 
-The first is what the paper reports. Its intervals are too short for persistent series, and longer
-series mend that slowly, as the lag grows: docs/protocol.md has the measured coverage of all three.
+The paper reports the first. Its intervals are too short for persistent series, and improve only
+slowly with the length of the series. docs/protocol.md has the measured coverage of all three.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CONSTANT_TOLERANCE = 1e-14  # deviations over size: what rounding leaves of a c
 
 
 class Interval(NamedTuple):
-    """Two ends."""
+    """Lower and upper end of an interval."""
 
     low: float
     high: float
@@ -44,19 +44,19 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean and how well it is known.
+    """A mean with its standard error, interval and p-value.
 
     Attributes:
-        mean: Of the series.
-        error: Its standard error.
+        mean: Mean of the series.
+        error: Standard error of the mean.
         low: Lower end of the interval.
-        high: Upper end.
-        p_value: Two-sided, of the hypothesis that the mean is ``null``.
-        null: That hypothesis.
+        high: Upper end of the interval.
+        p_value: Two-sided p-value of the hypothesis that the mean is ``null``.
+        null: Mean under the hypothesis.
         count: Length of the series.
-        level: Of the interval.
-        method: How the error was found.
-        lag: Of Newey and West; the number of cosines for ``cosine``.
+        level: Confidence level of the interval.
+        method: Estimator of the standard error.
+        lag: Newey-West lag; the number of cosines for ``cosine``.
     """
 
     mean: float
@@ -71,7 +71,7 @@ class Estimate:
     lag: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return the fields as plain JSON values."""
         return asdict(self)
 
 
@@ -113,14 +113,14 @@ def hac_mean(
     lag: int | None = None,
     c: float = 1.0,
 ) -> Estimate:
-    """The mean of a series of days, in their order, with an interval.
+    """Estimate the mean of a daily series, with an interval.
 
     Args:
-        series: ``(T,)`` one number a day, all finite.
-        method: How dependence is allowed for; see the module.
-        level: Of the interval.
-        null: What the p-value tests the mean against.
-        lag: A lag (or number of cosines) of one's own, in place of the method's.
+        series: ``(T,)`` one number per day in order, all finite.
+        method: Estimator of the standard error; see the module.
+        level: Confidence level of the interval.
+        null: Mean under the hypothesis of the p-value.
+        lag: Newey-West lag, or number of cosines; the method's own if left out.
         c: Factor of the paper's lag.
 
     Returns:
@@ -157,13 +157,13 @@ def hac_mean(
 def long_run_covariance(
     scores: ArrayLike, lag: int, blocks: ArrayLike | None = None
 ) -> NDArray[np.float64]:
-    """``(q, q)`` Newey-West covariance of scores ``(T, q)`` of mean zero: the sum over T, over T.
+    """Return the ``(q, q)`` Newey-West covariance of scores ``(T, q)``, divided by T.
 
     Args:
-        scores: Mean zero by construction; it is not taken off here.
-        lag: The last with a weight.
-        blocks: ``(T,)`` labels: products of days of different blocks are left out, since the last
-            day of one is no yesterday of the first of the next.
+        scores: Scores of mean zero; the mean is not subtracted here.
+        lag: Largest lag with a weight.
+        blocks: ``(T,)`` labels of blocks. Products of days of different blocks are left out, since
+            the blocks are not contiguous in time.
     """
     u = np.asarray(scores, dtype=np.float64)
     label = None if blocks is None else np.asarray(blocks)
@@ -178,10 +178,10 @@ def long_run_covariance(
 
 
 def holm(p_values: ArrayLike) -> Array:
-    """Holm's adjusted p-values, in the order given.
+    """Return Holm's adjusted p-values, in the order given.
 
-    A hypothesis is rejected at α, with the chance of any false rejection at most α whatever their
-    dependence, when its adjusted value is at most α: the paper's sequence ``p_(k) ≤ α/(m−k+1)``.
+    Reject a hypothesis at level α if its adjusted value is at most α. The probability of any false
+    rejection is then at most α under any dependence. This is the paper's ``p_(k) ≤ α/(m−k+1)``.
 
     Example:
         >>> holm([0.01, 0.04, 0.03]).round(12).tolist()
@@ -206,10 +206,10 @@ def holm(p_values: ArrayLike) -> Array:
 def clopper_pearson_interval(
     successes: int, trials: int, level: float = CONFIDENCE_LEVEL
 ) -> Interval:
-    """Clopper and Pearson's exact interval of a share, never too short.
+    """Return Clopper and Pearson's exact interval of a share, whose coverage is at least ``level``.
 
-    For shares of independent runs. The HAC interval of a series of ones is the point 1, however
-    few there are; four successes in four trials say no more than that the share is above 0.398.
+    It is for shares of independent runs. The HAC interval of a series of ones is the point 1 for
+    any length; the exact interval of four successes in four trials is [0.398, 1].
     """
     from scipy.stats import beta
 
@@ -224,18 +224,18 @@ def clopper_pearson_interval(
 
 @dataclass(frozen=True)
 class Regression:
-    """``y = slope·x + intercept`` by least squares, errors robust to dependence.
+    """``y = slope·x + intercept`` by least squares, with HAC standard errors.
 
     Attributes:
         slope: Coefficient of x.
-        slope_error: Its standard error.
-        slope_interval: Its interval.
-        slope_p_value: Two-sided, of a slope of zero.
+        slope_error: Standard error of the slope.
+        slope_interval: Confidence interval of the slope.
+        slope_p_value: Two-sided p-value of a slope of zero.
         intercept: The constant.
-        intercept_error: Its standard error.
+        intercept_error: Standard error of the constant.
         r_squared: Share of the variance of y that x explains.
         count: Number of points.
-        lag: Of Newey and West.
+        lag: Newey-West lag.
     """
 
     slope: float
@@ -260,11 +260,11 @@ def hac_regression(
     """Least squares of y on x with a Newey-West covariance.
 
     Args:
-        x: ``(T,)``.
-        y: ``(T,)``.
+        x: ``(T,)`` regressor.
+        y: ``(T,)`` response.
         blocks: ``(T,)`` labels of contiguous blocks; dependence is within blocks only.
-        level: Of the interval of the slope.
-        lag: Of Newey and West; the paper's if left out.
+        level: Confidence level of the interval of the slope.
+        lag: Newey-West lag; the paper's if left out.
     """
     at, value = _check_series("x", x), _check_series("y", y)
     _check_confidence_level("level", level)
@@ -285,11 +285,11 @@ def hac_regression(
     slope, intercept = (back @ beta).tolist()
     errors = np.sqrt(np.maximum(np.diag(back @ covariance @ back.T), 0.0)).tolist()
     reach = errors[0] * _quantile(0.5 + 0.5 * level, math.inf)
-    spread = float(((value - value.mean()) ** 2).sum())
+    variation = float(((value - value.mean()) ** 2).sum())
     return Regression(
         slope, errors[0], Interval(slope - reach, slope + reach),
         _p_value(slope, errors[0], math.inf), intercept, errors[1],
-        1.0 - float(residual @ residual) / spread if spread > 0.0 else 1.0, at.size, chosen,
+        1.0 - float(residual @ residual) / variation if variation > 0.0 else 1.0, at.size, chosen,
     )  # fmt: skip
 
 

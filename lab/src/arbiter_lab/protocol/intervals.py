@@ -1,4 +1,4 @@
-"""Intervals of metrics, each by how its days make its value; none where they do not."""
+"""Confidence intervals of metrics, by how the value is computed from its days."""
 
 from __future__ import annotations
 
@@ -23,21 +23,20 @@ from arbiter_lab.protocol.inference import (
 from arbiter_lab.protocol.paired_tests import choose_flip_block
 
 RUN_SHARE_METRICS = ("Stability", "Stability_windows")
-"""Shares of runs, which are independent: their interval is the binomial one."""
+"""Metrics that are shares of independent runs; their interval is the binomial one."""
 
-_POOLED_ERROR_POWERS = {
-    "rmse": 2,
-    "mae": 1,
-}  # by name: which power of a day's number is a mean over its points
-_MEAN_TOLERANCE = 1e-9  # of the value: two ways to one number
+# by part of the name: the power of a day's number that is a mean over the points of the day
+_POOLED_ERROR_POWERS = {"rmse": 2, "mae": 1}
+_MEAN_TOLERANCE = 1e-9  # relative: how close the value must be to the mean of the days
 
 
 class MetricIntervals(NamedTuple):
-    """Intervals by name of the metric, and for each metric without one, why.
+    """Intervals of metrics, and reasons of those without one.
 
     Attributes:
-        ends: Ready for :func:`arbiter_lab.protocol.results_file.as_run`.
-        reasons: A sentence each.
+        ends: Interval by name of the metric, for
+            :func:`arbiter_lab.protocol.results_file.as_run`.
+        reasons: For each metric without an interval, a sentence that states why.
     """
 
     ends: dict[str, Interval]
@@ -47,20 +46,20 @@ class MetricIntervals(NamedTuple):
 def metric_intervals(
     metrics: Iterable[Metric], *, method: Method = "paper", level: float = CONFIDENCE_LEVEL
 ) -> MetricIntervals:
-    """Intervals of the metrics that have one.
+    """Return the intervals of the metrics that have one.
 
-    * A share of runs (:data:`SHARES`): Clopper and Pearson's.
+    * A share of runs (:data:`RUN_SHARE_METRICS`): Clopper and Pearson's interval.
     * A value that is the mean of its days: :func:`hac_mean`.
-    * An error pooled over points of days that have not as many of them: the interval of the mean
-      of the days (of their squares for a root mean square error), scaled to the pooled one.
+    * An error pooled over points of days of different sizes: the interval of the mean of the days
+      (of their squares for a root mean square error), scaled to the pooled value.
     * ``GenGap_p95``, a percentile of its days: :func:`block_bootstrap`.
-    * Anything else, a largest error for instance: none. The mean of its days is another number, and
-      its interval would not hold the value.
+    * Any other metric, such as a largest error: none. The mean of its days is another number, and
+      its interval would not contain the value.
 
     Args:
-        metrics: With their series of days.
-        method: Of :func:`hac_mean`.
-        level: Of all of them.
+        metrics: Metrics with their daily series.
+        method: Method of :func:`hac_mean`.
+        level: Confidence level of every interval.
 
     Example:
         >>> found = metric_intervals([Metric("NAS", 1.0, None, np.ones(8)), Metric("DualGap", 0.1)])
@@ -88,18 +87,18 @@ def block_bootstrap(
     resamples: int = 2_000,
     seed: int = 0,
 ) -> Interval:
-    """Percentile interval of a statistic of dependent days, by resampling blocks of them.
+    """Return the percentile interval of a statistic of dependent days, by a block bootstrap.
 
-    The circular block bootstrap of Politis and Romano (1992): blocks of consecutive days, the last
-    followed by the first, put together to series of the same length.
+    It is the circular block bootstrap of Politis and Romano (1992): blocks of consecutive days, the
+    last followed by the first, are joined to series of the same length.
 
     Args:
-        series: ``(T,)``.
-        statistic: Of series ``(…, T)``, along the last axis.
-        block: Days of a block; :func:`flip_block` if left out.
-        level: Of the interval.
-        resamples: How many.
-        seed: Of the resampling.
+        series: ``(T,)`` one number per day.
+        statistic: Maps series ``(…, T)`` to ``(…)``, along the last axis.
+        block: Days of a block; :func:`choose_flip_block` if left out.
+        level: Confidence level of the interval.
+        resamples: Number of resampled series.
+        seed: Seed of the resampling.
     """
     x = np.asarray(series, dtype=np.float64)
     size = choose_flip_block(x) if block is None else block

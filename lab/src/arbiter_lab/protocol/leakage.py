@@ -1,15 +1,15 @@
-"""Looks for what training could know of the days that judge it.
+"""Leakage checks: whether training uses information of the days on which it is scored.
 
-Two ways. :func:`find_leaks` goes by what is declared: which days are in which part, how far ahead
-the information of each day reaches, which days preprocessing was fitted on and choices were made
-on, and what the days contain. :func:`reads` believes nothing: it changes the days that must not be
-seen and looks whether anything that was made for training changes.
+:func:`find_leaks` checks declarations: the days of each part, how far ahead the information of each
+day reaches, the days on which preprocessing was fitted and choices were made, and the contents of
+the days. :func:`depends_on_days` needs no declaration: it changes the days that must not be used
+and tests whether the training data change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,13 +21,13 @@ _MAX_LEAKS_SHOWN = 5  # leaks that an error names
 
 
 class Leak(NamedTuple):
-    """One way for information to cross.
+    """One leak of information between two parts of a fold.
 
     Attributes:
         fold: Number of the fold.
-        kind: ``overlap``, ``order``, ``copy``, or the name of what reaches or was fitted.
-        day: The day that knows too much.
-        knows: The day that it must not know.
+        kind: ``overlap``, ``order``, ``copy``, or the name of the source, step or choice.
+        day: The earlier day, which contains the information.
+        knows: The later day from which the information comes.
     """
 
     fold: int
@@ -47,11 +47,11 @@ def find_leaks(
     chosen_on: Mapping[str, ArrayLike] | None = None,
     contents: Sequence[object] | None = None,
 ) -> list[Leak]:
-    """All leaks of a fold, one for each day and kind; an empty list where there is none.
+    """Return all leaks of a fold, one for each day and kind; an empty list if there is none.
 
     Args:
-        fold: Its days. A day in two parts is an ``overlap``; a day that comes after a day of a
-            later part is out of ``order``.
+        fold: The fold. A day in two parts is an ``overlap``; a day after a day of a later part is
+            out of ``order``.
         reaches: By name of the source, ``(D,)`` the last day that the information of each day of
             the timeline reaches: ``arange(D) + 1`` for a label that is the next day's price,
             :func:`reach_of_maturities` for labels that are payoffs at expiry.
@@ -59,9 +59,8 @@ def find_leaks(
             normaliser, a basis, an imputation. Any day that validates or is scored is a leak.
         chosen_on: By name of the choice, the days that it was made on: early stopping, a
             hyper-parameter, the CNAS constants. Any day that is scored is a leak.
-        contents: ``(D,)`` what each day contains, as something that can be hashed: a digest of its
-            quotes. A day of training, or of validation, with the contents of a later part's is a
-            ``copy``.
+        contents: ``(D,)`` hashable contents of each day, such as a digest of its quotes. A day of
+            training or validation with the contents of a day of a later part is a ``copy``.
     """
     parts = (fold.train, fold.validate, fold.test)
     last_day = max(int(part[-1]) for part in parts)
@@ -86,13 +85,22 @@ def find_leaks(
     return sorted(set(found))
 
 
-def require_no_leaks(fold: Fold, **declared: Any) -> None:
+def require_no_leaks(
+    fold: Fold,
+    *,
+    reaches: Mapping[str, ArrayLike] | None = None,
+    fitted_on: Mapping[str, ArrayLike] | None = None,
+    chosen_on: Mapping[str, ArrayLike] | None = None,
+    contents: Sequence[object] | None = None,
+) -> None:
     """Refuse a fold with leaks; arguments as for :func:`find_leaks`.
 
     Raises:
-        ValueError: Names the first leaks.
+        ValueError: If there is a leak; the message lists the first ones.
     """
-    found = find_leaks(fold, **declared)
+    found = find_leaks(
+        fold, reaches=reaches, fitted_on=fitted_on, chosen_on=chosen_on, contents=contents
+    )
     if found:
         more = (
             f", and {len(found) - _MAX_LEAKS_SHOWN} more" if len(found) > _MAX_LEAKS_SHOWN else ""
@@ -105,14 +113,14 @@ def require_no_leaks(fold: Fold, **declared: Any) -> None:
 
 
 def reach_of_maturities(as_of: ArrayLike, longest: ArrayLike) -> Days:
-    """``(D,)`` the last session by which the options of each session have expired.
+    """Return ``(D,)`` the last session on or before the latest expiry of each session's options.
 
-    For labels that are known at expiry only, payoffs and hedging errors for instance. Quotes
-    themselves are known on their day, and reach no further.
+    It is for labels that are known at expiry only, such as payoffs and hedging errors. Quotes are
+    known on their own day.
 
     Args:
-        as_of: ``(D,)`` moments of the sessions, increasing.
-        longest: ``(D,)`` longest maturity of each, in years; or one for all.
+        as_of: ``(D,)`` times of the sessions, increasing.
+        longest: ``(D,)`` longest maturity of each session in years, or one number for all.
     """
     at = np.asarray(as_of, dtype="datetime64[m]")
     minutes = np.ceil(np.asarray(longest, dtype=np.float64) * MINUTES_PER_YEAR - 1e-6)
@@ -121,35 +129,35 @@ def reach_of_maturities(as_of: ArrayLike, longest: ArrayLike) -> Days:
 
 
 def depends_on_days(
-    prepare: Callable[[NDArray[np.float64]], Any],
+    prepare: Callable[[NDArray[np.float64]], object],
     data: ArrayLike,
     days: ArrayLike,
     seed: int = 0,
 ) -> bool:
-    """Whether what ``prepare`` makes of the data depends on some days.
+    """Return whether the output of ``prepare`` depends on the data of some days.
 
-    The rows of those days are replaced by noise of the data's own mean and size, twice, and the
-    results compared bit by bit. Run it on all that training is given, with the days that validate
-    and are scored: it must be False. A ``prepare`` that draws random numbers has to be seeded.
+    The rows of those days are replaced twice by noise with the data's mean and scale, and the two
+    outputs are compared bit by bit. For the inputs of training, with the days of validation and
+    scoring, the result must be False. A ``prepare`` that draws random numbers has to be seeded.
 
     Args:
-        prepare: From the data of all days to what training sees: arrays, numbers, or mappings and
-            sequences of them.
-        data: ``(D, …)`` one row a day.
+        prepare: Maps the data of all days to the inputs of training: arrays, numbers, or mappings
+            and sequences of them.
+        data: ``(D, …)`` one row per day.
         days: The rows that must not matter.
-        seed: Of the noise.
+        seed: Seed of the noise.
     """
     plain = np.asarray(data, dtype=np.float64)
     rows = np.asarray(days, dtype=np.int64)
     rng = np.random.default_rng(seed)
     finite = plain[np.isfinite(plain)]
-    level, size = (finite.mean(), finite.std() + 1.0) if finite.size else (0.0, 1.0)
+    mean, size = (finite.mean(), finite.std() + 1.0) if finite.size else (0.0, 1.0)
     made = []
     for _ in range(2):
         other = plain.copy()
-        other[rows] = level + size * rng.standard_normal(other[rows].shape)
+        other[rows] = mean + size * rng.standard_normal(other[rows].shape)
         made.append(_encode_for_comparison(prepare(other)))
-    return bool(made[0] != made[1])
+    return made[0] != made[1]
 
 
 def _find_misplaced_days(fold: int, earlier: Days, later: Days) -> list[Leak]:
@@ -192,8 +200,8 @@ def _find_copied_days(
     ]
 
 
-def _encode_for_comparison(value: Any) -> Any:
-    """What equal results have equal: arrays by their bytes, so that NaN equals NaN."""
+def _encode_for_comparison(value: object) -> object:
+    """Replace arrays by shape, type and bytes, so that equal results compare equal, NaN too."""
     if isinstance(value, Mapping):
         return {key: _encode_for_comparison(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

@@ -1,7 +1,7 @@
 """Monitors of the paper's assumptions A1 to A4 (section 2.4), and the regression of section 7.2.
 
-The paper names what is watched and leaves the statistics open; docs/protocol.md defines them, and
-says what each is on a case that is built to trip it.
+The paper does not define the statistics; docs/protocol.md does, and shows each on a case that is
+built to violate the assumption.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class SwitchRate:
         return float(self.switched.mean())
 
     def metric(self) -> Metric:
-        """Under the paper's name, one entry a window."""
+        """Return the rate as a metric under the paper's name, with one entry per window."""
         return Metric("novik_to_kazamaki_rate", self.rate, None, self.switched.astype(np.float64))
 
 
@@ -94,14 +94,14 @@ def window_martingales(
     paths: int = 1024,
     seed: int = 0,
 ) -> MartingaleEnds:
-    """Paths over windows that begin in given states, the continuous part of a market only.
+    """Simulate the continuous part of a market over windows that begin in given states.
 
     Args:
         parameters: The market; its jumps are left out, since both conditions are about M.
-        states: ``(W, n)`` one for each window: states of a timeline, say.
+        states: ``(W, n)`` initial state of each window, such as states of a timeline.
         days: Length of a window, in calendar days.
-        paths: How many in each.
-        seed: Of all of them.
+        paths: Number of paths per window.
+        seed: Seed of all paths.
     """
     smooth = replace(parameters, jumps=None)
     times = np.arange(8 * days + 1) / (8.0 * DAYS_PER_YEAR)
@@ -116,7 +116,7 @@ def window_martingales(
 
 
 def switch_rate(end: ArrayLike, variation: ArrayLike, level: float = 0.95) -> SwitchRate:
-    """A1 from paths ``(W, P)`` of :func:`window_martingales`, or from anybody's.
+    """Compute A1 from paths ``(W, P)``, such as those of :func:`window_martingales`.
 
     The mean of ``e^{M/2}`` is adjusted for what is known: ``e^{M/2 − <M>/8}`` has mean one, and M
     has mean zero.
@@ -335,7 +335,7 @@ class Coverage:
         return int(below[0]) if below.size else None
 
     def metrics(self) -> list[Metric]:
-        """Under the paper's names."""
+        """Return the coverage as metrics under the paper's names."""
         first = self.first_window_below
         at = (
             Metric("coverage_at_trigger", float(self.windows[first]))
@@ -356,7 +356,7 @@ class Coverage:
 def compute_coverage(
     quoted: ArrayLike, listed: ArrayLike, windows: ArrayLike, least: float = LEAST_COVERAGE
 ) -> Coverage:
-    """A4 from masks.
+    """Compute the share of listed cells that are quoted, by window (A4).
 
     Args:
         quoted: ``(D, …)`` cells of each day with a quote that passed the cleaning.

@@ -25,14 +25,14 @@ _TIE_TOLERANCE = 1e-12  # of the sum of sizes: sums that differ by less are ties
 
 @dataclass(frozen=True)
 class Comparison:
-    """The first model less the second, day by day.
+    """Paired comparison of two models: first minus second, day by day.
 
     Attributes:
-        difference: Its mean, with interval and p-value.
-        flip_p_value: Of the block sign-flip test, which knows no variance and no normal law.
+        difference: Mean difference, with interval and p-value.
+        flip_p_value: P-value of the block sign-flip test, which estimates no variance.
         block: Days that are flipped together.
-        blocks: How many such; with few, no p-value can be small: the least is ``2^(1 − blocks)``.
-        lower: Share of the days on which the first is lower.
+        blocks: Number of blocks; the smallest possible p-value is ``2^(1 − blocks)``.
+        lower: Share of the days on which the first model is lower.
     """
 
     difference: Estimate
@@ -42,18 +42,18 @@ class Comparison:
     lower: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return the fields as plain JSON values."""
         return asdict(self)
 
 
 def same_days(
     first: Mapping[Hashable, float], second: Mapping[Hashable, float]
 ) -> tuple[Array, Array]:
-    """Two columns over the days of both, in the order of the first.
+    """Return the values of both models on the same days, in the order of the first.
 
     Raises:
-        ValueError: If one of them lacks a day of the other: dropping it would leave the choice of
-            days to the model that refused it.
+        ValueError: If one of them lacks a day of the other. Dropping the day would let the model
+            that refused it choose the days.
     """
     for one, other, name in ((first, second, "second"), (second, first, "first")):
         absent = [day for day in one if day not in other]
@@ -79,14 +79,14 @@ def compare(
     """Paired test of two models on the same days.
 
     Args:
-        first: ``(T,)`` a score of the first model, day by day: the root mean square error, say.
-        second: ``(T,)`` the same of the second.
-        method: Of the interval of the mean difference (:func:`hac_mean`).
-        level: Of that interval.
+        first: ``(T,)`` daily score of the first model, such as its root mean square error.
+        second: ``(T,)`` the same score of the second model.
+        method: Method of the interval of the mean difference (:func:`hac_mean`).
+        level: Confidence level of that interval.
         block: Days that are flipped together; the automatic lag plus one, and at least ``T^{1/3}``,
             if left out.
-        flips: Random sign patterns; where there are as few patterns in all, each is taken once.
-        seed: Of the patterns.
+        flips: Number of random sign patterns; if fewer patterns exist, each is taken once.
+        seed: Seed of the patterns.
 
     Example:
         >>> found = compare([1.0, 2.0, 3.0, 2.0, 1.0] * 8, [2.0, 3.0, 5.0, 3.0, 2.0] * 8)
@@ -105,17 +105,17 @@ def compare(
 def sign_flip_test(
     difference: ArrayLike, block: int, *, flips: int = DEFAULT_FLIPS, seed: int = 0
 ) -> tuple[float, int]:
-    """Two-sided p-value of a mean of zero, and the number of blocks.
+    """Return the two-sided p-value of a mean of zero, and the number of blocks.
 
-    Under the hypothesis that each block of days is as likely with the opposite sign, blocks
-    independently, the p-value is exact, that is never too small: the share of sign patterns whose
-    mean is at least as far from zero, the pattern that was seen included.
+    The hypothesis is that the sign of each block of days is symmetric and independent. The p-value
+    is then exact: the share of sign patterns, the observed one included, whose mean is at least as
+    far from zero.
 
     Args:
-        difference: ``(T,)``.
-        block: Days of a block; a last block may be shorter.
-        flips: Random sign patterns.
-        seed: Of the patterns.
+        difference: ``(T,)`` daily differences.
+        block: Days of a block; the last block may be shorter.
+        flips: Number of random sign patterns.
+        seed: Seed of the patterns.
     """
     x = np.asarray(difference, dtype=np.float64)
     if not 1 <= block <= x.size:
@@ -134,7 +134,7 @@ def sign_flip_test(
 
 
 def choose_flip_block(difference: ArrayLike) -> int:
-    """Days that are flipped together: the automatic lag plus one, at least ``T^{1/3}``."""
+    """Return the block length in days: the automatic lag plus one, at least ``T^{1/3}``."""
     x = np.asarray(difference, dtype=np.float64)
     longest = max(automatic_lag(x) + 1, math.ceil(math.cbrt(x.size) - 1e-9))
     return min(longest, x.size)

@@ -1,23 +1,24 @@
-"""Stress to failure: six axes, each a pure transformation with a level, zero being no stress.
+"""Stress to failure: six axes, each a transformation with a severity; zero is no stress.
 
-On quotes, a case becomes another case whose truth is the same:
+Four axes change the quotes of a case and leave its exact volatilities:
 
-* ``noise``: each quote moves by ``level`` of its own half-spreads, Gaussian, and its spread does
-  not say so.
-* ``coverage``: a share ``level`` of the quotes is gone, at random; more stress takes more away from
-  the same quotes.
-* ``numeraire``: forwards and discount factors are made with a rate that is off by ``level`` per
-  cent a year, so that the money is misplaced by ``level·T`` per cent and puts and calls disagree.
-* ``stale``: a quarter of the quotes is from before the index moved, by ``level`` daily deviations.
+* ``noise``: Gaussian noise of ``severity`` half-spreads moves each quote; its bid-ask spread stays.
+* ``coverage``: a random share ``severity`` of the quotes is dropped; a larger share contains a
+  smaller one.
+* ``numeraire``: forwards and discount factors use a rate that is wrong by ``severity`` per cent a
+  year. The forward is then wrong by ``severity·T`` per cent, and puts and calls disagree.
+* ``stale``: a quarter of the quotes is from before a move of the index by ``severity`` daily
+  standard deviations.
 
-On the market, parameters become other parameters and the truth moves with them:
+Two axes change the parameters of the market, and the exact volatilities with them:
 
-* ``roughness``: the Hurst index halves and the volatility of variance doubles with each unit.
-  Halving alone changes little: smiles of H = 0.06 are near those of the limit H = 0.
-* ``jumps``: one jump a year of mean −5 % times ``level``, with half of that for its deviation.
+* ``roughness``: each unit halves the Hurst index and doubles the volatility of variance. Halving
+  alone changes little: smiles of H = 0.06 are near those of the limit H = 0.
+* ``jumps``: one jump a year of mean −5 % times ``severity`` and half of that as deviation.
 
-A model has failed where its no-arbitrage score is below 0.9, the paper's criterion (section 5.4),
-or, which is ours, where its volatility error exceeds the bid-ask spread of untouched quotes.
+A model has failed if its no-arbitrage score is below 0.9, the paper's criterion (section 5.4). By
+our own criterion it has failed if its volatility error exceeds the bid-ask spread of the unstressed
+quotes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.conventions import Array
-from arbiter.models.lifted_heston import LiftedHeston, implied_volatility
+from arbiter.models.exact_prices import implied_volatility
+from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.models.parameters import Jumps, Parameters
 from arbiter.pricing import black
 from arbiter.quotes import MIN_QUOTES, Quotes
@@ -45,7 +47,7 @@ Mask = NDArray[np.bool_]
 LEAST_SCORE = 0.9  # section 5.4
 STALE_SHARE = 0.25
 SESSIONS_PER_YEAR = 252.0  # a year: daily deviations are of the index, which moves in sessions
-_MEAN_JUMP_SIZE = 0.05  # mean size of a jump at level one
+_MEAN_JUMP_SIZE = 0.05  # mean size of a jump at a severity of one
 
 
 class Failure(NamedTuple):
@@ -62,59 +64,61 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True)
 class StressAxis:
-    """One way to make it harder.
+    """One axis of stress.
 
     Attributes:
-        name: What tables call it.
-        unit: What a level of one is.
-        levels: From none to where methods fail, increasing.
-        on_quotes: Case, level and seed to a case; None on an axis of the market.
-        on_market: Parameters and level to parameters; None on an axis of the quotes.
+        name: Name in tables.
+        unit: Unit of the severity.
+        severities: Severities of the protocol, increasing from zero.
+        on_quotes: Maps case, severity and seed to a case; None on an axis of the market.
+        on_market: Maps parameters and severity to parameters; None on an axis of the quotes.
     """
 
     name: str
     unit: str
-    levels: tuple[float, ...]
+    severities: tuple[float, ...]
     on_quotes: Callable[[Case, float, int], Case] | None = None
     on_market: Callable[[Parameters, float], Parameters] | None = None
 
 
 class StressedCase(NamedTuple):
-    """A case under stress, and the yardstick of errors on it.
+    """A case under stress, and the spread with which errors on it are compared.
 
     Attributes:
-        case: What methods are given.
-        spread: Root mean square bid-ask spread of volatility, in basis points, of the same market's
-            quotes before anything was done to them.
+        case: The stressed case.
+        spread: Root mean square bid-ask spread of volatility of the unstressed quotes, in basis
+            points.
     """
 
     case: Case
     spread: float
 
 
-def make_stressed_case(axis: str, level: float, parameters: Parameters, seed: int) -> StressedCase:
-    """A market under stress; every level has the same noise, and the same strikes are quoted.
+def make_stressed_case(
+    axis: str, severity: float, parameters: Parameters, seed: int
+) -> StressedCase:
+    """Return a market under stress; noise and quoted strikes are the same at every severity.
 
     Args:
         axis: One of :data:`AXES`.
-        level: At least zero; zero is :func:`market_case` itself.
-        parameters: The market without stress.
-        seed: Of everything random.
+        severity: At least zero; zero gives :func:`market_case`.
+        parameters: Parameters of the market without stress.
+        seed: Seed of all random numbers.
     """
     if axis not in AXES:
         raise ValueError(f"axis {axis!r} is not one of {', '.join(AXES)}")
     chosen = AXES[axis]
     if chosen.on_market is not None:
-        parameters = chosen.on_market(parameters, level)
-    plain = market_case(parameters, seed, f"{axis} {level:g}")
-    case = plain if chosen.on_quotes is None else chosen.on_quotes(plain, level, seed)
+        parameters = chosen.on_market(parameters, severity)
+    plain = market_case(parameters, seed, f"{axis} {severity:g}")
+    case = plain if chosen.on_quotes is None else chosen.on_quotes(plain, severity, seed)
     return StressedCase(case, spread_bp(plain))
 
 
 def market_case(parameters: Parameters, seed: int, name: str = "market") -> Case:
-    """Quotes of a market at its start, with maturities, spreads and noise of the unseen surfaces.
+    """Return quotes of a market with maturities, spreads and noise of the unseen surfaces.
 
-    Strikes are even in deviations of the log contract, and not rounded.
+    Strikes are evenly spaced in deviations of the log contract, and not rounded.
     """
     market, T = LiftedHeston.of(parameters), unseen_surfaces.T
     z = np.broadcast_to(
@@ -134,39 +138,38 @@ def market_case(parameters: Parameters, seed: int, name: str = "market") -> Case
     return Case(name, "market", quotes, T, k, z, iv, quoted, float(market.vix()))
 
 
-def add_noise(case: Case, level: float, seed: int) -> Case:
-    """Move volatilities by ``level`` half-spreads times a standard normal, on a log scale."""
-    _check_stress(level)
+def add_noise(case: Case, severity: float, seed: int) -> Case:
+    """Move volatilities by ``severity`` half-spreads times a standard normal, on a log scale."""
+    _check_stress(severity)
     q = case.quotes
     relative = (q.iv_ask - q.iv_bid) / (q.iv_ask + q.iv_bid)
-    factor = np.exp(level * relative * np.random.default_rng((seed, 1)).standard_normal(len(q)))
+    factor = np.exp(severity * relative * np.random.default_rng((seed, 1)).standard_normal(len(q)))
     root = np.sqrt(q.T)
     bid, ask = (black.otm(q.k, iv * factor * root) for iv in (q.iv_bid, q.iv_ask))
     return _replace_prices(case, case.k, q.k, bid, ask)
 
 
-def drop_quotes(case: Case, level: float, seed: int) -> Case:
-    """Leave a share ``level`` of the quotes out; at least three stay."""
-    _check_stress(level)
-    if level >= 1.0:
-        raise ValueError(f"level = {level!r} is a share of the quotes: give less than one")
+def drop_quotes(case: Case, severity: float, seed: int) -> Case:
+    """Leave a share ``severity`` of the quotes out; at least three stay."""
+    _check_stress(severity)
+    if severity >= 1.0:
+        raise ValueError(f"severity = {severity!r} is a share of the quotes: give less than one")
     chance = np.random.default_rng((seed, 2)).uniform(size=len(case.quotes))
-    keep = chance >= min(level, float(np.sort(chance)[-MIN_QUOTES]))
+    keep = chance >= min(severity, float(np.sort(chance)[-MIN_QUOTES]))
     return replace(
         case, quotes=case.quotes.select(keep), quoted=_mask_kept_quotes(case.quoted, keep)
     )
 
 
-def shift_numeraire(case: Case, level: float, seed: int = 0) -> Case:
-    """Give the quotes of a rate that is ``level`` per cent a year too high.
+def shift_numeraire(case: Case, severity: float, seed: int = 0) -> Case:
+    """Return the quotes under a rate that is ``severity`` per cent a year too high.
 
     With ``F' = F e^{δT}`` and ``D' = D e^{−δT}`` prices over ``D'F'`` are unchanged and the
-    log-strikes are ``k − δT``. Between the two forwards the side out of the money changes, and the
-    market's own parity, at the right forward, gives the price of the other. Volatilities of the
-    truth stay with their strikes.
+    log-strikes are ``k − δT``. Between the two forwards the out-of-the-money side changes; its
+    price follows from parity at the right forward. Exact volatilities stay with their strikes.
     """
-    _check_stress(level)
-    q, delta = case.quotes, 0.01 * level
+    _check_stress(severity)
+    q, delta = case.quotes, 0.01 * severity
     new = q.k - delta * q.T
     gap = np.expm1(q.k)  # put less call, at the right forward
     turned = np.where((q.k >= 0.0) & (new < 0.0), gap, 0.0)
@@ -175,16 +178,16 @@ def shift_numeraire(case: Case, level: float, seed: int = 0) -> Case:
     )
 
 
-def leave_stale(case: Case, level: float, seed: int) -> Case:
-    """A quarter of the quotes as they were before the index moved by ``level`` daily deviations.
+def leave_stale(case: Case, severity: float, seed: int) -> Case:
+    """Replace a quarter of the quotes by those before a move of ``severity`` daily deviations.
 
-    Up or down by the seed. The smile moves with moneyness: an old quote is what the option was
-    worth at the old forward, with its spread and its noise, over today's.
+    The seed decides the direction. The smile is sticky in moneyness: an old quote is the price of
+    the option at the old forward, with its spread and noise, over today's forward.
     """
-    _check_stress(level)
+    _check_stress(severity)
     q = case.quotes
     rng = np.random.default_rng((seed, 3))
-    move = level * (1.0 if rng.random() < 0.5 else -1.0) * _daily_deviation(case)
+    move = severity * (1.0 if rng.random() < 0.5 else -1.0) * _daily_deviation(case)
     old = rng.uniform(size=len(q)) < STALE_SHARE
     then = q.k + move  # F = F_old e^move
     truth = case.iv[case.quoted]
@@ -197,20 +200,20 @@ def leave_stale(case: Case, level: float, seed: int) -> Case:
     return _replace_prices(case, case.k, q.k, bid, ask)
 
 
-def roughen(parameters: Parameters, level: float) -> Parameters:
-    """Halve the Hurst index and double the volatility of variance, ``level`` times."""
-    _check_stress(level)
-    nu = parameters.nu * 2.0**level
-    return replace(parameters, hurst=parameters.hurst * 2.0**-level, nu=nu)
+def roughen(parameters: Parameters, severity: float) -> Parameters:
+    """Halve the Hurst index and double the volatility of variance, ``severity`` times."""
+    _check_stress(severity)
+    nu = parameters.nu * 2.0**severity
+    return replace(parameters, hurst=parameters.hurst * 2.0**-severity, nu=nu)
 
 
-def add_jumps(parameters: Parameters, level: float) -> Parameters:
-    """One jump a year of mean −5 % times ``level``; a market with jumps of its own loses them."""
-    _check_stress(level)
-    if level == 0.0:
+def add_jumps(parameters: Parameters, severity: float) -> Parameters:
+    """Return the market with one jump a year of mean −5 % times ``severity`` as its only jumps."""
+    _check_stress(severity)
+    if severity == 0.0:
         return parameters
     return replace(
-        parameters, jumps=Jumps(1.0, -_MEAN_JUMP_SIZE * level, 0.5 * _MEAN_JUMP_SIZE * level)
+        parameters, jumps=Jumps(1.0, -_MEAN_JUMP_SIZE * severity, 0.5 * _MEAN_JUMP_SIZE * severity)
     )
 
 
@@ -230,18 +233,17 @@ AXES = {
 
 
 def spread_bp(case: Case) -> float:
-    """Root mean square bid-ask spread of volatility, in basis points: the yardstick of an error."""
+    """Return the root mean square bid-ask spread of volatility, in basis points."""
     wide = case.quotes.iv_ask - case.quotes.iv_bid
     return math.sqrt(float(np.mean(wide**2))) / BASIS_POINT
 
 
 def check_failure(answer: CaseScore, spread: float) -> Failure:
-    """Whether a model has failed.
+    """Return whether a model has failed, by either criterion.
 
     Args:
-        answer: Its scores on a case under stress.
-        spread: In basis points, of :func:`stressed`: quotes that were tampered with are no
-            yardstick of their own.
+        answer: Score of the model on a case under stress.
+        spread: Spread of the unstressed quotes (:class:`StressedCase`), in basis points.
     """
     error = answer.error[~np.isnan(answer.error)]
     missed = not float(np.sqrt(np.mean(error**2))) <= spread  # true for NaN and infinity too
@@ -249,7 +251,7 @@ def check_failure(answer: CaseScore, spread: float) -> Failure:
 
 
 def _replace_prices(case: Case, listed: Array, k: Array, bid: Array, ask: Array) -> Case:
-    """The case with other prices; quotes that nobody could make, outside the bounds, are gone."""
+    """Return the case with other prices; quotes outside the no-arbitrage bounds are dropped."""
     usable = (bid > 0.0) & (ask >= bid) & (ask < np.exp(np.minimum(k, 0.0)))
     table = {"T": case.quotes.T, "k": k, "bid": bid, "ask": ask}
     quotes = Quotes.from_frame({name: column[usable] for name, column in table.items()})
@@ -257,7 +259,7 @@ def _replace_prices(case: Case, listed: Array, k: Array, bid: Array, ask: Array)
 
 
 def _mask_kept_quotes(quoted: Mask, keep: Mask) -> Mask:
-    """Quotes of a case are in the order of its points, row by row."""
+    """Return the mask ``(L, S)`` of the kept quotes; quotes are in the order of the points."""
     out = np.zeros_like(quoted)
     out[quoted] = keep
     return out
@@ -270,7 +272,7 @@ def _daily_deviation(case: Case) -> float:
 
 
 def _interpolate_smile(case: Case, k: Array) -> Array:
-    """True volatilities at other log-strikes of each quote's expiry; flat beyond the listed."""
+    """Interpolate exact volatilities at log-strikes ``k`` of each quote's expiry, flat outside."""
     row = np.nonzero(case.quoted)[0]
     found = np.empty_like(k)
     for i in np.unique(row).tolist():
@@ -279,6 +281,8 @@ def _interpolate_smile(case: Case, k: Array) -> Array:
     return found
 
 
-def _check_stress(level: float) -> None:
-    if not 0.0 <= level < math.inf:
-        raise ValueError(f"level = {level!r}: stress is a number from zero, no stress, upwards")
+def _check_stress(severity: float) -> None:
+    if not 0.0 <= severity < math.inf:
+        raise ValueError(
+            f"severity = {severity!r}: stress is a number from zero, no stress, upwards"
+        )

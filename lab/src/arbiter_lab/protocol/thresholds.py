@@ -1,15 +1,14 @@
-"""Where along an axis of stress a model fails, and how well that is known.
+"""Failure thresholds: the severity of stress at which half of the cases fail, with intervals.
 
-The failure threshold is the level at which half of the cases fail. Shares of failures are made
-nondecreasing in the level (isotonic regression, Barlow and Brunk), and the level at which they
-cross one half, straight between levels, is the estimate.
+Shares of failures are made nondecreasing in the severity (isotonic regression, Barlow and Brunk).
+The estimate is the severity at which they cross one half, by linear interpolation.
 
-Two intervals. The exact one tests level after level from the mildest whether fewer than half fail,
-and stops at the first where it cannot tell; and the same from the hardest down for more than half.
-Testing in a fixed order needs no correction for their number, and the binomial test is exact, so
-that the interval holds the threshold at least as often as it says, where failures become likelier
-with the level. It ends at levels that were tried, and with fewer than six cases it has no ends. The
-bootstrap one resamples cases, all levels of a case together, and is shorter and approximate.
+The exact interval tests the severities from the mildest whether fewer than half of the cases fail,
+and stops at the first without a rejection; from the hardest down it tests for more than half. A
+fixed order needs no correction for multiple tests, and the binomial test is exact. The coverage is
+therefore at least nominal, if failures become likelier with the severity. Its ends are severities
+that were tried, and with fewer than six cases it has none. The bootstrap interval resamples cases,
+all severities of a case together; it is shorter and approximate.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ BOOTSTRAP_RESAMPLES = 2_000
 
 @dataclass(frozen=True)
 class FailureThreshold:
-    """The level of stress at which half of the cases fail.
+    """The severity of stress at which half of the cases fail.
 
     Attributes:
-        estimate: It; None where the levels tried do not reach it, or begin beyond it.
-        low: Exact lower end; None where the levels tried do not tell.
-        high: Exact upper end; None where the levels tried do not tell.
-        bootstrap_low: Lower end by resampling cases; None where it is not among the levels tried.
-        bootstrap_high: Upper end by resampling cases; None where it is not among the levels tried.
-        levels: Those tried.
-        shares: Of failures, made nondecreasing.
-        cases: How many.
-        reason: Why there is no estimate, if there is none.
+        estimate: The threshold; None where it lies outside the severities tried.
+        low: Lower end of the exact interval; None where no severity rejects.
+        high: Upper end of the exact interval; None where no severity rejects.
+        bootstrap_low: Lower end of the bootstrap interval; None where it is out of range.
+        bootstrap_high: Upper end of the bootstrap interval; None where it is out of range.
+        levels: Severities tried; the name is that of the results file.
+        shares: Shares of failures at them, made nondecreasing.
+        cases: Number of cases.
+        reason: Why there is no estimate; None if there is one.
     """
 
     estimate: float | None
@@ -56,26 +55,26 @@ class FailureThreshold:
     reason: str | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return the fields as plain JSON values."""
         return asdict(self)
 
 
 def estimate_failure_threshold(
-    levels: ArrayLike,
+    severities: ArrayLike,
     failed: ArrayLike,
     *,
     level: float = CONFIDENCE_LEVEL,
     resamples: int = BOOTSTRAP_RESAMPLES,
     seed: int = 0,
 ) -> FailureThreshold:
-    """The failure threshold along an axis.
+    """Estimate the failure threshold along an axis of stress.
 
     Args:
-        levels: ``(n,)`` increasing.
-        failed: ``(n, m)`` whether each of m cases fails at each level; ``(n,)`` for one case.
-        level: Of both intervals.
-        resamples: Of the bootstrap.
-        seed: Of the bootstrap.
+        severities: ``(n,)`` severities, increasing.
+        failed: ``(n, m)`` whether each of m cases fails at each severity; ``(n,)`` for one case.
+        level: Confidence level of both intervals.
+        resamples: Number of resamples of the bootstrap.
+        seed: Seed of the bootstrap.
 
     Example:
         >>> found = estimate_failure_threshold(
@@ -84,18 +83,18 @@ def estimate_failure_threshold(
         >>> round(found.estimate, 9), found.low, found.high
         (1.333333333, 0.0, 2.0)
     """
-    at = np.asarray(levels, dtype=np.float64)
+    at = np.asarray(severities, dtype=np.float64)
     fails = np.asarray(failed)
     fails = fails[:, None] if fails.ndim == 1 else fails
     if at.ndim != 1 or fails.ndim != 2 or fails.shape[0] != at.size or 0 in fails.shape:
         raise ValueError(
-            f"levels has shape {at.shape} and failed {np.shape(failed)}: give n levels, and for "
-            "each the outcomes of at least one case"
+            f"severities has shape {at.shape} and failed {np.shape(failed)}: give n severities, "
+            "and for each the outcomes of at least one case"
         )
     if not np.isin(fails, (0, 1)).all():
         raise ValueError("failed holds something else than true and false: say which cases fail")
     if not (np.isfinite(at).all() and (np.diff(at) > 0.0).all()):
-        raise ValueError(f"levels = {at.tolist()}: they must be finite and increase")
+        raise ValueError(f"severities = {at.tolist()}: they must be finite and increase")
     outcomes = fails.astype(np.float64)
     shares = _fit_isotonic(outcomes.mean(1))
     found = _find_half_crossing(at, shares)
@@ -119,14 +118,14 @@ def bisect_to_failure(
     """Levels that one case passes and fails at: doubled until it fails, then bisected.
 
     Args:
-        fails: Whether the case fails at a level.
-        first: The first level tried above zero.
-        most: The last.
-        steps: Bisections.
+        fails: Whether the case fails at a severity.
+        first: The first severity tried above zero.
+        most: The largest severity tried.
+        steps: Number of bisections.
 
     Returns:
-        The last level passed and the first failed; ``(0, 0)`` where it fails without stress, None
-        where it does not fail at ``most``.
+        The largest severity passed and the smallest failed. ``(0, 0)`` if the case fails without
+        stress; None if it does not fail at ``most``.
     """
     if not 0.0 < first <= most < math.inf:
         raise ValueError(f"first = {first!r}, most = {most!r}: give 0 < first ≤ most")
@@ -154,7 +153,7 @@ def _fit_isotonic(shares: Array) -> Array:
 
 
 def _find_half_crossing(at: Array, shares: Array) -> float:
-    """Where nondecreasing shares reach one half; infinite where they do not, or begin above."""
+    """Return where nondecreasing shares reach one half; ±∞ if they never do or start above."""
     if shares[0] > 0.5:
         return -math.inf
     reached = np.flatnonzero(shares >= 0.5)

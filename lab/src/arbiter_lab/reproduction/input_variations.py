@@ -1,8 +1,8 @@
 """Variations of a day's input: quotes in units of the index, and a fifth of the quotes hidden.
 
 With the index as numeraire a call struck at κ is κ puts struck at 1/κ on the inverse of the index:
-``c(κ) = κ p'(1/κ)``, at the same volatility. The smile is mirrored, and a model that is invariant to
-the numeraire gives the same prices.
+``c(κ) = κ p'(1/κ)``, at the same volatility. The smile is mirrored, and a model that is invariant
+to the numeraire gives the same prices.
 """
 
 from __future__ import annotations

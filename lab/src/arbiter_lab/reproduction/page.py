@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 
 from arbiter_lab.reproduction.models import SMALL
 from arbiter_lab.reproduction.number_format import format_fixed, format_score
@@ -92,7 +92,7 @@ def _encode_png(content: bytes) -> str:
 
 
 @cache
-def _template() -> Any:
+def _template() -> Template:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

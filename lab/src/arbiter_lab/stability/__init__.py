@@ -1,1 +1,1 @@
-"""How near the scans of a network come to their bounds, and how much its answers can move."""
+"""Stability bounds of the operator's network: Green kernels of its scans, Lipschitz constants."""

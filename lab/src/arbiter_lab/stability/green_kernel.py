@@ -1,4 +1,4 @@
-"""The Green kernel of a scan, written out, and the two bounds that it obeys.
+"""The Green kernel of a scan and its two proved bounds.
 
 Unrolled, the recursion is a sum over the maturities before (paper, section 3.1),
 
@@ -24,13 +24,13 @@ from arbiter.operators.network.green_scan import GreenScan, Path
 
 
 class GreenBound(NamedTuple):
-    """What a scan did on a path, against what is proved of it.
+    """Measured Green sum and state of a scan on a path, with their proved bounds.
 
     Attributes:
         total: The largest Green sum ``Σ_s ‖G(T_ℓ, T_s)‖`` over chains and maturities.
-        bound: What it is never above, ‖W‖.
+        bound: Proved bound of the Green sum, ‖W‖.
         state: The largest ``‖h_ℓ‖``.
-        state_bound: What it is never above, ``bound · sup ‖x‖``.
+        state_bound: Proved bound of the state, ``bound · sup ‖x‖``.
     """
 
     total: float
@@ -40,7 +40,7 @@ class GreenBound(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether both do, to rounding."""
+        """Whether both bounds hold up to rounding."""
         slack = 1.0 + 1e-6
         return self.total <= slack * self.bound and self.state <= slack * self.state_bound
 
@@ -65,8 +65,8 @@ def kernel(scan: GreenScan, path: Path, enter: Tensor | None = None) -> Tensor:
     """``(B, L, L, m, d)`` the kernel ``G(T_ℓ, T_s)`` at ``[:, ℓ, s]``, zero for s after ℓ.
 
     Args:
-        scan: Whose.
-        path: Its maturities; what it says of values is not looked at.
+        scan: The scan.
+        path: Its maturities; the values on the path are not used.
         enter: A map ``(m, d)`` in place of the scan's own, W.
     """
     step, gate = scan.steps(path.gap, path.context)
@@ -76,7 +76,7 @@ def kernel(scan: GreenScan, path: Path, enter: Tensor | None = None) -> Tensor:
 
 
 def apply(green: Tensor, x: Tensor) -> Tensor:
-    """``Σ_s G(T_ℓ, T_s) x_s`` ``(B, L, m)``: the scan, by its kernel."""
+    """Return ``Σ_s G(T_ℓ, T_s) x_s`` ``(B, L, m)``: the scan computed from its kernel."""
     return torch.einsum("blsmd,bsd->blm", green, x)
 
 
@@ -93,7 +93,7 @@ def sums(green: Tensor) -> Tensor:
 
 @torch.no_grad()
 def stability(scan: GreenScan, path: Path) -> GreenBound:
-    """Green sum and largest state of a scan on a path, with their bounds: for a log."""
+    """Return the largest Green sum and state of a scan on a path, with their bounds."""
     W = scan.enter.weight
     # W = LQ with orthonormal rows of Q: L has the same norms after any map, and fewer columns
     green = kernel(scan, path, torch.linalg.qr(W.T, mode="r").R.T)

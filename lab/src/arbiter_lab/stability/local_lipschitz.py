@@ -1,4 +1,4 @@
-"""The Lipschitz constant at given strikes and maturities: tighter, and true for that chain alone.
+"""The local Lipschitz constant: tighter, and valid for one chain's strikes and maturities.
 
 :func:`arbiter.operators.network.lipschitz.constant` multiplies norms, which holds for every chain
 and is loose for each. For one geometry the densities, gains, steps and biases are known numbers,
@@ -84,7 +84,7 @@ class _Move(NamedTuple):
 
 
 def _slope(y: Tensor) -> Tensor:
-    """Of the activation; far out it is that of its asymptotes."""
+    """Return the slope of the activation; far out that of its asymptotes."""
     y = y.clamp(-50.0, 50.0)
     s = torch.sigmoid(y)
     return s * (1.0 + y * (1.0 - s)) / SILU
@@ -119,7 +119,7 @@ def _one(network: Network, chain: Scaled, radius: float) -> Tensor:
 
 
 class _View(NamedTuple):
-    """What a map makes of the lines of all slices: of a slice's own, and of the pooled ones.
+    """A linear map of the lines of all slices: a slice's own lines and the pooled ones.
 
     Attributes:
         own: ``(L, o, 2H + 2)`` weights of a slice's own lines and means.
@@ -133,7 +133,7 @@ class _View(NamedTuple):
 
     @classmethod
     def of(cls, look: Look, seen: Seen, weights: Tensor) -> _View:
-        """Of weights ``(L, o, lines + 2)`` on a view."""
+        """Build the map from weights ``(L, o, lines + 2)`` on a view."""
         chain, sight, _ = seen
         count, spans = 2 * look.gate.heads, len(look.spans)
         lines, means = weights[..., :-2], weights[..., -2:]
@@ -187,7 +187,7 @@ def _means(sight: Sight, chain: Scaled) -> Tensor:
 def _swing(
     left: Tensor, rest: Tensor, chain: Scaled, radius: float, most: float
 ) -> tuple[Tensor, Tensor]:
-    """Where no value can be cut, ``(L,)``, and by how much means move beside what is linear.
+    """Return where no value can be clipped, ``(L,)``, and the nonlinear movement of the means.
 
     Args:
         left: ``(1, L, S)`` values that the measure takes means of.
@@ -205,12 +205,12 @@ def _swing(
 
 
 def _drift(radius: float) -> float:
-    """How much of the measure's mass may be elsewhere, at quotes within the radius."""
+    """Return the largest share of the measure's mass that moves, for quotes within the radius."""
     return LEANING * min(radius, 2.0 * FARTHEST)
 
 
 def _from_quotes(by_strike: Tensor, chain: Scaled) -> Tensor:
-    """``(L, d, N)`` from ``(L, d, S)``: a slice sees its own quotes, and nothing of the others'."""
+    """Expand ``(L, d, S)`` to ``(L, d, N)``: a slice depends on its own quotes only."""
     slices, strikes = chain.quoted[0].nonzero(as_tuple=True)
     places = torch.arange(len(slices), device=by_strike.device)
     wide = by_strike.new_zeros(*by_strike.shape[:2], len(slices))
@@ -232,7 +232,7 @@ def _each(chain: Scaled) -> Tensor:
 
 
 class _Looking(NamedTuple):
-    """One look at one chain."""
+    """One look of the network at one chain."""
 
     look: Look
     seen: Seen
@@ -244,7 +244,7 @@ class _Looking(NamedTuple):
         return self.seen.chain
 
     def after(self, before: _Move | None) -> _Move:
-        """The state after this look."""
+        """Return the movement of the state after this look."""
         entered = self._entered(before)
         middle, half = entered.slopes(self.radius)
         seen = self.chain.quoted[0].any(-1)
@@ -287,7 +287,7 @@ class _Looking(NamedTuple):
         return smile * self.chain.quoted[0, ..., None]
 
     def _spread(self, x: _Move) -> _Move:
-        """What reaches a slice: its own across and through the scans, and the other slices'."""
+        """Return the movement that reaches a slice: its own, and through the scans the others'."""
         look, chain, known = self.look, self.chain, self.context[0]
         within = look.across.weight.expand(len(x.rho), -1, -1)
         A, rho = within @ x.A, torch.zeros_like(x.rho)

@@ -1,4 +1,4 @@
-"""How near the scans of a network come to their bounds: what a log and a model card say of them.
+"""Green sums and states of a network's scans that come nearest to their proved bounds.
 
 :func:`arbiter_lab.stability.green_kernel.stability` of every scan, those of the geometry stream
 too, on the paths that chains of quotes really give them.
@@ -25,9 +25,9 @@ class Nearest(NamedTuple):
 
     Attributes:
         green_sum: ``Σ_s ‖G(T_ℓ, T_s)‖`` of a scan at a maturity.
-        green_bound: What it is never above.
+        green_bound: Its proved bound.
         state_norm: ``‖h_ℓ‖`` of a scan at a maturity, perhaps of another one.
-        state_bound: What it is never above.
+        state_bound: Its proved bound.
     """
 
     green_sum: float
@@ -43,7 +43,7 @@ class Nearest(NamedTuple):
 
 @contextmanager
 def watched(module: nn.Module) -> Iterator[dict[GreenScan, list[Path]]]:
-    """Every path that each scan of a module walks meanwhile."""
+    """Record the paths of every scan of a module within a ``with`` statement."""
     scans = [part for part in module.modules() if isinstance(part, GreenScan)]
     walks: dict[GreenScan, list[Path]] = {scan: [] for scan in scans}
     for scan in scans:
@@ -57,7 +57,7 @@ def watched(module: nn.Module) -> Iterator[dict[GreenScan, list[Path]]]:
 
 @torch.no_grad()
 def each(network: Network, chain: Scaled) -> list[GreenBound]:
-    """Of every scan on some chains, in double precision and not on a GPU: L² small matrices."""
+    """Return the bounds of every scan on some chains, in double precision on the CPU."""
     with watched(network) as walks:
         network.decode(chain)
     found = []
@@ -71,7 +71,7 @@ def each(network: Network, chain: Scaled) -> list[GreenBound]:
 
 
 def nearest(network: Network, chains: Iterable[Scaled]) -> Nearest:
-    """Over all scans and chains, the Green sum and the state nearest to their bounds.
+    """Return the Green sum and the state nearest to their bounds, over all scans and chains.
 
     Args:
         network: Trained or not.

@@ -28,7 +28,7 @@ class ParameterAverage:
     # graph to the average: memory grows, and a recording cannot be made.
     @torch.no_grad()
     def update(self, steps: int) -> None:
-        """Take in the parameters after the ``steps``-th step."""
+        """Update the average with the parameters after step ``steps``."""
         torch._foreach_lerp_(self.mean, self.params, 1.0 - min(self.decay, 1.0 - 1.0 / steps))
 
     @torch.no_grad()
@@ -38,5 +38,5 @@ class ParameterAverage:
 
     @torch.no_grad()
     def load(self, mean: Sequence[Tensor]) -> None:
-        """Take over an average."""
+        """Set the average."""
         torch._foreach_copy_(self.mean, [m.to(own) for m, own in zip(mean, self.mean, strict=True)])

@@ -1,8 +1,8 @@
-"""The stream of batches: which kind comes at which step, and what is in it.
+"""The stream of training batches: the kind and the contents of the batch of each step.
 
-Every super-batch has a seed of its own, made of the run's seed, its kind and its number; a run
-passes through it a few times. So the stream has no state but counts, and a resumed run draws the
-same batches to the bit.
+Every super-batch has its own seed, from the run's seed, its kind and its number; a run passes over
+it a few times. The only state of the stream is counts, so a resumed run draws the same batches bit
+for bit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KIND_STREAM, _BATCH_STREAM, HELD_OUT_STREAM = (
 )  # streams of random numbers that must not meet
 
 Lesson = tuple[Tensor, ...]
-"""What a step learns from: tensors whose first axis is the surface."""
+"""Input of a step: tensors whose first axis is the surface."""
 
 
 class Draw(NamedTuple):
@@ -36,7 +36,7 @@ class Draw(NamedTuple):
 
 
 def make_generator(device: torch.device | str, *key: int) -> torch.Generator:
-    """A generator whose numbers depend on the key alone."""
+    """Return a generator whose numbers depend only on the key."""
     word = int(np.random.SeedSequence(list(key)).generate_state(1, np.uint64)[0])
     return torch.Generator(device).manual_seed(word & (2**63 - 1))
 
@@ -45,9 +45,9 @@ class BatchStream:
     """Batches of a run, in order.
 
     Args:
-        settings: Kinds, mix, chunk and seed.
+        settings: Kinds of batches, mix, chunk and seed.
         laws: The pool.
-        prepare: Makes a lesson of a batch.
+        prepare: Maps a batch to a lesson.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class BatchStream:
         self._drawn: dict[int, tuple[int, Lesson]] = {}  # by kind: number of the super-batch
 
     def next_lesson(self, step: int) -> Draw:
-        """The batch of step number ``step``."""
+        """Return the batch of step ``step``."""
         settings = self.settings
         choice = np.random.default_rng([settings.seed, _KIND_STREAM, step])
         kind = int(choice.choice(len(settings.layouts), p=settings.mix))
@@ -74,7 +74,7 @@ class BatchStream:
         return Draw(kind, tuple(x[rows] for x in held[1]))
 
     def go_to(self, taken: Sequence[int]) -> None:
-        """Go on after so many batches of each kind."""
+        """Continue after ``taken`` batches of each kind."""
         if len(taken) != len(self.taken) or min(taken) < 0:
             raise ValueError(f"{list(taken)} are no counts of {len(self.taken)} kinds of batches")
         self.taken = list(taken)

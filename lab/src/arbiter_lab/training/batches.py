@@ -1,7 +1,6 @@
-"""Batches to train on: random laws of a pool, each listed, quoted and disturbed in its own way.
+"""Training batches: random laws of a pool with random maturities, strikes, spreads and noise.
 
-Nothing is stored: a batch is a few hundred operations on the device of the pool, and every surface
-of it has its own maturities, strikes, spreads, noise and gaps.
+Nothing is stored: a batch takes a few hundred operations on the device of the pool.
 
 Shapes: B surfaces, L expiries, S strikes, P targets. What is not listed or quoted is padding at the
 end of its axis: finite, and marked false.
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from arbiter.pricing import black
-from arbiter_lab.training.calendars import draw_maturities
+from arbiter_lab.training.calendars import draw_maturities, pad_maturities
 from arbiter_lab.training.law_pool import Laws
 from arbiter_lab.training.noise import Friction, draw_friction, draw_noise, make_quotes
 from arbiter_lab.training.strikes import draw_kept_quotes, draw_strikes
@@ -44,7 +43,7 @@ class Layout(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Quotes and truth.
+    """Noisy quotes and exact volatilities of B surfaces.
 
     Attributes:
         T: ``(B, L)`` years, increasing.
@@ -59,7 +58,7 @@ class Batch(NamedTuple):
         target: ``(B, L, P)`` bool; the others are padding.
         rows: ``(B,)`` which laws of the pool these are.
         clock: ``(B, L)`` the laws' own time at each maturity: the truth is
-            ``laws.at(rows, clock, k)·√(clock/T)``.
+            ``laws.volatility_at(rows, clock, k)·√(clock/T)``.
     """
 
     T: Tensor
@@ -77,7 +76,7 @@ class Batch(NamedTuple):
 
 
 def default_batch_layouts() -> list[tuple[Layout, int]]:
-    """Buckets of sizes, each with a number of surfaces that makes for about as many quotes."""
+    """Return padded sizes with their numbers of surfaces, chosen for similar numbers of quotes."""
     return [
         (Layout(8, 16, 16), 2048),
         (Layout(14, 33, 24), 704),
@@ -88,12 +87,12 @@ def default_batch_layouts() -> list[tuple[Layout, int]]:
 
 
 def draw_batch(laws: Laws, layout: Layout, generator: torch.Generator, size: int) -> Batch:
-    """A batch; the same state of the generator gives the same batch.
+    """Draw a batch; the same state of the generator gives the same batch.
 
     Args:
         laws: The pool.
         layout: The padded size.
-        generator: On the device of the pool.
+        generator: Random number generator on the device of the pool.
         size: Number of surfaces.
     """
     if min(layout) < 1 or layout.expiries < 2 or layout.strikes < MIN_QUOTES_PER_EXPIRY or size < 1:
@@ -136,8 +135,8 @@ def draw_batch(laws: Laws, layout: Layout, generator: torch.Generator, size: int
 
     k, total, quoted = arranged(k[chosen]), arranged(total[chosen]), arranged(quoted)
     scale, listed = scale[chosen].gather(1, slices), listed.gather(1, slices)
-    T = _pad_maturities(T[chosen].gather(1, slices), listed)
-    clock = _pad_maturities(clock[chosen].gather(1, slices), listed)
+    T = pad_maturities(T[chosen].gather(1, slices), listed)
+    clock = pad_maturities(clock[chosen].gather(1, slices), listed)
     root = torch.sqrt(T)[..., None]
     k, truth = _pad_strikes(k, total / root, quoted)
     friction = Friction(*(part[chosen] for part in friction)).vary_by_maturity(
@@ -158,11 +157,11 @@ def draw_batch(laws: Laws, layout: Layout, generator: torch.Generator, size: int
 def _draw_law_rows(
     laws: Laws, exchange: Tensor, poor: Tensor, generator: torch.Generator
 ) -> Tensor:
-    """``(B,)`` laws: a model's own, and often the simplest one's, for lists that no exchange has.
+    """Draw ``(B,)`` laws of the pool.
 
-    Mostly the simplest's where quotes are poor: they cannot tell which law it is, and then the
-    simplest is the best guess. An exchange's listing has any but the laws that are there for that
-    simplest model.
+    Surfaces that no exchange lists mostly follow a model's law, often Heston's. With poor quotes
+    they mostly follow Heston's: such quotes do not identify the law, and the simplest model is the
+    best guess. Surfaces of an exchange follow any law but the leading Heston ones.
     """
     u = torch.rand(2, len(exchange), generator=generator, device=exchange.device)
     share = torch.where(poor, _POOR_HESTON_SHARE, _HESTON_SHARE)
@@ -174,36 +173,29 @@ def _draw_law_rows(
 
 
 def _draw_rescaling(T: Tensor, listed: Tensor, laws: Laws, generator: torch.Generator) -> Tensor:
-    """``(B, 1)`` factors of volatility: one, or what the pool's maturities allow.
+    """Draw ``(B, 1)`` factors of volatility: one, or a random one within the pool's maturities.
 
-    A market whose clock runs λ² times as fast has λ times the volatility, exactly, at maturities
-    λ² times as short: a crash is a rescaled calm day.
+    A market whose clock runs λ² times as fast has exactly λ times the volatility, at maturities
+    λ² times as short.
     """
     u = torch.rand(2, T.shape[0], 1, generator=generator, device=T.device)
     low, high = math.log(_RESCALING_FACTORS[0]), math.log(_RESCALING_FACTORS[1])
-    level = torch.where(u[0] < _RESCALED_SHARE, torch.exp(low + (high - low) * u[1]), 1.0)
+    factor = torch.where(u[0] < _RESCALED_SHARE, torch.exp(low + (high - low) * u[1]), 1.0)
     longest = torch.where(listed, T, 0.0).amax(1, keepdim=True)
-    level = torch.minimum(level, torch.sqrt(laws.T[-1] / longest))
-    return torch.maximum(level, torch.sqrt(laws.T[0] / T[:, :1]))
+    factor = torch.minimum(factor, torch.sqrt(laws.T[-1] / longest))
+    return torch.maximum(factor, torch.sqrt(laws.T[0] / T[:, :1]))
 
 
 def _choose_surfaces(listed: Tensor, size: int) -> Tensor:
-    """``(size,)`` surfaces with at least two expiries; should they not suffice, some come twice."""
+    """Return ``(size,)`` surfaces with at least two expiries, with repeats if there are too few."""
     good = listed.sum(1) >= 2
     order = torch.argsort((~good).to(torch.int8), stable=True)
     several = good.sum().clamp(min=1)
     return order[torch.arange(size, device=listed.device) % several]
 
 
-def _pad_maturities(T: Tensor, listed: Tensor) -> Tensor:
-    rank = torch.arange(T.shape[1], device=T.device)
-    last = torch.where(listed, T, 0.0).amax(1, keepdim=True)
-    beyond = (rank - listed.sum(1, keepdim=True) + 1).clamp(min=0)
-    return torch.where(listed, T, last * 1.02**beyond)
-
-
 def _pad_strikes(k: Tensor, iv: Tensor, quoted: Tensor) -> tuple[Tensor, Tensor]:
-    """Padding after the last quote: strikes go on, volatility is that quote's."""
+    """Pad after the last quote: strikes continue in even steps, volatility is flat."""
     count = quoted.sum(-1, keepdim=True)
     last = (count - 1).clamp(min=0)
     beyond = torch.arange(k.shape[-1], device=k.device) - last
@@ -218,7 +210,7 @@ def _pad_strikes(k: Tensor, iv: Tensor, quoted: Tensor) -> tuple[Tensor, Tensor]
 def _draw_targets(
     k: Tensor, quoted: Tensor, scale: Tensor, targets: int, generator: torch.Generator
 ) -> Tensor:
-    """``(B, L, P)``: mostly even over the window and the quoted range, the rest over the window."""
+    """Draw ``(B, L, P)`` targets: 60 % over window and quoted range, the rest over the window."""
     z = k / scale[..., None]
     low = (
         torch.where(quoted, z, TARGET_WINDOW[0]).amin(-1, keepdim=True).clamp(max=TARGET_WINDOW[0])

@@ -27,14 +27,15 @@ _MORNING_LEAD_DAYS, _MORNING_MONTHLIES = (
     6,
 )  # days before the close, and how many monthlies settle then too
 _CALENDAR_SHARES = (0.4, 0.25, 0.2, 0.15)  # index, random, Heston benchmark, timeline
+_PADDING_GROWTH = 1.02  # ratio of neighbouring padded maturities
 
 
 class Maturities(NamedTuple):
     """Maturities of a batch.
 
     Attributes:
-        T: ``(B, L)`` years, increasing; padding grows on.
-        listed: ``(B, L)`` which of them are.
+        T: ``(B, L)`` years, increasing over the padding too.
+        listed: ``(B, L)`` whether a maturity is listed; the others are padding.
         exchange: ``(B,)`` whether the calendar is an exchange's.
     """
 
@@ -44,7 +45,7 @@ class Maturities(NamedTuple):
 
 
 def draw_maturities(size: int, expiries: int, generator: torch.Generator) -> Maturities:
-    """Maturities of so many surfaces."""
+    """Draw the maturities of ``size`` surfaces with at most ``expiries`` each."""
     device = generator.device
 
     def rand(*shape: int) -> Tensor:
@@ -75,8 +76,8 @@ def draw_maturities(size: int, expiries: int, generator: torch.Generator) -> Mat
     wanted = least + (rand(size, 1) * (expiries + 1 - least)).long()
     wanted = torch.where(benchmark & whole, expiries, wanted)
     # half of the surfaces thin out their near expiries, as most lists of maturities do
-    spread = torch.where(rand(size, 1) < 0.5, 0.0, 0.5)
-    key = rand(size, CANDIDATE_COUNT) - spread * torch.log(days.clamp(1.0, LAST_DAY)) / 7.5
+    thinning = torch.where(rand(size, 1) < 0.5, 0.0, 0.5)
+    key = rand(size, CANDIDATE_COUNT) - thinning * torch.log(days.clamp(1.0, LAST_DAY)) / 7.5
     # the farthest is listed: the window, not chance, says how far a surface reaches
     place = torch.arange(CANDIDATE_COUNT, device=device)
     key = torch.where(place == torch.where(inside, place, -1).amax(1, keepdim=True), -2.0, key)
@@ -86,10 +87,16 @@ def draw_maturities(size: int, expiries: int, generator: torch.Generator) -> Mat
     kept = torch.isfinite(chosen.values) & (rank < wanted)
     T = torch.where(kept, days.gather(1, chosen.indices), torch.inf).sort(1).values
     listed = torch.isfinite(T)
-    longest = torch.where(listed, T, 0.0).amax(1, keepdim=True)
-    beyond = (rank - listed.sum(1, keepdim=True) + 1).clamp(min=0)
-    T = torch.where(listed, T, longest * 1.02**beyond) / DAYS_PER_YEAR
+    T = pad_maturities(T, listed) / DAYS_PER_YEAR
     return Maturities(T, listed, index[:, 0])
+
+
+def pad_maturities(T: Tensor, listed: Tensor) -> Tensor:
+    """Return maturities ``(B, L)`` with padding that grows geometrically after the last listed."""
+    rank = torch.arange(T.shape[1], device=T.device)
+    last = torch.where(listed, T, 0.0).amax(1, keepdim=True)
+    beyond = (rank - listed.sum(1, keepdim=True) + 1).clamp(min=0)
+    return torch.where(listed, T, last * _PADDING_GROWTH**beyond)
 
 
 def _log_uniform_days(size: int, rand: Callable[..., Tensor]) -> Tensor:

@@ -1,7 +1,7 @@
-"""Prices of the paper's own decoder in training, and what its shape leaves open.
+"""Prices and shape defects of the paper's ICNN decoder in training.
 
-Training sees each maturity's potential as it is, before the running maximum along maturities and
-before intrinsic value: both would hide a violation from the gradient.
+Training uses each maturity's potential before the running maximum along maturities and before the
+floor at intrinsic value: both would hide a violation from the gradient.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ def price_monotone_otm(icnn: ICNNDecoder, output: Output, k: Tensor) -> Tensor:
 
 
 def measure_shape_defects(icnn: ICNNDecoder, output: Output) -> Tensor:
-    """``(B, L)`` what the potentials violate, in units of ``σ√T``.
+    """Return ``(B, L)`` sizes of the potentials' violations, in units of ``σ√T``.
 
     Falls of calls from one maturity to the next at equal strikes, slopes in strike outside
     [−1, 0], and prices below intrinsic value; each a mean over strikes.
     """
     unit = torch.exp(output.chain.total)[..., None]
-    level = torch.linspace(
+    deviations = torch.linspace(
         -_SHAPE_REACH_DEVIATIONS,
         _SHAPE_REACH_DEVIATIONS,
         _SHAPE_STRIKES,
         dtype=unit.dtype,
         device=unit.device,
     )
-    k = level * unit
+    k = deviations * unit
     here = price_calls(icnn, output, k)
     kappa = torch.exp(k)
     intrinsic = (1.0 - kappa).clamp(min=0.0)
@@ -87,9 +87,9 @@ def log_variance(icnn: ICNNDecoder, output: Output) -> Tensor:
     """``(B, L)`` ``2 ∫ otm e^{−k} dk``, the replication of the log contract's variance."""
     unit = torch.exp(output.chain.total)
     low, high, count = _STRIP_DEVIATIONS
-    level = torch.linspace(low, high, count, dtype=unit.dtype, device=unit.device)
+    deviations = torch.linspace(low, high, count, dtype=unit.dtype, device=unit.device)
     # far strikes of long maturities are cut before e^{−k} overflows
-    k = (level * unit[..., None]).clamp(-_MAX_LOG_STRIKE, _MAX_LOG_STRIKE)
+    k = (deviations * unit[..., None]).clamp(-_MAX_LOG_STRIKE, _MAX_LOG_STRIKE)
     strip = torch.trapezoid(otm(icnn, output, k) * torch.exp(-k), k, dim=-1)
     # at the forward calls become puts, whose slope is larger by one: Euler and Maclaurin's term
     step = (high - low) / (count - 1) * unit

@@ -1,4 +1,4 @@
-"""What a person sees while it trains: one live line on a terminal, a plain line now and then else.
+"""Display of a training: a live line on a terminal, plain lines at intervals elsewhere.
 
 Only a terminal needs rich, which is imported when there is one.
 """
@@ -10,14 +10,17 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self, TextIO
+from typing import TYPE_CHECKING, NamedTuple, Self, TextIO
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 _SPEED_WINDOW_UPDATES = 50  # updates over which the speed is taken
 _MIN_BAR_COLUMNS = 130  # columns of a terminal that has room for a bar beside the numbers
 
 
 class TrainingState(NamedTuple):
-    """Where training stands; what was never measured is None."""
+    """The last measured numbers of a training; None for those never measured."""
 
     loss: float | None = None
     gap: float | None = None
@@ -26,7 +29,7 @@ class TrainingState(NamedTuple):
     lipschitz_after: float | None = None
 
     def format_state(self) -> str:
-        """In one line."""
+        """Return the measured numbers in one line."""
         parts = [
             f"{name} {_format_number(value)}"
             for name, value in (("loss", self.loss), ("gap", self.gap))
@@ -45,14 +48,14 @@ class TrainingState(NamedTuple):
 
 
 class Display:
-    """Shows the progress of a training; use as a context.
+    """Shows the progress of a training; a context manager.
 
     Args:
-        steps: How many there will be.
-        done: How many were done before, when a run is resumed.
-        stream: Where to; standard error by default.
-        every: Seconds between plain lines, where the stream is no terminal; infinite is silent.
-        clock: Seconds that only rise.
+        steps: Number of steps of the training.
+        done: Number of steps done before, when a run is resumed.
+        stream: Output stream; standard error by default.
+        every: Seconds between plain lines if the stream is no terminal; infinite shows none.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(
@@ -70,43 +73,45 @@ class Display:
         self._seen: deque[tuple[float, int]] = deque(
             [(clock(), done)], maxlen=_SPEED_WINDOW_UPDATES
         )
-        self._spoken = clock()
-        self._live: Any = None
+        self._last_line_at = clock()
+        self._live: tuple[Progress, TaskID] | None = None
 
     def __enter__(self) -> Self:
         if self.stream.isatty():
-            self._live = _make_progress_bar(self.stream)
-            self._task = self._live.add_task(
+            progress = _make_progress_bar(self.stream)
+            task = progress.add_task(
                 "", total=self.steps, completed=self.step, state=self._format_line()
             )
-            self._live.start()
+            self._live = progress, task
+            progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
-            self._live.stop()
+            self._live[0].stop()
             self._live = None
         elif math.isfinite(self.every):
             self._write_line()
 
     def update(self, step: int, **measured: float | None) -> None:
-        """Take in the number of steps done and what was measured, by the names of `State`.
+        """Show the number of steps done and the numbers of :class:`TrainingState` given by name.
 
-        What is left out keeps its last value. Numbers, not tensors: fetching one waits for the
-        device, and that is for the caller to decide.
+        Numbers that are left out keep their last value. They are floats, not tensors: the caller
+        decides when to wait for the device.
         """
         self.step = step
         known = {name: value for name, value in measured.items() if value is not None}
         self.state = self.state._replace(**known)
         self._seen.append((self.clock(), step))
         if self._live is not None:
-            self._live.update(self._task, completed=step, state=self._format_line())
-        elif self.clock() - self._spoken >= self.every:
+            progress, task = self._live
+            progress.update(task, completed=step, state=self._format_line())
+        elif self.clock() - self._last_line_at >= self.every:
             self._write_line()
 
     @property
     def speed(self) -> float:
-        """Steps per second lately; 0 while unknown."""
+        """Steps per second over the last updates; 0 while unknown."""
         (first, start), (last, end) = self._seen[0], self._seen[-1]
         return (end - start) / (last - first) if last > first else 0.0
 
@@ -117,12 +122,12 @@ class Display:
         return "  ".join(filter(None, [head, self.state.format_state(), tail]))
 
     def _write_line(self) -> None:
-        self._spoken = self.clock()
+        self._last_line_at = self.clock()
         self.stream.write(f"{self._format_line()}\n")
         self.stream.flush()
 
 
-def _make_progress_bar(stream: TextIO) -> Any:
+def _make_progress_bar(stream: TextIO) -> Progress:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
     from rich.table import Column

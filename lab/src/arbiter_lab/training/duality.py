@@ -1,4 +1,4 @@
-"""How far a saddle is from closed: the duality gap and the log-ratio of its two sides.
+"""The duality gap of a saddle problem and the log-ratio of its two sides.
 
     DualGap = sup over λ of L(θ, λ) − inf over θ of L(θ, λ)
 
@@ -23,7 +23,7 @@ from arbiter_lab.training.saddle import Evaluation, ExtraGradient, Lagrangian, R
 
 
 class DualityGap(NamedTuple):
-    """Both sides of the duality gap at one point."""
+    """The two sides of the duality gap at one point."""
 
     primal: float
     """sup over the box of L(θ, ·), exact."""
@@ -34,7 +34,7 @@ class DualityGap(NamedTuple):
 
     @property
     def gap(self) -> float:
-        """DualGap, an underestimate."""
+        """The duality gap; an underestimate, since the dual side is above the infimum."""
         return self.primal - self.dual
 
     @property
@@ -61,7 +61,7 @@ def dual_gap(
     lr: float = 1e-3,
     project: Callable[[], object] | None = None,
 ) -> DualityGap:
-    """Measure the gap at the current point, which is left as it was, bit for bit.
+    """Measure the gap at the current point; parameters are restored bit for bit.
 
     Args:
         lagrangian: As for `ExtraGradient`, on one fixed held-out batch.

@@ -17,7 +17,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Box:
-    """Where the multipliers of one block live, and how fast they move.
+    """Bounds and relative step size of the multipliers of one block.
 
     Attributes:
         size: Number of multipliers.
@@ -75,18 +75,19 @@ class Duals:
         Args:
             boxes: Name and box of each block, for example ``no_arbitrage``, ``martingale`` and
                 ``replication``. No block at all is allowed: the problem is then a minimum.
-            device: Where the vector lives.
-            dtype: Its precision.
+            device: Device of the vector of multipliers.
+            dtype: Floating-point type of the vector.
         """
         self.boxes = dict(boxes)
         sizes = [box.size for box in self.boxes.values()]
 
-        def spread(field: str) -> Tensor:
+        def repeat_by_block(field: str) -> Tensor:
             values = [getattr(box, field) for box in self.boxes.values()]
             repeated = [value for value, n in zip(values, sizes, strict=True) for _ in range(n)]
             return torch.tensor(repeated, dtype=dtype, device=device)
 
-        self.low, self.high, self.rate = spread("low"), spread("high"), spread("rate")
+        self.low, self.high = repeat_by_block("low"), repeat_by_block("high")
+        self.rate = repeat_by_block("rate")
         self.vector = torch.zeros_like(self.low).clamp_(self.low, self.high)
         self._views: dict[str, Tensor] = dict(
             zip(self.boxes, self.vector.split(sizes), strict=True)
@@ -129,7 +130,7 @@ class Duals:
 
     @torch.no_grad()
     def assign(self, vector: Tensor) -> None:
-        """Take over all multipliers; values outside a box, or not finite, are refused."""
+        """Set all multipliers; values outside a box, or not finite, are refused."""
         if vector.shape != self.vector.shape:
             raise ValueError(
                 f"there are {self.vector.numel()} multipliers, got the shape {tuple(vector.shape)}"

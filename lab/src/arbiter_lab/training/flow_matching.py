@@ -4,8 +4,9 @@ A law with total volatility ``v(k)`` has the distribution ``F = Φ(y) + φ(y) v'
 ``y = k/v + v/2``; its Gaussian coordinate is ``x = Φ⁻¹(F)`` and its transport slope
 ``b = dk/dx``. Marginals that are ordered in b for every x are a flow of transports in √T, with the
 velocity ``∂b/∂√T ≥ 0``. Regressing that velocity trains without dual variables. Where the oracle
-breaks the order, under heavy jumps, the target is cut at zero and counted. So is a target above
-:data:`STEEPEST`: between a diffusion and its rare jumps there is hardly a law, and no bound to b.
+violates the order, under heavy jumps, the target is cut at zero and counted. Targets above
+:data:`MAX_VELOCITY` are cut as well: between a diffusion and its rare jumps the density almost
+vanishes, and b is not bounded.
 
 Shapes: B surfaces, L maturities, n knots, Z nodes of the pool.
 """
@@ -44,12 +45,13 @@ class OracleSlopes(NamedTuple):
 
 
 class VelocityTargets(NamedTuple):
-    """Targets of the regression.
+    """Velocity targets of the flow-matching regression.
 
     Attributes:
-        target: ``(B, L, n)`` ``∂b/∂√T`` over the reference volatility, from 0 to STEEPEST.
+        target: ``(B, L, n)`` ``∂b/∂√T`` over the reference volatility, from 0 to
+            :data:`MAX_VELOCITY`.
         weight: ``(B, L, n)`` zero where unknown.
-        cut: ``(B, L, n)`` where the oracle's is negative or larger.
+        cut: ``(B, L, n)`` whether the oracle's velocity lies outside that range.
     """
 
     target: Tensor
@@ -82,7 +84,7 @@ def gaussian_coordinate(k: Tensor, v: Tensor) -> Tensor:
 
 
 def _derivative(f: Tensor) -> Tensor:
-    """By the node's number, fourth order; NaN at the two outermost nodes of each side."""
+    """Return the fourth-order derivative by node number; NaN at two nodes of each end."""
     out = torch.full_like(f, torch.nan)
     near, far = f[..., 3:-1] - f[..., 1:-3], f[..., 4:] - f[..., :-4]
     out[..., 2:-2] = (8.0 * near - far) / 12.0
@@ -115,7 +117,7 @@ def _extend_to_unknown_knots(b: Tensor, known: Tensor) -> Tensor:
 
 
 def compute_velocity_targets(slopes: OracleSlopes, chain: Scaled) -> VelocityTargets:
-    """Targets for the listed maturities of a chain."""
+    """Return the velocity targets at the listed maturities of a chain."""
     raw, share = _slope_velocity(slopes.b, chain), _maturity_weights(chain)
     both = slopes.known & torch.cat([slopes.known[:, :1], slopes.known[:, :-1]], 1)
     knots = torch.tensor(KNOTS, dtype=raw.dtype, device=raw.device)
@@ -148,7 +150,7 @@ def _maturity_weights(chain: Scaled) -> Tensor:
 
 
 def measure_alignment(slopes: Tensor, exact: OracleSlopes, chain: Scaled) -> Alignment:
-    """Mean over listed maturities that are known of what `transport_alignment` compares."""
+    """Return the mean of `transport_alignment` over listed maturities with known slopes."""
     knots = torch.tensor(KNOTS, dtype=torch.float64)
     centre = exact.known[..., [i for i, x in enumerate(KNOTS) if abs(x) < 2.0]].all(-1)
     chosen = chain.quoted.any(-1) & centre  # (B, L)

@@ -41,7 +41,7 @@ class ContourBatch:
 
     @staticmethod
     def from_contours(contours: Sequence[Contour], device: torch.device) -> ContourBatch:
-        """From contours of the same side, padded to the longest."""
+        """Stack contours of the same side, padded to the longest."""
         log_weight = pad_rows([np.log(c.weight) for c in contours], fill=_PADDING_LOG_WEIGHT)
         return ContourBatch(
             contours[0].calls,
@@ -54,8 +54,8 @@ class ContourBatch:
         scaled = log_cf + self.log_weight[:, None]
         nearest = k[..., 0] if self.calls else k[..., -1]
         size = scaled.real + nearest[..., None] * self.xi.imag[:, None]
-        heard = (size > _NEGLIGIBLE_LOG_SIZE).flatten(0, 1).any(0).nonzero()
-        nodes = int(heard[-1]) + 1 if heard.numel() else 1
+        audible = (size > _NEGLIGIBLE_LOG_SIZE).flatten(0, 1).any(0).nonzero()
+        nodes = int(audible[-1]) + 1 if audible.numel() else 1
         D = log_cf.shape[1]
         size = scaled.real[..., :nodes].flatten(0, 1)
         turn = scaled.imag[..., :nodes].flatten(0, 1)

@@ -1,14 +1,13 @@
-"""Whole computations recorded once and replayed: on a GPU, thousands of launches become one.
+"""CUDA graphs: a computation is recorded once and replayed with one launch.
 
-The operator is many small kernels, and launching them takes five times as long as running them.
-On the CPU a recording is the plain function.
+The operator consists of many small kernels; launching them takes five times as long as running
+them. On the CPU a recording is the plain function.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,21 +17,21 @@ _WARMUP_RUNS = 3  # runs before recording, so that caches and libraries are set 
 
 @lru_cache(maxsize=1)
 def _recording_stream() -> torch.cuda.Stream:
-    """One stream for all recordings: gradients remember the stream that they were made on."""
+    """Return the stream of all recordings; gradients stay bound to the stream of their forward."""
     return torch.cuda.Stream()
 
 
 class RecordedFunction:
-    """A function of tensors that keeps its outputs' places between calls.
+    """A recorded function of tensors; its outputs are the same buffers at every call.
 
-    The outputs of a call on a GPU are overwritten by the next one: copy what has to stay.
+    On a GPU the next call overwrites the outputs: copy those that are needed later.
 
     Args:
         function: Takes tensors, returns a sequence of tensors. Neither may depend on anything
             that changes between calls other than tensors in place, and no autograd graph may
             outlive a call: it would hold on to memory that the replay writes to.
         example: Inputs to record with; later ones must have the same shapes and types.
-        device: Where it runs; that of the first input if left out.
+        device: Device of the function; that of the first input if left out.
     """
 
     def __init__(
@@ -45,7 +44,7 @@ class RecordedFunction:
             device = example[0].device if example else "cpu"
         self.function = function
         self.inputs = [x.clone() for x in example]
-        self.graph: Any = None
+        self.graph: torch.cuda.CUDAGraph | None = None
         if torch.device(device).type != "cuda":
             return
         stream = _recording_stream()
@@ -59,7 +58,7 @@ class RecordedFunction:
             self.outputs = function(*self.inputs)
 
     def __call__(self, *inputs: Tensor) -> Sequence[Tensor]:
-        """The function of ``inputs``, which must look like the example."""
+        """Return the function of ``inputs``, which must have the shapes of the example."""
         if len(inputs) != len(self.inputs):
             raise ValueError(f"recorded with {len(self.inputs)} inputs, called with {len(inputs)}")
         for place, (given, own) in enumerate(zip(inputs, self.inputs, strict=True)):

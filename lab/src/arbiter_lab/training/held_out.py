@@ -1,4 +1,4 @@
-"""How good a network is on laws that it does not train on."""
+"""Measures networks on held-out laws: errors of volatility, laws, scan bounds, martingale test."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 class HeldOutBatch(NamedTuple):
-    """One held-out batch with its answers."""
+    """One held-out batch with its oracle slopes and velocity targets."""
 
     batch: Batch
     chain: Scaled
@@ -56,12 +56,12 @@ class HeldOutBatch(NamedTuple):
 
 
 class HeldOut:
-    """One exam for each kind of batch, the same at every measurement.
+    """One held-out batch of each kind, the same at every measurement.
 
     Args:
-        settings: Kinds and seed.
+        settings: Kinds of batches and seed.
         laws: Held-out laws.
-        prepare: Makes a route's lesson of a batch.
+        prepare: Maps a batch to the lesson of a route.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class HeldOut:
 
     @torch.no_grad()
     def measure(self, network: Network | Readout) -> dict[str, float]:
-        """Everything that is told of a network, as numbers.
+        """Return all held-out measures of a network by name.
 
         ``heldout_rmse_bp`` is the root mean square over all targets of all kinds of the error of
         volatility, in basis points; ``heldout_median_bp`` the median size, and
@@ -117,10 +117,10 @@ class HeldOut:
         return dict(told)
 
     def measure_scan_bounds(self, network: Network) -> dict[str, float]:
-        """Green sum and state of the scans, those nearest to their bounds, beside these.
+        """Return the Green sum and the state nearest to their bounds, with the bounds.
 
-        On the first surface of each kind. What is proved holds whatever is learned: a value above
-        its bound is a fault of the code, and is told as one.
+        They are measured on the first surface of each kind. The bounds are proved for any weights:
+        a value above its bound is a defect of the code, and is logged as a warning.
         """
         some = (
             Scaled(*(part[:_GREEN_KERNEL_SURFACES] for part in exam.chain)) for exam in self.exams
@@ -132,7 +132,7 @@ class HeldOut:
 
     @torch.no_grad()
     def run_martingale_test(self, network: Network, seed: int) -> MartingaleTest:
-        """The randomised martingale test of the network's measure."""
+        """Run the randomised martingale test on the network's measure."""
         exam = self.exams[self.kind]
         output = network.decode(exam.chain)
         mass = output.sight.measure * output.sight.width
@@ -142,7 +142,7 @@ class HeldOut:
 def _evaluate_targets(
     network: Network | Readout, exam: HeldOutBatch
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Volatilities at the targets, and what else is told of a network that has laws."""
+    """Return volatilities at the targets, and further measures of a network that has laws."""
     batch, chain = exam.batch, exam.chain
     if isinstance(network, Readout):
         guess = None if network.kriging_heads is None else kriged(chain, network.kriging_heads)

@@ -1,4 +1,4 @@
-"""A request to stop, heard between two steps."""
+"""Handles stop signals: training ends after the current step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 @contextmanager
 def catch_stop_signals() -> Iterator[threading.Event]:
-    """Ctrl-C and a request to terminate end training after the step; a second one at once."""
+    """Set the event at SIGINT or SIGTERM; a second signal has its usual effect."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop

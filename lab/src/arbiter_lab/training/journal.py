@@ -1,9 +1,9 @@
 """The journal of a run: one line for each step, appended while it trains.
 
 ``steps.jsonl`` begins with a line that names the columns; each further line is an array in that
-order, null where nothing was measured. Numbers keep nine digits, which tell any two float32 apart.
-A run that was cut off leaves whole lines and at most one broken one, which is dropped. Times are in
-the last column, and are no part of what a replay has to repeat.
+order, null where nothing was measured. Numbers have nine digits, enough to distinguish any two
+float32. A run that was cut off leaves whole lines and at most one broken one, which is dropped.
+Times are in the last column, and are no part of what a replay has to repeat.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Journal:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the lines that are buffered."""
         if not self._waiting:
             return
         fetched = _fetch_numbers([v for row in self._waiting for v in row.values()])

@@ -1,9 +1,9 @@
 """A pool of exact surfaces on common maturities and moneyness, to draw training batches from.
 
 Every parameter set is solved once and serves many states
-(:mod:`arbiter.models.characteristic_function`). The volatilities are kept where all laws look
-alike: log-spaced maturities, and strikes ``k = z·reference(T)·√T`` in units of the log contract's
-own deviation, so that few nodes and a polynomial between them give back any point.
+(:mod:`arbiter.models.characteristic_function`). Volatilities are stored on log-spaced maturities
+and strikes ``k = z·reference(T)·√T`` in deviations of the log contract. In these coordinates laws
+are alike, and few nodes with polynomial interpolation suffice.
 
 Glossary: N laws, M maturities, Z strikes, P parameter sets, D states of each, Q Fourier nodes.
 """
@@ -29,6 +29,7 @@ from arbiter.pricing import black
 from arbiter_lab.training.fourier_inversion import ContourBatch, pad_rows
 from arbiter_lab.training.mixtures import draw_mixtures
 from arbiter_lab.training.parameter_prior import draw_heston_sets, draw_sets
+from arbiter_lab.training.resolved_strikes import mask_near_money
 from arbiter_lab.training.shaped_laws import draw_shaped_laws
 from arbiter_lab.training.variance_states import log_variance, simulate_states
 
@@ -39,9 +40,7 @@ DAY = 1.0 / DAYS_PER_YEAR
 MIN_MATURITY, MAX_MATURITY = 0.8 * DAY, 6.2
 MATURITY_COUNT, STRIKE_COUNT = 44, 92
 MIN_STRIKE_DEVIATIONS, MAX_STRIKE_DEVIATIONS = -26.0, 6.5
-_EVEN_STRIKE_DEVIATIONS = (
-    1.5  # strikes are sinh-spaced: even within this many deviations, growing beyond
-)
+_EVEN_STRIKE_DEVIATIONS = 1.5  # strikes are sinh-spaced: even within it, growing beyond
 MIN_RESOLVED_PRICE = 1e-10  # of the forward: no volatility is kept where the price is smaller
 REFERENCE_RANGE = (0.025, 3.0)  # of the reference: laws that leave it at any maturity are left out
 # volatility over reference near the money: below, variance is all but stuck at zero
@@ -50,9 +49,7 @@ SHAPED_SHARE = 0.35  # share of a pool that are transports with the term structu
 MIXTURE_SHARE = 0.3  # share of a pool that are mixtures of two laws
 MODEL_SHARE = 0.45  # share of a pool, its first laws, that are neither
 HESTON_SHARE = 0.12  # share of a pool, the first of these, that are Heston's own
-_MAX_HESTON_STATES = (
-    4  # of each of their sets, at most: sets of one factor are cheap, and come often
-)
+_MAX_HESTON_STATES = 4  # states of each of their sets: sets of one factor are cheap
 
 _FOURIER_STEP = 0.065
 _RICCATI_STEP_GROWTH = 1.3
@@ -60,20 +57,18 @@ _SETS_PER_CHUNK = 128  # parameter sets per Riccati solution: 8 GB on the device
 _NODES_PER_BLOCK = 128  # Fourier nodes: sets with as many blocks are solved together
 _STENCIL_NODES = 4
 _OVERSAMPLING = 1.15  # laws made for each one asked for: some are left out
-_LOWER_WING_DEVIATIONS, WING_NODE_STRIDE = (
-    -2.5,
-    3,
-)  # where a lower wing begins, and every how many nodes it is looked at
+_LOWER_WING_DEVIATIONS = -2.5  # start of the lower wing
+WING_NODE_STRIDE = 3  # nodes of the wing between those that are evaluated
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
 class Laws:
-    """Exact surfaces.
+    """Exact surfaces of N laws on common maturities and moneyness.
 
     Attributes:
-        T: ``(M,)`` maturities, log-spaced.
+        T: ``(M,)`` maturities in years, log-spaced.
         z: ``(Z,)`` strikes in deviations, sinh-spaced.
         reference: ``(N, M)`` ``√(W(T)/T)``, the log contract's volatility.
         iv: ``(N, M, Z)`` volatility at ``k = z·reference·√T``, float32; NaN where not resolved.
@@ -89,12 +84,12 @@ class Laws:
 
     @property
     def model_law_count(self) -> int:
-        """How many laws of a pool, its first, are a model's own: not shaped, no mixtures."""
+        """Number of leading laws of a pool that come from a model: no shaped laws, no mixtures."""
         return round(MODEL_SHARE * len(self))
 
     @property
     def heston_law_count(self) -> int:
-        """How many laws of a pool, the very first, are of Heston's model."""
+        """Number of leading laws of a pool that are Heston's."""
         return round(HESTON_SHARE * len(self))
 
     def reference_at(self, rows: Tensor, T: Tensor) -> Tensor:
@@ -115,9 +110,9 @@ class Laws:
         Returns:
             NaN outside what the pool resolves.
         """
-        level = self.reference_at(rows, T)
+        reference = self.reference_at(rows, T)
         first, weight = self._maturity_stencil(T)
-        y = _warp_strikes(k / (level * torch.sqrt(T))[..., None])
+        y = _warp_strikes(k / (reference * torch.sqrt(T))[..., None])
         left, across = _lagrange(y, _warp_strikes(self.z))  # (B, L, S), (B, L, S, 4)
         M, Z = self.T.numel(), self.z.numel()
         flat = self.iv.reshape(-1)
@@ -133,13 +128,14 @@ class Laws:
         inside = _is_within_nodes(y, _warp_strikes(self.z)) & _is_within_nodes(
             days, torch.log(self.T)
         )
-        return torch.where(inside, level[..., None] * torch.exp(out), torch.nan)
+        return torch.where(inside, reference[..., None] * torch.exp(out), torch.nan)
 
     def lower_reach(self, rows: Tensor, T: Tensor, floor: Tensor) -> Tensor:
         """``(B, L)`` deviations down to which puts are worth more than a floor ``(B, 1)``.
 
-        To one of every :data:`COARSE` nodes, at the nearest maturity of the pool: a rough answer at
-        a fraction of the cost of :meth:`at`. Never above where the wing begins.
+        The answer is approximate, at a fraction of the cost of :meth:`volatility_at`: it is one of
+        every :data:`WING_NODE_STRIDE` nodes, at the nearest maturity of the pool, and never above
+        the start of the wing.
         """
         days = torch.log(self.T)
         step = (days[-1] - days[0]) / (days.numel() - 1)
@@ -180,7 +176,7 @@ def _lagrange(x: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _even_strike_nodes() -> Array:
-    """Strikes of a pool as :func:`_warped` has them: even."""
+    """Return ``(Z,)`` strikes of a pool on the scale of :func:`_warp_strikes`, evenly spaced."""
     return np.linspace(
         np.arcsinh(MIN_STRIKE_DEVIATIONS / _EVEN_STRIKE_DEVIATIONS),
         np.arcsinh(MAX_STRIKE_DEVIATIONS / _EVEN_STRIKE_DEVIATIONS),
@@ -194,7 +190,7 @@ _WING_NODES = int(
 
 
 def make_pool_grid(device: Device = "cpu") -> tuple[Tensor, Tensor]:
-    """Maturities and strikes of a pool."""
+    """Return maturities ``(M,)`` in years and strikes ``(Z,)`` in deviations of a pool."""
     T = np.exp(np.linspace(np.log(MIN_MATURITY), np.log(MAX_MATURITY), MATURITY_COUNT))
     return (
         torch.as_tensor(T, dtype=torch.float64, device=device),
@@ -213,15 +209,15 @@ def make_laws(
     states_per_set: int = 16,
     workers: int | None = None,
 ) -> Laws:
-    """A pool of exact laws of the training prior.
+    """Make a pool of exact laws of the training prior.
 
     Args:
-        count: How many laws.
+        count: Number of laws.
         seed: The same seed gives the same pool on the same machine.
-        device: Where the work is done and the pool stays.
-        states_per_set: States of each parameter set: its start, and ends of paths; of the pool's
-            first laws, Heston's own, a few at most.
-        workers: Threads; as many as there are processors, eight at most, if left out.
+        device: Device of the computation and of the pool.
+        states_per_set: States of each parameter set: its start, and ends of paths. Sets of the
+            leading Heston laws have a few at most.
+        workers: Number of threads; one per processor, at most eight, if left out.
     """
     if min(count, states_per_set) < 1:
         raise ValueError(
@@ -271,10 +267,10 @@ def solve_laws(
     states_per_set: int = 16,
     workers: int | None = None,
 ) -> Laws:
-    """The laws of given parameter sets, each in its start and in states that paths reach.
+    """Return the laws of parameter sets, each in its start and in states that paths reach.
 
-    Those that the oracle cannot solve, or whose level leaves :data:`LEVELS`, are left out; a log
-    line says how many.
+    Laws that the oracle cannot solve, or whose reference leaves :data:`REFERENCE_RANGE`, are left
+    out; their number is logged.
     """
     order = _group_sets(sets)
     root = np.random.SeedSequence(seed) if isinstance(seed, int) else seed
@@ -300,7 +296,7 @@ def solve_laws(
 
 
 def _group_sets(sets: Sequence[Parameters]) -> list[list[int]]:
-    """Sets solved together: equally many factors and about as many Fourier nodes."""
+    """Group sets with the same number of factors and similar numbers of Fourier nodes."""
     groups: dict[tuple[int, int], list[int]] = {}
     for i, p in enumerate(sets):
         nodes = Contour.from_parameters(p, True, _FOURIER_STEP).xi.size
@@ -315,7 +311,7 @@ def _group_sets(sets: Sequence[Parameters]) -> list[list[int]]:
 def _solve_chunk(
     which: NDArray[np.int64], sets: Sequence[Parameters], U: Array, device: Device
 ) -> tuple[NDArray[np.int64], Tensor, Tensor]:
-    """Owners ``(n,)``, references ``(n, M)`` and volatilities ``(n, M, Z)`` of what is solved."""
+    """Return owners ``(n,)``, references ``(n, M)`` and volatilities ``(n, M, Z)`` of the laws."""
     T, z = make_pool_grid(device)
     chosen = [sets[i] for i in which]
     contours = [
@@ -339,19 +335,19 @@ def _solve_chunk(
     W = torch.as_tensor(log_variance(chosen, U, T.cpu().numpy()), device=device)  # (P, D, M)
     reference = torch.sqrt(W / T)
     iv = _invert_volatilities(found, contours, torch.as_tensor(U, device=device), reference)
-    flat, level = iv.flatten(0, 1), reference.flatten(0, 1)
-    good = (level > REFERENCE_RANGE[0]).all(1) & (level < REFERENCE_RANGE[1]).all(1)
+    flat, own = iv.flatten(0, 1), reference.flatten(0, 1)
+    good = (own > REFERENCE_RANGE[0]).all(1) & (own < REFERENCE_RANGE[1]).all(1)
     # the middle of every smile must be there: what is not resolved lies in the wings
-    middle = flat[..., (z > -2.0) & (z < 1.5)] / level[..., None]
+    middle = flat[..., mask_near_money(z)] / own[..., None]
     good &= (middle > MIN_RELATIVE_VOLATILITY).flatten(1).all(1)  # false for NaN too
     owners = np.repeat(which, U.shape[1])[good.cpu().numpy()]
-    return owners, level[good].float(), flat[good]
+    return owners, own[good].float(), flat[good]
 
 
 def _invert_volatilities(
     found: Sequence[Transform], contours: list[list[Contour]], U: Tensor, reference: Tensor
 ) -> Tensor:
-    """``(P, D, M, Z)`` float32, of states ``(P, D, n)``."""
+    """Return volatilities ``(P, D, M, Z)``, float32, of states ``(P, D, n)``."""
     device = U.device
     T, z = make_pool_grid(device)
     slope = torch.stack([f.slope for f in found])  # (P, M, n, Q)
@@ -389,7 +385,7 @@ def _invert_volatilities(
 
 
 def _mask_unresolved(price: Tensor, z: Tensor) -> Tensor:
-    """Prices, NaN from where they stop falling, or fall below the resolution, outwards."""
+    """Return prices with NaN outwards from where they stop falling or are below the resolution."""
     middle = int((z < 0.0).sum())
     sides = (price[..., :middle].flip(-1), price[..., middle:])
     kept = []

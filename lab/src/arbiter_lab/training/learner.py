@@ -1,4 +1,4 @@
-"""Steps of one training in memory, whatever is trained: optimiser, average, stream of batches."""
+"""Base class of the trainers: optimiser, parameter average and stream of batches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FINITE_CHECK_STEPS = (
 
 
 class LearnerStep(NamedTuple):
-    """What one step saw, on the device and not waited for."""
+    """Measurements of one step, as tensors on the device."""
 
     step: Step
     fit: Tensor
@@ -36,14 +36,14 @@ class LearnerStep(NamedTuple):
 
 
 class Learner(Generic[N]):
-    """Takes steps. All that it depends on is in :meth:`tensors` and :meth:`counts`.
+    """Trains a network step by step; its state is in :meth:`tensors` and :meth:`counts`.
 
     Args:
-        settings: What to train and how.
-        laws: The pool; the device of training is where it is.
-        make: Makes the network; its start follows the seed.
-        route: What a step learns from and minimises.
-        project: Brings the parameters back into their feasible set, in place.
+        settings: Settings of the training.
+        laws: The pool; training runs on its device.
+        make: Makes the network; its initial weights follow the seed.
+        route: Lessons and objective of a step.
+        project: Projects the parameters onto their feasible set, in place.
 
     Attributes:
         lipschitz: Constants before and after the last projection; NaN where there is none.
@@ -76,11 +76,11 @@ class Learner(Generic[N]):
 
     @property
     def steps(self) -> int:
-        """Steps done."""
+        """Number of steps done."""
         return self.optimiser.steps
 
     def step(self, *, measure: bool = False) -> LearnerStep:
-        """One step; ``measure`` says that what is dear may be measured on the way."""
+        """Take one step; ``measure`` allows expensive measurements on the way."""
         kind, lesson = self.draws.next_lesson(self.steps)
         self.optimiser.lr = self.settings.learning_rate(self.steps)
         self.optimiser.dual_lr = self.settings.dual_lr
@@ -101,7 +101,7 @@ class Learner(Generic[N]):
         return LearnerStep(seen, first[0], first[1], lesson)
 
     def journal_row(self, seen: LearnerStep) -> dict[str, float | Tensor | None]:
-        """The journal's columns of a step, tensors among them."""
+        """Return the journal's columns of a step, tensors among them."""
         listed = lesson_chain(seen.lesson).quoted.any(-1)
         share = coverage(lesson_chain(seen.lesson))
         defects = {name: defect.abs().amax() for name, defect in seen.step.defects.items()}
@@ -142,16 +142,16 @@ class Learner(Generic[N]):
         return bool(torch.isfinite(torch.stack([norm.float() for norm in norms])).all())
 
     def averaged_network(self) -> N:
-        """The network with averaged parameters."""
+        """Return the network with averaged parameters."""
         self.average.copy_to(self.averaged.parameters())
         return self.averaged
 
     def parameter_names(self) -> list[str]:
-        """Of the parameters, in order."""
+        """Return the names of the parameters, in order."""
         return [name for name, _ in self.network.named_parameters()]
 
     def tensors(self) -> dict[str, Tensor]:
-        """Parameters, and all the optimiser remembers, by name."""
+        """Return the parameters and the optimiser's state by name."""
         found = {
             f"param.{n}": p.detach()
             for n, p in zip(self.parameter_names(), self.params, strict=True)
@@ -163,7 +163,7 @@ class Learner(Generic[N]):
         return dict(zip(self.parameter_names(), self.average.mean, strict=True))
 
     def counts(self) -> dict[str, Any]:
-        """Where the stream of batches is, as plain values."""
+        """Return the number of batches taken of each kind, as plain values."""
         return {"taken": list(self.draws.taken)}
 
     @torch.no_grad()
@@ -173,7 +173,7 @@ class Learner(Generic[N]):
         weights: Mapping[str, Tensor],
         counts: Mapping[str, Any],
     ) -> None:
-        """Go on from what :meth:`tensors`, :meth:`weights` and :meth:`counts` gave."""
+        """Restore the values of :meth:`tensors`, :meth:`weights` and :meth:`counts`."""
         names = self.parameter_names()
         torch._foreach_copy_(self.params, [tensors[f"param.{n}"].to(self.device) for n in names])
         self.average.load([weights[name] for name in names])
@@ -184,7 +184,7 @@ class Learner(Generic[N]):
 
     @torch.no_grad()
     def start_from_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Take over trained weights, and nothing else of their training, before the first step."""
+        """Set trained weights before the first step; nothing else of their training is used."""
         torch._foreach_copy_(
             self.params, [weights[n].to(self.device) for n in self.parameter_names()]
         )
@@ -209,7 +209,7 @@ class Learner(Generic[N]):
         return [value.detach(), found.fit.detach(), self._guard_statistics(), *defects, *gradients]
 
     def _guard_statistics(self) -> Tensor:
-        """Of Spec-Guard, in the order of :class:`Seen`."""
+        """Return ``(3,)`` hits, distance and largest ``ρΔ`` of Spec-Guard."""
         return torch.zeros(3, device=self.device)
 
 

@@ -58,8 +58,8 @@ class LedgerEntry:
         run: Its name, once in a ledger: letters, digits, ``.``, ``_`` and ``-``.
         config: Plain JSON values: all that was configured.
         seed: The seed of everything random.
-        revision: Of the code; see `revision`.
-        data_hash: Of the data, or of the law that makes it; see `journal.fingerprint_of`.
+        revision: Revision of the code; see `read_revision`.
+        data_hash: Hash of the training data; see `journal.fingerprint_tensors`.
         ended: Name of the ending.
         steps: Number of steps, over all legs so far.
         route: ``saddle`` or ``mfm``.
@@ -159,7 +159,7 @@ class Ledger:
                 raise
 
     def runs(self) -> list[dict[str, Any]]:
-        """All rows, in the order of their coming, with configuration and metrics as values."""
+        """Return all rows in the order of insertion, with configuration and metrics as values."""
         if not self.database.exists():
             return []
         with self._open_database() as connection:

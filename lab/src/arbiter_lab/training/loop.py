@@ -1,4 +1,4 @@
-"""Training in legs: steps until the rule, the budget, a plateau or a person ends them."""
+"""The training loop: steps until the stopping rule, a budget, a plateau or the user ends it."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Limits:
-    """What ends a leg early; the run can be resumed.
+    """Limits that end a leg early; the run can be resumed.
 
     Attributes:
-        seconds: Since `train` was called, making the pool included.
-        steps: Of this leg.
+        seconds: Seconds since `train` was called, including the making of the pool.
+        steps: Largest number of steps of this leg.
     """
 
     seconds: float = math.inf
@@ -63,17 +63,17 @@ class Limits:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a leg ended.
+    """The outcome of a leg of training.
 
     Attributes:
-        ending: Why.
-        step: Steps done in all.
+        ending: Why the leg ended.
+        step: Steps done over all legs.
         leg_steps: Steps of this leg.
-        seconds: Of this leg's training.
-        metrics: Last measured, on held-out laws.
+        seconds: Training time of this leg.
+        metrics: Last measures on held-out laws.
         weights: File of the averaged parameters; `arbiter.Operator.load` takes it, of a
             baseline `arbiter_lab.baselines.trained_baseline.Baseline.load`.
-        notes: What a careful reader should know.
+        notes: Remarks, such as a changed pool.
     """
 
     ending: Ending
@@ -85,7 +85,7 @@ class Outcome:
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return the outcome as plain JSON values."""
         return {
             "ended": str(self.ending),
             "meaning": self.ending.sentence,
@@ -110,7 +110,7 @@ def train(  # noqa: PLR0913 - what, where, from what, how far, and who looks on
     pool: str | PathLike[str] | None = None,
     display: Display | None = None,
 ) -> Outcome:
-    """Train, or go on training, and leave a checkpoint, a journal and a row in the ledger.
+    """Start or resume a training; write a checkpoint, a journal and a row of the ledger.
 
     The same settings, and weights to begin with, give the same weights on the same machine, in one
     leg or in several.
@@ -124,7 +124,7 @@ def train(  # noqa: PLR0913 - what, where, from what, how far, and who looks on
             which takes over nothing else of the one that they come from.
         limits: What ends this leg before its steps are done.
         pool: Folder in which pools of laws are kept between runs; ``out/pool`` by default.
-        display: What a person sees; by default a line on standard error every half minute.
+        display: Display of the progress; by default a line on standard error every half minute.
 
     Raises:
         ValueError: If the folder holds a run and ``resume`` is not given, or another one's.
@@ -167,12 +167,9 @@ def train(  # noqa: PLR0913 - what, where, from what, how far, and who looks on
     if display is None:
         display = Display(settings.steps, done=leg.step)
     loop = _TrainingLoop(out, leg, trainer, held_out, limits, began)
+    columns = (*COLUMNS, *EXTRA_COLUMNS)
     with (
-        Journal(
-            out / JOURNAL_FILE,
-            resume_at=leg.step,
-            columns=(*COLUMNS, *EXTRA_COLUMNS),
-        ) as journal,
+        Journal(out / JOURNAL_FILE, resume_at=leg.step, columns=columns) as journal,
         display,
         catch_stop_signals() as stop,
     ):
@@ -209,11 +206,11 @@ class _TrainingLoop:
 
     @property
     def seconds(self) -> float:
-        """Of this leg's training."""
+        """Training time of this leg."""
         return time.monotonic() - self.first
 
     def run(self, journal: Journal, display: Display, stop: threading.Event) -> Ending:
-        """Take steps until something ends them."""
+        """Take steps until the leg ends; return why."""
         settings, trainer = self.leg.settings, self.trainer
         told = -math.inf
         while True:
@@ -225,9 +222,8 @@ class _TrainingLoop:
             except FloatingPointError as error:
                 log.warning("%s", error)
                 return Ending.DIVERGED
-            row: dict[str, Any] = {}
-            if number % settings.log_every == 0 or measure:
-                row = trainer.journal_row(seen)
+            logged = number % settings.log_every == 0 or measure
+            row: dict[str, Any] = trainer.journal_row(seen) if logged else {}
             if row:
                 clock = self.before + self.seconds
                 journal.add(number, **row, **self._select_columns(measured, row), seconds=clock)
@@ -262,7 +258,7 @@ class _TrainingLoop:
         )
 
     def _measure_held_out(self, number: int) -> dict[str, float]:
-        """Everything that is measured now and then, on held-out laws."""
+        """Return the periodic measures on held-out laws, and store them in the leg."""
         trainer, held_out = self.trainer, self.held_out
         gap, residual = trainer.measure_dual_gap(held_out.kind, held_out.lesson)
         network = trainer.averaged_network()
@@ -306,16 +302,16 @@ class _TrainingLoop:
         return Ending.PLATEAU if self._has_plateaued(number, measured) else None
 
     def _has_plateaued(self, number: int, measured: dict[str, float]) -> bool:
-        """Whether the held-out error has stopped falling, at a constant rate."""
+        """Return whether the held-out error has stopped falling while the rate is constant."""
         settings = self.leg.settings
         if "heldout_rmse_bp" not in measured or not settings.plateau:
             return False
-        level = self.plateau.update(self.before + self.seconds, measured["heldout_rmse_bp"])
+        flat = self.plateau.update(self.before + self.seconds, measured["heldout_rmse_bp"])
         # a decay always pays, and has an end of its own
-        return level and settings.warm <= number < settings.steps - settings.decay
+        return flat and settings.warm <= number < settings.steps - settings.decay
 
     def save(self) -> Path:
-        """A checkpoint of where it stands."""
+        """Write a checkpoint of the current state; return the file of its weights."""
         leg, trainer = self.leg, self.trainer
         leg.seconds = self.before + self.seconds
         leg.progress = {
@@ -354,7 +350,7 @@ def _remove_journal(journal: Path) -> None:
 
 
 def _note_data(leg: Leg, pool: Pool) -> tuple[str, ...]:
-    """Record which pool a leg learns from; say so if it is not the last leg's."""
+    """Record the pool of a leg; return a note if it is not that of the last leg."""
     now = {"step": leg.step, "origin": pool.origin, "content": pool.content}
     notes = []
     if leg.data and leg.data[-1]["origin"] != pool.origin:
@@ -371,7 +367,7 @@ def _note_data(leg: Leg, pool: Pool) -> tuple[str, ...]:
 
 
 def _find_revision() -> str:
-    """Of the code: what the environment says it is, for a copy of it, or else git."""
+    """Return the revision of the code: from the environment if it is set there, else from git."""
     return os.environ.get("ARBITER_REVISION") or read_revision()
 
 

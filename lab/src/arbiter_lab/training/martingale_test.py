@@ -1,11 +1,10 @@
-"""The randomised martingale test: is the gate's measure one under which the forward is fair?
+"""The randomised martingale test of the gate's measure: whether its mean is the forward.
 
-In forward units the discounted increment from today to T is X_T − 1, and under the gate's density
-on the strikes of a slice its mean has to vanish. The mean can be computed, and is reported; but a
-trained gate never hits zero exactly, so a size has to be set below which a defect does not count.
-The test sets it as an experiment would: draw strikes from the densities of randomly chosen slices,
-and ask whether so large a sample could tell the measure from a martingale's. Its level is then
-exact for measures of mean one, and its resolution is that of the sample, σ/√draws per slice.
+In forward units the discounted increment from today to T is X_T − 1, and its mean under the gate's
+density on the strikes of a slice has to vanish. The mean is computed and reported. A trained gate
+never reaches zero exactly, so the test needs a tolerance. It draws strikes from the densities of
+random slices and tests whether the sample rejects a mean of one. Its level is exact for measures of
+mean one, and its resolution is that of the sample, σ/√draws per slice.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from torch import Tensor
 
 
 class MartingaleTest(NamedTuple):
-    """What the test found; true where it passed."""
+    """Statistics of the martingale test; true if it passed."""
 
     p_value: float
-    """Twice the smaller of the p-values of ``bias`` and ``spread``, at most one."""
+    """Twice the smaller of the p-values of ``bias`` and ``dispersion``, at most one."""
     level: float
     """Measures of mean one are rejected with this probability, or a little less."""
     bias: float
     """Standard normal under the null: a defect common to all slices."""
-    spread: float
+    dispersion: float
     """χ² with ``slices`` degrees of freedom under the null: defects of any signs."""
     slices: int
     """Slices drawn."""
@@ -39,7 +38,7 @@ class MartingaleTest(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Whether the measure cannot be told from a martingale's."""
+        """Whether the test does not reject a mean of one."""
         return self.p_value > self.level
 
     def __bool__(self) -> bool:
@@ -84,7 +83,7 @@ def martingale_test(
     p, k = mass[testable[order]], kappa[testable[order]]  # (n, S)
     p = p / p.sum(-1, keepdim=True)
     mean = (p * k).sum(-1)
-    # A density on one strike has no spread; rounding then decides nothing, a real defect all.
+    # A density on one strike has no deviation; rounding then decides nothing, a real defect all.
     deviation = (p * (k - mean[:, None]) ** 2).sum(-1).sqrt().clamp(min=1e-9)
 
     uniform = torch.rand(len(p), draws, generator=generator, dtype=torch.float64)
@@ -93,16 +92,16 @@ def martingale_test(
     z = (drawn - 1.0) / deviation * math.sqrt(draws)  # (n,) standard normal under the null
 
     n = len(z)
-    bias, spread = float(z.sum()) / math.sqrt(n), float((z**2).sum())
+    bias, dispersion = float(z.sum()) / math.sqrt(n), float((z**2).sum())
     p_bias = math.erfc(abs(bias) / math.sqrt(2.0))
-    half = torch.tensor([0.5 * n, 0.5 * spread], dtype=torch.float64)
-    p_spread = float(torch.special.gammaincc(half[0], half[1]))
+    half = torch.tensor([0.5 * n, 0.5 * dispersion], dtype=torch.float64)
+    p_dispersion = float(torch.special.gammaincc(half[0], half[1]))
     defect = mean - 1.0
     return MartingaleTest(
-        p_value=min(1.0, 2.0 * min(p_bias, p_spread)),
+        p_value=min(1.0, 2.0 * min(p_bias, p_dispersion)),
         level=level,
         bias=bias,
-        spread=spread,
+        dispersion=dispersion,
         slices=n,
         untestable=len(mass) - len(testable),
         defect_rms=float((defect**2).mean().sqrt()),

@@ -1,9 +1,9 @@
-"""Mixtures of laws: a market that is one law, or with a small chance another and wilder one.
+"""Mixtures of two laws: with a small probability the market follows a more volatile law.
 
-Prices of a mixture are the mixture of prices, at every maturity with the same weights, so it is
-free of arbitrage like its parts, and its log contract is theirs. One law has one source of skew;
-with a rare second one puts far out of the money hold up while the smile near it stays mild, at all
-maturities at once, as on listed indices.
+Prices of a mixture are the mixture of prices, with the same weights at every maturity. It is
+therefore free of arbitrage like its components, and so is its log contract a mixture. A single law
+has one source of skew. With a rare second law, puts far out of the money stay expensive while the
+smile near the money stays mild, at all maturities, as on listed indices.
 
 Shapes as in :mod:`arbiter_lab.training.law_pool`: N laws, M maturities, Z strikes.
 """
@@ -18,30 +18,29 @@ import torch
 from torch import Tensor
 
 from arbiter.pricing import black
+from arbiter_lab.training.resolved_strikes import mask_near_money, mask_resolved_outwards
 
 if TYPE_CHECKING:  # pools are made with mixtures
     from arbiter_lab.training.law_pool import Laws
 
 WILD_LAW_PROBABILITIES = (0.004, 0.3)  # of the wilder law
 MIN_RESOLVED_PRICE = 1e-8  # of the forward: what laws do not resolve is a hundredth of it
-_NEGLIGIBLE_PRICE = (
-    1e-9  # what a law may be worth where it ends, to be continued with its volatility
-)
-_LAWS_PER_CHUNK = 256  # laws at a time
+_NEGLIGIBLE_PRICE = 1e-9  # below it at its last strike a law is extended with flat volatility
+_LAWS_PER_CHUNK = 256
 
 
 def draw_mixtures(
     laws: Laws, share: float, rng: np.random.Generator, deepest: float, first: int = 0
 ) -> Laws:
-    """The pool with a share of its laws replaced by mixtures with others of it.
+    """Return the pool with a share of its laws replaced by mixtures with other laws of it.
 
     Args:
         laws: The pool.
-        share: Of laws to be replaced.
-        rng: Random numbers.
-        deepest: Least volatility over reference near the money; a mixture below, or one that is not
-            resolved there, is not taken.
-        first: So many laws, the first, take no part.
+        share: Share of the laws to replace.
+        rng: Random number generator.
+        deepest: Least volatility over reference near the money; a mixture below it, or one that is
+            not resolved there, is discarded.
+        first: Number of leading laws that are neither replaced nor mixed.
     """
     others_too = len(laws) - first
     count = min(int(share * len(laws)), others_too) if others_too > 1 else 0
@@ -55,12 +54,12 @@ def draw_mixtures(
     chance = torch.as_tensor(np.exp(rng.uniform(low, high, count)), device=device)
     rows = torch.as_tensor(chosen, device=device)
     others = torch.as_tensor(partners, device=device)
-    # by their levels some months ahead
-    levels = laws.reference[:, laws.T.numel() // 2]
-    swapped = levels[rows] > levels[others]
+    # ordered by the reference volatility some months ahead
+    middle_reference = laws.reference[:, laws.T.numel() // 2]
+    swapped = middle_reference[rows] > middle_reference[others]
     calm, wild = torch.where(swapped, others, rows), torch.where(swapped, rows, others)
     reference, iv = laws.reference.clone(), laws.iv.clone()
-    middle = (laws.z > -2.0) & (laws.z < 1.5)
+    middle = mask_near_money(laws.z)
     for start in range(0, count, _LAWS_PER_CHUNK):
         part = slice(start, start + _LAWS_PER_CHUNK)
         found = mix(laws, calm[part], wild[part], chance[part])
@@ -74,7 +73,7 @@ def draw_mixtures(
 
 
 def mix(laws: Laws, calm: Tensor, wild: Tensor, chance: Tensor) -> Laws:
-    """Mixtures ``(n,)`` of laws ``calm`` with laws ``wild``, the latter with these chances."""
+    """Return ``(n,)`` mixtures of laws ``calm`` with laws ``wild`` of probability ``chance``."""
     T, root = laws.T.double(), torch.sqrt(laws.T.double())
     weights = torch.stack([1.0 - chance, chance]).double()  # (2, n)
     parts = torch.stack([calm, wild])
@@ -83,17 +82,8 @@ def mix(laws: Laws, calm: Tensor, wild: Tensor, chance: Tensor) -> Laws:
     price = torch.zeros_like(k)
     for rows, weight in zip(parts, weights, strict=True):
         price += weight[:, None, None] * _price_laws(laws, rows, k)
-    below = int((laws.z < 0.0).sum())
-    known = price > MIN_RESOLVED_PRICE  # false for NaN too
-    # known from the money outwards, until it is not
-    inner = torch.cat(
-        [
-            torch.cumprod(known[..., :below].flip(-1).to(torch.int8), -1).flip(-1),
-            torch.cumprod(known[..., below:].to(torch.int8), -1),
-        ],
-        -1,
-    )
-    price = torch.where(inner > 0, price, torch.nan)
+    known = mask_resolved_outwards(price > MIN_RESOLVED_PRICE, laws.z)  # false for NaN too
+    price = torch.where(known, price, torch.nan)
     v = black.implied_total_volatility(price, k).volatility
     return replace(laws, reference=reference.float(), iv=(v / torch.sqrt(T)[:, None]).float())
 

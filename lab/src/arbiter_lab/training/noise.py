@@ -1,4 +1,4 @@
-"""Frictions of training surfaces: spreads in volatility, and the noise inside them.
+"""Frictions of training surfaces: bid-ask spreads in volatility, and the noise inside them.
 
 Shapes: B surfaces, L expiries, S strikes; parts of :class:`Friction` are ``(B, 1, 1)``, and of one
 :meth:`Friction.across` maturities ``(B, L, 1)``.
@@ -38,23 +38,23 @@ _STEADY_MID_SHARE = 0.5  # share whose mids are steadier where spreads are wide
 
 
 class Friction(NamedTuple):
-    """How the surfaces of a batch are quoted.
+    """Spreads and noise of the surfaces of a batch.
 
     Attributes:
         floor: Least price over the forward.
         base: Half-spread over volatility at the money.
-        slope: Its growth with deviations from the money.
-        power: The power of that.
+        slope: Growth of the half-spread with deviations from the money.
+        power: Power of the deviations in that growth.
         tick: Half-spread in price, at least.
         rough: Deviation of log half-spreads from one quote to the next.
-        kind: Of the noise.
-        size: Of the noise, over that of its kind.
-        trend: Of log-spreads in log-maturity.
+        kind: Kind of the noise.
+        size: Size of the noise, relative to its kind.
+        trend: Slope of log-spreads in log-maturity.
         onset: Logarithm of the maturity where spreads of far expiries begin to rise.
-        width: Of that rise, in log-maturity.
-        rise: Logarithm of how many times as wide they get.
+        width: Width of that rise, in log-maturity.
+        rise: Logarithm of the factor by which they widen.
         alone: Deviation of log-spreads from one expiry to the next.
-        calm: By which power of their width noise is smaller in wide spreads.
+        calm: Power of the width by which noise is smaller in wide spreads.
     """
 
     floor: Tensor
@@ -104,7 +104,7 @@ class Friction(NamedTuple):
 
 
 def draw_friction(size: int, generator: torch.Generator, poor: Tensor | None = None) -> Friction:
-    """Frictions of so many surfaces, and none of the tight ones for the poor ``(size,)``."""
+    """Draw frictions of ``size`` surfaces; those with ``poor`` ``(size,)`` have wide spreads."""
     device = generator.device
 
     def rand() -> Tensor:
@@ -155,7 +155,7 @@ def draw_noise(shape: torch.Size, friction: Friction, generator: torch.Generator
 def make_quotes(
     k: Tensor, truth: Tensor, half: Tensor, noise: Tensor, root: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """What a reader of bid and ask prices sees: the volatility of the mid price, and half-spreads.
+    """Return the volatility of the mid price and the half-spread of volatility of each quote.
 
     Two of three surfaces are quoted in volatility: bid and ask are the prices of
     ``truth + half·(noise ∓ 1)``. The others in price: a half-spread is half the difference of the

@@ -1,4 +1,4 @@
-"""What training minimises, and what the dual variables price.
+"""The training objective: error of volatility, and the defects with multipliers.
 
     L(θ, λ) = fit + ⟨λ_NA, calendar⟩ + ⟨λ_mart, martingale⟩ + ⟨λ_VIX, replication⟩
 
@@ -11,14 +11,14 @@ apart.
 
 With the paper's own decoder prices are its potential's, and what that leaves open (prices that fall
 with maturity, slopes outside [−1, 0], values below intrinsic) is added to the calendar block
-(:mod:`.convex`).
+(:mod:`.convex_decoder_prices`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -33,7 +33,6 @@ from arbiter.pricing import black
 from arbiter.pricing.transport import Transport
 from arbiter_lab.training import convex_decoder_prices
 from arbiter_lab.training.batches import Batch
-from arbiter_lab.training.law_pool import Laws
 
 BAND_COUNT = 6
 _BAND_EDGES = (-3.6, -3.0, -2.4, -1.8, -1.2)  # of log(σ√T): about 3, 5, 9, 17 and 30 %
@@ -51,8 +50,16 @@ _CALENDAR_DEVIATIONS = (
 )  # deviations at which calls under the measure are compared
 
 
+class ReferenceVolatilities(Protocol):
+    """Laws whose log-contract volatility is known: a pool, or exact values."""
+
+    def reference_at(self, rows: Tensor, T: Tensor, /) -> Tensor:
+        """``(B, L)`` log-contract volatility of laws ``(B,)`` at maturities ``(B, L)``."""
+        ...
+
+
 class TrainingTask(NamedTuple):
-    """A batch with all that training needs of it and no parameter touches.
+    """The quantities of a batch that do not depend on the parameters.
 
     Attributes:
         chain: Quotes in their own units: the operator's input.
@@ -62,7 +69,7 @@ class TrainingTask(NamedTuple):
             reference, to first order: ``σ*/σ`` over the elasticity of the price.
         weight: ``(B, L, P)`` one over the error that the quotes allow, zero off the targets.
         log_variance: ``(B, L)`` exact log-contract variance W(T).
-        guess: What kriging is for the chain, or nothing where the network does without.
+        guess: Kriging of the chain; None for a network without it.
     """
 
     chain: Scaled
@@ -74,16 +81,16 @@ class TrainingTask(NamedTuple):
     guess: Kriged | None = None
 
     def select_surfaces(self, rows: slice) -> TrainingTask:
-        """Some of the surfaces."""
+        """Return the task of some of the surfaces."""
         return TrainingTask.from_tensors(tuple(x[rows] for x in self.to_tensors()))
 
     def to_tensors(self) -> tuple[Tensor, ...]:
-        """All tensors in a row, as recordings take them."""
+        """Return all tensors as one tuple, the input of recorded functions."""
         return (*self.chain, *self[1:6], *(self.guess or ()))
 
     @classmethod
     def from_tensors(cls, tensors: Sequence[Tensor]) -> TrainingTask:
-        """Back from :meth:`flat`."""
+        """Build a task from the tuple of :meth:`to_tensors`."""
         count = len(Scaled._fields)
         chain, own, guess = tensors[:count], tensors[count : count + 5], tensors[count + 5 :]
         k, log_price, scale, weight, log_variance = own
@@ -92,11 +99,11 @@ class TrainingTask(NamedTuple):
 
 
 class ObjectiveTerms(NamedTuple):
-    """Parts of the objective.
+    """Terms of the objective on a batch.
 
     Attributes:
-        fit: Scalar.
-        defects: One vector of BANDS per dual block.
+        fit: Robust error of volatility, a scalar.
+        defects: One vector ``(BAND_COUNT,)`` per dual block.
         error: ``(B, L, P)`` error of volatility over reference at the targets.
     """
 
@@ -105,8 +112,16 @@ class ObjectiveTerms(NamedTuple):
     error: Tensor
 
 
-def make_task(batch: Batch, laws: Laws, place: Tensor | None = None) -> TrainingTask:
-    """What training needs of a batch; with the places of heads, what kriging is for them too."""
+def make_task(
+    batch: Batch, laws: ReferenceVolatilities, place: Tensor | None = None
+) -> TrainingTask:
+    """Return the training task of a batch.
+
+    Args:
+        batch: Quotes and targets.
+        laws: The laws of the batch, for the exact log-contract variance.
+        place: ``(H,)`` coordinates ζ of the heads at which kriging is evaluated; none if left out.
+    """
     chain = scaled(Ragged(batch.T, batch.k, batch.iv, batch.half, batch.quoted))
     k, total = batch.target_k.double(), (batch.target_iv * torch.sqrt(batch.T)[..., None]).double()
     price = black.otm(k, total).clamp(min=1e-300)
@@ -134,13 +149,13 @@ def scale_strikes(chain: Scaled, k: Tensor) -> Tensor:
 def compute_terms(
     output: Output, task: TrainingTask, icnn: ICNNDecoder | None = None, knee: float = 6.0
 ) -> ObjectiveTerms:
-    """Parts of the objective for one batch.
+    """Compute the terms of the objective for one batch.
 
     Args:
-        output: What the network says of ``task.chain``.
-        task: The batch.
-        icnn: The network's decoder, where prices are its own and not the transport's.
-        knee: Of the loss, in expected errors.
+        output: Output of the network for ``task.chain``.
+        task: The training task of the batch.
+        icnn: The ICNN decoder of the network; None for the decoder of transports.
+        knee: Error, in units of the expected one, above which the loss grows logarithmically.
     """
     calendars = calendar_defects(output)
     if icnn is None:
@@ -174,17 +189,17 @@ def compute_terms(
 
 
 def martingale_defects(output: Output) -> Tensor:
-    """``(BANDS,)`` mean of the measure less one, over the slice's total volatility."""
+    """``(BAND_COUNT,)`` mean of the measure less one, over the slice's total volatility."""
     sight, chain = output.sight, output.chain
     mean = (sight.measure * sight.width * chain.moneyness).sum(-1)
     return _average_by_band((mean - 1.0) * torch.exp(-chain.total), output)
 
 
 def calendar_defects(output: Output) -> Tensor:
-    """``(BANDS,)`` by how much calls under the measure fall from one slice to the next."""
+    """``(BAND_COUNT,)`` by how much calls under the measure fall from one slice to the next."""
     sight, chain = output.sight, output.chain
-    levels = _cached_tensor(_CALENDAR_DEVIATIONS, chain.u.dtype, chain.u.device)
-    strike = torch.exp(levels * torch.exp(chain.total)[..., None])  # (B, L, G)
+    deviations = _cached_tensor(_CALENDAR_DEVIATIONS, chain.u.dtype, chain.u.device)
+    strike = torch.exp(deviations * torch.exp(chain.total)[..., None])  # (B, L, G)
     mass = sight.measure * sight.width
 
     def calls(mass: Tensor, moneyness: Tensor, at: Tensor) -> Tensor:
@@ -201,13 +216,13 @@ def calendar_defects(output: Output) -> Tensor:
 
 
 def replication_defects(variance: Tensor, output: Output, exact: Tensor) -> Tensor:
-    """``(BANDS,)`` squared relative error of log-contract variance ``(B, L)``, in percent."""
+    """``(BAND_COUNT,)`` squared relative error of log-contract variance ``(B, L)``, in percent."""
     off = torch.log(variance.clamp(min=1e-12) / exact).clamp(-1.0, 1.0)
     return _average_by_band(1e2 * off * off, output)
 
 
 def _average_by_band(values: Tensor, output: Output) -> Tensor:
-    """Means ``(BANDS,)`` of values ``(B, L)`` of listed slices by total volatility."""
+    """Means ``(BAND_COUNT,)`` of values ``(B, L)`` of listed slices by total volatility."""
     total = output.chain.total.detach()
     band = torch.bucketize(total, _cached_tensor(_BAND_EDGES, total.dtype, total.device))
     seen = output.chain.quoted.any(-1)
@@ -217,7 +232,7 @@ def _average_by_band(values: Tensor, output: Output) -> Tensor:
 
 
 def robust_loss(x: Tensor, knee: float = 6.0) -> Tensor:
-    """Square, then logarithm: what no quote determines must not drown what quotes do."""
+    """Return a loss that is quadratic for small x and logarithmic beyond the knee."""
     return 0.5 * knee**2 * torch.log1p((x / knee) ** 2)
 
 

@@ -31,6 +31,7 @@ from arbiter_lab.training import (
     fourier_inversion,
     mixtures,
     parameter_prior,
+    resolved_strikes,
     shaped_laws,
     variance_states,
 )
@@ -53,6 +54,7 @@ _SOURCE_MODULES = (
     laws_module,
     mixtures,
     parameter_prior,
+    resolved_strikes,
     shaped_laws,
     variance_states,
 )
@@ -61,11 +63,11 @@ log = logging.getLogger(__name__)
 
 
 class Pool(NamedTuple):
-    """Laws and what they are.
+    """A pool of laws with its hashes.
 
     Attributes:
         laws: The laws.
-        origin: Hash of size, seed and code: what was asked for.
+        origin: Hash of size, seed and code.
         content: Hash of the numbers, which differ by rounding between machines.
     """
 
@@ -91,17 +93,17 @@ def load_pool(
     *,
     refresh: bool = False,
 ) -> Pool:
-    """The pool from the folder, or made and put there.
+    """Read a pool from the folder, or make it and write it there.
 
     Args:
-        count: How many laws.
-        seed: Of the pool.
-        folder: Where pools are kept; None keeps none.
-        device: Where the pool is to be.
-        refresh: Make it anew in any case.
+        count: Number of laws.
+        seed: Seed of the pool.
+        folder: Folder of stored pools; None stores none.
+        device: Device of the pool.
+        refresh: Make the pool again even if it is stored.
 
     Raises:
-        ValueError: If the files in the folder are not what they say.
+        ValueError: If a stored pool is unreadable, or its hashes do not match its numbers.
     """
     origin = fingerprint_origin(count, seed)
     place = None if folder is None else _pool_folder(folder, count, seed)
@@ -115,7 +117,7 @@ def load_pool(
 
 
 def save_pool(laws: Laws, seed: int, folder: str | PathLike[str]) -> Pool:
-    """Write a pool to where :func:`load_pool` looks for one of its size and seed."""
+    """Write a pool to the folder from which :func:`load_pool` reads its size and seed."""
     count = len(laws)
     place = _pool_folder(folder, count, seed)
     pool = Pool(laws, fingerprint_origin(count, seed), _fingerprint_laws(laws))
@@ -130,7 +132,7 @@ def save_pool(laws: Laws, seed: int, folder: str | PathLike[str]) -> Pool:
 
 
 def fingerprint_origin(count: int, seed: int) -> str:
-    """Hash of what decides a pool."""
+    """Return the hash of size, seed and code of a pool."""
     return fingerprint({"count": count, "seed": seed, "code": code_version()})
 
 

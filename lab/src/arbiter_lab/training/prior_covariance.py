@@ -68,10 +68,10 @@ def covariance_factor(
 
     Args:
         laws: The universe.
-        surfaces: How many are drawn.
-        rank: Columns of F.
-        iterations: Of expectation maximisation.
-        seed: Of the draws.
+        surfaces: Number of surfaces drawn.
+        rank: Number of columns of F.
+        iterations: Iterations of expectation maximisation.
+        seed: Seed of the draws.
         told: Called with the number of each iteration.
     """
     views = _draw_normal_equations(laws, surfaces, seed)
@@ -98,9 +98,10 @@ def second_moment(
     """``(D, D)`` second moment of coefficients, from partial views.
 
     Args:
-        views: Of all surfaces.
-        familiar: ``(D, D)`` where to start, and what a few surfaces' weight stays with.
-        iterations: Of expectation maximisation.
+        views: Normal equations of all surfaces.
+        familiar: ``(D, D)`` initial moment, which is also a prior with the weight of a few
+            surfaces.
+        iterations: Iterations of expectation maximisation.
         told: Called with the number of each iteration.
     """
     moment, everyone = familiar, torch.ones_like(views.sides[:, 0])
@@ -119,15 +120,14 @@ def second_moment(
 def dominant_second_moment(
     views: NormalEquations, bound: Tensor, kinds: int, iterations: int, seed: int = 0
 ) -> Tensor:
-    """``(d, d)`` second moment of the kind that most surfaces belong to.
+    """Return the ``(d, d)`` second moment of the largest component of the mixture.
 
     Args:
-        views: Of coefficients whose second moment over all surfaces is one.
-        bound: ``(d, d)`` precision that every kind has at least: none is boundless where nothing
-            is seen of it.
-        kinds: Gaussians of the mixture.
-        iterations: Of expectation maximisation.
-        seed: Of the first division into kinds.
+        views: Normal equations of coefficients whose overall second moment is the identity.
+        bound: ``(d, d)`` smallest precision of every component, for directions without data.
+        kinds: Number of Gaussians of the mixture.
+        iterations: Iterations of expectation maximisation.
+        seed: Seed of the initial clusters.
     """
     grams, sides = views
     one = torch.eye(sides.shape[-1], dtype=sides.dtype, device=sides.device)
@@ -218,8 +218,8 @@ def _draw_normal_equations(laws: Laws, surfaces: int, seed: int) -> NormalEquati
 def build_normal_equations(batch: Batch) -> NormalEquations:
     """``ΦᵀWΦ`` and ``ΦᵀW u`` of the exact volatilities at quotes and targets, by the law's clock.
 
-    What an uneven clock does to one expiry alone is not the surface's, and is looked for apart
-    (:mod:`arbiter.operators.prior.slice_offsets`).
+    The effect of an uneven clock on single expiries is not part of the surface; it is modelled in
+    :mod:`arbiter.operators.prior.slice_offsets`.
     """
     faster = torch.sqrt(batch.T / batch.clock)[..., None]
     chain = scaled(

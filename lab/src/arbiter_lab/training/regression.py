@@ -1,4 +1,4 @@
-"""How a baseline is trained: the operator's batches and robust error of volatility, and no more."""
+"""Training of the baselines: regression of volatility on the operator's batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from arbiter_lab.training.settings import Settings
 
 
 class RegressionRoute:
-    """Volatility over reference at the targets, weighed as the operator's error is.
+    """Regression of volatility over reference at the targets, with the operator's weights.
 
     Args:
         settings: Model and configuration.
@@ -29,7 +29,7 @@ class RegressionRoute:
         self.place = kriging_places(settings.config) if settings.model == "ssm" else None
 
     def make_lesson(self, batch: Batch, laws: Laws) -> Lesson:
-        """The chain, strikes, exact volatilities over reference, and weights."""
+        """Return the chain, strikes, exact volatilities over reference, and weights."""
         given = make_task(batch, laws, self.place)
         chain = given.chain
         wanted = batch.target_iv / chain.sigma[..., None]
@@ -37,7 +37,7 @@ class RegressionRoute:
         return (*chain, zeta, wanted, given.weight, *(given.guess or ()))
 
     def evaluate(self, network: Readout, lesson: Lesson) -> FitAndDefects:
-        """The fit alone."""
+        """Return the robust error of volatility; there are no defects."""
         chain = lesson_chain(lesson)
         zeta, wanted, weight, *rest = lesson[len(chain) :]
         u = network(chain, zeta, Kriged(*rest) if rest else None)
@@ -47,11 +47,11 @@ class RegressionRoute:
 
 
 class BaselineTrainer(Learner[Readout]):
-    """Takes steps of a baseline.
+    """Trains a baseline step by step.
 
     Args:
-        settings: What to train and how; its model is a baseline.
-        laws: The pool; the device of training is where it is.
+        settings: Settings of the training; the model is a baseline.
+        laws: The pool; training runs on its device.
     """
 
     def __init__(self, settings: Settings, laws: Laws) -> None:

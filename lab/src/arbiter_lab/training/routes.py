@@ -1,4 +1,4 @@
-"""What a step learns from and what it minimises: two routes to the same network.
+"""Training routes of the operator: the saddle problem and martingale flow matching.
 
 ``saddle``: prices at targets, with dual variables for the calendar order of the gate's measure,
 its martingale property and the replication of variance. ``mfm``: martingale flow matching, the
@@ -11,8 +11,8 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from torch import Tensor, nn
 
-from arbiter.operators.network.measure_gate import places
 from arbiter.operators.network.config import Config
+from arbiter.operators.network.measure_gate import places
 from arbiter.operators.network.network import Network
 from arbiter.operators.prior.gaussian_process import Kriged
 from arbiter.operators.prior.reference_volatility import Scaled
@@ -34,38 +34,38 @@ Taken_contra = TypeVar("Taken_contra", bound=nn.Module, contravariant=True)
 
 
 class FitAndDefects(NamedTuple):
-    """What a batch says of a network: the fit, and the defects of each dual block."""
+    """The objective's parts on a batch: the fit, and the defects of each dual block."""
 
     fit: Tensor
     defects: dict[str, Tensor]
 
 
 class Route(Protocol[Taken_contra]):
-    """A way to train."""
+    """A training route: the lessons of its steps and its objective."""
 
     boxes: dict[str, Box]
 
     def make_lesson(self, batch: Batch, laws: Laws) -> Lesson:
-        """All that a step needs of a batch; the chain in its own units comes first."""
+        """Return the tensors of a step; the scaled chain comes first."""
         ...
 
     def evaluate(self, network: Taken_contra, lesson: Lesson) -> FitAndDefects:
-        """The objective's parts."""
+        """Return the fit and the defects of a network on a lesson."""
         ...
 
 
 def lesson_chain(lesson: Lesson) -> Scaled:
-    """The chain of a lesson."""
+    """Return the scaled chain of a lesson."""
     return Scaled(*lesson[: len(Scaled._fields)])
 
 
 def kriging_places(config: Config) -> Tensor | None:
-    """Where kriging is wanted, if it is: known before any step, so no part of a recording."""
+    """Return coordinates ζ ``(H,)`` at which kriging is evaluated; None without kriging."""
     return places(config.heads, config.reach) if config.kriging else None
 
 
 class SaddleRoute:
-    """Prices and dual blocks."""
+    """The saddle problem: errors of prices, with multipliers on the defects."""
 
     def __init__(self, settings: Settings) -> None:
         bound = settings.dual_bound
@@ -78,11 +78,11 @@ class SaddleRoute:
             self.boxes["replication"] = Box.inequality(BAND_COUNT, bound)
 
     def make_lesson(self, batch: Batch, laws: Laws) -> Lesson:
-        """A task."""
+        """Return the tensors of a :class:`TrainingTask`."""
         return make_task(batch, laws, self.place).to_tensors()
 
     def evaluate(self, network: Network, lesson: Lesson) -> FitAndDefects:
-        """Fit and the blocks that have multipliers."""
+        """Return the fit and the defects of the blocks that have multipliers."""
         given = TrainingTask.from_tensors(lesson)
         found = compute_terms(
             network.decode(given.chain, given.guess), given, network.icnn, self.knee
@@ -91,20 +91,20 @@ class SaddleRoute:
 
 
 class FlowMatchingRoute:
-    """Velocities alone."""
+    """Martingale flow matching: errors of the velocity of slopes, without multipliers."""
 
     def __init__(self, settings: Settings) -> None:
         self.boxes: dict[str, Box] = {}
         self.place = kriging_places(settings.config)
 
     def make_lesson(self, batch: Batch, laws: Laws) -> Lesson:
-        """The chain and the oracle's velocities."""
+        """Return the chain, the oracle's velocities and their weights."""
         given = make_task(batch, laws, self.place)
         wanted = compute_velocity_targets(oracle_slopes(laws, batch), given.chain)[:2]
         return (*given.chain, *wanted, *(given.guess or ()))
 
     def evaluate(self, network: Network, lesson: Lesson) -> FitAndDefects:
-        """The mean squared error of velocity."""
+        """Return the mean squared error of velocity; there are no defects."""
         chain = lesson_chain(lesson)
         target, weight, *rest = lesson[len(chain) :]
         wanted = VelocityTargets(target, weight, weight.new_zeros(()).bool())
@@ -113,5 +113,5 @@ class FlowMatchingRoute:
 
 
 def make_route(settings: Settings) -> Route[Network]:
-    """The route that the settings name."""
+    """Return the route of the settings."""
     return SaddleRoute(settings) if settings.route == "saddle" else FlowMatchingRoute(settings)

@@ -1,4 +1,4 @@
-"""A run on disk: checkpoints from which training goes on bit for bit.
+"""A run on disk: checkpoints from which training is resumed bit for bit.
 
     run.json                    settings, step, ending, metrics, and which checkpoint is the last
     step-0005000/
@@ -8,7 +8,7 @@
     sweeps.csv, sweeps.sqlite   the ledger, a row for each leg
 
 A checkpoint is a new folder, and ``run.json`` names it only when it is complete: a run that is
-killed while it writes goes on from the one before.
+killed while it writes is resumed from the one before.
 """
 
 from __future__ import annotations
@@ -49,17 +49,16 @@ _PROGRESS_KEYS = ("taken", "rule", "plateau", "representer")
 
 @dataclass
 class Leg:
-    """Where a run stands.
+    """The state of a run besides its tensors.
 
     Attributes:
-        settings: Of the last leg.
+        settings: Settings of the last leg.
         step: Steps done.
-        seconds: Of training, over all legs.
-        progress: What decides the next steps and their end, besides tensors: counts of batches,
-            stopping rule, plateau.
-        data: Of each leg: from which step, and which pool.
-        metrics: Last measured.
-        revision: Of the code of the last leg.
+        seconds: Training time over all legs.
+        progress: Counters that the next steps depend on: batches, stopping rule, plateau.
+        data: First step and pool of each leg.
+        metrics: Last measures on held-out laws.
+        revision: Revision of the code of the last leg.
         ended: Why the last leg ended; empty while it runs.
         begun: Hash of the weights that the first leg began with; empty if with none.
     """
@@ -76,7 +75,7 @@ class Leg:
 
     @property
     def data_hash(self) -> str:
-        """Of the last leg's pool."""
+        """Hash of the pool of the last leg."""
         return str(self.data[-1]["content"]) if self.data else ""
 
 
@@ -135,7 +134,7 @@ def save(
 
 
 def load(folder: str | PathLike[str]) -> tuple[Leg, dict[str, Tensor], dict[str, Tensor]]:
-    """The last checkpoint: where the run stands, its state and its averaged weights.
+    """Read the last checkpoint: the leg, the optimiser's state and the averaged weights.
 
     Raises:
         CheckpointError: If the folder holds no run, or one whose files do not belong together.
@@ -173,7 +172,7 @@ def load(folder: str | PathLike[str]) -> tuple[Leg, dict[str, Tensor], dict[str,
 
 
 def read_settings(folder: str | PathLike[str]) -> Settings:
-    """Of the run in a folder.
+    """Read the settings of the run in a folder.
 
     Raises:
         CheckpointError: If the folder holds no run, or one without settings.
@@ -219,7 +218,7 @@ def _parse_leg(folder: Path, run: Mapping[str, Any]) -> Leg:
 
 
 def _check_run(run: Mapping[str, Any], settings: Settings) -> None:
-    """Refuse what could not be gone on with.
+    """Refuse a run that cannot be resumed.
 
     Raises:
         ValueError: Names the value.
@@ -262,14 +261,14 @@ def _is_pair(found: object) -> bool:
 
 
 def _network_settings(settings: object) -> object:
-    """What of a run's settings decides the shapes of its tensors."""
+    """Return the settings that determine the shapes of a run's tensors."""
     if not isinstance(settings, dict):
         return None
     return settings.get("config"), settings.get("model", "operator")
 
 
 def _split_tensors(tensors: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
-    """In order, in files that are not too large."""
+    """Split tensors, in order, into files of at most ``MAX_FILE_BYTES``."""
     parts: list[dict[str, Tensor]] = [{}]
     room = MAX_FILE_BYTES
     for name, tensor in tensors.items():

@@ -10,7 +10,7 @@ The last one, gradient descent-ascent, spirals away from the saddle of the game 
 converge for a monotone, L-Lipschitz F when ηL < 1 and ηL < ½. A network's F is not monotone
 (errata 31): the theorems guide the choice, they do not promise its training.
 
-Decisions, where the paper is silent or says two things:
+Decisions where the paper is silent or contradicts itself:
 
 * **Preconditioner.** Adam on θ alone. λ takes plain steps: Adam would divide a defect by its own
   size, and multipliers of constraints that hold would move as fast as those of broken ones.
@@ -25,7 +25,7 @@ Decisions, where the paper is silent or says two things:
   paper's appendix D. The proof needs y in the feasible set: only there is ⟨F(y), y − z*⟩ ≥ 0.
   `project_half=False`, as in training, leaves y free, for half the projections and no theorem.
 * **Noise.** One step should use one batch for both its gradients: with two batches the difference
-  F(y) − F(z), which is what the method lives on, drowns in the difference of the batches.
+  F(y) − F(z), on which the method depends, is dominated by the difference of the batches.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ MAX_ADAM_ENTRY = 2.0
 
 @dataclass(frozen=True)
 class Rates:
-    """How the steps are taken.
+    """Step sizes and method of the optimiser.
 
     Attributes:
         lr: Step of θ. With Adam no parameter moves by more than twice this in one step.
@@ -78,8 +78,8 @@ class Rates:
         mode: Which of the three methods.
         clip: Bound on the Euclidean norm of the whole gradient of θ; None for no bound.
         project_half: Whether ``project`` acts at the extrapolated point too.
-        check_every: A gradient that is not finite is looked for every so many steps and ends the
-            training; each look waits for the device. 0 never looks.
+        check_every: Number of steps between checks for gradients that are not finite, which end
+            the training; each check waits for the device. 0 never checks.
     """
 
     lr: float = 1e-3
@@ -109,10 +109,10 @@ class Rates:
 
 
 class Step(NamedTuple):
-    """What one step saw, on the device and not waited for.
+    """Measurements of one step, as tensors on the device.
 
-    Taken at the current point, in mode ``optimistic`` at the extrapolated one (the only one where
-    it evaluates anything).
+    They are taken at the current point; in mode ``optimistic`` at the extrapolated one, the only
+    point that it evaluates.
     """
 
     value: Tensor
@@ -181,7 +181,7 @@ class ExtraGradient:
         return self.dual_lr * min(1.0, (self.steps + 1) / ramp) if ramp else self.dual_lr
 
     def step(self, lagrangian: Lagrangian) -> Step:
-        """Take one step and return what was seen.
+        """Take one step and return its measurements.
 
         ``lr`` and ``dual_lr`` of this object may be set between steps, for a schedule.
 
@@ -219,7 +219,7 @@ class ExtraGradient:
         return seen
 
     def state_dict(self) -> dict[str, Tensor]:
-        """All that the next step depends on besides the parameters, as named tensors.
+        """Return the state of the optimiser besides the parameters, as named tensors.
 
         Training that goes on from a copy of it (and of the parameters, and of the state of what
         draws the batches) takes the same steps, bit for bit.
@@ -236,7 +236,7 @@ class ExtraGradient:
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a state that `state_dict` gave.
+        """Restore a state of `state_dict`.
 
         Raises:
             ValueError: If it belongs to other parameters, multipliers, or another method.
@@ -306,7 +306,7 @@ class ExtraGradient:
 
     @torch.no_grad()
     def _direction(self, gradients: list[Tensor], *, keep: bool) -> list[Tensor]:
-        """Adam's direction after one more gradient; ``keep`` says whether the moments stay."""
+        """Return Adam's direction after one more gradient; ``keep`` stores the updated moments."""
         if self.rates.betas is None:
             return [gradient.clone() for gradient in gradients]
         beta1, beta2 = self.rates.betas

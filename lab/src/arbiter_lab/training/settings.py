@@ -1,4 +1,4 @@
-"""All that a training is told: sizes, data, schedule, rates, what is measured and when."""
+"""Settings of a training: network, data, schedule, rates and measurements."""
 
 from __future__ import annotations
 
@@ -36,32 +36,32 @@ def _default_layouts() -> tuple[LayoutSizes, ...]:
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that decides a run; plain values, so that a file of JSON holds it.
+    """Settings that determine a run, as plain values that a JSON file can hold.
 
     Attributes:
-        config: Of the network; a baseline is matched to the operator that it describes.
+        config: Configuration of the network; a baseline matches the size of this operator.
         route: ``"saddle"``, prices with dual variables, or ``"mfm"``, martingale flow matching.
         model: ``"operator"``, or a baseline that the same batches train: ``"ssm"``, ``"gru"`` or
             ``"transformer"`` (:mod:`arbiter_lab.baselines`). A baseline has no dual variables.
         vix_term: False leaves the replication block out.
-        seed: Of the network's start and of all batches.
-        pool: How many laws batches are drawn from.
-        pool_seed: Of these laws.
-        held_out: How many other laws it is measured on.
-        held_out_seed: Of those.
+        seed: Seed of the initial weights and of all batches.
+        pool: Number of laws from which batches are drawn.
+        pool_seed: Seed of these laws.
+        held_out: Number of other laws for measurements.
+        held_out_seed: Seed of the other laws.
         layouts: ``(expiries, strikes, targets, surfaces)`` of each kind of batch.
-        mix: How often each comes.
+        mix: Probability of each kind of batch.
         chunk: Batches of one kind that are drawn at once.
         passes: How often these are learned from before others are drawn.
-        steps: How many in all, over all legs.
-        warm: Over the first so many the rate rises linearly.
-        decay: Over the last so many the rate falls to zero along a half cosine. Leave it 0 for
+        steps: Number of steps over all legs.
+        warm: Number of first steps over which the rate rises linearly.
+        decay: Number of last steps over which the rate falls along a half cosine. Leave it 0 for
             legs that go on, and finish with a leg that has more steps and a decay.
-        lr: Rate of the parameters.
-        dual_lr: Rate of the multipliers.
+        lr: Learning rate of the parameters.
+        dual_lr: Learning rate of the multipliers.
         dual_bound: Largest multiplier.
-        ramp: Over so many steps the multipliers' rate rises.
-        betas: Of Adam.
+        ramp: Number of steps over which the multipliers' rate rises.
+        betas: Decay rates of Adam's moments.
         mode: ``"optimistic"``, ``"extra"`` or ``"simultaneous"``; see :mod:`.saddle`.
         clip: Bound on the gradient's norm; None for none.
         knee: Error, in what the quotes allow, from which on the loss grows by its logarithm only.
@@ -153,7 +153,7 @@ class Settings:
 
     @property
     def design(self) -> Design | None:
-        """Of the baseline, matched to the operator's number of parameters; None for the latter."""
+        """Design of the baseline, of the operator's number of parameters; None for an operator."""
         return None if self.model == "operator" else match_design(self.model, self.config)
 
     def _check_rates(self) -> None:
@@ -188,24 +188,24 @@ class Settings:
             raise ValueError(f"mix = {shorten_repr(list(mix))} must be shares that add up to one")
 
     def learning_rate(self, step: int) -> float:
-        """Rate of the parameters in step number ``step``, from 0."""
+        """Return the learning rate of the parameters in step ``step``, counted from 0."""
         warm = min(1.0, (step + 1) / self.warm) if self.warm else 1.0
         late = step - (self.steps - self.decay)
         falling = 0.5 * (1.0 + math.cos(math.pi * (late + 0.5) / self.decay)) if late >= 0 else 1.0
         return self.lr * warm * falling
 
     def layout(self, number: int) -> tuple[Layout, int]:
-        """One kind of batch and its number of surfaces."""
+        """Return the layout of one kind of batch and its number of surfaces."""
         *sizes, surfaces = self.layouts[number]
         return Layout(*sizes), surfaces
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return the settings as plain JSON values."""
         return dict(json.loads(json.dumps(asdict(self))))
 
     @classmethod
     def from_dict(cls, values: object) -> Settings:
-        """From plain values; what is left out has its default.
+        """Build settings from plain values; missing ones take their default.
 
         Raises:
             ValueError: If a name is unknown or a value makes no sense.
@@ -222,7 +222,7 @@ class Settings:
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Settings:
-        """From a file of JSON."""
+        """Read settings from a JSON file."""
         try:
             values = json.loads(Path(path).read_text(encoding="utf-8"))
         except (ValueError, OSError, RecursionError) as error:
@@ -232,13 +232,13 @@ class Settings:
         return cls.from_dict(values)
 
     def apply_ablation(self, name: str) -> Settings:
-        """Without one part; see :data:`ABLATIONS` for the names."""
+        """Return the settings without one part, named as in :data:`ABLATIONS`."""
         if name not in ABLATIONS:
             raise ValueError(f"ablation {name!r}: give one of {', '.join(ABLATIONS)}")
         return replace(ABLATIONS[name](self), ablation=name)
 
     def require_same_training(self, before: Settings) -> None:
-        """Refuse to go on from a run whose training this would not be.
+        """Refuse to resume a run with other settings of the training.
 
         Raises:
             ValueError: Names the settings that differ. Those of the schedule, of the pool and of
@@ -281,7 +281,7 @@ _CHANGEABLE_SETTINGS = {
 
 
 def _halve_ranks(settings: Settings) -> Settings:
-    """The paper's rank is m, the size of the state; ours has a low-rank factor beside it."""
+    """Halve the state size, which is the paper's rank m, and the low-rank factor."""
     config = settings.config
     return replace(
         settings,

@@ -1,8 +1,8 @@
-"""Shaped laws: transports with the term structure of a pool's law and smiles of any shape.
+"""Shaped laws: transports with the term structure of a pool's law and random smiles.
 
-Laws of one model tie the smile of every maturity to all others: a diffusion whose smile is known up
-to a year has next to nothing left to choose at five. Listed markets are not so stiff. A shaped law
-is a transport ``X_T = e^{s(Z)}/M`` whose slopes grow as variance comes in,
+In one model the smiles of all maturities depend on each other: a diffusion whose smile is known up
+to a year is almost determined at five years. Listed markets are less rigid. A shaped law is a
+transport ``X_T = e^{s(Z)}/M`` whose slopes grow with total variance,
 
     b²(x, T) = ∫_0^T e^{2 A(x, t)} dW(t),
 
@@ -28,6 +28,7 @@ from torch import Tensor
 from arbiter.pricing import black
 from arbiter.pricing.knots import MAX_SLOPE
 from arbiter.pricing.transport import Transport
+from arbiter_lab.training.resolved_strikes import mask_near_money, mask_resolved_outwards
 
 if TYPE_CHECKING:  # pools are made with shapes
     from arbiter_lab.training.law_pool import Laws
@@ -68,28 +69,32 @@ _OVERSAMPLING = 1.2  # shapes drawn for each one wanted: some do not fit the poo
 
 
 def draw_shaped_laws(
-    laws: Laws, count: int, rng: np.random.Generator, levels: tuple[float, float], deepest: float
+    laws: Laws,
+    count: int,
+    rng: np.random.Generator,
+    reference_range: tuple[float, float],
+    deepest: float,
 ) -> Laws:
-    """New laws, as many as asked for, with term structures of the pool's.
+    """Return ``count`` new laws with term structures of the pool's laws.
 
     Args:
         laws: The pool.
-        count: How many.
-        rng: Random numbers.
-        levels: Least and largest reference.
-        deepest: Least volatility over reference near the money. Laws beyond either, and those not
-            resolved near the money, are drawn again.
+        count: Number of laws.
+        rng: Random number generator.
+        reference_range: Least and largest reference volatility.
+        deepest: Least volatility over reference near the money. Laws beyond either limit, and those
+            not resolved near the money, are drawn again.
     """
     reference = laws.reference.new_empty(count, *laws.reference.shape[1:])
     iv = laws.iv.new_empty(count, *laws.iv.shape[1:])
-    middle = (laws.z > -2.0) & (laws.z < 1.5)
+    middle = mask_near_money(laws.z)
     done = 0
     while done < count:
         size = min(_LAWS_PER_CHUNK, int(_OVERSAMPLING * (count - done)) + 1)
         rows = torch.as_tensor(rng.integers(len(laws), size=size), device=laws.iv.device)
         low, high = np.log(_REFERENCE_FACTORS)
-        level = torch.as_tensor(np.exp(rng.uniform(low, high, (size, 1))), device=rows.device)
-        variance = (level * laws.reference[rows].double()) ** 2 * laws.T.double()
+        factor = torch.as_tensor(np.exp(rng.uniform(low, high, (size, 1))), device=rows.device)
+        variance = (factor * laws.reference[rows].double()) ** 2 * laws.T.double()
         A = draw_shape(laws.T, size, rng)
         for part in torch.arange(size, device=rows.device).split(
             _LAWS_PER_CHUNK if rows.is_cuda else _LAWS_PER_CHUNK_CPU
@@ -97,7 +102,8 @@ def draw_shaped_laws(
             found = make_shaped_laws(laws, variance[part], A[part])
             near = found.iv[..., middle] / found.reference[..., None]
             good = (near > deepest).flatten(1).all(1)  # false for NaN too
-            good &= (found.reference > levels[0]).all(1) & (found.reference < levels[1]).all(1)
+            good &= (found.reference > reference_range[0]).all(1)
+            good &= (found.reference < reference_range[1]).all(1)
             kept = good.nonzero()[: count - done, 0]
             reference[done : done + len(kept)] = found.reference[kept]
             iv[done : done + len(kept)] = found.iv[kept]
@@ -161,7 +167,7 @@ def draw_shape(T: Tensor, count: int, rng: np.random.Generator) -> Tensor:
 
 
 def make_shaped_laws(laws: Laws, variance: Tensor, shape: Tensor) -> Laws:
-    """The laws of term structures ``(N, M)``, nondecreasing, and functions A ``(N, M, n)``."""
+    """Return the laws of total variances ``(N, M)``, nondecreasing, and shapes A ``(N, M, n)``."""
     T, z = laws.T.double(), laws.z.double()
     grown = torch.diff(variance, prepend=torch.zeros_like(variance[:, :1])).clamp(min=0.0)
     squares = torch.cumsum(grown[..., None] * torch.exp(2.0 * shape), 1)  # (N, M, n)
@@ -171,17 +177,8 @@ def make_shaped_laws(laws: Laws, variance: Tensor, shape: Tensor) -> Laws:
     total = torch.sqrt(law.log_variance())  # (N, M)
     k = z * total[..., None]
     price = law.otm(k)
-    below = int((z < 0.0).sum())
-    known = price > MIN_RESOLVED_PRICE
-    # known from the money outwards, until it is not
-    inner = torch.cat(
-        [
-            torch.cumprod(known[..., :below].flip(-1).to(torch.int8), -1).flip(-1),
-            torch.cumprod(known[..., below:].to(torch.int8), -1),
-        ],
-        -1,
-    )
-    v = black.implied_total_volatility(torch.where(inner > 0, price, torch.nan), k).volatility
+    known = mask_resolved_outwards(price > MIN_RESOLVED_PRICE, z)
+    v = black.implied_total_volatility(torch.where(known, price, torch.nan), k).volatility
     root = torch.sqrt(T)
     return replace(laws, reference=(total / root).float(), iv=(v / root[:, None]).float())
 

@@ -1,4 +1,4 @@
-"""When training ends, and what it is then called (paper, section 3.4; design, section 7).
+"""Stopping rule of training: convergence, budgets and plateaus (paper, section 3.4).
 
 The paper's rule: |ΔGap| and the dual residual below 1e-3 for 1,000 consecutive steps, and the
 randomised martingale test passes. Nothing proves that a network ever meets it (errata 32), so a
@@ -16,7 +16,7 @@ from enum import StrEnum
 
 
 class Ending(StrEnum):
-    """Why training ended."""
+    """Reasons for which training ends."""
 
     CONVERGED = "converged"
     BUDGET = "budget"
@@ -27,7 +27,7 @@ class Ending(StrEnum):
 
     @property
     def sentence(self) -> str:
-        """What it means, and what to do."""
+        """The meaning of the ending and the remedy, as a sentence."""
         return _SENTENCES[self]
 
 
@@ -45,12 +45,12 @@ _SENTENCES = {
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What the rule asks for.
+    """Thresholds of the stopping rule.
 
     Attributes:
         gap_change: Bound on |ΔGap| between one measurement and the next.
         dual_residual: Bound on the natural residual of the multipliers.
-        patience: So many consecutive steps have to meet both.
+        patience: Number of consecutive steps that have to meet both.
         gap: Bound on the gap itself. The paper has none, and a gap that is stuck high then counts
             as converged; infinite by default, to follow it.
         max_steps: Budget of steps.
@@ -102,7 +102,7 @@ class StoppingRule:
         seconds: float = 0.0,
         martingale: Callable[[], bool] | None = None,
     ) -> Ending | None:
-        """Take in what was measured after a step; return the ending, or None to go on.
+        """Update with the measurements after a step; return the ending, or None to continue.
 
         Measures are dear, and need not be taken every step: one that is left out keeps its last
         value, and convergence is only declared at a step that measured both. A measure that is
@@ -143,7 +143,7 @@ class StoppingRule:
         return self.since is not None and step - self.since + 1 >= self.thresholds.patience
 
     def state_dict(self) -> dict[str, float | int | None]:
-        """What a resumed run needs, as plain JSON values."""
+        """Return the counters that a resumed run needs, as plain JSON values."""
         state = {name: getattr(self, name) for name in _STATE_KEYS}
         return {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
@@ -151,7 +151,7 @@ class StoppingRule:
         }
 
     def load_state_dict(self, state: Mapping[str, float | int | None]) -> None:
-        """Go on counting from a state that `state_dict` gave."""
+        """Restore the counters of `state_dict`."""
         if set(state) != set(_STATE_KEYS):
             raise ValueError(f"the state of a stopping rule has {_STATE_KEYS}, got {sorted(state)}")
         for name in _STATE_KEYS:
@@ -185,7 +185,7 @@ class Plateau:
         self.best: list[tuple[float, float]] = []
 
     def update(self, at: float, score: float) -> bool:
-        """Take in a score; True if the best is hardly better than the best a span ago."""
+        """Update with a score; return whether the best fell by less than the share in a span."""
         previous = self.best[-1] if self.best else (-math.inf, math.inf)
         if at < previous[0]:
             raise ValueError(f"scores come in order: {at} after {previous[0]}")

@@ -31,7 +31,7 @@ _MIN_KEPT_SHARE, _MAX_POOR_KEPT_SHARE = (
 def draw_strikes(
     scale: Tensor, reach: Tensor, strikes: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Log-strikes ``(B, L, S)``, nondecreasing, and which of them are there.
+    """Draw log-strikes ``(B, L, S)``, nondecreasing, and a mask of the listed ones.
 
     Args:
         scale: ``(B, L)`` one deviation, ``reference·√T``.
@@ -106,10 +106,10 @@ def _draw_listed_strikes(
 def draw_kept_quotes(
     offered: Tensor, fewest: int, generator: torch.Generator, poor: Tensor | None = None
 ) -> Tensor:
-    """Which of the offered quotes are shown: random shares, gaps, expiries with hardly any.
+    """Return a mask of the quotes that are kept: random shares, gaps, nearly empty expiries.
 
-    Never many of the surfaces that are poor ``(B,)``.
-    Every expiry keeps at least ``fewest`` if it was offered so many.
+    Surfaces with ``poor`` ``(B,)`` keep few. Every expiry keeps at least ``fewest`` quotes if it
+    was offered as many.
     """
     B, L, S = offered.shape
     device = offered.device

@@ -1,4 +1,4 @@
-"""The operator's training in memory: its network, Q-Align, guards and constants."""
+"""The operator's trainer: network, Q-Align, Spec-Guard and Lipschitz constants."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from arbiter_lab.training.settings import Settings
 
 
 def known_weights(path: str | PathLike[str], settings: Settings) -> dict[str, Tensor]:
-    """Weights to begin with, of the network that the settings describe.
+    """Read initial weights for the network of the settings.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -38,11 +38,11 @@ def known_weights(path: str | PathLike[str], settings: Settings) -> dict[str, Te
 
 
 class Trainer(Learner[Network]):
-    """Takes steps of the operator.
+    """Trains the operator step by step.
 
     Args:
-        settings: What to train and how.
-        laws: The pool; the device of training is where it is.
+        settings: Settings of the training.
+        laws: The pool; training runs on its device.
     """
 
     def __init__(self, settings: Settings, laws: Laws) -> None:
@@ -59,7 +59,7 @@ class Trainer(Learner[Network]):
         self.representer: tuple[int, float] | None = None
 
     def step(self, *, measure: bool = False) -> LearnerStep:
-        """One step; with ``measure`` the Lipschitz constant before and after Q-Align is taken."""
+        """Take one step; ``measure`` computes the Lipschitz constant before and after Q-Align."""
         self._measuring = measure
         try:
             seen = super().step()
@@ -70,7 +70,7 @@ class Trainer(Learner[Network]):
         return seen
 
     def journal_row(self, seen: LearnerStep) -> dict[str, float | Tensor | None]:
-        """The journal's columns of a step, tensors among them."""
+        """Return the journal's columns of a step, tensors among them."""
         row = super().journal_row(seen)
         guards = ("spec_guard_hits", "projection_distance", "max_rho_dt")
         row |= dict(zip(guards, seen.guards.unbind(), strict=True))
@@ -86,7 +86,7 @@ class Trainer(Learner[Network]):
         return row
 
     def lipschitz_constant(self) -> float:
-        """The network's Lipschitz constant.
+        """Return the certified Lipschitz constant of the network.
 
         Raises:
             FloatingPointError: If a parameter is not finite.
@@ -102,7 +102,7 @@ class Trainer(Learner[Network]):
             raise FloatingPointError(f"step {self.steps}: parameters are not finite") from error
 
     def counts(self) -> dict[str, Any]:
-        """Where the stream of batches is, and when the representer came in."""
+        """Return the counts of batches, and step and coverage when the representer entered."""
         return {**super().counts(), "representer": self.representer}
 
     def load(
@@ -111,7 +111,7 @@ class Trainer(Learner[Network]):
         weights: Mapping[str, Tensor],
         counts: Mapping[str, Any],
     ) -> None:
-        """Go on from what :meth:`tensors`, :meth:`weights` and :meth:`counts` gave."""
+        """Restore the values of :meth:`tensors`, :meth:`weights` and :meth:`counts`."""
         super().load(tensors, weights, counts)
         entered = counts["representer"]
         self.representer = None if entered is None else (int(entered[0]), float(entered[1]))

@@ -1,10 +1,10 @@
 """Clocks of training surfaces: weekends, events and uneven weeks.
 
-A market whose clock runs unevenly, but as everybody knows beforehand, has the same laws at the
-clock's times: no arbitrage comes or goes. Listed markets run so: a weekend is worth a fraction of
-its days, the day of a report several. Without it a network learns that volatilities of neighbouring
-expiries always lie on a smooth line, and real dailies do not. A list of maturities that no exchange
-has is a model's, and its clock is even.
+A deterministic, uneven clock leaves a market free of arbitrage: the laws are those at the clock's
+times. Listed markets have such clocks: a weekend counts for a fraction of its days, and a day with
+an announcement for several. Without it a network learns that volatilities of neighbouring expiries
+lie on a smooth line, which those of real dailies do not. Surfaces that no exchange lists have an
+even clock.
 
 Shapes: B surfaces, L expiries.
 """
@@ -28,7 +28,7 @@ _MAX_WEEKLY_DEVIATION = 0.15  # largest deviation of log rates from week to week
 
 
 def draw_clock(T: Tensor, exchange: Tensor, generator: torch.Generator) -> Tensor:
-    """``(B, L)`` years by each surface's own clock at years ``(B, L)``; increasing with T.
+    """Return ``(B, L)`` years of each surface's own clock at calendar years ``(B, L)``.
 
     Args:
         T: Calendar years.

@@ -46,7 +46,7 @@ class _EigenBasis:
 def simulate_states(sets: Sequence[Parameters], states: int, rng: np.random.Generator) -> Array:
     """``(P, D, n)``: the start, all zeros, and ends of independent paths of random length."""
     basis = _EigenBasis.from_parameters(sets)
-    v0, level = _parameter_column(sets, "v0"), _drift_constant(sets)[..., None]
+    v0, drift = _parameter_column(sets, "v0"), _drift_constant(sets)[..., None]
     nu = _parameter_column(sets, "nu")
     low, high = np.log(_HORIZON_YEARS)
     horizon = np.exp(rng.uniform(low, high, (len(sets), 1, 1)))
@@ -58,12 +58,12 @@ def simulate_states(sets: Sequence[Parameters], states: int, rng: np.random.Gene
         fade, gone = np.exp(-y), -np.expm1(-y) / speed
         kick = load * np.tanh(y) / y
         size = (load * kick).sum(-1)
-        w = w * fade + gone * level * load
+        w = w * fade + gone * drift * load
         v = np.maximum(v0 + (w * load).sum(-1), 0.0)
         scale = 0.5 * (nu * size) ** 2 * delta[..., 0]
         after = scale * rng.standard_gamma(rng.poisson(v / scale).astype(np.float64))
         w = w + ((after - v) / size)[..., None] * kick
-        w = w * fade + gone * level * load
+        w = w * fade + gone * drift * load
     U = np.einsum("pin,pdn->pdi", basis.back, w)
     start = np.zeros((len(sets), 1, U.shape[-1]))
     return np.concatenate([start, U], 1)
