@@ -9,7 +9,7 @@ from torch import Tensor
 
 from arbiter.operators.network.config import Config
 from arbiter.operators.network.network import Network
-from arbiter.operators.prior.reference_volatility import FARTHEST, Scaled, scaled
+from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO, Scaled, scaled
 from arbiter.operators.quote_tensors import Ragged
 
 SMALL: dict[str, Any] = {
@@ -59,7 +59,9 @@ def in_units(seed: int, **shape: int) -> Scaled:
 def ratio(made: Network, chain: Scaled, seed: int) -> float:
     """How far proposals move, over how far quotes did, between two random sets of quotes."""
     g = torch.Generator().manual_seed(seed)
-    u = FARTHEST * (2.0 * torch.rand(chain.u.shape, generator=g, dtype=torch.float64) - 1.0)
-    v = (u + 0.01 * torch.sign(u)).clamp(-FARTHEST, FARTHEST)
+    u = MAX_LOG_VOLATILITY_RATIO * (
+        2.0 * torch.rand(chain.u.shape, generator=g, dtype=torch.float64) - 1.0
+    )
+    v = (u + 0.01 * torch.sign(u)).clamp(-MAX_LOG_VOLATILITY_RATIO, MAX_LOG_VOLATILITY_RATIO)
     gap = made.decode(with_values(chain, u)).proposal - made.decode(with_values(chain, v)).proposal
     return float(gap.abs().max() / ((u - v) * chain.quoted).abs().max())

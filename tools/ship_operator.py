@@ -175,7 +175,7 @@ def main() -> None:
         print(f"{len(drawn):,} chains")
         sample = traits_of(operator, [table.quotes() for table, _, _ in drawn])
         calibrated = {"chains": len(sample), "laws": len(laws), "seed": given.seed}
-        info |= {"domain": domain.calibrate(sample), "domain_calibration": calibrated}
+        info |= {"domain": domain.calibrate_limits(sample), "domain_calibration": calibrated}
         held = training_tables(laws, 400, given.seed + 1)
         metrics["universe_bp_at_20_percent"] = universe_rmse_bp(operator, held)
     if os.environ.get("ARBITER_DATA"):

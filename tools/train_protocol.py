@@ -32,7 +32,7 @@ import torch
 
 from arbiter.files import write_whole
 from arbiter_lab.reproduction.profiles import full_networks, full_settings
-from arbiter_lab.training.loop import Limits, Outcome, train
+from arbiter_lab.training.loop import Limits, TrainingOutcome, train
 from arbiter_lab.training.pool_files import load_pool
 from arbiter_lab.training.run_folder import RUN_FILE, read_settings
 from arbiter_lab.training.settings import Settings
@@ -137,7 +137,9 @@ def _train(place: Path, settings: Settings, how: tuple[str, Path, float]) -> Non
         _leg(settings, place, device, pool, math.inf)
 
 
-def _leg(settings: Settings, place: Path, device: str, pool: Path, seconds: float) -> Outcome:
+def _leg(
+    settings: Settings, place: Path, device: str, pool: Path, seconds: float
+) -> TrainingOutcome:
     limits = Limits(seconds=max(seconds, 0.0))
     begun = (place / RUN_FILE).is_file()
     outcome = train(settings, place, device, resume=begun, limits=limits, pool=pool)

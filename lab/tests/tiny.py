@@ -17,7 +17,7 @@ from arbiter.pricing import black
 from arbiter.pricing.transport import Transport
 from arbiter_lab.training.display import Display
 from arbiter_lab.training.law_pool import MIN_RESOLVED_PRICE, Laws, make_pool_grid
-from arbiter_lab.training.loop import Outcome, train
+from arbiter_lab.training.loop import TrainingOutcome, train
 from arbiter_lab.training.pool_files import save_pool
 from arbiter_lab.training.settings import Settings
 
@@ -83,7 +83,7 @@ def kept(folder: Path, settings: Settings = SETTINGS) -> Path:
     return folder
 
 
-def run(settings: Settings, out: Path, pools: Path, **options: Any) -> Outcome:
+def run(settings: Settings, out: Path, pools: Path, **options: Any) -> TrainingOutcome:
     """Train without output."""
     silent = Display(settings.steps, every=math.inf)
     return train(settings, out, pool=pools, display=silent, **options)

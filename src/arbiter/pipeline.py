@@ -79,7 +79,7 @@ class Job:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class FitOutcome:
     """What came of a chain."""
 
     source: QuoteSource
@@ -93,7 +93,7 @@ class Outcome:
 
 def run_job(
     source: str | Path, out: str | Path, job: Job, tell: Callable[[str], None] | None = None
-) -> Outcome:
+) -> FitOutcome:
     """Fit the chain in ``source`` and write what came of it into the folder ``out``.
 
     ``tell`` is called with what is being done, in a few words.
@@ -151,7 +151,7 @@ def run_job(
     }
     summary["notes"] += _list_method_notes(answer.surface, job, given)
     summary = {name: nan_to_none(value) for name, value in summary.items()}
-    outcome = Outcome(read, quotes, answer.surface, certificate, summary, agreement)
+    outcome = FitOutcome(read, quotes, answer.surface, certificate, summary, agreement)
     return replace(outcome, written=_write_files(outcome, Path(out), job, say))
 
 
@@ -217,7 +217,7 @@ def _list_method_notes(
 
 
 def _write_files(
-    outcome: Outcome, out: Path, job: Job, say: Callable[[str], None]
+    outcome: FitOutcome, out: Path, job: Job, say: Callable[[str], None]
 ) -> tuple[Path, ...]:
     """Make everything elsewhere first, so that an older result stays whole if one thing fails."""
     with tempfile.TemporaryDirectory() as elsewhere:
@@ -233,7 +233,7 @@ def _write_files(
         return tuple(out / path.name for path in sorted(made.iterdir()))
 
 
-def _make_files(outcome: Outcome, out: Path, job: Job, say: Callable[[str], None]) -> None:
+def _make_files(outcome: FitOutcome, out: Path, job: Job, say: Callable[[str], None]) -> None:
     outcome.surface.save(out / SURFACE)
     texts = {
         CERTIFICATE: outcome.certificate.to_json(indent=1),

@@ -22,8 +22,8 @@ D = 6
 @pytest.fixture(autouse=True)
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slices have no level of their own here, and none is wild: these have tests of theirs."""
-    monkeypatch.setattr(slice_offsets, "SIZES", (1e-7,))
-    monkeypatch.setattr(slice_offsets, "WILD", (1.0,))
+    monkeypatch.setattr(slice_offsets, "OFFSET_DEVIATIONS", (1e-7,))
+    monkeypatch.setattr(slice_offsets, "PRIOR_SCALES", (1.0,))
 
 
 def problem(seed: int, quotes: int, half: float, chains: int = 1) -> tuple[Tensor, Tensor, Tensor]:

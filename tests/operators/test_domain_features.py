@@ -61,7 +61,7 @@ def test_chains_are_calm_and_wild() -> None:
         for calm in (1.0, 0.3, 0.05, 0.01)
         for tau in gaussian_process.known(chain._replace(u=calm * chain.u)).law.prior.wild
     }
-    assert min(wild) < slice_offsets.WILD[1]
+    assert min(wild) < slice_offsets.PRIOR_SCALES[1]
     assert max(wild) > slice_offsets.INITIAL_PRIOR_SCALE
 
 

@@ -67,8 +67,8 @@ def test_the_guess_is_gaussian_process_regression(monkeypatch: pytest.MonkeyPatc
     F = factor(there.device).flatten(0, 1)
     kernel = (there @ F) @ (there @ F).T
     level = 0.02  # of slices
-    monkeypatch.setattr(slice_offsets, "SIZES", (level,))
-    monkeypatch.setattr(slice_offsets, "WILD", (1.0,))
+    monkeypatch.setattr(slice_offsets, "OFFSET_DEVIATIONS", (level,))
+    monkeypatch.setattr(slice_offsets, "PRIOR_SCALES", (1.0,))
     slices = torch.arange(chain.u.shape[1]).repeat_interleave(chain.u.shape[2])[quoted]
     kernel = kernel + level**2 * (slices[:, None] == slices)
     spread = torch.exp(2.0 * chain.noise[0].flatten()[quoted])

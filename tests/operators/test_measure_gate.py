@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from arbiter.operators.network.measure_gate import (
-    LEANING,
+    MAX_MEASURE_PULL,
     SLOPE_ROWS,
     VALUE_ROWS,
     Gate,
     Sight,
 )
-from arbiter.operators.prior.reference_volatility import FARTHEST, Scaled, scaled
+from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO, Scaled, scaled
 from arbiter.operators.quote_tensors import Ragged
 from counts import count
 from ragged_chains import in_units, random_chain, with_values
@@ -140,7 +140,9 @@ def test_means_under_a_leaning_measure_move_as_stated(seed: int) -> None:
     chain = with_gaps(seed)
     made = gate(seed, 3.0)
     g = torch.Generator().manual_seed(seed)
-    u = FARTHEST * (2.0 * torch.rand(chain.u.shape, generator=g, dtype=torch.float64) - 1.0)
+    u = MAX_LOG_VOLATILITY_RATIO * (
+        2.0 * torch.rand(chain.u.shape, generator=g, dtype=torch.float64) - 1.0
+    )
 
     def means(values: Tensor) -> Tensor:
         moved = with_values(chain, values)
@@ -148,7 +150,7 @@ def test_means_under_a_leaning_measure_move_as_stated(seed: int) -> None:
 
     found = torch.autograd.functional.jacobian(means, u, vectorize=True)
     worst = float(torch.as_tensor(found).abs().sum((-1, -2, -3)).max())
-    assert worst <= 1.0 + LEANING * FARTHEST + 1e-9
+    assert worst <= 1.0 + MAX_MEASURE_PULL * MAX_LOG_VOLATILITY_RATIO + 1e-9
 
 
 def test_leaning_is_seen() -> None:
@@ -158,11 +160,11 @@ def test_leaning_is_seen() -> None:
     with torch.no_grad():  # a measure drawn to what is dear above the money and cheap below it
         made.inner.weight[0] = torch.tensor([50.0, 0.0, 0.0, 0.0, 0.0])
         made.outer.weight[-1, 0], made.outer.bias[-1] = 10.0, -20.0
-    u = (FARTHEST * torch.sign(chain.zeta)).requires_grad_()
+    u = (MAX_LOG_VOLATILITY_RATIO * torch.sign(chain.zeta)).requires_grad_()
     moved = with_values(chain, u)
     mean = made.look(made(moved), moved, moved.u)[0, 0, -2]
     (slope,) = torch.autograd.grad(mean, u)
-    assert 1.1 < float(slope.abs().sum()) <= 1.0 + LEANING * FARTHEST
+    assert 1.1 < float(slope.abs().sum()) <= 1.0 + MAX_MEASURE_PULL * MAX_LOG_VOLATILITY_RATIO
 
 
 def test_a_head_hears_the_quotes_near_it() -> None:

@@ -24,7 +24,7 @@ from arbiter.operators.network.lipschitz import constant
 from arbiter.operators.network.network import Network
 from arbiter.operators.pretrained import DEFAULT_WEIGHTS_NAME, Operator
 from arbiter.operators.prior import shrinkage
-from arbiter.operators.prior.shrinkage import ENOUGH
+from arbiter.operators.prior.shrinkage import FREE_MOVE_ERRORS
 from arbiter.operators.quote_tensors import pad_chains
 from arbiter.quotes import Quotes
 from operator_card import PAGE, with_card
@@ -296,7 +296,7 @@ def test_what_is_not_an_operator_is_refused(tmp_path: Path) -> None:
         Operator.load(small_checkpoint(tmp_path / "c", config=grid))
 
 
-@pytest.mark.parametrize("enough", [ENOUGH, 1e9], ids=["as far as trusted", "all of it"])
+@pytest.mark.parametrize("enough", [FREE_MOVE_ERRORS, 1e9], ids=["as far as trusted", "all of it"])
 @pytest.mark.parametrize(
     "changes",
     [
@@ -318,7 +318,7 @@ def test_the_quick_pass_is_the_network(
     changes: dict[str, object], enough: float, quotes: Quotes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With random weights, on chains of several lengths, some slices with one quote."""
-    monkeypatch.setattr(shrinkage, "ENOUGH", enough)  # random weights meet no quotes
+    monkeypatch.setattr(shrinkage, "FREE_MOVE_ERRORS", enough)  # random weights meet no quotes
     torch.manual_seed(3)
     sizes = {"heads": 6, "width": 12, "state": 7, "rank": 3, "context": 10}
     network = Network(Config(**{**sizes, **changes})).double()  # type: ignore[arg-type]
@@ -353,7 +353,7 @@ def test_the_quick_pass_is_the_network(
     with torch.no_grad():
         network.base.bias.add_(1e-3)
         other = network(batch).slopes.numpy()
-    if enough > ENOUGH:
+    if enough > FREE_MOVE_ERRORS:
         assert np.abs(np.log(slopes[0] / other[0])).max() > 5e-4
 
 

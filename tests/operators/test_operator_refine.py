@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import arbiter as ab
 from arbiter.fitting import FitOptions, FittedSurface, Roughness, Status, cross_validation, fit
-from arbiter.fitting.cross_validation import DEFAULT_PULL, Fold, HeldOutFolds, folds
+from arbiter.fitting.cross_validation import DEFAULT_PULL, HeldOutFolds, QuoteFold, folds
 from arbiter.fitting.guided_objective import GuidedObjective, Pull
 from arbiter.fitting.objective import FitObjective
 from arbiter.fitting.refinement import refine
@@ -54,7 +54,7 @@ def square_error(found: Surface, made: HestonSurface) -> float:
 def refined_by(guide: Guide, quotes: Quotes, *, seen: bool = False) -> FittedSurface:
     """A refinement of any guide; ``seen`` plants a leak: folds are judged by the whole guide."""
     whole = guide(quotes)
-    held = [Fold(out, whole if seen else guide(quotes.select(~out))) for out in folds(quotes)]
+    held = [QuoteFold(out, whole if seen else guide(quotes.select(~out))) for out in folds(quotes)]
     return refine(quotes, whole, held, FitOptions())
 
 
@@ -176,7 +176,7 @@ def test_two_errors_cover_the_truth(operator: Operator, hard: bool, share: float
 
 def _certain(guide: Guide, quotes: Quotes) -> FittedSurface:
     """The control: the same pull, with errors that take the guide for a fact."""
-    held = [Fold(out, guide(quotes.select(~out))) for out in folds(quotes)]
+    held = [QuoteFold(out, guide(quotes.select(~out))) for out in folds(quotes)]
     with pytest.MonkeyPatch.context() as patch:
         nothing = np.zeros((1, 1))
         patch.setattr(cross_validation, "find_overstated_precision", lambda *_: (nothing, 0.0))
@@ -232,7 +232,7 @@ def test_a_fold_is_predicted_by_the_least_squares_of_the_others(operator: Operat
     quotes, layout, quadratic, z = model.quotes, model.layout, model.quadratic, model.guide
     here = model.misfit.evaluate_at(z)
     out = folds(quotes)[1]
-    unseen = HeldOutFolds.from_folds(model, [Fold(out, operator(quotes.select(~out)))])
+    unseen = HeldOutFolds.from_folds(model, [QuoteFold(out, operator(quotes.select(~out)))])
     loss = FitOptions().loss
     (left,) = cross_validation.linearise_folds(model, here, loss, unseen)
     rows = np.zeros((len(quotes), layout.size))

@@ -15,9 +15,9 @@ from torch.nn.functional import one_hot
 
 from arbiter.operators.prior import slice_offsets
 from arbiter.operators.prior.slice_offsets import (
-    FAINT,
-    SIZES,
-    WILD,
+    MIN_LIKELIHOOD_SHARE,
+    OFFSET_DEVIATIONS,
+    PRIOR_SCALES,
     Prior,
     Rows,
     Sums,
@@ -80,7 +80,7 @@ def test_levels_are_coefficients_like_others(seed: int, size: float, wild: float
 
 def weighed(values: Sequence[float], score: Sequence[float]) -> float:
     """Their geometric mean, by likelihoods less what counts for nothing."""
-    weight = [max(math.exp(each - max(score)) - FAINT, 0.0) for each in score]
+    weight = [max(math.exp(each - max(score)) - MIN_LIKELIHOOD_SHARE, 0.0) for each in score]
     logs = (w * math.log(value) for w, value in zip(weight, values, strict=True))
     return math.exp(sum(logs) / sum(weight))
 
@@ -96,18 +96,20 @@ def test_priors_are_weighed_by_their_likelihood(seed: int) -> None:
         kernel = wild**2 * flat @ flat.T + size**2 * own @ own.T + torch.diag(error**2)
         return float(MultivariateNormal(torch.zeros_like(error), kernel).log_prob(y[0, there]))
 
-    both = [(size, wild) for size in SIZES for wild in WILD]
+    both = [(size, wild) for size in OFFSET_DEVIATIONS for wild in PRIOR_SCALES]
     sums = known(rows, weight, y)
     found = torch.cat([evidence(sums, assumed(*pair)) for pair in both])
     by_hand = torch.tensor([likelihood(*pair) for pair in both], dtype=torch.float64)
     torch.testing.assert_close(found - found[0], by_hand - by_hand[0], rtol=1e-4, atol=1e-2)
     assert float(by_hand.max() - by_hand.min()) > 1.0
     uneven, wild = (float(x) for x in likeliest(sums))
-    sizes = [likelihood(size, slice_offsets.INITIAL_PRIOR_SCALE) for size in SIZES]
-    assert uneven == pytest.approx(weighed(SIZES, sizes), rel=1e-4)
-    wilds = [likelihood(uneven, each) for each in WILD]
-    assert wild == pytest.approx(weighed(WILD, wilds), rel=1e-4)
-    assert wild != pytest.approx(WILD[wilds.index(max(wilds))], rel=1e-4)  # the likeliest alone
+    sizes = [likelihood(size, slice_offsets.INITIAL_PRIOR_SCALE) for size in OFFSET_DEVIATIONS]
+    assert uneven == pytest.approx(weighed(OFFSET_DEVIATIONS, sizes), rel=1e-4)
+    wilds = [likelihood(uneven, each) for each in PRIOR_SCALES]
+    assert wild == pytest.approx(weighed(PRIOR_SCALES, wilds), rel=1e-4)
+    assert wild != pytest.approx(
+        PRIOR_SCALES[wilds.index(max(wilds))], rel=1e-4
+    )  # the likeliest alone
     # a mean of likely values is as likely as they are: no valley lies between them
     assert likelihood(uneven, wild) > float(by_hand.max()) - 1.0
 
@@ -124,7 +126,7 @@ def test_shares_move_with_the_likelihoods(seed: int) -> None:
     torch.testing.assert_close(old.sum(0), torch.ones_like(old[0]))
     assert torch.equal(old[0], old[1])
     assert float((new - old).abs().max()) < 1.1e-6
-    assert bool((old[score < score.amax(0) + math.log(FAINT)] == 0.0).all())
+    assert bool((old[score < score.amax(0) + math.log(MIN_LIKELIHOOD_SHARE)] == 0.0).all())
     single = [one_hot(each.argmax(0), 5) for each in (score, score + move)]
     assert int((single[1] - single[0]).abs().max()) == 1
 
@@ -150,7 +152,11 @@ def between(found: Tensor, low: float, high: float) -> float:
 
 @pytest.mark.parametrize(
     ("true", "low", "high"),
-    [(0.0, SIZES[0], SIZES[1]), (0.02, SIZES[2], SIZES[3]), (0.3, SIZES[3], SIZES[3])],
+    [
+        (0.0, OFFSET_DEVIATIONS[0], OFFSET_DEVIATIONS[1]),
+        (0.02, OFFSET_DEVIATIONS[2], OFFSET_DEVIATIONS[3]),
+        (0.3, OFFSET_DEVIATIONS[3], OFFSET_DEVIATIONS[3]),
+    ],
 )
 def test_the_size_of_levels_is_found(true: float, low: float, high: float) -> None:
     """Between the values next to it."""
@@ -162,7 +168,11 @@ def test_the_size_of_levels_is_found(true: float, low: float, high: float) -> No
 
 @pytest.mark.parametrize(
     ("times", "low", "high"),
-    [(0.3, WILD[0], WILD[1]), (1.0, WILD[0], WILD[2]), (6.0, WILD[3], WILD[4])],
+    [
+        (0.3, PRIOR_SCALES[0], PRIOR_SCALES[1]),
+        (1.0, PRIOR_SCALES[0], PRIOR_SCALES[2]),
+        (6.0, PRIOR_SCALES[3], PRIOR_SCALES[4]),
+    ],
 )
 def test_wild_surfaces_are_known_for_wild(times: float, low: float, high: float) -> None:
     """Within a value of how wild they are."""
@@ -183,7 +193,7 @@ def test_without_levels_an_uneven_clock_is_taken_for_shape(monkeypatch: pytest.M
         return float((believed(sums, likeliest(sums)).mean - a).square().mean().sqrt())
 
     with_levels = error()
-    monkeypatch.setattr(slice_offsets, "SIZES", (1e-7,))
+    monkeypatch.setattr(slice_offsets, "OFFSET_DEVIATIONS", (1e-7,))
     assert with_levels < 0.2 * error()
 
 

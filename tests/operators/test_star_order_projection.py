@@ -136,10 +136,10 @@ def test_where_the_order_binds_slices_give_way_together(monkeypatch: pytest.Monk
     made = crashing()
     _, found = star_order_projection.transport(made)
     monkeypatch.setattr(star_order_projection, "ADMM_STEPS", 60)
-    monkeypatch.setattr(star_order_projection, "MORE", 60)
+    monkeypatch.setattr(star_order_projection, "MAX_EXTRA_ROUNDS", 60)
     _, best = star_order_projection.transport(made)
     monkeypatch.setattr(star_order_projection, "ADMM_STEPS", 0)
-    monkeypatch.setattr(star_order_projection, "MORE", 4)
+    monkeypatch.setattr(star_order_projection, "MAX_EXTRA_ROUNDS", 4)
     _, once = star_order_projection.transport(made)
     assert missed(made, best) > 1e-3  # the order does bind
     assert missed(made, found) < 1.25 * missed(made, best)

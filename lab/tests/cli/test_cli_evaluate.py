@@ -22,7 +22,7 @@ from arbiter.operators.network.config import Config
 from arbiter.operators.network.network import Network
 from arbiter_lab.baselines.matched_size import match_design
 from arbiter_lab.evaluation import run_methods, stored_surfaces, unseen_surfaces
-from arbiter_lab.evaluation.arbitrage_check import Verdict
+from arbiter_lab.evaluation.arbitrage_check import ArbitrageVerdict
 from arbiter_lab.evaluation.heston_surfaces import heston_case
 
 
@@ -121,8 +121,8 @@ def test_chains_of_a_folder(chains: Path, tmp_path: Path) -> None:
 def test_arbitrage_in_a_method_that_promises_none_is_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def found(*_: Any) -> Verdict:
-        return Verdict(0.999, 1, True)
+    def found(*_: Any) -> ArbitrageVerdict:
+        return ArbitrageVerdict(0.999, 1, True)
 
     monkeypatch.setattr(run_methods, "audit_model", found)
     chosen = ("--bench", "heston", "--count", 1, "--out", tmp_path)

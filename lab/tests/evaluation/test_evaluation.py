@@ -22,7 +22,11 @@ from arbiter.quotes import Quotes
 from arbiter_lab.baselines.matched_size import match_design
 from arbiter_lab.baselines.trained_baseline import Baseline
 from arbiter_lab.evaluation import stored_surfaces, unseen_surfaces
-from arbiter_lab.evaluation.arbitrage_check import Verdict, audit_model, tabulate_volatility
+from arbiter_lab.evaluation.arbitrage_check import (
+    ArbitrageVerdict,
+    audit_model,
+    tabulate_volatility,
+)
 from arbiter_lab.evaluation.heston_surfaces import heston_case
 from arbiter_lab.evaluation.known_surface import Case
 from arbiter_lab.evaluation.listed_chains import evaluate_chains, find_chain_files
@@ -131,11 +135,13 @@ def test_training_has_not_seen_them(sheets: unseen_surfaces.UnseenSurfaces) -> N
 
 def test_an_exact_answer_has_no_error_and_a_shifted_one_its_shift(cases: list[Case]) -> None:
     case = cases[0]
-    good = score_case(case, Shifted(case), Verdict(1.0, 0, True), 0.1)
+    good = score_case(case, Shifted(case), ArbitrageVerdict(1.0, 0, True), 0.1)
     assert np.nanmax(np.abs(good.error)) < 1e-9
     assert np.array_equal(np.isnan(good.error), ~case.listed)
     assert good.inside == len(case.quotes)
-    found = summary([case], [score_case(case, Shifted(case, 7e-4), Verdict(1.0, 0, True), 0.1)])
+    found = summary(
+        [case], [score_case(case, Shifted(case, 7e-4), ArbitrageVerdict(1.0, 0, True), 0.1)]
+    )
     for name in ("rmse_bp", "rmse_unquoted_bp", "rmse_quoted_bp", "mae_bp", "max_bp", "bias_bp"):
         assert found[name] == pytest.approx(7.0), name
     assert found["vix_rmse"] == pytest.approx(0.07)
@@ -148,7 +154,7 @@ def test_an_exact_answer_has_no_error_and_a_shifted_one_its_shift(cases: list[Ca
 
 def test_errors_are_pooled_over_points_and_counted_where_they_are(cases: list[Case]) -> None:
     def planted(case: Case, quoted: float, unquoted: float) -> Any:
-        answer = score_case(case, Shifted(case), Verdict(1.0, 0, True), 0.1)
+        answer = score_case(case, Shifted(case), ArbitrageVerdict(1.0, 0, True), 0.1)
         answer.error[case.listed & case.quoted] = quoted
         answer.error[case.listed & ~case.quoted] = unquoted
         return answer
@@ -167,7 +173,7 @@ def test_errors_are_pooled_over_points_and_counted_where_they_are(cases: list[Ca
     assert found["worst"]["name"] == pair[1].name
     assert found["by_family"][pair[0].family]["max_bp"] == 3.0
     # one planted error is seen at its maturity and moneyness and nowhere else
-    one = score_case(pair[0], Shifted(pair[0]), Verdict(1.0, 0, True), 0.1)
+    one = score_case(pair[0], Shifted(pair[0]), ArbitrageVerdict(1.0, 0, True), 0.1)
     one.error[2, 0] = 50.0
     heat = summary(pair[:1], [one])["rmse_bp_by_maturity_and_moneyness"]
     where = np.argwhere(np.array(heat, dtype=float) > 1e-6)
@@ -193,7 +199,7 @@ def test_no_volatility_and_no_model_are_infinite_errors(cases: list[Case]) -> No
                 found[5] = np.nan
             return found
 
-    answer = score_case(case, Holed(case), Verdict(1.0, 0, True), 0.1)
+    answer = score_case(case, Holed(case), ArbitrageVerdict(1.0, 0, True), 0.1)
     found = summary([case], [answer])
     assert found["absent"] == 1
     assert found["rmse_bp"] is None
@@ -258,8 +264,8 @@ def test_a_refused_batch_is_not_timed(cases: list[Case], monkeypatch: pytest.Mon
 def test_arbitrage_is_found_in_a_peer_and_in_a_surface(cases: list[Case]) -> None:
     case = cases[2]
     good = ab.fit(case.quotes)
-    assert audit_model(good, case.quotes) == Verdict(1.0, 0, True)
-    assert audit_model(good, case.quotes, full=True) == Verdict(1.0, 0, True)
+    assert audit_model(good, case.quotes) == ArbitrageVerdict(1.0, 0, True)
+    assert audit_model(good, case.quotes, full=True) == ArbitrageVerdict(1.0, 0, True)
     falling = np.linspace(0.05, 0.01, 14)  # total variance that falls with maturity
     flat = np.column_stack([falling, *np.zeros((3, 14)), np.full(14, 0.1)])
     bad = audit_model(SVI(case.T, flat), case.quotes)
@@ -291,7 +297,7 @@ def test_arbitrage_is_found_in_a_peer_and_in_a_surface(cases: list[Case]) -> Non
         def put(self, K: Any, T: Any) -> Array:
             return good.put(K, T) + 1e-4
 
-    assert audit_model(Tampered(), case.quotes) == Verdict(0.0, 0, False)
+    assert audit_model(Tampered(), case.quotes) == ArbitrageVerdict(0.0, 0, False)
     assert len(tabulate_volatility(good, case.quotes)["k"]) == 27 * 51
 
 
@@ -400,7 +406,9 @@ def test_baselines_are_methods_by_name() -> None:
 
 
 def test_the_picture_is_drawn_with_gaps_and_without(cases: list[Case], tmp_path: Path) -> None:
-    answers = [score_case(case, Shifted(case, 1e-4), Verdict(1.0, 0, True), 0.1) for case in cases]
+    answers = [
+        score_case(case, Shifted(case, 1e-4), ArbitrageVerdict(1.0, 0, True), 0.1) for case in cases
+    ]
     facts = {"surfaces": 6, "quotes": 100, "noise_bp": 18.0}
     some = {"good": summary(cases, answers)}
     none = {"none": summary(cases, [score_refusal(case, "no") for case in cases])}

@@ -17,7 +17,7 @@ import torch
 from arbiter.operators.network.network import Network
 from arbiter.operators.pretrained import Operator
 from arbiter_lab.evaluation import heston_surfaces, stored_surfaces, unseen_surfaces
-from arbiter_lab.evaluation.arbitrage_check import Verdict
+from arbiter_lab.evaluation.arbitrage_check import ArbitrageVerdict
 from arbiter_lab.evaluation.heston_surfaces import heston_case
 from arbiter_lab.evaluation.known_surface import Case
 from arbiter_lab.evaluation.methods import load_operator, select_methods
@@ -66,11 +66,11 @@ def test_unseen_surfaces_are_met_and_free_of_arbitrage() -> None:
     cases = stored_surfaces.load_unseen_surfaces(UNSEEN)
     answers = evaluate(cases, select_methods(["operator"], load_operator())).answers["operator"]
     assert missed(cases, answers, ON_UNSEEN) == set()
-    assert all(answer.verdict == Verdict(1.0, 0, True) for answer in answers)
+    assert all(answer.verdict == ArbitrageVerdict(1.0, 0, True) for answer in answers)
     assert sum(case.family == unseen_surfaces.FAMILIES[2] for case in cases) == UNSEEN // 3
     assert missed(cases, ten_off(answers), ON_UNSEEN) == {"rmse_bp", "rmse_unquoted_bp"}
     # one finding on one surface is found among all
-    almost = replace(answers[-1], verdict=Verdict(1.0 - 1e-9, 1, True))
+    almost = replace(answers[-1], verdict=ArbitrageVerdict(1.0 - 1e-9, 1, True))
     assert missed(cases, [*answers[:-1], almost], ON_UNSEEN) == {"nas_one"}
 
 

@@ -14,7 +14,7 @@ from benchmarks.operator_domain import Table
 
 import arbiter as ab
 from arbiter.operators import domain
-from arbiter.operators.domain import TRAITS, DomainReport, calibrate, compare_with_limits
+from arbiter.operators.domain import TRAITS, DomainReport, calibrate_limits, compare_with_limits
 from arbiter.operators.domain_features import ObservedChains, describe_chain
 from arbiter.operators.pretrained import Operator
 from arbiter_lab.evaluation.heston_surfaces import heston_surface
@@ -206,7 +206,7 @@ def test_levels_and_reach_do_not_depend_on_the_unit_of_time() -> None:
 def test_limits_are_quantiles_and_judging_uses_them() -> None:
     rng = np.random.default_rng(0)
     sample = [dict.fromkeys(TRAITS, float(x)) for x in rng.uniform(size=4000)]
-    limits = calibrate(sample)
+    limits = calibrate_limits(sample)
     assert limits["spread"][0] is not None
     assert limits["spread"][0] < 0.002
     assert limits["misfit"][0] is None
@@ -218,7 +218,7 @@ def test_limits_are_quantiles_and_judging_uses_them() -> None:
     unknown = compare_with_limits(dict.fromkeys(TRAITS, float("nan")), pairs)
     assert not unknown.inside  # what cannot be told is not inside
     with pytest.raises(ValueError, match="sample is empty"):
-        calibrate([])
+        calibrate_limits([])
 
 
 def test_the_shipped_weights_have_limits_for_every_trait() -> None:

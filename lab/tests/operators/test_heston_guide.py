@@ -99,7 +99,7 @@ def test_guides_are_means_of_both_in_log_slopes() -> None:
     guide, held = operator()(quotes), operator()._folds(quotes)
     found = consulted(quotes, guide, held, FitOptions())
     assert found.heston is not None
-    assert found.weight > heston_guide._LEAST
+    assert found.weight > heston_guide._MIN_WEIGHT
     market = market_slopes([found.heston], quotes.maturities)
     assert market is not None
     mean = (1.0 - found.weight) * np.log(guide.slopes[0]) + found.weight * market[0]
@@ -159,7 +159,7 @@ def test_what_is_no_number_has_no_weight(squares: tuple[float, float]) -> None:
 def test_few_quotes_are_not_asked() -> None:
     quotes = heston_surface(0, hard=True).quotes
     few = quotes.select(np.arange(len(quotes)) % 8 == 0)
-    assert len(few) < heston_guide._FEWEST
+    assert len(few) < heston_guide._MIN_QUOTES
     guide, held = operator()(few), operator()._folds(few)
     assert consulted(few, guide, held, FitOptions()) == Guides(guide, held)
 
@@ -167,9 +167,9 @@ def test_few_quotes_are_not_asked() -> None:
 def test_many_quotes_are_asked_in_part() -> None:
     quotes = example_chain().quotes()
     asked = heston_guide._asked(quotes)
-    assert 0 < np.count_nonzero(asked) <= heston_guide._MOST
+    assert 0 < np.count_nonzero(asked) <= heston_guide._MAX_QUOTES
     listed = np.unique(quotes.expiry[asked])
-    assert listed.size <= heston_guide._EXPIRIES
+    assert listed.size <= heston_guide._MAX_EXPIRIES
     # no expiry is held out whole: each has its quotes in all folds, but for the smallest ones
     whole = [
         min(np.count_nonzero(asked & out & (quotes.expiry == one)) for out in folds(quotes))
@@ -206,7 +206,7 @@ def test_guides_keep_their_own_knots() -> None:
     finer = np.stack([np.interp(knots, guide.knots, row) for row in guide.slopes[0]])
     surface = Surface.from_slopes(knots, guide.maturities, finer)
     found = consulted(quotes, surface, operator()._folds(quotes), FitOptions())
-    assert found.weight > heston_guide._LEAST
+    assert found.weight > heston_guide._MIN_WEIGHT
     np.testing.assert_array_equal(found.guide.knots, knots)
 
 

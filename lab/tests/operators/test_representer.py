@@ -12,7 +12,7 @@ import tiny
 from arbiter.operators.network.lipschitz import constant
 from arbiter.operators.network.measure_gate import SLOPE_ROWS, VALUE_ROWS, Gate
 from arbiter.operators.network.network import Network
-from arbiter.operators.network.representer import LEAST, Representer, coverage
+from arbiter.operators.network.representer import MIN_COVERAGE, Representer, coverage
 from arbiter.operators.prior.reference_volatility import Scaled, scaled
 from arbiter.operators.quote_tensors import Ragged
 from arbiter_lab.stability.local_lipschitz import constant_at
@@ -38,7 +38,7 @@ def test_coverage_is_what_quotes_cover() -> None:
     near = coverage(chain_of(torch.linspace(-0.3, 0.3, 9)))
     assert (near < 0.5).all()
     gap = coverage(chain_of(DENSE, quoted=(DENSE < -1.0) | (DENSE > 0.5)))
-    assert ((gap > 0.4) & (gap < LEAST)).all()
+    assert ((gap > 0.4) & (gap < MIN_COVERAGE)).all()
     none = coverage(chain_of(DENSE, quoted=torch.zeros(40, dtype=torch.bool)))
     assert (none == 0.0).all()
 
@@ -141,7 +141,7 @@ def test_the_constants_hold_for_it_too() -> None:
             for part in chain_of(torch.linspace(-0.4, 0.4, 7))
         )
     )
-    assert (coverage(chain) < LEAST).all()
+    assert (coverage(chain) < MIN_COVERAGE).all()
     every, here = constant(network).value, float(constant_at(network, chain)[0])
     assert here <= every
     largest = 0.0

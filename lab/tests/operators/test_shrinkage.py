@@ -14,7 +14,13 @@ from arbiter.operators.network.measure_gate import Gate
 from arbiter.operators.network.network import Network, Output
 from arbiter.operators.prior.gaussian_process import Kriged
 from arbiter.operators.prior.reference_volatility import Scaled, scaled
-from arbiter.operators.prior.shrinkage import ENOUGH, MET, MISSED, share, trusted
+from arbiter.operators.prior.shrinkage import (
+    FREE_MOVE_ERRORS,
+    MET_HALF_SPREADS,
+    MISSED_HALF_SPREADS,
+    share,
+    trusted,
+)
 from arbiter.operators.quote_tensors import pad_chains
 from arbiter_lab.evaluation.known_surface import Case
 from arbiter_lab.protocol.stress import make_stressed_case
@@ -45,16 +51,29 @@ def error_bp(slopes: Tensor, one: Case) -> float:
 
 
 def test_the_share_is_one_up_to_enough_and_falls_like_the_square() -> None:
-    moved = torch.tensor([0.0, 0.5, ENOUGH, 2.0 * ENOUGH, 10.0 * ENOUGH], dtype=torch.float64)
+    moved = torch.tensor(
+        [0.0, 0.5, FREE_MOVE_ERRORS, 2.0 * FREE_MOVE_ERRORS, 10.0 * FREE_MOVE_ERRORS],
+        dtype=torch.float64,
+    )
     wanted = torch.tensor([1.0, 1.0, 1.0, 0.25, 0.01], dtype=torch.float64)
-    missed = torch.full_like(moved, 2.0 * MISSED)
+    missed = torch.full_like(moved, 2.0 * MISSED_HALF_SPREADS)
     torch.testing.assert_close(share(moved, missed), wanted)
-    assert bool((moved * share(moved, missed) <= ENOUGH + 1e-12).all())  # never too much is left
+    assert bool(
+        (moved * share(moved, missed) <= FREE_MOVE_ERRORS + 1e-12).all()
+    )  # never too much is left
 
 
 def test_a_change_that_the_quotes_allow_is_made_however_large() -> None:
-    missed = torch.tensor([0.0, MET, 0.5 * (MET + MISSED), MISSED], dtype=torch.float64)
-    far = torch.full_like(missed, 100.0 * ENOUGH)
+    missed = torch.tensor(
+        [
+            0.0,
+            MET_HALF_SPREADS,
+            0.5 * (MET_HALF_SPREADS + MISSED_HALF_SPREADS),
+            MISSED_HALF_SPREADS,
+        ],
+        dtype=torch.float64,
+    )
+    far = torch.full_like(missed, 100.0 * FREE_MOVE_ERRORS)
     wanted = torch.tensor([1.0, 1.0, 0.5, 1e-4], dtype=torch.float64)
     torch.testing.assert_close(share(far, missed), wanted)
 
@@ -64,12 +83,12 @@ def test_a_reference_that_is_too_sure_of_itself_is_overruled_by_quotes(network: 
     sure = guess._replace(doubt=torch.full_like(guess.doubt, -20.0))
     proposal = guess.start + 0.01 * torch.tanh(guess.start.new_tensor(slope_head.KNOTS))
     allowed = trusted(proposal, sure, chain, gate)
-    assert float(allowed.moved) > ENOUGH
-    assert float(allowed.missed) < MET
+    assert float(allowed.moved) > FREE_MOVE_ERRORS
+    assert float(allowed.missed) < MET_HALF_SPREADS
     assert torch.equal(allowed.proposal, proposal)
     tight = chain._replace(noise=torch.full_like(chain.noise, -20.0), u=chain.u + 0.1)
     refused = trusted(proposal, sure, tight, gate)  # no quote is met any more
-    assert float(refused.missed) > MISSED
+    assert float(refused.missed) > MISSED_HALF_SPREADS
     assert not torch.equal(refused.proposal, proposal)
 
 
@@ -85,9 +104,9 @@ def test_a_small_change_is_made_and_a_large_one_is_shortened(network: Network) -
     small, large = guess.start + 1e-3, guess.start + 0.5
     assert torch.equal(trusted(small, guess, chain, gate).proposal, small)
     found = trusted(large, guess, chain, gate)
-    assert float(found.moved) > 10.0 * ENOUGH
+    assert float(found.moved) > 10.0 * FREE_MOVE_ERRORS
     left = trusted(found.proposal, guess, chain, gate)
-    assert float(left.moved) < ENOUGH
+    assert float(left.moved) < FREE_MOVE_ERRORS
     step = (found.proposal - guess.start) / 0.5
     torch.testing.assert_close(step, torch.full_like(step, float(share(found.moved, found.missed))))
 
@@ -121,7 +140,7 @@ def test_far_from_its_training_the_reference_has(
     one = case(axis, severity)
     proposed, answered = outputs(network, one)
     assert answered.moved is not None
-    assert float(answered.moved) > ENOUGH
+    assert float(answered.moved) > FREE_MOVE_ERRORS
     alone, kept = error_bp(proposed.slopes, one), error_bp(answered.slopes, one)
     assert kept < 0.5 * alone
     if axis == "roughness":  # these quotes agree with one another, so they can be met
@@ -135,7 +154,7 @@ def test_slopes_reach_as_far_as_rough_smiles_need(
     one = case("roughness", 3.0)
     chain, guess, _ = begun(network, one)
     here = error_bp(slope_head.slopes(guess.start, chain.total), one)
-    monkeypatch.setattr(slope_head, "HIGHEST", 3.0)
+    monkeypatch.setattr(slope_head, "MAX_LOG_RATIO", 3.0)
     chain, guess, _ = begun(network, one)
     bounded = error_bp(slope_head.slopes(guess.start, chain.total), one)
     assert here < 15.0
@@ -151,7 +170,7 @@ def test_the_surface_tells_what_the_network_wanted(
     assert result is not None
     assert wanted is not None
     assert result.traits["moved"] == pytest.approx(float(wanted), rel=1e-2)
-    assert (result.traits["moved"] > ENOUGH) == (axis == "roughness")
+    assert (result.traits["moved"] > FREE_MOVE_ERRORS) == (axis == "roughness")
 
 
 def test_a_network_proposes_what_is_usual_and_only_a_start_reaches_farther() -> None:

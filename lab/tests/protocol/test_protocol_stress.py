@@ -9,7 +9,7 @@ from arbiter.conventions import Array
 from arbiter.models.parameters import Jumps, Parameters, preset
 from arbiter.pricing import black
 from arbiter.scoring import BASIS_POINT
-from arbiter_lab.evaluation.arbitrage_check import Verdict
+from arbiter_lab.evaluation.arbitrage_check import ArbitrageVerdict
 from arbiter_lab.evaluation.known_surface import Case, quotes_from_volatilities
 from arbiter_lab.evaluation.scores import CaseScore, noise_bp, score_refusal
 from arbiter_lab.protocol.stress import (
@@ -207,7 +207,7 @@ def test_yardstick_of_a_market_under_stress_is_its_own() -> None:
 
 def answer(case: Case, error_bp: float, nas: float) -> CaseScore:
     error = np.where(case.listed, error_bp, np.nan)
-    return CaseScore(error, 0, Verdict(nas, 0, None), 0.0, 0.0)
+    return CaseScore(error, 0, ArbitrageVerdict(nas, 0, None), 0.0, 0.0)
 
 
 def test_failure_has_two_criteria(case: Case) -> None:

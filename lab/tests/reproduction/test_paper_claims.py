@@ -28,7 +28,7 @@ from arbiter_lab.reproduction.stated_claims import (
 )
 from arbiter_lab.reproduction.tables import tabulate_paired_tests
 from arbiter_lab.reproduction.text_tables import read_markdown_rows
-from arbiter_lab.reproduction.verdicts import Verdict, judge_collapse
+from arbiter_lab.reproduction.verdicts import ClaimVerdict, judge_collapse
 
 DOCS = Path(__file__).parents[3] / "docs"
 KEPT = DOCS / "results"
@@ -41,7 +41,7 @@ def find_faults(page: str) -> list[str]:
     """Faults of the tables of claims of a page: an unknown verdict, no link, a long claim."""
     faults = []
     for row in read_claim_rows(page):
-        if row["verdict"] not in list(Verdict):
+        if row["verdict"] not in list(ClaimVerdict):
             faults.append(f"{row['claim']}: verdict {row['verdict']!r}")
         if not re.fullmatch(r"\[[^]]+\]\([^)]+#[^)]+\)", row["detail"]):
             faults.append(f"{row['claim']}: no link")
@@ -65,7 +65,7 @@ def test_every_claim_of_the_page_has_one_of_four_verdicts_and_a_link() -> None:
     assert find_faults(page) == []
     rows = read_claim_rows(page)
     assert len(rows) == len(read_stated_claims()) > 100
-    assert {row["verdict"] for row in rows} == set(Verdict)
+    assert {row["verdict"] for row in rows} == set(ClaimVerdict)
     assert len({(row["claim"], row["line"]) for row in rows}) == len(rows)
 
 
@@ -102,7 +102,7 @@ def test_a_measured_claim_has_the_verdict_of_its_row() -> None:
         (row,) = claim.find_rows(KEPT / "tables")
         assert claim.find_verdict(KEPT / "tables") == row["verdict"], claim
     absent = StatedClaim("results", "", 1, None, ("table1", "no such metric"), "")
-    assert absent.find_verdict(KEPT / "tables") is Verdict.UNTESTABLE
+    assert absent.find_verdict(KEPT / "tables") is ClaimVerdict.UNTESTABLE
     twice = StatedClaim("results", "", 1, None, ("table1", "NAS"), "")
     with pytest.raises(ValueError, match="2 rows"):
         twice.find_verdict(KEPT / "tables")
@@ -115,7 +115,7 @@ def test_every_verdict_of_the_tables_is_one_of_four() -> None:
     for path in (KEPT / "tables").glob("*.md"):
         rows = read_markdown_rows(path.read_text(encoding="utf-8"))
         found |= {row["verdict"] for row in rows if "verdict" in row}
-    assert found == {*Verdict, "–"}  # a dash where the paper has no claim
+    assert found == {*ClaimVerdict, "–"}  # a dash where the paper has no claim
 
 
 def test_claims_name_lines_of_the_source(data_dir: Path) -> None:
@@ -163,8 +163,8 @@ def test_a_kept_run_is_written_again_without_a_change(tmp_path: Path) -> None:
 def test_collapse_is_judged_by_the_score_without_the_part() -> None:
     (claim, *_) = ABLATIONS["gate_off"]
     judged = {value: judge_collapse(claim, {"NAS": value}).verdict for value in (1.0, 0.95, 0.5)}
-    assert judged == {1.0: Verdict.FAILS, 0.95: Verdict.FAILS, 0.5: Verdict.HOLDS}
-    assert judge_collapse(claim, {}).verdict is Verdict.UNTESTABLE
+    assert judged == {1.0: ClaimVerdict.FAILS, 0.95: ClaimVerdict.FAILS, 0.5: ClaimVerdict.HOLDS}
+    assert judge_collapse(claim, {}).verdict is ClaimVerdict.UNTESTABLE
 
 
 def test_routes_are_equal_where_both_intervals_overlap() -> None:
@@ -175,7 +175,7 @@ def test_routes_are_equal_where_both_intervals_overlap() -> None:
 
     base, near, far = run((1, 2), (3, 4)), run((1.5, 3), (2, 3.5)), run((1, 2), (5, 6))
     heads = tabulate_training_routes({}).heads
-    for other, verdict in ((near, Verdict.HOLDS), (far, Verdict.FAILS)):
+    for other, verdict in ((near, ClaimVerdict.HOLDS), (far, ClaimVerdict.FAILS)):
         rows = tabulate_training_routes({"small": base, "small_mfm": other}).rows
         cells = [dict(zip(heads, row, strict=True)) for row in rows]
         (found,) = [row for row in cells if row["model"] == "MFM route (small)"]
@@ -194,13 +194,13 @@ def test_a_model_that_beats_some_baselines_holds_in_a_corrected_form() -> None:
     facts: dict[str, Facts] = {"stress": {"axes": {}}, "measure": {}}
     better, worse, unclear = test(-1.0, 1e-4), test(1.0, 1e-4), test(-1.0, 0.5)
     for tests, verdict in (
-        ((better, better), Verdict.HOLDS),
-        ((better, unclear), Verdict.CORRECTED),
-        ((better, worse), Verdict.FAILS),
-        ((unclear, unclear), Verdict.FAILS),
+        ((better, better), ClaimVerdict.HOLDS),
+        ((better, unclear), ClaimVerdict.CORRECTED),
+        ((better, worse), ClaimVerdict.FAILS),
+        ((unclear, unclear), ClaimVerdict.FAILS),
     ):
         pairs = {"tests": dict(zip(("svi", "ssvi"), tests, strict=True)), "left_out": {}}
         facts["measure"] = {"pairs": {"operator": pairs}}
         table = headlines.tabulate_headlines(runs, facts)
         assert table.rows[-1][2] == verdict, table.rows[-1]
-        assert table.rows[0][2] == Verdict.UNTESTABLE  # nothing was scored
+        assert table.rows[0][2] == ClaimVerdict.UNTESTABLE  # nothing was scored

@@ -32,13 +32,13 @@ from arbiter_lab.reproduction.stages import Stage, StageContext, run_stages, to_
 from arbiter_lab.reproduction.stress_stage import select_severities
 from arbiter_lab.reproduction.text_tables import TextTable, escape_latex
 from arbiter_lab.reproduction.verdicts import (
-    Verdict,
+    ClaimVerdict,
     describe_ablation,
     describe_paired_test,
     judge_claim,
 )
 from arbiter_lab.reproduction.workers import run_in_order
-from arbiter_lab.training.loop import Outcome
+from arbiter_lab.training.loop import TrainingOutcome
 from arbiter_lab.training.run_folder import WEIGHTS_FILE
 from arbiter_lab.training.stopping_rule import Ending
 
@@ -143,16 +143,19 @@ def test_verdicts_say_what_the_numbers_say() -> None:
     claim = claims.find_table_1_claim("NAS")
     assert claim is not None
     best = judge_claim(claim, run_with(1.0, (1.0, 1.0)))
-    assert best == (Verdict.CORRECTED, "ours is the best possible value")
-    assert judge_claim(claim, run_with(0.98)) == (Verdict.FAILS, "ours is worse than the paper's")
+    assert best == (ClaimVerdict.CORRECTED, "ours is the best possible value")
+    assert judge_claim(claim, run_with(0.98)) == (
+        ClaimVerdict.FAILS,
+        "ours is worse than the paper's",
+    )
     inside = judge_claim(claim, run_with(0.99, (0.98, 0.995)))
-    assert inside == (Verdict.HOLDS, "our interval contains the paper's value")
+    assert inside == (ClaimVerdict.HOLDS, "our interval contains the paper's value")
     assert judge_claim(claim, run_with(None)) == (
-        Verdict.UNTESTABLE, "not measured: it was not run"
+        ClaimVerdict.UNTESTABLE, "not measured: it was not run"
     )  # fmt: skip
     hidden = replace(claim, untestable="its market is not published")
     assert judge_claim(hidden, run_with(0.98)) == (
-        Verdict.UNTESTABLE, "its market is not published; ours is below the paper's"
+        ClaimVerdict.UNTESTABLE, "its market is not published; ours is below the paper's"
     )  # fmt: skip
 
 
@@ -248,7 +251,7 @@ def test_several_workers_give_what_one_gives() -> None:
 def test_an_interrupted_training_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ended = Outcome(Ending.INTERRUPTED, 3, 3, 0.0, {}, tmp_path)
+    ended = TrainingOutcome(Ending.INTERRUPTED, 3, 3, 0.0, {}, tmp_path)
     monkeypatch.setattr(training_stage, "train", lambda *_, **__: ended)
     with pytest.raises(KeyboardInterrupt):
         training_stage.ensure_trained(
@@ -265,9 +268,9 @@ def test_only_a_training_that_ended_by_itself_is_finished(
 ) -> None:
     trained: list[Path] = []
 
-    def train(_: object, place: Path, *__: object, **___: object) -> Outcome:
+    def train(_: object, place: Path, *__: object, **___: object) -> TrainingOutcome:
         trained.append(place)
-        return Outcome(Ending.BUDGET, 8, 8, 0.0, {}, place)
+        return TrainingOutcome(Ending.BUDGET, 8, 8, 0.0, {}, place)
 
     monkeypatch.setattr(training_stage, "train", train)
     monkeypatch.setattr(training_stage, "read_settings", lambda _: SMOKE.small)
@@ -300,12 +303,12 @@ def test_full_size_networks_are_left_with_their_checksums(tmp_path: Path) -> Non
 def test_a_network_at_full_size_that_diverges_leaves_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def train(_: object, place: Path, *__: object, **___: object) -> Outcome:
+    def train(_: object, place: Path, *__: object, **___: object) -> TrainingOutcome:
         if place.name == "matched":
             raise FloatingPointError("a loss was not finite")
         (place / "step-0000002").mkdir(parents=True)
         (place / "step-0000002" / WEIGHTS_FILE).write_bytes(b"weights")
-        return Outcome(Ending.BUDGET, 2, 2, 0.0, {}, place)
+        return TrainingOutcome(Ending.BUDGET, 2, 2, 0.0, {}, place)
 
     monkeypatch.setattr(training_stage, "train", train)
     hours = replace(SMOKE, full=SMOKE.small, ablations=("icnn",), baselines=())
@@ -329,7 +332,7 @@ def test_external_validity_without_a_model_is_empty(
 def test_a_training_that_diverges_is_a_finding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def train(*_: object, **__: object) -> Outcome:
+    def train(*_: object, **__: object) -> TrainingOutcome:
         raise FloatingPointError("a loss was not finite")
 
     monkeypatch.setattr(training_stage, "train", train)

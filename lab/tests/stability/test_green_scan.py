@@ -252,7 +252,7 @@ def test_green_sum_and_states_stay_within_their_bounds(
     kind: str, guarded: bool, seed: int, size: float
 ) -> None:
     made = scan(seed, size, kind, guarded=guarded)
-    found = green_kernel.stability(made, path(seed, maturities=12))
+    found = green_kernel.measure_scan_bounds(made, path(seed, maturities=12))
     assert found.holds
     assert found.total <= found.bound * (1.0 + 1e-12)
     assert found.state <= found.state_bound * (1.0 + 1e-12)
@@ -267,7 +267,9 @@ def test_green_sums_are_those_of_singular_values() -> None:
         whole = green_kernel.kernel(made, of)
         plain = torch.linalg.matrix_norm(whole, 2).sum(-1)
     torch.testing.assert_close(green_kernel.sums(whole), plain, rtol=1e-12, atol=0.0)
-    assert green_kernel.stability(made, of).total == pytest.approx(float(plain.max()), rel=1e-12)
+    assert green_kernel.measure_scan_bounds(made, of).total == pytest.approx(
+        float(plain.max()), rel=1e-12
+    )
     assert float(torch.linalg.matrix_norm(whole).sum(-1).max() / plain.max()) > 1.1  # Frobenius's
 
 
@@ -279,7 +281,7 @@ def test_green_sum_comes_near_its_bound() -> None:
         made.generator.U.zero_()
         made.select.bias[1:] = 20.0  # gates open
         made.select.bias[0] = 20.0  # steps as long as the guard lets them be
-    found = green_kernel.stability(
+    found = green_kernel.measure_scan_bounds(
         made, path(1, maturities=60)._replace(seen=torch.ones(2, 60) > 0.0)
     )
     assert 0.95 * found.bound < found.total <= found.bound * (1.0 + 1e-12)
@@ -295,7 +297,7 @@ def test_inputs_that_do_not_shrink_with_the_step_break_the_bound() -> None:
     torch.manual_seed(0)
     made = Constant(WIDTH, SIZE, RANK, CONTEXT).double().requires_grad_(False)
     of = path(1, maturities=40)._replace(gap=torch.full((2, 40), 1e-2, dtype=torch.float64))
-    assert not green_kernel.stability(made, of).holds
+    assert not green_kernel.measure_scan_bounds(made, of).holds
 
 
 def test_steps_and_inputs_are_selected_by_context() -> None:

@@ -16,9 +16,9 @@ from torch import Tensor
 from arbiter.operators import checkpoint
 from arbiter.operators.network import lipschitz
 from arbiter.operators.network.config import Config
-from arbiter.operators.network.lipschitz import FLATTEST, STEEPEST, constant
+from arbiter.operators.network.lipschitz import MAX_ACTIVATION_SLOPE, MIN_ACTIVATION_SLOPE, constant
 from arbiter.operators.network.network import Look, Network, activation
-from arbiter.operators.prior.reference_volatility import FARTHEST, Scaled
+from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO, Scaled
 from arbiter_lab.stability.local_lipschitz import constant_at, reach
 from counts import count
 from ragged_chains import in_units, network, with_values
@@ -73,10 +73,12 @@ def ratios(made: Network, chain: Scaled, pairs: int, seed: int = 0) -> float:
     several = copies(chain, many)
     for _ in range(math.ceil(pairs / many)):
         noise = torch.rand(3, *several.u.shape, generator=g, dtype=torch.float64)
-        u = FARTHEST * (2.0 * noise[0] - 1.0)
+        u = MAX_LOG_VOLATILITY_RATIO * (2.0 * noise[0] - 1.0)
         far = 10.0 ** (-6.0 * torch.rand(many, 1, 1, generator=g, dtype=torch.float64))
         alike = torch.where(noise[2] < 0.3, noise[1].mean((1, 2), keepdim=True), noise[1])
-        v = (u + far * (2.0 * alike - 1.0)).clamp(-FARTHEST, FARTHEST)
+        v = (u + far * (2.0 * alike - 1.0)).clamp(
+            -MAX_LOG_VOLATILITY_RATIO, MAX_LOG_VOLATILITY_RATIO
+        )
         with torch.no_grad():
             gaps = moved(log_slopes(made, several, u), log_slopes(made, several, v))
         worst = max(worst, float((gaps / moved(u * several.quoted, v * several.quoted)).max()))
@@ -105,7 +107,9 @@ def ascended(made: Network, chain: Scaled, steps: int) -> float:
             worst = max(worst, float(size.detach()))
             (uphill,) = torch.autograd.grad(size, u)
         signs = torch.sign(slope.detach())
-        u = (u + 0.1 * torch.sign(uphill)).clamp(-FARTHEST, FARTHEST)
+        u = (u + 0.1 * torch.sign(uphill)).clamp(
+            -MAX_LOG_VOLATILITY_RATIO, MAX_LOG_VOLATILITY_RATIO
+        )
     return worst
 
 
@@ -134,7 +138,7 @@ def test_constant_near_given_quotes_holds_near_them(seed: int, size: float, radi
         several.u + radius * (2.0 * torch.rand_like(several.u) - 1.0).sign() * part
         for part in (torch.rand(50, 1, 1, dtype=torch.float64), 1.0)
     ]
-    ends = [u.clamp(-FARTHEST, FARTHEST) for u in ends]
+    ends = [u.clamp(-MAX_LOG_VOLATILITY_RATIO, MAX_LOG_VOLATILITY_RATIO) for u in ends]
     gaps = moved(*(log_slopes(made, several, u) for u in ends))
     assert float((gaps / moved(*(u * several.quoted for u in ends))).max()) <= bound
     assert bound <= float(constant_at(made, chain)[0]) * (1.0 + 1e-9)
@@ -216,8 +220,8 @@ def test_constant_of_a_point_is_exceeded_away_from_it() -> None:
 def test_steeper_activations_than_stated_would_be_found() -> None:
     y = torch.linspace(-30.0, 30.0, 600_001, dtype=torch.float64, requires_grad=True)
     (slope,) = torch.autograd.grad(activation(y).sum(), y)
-    assert FLATTEST <= float(slope.min()) < FLATTEST + 1e-5
-    assert STEEPEST - 1e-5 < float(slope.max()) <= STEEPEST
+    assert MIN_ACTIVATION_SLOPE <= float(slope.min()) < MIN_ACTIVATION_SLOPE + 1e-5
+    assert MAX_ACTIVATION_SLOPE - 1e-5 < float(slope.max()) <= MAX_ACTIVATION_SLOPE
 
 
 @given(seed=seeds)

@@ -19,7 +19,7 @@ from arbiter_lab.training.batches import (
     MIN_QUOTES_PER_EXPIRY,
     TARGET_WINDOW,
     Batch,
-    Layout,
+    BatchLayout,
     _draw_law_rows,
     default_batch_layouts,
     draw_batch,
@@ -37,7 +37,7 @@ from arbiter_lab.training.strikes import draw_kept_quotes
 from arbiter_lab.training.training_clocks import UNEVEN_CLOCK_SHARE
 from counts import count
 
-LAYOUT = Layout(16, 41, 24)
+LAYOUT = BatchLayout(16, 41, 24)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def laws() -> Laws:
     return solve_laws(draw_sets(4, np.random.default_rng(2)), 1)
 
 
-def draw(laws: Laws, seed: int, size: int = 200, layout: Layout = LAYOUT) -> Batch:
+def draw(laws: Laws, seed: int, size: int = 200, layout: BatchLayout = LAYOUT) -> Batch:
     return draw_batch(laws, layout, torch.Generator().manual_seed(seed), size)
 
 
@@ -401,9 +401,10 @@ def test_buckets_hold_about_as_many_quotes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layout", "size"), [(Layout(1, 9, 4), 2), (Layout(4, 2, 4), 2), (Layout(4, 9, 4), 0)]
+    ("layout", "size"),
+    [(BatchLayout(1, 9, 4), 2), (BatchLayout(4, 2, 4), 2), (BatchLayout(4, 9, 4), 0)],
 )
-def test_impossible_batch_is_refused(laws: Laws, layout: Layout, size: int) -> None:
+def test_impossible_batch_is_refused(laws: Laws, layout: BatchLayout, size: int) -> None:
     with pytest.raises(ValueError, match="give at least 2 expiries"):
         draw(laws, 1, size, layout)
 

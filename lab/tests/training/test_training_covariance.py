@@ -10,7 +10,7 @@ import tiny
 from arbiter.operators.prior.gaussian_process import CLOCK, CLOCKS, STRIKES, ZETA, factor, splines
 from arbiter_lab.training import prior_covariance
 from arbiter_lab.training.batch_stream import make_generator
-from arbiter_lab.training.batches import Layout, draw_batch
+from arbiter_lab.training.batches import BatchLayout, draw_batch
 from arbiter_lab.training.prior_covariance import (
     NormalEquations,
     build_normal_equations,
@@ -92,7 +92,7 @@ def test_no_kind_is_boundless_where_nothing_is_seen_of_it() -> None:
 def test_surfaces_are_seen_by_the_clock_of_their_law() -> None:
     """A clock that runs unevenly changes nothing but where on it a surface is seen."""
     laws = tiny.laws()
-    batch = draw_batch(laws, Layout(8, 16, 24), make_generator("cpu", 3), 6)
+    batch = draw_batch(laws, BatchLayout(8, 16, 24), make_generator("cpu", 3), 6)
     faster = 1.0 + 0.1 * (torch.arange(batch.T.shape[1]) % 2)  # every other expiry
     uneven = batch._replace(
         T=batch.T * faster,
@@ -123,7 +123,7 @@ def test_the_factor_of_a_small_universe_explains_its_surfaces() -> None:
     laws = tiny.laws()
     with torch.no_grad():
         F = covariance_factor(laws, 60, rank=40, iterations=5)
-        batch = draw_batch(laws, Layout(14, 33, 24), make_generator("cpu", 5), 20)
+        batch = draw_batch(laws, BatchLayout(14, 33, 24), make_generator("cpu", 5), 20)
         grams, sides = build_normal_equations(batch)
     assert F.shape == (STRIKES, CLOCKS, 40)
     size = F.flatten(0, 1).square().sum(0)

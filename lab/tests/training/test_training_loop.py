@@ -26,7 +26,7 @@ from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.network.green_scan import GreenScan
 from arbiter.operators.network.network import Network
-from arbiter.operators.network.representer import LEAST
+from arbiter.operators.network.representer import MIN_COVERAGE
 from arbiter.operators.pretrained import Operator
 from arbiter_lab.training import loop, pool_files, run_folder
 from arbiter_lab.training.averaging import ParameterAverage
@@ -39,7 +39,7 @@ from arbiter_lab.training.ledger import Ledger
 from arbiter_lab.training.loop import Limits
 from arbiter_lab.training.pool_files import load_pool
 from arbiter_lab.training.routes import make_route
-from arbiter_lab.training.run_folder import JOURNAL_FILE, Leg
+from arbiter_lab.training.run_folder import JOURNAL_FILE, TrainingLeg
 from arbiter_lab.training.settings import ABLATIONS, Settings
 from arbiter_lab.training.stopping_rule import Ending, Thresholds
 from arbiter_lab.training.trainer import Trainer
@@ -333,7 +333,7 @@ def test_slices_of_low_coverage_are_told(pools: Path, tmp_path: Path) -> None:
     (trigger,) = set(steps["coverage_at_trigger"])
     assert trigger == steps["coverage_min"][0]
     assert trigger is not None
-    assert 0.0 < trigger < LEAST
+    assert 0.0 < trigger < MIN_COVERAGE
 
 
 def test_a_revision_can_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -571,5 +571,5 @@ assert main(["--resume", "--out", out + "2", "--pool", pools, "--steps", "4"]) =
     assert [leg.step for leg in map(_leg, ("run", "run2"), [tmp_path] * 2)] == [1, 4]
 
 
-def _leg(name: str, folder: Path) -> Leg:
+def _leg(name: str, folder: Path) -> TrainingLeg:
     return run_folder.load(folder / name)[0]

@@ -15,7 +15,7 @@ from arbiter.operators.network.network import Network, Output
 from arbiter.pricing import black
 from arbiter_lab.training import convex_decoder_prices
 from arbiter_lab.training.batch_stream import make_generator
-from arbiter_lab.training.batches import Batch, Layout, draw_batch
+from arbiter_lab.training.batches import Batch, BatchLayout, draw_batch
 from arbiter_lab.training.flow_matching import oracle_slopes
 from arbiter_lab.training.held_out import decode_volatilities
 from arbiter_lab.training.objective import (
@@ -28,7 +28,7 @@ from arbiter_lab.training.objective import (
     martingale_defects,
 )
 
-LAYOUT = Layout(6, 16, 12)
+LAYOUT = BatchLayout(6, 16, 12)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from arbiter.operators.network.network import Output
 from arbiter.operators.prior.reference_volatility import Scaled
 from arbiter.operators.slope_head import KNOTS
 from arbiter_lab.training.batch_stream import make_generator
-from arbiter_lab.training.batches import Batch, Layout, draw_batch
+from arbiter_lab.training.batches import Batch, BatchLayout, draw_batch
 from arbiter_lab.training.flow_matching import (
     MAX_VELOCITY,
     OracleSlopes,
@@ -31,7 +31,7 @@ from arbiter_lab.training.settings import ABLATIONS
 from arbiter_lab.training.trainer import Trainer
 from device_waits import Waits
 
-LAYOUT = Layout(6, 16, 12)
+LAYOUT = BatchLayout(6, 16, 12)
 X = torch.tensor(KNOTS, dtype=torch.float64)
 
 

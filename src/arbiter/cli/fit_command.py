@@ -24,7 +24,7 @@ from arbiter.cli.vix_options import require_vix, vix_dates, vix_lines
 
 if TYPE_CHECKING:
     from arbiter.fitting import FitOptions
-    from arbiter.pipeline import Job, Outcome
+    from arbiter.pipeline import FitOutcome, Job
 
 CHAIN_SUFFIXES = (".csv", ".dat", ".parquet", ".txt")
 _SUMMARY_FILE = "summary.csv"
@@ -289,7 +289,7 @@ def _print_folder(rows: list[dict[str, Any]], out: Path) -> None:
     print_written(console, out / _SUMMARY_FILE)
 
 
-def _print_outcome(outcome: Outcome, out: Path) -> None:
+def _print_outcome(outcome: FitOutcome, out: Path) -> None:
     """The numbers that a user looks for first, and where everything lies."""
     from rich.console import Console
     from rich.table import Table
@@ -346,7 +346,7 @@ def _print_outcome(outcome: Outcome, out: Path) -> None:
             console.print(f"note: {path} is of an earlier fit", highlight=False, markup=False)
 
 
-def _describe_certificate(outcome: Outcome) -> str:
+def _describe_certificate(outcome: FitOutcome) -> str:
     certificate = outcome.certificate
     checked = f"{sum(certificate.checked.values()):,} inequalities"
     if certificate.passed:

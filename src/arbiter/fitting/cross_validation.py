@@ -43,7 +43,7 @@ _EXACT_LOSS_PER_QUOTE = 1e-3  # a loss per quote below this is an exact predicti
 _BISECTION_COUNT, _MIN_PULL_SHARE = 6, 1e-6  # of the search for a fainter pull
 
 
-class Fold(NamedTuple):
+class QuoteFold(NamedTuple):
     """Quotes that were held out, and the guide made from all others."""
 
     out: Mask  # (m,)
@@ -65,7 +65,7 @@ class HeldOutFolds(NamedTuple):
     guides: Array  # (K, p) log-slopes at the knots and maturities of the fit
 
     @classmethod
-    def from_folds(cls, model: GuidedObjective, held: Sequence[Fold]) -> HeldOutFolds:
+    def from_folds(cls, model: GuidedObjective, held: Sequence[QuoteFold]) -> HeldOutFolds:
         """The folds, their guides at the knots and maturities of ``model``."""
         guides = np.array([read_log_slopes(model, fold.guide) for fold in held])
         return cls([fold.out for fold in held], guides.reshape(len(held), model.layout.size))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from arbiter.fitting import cross_validation, initial_point
-from arbiter.fitting.cross_validation import DEFAULT_PULL, Fold, HeldOutFolds
+from arbiter.fitting.cross_validation import DEFAULT_PULL, HeldOutFolds, QuoteFold
 from arbiter.fitting.direct_fit import EXACT_LOSS_PER_QUOTE, build_fitted_surface, require_prior
 from arbiter.fitting.fit_end import FitEnd
 from arbiter.fitting.fitted_surface import FittedSurface
@@ -45,7 +45,7 @@ _LARGE_LOG_WEIGHT_CHANGE = 4.0  # a change of the roughness' logarithms that cal
 
 
 def refine(
-    quotes: Quotes, guide: Surface, held: Sequence[Fold], options: FitOptions
+    quotes: Quotes, guide: Surface, held: Sequence[QuoteFold], options: FitOptions
 ) -> FittedSurface:
     """Fit a surface to quotes with a pull to a guide, whose weight cross-validation sets.
 

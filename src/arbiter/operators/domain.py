@@ -146,7 +146,7 @@ def _make_alarm(name: str, value: float, limit: float, side: str) -> Alarm:
 
 
 def parse_limits(given: object) -> dict[str, tuple[float | None, float | None]]:
-    """Limits as :func:`calibrate` gave them and a file kept them; None are none.
+    """Limits as :func:`calibrate_limits` gave them and a file kept them; None are none.
 
     Raises:
         ValueError: If they are not pairs of numbers by the name of a trait.
@@ -173,7 +173,7 @@ def parse_limits(given: object) -> dict[str, tuple[float | None, float | None]]:
     return limits
 
 
-def calibrate(sample: Sequence[Mapping[str, float]]) -> dict[str, list[float | None]]:
+def calibrate_limits(sample: Sequence[Mapping[str, float]]) -> dict[str, list[float | None]]:
     """Limits of each trait: quantiles of a sample, as far out as the trait's tail says.
 
     Args:

@@ -23,7 +23,12 @@ from torch.nn.functional import linear, silu
 from arbiter.conventions import Array
 from arbiter.operators import slope_head, workers
 from arbiter.operators.network import green_scan as scans
-from arbiter.operators.network.geometry_stream import LOUD, missed, open_to_change, referred
+from arbiter.operators.network.geometry_stream import (
+    RESIDUAL_GAIN,
+    missed,
+    open_to_change,
+    referred,
+)
 from arbiter.operators.network.green_scan import GreenScan
 from arbiter.operators.network.maturity_pooling import nearness, pooled, precision
 from arbiter.operators.network.network import SILU, Look, Network
@@ -114,7 +119,7 @@ class Carrier:
         return torch.cat([w @ v for w, v in zip(weights, self.vectors, strict=True)], 1)
 
 
-class Stage:
+class PassStage:
     """A look, frozen.
 
     Args:
@@ -169,7 +174,7 @@ class Inference:
         self.config = network.config
         with torch.no_grad():
             network = deepcopy(network).to(dtype)
-            self.stages = [Stage(look) for look in network.stages()]
+            self.stages = [PassStage(look) for look in network.stages()]
             gate = network.stages()[0].gate
             self.gate = gate
             self.kriging = Kriging(gate.place) if self.config.kriging else None
@@ -219,7 +224,7 @@ class Inference:
         v, straight = None, None
         left = rest = batch.flat.u
         if guess is not None:
-            left = rest = LOUD * (rest - self._between(guess.smile, batch))
+            left = rest = RESIDUAL_GAIN * (rest - self._between(guess.smile, batch))
         *looks, last = gains[: len(self.stages) + 1]
         for stage, sight, known, gain in zip(self.stages, sights, told, looks, strict=True):
             if v is not None:
@@ -254,7 +259,7 @@ class Inference:
         return gains
 
     def _view(
-        self, stage: Stage, seen: tuple[Seen, Tensor | None], batch: Batch, values: Tensor
+        self, stage: PassStage, seen: tuple[Seen, Tensor | None], batch: Batch, values: Tensor
     ) -> Tensor:
         """``(B, L, lines + 2)`` values ``(N,)`` under every head, and pooled."""
         (sight, near), chain = seen, batch.flat.chain

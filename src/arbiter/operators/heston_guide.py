@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from arbiter.conventions import Array
 from arbiter.fitting import FitOptions
-from arbiter.fitting.cross_validation import Fold
+from arbiter.fitting.cross_validation import QuoteFold
 from arbiter.fitting.direct_fit import require_prior
 from arbiter.fitting.misfit import compute_half_spreads
 from arbiter.fitting.prior_mean import log_slopes
@@ -40,16 +40,18 @@ logger = logging.getLogger(__name__)
 
 Mask = NDArray[np.bool_]
 
-_ODDS = -4.0  # logarithm of the odds of Heston's market, beforehand
-_LEAST = 1e-3  # weight below which it is left out
-_WORST = 0.6  # mean square, in half-spreads, beyond which a market is not true: mids make a third
-_MOST, _EXPIRIES = 600, 16  # quotes that are asked, and of how many expiries
-_FEWEST = 25  # with fewer nobody can tell
-_PLACES = np.linspace(-2.45, 2.1, 40)  # where smiles are priced: from −5.8 to 4 deviations
-_RESOLVED = 1e-6  # of σ√T: what a price may be off by
-_SURE = 1e-4  # relative error of a volatility, at least
-_KNOWN = 4  # places of a smile
-_ROUNDS = 3  # of Gauss-Newton, after those that a start has
+_LOG_PRIOR_ODDS = -4.0  # logarithm of the odds of Heston's market, beforehand
+_MIN_WEIGHT = 1e-3  # weight below which it is left out
+_MAX_MEAN_SQUARE = (
+    0.6  # mean square, in half-spreads, beyond which a market is not true: mids make a third
+)
+_MAX_QUOTES, _MAX_EXPIRIES = 600, 16  # quotes that are asked, and of how many expiries
+_MIN_QUOTES = 25  # with fewer nobody can tell
+_SMILE_ZETAS = np.linspace(-2.45, 2.1, 40)  # where smiles are priced: from −5.8 to 4 deviations
+_MIN_RESOLVED_PRICE = 1e-6  # of σ√T: what a price may be off by
+_MIN_RELATIVE_IV_ERROR = 1e-4  # relative error of a volatility, at least
+_MIN_RESOLVED_PLACES = 4  # places of a smile
+_GAUSS_NEWTON_ROUNDS = 3  # of Gauss-Newton, after those that a start has
 
 
 class Guides(NamedTuple):
@@ -63,7 +65,7 @@ class Guides(NamedTuple):
     """
 
     guide: Surface
-    held: Sequence[Fold]
+    held: Sequence[QuoteFold]
     weight: float = 0.0
     heston: Heston | None = None
 
@@ -72,7 +74,9 @@ class Guides(NamedTuple):
         return {"weight": self.weight, **({} if self.heston is None else vars(self.heston))}
 
 
-def consulted(quotes: Quotes, guide: Surface, held: Sequence[Fold], options: FitOptions) -> Guides:
+def consulted(
+    quotes: Quotes, guide: Surface, held: Sequence[QuoteFold], options: FitOptions
+) -> Guides:
     """The guides, with as much of Heston's market in them as the quotes speak for.
 
     Args:
@@ -86,7 +90,7 @@ def consulted(quotes: Quotes, guide: Surface, held: Sequence[Fold], options: Fit
     if not held:
         return alone
     asked = _asked(quotes)
-    if np.count_nonzero(asked) < _FEWEST:
+    if np.count_nonzero(asked) < _MIN_QUOTES:
         return alone
     some = quotes.select(asked)
     unit = compute_half_spreads(some, options)
@@ -101,7 +105,7 @@ def consulted(quotes: Quotes, guide: Surface, held: Sequence[Fold], options: Fit
         squares += [np.sum(off**2) for off in (told, missed)]
         markets.append(without)
     weight = _weight(squares, len(some))
-    if weight < _LEAST:
+    if weight < _MIN_WEIGHT:
         return alone
     logs = market_slopes(markets, quotes.maturities)
     if logs is None:
@@ -111,17 +115,17 @@ def consulted(quotes: Quotes, guide: Surface, held: Sequence[Fold], options: Fit
         for surface, market in zip([guide, *(fold.guide for fold in held)], logs, strict=True)
     ]
     logger.info("Heston's market has %.0f %% of the guide: %s", 100.0 * weight, found.heston)
-    folds = [Fold(fold.out, one) for fold, one in zip(held, mixed[1:], strict=True)]
+    folds = [QuoteFold(fold.out, one) for fold, one in zip(held, mixed[1:], strict=True)]
     return Guides(mixed[0], folds, weight, found.heston)
 
 
 def _asked(quotes: Quotes) -> Mask:
     """``(m,)`` some quotes of some expiries, all if they are not many."""
     L = quotes.maturities.size
-    listed = np.round(np.linspace(0, L - 1, min(L, _EXPIRIES)))
+    listed = np.round(np.linspace(0, L - 1, min(L, _MAX_EXPIRIES)))
     near = np.abs(quotes.k) < MAX_QUOTE_DEVIATIONS * atm_total_volatility(quotes)[quotes.expiry]
     near &= np.isin(quotes.expiry, listed)
-    stride = -(-max(int(near.sum()), 1) // _MOST) | 1  # odd, so that it meets all folds
+    stride = -(-max(int(near.sum()), 1) // _MAX_QUOTES) | 1  # odd, so that it meets all folds
     return np.asarray(near & (np.cumsum(near) % stride == 0))
 
 
@@ -132,9 +136,13 @@ def _weight(squares: Array, count: int) -> float:
     that is true misses by what mids are off. One that misses by more is not, however much the other
     one does: a wrong quote can spoil both.
     """
-    if not np.isfinite(squares).all() or squares.min() <= 0.0 or squares[1] > _WORST * count:
+    if (
+        not np.isfinite(squares).all()
+        or squares.min() <= 0.0
+        or squares[1] > _MAX_MEAN_SQUARE * count
+    ):
         return 0.0
-    for_it = 0.5 * count * (squares[0] - squares[1]) / squares.min() + _ODDS
+    for_it = 0.5 * count * (squares[0] - squares[1]) / squares.min() + _LOG_PRIOR_ODDS
     return float(1.0 / (1.0 + np.exp(-np.clip(for_it, -500.0, 500.0))))
 
 
@@ -155,31 +163,33 @@ def market_slopes(markets: Sequence[Heston], T: Array) -> Array | None:
     from arbiter.operators.quick.star_order_projection import Polish  # and the compiler
 
     level = np.array([one.reference_volatility(T) * np.sqrt(T) for one in markets])  # (P, L)
-    z = np.sinh(_PLACES)
+    z = np.sinh(_SMILE_ZETAS)
     price = otm(markets, T, level, z)
-    known = _around_the_money(price > _RESOLVED * level[..., None])
-    if known.sum(-1).min() < _KNOWN:
+    known = _around_the_money(price > _MIN_RESOLVED_PRICE * level[..., None])
+    if known.sum(-1).min() < _MIN_RESOLVED_PLACES:
         return None
     v = black.implied_total_volatility(
         np.where(known, price, np.nan), level[..., None] * z
     ).volatility
-    doubt = np.log(_SURE + np.where(known, _RESOLVED / np.abs(price), 1.0))
+    doubt = np.log(
+        _MIN_RELATIVE_IV_ERROR + np.where(known, _MIN_RESOLVED_PRICE / np.abs(price), 1.0)
+    )
     smile = Smile(
         torch.from_numpy(_extended(np.log(v / level[..., None]), known)),
         torch.from_numpy(doubt),
-        torch.from_numpy(_PLACES),
+        torch.from_numpy(_SMILE_ZETAS),
         torch.from_numpy(np.log(level)),
         torch.ones(level.shape, dtype=torch.bool),
     )
     polish = Polish(smile)
-    g = polish.descended(polish.transport()[0], _ROUNDS)
+    g = polish.descended(polish.transport()[0], _GAUSS_NEWTON_ROUNDS)
     logs = torch.log(slope_head.slopes(g, smile.total)).numpy()
     return logs if np.isfinite(logs).all() else None
 
 
 def _around_the_money(flags: Mask) -> Mask:
     """``(..., H)`` the flags that hold from the money on without a gap."""
-    money = int(np.searchsorted(_PLACES, 0.0))
+    money = int(np.searchsorted(_SMILE_ZETAS, 0.0))
     below = np.logical_and.accumulate(flags[..., money - 1 :: -1], axis=-1)[..., ::-1]
     above = np.logical_and.accumulate(flags[..., money:], axis=-1)
     return np.concatenate([below, above], axis=-1)
@@ -191,6 +201,6 @@ def _extended(u: Array, known: Mask) -> Array:
     for row, there in zip(rows, flags, strict=True):
         low, high = np.flatnonzero(there)[[0, -1]]
         for end, step, beyond in ((low, 1, np.s_[:low]), (high, -1, np.s_[high + 1 :])):
-            lean = (row[end + step] - row[end]) / (_PLACES[end + step] - _PLACES[end])
-            row[beyond] = row[end] + lean * (_PLACES[beyond] - _PLACES[end])
+            lean = (row[end + step] - row[end]) / (_SMILE_ZETAS[end + step] - _SMILE_ZETAS[end])
+            row[beyond] = row[end] + lean * (_SMILE_ZETAS[beyond] - _SMILE_ZETAS[end])
     return u

@@ -21,7 +21,7 @@ import torch
 
 from arbiter.conventions import Array
 from arbiter.fitting import FitOptions, FittedSurface, fit
-from arbiter.fitting.cross_validation import Fold, folds
+from arbiter.fitting.cross_validation import QuoteFold, folds
 from arbiter.fitting.joint_fit import require_one_moment
 from arbiter.fitting.refinement import refine
 from arbiter.fitting.vix_quotes import VixMarket
@@ -265,7 +265,7 @@ class Operator:
         info = freeze_info({**fitted.info, "operator": made})
         return replace(fitted, info=info, result=result)
 
-    def _folds(self, quotes: Quotes) -> list[Fold]:
+    def _folds(self, quotes: Quotes) -> list[QuoteFold]:
         """Folds of the quotes, each with the surface of all others; none if those are too few."""
         outs = folds(quotes)
         rest = [quotes.select(~out) for out in outs]
@@ -283,7 +283,7 @@ class Operator:
                 if not np.isfinite(slopes).all():  # no level of volatility without that fold
                     return []
                 guides[i] = self._one_component_surface(others, slopes)
-        return [Fold(out, guides[i]) for i, out in enumerate(outs)]
+        return [QuoteFold(out, guides[i]) for i, out in enumerate(outs)]
 
     @torch.inference_mode()
     def _answer_batch(self, chains: list[Quotes], components: int | None) -> list[OperatorSurface]:

@@ -13,19 +13,23 @@ import torch
 from torch import Tensor
 
 KNOTS = tuple(float(x) for x in np.arange(-16, 15) / 3.0)
-LOWEST, HIGHEST = -5.0, 5.0  # of g
-USUAL = 3.0  # size of g that a network proposes at most: only a start reaches farther
+MIN_LOG_RATIO, MAX_LOG_RATIO = -5.0, 5.0  # of g
+MAX_PROPOSED_LOG_RATIO = (
+    3.0  # size of g that a network proposes at most: only a start reaches farther
+)
 MIN_SLOPE, MAX_SLOPE = 2e-6, 19.0  # slopes that a surface accepts, with room
 
 
 def bounded(g: Tensor, start: Tensor | None) -> Tensor:
     """Proposals within what is usual, or where a start is beyond that, within the start."""
     if start is None:
-        return g.clamp(-USUAL, USUAL)
-    return torch.clamp(g, start.clamp(max=-USUAL), start.clamp(min=USUAL))
+        return g.clamp(-MAX_PROPOSED_LOG_RATIO, MAX_PROPOSED_LOG_RATIO)
+    return torch.clamp(
+        g, start.clamp(max=-MAX_PROPOSED_LOG_RATIO), start.clamp(min=MAX_PROPOSED_LOG_RATIO)
+    )
 
 
 def slopes(g: Tensor, total: Tensor) -> Tensor:
     """Slopes ``(B, L, n)``, nondecreasing along L, from proposals and ``log(σ√T)`` ``(B, L)``."""
-    proposed = torch.exp(g.clamp(LOWEST, HIGHEST) + total[..., None])
+    proposed = torch.exp(g.clamp(MIN_LOG_RATIO, MAX_LOG_RATIO) + total[..., None])
     return torch.cummax(proposed, 1).values.clamp(MIN_SLOPE, MAX_SLOPE)

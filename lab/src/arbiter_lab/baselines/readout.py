@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from arbiter.operators.prior.gaussian_process import ZETA, Kriged, splines
-from arbiter.operators.prior.reference_volatility import FARTHEST, Scaled
+from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO, Scaled
 from arbiter.operators.slope_head import KNOTS
 
 SMILE_COEFFICIENTS = len(KNOTS)  # of a smile: as many numbers a slice as the operator has slopes
@@ -75,7 +75,7 @@ class SmileReadout(Readout):
 
 def bound_log_volatility(u: Tensor) -> Tensor:
     """Clamp log-volatility over reference to the range of quotes plus a margin."""
-    most = FARTHEST + _LOG_VOLATILITY_MARGIN
+    most = MAX_LOG_VOLATILITY_RATIO + _LOG_VOLATILITY_MARGIN
     return u.clamp(-most, most)
 
 

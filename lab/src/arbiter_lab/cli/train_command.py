@@ -13,7 +13,7 @@ import typer
 from arbiter.cli.exit_codes import INTERRUPTED, exit_bad_input, exit_failed, print_written
 
 if TYPE_CHECKING:
-    from arbiter_lab.training.loop import Outcome
+    from arbiter_lab.training.loop import TrainingOutcome
     from arbiter_lab.training.settings import Settings
 
 
@@ -125,7 +125,7 @@ def _read_settings(out: Path, file: Path | None, resume: bool, changes: dict[str
     return replace(chosen, **{name: value for name, value in changes.items() if value is not None})
 
 
-def _print_outcome(outcome: Outcome) -> None:
+def _print_outcome(outcome: TrainingOutcome) -> None:
     from rich.console import Console
     from rich.table import Table
 

@@ -16,7 +16,7 @@ from arbiter.scoring import Model
 _STRIKES_PER_MATURITY = 51  # strikes of each maturity of the audited table
 
 
-class Verdict(NamedTuple):
+class ArbitrageVerdict(NamedTuple):
     """The outcome of an audit.
 
     Attributes:
@@ -31,7 +31,7 @@ class Verdict(NamedTuple):
     proved: bool | None
 
 
-def audit_model(model: Model, quotes: Quotes, full: bool = False) -> Verdict:
+def audit_model(model: Model, quotes: Quotes, full: bool = False) -> ArbitrageVerdict:
     """Audit a model for static arbitrage.
 
     The audit checks the volatilities of :func:`tabulate_volatility`, or the prices there if some
@@ -50,9 +50,9 @@ def audit_model(model: Model, quotes: Quotes, full: bool = False) -> Verdict:
         found = audit(_build_audit_table(model, quotes))
         proof = prove_surface(model)
     if proof is None:
-        return Verdict(found.nas, len(found.findings), None)
+        return ArbitrageVerdict(found.nas, len(found.findings), None)
     proved = proof.passed and proof.covers_prices is not False
-    return Verdict(found.nas if proved else 0.0, len(found.findings), proved)
+    return ArbitrageVerdict(found.nas if proved else 0.0, len(found.findings), proved)
 
 
 def _build_audit_table(model: Model, quotes: Quotes) -> dict[str, Array]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.scoring import BASIS_POINT, Model, is_inside_bid_ask
-from arbiter_lab.evaluation.arbitrage_check import Verdict
+from arbiter_lab.evaluation.arbitrage_check import ArbitrageVerdict
 from arbiter_lab.evaluation.known_surface import Case
 from arbiter_lab.evaluation.model_extensions import read_index
 from arbiter_lab.metrics.pooling import root_mean_square
@@ -45,13 +45,13 @@ class CaseScore:
 
     error: Array
     inside: int
-    verdict: Verdict
+    verdict: ArbitrageVerdict
     vix_error: float
     seconds: float
     refusal: str | None = None
 
 
-def score_case(case: Case, model: Model, verdict: Verdict, seconds: float) -> CaseScore:
+def score_case(case: Case, model: Model, verdict: ArbitrageVerdict, seconds: float) -> CaseScore:
     """Score a model on a case."""
     listed = case.listed
     times = np.broadcast_to(case.T[:, None], case.k.shape)
@@ -67,7 +67,7 @@ def score_case(case: Case, model: Model, verdict: Verdict, seconds: float) -> Ca
 def score_refusal(case: Case, why: str) -> CaseScore:
     """Return the score of a method that refused the quotes: infinite errors and a NAS of zero."""
     error = np.where(case.listed, np.inf, np.nan)
-    return CaseScore(error, 0, Verdict(0.0, 0, None), math.nan, math.nan, why)
+    return CaseScore(error, 0, ArbitrageVerdict(0.0, 0, None), math.nan, math.nan, why)
 
 
 def summary(cases: Sequence[Case], answers: Sequence[CaseScore]) -> Summary:

@@ -74,7 +74,7 @@ def build_panel(calls: ArrayLike, kappa: ArrayLike, T: ArrayLike) -> Panel:
     return Panel(np.where(np.isfinite(price), price, np.nan), moneyness, times)
 
 
-class Violations(NamedTuple):
+class PanelViolations(NamedTuple):
     """Sizes of violated inequalities: gains of portfolios with long legs of weight one, else 0.
 
     Entries next to a price that is not a number are NaN.
@@ -90,7 +90,9 @@ class Violations(NamedTuple):
     calendar: Array
 
 
-def violations(panel: Panel, tolerance: float = TOLERANCE, printed: bool = False) -> Violations:
+def violations(
+    panel: Panel, tolerance: float = TOLERANCE, printed: bool = False
+) -> PanelViolations:
     """Return the static inequalities between neighbours that a panel violates.
 
     Args:
@@ -102,7 +104,7 @@ def violations(panel: Panel, tolerance: float = TOLERANCE, printed: bool = False
     price, share = panel.calls, _left_wing_weights(panel.kappa)
     wings = share * price[..., :-2] + (1.0 - share) * price[..., 2:]
     later = np.diff(price, axis=1)
-    return Violations(
+    return PanelViolations(
         _zero_within_tolerance(np.diff(price, axis=2), tolerance),
         _zero_within_tolerance(price[..., 1:-1] - wings, tolerance),
         _zero_within_tolerance(later if printed else -later, tolerance),

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from arbiter.operators.network.representer import LEAST, coverage
+from arbiter.operators.network.representer import MIN_COVERAGE, coverage
 from arbiter.operators.quote_tensors import pad_chains
 from arbiter.quotes import Quotes
 from arbiter_lab.protocol.monitors import gap_regression
@@ -28,7 +28,7 @@ from arbiter_lab.reproduction.stages import Facts
 from arbiter_lab.training import run_folder
 from arbiter_lab.training.batch_stream import Lesson
 from arbiter_lab.training.batches import Batch
-from arbiter_lab.training.duality import dual_gap
+from arbiter_lab.training.duality import estimate_dual_gap
 from arbiter_lab.training.duals import Duals
 from arbiter_lab.training.held_out import decode_volatilities
 from arbiter_lab.training.law_pool import Laws
@@ -150,14 +150,14 @@ def make_coverage_window(
 def _measure_window(trainer: Trainer, given: CoverageWindow) -> dict[str, float] | None:
     """Return gap and error of a window; None if no slice uses the kernel solution."""
     batch, chain = given.batch, TrainingTask.from_tensors(given.lesson).chain
-    few = (coverage(chain) < LEAST) & batch.listed
+    few = (coverage(chain) < MIN_COVERAGE) & batch.listed
     if not few.any():
         return None
     with torch.no_grad():
         output = trainer.network.decode(chain, TrainingTask.from_tensors(given.lesson).guess)
         found = decode_volatilities(output, batch.target_k, batch.T)
     error = (found - batch.target_iv.double())[batch.target & few[..., None]]
-    gap = dual_gap(
+    gap = estimate_dual_gap(
         lambda duals: _evaluate_lagrangian(trainer, given.lesson, duals),
         trainer.params,
         trainer.duals,

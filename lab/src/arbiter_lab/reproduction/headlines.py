@@ -10,7 +10,7 @@ from arbiter_lab.reproduction.number_format import DASH, format_fixed, format_sc
 from arbiter_lab.reproduction.profiles import MATCHED
 from arbiter_lab.reproduction.stages import Facts
 from arbiter_lab.reproduction.text_tables import TextTable
-from arbiter_lab.reproduction.verdicts import Judgement, Verdict, is_significant
+from arbiter_lab.reproduction.verdicts import ClaimVerdict, Judgement, is_significant
 
 _COMPARED_MODELS = ("operator", "refine", MATCHED, SMALL)
 
@@ -84,12 +84,12 @@ def _compare_with_baselines(runs: Runs, base: str, found: Facts) -> tuple[str, s
         f"{word} {', '.join(map(label_of, names))}" for word, names in parts if names
     )
     if not against:
-        judgement = Judgement(Verdict.UNTESTABLE, "nothing was compared")
+        judgement = Judgement(ClaimVerdict.UNTESTABLE, "nothing was compared")
     elif len(better) == len(against):
-        judgement = Judgement(Verdict.HOLDS)
+        judgement = Judgement(ClaimVerdict.HOLDS)
     else:
         partly = bool(better) and not worse
-        judgement = Judgement(Verdict.CORRECTED if partly else Verdict.FAILS, reason)
+        judgement = Judgement(ClaimVerdict.CORRECTED if partly else ClaimVerdict.FAILS, reason)
     return (
         f"IV RMSE of {label_of(base)} below every baseline's",
         f"{error} bp; {len(better)} of {len(against)} shown",
@@ -100,8 +100,8 @@ def _compare_with_baselines(runs: Runs, base: str, found: Facts) -> tuple[str, s
 def _judge_scores(least: Mapping[str, float]) -> Judgement:
     """Judge the claim that the lowest NAS of every model is one."""
     if not least:
-        return Judgement(Verdict.UNTESTABLE, "nothing was measured")
+        return Judgement(ClaimVerdict.UNTESTABLE, "nothing was measured")
     below = [label_of(name) for name, value in least.items() if value < 1.0]
     if below:
-        return Judgement(Verdict.FAILS, f"below one: {', '.join(below)}")
-    return Judgement(Verdict.HOLDS)
+        return Judgement(ClaimVerdict.FAILS, f"below one: {', '.join(below)}")
+    return Judgement(ClaimVerdict.HOLDS)

@@ -26,8 +26,8 @@ from arbiter_lab.reproduction.profiles import MATCHED
 from arbiter_lab.reproduction.stages import Facts
 from arbiter_lab.reproduction.text_tables import TextTable
 from arbiter_lab.reproduction.verdicts import (
+    ClaimVerdict,
     Judgement,
-    Verdict,
     describe_ablation,
     judge_claim,
     judge_collapse,
@@ -125,7 +125,7 @@ def tabulate_training_routes(runs: Runs) -> TextTable:
                 )
             rows.append((title, marks, label_of(name), *numbers, *_judge_route(name, runs)))
         if title not in _ROUTE_MODELS:
-            placeholder = Judgement(Verdict.UNTESTABLE, f"the paper's note: {note}")
+            placeholder = Judgement(ClaimVerdict.UNTESTABLE, f"the paper's note: {note}")
             rows.append((title, marks, DASH, DASH, DASH, *placeholder))
     return TextTable(
         "table2",
@@ -143,22 +143,22 @@ def _judge_route(name: str, runs: Runs) -> Judgement:
     run, base = runs.get(name), runs.get(_ROUTE_BASES.get(name, ""))
     if run is None or run["about"].get("missing"):
         reason = "it was not run" if run is None else run["reason"]["NAS"]
-        return Judgement(Verdict.UNTESTABLE, f"not measured: {reason}")
+        return Judgement(ClaimVerdict.UNTESTABLE, f"not measured: {reason}")
     if name not in _ROUTE_BASES:
-        return Judgement(Verdict.UNTESTABLE, "the paper gives a mark without a number")
+        return Judgement(ClaimVerdict.UNTESTABLE, "the paper gives a mark without a number")
     if base is None or base["about"].get("missing"):
-        return Judgement(Verdict.UNTESTABLE, "the adversarial route was not measured")
+        return Judgement(ClaimVerdict.UNTESTABLE, "the adversarial route was not measured")
     apart = []
     for what, label in _ROUTE_METRICS.items():
         if run.get(what) is None or base.get(what) is None:
-            return Judgement(Verdict.UNTESTABLE, f"{label} was not measured")
+            return Judgement(ClaimVerdict.UNTESTABLE, f"{label} was not measured")
         low, high = run["intervals"].get(what, (run[what], run[what]))
         base_low, base_high = base["intervals"].get(what, (base[what], base[what]))
         if low > base_high or high < base_low:
             apart.append(f"{label} {'higher' if low > base_high else 'lower'}")
     if not apart:
-        return Judgement(Verdict.HOLDS, "both intervals overlap")
-    return Judgement(Verdict.FAILS, f"{', '.join(apart)} than the adversarial route's")
+        return Judgement(ClaimVerdict.HOLDS, "both intervals overlap")
+    return Judgement(ClaimVerdict.FAILS, f"{', '.join(apart)} than the adversarial route's")
 
 
 def tabulate_monitors(runs: Runs, found: Facts) -> TextTable:
@@ -205,21 +205,21 @@ def tabulate_monitors(runs: Runs, found: Facts) -> TextTable:
 def _judge_coverage(lowest: float) -> Judgement:
     """Judge assumption A4: no window has a coverage below 0.75."""
     if lowest >= 0.75:
-        return Judgement(Verdict.HOLDS, "no window below 0.75")
-    return Judgement(Verdict.FAILS, "a window below 0.75")
+        return Judgement(ClaimVerdict.HOLDS, "no window below 0.75")
+    return Judgement(ClaimVerdict.FAILS, "a window below 0.75")
 
 
 def _describe_slope(regression: Facts) -> tuple[str, str, str]:
     """Return the slope as text, and whether the representer's error rises with the gap."""
     if regression.get("reason"):
-        missing = Judgement(Verdict.UNTESTABLE, f"not measured: {regression['reason']}")
+        missing = Judgement(ClaimVerdict.UNTESTABLE, f"not measured: {regression['reason']}")
         return (DASH, *missing)
     low, high = regression["slope_interval"]
     text = f"{regression['slope']:.3g} [{low:.3g}, {high:.3g}], {regression['count']} points"
     units = "the paper does not give its units"
     if low > 0.0:
-        return (text, *Judgement(Verdict.HOLDS, f"a positive slope; {units}"))
-    return (text, *Judgement(Verdict.FAILS, f"no positive slope is shown; {units}"))
+        return (text, *Judgement(ClaimVerdict.HOLDS, f"a positive slope; {units}"))
+    return (text, *Judgement(ClaimVerdict.FAILS, f"no positive slope is shown; {units}"))
 
 
 def _judge_dimensions(part: Facts) -> Judgement:
@@ -228,8 +228,8 @@ def _judge_dimensions(part: Facts) -> Judgement:
     same = all(ours.get(claim.what) == claim.value for claim in claims.DIMENSIONS)
     counts_mean = "the paper's spectrum counts the mean"
     if same:
-        return Judgement(Verdict.CORRECTED, f"the same; {counts_mean}")
-    return Judgement(Verdict.FAILS, f"ours differ; {counts_mean}")
+        return Judgement(ClaimVerdict.CORRECTED, f"the same; {counts_mean}")
+    return Judgement(ClaimVerdict.FAILS, f"ours differ; {counts_mean}")
 
 
 def _format_dimensions(part: Facts) -> str:

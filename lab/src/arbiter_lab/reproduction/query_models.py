@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from arbiter.quotes import Quotes
 from arbiter.scoring import Model
-from arbiter_lab.evaluation.arbitrage_check import Verdict, audit_model
+from arbiter_lab.evaluation.arbitrage_check import ArbitrageVerdict, audit_model
 from arbiter_lab.evaluation.methods import Method
 
 
@@ -25,9 +25,9 @@ def solve_chains(method: Method, chains: Sequence[Quotes]) -> list[Model | str]:
     return found
 
 
-def audit_or_zero(model: Model, quotes: Quotes) -> Verdict:
+def audit_or_zero(model: Model, quotes: Quotes) -> ArbitrageVerdict:
     """Return the audit of a model; a score of zero if a price has no implied volatility."""
     try:
         return audit_model(model, quotes)
     except ValueError:
-        return Verdict(0.0, 1, None)
+        return ArbitrageVerdict(0.0, 1, None)

@@ -78,7 +78,7 @@ def make_figure_renderers(
         "core-metrics": lambda: figures.draw_core_metrics(found),
         "error-by-cell": lambda: figures.draw_error_cells(facts["measure"]),
         "pricing-curves": lambda: surface_figures.draw_pricing_curves(portrait),
-        "iv-contours": lambda: surface_figures.draw_contours(portrait),
+        "iv-contours": lambda: surface_figures.draw_surface_contours(portrait),
         "iv-surface": lambda: surface_figures.draw_surface_3d(portrait),
         "spectral-guard": lambda: figures.draw_spectral_guard(facts["train"]),
         "stress-to-fail": lambda: figures.draw_stress(facts["stress"]),

@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from arbiter_lab.reproduction.text_tables import read_markdown_rows
-from arbiter_lab.reproduction.verdicts import Verdict
+from arbiter_lab.reproduction.verdicts import ClaimVerdict
 
 HEADS = ("claim", "line", "verdict", "detail")
 """Columns of a table of claims."""
@@ -35,11 +35,11 @@ class StatedClaim:
     section: str
     claim: str
     line: int
-    verdict: Verdict | None
+    verdict: ClaimVerdict | None
     measured: tuple[str, ...]
     detail: str
 
-    def find_verdict(self, tables: Path) -> Verdict:
+    def find_verdict(self, tables: Path) -> ClaimVerdict:
         """Return the verdict; a measured one is read from the tables of a run.
 
         Args:
@@ -56,7 +56,7 @@ class StatedClaim:
         found = self.find_rows(tables)
         if len(found) > 1:
             raise ValueError(f"{self.measured} are {len(found)} rows: one is expected")
-        return Verdict(found[0]["verdict"]) if found else Verdict.UNTESTABLE
+        return ClaimVerdict(found[0]["verdict"]) if found else ClaimVerdict.UNTESTABLE
 
     def find_rows(self, tables: Path) -> list[dict[str, str]]:
         """Return the rows of the run's table that a measured claim names."""
@@ -86,7 +86,7 @@ def read_stated_claims() -> tuple[StatedClaim, ...]:
     for row in csv.DictReader(source.read_text(encoding="utf-8").splitlines()):
         if bool(row["verdict"]) == bool(row["measured"]):
             raise ValueError(f"{row['claim']}: give a verdict, or a row of a table")
-        verdict = Verdict(row["verdict"]) if row["verdict"] else None
+        verdict = ClaimVerdict(row["verdict"]) if row["verdict"] else None
         measured = tuple(row["measured"].split("|")) if row["measured"] else ()
         found.append(
             StatedClaim(
@@ -121,7 +121,7 @@ def format_claims(section: str, tables: Path) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (HEADS, ("---",) * len(HEADS), *rows))
 
 
-def count_verdicts(tables: Path) -> dict[Verdict, int]:
+def count_verdicts(tables: Path) -> dict[ClaimVerdict, int]:
     """Return how many claims have each verdict."""
     found = [claim.find_verdict(tables) for claim in read_stated_claims()]
-    return {verdict: found.count(verdict) for verdict in Verdict}
+    return {verdict: found.count(verdict) for verdict in ClaimVerdict}

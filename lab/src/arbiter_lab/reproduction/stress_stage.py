@@ -43,7 +43,9 @@ def stress_along_axis(name: str, profile: Profile, models: list[ModelEntry]) -> 
     rows: dict[str, list[list[Any]]] = {method.name: [] for method in methods}
     for severity in severities:
         cases = [
-            make_stressed_case(name, severity, draw_market(profile, case), _FIRST_CASE_SEED + case)
+            make_stressed_case(
+                name, severity, draw_stressed_market(profile, case), _FIRST_CASE_SEED + case
+            )
             for case in range(profile.stress_cases)
         ]
         for method in methods:
@@ -58,7 +60,7 @@ def select_severities(severities: tuple[float, ...], count: int) -> list[float]:
     return [severities[i] for i in places.tolist()]
 
 
-def draw_market(profile: Profile, case: int) -> Parameters:
+def draw_stressed_market(profile: Profile, case: int) -> Parameters:
     """Return the market of a case: the timeline's first, then draws of the prior without jumps."""
     if case == 0:
         return preset(profile.market)

@@ -43,7 +43,7 @@ def draw_pricing_curves(portrait: Facts) -> Figure:
     return figure
 
 
-def draw_contours(portrait: Facts) -> Figure:
+def draw_surface_contours(portrait: Facts) -> Figure:
     """Draw four panels: filled and labelled contours in strike, filled in log-strike, slices."""
     figure = Figure(figsize=(9.5, 7.2), layout="constrained")
     grid = figure.subplots(2, 2)

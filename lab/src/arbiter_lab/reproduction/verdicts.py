@@ -13,7 +13,7 @@ SIGNIFICANCE_LEVEL = 0.01
 """Level at which a difference counts, after Holm's correction."""
 
 
-class Verdict(StrEnum):
+class ClaimVerdict(StrEnum):
     """The four verdicts on a claim of the paper; tables and pages print nothing else."""
 
     HOLDS = "holds"
@@ -30,7 +30,7 @@ class Judgement(NamedTuple):
         reason: A phrase without a full stop; may be empty.
     """
 
-    verdict: Verdict
+    verdict: ClaimVerdict
     reason: str = ""
 
 
@@ -48,7 +48,7 @@ def judge_claim(claim: Claim, run: Mapping[str, Any]) -> Judgement:
     value = run.get(claim.what)
     if value is None:
         reason = run["reason"].get(claim.what, "no such number")
-        return Judgement(Verdict.UNTESTABLE, f"not measured: {reason}")
+        return Judgement(ClaimVerdict.UNTESTABLE, f"not measured: {reason}")
     low, high = run["intervals"].get(claim.what, (value, value))
     definition = DEFINITIONS.get(claim.what)
     inside = low <= claim.value <= high
@@ -56,15 +56,17 @@ def judge_claim(claim: Claim, run: Mapping[str, Any]) -> Judgement:
     if not inside:
         position = f"ours is {'above' if value > claim.value else 'below'} the paper's"
     if claim.untestable:
-        return Judgement(Verdict.UNTESTABLE, f"{claim.untestable}; {position}")
+        return Judgement(ClaimVerdict.UNTESTABLE, f"{claim.untestable}; {position}")
     if inside:
-        return Judgement(Verdict.HOLDS, position)
+        return Judgement(ClaimVerdict.HOLDS, position)
     if definition is None or definition.better == "neither":
-        return Judgement(Verdict.FAILS, position)
+        return Judgement(ClaimVerdict.FAILS, position)
     if definition.perfect == value:
-        return Judgement(Verdict.CORRECTED, "ours is the best possible value")
+        return Judgement(ClaimVerdict.CORRECTED, "ours is the best possible value")
     ahead = value > claim.value if definition.better == "higher" else value < claim.value
-    return Judgement(Verdict.FAILS, f"ours is {'better' if ahead else 'worse'} than the paper's")
+    return Judgement(
+        ClaimVerdict.FAILS, f"ours is {'better' if ahead else 'worse'} than the paper's"
+    )
 
 
 def judge_collapse(claim: Claim, run: Mapping[str, Any]) -> Judgement:
@@ -76,12 +78,12 @@ def judge_collapse(claim: Claim, run: Mapping[str, Any]) -> Judgement:
     """
     value = run.get(claim.what)
     if value is None:
-        return Judgement(Verdict.UNTESTABLE, f"{claim.what} was not measured")
+        return Judgement(ClaimVerdict.UNTESTABLE, f"{claim.what} was not measured")
     if value <= claim.value:
-        return Judgement(Verdict.HOLDS, f"{claim.what} falls as far")
+        return Judgement(ClaimVerdict.HOLDS, f"{claim.what} falls as far")
     if value == 1.0:
-        return Judgement(Verdict.FAILS, f"no collapse: the decoder keeps {claim.what} at one")
-    return Judgement(Verdict.FAILS, f"{claim.what} stays above the paper's")
+        return Judgement(ClaimVerdict.FAILS, f"no collapse: the decoder keeps {claim.what} at one")
+    return Judgement(ClaimVerdict.FAILS, f"{claim.what} stays above the paper's")
 
 
 def describe_paired_test(tests: Mapping[str, Any], name: str) -> str:

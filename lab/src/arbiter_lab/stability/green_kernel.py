@@ -92,7 +92,7 @@ def sums(green: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def stability(scan: GreenScan, path: Path) -> GreenBound:
+def measure_scan_bounds(scan: GreenScan, path: Path) -> GreenBound:
     """Return the largest Green sum and state of a scan on a path, with their bounds."""
     W = scan.enter.weight
     # W = LQ with orthonormal rows of Q: L has the same norms after any map, and fewer columns

@@ -24,11 +24,17 @@ from torch import Tensor
 
 from arbiter.operators.network.geometry_stream import open_to_change
 from arbiter.operators.network.green_scan import GreenScan
-from arbiter.operators.network.lipschitz import FLATTEST, ROUNDING, STEEPEST, at_first, norm
+from arbiter.operators.network.lipschitz import (
+    MAX_ACTIVATION_SLOPE,
+    MIN_ACTIVATION_SLOPE,
+    ROUNDING,
+    at_first,
+    norm,
+)
 from arbiter.operators.network.maturity_pooling import pool, precision
-from arbiter.operators.network.measure_gate import LARGEST, LEANING, Sight
+from arbiter.operators.network.measure_gate import MAX_MEASURE_PULL, MAX_MEASURE_VALUE, Sight
 from arbiter.operators.network.network import SILU, Look, Network, Seen, activation
-from arbiter.operators.prior.reference_volatility import FARTHEST, Scaled
+from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO, Scaled
 from arbiter_lab.stability import green_kernel
 
 _TURN = 2.3993572805154  # where the slope of SiLU is largest, and at minus it smallest
@@ -78,8 +84,8 @@ class _Move(NamedTuple):
         low, high = self.value[0] - away, self.value[0] + away
         ends = torch.stack([_slope(low), _slope(high)])
         most, least = ends.amax(0), ends.amin(0)
-        most = torch.where((low <= _TURN) & (high >= _TURN), STEEPEST, most)
-        least = torch.where((low <= -_TURN) & (high >= -_TURN), FLATTEST, least)
+        most = torch.where((low <= _TURN) & (high >= _TURN), MAX_ACTIVATION_SLOPE, most)
+        least = torch.where((low <= -_TURN) & (high >= -_TURN), MIN_ACTIVATION_SLOPE, least)
         return 0.5 * (most + least), 0.5 * (most - least)
 
 
@@ -197,16 +203,16 @@ def _swing(
         most: How large values count, at most.
     """
     away = torch.where(rest > 0.0, radius * rest, 0.0)
-    farthest = FARTHEST if most == FARTHEST else math.inf
+    farthest = MAX_LOG_VOLATILITY_RATIO if most == MAX_LOG_VOLATILITY_RATIO else math.inf
     # means under the measure are linear, but for its leaning, where no value is cut
-    uncut = (left[0].abs().amax(-1) + away).clamp(max=farthest) <= LARGEST
+    uncut = (left[0].abs().amax(-1) + away).clamp(max=farthest) <= MAX_MEASURE_VALUE
     swing = torch.where(uncut, _drift(radius), 1.0) * rest
-    return uncut, swing + LEANING * _half_range(left, chain, away, most)
+    return uncut, swing + MAX_MEASURE_PULL * _half_range(left, chain, away, most)
 
 
 def _drift(radius: float) -> float:
     """Return the largest share of the measure's mass that moves, for quotes within the radius."""
-    return LEANING * min(radius, 2.0 * FARTHEST)
+    return MAX_MEASURE_PULL * min(radius, 2.0 * MAX_LOG_VOLATILITY_RATIO)
 
 
 def _from_quotes(by_strike: Tensor, chain: Scaled) -> Tensor:
@@ -262,7 +268,7 @@ class _Looking(NamedTuple):
         moves, drawn = loud * _each(chain), torch.zeros_like(chain.u[0])  # (L, S, N), (L, S)
         left = look.left(self.seen, None if before is None else before.value)
         if look.read is not None and before is not None:
-            smile, most = self._smile(look.read.weight), LARGEST  # (L, S, d)
+            smile, most = self._smile(look.read.weight), MAX_MEASURE_VALUE  # (L, S, d)
             moves = moves - smile @ before.A
             drawn = torch.linalg.vector_norm(smile, dim=-1) * before.rho[:, None]
         rest = (moves.abs().sum(-1) + drawn).amax(-1)  # (L,)

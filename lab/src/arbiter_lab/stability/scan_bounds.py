@@ -1,7 +1,7 @@
 """Green sums and states of a network's scans that come nearest to their proved bounds.
 
-:func:`arbiter_lab.stability.green_kernel.stability` of every scan, those of the geometry stream
-too, on the paths that chains of quotes really give them.
+:func:`arbiter_lab.stability.green_kernel.measure_scan_bounds` of every scan, those of the geometry
+stream too, on the paths that chains of quotes really give them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import nn
 from arbiter.operators.network.green_scan import GreenScan, Path
 from arbiter.operators.network.network import Network
 from arbiter.operators.prior.reference_volatility import Scaled
-from arbiter_lab.stability.green_kernel import GreenBound, stability
+from arbiter_lab.stability.green_kernel import GreenBound, measure_scan_bounds
 
 
 class Nearest(NamedTuple):
@@ -66,7 +66,7 @@ def each(network: Network, chain: Scaled) -> list[GreenBound]:
         for path in paths:
             parts = (part.cpu() for part in path)
             x, gap, context, seen = (p if p.dtype == torch.bool else p.double() for p in parts)
-            found.append(stability(exact, Path(x, gap, context, seen)))
+            found.append(measure_scan_bounds(exact, Path(x, gap, context, seen)))
     return found
 
 

@@ -34,7 +34,7 @@ _HESTON_SHARE, _POOR_HESTON_SHARE, _MODEL_LAW_SHARE = 0.2, 0.7, 0.85
 _RESCALED_SHARE, _RESCALING_FACTORS = 0.3, (0.6, 2.2)  # share of rescaled surfaces, and the factors
 
 
-class Layout(NamedTuple):
+class BatchLayout(NamedTuple):
     """The padded size of a batch: expiries, strikes of each, targets of each."""
 
     expiries: int
@@ -75,18 +75,18 @@ class Batch(NamedTuple):
     clock: Tensor
 
 
-def default_batch_layouts() -> list[tuple[Layout, int]]:
+def default_batch_layouts() -> list[tuple[BatchLayout, int]]:
     """Return padded sizes with their numbers of surfaces, chosen for similar numbers of quotes."""
     return [
-        (Layout(8, 16, 16), 2048),
-        (Layout(14, 33, 24), 704),
-        (Layout(16, 41, 24), 512),
-        (Layout(28, 64, 24), 192),
-        (Layout(60, 160, 32), 38),
+        (BatchLayout(8, 16, 16), 2048),
+        (BatchLayout(14, 33, 24), 704),
+        (BatchLayout(16, 41, 24), 512),
+        (BatchLayout(28, 64, 24), 192),
+        (BatchLayout(60, 160, 32), 38),
     ]
 
 
-def draw_batch(laws: Laws, layout: Layout, generator: torch.Generator, size: int) -> Batch:
+def draw_batch(laws: Laws, layout: BatchLayout, generator: torch.Generator, size: int) -> Batch:
     """Draw a batch; the same state of the generator gives the same batch.
 
     Args:

@@ -40,10 +40,10 @@ class DualityGap(NamedTuple):
     @property
     def ratio_log(self) -> float:
         """log(primal / dual); see `ratio_log`."""
-        return ratio_log(self.primal, self.dual)
+        return estimate_ratio_log(self.primal, self.dual)
 
 
-def ratio_log(primal: float, dual: float) -> float:
+def estimate_ratio_log(primal: float, dual: float) -> float:
     """log(primal / dual), the paper's diagnostic of bias; NaN unless both are positive.
 
     With multipliers of both signs L may be negative. No number is then made up.
@@ -52,7 +52,7 @@ def ratio_log(primal: float, dual: float) -> float:
     return math.nan if value is None else value
 
 
-def dual_gap(
+def estimate_dual_gap(
     lagrangian: Lagrangian,
     params: Iterable[Tensor],
     duals: Duals,

@@ -12,7 +12,7 @@ from torch import Tensor
 from arbiter.operators.network.representer import coverage
 from arbiter_lab.training.averaging import ParameterAverage
 from arbiter_lab.training.batch_stream import BatchStream, Lesson
-from arbiter_lab.training.duality import DualityGap, dual_gap
+from arbiter_lab.training.duality import DualityGap, estimate_dual_gap
 from arbiter_lab.training.duals import Duals
 from arbiter_lab.training.graph_capture import RecordedFunction
 from arbiter_lab.training.law_pool import Laws
@@ -120,7 +120,7 @@ class Learner(Generic[N]):
     def measure_dual_gap(self, kind: int, lesson: Lesson) -> tuple[DualityGap, float]:
         """DualGap and dual residual on a held-out lesson of the given kind."""
         lagrangian: Lagrangian = lambda _: self._evaluate_recorded(kind, lesson)[0]  # noqa: E731
-        found = dual_gap(
+        found = estimate_dual_gap(
             lagrangian,
             self.params,
             self.duals,

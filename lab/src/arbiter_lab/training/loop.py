@@ -32,7 +32,7 @@ from arbiter_lab.training.law_pool import Laws
 from arbiter_lab.training.ledger import Ledger, LedgerEntry, read_revision
 from arbiter_lab.training.pool_files import Pool, load_pool
 from arbiter_lab.training.regression import BaselineTrainer
-from arbiter_lab.training.run_folder import JOURNAL_FILE, RUN_FILE, Leg
+from arbiter_lab.training.run_folder import JOURNAL_FILE, RUN_FILE, TrainingLeg
 from arbiter_lab.training.settings import Settings
 from arbiter_lab.training.stopping_rule import Ending, Plateau, StoppingRule, Thresholds
 from arbiter_lab.training.trainer import Trainer, known_weights
@@ -62,7 +62,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainingOutcome:
     """The outcome of a leg of training.
 
     Attributes:
@@ -109,7 +109,7 @@ def train(  # noqa: PLR0913 - what, where, from what, how far, and who looks on
     limits: Limits | None = None,
     pool: str | PathLike[str] | None = None,
     display: Display | None = None,
-) -> Outcome:
+) -> TrainingOutcome:
     """Start or resume a training; write a checkpoint, a journal and a row of the ledger.
 
     The same settings, and weights to begin with, give the same weights on the same machine, in one
@@ -147,7 +147,7 @@ def train(  # noqa: PLR0913 - what, where, from what, how far, and who looks on
     elif (out / RUN_FILE).exists():
         raise ValueError(f"{out} holds a run: resume it, or name another folder")
     else:
-        leg = Leg(settings)
+        leg = TrainingLeg(settings)
         _remove_journal(out / JOURNAL_FILE)
     if leg.step >= settings.steps:
         raise ValueError(f"{leg.step} of {settings.steps} steps are done: give more steps to go on")
@@ -176,7 +176,7 @@ def train(  # noqa: PLR0913 - what, where, from what, how far, and who looks on
         ending = loop.run(journal, display, stop)
     weights_file = loop.finish_leg(ending)
     _add_ledger_row(out, leg, loop)
-    return Outcome(
+    return TrainingOutcome(
         ending, leg.step, leg.step - loop.start, loop.seconds, leg.metrics, weights_file, notes
     )
 
@@ -187,7 +187,7 @@ class _TrainingLoop:
     def __init__(
         self,
         out: Path,
-        leg: Leg,
+        leg: TrainingLeg,
         trainer: _Trainer,
         held_out: HeldOut,
         limits: Limits,
@@ -349,7 +349,7 @@ def _remove_journal(journal: Path) -> None:
         journal.unlink()
 
 
-def _note_data(leg: Leg, pool: Pool) -> tuple[str, ...]:
+def _note_data(leg: TrainingLeg, pool: Pool) -> tuple[str, ...]:
     """Record the pool of a leg; return a note if it is not that of the last leg."""
     now = {"step": leg.step, "origin": pool.origin, "content": pool.content}
     notes = []
@@ -371,7 +371,7 @@ def _find_revision() -> str:
     return os.environ.get("ARBITER_REVISION") or read_revision()
 
 
-def _add_ledger_row(out: Path, leg: Leg, loop: _TrainingLoop) -> None:
+def _add_ledger_row(out: Path, leg: TrainingLeg, loop: _TrainingLoop) -> None:
     """One row of the ledger for the leg."""
     settings, metrics = leg.settings, leg.metrics
     counters = {name: metrics[name] for name in COLUMNS if metrics.get(name) is not None}

@@ -21,14 +21,19 @@ import torch
 from torch import Tensor
 
 from arbiter.operators.prior.gaussian_process import CLOCK, CLOCKS, STRIKES, ZETA, splines
-from arbiter.operators.prior.reference_volatility import FARTHEST, scaled
+from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO, scaled
 from arbiter.operators.quote_tensors import Ragged
 from arbiter_lab.training.batch_stream import make_generator
-from arbiter_lab.training.batches import Batch, Layout, draw_batch
+from arbiter_lab.training.batches import Batch, BatchLayout, draw_batch
 from arbiter_lab.training.law_pool import Laws
 
-LAYOUT_SHARES = ((Layout(8, 16, 24), 0.15), (Layout(14, 33, 24), 0.3), (Layout(16, 41, 24), 0.3),
-           (Layout(28, 64, 32), 0.2), (Layout(56, 96, 40), 0.05))  # fmt: skip
+LAYOUT_SHARES = (
+    (BatchLayout(8, 16, 24), 0.15),
+    (BatchLayout(14, 33, 24), 0.3),
+    (BatchLayout(16, 41, 24), 0.3),
+    (BatchLayout(28, 64, 32), 0.2),
+    (BatchLayout(56, 96, 40), 0.05),
+)
 MIXTURE_COMPONENTS = 4  # Gaussians of the mixture
 _SPLINE_RELATIVE_ERROR = 1.5e-3  # relative error with which the splines are asked to follow
 _SMOOTH_PRIOR_SURFACES = 30.0  # surfaces that the smooth covariance weighs as much as
@@ -229,7 +234,11 @@ def build_normal_equations(batch: Batch) -> NormalEquations:
     k = torch.cat([batch.k, batch.target_k], -1)
     iv = torch.cat([batch.oracle_iv, batch.target_iv], -1) * faster
     there = torch.cat([batch.quoted, batch.target], -1)
-    u = torch.log(iv / chain.sigma[..., None]).clamp(-FARTHEST, FARTHEST).double()
+    u = (
+        torch.log(iv / chain.sigma[..., None])
+        .clamp(-MAX_LOG_VOLATILITY_RATIO, MAX_LOG_VOLATILITY_RATIO)
+        .double()
+    )
     basis = splines(torch.asinh(k / root).double(), ZETA, STRIKES)
     clock = splines(chain.total.double(), CLOCK, CLOCKS)
     loaded = basis * (there / _SPLINE_RELATIVE_ERROR**2)[..., None]

@@ -48,7 +48,7 @@ _PROGRESS_KEYS = ("taken", "rule", "plateau", "representer")
 
 
 @dataclass
-class Leg:
+class TrainingLeg:
     """The state of a run besides its tensors.
 
     Attributes:
@@ -81,7 +81,7 @@ class Leg:
 
 def save(
     folder: str | PathLike[str],
-    leg: Leg,
+    leg: TrainingLeg,
     state: Mapping[str, Tensor],
     weights: Mapping[str, Tensor],
 ) -> Path:
@@ -133,7 +133,7 @@ def save(
     return path
 
 
-def load(folder: str | PathLike[str]) -> tuple[Leg, dict[str, Tensor], dict[str, Tensor]]:
+def load(folder: str | PathLike[str]) -> tuple[TrainingLeg, dict[str, Tensor], dict[str, Tensor]]:
     """Read the last checkpoint: the leg, the optimiser's state and the averaged weights.
 
     Raises:
@@ -202,13 +202,13 @@ def _parse_settings(folder: Path, run: Mapping[str, Any]) -> Settings:
         raise CheckpointError(f"{folder / RUN_FILE}: {error}; {_REMEDY}") from error
 
 
-def _parse_leg(folder: Path, run: Mapping[str, Any]) -> Leg:
+def _parse_leg(folder: Path, run: Mapping[str, Any]) -> TrainingLeg:
     settings = _parse_settings(folder, run)
     try:
         _check_run(run, settings)
     except ValueError as error:
         raise CheckpointError(f"{folder / RUN_FILE}: {error}; {_REMEDY}") from error
-    return Leg(
+    return TrainingLeg(
         settings,
         **{name: run[name] for name in ("step", "seconds", "progress", "data", "metrics")},
         revision=run["revision"],

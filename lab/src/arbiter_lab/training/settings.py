@@ -21,7 +21,7 @@ from arbiter.values import (
     shorten_repr,
 )
 from arbiter_lab.baselines.matched_size import BASELINE_NAMES, Design, match_design
-from arbiter_lab.training.batches import MIN_QUOTES_PER_EXPIRY, Layout, default_batch_layouts
+from arbiter_lab.training.batches import MIN_QUOTES_PER_EXPIRY, BatchLayout, default_batch_layouts
 from arbiter_lab.training.saddle import Mode
 
 ROUTES = ("saddle", "mfm")
@@ -194,10 +194,10 @@ class Settings:
         falling = 0.5 * (1.0 + math.cos(math.pi * (late + 0.5) / self.decay)) if late >= 0 else 1.0
         return self.lr * warm * falling
 
-    def layout(self, number: int) -> tuple[Layout, int]:
+    def layout(self, number: int) -> tuple[BatchLayout, int]:
         """Return the layout of one kind of batch and its number of surfaces."""
         *sizes, surfaces = self.layouts[number]
-        return Layout(*sizes), surfaces
+        return BatchLayout(*sizes), surfaces
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain JSON values."""

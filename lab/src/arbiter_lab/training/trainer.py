@@ -14,7 +14,7 @@ from arbiter.operators import checkpoint
 from arbiter.operators.network.green_scan import GreenScan
 from arbiter.operators.network.lipschitz import constant
 from arbiter.operators.network.network import Network
-from arbiter.operators.network.representer import LEAST
+from arbiter.operators.network.representer import MIN_COVERAGE
 from arbiter_lab.training.graph_capture import RecordedFunction
 from arbiter_lab.training.law_pool import Laws
 from arbiter_lab.training.learner import Learner, LearnerStep
@@ -79,7 +79,7 @@ class Trainer(Learner[Network]):
         if self.settings.config.representer and self.representer is None:
             covered = row["coverage_min"]
             assert covered is not None
-            if float(covered) < LEAST:
+            if float(covered) < MIN_COVERAGE:
                 self.representer = (self.steps, float(covered))
         if self.representer is not None:
             row["enter_representer_at_step"], row["coverage_at_trigger"] = self.representer

@@ -19,7 +19,7 @@ _SIZES = {
     "context": (1, 4096),
     "looks": (1, 32),
 }
-_SPANS, _WIDEST, _BUDGET = 16, 100, 1e6
+_MAX_SPANS, _MAX_SPAN, _MAX_BUDGET = 16, 100, 1e6
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,11 @@ class Config:
     def __post_init__(self) -> None:
         for name in ("spans", "reach"):  # lists, when read from a file
             object.__setattr__(self, name, values.require_numbers(name, getattr(self, name)))
-        if len(self.spans) > _SPANS or not all(0.0 < span <= _WIDEST for span in self.spans):
+        if len(self.spans) > _MAX_SPANS or not all(0.0 < span <= _MAX_SPAN for span in self.spans):
             told = values.shorten_repr(self.spans)
-            raise ValueError(f"spans = {told} must be up to {_SPANS} numbers above 0, to {_WIDEST}")
+            raise ValueError(
+                f"spans = {told} must be up to {_MAX_SPANS} numbers above 0, to {_MAX_SPAN}"
+            )
         far = list(self.reach)
         if len(far) != 2 or min(far) <= 0.0 or max(far) >= 5.0:
             told = values.shorten_repr(self.reach)
@@ -85,7 +87,7 @@ class Config:
             values.require_integer(name, getattr(self, name), least, most)
         for name in ("kriging", "gate", "guard", "adjoint", "align", "representer"):
             values.require_bool(name, getattr(self, name))
-        values.require_positive("budget", self.budget, _BUDGET)
+        values.require_positive("budget", self.budget, _MAX_BUDGET)
         choices = {"alignment": tuple(RULES), "scan": KINDS, "decoder": DECODERS}
         for name, known in choices.items():
             if getattr(self, name) not in known:

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 _ROOT_TWO_PI = math.sqrt(2.0 * math.pi)
-_FARTHEST = 3.0  # logarithm of a unit's scale against that of the slice
+_MAX_LOG_SCALE = 3.0  # logarithm of a unit's scale against that of the slice
 
 
 def bachelier(x: Tensor) -> Tensor:
@@ -94,7 +94,9 @@ class ICNNDecoder(nn.Module):
     def potential(self, h: Tensor, xi: Tensor) -> Tensor:
         """Φ, convex in ``xi`` ``(B, L, P)``."""
         skips = self.skips(h).unflatten(-1, (self.layers, 2, 1, self.width))  # (B, L, i, 2, 1, H)
-        scale = torch.exp(skips[:, :, :, 0].clamp(-_FARTHEST, _FARTHEST))  # (B, L, i, 1, H)
+        scale = torch.exp(
+            skips[:, :, :, 0].clamp(-_MAX_LOG_SCALE, _MAX_LOG_SCALE)
+        )  # (B, L, i, 1, H)
         reach = (skips[:, :, :, 1] - xi[:, :, None, :, None]) / scale  # (B, L, i, P, H)
         shares = scale * nn.functional.softplus(self.shares(h).unflatten(-1, (self.layers, 1, -1)))
         z = bachelier(reach[:, :, 0])  # (B, L, P, H)

@@ -19,8 +19,8 @@ from arbiter.operators.network.measure_gate import Sight
 from arbiter.operators.prior.gaussian_process import Kriged
 from arbiter.operators.prior.reference_volatility import Scaled
 
-_KNOWN = 2e-3  # error of log-volatility that leaves half to be said
-LOUD = 8.0  # what the reference leaves of the quotes is a tenth of what they say, or less
+_HALF_SETTLED_ERROR = 2e-3  # error of log-volatility that leaves half to be said
+RESIDUAL_GAIN = 8.0  # what the reference leaves of the quotes is a tenth of what they say, or less
 
 
 def carried(scans: Sequence[GreenScan], path: Path, ahead: Tensor) -> list[Tensor]:
@@ -52,7 +52,7 @@ def referred(guess: Kriged) -> list[Tensor]:
 
 def missed(guess: Kriged) -> Tensor:
     """``(B, L, H)`` what the start is short of its smile, amplified."""
-    return (LOUD * guess.miss).clamp(-2.0, 2.0)
+    return (RESIDUAL_GAIN * guess.miss).clamp(-2.0, 2.0)
 
 
 def at_knots(place: Tensor) -> Tensor:
@@ -67,10 +67,10 @@ def open_to_change(guess: Kriged, hats: Tensor) -> Tensor:
     """``(B, L, n)`` which share of a change is made: little where the reference knows better.
 
     A change is an estimate with an error of its own, whatever the quotes. So it counts as the
-    reference's standard error, or what its start misses, over that and :data:`_KNOWN`.
+    reference's standard error, or what its start misses, over that and :data:`_HALF_SETTLED_ERROR`.
     """
     off = torch.sqrt(torch.exp(2.0 * guess.doubt) + guess.miss**2) @ hats.T
-    return off / (off + _KNOWN)
+    return off / (off + _HALF_SETTLED_ERROR)
 
 
 class Context(nn.Module):

@@ -13,7 +13,7 @@ theorem 8, has the proofs)
 
 * the gate: a head's value moves by at most √2, its slope by 1, a mean under the measure by one more
   ``LEANING·(largest value)``; gains are at most 1; pooling along maturities multiplies by √2; what
-  a reference leaves is amplified by ``LOUD``;
+  a reference leaves is amplified by ``RESIDUAL_GAIN``;
 * aligned maps: their norms. Activations have slopes in [−0.091, 1], so that ``y ↦ D a(Uy)`` moves
   by at most ``m‖DU‖ + r‖D‖‖U‖`` with m, r the middle and the half-width of that range, and
   ``v + D a(Uv)`` by ``‖I + mDU‖ + r‖D‖‖U‖``;
@@ -32,15 +32,26 @@ import torch
 from torch import Tensor
 
 from arbiter.operators.network.config import Config
-from arbiter.operators.network.geometry_stream import LOUD
+from arbiter.operators.network.geometry_stream import RESIDUAL_GAIN
 from arbiter.operators.network.maturity_pooling import POOLED_ROWS
-from arbiter.operators.network.measure_gate import LARGEST, LEANING, SLOPE_ROWS, VALUE_ROWS
+from arbiter.operators.network.measure_gate import (
+    MAX_MEASURE_PULL,
+    MAX_MEASURE_VALUE,
+    SLOPE_ROWS,
+    VALUE_ROWS,
+)
 from arbiter.operators.network.network import SILU, Look, Network
 from arbiter.operators.network.spectral_projection import Aligned
-from arbiter.operators.prior.reference_volatility import FARTHEST
+from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO
 
-STEEPEST, FLATTEST = 1.09984 / SILU, -0.09984 / SILU  # slopes of the activation, rounded outwards
-MIDDLE, HALF = 0.5 * (STEEPEST + FLATTEST), 0.5 * (STEEPEST - FLATTEST)
+MAX_ACTIVATION_SLOPE, MIN_ACTIVATION_SLOPE = (
+    1.09984 / SILU,
+    -0.09984 / SILU,
+)  # slopes of the activation, rounded outwards
+MIDDLE_SLOPE, HALF_SLOPE_RANGE = (
+    0.5 * (MAX_ACTIVATION_SLOPE + MIN_ACTIVATION_SLOPE),
+    0.5 * (MAX_ACTIVATION_SLOPE - MIN_ACTIVATION_SLOPE),
+)
 ROUNDING = 1.0 + 1e-9
 
 
@@ -75,7 +86,7 @@ def constant(network: Network) -> Constant:
         state = _through(look, network.config, state)
         by_look.append(state)
     rest, largest = at_first(network.config.kriging)
-    leaning = rest + LEANING * largest
+    leaning = rest + MAX_MEASURE_PULL * largest
     lines = [VALUE_ROWS * rest] * heads + [SLOPE_ROWS * rest] * heads
     around = [POOLED_ROWS * each for each in lines] * len(network.config.spans)
     moves = [*lines, *around, leaning, leaning]
@@ -87,7 +98,7 @@ def constant(network: Network) -> Constant:
 
 def at_first(kriging: bool) -> tuple[float, float]:
     """How far what the first look sees moves when quotes move by one, and how large it counts."""
-    return (LOUD, LARGEST) if kriging else (1.0, FARTHEST)
+    return (RESIDUAL_GAIN, MAX_MEASURE_VALUE) if kriging else (1.0, MAX_LOG_VOLATILITY_RATIO)
 
 
 def norm(W: Tensor) -> Tensor:
@@ -107,16 +118,16 @@ def _rows(part: Aligned) -> Tensor:
 
 def _between(outer: Tensor, inner: Tensor) -> float:
     """How far ``outer · a(inner · y)`` moves when y moves by one."""
-    return float(MIDDLE * norm(outer @ inner) + HALF * norm(outer) * norm(inner))
+    return float(MIDDLE_SLOPE * norm(outer @ inner) + HALF_SLOPE_RANGE * norm(outer) * norm(inner))
 
 
 def _through(look: Look, config: Config, before: float) -> float:
     """How far the state moves in a look, from how far it moved before (0: there was none)."""
     rest, largest = at_first(config.kriging)
     if look.read is not None:
-        rest, largest = rest + float(_rows(look.read).max()) * before, LARGEST
+        rest, largest = rest + float(_rows(look.read).max()) * before, MAX_MEASURE_VALUE
     # under the measure: the values move, and so does the measure, by its covariance with them
-    under = rest + LEANING * largest
+    under = rest + MAX_MEASURE_PULL * largest
     lines = (
         config.heads * (VALUE_ROWS**2 + SLOPE_ROWS**2) * (1.0 + POOLED_ROWS**2 * len(look.spans))
     )
@@ -133,4 +144,4 @@ def _mixing(look: Look) -> float:
     """How far ``v + down · a(up · v)`` moves when v moves by one."""
     down, up = _weight(look.down), _weight(look.up)
     one = torch.eye(down.shape[0], dtype=down.dtype, device=down.device)
-    return float(norm(one + MIDDLE * down @ up) + HALF * norm(down) * norm(up))
+    return float(norm(one + MIDDLE_SLOPE * down @ up) + HALF_SLOPE_RANGE * norm(down) * norm(up))

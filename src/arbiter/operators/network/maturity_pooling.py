@@ -21,8 +21,8 @@ from arbiter.operators.prior.reference_volatility import Scaled
 
 POOLED_ROWS = 2.0**0.5  # how far a pooled number moves when all that it pools move by one
 _RIDGE = 0.25  # of the squared span: where maturities are no further apart, the line is flat
-_SUREST = -6.0  # log standard error: heads that claim to know more count alike
-_LEAST = 1e-12
+_MIN_LOG_ERROR = -6.0  # log standard error: heads that claim to know more count alike
+_MIN_WEIGHT_SUM = 1e-12
 
 
 class Sure(Protocol):
@@ -39,7 +39,7 @@ class Sure(Protocol):
 
 def precision(sight: Sure) -> Tensor:
     """``(…, H)`` weights of the heads of each slice: inverse variances, less off the quotes."""
-    known = -2.0 * sight.doubt.clamp(min=_SUREST)
+    known = -2.0 * sight.doubt.clamp(min=_MIN_LOG_ERROR)
     present = 2.0 * (sight.mass - sight.mass.amax(-1, keepdim=True))
     return torch.exp(known + present.clamp(min=-12.0))
 
@@ -90,7 +90,7 @@ def pooled(lines: Tensor, weight: Tensor, near: Tensor) -> Tensor:
     both = lines.unflatten(-1, (2, H)) * weight[:, :, None]
     given = torch.cat([both, weight[:, :, None]], 2).flatten(2)  # (B, L, 3H)
     sums = (near.view(B, 3 * K * L, L) @ given).view(B, K, 3, L, 3, H)
-    sums = sums / (sums[:, :, :1, :, 2:] + _LEAST)
+    sums = sums / (sums[:, :, :1, :, 2:] + _MIN_WEIGHT_SUM)
     mean, cross = sums[:, :, :2, :, :2].unbind(2)  # (B, K, L, 2, H)
     centre, second = sums[:, :, 1:, :, 2:].unbind(2)  # (B, K, L, 1, H)
     spread = (second - centre * centre).clamp(min=0.0) + _RIDGE

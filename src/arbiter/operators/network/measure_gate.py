@@ -9,7 +9,7 @@ convex order training puts a price.
 
 How far a head's report moves when every quote moves by at most one: the value by √2, the slope by 1
 (docs/operator-architecture.md, theorem 4). The measure may lean on the quotes themselves, with
-a logarithmic rate of at most :data:`LEANING`; a mean under it then moves by one, and by
+a logarithmic rate of at most :data:`MAX_MEASURE_PULL`; a mean under it then moves by one, and by
 ``LEANING·(largest value)`` more.
 """
 
@@ -20,11 +20,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from arbiter.operators.prior.reference_volatility import FARTHEST, Scaled
+from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO, Scaled
 
 VALUE_ROWS, SLOPE_ROWS = 2.0**0.5, 1.0  # how far values and slopes move when quotes move by one
-LEANING = 0.25  # how strongly a quote's own volatility may pull the measure
-LARGEST = 2.0 * FARTHEST  # value that the measure takes a mean of: beyond it values are cut
+MAX_MEASURE_PULL = 0.25  # how strongly a quote's own volatility may pull the measure
+MAX_MEASURE_VALUE = (
+    2.0 * MAX_LOG_VOLATILITY_RATIO
+)  # value that the measure takes a mean of: beyond it values are cut
 MIN_LOGIT = -12.0  # logit: beyond all quotes a bump looks at all of them alike
 RIDGE_PER_SQUARED_WIDTH = 0.25  # of the bump's squared width: below it a local line is flat
 MIN_MASS = 1e-12  # below that of any quoted slice
@@ -121,7 +123,7 @@ class Gate(nn.Module):
         bend = self.outer(nn.functional.silu(self.inner(geometry)))  # (B, L, S, H + 2)
         away = (zeta[..., None] - self.place) * torch.exp(-self.log_width)
         logit = torch.addcmul(bend[..., :-2], away, away, value=-0.5)
-        pull = LEANING * torch.tanh(bend[..., -1])
+        pull = MAX_MEASURE_PULL * torch.tanh(bend[..., -1])
         centred = -0.5 * torch.sinh(zeta).clamp(-6.0, 6.0).square()
         return logit, centred + bend[..., -2] + pull * chain.u
 
@@ -129,13 +131,13 @@ class Gate(nn.Module):
         """Local lines ``(B, L, 2H + 2)`` of values ``(B, L, S)`` under each head.
 
         Values and slopes of the bumps, then mean and slope under the measure. Linear in the
-        values, but for the measure's pull and beyond :data:`LARGEST`.
+        values, but for the measure's pull and beyond :data:`MAX_MEASURE_VALUE`.
         """
         powers = torch.stack([values, values * chain.zeta], -1)
         mean, cross = (sight.share.transpose(-1, -2) @ powers).unbind(-1)  # (B, L, H)
         width, off, ridged = self._line(sight)
         lean = (cross - mean * sight.centre) / ridged
-        weight = sight.measure * sight.width * values.clamp(-LARGEST, LARGEST)
+        weight = sight.measure * sight.width * values.clamp(-MAX_MEASURE_VALUE, MAX_MEASURE_VALUE)
         level, tilt = weight.sum(-1), (weight * torch.tanh(chain.zeta)).sum(-1)
         return torch.cat([mean + off * lean, width * lean, torch.stack([level, tilt], -1)], -1)
 

@@ -28,7 +28,7 @@ from arbiter.operators import slope_head
 from arbiter.operators.network.config import Config
 from arbiter.operators.network.convex_decoder import ICNNDecoder
 from arbiter.operators.network.geometry_stream import (
-    LOUD,
+    RESIDUAL_GAIN,
     Context,
     at_knots,
     carried,
@@ -139,7 +139,7 @@ class Look(nn.Module):
         """``(B, L, S)`` what reference and state leave of the quotes."""
         chain, rest = seen.chain, seen.chain.u
         if seen.guess is not None:
-            rest = LOUD * (rest - self.gate.at_quotes(seen.guess.smile, chain.zeta))
+            rest = RESIDUAL_GAIN * (rest - self.gate.at_quotes(seen.guess.smile, chain.zeta))
         if v is not None:
             rest = rest - self.smile(chain, v)
         return rest * chain.quoted

@@ -4,12 +4,13 @@
 counted evenly in ``asinh z``, that have a quote within 0.2 of it. It is known from where the quotes
 are, alone, and it is what gaps, missing wings and coarse strikes all lower.
 
-Below :data:`LEAST` local lines under single bumps rest on one or two quotes each. The representer
-theorem gives what a reproducing kernel makes of all of them together: with the bumps ``φ_h`` of the
-gate, the kernel ``Σ_h φ_h(ζ)φ_h(ζ')`` and weights w of the quotes, the smile is ``Σ_h c_h φ_h(ζ)``,
-``c = (Φ'wΦ + ρI)⁻¹ Φ'w u``. Values and slopes of it at the bumps' places are linear in u; each row
-is scaled so that the sum of its absolute weights stays within what the Lipschitz constant counts
-on. Rows know where quotes are and how good, not what they say, and no gradient goes through them.
+Below :data:`MIN_COVERAGE` local lines under single bumps rest on one or two quotes each. The
+representer theorem gives what a reproducing kernel makes of all of them together: with the bumps
+``φ_h`` of the gate, the kernel ``Σ_h φ_h(ζ)φ_h(ζ')`` and weights w of the quotes, the smile is
+``Σ_h c_h φ_h(ζ)``, ``c = (Φ'wΦ + ρI)⁻¹ Φ'w u``. Values and slopes of it at the bumps' places are
+linear in u; each row is scaled so that the sum of its absolute weights stays within what the
+Lipschitz constant counts on. Rows know where quotes are and how good, not what they say, and no
+gradient goes through them.
 """
 
 from __future__ import annotations
@@ -23,20 +24,22 @@ from arbiter.operators.network.green_scan import inverse
 from arbiter.operators.network.measure_gate import SLOPE_ROWS, VALUE_ROWS, Gate, Sight
 from arbiter.operators.prior.reference_volatility import Scaled
 
-LEAST = 0.75  # coverage, below which a slice is seen as one smile
+MIN_COVERAGE = 0.75  # coverage, below which a slice is seen as one smile
 WINDOW = (-3.5, 2.0)  # deviations
-_POINTS = 24
-_REACH = 0.2  # of asinh z
+_COVERAGE_POINTS = 24
+_COVERED_RADIUS = 0.2  # of asinh z
 _RIDGE = 0.3  # ρ, against quotes of weight one: less makes rows swing, more flattens the smile
-_NOISE = 0.02  # half-spread over volatility whose quote weighs a half
+_HALF_WEIGHT_NOISE = 0.02  # half-spread over volatility whose quote weighs a half
 
 
 def coverage(chain: Scaled) -> Tensor:
     """``(B, L)`` share of the window that quotes cover; zero where nothing is quoted."""
     low, high = (math.asinh(z) for z in WINDOW)
-    at = torch.linspace(low, high, _POINTS, dtype=chain.zeta.dtype, device=chain.zeta.device)
+    at = torch.linspace(
+        low, high, _COVERAGE_POINTS, dtype=chain.zeta.dtype, device=chain.zeta.device
+    )
     away = torch.where(chain.quoted, chain.zeta, torch.inf)[..., None, :] - at[:, None]
-    return (away.abs() <= _REACH).any(-1).to(chain.zeta.dtype).mean(-1)
+    return (away.abs() <= _COVERED_RADIUS).any(-1).to(chain.zeta.dtype).mean(-1)
 
 
 class Representer(Gate):
@@ -60,7 +63,7 @@ class Representer(Gate):
         place, width = self.place.to(chain.zeta.dtype), torch.exp(self.log_width)
         apart = (chain.zeta[..., None] - place) / width  # (B, L, S, H)
         bump = torch.exp(-0.5 * apart**2) * chain.quoted[..., None]
-        weight = 1.0 / (1.0 + torch.exp(2.0 * chain.noise) / _NOISE**2)  # (B, L, S)
+        weight = 1.0 / (1.0 + torch.exp(2.0 * chain.noise) / _HALF_WEIGHT_NOISE**2)  # (B, L, S)
         loaded = bump * weight[..., None]
         gram = bump.transpose(-1, -2) @ loaded
         eye = torch.eye(len(place), dtype=gram.dtype, device=gram.device)
@@ -84,4 +87,4 @@ def _within(rows: Tensor, bound: float) -> Tensor:
 
 
 def _few(chain: Scaled) -> Tensor:
-    return coverage(chain) < LEAST
+    return coverage(chain) < MIN_COVERAGE

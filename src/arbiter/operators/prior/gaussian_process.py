@@ -25,7 +25,7 @@ from torch import Tensor
 
 from arbiter.operators.prior import star_order_projection
 from arbiter.operators.prior.bid_ask_likelihood import Posterior, posterior
-from arbiter.operators.prior.reference_volatility import FARTHEST, Scaled
+from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO, Scaled
 from arbiter.operators.prior.slice_offsets import Rows, at_splines, moments
 
 ZETA, CLOCK = (-3.8, 2.6), (-6.8, 0.5)  # ζ and w between which the basis lives
@@ -125,7 +125,10 @@ def at_heads(found: Known, chain: Scaled, place: Tensor) -> Kriged:
     read = splines(place, ZETA, STRIKES)  # (H, NZ)
     nodes, covariance = at_splines(found.slices, found.law.belief)
     variance = ((read @ covariance) * read).sum(-1).clamp(min=MIN_VARIANCE)
-    smile, doubt = (nodes @ read.T).clamp(-FARTHEST, FARTHEST), 0.5 * torch.log(variance)
+    smile, doubt = (
+        (nodes @ read.T).clamp(-MAX_LOG_VOLATILITY_RATIO, MAX_LOG_VOLATILITY_RATIO),
+        0.5 * torch.log(variance),
+    )
     seen = chain.quoted.any(-1)
     begun = star_order_projection.transport(
         star_order_projection.Smile(smile, doubt, place, chain.total.double(), seen)

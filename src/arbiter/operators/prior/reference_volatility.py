@@ -33,7 +33,7 @@ MIN_SLICE_WEIGHT, DIVISION_FLOOR = (
     1e-3,
     1e-30,
 )  # of a slice's quotes: for its error, and to be divided by
-FARTHEST = 2.5  # of log(iv/σ): what lies beyond is clipped
+MAX_LOG_VOLATILITY_RATIO = 2.5  # of log(iv/σ): what lies beyond is clipped
 
 
 class Scaled(NamedTuple):
@@ -83,7 +83,9 @@ def scaled(quotes: Ragged) -> Scaled:
     log_sigma = _smoothed(level, doubt, log_T, quotes.listed)
     sigma = torch.exp(log_sigma)
     z = quotes.k / (sigma * root)[..., None]
-    u = torch.clamp(log_iv - log_sigma[..., None], -FARTHEST, FARTHEST)
+    u = torch.clamp(
+        log_iv - log_sigma[..., None], -MAX_LOG_VOLATILITY_RATIO, MAX_LOG_VOLATILITY_RATIO
+    )
     between, listed = torch.diff(log_T), quotes.listed.long()
     begun, left = listed.cumsum(1)[:, :-1] > 0, listed.flip(1).cumsum(1).flip(1)[:, 1:] > 0
     one = torch.ones_like(log_T[:, :1])

@@ -5,7 +5,7 @@ and does not know. Two witnesses do. The quotes: a surface that still meets them
 spreads is not contradicted by anything. And the reference, which rests on no weights, and has a
 standard error at every place: a change that moves the smile by about that error is what a network
 is for. A change that neither speaks for is one of a network out of its depth, and the more so the
-larger it is: beyond :data:`ENOUGH` errors it is shortened, to less than that again.
+larger it is: beyond :data:`FREE_MOVE_ERRORS` errors it is shortened, to less than that again.
 
 What lies between goes through the head as any proposal does, so nothing changes about the order.
 """
@@ -21,12 +21,15 @@ from arbiter.operators.prior import star_order_projection
 from arbiter.operators.prior.gaussian_process import Kriged
 from arbiter.operators.prior.reference_volatility import Scaled
 
-ENOUGH = 1.25  # standard errors of the reference, in root mean square over a chain
-MET, MISSED = 0.7, 1.0  # half-spreads off: a change that leaves quotes so far is fine, or is not
+FREE_MOVE_ERRORS = 1.25  # standard errors of the reference, in root mean square over a chain
+MET_HALF_SPREADS, MISSED_HALF_SPREADS = (
+    0.7,
+    1.0,
+)  # half-spreads off: a change that leaves quotes so far is fine, or is not
 MIN_LOG_IV_TOLERANCE = 5e-3  # of log-volatility: what may be missed however tight the spread
 MAX_MISS_HALF_SPREADS = 5.0  # half-spreads: no quote counts for more
 MIN_REFERENCE_ERROR = 2e-3  # error of log-volatility that no reference is below
-_STILL = 1e-12
+_MIN_MOVE = 1e-12
 MIN_WEIGHT_SUM = 1e-6  # less than that counts as nothing
 
 
@@ -59,8 +62,10 @@ class Trusted(NamedTuple):
 
 def share(moved: Tensor, missed: Tensor) -> Tensor:
     """The part of a change that is made, from how far the whole would move, and miss the quotes."""
-    little = (ENOUGH / moved.clamp(min=_STILL)).clamp(max=1.0) ** 2
-    met = ((MISSED - missed) / (MISSED - MET)).clamp(0.0, 1.0)
+    little = (FREE_MOVE_ERRORS / moved.clamp(min=_MIN_MOVE)).clamp(max=1.0) ** 2
+    met = ((MISSED_HALF_SPREADS - missed) / (MISSED_HALF_SPREADS - MET_HALF_SPREADS)).clamp(
+        0.0, 1.0
+    )
     return torch.maximum(little, met)
 
 

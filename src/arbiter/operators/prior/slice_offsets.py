@@ -23,10 +23,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-SIZES = (3e-4, 3e-3, 0.012, 0.04)  # s, in log-volatility
-WILD = (0.5, 1.0, 2.0, 4.0, 8.0)  # τ
+OFFSET_DEVIATIONS = (3e-4, 3e-3, 0.012, 0.04)  # s, in log-volatility
+PRIOR_SCALES = (0.5, 1.0, 2.0, 4.0, 8.0)  # τ
 INITIAL_PRIOR_SCALE = 2.0  # τ while s is looked for
-FAINT = 0.01  # likelihoods this far below the largest count for nothing
+MIN_LIKELIHOOD_SHARE = 0.01  # likelihoods this far below the largest count for nothing
 
 
 class Sums(NamedTuple):
@@ -136,9 +136,12 @@ def believed(sums: Sums, prior: Prior) -> Belief:
 
 
 def likeliest(sums: Sums) -> Prior:
-    """Means of :data:`SIZES` and :data:`WILD` by how likely they make the observations."""
+    """Means of :data:`OFFSET_DEVIATIONS` and :data:`PRIOR_SCALES`, weighed by likelihood."""
     mass = sums.mass
-    sizes, wilds = (torch.tensor(x, dtype=mass.dtype, device=mass.device) for x in (SIZES, WILD))
+    sizes, wilds = (
+        torch.tensor(x, dtype=mass.dtype, device=mass.device)
+        for x in (OFFSET_DEVIATIONS, PRIOR_SCALES)
+    )
     each, undecided = (
         sizes[:, None].expand(-1, len(mass)),
         torch.full_like(mass[:1, 0], INITIAL_PRIOR_SCALE),
@@ -153,10 +156,10 @@ def likeliest(sums: Sums) -> Prior:
 def shares(score: Tensor) -> Tensor:
     """``(K, B)`` what each counts for, of log-likelihoods ``(K, B)``; they add up to one.
 
-    Likelihoods less :data:`FAINT` of the largest: what is far from likely need not be looked at,
-    and nothing jumps.
+    Likelihoods less :data:`MIN_LIKELIHOOD_SHARE` of the largest: what is far from likely need not
+    be looked at, and nothing jumps.
     """
-    weight = (torch.exp(score - score.amax(0)) - FAINT).clamp(min=0.0)
+    weight = (torch.exp(score - score.amax(0)) - MIN_LIKELIHOOD_SHARE).clamp(min=0.0)
     return weight / weight.sum(0)
 
 
@@ -165,14 +168,14 @@ def _reached(height: Tensor) -> Tensor:
 
     Seen from the middle, down and up: so one need not look any farther.
     """
-    middle = min(range(len(WILD)), key=lambda i: abs(WILD[i] - INITIAL_PRIOR_SCALE))
+    middle = min(range(len(PRIOR_SCALES)), key=lambda i: abs(PRIOR_SCALES[i] - INITIAL_PRIOR_SCALE))
     found, most = height.clone(), height[middle]
-    for way in (range(middle - 1, -1, -1), range(middle + 1, len(WILD))):
+    for way in (range(middle - 1, -1, -1), range(middle + 1, len(PRIOR_SCALES))):
         on = torch.ones_like(most, dtype=torch.bool)
         for i in way:
             found[i] = torch.where(on, height[i], -torch.inf)
             most = torch.maximum(most, found[i])
-            on = on & (height[i] - most > math.log(FAINT))
+            on = on & (height[i] - most > math.log(MIN_LIKELIHOOD_SHARE))
     return found
 
 

@@ -25,10 +25,10 @@ from arbiter.pricing import normal
 MIN_TAIL_SHARE = 0.07
 MIN_TAIL_PROBABILITY = 1e-300
 MIN_RELATIVE_RUN = 0.1
-FARTHEST = 2.0  # of log-volatility over reference: no smile is steeper in its wings
+MAX_WING_LOG_RATIO = 2.0  # of log-volatility over reference: no smile is steeper in its wings
 SECANT_BANDWIDTH_KNOTS = 0.8  # width of the local average, in knots
 FAR_SECANT_WEIGHT = 1e-12  # weight of far secants, for knots that none is near
-_BEND, _CHANGE = 1e-2, 1e-4  # what second differences and values of corrections cost
+_CURVATURE_COST, _VALUE_COST = 1e-2, 1e-4  # what second differences and values of corrections cost
 CORE_COORDINATE = 1.5  # coordinates within which strikes count in full
 MIN_RELATIVE_CORRECTION, MAX_RELATIVE_CORRECTION = -0.6, 1.0  # relative corrections
 
@@ -41,7 +41,7 @@ def log_slopes(u: Tensor, place: Tensor, total: Tensor) -> Tensor:
         place: ``(H,)`` of ``asinh z``, increasing.
         total: ``(…)`` ``log(σ√T)``.
     """
-    u, zeta = u.double().clamp(-FARTHEST, FARTHEST), place.double()
+    u, zeta = u.double().clamp(-MAX_WING_LOG_RATIO, MAX_WING_LOG_RATIO), place.double()
     z = torch.sinh(zeta)
     x = coordinates(u, zeta, total.double())
     run, rise = x.diff(dim=-1), z.diff()
@@ -130,7 +130,7 @@ def build_knot_tables(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
         knots = torch.tensor(KNOTS, dtype=torch.float64, device=device)
         one = torch.eye(len(knots), dtype=torch.float64, device=device)
         second = one.diff(n=2, dim=0)
-        cost = _BEND * second.T @ second + _CHANGE * one
+        cost = _CURVATURE_COST * second.T @ second + _VALUE_COST * one
         return (
             knots,
             _counted(len(knots), knots),

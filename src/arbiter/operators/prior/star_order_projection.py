@@ -23,11 +23,11 @@ from arbiter.pricing import black, normal
 
 MIN_RELATIVE_IV_ERROR = 3e-3  # relative error that no volatility of a smile is known better than
 MIN_ELASTICITY = 0.3  # of price to volatility
-MIN_INFORMATIVE_PRICE, DEAR = (
+MIN_INFORMATIVE_PRICE, FULL_WEIGHT_PRICE = (
     1e-8,
     3e-8,
 )  # of the forward: prices below say nothing, and all from there on
-ROUNDS, MORE = 1, 4  # of Gauss-Newton for all chains, and for those that are off then
+ROUNDS, MAX_EXTRA_ROUNDS = 1, 4  # of Gauss-Newton for all chains, and for those that are off then
 MIN_MISS_FOR_MORE_ROUNDS, FULL_MISS_FOR_MORE_ROUNDS = (
     2.5e-3,
     3e-3,
@@ -39,7 +39,7 @@ ROBUST_LOSS_MISS, DAMPING_MISS = (
     0.03,
 )  # misses from which on a robust loss grows slowly, and steps are shorter
 MAX_LOG_SLOPE_STEP = 2.0  # step of a log-slope
-_STIFF, _HELD = 1e-3, 1e-4  # what second differences and values of a step cost
+_CURVATURE_COST, _VALUE_COST = 1e-3, 1e-4  # what second differences and values of a step cost
 QUADRATURE_STEP, DERIVATIVE_STRIDE = (
     0.05,
     2,
@@ -78,7 +78,7 @@ class Smile(NamedTuple):
         )
 
 
-class Priced(NamedTuple):
+class PricedSmile(NamedTuple):
     """Smiles as prices, slice by slice.
 
     Attributes:
@@ -115,8 +115,8 @@ def transport(smile: Smile) -> tuple[Tensor, Tensor]:
     if len(far) > 0:  # some chains need more than the rest
         some, deep = smile.of(far), miss.shape[1]
         rows = (far[:, None] * deep + torch.arange(deep, device=far.device)).flatten()
-        again = Priced(*(worth[rows] for worth in priced))
-        better, _ = _descended(g[far], some, again, MORE)
+        again = PricedSmile(*(worth[rows] for worth in priced))
+        better, _ = _descended(g[far], some, again, MAX_EXTRA_ROUNDS)
         better = torch.lerp(g[far], better, part[far, None, None])  # in order, as both are
         g, miss = g.index_copy(0, far, better), miss.index_copy(0, far, _miss(better, some, again))
     return g, miss
@@ -128,13 +128,13 @@ def missed(g: Tensor, smile: Smile) -> tuple[Tensor, Tensor]:
     return _miss(g, smile, priced), priced.says.view_as(smile.u)
 
 
-def _miss(g: Tensor, smile: Smile, priced: Priced) -> Tensor:
+def _miss(g: Tensor, smile: Smile, priced: PricedSmile) -> Tensor:
     level = smile.level
     slopes = slope_head.slopes(g, smile.total).flatten(0, 1) / level
     return priced.miss(_laid(slopes, torch.sinh(smile.place), level).prices()).view_as(smile.u)
 
 
-def _descended(g: Tensor, smile: Smile, priced: Priced, rounds: int) -> tuple[Tensor, Tensor]:
+def _descended(g: Tensor, smile: Smile, priced: PricedSmile, rounds: int) -> tuple[Tensor, Tensor]:
     """Log-slopes ``(B, L, n)`` in the star order after rounds, and what they miss."""
     clock, level, z = smile.total[..., None], smile.level, torch.sinh(smile.place)
     force = torch.zeros_like(g)  # ADMM's scaled dual variable
@@ -158,25 +158,29 @@ def _descended(g: Tensor, smile: Smile, priced: Priced, rounds: int) -> tuple[Te
         step = ordered - begun
         longest = step.abs().flatten(1).amax(1).clamp(min=MAX_LOG_SLOPE_STEP)[:, None, None]
         g = (begun + step * (MAX_LOG_SLOPE_STEP / longest)).clamp(
-            slope_head.LOWEST, slope_head.HIGHEST
+            slope_head.MIN_LOG_RATIO, slope_head.MAX_LOG_RATIO
         )
         slopes = slope_head.slopes(g, smile.total).flatten(0, 1) / level
         laid = _laid(slopes, z, level)
     return g, priced.miss(laid.prices()).view_as(smile.u)
 
 
-def _priced(smile: Smile) -> Priced:
+def _priced(smile: Smile) -> PricedSmile:
     level = smile.level
     v = level * torch.exp(
-        smile.u.flatten(0, 1).clamp(-smile_to_slopes.FARTHEST, smile_to_slopes.FARTHEST)
+        smile.u.flatten(0, 1).clamp(
+            -smile_to_slopes.MAX_WING_LOG_RATIO, smile_to_slopes.MAX_WING_LOG_RATIO
+        )
     )
     k = torch.sinh(smile.place) * level
     price = black.otm(k, v).clamp(min=POSITIVE_FLOOR)
     elasticity = (v * black.vega(k, v) / price).clamp(min=MIN_ELASTICITY)
     known = torch.exp(2.0 * smile.doubt.flatten(0, 1)) + MIN_RELATIVE_IV_ERROR**2
-    says = ((price - MIN_INFORMATIVE_PRICE) / (DEAR - MIN_INFORMATIVE_PRICE)).clamp(0.0, 1.0)
+    says = ((price - MIN_INFORMATIVE_PRICE) / (FULL_WEIGHT_PRICE - MIN_INFORMATIVE_PRICE)).clamp(
+        0.0, 1.0
+    )
     says = says * smile.seen.flatten()[:, None]
-    return Priced(torch.log(price), elasticity, says, says / known)
+    return PricedSmile(torch.log(price), elasticity, says, says / known)
 
 
 class _Told(NamedTuple):
@@ -193,7 +197,7 @@ class _Told(NamedTuple):
     weight: Tensor
 
 
-def _told(g: Tensor, laid: _Laid, priced: Priced) -> _Told:
+def _told(g: Tensor, laid: _Laid, priced: PricedSmile) -> _Told:
     at = g.flatten(0, 1)
     b = torch.exp(at)
     price = laid.prices()
@@ -350,4 +354,4 @@ def build_step_cost(device: torch.device) -> Tensor:
     with torch.inference_mode(False):
         one = torch.eye(len(slope_head.KNOTS), dtype=torch.float64, device=device)
         second = one.diff(n=2, dim=0)
-        return _STIFF * second.T @ second + _HELD * one
+        return _CURVATURE_COST * second.T @ second + _VALUE_COST * one

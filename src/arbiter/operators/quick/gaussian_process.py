@@ -10,7 +10,7 @@ from arbiter.compiled import compiled
 from arbiter.conventions import Array
 from arbiter.operators.prior import gaussian_process
 from arbiter.operators.prior.gaussian_process import CLOCK, CLOCKS, STRIKES, ZETA, Kriged
-from arbiter.operators.prior.reference_volatility import FARTHEST
+from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO
 from arbiter.operators.prior.star_order_projection import Smile
 from arbiter.operators.quick.bid_ask_likelihood import Near, Quoted, posterior, read
 from arbiter.operators.quick.elementary import log
@@ -70,7 +70,7 @@ def _at_heads(belief: Belief, heads: Near, smile: Array, doubt: Array) -> None:
         value, variance = smile[each], doubt[each]
         read(belief, Near(heads.left + each * STRIKES, heads.basis), value, variance)
         for h in range(value.size):
-            value[h] = min(max(value[h], -FARTHEST), FARTHEST)
+            value[h] = min(max(value[h], -MAX_LOG_VOLATILITY_RATIO), MAX_LOG_VOLATILITY_RATIO)
             variance[h] = 0.5 * log(max(variance[h], gaussian_process.MIN_VARIANCE))
 
 

@@ -216,7 +216,7 @@ def _measure(
     logit = np.zeros(measure.size)
     if learned:
         for i in range(measure.size):
-            pull = gates.LEANING * tanh(lean[i, 1])
+            pull = gates.MAX_MEASURE_PULL * tanh(lean[i, 1])
             logit[i] = max(centred[i] + lean[i, 0] + pull * u[i], gates.MIN_LOGIT)
     for i in range(measure.size):
         measure[i] = (max(logit[i], 0.0) + log(1.0 + exp(-abs(logit[i])))) * width[i]
@@ -314,7 +314,7 @@ def _look(
             for h in range(H):
                 mean[h] += row[h] * value
                 cross[h] += moved[h] * value
-            mass = measure[i] * min(max(value, -gates.LARGEST), gates.LARGEST)
+            mass = measure[i] * min(max(value, -gates.MAX_MEASURE_VALUE), gates.MAX_MEASURE_VALUE)
             level += mass
             lean += mass * tilt[i]
         means[each, 0], means[each, 1] = level, lean

@@ -56,7 +56,8 @@ def _scaled(T: Array, k: Array, iv: Array, half: Array, quoted: Flags) -> tuple[
             for s in range(S):
                 off = u[each, s] - sigma[each]
                 u[each, s] = min(
-                    max(off, -reference_volatility.FARTHEST), reference_volatility.FARTHEST
+                    max(off, -reference_volatility.MAX_LOG_VOLATILITY_RATIO),
+                    reference_volatility.MAX_LOG_VOLATILITY_RATIO,
                 )
                 u[each, s] *= quoted[i, each, s]
             _trapezoid(zeta[each], quoted[i, each], places[4, i, each])

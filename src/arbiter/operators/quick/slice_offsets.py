@@ -20,9 +20,9 @@ from arbiter.operators.quick import dense
 
 Indices = NDArray[np.int64]
 
-_SIZES, _WILD = (np.array(x) for x in (slice_offsets.SIZES, slice_offsets.WILD))
-_MIDDLE = slice_offsets.WILD.index(slice_offsets.INITIAL_PRIOR_SCALE)
-_LOG_FAINT = math.log(slice_offsets.FAINT)
+_SIZES, _WILD = (np.array(x) for x in (slice_offsets.OFFSET_DEVIATIONS, slice_offsets.PRIOR_SCALES))
+_MIDDLE = slice_offsets.PRIOR_SCALES.index(slice_offsets.INITIAL_PRIOR_SCALE)
+_LOG_FAINT = math.log(slice_offsets.MIN_LIKELIHOOD_SHARE)
 NEAR = 4  # splines that are not zero at a place
 
 
@@ -157,7 +157,7 @@ def shares(score: Array) -> Array:
         best = max(best, each)
     weight = np.empty_like(score)
     for i in range(score.size):
-        weight[i] = max(math.exp(score[i] - best) - slice_offsets.FAINT, 0.0)
+        weight[i] = max(math.exp(score[i] - best) - slice_offsets.MIN_LIKELIHOOD_SHARE, 0.0)
     return weight / np.sum(weight)
 
 

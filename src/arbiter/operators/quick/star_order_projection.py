@@ -90,7 +90,7 @@ def _transports(wanted: Wanted, known: Known, g: Array, miss: Array) -> None:
                 1.0,
             )
             begun = g[i].copy()
-            _descended(g[i], miss[i], own, known, star_order_projection.MORE)
+            _descended(g[i], miss[i], own, known, star_order_projection.MAX_EXTRA_ROUNDS)
             if part < 1.0:
                 g[i] = begun + part * (g[i] - begun)
                 _miss(g[i], own, known, miss[i])
@@ -235,7 +235,9 @@ def _step(g: Array, told: _Told, force: Array, clock: Array) -> None:
             moved = (ordered[each, j] - begun[each, j]) * (
                 star_order_projection.MAX_LOG_SLOPE_STEP / longest
             )
-            g[each, j] = min(max(begun[each, j] + moved, slope_head.LOWEST), slope_head.HIGHEST)
+            g[each, j] = min(
+                max(begun[each, j] + moved, slope_head.MIN_LOG_RATIO), slope_head.MAX_LOG_RATIO
+            )
 
 
 @compiled

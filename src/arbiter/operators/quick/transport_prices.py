@@ -66,7 +66,7 @@ class Wanted(NamedTuple):
     """Smiles of chains, or of one chain, and what they are worth.
 
     Attributes:
-        u: ``(B, L, H)`` within :data:`arbiter.operators.prior.smile_to_slopes.FARTHEST`.
+        u: ``(B, L, H)`` within :data:`arbiter.operators.prior.smile_to_slopes.MAX_WING_LOG_RATIO`.
         total: ``(B, L)`` ``log(σ√T)``.
         seen: ``(B, L)``
         log_price: ``(B, L, H)``
@@ -143,7 +143,9 @@ def _worth(
 ) -> None:
     """Log-prices of one slice and their elasticities, and its smile within bounds."""
     for h in range(smile.size):
-        u[h] = min(max(smile[h], -smile_to_slopes.FARTHEST), smile_to_slopes.FARTHEST)
+        u[h] = min(
+            max(smile[h], -smile_to_slopes.MAX_WING_LOG_RATIO), smile_to_slopes.MAX_WING_LOG_RATIO
+        )
         v = level * exp(u[h])
         price = max(scalars.otm(z[h] * level, v), star_order_projection.POSITIVE_FLOOR)
         vega = scalars.pdf(0.5 * v - z[h] * level / v)
@@ -158,7 +160,11 @@ def _trust(doubt: Array, log_price: Array, says: Array, trust: Array) -> None:
         known = 1.0 / (exp(2.0 * doubt[h]) + star_order_projection.MIN_RELATIVE_IV_ERROR**2)
         price = exp(log_price[h])
         rising = (price - star_order_projection.MIN_INFORMATIVE_PRICE) * (
-            1.0 / (star_order_projection.DEAR - star_order_projection.MIN_INFORMATIVE_PRICE)
+            1.0
+            / (
+                star_order_projection.FULL_WEIGHT_PRICE
+                - star_order_projection.MIN_INFORMATIVE_PRICE
+            )
         )
         says[h] = min(max(rising, 0.0), 1.0)
         trust[h] = known * says[h]
@@ -287,7 +293,10 @@ def headed(g: Array, total: Array) -> Array:
         level = math.exp(total[each])
         proposed, found = g[each], slopes[each]
         for j in range(most.size):
-            slope = exp(min(max(proposed[j], slope_head.LOWEST), slope_head.HIGHEST) + total[each])
+            slope = exp(
+                min(max(proposed[j], slope_head.MIN_LOG_RATIO), slope_head.MAX_LOG_RATIO)
+                + total[each]
+            )
             most[j] = slope if not slope <= most[j] else most[j]  # a NaN stays
             found[j] = min(max(most[j], slope_head.MIN_SLOPE), slope_head.MAX_SLOPE) / level
     return slopes
