@@ -15,6 +15,10 @@ from arbiter import storage
 from arbiter.storage import SurfaceFileError
 from arbiter.surface import Surface
 
+# of tests/data/surface_*.npz, asked of revision 232570f, which wrote them
+IV_BEFORE = [0.20424621905791623, 0.1801748119045882, 0.1552344744682868, 0.13700007931846062]
+VIX_BEFORE, FUTURE_BEFORE, VVIX_BEFORE = 15.688391939462921, 16.256713890840647, 42.21567202517306
+
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
@@ -204,3 +208,16 @@ def test_numbers_without_the_guarantee_are_refused(saved: Path) -> None:
     rewrite(saved, slopes=slopes.astype(np.float32))
     with pytest.raises(SurfaceFileError, match="float32"):
         Surface.load(saved)
+
+
+def test_files_of_before_the_house_was_parted_load() -> None:
+    """Written by revision 232570f, with and without a VIX side; so are the numbers."""
+    folder = Path(__file__).parent / "data"
+    plain = Surface.load(folder / "surface_plain.npz")
+    both = Surface.load(folder / "surface_with_vix.npz")
+    for surface in (plain, both):
+        assert surface.certificate().passed
+        assert surface.iv([-0.2, -0.1, 0.0, 0.1], 0.25) == pytest.approx(IV_BEFORE, rel=1e-12)
+        assert float(surface.vix()) == pytest.approx(VIX_BEFORE, rel=1e-12)
+    assert float(both.vix_future(0.2)) == pytest.approx(FUTURE_BEFORE, rel=1e-12)
+    assert float(both.vvix(0.2)) == pytest.approx(VVIX_BEFORE, rel=1e-12)
