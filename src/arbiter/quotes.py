@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from arbiter import inputs
 from arbiter.conventions import Array
 from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion, count_exclusions, no_exclusions
-from arbiter.forwards import ForwardCurve, as_datetime
+from arbiter.forwards import DateLike, ForwardCurve, as_datetime
 from arbiter.pricing import black
 
 logger = logging.getLogger(__name__)
@@ -176,7 +176,7 @@ class Quotes:
         return mask
 
     @classmethod
-    def from_frame(cls, frame: Any, *, as_of: Any = None) -> Quotes:
+    def from_frame(cls, frame: Any, *, as_of: DateLike | None = None) -> Quotes:
         """Quotes from a polars or pandas frame, or a mapping of columns.
 
         Args:

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from arbiter.chains import Chain, ChainError, read_chain, read_futures, read_vol
 from arbiter.chains.source import RawSource, load_source
 from arbiter.chains.tables import columns_of
 from arbiter.fitting.vix_quotes import VixMarket
+from arbiter.forwards import DateLike
 from arbiter.futures import FuturesCurve
 from arbiter.quotes import Quotes
 
@@ -51,7 +51,7 @@ class QuoteSource:
         cls,
         path: str | PathLike[str],
         *,
-        as_of: Any = None,
+        as_of: DateLike | None = None,
         layout: str | None = None,
         underlying: str | None = None,
         shortest_days: float = 2.0,
@@ -122,7 +122,12 @@ class VixSource:
 
     @classmethod
     def read(
-        cls, index: QuoteSource, options: Path | None, futures: Path | None, *, as_of: Any = None
+        cls,
+        index: QuoteSource,
+        options: Path | None,
+        futures: Path | None,
+        *,
+        as_of: DateLike | None = None,
     ) -> VixSource | None:
         """Read VIX options, VIX futures or both; None where there are neither.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -17,6 +16,7 @@ from arbiter.chains.roots import EUROPEAN_ROOTS, find_common_underlying, find_eu
 from arbiter.chains.sessions import FIRST_YEAR, LAST_YEAR, settlement_time
 from arbiter.conventions import MINUTES_PER_YEAR
 from arbiter.exclusions import Exclusion
+from arbiter.forwards import DateLike
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,12 @@ _MAX_STRIKE_SPOT_RATIO = 20.0  # median strike over spot, or spot over it: beyon
 
 
 def assemble_chain(
-    reading: Reading, name: str, *, as_of: Any, spot: float | None, underlying: str | None
+    reading: Reading,
+    name: str,
+    *,
+    as_of: DateLike | None,
+    spot: float | None,
+    underlying: str | None,
 ) -> Chain:
     """The chain of a reading; ``as_of``, ``spot`` and ``underlying`` override what it says."""
     moment, notes = _resolve_quote_moment(reading, name, as_of)
@@ -62,7 +67,7 @@ def assemble_chain(
 
 
 def _resolve_quote_moment(
-    reading: Reading, name: str, as_of: Any
+    reading: Reading, name: str, as_of: DateLike | None
 ) -> tuple[np.datetime64, tuple[str, ...]]:
     stamp = reading.stamp if as_of is None else quote_time.parse_as_of(as_of)
     if stamp is None:

@@ -13,6 +13,7 @@ from arbiter.chains import quote_time, tables
 from arbiter.chains.errors import ChainError, Remedy
 from arbiter.chains.sessions import moment_of, settlement_time
 from arbiter.chains.source import SourceTable, load_source
+from arbiter.forwards import DateLike
 from arbiter.futures import FuturesCurve
 
 _VIX_WINDOW = dt.timedelta(days=30)
@@ -40,7 +41,7 @@ def monthly_settlement(year: int, month: int) -> dt.datetime:
     return settlement_time(expiry - _VIX_WINDOW, "AM")
 
 
-def read_futures(source: Any, *, as_of: Any = None) -> FuturesCurve:
+def read_futures(source: Any, *, as_of: DateLike | None = None) -> FuturesCurve:
     """Read VIX futures of one moment.
 
     Args:
@@ -78,12 +79,12 @@ def _find_column(table: SourceTable, names: tuple[str, ...]) -> str | None:
     return next((name for name in names if name in table.frame.columns), None)
 
 
-def _parse_moment(as_of: Any) -> np.datetime64:
+def _parse_moment(as_of: DateLike | None) -> np.datetime64:
     stamp = quote_time.parse_as_of(as_of)
     return moment_of(stamp.moment, timed=stamp.timed)[0]
 
 
-def _read_by_expiry(table: SourceTable, as_of: Any) -> FuturesCurve:
+def _read_by_expiry(table: SourceTable, as_of: DateLike | None) -> FuturesCurve:
     expiry, price, day = (
         _find_column(table, names) for names in (_EXPIRY_COLUMNS, _PRICE_COLUMNS, _DAY_COLUMNS)
     )
@@ -128,7 +129,9 @@ def _read_only_day(table: SourceTable, day: str | None) -> Any:
     return days[0]
 
 
-def _read_by_rank(table: SourceTable, ranks: dict[str, int], as_of: Any) -> FuturesCurve:
+def _read_by_rank(
+    table: SourceTable, ranks: dict[str, int], as_of: DateLike | None
+) -> FuturesCurve:
     day = _find_column(table, _DAY_COLUMNS)
     if day is None:
         raise ChainError(f"{table.name} has columns VX1, ... and no column date")

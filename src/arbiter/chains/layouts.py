@@ -20,6 +20,7 @@ from arbiter.chains.chain import Chain
 from arbiter.chains.errors import ChainError
 from arbiter.chains.reading import Reading
 from arbiter.chains.source import RawSource, load_source
+from arbiter.forwards import DateLike
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ LAYOUTS: Mapping[str, Layout] = MappingProxyType(
 def read_chain(
     source: Any,
     *,
-    as_of: Any = None,
+    as_of: DateLike | None = None,
     layout: str | None = None,
     spot: float | None = None,
     underlying: str | None = None,

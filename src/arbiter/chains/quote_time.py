@@ -144,7 +144,7 @@ def _convert_to_new_york(local: dt.datetime, text: str, notes: list[str]) -> np.
     return np.datetime64(there, "m")
 
 
-def parse_as_of(as_of: Any) -> Stamp:
+def parse_as_of(as_of: object) -> Stamp:
     """A caller's ``as_of``: ISO text, a datetime or a date; New York time unless it has a zone.
 
     Raises:

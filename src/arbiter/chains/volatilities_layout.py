@@ -13,6 +13,7 @@ from arbiter.chains.errors import ChainError
 from arbiter.chains.source import SourceTable, load_source
 from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion
+from arbiter.forwards import DateLike
 from arbiter.quotes import Quotes
 
 _REQUIRED_COLUMNS = ("expiry", "strike", "bid", "ask", "fwd")
@@ -21,7 +22,11 @@ _WHOLE_DAY_TOLERANCE = 1e-3  # days: how far from a whole number of them a matur
 
 
 def read_volatilities(
-    source: Any, *, as_of: Any = None, shortest_days: float = 2.0, fewest_strikes: int = 8
+    source: Any,
+    *,
+    as_of: DateLike | None = None,
+    shortest_days: float = 2.0,
+    fewest_strikes: int = 8,
 ) -> Quotes:
     """Read implied volatilities of options on an index, or on VIX futures.
 
@@ -97,7 +102,9 @@ def read_volatilities(
     )
 
 
-def _count_days(frame: pl.DataFrame, table: SourceTable, as_of: Any) -> tuple[Array, Any]:
+def _count_days(
+    frame: pl.DataFrame, table: SourceTable, as_of: DateLike | None
+) -> tuple[Array, Any]:
     """Whole days to each row's expiry, and the day they are counted from."""
     expiry = frame["expiry"].to_numpy().astype("datetime64[D]")
     texp = frame["texp"].to_numpy()

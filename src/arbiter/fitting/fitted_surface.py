@@ -115,7 +115,7 @@ class FittedSurface(Surface):
         """Standard error of :meth:`iv`, annualised and decimal.
 
         Too small where ``prior`` was made from the same quotes; not in a refinement (docs/fit.md,
-        "How sure").
+        "Standard errors").
         """
         return self.uncertainty.iv(k, self.years(T))
 
