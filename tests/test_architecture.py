@@ -177,6 +177,22 @@ def test_no_private_name_of_another_module_is_read(module: Module) -> None:
     assert house.list_private_reads(module) == []
 
 
+def test_no_test_pins_a_private_name() -> None:
+    folders = (house.ROOT / "tests", house.ROOT / "lab" / "tests")
+    files = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
+    assert len(files) > 100
+    texts = {path: path.read_text(encoding="utf-8") for path in files}
+    found = [
+        read
+        for path, text in texts.items()
+        for read in house.list_private_reads(Module(path.stem, path, ast.parse(text)))
+    ]
+    assert found == []
+    patched = re.compile(r"setattr\(\s*[\w.]+,\s*\"_[a-zA-Z]|setattr\(\s*\"arbiter[\w.]*\._")
+    assert [path.name for path, text in texts.items() if patched.search(text)] == []
+    assert patched.search('monkeypatch.setattr(loop, "_' + 'find", 1)')
+
+
 @pytest.mark.parametrize(
     "source",
     [

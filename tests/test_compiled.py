@@ -21,7 +21,7 @@ from arbiter.compiled import config
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     """Nothing is known of folders or said before, nor after."""
-    for known in (compiled.find_cache_folder, compiled._log_compiling):
+    for known in (compiled.find_cache_folder, compiled.log_compiling):
         known.cache_clear()
     yield
     compiled.find_cache_folder.cache_clear()
@@ -93,7 +93,7 @@ def test_what_is_kept_belongs_to_one_state_of_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another version leaves nothing behind, and the compiler's own folder is as it was."""
-    monkeypatch.setattr(compiled, "_PACKAGE", tmp_path)
+    monkeypatch.setattr(compiled, "PACKAGE", tmp_path)
     monkeypatch.setattr(compiled, "SOURCES", ("made.py",))
     monkeypatch.setattr(config, "CACHE_DIR", "")
     times = compiled.compiled(written(tmp_path, 2.0))
@@ -141,7 +141,7 @@ def test_without_a_home_or_a_state_nothing_is_kept(
     monkeypatch.setattr(Path, "home", homeless)
     (tmp_path / "made.py").touch()
     monkeypatch.setattr(compiled, "SOURCES", ("made.py",))
-    monkeypatch.setattr(compiled, "_PACKAGE", tmp_path)
+    monkeypatch.setattr(compiled, "PACKAGE", tmp_path)
     assert compiled.find_cache_folder() is not None  # the package's own folder
     (tmp_path / "__pycache__").rename(tmp_path / "gone")
     (tmp_path / "__pycache__").touch()
@@ -169,7 +169,7 @@ def test_what_cannot_be_kept_is_compiled_all_the_same(
     """Where a folder should be there is a file; and it is said once that this takes long."""
     (tmp_path / "file").touch()
     monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "file"))
-    monkeypatch.setattr(compiled, "_PACKAGE", tmp_path / "file")
+    monkeypatch.setattr(compiled, "PACKAGE", tmp_path / "file")
     monkeypatch.setattr(compiled, "SOURCES", ())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert compiled.find_cache_folder() is None

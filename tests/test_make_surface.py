@@ -14,7 +14,8 @@ def project(tmp_path: Path) -> Path:
     """A folder with the Makefile, and a command that prints its arguments one a line."""
     if shutil.which("make") is None:
         pytest.skip("make is not installed")
-    for name in ("pyproject.toml", "constraints.txt"):
+    (tmp_path / "lab").mkdir()
+    for name in ("pyproject.toml", "lab/pyproject.toml", "constraints.txt"):
         (tmp_path / name).touch()
     command = tmp_path / ".venv" / "bin" / "arbiter"
     command.parent.mkdir(parents=True)

@@ -32,7 +32,7 @@ F = TypeVar("F", bound=Callable[..., object])
 logger = logging.getLogger(__name__)
 
 config: Any = _config  # whose attributes come from the environment
-_PACKAGE = Path(__file__).parent
+PACKAGE = Path(__file__).parent
 # Modules and folders that compiled functions and their constants come from: a test looks after it.
 SOURCES = ("compiled.py", "conventions.py", "pricing", "operators")
 _CACHE_PREFIX, _MAX_CACHE_AGE_SECONDS = "arbiter-compiled-", 3600.0  # names of folders, and seconds
@@ -70,7 +70,7 @@ def find_cache_folder() -> Path | None:
     ``NUMBA_CACHE_DIR`` if that is set, else the package's own, else the user's.
     """
     try:
-        state = hash_sources([_PACKAGE / name for name in SOURCES])
+        state = hash_sources([PACKAGE / name for name in SOURCES])
     except OSError:  # not a plain folder of files: nothing says which state this is
         return None
     # code with and without checks of bounds is not the same code
@@ -82,7 +82,7 @@ def find_cache_folder() -> Path | None:
             tempfile.TemporaryFile(dir=folder).close()
         except OSError:
             continue
-        if base == _PACKAGE / "__pycache__":
+        if base == PACKAGE / "__pycache__":
             _remove_old_caches(base, folder)
         return folder
     return None
@@ -91,7 +91,7 @@ def find_cache_folder() -> Path | None:
 def _list_cache_bases() -> Iterator[Path]:
     if config.CACHE_DIR:
         yield Path(config.CACHE_DIR)
-    yield _PACKAGE / "__pycache__"
+    yield PACKAGE / "__pycache__"
     with suppress(RuntimeError):  # there may be no home
         yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "arbiter"
 
@@ -131,7 +131,7 @@ class _CompileNotice(event.Listener):
     def on_start(self, event: Any) -> None:
         function = getattr(event.data.get("dispatcher"), "py_func", None)
         if (getattr(function, "__module__", None) or "").startswith("arbiter."):
-            _log_compiling()
+            log_compiling()
 
     def on_end(self, event: Any) -> None:
         """Do nothing."""
@@ -143,7 +143,7 @@ def _register_notice() -> None:
 
 
 @lru_cache(maxsize=1)
-def _log_compiling() -> None:
+def log_compiling() -> None:
     """Log a notice: the record is marked as one, and is no warning about a result."""
     message = "compiling for this machine, which takes up to a minute the first time"
     logger.warning(message, extra={"notice": True})

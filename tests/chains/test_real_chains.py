@@ -165,7 +165,7 @@ def test_a_wrong_forward_would_be_seen(data_dir: Path) -> None:
     chain = chain_of(data_dir, "spx_2023-09-14_close.csv")
     parity = chain.forwards()
     moved = read_chain(data_dir / "chains" / "spx_2023-09-14_close.csv")
-    moved.__dict__["_parity_estimates"] = chain._parity_estimates._replace(
+    moved.__dict__["parity_estimates"] = chain.parity_estimates._replace(
         frame=parity.with_columns(pl.col("forward") + 0.5)
     )
     assert gaps(moved)["gap"].abs().median() > 5.0  # type: ignore[operator]

@@ -110,7 +110,7 @@ def test_fit_that_does_not_converge_exits_1(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hurried = ab.FitOptions(iterations=2)
-    monkeypatch.setattr("arbiter.cli.fit_command._parse_fit_options", lambda *_: hurried)
+    monkeypatch.setattr("arbiter.cli.fit_command.parse_fit_options", lambda *_: hurried)
     result = run("fit", small, "--out", tmp_path, "--no-report", "--json")
     assert result.exit_code == 1
     summary = json.loads(result.stdout)

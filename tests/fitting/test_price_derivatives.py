@@ -8,12 +8,12 @@ import torch
 from numpy.typing import NDArray
 
 from arbiter.conventions import Array
-from arbiter.fitting.options import KNOTS
 from arbiter.fitting.price_derivatives import KnotQuadrature, OtmPricer
+from arbiter.pricing.knots import DEFAULT_KNOTS
 from arbiter.pricing.transport import Transport
 from counts import count
 
-FITTED = np.array(KNOTS)  # no segment is cut
+FITTED = np.array(DEFAULT_KNOTS)  # no segment is cut
 COARSE = np.array([-4.0, -1.0, 0.5, 1.0, 3.0])  # every segment is cut, and zero is no knot
 KINDS = ["index", "flat", "steep"]
 

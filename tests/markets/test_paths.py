@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arbiter.conventions import Array
-from arbiter.markets.paths import Paths, _noise_direction, simulate
+from arbiter.markets.paths import Paths, noise_direction, simulate
 from arbiter.markets.timelines import timeline
 from arbiter.markets.universes import simulate_settled_state, universe
 from arbiter.models.expected_variance import ExpectedVariance
@@ -100,11 +100,11 @@ def test_option_prices_converge_to_the_oracle(name: str) -> None:
 
 def test_noise_moves_slow_factors_fully_and_fast_ones_less() -> None:
     p = preset("calm")
-    day = _noise_direction(p, 1.0 / 365.0)
+    day = noise_direction(p, 1.0 / 365.0)
     assert day[: p.factors // 2] == pytest.approx(1.0, abs=0.02)
     assert (np.diff(day) < 0.0).all()
     assert 0.0 < day[-1] < 0.1
-    fine = _noise_direction(p, 1e-8)
+    fine = noise_direction(p, 1e-8)
     assert fine == pytest.approx(1.0, abs=1e-3)  # short steps are the model itself
 
 

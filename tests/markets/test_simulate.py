@@ -128,14 +128,14 @@ def test_interrupted_run_goes_on_and_ends_with_the_same_bytes(
         calls.append(path)
         return whole_file(path, table, note)
 
-    whole_file = datasets._write
-    monkeypatch.setattr(datasets, "_write", stopped)
+    whole_file = datasets.write_table
+    monkeypatch.setattr(datasets, "write_table", stopped)
     with pytest.raises(KeyboardInterrupt):
         write_dataset(PLAN, tmp_path)
     assert MANIFEST not in contents(tmp_path)
     with pytest.raises(ValueError, match="run the same command again"):
         len(Dataset(tmp_path))
-    monkeypatch.setattr(datasets, "_write", whole_file)
+    monkeypatch.setattr(datasets, "write_table", whole_file)
     kept = (tmp_path / "quotes-00000.parquet").stat().st_ino
     done: list[int] = []
     write_dataset(PLAN, tmp_path, done.append)
@@ -274,7 +274,7 @@ def test_finished_dataset_is_not_made_again(
 ) -> None:
     out, _ = simulated
     before = contents(out)
-    monkeypatch.setattr(datasets, "_write", lambda *_: pytest.fail("written again"))
+    monkeypatch.setattr(datasets, "write_table", lambda *_: pytest.fail("written again"))
     options = ("--days", 4, "--preset", "stressed", "--seed", 3, "--listing", "sparse", "--no-vix")
     result = run("--out", out, *options)
     assert result.exit_code == 0, result.stderr

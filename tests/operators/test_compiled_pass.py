@@ -38,7 +38,11 @@ from arbiter.operators.quick import reference_volatility as quick_reference
 from arbiter.operators.quick import shrinkage as quick_trust
 from arbiter.operators.quick.flat import flat
 from arbiter.operators.quick.quote_prices import prices
-from arbiter.operators.quick.star_order_projection import Polish, _isotonic, _ordered
+from arbiter.operators.quick.star_order_projection import (
+    Polish,
+    order_along_maturity,
+    pool_adjacent,
+)
 from arbiter.operators.quote_tensors import ImpliedVolatilities
 from arbiter.operators.residuals import make_compiled_quadrature
 from arbiter.pricing import black, normal
@@ -276,11 +280,11 @@ def test_the_law_of_the_quotes_is_that_of_the_network(seed: int, far: float) -> 
     u = rng.normal(0.0, size) + far * half * (rng.uniform(size=40) < 0.1)
     near = compiled_likelihood.Near(np.zeros(40, np.int64), np.zeros((40, 4)))
     quotes = compiled_likelihood.Quoted(np.array([0, 40]), near, u, half)
-    found = compiled_likelihood._law(quotes, np.zeros(40), variance, 0.002)
+    found = compiled_likelihood.average_error_laws(quotes, np.zeros(40), variance, 0.002)
     given = (torch.from_numpy(x)[None] for x in (u, variance + 0.002**2, half, np.ones(40)))
-    wanted = bid_ask_likelihood._likeliest(*given)[0].tolist()
+    wanted = bid_ask_likelihood.average_error_laws(*given)[0].tolist()
     np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-10)
-    blurred = compiled_likelihood._law(
+    blurred = compiled_likelihood.average_error_laws(
         quotes, np.zeros(40), variance, 0.2
     )  # where all laws are alike
     assert np.abs(np.subtract(blurred, wanted)).max() > 1e-3
@@ -296,7 +300,7 @@ def test_truncated_moments_are_those_of_the_network(seed: int) -> None:
     )
     found = np.array(
         [
-            compiled_likelihood._truncated(*row)
+            compiled_likelihood.truncated_moments(*row)
             for row in zip(mean, variance, low, high, strict=True)
         ]
     )
@@ -348,7 +352,7 @@ def test_transports_on_the_way_to_more_rounds_are_those_of_the_network(
             patch.setattr(star_order_projection, "MIN_MISS_FOR_MORE_ROUNDS", 1.0)
             patch.setattr(star_order_projection, "FULL_MISS_FOR_MORE_ROUNDS", 2.0)
             once, miss = star_order_projection.transport(smile)
-        trust = star_order_projection._priced(smile).trust.view_as(miss)
+        trust = star_order_projection.price_smile(smile).trust.view_as(miss)
         off = torch.sqrt((trust * miss**2).flatten(1).sum(1) / trust.flatten(1).sum(1))
         part = (off - star_order_projection.MIN_MISS_FOR_MORE_ROUNDS) / (
             star_order_projection.FULL_MISS_FOR_MORE_ROUNDS
@@ -376,7 +380,7 @@ def test_isotonic_regression_is_the_min_max_formula(seed: int) -> None:
     given = torch.from_numpy(np.stack([y, weight])[:, None, :, None])
     wanted = star_order_projection.isotonic(*given)[0, :, 0].numpy()
     found = y.copy()
-    _isotonic(found, weight)
+    pool_adjacent(found, weight)
     np.testing.assert_allclose(found, wanted, rtol=0.0, atol=1e-12)
     assert (np.diff(found) >= 0.0).all()
 
@@ -389,7 +393,7 @@ def test_what_is_no_number_stays_none() -> None:
     assert not torch.isfinite(g[1]).all()
     assert not torch.isfinite(g[2]).all()
     falling = np.array([[1.0, 1.0], [np.nan, 0.5], [0.5, 0.2]])
-    ordered = _ordered(falling, np.zeros(3), np.ones((3, 2)))
+    ordered = order_along_maturity(falling, np.zeros(3), np.ones((3, 2)))
     assert np.isnan(ordered[:, 0]).any()
     assert (np.diff(ordered[:, 1]) >= 0.0).all()
 

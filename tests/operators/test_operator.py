@@ -388,5 +388,5 @@ def test_single_precision_inside_costs_less_than_a_hundredth_of_a_basis_point() 
     found = [
         Inference(operator.network, dtype)(batch)[0][0] for dtype in (torch.float32, torch.float64)
     ]
-    one, two = (ab.Surface.from_slopes(operator._knots, quotes.maturities, b) for b in found)
+    one, two = (ab.Surface.from_slopes(operator.knots, quotes.maturities, b) for b in found)
     assert 0.0 < np.abs(one.iv(quotes.k, quotes.T) - two.iv(quotes.k, quotes.T)).max() < 1e-6

@@ -75,7 +75,7 @@ def test_a_level_that_the_index_does_not_have_bends_no_shape(
     np.testing.assert_allclose(gap, -0.04, atol=0.02)
     shift = np.abs(apart.vvix(T) / fair.vvix(T) - 1.0).max()
     assert shift < 0.1
-    monkeypatch.setattr(vix_head, "_LOG_OFFSET_DEVIATION", 1e-6)
+    monkeypatch.setattr(vix_head, "LOG_OFFSET_DEVIATION", 1e-6)
     bent = operator(made.quotes, vix_quotes=higher)
     assert np.abs(bent.vvix(T) / fair.vvix(T) - 1.0).max() > 2.0 * shift
 

@@ -21,8 +21,8 @@ from arbiter.operators.prior.slice_offsets import (
     Prior,
     Rows,
     Sums,
-    _reached,
     believed,
+    cut_beyond_unlikely,
     evidence,
     likeliest,
     moments,
@@ -142,7 +142,7 @@ def test_what_lies_beyond_a_value_that_counts_for_nothing_is_not_looked_at() -> 
         [6.0, 3.0, 0.0, 3.0, 9.0],
         [5.0, -1.0, 0.0, -4.0, -inf],
     ]
-    assert torch.equal(_reached(height.T).T, torch.tensor(reached))
+    assert torch.equal(cut_beyond_unlikely(height.T).T, torch.tensor(reached))
 
 
 def between(found: Tensor, low: float, high: float) -> float:

@@ -57,7 +57,7 @@ def test_prices_along_the_quadrature_are_the_transports() -> None:
     g = skewed(0.6, 0.05)
     k = torch.sinh(PLACE) * LEVEL
     exact = Transport(KNOTS, torch.exp(g) * LEVEL).otm(k).flatten(0, 1)
-    laid = star_order_projection._laid(
+    laid = star_order_projection.lay_transports(
         torch.exp(g).flatten(0, 1), torch.sinh(PLACE), LEVEL.flatten(0, 1)
     )
     told = exact > 1e-9
@@ -71,9 +71,9 @@ def test_derivatives_are_those_of_prices() -> None:
     z, level, step = torch.sinh(PLACE), LEVEL.flatten(0, 1), 1e-4
 
     def prices(g: Tensor) -> Tensor:
-        return star_order_projection._laid(torch.exp(g), z, level).prices()
+        return star_order_projection.lay_transports(torch.exp(g), z, level).prices()
 
-    found = star_order_projection._laid(torch.exp(g), z, level).derivatives(torch.exp(g))
+    found = star_order_projection.lay_transports(torch.exp(g), z, level).derivatives(torch.exp(g))
     unit = step * torch.eye(len(KNOTS), dtype=torch.float64)
     wanted = torch.stack([(prices(g + e) - prices(g - e)) / (2.0 * step) for e in unit], -1)
     assert float((found - wanted).abs().max()) < 0.02 * float(wanted.abs().max())
@@ -124,7 +124,7 @@ def crashing() -> star_order_projection.Smile:
 
 
 def missed(made: star_order_projection.Smile, miss: Tensor) -> float:
-    weight = star_order_projection._priced(made).trust.view_as(miss)
+    weight = star_order_projection.price_smile(made).trust.view_as(miss)
     loss = star_order_projection.ROBUST_LOSS_MISS**2 * torch.log1p(
         (miss / star_order_projection.ROBUST_LOSS_MISS) ** 2
     )
@@ -227,7 +227,7 @@ def test_prices_begin_to_say_something_with_nothing() -> None:
     torch.testing.assert_close(says, wanted, rtol=0.0, atol=1e-9)
     assert int(((says > 0.1) & (says < 0.9)).sum()) > 100
     assert float((says - (price > 1e-8).double()).abs().max()) > 0.9  # not all or nothing
-    trust = star_order_projection._priced(many).trust.view_as(says)
+    trust = star_order_projection.price_smile(many).trust.view_as(says)
     torch.testing.assert_close(
         trust, says / (np.exp(-12.0) + star_order_projection.MIN_RELATIVE_IV_ERROR**2)
     )

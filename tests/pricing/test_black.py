@@ -120,7 +120,7 @@ def test_quick_mills_ratios_are_mills_ratios() -> None:
     found, wanted = normal.quick_mills(y), normal.mills(y)
     off = (found / wanted - 1.0).abs()
     assert 0.0 < float(off.max()) < 1e-9
-    assert float(off[y < normal._MIN_ASYMPTOTIC_ARGUMENT].max()) < 2e-13
+    assert float(off[y < normal.MIN_ASYMPTOTIC_ARGUMENT].max()) < 2e-13
     assert float((normal.quick_mills(y + 1e-6) / wanted - 1.0).abs().max()) > 1e-8
 
 

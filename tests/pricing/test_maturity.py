@@ -115,7 +115,7 @@ def test_unordered_tangents_would_cross() -> None:
     for seed in range(200):
         slopes, _ = nested(seed, 3, 0.4)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(maturity, "_limit_crossing_tangents", lambda u, values, tangent: tangent)
+            patch.setattr(maturity, "limit_crossing_tangents", lambda u, values, tangent: tangent)
             plain = slopes_at(LISTED, slopes, DENSE)
         crossed |= bool(torch.diff(plain, dim=0).min() < -1e-6)
     assert crossed

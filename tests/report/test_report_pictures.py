@@ -94,7 +94,7 @@ def test_error_midway_leaves_the_old_pdf(
     def fail(*_: Any) -> None:
         raise RuntimeError("midway")
 
-    monkeypatch.setattr(pictures, "_densities", fail)
+    monkeypatch.setitem(pictures.PICTURES, "densities", fail)
     with pytest.raises(RuntimeError, match="midway"):
         write_pdf(path, surface, few(surface, 1), summary={})
     assert path.read_bytes() == b"old"

@@ -80,7 +80,7 @@ def test_the_coupling_holds_for_every_draw() -> None:
     surface = surface_of("calm")
     prior = vix_prior(surface, T)
     variance = surface.forward_variance(T)
-    for slices in prior._draw_slices()[::16]:
+    for slices in prior.draw_slices()[::16]:
         tied = surface.with_vix(slices)
         np.testing.assert_allclose(tied.vix_second_moment(T), variance, rtol=1e-12)
         assert np.all(tied.vix_future(T) <= 100.0 * np.sqrt(variance))

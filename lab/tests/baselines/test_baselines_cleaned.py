@@ -138,7 +138,7 @@ def test_methods_that_do_not_clean_are_refused(method: str) -> None:
 
 def test_both_methods_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     """On few nodes: Dykstra's alternation is slow."""
-    monkeypatch.setattr(cleaned_module, "_NODE_STEP", 0.4)
+    monkeypatch.setattr(cleaned_module, "NODE_STEP", 0.4)
     one, other = (clean(CROSSED, method=method) for method in ("qp", "dykstra"))
     assert one.prices.size < 100
     assert np.abs(one.prices - other.prices).max() < 1e-6

@@ -142,7 +142,7 @@ def test_padding_changes_nothing(model: str) -> None:
     deep[-1][:, -1] = False
     T = torch.cat([chain.T, 1.3 * chain.T[:, -1:]], 1)
     zeta = torch.linspace(-2.0, 1.0, 6, dtype=torch.float64).expand(1, 5, 6)
-    network = baseline(model)._network
+    network = baseline(model).network
     alone = network(scaled(chain), zeta)
     padded = network(scaled(Ragged(T, *deep)), torch.cat([zeta, zeta[:, :1]], 1))[:, :5]
     assert torch.allclose(alone, padded, rtol=0.0, atol=1e-10)
@@ -153,7 +153,7 @@ def test_padding_changes_nothing(model: str) -> None:
 @each_model
 def test_far_maturities_matter(model: str) -> None:
     """Each network connects maturities: a change of the last moves the first."""
-    network = baseline(model)._network
+    network = baseline(model).network
     chain = scaled(random_chain(5, chains=1))
     zeta = torch.zeros(1, 5, 1, dtype=torch.float64)
     u = chain.u.clone()
@@ -173,7 +173,7 @@ def test_it_can_be_asked_anywhere_in_any_order(
     assert np.isfinite(table).all()
     one_by_one = [float(found.iv(a, t)) for a, t in zip(k.ravel(), T.ravel(), strict=True)]
     assert table.ravel() == pytest.approx(one_by_one, rel=1e-12)
-    monkeypatch.setattr(trained_baseline, "_MAX_QUERIES", 7)
+    monkeypatch.setattr(trained_baseline, "MAX_QUERIES", 7)
     assert found.iv(k, T) == pytest.approx(table, rel=1e-12)
     price = found.otm(0.0, 0.5)
     assert float(implied_total_volatility(price, 0.0).volatility) == pytest.approx(

@@ -216,9 +216,9 @@ def test_a_step_can_be_recorded(model: str) -> None:
     config = replace(tiny.CONFIG, kriging=True, spans=(0.3,))
     learner = BaselineTrainer(tiny.settings(model=model, config=config), tiny.laws())
     lesson = learner.draws.next_lesson(0).lesson
-    learner._differentiate_lesson(*lesson)
+    learner.differentiate_lesson(*lesson)
     with Waits() as waits:
-        learner._differentiate_lesson(*lesson)
+        learner.differentiate_lesson(*lesson)
     assert waits.seen == []
 
 

@@ -196,9 +196,9 @@ def test_diverging_and_interruption_have_codes_of_their_own(
     from arbiter_lab.training import loop
 
     options = ("--settings", settings, "--pool", pools, "--json")
-    monkeypatch.setattr(loop._TrainingLoop, "run", lambda *_: Ending.DIVERGED)
+    monkeypatch.setattr(loop.TrainingLoop, "run", lambda *_: Ending.DIVERGED)
     result = train("--out", tmp_path / "diverged", *options)
     assert result.exit_code == 1
     assert "not finite" in result.output
-    monkeypatch.setattr(loop._TrainingLoop, "run", lambda *_: Ending.INTERRUPTED)
+    monkeypatch.setattr(loop.TrainingLoop, "run", lambda *_: Ending.INTERRUPTED)
     assert train("--out", tmp_path / "stopped", *options).exit_code == 130

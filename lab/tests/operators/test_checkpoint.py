@@ -204,7 +204,7 @@ def test_file_that_is_too_large_is_not_read(stored: Path, monkeypatch: pytest.Mo
 def test_stored_numbers_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     """The file has a valid checksum, from a writer that does not check its numbers."""
     bad = {"a": torch.tensor([math.nan])}
-    right = checkpoint._checksum(bad, json.dumps(INFO, sort_keys=True))
+    right = checkpoint.compute_checksum(bad, json.dumps(INFO, sort_keys=True))
     refused(tmp_path / "x", about(bad, info=INFO, checksum=right), "'a' holds a number that is not")
 
 

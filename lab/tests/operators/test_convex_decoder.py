@@ -89,7 +89,7 @@ def test_the_projection_is_the_nearest_surface(method: str, rng: np.random.Gener
     def angle(x: Array) -> float:
         others = [market(8, 19, atm)[2] for atm in (0.1, 0.2, 0.25, 0.4)]
         others += [
-            grid_projection._exactly(wrong, kappa),
+            grid_projection.remove_tolerance_faults(wrong, kappa),
             project(wrong, kappa, method=method).prices,
         ]
         return max(float(np.sum(weights * (wrong - x) * (f - x))) for f in others)
@@ -149,10 +149,10 @@ def test_isotonic_regression_is_that_of_pooled_adjacent_violators(
     rng: np.random.Generator,
 ) -> None:
     y, weights = rng.normal(size=(9, 5)), rng.uniform(0.1, 4.0, (9, 5))
-    found = grid_projection._rising(y, weights)
+    found = grid_projection.isotonic_in_maturity(y, weights)
     for j in range(5):
         assert np.allclose(found[:, j], isotonic_regression(y[:, j], weights=weights[:, j]).x)
-    assert not np.allclose(found, grid_projection._rising(y, np.ones_like(y)))
+    assert not np.allclose(found, grid_projection.isotonic_in_maturity(y, np.ones_like(y)))
 
 
 def test_distances_are_of_volatility_unless_weights_are_given() -> None:

@@ -33,7 +33,7 @@ def operator() -> Operator:
 
 def guides(quotes: Quotes) -> Guides:
     guide = operator()(quotes, components=1)
-    return consulted(quotes, guide, operator()._folds(quotes), FitOptions())
+    return consulted(quotes, guide, operator().fold_guides(quotes), FitOptions())
 
 
 def squares(surface: Surface, made: HestonSurface) -> float:
@@ -87,7 +87,7 @@ def test_it_is_left_where_another_market_is_true() -> None:
 @pytest.mark.parametrize("number", range(3))  # one of each family
 def test_good_quotes_of_another_market_have_none_of_it(number: int) -> None:
     quotes = make_unseen_surfaces(1, first=number).build_case(0).quotes
-    guide, held = operator()(quotes), operator()._folds(quotes)
+    guide, held = operator()(quotes), operator().fold_guides(quotes)
     found = consulted(quotes, guide, held, FitOptions())
     assert found.guide is guide
     assert found.held is held
@@ -96,10 +96,10 @@ def test_good_quotes_of_another_market_have_none_of_it(number: int) -> None:
 
 def test_guides_are_means_of_both_in_log_slopes() -> None:
     quotes = heston_surface(0, hard=True).quotes
-    guide, held = operator()(quotes), operator()._folds(quotes)
+    guide, held = operator()(quotes), operator().fold_guides(quotes)
     found = consulted(quotes, guide, held, FitOptions())
     assert found.heston is not None
-    assert found.weight > heston_guide._MIN_WEIGHT
+    assert found.weight > heston_guide.MIN_WEIGHT
     market = market_slopes([found.heston], quotes.maturities)
     assert market is not None
     mean = (1.0 - found.weight) * np.log(guide.slopes[0]) + found.weight * market[0]
@@ -116,7 +116,7 @@ def test_folds_are_predicted_without_their_quotes() -> None:
         found = calibrate(case.quotes, case.quotes.half_spread)
         assert found is not None
         unseen_squares = 0.0
-        for fold in operator()._folds(case.quotes):
+        for fold in operator().fold_guides(case.quotes):
             unseen_squares += float(np.sum(found.refit_without(fold.out)[1] ** 2))
         seen.append(float(np.sum(found.residuals**2)) / unseen_squares)
     assert max(seen) < 1.0
@@ -129,7 +129,7 @@ def test_folds_are_predicted_without_their_quotes() -> None:
 def test_odds_are_against_it_and_quotes_decide(
     squares: tuple[float, float], low: float, high: float
 ) -> None:
-    assert low <= heston_guide._weight(np.array(squares), 100) <= high
+    assert low <= heston_guide.weigh_second_guide(np.array(squares), 100) <= high
 
 
 @pytest.mark.parametrize("off", [5.0, 20.0, 100.0])
@@ -147,29 +147,29 @@ def test_one_bad_quote_does_not_make_a_market(off: float) -> None:
 
 
 def test_a_market_that_misses_by_more_than_spreads_has_no_weight() -> None:
-    assert heston_guide._weight(np.array([1000.0, 59.0]), 100) > 0.99
-    assert heston_guide._weight(np.array([1000.0, 61.0]), 100) == 0.0
+    assert heston_guide.weigh_second_guide(np.array([1000.0, 59.0]), 100) > 0.99
+    assert heston_guide.weigh_second_guide(np.array([1000.0, 61.0]), 100) == 0.0
 
 
 @pytest.mark.parametrize("squares", [(np.nan, 1.0), (1.0, np.inf), (0.0, 0.0)])
 def test_what_is_no_number_has_no_weight(squares: tuple[float, float]) -> None:
-    assert heston_guide._weight(np.array(squares), 100) == 0.0
+    assert heston_guide.weigh_second_guide(np.array(squares), 100) == 0.0
 
 
 def test_few_quotes_are_not_asked() -> None:
     quotes = heston_surface(0, hard=True).quotes
     few = quotes.select(np.arange(len(quotes)) % 8 == 0)
-    assert len(few) < heston_guide._MIN_QUOTES
-    guide, held = operator()(few), operator()._folds(few)
+    assert len(few) < heston_guide.MIN_QUOTES
+    guide, held = operator()(few), operator().fold_guides(few)
     assert consulted(few, guide, held, FitOptions()) == Guides(guide, held)
 
 
 def test_many_quotes_are_asked_in_part() -> None:
     quotes = example_chain().quotes()
-    asked = heston_guide._asked(quotes)
-    assert 0 < np.count_nonzero(asked) <= heston_guide._MAX_QUOTES
+    asked = heston_guide.select_asked_quotes(quotes)
+    assert 0 < np.count_nonzero(asked) <= heston_guide.MAX_QUOTES
     listed = np.unique(quotes.expiry[asked])
-    assert listed.size <= heston_guide._MAX_EXPIRIES
+    assert listed.size <= heston_guide.MAX_EXPIRIES
     # no expiry is held out whole: each has its quotes in all folds, but for the smallest ones
     whole = [
         min(np.count_nonzero(asked & out & (quotes.expiry == one)) for out in folds(quotes))
@@ -205,8 +205,8 @@ def test_guides_keep_their_own_knots() -> None:
     knots = np.linspace(-5.0, 4.5, 81)
     finer = np.stack([np.interp(knots, guide.knots, row) for row in guide.slopes[0]])
     surface = Surface.from_slopes(knots, guide.maturities, finer)
-    found = consulted(quotes, surface, operator()._folds(quotes), FitOptions())
-    assert found.weight > heston_guide._MIN_WEIGHT
+    found = consulted(quotes, surface, operator().fold_guides(quotes), FitOptions())
+    assert found.weight > heston_guide.MIN_WEIGHT
     np.testing.assert_array_equal(found.guide.knots, knots)
 
 

@@ -70,7 +70,7 @@ def written(path: Path, network: nn.Module, **about: Any) -> Path:
     """Write a file with a valid checksum and any contents; our own writer refuses NaN."""
     info: dict[str, Any] = {name: {} for name in checkpoint.REQUIRED_PROVENANCE} | about
     tensors = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
-    right = checkpoint._checksum(tensors, json.dumps(info, sort_keys=True))
+    right = checkpoint.compute_checksum(tensors, json.dumps(info, sort_keys=True))
     said = {"format": checkpoint.FORMAT, "version": 1, "info": info, "checksum": right}
     path.write_bytes(
         serialise(tensors, {checkpoint.METADATA_KEY: json.dumps(said, sort_keys=True)})

@@ -20,8 +20,8 @@ from arbiter.quotes import Quotes
 from arbiter_lab.evaluation.heston_surfaces import heston_surface, oracle_rmse_bp
 from arbiter_lab.peers import SSVI, SVI, Peer, fit_andreasen_huge, fit_ssvi, fit_svi
 from arbiter_lab.peers.peer import volatility_targets
-from arbiter_lab.peers.ssvi import _LeastSquaresProblem
-from arbiter_lab.peers.svi import _SliceQuotes, raw_svi
+from arbiter_lab.peers.ssvi import LeastSquaresProblem
+from arbiter_lab.peers.svi import SliceQuotes, raw_svi
 from counts import count
 from svi_slices import EXACT_SVI, RAW, T, quoted
 
@@ -91,8 +91,8 @@ def test_jacobians_are_the_derivatives() -> None:
     quotes = quoted(EXACT_SSVI)
     iv, half = volatility_targets(quotes)
     first = quotes.expiry == 0
-    one = _SliceQuotes(quotes.k[first], 0.1, iv[first], half[first])
-    every = _LeastSquaresProblem(quotes, iv, half)
+    one = SliceQuotes(quotes.k[first], 0.1, iv[first], half[first])
+    every = LeastSquaresProblem(quotes, iv, half)
     assert jacobian_error(one, np.array([0.001, 0.02, 0.01, 0.01, 0.05])) < 1e-6
     assert jacobian_error(every, every.initial_point()) < 1e-6
 

@@ -179,7 +179,7 @@ def test_without_a_program_what_needs_a_projection_is_missing(
     assert not any(
         e.missing for e in (*list_untrained(["fit_then_clean"]), *add_unprojected([entry]))
     )
-    monkeypatch.setattr("arbiter_lab.reproduction.models._is_importable", lambda _: False)
+    monkeypatch.setattr("arbiter_lab.reproduction.models.is_importable", lambda _: False)
     after, before = add_unprojected([entry])
     assert "piqp" in after.reason
     assert not before.missing

@@ -67,7 +67,7 @@ NONE = Checkpoints(Path("nowhere"))  # as if nothing at full size had been train
 def _one_revision() -> Iterator[None]:
     """A commit between two runs is another revision in the ledger, and no other difference."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "_find_revision", lambda: "test")
+        patch.setattr(loop, "find_revision", lambda: "test")
         yield
 
 

@@ -206,7 +206,7 @@ def test_a_map_left_out_of_the_product_is_found(monkeypatch: pytest.MonkeyPatch)
     def forgetful(look: Look, heads: int, before: float) -> float:
         return before
 
-    monkeypatch.setattr(lipschitz, "_through", forgetful)
+    monkeypatch.setattr(lipschitz, "bound_through_look", forgetful)
     assert ratios(made, chain, 200) > constant(made).value
 
 

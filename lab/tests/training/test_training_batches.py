@@ -13,20 +13,20 @@ from arbiter import Quotes
 from arbiter.pricing import black
 from arbiter_lab.training import noise
 from arbiter_lab.training.batches import (
-    _HESTON_SHARE,
-    _MODEL_LAW_SHARE,
-    _POOR_HESTON_SHARE,
+    HESTON_SHARE,
     MIN_QUOTES_PER_EXPIRY,
+    MODEL_LAW_SHARE,
+    POOR_HESTON_SHARE,
     TARGET_WINDOW,
     Batch,
     BatchLayout,
-    _draw_law_rows,
     default_batch_layouts,
     draw_batch,
+    draw_law_rows,
 )
 from arbiter_lab.training.calendars import (
-    _MORNING_LEAD_DAYS,
     HESTON_DAYS,
+    MORNING_LEAD_DAYS,
     TIMELINE_DAYS,
     draw_maturities,
 )
@@ -156,7 +156,7 @@ def test_index_calendars_hold_sixty_expiries_and_monthlies_of_morning_and_close(
     T, listed, _ = draw_maturities(4000, 60, torch.Generator().manual_seed(3))
     days = 365.0 * T
     last = torch.where(listed, days, 0.0).amax(1)
-    near = ((days.diff(dim=1) - _MORNING_LEAD_DAYS).abs() < 1e-3) & listed[:, 1:]
+    near = ((days.diff(dim=1) - MORNING_LEAD_DAYS).abs() < 1e-3) & listed[:, 1:]
     assert float((near.sum(1) >= 3).float().mean()) > 0.05
     # a random list has no pairs, so these are of an index
     full = (listed.sum(1) == 60) & (near.sum(1) >= 3)
@@ -250,7 +250,7 @@ def test_mid_and_spread_are_what_a_reader_of_prices_sees() -> None:
     in_price = [fair + room * (drawn + side) for side in (-1.0, 1.0)]
     in_iv = [black.otm(k, ((middle + side * half) * root).clamp(min=0.0)) for side in (-1.0, 1.0)]
     for i in range(6):
-        bid, ask = (x[i] for x in (in_iv if i % noise._PRICE_NOISE_STRIDE else in_price))
+        bid, ask = (x[i] for x in (in_iv if i % noise.PRICE_NOISE_STRIDE else in_price))
         assert ((bid <= fair[i] * (1 + 1e-9)) & (fair[i] <= ask * (1 + 1e-9))).all()
         for j in range(4):
             order = torch.argsort(k[i, j])
@@ -273,7 +273,7 @@ def test_noise_in_price_is_symmetric_in_price_and_that_in_volatility_is_not() ->
         for side in (1.0, -1.0)
     )
     lean = ((up + down).abs() / up.abs()).flatten(1).median(1).values
-    priced = torch.arange(6) % noise._PRICE_NOISE_STRIDE == 0
+    priced = torch.arange(6) % noise.PRICE_NOISE_STRIDE == 0
     assert float(lean[priced].max()) < 1e-9
     assert float(lean[~priced].min()) > 0.1
 
@@ -418,7 +418,7 @@ def test_generator_of_another_device_is_refused(laws: Laws) -> None:
 def test_models_own_laws_are_commoner_where_no_exchange_lists(laws: Laws) -> None:
     number = torch.arange(6000)
     exchange, poor = number % 3 == 0, number % 3 == 1
-    rows = _draw_law_rows(laws, exchange, poor, torch.Generator().manual_seed(4))
+    rows = draw_law_rows(laws, exchange, poor, torch.Generator().manual_seed(4))
     assert 0 <= int(rows.min()) <= int(rows.max()) < len(laws)
     own, heston = (rows < laws.model_law_count).float(), (rows < laws.heston_law_count).float()
     plain, classic = laws.model_law_count / len(laws), laws.heston_law_count / len(laws)
@@ -426,11 +426,11 @@ def test_models_own_laws_are_commoner_where_no_exchange_lists(laws: Laws) -> Non
     assert int(rows[exchange].min()) == laws.heston_law_count
     assert abs(float(own[exchange].mean()) - (plain - classic) / (1.0 - classic)) < 0.05
     assert (
-        abs(float(own[~exchange].mean()) - (_MODEL_LAW_SHARE + (1.0 - _MODEL_LAW_SHARE) * plain))
+        abs(float(own[~exchange].mean()) - (MODEL_LAW_SHARE + (1.0 - MODEL_LAW_SHARE) * plain))
         < 0.05
     )
-    for share, surfaces in ((_POOR_HESTON_SHARE, poor), (_HESTON_SHARE, ~exchange & ~poor)):
-        among = (_MODEL_LAW_SHARE - share) * classic / plain + (1.0 - _MODEL_LAW_SHARE) * classic
+    for share, surfaces in ((POOR_HESTON_SHARE, poor), (HESTON_SHARE, ~exchange & ~poor)):
+        among = (MODEL_LAW_SHARE - share) * classic / plain + (1.0 - MODEL_LAW_SHARE) * classic
         assert abs(float(heston[surfaces].mean()) - (share + among)) < 0.05
 
 

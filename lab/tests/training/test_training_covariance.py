@@ -157,7 +157,7 @@ def test_the_shipped_factor_is_a_covariance_of_smiles() -> None:
     money = round((0.0 - ZETA[0]) / (ZETA[1] - ZETA[0]) * (STRIKES - 3)) + 1
     assert 0.01 < float(deviation[money, 6:13].median()) < 0.3
     assert 0.05 < float(deviation.median()) < 2.0
-    assert float(deviation.max()) < 5.0 * prior_covariance._MAX_COEFFICIENT
+    assert float(deviation.max()) < 5.0 * prior_covariance.MAX_COEFFICIENT
 
 
 @pytest.mark.parametrize("told", [[], [0, 1, 2]])

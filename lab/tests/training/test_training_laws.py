@@ -17,7 +17,7 @@ from arbiter.models.parameters import PRESETS, Jumps, Parameters
 from arbiter.pricing import black
 from arbiter_lab.training import law_pool as pool
 from arbiter_lab.training.law_pool import (
-    _LOWER_WING_DEVIATIONS,
+    LOWER_WING_DEVIATIONS,
     MIN_RESOLVED_PRICE,
     WING_NODE_STRIDE,
     Laws,
@@ -27,8 +27,8 @@ from arbiter_lab.training.law_pool import (
 )
 from arbiter_lab.training.parameter_prior import FACTOR_COUNTS, draw_heston_sets, draw_sets
 from arbiter_lab.training.variance_states import (
-    _HORIZON_YEARS,
-    _RELATIVE_TIMES_TO_END,
+    HORIZON_YEARS,
+    RELATIVE_TIMES_TO_END,
     log_variance,
     simulate_states,
 )
@@ -43,12 +43,12 @@ SETS = [
     PRESETS["inverted"],
 ]
 STATES = 2
-STEP = float(np.diff(pool._even_strike_nodes())[0])
+STEP = float(np.diff(pool.even_strike_nodes())[0])
 
 
 def states_of(sets: Sequence[Parameters], seed: int) -> dict[int, Array]:
     """The states in which `laws_of` puts each set."""
-    order, found = pool._group_sets(sets), dict[int, Array]()
+    order, found = pool.group_sets(sets), dict[int, Array]()
     for which, s in zip(order, np.random.SeedSequence(seed).spawn(len(order)), strict=True):
         U = simulate_states([sets[i] for i in which], STATES, np.random.default_rng(s))
         found |= dict(zip(which, U, strict=True))
@@ -155,10 +155,10 @@ def reach_share(laws: Laws, reach: torch.Tensor, rows: torch.Tensor, floor: floa
     """Return the share of wings that cross the floor between a reach and the next node."""
     T = laws.T[None].expand(len(rows), -1)
     scale = laws.reference_at(rows, T) * torch.sqrt(T)
-    shares, inner = [], float(laws.z[torch.abs(laws.z - _LOWER_WING_DEVIATIONS).argmin()])
+    shares, inner = [], float(laws.z[torch.abs(laws.z - LOWER_WING_DEVIATIONS).argmin()])
     wider = (
-        torch.sinh(torch.asinh(reach / pool._EVEN_STRIKE_DEVIATIONS) - WING_NODE_STRIDE * STEP)
-        * pool._EVEN_STRIKE_DEVIATIONS
+        torch.sinh(torch.asinh(reach / pool.EVEN_STRIKE_DEVIATIONS) - WING_NODE_STRIDE * STEP)
+        * pool.EVEN_STRIKE_DEVIATIONS
     )
     for z in (reach, wider):
         k = z[..., None] * scale[..., None]
@@ -174,14 +174,14 @@ def test_lower_reach_is_where_puts_are_worth_the_floor(laws: Laws, floor: float)
     rows = torch.arange(len(laws))
     T = laws.T[None].expand(len(laws), -1)
     reach = laws.lower_reach(rows, T, torch.full((len(laws), 1), floor))
-    assert float(reach.max()) < _LOWER_WING_DEVIATIONS
+    assert float(reach.max()) < LOWER_WING_DEVIATIONS
     assert float(reach.min()) < -8.0
     assert reach_share(laws, reach, rows, floor) > 0.999
     assert reach_share(laws, 1.3 * reach, rows, floor) < 0.2
 
 
 def test_pool_is_the_seeds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_SETS_PER_CHUNK", 1)
+    monkeypatch.setattr(pool, "SETS_PER_CHUNK", 1)
     monkeypatch.setattr(pool, "draw_sets", lambda _, rng: draw_sets(2, rng))  # several rounds
     one, two, other = (
         make_laws(count, seed, states_per_set=2, workers=workers)
@@ -254,9 +254,9 @@ def test_log_variance_is_the_oracles(parameters: Parameters) -> None:
 def test_states_are_those_that_paths_reach(parameters: Parameters) -> None:
     paths = count(full=40_000, reduced=4_000)
     U = simulate_states([parameters], paths + 1, np.random.default_rng(4))[0, 1:]
-    low, high = np.log(_HORIZON_YEARS)
+    low, high = np.log(HORIZON_YEARS)
     horizon = float(np.exp(np.random.default_rng(4).uniform(low, high, (1, 1, 1)))[0, 0, 0])
-    times = horizon * (1.0 - np.append(_RELATIVE_TIMES_TO_END[1:], 0.0))
+    times = horizon * (1.0 - np.append(RELATIVE_TIMES_TO_END[1:], 0.0))
     other = simulate(parameters, times, 5, paths=paths, steps_per_day=1e-6).variance[:, -1]
     v = parameters.v0 + U @ parameters.c
     assert v.min() > -1e-9

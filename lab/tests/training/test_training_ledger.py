@@ -315,8 +315,8 @@ def test_terminal_gets_a_live_line_with_everything() -> None:
         display.update(
             4100, loss=0.5, gap=0.06, guard_hits=7, lipschitz_before=5.25, lipschitz_after=3.9
         )
-        assert display._live is not None
-        display._live[0].refresh()
+        assert display.live is not None
+        display.live[0].refresh()
     shown = " ".join(stream.getvalue().split())
     for part in (
         "step 4,100/8,000",

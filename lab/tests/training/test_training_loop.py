@@ -339,9 +339,9 @@ def test_slices_of_low_coverage_are_told(pools: Path, tmp_path: Path) -> None:
 def test_a_revision_can_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy of the code on another machine may lie in a repository of another state."""
     monkeypatch.setattr(loop, "read_revision", lambda: "def-dirty")
-    assert loop._find_revision() == "def-dirty"
+    assert loop.find_revision() == "def-dirty"
     monkeypatch.setenv("ARBITER_REVISION", "abc")
-    assert loop._find_revision() == "abc"
+    assert loop.find_revision() == "abc"
 
 
 def test_a_request_to_stop_is_heard_after_the_step(

@@ -149,13 +149,13 @@ def test_a_planted_wait_is_seen() -> None:
 def test_a_step_can_be_recorded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing between the batch and its gradients, nor in Q-Align, waits for the device."""
     monkeypatch.setattr(
-        "arbiter.pricing.transport._any_or_recording", lambda mask: True
+        "arbiter.pricing.transport.any_or_recording", lambda mask: True
     )  # as while recording
     trainer = Trainer(tiny.SETTINGS.apply_ablation(name), tiny.laws())
     lesson = trainer.draws.next_lesson(0).lesson
-    trainer._differentiate_lesson(*lesson)  # fills caches, as runs before the recording do
+    trainer.differentiate_lesson(*lesson)  # fills caches, as runs before the recording do
     with Waits() as waits:
-        trainer._differentiate_lesson(*lesson)
+        trainer.differentiate_lesson(*lesson)
         trainer.network.align()
     assert waits.seen == []
 

@@ -71,7 +71,7 @@ class Chain:
     @property
     def notes(self) -> tuple[str, ...]:
         """Everything that was assumed, as sentences."""
-        return (*self.assumptions, *self._parity_estimates.notes)
+        return (*self.assumptions, *self.parity_estimates.notes)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -81,7 +81,8 @@ class Chain:
         return (f"{self.name}: {self.set_aside.height} options could not be read or assigned",)
 
     @cached_property
-    def _parity_estimates(self) -> ParityEstimates:
+    def parity_estimates(self) -> ParityEstimates:
+        """Forward and discount factor of every series by put-call parity, with notes."""
         found = estimate_parity(self.strips())
         return ParityEstimates(found.frame, [*found.notes, *self._spot_note(found.frame)])
 
@@ -142,7 +143,7 @@ class Chain:
             ChainError: If prices and strikes are in different units.
         """
         return (
-            estimate_parity(self.strips(), smooth=True) if smooth else self._parity_estimates
+            estimate_parity(self.strips(), smooth=True) if smooth else self.parity_estimates
         ).frame
 
     def quotes(

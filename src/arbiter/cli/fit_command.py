@@ -107,7 +107,7 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
         shortest_days=shortest_days,
         holdout=holdout,
         seed=seed,
-        options=_parse_fit_options(components, roughness),
+        options=parse_fit_options(components, roughness),
         method=method,
         report=report,
         pdf=pdf,
@@ -144,7 +144,8 @@ def _require_out_folder(out: Path) -> None:
         exit_bad_input(f"--out {out}: {error}")
 
 
-def _parse_fit_options(components: int, roughness: str) -> FitOptions:
+def parse_fit_options(components: int, roughness: str) -> FitOptions:
+    """Options of a fit from those of the command line."""
     from arbiter.fitting import FitOptions, Roughness
 
     try:

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.fitting.loss import Loss
+from arbiter.pricing.knots import DEFAULT_KNOTS
 
 # Thirds, zero among them: segments short enough for the decoder to use them uncut.
-KNOTS = tuple(float(x) for x in np.arange(-16, 15) / 3.0)
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class FitOptions:
 
     components: int = 1
     roughness: Roughness | str = "likelihood"
-    knots: tuple[float, ...] = KNOTS
+    knots: tuple[float, ...] = DEFAULT_KNOTS
     loss: Loss = field(default_factory=Loss)
     finest: float = 0.5e-4
     unsure: float = 10e-4

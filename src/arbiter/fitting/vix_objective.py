@@ -23,7 +23,7 @@ from arbiter.fitting.interior_point import OrderConstraints
 from arbiter.fitting.loss import Cost
 from arbiter.fitting.misfit import Linearisation, MisfitPoint, QuotedSmiles, QuoteMisfit
 from arbiter.fitting.objective import INITIAL_ROUGHNESS, FitObjective, PackedMean
-from arbiter.fitting.options import KNOTS, FitOptions
+from arbiter.fitting.options import FitOptions
 from arbiter.fitting.price_derivatives import (
     KnotQuadrature,
     OtmPricer,
@@ -34,8 +34,9 @@ from arbiter.fitting.price_derivatives import (
 from arbiter.fitting.prior_mean import make_flat_prior_mean
 from arbiter.fitting.roughness import Penalty
 from arbiter.fitting.vix_quotes import VixMarket
+from arbiter.pricing.knots import DEFAULT_KNOTS
 
-VIX_KNOTS = tuple(-x for x in reversed(KNOTS))  # the long wing of the VIX is the right one
+VIX_KNOTS = tuple(-x for x in reversed(DEFAULT_KNOTS))  # the long wing of the VIX is the right one
 LOWEST_LOG_SLOPE, HIGHEST_LOG_SLOPE = np.log(1e-4), np.log(4.0)  # moments are far from overflow
 _USUAL_VIX_VOLATILITY = 0.8  # volatility of the VIX to start from where no option is quoted
 _BOUND_MARGIN = 0.05

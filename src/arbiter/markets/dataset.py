@@ -158,7 +158,7 @@ def write_dataset(
                     if kind == "days"
                     else {_CONFIG_KEY: text}
                 )
-                marks[name] = _write(folder / name, table, note)
+                marks[name] = write_table(folder / name, table, note)
         if tell is not None:
             tell(days[-1] + 1)
     names = sorted(
@@ -182,7 +182,7 @@ def _part_file_name(kind: str, part: int) -> str:
     return f"{kind}-{part:05d}.parquet"
 
 
-def _write(path: Path, table: pl.DataFrame, note: dict[str, str]) -> str:
+def write_table(path: Path, table: pl.DataFrame, note: dict[str, str]) -> str:
     """Write a table in one step and return its checksum."""
     content = io.BytesIO()  # so that a full disk is an OSError that names the file
     table.write_parquet(content, compression="zstd", metadata=note)

@@ -108,7 +108,7 @@ def _advance(
     p: Parameters, U: Array, delta: float, steps: int, rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """States after some steps of length ``delta``, and what the index has gained."""
-    half, full, w = _flow(p, 0.5 * delta), _flow(p, delta), _noise_direction(p, delta)
+    half, full, w = _flow(p, 0.5 * delta), _flow(p, delta), noise_direction(p, delta)
     size = float(p.c @ w)
     if 0.5 * p.rho * p.nu * size * delta >= 1.0:
         raise ValueError(
@@ -178,7 +178,7 @@ def _flow(p: Parameters, delta: float) -> tuple[Array, Array]:
 
 
 @lru_cache(maxsize=1024)
-def _noise_direction(p: Parameters, delta: float) -> Array:
+def noise_direction(p: Parameters, delta: float) -> Array:
     """``(n,)`` direction w in which a step's noise moves the factors.
 
     The mean of its effect now and a step later is that of noise spread over the step: with A the

@@ -85,7 +85,7 @@ def save(path: str | PathLike[str], tensors: Mapping[str, Tensor], info: Mapping
         "format": FORMAT,
         "version": VERSION,
         "info": json.loads(text),
-        "checksum": _checksum(plain, text),
+        "checksum": compute_checksum(plain, text),
     }
     return write_whole(path, serialise(plain, {METADATA_KEY: json.dumps(about, sort_keys=True)}))
 
@@ -118,7 +118,7 @@ def load(
     about = _read_description(content, path)
     tensors = _parse_tensors(content, path)
     info: dict[str, Any] = about["info"]
-    if about.get("checksum") != _checksum(tensors, json.dumps(info, sort_keys=True)):
+    if about.get("checksum") != compute_checksum(tensors, json.dumps(info, sort_keys=True)):
         raise CheckpointError(f"{path}: its checksum is wrong, the file is corrupt; {_REMEDY}")
     for name, tensor in tensors.items():
         if not bool(torch.isfinite(tensor).all()):
@@ -215,7 +215,8 @@ def _parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
         ) from error
 
 
-def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
+def compute_checksum(tensors: Mapping[str, Tensor], text: str) -> str:
+    """SHA-256 over names, types, shapes and bytes of the tensors, and the description."""
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
     for name in sorted(tensors):
         tensor = tensors[name]

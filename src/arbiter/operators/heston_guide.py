@@ -41,12 +41,12 @@ logger = logging.getLogger(__name__)
 Mask = NDArray[np.bool_]
 
 _LOG_PRIOR_ODDS = -4.0  # logarithm of the odds of Heston's market, beforehand
-_MIN_WEIGHT = 1e-3  # weight below which it is left out
+MIN_WEIGHT = 1e-3  # weight below which it is left out
 _MAX_MEAN_SQUARE = (
     0.6  # mean square, in half-spreads, beyond which a market is not true: mids make a third
 )
-_MAX_QUOTES, _MAX_EXPIRIES = 600, 16  # quotes that are asked, and of how many expiries
-_MIN_QUOTES = 25  # with fewer nobody can tell
+MAX_QUOTES, MAX_EXPIRIES = 600, 16  # quotes that are asked, and of how many expiries
+MIN_QUOTES = 25  # with fewer nobody can tell
 _SMILE_ZETAS = np.linspace(-2.45, 2.1, 40)  # where smiles are priced: from −5.8 to 4 deviations
 _MIN_RESOLVED_PRICE = 1e-6  # of σ√T: what a price may be off by
 _MIN_RELATIVE_IV_ERROR = 1e-4  # relative error of a volatility, at least
@@ -89,8 +89,8 @@ def consulted(
     alone = Guides(guide, held)
     if not held:
         return alone
-    asked = _asked(quotes)
-    if np.count_nonzero(asked) < _MIN_QUOTES:
+    asked = select_asked_quotes(quotes)
+    if np.count_nonzero(asked) < MIN_QUOTES:
         return alone
     some = quotes.select(asked)
     unit = compute_half_spreads(some, options)
@@ -104,8 +104,8 @@ def consulted(
         told = (fold.guide.otm(some.k[out], some.T[out]) - some.mid[out]) / unit[out]
         squares += [np.sum(off**2) for off in (told, missed)]
         markets.append(without)
-    weight = _weight(squares, len(some))
-    if weight < _MIN_WEIGHT:
+    weight = weigh_second_guide(squares, len(some))
+    if weight < MIN_WEIGHT:
         return alone
     logs = market_slopes(markets, quotes.maturities)
     if logs is None:
@@ -119,17 +119,17 @@ def consulted(
     return Guides(mixed[0], folds, weight, found.heston)
 
 
-def _asked(quotes: Quotes) -> Mask:
+def select_asked_quotes(quotes: Quotes) -> Mask:
     """``(m,)`` some quotes of some expiries, all if they are not many."""
     L = quotes.maturities.size
-    listed = np.round(np.linspace(0, L - 1, min(L, _MAX_EXPIRIES)))
+    listed = np.round(np.linspace(0, L - 1, min(L, MAX_EXPIRIES)))
     near = np.abs(quotes.k) < MAX_QUOTE_DEVIATIONS * atm_total_volatility(quotes)[quotes.expiry]
     near &= np.isin(quotes.expiry, listed)
-    stride = -(-max(int(near.sum()), 1) // _MAX_QUOTES) | 1  # odd, so that it meets all folds
+    stride = -(-max(int(near.sum()), 1) // MAX_QUOTES) | 1  # odd, so that it meets all folds
     return np.asarray(near & (np.cumsum(near) % stride == 0))
 
 
-def _weight(squares: Array, count: int) -> float:
+def weigh_second_guide(squares: Array, count: int) -> float:
     """Of the second of two guides that miss unseen quotes by so much, in squared half-spreads.
 
     The better one says how large errors of quotes are, and they are taken for Gaussian. A market

@@ -76,8 +76,8 @@ class Operator:
         self.config = network.config
         self.model = checkpoint.model_hash(self.network)
         self.lipschitz = constant(self.network).value
-        self._knots = freeze_array(self.network.knots)
-        self._residuals = Residuals(self._knots)
+        self.knots = freeze_array(self.network.knots)
+        self._residuals = Residuals(self.knots)
         self._limits = domain.parse_limits(info.get("domain"))
 
     @classmethod
@@ -246,7 +246,7 @@ class Operator:
         if free and options.components == 2:
             fitted = fit(quotes, options=options, start=guide)
         elif free:
-            held = self._folds(quotes)
+            held = self.fold_guides(quotes)
             guides = consulted(quotes, guide, held, options) if heston else Guides(guide, held)
             fitted = refine(quotes, guides.guide, guides.held, options)
             fitted = replace(fitted, info=freeze_info({**fitted.info, "heston": guides.to_dict()}))
@@ -265,7 +265,7 @@ class Operator:
         info = freeze_info({**fitted.info, "operator": made})
         return replace(fitted, info=info, result=result)
 
-    def _folds(self, quotes: Quotes) -> list[QuoteFold]:
+    def fold_guides(self, quotes: Quotes) -> list[QuoteFold]:
         """Folds of the quotes, each with the surface of all others; none if those are too few."""
         outs = folds(quotes)
         rest = [quotes.select(~out) for out in outs]
@@ -318,7 +318,7 @@ class Operator:
         """The surface of a pass, from its slopes ``(L, n)``."""
         ones = freeze_array(np.ones((1, len(slopes))))
         return Surface(
-            self._knots, quotes.maturities, freeze_array(slopes[None]), ones, quotes.curve
+            self.knots, quotes.maturities, freeze_array(slopes[None]), ones, quotes.curve
         )
 
     def _build_surface(
@@ -357,7 +357,7 @@ class Operator:
             "alarms": [] if report is None else [alarm.to_dict() for alarm in report.alarms],
         }
         return OperatorSurface(
-            self._knots,
+            self.knots,
             quotes.maturities,
             b,
             parts.weights,

@@ -8,11 +8,12 @@ proposal, in logarithms, knot by knot: it adds nothing to the Lipschitz constant
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
-KNOTS = tuple(float(x) for x in np.arange(-16, 15) / 3.0)
+from arbiter.pricing.knots import DEFAULT_KNOTS
+
+KNOTS = DEFAULT_KNOTS
 MIN_LOG_RATIO, MAX_LOG_RATIO = -5.0, 5.0  # of g
 MAX_PROPOSED_LOG_RATIO = (
     3.0  # size of g that a network proposes at most: only a start reaches farther

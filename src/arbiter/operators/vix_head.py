@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 MAX_STEPS = 40  # of each search
 _PRIOR_WIDENING = 2.0  # times the prior's deviations: real markets are no model's
 _LOG_MATURITY_SPAN = 1.0  # of log-maturity along which dates are off together
-_LOG_OFFSET_DEVIATION = 0.05  # deviation of the logarithm of a date's own level
+LOG_OFFSET_DEVIATION = 0.05  # deviation of the logarithm of a date's own level
 _NOISE_HALF_SPREADS = 0.6  # deviation of a mid, in half-spreads
 _ROBUST_DEVIATIONS = (100.0, 4.0)  # deviations from which on a quote is doubted, first and then
 _MIN_HALF_SPREAD = 1e-4  # half-spread over the future that no quote is believed to beat
@@ -161,7 +161,7 @@ class _PosteriorObjective:
         slopes = np.clip(np.exp(logs), *PRIOR_SLOPE_RANGE)
         slices, squares = pricer.integrate_slices(slopes), pricer.integrate_slices(2.0 * slopes)
         ratio = log_future(self.log_variance, slices, squares) - np.log(quotes.forwards)
-        ratio = ratio + _LOG_OFFSET_DEVIATION * e[self.shapes :]
+        ratio = ratio + LOG_OFFSET_DEVIATION * e[self.shapes :]
         ratios = FutureRatios(np.exp(ratio), differentiate_log_future(pricer.line, slices, squares))
         prices = pricer.price_quotes(slices, moved=quotes.k - ratio[quotes.expiry])
         options = ratios.rho[quotes.expiry] * prices.price - quotes.mid
@@ -181,7 +181,7 @@ class _PosteriorObjective:
         wide = np.zeros((len(rows), *here.free.shape))
         wide[np.arange(len(rows)), self.date] = rows
         level = (
-            _LOG_OFFSET_DEVIATION
+            LOG_OFFSET_DEVIATION
             * along[:, None]
             * (self.date[:, None] == np.arange(len(here.free)))
         )

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from arbiter.pricing import normal
 
+# Gaussian coordinates on which slopes live unless a caller brings others: 31 from −5⅓ to 4⅔.
+DEFAULT_KNOTS = tuple(float(x) for x in np.arange(-16, 15) / 3.0)
 # Slopes are total volatilities. Up to here the decoder's accuracy is tested.
 MAX_SLOPE = 20.0
 # A segment wider than this is cut (exactly: slopes are linear on it), so that the quadrature

@@ -34,7 +34,7 @@ def slopes_at(maturities: Tensor, slopes: Tensor, T: Tensor) -> Tensor:
     # past the last maturity components must not cross: no tangent above a higher component's
     last = last.flip(-2).cummin(-2).values.flip(-2)
     # the first tangent is the first secant: volatility b/√T is flat towards T = 0
-    tangent = _limit_crossing_tangents(
+    tangent = limit_crossing_tangents(
         u, values, _fritsch_butland_tangents(u, rate, rate[..., 0, :], last)
     )
     return _evaluate_hermite(u, values, tangent, torch.sqrt(T))
@@ -55,7 +55,7 @@ def weights_at(maturities: Tensor, weights: Tensor, T: Tensor) -> Tensor:
     else:
         rate = _divided_differences(u, survival)
         flat = torch.zeros_like(rate[..., 0, :])
-        tangent = _limit_crossing_tangents(
+        tangent = limit_crossing_tangents(
             u, survival, _fritsch_butland_tangents(u, rate, flat, flat)
         )
         at = _evaluate_hermite(u, survival, tangent, torch.clamp(torch.sqrt(T), u[0], u[-1]))
@@ -99,7 +99,7 @@ def _end_tangent(u: Tensor, values: Tensor, rate: Tensor) -> Tensor:
     return torch.minimum(torch.clamp(tangent, min=0.0), limit)
 
 
-def _limit_crossing_tangents(u: Tensor, values: Tensor, tangent: Tensor) -> Tensor:
+def limit_crossing_tangents(u: Tensor, values: Tensor, tangent: Tensor) -> Tensor:
     """Tangents drawn together, node by node, so that ordered components cannot cross.
 
     In Bernstein form two cubics are ordered when their control points are: at a node with

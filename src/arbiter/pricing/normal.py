@@ -20,7 +20,7 @@ INV_ROOT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
 # plain difference loses at most two digits. Five odd terms leave 1e-17 at the switch.
 _MAX_SERIES_WIDTH = 0.1
 _MIN_SERIES_ARGUMENT = -8.0
-_MIN_ASYMPTOTIC_ARGUMENT = 30.0  # arguments from which a quick Mills ratio is its asymptotic series
+MIN_ASYMPTOTIC_ARGUMENT = 30.0  # arguments from which a quick Mills ratio is its asymptotic series
 
 
 def pdf(x: Tensor) -> Tensor:
@@ -56,10 +56,10 @@ def quick_mills(y: Tensor) -> Tensor:
 
     ``e^{y²/2} Φ(−y)/φ(0)`` until that over- and underflows, then ``1/y − 1/y³ + 3/y⁵ − 15/y⁷``.
     """
-    far = (y >= _MIN_ASYMPTOTIC_ARGUMENT).to(y)
-    x = ROOT_HALF * torch.clamp(y, max=_MIN_ASYMPTOTIC_ARGUMENT)
+    far = (y >= MIN_ASYMPTOTIC_ARGUMENT).to(y)
+    x = ROOT_HALF * torch.clamp(y, max=MIN_ASYMPTOTIC_ARGUMENT)
     inner: Tensor = torch.special.erfc(x).mul_((x * x).exp_()).mul_(ROOT_HALF_PI)
-    w = 1.0 / torch.clamp(y, min=_MIN_ASYMPTOTIC_ARGUMENT)
+    w = 1.0 / torch.clamp(y, min=MIN_ASYMPTOTIC_ARGUMENT)
     ww = w * w
     return inner + far * (w * (1.0 - ww * (1.0 - ww * (3.0 - 15.0 * ww))) - inner)
 

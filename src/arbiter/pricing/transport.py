@@ -59,7 +59,7 @@ def _quadrature_sums(f: Callable[[Tensor], Tensor], node: Tensor, *weights: Tens
     return totals
 
 
-def _any_or_recording(mask: Tensor) -> bool:
+def any_or_recording(mask: Tensor) -> bool:
     """Whether any element is true; True while a CUDA graph is recorded, since none can be read."""
     recorded = mask.is_cuda and torch.cuda.is_current_stream_capturing()
     return recorded or bool(mask.any())
@@ -228,10 +228,10 @@ class Transport:
         i = torch.clamp(point.segment, 0, last - 1)
         price = price + torch.where(above, self.above.gather(-1, i + 1), self.below.gather(-1, i))
         # Strikes beyond the end knots cost ten times the others, and most requests have none.
-        if _any_or_recording(outside):
+        if any_or_recording(outside):
             price = torch.where(outside, self._price_outward_tail(point, right), price)
             behind = torch.where(right, ~above, left & above)
-            if _any_or_recording(behind):
+            if any_or_recording(behind):
                 price = torch.where(behind, self._price_inward_tail(point, right), price)
         # rounding may lift a price past its bound, E X = 1 for calls and κ for puts
         return _cap_keeping_gradient(

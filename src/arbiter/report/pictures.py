@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,15 +112,14 @@ def write_pdf(
 
 
 def _draw_figures(readings: Readings, agreement: JointComparison | None) -> dict[str, Figure]:
-    makers = (_smiles, _residuals, _surface, _total_variance, _densities, _term_structure)
     vix = VixReadings.from_surface(readings.surface, agreement)
     with mpl.rc_context(_STYLE):
-        found = {maker.__name__.removeprefix("_"): maker(readings) for maker in makers}
+        found = {name: draw(readings) for name, draw in PICTURES.items()}
         if vix is not None:
             found["vix_market"] = _new_figure(11.0, 8.0, "VIX futures, VVIX and the coupling")
             draw_market(found["vix_market"], vix)
             if vix.smile_readings is not None:
-                found["vix_smiles"] = _smiles(vix.smile_readings, "VIX smiles")
+                found["vix_smiles"] = draw_smiles(vix.smile_readings, "VIX smiles")
         return found
 
 
@@ -155,7 +154,8 @@ def _draw_cover(readings: Readings, summary: Mapping[str, Any]) -> Figure:
         return figure
 
 
-def _smiles(readings: SmileReadings, title: str = "Smiles") -> Figure:
+def draw_smiles(readings: SmileReadings, title: str = "Smiles") -> Figure:
+    """Every smile with its bid-ask bars, one panel an expiry."""
     quotes, count = readings.quotes, readings.T.size
     columns = min(_MAX_SMILES_PER_ROW, count)
     rows = -(-count // columns)
@@ -194,7 +194,8 @@ def _smiles(readings: SmileReadings, title: str = "Smiles") -> Figure:
     return figure
 
 
-def _residuals(readings: Readings) -> Figure:
+def draw_residuals(readings: Readings) -> Figure:
+    """Residuals in half-spreads, one row an expiry."""
     rows = readings.T.size
     figure = _new_figure(11.0, 5.5 + 0.13 * rows, "Residuals, fit minus mid in half-spreads")
     grid = figure.add_gridspec(
@@ -232,7 +233,8 @@ def _residuals(readings: Readings) -> Figure:
     return figure
 
 
-def _surface(readings: Readings) -> Figure:
+def draw_surface(readings: Readings) -> Figure:
+    """Implied volatility over strikes and maturities, as a solid and as a map."""
     mesh = readings.mesh
     root, iv = np.sqrt(mesh.T), 100.0 * mesh.iv
     z, r = np.broadcast_arrays(mesh.z, root[:, None])
@@ -265,7 +267,8 @@ def _surface(readings: Readings) -> Figure:
     return figure
 
 
-def _total_variance(readings: Readings) -> Figure:
+def draw_total_variance(readings: Readings) -> Figure:
+    """Total variance against log-moneyness, one line an expiry."""
     figure = _new_figure(10.0, 6.0, "Total variance σ²T: lines must not cross")
     ax = figure.add_subplot()
     variance = readings.smile_iv**2 * readings.T[:, None]
@@ -278,7 +281,8 @@ def _total_variance(readings: Readings) -> Figure:
     return figure
 
 
-def _densities(readings: Readings) -> Figure:
+def draw_densities(readings: Readings) -> Figure:
+    """Risk-neutral densities, one line an expiry."""
     figure = _new_figure(10.0, 6.0, "Risk-neutral densities")
     ax = figure.add_subplot()
     x, y = readings.densities.standardised_density
@@ -294,7 +298,8 @@ def _densities(readings: Readings) -> Figure:
     return figure
 
 
-def _term_structure(readings: Readings) -> Figure:
+def draw_term_structure(readings: Readings) -> Figure:
+    """Variance-swap and forward volatilities against maturity."""
     figure = _new_figure(10.0, 5.5, "Term structure of volatility, %")
     ax = figure.add_subplot()
     t = readings.term_structure
@@ -342,3 +347,14 @@ def _add_maturity_bar(figure: Figure, ax: Axes, readings: Readings) -> None:
     bar = figure.colorbar(points, ax=ax, pad=0.01, fraction=0.04)
     places = np.clip((np.log(np.array(days) / DAYS_PER_YEAR) - low) / (high - low), 0.0, 1.0)
     bar.set_ticks(list(places), labels=texts)
+
+
+# by the names of their files
+PICTURES: dict[str, Callable[[Readings], Figure]] = {
+    "smiles": draw_smiles,
+    "residuals": draw_residuals,
+    "surface": draw_surface,
+    "total_variance": draw_total_variance,
+    "densities": draw_densities,
+    "term_structure": draw_term_structure,
+}

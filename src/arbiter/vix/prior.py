@@ -165,10 +165,10 @@ class VixPrior:
 
     def _with_deviation(self, of: Callable[[VixSlices], Array]) -> tuple[Array, Array]:
         """A quantity of the mean slices, and its standard deviation over the draws that have it."""
-        drawn = np.stack([of(slices) for slices in self._draw_slices()])
+        drawn = np.stack([of(slices) for slices in self.draw_slices()])
         return np.asarray(of(self.slices)), np.asarray(np.nanstd(drawn, 0))
 
-    def _draw_slices(self) -> list[VixSlices]:
+    def draw_slices(self) -> list[VixSlices]:
         """Seeded draws of the slices; the dates of one draw share their errors."""
         noise = np.random.default_rng(_SEED).standard_normal((DRAW_COUNT // 2, len(KNOTS)))
         noise = np.concatenate([noise, -noise])

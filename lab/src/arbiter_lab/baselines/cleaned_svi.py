@@ -23,7 +23,7 @@ from arbiter_lab.metrics.volatility import iv_error_bp, iv_rmse_bp
 from arbiter_lab.peers.peer import Peer, broadcast_points
 from arbiter_lab.peers.svi import SVI, fit_svi
 
-_NODE_STEP = 0.02  # of asinh(k/σ√T) between nodes, σ√T the shortest maturity's: lines add 0.2 bp
+NODE_STEP = 0.02  # of asinh(k/σ√T) between nodes, σ√T the shortest maturity's: lines add 0.2 bp
 _MIN_VEGA = 4e-3  # vega: a hundredth of the money's, as in the projection
 _UNQUOTED_WEIGHT = 1e-2  # weight of a node past the quotes of its slice
 _GRID_DEVIATIONS = (8.0, 6.0)  # deviations of the longest maturity below and above the money
@@ -211,5 +211,5 @@ def choose_nodes(deviation: Array, quoted: Array | None = None) -> Array:
     ends = np.array([-_GRID_DEVIATIONS[0] * far, _GRID_DEVIATIONS[1] * far])
     if quoted is not None:
         ends = np.array([min(ends[0], quoted.min()), max(ends[1], quoted.max())])
-    first, last = np.arcsinh(ends / near) / _NODE_STEP
-    return np.asarray(near * np.sinh(_NODE_STEP * np.arange(np.floor(first), np.ceil(last) + 1.0)))
+    first, last = np.arcsinh(ends / near) / NODE_STEP
+    return np.asarray(near * np.sinh(NODE_STEP * np.arange(np.floor(first), np.ceil(last) + 1.0)))

@@ -104,7 +104,7 @@ def project(
         raise ValueError(f"method = {method!r}: give 'qp', 'dykstra' or 'pava_then_qp'")
     found, iterations, residual = _METHODS[method](y, strikes, root)
     if method != "pava_then_qp":
-        found = _exactly(found, strikes)
+        found = remove_tolerance_faults(found, strikes)
     return Projection(found, iterations, residual, violations(found, strikes))
 
 
@@ -212,7 +212,7 @@ def _dykstra(y: Array, kappa: Array, root: Array) -> tuple[Array, int, float]:
     count = 0
     while moved > _CONVERGED and count < _ALTERNATIONS:
         count += 1
-        rising = _rising(found + left_rising, root**2)
+        rising = isotonic_in_maturity(found + left_rising, root**2)
         left_rising = found + left_rising - rising
         slices = convex(rising + left_convex)
         left_convex = rising + left_convex - slices
@@ -223,7 +223,7 @@ def _dykstra(y: Array, kappa: Array, root: Array) -> tuple[Array, int, float]:
 
 def _letter(y: Array, kappa: Array, root: Array) -> tuple[Array, int, float]:
     """Pooled adjacent violators in T, then convex slices, once."""
-    rising = _rising(y, root**2)
+    rising = isotonic_in_maturity(y, root**2)
     found = _Convex(kappa, root)(rising)
     return found, 1, float(np.abs(found - rising).max())
 
@@ -235,7 +235,7 @@ _METHODS: dict[str, Callable[[Array, Array, Array], tuple[Array, int, float]]] =
 }
 
 
-def _rising(y: Array, weights: Array) -> Array:
+def isotonic_in_maturity(y: Array, weights: Array) -> Array:
     """Weighted least squares nondecreasing along maturity, for all strikes at once.
 
     By the minimax formula of isotonic regression (Barlow et al. 1972): the largest over
@@ -284,7 +284,7 @@ class _Convex:
         return np.asarray(y - scale * rest[:-1] / rest[-1] / root)
 
 
-def _exactly(prices: Array, kappa: Array) -> Array:
+def remove_tolerance_faults(prices: Array, kappa: Array) -> Array:
     """Remove what a method leaves at its tolerance: to rounding, moving no price further.
 
     The greatest convex function below each slice, then the largest of it and all earlier ones:

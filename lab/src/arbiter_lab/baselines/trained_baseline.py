@@ -25,7 +25,7 @@ from arbiter_lab.peers.peer import Peer, broadcast_points
 
 Index = NDArray[np.int64]
 
-_MAX_QUERIES = 1024  # queries: bounds memory, not results
+MAX_QUERIES = 1024  # queries: bounds memory, not results
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,8 +71,8 @@ class NeuralSmiles(Peer):
         order = np.argsort(rows, axis=None, kind="stable")
         at, which = zeta.ravel()[order], rows.ravel()[order]
         found = np.empty(at.size)
-        for start in range(0, at.size, _MAX_QUERIES):
-            some = slice(start, start + _MAX_QUERIES)
+        for start in range(0, at.size, MAX_QUERIES):
+            some = slice(start, start + MAX_QUERIES)
             used, row, count = np.unique(which[some], return_inverse=True, return_counts=True)
             place = np.arange(row.size) - (np.cumsum(count) - count)[row]
             table = np.zeros((used.size, int(count.max())))
@@ -110,10 +110,10 @@ class Baseline:
         info: dict[str, Any] | None = None,
         source: str = "memory",
     ) -> None:
-        self._network = network.double().eval().requires_grad_(False)
+        self.network = network.double().eval().requires_grad_(False)
         self.design, self.source = design, source
         self._info = {} if info is None else info
-        self.model = checkpoint.model_hash(self._network)
+        self.model = checkpoint.model_hash(self.network)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Baseline:
@@ -138,13 +138,13 @@ class Baseline:
         return cls(network, design, info, str(path))
 
     def __repr__(self) -> str:
-        size = count_parameters(self._network)
+        size = count_parameters(self.network)
         return f"Baseline({self.design.model}, {self.model}, {size:,} parameters)"
 
     @property
     def card(self) -> dict[str, Any]:
         """Return the model card: design, training data and settings, as plain values."""
-        about = {"model": self.model, "parameters": count_parameters(self._network)}
+        about = {"model": self.model, "parameters": count_parameters(self.network)}
         return {**about, "config": self.design.to_dict(), **freeze_info(self._info)}
 
     def __call__(self, quotes: Quotes) -> NeuralSmiles:
@@ -169,12 +169,12 @@ class Baseline:
 
     def _solve_chain(self, quotes: Quotes) -> NeuralSmiles:
         chain = scaled(pad_chains([quotes]))
-        place = self._network.kriging_heads
-        memory = self._network.encode(chain, None if place is None else kriged(chain, place))
+        place = self.network.kriging_heads
+        memory = self.network.encode(chain, None if place is None else kriged(chain, place))
         whole = all(bool(torch.isfinite(part).all()) for part in (chain.sigma, *memory))
         if not whole:
             raise ValueError(
                 f"{quotes!r}: the quotes do not tell a level of volatility, none of them is near "
                 "the money; take fit(quotes) instead"
             )
-        return NeuralSmiles(quotes.maturities, freeze_array(chain.sigma[0]), self._network, memory)
+        return NeuralSmiles(quotes.maturities, freeze_array(chain.sigma[0]), self.network, memory)

@@ -70,7 +70,7 @@ def fit_ssvi(quotes: Quotes) -> SSVI:
         raise ValueError(
             f"{quotes!r}: SSVI has {count + 3} parameters on {count} expiries; give more quotes"
         )
-    problem = _LeastSquaresProblem(quotes, *volatility_targets(quotes))
+    problem = LeastSquaresProblem(quotes, *volatility_targets(quotes))
     start = problem.initial_point()
     low = np.concatenate([np.zeros(count), [-0.999, 1e-3, 0.0]])
     high = np.concatenate([np.full(count, np.inf), [0.999, 1.0, 0.5]])
@@ -90,7 +90,9 @@ def _unpack_parameters(x: Array) -> tuple[Array, float, float, float]:
 
 
 @dataclass(frozen=True)
-class _LeastSquaresProblem:
+class LeastSquaresProblem:
+    """Misses of quoted volatilities in half-spreads, and their derivatives by the parameters."""
+
     quotes: Quotes
     iv: Array
     half: Array
@@ -107,11 +109,13 @@ class _LeastSquaresProblem:
         return np.concatenate([np.maximum(steps, 1e-3 * theta), [-0.6, 0.7, 0.4]])
 
     def residuals(self, x: Array) -> Array:
+        """``(m,)`` misses in half-spreads at parameters ``x``."""
         theta, rho, eta, gamma = _unpack_parameters(x)
         w = ssvi(self.quotes.k, theta[self.quotes.expiry], rho, eta, gamma)
         return np.asarray((np.sqrt(w / self.quotes.T) - self.iv) / self.half)
 
     def jacobian(self, x: Array) -> Array:
+        """``(m, p)`` derivatives of the misses by the parameters."""
         theta_all, rho, eta, gamma = _unpack_parameters(x)
         k, expiry = self.quotes.k, self.quotes.expiry
         theta = theta_all[expiry]  # (m,)

@@ -74,7 +74,7 @@ def fit_svi(quotes: Quotes) -> SVI:
             logger.warning("%s has %d quotes: raw SVI needs 5", quotes.labels[i], here.sum())
             continue
         kept.append(i)
-        fitted.append(_fit_slice(_SliceQuotes(quotes.k[here], T, iv[here], half[here])))
+        fitted.append(_fit_slice(SliceQuotes(quotes.k[here], T, iv[here], half[here])))
     if not kept:
         raise ValueError(
             f"no expiry of {quotes!r} has the {MIN_QUOTES_PER_SLICE} quotes that raw SVI needs: "
@@ -84,7 +84,7 @@ def fit_svi(quotes: Quotes) -> SVI:
 
 
 @dataclass(frozen=True)
-class _SliceQuotes:
+class SliceQuotes:
     """One expiry's quotes, and residuals of the parameters ``x = (v, p, c, m, σ)``."""
 
     k: Array
@@ -93,15 +93,18 @@ class _SliceQuotes:
     half: Array
 
     def variance(self, x: Array) -> Array:
+        """``(m,)`` total variances of the slice at parameters ``x``."""
         v, p, c, m, sigma = x
         y = self.k - m
         root = np.hypot(y, sigma)
         return np.asarray(v - sigma * np.sqrt(p * c) + 0.5 * ((c - p) * y + (p + c) * root))
 
     def residuals(self, x: Array) -> Array:
+        """``(m,)`` misses in half-spreads at parameters ``x``."""
         return np.asarray((np.sqrt(self.variance(x) / self.T) - self.iv) / self.half)
 
     def jacobian(self, x: Array) -> Array:
+        """``(m, 5)`` derivatives of the misses by the parameters."""
         _, p, c, m, sigma = x
         y = self.k - m
         root = np.hypot(y, sigma)
@@ -130,7 +133,7 @@ class _SliceQuotes:
         return smallest, np.array([most, steepest, steepest, 2.0 * high, 10.0 * width])
 
 
-def _fit_slice(quotes: _SliceQuotes) -> Array:
+def _fit_slice(quotes: SliceQuotes) -> Array:
     """Raw parameters of one slice."""
     from scipy.optimize import least_squares
 
@@ -143,7 +146,7 @@ def _fit_slice(quotes: _SliceQuotes) -> Array:
     return np.array([v - sigma * np.sqrt(p * c), b, rho, m, sigma])
 
 
-def _initial_point(quotes: _SliceQuotes, low: Array, high: Array) -> Array:
+def _initial_point(quotes: SliceQuotes, low: Array, high: Array) -> Array:
     """The best point of a grid of (m, σ): at fixed ones the rest is a linear regression.
 
     Zeliade (2009), quasi-explicit calibration, here without its constraints: the solution is

@@ -201,7 +201,7 @@ def list_untrained(names: Sequence[str]) -> list[ModelEntry]:
     kinds = {"operator": ("operator", "full"), "refine": ("fit", ""), "fit": ("fit", "")}
     kinds |= {"svi": ("peer", ""), "ssvi": ("peer", ""), "fit_then_clean": ("baseline", "")}
     found = [ModelEntry(name, *kinds[name]) for name in names]
-    if _is_importable("piqp"):
+    if is_importable("piqp"):
         return found
     return [replace(e, reason=_PIQP_MISSING) if e.name == "fit_then_clean" else e for e in found]
 
@@ -210,7 +210,7 @@ def add_unprojected(entries: Sequence[ModelEntry]) -> list[ModelEntry]:
     """Return the entries, and for each ICNN decoder a second one without its projection."""
     found = []
     for entry in entries:
-        lost = entry.has_icnn_decoder and not entry.missing and not _is_importable("piqp")
+        lost = entry.has_icnn_decoder and not entry.missing and not is_importable("piqp")
         found.append(replace(entry, reason=_PIQP_MISSING) if lost else entry)
         if entry.has_icnn_decoder:
             found.append(replace(entry, name=entry.name + UNPROJECTED_SUFFIX))
@@ -232,7 +232,7 @@ def list_checkpointed(checkpoints: Checkpoints) -> list[ModelEntry]:
 
 def has_baselines() -> bool:
     """Return whether the unconstrained networks can be imported."""
-    return _is_importable("arbiter_lab.baselines.trained_baseline")
+    return is_importable("arbiter_lab.baselines.trained_baseline")
 
 
 def label_of(name: str) -> str:
@@ -244,7 +244,7 @@ def label_of(name: str) -> str:
     return _LABELS.get(name, name.replace("_", " "))
 
 
-def _is_importable(module: str) -> bool:
+def is_importable(module: str) -> bool:
     """Return whether a module can be imported."""
     package = module.rpartition(".")[0]
     return (not package or find_spec(package) is not None) and find_spec(module) is not None

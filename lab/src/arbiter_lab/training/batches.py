@@ -30,7 +30,7 @@ _EVEN_TARGET_DEVIATIONS = 3.0  # deviations within which targets are about even
 # of surfaces that no exchange lists: the share whose quotes are poor, few and far from the truth
 _POOR_QUOTE_SHARE = 0.35
 # that whose law is Heston's, of the others and of the poor, and that of any model's own
-_HESTON_SHARE, _POOR_HESTON_SHARE, _MODEL_LAW_SHARE = 0.2, 0.7, 0.85
+HESTON_SHARE, POOR_HESTON_SHARE, MODEL_LAW_SHARE = 0.2, 0.7, 0.85
 _RESCALED_SHARE, _RESCALING_FACTORS = 0.3, (0.6, 2.2)  # share of rescaled surfaces, and the factors
 
 
@@ -109,7 +109,7 @@ def draw_batch(laws: Laws, layout: BatchLayout, generator: torch.Generator, size
     drawn = int(_OVERSAMPLING * size) + 4
     T, listed, exchange = draw_maturities(drawn, layout.expiries, generator)
     poor = ~exchange & (torch.rand(drawn, generator=generator, device=T.device) < _POOR_QUOTE_SHARE)
-    rows = _draw_law_rows(laws, exchange, poor, generator)
+    rows = draw_law_rows(laws, exchange, poor, generator)
     clock = draw_clock(T, exchange, generator)
     clock = clock * _draw_rescaling(clock, listed, laws, generator) ** 2
     scale = laws.reference_at(rows, clock) * torch.sqrt(clock)  # (B, L)
@@ -154,9 +154,7 @@ def draw_batch(laws: Laws, layout: BatchLayout, generator: torch.Generator, size
     return Batch(T, listed, k, mid, half, quoted, truth, target_k, target_iv, target, rows, clock)
 
 
-def _draw_law_rows(
-    laws: Laws, exchange: Tensor, poor: Tensor, generator: torch.Generator
-) -> Tensor:
+def draw_law_rows(laws: Laws, exchange: Tensor, poor: Tensor, generator: torch.Generator) -> Tensor:
     """Draw ``(B,)`` laws of the pool.
 
     Surfaces that no exchange lists mostly follow a model's law, often Heston's. With poor quotes
@@ -164,9 +162,9 @@ def _draw_law_rows(
     best guess. Surfaces of an exchange follow any law but the leading Heston ones.
     """
     u = torch.rand(2, len(exchange), generator=generator, device=exchange.device)
-    share = torch.where(poor, _POOR_HESTON_SHARE, _HESTON_SHARE)
+    share = torch.where(poor, POOR_HESTON_SHARE, HESTON_SHARE)
     textbook = torch.where(u[0] < share, laws.heston_law_count, laws.model_law_count).clamp(min=1)
-    textbook = torch.where(u[0] < _MODEL_LAW_SHARE, textbook, len(laws))
+    textbook = torch.where(u[0] < MODEL_LAW_SHARE, textbook, len(laws))
     first = torch.where(exchange, laws.heston_law_count, 0)
     among = torch.where(exchange, len(laws), textbook) - first
     return first + torch.minimum((u[1] * among).long(), among - 1)

@@ -22,7 +22,7 @@ CANDIDATE_COUNT = 84
 FIRST_DAY, LAST_DAY = 1.0, 2200.0  # days
 _MIN_WINDOW_END_DAYS = 17.0  # days: where the nearest window ends, with an expiry in its last three
 _INDEX_CALENDARS = 84  # calendars of an index, by weekday and time of the month
-_MORNING_LEAD_DAYS, _MORNING_MONTHLIES = (
+MORNING_LEAD_DAYS, _MORNING_MONTHLIES = (
     6.5 / 24.0,
     6,
 )  # days before the close, and how many monthlies settle then too
@@ -135,5 +135,5 @@ def _index_days(weekday: int, month: int, twins: int) -> list[float]:
     quarters = [round(91.3 * i - (3 * start) % 91.3) for i in range(1, 12)]
     years = [round(DAYS_PER_YEAR * i - (12 * start) % 365.0) for i in range(1, 6)]
     days = {*business, *fridays, *ends, *third, *quarters, *years}
-    mornings = {d - _MORNING_LEAD_DAYS for d in third[:twins]}
+    mornings = {d - MORNING_LEAD_DAYS for d in third[:twins]}
     return [float(d) for d in sorted(days | mornings) if FIRST_DAY <= d <= LAST_DAY]

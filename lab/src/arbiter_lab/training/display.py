@@ -74,7 +74,7 @@ class Display:
             [(clock(), done)], maxlen=_SPEED_WINDOW_UPDATES
         )
         self._last_line_at = clock()
-        self._live: tuple[Progress, TaskID] | None = None
+        self.live: tuple[Progress, TaskID] | None = None
 
     def __enter__(self) -> Self:
         if self.stream.isatty():
@@ -82,14 +82,14 @@ class Display:
             task = progress.add_task(
                 "", total=self.steps, completed=self.step, state=self._format_line()
             )
-            self._live = progress, task
+            self.live = progress, task
             progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live[0].stop()
-            self._live = None
+        if self.live is not None:
+            self.live[0].stop()
+            self.live = None
         elif math.isfinite(self.every):
             self._write_line()
 
@@ -103,8 +103,8 @@ class Display:
         known = {name: value for name, value in measured.items() if value is not None}
         self.state = self.state._replace(**known)
         self._seen.append((self.clock(), step))
-        if self._live is not None:
-            progress, task = self._live
+        if self.live is not None:
+            progress, task = self.live
             progress.update(task, completed=step, state=self._format_line())
         elif self.clock() - self._last_line_at >= self.every:
             self._write_line()

@@ -40,7 +40,7 @@ DAY = 1.0 / DAYS_PER_YEAR
 MIN_MATURITY, MAX_MATURITY = 0.8 * DAY, 6.2
 MATURITY_COUNT, STRIKE_COUNT = 44, 92
 MIN_STRIKE_DEVIATIONS, MAX_STRIKE_DEVIATIONS = -26.0, 6.5
-_EVEN_STRIKE_DEVIATIONS = 1.5  # strikes are sinh-spaced: even within it, growing beyond
+EVEN_STRIKE_DEVIATIONS = 1.5  # strikes are sinh-spaced: even within it, growing beyond
 MIN_RESOLVED_PRICE = 1e-10  # of the forward: no volatility is kept where the price is smaller
 REFERENCE_RANGE = (0.025, 3.0)  # of the reference: laws that leave it at any maturity are left out
 # volatility over reference near the money: below, variance is all but stuck at zero
@@ -53,11 +53,11 @@ _MAX_HESTON_STATES = 4  # states of each of their sets: sets of one factor are c
 
 _FOURIER_STEP = 0.065
 _RICCATI_STEP_GROWTH = 1.3
-_SETS_PER_CHUNK = 128  # parameter sets per Riccati solution: 8 GB on the device with twenty factors
+SETS_PER_CHUNK = 128  # parameter sets per Riccati solution: 8 GB on the device with twenty factors
 _NODES_PER_BLOCK = 128  # Fourier nodes: sets with as many blocks are solved together
 _STENCIL_NODES = 4
 _OVERSAMPLING = 1.15  # laws made for each one asked for: some are left out
-_LOWER_WING_DEVIATIONS = -2.5  # start of the lower wing
+LOWER_WING_DEVIATIONS = -2.5  # start of the lower wing
 WING_NODE_STRIDE = 3  # nodes of the wing between those that are evaluated
 
 log = logging.getLogger(__name__)
@@ -160,7 +160,7 @@ def _is_within_nodes(x: Tensor, nodes: Tensor) -> Tensor:
 
 
 def _warp_strikes(z: Tensor) -> Tensor:
-    return torch.asinh(z / _EVEN_STRIKE_DEVIATIONS)
+    return torch.asinh(z / EVEN_STRIKE_DEVIATIONS)
 
 
 def _lagrange(x: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
@@ -175,17 +175,17 @@ def _lagrange(x: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
     return first, torch.stack(weights, -1)
 
 
-def _even_strike_nodes() -> Array:
+def even_strike_nodes() -> Array:
     """Return ``(Z,)`` strikes of a pool on the scale of :func:`_warp_strikes`, evenly spaced."""
     return np.linspace(
-        np.arcsinh(MIN_STRIKE_DEVIATIONS / _EVEN_STRIKE_DEVIATIONS),
-        np.arcsinh(MAX_STRIKE_DEVIATIONS / _EVEN_STRIKE_DEVIATIONS),
+        np.arcsinh(MIN_STRIKE_DEVIATIONS / EVEN_STRIKE_DEVIATIONS),
+        np.arcsinh(MAX_STRIKE_DEVIATIONS / EVEN_STRIKE_DEVIATIONS),
         STRIKE_COUNT,
     )
 
 
 _WING_NODES = int(
-    (_EVEN_STRIKE_DEVIATIONS * np.sinh(_even_strike_nodes()) < _LOWER_WING_DEVIATIONS).sum()
+    (EVEN_STRIKE_DEVIATIONS * np.sinh(even_strike_nodes()) < LOWER_WING_DEVIATIONS).sum()
 )
 
 
@@ -195,7 +195,7 @@ def make_pool_grid(device: Device = "cpu") -> tuple[Tensor, Tensor]:
     return (
         torch.as_tensor(T, dtype=torch.float64, device=device),
         torch.as_tensor(
-            _EVEN_STRIKE_DEVIATIONS * np.sinh(_even_strike_nodes()),
+            EVEN_STRIKE_DEVIATIONS * np.sinh(even_strike_nodes()),
             dtype=torch.float64,
             device=device,
         ),
@@ -272,7 +272,7 @@ def solve_laws(
     Laws that the oracle cannot solve, or whose reference leaves :data:`REFERENCE_RANGE`, are left
     out; their number is logged.
     """
-    order = _group_sets(sets)
+    order = group_sets(sets)
     root = np.random.SeedSequence(seed) if isinstance(seed, int) else seed
     seeds = root.spawn(len(order))
 
@@ -295,16 +295,16 @@ def solve_laws(
     return Laws(T.float(), z.float(), reference[back], iv[back])
 
 
-def _group_sets(sets: Sequence[Parameters]) -> list[list[int]]:
+def group_sets(sets: Sequence[Parameters]) -> list[list[int]]:
     """Group sets with the same number of factors and similar numbers of Fourier nodes."""
     groups: dict[tuple[int, int], list[int]] = {}
     for i, p in enumerate(sets):
         nodes = Contour.from_parameters(p, True, _FOURIER_STEP).xi.size
         groups.setdefault((p.factors, -(-nodes // _NODES_PER_BLOCK)), []).append(i)
     return [
-        members[start : start + _SETS_PER_CHUNK]
+        members[start : start + SETS_PER_CHUNK]
         for members in groups.values()
-        for start in range(0, len(members), _SETS_PER_CHUNK)
+        for start in range(0, len(members), SETS_PER_CHUNK)
     ]
 
 

@@ -192,13 +192,14 @@ class Learner(Generic[N]):
     def _evaluate_recorded(self, kind: int, lesson: Lesson) -> tuple[Evaluation, Tensor, Tensor]:
         """Value, defects and gradients on a lesson, from the recording of its kind."""
         if kind not in self._looks:
-            self._looks[kind] = RecordedFunction(self._differentiate_lesson, lesson)
+            self._looks[kind] = RecordedFunction(self.differentiate_lesson, lesson)
         value, fit, guards, *rest = self._looks[kind](*lesson)
         count = len(self.route.boxes)
         defects = dict(zip(self.route.boxes, rest[:count], strict=True))
         return Evaluation(value, defects, rest[count:]), fit, guards
 
-    def _differentiate_lesson(self, *lesson: Tensor) -> list[Tensor]:
+    def differentiate_lesson(self, *lesson: Tensor) -> list[Tensor]:
+        """Loss, gradients and defects of one lesson, in the order that a recording replays."""
         with torch.enable_grad():
             found = self.route.evaluate(self.network, lesson)
             value = found.fit + self.duals.inner_product(found.defects)

@@ -152,7 +152,7 @@ def train(  # noqa: PLR0913 - what, where, from what, how far, and who looks on
     if leg.step >= settings.steps:
         raise ValueError(f"{leg.step} of {settings.steps} steps are done: give more steps to go on")
     out.mkdir(parents=True, exist_ok=True)
-    leg.revision = _find_revision()
+    leg.revision = find_revision()
     place = out / "pool" if pool is None else Path(pool)
     laws = load_pool(settings.pool, settings.pool_seed, place, device)
     others = load_pool(settings.held_out, settings.held_out_seed, place, device)
@@ -166,7 +166,7 @@ def train(  # noqa: PLR0913 - what, where, from what, how far, and who looks on
     held_out = HeldOut(settings, others.laws, trainer.route.make_lesson)
     if display is None:
         display = Display(settings.steps, done=leg.step)
-    loop = _TrainingLoop(out, leg, trainer, held_out, limits, began)
+    loop = TrainingLoop(out, leg, trainer, held_out, limits, began)
     columns = (*COLUMNS, *EXTRA_COLUMNS)
     with (
         Journal(out / JOURNAL_FILE, resume_at=leg.step, columns=columns) as journal,
@@ -181,7 +181,7 @@ def train(  # noqa: PLR0913 - what, where, from what, how far, and who looks on
     )
 
 
-class _TrainingLoop:
+class TrainingLoop:
     """The steps of one leg."""
 
     def __init__(
@@ -366,12 +366,12 @@ def _note_data(leg: TrainingLeg, pool: Pool) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _find_revision() -> str:
+def find_revision() -> str:
     """Return the revision of the code: from the environment if it is set there, else from git."""
     return os.environ.get("ARBITER_REVISION") or read_revision()
 
 
-def _add_ledger_row(out: Path, leg: TrainingLeg, loop: _TrainingLoop) -> None:
+def _add_ledger_row(out: Path, leg: TrainingLeg, loop: TrainingLoop) -> None:
     """One row of the ledger for the leg."""
     settings, metrics = leg.settings, leg.metrics
     counters = {name: metrics[name] for name in COLUMNS if metrics.get(name) is not None}

@@ -23,7 +23,7 @@ _NOISE_KIND_SHARES = (0.45, 0.15, 0.25, 0.1, 0.05)  # of the kinds of noise
 UNIFORM, GAUSSIAN, SMALLER, SMOOTH, NONE = range(5)
 _GAUSSIAN_HALF_SPREADS = 0.35  # half-spreads
 _NEAR_MONEY_DEVIATIONS = 3.0  # deviations
-_PRICE_NOISE_STRIDE = 3  # one surface of so many has its noise in price
+PRICE_NOISE_STRIDE = 3  # one surface of so many has its noise in price
 _MIN_BID_OVER_PRICE = 0.04  # bid over the true price, at least, where noise is in price
 _UNEVEN_SPREAD_SHARE = 0.6  # share of surfaces whose expiries have spreads of their own
 _TREND_ORIGIN_YEARS = 0.25  # years where trends begin on both sides
@@ -177,7 +177,7 @@ def make_quotes(
     k, v, h = k.double(), truth.double() * root, half.double() * root
     noise = noise.double()
     # interleaved, since batches are cut out of longer ones
-    priced = slice(None, None, _PRICE_NOISE_STRIDE)
+    priced = slice(None, None, PRICE_NOISE_STRIDE)
     middle = v + h * noise
     middle[priced] = v[priced]
     bid, ask = black.otm(k, torch.stack([middle - h, middle + h]).clamp(min=0.0))

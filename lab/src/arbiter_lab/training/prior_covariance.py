@@ -38,7 +38,7 @@ MIXTURE_COMPONENTS = 4  # Gaussians of the mixture
 _SPLINE_RELATIVE_ERROR = 1.5e-3  # relative error with which the splines are asked to follow
 _SMOOTH_PRIOR_SURFACES = 30.0  # surfaces that the smooth covariance weighs as much as
 _SMOOTH_DEVIATION, _SMOOTH_LENGTH_SPLINES = 0.3, 2.0  # its deviation, and its length in splines
-_MAX_COEFFICIENT = (
+MAX_COEFFICIENT = (
     2.0  # coefficients beyond are unlikely, whatever the universe: none is seen that large
 )
 _MIN_COEFFICIENT_DEVIATION = 1e-4  # deviation that every coefficient has at least
@@ -85,7 +85,7 @@ def covariance_factor(
     leading = vectors[:, -rank:] * values[-rank:].clamp(min=0.0).sqrt()
     leading = leading.flip(1)
     inside = NormalEquations(leading.T @ views.grams @ leading, views.sides @ leading)
-    bound = leading.T @ leading / _MAX_COEFFICIENT**2
+    bound = leading.T @ leading / MAX_COEFFICIENT**2
     usual = dominant_second_moment(inside, bound, MIXTURE_COMPONENTS, max(1, iterations // 4), seed)
     values, vectors = torch.linalg.eigh(usual)
     usual = leading @ (vectors * values.clamp(min=0.0).sqrt())
@@ -113,7 +113,7 @@ def second_moment(
     one = torch.eye(len(moment), dtype=moment.dtype, device=moment.device)
     for i in range(iterations):
         told(i)
-        precision = torch.linalg.inv(moment) + one / _MAX_COEFFICIENT**2
+        precision = torch.linalg.inv(moment) + one / MAX_COEFFICIENT**2
         total = _SMOOTH_PRIOR_SURFACES * familiar + _sum_second_moments(views, precision, everyone)
         moment = (
             0.5 * (total + total.T) / (len(views.grams) + _SMOOTH_PRIOR_SURFACES)

@@ -18,9 +18,9 @@ import numpy as np
 from arbiter.conventions import Array
 from arbiter.models.parameters import Parameters
 
-_HORIZON_YEARS = (0.05, 2.0)  # years that a path has run
+HORIZON_YEARS = (0.05, 2.0)  # years that a path has run
 # steps before the end over the horizon: fast factors forget, so only the last steps are fine
-_RELATIVE_TIMES_TO_END = 2.0 ** np.arange(0.0, -12.0, -0.25)
+RELATIVE_TIMES_TO_END = 2.0 ** np.arange(0.0, -12.0, -0.25)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,11 +48,11 @@ def simulate_states(sets: Sequence[Parameters], states: int, rng: np.random.Gene
     basis = _EigenBasis.from_parameters(sets)
     v0, drift = _parameter_column(sets, "v0"), _drift_constant(sets)[..., None]
     nu = _parameter_column(sets, "nu")
-    low, high = np.log(_HORIZON_YEARS)
+    low, high = np.log(HORIZON_YEARS)
     horizon = np.exp(rng.uniform(low, high, (len(sets), 1, 1)))
     w = np.zeros((len(sets), states - 1, basis.speed.shape[1]))
     load, speed = basis.load[:, None], basis.speed[:, None]
-    for share in -np.diff(np.append(_RELATIVE_TIMES_TO_END, 0.0)):
+    for share in -np.diff(np.append(RELATIVE_TIMES_TO_END, 0.0)):
         delta = share * horizon
         y = 0.5 * delta * speed
         fade, gone = np.exp(-y), -np.expm1(-y) / speed

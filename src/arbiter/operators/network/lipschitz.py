@@ -83,7 +83,7 @@ def constant(network: Network) -> Constant:
     heads = network.config.heads
     state, by_look = 0.0, []
     for look in network.stages():
-        state = _through(look, network.config, state)
+        state = bound_through_look(look, network.config, state)
         by_look.append(state)
     rest, largest = at_first(network.config.kriging)
     leaning = rest + MAX_MEASURE_PULL * largest
@@ -121,7 +121,7 @@ def _between(outer: Tensor, inner: Tensor) -> float:
     return float(MIDDLE_SLOPE * norm(outer @ inner) + HALF_SLOPE_RANGE * norm(outer) * norm(inner))
 
 
-def _through(look: Look, config: Config, before: float) -> float:
+def bound_through_look(look: Look, config: Config, before: float) -> float:
     """How far the state moves in a look, from how far it moved before (0: there was none)."""
     rest, largest = at_first(config.kriging)
     if look.read is not None:

@@ -78,7 +78,7 @@ def posterior(design: Rows, u: Tensor, half: Tensor, quoted: Tensor) -> Posterio
     beyond = ((u - value).abs() - half).clamp(min=0.0)
     error = torch.sqrt((there * beyond**2).sum(-1) / there.sum(-1).clamp(min=1.0) + MIN_ERROR**2)
     guess, alone = _cavity(value, variance, weight, centre)
-    law = _likeliest(u - guess, alone + error[:, None] ** 2, half, there)  # (B, 2)
+    law = average_error_laws(u - guess, alone + error[:, None] ** 2, half, there)  # (B, 2)
     reach = law[:, :1] * half
     blur = (law[:, 1:] * half) ** 2 + error[:, None] ** 2
     for i in range(ROUNDS):
@@ -102,7 +102,7 @@ def _cavity(
     return alone * (value / variance - weight * centre), alone
 
 
-def _likeliest(off: Tensor, variance: Tensor, half: Tensor, there: Tensor) -> Tensor:
+def average_error_laws(off: Tensor, variance: Tensor, half: Tensor, there: Tensor) -> Tensor:
     """``(B, 2)`` the mean of :data:`MID_ERROR_LAWS`, weighed by how well others predict quotes."""
     laws = torch.tensor(MID_ERROR_LAWS, dtype=off.dtype, device=off.device)
     reach, blur = (part[:, None, None] * half for part in laws.unbind(1))  # (K, B, N)

@@ -150,7 +150,7 @@ def likeliest(sums: Sums) -> Prior:
     uneven = torch.exp(torch.log(sizes) @ shares(height))
     each = wilds[:, None].expand(-1, len(mass))
     height = evidence(sums, Prior(uneven.expand_as(each), each))
-    return Prior(uneven, torch.exp(torch.log(wilds) @ shares(_reached(height))))
+    return Prior(uneven, torch.exp(torch.log(wilds) @ shares(cut_beyond_unlikely(height))))
 
 
 def shares(score: Tensor) -> Tensor:
@@ -163,7 +163,7 @@ def shares(score: Tensor) -> Tensor:
     return weight / weight.sum(0)
 
 
-def _reached(height: Tensor) -> Tensor:
+def cut_beyond_unlikely(height: Tensor) -> Tensor:
     """Heights ``(K, B)``, and none of values that lie beyond one that counts for nothing.
 
     Seen from the middle, down and up: so one need not look any farther.

@@ -100,7 +100,7 @@ class PricedSmile(NamedTuple):
 
 def transport(smile: Smile) -> tuple[Tensor, Tensor]:
     """``(B, L, n)`` log-slopes over ``σ√T`` and ``(B, L, H)`` what they miss of the smile."""
-    priced = _priced(smile)
+    priced = price_smile(smile)
     g = smile_to_slopes.log_slopes(smile.u, smile.place, smile.total)
     g, miss = _descended(g, smile, priced, ROUNDS)
     weight = priced.trust.view_as(miss)
@@ -124,21 +124,23 @@ def transport(smile: Smile) -> tuple[Tensor, Tensor]:
 
 def missed(g: Tensor, smile: Smile) -> tuple[Tensor, Tensor]:
     """``(B, L, H)`` what log-slopes ``(B, L, n)`` miss, and how far prices say anything."""
-    priced = _priced(smile)
+    priced = price_smile(smile)
     return _miss(g, smile, priced), priced.says.view_as(smile.u)
 
 
 def _miss(g: Tensor, smile: Smile, priced: PricedSmile) -> Tensor:
     level = smile.level
     slopes = slope_head.slopes(g, smile.total).flatten(0, 1) / level
-    return priced.miss(_laid(slopes, torch.sinh(smile.place), level).prices()).view_as(smile.u)
+    return priced.miss(lay_transports(slopes, torch.sinh(smile.place), level).prices()).view_as(
+        smile.u
+    )
 
 
 def _descended(g: Tensor, smile: Smile, priced: PricedSmile, rounds: int) -> tuple[Tensor, Tensor]:
     """Log-slopes ``(B, L, n)`` in the star order after rounds, and what they miss."""
     clock, level, z = smile.total[..., None], smile.level, torch.sinh(smile.place)
     force = torch.zeros_like(g)  # ADMM's scaled dual variable
-    laid = _laid(torch.exp(g.flatten(0, 1)), z, level)
+    laid = lay_transports(torch.exp(g.flatten(0, 1)), z, level)
     for _ in range(rounds):
         told = _told(g, laid, priced)
         weight = told.weight.view_as(g) * smile.seen[..., None]
@@ -161,11 +163,12 @@ def _descended(g: Tensor, smile: Smile, priced: PricedSmile, rounds: int) -> tup
             slope_head.MIN_LOG_RATIO, slope_head.MAX_LOG_RATIO
         )
         slopes = slope_head.slopes(g, smile.total).flatten(0, 1) / level
-        laid = _laid(slopes, z, level)
+        laid = lay_transports(slopes, z, level)
     return g, priced.miss(laid.prices()).view_as(smile.u)
 
 
-def _priced(smile: Smile) -> PricedSmile:
+def price_smile(smile: Smile) -> PricedSmile:
+    """Prices of a smile at its places, with their weights and elasticities."""
     level = smile.level
     v = level * torch.exp(
         smile.u.flatten(0, 1).clamp(
@@ -272,7 +275,7 @@ class _Laid(NamedTuple):
         return -self.level[..., None] * part * b[:, None]
 
 
-def _laid(b: Tensor, z: Tensor, level: Tensor) -> _Laid:
+def lay_transports(b: Tensor, z: Tensor, level: Tensor) -> _Laid:
     """Transports with slopes ``(M, n)`` over ``σ√T``, and where places ``(H,)`` of z lie."""
     known = build_quadrature(b.device)
     along = b @ known.risen.T  # (M, G) log-moneyness over level, but for a constant

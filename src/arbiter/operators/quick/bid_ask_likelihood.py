@@ -93,7 +93,7 @@ def posterior(fan: Fan, quotes: Quoted) -> Belief:
             error = _beyond(quotes, value)
         _cavities(value, variance, weight, centre)
         if turn == 0:
-            reach, blur = _law(quotes, value, variance, error)
+            reach, blur = average_error_laws(quotes, value, variance, error)
         _sites(value, variance, quotes, reach, blur, error)
         centre, weight = value, variance
     return belief
@@ -209,7 +209,9 @@ def _cavities(value: Array, variance: Array, weight: Array, centre: Array) -> No
 
 
 @compiled
-def _law(quotes: Quoted, guess: Array, variance: Array, error: float) -> tuple[float, float]:
+def average_error_laws(
+    quotes: Quoted, guess: Array, variance: Array, error: float
+) -> tuple[float, float]:
     """Reach and blur, means of the laws by how well the others predict each quote under them."""
     score = np.zeros(len(_LAWS))
     for law in range(len(_LAWS)):
@@ -233,7 +235,7 @@ def _sites(
         half, u = quotes.half[i], quotes.u[i]
         far, own = reach * half, (blur * half) ** 2 + error**2
         wide = variance[i] + own
-        middle, spread = _truncated(value[i], wide, u - far, u + far)
+        middle, spread = truncated_moments(value[i], wide, u - far, u + far)
         spread = max(spread, bid_ask_likelihood.MIN_VARIANCE)
         sharp = max(1.0 / spread - 1.0 / wide, bid_ask_likelihood.MIN_SITE_PRECISION)
         value[i] = (middle / spread - value[i] / wide) / sharp
@@ -241,7 +243,7 @@ def _sites(
 
 
 @inlined
-def _truncated(mean: float, variance: float, low: float, high: float) -> tuple[float, float]:
+def truncated_moments(mean: float, variance: float, low: float, high: float) -> tuple[float, float]:
     """As :func:`..prior.bid_ask_likelihood.truncated`."""
     deviation = math.sqrt(variance)
     a, b = (low - mean) / deviation, (high - mean) / deviation

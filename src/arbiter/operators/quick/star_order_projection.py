@@ -208,7 +208,7 @@ def _tell(
 def _step(g: Array, told: _Told, force: Array, clock: Array) -> None:
     """One round: slices one by one, then in order, some times; the whole chain goes as far."""
     L, n = g.shape
-    begun = _ordered(g, clock, told.weight)
+    begun = order_along_maturity(g, clock, told.weight)
     ordered, x = begun, np.empty(told.target.shape[1])
     for _ in range(star_order_projection.ADMM_STEPS):
         for each in range(L):
@@ -221,7 +221,7 @@ def _step(g: Array, told: _Told, force: Array, clock: Array) -> None:
                 force[each, j] += ordered[each, j] + star_order_projection.ADMM_RELAXATION * (
                     x[j] - ordered[each, j]
                 )
-        ordered = _ordered(force, clock, told.weight)
+        ordered = order_along_maturity(force, clock, told.weight)
         for each in range(L):
             for j in range(n):
                 force[each, j] -= ordered[each, j]
@@ -273,7 +273,7 @@ def _derivatives(g: Array, level: float, laid: Laid, known: Known, by: Array) ->
 
 
 @compiled
-def _ordered(x: Array, clock: Array, weight: Array) -> Array:
+def order_along_maturity(x: Array, clock: Array, weight: Array) -> Array:
     """Isotonic regression of ``x + clock`` along slices, knot by knot, less the clock again."""
     L, n = x.shape
     found, y = np.empty((L, n)), np.empty(L)
@@ -284,14 +284,14 @@ def _ordered(x: Array, clock: Array, weight: Array) -> Array:
             odd |= math.isnan(y[each])
             falls |= each > 0 and y[each] < y[each - 1]
         if falls and not odd:  # what is no number stays, and is found where surfaces are made
-            _isotonic(y, weight[:, j])
+            pool_adjacent(y, weight[:, j])
         for each in range(L):
             found[each, j] = y[each] - clock[each]
     return found
 
 
 @compiled
-def _isotonic(y: Array, weight: Array) -> None:
+def pool_adjacent(y: Array, weight: Array) -> None:
     """As :func:`..prior.star_order_projection.isotonic`, by pooling what falls; in place."""
     L = y.size
     value, mass, last = np.empty(L), np.empty(L), np.empty(L, np.int64)
