@@ -56,9 +56,6 @@ METHODS: dict[str, Callable[[Quotes], Model]] = {
 }
 
 
-# -- quotes -------------------------------------------------------------------------------
-
-
 def listed_quotes(expiries: int = 51, strikes: int = 165, seed: int = SEED) -> Quotes:
     """Quotes listed like an index: equally spaced strikes down to 15 cents, spreads of ticks."""
     rng = np.random.default_rng(seed)
@@ -108,9 +105,6 @@ def real_quotes(folder: str | None, name: str) -> Quotes | None:
         return None
     quotes = read_chain(Path(folder) / "chains" / name).quotes()
     return quotes.select(find_counted_quotes(quotes))
-
-
-# -- time and growth ----------------------------------------------------------------------
 
 
 def seconds(f: Callable[[], object], repeats: int) -> float:
@@ -191,9 +185,6 @@ def growth_rows(repeats: int) -> list[Row]:
     return rows
 
 
-# -- peers --------------------------------------------------------------------------------
-
-
 def timed(run: Callable[[Quotes], Model], quotes: Quotes) -> tuple[Model, float]:
     """The model and its seconds: the median of three where that is quick, else one run."""
     times: list[float] = []
@@ -257,8 +248,6 @@ def oracle_rows(surfaces: int) -> list[Row]:
         rows.append(row)
     return rows
 
-
-# -- output -------------------------------------------------------------------------------
 
 # title, and of each column its heading, its key and how its value is written
 TABLES: dict[str, tuple[str, list[tuple[str, str, str]]]] = {

@@ -47,9 +47,6 @@ BATCHES = (1, 8, 64, 512, 2048)
 LISTED = 50
 
 
-# -- CPU ----------------------------------------------------------------------------------
-
-
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
@@ -142,9 +139,6 @@ def stages(watch: Stopwatch) -> list[Row]:
 @torch.inference_mode()
 def _eager(operator: Operator, batch: Ragged) -> None:
     operator.network(batch)
-
-
-# -- GPU ----------------------------------------------------------------------------------
 
 
 def shipped_config() -> Config:
@@ -295,9 +289,6 @@ def _graph(f: Callable[[], object]) -> Any:
 def _wait(device: str) -> None:
     if device != "cpu":
         torch.cuda.synchronize()
-
-
-# -- tables -------------------------------------------------------------------------------
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -168,9 +168,6 @@ def test_strips_put_calls_and_puts_side_by_side() -> None:
     assert strips["settles"].is_sorted()
 
 
-# -- the long layout --------------------------------------------------------------------------
-
-
 def test_the_long_layout_tells_series_apart_where_prices_prove_it() -> None:
     chain = read_chain(listed.long(MARKET).encode(), as_of=listed.AS_OF, underlying="SPX")
     assert any("told apart by their order" in note for note in chain.notes)
@@ -216,9 +213,6 @@ def test_the_long_layout_takes_the_underlying_from_the_files_name(tmp_path: Path
     assert read_chain(path, as_of="2023-02-07").underlying == "SPX"
 
 
-# -- moments ----------------------------------------------------------------------------------
-
-
 def test_a_file_without_a_time_asks_for_it() -> None:
     text = listed.exchange(MARKET, top="").encode()
     with pytest.raises(ChainError, match="does not say when it was quoted: give as_of"):
@@ -250,9 +244,6 @@ def test_a_tidy_table_of_two_moments_is_refused() -> None:
     moments = ["2023-02-07T16:15"] * (MARKET.height - 1) + ["2023-02-08T16:15"]
     with pytest.raises(ChainError, match="as_of has 2 different values"):
         read_chain(MARKET.with_columns(as_of=pl.Series(moments)))
-
-
-# -- the tidy layout --------------------------------------------------------------------------
 
 
 def test_tidy_tables_may_give_settlement_times_and_no_root() -> None:
@@ -298,9 +289,6 @@ def test_unknown_roots_need_a_declaration() -> None:
         read_chain(declared.drop("settlement"), as_of=listed.AS_OF)
     with pytest.raises(ChainError, match="exercise is American"):
         read_chain(table.with_columns(exercise=pl.lit("American")), as_of=listed.AS_OF)
-
-
-# -- refusals ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("root", ["SPY", "QQQ", "OEX", "AAPL"])
@@ -379,9 +367,6 @@ def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
         read_chain(7)
 
 
-# -- units ------------------------------------------------------------------------------------
-
-
 def test_strikes_in_thousandths_are_found_where_symbols_tell() -> None:
     lines = listed.exchange(MARKET).split("\n")
     body = [i for i, line in enumerate(lines) if line.count(",") == 21 and "Strike" not in line]
@@ -429,9 +414,6 @@ def test_a_spot_of_another_moment_is_noted() -> None:
         "spot 4214 and the forward of 2023-02-10 SPXW" in note for note in read_chain(text).notes
     )
     assert not any("spot" in note for note in read_chain(listed.exchange(MARKET).encode()).notes)
-
-
-# -- rows that cannot be read ----------------------------------------------------------------
 
 
 def test_rows_that_cannot_be_read_are_set_aside_with_their_line() -> None:

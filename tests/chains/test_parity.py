@@ -134,9 +134,6 @@ def test_a_discount_is_known_if_it_means_a_rate(
     assert is_discount_known(discount, error, T) == verdict
 
 
-# -- whole chains -----------------------------------------------------------------------------
-
-
 def chain_of(market: pl.DataFrame) -> Chain:
     return read_chain(market, as_of=listed.AS_OF)
 

@@ -198,9 +198,6 @@ def test_spx_and_xsp_imply_the_same_forwards(data_dir: Path) -> None:
     assert np.max(np.abs(ratio)) < 2e-4
 
 
-# -- the dirty files --------------------------------------------------------------------------
-
-
 def test_a_bid_without_an_ask_is_named(data_dir: Path) -> None:
     quotes = chain_of(data_dir, "spx_2023-02-07_close.csv").quotes()
     row = quotes.exclusions.filter(pl.col("reason") == Exclusion.NO_ASK.value)

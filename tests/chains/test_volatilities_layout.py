@@ -32,9 +32,6 @@ def volatilities(**changes: Any) -> dict[str, Any]:
     return table | changes
 
 
-# -- volatilities -------------------------------------------------------------------------------
-
-
 def test_volatilities_keep_prices_whatever_their_year() -> None:
     quotes = ab.read_volatilities(volatilities(), fewest_strikes=3)
     assert quotes.maturities.tolist() == [35 / 365]
@@ -133,9 +130,6 @@ def test_the_joint_day(data_dir: Path) -> None:
             assert pytest.approx(listed, abs=1e-15) == T + 30 / 365
 
 
-# -- chains -------------------------------------------------------------------------------------
-
-
 def test_a_vix_chain_settles_at_the_open_30_days_before_spx(data_dir: Path) -> None:
     chain = ab.read_chain(data_dir / "chains" / "vix_2019-08-29_0928ET_premarket.dat")
     assert chain.underlying == "VIX"
@@ -154,9 +148,6 @@ def test_settlements_move_with_holidays() -> None:
     assert monthly_settlement(2019, 3) == dt.datetime(2019, 3, 19, 9, 30)  # Good Friday 19 April
     assert monthly_settlement(2022, 3) == dt.datetime(2022, 3, 15, 9, 30)  # Good Friday 15 April
     assert monthly_settlement(2023, 12) == dt.datetime(2023, 12, 20, 9, 30)
-
-
-# -- futures ------------------------------------------------------------------------------------
 
 
 def test_futures_by_expiry(tmp_path: Path) -> None:

@@ -53,9 +53,6 @@ PLACE = places(21, (3.7, 2.4)).double()
 seeds = st.integers(0, 2**31)
 
 
-# -- matrices -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7, 12, 31])
 def test_small_matrices_are_those_of_the_library(size: int, rng: np.random.Generator) -> None:
     A = rng.normal(size=(size, 2 * size + 3))
@@ -84,9 +81,6 @@ def test_small_matrices_are_those_of_the_library(size: int, rng: np.random.Gener
     dense.solve(factor, found)
     np.testing.assert_allclose(whole @ found, b[:, 0], rtol=0.0, atol=1e-7)
     assert np.abs(plain @ found - b[:, 0]).max() > 1e-4  # the factor alone is another system
-
-
-# -- one number ---------------------------------------------------------------------------------
 
 
 def each(f: Callable[..., float], *arguments: Array) -> Array:
@@ -252,9 +246,6 @@ def test_prices_of_quotes_are_those_of_the_fit(seed: int) -> None:
     assert np.abs(moved - wanted).max() > 1e-6
 
 
-# -- levels -------------------------------------------------------------------------------------
-
-
 @given(seed=seeds)
 def test_levels_are_those_of_the_network(seed: int) -> None:
     quotes = random_chain(seed, chains=3)
@@ -266,9 +257,6 @@ def test_levels_are_those_of_the_network(seed: int) -> None:
         torch.testing.assert_close(one, other, rtol=0.0, atol=1e-10, msg=name)
     moved = quick_reference.scaled(quotes._replace(iv=1.0001 * quotes.iv))
     assert float((moved.sigma - wanted.sigma).abs().min()) > 1e-6
-
-
-# -- quotes -------------------------------------------------------------------------------------
 
 
 @given(seed=seeds, far=st.sampled_from([0.1, 3.0, 30.0]))
@@ -306,9 +294,6 @@ def test_truncated_moments_are_those_of_the_network(seed: int) -> None:
     )
     np.testing.assert_allclose(found, torch.stack(wanted, -1).numpy(), rtol=1e-9, atol=1e-8)
     assert np.abs(found[:, 0] - mean).max() > 0.1
-
-
-# -- transports ---------------------------------------------------------------------------------
 
 
 def smiles(seed: int, wild: float) -> Smile:
@@ -396,9 +381,6 @@ def test_what_is_no_number_stays_none() -> None:
     ordered = order_along_maturity(falling, np.zeros(3), np.ones((3, 2)))
     assert np.isnan(ordered[:, 0]).any()
     assert (np.diff(ordered[:, 1]) >= 0.0).all()
-
-
-# -- trust --------------------------------------------------------------------------------------
 
 
 def test_what_is_left_of_a_proposal_is_what_the_network_leaves() -> None:

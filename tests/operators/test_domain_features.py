@@ -137,9 +137,6 @@ def test_traits_of_chains_behind_each_other_are_those_of_each(rng: np.random.Gen
     assert together[0] != together[3]
 
 
-# -- threads ------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def two_threads() -> Iterator[None]:
     before = torch.get_num_threads()

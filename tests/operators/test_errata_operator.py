@@ -16,8 +16,6 @@ from arbiter.conventions import Array
 from claims import QUARTER, spectral_norm, spectral_radius
 from counts import count
 
-# -- section 3.1: operator layer ----------------------------------------------------------------
-
 
 def test_green_expansion_of_the_recursion(rng: np.random.Generator) -> None:
     """Paper: y_ℓ = Σ_{s≤ℓ} A_{ℓ−1}…A_s B_s u_s. The recursion gives Q_ℓ Σ_{s<ℓ} A_{ℓ−1}…A_{s+1}."""
@@ -111,9 +109,6 @@ def test_bounded_states_need_injections_of_order_the_step() -> None:
     for n in (10, 100, 10_000):
         assert state(lambda step: step, n) <= (1.0 + mu * 10.0 / n) / mu
     assert math.log1p(math.exp(0.0)) > 0.69  # softplus is nonexpansive, and yet |φ(0)| > |0|
-
-
-# -- section 3.2: Q-Align and guard -------------------------------------------------------------
 
 
 def clipped(matrix: Array) -> Array:

@@ -137,9 +137,6 @@ def test_what_the_universe_contains_is_guessed_from_few_quotes() -> None:
     assert float(error.max()) < 0.1 * float((truth[seen] - truth[seen].mean()).abs().max())
 
 
-# -- in the network -----------------------------------------------------------------------------
-
-
 def test_a_chain_in_a_batch_is_the_chain_alone() -> None:
     quotes = random_chain(5, chains=3)
     quotes.quoted[1, 3:] = False

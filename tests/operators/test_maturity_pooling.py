@@ -95,9 +95,6 @@ def test_causal_pooling_sees_no_longer_maturity(causal: bool) -> None:
     assert (float(later) == 0.0) is causal
 
 
-# -- in the network -----------------------------------------------------------------------------
-
-
 def test_a_chain_in_a_batch_is_the_chain_alone() -> None:
     quotes = random_chain(5, chains=3)
     quotes.quoted[1, 3:] = False  # padding at the end, of one chain alone

@@ -51,9 +51,6 @@ def defect(sight: Sight, chain: Scaled) -> float:
     return float(off + outside + (-sight.measure).clamp(min=0.0).max())
 
 
-# -- densities ----------------------------------------------------------------------------------
-
-
 @settings(max_examples=count(400, 40))
 @given(seed=seeds, spread=st.floats(0.0, 20.0))
 def test_measure_is_a_density_on_any_ragged_chain(seed: int, spread: float) -> None:
@@ -93,9 +90,6 @@ def test_gate_off_is_flat() -> None:
     alike = off.share - off.share[..., :1]
     assert float(alike.abs().max()) == 0.0
     assert flatness(gate(2)(chain), chain) > 1.5
-
-
-# -- how far reports move -----------------------------------------------------------------------
 
 
 def rows(made: Gate, chain: Scaled) -> Tensor:

@@ -41,9 +41,6 @@ ABLATIONS: list[dict[str, Any]] = [
 ]
 
 
-# -- head ---------------------------------------------------------------------------------------
-
-
 def proposals(seed: int, size: float) -> tuple[Tensor, Tensor]:
     g = torch.Generator().manual_seed(seed)
     knots = len(slope_head.KNOTS)
@@ -86,9 +83,6 @@ def test_a_head_that_expands_is_found() -> None:
     assert expansion(1, 0.1, 0.1, steepness=1.3) > 1.05
 
 
-# -- pooling ------------------------------------------------------------------------------------
-
-
 @given(seed=seeds, span=st.floats(0.02, 3.0), causal=st.booleans())
 def test_pooled_numbers_move_by_at_most_root_two(seed: int, span: float, causal: bool) -> None:
     quotes = random_chain(seed)
@@ -103,9 +97,6 @@ def test_pooled_numbers_move_by_at_most_root_two(seed: int, span: float, causal:
     start = torch.zeros(2, 5, 2 * made.heads, dtype=torch.float64)
     found = torch.as_tensor(torch.autograd.functional.jacobian(pooled, start, vectorize=True))
     assert 0.5 < float(found.abs().sum((-1, -2, -3)).max()) <= POOLED_ROWS * (1.0 + 1e-9)
-
-
-# -- surfaces -----------------------------------------------------------------------------------
 
 
 def surface_of(made: Network, quotes: Quotes) -> Surface:
@@ -169,9 +160,6 @@ def test_slopes_out_of_order_have_findings(rng: np.random.Generator) -> None:
     assert not audit(frame).passed
 
 
-# -- ablations ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("switches", ABLATIONS, ids=str)
 def test_every_ablation_is_one_flag(switches: dict[str, Any]) -> None:
     """It runs, learns and aligns, and its surface is of the same kind."""
@@ -231,9 +219,6 @@ def test_maps_are_numbered_alike_in_every_version() -> None:
     ]
     assert len(names) == 77
     assert not set(made.state_dict()) - set(names)
-
-
-# -- configuration ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -92,9 +92,6 @@ def overfitted(quotes: Quotes) -> Surface:
     return fit(quotes, options=FitOptions(roughness=Roughness(1e-3, 1e-2, 1e-3)))
 
 
-# -- what it is worth -------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("hard", [False, True])
 def test_a_refinement_is_as_good_as_the_better_of_operator_and_fit(
     operator: Operator, hard: bool
@@ -150,9 +147,6 @@ def test_a_guide_is_judged_by_quotes_that_it_has_not_seen() -> None:
     assert square_error(leaking, made) > 1.2 * square_error(honest, made)
 
 
-# -- how sure ---------------------------------------------------------------------------------
-
-
 def covered(found: FittedSurface, made: HestonSurface) -> float:
     T = np.broadcast_to(made.T[:, None], made.k.shape)
     off = np.abs(found.iv(made.k, T) - made.iv_oracle)
@@ -181,9 +175,6 @@ def _certain(guide: Guide, quotes: Quotes) -> FittedSurface:
         nothing = np.zeros((1, 1))
         patch.setattr(cross_validation, "find_overstated_precision", lambda *_: (nothing, 0.0))
         return refine(quotes, guide(quotes), held, FitOptions())
-
-
-# -- the objective ----------------------------------------------------------------------------
 
 
 def leaning(seed: int, operator: Operator) -> GuidedObjective:
@@ -251,9 +242,6 @@ def test_a_fold_is_predicted_by_the_least_squares_of_the_others(operator: Operat
     assert diagonal == pytest.approx(np.diag(matrix), rel=1e-8)
     other = left.force + left.pulls @ (1.0, 1.0, 1.0)
     assert np.abs(other - force).max() > 1e-3 * np.abs(force).max()
-
-
-# -- folds, and what may be given -------------------------------------------------------------
 
 
 @given(sizes=st.lists(st.integers(1, 12), min_size=1, max_size=6))

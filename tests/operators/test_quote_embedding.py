@@ -67,9 +67,6 @@ def bent_gate(*, reads_spacing: bool) -> Gate:
     return gate
 
 
-# -- quadrature ---------------------------------------------------------------------------------
-
-
 def integrals(function: str) -> list[Tensor]:
     found = []
     for strikes in (17, 33, 65, 129, 257):
@@ -111,9 +108,6 @@ def test_a_single_quote_weighs_one_and_unquoted_points_nothing() -> None:
     assert weights.tolist() == [0.0, 1.0, 0.0]
 
 
-# -- refinement ---------------------------------------------------------------------------------
-
-
 def refined(gate: Gate) -> list[Tensor]:
     with torch.no_grad():
         chains = [smile(2**i + 1) for i in range(5, 11)]
@@ -134,9 +128,6 @@ def test_densities_that_read_the_spacing_follow_it() -> None:
     fixed, reading = (refined(bent_gate(reads_spacing=reads)) for reads in (False, True))
     moved = [float((views[-1] - views[-2])[-2:].abs().max()) for views in (fixed, reading)]
     assert moved[1] > 100.0 * moved[0]
-
-
-# -- order, repetition, padding, company --------------------------------------------------------
 
 
 def run(quotes: Ragged, **switches: Any) -> Output:
@@ -219,9 +210,6 @@ def test_a_chain_in_a_batch_is_the_chain_alone(switches: dict[str, Any]) -> None
     torch.testing.assert_close(together, torch.cat(alone), rtol=1e-11, atol=0.0)
 
 
-# -- from quotes --------------------------------------------------------------------------------
-
-
 def frame(rng: np.random.Generator, expiries: int) -> dict[str, np.ndarray]:
     T = np.repeat(0.1 * np.arange(1.0, expiries + 1.0), 7)
     k = np.tile(np.linspace(-0.2, 0.15, 7), expiries)
@@ -249,9 +237,6 @@ def test_chains_of_different_sizes_stand_side_by_side(rng: np.random.Generator) 
 def test_nothing_to_look_at_is_said() -> None:
     with pytest.raises(ValueError, match="at least one chain"):
         pad_chains([])
-
-
-# -- level and clock ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("factor", [0.5, 2.0, 3.7])

@@ -52,9 +52,6 @@ def distance(a: Tensor, b: Tensor) -> float:
     return float(torch.linalg.matrix_norm(a - b))
 
 
-# -- the projection -----------------------------------------------------------------------------
-
-
 def obtuse(rule: Tensor, W: Tensor, seed: int, budget: float) -> float:
     """Largest ⟨W − PW, V − PW⟩ over points V of the ball: not positive iff P projects onto it."""
     worst = -torch.inf
@@ -123,9 +120,6 @@ def test_one_power_iteration_leaves_the_ball() -> None:
     start = torch.tensor([0.01, 1.0], dtype=torch.float64)
     assert spectral(scale_by_power(W, 1.0, start)) > 1.5
     assert spectral(clip(W, 1.0)) <= 1.0 + 1e-12
-
-
-# -- all maps at once ---------------------------------------------------------------------------
 
 
 @given(seed=seeds, rows=sizes, columns=sizes, size=st.floats(1e-3, 1e3))
@@ -271,9 +265,6 @@ def test_a_map_that_is_not_handed_over_stays_outside() -> None:
     parts[2].weight.mul_(10.0)
     align(parts[:2])
     assert spectral(parts[2].weight) > parts[2].budget
-
-
-# -- one flag -----------------------------------------------------------------------------------
 
 
 def test_the_paper_s_rule_is_one_flag_away() -> None:
