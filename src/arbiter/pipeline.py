@@ -80,7 +80,7 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class FitOutcome:
-    """What came of a chain."""
+    """Surface, certificate and summary of one chain, and the files written."""
 
     source: QuoteSource
     quotes: Quotes

@@ -47,7 +47,7 @@ STEP = float(np.diff(pool.even_strike_nodes())[0])
 
 
 def states_of(sets: Sequence[Parameters], seed: int) -> dict[int, Array]:
-    """The states in which `laws_of` puts each set."""
+    """The states in which `solve_laws` puts each set."""
     order, found = pool.group_sets(sets), dict[int, Array]()
     for which, s in zip(order, np.random.SeedSequence(seed).spawn(len(order)), strict=True):
         U = simulate_states([sets[i] for i in which], STATES, np.random.default_rng(s))

@@ -160,7 +160,7 @@ class Chain:
         Args:
             shortest_days: Expiries nearer than this are not used.
             fewest_strikes: Nor are those with fewer two-sided out-of-the-money strikes.
-            smooth_forwards: Take forwards and discounts that lean on neighbouring expiries.
+            smooth_forwards: Average forwards and discounts with those of neighbouring expiries.
             stop_after_zero_bids: Leave out what lies beyond two neighbouring strikes without a
                 bid, seen from the money, as the volatility index does.
             stale_after_hours: Leave out quotes that the source dates longer than this before

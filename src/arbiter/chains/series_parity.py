@@ -17,7 +17,7 @@ from arbiter.conventions import MINUTES_PER_YEAR, Array
 SERIES_COLUMNS = ["label", "root", "expiry", "settlement", "settles"]
 _MIN_PAIRS = 2
 _MAX_UNDISCOUNTED_YEARS = 0.5  # years for which a discount factor of one is better than nothing
-_SMOOTHING_NEIGHBOURS = 6  # series on which smoothing leans
+_SMOOTHING_NEIGHBOURS = 6  # nearest series that smoothing averages
 
 
 class ParityEstimates(NamedTuple):

@@ -68,7 +68,7 @@ def _root() -> None:
 
 
 def main() -> None:
-    """Run the command line; what nobody foresaw ends with its own exit code."""
+    """Run the command line; an unexpected error ends with its own exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a terminal or a pipe may not know every letter
             stream.reconfigure(errors="replace")

@@ -23,7 +23,7 @@ def audit(
     ],
     tolerance: Annotated[
         float | None,
-        typer.Option(help="Sizes up to this, in forward units, are no findings (tables only)."),
+        typer.Option(help="Sizes up to this, in forward units, do not count (tables only)."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:

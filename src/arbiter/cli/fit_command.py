@@ -41,7 +41,7 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
     as_of: AsOf = None,
     layout: Annotated[
         str | None,
-        typer.Option(help="exchange, yahoo, long, tidy or volatilities; found out if left out."),
+        typer.Option(help="exchange, yahoo, long, tidy or volatilities; detected if left out."),
     ] = None,
     underlying: Underlying = None,
     vix: Annotated[
@@ -78,8 +78,8 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
     With --vix or --vix-futures index and VIX are fitted together, tied by forward variance; with
     --method operator the index by itself, and the VIX at the level of its forward variance.
     For a folder: the same for each chain in it, in folders of their names, and summary.csv.
-    Exit code 0 if every fit converged (every chain was one that the operator knows) and every
-    certificate passed, 1 if one did not, 2 if a chain could not be read.
+    Exit code 0 if every fit converged (with --method operator: every chain is in its domain) and
+    every certificate passed, 1 if one did not, 2 if a chain could not be read.
     """
     from arbiter.data import example_chain_path as example_path
     from arbiter.pipeline import METHODS, Job

@@ -31,7 +31,7 @@ def joint(
         typer.Option(help="Prices that differ by less are the same: 1e-4 is 0.01 VIX points."),
     ] = 1e-4,
     variance_unit: Annotated[
-        float, typer.Option(help="100 to believe options and futures, and hardly any log contract.")
+        float, typer.Option(help="100 gives log contracts a hundred times the room of options.")
     ] = 1.0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:

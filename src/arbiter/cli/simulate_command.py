@@ -34,7 +34,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter per option
     seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 0,
     universe: Annotated[
         int | None,
-        typer.Option(help="So many markets with parameters of their own, a day each, instead."),
+        typer.Option(help="Number of markets with parameters of their own, a day each."),
     ] = None,
     start: Annotated[str, typer.Option(help="First session: 2015-01-02.")] = "2015-01-02",
     listing: Annotated[
@@ -42,7 +42,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter per option
     ] = "full",
     coverage: Annotated[
         float | None,
-        typer.Option(help="Share of the listed strikes above the liquidity floor, 0.75 say."),
+        typer.Option(help="Share of the listed strikes above the liquidity floor, as 0.75."),
     ] = None,
     missing: Annotated[float, typer.Option(help="Share of strikes left out at random.")] = 0.0,
     noise: Annotated[float, typer.Option(help="Noise of mid prices, in half-spreads.")] = 0.35,
@@ -51,7 +51,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter per option
     ] = True,
     block: Annotated[int, typer.Option(help="Days per part of the dataset.")] = 20,
     chains: Annotated[
-        int, typer.Option(help="Write so many days as chain files too, for arbiter fit.")
+        int, typer.Option(help="Number of days also written as chain files, for arbiter fit.")
     ] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:

@@ -170,7 +170,7 @@ def write_dataset(
 
 
 def _tables(days: range, snapshots: list[Snapshot]) -> dict[str, pl.DataFrame]:
-    """The tables of a part, in the order of :attr:`Plan.kinds`."""
+    """The tables of a part, in the order of :attr:`Plan.table_kinds`."""
     tables = {"quotes": quotes_table(days, snapshots)}
     sheets = [s.volatility for s in snapshots if s.volatility is not None]
     if sheets:

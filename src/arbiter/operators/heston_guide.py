@@ -1,10 +1,10 @@
-"""Heston's market as a second guide of a refinement, as far as quotes speak for it.
+"""A calibrated Heston model as a second prior of a refinement, weighted by held-out likelihood.
 
-Few and wide quotes do not say much about a surface, but they do about five numbers. A market of a
-textbook is rare, so that the odds are against it beforehand, and quotes that neither guide has seen
-have to speak for it: each fold of them is predicted by the operator and by Heston's market, both
-made from all others, and the likelihoods decide. What a refinement leans on then is a mean of both
-in log-slopes, which is in the star order as both are.
+Few and wide quotes hardly determine a surface, but they do determine five parameters. The prior
+odds are against a Heston model. Each fold of quotes is predicted by the operator and by the Heston
+model, both made from all other folds, and the likelihoods of these predictions set the weight. The
+prior of the refinement is the weighted mean of both in log-slopes. It is in the star order, since
+both are.
 
 Shapes: m quotes on L maturities, P markets, H places of ``asinh z``, n knots.
 """
@@ -55,13 +55,13 @@ _GAUSS_NEWTON_ROUNDS = 3  # of Gauss-Newton, after those that a start has
 
 
 class Guides(NamedTuple):
-    """What a refinement leans on.
+    """The prior of a refinement, on all quotes and on each fold.
 
     Attributes:
         guide: A surface of one component.
-        held: Folds of the quotes, each with the guide of all others.
-        weight: Of Heston's market in these.
-        heston: That market; None if its weight is zero.
+        held: Folds of the quotes, each with the guide made from all others.
+        weight: Weight of the Heston model in the guides.
+        heston: That model; None if its weight is zero.
     """
 
     guide: Surface
@@ -77,7 +77,7 @@ class Guides(NamedTuple):
 def consulted(
     quotes: Quotes, guide: Surface, held: Sequence[QuoteFold], options: FitOptions
 ) -> Guides:
-    """The guides, with as much of Heston's market in them as the quotes speak for.
+    """The guides, with the Heston model in them at the weight that held-out quotes give it.
 
     Args:
         quotes: What is fitted.

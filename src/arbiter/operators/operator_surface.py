@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class OperatorResult:
-    """How a surface came about.
+    """Model, residuals and domain features of an operator's surface.
 
     Attributes:
         model: Hash of the weights.

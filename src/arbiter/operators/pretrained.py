@@ -213,11 +213,11 @@ class Operator:
         vix_futures: FuturesCurve | None = None,
         heston: bool = True,
     ) -> FittedSurface:
-        """The direct fit, leaning on the operator's surface as far as that has proved itself.
+        """The direct fit with the operator's surface as a prior, weighted by cross-validation.
 
-        Judged by quotes that the operator has not seen: it is asked again for surfaces without a
-        fourth of them each, and what these and the other quotes say of that fourth decides. Where
-        they speak for Heston's market, that is part of what the fit leans on.
+        The quotes are split into four folds. The operator predicts each fold from the others, and
+        the errors of these predictions set the weight of the prior. A calibrated Heston model is
+        part of the prior where it predicts held-out quotes better.
 
         Args:
             quotes: As for a call.
@@ -228,13 +228,14 @@ class Operator:
             vix_quotes: Options on the VIX: this is the joint fit then, with the surface as its
                 prior.
             vix_futures: Futures on the VIX.
-            heston: Whether to ask for Heston's market, in fits of one component to quotes alone.
+            heston: Whether to try a Heston model, in fits of one component to index quotes alone.
 
         Returns:
             The fitted surface. ``result.trust`` is the share of the fit's freedom that its guide
             takes, from 0 for the fit alone to 1 for the guide alone; None with two components.
-            ``info["heston"]`` of a fit of one component to quotes alone says how much of the guide
-            is Heston's market, and which. ``result.warnings`` begin with those of the guide.
+            ``info["heston"]`` of a fit of one component to index quotes alone has the weight of the
+            Heston model in the guide, and its parameters. ``result.warnings`` begin with those of
+            the guide.
         """
         options = FitOptions() if options is None else options
         free = vix_quotes is None and vix_futures is None and options.roughness == "likelihood"

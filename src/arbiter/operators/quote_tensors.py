@@ -71,11 +71,11 @@ class ImpliedVolatilities(NamedTuple):
 
     @staticmethod
     def from_quotes(quotes: Quotes) -> ImpliedVolatilities:
-        """What the quotes say themselves."""
+        """The implied volatilities of quotes."""
         return ImpliedVolatilities(quotes.iv_bid, quotes.iv_mid, quotes.iv_ask)
 
     def select(self, keep: NDArray[np.bool_]) -> ImpliedVolatilities:
-        """Those of some quotes."""
+        """Those of the quotes in a mask."""
         return ImpliedVolatilities._make(part[keep] for part in self)
 
 

@@ -302,7 +302,7 @@ def _solve_total_volatility(k: Tensor, below: Tensor, above: Tensor) -> Tensor:
         newton = -miss / slope
         step = newton * (1.0 + 0.5 * second * newton)
         v = v + v * step / (1.0 + newton * (second + third * newton / 6.0))
-        # the answer lies inside this bracket (_guess), so no step may leave it
+        # the answer lies inside this bracket (_guess_total_volatility), so no step may leave it
         v = torch.clamp(v, min=guess / 1.15, max=guess * 1.15)
     return v
 

@@ -47,7 +47,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
         list[str] | None,
         typer.Option(
             help="operator, refine, fit, svi, ssvi or fit_then_clean; give it again for several. "
-            "The first four if none; refine not of the decoder icnn, which gives no surface."
+            "The first four if none; without refine for the decoder icnn, which has no surface."
         ),
     ] = None,
     baseline: Annotated[
@@ -55,7 +55,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
         typer.Option(help="A trained baseline's checkpoint, to compare with; again for several."),
     ] = None,
     count: Annotated[
-        int | None, typer.Option(help="So many surfaces, or chains, from the first on.")
+        int | None, typer.Option(help="Number of surfaces, or of chains, from the first on.")
     ] = None,
     first: Annotated[
         int, typer.Option(help="Number of the first surface: 2000 is beyond the benchmark's own.")

@@ -25,7 +25,7 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter per option
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Steps in all, over all legs.")] = None,
     decay: Annotated[
-        int | None, typer.Option(help="Of these, the last with a rate that falls to zero.")
+        int | None, typer.Option(help="Number of last steps in which the rate falls to zero.")
     ] = None,
     model: Annotated[
         str | None,
@@ -47,7 +47,7 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter per option
         typer.Option(help="Trained weights of the same configuration to train on from: a new run."),
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(help="End this leg after so many seconds; resume later.")
+        float | None, typer.Option(help="Seconds after which this leg ends; resume later.")
     ] = None,
     pool: Annotated[
         Path | None, typer.Option(help="Folder of exact laws, kept between runs.")

@@ -1,7 +1,7 @@
 """Frictions of training surfaces: bid-ask spreads in volatility, and the noise inside them.
 
 Shapes: B surfaces, L expiries, S strikes; parts of :class:`Friction` are ``(B, 1, 1)``, and of one
-:meth:`Friction.across` maturities ``(B, L, 1)``.
+that :meth:`Friction.vary_by_maturity` returns ``(B, L, 1)``.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ the constant is that of all that is trained.
 theorem 8, has the proofs)
 
 * the gate: a head's value moves by at most √2, its slope by 1, a mean under the measure by one more
-  ``LEANING·(largest value)``; gains are at most 1; pooling along maturities multiplies by √2; what
-  a reference leaves is amplified by ``RESIDUAL_GAIN``;
+  ``MAX_MEASURE_PULL·(largest value)``; gains are at most 1; pooling along maturities multiplies by
+  √2; what a reference leaves is amplified by ``RESIDUAL_GAIN``;
 * aligned maps: their norms. Activations have slopes in [−0.091, 1], so that ``y ↦ D a(Uy)`` moves
   by at most ``m‖DU‖ + r‖D‖‖U‖`` with m, r the middle and the half-width of that range, and
   ``v + D a(Uv)`` by ``‖I + mDU‖ + r‖D‖‖U‖``;

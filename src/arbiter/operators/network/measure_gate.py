@@ -10,7 +10,7 @@ convex order training puts a price.
 How far a head's report moves when every quote moves by at most one: the value by √2, the slope by 1
 (docs/operator-architecture.md, theorem 4). The measure may lean on the quotes themselves, with
 a logarithmic rate of at most :data:`MAX_MEASURE_PULL`; a mean under it then moves by one, and by
-``LEANING·(largest value)`` more.
+``MAX_MEASURE_PULL·(largest value)`` more.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""How much of what a network would change is changed: what quotes or its reference allow.
+"""Shrinkage of the network's change towards the prior, far from the training data.
 
-A network is right about chains like those of its training. On others it can be wrong by any amount,
-and does not know. Two witnesses do. The quotes: a surface that still meets them within their
-spreads is not contradicted by anything. And the reference, which rests on no weights, and has a
-standard error at every place: a change that moves the smile by about that error is what a network
-is for. A change that neither speaks for is one of a network out of its depth, and the more so the
-larger it is: beyond :data:`FREE_MOVE_ERRORS` errors it is shortened, to less than that again.
+A network can be wrong by any amount on chains unlike those of its training. Two checks do not
+depend on its weights. The quotes: a surface that meets them within their spreads is not
+contradicted. The reference has a standard error at every place: a change of the smile by about
+that error is plausible. A change that passes neither check is shrunk towards the reference: beyond
+:data:`FREE_MOVE_ERRORS` errors it is shortened to fewer, and the more the larger it is.
 
-What lies between goes through the head as any proposal does, so nothing changes about the order.
+The shrunk proposal goes through the head like any other, so the star order holds.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def trusted(
     chain: Scaled,
     gate: Heads,
 ) -> Trusted:
-    """Draw proposals ``(B, L, n)`` towards the start as far as nothing speaks for them.
+    """Draw proposals ``(B, L, n)`` towards the start where neither check supports them.
 
     Gradients pass through the change alone: what is made of it counts as given.
 

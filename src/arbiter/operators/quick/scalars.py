@@ -68,7 +68,7 @@ def call(h: float, t: float) -> float:
 
 @inlined
 def series(h: float, t: float, near: float) -> float:
-    """``(R(h − t) − R(h + t))/2t`` for small t, near being ``R(h)``: as in ``black._gap``."""
+    """``(R(h − t) − R(h + t))/2t`` for small t, ``near = R(h)``; as :mod:`..pricing.black`."""
     hh, tt = min(h * h, 1e6), t * t
     first = 1.0 - h * near
     second = tt / 6.0 * ((hh + 3.0) * first - 1.0)

@@ -123,7 +123,7 @@ def known(place: tuple[float, ...]) -> Known:
 
 @compiled
 def worth(smile: Array, doubt: Array, total: Array, seen: Flags, known: Known) -> Wanted:
-    """As :func:`..prior.star_order_projection._priced`."""
+    """As :func:`..prior.star_order_projection.price_smile`."""
     B, L, H = smile.shape
     u, log_price, elasticity = np.empty((B, L, H)), np.empty((B, L, H)), np.empty((B, L, H))
     says, trust = np.zeros((B, L, H)), np.zeros((B, L, H))
