@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import house
+import sentences
 from floors import CONVENIENCES, LAB, LAYERS, LIBRARY
 from house import Import, Module
 
@@ -240,7 +241,7 @@ def test_sentences_are_counted() -> None:
         "# A heading of many words that does not count\n\nOne, two: three. Four `code` five!\n\n"
         "| a | table |\n\n- six seven\n- eight [nine](target.md)\n\n```python\nx = 1.0\n```\n"
     )
-    assert [house.count_words(s) for s in house.prose_of(page)] == [3, 3, 2, 2]
+    assert [sentences.count_words(s) for s in sentences.prose_of(page)] == [3, 3, 2, 2]
     names = list(house.list_functions(ast.parse("def one(): ...\ndef __init__(): ...\n")))
     assert names == ["one"]
     assert house.is_one_word("_one")
@@ -257,12 +258,12 @@ def loaded_after(statement: str) -> set[str]:
     return set(result.stdout.split())
 
 
-def test_command_line_starts_without_torch() -> None:
-    assert "torch" not in loaded_after("import arbiter.cli")
+def test_command_line_starts_without_torch_and_numpy() -> None:
+    assert {"numpy", "torch"}.isdisjoint(loaded_after("import arbiter.cli"))
 
 
-def test_loaded_torch_is_seen() -> None:
-    assert "torch" in loaded_after("import torch")
+def test_loaded_torch_and_numpy_are_seen() -> None:
+    assert {"numpy", "torch"} <= loaded_after("import torch, numpy")
 
 
 def test_folders_do_not_hide_functions_of_the_same_name() -> None:

@@ -16,6 +16,7 @@ from arbiter.audit.certificate import Certificate
 from arbiter.files import require_folder, write_whole
 from arbiter.fitting import FitOptions, FittedSurface, fit
 from arbiter.fitting.vix_comparison import JointComparison, fit_markets
+from arbiter.forwards import DateLike
 from arbiter.operators.operator_surface import OperatorSurface
 from arbiter.operators.pretrained import Operator
 from arbiter.quotes import Quotes
@@ -60,7 +61,7 @@ class Job:
         vix_futures: File with futures on the VIX.
     """
 
-    as_of: Any = None
+    as_of: DateLike | None = None
     layout: str | None = None
     underlying: str | None = None
     shortest_days: float = 2.0

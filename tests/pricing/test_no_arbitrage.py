@@ -9,18 +9,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 import theorems
 from arbiter.pricing.transport import Transport
 from counts import count
-
-KNOTS = {n: torch.linspace(-5.5, 4.5, n, dtype=torch.float64) for n in (31, 41)}
-
-
-def skewed() -> Tensor:
-    """Slopes of an ordinary index smile, total volatility near 20 %."""
-    return 0.2 * torch.exp(-0.1 * KNOTS[31]) + 0.01 * torch.sin(3.0 * KNOTS[31])
+from index_slopes import KNOTS, skewed
 
 
 def extreme_slopes(n: int) -> st.SearchStrategy[list[float]]:

@@ -15,18 +15,12 @@ from arbiter.pricing import black, normal
 from arbiter.pricing.mixture import Mixture
 from arbiter.pricing.transport import Transport
 from counts import count
+from index_slopes import KNOTS, skewed
 from oracle import Slice
-
-KNOTS = {n: torch.linspace(-5.5, 4.5, n, dtype=torch.float64) for n in (5, 31, 41)}
 
 
 def points(*values: float) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
-
-
-def skewed(n: int = 31) -> Tensor:
-    """Slopes of an ordinary index smile, total volatility near 20 %."""
-    return 0.2 * torch.exp(-0.1 * KNOTS[n]) + 0.01 * torch.sin(3.0 * KNOTS[n])
 
 
 def wild(rng: np.random.Generator, n: int, low: float = -6.0, high: float = 1.3) -> Tensor:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arbiter.cli.exit_codes import FAILED, exit_bad_input, printable_name
-from arbiter.conventions import MINUTES_PER_YEAR, THIRTY_DAYS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -89,6 +88,8 @@ def _load_surface(path: Path) -> tuple[Surface, VixSlices]:
 
 def _resolve_dates(surface: Surface, given: list[str]) -> list[float]:
     """Year fractions of the dates that were asked for."""
+    from arbiter.conventions import THIRTY_DAYS
+
     last, found = float(surface.maturities[-1]), []
     for text in given:
         T = _parse_years(surface, text)
@@ -125,6 +126,8 @@ def _parse_years(surface: Surface, text: str) -> float:
 def _format_date(surface: Surface, T: float) -> str:
     """A date where the surface knows its own."""
     import numpy as np
+
+    from arbiter.conventions import MINUTES_PER_YEAR
 
     if surface.as_of is None:
         return f"T = {T:.4g}"

@@ -25,7 +25,7 @@ from scipy.linalg.lapack import dpbtrf, dpbtrs
 from arbiter.conventions import Array
 from arbiter.fitting.guided_objective import GuidedObjective, Pull, read_log_slopes
 from arbiter.fitting.interior_point import RELATIVE_RIDGE
-from arbiter.fitting.loss import Loss
+from arbiter.fitting.loss import EXACT_LOSS_PER_QUOTE, Loss
 from arbiter.fitting.misfit import MisfitPoint
 from arbiter.fitting.smoothing import count_effective_parameters
 from arbiter.quotes import Quotes
@@ -39,7 +39,6 @@ _TRIAL_DECADES = np.arange(-4.0, 5.5, 1.5)  # of the pulls that are tried
 _MAX_DECADES_APART = 1.5  # decades between the two weights of a pull
 # Prior of the pull, in decades and worth a few quotes: both weights near ten thousand.
 _USUAL_PULL_DECADE, _PULL_DECADE_DEVIATION, _BEND_DECADE_DEVIATION = 4.0, 1.0, 1.0
-_EXACT_LOSS_PER_QUOTE = 1e-3  # a loss per quote below this is an exact prediction
 _BISECTION_COUNT, _MIN_PULL_SHARE = 6, 1e-6  # of the search for a fainter pull
 
 
@@ -107,7 +106,7 @@ def choose_pull(
 def _average_pulls(trials: Array, scores: Array, count: int) -> Pull:
     """The geometric mean of the trial pulls, weighted by the likelihoods of their predictions."""
     value, bend = trials.T
-    likelihood = -0.5 * count * scores / max(scores.min(), _EXACT_LOSS_PER_QUOTE * count)
+    likelihood = -0.5 * count * scores / max(scores.min(), EXACT_LOSS_PER_QUOTE * count)
     belief = ((value - _USUAL_PULL_DECADE) / _PULL_DECADE_DEVIATION) ** 2 + (
         (bend - value) / _BEND_DECADE_DEVIATION
     ) ** 2

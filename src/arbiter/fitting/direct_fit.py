@@ -15,6 +15,7 @@ from arbiter.fitting import initial_point, joint_fit, smoothing
 from arbiter.fitting.fit_end import FitEnd
 from arbiter.fitting.fitted_surface import FitResult, FittedSurface
 from arbiter.fitting.interior_point import InteriorPoint, Status
+from arbiter.fitting.loss import EXACT_LOSS_PER_QUOTE
 from arbiter.fitting.objective import FitObjective, FitPoint
 from arbiter.fitting.options import FitOptions, Roughness
 from arbiter.fitting.prior_weight import choose_initial_weights, drop_unlikely_prior
@@ -26,8 +27,6 @@ from arbiter.quotes import MIN_QUOTES, Quotes, require_quotes
 from arbiter.surface import Surface
 
 logger = logging.getLogger(__name__)
-
-EXACT_LOSS_PER_QUOTE = 1e-3  # a loss per quote below this is exact: a thirtieth of a half-spread
 
 
 def fit(

@@ -12,6 +12,7 @@ from arbiter.fitting.fit_end import FitEnd
 from arbiter.fitting.fitted_surface import VixResult
 from arbiter.fitting.interior_point import InteriorPoint, Status
 from arbiter.fitting.joint_objective import JointObjective, JointPoint
+from arbiter.fitting.loss import EXACT_LOSS_PER_QUOTE
 from arbiter.fitting.objective import FitObjective, FitPoint
 from arbiter.fitting.options import FitOptions, Roughness
 from arbiter.fitting.vix_objective import VixObjective
@@ -21,7 +22,6 @@ from arbiter.pricing.vix_slices import VixSlices
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 
-_EXACT_LOSS_PER_QUOTE = 1e-3  # a loss per quote below this is an exact fit
 _MIN_OPTIONS_FOR_ROUGHNESS = 8  # options from which the roughness of VIX smiles can be told
 _MAX_INNER_STEPS = 3  # near the end constraints are what blocks a step
 _INITIAL_COMPLEMENTARITY_SHARE = 0.3  # complementarity at the start, of the two losses apart
@@ -57,7 +57,7 @@ def fit_vix_smiles(
         model,
         model.build_constraints(),
         model.initial_point(),
-        scale=_EXACT_LOSS_PER_QUOTE * max(count, 1),
+        scale=EXACT_LOSS_PER_QUOTE * max(count, 1),
     )
     if count < _MIN_OPTIONS_FOR_ROUGHNESS:
         return interior, Status.CONVERGED
@@ -89,7 +89,7 @@ def fit_both_markets(
     count = len(quotes) + max(len(market.quotes), 1)
     start = np.concatenate([_interpolate_log_slopes(interior.point, spx), smiles.z])
     joint = InteriorPoint.start_at(
-        both, both.build_constraints(), start, scale=_EXACT_LOSS_PER_QUOTE * count
+        both, both.build_constraints(), start, scale=EXACT_LOSS_PER_QUOTE * count
     )
     joint = joint.with_inner_steps(_MAX_INNER_STEPS).with_expected_value(
         interior.point.value + smiles.point.value, _INITIAL_COMPLEMENTARITY_SHARE

@@ -9,6 +9,8 @@ import numpy as np
 
 from arbiter.conventions import Array
 
+EXACT_LOSS_PER_QUOTE = 1e-3  # a loss per quote below this is exact: a thirtieth of a half-spread
+
 
 class Cost(NamedTuple):
     """The loss of each residual, its derivative, and the weight of the Gauss-Newton step."""

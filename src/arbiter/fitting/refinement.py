@@ -11,12 +11,12 @@ import numpy as np
 
 from arbiter.fitting import cross_validation, initial_point
 from arbiter.fitting.cross_validation import DEFAULT_PULL, HeldOutFolds, QuoteFold
-from arbiter.fitting.direct_fit import EXACT_LOSS_PER_QUOTE, build_fitted_surface, require_prior
+from arbiter.fitting.direct_fit import build_fitted_surface, require_prior
 from arbiter.fitting.fit_end import FitEnd
 from arbiter.fitting.fitted_surface import FittedSurface
 from arbiter.fitting.guided_objective import GuidedObjective, Pull
 from arbiter.fitting.interior_point import InteriorPoint
-from arbiter.fitting.loss import Loss
+from arbiter.fitting.loss import EXACT_LOSS_PER_QUOTE, Loss
 from arbiter.fitting.objective import FitObjective, FitPoint
 from arbiter.fitting.options import FitOptions, Roughness
 from arbiter.fitting.prior_weight import (

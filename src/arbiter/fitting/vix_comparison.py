@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from arbiter import scoring
 from arbiter.conventions import DAYS_PER_YEAR, INDEX_POINTS, Array
@@ -40,7 +40,7 @@ class VixLaw:
     model: VixQueries
     quotes: Quotes
 
-    def otm(self, k: Any, T: Any) -> Array:
+    def otm(self, k: ArrayLike, T: ArrayLike) -> Array:
         """Out-of-the-money prices, undiscounted, over the quotes' future."""
         k, T = np.broadcast_arrays(np.asarray(k, dtype=np.float64), T)
         future = self._future(T)
@@ -48,7 +48,7 @@ class VixLaw:
         call, put = (self.model.vix_option(K, T, side) for side in ("call", "put"))
         return np.asarray(np.where(k >= 0.0, call, put) / (future * self.model.discount(T)))
 
-    def iv(self, k: Any, T: Any) -> Array:
+    def iv(self, k: ArrayLike, T: ArrayLike) -> Array:
         """Implied volatility at these strikes, on the model's own future.
 
         On that of the quotes calls and puts would have two, where the futures differ.
@@ -56,13 +56,13 @@ class VixLaw:
         k, T = np.broadcast_arrays(np.asarray(k, dtype=np.float64), T)
         return self.model.vix_iv(self._future(T) * np.exp(k), T)
 
-    def z(self, k: Any, T: Any) -> Array:
+    def z(self, k: ArrayLike, T: ArrayLike) -> Array:
         """Gaussian percentile of a strike."""
         k, T = np.broadcast_arrays(np.asarray(k, dtype=np.float64), T)
         own = k + np.log(self._future(T) / self.model.vix_future(T))
         return self.model.require_vix_slices().evaluate(Transport.z, own, T)
 
-    def log_strike(self, z: Any, T: Any) -> Array:
+    def log_strike(self, z: ArrayLike, T: ArrayLike) -> Array:
         """Log-moneyness at a Gaussian percentile."""
         z, T = np.broadcast_arrays(np.asarray(z, dtype=np.float64), T)
         own = self.model.require_vix_slices().evaluate(Transport.log_strike, z, T)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -20,6 +19,7 @@ from arbiter.futures import FuturesCurve
 from arbiter.inputs import freeze_array
 from arbiter.pricing.vix_slices import VixQueries, VixSlices
 from arbiter.quotes import Quotes, require_quotes
+from arbiter.surface import Surface
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,7 +61,7 @@ class VixSmiles(VixQueries):
         """Discount factor for maturities ``T``."""
         return self.curve.discount(self.years(T))
 
-    def against(self, surface: Any) -> pl.DataFrame:
+    def against(self, surface: Surface) -> pl.DataFrame:
         """How far the two markets disagree, date by date, in index points.
 
         Args:

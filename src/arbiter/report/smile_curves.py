@@ -233,7 +233,7 @@ class SmileReadings:
             return None
         try:
             return np.asarray(getattr(self.surface, name)(*points))
-        except ValueError as error:  # a copy of a fit without its covariance
+        except ValueError as error:  # the quotes do not fix the fit
             logger.info("no standard errors are drawn: %s", error)
             return None
 

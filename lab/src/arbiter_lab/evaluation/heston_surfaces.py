@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.conventions import DAYS_PER_YEAR, INDEX_POINTS, THIRTY_DAYS, Array
+from arbiter.models.exact_prices import draw_log_uniform
 from arbiter.models.heston import Heston
 from arbiter.quotes import Quotes
 from arbiter.scoring import BASIS_POINT, Model
@@ -37,9 +38,9 @@ MIN_QUOTES_PER_SLICE = 6  # quotes on a slice of a hard surface
 def draw_heston(rng: np.random.Generator) -> Heston:
     """Draw the parameters of a market of the benchmark."""
     return Heston(
-        v0=float(np.exp(rng.uniform(np.log(0.012), np.log(0.12)))),
+        v0=draw_log_uniform(rng, 0.012, 0.12),
         kappa=rng.uniform(0.8, 4.0),
-        theta=float(np.exp(rng.uniform(np.log(0.02), np.log(0.10)))),
+        theta=draw_log_uniform(rng, 0.02, 0.10),
         sigma=rng.uniform(0.3, 1.1),
         rho=rng.uniform(-0.88, -0.5),
     )

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from arbiter.models.exact_prices import draw_log_uniform
 from arbiter.models.parameters import PRESETS, Jumps, Parameters
 
 FACTOR_COUNTS = (1, 3, 8, 20)
@@ -60,10 +61,10 @@ def _draw_general_set(rng: Rng) -> Parameters:
     if factors == 1:
         return _draw_heston_set(rng, jumps)
     return Parameters(
-        v0=_draw_log_uniform(rng, 0.004, 0.4),
-        reversion=_draw_log_uniform(rng, 0.1, 5.0),
-        theta=_draw_log_uniform(rng, 0.006, 0.25),
-        nu=_draw_log_uniform(rng, 0.1, 1.1),
+        v0=draw_log_uniform(rng, 0.004, 0.4),
+        reversion=draw_log_uniform(rng, 0.1, 5.0),
+        theta=draw_log_uniform(rng, 0.006, 0.25),
+        nu=draw_log_uniform(rng, 0.1, 1.1),
         rho=float(rng.uniform(-0.95, -0.2)),
         hurst=float(rng.uniform(0.03, 0.45)),
         factors=factors,
@@ -73,10 +74,10 @@ def _draw_general_set(rng: Rng) -> Parameters:
 
 def _draw_listed_set(rng: Rng) -> Parameters:
     return Parameters(
-        v0=_draw_log_uniform(rng, 0.002, 0.08),
-        reversion=_draw_log_uniform(rng, 0.05, 2.5),
-        theta=_draw_log_uniform(rng, 0.006, 0.15),
-        nu=_draw_log_uniform(rng, 0.12, 1.0),
+        v0=draw_log_uniform(rng, 0.002, 0.08),
+        reversion=draw_log_uniform(rng, 0.05, 2.5),
+        theta=draw_log_uniform(rng, 0.006, 0.15),
+        nu=draw_log_uniform(rng, 0.12, 1.0),
         rho=float(rng.uniform(-0.95, -0.4)),
         hurst=float(rng.uniform(0.03, 0.45)),
         factors=int(rng.choice(FACTOR_COUNTS, p=_LISTED_FACTOR_SHARES)),
@@ -89,7 +90,7 @@ def _draw_crash_jumps(rng: Rng) -> Jumps:
     while True:
         mean = -float(rng.uniform(0.02, 0.35))
         deviation = max(float(rng.uniform(0.03, 0.3)), 0.2 * abs(mean))
-        found = Jumps(_draw_log_uniform(rng, 0.01, 1.0), mean, deviation)
+        found = Jumps(draw_log_uniform(rng, 0.01, 1.0), mean, deviation)
         if found.strength < _MAX_JUMP_STRENGTH and abs(found.intensity * np.expm1(mean)) < 0.5:
             return found
 
@@ -97,19 +98,19 @@ def _draw_crash_jumps(rng: Rng) -> Jumps:
 def _draw_heston_set(rng: Rng, jumps: Jumps | None) -> Parameters:
     if rng.random() < 0.5:
         return Parameters(
-            v0=_draw_log_uniform(rng, 0.008, 0.18),
+            v0=draw_log_uniform(rng, 0.008, 0.18),
             reversion=float(rng.uniform(0.5, 5.0)),
-            theta=_draw_log_uniform(rng, 0.013, 0.15),
+            theta=draw_log_uniform(rng, 0.013, 0.15),
             nu=float(rng.uniform(0.2, 1.3)),
             rho=float(rng.uniform(-0.93, -0.35)),
             factors=1,
             jumps=jumps,
         )
     return Parameters(
-        v0=_draw_log_uniform(rng, 0.004, 0.4),
-        reversion=_draw_log_uniform(rng, 0.3, 6.0),
-        theta=_draw_log_uniform(rng, 0.004, 0.4),
-        nu=_draw_log_uniform(rng, 0.2, 1.5),
+        v0=draw_log_uniform(rng, 0.004, 0.4),
+        reversion=draw_log_uniform(rng, 0.3, 6.0),
+        theta=draw_log_uniform(rng, 0.004, 0.4),
+        nu=draw_log_uniform(rng, 0.2, 1.5),
         rho=float(rng.uniform(-0.95, -0.2)),
         factors=1,
         jumps=jumps,
@@ -120,9 +121,9 @@ def draw_jumps(rng: Rng) -> Jumps:
     """Jumps from frequent and small to rare and large; one in eight sets jumps upward."""
     while True:
         upward = rng.random() < 0.125
-        mean = rng.uniform(0.0, 0.12) if upward else -_draw_log_uniform(rng, 0.01, 0.4)
-        deviation = max(_draw_log_uniform(rng, 0.015, 0.2), 0.15 * abs(mean))
-        intensity = _draw_log_uniform(rng, 0.03, 4.0)
+        mean = rng.uniform(0.0, 0.12) if upward else -draw_log_uniform(rng, 0.01, 0.4)
+        deviation = max(draw_log_uniform(rng, 0.015, 0.2), 0.15 * abs(mean))
+        intensity = draw_log_uniform(rng, 0.03, 4.0)
         found = intensity * (mean / deviation) ** 2 < _MAX_JUMP_STRENGTH
         if found and abs(intensity * np.expm1(mean)) < 0.5:
             return Jumps(intensity, float(mean), float(deviation))
@@ -154,7 +155,3 @@ def _draw_near_preset(rng: Rng) -> Parameters:
 def _draw_lognormal_factor(rng: Rng, deviation: float) -> float:
     """Lognormal about one, cut at 2.5 deviations so that no draw is absurd."""
     return float(np.exp(deviation * np.clip(rng.standard_normal(), -2.5, 2.5)))
-
-
-def _draw_log_uniform(rng: Rng, low: float, high: float) -> float:
-    return float(np.exp(rng.uniform(np.log(low), np.log(high))))
