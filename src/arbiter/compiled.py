@@ -34,14 +34,14 @@ logger = logging.getLogger(__name__)
 config: Any = _config  # whose attributes come from the environment
 PACKAGE = Path(__file__).parent
 # Modules and folders that compiled functions and their constants come from: a test looks after it.
-SOURCES = ("compiled.py", "conventions.py", "pricing", "operators")
+SOURCES = ("compiled.py", "conventions.py", "pricing", "fitting", "operators")
 _CACHE_PREFIX, _MAX_CACHE_AGE_SECONDS = "arbiter-compiled-", 3600.0  # names of folders, and seconds
 _compile_lock = Lock()
 
 
 def compiled(f: F) -> F:
     """The function in machine code; it takes and returns numbers and arrays."""
-    return _compile_function(f, fastmath={"reassoc", "contract", "nsz"})
+    return _compile_function(f)
 
 
 def inlined(f: F) -> F:
@@ -49,7 +49,7 @@ def inlined(f: F) -> F:
 
     Their own sums are taken as written.
     """
-    return _compile_function(f, fastmath={"contract", "nsz"}, forceinline=True)
+    return _compile_function(f, forceinline=True)
 
 
 def _compile_function(f: F, **more: object) -> F:

@@ -16,8 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from arbiter import inputs
 from arbiter.audit.structural_proof import check_structure
@@ -82,23 +81,23 @@ class Surface(VixQueries):
 
     @cached_property
     def _decoder(self) -> Decoder:
-        return Decoder.from_arrays(self.knots, self.maturities, self.slopes, self.weights)
+        return Decoder(self.knots, self.maturities, self.slopes, self.weights)
 
     @classmethod
     def from_slopes(  # noqa: PLR0913 - the parts of a surface, each one array
         cls,
-        knots: ArrayLike | torch.Tensor,
-        maturities: ArrayLike | torch.Tensor,
-        slopes: ArrayLike | torch.Tensor,
+        knots: ArrayLike,
+        maturities: ArrayLike,
+        slopes: ArrayLike,
         forwards: ArrayLike | None = None,
         discounts: ArrayLike | None = None,
         *,
-        weights: ArrayLike | torch.Tensor | None = None,
+        weights: ArrayLike | None = None,
         as_of: DateLike | None = None,
         info: Mapping[str, Any] | None = None,
         vix_slices: VixSlices | None = None,
     ) -> Surface:
-        """A surface from transport slopes (arrays or tensors).
+        """A surface from transport slopes.
 
         Args:
             knots: ``(n,)`` strictly increasing Gaussian coordinates.
@@ -203,7 +202,7 @@ class Surface(VixQueries):
 
     def _solve_implied(
         self, k: ArrayLike, T: MaturityLike
-    ) -> tuple[Array, Array, black.Implied[NDArray[Any]]]:
+    ) -> tuple[Array, Array, black.Implied]:
         points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), self.years(T))
         return points, at, black.implied_total_volatility(self.otm(points, at), points)
 
@@ -250,7 +249,7 @@ class Surface(VixQueries):
         q, f = self._evaluate_query(Mixture.digital, k, t), self.density(k, t)
         d1, d2 = np.asarray(0.5 * v), np.asarray(-0.5 * v)
         vega = np.asarray(black.vega(k, v))
-        below = normal.cdf(torch.from_numpy(d2)).numpy()
+        below = normal.cdf_of(d2)
         first = (below - q) / vega
         price_kk = f - q
         black_kk = -below + vega / v
@@ -288,7 +287,7 @@ class Surface(VixQueries):
     def cvar(self, q: ArrayLike, T: MaturityLike, tail: str = "lower") -> Array:
         """Mean of ``S_T/F_T`` over its ``tail`` ("lower" or "upper") of probability ``q``."""
         points = inputs.require_probabilities("q", q)
-        return self._evaluate_query(lambda slices, p: slices.cvar(p, tail), points, T)
+        return self._evaluate_query(lambda slices, p, of: slices.cvar(p, tail, of), points, T)
 
     def local_variance(self, k: ArrayLike, T: MaturityLike) -> Array:
         """Dupire's local variance ``2 ∂c/∂T / (κ² ∂²c/∂κ²)``, at fixed moneyness.

@@ -14,21 +14,16 @@ the rest and states how accurate the inverse is.
 from __future__ import annotations
 
 import enum
-import functools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast, overload
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-import torch
-from torch import Tensor
+from numpy.typing import ArrayLike, NDArray
 
-from arbiter.pricing import normal
-
-Array: TypeAlias = npt.NDArray[Any]
-NumericInput: TypeAlias = float | Array | Sequence[float]
-Values = TypeVar("Values", Array, Tensor)
+from arbiter.compiled import compiled, inlined
+from arbiter.conventions import Array
+from arbiter.pricing.elementary import exp, log, tail
+from arbiter.pricing.normal import INV_ROOT_2PI, ROOT_2PI, pdf
 
 SIDES = ("otm", "call", "put")
 
@@ -36,8 +31,13 @@ SIDES = ("otm", "call", "put")
 # would lose digits; above it, it loses at most a factor 12 of the rounding at the money.
 MAX_SERIES_TOTAL_VOLATILITY = 0.1
 LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
-# Elements per block: intermediate arrays stay in cache, yet two threads still share a block.
-_ELEMENTS_PER_BLOCK = 1 << 16
+_MAX_DEVIATIONS = 1e150  # squares of h and t have to stay finite
+_MIN_NORMAL = 1e-300  # below it the quick logarithm is wrong
+_EPS = float(np.finfo(np.float64).eps)
+_POINTS_PER_BLOCK = 512  # intermediate numbers stay in the nearest cache
+_NEAR_BOUND_VOLATILITY = 8.0  # total volatility from which prices may round to their upper bound
+_NEAR_BOUND = 1e-6  # share of a price: one as near to its upper bound needs every digit of that
+_MAX_GUESS_ERROR = 1.15  # ratio of the answer to the first guess, or its inverse, at most
 
 
 class Reason(enum.IntEnum):
@@ -69,150 +69,216 @@ _SENTENCES = {
 }
 
 
-class Implied(NamedTuple, Generic[Values]):
+class Implied(NamedTuple):
     """Total volatilities, NaN where there is none, and the :class:`Reason` codes (int8)."""
 
-    volatility: Values
-    reason: Values
+    volatility: Array
+    reason: NDArray[np.int8]
 
 
-class _Elementwise(Protocol):
-    """A function of log-strike and total volatility: tensors if any is given, else arrays."""
+@inlined
+def narrow_series(h: float, t: float, near: float) -> float:
+    """``(R(h − t) − R(h + t))/2t`` for small t, with ``near = R(h)``.
 
-    @overload
-    def __call__(self, k: Tensor, v: Tensor | NumericInput) -> Tensor: ...
-    @overload
-    def __call__(self, k: NumericInput, v: Tensor) -> Tensor: ...
-    @overload
-    def __call__(self, k: NumericInput, v: NumericInput) -> Array: ...
-
-
-def _accept_arrays_or_tensors(kernel: Callable[[Tensor, Tensor], Tensor]) -> _Elementwise:
-    """Wrap a float64 tensor kernel: arrays in and out, or tensors of the caller's dtype."""
-
-    @functools.wraps(kernel)
-    def wrapped(k: Any, v: Any) -> Any:
-        dtype, k, v = _broadcast_to_float64(k, v)
-        result = kernel(k, v)
-        return result.numpy() if dtype is None else result.to(dtype)
-
-    return wrapped
-
-
-def _broadcast_to_float64(first: Any, second: Any) -> tuple[torch.dtype | None, Tensor, Tensor]:
-    """The dtype of the result, None for NumPy, and both arguments as float64 tensors."""
-    tensors = [x for x in (first, second) if isinstance(x, Tensor)]
-    device = tensors[0].device if tensors else None
-    # a copy in C order: PyTorch accepts neither read-only arrays nor negative strides
-    pair = [
-        (x if isinstance(x, Tensor) else torch.from_numpy(np.array(x, float, order="C"))).to(
-            device, torch.float64
-        )
-        for x in (first, second)
-    ]
-    dtype = functools.reduce(torch.promote_types, [x.dtype for x in tensors]) if tensors else None
-    if dtype is not None and not dtype.is_floating_point:
-        dtype = torch.float64
-    left, right = torch.broadcast_tensors(*pair)
-    return dtype, left, right
-
-
-def _apply_in_blocks(
-    kernel: Callable[..., tuple[Tensor, ...]], *inputs: Tensor
-) -> tuple[Tensor, ...]:
-    """Apply an elementwise kernel block by block; a GPU takes everything at once."""
-    shape, size = inputs[0].shape, max(1, inputs[0].numel())
-    block = size if inputs[0].is_cuda else _ELEMENTS_PER_BLOCK
-    # contiguous, so that the arithmetic does not depend on the layout of the input
-    blocks = zip(*(x.reshape(-1).contiguous().split(block) for x in inputs), strict=True)
-    results = zip(*(kernel(*parts) for parts in blocks), strict=True)
-    return tuple(torch.cat(parts).reshape(shape) for parts in results)
-
-
-def _mills_difference(
-    h: Tensor, t: Tensor, upper: Tensor, mills: Callable[[Tensor], Tensor] = normal.mills
-) -> Tensor:
-    """``C/φ(d)``, or ``(1 − C)/φ(d)`` where ``upper`` is one rather than zero.
-
-    With ``Tⱼ = t²ʲ R⁽²ʲ⁺¹⁾(h)/(2j+1)!`` and ``n = 2j+1`` the narrow difference is ``−2t Σ Tⱼ``,
-    ``Tⱼ₊₁ = t² ((h² + 2n + 1) Tⱼ − t² Tⱼ₋₁)/((n+1)(n+2))`` with ``t² T₋₁ = −1``; five terms
-    leave 1e-17. Choices are products with 0 or 1, several times faster than torch.where.
+    The sum of ``Tⱼ = −t²ʲ R⁽²ʲ⁺¹⁾(h)/(2j+1)!``, where with ``n = 2j+1``
+    ``Tⱼ₊₁ = t² ((h² + 2n + 1) Tⱼ − t² Tⱼ₋₁)/((n+1)(n+2))``. Five terms leave 1e-17.
     """
-    sign = 2.0 * upper - 1.0
-    narrow = (t < 0.5 * MAX_SERIES_TOTAL_VOLATILITY).to(h) * (1.0 - upper)
-    near = mills(narrow * h + (1.0 - narrow) * (sign * (t - h)))
-    far = mills(h + t)
-    # the series must stay finite where it is not taken, or where the price is zero anyway
-    hh, tt = narrow * torch.clamp(h * h, max=1e6), narrow * (t * t)
-    carried: Tensor | float = -1.0
-    term = narrow * (h * near) - 1.0
-    total = term
-    for n in (1, 3, 5, 7):
-        following = tt / ((n + 1) * (n + 2)) * ((hh + (2 * n + 1)) * term - carried)
-        carried, term = tt * term, following
-        total = total + term
-    return (1.0 - narrow) * (near + sign * far) - 2.0 * narrow * (t * total)
+    hh, tt = min(h * h, 1e6), t * t
+    first = 1.0 - h * near
+    second = tt / 6.0 * ((hh + 3.0) * first - 1.0)
+    third = tt / 20.0 * ((hh + 7.0) * second - tt * first)
+    fourth = tt / 42.0 * ((hh + 11.0) * third - tt * second)
+    fifth = tt / 72.0 * ((hh + 15.0) * fourth - tt * third)
+    return first + second + third + fourth + fifth
 
 
-def _price_otm_block(k: Tensor, v: Tensor) -> tuple[Tensor]:
-    """Price the side out of the money; zero volatility and infinite strikes are worth zero."""
-    live = (v > 0.0) & torch.isfinite(k)
-    # squares of h and t have to stay finite
-    h = torch.clamp(torch.where(live, k, 0.0).abs() / torch.where(live, v, 1.0), max=1e150)
-    t = torch.clamp(0.5 * v, max=1e150)
+@inlined
+def otm_price(k: float, v: float) -> float:
+    """:func:`otm` of one number, for ``v > 0``."""
+    h, t = min(abs(k) / v, _MAX_DEVIATIONS), min(0.5 * v, _MAX_DEVIATIONS)
     d = t - h
-    # with d ≤ 0 the difference is the accurate form; with d > 0 the price is not small unless
-    # the option is narrow, and one minus the complement can never exceed the upper bound
-    upper = ((d > 0.0) & (v >= MAX_SERIES_TOTAL_VOLATILITY)).to(v)
-    part = normal.pdf(d) * _mills_difference(h, t, upper)
-    price = torch.exp(torch.clamp(k, max=0.0)) * (upper + (1.0 - 2.0 * upper) * part)
-    worthless = torch.where((v >= 0.0) & ~torch.isnan(k), 0.0, torch.nan)
-    return (torch.where(live, price, worthless),)
+    narrow = v < MAX_SERIES_TOTAL_VOLATILITY
+    density, far, near = pdf(d), tail(h + t), tail(h if narrow else abs(d))
+    # One minus the complement, which is not small and cannot exceed the bound, or a difference.
+    wide = 1.0 - density * (near + far) if d > 0.0 else density * (near - far)
+    return exp(min(k, 0.0)) * (2.0 * density * t * narrow_series(h, t, near) if narrow else wide)
 
 
-def _vega(k: Tensor, v: Tensor) -> Tensor:
-    return normal.pdf(0.5 * v - k / v)
+@inlined
+def total_vega(k: float, v: float) -> float:
+    """:func:`vega` of one number, for ``v > 0``."""
+    return pdf(0.5 * v - k / v)
 
 
-def _strike_derivative(k: Tensor, v: Tensor, put: Tensor) -> Tensor:
-    """``∂p/∂k = κ Φ(−d₂)`` of a put, ``∂c/∂k = −κ Φ(d₂)`` of a call."""
-    sign = torch.where(put, 1.0, -1.0).to(v)
-    strike = torch.exp(torch.clamp(k, max=709.0))  # an infinite one times zero would be NaN
-    return sign * strike * normal.cdf(sign * (k / v + 0.5 * v))
+@compiled
+def _fill_otm(k: Array, v: Array, out: Array) -> None:
+    for i in range(k.size):
+        out[i] = otm_price(k[i], v[i])
+    for i in range(k.size):
+        if not (v[i] > 0.0 and abs(k[i]) < math.inf):  # worth nothing
+            out[i] = 0.0 if v[i] >= 0.0 and not math.isnan(k[i]) else math.nan
+        elif v[i] > _NEAR_BOUND_VOLATILITY:  # the bound itself is to be the library's e^k
+            out[i] = otm_price(abs(k[i]), v[i]) * math.exp(min(k[i], 0.0))
 
 
-class _Otm(torch.autograd.Function):
-    """Out-of-the-money price with its analytic derivatives, themselves differentiable."""
-
-    @staticmethod
-    def forward(ctx: Any, k: Tensor, v: Tensor) -> Tensor:
-        ctx.save_for_backward(k, v)
-        return _apply_in_blocks(_price_otm_block, k, v)[0]
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        k, v = ctx.saved_tensors
-        live = (v > 0.0) & torch.isfinite(k)
-        k, v = torch.where(live, k, 0.0), torch.where(live, v, 1.0)
-        grad = torch.where(live, grads[0], 0.0)
-        return grad * _strike_derivative(k, v, k < 0.0), grad * _vega(k, v)
+@compiled
+def _fill_vega(k: Array, v: Array, out: Array) -> None:
+    for i in range(k.size):
+        if v[i] > 0.0:
+            out[i] = total_vega(k[i], v[i])
+        elif v[i] == 0.0:
+            out[i] = k[i] if math.isnan(k[i]) else (INV_ROOT_2PI if k[i] == 0.0 else 0.0)
+        else:
+            out[i] = math.nan
 
 
-_otm_price = cast(Callable[[Tensor, Tensor], Tensor], _Otm.apply)
+@inlined
+def _guess_low(a: float, below: float, target: float) -> float:
+    """A total volatility in the lower half, within 10 % of the answer.
+
+    Bachelier's formula is inverted by a rational fit (0.2 %), and its moneyness mapped to Black's;
+    the map solves ``h²/2 + v²/8 = N`` far from the money.
+    """
+    # at the money only the ratio a/C matters, and any small one will do (but not log 0)
+    distance = max(a, 0.001 * below, _MIN_NORMAL)
+    odds = log(distance) + 0.5 * a - target
+    growth = max(odds, 0.0) + log(1.0 + exp(-abs(odds)))
+    u = 2.0 * growth / (ROOT_2PI + math.sqrt(2.0 * math.pi + 2.0 * growth))
+    x = u / (1.0 + u)
+    fit = 0.9979 + x * (0.3141 + x * (-0.8118 + x * (2.8972 - 2.3910 * x)))
+    hh = (u * fit) ** 2
+    inner = max(hh - a * a / (hh + 8.7), 0.0)
+    return distance / math.sqrt(0.5 * (hh + math.sqrt(hh * inner)))
 
 
-def call_parity(k: Tensor) -> Tensor:
+@inlined
+def _guess_high(a: float, target: float) -> float:
+    """A total volatility in the upper half: ``1 − C = m Φ(−d)`` with m between one and two.
+
+    The quantile is Abramowitz & Stegun 26.2.22.
+    """
+    m = 1.0 + 1.0 / (1.0 + math.sqrt(a))
+    tau = math.sqrt(2.0 * (log(m) - target))
+    d = tau - (2.30753 + 0.27061 * tau) / (1.0 + tau * (0.99229 + 0.04481 * tau))
+    return d + math.sqrt(d * d + 2.0 * a)
+
+
+@inlined
+def _householder_step(v: float, guess: float, a: float, upper: bool, target: float) -> float:
+    """One step of fourth order on ``log C``, or on ``log(1 − C)`` in the upper half.
+
+    In units of ``log v`` all derivatives follow from ``∂C/∂v = φ(d)``, so a step costs one
+    evaluation. No step leaves the bracket of the guess, inside which the answer lies.
+    """
+    h, t = a / v, 0.5 * v
+    d = t - h
+    narrow = v < MAX_SERIES_TOTAL_VOLATILITY and not upper
+    far, near = tail(h + t), tail(h if narrow else abs(d))
+    # beyond the money the ratio is what is left of a whole one
+    inside = ROOT_2PI * exp(0.5 * d * d) - near if upper == (d < 0.0) else near
+    wide = inside + far if upper else inside - far
+    gap = 2.0 * t * narrow_series(h, t, near) if narrow else wide
+    miss = log(gap) - 0.5 * d * d - LOG_ROOT_2PI - target
+    slope = -v / gap if upper else v / gap
+    hh, tt = h * h, t * t
+    second = hh - tt - slope
+    third = second * (second - slope) - 3.0 * hh - tt
+    newton = -miss / slope
+    step = newton * (1.0 + 0.5 * second * newton)
+    v += v * step / (1.0 + newton * (second + third * newton / 6.0))
+    return min(max(v, guess / _MAX_GUESS_ERROR), guess * _MAX_GUESS_ERROR)
+
+
+@inlined
+def solve_total_volatility(k: float, below: float, above: float, target: float) -> float:
+    """Total volatility of a price ``below`` over its lower and ``above`` under its upper bound.
+
+    ``target`` is the logarithm of the smaller of the two, less ``min(k, 0)``. From a guess within
+    10 % the first step leaves 1e-4 and the second rounding.
+    """
+    a, upper = abs(k), above < below
+    guess = _guess_high(a, target) if upper else _guess_low(a, below, target)
+    v = _householder_step(guess, guess, a, upper, target)
+    return _householder_step(v, guess, a, upper, target)
+
+
+@compiled
+def _measure_bounds(side: int, k: float, price: float) -> tuple[float, float, float]:
+    """Distances of a price from its lower and upper bound, and the rounding of the first."""
+    if side == 0:
+        return price, math.exp(min(k, 0.0)) - price, 0.0
+    if side == 1:
+        low = -math.expm1(min(k, 0.0))
+        return price - low, 1.0 - price, _EPS * low
+    low = math.expm1(max(k, 0.0))
+    return price - low, math.exp(k) - price, _EPS * low
+
+
+@compiled
+def _fill_implied(
+    price: Array, k: Array, side: int, out: Array, reason: NDArray[np.int8]
+) -> None:
+    below, above = np.empty(_POINTS_PER_BLOCK), np.empty(_POINTS_PER_BLOCK)
+    target = np.empty(_POINTS_PER_BLOCK)
+    for first in range(0, k.size, _POINTS_PER_BLOCK):
+        count = min(_POINTS_PER_BLOCK, k.size - first)
+        own, strike, found = price[first : first + count], k[first : first + count], out[first:]
+        if side == 0:
+            for i in range(count):
+                below[i], above[i] = own[i], exp(min(strike[i], 0.0)) - own[i]
+                target[i] = log(min(below[i], above[i])) - min(strike[i], 0.0)
+        else:
+            for i in range(count):
+                below[i], above[i], _ = _measure_bounds(side, strike[i], own[i])
+                target[i] = log(min(below[i], above[i])) - min(strike[i], 0.0)
+        for i in range(count):
+            if above[i] < _NEAR_BOUND * below[i]:
+                above[i] = _measure_bounds(side, strike[i], own[i])[1]
+                target[i] = math.log(above[i]) - min(strike[i], 0.0) if above[i] > 0.0 else 0.0
+            elif 0.0 < below[i] < _MIN_NORMAL:
+                target[i] = math.log(below[i]) - min(strike[i], 0.0)
+        for i in range(count):
+            found[i] = solve_total_volatility(strike[i], below[i], above[i], target[i])
+        for i in range(count):
+            if not (below[i] > 0.0 and above[i] > 0.0 and found[i] > 0.0 and side == 0):
+                code = _find_reason(side, strike[i], own[i])
+                reason[first + i] = code
+                if code:
+                    found[i] = math.nan
+
+
+@compiled
+def _find_reason(side: int, k: float, price: float) -> int:
+    """The :class:`Reason` of one price."""
+    if not abs(price + k) < math.inf:  # a sum is finite only if both its terms are
+        return 4
+    below, above, rounding = _measure_bounds(side, k, price)
+    if below < -rounding:
+        return 1
+    if below <= rounding:
+        return 2
+    return 3 if above <= 0.0 else 0
+
+
+def _broadcast_flat(first: ArrayLike, second: ArrayLike) -> tuple[Array, Array, tuple[int, ...]]:
+    """Both arguments as rows of one length in C order, and the shape that they stand for."""
+    one, two = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    if one.shape != two.shape:
+        one, two = np.broadcast_arrays(one, two)
+    return np.ascontiguousarray(one).reshape(-1), np.ascontiguousarray(two).reshape(-1), one.shape
+
+
+def call_parity(k: ArrayLike) -> Array:
     """Call minus out-of-the-money price: ``1 − κ`` below the forward, else zero."""
-    return -torch.expm1(torch.where(k < 0.0, k, 0.0))
+    return np.asarray(-np.expm1(np.minimum(k, 0.0)))
 
 
-def put_parity(k: Tensor) -> Tensor:
+def put_parity(k: ArrayLike) -> Array:
     """Put minus out-of-the-money price: ``κ − 1`` from the forward up, else zero."""
-    return torch.expm1(torch.where(k < 0.0, 0.0, k))
+    return np.asarray(np.expm1(np.maximum(k, 0.0)))
 
 
-@_accept_arrays_or_tensors
-def otm(k: Tensor, v: Tensor) -> Tensor:
+def otm(k: ArrayLike, v: ArrayLike) -> Array:
     """Price the side out of the money: the call for ``k ≥ 0``, the put for ``k < 0``.
 
     Args:
@@ -220,157 +286,43 @@ def otm(k: Tensor, v: Tensor) -> Tensor:
         v: total volatility ``σ√T``; zero gives zero, negative or NaN gives NaN.
 
     Returns:
-        Undiscounted prices over the forward, relatively accurate down to 1e-300: a tensor of
-        the given dtype if an argument is a tensor (differentiable, computed in float64), else
-        a float64 array.
+        Undiscounted prices over the forward, relatively accurate down to 1e-300.
     """
-    return _otm_price(k, v)
+    points, volatility, shape = _broadcast_flat(k, v)
+    out = np.empty(points.size)
+    _fill_otm(points, volatility, out)
+    return out.reshape(shape)
 
 
-@_accept_arrays_or_tensors
-def call(k: Tensor, v: Tensor) -> Tensor:
+def call(k: ArrayLike, v: ArrayLike) -> Array:
     """Price a call, in the money by parity with the put; arguments as in :func:`otm`.
 
     Example:
         >>> round(float(call(0.0, 0.2)), 12)
         0.079655674554
     """
-    return _otm_price(k, v) + call_parity(k)
+    return np.asarray(otm(k, v) + call_parity(k))
 
 
-@_accept_arrays_or_tensors
-def put(k: Tensor, v: Tensor) -> Tensor:
+def put(k: ArrayLike, v: ArrayLike) -> Array:
     """Price a put, in the money by parity with the call; arguments as in :func:`otm`."""
-    return _otm_price(k, v) + put_parity(k)
+    return np.asarray(otm(k, v) + put_parity(k))
 
 
-@_accept_arrays_or_tensors
-def vega(k: Tensor, v: Tensor) -> Tensor:
+def vega(k: ArrayLike, v: ArrayLike) -> Array:
     """Derivative of call and put to total volatility, ``φ(v/2 − k/v)``; at ``v = 0`` its limit."""
-    density = _vega(k, torch.where(v > 0.0, v, 1.0))
-    limit = torch.where(k == 0.0, normal.INV_ROOT_2PI, torch.where(torch.isnan(k), k, 0.0))
-    return torch.where(v > 0.0, density, torch.where(v == 0.0, limit, torch.nan))
+    points, volatility, shape = _broadcast_flat(k, v)
+    out = np.empty(points.size)
+    _fill_vega(points, volatility, out)
+    return out.reshape(shape)
 
 
-def _guess_total_volatility(k: Tensor, below: Tensor, upper: Tensor, target: Tensor) -> Tensor:
-    """Initial total volatility, within 10 % of the answer wherever there is one.
-
-    Lower half: invert Bachelier's formula by a rational fit (0.2 %), then map its moneyness to
-    Black's; the map solves ``h²/2 + v²/8 = N`` far from the money. Upper half: a quantile.
-    """
-    a = k.abs()
-    # at the money only the ratio a/C matters, and any small one will do (but not log 0)
-    distance = torch.maximum(a, 0.001 * below).clamp(min=5e-324)
-    odds = torch.log(distance) + 0.5 * a - target
-    growth = torch.relu(odds) + torch.log1p(torch.exp(-odds.abs()))
-    root = math.sqrt(2.0 * math.pi)
-    u = 2.0 * growth / (root + torch.sqrt(2.0 * math.pi + 2.0 * growth))
-    x = u / (1.0 + u)
-    fit = 0.9979 + x * (0.3141 + x * (-0.8118 + x * (2.8972 - 2.3910 * x)))
-    hh = (u * fit) ** 2
-    inner = torch.relu(hh - a * a / (hh + 8.7))
-    lower_half = distance / torch.sqrt(0.5 * (hh + torch.sqrt(hh * inner)))
-
-    # 1 − C = m Φ(−d) with m between one and two; the quantile is Abramowitz & Stegun 26.2.22
-    m = 1.0 + 1.0 / (1.0 + torch.sqrt(a))
-    tau = torch.sqrt(2.0 * (torch.log(m) - target))
-    d = tau - (2.30753 + 0.27061 * tau) / (1.0 + tau * (0.99229 + 0.04481 * tau))
-    return upper * (d + torch.sqrt(d * d + 2.0 * a)) + (1.0 - upper) * lower_half
-
-
-def _solve_total_volatility(k: Tensor, below: Tensor, above: Tensor) -> Tensor:
-    """Total volatility of a price ``below`` over its lower and ``above`` under its upper bound.
-
-    Two Householder steps of fourth order on ``log C``, or on ``log(1 − C)`` in the upper half:
-    from a guess within 10 % the first leaves 1e-4 and the second rounding. In units of
-    ``log v`` all derivatives follow from ``∂C/∂v = φ(d)``, so a step costs one evaluation.
-    """
-    upper = (above < below).to(k)
-    target = torch.log(torch.minimum(below, above)) - torch.clamp(k, max=0.0)
-    guess = _guess_total_volatility(k, below, upper, target)
-    v = guess
-    for last in (False, True):
-        h, t = k.abs() / v, 0.5 * v
-        d = t - h
-        # the first step needs few digits
-        gap = _mills_difference(h, t, upper, normal.mills if last else normal.quick_mills)
-        miss = torch.log(gap) - 0.5 * d * d - LOG_ROOT_2PI - target
-        slope = (1.0 - 2.0 * upper) * v / gap
-        hh, tt = h * h, t * t
-        second = hh - tt - slope
-        third = second * (second - slope) - 3.0 * hh - tt
-        newton = -miss / slope
-        step = newton * (1.0 + 0.5 * second * newton)
-        v = v + v * step / (1.0 + newton * (second + third * newton / 6.0))
-        # the answer lies inside this bracket (_guess_total_volatility), so no step may leave it
-        v = torch.clamp(v, min=guess / 1.15, max=guess * 1.15)
-    return v
-
-
-def _solve_implied_block(price: Tensor, k: Tensor, side: str, eps: float) -> tuple[Tensor, Tensor]:
-    """Volatilities and reason codes of one block; ``eps`` is the rounding unit of the prices."""
-    negative = torch.clamp(k, max=0.0)
-    if side == "otm":
-        low, high = torch.zeros_like(k), torch.exp(negative)
-    elif side == "call":
-        low, high = -torch.expm1(negative), torch.ones_like(k)
-    else:
-        low, high = torch.expm1(torch.clamp(k, min=0.0)), torch.exp(k)
-    below, above = price - low, high - price
-    rounding = eps * low
-    reason = Reason.ABOVE_MAXIMUM * (above <= 0.0).to(torch.int8)
-    reason = torch.where(below <= rounding, int(Reason.AT_INTRINSIC), reason)
-    reason = torch.where(below < -rounding, int(Reason.BELOW_INTRINSIC), reason)
-    # a sum is finite only if both its terms are
-    reason = torch.where(torch.isfinite(price + k), reason, int(Reason.NOT_FINITE))
-    volatility = _solve_total_volatility(k, below, above)
-    return torch.where(reason == Reason.OK, volatility, torch.nan), reason
-
-
-def _is_put(k: Tensor, side: str) -> Tensor:
-    return k < 0.0 if side == "otm" else torch.full_like(k, side == "put", dtype=torch.bool)
-
-
-class _Implied(torch.autograd.Function):
-    """Implied volatility with its gradient ``dv = (dprice − ∂price/∂k dk)/vega``."""
-
-    @staticmethod
-    def forward(ctx: Any, price: Tensor, k: Tensor, side: str, eps: float) -> tuple[Tensor, Tensor]:
-        kernel = functools.partial(_solve_implied_block, side=side, eps=eps)
-        v, reason = _apply_in_blocks(kernel, price, k)
-        ctx.save_for_backward(k, v)
-        ctx.side = side
-        ctx.mark_non_differentiable(reason)
-        return v, reason
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        k, v = ctx.saved_tensors
-        ok = torch.isfinite(v)
-        k, v = torch.where(ok, k, 0.0), torch.where(ok, v, 1.0)
-        per_price = torch.where(ok, grads[0], 0.0) / _vega(k, v)
-        return per_price, -per_price * _strike_derivative(k, v, _is_put(k, ctx.side)), None, None
-
-
-@overload
-def implied_total_volatility(
-    price: Tensor, k: Tensor | NumericInput, side: str = "otm"
-) -> Implied[Tensor]: ...
-@overload
-def implied_total_volatility(
-    price: NumericInput, k: Tensor, side: str = "otm"
-) -> Implied[Tensor]: ...
-@overload
-def implied_total_volatility(
-    price: NumericInput, k: NumericInput, side: str = "otm"
-) -> Implied[Array]: ...
-def implied_total_volatility(price: Any, k: Any, side: str = "otm") -> Any:
+def implied_total_volatility(price: ArrayLike, k: ArrayLike, side: str = "otm") -> Implied:
     """Total volatility ``σ√T`` of undiscounted prices over the forward.
 
     For total volatilities from 1e-4 to 10, ``|k| ≤ 15 v`` and prices down to 1e-300 the
     relative error is at most ``max(1e-12, 2ε·price/(v·vega))``, ``ε = 2⁻⁵²``: the second term is
-    what rounding the price itself does to the answer. Tensors of other dtypes are solved in
-    float64, so that only their own rounding is added. No input data raises: what has no
+    what rounding the price itself does to the answer. No input data raises: what has no
     volatility gives NaN and a code.
 
     Args:
@@ -379,8 +331,7 @@ def implied_total_volatility(price: Any, k: Any, side: str = "otm") -> Any:
         side: ``"otm"`` (calls for ``k ≥ 0``, puts for ``k < 0``), ``"call"`` or ``"put"``.
 
     Returns:
-        :class:`Implied`: tensors if an argument is a tensor (then differentiable twice and in
-        its dtype; NaN results send zero gradient), else arrays.
+        Volatilities and :class:`Reason` codes.
 
     Raises:
         ValueError: if ``side`` is none of the three.
@@ -392,9 +343,7 @@ def implied_total_volatility(price: Any, k: Any, side: str = "otm") -> Any:
     """
     if side not in SIDES:
         raise ValueError(f"side={side!r} is unknown: choose one of {', '.join(SIDES)}")
-    dtype, price, k = _broadcast_to_float64(price, k)
-    eps = torch.finfo(dtype or torch.float64).eps
-    v, reason = _Implied.apply(price, k, side, eps)  # type: ignore[no-untyped-call]
-    if dtype is None:
-        return Implied(v.numpy(), reason.numpy())
-    return Implied(v.to(dtype), reason)
+    prices, points, shape = _broadcast_flat(price, k)
+    out, reason = np.empty(points.size), np.zeros(points.size, dtype=np.int8)
+    _fill_implied(prices, points, SIDES.index(side), out, reason)
+    return Implied(out.reshape(shape), reason.reshape(shape))

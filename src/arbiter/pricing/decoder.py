@@ -1,27 +1,30 @@
-"""Evaluation of the torch decoder at arrays of points (k, T) in any order and shape.
+"""Evaluation of slices at arrays of points (k, T) in any order and shape.
 
-Points are laid out in rows that share a maturity, so that each slice's integrals are computed
-once, however ragged the request. Everything is float64 on the CPU.
+Each distinct maturity is one slice, whose integrals are computed once, however ragged the request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from arbiter.conventions import Array
-from arbiter.pricing.knots import MAX_SLOPE
-from arbiter.pricing.maturity import slopes_at, weights_at
+from arbiter.pricing.calendar_rate import fill_calendar_rates
+from arbiter.pricing.knots import MAX_SLOPE, Knots
+from arbiter.pricing.maturity import (
+    Hermite,
+    interpolate_slopes,
+    weight_rates_at,
+    weights_at,
+)
 from arbiter.pricing.mixture import Mixture
+from arbiter.pricing.transport import Indices
 
-Query = Callable[[Mixture, Tensor], Tensor]
-
-_MAX_POINTS_PER_ROW = 256  # widest row of points that share a slice
-_MAX_POINTS_PER_CHUNK = 1 << 16  # points decoded at once: bounds memory, not results
+Query = Callable[[Mixture, Array, Indices], Array]
+_MAX_SLICES_PER_CHUNK = 4096  # slices decoded at once: bounds memory, not results
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,79 +38,88 @@ class Decoder:
         weights: ``(J, L)`` mixture weights.
     """
 
-    knots: Tensor
-    maturities: Tensor
-    slopes: Tensor
-    weights: Tensor
+    knots: Array
+    maturities: Array
+    slopes: Array
+    weights: Array
 
-    @staticmethod
-    @torch.inference_mode(False)
-    def from_arrays(knots: Array, maturities: Array, slopes: Array, weights: Array) -> Decoder:
-        """A decoder of NumPy arrays (copied: torch does not respect read-only memory)."""
-        return Decoder(*(torch.from_numpy(a.copy()) for a in (knots, maturities, slopes, weights)))
+    @cached_property
+    def _grid(self) -> Knots:
+        return Knots.from_array(self.knots)
 
-    def slices_at(self, T: Tensor) -> Mixture:
-        """The slices at maturities ``T`` of shape ``(U,)``."""
+    @cached_property
+    def _cubics(self) -> Hermite:
+        return interpolate_slopes(self.maturities, self.slopes)
+
+    def slopes_at(self, T: Array) -> Array:
+        """Slopes ``(J, U, n)`` at maturities ``T`` of shape ``(U,)``."""
         # far past the last maturity slopes saturate, which keeps every order among them
-        slopes = torch.clamp(slopes_at(self.maturities, self.slopes, T), max=MAX_SLOPE)
-        return Mixture(self.knots, slopes, weights_at(self.maturities, self.weights, T))
+        found = self._cubics.at(T)
+        return found if T.size and T.max() <= self.maturities[-1] else np.minimum(found, MAX_SLOPE)
+
+    def slices_at(self, T: Array) -> Mixture:
+        """The slices at maturities ``T`` of shape ``(U,)``."""
+        weights = None if len(self.weights) == 1 else weights_at(self.maturities, self.weights, T)
+        return Mixture(self._grid, self.slopes_at(T), weights)
 
     def evaluate(self, query: Query, points: Array, T: Array) -> Array:
-        """``query(slices, points)`` elementwise over ``points`` and ``T`` of one shape.
+        """``query(slices, points, of)`` elementwise over ``points`` and ``T`` of one shape.
 
         Args:
-            query: Takes slices and points ``(R, w)``, returns ``(R, w)``.
+            query: Takes slices, a row of points and the slice of each.
             points: Log-strikes, Gaussian coordinates or probabilities.
             T: Year fractions.
         """
-        return evaluate_by_rows(lambda row, t: query(self.slices_at(t), row), points, T)
+        return evaluate_by_slice(lambda t, row, of: query(self.slices_at(t), row, of), points, T)
 
     def calendar_rate(self, k: Array, T: Array) -> Array:
-        """``∂c/∂T`` at fixed moneyness, by differentiating the decoder."""
+        """``∂c/∂T`` at fixed moneyness, by the envelope theorem."""
+        return evaluate_by_slice(self._calendar_rates, k, T)
 
-        def rate(row: Tensor, t: Tensor) -> Tensor:
-            # Each price depends on its own row's T alone. Weighting prices and differentiating
-            # twice, by T and then by the weights, reads off every one of those derivatives.
-            with torch.enable_grad():
-                t = t.requires_grad_()
-                price = self.slices_at(t).otm(row)
-                weight = torch.ones_like(price, requires_grad=True)
-                (by_maturity,) = torch.autograd.grad(price, t, weight, create_graph=True)
-                (derivative,) = torch.autograd.grad(by_maturity.sum(), weight)
-            return derivative
-
-        return evaluate_by_rows(rate, k, T)
+    def _calendar_rates(self, T: Array, k: Array, of: Indices) -> Array:
+        slices = self.slices_at(T)
+        growth = self._cubics.rates_at(T)  # (J, U, n)
+        growth[self.slopes_at(T) >= MAX_SLOPE] = 0.0
+        total = np.zeros(k.size)
+        shares = slices.weights
+        for part, rate, share in zip(slices.parts, growth, shares, strict=True):
+            found = np.empty(k.size)
+            fill_calendar_rates(self._grid, part.slices, rate, part.at_strike(k, of), found)
+            total += share[of] * found
+        if len(shares) > 1:
+            moving = weight_rates_at(self.maturities, self.weights, T)
+            for part, rate in zip(slices.parts, moving, strict=True):
+                total += rate[of] * part.otm(k, of)
+        return total
 
     def log_variance(self, T: Array) -> Array:
         """Total log-contract variance ``W(T)``."""
         unique, inverse = np.unique(T, return_inverse=True)
-        with torch.no_grad():
-            total: Array = self.slices_at(torch.from_numpy(unique)).log_variance().numpy()
-        return total[inverse].reshape(T.shape)
+        return self.slices_at(unique).log_variance()[inverse].reshape(T.shape)
 
 
-@torch.inference_mode(False)  # a caller's inference mode must not forbid the derivatives
-def evaluate_by_rows(f: Callable[[Tensor, Tensor], Tensor], points: Array, T: Array) -> Array:
-    """Apply ``f(points (R, w), T (R,)) -> (R, w)`` with every row at one maturity."""
-    flat_points, flat_T = points.ravel(), T.ravel()
-    out = np.empty(flat_points.size)
-    if out.size == 0:
-        return out.reshape(points.shape)
-    order = np.argsort(flat_T, kind="stable")
-    unique, start, count = np.unique(flat_T[order], return_index=True, return_counts=True)
-    width = int(np.clip(out.size // unique.size, 1, _MAX_POINTS_PER_ROW))
-    rows = -(-count // width)  # rows per maturity
-    group = np.repeat(np.arange(unique.size), count)
-    place = np.arange(out.size) - start[group]
-    row = (np.cumsum(rows) - rows)[group] + place // width
-    table = np.zeros((int(rows.sum()), width))  # unused places hold k = 0 and are never read
-    table[row, place % width] = flat_points[order]
-    row_T = np.repeat(unique, rows)
-    value = np.empty_like(table)
-    step = max(1, _MAX_POINTS_PER_CHUNK // width)
-    with torch.no_grad():
-        for i in range(0, table.shape[0], step):
-            part = f(torch.from_numpy(table[i : i + step]), torch.from_numpy(row_T[i : i + step]))
-            value[i : i + step] = part.numpy()
-    out[order] = value[row, place % width]
+def evaluate_by_slice(
+    f: Callable[[Array, Array, Indices], Array], points: Array, T: Array
+) -> Array:
+    """Apply ``f(T (U,), points (m,), of (m,)) -> (m,)``, every distinct maturity one slice."""
+    row, at = np.ascontiguousarray(points).reshape(-1), np.ascontiguousarray(T).reshape(-1)
+    if not row.size:
+        return np.empty(points.shape)
+    if at.size == 1 or (at[0] == at[-1] and (at == at[0]).all()):
+        return f(at[:1], row, np.zeros(row.size, dtype=np.int64)).reshape(points.shape)
+    unique, of = np.unique(at, return_inverse=True)
+    of = of.reshape(-1)
+    if unique.size <= _MAX_SLICES_PER_CHUNK:
+        return f(unique, row, of).reshape(points.shape)
+    out, order = np.empty(row.size), np.argsort(of, kind="stable")
+    edges = np.searchsorted(of[order], np.arange(0, unique.size, _MAX_SLICES_PER_CHUNK))
+    for first, start, end in zip(
+        range(0, unique.size, _MAX_SLICES_PER_CHUNK),
+        edges,
+        [*edges[1:], row.size],
+        strict=True,
+    ):
+        own = order[start:end]
+        some = unique[first : first + _MAX_SLICES_PER_CHUNK]
+        out[own] = f(some, row[own], of[own] - first)
     return out.reshape(points.shape)

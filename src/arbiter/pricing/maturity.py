@@ -9,127 +9,228 @@ forward variance and local variance, which straight lines between maturities wou
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from arbiter.compiled import compiled
+from arbiter.conventions import Array
 
 # Volatility past the last maturity tends to at most this multiple of the last one.
-_MAX_END_VOLATILITY_RATIO = 1.25
+MAX_END_VOLATILITY_RATIO = 1.25
+_COLOUR_COUNT = 5  # a slope between expiries depends on at most four of them, next to each other
+_COMPLEX_STEP = 1e-100  # of complex-step derivatives, which have no cancellation
 
 
-def slopes_at(maturities: Tensor, slopes: Tensor, T: Tensor) -> Tensor:
-    """Slopes at any maturities, from those at the listed ones.
+class Hermite(NamedTuple):
+    """Monotone cubics in ``u = √T`` through the same nodes."""
+
+    u: Array  # (M,) nodes
+    values: Array  # (J, M, n)
+    tangent: Array  # (J, M, n)
+
+    def at(self, T: Array) -> Array:
+        """Values ``(J, U, n)`` at maturities ``(U,)``."""
+        out = np.empty((self.values.shape[0], T.size, self.values.shape[2]))
+        evaluate_hermite(self, T, out)
+        return out
+
+    def rates_at(self, T: Array) -> Array:
+        """Derivatives ``(J, U, n)`` by T at maturities ``(U,)``."""
+        out = np.empty((self.values.shape[0], T.size, self.values.shape[2]))
+        differentiate_hermite(self, T, out)
+        return out
+
+
+def interpolate_slopes(maturities: Array, slopes: Array) -> Hermite:
+    """The cubics of slopes ``(J, L, n)`` at maturities ``(L,)``.
 
     Args:
         maturities: ``(L,)`` listed maturities, increasing and positive.
-        slopes: ``(…, J, L, n)``, nondecreasing along L and along J.
-        T: ``(U,)`` positive maturities.
-
-    Returns:
-        ``(…, J, U, n)``.
+        slopes: ``(J, L, n)``, nondecreasing along L and along J.
     """
-    u = torch.cat([torch.zeros_like(maturities[:1]), torch.sqrt(maturities)])
-    values = torch.cat([torch.zeros_like(slopes[..., :1, :]), slopes], -2)  # (…, J, L+1, n)
+    u = np.concatenate([[0.0], np.sqrt(maturities)])
+    values = np.concatenate([np.zeros_like(slopes[:, :1]), slopes], axis=1)  # (J, L+1, n)
+    return Hermite(u, values, _slope_tangents(u, values))
+
+
+def _slope_tangents(u: Array, values: Array) -> Array:
     rate = _divided_differences(u, values)
     last = _end_tangent(u, values, rate)
     # past the last maturity components must not cross: no tangent above a higher component's
-    last = last.flip(-2).cummin(-2).values.flip(-2)
+    for j in range(values.shape[0] - 2, -1, -1):
+        last[j] = _smaller(last[j], last[j + 1])
     # the first tangent is the first secant: volatility b/√T is flat towards T = 0
-    tangent = limit_crossing_tangents(
-        u, values, _fritsch_butland_tangents(u, rate, rate[..., 0, :], last)
-    )
-    return _evaluate_hermite(u, values, tangent, torch.sqrt(T))
+    tangent = _fritsch_butland_tangents(u, rate, rate[:, 0], last)
+    return limit_crossing_tangents(u, values, tangent)
 
 
-def weights_at(maturities: Tensor, weights: Tensor, T: Tensor) -> Tensor:
-    """Mixture weights ``(…, J, U)`` at maturities ``T``, from ``(…, J, L)`` at the listed ones.
+def slopes_at(maturities: Array, slopes: Array, T: Array) -> Array:
+    """Slopes ``(J, U, n)`` at maturities ``T`` of shape ``(U,)``; see :func:`interpolate_slopes`."""
+    return interpolate_slopes(maturities, slopes).at(T)
 
-    What is interpolated is the survival function ``P(J ≥ j)``, which must not fall in T;
-    it is held constant before the first and after the last listed maturity.
+
+def slope_derivatives_at(maturities: Array, slopes: Array, T: Array) -> Array:
+    """Derivatives ``(U, J, L, n)`` of the slopes at ``T`` by the listed slopes of their own knot.
+
+    Components are taken one at a time: with several, those that limit each other's tangents are
+    held. Complex steps are exact to rounding; listed slopes that no maturity shares are moved
+    together.
     """
-    if weights.shape[-2] == 1:
-        return torch.ones(*weights.shape[:-1], T.numel(), dtype=T.dtype, device=T.device)
-    u = torch.sqrt(maturities)
-    survival = weights.flip(-2).cumsum(-2)[..., None][..., :-1, :, :]  # j = J … 2, increasing
-    if u.numel() == 1:
-        at = survival.expand(*survival.shape[:-2], T.numel(), 1)
-    else:
-        rate = _divided_differences(u, survival)
-        flat = torch.zeros_like(rate[..., 0, :])
-        tangent = limit_crossing_tangents(
-            u, survival, _fritsch_butland_tangents(u, rate, flat, flat)
-        )
-        at = _evaluate_hermite(u, survival, tangent, torch.clamp(torch.sqrt(T), u[0], u[-1]))
-    at = at[..., 0]  # (…, J-1, U)
-    ones = torch.ones_like(at[..., :1, :])
-    steps = torch.cat([at[..., :1, :], torch.diff(torch.cat([at, ones], -2), dim=-2)], -2)
-    return steps.flip(-2)
+    components, count, n = slopes.shape
+    node = np.arange(count)
+    left = np.searchsorted(maturities, T, side="right") - 1
+    touched = np.abs(node - left[:, None]) <= _COLOUR_COUNT // 2  # (U, L)
+    found = np.zeros((T.size, components, count, n))
+    u = np.concatenate([[0.0], np.sqrt(maturities)])
+    values = np.concatenate([np.zeros_like(slopes[:, :1]), slopes], axis=1)
+    for colour in range(min(_COLOUR_COUNT, count)):
+        own = node % _COLOUR_COUNT == colour
+        moved = values.astype(np.complex128)
+        moved[:, 1:][:, own] += 1j * _COMPLEX_STEP
+        tangent = _slope_tangents(u, moved)
+        change = Hermite(u, moved.imag / _COMPLEX_STEP, tangent.imag / _COMPLEX_STEP).at(T)
+        for at in np.flatnonzero(own):
+            found[:, :, at] = np.where(touched[:, at, None, None], change.transpose(1, 0, 2), 0.0)
+    return found
 
 
-def _divided_differences(u: Tensor, values: Tensor) -> Tensor:
-    return torch.diff(values, dim=-2) / torch.diff(u)[:, None]
+def interpolate_survival(maturities: Array, weights: Array) -> Hermite | None:
+    """The cubics of ``P(J ≥ j)``, ``j = J … 2``; None for one component or one maturity.
+
+    The survival function must not fall in T. It is held constant before the first and after the
+    last listed maturity.
+    """
+    if weights.shape[0] == 1 or maturities.size == 1:
+        return None
+    u = np.sqrt(maturities)
+    survival = np.cumsum(weights[::-1], axis=0)[:-1, :, None]  # (J-1, L, 1), increasing in j
+    rate = _divided_differences(u, survival)
+    flat = np.zeros_like(rate[:, 0])
+    tangent = _fritsch_butland_tangents(u, rate, flat, flat)
+    return Hermite(u, survival, limit_crossing_tangents(u, survival, tangent))
 
 
-def _fritsch_butland_tangents(u: Tensor, rate: Tensor, first: Tensor, last: Tensor) -> Tensor:
+def weights_at(maturities: Array, weights: Array, T: Array) -> Array:
+    """Mixture weights ``(J, U)`` at maturities ``T``, from ``(J, L)`` at the listed ones."""
+    if weights.shape[0] == 1:
+        return np.ones((1, T.size))
+    if maturities.size == 1:
+        return np.repeat(weights, T.size, axis=1)
+    survival = interpolate_survival(maturities, weights)
+    assert survival is not None
+    at = survival.at(np.clip(T, maturities[0], maturities[-1]))[:, :, 0]  # (J-1, U)
+    steps = np.diff(np.concatenate([at, np.ones((1, T.size))]), axis=0)
+    return np.concatenate([at[:1], steps])[::-1]
+
+
+def weight_rates_at(maturities: Array, weights: Array, T: Array) -> Array:
+    """Derivatives ``(J, U)`` of the mixture weights by T."""
+    survival = interpolate_survival(maturities, weights)
+    if survival is None:
+        return np.zeros((weights.shape[0], T.size))
+    inside = (maturities[0] < T) & (maturities[-1] > T)
+    rate = survival.rates_at(np.clip(T, maturities[0], maturities[-1]))[:, :, 0] * inside
+    steps = np.diff(np.concatenate([rate, np.zeros((1, T.size))]), axis=0)
+    return np.concatenate([rate[:1], steps])[::-1]
+
+
+def _divided_differences(u: Array, values: Array) -> Array:
+    return np.diff(values, axis=1) / np.diff(u)[:, None]
+
+
+def _smaller(a: Array, b: Array) -> Array:
+    """The smaller of two numbers by their real parts, so that complex steps pass through."""
+    return np.where(np.real(a) <= np.real(b), a, b)
+
+
+def _fritsch_butland_tangents(u: Array, rate: Array, first: Array, last: Array) -> Array:
     """Fritsch-Butland tangents: a weighted harmonic mean of the two secants, given ends."""
-    width = torch.diff(u)[:, None]
-    left, right = rate[..., :-1, :], rate[..., 1:, :]
+    width = np.diff(u)[:, None]
+    left, right = rate[:, :-1], rate[:, 1:]
     near_left, near_right = 2.0 * width[1:] + width[:-1], width[1:] + 2.0 * width[:-1]
     bottom = near_left * right + near_right * left
-    flat = bottom <= 0.0
-    inner = (near_left + near_right) * left * right / torch.where(flat, 1.0, bottom)
-    inner = torch.where(flat, 0.0, inner)
-    return torch.cat([first[..., None, :], inner, last[..., None, :]], -2)
+    flat = np.real(bottom) <= 0.0
+    inner = (near_left + near_right) * left * right / np.where(flat, 1.0, bottom)
+    inner = np.where(flat, 0.0, inner)
+    return np.concatenate([first[:, None], inner, last[:, None]], axis=1)
 
 
-def _end_tangent(u: Tensor, values: Tensor, rate: Tensor) -> Tensor:
+def _end_tangent(u: Array, values: Array, rate: Array) -> Array:
     """Tangent at the last node, which is also the slope's growth beyond it.
 
     The three-point formula, kept within what is monotone, and within a little more than the
     rate of a flat volatility, b/u: two late maturities that lie close together say nothing
     about years to come.
     """
-    if u.numel() == 2:
-        return rate[..., -1, :]
-    width = torch.diff(u)
+    if u.size == 2:
+        return np.array(rate[:, -1])
+    width = np.diff(u)
     lean = width[-1] / (width[-1] + width[-2])
-    tangent = rate[..., -1, :] + lean * (rate[..., -1, :] - rate[..., -2, :])
-    limit = torch.minimum(
-        3.0 * rate[..., -1, :], _MAX_END_VOLATILITY_RATIO * values[..., -1, :] / u[-1]
-    )
-    return torch.minimum(torch.clamp(tangent, min=0.0), limit)
+    tangent = rate[:, -1] + lean * (rate[:, -1] - rate[:, -2])
+    limit = _smaller(3.0 * rate[:, -1], MAX_END_VOLATILITY_RATIO * values[:, -1] / u[-1])
+    return _smaller(np.where(np.real(tangent) < 0.0, 0.0, tangent), limit)
 
 
-def limit_crossing_tangents(u: Tensor, values: Tensor, tangent: Tensor) -> Tensor:
+def limit_crossing_tangents(u: Array, values: Array, tangent: Array) -> Array:
     """Tangents drawn together, node by node, so that ordered components cannot cross.
 
     In Bernstein form two cubics are ordered when their control points are: at a node with
     gap g between neighbours, tangents may differ by at most 3g over the interval's width.
     """
-    if values.shape[-3] == 1:
+    if values.shape[0] == 1:
         return tangent
-    width = torch.diff(u)[:, None]
-    gap = torch.diff(values, dim=-3)
-    tangent_gap = torch.diff(tangent, dim=-3)
-    pad = torch.zeros_like(gap[..., :1, :])
-    ahead = torch.cat([torch.clamp(-tangent_gap[..., :-1, :], min=0.0) * width, pad], -2)
-    behind = torch.cat([pad, torch.clamp(tangent_gap[..., 1:, :], min=0.0) * width], -2)
-    need = torch.maximum(ahead, behind)
-    shrink = torch.where(need > 3.0 * gap, 3.0 * gap / torch.where(need > 0, need, 1.0), 1.0)
-    lowest = tangent.amin(-3, keepdim=True)
-    return lowest + (tangent - lowest) * shrink.amin(-3, keepdim=True)
+    width = np.diff(u)[:, None]
+    gap = np.real(np.diff(values, axis=0))
+    tangent_gap = np.real(np.diff(tangent, axis=0))
+    pad = np.zeros_like(gap[:, :1])
+    ahead = np.concatenate([np.maximum(-tangent_gap[:, :-1], 0.0) * width, pad], axis=1)
+    behind = np.concatenate([pad, np.maximum(tangent_gap[:, 1:], 0.0) * width], axis=1)
+    need = np.maximum(ahead, behind)
+    shrink = np.where(need > 3.0 * gap, 3.0 * gap / np.where(need > 0, need, 1.0), 1.0)
+    lowest = tangent[:1]
+    for j in range(1, values.shape[0]):
+        lowest = _smaller(lowest, tangent[j : j + 1])
+    return np.asarray(lowest + (tangent - lowest) * shrink.min(axis=0, keepdims=True))
 
 
-def _evaluate_hermite(u: Tensor, values: Tensor, tangent: Tensor, at: Tensor) -> Tensor:
-    """The cubic through ``values`` with ``tangent``, a straight line past the last node."""
-    i = torch.clamp(torch.searchsorted(u, at.detach(), right=True) - 1, 0, u.numel() - 2)
-    width = (u[i + 1] - u[i])[:, None]
-    inside = torch.clamp(at, max=float(u[-1]))
-    t = (inside - u[i])[:, None] / width
-    left, right = values[..., i, :], values[..., i + 1, :]
-    d_left, d_right = tangent[..., i, :] * width, tangent[..., i + 1, :] * width
-    # Bernstein form: ordered control points keep ordered components ordered
-    one = left + d_left / 3.0
-    two = right - d_right / 3.0
-    s = 1.0 - t
-    cubic = s * s * (s * left + 3.0 * t * one) + t * t * (3.0 * s * two + t * right)
-    return cubic + tangent[..., -1:, :] * (at - inside)[:, None]
+@compiled
+def evaluate_hermite(cubic: Hermite, T: Array, out: Array) -> None:
+    """The cubics ``(J, U, n)`` at maturities ``(U,)``, straight lines past the last node."""
+    u, last = cubic.u, cubic.u.size - 1
+    for at in range(T.size):
+        root = math.sqrt(T[at])
+        i = min(max(np.searchsorted(u, root, side="right") - 1, 0), last - 1)
+        width, inside = u[i + 1] - u[i], min(root, u[last])
+        t = (inside - u[i]) / width
+        s, beyond = 1.0 - t, root - inside
+        for j in range(out.shape[0]):
+            left, right, found = cubic.values[j, i], cubic.values[j, i + 1], out[j, at]
+            one, two, end = cubic.tangent[j, i], cubic.tangent[j, i + 1], cubic.tangent[j, last]
+            for x in range(found.size):
+                # Bernstein form: ordered control points keep ordered components ordered
+                first = left[x] + one[x] * width / 3.0
+                second = right[x] - two[x] * width / 3.0
+                cubed = s * s * (s * left[x] + 3.0 * t * first)
+                found[x] = cubed + t * t * (3.0 * s * second + t * right[x]) + end[x] * beyond
+
+
+@compiled
+def differentiate_hermite(cubic: Hermite, T: Array, out: Array) -> None:
+    """Derivatives ``(J, U, n)`` by T at maturities ``(U,)``."""
+    u, last = cubic.u, cubic.u.size - 1
+    for at in range(T.size):
+        root = math.sqrt(T[at])
+        i = min(max(np.searchsorted(u, root, side="right") - 1, 0), last - 1)
+        width, per = u[i + 1] - u[i], 0.5 / root
+        t = (min(root, u[last]) - u[i]) / width
+        s = 1.0 - t
+        for j in range(out.shape[0]):
+            left, right, found = cubic.values[j, i], cubic.values[j, i + 1], out[j, at]
+            one, two, end = cubic.tangent[j, i], cubic.tangent[j, i + 1], cubic.tangent[j, last]
+            for x in range(found.size):
+                secant = (right[x] - left[x]) / width
+                middle = 3.0 * secant - one[x] - two[x]
+                inner = s * s * one[x] + 2.0 * s * t * middle + t * t * two[x]
+                found[x] = per * (end[x] if root >= u[last] else inner)

@@ -8,140 +8,147 @@ them the Lorenz curve and the CVaR, need one scalar root. One component costs no
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from collections.abc import Callable
 
+import numpy as np
+from numpy.typing import ArrayLike
+
+from arbiter.conventions import Array
 from arbiter.pricing import normal
 from arbiter.pricing.black import call_parity, put_parity
-from arbiter.pricing.transport import Transport
+from arbiter.pricing.knots import Knots
+from arbiter.pricing.transport import Indices, Transport
 
 # Bisections, then Newton steps: the bracket shrinks by 2^-30 before quadratic convergence.
 _BISECTION_STEPS = 30
 _NEWTON_STEPS = 4
+_TINY = float(np.finfo(np.float64).tiny)
 
 
 class Mixture:
     """Slices of a nested mixture.
 
+    Points are ``(L, m)`` or ``(m,)`` for all slices, or a row ``(m,)`` beside the slice ``of`` each.
+
     Args:
-        knots: ``(n,)`` Gaussian coordinates.
-        slopes: ``(…, J, L, n)`` positive slopes per component and maturity.
-        weights: ``(…, J, L)`` component weights; None when J = 1.
+        knots: ``(n,)`` Gaussian coordinates, or prepared :class:`Knots`.
+        slopes: ``(J, L, n)`` positive slopes per component and maturity.
+        weights: ``(J, L)`` component weights; None when J = 1.
     """
 
-    def __init__(self, knots: Tensor, slopes: Tensor, weights: Tensor | None = None) -> None:
-        if weights is None and slopes.shape[-3] != 1:
-            raise ValueError(f"{slopes.shape[-3]} components need weights of shape (…, J, L)")
-        self.parts = Transport(knots, slopes)
-        self.weights = (
-            torch.ones(slopes.shape[:-1], dtype=slopes.dtype, device=slopes.device)
-            if weights is None
-            else weights
-        )
-        self.single = slopes.shape[-3] == 1
+    def __init__(self, knots: ArrayLike | Knots, slopes: Array, weights: Array | None = None) -> None:
+        if weights is None and slopes.shape[0] != 1:
+            raise ValueError(f"{slopes.shape[0]} components need weights of shape (J, L)")
+        self.parts = [Transport(knots, part) for part in slopes]
+        self.weights = np.ones(slopes.shape[:2]) if weights is None else weights
+        self.single = slopes.shape[0] == 1
 
-    def _weighted_sum(self, parts: Tensor) -> Tensor:
-        """Weighted sum over components of ``(…, J, L, m)``."""
-        return parts[..., 0, :, :] if self.single else (self.weights[..., None] * parts).sum(-3)
+    def _weighted_sum(
+        self, query: Callable[[Transport], Array], of: Indices | None
+    ) -> Array:
+        """The sum of a query of every component, with the weights."""
+        if self.single:
+            return query(self.parts[0])
+        shares = [w[:, None] if of is None else w[of] for w in self.weights]
+        total = shares[0] * query(self.parts[0])
+        for share, part in zip(shares[1:], self.parts[1:], strict=True):
+            total = total + share * query(part)
+        return np.asarray(total)
 
-    def _add_component_axis(self, points: Tensor) -> Tensor:
-        """Points ``(…, L, m)`` (or ``(m,)``) for every component."""
-        return points.unsqueeze(-3) if points.dim() > 1 else points
+    def otm(self, k: ArrayLike, of: Indices | None = None) -> Array:
+        """Out-of-the-money prices: calls for ``k ≥ 0``, puts below."""
+        return self._weighted_sum(lambda part: part.otm(k, of), of)
 
-    def otm(self, k: Tensor) -> Tensor:
-        """Out-of-the-money prices ``(…, L, m)``: calls for ``k ≥ 0``, puts below."""
-        return self._weighted_sum(self.parts.otm(self._add_component_axis(k)))
-
-    def call(self, k: Tensor) -> Tensor:
+    def call(self, k: ArrayLike, of: Indices | None = None) -> Array:
         """Call prices, the in-the-money side by parity."""
-        return self.otm(k) + call_parity(k)
+        return np.asarray(self.otm(k, of) + call_parity(k))
 
-    def put(self, k: Tensor) -> Tensor:
+    def put(self, k: ArrayLike, of: Indices | None = None) -> Array:
         """Put prices, the in-the-money side by parity."""
-        return self.otm(k) + put_parity(k)
+        return np.asarray(self.otm(k, of) + put_parity(k))
 
-    def cdf(self, k: Tensor) -> Tensor:
+    def cdf(self, k: ArrayLike, of: Indices | None = None) -> Array:
         """``P(X ≤ κ)``."""
-        return self._weighted_sum(self.parts.cdf(self._add_component_axis(k)))
+        return self._weighted_sum(lambda part: part.cdf(k, of), of)
 
-    def digital(self, k: Tensor) -> Tensor:
+    def digital(self, k: ArrayLike, of: Indices | None = None) -> Array:
         """``P(X > κ)``."""
-        return self._weighted_sum(self.parts.digital(self._add_component_axis(k)))
+        return self._weighted_sum(lambda part: part.digital(k, of), of)
 
-    def density(self, k: Tensor) -> Tensor:
+    def density(self, k: ArrayLike, of: Indices | None = None) -> Array:
         """Density of X per unit of κ."""
-        return self._weighted_sum(self.parts.density(self._add_component_axis(k)))
+        return self._weighted_sum(lambda part: part.density(k, of), of)
 
-    def gamma(self, k: Tensor) -> Tensor:
+    def gamma(self, k: ArrayLike, of: Indices | None = None) -> Array:
         """``κ² f(κ)``, the gamma of a unit of forward."""
-        return self._weighted_sum(self.parts.gamma(self._add_component_axis(k)))
+        return self._weighted_sum(lambda part: part.gamma(k, of), of)
 
-    def delta(self, k: Tensor) -> Tensor:
+    def delta(self, k: ArrayLike, of: Indices | None = None) -> Array:
         """Forward call delta at sticky moneyness, ``E[X; X > κ]``."""
-        return self._weighted_sum(self.parts.delta(self._add_component_axis(k)))
+        return self._weighted_sum(lambda part: part.delta(k, of), of)
 
-    def log_variance(self) -> Tensor:
-        """Total log-contract variance ``W``, shape ``(…, L)``."""
-        return self._weighted_sum(self.parts.log_variance()[..., None])[..., 0]
+    def log_variance(self) -> Array:
+        """Total log-contract variance ``W``, shape ``(L,)``."""
+        found = np.stack([part.log_variance() for part in self.parts])
+        return found[0] if self.single else np.asarray((self.weights * found).sum(axis=0))
 
-    def z(self, k: Tensor) -> Tensor:
+    def z(self, k: ArrayLike, of: Indices | None = None) -> Array:
         """Z-coordinate of a strike, computed from whichever tail is smaller.
 
         With several components it is infinite where that tail underflows, past about 38.
         """
         if self.single:
-            return self.parts.z(self._add_component_axis(k))[..., 0, :, :]
-        coordinate = self.parts.z(self._add_component_axis(k))
-        below, above = (
-            self._weighted_sum(normal.cdf(coordinate)),
-            self._weighted_sum(normal.cdf(-coordinate)),
-        )
+            return self.parts[0].z(k, of)
+        below, above = self._tails(k, of)
         left = below <= above
-        tail = normal.quantile(torch.where(left, below, above))
-        return torch.where(left, tail, -tail)
+        tail = normal.quantile_of(np.where(left, below, above))
+        return np.where(left, tail, -tail)
 
-    def log_strike(self, z: Tensor) -> Tensor:
+    def _tails(self, k: ArrayLike, of: Indices | None) -> tuple[Array, Array]:
+        """Probabilities below and above a strike, each relatively accurate."""
+        return self.cdf(k, of), self.digital(k, of)
+
+    def log_strike(self, z: ArrayLike, of: Indices | None = None) -> Array:
         """Log-strike at a Z-coordinate, the inverse of :meth:`z`."""
-        by_part = self.parts.log_strike(self._add_component_axis(z))  # the root lies between these
+        by_part = [part.log_strike(z, of) for part in self.parts]  # the root lies between these
         if self.single:
-            return by_part[..., 0, :, :]
-        with torch.no_grad():
-            low, high = by_part.amin(-3), by_part.amax(-3)
-            for _ in range(_BISECTION_STEPS):
-                middle = 0.5 * (low + high)
-                under = self.z(middle) < z
-                low, high = torch.where(under, middle, low), torch.where(under, high, middle)
-            k = 0.5 * (low + high)
-            for _ in range(_NEWTON_STEPS - 1):
-                k = torch.clamp(self._newton_step(k, z), low, high)
-        return self._newton_step(k.detach(), z)  # carries the first derivative
+            return by_part[0]
+        low, high = np.minimum.reduce(by_part), np.maximum.reduce(by_part)
+        for _ in range(_BISECTION_STEPS):
+            middle = 0.5 * (low + high)
+            under = self.z(middle, of) < z
+            low, high = np.where(under, middle, low), np.where(under, high, middle)
+        k = 0.5 * (low + high)
+        for _ in range(_NEWTON_STEPS):
+            k = np.clip(self._newton_step(k, np.asarray(z), of), low, high)
+        return k
 
-    def _newton_step(self, k: Tensor, z: Tensor) -> Tensor:
+    def _newton_step(self, k: Array, z: Array, of: Indices | None) -> Array:
         """One step towards ``P(X ≤ e^k) = Φ(z)``, on the side of the smaller tail."""
-        coordinate = self.parts.z(self._add_component_axis(k))
-        miss = torch.where(
-            z < 0.0,
-            self._weighted_sum(normal.cdf(coordinate)) - normal.cdf(z),
-            normal.cdf(-z) - self._weighted_sum(normal.cdf(-coordinate)),
-        )
-        rate = self.density(k) * torch.exp(k)
-        return k - miss / torch.clamp(rate, min=torch.finfo(rate.dtype).tiny)
+        below, above = self._tails(k, of)
+        miss = np.where(z < 0.0, below - normal.cdf_of(z), normal.cdf_of(-z) - above)
+        rate = self.density(k, of) * np.exp(k)
+        return np.asarray(k - miss / np.maximum(rate, _TINY))
 
-    def quantile(self, u: Tensor) -> Tensor:
+    def quantile(self, u: ArrayLike, of: Indices | None = None) -> Array:
         """The κ below which X lies with probability ``u``."""
-        return torch.exp(self.log_strike(normal.quantile(u)))
+        return np.asarray(np.exp(self.log_strike(normal.quantile_of(u), of)))
 
-    def dual(self, q: Tensor) -> Tensor:
+    def dual(self, q: ArrayLike, of: Indices | None = None) -> Array:
         """Dual potential ``G(q)``, the upper Lorenz curve."""
-        k = self.log_strike(-normal.quantile(q))
+        if self.single:
+            return self.parts[0].dual(q, of)
+        k = self.log_strike(-normal.quantile_of(q), of)
         # G = c + κ q at q's own strike; a first-order error in k cancels (envelope)
-        return self.call(k) + torch.exp(k) * q
+        return np.asarray(self.call(k, of) + np.exp(k) * q)
 
-    def cvar(self, q: Tensor, tail: str = "upper") -> Tensor:
+    def cvar(self, q: ArrayLike, tail: str = "upper", of: Indices | None = None) -> Array:
         """Mean of X in its upper (``G(q)/q``) or lower tail of probability ``q``."""
+        if self.single:
+            return self.parts[0].cvar(q, tail, of)
         if tail == "upper":
-            return self.dual(q) / q
+            return np.asarray(self.dual(q, of) / q)
         if tail == "lower":
-            k = self.log_strike(normal.quantile(q))
-            return torch.exp(k) - self.put(k) / q
+            k = self.log_strike(normal.quantile_of(q), of)
+            return np.asarray(np.exp(k) - self.put(k, of) / q)
         raise ValueError(f"tail must be 'upper' or 'lower', got {tail!r}")

@@ -2,116 +2,111 @@
 
 Glossary: ``φ`` density, ``Φ`` distribution function, ``R(y) = Φ(−y)/φ(y)`` Mills ratio.
 Everything here keeps *relative* accuracy far in the wings, where differences of numbers near
-one have none left (docs/theory.md, section 4).
+one have none left (docs/theory.md, section 4). Functions of one number, for compiled loops;
+:func:`cdf_of` and :func:`quantile_of` take arrays.
 """
 
 from __future__ import annotations
 
 import math
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import ArrayLike
 
-ROOT_HALF = math.sqrt(0.5)
-ROOT_HALF_PI = math.sqrt(0.5 * math.pi)
+from arbiter.compiled import compiled, inlined
+from arbiter.conventions import Array
+from arbiter.pricing.elementary import exp, tail
+
+ROOT_2PI = math.sqrt(2.0 * math.pi)
 INV_ROOT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
 
 # Below this width R(y) − R(y+δ) is summed as a Taylor series about the midpoint; above it the
 # plain difference loses at most two digits. Five odd terms leave 1e-17 at the switch.
-_MAX_SERIES_WIDTH = 0.1
-_MIN_SERIES_ARGUMENT = -8.0
-MIN_ASYMPTOTIC_ARGUMENT = 30.0  # arguments from which a quick Mills ratio is its asymptotic series
+MAX_SERIES_WIDTH = 0.1
+MIN_SERIES_ARGUMENT = -8.0
 
 
-def pdf(x: Tensor) -> Tensor:
+@inlined
+def pdf(x: float) -> float:
     """Standard normal density."""
-    return INV_ROOT_2PI * torch.exp(-0.5 * x * x)
+    return INV_ROOT_2PI * exp(-0.5 * x * x)
 
 
-def scaled_pdf(k: Tensor, x: Tensor) -> Tensor:
+@inlined
+def scaled_pdf(k: float, x: float) -> float:
     """``e^k φ(x)`` with the exponents joined, so that neither factor over- or underflows."""
-    return INV_ROOT_2PI * torch.exp(k - 0.5 * x * x)
+    return INV_ROOT_2PI * exp(k - 0.5 * x * x)
 
 
-def cdf(x: Tensor) -> Tensor:
+@inlined
+def cdf(x: float) -> float:
     """Standard normal distribution function, relatively accurate in the left tail."""
-    tail: Tensor = torch.special.erfc(-ROOT_HALF * x)
-    return 0.5 * tail
+    small = pdf(x) * tail(abs(x))
+    return small if x < 0.0 else 1.0 - small
 
 
-def quantile(u: Tensor) -> Tensor:
+@compiled
+def quantile(u: float) -> float:
     """Inverse of :func:`cdf`, relatively accurate for small ``u``."""
-    coordinate: Tensor = torch.special.ndtri(u)
-    return coordinate
+    if not 0.0 < u < 1.0:
+        return -math.inf if u == 0.0 else (math.inf if u == 1.0 else math.nan)
+    small = min(u, 1.0 - u)
+    tau = math.sqrt(-2.0 * math.log(small))
+    above = 2.515517 + tau * (0.802853 + tau * 0.010328)  # Abramowitz & Stegun 26.2.23
+    x = tau - above / (1.0 + tau * (1.432788 + tau * (0.189269 + tau * 0.001308)))
+    # Halley's method: 5e-4, 1e-10, rounding
+    for _ in range(2):
+        off = tail(abs(x)) - small * ROOT_2PI * math.exp(0.5 * x * x)
+        x += off / (1.0 - 0.5 * x * off)
+    return -x if u < 0.5 else x
 
 
-def mills(y: Tensor) -> Tensor:
-    """Mills ratio ``R(y) = Φ(−y)/φ(y)``; overflows for ``y`` far below zero."""
-    scaled: Tensor = torch.special.erfcx(ROOT_HALF * y)
-    return ROOT_HALF_PI * scaled
+@inlined
+def mills(y: float) -> float:
+    """Mills ratio ``R(y) = Φ(−y)/φ(y)``; grows like ``√2π e^{y²/2}`` below zero."""
+    right = tail(abs(y))
+    return right if y >= 0.0 else ROOT_2PI * exp(0.5 * y * y) - right
 
 
-def quick_mills(y: Tensor) -> Tensor:
-    """Mills ratio to a relative 1e-9, several times faster than erfcx; ``y`` is not far below zero.
-
-    ``e^{y²/2} Φ(−y)/φ(0)`` until that over- and underflows, then ``1/y − 1/y³ + 3/y⁵ − 15/y⁷``.
-    """
-    far = (y >= MIN_ASYMPTOTIC_ARGUMENT).to(y)
-    x = ROOT_HALF * torch.clamp(y, max=MIN_ASYMPTOTIC_ARGUMENT)
-    inner: Tensor = torch.special.erfc(x).mul_((x * x).exp_()).mul_(ROOT_HALF_PI)
-    w = 1.0 / torch.clamp(y, min=MIN_ASYMPTOTIC_ARGUMENT)
-    ww = w * w
-    return inner + far * (w * (1.0 - ww * (1.0 - ww * (3.0 - 15.0 * ww))) - inner)
+@compiled
+def weighted_mills(k: float, x: float, y: float) -> float:
+    """``e^k φ(x) R(y)``, finite wherever the product is, though ``R`` alone overflows."""
+    if y >= 0.0:
+        return scaled_pdf(k, x) * tail(y)
+    return exp(k + 0.5 * (y - x) * (y + x)) * cdf(-y)
 
 
-def weighted_mills(k: Tensor, x: Tensor, y: Tensor, log_mass: Tensor | None = None) -> Tensor:
-    """``e^k φ(x) R(y)``, finite wherever the product is, though ``R`` alone overflows.
-
-    Left of zero it is ``e^{k+(y²−x²)/2} Φ(−y)``, an exponent that the caller may know better
-    than its rounded parts and give as ``log_mass``. Arguments are clamped into each formula's
-    own region, so that the one not taken sends no NaN into a gradient.
-    """
-    right = y >= 0.0
-    if log_mass is None:
-        log_mass = k + 0.5 * (y - x) * (y + x)
-    return torch.where(
-        right,
-        scaled_pdf(k, x) * mills(torch.where(right, y, 0.0)),
-        torch.exp(torch.where(right, 0.0, log_mass)) * cdf(-torch.where(right, 0.0, y)),
-    )
-
-
-def excess_above(k: Tensor, x: Tensor, b: Tensor) -> Tensor:
-    """``E[(e^{k+b(Z−x)} − e^k)+]``: a call on a lognormal piece, struck at coordinate ``x``.
-
-    This is the Black call at log-strike ``k`` and total volatility ``b`` when
-    ``x = k/b + b/2``, and the right tail of a transport slice for any ``x``.
-    """
-    return scaled_mills_difference(k, x, x - b, b)
-
-
-def excess_below(k: Tensor, x: Tensor, b: Tensor) -> Tensor:
-    """``E[(e^k − e^{k+b(Z−x)})+]``: a put on a lognormal piece, struck at coordinate ``x``."""
-    return scaled_mills_difference(k, -x, -x, b)
-
-
-def scaled_mills_difference(
-    k: Tensor, x: Tensor, y: Tensor, b: Tensor, log_mass: Tensor | None = None
-) -> Tensor:
+@compiled
+def scaled_mills_difference(k: float, x: float, y: float, b: float, log_mass: float) -> float:
     """``e^k φ(x) (R(y) − R(y+b))`` with ``y = x − b`` or ``y = x``, without cancellation.
 
     ``log_mass`` is ``k + (y²−x²)/2``, the same for every strike of a slice's right tail: given
     once, its rounding is common to all of them and bends no smile.
     """
-    narrow = (b < _MAX_SERIES_WIDTH) & (y > _MIN_SERIES_ARGUMENT)
-    # past 50 the density is zero in either precision: keep the series' powers finite
-    middle = torch.clamp(torch.where(narrow, y + 0.5 * b, 0.0), max=50.0)
-    series = _mills_gap_series(middle, torch.where(narrow, b, _MAX_SERIES_WIDTH))
-    wide = weighted_mills(k, x, y, log_mass) - weighted_mills(k, x, y + b)
-    return torch.where(narrow, scaled_pdf(k, x) * series, wide)
+    if b < MAX_SERIES_WIDTH and y > MIN_SERIES_ARGUMENT:
+        return scaled_pdf(k, x) * mills_gap_series(min(y + 0.5 * b, 50.0), b)
+    near = scaled_pdf(k, x) * tail(y) if y >= 0.0 else exp(log_mass) * cdf(-y)
+    return near - weighted_mills(k, x, y + b)
 
 
-def _mills_gap_series(m: Tensor, width: Tensor) -> Tensor:
+@compiled
+def excess_above(k: float, x: float, b: float) -> float:
+    """``E[(e^{k+b(Z−x)} − e^k)+]``: a call on a lognormal piece, struck at coordinate ``x``.
+
+    This is the Black call at log-strike ``k`` and total volatility ``b`` when
+    ``x = k/b + b/2``, and the right tail of a transport slice for any ``x``.
+    """
+    return scaled_mills_difference(k, x, x - b, b, k + 0.5 * b * (b - 2.0 * x))
+
+
+@compiled
+def excess_below(k: float, x: float, b: float) -> float:
+    """``E[(e^k − e^{k+b(Z−x)})+]``: a put on a lognormal piece, struck at coordinate ``x``."""
+    return scaled_mills_difference(k, -x, -x, b, k)
+
+
+@compiled
+def mills_gap_series(m: float, width: float) -> float:
     """``R(m − δ/2) − R(m + δ/2)`` for small ``δ``: odd Taylor terms about the midpoint.
 
     The derivatives follow from ``R' = mR − 1`` as ``R⁽ⁿ⁺¹⁾ = m R⁽ⁿ⁾ + n R⁽ⁿ⁻¹⁾``.
@@ -125,5 +120,33 @@ def _mills_gap_series(m: Tensor, width: Tensor) -> Tensor:
         previous, current = current, m * current + order * previous
         power = power * half / (order + 1)
         if order % 2 == 0:
-            total = total - 2.0 * power * current
+            total -= 2.0 * power * current
     return total
+
+
+@compiled
+def _fill_cdf(x: Array, out: Array) -> None:
+    for i in range(x.size):
+        out[i] = cdf(x[i])
+
+
+@compiled
+def _fill_quantile(u: Array, out: Array) -> None:
+    for i in range(u.size):
+        out[i] = quantile(u[i])
+
+
+def cdf_of(x: ArrayLike) -> Array:
+    """:func:`cdf` of an array."""
+    points = np.asarray(x, dtype=np.float64, order="C")
+    out = np.empty(points.shape)
+    _fill_cdf(points.reshape(-1), out.reshape(-1))
+    return out
+
+
+def quantile_of(u: ArrayLike) -> Array:
+    """:func:`quantile` of an array."""
+    points = np.asarray(u, dtype=np.float64, order="C")
+    out = np.empty(points.shape)
+    _fill_quantile(points.reshape(-1), out.reshape(-1))
+    return out

@@ -22,19 +22,17 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
+from numpy.typing import ArrayLike
 
 from arbiter import inputs
 from arbiter.conventions import INDEX_POINTS, Array
 from arbiter.forwards import MaturityLike
 from arbiter.pricing import black, normal
-from arbiter.pricing.decoder import evaluate_by_rows
-from arbiter.pricing.knots import MAX_SLOPE, Knots
-from arbiter.pricing.transport import Transport
+from arbiter.pricing.decoder import evaluate_by_slice
+from arbiter.pricing.knots import MAX_SLOPE
+from arbiter.pricing.transport import Indices, Transport
 
-Query = Callable[[Transport, Tensor], Tensor]
+Query = Callable[[Transport, Array, Indices], Array]
 logger = logging.getLogger(__name__)
 
 SLOPE_RANGE = (1e-6, 0.5 * MAX_SLOPE)  # the slopes of Y are twice these
@@ -127,8 +125,7 @@ class VixSlices:
 
     def transport(self, T: ArrayLike, power: float = 1.0) -> Transport:
         """Laws of ``VIX^power`` over its mean at dates ``T`` of shape ``(U,)``."""
-        knots = torch.from_numpy(self.knots.copy())
-        return Transport(knots, torch.from_numpy(power * self.slopes_at(T)))
+        return Transport(self.knots, power * self.slopes_at(T))
 
     def future_ratio(self, T: ArrayLike) -> Array:
         """``F / (100 √FV) = E√Y``, at most one by Jensen's inequality."""
@@ -153,38 +150,37 @@ class VixSlices:
 
     def evaluate(self, query: Query, points: Array, T: Array) -> Array:
         """``query(laws of VIX/F, points)`` elementwise over ``points`` and ``T`` of one shape."""
-        return evaluate_by_rows(lambda row, t: query(self.transport(t.numpy()), row), points, T)
+        return evaluate_by_slice(
+            lambda t, row, of: query(self.transport(t), row, of), points, T
+        )
 
     @staticmethod
-    def _evaluate_by_date(T: ArrayLike, value: Callable[[Array], Tensor]) -> Array:
+    def _evaluate_by_date(T: ArrayLike, value: Callable[[Array], Array]) -> Array:
         at = np.asarray(T, dtype=np.float64)
         unique, inverse = np.unique(at, return_inverse=True)
-        with torch.no_grad():
-            found: Array = value(unique).numpy()
-        return found[inverse].reshape(at.shape)
+        return value(unique)[inverse].reshape(at.shape)
 
 
-def _second_moment(law: Transport) -> Tensor:
+def _second_moment(law: Transport) -> Array:
     """``E X²`` of mean-one slices by quadrature of ``e^{2 log X} φ``: segments and two tails."""
-    grid: Knots = law.knots
-    width = torch.diff(grid.x)
-    t = width[:, None] * grid.node  # (N-1, q)
-    x = grid.x[:-1, None] + t
-    bend = (torch.diff(law.b) / width)[..., None]
-    start = (law.s - law.log_mean[..., None])[..., :-1, None]
-    log_x = start + t * (law.b[..., :-1, None] + 0.5 * bend * t)
-    exponent = 2.0 * log_x - 0.5 * x * x  # (…, N-1, q)
-    ends = []
+    grid, (b, s) = law.knots, law.slices[:2]  # (U, N)
+    t = grid.width * grid.node[:, None]  # (q, N-1)
+    x = grid.x[:-1] + t
+    bend = np.diff(b) / grid.width
+    start = s - law.log_mean[:, None]
+    log_x = start[:, None, :-1] + t * (b[:, None, :-1] + 0.5 * bend[:, None] * t)
+    exponent = 2.0 * log_x - 0.5 * x * x  # (U, q, N-1)
+    shift, ends = exponent.max(axis=(1, 2)), []
     for side, at in ((-1.0, 0), (1.0, -1)):
-        b, end = 2.0 * law.b[..., at], grid.x[at]
-        log_scale = 2.0 * (law.s[..., at] - law.log_mean) + b * (0.5 * b - end)
-        ends.append((log_scale, normal.cdf(side * (b - end))))
-    shift = torch.stack([exponent.amax((-1, -2)), *(scale for scale, _ in ends)]).amax(0)
-    inner = torch.exp(exponent - shift[..., None, None]) * (width[:, None] * grid.weight)
-    total = normal.INV_ROOT_2PI * inner.sum((-1, -2))
+        steep, end = 2.0 * b[:, at], grid.x[at]
+        log_scale = 2.0 * start[:, at] + steep * (0.5 * steep - end)
+        ends.append((log_scale, normal.cdf_of(side * (steep - end))))
+        shift = np.maximum(shift, log_scale)
+    inner = np.exp(exponent - shift[:, None, None]) * (grid.width * grid.weight[:, None])
+    total = normal.INV_ROOT_2PI * inner.sum(axis=(1, 2))
     for log_scale, probability in ends:
-        total = total + torch.exp(log_scale - shift) * probability
-    return torch.exp(shift) * total
+        total = total + np.exp(log_scale - shift) * probability
+    return np.asarray(np.exp(shift) * total)
 
 
 def require_variance(T: Array, variance: Array) -> None:
@@ -222,7 +218,7 @@ def describe_missing_iv(
     name: str,
     k: Array,
     t: Array,
-    implied: black.Implied[NDArray[Any]],
+    implied: black.Implied,
     reasons: Mapping[black.Reason, str] = MappingProxyType({}),
 ) -> tuple[str, ...]:
     """A sentence about the first of the points that have no implied volatility, if there are any.
