@@ -14,7 +14,7 @@ from scipy import special
 
 from arbiter.compiled import compiled
 from arbiter.conventions import Array
-from arbiter.fitting.price_derivatives import KnotQuadrature, OtmPricer
+from arbiter.pricing.price_derivatives import KnotQuadrature, OtmPricer
 from arbiter.operators import residuals
 from arbiter.operators.network.measure_gate import places
 from arbiter.operators.pretrained import Operator

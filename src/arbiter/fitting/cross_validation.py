@@ -19,14 +19,14 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solveh_banded
-from scipy.linalg.lapack import dpbtrf, dpbtrs
 
 from arbiter.conventions import Array
+from arbiter.fitting import banded
 from arbiter.fitting.guided_objective import GuidedObjective, Pull, read_log_slopes
-from arbiter.fitting.interior_point import RELATIVE_RIDGE
+from arbiter.fitting.interior_point import add_ridge
 from arbiter.fitting.loss import EXACT_LOSS_PER_QUOTE, Loss
 from arbiter.fitting.misfit import MisfitPoint
+from arbiter.fitting.normal_equations import add_normal_equations
 from arbiter.fitting.smoothing import count_effective_parameters
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
@@ -81,7 +81,6 @@ def choose_pull(
         loss: Of the quadratic model and of the predictions.
         unseen: The folds.
     """
-    value, bend, beyond = (model.layout.to_band(part) for part in model.unit_pulls)
     parts = linearise_folds(model, here, loss, unseen)
     trials = [
         (a, b) for a in _TRIAL_DECADES for b in _TRIAL_DECADES if abs(a - b) <= _MAX_DECADES_APART
@@ -90,13 +89,10 @@ def choose_pull(
     scores = []
     for a, b in trials:
         pull = Pull(10.0**a, 10.0**b)
-        stiffness = pull.level * value + pull.bend * bend + pull.beyond_quotes * beyond
+        stiffness = model.unit_pulls.weigh(pull)
         for part in parts:
             force = part.force + part.pulls @ (pull.level, pull.bend, pull.beyond_quotes)
-            factor, failed = dpbtrf(part.matrix + stiffness, lower=1, overwrite_ab=1)
-            if failed:
-                raise AssertionError("a sum of squares and a ridge is positive definite")
-            change, _ = dpbtrs(factor, -force, lower=1)
+            change = banded.solve(banded.factorise(part.matrix + stiffness), -force)
             moved = change.reshape(model.layout.shape)[part.expiry]
             residuals[part.out] = part.residuals + np.sum(part.rows * moved, axis=1)
         scores.append(float(loss(residuals).value.sum()))
@@ -118,7 +114,7 @@ def _average_pulls(trials: Array, scores: Array, count: int) -> Pull:
 class FoldModel(NamedTuple):
     """The quadratic model of all quotes but a fold, and the derivatives that predict the fold."""
 
-    matrix: Array  # lower banded: data and roughness
+    matrix: Array  # (p, w) data and roughness
     force: Array  # (p,) of both, at the point
     pulls: Array  # (p, 3) of the pull's parts at weight one
     out: Mask
@@ -139,25 +135,21 @@ def linearise_folds(
         unseen: The folds.
     """
     layout, starts, z = model.layout, model.misfit.smiles.starts, here.z
-    count, n = layout.shape
+    ones = np.ones(layout.shape)
     cost, rows = loss(here.residuals), here.residual_jacobian()
     rough = model.quadratic.multiply(z - model.quadratic.centre)
     found = []
     for out, guide in zip(*unseen, strict=True):
         scaled = rows * np.sqrt(np.where(out, 0.0, cost.weight))[:, None]
-        push = rows * np.where(out, 0.0, cost.slope)[:, None]
-        data, force = np.empty((count, n, n)), np.empty((count, n))
-        for i in range(count):
-            part = slice(starts[i], starts[i + 1])
-            np.matmul(scaled[part].T, scaled[part], out=data[i])
-            force[i] = push[part].sum(axis=0)
-        matrix = layout.to_band(data) + model.quadratic.band
-        matrix[0] += RELATIVE_RIDGE * matrix[0].max()
-        pulls = [layout.multiply(part, None, z - guide) for part in model.unit_pulls]
+        push = np.where(out, 0.0, cost.slope / np.sqrt(cost.weight))
+        force, data = np.zeros(layout.size), np.zeros(layout.band_shape)
+        add_normal_equations(scaled, push, starts, ones, force, data)
+        matrix = add_ridge(data + model.quadratic.band)
+        pulls = [banded.multiply(part, z - guide) for part in model.unit_pulls]
         found.append(
             FoldModel(
                 matrix,
-                force.reshape(-1) + rough,
+                force + rough,
                 np.stack(pulls, axis=1),
                 out,
                 here.residuals[out],
@@ -181,16 +173,15 @@ def find_overstated_precision(
     Args:
         model: The objective with its pull.
         here: Its misfit at the end of the fit.
-        matrix: Its Gauss-Newton matrix with the constraints' stiffness, lower banded.
+        matrix: Its Gauss-Newton matrix with the constraints' stiffness, banded.
         dispersion: φ.
         guides: ``(K, p)`` of the folds.
 
     Returns:
-        The part of the matrix to be taken away, lower banded, and the share of the fit's freedom
+        The part of the matrix to be taken away, banded, and the share of the fit's freedom
         that the guide takes.
     """
-    layout, drawn = model.layout, model.pull_blocks()
-    band = layout.to_band(drawn)
+    band = model.pull_band()
 
     def freedom(share: float) -> float:
         return count_effective_parameters(here, matrix - (1.0 - share) * band)
@@ -199,14 +190,12 @@ def find_overstated_precision(
     trust = float(np.clip(1.0 - now / alone, 0.0, 1.0))
     if not len(guides):
         return (1.0 - _MIN_PULL_SHARE) * band, trust
-    shifts = np.stack(
-        [layout.multiply(drawn, None, part) for part in guides - guides.mean(axis=0)], axis=1
-    )
-    ridged = matrix.copy()
-    ridged[0] += RELATIVE_RIDGE * ridged[0].max()
-    moved = solveh_banded(ridged, shifts, lower=True).T.reshape(-1, *layout.shape)
-    squares = np.einsum("kli,lij,klj->", moved, here.linearisation.blocks, moved)
-    noise = (1.0 - 1.0 / len(guides)) * float(squares) / dispersion
+    factor, data = banded.factorise(add_ridge(matrix)), here.linearisation.band
+    squares = 0.0
+    for away in guides - guides.mean(axis=0):
+        moved = banded.solve(factor, banded.multiply(band, away))
+        squares += float(moved @ banded.multiply(data, moved))
+    noise = (1.0 - 1.0 / len(guides)) * squares / dispersion
     low, high = np.log(_MIN_PULL_SHARE), 0.0
     for _ in range(_BISECTION_COUNT):
         middle = 0.5 * (low + high)

@@ -185,7 +185,7 @@ def build_fitted_surface(
         vix=ended.vix,
         warnings=warnings,
     )
-    matrix = ended.matrix - (1.0 - 1.0 / variance.uneven) * point.information()
+    matrix = ended.matrix - (1.0 - 1.0 / variance.uneven) * point.misfit.linearisation.band
     return _surface_from_point(point, result, matrix).with_vix(ended.slices)
 
 

@@ -16,7 +16,7 @@ class FitEnd(NamedTuple):
 
     Attributes:
         point: The objective of the SPX quotes there.
-        matrix: Its Gauss-Newton matrix with the constraints' stiffness, lower banded.
+        matrix: Its Gauss-Newton matrix with the constraints' stiffness, banded.
         value: The objective of all quotes.
         iterations: Steps of all stages.
         status: How the last stage ended.

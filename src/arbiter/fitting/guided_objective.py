@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import solveh_banded
 
 from arbiter.conventions import Array
+from arbiter.fitting import banded
 from arbiter.fitting.objective import FitObjective
 from arbiter.fitting.options import FitOptions, Roughness
 from arbiter.fitting.prior_mean import log_slopes
@@ -42,7 +42,7 @@ class Pull(NamedTuple):
 
 
 class UnitPulls(NamedTuple):
-    """Matrices of the pull at weight one, ``(L or 1, n, n)``; none couples expiries."""
+    """Matrices ``(p, w)`` of the pull at weight one; none couples expiries."""
 
     value: Array
     bend: Array
@@ -58,10 +58,11 @@ class UnitPulls(NamedTuple):
         step = (np.eye(n, k=1) - np.eye(n))[:-1]
         weight = outside / np.diff(knots)
         beyond = np.matmul(step.T * weight[:, None, :], step)
-        return cls(np.diag(plain.penalty.mass)[None], plain.penalty.bend[None], beyond)
+        bend, _, _, value = plain.penalty.terms
+        return cls(value, bend, plain.layout.to_band(beyond))
 
     def weigh(self, pull: Pull) -> Array:
-        """``(L, n, n)`` the matrix of a pull."""
+        """``(p, w)`` the matrix of a pull."""
         return np.asarray(
             pull.level * self.value + pull.bend * self.bend + pull.beyond_quotes * self.beyond
         )
@@ -108,26 +109,24 @@ class GuidedObjective(FitObjective):
         """The same objective with other weights; without a pull that of a fit without a guide."""
         return replace(self, roughness=roughness, pull=pull)
 
-    def pull_blocks(self) -> Array:
-        """``(L, n, n)`` the matrix of the pull, zero without one."""
+    def pull_band(self) -> Array:
+        """``(p, w)`` the matrix of the pull, zero without one."""
         if self.pull is None:
-            n = self.layout.knot_count
-            return np.zeros((self.layout.expiry_count, n, n))
+            return np.zeros(self.layout.band_shape)
         return self.unit_pulls.weigh(self.pull)
 
     def _build_quadratic(self) -> QuadraticPenalty:
         rough = super()._build_quadratic()
         if self.pull is None:
             return rough
-        layout, drawn = self.layout, self.pull_blocks()
-        blocks = rough.blocks + drawn
-        band = layout.to_band(blocks, rough.links)
+        drawn = self.pull_band()
+        band = rough.band + drawn
         # a product of two Gaussians is one: its mean is where roughness and pull balance
-        matrix = band.copy()
-        matrix[0] += _RIDGE_PRECISION
-        force = layout.multiply(drawn, None, self.guide - self.mean.flat)
-        centre = self.mean.flat + solveh_banded(matrix, force, lower=True)
-        return QuadraticPenalty(layout, centre, blocks, rough.links, band)
+        ridged = band.copy()
+        ridged[:, 0] += _RIDGE_PRECISION
+        force = banded.multiply(drawn, self.guide - self.mean.flat)
+        centre = self.mean.flat + banded.solve(banded.factorise(ridged), force)
+        return QuadraticPenalty(centre, band)
 
 
 def read_log_slopes(objective: FitObjective, surface: Surface) -> Array:

@@ -14,9 +14,14 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dpbtrf, dpbtrs, dpotrf, dpotrs
 
 from arbiter.conventions import Array
+from arbiter.fitting import banded
+from arbiter.fitting.order_constraints import (
+    ConstraintOperator,
+    OrderConstraints,
+    largest_feasible_step,
+)
 from arbiter.values import ExplainedCode
 
 Indices = NDArray[np.int64]
@@ -48,20 +53,12 @@ class Status(ExplainedCode):
     )
 
 
-class OrderConstraints(NamedTuple):
-    """Constraints ``z[high] − z[low] + offset ≥ 0``; an index of −1 stands for zero."""
-
-    high: Indices  # (c,)
-    low: Indices  # (c,)
-    offset: Array  # (c,)
-
-
 class Expansion(NamedTuple):
     """A quadratic model of the objective."""
 
     value: float
     gradient: Array  # (p,)
-    matrix: Array  # (bandwidth+1, p) lower banded
+    matrix: Array  # (p, w) banded
     coupling: Array | None = None  # (p, r) few columns U whose U Uᵀ is added to the matrix
 
 
@@ -88,35 +85,11 @@ class Objective(Protocol[Point_co]):
         """The function at the unknowns ``z`` ``(p,)``."""
 
 
-class ConstraintOperator:
-    """The matrix A and the offset of the constraints ``A z + offset ≥ 0``, applied sparsely."""
-
-    def __init__(self, order: OrderConstraints, size: int) -> None:
-        self.order, self.size = order, size
-        both = np.flatnonzero((order.high >= 0) & (order.low >= 0))
-        first = np.minimum(order.high, order.low)[both]
-        apart = np.abs(order.high - order.low)[both]
-        self._both, self._beside = both, apart * size + first
-
-    def evaluate_slacks(self, z: Array) -> Array:
-        """``A z + offset``."""
-        return self.apply_matrix(z) + self.order.offset
-
-    def apply_matrix(self, z: Array) -> Array:
-        """``A z``."""
-        padded = np.append(z, 0.0)
-        return np.asarray(padded[self.order.high] - padded[self.order.low])
-
-    def apply_transpose(self, weight: Array) -> Array:
-        """``Aᵀ weight``."""
-        up = np.bincount(self.order.high + 1, weight, self.size + 1)
-        return np.asarray((up - np.bincount(self.order.low + 1, weight, self.size + 1))[1:])
-
-    def add_weighted_gram(self, matrix: Array, weight: Array) -> None:
-        """``matrix += Aᵀ diag(weight) A`` in lower banded form."""
-        up = np.bincount(self.order.high + 1, weight, self.size + 1)
-        matrix[0] += (up + np.bincount(self.order.low + 1, weight, self.size + 1))[1:]
-        matrix.reshape(-1)[self._beside] -= weight[self._both]  # each pair occurs once
+def add_ridge(matrix: Array) -> Array:
+    """The banded matrix with a small share of its largest diagonal entry added to all of them."""
+    ridged = matrix.copy()
+    ridged[:, 0] += RELATIVE_RIDGE * ridged[:, 0].max()
+    return ridged
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,7 +169,7 @@ class InteriorPoint(Generic[Point]):
         return replace(self, inner=inner)
 
     def matrix(self) -> Array:
-        """The Gauss-Newton matrix with the constraints' stiffness, lower banded."""
+        """The Gauss-Newton matrix with the constraints' stiffness, banded."""
         matrix = self.point.expansion.matrix.copy()
         self.constraints.add_weighted_gram(matrix, self.duals / self.slacks)
         return matrix
@@ -280,30 +253,31 @@ class InteriorPoint(Generic[Point]):
         for _ in range(self.inner):
             stiffness = duals / y
             matrix = local.matrix.copy()
-            matrix[0] *= 1.0 + self.damping
+            matrix[:, 0] *= 1.0 + self.damping
             self.constraints.add_weighted_gram(matrix, stiffness)
-            matrix[0] += RELATIVE_RIDGE * matrix[0].max()
+            matrix[:, 0] += RELATIVE_RIDGE * matrix[:, 0].max()
             factor = _WoodburyFactor.from_matrix(matrix, local.coupling)
             if factor is None:
                 return None
             gap, count = float(y @ duals), y.size
             step = self._direction(factor, (y, duals, gradient), 0.0)
             lag = _BARRIER_SHARE_OF_DECREASE * -float(gradient @ step.z)
-            after = (y + _largest_feasible_step(y, step.y) * step.y) @ (
-                duals + _largest_feasible_step(duals, step.duals) * step.duals
+            after = (y + largest_feasible_step(y, step.y) * step.y) @ (
+                duals + largest_feasible_step(duals, step.duals) * step.duals
             )
             mu = min(1.0, float(after) / gap) ** 3 * gap
             mu = max(max(mu, lag) / count, centre, 1e-14)
             step = self._direction(factor, (y, duals, gradient), mu)
-            size = min(1.0, _BOUNDARY_STEP_SHARE * _largest_feasible_step(y, step.y))
+            size = min(1.0, _BOUNDARY_STEP_SHARE * largest_feasible_step(y, step.y))
             dz = dz + size * step.z
             y = y + size * step.y
-            gradient = gradient + size * (
-                step.push - self.constraints.apply_transpose(stiffness * step.y)
-            )
+            if size <= _LAST_STEP_SHARE:
+                gradient = gradient + size * (
+                    step.push - self.constraints.apply_transpose(stiffness * step.y)
+                )
             duals = (
                 duals
-                + min(1.0, _BOUNDARY_STEP_SHARE * _largest_feasible_step(duals, step.duals))
+                + min(1.0, _BOUNDARY_STEP_SHARE * largest_feasible_step(duals, step.duals))
                 * step.duals
             )
             duals = np.clip(duals, mu / y / _MAX_DUAL_RATIO, mu / y * _MAX_DUAL_RATIO)
@@ -328,27 +302,30 @@ class _WoodburyFactor(NamedTuple):
     band: Array  # Cholesky factor of A
     coupling: Array | None  # (p, r) U
     solved: Array | None  # (p, r) A⁻¹ U
-    inner: Array | None  # (r, r) Cholesky factor of 1 + Uᵀ A⁻¹ U
+    inner: Array | None  # (r, r) inverse of 1 + Uᵀ A⁻¹ U
 
     @staticmethod
     def from_matrix(matrix: Array, coupling: Array | None) -> _WoodburyFactor | None:
-        """The factor of a lower banded matrix, which is overwritten; None if it is singular."""
-        band, failed = dpbtrf(matrix, lower=1, overwrite_ab=1)
-        if failed:
+        """The factor of a banded matrix; None if it is singular."""
+        try:
+            band = banded.factorise(matrix)
+        except banded.SingularMatrixError:
             return None
         if coupling is None:
             return _WoodburyFactor(band, None, None, None)
-        solved, _ = dpbtrs(band, coupling, lower=1)
-        inner, failed = dpotrf(np.eye(coupling.shape[1]) + coupling.T @ solved, lower=1)
-        return None if failed else _WoodburyFactor(band, coupling, solved, inner)
+        solved = banded.solve(band, coupling)
+        try:
+            inner = np.linalg.inv(np.eye(coupling.shape[1]) + coupling.T @ solved)
+        except np.linalg.LinAlgError:
+            return None
+        return _WoodburyFactor(band, coupling, solved, inner)
 
     def solve(self, force: Array) -> Array:
         """The solution of ``(A + U Uᵀ) z = force``."""
-        z, _ = dpbtrs(self.band, force, lower=1)
-        if self.coupling is None or self.solved is None:
-            return np.asarray(z)
-        share, _ = dpotrs(self.inner, self.coupling.T @ z, lower=1)
-        return np.asarray(z - self.solved @ share)
+        z = banded.solve(self.band, force)
+        if self.coupling is None or self.solved is None or self.inner is None:
+            return z
+        return np.asarray(z - self.solved @ (self.inner @ (self.coupling.T @ z)))
 
 
 class _NewtonDirection(NamedTuple):
@@ -356,9 +333,3 @@ class _NewtonDirection(NamedTuple):
     y: Array
     duals: Array
     push: Array  # right-hand side of the system that z solves
-
-
-def _largest_feasible_step(y: Array, dy: Array) -> float:
-    """The largest step up to 1 that keeps ``y + step · dy`` from turning negative."""
-    steepest = float(np.max(-dy / y))
-    return 1.0 if steepest <= 1.0 else 1.0 / steepest

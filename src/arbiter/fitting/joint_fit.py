@@ -124,8 +124,8 @@ def _rechoose_prior_weights(
 
 def _spx_matrix(joint: InteriorPoint[JointPoint]) -> Array:
     """The SPX part of the matrix: SPX quotes, order and roughness, without the VIX."""
-    rows, columns = joint.point.spx.objective.quadratic.band.shape
-    return joint.matrix()[:rows, :columns]
+    size, width = joint.point.spx.objective.quadratic.band.shape
+    return np.ascontiguousarray(joint.matrix()[:size, :width])
 
 
 def _interpolate_log_slopes(point: FitPoint, spx: FitObjective) -> Array:

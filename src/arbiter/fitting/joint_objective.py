@@ -11,23 +11,20 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-import torch
 
 from arbiter.conventions import THIRTY_DAYS, Array
-from arbiter.fitting.interior_point import Expansion, OrderConstraints
+from arbiter.fitting.interior_point import Expansion
 from arbiter.fitting.objective import FitObjective, FitPoint
-from arbiter.fitting.price_derivatives import (
+from arbiter.fitting.order_constraints import OrderConstraints
+from arbiter.pricing.price_derivatives import (
     KnotQuadrature,
-    OtmPricer,
     SliceIntegrals,
+    integrate_segments,
     log_mean_gradient,
 )
 from arbiter.fitting.vix_objective import VixMisfitPoint, VixObjective
-from arbiter.pricing.knots import Knots
-from arbiter.pricing.maturity import slopes_at
+from arbiter.pricing.maturity import slope_derivatives_at, slopes_at
 
-_COLOUR_COUNT = 5  # a slope between expiries depends on at most four of them, next to each other
-_RELATIVE_STEP = 1e-6  # relative, of central differences: derivatives to 1e-10
 _SAME_DATE_YEARS = 1e-9  # years: a date this near to a listed expiry is that expiry
 _MIN_FORWARD_VARIANCE = 1e-12  # of forward variance, whose logarithm is taken
 
@@ -36,25 +33,14 @@ class ForwardVariances:
     """``log FV`` at dates ``(V,)`` and its derivatives by the log-slopes ``(L, n)`` of a fit."""
 
     def __init__(self, knots: Array, maturities: Array, dates: Array) -> None:
-        self.maturities = torch.from_numpy(maturities.copy())
+        self.maturities = maturities
         both = np.concatenate([dates, dates + THIRTY_DAYS])
         near = np.abs(both[:, None] - maturities).argmin(axis=1)
         self.listed = np.abs(both - maturities[near]) < _SAME_DATE_YEARS  # (2V,) most are, in a fit
         self.listed_at = near[self.listed]
-        both = both[~self.listed]
-        self.at = torch.from_numpy(both)  # (u,) the others
+        self.at = both[~self.listed]  # (u,) the others
         self.line = KnotQuadrature.from_knots(knots)
-        self.pricer = OtmPricer(self.line, np.zeros(0, dtype=np.int64), np.zeros(0))
-        like = torch.empty(0, dtype=torch.float64)
-        cut = Knots.from_tensor(torch.from_numpy(knots.copy()), like)
-        self.mean = cut.mean.numpy() @ self.line.cut  # (n,) weights of E s(Z)
         self.size = dates.size
-        # rows of which colour each maturity depends on: those around its interval
-        left = np.searchsorted(maturities, both, side="right") - 1
-        around = np.clip(left[:, None] + np.arange(-2, 3), 0, maturities.size - 1)  # (u, 5)
-        self._colour = np.arange(maturities.size) % _COLOUR_COUNT
-        self._touched = np.zeros((both.size, maturities.size), dtype=bool)
-        self._touched[np.arange(both.size)[:, None], around] = True
 
     def log_forward_variances(self, slopes: Array) -> Array:
         """``log FV`` ``(V,)`` for slopes ``(L, n)``."""
@@ -64,7 +50,7 @@ class ForwardVariances:
         """Derivatives ``(V, L·n)`` of ``log FV`` by the log-slopes."""
         here, slices = self._integrate_dates(slopes)
         variance = self._forward_variances(here, slices)
-        by_slope = 2.0 * (log_mean_gradient(self.line, slices) - self.mean)  # (2V, n) of W
+        by_slope = 2.0 * (log_mean_gradient(self.line, slices) - self.line.mean)  # (2V, n) of W
         each = by_slope[:, None, :] * self._interpolation_jacobian(slopes) * slopes  # (2V, L, n)
         change = each[self.size :] - each[: self.size]
         rate = change / (THIRTY_DAYS * variance[:, None, None])
@@ -73,13 +59,12 @@ class ForwardVariances:
     def _integrate_dates(self, slopes: Array) -> tuple[Array, SliceIntegrals]:
         here = np.empty((self.listed.size, slopes.shape[1]))
         here[self.listed] = slopes[self.listed_at]
-        if self.at.numel():
-            table = torch.from_numpy(slopes)[None]
-            here[~self.listed] = slopes_at(self.maturities, table, self.at)[0].numpy()
-        return here, self.pricer.integrate_slices(here)
+        if self.at.size:
+            here[~self.listed] = slopes_at(self.maturities, slopes[None], self.at)[0]
+        return here, integrate_segments(self.line, here)
 
     def _forward_variances(self, here: Array, slices: SliceIntegrals) -> Array:
-        total = 2.0 * (np.log(slices.mean) - here @ self.mean)  # W
+        total = 2.0 * (np.log(slices.mean) - here @ self.line.mean)  # W
         return np.maximum(
             (total[self.size :] - total[: self.size]) / THIRTY_DAYS, _MIN_FORWARD_VARIANCE
         )
@@ -88,24 +73,10 @@ class ForwardVariances:
         """``(2V, L, n)`` derivatives of the slopes at the dates by the listed ones."""
         found = np.zeros((self.listed.size, *slopes.shape))
         found[np.flatnonzero(self.listed), self.listed_at] = 1.0
-        if self.at.numel():
-            found[~self.listed] = self._difference_interpolation(slopes)
+        if self.at.size:
+            moved = slope_derivatives_at(self.maturities, slopes[None], self.at)
+            found[~self.listed] = moved[:, 0]
         return found
-
-    def _difference_interpolation(self, slopes: Array) -> Array:
-        """The derivatives at dates between listed ones, ``(u, L, n)``, by central differences.
-
-        Slopes of one colour are moved together: no date depends on two of them.
-        """
-        step = _RELATIVE_STEP * slopes
-        moved = np.empty((2 * _COLOUR_COUNT, 1, *slopes.shape))
-        for colour in range(_COLOUR_COUNT):
-            own = np.where(self._colour[:, None] == colour, step, 0.0)
-            moved[2 * colour, 0], moved[2 * colour + 1, 0] = slopes + own, slopes - own
-        found = slopes_at(self.maturities, torch.from_numpy(moved), self.at)[:, 0].numpy()
-        change = 0.5 * (found[0::2] - found[1::2])  # (colours, u, n)
-        seen = change[self._colour].transpose(1, 0, 2)  # (u, L, n)
-        return np.asarray(np.where(self._touched[:, :, None], seen, 0.0) / step)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,10 +165,9 @@ class JointPoint:
         one, two = self.spx.expansion, self.vix.expansion
         by = self.vix_misfit.linearisation.by_variance
         gradient = np.concatenate([one.gradient + by.gradient @ by_spx, two.gradient])
-        rows = max(one.matrix.shape[0], two.matrix.shape[0])
-        matrix = np.zeros((rows, gradient.size))
-        matrix[: one.matrix.shape[0], :split] = one.matrix
-        matrix[: two.matrix.shape[0], split:] = two.matrix
+        matrix = np.zeros((gradient.size, max(one.matrix.shape[1], two.matrix.shape[1])))
+        matrix[:split, : one.matrix.shape[1]] = one.matrix
+        matrix[split:, : two.matrix.shape[1]] = two.matrix
         # q (∇f + c/q)(∇f + c/q)ᵀ: the blocks of the VIX have c cᵀ/q taken out
         root = np.sqrt(by.weight)
         columns = np.zeros((gradient.size, by.weight.size))

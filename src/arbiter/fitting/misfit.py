@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from arbiter.conventions import Array
 from arbiter.fitting.loss import Cost
+from arbiter.fitting.normal_equations import add_normal_equations
 from arbiter.fitting.options import FitOptions
-from arbiter.fitting.price_derivatives import KnotQuadrature, OtmPricer, QuotePrices, SliceIntegrals
+from arbiter.pricing.price_derivatives import KnotQuadrature, OtmPricer, QuotePrices, SliceIntegrals
 from arbiter.fitting.unknowns import UnknownLayout
 from arbiter.pricing import black
 from arbiter.quotes import Quotes
@@ -61,11 +62,11 @@ class Linearisation:
 
     Attributes:
         gradient: ``(p,)``.
-        blocks: ``(L, B, B)`` of the matrix; quotes do not couple expiries.
+        band: ``(p, w)`` the Gauss-Newton matrix; quotes do not couple expiries.
     """
 
     gradient: Array
-    blocks: Array
+    band: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,15 +167,9 @@ class MisfitPoint:
         force = weights * cost.slope / (unit * scale + 1e-300)
         rows, factor = self.scaled_jacobian(scale)
         layout, starts = self.misfit.layout, self.misfit.smiles.starts
-        gradient = np.empty(layout.shape)
-        blocks = np.zeros((layout.expiry_count, layout.block_size, layout.block_size))
-        for i in range(layout.expiry_count):
-            part = rows[starts[i] : starts[i + 1]]
-            np.matmul(part.T, part, out=blocks[i])
-            np.matmul(force[starts[i] : starts[i + 1]], part, out=gradient[i])
-        blocks *= factor[:, :, None]
-        blocks *= factor[:, None, :]
-        return Linearisation(np.asarray((gradient * factor).reshape(-1)), blocks)
+        gradient, band = np.zeros(layout.size), np.zeros(layout.band_shape)
+        add_normal_equations(rows, force, starts, factor, gradient, band)
+        return Linearisation(gradient, band)
 
     def scaled_jacobian(self, scale: Array) -> tuple[Array, Array]:
         """``(m, B)`` scaled derivatives, and ``(L, B)`` factors still to be applied to columns."""

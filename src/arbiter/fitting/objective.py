@@ -15,10 +15,11 @@ import numpy as np
 
 from arbiter.conventions import Array
 from arbiter.fitting import prior_mean
-from arbiter.fitting.interior_point import Expansion, OrderConstraints
+from arbiter.fitting.interior_point import Expansion
 from arbiter.fitting.misfit import MisfitPoint, QuoteMisfit
 from arbiter.fitting.options import FitOptions, Roughness
-from arbiter.fitting.roughness import Penalty, QuadraticPenalty, assemble_precision
+from arbiter.fitting.order_constraints import OrderConstraints
+from arbiter.fitting.roughness import Penalty, QuadraticPenalty
 from arbiter.fitting.unknowns import UnknownLayout
 from arbiter.pricing.knots import MAX_SLOPE
 from arbiter.quotes import Quotes
@@ -102,7 +103,7 @@ class FitObjective:
         misfit = QuoteMisfit.from_quotes(quotes, options, weights)
         layout, smiles = misfit.layout, misfit.smiles
         unquoted = np.asarray(np.diff(smiles.starts) == 0)
-        penalty = Penalty(layout.knots, quotes.maturities, smiles.quoted_range(), unquoted)
+        penalty = Penalty(layout, quotes.maturities, smiles.quoted_range(), unquoted)
         highest, roughness = _find_slope_bound(misfit), INITIAL_ROUGHNESS[layout.components]
         if prior is None:
             found = prior_mean.make_flat_prior_mean(
@@ -185,9 +186,9 @@ class FitObjective:
         return OrderConstraints(np.concatenate(high), np.concatenate(low), np.concatenate(offset))
 
     def _build_quadratic(self) -> QuadraticPenalty:
-        layout, centre = self.layout, self.mean.at_trust(self.trust)
-        blocks, links = assemble_precision(layout, self.penalty, self.roughness)
-        return QuadraticPenalty(layout, centre, blocks, links, layout.to_band(blocks, links))
+        return QuadraticPenalty(
+            self.mean.at_trust(self.trust), self.penalty.weigh(self.roughness)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,12 +210,9 @@ class FitPoint:
     @cached_property
     def expansion(self) -> Expansion:
         """The objective with gradient and Gauss-Newton matrix, computed once."""
-        gradient = self.roughness_gradient + self.misfit.linearisation.gradient
-        return Expansion(self.value, gradient, self.objective.quadratic.band + self.information())
-
-    def information(self) -> Array:
-        """The Gauss-Newton matrix of the quotes alone, lower banded."""
-        return self.objective.layout.to_band(self.misfit.linearisation.blocks)
+        local = self.misfit.linearisation
+        gradient = self.roughness_gradient + local.gradient
+        return Expansion(self.value, gradient, self.objective.quadratic.band + local.band)
 
 
 def _find_slope_bound(misfit: QuoteMisfit) -> float:

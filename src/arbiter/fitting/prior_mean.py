@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
 from arbiter.conventions import Array
 from arbiter.pricing.maturity import slopes_at, weights_at
@@ -45,11 +44,7 @@ def read_prior_mean(surface: Surface, knots: Array, maturities: Array, mass: Arr
 
 def log_slopes(surface: Surface, knots: Array, maturities: Array) -> tuple[Array, Array]:
     """Log-slopes ``(J, L, n)`` of a surface and the shares ``(L,)`` beyond its first component."""
-    listed, slopes, weights, T = (
-        torch.from_numpy(a.copy())
-        for a in (surface.maturities, surface.slopes, surface.weights, maturities)
-    )
-    found = slopes_at(listed, slopes, T).numpy()  # (J, L, n)
+    found = slopes_at(surface.maturities, surface.slopes, maturities)  # (J, L, n)
     if not np.array_equal(surface.knots, knots):
         found = np.stack([[np.interp(knots, surface.knots, row) for row in part] for part in found])
-    return np.log(found), 1.0 - weights_at(listed, weights, T)[0].numpy()
+    return np.log(found), 1.0 - weights_at(surface.maturities, surface.weights, maturities)[0]

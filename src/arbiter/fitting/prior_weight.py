@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_solve_banded, cholesky_banded
 
 from arbiter.conventions import Array
-from arbiter.fitting.interior_point import RELATIVE_RIDGE, InteriorPoint
+from arbiter.fitting import banded
+from arbiter.fitting.interior_point import InteriorPoint, add_ridge
 from arbiter.fitting.loss import Loss
 from arbiter.fitting.misfit import Linearisation, MisfitPoint
 from arbiter.fitting.objective import FitObjective, FitPoint
@@ -30,10 +30,10 @@ from arbiter.fitting.smoothing import (
     bound_roughness,
     compute_weight_changes,
     get_roughness_weights,
+    invert_matrix,
     reweigh_iterate,
     traces_from_covariance,
 )
-from arbiter.fitting.unknowns import inverse_blocks
 
 _MAX_WEIGHT_ROUNDS = 4
 LINEAR_LOSS_HALF_SPREADS = 3.0  # where the loss of the quadratic model, without a wall, is linear
@@ -95,36 +95,31 @@ class LocalQuadratic:
     Attributes:
         z: ``(p,)`` the point.
         loss: The loss there.
-        linearisation: Its gradient and Gauss-Newton blocks.
-        band: The blocks in lower banded form.
+        linearisation: Its gradient and Gauss-Newton matrix.
         count: Quotes with a weight.
     """
 
     z: Array
     loss: float
     linearisation: Linearisation
-    band: Array
     count: int
 
     @classmethod
     def at_point(cls, point: MisfitPoint, loss: Loss) -> LocalQuadratic:
         """The quadratic model of ``loss`` where the misfit was evaluated."""
         cost, weights = loss(point.residuals), point.misfit.weights
-        local = point.linearise(cost)
-        band = point.misfit.layout.to_band(local.blocks)
         value, count = float(weights @ cost.value), int(np.count_nonzero(weights))
-        return cls(point.z, value, local, band, count)
+        return cls(point.z, value, point.linearise(cost), count)
 
     def solve(self, model: FitObjective) -> LocalSolution:
         """The minimum with the roughness of ``model``, and how likely its weights are."""
-        quadratic, layout = model.quadratic, model.layout
-        force, blocks = self.linearisation.gradient, self.linearisation.blocks
-        after, half = _factor(self.band + quadratic.band)
+        quadratic, local = model.quadratic, self.linearisation
+        after, half = _factor(local.band + quadratic.band)
         _, whole = _factor(quadratic.band)
+        force = local.gradient
         push = force + quadratic.multiply(self.z - quadratic.centre)
-        change = cho_solve_banded((after, True), -push)
-        table = change.reshape(layout.shape)
-        curvature = float(np.einsum("li,lij,lj->", table, blocks, table))
+        change = banded.solve(after, -push)
+        curvature = float(change @ banded.multiply(local.band, change))
         loss = max(self.loss + float(force @ change) + 0.5 * curvature, 0.0)
         away = self.z + change - quadratic.centre
         cost = loss + 0.5 * float(away @ quadratic.multiply(away))
@@ -143,9 +138,9 @@ class LocalQuadratic:
 
     def weight_changes(self, found: LocalSolution) -> Array:
         """Changes of the logarithms of the weights after the solution ``found``."""
-        model, blocks = found.objective, self.linearisation.blocks
-        after = inverse_blocks(model.quadratic.blocks + blocks, model.quadratic.links)
-        left = max(self.count - float(np.sum(after[0] * blocks)), 0.0)
+        model, band = found.objective, self.linearisation.band
+        after = invert_matrix(model.quadratic.band + band)
+        left = max(self.count - banded.inner_product(after, band), 0.0)
         dispersion = (2.0 * found.loss + PRIOR_QUOTE_COUNT * PRIOR_DISPERSION) / (
             left + PRIOR_QUOTE_COUNT
         )
@@ -155,8 +150,8 @@ class LocalQuadratic:
 
 
 def _factor(band: Array) -> tuple[Array, float]:
-    """Cholesky factor of a lower banded matrix, and half the logarithm of its determinant."""
-    band = band.copy()
-    band[0] += RIDGE_PRECISION + RELATIVE_RIDGE * band[0].max()
-    factor = cholesky_banded(band, lower=True)
-    return factor, float(np.log(factor[0]).sum())
+    """Cholesky factor of a banded matrix, and half the logarithm of its determinant."""
+    band = add_ridge(band)
+    band[:, 0] += RIDGE_PRECISION
+    factor = banded.factorise(band)
+    return factor, banded.half_log_determinant(factor)

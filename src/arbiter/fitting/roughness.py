@@ -5,12 +5,13 @@ The penalty applies to the distance from a centre: from flat volatility, or from
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.conventions import Array
+from arbiter.fitting import banded
 from arbiter.fitting.options import Roughness
 from arbiter.fitting.unknowns import UnknownLayout
 
@@ -32,22 +33,16 @@ class QuadraticPenalty:
     """``½ (z − centre)ᵀ P (z − centre)``, with a block-tridiagonal P.
 
     Attributes:
-        layout: The places of the unknowns.
         centre: ``(p,)`` where the penalty is zero.
-        blocks: ``(L, B, B)`` of P.
-        links: ``(L-1, B, B)`` of P, beside the diagonal.
-        band: ``(B+3, p)`` the same P in lower banded form.
+        band: ``(p, w)`` P.
     """
 
-    layout: UnknownLayout
     centre: Array
-    blocks: Array
-    links: Array
     band: Array
 
     def multiply(self, change: Array) -> Array:
         """``P`` times a change of the unknowns."""
-        return self.layout.multiply(self.blocks, self.links, change)
+        return banded.multiply(self.band, change)
 
     def evaluate_at(self, z: Array) -> tuple[float, Array]:
         """The penalty at ``z`` and its gradient ``(p,)``."""
@@ -59,110 +54,120 @@ class QuadraticPenalty:
 class Penalty:
     """``½ Σ_ℓ v_ℓᵀ A v_ℓ + ½ Σ_ℓ (v_{ℓ+1} − v_ℓ)ᵀ B (v_{ℓ+1} − v_ℓ)/Δτ``, ``v = u − centre``.
 
-    ``u`` are log-slopes ``(L, n)``; without a prior the centre is ``τ = log √T``. ``A`` holds
-    second differences in x, the ties, and the masses of ``Roughness.level``. ``B`` holds masses
-    and second differences: a smile shifts along maturity more readily than its curvature changes,
-    so the two have weights of their own.
+    ``u`` are log-slopes ``(L, n)`` of each component; without a prior the centre is ``τ = log √T``.
+    ``A`` holds second differences in x, the ties, and the masses of ``Roughness.level``. ``B`` holds
+    masses and second differences: a smile shifts along maturity more readily than its curvature
+    changes, so the two have weights of their own.
 
     Args:
-        knots: ``(n,)``.
+        layout: The places of the unknowns.
         maturities: ``(L,)``.
         reach: ``(L, 2)`` Gaussian coordinates of the lowest and highest quote of each expiry.
         unseen: ``(L,)`` maturities that lie between expiries; None for none.
         beyond: Cost of first differences beyond the last quote.
+
+    Attributes:
+        tau: ``(L,)`` ``log √T``.
+        mass: ``(n,)`` masses of the knots.
+        bend: ``(n, n)`` ``∫ u''²`` by the knots.
+        terms: ``(4, p, w)`` matrices at weight one, in the order of :class:`Roughness`.
+        fixed: ``(p, w)`` what has no weight: ties, the pull between components, shares.
     """
 
     def __init__(
         self,
-        knots: Array,
+        layout: UnknownLayout,
         maturities: Array,
         reach: Array,
         unseen: NDArray[np.bool_] | None = None,
         beyond: float = _BEYOND_QUOTES_WEIGHT,
     ) -> None:
-        n, gap = knots.size, np.diff(knots)
+        self.layout = layout
+        knots, n, gap = layout.knots, layout.knot_count, np.diff(layout.knots)
         slope = (np.eye(n, k=1) - np.eye(n))[:-1] / gap[:, None]  # (n-1, n)
         span = 0.5 * (gap[1:] + gap[:-1])
-        bend = (slope[1:] - slope[:-1]) / np.sqrt(span)[:, None]  # (n-2, n): ∫ u''² by the knots
-        self.bend = bend.T @ bend  # (n, n)
-        middle = 0.5 * (knots[1:] + knots[:-1])
-        outside = (middle < reach[:, :1]) | (middle > reach[:, 1:])  # (L, n-1)
-        weight = (_TIE_WEIGHT + beyond * outside) / gap
-        self.tie = np.zeros((maturities.size, n, n))
-        at = np.arange(n - 1)
-        self.tie[:, at, at] += weight
-        self.tie[:, at + 1, at + 1] += weight
-        self.tie[:, at, at + 1] = self.tie[:, at + 1, at] = -weight
-        self.tau = 0.5 * np.log(maturities)
+        bend = (slope[1:] - slope[:-1]) / np.sqrt(span)[:, None]  # (n-2, n)
+        self.bend = bend.T @ bend
         self.mass = np.zeros(n)
         self.mass[:-1] += 0.5 * gap
         self.mass[1:] += 0.5 * gap
-        step = np.diff(self.tau)[:, None, None]
-        self.drift = np.diag(self.mass) / step  # (L-1, n, n)
-        self._quoted_drift = self.drift  # its weight is chosen from steps between quoted expiries
-        if unseen is not None and unseen.any():
+        self.tau = 0.5 * np.log(maturities)
+        middle = 0.5 * (knots[1:] + knots[:-1])
+        outside = (middle < reach[:, :1]) | (middle > reach[:, 1:])  # (L, n-1)
+        per_step = 1.0 / np.diff(self.tau)  # (L-1,)
+        beside = np.zeros(per_step.size, dtype=bool)
+        if unseen is not None:
             beside = unseen[1:] | unseen[:-1]
-            self._quoted_drift = np.where(beside[:, None, None], 0.0, self.drift)
-            self.drift[beside] *= _UNQUOTED_MATURITY_FACTOR
-        self.twist = self.bend / step  # (L-1, n, n)
-
-    def blocks(self, roughness: Roughness) -> tuple[Array, Array]:
-        """Diagonal blocks ``(L, n, n)`` and the blocks beside them ``(L-1, n, n)``."""
-        diagonal = roughness.strike * self.bend + self.tie
-        if roughness.level > 0.0:
-            diagonal += roughness.level * np.diag(self.mass)
-        link = roughness.maturity * self.drift + roughness.twist * self.twist
-        diagonal[1:] += link
-        diagonal[:-1] += link
-        return diagonal, -link
-
-    def terms(self, v: Array) -> tuple[float, float, float, float]:
-        """The roughnesses of ``v = u − centre``, ``(L, n)``, at weight one and without the half."""
-        step = np.diff(v, axis=0)
-        square = step[:, :, None] * step[:, None, :]
-        return (
-            float(np.sum((v @ self.bend) * v)),
-            float(np.sum(self._quoted_drift * square)),
-            float(np.sum(self.twist * square)),
-            float(np.sum(v * v @ self.mass)),
+        drift = np.diag(self.mass)
+        self.terms = np.stack(
+            [
+                self._spread(np.broadcast_to(self.bend, (maturities.size, n, n))),
+                self._spread_steps(drift, np.where(beside, _UNQUOTED_MATURITY_FACTOR, 1.0) * per_step),
+                self._spread_steps(self.bend, per_step),
+                self._spread(np.broadcast_to(drift, (maturities.size, n, n))),
+            ]
         )
+        # the weight of changes along maturity is chosen from steps between quoted expiries
+        self._chosen_terms = self.terms
+        if beside.any():
+            self._chosen_terms = self.terms.copy()
+            self._chosen_terms[1] = self._spread_steps(drift, np.where(beside, 0.0, per_step))
+        self.fixed = self._build_fixed((_TIE_WEIGHT + beyond * outside) / gap)
 
-    def traces(self, own: Array, beside: Array) -> tuple[float, float, float, float]:
-        """The mean of :meth:`terms` under a covariance with blocks ``own`` and ``beside``."""
-        step = own[1:] + own[:-1] - beside - beside.transpose(0, 2, 1)
-        return (
-            float(np.sum(own * self.bend)),
-            float(np.sum(self._quoted_drift * step)),
-            float(np.sum(self.twist * step)),
-            float(np.einsum("lii,i->", own, self.mass)),
-        )
+    def _spread(self, blocks: Array) -> Array:
+        """The band of blocks ``(L, n, n)`` on the log-slopes of every component."""
+        return self._spread_components(blocks, np.zeros((len(blocks) - 1, *blocks.shape[1:])))
 
+    def _spread_steps(self, step: Array, weights: Array) -> Array:
+        """The band of ``Σ w_ℓ (v_{ℓ+1} − v_ℓ)ᵀ step (v_{ℓ+1} − v_ℓ)``."""
+        links = weights[:, None, None] * step
+        blocks = np.zeros((self.layout.expiry_count, *step.shape))
+        blocks[1:] += links
+        blocks[:-1] += links
+        return self._spread_components(blocks, -links)
 
-def assemble_precision(
-    layout: UnknownLayout, penalty: Penalty, roughness: Roughness
-) -> tuple[Array, Array]:
-    """Blocks ``(L, B, B)`` and links ``(L-1, B, B)`` of the roughness over all unknowns.
+    def _spread_components(self, diagonal: Array, link: Array) -> Array:
+        layout, n = self.layout, self.layout.knot_count
+        if layout.components == 1:
+            return layout.to_band(diagonal, link)
+        blocks = np.zeros((layout.expiry_count, layout.block_size, layout.block_size))
+        links = np.zeros((layout.expiry_count - 1, layout.block_size, layout.block_size))
+        for j in range(layout.components):
+            part = slice(j * n, (j + 1) * n)
+            blocks[:, part, part], links[:, part, part] = diagonal, link
+        return layout.to_band(blocks, links)
 
-    With two components they include the pull between the components and the cost of changes of
-    the share along maturity.
-    """
-    count, (block, n) = layout.expiry_count, (layout.block_size, layout.knot_count)
-    diagonal, link = penalty.blocks(roughness)
-    blocks = np.zeros((count, block, block))
-    links = np.zeros((count - 1, block, block))
-    for j in range(layout.components):
-        part = slice(j * n, (j + 1) * n)
-        blocks[:, part, part], links[:, part, part] = diagonal, link
-    if layout.components == 2:
-        first = np.arange(n)
-        second = first + n
-        blocks[:, first, first] += _COMPONENT_DISTANCE_WEIGHT
-        blocks[:, second, second] += _COMPONENT_DISTANCE_WEIGHT
-        blocks[:, first, second] -= _COMPONENT_DISTANCE_WEIGHT
-        blocks[:, second, first] -= _COMPONENT_DISTANCE_WEIGHT
-        share = _SHARE_CHANGE_COST / np.diff(penalty.tau)
-        blocks[1:, -1, -1] += share
-        blocks[:-1, -1, -1] += share
-        blocks[:, -1, -1] += _SHARE_RIDGE
-        links[:, -1, -1] = -share
-    return blocks, links
+    def _build_fixed(self, tie: Array) -> Array:
+        """Ties with weights ``(L, n-1)``; for two components also their pull and the shares."""
+        layout, n = self.layout, self.layout.knot_count
+        blocks, at = np.zeros((layout.expiry_count, n, n)), np.arange(n - 1)
+        blocks[:, at, at] += tie
+        blocks[:, at + 1, at + 1] += tie
+        blocks[:, at, at + 1] = blocks[:, at + 1, at] = -tie
+        band = self._spread(blocks)
+        if layout.components == 2:
+            table = band.reshape(*layout.shape, -1)
+            table[:, : 2 * n, 0] += _COMPONENT_DISTANCE_WEIGHT
+            table[:, :n, n] -= _COMPONENT_DISTANCE_WEIGHT
+            share = _SHARE_CHANGE_COST / np.diff(self.tau)
+            table[1:, -1, 0] += share
+            table[:-1, -1, 0] += share
+            table[:, -1, 0] += _SHARE_RIDGE
+            table[:-1, -1, layout.block_size] = -share
+        return band
+
+    def weigh(self, roughness: Roughness) -> Array:
+        """``(p, w)`` the penalty's matrix with the weights of ``roughness``."""
+        matrix = self.fixed.copy()
+        for weight, term in zip(astuple(roughness), self.terms, strict=True):
+            if weight > 0.0:
+                matrix += weight * term
+        return matrix
+
+    def evaluate_terms(self, change: Array) -> list[float]:
+        """The roughnesses of ``z − centre``, ``(p,)``, at weight one and without the half."""
+        return [float(change @ banded.multiply(term, change)) for term in self._chosen_terms]
+
+    def average_terms(self, covariance: Array) -> list[float]:
+        """The mean of :meth:`evaluate_terms` under a covariance ``(p, w)`` within the band."""
+        return [banded.inner_product(covariance, term) for term in self._chosen_terms]

@@ -6,8 +6,8 @@ each penalty. The weights follow the marginal likelihood by the fixed point of W
 
     λ ← λ φ · (tr(S_λ⁻ S) − tr(H⁻¹ S)) / uᵀ S u,
 
-interleaved with the steps of the fit. Traces need the diagonal blocks of two inverses only, and
-those cost one more pass over the expiries.
+interleaved with the steps of the fit. Traces need the entries of two inverses within the band only,
+and those cost one more pass over the expiries.
 
 With a prior surface ``u`` is the distance from it. The same likelihood then chooses the weight of
 that distance itself, and the share of the prior's shape that is kept.
@@ -19,14 +19,13 @@ from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import solveh_banded
 
 from arbiter.conventions import Array
-from arbiter.fitting.interior_point import RELATIVE_RIDGE, InteriorPoint, Status
+from arbiter.fitting import banded
+from arbiter.fitting.interior_point import InteriorPoint, Status, add_ridge
 from arbiter.fitting.misfit import MisfitPoint
 from arbiter.fitting.objective import FitObjective, FitPoint
 from arbiter.fitting.options import Roughness
-from arbiter.fitting.unknowns import inverse_blocks
 
 _MAX_WEIGHT_ROUNDS = 12
 SETTLED_LOG_CHANGE = 0.15  # change of the logarithms at which the weights count as chosen
@@ -153,9 +152,7 @@ def update_trust(interior: InteriorPoint[FitPoint], dispersion: float) -> float:
     if not shape.any():
         return model.trust
     pull = quadratic.multiply(shape)
-    matrix = interior.matrix()
-    matrix[0] += RELATIVE_RIDGE * matrix[0].max()
-    solved = solveh_banded(matrix, pull, lower=True)
+    solved = banded.solve(banded.factorise(add_ridge(interior.matrix())), pull)
     faith = dispersion * _TRUST_PRECISION
     slope = pull @ (interior.z - quadratic.centre) + faith * (1.0 - model.trust)
     curvature = max(shape @ pull - pull @ solved, 0.0) + faith
@@ -211,20 +208,23 @@ def estimate_residual_variance(point: FitPoint, matrix: Array) -> ResidualVarian
 
     Args:
         point: The objective there.
-        matrix: Its Gauss-Newton matrix with the constraints' stiffness, lower banded.
+        matrix: Its Gauss-Newton matrix with the constraints' stiffness, banded.
     """
-    blocks, links = point.objective.layout.to_blocks(matrix)
-    return _variance_from_inverse(point.misfit, inverse_blocks(blocks, links)[0])
+    return _variance_from_inverse(point.misfit, invert_matrix(matrix))
 
 
 def count_effective_parameters(point: MisfitPoint, band: Array) -> float:
     """Effective parameters of a fit whose Gauss-Newton matrix is ``band``."""
-    inner, _ = inverse_blocks(*point.misfit.layout.to_blocks(band))
-    return float(np.sum(inner * point.linearisation.blocks))
+    return banded.inner_product(invert_matrix(band), point.linearisation.band)
 
 
-def _variance_from_inverse(point: MisfitPoint, inner: Array) -> ResidualVariance:
-    freedom = float(np.sum(inner * point.linearisation.blocks))
+def invert_matrix(matrix: Array) -> Array:
+    """The inverse of a Gauss-Newton matrix within its band."""
+    return banded.invert_within_band(banded.factorise(add_ridge(matrix)))
+
+
+def _variance_from_inverse(point: MisfitPoint, inverse: Array) -> ResidualVariance:
+    freedom = banded.inner_product(inverse, point.linearisation.band)
     cost, weights = point.cost, point.misfit.weights
     count = float(np.count_nonzero(weights))
     # of a robust loss: the variance of the force over its mean stiffness (Huber 1973). The few
@@ -248,31 +248,19 @@ def compute_traces(point: FitPoint, matrix: Array) -> tuple[float, list[PenaltyT
 
     Args:
         point: The objective at a point.
-        matrix: Its Gauss-Newton matrix with the constraints' stiffness, lower banded.
+        matrix: Its Gauss-Newton matrix with the constraints' stiffness, banded.
     """
-    after = inverse_blocks(*point.objective.layout.to_blocks(matrix))
-    dispersion = _variance_from_inverse(point.misfit, after[0]).dispersion
+    after = invert_matrix(matrix)
+    dispersion = _variance_from_inverse(point.misfit, after).dispersion
     return dispersion, traces_from_covariance(point.objective, after, point.misfit.z)
 
 
-def traces_from_covariance(
-    model: FitObjective, after: tuple[Array, Array], z: Array
-) -> list[PenaltyTrace]:
-    """The terms from which the weights are chosen, given blocks of the posterior covariance."""
-    layout, quadratic = model.layout, model.quadratic
-    blocks = quadratic.blocks.copy()
-    at = np.arange(layout.block_size)
-    blocks[:, at, at] += RIDGE_PRECISION
-    before = inverse_blocks(blocks, quadratic.links)
-    change, _ = layout.unpack(z - quadratic.centre)
-    energy = np.sum([model.penalty.terms(part) for part in change], axis=0)
-    prior, posterior = _roughness_traces(model, *before), _roughness_traces(model, *after)
+def traces_from_covariance(model: FitObjective, after: Array, z: Array) -> list[PenaltyTrace]:
+    """The terms from which the weights are chosen, given the posterior covariance in its band."""
+    quadratic, penalty = model.quadratic, model.penalty
+    ridged = quadratic.band.copy()
+    ridged[:, 0] += RIDGE_PRECISION
+    before = banded.invert_within_band(banded.factorise(ridged))
+    prior, posterior = penalty.average_terms(before), penalty.average_terms(after)
+    energy = penalty.evaluate_terms(z - quadratic.centre)
     return [PenaltyTrace(*parts) for parts in zip(prior, posterior, energy, strict=True)]
-
-
-def _roughness_traces(model: FitObjective, inner: Array, beside: Array) -> Array:
-    """``tr(V S)`` of the roughnesses, for a covariance V given by its blocks."""
-    n = model.layout.knot_count
-    parts = [slice(j * n, (j + 1) * n) for j in range(model.layout.components)]
-    traces = [model.penalty.traces(inner[:, p, p], beside[:, p, p]) for p in parts]
-    return np.asarray(np.sum(traces, axis=0))

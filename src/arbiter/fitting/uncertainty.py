@@ -13,17 +13,20 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
-from scipy.linalg.lapack import dpbtrf, dpbtrs
-from torch import Tensor
 
 from arbiter.conventions import INDEX_POINTS, Array
-from arbiter.fitting.interior_point import RELATIVE_RIDGE
-from arbiter.fitting.price_derivatives import KnotQuadrature, OtmPricer
+from arbiter.fitting import banded
+from arbiter.fitting.interior_point import add_ridge
+from arbiter.pricing.price_derivatives import (
+    KnotQuadrature,
+    OtmPricer,
+    integrate_segments,
+    log_mean_gradient,
+)
 from arbiter.pricing import black
 from arbiter.pricing.decoder import Decoder
-from arbiter.pricing.maturity import slopes_at, weights_at
+from arbiter.pricing.maturity import slope_derivatives_at, weight_derivatives_at
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +38,7 @@ class Uncertainty:
         maturities: ``(L,)``.
         slopes: ``(J, L, n)``.
         weights: ``(J, L)``.
-        matrix: ``(B+3, L·B)`` H, lower banded, over log-slopes (and shares).
+        matrix: ``(L·B, B+3)`` H, banded, over log-slopes (and shares).
         dispersion: φ.
     """
 
@@ -48,18 +51,18 @@ class Uncertainty:
 
     @cached_property
     def decoder(self) -> Decoder:
-        """The fitted slopes as tensors."""
-        return Decoder.from_arrays(self.knots, self.maturities, self.slopes, self.weights)
+        """The fitted slopes at any maturity."""
+        return Decoder(self.knots, self.maturities, self.slopes, self.weights)
 
     def iv(self, k: ArrayLike, T: Array) -> Array:
         """Standard errors of implied volatilities."""
         points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), T)
         flat, maturities = points.ravel(), at.ravel()
         unique, slice_of = np.unique(maturities, return_inverse=True)
-        J, L, n = self.decoder.slopes.shape
-        T_ = torch.from_numpy(unique)
-        slopes, by_slope = self._slopes_with_derivatives(T_)
-        shares = weights_at(self.decoder.maturities, self.decoder.weights, T_).numpy()  # (J, U)
+        J, L, n = self.slopes.shape
+        slopes = self.decoder.slopes_at(unique)  # (J, U, n)
+        by_slope = self._log_slope_derivatives(unique)  # (U, J, L, n)
+        shares = self.decoder.weights_at(unique)  # (J, U)
         line = KnotQuadrature.from_knots(self.knots)
         gradient = np.zeros((flat.size, L, J * n + J - 1))
         price = np.zeros(flat.size)
@@ -74,7 +77,7 @@ class Uncertainty:
             price += shares[j][slice_of] * prices.price
             parts.append(prices.price)
         if J == 2:
-            along = self._share_derivatives(T_)  # (U, L)
+            along = weight_derivatives_at(self.maturities, self.weights, unique)  # (U, L)
             gradient[:, :, -1] = along[slice_of] * (parts[1] - parts[0])[:, None]
         root = np.sqrt(maturities)
         v = np.asarray(black.implied_total_volatility(price, flat).volatility)
@@ -84,54 +87,35 @@ class Uncertainty:
 
     def vix(self, tenor: float) -> Array:
         """Standard error of ``100 √(W/T)`` at ``tenor``."""
-        slopes = self.decoder.slopes.clone().requires_grad_()
-        weights = self.decoder.weights.clone().requires_grad_()
-        with torch.enable_grad():
-            decoder = Decoder(self.decoder.knots, self.decoder.maturities, slopes, weights)
-            T = torch.tensor([tenor], dtype=torch.float64)
-            index = INDEX_POINTS * torch.sqrt(decoder.slices_at(T).log_variance().sum() / tenor)
-            by_slope, by_weight = torch.autograd.grad(
-                index, (slopes, weights), materialize_grads=True
-            )
-        J, L, _ = slopes.shape
-        by_log = (by_slope * slopes.detach()).permute(1, 0, 2).reshape(L, -1).numpy()
-        columns = [by_log] if J == 1 else [by_log, (by_weight[1] - by_weight[0]).numpy()[:, None]]
+        at = np.array([tenor])
+        slices = self.decoder.slices_at(at)
+        total = float(slices.log_variance()[0])
+        line = KnotQuadrature.from_knots(self.knots)
+        parts = [integrate_segments(line, slopes) for slopes in self.decoder.slopes_at(at)]
+        # W = 2 (log M − E s), and the index is 100 √(W/T)
+        scale = INDEX_POINTS * 0.5 / np.sqrt(total * tenor)
+        by_slope = [2.0 * (log_mean_gradient(line, part)[0] - line.mean) for part in parts]
+        share = slices.weights[:, 0]
+        by_log = scale * (share[:, None] * by_slope)[:, None] * self._log_slope_derivatives(at)[0]
+        columns = [by_log.transpose(1, 0, 2).reshape(self.maturities.size, -1)]
+        if len(parts) == 2:
+            variance = [float(part.log_variance()[0]) for part in slices.parts]
+            along = weight_derivatives_at(self.maturities, self.weights, at)[0]
+            columns.append((scale * (variance[1] - variance[0]) * along)[:, None])
         gradient = np.concatenate(columns, axis=1).reshape(1, -1)
         return np.asarray(self._standard_errors(gradient)[0])
 
     def _standard_errors(self, gradient: Array) -> Array:
         """``√(φ g H⁻¹ g)`` for rows ``g`` of shape ``(p, L·B)``."""
-        matrix = self.matrix.copy()
-        matrix[0] += RELATIVE_RIDGE * matrix[0].max()
-        factor, failed = dpbtrf(matrix, lower=1)
-        if failed:
-            raise ValueError("the Gauss-Newton matrix is singular: the quotes do not fix the fit")
-        solved, _ = dpbtrs(factor, np.asfortranarray(gradient.T), lower=1)
+        try:
+            factor = banded.factorise(add_ridge(self.matrix))
+        except banded.SingularMatrixError as error:
+            raise ValueError(
+                "the Gauss-Newton matrix is singular: the quotes do not fix the fit"
+            ) from error
+        solved = banded.solve(factor, gradient.T)
         return np.asarray(np.sqrt(self.dispersion * np.einsum("pi,ip->p", gradient, solved)))
 
-    def _slopes_with_derivatives(self, T: Tensor) -> tuple[Array, Array]:
-        """Slopes ``(J, U, n)`` at ``T`` and their derivatives by the listed ones ``(U, J, L, n)``.
-
-        Derivatives are by log-slopes. A slope depends on the listed ones of its own knot only,
-        so the sum over knots has all derivatives in one pass.
-        """
-        listed = self.decoder.slopes.clone().requires_grad_()
-        with torch.enable_grad():
-            at = slopes_at(self.decoder.maturities, listed, T)  # (J, U, n)
-            rows = [
-                torch.autograd.grad(at[:, u].sum(), listed, retain_graph=True)[0]
-                for u in range(T.numel())
-            ]
-        by = torch.stack(rows) * listed.detach()
-        return at.detach().numpy(), by.numpy()
-
-    def _share_derivatives(self, T: Tensor) -> Array:
-        """``(U, L)`` derivatives of the second component's share by the listed shares."""
-        listed = self.decoder.weights[1].clone().requires_grad_()
-        with torch.enable_grad():
-            both = torch.stack([1.0 - listed, listed])
-            at = weights_at(self.decoder.maturities, both, T)[1]
-            rows = [
-                torch.autograd.grad(at[u], listed, retain_graph=True)[0] for u in range(T.numel())
-            ]
-        return torch.stack(rows).numpy()
+    def _log_slope_derivatives(self, T: Array) -> Array:
+        """Derivatives ``(U, J, L, n)`` of the slopes at ``T`` by the listed log-slopes."""
+        return slope_derivatives_at(self.maturities, self.slopes, T) * self.slopes

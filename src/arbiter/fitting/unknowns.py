@@ -2,12 +2,11 @@
 
 The vector holds the unknowns expiry by expiry: the log-slopes of each component, then (for two
 components) the probability of the second. A matrix over them couples an expiry with its
-neighbours only, so it is kept as blocks or in the lower banded form of LAPACK.
+neighbours only, and is kept as a band (:mod:`arbiter.fitting.banded`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -55,6 +54,11 @@ class UnknownLayout:
         """The number p of all unknowns."""
         return self.expiry_count * self.block_size
 
+    @property
+    def band_shape(self) -> tuple[int, int]:
+        """``(p, w)`` of a matrix over the unknowns."""
+        return self.size, self.block_size + _LINK_BANDWIDTH + 1
+
     def pack(self, log_slopes: Array, shares: Array) -> Array:
         """Unknowns ``(p,)`` from log-slopes ``(J, L, n)`` and shares ``(J-1, L)``."""
         return np.concatenate([*log_slopes, *shares[:, :, None]], axis=1).reshape(-1)
@@ -66,79 +70,26 @@ class UnknownLayout:
         return table[:, :slopes].reshape(split).transpose(1, 0, 2), table[:, slopes:].T
 
     def to_band(self, blocks: Array, links: Array | None = None) -> Array:
-        """The lower banded form of a block-tridiagonal matrix.
+        """The band of a block-tridiagonal matrix.
 
         Args:
             blocks: ``(L, B, B)`` on the diagonal, or one block ``(1, B, B)`` for all expiries.
             links: ``(L-1, B, B)`` beside the diagonal; None for zeros.
 
         Returns:
-            ``(B+3, p)``.
+            ``(p, w)``.
         """
-        (count, block), size = self.shape, self.size
-        band = np.zeros((block + _LINK_BANDWIDTH + 1, size))
-        entries, places = self._band_places
-        rows = np.broadcast_to(blocks, (count, block, block)).reshape(count, -1)
-        band.reshape(-1)[places] = rows[:, entries].ravel()
+        count, block = self.shape
+        band = np.zeros(self.band_shape)
+        table = band.reshape(count, block, -1)
+        row, column = self._lower_entries
+        table[:, column, row - column] = blocks[:, row, column]
         if links is not None:
-            table = band.reshape(-1, count, block)
-            for shift, column in _iterate_link_diagonals(block):
-                table[block + shift, :-1, column] = links[:, column + shift, column].T
+            for shift in range(-_LINK_BANDWIDTH, _LINK_BANDWIDTH + 1):
+                at = np.arange(max(0, -shift), block - max(0, shift))
+                table[:-1, at, block + shift] = links[:, at + shift, at]
         return band
 
-    def to_blocks(self, band: Array) -> tuple[Array, Array]:
-        """The blocks ``(L, B, B)`` and links ``(L-1, B, B)`` of a lower banded matrix."""
-        count, block = self.shape
-        table = band.reshape(-1, count, block)
-        row, column = np.tril_indices(block)
-        blocks = np.zeros((count, block, block))
-        blocks[:, row, column] = table[row - column, :, column].T
-        blocks[:, column, row] = blocks[:, row, column]
-        links = np.zeros((count - 1, block, block))
-        for shift, at in _iterate_link_diagonals(block):
-            links[:, at + shift, at] = table[block + shift, :-1, at].T
-        return blocks, links
-
-    def multiply(self, blocks: Array, links: Array | None, change: Array) -> Array:
-        """A block-tridiagonal matrix times a change ``(p,)`` of the unknowns."""
-        table = change.reshape(self.shape)
-        out: Array = np.matmul(blocks, table[:, :, None])[:, :, 0]
-        if links is not None:
-            out[1:] += np.matmul(links, table[:-1, :, None])[:, :, 0]
-            out[:-1] += np.matmul(links, table[1:, :, None])[:, :, 0]  # the links are symmetric
-        return out.reshape(-1)
-
     @cached_property
-    def _band_places(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The lower entries of a block, and their places in the band for all blocks."""
-        row, column = np.tril_indices(self.block_size)
-        first = (row - column) * self.size + column
-        places = (np.arange(self.expiry_count)[:, None] * self.block_size + first).ravel()
-        return row * self.block_size + column, places
-
-
-def inverse_blocks(blocks: Array, links: Array) -> tuple[Array, Array]:
-    """Blocks of the inverse of a block-tridiagonal matrix: the diagonal ones and those above.
-
-    Args:
-        blocks: ``(L, B, B)``.
-        links: ``(L-1, B, B)`` symmetric blocks beside them.
-    """
-    count = blocks.shape[0]
-    left = np.empty_like(blocks)
-    left[0] = np.linalg.inv(blocks[0])
-    for i in range(1, count):
-        edge = links[i - 1]
-        left[i] = np.linalg.inv(blocks[i] - edge @ left[i - 1] @ edge)
-    inner, beside = left.copy(), np.empty((count - 1, *blocks.shape[1:]))
-    for i in range(count - 2, -1, -1):
-        carried = left[i] @ links[i]
-        beside[i] = -carried @ inner[i + 1]
-        inner[i] -= beside[i] @ carried.T
-    return inner, beside
-
-
-def _iterate_link_diagonals(block: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Diagonals of the links that are not zero: the shift of each, and its columns."""
-    for shift in range(-_LINK_BANDWIDTH, _LINK_BANDWIDTH + 1):
-        yield shift, np.arange(max(0, -shift), block - max(0, shift))
+    def _lower_entries(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        return np.tril_indices(self.block_size)

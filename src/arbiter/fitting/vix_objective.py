@@ -19,12 +19,12 @@ import numpy as np
 
 from arbiter.conventions import INDEX_POINTS, Array
 from arbiter.fitting.initial_point import log_slopes_from_smile
-from arbiter.fitting.interior_point import OrderConstraints
 from arbiter.fitting.loss import Cost
 from arbiter.fitting.misfit import Linearisation, MisfitPoint, QuotedSmiles, QuoteMisfit
 from arbiter.fitting.objective import INITIAL_ROUGHNESS, FitObjective, PackedMean
 from arbiter.fitting.options import FitOptions
-from arbiter.fitting.price_derivatives import (
+from arbiter.fitting.order_constraints import OrderConstraints
+from arbiter.pricing.price_derivatives import (
     KnotQuadrature,
     OtmPricer,
     QuotePrices,
@@ -117,8 +117,8 @@ class VarianceDerivatives(NamedTuple):
 class VixLinearisation(Linearisation):
     """The loss of VIX quotes to second order.
 
-    While coupled the blocks are those at the best forward variance: the part that the derivative
-    by log FV explains is taken out of them, and the columns of the joint objective have it.
+    While coupled the matrix is that at the best forward variance: the part that the derivative
+    by log FV explains is taken out of it, and the columns of the joint objective have it.
 
     Attributes:
         by_variance: Derivatives by log FV, zero in a free fit.
@@ -234,7 +234,7 @@ class VixMisfitPoint(MisfitPoint):
                 by_variance.gradient[i] = force[own] @ up
                 by_variance.weight[i], by_variance.cross[i] = q, cross
                 blocks[i] -= np.outer(cross, cross) / max(q, 1e-300)
-        return VixLinearisation(gradient.reshape(-1), blocks, by_variance)
+        return VixLinearisation(gradient.reshape(-1), layout.to_band(blocks), by_variance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,7 +255,7 @@ class VixObjective(FitObjective):
         layout, maturities = misfit.layout, market.quotes.maturities
         # no date counts as unquoted, since one with a future alone is quoted, too; wings are tied
         reach = _find_option_range(misfit.smiles)
-        penalty = Penalty(layout.knots, maturities, reach, beyond=_BEYOND_QUOTES_WEIGHT)
+        penalty = Penalty(layout, maturities, reach, beyond=_BEYOND_QUOTES_WEIGHT)
         flat = make_flat_prior_mean(penalty.tau, layout.knot_count, 1)
         return VixObjective(
             misfit,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.conventions import Array
-from arbiter.fitting.price_derivatives import KnotQuadrature
+from arbiter.pricing.price_derivatives import KnotQuadrature
 from arbiter.operators import domain
 from arbiter.operators.domain_features import ObservedChains, describe_chains, fill_misses
 from arbiter.operators.quick.implied_volatility import volatilities

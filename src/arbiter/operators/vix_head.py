@@ -21,7 +21,7 @@ from arbiter import inputs
 from arbiter.conventions import Array
 from arbiter.fitting.fitted_surface import VixResult
 from arbiter.fitting.interior_point import Status
-from arbiter.fitting.price_derivatives import KnotQuadrature, OtmPricer
+from arbiter.pricing.price_derivatives import KnotQuadrature, OtmPricer
 from arbiter.fitting.vix_objective import (
     FutureRatios,
     PricedVixSlices,

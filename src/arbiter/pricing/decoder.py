@@ -57,9 +57,13 @@ class Decoder:
         found = self._cubics.at(T)
         return found if T.size and T.max() <= self.maturities[-1] else np.minimum(found, MAX_SLOPE)
 
+    def weights_at(self, T: Array) -> Array:
+        """Mixture weights ``(J, U)`` at maturities ``T`` of shape ``(U,)``."""
+        return weights_at(self.maturities, self.weights, T)
+
     def slices_at(self, T: Array) -> Mixture:
         """The slices at maturities ``T`` of shape ``(U,)``."""
-        weights = None if len(self.weights) == 1 else weights_at(self.maturities, self.weights, T)
+        weights = None if len(self.weights) == 1 else self.weights_at(T)
         return Mixture(self._grid, self.slopes_at(T), weights)
 
     def evaluate(self, query: Query, points: Array, T: Array) -> Array:

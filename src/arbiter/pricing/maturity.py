@@ -125,6 +125,27 @@ def weights_at(maturities: Array, weights: Array, T: Array) -> Array:
     return np.concatenate([at[:1], steps])[::-1]
 
 
+def weight_derivatives_at(maturities: Array, weights: Array, T: Array) -> Array:
+    """Derivatives ``(U, L)`` of the second of two weights at ``T`` by the listed ones.
+
+    The interpolant of the weight is a monotone cubic, so complex steps serve as in
+    :func:`slope_derivatives_at`.
+    """
+    found = np.zeros((T.size, maturities.size))
+    if maturities.size == 1:
+        return found + 1.0
+    u, inside = np.sqrt(maturities), np.clip(T, maturities[0], maturities[-1])
+    for at in range(maturities.size):
+        survival = weights[1][None, :, None].astype(np.complex128)
+        survival[:, at] += 1j * _COMPLEX_STEP
+        rate = _divided_differences(u, survival)
+        flat = np.zeros_like(rate[:, 0])
+        tangent = _fritsch_butland_tangents(u, rate, flat, flat)
+        cubic = Hermite(u, survival.imag / _COMPLEX_STEP, tangent.imag / _COMPLEX_STEP)
+        found[:, at] = cubic.at(inside)[0, :, 0]
+    return found
+
+
 def weight_rates_at(maturities: Array, weights: Array, T: Array) -> Array:
     """Derivatives ``(J, U)`` of the mixture weights by T."""
     survival = interpolate_survival(maturities, weights)

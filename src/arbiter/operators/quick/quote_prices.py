@@ -21,7 +21,7 @@ Indices = NDArray[np.int64]
 
 
 class Cut(NamedTuple):
-    """The line, as :class:`arbiter.fitting.price_derivatives.KnotQuadrature` describes it.
+    """The line, as :class:`arbiter.pricing.price_derivatives.KnotQuadrature` describes it.
 
     Attributes:
         x: ``(N,)``

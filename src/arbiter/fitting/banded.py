@@ -1,0 +1,169 @@
+"""Symmetric banded matrices: factor, solve, multiply, and the inverse within the band, compiled.
+
+A matrix ``(p, w)`` holds its lower triangle column by column: row j has the entries
+``A[j, j], A[j+1, j], …, A[j+w−1, j]``. All sums are taken in one order, so that results do not
+depend on the number of threads or on a linear algebra library.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from arbiter.compiled import compiled
+from arbiter.conventions import Array
+
+_LANES = 8  # numbers that a processor takes at a time, at most
+
+
+class SingularMatrixError(ValueError):
+    """A matrix that is not positive definite."""
+
+
+def factorise(matrix: Array) -> Array:
+    """The Cholesky factor of a banded matrix, for :func:`solve` and :func:`invert_within_band`.
+
+    Raises:
+        SingularMatrixError: If the matrix is not positive definite.
+    """
+    size, width = matrix.shape
+    # zeros beside every row let the loops below run in whole vectors
+    factor = np.zeros((size, width + _LANES))
+    factor[:, :width] = matrix
+    if not factorise_in_place(factor, width):
+        raise SingularMatrixError("the matrix is not positive definite")
+    return factor
+
+
+@compiled
+def factorise_in_place(factor: Array, width: int) -> bool:
+    """Overwrite a padded matrix by its Cholesky factor; False if it is not positive definite."""
+    size = len(factor)
+    column = np.zeros(factor.shape[1])
+    for j in range(size):
+        own = factor[j]
+        if not own[0] > 0.0:
+            return False
+        root = math.sqrt(own[0])
+        per = 1.0 / root
+        own[0] = root
+        for i in range(1, width):
+            own[i] *= per
+            column[i] = own[i]
+        for i in range(1, min(width, size - j)):
+            share, row, after = column[i], factor[j + i], column[i:]
+            for t in range((width - i + _LANES - 1) // _LANES * _LANES):
+                row[t] -= share * after[t]
+    return True
+
+
+def half_log_determinant(factor: Array) -> float:
+    """Half the logarithm of the determinant."""
+    return float(np.log(factor[:, 0]).sum())
+
+
+def solve(factor: Array, force: Array) -> Array:
+    """The solution of ``A x = force`` for a vector ``(p,)`` or columns ``(p, r)``."""
+    width = factor.shape[1] - _LANES
+    if force.ndim == 1:
+        out = force.copy()
+        solve_in_place(factor, width, out)
+        return out
+    rows = np.ascontiguousarray(force.T)
+    for row in rows:
+        solve_in_place(factor, width, row)
+    return rows.T
+
+
+@compiled
+def solve_in_place(factor: Array, width: int, x: Array) -> None:
+    """Overwrite a force by the solution."""
+    size = len(factor)
+    for j in range(size):
+        own, reach = factor[j], min(width, size - j)
+        here = x[j] / own[0]
+        x[j] = here
+        after = x[j : j + reach]
+        for i in range(1, reach):
+            after[i] -= own[i] * here
+    for j in range(size - 1, -1, -1):
+        own, reach = factor[j], min(width, size - j)
+        after = x[j : j + reach]
+        x[j] = (x[j] - _dot_after_first(own, after, reach)) / own[0]
+
+
+@compiled
+def _dot_after_first(a: Array, b: Array, count: int) -> float:
+    """``Σ a_i b_i`` from 1 on, in four sums side by side."""
+    one = two = three = four = 0.0
+    i = 1
+    while i + 3 < count:
+        one += a[i] * b[i]
+        two += a[i + 1] * b[i + 1]
+        three += a[i + 2] * b[i + 2]
+        four += a[i + 3] * b[i + 3]
+        i += 4
+    while i < count:
+        one += a[i] * b[i]
+        i += 1
+    return (one + two) + (three + four)
+
+
+@compiled
+def multiply(matrix: Array, x: Array) -> Array:
+    """``A x``."""
+    size, width = matrix.shape
+    out = np.zeros(size)
+    for j in range(size):
+        own, reach = matrix[j], min(width, size - j)
+        here, after, results = x[j], x[j : j + reach], out[j : j + reach]
+        results[0] += own[0] * here + _dot_after_first(own, after, reach)
+        for i in range(1, reach):
+            results[i] += own[i] * here
+    return out
+
+
+@compiled
+def inner_product(a: Array, b: Array) -> float:
+    """``tr(A B)`` of two matrices of one shape, of which entries beyond the band count as zero."""
+    total = 0.0
+    for j in range(len(a)):
+        total += a[j, 0] * b[j, 0] + 2.0 * _dot_after_first(a[j], b[j], a.shape[1])
+    return total
+
+
+def invert_within_band(factor: Array) -> Array:
+    """The entries ``(p, w)`` of the inverse that lie within the band."""
+    width = factor.shape[1] - _LANES
+    whole = np.zeros((len(factor) + width, 2 * width + _LANES))
+    out = np.zeros((len(factor), width))
+    _fill_inverse(factor, width, whole, out)
+    return out
+
+
+@compiled
+def _fill_inverse(factor: Array, width: int, whole: Array, out: Array) -> None:
+    """The recursion of Takahashi, Fagan and Chin (1973), from the last column to the first.
+
+    Row r of ``whole`` has the entries from column ``r − w + 1`` to ``r + w − 1``, so that every
+    sum adds rows to rows.
+    """
+    reach = width - 1
+    sums = np.zeros(width + _LANES)
+    vectors = (reach + _LANES - 1) // _LANES * _LANES
+    for j in range(len(factor) - 1, -1, -1):
+        own = factor[j]
+        per = 1.0 / own[0]
+        for i in range(vectors):
+            sums[i] = 0.0
+        for t in range(1, width):
+            share, row = own[t], whole[j + t, width - t :]
+            for i in range(vectors):
+                sums[i] += share * row[i]
+        corner = per
+        for i in range(1, width):
+            entry = -per * sums[i - 1]
+            whole[j, reach + i], whole[j + i, reach - i], out[j, i] = entry, entry, entry
+            corner -= own[i] * entry
+        whole[j, reach] = out[j, 0] = corner * per

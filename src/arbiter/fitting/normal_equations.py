@@ -1,0 +1,71 @@
+"""Gradient and Gauss-Newton matrix of residuals that depend on one expiry each, compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter.compiled import compiled
+from arbiter.conventions import Array
+
+_LANES = 8  # numbers that a processor takes at a time, at most
+_ROWS_TOGETHER = 8  # rows whose products are added in one pass over a block
+
+
+@compiled
+def add_normal_equations(
+    rows: Array,
+    force: Array,
+    starts: NDArray[np.int64],
+    factor: Array,
+    gradient: Array,
+    band: Array,
+) -> None:
+    """``gradient += Jᵀ force`` and ``band += JᵀJ``, ``J`` the rows with their columns scaled.
+
+    Args:
+        rows: ``(m, B)`` derivatives by the unknowns of their expiry.
+        force: ``(m,)``.
+        starts: ``(L+1,)`` the first row of each expiry.
+        factor: ``(L, B)`` factors of the columns.
+        gradient: ``(L·B,)``.
+        band: ``(L·B, w)``, as in :mod:`arbiter.fitting.banded`.
+    """
+    count, size = factor.shape
+    width = (size + _LANES - 1) // _LANES * _LANES  # zeros fill the last vector
+    block, own = np.zeros((size, width)), np.zeros((_ROWS_TOGETHER, width))
+    for at in range(count):
+        for i in range(size):
+            for j in range(width):
+                block[i, j] = 0.0
+        push = gradient[at * size : (at + 1) * size]
+        for first in range(starts[at], starts[at + 1], _ROWS_TOGETHER):
+            for r in range(_ROWS_TOGETHER):
+                inside = first + r < starts[at + 1]
+                for j in range(size):
+                    own[r, j] = rows[first + r, j] if inside else 0.0
+                if inside:
+                    for j in range(size):
+                        push[j] += force[first + r] * own[r, j] * factor[at, j]
+            for i in range(size):
+                # slices begin at the vector of the diagonal: a loop whose first index is computed
+                # is not taken in vectors
+                begin = i // _LANES * _LANES
+                line, a, b = block[i, begin:], own[0, i], own[1, i]
+                c, d, e = own[2, i], own[3, i], own[4, i]
+                f, g, h = own[5, i], own[6, i], own[7, i]
+                one, two, three, four = own[0, begin:], own[1, begin:], own[2, begin:], own[3, begin:]
+                five, six, seven, eight = (
+                    own[4, begin:],
+                    own[5, begin:],
+                    own[6, begin:],
+                    own[7, begin:],
+                )
+                for j in range(width - begin):
+                    early = (a * one[j] + b * two[j]) + (c * three[j] + d * four[j])
+                    late = (e * five[j] + f * six[j]) + (g * seven[j] + h * eight[j])
+                    line[j] += early + late
+        for i in range(size):
+            column = band[at * size + i]
+            for j in range(i, size):
+                column[j - i] += block[i, j] * factor[at, i] * factor[at, j]
