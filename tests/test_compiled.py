@@ -67,13 +67,13 @@ def imported(path: Path) -> set[str]:
 def test_all_that_compiled_functions_are_made_of_is_looked_at() -> None:
     package = Path(compiled.__file__).parent
     users = [p for p in package.rglob("*.py") if "compiled" in imported(p)]
-    rooms = {Path(name).stem for name in compiled.SOURCES}
+    rooms = {Path(name).stem for name in compiled.ROOMS}
     assert len(users) > 5
-    for name in compiled.SOURCES:
+    for name in compiled.ROOMS:
         assert (package / name).exists(), f"{name}: without it nothing is kept"
     for path in users:
-        assert path.relative_to(package).parts[0] in compiled.SOURCES, path
-        assert imported(path) <= rooms, f"{path.name}: add what it imports to SOURCES"
+        assert path.relative_to(package).parts[0] in compiled.ROOMS, path
+        assert imported(path) <= rooms, f"{path.name}: add what it imports to ROOMS"
     assert "quotes" in imported(package / "operators" / "pretrained.py")
 
 
@@ -81,12 +81,12 @@ def test_machine_code_of_the_package_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
-    folder = compiled.find_cache_folder()
+    folder = compiled.find_cache_folder(compiled.ROOMS[-1])
     assert folder is not None
     assert folder.parent == tmp_path
-    monkeypatch.setattr(compiled, "SOURCES", (*compiled.SOURCES, "gone.py"))  # the control
+    monkeypatch.setattr(compiled, "ROOMS", (*compiled.ROOMS, "gone.py"))  # the control
     compiled.find_cache_folder.cache_clear()
-    assert compiled.find_cache_folder() is None
+    assert compiled.find_cache_folder(compiled.ROOMS[-1]) is None
 
 
 def test_what_is_kept_belongs_to_one_state_of_the_package(
@@ -94,10 +94,10 @@ def test_what_is_kept_belongs_to_one_state_of_the_package(
 ) -> None:
     """Another version leaves nothing behind, and the compiler's own folder is as it was."""
     monkeypatch.setattr(compiled, "PACKAGE", tmp_path)
-    monkeypatch.setattr(compiled, "SOURCES", ("made.py",))
+    monkeypatch.setattr(compiled, "ROOMS", ("made.py",))
     monkeypatch.setattr(config, "CACHE_DIR", "")
     times = compiled.compiled(written(tmp_path, 2.0))
-    first = compiled.find_cache_folder()
+    first = compiled.find_cache_folder(compiled.ROOMS[-1])
     assert times(1.5) == 3.0
     assert first is not None
     assert first.parent == tmp_path / "__pycache__"
@@ -106,28 +106,28 @@ def test_what_is_kept_belongs_to_one_state_of_the_package(
     compiled.find_cache_folder.cache_clear()
     again = compiled.compiled(written(tmp_path, 3.0))
     assert again(1.5) == 4.5
-    assert compiled.find_cache_folder() != first
+    assert compiled.find_cache_folder(compiled.ROOMS[-1]) != first
     assert first.exists()  # it may still be written to
     os.utime(first, (0.0, 0.0))
     compiled.find_cache_folder.cache_clear()
-    assert compiled.find_cache_folder() != first
+    assert compiled.find_cache_folder(compiled.ROOMS[-1]) != first
     assert not first.exists()
 
 
 def test_a_folder_of_the_users_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "mine"))
-    folder = compiled.find_cache_folder()
+    folder = compiled.find_cache_folder(compiled.ROOMS[-1])
     assert folder is not None
     assert folder.parent == tmp_path / "mine"
     other = tmp_path / "mine" / "arbiter-compiled-other"  # of another installation: not ours
     other.mkdir()
     os.utime(other, (0.0, 0.0))
     compiled.find_cache_folder.cache_clear()
-    assert compiled.find_cache_folder() == folder
+    assert compiled.find_cache_folder(compiled.ROOMS[-1]) == folder
     assert other.exists()
     monkeypatch.setattr(config, "BOUNDSCHECK", 1)
     compiled.find_cache_folder.cache_clear()
-    assert compiled.find_cache_folder() != folder
+    assert compiled.find_cache_folder(compiled.ROOMS[-1]) != folder
 
 
 def test_without_a_home_or_a_state_nothing_is_kept(
@@ -140,16 +140,38 @@ def test_without_a_home_or_a_state_nothing_is_kept(
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", homeless)
     (tmp_path / "made.py").touch()
-    monkeypatch.setattr(compiled, "SOURCES", ("made.py",))
+    monkeypatch.setattr(compiled, "ROOMS", ("made.py",))
     monkeypatch.setattr(compiled, "PACKAGE", tmp_path)
-    assert compiled.find_cache_folder() is not None  # the package's own folder
+    assert compiled.find_cache_folder(compiled.ROOMS[-1]) is not None  # the package's own folder
     (tmp_path / "__pycache__").rename(tmp_path / "gone")
     (tmp_path / "__pycache__").touch()
     compiled.find_cache_folder.cache_clear()
-    assert compiled.find_cache_folder() is None
-    monkeypatch.setattr(compiled, "SOURCES", ("none.py",))
+    assert compiled.find_cache_folder(compiled.ROOMS[-1]) is None
+    monkeypatch.setattr(compiled, "ROOMS", ("none.py",))
     compiled.find_cache_folder.cache_clear()
-    assert compiled.find_cache_folder() is None
+    assert compiled.find_cache_folder(compiled.ROOMS[-1]) is None
+
+
+def test_a_room_keeps_its_code_when_one_above_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("low", "high"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "made.py").write_text("A = 1")
+    monkeypatch.setattr(compiled, "PACKAGE", tmp_path)
+    monkeypatch.setattr(compiled, "ROOMS", ("low", "high"))
+    monkeypatch.setattr(config, "CACHE_DIR", "")
+
+    def folders() -> list[Path | None]:
+        compiled.find_cache_folder.cache_clear()
+        return [compiled.find_cache_folder(room) for room in ("low", "high")]
+
+    low, high = folders()
+    (tmp_path / "high" / "made.py").write_text("A = 2")
+    assert folders()[0] == low
+    assert folders()[1] != high
+    (tmp_path / "low" / "made.py").write_text("A = 2")
+    assert folders()[0] != low
 
 
 def test_functions_of_others_are_left_alone(caplog: pytest.LogCaptureFixture) -> None:
@@ -168,11 +190,13 @@ def test_what_cannot_be_kept_is_compiled_all_the_same(
 ) -> None:
     """Where a folder should be there is a file; and it is said once that this takes long."""
     (tmp_path / "file").touch()
+    (tmp_path / "__pycache__").touch()
+    (tmp_path / "made.py").touch()
     monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "file"))
-    monkeypatch.setattr(compiled, "PACKAGE", tmp_path / "file")
-    monkeypatch.setattr(compiled, "SOURCES", ())
+    monkeypatch.setattr(compiled, "PACKAGE", tmp_path)
+    monkeypatch.setattr(compiled, "ROOMS", ("made.py",))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert compiled.find_cache_folder() is None
+    assert compiled.find_cache_folder(compiled.ROOMS[-1]) is None
     with caplog.at_level(logging.WARNING):
         assert compiled.compiled(written(tmp_path, 2.0))(1.5) == 3.0
         assert compiled.compiled(written(tmp_path, 3.0))(1.5) == 4.5

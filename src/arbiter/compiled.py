@@ -4,9 +4,9 @@ For what is a long row of small steps: there a tensor library spends its time be
 Sums may be taken in another order than they are written, always the same one on one machine.
 Threads run such functions side by side.
 
-What is kept belongs to one state of all files that such functions are made of (:data:`SOURCES`):
-the compiler itself looks at the file of a function alone, and would go on with the code of an
-older version of another file.
+What is kept belongs to one state of all files that a function can be made of, its own room and
+those below it (:data:`ROOMS`): the compiler itself looks at the file of a function alone, and would
+go on with the code of an older version of another file.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ logger = logging.getLogger(__name__)
 
 config: Any = _config  # whose attributes come from the environment
 PACKAGE = Path(__file__).parent
-# Modules and folders that compiled functions and their constants come from: a test looks after it.
-SOURCES = ("compiled.py", "conventions.py", "pricing", "fitting", "operators")
+# Modules and folders that compiled functions and their constants come from, from low to high: a
+# test looks after it.
+ROOMS = ("compiled.py", "conventions.py", "pricing", "fitting", "operators")
 _CACHE_PREFIX, _MAX_CACHE_AGE_SECONDS = "arbiter-compiled-", 3600.0  # names of folders, and seconds
 _compile_lock = Lock()
 
@@ -56,25 +57,33 @@ def _compile_function(f: F, **more: object) -> F:
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", **more}
     with _compile_lock:  # modules may be imported by several threads
         _register_notice()
-        folder = find_cache_folder()
-        if folder is None or not Path(f.__code__.co_filename).is_file():
+        path = Path(f.__code__.co_filename)
+        folder = find_cache_folder(_find_room(path))
+        if folder is None or not path.is_file():
             return cast(F, njit(**options)(f))
         with _cache_in_folder(folder):
             return cast(F, njit(cache=True, **options)(f))
 
 
-@lru_cache(maxsize=1)
-def find_cache_folder() -> Path | None:
-    """The folder of machine code; None if none can be written to, and every process compiles.
+def _find_room(path: Path) -> str:
+    """The room of :data:`ROOMS` that a module is in; the last one if it is in none."""
+    parts = path.relative_to(PACKAGE).parts if path.is_relative_to(PACKAGE) else ()
+    return parts[0] if parts and parts[0] in ROOMS else ROOMS[-1]
 
-    ``NUMBA_CACHE_DIR`` if that is set, else the package's own, else the user's.
+
+@lru_cache(maxsize=len(ROOMS))
+def find_cache_folder(room: str) -> Path | None:
+    """The folder of a room's machine code; None if none can be written to, or files are missing.
+
+    ``NUMBA_CACHE_DIR`` if that is set, else the package's own, else the user's. Without one every
+    process compiles.
     """
     try:
-        state = hash_sources([PACKAGE / name for name in SOURCES])
+        state = hash_sources([PACKAGE / name for name in ROOMS[: ROOMS.index(room) + 1]])
     except OSError:  # not a plain folder of files: nothing says which state this is
         return None
     # code with and without checks of bounds is not the same code
-    name = f"{_CACHE_PREFIX}{state}{'-checked' if config.BOUNDSCHECK else ''}"
+    name = f"{_CACHE_PREFIX}{Path(room).stem}-{state}{'-checked' if config.BOUNDSCHECK else ''}"
     for base in _list_cache_bases():
         folder = base / name
         try:
@@ -83,7 +92,7 @@ def find_cache_folder() -> Path | None:
         except OSError:
             continue
         if base == PACKAGE / "__pycache__":
-            _remove_old_caches(base, folder)
+            _remove_old_caches(base, folder, room)
         return folder
     return None
 
@@ -96,9 +105,9 @@ def _list_cache_bases() -> Iterator[Path]:
         yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "arbiter"
 
 
-def _remove_old_caches(base: Path, folder: Path) -> None:
+def _remove_old_caches(base: Path, folder: Path, room: str) -> None:
     """Remove what versions that are gone have left, but not what may just be written."""
-    for other in base.glob(f"{_CACHE_PREFIX}*"):
+    for other in base.glob(f"{_CACHE_PREFIX}{Path(room).stem}-*"):
         with suppress(OSError):
             if other != folder and time.time() - other.stat().st_mtime > _MAX_CACHE_AGE_SECONDS:
                 shutil.rmtree(other, ignore_errors=True)

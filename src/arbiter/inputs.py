@@ -9,16 +9,13 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 import polars as pl
-import torch
 from numpy.typing import ArrayLike, NDArray
 
 from arbiter.conventions import Array
 
 
-def freeze_array(values: ArrayLike | torch.Tensor) -> Array:
+def freeze_array(values: ArrayLike) -> Array:
     """A read-only float64 copy of ``values``."""
-    if isinstance(values, torch.Tensor):
-        values = values.detach().cpu().numpy()
     array = np.array(values, dtype=np.float64)
     array.setflags(write=False)
     return array.view()  # a view of a locked array cannot be unlocked

@@ -1,0 +1,1 @@
+"""The decoder of :mod:`arbiter.pricing` in torch, with gradients."""
