@@ -102,7 +102,9 @@ class Penalty:
         self.terms = np.stack(
             [
                 self._spread(np.broadcast_to(self.bend, (maturities.size, n, n))),
-                self._spread_steps(drift, np.where(beside, _UNQUOTED_MATURITY_FACTOR, 1.0) * per_step),
+                self._spread_steps(
+                    drift, np.where(beside, _UNQUOTED_MATURITY_FACTOR, 1.0) * per_step
+                ),
                 self._spread_steps(self.bend, per_step),
                 self._spread(np.broadcast_to(drift, (maturities.size, n, n))),
             ]

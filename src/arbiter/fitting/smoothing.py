@@ -155,7 +155,7 @@ def update_trust(interior: InteriorPoint[FitPoint], dispersion: float) -> float:
     solved = banded.solve(banded.factorise(add_ridge(interior.matrix())), pull)
     faith = dispersion * _TRUST_PRECISION
     slope = pull @ (interior.z - quadratic.centre) + faith * (1.0 - model.trust)
-    curvature = max(shape @ pull - pull @ solved, 0.0) + faith
+    curvature = max(float(shape @ pull - pull @ solved), 0.0) + faith
     return float(np.clip(model.trust + slope / curvature, 0.0, 1.0))
 
 
