@@ -88,12 +88,16 @@ def freeze_info(info: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return MappingProxyType(copy)
 
 
-def _rebuild_mapping(plain: dict[str, Any]) -> Mapping[str, Any]:
+def _rebuild_mapping(plain: dict[str, Any]) -> MappingProxyType[str, Any]:
     return MappingProxyType(plain)
 
 
+def _reduce_mapping(frozen: MappingProxyType[str, Any]) -> tuple[Any, ...]:
+    return _rebuild_mapping, (dict(frozen),)
+
+
 # What is read-only can be copied and sent to other processes all the same.
-copyreg.pickle(MappingProxyType, lambda frozen: (_rebuild_mapping, (dict(frozen),)))  # type: ignore[arg-type]
+copyreg.pickle(MappingProxyType, _reduce_mapping)
 
 
 def _require_all(name: str, array: Array, good: NDArray[np.bool_], remedy: str) -> Array:

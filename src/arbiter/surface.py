@@ -353,6 +353,10 @@ class Surface(VixQueries):
 
         save(self, path)
 
+    def to_stored(self) -> tuple[str, dict[str, Any], dict[str, Array]] | None:
+        """What a file keeps besides: a kind, plain values and arrays; None if nothing."""
+        return None
+
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Surface:
         """Read a surface written by :meth:`save`; nothing is unpickled."""

@@ -14,6 +14,7 @@ from arbiter.conventions import THIRTY_DAYS, Array
 from arbiter.fitting.interior_point import Status
 from arbiter.fitting.options import FitOptions, Roughness
 from arbiter.fitting.uncertainty import Uncertainty
+from arbiter.fitting.unknowns import UnknownLayout
 from arbiter.forwards import MaturityLike
 from arbiter.inputs import freeze_array, freeze_info
 from arbiter.quotes import Quotes
@@ -52,6 +53,9 @@ class VixResult:
         }
 
 
+_PLAIN_RESULT_FIELDS = ("iterations", "objective", "chosen", "trust", "freedom", "dispersion")
+
+
 @dataclass(frozen=True, eq=False)
 class FitResult:
     """How a fit ended.
@@ -86,6 +90,40 @@ class FitResult:
     vix: VixResult | None = None
     warnings: tuple[str, ...] = ()
 
+    def to_arrays(self) -> dict[str, Array]:
+        """The arrays that a file keeps beside :meth:`to_dict`."""
+        vix = self.vix
+        more = (
+            {}
+            if vix is None
+            else {"vix_residuals": vix.residuals, "vix_future_errors": vix.future_errors}
+        )
+        return {"residuals": self.residuals, **more}
+
+    @classmethod
+    def from_stored(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> FitResult:
+        """The result from what a file keeps; it holds no clock, and seconds are zero."""
+        parts = {name: plain[name] for name in _PLAIN_RESULT_FIELDS}
+        vix = None
+        if plain.get("vix") is not None:
+            about = plain["vix"]
+            rough, ended = about["roughness"], about["status"]
+            vix = VixResult(
+                freeze_array(arrays["vix_residuals"]),
+                freeze_array(arrays["vix_future_errors"]),
+                None if rough is None else Roughness(**rough),
+                None if ended is None else Status(ended),
+            )
+        return cls(
+            **parts,
+            status=Status(plain["status"]),
+            roughness=Roughness(**plain["roughness"]),
+            residuals=freeze_array(arrays["residuals"]),
+            seconds=0.0,
+            vix=vix,
+            warnings=tuple(str(sentence) for sentence in plain["warnings"]),
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Everything but residuals and warnings, as plain values."""
         parts = asdict(replace(self, vix=None))
@@ -119,17 +157,18 @@ class FitInput:
 class FittedSurface(Surface):
     """A :class:`~arbiter.surface.Surface` with the fit it came from.
 
-    Copies and other processes keep the fit.
+    Copies and other processes keep the fit. So do files, but for the quotes, which belong to their
+    publisher.
 
     Attributes:
         result: How the fit ended.
         uncertainty: Covariance of the log-slopes.
-        source: What was fitted.
+        source: What was fitted; None in a surface from a file.
     """
 
     result: FitResult = field(kw_only=True)
     uncertainty: Uncertainty = field(kw_only=True)
-    source: FitInput = field(kw_only=True)
+    source: FitInput | None = field(kw_only=True)
 
     def __reduce__(self) -> tuple[Any, ...]:
         more = {"result": self.result, "uncertainty": self.uncertainty, "source": self.source}
@@ -146,12 +185,36 @@ class FittedSurface(Surface):
             quotes: All quotes, changed or not, at the maturities of the fit.
 
         Raises:
-            ValueError: If the surface has two components, a prior or the VIX, or if the maturities
-                differ.
+            ValueError: If the surface has two components, a prior or the VIX, if it comes from a
+                file, or if the maturities differ.
         """
         from arbiter.fitting.window_update import update_surface
 
         return update_surface(self, quotes)
+
+    def to_stored(self) -> tuple[str, dict[str, Any], dict[str, Array]]:
+        """What a file keeps of the fit: the kind, plain values and arrays."""
+        plain = {**_summary_without_time(self.result), "warnings": list(self.result.warnings)}
+        arrays = {**self.result.to_arrays(), "information": self.uncertainty.matrix}
+        return "fit", plain, arrays
+
+    @classmethod
+    def from_stored(
+        cls, surface: Surface, plain: Mapping[str, Any], arrays: Mapping[str, Array]
+    ) -> FittedSurface:
+        """A surface from a file, with what :meth:`to_stored` gave."""
+        result = FitResult.from_stored(plain, arrays)
+        J, L, n = surface.slopes.shape
+        layout, matrix = UnknownLayout(surface.knots, L, J), freeze_array(arrays["information"])
+        if matrix.shape != layout.band_shape:
+            raise ValueError(
+                f"information has shape {matrix.shape}; {L} maturities of {n} knots need "
+                f"{layout.band_shape}"
+            )
+        parts = surface.knots, surface.maturities, surface.slopes, surface.weights
+        uncertainty = Uncertainty(*parts, matrix, result.dispersion)
+        more = {"result": result, "uncertainty": uncertainty, "source": None}
+        return rebuild_with_result(cls, surface, more)
 
     def iv_error(self, k: ArrayLike, T: MaturityLike) -> Array:
         """Standard error of :meth:`iv`, annualised and decimal.

@@ -22,7 +22,7 @@ class OrderConstraints(NamedTuple):
 
     @property
     def bandwidth(self) -> int:
-        """The diagonals, with the main one, that a matrix needs where unknowns share constraints."""
+        """The diagonals, the main one included, that the constraints need in a matrix."""
         both = (self.high >= 0) & (self.low >= 0)
         return 1 + int(np.abs(self.high - self.low)[both].max(initial=0))
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from arbiter.conventions import Array
 from arbiter.fitting.direct_fit import fit
-from arbiter.fitting.fitted_surface import FittedSurface, build_surface
+from arbiter.fitting.fitted_surface import FitInput, FitResult, FittedSurface, build_surface
 from arbiter.fitting.interior_point import Expansion, InteriorPoint, Status
 from arbiter.fitting.loss import EXACT_LOSS_PER_QUOTE
 from arbiter.fitting.objective import FitObjective, FitPoint
@@ -133,8 +133,8 @@ def update_surface(surface: FittedSurface, quotes: Quotes) -> FittedSurface:
         ValueError: If the surface is another kind of fit, or the maturities differ.
     """
     began = time.perf_counter()
-    duals = _require_plain_fit(surface, quotes)
-    changed = np.flatnonzero(_find_changed_expiries(surface.source.quotes, quotes))
+    source, duals = _require_plain_fit(surface, quotes)
+    changed = np.flatnonzero(_find_changed_expiries(source.quotes, quotes))
     if not changed.size:
         return surface
     count = quotes.maturities.size
@@ -143,9 +143,9 @@ def update_surface(surface: FittedSurface, quotes: Quotes) -> FittedSurface:
     logs, steps = start.copy(), 0
     while True:
         if window.end - window.first > _MAX_WINDOW_SHARE * count:
-            options = replace(surface.source.options, roughness=surface.result.roughness)
+            options = replace(source.options, roughness=surface.result.roughness)
             return fit(quotes, options=options, start=surface)
-        interior, status = _fit_window(surface, quotes, window, logs)
+        interior, status = _fit_window((source, surface.result), quotes, window, logs)
         steps += interior.iterations
         if _bound_gain_beside(duals, window, interior, start) <= MAX_GAIN_BESIDE:
             break
@@ -159,42 +159,43 @@ def update_surface(surface: FittedSurface, quotes: Quotes) -> FittedSurface:
         surface.result,
         status=status,
         iterations=steps,
-        objective=_update_objective(surface, window, interior.point.whole, start),
+        objective=_update_objective((source, surface.result), window, interior.point.whole, start),
         chosen="kept",
-        residuals=_update_residuals(surface, window, interior.point.whole),
+        residuals=_update_residuals((source, surface.result), window, interior.point.whole),
         seconds=time.perf_counter() - began,
         warnings=warnings,
     )
     slopes = _update_slopes(surface, window, interior.z)
-    matrix = _update_matrix(surface, window, interior)
+    matrix = _update_matrix(source, surface, window, interior)
     duals = duals.copy()
     first, n = window.fixed_first, slopes.shape[2]
     own = interior.point.whole.objective.layout.expiry_count - 1
     duals[first : first + own] = interior.duals[: own * n].reshape(own, n)
-    source = replace(surface.source, quotes=quotes, order_duals=duals)
+    source = replace(source, quotes=quotes, order_duals=duals)
     return build_surface(source, slopes, result, matrix)
 
 
-def _require_plain_fit(surface: FittedSurface, quotes: Quotes) -> Array:
-    """The multipliers of the star order of a fit that can be updated."""
-    remedy = "take fit(quotes, start=surface)"
-    made, result = surface.source.quotes, surface.result
+def _require_plain_fit(surface: FittedSurface, quotes: Quotes) -> tuple[FitInput, Array]:
+    """What was fitted, and the multipliers of its star order, where an update is possible."""
+    remedy, source = "take fit(quotes, start=surface)", surface.source
+    if source is None:
+        raise ValueError(f"the surface comes from a file, which holds no quotes: {remedy}")
+    made, duals = source.quotes, source.order_duals
     if not np.array_equal(made.maturities, quotes.maturities):
         raise ValueError(
             f"the quotes have {quotes.maturities.size} maturities and those of the fit were "
             f"{made.maturities.size}, or they differ: {remedy}"
         )
-    if surface.source.options.components != 1:
+    if source.options.components != 1:
         raise ValueError(f"an update is for fits of one component: {remedy}")
-    duals = surface.source.order_duals
-    if result.trust is not None or duals is None:
+    if surface.result.trust is not None or duals is None:
         raise ValueError(
             "the surface was fitted with a prior or with the VIX, which an update leaves out: fit "
             "both again"
         )
-    if surface.source.weights is not None:
+    if source.weights is not None:
         raise ValueError(f"the quotes of the fit had weights, and new ones have none: {remedy}")
-    return duals
+    return source, duals
 
 
 def _find_changed_expiries(before: Quotes, after: Quotes) -> NDArray[np.bool_]:
@@ -216,19 +217,20 @@ def _find_changed_expiries(before: Quotes, after: Quotes) -> NDArray[np.bool_]:
 
 
 def _fit_window(
-    surface: FittedSurface, quotes: Quotes, window: Window, logs: Array
+    made: tuple[FitInput, FitResult], quotes: Quotes, window: Window, logs: Array
 ) -> tuple[InteriorPoint[WindowPoint], Status]:
-    """The fit of a window, from the slopes that the surface has there."""
-    options, count = surface.source.options, quotes.maturities.size
+    """The fit of a window, from the log-slopes ``(L, n)`` of all expiries."""
+    (source, result), count = made, quotes.maturities.size
+    options = source.options
     first, end = window.fixed_first, min(window.end + 1, count)
     some = quotes.select((quotes.expiry >= first) & (quotes.expiry < end))
-    whole = FitObjective.from_quotes(some, options).with_roughness(surface.result.roughness)
-    whole = replace(whole, highest_log_slope=surface.source.highest_log_slope)
+    whole = FitObjective.from_quotes(some, options).with_roughness(result.roughness)
+    whole = replace(whole, highest_log_slope=source.highest_log_slope)
     before, after = logs[first : window.first].reshape(-1), logs[window.end : end].reshape(-1)
     objective = WindowObjective(whole, before, after)
-    z = _open_slacks(logs, window, surface.source.highest_log_slope)
+    z = _open_slacks(logs, window, source.highest_log_slope)
     # what counts as converged is the same as in a fit of all quotes
-    scale = max(surface.result.objective, EXACT_LOSS_PER_QUOTE * len(quotes))
+    scale = max(result.objective, EXACT_LOSS_PER_QUOTE * len(quotes))
     interior = InteriorPoint.start_at(objective, objective.build_constraints(z.size), z, scale)
     interior = interior.with_expected_value(0.0, _EXPECTED_GAP_SHARE)
     return interior.run(options.tolerance, options.iterations)
@@ -273,9 +275,10 @@ def _bound_gain_beside(
     return gain
 
 
-def _update_residuals(surface: FittedSurface, window: Window, point: FitPoint) -> Array:
+def _update_residuals(made: tuple[FitInput, FitResult], window: Window, point: FitPoint) -> Array:
     """``(m,)`` the residuals of all quotes, those of the window new."""
-    old, before = surface.result.residuals, surface.source.quotes.expiry
+    source, result = made
+    old, before = result.residuals, source.quotes.expiry
     own = point.objective.quotes.expiry + window.fixed_first
     new = point.misfit.residuals[(own >= window.first) & (own < window.end)]
     return freeze_array(
@@ -284,15 +287,16 @@ def _update_residuals(surface: FittedSurface, window: Window, point: FitPoint) -
 
 
 def _update_objective(
-    surface: FittedSurface, window: Window, point: FitPoint, logs: Array
+    made: tuple[FitInput, FitResult], window: Window, point: FitPoint, logs: Array
 ) -> float:
     """The objective of all quotes: that of the window and its neighbours has changed alone."""
     first, end = window.fixed_first, window.fixed_first + point.objective.layout.expiry_count
-    before = surface.source.quotes.expiry
-    old = surface.result.residuals[(before >= first) & (before < end)]
+    source, result = made
+    before = source.quotes.expiry
+    old = result.residuals[(before >= first) & (before < end)]
     roughness, _ = point.objective.quadratic.evaluate_at(logs[first:end].reshape(-1))
-    left = float(surface.source.options.loss(old).value.sum()) + roughness
-    return surface.result.objective + point.value - left
+    left = float(source.options.loss(old).value.sum()) + roughness
+    return result.objective + point.value - left
 
 
 def _update_slopes(surface: FittedSurface, window: Window, z: Array) -> Array:
@@ -306,12 +310,15 @@ def _update_slopes(surface: FittedSurface, window: Window, z: Array) -> Array:
 
 
 def _update_matrix(
-    surface: FittedSurface, window: Window, interior: InteriorPoint[WindowPoint]
+    source: FitInput,
+    surface: FittedSurface,
+    window: Window,
+    interior: InteriorPoint[WindowPoint],
 ) -> Array:
     """The information of the fit, of which the rows of the window are new."""
     point, result, n = interior.point.whole, surface.result, surface.knots.size
     own = slice(interior.point.first, interior.point.first + interior.point.size)
-    stiffness = surface.source.options.loss(result.residuals).weight
+    stiffness = source.options.loss(result.residuals).weight
     uneven = compute_unevenness(result.freedom, np.ones(stiffness.size), stiffness)
     rows = point.expansion.matrix[own] - (1.0 - 1.0 / uneven) * point.misfit.linearisation.band[own]
     interior.constraints.add_weighted_gram(rows, interior.duals / interior.slacks)
