@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -93,44 +93,51 @@ def make_quotes(expiries: int, strikes: int, seed: int = SEED) -> Quotes:
     )
 
 
-def measure_fits(name: str, quotes: Quotes) -> tuple[list[Row], FittedSurface]:
-    """Fits and updates of one chain beside raw SVI."""
-    surface = ab.fit(quotes)
-    rough = surface.result.roughness
-    given = FitOptions(roughness=Roughness(rough.strike, rough.maturity, rough.twist))
-    svi = time_call(lambda: fit_svi(quotes), 3)
-    batched = time_call(lambda: fit_batched_svi(quotes), 3)
-    middle = quotes.maturities.size // 2
-    noise = np.random.default_rng(SEED).uniform(-0.1, 0.1, len(quotes))
-    shift = np.where(quotes.expiry == middle, noise, 0.0) * quotes.half_spread
-    moved = replace(quotes, bid=quotes.bid + shift, ask=quotes.ask + shift)
+def measure_fits(name: str, chains: Sequence[Quotes]) -> tuple[list[Row], FittedSurface]:
+    """Fits and updates of chains beside raw SVI, in seconds a chain, and the first one's surface."""
+    surfaces = [ab.fit(quotes) for quotes in chains]
+    given = [FitOptions(roughness=surface.result.roughness) for surface in surfaces]
+    moved = [move_one_expiry(quotes) for quotes in chains]
+    alone = [quotes.select(quotes.expiry == quotes.maturities.size // 2) for quotes in moved]
+
+    def average(f: Callable[[int], object], repeats: int = 5) -> float:
+        return time_call(lambda: [f(i) for i in range(len(chains))], repeats) / len(chains)
+
+    svi = average(lambda i: fit_svi(chains[i]), 2)
     rows = [
         Row(
             f"fit {name}, roughness chosen",
-            time_call(lambda: ab.fit(quotes)),
+            average(lambda i: ab.fit(chains[i])),
             "raw SVI, SciPy",
             svi,
         ),
         Row(
             f"fit {name}, roughness given",
-            time_call(lambda: ab.fit(quotes, options=given)),
-            "raw SVI, batched Gauss-Newton",
-            batched,
-        ),
-        Row(
-            f"fit {name}, roughness given, warm start",
-            time_call(lambda: ab.fit(quotes, options=given, start=surface)),
+            average(lambda i: ab.fit(chains[i], options=given[i])),
             "raw SVI, SciPy",
             svi,
         ),
         Row(
-            f"update {name}, one expiry moved by a tenth of its half-spreads",
-            time_call(lambda: surface.update(moved)),
+            f"fit {name}, warm start",
+            average(lambda i: ab.fit(chains[i], options=given[i], start=surfaces[i])),
+            "raw SVI, batched",
+            average(lambda i: fit_batched_svi(chains[i])),
+        ),
+        Row(
+            f"update {name}, one expiry",
+            average(lambda i: surfaces[i].update(moved[i])),
             "raw SVI of that expiry, SciPy",
-            time_call(lambda: fit_svi(moved.select(moved.expiry == middle)), 3),
+            average(lambda i: fit_svi(alone[i]), 3),
         ),
     ]
-    return rows, surface
+    return rows, surfaces[0]
+
+
+def move_one_expiry(quotes: Quotes) -> Quotes:
+    """Quotes whose middle expiry has moved at random, by a tenth of its half-spreads at most."""
+    noise = np.random.default_rng(SEED).uniform(-0.1, 0.1, len(quotes)) * quotes.half_spread
+    shift = np.where(quotes.expiry == quotes.maturities.size // 2, noise, 0.0)
+    return replace(quotes, bid=quotes.bid + shift, ask=quotes.ask + shift)
 
 
 def measure_queries(surface: FittedSurface) -> list[Row]:
@@ -325,9 +332,9 @@ def main() -> int:
         )
         close = ab.read_chain(chain).quotes()
         memory = measure_memory(close)
-        found, surface = measure_fits("a full close", close)
+        found, surface = measure_fits("a full close", [close])
         rows += [*found, *measure_checks("a full close", surface)]
-    small, surface = measure_fits("16 × 41", heston_surface(0).quotes)
+    small, surface = measure_fits("16 × 41", [heston_surface(i).quotes for i in range(8)])
     rows += [*small, *measure_queries(surface), *measure_processes(chain)]
     growth = measure_growth()
     steep = [name for name, slope in growth if slope > MAX_SLOPE]
