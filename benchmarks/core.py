@@ -94,7 +94,7 @@ def make_quotes(expiries: int, strikes: int, seed: int = SEED) -> Quotes:
 
 
 def measure_fits(name: str, chains: Sequence[Quotes]) -> tuple[list[Row], FittedSurface]:
-    """Fits and updates of chains beside raw SVI, in seconds a chain, and the first one's surface."""
+    """Fits and updates beside raw SVI, in seconds a chain, and the first chain's surface."""
     surfaces = [ab.fit(quotes) for quotes in chains]
     given = [FitOptions(roughness=surface.result.roughness) for surface in surfaces]
     moved = [move_one_expiry(quotes) for quotes in chains]
@@ -162,7 +162,7 @@ def measure_queries(surface: FittedSurface) -> list[Row]:
     def price_svi(at: Array, t: Array | float) -> Array:
         v = np.sqrt(raw_svi(parameters, at) * t)
         d = -np.abs(at) / v + 0.5 * v
-        return ndtr(d) - np.exp(np.abs(at)) * ndtr(d - v)
+        return np.asarray(ndtr(d) - np.exp(np.abs(at)) * ndtr(d - v))
 
     def ask_local() -> None:
         for t in grid_T[:, 0].tolist():
@@ -250,33 +250,31 @@ def measure_checks(name: str, surface: FittedSurface) -> list[Row]:
 
 def measure_growth() -> list[tuple[str, float]]:
     """Slopes of log time against log size."""
-    sizes = np.array([8, 16, 32, 64])
-    fits, checks = [], []
-    for size in sizes:
-        quotes = make_quotes(int(size), 41)
-        options = FitOptions(roughness=Roughness(1.0, 10.0, 1.0))
-        fits.append(time_call(lambda q=quotes, o=options: ab.fit(q, options=o).result))
-        surface = ab.fit(quotes, options=options)
-        checks.append(time_call(surface.certificate, 2))
-    wide = []
-    for size in 20 * sizes:
-        quotes = make_quotes(8, int(size))
-        options = FitOptions(roughness=Roughness(1.0, 10.0, 1.0))
-        wide.append(time_call(lambda q=quotes, o=options: ab.fit(q, options=o).result))
-    surface = ab.fit(make_quotes(16, 41))
-    counts = np.array([25_000, 50_000, 100_000, 200_000])
-    rng = np.random.default_rng(SEED)
+    options = FitOptions(roughness=Roughness(1.0, 10.0, 1.0))
+
+    def time_fit(quotes: Quotes) -> float:
+        return time_call(lambda: ab.fit(quotes, options=options))
+
+    def time_certificate(quotes: Quotes) -> float:
+        return time_call(ab.fit(quotes, options=options).certificate, 2)
+
+    sizes, counts = np.array([8, 16, 32, 64]), np.array([25_000, 50_000, 100_000, 200_000])
+    deep = [make_quotes(int(size), 41) for size in sizes]
+    wide = [make_quotes(8, int(size)) for size in 20 * sizes]
+    surface, rng = ab.fit(deep[1]), np.random.default_rng(SEED)
     k, T = rng.uniform(-0.3, 0.2, counts[-1]), rng.uniform(0.05, 2.0, counts[-1])
-    points = [time_call(lambda n=n: surface.otm(k[:n], T[:n])) for n in counts]
+
+    def time_prices(count: int) -> float:
+        return time_call(lambda: surface.otm(k[:count], T[:count]))
 
     def slope(size: Array, seconds: list[float]) -> float:
         return float(np.polyfit(np.log(size), np.log(seconds), 1)[0])
 
     return [
-        ("fit against expiries", slope(sizes, fits)),
-        ("fit against quotes an expiry", slope(sizes, wide)),
-        ("certificate against expiries", slope(sizes, checks)),
-        ("prices against points", slope(counts, points)),
+        ("fit against expiries", slope(sizes, [time_fit(quotes) for quotes in deep])),
+        ("fit against quotes an expiry", slope(sizes, [time_fit(quotes) for quotes in wide])),
+        ("certificate against expiries", slope(sizes, [time_certificate(q) for q in deep])),
+        ("prices against points", slope(counts, [time_prices(int(n)) for n in counts])),
     ]
 
 
