@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,13 +23,20 @@ from numpy.typing import ArrayLike, NDArray
 from arbiter.compiled import compiled, inlined
 from arbiter.conventions import Array
 from arbiter.pricing.elementary import exp, log, tail
-from arbiter.pricing.normal import INV_ROOT_2PI, ROOT_2PI, pdf
+from arbiter.pricing.normal import (
+    INV_ROOT_2PI,
+    MAX_SERIES_WIDTH,
+    ROOT_2PI,
+    narrow_series,
+    pdf,
+    to_row,
+)
 
 SIDES = ("otm", "call", "put")
 
 # R(h−t) − R(h+t) is summed as a Taylor series in t below this v, where the plain difference
 # would lose digits; above it, it loses at most a factor 12 of the rounding at the money.
-MAX_SERIES_TOTAL_VOLATILITY = 0.1
+MAX_SERIES_TOTAL_VOLATILITY = MAX_SERIES_WIDTH
 LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
 _MAX_DEVIATIONS = 1e150  # squares of h and t have to stay finite
 _MIN_NORMAL = 1e-300  # below it the quick logarithm is wrong
@@ -74,22 +81,6 @@ class Implied(NamedTuple):
 
     volatility: Array
     reason: NDArray[np.int8]
-
-
-@inlined
-def narrow_series(h: float, t: float, near: float) -> float:
-    """``(R(h − t) − R(h + t))/2t`` for small t, with ``near = R(h)``.
-
-    The sum of ``Tⱼ = −t²ʲ R⁽²ʲ⁺¹⁾(h)/(2j+1)!``, where with ``n = 2j+1``
-    ``Tⱼ₊₁ = t² ((h² + 2n + 1) Tⱼ − t² Tⱼ₋₁)/((n+1)(n+2))``. Five terms leave 1e-17.
-    """
-    hh, tt = min(h * h, 1e6), t * t
-    first = 1.0 - h * near
-    second = tt / 6.0 * ((hh + 3.0) * first - 1.0)
-    third = tt / 20.0 * ((hh + 7.0) * second - tt * first)
-    fourth = tt / 42.0 * ((hh + 11.0) * third - tt * second)
-    fifth = tt / 72.0 * ((hh + 15.0) * fourth - tt * third)
-    return first + second + third + fourth + fifth
 
 
 @inlined
@@ -215,9 +206,7 @@ def _measure_bounds(side: int, k: float, price: float) -> tuple[float, float, fl
 
 
 @compiled
-def _fill_implied(
-    price: Array, k: Array, side: int, out: Array, reason: NDArray[np.int8]
-) -> None:
+def _fill_implied(price: Array, k: Array, side: int, out: Array, reason: NDArray[np.int8]) -> None:
     below, above = np.empty(_POINTS_PER_BLOCK), np.empty(_POINTS_PER_BLOCK)
     target = np.empty(_POINTS_PER_BLOCK)
     for first in range(0, k.size, _POINTS_PER_BLOCK):
@@ -265,7 +254,7 @@ def _broadcast_flat(first: ArrayLike, second: ArrayLike) -> tuple[Array, Array, 
     one, two = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     if one.shape != two.shape:
         one, two = np.broadcast_arrays(one, two)
-    return np.ascontiguousarray(one).reshape(-1), np.ascontiguousarray(two).reshape(-1), one.shape
+    return to_row(one), to_row(two), one.shape
 
 
 def call_parity(k: ArrayLike) -> Array:
@@ -275,7 +264,8 @@ def call_parity(k: ArrayLike) -> Array:
 
 def put_parity(k: ArrayLike) -> Array:
     """Put minus out-of-the-money price: ``κ − 1`` from the forward up, else zero."""
-    return np.asarray(np.expm1(np.maximum(k, 0.0)))
+    with np.errstate(over="ignore"):  # at strikes past 1e308 forwards the price is infinite
+        return np.asarray(np.expm1(np.maximum(k, 0.0)))
 
 
 def otm(k: ArrayLike, v: ArrayLike) -> Array:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from arbiter.conventions import Array
+from arbiter.compiled import compiled
+from arbiter.conventions import Array, Indices
 from arbiter.pricing import normal
 
 # Gaussian coordinates on which slopes live unless a caller brings others: 31 from −5⅓ to 4⅔.
@@ -28,7 +30,7 @@ class Knots(NamedTuple):
     x: Array  # (N,) cut knots, zero among them
     width: Array  # (N-1,)
     zero: int  # position of zero
-    source: NDArray[np.int64]  # (N,) index of the given knot to the left
+    source: Indices  # (N,) index of the given knot to the left
     blend: Array  # (N,) weight of the given knot to the right
     node: Array  # (q,) Gauss-Legendre abscissae on [0, 1]
     weight: Array  # (q,)
@@ -52,6 +54,19 @@ class Knots(NamedTuple):
         matrix[at, self.source] = 1.0 - self.blend
         matrix[at, np.minimum(self.source + 1, count - 1)] += self.blend
         return matrix
+
+
+@compiled
+def find_segment(ends: Array, at: float) -> int:
+    """Position of the last of increasing ``ends`` that is not above ``at``; −1 if all are."""
+    low, high = 0, ends.size
+    while low < high:
+        middle = (low + high) >> 1
+        if ends[middle] <= at:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
 
 
 @lru_cache(maxsize=64)
@@ -89,7 +104,16 @@ def _build_knots(key: tuple[float, ...]) -> Knots:
     first, last = x[0], x[-1]
     mean[0] -= _density(first) + first * float(normal.cdf_of(first))
     mean[-1] += _density(last) - last * float(normal.cdf_of(-last))
-    return Knots(x, width, zero, source, blend, node, weight, upper, lower, gauss, mean)
+    found = Knots(x, width, zero, source, blend, node, weight, upper, lower, gauss, mean)
+    lock_arrays(found)
+    return found
+
+
+def lock_arrays(parts: Iterable[object]) -> None:
+    """Make the arrays among ``parts`` read-only: constants that later calls share."""
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            part.setflags(write=False)
 
 
 def _density(x: float) -> float:

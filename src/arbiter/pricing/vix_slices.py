@@ -25,12 +25,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from arbiter import inputs
-from arbiter.conventions import INDEX_POINTS, Array
+from arbiter.conventions import INDEX_POINTS, Array, Indices
 from arbiter.forwards import MaturityLike
 from arbiter.pricing import black, normal
 from arbiter.pricing.decoder import evaluate_by_slice
 from arbiter.pricing.knots import MAX_SLOPE
-from arbiter.pricing.transport import Indices, Transport
+from arbiter.pricing.transport import Transport
 
 Query = Callable[[Transport, Array, Indices], Array]
 logger = logging.getLogger(__name__)
@@ -150,9 +150,7 @@ class VixSlices:
 
     def evaluate(self, query: Query, points: Array, T: Array) -> Array:
         """``query(laws of VIX/F, points)`` elementwise over ``points`` and ``T`` of one shape."""
-        return evaluate_by_slice(
-            lambda t, row, of: query(self.transport(t), row, of), points, T
-        )
+        return evaluate_by_slice(lambda t, row, of: query(self.transport(t), row, of), points, T)
 
     @staticmethod
     def _evaluate_by_date(T: ArrayLike, value: Callable[[Array], Array]) -> Array:
