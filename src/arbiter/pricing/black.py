@@ -38,13 +38,13 @@ SIDES = ("otm", "call", "put")
 # would lose digits; above it, it loses at most a factor 12 of the rounding at the money.
 MAX_SERIES_TOTAL_VOLATILITY = MAX_SERIES_WIDTH
 LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
-_MAX_DEVIATIONS = 1e150  # squares of h and t have to stay finite
+MAX_DEVIATIONS = 1e150  # squares of h and t have to stay finite
 _MIN_NORMAL = 1e-300  # below it the quick logarithm is wrong
 _EPS = float(np.finfo(np.float64).eps)
 _POINTS_PER_BLOCK = 512  # intermediate numbers stay in the nearest cache
 _NEAR_BOUND_VOLATILITY = 8.0  # total volatility from which prices may round to their upper bound
 _NEAR_BOUND = 1e-6  # share of a price: one as near to its upper bound needs every digit of that
-_MAX_GUESS_ERROR = 1.15  # ratio of the answer to the first guess, or its inverse, at most
+MAX_GUESS_ERROR = 1.15  # ratio of the answer to the first guess, or its inverse, at most
 
 
 class Reason(enum.IntEnum):
@@ -86,7 +86,7 @@ class Implied(NamedTuple):
 @inlined
 def otm_price(k: float, v: float) -> float:
     """:func:`otm` of one number, for ``v > 0``."""
-    h, t = min(abs(k) / v, _MAX_DEVIATIONS), min(0.5 * v, _MAX_DEVIATIONS)
+    h, t = min(abs(k) / v, MAX_DEVIATIONS), min(0.5 * v, MAX_DEVIATIONS)
     d = t - h
     narrow = v < MAX_SERIES_TOTAL_VOLATILITY
     density, far, near = pdf(d), tail(h + t), tail(h if narrow else abs(d))
@@ -177,7 +177,7 @@ def _householder_step(v: float, guess: float, a: float, upper: bool, target: flo
     newton = -miss / slope
     step = newton * (1.0 + 0.5 * second * newton)
     v += v * step / (1.0 + newton * (second + third * newton / 6.0))
-    return min(max(v, guess / _MAX_GUESS_ERROR), guess * _MAX_GUESS_ERROR)
+    return min(max(v, guess / MAX_GUESS_ERROR), guess * MAX_GUESS_ERROR)
 
 
 @inlined

@@ -40,13 +40,17 @@ class Knots(NamedTuple):
     mean: Array  # (N,) weights that turn slopes into E s(Z)
 
     @staticmethod
-    def from_array(knots: ArrayLike) -> Knots:
+    def from_array(knots: ArrayLike, nodes: int = QUADRATURE_NODES) -> Knots:
         """Constants of ``knots``, computed once for each set of knots.
+
+        Args:
+            knots: ``(n,)`` strictly increasing Gaussian coordinates.
+            nodes: Quadrature nodes per segment; fewer serve numbers of fewer digits.
 
         Raises:
             ValueError: If the knots are not finite and strictly increasing.
         """
-        return _build_knots(tuple(np.asarray(knots, dtype=np.float64).tolist()))
+        return _build_knots(tuple(np.asarray(knots, dtype=np.float64).tolist()), nodes)
 
     def cut_matrix(self, count: int) -> Array:
         """``(N, n)`` slopes at the cut knots from slopes at the ``count`` given ones."""
@@ -70,7 +74,7 @@ def find_segment(ends: Array, at: float) -> int:
 
 
 @lru_cache(maxsize=64)
-def _build_knots(key: tuple[float, ...]) -> Knots:
+def _build_knots(key: tuple[float, ...], nodes: int) -> Knots:
     given = np.asarray(key)
     if given.size < 1 or not np.all(np.isfinite(given)) or np.any(np.diff(given) <= 0):
         raise ValueError(f"knots must be finite and strictly increasing, got {given.tolist()}")
@@ -87,7 +91,7 @@ def _build_knots(key: tuple[float, ...]) -> Knots:
         blend = np.clip((x - given[source]) / (given[source + 1] - given[source]), 0.0, 1.0)
     else:
         blend = np.zeros_like(x)
-    raw_node, raw_weight = np.polynomial.legendre.leggauss(QUADRATURE_NODES)
+    raw_node, raw_weight = np.polynomial.legendre.leggauss(nodes)
     node, weight = 0.5 * (raw_node + 1.0), 0.5 * raw_weight
     width = np.diff(x)
     at = x[:-1] + width * node[:, None]  # (q, N-1)

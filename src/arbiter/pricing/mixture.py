@@ -124,7 +124,7 @@ class Mixture:
             middle = 0.5 * (low + high)
             under = np.less(self.z(middle, of), z)
             low, high = np.where(under, middle, low), np.where(under, high, middle)
-        k = 0.5 * (low + high)
+        k = np.asarray(0.5 * (low + high))
         for _ in range(_NEWTON_STEPS):
             k = np.clip(self._newton_step(k, np.asarray(z), of), low, high)
         return k

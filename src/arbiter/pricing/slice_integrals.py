@@ -21,7 +21,7 @@ from arbiter.pricing.knots import Knots, find_segment
 Flags = NDArray[np.bool_]
 
 # Left of the first knot s < 0, and M ≥ ½, so that no strike there has k above log 2.
-_MAX_LEFT_TAIL_LOG_STRIKE = 1.0
+MAX_LEFT_TAIL_LOG_STRIKE = 1.0
 _POINTS_PER_BLOCK = 128  # intermediate numbers stay in the nearest cache
 
 
@@ -248,7 +248,7 @@ def _price_tail(
         put: float = slices.below[at, last] + since
         return put
     end, b, s = knots.x[0], slices.b[at, 0], slices.s[at, 0]
-    x, k = min(x, end), min(k, _MAX_LEFT_TAIL_LOG_STRIKE)
+    x, k = min(x, end), min(k, MAX_LEFT_TAIL_LOG_STRIKE)
     if not above:
         return normal.scaled_mills_difference(k, -x, -x, b, k)
     reach = math.exp(k) * normal.cdf(-x) + normal.weighted_mills(k, x, b - x)
