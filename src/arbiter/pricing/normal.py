@@ -136,12 +136,11 @@ def _fill_quantile(u: Array, out: Array) -> None:
 
 
 def to_row(values: ArrayLike) -> Array:
-    """All values in one row of C order that may be written to.
+    """A copy of all values in one row of C order.
 
     Loops are compiled once for each kind of array, and read-only ones would be another kind.
     """
-    row = np.ascontiguousarray(values, dtype=np.float64).reshape(-1)
-    return row if row.flags.writeable else row.copy()
+    return np.array(values, dtype=np.float64, order="C").reshape(-1)
 
 
 def cdf_of(x: ArrayLike) -> Array:
