@@ -35,7 +35,7 @@ CALLS: dict[str, Callable[[NDArray[np.floating]], object]] = {
     "implied volatility": lambda k: black.implied_total_volatility(np.exp(-10.0 - k), k),
     "distribution": normal.cdf_of,
     "quantile": lambda k: normal.quantile_of(0.5 + k),
-    "slices": lambda k: LAW.delta(k),
+    "slices": LAW.delta,
     "slopes of slices": lambda k: Transport([-1.0, 0.5], np.exp(k[..., :2])).density(k[..., 1:3]),
     "dual": lambda k: LAW.dual(0.5 + k),
     "surface": lambda k: SURFACE.iv(k, 0.3),
