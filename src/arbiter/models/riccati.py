@@ -7,7 +7,7 @@ scalar, is a polynomial through the s Radau points of each step: stable for any 
 order 2s − 1 = 9. The stages ``V_k = start_k + Σ_m A_km R(V_m)`` are s coupled quadratics per
 Fourier node, solved by Newton's method from the extrapolated last step; with ``B = A⁻¹`` they read
 ``B V − R(V) = B start``, and Newton's matrix is ``B − diag(β + ν² V)``. The number of Newton steps
-is fixed and judged once at the end, so that a GPU is never waited for.
+is fixed and judged once at the end. :mod:`arbiter.models.riccati_steps` takes the steps.
 
 Batched over parameter sets and nodes. Shapes: P sets, n factors, Q nodes, M times, S steps.
 """
@@ -15,6 +15,7 @@ Batched over parameter sets and nodes. Shapes: P sets, n factors, Q nodes, M tim
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,8 @@ from numpy.typing import NDArray
 from arbiter.conventions import Array
 from arbiter.models.exact_prices import Complex
 from arbiter.models.riccati_steps import Quadratic, RiccatiSolution, Steps, integrate_steps
+
+S = TypeVar("S")
 
 
 def _radau(stages: int) -> tuple[Array, Array]:
@@ -91,27 +94,28 @@ def solve_riccati(
         np.empty((M, P, Q), dtype=np.complex128),
     )
 
-    def integrate(least: int) -> float:
-        return integrate_steps(steps, r, psi, c, count_newton_steps(starts, least), found)
+    def integrate(least: int) -> tuple[RiccatiSolution, float]:
+        rounds = count_newton_steps(starts, least)
+        return found, integrate_steps(steps, r, psi, c, rounds, found)
 
-    require_solved(integrate, newton)
-    return found
+    return integrate_until_solved(integrate, newton)
 
 
-def require_solved(integrate: Callable[[int], float], newton: int) -> None:
-    """Integrate with more and more rounds of Newton's method, until the last one changes little.
+def integrate_until_solved(integrate: Callable[[int], tuple[S, float]], newton: int) -> S:
+    """The solution with so many rounds of Newton's method that the last one changes little.
 
     Args:
-        integrate: The largest relative change by a last round, of so many rounds at least.
+        integrate: From the least rounds of a step to the solution and to the largest relative
+            change by a last round.
         newton: Rounds to begin with.
 
     Raises:
         ArithmeticError: If no number of rounds suffices.
     """
     for least in (newton, _NEWTON_STEPS_EARLY, _NEWTON_STEPS_FIRST):
-        change = integrate(least)
+        found, change = integrate(least)
         if change < _MAX_NEWTON_CHANGE:
-            return
+            return found
     raise ArithmeticError(
         f"the Riccati system is not solved (last Newton change {change:.1e}): the moment asked for "
         "does not exist at the last maturity, or the mesh is too coarse"
