@@ -24,6 +24,7 @@ from arbiter.conventions import INDEX_POINTS, THIRTY_DAYS, Array
 from arbiter.models.characteristic_function import Transform, solve_state_transform
 from arbiter.models.exact_prices import Complex
 from arbiter.models.expected_variance import ExpectedVariance
+from arbiter.models.fourier_sums import sum_waves
 from arbiter.models.parameters import Parameters
 from arbiter.models.riccati import STEP_GROWTH, mesh
 
@@ -138,7 +139,9 @@ class IndexLaw:
                 f"the index at T = {self.T:.6g} can come so much nearer to zero from this state "
                 "than from the start that its law is not resolved; give a point of a path"
             )
-        return np.asarray((np.exp(log_mgf) * weight).real.sum(-1))
+        out, zero = np.empty((len(states), 1)), np.zeros((len(states), 1))
+        sum_waves(log_mgf + np.log(weight), np.zeros_like(weight), zero, out)  # no strike, no wave
+        return out[:, 0]
 
 
 @lru_cache(maxsize=256)
