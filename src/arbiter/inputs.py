@@ -88,7 +88,7 @@ def freeze_info(info: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def _require_all(name: str, array: Array, good: NDArray[np.bool_], remedy: str) -> Array:
-    bad = np.flatnonzero(~np.ravel(good))
-    if bad.size:
+    if not good.all():
+        bad = np.flatnonzero(~np.ravel(good))
         raise ValueError(f"{name}[{bad[0]}] = {float(np.ravel(array)[bad[0]])!r}: {remedy}")
     return array

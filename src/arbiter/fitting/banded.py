@@ -70,7 +70,7 @@ def solve(factor: Array, force: Array) -> Array:
         out = force.copy()
         solve_in_place(factor, width, out)
         return out
-    rows = np.ascontiguousarray(force.T)
+    rows = np.array(force.T, order="C")
     for row in rows:
         solve_in_place(factor, width, row)
     return rows.T

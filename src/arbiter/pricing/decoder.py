@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -63,8 +64,19 @@ class Decoder:
 
     def slices_at(self, T: Array) -> Mixture:
         """The slices at maturities ``T`` of shape ``(U,)``."""
+        return self._latest_slice(float(T[0])) if T.size == 1 else self._build_slices(T)
+
+    @cached_property
+    def _latest_slice(self) -> Callable[[float], Mixture]:
+        """The slice at one maturity; questions about one smile often come strike by strike."""
+        return lru_cache(maxsize=8)(lambda T: self._build_slices(np.array([T])))
+
+    def _build_slices(self, T: Array) -> Mixture:
         weights = None if len(self.weights) == 1 else self.weights_at(T)
         return Mixture(self._grid, self.slopes_at(T), weights)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Decoder, (self.knots, self.maturities, self.slopes, self.weights)
 
     def evaluate(self, query: Query, points: Array, T: Array) -> Array:
         """``query(slices, points, of)`` elementwise over ``points`` and ``T`` of one shape.
