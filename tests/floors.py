@@ -91,7 +91,7 @@ LAYERS = {
     ],
     "arbiter.audit": [
         "audited_surface durrleman grid law_quadrature",
-        "convex_hull structural_proof",
+        "price_envelope structural_proof",
         "inequalities jump_search price_tables",
         "price_range",
         "sampling",

@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
-from arbiter.audit.convex_hull import find_lower_hull
 from arbiter.audit.grid import EPS, Grid, Mask, Places
+from arbiter.audit.price_envelope import PricePoints, bracket_prices
 from arbiter.conventions import Array
 
 FAMILIES = (
@@ -308,83 +307,47 @@ def calendar_inequalities(grid: Grid) -> Iterator[Inequalities]:
     legs are the underlying (call of strike zero) and, to the right, the last call itself. A
     price above the envelope of later prices and those of its own maturity is found, too.
     """
-    for option, (price, error), asked in (
-        ("put", grid.put, grid.is_put),
-        ("call", grid.call, ~grid.is_put),
-    ):
-        hull = _Envelope.from_free_leg(option)
-        for part in reversed(grid.maturity_slices):
-            at = np.flatnonzero(asked[part]) + part.start
-            if hull.x.size > 1 and at.size:
-                yield hull.compare_prices(grid, at, price, error)
-            later, hull = hull, hull.extend_with_maturity(grid, part, price, error)
-            # A vertex is on the envelope; for the others a later leg makes it a calendar.
-            i, j = hull.bracketing_vertices(grid.kappa[at])
-            one_later = (hull.t[i] > grid.T[at]) | (hull.t[j] > grid.T[at])
-            mixed = at[one_later & ~np.isin(grid.kappa[at], hull.x)]
-            if later.x.size > 1 and mixed.size:
-                yield hull.compare_prices(grid, mixed, price, error)
+    yield _compare_with_envelope(grid, "put", grid.put, grid.is_put)
+    yield _compare_with_envelope(grid, "call", grid.call, ~grid.is_put)
 
 
-class _Envelope(NamedTuple):
-    """A lower convex envelope by its vertices; the first is the free leg."""
+def _compare_with_envelope(
+    grid: Grid, option: str, prices: tuple[Array, Array], asked: Mask
+) -> Inequalities:
+    """Prices that are ``asked`` for must not exceed the envelopes of later ones.
 
-    option: str
-    x: Array  # strikes over forward
-    y: Array  # prices
-    e: Array  # their rounding
-    t: Array  # maturities
+    The free leg is the call of strike zero, which is the forward, or no put. Past its last strike
+    an envelope goes on as that call, flat; as a put, with slope one.
+    """
+    price, error = prices
+    free, steepest = (0.0, 1.0) if option == "put" else (1.0, 0.0)
+    edges = np.array([0, *(part.stop for part in grid.maturity_slices)])
+    at, i, j = bracket_prices(
+        PricePoints(grid.kappa, price, edges, asked, free, steepest)
+    ).T  # (m,) each, FREE_LEG for the free leg
+    # so the last place of these, which are one longer, belongs to the free leg
+    x, y, e, t = (
+        np.append(values, last)
+        for values, last in ((grid.kappa, 0.0), (price, free), (error, 0.0), (grid.T, 0.0))
+    )
+    kappa, past = grid.kappa[at], i == j
+    width = np.where(past, 1.0, x[j] - x[i])
+    low = np.where(past, 1.0, (x[j] - kappa) / width)
+    high = np.where(past, 0.0, (kappa - x[i]) / width)
+    gross = low * y[i] + high * y[j] + past * steepest * (kappa - x[i])
 
-    @staticmethod
-    def from_free_leg(option: str) -> _Envelope:
-        """The free leg only: the call of strike zero is the forward, the put nothing."""
-        zero = np.zeros(1)
-        return _Envelope(option, zero, np.full(1, float(option == "call")), zero, zero)
+    def words(row: int) -> str:
+        name = "call" if past[row] and kappa[row] > x[i[row]] else option
+        said = [
+            describe_leg(float(weight[row]), name, float(np.log(x[to[row]])), t[to[row]])
+            if x[to[row]] > 0.0
+            else f"long {weight[row]:.4g} underlying"
+            for weight, to in ((low, i), (high, j))
+            if weight[row] > 0.0 and (x[to[row]] > 0.0 or name == "call")
+        ]
+        return ", ".join([*said, describe_leg(-1.0, name, grid.k[at[row]], grid.T[at[row]])])
 
-    @property
-    def end_derivative(self) -> float:
-        """Past its last strike it goes on as that call, flat; as a put, with slope one."""
-        return float(self.option == "put")
-
-    def extend_with_maturity(
-        self, grid: Grid, part: slice, price: Array, error: Array
-    ) -> _Envelope:
-        """The envelope of these points and those of one maturity."""
-        pairs = ((self.x, grid.kappa), (self.y, price), (self.e, error), (self.t, grid.T))
-        points = [np.concatenate([old, new[part]]) for old, new in pairs]
-        keep = find_lower_hull(points[0], points[1], self.end_derivative)
-        return _Envelope(self.option, *(values[keep] for values in points))
-
-    def bracketing_vertices(self, kappa: Array) -> tuple[Places, Places]:
-        """The vertices to the left and to the right; the last one twice past the end."""
-        i = np.searchsorted(self.x, kappa, side="right") - 1
-        return i, np.minimum(i + 1, self.x.size - 1)
-
-    def compare_prices(self, grid: Grid, at: Places, price: Array, error: Array) -> Inequalities:
-        """Prices at the places ``at`` must not exceed the envelope."""
-        kappa, x = grid.kappa[at], self.x
-        i, j = self.bracketing_vertices(kappa)
-        past = i == j
-        width = np.where(past, 1.0, x[j] - x[i])
-        low = np.where(past, 1.0, (x[j] - kappa) / width)
-        high = np.where(past, 0.0, (kappa - x[i]) / width)
-        gross = low * self.y[i] + high * self.y[j] + past * self.end_derivative * (kappa - x[i])
-        name = np.where(past & (kappa > x[i]), "call", self.option)
-        legs = ((low, i, self.t[i]), (high, j, self.t[j]))
-
-        def words(row: int) -> str:
-            said = [
-                describe_leg(float(weight[row]), name[row], float(np.log(x[to[row]])), T[row])
-                if x[to[row]] > 0.0
-                else f"long {weight[row]:.4g} underlying"
-                for weight, to, T in legs
-                if weight[row] > 0.0 and (x[to[row]] > 0.0 or name[row] == "call")
-            ]
-            return ", ".join(
-                [*said, describe_leg(-1.0, name[row], grid.k[at[row]], grid.T[at[row]])]
-            )
-
-        return Inequalities(
-            "calendar", grid.T[at], grid.k[at], gross - price[at],
-            low * self.e[i] + high * self.e[j] + error[at], gross, words,
-        )  # fmt: skip
+    return Inequalities(
+        "calendar", grid.T[at], grid.k[at], gross - price[at],
+        low * e[i] + high * e[j] + error[at], gross, words,
+    )  # fmt: skip
