@@ -90,8 +90,8 @@ LAYERS = {
         "dataset_picture",
     ],
     "arbiter.audit": [
-        "audited_surface durrleman grid law_quadrature",
-        "price_envelope structural_proof",
+        "audited_surface grid law_quadrature",
+        "durrleman price_envelope spread_values structural_proof",
         "inequalities jump_search price_tables",
         "price_range",
         "sampling",
