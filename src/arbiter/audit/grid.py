@@ -85,7 +85,7 @@ class Grid:
 
 
 def find_slice_starts(T: Array) -> Places:
-    """Where the maturities in a sorted row begin."""
+    """Where runs of equal maturities begin."""
     return np.flatnonzero(np.append(np.ones(min(T.size, 1)), np.diff(T)))
 
 

@@ -15,7 +15,7 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 
 from arbiter.audit.audited_surface import AuditedSurface
-from arbiter.audit.grid import EPS, Mask, Places
+from arbiter.audit.grid import EPS, Mask, Places, find_slice_starts
 from arbiter.audit.inequalities import Inequalities, describe_leg
 from arbiter.audit.structural_proof import PRICE_TOLERANCE
 from arbiter.conventions import Array
@@ -38,10 +38,8 @@ class PublicPrices:
 
     def price(self, k: Array, T: Array, side: str) -> Array:
         """Calls or puts at log-strikes and maturities that broadcast to (m, n)."""
-        forward, discount = (
-            self._ask_once(self.surface.forward, T),
-            self._ask_once(self.surface.discount, T),
-        )
+        forward = self._ask_once(self.surface.forward, T)
+        discount = self._ask_once(self.surface.discount, T)
         strike = forward * np.exp(k)
         method = self.surface.call if side == "call" else self.surface.put
         value = np.asarray(method(strike, T), dtype=np.float64)
@@ -50,6 +48,8 @@ class PublicPrices:
     def otm(self, k: Array, T: Array) -> Array:
         """The side out of the money, (m, n)."""
         above = np.asarray(k >= 0.0)
+        if not above.size:
+            return np.empty(np.broadcast_shapes(k.shape, T.shape))
         if above.all() or not above.any():
             return self.price(k, T, "call" if above.any() else "put")
         shape = np.broadcast_shapes(k.shape, T.shape)
@@ -71,11 +71,10 @@ class PublicPrices:
         return np.asarray(EPS * digits * np.exp(k))
 
     def _ask_once(self, curve: Callable[[Array], ArrayLike], T: Array) -> Array:
-        """A curve at maturities, each of a run of equal ones asked for once."""
-        at = T.ravel()
-        first = np.append(True, at[1:] != at[:-1])
-        value = np.broadcast_to(curve(at[first]), int(first.sum()))
-        return np.asarray(value[np.cumsum(first) - 1].reshape(T.shape), dtype=np.float64)
+        """A curve at maturities; for a run of equal ones it is asked once."""
+        starts = find_slice_starts(T.ravel())
+        value = np.broadcast_to(curve(T.ravel()[starts]), starts.shape)
+        return np.repeat(value, np.diff(np.append(starts, T.size))).reshape(T.shape)
 
 
 def estimate_price_rounding(price: Array, width: Array) -> Array:
