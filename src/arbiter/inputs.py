@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import json
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -85,6 +86,18 @@ def freeze_info(info: Mapping[str, Any] | None) -> Mapping[str, Any]:
     except (TypeError, ValueError) as error:
         raise ValueError(f"info must hold plain JSON values under text keys: {error}") from error
     return MappingProxyType(copy)
+
+
+def _rebuild_mapping(plain: dict[str, Any]) -> MappingProxyType[str, Any]:
+    return MappingProxyType(plain)
+
+
+def _reduce_mapping(frozen: MappingProxyType[str, Any]) -> tuple[Any, ...]:
+    return _rebuild_mapping, (dict(frozen),)
+
+
+# What is read-only can be copied and sent to other processes all the same.
+copyreg.pickle(MappingProxyType, _reduce_mapping)
 
 
 def _require_all(name: str, array: Array, good: NDArray[np.bool_], remedy: str) -> Array:

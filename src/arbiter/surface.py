@@ -202,9 +202,7 @@ class Surface(VixQueries):
         """The sentence that :meth:`iv` logs where it is NaN; nothing where it is a number."""
         return describe_missing_iv(_IV_NAME, *self._solve_implied(k, T), _NO_VOLATILITY)
 
-    def _solve_implied(
-        self, k: ArrayLike, T: MaturityLike
-    ) -> tuple[Array, Array, black.Implied]:
+    def _solve_implied(self, k: ArrayLike, T: MaturityLike) -> tuple[Array, Array, black.Implied]:
         points, at = np.broadcast_arrays(inputs.require_finite("point", k), self.years(T))
         price = self._decoder.evaluate(Mixture.otm, points, at)
         return points, at, black.implied_total_volatility(price, points)
@@ -354,6 +352,10 @@ class Surface(VixQueries):
         from arbiter.storage import save
 
         save(self, path)
+
+    def to_stored(self) -> tuple[str, dict[str, Any], dict[str, Array]] | None:
+        """What a file keeps besides: a kind, plain values and arrays; None if nothing."""
+        return None
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Surface:

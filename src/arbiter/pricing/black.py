@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -215,9 +215,7 @@ def _measure_bounds(side: int, k: float, price: float) -> tuple[float, float, fl
 
 
 @compiled
-def _fill_implied(
-    price: Array, k: Array, side: int, out: Array, reason: NDArray[np.int8]
-) -> None:
+def _fill_implied(price: Array, k: Array, side: int, out: Array, reason: NDArray[np.int8]) -> None:
     below, above = np.empty(_POINTS_PER_BLOCK), np.empty(_POINTS_PER_BLOCK)
     target = np.empty(_POINTS_PER_BLOCK)
     for first in range(0, k.size, _POINTS_PER_BLOCK):

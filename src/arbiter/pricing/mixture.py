@@ -36,16 +36,16 @@ class Mixture:
         weights: ``(J, L)`` component weights; None when J = 1.
     """
 
-    def __init__(self, knots: ArrayLike | Knots, slopes: Array, weights: Array | None = None) -> None:
+    def __init__(
+        self, knots: ArrayLike | Knots, slopes: Array, weights: Array | None = None
+    ) -> None:
         if weights is None and slopes.shape[0] != 1:
             raise ValueError(f"{slopes.shape[0]} components need weights of shape (J, L)")
         self.parts = [Transport(knots, part) for part in slopes]
         self.weights = np.ones(slopes.shape[:2]) if weights is None else weights
         self.single = slopes.shape[0] == 1
 
-    def _weighted_sum(
-        self, query: Callable[[Transport], Array], of: Indices | None
-    ) -> Array:
+    def _weighted_sum(self, query: Callable[[Transport], Array], of: Indices | None) -> Array:
         """The sum of a query of every component, with the weights."""
         if self.single:
             return query(self.parts[0])

@@ -235,7 +235,10 @@ def fill_quote_prices(
             call, mean = sign[here] > 0.0, slices.mean[at]
             j = min(max(segment - 1, 0), N - 2)
             late = second[i] / (2.0 * line.width[j])
-            early, beyond = first[i] - late, slices.above[at, j + 1] if call else slices.below[at, j]
+            early, beyond = (
+                first[i] - late,
+                slices.above[at, j + 1] if call else slices.below[at, j],
+            )
             if segment in (0, N):  # closed forms
                 right = segment == N
                 end = N - 1 if right else 0

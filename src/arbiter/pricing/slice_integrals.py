@@ -183,9 +183,7 @@ def fill_partial_means(point: SlicePoint, out: Array) -> None:
 
 
 @compiled
-def fill_prices(
-    knots: Knots, slices: Slices, point: SlicePoint, above: Flags, out: Array
-) -> None:
+def fill_prices(knots: Knots, slices: Slices, point: SlicePoint, above: Flags, out: Array) -> None:
     """Calls where ``above`` holds and puts elsewhere."""
     last = knots.x.size - 1
     sign, room = np.empty(_POINTS_PER_BLOCK), np.empty(_POINTS_PER_BLOCK)

@@ -188,4 +188,6 @@ class Transport:
 
     def log_variance(self) -> Array:
         """Total log-contract variance ``W = −2 E log X = 2 (log M − E s(Z))``, shape ``(…)``."""
-        return np.asarray(2.0 * (self.log_mean - (self.slices.b @ self.knots.mean).reshape(self.shape)))
+        return np.asarray(
+            2.0 * (self.log_mean - (self.slices.b @ self.knots.mean).reshape(self.shape))
+        )

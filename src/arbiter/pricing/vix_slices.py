@@ -150,9 +150,7 @@ class VixSlices:
 
     def evaluate(self, query: Query, points: Array, T: Array) -> Array:
         """``query(laws of VIX/F, points)`` elementwise over ``points`` and ``T`` of one shape."""
-        return evaluate_by_slice(
-            lambda t, row, of: query(self.transport(t), row, of), points, T
-        )
+        return evaluate_by_slice(lambda t, row, of: query(self.transport(t), row, of), points, T)
 
     @staticmethod
     def _evaluate_by_date(T: ArrayLike, value: Callable[[Array], Array]) -> Array:
