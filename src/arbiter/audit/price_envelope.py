@@ -29,10 +29,23 @@ class PricePoints(NamedTuple):
 
 
 class _Vertices(NamedTuple):
+    """Room for an envelope; all numbers are in arrays, so that one type is compiled for."""
+
+    size: Places  # (1,) how many there are
     place: Places
     x: Array  # strikes over forward
     y: Array  # prices
     slope: Array  # that leads to the vertex
+
+    @staticmethod
+    def empty(room: int) -> _Vertices:
+        x, y, slope = np.empty((3, room))
+        return _Vertices(np.zeros(1, dtype=np.int64), np.empty(room, dtype=np.int64), x, y, slope)
+
+
+class _Brackets(NamedTuple):
+    size: Places  # (1,) rows in use
+    rows: Places  # (m, 3) a price and the vertices on both sides
 
 
 def bracket_prices(points: PricePoints) -> Places:
@@ -45,44 +58,32 @@ def bracket_prices(points: PricePoints) -> Places:
         ``(rows, 3)`` places of the price, of the vertex to its left and of that to its right;
         past the last vertex both are the same.
     """
-    found = np.empty((2 * int(points.asked.sum()), 3), dtype=np.int64)
-    return found[: _bracket_prices(points, found)]
-
-
-@compiled
-def _bracket_prices(points: PricePoints, out: Places) -> int:
+    most = 2 * int(points.asked.sum())
+    found = _Brackets(np.zeros(1, dtype=np.int64), np.empty((most, 3), dtype=np.int64))
     room = points.kappa.size + 1
-    later, hull = _make_vertices(room), _make_vertices(room)
+    _bracket_prices(points, _Vertices.empty(room), _Vertices.empty(room), found)
+    return found.rows[: found.size[0]]
+
+
+@compiled
+def _bracket_prices(points: PricePoints, later: _Vertices, hull: _Vertices, out: _Brackets) -> None:
     later.place[0], later.x[0], later.y[0], later.slope[0] = FREE_LEG, 0.0, points.free, -np.inf
-    size, rows = 1, 0
+    later.size[0] = 1
     for at in range(points.edges.size - 2, -1, -1):
-        start, stop = points.edges[at], points.edges[at + 1]
-        if size > 1:
-            rows = _find_brackets(points, (start, stop), (later, size), out, rows, False)
-        before = size
-        size = _merge_maturity(points, (start, stop), (later, before), hull)
-        if before > 1:
-            rows = _find_brackets(points, (start, stop), (hull, size), out, rows, True)
+        _merge_maturity(points, at, later, hull)
+        if later.size[0] > 1:
+            for mixed in (False, True):
+                _find_brackets(points, at, hull if mixed else later, mixed, out)
         later, hull = hull, later
-    return rows
 
 
 @compiled
-def _make_vertices(room: int) -> _Vertices:
-    values = np.empty((3, room))
-    return _Vertices(np.empty(room, dtype=np.int64), values[0], values[1], values[2])
-
-
-@compiled
-def _merge_maturity(
-    points: PricePoints, part: tuple[int, int], old: tuple[_Vertices, int], hull: _Vertices
-) -> int:
-    """Write the envelope of the old vertices and of one maturity to ``hull``; its size."""
-    later, count = old
-    size, one, two = 0, 0, part[0]
-    while one < count or two < part[1]:
-        if two == part[1] or (
-            one < count
+def _merge_maturity(points: PricePoints, at: int, later: _Vertices, hull: _Vertices) -> None:
+    """Write the envelope of the later vertices and of one maturity to ``hull``."""
+    one, two, stop, size = 0, points.edges[at], points.edges[at + 1], 0
+    while one < later.size[0] or two < stop:
+        if two == stop or (
+            one < later.size[0]
             and (
                 later.x[one] < points.kappa[two]
                 or (later.x[one] == points.kappa[two] and later.y[one] <= points.price[two])
@@ -104,30 +105,24 @@ def _merge_maturity(
         if slope < points.steepest:
             hull.place[size], hull.x[size], hull.y[size], hull.slope[size] = place, x, y, slope
             size += 1
-    return size
+    hull.size[0] = size
 
 
 @compiled
 def _find_brackets(
-    points: PricePoints,
-    part: tuple[int, int],
-    of: tuple[_Vertices, int],
-    out: Places,
-    rows: int,
-    mixed: bool,
-) -> int:
+    points: PricePoints, at: int, hull: _Vertices, mixed: bool, out: _Brackets
+) -> None:
     """Append the brackets of one maturity's prices; ``mixed``: off the envelope, a leg later."""
-    hull, size = of
-    left = 0
-    for at in range(part[0], part[1]):
-        if not points.asked[at]:
+    left, rows, last = 0, out.size[0], hull.size[0] - 1
+    start, stop = points.edges[at], points.edges[at + 1]
+    for i in range(start, stop):
+        if not points.asked[i]:
             continue
-        while left + 1 < size and hull.x[left + 1] <= points.kappa[at]:
+        while left < last and hull.x[left + 1] <= points.kappa[i]:
             left += 1
-        right = min(left + 1, size - 1)
-        one, two = hull.place[left], hull.place[right]
-        if mixed and (hull.x[left] == points.kappa[at] or max(one, two) < part[1]):
+        one, two = hull.place[left], hull.place[min(left + 1, last)]
+        if mixed and (hull.x[left] == points.kappa[i] or max(one, two) < stop):
             continue
-        out[rows, 0], out[rows, 1], out[rows, 2] = at, one, two
+        out.rows[rows, 0], out.rows[rows, 1], out.rows[rows, 2] = i, one, two
         rows += 1
-    return rows
+    out.size[0] = rows
