@@ -94,8 +94,8 @@ LAYERS = {
         "dataset_picture",
     ],
     "arbiter.audit": [
-        "audited_surface durrleman grid law_quadrature",
-        "convex_hull structural_proof",
+        "audited_surface grid law_quadrature",
+        "durrleman price_envelope spread_values structural_proof",
         "inequalities jump_search price_tables",
         "price_range",
         "sampling",

@@ -117,13 +117,16 @@ def evaluate_by_slice(
     f: Callable[[Array, Array, Indices], Array], points: Array, T: Array
 ) -> Array:
     """Apply ``f(T (U,), points (m,), of (m,)) -> (m,)``, every distinct maturity one slice."""
-    row, at = np.ascontiguousarray(points).reshape(-1), np.ascontiguousarray(T).reshape(-1)
+    row = np.ascontiguousarray(points).reshape(-1)
     if not row.size:
         return np.empty(points.shape)
-    if at.size == 1 or (at[0] == at[-1] and (at == at[0]).all()):
-        return f(at[:1], row, np.zeros(row.size, dtype=np.int64)).reshape(points.shape)
-    unique, of = np.unique(at, return_inverse=True)
-    of = of.reshape(-1)
+    # of a broadcast axis every maturity is one and the same
+    own_axes = T[tuple(slice(1 if step == 0 else None) for step in T.strides)]
+    if own_axes.size == 1 or (own_axes == own_axes.flat[0]).all():
+        at = own_axes.reshape(-1)[:1]
+        return f(at, row, np.zeros(row.size, dtype=np.int64)).reshape(points.shape)
+    unique, of = np.unique(own_axes, return_inverse=True)
+    of = np.broadcast_to(of.reshape(own_axes.shape), T.shape).reshape(-1)
     if unique.size <= _MAX_SLICES_PER_CHUNK:
         return f(unique, row, of).reshape(points.shape)
     out, order = np.empty(row.size), np.argsort(of, kind="stable")
