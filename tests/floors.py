@@ -51,7 +51,10 @@ LAB = [
 ]
 
 # One-call conveniences of a surface: imported when called, or for the type checker only.
-CONVENIENCES = {"arbiter.surface": {"storage", "frames", "audit", "plots"}}
+CONVENIENCES = {
+    "arbiter.surface": {"storage", "frames", "audit", "plots"},
+    "arbiter.fitting.fitted_surface": {"fitting"},
+}
 
 # Inside a floor, from low to high. A module imports modules of the rows before its own. A folder
 # inside a floor is one place of its row, and has no circles inside.
@@ -117,16 +120,16 @@ LAYERS = {
         "joint_audit",
     ],
     "arbiter.fitting": [
-        "interior_point loss price_derivatives prior_mean unknowns vix_quotes",
-        "options uncertainty",
-        "fitted_surface misfit roughness",
-        "objective",
+        "banded loss normal_equations order_constraints prior_mean unknowns vix_quotes",
+        "interior_point options",
+        "misfit roughness uncertainty",
+        "fitted_surface objective",
         "fit_end guided_objective initial_point smoothing",
         "cross_validation prior_weight vix_objective",
         "joint_objective",
         "joint_fit",
         "direct_fit vix_fit",
-        "refinement vix_comparison",
+        "refinement vix_comparison window_update",
     ],
     "arbiter.operators": [
         "checkpoint domain quote_tensors slope_head workers",

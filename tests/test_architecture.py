@@ -54,7 +54,8 @@ def describe_fault(module: Module, found: Import) -> str | None:
     if target > height and not convenient:
         return f"{at}, which is above it"
     mine, theirs = layer_of(module.name), layer_of(found.target)
-    if target < height or mine is None or theirs is None or mine[0] == theirs[0]:
+    same_place = mine is None or theirs is None or mine[0] == theirs[0]
+    if target < height or same_place or convenient:
         return None
     return None if theirs[1] < mine[1] else f"{at}, which is in no lower layer"
 
