@@ -5,6 +5,7 @@ from __future__ import annotations
 # From low to high. A floor imports only floors before it. A floor is a file or a folder.
 LIBRARY = [
     "conventions",
+    "extras",
     "compiled",
     "files",
     "values",
@@ -22,7 +23,6 @@ LIBRARY = [
     "surface",
     "storage",
     "frames",
-    "plots",
     "data",
     "examples",
     "vix",
@@ -50,7 +50,7 @@ LAB = [
 ]
 
 # One-call conveniences of a surface: imported when called, or for the type checker only.
-CONVENIENCES = {"arbiter.surface": {"storage", "frames", "audit", "plots"}}
+CONVENIENCES = {"arbiter.surface": {"storage", "frames", "audit", "report"}}
 
 # Inside a floor, from low to high. A module imports modules of the rows before its own. A folder
 # inside a floor is one place of its row, and has no circles inside.
@@ -134,11 +134,12 @@ LAYERS = {
         "pretrained",
     ],
     "arbiter.report": [
-        "fit_summary number_format smile_curves",
+        "fit_summary number_format smile_curves surface_picture",
+        "smile_panels vix_curves",
         "curves",
         "contact_sheet headline plot_style tables",
-        "slice_figures vix_panels",
-        "figures vix_pictures",
+        "picture_style slice_figures vix_panels",
+        "figures smile_pictures vix_pictures",
         "page pictures",
     ],
     "arbiter.cli": [

@@ -111,7 +111,7 @@ def test_imports_flow_one_way(module: Module) -> None:
         ("arbiter.pricing.transport", "if TYPE_CHECKING:\n    from arbiter.surface import S\n"),
         ("arbiter.pricing.transport", "from arbiter.pricing.mixture import Mixture\n"),
         ("arbiter.operators.prior.shrinkage", "from arbiter.operators.network import network\n"),
-        ("arbiter.surface", "from arbiter.plots import smile\n"),
+        ("arbiter.surface", "from arbiter.report import plot_surface\n"),
         ("arbiter.surface", "def save():\n    from arbiter.cli import main\n"),
         ("arbiter.audit.certificate", "from arbiter import Surface\n"),
         ("arbiter.pipeline", "from arbiter_lab.metrics.metric import Metric\n"),
@@ -127,7 +127,7 @@ def test_planted_backward_import_is_found(name: str, source: str) -> None:
     ("name", "source"),
     [
         ("arbiter.surface", "from arbiter.pricing.transport import Transport\nimport math\n"),
-        ("arbiter.surface", "def plot(self):\n    from arbiter import plots\n"),
+        ("arbiter.surface", "def plot(self):\n    from arbiter import report\n"),
         ("arbiter.surface", "if TYPE_CHECKING:\n    from arbiter.audit.certificate import C\n"),
         ("arbiter.pricing.mixture", "from arbiter.pricing.transport import Transport\n"),
         ("arbiter_lab.training.loop", "from arbiter.surface import Surface\n"),

@@ -70,25 +70,26 @@ def write_report(  # noqa: PLR0913 - one argument for each part of the page
     Raises:
         ValueError: If there are no quotes to report on.
     """
-    text = render_page(
+    return write_page(
+        path,
         Readings(surface, quotes, agreement),
         summary=summary,
         certificate=certificate,
         term_structure=term_structure,
         forwards=forwards,
     )
-    return write_whole(path, text)
 
 
-def render_page(
+def write_page(
+    path: str | PathLike[str],
     readings: Readings,
     *,
     summary: Mapping[str, Any],
     certificate: Certificate | None = None,
     term_structure: pl.DataFrame | None = None,
     forwards: pl.DataFrame | None = None,
-) -> str:
-    """The page as HTML text, from the arguments of :func:`write_report`."""
+) -> Path:
+    """Write the page of :func:`write_report` from a surface that is evaluated already."""
     quotes, vix = readings.quotes, readings.vix
     drawn = {} if vix is None else vix_panels.build_vix_figures(vix)
     payload = {
@@ -134,7 +135,7 @@ def render_page(
         style=_read_asset("page.css"),
         script=_read_asset("page.js"),
     )
-    return text
+    return write_whole(path, text)
 
 
 def _vix_context(vix: VixReadings) -> dict[str, Any]:

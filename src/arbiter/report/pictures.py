@@ -131,7 +131,7 @@ def _draw_cover(readings: Readings, summary: Mapping[str, Any]) -> Figure:
 def draw_residuals(readings: Readings) -> Figure:
     """Residuals in half-spreads, one row an expiry."""
     rows, labels = readings.T.size, [escape_dollars(v) for v in readings.quotes.labels]
-    cloud_height, map_height = 3.75, 1.0 + 0.15 * rows
+    cloud_height, map_height = 3.2, 0.6 + 0.13 * rows
     height = TITLE_INCHES + cloud_height + 0.7 + map_height + 0.6
     figure = new_figure(11.0, height, "Residuals, fit minus mid in half-spreads")
     every = max(1, rows // 30)

@@ -6,14 +6,15 @@ twenty times as long.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from numpy.typing import ArrayLike
 
 from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.report import plot_style
@@ -34,7 +35,7 @@ from arbiter.report.smile_panels import (
 _MAX_SMILES_PER_ROW = 5
 _PANEL_WIDTH, _PANEL_HEIGHT = 2.7, 2.0  # inches, with labels
 _LABEL_HEIGHT = 0.32  # inches, above the frame
-_MARGIN = 0.2  # inches, left of the panels
+_MARGIN, _RIGHT_MARGIN = 0.2, 0.12  # inches, beside the panels
 _TICK_LENGTH, _TICK_FONT, _LABEL_FONT = 14.0, 7.5, 8.0  # units of a panel; points
 _FRAME_LOW, _FRAME_HIGH = float(TOP), float(HEIGHT - BOTTOM)
 
@@ -48,10 +49,11 @@ class _Place:
     across: float
     down: float
 
-    def locate(self, points: Array) -> Array:
-        """``(p, 2)`` inches on the sheet of points ``(2, p)`` in units of the panel."""
-        x, y = points
-        return np.column_stack([self.left + self.across * x, self.top + self.down * y])
+    def locate(self, x: ArrayLike, y: ArrayLike) -> Array:
+        """``(…, 2)`` inches on the sheet of points in units of the panel."""
+        return np.stack(
+            [self.left + self.across * np.asarray(x), self.top + self.down * np.asarray(y)], axis=-1
+        )
 
 
 def draw_smiles(readings: SmileReadings, title: str = "Smiles") -> Figure:
@@ -65,7 +67,7 @@ def draw_smiles(readings: SmileReadings, title: str = "Smiles") -> Figure:
     ax = place_axes(figure, 0.0, 0.0, width, height)
     ax.set(xlim=(0.0, width), ylim=(height, 0.0))
     ax.set_axis_off()
-    wide = (width - _MARGIN) / columns
+    wide = (width - _MARGIN - _RIGHT_MARGIN) / columns
     places = [
         _Place(
             _MARGIN + wide * (i % columns),
@@ -91,19 +93,18 @@ def _draw_frames(ax: Axes, panels: list[tuple[_Place, SmilePanel]]) -> None:
     right = WIDTH - RIGHT
     grid, frame = [], []
     for place, panel in panels:
-        corners = np.array([[LEFT, LEFT, right], [_FRAME_LOW, _FRAME_HIGH, _FRAME_HIGH]])
-        frame.append(place.locate(corners))
+        corners = [LEFT, LEFT, right], [_FRAME_LOW, _FRAME_HIGH, _FRAME_HIGH]
+        frame.append(place.locate(*corners))
         for x, text in panel.across:
-            grid.append(place.locate(np.array([[x, x], [_FRAME_LOW, _FRAME_HIGH]])))
-            ends = np.array([[x, x], [_FRAME_HIGH, _FRAME_HIGH + _TICK_LENGTH]])
-            frame.append(place.locate(ends))
+            grid.append(place.locate([x, x], [_FRAME_LOW, _FRAME_HIGH]))
+            frame.append(place.locate([x, x], [_FRAME_HIGH, _FRAME_HIGH + _TICK_LENGTH]))
             _write_tick(ax, frame[-1][1], text, ha="center", va="top")
         for y, text in panel.up:
-            grid.append(place.locate(np.array([[LEFT, right], [y, y]])))
-            frame.append(place.locate(np.array([[LEFT - _TICK_LENGTH, LEFT], [y, y]])))
+            grid.append(place.locate([LEFT, right], [y, y]))
+            frame.append(place.locate([LEFT - _TICK_LENGTH, LEFT], [y, y]))
             _write_tick(ax, frame[-1][0], text, ha="right", va="center_baseline")
-    ax.add_collection(LineCollection(grid, colors=plot_style.LINE, linewidths=0.8))
-    ax.add_collection(LineCollection(frame, colors="#b8bfc6", linewidths=0.8))
+    _draw_as_one(ax, grid, color=plot_style.LINE, linewidth=0.8)
+    _draw_as_one(ax, frame, color="#b8bfc6", linewidth=0.8)
 
 
 def _write_tick(ax: Axes, at: Array, text: str, *, ha: Any, va: Any) -> None:
@@ -113,25 +114,38 @@ def _write_tick(ax: Axes, at: Array, text: str, *, ha: Any, va: Any) -> None:
 
 def _draw_quotes_and_curves(ax: Axes, panels: list[tuple[_Place, SmilePanel]]) -> None:
     for colour, inside in (("#8b96a1", True), (plot_style.VERMILION, False)):
-        bars = [
-            place.locate(np.array([[x, x], np.clip([bid, ask], _FRAME_LOW, _FRAME_HIGH)]))
-            for place, panel in panels
-            for x, bid, ask in panel.bars[:, panel.inside == inside].T
-        ]
-        ax.add_collection(LineCollection(bars, colors=colour, linewidths=0.8))
+        bars = []
+        for place, panel in panels:
+            x, *ends = panel.bars[:, panel.inside == inside]
+            low, high = np.clip(ends, _FRAME_LOW, _FRAME_HIGH)
+            gap = np.full(x.size, np.nan)
+            bars.append(place.locate(np.stack([x, x, gap], 1), np.stack([low, high, gap], 1)))
+        lines = np.concatenate(bars).reshape(-1, 2)
+        ax.add_line(Line2D(*lines.T, color=colour, linewidth=0.8))
     bands = [
-        place.locate(_outline_band(panel.curve[0], panel.band))
+        place.locate(*_outline_band(panel.curve[0], panel.band))
         for place, panel in panels
         if panel.band is not None
     ]
     ax.add_collection(PolyCollection(bands, facecolors=plot_style.BLUE, alpha=0.16, linewidths=0))
-    blue: Any = {"colors": plot_style.BLUE}
-    beyond = ((place, side) for place, panel in panels for side in panel.beyond)
-    ax.add_collection(
-        LineCollection(_cut_at_frames(beyond), **blue, linewidths=0.9, linestyles=":")
-    )
-    between = ((place, panel.curve[:, panel.between]) for place, panel in panels)
-    ax.add_collection(LineCollection(_cut_at_frames(between), **blue, linewidths=1.3))
+    beyond = [
+        place.locate(*cut_line(side, _FRAME_LOW, _FRAME_HIGH))
+        for place, panel in panels
+        for side in panel.beyond
+    ]
+    _draw_as_one(ax, beyond, color=plot_style.BLUE, linewidth=0.9, linestyle=":")
+    between = [
+        place.locate(*cut_line(panel.curve[:, panel.between], _FRAME_LOW, _FRAME_HIGH))
+        for place, panel in panels
+    ]
+    _draw_as_one(ax, between, color=plot_style.BLUE, linewidth=1.3)
+
+
+def _draw_as_one(ax: Axes, lines: list[Array], **style: Any) -> None:
+    """Draw lines ``(p, 2)`` of one style as one artist, with a gap after each."""
+    gap = np.full((1, 2), np.nan)
+    points = np.concatenate([part for line in lines for part in (line, gap)])
+    ax.add_line(Line2D(*points.T, **style))
 
 
 def _draw_labels(ax: Axes, readings: SmileReadings, places: list[_Place]) -> None:
@@ -151,10 +165,6 @@ def _outline_band(x: Array, band: Array) -> Array:
     good = np.isfinite(band).all(axis=0)
     low, high = np.clip(band[:, good], _FRAME_LOW, _FRAME_HIGH)
     return np.array([np.r_[x[good], x[good][::-1]], np.r_[low, high[::-1]]])
-
-
-def _cut_at_frames(lines: Iterable[tuple[_Place, Array]]) -> list[Array]:
-    return [place.locate(cut_line(line, _FRAME_LOW, _FRAME_HIGH)) for place, line in lines]
 
 
 def cut_line(line: Array, low: float, high: float) -> Array:
