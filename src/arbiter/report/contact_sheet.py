@@ -44,9 +44,7 @@ class Drawing:
 
 def draw_smiles(readings: SmileReadings) -> list[Drawing]:
     """One drawing per expiry, in the order of the expiries."""
-    return [
-        _draw_smile(readings, i, panel) for i, panel in enumerate(lay_out_smiles(readings))
-    ]
+    return [_draw_smile(readings, i, panel) for i, panel in enumerate(lay_out_smiles(readings))]
 
 
 def _draw_smile(readings: SmileReadings, i: int, panel: SmilePanel) -> Drawing:

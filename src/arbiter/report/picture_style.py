@@ -6,7 +6,7 @@ Fixed places cost half of what matplotlib's own search for a layout does, and dr
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import matplotlib as mpl
@@ -45,9 +45,7 @@ _PNG_COMPRESSION = 3  # of 9: a tenth larger than the most, in a third of the ti
 def new_figure(width: float, height: float, title: str) -> Figure:
     """An empty figure of so many inches under its title."""
     figure = Figure(figsize=(width, height))
-    figure.text(
-        0.14 / width, 1.0 - 0.1 / height, title, fontsize=13.0, fontweight="bold", va="top"
-    )
+    figure.text(0.14 / width, 1.0 - 0.1 / height, title, fontsize=13.0, fontweight="bold", va="top")
     return figure
 
 
@@ -61,7 +59,7 @@ def place_axes(
     return axes
 
 
-def draw_lines(ax: Axes, x: Sequence[Array], y: Sequence[Array], **style: Any) -> None:
+def draw_lines(ax: Axes, x: Iterable[Array], y: Iterable[Array], **style: Any) -> None:
     """Many lines as one artist; the axes are scaled to show them."""
     lines = [np.column_stack(pair) for pair in zip(x, y, strict=True)]
     ax.add_collection(LineCollection(lines, **style))

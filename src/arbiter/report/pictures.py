@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from arbiter.fitting.vix_comparison import JointComparison
     from arbiter.quotes import Quotes
 
+
 def write_pictures(
     folder: str | PathLike[str],
     surface: ReportedSurface,
