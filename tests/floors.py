@@ -144,7 +144,7 @@ LAYERS = {
     ],
     "arbiter.cli": [
         "chain_options console_log exit_codes",
-        "audit_command joint_command simulate_command vix_command vix_options",
+        "audit_command joint_command simulate_command vix_command vix_options warm_command",
         "fit_command",
     ],
 }

@@ -20,6 +20,7 @@ from arbiter.cli.fit_command import fit
 from arbiter.cli.joint_command import joint
 from arbiter.cli.simulate_command import simulate
 from arbiter.cli.vix_command import vix
+from arbiter.cli.warm_command import warm
 from arbiter.extras import MissingExtraError
 
 COMMANDS = "arbiter.commands"  # entry points of other distributions
@@ -37,7 +38,7 @@ def build_app() -> typer.Typer:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    for command in (fit, vix, audit, joint, simulate):
+    for command in (fit, vix, audit, joint, simulate, warm):
         app.command()(command)
     installed = {point.name: point for point in entry_points(group=COMMANDS)}
     for name in LAB_COMMANDS:
