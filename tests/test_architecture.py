@@ -266,6 +266,13 @@ def test_loaded_torch_and_numpy_are_seen() -> None:
     assert {"numpy", "torch"} <= loaded_after("import torch, numpy")
 
 
+def test_a_fit_without_a_report_starts_without_its_packages() -> None:
+    unwanted = {"jinja2", "matplotlib", "plotly", "scipy.signal", "torch"}
+    assert unwanted.isdisjoint(loaded_after("import arbiter.pipeline"))
+    drawn = loaded_after("import arbiter.report.page, arbiter.report.pictures")  # the control
+    assert {"jinja2", "matplotlib", "plotly"} <= drawn
+
+
 def test_folders_do_not_hide_functions_of_the_same_name() -> None:
     """``ab.audit`` and ``ab.vix`` are functions whatever has been imported before."""
     program = (
