@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from arbiter.quotes import Quotes
     from arbiter.surface import Surface
 
+_Query = Callable[..., object]
 _SMALL_EXPIRIES = 4  # of the fits that are there to be compiled
 
 
@@ -140,23 +141,32 @@ def _ask_everything(surface: Surface) -> None:
     """Every query of a surface, at one point and at many."""
     import numpy as np
 
+    by_point: tuple[_Query, ...] = (
+        surface.otm,
+        surface.iv,
+        surface.z,
+        surface.log_strike,
+        surface.density,
+        surface.digital,
+        surface.local_variance,
+    )
+    by_strike: tuple[_Query, ...] = (
+        surface.call,
+        surface.put,
+        surface.delta,
+        surface.gamma,
+        surface.vega,
+        surface.theta,
+    )
+    by_probability: tuple[_Query, ...] = (surface.quantile, surface.dual, surface.cvar)
     k, T = np.linspace(-0.3, 0.2, 6), surface.maturities[:, None]
     for points, at in ((0.0, 0.25), (k, 0.25), (k, T)):
-        for query in (
-            surface.otm,
-            surface.iv,
-            surface.z,
-            surface.density,
-            surface.digital,
-            surface.local_variance,
-        ):
+        for query in by_point:
             query(points, at)
-        for query in (surface.call, surface.put, surface.delta, surface.gamma, surface.vega):
+        for query in by_strike:
             query(surface.forward(at) * np.exp(points), at)
-        surface.theta(surface.forward(at) * np.exp(points), at)
-        for query in (surface.quantile, surface.dual, surface.cvar):
+        for query in by_probability:
             query(np.abs(points) + 0.1, at)
-        surface.log_strike(points, at)
         surface.variance_swap(at)
         surface.forward_variance(at)
 
