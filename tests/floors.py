@@ -5,6 +5,7 @@ from __future__ import annotations
 # From low to high. A floor imports only floors before it. A floor is a file or a folder.
 LIBRARY = [
     "conventions",
+    "extras",
     "compiled",
     "files",
     "values",
@@ -21,7 +22,6 @@ LIBRARY = [
     "audit",
     "surface",
     "frames",
-    "plots",
     "data",
     "examples",
     "vix",
@@ -52,7 +52,7 @@ LAB = [
 
 # One-call conveniences of a surface: imported when called, or for the type checker only.
 CONVENIENCES = {
-    "arbiter.surface": {"storage", "frames", "audit", "plots"},
+    "arbiter.surface": {"storage", "frames", "audit", "report"},
     "arbiter.fitting.fitted_surface": {"fitting"},
 }
 
@@ -141,16 +141,17 @@ LAYERS = {
         "pretrained",
     ],
     "arbiter.report": [
-        "fit_summary number_format smile_curves",
+        "fit_summary number_format smile_curves surface_picture",
+        "smile_panels vix_curves",
         "curves",
         "contact_sheet headline plot_style tables",
-        "slice_figures vix_panels",
-        "figures vix_pictures",
+        "picture_style slice_figures vix_panels",
+        "figures smile_pictures vix_pictures",
         "page pictures",
     ],
     "arbiter.cli": [
         "chain_options console_log exit_codes",
-        "audit_command joint_command simulate_command vix_command vix_options",
+        "audit_command joint_command simulate_command vix_command vix_options warm_command",
         "fit_command",
     ],
 }
