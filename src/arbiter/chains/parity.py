@@ -13,18 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from arbiter.chains.padded_rows import (
     Indices,
     Mask,
+    find_balanced_medians,
     find_row_medians,
     find_row_quantiles,
-    find_row_weighted_medians,
+    find_weighted_medians,
+    make_margins,
     mask_rows,
     pack_rows,
+    select_least,
 )
 from arbiter.conventions import Array
 
@@ -48,9 +51,9 @@ class CallPutPairs:
     """Strikes of each series at which both call and put are two-sided.
 
     Attributes:
-        K: ``(L, n)`` strikes, increasing, of series after series; 1 behind the last.
+        K: ``(L, n)`` strikes, increasing, a row per series; 1 behind the last.
         y: ``(L, n)`` call minus put, mid prices; 0 behind the last.
-        h: ``(L, n)`` half-spreads; 1 behind the last.
+        h: ``(L, n)`` half-spreads; infinite behind the last.
         straddle: ``(L, n)`` call plus put, mid prices; 0 behind the last.
         count: ``(L,)`` number of pairs of each series.
     """
@@ -61,12 +64,20 @@ class CallPutPairs:
     straddle: Array
     count: Indices
 
-    @property
-    def listed(self) -> Mask:
-        """``(L, n)`` which entries are pairs."""
-        return mask_rows(self.count, self.K.shape[1])
+    @cached_property
+    def ordered_h(self) -> Array:
+        """``(L, n)`` half-spreads of each series, increasing."""
+        return np.sort(self.h, axis=1)
 
-    def select(self, rows: NDArray[np.bool_] | Indices) -> CallPutPairs:
+    @cached_property
+    def s(self) -> Array:
+        """``(L, n)`` by how much mids may be off; infinite behind the last.
+
+        By a share of their own spread, and by what all have in common.
+        """
+        return np.hypot(self.h, find_row_quantiles(self.ordered_h, self.count, 0.1)[:, None])
+
+    def select(self, rows: Mask | Indices) -> CallPutPairs:
         """Some of the series."""
         count = self.count[rows]
         n = int(count.max(initial=1))
@@ -84,28 +95,33 @@ def estimate_discounts(pairs: CallPutPairs) -> tuple[Array, Array]:
 
 
 def _fit_robust_slopes(pairs: CallPutPairs) -> tuple[Array, Array]:
-    slope, information = np.empty((2, pairs.count.size))
+    left = np.arange(pairs.count.size)
+    slope, information = np.empty((2, left.size))
     score = np.zeros_like(pairs.K)  # (L, n)
-    left, at, s, w = np.arange(slope.size), pairs, _estimate_mid_errors(pairs), 0.0 * pairs.K
+    K, y, s, count, w = pairs.K, pairs.y, pairs.s, pairs.count, 0.0
+    margins = make_margins(count, K.shape[1])
     a, b = _find_first_lines(pairs)
-    r = at.y - a[:, None] - b[:, None] * at.K
+    r = y - a[:, None] - b[:, None] * K
     for i in range(_MAX_ITERATIONS):
-        before, w = w, _bisquare_weights(r / s, at.listed, at.listed) / s**2
-        total = np.sum(w, axis=1, keepdims=True)
-        x = at.K - np.sum(w * at.K, axis=1, keepdims=True) / total
-        weight = np.sum(w * x * x, axis=1)
-        b = np.sum(w * x * at.y, axis=1) / weight
-        r = at.y - np.sum(w * at.y, axis=1, keepdims=True) / total - b[:, None] * x
-        done = np.max(np.abs(w - before), axis=1) <= 1e-9 * np.max(w, axis=1)
-        done |= i == _MAX_ITERATIONS - 1
-        if done.any():
+        z = np.abs(r / s) + margins
+        before, w = w, _bisquare_weights(z, find_balanced_medians(z, count)) / (s * s)
+        total = w.sum(axis=1, keepdims=True)
+        x = K - (w * K).sum(axis=1, keepdims=True) / total
+        wx = w * x
+        weight = (wx * x).sum(axis=1)
+        b = (wx * y).sum(axis=1) / weight
+        r = y - (w * y).sum(axis=1, keepdims=True) / total - b[:, None] * x
+        done = np.abs(w - before).max(axis=1) <= 1e-9 * w.max(axis=1)
+        if done.any() or i == _MAX_ITERATIONS - 1:
+            done = done | (i == _MAX_ITERATIONS - 1)
             slope[left[done]], information[left[done]] = b[done], weight[done]
-            score[left[done], : r.shape[1]] = (w * x * r)[done]
+            score[left[done], : r.shape[1]] = wx[done] * r[done]
             if done.all():
                 break
-            left, at = left[~done], at.select(~done)
-            n = at.K.shape[1]
-            s, w, r = s[~done, :n], w[~done, :n], r[~done, :n]
+            left, count = left[~done], count[~done]
+            n = int(count.max())
+            K, y, s, w, r = (values[~done, :n] for values in (K, y, s, w, r))
+            margins = make_margins(count, n)
     return -slope, _newey_west_deviations(score, pairs.count, 2) / information
 
 
@@ -116,23 +132,17 @@ def estimate_forwards(pairs: CallPutPairs, discount: Array) -> tuple[Array, Arra
     """
     F, error = np.full((2, discount.size), np.nan)
     left, at, D = np.arange(F.size), pairs, discount[:, None]
-    s, each = _estimate_mid_errors(pairs) / D, pairs.K + pairs.y / D
-    starts = [find_row_weighted_medians(each, s**-power, at.listed) for power in (2.0, 1.0, 0.0)]
-    f = _choose_least_misfit(
-        [(start, D * (each - start[:, None])) for start in starts], pairs.h, at.listed
-    )
-    sound = (D * np.abs(each - f[:, None]) <= _MAX_ERROR_HALF_SPREADS * at.h) & at.listed
+    s, each = pairs.s / D, pairs.K + pairs.y / D
+    f = _find_first_forwards(pairs, D, each, s)
+    sound = D * np.abs(each - f[:, None]) <= _MAX_ERROR_HALF_SPREADS * at.h
     for i in range(_MAX_ITERATIONS):
         inner, w = _weigh_near_forward(at, D[:, 0], f, sound, each, s)
-        before, f = f, np.sum(w * each, axis=1) / np.sum(w, axis=1)
-        done = np.abs(f - before) <= 1e-10 * f
-        if i == _MAX_ITERATIONS - 1:
-            done[:] = True
+        before, f = f, (w * each).sum(axis=1) / w.sum(axis=1)
+        done = (np.abs(f - before) <= 1e-10 * f) | (i == _MAX_ITERATIONS - 1)
         if done.any():
             F[left[done]] = f[done]
-            error[left[done]] = _measure_forward_errors(
-                w[done], (each - f[:, None])[done], s[done], inner[done]
-            )
+            off = (each - f[:, None])[done]
+            error[left[done]] = _measure_forward_errors(w[done], off, s[done], inner[done])
         going = ~done & (f > 0.0)
         if not going.any():
             break
@@ -143,47 +153,57 @@ def estimate_forwards(pairs: CallPutPairs, discount: Array) -> tuple[Array, Arra
     return F, error
 
 
+def _find_first_forwards(pairs: CallPutPairs, D: Array, each: Array, s: Array) -> Array:
+    """``(L,)`` medians of each pair's own forward, weighed in three ways: the best of them."""
+    order = np.argsort(np.where(np.isfinite(pairs.h), each, np.inf), axis=1)
+    ordered, errors = (np.take_along_axis(a, order, axis=1) for a in (each, s))
+    candidates = []
+    for weights in (errors**-2.0, 1.0 / errors, np.isfinite(errors)):
+        f = find_weighted_medians(ordered, weights, pairs.count)
+        candidates.append((f, D * (each - f[:, None])))
+    return _choose_least_misfit(candidates, pairs.h)
+
+
 def _weigh_near_forward(
     pairs: CallPutPairs, D: Array, f: Array, sound: Mask, each: Array, s: Array
 ) -> tuple[Mask, Array]:
     """``(L, n)`` which pairs are in the window around each forward, and the weights of all."""
-    listed = pairs.listed
     distance = np.abs(np.log(pairs.K / f[:, None]))
     v, reach = _measure_middles(pairs, D, f, distance)
     width = np.maximum(_WINDOW_DEVIATIONS * v, reach)[:, None]
-    inner = (distance <= 2.0 * width) & listed
+    inner = (distance <= 2.0 * width) & np.isfinite(pairs.h)
     both = inner & sound
-    inner = np.where(np.any(both, axis=1, keepdims=True), both, inner)
-    z = (each - f[:, None]) / s
-    nearness = np.exp(-0.5 * (distance / width) ** 2)
-    return inner, nearness * sound * _bisquare_weights(z, inner, listed) / s**2
+    if not both.any(axis=1).all():
+        both = np.where(both.any(axis=1, keepdims=True), both, inner)
+    z = np.abs((each - f[:, None]) / s)
+    nearness = np.exp(-0.5 * (distance / width) ** 2) * sound
+    return both, nearness * _bisquare_weights(z, find_row_medians(z, both)) / (s * s)
 
 
 def _measure_middles(
     pairs: CallPutPairs, D: Array, f: Array, distance: Array
 ) -> tuple[Array, Array]:
     """``(L,)`` at-the-money deviations, and how far off the last of the nearest pairs is."""
-    rows, n = np.arange(f.size)[:, None], pairs.K.shape[1]
+    row = np.arange(f.size)
     # strikes increase, so that the nearest are among the next on either side of the forward
-    first = np.count_nonzero((pairs.K < f[:, None]) & pairs.listed, axis=1)[:, None]
+    first = ((pairs.K < f[:, None]) & np.isfinite(pairs.h)).sum(axis=1)[:, None]
     place = first + np.arange(-_MIN_PAIRS_NEAR, _MIN_PAIRS_NEAR)
     outside = (place < 0) | (place >= pairs.count[:, None])
-    place = np.clip(place, 0, n - 1)
-    off = np.where(outside, np.inf, distance[rows, place])
+    place = np.clip(place, 0, pairs.K.shape[1] - 1)
+    off = np.where(outside, np.inf, distance[row[:, None], place])
     near = np.argsort(off, axis=1, kind="stable")
-    last = np.minimum(pairs.count, _MIN_PAIRS_NEAR) - 1
-    reach = off[rows[:, 0], near[rows[:, 0], last]]
-    middle = pairs.straddle[rows, place[rows, near[:, :3]]]
+    reach = off[row, near[row, np.minimum(pairs.count, _MIN_PAIRS_NEAR) - 1]]
+    middle = pairs.straddle[row[:, None], place[row[:, None], near[:, :3]]]
     straddle = find_row_medians(middle, mask_rows(np.minimum(pairs.count, 3), 3))
     return np.sqrt(0.5 * np.pi) * straddle / (D * f), reach
 
 
 def _measure_forward_errors(w: Array, off: Array, s: Array, inner: Mask) -> Array:
     """``(L,)`` standard errors of forwards that lie ``off`` each pair's own."""
-    total, count = np.sum(w, axis=1), np.count_nonzero(inner, axis=1)
+    total, count = w.sum(axis=1), inner.sum(axis=1)
     scatter = _newey_west_deviations(pack_rows(w * off, inner), count, 1) / total
     # A handful of pairs may agree by chance; their spreads say what they can tell.
-    quoted = np.sqrt(np.sum((w * s) ** 2, axis=1)) / total
+    quoted = np.sqrt((np.where(w > 0.0, w * s, 0.0) ** 2).sum(axis=1)) / total
     few = count < 2 * _MIN_PAIRS_NEAR
     return np.where(few, np.maximum(scatter, _MIN_QUOTED_ERROR_SHARE * quoted), scatter)
 
@@ -195,37 +215,22 @@ def is_discount_known(discount: float, error: float, T: float) -> bool:
     return bool(abs(np.log(discount)) <= _MAX_RATE_PER_YEAR * T + 3.0 * error + 1e-3)
 
 
-def _estimate_mid_errors(pairs: CallPutPairs) -> Array:
-    """By how much mids may be off: by a share of their spread, and by what all have in common."""
-    return np.hypot(pairs.h, find_row_quantiles(pairs.h, pairs.listed, 0.1)[:, None])
-
-
 def _find_first_lines(pairs: CallPutPairs) -> tuple[Array, Array]:
     """``(L,)`` intercepts and slopes: by medians of all pairs, of the tighter half, or of a fifth.
 
     Of the three the one that contradicts the fewest pairs.
     """
-    listed = pairs.listed
-    order = np.argsort(np.where(listed, pairs.h, np.inf), axis=1, kind="stable")
-    lines = []
+    candidates = []
     for share in (1.0, 0.5, 0.2):
-        size = np.maximum(MIN_PAIRS_FOR_DISCOUNT, np.rint(share * pairs.count).astype(np.int64))
-        among = mask_rows(size, int(size.max()))
-        # the tightest in order of strike
-        tight = np.sort(np.where(among, order[:, : among.shape[1]], listed.shape[1]), axis=1)
-        tight = np.minimum(tight, listed.shape[1] - 1)
-        a, b = _fit_median_lines(
-            *(np.take_along_axis(x, tight, axis=1) for x in (pairs.K, pairs.y)), size
-        )
-        lines.append((a, b))
-    return _choose_least_misfit(
-        [
-            (np.stack(line), pairs.y - line[0][:, None] - line[1][:, None] * pairs.K)
-            for line in lines
-        ],
-        pairs.h,
-        listed,
-    )
+        K, y, size = pairs.K, pairs.y, pairs.count
+        if share < 1.0:
+            size = np.maximum(MIN_PAIRS_FOR_DISCOUNT, np.rint(share * size).astype(np.int64))
+            tight = select_least(pairs.h, pairs.ordered_h, size)
+            K, y = (np.take_along_axis(a, tight, axis=1) for a in (K, y))
+        a, b = _fit_median_lines(K, y, size)
+        candidates.append((np.stack([a, b]), pairs.y - a[:, None] - b[:, None] * pairs.K))
+    a, b = _choose_least_misfit(candidates, pairs.h)
+    return a, b
 
 
 def _fit_median_lines(K: Array, y: Array, count: Indices) -> tuple[Array, Array]:
@@ -233,44 +238,38 @@ def _fit_median_lines(K: Array, y: Array, count: Indices) -> tuple[Array, Array]
     half = count // 2
     left = mask_rows(half, int(half.max()))
     place = np.where(left, (count - half)[:, None] + np.arange(left.shape[1]), 0)
-    rise, run = (
-        np.take_along_axis(x, place, axis=1) - x[:, : left.shape[1]] for x in (y, K)
-    )
+    rise, run = (np.take_along_axis(a, place, axis=1) - a[:, : left.shape[1]] for a in (y, K))
     b = find_row_medians(rise / np.where(left, run, 1.0), left)
     return find_row_medians(y - b[:, None] * K, mask_rows(count, K.shape[1])), b
 
 
-def _choose_least_misfit(
-    candidates: Sequence[tuple[Array, Array]], h: Array, listed: Mask
-) -> Array:
+def _choose_least_misfit(candidates: Sequence[tuple[Array, Array]], h: Array) -> Array:
     """Of several estimates ``(…, L)`` with their residuals ``(L, n)`` each row's best, or first.
 
     The best contradicts the fewest pairs and, as a tie-break, misses the others by the least.
     """
-    best, least = candidates[0][0], np.empty(0)
-    for estimate, residual in candidates:
-        z = np.where(listed, np.abs(residual) / h, 0.0)
-        misfit = np.sum(z > 1.0, axis=1) + 0.01 * np.sum(np.minimum(z, 1.0) ** 2, axis=1)
-        if least.size:
-            better = misfit < least
-            best = np.where(better, estimate, best)
-            misfit = np.where(better, misfit, least)
-        least = misfit
+    best, least = candidates[0][0], np.full(h.shape[0], np.nan)
+    for i, (estimate, residual) in enumerate(candidates):
+        z = np.abs(residual) / h
+        misfit = (z > 1.0).sum(axis=1) + 0.01 * (np.minimum(z, 1.0) ** 2).sum(axis=1)
+        better = (misfit < least) | (i == 0)
+        best, least = np.where(better, estimate, best), np.where(better, misfit, least)
     return best
 
 
-def _bisquare_weights(z: Array, among: Mask, listed: Mask) -> Array:
-    """Tukey's weights of residuals ``z``, in units of their own spread ``among`` some of them."""
-    scale = _MAD_TO_DEVIATION * find_row_medians(np.abs(z), among)[:, None]
-    u = z / (_TUKEY_CONSTANT * np.maximum(scale, _MIN_SCALE_HALF_SPREADS))
-    return np.where((np.abs(u) < 1.0) & listed, (1.0 - np.minimum(u * u, 1.0)) ** 2, 0.0)
+def _bisquare_weights(z: Array, middle: Array) -> Array:
+    """Tukey's weights of sizes ``z`` of residuals, in units of their spread around ``middle``."""
+    scale = np.maximum(_MAD_TO_DEVIATION * middle, _MIN_SCALE_HALF_SPREADS)
+    u = z / (_TUKEY_CONSTANT * scale)[:, None]
+    weights: Array = np.maximum(1.0 - u * u, 0.0) ** 2
+    return weights
 
 
 def _newey_west_deviations(g: Array, count: Indices, fitted: int) -> Array:
     """``(L,)`` standard deviations of row sums (Newey-West: neighbouring strikes err together)."""
-    total = np.sum(g * g, axis=1)
+    total = (g * g).sum(axis=1)
     lags = np.minimum(np.rint(count ** (1.0 / 3.0)).astype(np.int64), count - 1)
     for lag in range(1, int(lags.max(initial=0)) + 1):
-        both = np.sum(g[:, lag:] * g[:, :-lag], axis=1)
+        both = (g[:, lag:] * g[:, :-lag]).sum(axis=1)
         total += np.where(lag <= lags, 2.0 * (1.0 - lag / (lags + 1.0)) * both, 0.0)
     return np.sqrt(np.maximum(total, 0.0) * count / np.maximum(count - fitted, 1))
