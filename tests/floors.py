@@ -70,7 +70,8 @@ LAYERS = {
         "vix_slices",
     ],
     "arbiter.chains": [
-        "contradictions errors parity sessions symbols",
+        "contradictions errors nyse parity symbols",
+        "sessions",
         "cleaning quote_time roots series_parity source",
         "chain reading tables",
         "exchange_layout long_layout tidy_layout yahoo_layout volatilities_layout futures_files",
