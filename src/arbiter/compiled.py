@@ -35,7 +35,7 @@ config: Any = _config  # whose attributes come from the environment
 PACKAGE = Path(__file__).parent
 # Modules and folders that compiled functions and their constants come from, from low to high: a
 # test looks after it.
-ROOMS = ("compiled.py", "conventions.py", "pricing", "fitting", "operators")
+ROOMS = ("compiled.py", "conventions.py", "pricing", "models", "audit", "fitting", "operators")
 _CACHE_PREFIX, _MAX_CACHE_AGE_SECONDS = "arbiter-compiled-", 3600.0  # names of folders, and seconds
 _compile_lock = Lock()
 

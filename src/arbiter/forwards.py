@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -36,15 +37,20 @@ class ForwardCurve:
 
     def forward(self, T: ArrayLike) -> Array:
         """Forward for maturities ``T``."""
-        return np.exp(
-            _interpolate_log_linear(self.maturities, np.log(self.forwards), _as_floats(T))
-        )
+        return np.exp(_interpolate_linear(*self._forward_nodes, _as_floats(T)))
 
     def discount(self, T: ArrayLike) -> Array:
         """Discount factor for maturities ``T``."""
-        at = np.concatenate([[0.0], self.maturities])
+        return np.exp(_interpolate_linear(*self._discount_nodes, _as_floats(T)))
+
+    @cached_property
+    def _forward_nodes(self) -> tuple[Array, Array]:
+        return self.maturities, np.log(self.forwards)
+
+    @cached_property
+    def _discount_nodes(self) -> tuple[Array, Array]:
         logs = np.concatenate([[0.0], np.log(self.discounts)])
-        return np.exp(_interpolate_log_linear(at, logs, _as_floats(T)))
+        return np.concatenate([[0.0], self.maturities]), logs
 
 
 def to_year_fractions(T: MaturityLike, as_of: np.datetime64 | None, *, zero: bool = False) -> Array:
@@ -58,9 +64,11 @@ def to_year_fractions(T: MaturityLike, as_of: np.datetime64 | None, *, zero: boo
             maturity is not a positive finite number.
     """
     t = _as_floats(_years_from_dates(np.asarray(T), as_of))
-    bad = ~(np.isfinite(t) & ((t >= MIN_YEARS) | (zero & (t == 0.0))))
-    if np.any(bad):
-        where = int(np.flatnonzero(bad.ravel())[0])
+    good = (t >= MIN_YEARS) & (t < np.inf)  # a NaN is not
+    if zero:
+        good |= t == 0.0
+    if not good.all():
+        where = int(np.flatnonzero(~good.ravel())[0])
         raise ValueError(
             f"T[{where}] = {float(t.ravel()[where])!r}: a maturity must be a positive, finite "
             f"year fraction (minutes / {MINUTES_PER_YEAR:,}), at least {MIN_YEARS:g}; leave out "
@@ -121,12 +129,12 @@ def _as_floats(a: ArrayLike) -> Array:
     return np.asarray(a, dtype=np.float64)
 
 
-def _interpolate_log_linear(at: Array, logs: Array, T: Array) -> Array:
+def _interpolate_linear(at: Array, logs: Array, T: Array) -> Array:
     if at.size == 1:
         return np.full(T.shape, logs[0])
-    i = np.clip(np.searchsorted(at, T, side="right") - 1, 0, at.size - 2)
+    i = np.searchsorted(at[1:-1], T, side="right")
+    left, right = logs[i], logs[i + 1]
     share = (T - at[i]) / (at[i + 1] - at[i])
     # written from the nearer node, so that a listed maturity gives its own number back
-    near_left = share < 0.5
-    rise = logs[i + 1] - logs[i]
-    return np.where(near_left, logs[i] + share * rise, logs[i + 1] - (1.0 - share) * rise)
+    rise = right - left
+    return np.where(share < 0.5, left + share * rise, right - (1.0 - share) * rise)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import json
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -87,8 +88,20 @@ def freeze_info(info: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return MappingProxyType(copy)
 
 
+def _rebuild_mapping(plain: dict[str, Any]) -> MappingProxyType[str, Any]:
+    return MappingProxyType(plain)
+
+
+def _reduce_mapping(frozen: MappingProxyType[str, Any]) -> tuple[Any, ...]:
+    return _rebuild_mapping, (dict(frozen),)
+
+
+# What is read-only can be copied and sent to other processes all the same.
+copyreg.pickle(MappingProxyType, _reduce_mapping)
+
+
 def _require_all(name: str, array: Array, good: NDArray[np.bool_], remedy: str) -> Array:
-    bad = np.flatnonzero(~np.ravel(good))
-    if bad.size:
+    if not good.all():
+        bad = np.flatnonzero(~np.ravel(good))
         raise ValueError(f"{name}[{bad[0]}] = {float(np.ravel(array)[bad[0]])!r}: {remedy}")
     return array

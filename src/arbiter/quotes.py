@@ -66,6 +66,13 @@ class Quotes:
     info: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     warnings: tuple[str, ...] = ()
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy is as read-only as what it is a copy of."""
+        for value in state.values():
+            if isinstance(value, np.ndarray):
+                value.setflags(write=False)
+        self.__dict__.update(state)
+
     def __len__(self) -> int:
         return int(self.k.size)
 

@@ -1,5 +1,7 @@
 """The file format of a surface: a plain, versioned ``.npz`` (docs/file-format.md).
 
+A surface that came from a fit keeps its result and its standard errors in the file.
+
 Nothing is unpickled, nothing is allocated before its size is checked against the file, and a
 file is replaced in one step or not at all.
 """
@@ -24,7 +26,7 @@ from arbiter.pricing.vix_slices import VixSlices
 from arbiter.surface import Surface
 
 FORMAT = "arbiter-surface"
-VERSION = 2  # with VIX slices; a surface without them is written as version 1
+VERSION = 3  # with a result; version 2 has VIX slices at most, and version 1 neither
 MAX_BYTES = 64 * 2**20  # a 60 × 41 surface takes 20 kB; this is a cap on hostile files
 
 # What the zip reader raises on damage: checksums, streams, missing members, encryption.
@@ -49,6 +51,7 @@ _HEADER_ERRORS = (
 )
 _ARRAY_NAMES = ("knots", "maturities", "slopes", "weights", "forwards", "discounts")
 _VIX_ARRAY_NAMES = ("vix_knots", "vix_maturities", "vix_slopes")
+_RESULT_PREFIX = "result_"  # of arrays of a result
 
 
 class SurfaceFileError(ValueError):
@@ -57,10 +60,10 @@ class SurfaceFileError(ValueError):
 
 def save(surface: Surface, path: str | PathLike[str]) -> None:
     """Write ``surface`` to ``path`` through a temporary file beside it."""
-    slices = surface.vix_slices
+    slices, stored = surface.vix_slices, surface.to_stored()
     meta = {
         "format": FORMAT,
-        "version": 1 if slices is None else VERSION,
+        "version": VERSION if stored is not None else 1 if slices is None else 2,
         "as_of": None if surface.as_of is None else str(surface.as_of),
         "info": dict(surface.info),
     }
@@ -75,6 +78,10 @@ def save(surface: Surface, path: str | PathLike[str]) -> None:
     if slices is not None:
         vix = (slices.knots, slices.maturities, slices.slopes)
         arrays.update(zip(_VIX_ARRAY_NAMES, vix, strict=True))
+    if stored is not None:
+        meta["kind"], meta["result"], found = stored
+        meta["result_arrays"] = sorted(found)
+        arrays.update({_RESULT_PREFIX + name: found[name] for name in sorted(found)})
     arrays["meta"] = np.frombuffer(json.dumps(meta, allow_nan=False).encode(), dtype=np.uint8)
     with open_whole(path) as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
@@ -93,7 +100,7 @@ def load(path: str | PathLike[str]) -> Surface:
         with zipfile.ZipFile(path) as archive:
             _check_size(archive, path)
             meta = _read_meta(archive, path)
-            names = _ARRAY_NAMES if meta["version"] == 1 else (*_ARRAY_NAMES, *_VIX_ARRAY_NAMES)
+            names = _list_array_names(archive, meta)
             arrays = {name: _read_array(archive, name, np.float64, path) for name in names}
     except (FileNotFoundError, IsADirectoryError, PermissionError):
         raise
@@ -102,7 +109,7 @@ def load(path: str | PathLike[str]) -> Surface:
             f"{path}: not a readable surface file ({error}); save it again with Surface.save"
         ) from error
     try:
-        return Surface.from_slopes(
+        surface = Surface.from_slopes(
             arrays["knots"],
             arrays["maturities"],
             arrays["slopes"],
@@ -113,8 +120,33 @@ def load(path: str | PathLike[str]) -> Surface:
             info=meta.get("info"),
             vix_slices=VixSlices.of(*vix) if (vix := _collect_vix_arrays(arrays)) else None,
         )
-    except (ValueError, TypeError) as error:
+        return surface if "kind" not in meta else _restore_result(surface, meta, arrays)
+    except (ValueError, TypeError, KeyError) as error:
         raise SurfaceFileError(f"{path}: the stored numbers are not a surface: {error}") from error
+
+
+def _list_array_names(archive: zipfile.ZipFile, meta: dict[str, Any]) -> list[str]:
+    """The arrays that a file of this version and kind has."""
+    there = set(archive.namelist())
+    vix = meta["version"] == 2 or (meta["version"] > 2 and f"{_VIX_ARRAY_NAMES[0]}.npy" in there)
+    results = [_RESULT_PREFIX + str(name) for name in meta.get("result_arrays", ())]
+    return [*_ARRAY_NAMES, *(_VIX_ARRAY_NAMES if vix else ()), *results]
+
+
+def _restore_result(
+    surface: Surface, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]
+) -> Surface:
+    """The surface with the result that its file keeps."""
+    found = {name.removeprefix(_RESULT_PREFIX): array for name, array in arrays.items()}
+    bad = [name for name, array in found.items() if not np.isfinite(array).all()]
+    if bad:
+        raise ValueError(f"{bad[0]} holds a number that is not finite")
+    kind, plain = meta["kind"], meta["result"]
+    if kind == "fit":
+        from arbiter.fitting.fitted_surface import FittedSurface
+
+        return FittedSurface.from_stored(surface, plain, found)
+    raise ValueError(f"its kind {kind!r} is unknown: upgrade arbiter-vol")
 
 
 def _collect_vix_arrays(arrays: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
@@ -140,6 +172,9 @@ def _read_meta(archive: zipfile.ZipFile, path: str | PathLike[str]) -> dict[str,
     as_of, info = meta.get("as_of"), meta.get("info")
     if not isinstance(as_of, str | None) or not isinstance(info, dict):
         raise SurfaceFileError(f"{path}: its as_of must be text or null, its info an object")
+    names = meta.get("result_arrays", [])
+    if not isinstance(names, list) or not isinstance(meta.get("result", {}), dict):
+        raise SurfaceFileError(f"{path}: its result must be an object, its result_arrays a list")
     return meta
 
 

@@ -173,17 +173,19 @@ class Surface(VixQueries):
 
     def call(self, K: ArrayLike, T: MaturityLike) -> Array:
         """Discounted call prices in currency, ``D·F·c``."""
-        return _as_floats(
-            self._discounted_forward(T)
-            * self._evaluate_query(Mixture.call, self.log_moneyness(K, T), T)
-        )
+        return self._price_strikes(Mixture.call, K, T)
 
     def put(self, K: ArrayLike, T: MaturityLike) -> Array:
         """Discounted put prices in currency, ``D·F·p``."""
-        return _as_floats(
-            self._discounted_forward(T)
-            * self._evaluate_query(Mixture.put, self.log_moneyness(K, T), T)
-        )
+        return self._price_strikes(Mixture.put, K, T)
+
+    def _price_strikes(self, query: Query, K: ArrayLike, T: MaturityLike) -> Array:
+        """Prices over the forward, times the discounted forward."""
+        t = self.years(T)
+        forward = self.curve.forward(t)
+        k = np.log(inputs.require_strikes(K) / forward)
+        unit = self._decoder.evaluate(query, *np.broadcast_arrays(k, t))
+        return _as_floats(self.curve.discount(t) * forward * unit)
 
     def otm(self, k: ArrayLike, T: MaturityLike) -> Array:
         """Out-of-the-money prices in forward units: calls for ``k ≥ 0``, puts below."""
@@ -200,11 +202,10 @@ class Surface(VixQueries):
         """The sentence that :meth:`iv` logs where it is NaN; nothing where it is a number."""
         return describe_missing_iv(_IV_NAME, *self._solve_implied(k, T), _NO_VOLATILITY)
 
-    def _solve_implied(
-        self, k: ArrayLike, T: MaturityLike
-    ) -> tuple[Array, Array, black.Implied]:
-        points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), self.years(T))
-        return points, at, black.implied_total_volatility(self.otm(points, at), points)
+    def _solve_implied(self, k: ArrayLike, T: MaturityLike) -> tuple[Array, Array, black.Implied]:
+        points, at = np.broadcast_arrays(inputs.require_finite("point", k), self.years(T))
+        price = self._decoder.evaluate(Mixture.otm, points, at)
+        return points, at, black.implied_total_volatility(price, points)
 
     def total_variance(self, k: ArrayLike, T: MaturityLike) -> Array:
         """Total implied variance ``σ²T``."""
@@ -351,6 +352,10 @@ class Surface(VixQueries):
         from arbiter.storage import save
 
         save(self, path)
+
+    def to_stored(self) -> tuple[str, dict[str, Any], dict[str, Array]] | None:
+        """What a file keeps besides: a kind, plain values and arrays; None if nothing."""
+        return None
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Surface:

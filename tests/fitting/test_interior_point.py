@@ -42,8 +42,8 @@ class Monotone:
 
     def expand(self, z: Array) -> Expansion:
         self.visited.append(z)
-        matrix = np.zeros((2, z.size))
-        matrix[0] = self.w
+        matrix = np.zeros((z.size, 2))
+        matrix[:, 0] = self.w
         return Expansion(self.value(z), self.lie * self.w * (z - self.y), matrix)
 
 
@@ -130,3 +130,11 @@ def test_a_start_outside_the_constraints_is_refused() -> None:
     y = np.zeros(4)
     with pytest.raises(ValueError, match="does not satisfy the constraints strictly"):
         InteriorPoint.start_at(Monotone(y, np.ones(4)), chain(4), np.zeros(4), scale=1e-9)
+
+
+def test_a_matrix_too_narrow_for_the_constraints_is_refused() -> None:
+    problem, order = Monotone(np.zeros(9), np.ones(9)), chain(9)
+    InteriorPoint.start_at(problem, order, start(9), scale=1e-9)
+    far = order._replace(high=np.array([8]), low=np.array([0]), offset=np.zeros(1))
+    with pytest.raises(ValueError, match="a matrix of 2 diagonals has no room"):
+        InteriorPoint.start_at(problem, far, start(9), scale=1e-9)

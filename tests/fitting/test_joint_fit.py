@@ -27,6 +27,7 @@ from arbiter.markets.vix_listing import VolatilityVenue
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 from counts import count
+from dense_matrices import write_out
 
 WINDOW = 30.0 / 365.0
 
@@ -133,11 +134,7 @@ def test_matrix_with_its_columns_is_the_gauss_newton_matrix() -> None:
     z = begin(both)
     local = both.evaluate(z).expansion
     assert local.coupling is not None
-    dense = np.zeros((z.size, z.size))
-    for shift, row in enumerate(local.matrix):
-        at = np.arange(z.size - shift)
-        dense[at + shift, at] = row[: z.size - shift]
-    dense = dense + np.tril(dense, -1).T + local.coupling @ local.coupling.T
+    dense = write_out(local.matrix) + local.coupling @ local.coupling.T
 
     def residuals(z: Array) -> Array:
         """Residuals of all quotes, those on the index first."""

@@ -13,45 +13,14 @@ from arbiter.fitting import FitOptions, Loss, Roughness, fit, initial_point
 from arbiter.fitting.interior_point import InteriorPoint, Status
 from arbiter.fitting.objective import FitObjective
 from arbiter.fitting.roughness import Penalty
-from arbiter.fitting.unknowns import inverse_blocks
+from arbiter.fitting.unknowns import UnknownLayout
 from arbiter.quotes import Quotes
 from arbiter_lab.evaluation.heston_surfaces import heston_surface, oracle_rmse_bp
 from counts import count
+from dense_matrices import write_out
 
 OPTIONS = FitOptions()
 SMOOTH = FitOptions(loss=Loss(wall=0.0, far=1e3))  # least squares
-
-
-def tridiagonal(blocks: Array, link: Array) -> Array:
-    """The dense matrix."""
-    count, size, _ = blocks.shape
-    dense = np.zeros((count, size, count, size))
-    for i in range(count):
-        dense[i, :, i] = blocks[i]
-    for i in range(count - 1):
-        dense[i + 1, :, i], dense[i, :, i + 1] = link[i], link[i].T
-    return dense.reshape(count * size, count * size)
-
-
-def random_blocks(rng: np.random.Generator, count: int, size: int) -> tuple[Array, Array]:
-    root = rng.normal(size=(count, size, size))
-    blocks = root @ root.transpose(0, 2, 1) + 3.0 * np.eye(size)
-    link = rng.normal(size=(count - 1, size, size))
-    return blocks, 0.2 * (link + link.transpose(0, 2, 1))
-
-
-@pytest.mark.parametrize("expiries", [1, 2, 7])
-def test_blocks_of_the_inverse_are_those_of_the_dense_one(
-    expiries: int, rng: np.random.Generator
-) -> None:
-    blocks, link = random_blocks(rng, expiries, 5)
-    inner, beside = inverse_blocks(blocks, link)
-    dense = np.linalg.inv(tridiagonal(blocks, link)).reshape(expiries, 5, expiries, 5)
-    for i in range(expiries):
-        assert np.allclose(inner[i], dense[i, :, i], atol=1e-12)
-    for i in range(expiries - 1):
-        assert np.allclose(beside[i], dense[i, :, i + 1], atol=1e-12)
-        assert not np.allclose(beside[i], 0.0, atol=1e-6)
 
 
 def roughness_by_hand(knots: Array, T: Array, u: Array, weights: Roughness, reach: Array) -> float:
@@ -104,7 +73,7 @@ def test_the_prior_is_the_quadratic_form_it_stands_for(
     shares = rng.uniform(0.05, 0.4, (components - 1, layout.expiry_count))
     z = layout.pack(logs, shares)
     away = z - quadratic.centre
-    value = 0.5 * away @ tridiagonal(quadratic.blocks, quadratic.links) @ away
+    value = 0.5 * away @ write_out(quadratic.band) @ away
     assert quadratic.evaluate_at(z)[0] == pytest.approx(value, rel=1e-12)
     reach, maturities = model.misfit.smiles.quoted_range(), model.quotes.maturities
     expected = sum(roughness_by_hand(layout.knots, maturities, u, weights, reach) for u in logs)
@@ -121,15 +90,19 @@ def test_the_prior_is_the_quadratic_form_it_stands_for(
 def test_flat_volatility_costs_nothing() -> None:
     T = np.array([0.1, 0.5, 2.0])
     knots = np.array(OPTIONS.knots)
-    penalty = Penalty(knots, T, np.tile([-3.0, 3.0], (3, 1)))
+    penalty = Penalty(UnknownLayout(knots, 3, 1), T, np.tile([-3.0, 3.0], (3, 1)))
     flat = np.log(0.2 * np.sqrt(T))[:, None] + np.zeros(knots.size) - penalty.tau[:, None]
-    assert np.allclose(penalty.terms(flat)[:3], 0.0, atol=1e-11)
+
+    def roughnesses(logs: Array) -> list[float]:
+        return penalty.evaluate_terms(logs.reshape(-1))
+
+    assert np.allclose(roughnesses(flat)[:3], 0.0, atol=1e-11)
     tilted = flat + 0.1 * knots
-    assert penalty.terms(tilted)[0] == pytest.approx(0.0, abs=1e-11)  # straight in x
+    assert roughnesses(tilted)[0] == pytest.approx(0.0, abs=1e-11)  # straight in x
     wavy = flat + 0.1 * np.sin(knots)
-    assert penalty.terms(wavy)[0] > 0.01
+    assert roughnesses(wavy)[0] > 0.01
     moving = np.array([[0.0], [0.1], [0.0]])
-    assert penalty.terms(flat + moving)[1] > 0.01
+    assert roughnesses(flat + moving)[1] > 0.01
 
 
 def test_the_gradient_and_the_matrix_are_those_of_the_objective(rng: np.random.Generator) -> None:
@@ -158,9 +131,9 @@ def laplace(quotes: Quotes, weights: Roughness, dispersion: float) -> float:
     assert status is Status.CONVERGED
     if interior.slacks.min() < 1e-3:
         return np.nan
-    before = tridiagonal(model.quadratic.blocks, model.quadratic.links)
+    before = write_out(model.quadratic.band)
     prior = np.linalg.slogdet(before + 1e-8 * np.eye(model.layout.size))[1]
-    after = tridiagonal(*model.layout.to_blocks(interior.matrix()))
+    after = write_out(interior.matrix())
     return float(-interior.point.value / dispersion + 0.5 * (prior - np.linalg.slogdet(after)[1]))
 
 

@@ -10,50 +10,55 @@ import pytest
 
 from arbiter.conventions import Array
 from arbiter.fitting import FitOptions, FittedSurface, fit
+from arbiter.fitting.interior_point import add_ridge
+from arbiter.pricing import black
+from arbiter.pricing.decoder import Decoder
+from arbiter.pricing.mixture import Mixture
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 from arbiter_lab.evaluation.heston_surfaces import heston_surface
 from counts import count
+from dense_matrices import write_out
 
 PLACES = np.array([-2.5, -1.5, -0.7, 0.0, 0.7, 1.5])  # Gaussian coordinates
 MATURITIES = np.array([10.0, 30.0, 73.0, 182.0, 365.0, 700.0])[:, None] / 365.0  # some unlisted
 
 
-def dense(matrix: Array) -> Array:
-    """The symmetric matrix from lower banded form."""
-    size = matrix.shape[1]
-    full = np.zeros((size, size))
-    for offset, row in enumerate(matrix):
-        at = np.arange(size - offset)
-        full[at + offset, at] = full[at, at + offset] = row[: size - offset]
-    return full
-
-
 def by_differences(surface: FittedSurface, k: Array, T: Array) -> Array:
     """Standard errors of volatilities from a dense covariance and central differences."""
-    assert surface.uncertainty is not None
-    slopes = surface.slopes[0]
-    gradient = np.zeros((k.size, slopes.size))
-    for i in range(slopes.size):
-        found = []
-        for step in (1e-5, -1e-5):
-            moved = slopes.copy()
-            moved.ravel()[i] *= np.exp(step)
-            there = Surface.from_slopes(surface.knots, surface.maturities, moved)
-            found.append(there.iv(k, T))
-        gradient[:, i] = (found[0] - found[1]) / 2e-5
-    covariance = surface.uncertainty.dispersion * np.linalg.inv(dense(surface.uncertainty.matrix))
+    logs, shares = np.log(surface.slopes), surface.weights[1:]
+    J, L, n = logs.shape
+    unknowns = np.concatenate([*logs, *shares[:, :, None]], axis=1).reshape(-1)
+
+    def volatilities(z: Array) -> Array:
+        table = z.reshape(L, -1)
+        slopes = np.exp(table[:, : J * n]).reshape(L, J, n).transpose(1, 0, 2)
+        share = table[:, J * n :].T
+        weights = np.concatenate([1.0 - share.sum(axis=0, keepdims=True), share])
+        # a step may cross an order by a hair: no check of it, only prices
+        moved = Decoder(surface.knots, surface.maturities, slopes, weights)
+        price = moved.evaluate(Mixture.otm, k, T)
+        return black.implied_total_volatility(price, k).volatility / np.sqrt(T)
+
+    gradient = np.zeros((k.size, unknowns.size))
+    for i in range(unknowns.size):
+        step = np.zeros(unknowns.size)
+        step[i] = 1e-5
+        gradient[:, i] = (volatilities(unknowns + step) - volatilities(unknowns - step)) / 2e-5
+    matrix = write_out(add_ridge(surface.uncertainty.matrix))
+    covariance = surface.uncertainty.dispersion * np.linalg.inv(matrix)
     return np.asarray(np.sqrt(np.einsum("pi,ij,pj->p", gradient, covariance, gradient)))
 
 
-def few_expiries() -> FittedSurface:
+def few_expiries(components: int = 1) -> FittedSurface:
     surface = heston_surface(610)
     keep = np.isin(surface.quotes.expiry, [2, 6, 12])
-    return fit(surface.quotes.select(keep))
+    return fit(surface.quotes.select(keep), options=FitOptions(components=components))
 
 
-def test_errors_are_the_covariance_carried_to_volatilities() -> None:
-    surface = few_expiries()
+@pytest.mark.parametrize("components", [1, 2])
+def test_errors_are_the_covariance_carried_to_volatilities(components: int) -> None:
+    surface = few_expiries(components)
     first, second, third = surface.maturities
     T = np.array([first, second, third, 0.5 * (first + second), 0.7 * first, 1.2 * third])
     T = np.repeat(T, 3)
@@ -77,7 +82,9 @@ def test_the_error_of_the_vix_is_the_covariance_carried_to_the_log_contract() ->
             there = Surface.from_slopes(surface.knots, surface.maturities, moved)
             found.append(100.0 * np.sqrt(float(there.variance_swap(tenor))))
         gradient[i] = (found[0] - found[1]) / 2e-5
-    covariance = surface.uncertainty.dispersion * np.linalg.inv(dense(surface.uncertainty.matrix))
+    covariance = surface.uncertainty.dispersion * np.linalg.inv(
+        write_out(surface.uncertainty.matrix)
+    )
     expected = np.sqrt(gradient @ covariance @ gradient)
     assert float(surface.vix_error(tenor)) == pytest.approx(expected, rel=1e-3)
     assert float(surface.vix_error()) != pytest.approx(expected, rel=1e-3)
@@ -107,7 +114,7 @@ def test_a_copy_keeps_its_errors() -> None:
     copied = copy.deepcopy(surface)
     assert float(copied.iv_error(0.0, 0.5)) == float(surface.iv_error(0.0, 0.5))
     plain = {name: getattr(surface, name) for name in ("knots", "maturities", "slopes", "weights")}
-    with pytest.raises(TypeError, match="'result' and 'uncertainty'"):
+    with pytest.raises(TypeError, match="'result', 'uncertainty', and 'source'"):
         FittedSurface(**plain, curve=surface.curve)
 
 

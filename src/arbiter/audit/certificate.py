@@ -12,6 +12,7 @@ import logging
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,8 @@ import polars as pl
 
 from arbiter.audit import price_tables, sampling, vix_sampling
 from arbiter.audit.audited_surface import AuditedSurface
-from arbiter.audit.durrleman import STENCIL_STRIKES, evaluate_durrleman
-from arbiter.audit.grid import Grid
+from arbiter.audit.durrleman import STENCIL_STRIKES, find_smallest_durrleman
+from arbiter.audit.grid import Grid, Places, find_slice_starts
 from arbiter.audit.inequalities import (
     FAMILIES,
     ROUNDINGS_PER_LEG,
@@ -28,6 +29,7 @@ from arbiter.audit.inequalities import (
     static_inequalities,
 )
 from arbiter.audit.structural_proof import StructuralProof
+from arbiter.conventions import Array
 from arbiter.pricing import black
 
 logger = logging.getLogger(__name__)
@@ -180,7 +182,7 @@ def audit(frame: object, *, tolerance: float | None = None) -> Certificate:
     if tolerance is not None and not (math.isfinite(tolerance) and tolerance >= 0.0):
         raise ValueError(f"tolerance={tolerance} must be a finite number, zero or above")
     grid = price_tables.read(frame)
-    batches = [*static_inequalities(grid), *_volatility_disagreements(grid)]
+    batches = chain(static_inequalities(grid), _volatility_disagreements(grid))
     certificate = _build_certificate(grid, batches, tolerance or 0.0, grid)
     logger.info("audited %d prices: %r", grid.T.size, certificate)
     return certificate
@@ -200,8 +202,9 @@ def certify_surface(surface: AuditedSurface, *, seed: int = 0) -> Certificate:
         The certificate; findings never raise.
     """
     seen = sampling.sample_surface(surface, seed)
-    batches = [*static_inequalities(seen.grid), *seen.extra]
-    batches += vix_sampling.vix_inequalities(surface, seed)
+    # one batch after the other, so that each finds the memory of the last one in the cache
+    vix = vix_sampling.vix_inequalities(surface, seed)
+    batches = chain(static_inequalities(seen.grid), seen.extra, vix)
     certificate = _build_certificate(seen.grid, batches, 0.0, seen.smiles)
     proof = vix_sampling.extend_proof_to_vix(surface, sampling.prove_surface(surface))
     if proof is not None:
@@ -336,24 +339,31 @@ def _convert_sizes_to_volatility(grid: Grid, findings: pl.DataFrame) -> pl.Serie
 
 def _smallest_durrleman_values(grid: Grid) -> pl.DataFrame:
     """One row per maturity with enough strikes: the smallest Durrleman ``g`` and its place."""
-    rows = []
     iv = grid.implied_volatilities
     vega = black.vega(grid.k, np.nan_to_num(iv) * np.sqrt(grid.T)) * np.sqrt(grid.T)
-    for part in grid.maturity_slices:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            doubt = grid.error[part] / (vega[part] * iv[part])  # of the volatility, relative
-        at = np.flatnonzero(doubt < 1e-6) + part.start
-        if at.size < STENCIL_STRIKES:
-            continue
-        w = iv[at] ** 2 * grid.T[at]
-        # Strikes closer than this would turn rounding into curvature.
-        apart = math.sqrt(2.0 * float(np.max(doubt[at - part.start] * w)) / 1e-4)
-        at = at[np.unique(np.floor(grid.k[at] / apart), return_index=True)[1]]
-        if at.size >= STENCIL_STRIKES:
-            k, g = evaluate_durrleman(grid.k[at], iv[at] ** 2 * grid.T[at])
-            i = int(np.argmin(g))
-            rows.append((float(grid.T[at[0]]), at.size, float(g[i]), float(k[i])))
-    return pl.DataFrame(rows, schema=_SLICE_SCHEMA, orient="row")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        doubt = grid.error / (vega * iv)  # of the volatility, relative
+    at = _keep_long_smiles(grid.T, np.flatnonzero(doubt < 1e-6))
+    w = iv * iv * grid.T
+    # Strikes closer than this would turn rounding into curvature.
+    starts = find_slice_starts(grid.T[at])
+    worst = np.maximum.reduceat(doubt[at] * w[at], starts) if at.size else np.zeros(0)
+    apart = np.repeat(np.sqrt(2.0 * worst / 1e-4), np.diff(np.append(starts, at.size)))
+    cell = np.floor(grid.k[at] / apart)
+    fresh = np.append(True, (np.diff(cell) != 0.0) | (np.diff(grid.T[at]) != 0.0))
+    at = _keep_long_smiles(grid.T, at[fresh[: at.size]])
+    if not at.size:
+        return pl.DataFrame(schema=_SLICE_SCHEMA)
+    starts = find_slice_starts(grid.T[at])
+    k, g = find_smallest_durrleman(grid.k[at], w[at], starts)
+    columns = (grid.T[at][starts], np.diff(np.append(starts, at.size)), g, k)
+    return pl.DataFrame(dict(zip(_SLICE_SCHEMA, columns, strict=True)), schema=_SLICE_SCHEMA)
+
+
+def _keep_long_smiles(T: Array, at: Places) -> Places:
+    """The places ``at`` of maturities that have enough of them for a stencil."""
+    counts = np.diff(np.append(find_slice_starts(T[at]), at.size))
+    return at[np.repeat(counts >= STENCIL_STRIKES, counts)]
 
 
 def _replace_non_finite(value: Any) -> Any:

@@ -59,7 +59,7 @@ class Grid:
     @cached_property
     def maturity_slices(self) -> list[slice]:
         """One slice of the flat arrays per maturity, in increasing order."""
-        edges = [0, *(np.flatnonzero(np.diff(self.T)) + 1).tolist(), self.T.size]
+        edges = [0, *find_slice_starts(self.T)[1:].tolist(), self.T.size]
         return [slice(a, b) for a, b in pairwise(edges)]
 
     @cached_property
@@ -82,6 +82,11 @@ class Grid:
         from_price = black.implied_total_volatility(self.price, self.k).volatility / np.sqrt(self.T)
         given = black.otm(self.k, np.nan_to_num(self.iv) * np.sqrt(self.T)) == self.price
         return np.where(given & np.isfinite(self.iv), self.iv, from_price)
+
+
+def find_slice_starts(T: Array) -> Places:
+    """Where runs of equal maturities begin."""
+    return np.flatnonzero(np.append(np.ones(min(T.size, 1)), np.diff(T)))
 
 
 def assemble_grid(

@@ -13,12 +13,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
-from arbiter.audit.convex_hull import find_lower_hull
 from arbiter.audit.grid import EPS, Grid, Mask, Places
+from arbiter.audit.price_envelope import PricePoints, bracket_prices
+from arbiter.audit.spread_values import (
+    BothSides,
+    Spreads,
+    price_butterflies,
+    price_verticals,
+)
 from arbiter.conventions import Array
 
 FAMILIES = (
@@ -120,8 +125,8 @@ def parity_inequalities(grid: Grid) -> Iterator[Inequalities]:
     )
 
 
-def _strided_places(grid: Grid, legs: int) -> Iterator[tuple[Places, ...]]:
-    """Places of 2 or 3 legs within one maturity, next to each other and 2, 4, 8, … apart.
+def _list_strides(grid: Grid, legs: int) -> Iterator[int]:
+    """Distances of legs within one maturity: next to each other, and 2, 4, 8, … apart.
 
     Neighbours are enough in exact arithmetic. The wider ones see what is spread over many
     strikes and below rounding between neighbours.
@@ -129,88 +134,55 @@ def _strided_places(grid: Grid, legs: int) -> Iterator[tuple[Places, ...]]:
     longest = max(part.stop - part.start for part in grid.maturity_slices)
     stride = 1
     while (legs - 1) * stride < longest:
-        last = np.arange((legs - 1) * stride, grid.T.size)
-        first = last - (legs - 1) * stride
-        keep = grid.T[first] == grid.T[last]
-        yield tuple(first[keep] + j * stride for j in range(legs))
+        yield stride
         stride *= 2
-
-
-def _prices_on_one_side(
-    grid: Grid, places: tuple[Places, ...]
-) -> tuple[Mask, list[Array], list[Array]]:
-    """Prices and errors of legs, all on the side for which parity has less to move."""
-    call, call_error = grid.call
-    put, put_error = grid.put
-    to_call = np.where(grid.is_put, 1.0 - grid.kappa, 0.0)
-    to_put = np.where(grid.is_put, 0.0, grid.kappa - 1.0)
-    use_put = sum(to_put[i] for i in places) < sum(to_call[i] for i in places)
-    use_put = np.asarray(use_put)
-    return (
-        use_put,
-        [np.where(use_put, put[i], call[i]) for i in places],
-        [np.where(use_put, put_error[i], call_error[i]) for i in places],
-    )
 
 
 def vertical_inequalities(grid: Grid) -> Iterator[Inequalities]:
     """Calls fall in strike and puts rise: ``c(κ₁) ≥ c(κ₂)``, ``p(κ₁) ≤ p(κ₂)`` for ``κ₁ < κ₂``."""
-    call, put = grid.call[0], grid.put[0]
     T, k = grid.T, grid.k
-    for i, j in _strided_places(grid, 2):
-        use_put, (one, two), (error_one, error_two) = _prices_on_one_side(grid, (i, j))
-        width = grid.kappa[j] - grid.kappa[i]
-        error = error_one + error_two
-        loose = error + grid.strike_error[i] + grid.strike_error[j] + EPS * width
-        rise = np.where(use_put, two - one, one - two)
+    prices = BothSides.of_grid(grid)
+    for stride in _list_strides(grid, 2):
+        for option, spreads, place in zip(
+            ("call", "put"), price_verticals(prices, stride), (0, stride), strict=True
+        ):
 
-        def calls(row: int, i: Places = i, j: Places = j) -> str:
-            return (
-                f"{describe_leg(1, 'call', k[i[row]], T[i[row]])}, "
-                f"{describe_leg(-1, 'call', k[j[row]], T[j[row]])}"
-            )
+            def words(
+                row: int,
+                option: str = option,
+                long: Places = spreads.first + place,
+                short: Places = spreads.first + stride - place,
+            ) -> str:
+                return (
+                    f"{describe_leg(1, option, k[long[row]], T[long[row]])}, "
+                    f"{describe_leg(-1, option, k[short[row]], T[short[row]])}"
+                )
 
-        def puts(row: int, i: Places = i, j: Places = j) -> str:
-            return (
-                f"{describe_leg(1, 'put', k[j[row]], T[j[row]])}, "
-                f"{describe_leg(-1, 'put', k[i[row]], T[i[row]])}"
-            )
-
-        yield Inequalities(
-            "vertical", T[j], k[j], np.where(use_put, width - rise, rise),
-            np.where(use_put, loose, error), call[i], calls,
-        )  # fmt: skip
-        yield Inequalities(
-            "vertical", T[i], k[i], np.where(use_put, rise, width - rise),
-            np.where(use_put, error, loose), put[j], puts,
-        )  # fmt: skip
+            yield _judge_spreads("vertical", spreads, words)
 
 
 def butterfly_inequalities(grid: Grid) -> Iterator[Inequalities]:
     """``λ c(κ₁) + (1−λ) c(κ₃) ≥ c(κ₂)`` with ``κ₂ = λ κ₁ + (1−λ) κ₃``, for calls and puts."""
-    T, k = grid.T, grid.k
-    for i, j, m in _strided_places(grid, 3):
-        use_put, (one, two, three), errors = _prices_on_one_side(grid, (i, j, m))
-        width = grid.kappa[m] - grid.kappa[i]
-        low, high = (grid.kappa[m] - grid.kappa[j]) / width, (grid.kappa[j] - grid.kappa[i]) / width
-        gross = low * one + high * three
+    T, k, kappa = grid.T, grid.k, grid.kappa
+    prices = BothSides.of_grid(grid)
+    for stride in _list_strides(grid, 3):
+        spreads = price_butterflies(prices, stride)
 
-        def words(
-            row: int,
-            places: tuple[Places, ...] = (i, m, j),
-            weights: tuple[Array, ...] = (low, high, -np.ones(low.size)),
-            use_put: Mask = use_put,
-        ) -> str:
-            option = "put" if use_put[row] else "call"
+        def words(row: int, stride: int = stride, spreads: Spreads = spreads) -> str:
+            option = "put" if spreads.use_put[row] else "call"
+            i, j, m = (int(spreads.first[row]) + n * stride for n in range(3))
+            low = float((kappa[m] - kappa[j]) / (kappa[m] - kappa[i]))
+            high = float((kappa[j] - kappa[i]) / (kappa[m] - kappa[i]))
             return ", ".join(
-                describe_leg(float(w[row]), option, k[at[row]], T[at[row]])
-                for w, at in zip(weights, places, strict=True)
+                describe_leg(weight, option, k[at], T[at])
+                for weight, at in ((low, i), (high, m), (-1.0, j))
             )
 
-        yield Inequalities(
-            "butterfly", T[j], k[j], gross - two,
-            low * errors[0] + high * errors[2] + errors[1], gross, words,
-        )  # fmt: skip
+        yield _judge_spreads("butterfly", spreads, words)
+
+
+def _judge_spreads(family: str, of: Spreads, words: Callable[[int], str]) -> Inequalities:
+    return Inequalities(family, of.T, of.k, of.value, of.error, of.gross, words)
 
 
 def _end_places(grid: Grid) -> tuple[Places, Places, Places, Places]:
@@ -276,7 +248,9 @@ def forward_variance_inequalities(grid: Grid) -> Iterator[Inequalities]:
     """The strip ``Σ 2/κ² · price · Δκ`` on shared strikes does not fall to the next maturity."""
     rows = []
     for one, two in pairwise(grid.maturity_slices):
-        shared, i, j = np.intersect1d(grid.kappa[one], grid.kappa[two], return_indices=True)
+        shared, i, j = np.intersect1d(
+            grid.kappa[one], grid.kappa[two], assume_unique=True, return_indices=True
+        )
         if shared.size < 3:
             continue
         i, j = i + one.start, j + two.start
@@ -308,83 +282,47 @@ def calendar_inequalities(grid: Grid) -> Iterator[Inequalities]:
     legs are the underlying (call of strike zero) and, to the right, the last call itself. A
     price above the envelope of later prices and those of its own maturity is found, too.
     """
-    for option, (price, error), asked in (
-        ("put", grid.put, grid.is_put),
-        ("call", grid.call, ~grid.is_put),
-    ):
-        hull = _Envelope.from_free_leg(option)
-        for part in reversed(grid.maturity_slices):
-            at = np.flatnonzero(asked[part]) + part.start
-            if hull.x.size > 1 and at.size:
-                yield hull.compare_prices(grid, at, price, error)
-            later, hull = hull, hull.extend_with_maturity(grid, part, price, error)
-            # A vertex is on the envelope; for the others a later leg makes it a calendar.
-            i, j = hull.bracketing_vertices(grid.kappa[at])
-            one_later = (hull.t[i] > grid.T[at]) | (hull.t[j] > grid.T[at])
-            mixed = at[one_later & ~np.isin(grid.kappa[at], hull.x)]
-            if later.x.size > 1 and mixed.size:
-                yield hull.compare_prices(grid, mixed, price, error)
+    yield _compare_with_envelope(grid, "put", grid.put, grid.is_put)
+    yield _compare_with_envelope(grid, "call", grid.call, ~grid.is_put)
 
 
-class _Envelope(NamedTuple):
-    """A lower convex envelope by its vertices; the first is the free leg."""
+def _compare_with_envelope(
+    grid: Grid, option: str, prices: tuple[Array, Array], asked: Mask
+) -> Inequalities:
+    """Prices that are ``asked`` for must not exceed the envelopes of later ones.
 
-    option: str
-    x: Array  # strikes over forward
-    y: Array  # prices
-    e: Array  # their rounding
-    t: Array  # maturities
+    The free leg is the call of strike zero, which is the forward, or no put. Past its last strike
+    an envelope goes on as that call, flat; as a put, with slope one.
+    """
+    price, error = prices
+    free, steepest = (0.0, 1.0) if option == "put" else (1.0, 0.0)
+    edges = np.array([0, *(part.stop for part in grid.maturity_slices)])
+    at, i, j = bracket_prices(
+        PricePoints(grid.kappa, price, edges, asked, free, steepest)
+    ).T  # (m,) each, FREE_LEG for the free leg
+    # so the last place of these, which are one longer, belongs to the free leg
+    x, y, e, t = (
+        np.append(values, last)
+        for values, last in ((grid.kappa, 0.0), (price, free), (error, 0.0), (grid.T, 0.0))
+    )
+    kappa, past = grid.kappa[at], i == j
+    width = np.where(past, 1.0, x[j] - x[i])
+    low = np.where(past, 1.0, (x[j] - kappa) / width)
+    high = np.where(past, 0.0, (kappa - x[i]) / width)
+    gross = low * y[i] + high * y[j] + past * steepest * (kappa - x[i])
 
-    @staticmethod
-    def from_free_leg(option: str) -> _Envelope:
-        """The free leg only: the call of strike zero is the forward, the put nothing."""
-        zero = np.zeros(1)
-        return _Envelope(option, zero, np.full(1, float(option == "call")), zero, zero)
+    def words(row: int) -> str:
+        name = "call" if past[row] and kappa[row] > x[i[row]] else option
+        said = [
+            describe_leg(float(weight[row]), name, float(np.log(x[to[row]])), t[to[row]])
+            if x[to[row]] > 0.0
+            else f"long {weight[row]:.4g} underlying"
+            for weight, to in ((low, i), (high, j))
+            if weight[row] > 0.0 and (x[to[row]] > 0.0 or name == "call")
+        ]
+        return ", ".join([*said, describe_leg(-1.0, name, grid.k[at[row]], grid.T[at[row]])])
 
-    @property
-    def end_derivative(self) -> float:
-        """Past its last strike it goes on as that call, flat; as a put, with slope one."""
-        return float(self.option == "put")
-
-    def extend_with_maturity(
-        self, grid: Grid, part: slice, price: Array, error: Array
-    ) -> _Envelope:
-        """The envelope of these points and those of one maturity."""
-        pairs = ((self.x, grid.kappa), (self.y, price), (self.e, error), (self.t, grid.T))
-        points = [np.concatenate([old, new[part]]) for old, new in pairs]
-        keep = find_lower_hull(points[0], points[1], self.end_derivative)
-        return _Envelope(self.option, *(values[keep] for values in points))
-
-    def bracketing_vertices(self, kappa: Array) -> tuple[Places, Places]:
-        """The vertices to the left and to the right; the last one twice past the end."""
-        i = np.searchsorted(self.x, kappa, side="right") - 1
-        return i, np.minimum(i + 1, self.x.size - 1)
-
-    def compare_prices(self, grid: Grid, at: Places, price: Array, error: Array) -> Inequalities:
-        """Prices at the places ``at`` must not exceed the envelope."""
-        kappa, x = grid.kappa[at], self.x
-        i, j = self.bracketing_vertices(kappa)
-        past = i == j
-        width = np.where(past, 1.0, x[j] - x[i])
-        low = np.where(past, 1.0, (x[j] - kappa) / width)
-        high = np.where(past, 0.0, (kappa - x[i]) / width)
-        gross = low * self.y[i] + high * self.y[j] + past * self.end_derivative * (kappa - x[i])
-        name = np.where(past & (kappa > x[i]), "call", self.option)
-        legs = ((low, i, self.t[i]), (high, j, self.t[j]))
-
-        def words(row: int) -> str:
-            said = [
-                describe_leg(float(weight[row]), name[row], float(np.log(x[to[row]])), T[row])
-                if x[to[row]] > 0.0
-                else f"long {weight[row]:.4g} underlying"
-                for weight, to, T in legs
-                if weight[row] > 0.0 and (x[to[row]] > 0.0 or name[row] == "call")
-            ]
-            return ", ".join(
-                [*said, describe_leg(-1.0, name[row], grid.k[at[row]], grid.T[at[row]])]
-            )
-
-        return Inequalities(
-            "calendar", grid.T[at], grid.k[at], gross - price[at],
-            low * self.e[i] + high * self.e[j] + error[at], gross, words,
-        )  # fmt: skip
+    return Inequalities(
+        "calendar", grid.T[at], grid.k[at], gross - price[at],
+        low * e[i] + high * e[j] + error[at], gross, words,
+    )  # fmt: skip

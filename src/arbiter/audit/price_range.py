@@ -8,13 +8,14 @@ Glossary: ``κ = K/F``, ``k = log κ``; a table of prices is (maturities, strike
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import ArrayLike
 
 from arbiter.audit.audited_surface import AuditedSurface
-from arbiter.audit.grid import EPS, Mask, Places
+from arbiter.audit.grid import EPS, Mask, Places, find_slice_starts
 from arbiter.audit.inequalities import Inequalities, describe_leg
 from arbiter.audit.structural_proof import PRICE_TOLERANCE
 from arbiter.conventions import Array
@@ -37,32 +38,43 @@ class PublicPrices:
 
     def price(self, k: Array, T: Array, side: str) -> Array:
         """Calls or puts at log-strikes and maturities that broadcast to (m, n)."""
-        forward, discount = self._forward_and_discount(T)
+        forward = self._ask_once(self.surface.forward, T)
+        discount = self._ask_once(self.surface.discount, T)
         strike = forward * np.exp(k)
         method = self.surface.call if side == "call" else self.surface.put
-        value = np.asarray(method(strike, np.broadcast_to(T, strike.shape)), dtype=np.float64)
-        return np.asarray(value / (forward * discount))
+        value = np.asarray(method(strike, T), dtype=np.float64)
+        return np.asarray(np.broadcast_to(value, strike.shape) / (forward * discount))
 
     def otm(self, k: Array, T: Array) -> Array:
         """The side out of the money, (m, n)."""
-        k, T = np.broadcast_arrays(k, T)
-        value = np.empty(k.shape)
-        for side, here in (("put", k < 0.0), ("call", k >= 0.0)):
-            if here.any():
-                value[here] = self.price(k[here][None], T[here][None], side)[0]
+        above = np.asarray(k >= 0.0)
+        if not above.size:
+            return np.empty(np.broadcast_shapes(k.shape, T.shape))
+        if above.all() or not above.any():
+            return self.price(k, T, "call" if above.any() else "put")
+        shape = np.broadcast_shapes(k.shape, T.shape)
+        row = k.ndim == 1 and T.shape == (*shape[:-1], 1)  # a table: all of a column is one side
+        value = np.empty(shape)
+        for side, here in (("put", ~above), ("call", above)):
+            if row:
+                value[..., here] = self.price(k[here], T, side)
+            else:
+                at = np.broadcast_to(here, shape)
+                points, times = (np.broadcast_to(values, shape)[at] for values in (k, T))
+                value[at] = self.price(points, times, side)
         return value
 
     def strike_error(self, k: Array, T: Array, width: Array) -> Array:
         """Rounding uncertainty of ``κ`` for a strike that was given in currency."""
-        forward = self._forward_and_discount(T)[0]
+        forward = self._ask_once(self.surface.forward, T)
         digits = 4.0 + np.abs(k) + 2.0 * np.abs(np.log(forward)) + width
         return np.asarray(EPS * digits * np.exp(k))
 
-    def _forward_and_discount(self, T: Array) -> tuple[Array, Array]:
-        unique, inverse = np.unique(T, return_inverse=True)
-        forward = np.broadcast_to(self.surface.forward(unique), unique.shape)
-        discount = np.broadcast_to(self.surface.discount(unique), unique.shape)
-        return forward[inverse].reshape(T.shape), discount[inverse].reshape(T.shape)
+    def _ask_once(self, curve: Callable[[Array], ArrayLike], T: Array) -> Array:
+        """A curve at maturities; for a run of equal ones it is asked once."""
+        starts = find_slice_starts(T.ravel())
+        value = np.broadcast_to(curve(T.ravel()[starts]), starts.shape)
+        return np.repeat(value, np.diff(np.append(starts, T.size))).reshape(T.shape)
 
 
 def estimate_price_rounding(price: Array, width: Array) -> Array:

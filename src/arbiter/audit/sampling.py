@@ -81,7 +81,7 @@ def sample_surface(surface: AuditedSurface, seed: int) -> SurfaceSample:
 
     def curves(t: Array) -> Array:
         """Prices at fixed strikes, and of the log contract ``W(T)/2``, for maturities ``t``."""
-        prices = market.otm(strikes[:, None], t)
+        prices = market.otm(strikes, t[:, None]).T
         half = np.zeros(t.size)
         if contracts is not None:
             half = 0.5 * t * np.asarray(contracts.variance_swap(t))
@@ -213,7 +213,7 @@ def _calendar_inequalities(
     # that of the secant to a strike nearer to the forward.
     inner = k - 1e-3 * k
     width = np.where(k == 0.0, 1.0, np.abs(np.exp(inner) - np.exp(k)))[:, None]
-    secant = np.abs(market.otm(inner[:, None], T) - price) / width
+    secant = np.abs(market.otm(inner, T[:, None]).T - price) / width
     slope = np.where(k[:, None] == 0.0, 1.0, np.minimum(secant, 1.0))
     error = estimate_price_rounding(price, tails.reach_at(T))
     error += market.strike_error(k[:, None], T, tails.reach_at(T)) * slope

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from arbiter.audit.law_quadrature import MAX_PIECE_WIDTH, duplicate_single_knot, log_mean
+from arbiter.audit.law_quadrature import MAX_PIECE_WIDTH, Law
 from arbiter.conventions import Array
 
 # Mean one has to hold to this on the stored numbers, and public prices have to agree with the
@@ -257,10 +257,10 @@ def _check_weight_survival(T: Array, w: Array) -> ProofCheck:
 
 def _check_mean_one(x: Array, T: Array, b: Array) -> ProofCheck:
     name = "mean one"
-    x, b = duplicate_single_knot(x, b)
     with np.errstate(over="ignore", invalid="ignore"):
+        law = Law(x, b)
         defect = np.abs(
-            np.expm1(log_mean(x, b, _MAX_CHECK_PIECE_WIDTH) - log_mean(x, b, MAX_PIECE_WIDTH))
+            np.expm1(law.log_mean(_MAX_CHECK_PIECE_WIDTH) - law.log_mean(MAX_PIECE_WIDTH))
         )
     good = defect <= PRICE_TOLERANCE  # false for NaN
     if good.all():

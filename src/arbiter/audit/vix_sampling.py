@@ -16,7 +16,7 @@ import numpy as np
 from scipy.integrate import simpson
 
 from arbiter.audit.audited_surface import VixSurface, has_vix
-from arbiter.audit.grid import EPS
+from arbiter.audit.grid import EPS, Mask
 from arbiter.audit.inequalities import (
     Inequalities,
     bound_inequalities,
@@ -35,7 +35,7 @@ from arbiter.audit.structural_proof import (
     StructuralProof,
 )
 from arbiter.conventions import INDEX_POINTS, Array
-from arbiter.pricing.vix_slices import SLOPE_RANGE
+from arbiter.pricing.vix_slices import MIN_FORWARD_VARIANCE, SLOPE_RANGE
 
 _STRIP_STRIKES_PER_SIDE = 1601  # strikes on each side of a strip, denser towards the forward
 # A strip is a sum for an integral of prices whose third derivative jumps at knots. Relative.
@@ -75,7 +75,7 @@ def vix_inequalities(surface: object, seed: int) -> Iterator[Inequalities]:
     variance = np.asarray(surface.forward_variance(T))
     future = np.asarray(surface.vix_future(T))
     yield from _variance_bound_inequalities(T, future, variance)
-    alive = future > 0.0  # no variance, no law: the future of zero is all there is to say
+    alive = _has_law(future)  # no variance, no law: the future of zero is all there is to say
     T, variance, future = T[alive], variance[alive], future[alive]
     if not T.size:
         return
@@ -120,7 +120,7 @@ def extend_proof_to_vix(surface: object, proof: StructuralProof | None) -> Struc
     check = ProofCheck(name, True, f"VIX slopes lie in [{a.min():g}, {a.max():g}]")
     proof = replace(proof, checks=(*proof.checks, check))
     T = np.asarray(slices.maturities)
-    if proof.price_gap is None or np.any(np.asarray(surface.vix_future(T)) <= 0.0):
+    if proof.price_gap is None or not _has_law(np.asarray(surface.vix_future(T))).all():
         return proof
     market = PublicPrices(_VixOptions(surface, T))
     k = np.array([-0.2, 0.0, 0.2])
@@ -128,6 +128,11 @@ def extend_proof_to_vix(surface: object, proof: StructuralProof | None) -> Struc
     public = (market.price(k, T[:, None], "call"), market.price(k, T[:, None], "put"))
     gap = float(np.max(np.abs(np.subtract(public, repriced))))
     return replace(proof, price_gap=max(proof.price_gap, gap))
+
+
+def _has_law(future: Array) -> Mask:
+    """Whether a VIX future is large enough for options on it to be priced."""
+    return np.asarray((future / INDEX_POINTS) ** 2 > MIN_FORWARD_VARIANCE)
 
 
 def _describe_vix_legs(batch: Inequalities) -> Callable[[int], str]:

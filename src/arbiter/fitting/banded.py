@@ -65,15 +65,12 @@ def half_log_determinant(factor: Array) -> float:
 
 def solve(factor: Array, force: Array) -> Array:
     """The solution of ``A x = force`` for a vector ``(p,)`` or columns ``(p, r)``."""
-    width = factor.shape[1] - _LANES
-    if force.ndim == 1:
-        out = force.copy()
+    width, out = factor.shape[1] - _LANES, np.array(force, order="C")
+    if out.ndim == 1:
         solve_in_place(factor, width, out)
-        return out
-    rows = np.ascontiguousarray(force.T)
-    for row in rows:
-        solve_in_place(factor, width, row)
-    return rows.T
+    else:
+        _solve_columns_in_place(factor, width, out)
+    return out
 
 
 @compiled
@@ -91,6 +88,30 @@ def solve_in_place(factor: Array, width: int, x: Array) -> None:
         own, reach = factor[j], min(width, size - j)
         after = x[j : j + reach]
         x[j] = (x[j] - _dot_after_first(own, after, reach)) / own[0]
+
+
+@compiled
+def _solve_columns_in_place(factor: Array, width: int, X: Array) -> None:
+    """The same for every column of ``X`` ``(p, r)``, side by side."""
+    size, many = X.shape
+    for j in range(size):
+        own, here = factor[j], X[j]
+        per = 1.0 / own[0]
+        for c in range(many):
+            here[c] *= per
+        for i in range(1, min(width, size - j)):
+            share, after = own[i], X[j + i]
+            for c in range(many):
+                after[c] -= share * here[c]
+    for j in range(size - 1, -1, -1):
+        own, here = factor[j], X[j]
+        for i in range(1, min(width, size - j)):
+            share, after = own[i], X[j + i]
+            for c in range(many):
+                here[c] -= share * after[c]
+        per = 1.0 / own[0]
+        for c in range(many):
+            here[c] *= per
 
 
 @compiled

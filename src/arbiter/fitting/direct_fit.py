@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from arbiter.audit.structural_proof import check_structure
 from arbiter.conventions import Array
 from arbiter.fitting import initial_point, joint_fit, smoothing
 from arbiter.fitting.fit_end import FitEnd
-from arbiter.fitting.fitted_surface import FitResult, FittedSurface
+from arbiter.fitting.fitted_surface import FitInput, FitResult, FittedSurface, build_surface
 from arbiter.fitting.interior_point import InteriorPoint, Status
 from arbiter.fitting.loss import EXACT_LOSS_PER_QUOTE
 from arbiter.fitting.objective import FitObjective, FitPoint
 from arbiter.fitting.options import FitOptions, Roughness
 from arbiter.fitting.prior_weight import choose_initial_weights, drop_unlikely_prior
-from arbiter.fitting.uncertainty import Uncertainty
 from arbiter.fitting.vix_quotes import VixMarket
 from arbiter.futures import FuturesCurve
-from arbiter.inputs import freeze_array, freeze_info
+from arbiter.inputs import freeze_array
 from arbiter.quotes import MIN_QUOTES, Quotes, require_quotes
 from arbiter.surface import Surface
 
@@ -186,7 +184,7 @@ def build_fitted_surface(
         warnings=warnings,
     )
     matrix = ended.matrix - (1.0 - 1.0 / variance.uneven) * point.misfit.linearisation.band
-    return _surface_from_point(point, result, matrix).with_vix(ended.slices)
+    return _surface_from_end(ended, result, matrix)
 
 
 def _choose_roughness(
@@ -239,31 +237,17 @@ def _check_weights(weights: ArrayLike | None, count: int) -> Array | None:
     return array
 
 
-def _surface_from_point(point: FitPoint, result: FitResult, matrix: Array) -> FittedSurface:
-    quotes, layout = point.objective.quotes, point.objective.layout
-    logs, shares = layout.unpack(point.misfit.z)
-    knots, slopes = freeze_array(layout.knots), freeze_array(np.exp(logs))
-    weights = freeze_array(
-        np.ones((1, layout.expiry_count)) if not shares.size else [1.0 - shares[0], shares[0]]
+def _surface_from_end(ended: FitEnd, result: FitResult, matrix: Array) -> FittedSurface:
+    objective = ended.point.objective
+    logs, shares = objective.layout.unpack(ended.point.misfit.z)
+    weights = None if not shares.size else np.stack([1.0 - shares[0], shares[0]])
+    factors = objective.misfit.weights
+    source = FitInput(
+        objective.quotes,
+        objective.options,
+        None if np.all(factors == 1.0) else freeze_array(factors),
+        objective.highest_log_slope,
+        ended.order_duals,
     )
-    proof = check_structure(knots, quotes.maturities, slopes, weights, mean=False)
-    if not proof.passed:  # the constraints are kept at every step
-        raise AssertionError("; ".join(check.detail for check in proof.failures))
-    return FittedSurface(
-        knots,
-        quotes.maturities,
-        slopes,
-        weights,
-        quotes.curve,
-        quotes.as_of,
-        freeze_info({**quotes.info, "fit": _summary_without_time(result)}),
-        result=result,
-        uncertainty=Uncertainty(
-            knots, quotes.maturities, slopes, weights, matrix, result.dispersion
-        ),
-    )
-
-
-def _summary_without_time(result: FitResult) -> dict[str, Any]:
-    """What a saved surface remembers: no clock, so that the same fit gives the same file."""
-    return {name: value for name, value in result.to_dict().items() if name != "seconds"}
+    surface = build_surface(source, np.exp(logs), result, matrix, weights)
+    return surface.with_vix(ended.slices)

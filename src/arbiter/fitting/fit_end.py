@@ -23,6 +23,7 @@ class FitEnd(NamedTuple):
         slices: Shapes of the VIX, after a joint fit.
         vix: Residuals of VIX options and futures, after a joint fit.
         warnings: What a reader of the surface should know, as sentences.
+        order_duals: ``(L-1, n)`` multipliers of the star order, after a fit of one component.
     """
 
     point: FitPoint
@@ -33,9 +34,21 @@ class FitEnd(NamedTuple):
     slices: VixSlices | None = None
     vix: VixResult | None = None
     warnings: tuple[str, ...] = ()
+    order_duals: Array | None = None
 
     @classmethod
     def from_iterate(cls, interior: InteriorPoint[FitPoint], status: Status) -> FitEnd:
         """The end of a fit to SPX quotes alone."""
         point = interior.point
-        return cls(point, interior.matrix(), point.value, interior.iterations, status)
+        layout, duals = point.objective.layout, None
+        if layout.components == 1:  # the star order comes first among the constraints
+            links = layout.expiry_count - 1, layout.knot_count
+            duals = interior.duals[: links[0] * links[1]].reshape(links)
+        return cls(
+            point,
+            interior.matrix(),
+            point.value,
+            interior.iterations,
+            status,
+            order_duals=duals,
+        )

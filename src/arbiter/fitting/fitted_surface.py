@@ -9,11 +9,15 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from arbiter.audit.structural_proof import check_structure
 from arbiter.conventions import THIRTY_DAYS, Array
 from arbiter.fitting.interior_point import Status
-from arbiter.fitting.options import Roughness
+from arbiter.fitting.options import FitOptions, Roughness
 from arbiter.fitting.uncertainty import Uncertainty
+from arbiter.fitting.unknowns import UnknownLayout
 from arbiter.forwards import MaturityLike
+from arbiter.inputs import freeze_array, freeze_info
+from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 
 Kind = TypeVar("Kind", bound=Surface)
@@ -49,6 +53,9 @@ class VixResult:
         }
 
 
+_PLAIN_RESULT_FIELDS = ("iterations", "objective", "chosen", "trust", "freedom", "dispersion")
+
+
 @dataclass(frozen=True, eq=False)
 class FitResult:
     """How a fit ended.
@@ -59,7 +66,7 @@ class FitResult:
         objective: Loss and roughness at the end.
         roughness: Weights used.
         chosen: How they were chosen: ``"likelihood"``, ``"gcv"`` or ``"given"``; ``"crossfit"`` in
-            a refinement.
+            a refinement, ``"kept"`` in an update.
         trust: Share of the prior's shape that the quotes let stand, from 0 to 1; None without a
             prior. In a refinement, the share of the fit's freedom that its guide takes.
         freedom: Effective number of parameters.
@@ -83,6 +90,40 @@ class FitResult:
     vix: VixResult | None = None
     warnings: tuple[str, ...] = ()
 
+    def to_arrays(self) -> dict[str, Array]:
+        """The arrays that a file keeps beside :meth:`to_dict`."""
+        vix = self.vix
+        more = (
+            {}
+            if vix is None
+            else {"vix_residuals": vix.residuals, "vix_future_errors": vix.future_errors}
+        )
+        return {"residuals": self.residuals, **more}
+
+    @classmethod
+    def from_stored(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> FitResult:
+        """The result from what a file keeps; it holds no clock, and seconds are zero."""
+        parts = {name: plain[name] for name in _PLAIN_RESULT_FIELDS}
+        vix = None
+        if plain.get("vix") is not None:
+            about = plain["vix"]
+            rough, ended = about["roughness"], about["status"]
+            vix = VixResult(
+                freeze_array(arrays["vix_residuals"]),
+                freeze_array(arrays["vix_future_errors"]),
+                None if rough is None else Roughness(**rough),
+                None if ended is None else Status(ended),
+            )
+        return cls(
+            **parts,
+            status=Status(plain["status"]),
+            roughness=Roughness(**plain["roughness"]),
+            residuals=freeze_array(arrays["residuals"]),
+            seconds=0.0,
+            vix=vix,
+            warnings=tuple(str(sentence) for sentence in plain["warnings"]),
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Everything but residuals and warnings, as plain values."""
         parts = asdict(replace(self, vix=None))
@@ -92,24 +133,88 @@ class FitResult:
         return {**plain, "status": self.status.value, **vix}
 
 
+@dataclass(frozen=True, eq=False)
+class FitInput:
+    """What a surface was fitted to.
+
+    Attributes:
+        quotes: All of them.
+        options: Of the fit.
+        weights: ``(m,)`` factors of each quote's loss; None for ones.
+        highest_log_slope: The upper bound of the log-slopes.
+        order_duals: ``(L-1, n)`` multipliers of the star order, after a fit of one component to
+            quotes on the index alone; else None.
+    """
+
+    quotes: Quotes
+    options: FitOptions
+    weights: Array | None
+    highest_log_slope: float
+    order_duals: Array | None
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class FittedSurface(Surface):
     """A :class:`~arbiter.surface.Surface` with the fit it came from.
 
-    Copies and other processes keep the fit. Saved and loaded, it is a plain surface:
-    ``info["fit"]`` keeps the summary.
+    Copies and other processes keep the fit. So do files, but for the quotes, which belong to their
+    publisher.
 
     Attributes:
         result: How the fit ended.
         uncertainty: Covariance of the log-slopes.
+        source: What was fitted; None in a surface from a file.
     """
 
     result: FitResult = field(kw_only=True)
     uncertainty: Uncertainty = field(kw_only=True)
+    source: FitInput | None = field(kw_only=True)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        more = {"result": self.result, "uncertainty": self.uncertainty}
+        more = {"result": self.result, "uncertainty": self.uncertainty, "source": self.source}
         return rebuild_with_result, (type(self), plain_surface(self), more)
+
+    def update(self, quotes: Quotes) -> FittedSurface:
+        """The surface after some quotes changed, with the same roughness: a fit of few expiries.
+
+        Expiries beside those that changed move as well, as far as roughness and order carry. The
+        result is that of a whole fit with the same weights, to less than a twentieth of a
+        half-spread. ``result.freedom`` and ``result.dispersion`` stay those of the whole fit.
+
+        Args:
+            quotes: All quotes, changed or not, at the maturities of the fit.
+
+        Raises:
+            ValueError: If the surface has two components, a prior or the VIX, if it comes from a
+                file, or if the maturities differ.
+        """
+        from arbiter.fitting.window_update import update_surface
+
+        return update_surface(self, quotes)
+
+    def to_stored(self) -> tuple[str, dict[str, Any], dict[str, Array]]:
+        """What a file keeps of the fit: the kind, plain values and arrays."""
+        plain = {**_summary_without_time(self.result), "warnings": list(self.result.warnings)}
+        arrays = {**self.result.to_arrays(), "information": self.uncertainty.matrix}
+        return "fit", plain, arrays
+
+    @classmethod
+    def from_stored(
+        cls, surface: Surface, plain: Mapping[str, Any], arrays: Mapping[str, Array]
+    ) -> FittedSurface:
+        """A surface from a file, with what :meth:`to_stored` gave."""
+        result = FitResult.from_stored(plain, arrays)
+        J, L, n = surface.slopes.shape
+        layout, matrix = UnknownLayout(surface.knots, L, J), freeze_array(arrays["information"])
+        if matrix.shape != layout.band_shape:
+            raise ValueError(
+                f"information has shape {matrix.shape}; {L} maturities of {n} knots need "
+                f"{layout.band_shape}"
+            )
+        parts = surface.knots, surface.maturities, surface.slopes, surface.weights
+        uncertainty = Uncertainty(*parts, matrix, result.dispersion)
+        more = {"result": result, "uncertainty": uncertainty, "source": None}
+        return rebuild_with_result(cls, surface, more)
 
     def iv_error(self, k: ArrayLike, T: MaturityLike) -> Array:
         """Standard error of :meth:`iv`, annualised and decimal.
@@ -122,6 +227,42 @@ class FittedSurface(Surface):
     def vix_error(self, tenor: float = THIRTY_DAYS) -> Array:
         """Standard error of :meth:`vix`, in index points."""
         return self.uncertainty.vix(tenor)
+
+
+def build_surface(
+    source: FitInput, slopes: Array, result: FitResult, matrix: Array, weights: Array | None = None
+) -> FittedSurface:
+    """The surface of a fit, once its slopes have passed the structural proof.
+
+    Args:
+        source: What was fitted.
+        slopes: ``(J, L, n)``.
+        result: How the fit ended.
+        matrix: ``(p, w)`` the information, banded.
+        weights: ``(J, L)`` of the components; None for one component.
+    """
+    quotes, knots, b = source.quotes, freeze_array(source.options.line()), freeze_array(slopes)
+    w = freeze_array(np.ones((1, b.shape[1])) if weights is None else weights)
+    proof = check_structure(knots, quotes.maturities, b, w, mean=False)
+    if not proof.passed:  # the constraints are kept at every step
+        raise AssertionError("; ".join(check.detail for check in proof.failures))
+    return FittedSurface(
+        knots,
+        quotes.maturities,
+        b,
+        w,
+        quotes.curve,
+        quotes.as_of,
+        freeze_info({**quotes.info, "fit": _summary_without_time(result)}),
+        result=result,
+        uncertainty=Uncertainty(knots, quotes.maturities, b, w, matrix, result.dispersion),
+        source=source,
+    )
+
+
+def _summary_without_time(result: FitResult) -> dict[str, Any]:
+    """What a saved surface remembers: no clock, so that the same fit gives the same file."""
+    return {name: value for name, value in result.to_dict().items() if name != "seconds"}
 
 
 def plain_surface(surface: Surface) -> Surface:

@@ -142,6 +142,9 @@ class InteriorPoint(Generic[Point]):
         if not slacks.min() > 0.0:
             raise ValueError("the starting point does not satisfy the constraints strictly")
         point = objective.evaluate(z)
+        room = point.expansion.matrix.shape[1]
+        if order.bandwidth > room:
+            raise ValueError(f"a matrix of {room} diagonals has no room for the constraints")
         # duals in proportion to the loss: too small, and the first steps run into a wall
         duals = 0.1 * max(point.expansion.value, scale) / (slacks.size * slacks)
         return cls(objective, constraints, scale, z, point, slacks, duals)
@@ -315,7 +318,9 @@ class _WoodburyFactor(NamedTuple):
             return _WoodburyFactor(band, None, None, None)
         solved = banded.solve(band, coupling)
         try:
-            inner = np.linalg.inv(np.eye(coupling.shape[1]) + coupling.T @ solved)
+            inner = np.asarray(
+                np.linalg.inv(np.eye(coupling.shape[1]) + coupling.T @ solved), dtype=np.float64
+            )
         except np.linalg.LinAlgError:
             return None
         return _WoodburyFactor(band, coupling, solved, inner)

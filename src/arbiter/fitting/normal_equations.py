@@ -54,7 +54,12 @@ def add_normal_equations(
                 line, a, b = block[i, begin:], own[0, i], own[1, i]
                 c, d, e = own[2, i], own[3, i], own[4, i]
                 f, g, h = own[5, i], own[6, i], own[7, i]
-                one, two, three, four = own[0, begin:], own[1, begin:], own[2, begin:], own[3, begin:]
+                one, two, three, four = (
+                    own[0, begin:],
+                    own[1, begin:],
+                    own[2, begin:],
+                    own[3, begin:],
+                )
                 five, six, seven, eight = (
                     own[4, begin:],
                     own[5, begin:],

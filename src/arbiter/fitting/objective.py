@@ -186,9 +186,7 @@ class FitObjective:
         return OrderConstraints(np.concatenate(high), np.concatenate(low), np.concatenate(offset))
 
     def _build_quadratic(self) -> QuadraticPenalty:
-        return QuadraticPenalty(
-            self.mean.at_trust(self.trust), self.penalty.weigh(self.roughness)
-        )
+        return QuadraticPenalty(self.mean.at_trust(self.trust), self.penalty.weigh(self.roughness))
 
 
 @dataclass(frozen=True, eq=False)

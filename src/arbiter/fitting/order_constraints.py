@@ -20,6 +20,12 @@ class OrderConstraints(NamedTuple):
     low: Indices  # (c,)
     offset: Array  # (c,)
 
+    @property
+    def bandwidth(self) -> int:
+        """The diagonals, the main one included, that the constraints need in a matrix."""
+        both = (self.high >= 0) & (self.low >= 0)
+        return 1 + int(np.abs(self.high - self.low)[both].max(initial=0))
+
 
 class ConstraintOperator:
     """The matrix A and the offset of the constraints ``A z + offset ≥ 0``, applied sparsely."""

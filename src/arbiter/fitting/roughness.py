@@ -55,9 +55,9 @@ class Penalty:
     """``½ Σ_ℓ v_ℓᵀ A v_ℓ + ½ Σ_ℓ (v_{ℓ+1} − v_ℓ)ᵀ B (v_{ℓ+1} − v_ℓ)/Δτ``, ``v = u − centre``.
 
     ``u`` are log-slopes ``(L, n)`` of each component; without a prior the centre is ``τ = log √T``.
-    ``A`` holds second differences in x, the ties, and the masses of ``Roughness.level``. ``B`` holds
-    masses and second differences: a smile shifts along maturity more readily than its curvature
-    changes, so the two have weights of their own.
+    ``A`` holds second differences in x, the ties, and the masses of ``Roughness.level``.
+    ``B`` holds masses and second differences: a smile shifts along maturity more readily than its
+    curvature changes, so the two have weights of their own.
 
     Args:
         layout: The places of the unknowns.
@@ -102,7 +102,9 @@ class Penalty:
         self.terms = np.stack(
             [
                 self._spread(np.broadcast_to(self.bend, (maturities.size, n, n))),
-                self._spread_steps(drift, np.where(beside, _UNQUOTED_MATURITY_FACTOR, 1.0) * per_step),
+                self._spread_steps(
+                    drift, np.where(beside, _UNQUOTED_MATURITY_FACTOR, 1.0) * per_step
+                ),
                 self._spread_steps(self.bend, per_step),
                 self._spread(np.broadcast_to(drift, (maturities.size, n, n))),
             ]

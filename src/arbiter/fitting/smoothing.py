@@ -155,7 +155,7 @@ def update_trust(interior: InteriorPoint[FitPoint], dispersion: float) -> float:
     solved = banded.solve(banded.factorise(add_ridge(interior.matrix())), pull)
     faith = dispersion * _TRUST_PRECISION
     slope = pull @ (interior.z - quadratic.centre) + faith * (1.0 - model.trust)
-    curvature = max(shape @ pull - pull @ solved, 0.0) + faith
+    curvature = max(float(shape @ pull - pull @ solved), 0.0) + faith
     return float(np.clip(model.trust + slope / curvature, 0.0, 1.0))
 
 
@@ -234,13 +234,19 @@ def _variance_from_inverse(point: MisfitPoint, inverse: Array) -> ResidualVarian
     squares *= count / float(np.sum(weights * cost.weight))
     left = max(count - freedom, 0.0)
     dispersion = (squares + PRIOR_QUOTE_COUNT * PRIOR_DISPERSION) / (left + PRIOR_QUOTE_COUNT)
-    # stiffness differs from quote to quote, so that few of them determine the fit
-    # (Huber 1981, § 7.6)
-    mean = float(np.sum(weights * cost.weight)) / count
-    square = float(np.sum(weights * cost.weight**2)) / count
-    uneven = 1.0 + freedom / count * max(square / mean**2 - 1.0, 0.0)
+    uneven = compute_unevenness(freedom, weights, cost.weight)
     gcv = count * squares / max(left, 0.02 * count) ** 2
     return ResidualVariance(freedom, dispersion, uneven, gcv)
+
+
+def compute_unevenness(freedom: float, weights: Array, stiffness: Array) -> float:
+    """Huber's correction of the information (1981, § 7.6).
+
+    Stiffness differs from quote to quote, so that few of them determine the fit.
+    """
+    count = float(np.count_nonzero(weights))
+    mean, square = float(weights @ stiffness) / count, float(weights @ stiffness**2) / count
+    return 1.0 + freedom / count * max(square / mean**2 - 1.0, 0.0)
 
 
 def compute_traces(point: FitPoint, matrix: Array) -> tuple[float, list[PenaltyTrace]]:

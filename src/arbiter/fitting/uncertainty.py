@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from arbiter.conventions import INDEX_POINTS, Array
 from arbiter.fitting import banded
 from arbiter.fitting.interior_point import add_ridge
+from arbiter.pricing import black
+from arbiter.pricing.decoder import Decoder
+from arbiter.pricing.maturity import slope_derivatives_at, weight_derivatives_at
 from arbiter.pricing.price_derivatives import (
     KnotQuadrature,
     OtmPricer,
     integrate_segments,
     log_mean_gradient,
 )
-from arbiter.pricing import black
-from arbiter.pricing.decoder import Decoder
-from arbiter.pricing.maturity import slope_derivatives_at, weight_derivatives_at
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,63 +59,76 @@ class Uncertainty:
         points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), T)
         flat, maturities = points.ravel(), at.ravel()
         unique, slice_of = np.unique(maturities, return_inverse=True)
-        J, L, n = self.slopes.shape
-        slopes = self.decoder.slopes_at(unique)  # (J, U, n)
-        by_slope = self._log_slope_derivatives(unique)  # (U, J, L, n)
-        shares = self.decoder.weights_at(unique)  # (J, U)
-        line = KnotQuadrature.from_knots(self.knots)
-        gradient = np.zeros((flat.size, L, J * n + J - 1))
-        price = np.zeros(flat.size)
-        parts = []
-        for j in range(J):
-            kernel = OtmPricer(line, slice_of, flat)
-            slices = kernel.integrate_slices(slopes[j])
+        slopes, shares = self.decoder.slopes_at(unique), self.decoder.weights_at(unique)
+        kernel = OtmPricer(KnotQuadrature.from_knots(self.knots), slice_of, flat)
+        columns, parts = [], []
+        for b, share in zip(slopes, shares[:, slice_of], strict=True):
+            slices = kernel.integrate_slices(b)
             prices = kernel.price_quotes(slices)
-            rows = kernel.jacobian(slices, prices, shares[j][slice_of])  # (p, n)
-            column = slice(j * n, (j + 1) * n)
-            gradient[:, :, column] = by_slope[slice_of, j] * rows[:, None, :]
-            price += shares[j][slice_of] * prices.price
+            columns.append(kernel.jacobian(slices, prices, share))  # (p, n)
             parts.append(prices.price)
-        if J == 2:
-            along = weight_derivatives_at(self.maturities, self.weights, unique)  # (U, L)
-            gradient[:, :, -1] = along[slice_of] * (parts[1] - parts[0])[:, None]
-        root = np.sqrt(maturities)
+        if len(parts) == 2:
+            columns.append((parts[1] - parts[0])[:, None])
+        price = np.sum(shares[:, slice_of] * parts, axis=0)
         v = np.asarray(black.implied_total_volatility(price, flat).volatility)
-        vega = np.asarray(black.vega(flat, v)) * root
-        error = self._standard_errors(gradient.reshape(flat.size, -1)) / vega
-        return np.asarray(error.reshape(points.shape))
+        vega = np.asarray(black.vega(flat, v)) * np.sqrt(maturities)
+        gradient, covariance = np.concatenate(columns, axis=1), self._covariances_at(unique)
+        variance = np.einsum("pb,pb->p", gradient, _multiply_rows(gradient, covariance, slice_of))
+        return np.asarray((np.sqrt(self.dispersion * variance) / vega).reshape(points.shape))
 
     def vix(self, tenor: float) -> Array:
         """Standard error of ``100 √(W/T)`` at ``tenor``."""
         at = np.array([tenor])
         slices = self.decoder.slices_at(at)
-        total = float(slices.log_variance()[0])
-        line = KnotQuadrature.from_knots(self.knots)
+        line, shares = KnotQuadrature.from_knots(self.knots), slices.weights[:, 0]
         parts = [integrate_segments(line, slopes) for slopes in self.decoder.slopes_at(at)]
         # W = 2 (log M − E s), and the index is 100 √(W/T)
-        scale = INDEX_POINTS * 0.5 / np.sqrt(total * tenor)
-        by_slope = [2.0 * (log_mean_gradient(line, part)[0] - line.mean) for part in parts]
-        share = slices.weights[:, 0]
-        by_log = scale * (share[:, None] * by_slope)[:, None] * self._log_slope_derivatives(at)[0]
-        columns = [by_log.transpose(1, 0, 2).reshape(self.maturities.size, -1)]
+        scale = INDEX_POINTS * 0.5 / np.sqrt(float(slices.log_variance()[0]) * tenor)
+        columns = [
+            2.0 * share * (log_mean_gradient(line, part)[0] - line.mean)
+            for share, part in zip(shares, parts, strict=True)
+        ]
         if len(parts) == 2:
-            variance = [float(part.log_variance()[0]) for part in slices.parts]
-            along = weight_derivatives_at(self.maturities, self.weights, at)[0]
-            columns.append((scale * (variance[1] - variance[0]) * along)[:, None])
-        gradient = np.concatenate(columns, axis=1).reshape(1, -1)
-        return np.asarray(self._standard_errors(gradient)[0])
+            columns.append(slices.parts[1].log_variance() - slices.parts[0].log_variance())
+        gradient = scale * np.concatenate(columns)
+        variance = gradient @ self._covariances_at(at)[0] @ gradient
+        return np.asarray(np.sqrt(self.dispersion * variance))
 
-    def _standard_errors(self, gradient: Array) -> Array:
-        """``√(φ g H⁻¹ g)`` for rows ``g`` of shape ``(p, L·B)``."""
+    def _covariances_at(self, T: Array) -> Array:
+        """Covariances ``(U, B, B)`` over φ of the slopes (and the share) at maturities ``(U,)``.
+
+        Each depends on few expiries: one banded solve for each of its numbers, however many
+        points are asked for.
+        """
         try:
             factor = banded.factorise(add_ridge(self.matrix))
         except banded.SingularMatrixError as error:
             raise ValueError(
                 "the Gauss-Newton matrix is singular: the quotes do not fix the fit"
             ) from error
-        solved = banded.solve(factor, gradient.T)
-        return np.asarray(np.sqrt(self.dispersion * np.einsum("pi,ip->p", gradient, solved)))
+        J, L, n = self.slopes.shape
+        B = J * n + J - 1
+        by_slope = slope_derivatives_at(self.maturities, self.slopes, T) * self.slopes
+        by_share = weight_derivatives_at(self.maturities, self.weights, T) if J == 2 else None
+        found, knot = np.empty((T.size, B, B)), np.arange(n)
+        for at in range(T.size):
+            # derivatives by the unknowns: log-slopes of the same knot, and shares
+            by = np.zeros((L, B, B))
+            for of in range(J):
+                for j in range(J):
+                    by[:, j * n + knot, of * n + knot] = by_slope[at, of, j]
+            if by_share is not None:
+                by[:, -1, -1] = by_share[at]
+            touched = np.flatnonzero(by.any(axis=(1, 2)))
+            solved = banded.solve(factor, by.reshape(L * B, B)).reshape(L, B, B)
+            found[at] = np.einsum("lbc,lbd->cd", by[touched], solved[touched])
+        return found
 
-    def _log_slope_derivatives(self, T: Array) -> Array:
-        """Derivatives ``(U, J, L, n)`` of the slopes at ``T`` by the listed log-slopes."""
-        return slope_derivatives_at(self.maturities, self.slopes, T) * self.slopes
+
+def _multiply_rows(rows: Array, matrices: Array, of: NDArray[np.intp]) -> Array:
+    """Each row ``(m, B)`` times the one of the matrices ``(U, B, B)`` that belongs to it."""
+    out = np.empty_like(rows)
+    for at, matrix in enumerate(matrices):
+        own = of == at
+        out[own] = rows[own] @ matrix
+    return out

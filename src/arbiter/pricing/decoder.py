@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -62,8 +63,19 @@ class Decoder:
 
     def slices_at(self, T: Array) -> Mixture:
         """The slices at maturities ``T`` of shape ``(U,)``."""
+        return self._latest_slice(float(T[0])) if T.size == 1 else self._build_slices(T)
+
+    @cached_property
+    def _latest_slice(self) -> Callable[[float], Mixture]:
+        """The slice at one maturity; questions about one smile often come strike by strike."""
+        return lru_cache(maxsize=8)(lambda T: self._build_slices(np.array([T])))
+
+    def _build_slices(self, T: Array) -> Mixture:
         weights = None if len(self.weights) == 1 else self.weights_at(T)
         return Mixture(self._grid, self.slopes_at(T), weights)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Decoder, (self.knots, self.maturities, self.slopes, self.weights)
 
     def evaluate(self, query: Query, points: Array, T: Array) -> Array:
         """``query(slices, points, of)`` elementwise over ``points`` and ``T`` of one shape.
@@ -105,13 +117,16 @@ def evaluate_by_slice(
     f: Callable[[Array, Array, Indices], Array], points: Array, T: Array
 ) -> Array:
     """Apply ``f(T (U,), points (m,), of (m,)) -> (m,)``, every distinct maturity one slice."""
-    row, at = np.ascontiguousarray(points).reshape(-1), np.ascontiguousarray(T).reshape(-1)
+    row = np.ascontiguousarray(points).reshape(-1)
     if not row.size:
         return np.empty(points.shape)
-    if at.size == 1 or (at[0] == at[-1] and (at == at[0]).all()):
-        return f(at[:1], row, np.zeros(row.size, dtype=np.int64)).reshape(points.shape)
-    unique, of = np.unique(at, return_inverse=True)
-    of = of.reshape(-1)
+    # of a broadcast axis every maturity is one and the same
+    own_axes = T[tuple(slice(1 if step == 0 else None) for step in T.strides)]
+    if own_axes.size == 1 or (own_axes == own_axes.flat[0]).all():
+        at = own_axes.reshape(-1)[:1]
+        return f(at, row, np.zeros(row.size, dtype=np.int64)).reshape(points.shape)
+    unique, of = np.unique(own_axes, return_inverse=True)
+    of = np.broadcast_to(of.reshape(own_axes.shape), T.shape).reshape(-1)
     if unique.size <= _MAX_SLICES_PER_CHUNK:
         return f(unique, row, of).reshape(points.shape)
     out, order = np.empty(row.size), np.argsort(of, kind="stable")

@@ -77,27 +77,28 @@ def slopes_at(maturities: Array, slopes: Array, T: Array) -> Array:
 
 
 def slope_derivatives_at(maturities: Array, slopes: Array, T: Array) -> Array:
-    """Derivatives ``(U, J, L, n)`` of the slopes at ``T`` by the listed slopes of their own knot.
+    """Derivatives ``(U, J, J, L, n)`` of the slopes at ``T`` by the listed ones of their own knot.
 
-    Components are taken one at a time: with several, those that limit each other's tangents are
-    held. Complex steps are exact to rounding; listed slopes that no maturity shares are moved
-    together.
+    The second component is the one that is moved: one may limit the tangents of the other.
+    Complex steps are exact to rounding; listed slopes that no maturity shares are moved together.
     """
     components, count, n = slopes.shape
     node = np.arange(count)
     left = np.searchsorted(maturities, T, side="right") - 1
     touched = np.abs(node - left[:, None]) <= _COLOUR_COUNT // 2  # (U, L)
-    found = np.zeros((T.size, components, count, n))
+    found = np.zeros((T.size, components, components, count, n))
     u = np.concatenate([[0.0], np.sqrt(maturities)])
     values = np.concatenate([np.zeros_like(slopes[:, :1]), slopes], axis=1)
     for colour in range(min(_COLOUR_COUNT, count)):
         own = node % _COLOUR_COUNT == colour
-        moved = values.astype(np.complex128)
-        moved[:, 1:][:, own] += 1j * _COMPLEX_STEP
-        tangent = _slope_tangents(u, moved)
-        change = Hermite(u, moved.imag / _COMPLEX_STEP, tangent.imag / _COMPLEX_STEP).at(T)
-        for at in np.flatnonzero(own):
-            found[:, :, at] = np.where(touched[:, at, None, None], change.transpose(1, 0, 2), 0.0)
+        for j in range(components):
+            moved = values.astype(np.complex128)
+            moved[j, 1:][own] += 1j * _COMPLEX_STEP
+            tangent = _slope_tangents(u, moved)
+            cubic = Hermite(u, moved.imag / _COMPLEX_STEP, tangent.imag / _COMPLEX_STEP)
+            change = cubic.at(T).transpose(1, 0, 2)  # (U, J, n)
+            for at in np.flatnonzero(own):
+                found[:, :, j, at] = np.where(touched[:, at, None, None], change, 0.0)
     return found
 
 
@@ -205,17 +206,18 @@ def limit_crossing_tangents(u: Array, values: Numbers, tangent: Numbers) -> Numb
     if values.shape[0] == 1:
         return tangent
     width = np.diff(u)[:, None]
-    gap = np.real(np.diff(values, axis=0))
-    tangent_gap = np.real(np.diff(tangent, axis=0))
+    gap, apart = np.diff(values, axis=0), np.diff(tangent, axis=0)
     pad = np.zeros_like(gap[:, :1])
-    ahead = np.concatenate([np.maximum(-tangent_gap[:, :-1], 0.0) * width, pad], axis=1)
-    behind = np.concatenate([pad, np.maximum(tangent_gap[:, 1:], 0.0) * width], axis=1)
-    need = np.maximum(ahead, behind)
-    shrink = np.where(need > 3.0 * gap, 3.0 * gap / np.where(need > 0, need, 1.0), 1.0)
-    lowest = tangent[:1]
+    ahead = np.concatenate([-_smaller(apart[:, :-1], pad) * width, pad], axis=1)
+    behind = np.concatenate([pad, -_smaller(-apart[:, 1:], pad) * width], axis=1)
+    need = -_smaller(-ahead, -behind)
+    crossing = np.real(need) > 3.0 * np.real(gap)
+    shrink = np.where(crossing, 3.0 * gap / np.where(np.real(need) > 0.0, need, 1.0), 1.0)
+    least, lowest = shrink[0], tangent[0]
     for j in range(1, values.shape[0]):
-        lowest = _smaller(lowest, tangent[j : j + 1])
-    return np.asarray(lowest + (tangent - lowest) * shrink.min(axis=0, keepdims=True))
+        lowest = _smaller(lowest, tangent[j])
+        least = _smaller(least, shrink[j - 1])
+    return np.asarray(lowest + (tangent - lowest) * least)
 
 
 @compiled

@@ -1,0 +1,117 @@
+"""An update after some quotes changed: the fit of all quotes, at the cost of few expiries."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from arbiter.conventions import Array
+from arbiter.fitting import FitOptions, FittedSurface, fit, window_update
+from arbiter.quotes import Quotes
+from arbiter_lab.evaluation.heston_surfaces import heston_surface
+from counts import count
+
+
+def move_expiry(quotes: Quotes, expiry: int, half_spreads: Array) -> Quotes:
+    """Bids and asks of one expiry moved by some half-spreads."""
+    shift = np.where(quotes.expiry == expiry, half_spreads, 0.0) * quotes.half_spread
+    return replace(quotes, bid=np.maximum(quotes.bid + shift, 1e-12), ask=quotes.ask + shift)
+
+
+def fit_again(surface: FittedSurface, quotes: Quotes) -> FittedSurface:
+    """The fit of all quotes with the same weights."""
+    return fit(quotes, options=FitOptions(roughness=surface.result.roughness, tolerance=1e-6))
+
+
+def measure_gap(one: FittedSurface, other: FittedSurface, quotes: Quotes) -> float:
+    """The largest distance of two surfaces at the quotes, in half-spreads."""
+    apart = one.otm(quotes.k, quotes.T) - other.otm(quotes.k, quotes.T)
+    return float(np.abs(apart / quotes.half_spread).max())
+
+
+@pytest.mark.parametrize("size", [0.2, 1.0])
+def test_an_update_is_a_fit_of_all_quotes(size: float, rng: np.random.Generator) -> None:
+    for seed in range(800, 800 + count(full=20, reduced=3)):
+        quotes = heston_surface(seed).quotes
+        surface = fit(quotes, options=FitOptions(tolerance=1e-6))
+        expiry = int(rng.integers(quotes.maturities.size))
+        moved = move_expiry(quotes, expiry, rng.uniform(-size, size, len(quotes)))
+        updated, whole = surface.update(moved), fit_again(surface, moved)
+        assert updated.result.status.value == "converged"
+        assert measure_gap(updated, whole, moved) < 0.05
+        assert measure_gap(surface, whole, moved) > 0.05  # negative control: something moved
+        assert np.all(np.diff(updated.slopes, axis=1) >= 0.0)
+        assert updated.result.objective == pytest.approx(whole.result.objective, rel=2e-3)
+        price = updated.otm(moved.k, moved.T)
+        assert np.allclose(updated.result.residuals, (price - moved.mid) / moved.half_spread, 1e-6)
+
+
+def test_neighbours_move_when_the_order_binds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An expiry far above its neighbours pushes those after it up; a window alone would not do."""
+    quotes = heston_surface(821).quotes
+    surface = fit(quotes, options=FitOptions(tolerance=1e-6))
+    moved = move_expiry(quotes, 4, np.full(len(quotes), 12.0))
+    updated, whole = surface.update(moved), fit_again(surface, moved)
+    assert measure_gap(updated, whole, moved) < 0.05
+    assert np.all(updated.slopes[0, 5] != surface.slopes[0, 5])
+    monkeypatch.setattr(window_update, "MAX_GAIN_BESIDE", np.inf)
+    assert measure_gap(surface.update(moved), whole, moved) > 0.05
+
+
+def test_expiries_far_away_keep_their_bits(rng: np.random.Generator) -> None:
+    quotes = heston_surface(822).quotes
+    surface = fit(quotes)
+    updated = surface.update(move_expiry(quotes, 2, rng.uniform(-0.05, 0.05, len(quotes))))
+    assert np.array_equal(updated.slopes[0, 10:], surface.slopes[0, 10:])
+    assert not np.array_equal(updated.slopes[0, 2], surface.slopes[0, 2])
+    assert updated.result.chosen == "kept"
+    assert updated.result.roughness == surface.result.roughness
+    error, before = (
+        updated.iv_error(0.0, quotes.maturities),
+        surface.iv_error(0.0, quotes.maturities),
+    )
+    assert np.allclose(error, before, rtol=0.2)
+
+
+def test_an_update_goes_on_from_an_update(rng: np.random.Generator) -> None:
+    quotes = heston_surface(823).quotes
+    surface = fit(quotes, options=FitOptions(tolerance=1e-6))
+    found = surface
+    for expiry in (3, 9, 3, 15, 0):
+        quotes = move_expiry(quotes, expiry, rng.uniform(-0.3, 0.3, len(quotes)))
+        found = found.update(quotes)
+    assert measure_gap(found, fit_again(surface, quotes), quotes) < 0.1
+    copied = pickle.loads(pickle.dumps(found))  # noqa: S301 - our own bytes
+    again = move_expiry(quotes, 5, np.full(len(quotes), 0.2))
+    assert np.array_equal(copied.update(again).slopes, found.update(again).slopes)
+
+
+def test_quotes_may_come_and_go() -> None:
+    quotes = heston_surface(824).quotes
+    keep = ~((quotes.expiry == 6) & (np.arange(len(quotes)) % 3 == 0))
+    fewer = quotes.select(keep)
+    surface = fit(quotes, options=FitOptions(tolerance=1e-6))
+    updated = surface.update(fewer)
+    assert measure_gap(updated, fit_again(surface, fewer), fewer) < 0.05
+    assert updated.result.residuals.size == len(fewer)
+
+
+def test_nothing_changed_is_the_same_surface() -> None:
+    surface = fit(heston_surface(825).quotes)
+    assert surface.update(surface.source.quotes) is surface
+
+
+def test_other_kinds_of_fit_are_refused_with_the_remedy() -> None:
+    quotes = heston_surface(826).quotes
+    surface = fit(quotes)
+    with pytest.raises(ValueError, match=r"they differ: take fit\(quotes, start=surface\)"):
+        surface.update(quotes.select(quotes.expiry > 0))
+    with pytest.raises(ValueError, match="fits of one component"):
+        fit(quotes, options=FitOptions(components=2)).update(quotes)
+    with pytest.raises(ValueError, match="with a prior"):
+        fit(quotes, prior=surface).update(quotes)
+    with pytest.raises(ValueError, match="had weights"):
+        fit(quotes, weights=np.where(quotes.k > 0.0, 1.0, 0.5)).update(quotes)
