@@ -68,6 +68,16 @@ def test_kinds_of_arrays_share_their_code(name: str) -> None:
     assert list_code() == before
 
 
+def test_one_maturity_and_many_share_their_code() -> None:
+    k = np.linspace(-0.2, 0.2, 6)
+    SURFACE.iv(k, 0.3)
+    before = list_code()
+    SURFACE.iv(k, 0.3 + k)
+    SURFACE.iv(k, np.linspace(0.1, 1.0, 4)[:, None])
+    SURFACE.iv(k[:, None], np.linspace(0.1, 1.0, 4))
+    assert list_code() == before
+
+
 def test_a_second_kind_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     @njit
     def total(x: NDArray[np.floating]) -> float:

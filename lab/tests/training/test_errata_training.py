@@ -10,7 +10,6 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
-import torch
 from scipy.optimize import linprog
 
 import theorems

@@ -126,7 +126,7 @@ def evaluate_by_slice(
         at = own_axes.reshape(-1)[:1]
         return f(at, row, np.zeros(row.size, dtype=np.int64)).reshape(points.shape)
     unique, of = np.unique(own_axes, return_inverse=True)
-    of = np.broadcast_to(of.reshape(own_axes.shape), T.shape).reshape(-1)
+    of = np.broadcast_to(of.reshape(own_axes.shape), T.shape).flatten()
     if unique.size <= _MAX_SLICES_PER_CHUNK:
         return f(unique, row, of).reshape(points.shape)
     out, order = np.empty(row.size), np.argsort(of, kind="stable")
