@@ -17,14 +17,14 @@ from math import gamma
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from arbiter.conventions import Array
 from arbiter.markets import LiftedHeston
 from arbiter.models.characteristic_function import solve_index_transforms
 from arbiter.models.fourier_pricing import Contour, invert
 from arbiter.models.fractional_kernel import default_speed_ratio
-from arbiter.models.riccati import Quadratic, solve_riccati
+from arbiter.models.riccati import solve_riccati
+from arbiter.models.riccati_steps import Quadratic
 
 HESTON = LiftedHeston.heston(v0=0.04, kappa=1.5, theta=0.05, sigma=0.7, rho=-0.75)
 DAYS = (2, 30, 182, 365, 730)
@@ -74,17 +74,17 @@ def in_steps() -> tuple[list[int], list[float]]:
     D = (b - d) * (1.0 - decay) / (1.0 - g * decay)
     exact = (m.reversion * m.theta * C + m.v0 * D) / m.nu**2
     quadratic = Quadratic(
-        torch.as_tensor(0.5 * (z * z - z)),
-        torch.as_tensor(m.rho * m.nu * z - m.reversion),
-        torch.tensor([[m.nu**2]], dtype=torch.float64),
+        np.asarray(0.5 * (z * z - z)),
+        np.asarray(m.rho * m.nu * z - m.reversion),
+        np.array([m.nu**2]),
     )
     sizes, errors = [2, 3, 4, 6, 8, 12, 16], []
     for steps in sizes:
-        zero = torch.zeros(1, 1, 2, dtype=torch.complex128)
+        zero = np.zeros((1, 1, 2), dtype=np.complex128)
         borders = np.linspace(0.0, 1.0, steps + 1)
         found = solve_riccati(m.c[None], m.x[None], quadratic, zero, np.array([1.0]), borders)
         log_cf = m.v0 * found.power + m.reversion * m.theta * found.mass
-        errors.append(float(np.abs(log_cf[0, 0].numpy() - exact).max()))
+        errors.append(float(np.abs(log_cf[0, 0] - exact).max()))
     return sizes, errors
 
 

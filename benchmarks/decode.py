@@ -23,8 +23,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from arbiter.pricing.knots import Knots
-from arbiter.pricing.transport import Transport
+from arbiter_lab.differentiable.pricing.knots import Knots
+from arbiter_lab.differentiable.pricing.transport import Transport
 
 MATURITIES, STRIKES, KNOTS = 16, 41, 31
 EXP, ERFC = 20, 45  # arithmetic operations of one float64 exp and one erfc, about

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import torch
 from scipy.optimize import linprog
 from scipy.special import ndtr
 
@@ -37,7 +36,7 @@ def calls(surface: Surface, kappa: Array, T: Array) -> Array:
 
 
 def assert_convex(kappa: Array, price: Array) -> None:
-    theorems.assert_convex_in_strike(torch.from_numpy(kappa), torch.from_numpy(price))
+    theorems.assert_convex_in_strike(kappa, price)
 
 
 def spectral_norm(matrix: Array) -> float:

@@ -37,6 +37,7 @@ LIBRARY = [
 
 # The lab stands on the library.
 LAB = [
+    "differentiable",
     "nets",
     "metrics",
     "peers",
@@ -56,9 +57,11 @@ CONVENIENCES = {"arbiter.surface": {"storage", "frames", "audit", "plots"}}
 # inside a floor is one place of its row, and has no circles inside.
 LAYERS = {
     "arbiter.pricing": [
-        "maturity normal",
+        "elementary",
+        "normal",
         "black knots",
-        "transport",
+        "maturity price_derivatives slice_integrals",
+        "calendar_rate transport",
         "mixture",
         "decoder",
         "vix_slices",
@@ -72,10 +75,11 @@ LAYERS = {
         "layouts",
     ],
     "arbiter.models": [
-        "exact_prices fractional_kernel riccati",
-        "lewis",
-        "heston parameters",
-        "characteristic_function double_heston expected_variance fourier_nodes fourier_pricing",
+        "exact_prices fractional_kernel",
+        "lewis matrix_product",
+        "fourier_sums heston parameters riccati_steps",
+        "double_heston expected_variance fourier_nodes fourier_pricing riccati",
+        "characteristic_function",
         "heston_calibration vix_oracle",
         "lifted_heston",
     ],

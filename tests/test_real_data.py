@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-import torch
 
 import arbiter as ab
 from arbiter.surface import Surface
@@ -55,15 +54,13 @@ def test_a_certified_surface_goes_through_the_spreads(quotes: pl.DataFrame) -> N
     k, bid, ask = (
         np.stack([row[name].to_numpy() for row in chosen]) for name in ("k", "bid", "ask")
     )
-    tensors = (torch.from_numpy(T), torch.from_numpy(k), torch.from_numpy(0.5 * (bid + ask)))
-    knots = torch.linspace(-5.5, 4.5, 31, dtype=torch.float64)
-    half_spread = torch.from_numpy(0.5 * (ask - bid))
-    slopes, _, _ = represent(Problem(knots, *tensors, 1, half_spread), steps=25)
+    knots, mid = np.linspace(-5.5, 4.5, 31), 0.5 * (bid + ask)
+    slopes, _, _ = represent(Problem(knots, T, k, mid, 1, 0.5 * (ask - bid)), steps=25)
     surface = Surface.from_slopes(knots, T, slopes)
     iv = surface.iv(k, T[:, None])
     inside = np.mean((iv >= bid) & (iv <= ask))
-    near = np.abs(k) <= 2.0 * 0.5 * (bid + ask) * np.sqrt(T)[:, None]
-    rmse = 1e4 * np.sqrt(np.mean((iv - 0.5 * (bid + ask))[near] ** 2))
+    near = np.abs(k) <= 2.0 * mid * np.sqrt(T)[:, None]
+    rmse = 1e4 * np.sqrt(np.mean((iv - mid)[near] ** 2))
     assert inside > 0.99
     assert rmse < 3.0
     assert surface.certificate().passed

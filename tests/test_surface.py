@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-import torch
 
 import arbiter as ab
 from arbiter.pricing import black
@@ -328,14 +327,6 @@ def test_surfaces_travel_to_workers(surface: Surface) -> None:
         assert np.array_equal(twin.slopes, surface.slopes)
         assert twin.as_of == surface.as_of
         assert float(twin.iv(0.1, 0.5)) == float(surface.iv(0.1, 0.5))
-
-
-def test_inference_mode_makes_no_difference(surface: Surface) -> None:
-    expected = float(surface.theta(6000.0, 0.5))
-    with torch.inference_mode():
-        assert float(surface.theta(6000.0, 0.5)) == expected
-        made = ab.example()
-    assert float(made.local_variance(0.0, 0.5)) == float(surface.local_variance(0.0, 0.5))
 
 
 def test_frame_is_tidy_and_agrees_with_the_methods(surface: Surface) -> None:

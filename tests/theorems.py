@@ -6,13 +6,14 @@ that a check forgives, in units of the prices involved.
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+import numpy as np
+
+from arbiter.conventions import Array
 
 ROUNDING = 4e-14
 
 
-def assert_convex_in_strike(kappa: Tensor, price: Tensor, slack: float = ROUNDING) -> None:
+def assert_convex_in_strike(kappa: Array, price: Array, slack: float = ROUNDING) -> None:
     """The three-point inequality on uneven strikes: a butterfly costs nothing less than zero."""
     left, middle, right = kappa[..., :-2], kappa[..., 1:-1], kappa[..., 2:]
     share = (right - middle) / (right - left)
@@ -21,30 +22,30 @@ def assert_convex_in_strike(kappa: Tensor, price: Tensor, slack: float = ROUNDIN
     assert worst <= slack, f"butterfly of {-worst:.3g}"
 
 
-def assert_calls_fall_in_strike(call: Tensor, slack: float = ROUNDING) -> None:
-    worst = torch.diff(call, dim=-1).max()
+def assert_calls_fall_in_strike(call: Array, slack: float = ROUNDING) -> None:
+    worst = np.diff(call, axis=-1).max()
     assert worst <= slack, f"vertical of {-worst:.3g}"
 
 
-def assert_rises_in_maturity(price: Tensor, slack: float = ROUNDING) -> None:
+def assert_rises_in_maturity(price: Array, slack: float = ROUNDING) -> None:
     """Calendar spreads at fixed moneyness, the maturity on the second last axis."""
-    worst = torch.diff(price, dim=-2).min()
+    worst = np.diff(price, axis=-2).min()
     assert worst >= -slack, f"calendar spread of {worst:.3g}"
 
 
-def assert_within_bounds(kappa: Tensor, call: Tensor, slack: float = ROUNDING) -> None:
-    intrinsic = torch.clamp(1.0 - kappa, min=0.0)
+def assert_within_bounds(kappa: Array, call: Array, slack: float = ROUNDING) -> None:
+    intrinsic = np.maximum(1.0 - kappa, 0.0)
     assert (call >= intrinsic - slack).all(), f"below intrinsic by {(intrinsic - call).max():.3g}"
     assert (call <= 1.0 + slack).all(), f"above the forward by {(call - 1.0).max():.3g}"
 
 
-def assert_parity(kappa: Tensor, call: Tensor, put: Tensor, slack: float = ROUNDING) -> None:
-    worst = ((call - put - 1.0 + kappa) / torch.clamp(kappa, min=1.0)).abs().max()
+def assert_parity(kappa: Array, call: Array, put: Array, slack: float = ROUNDING) -> None:
+    worst = np.abs((call - put - 1.0 + kappa) / np.maximum(kappa, 1.0)).max()
     assert worst <= slack, f"parity off by {worst:.3g}"
 
 
-def assert_conjugate(q: Tensor, dual: Tensor, kappa: Tensor, call: Tensor, slack: float) -> None:
+def assert_conjugate(q: Array, dual: Array, kappa: Array, call: Array, slack: float) -> None:
     """``c(κ) = max_q {G(q) − qκ}`` on a grid of q, which can only fall short of the maximum."""
-    best = (dual[..., None, :] - q * kappa[..., None]).max(-1).values
+    best = (dual[..., None, :] - q * kappa[..., None]).max(axis=-1)
     assert (best <= call + ROUNDING).all(), f"conjugate exceeds by {(best - call).max():.3g}"
     assert (best >= call - slack).all(), f"conjugate falls short by {(call - best).max():.3g}"

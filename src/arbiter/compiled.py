@@ -35,7 +35,7 @@ config: Any = _config  # whose attributes come from the environment
 PACKAGE = Path(__file__).parent
 # Modules and folders that compiled functions and their constants come from, from low to high: a
 # test looks after it.
-ROOMS = ("compiled.py", "conventions.py", "pricing", "audit", "fitting", "operators")
+ROOMS = ("compiled.py", "conventions.py", "pricing", "models", "audit", "fitting", "operators")
 _CACHE_PREFIX, _MAX_CACHE_AGE_SECONDS = "arbiter-compiled-", 3600.0  # names of folders, and seconds
 _compile_lock = Lock()
 
@@ -54,7 +54,13 @@ def inlined(f: F) -> F:
 
 
 def _compile_function(f: F, **more: object) -> F:
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", **more}
+    # nobody takes a pointer to these, so that a C entry would only take longer to compile
+    options: dict[str, Any] = {
+        "nogil": True,
+        "error_model": "numpy",
+        "no_cfunc_wrapper": True,
+        **more,
+    }
     with _compile_lock:  # modules may be imported by several threads
         _register_notice()
         path = Path(f.__code__.co_filename)

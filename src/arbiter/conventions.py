@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
 
 MINUTES_PER_DAY = 1_440
 MINUTES_PER_YEAR = 525_600

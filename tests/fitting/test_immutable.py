@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 import numpy as np
 import pytest
-import torch
 
 from arbiter.conventions import Array
 from arbiter.fitting import FitOptions, Loss, Roughness, fit, initial_point
@@ -92,8 +91,6 @@ def state(thing: object) -> str:
     digest = hashlib.sha256()
 
     def walk(part: object) -> None:
-        if isinstance(part, torch.Tensor):
-            part = part.numpy()
         if isinstance(part, np.ndarray):
             digest.update(np.ascontiguousarray(part).tobytes())
         elif isinstance(part, tuple):
@@ -116,7 +113,7 @@ def read(point: FitPoint | JointPoint) -> str:
     sides = (point.spx, point.vix) if isinstance(point, JointPoint) else (point,)
     misfits = [side.misfit for side in sides]
     local = tuple(part for part in point.expansion if part is not None)
-    lines = [(each.linearisation.gradient, each.linearisation.blocks) for each in misfits]
+    lines = [(each.linearisation.gradient, each.linearisation.band) for each in misfits]
     return state((point.value, local, *lines, *((each.residuals, each.loss) for each in misfits)))
 
 

@@ -114,7 +114,7 @@ def test_a_copy_keeps_its_errors() -> None:
     copied = copy.deepcopy(surface)
     assert float(copied.iv_error(0.0, 0.5)) == float(surface.iv_error(0.0, 0.5))
     plain = {name: getattr(surface, name) for name in ("knots", "maturities", "slopes", "weights")}
-    with pytest.raises(TypeError, match="'result' and 'uncertainty'"):
+    with pytest.raises(TypeError, match="'result', 'uncertainty', and 'source'"):
         FittedSurface(**plain, curve=surface.curve)
 
 

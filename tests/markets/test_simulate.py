@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-import torch
 from typer.testing import CliRunner, Result
 
 import arbiter as ab
@@ -211,15 +210,17 @@ def test_reader_mistakes_are_named(written: Path) -> None:
         dataset.quotes(0, "futures")
 
 
-def test_number_of_threads_does_not_matter(tmp_path: Path, written: Path) -> None:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        write_dataset(PLAN, tmp_path)
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(threads)
-    assert contents(tmp_path) == contents(written)
+def test_datasets_of_the_format_before_are_read(written: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(written, tmp_path / "older")
+    manifest = json.loads((written / MANIFEST).read_text())
+    assert manifest["config"]["format"] == "arbiter-market-3"
+    for number in (2, 1):
+        manifest["config"]["format"] = f"arbiter-market-{number}"
+        (folder / MANIFEST).write_text(json.dumps(manifest))
+        if number == 2:
+            assert Dataset(folder).table(1).equals(Dataset(written).table(1))
+    with pytest.raises(ValueError, match="write the dataset again"):
+        _ = Dataset(folder).days
 
 
 def test_futures_are_written_with_their_exact_price(written: Path) -> None:

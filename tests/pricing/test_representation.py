@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 from arbiter.surface import Surface
 from direct import Problem, represent
 from reference import BATES, DAYS, HESTON, Model
 
-KNOTS = torch.linspace(-5.5, 4.5, 31, dtype=torch.float64)
+KNOTS = np.linspace(-5.5, 4.5, 31)
 
 
 def fitted(model: Model, components: int, steps: int) -> tuple[Surface, float]:
     """The surface found from 14 × 33 noiseless volatilities, and its RMSE in basis points."""
     T, k = model.grid(33)
     iv = model.iv(k, DAYS)
-    quotes = (torch.from_numpy(T), torch.from_numpy(k), torch.from_numpy(iv))
-    problem = Problem(KNOTS, *quotes, components)
-    slopes, weights, _ = represent(problem, steps)
+    slopes, weights, _ = represent(Problem(KNOTS, T, k, iv, components), steps)
     surface = Surface.from_slopes(KNOTS, T, slopes, weights=weights)
     error = surface.iv(k, T[:, None]) - iv
     return surface, 1e4 * float(np.sqrt(np.mean(error**2)))

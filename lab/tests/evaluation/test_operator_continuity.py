@@ -20,8 +20,8 @@ from arbiter.operators.forward_pass import Inference
 from arbiter.operators.pretrained import Operator
 from arbiter.operators.prior import bid_ask_likelihood, slice_offsets
 from arbiter.operators.quote_tensors import Ragged, pad_chains
-from arbiter.pricing import black
-from arbiter.pricing.transport import Transport
+from arbiter_lab.differentiable.pricing import black
+from arbiter_lab.differentiable.pricing.transport import Transport
 from arbiter_lab.evaluation.heston_surfaces import heston_surface
 from counts import count
 

@@ -1,6 +1,6 @@
 """Synthetic option markets of the lifted Heston model: quotes, paths, and exact prices.
 
-Names are resolved on first use, so that importing the package does not import torch.
+Names are resolved on first use, so that importing the package imports no model.
 """
 
 from __future__ import annotations

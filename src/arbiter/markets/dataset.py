@@ -41,7 +41,8 @@ from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.models.parameters import PRESETS, preset
 from arbiter.quotes import Quotes
 
-FORMAT = "arbiter-market-2"  # another number whenever the same plan would give other bytes
+FORMAT = "arbiter-market-3"  # another number whenever the same plan would give other bytes
+_READABLE_FORMATS = ("arbiter-market-2", FORMAT)  # the second had other last digits of prices
 MANIFEST = "dataset.json"
 _CONFIG_KEY, _CHECKSUMS_KEY = "arbiter", "sha256"  # of the Parquet metadata
 
@@ -265,8 +266,11 @@ class Dataset:
                 "run the same command again to complete it"
             )
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["config"]
-        if found.get("format") != FORMAT:
-            raise ValueError(f"{path} has format {found.get('format')!r}, not {FORMAT!r}")
+        if found.get("format") not in _READABLE_FORMATS:
+            raise ValueError(
+                f"{path} has format {found.get('format')!r}: this version reads "
+                f"{' and '.join(_READABLE_FORMATS)}; write the dataset again"
+            )
         return found
 
     @cached_property

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 
 from arbiter.conventions import Array
 from arbiter.markets.frictions import Frictions
@@ -78,28 +76,7 @@ def observe(
             f"{len(states)} states, {len(moments)} moments and {len(seeds)} seeds: give one of "
             "each for every day"
         )
-    with _single_thread():
-        return _observe_days(market, states, moments, seeds, venue or Venue())
-
-
-@contextmanager
-def _single_thread() -> Iterator[None]:
-    """Run on one thread, so that sums have one order and the bits do not depend on the machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _observe_days(
-    market: LiftedHeston,
-    states: Array,
-    moments: Sequence[tuple[np.datetime64, float]],
-    seeds: Sequence[np.random.SeedSequence],
-    rules: Venue,
-) -> list[Snapshot]:
+    rules = venue or Venue()
     boards = []
     for state, (as_of, spot) in zip(states, moments, strict=True):
         T = series(as_of, rules.listing)[2]

@@ -41,7 +41,8 @@ class ExpectedVariance:
         rows = np.stack(
             [_affine_rows(self.parameters, float(at))[which] for at in times]
         )  # (M, n+1)
-        value = U @ rows[:, :-1].T + rows[:, -1]  # (…, M)
+        # not a linear algebra library's sum, which may depend on the number of threads
+        value = np.einsum("...n,mn->...m", U, rows[:, :-1]) + rows[:, -1]  # (…, M)
         return np.asarray(value[..., where.reshape(np.shape(t))])
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from arbiter.conventions import Array
 from arbiter.models.exact_prices import Complex
 from arbiter.models.heston import Heston, log_transform
+from arbiter.models.matrix_product import multiply_real_part
 from arbiter.pricing import black
 
 _LOG_NODE_DENSITY_RATIO = 4.5  # logarithm of how much denser nodes are at zero than at the last one
@@ -80,5 +81,7 @@ def otm(markets: Sequence[Heston], T: Array, total_volatility: Array, z: Array) 
     waves = FourierNodes(T, total_volatility, _FOURIER_NODE_COUNT, _MAX_SCALED_FREQUENCY)
     weight = waves.difference_weights(np.array([astuple(one) for one in markets]))
     k = total_volatility[..., None] * z
-    covered = np.exp(0.5 * k) * (weight @ np.exp(-1j * np.outer(waves.plain, z))).real
+    flat = weight.reshape(-1, waves.plain.size)
+    sums = multiply_real_part(flat, np.exp(-1j * np.outer(waves.plain, z)))
+    covered = np.exp(0.5 * k) * sums.reshape(*weight.shape[:-1], z.size)
     return np.asarray(black.otm(k, total_volatility[..., None]) - covered)

@@ -16,12 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from arbiter.conventions import Array
 from arbiter.models.exact_prices import Complex
+from arbiter.models.fourier_sums import sum_shared_waves, sum_waves
 from arbiter.models.parameters import Parameters
 
 _CONTOUR_SCALE = 0.5  # distance of the contour from the poles at 0 and −i
@@ -90,11 +89,11 @@ class Contour:
         return np.asarray(np.where(k >= 0.0, 1.0 - kappa * integral, kappa * (1.0 - integral)))
 
 
-def invert(log_cf: Tensor, xi: Complex, weight: Complex, k: Array) -> Array:
+def invert(log_cf: Complex, xi: Complex, weight: Complex, k: Array) -> Array:
     """The Fourier sum ``Re Σ_q weight_q e^{log_cf_q − i ξ_q k}``.
 
     Args:
-        log_cf: ``(D, Q)`` complex, one row per state.
+        log_cf: ``(D, Q)``, one row per state.
         xi: ``(Q,)`` nodes.
         weight: ``(Q,)`` weights.
         k: ``(m,)``, the same for all rows: one matrix product; or ``(D, m)``.
@@ -105,37 +104,24 @@ def invert(log_cf: Tensor, xi: Complex, weight: Complex, k: Array) -> Array:
     Raises:
         ArithmeticError: If the contour ends before the sum has converged.
     """
-    device = log_cf.device
+    days = len(log_cf)
     if k.size == 0:
-        return np.zeros((log_cf.shape[0], k.shape[-1]))
+        return np.zeros((days, k.shape[-1]))
     # seen from the strike nearest to the centre: φ alone may overflow where e^{−iξk} mends it
     nearest = float(k.min() if xi[-1].imag < 0.0 else k.max())
-    scaled = log_cf + torch.as_tensor(np.log(weight) - 1j * nearest * xi, device=device)
-    heard = (scaled.real > _NEGLIGIBLE_LOG_SIZE).any(0).nonzero()
-    if heard.numel() == 0:
-        return np.zeros((log_cf.shape[0], k.shape[-1]))
+    scaled = log_cf + (np.log(weight) - 1j * nearest * xi)
+    heard = np.flatnonzero((scaled.real > _NEGLIGIBLE_LOG_SIZE).any(0))
+    if heard.size == 0:
+        return np.zeros((days, k.shape[-1]))
     nodes = int(heard[-1]) + 1
-    if nodes == xi.size and bool((scaled.real[:, -1] > _MAX_LOG_LAST_NODE).any()):
+    if nodes == xi.size and (scaled.real[:, -1] > _MAX_LOG_LAST_NODE).any():
         raise ArithmeticError(
             "the characteristic function has not decayed where the contour ends: variance is too "
             "small, or maturity too short, for so large a volatility of variance"
         )
-    size, turn = scaled.real[:, :nodes], scaled.imag[:, :nodes]
-    points = torch.as_tensor(k - nearest, device=device)
-    decay = torch.as_tensor(xi.imag[:nodes].copy(), device=device)
-    wave = torch.as_tensor(xi.real[:nodes].copy(), device=device)
-    if k.ndim == 1:
-        mass = torch.exp(size)
-        parts = torch.cat([mass * torch.cos(turn), mass * torch.sin(turn)], 1)  # (D, 2Q)
-        far = torch.exp(decay[:, None] * points)
-        angle = wave[:, None] * points
-        basis = torch.cat([far * torch.cos(angle), far * torch.sin(angle)], 0)  # (2Q, m)
-        return np.asarray((parts @ basis).cpu().numpy())
-    out = torch.empty(k.shape, dtype=torch.float64, device=device)
-    rows = max(1, (1 << (24 if device.type == "cuda" else 17)) // (nodes * k.shape[1]))
-    for start in range(0, k.shape[0], rows):
-        part = slice(start, start + rows)
-        at = points[part, :, None]
-        angle = turn[part, None] - at * wave
-        out[part] = (torch.exp(size[part, None] + at * decay) * torch.cos(angle)).sum(-1)
-    return np.asarray(out.cpu().numpy())
+    points, out = k - nearest, np.empty((days, k.shape[-1]))
+    if k.ndim == 1 and days > 1:
+        sum_shared_waves(scaled, xi[:nodes], points, out)
+    else:
+        sum_waves(scaled, xi[:nodes], points.reshape(days, -1), out)
+    return out

@@ -17,6 +17,7 @@ from scipy.optimize import least_squares
 from arbiter.conventions import Array
 from arbiter.models.fourier_nodes import FourierNodes
 from arbiter.models.heston import Heston
+from arbiter.models.matrix_product import multiply_real_part
 from arbiter.pricing import black
 from arbiter.quotes import Quotes
 
@@ -126,7 +127,7 @@ def _residuals(
         weight = waves.difference_weights(parameters_from_coordinates(at))
         covered = np.empty((len(at), len(quotes)))
         for i, part in enumerate(map(slice, ends[:-1], ends[1:])):
-            covered[:, part] = (weight[:, i] @ turned[part].T).real
+            covered[:, part] = multiply_real_part(weight[:, i], turned[part].T)
         return np.asarray(
             np.nan_to_num(
                 off - scale * covered,

@@ -13,7 +13,6 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
 from arbiter.conventions import INDEX_POINTS, THIRTY_DAYS, Array
 from arbiter.models.characteristic_function import Transform, solve_index_transforms
@@ -91,14 +90,13 @@ class LiftedHeston(Parameters):
         """Probability ``P(X_T > e^k)``, the undiscounted digital call."""
         return self._sum_contours(k, T, state, _digital_weight)
 
-    def days(self, states: ArrayLike, k: ArrayLike, T: ArrayLike, device: str = "cpu") -> Array:
+    def days(self, states: ArrayLike, k: ArrayLike, T: ArrayLike) -> Array:
         """Out-of-the-money prices of many days of one market, from one Riccati solution.
 
         Args:
             states: ``(D, n)``.
             k: ``(M, m)`` log-strikes per maturity, the same every day, or ``(D, M, m)``.
             T: ``(M,)`` increasing.
-            device: A torch device.
 
         Returns:
             ``(D, M, m)``.
@@ -123,7 +121,7 @@ class LiftedHeston(Parameters):
         same = points.ndim == 2
         out = np.full(shape, np.nan)
         for contour, transform in solve_contours(
-            self, tuple(times.tolist()), CONTOUR_STEP, STEP_GROWTH, device
+            self, tuple(times.tolist()), CONTOUR_STEP, STEP_GROWTH
         ):
             for m in range(times.size):
                 log_cf = transform.at(m, U)
@@ -249,7 +247,7 @@ class LiftedHeston(Parameters):
         if flat.size == 0:
             return found.reshape(points.shape)
         self._integrated_variance(times, U)
-        for contour, transform in solve_contours(self, tuple(times.tolist()), *accuracy, "cpu"):
+        for contour, transform in solve_contours(self, tuple(times.tolist()), *accuracy):
             for m, t in enumerate(times):
                 here = np.flatnonzero((where == m) & contour.covers_strikes(flat, t))
                 if here.size == 0:
@@ -317,7 +315,7 @@ def _map_maturities(f: Callable[[float], float], T: Array) -> Array:
 
 
 def _price_ragged(
-    contour: Contour, log_cf: Tensor, k: Array, side: NDArray[np.bool_], other: Array
+    contour: Contour, log_cf: Complex, k: Array, side: NDArray[np.bool_], other: Array
 ) -> Array:
     """Prices ``(D, m)`` of strikes that differ by day; ``other`` where ``side`` is false."""
     order = np.argsort(~side, axis=1, kind="stable")[:, : int(side.sum(1).max(initial=0))]
@@ -339,11 +337,11 @@ def _log_of_strikes(K: ArrayLike) -> Array:
 
 @lru_cache(maxsize=16)
 def solve_contours(
-    market: LiftedHeston, times: tuple[float, ...], step: float, growth: float, device: str
+    market: LiftedHeston, times: tuple[float, ...], step: float, growth: float
 ) -> tuple[ContourTransform, ContourTransform]:
     """Contours and transforms for calls and for puts, from one solution."""
     calls, puts = (Contour.from_parameters(market, side, step) for side in (True, False))
     xi = np.concatenate([calls.xi, puts.xi])[None]
-    both = solve_index_transforms([market], np.array(times), xi, growth, device)[0]
+    both = solve_index_transforms([market], np.array(times), xi, growth)[0]
     split = calls.xi.size
     return (calls, both.nodes(slice(split))), (puts, both.nodes(slice(split, None)))

@@ -7,21 +7,24 @@ scalar, is a polynomial through the s Radau points of each step: stable for any 
 order 2s − 1 = 9. The stages ``V_k = start_k + Σ_m A_km R(V_m)`` are s coupled quadratics per
 Fourier node, solved by Newton's method from the extrapolated last step; with ``B = A⁻¹`` they read
 ``B V − R(V) = B start``, and Newton's matrix is ``B − diag(β + ν² V)``. The number of Newton steps
-is fixed and judged once at the end, so that a GPU is never waited for.
+is fixed and judged once at the end. :mod:`arbiter.models.riccati_steps` takes the steps.
 
 Batched over parameter sets and nodes. Shapes: P sets, n factors, Q nodes, M times, S steps.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from arbiter.conventions import Array
+from arbiter.models.exact_prices import Complex
+from arbiter.models.riccati_steps import Quadratic, RiccatiSolution, Steps, integrate_steps
+
+S = TypeVar("S")
 
 
 def _radau(stages: int) -> tuple[Array, Array]:
@@ -38,36 +41,12 @@ RADAU_NODES, RADAU_WEIGHTS = _radau(RADAU_STAGES)
 FIRST_STEP_YEARS = 1e-6  # years: the first step, well inside the layer of the highest frequency
 STEP_GROWTH = 1.3
 # Newton steps: many on the first few steps, where there is little to extrapolate from, then two.
-_NEWTON_STEPS, _NEWTON_STEPS_EARLY, _NEWTON_STEPS_FIRST = 2, 4, 12
+NEWTON_STEPS, _NEWTON_STEPS_EARLY, _NEWTON_STEPS_FIRST = 2, 4, 12
 _FIRST_STEP_COUNT, _EARLY_STEP_COUNT = 3, 8
 _MAX_NEWTON_CHANGE = 1e-5  # relative change by the last Newton step, which leaves its square
 _MAX_SERIES_ARGUMENT = (
     5.0  # below this x·δ exponential weights are summed as series: the recursion cancels
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Quadratic:
-    """``R(V) = α + β V + ½ ν² V²``: α and β ``(P, Q)`` complex, ν² ``(P, 1)``."""
-
-    alpha: Tensor
-    beta: Tensor
-    nu2: Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class RiccatiSolution:
-    """The solution at the requested times.
-
-    Attributes:
-        psi: ``(M, P, n, Q)``.
-        power: ``(M, P, Q)``, ``∫ R dt``.
-        mass: ``(M, P, Q)``, ``∫ V dt``.
-    """
-
-    psi: Tensor
-    power: Tensor
-    mass: Tensor
 
 
 def mesh(last: float, growth: float = STEP_GROWTH, finest: float = FIRST_STEP_YEARS) -> Array:
@@ -86,10 +65,10 @@ def solve_riccati(
     c: Array,
     x: Array,
     r: Quadratic,
-    psi: Tensor,
+    psi: Complex,
     times: Array,
     borders: Array,
-    newton: int = _NEWTON_STEPS,
+    newton: int = NEWTON_STEPS,
 ) -> RiccatiSolution:
     """Integrate from ``psi`` at time zero.
 
@@ -97,7 +76,7 @@ def solve_riccati(
         c: ``(P, n)`` weights.
         x: ``(P, n)`` speeds.
         r: The quadratic.
-        psi: ``(P, n, Q)`` start, complex.
+        psi: ``(P, n, Q)`` start.
         times: ``(M,)`` increasing; the solution is kept there, each by a step of its own from the
             border before it.
         borders: Borders of the steps, from :func:`mesh`.
@@ -107,8 +86,34 @@ def solve_riccati(
         ArithmeticError: If a step's equations are not solved: the solution explodes before the
             last time, or the mesh is far too coarse.
     """
-    for rounds in (newton, _NEWTON_STEPS_EARLY, _NEWTON_STEPS_FIRST):
-        found, change = _integrate_steps(c, x, r, psi, times, borders, rounds)
+    starts, steps = build_steps(c, x, times, borders)
+    M, (P, n, Q) = times.size, psi.shape
+    found = RiccatiSolution(
+        np.empty((M, P, n, Q), dtype=np.complex128),
+        np.empty((M, P, Q), dtype=np.complex128),
+        np.empty((M, P, Q), dtype=np.complex128),
+    )
+
+    def integrate(least: int) -> tuple[RiccatiSolution, float]:
+        rounds = count_newton_steps(starts, least)
+        return found, integrate_steps(steps, r, psi, c, rounds, found)
+
+    return integrate_until_solved(integrate, newton)
+
+
+def integrate_until_solved(integrate: Callable[[int], tuple[S, float]], newton: int) -> S:
+    """The solution with so many rounds of Newton's method that the last one changes little.
+
+    Args:
+        integrate: From the least rounds of a step to the solution and to the largest relative
+            change by a last round.
+        newton: Rounds to begin with.
+
+    Raises:
+        ArithmeticError: If no number of rounds suffices.
+    """
+    for least in (newton, _NEWTON_STEPS_EARLY, _NEWTON_STEPS_FIRST):
+        found, change = integrate(least)
         if change < _MAX_NEWTON_CHANGE:
             return found
     raise ArithmeticError(
@@ -117,60 +122,31 @@ def solve_riccati(
     )
 
 
-def _integrate_steps(
-    c: Array, x: Array, r: Quadratic, psi: Tensor, times: Array, borders: Array, newton: int
-) -> tuple[RiccatiSolution, float]:
-    """The solution, and the largest relative change of the last Newton steps."""
-    device = psi.device
+def count_newton_steps(starts: NDArray[np.int_], least: int) -> NDArray[np.int64]:
+    """``(S,)`` rounds of Newton's method in steps that begin at these borders."""
+    rounds = np.full(starts.size, least, dtype=np.int64)
+    rounds[starts < _EARLY_STEP_COUNT] = max(least, _NEWTON_STEPS_EARLY)
+    rounds[starts < _FIRST_STEP_COUNT] = max(least, _NEWTON_STEPS_FIRST)
+    return rounds
+
+
+def build_steps(c: Array, x: Array, times: Array, borders: Array) -> tuple[NDArray[np.int_], Steps]:
+    """The first border of each step, and constants of all steps to the times."""
     starts, sizes, lands = _order_steps(times, borders)
     decay, push = exponential_weights(x, sizes)
     pull = (push * c[:, None, None, :]).sum(-1)  # (S, P, s, s): A
-    inverse = torch.as_tensor(np.linalg.inv(pull), device=device)
-    sums = torch.as_tensor(pull.sum(-1, keepdims=True), device=device)  # (S, P, s, 1)
-    reach = torch.as_tensor(decay * c[:, None, :], device=device)  # (S, P, s, n)
-    fade = torch.as_tensor(decay[:, :, -1, :, None], device=device)  # (S, P, n, 1)
-    lead = torch.as_tensor(
-        np.swapaxes(push[:, :, -1], -1, -2).copy(), device=device
-    )  # (S, P, n, s)
-    ahead = torch.as_tensor(_extrapolation(borders, starts, sizes), device=device)  # (S, s, s + 1)
-    radau = torch.as_tensor(sizes[:, None] * RADAU_WEIGHTS, device=device)[:, None, :]
-    alpha, beta, nu2 = r.alpha[:, None], r.beta[:, None], r.nu2[:, None]
-
-    V = _multiply_complex(torch.tensor(c, device=device)[:, None], psi)  # (P, 1, Q)
-    known = V.expand(-1, RADAU_STAGES + 1, -1)
-    power, mass = torch.zeros_like(V), torch.zeros_like(V)
-    worst = torch.zeros((), dtype=torch.float64, device=device)
-    kept: list[tuple[Tensor, Tensor, Tensor]] = []
-    for i, s in enumerate(starts.tolist()):
-        B = inverse[i]
-        start = _multiply_complex(reach[i], psi)  # (P, s, Q)
-        target = _multiply_complex(B, start)
-        now = (
-            _multiply_complex(ahead[i], known)
-            if s >= _FIRST_STEP_COUNT
-            else _euler(start, sums[i], r)
-        )  # (P, s, Q)
-        rounds = (
-            _NEWTON_STEPS_FIRST
-            if s < _FIRST_STEP_COUNT
-            else _NEWTON_STEPS_EARLY
-            if s < _EARLY_STEP_COUNT
-            else newton
-        )
-        for _ in range(max(rounds, newton)):
-            rate = alpha + now * (beta + 0.5 * nu2 * now)
-            change = _newton(B, beta + nu2 * now, target + rate - _multiply_complex(B, now))
-            now = now + change
-        worst = torch.maximum(worst, (change.abs() / (1.0 + now.abs())).max())
-        rate = alpha + now * (beta + 0.5 * nu2 * now)
-        there = psi * fade[i] + _multiply_complex(lead[i], rate)
-        gains = _multiply_complex(radau[i], rate), _multiply_complex(radau[i], now)
-        if lands[i]:
-            kept.append((there, (power + gains[0])[:, 0], (mass + gains[1])[:, 0]))
-        else:
-            psi, power, mass = there, power + gains[0], mass + gains[1]
-            known = torch.cat([known[:, -1:], now], 1)
-    return RiccatiSolution(*(torch.stack(parts) for parts in zip(*kept, strict=True))), float(worst)
+    steps = Steps(
+        lands=lands,
+        extrapolates=starts >= _FIRST_STEP_COUNT,
+        inverse=np.linalg.inv(pull),
+        sums=pull.sum(-1),
+        reach=decay * c[:, None, :],
+        fade=decay[:, :, -1].copy(),
+        lead=np.swapaxes(push[:, :, -1], -1, -2).copy(),
+        ahead=_extrapolation(borders, starts, sizes),
+        radau=(sizes[:, None] * RADAU_WEIGHTS)[:, None],
+    )
+    return starts, steps
 
 
 def _order_steps(times: Array, borders: Array) -> tuple[NDArray[np.int_], Array, NDArray[np.bool_]]:
@@ -185,39 +161,6 @@ def _order_steps(times: Array, borders: Array) -> tuple[NDArray[np.int_], Array,
     sizes = np.concatenate([times - borders[before], np.diff(borders)[march]])
     order = np.lexsort((~lands, starts))  # from one border: land first, then march
     return starts[order], sizes[order], lands[order]
-
-
-def _multiply_complex(matrix: Tensor, to: Tensor) -> Tensor:
-    """A real ``(…, a, b)`` matrix times complex ``(P, b, Q)``, without a complex product."""
-    return torch.view_as_complex(
-        torch.matmul(matrix, torch.view_as_real(to).flatten(-2)).unflatten(-1, (-1, 2))
-    )
-
-
-def _newton(B: Tensor, slope: Tensor, y: Tensor) -> Tensor:
-    """``(B − diag(slope))⁻¹ y`` by elimination in all nodes at once; y and slope ``(P, s, Q)``."""
-    s = B.shape[-1]
-    system = B[..., None].to(y.dtype).expand(-1, -1, -1, y.shape[-1]).clone()  # (P, s, s, Q)
-    torch.diagonal(system, dim1=1, dim2=2).sub_(slope.swapaxes(1, 2))
-    rest = torch.cat([system, y[:, :, None]], 2)
-    for k in range(s):
-        column = rest[:, :, 0]
-        row = rest[:, k, 1:] / column[:, k, None]
-        column[:, k] -= 1.0  # so that row k becomes the scaled row
-        rest = rest[:, :, 1:] - column[:, :, None] * row[:, None]
-    return rest[:, :, 0]
-
-
-def _euler(start: Tensor, size: Tensor, r: Quadratic) -> Tensor:
-    """Stages by an implicit step with R constant: ``V = start + size·R(V)``, the damped root.
-
-    First order only, but in the right half plane at any frequency: from elsewhere Newton's
-    method can go to the other root.
-    """
-    beta = 1.0 - size * r.beta[:, None]
-    push = start + size * r.alpha[:, None]
-    root = torch.sqrt(beta * beta - 2.0 * size * r.nu2[:, None] * push)
-    return 2.0 * push / (beta + torch.where((root.conj() * beta).real < 0.0, -root, root))
 
 
 def _extrapolation(borders: Array, starts: NDArray[np.int_], sizes: Array) -> Array:

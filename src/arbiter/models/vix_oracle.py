@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import torch
 from scipy.special import wofz
 
 from arbiter.conventions import INDEX_POINTS, THIRTY_DAYS, Array
 from arbiter.models.characteristic_function import Transform, solve_state_transform
 from arbiter.models.exact_prices import Complex
 from arbiter.models.expected_variance import ExpectedVariance
+from arbiter.models.fourier_sums import sum_waves
 from arbiter.models.parameters import Parameters
 from arbiter.models.riccati import STEP_GROWTH, mesh
 
@@ -109,7 +109,7 @@ class IndexLaw:
     def calls(self, states: Array, strikes: Array) -> Array:
         """``E (VIX − K)⁺``, ``(D, m)``, for strikes ``(m,)`` or ``(D, m)`` in index points."""
         K = np.broadcast_to(strikes / INDEX_POINTS, (states.shape[0], np.shape(strikes)[-1]))
-        log_mgf = self.right.at(0, states).cpu().numpy()  # (D, Q)
+        log_mgf = self.right.at(0, states)  # (D, Q)
         out, worthless = np.empty(K.shape), np.empty(K.shape, dtype=bool)
         rows = max(1, _MAX_COMPLEX_PER_BLOCK // (K.shape[1] * self.w_right.size))
         same = np.ndim(strikes) == 1
@@ -133,13 +133,15 @@ class IndexLaw:
         return np.asarray(self.dw_right * np.sqrt(np.pi) * scaled / (2.0 * self.w_right**1.5))
 
     def _sum_left_contour(self, states: Array, weight: Complex) -> Array:
-        log_mgf = self.left.at(0, states).cpu().numpy()
+        log_mgf = self.left.at(0, states)
         if not (log_mgf[:, -1].real < _MAX_LOG_LAST_NODE).all():
             raise ArithmeticError(
                 f"the index at T = {self.T:.6g} can come so much nearer to zero from this state "
                 "than from the start that its law is not resolved; give a point of a path"
             )
-        return np.asarray((np.exp(log_mgf) @ weight).real)
+        out, zero = np.empty((len(states), 1)), np.zeros((len(states), 1))
+        sum_waves(log_mgf + np.log(weight), np.zeros_like(weight), zero, out)  # no strike, no wave
+        return out[:, 0]
 
 
 @lru_cache(maxsize=256)
@@ -196,7 +198,7 @@ def _mgf(
 ) -> Transform:
     """``log E e^{w y_T}``."""
     found = solve_state_transform(p, np.array([T]), np.multiply.outer(w, slope), growth)
-    return Transform(found.constant + torch.as_tensor(constant * w), found.slope)
+    return Transform(found.constant + constant * w, found.slope)
 
 
 def _mean_row(p: Parameters, T: float) -> Array:
@@ -236,7 +238,7 @@ def largest_moment(p: Parameters, T: float, slope: Array) -> float:
         decay = np.exp(-p.x * delta)
         push = np.where(p.x * delta > 1e-8, -np.expm1(-p.x * delta), p.x * delta)
         push = np.divide(push, p.x, out=np.full_like(push, delta), where=p.x > 0.0)
-        size, start = float(p.c @ push), (p.c * decay) @ psi
+        size, start = float(p.c @ push), ((p.c * decay)[:, None] * psi).sum(0)
         linear = 1.0 + size * p.reversion
         inside = linear**2 - 2.0 * size * p.nu**2 * start
         alive &= inside > 0.0

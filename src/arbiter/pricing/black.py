@@ -23,21 +23,28 @@ from numpy.typing import ArrayLike, NDArray
 from arbiter.compiled import compiled, inlined
 from arbiter.conventions import Array
 from arbiter.pricing.elementary import exp, log, tail
-from arbiter.pricing.normal import INV_ROOT_2PI, ROOT_2PI, pdf
+from arbiter.pricing.normal import (
+    INV_ROOT_2PI,
+    MAX_SERIES_WIDTH,
+    ROOT_2PI,
+    narrow_series,
+    pdf,
+    to_row,
+)
 
 SIDES = ("otm", "call", "put")
 
 # R(h−t) − R(h+t) is summed as a Taylor series in t below this v, where the plain difference
 # would lose digits; above it, it loses at most a factor 12 of the rounding at the money.
-MAX_SERIES_TOTAL_VOLATILITY = 0.1
+MAX_SERIES_TOTAL_VOLATILITY = MAX_SERIES_WIDTH
 LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
-_MAX_DEVIATIONS = 1e150  # squares of h and t have to stay finite
+MAX_DEVIATIONS = 1e150  # squares of h and t have to stay finite
 _MIN_NORMAL = 1e-300  # below it the quick logarithm is wrong
 _EPS = float(np.finfo(np.float64).eps)
 _POINTS_PER_BLOCK = 512  # intermediate numbers stay in the nearest cache
 _NEAR_BOUND_VOLATILITY = 8.0  # total volatility from which prices may round to their upper bound
 _NEAR_BOUND = 1e-6  # share of a price: one as near to its upper bound needs every digit of that
-_MAX_GUESS_ERROR = 1.15  # ratio of the answer to the first guess, or its inverse, at most
+MAX_GUESS_ERROR = 1.15  # ratio of the answer to the first guess, or its inverse, at most
 
 
 class Reason(enum.IntEnum):
@@ -77,25 +84,9 @@ class Implied(NamedTuple):
 
 
 @inlined
-def narrow_series(h: float, t: float, near: float) -> float:
-    """``(R(h − t) − R(h + t))/2t`` for small t, with ``near = R(h)``.
-
-    The sum of ``Tⱼ = −t²ʲ R⁽²ʲ⁺¹⁾(h)/(2j+1)!``, where with ``n = 2j+1``
-    ``Tⱼ₊₁ = t² ((h² + 2n + 1) Tⱼ − t² Tⱼ₋₁)/((n+1)(n+2))``. Five terms leave 1e-17.
-    """
-    hh, tt = min(h * h, 1e6), t * t
-    first = 1.0 - h * near
-    second = tt / 6.0 * ((hh + 3.0) * first - 1.0)
-    third = tt / 20.0 * ((hh + 7.0) * second - tt * first)
-    fourth = tt / 42.0 * ((hh + 11.0) * third - tt * second)
-    fifth = tt / 72.0 * ((hh + 15.0) * fourth - tt * third)
-    return first + second + third + fourth + fifth
-
-
-@inlined
 def otm_price(k: float, v: float) -> float:
     """:func:`otm` of one number, for ``v > 0``."""
-    h, t = min(abs(k) / v, _MAX_DEVIATIONS), min(0.5 * v, _MAX_DEVIATIONS)
+    h, t = min(abs(k) / v, MAX_DEVIATIONS), min(0.5 * v, MAX_DEVIATIONS)
     d = t - h
     narrow = v < MAX_SERIES_TOTAL_VOLATILITY
     density, far, near = pdf(d), tail(h + t), tail(h if narrow else abs(d))
@@ -186,7 +177,7 @@ def _householder_step(v: float, guess: float, a: float, upper: bool, target: flo
     newton = -miss / slope
     step = newton * (1.0 + 0.5 * second * newton)
     v += v * step / (1.0 + newton * (second + third * newton / 6.0))
-    return min(max(v, guess / _MAX_GUESS_ERROR), guess * _MAX_GUESS_ERROR)
+    return min(max(v, guess / MAX_GUESS_ERROR), guess * MAX_GUESS_ERROR)
 
 
 @inlined
@@ -263,7 +254,7 @@ def _broadcast_flat(first: ArrayLike, second: ArrayLike) -> tuple[Array, Array, 
     one, two = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     if one.shape != two.shape:
         one, two = np.broadcast_arrays(one, two)
-    return np.ascontiguousarray(one).reshape(-1), np.ascontiguousarray(two).reshape(-1), one.shape
+    return to_row(one), to_row(two), one.shape
 
 
 def call_parity(k: ArrayLike) -> Array:
@@ -273,7 +264,8 @@ def call_parity(k: ArrayLike) -> Array:
 
 def put_parity(k: ArrayLike) -> Array:
     """Put minus out-of-the-money price: ``κ − 1`` from the forward up, else zero."""
-    return np.asarray(np.expm1(np.maximum(k, 0.0)))
+    with np.errstate(over="ignore"):  # at strikes past 1e308 forwards the price is infinite
+        return np.asarray(np.expm1(np.maximum(k, 0.0)))
 
 
 def otm(k: ArrayLike, v: ArrayLike) -> Array:

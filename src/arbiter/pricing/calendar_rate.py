@@ -10,6 +10,7 @@ has one sign, but for a stretch next to the money.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -113,6 +114,9 @@ def _fill_rates(
     last = knots.x.size - 1
     for i in range(out.size):
         at, j = point.of[i], point.segment[i]
+        if abs(point.x[i]) == math.inf:
+            out[i] = 0.0
+            continue
         b, g, h = slices.b[at], growth.slope[at], growth.transport[at]
         if j < 0 or j == last:
             side, j = (1.0, last) if j == last else (-1.0, 0)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from arbiter.conventions import Array
+from arbiter.conventions import Array, Indices
 from arbiter.pricing.calendar_rate import fill_calendar_rates
 from arbiter.pricing.knots import MAX_SLOPE, Knots
 from arbiter.pricing.maturity import (
@@ -22,7 +22,6 @@ from arbiter.pricing.maturity import (
     weights_at,
 )
 from arbiter.pricing.mixture import Mixture
-from arbiter.pricing.transport import Indices
 
 Query = Callable[[Mixture, Array, Indices], Array]
 _MAX_SLICES_PER_CHUNK = 4096  # slices decoded at once: bounds memory, not results

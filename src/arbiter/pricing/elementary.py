@@ -95,7 +95,7 @@ def exp(x: float) -> float:
 
 @inlined
 def log(x: float) -> float:
-    """``log x`` of a positive number that is not denormal; NaN for others."""
+    """``log x`` of a finite number from 2.2e-308 up; zero and negative ones give NaN."""
     bits = np.float64(x).view(np.int64)
     k = (bits - _ROOT_HALF_BITS) >> 52
     f = np.int64(bits - (k << 52)).view(np.float64) - 1.0
@@ -112,7 +112,7 @@ def log(x: float) -> float:
 @inlined
 def tail(y: float) -> float:
     """Mills ratio ``Φ(−y)/φ(y)`` for ``y ≥ 0``."""
-    t = (y - _TAIL_MIDDLE) / (y + _TAIL_MIDDLE)
+    t = 1.0 - 2.0 * _TAIL_MIDDLE / (y + _TAIL_MIDDLE)  # one at infinity
     s = t * t
     even: float = _TAIL[0]
     odd: float = _TAIL[1]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from arbiter.conventions import Array
+from arbiter.compiled import compiled
+from arbiter.conventions import Array, Indices
 from arbiter.pricing import normal
 
 # Gaussian coordinates on which slopes live unless a caller brings others: 31 from −5⅓ to 4⅔.
@@ -28,7 +30,7 @@ class Knots(NamedTuple):
     x: Array  # (N,) cut knots, zero among them
     width: Array  # (N-1,)
     zero: int  # position of zero
-    source: NDArray[np.int64]  # (N,) index of the given knot to the left
+    source: Indices  # (N,) index of the given knot to the left
     blend: Array  # (N,) weight of the given knot to the right
     node: Array  # (q,) Gauss-Legendre abscissae on [0, 1]
     weight: Array  # (q,)
@@ -38,13 +40,17 @@ class Knots(NamedTuple):
     mean: Array  # (N,) weights that turn slopes into E s(Z)
 
     @staticmethod
-    def from_array(knots: ArrayLike) -> Knots:
+    def from_array(knots: ArrayLike, nodes: int = QUADRATURE_NODES) -> Knots:
         """Constants of ``knots``, computed once for each set of knots.
+
+        Args:
+            knots: ``(n,)`` strictly increasing Gaussian coordinates.
+            nodes: Quadrature nodes per segment; fewer serve numbers of fewer digits.
 
         Raises:
             ValueError: If the knots are not finite and strictly increasing.
         """
-        return _build_knots(tuple(np.asarray(knots, dtype=np.float64).tolist()))
+        return _build_knots(tuple(np.asarray(knots, dtype=np.float64).tolist()), nodes)
 
     def cut_matrix(self, count: int) -> Array:
         """``(N, n)`` slopes at the cut knots from slopes at the ``count`` given ones."""
@@ -54,8 +60,21 @@ class Knots(NamedTuple):
         return matrix
 
 
+@compiled
+def find_segment(ends: Array, at: float) -> int:
+    """Position of the last of increasing ``ends`` that is not above ``at``; −1 if all are."""
+    low, high = 0, ends.size
+    while low < high:
+        middle = (low + high) >> 1
+        if ends[middle] <= at:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
 @lru_cache(maxsize=64)
-def _build_knots(key: tuple[float, ...]) -> Knots:
+def _build_knots(key: tuple[float, ...], nodes: int) -> Knots:
     given = np.asarray(key)
     if given.size < 1 or not np.all(np.isfinite(given)) or np.any(np.diff(given) <= 0):
         raise ValueError(f"knots must be finite and strictly increasing, got {given.tolist()}")
@@ -72,7 +91,7 @@ def _build_knots(key: tuple[float, ...]) -> Knots:
         blend = np.clip((x - given[source]) / (given[source + 1] - given[source]), 0.0, 1.0)
     else:
         blend = np.zeros_like(x)
-    raw_node, raw_weight = np.polynomial.legendre.leggauss(QUADRATURE_NODES)
+    raw_node, raw_weight = np.polynomial.legendre.leggauss(nodes)
     node, weight = 0.5 * (raw_node + 1.0), 0.5 * raw_weight
     width = np.diff(x)
     at = x[:-1] + width * node[:, None]  # (q, N-1)
@@ -89,7 +108,16 @@ def _build_knots(key: tuple[float, ...]) -> Knots:
     first, last = x[0], x[-1]
     mean[0] -= _density(first) + first * float(normal.cdf_of(first))
     mean[-1] += _density(last) - last * float(normal.cdf_of(-last))
-    return Knots(x, width, zero, source, blend, node, weight, upper, lower, gauss, mean)
+    found = Knots(x, width, zero, source, blend, node, weight, upper, lower, gauss, mean)
+    lock_arrays(found)
+    return found
+
+
+def lock_arrays(parts: Iterable[object]) -> None:
+    """Make the arrays among ``parts`` read-only: constants that later calls share."""
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            part.setflags(write=False)
 
 
 def _density(x: float) -> float:

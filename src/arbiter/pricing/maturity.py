@@ -10,12 +10,17 @@ forward variance and local variance, which straight lines between maturities wou
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from arbiter.compiled import compiled
 from arbiter.conventions import Array
+from arbiter.pricing.knots import find_segment
+from arbiter.pricing.normal import to_row
+
+Numbers = NDArray[Any]  # real ones, or complex steps
 
 # Volatility past the last maturity tends to at most this multiple of the last one.
 MAX_END_VOLATILITY_RATIO = 1.25
@@ -33,13 +38,13 @@ class Hermite(NamedTuple):
     def at(self, T: Array) -> Array:
         """Values ``(J, U, n)`` at maturities ``(U,)``."""
         out = np.empty((self.values.shape[0], T.size, self.values.shape[2]))
-        evaluate_hermite(self, T, out)
+        evaluate_hermite(self, to_row(T), out)
         return out
 
     def rates_at(self, T: Array) -> Array:
         """Derivatives ``(J, U, n)`` by T at maturities ``(U,)``."""
         out = np.empty((self.values.shape[0], T.size, self.values.shape[2]))
-        differentiate_hermite(self, T, out)
+        differentiate_hermite(self, to_row(T), out)
         return out
 
 
@@ -55,7 +60,7 @@ def interpolate_slopes(maturities: Array, slopes: Array) -> Hermite:
     return Hermite(u, values, _slope_tangents(u, values))
 
 
-def _slope_tangents(u: Array, values: Array) -> Array:
+def _slope_tangents(u: Array, values: Numbers) -> Numbers:
     rate = _divided_differences(u, values)
     last = _end_tangent(u, values, rate)
     # past the last maturity components must not cross: no tangent above a higher component's
@@ -67,7 +72,7 @@ def _slope_tangents(u: Array, values: Array) -> Array:
 
 
 def slopes_at(maturities: Array, slopes: Array, T: Array) -> Array:
-    """Slopes ``(J, U, n)`` at maturities ``T`` of shape ``(U,)``; see :func:`interpolate_slopes`."""
+    """Slopes ``(J, U, n)`` at maturities ``(U,)``; arguments as in :func:`interpolate_slopes`."""
     return interpolate_slopes(maturities, slopes).at(T)
 
 
@@ -115,12 +120,9 @@ def interpolate_survival(maturities: Array, weights: Array) -> Hermite | None:
 
 def weights_at(maturities: Array, weights: Array, T: Array) -> Array:
     """Mixture weights ``(J, U)`` at maturities ``T``, from ``(J, L)`` at the listed ones."""
-    if weights.shape[0] == 1:
-        return np.ones((1, T.size))
-    if maturities.size == 1:
-        return np.repeat(weights, T.size, axis=1)
     survival = interpolate_survival(maturities, weights)
-    assert survival is not None
+    if survival is None:
+        return np.repeat(weights[:, :1], T.size, axis=1)
     at = survival.at(np.clip(T, maturities[0], maturities[-1]))[:, :, 0]  # (J-1, U)
     steps = np.diff(np.concatenate([at, np.ones((1, T.size))]), axis=0)
     return np.concatenate([at[:1], steps])[::-1]
@@ -158,16 +160,16 @@ def weight_rates_at(maturities: Array, weights: Array, T: Array) -> Array:
     return np.concatenate([rate[:1], steps])[::-1]
 
 
-def _divided_differences(u: Array, values: Array) -> Array:
+def _divided_differences(u: Array, values: Numbers) -> Numbers:
     return np.diff(values, axis=1) / np.diff(u)[:, None]
 
 
-def _smaller(a: Array, b: Array) -> Array:
+def _smaller(a: Numbers, b: Numbers) -> Numbers:
     """The smaller of two numbers by their real parts, so that complex steps pass through."""
     return np.where(np.real(a) <= np.real(b), a, b)
 
 
-def _fritsch_butland_tangents(u: Array, rate: Array, first: Array, last: Array) -> Array:
+def _fritsch_butland_tangents(u: Array, rate: Numbers, first: Numbers, last: Numbers) -> Numbers:
     """Fritsch-Butland tangents: a weighted harmonic mean of the two secants, given ends."""
     width = np.diff(u)[:, None]
     left, right = rate[:, :-1], rate[:, 1:]
@@ -179,7 +181,7 @@ def _fritsch_butland_tangents(u: Array, rate: Array, first: Array, last: Array) 
     return np.concatenate([first[:, None], inner, last[:, None]], axis=1)
 
 
-def _end_tangent(u: Array, values: Array, rate: Array) -> Array:
+def _end_tangent(u: Array, values: Numbers, rate: Numbers) -> Numbers:
     """Tangent at the last node, which is also the slope's growth beyond it.
 
     The three-point formula, kept within what is monotone, and within a little more than the
@@ -195,7 +197,7 @@ def _end_tangent(u: Array, values: Array, rate: Array) -> Array:
     return _smaller(np.where(np.real(tangent) < 0.0, 0.0, tangent), limit)
 
 
-def limit_crossing_tangents(u: Array, values: Array, tangent: Array) -> Array:
+def limit_crossing_tangents(u: Array, values: Numbers, tangent: Numbers) -> Numbers:
     """Tangents drawn together, node by node, so that ordered components cannot cross.
 
     In Bernstein form two cubics are ordered when their control points are: at a node with
@@ -224,7 +226,7 @@ def evaluate_hermite(cubic: Hermite, T: Array, out: Array) -> None:
     u, last = cubic.u, cubic.u.size - 1
     for at in range(T.size):
         root = math.sqrt(T[at])
-        i = min(max(np.searchsorted(u, root, side="right") - 1, 0), last - 1)
+        i = min(max(find_segment(u, root), 0), last - 1)
         width, inside = u[i + 1] - u[i], min(root, u[last])
         t = (inside - u[i]) / width
         s, beyond = 1.0 - t, root - inside
@@ -245,7 +247,7 @@ def differentiate_hermite(cubic: Hermite, T: Array, out: Array) -> None:
     u, last = cubic.u, cubic.u.size - 1
     for at in range(T.size):
         root = math.sqrt(T[at])
-        i = min(max(np.searchsorted(u, root, side="right") - 1, 0), last - 1)
+        i = min(max(find_segment(u, root), 0), last - 1)
         width, per = u[i + 1] - u[i], 0.5 / root
         t = (min(root, u[last]) - u[i]) / width
         s = 1.0 - t

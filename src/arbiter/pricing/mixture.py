@@ -13,11 +13,11 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from arbiter.conventions import Array
+from arbiter.conventions import Array, Indices
 from arbiter.pricing import normal
 from arbiter.pricing.black import call_parity, put_parity
 from arbiter.pricing.knots import Knots
-from arbiter.pricing.transport import Indices, Transport
+from arbiter.pricing.transport import Transport
 
 # Bisections, then Newton steps: the bracket shrinks by 2^-30 before quadratic convergence.
 _BISECTION_STEPS = 30
@@ -28,7 +28,7 @@ _TINY = float(np.finfo(np.float64).tiny)
 class Mixture:
     """Slices of a nested mixture.
 
-    Points are ``(L, m)`` or ``(m,)`` for all slices, or a row ``(m,)`` beside the slice ``of`` each.
+    Points are ``(L, m)`` or ``(m,)`` for all slices, or ``(m,)`` beside the slice ``of`` each.
 
     Args:
         knots: ``(n,)`` Gaussian coordinates, or prepared :class:`Knots`.
@@ -41,7 +41,8 @@ class Mixture:
     ) -> None:
         if weights is None and slopes.shape[0] != 1:
             raise ValueError(f"{slopes.shape[0]} components need weights of shape (J, L)")
-        self.parts = [Transport(knots, part) for part in slopes]
+        grid = knots if isinstance(knots, Knots) else Knots.from_array(knots)
+        self.parts = [Transport(grid, part) for part in slopes]
         self.weights = np.ones(slopes.shape[:2]) if weights is None else weights
         self.single = slopes.shape[0] == 1
 
@@ -49,10 +50,13 @@ class Mixture:
         """The sum of a query of every component, with the weights."""
         if self.single:
             return query(self.parts[0])
+        return self._add_weighted([query(part) for part in self.parts], of)
+
+    def _add_weighted(self, values: list[Array], of: Indices | None) -> Array:
         shares = [w[:, None] if of is None else w[of] for w in self.weights]
-        total = shares[0] * query(self.parts[0])
-        for share, part in zip(shares[1:], self.parts[1:], strict=True):
-            total = total + share * query(part)
+        total = shares[0] * values[0]
+        for share, value in zip(shares[1:], values[1:], strict=True):
+            total = total + share * value
         return np.asarray(total)
 
     def otm(self, k: ArrayLike, of: Indices | None = None) -> Array:
@@ -106,7 +110,9 @@ class Mixture:
 
     def _tails(self, k: ArrayLike, of: Indices | None) -> tuple[Array, Array]:
         """Probabilities below and above a strike, each relatively accurate."""
-        return self.cdf(k, of), self.digital(k, of)
+        coordinates = [part.z(k, of) for part in self.parts]
+        below = self._add_weighted([normal.cdf_of(z) for z in coordinates], of)
+        return below, self._add_weighted([normal.cdf_of(-z) for z in coordinates], of)
 
     def log_strike(self, z: ArrayLike, of: Indices | None = None) -> Array:
         """Log-strike at a Z-coordinate, the inverse of :meth:`z`."""
@@ -116,9 +122,9 @@ class Mixture:
         low, high = np.minimum.reduce(by_part), np.maximum.reduce(by_part)
         for _ in range(_BISECTION_STEPS):
             middle = 0.5 * (low + high)
-            under = self.z(middle, of) < z
+            under = np.less(self.z(middle, of), z)
             low, high = np.where(under, middle, low), np.where(under, high, middle)
-        k = 0.5 * (low + high)
+        k = np.asarray(0.5 * (low + high))
         for _ in range(_NEWTON_STEPS):
             k = np.clip(self._newton_step(k, np.asarray(z), of), low, high)
         return k
@@ -147,8 +153,8 @@ class Mixture:
         if self.single:
             return self.parts[0].cvar(q, tail, of)
         if tail == "upper":
-            return np.asarray(self.dual(q, of) / q)
+            return np.divide(self.dual(q, of), q)
         if tail == "lower":
             k = self.log_strike(normal.quantile_of(q), of)
-            return np.asarray(np.exp(k) - self.put(k, of) / q)
+            return np.exp(k) - np.divide(self.put(k, of), q)
         raise ValueError(f"tail must be 'upper' or 'lower', got {tail!r}")

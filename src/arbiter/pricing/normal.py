@@ -2,8 +2,8 @@
 
 Glossary: ``φ`` density, ``Φ`` distribution function, ``R(y) = Φ(−y)/φ(y)`` Mills ratio.
 Everything here keeps *relative* accuracy far in the wings, where differences of numbers near
-one have none left (docs/theory.md, section 4). Functions of one number, for compiled loops;
-:func:`cdf_of` and :func:`quantile_of` take arrays.
+one have none left (docs/theory.md, section 4). These are functions of one number, for compiled
+loops; :func:`cdf_of` and :func:`quantile_of` take arrays.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ INV_ROOT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
 # plain difference loses at most two digits. Five odd terms leave 1e-17 at the switch.
 MAX_SERIES_WIDTH = 0.1
 MIN_SERIES_ARGUMENT = -8.0
+MAX_SERIES_ARGUMENT = 50.0  # past it the density is zero: the series' powers stay finite
 
 
 @inlined
@@ -45,27 +46,43 @@ def cdf(x: float) -> float:
     return small if x < 0.0 else 1.0 - small
 
 
-@compiled
-def quantile(u: float) -> float:
-    """Inverse of :func:`cdf`, relatively accurate for small ``u``."""
-    if not 0.0 < u < 1.0:
-        return -math.inf if u == 0.0 else (math.inf if u == 1.0 else math.nan)
-    small = min(u, 1.0 - u)
-    tau = math.sqrt(-2.0 * math.log(small))
-    above = 2.515517 + tau * (0.802853 + tau * 0.010328)  # Abramowitz & Stegun 26.2.23
-    x = tau - above / (1.0 + tau * (1.432788 + tau * (0.189269 + tau * 0.001308)))
-    # Halley's method: 5e-4, 1e-10, rounding
-    for _ in range(2):
-        off = tail(abs(x)) - small * ROOT_2PI * math.exp(0.5 * x * x)
-        x += off / (1.0 - 0.5 * x * off)
-    return -x if u < 0.5 else x
-
-
 @inlined
 def mills(y: float) -> float:
     """Mills ratio ``R(y) = Φ(−y)/φ(y)``; grows like ``√2π e^{y²/2}`` below zero."""
     right = tail(abs(y))
     return right if y >= 0.0 else ROOT_2PI * exp(0.5 * y * y) - right
+
+
+@compiled
+def quantile(u: float) -> float:
+    """Inverse of :func:`cdf`, relatively accurate for small ``u``."""
+    if not 0.0 < u < 1.0:
+        return -math.inf if u == 0.0 else (math.inf if u == 1.0 else math.nan)
+    log_small = math.log(min(u, 1.0 - u))
+    tau = math.sqrt(-2.0 * log_small)
+    above = 2.515517 + tau * (0.802853 + tau * 0.010328)  # Abramowitz & Stegun 26.2.23
+    x = tau - above / (1.0 + tau * (1.432788 + tau * (0.189269 + tau * 0.001308)))
+    # Halley's method: 5e-4, 1e-10, rounding
+    for _ in range(2):
+        off = mills(x) - ROOT_2PI * math.exp(log_small + 0.5 * x * x)
+        x += off / (1.0 - 0.5 * x * off)
+    return -x if u < 0.5 else x
+
+
+@inlined
+def narrow_series(h: float, t: float, near: float) -> float:
+    """``(R(h − t) − R(h + t))/2t`` for small t, with ``near = R(h)``.
+
+    The sum of ``Tⱼ = −t²ʲ R⁽²ʲ⁺¹⁾(h)/(2j+1)!``, where with ``n = 2j+1``
+    ``Tⱼ₊₁ = t² ((h² + 2n + 1) Tⱼ − t² Tⱼ₋₁)/((n+1)(n+2))``. Five terms leave 1e-17.
+    """
+    hh, tt = min(h * h, 1e6), t * t
+    first = 1.0 - h * near
+    second = tt / 6.0 * ((hh + 3.0) * first - 1.0)
+    third = tt / 20.0 * ((hh + 7.0) * second - tt * first)
+    fourth = tt / 42.0 * ((hh + 11.0) * third - tt * second)
+    fifth = tt / 72.0 * ((hh + 15.0) * fourth - tt * third)
+    return first + second + third + fourth + fifth
 
 
 @compiled
@@ -84,7 +101,8 @@ def scaled_mills_difference(k: float, x: float, y: float, b: float, log_mass: fl
     once, its rounding is common to all of them and bends no smile.
     """
     if b < MAX_SERIES_WIDTH and y > MIN_SERIES_ARGUMENT:
-        return scaled_pdf(k, x) * mills_gap_series(min(y + 0.5 * b, 50.0), b)
+        m = min(y + 0.5 * b, MAX_SERIES_ARGUMENT)
+        return scaled_pdf(k, x) * b * narrow_series(m, 0.5 * b, mills(m))
     near = scaled_pdf(k, x) * tail(y) if y >= 0.0 else exp(log_mass) * cdf(-y)
     return near - weighted_mills(k, x, y + b)
 
@@ -106,25 +124,6 @@ def excess_below(k: float, x: float, b: float) -> float:
 
 
 @compiled
-def mills_gap_series(m: float, width: float) -> float:
-    """``R(m − δ/2) − R(m + δ/2)`` for small ``δ``: odd Taylor terms about the midpoint.
-
-    The derivatives follow from ``R' = mR − 1`` as ``R⁽ⁿ⁺¹⁾ = m R⁽ⁿ⁾ + n R⁽ⁿ⁻¹⁾``.
-    """
-    half = 0.5 * width
-    previous = mills(m)
-    current = m * previous - 1.0
-    power = half
-    total = -2.0 * power * current
-    for order in range(1, 9):
-        previous, current = current, m * current + order * previous
-        power = power * half / (order + 1)
-        if order % 2 == 0:
-            total -= 2.0 * power * current
-    return total
-
-
-@compiled
 def _fill_cdf(x: Array, out: Array) -> None:
     for i in range(x.size):
         out[i] = cdf(x[i])
@@ -136,17 +135,25 @@ def _fill_quantile(u: Array, out: Array) -> None:
         out[i] = quantile(u[i])
 
 
+def to_row(values: ArrayLike) -> Array:
+    """A copy of all values in one row of C order.
+
+    Loops are compiled once for each kind of array, and read-only ones would be another kind.
+    """
+    return np.array(values, dtype=np.float64, order="C").reshape(-1)
+
+
 def cdf_of(x: ArrayLike) -> Array:
     """:func:`cdf` of an array."""
-    points = np.asarray(x, dtype=np.float64, order="C")
-    out = np.empty(points.shape)
-    _fill_cdf(points.reshape(-1), out.reshape(-1))
-    return out
+    row = to_row(x)
+    out = np.empty(row.size)
+    _fill_cdf(row, out)
+    return out.reshape(np.shape(x))
 
 
 def quantile_of(u: ArrayLike) -> Array:
     """:func:`quantile` of an array."""
-    points = np.asarray(u, dtype=np.float64, order="C")
-    out = np.empty(points.shape)
-    _fill_quantile(points.reshape(-1), out.reshape(-1))
-    return out
+    row = to_row(u)
+    out = np.empty(row.size)
+    _fill_quantile(row, out)
+    return out.reshape(np.shape(u))

@@ -16,15 +16,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from arbiter.compiled import compiled
-from arbiter.conventions import Array
+from arbiter.conventions import Array, Indices
 from arbiter.pricing import normal
 from arbiter.pricing.elementary import exp
-from arbiter.pricing.knots import Knots
-
-Indices = NDArray[np.int64]
+from arbiter.pricing.knots import Knots, find_segment, lock_arrays
 
 _NODES_PER_SEGMENT = 6  # relative error near 1e-11 on segments of a third
 _QUOTES_PER_BLOCK = 128  # intermediate numbers stay in the nearest cache
@@ -61,7 +58,9 @@ def _compute_quadrature(key: tuple[float, ...]) -> KnotQuadrature:
     at = x[:-1] + width * node[:, None]
     gauss = normal.INV_ROOT_2PI * width * weight[:, None] * np.exp(-0.5 * at * at)
     whole = x.size == len(key)
-    return KnotQuadrature(x, cut, rise, width, node, weight, gauss, line.mean @ cut, whole)
+    found = KnotQuadrature(x, cut, rise, width, node, weight, gauss, line.mean @ cut, whole)
+    lock_arrays(found)
+    return found
 
 
 class SliceIntegrals(NamedTuple):
@@ -94,7 +93,7 @@ class OtmPricer:
     """
 
     def __init__(self, line: KnotQuadrature, slice_of: Indices, k: Array) -> None:
-        self.line, self.slice_of, self.k = line, np.ascontiguousarray(slice_of), k
+        self.line, self.slice_of, self.k = line, np.ascontiguousarray(slice_of), normal.to_row(k)
         self.sign = np.where(k >= 0.0, 1.0, -1.0)
 
     def integrate_slices(self, slopes: Array) -> SliceIntegrals:
@@ -129,19 +128,16 @@ def integrate_segments(line: KnotQuadrature, slopes: Array) -> SliceIntegrals:
     b, s, below, above = np.empty((4, count, size))
     parts = np.empty((count, size + 1, 3))
     found = SliceIntegrals(b, s, below, above, np.empty(count), parts)
-    _fill_integrals(line, np.ascontiguousarray(slopes), found)
+    _fill_integrals(line, normal.to_row(slopes).reshape(count, -1), found)
     return found
 
 
 @compiled
-def _tail_moments(
-    s: float, b: float, ends: tuple[float, float], x: float, side: float
-) -> tuple[float, float]:
+def _tail_moments(s: float, b: float, end: float, x: float, side: float) -> tuple[float, float]:
     """Moments of ``e^s φ`` beyond ``x`` on a tail: against 1, and against its distance.
 
-    ``ends`` are the end knot, from which ``s`` and distances count, and zero.
+    ``end`` is the end knot, where the transport is ``s``, and from which distances count.
     """
-    end = ends[0]
     scale, z = math.exp(s + b * (0.5 * b - end)), side * (b - x)
     mass = scale * normal.cdf(z)
     return mass, (b - end) * mass + side * scale * normal.pdf(z)
@@ -178,8 +174,8 @@ def _fill_integrals(line: KnotQuadrature, slopes: Array, out: SliceIntegrals) ->
             parts[i + 1, 1] = early[i] * line.width[i]
             parts[i + 1, 2] = late[i] * line.width[i]
         x1, xn = line.x[0], line.x[N - 1]
-        parts[0, 0], parts[0, 1] = _tail_moments(s[0], b[0], (x1, 0.0), x1, -1.0)
-        parts[N, 0], parts[N, 1] = _tail_moments(s[N - 1], b[N - 1], (xn, 0.0), xn, 1.0)
+        parts[0, 0], parts[0, 1] = _tail_moments(s[0], b[0], x1, x1, -1.0)
+        parts[N, 0], parts[N, 1] = _tail_moments(s[N - 1], b[N - 1], xn, xn, 1.0)
         parts[0, 2] = parts[N, 2] = 0.0
         below, above = out.below[at], out.above[at]
         below[0], above[N - 1] = parts[0, 0], parts[N, 0]
@@ -209,7 +205,7 @@ def fill_quote_prices(
         for i in range(count):
             at, call = slice_of[base + i], sign[base + i] > 0.0
             target = k[base + i] + math.log(slices.mean[at])
-            segment = np.searchsorted(slices.s[at], target, side="right")  # 0 and N are the tails
+            segment = find_segment(slices.s[at], target) + 1  # 0 and N are the tails
             j = min(max(segment - 1, 0), N - 2)
             w = line.width[j]
             b[i], s[i], place[i] = slices.b[at, j], slices.s[at, j], line.x[j]
@@ -244,9 +240,7 @@ def fill_quote_prices(
                 end = N - 1 if right else 0
                 knot, slope = line.x[end], slices.b[at, end]
                 x[i] = knot + (k[here] + math.log(mean) - slices.s[at, end]) / slope
-                own = _tail_moments(
-                    slices.s[at, end], slope, (knot, 0.0), x[i], 1.0 if right else -1.0
-                )
+                own = _tail_moments(slices.s[at, end], slope, knot, x[i], 1.0 if right else -1.0)
                 mass[i], early, late, beyond = own[0], own[1], 0.0, 0.0
                 if right != call:  # looking back: the rest of the tail, then the whole line
                     mass[i] = slices.parts[at, segment, 0] - mass[i]

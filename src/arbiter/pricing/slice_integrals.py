@@ -13,16 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.compiled import compiled
-from arbiter.conventions import Array
+from arbiter.conventions import Array, Indices
 from arbiter.pricing import normal
 from arbiter.pricing.elementary import exp, tail
-from arbiter.pricing.knots import Knots
+from arbiter.pricing.knots import Knots, find_segment
 
-Indices = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 # Left of the first knot s < 0, and M ≥ ½, so that no strike there has k above log 2.
-_MAX_LEFT_TAIL_LOG_STRIKE = 1.0
+MAX_LEFT_TAIL_LOG_STRIKE = 1.0
 _POINTS_PER_BLOCK = 128  # intermediate numbers stay in the nearest cache
 
 
@@ -122,7 +121,8 @@ def fill_coordinates(knots: Knots, slices: Slices, point: SlicePoint) -> None:
         at = point.of[i]
         b, s = slices.b[at], slices.s[at]
         target = point.k[i] + slices.log_mean[at]
-        found = np.searchsorted(s, target, side="right") - 1
+        found = find_segment(s, target)
+        inside = 0 <= found < last
         j = min(max(found, 0), last - 1)
         width = knots.width[j]
         # Solve s(x) = target from the end with the smaller slope: the discriminant is then a
@@ -130,7 +130,7 @@ def fill_coordinates(knots: Knots, slices: Slices, point: SlicePoint) -> None:
         rising = b[j + 1] >= b[j]
         bend = (b[j + 1] - b[j]) / width
         small = b[j] if rising else b[j + 1]
-        climb = max(target - s[j] if rising else s[j + 1] - target, 0.0)
+        climb = max(target - s[j] if rising else s[j + 1] - target, 0.0) if inside else 0.0
         steepening = bend if rising else -bend
         step = 2.0 * climb / (small + math.sqrt(small * small + 2.0 * steepening * climb))
         step = min(step, width)
@@ -139,10 +139,9 @@ def fill_coordinates(knots: Knots, slices: Slices, point: SlicePoint) -> None:
         point.x[i] = knots.x[j] + step if rising else knots.x[j] + width - step
         point.b[i] = small + steepening * step
         point.bend[i], point.segment[i] = bend, found
-        if found < 0:  # the tails: one slope, a straight line
-            point.b[i], point.x[i] = b[0], knots.x[0] - (s[0] - target) / b[0]
-        elif found == last:
-            point.b[i], point.x[i] = b[last], knots.x[last] + (target - s[last]) / b[last]
+        if not inside:  # the tails: one slope, a straight line
+            end = 0 if found < 0 else last
+            point.b[i], point.x[i] = b[end], knots.x[end] + (target - s[end]) / b[end]
 
 
 @compiled
@@ -152,16 +151,15 @@ def fill_strikes(knots: Knots, slices: Slices, point: SlicePoint) -> None:
     for i in range(point.x.size):
         at, x = point.of[i], point.x[i]
         b, s = slices.b[at], slices.s[at]
-        found = np.searchsorted(knots.x, x, side="right") - 1
+        found = find_segment(knots.x, x)
         j = min(max(found, 0), last - 1)
         width = knots.width[j]
         bend = (b[j + 1] - b[j]) / width
         t = min(max(x - knots.x[j], 0.0), width)
         slope, value = b[j] + bend * t, s[j] + (b[j] + 0.5 * bend * t) * t
-        if found < 0:
-            slope, value = b[0], s[0] + b[0] * (x - knots.x[0])
-        elif found == last:
-            slope, value = b[last], s[last] + b[last] * (x - knots.x[last])
+        if not 0 <= found < last:
+            end = 0 if found < 0 else last
+            slope, value = b[end], s[end] + b[end] * (x - knots.x[end])
         point.k[i], point.b[i], point.bend[i] = value - slices.log_mean[at], slope, bend
         point.segment[i], point.to_left[i], point.to_right[i] = found, t, width - t
 
@@ -170,7 +168,8 @@ def fill_strikes(knots: Knots, slices: Slices, point: SlicePoint) -> None:
 def fill_densities(point: SlicePoint, power: float, out: Array) -> None:
     """``κ^power φ(x)/b``: the density per unit of κ for −1, gamma of a unit of forward for 1."""
     for i in range(point.x.size):
-        out[i] = normal.scaled_pdf(power * point.k[i], point.x[i]) / point.b[i]
+        found = normal.scaled_pdf(power * point.k[i], point.x[i]) / point.b[i]
+        out[i] = 0.0 if abs(point.x[i]) == math.inf else found
 
 
 @compiled
@@ -178,7 +177,9 @@ def fill_partial_means(point: SlicePoint, out: Array) -> None:
     """``E[X; X > κ]`` from prices of the side that ``x`` lies on."""
     for i in range(point.x.size):
         outward = abs(point.x[i])
-        rest = normal.weighted_mills(point.k[i], outward, outward)  # κ Φ(−|x|)
+        rest = 0.0  # κ Φ(−|x|)
+        if outward != math.inf:
+            rest = normal.weighted_mills(point.k[i], outward, outward)
         out[i] = out[i] + rest if point.x[i] >= 0.0 else 1.0 + out[i] - rest
 
 
@@ -232,6 +233,8 @@ def _price_tail(
     end knot and the stretch since.
     """
     last, (at, right) = knots.x.size - 1, where
+    if abs(k) == math.inf:
+        return 0.0 if above == right else math.inf
     log_mean = slices.log_mean[at]
     if right:
         end, b, s = knots.x[last], slices.b[at, last], slices.s[at, last]
@@ -242,12 +245,14 @@ def _price_tail(
         inner = min(k, 0.0)  # further out this put is in the money, and would overflow
         since = normal.excess_below(inner, x, b)
         since -= normal.excess_below(min(s - log_mean, 0.0), end, b)
-        return slices.below[at, last] + since
+        put: float = slices.below[at, last] + since
+        return put
     end, b, s = knots.x[0], slices.b[at, 0], slices.s[at, 0]
-    x, k = min(x, end), min(k, _MAX_LEFT_TAIL_LOG_STRIKE)
+    x, k = min(x, end), min(k, MAX_LEFT_TAIL_LOG_STRIKE)
     if not above:
         return normal.scaled_mills_difference(k, -x, -x, b, k)
     reach = math.exp(k) * normal.cdf(-x) + normal.weighted_mills(k, x, b - x)
     k = s - log_mean
     whole = math.exp(k) * normal.cdf(-end) + normal.weighted_mills(k, end, b - end)
-    return slices.above[at, 0] + whole - reach
+    call: float = slices.above[at, 0] + whole - reach
+    return call

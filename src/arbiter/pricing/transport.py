@@ -21,12 +21,10 @@ row ``(m,)`` beside the slice ``of`` each.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from arbiter.conventions import Array
+from arbiter.conventions import Array, Indices
 from arbiter.pricing import normal
 from arbiter.pricing.black import call_parity, put_parity
 from arbiter.pricing.knots import Knots
@@ -40,16 +38,6 @@ from arbiter.pricing.slice_integrals import (
     fill_strikes,
     integrate_slices,
 )
-
-Indices = NDArray[np.int64]
-
-
-class _Points(NamedTuple):
-    """Points in a row, the slice of each, and the shape that they stand for."""
-
-    row: Array
-    of: Indices
-    shape: tuple[int, ...]
 
 
 class Transport:
@@ -71,7 +59,7 @@ class Transport:
     def __init__(self, knots: ArrayLike | Knots, slopes: Array) -> None:
         self.knots = knots if isinstance(knots, Knots) else Knots.from_array(knots)
         self.shape = slopes.shape[:-1]
-        rows = np.ascontiguousarray(slopes, dtype=np.float64).reshape(-1, slopes.shape[-1])
+        rows = normal.to_row(slopes).reshape(-1, slopes.shape[-1])
         self.slices: Slices = integrate_slices(self.knots, rows)
 
     @property
@@ -79,26 +67,27 @@ class Transport:
         """``log M`` of the slices."""
         return self.slices.log_mean.reshape(self.shape)
 
-    def _lay_out(self, points: ArrayLike, of: Indices | None) -> _Points:
-        at = np.asarray(points, dtype=np.float64)
-        if of is not None:
-            return _Points(np.ascontiguousarray(at), of, at.shape)
-        shape = (*self.shape, at.shape[-1])
-        row = np.ascontiguousarray(np.broadcast_to(at, shape)).reshape(-1)
-        return _Points(row, np.repeat(np.arange(len(self.slices.b)), shape[-1]), shape)
+    def _result_shape(self, points: ArrayLike, of: Indices | None) -> tuple[int, ...]:
+        shape = np.shape(points)
+        return shape if of is not None else (*self.shape, shape[-1])
+
+    def _lay_out(self, points: ArrayLike, of: Indices | None) -> tuple[Array, SlicePoint]:
+        """Points in a row, and places for what belongs to each."""
+        row = np.broadcast_to(points, self._result_shape(points, of)).reshape(-1)
+        count = len(self.slices.b)
+        slice_of = np.repeat(np.arange(count), row.size // count) if of is None else of
+        return row, SlicePoint.empty(slice_of, row.size)
 
     def at_strike(self, k: ArrayLike, of: Indices | None = None) -> SlicePoint:
         """The slice points at log-strikes ``k``, as rows."""
-        row, slice_of, _ = self._lay_out(k, of)
-        point = SlicePoint.empty(slice_of, row.size)
+        row, point = self._lay_out(k, of)
         point.k[:] = row
         fill_coordinates(self.knots, self.slices, point)
         return point
 
     def at_coordinate(self, x: ArrayLike, of: Indices | None = None) -> SlicePoint:
         """The slice points at Gaussian coordinates ``x``, as rows."""
-        row, slice_of, _ = self._lay_out(x, of)
-        point = SlicePoint.empty(slice_of, row.size)
+        row, point = self._lay_out(x, of)
         point.x[:] = row
         fill_strikes(self.knots, self.slices, point)
         return point
@@ -108,10 +97,6 @@ class Transport:
         out = np.empty(point.x.size)
         fill_prices(self.knots, self.slices, point, above, out)
         return out
-
-    def _result_shape(self, points: ArrayLike, of: Indices | None) -> tuple[int, ...]:
-        shape = np.shape(points)
-        return shape if of is not None else (*self.shape, shape[-1])
 
     def otm(self, k: ArrayLike, of: Indices | None = None) -> Array:
         """Out-of-the-money prices: calls for ``k ≥ 0``, puts below."""
@@ -178,16 +163,15 @@ class Transport:
     def cvar(self, q: ArrayLike, tail: str = "upper", of: Indices | None = None) -> Array:
         """Mean of X in its upper (``G(q)/q``) or lower tail of probability ``q``."""
         if tail == "upper":
-            return np.asarray(self.dual(q, of) / q)
+            return np.divide(self.dual(q, of), q)
         if tail == "lower":
             point = self.at_coordinate(normal.quantile_of(q), of)
             put = self.price_at(point, np.zeros(point.x.size, dtype=np.bool_))
             shape = self._result_shape(q, of)
-            return np.asarray(np.exp(point.k).reshape(shape) - put.reshape(shape) / q)
+            return np.exp(point.k).reshape(shape) - np.divide(put.reshape(shape), q)
         raise ValueError(f"tail must be 'upper' or 'lower', got {tail!r}")
 
     def log_variance(self) -> Array:
         """Total log-contract variance ``W = −2 E log X = 2 (log M − E s(Z))``, shape ``(…)``."""
-        return np.asarray(
-            2.0 * (self.log_mean - (self.slices.b @ self.knots.mean).reshape(self.shape))
-        )
+        mean = (self.slices.b @ self.knots.mean).reshape(self.shape)
+        return np.asarray(2.0 * (self.log_mean - mean))

@@ -25,12 +25,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from arbiter import inputs
-from arbiter.conventions import INDEX_POINTS, Array
+from arbiter.conventions import INDEX_POINTS, Array, Indices
 from arbiter.forwards import MaturityLike
 from arbiter.pricing import black, normal
 from arbiter.pricing.decoder import evaluate_by_slice
 from arbiter.pricing.knots import MAX_SLOPE
-from arbiter.pricing.transport import Indices, Transport
+from arbiter.pricing.transport import Transport
 
 Query = Callable[[Transport, Array, Indices], Array]
 logger = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """Errors of the risk-neutral law: relative entropy and tail means (docs/metrics/density-error.md).
 
-The definitions are per slice. Training evaluates them on tensors of transports; the results
-evaluate them on surfaces and oracles through their public methods.
+The definitions are per slice. Training evaluates them on transports; the results evaluate them on
+surfaces and oracles through their public methods.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
 
 from arbiter.conventions import Array
 from arbiter.pricing.transport import Transport
@@ -36,21 +34,20 @@ class Alignment(NamedTuple):
         cvar: Mean absolute difference of the means of both 5 % tails, over ``σ√T``.
     """
 
-    relative_entropy: Tensor
-    cvar: Tensor
+    relative_entropy: Array
+    cvar: Array
 
 
-def transport_alignment(model: Transport, exact: Transport, unit: Tensor) -> Alignment:
+def transport_alignment(model: Transport, exact: Transport, unit: Array) -> Alignment:
     """Compare slices ``(N,)`` of transports; ``unit`` is ``(N,)``, their ``σ√T``."""
-    x = torch.from_numpy(GAUSSIAN_NODES).to(unit.device)
-    mass = torch.from_numpy(NODE_MASS).to(unit.device)
-    there = exact.at_coordinate(x[None])
-    here = model.at_strike(there.k)
+    shape = (unit.size, GAUSSIAN_NODES.size)
+    there = exact.at_coordinate(GAUSSIAN_NODES)
+    here = model.at_strike(there.k.reshape(shape))
     # log of φ(x)/(κ b) on both sides, at one κ
-    gain = 0.5 * (here.x**2 - there.x**2) + torch.log(here.b / there.b)
-    tail = torch.full((1,), TAIL_PROBABILITY, dtype=torch.float64, device=unit.device)
-    off = sum((model.cvar(tail, t) - exact.cvar(tail, t)).abs() for t in TAILS)
-    return Alignment((mass * gain).sum(-1), torch.as_tensor(off)[..., 0] / unit / 2.0)
+    gain = 0.5 * (here.x**2 - there.x**2) + np.log(here.b / there.b)
+    tail = np.array([TAIL_PROBABILITY])
+    off = np.stack([np.abs(model.cvar(tail, t) - exact.cvar(tail, t))[:, 0] for t in TAILS])
+    return Alignment(gain.reshape(shape) @ NODE_MASS, off.sum(axis=0) / unit / 2.0)
 
 
 def slice_relative_entropy(model: Marginals, exact: Marginals, T: ArrayLike) -> Array:

@@ -15,14 +15,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from arbiter.operators.prior.reference_volatility import Scaled
 from arbiter.operators.slope_head import KNOTS
-from arbiter.pricing import normal
 from arbiter.pricing.transport import Transport
-from arbiter_lab.metrics.densities import Alignment, transport_alignment
+from arbiter_lab.differentiable.pricing import normal
+from arbiter_lab.metrics.densities import transport_alignment
 from arbiter_lab.training.batches import Batch
 from arbiter_lab.training.law_pool import Laws
 
@@ -149,13 +150,12 @@ def _maturity_weights(chain: Scaled) -> Tensor:
     return torch.diff(root, prepend=torch.zeros_like(root[:, :1])) / root
 
 
-def measure_alignment(slopes: Tensor, exact: OracleSlopes, chain: Scaled) -> Alignment:
-    """Return the mean of `transport_alignment` over listed maturities with known slopes."""
-    knots = torch.tensor(KNOTS, dtype=torch.float64)
+def measure_alignment(slopes: Tensor, exact: OracleSlopes, chain: Scaled) -> tuple[Tensor, Tensor]:
+    """Return the means of `transport_alignment` over listed maturities with known slopes."""
     centre = exact.known[..., [i for i, x in enumerate(KNOTS) if abs(x) < 2.0]].all(-1)
     chosen = chain.quoted.any(-1) & centre  # (B, L)
-    ours = Transport(knots, slopes[chosen].double())
-    theirs = Transport(knots, exact.b[chosen].double())
-    unit = torch.exp(chain.total[chosen]).double()
-    entropy, cvar = transport_alignment(ours, theirs, unit)
-    return Alignment(entropy.mean(), cvar.mean())
+    ours, theirs, total = (
+        x[chosen].detach().double().cpu().numpy() for x in (slopes, exact.b, chain.total)
+    )
+    found = transport_alignment(Transport(KNOTS, ours), Transport(KNOTS, theirs), np.exp(total))
+    return slopes.new_tensor(found.relative_entropy.mean()), slopes.new_tensor(found.cvar.mean())

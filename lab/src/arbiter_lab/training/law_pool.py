@@ -1,9 +1,9 @@
 """A pool of exact surfaces on common maturities and moneyness, to draw training batches from.
 
 Every parameter set is solved once and serves many states
-(:mod:`arbiter.models.characteristic_function`). Volatilities are stored on log-spaced maturities
-and strikes ``k = z·reference(T)·√T`` in deviations of the log contract. In these coordinates laws
-are alike, and few nodes with polynomial interpolation suffice.
+(:mod:`arbiter_lab.differentiable.models.characteristic_function`). Volatilities are stored on
+log-spaced maturities and strikes ``k = z·reference(T)·√T`` in deviations of the log contract. In
+these coordinates laws are alike, and few nodes with polynomial interpolation suffice.
 
 Glossary: N laws, M maturities, Z strikes, P parameter sets, D states of each, Q Fourier nodes.
 """
@@ -22,10 +22,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from arbiter.conventions import DAYS_PER_YEAR, Array
-from arbiter.models.characteristic_function import Transform, solve_index_transforms
 from arbiter.models.fourier_pricing import Contour
 from arbiter.models.parameters import Parameters
-from arbiter.pricing import black
+from arbiter_lab.differentiable.models.characteristic_function import (
+    Transform,
+    solve_index_transforms,
+)
+from arbiter_lab.differentiable.pricing import black
 from arbiter_lab.training.fourier_inversion import ContourBatch, pad_rows
 from arbiter_lab.training.mixtures import draw_mixtures
 from arbiter_lab.training.parameter_prior import draw_heston_sets, draw_sets

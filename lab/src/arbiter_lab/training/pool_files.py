@@ -26,7 +26,8 @@ from arbiter.models import (
     parameters,
     riccati,
 )
-from arbiter.pricing import black, knots, normal, transport
+from arbiter.pricing import knots as quadrature
+from arbiter_lab.differentiable.pricing import black, knots, normal, transport
 from arbiter_lab.training import (
     fourier_inversion,
     mixtures,
@@ -44,6 +45,7 @@ _SOURCE_MODULES = (
     knots,
     normal,
     transport,
+    quadrature,
     fourier_pricing,
     fractional_kernel,
     expected_variance,

@@ -1,120 +1,46 @@
-"""Black's formula in forward units and its inverse.
+"""Black's formula and its inverse of :mod:`arbiter.pricing.black` on tensors, with gradients.
 
-Glossary: ``k = log κ`` log-strike, ``a = |k|``, ``v = σ√T`` total volatility, prices undiscounted
-and divided by the forward, ``h = a/v``, ``t = v/2``, ``d = t − h``, ``φ Φ R`` as in
-:mod:`arbiter_lab.differentiable.pricing.normal`. The side out of the money is always priced directly:
-``otm = min(1, κ)·C(a, v)``, where ``C`` is the call at log-strike ``a ≥ 0``:
-
-    C = φ(d) (R(h − t) − R(h + t)),    1 − C = φ(d) (R(t − h) + R(t + h)).
-
-The first is accurate far in the wings, the second near the upper bound; docs/black.md derives
-the rest and states how accurate the inverse is.
+Everything is computed in float64 and returned in the dtype that was given. Glossary and formulas
+are those of the library's module.
 """
 
 from __future__ import annotations
 
-import enum
 import functools
-import math
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast, overload
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from arbiter.pricing.black import (
+    LOG_ROOT_2PI,
+    MAX_DEVIATIONS,
+    MAX_GUESS_ERROR,
+    MAX_SERIES_TOTAL_VOLATILITY,
+    SIDES,
+    Reason,
+)
+from arbiter.pricing.normal import INV_ROOT_2PI, ROOT_2PI
 from arbiter_lab.differentiable.pricing import normal
 
-Array: TypeAlias = npt.NDArray[Any]
-NumericInput: TypeAlias = float | Array | Sequence[float]
-Values = TypeVar("Values", Array, Tensor)
-
-SIDES = ("otm", "call", "put")
-
-# R(h−t) − R(h+t) is summed as a Taylor series in t below this v, where the plain difference
-# would lose digits; above it, it loses at most a factor 12 of the rounding at the money.
-MAX_SERIES_TOTAL_VOLATILITY = 0.1
-LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
 # Elements per block: intermediate arrays stay in cache, yet two threads still share a block.
 _ELEMENTS_PER_BLOCK = 1 << 16
 
 
-class Reason(enum.IntEnum):
-    """Outcome of an implied volatility: solved, or the reason why there is none."""
+class Implied(NamedTuple):
+    """Total volatilities, NaN where there is none, and the reason codes (int8)."""
 
-    OK = 0
-    BELOW_INTRINSIC = 1
-    AT_INTRINSIC = 2
-    ABOVE_MAXIMUM = 3
-    NOT_FINITE = 4
-
-    def explain(self) -> str:
-        """The outcome as a sentence, with the remedy."""
-        return _SENTENCES[self]
+    volatility: Tensor
+    reason: Tensor
 
 
-_SENTENCES = {
-    Reason.OK: "The price lies strictly between its bounds.",
-    Reason.BELOW_INTRINSIC: "Below intrinsic value, an arbitrage: check the forward and discount.",
-    Reason.AT_INTRINSIC: (
-        "Equal to intrinsic value up to rounding, so the volatility cannot be told from zero: "
-        "use the out-of-the-money option of the same strike."
-    ),
-    Reason.ABOVE_MAXIMUM: (
-        "At or above the upper bound, one for a call and K/F for a put: check the units, prices "
-        "are undiscounted and divided by the forward."
-    ),
-    Reason.NOT_FINITE: "The price or the log-strike is NaN or infinite: drop the quote.",
-}
-
-
-class Implied(NamedTuple, Generic[Values]):
-    """Total volatilities, NaN where there is none, and the :class:`Reason` codes (int8)."""
-
-    volatility: Values
-    reason: Values
-
-
-class _Elementwise(Protocol):
-    """A function of log-strike and total volatility: tensors if any is given, else arrays."""
-
-    @overload
-    def __call__(self, k: Tensor, v: Tensor | NumericInput) -> Tensor: ...
-    @overload
-    def __call__(self, k: NumericInput, v: Tensor) -> Tensor: ...
-    @overload
-    def __call__(self, k: NumericInput, v: NumericInput) -> Array: ...
-
-
-def _accept_arrays_or_tensors(kernel: Callable[[Tensor, Tensor], Tensor]) -> _Elementwise:
-    """Wrap a float64 tensor kernel: arrays in and out, or tensors of the caller's dtype."""
-
-    @functools.wraps(kernel)
-    def wrapped(k: Any, v: Any) -> Any:
-        dtype, k, v = _broadcast_to_float64(k, v)
-        result = kernel(k, v)
-        return result.numpy() if dtype is None else result.to(dtype)
-
-    return wrapped
-
-
-def _broadcast_to_float64(first: Any, second: Any) -> tuple[torch.dtype | None, Tensor, Tensor]:
-    """The dtype of the result, None for NumPy, and both arguments as float64 tensors."""
-    tensors = [x for x in (first, second) if isinstance(x, Tensor)]
-    device = tensors[0].device if tensors else None
-    # a copy in C order: PyTorch accepts neither read-only arrays nor negative strides
-    pair = [
-        (x if isinstance(x, Tensor) else torch.from_numpy(np.array(x, float, order="C"))).to(
-            device, torch.float64
-        )
-        for x in (first, second)
-    ]
-    dtype = functools.reduce(torch.promote_types, [x.dtype for x in tensors]) if tensors else None
-    if dtype is not None and not dtype.is_floating_point:
-        dtype = torch.float64
-    left, right = torch.broadcast_tensors(*pair)
-    return dtype, left, right
+def _broadcast_to_float64(k: Tensor, v: Tensor | float) -> tuple[torch.dtype, Tensor, Tensor]:
+    """The dtype of the result, and both arguments as float64 tensors of one shape."""
+    dtype = torch.promote_types(k.dtype, v.dtype) if isinstance(v, Tensor) else k.dtype
+    other = torch.as_tensor(v, dtype=torch.float64, device=k.device)
+    left, right = torch.broadcast_tensors(k.double(), other)
+    return dtype if dtype.is_floating_point else torch.float64, left, right
 
 
 def _apply_in_blocks(
@@ -134,32 +60,23 @@ def _mills_difference(
 ) -> Tensor:
     """``C/φ(d)``, or ``(1 − C)/φ(d)`` where ``upper`` is one rather than zero.
 
-    With ``Tⱼ = t²ʲ R⁽²ʲ⁺¹⁾(h)/(2j+1)!`` and ``n = 2j+1`` the narrow difference is ``−2t Σ Tⱼ``,
-    ``Tⱼ₊₁ = t² ((h² + 2n + 1) Tⱼ − t² Tⱼ₋₁)/((n+1)(n+2))`` with ``t² T₋₁ = −1``; five terms
-    leave 1e-17. Choices are products with 0 or 1, several times faster than torch.where.
+    Choices are products with 0 or 1, several times faster than torch.where; the series stays
+    finite where it is not taken.
     """
     sign = 2.0 * upper - 1.0
     narrow = (t < 0.5 * MAX_SERIES_TOTAL_VOLATILITY).to(h) * (1.0 - upper)
     near = mills(narrow * h + (1.0 - narrow) * (sign * (t - h)))
     far = mills(h + t)
-    # the series must stay finite where it is not taken, or where the price is zero anyway
-    hh, tt = narrow * torch.clamp(h * h, max=1e6), narrow * (t * t)
-    carried: Tensor | float = -1.0
-    term = narrow * (h * near) - 1.0
-    total = term
-    for n in (1, 3, 5, 7):
-        following = tt / ((n + 1) * (n + 2)) * ((hh + (2 * n + 1)) * term - carried)
-        carried, term = tt * term, following
-        total = total + term
-    return (1.0 - narrow) * (near + sign * far) - 2.0 * narrow * (t * total)
+    series = normal.narrow_series(narrow * h, narrow * t, near)
+    return (1.0 - narrow) * (near + sign * far) + 2.0 * narrow * (t * series)
 
 
 def _price_otm_block(k: Tensor, v: Tensor) -> tuple[Tensor]:
     """Price the side out of the money; zero volatility and infinite strikes are worth zero."""
     live = (v > 0.0) & torch.isfinite(k)
     # squares of h and t have to stay finite
-    h = torch.clamp(torch.where(live, k, 0.0).abs() / torch.where(live, v, 1.0), max=1e150)
-    t = torch.clamp(0.5 * v, max=1e150)
+    h = torch.clamp(torch.where(live, k, 0.0).abs() / torch.where(live, v, 1.0), max=MAX_DEVIATIONS)
+    t = torch.clamp(0.5 * v, max=MAX_DEVIATIONS)
     d = t - h
     # with d ≤ 0 the difference is the accurate form; with d > 0 the price is not small unless
     # the option is narrow, and one minus the complement can never exceed the upper bound
@@ -211,8 +128,7 @@ def put_parity(k: Tensor) -> Tensor:
     return torch.expm1(torch.where(k < 0.0, 0.0, k))
 
 
-@_accept_arrays_or_tensors
-def otm(k: Tensor, v: Tensor) -> Tensor:
+def otm(k: Tensor, v: Tensor | float) -> Tensor:
     """Price the side out of the money: the call for ``k ≥ 0``, the put for ``k < 0``.
 
     Args:
@@ -220,36 +136,36 @@ def otm(k: Tensor, v: Tensor) -> Tensor:
         v: total volatility ``σ√T``; zero gives zero, negative or NaN gives NaN.
 
     Returns:
-        Undiscounted prices over the forward, relatively accurate down to 1e-300: a tensor of
-        the given dtype if an argument is a tensor (differentiable, computed in float64), else
-        a float64 array.
+        Undiscounted prices over the forward, relatively accurate down to 1e-300, differentiable.
     """
-    return _otm_price(k, v)
+    dtype, k, v = _broadcast_to_float64(k, v)
+    return _otm_price(k, v).to(dtype)
 
 
-@_accept_arrays_or_tensors
-def call(k: Tensor, v: Tensor) -> Tensor:
+def call(k: Tensor, v: Tensor | float) -> Tensor:
     """Price a call, in the money by parity with the put; arguments as in :func:`otm`.
 
     Example:
-        >>> round(float(call(0.0, 0.2)), 12)
+        >>> round(float(call(torch.zeros((), dtype=torch.float64), 0.2)), 12)
         0.079655674554
     """
-    return _otm_price(k, v) + call_parity(k)
+    dtype, k, v = _broadcast_to_float64(k, v)
+    return (_otm_price(k, v) + call_parity(k)).to(dtype)
 
 
-@_accept_arrays_or_tensors
-def put(k: Tensor, v: Tensor) -> Tensor:
+def put(k: Tensor, v: Tensor | float) -> Tensor:
     """Price a put, in the money by parity with the call; arguments as in :func:`otm`."""
-    return _otm_price(k, v) + put_parity(k)
+    dtype, k, v = _broadcast_to_float64(k, v)
+    return (_otm_price(k, v) + put_parity(k)).to(dtype)
 
 
-@_accept_arrays_or_tensors
-def vega(k: Tensor, v: Tensor) -> Tensor:
+def vega(k: Tensor, v: Tensor | float) -> Tensor:
     """Derivative of call and put to total volatility, ``φ(v/2 − k/v)``; at ``v = 0`` its limit."""
+    dtype, k, v = _broadcast_to_float64(k, v)
     density = _vega(k, torch.where(v > 0.0, v, 1.0))
-    limit = torch.where(k == 0.0, normal.INV_ROOT_2PI, torch.where(torch.isnan(k), k, 0.0))
-    return torch.where(v > 0.0, density, torch.where(v == 0.0, limit, torch.nan))
+    limit = torch.where(k == 0.0, INV_ROOT_2PI, torch.where(torch.isnan(k), k, 0.0))
+    found = torch.where(v > 0.0, density, torch.where(v == 0.0, limit, torch.nan))
+    return found.to(dtype)
 
 
 def _guess_total_volatility(k: Tensor, below: Tensor, upper: Tensor, target: Tensor) -> Tensor:
@@ -263,8 +179,7 @@ def _guess_total_volatility(k: Tensor, below: Tensor, upper: Tensor, target: Ten
     distance = torch.maximum(a, 0.001 * below).clamp(min=5e-324)
     odds = torch.log(distance) + 0.5 * a - target
     growth = torch.relu(odds) + torch.log1p(torch.exp(-odds.abs()))
-    root = math.sqrt(2.0 * math.pi)
-    u = 2.0 * growth / (root + torch.sqrt(2.0 * math.pi + 2.0 * growth))
+    u = 2.0 * growth / (ROOT_2PI + torch.sqrt(ROOT_2PI**2 + 2.0 * growth))
     x = u / (1.0 + u)
     fit = 0.9979 + x * (0.3141 + x * (-0.8118 + x * (2.8972 - 2.3910 * x)))
     hh = (u * fit) ** 2
@@ -303,7 +218,7 @@ def _solve_total_volatility(k: Tensor, below: Tensor, above: Tensor) -> Tensor:
         step = newton * (1.0 + 0.5 * second * newton)
         v = v + v * step / (1.0 + newton * (second + third * newton / 6.0))
         # the answer lies inside this bracket (_guess_total_volatility), so no step may leave it
-        v = torch.clamp(v, min=guess / 1.15, max=guess * 1.15)
+        v = torch.clamp(v, min=guess / MAX_GUESS_ERROR, max=guess * MAX_GUESS_ERROR)
     return v
 
 
@@ -352,26 +267,11 @@ class _Implied(torch.autograd.Function):
         return per_price, -per_price * _strike_derivative(k, v, _is_put(k, ctx.side)), None, None
 
 
-@overload
-def implied_total_volatility(
-    price: Tensor, k: Tensor | NumericInput, side: str = "otm"
-) -> Implied[Tensor]: ...
-@overload
-def implied_total_volatility(
-    price: NumericInput, k: Tensor, side: str = "otm"
-) -> Implied[Tensor]: ...
-@overload
-def implied_total_volatility(
-    price: NumericInput, k: NumericInput, side: str = "otm"
-) -> Implied[Array]: ...
-def implied_total_volatility(price: Any, k: Any, side: str = "otm") -> Any:
+def implied_total_volatility(price: Tensor, k: Tensor | float, side: str = "otm") -> Implied:
     """Total volatility ``σ√T`` of undiscounted prices over the forward.
 
-    For total volatilities from 1e-4 to 10, ``|k| ≤ 15 v`` and prices down to 1e-300 the
-    relative error is at most ``max(1e-12, 2ε·price/(v·vega))``, ``ε = 2⁻⁵²``: the second term is
-    what rounding the price itself does to the answer. Tensors of other dtypes are solved in
-    float64, so that only their own rounding is added. No input data raises: what has no
-    volatility gives NaN and a code.
+    As accurate as the library's. Other dtypes are solved in float64, so that only their own
+    rounding is added. No input data raises: what has no volatility gives NaN and a code.
 
     Args:
         price: undiscounted prices over the forward.
@@ -379,22 +279,21 @@ def implied_total_volatility(price: Any, k: Any, side: str = "otm") -> Any:
         side: ``"otm"`` (calls for ``k ≥ 0``, puts for ``k < 0``), ``"call"`` or ``"put"``.
 
     Returns:
-        :class:`Implied`: tensors if an argument is a tensor (then differentiable twice and in
-        its dtype; NaN results send zero gradient), else arrays.
+        Volatilities in the dtype that was given, differentiable twice, and
+        :class:`arbiter.pricing.black.Reason` codes. NaN results send zero gradient.
 
     Raises:
         ValueError: if ``side`` is none of the three.
 
     Example:
-        >>> volatility, reason = implied_total_volatility([0.079655674554, 1.5], 0.0, side="call")
-        >>> round(float(volatility[0]), 9), Reason(reason[1]).name
+        >>> prices = torch.tensor([0.079655674554, 1.5], dtype=torch.float64)
+        >>> volatility, reason = implied_total_volatility(prices, 0.0, side="call")
+        >>> round(float(volatility[0]), 9), Reason(int(reason[1])).name
         (0.2, 'ABOVE_MAXIMUM')
     """
     if side not in SIDES:
         raise ValueError(f"side={side!r} is unknown: choose one of {', '.join(SIDES)}")
     dtype, price, k = _broadcast_to_float64(price, k)
-    eps = torch.finfo(dtype or torch.float64).eps
+    eps = torch.finfo(dtype).eps
     v, reason = _Implied.apply(price, k, side, eps)  # type: ignore[no-untyped-call]
-    if dtype is None:
-        return Implied(v.numpy(), reason.numpy())
     return Implied(v.to(dtype), reason)

@@ -1,19 +1,11 @@
-"""Slopes and mixture weights at any maturity, from those at the listed ones.
-
-In ``u = √T`` every slope follows a monotone cubic (Hermite) that starts at 0, passes through
-the listed slopes and leaves the last one on a straight line. Its tangents are limited so that
-it never falls between two listed maturities and so that ordered components stay ordered
-(docs/theory.md, section 5). Being continuously differentiable it gives a continuous theta,
-forward variance and local variance, which straight lines between maturities would not.
-"""
+"""The interpolation in maturity of :mod:`arbiter.pricing.maturity` on tensors, with gradients."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-# Volatility past the last maturity tends to at most this multiple of the last one.
-_MAX_END_VOLATILITY_RATIO = 1.25
+from arbiter.pricing.maturity import MAX_END_VOLATILITY_RATIO
 
 
 def slopes_at(maturities: Tensor, slopes: Tensor, T: Tensor) -> Tensor:
@@ -94,7 +86,7 @@ def _end_tangent(u: Tensor, values: Tensor, rate: Tensor) -> Tensor:
     lean = width[-1] / (width[-1] + width[-2])
     tangent = rate[..., -1, :] + lean * (rate[..., -1, :] - rate[..., -2, :])
     limit = torch.minimum(
-        3.0 * rate[..., -1, :], _MAX_END_VOLATILITY_RATIO * values[..., -1, :] / u[-1]
+        3.0 * rate[..., -1, :], MAX_END_VOLATILITY_RATIO * values[..., -1, :] / u[-1]
     )
     return torch.minimum(torch.clamp(tangent, min=0.0), limit)
 

@@ -1,8 +1,7 @@
-"""Normal density, distribution function, quantile, Mills ratio, and lognormal option values.
+"""The normal law and lognormal option values of :mod:`arbiter.pricing.normal`, on tensors.
 
-Glossary: ``φ`` density, ``Φ`` distribution function, ``R(y) = Φ(−y)/φ(y)`` Mills ratio.
-Everything here keeps *relative* accuracy far in the wings, where differences of numbers near
-one have none left (docs/theory.md, section 4).
+Choices between formulas are masks: arguments are clamped into each formula's own region, so that
+the one not taken sends no NaN into a gradient.
 """
 
 from __future__ import annotations
@@ -12,14 +11,15 @@ import math
 import torch
 from torch import Tensor
 
+from arbiter.pricing.normal import (
+    INV_ROOT_2PI,
+    MAX_SERIES_ARGUMENT,
+    MAX_SERIES_WIDTH,
+    MIN_SERIES_ARGUMENT,
+)
+
 ROOT_HALF = math.sqrt(0.5)
 ROOT_HALF_PI = math.sqrt(0.5 * math.pi)
-INV_ROOT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
-
-# Below this width R(y) − R(y+δ) is summed as a Taylor series about the midpoint; above it the
-# plain difference loses at most two digits. Five odd terms leave 1e-17 at the switch.
-_MAX_SERIES_WIDTH = 0.1
-_MIN_SERIES_ARGUMENT = -8.0
 MIN_ASYMPTOTIC_ARGUMENT = 30.0  # arguments from which a quick Mills ratio is its asymptotic series
 
 
@@ -64,12 +64,24 @@ def quick_mills(y: Tensor) -> Tensor:
     return inner + far * (w * (1.0 - ww * (1.0 - ww * (3.0 - 15.0 * ww))) - inner)
 
 
+def narrow_series(h: Tensor, t: Tensor, near: Tensor) -> Tensor:
+    """``(R(h − t) − R(h + t))/2t`` for small t, with ``near = R(h)``: five terms of its series."""
+    hh, tt = torch.clamp(h * h, max=1e6), t * t
+    carried: Tensor | float = 1.0
+    term = 1.0 - h * near
+    total = term
+    for n in (1, 3, 5, 7):
+        following = tt / ((n + 1) * (n + 2)) * ((hh + (2 * n + 1)) * term - carried)
+        carried, term = tt * term, following
+        total = total + term
+    return total
+
+
 def weighted_mills(k: Tensor, x: Tensor, y: Tensor, log_mass: Tensor | None = None) -> Tensor:
     """``e^k φ(x) R(y)``, finite wherever the product is, though ``R`` alone overflows.
 
     Left of zero it is ``e^{k+(y²−x²)/2} Φ(−y)``, an exponent that the caller may know better
-    than its rounded parts and give as ``log_mass``. Arguments are clamped into each formula's
-    own region, so that the one not taken sends no NaN into a gradient.
+    than its rounded parts and give as ``log_mass``.
     """
     right = y >= 0.0
     if log_mass is None:
@@ -103,27 +115,9 @@ def scaled_mills_difference(
     ``log_mass`` is ``k + (y²−x²)/2``, the same for every strike of a slice's right tail: given
     once, its rounding is common to all of them and bends no smile.
     """
-    narrow = (b < _MAX_SERIES_WIDTH) & (y > _MIN_SERIES_ARGUMENT)
-    # past 50 the density is zero in either precision: keep the series' powers finite
-    middle = torch.clamp(torch.where(narrow, y + 0.5 * b, 0.0), max=50.0)
-    series = _mills_gap_series(middle, torch.where(narrow, b, _MAX_SERIES_WIDTH))
+    narrow = (b < MAX_SERIES_WIDTH) & (y > MIN_SERIES_ARGUMENT)
+    middle = torch.clamp(torch.where(narrow, y + 0.5 * b, 0.0), max=MAX_SERIES_ARGUMENT)
+    half = 0.5 * torch.where(narrow, b, MAX_SERIES_WIDTH)
+    series = 2.0 * half * narrow_series(middle, half, mills(middle))
     wide = weighted_mills(k, x, y, log_mass) - weighted_mills(k, x, y + b)
     return torch.where(narrow, scaled_pdf(k, x) * series, wide)
-
-
-def _mills_gap_series(m: Tensor, width: Tensor) -> Tensor:
-    """``R(m − δ/2) − R(m + δ/2)`` for small ``δ``: odd Taylor terms about the midpoint.
-
-    The derivatives follow from ``R' = mR − 1`` as ``R⁽ⁿ⁺¹⁾ = m R⁽ⁿ⁾ + n R⁽ⁿ⁻¹⁾``.
-    """
-    half = 0.5 * width
-    previous = mills(m)
-    current = m * previous - 1.0
-    power = half
-    total = -2.0 * power * current
-    for order in range(1, 9):
-        previous, current = current, m * current + order * previous
-        power = power * half / (order + 1)
-        if order % 2 == 0:
-            total = total - 2.0 * power * current
-    return total

@@ -1,21 +1,7 @@
-"""Transport slices: arbitrage-free option prices from positive slopes on knots.
+"""The slices of :class:`arbiter.pricing.transport.Transport` on tensors, with gradients.
 
-Glossary (docs/theory.md, sections 2 to 4):
-
-    Z       standard normal;  φ, Φ its density and distribution function
-    x       Gaussian coordinate (a percentile, as a quantile of Z); knots x_1 < … < x_n
-    b(x)    slope: continuous, linear between knots, constant beyond the ends, > 0
-    s(x)    transport, s' = b, s(0) = 0;  M = E e^{s(Z)};  X = e^{s(Z)} / M has mean one
-    k, κ    log-moneyness and moneyness, κ = e^k = K/F
-    x*      coordinate of a strike: s(x*) = k + log M
-
-Prices are integrals of a *positive* function (theory, proposition 4):
-
-    put  = (1/M) ∫_{−∞}^{x*} e^{s} b Φ(x)  dx
-    call = (1/M) ∫_{x*}^{∞}  e^{s} b Φ(−x) dx
-
-so nothing cancels, however deep the wing and however flat the slope. Shapes: slopes are
-``(…, n)``, one slice per leading index; log-strikes are ``(…, m)`` with the same leading shape.
+Shapes: slopes are ``(…, n)``, one slice per leading index; points are ``(…, m)`` with the same
+leading shape. The glossary is that of the library's module.
 """
 
 from __future__ import annotations
@@ -26,12 +12,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from arbiter.pricing.slice_integrals import MAX_LEFT_TAIL_LOG_STRIKE
 from arbiter_lab.differentiable.pricing import normal
 from arbiter_lab.differentiable.pricing.black import call_parity, put_parity
 from arbiter_lab.differentiable.pricing.knots import Knots
-
-# Left of the first knot s < 0, and M ≥ ½, so that no strike there has k above log 2.
-_MAX_LEFT_TAIL_LOG_STRIKE = 1.0
 
 
 def _cap_keeping_gradient(value: Tensor, bound: Tensor) -> Tensor:
@@ -95,7 +79,7 @@ class Transport:
         self.knots = knots if isinstance(knots, Knots) else Knots.from_tensor(knots, slopes)
         grid = self.knots
         self.b = grid.slopes_at_cuts(slopes)  # (…, N)
-        width = torch.diff(grid.x)
+        width = grid.width
         rise = 0.5 * width * (self.b[..., 1:] + self.b[..., :-1])
         after = torch.cumsum(rise[..., grid.zero :], -1)
         before = torch.cumsum(rise[..., : grid.zero].flip(-1), -1).flip(-1)
@@ -245,7 +229,7 @@ class Transport:
         log_mass = self.s[..., -1:] + b * (0.5 * b - grid.last) - self.log_mean[..., None]
         x = torch.where(right, torch.clamp(point.x, min=grid.last), point.x)
         x = torch.where(right, x, -torch.clamp(point.x, max=grid.first))
-        k = torch.where(right, point.k, torch.clamp(point.k, max=_MAX_LEFT_TAIL_LOG_STRIKE))
+        k = torch.where(right, point.k, torch.clamp(point.k, max=MAX_LEFT_TAIL_LOG_STRIKE))
         return normal.scaled_mills_difference(k, x, torch.where(right, x - b, x), b, log_mass)
 
     def _price_inward_tail(self, point: SlicePoint, right: Tensor) -> Tensor:
@@ -268,7 +252,7 @@ class Transport:
             mirrored = normal.weighted_mills(k, at, b_first - at)
             return torch.exp(k) * normal.cdf(-at) + mirrored
 
-        k = torch.clamp(point.k, max=_MAX_LEFT_TAIL_LOG_STRIKE)
+        k = torch.clamp(point.k, max=MAX_LEFT_TAIL_LOG_STRIKE)
         x = torch.clamp(point.x, max=grid.first)
         call = self.above[..., :1] + reach(self.s[..., :1] - shift, x_first) - reach(k, x)
         return torch.where(right, put, call)
@@ -294,39 +278,9 @@ class Transport:
         point = self.at_strike(k)
         return normal.scaled_pdf(-point.k, point.x) / point.b
 
-    def gamma(self, k: Tensor) -> Tensor:
-        """``κ² f(κ)``, the gamma of a unit of forward, with the exponents joined."""
-        point = self.at_strike(k)
-        return normal.scaled_pdf(point.k, point.x) / point.b
-
-    def delta(self, k: Tensor) -> Tensor:
-        """Forward call delta at sticky moneyness, ``G(q*) = E[X; X > κ] = c + κ q*``."""
-        return self._partial_mean_above(self.at_strike(k))
-
-    def _partial_mean_above(self, point: SlicePoint) -> Tensor:
-        above = point.x >= 0.0
-        price = self.price_at(point, above)
-        outward = torch.where(above, point.x, -point.x)
-        tail = normal.weighted_mills(point.k, outward, outward)  # κ Φ(−|x|)
-        return torch.where(above, price + tail, 1.0 + price - tail)
-
     def quantile(self, u: Tensor) -> Tensor:
         """The κ below which X lies with probability ``u``."""
         return torch.exp(self.log_strike(normal.quantile(u)))
-
-    def dual(self, q: Tensor) -> Tensor:
-        """Dual potential ``G(q) = E[X; Z above its (1−q) quantile]``: the upper Lorenz curve."""
-        return self._partial_mean_above(self.at_coordinate(-normal.quantile(q)))
-
-    def cvar(self, q: Tensor, tail: str = "upper") -> Tensor:
-        """Mean of X in its upper (``G(q)/q``) or lower tail of probability ``q``."""
-        if tail == "upper":
-            return self.dual(q) / q
-        if tail == "lower":
-            point = self.at_coordinate(normal.quantile(q))
-            below = torch.zeros_like(point.x, dtype=torch.bool)
-            return torch.exp(point.k) - self.price_at(point, below) / q
-        raise ValueError(f"tail must be 'upper' or 'lower', got {tail!r}")
 
     def log_variance(self) -> Tensor:
         """Total log-contract variance ``W = −2 E log X = 2 (log M − E s(Z))``, shape ``(…)``."""
