@@ -28,7 +28,9 @@ $(READY): pyproject.toml lab/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Arbiter needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
 	@echo "==> environment: $(VENV), versions from constraints.txt"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev,bench]' -e lab
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[report,dev,bench]' -e lab
+	@echo "==> machine code, compiled once for this machine"
+	$(BIN)/arbiter warm || test $$? -eq 1
 	@touch $@
 
 surface: $(READY) ## fit a chain, the shipped one or CHAIN=path: surface, certificate, report in out/
@@ -81,7 +83,7 @@ pythons: ## the tests with every other supported Python that is at hand
 	@for version in $(OTHERS); do \
 	  command -v python$$version >/dev/null && python$$version -c '' 2>/dev/null || { echo "==> python$$version is not at hand"; continue; }; \
 	  echo "==> pytest, python$$version"; \
-	  test -f .venv-$$version/.ready || { python$$version -m venv .venv-$$version && .venv-$$version/bin/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[dev,bench]' -e lab && touch .venv-$$version/.ready; } || exit 1; \
+	  test -f .venv-$$version/.ready || { python$$version -m venv .venv-$$version && .venv-$$version/bin/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[report,dev,bench]' -e lab && touch .venv-$$version/.ready; } || exit 1; \
 	  $(ONE_THREAD) .venv-$$version/bin/pytest -n $(WORKERS) || exit 1; \
 	done
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 # From low to high. A floor imports only floors before it. A floor is a file or a folder.
 LIBRARY = [
     "conventions",
+    "extras",
     "compiled",
     "files",
     "values",
@@ -21,7 +22,6 @@ LIBRARY = [
     "audit",
     "surface",
     "frames",
-    "plots",
     "data",
     "examples",
     "vix",
@@ -51,7 +51,10 @@ LAB = [
 ]
 
 # One-call conveniences of a surface: imported when called, or for the type checker only.
-CONVENIENCES = {"arbiter.surface": {"storage", "frames", "audit", "plots"}}
+CONVENIENCES = {
+    "arbiter.surface": {"storage", "frames", "audit", "report"},
+    "arbiter.fitting.fitted_surface": {"fitting"},
+}
 
 # Inside a floor, from low to high. A module imports modules of the rows before its own. A folder
 # inside a floor is one place of its row, and has no circles inside.
@@ -67,7 +70,8 @@ LAYERS = {
         "vix_slices",
     ],
     "arbiter.chains": [
-        "contradictions errors parity sessions symbols",
+        "contradictions errors nyse parity symbols",
+        "sessions",
         "cleaning quote_time roots series_parity source",
         "chain reading tables",
         "exchange_layout long_layout tidy_layout yahoo_layout volatilities_layout futures_files",
@@ -117,16 +121,16 @@ LAYERS = {
         "joint_audit",
     ],
     "arbiter.fitting": [
-        "interior_point loss price_derivatives prior_mean unknowns vix_quotes",
-        "options uncertainty",
-        "fitted_surface misfit roughness",
-        "objective",
+        "banded loss normal_equations order_constraints prior_mean unknowns vix_quotes",
+        "interior_point options",
+        "misfit roughness uncertainty",
+        "fitted_surface objective",
         "fit_end guided_objective initial_point smoothing",
         "cross_validation prior_weight vix_objective",
         "joint_objective",
         "joint_fit",
         "direct_fit vix_fit",
-        "refinement vix_comparison",
+        "refinement vix_comparison window_update",
     ],
     "arbiter.operators": [
         "checkpoint domain quote_tensors slope_head workers",
@@ -138,16 +142,17 @@ LAYERS = {
         "pretrained",
     ],
     "arbiter.report": [
-        "fit_summary number_format smile_curves",
+        "fit_summary number_format smile_curves surface_picture",
+        "smile_panels vix_curves",
         "curves",
         "contact_sheet headline plot_style tables",
-        "slice_figures vix_panels",
-        "figures vix_pictures",
+        "picture_style slice_figures vix_panels",
+        "figures smile_pictures vix_pictures",
         "page pictures",
     ],
     "arbiter.cli": [
         "chain_options console_log exit_codes",
-        "audit_command joint_command simulate_command vix_command vix_options",
+        "audit_command joint_command simulate_command vix_command vix_options warm_command",
         "fit_command",
     ],
 }

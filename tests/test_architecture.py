@@ -50,8 +50,9 @@ def describe_fault(module: Module, found: Import) -> str | None:
     if target is None:
         return f"{at}, which is on no floor: import from the module that defines the name"
     assert height is not None
-    convenient = found.deferred and floor_of(found.target) in CONVENIENCES.get(module.name, ())
-    if target > height and not convenient:
+    if found.deferred and floor_of(found.target) in CONVENIENCES.get(module.name, ()):
+        return None
+    if target > height:
         return f"{at}, which is above it"
     mine, theirs = layer_of(module.name), layer_of(found.target)
     if target < height or mine is None or theirs is None or mine[0] == theirs[0]:
@@ -111,7 +112,7 @@ def test_imports_flow_one_way(module: Module) -> None:
         ("arbiter.pricing.transport", "if TYPE_CHECKING:\n    from arbiter.surface import S\n"),
         ("arbiter.pricing.transport", "from arbiter.pricing.mixture import Mixture\n"),
         ("arbiter.operators.prior.shrinkage", "from arbiter.operators.network import network\n"),
-        ("arbiter.surface", "from arbiter.plots import smile\n"),
+        ("arbiter.surface", "from arbiter.report import plot_surface\n"),
         ("arbiter.surface", "def save():\n    from arbiter.cli import main\n"),
         ("arbiter.audit.certificate", "from arbiter import Surface\n"),
         ("arbiter.pipeline", "from arbiter_lab.metrics.metric import Metric\n"),
@@ -127,7 +128,7 @@ def test_planted_backward_import_is_found(name: str, source: str) -> None:
     ("name", "source"),
     [
         ("arbiter.surface", "from arbiter.pricing.transport import Transport\nimport math\n"),
-        ("arbiter.surface", "def plot(self):\n    from arbiter import plots\n"),
+        ("arbiter.surface", "def plot(self):\n    from arbiter import report\n"),
         ("arbiter.surface", "if TYPE_CHECKING:\n    from arbiter.audit.certificate import C\n"),
         ("arbiter.pricing.mixture", "from arbiter.pricing.transport import Transport\n"),
         ("arbiter_lab.training.loop", "from arbiter.surface import Surface\n"),
@@ -264,6 +265,13 @@ def test_command_line_starts_without_torch_and_numpy() -> None:
 
 def test_loaded_torch_and_numpy_are_seen() -> None:
     assert {"numpy", "torch"} <= loaded_after("import torch, numpy")
+
+
+def test_a_fit_without_a_report_starts_without_its_packages() -> None:
+    unwanted = {"jinja2", "matplotlib", "plotly", "scipy.signal", "torch"}
+    assert unwanted.isdisjoint(loaded_after("import arbiter.pipeline"))
+    drawn = loaded_after("import arbiter.report.page, arbiter.report.pictures")  # the control
+    assert {"jinja2", "matplotlib", "plotly"} <= drawn
 
 
 def test_folders_do_not_hide_functions_of_the_same_name() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.signal import find_peaks
 
 from arbiter import scoring
 from arbiter.conventions import Array
@@ -211,6 +212,17 @@ def test_ripples_count_from_a_thousandth_of_the_peak() -> None:
     assert scoring.count_modes(law).max() == 1
     Rippled.size = 0.002
     assert scoring.count_modes(law).min() > 5
+
+
+@given(
+    st.lists(st.integers(0, 6) | st.floats(-2.0, 6.0), min_size=1, max_size=30),
+    st.floats(-1.0, 6.0),
+    st.floats(0.01, 4.0),
+)
+def test_peaks_are_those_of_scipy(values: list[float], height: float, prominence: float) -> None:
+    line = np.array(values, dtype=np.float64)
+    expected, _ = find_peaks(line, height=height, prominence=prominence)
+    assert scoring.count_peaks(line, height, prominence) == expected.size
 
 
 def test_the_example_has_one_mode_and_a_dip_in_the_slopes_makes_two() -> None:

@@ -37,6 +37,10 @@ PACKAGE = Path(__file__).parent
 # test looks after it.
 ROOMS = ("compiled.py", "conventions.py", "pricing", "models", "audit", "fitting", "operators")
 _CACHE_PREFIX, _MAX_CACHE_AGE_SECONDS = "arbiter-compiled-", 3600.0  # names of folders, and seconds
+NOTHING_KEPT = (
+    "machine code cannot be kept, and every process compiles anew: set NUMBA_CACHE_DIR to a folder "
+    "that can be written to"
+)
 _compile_lock = Lock()
 
 
@@ -140,12 +144,17 @@ def _cache_in_folder(folder: Path) -> Iterator[None]:
         config.CACHE_DIR = before
 
 
+def is_of_package(event: Any) -> bool:
+    """Whether an event of the compiler is about a function of this package."""
+    function = getattr(event.data.get("dispatcher"), "py_func", None)
+    return (getattr(function, "__module__", None) or "").startswith("arbiter.")
+
+
 class _CompileNotice(event.Listener):
     """Logs once why the first call of all takes long."""
 
     def on_start(self, event: Any) -> None:
-        function = getattr(event.data.get("dispatcher"), "py_func", None)
-        if (getattr(function, "__module__", None) or "").startswith("arbiter."):
+        if is_of_package(event):
             log_compiling()
 
     def on_end(self, event: Any) -> None:
@@ -161,4 +170,6 @@ def _register_notice() -> None:
 def log_compiling() -> None:
     """Log a notice: the record is marked as one, and is no warning about a result."""
     message = "compiling for this machine, which takes up to a minute the first time"
+    if find_cache_folder(ROOMS[-1]) is None:
+        message = f"compiling for this machine, which takes up to a minute; {NOTHING_KEPT}"
     logger.warning(message, extra={"notice": True})

@@ -7,24 +7,25 @@ import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.audit.certificate import Certificate
+from arbiter.extras import REPORT_PACKAGES, describe_missing, require_installed
 from arbiter.files import require_folder, write_whole
 from arbiter.fitting import FitOptions, FittedSurface, fit
 from arbiter.fitting.vix_comparison import JointComparison, fit_markets
 from arbiter.forwards import DateLike
-from arbiter.operators.operator_surface import OperatorSurface
-from arbiter.operators.pretrained import Operator
 from arbiter.quotes import Quotes
-from arbiter.report import write_pdf, write_pictures, write_report
 from arbiter.report.fit_summary import Answer, build_summary, nan_to_none
 from arbiter.scoring import score
 from arbiter.sources import QuoteSource, VixSource
 from arbiter.vix.replication import term_structure
+
+if TYPE_CHECKING:
+    from arbiter.operators.operator_surface import OperatorSurface
 
 SURFACE, CERTIFICATE, SUMMARY = "surface.npz", "certificate.json", "fit.json"
 REPORT, EXCLUSIONS, PICTURES, PDF = "report.html", "exclusions.csv", "pictures", "report.pdf"
@@ -54,7 +55,8 @@ class Job:
         seed: Which quotes are held out.
         options: Options of the fit.
         method: ``"fit"``, ``"operator"``, or ``"both"``: the fit with the operator as its prior.
-        report: Whether to write the report and the pictures.
+        report: Whether to write the report and the pictures; if None, where their packages are
+            installed.
         pdf: Whether to write the pictures as one PDF too.
         vix: File with options on the VIX: a fit is one of both markets then, and the operator's
             surface has VIX slices that follow them.
@@ -69,7 +71,7 @@ class Job:
     seed: int = 0
     options: FitOptions = field(default_factory=FitOptions)
     method: str = "fit"
-    report: bool = True
+    report: bool | None = None
     pdf: bool = False
     vix: Path | None = None
     vix_futures: Path | None = None
@@ -77,6 +79,21 @@ class Job:
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise ValueError(f"method = {self.method!r} is none of {', '.join(METHODS)}")
+
+    def require_packages(self) -> None:
+        """Raise a ``MissingExtraError`` if what was asked for needs packages that are missing."""
+        if self.report or self.pdf:
+            require_installed(*REPORT_PACKAGES)
+
+    @property
+    def why_no_report(self) -> str | None:
+        """A sentence, where a report would be written if its packages were installed."""
+        return describe_missing(*REPORT_PACKAGES) if self.report is None else None
+
+    @property
+    def writes_report(self) -> bool:
+        """Whether a report is written."""
+        return self.report is not False and self.why_no_report is None
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +119,9 @@ def run_job(
     Raises:
         ValueError: If the chain cannot be read or used, or ``out`` cannot be written to; nothing
             is written then.
+        MissingExtraError: If a report was asked for, and a package that it needs is missing.
     """
+    job.require_packages()
     say = tell or (lambda _: None)
     require_folder(out, files=FILES, folders=(PICTURES,))
     say("reading")
@@ -151,6 +170,7 @@ def run_job(
         "warnings": warnings,
     }
     summary["notes"] += _list_method_notes(answer.surface, job, given)
+    summary["notes"] += [] if job.why_no_report is None else [job.why_no_report]
     summary = {name: nan_to_none(value) for name, value in summary.items()}
     outcome = FitOutcome(read, quotes, answer.surface, certificate, summary, agreement)
     return replace(outcome, written=_write_files(outcome, Path(out), job, say))
@@ -178,6 +198,8 @@ def _make_surface(quotes: Quotes, job: Job, given: VixSource | None) -> Answer:
     if job.method == "fit":
         fitted = fit(quotes, vix_quotes=options, vix_futures=futures, options=job.options)
         return Answer(job.method, fitted, None)
+    from arbiter.operators.pretrained import Operator
+
     operator = Operator.pretrained()
     if job.method == "operator":
         first = operator(quotes, vix_quotes=options, vix_futures=futures)
@@ -245,28 +267,30 @@ def _make_files(outcome: FitOutcome, out: Path, job: Job, say: Callable[[str], N
         texts[VIX_EXCLUSIONS] = outcome.agreement.market.quotes.exclusions.write_csv()
     for name, text in texts.items():
         (out / name).write_bytes(text.encode())
-    if job.report:
+    if job.writes_report or job.pdf:
         say("drawing")
+        _draw_report(outcome, out, job)
+
+
+def _draw_report(outcome: FitOutcome, out: Path, job: Job) -> None:
+    """Page, pictures and PDF, from one evaluation of the surface."""
+    from arbiter.report import write_booklet, write_page, write_panels
+    from arbiter.report.curves import Readings
+
+    readings = Readings(outcome.surface, outcome.quotes, outcome.agreement)
+    if job.writes_report:
         chain = outcome.source.chain
-        write_pictures(out / PICTURES, outcome.surface, outcome.quotes, outcome.agreement)
-        write_report(
+        write_panels(out / PICTURES, readings)
+        write_page(
             out / REPORT,
-            outcome.surface,
-            outcome.quotes,
+            readings,
             summary=outcome.summary,
             certificate=outcome.certificate,
             term_structure=term_structure(outcome.surface, source=chain or outcome.quotes),
             forwards=None if chain is None else chain.forwards(),
-            agreement=outcome.agreement,
         )
     if job.pdf:
-        write_pdf(
-            out / PDF,
-            outcome.surface,
-            outcome.quotes,
-            summary=outcome.summary,
-            agreement=outcome.agreement,
-        )
+        write_booklet(out / PDF, readings, outcome.summary)
 
 
 def _options_to_dict(options: FitOptions) -> dict[str, Any]:

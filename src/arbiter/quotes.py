@@ -243,7 +243,8 @@ class Quotes:
             schema=EXCLUSION_SCHEMA,
             nan_to_null=True,
         )
-        warnings = _describe_excluded(bad.size, T.size)
+        unused = f"{bad.size} of {T.size} quotes are not used; see .counts()"
+        warnings = (unused,) if bad.size else ()
         for warning in warnings:
             logger.warning(warning)
         return cls(
@@ -259,11 +260,6 @@ class Quotes:
             exclusions=exclusions,
             warnings=warnings,
         )
-
-
-def _describe_excluded(excluded: int, count: int) -> tuple[str, ...]:
-    """A sentence if quotes of a table are not used."""
-    return (f"{excluded} of {count} quotes are not used; see .counts()",) if excluded else ()
 
 
 def require_quotes(quotes: Any, user: str, where: str = "") -> None:

@@ -194,17 +194,38 @@ def count_modes(law: Law, T: ArrayLike | None = None) -> NDArray[np.int64]:
     Returns:
         ``(L,)`` counts.
     """
-    from scipy.signal import find_peaks
-
     times = law.maturities if T is None else np.atleast_1d(np.asarray(T, dtype=np.float64))
     k = law.log_strike(_MODE_COORDINATES, times[:, None])  # (L, 4001)
     density = law.density(k, times[:, None])
-    counts = []
-    for row in density:
-        peak = row.max()
-        found, _ = find_peaks(row, height=MODE_HEIGHT * peak, prominence=MODE_PROMINENCE * peak)
-        counts.append(max(found.size, 1))  # a density that only rises or falls has one, at an end
+    # a density that only rises or falls has one mode, at an end
+    counts = [
+        max(count_peaks(row, MODE_HEIGHT * row.max(), MODE_PROMINENCE * row.max()), 1)
+        for row in density
+    ]
     return np.array(counts, dtype=np.int64)
+
+
+def count_peaks(values: Array, height: float, prominence: float) -> int:
+    """Number of inner local maxima of at least this height and prominence; plateaus count once.
+
+    Prominence is the drop to the higher of the two valleys that separate a maximum from higher
+    values, or from the ends.
+    """
+    steps = np.flatnonzero(np.diff(values))
+    distinct = values[np.r_[0, steps + 1]]
+    rises = np.diff(distinct) > 0.0
+    turns = np.flatnonzero(rises[1:] != rises[:-1]) + 1
+    levels = distinct[np.r_[0, turns, distinct.size - 1]]  # highs and lows by turns, and the ends
+    inner = levels[1:-1]
+    peaks = np.flatnonzero((inner >= height) & (inner > levels[:-2]) & (inner > levels[2:])) + 1
+    found = 0
+    for at in peaks:
+        higher = np.flatnonzero(levels > levels[at])
+        left = higher[higher < at].max(initial=0)
+        right = higher[higher > at].min(initial=levels.size - 1)
+        valley = max(levels[left : at + 1].min(), levels[at : right + 1].min())
+        found += levels[at] - valley >= prominence
+    return int(found)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from arbiter import inputs
 from arbiter.chains import Chain, ChainError, read_chain, read_futures, read_volatilities
-from arbiter.chains.sessions import OPEN_TIME
+from arbiter.chains.sessions import NYSE
 from arbiter.chains.source import RawSource, load_source
 from arbiter.chains.tables import columns_of
 from arbiter.fitting.vix_quotes import VixMarket
@@ -89,7 +89,7 @@ class QuoteSource:
         if self.chain is not None:
             return read_futures(path, as_of=self.as_of)
         # maturities of a table are whole days: counted from the open, so are those of futures
-        curve = read_futures(path, as_of=self.as_of.astype("datetime64[D]") + OPEN_TIME)
+        curve = read_futures(path, as_of=self.as_of.astype("datetime64[D]") + NYSE.open_time)
         return replace(curve, as_of=self.as_of)
 
     def __str__(self) -> str:

@@ -339,7 +339,7 @@ class Surface(VixQueries):
 
     def plot(self, path: str | PathLike[str] | None = None) -> Figure:
         """Smiles, 3D and contour views, densities and total variance in one figure."""
-        from arbiter.plots import plot_surface
+        from arbiter.report import plot_surface
 
         return plot_surface(self, path)
 

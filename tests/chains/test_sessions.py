@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import warnings
+from functools import cache
 
 import numpy as np
 import pytest
@@ -10,7 +12,58 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arbiter.chains import ChainError, quote_time
-from arbiter.chains.sessions import moment_of, settlement_time
+from arbiter.chains.sessions import (
+    FIRST_YEAR,
+    LAST_YEAR,
+    NYSE,
+    ExchangeCalendar,
+    last_session,
+    moment_of,
+    session_close,
+    settlement_time,
+)
+
+Closes = dict[np.datetime64, np.datetime64]  # of every session
+
+
+@cache
+def published_closes() -> Closes:
+    """Those of another source, which is kept by hand and has a rule of its own for each holiday."""
+    with warnings.catch_warnings():  # its own calls into pandas
+        warnings.simplefilter("ignore")
+        import exchange_calendars
+
+        calendar = exchange_calendars.get_calendar(
+            "XNYS", start=f"{FIRST_YEAR}-01-01", end=f"{LAST_YEAR}-12-31"
+        )
+        local = calendar.closes.dt.tz_convert("America/New_York").dt.tz_localize(None)
+    sessions = calendar.sessions.to_numpy().astype("datetime64[D]")
+    return dict(zip(sessions, local.to_numpy().astype("datetime64[m]"), strict=True))
+
+
+def closes_of(calendar: ExchangeCalendar) -> Closes:
+    days = np.arange(f"{FIRST_YEAR}-01-01", f"{LAST_YEAR + 1}-01-01", dtype="datetime64[D]")
+    return {
+        day: session_close(day, calendar) for day in days if last_session(day, calendar) == day
+    }
+
+
+def test_every_session_and_close_of_a_century_is_the_published_one() -> None:
+    assert closes_of(NYSE) == published_closes()
+    assert len(published_closes()) > 27_000
+
+
+def test_a_holiday_or_a_half_day_too_few_is_found() -> None:
+    """The control: one closure forgotten, and one half day."""
+    forgotten, whole = dt.date(2025, 1, 9), dt.date(2098, 12, 24)
+    wrong = NYSE._replace(
+        list_holidays=lambda year: [d for d in NYSE.list_holidays(year) if d != forgotten],
+        list_early_closes=lambda year: {
+            day: at for day, at in NYSE.list_early_closes(year).items() if day != whole
+        },
+    )
+    found = set(closes_of(wrong).items()) ^ set(published_closes().items())
+    assert {day.item() for day, _ in found} == {forgotten, whole}
 
 
 @pytest.mark.parametrize(
@@ -24,7 +77,9 @@ from arbiter.chains.sessions import moment_of, settlement_time
         ("2023-04-07", "PM", "2023-04-06T16:00"),  # Good Friday
         ("2028-12-15", "AM", "2028-12-15T09:30"),  # years ahead of any list of sessions
         ("2099-12-18", "PM", "2099-12-18T16:00"),
-        ("2020-01-01", "PM", "2019-12-31T16:00"),  # the first day of a decade looks back
+        ("2020-01-01", "PM", "2019-12-31T16:00"),  # the first day of a year looks back
+        ("1990-01-01", "PM", "1989-12-29T16:00"),
+        ("1991-12-24", "PM", "1991-12-24T14:00"),  # half days closed an hour later until 1992
     ],
 )
 def test_options_settle_at_the_open_or_close_of_their_last_session(

@@ -68,7 +68,7 @@ def test_an_older_result_stays_whole_if_a_picture_cannot_be_made(
     def fails(*_: object, **__: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr("arbiter.pipeline.write_pictures", fails)
+    monkeypatch.setattr("arbiter.report.pictures.write_panels", fails)
     result = run("fit", month, "--out", tmp_path, "--roughness", "1,1,1")
     assert result.exit_code == 2
     assert "no space left" in result.stderr

@@ -13,6 +13,9 @@ from matplotlib import image
 import arbiter as ab
 from arbiter.quotes import Quotes
 from arbiter.report import pictures, write_pdf, write_pictures
+from arbiter.report.curves import Readings
+from arbiter.report.smile_panels import lay_out_smiles
+from arbiter.report.smile_pictures import cut_line, draw_smiles
 from arbiter.surface import Surface
 
 NAMES = ["smiles", "residuals", "surface", "total_variance", "densities", "term_structure"]
@@ -65,6 +68,34 @@ def test_an_empty_picture_would_be_found(tmp_path: Path) -> None:
     image.imsave(tmp_path / "white.png", np.ones((40, 60, 3)))
     assert size(tmp_path / "white.png") == (60, 40)
     assert ink(tmp_path / "white.png") == 0.0
+
+
+def test_lines_end_at_their_frame() -> None:
+    """A line from below the frame to above it and back, with a hole."""
+    line = np.array([[0.0, 2.0, 4.0, 5.0, 6.0], [-1.0, 1.0, 3.0, np.nan, 1.0]])
+    x, y = cut_line(line, 0.0, 2.0)
+    np.testing.assert_allclose(x[np.isfinite(y)], [1.0, 2.0, 3.0, 6.0])
+    np.testing.assert_allclose(y[np.isfinite(y)], [0.0, 1.0, 2.0, 1.0])
+    inside = line[:, 1:2]
+    np.testing.assert_array_equal(cut_line(inside, 0.0, 2.0), inside)
+
+
+def test_every_smile_has_its_quotes_and_curves(surface: Surface) -> None:
+    readings = Readings(surface, few(surface))
+    panels = lay_out_smiles(readings)
+    assert [panel.inside.size for panel in panels] == [9, 9, 9]
+    (axes,) = draw_smiles(readings).axes
+    texts = " ".join(text.get_text() for text in axes.texts)
+    assert all(label.replace("$", r"\$") in texts for label in readings.quotes.labels)
+    assert all(tick in texts for panel in panels for _, tick in panel.across + panel.up)
+    inside, outside, *_ = (np.asarray(line.get_ydata()) for line in axes.lines[2:])
+    assert np.isfinite(inside).sum() + np.isfinite(outside).sum() == 2 * len(readings.quotes)
+    width, height = draw_smiles(readings).get_size_inches()
+    for line in axes.lines:
+        x, y = np.asarray(line.get_xdata()), np.asarray(line.get_ydata())
+        assert np.nanmin(np.r_[x, y, 0.0]) >= 0.0
+        assert np.nanmax(np.r_[x, 0.0]) <= width
+        assert np.nanmax(np.r_[y, 0.0]) <= height
 
 
 def test_same_fit_same_bytes(drawn: list[Path], surface: Surface, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import arbiter as ab
 from arbiter.fitting.vix_comparison import JointComparison, VixLaw
 from arbiter.report import write_pictures, write_report
-from arbiter.report.vix_panels import VixReadings
+from arbiter.report.vix_curves import VixReadings
 
 T = 47 / 365.0
 ENDS = (T, 60 / 365.0, T + 30 / 365.0, 0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import math
 
@@ -24,7 +25,9 @@ _REQUIRED_COLUMNS = (
     *("row", "label", "root", "expiry", "settlement", "settles", "T"),
     *("strike", "side", "bid", "ask"),
 )
+_SERIES_KEYS = ["root", "expiry", "settlement", "settles"]  # as the source gives them
 _OPTIONAL_COLUMNS = ("last", "volume", "open_interest", "quote_time")
+_FIRST_DAY, _LAST_DAY = dt.date(FIRST_YEAR, 1, 1), dt.date(LAST_YEAR, 12, 31)
 _MAX_STRIKE_SPOT_RATIO = 20.0  # median strike over spot, or spot over it: beyond, units differ
 
 
@@ -46,9 +49,9 @@ def assemble_chain(
             "a side that can be read"
         )
     index = _find_underlying(good, reading, underlying)
-    good, assumed = _fill_settlements(good, name)
+    series, assumed = _list_series(good)
     level = _check_spot(reading.spot if spot is None else spot, good, name)
-    frame = _build_series_frame(good, moment)
+    frame = _build_frame(good, series, moment)
     chain = Chain(
         frame=frame,
         as_of=moment,
@@ -84,7 +87,7 @@ def _resolve_quote_moment(
 
 def _mark_unreadable_rows(options: pl.DataFrame) -> pl.DataFrame:
     """Rows whose dates are outside the calendar cannot be read."""
-    inside = pl.col("expiry").dt.year().is_between(FIRST_YEAR, LAST_YEAR).fill_null(False)
+    inside = pl.col("expiry").is_between(_FIRST_DAY, _LAST_DAY).fill_null(False)
     if options["settles"].null_count() < options.height:
         inside &= pl.col("settles").dt.year().is_between(FIRST_YEAR, LAST_YEAR).fill_null(True)
     inside &= pl.col("strike").is_finite().fill_null(False)
@@ -110,31 +113,37 @@ def _find_underlying(good: pl.DataFrame, reading: Reading, given: str | None) ->
     return found
 
 
-def _fill_settlements(good: pl.DataFrame, name: str) -> tuple[pl.DataFrame, list[str]]:
-    """Fill in settlement and its time."""
+def _list_series(good: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
+    """What there is of :data:`_SERIES_KEYS`, and with each when it settles.
+
+    Returns:
+        One row per combination in the order of the source, with its number of options ``len``, and
+        what was assumed.
+    """
     notes = []
+    series = good.group_by(_SERIES_KEYS, maintain_order=True).len()
     table = {root: entry.settlement for root, entry in EUROPEAN_ROOTS.items()}
     of_root = pl.col("root").replace_strict(table, default=None, return_dtype=pl.String)
     morning = pl.col("settles").dt.hour() < 12
     of_time = pl.when(morning).then(pl.lit("AM")).when(~morning).then(pl.lit("PM"))
-    good = good.with_columns(settlement=pl.coalesce("settlement", of_time, of_root))
-    unsettled = good.filter(pl.col("settlement").is_null())
+    filled = pl.coalesce("settlement", of_time, of_root)
+    series = series.with_columns(filled.alias("half"))
+    unsettled = series.filter(pl.col("half").is_null())
     if unsettled.height:
         root = unsettled["root"].drop_nulls()
         if len(root):
+            rows = good.join(unsettled, on=_SERIES_KEYS, nulls_equal=True, maintain_order="left")
             raise ChainError(
-                f"row {unsettled['row'][0]}: nothing says when root {root[0]!r} settles: give a "
+                f"row {rows['row'][0]}: nothing says when root {root[0]!r} settles: give a "
                 "column settlement ('AM' or 'PM'), or settles"
             )
         notes.append("no root, settlement or settles is given: taken as settled at the close")
-        good = good.with_columns(pl.col("settlement").fill_null("PM"))
-    if good["root"].null_count() and not notes:
+        series = series.with_columns(pl.col("half").fill_null("PM"))
+    if series["root"].null_count() and not notes:
         notes.append("no root is given: the options are taken as European")
-    days = good.select("expiry", "settlement").unique()
-    times = [settlement_time(*day) for day in days.iter_rows()]
-    days = days.with_columns(pl.Series("computed", times, dtype=pl.Datetime("us")))
-    good = good.join(days, on=["expiry", "settlement"], how="left", maintain_order="left")
-    return good.with_columns(settles=pl.coalesce("settles", "computed")).drop("computed"), notes
+    times = [settlement_time(*day) for day in series.select("expiry", "half").iter_rows()]
+    computed = pl.Series(times, dtype=pl.Datetime("us"))
+    return series.with_columns(at=pl.coalesce("settles", computed)), notes
 
 
 def _check_spot(spot: float | None, good: pl.DataFrame, name: str) -> float | None:
@@ -156,26 +165,29 @@ def _check_spot(spot: float | None, good: pl.DataFrame, name: str) -> float | No
     return level
 
 
-def _build_series_frame(good: pl.DataFrame, moment: np.datetime64) -> pl.DataFrame:
+def _build_frame(good: pl.DataFrame, series: pl.DataFrame, moment: np.datetime64) -> pl.DataFrame:
     """The chain's frame: what settles at one moment is one series, by the name of most of it."""
-    sizes = good.group_by("settles", "root").len().sort("len", "root", descending=[True, False])
-    names = sizes.group_by("settles", maintain_order=True).agg(series=pl.col("root").first())
+    sizes = series.group_by("at", "root").agg(pl.col("len").sum())
+    sizes = sizes.sort("len", "root", descending=[True, False])
+    names = sizes.group_by("at", maintain_order=True).agg(name=pl.col("root").first())
     since = pl.lit(moment.astype("datetime64[us]").item())
-    minutes = (pl.col("settles") - since).dt.total_seconds() // 60
-    day = pl.col("settles").dt.strftime("%Y-%m-%d")
-    listed = pl.col("expiry").dt.strftime("%Y-%m-%d").first().over("settles")
-    frame = good.join(names, on="settles", how="left", maintain_order="left").with_columns(
-        root=pl.col("series"),
+    minutes = (pl.col("at") - since).dt.total_seconds() // 60
+    day = pl.col("at").dt.strftime("%Y-%m-%d")
+    listed = pl.col("expiry").dt.strftime("%Y-%m-%d").first().over("at")
+    series = series.join(names, on="at", how="left", maintain_order="left").with_columns(
         T=minutes / MINUTES_PER_YEAR,
         label=pl.concat_str(
-            pl.coalesce(listed, day), pl.coalesce("series", "settlement"), separator=" "
+            pl.coalesce(listed, day), pl.coalesce("name", "half"), separator=" "
         ),
     )
     # what settles at different times is never one series, whatever it is called
-    alike = pl.col("settles").n_unique().over("label") > 1
-    timed = pl.concat_str("label", pl.col("settles").dt.strftime("%m-%d %H:%M"), separator=" ")
-    frame = frame.with_columns(label=pl.when(alike).then(timed).otherwise("label"))
-    more = [column for column in _OPTIONAL_COLUMNS if frame[column].null_count() < frame.height]
+    alike = pl.col("at").n_unique().over("label") > 1
+    timed = pl.concat_str("label", pl.col("at").dt.strftime("%m-%d %H:%M"), separator=" ")
+    series = series.with_columns(label=pl.when(alike).then(timed).otherwise("label"))
+    frame = good.join(
+        series, on=_SERIES_KEYS, how="left", maintain_order="left", nulls_equal=True
+    ).with_columns(root="name", settlement="half", settles="at")
+    more = [column for column in _OPTIONAL_COLUMNS if good[column].null_count() < good.height]
     return frame.select(*_REQUIRED_COLUMNS, *more)
 
 

@@ -8,13 +8,21 @@ from functools import cached_property
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from arbiter import inputs
-from arbiter.chains.cleaning import CleaningRules, CleaningVerdict, judge_options
+from arbiter.chains.cleaning import (
+    REASONS,
+    USED,
+    CleaningRules,
+    CleaningVerdict,
+    judge_options,
+)
 from arbiter.chains.errors import ChainError
+from arbiter.chains.option_table import OptionTable, SeriesEstimates, tabulate_options
 from arbiter.chains.series_parity import SERIES_COLUMNS, ParityEstimates, estimate_parity
-from arbiter.conventions import DAYS_PER_YEAR, MINUTES_PER_YEAR
-from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion, count_exclusions, no_exclusions
+from arbiter.conventions import DAYS_PER_YEAR, MINUTES_PER_YEAR, Array
+from arbiter.exclusions import Exclusion, count_exclusions, no_exclusions
 from arbiter.quotes import Quotes
 
 logger = logging.getLogger(__name__)
@@ -29,8 +37,8 @@ _MAX_SPOT_GAP, _MAX_CARRY_PER_YEAR = (
     0.1,
 )  # of spot, at once and a year: more is another moment
 _REQUESTED_EXCLUSIONS = [
-    Exclusion.TOO_SHORT.value,
-    Exclusion.TOO_FEW.value,
+    REASONS.index(Exclusion.TOO_SHORT.value),
+    REASONS.index(Exclusion.TOO_FEW.value),
 ]  # the caller's own choice
 
 
@@ -110,23 +118,29 @@ class Chain:
             where the option is not listed or has no such quote (negative and infinite ones are
             none). Of an option that is listed twice the first row counts.
         """
-        prices = pl.col("bid", "ask")
-        live = self.frame.filter(pl.col("T") > 0.0).with_columns(
-            pl.when(prices.is_finite() & (prices >= 0.0)).then(prices)
-        )
-        keys = [*SERIES_COLUMNS, "T", "strike"]
-        sides = [
-            live.filter(pl.col("side") == side)
-            .unique(["label", "strike"], keep="first", maintain_order=True)
-            .select(*keys, pl.col("bid").alias(f"{side}_bid"), pl.col("ask").alias(f"{side}_ask"))
-            for side in ("call", "put")
-        ]
-        joined = sides[0].join(sides[1], on=keys, how="full", coalesce=True, nulls_equal=True)
+        options = self.option_table
+        order = options.order[(options.first & (options.T > 0.0))[options.order]]
+        strike, series = options.strike[order], options.series[order]
+        expiry = self.frame["expiry"].to_physical().to_numpy()[order]
+        head = np.ones(order.size, dtype=bool)
+        head[1:] = (np.diff(series) != 0) | (np.diff(strike) != 0.0) | (np.diff(expiry) != 0)
+        place = np.cumsum(head) - 1
+        prices = {}
+        for side, rows in (("call", options.call[order]), ("put", ~options.call[order])):
+            for name, values in (("bid", options.bid[order]), ("ask", options.ask[order])):
+                good = rows & np.isfinite(values) & (values >= 0.0)
+                column = np.full(np.count_nonzero(head), np.nan)
+                column[place[good]] = values[good]
+                prices[f"{side}_{name}"] = pl.Series(column).fill_nan(None)
         minutes = (pl.col("T") * MINUTES_PER_YEAR).round().cast(pl.Int64)
-        quoted = ["strike", "call_bid", "call_ask", "put_bid", "put_ask"]
-        return joined.sort("settles", "strike").select(
-            *SERIES_COLUMNS, minutes.alias("minutes"), *quoted
+        return self.frame[order[head]].select(
+            *SERIES_COLUMNS, minutes.alias("minutes"), "strike", **prices
         )
+
+    @cached_property
+    def option_table(self) -> OptionTable:
+        """The same as :attr:`frame`, as arrays."""
+        return tabulate_options(self.frame)
 
     def forwards(self, smooth: bool = False) -> pl.DataFrame:
         """Forward and discount factor of each series, from put-call parity.
@@ -175,48 +189,71 @@ class Chain:
         rules = CleaningRules(
             shortest_days, fewest_strikes, stop_after_zero_bids, stale_after_hours
         )
-        parity = self.forwards(smooth_forwards)
-        columns = ["label", "forward", "discount", "forward_error", "discount_error"]
-        options = self.frame.join(
-            parity.select(columns), on="label", how="left", maintain_order="left"
-        )
-        verdict = judge_options(options, rules, self.as_of)
-        bad = options.with_columns(reason=pl.Series(verdict.reason.tolist(), dtype=pl.String))
-        bad = bad.filter(pl.col("reason") != "").rename({"label": "expiry", "expiry": "date"})
-        exclusions = pl.concat([self.set_aside, bad.select(list(EXCLUSION_SCHEMA))]).sort(
-            "row", "side", maintain_order=True
-        )
+        options = self.option_table
+        estimates = self._order_estimates(self.forwards(smooth_forwards))
+        verdict = judge_options(options, estimates, rules, self._age_hours())
+        exclusions = self._list_exclusions(verdict.reason)
         logger.info("%s: %s", self.name, _summarise_exclusions(exclusions))
-        warnings = self._describe_lost_quotes(options, verdict)
+        warnings = self._describe_lost_quotes(verdict)
         for warning in warnings:
             logger.warning(warning)
-        good = np.flatnonzero(verdict.reason == "")
+        good = np.flatnonzero(verdict.reason == USED)
         if good.size == 0:
             raise ChainError(
                 f"{self.name}: no option can be used: {_explain_exclusions(exclusions)}; the "
                 f"quotes are taken as those of {self.as_of.astype('datetime64[m]')}"
             )
-        quotes = self._build_quotes(options[good.tolist()], verdict.k[good], exclusions)
+        quotes = self._build_quotes(good, verdict.k, estimates, exclusions)
         return replace(quotes, warnings=(*self.warnings, *warnings))
 
-    def _build_quotes(self, used: pl.DataFrame, k: np.ndarray, exclusions: pl.DataFrame) -> Quotes:
-        order = np.lexsort((k, used["T"].to_numpy()))
-        used, k = used[order.tolist()], k[order]
-        unit = (used["forward"] * used["discount"]).to_numpy()
-        heads = used.unique("label", keep="first", maintain_order=True)
+    def _order_estimates(self, parity: pl.DataFrame) -> SeriesEstimates:
+        """One value for each series of the option table, NaN where parity tells none."""
+        number = {label: i for i, label in enumerate(self.option_table.labels)}
+        place = [number[label] for label in parity["label"]]
+        columns = np.full((4, len(number)), np.nan)
+        for column, name in zip(columns, SeriesEstimates._fields, strict=True):
+            column[place] = parity[name].to_numpy()
+        return SeriesEstimates(*columns)
+
+    def _age_hours(self) -> Array | None:
+        """How long before :attr:`as_of` each option was quoted, where the source says it."""
+        if "quote_time" not in self.frame.columns:
+            return None
+        made = self.frame["quote_time"].to_numpy().astype("datetime64[s]")
+        return np.asarray((self.as_of - made).astype("timedelta64[s]") / np.timedelta64(3600, "s"))
+
+    def _list_exclusions(self, reason: NDArray[np.int8]) -> pl.DataFrame:
+        """Every option that is not used, in the order of the source."""
+        bad = np.flatnonzero(reason != USED)
+        found = self.frame.select(
+            "row", "label", *("T", "strike", "side", "bid", "ask")
+        )[bad].rename({"label": "expiry"})
+        reasons = pl.Series("reason", REASONS)[reason[bad]]
+        table = pl.concat([self.set_aside, found.with_columns(reasons)])
+        return table.sort("row", "side", maintain_order=True)
+
+    def _build_quotes(
+        self, used: NDArray[np.int64], k: Array, estimates: SeriesEstimates, exclusions: pl.DataFrame
+    ) -> Quotes:
+        options = self.option_table
+        used = used[np.lexsort((k[used], options.T[used]))]
+        series, expiry = np.unique(options.series[used], return_inverse=True)
+        heads = np.unique(expiry, return_index=True)[1]
+        forward, discount = estimates.forward[series], estimates.discount[series]
+        unit = (forward * discount)[expiry]
         return Quotes(
-            maturities=inputs.freeze_array(heads["T"]),
-            forwards=inputs.freeze_array(heads["forward"]),
-            discounts=inputs.freeze_array(heads["discount"]),
-            expiry=used["label"].rle_id().to_numpy().astype(np.int64),
-            k=inputs.freeze_array(k),
-            bid=inputs.freeze_array(used["bid"].to_numpy() / unit),
-            ask=inputs.freeze_array(used["ask"].to_numpy() / unit),
-            labels=tuple(heads["label"]),
+            maturities=inputs.freeze_array(options.T[used[heads]]),
+            forwards=inputs.freeze_array(forward),
+            discounts=inputs.freeze_array(discount),
+            expiry=expiry.astype(np.int64),
+            k=inputs.freeze_array(k[used]),
+            bid=inputs.freeze_array(options.bid[used] / unit),
+            ask=inputs.freeze_array(options.ask[used] / unit),
+            labels=tuple(options.labels[i] for i in series),
             as_of=self.as_of,
             exclusions=exclusions,
-            forward_errors=inputs.freeze_array(heads["forward_error"]),
-            discount_errors=inputs.freeze_array(heads["discount_error"]),
+            forward_errors=inputs.freeze_array(estimates.forward_error[series]),
+            discount_errors=inputs.freeze_array(estimates.discount_error[series]),
             info=inputs.freeze_info(
                 {
                     "source": self.name,
@@ -228,17 +265,15 @@ class Chain:
             ),
         )
 
-    def _describe_lost_quotes(
-        self, options: pl.DataFrame, verdict: CleaningVerdict
-    ) -> tuple[str, ...]:
+    def _describe_lost_quotes(self, verdict: CleaningVerdict) -> tuple[str, ...]:
         """A sentence if many two-sided quotes of ordinary expiries were excluded."""
         counted = verdict.two_sided & (verdict.strikes >= MIN_COUNTED_STRIKES)
-        counted &= options["T"].to_numpy() >= MIN_COUNTED_DAYS / DAYS_PER_YEAR
-        lost = counted & ~np.isin(verdict.reason, ["", *_REQUESTED_EXCLUSIONS])
+        counted &= self.option_table.T >= MIN_COUNTED_DAYS / DAYS_PER_YEAR
+        lost = counted & ~np.isin(verdict.reason, [USED, *_REQUESTED_EXCLUSIONS])
         if not lost.sum() > MAX_EXCLUDED_SHARE * counted.sum():
             return ()
-        codes, sizes = np.unique(verdict.reason[lost], return_counts=True)
-        why = ", ".join(f"{size} {code}" for code, size in zip(codes, sizes, strict=True))
+        sizes = np.bincount(verdict.reason[lost], minlength=len(REASONS))
+        why = ", ".join(f"{sizes[i]} {REASONS[i]}" for i in np.argsort(REASONS) if sizes[i])
         share = 100.0 * lost.sum() / counted.sum()
         return (
             f"{self.name}: {lost.sum()} of {counted.sum()} two-sided out-of-the-money quotes "

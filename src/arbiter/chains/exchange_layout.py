@@ -16,7 +16,7 @@ import polars as pl
 from arbiter.chains import quote_time, symbols
 from arbiter.chains.errors import ChainError
 from arbiter.chains.reading import Reading, options_frame
-from arbiter.chains.source import RawSource, SourceTable, SourceText, parse_number, split_fields
+from arbiter.chains.source import RawSource, SourceTable, SourceText, read_numbers, split_fields
 from arbiter.exclusions import Exclusion
 
 NAME = "exchange"
@@ -54,14 +54,15 @@ def read(text: SourceText) -> Reading:
     delimiter = max(",;\t", key=lines[first].count)
     header = [i for i in range(first) if "strike" in lines[i].lower()]
     places = _find_column_places(lines[header[-1]], delimiter) if header else _STANDARD_PLACES
-    strike = places.get("strike", _STRIKE_PLACE)
-    put = places.get("put", _PUT_PLACE)
+    strike, put = places.get("strike", _STRIKE_PLACE), places.get("put", _PUT_PLACE)
+    values = {name: i for name, i in places.items() if name not in ("strike", "put")}
     width = max(_MIN_LINE_FIELDS, max(places.values()) + put)
-    body = split_fields(lines, (header[-1] + 1) if header else first, delimiter, width)
-    comma = delimiter != ","
-    options = pl.concat(
-        [_read_side(body, places, 1, strike, comma), _read_side(body, places, put, strike, comma)]
+    wanted = {0, 1, strike, put, *values.values(), *(i + put - 1 for i in values.values())}
+    body = split_fields(
+        lines, (header[-1] + 1) if header else first, delimiter, width, sorted(wanted)
     )
+    comma = delimiter != ","
+    options = _read_options(body, values, strike, put, comma)
     _check_strike_units(options)
     # a line whose strike is not that of its symbols was put together wrongly
     torn = (pl.col("listed") - pl.col("strike")).abs() > _STRIKE_TOLERANCE
@@ -72,7 +73,7 @@ def read(text: SourceText) -> Reading:
     )
     top = lines[: header[-1] if header else first]
     return Reading(
-        options_frame(options.sort("row", maintain_order=True)),
+        options_frame(options),
         "exchange (old)" if _is_old_edition(top, body) else "exchange (new)",
         _read_stamp(top),
         _read_spot(top, comma),
@@ -99,25 +100,35 @@ def _find_column_places(header: str, delimiter: str) -> dict[str, int]:
     return {**places, "strike": strike, "put": put}
 
 
-def _read_side(
-    body: pl.DataFrame, places: dict[str, int], symbol: int, strike: int, comma: bool
+def _read_options(
+    body: pl.DataFrame, places: dict[str, int], strike: int, put: int, comma: bool
 ) -> pl.DataFrame:
-    """The calls (``symbol`` = 1) or the puts of the lines."""
-    shift = symbol - 1  # a put's columns follow its symbol as a call's follow the call's
+    """The call and then the put of each line, with the strike that the line lists for both."""
+    # what follows twice, once for the calls and then for the puts, is put line by line
+    lines = np.arange(body.height)
+    order = np.stack([lines, body.height + lines], axis=1).ravel()
+
+    def join_sides(name: str, call: pl.Series, put: pl.Series) -> pl.Series:
+        return pl.concat([call, put])[order].alias(name)
+
+    def read_column(place: int) -> pl.Series:
+        return read_numbers(body[f"f{place}"], decimal_comma=comma)
+
+    found = symbols.split_symbols(join_sides("symbol", body["f1"], body[f"f{put}"]))
+    listed = read_column(strike)
+    # a put's columns follow its symbol as a call's follow the call's
     values = {
-        name: parse_number(pl.col(f"f{place + shift}"), decimal_comma=comma)
-        for name, place in places.items()
-        if name not in ("strike", "put")
+        name: join_sides(name, read_column(i), read_column(i + put - 1))
+        for name, i in places.items()
     }
-    listed = parse_number(pl.col(f"f{strike}"), decimal_comma=comma)
-    frame = body.select(
-        "row", **symbols.split_symbol(pl.col(f"f{symbol}")), listed=listed, **values
-    )
-    right = pl.col("side") == ("call" if shift == 0 else "put")
-    readable = (right & pl.col("expiry").is_not_null() & (pl.col("strike") > 0.0)).fill_null(False)
-    return frame.with_columns(
-        side=pl.lit("call" if shift == 0 else "put"),
-        problem=pl.when(~readable).then(pl.lit(Exclusion.UNREADABLE.value)),
+    side = pl.Series("side", ["call", "put"])[np.tile([0, 1], body.height)]
+    right = (found["side"] == side) & found["expiry"].is_not_null() & (found["strike"] > 0.0)
+    return found.with_columns(
+        join_sides("row", body["row"], body["row"]),
+        side,
+        join_sides("listed", listed, listed),
+        problem=pl.when(~right.fill_null(False)).then(pl.lit(Exclusion.UNREADABLE.value)),
+        **values,
     )
 
 

@@ -118,7 +118,7 @@ def _read_by_expiry(table: SourceTable, as_of: DateLike | None) -> FuturesCurve:
 
 
 def _read_only_day(table: SourceTable, day: str | None) -> Any:
-    days = [] if day is None else table.frame[day].drop_nulls().unique().to_list()
+    days = [] if day is None else tables.list_values(table, day).to_list()
     if len(days) != 1:
         close = "2023-02-15T16:15"
         raise ChainError(

@@ -1,19 +1,34 @@
-"""Forwards and discount factors from put-call parity, ``C − P = D·(F − K)``, for one series.
+"""Forwards and discount factors from put-call parity, ``C − P = D·(F − K)``, of many series.
 
 Glossary: ``y = C − P`` of mid prices at strike ``K``, ``h`` the joint half-spread of the pair,
 ``v`` at-the-money total volatility. The discount factor is minus the slope of a robust line
 through all pairs; the forward is then read off the pairs near the money alone. A line through
 everything can miss the middle by what is far out (deep options are quoted loosely), and a
 forward that misses the middle shows as a jump of implied volatility between puts and calls.
+
+Each series is a row and is estimated alone; all rows take their steps together.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from arbiter.chains.padded_rows import (
+    Indices,
+    Mask,
+    find_balanced_medians,
+    find_row_medians,
+    find_row_quantiles,
+    find_weighted_medians,
+    make_margins,
+    mask_rows,
+    pack_rows,
+    select_least,
+)
 from arbiter.conventions import Array
 
 MIN_PAIRS_FOR_DISCOUNT = 5
@@ -33,65 +48,164 @@ _MAX_ITERATIONS = 50
 
 @dataclass(frozen=True)
 class CallPutPairs:
-    """Strikes of one series at which both call and put are two-sided, increasing."""
+    """Strikes of each series at which both call and put are two-sided.
+
+    Attributes:
+        K: ``(L, n)`` strikes, increasing, a row per series; 1 behind the last.
+        y: ``(L, n)`` call minus put, mid prices; 0 behind the last.
+        h: ``(L, n)`` half-spreads; infinite behind the last.
+        straddle: ``(L, n)`` call plus put, mid prices; 0 behind the last.
+        count: ``(L,)`` number of pairs of each series.
+    """
 
     K: Array
     y: Array
     h: Array
-    straddle: Array  # C + P of mid prices
+    straddle: Array
+    count: Indices
+
+    @cached_property
+    def ordered_h(self) -> Array:
+        """``(L, n)`` half-spreads of each series, increasing."""
+        return np.sort(self.h, axis=1)
+
+    @cached_property
+    def s(self) -> Array:
+        """``(L, n)`` by how much mids may be off; infinite behind the last.
+
+        By a share of their own spread, and by what all have in common.
+        """
+        return np.hypot(self.h, find_row_quantiles(self.ordered_h, self.count, 0.1)[:, None])
+
+    def select(self, rows: Mask | Indices) -> CallPutPairs:
+        """Some of the series."""
+        count = self.count[rows]
+        n = int(count.max(initial=1))
+        K, y, h, straddle = (a[rows, :n] for a in (self.K, self.y, self.h, self.straddle))
+        return CallPutPairs(K, y, h, straddle, count)
 
 
-def estimate_discount(pairs: CallPutPairs) -> tuple[float, float]:
-    """The discount factor and its standard error, NaN if too few pairs tell it."""
-    K, y = pairs.K, pairs.y
-    if K.size < MIN_PAIRS_FOR_DISCOUNT:
-        return np.nan, np.nan
-    s = _estimate_mid_errors(pairs)
-    starts = [_fit_median_line(K[tight], y[tight]) for tight in _select_tightest(pairs.h)]
-    a, b = min(starts, key=lambda line: _measure_misfit(y - line[0] - line[1] * K, pairs.h))
-    r = y - a - b * K
-    w = np.zeros_like(K)
-    for _ in range(_MAX_ITERATIONS):
-        before, w = w, _bisquare_weights(r / s) / s**2
-        x = K - np.sum(w * K) / np.sum(w)
-        b = np.sum(w * x * y) / np.sum(w * x * x)
-        r = y - np.sum(w * y) / np.sum(w) - b * x
-        if np.max(np.abs(w - before)) <= 1e-9 * np.max(w):
+def estimate_discounts(pairs: CallPutPairs) -> tuple[Array, Array]:
+    """``(L,)`` discount factors and their standard errors, NaN if too few pairs tell one."""
+    estimates = np.full((2, pairs.count.size), np.nan)
+    told = np.flatnonzero(pairs.count >= MIN_PAIRS_FOR_DISCOUNT)
+    if told.size:
+        estimates[:, told] = _fit_robust_slopes(pairs.select(told))
+    return estimates[0], estimates[1]
+
+
+def _fit_robust_slopes(pairs: CallPutPairs) -> tuple[Array, Array]:
+    left = np.arange(pairs.count.size)
+    slope, information = np.empty((2, left.size))
+    score = np.zeros_like(pairs.K)  # (L, n)
+    K, y, s, count, w = pairs.K, pairs.y, pairs.s, pairs.count, 0.0
+    margins = make_margins(count, K.shape[1])
+    a, b = _find_first_lines(pairs)
+    r = y - a[:, None] - b[:, None] * K
+    for i in range(_MAX_ITERATIONS):
+        z = np.abs(r / s) + margins
+        before, w = w, _bisquare_weights(z, find_balanced_medians(z, count)) / (s * s)
+        total = w.sum(axis=1, keepdims=True)
+        x = K - (w * K).sum(axis=1, keepdims=True) / total
+        wx = w * x
+        weight = (wx * x).sum(axis=1)
+        b = (wx * y).sum(axis=1) / weight
+        r = y - (w * y).sum(axis=1, keepdims=True) / total - b[:, None] * x
+        done = np.abs(w - before).max(axis=1) <= 1e-9 * w.max(axis=1)
+        if done.any() or i == _MAX_ITERATIONS - 1:
+            done = done | (i == _MAX_ITERATIONS - 1)
+            slope[left[done]], information[left[done]] = b[done], weight[done]
+            score[left[done], : r.shape[1]] = wx[done] * r[done]
+            if done.all():
+                break
+            left, count = left[~done], count[~done]
+            n = int(count.max())
+            K, y, s, w, r = (values[~done, :n] for values in (K, y, s, w, r))
+            margins = make_margins(count, n)
+    return -slope, _newey_west_deviations(score, pairs.count, 2) / information
+
+
+def estimate_forwards(pairs: CallPutPairs, discount: Array) -> tuple[Array, Array]:
+    """``(L,)`` forwards near the money, given discount factors, and their standard errors.
+
+    They are NaN where no positive forward is found. Each series has at least one pair.
+    """
+    F, error = np.full((2, discount.size), np.nan)
+    left, at, D = np.arange(F.size), pairs, discount[:, None]
+    s, each = pairs.s / D, pairs.K + pairs.y / D
+    f = _find_first_forwards(pairs, D, each, s)
+    sound = D * np.abs(each - f[:, None]) <= _MAX_ERROR_HALF_SPREADS * at.h
+    for i in range(_MAX_ITERATIONS):
+        inner, w = _weigh_near_forward(at, D[:, 0], f, sound, each, s)
+        before, f = f, (w * each).sum(axis=1) / w.sum(axis=1)
+        done = (np.abs(f - before) <= 1e-10 * f) | (i == _MAX_ITERATIONS - 1)
+        if done.any():
+            F[left[done]] = f[done]
+            off = (each - f[:, None])[done]
+            error[left[done]] = _measure_forward_errors(w[done], off, s[done], inner[done])
+        going = ~done & (f > 0.0)
+        if not going.any():
             break
-    return -float(b), _newey_west_deviation(w * x * r, 2) / float(np.sum(w * x * x))
+        if not going.all():
+            left, at, D, f = left[going], at.select(going), D[going], f[going]
+            n = at.K.shape[1]
+            s, each, sound = s[going, :n], each[going, :n], sound[going, :n]
+    return F, error
 
 
-def estimate_forward(pairs: CallPutPairs, discount: float) -> tuple[float, float]:
-    """The forward near the money, given the discount factor, and its standard error."""
-    K, s = pairs.K, _estimate_mid_errors(pairs) / discount
-    each = K + pairs.y / discount
-    starts = [_weighted_median(each, s**-power) for power in (2.0, 1.0, 0.0)]
-    f = min(starts, key=lambda start: _measure_misfit(discount * (each - start), pairs.h))
-    sound = discount * np.abs(each - f) <= _MAX_ERROR_HALF_SPREADS * pairs.h
-    for _ in range(_MAX_ITERATIONS):
-        if not f > 0.0:
-            return np.nan, np.nan
-        k = np.log(K / f)
-        near = np.argsort(np.abs(k), kind="stable")[:_MIN_PAIRS_NEAR]
-        v = np.sqrt(0.5 * np.pi) * np.median(pairs.straddle[near[:3]]) / (discount * f)
-        width = max(_WINDOW_DEVIATIONS * v, np.abs(k[near[-1]]))
-        inner = np.abs(k) <= 2.0 * width
-        inner = inner & sound if np.any(inner & sound) else inner
-        w = (
-            np.exp(-0.5 * (k / width) ** 2)
-            * sound
-            * _bisquare_weights((each - f) / s, inner)
-            / s**2
-        )
-        before, f = f, float(np.sum(w * each) / np.sum(w))
-        if abs(f - before) <= 1e-10 * f:
-            break
-    scatter = _newey_west_deviation((w * (each - f))[inner], 1) / float(np.sum(w))
+def _find_first_forwards(pairs: CallPutPairs, D: Array, each: Array, s: Array) -> Array:
+    """``(L,)`` medians of each pair's own forward, weighed in three ways: the best of them."""
+    order = np.argsort(np.where(np.isfinite(pairs.h), each, np.inf), axis=1)
+    ordered, errors = (np.take_along_axis(a, order, axis=1) for a in (each, s))
+    candidates = []
+    for weights in (errors**-2.0, 1.0 / errors, np.isfinite(errors)):
+        f = find_weighted_medians(ordered, weights, pairs.count)
+        candidates.append((f, D * (each - f[:, None])))
+    return _choose_least_misfit(candidates, pairs.h)
+
+
+def _weigh_near_forward(
+    pairs: CallPutPairs, D: Array, f: Array, sound: Mask, each: Array, s: Array
+) -> tuple[Mask, Array]:
+    """``(L, n)`` which pairs are in the window around each forward, and the weights of all."""
+    distance = np.abs(np.log(pairs.K / f[:, None]))
+    v, reach = _measure_middles(pairs, D, f, distance)
+    width = np.maximum(_WINDOW_DEVIATIONS * v, reach)[:, None]
+    inner = (distance <= 2.0 * width) & np.isfinite(pairs.h)
+    both = inner & sound
+    if not both.any(axis=1).all():
+        both = np.where(both.any(axis=1, keepdims=True), both, inner)
+    z = np.abs((each - f[:, None]) / s)
+    nearness = np.exp(-0.5 * (distance / width) ** 2) * sound
+    return both, nearness * _bisquare_weights(z, find_row_medians(z, both)) / (s * s)
+
+
+def _measure_middles(
+    pairs: CallPutPairs, D: Array, f: Array, distance: Array
+) -> tuple[Array, Array]:
+    """``(L,)`` at-the-money deviations, and how far off the last of the nearest pairs is."""
+    row = np.arange(f.size)
+    # strikes increase, so that the nearest are among the next on either side of the forward
+    first = ((pairs.K < f[:, None]) & np.isfinite(pairs.h)).sum(axis=1)[:, None]
+    place = first + np.arange(-_MIN_PAIRS_NEAR, _MIN_PAIRS_NEAR)
+    outside = (place < 0) | (place >= pairs.count[:, None])
+    place = np.clip(place, 0, pairs.K.shape[1] - 1)
+    off = np.where(outside, np.inf, distance[row[:, None], place])
+    near = np.argsort(off, axis=1, kind="stable")
+    reach = off[row, near[row, np.minimum(pairs.count, _MIN_PAIRS_NEAR) - 1]]
+    middle = pairs.straddle[row[:, None], place[row[:, None], near[:, :3]]]
+    straddle = find_row_medians(middle, mask_rows(np.minimum(pairs.count, 3), 3))
+    return np.sqrt(0.5 * np.pi) * straddle / (D * f), reach
+
+
+def _measure_forward_errors(w: Array, off: Array, s: Array, inner: Mask) -> Array:
+    """``(L,)`` standard errors of forwards that lie ``off`` each pair's own."""
+    total, count = w.sum(axis=1), inner.sum(axis=1)
+    scatter = _newey_west_deviations(pack_rows(w * off, inner), count, 1) / total
     # A handful of pairs may agree by chance; their spreads say what they can tell.
-    quoted = float(np.sqrt(np.sum((w * s) ** 2)) / np.sum(w))
-    return f, max(scatter, _MIN_QUOTED_ERROR_SHARE * quoted) if np.sum(
-        inner
-    ) < 2 * _MIN_PAIRS_NEAR else scatter
+    quoted = np.sqrt((np.where(w > 0.0, w * s, 0.0) ** 2).sum(axis=1)) / total
+    few = count < 2 * _MIN_PAIRS_NEAR
+    return np.where(few, np.maximum(scatter, _MIN_QUOTED_ERROR_SHARE * quoted), scatter)
 
 
 def is_discount_known(discount: float, error: float, T: float) -> bool:
@@ -101,49 +215,61 @@ def is_discount_known(discount: float, error: float, T: float) -> bool:
     return bool(abs(np.log(discount)) <= _MAX_RATE_PER_YEAR * T + 3.0 * error + 1e-3)
 
 
-def _estimate_mid_errors(pairs: CallPutPairs) -> Array:
-    """By how much mids may be off: by a share of their spread, and by what all have in common."""
-    return np.hypot(pairs.h, np.quantile(pairs.h, 0.1))
+def _find_first_lines(pairs: CallPutPairs) -> tuple[Array, Array]:
+    """``(L,)`` intercepts and slopes: by medians of all pairs, of the tighter half, or of a fifth.
+
+    Of the three the one that contradicts the fewest pairs.
+    """
+    candidates = []
+    for share in (1.0, 0.5, 0.2):
+        K, y, size = pairs.K, pairs.y, pairs.count
+        if share < 1.0:
+            size = np.maximum(MIN_PAIRS_FOR_DISCOUNT, np.rint(share * size).astype(np.int64))
+            tight = select_least(pairs.h, pairs.ordered_h, size)
+            K, y = (np.take_along_axis(a, tight, axis=1) for a in (K, y))
+        a, b = _fit_median_lines(K, y, size)
+        candidates.append((np.stack([a, b]), pairs.y - a[:, None] - b[:, None] * pairs.K))
+    a, b = _choose_least_misfit(candidates, pairs.h)
+    return a, b
 
 
-def _select_tightest(h: Array) -> list[NDArray[np.intp]]:
-    """All pairs, the tighter half, and the tightest fifth, each in order of strike."""
-    order = np.argsort(h, kind="stable")
-    sizes = {max(MIN_PAIRS_FOR_DISCOUNT, round(share * h.size)) for share in (1.0, 0.5, 0.2)}
-    return [np.sort(order[:size]) for size in sorted(sizes, reverse=True)]
+def _fit_median_lines(K: Array, y: Array, count: Indices) -> tuple[Array, Array]:
+    """``(L,)`` intercepts and slopes by medians: right if most points are."""
+    half = count // 2
+    left = mask_rows(half, int(half.max()))
+    place = np.where(left, (count - half)[:, None] + np.arange(left.shape[1]), 0)
+    rise, run = (np.take_along_axis(a, place, axis=1) - a[:, : left.shape[1]] for a in (y, K))
+    b = find_row_medians(rise / np.where(left, run, 1.0), left)
+    return find_row_medians(y - b[:, None] * K, mask_rows(count, K.shape[1])), b
 
 
-def _fit_median_line(K: Array, y: Array) -> tuple[float, float]:
-    """Intercept and slope by medians: right if most points are."""
-    half = K.size // 2
-    b = float(np.median((y[-half:] - y[:half]) / (K[-half:] - K[:half])))
-    return float(np.median(y - b * K)), b
+def _choose_least_misfit(candidates: Sequence[tuple[Array, Array]], h: Array) -> Array:
+    """Of several estimates ``(…, L)`` with their residuals ``(L, n)`` each row's best, or first.
+
+    The best contradicts the fewest pairs and, as a tie-break, misses the others by the least.
+    """
+    best, least = candidates[0][0], np.full(h.shape[0], np.nan)
+    for i, (estimate, residual) in enumerate(candidates):
+        z = np.abs(residual) / h
+        misfit = (z > 1.0).sum(axis=1) + 0.01 * (np.minimum(z, 1.0) ** 2).sum(axis=1)
+        better = (misfit < least) | (i == 0)
+        best, least = np.where(better, estimate, best), np.where(better, misfit, least)
+    return best
 
 
-def _measure_misfit(r: Array, h: Array) -> float:
-    """How many pairs a line contradicts and, as a tie-break, by how much it misses the others."""
-    z = np.abs(r) / h
-    return float(np.sum(z > 1.0) + 0.01 * np.sum(np.minimum(z, 1.0) ** 2))
+def _bisquare_weights(z: Array, middle: Array) -> Array:
+    """Tukey's weights of sizes ``z`` of residuals, in units of their spread around ``middle``."""
+    scale = np.maximum(_MAD_TO_DEVIATION * middle, _MIN_SCALE_HALF_SPREADS)
+    u = z / (_TUKEY_CONSTANT * scale)[:, None]
+    weights: Array = np.maximum(1.0 - u * u, 0.0) ** 2
+    return weights
 
 
-def _weighted_median(values: Array, weights: Array) -> float:
-    order = np.argsort(values)
-    total = np.cumsum(weights[order])
-    return float(values[order[min(np.searchsorted(total, 0.5 * total[-1]), values.size - 1)]])
-
-
-def _bisquare_weights(z: Array, among: NDArray[np.bool_] | None = None) -> Array:
-    """Tukey's weights of residuals ``z``, in units of their own spread ``among`` some of them."""
-    scale = _MAD_TO_DEVIATION * float(np.median(np.abs(z if among is None else z[among])))
-    u = z / (_TUKEY_CONSTANT * max(scale, _MIN_SCALE_HALF_SPREADS))
-    return np.where(np.abs(u) < 1.0, (1.0 - np.minimum(u * u, 1.0)) ** 2, 0.0)
-
-
-def _newey_west_deviation(g: Array, fitted: int) -> float:
-    """Standard deviation of ``Σ g`` (Newey-West: neighbouring strikes err together)."""
-    n = g.size
-    total = float(np.sum(g * g))
-    lags = min(round(n ** (1.0 / 3.0)), n - 1)
-    for lag in range(1, lags + 1):
-        total += 2.0 * (1.0 - lag / (lags + 1.0)) * float(np.sum(g[lag:] * g[:-lag]))
-    return float(np.sqrt(max(total, 0.0) * n / max(n - fitted, 1)))
+def _newey_west_deviations(g: Array, count: Indices, fitted: int) -> Array:
+    """``(L,)`` standard deviations of row sums (Newey-West: neighbouring strikes err together)."""
+    total = (g * g).sum(axis=1)
+    lags = np.minimum(np.rint(count ** (1.0 / 3.0)).astype(np.int64), count - 1)
+    for lag in range(1, int(lags.max(initial=0)) + 1):
+        both = (g[:, lag:] * g[:, :-lag]).sum(axis=1)
+        total += np.where(lag <= lags, 2.0 * (1.0 - lag / (lags + 1.0)) * both, 0.0)
+    return np.sqrt(np.maximum(total, 0.0) * count / np.maximum(count - fitted, 1))

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from arbiter.chains import parity
 from arbiter.chains.errors import ChainError
+from arbiter.chains.option_table import number_labels
+from arbiter.chains.padded_rows import mask_rows
 from arbiter.chains.parity import CallPutPairs
 from arbiter.conventions import MINUTES_PER_YEAR, Array
 
@@ -49,17 +51,16 @@ def estimate_parity(strips: pl.DataFrame, *, smooth: bool = False) -> ParityEsti
     Raises:
         ChainError: If prices and strikes are in different units, or calls are puts.
     """
-    groups = strips.partition_by("label", maintain_order=True)
-    minutes = np.array([group["minutes"][0] for group in groups], dtype=np.float64)
+    series = number_labels(strips["label"])
+    heads = strips[np.unique(series, return_index=True)[1]]
     with np.errstate(all="ignore"):  # prices may be anything; what is not finite is not used
-        pairs = [_match_pairs(group) for group in groups]
-        columns = _estimate_discounts(pairs, minutes / MINUTES_PER_YEAR)
+        pairs = _match_pairs(strips, series, heads.height)
+        columns = _estimate_discounts(pairs, heads["minutes"].to_numpy() / MINUTES_PER_YEAR)
         _check_units(columns)
-        notes = _fill_from_neighbours(columns, pairs, [group["label"][0] for group in groups])
+        notes = _fill_from_neighbours(columns, pairs, heads["label"].to_list())
         if smooth:
             _smooth_estimates(columns)
             notes.append("forwards and discount factors were smoothed across expiries")
-    heads = pl.concat([group.head(1) for group in groups]) if groups else strips
     frame = heads.select(
         *SERIES_COLUMNS,
         T=pl.Series(columns.T),
@@ -72,22 +73,33 @@ def estimate_parity(strips: pl.DataFrame, *, smooth: bool = False) -> ParityEsti
     return ParityEstimates(frame, notes)
 
 
-def _match_pairs(group: pl.DataFrame) -> CallPutPairs:
-    prices = [group[name].to_numpy() for name in ("call_bid", "call_ask", "put_bid", "put_ask")]
+def _match_pairs(strips: pl.DataFrame, series: NDArray[np.int64], count: int) -> CallPutPairs:
+    """The two-sided pairs of ``count`` series, which are numbered in ``series``."""
+    prices = [strips[name].to_numpy() for name in ("call_bid", "call_ask", "put_bid", "put_ask")]
     call_bid, call_ask, put_bid, put_ask = (np.asarray(p, dtype=np.float64) for p in prices)
     two_sided = (call_bid > 0.0) & (call_ask > call_bid) & (put_bid > 0.0) & (put_ask > put_bid)
     two_sided &= np.isfinite(call_ask) & np.isfinite(put_ask)
-    call, put = 0.5 * (call_bid + call_ask)[two_sided], 0.5 * (put_bid + put_ask)[two_sided]
-    h = 0.5 * np.hypot(call_ask - call_bid, put_ask - put_bid)[two_sided]
-    return CallPutPairs(group["strike"].to_numpy()[two_sided], call - put, h, call + put)
+    call, put = 0.5 * (call_bid + call_ask), 0.5 * (put_bid + put_ask)
+    h = 0.5 * np.hypot(call_ask - call_bid, put_ask - put_bid)
+    K = strips["strike"].to_numpy()
+    used = np.flatnonzero(two_sided)
+    used = used[np.argsort(series[used], kind="stable")]
+    size = np.bincount(series[used], minlength=count)
+    inside = mask_rows(size, max(int(size.max(initial=0)), 1))
+
+    def pad(values: Array, blank: float) -> Array:
+        padded = np.full(inside.shape, blank)
+        padded[inside] = values[used]
+        return padded
+
+    return CallPutPairs(pad(K, 1.0), pad(call - put, 0.0), pad(h, np.inf), pad(call + put, 0.0), size)
 
 
-def _estimate_discounts(pairs: list[CallPutPairs], T: Array) -> _SeriesColumns:
+def _estimate_discounts(pairs: CallPutPairs, T: Array) -> _SeriesColumns:
     """Discount factors from each series alone."""
-    slopes = np.array([parity.estimate_discount(p) for p in pairs]).reshape(-1, 2)
     nothing = np.full(T.size, np.nan)
-    sizes = np.array([p.K.size for p in pairs], dtype=np.int64)
-    return _SeriesColumns(T, nothing.copy(), slopes[:, 0], nothing.copy(), slopes[:, 1], sizes)
+    discount, error = parity.estimate_discounts(pairs)
+    return _SeriesColumns(T, nothing.copy(), discount, nothing.copy(), error, pairs.count)
 
 
 def _check_units(columns: _SeriesColumns) -> None:
@@ -115,7 +127,7 @@ def _check_units(columns: _SeriesColumns) -> None:
 
 
 def _fill_from_neighbours(
-    columns: _SeriesColumns, pairs: list[CallPutPairs], labels: list[str]
+    columns: _SeriesColumns, pairs: CallPutPairs, labels: list[str]
 ) -> list[str]:
     """Fill in discounts that a series does not tell, then all forwards; say what was done."""
     T, D = columns.T, columns.discount
@@ -124,21 +136,25 @@ def _fill_from_neighbours(
         dtype=bool,
     )
     logs = np.log(np.where(known, D, 1.0))
+    filled = {}
+    for i in np.flatnonzero(~known):
+        D[i], filled[i] = _interpolate_discount(T[i], T[known], logs[known])
+        columns.discount_error[i] = np.nan
+    told = np.flatnonzero((columns.pairs >= _MIN_PAIRS) & (D > 0.0))
+    f, error = parity.estimate_forwards(pairs.select(told), D[told])
+    K_first, K_last = pairs.K[told, 0], pairs.K[told, pairs.count[told] - 1]
+    inside = np.isfinite(f) & (0.5 * K_first < f) & (f < 2.0 * K_last)
+    columns.forward[told[inside]], columns.forward_error[told[inside]] = f[inside], error[inside]
+    D[np.isnan(columns.forward)] = np.nan
     notes: list[str] = []
+    asked = set(told)
     for i, label in enumerate(labels):
-        if not known[i]:
-            D[i], note = _interpolate_discount(T[i], T[known], logs[known])
-            columns.discount_error[i] = np.nan
-            notes.append(f"{label}: {columns.pairs[i]} pairs do not tell the discount; {note}")
-        if not (columns.pairs[i] >= _MIN_PAIRS and D[i] > 0.0):
-            notes[-1] = f"{label}: {columns.pairs[i]} pairs do not imply a forward; not used"
-            D[i] = np.nan
+        if i not in asked:
+            notes.append(f"{label}: {columns.pairs[i]} pairs do not imply a forward; not used")
             continue
-        f, error = parity.estimate_forward(pairs[i], D[i])
-        if np.isfinite(f) and 0.5 * pairs[i].K[0] < f < 2.0 * pairs[i].K[-1]:
-            columns.forward[i], columns.forward_error[i] = f, error
-        else:
-            D[i] = np.nan
+        if i in filled:
+            notes.append(f"{label}: {columns.pairs[i]} pairs do not tell the discount; {filled[i]}")
+        if np.isnan(D[i]):
             notes.append(f"{label}: parity implies no forward among the strikes; not used")
     return notes
 

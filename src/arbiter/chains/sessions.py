@@ -6,57 +6,77 @@ All times are New York's, without a zone.
 from __future__ import annotations
 
 import datetime as dt
-import warnings
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-OPEN_TIME = np.timedelta64(9 * 60 + 30, "m")
-CLOSE_TIME = np.timedelta64(16 * 60, "m")
-HALF_DAY_CLOSE_TIME = np.timedelta64(13 * 60, "m")
+from arbiter.chains import nyse
+
 QUOTES_AFTER_CLOSE = np.timedelta64(15, "m")  # index options are quoted a quarter of an hour longer
 FIRST_YEAR, LAST_YEAR = 1990, 2099
 
 
-class _DecadeSessions(NamedTuple):
-    sessions: NDArray[np.datetime64]  # (n,) days
-    half_days: NDArray[np.datetime64]
+class ExchangeCalendar(NamedTuple):
+    """When an exchange is open.
+
+    Attributes:
+        open_time: Time of day at which a session opens, after midnight.
+        close_time: Time of day at which it closes, but for half days.
+        week: Which weekdays have sessions from Monday on, as in ``numpy.busday_offset``.
+        list_holidays: The days of a year that have none all the same.
+        list_early_closes: The half days of a year with the time at which they close.
+    """
+
+    open_time: np.timedelta64
+    close_time: np.timedelta64
+    week: str
+    list_holidays: Callable[[int], Sequence[dt.date]]
+    list_early_closes: Callable[[int], Mapping[dt.date, dt.time]]
+
+
+NYSE = ExchangeCalendar(
+    open_time=np.timedelta64(9 * 60 + 30, "m"),
+    close_time=np.timedelta64(16 * 60, "m"),
+    week="1111100",
+    list_holidays=nyse.list_holidays,
+    list_early_closes=nyse.list_early_closes,
+)
+
+
+class _YearSessions(NamedTuple):
+    sessions: np.busdaycalendar
+    early_closes: Mapping[dt.date, dt.time]
 
 
 @cache
-def _load_decade(start: int) -> _DecadeSessions:
-    """The sessions of ten years and of the month before them, so that each day has one behind."""
-    import exchange_calendars
-
-    with warnings.catch_warnings():  # its own calls into pandas, of no concern to our callers
-        warnings.simplefilter("ignore")
-        calendar = exchange_calendars.get_calendar(
-            "XNYS", start=f"{start - 1}-12-01", end=f"{start + 9}-12-31"
-        )
-    return _DecadeSessions(
-        calendar.sessions.to_numpy().astype("datetime64[D]"),
-        calendar.early_closes.to_numpy().astype("datetime64[D]"),
-    )
+def _load_year(calendar: ExchangeCalendar, year: int) -> _YearSessions:
+    """The sessions of a year and of the one before, so that each day has one behind."""
+    holidays = [*calendar.list_holidays(year - 1), *calendar.list_holidays(year)]
+    sessions = np.busdaycalendar(calendar.week, np.array(holidays, dtype="datetime64[D]"))
+    return _YearSessions(sessions, calendar.list_early_closes(year))
 
 
-def last_session(day: np.datetime64) -> np.datetime64:
+def last_session(day: np.datetime64, calendar: ExchangeCalendar = NYSE) -> np.datetime64:
     """The last session on or before ``day``."""
+    day = day.astype("datetime64[D]")
     year = day.astype("datetime64[Y]").astype(int) + 1970
     if not FIRST_YEAR <= year <= LAST_YEAR:
         raise ValueError(f"{day} is outside the years {FIRST_YEAR} to {LAST_YEAR}")
-    sessions = _load_decade(year - year % 10).sessions
-    found: np.datetime64 = sessions[np.searchsorted(sessions, day, side="right") - 1]
+    sessions = _load_year(calendar, year).sessions
+    found: np.datetime64 = np.busday_offset(day, 0, roll="backward", busdaycal=sessions)
     return found
 
 
-def session_close(session: np.datetime64) -> np.datetime64:
+def session_close(session: np.datetime64, calendar: ExchangeCalendar = NYSE) -> np.datetime64:
     """When the ``session`` closes, in minutes."""
-    year = session.astype("datetime64[Y]").astype(int) + 1970
-    early = session in _load_decade(year - year % 10).half_days
+    day = session.astype("datetime64[D]").astype(dt.date)
+    early = _load_year(calendar, day.year).early_closes.get(day)
     moment: np.datetime64 = session.astype("datetime64[m]") + (
-        HALF_DAY_CLOSE_TIME if early else CLOSE_TIME
+        calendar.close_time
+        if early is None
+        else np.timedelta64(60 * early.hour + early.minute, "m")
     )
     return moment
 
@@ -72,7 +92,7 @@ def settlement_time(expiry: dt.date, settlement: str) -> dt.datetime:
     """
     session = last_session(np.datetime64(expiry, "D"))
     moment = (
-        session.astype("datetime64[m]") + OPEN_TIME
+        session.astype("datetime64[m]") + NYSE.open_time
         if settlement == "AM"
         else session_close(session)
     )

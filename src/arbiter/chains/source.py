@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -17,6 +17,7 @@ from arbiter.chains.errors import ChainError
 MAX_BYTES = 64 * 1024 * 1024  # bytes: a chain of one moment has two or three million
 MAX_LINE_LENGTH = 20_000  # characters
 MAX_ROWS = 1_000_000
+_BLANKS = ' ,;\t"'  # what a line without content may have
 _THOUSANDS_PATTERN = r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?$"
 
 _PACKED_FORMATS = {
@@ -100,7 +101,9 @@ def _decode_lines(content: bytes, name: str) -> list[str]:
         text = content.decode("utf-8-sig", errors="replace")
     if "\0" in text:
         raise ChainError(f"{name} is binary: give a text file (CSV, .dat) or Parquet")
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    lines = text.split("\n")
     if not text.strip():
         raise ChainError(f"{name} is empty: download it again")
     if len(lines) > MAX_ROWS:
@@ -162,36 +165,51 @@ def _number_rows(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_row_index("row", offset=1).cast({"row": pl.Int64})
 
 
-def split_fields(lines: list[str], first: int, delimiter: str, width: int) -> pl.DataFrame:
+def split_fields(
+    lines: list[str], first: int, delimiter: str, width: int, wanted: Sequence[int] | None = None
+) -> pl.DataFrame:
     """Columns ``row``, ``f0`` … of text, from the lines with a place of at least ``first``.
 
-    ``first`` counts from 0. Blank lines are left out; fields that a line does not have are null.
+    ``first`` counts from 0. Blank lines are left out; fields that a line does not have, and empty
+    ones, are null. Of the ``width`` fields only those ``wanted`` are kept, or all.
     """
-    kept = [(i + 1, line) for i, line in enumerate(lines[first:], first) if line.strip(' ,;\t"')]
-    rows = pl.Series("row", [row for row, _ in kept], dtype=pl.Int64)
+    text = pl.Series(lines[first:], dtype=pl.String)
+    places = (text.str.strip_chars(_BLANKS) != "").arg_true()
+    kept = [lines[first + i] for i in places] if len(places) < len(text) else lines[first:]
     names = [f"f{i}" for i in range(width)]
-    if any('"' in line for _, line in kept):
-        cells = [next(csv.reader([line], delimiter=delimiter), []) for _, line in kept]
-        padded = [(line + [None] * width)[:width] for line in cells]
+    content = "\n".join(kept)
+    if '"' in content or not kept:
+        cells = [next(csv.reader([line], delimiter=delimiter), []) for line in kept]
+        padded = [[cell or None for cell in (line + [""] * width)[:width]] for line in cells]
         frame = pl.DataFrame(padded, schema=dict.fromkeys(names, pl.String), orient="row")
+        frame = frame if wanted is None else frame.select(names[i] for i in wanted)
     else:
-        text = pl.Series([line for _, line in kept], dtype=pl.String)
-        frame = (
-            text.str.split_exact(delimiter, width - 1).struct.rename_fields(names).struct.unnest()
+        frame = pl.read_csv(
+            content.encode(),
+            has_header=False,
+            columns=None if wanted is None else list(wanted),
+            separator=delimiter,
+            quote_char=None,
+            schema=dict.fromkeys(names, pl.String),
+            extra_columns="ignore",
+            missing_columns="insert",
         )
-    return frame.with_columns(pl.col(names).str.strip_chars()).insert_column(0, rows)
+    return frame.insert_column(0, (places.cast(pl.Int64) + (first + 1)).alias("row"))
 
 
-def parse_number(column: pl.Expr, *, decimal_comma: bool = False) -> pl.Expr:
+def read_numbers(column: pl.Series, *, decimal_comma: bool = False) -> pl.Series:
     """Text as float64, null where it is not a number; thousands marks and $ are taken off.
 
     Without ``decimal_comma`` a comma is a mark of thousands where it can be one, in front of three
     digits; ``0,05`` is not a number, and not five.
     """
-    text = column.cast(pl.String).str.strip_chars(" \u00a0\u202f$'\"")
+    plain = column.cast(pl.Float64, strict=False)
+    if plain.null_count() == column.null_count():
+        return plain  # nothing to take off
+    text = pl.col(column.name).str.strip_chars().str.strip_chars(" \u00a0\u202f$'\"")
     if decimal_comma:
         text = text.str.replace_all(",", ".")
     else:
         whole = text.str.contains(_THOUSANDS_PATTERN)
         text = pl.when(whole).then(text.str.replace_all(",", "")).otherwise(text)
-    return text.cast(pl.Float64, strict=False)
+    return column.to_frame().select(text.cast(pl.Float64, strict=False)).to_series()

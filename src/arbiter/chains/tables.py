@@ -7,7 +7,7 @@ from typing import NamedTuple
 import polars as pl
 
 from arbiter.chains.errors import ChainError
-from arbiter.chains.source import RawSource, SourceTable, SourceText, parse_number, split_fields
+from arbiter.chains.source import RawSource, SourceTable, SourceText, read_numbers, split_fields
 
 _MAX_COLUMNS = 200
 _DATE_FORMATS = (
@@ -79,11 +79,21 @@ def _rename_columns(frame: pl.DataFrame, names: list[str], source: str) -> pl.Da
     return frame.select([pl.col(old).alias(new) for new, old in kept.items()])
 
 
-def parse_numbers(table: SourceTable, name: str) -> pl.Expr:
+def parse_numbers(table: SourceTable, name: str) -> pl.Series:
     """A column as float64, null where it is not a number."""
-    if table.frame.schema[name].is_numeric():
-        return pl.col(name).cast(pl.Float64)
-    return parse_number(pl.col(name), decimal_comma=table.decimal_comma)
+    column = table.frame[name]
+    if column.dtype.is_numeric():
+        return column.cast(pl.Float64)
+    return read_numbers(column.cast(pl.String), decimal_comma=table.decimal_comma)
+
+
+def list_values(table: SourceTable, name: str) -> pl.Series:
+    """The different values of a column in the order of the table, text without blanks around it."""
+    column = table.frame[name].drop_nulls()
+    if column.dtype == pl.String:
+        column = column.str.strip_chars()
+        column = column.filter(column != "")
+    return column.unique(maintain_order=True)
 
 
 def parse_text(name: str) -> pl.Expr:

@@ -48,9 +48,9 @@ def read(source: RawSource) -> Reading:
     """Read a source of this layout."""
     table = tables.table_of(source)
     found = _match_columns(table.frame.columns)
-    values: dict[str, pl.Expr] = {}
+    values: dict[str, pl.Expr | pl.Series] = {}
     if "symbol" in found:
-        values |= symbols.split_symbol(tables.parse_text(found["symbol"]))
+        values |= symbols.split_symbols(table.frame.select(tables.parse_text(found["symbol"])).to_series()).to_dict()
     values |= {
         name: tables.parse_numbers(table, found[name]) for name in _NUMERIC_COLUMNS if name in found
     }
@@ -61,7 +61,7 @@ def read(source: RawSource) -> Reading:
     if "expiry" in found:
         values["expiry"] = tables.parse_dates(table, found["expiry"])
     elif "settles" in found:
-        values["expiry"] = values["settles"].dt.date()
+        values["expiry"] = tables.parse_moments(table, found["settles"]).dt.date()
     if "root" in found:
         values["root"] = tables.parse_text(found["root"]).str.to_uppercase()
     if "settlement" in found:
@@ -109,8 +109,7 @@ def _read_stamp(
 ) -> quote_time.Stamp | None:
     """The one moment in ``as_of``, or the latest in ``quote_time``."""
     if "as_of" in found:
-        column = table.frame[found["as_of"]].drop_nulls()
-        moments = column.unique(maintain_order=True)
+        moments = tables.list_values(table, found["as_of"])
         if len(moments) > 1:
             raise ChainError(
                 f"as_of has {len(moments)} different values ({moments[0]}, {moments[1]}, ...): "
@@ -130,8 +129,8 @@ def _read_stamp(
 def _read_spot(table: SourceTable, found: dict[str, str]) -> float | None:
     if "spot" not in found:
         return None
-    spot = table.frame.select(tables.parse_numbers(table, found["spot"]).median()).item()
-    return float(spot) if spot is not None and 0.0 < spot < float("inf") else None
+    spot = tables.parse_numbers(table, found["spot"]).median()
+    return spot if isinstance(spot, float) and 0.0 < spot < float("inf") else None
 
 
 def _read_underlying(table: SourceTable, found: dict[str, str]) -> str | None:

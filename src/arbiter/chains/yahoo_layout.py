@@ -37,8 +37,9 @@ def read(source: RawSource) -> Reading:
         for ours, theirs in _OPTIONAL_COLUMNS.items()
         if theirs in columns
     }
+    names = table.frame.select(tables.parse_text("contractsymbol")).to_series()
     frame = table.frame.select(
-        "row", **symbols.split_symbol(tables.parse_text("contractsymbol")), **values
+        "row", **symbols.split_symbols(names).to_dict(), **values
     )
     whole = pl.all_horizontal(pl.col("root", "expiry", "side", "strike").is_not_null())
     options = frame.with_columns(problem=pl.when(~whole).then(pl.lit(Exclusion.UNREADABLE.value)))

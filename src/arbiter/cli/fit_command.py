@@ -68,7 +68,14 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
         typer.Option(help="Share of quotes to hold out for a second fit that is scored on them."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Which quotes are held out.")] = 0,
-    report: Annotated[bool, typer.Option(help="Write the report and the pictures.")] = True,
+    report: Annotated[
+        bool | None,
+        typer.Option(
+            "--report/--no-report",
+            help="Report and pictures; written where the extra 'report' is installed.",
+            show_default=False,
+        ),
+    ] = None,
     pdf: Annotated[bool, typer.Option("--pdf", help="Write the pictures as a PDF too.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
@@ -82,6 +89,7 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
     every certificate passed, 1 if one did not, 2 if a chain could not be read.
     """
     from arbiter.data import example_chain_path as example_path
+    from arbiter.extras import MissingExtraError
     from arbiter.pipeline import METHODS, Job
 
     source = example_path() if chain is None else chain
@@ -114,6 +122,10 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
         vix=vix,
         vix_futures=vix_futures,
     )
+    try:
+        job.require_packages()
+    except MissingExtraError as error:
+        exit_bad_input(str(error))
     with show_only_notices():  # warnings go to the summary
         if source.is_dir():
             _fit_folder(source, out, job, json)
@@ -222,7 +234,7 @@ def _fit_folder(source: Path, out: Path, job: Job, json: bool) -> None:
     if json:
         typer.echo(json_format.dumps(rows, indent=1, allow_nan=False))
     else:
-        _print_folder(rows, out)
+        _print_folder(rows, out, job.why_no_report)
     if any("error" in row for row in rows):
         raise typer.Exit(BAD_INPUT)
     if not all(_has_passed(row) for row in rows):
@@ -259,7 +271,7 @@ def _read_cell(row: dict[str, Any], name: str) -> Any:
     return row.get("certificate", {}).get("nas") if name == "nas" else row.get(name)
 
 
-def _print_folder(rows: list[dict[str, Any]], out: Path) -> None:
+def _print_folder(rows: list[dict[str, Any]], out: Path, note: str | None) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -287,6 +299,8 @@ def _print_folder(rows: list[dict[str, Any]], out: Path) -> None:
     for row in rows:
         if "error" in row:
             console.print(f"Error: {row['error']}", highlight=False, markup=False)
+    if note is not None:
+        console.print(f"note: {note}", highlight=False, markup=False)
     print_written(console, out / _SUMMARY_FILE)
 
 

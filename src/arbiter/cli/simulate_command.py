@@ -21,6 +21,8 @@ from arbiter.cli.exit_codes import (
 if TYPE_CHECKING:
     from arbiter.markets.dataset import Dataset, Plan
 
+_PICTURE = "three-days.png"
+
 
 def simulate(  # noqa: PLR0913, PLR0917 - one parameter per option
     out: Annotated[Path, typer.Option(help="Folder for what is written.")] = Path("market"),
@@ -58,11 +60,13 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter per option
     """Write a synthetic SPX market: quotes with noise, spreads and gaps, and the exact answer.
 
     Writes quotes-*.parquet, vix-*.parquet, futures-*.parquet, days-*.parquet, dataset.json,
-    three-days.png and, if asked for, chains/*.csv. A run that was interrupted goes on where it
-    stopped when the same command is given again. --coverage, --missing and --noise are those of
-    index options. Exit code 0 if all is written, 1 if the oracle fails, 2 if an option makes no
-    sense, the folder holds another dataset or cannot be written to.
+    three-days.png (with the extra 'report') and, if asked for, chains/*.csv. A run that was
+    interrupted goes on where it stopped when the same command is given again. --coverage,
+    --missing and --noise are those of index options. Exit code 0 if all is written, 1 if the
+    oracle fails, 2 if an option makes no sense, the folder holds another dataset or cannot be
+    written to.
     """
+    from arbiter.extras import describe_missing
     from arbiter.files import require_folder
     from arbiter.markets.dataset import Dataset, Plan, write_dataset
     from arbiter.markets.dataset_picture import draw_three_days
@@ -84,7 +88,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter per option
     if universe is not None and universe < 1:
         exit_bad_input(f"--universe {universe}: give at least one market")
     try:
-        require_folder(out, files=("three-days.png", "dataset.json"), folders=("chains",))
+        require_folder(out, files=(_PICTURE, "dataset.json"), folders=("chains",))
         plan = Plan(
             days=universe or (250 if days is None else days),
             seed=seed,
@@ -104,7 +108,9 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter per option
         with _show_progress(plan.days, not json) as tell:
             write_dataset(plan, out, tell)
         dataset = Dataset(out)
-        draw_three_days(dataset, out / "three-days.png")
+        no_picture = describe_missing("matplotlib")
+        if no_picture is None:
+            draw_three_days(dataset, out / _PICTURE)
         written = _write_chains(plan, out / "chains", chains)
     except (ValueError, OSError) as error:
         exit_bad_input(str(error))
@@ -113,6 +119,11 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter per option
     except KeyboardInterrupt:
         exit_interrupted("give the same command again to go on")
     facts = _collect_facts(dataset, plan, written)
+    facts |= (
+        {"picture": None, "notes": [no_picture]}
+        if no_picture
+        else {"picture": _PICTURE, "notes": []}
+    )
     if json:
         typer.echo(json_format.dumps(facts, indent=1, allow_nan=False))
     else:
@@ -156,7 +167,6 @@ def _collect_facts(dataset: Dataset, plan: Plan, chains: list[str]) -> dict[str,
         "vix": {name: float(getattr(table["vix"], name)()) for name in ("min", "median", "max")},
         "parts": plan.part_count,
         "chains": chains,
-        "picture": "three-days.png",
     }
 
 
@@ -178,7 +188,10 @@ def _print_dataset(facts: dict[str, Any], out: Path) -> None:
     numbers.add_row("VIX", f"{vix['min']:.1f} to {vix['max']:.1f}, median {vix['median']:.1f}")
     console.print(numbers, highlight=False, markup=False)
     print_written(console, out / "dataset.json")
-    print_written(console, out / facts["picture"])
+    if facts["picture"]:
+        print_written(console, out / facts["picture"])
+    for sentence in facts["notes"]:
+        console.print(f"note: {sentence}", highlight=False, markup=False)
     for name in facts["chains"]:
         print_written(console, out / "chains" / name)
 

@@ -87,12 +87,7 @@ def integrate_steps(
     for p in range(P):
         for first in range(0, Q, _NODES):
             count = min(_NODES, Q - first)
-            for j in range(_NODES):  # a block that is not full repeats its last node
-                q = first + min(j, count - 1)
-                quadratic[0, j], quadratic[0, j + _NODES] = r.alpha[p, q].real, r.alpha[p, q].imag
-                quadratic[1, j], quadratic[1, j + _NODES] = r.beta[p, q].real, r.beta[p, q].imag
-                for i in range(n):
-                    U[i, j], U[i, j + _NODES] = psi[p, i, q].real, psi[p, i, q].imag
+            _load(r, psi, p, first, quadratic, U)
             known.fill(0.0)
             gains.fill(0.0)
             add_product(c[p : p + 1], U, known[s:])
@@ -111,23 +106,34 @@ def integrate_steps(
                     _move_stages(system, now, worst, last == 0)
                 for k in range(s):
                     _fill_rate(now[k], quadratic, r.nu2[p], rate[k])
-                if steps.lands[step]:
+                lands = steps.lands[step]
+                if lands:
                     _copy(gains, total)
-                    _lead_factors(steps.fade[step, p], steps.lead[step, p], rate, U, landed)
-                    add_product(steps.radau[step], rate, total[:1])
-                    add_product(steps.radau[step], now, total[1:])
+                there, sums = (landed, total) if lands else (U, gains)
+                _lead_factors(steps.fade[step, p], steps.lead[step, p], rate, U, there)
+                add_product(steps.radau[step], rate, sums[:1])
+                add_product(steps.radau[step], now, sums[1:])
+                if lands:
                     _keep(landed, total, out, land, p, first, count)
                     land += 1
                 else:
-                    _lead_factors(steps.fade[step, p], steps.lead[step, p], rate, U, U)
-                    add_product(steps.radau[step], rate, gains[:1])
-                    add_product(steps.radau[step], now, gains[1:])
                     _copy(known[s:], known)
                     _copy(now, known[1:])
     largest = 0.0
     for j in range(_NODES):
         largest = max(largest, worst[j])
     return largest
+
+
+@compiled
+def _load(r: Quadratic, psi: Complex, p: int, first: int, quadratic: Array, U: Array) -> None:
+    """α, β and the start of a block; one that is not full repeats its last node."""
+    for j in range(_NODES):
+        q = min(first + j, psi.shape[2] - 1)
+        quadratic[0, j], quadratic[0, j + _NODES] = r.alpha[p, q].real, r.alpha[p, q].imag
+        quadratic[1, j], quadratic[1, j + _NODES] = r.beta[p, q].real, r.beta[p, q].imag
+        for i in range(len(U)):
+            U[i, j], U[i, j + _NODES] = psi[p, i, q].real, psi[p, i, q].imag
 
 
 @compiled
@@ -250,6 +256,7 @@ def _lead_factors(fade: Array, lead: Array, rate: Array, U: Array, there: Array)
 def _keep(
     landed: Array, total: Array, out: RiccatiSolution, land: int, p: int, first: int, count: int
 ) -> None:
+    """Put the solution of a block at a requested time where it belongs."""
     for j in range(count):
         q = first + j
         out.power[land, p, q] = complex(total[0, j], total[0, j + _NODES])

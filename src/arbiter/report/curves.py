@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from arbiter import scoring
 from arbiter.conventions import INDEX_POINTS, THIRTY_DAYS, Array
+from arbiter.fitting.vix_comparison import JointComparison
 from arbiter.report.smile_curves import Mask, SmileReadings, SmileSurface
+from arbiter.report.vix_curves import VixReadings
 
 _MESH_POINTS = 61
 
@@ -44,9 +46,16 @@ class Readings(SmileReadings):
     Attributes:
         surface: The fitted surface.
         quotes: The quotes it was fitted to.
+        agreement: Index and VIX apart and together, where it was fitted to both.
     """
 
     surface: ReportedSurface
+    agreement: JointComparison | None = None
+
+    @cached_property
+    def vix(self) -> VixReadings | None:
+        """The VIX side; None where the surface has no law of the VIX."""
+        return VixReadings.from_surface(self.surface, self.agreement)
 
     @cached_property
     def mesh(self) -> VolatilityMesh:

@@ -88,7 +88,7 @@ def build_summary(
         "underlying": read.underlying,
         "as_of": str(read.as_of.astype("datetime64[m]")),
         "notes": list(read.notes),
-        "versions": {name: version(name) for name in ("arbiter-vol", "numpy", "scipy", "torch")},
+        "versions": {name: version(name) for name in ("arbiter-vol", "numba", "numpy", "scipy")},
         "seconds_of_scoring": time.perf_counter() - began,
         "method": answer.method,
         "operator": _describe_operator(answer, scored, quotes),

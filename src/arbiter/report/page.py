@@ -17,12 +17,13 @@ from plotly.offline import get_plotlyjs
 from arbiter.conventions import DAYS_PER_YEAR
 from arbiter.files import write_whole
 from arbiter.report import headline, tables, vix_panels
-from arbiter.report.contact_sheet import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, draw_smiles
+from arbiter.report.contact_sheet import draw_smiles
 from arbiter.report.curves import Readings, ReportedSurface
 from arbiter.report.figures import build_figures
 from arbiter.report.number_format import round_for_json
 from arbiter.report.plot_style import maturity_colours
-from arbiter.report.vix_panels import VixReadings
+from arbiter.report.smile_panels import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
+from arbiter.report.vix_curves import VixReadings
 
 if TYPE_CHECKING:
     import polars as pl
@@ -69,30 +70,27 @@ def write_report(  # noqa: PLR0913 - one argument for each part of the page
     Raises:
         ValueError: If there are no quotes to report on.
     """
-    readings = Readings(surface, quotes)
-    text = render_page(
-        readings,
+    return write_page(
+        path,
+        Readings(surface, quotes, agreement),
         summary=summary,
         certificate=certificate,
         term_structure=term_structure,
         forwards=forwards,
-        agreement=agreement,
     )
-    return write_whole(path, text)
 
 
-def render_page(
+def write_page(
+    path: str | PathLike[str],
     readings: Readings,
     *,
     summary: Mapping[str, Any],
     certificate: Certificate | None = None,
     term_structure: pl.DataFrame | None = None,
     forwards: pl.DataFrame | None = None,
-    agreement: JointComparison | None = None,
-) -> str:
-    """The page as HTML text, from the arguments of :func:`write_report`."""
-    quotes = readings.quotes
-    vix = VixReadings.from_surface(readings.surface, agreement)
+) -> Path:
+    """Write the page of :func:`write_report` from a surface that is evaluated already."""
+    quotes, vix = readings.quotes, readings.vix
     drawn = {} if vix is None else vix_panels.build_vix_figures(vix)
     payload = {
         "figures": build_figures(readings, summary, term_structure) | drawn,
@@ -137,7 +135,7 @@ def render_page(
         style=_read_asset("page.css"),
         script=_read_asset("page.js"),
     )
-    return text
+    return write_whole(path, text)
 
 
 def _vix_context(vix: VixReadings) -> dict[str, Any]:

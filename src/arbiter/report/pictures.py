@@ -11,43 +11,21 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_pdf import PdfPages
-from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
+from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.figure import Figure
 
-from arbiter.conventions import DAYS_PER_YEAR, Array
+from arbiter.conventions import DAYS_PER_YEAR
 from arbiter.files import write_whole
-from arbiter.report import headline, plot_style
+from arbiter.report import headline, picture_style, plot_style
 from arbiter.report.curves import Readings, ReportedSurface
-from arbiter.report.number_format import escape_dollars, format_days, format_percent
-from arbiter.report.smile_curves import SmileReadings
-from arbiter.report.vix_panels import VixReadings
+from arbiter.report.number_format import escape_dollars
+from arbiter.report.picture_style import TITLE_INCHES, draw_lines, new_figure, place_axes
+from arbiter.report.smile_pictures import draw_smiles
 from arbiter.report.vix_pictures import draw_market
 
 if TYPE_CHECKING:
     from arbiter.fitting.vix_comparison import JointComparison
     from arbiter.quotes import Quotes
-
-DPI = 130
-_MAX_SMILES_PER_ROW = 5
-_STYLE: Any = {
-    "axes.axisbelow": True,
-    "font.size": 10.0,
-    "axes.edgecolor": "#b8bfc6",
-    "axes.grid": True,
-    "axes.labelcolor": plot_style.GREY,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlesize": 10.0,
-    "axes.titlelocation": "left",
-    "figure.titlesize": 13.0,
-    "grid.color": plot_style.LINE,
-    "legend.frameon": False,
-    "text.color": plot_style.INK,
-    "xtick.color": plot_style.GREY,
-    "ytick.color": plot_style.GREY,
-    "svg.hashsalt": "arbiter",
-}
 
 
 def write_pictures(
@@ -68,14 +46,17 @@ def write_pictures(
         The files, in the order of the report: smiles, residuals, surface, total_variance,
         densities, term_structure; vix_market and vix_smiles where the surface has a VIX side.
     """
+    return write_panels(folder, Readings(surface, quotes, agreement))
+
+
+def write_panels(folder: str | PathLike[str], readings: Readings) -> list[Path]:
+    """Write the pictures of :func:`write_pictures` from a surface that is evaluated already."""
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    written = []
-    for name, figure in _draw_figures(Readings(surface, quotes), agreement).items():
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
-        written.append(write_whole(target / f"{name}.png", buffer.getvalue()))
-    return written
+    return [
+        write_whole(target / f"{name}.png", picture_style.encode_png(figure))
+        for name, figure in _draw_figures(readings).items()
+    ]
 
 
 def write_pdf(
@@ -98,43 +79,37 @@ def write_pdf(
     Returns:
         The path that was written.
     """
-    readings = Readings(surface, quotes)
+    return write_booklet(path, Readings(surface, quotes, agreement), summary)
+
+
+def write_booklet(
+    path: str | PathLike[str], readings: Readings, summary: Mapping[str, Any]
+) -> Path:
+    """Write the PDF of :func:`write_pdf` from a surface that is evaluated already."""
+    from matplotlib.backends.backend_pdf import PdfPages
+
     buffer = io.BytesIO()
-    name = headline.page_title(summary, quotes)
+    name = headline.page_title(summary, readings.quotes)
     with PdfPages(buffer, metadata={"Title": name, "CreationDate": None}) as pages:
-        for figure in (
-            _draw_cover(readings, summary),
-            *_draw_figures(readings, agreement).values(),
-        ):
-            with mpl.rc_context(_STYLE):
+        for figure in (_draw_cover(readings, summary), *_draw_figures(readings).values()):
+            with mpl.rc_context(picture_style.STYLE):
                 pages.savefig(figure)
     return write_whole(path, buffer.getvalue())
 
 
-def _draw_figures(readings: Readings, agreement: JointComparison | None) -> dict[str, Figure]:
-    vix = VixReadings.from_surface(readings.surface, agreement)
-    with mpl.rc_context(_STYLE):
+def _draw_figures(readings: Readings) -> dict[str, Figure]:
+    with mpl.rc_context(picture_style.STYLE):
         found = {name: draw(readings) for name, draw in PICTURES.items()}
+        vix = readings.vix
         if vix is not None:
-            found["vix_market"] = _new_figure(11.0, 8.0, "VIX futures, VVIX and the coupling")
-            draw_market(found["vix_market"], vix)
+            found["vix_market"] = draw_market(vix)
             if vix.smile_readings is not None:
                 found["vix_smiles"] = draw_smiles(vix.smile_readings, "VIX smiles")
         return found
 
 
-def _new_figure(width: float, height: float, title: str) -> Figure:
-    figure = Figure(figsize=(width, height), layout="constrained")
-    figure.suptitle(title, x=0.012, ha="left", fontweight="bold")
-    return figure
-
-
-def _maturity_colours(readings: Readings) -> Array:
-    return mpl.colormaps["viridis"](plot_style.VIRIDIS_END * readings.maturity_shade)
-
-
 def _draw_cover(readings: Readings, summary: Mapping[str, Any]) -> Figure:
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(picture_style.STYLE):
         figure = Figure(figsize=(11.0, 6.5))
         figure.text(
             0.06, 0.86, headline.page_title(summary, readings.quotes), fontsize=26, weight="bold"
@@ -154,83 +129,47 @@ def _draw_cover(readings: Readings, summary: Mapping[str, Any]) -> Figure:
         return figure
 
 
-def draw_smiles(readings: SmileReadings, title: str = "Smiles") -> Figure:
-    """Every smile with its bid-ask bars, one panel an expiry."""
-    quotes, count = readings.quotes, readings.T.size
-    columns = min(_MAX_SMILES_PER_ROW, count)
-    rows = -(-count // columns)
-    figure = _new_figure(max(2.7 * columns, 5.0), 0.7 + 2.0 * rows, title)
-    for i in range(count):
-        ax = figure.add_subplot(rows, columns, i + 1)
-        part = slice(readings.quote_offsets[i], readings.quote_offsets[i + 1])
-        at = readings.strike_axis(i, quotes.k[part])
-        for colour, chosen in (
-            ("#8b96a1", readings.inside[part]),
-            (plot_style.VERMILION, ~readings.inside[part]),
-        ):
-            low, high = 100.0 * quotes.iv_bid[part], 100.0 * quotes.iv_ask[part]
-            ax.vlines(at[chosen], low[chosen], high[chosen], color=colour, linewidth=0.8)
-        x, y = readings.strike_axis(i, readings.smile_k[i]), 100.0 * readings.smile_iv[i]
-        if readings.smile_error is not None:
-            two = 200.0 * readings.smile_error[i]
-            ax.fill_between(x, y - two, y + two, color=plot_style.BLUE, alpha=0.16, linewidth=0)
-        inner = readings.quoted_points
-        ax.plot(x, y, color=plot_style.BLUE, linewidth=0.9, linestyle=":")
-        ax.plot(x[inner], y[inner], color=plot_style.BLUE, linewidth=1.3)
-        ax.set_ylim(*(100.0 * readings.smile_range[i]))
-        ax.set_xlim(x[0], x[-1])
-        ax.locator_params(axis="both", nbins=4)
-        ax.tick_params(labelsize=7.5)
-        if readings.in_currency:
-            ax.xaxis.set_major_formatter("{x:,.0f}")
-        note = (
-            f"{format_days(DAYS_PER_YEAR * float(readings.T[i]))}, "
-            f"{format_percent(readings.share_inside[i], 1)} inside"
-        )
-        ax.set_title(f"{escape_dollars(quotes.labels[i])}\n{note}", fontsize=8)
-    across = "strike" if readings.in_currency else "log-moneyness k"
-    figure.supxlabel(across, fontsize=9, color=plot_style.GREY)
-    figure.supylabel("implied volatility, %", fontsize=9, color=plot_style.GREY)
-    return figure
-
-
 def draw_residuals(readings: Readings) -> Figure:
     """Residuals in half-spreads, one row an expiry."""
-    rows = readings.T.size
-    figure = _new_figure(11.0, 5.5 + 0.13 * rows, "Residuals, fit minus mid in half-spreads")
-    grid = figure.add_gridspec(
-        2, 2, width_ratios=[4.0, 1.0], height_ratios=[4.2, 1.0 + 0.13 * rows]
-    )
-    ax = figure.add_subplot(grid[0, :])
-    shade, inside = readings.maturity_shade[readings.quotes.expiry], readings.inside
-    y = np.clip(readings.residual, -2.6, 2.6)
-    ax.axhspan(-1.0, 1.0, color=plot_style.BLUE, alpha=0.08, linewidth=0)
-    near, colour = readings.deviations[inside], _maturity_colormap()(shade[inside])
-    ax.scatter(near, y[inside], s=5, c=colour, alpha=0.6, linewidths=0)
-    ax.scatter(
-        readings.deviations[~inside], y[~inside], s=16, color=plot_style.VERMILION, marker="D"
-    )
-    ax.set(ylim=(-2.75, 2.75), xlabel="moneyness, standard deviations", ylabel="half-spreads")
-    _add_maturity_bar(figure, ax, readings)
+    rows, labels = readings.T.size, [escape_dollars(v) for v in readings.quotes.labels]
+    cloud_height, map_height = 3.2, 0.6 + 0.13 * rows
+    height = TITLE_INCHES + cloud_height + 0.7 + map_height + 0.6
+    figure = new_figure(11.0, height, "Residuals, fit minus mid in half-spreads")
+    every = max(1, rows // 30)
+    left = max(0.7, 0.2 + 0.062 * max(map(len, labels[::every])))
+    bottom = 0.6 + map_height + 0.7
+    _draw_cloud(place_axes(figure, left, bottom, 9.95 - left, cloud_height), readings)
+    bar = place_axes(figure, 10.15, bottom, 0.2, cloud_height)
+    picture_style.draw_maturity_bar(figure, bar, readings)
     cells = readings.residual_cells
-    ax = figure.add_subplot(grid[1, 0])
+    width = 8.1 - left
+    ax = place_axes(figure, left, 0.6, width, map_height)
     scale = LinearSegmentedColormap.from_list("residual", plot_style.DIVERGING_COLOURS)
     mesh = ax.pcolormesh(
         cells.edges, np.arange(rows + 1) - 0.5, cells.mean, cmap=scale, vmin=-1.5, vmax=1.5
     )
     ax.set(ylim=(rows - 0.5, -0.5), xlabel="moneyness, standard deviations")
-    every = max(1, rows // 30)
-    ax.set_yticks(
-        range(0, rows, every),
-        [escape_dollars(v) for v in readings.quotes.labels[::every]],
-        fontsize=7,
-    )
+    ax.set_yticks(range(0, rows, every), labels[::every], fontsize=7)
     ax.grid(visible=False)
-    figure.colorbar(mesh, ax=ax, label="mean residual", pad=0.01, fraction=0.04)
-    ax = figure.add_subplot(grid[1, 1])
+    bar = place_axes(figure, left + width + 0.1, 0.6, 0.2, map_height)
+    figure.colorbar(mesh, cax=bar, label="mean residual")
+    ax = place_axes(figure, 9.3, 0.6, 1.5, map_height)
     ax.plot(100.0 * readings.share_inside, np.arange(rows), ".", color=plot_style.BLUE)
     ax.set(ylim=(rows - 0.5, -0.5), yticks=[], xlabel="inside bid-ask, %")
     return figure
+
+
+def _draw_cloud(ax: Axes, readings: Readings) -> None:
+    """Every quote's residual over its moneyness."""
+    shade, inside = readings.maturity_shade[readings.quotes.expiry], readings.inside
+    y = np.clip(readings.residual, -2.6, 2.6)
+    ax.axhspan(-1.0, 1.0, color=plot_style.BLUE, alpha=0.08, linewidth=0)
+    near, colour = readings.deviations[inside], picture_style.maturity_colormap()(shade[inside])
+    ax.scatter(near, y[inside], s=5, c=colour, alpha=0.6, linewidths=0)
+    ax.scatter(
+        readings.deviations[~inside], y[~inside], s=16, color=plot_style.VERMILION, marker="D"
+    )
+    ax.set(ylim=(-2.75, 2.75), xlabel="moneyness, standard deviations", ylabel="half-spreads")
 
 
 def draw_surface(readings: Readings) -> Figure:
@@ -242,8 +181,8 @@ def draw_surface(readings: Readings) -> Figure:
     at = np.sqrt(np.array(days) / DAYS_PER_YEAR)
     low, high = (100.0 * end for end in mesh.colour_range)
     colours: Any = {"cmap": "viridis", "norm": LogNorm(low, high)}
-    figure = _new_figure(13.0, 6.0, "Implied volatility surface, %")
-    solid: Any = figure.add_subplot(1, 2, 1, projection="3d")
+    figure = new_figure(13.0, 6.0, "Implied volatility surface, %")
+    solid: Any = place_axes(figure, 0.0, 0.1, 6.0, 5.6, projection="3d")
     solid.plot_surface(z, r, iv, **colours, linewidth=0, rcount=61, ccount=61, rasterized=True)
     for end in (mesh.low, mesh.high):
         height = [np.interp(place, mesh.z, row) for place, row in zip(end, iv, strict=True)]
@@ -253,7 +192,7 @@ def draw_surface(readings: Readings) -> Figure:
     solid.set(xlabel="moneyness z", ylabel="maturity")
     solid.set_yticks(at, texts)
     solid.view_init(elev=24, azim=-120)
-    flat = figure.add_subplot(1, 2, 2)
+    flat = place_axes(figure, 6.6, 0.55, 5.45, 5.1)
     filled = flat.contourf(z, r, iv, levels=np.geomspace(low, high, 25), extend="both", **colours)
     flat.contour(z, r, iv, levels=np.geomspace(low, high, 13), colors="white", linewidths=0.4)
     for end, border in ((mesh.low, mesh.z[0]), (mesh.high, mesh.z[-1])):
@@ -263,45 +202,54 @@ def draw_surface(readings: Readings) -> Figure:
     flat.set_yticks(at, texts)
     flat.set_ylim(root[0], root[-1])
     flat.grid(visible=False)
-    figure.colorbar(filled, ax=flat, ticks=plot_style.volatility_ticks(low, high), format="%g")
+    bar = place_axes(figure, 12.25, 0.55, 0.25, 5.1)
+    ticks = plot_style.volatility_ticks(low, high)
+    figure.colorbar(filled, cax=bar, ticks=ticks, format="%g")
     return figure
 
 
 def draw_total_variance(readings: Readings) -> Figure:
     """Total variance against log-moneyness, one line an expiry."""
-    figure = _new_figure(10.0, 6.0, "Total variance σ²T: lines must not cross")
-    ax = figure.add_subplot()
+    figure, ax = _start_maturity_lines("Total variance σ²T: lines must not cross", readings)
     variance = readings.smile_iv**2 * readings.T[:, None]
     inner = readings.quoted_points
-    for k, w, colour in zip(readings.smile_k, variance, _maturity_colours(readings), strict=True):
-        ax.plot(k, w, color=colour, linewidth=0.8, linestyle=":", alpha=0.7)
-        ax.plot(k[inner], w[inner], color=colour, linewidth=1.1)
+    colours = picture_style.maturity_colours(readings)
     ax.set(yscale="log", xlabel="log-moneyness k (dotted: past the last quote)", ylabel="σ²T")
-    _add_maturity_bar(figure, ax, readings)
+    dotted: Any = {"colors": colours, "linewidths": 0.8, "linestyles": ":", "alpha": 0.7}
+    draw_lines(ax, readings.smile_k, variance, **dotted)
+    quoted = readings.smile_k[:, inner], variance[:, inner]
+    draw_lines(ax, *quoted, colors=colours, linewidths=1.1)
     return figure
 
 
 def draw_densities(readings: Readings) -> Figure:
     """Risk-neutral densities, one line an expiry."""
-    figure = _new_figure(10.0, 6.0, "Risk-neutral densities")
-    ax = figure.add_subplot()
+    figure, ax = _start_maturity_lines("Risk-neutral densities", readings)
     x, y = readings.densities.standardised_density
     known = readings.densities.quoted
-    for row_x, row_y, inside, colour in zip(x, y, known, _maturity_colours(readings), strict=True):
-        ax.plot(row_x, row_y, color=colour, linewidth=0.8, linestyle=":", alpha=0.7)
-        ax.plot(row_x[inside], row_y[inside], color=colour, linewidth=1.1)
+    colours = picture_style.maturity_colours(readings)
+    draw_lines(ax, x, y, colors=colours, linewidths=0.8, linestyles=":", alpha=0.7)
+    quoted = [[row[inside] for row, inside in zip(part, known, strict=True)] for part in (x, y)]
+    draw_lines(ax, *quoted, colors=colours, linewidths=1.1)
     ax.set(
         xlim=(-5.0, 3.0), xlabel="log-return in at-the-money standard deviations", ylabel="density"
     )
     ax.set_ylim(bottom=0.0)
-    _add_maturity_bar(figure, ax, readings)
     return figure
+
+
+def _start_maturity_lines(title: str, readings: Readings) -> tuple[Figure, Axes]:
+    """A figure for one line an expiry, with the bar of their colours."""
+    figure = new_figure(10.0, 6.0, title)
+    ax = place_axes(figure, 0.8, 0.6, 8.25, 4.95)
+    picture_style.draw_maturity_bar(figure, place_axes(figure, 9.2, 0.6, 0.2, 4.95), readings)
+    return figure, ax
 
 
 def draw_term_structure(readings: Readings) -> Figure:
     """Variance-swap and forward volatilities against maturity."""
-    figure = _new_figure(10.0, 5.5, "Term structure of volatility, %")
-    ax = figure.add_subplot()
+    figure = new_figure(10.0, 5.5, "Term structure of volatility, %")
+    ax = place_axes(figure, 0.7, 0.6, 9.1, 4.45)
     t = readings.term_structure
     style = "-" if t.T.size > 1 else "o"
     ax.plot(
@@ -329,24 +277,6 @@ def draw_term_structure(readings: Readings) -> Figure:
     ax.set(xlabel="maturity", ylabel="volatility, %")
     ax.legend()
     return figure
-
-
-def _maturity_colormap() -> LinearSegmentedColormap:
-    return LinearSegmentedColormap.from_list(
-        "maturity", mpl.colormaps["viridis"](np.linspace(0.0, plot_style.VIRIDIS_END, 64))
-    )
-
-
-def _add_maturity_bar(figure: Figure, ax: Axes, readings: Readings) -> None:
-    """Draw a colour bar beside ``ax`` that shows which colour is which maturity."""
-    if readings.T.size < 2:
-        return
-    points = mpl.cm.ScalarMappable(Normalize(0.0, 1.0), _maturity_colormap())
-    days, texts = plot_style.time_ticks(readings.T[0], readings.T[-1], np.log, 9)
-    low, high = np.log(readings.T[[0, -1]])
-    bar = figure.colorbar(points, ax=ax, pad=0.01, fraction=0.04)
-    places = np.clip((np.log(np.array(days) / DAYS_PER_YEAR) - low) / (high - low), 0.0, 1.0)
-    bar.set_ticks(list(places), labels=texts)
 
 
 # by the names of their files

@@ -10,14 +10,15 @@ from arbiter.conventions import DAYS_PER_YEAR
 from arbiter.fitting.vix_comparison import JointComparison
 from arbiter.report import plot_style
 from arbiter.report.number_format import escape_dollars
-from arbiter.report.vix_panels import VixReadings
+from arbiter.report.picture_style import new_figure, place_axes
+from arbiter.report.vix_curves import VixReadings
 
 
-def draw_market(figure: Figure, readings: VixReadings) -> None:
+def draw_market(readings: VixReadings) -> Figure:
     """Futures against the root of forward variance, VVIX, and the coupling before and after."""
-    grid = figure.add_gridspec(2, 2, height_ratios=[1.2, 1.0])
+    figure = new_figure(11.0, 8.0, "VIX futures, VVIX and the coupling")
     days = DAYS_PER_YEAR * readings.T
-    ax = figure.add_subplot(grid[0, :])
+    ax = place_axes(figure, 0.75, 4.5, 10.05, 3.05)
     ax.plot(days, readings.root_forward_variance, color=plot_style.BLUE, label="√FV of the surface")
     if readings.root_forward_variance_alone is not None:
         ax.plot(
@@ -50,7 +51,7 @@ def draw_market(figure: Figure, readings: VixReadings) -> None:
     _set_date_axis(ax, readings)
     ax.set_ylabel("index points")
     ax.legend(ncols=2, fontsize=9)
-    ax = figure.add_subplot(grid[1, 0])
+    ax = place_axes(figure, 0.75, 0.9, 4.6, 2.85)
     ax.plot(days, readings.vvix, color=plot_style.PURPLE)
     ax.plot(
         DAYS_PER_YEAR * readings.vix_maturities,
@@ -61,7 +62,8 @@ def draw_market(figure: Figure, readings: VixReadings) -> None:
     _set_date_axis(ax, readings)
     ax.set_title("VVIX, points")
     if readings.agreement is not None:
-        _draw_coupling(figure.add_subplot(grid[1, 1]), readings.agreement)
+        _draw_coupling(place_axes(figure, 6.2, 0.9, 4.6, 2.85), readings.agreement)
+    return figure
 
 
 def _draw_coupling(ax: Axes, agreement: JointComparison) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.files import open_whole
-from arbiter.plots import format_maturity
+from arbiter.report.surface_picture import format_maturity
 from arbiter_lab.evaluation.scores import MONEYNESS_EDGES
 
 _COLOURS = ("#0072b2", "#00795c", "#d55e00", "#8a4f9e")  # told apart by colour-blind readers

@@ -1,0 +1,105 @@
+"""A chain's options as arrays: the series of each, and the option on the other side of its strike."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from arbiter.conventions import Array
+
+Mask = NDArray[np.bool_]
+Indices = NDArray[np.int64]
+
+
+class OptionTable(NamedTuple):
+    """One entry per option, in the order of the chain's frame.
+
+    Attributes:
+        series: Number of its series, in order of settlement.
+        labels: Names of the series.
+        T: Years to settlement.
+        strike: In currency.
+        call: Whether it is a call.
+        bid: As it is quoted, NaN where it is not.
+        ask: As it is quoted, NaN where it is not.
+        order: The options by series and strike, the call before the put, as first listed.
+        first: Whether the option was not listed before.
+        other: Where the option of the other side of this strike is first listed, or −1.
+    """
+
+    series: Indices
+    labels: list[str]
+    T: Array
+    strike: Array
+    call: Mask
+    bid: Array
+    ask: Array
+    order: Indices
+    first: Mask
+    other: Indices
+
+
+class SeriesEstimates(NamedTuple):
+    """One value per series of an option table, NaN where parity tells none.
+
+    Attributes:
+        forward: Forwards.
+        discount: Discount factors.
+        forward_error: Standard errors of the forwards.
+        discount_error: Standard errors of the discount factors.
+    """
+
+    forward: Array
+    discount: Array
+    forward_error: Array
+    discount_error: Array
+
+
+def number_labels(labels: pl.Series) -> Indices:
+    """A number for each label, from 0 in the order in which they first appear."""
+    known = labels.unique(maintain_order=True)
+    return labels.cast(pl.Enum(known)).to_physical().to_numpy().astype(np.int64)
+
+
+def tabulate_options(frame: pl.DataFrame) -> OptionTable:
+    """The options of a chain's frame."""
+    listed = number_labels(frame["label"])
+    heads = np.unique(listed, return_index=True)[1]
+    by_time = np.argsort(frame["settles"].to_physical().to_numpy()[heads], kind="stable")
+    number = np.empty_like(by_time)
+    number[by_time] = np.arange(by_time.size)
+    series = number[listed]
+    labels = frame["label"][heads[by_time].tolist()].to_list()
+    T, K, bid, ask = (read_floats(frame[name]) for name in ("T", "strike", "bid", "ask"))
+    call = (frame["side"] == "call").to_numpy()
+    order = np.lexsort((~call, K, series))
+    new_strike = np.ones(order.size, dtype=bool)
+    new_strike[1:] = (np.diff(series[order]) != 0) | (np.diff(K[order]) != 0.0)
+    new = new_strike.copy()
+    new[1:] |= np.diff(call[order])
+    first = np.zeros(order.size, dtype=bool)
+    first[order[new]] = True
+    return OptionTable(
+        series, labels, T, K, call, bid, ask, order, first, _find_other_sides(order, new_strike, new)
+    )
+
+
+def read_floats(column: pl.Series) -> Array:
+    """A column of numbers, NaN where it is null."""
+    return column.cast(pl.Float64).fill_null(np.nan).to_numpy()
+
+
+def _find_other_sides(order: Indices, new_strike: Mask, new: Mask) -> Indices:
+    """Where the first listing of each option's other side is, −1 if it is not listed."""
+    of_strike = np.cumsum(new_strike) - 1
+    heads = np.flatnonzero(new)  # one or two per strike
+    head_strike = of_strike[heads]
+    beside = np.full(heads.size, -1)
+    paired = np.flatnonzero(np.diff(head_strike) == 0)
+    beside[paired], beside[paired + 1] = order[heads[paired + 1]], order[heads[paired]]
+    other = np.empty_like(order)
+    other[order] = beside[np.cumsum(new) - 1]
+    return other
