@@ -297,13 +297,9 @@ class Surface(VixQueries):
         deviations, where both sides vanish, the value at 30 is given.
         """
         t = self.years(T)
-        points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), t)
-        ends = np.broadcast_to(at, (2, *at.shape))
-        far = np.array([-_MAX_LOCAL_VARIANCE_DEVIATIONS, _MAX_LOCAL_VARIANCE_DEVIATIONS]).reshape(
-            2, *([1] * at.ndim)
-        )
-        low, high = self.log_strike(far, ends)
-        points = np.clip(points, low, high)
+        far = np.reshape([-1.0, 1.0], (2, *[1] * t.ndim)) * _MAX_LOCAL_VARIANCE_DEVIATIONS
+        low, high = self.log_strike(far, t)
+        points, at = np.broadcast_arrays(np.clip(_as_floats(k), low, high), t)
         rate = np.maximum(self._decoder.calendar_rate(points, at), 0.0)
         return _as_floats(2.0 * rate / self._evaluate_query(Mixture.gamma, points, at))
 

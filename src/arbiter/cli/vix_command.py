@@ -69,7 +69,7 @@ def _print_index(found: Vix, facts: dict[str, Any], notes: tuple[str, ...]) -> N
             f"{strip.k0:g}",
             f"{strip.rate:.4%}",
             f"{strip.volatility:.4f}",
-            f"{strip.contributions.height}",
+            f"{strip.strikes.size}",
         )
     console.print(table)
     for sentence in notes:

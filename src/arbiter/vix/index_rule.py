@@ -83,7 +83,7 @@ class Vix(float):
             "k0": [strip.k0 for strip in self.strips],
             "rates": [strip.rate for strip in self.strips],
             "variances": [strip.variance for strip in self.strips],
-            "options": [strip.contributions.height for strip in self.strips],
+            "options": [strip.strikes.size for strip in self.strips],
         }
 
 

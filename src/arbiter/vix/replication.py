@@ -75,13 +75,13 @@ def replication(surface: Surface, source: Chain | Quotes | pl.DataFrame) -> pl.D
     market = _read_strips(source)
     listed = price_strips(surface, source)
     labels = listed.unique("label").sort("minutes")["label"].to_list()
+    ours, theirs = (
+        {part["label"][0]: part for part in table.partition_by("label")}
+        for table in (listed, market)
+    )
     two_sided = not isinstance(source, Quotes)
     rows = [
-        _ReplicationRow.from_strips(
-            surface,
-            listed.filter(pl.col("label") == label),
-            market.filter(pl.col("label") == label) if two_sided else None,
-        )
+        _ReplicationRow.from_strips(surface, ours[label], theirs[label] if two_sided else None)
         for label in labels
     ]
     table = pl.DataFrame(rows, schema=_ROW_SCHEMA, orient="row")
@@ -209,8 +209,8 @@ class _ReplicationRow(NamedTuple):
         points = None if quoted is None else quoted.volatility
         if strip is None:
             return cls(label, T, None, None, None, None, points)
-        K = strip.contributions["strike"]
-        return cls(label, T, K.len(), K[0], K[-1], strip.volatility, points)
+        K = strip.strikes
+        return cls(label, T, K.size, float(K[0]), float(K[-1]), strip.volatility, points)
 
 
 def _sum_or_warn(of: str, expiry: pl.DataFrame, rate: float) -> Strip | None:

@@ -25,9 +25,8 @@ class Strip:
         forward: Level at which call and put cost the same, from the strike where they nearly do.
         k0: The first strike at or below the forward, where puts end and calls begin.
         variance: Annualised variance, a decimal.
-        contributions: One row per option used: strike, type (Put, Call, or Put/Call at ``k0``),
-            mid, dk, contribution. ``variance`` is ``2/T`` times their sum less
-            ``(forward/k0 − 1)²/T``.
+        strikes: ``(m,)`` strikes of the options used, increasing.
+        mids: ``(m,)`` their prices; at ``k0`` the mean of put and call.
         unusable: How many bid options were passed over because their ask was absent or below
             the bid.
         label: Name of the expiry.
@@ -38,9 +37,28 @@ class Strip:
     forward: float
     k0: float
     variance: float
-    contributions: pl.DataFrame
+    strikes: Array
+    mids: Array
     unusable: int = 0
     label: str = ""
+
+    @property
+    def contributions(self) -> pl.DataFrame:
+        """One row per option used: strike, type, mid, dk, contribution.
+
+        Types are Put, Call, and Put/Call at ``k0``. ``variance`` is ``2/T`` times the sum of the
+        contributions less ``(forward/k0 − 1)²/T``.
+        """
+        K, at = self.strikes, np.sign(self.strikes - self.k0).astype(np.int64) + 1
+        return pl.DataFrame(
+            {
+                "strike": K,
+                "type": np.array(["Put", "Put/Call", "Call"])[at],
+                "mid": self.mids,
+                "dk": _find_widths(K),
+                "contribution": _weigh_strikes(K, self.rate * self.T) * self.mids,
+            }
+        )
 
     @property
     def T(self) -> float:  # noqa: N802 - the field's name
@@ -130,10 +148,9 @@ def sum_strip(
             "strikes: leave out this expiry"
         )
     price = np.where(used == centre, mid[:, centre].mean(), mid[side, used])
-    dk = np.gradient(K[used])  # half the distance between neighbours, the whole one at the ends
-    contribution = dk / K[used] ** 2 * growth * price
+    total = float((_weigh_strikes(K[used], rate * T) * price).sum())
     k0 = float(K[centre])
-    variance = float(2.0 / T * contribution.sum() - (forward / k0 - 1.0) ** 2 / T)
+    variance = 2.0 / T * total - (forward / k0 - 1.0) ** 2 / T
     if variance <= 0.0:
         raise ValueError(
             f"the strip sums to a variance of {variance:.4g}: the strikes around the forward "
@@ -145,17 +162,20 @@ def sum_strip(
         forward=forward,
         k0=k0,
         variance=variance,
-        contributions=pl.DataFrame(
-            {
-                "strike": K[used],
-                "type": np.where(used == centre, "Put/Call", np.where(side == 0, "Call", "Put")),
-                "mid": price,
-                "dk": dk,
-                "contribution": contribution,
-            }
-        ),
+        strikes=K[used],
+        mids=price,
         unusable=unusable,
     )
+
+
+def _find_widths(K: Array) -> Array:
+    """Half the distance between the neighbours of each strike, the whole one at the ends."""
+    return np.gradient(K)
+
+
+def _weigh_strikes(K: Array, growth: float) -> Array:
+    """``ΔK/K² e^{rT}``, which turns prices into contributions."""
+    return np.asarray(_find_widths(K) / K**2 * np.exp(growth))
 
 
 def _before_two_zeros(bids: Array) -> int:
