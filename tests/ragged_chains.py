@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from arbiter.operators.network.config import Config
-from arbiter.operators.network.network import Network
-from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO, Scaled, scaled
-from arbiter.operators.quote_tensors import Ragged
+from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO
+from arbiter_lab.differentiable.operators.network.network import Network
+from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled, scaled
+from arbiter_lab.differentiable.operators.quote_tensors import Ragged
 
 SMALL: dict[str, Any] = {
     "heads": 8, "width": 16, "state": 8, "rank": 2, "context": 12, "looks": 2,

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from arbiter.operators.network.config import Config
 from arbiter.operators.slope_head import KNOTS
-from arbiter.pricing import black
-from arbiter.pricing.transport import Transport
+from arbiter_lab.differentiable.pricing import black
+from arbiter_lab.differentiable.pricing.transport import Transport
 from arbiter_lab.training.display import Display
 from arbiter_lab.training.law_pool import MIN_RESOLVED_PRICE, Laws, make_pool_grid
 from arbiter_lab.training.loop import TrainingOutcome, train

@@ -8,8 +8,8 @@ import torch
 from numpy.typing import NDArray
 
 from arbiter.conventions import Array
-from arbiter.pricing.price_derivatives import KnotQuadrature, OtmPricer
 from arbiter.pricing.knots import DEFAULT_KNOTS
+from arbiter.pricing.price_derivatives import KnotQuadrature, OtmPricer
 from arbiter.pricing.transport import Transport
 from counts import count
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from arbiter.operators.prior import bid_ask_likelihood, slice_offsets
-from arbiter.operators.prior.bid_ask_likelihood import posterior, truncated
-from arbiter.operators.prior.slice_offsets import Rows
+from arbiter_lab.differentiable.operators.prior import bid_ask_likelihood, slice_offsets
+from arbiter_lab.differentiable.operators.prior.bid_ask_likelihood import posterior, truncated
+from arbiter_lab.differentiable.operators.prior.slice_offsets import Rows
 from counts import count
 
 seeds = st.integers(0, 2**31)

@@ -8,23 +8,6 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy import special
-
-from arbiter.compiled import compiled
-from arbiter.conventions import Array
-from arbiter.pricing.price_derivatives import KnotQuadrature, OtmPricer
-from arbiter.operators import residuals
-from arbiter.operators.network.measure_gate import places
-from arbiter.operators.pretrained import Operator
-from arbiter.operators.prior import (
-    bid_ask_likelihood,
-    reference_volatility,
-    shrinkage,
-    star_order_projection,
-)
-from arbiter.operators.prior.star_order_projection import Smile
 from arbiter.operators.quick import (
     bid_ask_likelihood as compiled_likelihood,
 )
@@ -43,10 +26,27 @@ from arbiter.operators.quick.star_order_projection import (
     order_along_maturity,
     pool_adjacent,
 )
-from arbiter.operators.quote_tensors import ImpliedVolatilities
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import special
+
+from arbiter.compiled import compiled
+from arbiter.conventions import Array
+from arbiter.operators import residuals
+from arbiter.operators.network.measure_gate import places
+from arbiter.operators.pretrained import Operator
+from arbiter.operators.quote_rows import ImpliedVolatilities
 from arbiter.operators.residuals import make_compiled_quadrature
 from arbiter.pricing import black, normal
+from arbiter.pricing.price_derivatives import KnotQuadrature, OtmPricer
 from arbiter.quotes import Quotes
+from arbiter_lab.differentiable.operators.prior import (
+    bid_ask_likelihood,
+    reference_volatility,
+    shrinkage,
+    star_order_projection,
+)
+from arbiter_lab.differentiable.operators.prior.transport_prices import Smile
 from ragged_chains import random_chain
 
 PLACE = places(21, (3.7, 2.4)).double()

@@ -8,18 +8,20 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
+from arbiter.operators.quick.flat import flat
+from arbiter.operators.quick.gaussian_process import Kriging, near_splines
+from arbiter.operators.quick.measure_gate import Batch, Eye
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 import arbiter as ab
 from arbiter.operators import domain, domain_features, workers
-from arbiter.operators.network.measure_gate import Gate, places
-from arbiter.operators.prior import gaussian_process, slice_offsets
-from arbiter.operators.prior.gaussian_process import STRIKES, ZETA, splines
-from arbiter.operators.quick.flat import flat
-from arbiter.operators.quick.gaussian_process import Kriging, near_splines
-from arbiter.operators.quick.measure_gate import Batch, Eye
+from arbiter.operators.network.measure_gate import places
+from arbiter.operators.prior.gaussian_process import STRIKES, ZETA
+from arbiter_lab.differentiable.operators.network.measure_gate import Gate
+from arbiter_lab.differentiable.operators.prior import gaussian_process, slice_offsets
+from arbiter_lab.differentiable.operators.prior.gaussian_process import splines
 from plain_traits import plain_traits
 from ragged_chains import in_units
 

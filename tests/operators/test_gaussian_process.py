@@ -14,25 +14,26 @@ from scipy.interpolate import BSpline
 from torch import Tensor
 
 from arbiter.operators.network.config import Config
-from arbiter.operators.network.lipschitz import constant
 from arbiter.operators.network.measure_gate import places
-from arbiter.operators.network.network import Network
-from arbiter.operators.prior import bid_ask_likelihood, gaussian_process, slice_offsets
-from arbiter.operators.prior.gaussian_process import (
-    CLOCK,
-    CLOCKS,
-    STRIKES,
-    ZETA,
+from arbiter.operators.prior.gaussian_process import CLOCK, CLOCKS, STRIKES, ZETA
+from arbiter.pricing import black
+from arbiter.pricing.transport import Transport
+from arbiter_lab.differentiable.operators.network.lipschitz import constant
+from arbiter_lab.differentiable.operators.network.network import Network
+from arbiter_lab.differentiable.operators.prior import (
+    bid_ask_likelihood,
+    gaussian_process,
+    slice_offsets,
+)
+from arbiter_lab.differentiable.operators.prior.gaussian_process import (
     Kriged,
     factor,
     known,
     kriged,
     splines,
 )
-from arbiter.operators.prior.reference_volatility import Scaled, scaled
-from arbiter.operators.quote_tensors import Ragged
-from arbiter.pricing import black
-from arbiter.pricing.transport import Transport
+from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled, scaled
+from arbiter_lab.differentiable.operators.quote_tensors import Ragged
 from ragged_chains import in_units, network, random_chain, ratio
 
 PLACE = places(7, (3.0, 2.4))

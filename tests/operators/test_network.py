@@ -15,12 +15,13 @@ from torch import Tensor
 
 from arbiter.operators import slope_head
 from arbiter.operators.network.config import Config
-from arbiter.operators.network.maturity_pooling import POOLED_ROWS, pool, precision
-from arbiter.operators.network.network import Network
-from arbiter.operators.prior.reference_volatility import scaled
-from arbiter.operators.quote_tensors import pad_chains
+from arbiter.operators.network.maturity_pooling import POOLED_ROWS
 from arbiter.quotes import Quotes
 from arbiter.surface import SLOPE_RANGE, Surface
+from arbiter_lab.differentiable.operators.network.maturity_pooling import pool, precision
+from arbiter_lab.differentiable.operators.network.network import Network
+from arbiter_lab.differentiable.operators.prior.reference_volatility import scaled
+from arbiter_lab.differentiable.operators.quote_tensors import pad_chains
 from counts import count
 from ragged_chains import SMALL, network, random_chain
 

@@ -10,23 +10,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from arbiter.operators.forward_pass import Inference, runner
 from hypothesis import given
 from hypothesis import strategies as st
 
 import arbiter as ab
 from arbiter.audit.structural_proof import check_structure
 from arbiter.conventions import Array
-from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
-from arbiter.operators.forward_pass import Inference, runner
 from arbiter.operators.network.config import Config
-from arbiter.operators.network.lipschitz import constant
-from arbiter.operators.network.network import Network
 from arbiter.operators.pretrained import DEFAULT_WEIGHTS_NAME, Operator
-from arbiter.operators.prior import shrinkage
 from arbiter.operators.prior.shrinkage import FREE_MOVE_ERRORS
-from arbiter.operators.quote_tensors import pad_chains
 from arbiter.quotes import Quotes
+from arbiter_lab.differentiable.operators import checkpoint
+from arbiter_lab.differentiable.operators.network.lipschitz import constant
+from arbiter_lab.differentiable.operators.network.network import Network
+from arbiter_lab.differentiable.operators.prior import shrinkage
+from arbiter_lab.differentiable.operators.quote_tensors import pad_chains
 from operator_card import PAGE, with_card
 
 FOLDER = Path(ab.__file__).parent / "data"

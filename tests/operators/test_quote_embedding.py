@@ -13,11 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from arbiter.operators.network.measure_gate import Gate
-from arbiter.operators.network.network import Output
-from arbiter.operators.prior.reference_volatility import Scaled, scaled
-from arbiter.operators.quote_tensors import Ragged, pad_chains, sort_quotes, trapezoid
 from arbiter.quotes import Quotes
+from arbiter_lab.differentiable.operators.network.measure_gate import Gate
+from arbiter_lab.differentiable.operators.network.network import Output
+from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled, scaled
+from arbiter_lab.differentiable.operators.quote_tensors import (
+    Ragged,
+    pad_chains,
+    sort_quotes,
+    trapezoid,
+)
 from counts import count
 from ragged_chains import network, random_chain
 

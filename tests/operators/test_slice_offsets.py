@@ -13,11 +13,13 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal
 from torch.nn.functional import one_hot
 
-from arbiter.operators.prior import slice_offsets
 from arbiter.operators.prior.slice_offsets import (
     MIN_LIKELIHOOD_SHARE,
     OFFSET_DEVIATIONS,
     PRIOR_SCALES,
+)
+from arbiter_lab.differentiable.operators.prior import slice_offsets
+from arbiter_lab.differentiable.operators.prior.slice_offsets import (
     Prior,
     Rows,
     Sums,

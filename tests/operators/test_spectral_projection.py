@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from arbiter.operators.network.config import Config
-from arbiter.operators.network.spectral_projection import (
+from arbiter_lab.differentiable.operators.network.spectral_projection import (
     Aligned,
     align,
     clip,

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from arbiter.operators import slope_head
 from arbiter.operators.network.measure_gate import places
-from arbiter.operators.prior import smile_to_slopes, star_order_projection
 from arbiter.pricing import black
 from arbiter.pricing.transport import Transport
+from arbiter_lab.differentiable.operators.prior import smile_to_slopes, star_order_projection
 
 KNOTS = torch.tensor(slope_head.KNOTS, dtype=torch.float64)
 PLACE = places(44, (3.7, 2.4)).double()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from arbiter import Quotes
-from arbiter.pricing import black
+from arbiter_lab.differentiable.pricing import black
 from arbiter_lab.training import noise
 from arbiter_lab.training.batches import (
     HESTON_SHARE,

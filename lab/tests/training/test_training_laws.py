@@ -14,7 +14,7 @@ from arbiter.models.characteristic_function import solve_index_transforms
 from arbiter.models.expected_variance import ExpectedVariance
 from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.models.parameters import PRESETS, Jumps, Parameters
-from arbiter.pricing import black
+from arbiter_lab.differentiable.pricing import black
 from arbiter_lab.training import law_pool as pool
 from arbiter_lab.training.law_pool import (
     LOWER_WING_DEVIATIONS,

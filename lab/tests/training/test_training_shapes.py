@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 import tiny
-from arbiter.pricing import black
 from arbiter.pricing.knots import MAX_SLOPE
 from arbiter.surface import Surface
+from arbiter_lab.differentiable.pricing import black
 from arbiter_lab.training import shaped_laws
 from arbiter_lab.training.law_pool import (
     MIN_RELATIVE_VOLATILITY,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from arbiter.pricing import black
+from arbiter_lab.differentiable.pricing import black
 from arbiter_lab.training.calendars import draw_maturities, pad_maturities
 from arbiter_lab.training.law_pool import Laws
 from arbiter_lab.training.noise import Friction, draw_friction, draw_noise, make_quotes

@@ -18,10 +18,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from arbiter.operators.prior.reference_volatility import Scaled
 from arbiter.operators.slope_head import KNOTS
-from arbiter.pricing import normal
-from arbiter.pricing.transport import Transport
+from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled
+from arbiter_lab.differentiable.pricing import normal
+from arbiter_lab.differentiable.pricing.transport import Transport
 from arbiter_lab.metrics.densities import Alignment, transport_alignment
 from arbiter_lab.training.batches import Batch
 from arbiter_lab.training.law_pool import Laws

@@ -25,7 +25,7 @@ from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.models.characteristic_function import Transform, solve_index_transforms
 from arbiter.models.fourier_pricing import Contour
 from arbiter.models.parameters import Parameters
-from arbiter.pricing import black
+from arbiter_lab.differentiable.pricing import black
 from arbiter_lab.training.fourier_inversion import ContourBatch, pad_rows
 from arbiter_lab.training.mixtures import draw_mixtures
 from arbiter_lab.training.parameter_prior import draw_heston_sets, draw_sets

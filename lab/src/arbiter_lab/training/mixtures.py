@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from arbiter.pricing import black
+from arbiter_lab.differentiable.pricing import black
 from arbiter_lab.training.resolved_strikes import mask_near_money, mask_resolved_outwards
 
 if TYPE_CHECKING:  # pools are made with mixtures

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from arbiter.pricing import black
+from arbiter_lab.differentiable.pricing import black
 
 MAX_RELATIVE_HALF_SPREAD = 0.2  # half-spread over volatility, before the tick
 _MAX_RELATIVE_HALF_SPREAD_WITH_TICK = 0.5

@@ -26,7 +26,7 @@ from arbiter.models import (
     parameters,
     riccati,
 )
-from arbiter.pricing import black, knots, normal, transport
+from arbiter_lab.differentiable.pricing import black, knots, normal, transport
 from arbiter_lab.training import (
     fourier_inversion,
     mixtures,

@@ -25,9 +25,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from arbiter.pricing import black
 from arbiter.pricing.knots import MAX_SLOPE
-from arbiter.pricing.transport import Transport
+from arbiter_lab.differentiable.pricing import black
+from arbiter_lab.differentiable.pricing.transport import Transport
 from arbiter_lab.training.resolved_strikes import mask_near_money, mask_resolved_outwards
 
 if TYPE_CHECKING:  # pools are made with shapes

@@ -2,7 +2,7 @@
 
 Glossary: ``k = log κ`` log-strike, ``a = |k|``, ``v = σ√T`` total volatility, prices undiscounted
 and divided by the forward, ``h = a/v``, ``t = v/2``, ``d = t − h``, ``φ Φ R`` as in
-:mod:`arbiter_lab.differentiable.pricing.normal`. The side out of the money is always priced directly:
+:mod:`arbiter.pricing.normal`. The side out of the money is always priced directly:
 ``otm = min(1, κ)·C(a, v)``, where ``C`` is the call at log-strike ``a ≥ 0``:
 
     C = φ(d) (R(h − t) − R(h + t)),    1 − C = φ(d) (R(t − h) + R(t + h)).

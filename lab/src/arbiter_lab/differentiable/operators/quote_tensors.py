@@ -8,29 +8,17 @@ does not depend on how many strikes it was quoted at.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-if TYPE_CHECKING:  # tensors alone need no tables
-    from arbiter.quotes import Quotes
+from arbiter.operators.quote_rows import MIN_QUADRATURE_WEIGHT, ImpliedVolatilities, pad_maturities
+from arbiter.quotes import Quotes
 
-_PADDING_VOLATILITY, _PADDING_HALF_SPREAD = (
-    0.2,
-    0.01,
-)  # what padding holds: it is multiplied by zero
-_PADDED_MATURITY_RATIO, _MAX_PADDED_MATURITY_RATIO = (
-    1.25,
-    100.0,
-)  # ratio of padded maturities, and of the last one to the listed
-MIN_QUADRATURE_WEIGHT = 1e-6  # quadrature weight: no quote weighs zero
-
-_MAX_CELLS_PER_BATCH = (
-    21_000  # places for quotes, padding included, in one pass: 32 chains of 16 × 41
-)
+# what padding holds: it is multiplied by zero
+_PADDING_VOLATILITY, _PADDING_HALF_SPREAD = 0.2, 0.01
 
 
 class Ragged(NamedTuple):
@@ -54,29 +42,6 @@ class Ragged(NamedTuple):
     def listed(self) -> Tensor:
         """``(B, L)`` maturities with a quote."""
         return self.quoted.any(-1)
-
-
-class ImpliedVolatilities(NamedTuple):
-    """Implied volatilities of quotes, ``(m,)`` each.
-
-    Attributes:
-        bid: Of the bids.
-        mid: Of the mid prices.
-        ask: Of the asks.
-    """
-
-    bid: NDArray[np.float64]
-    mid: NDArray[np.float64]
-    ask: NDArray[np.float64]
-
-    @staticmethod
-    def from_quotes(quotes: Quotes) -> ImpliedVolatilities:
-        """The implied volatilities of quotes."""
-        return ImpliedVolatilities(quotes.iv_bid, quotes.iv_mid, quotes.iv_ask)
-
-    def select(self, keep: NDArray[np.bool_]) -> ImpliedVolatilities:
-        """Those of the quotes in a mask."""
-        return ImpliedVolatilities._make(part[keep] for part in self)
 
 
 def pad_chains(
@@ -114,34 +79,9 @@ def pad_chains(
     bid, mid, ask = (np.concatenate(part) for part in zip(*implied, strict=True))
     k.ravel()[at] = np.concatenate([quotes.k for quotes in chains])
     quoted.ravel()[at], iv.ravel()[at], half.ravel()[at] = True, mid, 0.5 * (ask - bid)
-    T = np.empty(shape[:2])
-    for row, quotes in zip(T, chains, strict=True):
-        listed = quotes.maturities.size
-        row[:listed] = quotes.maturities
-        if listed < deep:
-            ratio = min(
-                _PADDED_MATURITY_RATIO, _MAX_PADDED_MATURITY_RATIO ** (1.0 / (deep - listed))
-            )
-            row[listed:] = quotes.maturities[-1] * ratio ** np.arange(1.0, deep - listed + 1.0)
+    T = np.stack([pad_maturities(quotes.maturities, deep) for quotes in chains])
     tensors = [torch.from_numpy(a).to(dtype) for a in (T, k, iv, half)]
     return Ragged._make([*tensors, torch.from_numpy(quoted)])
-
-
-def batches(chains: Sequence[Quotes]) -> list[list[int]]:
-    """Chains of like size together, so that padding is little and memory bounded."""
-    sizes = [
-        (quotes.maturities.size, int(np.bincount(quotes.expiry).max(initial=1)))
-        for quotes in chains
-    ]
-    found: list[list[int]] = []
-    deep = wide = 0
-    for i in sorted(range(len(chains)), key=lambda i: sizes[i]):
-        deep, wide = max(deep, sizes[i][0]), max(wide, sizes[i][1])
-        if not found or (len(found[-1]) + 1) * deep * wide > _MAX_CELLS_PER_BATCH:
-            found.append([])
-            deep, wide = sizes[i]
-        found[-1].append(i)
-    return found
 
 
 def sort_quotes(quotes: Ragged) -> Ragged:

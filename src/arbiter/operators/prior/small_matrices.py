@@ -9,12 +9,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from arbiter.compiled import compiled
 from arbiter.conventions import Array
-
-Indices = NDArray[np.int64]
 
 
 @compiled
@@ -43,22 +40,6 @@ def products(A: Array, B: Array, C: Array) -> None:
             for r in range(many):
                 a += A[i, r] * B[j, r]
             C[i, j] = a
-
-
-@compiled
-def add_up(A: Array, ends: Indices, sums: Array) -> None:
-    """Sums of each row of A between ends, into ``(n, ends − 1)``."""
-    n = len(A)
-    tiled = n - n % 4
-    for i in range(0, tiled, 4):  # four at a time: one sum waits for its own last addition
-        for each in range(ends.size - 1):
-            a = b = c = d = 0.0
-            for r in range(ends[each], ends[each + 1]):
-                a, b, c, d = a + A[i, r], b + A[i + 1, r], c + A[i + 2, r], d + A[i + 3, r]
-            sums[i, each], sums[i + 1, each], sums[i + 2, each], sums[i + 3, each] = a, b, c, d
-    for i in range(tiled, n):
-        for each in range(ends.size - 1):
-            sums[i, each] = A[i, ends[each] : ends[each + 1]].sum()
 
 
 @compiled

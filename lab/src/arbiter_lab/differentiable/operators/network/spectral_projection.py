@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from arbiter.operators.network.config import ALIGNMENTS
+
 _SQUARINGS = 9
 _SIGN_STEPS, _POLAR_STEPS = 14, 12
 
@@ -160,4 +162,6 @@ def _scale(parts: Sequence[Aligned]) -> None:
             W.copy_(scale_by_power(W, part.budget, W.new_ones(W.shape[1])))
 
 
-RULES: dict[str, Callable[[Sequence[Aligned]], None]] = {"projection": _project, "scaling": _scale}
+RULES: dict[str, Callable[[Sequence[Aligned]], None]] = dict(
+    zip(ALIGNMENTS, (_project, _scale), strict=True)
+)
