@@ -10,9 +10,9 @@ import numpy as np
 
 from arbiter.conventions import Array
 from arbiter.operators import slope_head
+from arbiter.operators.matrix_products import LinearMap, Rough, multiply
 from arbiter.operators.network.config import Config
 from arbiter.operators.network.green_scan import GreenScans, Walk
-from arbiter.operators.network.matrix_products import LinearMap, Rough, multiply
 from arbiter.operators.network.measure_gate import Sight, silu
 from arbiter.operators.network.weights import Weights, select_weights
 from arbiter.operators.prior.gaussian_process import Kriged

@@ -23,8 +23,8 @@ from typing import NamedTuple
 import numpy as np
 
 from arbiter.compiled import compiled
+from arbiter.operators.matrix_products import LinearMap, Rough, multiply
 from arbiter.operators.network.config import Config
-from arbiter.operators.network.matrix_products import LinearMap, Rough, multiply
 from arbiter.operators.network.weights import Weights
 from arbiter.operators.quote_rows import Flags
 

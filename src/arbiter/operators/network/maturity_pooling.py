@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from arbiter.conventions import Array
-from arbiter.operators.network.matrix_products import Rough, multiply
+from arbiter.operators.matrix_products import Rough, multiply
 from arbiter.operators.network.measure_gate import Sight
 
 POOLED_ROWS = 2.0**0.5  # how far a pooled number moves when all that it pools move by one

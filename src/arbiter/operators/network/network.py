@@ -30,6 +30,7 @@ import numpy as np
 
 from arbiter.conventions import Array
 from arbiter.operators import slope_head
+from arbiter.operators.matrix_products import LinearMap, Rough
 from arbiter.operators.network.config import Config
 from arbiter.operators.network.geometry_stream import (
     RESIDUAL_GAIN,
@@ -39,7 +40,6 @@ from arbiter.operators.network.geometry_stream import (
     open_to_change,
 )
 from arbiter.operators.network.green_scan import GreenScans, Walk
-from arbiter.operators.network.matrix_products import LinearMap, Rough
 from arbiter.operators.network.maturity_pooling import nearness, pooled, precision
 from arbiter.operators.network.measure_gate import Gate, GateInputs, Sight, silu
 from arbiter.operators.network.representer import Representer

@@ -19,7 +19,7 @@ import math
 import numpy as np
 
 from arbiter.conventions import Array
-from arbiter.operators.network.matrix_products import Rough
+from arbiter.operators.matrix_products import Rough
 from arbiter.operators.network.measure_gate import (
     SLOPE_ROWS,
     VALUE_ROWS,

@@ -29,7 +29,7 @@ import numpy as np
 
 from arbiter.compiled import compiled
 from arbiter.conventions import Array
-from arbiter.operators.prior import small_matrices
+from arbiter.operators.matrix_products import multiply
 from arbiter.operators.prior.slice_offsets import (
     NEAR,
     Belief,
@@ -40,7 +40,7 @@ from arbiter.operators.prior.slice_offsets import (
     shares,
 )
 from arbiter.operators.quote_rows import Indices
-from arbiter.pricing.elementary import exp, tail
+from arbiter.pricing.elementary import exp, log, tail
 from arbiter.pricing.normal import cdf, mills
 
 ROUNDS = 1
@@ -142,15 +142,12 @@ def _select_splines(fan: SplineRows, quotes: Quoted) -> tuple[SplineRows, Near]:
 def _sum_observations(fan: SplineRows, quotes: Quoted, weight: Array, centre: Array) -> Sums:
     """What observations of given weights come to."""
     (d, R), L = fan.by.shape, quotes.ends.size - 1
-    loaded, found = (
-        np.empty((d, R)),
-        Sums(np.empty((d, d)), np.empty(d), np.zeros((d, L)), np.empty(L), np.empty(L)),
-    )
+    loaded, none = np.empty((d, R)), np.empty((0, 0))
+    found = Sums(none, np.empty(d), np.zeros((d, L)), np.empty(L), np.empty(L))
     _fill_sums(fan, quotes, (weight, centre), loaded, found)
     some = np.flatnonzero(np.diff(fan.ends))
     found.rows[:, some] = np.add.reduceat(loaded, fan.ends[some], axis=1)  # splines add up to one
-    small_matrices.products(fan.by, loaded, found.gram)
-    return found
+    return found._replace(gram=multiply(fan.by, loaded.T))
 
 
 @compiled
@@ -188,16 +185,18 @@ def _fill_sums(
                     near[b - a, at] += w * part * quotes.near.basis[i, b]
         out.mass[each], out.level[each] = mass, level
     for j in range(d):
-        out.side[j] = _load(fan.by[j], near, said, loaded[j])
+        _load(fan.by[j], near, loaded[j])
+    for j in range(d):
+        row, found = fan.by[j], 0.0
+        for r in range(R):
+            found += said[r] * row[r]
+        out.side[j] = found
 
 
 @compiled
-def _load(x: Array, near: Array, said: Array, loaded: Array) -> float:
-    """A row x times a symmetric matrix of few diagonals, and its product with a side."""
-    a, b, c, d = near[0], near[1], near[2], near[3]
-    R, total = x.size, 0.0
-    for r in range(R):
-        total += said[r] * x[r]
+def _load(x: Array, near: Array, loaded: Array) -> None:
+    """A row x times a symmetric matrix of few diagonals."""
+    a, b, c, d, R = near[0], near[1], near[2], near[3], x.size
     for r in range(R - 6):  # numbers of places only grow: others might count from the end
         after = b[r + 3] * x[r + 4] + c[r + 3] * x[r + 5] + d[r + 3] * x[r + 6]
         before = b[r + 2] * x[r + 2] + c[r + 1] * x[r + 1] + d[r] * x[r]
@@ -209,7 +208,6 @@ def _load(x: Array, near: Array, said: Array, loaded: Array) -> float:
                 loaded[r] += near[off, r] * x[r + off]
             for off in range(1, min(NEAR, r + 1)):
                 loaded[r] += near[off, r - off] * x[r - off]
-    return total
 
 
 def average_error_laws(off: Array, variance: Array, half: Array) -> tuple[float, float]:
@@ -237,9 +235,11 @@ def _fill_law_scores(off: Array, variance: Array, half: Array, score: Array) -> 
             per = 1.0 / math.sqrt(variance[i] + (blur * half[i]) ** 2)
             mass = cdf((far - near) * per) - cdf(-(far + near) * per)
             density[i] = max(mass / (2.0 * far), MIN_DENSITY)
+        for i in range(off.size):
+            density[i] = log(density[i])
         score[law] = 0.0
         for i in range(off.size):
-            score[law] += math.log(density[i])
+            score[law] += density[i]
 
 
 @compiled

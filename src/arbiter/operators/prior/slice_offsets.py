@@ -26,6 +26,7 @@ import numpy as np
 
 from arbiter.compiled import compiled
 from arbiter.conventions import Array
+from arbiter.operators.matrix_products import multiply
 from arbiter.operators.prior import small_matrices
 from arbiter.operators.quote_rows import Indices
 
@@ -53,7 +54,7 @@ class Sums(NamedTuple):
     """What observations come to: W their weights, y their values.
 
     Attributes:
-        gram: ``(d, d)`` ``ΦᵀWΦ``, its lower half.
+        gram: ``(d, d)`` ``ΦᵀWΦ``.
         side: ``(d,)`` ``ΦᵀWy``.
         rows: ``(d, L)`` ``ΦᵀW1`` of each slice.
         mass: ``(L,)`` ``1ᵀW1`` of each slice.
@@ -140,9 +141,10 @@ def _average(values: tuple[float, ...], score: Array) -> float:
 
 def _find_offset_deviation(sums: Sums) -> float:
     """The size of levels. Coefficients are solved for instead of the levels, once for all sizes."""
-    precision, level = np.empty((sums.mass.size, sums.mass.size)), np.empty(sums.mass.size)
-    _eliminate_coefficients(sums, precision, level)
-    room = np.empty_like(precision)
+    precision, rows, side = sums.gram.copy(), sums.rows.copy(), sums.side.copy()
+    _eliminate_coefficients(precision, rows, side)
+    precision = np.diag(sums.mass) - multiply(rows.T, rows)
+    level, room = sums.level - (rows * side[:, None]).sum(0), np.empty_like(precision)
     height = [
         _evaluate(precision, size, level, room) - level.size * math.log(size)
         for size in OFFSET_DEVIATIONS
@@ -153,14 +155,12 @@ def _find_offset_deviation(sums: Sums) -> float:
 def _eliminate_levels(sums: Sums, uneven: float) -> tuple[Array, Array, Array]:
     """What is left for the coefficients under levels of a deviation, without their own prior.
 
-    Precision ``(d, d)``, its lower half, side ``(d,)``, and the precision ``(L,)`` of the levels,
+    Precision ``(d, d)``, side ``(d,)``, and the precision ``(L,)`` of the levels,
     the coefficients given.
     """
     mass = sums.mass + uneven**-2.0
     lean = sums.rows / mass
-    precision = np.empty_like(sums.gram)
-    small_matrices.products(sums.rows, lean, precision)
-    return sums.gram - precision, sums.side - (lean * sums.level).sum(1), mass
+    return sums.gram - multiply(sums.rows, lean.T), sums.side - (lean * sums.level).sum(1), mass
 
 
 @compiled
@@ -171,7 +171,7 @@ def _evaluate(precision: Array, scale: float, side: Array, factor: Array) -> flo
     """
     d, found, solved = side.size, 0.0, side.copy()
     for i in range(d):
-        for j in range(i + 1):
+        for j in range(i, d):
             factor[i, j] = precision[i, j]
         factor[i, i] += scale**-2.0
     small_matrices.factorise(factor)
@@ -182,24 +182,13 @@ def _evaluate(precision: Array, scale: float, side: Array, factor: Array) -> flo
 
 
 @compiled
-def _eliminate_coefficients(sums: Sums, precision: Array, level: Array) -> None:
-    """What is left for the levels under coefficients of a middling deviation."""
-    d, L = sums.rows.shape
-    factor, rows, side = sums.gram.copy(), sums.rows.copy(), sums.side.copy()
-    for j in range(d):
-        factor[j, j] += INITIAL_PRIOR_SCALE**-2.0
-    small_matrices.factorise(factor)
-    small_matrices.forward_all(factor, rows)
-    small_matrices.forward(factor, side)
-    turned = np.ascontiguousarray(rows.T)
-    small_matrices.products(turned, turned, precision)
-    for each in range(L):
-        level[each] = sums.level[each]
-        for j in range(d):
-            level[each] -= turned[each, j] * side[j]
-        for other in range(each + 1):
-            precision[each, other] = -precision[each, other]
-        precision[each, each] += sums.mass[each]
+def _eliminate_coefficients(precision: Array, rows: Array, side: Array) -> None:
+    """Solve for coefficients of a middling deviation, up to the factor, in place."""
+    for j in range(side.size):
+        precision[j, j] += INITIAL_PRIOR_SCALE**-2.0
+    small_matrices.factorise(precision)
+    small_matrices.forward_all(precision, rows)
+    small_matrices.forward(precision, side)
 
 
 @compiled

@@ -126,35 +126,24 @@ def coordinates(u: Array, places: Places, level: Array) -> Array:
 def _fill_slopes(u: Array, x: Array, places: Places, g: Array) -> None:
     """Slopes over ``σ√T``, slice by slice."""
     (M, H), n = u.shape, g.shape[1]
-    z, t, mean, by, off = places.z, np.empty(H), np.empty(n + 1), np.empty(n + 1), np.empty(H)
+    t, mean, by, off = np.empty(H), np.empty(n + 1), np.empty(n), np.empty(H)
     A, P, found = np.empty((H, n + 1)), np.empty((n + 1, n + 1)), np.empty(n + 1)
     for each in range(M):
         for i in range(H):
             t[i] = (x[each, i] - FIRST_KNOT) / KNOT_SPACING
-        _average_secants(t, x[each], z, mean)
+        _average_secants(t, x[each], places.z, mean)
         for j in range(n):
             by[j] = mean[j] * KNOT_SPACING
         for i in range(H):
             low, high = x[each, max(i - 1, 0)], x[each, min(i + 1, H - 1)]
             wide = high - low if i == 0 or i == H - 1 else 0.5 * (high - low)
             core = 1.0 + (x[each, i] / CORE_COORDINATE) ** 2
-            root, row = math.sqrt(wide) * math.exp(-u[each, i]) / core, A[i]
-            for j in range(n):  # integrals of the hats as far as here
-                away = min(max(t[i] - j, -1.0), 1.0)
-                row[j] = away - 0.5 * away * abs(away) + 0.5
-            row[0] = t[i] if t[i] < 0.0 else row[0] - 0.5
-            if t[i] >= n - 1:
-                row[n - 1] = t[i] - (n - 1) + 0.5
-            left = z[i]
-            for j in range(n):
-                row[j] *= by[j]
-                left -= row[j]
-                row[j] *= root
-            row[n], off[i] = root, root * left
+            root = math.sqrt(wide) * math.exp(-u[each, i]) / core
+            off[i] = root * (places.z[i] - _fill_row(t[i], by, root, A[i]))
         small_matrices.squares(A, P)
         for j in range(n + 1):
             found[j] = 0.0
-            for i in range(j + 1):
+            for i in range(j, n + 1):
                 P[j, i] += places.bend[j, i]
         for i in range(H):
             for j in range(n + 1):
@@ -164,6 +153,31 @@ def _fill_slopes(u: Array, x: Array, places: Places, g: Array) -> None:
         for j in range(n):
             corrected = min(max(found[j], MIN_RELATIVE_CORRECTION), MAX_RELATIVE_CORRECTION)
             g[each, j] = mean[j] * (1.0 + corrected)
+
+
+@compiled
+def _fill_row(t: float, by: Array, root: float, row: Array) -> float:
+    """Integrals of the hats as far as t, in knots, times slopes and a root; their sum without it.
+
+    The last entry is the root itself, of a constant.
+    """
+    n = by.size
+    for j in range(n):
+        away = min(max(t - j, -1.0), 1.0)
+        row[j] = away - 0.5 * away * abs(away) + 0.5
+    row[0] = t if t < 0.0 else row[0] - 0.5
+    if t >= n - 1:
+        row[n - 1] = t - (n - 1) + 0.5
+    for j in range(n):
+        row[j] *= by[j]
+    even, odd = row[n - 1] if n % 2 == 1 else 0.0, 0.0
+    for j in range(0, n - 1, 2):  # two sums: neither waits for the other
+        even += row[j]
+        odd += row[j + 1]
+    for j in range(n):
+        row[j] *= root
+    row[n] = root
+    return even + odd
 
 
 @compiled

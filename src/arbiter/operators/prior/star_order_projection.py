@@ -155,21 +155,28 @@ def _fill_models(
         most = MIN_LARGEST_CURVATURE
         for j in range(n):
             most = max(most, P[j, j])
-        for i in range(n):
-            alone[i] = (P[i, i] + MIN_WEIGHT_SHARE * most) * seen[each]
-        hold = stiff[each] * most
-        for i in range(W):
-            row, pull = P[i], 0.0
-            for j in range(i):
-                row[j] += hold * known.cost[i, j]
-                pull += row[j] * at[j]
-            for j in range(i):
-                target[j] += row[j] * at[i]
-            row[i] += hold * known.cost[i, i]
-            target[i] += pull + row[i] * at[i]
+        for j in range(n):
+            alone[j] = (P[j, j] + MIN_WEIGHT_SHARE * most) * seen[each]
+        _add_cost(P, stiff[each] * most, known.cost, at, target)
         for i in range(n):
             P[i, i] += ADMM_PENALTY * alone[i]
         small_matrices.factorise(P)
+
+
+@compiled
+def _add_cost(P: Array, hold: float, cost: Array, at: Array, target: Array) -> None:
+    """Add the cost of a step to a curvature, and that times where it begins to the target."""
+    W = len(P)
+    for i in range(W):
+        row, more = P[i], cost[i]
+        for j in range(i, W):
+            row[j] += hold * more[j]
+        for j in range(i):  # what is below the diagonal too, for a product with rows
+            row[j] = P[j, i]
+    for i in range(W):
+        row, here = P[i], at[i]
+        for j in range(W):
+            target[j] += row[j] * here
 
 
 @compiled

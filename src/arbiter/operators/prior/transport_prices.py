@@ -209,10 +209,10 @@ def lay_transports(b: Array, level: Array, tables: Tables) -> LaidTransports:
 
 @compiled
 def _fill_transports(b: Array, level: Array, known: Tables, laid: LaidTransports) -> None:
-    G, H, n = known.weight.size, known.z.size, known.whole.size
+    G, n = known.weight.size, known.whole.size
     risen, along, rising = np.empty(n), np.empty(G), np.empty(G)
     put, call, calls = np.empty(G), np.empty(G), np.empty(G)
-    first, second, half = known.here[0], known.here[1], 0.5 * QUADRATURE_STEP
+    first, second = known.here[0], known.here[1]
     for each in range(len(b)):
         slopes, share, scale = b[each], laid.share[each], level[each]
         risen[0] = mass = 0.0
@@ -224,36 +224,48 @@ def _fill_transports(b: Array, level: Array, known: Tables, laid: LaidTransports
             along[i] = risen[at] + low * first[i] + high * second[i]
             rising[i] = scale * (low + known.share[i] * (high - low))
         middle = along[G // 2]
-        for i in range(G):
+        for i in range(G):  # several loops, none of more arrays than are found to be apart
             put[i] = exp(scale * (along[i] - middle))
+        for i in range(G):
             share[i] = put[i] * known.weight[i]
+        for i in range(G):
             mass += share[i]
         shift, per = middle + math.log(mass) / scale, 1.0 / mass
         for i in range(G):
-            put[i] *= per * rising[i]
             along[i] -= shift
             share[i] *= per
+        for i in range(G):
+            put[i] *= per * rising[i]
             call[i] = put[i] * known.above[i]
+        for i in range(G):
             put[i] *= known.below[i]
-        calls[G - 1] = puts = 0.0
+        calls[G - 1] = 0.0
         for i in range(G - 2, -1, -1):
-            calls[i] = calls[i + 1] + half * (call[i] + call[i + 1])
-        place = 1
-        for h in range(H):
-            z = known.z[h]
-            while place < G - 1 and along[place] < z:
-                puts += half * (put[place - 1] + put[place])
-                place += 1
-            before = place - 1
-            t = min(max((z - along[before]) / (along[place] - along[before]), 0.0), 1.0)
-            if z >= 0.0:  # the integral over a part of one step, and over all others
-                u = 1.0 - t
-                part = half * u * (2.0 * call[place] + u * (call[before] - call[place]))
-                price = part + calls[place]
-            else:
-                price = half * t * (2.0 * put[before] + t * (put[place] - put[before])) + puts
-            laid.at[each, h], laid.between[each, h] = place, t
-            laid.price[each, h] = max(price, POSITIVE_FLOOR)
+            calls[i] = calls[i + 1] + 0.5 * QUADRATURE_STEP * (call[i] + call[i + 1])
+        _price_places(along, (put, call, calls), known.z, laid, each)
+
+
+@compiled
+def _price_places(
+    along: Array, parts: tuple[Array, Array, Array], z: Array, laid: LaidTransports, each: int
+) -> None:
+    """Prices of one slice from integrands of puts and calls, and integrals of calls."""
+    (put, call, calls), last, half = parts, along.size - 1, 0.5 * QUADRATURE_STEP
+    place, puts = 1, 0.0
+    for h in range(z.size):
+        while place < last and along[place] < z[h]:
+            puts += half * (put[place - 1] + put[place])
+            place += 1
+        before = place - 1
+        t = min(max((z[h] - along[before]) / (along[place] - along[before]), 0.0), 1.0)
+        if z[h] >= 0.0:  # the integral over a part of one step, and over all others
+            u = 1.0 - t
+            part = half * u * (2.0 * call[place] + u * (call[before] - call[place]))
+            price = part + calls[place]
+        else:
+            price = half * t * (2.0 * put[before] + t * (put[place] - put[before])) + puts
+        laid.at[each, h], laid.between[each, h] = place, t
+        laid.price[each, h] = max(price, POSITIVE_FLOOR)
 
 
 def miss_smile(laid: LaidTransports, priced: PricedSmile) -> Array:

@@ -47,18 +47,19 @@ def multiply(x: Rough, weight: Rough) -> Rough:
     """``(M, N)`` products of ``(M, K)`` and ``(K, N)``, piece by piece."""
     (M, K), N = x.shape, weight.shape[1]
     x, out = np.ascontiguousarray(x), np.empty((M, N), x.dtype)
-    wide = max(_MAX_MULTIPLICATIONS // (_ROWS * K) // _COLUMNS, 1) * _COLUMNS
-    rows, columns = M - M % _ROWS, N - N % wide
+    if K * N * _ROWS <= _MAX_MULTIPLICATIONS:  # all columns at once, and as many rows as fit
+        high, wide = _MAX_MULTIPLICATIONS // (K * N), N
+    else:
+        high, wide = _ROWS, max(_MAX_MULTIPLICATIONS // (_ROWS * K) // _COLUMNS, 1) * _COLUMNS
+    rows, columns = M - M % high, N - N % wide
     if rows and columns:
-        pieces = x[:rows].reshape(-1, 1, _ROWS, K)
+        pieces = x[:rows].reshape(-1, 1, high, K)
         parts = weight[:, :columns].reshape(K, -1, wide).transpose(1, 0, 2)
-        tiles = out[:rows, :columns].reshape(-1, _ROWS, columns // wide, wide)
+        tiles = out[:rows, :columns].reshape(-1, high, columns // wide, wide)
         np.matmul(pieces, parts, out=tiles.transpose(0, 2, 1, 3))
     if rows and columns < N:
-        blocks = x[:rows].reshape(-1, _ROWS, K)
-        np.matmul(
-            blocks, weight[:, columns:], out=out[:rows, columns:].reshape(-1, _ROWS, N - columns)
-        )
+        rest = out[:rows, columns:].reshape(-1, high, N - columns)
+        np.matmul(x[:rows].reshape(-1, high, K), weight[:, columns:], out=rest)
     if rows < M:
         for first in range(0, N, wide):
             some = slice(first, first + wide)
