@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from arbiter.operators.network.config import Config
+from arbiter.operators.quote_rows import QuoteRows
 from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO
 from arbiter_lab.differentiable.operators.network.network import Network
 from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled, scaled
@@ -66,3 +68,12 @@ def ratio(made: Network, chain: Scaled, seed: int) -> float:
     v = (u + 0.01 * torch.sign(u)).clamp(-MAX_LOG_VOLATILITY_RATIO, MAX_LOG_VOLATILITY_RATIO)
     gap = made.decode(with_values(chain, u)).proposal - made.decode(with_values(chain, v)).proposal
     return float(gap.abs().max() / ((u - v) * chain.quoted).abs().max())
+
+
+def to_rows(quotes: Ragged) -> QuoteRows:
+    """The same quotes as the library lays them, in one row."""
+    count = quotes.quoted.sum(-1).flatten().numpy()
+    ends = np.concatenate([[0], np.cumsum(count)])
+    row = np.repeat(np.arange(count.size), count)
+    k, iv, half = (part[quotes.quoted].numpy() for part in (quotes.k, quotes.iv, quotes.half))
+    return QuoteRows(quotes.T.numpy(), ends, row, k, iv, half)
