@@ -27,13 +27,13 @@ from rich.console import Console
 from rich.table import Table
 
 from arbiter.files import open_whole
-from arbiter.operators import checkpoint
 from arbiter.operators.network.config import Config
-from arbiter.operators.network.lipschitz import constant
-from arbiter.operators.network.network import Network
 from arbiter.operators.pretrained import Operator
-from arbiter.operators.prior.reference_volatility import scaled
-from arbiter.operators.quote_tensors import pad_chains
+from arbiter_lab.differentiable.operators import checkpoint
+from arbiter_lab.differentiable.operators.network.lipschitz import constant
+from arbiter_lab.differentiable.operators.network.network import Network
+from arbiter_lab.differentiable.operators.prior.reference_volatility import scaled
+from arbiter_lab.differentiable.operators.quote_tensors import pad_chains
 from arbiter_lab.evaluation.heston_surfaces import heston_case
 from arbiter_lab.evaluation.known_surface import Case
 from arbiter_lab.evaluation.methods import select_methods

@@ -32,12 +32,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from arbiter.operators.network.config import Config
-from arbiter.operators.network.network import Network, Output
-from arbiter.operators.prior.reference_volatility import scaled
-from arbiter.operators.quote_tensors import Ragged, pad_chains
+from arbiter_lab.differentiable.operators.network.network import Network, Output
+from arbiter_lab.differentiable.operators.pretrained import build_network
+from arbiter_lab.differentiable.operators.prior.reference_volatility import scaled
+from arbiter_lab.differentiable.operators.quote_tensors import Ragged, pad_chains
 
 if TYPE_CHECKING:  # a GPU machine may have no tables
-    from arbiter.operators.pretrained import Operator
     from arbiter.quotes import Quotes
 
 Row = dict[str, Any]
@@ -110,35 +110,38 @@ def _after(run: Callable[[Quotes], object]) -> Callable[[Quotes], object]:
 
 def stages(watch: Stopwatch) -> list[Row]:
     """Where the time of one call goes, in milliseconds."""
+    from arbiter.operators.network.network import Network as Pass
     from arbiter.operators.pretrained import Operator
-    from arbiter.operators.quick import reference_volatility as quick
+    from arbiter.operators.prior.reference_volatility import scaled as scale_rows
+    from arbiter.operators.quote_rows import lay_quotes
     from arbiter.operators.residuals import implied
     from benchmarks.fit import listed_quotes, square_quotes
 
     operator = Operator.pretrained()
+    compiled, trained = Pass(operator.weights, operator.config), build_network(operator)
     rows = []
     chains = {
         f"{EXPIRIES} × {STRIKES}": square_quotes(),
         f"{LISTED} expiries": listed_quotes(LISTED),
     }
     for name, quotes in chains.items():
-        batch = pad_chains([quotes])
+        batch, rows_of = pad_chains([quotes]), lay_quotes([quotes])
         whole = watch(_after(operator), quotes)
         parts = {
             "implied volatilities": watch(lambda q: implied([q]), quotes),
-            "tensors and levels": watch(lambda q: quick.scaled(pad_chains([q])), quotes),
-            "network": watch(operator._inference, batch) - watch(quick.scaled, batch),
+            "rows and levels": watch(lambda q: scale_rows(lay_quotes([q])), quotes),
+            "network": watch(compiled, rows_of) - watch(scale_rows, rows_of),
         }
         parts["residuals, traits, surface"] = whole - sum(parts.values())
-        network = watch(_eager, operator, batch, slow=True) - watch(scaled, batch)
+        network = watch(_eager, trained, batch, slow=True) - watch(scaled, batch)
         row = {"quotes": name, **{part: 1e3 * s for part, s in parts.items()}}
         rows.append(row | {"whole": 1e3 * whole, "network as trained": 1e3 * network})
     return rows
 
 
 @torch.inference_mode()
-def _eager(operator: Operator, batch: Ragged) -> None:
-    operator.network(batch)
+def _eager(network: Network, batch: Ragged) -> None:
+    network(batch)
 
 
 def shipped_config() -> Config:

@@ -30,11 +30,11 @@ import numpy as np
 import torch
 
 from arbiter.operators.network.config import Config
-from arbiter.operators.network.green_scan import GreenScan, Path
-from arbiter.operators.network.network import Network
 from arbiter.operators.pretrained import Operator
-from arbiter.operators.quote_tensors import Ragged
 from arbiter.quotes import Quotes
+from arbiter_lab.differentiable.operators.network.green_scan import GreenScan, Path
+from arbiter_lab.differentiable.operators.network.network import Network
+from arbiter_lab.differentiable.operators.quote_tensors import Ragged
 from arbiter_lab.stability import green_kernel
 
 WIDTH, SIZE, RANK, CONTEXT = 192, 64, 4, 160

@@ -16,8 +16,9 @@ from benchmarks.operator_domain import training_tables
 
 from arbiter.examples import example_chain
 from arbiter.operators.pretrained import Operator
-from arbiter.operators.prior.reference_volatility import scaled
-from arbiter.operators.quote_tensors import pad_chains
+from arbiter_lab.differentiable.operators.pretrained import build_network
+from arbiter_lab.differentiable.operators.prior.reference_volatility import scaled
+from arbiter_lab.differentiable.operators.quote_tensors import pad_chains
 from arbiter_lab.stability.scan_bounds import nearest
 from arbiter_lab.training.law_pool import make_laws
 
@@ -39,7 +40,9 @@ def main() -> None:
     print(operator)
     held = True
     for name, chains in sets.items():
-        found = nearest(operator.network, (scaled(pad_chains([quotes])) for quotes in chains))
+        found = nearest(
+            build_network(operator), (scaled(pad_chains([quotes])) for quotes in chains)
+        )
         held = held and found.holds
         told = ", ".join(f"{field} {value:.4g}" for field, value in found._asdict().items())
         print(f"{name}: {told}")

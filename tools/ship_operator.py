@@ -23,10 +23,12 @@ from benchmarks.operator_domain import Table, training_tables, traits_of
 from torch import Tensor
 
 import operator_card
-from arbiter.operators import checkpoint, domain
+from arbiter.operators import domain
 from arbiter.operators.network.config import Config
-from arbiter.operators.network.network import Network
 from arbiter.operators.pretrained import Operator
+from arbiter_lab.differentiable.operators import checkpoint
+from arbiter_lab.differentiable.operators.network.network import Network
+from arbiter_lab.differentiable.operators.pretrained import make_operator
 from arbiter_lab.evaluation.heston_surfaces import oracle_rmse_bp
 from arbiter_lab.evaluation.listed_chains import evaluate_chains, find_chain_files
 from arbiter_lab.evaluation.methods import select_methods
@@ -152,7 +154,7 @@ def main() -> None:
     network = Network(config)
     kept = weights(tensors, network)
     network.load_state_dict(kept)
-    operator = Operator(network, dict(before))
+    operator = make_operator(network, dict(before))
 
     metrics = {
         **before.get("metrics", {}),

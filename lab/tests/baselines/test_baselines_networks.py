@@ -13,12 +13,8 @@ from hypothesis import strategies as st
 
 import arbiter as ab
 from arbiter.operators.network.config import Config
-from arbiter.operators.network.green_scan import GreenScan
 from arbiter.operators.network.measure_gate import places
-from arbiter.operators.network.network import Network
-from arbiter.operators.prior.gaussian_process import ZETA, splines
-from arbiter.operators.prior.reference_volatility import scaled
-from arbiter.operators.quote_tensors import Ragged
+from arbiter.operators.prior.gaussian_process import ZETA
 from arbiter.pricing.black import implied_total_volatility
 from arbiter.quotes import Quotes
 from arbiter_lab.baselines import trained_baseline
@@ -30,6 +26,11 @@ from arbiter_lab.baselines.matched_size import (
 )
 from arbiter_lab.baselines.readout import SMILE_COEFFICIENTS, smoothed_smile
 from arbiter_lab.baselines.trained_baseline import Baseline, NeuralSmiles
+from arbiter_lab.differentiable.operators.network.green_scan import GreenScan
+from arbiter_lab.differentiable.operators.network.network import Network
+from arbiter_lab.differentiable.operators.prior.gaussian_process import splines
+from arbiter_lab.differentiable.operators.prior.reference_volatility import scaled
+from arbiter_lab.differentiable.operators.quote_tensors import Ragged
 from arbiter_lab.evaluation.arbitrage_check import audit_model
 from counts import count
 from ragged_chains import SMALL, random_chain

@@ -16,15 +16,15 @@ from typer.testing import CliRunner
 
 import tiny
 from arbiter.cli import app
-from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.network.config import Config
 from arbiter.operators.pretrained import Operator
-from arbiter.operators.prior.gaussian_process import Kriged
-from arbiter.operators.prior.reference_volatility import Scaled
 from arbiter_lab.baselines.matched_size import BASELINE_NAMES, Design
 from arbiter_lab.baselines.readout import Readout
 from arbiter_lab.baselines.trained_baseline import Baseline
+from arbiter_lab.differentiable.operators import checkpoint
+from arbiter_lab.differentiable.operators.prior.gaussian_process import Kriged
+from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled
 from arbiter_lab.training import run_folder
 from arbiter_lab.training.held_out import HeldOut
 from arbiter_lab.training.journal import digest_journal, read_steps

@@ -12,11 +12,11 @@ from typer.testing import CliRunner, Result
 
 import tiny
 from arbiter.cli import app
-from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.network.config import Config
-from arbiter.operators.network.network import Network
 from arbiter.operators.pretrained import Operator
+from arbiter_lab.differentiable.operators import checkpoint
+from arbiter_lab.differentiable.operators.network.network import Network
 from arbiter_lab.evaluation.arbitrage_check import audit_model
 from arbiter_lab.evaluation.convex_decoder_model import ConvexOperator
 from arbiter_lab.evaluation.heston_surfaces import heston_case

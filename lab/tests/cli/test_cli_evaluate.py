@@ -17,10 +17,10 @@ from typer.testing import CliRunner, Result
 import arbiter as ab
 from arbiter.cli import app
 from arbiter.data import example_chain_path as example_path
-from arbiter.operators import checkpoint
 from arbiter.operators.network.config import Config
-from arbiter.operators.network.network import Network
 from arbiter_lab.baselines.matched_size import match_design
+from arbiter_lab.differentiable.operators import checkpoint
+from arbiter_lab.differentiable.operators.network.network import Network
 from arbiter_lab.evaluation import run_methods, stored_surfaces, unseen_surfaces
 from arbiter_lab.evaluation.arbitrage_check import ArbitrageVerdict
 from arbiter_lab.evaluation.heston_surfaces import heston_case

@@ -14,8 +14,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from arbiter.operators.network.network import Network
-from arbiter.operators.pretrained import Operator
+from arbiter_lab.differentiable.operators.network.network import Network
+from arbiter_lab.differentiable.operators.pretrained import make_operator
 from arbiter_lab.evaluation import heston_surfaces, stored_surfaces, unseen_surfaces
 from arbiter_lab.evaluation.arbitrage_check import ArbitrageVerdict
 from arbiter_lab.evaluation.heston_surfaces import heston_case
@@ -87,7 +87,7 @@ def test_heston_surfaces_are_met_and_better_refined(hard: bool) -> None:
 def test_a_network_that_nobody_has_trained_does_not_meet_the_hard_ones() -> None:
     """Without training the answer is the prior alone: 18 bp, against 12 bp after training."""
     torch.manual_seed(0)
-    untrained = Operator(Network(load_operator().config), {})
+    untrained = make_operator(Network(load_operator().config), {})
     cases = [heston_case(seed, hard=True) for seed in range(HESTON)]
     answers = evaluate(cases, select_methods(["operator"], untrained)).answers["operator"]
     assert missed(cases, answers, ON_HESTON["operator", True]) == {"rmse_bp"}

@@ -13,13 +13,13 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
+from arbiter.operators.forward_pass import Inference
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from arbiter.operators.forward_pass import Inference
 from arbiter.operators.pretrained import Operator
-from arbiter.operators.prior import bid_ask_likelihood, slice_offsets
-from arbiter.operators.quote_tensors import Ragged, pad_chains
+from arbiter_lab.differentiable.operators.prior import bid_ask_likelihood, slice_offsets
+from arbiter_lab.differentiable.operators.quote_tensors import Ragged, pad_chains
 from arbiter_lab.differentiable.pricing import black
 from arbiter_lab.differentiable.pricing.transport import Transport
 from arbiter_lab.evaluation.heston_surfaces import heston_surface

@@ -16,8 +16,8 @@ import torch
 from safetensors.torch import save as serialise
 from torch import Tensor
 
-from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError, load, save
+from arbiter_lab.differentiable.operators import checkpoint
 from arbiter_lab.training.duals import Box, Duals
 from arbiter_lab.training.saddle import ExtraGradient, Rates
 from counts import count

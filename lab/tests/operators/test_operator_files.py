@@ -20,12 +20,12 @@ from arbiter.data import example_chain_path as example_path
 from arbiter.operators import checkpoint, pretrained
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.network.config import Config
-from arbiter.operators.network.network import Network
 from arbiter.operators.pretrained import DEFAULT_WEIGHTS_NAME, Operator
 from arbiter_lab.baselines import matched_size
 from arbiter_lab.baselines.gru import Recurrent
 from arbiter_lab.baselines.matched_size import match_design
 from arbiter_lab.baselines.trained_baseline import Baseline
+from arbiter_lab.differentiable.operators.network.network import Network
 from counts import count
 
 CONFIG = Config(heads=4, width=8, state=4, rank=1, context=8, looks=1)

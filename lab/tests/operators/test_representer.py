@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import tiny
-from arbiter.operators.network.lipschitz import constant
-from arbiter.operators.network.measure_gate import SLOPE_ROWS, VALUE_ROWS, Gate
-from arbiter.operators.network.network import Network
-from arbiter.operators.network.representer import MIN_COVERAGE, Representer, coverage
-from arbiter.operators.prior.reference_volatility import Scaled, scaled
-from arbiter.operators.quote_tensors import Ragged
+from arbiter.operators.network.measure_gate import SLOPE_ROWS, VALUE_ROWS
+from arbiter.operators.network.representer import MIN_COVERAGE
+from arbiter_lab.differentiable.operators.network.lipschitz import constant
+from arbiter_lab.differentiable.operators.network.measure_gate import Gate
+from arbiter_lab.differentiable.operators.network.network import Network
+from arbiter_lab.differentiable.operators.network.representer import Representer, coverage
+from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled, scaled
+from arbiter_lab.differentiable.operators.quote_tensors import Ragged
 from arbiter_lab.stability.local_lipschitz import constant_at
 
 GATE = Representer(12)
@@ -71,8 +73,8 @@ def test_without_the_bound_some_rows_would_exceed_it(monkeypatch: pytest.MonkeyP
     """Negative control: the bound binds."""
     chain = chain_of(torch.linspace(-3.4, 1.9, 60))
     bounded = GATE.ridge(chain)
-    monkeypatch.setattr("arbiter.operators.network.representer.VALUE_ROWS", 1e9)
-    monkeypatch.setattr("arbiter.operators.network.representer.SLOPE_ROWS", 1e9)
+    monkeypatch.setattr("arbiter_lab.differentiable.operators.network.representer.VALUE_ROWS", 1e9)
+    monkeypatch.setattr("arbiter_lab.differentiable.operators.network.representer.SLOPE_ROWS", 1e9)
     free = GATE.ridge(chain)
     assert not torch.allclose(free, bounded)
 

@@ -11,8 +11,8 @@ from arbiter.conventions import Array
 from arbiter.examples import example
 from arbiter.models.parameters import preset
 from arbiter.operators.network.config import Config
-from arbiter.operators.network.green_scan import GreenScan, Path
-from arbiter.operators.network.network import Network
+from arbiter_lab.differentiable.operators.network.green_scan import GreenScan, Path
+from arbiter_lab.differentiable.operators.network.network import Network
 from arbiter_lab.evaluation.unseen_surfaces import T as MATURITIES
 from arbiter_lab.evaluation.unseen_surfaces import make_unseen_surfaces
 from arbiter_lab.protocol.monitors import (

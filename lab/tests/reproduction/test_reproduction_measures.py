@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from arbiter.operators import checkpoint
-from arbiter.operators.network.network import Network
 from arbiter.pricing import black
 from arbiter.quotes import Quotes
 from arbiter.scoring import Model
 from arbiter_lab.baselines.cleaned_svi import Nodes
+from arbiter_lab.differentiable.operators import checkpoint
+from arbiter_lab.differentiable.operators.network.network import Network
 from arbiter_lab.evaluation.convex_decoder_model import ConvexOperator
 from arbiter_lab.evaluation.heston_surfaces import heston_case
 from arbiter_lab.evaluation.methods import Method

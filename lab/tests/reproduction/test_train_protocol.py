@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import train_protocol
-from arbiter.operators.network.network import Network
 from arbiter_lab.baselines.matched_size import count_parameters
+from arbiter_lab.differentiable.operators.network.network import Network
 from arbiter_lab.reproduction.models import Checkpoints, list_checkpointed
 from arbiter_lab.reproduction.profiles import BASELINES, SMOKE, full_networks, full_settings
 from arbiter_lab.training import loop

@@ -15,16 +15,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from arbiter.operators.network.green_scan import (
-    EPSILON,
-    MU,
+from arbiter.operators.network.green_scan import EPSILON, MU
+from arbiter_lab.differentiable.operators.network.green_scan import (
     Generator,
     GreenScan,
     Guarded,
     Path,
     scan_together,
 )
-from arbiter.operators.quote_tensors import Ragged
+from arbiter_lab.differentiable.operators.quote_tensors import Ragged
 from arbiter_lab.stability import green_kernel
 from counts import count
 from ragged_chains import network, random_chain

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from arbiter.examples import example_chain
-from arbiter.operators.network.green_scan import Generator, GreenScan, Guarded
 from arbiter.operators.pretrained import Operator
-from arbiter.operators.prior.reference_volatility import scaled
-from arbiter.operators.quote_tensors import pad_chains
+from arbiter_lab.differentiable.operators.network.green_scan import Generator, GreenScan, Guarded
+from arbiter_lab.differentiable.operators.prior.reference_volatility import scaled
+from arbiter_lab.differentiable.operators.quote_tensors import pad_chains
 from arbiter_lab.stability.scan_bounds import each, nearest, watched
 from counts import count
 from ragged_chains import in_units, network

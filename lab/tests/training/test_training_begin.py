@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import tiny
-from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
+from arbiter_lab.differentiable.operators import checkpoint
 from arbiter_lab.training import run_folder
 from arbiter_lab.training.__main__ import main
 from arbiter_lab.training.journal import fingerprint_tensors

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 import tiny
-from arbiter.operators.prior.gaussian_process import CLOCK, CLOCKS, STRIKES, ZETA, factor, splines
+from arbiter.operators.prior.gaussian_process import CLOCK, CLOCKS, STRIKES, ZETA
+from arbiter_lab.differentiable.operators.prior.gaussian_process import factor, splines
 from arbiter_lab.training import prior_covariance
 from arbiter_lab.training.batch_stream import make_generator
 from arbiter_lab.training.batches import BatchLayout, draw_batch

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 import tiny
-from arbiter.operators.network.convex_decoder import ICNNDecoder
-from arbiter.operators.network.measure_gate import Sight
-from arbiter.operators.network.network import Network, Output
+from arbiter_lab.differentiable.operators.network.convex_decoder import ICNNDecoder
+from arbiter_lab.differentiable.operators.network.measure_gate import Sight
+from arbiter_lab.differentiable.operators.network.network import Network, Output
 from arbiter_lab.differentiable.pricing import black
 from arbiter_lab.training import convex_decoder_prices
 from arbiter_lab.training.batch_stream import make_generator

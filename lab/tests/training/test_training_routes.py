@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 import tiny
-from arbiter.operators.network.green_scan import GreenScan
-from arbiter.operators.network.network import Output
-from arbiter.operators.prior.reference_volatility import Scaled
 from arbiter.operators.slope_head import KNOTS
+from arbiter_lab.differentiable.operators.network.green_scan import GreenScan
+from arbiter_lab.differentiable.operators.network.network import Output
+from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled
 from arbiter_lab.training.batch_stream import make_generator
 from arbiter_lab.training.batches import Batch, BatchLayout, draw_batch
 from arbiter_lab.training.flow_matching import (

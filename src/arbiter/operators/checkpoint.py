@@ -11,13 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import torch
-from torch import Tensor, nn
+import numpy as np
+from numpy.typing import NDArray
 
 from arbiter.files import require_version, write_whole
 
@@ -38,19 +38,21 @@ _FOREIGN_MAGIC = {
 }
 
 
-Built = TypeVar("Built", bound=nn.Module)
+AnyArray = NDArray[Any]
 
 
 class CheckpointError(ValueError):
     """A file that is not a readable checkpoint; the message names it and the remedy."""
 
 
-def save(path: str | PathLike[str], tensors: Mapping[str, Tensor], info: Mapping[str, Any]) -> Path:
+def save(
+    path: str | PathLike[str], tensors: Mapping[str, AnyArray], info: Mapping[str, Any]
+) -> Path:
     """Write tensors and their description in one step.
 
     Args:
         path: The file; one that is there is replaced, whole.
-        tensors: Named tensors, of any device; stored as they are, contiguous.
+        tensors: Named arrays; stored as they are, contiguous.
         info: Plain JSON values with at least ``config``, ``data_hash``, ``seed``, ``revision``
             (of the code, from git) and ``metrics``.
 
@@ -58,7 +60,7 @@ def save(path: str | PathLike[str], tensors: Mapping[str, Tensor], info: Mapping
         ValueError: If a tensor holds a number that is not finite, or the description lacks
             provenance or is not plain JSON.
     """
-    from safetensors.torch import save as serialise
+    from safetensors.numpy import save as serialise
 
     missing = [name for name in REQUIRED_PROVENANCE if name not in info]
     if missing:
@@ -71,15 +73,11 @@ def save(path: str | PathLike[str], tensors: Mapping[str, Tensor], info: Mapping
         raise ValueError(
             f"info must hold plain JSON values ({error}); write a number that is not finite as None"
         ) from error
-    # Copies: tensors that share memory are two tensors here.
-    plain = {
-        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for name, tensor in tensors.items()
-    }
+    plain = {name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}
     if "__metadata__" in plain:
         raise ValueError("a tensor cannot be named __metadata__ in this format: rename it")
     for name, tensor in plain.items():
-        if not bool(torch.isfinite(tensor).all()):
+        if not np.isfinite(tensor).all():
             raise ValueError(f"tensor {name!r} holds a number that is not finite: nothing is saved")
     about = {
         "format": FORMAT,
@@ -91,17 +89,17 @@ def save(path: str | PathLike[str], tensors: Mapping[str, Tensor], info: Mapping
 
 
 def load(
-    path: str | PathLike[str], like: Mapping[str, Tensor] | None = None
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    path: str | PathLike[str], like: Mapping[str, AnyArray] | None = None
+) -> tuple[dict[str, AnyArray], dict[str, Any]]:
     """Read tensors and their description, checking everything the file says about itself.
 
     Args:
         path: The file.
-        like: Tensors that the file must match in names, shapes and types, as a module's
-            ``state_dict()``; left out, any are taken.
+        like: Arrays that the file must match in names, shapes and types, as from
+            :func:`arbiter.operators.network.weights.describe_weights`; left out, any are taken.
 
     Returns:
-        The tensors, on the CPU, and the description.
+        The tensors and the description.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -121,42 +119,22 @@ def load(
     if about.get("checksum") != compute_checksum(tensors, json.dumps(info, sort_keys=True)):
         raise CheckpointError(f"{path}: its checksum is wrong, the file is corrupt; {_REMEDY}")
     for name, tensor in tensors.items():
-        if not bool(torch.isfinite(tensor).all()):
+        if not np.isfinite(tensor).all():
             raise CheckpointError(
                 f"{path}: tensor {name!r} holds a number that is not finite; {_REMEDY}"
             )
     if like is not None:
-        _require_same_tensors(tensors, like, path)
+        require_same_tensors(tensors, like, path)
     return tensors, info
 
 
-def restore_network(
-    path: str | PathLike[str], tensors: Mapping[str, Tensor], build: Callable[[], Built]
-) -> Built:
-    """A network with the weights that :func:`load` found in a file.
-
-    Names, shapes and types are compared with a network that has no memory: what a file says of
-    itself takes no more room than its tensors do. PyTorch's random numbers stay where they are.
-
-    Raises:
-        CheckpointError: If the weights are not those of such a network.
-    """
-    with torch.random.fork_rng(devices=[]):  # first weights are drawn, and not needed
-        with torch.device("meta"):
-            like = build().state_dict()
-        _require_same_tensors(tensors, like, Path(path))
-        network = build()
-    network.load_state_dict(dict(tensors))
-    return network
-
-
-def model_hash(network: nn.Module) -> str:
+def model_hash(weights: Mapping[str, AnyArray]) -> str:
     """Names a network by its weights."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(network.state_dict().items()):
+    for name, tensor in sorted(weights.items()):
         digest.update(f"{name}{tuple(tensor.shape)}".encode())
         # float32, as stored: the hash is that of the file, whatever is computed in
-        digest.update(tensor.detach().float().numpy().tobytes())
+        digest.update(np.asarray(tensor, dtype=np.float32).tobytes())
     return digest.hexdigest()[:12]
 
 
@@ -202,33 +180,35 @@ def _has_plausible_header(content: bytes) -> bool:
     return len(content) > 8 and struct.unpack_from("<Q", content)[0] <= MAX_HEADER_BYTES
 
 
-def _parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
+def _parse_tensors(content: bytes, path: Path) -> dict[str, AnyArray]:
     from safetensors import SafetensorError
-    from safetensors.torch import load as parse
+    from safetensors.numpy import load as parse
 
     try:
         return parse(content)
-    # KeyError: a type of number that this torch does not have.
+    # KeyError: a type of number that NumPy does not have.
     except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError) as error:
         raise CheckpointError(
             f"{path}: corrupt or truncated safetensors ({error}); {_REMEDY}"
         ) from error
 
 
-def compute_checksum(tensors: Mapping[str, Tensor], text: str) -> str:
+def compute_checksum(tensors: Mapping[str, AnyArray], text: str) -> str:
     """SHA-256 over names, types, shapes and bytes of the tensors, and the description."""
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
     for name in sorted(tensors):
         tensor = tensors[name]
-        frame = json.dumps([name, str(tensor.dtype), list(tensor.shape)])
+        # the format names types of numbers as torch does
+        frame = json.dumps([name, f"torch.{tensor.dtype.name}", list(tensor.shape)])
         digest.update(frame.encode("utf-8", "surrogatepass"))
-        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        digest.update(tensor.tobytes())
     return digest.hexdigest()
 
 
-def _require_same_tensors(
-    tensors: Mapping[str, Tensor], like: Mapping[str, Tensor], path: Path
+def require_same_tensors(
+    tensors: Mapping[str, AnyArray], like: Mapping[str, AnyArray], path: Path
 ) -> None:
+    """Raise a :class:`CheckpointError` unless names, shapes and types are those of ``like``."""
     advice = "it was saved by another configuration: build the network from the file's own config"
     missing, extra = sorted(like.keys() - tensors.keys()), sorted(tensors.keys() - like.keys())
     if missing or extra:

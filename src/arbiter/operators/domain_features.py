@@ -11,15 +11,13 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from arbiter.compiled import compiled
 from arbiter.conventions import Array
 from arbiter.operators import domain
-from arbiter.operators.quick import scalars
-from arbiter.operators.quick.elementary import exp, log
-
-Indices = NDArray[np.int64]
+from arbiter.operators.quote_rows import Indices
+from arbiter.pricing.elementary import exp, log
+from arbiter.pricing.normal import pdf
 
 _WORST_QUANTILE = 0.95  # quantile of misses that says how bad the worst ones are
 _MIN_QUOTES_PER_EXPIRY = 3  # quotes by which an expiry is judged
@@ -92,7 +90,7 @@ def fill_misses(seen: ObservedChains, half: Array, wide: Array, off: Array) -> N
     root = np.sqrt(seen.T)
     for i in range(off.size):
         total = seen.iv[i] * root[seen.expiry[i]]
-        soft = domain.VOLATILITY_SOFTENING * total * scalars.pdf(0.5 * total - seen.k[i] / total)
+        soft = domain.VOLATILITY_SOFTENING * total * pdf(0.5 * total - seen.k[i] / total)
         soft = max(soft, domain.MIN_PRICE_SCALE)
         seen.miss[i] = off[i] / math.sqrt(half[i] * half[i] + soft * soft)
         seen.spread[i] = 0.5 * wide[i] / seen.iv[i]

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from arbiter.conventions import Array
@@ -31,7 +30,8 @@ from arbiter.models.fourier_nodes import otm
 from arbiter.models.heston import Heston
 from arbiter.models.heston_calibration import MAX_QUOTE_DEVIATIONS, atm_total_volatility, calibrate
 from arbiter.operators import slope_head
-from arbiter.operators.prior.star_order_projection import Smile
+from arbiter.operators.prior.star_order_projection import descend, transport
+from arbiter.operators.prior.transport_prices import Smile, price_smile
 from arbiter.pricing import black
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
@@ -160,8 +160,6 @@ def market_slopes(markets: Sequence[Heston], T: Array) -> Array | None:
 
     None if a smile has no volatilities at the money that could be told from rounding.
     """
-    from arbiter.operators.quick.star_order_projection import Polish  # and the compiler
-
     level = np.array([one.reference_volatility(T) * np.sqrt(T) for one in markets])  # (P, L)
     z = np.sinh(_SMILE_ZETAS)
     price = otm(markets, T, level, z)
@@ -174,16 +172,11 @@ def market_slopes(markets: Sequence[Heston], T: Array) -> Array | None:
     doubt = np.log(
         _MIN_RELATIVE_IV_ERROR + np.where(known, _MIN_RESOLVED_PRICE / np.abs(price), 1.0)
     )
-    smile = Smile(
-        torch.from_numpy(_extended(np.log(v / level[..., None]), known)),
-        torch.from_numpy(doubt),
-        torch.from_numpy(_SMILE_ZETAS),
-        torch.from_numpy(np.log(level)),
-        torch.ones(level.shape, dtype=torch.bool),
-    )
-    polish = Polish(smile)
-    g = polish.descended(polish.transport()[0], _GAUSS_NEWTON_ROUNDS)
-    logs = torch.log(slope_head.slopes(g, smile.total)).numpy()
+    u = _extended(np.log(v / level[..., None]), known)
+    seen = np.ones(level.shape, dtype=np.bool_)
+    priced = price_smile(Smile(u, doubt, _SMILE_ZETAS, np.log(level), seen))
+    g, _ = descend(transport(priced)[0], priced, _GAUSS_NEWTON_ROUNDS)
+    logs = np.log(slope_head.slopes(g, priced.total))
     return logs if np.isfinite(logs).all() else None
 
 

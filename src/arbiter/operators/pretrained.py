@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
 from arbiter.conventions import Array
 from arbiter.fitting import FitOptions, FittedSurface, fit
@@ -27,20 +27,22 @@ from arbiter.fitting.refinement import refine
 from arbiter.fitting.vix_quotes import VixMarket
 from arbiter.futures import FuturesCurve
 from arbiter.inputs import freeze_array, freeze_info
-from arbiter.operators import checkpoint, domain, workers
+from arbiter.operators import checkpoint, domain, residuals, workers
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.heston_guide import Guides, consulted
 from arbiter.operators.network.config import Config
 from arbiter.operators.network.lipschitz import constant
 from arbiter.operators.network.network import Network
+from arbiter.operators.network.weights import Weights, describe_weights
 from arbiter.operators.operator_surface import OperatorResult, OperatorSurface
-from arbiter.operators.quote_tensors import batches, pad_chains
+from arbiter.operators.quote_rows import batches, lay_quotes
 from arbiter.operators.second_component import (
     NetworkPass,
     SurfaceComponents,
     choose_components,
     keep_one_component,
 )
+from arbiter.operators.slope_head import KNOTS
 from arbiter.operators.vix_head import fit_vix_slices
 from arbiter.quotes import MIN_QUOTES, Quotes, require_quotes
 from arbiter.surface import Surface
@@ -64,21 +66,28 @@ class Operator:
         (True, True)
     """
 
-    def __init__(self, network: Network, info: dict[str, Any], source: str = "memory") -> None:
-        # and the compiler, which no fit needs
-        from arbiter.operators.forward_pass import runner
-        from arbiter.operators.residuals import Residuals
-
-        self.network = network.double().eval().requires_grad_(False)
-        self._inference = runner(self.network)
+    def __init__(
+        self, weights: Weights, config: Config, info: dict[str, Any], source: str = "memory"
+    ) -> None:
+        workers.keep_memory()
+        self.weights = MappingProxyType({name: _freeze_weight(w) for name, w in weights.items()})
+        self._network = Network(self.weights, config)
         self._info = info
         self.source = source
-        self.config = network.config
-        self.model = checkpoint.model_hash(self.network)
-        self.lipschitz = constant(self.network).value
-        self.knots = freeze_array(self.network.knots)
-        self._residuals = Residuals(self.knots)
+        self.config = config
+        self.model = checkpoint.model_hash(self.weights)
+        self.lipschitz = constant(self.weights, config).value
+        self.knots = freeze_array(np.array(KNOTS))
         self._limits = domain.parse_limits(info.get("domain"))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (dict(self.weights), self.config, self._info, self.source)
+
+    def __copy__(self) -> Operator:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Operator:
+        return self  # nothing of it can be changed
 
     @classmethod
     def pretrained(cls, name: str | None = None) -> Operator:
@@ -97,10 +106,6 @@ class Operator:
             FileNotFoundError: If there is no such file.
             CheckpointError: If it is not a readable checkpoint of an operator.
         """
-        return workers.map_in_threads(cls._load_checkpoint, [path])[0]
-
-    @classmethod
-    def _load_checkpoint(cls, path: str | PathLike[str]) -> Operator:
         tensors, info = checkpoint.load(path)
         try:
             config = Config.from_dict(info.get("config"))
@@ -122,18 +127,27 @@ class Operator:
                 f"{path}: its limits cannot be read ({error}); take an intact copy, or save it "
                 "again without a domain"
             ) from error
-        network = checkpoint.restore_network(path, tensors, lambda: Network(config))
-        return cls(network, info, str(path))
+        # names, shapes and types are compared before anything of the size that a file asks for
+        checkpoint.require_same_tensors(tensors, describe_weights(config), Path(path))
+        return cls(tensors, config, info, str(path))
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers were trained."""
+        return sum(w.size for w in self.weights.values())
 
     def __repr__(self) -> str:
-        size = sum(p.numel() for p in self.network.parameters())
-        return f"Operator({self.model}, {size:,} parameters, Lipschitz {self.lipschitz:.4g})"
+        size = f"{self.parameters:,} parameters"
+        return f"Operator({self.model}, {size}, Lipschitz {self.lipschitz:.4g})"
 
     @property
     def card(self) -> dict[str, Any]:
         """The model card: what it is, what it was trained on, how good it is, its limits."""
-        size = sum(p.numel() for p in self.network.parameters())
-        about = {"model": self.model, "parameters": size, "lipschitz": self.lipschitz}
+        about = {
+            "model": self.model,
+            "parameters": self.parameters,
+            "lipschitz": self.lipschitz,
+        }
         return {**about, **freeze_info(self._info)}
 
     def __call__(
@@ -272,12 +286,12 @@ class Operator:
         rest = [quotes.select(~out) for out in outs]
         if min(len(others) for others in rest) < MIN_QUOTES:
             return []
-        implied = self._residuals.implied([quotes])[0]
+        implied = residuals.implied([quotes])[0]
         left = [implied.select(~out) for out in outs]
         guides: dict[int, Surface] = {}
         for batch in batches(rest):
-            given = pad_chains([rest[i] for i in batch], implied=[left[i] for i in batch])
-            padded = self._inference(given).slopes  # (B, L, n)
+            given = lay_quotes([rest[i] for i in batch], [left[i] for i in batch])
+            padded = self._network(given).slopes  # (B, L, n)
             for i, b in zip(batch, padded, strict=True):
                 others = rest[i]
                 slopes = b[: others.maturities.size]
@@ -286,12 +300,11 @@ class Operator:
                 guides[i] = self._one_component_surface(others, slopes)
         return [QuoteFold(out, guides[i]) for i, out in enumerate(outs)]
 
-    @torch.inference_mode()
     def _answer_batch(self, chains: list[Quotes], components: int | None) -> list[OperatorSurface]:
         """Surfaces of one batch."""
         began = time.perf_counter()
-        implied = self._residuals.implied(chains)
-        padded, total, moved, strained = self._inference(pad_chains(chains, implied=implied))
+        implied = residuals.implied(chains)
+        padded, total, moved, strained = self._network(lay_quotes(chains, implied))
         sizes = [quotes.maturities.size for quotes in chains]
         slopes = [b[:size] for b, size in zip(padded, sizes, strict=True)]
         levels = [level[:size] for level, size in zip(total, sizes, strict=True)]
@@ -300,8 +313,8 @@ class Operator:
         # all that the theorem asks of one component: knots and maturities increase by their types
         if not (_is_star_ordered(padded) or all(_is_star_ordered(b[None]) for b in slopes)):
             raise AssertionError("the head is a running maximum of positive numbers")
-        price = self._residuals.prices(chains, slopes)
-        off, traits = self._residuals.measure_misses(chains, implied, price, levels, moved)
+        price = residuals.price_chains(chains, slopes, self.knots)
+        off, traits = residuals.measure_misses(chains, implied, price, levels, moved)
         share = (time.perf_counter() - began) / len(chains)
         found = []
         for i, quotes in enumerate(chains):
@@ -310,7 +323,7 @@ class Operator:
             made = NetworkPass(one, price[i], float(strained[i]), traits[i]["out_of_line"])
             parts = keep_one_component(made) if components == 1 else choose_components(quotes, made)
             if len(parts.slopes) == 2:
-                off[i] = self._residuals.in_half_spreads(quotes, parts.price)
+                off[i] = residuals.in_half_spreads(quotes, parts.price)
             seconds = share + time.perf_counter() - again
             found.append(self._build_surface(quotes, parts, levels[i], off[i], traits[i], seconds))
         return found
@@ -368,6 +381,13 @@ class Operator:
             result=result,
             domain=report,
         )
+
+
+def _freeze_weight(weight: NDArray[Any]) -> NDArray[np.float32]:
+    """A read-only copy in single precision, as weights are stored."""
+    found = np.array(weight, dtype=np.float32)
+    found.setflags(write=False)
+    return found
 
 
 @lru_cache(maxsize=4)

@@ -8,19 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from arbiter.conventions import Array
-from arbiter.pricing.price_derivatives import KnotQuadrature
 from arbiter.operators import domain
 from arbiter.operators.domain_features import ObservedChains, describe_chains, fill_misses
-from arbiter.operators.quick.implied_volatility import volatilities
-from arbiter.operators.quick.quote_prices import Cut, prices
-from arbiter.operators.quote_tensors import ImpliedVolatilities
+from arbiter.operators.quote_rows import ImpliedVolatilities, Indices
 from arbiter.pricing import black
+from arbiter.pricing.price_derivatives import KnotQuadrature, OtmPricer
 from arbiter.quotes import Quotes
-
-Indices = NDArray[np.int64]
 
 
 def implied(chains: Sequence[Quotes]) -> list[ImpliedVolatilities]:
@@ -29,22 +24,22 @@ def implied(chains: Sequence[Quotes]) -> list[ImpliedVolatilities]:
     The operator's own, whatever the quotes remember: the same quotes give the same surface.
     """
     k, T = (np.concatenate([getattr(quotes, name) for quotes in chains]) for name in ("k", "T"))
-    found = np.empty((3, k.size))
-    for row, name in zip(found, ("bid", "mid", "ask"), strict=True):
-        price = np.concatenate([getattr(quotes, name) for quotes in chains])
-        volatilities(price, k, T, row)
-        rest = np.flatnonzero(np.isnan(row))  # at a bound to the last digit, or next to nothing
-        if rest.size:
-            known = np.asarray(black.implied_total_volatility(price[rest], k[rest]).volatility)
-            row[rest] = known / np.sqrt(T[rest])
+    sides = ("bid", "mid", "ask")
+    price = np.stack(
+        [np.concatenate([getattr(quotes, name) for quotes in chains]) for name in sides]
+    )
+    found = black.implied_total_volatility(price, k).volatility / np.sqrt(T)
     ends = np.cumsum([len(quotes) for quotes in chains])[:-1]
     return [ImpliedVolatilities(*part) for part in np.split(found, ends, axis=1)]
 
 
-def make_compiled_quadrature(line: KnotQuadrature) -> Cut:
-    """A line as the compiled prices take it."""
-    gauss = np.ascontiguousarray((line.gauss * line.weight).T)
-    return Cut(line.x, line.cut, line.rise, line.width, line.node, line.weight, gauss)
+def price_chains(chains: list[Quotes], slopes: list[Array], knots: Array) -> list[Array]:
+    """``(m,)`` prices of the quotes of each chain, under slopes ``(L, n)`` of each."""
+    _, ends, expiry = _concatenate_indices(chains)
+    k = np.concatenate([quotes.k for quotes in chains])
+    pricer = OtmPricer(KnotQuadrature.from_knots(knots), expiry, k)
+    found = pricer.price_quotes(pricer.integrate_slices(np.concatenate(slopes))).price
+    return np.split(found, ends[1:-1])
 
 
 def measure_misses(
@@ -85,24 +80,3 @@ def _concatenate_indices(chains: list[Quotes]) -> tuple[Indices, Indices, Indice
     slices = np.cumsum([0] + [quotes.maturities.size for quotes in chains])
     expiry = [quotes.expiry + first for quotes, first in zip(chains, slices, strict=False)]
     return slices, np.cumsum([0] + [len(quotes) for quotes in chains]), np.concatenate(expiry)
-
-
-class Residuals:
-    """All of it, for surfaces with given knots.
-
-    Args:
-        knots: ``(n,)``.
-    """
-
-    implied = staticmethod(implied)
-    measure_misses = staticmethod(measure_misses)
-    in_half_spreads = staticmethod(in_half_spreads)
-
-    def __init__(self, knots: Array) -> None:
-        self._line = make_compiled_quadrature(KnotQuadrature.from_knots(knots))
-
-    def prices(self, chains: list[Quotes], slopes: list[Array]) -> list[Array]:
-        """Of the quotes of each chain, under slopes ``(L, n)`` of each."""
-        _, ends, expiry = _concatenate_indices(chains)
-        k = np.concatenate([quotes.k for quotes in chains])
-        return np.split(prices(self._line, np.concatenate(slopes), expiry, k), ends[1:-1])

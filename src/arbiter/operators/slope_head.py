@@ -8,9 +8,9 @@ proposal, in logarithms, knot by knot: it adds nothing to the Lipschitz constant
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+import numpy as np
 
+from arbiter.conventions import Array
 from arbiter.pricing.knots import DEFAULT_KNOTS
 
 KNOTS = DEFAULT_KNOTS
@@ -21,16 +21,15 @@ MAX_PROPOSED_LOG_RATIO = (
 MIN_SLOPE, MAX_SLOPE = 2e-6, 19.0  # slopes that a surface accepts, with room
 
 
-def bounded(g: Tensor, start: Tensor | None) -> Tensor:
+def bounded(g: Array, start: Array | None) -> Array:
     """Proposals within what is usual, or where a start is beyond that, within the start."""
+    low, high = -MAX_PROPOSED_LOG_RATIO, MAX_PROPOSED_LOG_RATIO
     if start is None:
-        return g.clamp(-MAX_PROPOSED_LOG_RATIO, MAX_PROPOSED_LOG_RATIO)
-    return torch.clamp(
-        g, start.clamp(max=-MAX_PROPOSED_LOG_RATIO), start.clamp(min=MAX_PROPOSED_LOG_RATIO)
-    )
+        return np.clip(g, low, high)
+    return np.clip(g, np.minimum(start, low), np.maximum(start, high))
 
 
-def slopes(g: Tensor, total: Tensor) -> Tensor:
+def slopes(g: Array, total: Array) -> Array:
     """Slopes ``(B, L, n)``, nondecreasing along L, from proposals and ``log(σ√T)`` ``(B, L)``."""
-    proposed = torch.exp(g.clamp(MIN_LOG_RATIO, MAX_LOG_RATIO) + total[..., None])
-    return torch.cummax(proposed, 1).values.clamp(MIN_SLOPE, MAX_SLOPE)
+    proposed = np.exp(np.clip(g, MIN_LOG_RATIO, MAX_LOG_RATIO) + total[..., None])
+    return np.clip(np.maximum.accumulate(proposed, 1), MIN_SLOPE, MAX_SLOPE)

@@ -21,7 +21,6 @@ from arbiter import inputs
 from arbiter.conventions import Array
 from arbiter.fitting.fitted_surface import VixResult
 from arbiter.fitting.interior_point import Status
-from arbiter.pricing.price_derivatives import KnotQuadrature, OtmPricer
 from arbiter.fitting.vix_objective import (
     FutureRatios,
     PricedVixSlices,
@@ -30,6 +29,7 @@ from arbiter.fitting.vix_objective import (
     log_future,
 )
 from arbiter.fitting.vix_quotes import VixMarket
+from arbiter.pricing.price_derivatives import KnotQuadrature, OtmPricer
 from arbiter.pricing.vix_slices import VixSlices, require_variance
 from arbiter.surface import Surface
 from arbiter.vix.prior import KNOTS, PRIOR_SLOPE_RANGE, VixPrior, vix_prior

@@ -1,10 +1,8 @@
 """Threads of our own, each on one processor.
 
-PyTorch splits single operations among processors and waits for all of them, hundreds of times in a
-forward pass. On a machine that is busy with anything else each wait can last a time slice: a pass
-of ten milliseconds then takes a second. Chains are independent, so here whole chains are split
-instead, and every thread computes by itself. The caller's own number of threads stays what it is;
-where that is one, nothing is handed over.
+Chains are independent: whole batches of them are computed side by side, and every thread computes
+by itself. A library that splits single operations among processors would wait for all of them
+hundreds of times in a pass, and on a busy machine each wait can last a time slice.
 
 A pass fills some ten megabytes, frees them and fills them again. An allocator that hands them back
 to the system each time has every page cleared anew, which took up to a fifth of a pass:
@@ -17,10 +15,10 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from threading import Barrier, Lock, local
+from threading import Lock, local
 from typing import TypeVar
 
-import torch
+import numpy as np
 
 Given = TypeVar("Given")
 Found = TypeVar("Found")
@@ -29,15 +27,31 @@ _MAX_THREADS = 8  # the interpreter is shared, and more than these would wait fo
 _pool_lock, _thread_state = Lock(), local()
 
 
-def map_in_threads(f: Callable[[Given], Found], given: Sequence[Given]) -> list[Found]:
-    """``[f(x) for x in given]``, as many at a time as PyTorch has threads, up to eight."""
-    count = torch.get_num_threads()
-    if count == 1 or hasattr(_thread_state, "alone"):  # what our own threads call stays where it is
+def count_threads() -> int:
+    """Threads to compute with, up to eight: ``OMP_NUM_THREADS``, else one for each processor."""
+    asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    if asked.isdecimal() and int(asked) > 0:
+        return min(int(asked), _MAX_THREADS)
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
+    return min(len(affinity(0)) if affinity else os.cpu_count() or 1, _MAX_THREADS)
+
+
+def map_in_threads(
+    f: Callable[[Given], Found], given: Sequence[Given], threads: int | None = None
+) -> list[Found]:
+    """``[f(x) for x in given]``, several at a time.
+
+    Args:
+        f: Whose results must not depend on each other.
+        given: Its arguments.
+        threads: How many at a time; :func:`count_threads` if left out.
+    """
+    count = count_threads() if threads is None else threads
+    # what our own threads call stays where it is
+    if min(count, len(given)) <= 1 or hasattr(_thread_state, "alone"):
         return [f(x) for x in given]
     with _pool_lock:
-        pool = _pool(
-            min(count, _MAX_THREADS), os.getpid()
-        )  # a fork has none of its parent's threads
+        pool = _pool(count, os.getpid())  # a fork has none of its parent's threads
     return list(pool.map(f, given))
 
 
@@ -48,23 +62,14 @@ def keep_memory() -> None:
     It takes the largest block that was ever freed for one worth keeping, and keeps twice as much.
     The block is never written to, and so costs no memory.
     """
-    torch.empty(_KEPT_BYTES, dtype=torch.uint8)
+    np.empty(_KEPT_BYTES, dtype=np.uint8)
 
 
 @lru_cache(maxsize=4)
 def _pool(count: int, _process: int) -> ThreadPoolExecutor:
-    pool = ThreadPoolExecutor(count, "arbiter", _compute_alone)
-    started = Barrier(count + 1)
-    for _ in range(count):
-        pool.submit(started.wait)
-    started.wait()
-    # a thread's number is its own, but also becomes that of threads not yet born: take it back
-    torch.set_num_threads(torch.get_num_threads())
-    return pool
+    return ThreadPoolExecutor(count, "arbiter", _mark_own_thread)
 
 
-def _compute_alone() -> None:
-    """Make the thread that calls compute by itself."""
-    torch.get_num_threads()  # the first question sets it to the common number
-    torch.set_num_threads(1)
+def _mark_own_thread() -> None:
+    """Remember in a thread that it is ours."""
     _thread_state.alone = True

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from arbiter.operators.network.config import Config
-from arbiter.operators.network.geometry_stream import geometry
-from arbiter.operators.network.measure_gate import Gate
-from arbiter.operators.prior.gaussian_process import Kriged
-from arbiter.operators.prior.reference_volatility import Scaled
 from arbiter_lab.baselines.readout import SMILE_COEFFICIENTS, SmileReadout, smoothed_smile
+from arbiter_lab.differentiable.operators.network.geometry_stream import geometry
+from arbiter_lab.differentiable.operators.network.measure_gate import Gate
+from arbiter_lab.differentiable.operators.prior.gaussian_process import Kriged
+from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled
 
 LAYER_COUNT = 2
 

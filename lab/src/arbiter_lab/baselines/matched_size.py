@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 from arbiter.operators.network.config import Config
-from arbiter.operators.network.network import Network
 from arbiter_lab.baselines.gru import Recurrent
 from arbiter_lab.baselines.readout import Readout
 from arbiter_lab.baselines.ssm import SelectiveScan
 from arbiter_lab.baselines.transformer import ATTENTION_HEADS, Transformer
+from arbiter_lab.differentiable.operators.network.network import Network
 
 BASELINE_NAMES = ("ssm", "gru", "transformer")
 _MAX_WIDTH = 4096

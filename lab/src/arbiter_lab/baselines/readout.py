@@ -15,9 +15,11 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from arbiter.operators.prior.gaussian_process import ZETA, Kriged, splines
-from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO, Scaled
+from arbiter.operators.prior.gaussian_process import ZETA
+from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO
 from arbiter.operators.slope_head import KNOTS
+from arbiter_lab.differentiable.operators.prior.gaussian_process import Kriged, splines
+from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled
 
 SMILE_COEFFICIENTS = len(KNOTS)  # of a smile: as many numbers a slice as the operator has slopes
 _LOG_VOLATILITY_MARGIN = 0.5  # log-volatility past that of any quote that an answer may reach

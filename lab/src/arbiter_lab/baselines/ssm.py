@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from arbiter.operators.network.config import Config
-from arbiter.operators.network.network import Network
-from arbiter.operators.prior.gaussian_process import Kriged
-from arbiter.operators.prior.reference_volatility import Scaled
 from arbiter_lab.baselines.readout import SmileReadout, smoothed_smile
+from arbiter_lab.differentiable.operators.network.network import Network
+from arbiter_lab.differentiable.operators.prior.gaussian_process import Kriged
+from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled
 
 
 class SelectiveScan(SmileReadout):

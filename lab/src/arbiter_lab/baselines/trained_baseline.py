@@ -13,14 +13,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from arbiter.conventions import Array
 from arbiter.inputs import freeze_array, freeze_info
-from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
-from arbiter.operators.prior.gaussian_process import kriged
-from arbiter.operators.prior.reference_volatility import scaled
-from arbiter.operators.quote_tensors import pad_chains
 from arbiter.quotes import Quotes, require_quotes
 from arbiter_lab.baselines.matched_size import Design, count_parameters
 from arbiter_lab.baselines.readout import Memory, Readout
+from arbiter_lab.differentiable.operators import checkpoint
+from arbiter_lab.differentiable.operators.prior.gaussian_process import kriged
+from arbiter_lab.differentiable.operators.prior.reference_volatility import scaled
+from arbiter_lab.differentiable.operators.quote_tensors import pad_chains
 from arbiter_lab.peers.peer import Peer, broadcast_points
 
 Index = NDArray[np.int64]

@@ -15,9 +15,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from arbiter.operators.prior.gaussian_process import Kriged
-from arbiter.operators.prior.reference_volatility import Scaled
 from arbiter_lab.baselines.readout import Memory, Readout, bound_log_volatility
+from arbiter_lab.differentiable.operators.prior.gaussian_process import Kriged
+from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled
 
 ATTENTION_HEADS = 4
 LEARNED_TOKENS = 32  # tokens through which quotes are connected

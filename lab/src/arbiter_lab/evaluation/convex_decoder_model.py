@@ -22,13 +22,13 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from arbiter.conventions import Array
-from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.network.config import Config
-from arbiter.operators.network.network import Network, Output
-from arbiter.operators.quote_tensors import pad_chains
 from arbiter.quotes import Quotes, require_quotes
 from arbiter_lab.baselines.cleaned_svi import Nodes, choose_nodes, project_prices, quoted_range
+from arbiter_lab.differentiable.operators import checkpoint
+from arbiter_lab.differentiable.operators.network.network import Network, Output
+from arbiter_lab.differentiable.operators.quote_tensors import pad_chains
 from arbiter_lab.differentiable.pricing import black
 from arbiter_lab.peers.peer import Peer, broadcast_points
 from arbiter_lab.training.convex_decoder_prices import price_calls

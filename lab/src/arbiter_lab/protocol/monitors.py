@@ -30,8 +30,8 @@ from arbiter_lab.protocol.inference import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from arbiter.operators.network.green_scan import GreenScan, Path
-    from arbiter.operators.network.network import Network
+    from arbiter_lab.differentiable.operators.network.green_scan import GreenScan, Path
+    from arbiter_lab.differentiable.operators.network.network import Network
 
 Mask = NDArray[np.bool_]
 
@@ -287,8 +287,8 @@ def measure_scan_memories(network: Network, quotes: Quotes) -> dict[str, ScanMem
     """A3 of every scan of an operator's network, on one chain of at least 8 expiries."""
     import torch
 
-    from arbiter.operators.network.green_scan import GreenScan
-    from arbiter.operators.quote_tensors import pad_chains
+    from arbiter_lab.differentiable.operators.network.green_scan import GreenScan
+    from arbiter_lab.differentiable.operators.quote_tensors import pad_chains
     from arbiter_lab.stability.green_kernel import kernel
 
     scans = {name: part for name, part in network.named_modules() if isinstance(part, GreenScan)}

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from arbiter.conventions import Array
 from arbiter.models.parameters import preset
-from arbiter.operators.network.network import Network
 from arbiter.operators.pretrained import Operator
-from arbiter.operators.quote_tensors import pad_chains
 from arbiter.quotes import Quotes
+from arbiter_lab.differentiable.operators.network.network import Network
+from arbiter_lab.differentiable.operators.pretrained import build_network
+from arbiter_lab.differentiable.operators.quote_tensors import pad_chains
 from arbiter_lab.evaluation.methods import load_operator
 from arbiter_lab.metrics.effective_dimension import effective_dimensions
 from arbiter_lab.protocol.folds import Fold
@@ -131,7 +132,7 @@ def _load_held_out_laws(context: StageContext) -> Laws:
 
 def network_of(trained: Operator) -> Network:
     """The network behind an operator."""
-    return trained.network  # features and scans are not part of its interface
+    return build_network(trained)  # features and scans are not part of its interface
 
 
 def input_rows(days: Days, rows: NDArray[np.int64]) -> Array:

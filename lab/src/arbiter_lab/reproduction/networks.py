@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from arbiter.operators import checkpoint
 from arbiter.operators.network.config import Config
-from arbiter.operators.network.green_scan import GreenScan
-from arbiter.operators.network.network import Network
-from arbiter.operators.quote_tensors import pad_chains
+from arbiter_lab.differentiable.operators import checkpoint
+from arbiter_lab.differentiable.operators.network.green_scan import GreenScan
+from arbiter_lab.differentiable.operators.network.network import Network
+from arbiter_lab.differentiable.operators.quote_tensors import pad_chains
 from arbiter_lab.metrics.stability import MAX_RHO_DT
 from arbiter_lab.reproduction.models import ModelEntry, find_shipped_weights
 from arbiter_lab.reproduction.scored_days import Days

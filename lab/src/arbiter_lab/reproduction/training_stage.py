@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from arbiter.operators import checkpoint
+from arbiter_lab.differentiable.operators import checkpoint
 from arbiter_lab.metrics.stability import MAX_RHO_DT
 from arbiter_lab.reproduction.models import SMALL, has_baselines
 from arbiter_lab.reproduction.profiles import BASELINES, Profile

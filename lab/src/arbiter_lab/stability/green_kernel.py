@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from arbiter.operators.network.green_scan import GreenScan, Path
+from arbiter_lab.differentiable.operators.network.green_scan import GreenScan, Path
 
 
 class GreenBound(NamedTuple):

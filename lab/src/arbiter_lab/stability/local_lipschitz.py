@@ -22,19 +22,22 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from arbiter.operators.network.geometry_stream import open_to_change
-from arbiter.operators.network.green_scan import GreenScan
 from arbiter.operators.network.lipschitz import (
     MAX_ACTIVATION_SLOPE,
     MIN_ACTIVATION_SLOPE,
     ROUNDING,
     at_first,
-    norm,
 )
-from arbiter.operators.network.maturity_pooling import pool, precision
-from arbiter.operators.network.measure_gate import MAX_MEASURE_PULL, MAX_MEASURE_VALUE, Sight
-from arbiter.operators.network.network import SILU, Look, Network, Seen, activation
-from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO, Scaled
+from arbiter.operators.network.measure_gate import MAX_MEASURE_PULL, MAX_MEASURE_VALUE
+from arbiter.operators.network.network import SILU
+from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO
+from arbiter_lab.differentiable.operators.network.geometry_stream import open_to_change
+from arbiter_lab.differentiable.operators.network.green_scan import GreenScan
+from arbiter_lab.differentiable.operators.network.lipschitz import norm
+from arbiter_lab.differentiable.operators.network.maturity_pooling import pool, precision
+from arbiter_lab.differentiable.operators.network.measure_gate import Sight
+from arbiter_lab.differentiable.operators.network.network import Look, Network, Seen, activation
+from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled
 from arbiter_lab.stability import green_kernel
 
 _TURN = 2.3993572805154  # where the slope of SiLU is largest, and at minus it smallest
@@ -50,7 +53,7 @@ def constant_at(network: Network, chain: Scaled, radius: float = math.inf) -> Te
 
     Args:
         network: In double precision.
-        chain: From :func:`arbiter.operators.prior.reference_volatility.scaled`.
+        chain: From :func:`arbiter_lab.differentiable.operators.prior.reference_volatility.scaled`.
         radius: Any two sets of quotes whose ``u = log(iv/σ)`` are within it of the chain's own,
             each; the default is all that there are, ``|u| ≤ 2.5``.
     """

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from arbiter.operators.network.green_scan import GreenScan, Path
-from arbiter.operators.network.network import Network
-from arbiter.operators.prior.reference_volatility import Scaled
+from arbiter_lab.differentiable.operators.network.green_scan import GreenScan, Path
+from arbiter_lab.differentiable.operators.network.network import Network
+from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled
 from arbiter_lab.stability.green_kernel import GreenBound, measure_scan_bounds
 
 

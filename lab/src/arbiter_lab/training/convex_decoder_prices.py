@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from arbiter.operators.network.convex_decoder import ICNNDecoder
-from arbiter.operators.network.network import Output
+from arbiter_lab.differentiable.operators.network.convex_decoder import ICNNDecoder
+from arbiter_lab.differentiable.operators.network.network import Output
 from arbiter_lab.differentiable.pricing.black import call_parity
 
 _SHAPE_REACH_DEVIATIONS, _SHAPE_STRIKES = (

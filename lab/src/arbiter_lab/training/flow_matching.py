@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from arbiter.operators.prior.reference_volatility import Scaled
 from arbiter.operators.slope_head import KNOTS
 from arbiter.pricing.transport import Transport
+from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled
 from arbiter_lab.differentiable.pricing import normal
 from arbiter_lab.metrics.densities import transport_alignment
 from arbiter_lab.training.batches import Batch

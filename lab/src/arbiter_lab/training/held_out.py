@@ -9,13 +9,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from arbiter.operators.network.convex_decoder import ICNNDecoder
-from arbiter.operators.network.network import Network, Output
-from arbiter.operators.network.representer import coverage
-from arbiter.operators.prior.gaussian_process import kriged
-from arbiter.operators.prior.reference_volatility import Scaled
 from arbiter.operators.slope_head import KNOTS
 from arbiter_lab.baselines.readout import Readout
+from arbiter_lab.differentiable.operators.network.convex_decoder import ICNNDecoder
+from arbiter_lab.differentiable.operators.network.network import Network, Output
+from arbiter_lab.differentiable.operators.network.representer import coverage
+from arbiter_lab.differentiable.operators.prior.gaussian_process import kriged
+from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled
 from arbiter_lab.differentiable.pricing import black
 from arbiter_lab.differentiable.pricing.transport import Transport
 from arbiter_lab.stability.scan_bounds import nearest

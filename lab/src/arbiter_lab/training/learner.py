@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple
 import torch
 from torch import Tensor
 
-from arbiter.operators.network.representer import coverage
+from arbiter_lab.differentiable.operators.network.representer import coverage
 from arbiter_lab.training.averaging import ParameterAverage
 from arbiter_lab.training.batch_stream import BatchStream, Lesson
 from arbiter_lab.training.duality import DualityGap, estimate_dual_gap

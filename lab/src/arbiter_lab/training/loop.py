@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from arbiter.files import require_folder
-from arbiter.operators.network.network import Network
+from arbiter_lab.differentiable.operators.network.network import Network
 from arbiter_lab.training import run_folder
 from arbiter_lab.training.display import Display
 from arbiter_lab.training.held_out import HeldOut

@@ -23,12 +23,12 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from arbiter.operators.network.convex_decoder import ICNNDecoder
-from arbiter.operators.network.network import Output
-from arbiter.operators.prior.gaussian_process import Kriged, at_heads, known
-from arbiter.operators.prior.reference_volatility import Scaled, scaled
-from arbiter.operators.quote_tensors import Ragged
 from arbiter.operators.slope_head import KNOTS
+from arbiter_lab.differentiable.operators.network.convex_decoder import ICNNDecoder
+from arbiter_lab.differentiable.operators.network.network import Output
+from arbiter_lab.differentiable.operators.prior.gaussian_process import Kriged, at_heads, known
+from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled, scaled
+from arbiter_lab.differentiable.operators.quote_tensors import Ragged
 from arbiter_lab.differentiable.pricing import black
 from arbiter_lab.differentiable.pricing.transport import Transport
 from arbiter_lab.training import convex_decoder_prices

@@ -20,9 +20,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from arbiter.operators.prior.gaussian_process import CLOCK, CLOCKS, STRIKES, ZETA, splines
-from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO, scaled
-from arbiter.operators.quote_tensors import Ragged
+from arbiter.operators.prior.gaussian_process import CLOCK, CLOCKS, STRIKES, ZETA
+from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO
+from arbiter_lab.differentiable.operators.prior.gaussian_process import splines
+from arbiter_lab.differentiable.operators.prior.reference_volatility import scaled
+from arbiter_lab.differentiable.operators.quote_tensors import Ragged
 from arbiter_lab.training.batch_stream import make_generator
 from arbiter_lab.training.batches import Batch, BatchLayout, draw_batch
 from arbiter_lab.training.law_pool import Laws
@@ -224,7 +226,7 @@ def build_normal_equations(batch: Batch) -> NormalEquations:
     """``ΦᵀWΦ`` and ``ΦᵀW u`` of the exact volatilities at quotes and targets, by the law's clock.
 
     The effect of an uneven clock on single expiries is not part of the surface; it is modelled in
-    :mod:`arbiter.operators.prior.slice_offsets`.
+    :mod:`arbiter_lab.differentiable.operators.prior.slice_offsets`.
     """
     faster = torch.sqrt(batch.T / batch.clock)[..., None]
     chain = scaled(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from arbiter.operators.prior.gaussian_process import Kriged
 from arbiter_lab.baselines.readout import Readout
+from arbiter_lab.differentiable.operators.prior.gaussian_process import Kriged
 from arbiter_lab.training.batch_stream import Lesson
 from arbiter_lab.training.batches import Batch
 from arbiter_lab.training.duals import Box

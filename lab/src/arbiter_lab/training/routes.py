@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from arbiter.operators.network.config import Config
 from arbiter.operators.network.measure_gate import places
-from arbiter.operators.network.network import Network
-from arbiter.operators.prior.gaussian_process import Kriged
-from arbiter.operators.prior.reference_volatility import Scaled
+from arbiter_lab.differentiable.operators.network.network import Network
+from arbiter_lab.differentiable.operators.prior.gaussian_process import Kriged
+from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled
 from arbiter_lab.training.batch_stream import Lesson
 from arbiter_lab.training.batches import Batch
 from arbiter_lab.training.duals import Box
@@ -61,7 +62,9 @@ def lesson_chain(lesson: Lesson) -> Scaled:
 
 def kriging_places(config: Config) -> Tensor | None:
     """Return coordinates ζ ``(H,)`` at which kriging is evaluated; None without kriging."""
-    return places(config.heads, config.reach) if config.kriging else None
+    if not config.kriging:
+        return None
+    return torch.tensor(places(config.heads, config.reach))
 
 
 class SaddleRoute:

@@ -25,7 +25,6 @@ from typing import Any
 from torch import Tensor
 
 from arbiter.files import write_whole
-from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.values import (
     is_number,
@@ -34,6 +33,7 @@ from arbiter.values import (
     require_text,
     shorten_repr,
 )
+from arbiter_lab.differentiable.operators import checkpoint
 from arbiter_lab.training.settings import Settings
 
 RUN_FILE = "run.json"

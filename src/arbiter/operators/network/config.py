@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from arbiter import values
-from arbiter.operators.network.green_scan import KINDS
-from arbiter.operators.network.spectral_projection import RULES
 
 DECODERS = ("transport", "icnn")
+SCANS = ("resolvent", "exponential")
+ALIGNMENTS = ("projection", "scaling")
 # Bounds of what a file may ask for, far beyond what was ever trained.
 _SIZES = {
     "heads": (2, 1024),
@@ -88,7 +88,7 @@ class Config:
         for name in ("kriging", "gate", "guard", "adjoint", "align", "representer"):
             values.require_bool(name, getattr(self, name))
         values.require_positive("budget", self.budget, _MAX_BUDGET)
-        choices = {"alignment": tuple(RULES), "scan": KINDS, "decoder": DECODERS}
+        choices = {"alignment": ALIGNMENTS, "scan": SCANS, "decoder": DECODERS}
         for name, known in choices.items():
             if getattr(self, name) not in known:
                 told = values.shorten_repr(getattr(self, name))

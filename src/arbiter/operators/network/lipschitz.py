@@ -28,9 +28,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
 
+from arbiter.conventions import Array
 from arbiter.operators.network.config import Config
 from arbiter.operators.network.geometry_stream import RESIDUAL_GAIN
 from arbiter.operators.network.maturity_pooling import POOLED_ROWS
@@ -40,18 +40,14 @@ from arbiter.operators.network.measure_gate import (
     SLOPE_ROWS,
     VALUE_ROWS,
 )
-from arbiter.operators.network.network import SILU, Look, Network
-from arbiter.operators.network.spectral_projection import Aligned
+from arbiter.operators.network.network import SILU
+from arbiter.operators.network.weights import Weights, select_weights
 from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO
 
-MAX_ACTIVATION_SLOPE, MIN_ACTIVATION_SLOPE = (
-    1.09984 / SILU,
-    -0.09984 / SILU,
-)  # slopes of the activation, rounded outwards
-MIDDLE_SLOPE, HALF_SLOPE_RANGE = (
-    0.5 * (MAX_ACTIVATION_SLOPE + MIN_ACTIVATION_SLOPE),
-    0.5 * (MAX_ACTIVATION_SLOPE - MIN_ACTIVATION_SLOPE),
-)
+# slopes of the activation, rounded outwards
+MAX_ACTIVATION_SLOPE, MIN_ACTIVATION_SLOPE = 1.09984 / SILU, -0.09984 / SILU
+MIDDLE_SLOPE = 0.5 * (MAX_ACTIVATION_SLOPE + MIN_ACTIVATION_SLOPE)
+HALF_SLOPE_RANGE = 0.5 * (MAX_ACTIVATION_SLOPE - MIN_ACTIVATION_SLOPE)
 ROUNDING = 1.0 + 1e-9
 
 
@@ -61,39 +57,29 @@ class Constant(NamedTuple):
     Attributes:
         value: The bound.
         by_look: How far the state may move after each look.
-        norms: Of each aligned map, by its name: spectral, or the largest row's.
     """
 
     value: float
     by_look: tuple[float, ...]
-    norms: dict[str, float]
 
 
-@torch.no_grad()
-def constant(network: Network) -> Constant:
+def constant(weights: Weights, config: Config) -> Constant:
     """Upper bound of the Lipschitz constant from log-volatilities to log-slopes, in sup norm.
 
     Holds for every chain, however many maturities and strikes it has.
     """
-    norms = {
-        name: float(_rows(part).max() if part.rows else norm(_weight(part)))
-        for name, part in network.named_modules()
-        if isinstance(part, Aligned)
-    }
-    heads = network.config.heads
+    exact = {name: weight.astype(np.float64) for name, weight in weights.items()}
     state, by_look = 0.0, []
-    for look in network.stages():
-        state = bound_through_look(look, network.config, state)
+    for i in range(config.looks):
+        state = bound_through_look(select_weights(exact, f"looks.{i}"), config, state)
         by_look.append(state)
-    rest, largest = at_first(network.config.kriging)
+    rest, largest = at_first(config.kriging)
     leaning = rest + MAX_MEASURE_PULL * largest
-    lines = [VALUE_ROWS * rest] * heads + [SLOPE_ROWS * rest] * heads
-    around = [POOLED_ROWS * each for each in lines] * len(network.config.spans)
-    moves = [*lines, *around, leaning, leaning]
-    weight = _weight(network.direct)
-    straight = weight.abs() @ torch.tensor(moves, dtype=weight.dtype, device=weight.device)
-    value = float((state * _rows(network.last) + straight).max()) * ROUNDING
-    return Constant(value, tuple(by_look), norms)
+    lines = [VALUE_ROWS * rest] * config.heads + [SLOPE_ROWS * rest] * config.heads
+    around = [POOLED_ROWS * each for each in lines] * len(config.spans)
+    straight = np.abs(exact["direct.weight"]) @ np.array([*lines, *around, leaning, leaning])
+    value = float((state * _rows(exact["last.weight"]) + straight).max()) * ROUNDING
+    return Constant(value, tuple(by_look))
 
 
 def at_first(kriging: bool) -> tuple[float, float]:
@@ -101,47 +87,41 @@ def at_first(kriging: bool) -> tuple[float, float]:
     return (RESIDUAL_GAIN, MAX_MEASURE_VALUE) if kriging else (1.0, MAX_LOG_VOLATILITY_RATIO)
 
 
-def norm(W: Tensor) -> Tensor:
-    """``‖W‖₂`` for ``(…, a, b)``, rounded upwards."""
-    found: Tensor = torch.linalg.matrix_norm(W, 2)
-    return found * ROUNDING
+def norm(W: Array) -> float:
+    """``‖W‖₂``, rounded upwards."""
+    return float(np.linalg.norm(W, 2)) * ROUNDING
 
 
-def _weight(part: Aligned) -> Tensor:
-    return part.weight.double()
+def _rows(W: Array) -> Array:
+    """Norms of rows."""
+    return np.asarray(np.linalg.norm(W, axis=1))
 
 
-def _rows(part: Aligned) -> Tensor:
-    found: Tensor = torch.linalg.vector_norm(_weight(part), dim=1)
-    return found
-
-
-def _between(outer: Tensor, inner: Tensor) -> float:
+def _between(outer: Array, inner: Array) -> float:
     """How far ``outer · a(inner · y)`` moves when y moves by one."""
-    return float(MIDDLE_SLOPE * norm(outer @ inner) + HALF_SLOPE_RANGE * norm(outer) * norm(inner))
+    return MIDDLE_SLOPE * norm(outer @ inner) + HALF_SLOPE_RANGE * norm(outer) * norm(inner)
 
 
-def bound_through_look(look: Look, config: Config, before: float) -> float:
+def bound_through_look(weights: Weights, config: Config, before: float) -> float:
     """How far the state moves in a look, from how far it moved before (0: there was none)."""
     rest, largest = at_first(config.kriging)
-    if look.read is not None:
-        rest, largest = rest + float(_rows(look.read).max()) * before, MAX_MEASURE_VALUE
+    if "read.weight" in weights:
+        read = float(_rows(weights["read.weight"]).max())
+        rest, largest = rest + read * before, MAX_MEASURE_VALUE
     # under the measure: the values move, and so does the measure, by its covariance with them
     under = rest + MAX_MEASURE_PULL * largest
-    lines = (
-        config.heads * (VALUE_ROWS**2 + SLOPE_ROWS**2) * (1.0 + POOLED_ROWS**2 * len(look.spans))
-    )
+    pooled = 1.0 + POOLED_ROWS**2 * len(config.spans)
+    lines = config.heads * (VALUE_ROWS**2 + SLOPE_ROWS**2) * pooled
     view = math.sqrt(lines * rest**2 + 2.0 * under**2)
-    enter = _weight(look.enter)
-    moved = _between(_weight(look.across), enter)
-    moved += float(norm(_weight(look.from_forth))) * _between(_weight(look.forth.enter), enter)
-    if look.back is not None and look.from_back is not None:
-        moved += float(norm(_weight(look.from_back))) * _between(_weight(look.back.enter), enter)
-    return (before + moved * view) * _mixing(look)
+    enter = weights["enter.weight"]
+    moved = _between(weights["across.weight"], enter)
+    for way in ("forth", "back") if config.adjoint else ("forth",):
+        scan = _between(weights[f"{way}.enter.weight"], enter)
+        moved += norm(weights[f"from_{way}.weight"]) * scan
+    return (before + moved * view) * _mixing(weights["down.weight"], weights["up.weight"])
 
 
-def _mixing(look: Look) -> float:
+def _mixing(down: Array, up: Array) -> float:
     """How far ``v + down · a(up · v)`` moves when v moves by one."""
-    down, up = _weight(look.down), _weight(look.up)
-    one = torch.eye(down.shape[0], dtype=down.dtype, device=down.device)
-    return float(norm(one + MIDDLE_SLOPE * down @ up) + HALF_SLOPE_RANGE * norm(down) * norm(up))
+    straight = norm(np.eye(len(down)) + MIDDLE_SLOPE * down @ up)
+    return straight + HALF_SLOPE_RANGE * norm(down) * norm(up)

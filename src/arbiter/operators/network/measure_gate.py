@@ -11,16 +11,27 @@ How far a head's report moves when every quote moves by at most one: the value b
 (docs/operator-architecture.md, theorem 4). The measure may lean on the quotes themselves, with
 a logarithmic rate of at most :data:`MAX_MEASURE_PULL`; a mean under it then moves by one, and by
 ``MAX_MEASURE_PULL·(largest value)`` more.
+
+Distances are in units of a head's width and counted from its anchor, the head's place or the quote
+nearest to it: there no near numbers are subtracted, and single precision is enough.
+
+Shapes: N quotes of all chains, M = B·L slices, H heads.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch
-from torch import Tensor, nn
+import numpy as np
 
+from arbiter.compiled import compiled
+from arbiter.conventions import Array
+from arbiter.operators.matrix_products import LinearMap, Rough
+from arbiter.operators.network.config import Config
+from arbiter.operators.network.single_precision import softplus32
+from arbiter.operators.network.weights import Weights
 from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO, Scaled
+from arbiter.operators.quote_rows import Indices
 
 VALUE_ROWS, SLOPE_ROWS = 2.0**0.5, 1.0  # how far values and slopes move when quotes move by one
 MAX_MEASURE_PULL = 0.25  # how strongly a quote's own volatility may pull the measure
@@ -30,139 +41,224 @@ MAX_MEASURE_VALUE = (
 MIN_LOGIT = -12.0  # logit: beyond all quotes a bump looks at all of them alike
 RIDGE_PER_SQUARED_WIDTH = 0.25  # of the bump's squared width: below it a local line is flat
 MIN_MASS = 1e-12  # below that of any quoted slice
+MIN_ERROR_VARIANCE = 1e-8  # of a head's mean
+MAX_DEVIATIONS = 6.0  # strikes farther out have the measure of these
+# what that takes of ζ, noise, log(σ√T), log-spacing and ζ²: factors and shifts
+GEOMETRY_FACTORS, GEOMETRY_SHIFTS = (1.0, 0.4, 0.3, 0.3, 1.0), (0.0, 2.0, 0.75, 1.0, -1.0)
+MIN_SPACING = 1e-3  # that a logarithm is taken of
+
+
+def places(heads: int, reach: tuple[float, float]) -> Rough:
+    """``(H,)`` of ζ: where the bumps are."""
+    return np.linspace(-reach[0], reach[1], heads).astype(np.float32)
+
+
+def silu(x: Rough) -> Rough:
+    """``x/(1 + e^{−x})``."""
+    return np.asarray(x / (1.0 + np.exp(-x)))
+
+
+class GateInputs(NamedTuple):
+    """Quotes in the precision of the maps.
+
+    Attributes:
+        chain: The quotes in their own units.
+        line: ``(3, N)`` ζ, spacing, and squared half-spreads over volatility.
+        geometry: ``(N, 5)`` what bends the heads.
+        centred: ``(N,)`` logit of the measure before it is bent.
+        tilt: ``(N,)`` ``tanh ζ``.
+    """
+
+    chain: Scaled
+    line: Rough
+    geometry: Rough
+    centred: Array
+    tilt: Array
+
+    @staticmethod
+    def from_chain(chain: Scaled, dtype: type[np.floating]) -> GateInputs:
+        """The quotes of a batch."""
+        zeta, spacing = chain.zeta, chain.spacing
+        total = chain.total.ravel()[chain.quotes.row]
+        logs = np.log(spacing + MIN_SPACING)
+        geometry = np.stack([zeta, chain.noise, total, logs, zeta * zeta], 1).astype(dtype)
+        line = np.stack([zeta, spacing, np.exp(2.0 * chain.noise)]).astype(dtype)
+        deviations = np.clip(np.sinh(zeta), -MAX_DEVIATIONS, MAX_DEVIATIONS)
+        return GateInputs(chain, line, geometry, -0.5 * deviations**2, np.tanh(zeta))
 
 
 class Sight(NamedTuple):
-    """What the heads see of each slice.
+    """What the heads see of each slice; lengths are in units of a head's width.
 
     Attributes:
-        share: ``(B, L, S, H)`` weight of each quote under each head, of sum one over quotes.
-        centre: ``(B, L, H)`` mean of ζ.
-        spread: ``(B, L, H)`` its variance.
-        mass: ``(B, L, H)`` log of the mass before normalisation: is anything quoted here?
-        doubt: ``(B, L, H)`` log of the standard error of the head's mean, from the half-spreads.
-        measure: ``(B, L, S)`` the measure as a density over moneyness, of quadrature one.
-        width: ``(B, L, S)`` quadrature weights over moneyness.
+        w: ``(N, H)`` weights before normalisation.
+        away: ``(N, H)`` these times the distance from the head's anchor, which is its place or the
+            quote nearest to it.
+        line: ``(4, M, H)`` one over the mass; mean distance from the anchor; how far a line is
+            followed from there to the head; the variance that slopes are divided by.
+        centre: ``(M, H)`` mean of ζ less the head's place, plainly.
+        mass: ``(M, H)`` logarithm of the mass.
+        doubt: ``(M, H)`` logarithm of the standard error of each head's mean.
+        measure: ``(N,)`` the measure's weight of each quote, of sum one over a slice.
     """
 
-    share: Tensor
-    centre: Tensor
-    spread: Tensor
-    mass: Tensor
-    doubt: Tensor
-    measure: Tensor
-    width: Tensor
+    w: Rough
+    away: Rough
+    line: Rough
+    centre: Rough
+    mass: Rough
+    doubt: Rough
+    measure: Array
 
 
-def places(heads: int, reach: tuple[float, float]) -> Tensor:
-    """``(H,)`` of ζ: where the bumps are."""
-    return torch.linspace(-reach[0], reach[1], heads, dtype=torch.float64).float()
-
-
-class Gate(nn.Module):
+class Gate:
     """Learned densities: bumps at fixed places, with learned widths, bent by the quotes' geometry.
 
     Args:
-        heads: Number of bumps.
-        reach: ``asinh z`` of the farthest of them, below and above the money.
-        hidden: Width of the network that bends the bumps.
-        learned: False leaves every head the same flat density (the ablation ``gate=off``).
+        weights: Of the gate.
+        config: Of the network.
+        dtype: Precision of its maps.
     """
 
-    place: Tensor
+    def __init__(self, weights: Weights, config: Config, dtype: type[np.floating]) -> None:
+        self.heads, self.reach, self.learned = config.heads, config.reach, config.gate
+        self.place = places(config.heads, config.reach).astype(dtype)
+        self.log_width = weights["log_width"].astype(np.float64)
+        self.narrow = np.exp(-self.log_width).astype(dtype)
+        inner = weights["inner.weight"].astype(np.float64)
+        bias = weights["inner.bias"] + inner @ np.array(GEOMETRY_SHIFTS)
+        inner = inner * np.array(GEOMETRY_FACTORS)
+        self.inner = LinearMap.from_weight(inner.astype(dtype), bias.astype(dtype))
+        outer, bias = weights["outer.weight"].astype(dtype), weights["outer.bias"].astype(dtype)
+        H = config.heads
+        self.bend = LinearMap.from_weight(outer[:H], bias[:H])
+        self.lean = LinearMap.from_weight(outer[H:], bias[H:])
 
-    def __init__(
-        self,
-        heads: int,
-        reach: tuple[float, float] = (3.0, 2.4),
-        hidden: int = 48,
-        learned: bool = True,
-    ) -> None:
-        super().__init__()
-        self.heads, self.reach, self.learned = heads, reach, learned
-        self.register_buffer("place", places(heads, reach), persistent=False)
-        spacing = sum(reach) / max(heads - 1, 1)
-        self.log_width = nn.Parameter(torch.full((heads,), 1.5 * spacing).log())
-        self.inner = nn.Linear(5, hidden)
-        self.outer = nn.Linear(hidden, heads + 2)  # one more for the measure, one for its pull
-        nn.init.zeros_(self.outer.weight)
-        nn.init.zeros_(self.outer.bias)
-
-    def forward(self, chain: Scaled) -> Sight:
-        """Densities of every slice; a slice without quotes has none, and weighs nothing."""
-        logit, measure_logit = self._logits(chain)
-        w = nn.functional.softplus(logit.clamp(min=MIN_LOGIT)) * chain.spacing[..., None]
-        safe = w.sum(-2).clamp(min=MIN_MASS)  # (B, L, H)
-        share = w / safe[..., None, :]
-        moments = torch.stack([chain.zeta, chain.zeta * chain.zeta], -1)  # (B, L, S, 2)
-        first, second = (share.transpose(-1, -2) @ moments).unbind(-1)
-        variance = torch.exp(chain.noise).square()[..., None]
-        error = (share.square().transpose(-1, -2) @ variance)[..., 0]
-        raw = nn.functional.softplus(measure_logit.clamp(min=MIN_LOGIT))
-        total = (raw * chain.width).sum(-1, keepdim=True).clamp(min=MIN_MASS)
+    def __call__(self, inputs: GateInputs) -> Sight:
+        """What the heads see of every slice."""
+        line, quotes = inputs.line, inputs.chain.quotes
+        (_, N), M, H = line.shape, quotes.ends.size - 1, self.heads
+        w, lean = np.zeros((N, H), line.dtype), np.zeros((N, 2), line.dtype)
+        if self.learned:
+            hidden = silu(self.inner(inputs.geometry))
+            w, lean = self.bend(hidden), self.lean(hidden)
+            _bend(w, line[0], self.place, self.narrow)
+        if w.dtype == np.float32:
+            softplus32(w.reshape(-1))
+        else:
+            w = np.logaddexp(0.0, w)
+        away, sums = np.empty_like(w), np.zeros((5, M, H), line.dtype)
+        _see(w, away, line, quotes.ends, (self.place, self.narrow), sums)
+        mass, mean, second, error, anchor = sums
+        mass = np.maximum(mass, MIN_MASS)
+        rest = 1.0 / mass
+        first = mean * rest
+        off = first + anchor
+        spread = np.maximum(second * rest - first * first, 0.0) + RIDGE_PER_SQUARED_WIDTH
         return Sight(
-            share=share,
-            centre=first,
-            spread=(second - first * first).clamp(min=0.0),
-            mass=torch.log(safe),
-            doubt=0.5 * torch.log(error + 1e-8),
-            measure=raw / total * chain.quoted,
-            width=chain.width,
+            w=w,
+            away=away,
+            line=np.stack([rest, first, -np.clip(off, -1.0, 1.0), spread]),
+            centre=off / self.narrow,
+            mass=np.log(mass),
+            doubt=0.5 * np.log(error * rest * rest + MIN_ERROR_VARIANCE),
+            measure=self._measure(inputs, lean),
         )
 
-    def _logits(self, chain: Scaled) -> tuple[Tensor, Tensor]:
-        """``(B, L, S, H)`` of the bumps and ``(B, L, S)`` of the measure."""
-        zeta = chain.zeta
-        if not self.learned:
-            flat = torch.zeros_like(zeta)
-            return flat[..., None].expand(*zeta.shape, self.heads), flat
-        noise = 0.4 * (chain.noise + 5.0)
-        total = (0.3 * (chain.total + 2.5))[..., None].expand_as(zeta)
-        spacing = 0.3 * torch.log(chain.spacing + 1e-3) + 1.0
-        geometry = torch.stack([zeta, noise, total, spacing, zeta * zeta - 1.0], -1)
-        bend = self.outer(nn.functional.silu(self.inner(geometry)))  # (B, L, S, H + 2)
-        away = (zeta[..., None] - self.place) * torch.exp(-self.log_width)
-        logit = torch.addcmul(bend[..., :-2], away, away, value=-0.5)
-        pull = MAX_MEASURE_PULL * torch.tanh(bend[..., -1])
-        centred = -0.5 * torch.sinh(zeta).clamp(-6.0, 6.0).square()
-        return logit, centred + bend[..., -2] + pull * chain.u
+    def _measure(self, inputs: GateInputs, lean: Rough) -> Array:
+        """The measure's weight of each quote."""
+        chain = inputs.chain
+        logit = np.zeros(chain.u.size)
+        if self.learned:
+            pull = MAX_MEASURE_PULL * np.tanh(lean[:, 1])
+            logit = np.maximum(inputs.centred + lean[:, 0] + pull * chain.u, MIN_LOGIT)
+        measure = np.logaddexp(0.0, logit) * chain.width
+        total = np.maximum(chain.quotes.sum_slices(measure), MIN_MASS)
+        return np.asarray(measure / total[chain.quotes.row])
 
-    def look(self, sight: Sight, chain: Scaled, values: Tensor) -> Tensor:
-        """Local lines ``(B, L, 2H + 2)`` of values ``(B, L, S)`` under each head.
+    def look(self, sight: Sight, inputs: GateInputs, values: Array) -> tuple[Rough, Array]:
+        """``(M, 2H)`` local lines of values ``(N,)``, and ``(M, 2)`` means under the measure.
 
-        Values and slopes of the bumps, then mean and slope under the measure. Linear in the
-        values, but for the measure's pull and beyond :data:`MAX_MEASURE_VALUE`.
+        Values and slopes of the bumps. Linear in the values, but for the measure's pull and beyond
+        :data:`MAX_MEASURE_VALUE`.
         """
-        powers = torch.stack([values, values * chain.zeta], -1)
-        mean, cross = (sight.share.transpose(-1, -2) @ powers).unbind(-1)  # (B, L, H)
-        width, off, ridged = self._line(sight)
-        lean = (cross - mean * sight.centre) / ridged
-        weight = sight.measure * sight.width * values.clamp(-MAX_MEASURE_VALUE, MAX_MEASURE_VALUE)
-        level, tilt = weight.sum(-1), (weight * torch.tanh(chain.zeta)).sum(-1)
-        return torch.cat([mean + off * lean, width * lean, torch.stack([level, tilt], -1)], -1)
+        quotes = inputs.chain.quotes
+        lines = np.empty((sight.mass.shape[0], 2 * self.heads), sight.w.dtype)
+        _look(quotes.ends, values.astype(lines.dtype), (sight.w, sight.away), sight.line, lines)
+        part = sight.measure * np.clip(values, -MAX_MEASURE_VALUE, MAX_MEASURE_VALUE)
+        tilted = quotes.sum_slices(part * inputs.tilt)
+        return lines, np.stack([quotes.sum_slices(part), tilted], 1)
 
-    def rows(self, sight: Sight, chain: Scaled) -> Tensor:
-        """``(B, L, 2H, S)`` the matrix of the bumps' part of :meth:`look`."""
-        width, off, ridged = self._line(sight)
-        share = sight.share.transpose(-1, -2)  # (B, L, H, S)
-        away = chain.zeta[..., None, :] - sight.centre[..., None]
-        lean = share * away / ridged[..., None]
-        return torch.cat([share + off[..., None] * lean, width[:, None] * lean], -2)
+    def at_quotes(self, nodes: Rough, chain: Scaled) -> Array:
+        """``(N,)`` numbers ``(B, L, H)`` at the bumps, linear between them, at the quotes."""
+        last = self.heads - 1.0
+        place = np.clip((chain.zeta + self.reach[0]) / sum(self.reach) * last, 0.0, last)
+        left = np.fmin(np.floor(place), last - 1.0).astype(np.int64)
+        at, line = chain.quotes.row * self.heads + left, nodes.reshape(-1)
+        low = line[at]
+        return np.asarray(low + (place - left) * (line[at + 1] - low))
 
-    def _line(self, sight: Sight) -> tuple[Tensor, Tensor, Tensor]:
-        """Widths ``(H,)``, how far lines are followed and the variances they are divided by."""
-        width = torch.exp(self.log_width)
-        off = torch.maximum(torch.minimum(self.place - sight.centre, width), -width)
-        return width, off, sight.spread + RIDGE_PER_SQUARED_WIDTH * width * width
 
-    def between(self, zeta: Tensor) -> tuple[Tensor, Tensor]:
-        """The bump to the left of each strike, and how much of the way to the next it is."""
-        place = (zeta + self.reach[0]) / sum(self.reach) * (self.heads - 1)
-        place = place.clamp(0.0, self.heads - 1.0)
-        left = place.detach().floor().clamp(max=self.heads - 2).long()
-        return left, place - left
+@compiled
+def _bend(w: Rough, zeta: Rough, place: Rough, narrow: Rough) -> None:
+    """Logits of the bumps, from what bends them, in place."""
+    half, lowest = w.dtype.type(0.5), w.dtype.type(MIN_LOGIT)
+    for i in range(len(w)):
+        row, x = w[i], zeta[i]
+        for h in range(place.size):
+            away = (x - place[h]) * narrow[h]
+            row[h] = max(row[h] - half * away * away, lowest)
 
-    def at_quotes(self, nodes: Tensor, zeta: Tensor) -> Tensor:
-        """``(B, L, S)`` numbers ``(B, L, H)`` at the bumps, linear between them, at strikes ζ."""
-        left, share = self.between(zeta)
-        return torch.lerp(nodes.gather(-1, left), nodes.gather(-1, left + 1), share)
+
+@compiled
+def _see(
+    w: Rough, away: Rough, line: Rough, ends: Indices, heads: tuple[Rough, Rough], sums: Rough
+) -> None:
+    """The weights times the spacing; moments of each slice under each head, and their anchors."""
+    zeta, spacing, variance, (place, narrow) = line[0], line[1], line[2], heads
+    H = place.size
+    off = np.empty(H, w.dtype)
+    for each in range(ends.size - 1):
+        begin, end = ends[each], ends[each + 1]
+        mass, mean, second = sums[0, each], sums[1, each], sums[2, each]
+        error, anchor = sums[3, each], sums[4, each]
+        low = high = zeta[0] - zeta[0]
+        if begin < end:
+            low, high = zeta[begin], zeta[end - 1]
+        for h in range(H):
+            anchor[h] = (max(min(place[h], high), low) - place[h]) * narrow[h]
+        for i in range(begin, end):
+            x, wide, loose, row, moved = zeta[i], spacing[i], variance[i], w[i], away[i]
+            for h in range(H):
+                off[h] = (x - place[h]) * narrow[h] - anchor[h]
+            for h in range(H):
+                row[h] *= wide
+                moved[h] = row[h] * off[h]
+            for h in range(H):
+                mass[h] += row[h]
+                error[h] += row[h] * row[h] * loose
+            for h in range(H):
+                mean[h] += moved[h]
+                second[h] += moved[h] * off[h]
+
+
+@compiled
+def _look(
+    ends: Indices, values: Rough, seen: tuple[Rough, Rough], line: Rough, lines: Rough
+) -> None:
+    """Local lines of values in every slice."""
+    (w, away), H = seen, line.shape[2]
+    mean, cross = np.empty(H, w.dtype), np.empty(H, w.dtype)
+    for each in range(ends.size - 1):
+        rest, first, follow, ridged = line[0, each], line[1, each], line[2, each], line[3, each]
+        for h in range(H):
+            mean[h] = cross[h] = 0.0
+        for i in range(ends[each], ends[each + 1]):
+            value, row, moved = values[i], w[i], away[i]
+            for h in range(H):
+                mean[h] += row[h] * value
+                cross[h] += moved[h] * value
+        for h in range(H):
+            here = mean[h] * rest[h]
+            slope = (cross[h] * rest[h] - here * first[h]) / ridged[h]
+            lines[each, h], lines[each, H + h] = here + follow[h] * slope, slope

@@ -14,288 +14,215 @@ other stream sees it, and the constant holds it fixed.
 
 Several looks: each reads its own smile back off the state, embeds what is left of the quotes, and
 corrects the state, as a boosted or unrolled least-squares method would.
+
+What depends on the same input is one product here, and constants that follow a map are part of it.
+Maps are float32; levels, kriging and slopes, where differences of near numbers matter, are float64.
+
+Shapes: N quotes of all chains, M = B·L slices, H heads, D directions, m states.
 """
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple, cast
+from collections.abc import Sequence
+from typing import NamedTuple
 
-import torch
-from torch import Tensor, nn
+import numpy as np
 
+from arbiter.conventions import Array
 from arbiter.operators import slope_head
+from arbiter.operators.matrix_products import LinearMap, Rough
 from arbiter.operators.network.config import Config
-from arbiter.operators.network.convex_decoder import ICNNDecoder
 from arbiter.operators.network.geometry_stream import (
     RESIDUAL_GAIN,
     Context,
     at_knots,
-    carried,
     missed,
     open_to_change,
 )
-from arbiter.operators.network.green_scan import GreenScan, Path
-from arbiter.operators.network.maturity_pooling import POOLED_ROWS, pool, precision
-from arbiter.operators.network.measure_gate import Gate, Sight
+from arbiter.operators.network.green_scan import GreenScans, Walk
+from arbiter.operators.network.maturity_pooling import nearness, pooled, precision
+from arbiter.operators.network.measure_gate import Gate, GateInputs, Sight, silu
 from arbiter.operators.network.representer import Representer
-from arbiter.operators.network.spectral_projection import Aligned, align, maps
-from arbiter.operators.prior import shrinkage
-from arbiter.operators.prior.gaussian_process import Kriged, kriged
+from arbiter.operators.network.weights import Weights, select_weights
+from arbiter.operators.prior.gaussian_process import kriged
 from arbiter.operators.prior.reference_volatility import Scaled, scaled
-from arbiter.operators.quote_tensors import Ragged
+from arbiter.operators.prior.shrinkage import trusted
+from arbiter.operators.quote_rows import QuoteRows
 
 SILU = 1.1  # its slopes lie within −0.0999 and 1.0999
+# what gains are before anything is learned, under their hyperbolic tangent
+VIEW_GAIN, DIRECT_GAIN, MEND_GAIN = 1.0, 2.0, 1.0
 
 
 class Output(NamedTuple):
-    """What the operator says of a batch of chains.
+    """What the operator says of B chains, in float64.
 
     Attributes:
         slopes: ``(B, L, n)`` in the star order.
-        proposal: ``(B, L, n)`` what the head proposed, ``log(slope/σ√T)``.
-        chain: The chain in its own units.
-        sight: What the gate of the first look saw; its measure is *the* measure.
-        features: ``(B, L, d)`` the state behind the head.
-        moved: ``(B,)`` by how many standard errors of the reference the whole change would have
-            moved the smile; None where nobody asked, or there is no reference.
+        total: ``(B, L)`` ``log(σ√T)``.
+        moved: ``(B,)`` by how many standard errors of its reference the network would have moved
+            the smile (:mod:`arbiter.operators.prior.shrinkage`); 0 where it has none.
+        strained: ``(B,)`` by how many of them the star order keeps the start from the smile.
     """
 
-    slopes: Tensor
-    proposal: Tensor
-    chain: Scaled
-    sight: Sight
-    features: Tensor
-    moved: Tensor | None = None
+    slopes: Array
+    total: Array
+    moved: Array
+    strained: Array
 
 
-def row_budget(config: Config) -> float:
-    """Largest norm of a row that reads the state: the budget over about the reach of the view."""
-    lines = 5.0 * config.heads * (1.0 + POOLED_ROWS**2 * len(config.spans))
-    return config.budget / math.sqrt(lines + 6.125)
-
-
-def activation(x: Tensor) -> Tensor:
-    """SiLU over its Lipschitz constant."""
-    return nn.functional.silu(x) / SILU
-
-
-class Seen(NamedTuple):
-    """What a look has before it: a chain, what its gate sees of it, and the kriged guess."""
-
-    chain: Scaled
-    sight: Sight
-    guess: Kriged | None
-
-
-class Look(nn.Module):
+class Look:
     """One look at the quotes: embed, carry along maturities, mix.
 
     Args:
+        weights: Of the look.
         config: Of the network.
-        first: Whether there is no state yet to read a smile off.
+        dtype: Precision of the maps.
     """
 
-    def __init__(self, config: Config, first: bool) -> None:
-        super().__init__()
-        d, m, budget = config.width, config.state, config.budget
-        self.spans, self.causal = config.spans, not config.adjoint
-        seen = config.lines + 2
+    def __init__(self, weights: Weights, config: Config, dtype: type[np.floating]) -> None:
         kind = Representer if config.representer else Gate
-        self.gate = kind(config.heads, config.reach, learned=config.gate)
-        self.gains = nn.Linear(config.context, seen)
-        self.enter = Aligned(seen, d, budget)
-        self.enter_bias = nn.Linear(config.context, d)
+        self.gate = kind(select_weights(weights, "gate"), config, dtype)
+        ways = ("forth", "back") if config.adjoint else ("forth",)
+        parts = [select_weights(weights, way) for way in ways]
+        self.scans = GreenScans(parts, config, dtype, gain=1.0 / SILU)
+        outs = [weights[f"from_{way}.weight"].astype(dtype) for way in ways]
+        across = weights["across.weight"].astype(dtype) / dtype(SILU)
+        onward = np.concatenate([across, self.scans.take_states(outs)], 1)
+        self.onward = LinearMap.from_weight(onward)
+        self.gains = weights["gains.weight"], weights["gains.bias"] + VIEW_GAIN
+        # what the geometry tells: biases, and what scans select
+        sources = ("enter_bias", "up_bias")
+        told = [weights[f"{source}.weight"] for source in sources]
+        biases = [weights[f"{source}.bias"] for source in sources]
+        self.told = (
+            np.concatenate([*told, self.scans.select]),
+            np.concatenate([*biases, self.scans.select_bias]),
+        )
+        sizes = [len(bias) for bias in biases]
+        self.ends = np.cumsum(sizes)
+        self.enter = LinearMap.from_weight(weights["enter.weight"].astype(dtype))
+        self.up = LinearMap.from_weight(weights["up.weight"].astype(dtype))
+        self.down = LinearMap.from_weight(weights["down.weight"].astype(dtype) / dtype(SILU))
+        read = weights.get("read.weight")
+        self.read = None if read is None else LinearMap.from_weight(read.astype(dtype))
 
-        def scan() -> GreenScan:
-            return GreenScan(
-                d,
-                m,
-                config.rank,
-                config.context,
-                kind=config.scan,
-                budget=0.5 * budget,
-                guarded=config.guard,
-            )
+    def __call__(self, told: Rough, view: Rough, v: Rough | None, walk: Walk) -> Rough:
+        """The state ``(B, L, d)`` after this look.
 
-        self.forth = scan()
-        self.back = scan() if config.adjoint else None
-        self.from_forth = Aligned(m, d, budget)
-        self.from_back = Aligned(m, d, budget) if config.adjoint else None
-        self.across = Aligned(d, d, budget)
-        self.up = Aligned(d, 2 * d, 0.7 * budget)
-        self.down = Aligned(2 * d, d, 0.7 * budget, gain=0.3)
-        self.up_bias = nn.Linear(config.context, 2 * d)
-        each = row_budget(config)
-        self.read = None if first else Aligned(d, config.heads, each, gain=0.5 * each, rows=True)
-
-    def smile(self, chain: Scaled, v: Tensor) -> Tensor:
-        """What the state ``v`` says the quotes should be, ``(B, L, S)``: hats between nodes."""
-        if self.read is None:
-            raise ValueError("the first look has no state to read a smile off")
-        return self.gate.at_quotes(self.read(v), chain.zeta)
-
-    def left(self, seen: Seen, v: Tensor | None) -> Tensor:
-        """``(B, L, S)`` what reference and state leave of the quotes."""
-        chain, rest = seen.chain, seen.chain.u
-        if seen.guess is not None:
-            rest = RESIDUAL_GAIN * (rest - self.gate.at_quotes(seen.guess.smile, chain.zeta))
-        if v is not None:
-            rest = rest - self.smile(chain, v)
-        return rest * chain.quoted
-
-    def view(self, seen: Seen, rest: Tensor) -> Tensor:
-        """``(B, L, lines + 2)`` the rest under every head, and pooled along maturities."""
-        own = self.gate.look(seen.sight, seen.chain, rest)
-        lines, means = own.split([2 * self.gate.heads, 2], -1)
-        parts = [lines]
-        if self.spans:
-            weight = precision(seen.sight)
-            parts.append(pool(lines, weight, seen.chain, self.spans, self.causal))
-        return torch.cat([*parts, means], -1)
-
-    def embedded(self, context: Tensor, view: Tensor) -> Tensor:
-        """``(B, L, d)`` what is seen of the quotes, before its activation."""
-        gained = view * torch.tanh(1.0 + self.gains(context))
-        entered: Tensor = self.enter(gained) + self.enter_bias(context)
-        return entered
-
-    def spread(self, chain: Scaled, context: Tensor, x: Tensor) -> Tensor:
-        """``(B, L, d)`` inputs of all slices carried to each."""
-        scans = [self.forth] if self.back is None else [self.forth, self.back]
-        path = Path(x, chain.gap, context, chain.quoted.any(-1))
-        states = carried(scans, path, chain.ahead)
-        moved: Tensor = self.across(x) + self.from_forth(states[0])
-        return moved if self.from_back is None else moved + self.from_back(states[1])
-
-    def forward(self, chain: Scaled, context: Tensor, view: Tensor, v: Tensor | None) -> Tensor:
-        """The state ``(B, L, d)`` after this look, from the state before it (None: none yet)."""
-        x = activation(self.embedded(context, view)) * chain.quoted.any(-1)[..., None]
-        moved = self.spread(chain, context, x)
+        Args:
+            told: ``(B, L, …)`` what the geometry says.
+            view: ``(B, L, lines + 2)`` what is seen of the quotes, times its gains.
+            v: The state before, if there is one.
+            walk: Along maturities.
+        """
+        entering, rising, choice = np.split(told, self.ends, -1)
+        x = silu(self.enter(view) + entering) * walk.seen[..., None]
+        moved = self.onward(np.concatenate([x, self.scans(x, choice, walk)], -1))
         v = moved if v is None else v + moved
-        mixed: Tensor = self.down(activation(self.up(v) + self.up_bias(context)))
-        return v + mixed
+        return np.asarray(v + self.down(silu(self.up(v) + rising)))
+
+    def view(self, sight: Sight, inputs: GateInputs, near: Rough | None, left: Array) -> Rough:
+        """``(B, L, lines + 2)`` numbers ``(N,)`` under every head, and pooled along maturities."""
+        lines, means = self.gate.look(sight, inputs, left)
+        listed = inputs.chain.quotes.listed
+        parts = [lines.reshape(*listed.shape, -1)]
+        if near is not None:
+            weight = precision(sight).reshape(*listed.shape, -1) * listed[..., None]
+            parts.append(pooled(parts[0], weight, near))
+        parts.append(means.reshape(*listed.shape, 2))
+        return np.concatenate(parts, -1, dtype=lines.dtype)
 
 
-def read_off(gate: Gate, config: Config) -> Tensor:
-    """``(n, lines + 2)`` slopes straight off a smile, where training starts: ``g = u + z ∂u/∂z``.
-
-    To first order in the smile's departure from flat, ``b = ∂(z·iv)/∂z`` at z equal to the knot.
-    Own smiles and pooled ones count alike. Where there is a reference nothing is left to do.
-    """
-    if config.kriging:
-        return torch.zeros(len(slope_head.KNOTS), config.lines + 2)
-    zeta = torch.asinh(torch.tensor(slope_head.KNOTS)).clamp(-config.reach[0], config.reach[1])
-    hats = at_knots(gate.place)
-    # the steepness of a bump's line is noisy: an average over its neighbours
-    spread = torch.exp(-0.5 * ((zeta[:, None] - gate.place) / 0.3) ** 2)
-    spread = spread / spread.sum(1, keepdim=True)
-    lean = torch.tanh(zeta)[:, None]
-    none = torch.zeros(len(slope_head.KNOTS), 2)
-    views = 1 + len(config.spans)
-    lines = torch.cat([hats, lean * spread / torch.exp(gate.log_width)], 1)
-    return torch.cat([lines.repeat(1, views) / views, none], 1)
-
-
-class Network(nn.Module):
-    """Looks and head. ``forward`` takes quotes in their own units.
+class Network:
+    """Looks and head; it only runs.
 
     Args:
-        config: Sizes and switches; the default ones if left out.
+        weights: As :func:`arbiter.operators.network.weights.describe_weights` lists them.
+        config: Sizes and switches.
+        dtype: Precision of the maps.
     """
 
-    knots: Tensor
-    hats: Tensor
+    def __init__(
+        self, weights: Weights, config: Config, dtype: type[np.floating] = np.float32
+    ) -> None:
+        self.config, self.dtype = config, dtype
+        parts = [select_weights(weights, f"looks.{i}") for i in range(config.looks)]
+        self.looks = [Look(part, config, dtype) for part in parts]
+        self.gate = self.looks[0].gate
+        self.hats = at_knots(self.gate.place.astype(np.float32)).astype(np.float64)
+        self.context = Context(select_weights(weights, "context"), config, dtype)
+        self.last = LinearMap.from_weight(weights["last.weight"].astype(dtype))
+        self.direct = LinearMap.from_weight(weights["direct.weight"].astype(dtype))
+        # all that takes the context, in two maps: gains, and the rest
+        gains = [look.gains for look in self.looks]
+        gains.append((weights["direct_gains.weight"], weights["direct_gains.bias"] + DIRECT_GAIN))
+        if config.kriging:
+            self.mend = LinearMap.from_weight(weights["mend.weight"].astype(dtype))
+            gains.append((weights["mend_gains.weight"], weights["mend_gains.bias"] + MEND_GAIN))
+        told = [look.told for look in self.looks]
+        told.append((weights["base.weight"], weights["base.bias"]))
+        self.gains, self.gain_ends = _join_maps(gains, dtype)
+        self.told, self.told_ends = _join_maps(told, dtype)
 
-    def __init__(self, config: Config | None = None) -> None:
-        super().__init__()
-        self.config = config = Config() if config is None else config
-        self.looks = nn.ModuleList(Look(config, first=i == 0) for i in range(config.looks))
-        self.context = Context(config)
-        knots = torch.tensor(slope_head.KNOTS, dtype=torch.float64)
-        self.register_buffer("knots", knots, persistent=False)
-        hats = at_knots(self.stages()[0].gate.place)
-        self.register_buffer("hats", hats, persistent=False)
-        self.base = nn.Linear(config.context, len(slope_head.KNOTS))
-        each = row_budget(config)
-        # next to nothing is added to a reference before anything is learned
-        gain = (0.02 if config.kriging else 0.2) * each
-        self.last = Aligned(config.width, len(slope_head.KNOTS), each, gain=gain, rows=True)
-        self.direct = Aligned(config.lines + 2, len(slope_head.KNOTS), 2.0 * config.budget)
-        self.direct_gains = nn.Linear(config.context, config.lines + 2)
-        with torch.no_grad():
-            self.direct.weight.copy_(read_off(self.stages()[0].gate, config))
-            self.direct_gains.weight.mul_(0.1)
-        nn.init.zeros_(self.base.weight)
-        nn.init.zeros_(self.base.bias)
-        # what the start misses of its smile, to first order in slopes, by the slice's own gains
-        self.mend = (
-            nn.Linear(config.heads, len(slope_head.KNOTS), bias=False) if config.kriging else None
-        )
-        self.mend_gains = nn.Linear(config.context, config.heads) if config.kriging else None
-        if self.mend is not None:
-            nn.init.zeros_(self.mend.weight)
-        # the paper's own decoder reads the features; last, so that it moves no other start
-        self.icnn = ICNNDecoder(config.width) if config.decoder == "icnn" else None
+    def __call__(self, quotes: QuoteRows) -> Output:
+        """Slopes of chains, as far as they can be trusted.
 
-    def stages(self) -> list[Look]:
-        """The looks, in order."""
-        return [cast(Look, look) for look in self.looks]
-
-    def align(self) -> Tensor:
-        """Q-Align in place, by the configured rule: how far the maps moved (0 if it is off)."""
-        if not self.config.align:
-            return self.direct.weight.new_zeros(())
-        return align(maps(self), self.config.alignment)
-
-    def forward(self, quotes: Ragged) -> Output:
-        """Slopes of each chain; maturities without a quote get theirs from their neighbours.
-
-        What :meth:`decode` proposes, as far as it can be trusted
-        (:mod:`arbiter.operators.prior.shrinkage`).
+        Maturities without a quote get theirs from their neighbours.
         """
-        chain = scaled(quotes)
-        guess = self.guess(chain)
-        found = self.decode(chain, guess)
-        return found if guess is None else self.trusted(found, guess)
+        with np.errstate(all="ignore"):  # a chain without a level has no numbers, and is found
+            return self._decode(scaled(quotes))
 
-    def trusted(self, found: Output, guess: Kriged) -> Output:
-        """What :meth:`decode` found, drawn towards the start as far as it is out of its depth."""
-        chain, gate = found.chain, self.stages()[0].gate
-        proposal, moved, _, _ = shrinkage.trusted(found.proposal, guess, chain, gate)
-        slopes = slope_head.slopes(proposal, chain.total.double())
-        kind = found.slopes.dtype
-        return found._replace(
-            slopes=slopes.to(kind), proposal=proposal.to(kind), moved=moved.to(kind)
-        )
-
-    def guess(self, chain: Scaled) -> Kriged | None:
-        """What kriging makes of these chains, if it is wanted; no weight has a part in it."""
-        return kriged(chain, self.stages()[0].gate.place) if self.config.kriging else None
-
-    def mended(self, guess: Kriged, context: Tensor) -> Tensor:
-        """``(B, L, n)`` what is added for the sake of the smile alone."""
-        assert self.mend is not None
-        assert self.mend_gains is not None
-        added: Tensor = self.mend(missed(guess) * torch.tanh(1.0 + self.mend_gains(context)))
-        return added
-
-    def decode(self, chain: Scaled, guess: Kriged | None = None) -> Output:
-        """The same for a chain that is in its own units already, and its :meth:`guess`."""
-        guess = self.guess(chain) if guess is None else guess
-        first, *others = self.stages()
-        sight: Sight = first.gate(chain)
-        context = self.context(chain, sight, first.gate.place, guess)
-        seen = Seen(chain, sight, guess)
-        view = first.view(seen, first.left(seen, None))
-        v: Tensor = first(chain, context, view, None)
-        for look in others:
-            seen = Seen(chain, look.gate(chain), guess)
-            v = look(chain, context, look.view(seen, look.left(seen, v)), v)
-        straight = view * torch.tanh(2.0 + self.direct_gains(context))
-        proposal = self.base(context) + self.last(v) + self.direct(straight)
+    def _decode(self, chain: Scaled) -> Output:
+        config, listed = self.config, chain.quotes.listed
+        guess, priced = kriged(chain, self.place) if config.kriging else (None, None)
+        inputs = GateInputs.from_chain(chain, self.dtype)
+        ways = [chain.gap, chain.ahead] if config.adjoint else [chain.gap]
+        walk = Walk(np.stack(ways).astype(self.dtype), listed)
+        near = None
+        if config.spans:
+            log_T = np.log(chain.quotes.T)
+            near = nearness(log_T, config.spans, not config.adjoint).astype(self.dtype)
+        sights = [look.gate(inputs) for look in self.looks]
+        context = self.context(chain, sights[0], guess, walk)
+        *told, base = np.split(self.told(context), self.told_ends, -1)
+        gains = np.split(np.tanh(self.gains(context)), self.gain_ends, -1)
+        rest = chain.u
         if guess is not None:
-            change = proposal * open_to_change(guess, self.hats)
-            proposal = guess.start + change + self.mended(guess, context)
-        proposal = slope_head.bounded(proposal, None if guess is None else guess.start)
-        return Output(slope_head.slopes(proposal, chain.total), proposal, chain, sight, v)
+            rest = RESIDUAL_GAIN * (rest - self.gate.at_quotes(guess.smile, chain))
+        v, straight = None, None
+        for i, (look, sight) in enumerate(zip(self.looks, sights, strict=True)):
+            left = rest
+            if v is not None and look.read is not None:
+                left = rest - look.gate.at_quotes(look.read(v), chain)
+            view = look.view(sight, inputs, near, left)
+            straight = view if straight is None else straight
+            v = look(told[i], view * gains[i], v, walk)
+        assert v is not None
+        assert straight is not None
+        direct = straight * gains[len(self.looks)]
+        proposal = (base + self.last(v) + self.direct(direct)).astype(np.float64)
+        if guess is None or priced is None:
+            none = np.zeros(len(chain.total))
+            slopes = slope_head.slopes(slope_head.bounded(proposal, None), chain.total)
+            return Output(slopes, chain.total, none, none)
+        proposal = guess.start + proposal * open_to_change(guess, self.hats)
+        proposal += self.mend(missed(guess).astype(self.dtype) * gains[-1])
+        proposal = slope_head.bounded(proposal, guess.start)
+        left_over = trusted(proposal, guess, priced, chain, self.gate)
+        slopes = slope_head.slopes(left_over.proposal, chain.total)
+        return Output(slopes, chain.total, left_over.moved, left_over.strained)
+
+    @property
+    def place(self) -> Array:
+        """``(H,)`` of ζ: where the heads are."""
+        return self.gate.place.astype(np.float64)
+
+
+def _join_maps(
+    maps: Sequence[tuple[Rough, Rough]], dtype: type[np.floating]
+) -> tuple[LinearMap, Array]:
+    """One map of several from the same input, and where the outputs of each but the last end."""
+    weight, bias = (np.concatenate(part).astype(dtype) for part in zip(*maps, strict=True))
+    ends = np.cumsum([len(own) for _, own in maps])[:-1]
+    return LinearMap.from_weight(weight, bias), ends

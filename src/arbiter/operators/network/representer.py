@@ -9,82 +9,73 @@ representer theorem gives what a reproducing kernel makes of all of them togethe
 ``φ_h`` of the gate, the kernel ``Σ_h φ_h(ζ)φ_h(ζ')`` and weights w of the quotes, the smile is
 ``Σ_h c_h φ_h(ζ)``, ``c = (Φ'wΦ + ρI)⁻¹ Φ'w u``. Values and slopes of it at the bumps' places are
 linear in u; each row is scaled so that the sum of its absolute weights stays within what the
-Lipschitz constant counts on. Rows know where quotes are and how good, not what they say, and no
-gradient goes through them.
+Lipschitz constant counts on. Rows know where quotes are and how good, not what they say.
 """
 
 from __future__ import annotations
 
 import math
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from arbiter.operators.network.green_scan import inverse
-from arbiter.operators.network.measure_gate import SLOPE_ROWS, VALUE_ROWS, Gate, Sight
-from arbiter.operators.prior.reference_volatility import Scaled
+from arbiter.conventions import Array
+from arbiter.operators.matrix_products import Rough
+from arbiter.operators.network.measure_gate import (
+    SLOPE_ROWS,
+    VALUE_ROWS,
+    Gate,
+    GateInputs,
+    Sight,
+)
 
 MIN_COVERAGE = 0.75  # coverage, below which a slice is seen as one smile
 WINDOW = (-3.5, 2.0)  # deviations
-_COVERAGE_POINTS = 24
-_COVERED_RADIUS = 0.2  # of asinh z
-_RIDGE = 0.3  # ρ, against quotes of weight one: less makes rows swing, more flattens the smile
-_HALF_WEIGHT_NOISE = 0.02  # half-spread over volatility whose quote weighs a half
+COVERAGE_POINTS = 24
+COVERED_RADIUS = 0.2  # of asinh z
+RIDGE = 0.3  # ρ, against quotes of weight one: less makes rows swing, more flattens the smile
+HALF_WEIGHT_NOISE = 0.02  # half-spread over volatility whose quote weighs a half
+MIN_ROW_SUM = 1e-12
 
 
-def coverage(chain: Scaled) -> Tensor:
-    """``(B, L)`` share of the window that quotes cover; zero where nothing is quoted."""
-    low, high = (math.asinh(z) for z in WINDOW)
-    at = torch.linspace(
-        low, high, _COVERAGE_POINTS, dtype=chain.zeta.dtype, device=chain.zeta.device
-    )
-    away = torch.where(chain.quoted, chain.zeta, torch.inf)[..., None, :] - at[:, None]
-    return (away.abs() <= _COVERED_RADIUS).any(-1).to(chain.zeta.dtype).mean(-1)
+def coverage(zeta: Array) -> float:
+    """Share of the window that the quotes of a slice cover; zero where nothing is quoted."""
+    at = np.linspace(math.asinh(WINDOW[0]), math.asinh(WINDOW[1]), COVERAGE_POINTS)
+    near = np.abs(zeta - at[:, None]) <= COVERED_RADIUS
+    return float(near.any(1).mean())
 
 
 class Representer(Gate):
-    """A gate that gives slices of low coverage the kernel-ridge view; same parameters."""
+    """A gate that gives slices of low coverage the kernel-ridge view; same weights."""
 
-    def look(self, sight: Sight, chain: Scaled, values: Tensor) -> Tensor:
-        """``(B, L, 2H + 2)`` as :meth:`Gate.look`, slice by slice one or the other."""
-        lines = super().look(sight, chain, values)
-        bumps = (self.ridge(chain) @ values[..., None])[..., 0]
-        smile = torch.cat([bumps, lines[..., 2 * self.heads :]], -1)
-        return torch.where(_few(chain)[..., None], smile, lines)
+    def look(self, sight: Sight, inputs: GateInputs, values: Array) -> tuple[Rough, Array]:
+        """As :meth:`Gate.look`, slice by slice one or the other."""
+        lines, means = super().look(sight, inputs, values)
+        chain, ends = inputs.chain, inputs.chain.quotes.ends
+        for each in range(ends.size - 1):
+            own = slice(ends[each], ends[each + 1])
+            if coverage(chain.zeta[own]) < MIN_COVERAGE:
+                lines[each] = self.ridge(chain.zeta[own], chain.noise[own]) @ values[own]
+        return lines, means
 
-    def rows(self, sight: Sight, chain: Scaled) -> Tensor:
-        """``(B, L, 2H, S)`` the matrix of the bumps' part of :meth:`look`."""
-        few = _few(chain)[..., None, None]
-        return torch.where(few, self.ridge(chain), super().rows(sight, chain))
-
-    @torch.no_grad()
-    def ridge(self, chain: Scaled) -> Tensor:
-        """``(B, L, 2H, S)``: values at the places of the bumps, then mean slopes times widths."""
-        place, width = self.place.to(chain.zeta.dtype), torch.exp(self.log_width)
-        apart = (chain.zeta[..., None] - place) / width  # (B, L, S, H)
-        bump = torch.exp(-0.5 * apart**2) * chain.quoted[..., None]
-        weight = 1.0 / (1.0 + torch.exp(2.0 * chain.noise) / _HALF_WEIGHT_NOISE**2)  # (B, L, S)
-        loaded = bump * weight[..., None]
-        gram = bump.transpose(-1, -2) @ loaded
-        eye = torch.eye(len(place), dtype=gram.dtype, device=gram.device)
-        solution = inverse(gram + _RIDGE * eye) @ loaded.transpose(-1, -2)  # (B, L, H, S)
-        between = place[:, None] - place  # (places, H)
-        at = torch.exp(-0.5 * (between / width) ** 2)
+    def ridge(self, zeta: Array, noise: Array) -> Array:
+        """``(2H, S)``: values at the places of the bumps, then mean slopes times widths."""
+        place, width = self.place.astype(np.float64), np.exp(self.log_width)
+        bump = np.exp(-0.5 * ((zeta[:, None] - place) / width) ** 2)  # (S, H)
+        loaded = bump / (1.0 + np.exp(2.0 * noise) / HALF_WEIGHT_NOISE**2)[:, None]
+        gram = bump.T @ loaded + RIDGE * np.eye(place.size)
+        solution = np.linalg.solve(gram, loaded.T)
+        between = place[:, None] - place
+        at = np.exp(-0.5 * (between / width) ** 2)
         # as under a bump of the place's own width, whose mean slope the gate reports
         both = width**2 + width[:, None] ** 2
-        wide = width / torch.sqrt(both) * torch.exp(-0.5 * between**2 / both)
+        wide = width / np.sqrt(both) * np.exp(-0.5 * between**2 / both)
         slope = -between / both * wide * width[:, None]
-        # no constants from the host here: a recording could not have them
-        return torch.cat(
-            [_within(at @ solution, VALUE_ROWS), _within(slope @ solution, SLOPE_ROWS)], -2
+        return np.concatenate(
+            [_within(at @ solution, VALUE_ROWS), _within(slope @ solution, SLOPE_ROWS)]
         )
 
 
-def _within(rows: Tensor, bound: float) -> Tensor:
+def _within(rows: Array, bound: float) -> Array:
     """Rows whose absolute sums are at most the bound."""
-    size = rows.abs().sum(-1, keepdim=True)
-    return rows * (bound / size.clamp(min=1e-12)).clamp(max=1.0)
-
-
-def _few(chain: Scaled) -> Tensor:
-    return coverage(chain) < MIN_COVERAGE
+    size = np.abs(rows).sum(1, keepdims=True)
+    return np.asarray(rows * np.minimum(bound / np.maximum(size, MIN_ROW_SUM), 1.0))

@@ -13,7 +13,11 @@ each weighed by how well the quotes predict each other under it. How large the e
 the chain says too: by how far a first, Gaussian guess lies outside the intervals, in root mean
 square. It is what the basis cannot follow, or what is wrong with quotes.
 
-Shapes: B chains, N quotes of each, K laws.
+Of the cubic splines at a quote four are not zero: sums over the quotes of a slice are those of a
+few products. Splines beyond a slice's quotes have no part in it before the end, when all are asked
+for.
+
+Shapes: L slices, N quotes of a chain, R splines along strikes of all slices, d coefficients.
 """
 
 from __future__ import annotations
@@ -21,11 +25,23 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from arbiter.operators.prior.slice_offsets import Belief, Prior, Rows, believed, likeliest, shares
-from arbiter.pricing import normal
+from arbiter.compiled import compiled
+from arbiter.conventions import Array
+from arbiter.operators.matrix_products import multiply
+from arbiter.operators.prior.slice_offsets import (
+    NEAR,
+    Belief,
+    SplineRows,
+    Sums,
+    believed,
+    likeliest,
+    shares,
+)
+from arbiter.operators.quote_rows import Indices
+from arbiter.pricing.elementary import exp, log, tail
+from arbiter.pricing.normal import cdf, mills
 
 ROUNDS = 1
 MID_VARIANCE_SHARE = 0.4  # of the squared half-spread: the variance of a mid, at first
@@ -43,100 +59,227 @@ MIN_SITE_PRECISION, MIN_CAVITY_PRECISION = (
     1e-9,
     1e-12,
 )  # precisions of a site, and of what the others say
-_ALL_BELOW = -1e-14  # log-share of an upper tail that may lie below its interval, at most
+_LAWS = np.array(MID_ERROR_LAWS)
 
 
-class Posterior(NamedTuple):
-    """What is known after the quotes.
+class Near(NamedTuple):
+    """Cubic splines at places.
 
     Attributes:
-        belief: Of coefficients and levels.
-        error: ``(B,)`` deviation of the Gaussian error that was taken.
-        prior: What else was.
+        left: ``(N,)`` the first of them that is not zero.
+        basis: ``(N, 4)`` these four.
     """
 
-    belief: Belief
-    error: Tensor
-    prior: Prior
+    left: Indices
+    basis: Array
 
 
-def posterior(design: Rows, u: Tensor, half: Tensor, quoted: Tensor) -> Posterior:
-    """What intervals say of coefficients and levels, in float64.
+class Quoted(NamedTuple):
+    """Quotes of one chain, slice behind slice.
+
+    Attributes:
+        ends: ``(L + 1,)`` where the quotes of each slice begin, and the last end.
+        near: ``(N,)`` splines along strikes.
+        u: ``(N,)`` middles of the intervals.
+        half: ``(N,)`` half their lengths.
+    """
+
+    ends: Indices
+    near: Near
+    u: Array
+    half: Array
+
+
+def posterior(fan: SplineRows, quotes: Quoted) -> Belief:
+    """What intervals say of the splines of each slice."""
+    u, half = quotes.u, quotes.half
+    weight, centre = 1.0 / (MID_VARIANCE_SHARE * half * half + INITIAL_ERROR**2), u
+    asked, near = _select_splines(fan, quotes)
+    inside = Quoted(quotes.ends, near, u, half)
+    sums = _sum_observations(asked, inside, weight, centre)
+    prior = likeliest(sums)
+    value, variance = np.empty(u.size), np.empty(u.size)
+    reach = blur = error = 0.0
+    for turn in range(ROUNDS):
+        read(believed(asked, sums, prior), near, value, variance)
+        if turn == 0:
+            beyond = np.maximum(np.abs(u - value) - half, 0.0)
+            error = math.sqrt(float(beyond @ beyond) / max(u.size, 1) + MIN_ERROR**2)
+        guess, alone = _cavity(value, variance, weight, centre)
+        if turn == 0:
+            reach, blur = average_error_laws(u - guess, alone + error**2, half)
+        weight, centre = np.empty(u.size), np.empty(u.size)
+        _fill_sites((guess, alone), (u, half), (reach, blur, error), weight, centre)
+        sums = _sum_observations(asked, inside, weight, centre)
+    return believed(fan, sums, prior)
+
+
+def _cavity(value: Array, variance: Array, weight: Array, centre: Array) -> tuple[Array, Array]:
+    """Mean and variance of f at each quote by what all others say."""
+    precision = 1.0 / np.maximum(variance, MIN_VARIANCE)
+    alone = 1.0 / np.maximum(precision - weight, MIN_CAVITY_PRECISION)
+    return alone * (value * precision - weight * centre), alone
+
+
+def _select_splines(fan: SplineRows, quotes: Quoted) -> tuple[SplineRows, Near]:
+    """Of the splines of each slice those from the first to the last at a quote.
+
+    Numbers of splines at the quotes are those among all that are left then.
+    """
+    ends, left = quotes.ends, quotes.near.left
+    count = np.diff(ends)
+    some = np.flatnonzero(count)
+    low, size = np.zeros(count.size, np.int64), np.zeros(count.size, np.int64)
+    low[some] = np.minimum.reduceat(left, ends[some])
+    size[some] = np.maximum.reduceat(left, ends[some]) + NEAR - low[some]
+    begin = np.concatenate([np.zeros(1, np.int64), np.cumsum(size)])
+    first = fan.ends[:-1] + low - begin[:-1]
+    source = np.arange(begin[-1]) + np.repeat(first, size)
+    near = Near(left + np.repeat(begin[:-1] - low, count), quotes.near.basis)
+    return SplineRows(fan.by[:, source], begin), near
+
+
+def _sum_observations(fan: SplineRows, quotes: Quoted, weight: Array, centre: Array) -> Sums:
+    """What observations of given weights come to."""
+    (d, R), L = fan.by.shape, quotes.ends.size - 1
+    loaded, none = np.empty((d, R)), np.empty((0, 0))
+    found = Sums(none, np.empty(d), np.zeros((d, L)), np.empty(L), np.empty(L))
+    _fill_sums(fan, quotes, (weight, centre), loaded, found)
+    some = np.flatnonzero(np.diff(fan.ends))
+    found.rows[:, some] = np.add.reduceat(loaded, fan.ends[some], axis=1)  # splines add up to one
+    return found._replace(gram=multiply(fan.by, loaded.T))
+
+
+@compiled
+def read(belief: Belief, near: Near, mean: Array, variance: Array) -> None:
+    """Mean and variance at places, numbers of splines being those among all slices."""
+    basis = near.basis
+    for i in range(near.left.size):
+        mean[i] = variance[i] = 0.0
+        for a in range(NEAR):
+            at = near.left[i] + a
+            mean[i] += basis[i, a] * belief.mean[at]
+            part = basis[i, a] * belief.near[0, at]
+            for b in range(a + 1, NEAR):
+                part += 2.0 * basis[i, b] * belief.near[b - a, at]
+            variance[i] += basis[i, a] * part
+
+
+@compiled
+def _fill_sums(
+    fan: SplineRows, quotes: Quoted, sites: tuple[Array, Array], loaded: Array, out: Sums
+) -> None:
+    """Sums that are not those of ``loaded``, which is what coefficients make of the quotes."""
+    (d, R), (weight, centre) = fan.by.shape, sites
+    near, said = np.zeros((NEAR, R)), np.zeros(R)
+    for each in range(quotes.ends.size - 1):
+        mass = level = 0.0
+        for i in range(quotes.ends[each], quotes.ends[each + 1]):
+            w, y = weight[i], weight[i] * centre[i]
+            mass += w
+            level += y
+            for a in range(NEAR):
+                at, part = quotes.near.left[i] + a, quotes.near.basis[i, a]
+                said[at] += y * part
+                for b in range(a, NEAR):
+                    near[b - a, at] += w * part * quotes.near.basis[i, b]
+        out.mass[each], out.level[each] = mass, level
+    for j in range(d):
+        _load(fan.by[j], near, loaded[j])
+    for j in range(d):
+        row, found = fan.by[j], 0.0
+        for r in range(R):
+            found += said[r] * row[r]
+        out.side[j] = found
+
+
+@compiled
+def _load(x: Array, near: Array, loaded: Array) -> None:
+    """A row x times a symmetric matrix of few diagonals."""
+    a, b, c, d, R = near[0], near[1], near[2], near[3], x.size
+    for r in range(R - 6):  # numbers of places only grow: others might count from the end
+        after = b[r + 3] * x[r + 4] + c[r + 3] * x[r + 5] + d[r + 3] * x[r + 6]
+        before = b[r + 2] * x[r + 2] + c[r + 1] * x[r + 1] + d[r] * x[r]
+        loaded[r + 3] = a[r + 3] * x[r + 3] + after + before
+    for end in (0, max(R - 3, 3)):
+        for r in range(end, min(end + 3, R)):
+            loaded[r] = a[r] * x[r]
+            for off in range(1, min(NEAR, R - r)):
+                loaded[r] += near[off, r] * x[r + off]
+            for off in range(1, min(NEAR, r + 1)):
+                loaded[r] += near[off, r - off] * x[r - off]
+
+
+def average_error_laws(off: Array, variance: Array, half: Array) -> tuple[float, float]:
+    """Reach and blur, means of the laws by how well the others predict each quote under them.
 
     Args:
-        design: From coefficients to the quotes.
-        u: ``(B, N)`` middles of the intervals.
-        half: ``(B, N)`` half their lengths.
-        quoted: ``(B, N)`` bool; the others are padding.
+        off: ``(N,)`` quotes less what the others say.
+        variance: ``(N,)`` of the latter, with that of a Gaussian error.
+        half: ``(N,)`` half the lengths of the intervals.
     """
-    there = quoted.to(u.dtype)
-    weight, centre = there / (MID_VARIANCE_SHARE * half * half + INITIAL_ERROR**2), u
-    sums = design.sums(weight, centre)
-    prior = likeliest(sums)
-    belief = believed(sums, prior)
-    value, variance = design.at(belief)
-    beyond = ((u - value).abs() - half).clamp(min=0.0)
-    error = torch.sqrt((there * beyond**2).sum(-1) / there.sum(-1).clamp(min=1.0) + MIN_ERROR**2)
-    guess, alone = _cavity(value, variance, weight, centre)
-    law = average_error_laws(u - guess, alone + error[:, None] ** 2, half, there)  # (B, 2)
-    reach = law[:, :1] * half
-    blur = (law[:, 1:] * half) ** 2 + error[:, None] ** 2
-    for i in range(ROUNDS):
-        if i > 0:
-            guess, alone = _cavity(*design.at(belief), weight, centre)
-        wide = alone + blur
-        middle, spread = truncated(guess, wide, u - reach, u + reach)
-        sharp = (1.0 / spread.clamp(min=MIN_VARIANCE) - 1.0 / wide).clamp(min=MIN_SITE_PRECISION)
-        centre = (middle / spread.clamp(min=MIN_VARIANCE) - guess / wide) / sharp
-        weight = there / (1.0 / sharp + blur)
-        belief = believed(design.sums(weight, centre), prior)
-    return Posterior(belief, error, prior)
+    score = np.empty(len(_LAWS))
+    _fill_law_scores(off, variance, half, score)
+    share = shares(score)
+    return float(share @ _LAWS[:, 0]), float(share @ _LAWS[:, 1])
 
 
-def _cavity(
-    value: Tensor, variance: Tensor, weight: Tensor, centre: Tensor
-) -> tuple[Tensor, Tensor]:
-    """``(B, N)`` mean and variance of f at each quote by what all others say."""
-    variance = variance.clamp(min=MIN_VARIANCE)
-    alone = 1.0 / (1.0 / variance - weight).clamp(min=MIN_CAVITY_PRECISION)
-    return alone * (value / variance - weight * centre), alone
+@compiled
+def _fill_law_scores(off: Array, variance: Array, half: Array, score: Array) -> None:
+    """``(K,)`` log-likelihoods of the laws."""
+    density = np.empty(off.size)
+    for law in range(len(_LAWS)):
+        reach, blur = _LAWS[law]
+        for i in range(off.size):
+            far, near = reach * half[i], abs(off[i])
+            per = 1.0 / math.sqrt(variance[i] + (blur * half[i]) ** 2)
+            mass = cdf((far - near) * per) - cdf(-(far + near) * per)
+            density[i] = max(mass / (2.0 * far), MIN_DENSITY)
+        for i in range(off.size):
+            density[i] = log(density[i])
+        score[law] = 0.0
+        for i in range(off.size):
+            score[law] += density[i]
 
 
-def average_error_laws(off: Tensor, variance: Tensor, half: Tensor, there: Tensor) -> Tensor:
-    """``(B, 2)`` the mean of :data:`MID_ERROR_LAWS`, weighed by how well others predict quotes."""
-    laws = torch.tensor(MID_ERROR_LAWS, dtype=off.dtype, device=off.device)
-    reach, blur = (part[:, None, None] * half for part in laws.unbind(1))  # (K, B, N)
-    scale = normal.ROOT_HALF * torch.rsqrt(variance + blur * blur)
-    # from the side where a far quote is in the upper tail, which keeps its digits
-    near, far = (torch.special.erfc((off.abs() + end) * scale) for end in (-reach, reach))
-    density = (near - far) / (4.0 * reach)
-    score = (there * torch.log(density.clamp(min=MIN_DENSITY))).sum(-1)  # (K, B)
-    return shares(score).T @ laws
+@compiled
+def _fill_sites(
+    cavity: tuple[Array, Array],
+    quotes: tuple[Array, Array],
+    law: tuple[float, float, float],
+    weight: Array,
+    centre: Array,
+) -> None:
+    """Weight and centre of the site that has the moments of each interval under its cavity."""
+    (guess, alone), (u, half), (reach, blur, error) = cavity, quotes, law
+    for i in range(u.size):
+        far, own = reach * half[i], (blur * half[i]) ** 2 + error**2
+        wide = alone[i] + own
+        middle, spread = truncated(guess[i], wide, u[i] - far, u[i] + far)
+        spread = max(spread, MIN_VARIANCE)
+        sharp = max(1.0 / spread - 1.0 / wide, MIN_SITE_PRECISION)
+        centre[i] = (middle / spread - guess[i] / wide) / sharp
+        weight[i] = 1.0 / (1.0 / sharp + own)
 
 
-def truncated(mean: Tensor, variance: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance of normal variables between two ends, however far out these are."""
-    deviation = torch.sqrt(variance)
+@compiled
+def truncated(mean: float, variance: float, low: float, high: float) -> tuple[float, float]:
+    """Mean and variance of a normal variable between two ends, however far out these are."""
+    deviation = math.sqrt(variance)
     a, b = (low - mean) / deviation, (high - mean) / deviation
-    turned = a + b > 0.0  # by symmetry the nearer end is the upper one
-    a, b = torch.where(turned, -b, a), torch.where(turned, -a, b)
-    below, above = torch.special.log_ndtr(a), torch.special.log_ndtr(b)
-    mass = above + torch.log1p(-torch.exp((below - above).clamp(max=_ALL_BELOW)))
-    start, end = (torch.exp(-0.5 * x * x - _LOG_ROOT - mass) for x in (a, b))
-    moved = start - end
-    left = 1.0 + a * start - b * end - moved * moved
-    # far out the interval is all that is known, and differences of large numbers are noise
+    turned = a + b > 0.0
+    a, b = (-b if turned else a), (-a if turned else b)
     width, at = b - a, 0.5 * (a + b)
-    short = width * width / 12.0
-    left = torch.minimum(left.clamp(min=MIN_VARIANCE), short)
-    middle = torch.minimum(torch.maximum(moved, a), b)
-    # across a short one the moments are series, and differences of near numbers noise
-    few = width * (1.0 + at.abs()) < SHORT_INTERVAL_SD
     square, steep = width * width, (at * width) ** 2
-    left = torch.where(few, short * (1.0 - square / 30.0 - steep / 20.0), left)
-    pulled = short * (1.0 - square / 30.0 - steep / 60.0)
-    middle = torch.where(few, at * (1.0 - pulled), middle)
-    return mean + deviation * torch.where(turned, -middle, middle), variance * left
-
-
-_LOG_ROOT = 0.5 * math.log(2.0 * math.pi)
+    short = square / 12.0
+    few = width * (1.0 + abs(at)) < SHORT_INTERVAL_SD
+    # densities at both ends over the mass between: e^{(b² − a²)/2} is at most one
+    falls = exp(at * width)
+    end = 1.0 / (mills(-b) - falls * tail(-a))
+    start = falls * end
+    moved = start - end
+    left = min(max(1.0 + a * start - b * end - moved * moved, MIN_VARIANCE), short)
+    left = short * (1.0 - square / 30.0 - steep / 20.0) if few else left
+    pulled = at * (1.0 - short * (1.0 - square / 30.0 - steep / 60.0))
+    middle = pulled if few else min(max(moved, a), b)
+    return mean + deviation * (-middle if turned else middle), variance * left

@@ -2,15 +2,17 @@
 
 Gaussian-process regression in a fixed basis. In the chain's own units a surface is a function
 ``u(ζ, w)`` of ``ζ = asinh z`` and ``w = log(σ√T)``, here a product spline with coefficients
-``F a``: the factor F holds the covariance of such functions over the training universe
-(:mod:`arbiter_lab.training.prior_covariance`), so that a has unit variances. Every slice has a
-level of its own beside it (:mod:`arbiter.operators.prior.slice_offsets`). Quotes are intervals, and
-what they say of all that is :mod:`arbiter.operators.prior.bid_ask_likelihood`.
+``F a``: the factor F holds the covariance of such functions over the training universe, so that a
+has unit variances. Every slice has a level of its own beside it
+(:mod:`arbiter.operators.prior.slice_offsets`). Quotes are intervals, and what they say of all that
+is :mod:`arbiter.operators.prior.bid_ask_likelihood`.
 
 The smile that it guesses is the network's reference, and the slopes of a transport that prices it
 (:mod:`arbiter.operators.prior.smile_to_slopes`,
 :mod:`arbiter.operators.prior.star_order_projection`) are where the network starts. No weight has a
 part in it.
+
+Shapes: B chains of L slices, H heads, N quotes of all chains, d coefficients, NZ and NW splines.
 """
 
 from __future__ import annotations
@@ -20,13 +22,16 @@ from importlib.resources import files
 from typing import NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from arbiter.operators.prior import star_order_projection
-from arbiter.operators.prior.bid_ask_likelihood import Posterior, posterior
+from arbiter.compiled import compiled
+from arbiter.conventions import Array
+from arbiter.inputs import freeze_array
+from arbiter.operators.prior.bid_ask_likelihood import Near, Quoted, posterior, read
 from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO, Scaled
-from arbiter.operators.prior.slice_offsets import Rows, at_splines, moments
+from arbiter.operators.prior.slice_offsets import SplineRows
+from arbiter.operators.prior.star_order_projection import transport
+from arbiter.operators.prior.transport_prices import PricedSmile, Smile, price_smile
+from arbiter.operators.quote_rows import Indices
 
 ZETA, CLOCK = (-3.8, 2.6), (-6.8, 0.5)  # ζ and w between which the basis lives
 STRIKES, CLOCKS = 16, 17  # splines along each
@@ -43,14 +48,14 @@ class Kriged(NamedTuple):
         miss: ``(B, L, H)`` by how much the log-volatility of that transport is short of the smile.
     """
 
-    smile: Tensor
-    doubt: Tensor
-    start: Tensor
-    miss: Tensor
+    smile: Array
+    doubt: Array
+    start: Array
+    miss: Array
 
 
-@lru_cache(maxsize=8)
-def factor(device: torch.device) -> Tensor:
+@lru_cache(maxsize=1)
+def factor() -> Array:
     """``(NZ, NW, d)`` F of the training universe, that the package ships."""
     with (files("arbiter.data") / "kernel.npy").open("rb") as file:
         try:
@@ -64,73 +69,71 @@ def factor(device: torch.device) -> Tensor:
             f"kernel.npy of this installation is {array.shape}, not a factor: install the package "
             "again"
         )
-    with torch.inference_mode(False):  # whoever asks first, others may differentiate through it
-        return torch.from_numpy(array.astype(np.float64)).to(device)
+    return freeze_array(array.astype(np.float64))
 
 
-def splines(x: Tensor, ends: tuple[float, float], count: int) -> Tensor:
-    """``(…, count)`` cubic B-splines on even knots at x, which is cut at the ends."""
-    low, high = ends
-    t = (x.clamp(low, high) - low) * ((count - 3) / (high - low))
-    away = (t[..., None] + 1.0 - torch.arange(count, dtype=x.dtype, device=x.device)).abs()
-    inner, outer = (1.0 - away).clamp(min=0.0), (2.0 - away).clamp(min=0.0)
-    return (outer**3 - 4.0 * inner**3) / 6.0
+@lru_cache(maxsize=1)
+def _factor_along_clock() -> Array:
+    """``(NW, d, NZ)`` the same, in the order of use."""
+    return np.ascontiguousarray(np.moveaxis(factor(), 0, -1))
 
 
-def along_clock(total: Tensor) -> Tensor:
-    """``(B, L, NZ, d)`` what coefficients make of the splines along strikes, at ``log(σ√T)``."""
-    F = factor(total.device)
-    clock = splines(total.double(), CLOCK, CLOCKS)
-    found: Tensor = (clock @ F.transpose(0, 1).flatten(1)).unflatten(-1, (F.shape[0], F.shape[2]))
-    return found
+def splines(x: Array, ends: tuple[float, float], count: int) -> Near:
+    """The first of the four cubic B-splines that are not zero at x ``(N,)``, and all ``(N, 4)``.
 
-
-class Known(NamedTuple):
-    """What quotes say of coefficients and levels, and what these make of every slice.
-
-    Attributes:
-        law: Of coefficients and levels.
-        slices: ``(B, L, NZ, d)`` from coefficients to the splines along strikes.
+    On even knots; x is cut at the ends.
     """
-
-    law: Posterior
-    slices: Tensor
-
-    def at(self, zeta: Tensor) -> tuple[Tensor, Tensor]:
-        """``(B, L, P)`` u at strikes ``(B, L, P)`` of ζ, and its standard error."""
-        rows = splines(zeta.double(), ZETA, STRIKES) @ self.slices
-        mean, variance = moments(rows, self.law.belief)
-        return mean, torch.sqrt(variance.clamp(min=MIN_VARIANCE))
-
-
-@torch.no_grad()
-def kriged(chain: Scaled, place: Tensor) -> Kriged:
-    """The reference of chains at heads ``(H,)`` of ζ."""
-    return at_heads(known(chain), chain, place)
+    low, high = ends
+    t = (np.clip(x, low, high) - low) * ((count - 3) / (high - low))
+    left = np.fmin(np.fmax(t, 0.0), count - 4.0).astype(np.int64)  # a NaN is left to the values
+    f = t - left
+    g, ff = 1.0 - f, f * f
+    basis = np.empty((x.size, 4))
+    basis[:, 0] = g * g * g / 6.0
+    basis[:, 3] = ff * f / 6.0
+    basis[:, 1] = 2.0 / 3.0 - ff * (1.0 - 0.5 * f)
+    basis[:, 2] = 2.0 / 3.0 - g * g * (1.0 - 0.5 * g)
+    return Near(left, basis)
 
 
-@torch.no_grad()
-def known(chain: Scaled) -> Known:
-    """What the quotes of chains say."""
-    slices = along_clock(chain.total)
-    rows = splines(chain.zeta.double(), ZETA, STRIKES) @ slices  # (B, L, S, d)
-    said = (chain.u.double(), torch.exp(chain.noise.double()), chain.quoted)
-    return Known(posterior(Rows(rows), *(part.flatten(1) for part in said)), slices)
+def kriged(chain: Scaled, place: Array) -> tuple[Kriged, PricedSmile]:
+    """The reference of chains at heads ``(H,)`` of ζ, and how its smile is priced."""
+    smile, doubt = guess_smiles(chain, place)
+    priced = price_smile(Smile(smile, doubt, place, chain.total, chain.quotes.listed))
+    return Kriged(smile, doubt, *transport(priced)), priced
 
 
-@torch.no_grad()
-def at_heads(found: Known, chain: Scaled, place: Tensor) -> Kriged:
-    """The reference of chains at heads ``(H,)`` of ζ, from what their quotes say."""
-    place = place.to(found.slices)
-    read = splines(place, ZETA, STRIKES)  # (H, NZ)
-    nodes, covariance = at_splines(found.slices, found.law.belief)
-    variance = ((read @ covariance) * read).sum(-1).clamp(min=MIN_VARIANCE)
-    smile, doubt = (
-        (nodes @ read.T).clamp(-MAX_LOG_VOLATILITY_RATIO, MAX_LOG_VOLATILITY_RATIO),
-        0.5 * torch.log(variance),
+def guess_smiles(chain: Scaled, place: Array) -> tuple[Array, Array]:
+    """``(B, L, H)`` smiles at heads ``(H,)`` of ζ, and logarithms of their standard errors."""
+    (B, L), ends = chain.total.shape, chain.quotes.ends
+    heads, at = splines(place, ZETA, STRIKES), splines(chain.zeta, ZETA, STRIKES)
+    every = Near(
+        (heads.left + STRIKES * np.arange(L)[:, None]).ravel(), np.tile(heads.basis, (L, 1))
     )
-    seen = chain.quoted.any(-1)
-    begun = star_order_projection.transport(
-        star_order_projection.Smile(smile, doubt, place, chain.total.double(), seen)
-    )
-    return Kriged(*(part.to(chain.u.dtype) for part in (smile, doubt, *begun)))
+    clock, half = splines(chain.total.ravel(), CLOCK, CLOCKS), np.exp(chain.noise)
+    smile, variance = np.empty((B, L, place.size)), np.empty((B, L, place.size))
+    by = np.empty((factor().shape[-1], L * STRIKES))
+    fan = SplineRows(by, np.arange(L + 1) * STRIKES)
+    for i in range(B):
+        own = slice(i * L, (i + 1) * L)
+        _fill_splines(clock.left[own], clock.basis[own], _factor_along_clock(), by)
+        begin = ends[i * L : (i + 1) * L + 1]
+        some = slice(begin[0], begin[L])
+        near = Near(at.left[some], at.basis[some])
+        belief = posterior(fan, Quoted(begin - begin[0], near, chain.u[some], half[some]))
+        read(belief, every, smile[i].reshape(-1), variance[i].reshape(-1))
+    np.clip(smile, -MAX_LOG_VOLATILITY_RATIO, MAX_LOG_VOLATILITY_RATIO, out=smile)
+    return smile, 0.5 * np.log(np.maximum(variance, MIN_VARIANCE))
+
+
+@compiled
+def _fill_splines(left: Indices, basis: Array, factor: Array, by: Array) -> None:
+    """``(d, L·NZ)`` what coefficients make of the splines along strikes of one chain's slices."""
+    _, d, count = factor.shape
+    for each in range(left.size):
+        at, of = left[each], basis[each]
+        a, b, c, e = factor[at], factor[at + 1], factor[at + 2], factor[at + 3]
+        for j in range(d):
+            for r in range(count):
+                found = of[0] * a[j, r] + of[1] * b[j, r]
+                by[j, each * count + r] = found + of[2] * c[j, r] + of[3] * e[j, r]

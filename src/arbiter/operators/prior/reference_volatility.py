@@ -12,12 +12,14 @@ maturities, but with a small constant: a hundredth of a pass at 50 of them, a te
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from arbiter.operators.quote_tensors import Ragged, trapezoid
+from arbiter.compiled import compiled
+from arbiter.conventions import Array
+from arbiter.operators.quote_rows import Flags, Indices, QuoteRows, trapezoid
 
 MIN_RELATIVE_HALF_SPREAD, MAX_RELATIVE_HALF_SPREAD = 5e-4, 0.3  # half-spread over volatility
 WEIGHT_HALF_SPREAD_FLOOR = 3e-3  # quotes tighter than this count alike for the level
@@ -37,108 +39,128 @@ MAX_LOG_VOLATILITY_RATIO = 2.5  # of log(iv/σ): what lies beyond is clipped
 
 
 class Scaled(NamedTuple):
-    """A chain in units of its reference volatility.
+    """Chains in units of their reference volatilities.
 
     Attributes:
+        quotes: The quotes as they came.
         sigma: ``(B, L)`` the reference volatility σ.
         total: ``(B, L)`` ``log(σ√T)``.
-        zeta: ``(B, L, S)`` ``asinh z`` of the strikes, z in deviations.
-        u: ``(B, L, S)`` ``log(iv/σ)``, zero where nothing is quoted.
-        noise: ``(B, L, S)`` log of the half-spread over the volatility.
-        moneyness: ``(B, L, S)`` ``K/F``.
-        spacing: ``(B, L, S)`` quadrature weights over ζ, zero where nothing is quoted.
-        width: ``(B, L, S)`` quadrature weights over moneyness.
-        quoted: ``(B, L, S)``.
+        zeta: ``(N,)`` ``asinh z`` of the strikes, z in deviations.
+        u: ``(N,)`` ``log(iv/σ)``.
+        noise: ``(N,)`` log of the half-spread over the volatility.
+        spacing: ``(N,)`` quadrature weights over ζ.
+        width: ``(N,)`` quadrature weights over moneyness ``K/F``.
         gap: ``(B, L)`` log-maturity since the maturity before; 1 if none before has quotes.
         ahead: ``(B, L)`` log-maturity to the next one; 1 if none beyond has quotes.
     """
 
-    sigma: Tensor
-    total: Tensor
-    zeta: Tensor
-    u: Tensor
-    noise: Tensor
-    moneyness: Tensor
-    spacing: Tensor
-    width: Tensor
-    quoted: Tensor
-    gap: Tensor
-    ahead: Tensor
+    quotes: QuoteRows
+    sigma: Array
+    total: Array
+    zeta: Array
+    u: Array
+    noise: Array
+    spacing: Array
+    width: Array
+    gap: Array
+    ahead: Array
 
 
-def scaled(quotes: Ragged) -> Scaled:
+def scaled(quotes: QuoteRows) -> Scaled:
     """Divide chains by their own levels.
 
     Args:
-        quotes: Maturities and strikes in increasing order; each chain with at least one quote.
+        quotes: Each chain with at least one quote.
     """
-    root = torch.sqrt(quotes.T)
-    relative = torch.clamp(
-        quotes.half / quotes.iv, MIN_RELATIVE_HALF_SPREAD, MAX_RELATIVE_HALF_SPREAD
-    )
-    weight = quotes.quoted / (relative**2 + WEIGHT_HALF_SPREAD_FLOOR**2)
-    log_iv = torch.log(quotes.iv)
-    level, doubt = _levels(quotes, log_iv, weight, root)
-    log_T = torch.log(quotes.T)
-    log_sigma = _smoothed(level, doubt, log_T, quotes.listed)
-    sigma = torch.exp(log_sigma)
-    z = quotes.k / (sigma * root)[..., None]
-    u = torch.clamp(
-        log_iv - log_sigma[..., None], -MAX_LOG_VOLATILITY_RATIO, MAX_LOG_VOLATILITY_RATIO
-    )
-    between, listed = torch.diff(log_T), quotes.listed.long()
-    begun, left = listed.cumsum(1)[:, :-1] > 0, listed.flip(1).cumsum(1).flip(1)[:, 1:] > 0
-    one = torch.ones_like(log_T[:, :1])
-    zeta, moneyness = torch.asinh(z), torch.exp(quotes.k)
-    spacing, width = trapezoid(torch.stack([zeta, moneyness]), quotes.quoted)
+    log_iv, log_T, row = np.log(quotes.iv), np.log(quotes.T), quotes.row
+    relative = quotes.half / quotes.iv
+    relative = np.clip(relative, MIN_RELATIVE_HALF_SPREAD, MAX_RELATIVE_HALF_SPREAD)
+    level, doubt = np.empty(quotes.T.shape), np.empty(quotes.T.shape)
+    fill_levels(log_T, quotes.ends, quotes.k, log_iv, relative, level, doubt)
+    log_sigma = _smooth_levels(level, doubt, log_T, quotes.listed)
+    total = log_sigma + 0.5 * log_T
+    zeta = np.arcsinh(quotes.k * np.exp(-total).ravel()[row])
+    off = log_iv - log_sigma.ravel()[row]
+    gap, ahead = _measure_gaps(log_T, quotes.listed)
     return Scaled(
-        sigma=sigma,
-        total=torch.log(sigma * root),
+        quotes=quotes,
+        sigma=np.exp(log_sigma),
+        total=total,
         zeta=zeta,
-        u=torch.where(quotes.quoted, u, 0.0),
-        noise=torch.log(relative),
-        moneyness=moneyness,
-        spacing=spacing,
-        width=width,
-        quoted=quotes.quoted,
-        gap=torch.cat([one, torch.where(begun, between, 1.0)], 1),
-        ahead=torch.cat([torch.where(left, between, 1.0), one], 1),
+        u=np.clip(off, -MAX_LOG_VOLATILITY_RATIO, MAX_LOG_VOLATILITY_RATIO),
+        noise=np.log(relative),
+        spacing=trapezoid(zeta, row),
+        width=trapezoid(np.exp(quotes.k), row),
+        gap=gap,
+        ahead=ahead,
     )
 
 
-def _levels(quotes: Ragged, log_iv: Tensor, weight: Tensor, root: Tensor) -> tuple[Tensor, Tensor]:
-    """``(B, L)`` log-volatility at the money of each slice by a local line, and its variance."""
-    far = torch.where(quotes.quoted, quotes.k.abs(), torch.inf)
-    nearest = far.argmin(-1, keepdim=True)
-    level = log_iv.gather(-1, nearest)[..., 0]
-    for _ in range(2):
-        z = quotes.k / (torch.exp(level) * root)[..., None]
-        # a slice quoted in its wings alone still has a level
-        near = weight * (
-            torch.exp(-0.5 * (z / AT_MONEY_WIDTH_SD) ** 2) + FAR_WEIGHT / (1.0 + z * z)
-        )
-        mass = near.sum(-1) + DIVISION_FLOOR
-        share = near / mass[..., None]
-        centre = (share * z).sum(-1)
-        mean = (share * log_iv).sum(-1)
-        spread = (share * (z - centre[..., None]) ** 2).sum(-1)
-        lean = (share * (z - centre[..., None]) * log_iv).sum(-1) / (spread + STRIKE_RIDGE)
-        level = mean - torch.clamp(centre, -1.0, 1.0) * lean
-    away = (share * z * z).sum(-1)
-    return level, 1.0 / mass.clamp(min=MIN_SLICE_WEIGHT) + (OFF_MONEY_ERROR * away) ** 2
+@compiled
+def fill_levels(
+    log_T: Array,
+    ends: Indices,
+    k: Array,
+    log_iv: Array,
+    relative: Array,
+    level: Array,
+    doubt: Array,
+) -> None:
+    """Each slice's log-volatility at the money by a local line, and its variance.
+
+    A slice without quotes has no part in what follows, and the numbers of none.
+    """
+    B, L = log_T.shape
+    for each in range(B * L):
+        i, j = each // L, each % L
+        first_one, last_one = ends[each], ends[each + 1]
+        level[i, j], doubt[i, j] = 0.0, 1.0 / MIN_SLICE_WEIGHT
+        if first_one == last_one:
+            continue
+        nearest = first_one
+        for s in range(first_one, last_one):
+            nearest = s if abs(k[s]) < abs(k[nearest]) else nearest
+        found = log_iv[nearest]
+        mass = away = 0.0
+        for _ in range(2):
+            per = math.exp(-found - 0.5 * log_T[i, j])
+            mass = first = second = mean = cross = 0.0
+            for s in range(first_one, last_one):
+                z = k[s] * per
+                bell = math.exp(-0.5 * (z / AT_MONEY_WIDTH_SD) ** 2) + FAR_WEIGHT / (1.0 + z * z)
+                near = bell / (relative[s] ** 2 + WEIGHT_HALF_SPREAD_FLOOR**2)
+                mass += near
+                first += near * z
+                second += near * z * z
+                mean += near * log_iv[s]
+                cross += near * z * log_iv[s]
+            mass += DIVISION_FLOOR
+            centre, away, mean = first / mass, second / mass, mean / mass
+            lean = (cross / mass - centre * mean) / (away - centre**2 + STRIKE_RIDGE)
+            found = mean - min(max(centre, -1.0), 1.0) * lean
+        level[i, j] = found
+        doubt[i, j] = 1.0 / max(mass, MIN_SLICE_WEIGHT) + (OFF_MONEY_ERROR * away) ** 2
 
 
-def _smoothed(level: Tensor, doubt: Tensor, log_T: Tensor, listed: Tensor) -> Tensor:
+def _smooth_levels(level: Array, doubt: Array, log_T: Array, listed: Flags) -> Array:
     """Levels along maturity, by a local line in log-maturity; a slice without quotes follows."""
     apart = log_T[:, None, :] - log_T[:, :, None]  # (B, L, L): from here to there
     # a slice quoted far from the money alone is doubted, and still all that a chain may have
-    trust = torch.where(listed, 1.0 / (doubt + MIN_ATM_LOG_IV_ERROR**2), 0.0)[:, None, :]
-    near = trust * (
-        torch.exp(-0.5 * (apart / LOG_MATURITY_BANDWIDTH) ** 2) + FAR_WEIGHT / (1.0 + apart * apart)
-    )
-    share = near / near.sum(-1, keepdim=True)
-    there = torch.where(trust > 0.0, level[:, None, :], 0.0)
+    trust = np.where(listed, 1.0 / (doubt + MIN_ATM_LOG_IV_ERROR**2), 0.0)[:, None, :]
+    near = np.exp(-0.5 * (apart / LOG_MATURITY_BANDWIDTH) ** 2)
+    near = trust * (near + FAR_WEIGHT / (1.0 + apart * apart))
+    share = near / near.sum(-1, keepdims=True)
+    there = level[:, None, :]
     centre, mean = (share * apart).sum(-1), (share * there).sum(-1)
     off = apart - centre[..., None]
     lean = (share * off * there).sum(-1) / ((share * off**2).sum(-1) + MATURITY_RIDGE)
-    return mean - torch.clamp(centre, -1.0, 1.0) * lean
+    return np.asarray(mean - np.clip(centre, -1.0, 1.0) * lean)
+
+
+def _measure_gaps(log_T: Array, listed: Flags) -> tuple[Array, Array]:
+    """Log-maturities to the slice before and to the one after; 1 where none there is listed."""
+    between, gap, ahead = np.diff(log_T), np.ones_like(log_T), np.ones_like(log_T)
+    begun = np.logical_or.accumulate(listed, 1)[:, :-1]
+    left = np.logical_or.accumulate(listed[:, ::-1], 1)[:, ::-1][:, 1:]
+    gap[:, 1:], ahead[:, :-1] = np.where(begun, between, 1.0), np.where(left, between, 1.0)
+    return gap, ahead

@@ -13,32 +13,29 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from arbiter.operators.prior import star_order_projection
+from arbiter.conventions import Array
 from arbiter.operators.prior.gaussian_process import Kriged
 from arbiter.operators.prior.reference_volatility import Scaled
+from arbiter.operators.prior.star_order_projection import missed as miss_smiles
+from arbiter.operators.prior.transport_prices import PricedSmile
 
 FREE_MOVE_ERRORS = 1.25  # standard errors of the reference, in root mean square over a chain
-MET_HALF_SPREADS, MISSED_HALF_SPREADS = (
-    0.7,
-    1.0,
-)  # half-spreads off: a change that leaves quotes so far is fine, or is not
+# half-spreads off: a change that leaves quotes so far is fine, or is not
+MET_HALF_SPREADS, MISSED_HALF_SPREADS = 0.7, 1.0
 MIN_LOG_IV_TOLERANCE = 5e-3  # of log-volatility: what may be missed however tight the spread
 MAX_MISS_HALF_SPREADS = 5.0  # half-spreads: no quote counts for more
 MIN_REFERENCE_ERROR = 2e-3  # error of log-volatility that no reference is below
-_MIN_MOVE = 1e-12
+MIN_MOVE = 1e-12
 MIN_WEIGHT_SUM = 1e-6  # less than that counts as nothing
 
 
 class Heads(Protocol):
     """The strikes at which reference and proposal are compared: those of the measure gate."""
 
-    place: Tensor
-
-    def at_quotes(self, nodes: Tensor, zeta: Tensor) -> Tensor:
-        """Numbers ``(B, L, H)`` at the heads, linear between them, at strikes ζ."""
+    def at_quotes(self, nodes: Array, chain: Scaled) -> Array:
+        """``(N,)`` numbers ``(B, L, H)`` at the heads, linear between them, at the quotes."""
         ...
 
 
@@ -53,72 +50,47 @@ class Trusted(NamedTuple):
         strained: ``(B,)`` by how many of these errors the star order keeps the start away.
     """
 
-    proposal: Tensor
-    moved: Tensor
-    missed: Tensor
-    strained: Tensor
+    proposal: Array
+    moved: Array
+    missed: Array
+    strained: Array
 
 
-def share(moved: Tensor, missed: Tensor) -> Tensor:
+def share(moved: Array, missed: Array) -> Array:
     """The part of a change that is made, from how far the whole would move, and miss the quotes."""
-    little = (FREE_MOVE_ERRORS / moved.clamp(min=_MIN_MOVE)).clamp(max=1.0) ** 2
-    met = ((MISSED_HALF_SPREADS - missed) / (MISSED_HALF_SPREADS - MET_HALF_SPREADS)).clamp(
-        0.0, 1.0
-    )
-    return torch.maximum(little, met)
+    little = np.minimum(FREE_MOVE_ERRORS / np.maximum(moved, MIN_MOVE), 1.0) ** 2
+    met = (MISSED_HALF_SPREADS - missed) / (MISSED_HALF_SPREADS - MET_HALF_SPREADS)
+    return np.asarray(np.maximum(little, np.clip(met, 0.0, 1.0)))
 
 
 def trusted(
-    proposal: Tensor,
-    guess: Kriged,
-    chain: Scaled,
-    gate: Heads,
+    proposal: Array, guess: Kriged, priced: PricedSmile, chain: Scaled, gate: Heads
 ) -> Trusted:
     """Draw proposals ``(B, L, n)`` towards the start where neither check supports them.
-
-    Gradients pass through the change alone: what is made of it counts as given.
 
     Args:
         proposal: What the network says.
         guess: Its reference.
-        chain: The chain in its own units.
+        priced: How the reference is priced.
+        chain: The chains in their own units.
         gate: Whose bumps are the heads of both.
     """
-    begun = guess.start.double()
-    short = _short(proposal.detach().double(), guess, chain, gate)
-    moved, missed, strained = _witnessed(*short, guess, chain, gate)
-    part = share(moved, missed)[:, None, None]
-    return Trusted(begun + part * (proposal.double() - begun), moved, missed, strained)
-
-
-@torch.no_grad()
-def _short(proposal: Tensor, guess: Kriged, chain: Scaled, gate: Heads) -> tuple[Tensor, Tensor]:
-    smile, doubt, seen = guess.smile.double(), guess.doubt.double(), chain.quoted.any(-1)
-    wanted = star_order_projection.Smile(
-        smile, doubt, gate.place.double(), chain.total.double(), seen
-    )
-    return star_order_projection.missed(proposal, wanted)
-
-
-@torch.no_grad()
-def _witnessed(
-    off: Tensor, says: Tensor, guess: Kriged, chain: Scaled, gate: Heads
-) -> tuple[Tensor, Tensor, Tensor]:
-    """``(B,)`` how far a proposal moves the smile, is from the quotes, and the start from it."""
-    smile, doubt, _, short = (part.double() for part in guess)
-    error = torch.exp(2.0 * doubt) + MIN_REFERENCE_ERROR**2
+    off, says = miss_smiles(proposal, priced)
+    short = guess.miss
+    error = np.exp(2.0 * guess.doubt) + MIN_REFERENCE_ERROR**2
     moved = _root_mean((off - short) ** 2 / (error + short**2), says)
     strained = _root_mean(short**2 / error, says)
-    left = chain.u.double() - gate.at_quotes(smile - off, chain.zeta.double())
-    wide = torch.exp(2.0 * chain.noise.double()) + MIN_LOG_IV_TOLERANCE**2
-    return (
-        moved,
-        _root_mean((left**2 / wide).clamp(max=MAX_MISS_HALF_SPREADS**2), chain.quoted),
-        strained,
-    )
+    left = chain.u - gate.at_quotes(guess.smile - off, chain)
+    wide = np.exp(2.0 * chain.noise) + MIN_LOG_IV_TOLERANCE**2
+    squares = chain.quotes.sum_slices(np.minimum(left**2 / wide, MAX_MISS_HALF_SPREADS**2))
+    B, L, _ = proposal.shape
+    count = np.maximum(np.diff(chain.quotes.ends[::L]), 1)
+    missed = np.sqrt(squares.reshape(B, L).sum(1) / count)
+    part = share(moved, missed)[:, None, None]
+    return Trusted(guess.start + part * (proposal - guess.start), moved, missed, strained)
 
 
-def _root_mean(squares: Tensor, counts: Tensor) -> Tensor:
-    """``(B,)`` over what counts of ``(B, …)``, as far as it does; 0 where nothing does."""
-    total = torch.where(counts > 0, counts * squares, 0.0).flatten(1).sum(1)
-    return torch.sqrt(total / counts.flatten(1).sum(1).clamp(min=MIN_WEIGHT_SUM))
+def _root_mean(squares: Array, counts: Array) -> Array:
+    """``(B,)`` over what counts of ``(B, L, H)``, as far as it does; 0 where nothing does."""
+    total = np.where(counts > 0.0, counts * squares, 0.0).sum((1, 2))
+    return np.asarray(np.sqrt(total / np.maximum(counts.sum((1, 2)), MIN_WEIGHT_SUM)))

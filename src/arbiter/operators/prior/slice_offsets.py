@@ -12,7 +12,9 @@ well on most chains, and would let a surface jump where two are equally likely: 
 moves with the quotes. Model surfaces have no levels to speak of, and a few of them are many times
 as wild as most.
 
-Shapes: B chains, L slices, N quotes of each chain, d coefficients, K values that are compared.
+Of the splines at a place four are not zero: variances are read off covariances of neighbours.
+
+Shapes: L slices, R splines along strikes of all slices, d coefficients.
 """
 
 from __future__ import annotations
@@ -20,197 +22,202 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
+
+from arbiter.compiled import compiled
+from arbiter.conventions import Array
+from arbiter.operators.matrix_products import multiply
+from arbiter.operators.prior import small_matrices
+from arbiter.operators.quote_rows import Indices
 
 OFFSET_DEVIATIONS = (3e-4, 3e-3, 0.012, 0.04)  # s, in log-volatility
 PRIOR_SCALES = (0.5, 1.0, 2.0, 4.0, 8.0)  # τ
 INITIAL_PRIOR_SCALE = 2.0  # τ while s is looked for
 MIN_LIKELIHOOD_SHARE = 0.01  # likelihoods this far below the largest count for nothing
+NEAR = 4  # splines that are not zero at a place
+_LOG_MIN_SHARE = math.log(MIN_LIKELIHOOD_SHARE)
+
+
+class SplineRows(NamedTuple):
+    """Splines along strikes of all slices.
+
+    Attributes:
+        by: ``(d, R)`` what coefficients make of them.
+        ends: ``(L + 1,)`` where those of each slice begin, and the last end.
+    """
+
+    by: Array
+    ends: Indices
 
 
 class Sums(NamedTuple):
     """What observations come to: W their weights, y their values.
 
     Attributes:
-        gram: ``(B, d, d)`` ``ΦᵀWΦ``.
-        side: ``(B, d)`` ``ΦᵀWy``.
-        rows: ``(B, L, d)`` ``ΦᵀW1`` of each slice.
-        mass: ``(B, L)`` ``1ᵀW1`` of each slice.
-        level: ``(B, L)`` ``1ᵀWy`` of each slice.
+        gram: ``(d, d)`` ``ΦᵀWΦ``.
+        side: ``(d,)`` ``ΦᵀWy``.
+        rows: ``(d, L)`` ``ΦᵀW1`` of each slice.
+        mass: ``(L,)`` ``1ᵀW1`` of each slice.
+        level: ``(L,)`` ``1ᵀWy`` of each slice.
     """
 
-    gram: Tensor
-    side: Tensor
-    rows: Tensor
-    mass: Tensor
-    level: Tensor
-
-
-class Belief(NamedTuple):
-    """What is known of coefficients and levels.
-
-    Attributes:
-        mean: ``(B, d)`` of the coefficients.
-        root: ``(B, d, d)`` R with covariance ``RᵀR``.
-        level: ``(B, L)`` mean of the levels.
-        lean: ``(B, L, d)`` by how much a level falls where a coefficient rises.
-        loose: ``(B, L)`` variance of the levels, the coefficients given.
-    """
-
-    mean: Tensor
-    root: Tensor
-    level: Tensor
-    lean: Tensor
-    loose: Tensor
-
-
-class Rows(NamedTuple):
-    """Φ, from coefficients to the quotes: ``(B, L, S, d)``, quotes in that order."""
-
-    rows: Tensor
-
-    def sums(self, weight: Tensor, values: Tensor) -> Sums:
-        """Of observations ``(B, L·S)``, new."""
-        shape = self.rows.shape[:3]
-        loaded = self.rows * weight.view(*shape, 1)
-        spoken = weight * values
-        flat = self.rows.flatten(1, 2)
-        return Sums(
-            loaded.flatten(1, 2).mT @ flat,
-            (flat.mT @ spoken[..., None])[..., 0],
-            loaded.sum(2),
-            weight.view(shape).sum(-1),
-            spoken.view(shape).sum(-1),
-        )
-
-    def at(self, belief: Belief) -> tuple[Tensor, Tensor]:
-        """``(B, L·S)`` and ``(B, L·S)``."""
-        mean, variance = moments(self.rows, belief)
-        return mean.flatten(1), variance.flatten(1)
-
-
-def moments(rows: Tensor, belief: Belief) -> tuple[Tensor, Tensor]:
-    """``(B, L, P)`` mean and variance of f where rows ``(B, L, P, d)`` are those of a slice."""
-    mean = (rows @ belief.mean[:, None, :, None])[..., 0] + belief.level[..., None]
-    freed = rows - belief.lean[..., None, :]
-    variance = (freed @ belief.root.mT[:, None]).square().sum(-1)
-    return mean, variance + belief.loose[..., None]
-
-
-def at_splines(slices: Tensor, belief: Belief) -> tuple[Tensor, Tensor]:
-    """``(B, L, NZ)`` means and ``(B, L, NZ, NZ)`` covariances of f by the splines of each slice.
-
-    Args:
-        slices: ``(B, L, NZ, d)`` from coefficients to splines that add up to one.
-        belief: What is known.
-    """
-    shape, flat = slices.shape, slices.flatten(1, 2)
-    mean = (flat @ belief.mean[..., None]).view(shape[:3]) + belief.level[..., None]
-    freed = (slices - belief.lean[..., None, :]).flatten(1, 2)
-    halves = (freed @ belief.root.mT).view(-1, *shape[2:])
-    covariance = torch.baddbmm(belief.loose.view(-1, 1, 1), halves, halves.mT)
-    return mean, covariance.view(*shape[:3], shape[2])
+    gram: Array
+    side: Array
+    rows: Array
+    mass: Array
+    level: Array
 
 
 class Prior(NamedTuple):
     """What is assumed of a chain.
 
     Attributes:
-        uneven: ``(B,)`` s, the deviation of levels.
-        wild: ``(B,)`` τ, the deviation of coefficients.
+        uneven: s, the deviation of levels.
+        wild: τ, the deviation of coefficients.
     """
 
-    uneven: Tensor
-    wild: Tensor
+    uneven: float
+    wild: float
 
 
-def believed(sums: Sums, prior: Prior) -> Belief:
-    """Coefficients and levels after observations."""
-    left = _left(sums, prior)
-    one = torch.eye(sums.gram.shape[-1], dtype=left.mass.dtype, device=left.mass.device)
-    root = torch.linalg.solve_triangular(left.factor, one.expand_as(sums.gram), upper=False)
-    mean = (root.mT @ (root @ left.side[..., None]))[..., 0]
-    level = (sums.level - (sums.rows @ mean[..., None])[..., 0]) / left.mass
-    return Belief(mean, root, level, left.lean, 1.0 / left.mass)
+class Belief(NamedTuple):
+    """What is known of the splines of each slice.
+
+    Attributes:
+        mean: ``(R,)``
+        near: ``(4, R)`` covariances with itself and the three that follow.
+    """
+
+    mean: Array
+    near: Array
+
+
+def believed(fan: SplineRows, sums: Sums, prior: Prior) -> Belief:
+    """The splines of each slice after observations."""
+    precision, side, mass = _eliminate_levels(sums, prior.uneven)
+    _evaluate(precision, prior.wild, side, precision)  # which leaves its factor
+    mean, near = np.empty(fan.by.shape[1]), np.empty((NEAR, fan.by.shape[1]))
+    _fill_belief(fan, sums, (precision, side, mass), Belief(mean, near))
+    return Belief(mean, near)
 
 
 def likeliest(sums: Sums) -> Prior:
-    """Means of :data:`OFFSET_DEVIATIONS` and :data:`PRIOR_SCALES`, weighed by likelihood."""
-    mass = sums.mass
-    sizes, wilds = (
-        torch.tensor(x, dtype=mass.dtype, device=mass.device)
-        for x in (OFFSET_DEVIATIONS, PRIOR_SCALES)
-    )
-    each, undecided = (
-        sizes[:, None].expand(-1, len(mass)),
-        torch.full_like(mass[:1, 0], INITIAL_PRIOR_SCALE),
-    )
-    height = evidence(sums, Prior(each, undecided.expand_as(each)))
-    uneven = torch.exp(torch.log(sizes) @ shares(height))
-    each = wilds[:, None].expand(-1, len(mass))
-    height = evidence(sums, Prior(uneven.expand_as(each), each))
-    return Prior(uneven, torch.exp(torch.log(wilds) @ shares(cut_beyond_unlikely(height))))
+    """Means of :data:`OFFSET_DEVIATIONS` and :data:`PRIOR_SCALES`, weighed by likelihood.
+
+    Scales are tried from the middle down, then up, as far as one counts.
+    """
+    uneven = _find_offset_deviation(sums)
+    precision, side, _ = _eliminate_levels(sums, uneven)
+    d, room = side.size, np.empty_like(precision)
+    middle = PRIOR_SCALES.index(INITIAL_PRIOR_SCALE)
+    height = np.full(len(PRIOR_SCALES), -np.inf)
+    for way in (
+        range(middle, middle + 1),
+        range(middle - 1, -1, -1),
+        range(middle + 1, len(height)),
+    ):
+        for i in way:
+            scale = PRIOR_SCALES[i]
+            height[i] = _evaluate(precision, scale, side, room) - d * math.log(scale)
+            if not height[i] - height.max() > _LOG_MIN_SHARE:
+                break
+    return Prior(uneven, _average(PRIOR_SCALES, height))
 
 
-def shares(score: Tensor) -> Tensor:
-    """``(K, B)`` what each counts for, of log-likelihoods ``(K, B)``; they add up to one.
+def shares(score: Array) -> Array:
+    """What each counts for, of log-likelihoods ``(K,)``; they add up to one.
 
     Likelihoods less :data:`MIN_LIKELIHOOD_SHARE` of the largest: what is far from likely need not
     be looked at, and nothing jumps.
     """
-    weight = (torch.exp(score - score.amax(0)) - MIN_LIKELIHOOD_SHARE).clamp(min=0.0)
-    return weight / weight.sum(0)
+    weight = np.maximum(np.exp(score - score.max()) - MIN_LIKELIHOOD_SHARE, 0.0)
+    return np.asarray(weight / weight.sum())
 
 
-def cut_beyond_unlikely(height: Tensor) -> Tensor:
-    """Heights ``(K, B)``, and none of values that lie beyond one that counts for nothing.
+def _average(values: tuple[float, ...], score: Array) -> float:
+    """The geometric mean of values by their log-likelihoods."""
+    return math.exp(float(shares(score) @ np.log(values)))
 
-    Seen from the middle, down and up: so one need not look any farther.
+
+def _find_offset_deviation(sums: Sums) -> float:
+    """The size of levels. Coefficients are solved for instead of the levels, once for all sizes."""
+    precision, rows, side = sums.gram.copy(), sums.rows.copy(), sums.side.copy()
+    _eliminate_coefficients(precision, rows, side)
+    precision = np.diag(sums.mass) - multiply(rows.T, rows)
+    level, room = sums.level - (rows * side[:, None]).sum(0), np.empty_like(precision)
+    height = [
+        _evaluate(precision, size, level, room) - level.size * math.log(size)
+        for size in OFFSET_DEVIATIONS
+    ]
+    return _average(OFFSET_DEVIATIONS, np.array(height))
+
+
+def _eliminate_levels(sums: Sums, uneven: float) -> tuple[Array, Array, Array]:
+    """What is left for the coefficients under levels of a deviation, without their own prior.
+
+    Precision ``(d, d)``, side ``(d,)``, and the precision ``(L,)`` of the levels,
+    the coefficients given.
     """
-    middle = min(range(len(PRIOR_SCALES)), key=lambda i: abs(PRIOR_SCALES[i] - INITIAL_PRIOR_SCALE))
-    found, most = height.clone(), height[middle]
-    for way in (range(middle - 1, -1, -1), range(middle + 1, len(PRIOR_SCALES))):
-        on = torch.ones_like(most, dtype=torch.bool)
-        for i in way:
-            found[i] = torch.where(on, height[i], -torch.inf)
-            most = torch.maximum(most, found[i])
-            on = on & (height[i] - most > math.log(MIN_LIKELIHOOD_SHARE))
+    mass = sums.mass + uneven**-2.0
+    lean = sums.rows / mass
+    return sums.gram - multiply(sums.rows, lean.T), sums.side - (lean * sums.level).sum(1), mass
+
+
+@compiled
+def _evaluate(precision: Array, scale: float, side: Array, factor: Array) -> float:
+    """Half of what a side explains under a precision with a prior, less half its log-volume.
+
+    ``factor`` is filled with Cholesky's factor, and may be the precision itself.
+    """
+    d, found, solved = side.size, 0.0, side.copy()
+    for i in range(d):
+        for j in range(i, d):
+            factor[i, j] = precision[i, j]
+        factor[i, i] += scale**-2.0
+    small_matrices.factorise(factor)
+    small_matrices.forward(factor, solved)
+    for j in range(d):
+        found += 0.5 * solved[j] ** 2 + math.log(factor[j, j])  # a reciprocal
     return found
 
 
-def evidence(sums: Sums, prior: Prior) -> Tensor:
-    """``(K, B)`` log-likelihood of observations under priors ``(K, B)``, but for a constant."""
-    left = _left(sums, prior)
-    solved = torch.linalg.solve_triangular(left.factor, left.side[..., None], upper=False)
-    explained = solved.square().sum((-2, -1)) + (sums.level**2 / left.mass).sum(-1)
-    volume = left.factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    volume = volume + sums.side.shape[-1] * torch.log(prior.wild)
-    spread = torch.log(left.mass * prior.uneven[..., None] ** 2).sum(-1)
-    found: Tensor = 0.5 * (explained - spread) - volume
-    return found
+@compiled
+def _eliminate_coefficients(precision: Array, rows: Array, side: Array) -> None:
+    """Solve for coefficients of a middling deviation, up to the factor, in place."""
+    for j in range(side.size):
+        precision[j, j] += INITIAL_PRIOR_SCALE**-2.0
+    small_matrices.factorise(precision)
+    small_matrices.forward_all(precision, rows)
+    small_matrices.forward(precision, side)
 
 
-class _Left(NamedTuple):
-    """What is left for the coefficients, levels solved for; a K before each shape, or none.
-
-    Attributes:
-        factor: ``(B, d, d)`` Cholesky factor of their precision.
-        side: ``(B, d)``
-        mass: ``(B, L)`` precision of the levels, the coefficients given.
-        lean: ``(B, L, d)`` by how much a level falls where a coefficient rises.
-    """
-
-    factor: Tensor
-    side: Tensor
-    mass: Tensor
-    lean: Tensor
-
-
-def _left(sums: Sums, prior: Prior) -> _Left:
-    mass = sums.mass + prior.uneven[..., None] ** -2.0
-    lean = sums.rows / mass[..., None]
-    precision = sums.gram - lean.mT @ sums.rows
-    precision.diagonal(dim1=-2, dim2=-1).add_(prior.wild[..., None] ** -2.0)
-    side = sums.side - (lean.mT @ sums.level[..., None])[..., 0]
-    return _Left(torch.linalg.cholesky_ex(precision).L, side, mass, lean)
+@compiled
+def _fill_belief(
+    fan: SplineRows, sums: Sums, solved: tuple[Array, Array, Array], belief: Belief
+) -> None:
+    """The splines of each slice, from the factor, side and mass that are left."""
+    (d, R), (factor, given, mass), (mean, near) = fan.by.shape, solved, belief
+    side = given.copy()
+    small_matrices.solve(factor, side)
+    own, lean, freed = np.empty(R, np.int64), np.empty(mass.size), np.empty((d, R))
+    for each in range(mass.size):
+        level = sums.level[each]
+        for j in range(d):
+            level -= sums.rows[j, each] * side[j]
+        for r in range(fan.ends[each], fan.ends[each + 1]):
+            mean[r], own[r] = level / mass[each], each
+            for off in range(NEAR):
+                near[off, r] = 1.0 / mass[each]
+    for j in range(d):
+        row, loose, by = fan.by[j], freed[j], side[j]
+        for each in range(mass.size):
+            lean[each] = sums.rows[j, each] / mass[each]
+        for r in range(R):
+            loose[r] = row[r] - lean[own[r]]
+        for r in range(R):
+            mean[r] += row[r] * by
+    small_matrices.forward_all(factor, freed)
+    for j in range(d):
+        for off in range(NEAR):
+            for r in range(R - off):
+                near[off, r] += freed[j, r] * freed[j, r + off]

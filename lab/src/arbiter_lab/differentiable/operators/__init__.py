@@ -1,0 +1,1 @@
+"""The operator of :mod:`arbiter.operators` in torch, with gradients."""

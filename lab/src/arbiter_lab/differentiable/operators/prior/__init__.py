@@ -1,0 +1,1 @@
+"""The Gaussian-process prior of :mod:`arbiter.operators.prior` in torch."""
