@@ -145,7 +145,7 @@ def implied_pair(side: str) -> Draw:
         k = v * rng.uniform(0, 15 if side == "otm" else 3, 9) * rng.choice([-1.0, 1.0], 9)
         price = getattr(black, side)(k, v)
         ours = black.implied_total_volatility(price, k, side)
-        theirs = black_mirror.implied_total_volatility(*tensors(price, k), side)
+        theirs = black_mirror.implied_total_volatility(torch.tensor(price), torch.tensor(k), side)
         np.testing.assert_array_equal(ours.reason, theirs.reason.numpy())
         good = ours.reason == black.Reason.OK
         with np.errstate(divide="ignore"):

@@ -194,26 +194,39 @@ def _measure_bounds(side: int, k: float, price: float) -> tuple[float, float, fl
 
 
 @compiled
+def _measure_targets(
+    side: int, quotes: tuple[Array, Array], below: Array, above: Array, target: Array
+) -> None:
+    """Distances of prices at log-strikes from both bounds, and what the solver meets.
+
+    That is the logarithm of the smaller distance, less ``min(k, 0)``.
+    """
+    own, strike = quotes
+    count = own.size
+    if side == 0:
+        for i in range(count):
+            below[i], above[i] = own[i], exp(min(strike[i], 0.0)) - own[i]
+            target[i] = log(min(below[i], above[i])) - min(strike[i], 0.0)
+    else:
+        for i in range(count):
+            below[i], above[i], _ = _measure_bounds(side, strike[i], own[i])
+            target[i] = log(min(below[i], above[i])) - min(strike[i], 0.0)
+    for i in range(count):
+        if above[i] < _NEAR_BOUND * below[i]:
+            above[i] = _measure_bounds(side, strike[i], own[i])[1]
+            target[i] = math.log(above[i]) - min(strike[i], 0.0) if above[i] > 0.0 else 0.0
+        elif 0.0 < below[i] < _MIN_NORMAL:
+            target[i] = math.log(below[i]) - min(strike[i], 0.0)
+
+
+@compiled
 def _fill_implied(price: Array, k: Array, side: int, out: Array, reason: NDArray[np.int8]) -> None:
     below, above = np.empty(_POINTS_PER_BLOCK), np.empty(_POINTS_PER_BLOCK)
     guess, target = np.empty(_POINTS_PER_BLOCK), np.empty(_POINTS_PER_BLOCK)
     for first in range(0, k.size, _POINTS_PER_BLOCK):
         count = min(_POINTS_PER_BLOCK, k.size - first)
         own, strike, found = price[first : first + count], k[first : first + count], out[first:]
-        if side == 0:
-            for i in range(count):
-                below[i], above[i] = own[i], exp(min(strike[i], 0.0)) - own[i]
-                target[i] = log(min(below[i], above[i])) - min(strike[i], 0.0)
-        else:
-            for i in range(count):
-                below[i], above[i], _ = _measure_bounds(side, strike[i], own[i])
-                target[i] = log(min(below[i], above[i])) - min(strike[i], 0.0)
-        for i in range(count):
-            if above[i] < _NEAR_BOUND * below[i]:
-                above[i] = _measure_bounds(side, strike[i], own[i])[1]
-                target[i] = math.log(above[i]) - min(strike[i], 0.0) if above[i] > 0.0 else 0.0
-            elif 0.0 < below[i] < _MIN_NORMAL:
-                target[i] = math.log(below[i]) - min(strike[i], 0.0)
+        _measure_targets(side, (own, strike), below, above, target)
         for i in range(count):
             a, upper = abs(strike[i]), above[i] < below[i]
             guess[i] = _guess_high(a, target[i]) if upper else _guess_low(a, below[i], target[i])
