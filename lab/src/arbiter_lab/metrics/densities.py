@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from arbiter.conventions import Array
-from arbiter_lab.differentiable.pricing.transport import Transport
+from arbiter.pricing.transport import Transport
 from arbiter_lab.metrics.marginals import Marginals, explain_missing_law
 from arbiter_lab.metrics.metric import Metric
 
