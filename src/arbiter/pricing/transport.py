@@ -52,7 +52,7 @@ class Transport:
 
     Example:
         >>> flat = Transport([-1.0, 1.0], np.array([0.2, 0.2]))
-        >>> round(float(flat.call(np.zeros(1))), 12)  # Black at 20 % total volatility
+        >>> round(float(flat.call(np.zeros(1))[0]), 12)  # Black at 20 % total volatility
         0.079655674554
     """
 

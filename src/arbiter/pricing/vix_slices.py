@@ -70,7 +70,7 @@ class VixSlices:
 
         Example:
             >>> flat = VixSlices.of([-1.0, 1.0], [0.25], [[0.4, 0.4]])  # VVIX 80 at three months
-            >>> float(flat.vvix(0.25))
+            >>> round(float(flat.vvix(0.25)), 9)
             80.0
         """
         x, T, a = (
