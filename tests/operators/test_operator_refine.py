@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import arbiter as ab
-from arbiter.fitting import FitOptions, FittedSurface, Roughness, Status, cross_validation, fit
+from arbiter.fitting import (
+    FitOptions,
+    FittedSurface,
+    Roughness,
+    Status,
+    banded,
+    cross_validation,
+    fit,
+)
 from arbiter.fitting.cross_validation import DEFAULT_PULL, HeldOutFolds, QuoteFold, folds
 from arbiter.fitting.guided_objective import GuidedObjective, Pull
 from arbiter.fitting.objective import FitObjective
@@ -21,6 +29,7 @@ from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 from arbiter_lab.evaluation.heston_surfaces import HestonSurface, heston_surface
 from counts import count
+from dense_matrices import write_out
 
 Guide = Callable[[Quotes], Surface]
 
@@ -207,7 +216,7 @@ def test_roughness_and_pull_add_up(operator: Operator, rng: np.random.Generator)
     points = model.guide + 0.05 * rng.normal(size=(2, model.layout.size))
     free, pulled = model.with_pull(weights, None), model.with_pull(weights, pull)
     away = points - model.guide
-    drawn = [model.layout.multiply(pulled.pull_blocks(), None, each) for each in away]
+    drawn = [banded.multiply(pulled.pull_band(), each) for each in away]
     apart = [
         free.evaluate(z).value + 0.5 * change @ force
         for z, change, force in zip(points, away, drawn, strict=True)
@@ -230,16 +239,16 @@ def test_a_fold_is_predicted_by_the_least_squares_of_the_others(operator: Operat
     columns = quotes.expiry[:, None] * layout.knot_count + np.arange(layout.knot_count)
     np.put_along_axis(rows, columns, here.residual_jacobian(), axis=1)
     cost, weighed = loss(here.residuals), model.unit_pulls.weigh(pull)
-    dense = np.stack([quadratic.multiply(e) for e in np.eye(layout.size)])
-    drawn = np.stack([layout.multiply(weighed, None, e) for e in np.eye(layout.size)])
+    dense, drawn = write_out(quadratic.band), write_out(weighed)
     kept = ~out
     matrix = rows[kept].T @ (cost.weight[kept, None] * rows[kept]) + dense + drawn
     force = rows[kept].T @ cost.slope[kept] + dense @ (z - quadratic.centre)
     force += drawn @ (z - unseen.guides[0])
     parts = left.force + left.pulls @ (pull.level, pull.bend, pull.beyond_quotes)
     assert parts == pytest.approx(force, abs=1e-8 * np.abs(force).max())
-    diagonal = left.matrix[0] + layout.to_band(weighed)[0]
-    assert diagonal == pytest.approx(np.diag(matrix), rel=1e-8)
+    assert write_out(left.matrix + weighed) == pytest.approx(
+        matrix, abs=1e-8 * np.abs(matrix).max()
+    )
     other = left.force + left.pulls @ (1.0, 1.0, 1.0)
     assert np.abs(other - force).max() > 1e-3 * np.abs(force).max()
 
