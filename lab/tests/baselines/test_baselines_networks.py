@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import arbiter as ab
 from arbiter.operators.network.config import Config
-from arbiter.operators.network.measure_gate import places
 from arbiter.operators.prior.gaussian_process import ZETA
 from arbiter.pricing.black import implied_total_volatility
 from arbiter.quotes import Quotes
@@ -27,6 +26,7 @@ from arbiter_lab.baselines.matched_size import (
 from arbiter_lab.baselines.readout import SMILE_COEFFICIENTS, smoothed_smile
 from arbiter_lab.baselines.trained_baseline import Baseline, NeuralSmiles
 from arbiter_lab.differentiable.operators.network.green_scan import GreenScan
+from arbiter_lab.differentiable.operators.network.measure_gate import places
 from arbiter_lab.differentiable.operators.network.network import Network
 from arbiter_lab.differentiable.operators.prior.gaussian_process import splines
 from arbiter_lab.differentiable.operators.prior.reference_volatility import scaled

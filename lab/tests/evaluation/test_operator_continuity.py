@@ -13,17 +13,20 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from arbiter.operators.forward_pass import Inference
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from arbiter.operators.network.network import Network as Inference
 from arbiter.operators.pretrained import Operator
+from arbiter.operators.slope_head import KNOTS as SHIPPED_KNOTS
+from arbiter_lab.differentiable.operators.pretrained import build_network
 from arbiter_lab.differentiable.operators.prior import bid_ask_likelihood, slice_offsets
 from arbiter_lab.differentiable.operators.quote_tensors import Ragged, pad_chains
 from arbiter_lab.differentiable.pricing import black
 from arbiter_lab.differentiable.pricing.transport import Transport
 from arbiter_lab.evaluation.heston_surfaces import heston_surface
 from counts import count
+from ragged_chains import to_rows
 
 ENDS = 0.01  # quotes move by that, up or down, from one end of a segment to the other
 FIRST, ZOOMS, POINTS = 65, 5, 17
@@ -53,6 +56,9 @@ def along(chain: Ragged, way: Tensor, low: float, high: float, points: int) -> R
     return many._replace(iv=many.iv * times, half=many.half * times)
 
 
+KNOTS = torch.tensor(SHIPPED_KNOTS, dtype=torch.float64)
+
+
 def largest_gap(slopes: Slopes, seed: int, hard: bool) -> Gap:
     """The one that zooming in on the largest gap of volatilities ends at."""
     chain = pad_chains([heston_surface(seed, hard).quotes])
@@ -61,7 +67,7 @@ def largest_gap(slopes: Slopes, seed: int, hard: bool) -> Gap:
     low, high, points = 0.0, 1.0, FIRST
     for _ in range(1 + ZOOMS):
         made = slopes(along(chain, way, low, high, points))
-        price = Transport(Operator.pretrained().network.knots, made).otm(chain.k)
+        price = Transport(KNOTS, made).otm(chain.k)
         iv = (
             black.implied_total_volatility(price, chain.k).volatility
             / torch.sqrt(chain.T)[..., None]
@@ -79,10 +85,11 @@ def test_surfaces_of_quotes_next_to_each_other_are_next_to_each_other() -> None:
 
     The largest gaps over the full count are 0.11 basis points and 0.012.
     """
-    inference = Inference(Operator.pretrained().network, torch.float64)
+    operator = Operator.pretrained()
+    inference = Inference(operator.weights, operator.config, np.float64)
 
     def slopes(chains: Ragged) -> Tensor:
-        return torch.from_numpy(inference(chains).slopes)
+        return torch.from_numpy(inference(to_rows(chains)).slopes)
 
     for chain in CHAINS:
         gap = largest_gap(slopes, *chain)
@@ -93,7 +100,7 @@ def test_surfaces_of_quotes_next_to_each_other_are_next_to_each_other() -> None:
 
 def test_the_likeliest_alone_would_make_surfaces_jump(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same search on the torch network, since parts of the compiled pass cannot be replaced."""
-    network, some = Operator.pretrained().network, CHAINS[1:4:2]
+    network, some = build_network(Operator.pretrained()), CHAINS[1:4:2]
 
     @torch.no_grad()
     def slopes(chains: Ragged) -> Tensor:

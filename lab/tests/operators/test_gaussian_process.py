@@ -14,15 +14,13 @@ from scipy.interpolate import BSpline
 from torch import Tensor
 
 from arbiter.operators.network.config import Config
-from arbiter.operators.network.measure_gate import places
 from arbiter.operators.prior.gaussian_process import CLOCK, CLOCKS, STRIKES, ZETA
-from arbiter.pricing import black
-from arbiter.pricing.transport import Transport
+from arbiter.operators.prior.gaussian_process import factor as shipped_factor
 from arbiter_lab.differentiable.operators.network.lipschitz import constant
+from arbiter_lab.differentiable.operators.network.measure_gate import places
 from arbiter_lab.differentiable.operators.network.network import Network
 from arbiter_lab.differentiable.operators.prior import (
     bid_ask_likelihood,
-    gaussian_process,
     slice_offsets,
 )
 from arbiter_lab.differentiable.operators.prior.gaussian_process import (
@@ -34,6 +32,8 @@ from arbiter_lab.differentiable.operators.prior.gaussian_process import (
 )
 from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled, scaled
 from arbiter_lab.differentiable.operators.quote_tensors import Ragged
+from arbiter_lab.differentiable.pricing import black
+from arbiter_lab.differentiable.pricing.transport import Transport
 from ragged_chains import in_units, network, random_chain, ratio
 
 PLACE = places(7, (3.0, 2.4))
@@ -225,6 +225,6 @@ def test_the_geometry_is_told_of_the_reference() -> None:
 
 def test_a_damaged_factor_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "kernel.npy").write_bytes(b"not an array")
-    monkeypatch.setattr(gaussian_process, "files", lambda _: tmp_path)
+    monkeypatch.setattr("arbiter.operators.prior.gaussian_process.files", lambda _: tmp_path)
     with pytest.raises(ValueError, match="kernel"):
-        factor.__wrapped__(torch.device("cpu"))
+        shipped_factor.__wrapped__()

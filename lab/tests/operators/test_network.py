@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from arbiter.operators import slope_head
 from arbiter.operators.network.config import Config
 from arbiter.operators.network.maturity_pooling import POOLED_ROWS
 from arbiter.quotes import Quotes
 from arbiter.surface import SLOPE_RANGE, Surface
+from arbiter_lab.differentiable.operators import slope_head
 from arbiter_lab.differentiable.operators.network.maturity_pooling import pool, precision
 from arbiter_lab.differentiable.operators.network.network import Network
 from arbiter_lab.differentiable.operators.prior.reference_volatility import scaled
@@ -55,7 +55,7 @@ def test_slopes_are_positive_bounded_and_star_ordered(seed: int, size: float) ->
     slopes = slope_head.slopes(*proposals(seed, size))
     assert bool((slopes.diff(dim=1) >= 0.0).all())
     assert SLOPE_RANGE[0] <= float(slopes.min()) <= float(slopes.max()) <= SLOPE_RANGE[1]
-    surface = Surface.from_slopes(slope_head.KNOTS, 0.1 * np.arange(1, 7), slopes[0])
+    surface = Surface.from_slopes(slope_head.KNOTS, 0.1 * np.arange(1, 7), slopes[0].numpy())
     assert surface.slopes.shape == (1, 6, len(slope_head.KNOTS))
 
 
@@ -63,7 +63,7 @@ def test_slopes_without_the_running_maximum_are_refused() -> None:
     proposal, total = proposals(1, 0.3)
     plain = torch.exp(proposal + total[..., None])
     with pytest.raises(ValueError, match="slope"):
-        Surface.from_slopes(slope_head.KNOTS, 0.1 * np.arange(1, 7), plain[0])
+        Surface.from_slopes(slope_head.KNOTS, 0.1 * np.arange(1, 7), plain[0].numpy())
 
 
 def expansion(seed: int, size: float, far: float, steepness: float = 1.0) -> float:
@@ -103,7 +103,7 @@ def test_pooled_numbers_move_by_at_most_root_two(seed: int, span: float, causal:
 def surface_of(made: Network, quotes: Quotes) -> Surface:
     with torch.no_grad():
         slopes = made(pad_chains([quotes])).slopes[0]
-    return Surface.from_slopes(slope_head.KNOTS, quotes.maturities, slopes)
+    return Surface.from_slopes(slope_head.KNOTS, quotes.maturities, slopes.double().numpy())
 
 
 def table(rng: np.random.Generator, expiries: int, strikes: int, low: float, high: float) -> Quotes:
@@ -151,7 +151,7 @@ def test_slopes_out_of_order_have_findings(rng: np.random.Generator) -> None:
     z = np.linspace(-1.0, 1.0, 9)
     rows = []
     for T, slope in zip(quotes.maturities, plain, strict=True):
-        alone = Surface.from_slopes(slope_head.KNOTS, [T], slope[None])
+        alone = Surface.from_slopes(slope_head.KNOTS, [T], slope[None].numpy())
         k = 0.3 * z
         rows.append((np.full(9, T), k, alone.iv(k, T)))
     frame = {

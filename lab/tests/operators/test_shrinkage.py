@@ -9,14 +9,15 @@ from torch import Tensor
 
 from arbiter import Operator, Surface
 from arbiter.models.parameters import preset
-from arbiter.operators import slope_head
 from arbiter.operators.prior.shrinkage import (
     FREE_MOVE_ERRORS,
     MET_HALF_SPREADS,
     MISSED_HALF_SPREADS,
 )
+from arbiter_lab.differentiable.operators import slope_head
 from arbiter_lab.differentiable.operators.network.measure_gate import Gate
 from arbiter_lab.differentiable.operators.network.network import Network, Output
+from arbiter_lab.differentiable.operators.pretrained import build_network
 from arbiter_lab.differentiable.operators.prior.gaussian_process import Kriged
 from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled, scaled
 from arbiter_lab.differentiable.operators.prior.shrinkage import share, trusted
@@ -27,7 +28,7 @@ from arbiter_lab.protocol.stress import make_stressed_case
 
 @pytest.fixture(scope="module")
 def network() -> Network:
-    return Operator.pretrained().network
+    return build_network(Operator.pretrained())
 
 
 def case(axis: str, severity: float) -> Case:

@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from arbiter.operators import slope_head
-from arbiter.operators.network.measure_gate import places
-from arbiter.pricing import black, normal
-from arbiter.pricing.transport import Transport
+from arbiter_lab.differentiable.operators import slope_head
+from arbiter_lab.differentiable.operators.network.measure_gate import places
 from arbiter_lab.differentiable.operators.prior.smile_to_slopes import (
     coordinates,
     integrals,
     log_slopes,
 )
+from arbiter_lab.differentiable.pricing import black, normal
+from arbiter_lab.differentiable.pricing.transport import Transport
 
 KNOTS = torch.tensor(slope_head.KNOTS, dtype=torch.float64)
 PLACE = places(44, (3.7, 2.4)).double()

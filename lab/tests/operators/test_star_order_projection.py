@@ -10,11 +10,15 @@ from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 from torch import Tensor
 
-from arbiter.operators import slope_head
-from arbiter.operators.network.measure_gate import places
-from arbiter.pricing import black
-from arbiter.pricing.transport import Transport
-from arbiter_lab.differentiable.operators.prior import smile_to_slopes, star_order_projection
+from arbiter_lab.differentiable.operators import slope_head
+from arbiter_lab.differentiable.operators.network.measure_gate import places
+from arbiter_lab.differentiable.operators.prior import (
+    smile_to_slopes,
+    star_order_projection,
+    transport_prices,
+)
+from arbiter_lab.differentiable.pricing import black
+from arbiter_lab.differentiable.pricing.transport import Transport
 
 KNOTS = torch.tensor(slope_head.KNOTS, dtype=torch.float64)
 PLACE = places(44, (3.7, 2.4)).double()
@@ -124,7 +128,7 @@ def crashing() -> star_order_projection.Smile:
 
 
 def missed(made: star_order_projection.Smile, miss: Tensor) -> float:
-    weight = star_order_projection.price_smile(made).trust.view_as(miss)
+    weight = transport_prices.price_smile(made).trust.view_as(miss)
     loss = star_order_projection.ROBUST_LOSS_MISS**2 * torch.log1p(
         (miss / star_order_projection.ROBUST_LOSS_MISS) ** 2
     )
@@ -227,7 +231,7 @@ def test_prices_begin_to_say_something_with_nothing() -> None:
     torch.testing.assert_close(says, wanted, rtol=0.0, atol=1e-9)
     assert int(((says > 0.1) & (says < 0.9)).sum()) > 100
     assert float((says - (price > 1e-8).double()).abs().max()) > 0.9  # not all or nothing
-    trust = star_order_projection.price_smile(many).trust.view_as(says)
+    trust = transport_prices.price_smile(many).trust.view_as(says)
     torch.testing.assert_close(
-        trust, says / (np.exp(-12.0) + star_order_projection.MIN_RELATIVE_IV_ERROR**2)
+        trust, says / (np.exp(-12.0) + transport_prices.MIN_RELATIVE_IV_ERROR**2)
     )

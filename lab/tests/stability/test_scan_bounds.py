@@ -11,6 +11,7 @@ from torch import Tensor
 from arbiter.examples import example_chain
 from arbiter.operators.pretrained import Operator
 from arbiter_lab.differentiable.operators.network.green_scan import Generator, GreenScan, Guarded
+from arbiter_lab.differentiable.operators.pretrained import build_network
 from arbiter_lab.differentiable.operators.prior.reference_volatility import scaled
 from arbiter_lab.differentiable.operators.quote_tensors import pad_chains
 from arbiter_lab.stability.scan_bounds import each, nearest, watched
@@ -117,7 +118,7 @@ def test_single_precision_is_measured_as_double_is() -> None:
 def test_shipped_weights_stay_within_their_bounds() -> None:
     operator = Operator.pretrained()
     chain = scaled(pad_chains([example_chain().quotes()], torch.float64))
-    found = nearest(operator.network, [chain])
+    found = nearest(build_network(operator), [chain])
     assert found.holds
     assert 0.01 < found.green_sum / found.green_bound < 1.0
     assert 0.0 < found.state_norm / found.state_bound < 1.0

@@ -189,7 +189,8 @@ def _parse_tensors(content: bytes, path: Path) -> dict[str, AnyArray]:
     # KeyError: a type of number that NumPy does not have.
     except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError) as error:
         raise CheckpointError(
-            f"{path}: corrupt or truncated safetensors ({error}); {_REMEDY}"
+            f"{path}: corrupt or truncated safetensors, or numbers that NumPy does not have "
+            f"({error}); {_REMEDY}"
         ) from error
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol, TypeVar
 
-import torch
 from torch import Tensor, nn
 
 from arbiter.operators.network.config import Config
-from arbiter.operators.network.measure_gate import places
+from arbiter_lab.differentiable.operators.network.measure_gate import places
 from arbiter_lab.differentiable.operators.network.network import Network
 from arbiter_lab.differentiable.operators.prior.gaussian_process import Kriged
 from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled
@@ -62,9 +61,7 @@ def lesson_chain(lesson: Lesson) -> Scaled:
 
 def kriging_places(config: Config) -> Tensor | None:
     """Return coordinates ζ ``(H,)`` at which kriging is evaluated; None without kriging."""
-    if not config.kriging:
-        return None
-    return torch.tensor(places(config.heads, config.reach))
+    return places(config.heads, config.reach) if config.kriging else None
 
 
 class SaddleRoute:

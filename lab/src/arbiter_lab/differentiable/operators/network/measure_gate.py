@@ -31,8 +31,8 @@ from arbiter.operators.network.measure_gate import (
     MIN_MASS,
     MIN_SPACING,
     RIDGE_PER_SQUARED_WIDTH,
-    places,
 )
+from arbiter.operators.network.measure_gate import places as compute_places
 from arbiter.operators.network.weights import GATE_HIDDEN
 from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled
 
@@ -59,6 +59,11 @@ class Sight(NamedTuple):
     width: Tensor
 
 
+def places(heads: int, reach: tuple[float, float]) -> Tensor:
+    """``(H,)`` of ζ: where the bumps are."""
+    return torch.tensor(compute_places(heads, reach))
+
+
 class Gate(nn.Module):
     """Learned densities: bumps at fixed places, with learned widths, bent by the quotes' geometry.
 
@@ -80,7 +85,7 @@ class Gate(nn.Module):
     ) -> None:
         super().__init__()
         self.heads, self.reach, self.learned = heads, reach, learned
-        self.register_buffer("place", torch.tensor(places(heads, reach)), persistent=False)
+        self.register_buffer("place", places(heads, reach), persistent=False)
         spacing = sum(reach) / max(heads - 1, 1)
         self.log_width = nn.Parameter(torch.full((heads,), 1.5 * spacing).log())
         self.inner = nn.Linear(5, hidden)
