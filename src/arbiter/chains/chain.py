@@ -133,9 +133,8 @@ class Chain:
                 column[place[good]] = values[good]
                 prices[f"{side}_{name}"] = pl.Series(column).fill_nan(None)
         minutes = (pl.col("T") * MINUTES_PER_YEAR).round().cast(pl.Int64)
-        return self.frame[order[head]].select(
-            *SERIES_COLUMNS, minutes.alias("minutes"), "strike", **prices
-        )
+        keys = self.frame.select(*SERIES_COLUMNS, "T", "strike")[order[head]]
+        return keys.select(*SERIES_COLUMNS, minutes.alias("minutes"), "strike", **prices)
 
     @cached_property
     def option_table(self) -> OptionTable:
@@ -193,7 +192,8 @@ class Chain:
         estimates = self._order_estimates(self.forwards(smooth_forwards))
         verdict = judge_options(options, estimates, rules, self._age_hours())
         exclusions = self._list_exclusions(verdict.reason)
-        logger.info("%s: %s", self.name, _summarise_exclusions(exclusions))
+        if logger.isEnabledFor(logging.INFO):
+            logger.info("%s: %s", self.name, _summarise_exclusions(exclusions))
         warnings = self._describe_lost_quotes(verdict)
         for warning in warnings:
             logger.warning(warning)
@@ -229,7 +229,9 @@ class Chain:
             "row", "label", *("T", "strike", "side", "bid", "ask")
         )[bad].rename({"label": "expiry"})
         reasons = pl.Series("reason", REASONS)[reason[bad]]
-        table = pl.concat([self.set_aside, found.with_columns(reasons)])
+        table = found.with_columns(reasons)
+        if self.set_aside.height:
+            table = pl.concat([self.set_aside, table])
         return table.sort("row", "side", maintain_order=True)
 
     def _build_quotes(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from arbiter.chains import parity
 from arbiter.chains.errors import ChainError
-from arbiter.chains.option_table import number_labels
+from arbiter.chains.option_table import find_heads, number_labels
 from arbiter.chains.padded_rows import mask_rows
 from arbiter.chains.parity import CallPutPairs
 from arbiter.conventions import MINUTES_PER_YEAR, Array
@@ -52,7 +52,7 @@ def estimate_parity(strips: pl.DataFrame, *, smooth: bool = False) -> ParityEsti
         ChainError: If prices and strikes are in different units, or calls are puts.
     """
     series = number_labels(strips["label"])
-    heads = strips[np.unique(series, return_index=True)[1]]
+    heads = strips[find_heads(series)]
     with np.errstate(all="ignore"):  # prices may be anything; what is not finite is not used
         pairs = _match_pairs(strips, series, heads.height)
         columns = _estimate_discounts(pairs, heads["minutes"].to_numpy() / MINUTES_PER_YEAR)
