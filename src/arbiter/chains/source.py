@@ -201,7 +201,7 @@ def split_fields(
     """
     text = _drop_blank_lines(source, first)
     names = [f"f{i}" for i in range(width)]
-    if not text.rows.size or b'"' in text.content[text.begin :]:
+    if not text.rows.size or text.content.find(b'"', text.begin) >= 0:
         lines = text.content[text.begin :].decode().split("\n")[: text.rows.size]
         cells = [next(csv.reader([line], delimiter=delimiter), []) for line in lines]
         padded = [[cell or None for cell in (line + [""] * width)[:width]] for line in cells]
