@@ -197,7 +197,8 @@ class Chain:
         warnings = self._describe_lost_quotes(verdict)
         for warning in warnings:
             logger.warning(warning)
-        good = np.flatnonzero(verdict.reason == USED)
+        order = self.option_table.order
+        good = order[verdict.reason[order] == USED]
         if good.size == 0:
             raise ChainError(
                 f"{self.name}: no option can be used: {_explain_exclusions(exclusions)}; the "
@@ -225,9 +226,9 @@ class Chain:
     def _list_exclusions(self, reason: NDArray[np.int8]) -> pl.DataFrame:
         """Every option that is not used, in the order of the source."""
         bad = np.flatnonzero(reason != USED)
-        found = self.frame.select(
-            "row", "label", *("T", "strike", "side", "bid", "ask")
-        )[bad].rename({"label": "expiry"})
+        found = self.frame.select("row", "label", *("T", "strike", "side", "bid", "ask"))[
+            bad
+        ].rename({"label": "expiry"})
         reasons = pl.Series("reason", REASONS)[reason[bad]]
         table = found.with_columns(reasons)
         if self.set_aside.height:
@@ -235,19 +236,23 @@ class Chain:
         return table.sort("row", "side", maintain_order=True)
 
     def _build_quotes(
-        self, used: NDArray[np.int64], k: Array, estimates: SeriesEstimates, exclusions: pl.DataFrame
+        self,
+        used: NDArray[np.int64],
+        k: Array,
+        estimates: SeriesEstimates,
+        exclusions: pl.DataFrame,
     ) -> Quotes:
         options = self.option_table
-        used = used[np.lexsort((k[used], options.T[used]))]
-        series, expiry = np.unique(options.series[used], return_inverse=True)
-        heads = np.unique(expiry, return_index=True)[1]
+        head = np.diff(options.series[used], prepend=-1) != 0
+        heads, expiry = np.flatnonzero(head), np.cumsum(head) - 1
+        series = options.series[used[heads]]
         forward, discount = estimates.forward[series], estimates.discount[series]
         unit = (forward * discount)[expiry]
         return Quotes(
             maturities=inputs.freeze_array(options.T[used[heads]]),
             forwards=inputs.freeze_array(forward),
             discounts=inputs.freeze_array(discount),
-            expiry=expiry.astype(np.int64),
+            expiry=expiry,
             k=inputs.freeze_array(k[used]),
             bid=inputs.freeze_array(options.bid[used] / unit),
             ask=inputs.freeze_array(options.ask[used] / unit),

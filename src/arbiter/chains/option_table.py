@@ -90,7 +90,16 @@ def tabulate_options(frame: pl.DataFrame) -> OptionTable:
     first = np.zeros(order.size, dtype=bool)
     first[order[new]] = True
     return OptionTable(
-        series, labels, T, K, call, bid, ask, order, first, _find_other_sides(order, new_strike, new)
+        series,
+        labels,
+        T,
+        K,
+        call,
+        bid,
+        ask,
+        order,
+        first,
+        _find_other_sides(order, new_strike, new),
     )
 
 

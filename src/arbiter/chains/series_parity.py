@@ -92,7 +92,9 @@ def _match_pairs(strips: pl.DataFrame, series: NDArray[np.int64], count: int) ->
         padded[inside] = values[used]
         return padded
 
-    return CallPutPairs(pad(K, 1.0), pad(call - put, 0.0), pad(h, np.inf), pad(call + put, 0.0), size)
+    return CallPutPairs(
+        pad(K, 1.0), pad(call - put, 0.0), pad(h, np.inf), pad(call + put, 0.0), size
+    )
 
 
 def _estimate_discounts(pairs: CallPutPairs, T: Array) -> _SeriesColumns:

@@ -50,7 +50,9 @@ def read(source: RawSource) -> Reading:
     found = _match_columns(table.frame.columns)
     values: dict[str, pl.Expr | pl.Series] = {}
     if "symbol" in found:
-        values |= symbols.split_symbols(table.frame.select(tables.parse_text(found["symbol"])).to_series()).to_dict()
+        values |= symbols.split_symbols(
+            table.frame.select(tables.parse_text(found["symbol"])).to_series()
+        ).to_dict()
     values |= {
         name: tables.parse_numbers(table, found[name]) for name in _NUMERIC_COLUMNS if name in found
     }
