@@ -19,7 +19,7 @@ from arbiter.chains.cleaning import (
     judge_options,
 )
 from arbiter.chains.errors import ChainError
-from arbiter.chains.option_table import OptionTable, SeriesEstimates, tabulate_options
+from arbiter.chains.option_table import Indices, OptionTable, SeriesEstimates, tabulate_options
 from arbiter.chains.series_parity import SERIES_COLUMNS, ParityEstimates, estimate_parity
 from arbiter.conventions import DAYS_PER_YEAR, MINUTES_PER_YEAR, Array
 from arbiter.exclusions import Exclusion, count_exclusions, no_exclusions
@@ -237,7 +237,7 @@ class Chain:
 
     def _build_quotes(
         self,
-        used: NDArray[np.int64],
+        used: Indices,
         k: Array,
         estimates: SeriesEstimates,
         exclusions: pl.DataFrame,

@@ -1,4 +1,4 @@
-"""A chain's options as arrays: the series of each, and the option on the other side of its strike."""
+"""A chain's options as arrays: the series of each, and the option of the other side."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def _fill_from_neighbours(
     )
     logs = np.log(np.where(known, D, 1.0))
     filled = {}
-    for i in np.flatnonzero(~known):
+    for i in np.flatnonzero(~known).tolist():
         D[i], filled[i] = _interpolate_discount(T[i], T[known], logs[known])
         columns.discount_error[i] = np.nan
     told = np.flatnonzero((columns.pairs >= _MIN_PAIRS) & (D > 0.0))

@@ -223,7 +223,7 @@ def split_fields(
 
 
 class _ContentLines(NamedTuple):
-    """Lines of which each has something in it, from a place in ``content`` on, and their numbers."""
+    """Lines with something in them, from a place in ``content`` on, and their numbers."""
 
     rows: NDArray[np.int64]
     content: bytes

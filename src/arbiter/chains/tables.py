@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 
 from arbiter.chains.errors import ChainError
@@ -86,6 +87,12 @@ def parse_numbers(table: SourceTable, name: str) -> pl.Series:
     if column.dtype.is_numeric():
         return column.cast(pl.Float64)
     return read_numbers(column.cast(pl.String), decimal_comma=table.decimal_comma)
+
+
+def find_median(table: SourceTable, name: str) -> float | None:
+    """The median of a column of numbers; None if it has none."""
+    numbers = parse_numbers(table, name).drop_nulls()
+    return float(np.median(numbers.to_numpy())) if len(numbers) else None
 
 
 def list_values(table: SourceTable, name: str) -> pl.Series:

@@ -131,8 +131,8 @@ def _read_stamp(
 def _read_spot(table: SourceTable, found: dict[str, str]) -> float | None:
     if "spot" not in found:
         return None
-    spot = tables.parse_numbers(table, found["spot"]).median()
-    return spot if isinstance(spot, float) and 0.0 < spot < float("inf") else None
+    spot = tables.find_median(table, found["spot"])
+    return spot if spot is not None and 0.0 < spot < float("inf") else None
 
 
 def _read_underlying(table: SourceTable, found: dict[str, str]) -> str | None:
