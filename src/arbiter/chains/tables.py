@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 import polars as pl
 
 from arbiter.chains.errors import ChainError
@@ -91,8 +90,8 @@ def parse_numbers(table: SourceTable, name: str) -> pl.Series:
 
 def find_median(table: SourceTable, name: str) -> float | None:
     """The median of a column of numbers; None if it has none."""
-    numbers = parse_numbers(table, name).drop_nulls()
-    return float(np.median(numbers.to_numpy())) if len(numbers) else None
+    found = parse_numbers(table, name).to_frame().select(pl.all().median()).item()
+    return None if found is None else float(found)
 
 
 def list_values(table: SourceTable, name: str) -> pl.Series:
