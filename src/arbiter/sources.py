@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -89,7 +90,8 @@ class QuoteSource:
         if self.chain is not None:
             return read_futures(path, as_of=self.as_of)
         # maturities of a table are whole days: counted from the open, so are those of futures
-        curve = read_futures(path, as_of=self.as_of.astype("datetime64[D]") + NYSE.open_time)
+        day = self.as_of.astype("datetime64[D]").item()
+        curve = read_futures(path, as_of=dt.datetime.combine(day, NYSE.open_time))
         return replace(curve, as_of=self.as_of)
 
     def __str__(self) -> str:

@@ -14,10 +14,11 @@ import listed
 from arbiter.chains import Chain, read_chain
 from arbiter.chains.parity import (
     CallPutPairs,
-    estimate_discount,
-    estimate_forward,
+    estimate_discounts,
+    estimate_forwards,
     is_discount_known,
 )
+from arbiter.conventions import Array
 from arbiter.pricing import black
 from counts import count
 
@@ -33,13 +34,58 @@ def pairs(
     otm = black.otm(k, 0.2 * np.sqrt(T)) * D * F
     h = 0.2 + 0.002 * np.abs(K - F)
     y = D * (F - K) + noise * h * rng.standard_normal(K.size)
-    return CallPutPairs(K, y, h, 2.0 * otm + np.abs(D * (F - K)))
+    return one_series(K, y, h, 2.0 * otm + np.abs(D * (F - K)))
+
+
+def one_series(K: Array, y: Array, h: Array, straddle: Array) -> CallPutPairs:
+    return CallPutPairs(K[None], y[None], h[None], straddle[None], np.array([K.size]))
+
+
+def with_prices(clean: CallPutPairs, y: Array, h: Array | None = None) -> CallPutPairs:
+    return one_series(clean.K[0], y, clean.h[0] if h is None else h, clean.straddle[0])
 
 
 def solve(given_pairs: CallPutPairs) -> tuple[float, float, float, float]:
-    D, D_error = estimate_discount(given_pairs)
-    F, F_error = estimate_forward(given_pairs, D)
-    return F, D, F_error, D_error
+    D, D_error = estimate_discounts(given_pairs)
+    F, F_error = estimate_forwards(given_pairs, D)
+    return float(F[0]), float(D[0]), float(F_error[0]), float(D_error[0])
+
+
+def stack(series: list[CallPutPairs]) -> CallPutPairs:
+    """Several series, each in a row as long as the longest."""
+    n = max(int(one.count[0]) for one in series)
+
+    def pad(rows: list[Array], blank: float) -> Array:
+        return np.array([np.pad(r, (0, n - r.size), constant_values=blank) for r in rows])
+
+    return CallPutPairs(
+        pad([one.K[0] for one in series], 1.0),
+        pad([one.y[0] for one in series], 0.0),
+        pad([one.h[0] for one in series], np.inf),
+        pad([one.straddle[0] for one in series], 0.0),
+        np.array([one.count[0] for one in series]),
+    )
+
+
+@given(sizes=st.lists(st.integers(5, 300), min_size=2, max_size=8), seed=st.integers(0, 10_000))
+def test_each_series_is_estimated_alone(sizes: list[int], seed: int) -> None:
+    """Neighbours of another length, with wrong pairs of their own, change nothing."""
+    rng = np.random.default_rng(seed)
+    series = []
+    for n in sizes:
+        clean = pairs(rng, rng.uniform(100.0, 5_000.0), rng.uniform(0.8, 1.02), n, noise=0.3)
+        y = clean.y[0].copy()
+        wrong = rng.choice(y.size, y.size // 5, replace=False)
+        y[wrong] += rng.choice([-1.0, 1.0], wrong.size) * rng.uniform(20.0, 500.0, wrong.size)
+        series.append(with_prices(clean, y))
+    together = stack(series)
+    D, D_error = estimate_discounts(together)
+    F, F_error = estimate_forwards(together, D)
+    alone = np.array([solve(one) for one in series])
+    assert np.allclose(np.stack([F, D], axis=1), alone[:, :2], rtol=1e-11, atol=0.0)
+    assert np.allclose(np.stack([F_error, D_error], axis=1), alone[:, 2:], rtol=1e-6, atol=0.0)
+    swapped = estimate_discounts(together.select(np.arange(len(sizes))[::-1]))[0]
+    assert np.array_equal(swapped[::-1], D)
 
 
 @given(
@@ -70,10 +116,10 @@ def test_standard_errors_cover_the_truth(rng: np.random.Generator) -> None:
 def test_wrong_pairs_do_not_move_the_estimates(rng: np.random.Generator, share: float) -> None:
     for _ in range(20):
         clean = pairs(rng, 4200.0, 0.99)
-        wrong = rng.choice(clean.K.size, round(share * clean.K.size), replace=False)
-        y = clean.y.copy()
+        y = clean.y[0].copy()
+        wrong = rng.choice(y.size, round(share * y.size), replace=False)
         y[wrong] += rng.choice([-1.0, 1.0], wrong.size) * rng.uniform(20.0, 500.0, wrong.size)
-        F, D, F_error, _ = solve(CallPutPairs(clean.K, y, clean.h, clean.straddle))
+        F, D, F_error, _ = solve(with_prices(clean, y))
         assert abs(F - 4200.0) < 0.2
         assert abs(D - 0.99) < 1e-3
         assert F_error < 0.2
@@ -82,19 +128,19 @@ def test_wrong_pairs_do_not_move_the_estimates(rng: np.random.Generator, share: 
 def test_least_squares_would_be_moved(rng: np.random.Generator) -> None:
     """The control: the same wrong pairs spoil an ordinary regression."""
     clean = pairs(rng, 4200.0, 0.99)
-    y = clean.y.copy()
+    y = clean.y[0].copy()
     y[:6] += 300.0
-    b, a = np.polyfit(clean.K, y, 1)
+    b, a = np.polyfit(clean.K[0], y, 1)
     assert abs(-a / b - 4200.0) > 5.0
-    assert abs(solve(CallPutPairs(clean.K, y, clean.h, clean.straddle))[0] - 4200.0) < 0.2
+    assert abs(solve(with_prices(clean, y))[0] - 4200.0) < 0.2
 
 
 def test_loose_pairs_do_not_outvote_tight_ones(rng: np.random.Generator) -> None:
     """Four fifths of the pairs are quoted 20 points wide and lie 12 points off, inside that."""
     clean = pairs(rng, 470.0, 0.95, n=50, noise=0.02)
-    wide = np.abs(clean.K - 470.0) > 60.0
-    y, h = clean.y + np.where(wide, 12.0, 0.0), np.where(wide, 20.0, 0.4)
-    F, D, _, _ = solve(CallPutPairs(clean.K, y, h, clean.straddle))
+    wide = np.abs(clean.K[0] - 470.0) > 60.0
+    y, h = clean.y[0] + np.where(wide, 12.0, 0.0), np.where(wide, 20.0, 0.4)
+    F, D, _, _ = solve(with_prices(clean, y, h))
     assert np.mean(wide) > 0.6
     assert abs(F - 470.0) < 0.1
     assert abs(D - 0.95) < 0.01
@@ -104,17 +150,17 @@ def test_the_forward_is_that_of_the_middle() -> None:
     """Deep pairs on a line of their own move the discount, and the forward not at all."""
     rng = np.random.default_rng(1)
     clean = pairs(rng, 4200.0, 0.99, noise=0.0)
-    k = np.log(clean.K / 4200.0)
-    bent = clean.y + np.where(np.abs(k) > 0.15, 0.4 * clean.h, 0.0)
-    F, _, _, _ = solve(CallPutPairs(clean.K, bent, clean.h, clean.straddle))
+    k = np.log(clean.K[0] / 4200.0)
+    bent = clean.y[0] + np.where(np.abs(k) > 0.15, 0.4 * clean.h[0], 0.0)
+    F, _, _, _ = solve(with_prices(clean, bent))
     assert abs(F - 4200.0) < 0.01
 
 
 def test_too_few_pairs_tell_no_slope(rng: np.random.Generator) -> None:
     few = pairs(rng, 4200.0, 0.99, n=4)
-    assert np.isnan(estimate_discount(few)).all()
-    F, F_error = estimate_forward(few, 0.99)
-    assert abs(F - 4200.0) < 4.0 * F_error
+    assert np.isnan(estimate_discounts(few)).all()
+    F, F_error = estimate_forwards(few, np.array([0.99]))
+    assert abs(F[0] - 4200.0) < 4.0 * F_error[0]
 
 
 @pytest.mark.parametrize(

@@ -43,9 +43,7 @@ def published_closes() -> Closes:
 
 def closes_of(calendar: ExchangeCalendar) -> Closes:
     days = np.arange(f"{FIRST_YEAR}-01-01", f"{LAST_YEAR + 1}-01-01", dtype="datetime64[D]")
-    return {
-        day: session_close(day, calendar) for day in days if last_session(day, calendar) == day
-    }
+    return {day: session_close(day, calendar) for day in days if last_session(day, calendar) == day}
 
 
 def test_every_session_and_close_of_a_century_is_the_published_one() -> None:

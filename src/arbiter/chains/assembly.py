@@ -176,9 +176,7 @@ def _build_frame(good: pl.DataFrame, series: pl.DataFrame, moment: np.datetime64
     listed = pl.col("expiry").dt.strftime("%Y-%m-%d").first().over("at")
     series = series.join(names, on="at", how="left", maintain_order="left").with_columns(
         T=minutes / MINUTES_PER_YEAR,
-        label=pl.concat_str(
-            pl.coalesce(listed, day), pl.coalesce("name", "half"), separator=" "
-        ),
+        label=pl.concat_str(pl.coalesce(listed, day), pl.coalesce("name", "half"), separator=" "),
     )
     # what settles at different times is never one series, whatever it is called
     alike = pl.col("at").n_unique().over("label") > 1

@@ -19,7 +19,7 @@ from arbiter.chains.cleaning import (
     judge_options,
 )
 from arbiter.chains.errors import ChainError
-from arbiter.chains.option_table import OptionTable, SeriesEstimates, tabulate_options
+from arbiter.chains.option_table import Indices, OptionTable, SeriesEstimates, tabulate_options
 from arbiter.chains.series_parity import SERIES_COLUMNS, ParityEstimates, estimate_parity
 from arbiter.conventions import DAYS_PER_YEAR, MINUTES_PER_YEAR, Array
 from arbiter.exclusions import Exclusion, count_exclusions, no_exclusions
@@ -133,9 +133,8 @@ class Chain:
                 column[place[good]] = values[good]
                 prices[f"{side}_{name}"] = pl.Series(column).fill_nan(None)
         minutes = (pl.col("T") * MINUTES_PER_YEAR).round().cast(pl.Int64)
-        return self.frame[order[head]].select(
-            *SERIES_COLUMNS, minutes.alias("minutes"), "strike", **prices
-        )
+        keys = self.frame.select(*SERIES_COLUMNS, "T", "strike")[order[head]]
+        return keys.select(*SERIES_COLUMNS, minutes.alias("minutes"), "strike", **prices)
 
     @cached_property
     def option_table(self) -> OptionTable:
@@ -193,11 +192,13 @@ class Chain:
         estimates = self._order_estimates(self.forwards(smooth_forwards))
         verdict = judge_options(options, estimates, rules, self._age_hours())
         exclusions = self._list_exclusions(verdict.reason)
-        logger.info("%s: %s", self.name, _summarise_exclusions(exclusions))
+        if logger.isEnabledFor(logging.INFO):
+            logger.info("%s: %s", self.name, _summarise_exclusions(exclusions))
         warnings = self._describe_lost_quotes(verdict)
         for warning in warnings:
             logger.warning(warning)
-        good = np.flatnonzero(verdict.reason == USED)
+        order = self.option_table.order
+        good = order[verdict.reason[order] == USED]
         if good.size == 0:
             raise ChainError(
                 f"{self.name}: no option can be used: {_explain_exclusions(exclusions)}; the "
@@ -225,27 +226,33 @@ class Chain:
     def _list_exclusions(self, reason: NDArray[np.int8]) -> pl.DataFrame:
         """Every option that is not used, in the order of the source."""
         bad = np.flatnonzero(reason != USED)
-        found = self.frame.select(
-            "row", "label", *("T", "strike", "side", "bid", "ask")
-        )[bad].rename({"label": "expiry"})
+        found = self.frame.select("row", "label", *("T", "strike", "side", "bid", "ask"))[
+            bad
+        ].rename({"label": "expiry"})
         reasons = pl.Series("reason", REASONS)[reason[bad]]
-        table = pl.concat([self.set_aside, found.with_columns(reasons)])
+        table = found.with_columns(reasons)
+        if self.set_aside.height:
+            table = pl.concat([self.set_aside, table])
         return table.sort("row", "side", maintain_order=True)
 
     def _build_quotes(
-        self, used: NDArray[np.int64], k: Array, estimates: SeriesEstimates, exclusions: pl.DataFrame
+        self,
+        used: Indices,
+        k: Array,
+        estimates: SeriesEstimates,
+        exclusions: pl.DataFrame,
     ) -> Quotes:
         options = self.option_table
-        used = used[np.lexsort((k[used], options.T[used]))]
-        series, expiry = np.unique(options.series[used], return_inverse=True)
-        heads = np.unique(expiry, return_index=True)[1]
+        head = np.diff(options.series[used], prepend=-1) != 0
+        heads, expiry = np.flatnonzero(head), np.cumsum(head) - 1
+        series = options.series[used[heads]]
         forward, discount = estimates.forward[series], estimates.discount[series]
         unit = (forward * discount)[expiry]
         return Quotes(
             maturities=inputs.freeze_array(options.T[used[heads]]),
             forwards=inputs.freeze_array(forward),
             discounts=inputs.freeze_array(discount),
-            expiry=expiry.astype(np.int64),
+            expiry=expiry,
             k=inputs.freeze_array(k[used]),
             bid=inputs.freeze_array(options.bid[used] / unit),
             ask=inputs.freeze_array(options.ask[used] / unit),

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.chains.contradictions import find_contradictions
-from arbiter.chains.option_table import Mask, OptionTable, SeriesEstimates
+from arbiter.chains.option_table import Indices, Mask, OptionTable, SeriesEstimates
 from arbiter.conventions import MINUTES_PER_YEAR, Array
 from arbiter.exclusions import Exclusion
 from arbiter.quotes import MAX_LOG_MONEYNESS
@@ -94,12 +94,12 @@ def judge_options(
         )
         if age is not None:
             reasons.mark(Exclusion.STALE, age > rules.stale_after_hours)
-        usable = np.flatnonzero(reasons.none)
-        found = find_contradictions(options, estimates, usable[np.lexsort((k[usable], T[usable]))])
+        usable = options.order[reasons.none[options.order]]
+        found = find_contradictions(options, estimates, usable)
         for code, bad in found.items():
             reasons.mark(code, bad)
     if rules.stop_after_zero_bids:
-        beyond = _find_beyond_zero_bids(options.series, k, bid, np.flatnonzero(listed))
+        beyond = _find_beyond_zero_bids(options, k, options.order[listed[options.order]])
         reasons.mark(Exclusion.BEYOND_ZERO_BIDS, beyond)
     reasons.mark(Exclusion.TOO_FEW, strikes < rules.fewest_strikes)
     return CleaningVerdict(reasons.codes, k, two_sided, strikes)
@@ -132,21 +132,22 @@ def _interpolate_forwards(options: OptionTable, F: Array) -> Array:
     return np.where(np.isfinite(F), F, np.interp(T, T_known, F[known[place]]))[options.series]
 
 
-def _find_beyond_zero_bids(
-    series: NDArray[np.int64], k: Array, bid: Array, listed: NDArray[np.int64]
-) -> Mask:
-    """Out-of-the-money options past two neighbouring strikes without a bid, from the money out."""
-    wing = 2 * series[listed] + (k[listed] >= 0.0)
-    order = np.lexsort((np.abs(k[listed]), wing))
-    wing, order = wing[order], listed[order]
+def _find_beyond_zero_bids(options: OptionTable, k: Array, listed: Indices) -> Mask:
+    """Out-of-the-money options past two neighbouring strikes without a bid, from the money out.
+
+    ``listed`` are all that are out of the money, by series and strike.
+    """
     beyond = np.zeros(k.size, dtype=bool)
-    if order.size == 0:
+    if listed.size == 0:
         return beyond
-    zero = ~(bid[order] > 0.0)
-    inner = np.concatenate([[False], np.diff(wing) == 0])  # has a neighbour nearer the money
-    double = zero & inner & np.concatenate([[False], zero[:-1]])
+    wing = 2 * options.series[listed] + (k[listed] >= 0.0)
+    first = np.flatnonzero(np.diff(wing, prepend=-1))
+    size = np.diff(first, append=listed.size)
+    place, begin = np.arange(listed.size), np.repeat(first, size)
+    outward = np.where(wing % 2 == 1, place, 2 * begin + np.repeat(size, size) - 1 - place)
+    order = listed[outward]
+    zero = ~(options.bid[order] > 0.0)
+    double = zero & (place > begin) & np.append(False, zero[:-1])
     before = np.cumsum(double) - double
-    first = np.flatnonzero(~inner)
-    before -= np.repeat(before[first], np.diff(np.append(first, order.size)))
-    beyond[order] = before > 0
+    beyond[order] = before > before[begin]
     return beyond

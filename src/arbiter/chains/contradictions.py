@@ -87,7 +87,7 @@ def _share_that_pays(series: Indices, kappa: Array, bid: Array, ask: Array) -> A
     paying, compared = tally[:, 0], tally[:, 1]
     share = np.where(compared >= _MIN_BUTTERFLIES, paying / np.maximum(compared, 1), 0.0)
     sold, *bought = share
-    return np.maximum(sold, np.minimum(*bought))
+    return np.asarray(np.maximum(sold, np.minimum(*bought)))
 
 
 def _find_parity_violations(

@@ -42,15 +42,19 @@ def describe_missing(source: RawSource) -> str | None:
     """What a file of this layout has and ``source`` has not; None if it is one."""
     if isinstance(source, SourceTable):
         return "it is a text file, not a table"
-    if any(_has_symbol_pair(line) for line in source.lines):
+    if any(_has_symbol_pair(line) for line in source.lines()):
         return None
     return "no line with a call's and a put's symbol, such as SPXW230317C04000000"
 
 
 def read(text: SourceText) -> Reading:
     """Read a file of this layout."""
-    lines = text.lines
-    first = next(i for i, line in enumerate(lines) if _has_symbol_pair(line))
+    lines = []  # up to the first of an option
+    for line in text.lines():
+        lines.append(line)
+        if _has_symbol_pair(line):
+            break
+    first = len(lines) - 1
     delimiter = max(",;\t", key=lines[first].count)
     header = [i for i in range(first) if "strike" in lines[i].lower()]
     places = _find_column_places(lines[header[-1]], delimiter) if header else _STANDARD_PLACES
@@ -59,7 +63,7 @@ def read(text: SourceText) -> Reading:
     width = max(_MIN_LINE_FIELDS, max(places.values()) + put)
     wanted = {0, 1, strike, put, *values.values(), *(i + put - 1 for i in values.values())}
     body = split_fields(
-        lines, (header[-1] + 1) if header else first, delimiter, width, sorted(wanted)
+        text, (header[-1] + 1) if header else first, delimiter, width, sorted(wanted)
     )
     comma = delimiter != ","
     options = _read_options(body, values, strike, put, comma)

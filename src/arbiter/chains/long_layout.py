@@ -70,7 +70,7 @@ def read(source: RawSource, underlying: str | None = None) -> Reading:
     frame, notes = _assign_roots(frame, _find_roots(underlying))
     spot = None
     if "index_spot" in columns:
-        spot = tables.parse_numbers(table, "index_spot").median()
+        spot = tables.find_median(table, "index_spot")
     return Reading(options_frame(frame), NAME, None, spot, underlying, tuple(notes))
 
 

@@ -1,4 +1,4 @@
-"""A chain's options as arrays: the series of each, and the option on the other side of its strike."""
+"""A chain's options as arrays: the series of each, and the option of the other side."""
 
 from __future__ import annotations
 
@@ -64,10 +64,17 @@ def number_labels(labels: pl.Series) -> Indices:
     return labels.cast(pl.Enum(known)).to_physical().to_numpy().astype(np.int64)
 
 
+def find_heads(number: Indices) -> Indices:
+    """Where each of the numbers from 0 on first appears."""
+    heads = np.empty(number.max(initial=-1) + 1, dtype=np.int64)
+    heads[number[::-1]] = np.arange(number.size)[::-1]
+    return heads
+
+
 def tabulate_options(frame: pl.DataFrame) -> OptionTable:
     """The options of a chain's frame."""
     listed = number_labels(frame["label"])
-    heads = np.unique(listed, return_index=True)[1]
+    heads = find_heads(listed)
     by_time = np.argsort(frame["settles"].to_physical().to_numpy()[heads], kind="stable")
     number = np.empty_like(by_time)
     number[by_time] = np.arange(by_time.size)
@@ -83,7 +90,16 @@ def tabulate_options(frame: pl.DataFrame) -> OptionTable:
     first = np.zeros(order.size, dtype=bool)
     first[order[new]] = True
     return OptionTable(
-        series, labels, T, K, call, bid, ask, order, first, _find_other_sides(order, new_strike, new)
+        series,
+        labels,
+        T,
+        K,
+        call,
+        bid,
+        ask,
+        order,
+        first,
+        _find_other_sides(order, new_strike, new),
     )
 
 

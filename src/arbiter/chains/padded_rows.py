@@ -27,7 +27,7 @@ def find_row_medians(values: Array, kept: Mask) -> Array:
     """``(L,)`` the median of each row's entries that are kept."""
     ordered, count, row = sort_rows(values, kept), kept.sum(axis=1), np.arange(kept.shape[0])
     upper, lower = ordered[row, count // 2], ordered[row, (count - 1) // 2]
-    return np.where(count % 2 == 1, upper, 0.5 * (lower + upper))
+    return np.asarray(np.where(count % 2 == 1, upper, 0.5 * (lower + upper)))
 
 
 def make_margins(count: Indices, width: int) -> Array:
@@ -46,7 +46,7 @@ def find_balanced_medians(values: Array, count: Indices) -> Array:
     middle = values.shape[1] // 2
     parted = np.partition(values, (max(middle - 1, 0), middle), axis=1)
     upper, lower = parted[:, middle], parted[:, middle - 1]
-    return np.where(count % 2 == 1, upper, 0.5 * (lower + upper))
+    return np.asarray(np.where(count % 2 == 1, upper, 0.5 * (lower + upper)))
 
 
 def find_row_quantiles(ordered: Array, count: Indices, share: float) -> Array:
@@ -55,7 +55,7 @@ def find_row_quantiles(ordered: Array, count: Indices, share: float) -> Array:
     before = np.floor(place).astype(np.int64)
     low, high = ordered[row, before], ordered[row, np.minimum(before + 1, count - 1)]
     part, rise = place - before, high - low
-    return np.where(part >= 0.5, high - rise * (1.0 - part), low + rise * part)
+    return np.asarray(np.where(part >= 0.5, high - rise * (1.0 - part), low + rise * part))
 
 
 def find_weighted_medians(ordered: Array, weights: Array, count: Indices) -> Array:

@@ -98,7 +98,7 @@ def _fit_robust_slopes(pairs: CallPutPairs) -> tuple[Array, Array]:
     left = np.arange(pairs.count.size)
     slope, information = np.empty((2, left.size))
     score = np.zeros_like(pairs.K)  # (L, n)
-    K, y, s, count, w = pairs.K, pairs.y, pairs.s, pairs.count, 0.0
+    K, y, s, count, w = pairs.K, pairs.y, pairs.s, pairs.count, np.zeros_like(pairs.K)
     margins = make_margins(count, K.shape[1])
     a, b = _find_first_lines(pairs)
     r = y - a[:, None] - b[:, None] * K
@@ -186,7 +186,7 @@ def _measure_middles(
     """``(L,)`` at-the-money deviations, and how far off the last of the nearest pairs is."""
     row = np.arange(f.size)
     # strikes increase, so that the nearest are among the next on either side of the forward
-    first = ((pairs.K < f[:, None]) & np.isfinite(pairs.h)).sum(axis=1)[:, None]
+    first = ((f[:, None] > pairs.K) & np.isfinite(pairs.h)).sum(axis=1)[:, None]
     place = first + np.arange(-_MIN_PAIRS_NEAR, _MIN_PAIRS_NEAR)
     outside = (place < 0) | (place >= pairs.count[:, None])
     place = np.clip(place, 0, pairs.K.shape[1] - 1)
@@ -203,9 +203,10 @@ def _measure_forward_errors(w: Array, off: Array, s: Array, inner: Mask) -> Arra
     total, count = w.sum(axis=1), inner.sum(axis=1)
     scatter = _newey_west_deviations(pack_rows(w * off, inner), count, 1) / total
     # A handful of pairs may agree by chance; their spreads say what they can tell.
-    quoted = np.sqrt((np.where(w > 0.0, w * s, 0.0) ** 2).sum(axis=1)) / total
+    weighed = np.multiply(w, s, out=np.zeros_like(w), where=w > 0.0)
+    quoted = np.sqrt((weighed**2).sum(axis=1)) / total
     few = count < 2 * _MIN_PAIRS_NEAR
-    return np.where(few, np.maximum(scatter, _MIN_QUOTED_ERROR_SHARE * quoted), scatter)
+    return np.asarray(np.where(few, np.maximum(scatter, _MIN_QUOTED_ERROR_SHARE * quoted), scatter))
 
 
 def is_discount_known(discount: float, error: float, T: float) -> bool:
@@ -272,4 +273,4 @@ def _newey_west_deviations(g: Array, count: Indices, fitted: int) -> Array:
     for lag in range(1, int(lags.max(initial=0)) + 1):
         both = (g[:, lag:] * g[:, :-lag]).sum(axis=1)
         total += np.where(lag <= lags, 2.0 * (1.0 - lag / (lags + 1.0)) * both, 0.0)
-    return np.sqrt(np.maximum(total, 0.0) * count / np.maximum(count - fitted, 1))
+    return np.asarray(np.sqrt(np.maximum(total, 0.0) * count / np.maximum(count - fitted, 1)))

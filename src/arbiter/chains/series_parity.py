@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from arbiter.chains import parity
 from arbiter.chains.errors import ChainError
-from arbiter.chains.option_table import number_labels
+from arbiter.chains.option_table import find_heads, number_labels
 from arbiter.chains.padded_rows import mask_rows
 from arbiter.chains.parity import CallPutPairs
 from arbiter.conventions import MINUTES_PER_YEAR, Array
@@ -52,7 +52,7 @@ def estimate_parity(strips: pl.DataFrame, *, smooth: bool = False) -> ParityEsti
         ChainError: If prices and strikes are in different units, or calls are puts.
     """
     series = number_labels(strips["label"])
-    heads = strips[np.unique(series, return_index=True)[1]]
+    heads = strips[find_heads(series)]
     with np.errstate(all="ignore"):  # prices may be anything; what is not finite is not used
         pairs = _match_pairs(strips, series, heads.height)
         columns = _estimate_discounts(pairs, heads["minutes"].to_numpy() / MINUTES_PER_YEAR)
@@ -92,7 +92,9 @@ def _match_pairs(strips: pl.DataFrame, series: NDArray[np.int64], count: int) ->
         padded[inside] = values[used]
         return padded
 
-    return CallPutPairs(pad(K, 1.0), pad(call - put, 0.0), pad(h, np.inf), pad(call + put, 0.0), size)
+    return CallPutPairs(
+        pad(K, 1.0), pad(call - put, 0.0), pad(h, np.inf), pad(call + put, 0.0), size
+    )
 
 
 def _estimate_discounts(pairs: CallPutPairs, T: Array) -> _SeriesColumns:
@@ -137,7 +139,7 @@ def _fill_from_neighbours(
     )
     logs = np.log(np.where(known, D, 1.0))
     filled = {}
-    for i in np.flatnonzero(~known):
+    for i in np.flatnonzero(~known).tolist():
         D[i], filled[i] = _interpolate_discount(T[i], T[known], logs[known])
         columns.discount_error[i] = np.nan
     told = np.flatnonzero((columns.pairs >= _MIN_PAIRS) & (D > 0.0))

@@ -22,63 +22,61 @@ class ExchangeCalendar(NamedTuple):
     """When an exchange is open.
 
     Attributes:
-        open_time: Time of day at which a session opens, after midnight.
+        open_time: Time of day at which a session opens.
         close_time: Time of day at which it closes, but for half days.
-        week: Which weekdays have sessions from Monday on, as in ``numpy.busday_offset``.
+        weekdays: Days of the week that have sessions, 0 for Monday.
         list_holidays: The days of a year that have none all the same.
         list_early_closes: The half days of a year with the time at which they close.
     """
 
-    open_time: np.timedelta64
-    close_time: np.timedelta64
-    week: str
+    open_time: dt.time
+    close_time: dt.time
+    weekdays: frozenset[int]
     list_holidays: Callable[[int], Sequence[dt.date]]
     list_early_closes: Callable[[int], Mapping[dt.date, dt.time]]
 
 
 NYSE = ExchangeCalendar(
-    open_time=np.timedelta64(9 * 60 + 30, "m"),
-    close_time=np.timedelta64(16 * 60, "m"),
-    week="1111100",
+    open_time=dt.time(9, 30),
+    close_time=dt.time(16),
+    weekdays=frozenset(range(5)),
     list_holidays=nyse.list_holidays,
     list_early_closes=nyse.list_early_closes,
 )
 
 
-class _YearSessions(NamedTuple):
-    sessions: np.busdaycalendar
-    early_closes: Mapping[dt.date, dt.time]
+@cache
+def _load_holidays(calendar: ExchangeCalendar, year: int) -> frozenset[dt.date]:
+    return frozenset(calendar.list_holidays(year))
 
 
 @cache
-def _load_year(calendar: ExchangeCalendar, year: int) -> _YearSessions:
-    """The sessions of a year and of the one before, so that each day has one behind."""
-    holidays = [*calendar.list_holidays(year - 1), *calendar.list_holidays(year)]
-    sessions = np.busdaycalendar(calendar.week, np.array(holidays, dtype="datetime64[D]"))
-    return _YearSessions(sessions, calendar.list_early_closes(year))
+def _load_early_closes(calendar: ExchangeCalendar, year: int) -> Mapping[dt.date, dt.time]:
+    return calendar.list_early_closes(year)
+
+
+def _find_session(day: dt.date, calendar: ExchangeCalendar) -> dt.date:
+    """The last session on or before ``day``."""
+    if not FIRST_YEAR <= day.year <= LAST_YEAR:
+        raise ValueError(f"{day} is outside the years {FIRST_YEAR} to {LAST_YEAR}")
+    while day.weekday() not in calendar.weekdays or day in _load_holidays(calendar, day.year):
+        day -= dt.timedelta(days=1)
+    return day
+
+
+def _find_close(session: dt.date, calendar: ExchangeCalendar) -> dt.datetime:
+    early_closes = _load_early_closes(calendar, session.year)
+    return dt.datetime.combine(session, early_closes.get(session, calendar.close_time))
 
 
 def last_session(day: np.datetime64, calendar: ExchangeCalendar = NYSE) -> np.datetime64:
     """The last session on or before ``day``."""
-    day = day.astype("datetime64[D]")
-    year = day.astype("datetime64[Y]").astype(int) + 1970
-    if not FIRST_YEAR <= year <= LAST_YEAR:
-        raise ValueError(f"{day} is outside the years {FIRST_YEAR} to {LAST_YEAR}")
-    sessions = _load_year(calendar, year).sessions
-    found: np.datetime64 = np.busday_offset(day, 0, roll="backward", busdaycal=sessions)
-    return found
+    return np.datetime64(_find_session(day.astype("datetime64[D]").item(), calendar), "D")
 
 
 def session_close(session: np.datetime64, calendar: ExchangeCalendar = NYSE) -> np.datetime64:
     """When the ``session`` closes, in minutes."""
-    day = session.astype("datetime64[D]").astype(dt.date)
-    early = _load_year(calendar, day.year).early_closes.get(day)
-    moment: np.datetime64 = session.astype("datetime64[m]") + (
-        calendar.close_time
-        if early is None
-        else np.timedelta64(60 * early.hour + early.minute, "m")
-    )
-    return moment
+    return np.datetime64(_find_close(session.astype("datetime64[D]").item(), calendar), "m")
 
 
 def settlement_time(expiry: dt.date, settlement: str) -> dt.datetime:
@@ -90,13 +88,10 @@ def settlement_time(expiry: dt.date, settlement: str) -> dt.datetime:
         >>> settlement_time(dt.date(2023, 11, 24), "PM")  # the day after Thanksgiving
         datetime.datetime(2023, 11, 24, 13, 0)
     """
-    session = last_session(np.datetime64(expiry, "D"))
-    moment = (
-        session.astype("datetime64[m]") + NYSE.open_time
-        if settlement == "AM"
-        else session_close(session)
-    )
-    return dt.datetime.fromisoformat(str(moment))
+    session = _find_session(expiry, NYSE)
+    if settlement == "AM":
+        return dt.datetime.combine(session, NYSE.open_time)
+    return _find_close(session, NYSE)
 
 
 def moment_of(stamp: np.datetime64, *, timed: bool = True) -> tuple[np.datetime64, str | None]:

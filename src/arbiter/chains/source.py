@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from arbiter.chains.errors import ChainError
 
 MAX_BYTES = 64 * 1024 * 1024  # bytes: a chain of one moment has two or three million
 MAX_LINE_LENGTH = 20_000  # characters
 MAX_ROWS = 1_000_000
-_BLANKS = ' ,;\t"'  # what a line without content may have
+_LINES_AT_ONCE = 256
+_BLANKS = b' ,;\t"'  # what a line without content may have
 _THOUSANDS_PATTERN = r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?$"
 
+_WEB_PAGE_PATTERN = re.compile(rb"\s*<(!doctype|html|\?xml)", re.IGNORECASE)
 _PACKED_FORMATS = {
     b"\x1f\x8b": "gzip",
     b"PK\x03\x04": "a zip archive or an Excel workbook",
@@ -27,12 +33,25 @@ _PACKED_FORMATS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SourceText:
-    """Lines of a text file; line ``i`` of an editor is ``lines[i − 1]``."""
+    """Lines of a text file; line ``i`` of an editor has the place ``i − 1``.
+
+    Attributes:
+        name: Name of the file.
+        content: The text in UTF-8, with a line feed behind every line but the last.
+        starts: Where in ``content`` each line begins.
+    """
 
     name: str
-    lines: list[str]
+    content: bytes
+    starts: NDArray[np.int64]
+
+    def lines(self, first: int = 0) -> Iterator[str]:
+        """The lines from a place on."""
+        bounds = [*self.starts[first::_LINES_AT_ONCE].tolist(), len(self.content) + 1]
+        for begin, end in pairwise(bounds):
+            yield from self.content[begin : end - 1].decode().split("\n")
 
 
 @dataclass(frozen=True)
@@ -91,29 +110,32 @@ def _load_bytes(content: bytes, name: str) -> RawSource:
     for magic, packing in _PACKED_FORMATS.items():
         if content.startswith(magic):
             raise ChainError(f"{name} is {packing}: unpack it, or save it as CSV")
-    return SourceText(name, _decode_lines(content, name))
+    return _find_lines(content, name)
 
 
-def _decode_lines(content: bytes, name: str) -> list[str]:
+def _find_lines(content: bytes, name: str) -> SourceText:
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        text = content.decode("utf-16", errors="replace")
-    else:
-        text = content.decode("utf-8-sig", errors="replace")
-    if "\0" in text:
+        content = content.decode("utf-16", errors="replace").encode()
+    elif not content.isascii():
+        content = content.decode("utf-8-sig", errors="replace").encode()
+    if b"\0" in content:
         raise ChainError(f"{name} is binary: give a text file (CSV, .dat) or Parquet")
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    lines = text.split("\n")
-    if not text.strip():
+    if b"\r" in content:
+        content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    if not content or content.isspace():
         raise ChainError(f"{name} is empty: download it again")
-    if len(lines) > MAX_ROWS:
+    ends = np.flatnonzero(np.frombuffer(content, dtype=np.uint8) == ord("\n"))
+    text = SourceText(name, content, np.concatenate([[0], ends + 1]))
+    if text.starts.size > MAX_ROWS:
         raise ChainError(f"{name} has more than {MAX_ROWS:,} lines: give the quotes of one moment")
-    longest = max(map(len, lines))
+    longest = int(np.diff(text.starts, append=len(content) + 1).max()) - 1  # bytes
+    if longest > MAX_LINE_LENGTH:
+        longest = max(map(len, text.lines()))
     if longest > MAX_LINE_LENGTH:
         raise ChainError(f"{name} has a line of {longest:,} characters: it is not a table")
-    if text.lstrip()[:200].lower().startswith(("<!doctype", "<html", "<?xml")):
+    if _WEB_PAGE_PATTERN.match(content):
         raise ChainError(f"{name} is a web page: use the page's link that downloads the CSV file")
-    return lines
+    return text
 
 
 def _read_parquet(content: bytes, name: str) -> pl.DataFrame:
@@ -166,35 +188,66 @@ def _number_rows(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def split_fields(
-    lines: list[str], first: int, delimiter: str, width: int, wanted: Sequence[int] | None = None
+    source: SourceText,
+    first: int,
+    delimiter: str,
+    width: int,
+    wanted: Sequence[int] | None = None,
 ) -> pl.DataFrame:
     """Columns ``row``, ``f0`` … of text, from the lines with a place of at least ``first``.
 
     ``first`` counts from 0. Blank lines are left out; fields that a line does not have, and empty
     ones, are null. Of the ``width`` fields only those ``wanted`` are kept, or all.
     """
-    text = pl.Series(lines[first:], dtype=pl.String)
-    places = (text.str.strip_chars(_BLANKS) != "").arg_true()
-    kept = [lines[first + i] for i in places] if len(places) < len(text) else lines[first:]
+    text = _drop_blank_lines(source, first)
     names = [f"f{i}" for i in range(width)]
-    content = "\n".join(kept)
-    if '"' in content or not kept:
-        cells = [next(csv.reader([line], delimiter=delimiter), []) for line in kept]
+    if not text.rows.size or text.content.find(b'"', text.begin) >= 0:
+        lines = text.content[text.begin :].decode().split("\n")[: text.rows.size]
+        cells = [next(csv.reader([line], delimiter=delimiter), []) for line in lines]
         padded = [[cell or None for cell in (line + [""] * width)[:width]] for line in cells]
         frame = pl.DataFrame(padded, schema=dict.fromkeys(names, pl.String), orient="row")
         frame = frame if wanted is None else frame.select(names[i] for i in wanted)
     else:
         frame = pl.read_csv(
-            content.encode(),
+            text.content,
             has_header=False,
             columns=None if wanted is None else list(wanted),
             separator=delimiter,
             quote_char=None,
+            skip_lines=text.skipped,
             schema=dict.fromkeys(names, pl.String),
             extra_columns="ignore",
             missing_columns="insert",
-        )
-    return frame.insert_column(0, (places.cast(pl.Int64) + (first + 1)).alias("row"))
+        ).head(text.rows.size)
+    return frame.insert_column(0, pl.Series("row", text.rows, dtype=pl.Int64))
+
+
+class _ContentLines(NamedTuple):
+    """Lines with something in them, from a place in ``content`` on, and their numbers."""
+
+    rows: NDArray[np.int64]
+    content: bytes
+    begin: int
+    skipped: int  # lines before
+
+
+def _drop_blank_lines(source: SourceText, first: int) -> _ContentLines:
+    content, places = source.content, np.arange(first, source.starts.size)
+    if not places.size:
+        return _ContentLines(places, b"", 0, 0)
+    bounds = np.append(source.starts, len(content) + 1)
+    letters = np.frombuffer(content, dtype=np.uint8)[np.minimum(bounds[places], len(content) - 1)]
+    # a line that begins with content has some
+    likely = places[np.isin(letters, list(_BLANKS + b"\n"))].tolist()
+    blank = [i for i in likely if not content[bounds[i] : bounds[i + 1] - 1].strip(_BLANKS)]
+    while blank and blank[-1] == places[-1]:  # most files have no other
+        blank.pop()
+        places = places[:-1]
+    if not blank:
+        return _ContentLines(places + 1, content, int(source.starts[first]), first)
+    places = np.delete(places, np.searchsorted(places, blank))
+    lines = (content[bounds[i] : bounds[i + 1] - 1] for i in places)
+    return _ContentLines(places + 1, b"\n".join(lines), 0, 0)
 
 
 def read_numbers(column: pl.Series, *, decimal_comma: bool = False) -> pl.Series:

@@ -10,29 +10,36 @@ _TAIL_LENGTH = 9  # characters of side and strike
 
 def split_symbols(symbols: pl.Series) -> pl.DataFrame:
     """Columns root, expiry, side and strike of a column of symbols; null where it is none."""
-    symbols = symbols.str.strip_chars()
     # a chain repeats few beginnings and few ends: each is taken apart once
     heads, head = _encode(symbols.str.head(-_TAIL_LENGTH))
     tails, tail = _encode(symbols.str.tail(_TAIL_LENGTH))
-    series, option = (
-        text.str.extract_groups(pattern).struct.rename_fields(["0", "1"])
-        for text, pattern in ((heads, _HEAD_PATTERN), (tails, _TAIL_PATTERN))
+    root, day = _extract(heads, _HEAD_PATTERN)
+    letter, thousandths = _extract(tails, _TAIL_PATTERN)
+    sides = pl.Series("side", ["call", "put"])
+    frame = pl.DataFrame(
+        {
+            "root": root.gather(head),
+            "expiry": ("20" + day).str.to_date("%Y%m%d", strict=False).gather(head),
+            "side": sides.gather((letter == "P").cast(pl.UInt32)).gather(tail),
+            "strike": (thousandths.cast(pl.Float64, strict=False) / 1000.0).gather(tail),
+        }
     )
-    day, thousandths = series.struct.field("1"), option.struct.field("1")
-    columns = {
-        "root": series.struct.field("0").gather(head),
-        "expiry": ("20" + day).str.to_date("%Y%m%d", strict=False).gather(head),
-        "side": option.struct.field("0")
-        .replace_strict({"C": "call", "P": "put"}, default=None, return_dtype=pl.String)
-        .gather(tail),
-        "strike": (thousandths.cast(pl.Float64, strict=False) / 1000.0).gather(tail),
-    }
-    whole = columns["root"].is_not_null() & columns["side"].is_not_null()
-    frame = pl.DataFrame(columns)
-    return frame if whole.all() else frame.select(pl.when(whole).then(pl.all()))
+    whole = frame["root"].is_not_null() & frame["side"].is_not_null()
+    if whole.all():
+        return frame
+    bare = symbols.str.strip_chars()
+    if not bare.equals(symbols):
+        return split_symbols(bare)
+    return frame.select(pl.when(whole).then(pl.all()))
 
 
 def _encode(text: pl.Series) -> tuple[pl.Series, pl.Series]:
     """The different values of a column, and the place of each entry among them."""
     values = text.drop_nulls().unique(maintain_order=True)
     return values, text.cast(pl.Enum(values)).to_physical()
+
+
+def _extract(text: pl.Series, pattern: str) -> tuple[pl.Series, pl.Series]:
+    """The two groups of a pattern."""
+    found = text.str.extract_groups(pattern).struct.unnest()
+    return found.to_series(0), found.to_series(1)

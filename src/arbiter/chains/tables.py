@@ -44,7 +44,7 @@ def table_of(source: RawSource) -> SourceTable:
         names = [_normalise_name(name) for name in source.frame.columns]
         return SourceTable(source.name, _rename_columns(source.frame, names, source.name))
     head = _find_header(source)
-    frame = split_fields(source.lines, head.place + 1, head.delimiter, len(head.names))
+    frame = split_fields(source, head.place + 1, head.delimiter, len(head.names))
     named = _rename_columns(frame, ["row", *head.names], source.name)
     return SourceTable(source.name, named, decimal_comma=head.delimiter == ";")
 
@@ -57,11 +57,12 @@ def columns_of(source: RawSource) -> list[str]:
 
 
 def _find_header(source: SourceText) -> _Header:
-    place = next((i for i, line in enumerate(source.lines) if line.strip(' ,;\t"')), None)
+    lines = ((i, line) for i, line in enumerate(source.lines()) if line.strip(' ,;\t"'))
+    place, header = next(lines, (None, ""))
     if place is None:
         raise ChainError(f"{source.name} is empty: download it again")
-    delimiter = max(",;\t|", key=source.lines[place].count)
-    names = [_normalise_name(name) for name in source.lines[place].split(delimiter)]
+    delimiter = max(",;\t|", key=header.count)
+    names = [_normalise_name(name) for name in header.split(delimiter)]
     if len(names) > _MAX_COLUMNS:
         raise ChainError(f"{source.name} has {len(names)} columns: it is not a chain")
     return _Header(place, delimiter, names)
@@ -85,6 +86,12 @@ def parse_numbers(table: SourceTable, name: str) -> pl.Series:
     if column.dtype.is_numeric():
         return column.cast(pl.Float64)
     return read_numbers(column.cast(pl.String), decimal_comma=table.decimal_comma)
+
+
+def find_median(table: SourceTable, name: str) -> float | None:
+    """The median of a column of numbers; None if it has none."""
+    found = parse_numbers(table, name).to_frame().select(pl.all().median()).item()
+    return None if found is None else float(found)
 
 
 def list_values(table: SourceTable, name: str) -> pl.Series:

@@ -50,7 +50,9 @@ def read(source: RawSource) -> Reading:
     found = _match_columns(table.frame.columns)
     values: dict[str, pl.Expr | pl.Series] = {}
     if "symbol" in found:
-        values |= symbols.split_symbols(table.frame.select(tables.parse_text(found["symbol"])).to_series()).to_dict()
+        values |= symbols.split_symbols(
+            table.frame.select(tables.parse_text(found["symbol"])).to_series()
+        ).to_dict()
     values |= {
         name: tables.parse_numbers(table, found[name]) for name in _NUMERIC_COLUMNS if name in found
     }
@@ -129,8 +131,8 @@ def _read_stamp(
 def _read_spot(table: SourceTable, found: dict[str, str]) -> float | None:
     if "spot" not in found:
         return None
-    spot = tables.parse_numbers(table, found["spot"]).median()
-    return spot if isinstance(spot, float) and 0.0 < spot < float("inf") else None
+    spot = tables.find_median(table, found["spot"])
+    return spot if spot is not None and 0.0 < spot < float("inf") else None
 
 
 def _read_underlying(table: SourceTable, found: dict[str, str]) -> str | None:

@@ -38,9 +38,7 @@ def read(source: RawSource) -> Reading:
         if theirs in columns
     }
     names = table.frame.select(tables.parse_text("contractsymbol")).to_series()
-    frame = table.frame.select(
-        "row", **symbols.split_symbols(names).to_dict(), **values
-    )
+    frame = table.frame.select("row", **symbols.split_symbols(names).to_dict(), **values)
     whole = pl.all_horizontal(pl.col("root", "expiry", "side", "strike").is_not_null())
     options = frame.with_columns(problem=pl.when(~whole).then(pl.lit(Exclusion.UNREADABLE.value)))
     return Reading(options_frame(options), NAME, _read_last_trade(table))
