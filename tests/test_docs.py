@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import house
+import sentences
 from measured_tables import list_faults, write_pages
 
 ROOT = Path(__file__).parents[1]
@@ -61,12 +61,14 @@ def test_the_readme_keeps_its_ten_lines() -> None:
 
 def test_the_readme_is_short() -> None:
     text = re.sub(r"```.*?```", " ", (ROOT / "README.md").read_text(), flags=re.DOTALL)
-    assert house.count_words(text) < 700
+    assert sentences.count_words(text) < 700
 
 
 @pytest.mark.parametrize("page", PLAIN, ids=lambda page: page.name)
 def test_sentences_are_short(page: Path) -> None:
-    words = {sentence: house.count_words(sentence) for sentence in house.list_sentences(page)}
+    words = {
+        sentence: sentences.count_words(sentence) for sentence in sentences.list_sentences(page)
+    }
     assert max(words.values()) <= 35, max(words, key=lambda sentence: words[sentence])
     assert sum(words.values()) / len(words) <= 18
 

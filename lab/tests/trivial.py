@@ -10,7 +10,7 @@ import numpy as np
 from arbiter import Surface
 from arbiter.conventions import THIRTY_DAYS, Array
 from arbiter.markets import LiftedHeston
-from arbiter_lab.differentiable.pricing import black
+from arbiter.pricing import black
 from arbiter_lab.metrics import (
     arbitrage,
     densities,

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
 from arbiter.conventions import Array
-from arbiter.fitting.interior_point import Expansion, InteriorPoint, OrderConstraints, Status
+from arbiter.fitting.interior_point import Expansion, InteriorPoint, Status
+from arbiter.fitting.order_constraints import OrderConstraints
 
 
 class MonotonePoint(NamedTuple):

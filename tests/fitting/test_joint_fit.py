@@ -14,10 +14,11 @@ import arbiter as ab
 from arbiter.audit.certificate import certify_surface
 from arbiter.conventions import Array
 from arbiter.fitting import Status, initial_point
-from arbiter.fitting.interior_point import Expansion, InteriorPoint, OrderConstraints
+from arbiter.fitting.interior_point import Expansion, InteriorPoint
 from arbiter.fitting.joint_objective import ForwardVariances, JointObjective
 from arbiter.fitting.objective import FitObjective
 from arbiter.fitting.options import FitOptions, Roughness
+from arbiter.fitting.order_constraints import OrderConstraints
 from arbiter.fitting.vix_objective import VixObjective
 from arbiter.fitting.vix_quotes import VixMarket, with_windows
 from arbiter.futures import FuturesCurve

@@ -21,7 +21,7 @@ from arbiter_lab.evaluation.heston_surfaces import heston_surface
 COPIES: list[Callable[[Any], Any]] = [
     copy.copy,
     copy.deepcopy,
-    lambda thing: pickle.loads(pickle.dumps(thing)),
+    lambda thing: pickle.loads(pickle.dumps(thing)),  # noqa: S301 - our own bytes
 ]
 
 
@@ -96,11 +96,17 @@ def rewrite(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None]
         (lambda meta, arrays: meta.update(kind="other"), "kind 'other' is unknown"),
         (lambda meta, arrays: meta["result"].pop("objective"), "objective"),
         (lambda meta, arrays: meta["result"].update(status="fine"), "fine"),
-        (lambda meta, arrays: meta["result"].update(roughness={"strike": -1.0}), "roughness|maturity"),
+        (
+            lambda meta, arrays: meta["result"].update(roughness={"strike": -1.0}),
+            "roughness|maturity",
+        ),
         (lambda meta, arrays: arrays.update(result_information=np.ones((2, 2))), "information has"),
         (lambda meta, arrays: arrays["result_residuals"].__setitem__(0, np.nan), "not finite"),
         (lambda meta, arrays: arrays.pop("result_residuals"), "not a readable surface file"),
-        (lambda meta, arrays: meta.update(result_arrays=["../meta"]), "not a readable surface file"),
+        (
+            lambda meta, arrays: meta.update(result_arrays=["../meta"]),
+            "not a readable surface file",
+        ),
         (lambda meta, arrays: meta.update(result_arrays=7), "result_arrays a list"),
     ],
 )

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 import arbiter as ab
 from arbiter.conventions import Array
+from arbiter.pricing import black
 from arbiter_lab.baselines import grid_projection
 from arbiter_lab.baselines.grid_projection import project, violations
 from arbiter_lab.differentiable.operators.network.convex_decoder import ICNNDecoder, bachelier
-from arbiter_lab.differentiable.pricing import black
 from counts import count
 
 CONVERGED = ["qp", "dykstra"]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from arbiter.models.lifted_heston import LiftedHeston
 from arbiter.models.parameters import Jumps, Parameters
-from arbiter_lab.differentiable.pricing import black
+from arbiter.pricing import black
 from arbiter_lab.training import mixtures
 from arbiter_lab.training.law_pool import MIN_RELATIVE_VOLATILITY, Laws, solve_laws
 from arbiter_lab.training.mixtures import draw_mixtures, mix

@@ -147,7 +147,7 @@ def _sum_observations(fan: SplineRows, quotes: Quoted, weight: Array, centre: Ar
     _fill_sums(fan, quotes, (weight, centre), loaded, found)
     some = np.flatnonzero(np.diff(fan.ends))
     found.rows[:, some] = np.add.reduceat(loaded, fan.ends[some], axis=1)  # splines add up to one
-    return found._replace(gram=multiply(fan.by, loaded.T))
+    return found._replace(gram=np.asarray(multiply(fan.by, loaded.T), dtype=np.float64))
 
 
 @compiled
