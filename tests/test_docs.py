@@ -69,7 +69,7 @@ def test_sentences_are_short(page: Path) -> None:
     words = {
         sentence: sentences.count_words(sentence) for sentence in sentences.list_sentences(page)
     }
-    assert max(words.values()) <= 35, max(words, key=lambda sentence: words[sentence])
+    assert max(words.values()) <= 35, max(words, key=lambda text: words[text])
     assert sum(words.values()) / len(words) <= 18
 
 
