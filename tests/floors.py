@@ -133,11 +133,10 @@ LAYERS = {
         "refinement vix_comparison window_update",
     ],
     "arbiter.operators": [
-        "checkpoint domain quote_tensors slope_head workers",
+        "checkpoint domain matrix_products quote_rows slope_head workers",
         "prior",
         "network",
-        "quick",
-        "domain_features operator_surface second_component vix_head heston_guide forward_pass",
+        "domain_features operator_surface second_component vix_head heston_guide",
         "residuals",
         "pretrained",
     ],

@@ -9,13 +9,15 @@ makes of a smile does not depend on how many strikes it was quoted at.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.conventions import Array
-from arbiter.quotes import Quotes
+
+if TYPE_CHECKING:  # a machine that only trains has no tables
+    from arbiter.quotes import Quotes
 
 Indices = NDArray[np.int64]
 Flags = NDArray[np.bool_]

@@ -177,4 +177,6 @@ class Baseline:
                 f"{quotes!r}: the quotes do not tell a level of volatility, none of them is near "
                 "the money; take fit(quotes) instead"
             )
-        return NeuralSmiles(quotes.maturities, freeze_array(chain.sigma[0]), self.network, memory)
+        return NeuralSmiles(
+            quotes.maturities, freeze_array(chain.sigma[0].numpy()), self.network, memory
+        )

@@ -25,7 +25,6 @@ import numpy as np
 
 from arbiter.compiled import compiled
 from arbiter.conventions import Array
-from arbiter.inputs import freeze_array
 from arbiter.operators.prior.bid_ask_likelihood import Near, Quoted, posterior, read
 from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO, Scaled
 from arbiter.operators.prior.slice_offsets import SplineRows
@@ -69,7 +68,9 @@ def factor() -> Array:
             f"kernel.npy of this installation is {array.shape}, not a factor: install the package "
             "again"
         )
-    return freeze_array(array.astype(np.float64))
+    found = array.astype(np.float64)
+    found.setflags(write=False)
+    return found
 
 
 @lru_cache(maxsize=1)

@@ -8,14 +8,16 @@ does not depend on how many strikes it was quoted at.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from arbiter.operators.quote_rows import MIN_QUADRATURE_WEIGHT, ImpliedVolatilities, pad_maturities
-from arbiter.quotes import Quotes
+
+if TYPE_CHECKING:  # tensors alone need no tables
+    from arbiter.quotes import Quotes
 
 # what padding holds: it is multiplied by zero
 _PADDING_VOLATILITY, _PADDING_HALF_SPREAD = 0.2, 0.01
