@@ -17,7 +17,6 @@ from arbiter import inputs
 from arbiter.conventions import Array
 from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion, count_exclusions, no_exclusions
 from arbiter.forwards import DateLike, ForwardCurve, as_datetime
-from arbiter.pricing import black
 
 logger = logging.getLogger(__name__)
 
@@ -120,6 +119,8 @@ class Quotes:
         return self._implied_volatility(self.ask)
 
     def _implied_volatility(self, price: Array) -> Array:
+        from arbiter.pricing import black  # compiled: what reads prices alone starts without it
+
         return np.asarray(
             black.implied_total_volatility(price, self.k).volatility / np.sqrt(self.T)
         )
@@ -320,6 +321,8 @@ def _read_prices(columns: Mapping[str, NDArray[Any]]) -> tuple[Array, Array]:
     if "bid" in columns:
         _refuse_currency(columns["ask"])
         return columns["bid"], columns["ask"]
+    from arbiter.pricing import black
+
     root = np.sqrt(columns["T"])
     level = np.nanmedian(columns["iv_ask"]) if np.isfinite(columns["iv_ask"]).any() else 0.0
     if level > 4.0:

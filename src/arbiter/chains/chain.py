@@ -91,7 +91,7 @@ class Chain:
     @cached_property
     def parity_estimates(self) -> ParityEstimates:
         """Forward and discount factor of every series by put-call parity, with notes."""
-        found = estimate_parity(self.strips())
+        found = estimate_parity(self.frame, self.option_table)
         return ParityEstimates(found.frame, [*found.notes, *self._spot_note(found.frame)])
 
     def _spot_note(self, parity: pl.DataFrame) -> list[str]:
@@ -156,7 +156,9 @@ class Chain:
             ChainError: If prices and strikes are in different units.
         """
         return (
-            estimate_parity(self.strips(), smooth=True) if smooth else self.parity_estimates
+            estimate_parity(self.frame, self.option_table, smooth=True)
+            if smooth
+            else self.parity_estimates
         ).frame
 
     def quotes(

@@ -58,28 +58,17 @@ class SeriesEstimates(NamedTuple):
     discount_error: Array
 
 
-def number_labels(labels: pl.Series) -> Indices:
-    """A number for each label, from 0 in the order in which they first appear."""
-    known = labels.unique(maintain_order=True)
-    return labels.cast(pl.Enum(known)).to_physical().to_numpy().astype(np.int64)
-
-
-def find_heads(number: Indices) -> Indices:
-    """Where each of the numbers from 0 on first appears."""
-    heads = np.empty(number.max(initial=-1) + 1, dtype=np.int64)
-    heads[number[::-1]] = np.arange(number.size)[::-1]
-    return heads
-
-
 def tabulate_options(frame: pl.DataFrame) -> OptionTable:
     """The options of a chain's frame."""
-    listed = number_labels(frame["label"])
-    heads = find_heads(listed)
+    names = frame["label"].unique(maintain_order=True)
+    listed = frame["label"].cast(pl.Enum(names)).to_physical().to_numpy()
+    heads = np.full(len(names), frame.height)
+    np.minimum.at(heads, listed, np.arange(frame.height))  # where each label first appears
     by_time = np.argsort(frame["settles"].to_physical().to_numpy()[heads], kind="stable")
     number = np.empty_like(by_time)
     number[by_time] = np.arange(by_time.size)
     series = number[listed]
-    labels = frame["label"][heads[by_time].tolist()].to_list()
+    labels = names[by_time].to_list()
     T, K, bid, ask = (read_floats(frame[name]) for name in ("T", "strike", "bid", "ask"))
     call = (frame["side"] == "call").to_numpy()
     order = np.lexsort((~call, K, series))

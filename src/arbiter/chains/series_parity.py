@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from arbiter.chains import parity
 from arbiter.chains.errors import ChainError
-from arbiter.chains.option_table import find_heads, number_labels
+from arbiter.chains.option_table import OptionTable
 from arbiter.chains.padded_rows import mask_rows
 from arbiter.chains.parity import CallPutPairs
 from arbiter.conventions import MINUTES_PER_YEAR, Array
@@ -41,28 +41,34 @@ class _SeriesColumns:
     pairs: NDArray[np.int64]
 
 
-def estimate_parity(strips: pl.DataFrame, *, smooth: bool = False) -> ParityEstimates:
-    """Forward and discount factor of every series of ``strips``, NaN where nothing tells them.
+def estimate_parity(
+    frame: pl.DataFrame, options: OptionTable, *, smooth: bool = False
+) -> ParityEstimates:
+    """Forward and discount factor of every series that is alive, NaN where nothing tells them.
 
     Args:
-        strips: As :meth:`arbiter.chains.Chain.strips` returns them.
+        frame: A chain's frame.
+        options: The same as arrays.
         smooth: Lean each estimate on its neighbours', by their standard errors.
 
     Raises:
         ChainError: If prices and strikes are in different units, or calls are puts.
     """
-    series = number_labels(strips["label"])
-    heads = strips[find_heads(series)]
+    listed = options.order[(options.first & (options.T > 0.0))[options.order]]
+    heads = frame.select(*SERIES_COLUMNS, "T")[
+        listed[np.diff(options.series[listed], prepend=-1) != 0]
+    ]
+    expired = len(options.labels) - heads.height  # the first to settle
     with np.errstate(all="ignore"):  # prices may be anything; what is not finite is not used
-        pairs = _match_pairs(strips, series, heads.height)
-        columns = _estimate_discounts(pairs, heads["minutes"].to_numpy() / MINUTES_PER_YEAR)
+        pairs = _match_pairs(frame["expiry"], options, expired)
+        T = np.rint(heads["T"].to_numpy() * MINUTES_PER_YEAR) / MINUTES_PER_YEAR
+        columns = _estimate_discounts(pairs, T)
         _check_units(columns)
         notes = _fill_from_neighbours(columns, pairs, heads["label"].to_list())
         if smooth:
             _smooth_estimates(columns)
             notes.append("forwards and discount factors were smoothed across expiries")
-    frame = heads.select(
-        *SERIES_COLUMNS,
+    table = heads.with_columns(
         T=pl.Series(columns.T),
         forward=pl.Series(columns.forward),
         discount=pl.Series(columns.discount),
@@ -70,30 +76,34 @@ def estimate_parity(strips: pl.DataFrame, *, smooth: bool = False) -> ParityEsti
         discount_error=pl.Series(columns.discount_error),
         pairs=pl.Series(columns.pairs),
     )
-    return ParityEstimates(frame, notes)
+    return ParityEstimates(table, notes)
 
 
-def _match_pairs(strips: pl.DataFrame, series: NDArray[np.int64], count: int) -> CallPutPairs:
-    """The two-sided pairs of ``count`` series, which are numbered in ``series``."""
-    prices = [strips[name].to_numpy() for name in ("call_bid", "call_ask", "put_bid", "put_ask")]
-    call_bid, call_ask, put_bid, put_ask = (np.asarray(p, dtype=np.float64) for p in prices)
-    two_sided = (call_bid > 0.0) & (call_ask > call_bid) & (put_bid > 0.0) & (put_ask > put_bid)
-    two_sided &= np.isfinite(call_ask) & np.isfinite(put_ask)
-    call, put = 0.5 * (call_bid + call_ask), 0.5 * (put_bid + put_ask)
-    h = 0.5 * np.hypot(call_ask - call_bid, put_ask - put_bid)
-    K = strips["strike"].to_numpy()
-    used = np.flatnonzero(two_sided)
-    used = used[np.argsort(series[used], kind="stable")]
-    size = np.bincount(series[used], minlength=count)
-    inside = mask_rows(size, max(int(size.max(initial=0)), 1))
+def _match_pairs(expiry: pl.Series, options: OptionTable, expired: int) -> CallPutPairs:
+    """The two-sided pairs of all series but the first that have ``expired``."""
+    alive = options.first & options.call & (options.other >= 0) & (options.series >= expired)
+    call = options.order[alive[options.order]]
+    put, days = options.other[call], expiry.to_physical().to_numpy()
+    call_bid, call_ask = options.bid[call], options.ask[call]
+    put_bid, put_ask = options.bid[put], options.ask[put]
+    used = (call_bid > 0.0) & (call_ask > call_bid) & (put_bid > 0.0) & (put_ask > put_bid)
+    used &= np.isfinite(call_ask) & np.isfinite(put_ask) & (days[call] == days[put])
+    series = options.series[call[used]] - expired
+    count = np.bincount(series, minlength=len(options.labels) - expired)
+    inside = mask_rows(count, max(int(count.max(initial=0)), 1))
 
     def pad(values: Array, blank: float) -> Array:
         padded = np.full(inside.shape, blank)
         padded[inside] = values[used]
         return padded
 
+    call_mid, put_mid = 0.5 * (call_bid + call_ask), 0.5 * (put_bid + put_ask)
     return CallPutPairs(
-        pad(K, 1.0), pad(call - put, 0.0), pad(h, np.inf), pad(call + put, 0.0), size
+        pad(options.strike[call], 1.0),
+        pad(call_mid - put_mid, 0.0),
+        pad(0.5 * np.hypot(call_ask - call_bid, put_ask - put_bid), np.inf),
+        pad(call_mid + put_mid, 0.0),
+        count,
     )
 
 
