@@ -137,5 +137,5 @@ def test_a_matrix_too_narrow_for_the_constraints_is_refused() -> None:
     problem, order = Monotone(np.zeros(9), np.ones(9)), chain(9)
     InteriorPoint.start_at(problem, order, start(9), scale=1e-9)
     far = order._replace(high=np.array([8]), low=np.array([0]), offset=np.zeros(1))
-    with pytest.raises(ValueError, match="a matrix of 2 diagonals has no room"):
+    with pytest.raises(ValueError, match="a matrix of 9 rows and 2 diagonals has no room"):
         InteriorPoint.start_at(problem, far, start(9), scale=1e-9)

@@ -187,7 +187,7 @@ class Quadratic:
         away = z - self.y
         gradient = self.d * away + self.u @ (self.u.T @ away)
         columns = self.u if self.seen else None
-        return Expansion(self.value(z), gradient, self.d[None].copy(), columns)
+        return Expansion(self.value(z), gradient, self.d[:, None].copy(), columns)
 
 
 def test_coupled_steps_are_newton_steps(rng: np.random.Generator) -> None:

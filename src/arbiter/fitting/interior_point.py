@@ -142,9 +142,12 @@ class InteriorPoint(Generic[Point]):
         if not slacks.min() > 0.0:
             raise ValueError("the starting point does not satisfy the constraints strictly")
         point = objective.evaluate(z)
-        room = point.expansion.matrix.shape[1]
-        if order.bandwidth > room:
-            raise ValueError(f"a matrix of {room} diagonals has no room for the constraints")
+        rows, room = point.expansion.matrix.shape
+        if rows != z.size or order.bandwidth > room:
+            raise ValueError(
+                f"a matrix of {rows} rows and {room} diagonals has no room for {z.size} unknowns "
+                "and their constraints"
+            )
         # duals in proportion to the loss: too small, and the first steps run into a wall
         duals = 0.1 * max(point.expansion.value, scale) / (slacks.size * slacks)
         return cls(objective, constraints, scale, z, point, slacks, duals)
