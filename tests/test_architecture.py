@@ -111,8 +111,8 @@ def test_imports_flow_one_way(module: Module) -> None:
         ("arbiter.pricing.transport", "if TYPE_CHECKING:\n    from arbiter.surface import S\n"),
         ("arbiter.pricing.transport", "from arbiter.pricing.mixture import Mixture\n"),
         (
-            "arbiter_lab.differentiable.operators.prior.shrinkage",
-            "from arbiter_lab.differentiable.operators.network import network\n",
+            "arbiter.operators.prior.shrinkage",
+            "from arbiter.operators.network import network\n",
         ),
         ("arbiter.surface", "from arbiter.plots import smile\n"),
         ("arbiter.surface", "def save():\n    from arbiter.cli import main\n"),

@@ -16,14 +16,14 @@ from arbiter.conventions import THIRTY_DAYS, Array
 from arbiter.fitting.interior_point import Expansion
 from arbiter.fitting.objective import FitObjective, FitPoint
 from arbiter.fitting.order_constraints import OrderConstraints
+from arbiter.fitting.vix_objective import VixMisfitPoint, VixObjective
+from arbiter.pricing.maturity import slope_derivatives_at, slopes_at
 from arbiter.pricing.price_derivatives import (
     KnotQuadrature,
     SliceIntegrals,
     integrate_segments,
     log_mean_gradient,
 )
-from arbiter.fitting.vix_objective import VixMisfitPoint, VixObjective
-from arbiter.pricing.maturity import slope_derivatives_at, slopes_at
 
 _SAME_DATE_YEARS = 1e-9  # years: a date this near to a listed expiry is that expiry
 _MIN_FORWARD_VARIANCE = 1e-12  # of forward variance, whose logarithm is taken

@@ -17,9 +17,9 @@ from arbiter.conventions import Array
 from arbiter.fitting.loss import Cost
 from arbiter.fitting.normal_equations import add_normal_equations
 from arbiter.fitting.options import FitOptions
-from arbiter.pricing.price_derivatives import KnotQuadrature, OtmPricer, QuotePrices, SliceIntegrals
 from arbiter.fitting.unknowns import UnknownLayout
 from arbiter.pricing import black
+from arbiter.pricing.price_derivatives import KnotQuadrature, OtmPricer, QuotePrices, SliceIntegrals
 from arbiter.quotes import Quotes
 
 

@@ -18,15 +18,15 @@ from numpy.typing import ArrayLike
 from arbiter.conventions import INDEX_POINTS, Array
 from arbiter.fitting import banded
 from arbiter.fitting.interior_point import add_ridge
+from arbiter.pricing import black
+from arbiter.pricing.decoder import Decoder
+from arbiter.pricing.maturity import slope_derivatives_at, weight_derivatives_at
 from arbiter.pricing.price_derivatives import (
     KnotQuadrature,
     OtmPricer,
     integrate_segments,
     log_mean_gradient,
 )
-from arbiter.pricing import black
-from arbiter.pricing.decoder import Decoder
-from arbiter.pricing.maturity import slope_derivatives_at, weight_derivatives_at
 
 
 @dataclass(frozen=True, eq=False)

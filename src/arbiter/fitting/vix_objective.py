@@ -24,6 +24,10 @@ from arbiter.fitting.misfit import Linearisation, MisfitPoint, QuotedSmiles, Quo
 from arbiter.fitting.objective import INITIAL_ROUGHNESS, FitObjective, PackedMean
 from arbiter.fitting.options import FitOptions
 from arbiter.fitting.order_constraints import OrderConstraints
+from arbiter.fitting.prior_mean import make_flat_prior_mean
+from arbiter.fitting.roughness import Penalty
+from arbiter.fitting.vix_quotes import VixMarket
+from arbiter.pricing.knots import DEFAULT_KNOTS
 from arbiter.pricing.price_derivatives import (
     KnotQuadrature,
     OtmPricer,
@@ -31,10 +35,6 @@ from arbiter.pricing.price_derivatives import (
     SliceIntegrals,
     log_mean_gradient,
 )
-from arbiter.fitting.prior_mean import make_flat_prior_mean
-from arbiter.fitting.roughness import Penalty
-from arbiter.fitting.vix_quotes import VixMarket
-from arbiter.pricing.knots import DEFAULT_KNOTS
 
 VIX_KNOTS = tuple(-x for x in reversed(DEFAULT_KNOTS))  # the long wing of the VIX is the right one
 LOWEST_LOG_SLOPE, HIGHEST_LOG_SLOPE = np.log(1e-4), np.log(4.0)  # moments are far from overflow
