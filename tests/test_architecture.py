@@ -114,8 +114,8 @@ def test_imports_flow_one_way(module: Module) -> None:
         ("arbiter.operators.prior.shrinkage", "from arbiter.operators.network import network\n"),
         ("arbiter.surface", "from arbiter.report import plot_surface\n"),
         (
-            "arbiter_lab.differentiable.operators.prior.shrinkage",
-            "from arbiter_lab.differentiable.operators.network import network\n",
+            "arbiter.operators.prior.shrinkage",
+            "from arbiter.operators.network import network\n",
         ),
         ("arbiter.surface", "def save():\n    from arbiter.cli import main\n"),
         ("arbiter.audit.certificate", "from arbiter import Surface\n"),

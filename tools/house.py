@@ -35,8 +35,8 @@ REWRITTEN = (
     "docs/paper.md",
 )  # fmt: skip
 
-# The compiled pass mirrors prior and network under the same names until there is one of each.
-MIRROR = "arbiter.operators.quick"
+# Torch versions mirror the library under the same names.
+MIRROR = "arbiter_lab.differentiable"
 NAMED_TUPLE = {"_replace", "_asdict", "_fields", "_make", "_field_defaults"}  # public by contract
 
 LONGEST_MODULE = 400

@@ -1,4 +1,4 @@
-"""The numbers that tell whether a chain is like those of training, compiled; :mod:`.domain` judges.
+"""The numbers that tell whether a chain is like those of training; :mod:`.domain` judges.
 
 Chain by chain, several of them one behind the other.
 
@@ -8,6 +8,7 @@ Shapes: C chains, L slices of all chains, m quotes of all.
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -16,8 +17,7 @@ from arbiter.compiled import compiled
 from arbiter.conventions import Array
 from arbiter.operators import domain
 from arbiter.operators.quote_rows import Indices
-from arbiter.pricing.elementary import exp, log
-from arbiter.pricing.normal import pdf
+from arbiter.pricing import black
 
 _WORST_QUANTILE = 0.95  # quantile of misses that says how bad the worst ones are
 _MIN_QUOTES_PER_EXPIRY = 3  # quotes by which an expiry is judged
@@ -25,11 +25,26 @@ _MAX_NEIGHBOUR_DEVIATIONS = 1.0  # deviations within which three quotes should l
 _USUAL_CURVATURE = 0.5  # second derivative of log-volatility over deviations that is no surprise
 _MAX_MONEY_DEVIATIONS = 2.5  # deviations within which an expiry's level is judged
 _MIN_EXPIRY_ERROR = 1e-2  # what it may be off however tight its spreads
-_TRAIT_COUNT = len(domain.TRAITS)
 _MIN_LOG_MATURITY_GAP = (
     0.1  # of log-maturity: neighbours a day apart say little of a term structure
 )
 _WING_WEIGHT, _SKEW_RIDGE = 1e-6, 1e-2  # of a slope at the money: wings alone have one too
+
+
+class ObservedQuotes(NamedTuple):
+    """Quotes, ``(m,)`` each.
+
+    Attributes:
+        k: Log-moneyness.
+        T: Maturities.
+        iv: Volatilities of the mids.
+        half: Half-spreads of prices.
+    """
+
+    k: Array
+    T: Array
+    iv: Array
+    half: Array
 
 
 class ObservedChains(NamedTuple):
@@ -77,179 +92,115 @@ def describe_chains(
     return [dict(zip(domain.TRAITS, each, strict=True)) for each in found.tolist()]
 
 
-@compiled
-def fill_misses(seen: ObservedChains, half: Array, wide: Array, off: Array) -> None:
-    """Fill in what misses and spreads are; put misses in half-spreads in place of those in prices.
+def compute_misses(quotes: ObservedQuotes, off: Array) -> tuple[Array, Array]:
+    """``(m,)`` misses in half-spreads, softened, and in plain ones.
 
     Args:
-        seen: Its ``miss`` and ``spread`` are filled.
-        half: ``(m,)`` half-spreads of prices.
-        wide: ``(m,)`` spreads of volatilities.
+        quotes: Theirs.
         off: ``(m,)`` model less mid, in prices.
     """
-    root = np.sqrt(seen.T)
-    for i in range(off.size):
-        total = seen.iv[i] * root[seen.expiry[i]]
-        soft = domain.VOLATILITY_SOFTENING * total * pdf(0.5 * total - seen.k[i] / total)
-        soft = max(soft, domain.MIN_PRICE_SCALE)
-        seen.miss[i] = off[i] / math.sqrt(half[i] * half[i] + soft * soft)
-        seen.spread[i] = 0.5 * wide[i] / seen.iv[i]
-        off[i] /= half[i] if half[i] > 0.0 else soft
+    soft = soften_price(quotes.k, quotes.iv * np.sqrt(quotes.T))
+    unit = np.where(quotes.half > 0.0, quotes.half, soft)
+    return off / np.sqrt(quotes.half**2 + soft**2), off / unit
 
 
-@compiled
+def soften_price(k: Array, total: Array) -> Array:
+    """``(m,)`` what is worth half a percent of a total volatility."""
+    soft = domain.VOLATILITY_SOFTENING * total * black.vega(k, total)
+    return np.asarray(np.maximum(soft, domain.MIN_PRICE_SCALE))
+
+
 def _compute_traits(seen: ObservedChains, slices: Indices, quotes: Indices) -> Array:
     """``(C, …)`` in the order of :data:`arbiter.operators.domain.TRAITS`."""
-    z, u = np.empty(seen.k.size), np.empty(seen.k.size)
-    log_T, scale = np.log(seen.T), np.exp(-seen.total)
-    for i in range(z.size):
-        z[i] = seen.k[i] * scale[seen.expiry[i]]
-    for i in range(z.size):
-        each = seen.expiry[i]
-        u[i] = log(seen.iv[i]) - seen.total[each] + 0.5 * log_T[each]
-    ends = np.searchsorted(seen.expiry, np.arange(seen.T.size + 1))
-    found = np.empty((slices.size - 1, _TRAIT_COUNT))
-    for chain in range(len(found)):
-        first, last = slices[chain], slices[chain + 1]
-        here, own = slice(quotes[chain], quotes[chain + 1]), ends[first : last + 1]
-        steepest, widest = _compare_neighbours(log_T[first:last], seen.total[first:last])
-        reach, money, skew = _slice_statistics(own, z, u)
-        size = np.abs(seen.miss[here])
-        found[chain] = np.array(
-            (
-                math.exp(seen.total[first]),
-                math.exp(seen.total[last - 1]),
-                steepest,
-                float(last - first),
-                math.exp(widest),
-                float(_fewest_quotes(own)),
-                reach[0],
-                reach[1],
-                money,
-                _quantile(seen.spread[here], 0.5),
-                skew,
-                _neighbour_line_distance(own, z, u, seen.spread),
-                _out_of_line(own, z, log_T[first:last], seen.spread, seen.miss),
-                _quantile(size, 0.5),
-                _quantile(size, _WORST_QUANTILE),
-                _worst_expiry_miss(own, seen.miss, size),
-                seen.moved[chain],
-            )
-        )
+    expiry, log_T = seen.expiry, np.log(seen.T)
+    z = seen.k * np.exp(-seen.total)[expiry]
+    u = np.log(seen.iv) - (seen.total - 0.5 * log_T)[expiry]
+    starts = np.searchsorted(expiry, np.arange(seen.T.size))
+    count = np.diff(np.append(starts, z.size))
+    low, high = np.minimum.reduceat(z, starts), np.maximum.reduceat(z, starts)
+    nearest, size = np.minimum.reduceat(np.abs(z), starts), np.abs(seen.miss)
+    skew, last = _measure_skews(z, u, starts), slices[1:] - 1
+    line, level = _measure_kinks(expiry, z, u, seen.spread), _average_misses(seen, z, starts)
+    found = np.empty((slices.size - 1, len(domain.TRAITS)))
+    found[:, 0], found[:, 1] = np.exp(seen.total[slices[:-1]]), np.exp(seen.total[last])
+    found[:, 3] = np.diff(slices)
+    for chain, row in enumerate(found):
+        own = slice(slices[chain], slices[chain + 1])
+        here = slice(quotes[chain], quotes[chain + 1])
+        row[2], row[4] = _compare_neighbours(log_T[own], seen.total[own])
+        row[5], row[8] = count[own].min(), nearest[own].max()
+        row[6], row[7] = _quantile(low[own], 0.5), _quantile(high[own], 0.5)
+        row[9], row[10] = _quantile(seen.spread[here], 0.5), _quantile(skew[own], 0.5)
+        row[11] = _quantile(line[here][~np.isnan(line[here])], _WORST_QUANTILE)
+        row[12] = _out_of_line(log_T[own], level[:, own])
+        row[13], row[14] = _quantile(size[here], 0.5), _quantile(size[here], _WORST_QUANTILE)
+        row[15] = _worst_expiry_miss(np.append(starts[own], here.stop), size)
+        row[16] = seen.moved[chain]
     return found
 
 
-@compiled
-def _fewest_quotes(ends: Indices) -> int:
-    """Quotes of the expiry with fewest."""
-    found: int = ends[1] - ends[0]
-    for each in range(1, ends.size - 1):
-        found = min(found, ends[each + 1] - ends[each])
-    return found
-
-
-@compiled
 def _compare_neighbours(log_T: Array, total: Array) -> tuple[float, float]:
     """The steepest change of log-volatility between neighbouring expiries, and the widest gap."""
-    steepest = widest = 0.0
-    for each in range(log_T.size - 1):
-        gap = log_T[each + 1] - log_T[each]
-        turn = abs(total[each + 1] - total[each] - 0.5 * gap)
-        steepest, widest = max(steepest, turn / max(gap, _MIN_LOG_MATURITY_GAP)), max(widest, gap)
-    return steepest, widest
+    gap = np.diff(log_T)
+    turn = np.abs(np.diff(total) - 0.5 * gap) / np.maximum(gap, _MIN_LOG_MATURITY_GAP)
+    return float(turn.max(initial=0.0)), math.exp(gap.max(initial=0.0))
 
 
-@compiled
-def _slice_statistics(
-    ends: Indices, z: Array, u: Array
-) -> tuple[tuple[float, float], float, float]:
-    """The median expiry's lowest and highest strike, how far the money is at worst, median skew."""
-    count = ends.size - 1
-    lowest, highest, skew = np.empty(count), np.empty(count), np.empty(count)
-    money = 0.0
-    for each in range(count):
-        low, high, nearest = np.inf, -np.inf, np.inf
-        for i in range(ends[each], ends[each + 1]):
-            low, high, nearest = min(low, z[i]), max(high, z[i]), min(nearest, abs(z[i]))
-        lowest[each], highest[each], money = low, high, max(money, nearest)
-        skew[each] = _skew(z[ends[each] : ends[each + 1]], u[ends[each] : ends[each + 1]])
-    return (_quantile(lowest, 0.5), _quantile(highest, 0.5)), money, _quantile(skew, 0.5)
-
-
-@compiled
-def _worst_expiry_miss(ends: Indices, miss: Array, size: Array) -> float:
-    """The median miss of the worst expiry; the largest miss where all have too few quotes."""
-    worst = -1.0
-    for each in range(ends.size - 1):
-        own = np.abs(miss[ends[each] : ends[each + 1]])
-        if own.size >= _MIN_QUOTES_PER_EXPIRY:
-            worst = max(worst, _select(own, (own.size - 1) // 2))
-    return worst if worst >= 0.0 else _select(size.copy(), size.size - 1)
-
-
-@compiled
-def _skew(z: Array, u: Array) -> float:
-    """The slope of a local line of ``u = log(iv/σ)`` at the money."""
-    mass = first = second = mean = cross = 0.0
-    for i in range(z.size):
-        w = exp(-0.5 * z[i] * z[i]) + _WING_WEIGHT / (1.0 + z[i] * z[i])
-        mass += w
-        first += w * z[i]
-        second += w * z[i] * z[i]
-        mean += w * u[i]
-        cross += w * z[i] * u[i]
+def _measure_skews(z: Array, u: Array, starts: Indices) -> Array:
+    """``(L,)`` slopes of local lines of ``u = log(iv/σ)`` at the money."""
+    w = np.exp(-0.5 * z * z) + _WING_WEIGHT / (1.0 + z * z)
+    sums = np.add.reduceat(np.stack([w, w * z, w * z * z, w * u, w * z * u]), starts, axis=1)
+    mass, first, second, mean, cross = sums
     centre = first / mass
-    spread = max(second - centre * first, 0.0)
-    return (cross - centre * mean) / (spread + _SKEW_RIDGE * mass)
+    spread = np.maximum(second - centre * first, 0.0)
+    return np.asarray((cross - centre * mean) / (spread + _SKEW_RIDGE * mass))
 
 
-@compiled
-def _neighbour_line_distance(ends: Indices, z: Array, u: Array, spread: Array) -> float:
-    """How far a chain's worst quotes lie from their neighbours' line, in half-spreads."""
-    found, size = np.empty(ends[-1] - ends[0]), 0
-    least = domain.VOLATILITY_SOFTENING**2
-    for each in range(ends.size - 1):
-        for i in range(ends[each] + 1, ends[each + 1] - 1):
-            wide = z[i + 1] - z[i - 1]
-            if wide <= _MAX_NEIGHBOUR_DEVIATIONS:
-                right = (z[i] - z[i - 1]) / max(wide, 1e-12)
-                left = 1.0 - right
-                off = u[i] - left * u[i - 1] - right * u[i + 1]
-                bend = 0.5 * _USUAL_CURVATURE * right * left * wide**2
-                around = left**2 * (spread[i - 1] ** 2 + least)
-                around += right**2 * (spread[i + 1] ** 2 + least)
-                found[size] = abs(off) / math.sqrt(spread[i] ** 2 + least + around + bend**2)
-                size += 1
-    return _quantile(found[:size], _WORST_QUANTILE)
+def _measure_kinks(expiry: Indices, z: Array, u: Array, spread: Array) -> Array:
+    """``(m,)`` how far quotes lie from their neighbours' line, in half-spreads; NaN without."""
+    found = np.full(z.size, np.nan)
+    wide, least = z[2:] - z[:-2], domain.VOLATILITY_SOFTENING**2
+    right = (z[1:-1] - z[:-2]) / np.maximum(wide, 1e-12)
+    left = 1.0 - right
+    off = u[1:-1] - left * u[:-2] - right * u[2:]
+    bend = 0.5 * _USUAL_CURVATURE * right * left * wide**2
+    noise = spread**2 + least
+    around = noise[1:-1] + left**2 * noise[:-2] + right**2 * noise[2:]
+    near = (expiry[2:] == expiry[:-2]) & (wide <= _MAX_NEIGHBOUR_DEVIATIONS)
+    found[1:-1] = np.where(near, np.abs(off) / np.sqrt(around + bend**2), np.nan)
+    return found
 
 
-@compiled
-def _out_of_line(ends: Indices, z: Array, log_T: Array, spread: Array, miss: Array) -> float:
+def _average_misses(seen: ObservedChains, z: Array, starts: Indices) -> Array:
+    """``(2, L)`` mean miss of each expiry near the money, and its variance; NaN without quotes."""
+    weight = (np.abs(z) < _MAX_MONEY_DEVIATIONS) / (seen.spread**2 + domain.VOLATILITY_SOFTENING**2)
+    mass = np.add.reduceat(weight, starts)
+    mean = np.add.reduceat(seen.miss * np.sqrt(weight), starts)
+    per = np.divide(1.0, mass, out=np.full(mass.size, np.nan), where=mass > 0.0)
+    return np.stack([mean * per, per + _MIN_EXPIRY_ERROR**2])
+
+
+def _out_of_line(log_T: Array, missed: Array) -> float:
     """How far an expiry is missed by more than its neighbours are, over what its spreads allow."""
-    at, level, noise = np.empty(log_T.size), np.empty(log_T.size), np.empty(log_T.size)
-    some = 0
-    for each in range(log_T.size):
-        mass = mean = 0.0
-        for i in range(ends[each], ends[each + 1]):
-            if abs(z[i]) < _MAX_MONEY_DEVIATIONS:
-                wide = spread[i] ** 2 + domain.VOLATILITY_SOFTENING**2
-                mass += 1.0 / wide
-                mean += miss[i] / math.sqrt(wide)
-        if mass > 0.0:
-            at[some], level[some], noise[some] = (
-                log_T[each],
-                mean / mass,
-                1.0 / mass + _MIN_EXPIRY_ERROR**2,
-            )
-            some += 1
-    worst = 0.0
-    for i in range(1, some - 1):
-        right = (at[i] - at[i - 1]) / (at[i + 1] - at[i - 1])
-        left = 1.0 - right
-        off = level[i] - left * level[i - 1] - right * level[i + 1]
-        known = noise[i] + left**2 * noise[i - 1] + right**2 * noise[i + 1]
-        worst = max(worst, abs(off) / math.sqrt(known))
-    return worst
+    some = ~np.isnan(missed[0])
+    at, (level, noise) = log_T[some], missed[:, some]
+    if at.size < 3:
+        return 0.0
+    right = (at[1:-1] - at[:-2]) / (at[2:] - at[:-2])
+    left = 1.0 - right
+    off = level[1:-1] - left * level[:-2] - right * level[2:]
+    known = noise[1:-1] + left**2 * noise[:-2] + right**2 * noise[2:]
+    return float((np.abs(off) / np.sqrt(known)).max())
+
+
+def _worst_expiry_miss(ends: Indices, size: Array) -> float:
+    """The median miss of the worst expiry; the largest miss where all have too few quotes."""
+    medians = [
+        _select(size[begin:end].copy(), (end - begin - 1) // 2)
+        for begin, end in pairwise(ends.tolist())
+        if end - begin >= _MIN_QUOTES_PER_EXPIRY
+    ]
+    return max(medians) if medians else float(size[ends[0] : ends[-1]].max())
 
 
 @compiled

@@ -17,7 +17,6 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from arbiter.conventions import Array
 from arbiter.fitting import FitOptions, FittedSurface, fit
@@ -33,7 +32,12 @@ from arbiter.operators.heston_guide import Guides, consulted
 from arbiter.operators.network.config import Config
 from arbiter.operators.network.lipschitz import constant
 from arbiter.operators.network.network import Network
-from arbiter.operators.network.weights import Weights, describe_weights
+from arbiter.operators.network.weights import (
+    Weights,
+    count_parameters,
+    describe_weights,
+    freeze_weights,
+)
 from arbiter.operators.operator_surface import OperatorResult, OperatorSurface
 from arbiter.operators.quote_rows import batches, lay_quotes
 from arbiter.operators.second_component import (
@@ -70,7 +74,7 @@ class Operator:
         self, weights: Weights, config: Config, info: dict[str, Any], source: str = "memory"
     ) -> None:
         workers.keep_memory()
-        self.weights = MappingProxyType({name: _freeze_weight(w) for name, w in weights.items()})
+        self.weights = freeze_weights(weights)
         self._network = Network(self.weights, config)
         self._info = info
         self.source = source
@@ -82,12 +86,6 @@ class Operator:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (dict(self.weights), self.config, self._info, self.source)
-
-    def __copy__(self) -> Operator:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Operator:
-        return self  # nothing of it can be changed
 
     @classmethod
     def pretrained(cls, name: str | None = None) -> Operator:
@@ -131,23 +129,15 @@ class Operator:
         checkpoint.require_same_tensors(tensors, describe_weights(config), Path(path))
         return cls(tensors, config, info, str(path))
 
-    @property
-    def parameters(self) -> int:
-        """How many numbers were trained."""
-        return sum(w.size for w in self.weights.values())
-
     def __repr__(self) -> str:
-        size = f"{self.parameters:,} parameters"
-        return f"Operator({self.model}, {size}, Lipschitz {self.lipschitz:.4g})"
+        size = count_parameters(self.weights)
+        return f"Operator({self.model}, {size:,} parameters, Lipschitz {self.lipschitz:.4g})"
 
     @property
     def card(self) -> dict[str, Any]:
         """The model card: what it is, what it was trained on, how good it is, its limits."""
-        about = {
-            "model": self.model,
-            "parameters": self.parameters,
-            "lipschitz": self.lipschitz,
-        }
+        size = count_parameters(self.weights)
+        about = {"model": self.model, "parameters": size, "lipschitz": self.lipschitz}
         return {**about, **freeze_info(self._info)}
 
     def __call__(
@@ -381,13 +371,6 @@ class Operator:
             result=result,
             domain=report,
         )
-
-
-def _freeze_weight(weight: NDArray[Any]) -> NDArray[np.float32]:
-    """A read-only copy in single precision, as weights are stored."""
-    found = np.array(weight, dtype=np.float32)
-    found.setflags(write=False)
-    return found
 
 
 @lru_cache(maxsize=4)

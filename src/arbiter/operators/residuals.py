@@ -10,8 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from arbiter.conventions import Array
-from arbiter.operators import domain
-from arbiter.operators.domain_features import ObservedChains, describe_chains, fill_misses
+from arbiter.operators.domain_features import (
+    ObservedChains,
+    ObservedQuotes,
+    compute_misses,
+    describe_chains,
+)
 from arbiter.operators.quote_rows import ImpliedVolatilities, Indices
 from arbiter.pricing import black
 from arbiter.pricing.price_derivatives import KnotQuadrature, OtmPricer
@@ -56,23 +60,17 @@ def measure_misses(
         for name in ("k", "mid", "half_spread", "maturities")
     )
     low, iv, high = (np.concatenate(part) for part in zip(*known, strict=True))
-    off, miss, spread = np.concatenate(price) - mid, np.empty(k.size), np.empty(k.size)
+    quotes = ObservedQuotes(k, T[expiry], iv, half)
+    miss, off = compute_misses(quotes, np.concatenate(price) - mid)
+    spread = 0.5 * (high - low) / iv
     seen = ObservedChains(T, np.concatenate(levels), expiry, k, iv, spread, miss, moved)
-    fill_misses(seen, half, high - low, off)
     return np.split(off, ends[1:-1]), describe_chains(seen, slices, ends)
 
 
 def in_half_spreads(quotes: Quotes, price: Array) -> Array:
     """``(m,)`` model less mid in half-spreads of one chain; where there is none, in a softening."""
-    soft = price_softening(quotes.k, quotes.iv_mid * np.sqrt(quotes.T))
-    unit = np.where(quotes.half_spread > 0.0, quotes.half_spread, soft)
-    return np.asarray((price - quotes.mid) / unit)
-
-
-def price_softening(k: Array, total: Array) -> Array:
-    """``(m,)`` what is worth half a percent of a total volatility."""
-    soft = domain.VOLATILITY_SOFTENING * total * np.asarray(black.vega(k, total))
-    return np.asarray(np.maximum(soft, domain.MIN_PRICE_SCALE))
+    observed = ObservedQuotes(quotes.k, quotes.T, quotes.iv_mid, quotes.half_spread)
+    return compute_misses(observed, price - quotes.mid)[1]
 
 
 def _concatenate_indices(chains: list[Quotes]) -> tuple[Indices, Indices, Indices]:

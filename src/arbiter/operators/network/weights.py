@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,19 @@ Weights = Mapping[str, NDArray[Any]]
 
 GATE_HIDDEN = 48  # width of the network that bends the gate's bumps
 _GATE_GEOMETRY, _SLICE_GEOMETRY = 5, 4  # numbers that are known of a quote, and of a slice
+
+
+def freeze_weights(weights: Weights) -> Weights:
+    """Read-only copies in single precision, as weights are stored."""
+    found = {name: np.array(weight, dtype=np.float32) for name, weight in weights.items()}
+    for weight in found.values():
+        weight.setflags(write=False)
+    return MappingProxyType(found)
+
+
+def count_parameters(weights: Weights) -> int:
+    """How many numbers were trained."""
+    return sum(weight.size for weight in weights.values())
 
 
 def select_weights(weights: Weights, prefix: str) -> dict[str, NDArray[Any]]:

@@ -136,7 +136,7 @@ def _select_splines(fan: SplineRows, quotes: Quoted) -> tuple[SplineRows, Near]:
     first = fan.ends[:-1] + low - begin[:-1]
     source = np.arange(begin[-1]) + np.repeat(first, size)
     near = Near(left + np.repeat(begin[:-1] - low, count), quotes.near.basis)
-    return SplineRows(fan.by[:, source], begin), near
+    return SplineRows(np.take(fan.by, source, axis=1), begin), near
 
 
 def _sum_observations(fan: SplineRows, quotes: Quoted, weight: Array, centre: Array) -> Sums:

@@ -226,7 +226,8 @@ def _take_step(g: Array, model: QuadraticModels, force: Array, clock: Array) -> 
     ordered, x = g.copy(), np.empty(model.target.shape[1])
     for _ in range(ADMM_STEPS):
         for each in range(L):
-            x[n:] = 0.0
+            for j in range(n, x.size):
+                x[j] = 0.0
             for j in range(n):
                 pull = ADMM_PENALTY * model.weight[each, j]
                 x[j] = model.target[each, j] + pull * (ordered[each, j] - force[each, j])
