@@ -20,7 +20,9 @@ from arbiter.chains.source import RawSource, SourceTable, SourceText, read_numbe
 from arbiter.exclusions import Exclusion
 
 NAME = "exchange"
-_CALL_SYMBOL, _PUT_SYMBOL = (re.compile(rf"[A-Z]{{1,6}}[ _]*\d{{6}}{side}\d{{8}}") for side in "CP")
+_CALL_PATTERN, _PUT_PATTERN = (rf"[A-Z]{{1,6}}[ _]*\d{{6}}{side}\d{{8}}" for side in "CP")
+_CALL_SYMBOL, _PUT_SYMBOL = re.compile(_CALL_PATTERN), re.compile(_PUT_PATTERN)
+_SYMBOL_PAIR_PATTERN = f"{_CALL_PATTERN}.*{_PUT_PATTERN}"
 _STANDARD_PLACES = {"last": 2, "bid": 4, "ask": 5, "volume": 6, "open_interest": 10}
 _STRIKE_PLACE, _PUT_PLACE, _MIN_LINE_FIELDS = 11, 12, 22
 _COLUMN_NAMES = {
@@ -42,7 +44,8 @@ def describe_missing(source: RawSource) -> str | None:
     """What a file of this layout has and ``source`` has not; None if it is one."""
     if isinstance(source, SourceTable):
         return "it is a text file, not a table"
-    if any(_has_symbol_pair(line) for line in source.lines()):
+    text = pl.Series([source.content.decode()])
+    if text.str.contains(_SYMBOL_PAIR_PATTERN).item():  # in linear time, unlike Python's
         return None
     return "no line with a call's and a put's symbol, such as SPXW230317C04000000"
 

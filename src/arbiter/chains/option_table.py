@@ -69,7 +69,7 @@ def tabulate_options(frame: pl.DataFrame) -> OptionTable:
     number[by_time] = np.arange(by_time.size)
     series = number[listed]
     labels = names[by_time].to_list()
-    T, K, bid, ask = (read_floats(frame[name]) for name in ("T", "strike", "bid", "ask"))
+    T, K, bid, ask = (frame[name].to_numpy() for name in ("T", "strike", "bid", "ask"))
     call = (frame["side"] == "call").to_numpy()
     order = np.lexsort((~call, K, series))
     new_strike = np.ones(order.size, dtype=bool)
@@ -90,11 +90,6 @@ def tabulate_options(frame: pl.DataFrame) -> OptionTable:
         first,
         _find_other_sides(order, new_strike, new),
     )
-
-
-def read_floats(column: pl.Series) -> Array:
-    """A column of numbers, NaN where it is null."""
-    return column.cast(pl.Float64).fill_null(np.nan).to_numpy()
 
 
 def _find_other_sides(order: Indices, new_strike: Mask, new: Mask) -> Indices:

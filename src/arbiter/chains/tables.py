@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import polars as pl
@@ -109,6 +111,11 @@ def parse_text(name: str) -> pl.Expr:
     return pl.when(clean != "").then(clean)
 
 
+def read_text(table: SourceTable, name: str) -> pl.Series:
+    """The same, read."""
+    return table.frame.select(parse_text(name)).to_series()
+
+
 def parse_sides(name: str) -> pl.Expr:
     """A column of sides as ``"call"`` and ``"put"``, null where it is neither."""
     return (
@@ -118,7 +125,7 @@ def parse_sides(name: str) -> pl.Expr:
     )
 
 
-def parse_dates(table: SourceTable, name: str) -> pl.Expr:
+def parse_dates(table: SourceTable, name: str) -> pl.Series:
     """A column as dates, null where it is not one; those with a time zone are that zone's.
 
     Raises:
@@ -126,11 +133,11 @@ def parse_dates(table: SourceTable, name: str) -> pl.Expr:
     """
     dtype = table.frame.schema[name]
     if dtype.is_temporal() and dtype not in (pl.Time, pl.Duration):
-        local = pl.col(name)
+        local = table.frame[name]
         if isinstance(dtype, pl.Datetime) and dtype.time_zone:
             local = local.dt.replace_time_zone(None)
         return local.cast(pl.Date, strict=False)
-    clean = parse_text(name).str.replace(r"[T ]\d\d:\d\d.*$", "")
+    clean = read_text(table, name).str.replace(r"[T ]\d\d:\d\d.*$", "")
     day_first = table.frame.select("row", day=clean).filter(
         pl.col("day").str.contains(_DAY_FIRST_PATTERN)
     )
@@ -140,25 +147,43 @@ def parse_dates(table: SourceTable, name: str) -> pl.Expr:
             f"row {row}: {name} = {day!r} has the day first, and others like it would be read "
             "month first: write dates as 2023-03-17"
         )
-    return pl.coalesce([clean.str.to_date(form, strict=False) for form in _DATE_FORMATS])
+    return _take_first(clean, [partial(_parse_date, form=form) for form in _DATE_FORMATS])
 
 
-def parse_moments(table: SourceTable, name: str) -> pl.Expr:
+def parse_moments(table: SourceTable, name: str) -> pl.Series:
     """A column as New York times without a zone, null where it is not a time."""
-    dtype = table.frame.schema[name]
-    if isinstance(dtype, pl.Datetime):
-        local = pl.col(name)
-        if dtype.time_zone:
-            local = local.dt.convert_time_zone("America/New_York").dt.replace_time_zone(None)
-        return local.cast(pl.Datetime("us"))
-    if dtype == pl.Date:
-        return pl.col(name).cast(pl.Datetime("us"))
-    clean = parse_text(name).str.replace("T", " ", literal=True).str.replace("Z$", "+00:00")
-    zoned = [
-        clean.str.to_datetime(form, time_unit="us", strict=False)
-        .dt.convert_time_zone("America/New_York")
-        .dt.replace_time_zone(None)
-        for form in _ZONED_FORMATS
-    ]
-    plain = [clean.str.to_datetime(form, time_unit="us", strict=False) for form in _TIME_FORMATS]
-    return pl.coalesce([*zoned, *plain])
+    column = table.frame[name]
+    if isinstance(column.dtype, pl.Datetime):
+        if column.dtype.time_zone:
+            column = column.dt.convert_time_zone("America/New_York").dt.replace_time_zone(None)
+        return column.cast(pl.Datetime("us"))
+    if column.dtype == pl.Date:
+        return column.cast(pl.Datetime("us"))
+    clean = read_text(table, name).str.replace("T", " ", literal=True).str.replace("Z$", "+00:00")
+    zoned = [partial(_parse_zoned, form=form) for form in _ZONED_FORMATS]
+    return _take_first(
+        clean, [*zoned, *(partial(_parse_time, form=form) for form in _TIME_FORMATS)]
+    )
+
+
+def _parse_date(text: pl.Series, form: str) -> pl.Series:
+    return text.str.to_date(form, strict=False)
+
+
+def _parse_time(text: pl.Series, form: str) -> pl.Series:
+    return text.str.to_datetime(form, time_unit="us", strict=False)
+
+
+def _parse_zoned(text: pl.Series, form: str) -> pl.Series:
+    there = _parse_time(text, form).dt.convert_time_zone("America/New_York")
+    return there.dt.replace_time_zone(None)
+
+
+def _take_first(text: pl.Series, readers: Sequence[Callable[[pl.Series], pl.Series]]) -> pl.Series:
+    """What the first of several readers makes of each entry that is not null."""
+    found = readers[0](text)
+    for read in readers[1:]:
+        if found.null_count() == text.null_count():
+            break
+        found = found.zip_with(found.is_not_null(), read(text))
+    return found

@@ -56,14 +56,15 @@ def read(source: RawSource) -> Reading:
     values |= {
         name: tables.parse_numbers(table, found[name]) for name in _NUMERIC_COLUMNS if name in found
     }
-    times = [name for name in ("settles", "quote_time") if name in found]
-    values |= {name: tables.parse_moments(table, found[name]) for name in times}
+    times: list[str] = [name for name in ("settles", "quote_time") if name in found]
+    moments = {name: tables.parse_moments(table, found[name]) for name in times}
+    values |= moments
     if "side" in found:
         values["side"] = tables.parse_sides(found["side"])
     if "expiry" in found:
         values["expiry"] = tables.parse_dates(table, found["expiry"])
     elif "settles" in found:
-        values["expiry"] = tables.parse_moments(table, found["settles"]).dt.date()
+        values["expiry"] = moments["settles"].dt.date()
     if "root" in found:
         values["root"] = tables.parse_text(found["root"]).str.to_uppercase()
     if "settlement" in found:

@@ -37,7 +37,7 @@ def read(source: RawSource) -> Reading:
         for ours, theirs in _OPTIONAL_COLUMNS.items()
         if theirs in columns
     }
-    names = table.frame.select(tables.parse_text("contractsymbol")).to_series()
+    names = tables.read_text(table, "contractsymbol")
     frame = table.frame.select("row", **symbols.split_symbols(names).to_dict(), **values)
     whole = pl.all_horizontal(pl.col("root", "expiry", "side", "strike").is_not_null())
     options = frame.with_columns(problem=pl.when(~whole).then(pl.lit(Exclusion.UNREADABLE.value)))
@@ -48,7 +48,7 @@ def _read_last_trade(table: SourceTable) -> Stamp | None:
     """The latest trade, as the moment of the quotes: the close if it is near the close."""
     if "lasttradedate" not in table.frame.columns:
         return None
-    latest = table.frame.select(tables.parse_moments(table, "lasttradedate").max()).item()
+    latest = tables.parse_moments(table, "lasttradedate").max()
     if not isinstance(latest, dt.datetime) or not FIRST_YEAR <= latest.year <= LAST_YEAR:
         return None
     stamp = np.datetime64(latest, "m")
