@@ -113,10 +113,6 @@ def test_imports_flow_one_way(module: Module) -> None:
         ("arbiter.pricing.transport", "from arbiter.pricing.mixture import Mixture\n"),
         ("arbiter.operators.prior.shrinkage", "from arbiter.operators.network import network\n"),
         ("arbiter.surface", "from arbiter.report import plot_surface\n"),
-        (
-            "arbiter.operators.prior.shrinkage",
-            "from arbiter.operators.network import network\n",
-        ),
         ("arbiter.surface", "def save():\n    from arbiter.cli import main\n"),
         ("arbiter.audit.certificate", "from arbiter import Surface\n"),
         ("arbiter.pipeline", "from arbiter_lab.metrics.metric import Metric\n"),

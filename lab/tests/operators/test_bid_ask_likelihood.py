@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
+from arbiter.operators.prior.bid_ask_likelihood import MIN_ERROR
 from arbiter_lab.differentiable.operators.prior import bid_ask_likelihood, slice_offsets
 from arbiter_lab.differentiable.operators.prior.bid_ask_likelihood import posterior, truncated
 from arbiter_lab.differentiable.operators.prior.slice_offsets import Rows
@@ -172,7 +173,7 @@ def test_what_lies_outside_all_intervals_is_called_an_error() -> None:
     g = torch.Generator().manual_seed(4)
     rough = u + 0.2 * torch.randn(u.shape, generator=g, dtype=torch.float64)
     wild = told(rows, rough, 0.01)
-    assert float(calm.error) < 2.0 * bid_ask_likelihood.MIN_ERROR
+    assert float(calm.error) < 2.0 * MIN_ERROR
     assert 0.1 < float(wild.error) < 0.3
     assert torch.isfinite(wild.belief.mean).all()
     # and its tight intervals are not believed: deviations follow

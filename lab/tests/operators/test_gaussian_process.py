@@ -14,6 +14,7 @@ from scipy.interpolate import BSpline
 from torch import Tensor
 
 from arbiter.operators.network.config import Config
+from arbiter.operators.prior.bid_ask_likelihood import INITIAL_ERROR, MID_VARIANCE_SHARE
 from arbiter.operators.prior.gaussian_process import CLOCK, CLOCKS, STRIKES, ZETA
 from arbiter.operators.prior.gaussian_process import factor as shipped_factor
 from arbiter_lab.differentiable.operators.network.lipschitz import constant
@@ -73,9 +74,7 @@ def test_the_guess_is_gaussian_process_regression(monkeypatch: pytest.MonkeyPatc
     slices = torch.arange(chain.u.shape[1]).repeat_interleave(chain.u.shape[2])[quoted]
     kernel = kernel + level**2 * (slices[:, None] == slices)
     spread = torch.exp(2.0 * chain.noise[0].flatten()[quoted])
-    noise = torch.diag(
-        bid_ask_likelihood.MID_VARIANCE_SHARE * spread + bid_ask_likelihood.INITIAL_ERROR**2
-    )
+    noise = torch.diag(MID_VARIANCE_SHARE * spread + INITIAL_ERROR**2)
     spoken = torch.linalg.solve(kernel + noise, chain.u[0].flatten()[quoted])
     at = splines(PLACE.double(), ZETA, STRIKES)
     clock = splines(chain.total[0], CLOCK, CLOCKS)

@@ -183,7 +183,7 @@ def test_a_network_larger_than_its_file_is_never_made(
 ) -> None:
     """A configuration may describe more than a billion parameters."""
     path = hostile(tmp_path / "x.safetensors", larger)
-    built, make = [], pretrained.Network
+    built, make = [], Network
 
     def note(*given: Any) -> Any:
         built.append(given)

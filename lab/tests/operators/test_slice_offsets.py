@@ -14,6 +14,7 @@ from torch.distributions import MultivariateNormal
 from torch.nn.functional import one_hot
 
 from arbiter.operators.prior.slice_offsets import (
+    INITIAL_PRIOR_SCALE,
     MIN_LIKELIHOOD_SHARE,
     OFFSET_DEVIATIONS,
     PRIOR_SCALES,
@@ -105,7 +106,7 @@ def test_priors_are_weighed_by_their_likelihood(seed: int) -> None:
     torch.testing.assert_close(found - found[0], by_hand - by_hand[0], rtol=1e-4, atol=1e-2)
     assert float(by_hand.max() - by_hand.min()) > 1.0
     uneven, wild = (float(x) for x in likeliest(sums))
-    sizes = [likelihood(size, slice_offsets.INITIAL_PRIOR_SCALE) for size in OFFSET_DEVIATIONS]
+    sizes = [likelihood(size, INITIAL_PRIOR_SCALE) for size in OFFSET_DEVIATIONS]
     assert uneven == pytest.approx(weighed(OFFSET_DEVIATIONS, sizes), rel=1e-4)
     wilds = [likelihood(uneven, each) for each in PRIOR_SCALES]
     assert wild == pytest.approx(weighed(PRIOR_SCALES, wilds), rel=1e-4)

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 from torch import Tensor
 
+from arbiter.operators.prior.star_order_projection import MIN_MISS_FOR_MORE_ROUNDS, ROBUST_LOSS_MISS
+from arbiter.operators.prior.transport_prices import MIN_RELATIVE_IV_ERROR
 from arbiter_lab.differentiable.operators import slope_head
 from arbiter_lab.differentiable.operators.network.measure_gate import places
 from arbiter_lab.differentiable.operators.prior import (
@@ -35,9 +37,9 @@ def volatility(g: Tensor) -> Tensor:
     return torch.log(black.implied_total_volatility(law.otm(k), k).volatility) - TOTAL[..., None]
 
 
-def smile(u: Tensor, doubt: float = -6.0) -> star_order_projection.Smile:
+def smile(u: Tensor, doubt: float = -6.0) -> transport_prices.Smile:
     seen = torch.ones_like(TOTAL, dtype=torch.bool)
-    return star_order_projection.Smile(u, torch.full_like(u, doubt), PLACE, TOTAL, seen)
+    return transport_prices.Smile(u, torch.full_like(u, doubt), PLACE, TOTAL, seen)
 
 
 def skewed(skew: float, curve: float) -> Tensor:
@@ -61,7 +63,7 @@ def test_prices_along_the_quadrature_are_the_transports() -> None:
     g = skewed(0.6, 0.05)
     k = torch.sinh(PLACE) * LEVEL
     exact = Transport(KNOTS, torch.exp(g) * LEVEL).otm(k).flatten(0, 1)
-    laid = star_order_projection.lay_transports(
+    laid = transport_prices.lay_transports(
         torch.exp(g).flatten(0, 1), torch.sinh(PLACE), LEVEL.flatten(0, 1)
     )
     told = exact > 1e-9
@@ -75,9 +77,9 @@ def test_derivatives_are_those_of_prices() -> None:
     z, level, step = torch.sinh(PLACE), LEVEL.flatten(0, 1), 1e-4
 
     def prices(g: Tensor) -> Tensor:
-        return star_order_projection.lay_transports(torch.exp(g), z, level).prices()
+        return transport_prices.lay_transports(torch.exp(g), z, level).prices()
 
-    found = star_order_projection.lay_transports(torch.exp(g), z, level).derivatives(torch.exp(g))
+    found = transport_prices.lay_transports(torch.exp(g), z, level).derivatives(torch.exp(g))
     unit = step * torch.eye(len(KNOTS), dtype=torch.float64)
     wanted = torch.stack([(prices(g + e) - prices(g - e)) / (2.0 * step) for e in unit], -1)
     assert float((found - wanted).abs().max()) < 0.02 * float(wanted.abs().max())
@@ -112,7 +114,7 @@ def test_what_weighs_nothing_follows_and_moves_nobody(seed: int) -> None:
     assert not torch.equal(heard, found) or bool((y.diff(dim=1) >= 0.0).all())
 
 
-def crashing() -> star_order_projection.Smile:
+def crashing() -> transport_prices.Smile:
     """Smiles of a market that may crash tomorrow: no star order has them."""
     k = torch.sinh(PLACE) * LEVEL
     mild = Transport(KNOTS, (LEVEL * torch.ones_like(KNOTS)).contiguous())
@@ -127,11 +129,9 @@ def crashing() -> star_order_projection.Smile:
     return smile(torch.where(torch.isfinite(u), u, 0.0).clamp(-2.0, 2.0))
 
 
-def missed(made: star_order_projection.Smile, miss: Tensor) -> float:
+def missed(made: transport_prices.Smile, miss: Tensor) -> float:
     weight = transport_prices.price_smile(made).trust.view_as(miss)
-    loss = star_order_projection.ROBUST_LOSS_MISS**2 * torch.log1p(
-        (miss / star_order_projection.ROBUST_LOSS_MISS) ** 2
-    )
+    loss = ROBUST_LOSS_MISS**2 * torch.log1p((miss / ROBUST_LOSS_MISS) ** 2)
     return float(((weight * loss).sum() / weight.sum()).sqrt())
 
 
@@ -212,7 +212,7 @@ def test_more_rounds_begin_to_count_with_nothing(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(
         star_order_projection,
         "FULL_MISS_FOR_MORE_ROUNDS",
-        star_order_projection.MIN_MISS_FOR_MORE_ROUNDS * (1.0 + 1e-12),
+        MIN_MISS_FOR_MORE_ROUNDS * (1.0 + 1e-12),
     )
     assert largest_step(way) > 1e-2
 
@@ -232,6 +232,4 @@ def test_prices_begin_to_say_something_with_nothing() -> None:
     assert int(((says > 0.1) & (says < 0.9)).sum()) > 100
     assert float((says - (price > 1e-8).double()).abs().max()) > 0.9  # not all or nothing
     trust = transport_prices.price_smile(many).trust.view_as(says)
-    torch.testing.assert_close(
-        trust, says / (np.exp(-12.0) + transport_prices.MIN_RELATIVE_IV_ERROR**2)
-    )
+    torch.testing.assert_close(trust, says / (np.exp(-12.0) + MIN_RELATIVE_IV_ERROR**2))

@@ -68,7 +68,7 @@ def factor() -> Array:
             f"kernel.npy of this installation is {array.shape}, not a factor: install the package "
             "again"
         )
-    found = array.astype(np.float64)
+    found: Array = array.astype(np.float64)
     found.setflags(write=False)
     return found
 
