@@ -65,11 +65,9 @@ class Quotes:
     info: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     warnings: tuple[str, ...] = ()
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """A copy is as read-only as what it is a copy of."""
-        for value in state.values():
-            if isinstance(value, np.ndarray):
-                value.setflags(write=False)
+    def __setstate__(self, state: dict[str, Any]) -> None:  # a copy is as read-only as its source
+        for array in (value for value in state.values() if isinstance(value, np.ndarray)):
+            array.setflags(write=False)
         self.__dict__.update(state)
 
     def __len__(self) -> int:
@@ -121,9 +119,8 @@ class Quotes:
     def _implied_volatility(self, price: Array) -> Array:
         from arbiter.pricing import black  # compiled: what reads prices alone starts without it
 
-        return np.asarray(
-            black.implied_total_volatility(price, self.k).volatility / np.sqrt(self.T)
-        )
+        found = black.implied_total_volatility(price, self.k)
+        return np.asarray(found.volatility / np.sqrt(self.T))
 
     def counts(self) -> pl.DataFrame:
         """How many quotes were excluded for each reason: columns reason, quotes, meaning."""

@@ -15,6 +15,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 import arbiter as ab
+from arbiter.operators.network import network as shipped
 from arbiter.cli import app
 from arbiter.data import example_chain_path as example_path
 from arbiter.operators import checkpoint, pretrained
@@ -183,7 +184,7 @@ def test_a_network_larger_than_its_file_is_never_made(
 ) -> None:
     """A configuration may describe more than a billion parameters."""
     path = hostile(tmp_path / "x.safetensors", larger)
-    built, make = [], Network
+    built, make = [], shipped.Network
 
     def note(*given: Any) -> Any:
         built.append(given)
