@@ -15,11 +15,11 @@ from torch import nn
 from typer.testing import CliRunner
 
 import arbiter as ab
-from arbiter.operators.network import network as shipped
 from arbiter.cli import app
 from arbiter.data import example_chain_path as example_path
 from arbiter.operators import checkpoint, pretrained
 from arbiter.operators.checkpoint import CheckpointError
+from arbiter.operators.network import network as shipped
 from arbiter.operators.network.config import Config
 from arbiter.operators.pretrained import DEFAULT_WEIGHTS_NAME, Operator
 from arbiter_lab.baselines import matched_size
