@@ -19,6 +19,7 @@ from arbiter.chains import read_chain
 from arbiter.conventions import Array
 from arbiter.data import example_chain_path
 from arbiter.operators import second_component
+from arbiter.operators.operator_surface import OperatorSurface
 from arbiter.operators.pretrained import Operator
 from arbiter.pipeline import Job, run_job
 from arbiter.quotes import Quotes
@@ -275,6 +276,16 @@ def test_copies_of_a_surface_keep_its_result(quotes: Quotes) -> None:
         copied.result.traits["expiries"] = 1.0  # type: ignore[index]
 
 
-def test_a_saved_surface_is_a_plain_one(quotes: Quotes, tmp_path: Path) -> None:
-    ab.fit(quotes).save(tmp_path / "surface.npz")
-    assert type(ab.Surface.load(tmp_path / "surface.npz")) is ab.Surface
+def test_files_keep_what_an_operator_said(quotes: Quotes, tmp_path: Path) -> None:
+    answer = Operator.pretrained()(quotes)
+    answer.save(tmp_path / "surface.npz")
+    found = ab.Surface.load(tmp_path / "surface.npz")
+    assert isinstance(found, OperatorSurface)
+    assert (found.slopes == answer.slopes).all()
+    assert (found.result.residuals == answer.result.residuals).all()
+    assert (found.result.reference == answer.result.reference).all()
+    assert found.result.to_dict() == {**answer.result.to_dict(), "seconds": 0.0}
+    assert found.result.warnings == answer.result.warnings
+    assert dict(found.result.traits) == dict(answer.result.traits)
+    assert found.domain == answer.domain
+    assert (tmp_path / "surface.npz").stat().st_size < 100_000

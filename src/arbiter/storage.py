@@ -1,6 +1,7 @@
 """The file format of a surface: a plain, versioned ``.npz`` (docs/file-format.md).
 
-A surface that came from a fit keeps its result and its standard errors in the file.
+A surface that came from a fit keeps its result and its standard errors in the file, one that came
+from an operator what the operator said of it.
 
 Nothing is unpickled, nothing is allocated before its size is checked against the file, and a
 file is replaced in one step or not at all.
@@ -22,6 +23,8 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from arbiter.files import open_whole, require_version
+from arbiter.fitting.fitted_surface import FittedSurface
+from arbiter.operators.operator_surface import OperatorSurface
 from arbiter.pricing.vix_slices import VixSlices
 from arbiter.surface import Surface
 
@@ -121,7 +124,7 @@ def load(path: str | PathLike[str]) -> Surface:
             vix_slices=VixSlices.of(*vix) if (vix := _collect_vix_arrays(arrays)) else None,
         )
         return surface if "kind" not in meta else _restore_result(surface, meta, arrays)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise SurfaceFileError(f"{path}: the stored numbers are not a surface: {error}") from error
 
 
@@ -143,9 +146,9 @@ def _restore_result(
         raise ValueError(f"{bad[0]} holds a number that is not finite")
     kind, plain = meta["kind"], meta["result"]
     if kind == "fit":
-        from arbiter.fitting.fitted_surface import FittedSurface
-
         return FittedSurface.from_stored(surface, plain, found)
+    if kind == "operator":
+        return OperatorSurface.from_stored(surface, plain, found)
     raise ValueError(f"its kind {kind!r} is unknown: upgrade arbiter-vol")
 
 

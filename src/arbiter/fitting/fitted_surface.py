@@ -39,6 +39,25 @@ class VixResult:
     roughness: Roughness | None
     status: Status | None = None
 
+    def to_arrays(self) -> dict[str, Array]:
+        """The arrays that a file keeps beside :meth:`to_dict`."""
+        return {"vix_residuals": self.residuals, "vix_future_errors": self.future_errors}
+
+    @classmethod
+    def from_stored(
+        cls, plain: Mapping[str, Any] | None, arrays: Mapping[str, Array]
+    ) -> VixResult | None:
+        """The result from what a file keeps; None where it keeps none."""
+        if plain is None:
+            return None
+        rough, ended = plain["roughness"], plain["status"]
+        return cls(
+            freeze_array(arrays["vix_residuals"]),
+            freeze_array(arrays["vix_future_errors"]),
+            None if rough is None else Roughness(**rough),
+            None if ended is None else Status(ended),
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """A summary, as plain values."""
         return {
@@ -92,35 +111,20 @@ class FitResult:
 
     def to_arrays(self) -> dict[str, Array]:
         """The arrays that a file keeps beside :meth:`to_dict`."""
-        vix = self.vix
-        more = (
-            {}
-            if vix is None
-            else {"vix_residuals": vix.residuals, "vix_future_errors": vix.future_errors}
-        )
+        more = {} if self.vix is None else self.vix.to_arrays()
         return {"residuals": self.residuals, **more}
 
     @classmethod
     def from_stored(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> FitResult:
         """The result from what a file keeps; it holds no clock, and seconds are zero."""
         parts = {name: plain[name] for name in _PLAIN_RESULT_FIELDS}
-        vix = None
-        if plain.get("vix") is not None:
-            about = plain["vix"]
-            rough, ended = about["roughness"], about["status"]
-            vix = VixResult(
-                freeze_array(arrays["vix_residuals"]),
-                freeze_array(arrays["vix_future_errors"]),
-                None if rough is None else Roughness(**rough),
-                None if ended is None else Status(ended),
-            )
         return cls(
             **parts,
             status=Status(plain["status"]),
             roughness=Roughness(**plain["roughness"]),
             residuals=freeze_array(arrays["residuals"]),
             seconds=0.0,
-            vix=vix,
+            vix=VixResult.from_stored(plain.get("vix"), arrays),
             warnings=tuple(str(sentence) for sentence in plain["warnings"]),
         )
 

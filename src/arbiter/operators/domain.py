@@ -9,8 +9,10 @@ free of arbitrage all the same, but nobody knows how good it is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,10 +119,22 @@ class DomainReport:
             "traits": dict(self.traits),
         }
 
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> DomainReport:
+        """The report of which :meth:`to_dict` gave the plain values."""
+        alarms = tuple(Alarm(**alarm) for alarm in plain["alarms"])
+        return cls(bool(plain["inside"]), alarms, read_traits(plain["traits"]))
+
     def __str__(self) -> str:
         if self.inside:
             return "like the training universe"
         return "unlike the training universe: " + "; ".join(a.sentence for a in self.alarms)
+
+
+def read_traits(plain: Mapping[str, float | None]) -> Mapping[str, float]:
+    """Traits from plain values, NaN where there was no number."""
+    found = {name: math.nan if each is None else float(each) for name, each in plain.items()}
+    return MappingProxyType(found)
 
 
 def compare_with_limits(found: Mapping[str, float], limits: Limits) -> DomainReport:

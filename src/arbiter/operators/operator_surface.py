@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
 from arbiter.conventions import Array
 from arbiter.fitting.fitted_surface import VixResult, plain_surface, rebuild_with_result
-from arbiter.operators.domain import DomainReport
+from arbiter.inputs import freeze_array
+from arbiter.operators.domain import DomainReport, read_traits
 from arbiter.pricing.vix_slices import VixSlices
 from arbiter.surface import Surface
 from arbiter.vix.prior import VixPrior, vix_prior
@@ -47,10 +48,6 @@ class OperatorResult:
     vix: VixResult | None = None
     warnings: tuple[str, ...] = ()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        parts = {part.name: getattr(self, part.name) for part in fields(self)}
-        return _rebuild_result, (parts | {"traits": dict(self.traits)},)
-
     def to_dict(self) -> dict[str, Any]:
         """Network, constant, time, and how the VIX sits where it was quoted, as plain values."""
         about: dict[str, Any] = {
@@ -62,19 +59,13 @@ class OperatorResult:
         return about if self.vix is None else about | {"vix": self.vix.to_dict()}
 
 
-def _rebuild_result(parts: Mapping[str, Any]) -> OperatorResult:
-    return OperatorResult(**{**parts, "traits": MappingProxyType(parts["traits"])})
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class OperatorSurface(Surface):
     """A :class:`~arbiter.surface.Surface` from one pass of the operator, and what may follow it.
 
-    Copies and other processes keep the result. Saved and loaded, it is a plain surface:
-    ``info["operator"]`` keeps the network's hash, its Lipschitz constant (None with two
-    components), the number of components and the alarms. Asked about the VIX without having seen a
-    quote on it, it answers with the law that :func:`~arbiter.vix.prior.vix_prior` makes likely, and
-    logs that once.
+    Copies, other processes and files keep the result; a file holds no clock. Asked about the VIX
+    without having seen a quote on it, it answers with the law that
+    :func:`~arbiter.vix.prior.vix_prior` makes likely, and logs that once.
 
     Attributes:
         result: How it came about.
@@ -88,6 +79,43 @@ class OperatorSurface(Surface):
     def __reduce__(self) -> tuple[Any, ...]:
         more = {"result": self.result, "domain": self.domain}
         return rebuild_with_result, (type(self), plain_surface(self), more)
+
+    def to_stored(self) -> tuple[str, dict[str, Any], dict[str, Array]]:
+        """What a file keeps of the answer: the kind, plain values and arrays."""
+        found, report = self.result, self.domain
+        vix = found.vix
+        plain = {
+            "model": found.model,
+            "lipschitz": found.lipschitz,
+            "components": found.components,
+            "traits": found.traits,
+            "vix": None if vix is None else vix.to_dict(),
+            "warnings": list(found.warnings),
+            "domain": None if report is None else report.to_dict(),
+        }
+        arrays = {} if vix is None else vix.to_arrays()
+        arrays |= {"residuals": found.residuals, "reference": found.reference}
+        return "operator", _hide_missing(plain), arrays
+
+    @classmethod
+    def from_stored(
+        cls, surface: Surface, plain: Mapping[str, Any], arrays: Mapping[str, Array]
+    ) -> OperatorSurface:
+        """A surface from a file, with what :meth:`to_stored` gave."""
+        lipschitz, report = plain["lipschitz"], plain["domain"]
+        result = OperatorResult(
+            model=str(plain["model"]),
+            lipschitz=None if lipschitz is None else float(lipschitz),
+            components=int(plain["components"]),
+            residuals=freeze_array(arrays["residuals"]),
+            reference=freeze_array(arrays["reference"]),
+            traits=read_traits(plain["traits"]),
+            seconds=0.0,
+            vix=VixResult.from_stored(plain["vix"], arrays),
+            warnings=tuple(str(sentence) for sentence in plain["warnings"]),
+        )
+        domain = None if report is None else DomainReport.from_dict(report)
+        return rebuild_with_result(cls, surface, {"result": result, "domain": domain})
 
     @cached_property
     def vix_prior(self) -> VixPrior:
@@ -112,3 +140,12 @@ class OperatorSurface(Surface):
                 "and surface.vix_prior says how sure that is"
             )
         return slices
+
+
+def _hide_missing(value: Any) -> Any:
+    """Plain values for JSON, None for numbers that are not finite."""
+    if isinstance(value, Mapping):
+        return {name: _hide_missing(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_hide_missing(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
