@@ -58,13 +58,9 @@ def inlined(f: F) -> F:
 
 
 def _compile_function(f: F, **more: object) -> F:
-    # nobody takes a pointer to these, so that a C entry would only take longer to compile
-    options: dict[str, Any] = {
-        "nogil": True,
-        "error_model": "numpy",
-        "no_cfunc_wrapper": True,
-        **more,
-    }
+    # nobody calls these from C
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+    options |= more
     with _compile_lock:  # modules may be imported by several threads
         _register_notice()
         path = Path(f.__code__.co_filename)

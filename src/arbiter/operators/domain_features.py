@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from arbiter.compiled import compiled
 from arbiter.conventions import Array
 from arbiter.operators import domain
 from arbiter.operators.quote_rows import Indices
@@ -196,52 +195,19 @@ def _out_of_line(log_T: Array, missed: Array) -> float:
 def _worst_expiry_miss(ends: Indices, size: Array) -> float:
     """The median miss of the worst expiry; the largest miss where all have too few quotes."""
     medians = [
-        _select(size[begin:end].copy(), (end - begin - 1) // 2)
+        float(np.partition(size[begin:end], (end - begin - 1) // 2)[(end - begin - 1) // 2])
         for begin, end in pairwise(ends.tolist())
         if end - begin >= _MIN_QUOTES_PER_EXPIRY
     ]
     return max(medians) if medians else float(size[ends[0] : ends[-1]].max())
 
 
-@compiled
 def _quantile(values: Array, share: float) -> float:
     """A quantile, interpolated; 0 of none."""
     if values.size == 0:
         return 0.0
     place = share * (values.size - 1)
-    low, values = int(place), values.copy()
-    found = _select(values, low)
-    above = np.inf
-    for i in range(low + 1, values.size):
-        above = min(above, values[i])
-    return found if low + 1 == values.size else found + (place - low) * (above - found)
-
-
-@compiled
-def _select(values: Array, at: int) -> float:
-    """The number that would be there if they were in order; smaller ones are put before it.
-
-    Hoare's method. What is no number is larger than any.
-    """
-    low, high = 0, values.size - 1
-    for i in range(values.size):
-        values[i] = values[i] if values[i] == values[i] else np.inf
-    while low < high:
-        middle, i, j = values[(low + high) // 2], low, high
-        while i <= j:
-            while values[i] < middle:
-                i += 1
-            while values[j] > middle:
-                j -= 1
-            if i <= j:
-                values[i], values[j] = values[j], values[i]
-                i += 1
-                j -= 1
-        if at <= j:
-            high = j
-        elif at >= i:
-            low = i
-        else:
-            break
-    found: float = values[at]
-    return found
+    low = int(place)
+    high = min(low + 1, values.size - 1)
+    some = np.partition(values, (low, high))
+    return float(some[low] + (place - low) * (some[high] - some[low]))

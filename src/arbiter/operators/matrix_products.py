@@ -8,12 +8,13 @@ also quicker: rows of a piece stay in the nearest cache.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 Rough = NDArray[np.floating[Any]]  # in the precision of the maps
+Kind = TypeVar("Kind", bound=Rough)
 
 _MAX_MULTIPLICATIONS = 1 << 18
 _ROWS, _COLUMNS = 16, 16  # rows of a piece, and what its columns are a multiple of
@@ -43,15 +44,20 @@ class LinearMap(NamedTuple):
         return found.reshape(*x.shape[:-1], found.shape[-1])
 
 
-def multiply(x: Rough, weight: Rough) -> Rough:
+def multiply(x: Kind, weight: Rough) -> Kind:
     """``(M, N)`` products of ``(M, K)`` and ``(K, N)``, piece by piece."""
     (M, K), N = x.shape, weight.shape[1]
-    x, out = np.ascontiguousarray(x), np.empty((M, N), x.dtype)
-    if K * N * _ROWS <= _MAX_MULTIPLICATIONS:  # all columns at once, and as many rows as fit
-        high, wide = _MAX_MULTIPLICATIONS // (K * N), N
+    out: Rough = np.empty((M, N), x.dtype)
+    if M == 1:  # a single row would go another way, which splits sooner
+        return cast(Kind, multiply(np.repeat(x, 2, axis=0), weight)[:1])
+    if K * N * (_ROWS + 1) <= _MAX_MULTIPLICATIONS:  # all columns, and as many rows as fit
+        high, wide = _MAX_MULTIPLICATIONS // (K * N) - 1, N
     else:
-        high, wide = _ROWS, max(_MAX_MULTIPLICATIONS // (_ROWS * K) // _COLUMNS, 1) * _COLUMNS
+        high, wide = _ROWS, _MAX_MULTIPLICATIONS // ((_ROWS + 1) * K) // _COLUMNS * _COLUMNS
+        wide = max(wide - _COLUMNS if N % max(wide, 1) == 1 else wide, _COLUMNS)
     rows, columns = M - M % high, N - N % wide
+    if M - rows == 1:  # one row is taken with those before it
+        rows -= high
     if rows and columns:
         pieces = x[:rows].reshape(-1, 1, high, K)
         parts = weight[:, :columns].reshape(K, -1, wide).transpose(1, 0, 2)
@@ -64,4 +70,4 @@ def multiply(x: Rough, weight: Rough) -> Rough:
         for first in range(0, N, wide):
             some = slice(first, first + wide)
             np.matmul(x[rows:], weight[:, some], out=out[rows:, some])
-    return out
+    return cast(Kind, out)

@@ -40,8 +40,8 @@ from arbiter.operators.prior.slice_offsets import (
     shares,
 )
 from arbiter.operators.quote_rows import Indices
-from arbiter.pricing.elementary import exp, log, tail
-from arbiter.pricing.normal import cdf, mills
+from arbiter.pricing.elementary import exp, tail
+from arbiter.pricing.normal import cdf_of, mills
 
 ROUNDS = 1
 MID_VARIANCE_SHARE = 0.4  # of the squared half-spread: the variance of a mid, at first
@@ -218,28 +218,12 @@ def average_error_laws(off: Array, variance: Array, half: Array) -> tuple[float,
         variance: ``(N,)`` of the latter, with that of a Gaussian error.
         half: ``(N,)`` half the lengths of the intervals.
     """
-    score = np.empty(len(_LAWS))
-    _fill_law_scores(off, variance, half, score)
+    reach, blur = _LAWS[:, 0, None] * half, _LAWS[:, 1, None] * half  # (K, N)
+    per, near = 1.0 / np.sqrt(variance + blur * blur), np.abs(off)
+    mass = cdf_of((reach - near) * per) - cdf_of(-(reach + near) * per)
+    score = np.log(np.maximum(mass / (2.0 * reach), MIN_DENSITY)).sum(1)
     share = shares(score)
     return float(share @ _LAWS[:, 0]), float(share @ _LAWS[:, 1])
-
-
-@compiled
-def _fill_law_scores(off: Array, variance: Array, half: Array, score: Array) -> None:
-    """``(K,)`` log-likelihoods of the laws."""
-    density = np.empty(off.size)
-    for law in range(len(_LAWS)):
-        reach, blur = _LAWS[law]
-        for i in range(off.size):
-            far, near = reach * half[i], abs(off[i])
-            per = 1.0 / math.sqrt(variance[i] + (blur * half[i]) ** 2)
-            mass = cdf((far - near) * per) - cdf(-(far + near) * per)
-            density[i] = max(mass / (2.0 * far), MIN_DENSITY)
-        for i in range(off.size):
-            density[i] = log(density[i])
-        score[law] = 0.0
-        for i in range(off.size):
-            score[law] += density[i]
 
 
 @compiled

@@ -23,14 +23,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from arbiter.compiled import compiled
 from arbiter.conventions import Array
+from arbiter.operators.matrix_products import multiply
 from arbiter.operators.prior.bid_ask_likelihood import Near, Quoted, posterior, read
 from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO, Scaled
 from arbiter.operators.prior.slice_offsets import SplineRows
 from arbiter.operators.prior.star_order_projection import transport
 from arbiter.operators.prior.transport_prices import PricedSmile, Smile, price_smile
-from arbiter.operators.quote_rows import Indices
 
 ZETA, CLOCK = (-3.8, 2.6), (-6.8, 0.5)  # ζ and w between which the basis lives
 STRIKES, CLOCKS = 16, 17  # splines along each
@@ -75,8 +74,16 @@ def factor() -> Array:
 
 @lru_cache(maxsize=1)
 def _factor_along_clock() -> Array:
-    """``(NW, d, NZ)`` the same, in the order of use."""
-    return np.ascontiguousarray(np.moveaxis(factor(), 0, -1))
+    """``(NW, d·NZ)`` the same, in the order of use."""
+    return np.ascontiguousarray(np.moveaxis(factor(), 0, -1)).reshape(CLOCKS, -1)
+
+
+def along_clock(total: Array) -> Array:
+    """``(M, d, NZ)`` what coefficients make of the splines along strikes, at ``log(σ√T)``."""
+    clock, near = splines(total, CLOCK, CLOCKS), np.zeros((total.size, CLOCKS))
+    at = clock.left[:, None] + np.arange(clock.basis.shape[1])
+    np.put_along_axis(near, at, clock.basis, 1)
+    return multiply(near, _factor_along_clock()).reshape(total.size, -1, STRIKES)
 
 
 def splines(x: Array, ends: tuple[float, float], count: int) -> Near:
@@ -111,13 +118,11 @@ def guess_smiles(chain: Scaled, place: Array) -> tuple[Array, Array]:
     every = Near(
         (heads.left + STRIKES * np.arange(L)[:, None]).ravel(), np.tile(heads.basis, (L, 1))
     )
-    clock, half = splines(chain.total.ravel(), CLOCK, CLOCKS), np.exp(chain.noise)
+    slices, half = along_clock(chain.total.ravel()), np.exp(chain.noise)
     smile, variance = np.empty((B, L, place.size)), np.empty((B, L, place.size))
-    by = np.empty((factor().shape[-1], L * STRIKES))
-    fan = SplineRows(by, np.arange(L + 1) * STRIKES)
     for i in range(B):
-        own = slice(i * L, (i + 1) * L)
-        _fill_splines(clock.left[own], clock.basis[own], _factor_along_clock(), by)
+        by = np.swapaxes(slices[i * L : (i + 1) * L], 0, 1).reshape(-1, L * STRIKES)  # (d, R)
+        fan = SplineRows(by, np.arange(L + 1) * STRIKES)
         begin = ends[i * L : (i + 1) * L + 1]
         some = slice(begin[0], begin[L])
         near = Near(at.left[some], at.basis[some])
@@ -125,16 +130,3 @@ def guess_smiles(chain: Scaled, place: Array) -> tuple[Array, Array]:
         read(belief, every, smile[i].reshape(-1), variance[i].reshape(-1))
     np.clip(smile, -MAX_LOG_VOLATILITY_RATIO, MAX_LOG_VOLATILITY_RATIO, out=smile)
     return smile, 0.5 * np.log(np.maximum(variance, MIN_VARIANCE))
-
-
-@compiled
-def _fill_splines(left: Indices, basis: Array, factor: Array, by: Array) -> None:
-    """``(d, L·NZ)`` what coefficients make of the splines along strikes of one chain's slices."""
-    _, d, count = factor.shape
-    for each in range(left.size):
-        at, of = left[each], basis[each]
-        a, b, c, e = factor[at], factor[at + 1], factor[at + 2], factor[at + 3]
-        for j in range(d):
-            for r in range(count):
-                found = of[0] * a[j, r] + of[1] * b[j, r]
-                by[j, each * count + r] = found + of[2] * c[j, r] + of[3] * e[j, r]

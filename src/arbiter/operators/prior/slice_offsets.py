@@ -141,8 +141,11 @@ def _average(values: tuple[float, ...], score: Array) -> float:
 
 def _find_offset_deviation(sums: Sums) -> float:
     """The size of levels. Coefficients are solved for instead of the levels, once for all sizes."""
-    precision, rows, side = sums.gram.copy(), sums.rows.copy(), sums.side.copy()
-    _eliminate_coefficients(precision, rows, side)
+    factor, rows, side = sums.gram.copy(), sums.rows.copy(), sums.side.copy()
+    factor.ravel()[:: side.size + 1] += INITIAL_PRIOR_SCALE**-2.0
+    small_matrices.factorise(factor)
+    small_matrices.forward_all(factor, rows)
+    small_matrices.forward(factor, side)
     precision = np.diag(sums.mass) - multiply(rows.T, rows)
     level, room = sums.level - (rows * side[:, None]).sum(0), np.empty_like(precision)
     height = [
@@ -179,16 +182,6 @@ def _evaluate(precision: Array, scale: float, side: Array, factor: Array) -> flo
     for j in range(d):
         found += 0.5 * solved[j] ** 2 + math.log(factor[j, j])  # a reciprocal
     return found
-
-
-@compiled
-def _eliminate_coefficients(precision: Array, rows: Array, side: Array) -> None:
-    """Solve for coefficients of a middling deviation, up to the factor, in place."""
-    for j in range(side.size):
-        precision[j, j] += INITIAL_PRIOR_SCALE**-2.0
-    small_matrices.factorise(precision)
-    small_matrices.forward_all(precision, rows)
-    small_matrices.forward(precision, side)
 
 
 @compiled

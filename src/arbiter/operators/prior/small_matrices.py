@@ -15,21 +15,22 @@ from arbiter.conventions import Array
 
 @compiled
 def squares(A: Array, P: Array) -> None:
-    """The upper half of ``AᵀA`` into P."""
+    """``AᵀA`` into P, both halves: whole rows are done sooner than what is left of them."""
     many, n = A.shape
     tiled = many - many % 4
     for i in range(n):
         row = P[i]
-        for j in range(i, n):
+        for j in range(n):
             row[j] = 0.0
         for r in range(0, tiled, 4):
-            a, b, c, d = A[r, i], A[r + 1, i], A[r + 2, i], A[r + 3, i]
             e, f, g, h = A[r], A[r + 1], A[r + 2], A[r + 3]
-            for j in range(i, n):
+            a, b, c, d = e[i], f[i], g[i], h[i]
+            for j in range(n):
                 row[j] += (a * e[j] + b * f[j]) + (c * g[j] + d * h[j])
         for r in range(tiled, many):
-            a, e = A[r, i], A[r]
-            for j in range(i, n):
+            e = A[r]
+            a = e[i]
+            for j in range(n):
                 row[j] += a * e[j]
 
 

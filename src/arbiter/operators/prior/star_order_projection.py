@@ -168,13 +168,9 @@ def _add_cost(P: Array, hold: float, cost: Array, at: Array, target: Array) -> N
     """Add the cost of a step to a curvature, and that times where it begins to the target."""
     W = len(P)
     for i in range(W):
-        row, more = P[i], cost[i]
-        for j in range(i, W):
+        row, more, here = P[i], cost[i], at[i]
+        for j in range(W):
             row[j] += hold * more[j]
-        for j in range(i):  # what is below the diagonal too, for a product with rows
-            row[j] = P[j, i]
-    for i in range(W):
-        row, here = P[i], at[i]
         for j in range(W):
             target[j] += row[j] * here
 
