@@ -6,17 +6,21 @@ import ast
 import logging
 import os
 import re
+import subprocess
+import sys
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from numba import njit
 
 from arbiter import compiled
 from arbiter.cli.console_log import show_only_notices
 from arbiter.compiled import config
+from arbiter.surface import Surface
 
 
 @pytest.fixture(autouse=True)
@@ -223,3 +227,24 @@ def test_the_notice_is_shown_while_a_command_works(
         logging.getLogger("arbiter.operators").warning("odd quotes")
     told = "compiling for this machine, which takes up to a minute the first time\n"
     assert capsys.readouterr().err == told
+
+
+PROGRAM = """
+import sys
+sys.modules["numba"] = None
+import numpy as np
+from arbiter.surface import Surface
+surface = Surface.from_slopes([-1.0, 0.0, 1.0], [0.25, 1.0], [[0.1, 0.09, 0.1], [0.2, 0.19, 0.2]])
+sys.stdout.write(repr(surface.iv(np.array([-0.3, 0.0, 0.2]), 0.6).tolist()))
+"""
+
+
+def test_without_the_compiler_the_numbers_are_the_same() -> None:
+    """A machine that only trains networks has none."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
+    )
+    slopes = [[0.1, 0.09, 0.1], [0.2, 0.19, 0.2]]
+    surface = Surface.from_slopes([-1.0, 0.0, 1.0], [0.25, 1.0], slopes)
+    expected = surface.iv(np.array([-0.3, 0.0, 0.2]), 0.6)
+    assert ast.literal_eval(done.stdout) == pytest.approx(expected.tolist(), rel=1e-13)

@@ -1,8 +1,9 @@
 """Loops over numbers, compiled on their first call and kept on disk for the next process.
 
-For what is a long row of small steps: there a tensor library spends its time between operations.
-Sums may be taken in another order than they are written, always the same one on one machine.
-Threads run such functions side by side.
+For what is a long row of small steps: there a library of arrays spends its time between operations.
+Sums are taken in the order in which they are written. Threads run such functions side by side.
+Where Numba is not installed, as on a machine that only trains networks, the functions are Python's
+own: the same results, hundreds of times later.
 
 What is kept belongs to one state of all files that a function can be made of, its own room and
 those below it (:data:`ROOMS`): the compiler itself looks at the file of a function alone, and would
@@ -24,9 +25,14 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar, cast
 
-from numba import njit
-from numba.core import config as _config
-from numba.core import event
+try:
+    from numba import njit
+    from numba.core import config as _config
+    from numba.core import event
+
+    HAS_COMPILER = True
+except ImportError:
+    _config, HAS_COMPILER = None, False  # type: ignore[assignment]
 
 F = TypeVar("F", bound=Callable[..., object])
 logger = logging.getLogger(__name__)
@@ -50,10 +56,7 @@ def compiled(f: F) -> F:
 
 
 def inlined(f: F) -> F:
-    """The same, put where it is called: small functions of one number, in loops over many.
-
-    Their own sums are taken as written.
-    """
+    """The same, put where it is called: small functions of one number, in loops over many."""
     return _compile_function(f, forceinline=True)
 
 
@@ -61,6 +64,8 @@ def _compile_function(f: F, **more: object) -> F:
     # nobody calls these from C
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
     options |= more
+    if not HAS_COMPILER:
+        return f
     with _compile_lock:  # modules may be imported by several threads
         _register_notice()
         path = Path(f.__code__.co_filename)
@@ -146,20 +151,19 @@ def is_of_package(event: Any) -> bool:
     return (getattr(function, "__module__", None) or "").startswith("arbiter.")
 
 
-class _CompileNotice(event.Listener):
-    """Logs once why the first call of all takes long."""
-
-    def on_start(self, event: Any) -> None:
-        if is_of_package(event):
-            log_compiling()
-
-    def on_end(self, event: Any) -> None:
-        """Do nothing."""
-
-
 @lru_cache(maxsize=1)
 def _register_notice() -> None:
-    event.register("numba:compile", _CompileNotice())  # type: ignore[no-untyped-call]
+    """Have the compiler say once why the first call of all takes long."""
+
+    class CompileNotice(event.Listener):
+        def on_start(self, event: Any) -> None:
+            if is_of_package(event):
+                log_compiling()
+
+        def on_end(self, event: Any) -> None:
+            """Do nothing."""
+
+    event.register("numba:compile", CompileNotice())  # type: ignore[no-untyped-call]
 
 
 @lru_cache(maxsize=1)

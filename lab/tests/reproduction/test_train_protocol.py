@@ -23,8 +23,8 @@ FEW = replace(
     SMOKE.small, pool=8, held_out=6, steps=6, decay=2, warm=1, ramp=1, measure_every=3, save_every=3
 )
 ABSENT = (
-    "exchange_calendars", "jinja2", "matplotlib", "pandas", "piqp", "plotly", "polars", "pyarrow",
-    "rich", "typer",
+    "exchange_calendars", "jinja2", "llvmlite", "matplotlib", "numba", "pandas", "piqp", "plotly",
+    "polars", "pyarrow", "rich", "typer",
 )  # fmt: skip
 
 
