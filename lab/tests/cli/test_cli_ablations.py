@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 import tiny
 from arbiter.cli import app
-from arbiter.operators.checkpoint import CheckpointError
+from arbiter.operators.checkpoint import REQUIRED_PROVENANCE, CheckpointError
 from arbiter.operators.network.config import Config
 from arbiter.operators.pretrained import Operator
 from arbiter_lab.differentiable.operators import checkpoint
@@ -110,7 +110,7 @@ def test_a_decoder_is_not_taken_for_the_other(convex: Path, tmp_path: Path) -> N
     with pytest.raises(CheckpointError, match=r"decoder is 'icnn'.*or score this one"):
         Operator.load(convex)
     config = Config(heads=4, width=8, state=4, rank=1, context=8)
-    info: dict[str, Any] = {name: {} for name in checkpoint.REQUIRED_PROVENANCE}
+    info: dict[str, Any] = {name: {} for name in REQUIRED_PROVENANCE}
 
     def saved(**changes: Any) -> Path:
         about = info | {"config": config.to_dict() | changes}

@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 import arbiter as ab
 from arbiter.cli import app
 from arbiter.data import example_chain_path as example_path
+from arbiter.operators.checkpoint import REQUIRED_PROVENANCE
 from arbiter.operators.network.config import Config
 from arbiter_lab.baselines.matched_size import match_design
 from arbiter_lab.differentiable.operators import checkpoint
@@ -39,7 +40,7 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An operator that nobody has trained, and that is small."""
     network = Network(Config(heads=8, width=16, state=8, rank=2, context=16, looks=1))
-    info: dict[str, Any] = {name: {} for name in checkpoint.REQUIRED_PROVENANCE} | {
+    info: dict[str, Any] = {name: {} for name in REQUIRED_PROVENANCE} | {
         "config": network.config.to_dict()
     }
     path = tmp_path_factory.mktemp("weights") / "small.safetensors"
@@ -171,7 +172,7 @@ def test_a_trained_baseline_is_compared_by_the_name_of_its_model(
     weights: Path, tmp_path: Path
 ) -> None:
     design = match_design("gru", Config(heads=8, width=12, state=6, rank=2, context=12, looks=1))
-    info: dict[str, Any] = {name: {} for name in checkpoint.REQUIRED_PROVENANCE}
+    info: dict[str, Any] = {name: {} for name in REQUIRED_PROVENANCE}
     path = checkpoint.save(
         tmp_path / "net.safetensors",
         design.build().state_dict(),

@@ -33,6 +33,7 @@ from arbiter.operators.prior import (
     gaussian_process,
     reference_volatility,
     shrinkage,
+    slice_offsets,
     smile_to_slopes,
     star_order_projection,
     transport_prices,
@@ -51,7 +52,6 @@ from arbiter_lab.differentiable.operators.prior import bid_ask_likelihood as tor
 from arbiter_lab.differentiable.operators.prior import gaussian_process as torch_process
 from arbiter_lab.differentiable.operators.prior import reference_volatility as torch_reference
 from arbiter_lab.differentiable.operators.prior import shrinkage as torch_shrinkage
-from arbiter_lab.differentiable.operators.prior import slice_offsets as torch_offsets
 from arbiter_lab.differentiable.operators.prior import smile_to_slopes as torch_slopes
 from arbiter_lab.differentiable.operators.prior import star_order_projection as torch_projection
 from arbiter_lab.differentiable.operators.prior import transport_prices as torch_prices
@@ -322,7 +322,7 @@ def references(seed: int, shift: float) -> Sides:
     )
     plain = torch_process.Kriged(*(torch.from_numpy(part) for part in guess))
     plain = plain._replace(smile=torch.from_numpy(parts[0]))
-    hats = geometry_stream.at_knots(PLACE)
+    hats = geometry_stream.at_knots(PLACE).astype(np.float64)
     place = torch.from_numpy(PLACE)
     return (
         [
@@ -447,8 +447,8 @@ def test_chains_are_calm_and_wild() -> None:
         for calm in (1.0, 0.3, 0.05, 0.01)
         for tau in torch_process.known(chain._replace(u=calm * chain.u)).law.prior.wild
     }
-    assert min(wild) < torch_offsets.PRIOR_SCALES[1]
-    assert max(wild) > torch_offsets.INITIAL_PRIOR_SCALE
+    assert min(wild) < slice_offsets.PRIOR_SCALES[1]
+    assert max(wild) > slice_offsets.INITIAL_PRIOR_SCALE
 
 
 def smiles_between(parts: tuple[float, float]) -> Iterator[tuple[transport_prices.Smile, Numbers]]:

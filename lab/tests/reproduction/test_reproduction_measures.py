@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from arbiter.operators.checkpoint import REQUIRED_PROVENANCE
 from arbiter.pricing import black
 from arbiter.quotes import Quotes
 from arbiter.scoring import Model
@@ -148,7 +149,7 @@ def convex(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = replace(FEW.config, decoder="icnn")
     torch.manual_seed(0)
     network = Network(config)
-    info: dict[str, Any] = {name: {} for name in checkpoint.REQUIRED_PROVENANCE}
+    info: dict[str, Any] = {name: {} for name in REQUIRED_PROVENANCE}
     info |= {"config": config.to_dict(), "metrics": {"DualGap": 0.5}, "ended": "converged"}
     path = tmp_path_factory.mktemp("convex") / "icnn.safetensors"
     return checkpoint.save(path, network.state_dict(), info)

@@ -149,7 +149,7 @@ def test_a_planted_wait_is_seen() -> None:
 def test_a_step_can_be_recorded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing between the batch and its gradients, nor in Q-Align, waits for the device."""
     monkeypatch.setattr(
-        "arbiter.pricing.transport.any_or_recording", lambda mask: True
+        "arbiter_lab.differentiable.pricing.transport.any_or_recording", lambda mask: True
     )  # as while recording
     trainer = Trainer(tiny.SETTINGS.apply_ablation(name), tiny.laws())
     lesson = trainer.draws.next_lesson(0).lesson
