@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import arbiter as ab
 from arbiter.operators import domain, domain_features, workers
+from arbiter.operators.quote_rows import batches
 from plain_traits import plain_traits
 
 seeds = st.integers(0, 2**31)
@@ -97,7 +98,8 @@ def test_an_error_in_a_worker_reaches_the_caller() -> None:
 
 def test_surfaces_of_many_do_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     quotes = ab.example_chain().quotes()
-    chains = [quotes.select(np.arange(len(quotes)) % 40 != i) for i in range(12)]
+    chains = [quotes.select(np.arange(len(quotes)) % 90 != i) for i in range(90)]
+    assert len(batches(chains)) > 2  # which threads share
     operator, found = ab.Operator.pretrained(), []
     for count in ("1", "2", "8"):
         monkeypatch.setenv("OMP_NUM_THREADS", count)

@@ -322,7 +322,7 @@ def references(seed: int, shift: float) -> Sides:
     )
     plain = torch_process.Kriged(*(torch.from_numpy(part) for part in guess))
     plain = plain._replace(smile=torch.from_numpy(parts[0]))
-    hats = geometry_stream.at_knots(PLACE)
+    hats = geometry_stream.at_knots(PLACE).astype(np.float64)
     place = torch.from_numpy(PLACE)
     return (
         [
