@@ -15,7 +15,7 @@ from arbiter import Quotes, Surface, example
 from arbiter.conventions import Array
 from arbiter.markets import LiftedHeston
 from arbiter.models.parameters import preset
-from arbiter_lab.differentiable.pricing.transport import Transport
+from arbiter.pricing.transport import Transport
 from arbiter_lab.metrics import densities, desk, volatility
 from arbiter_lab.metrics.marginals import InvertedMarginals
 from arbiter_lab.metrics.metric import worst_day
