@@ -293,7 +293,15 @@ def measure_processes(chain: Path | None) -> list[Row]:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         if chain is not None:
-            fit = ["-m", "arbiter.cli", "fit", str(chain), "--out", f"{folder}/out", "--json"]
+            fit = [
+                "-c",
+                "from arbiter.cli import main; main()",
+                "fit",
+                str(chain),
+                "--out",
+                f"{folder}/out",
+                "--json",
+            ]
             run_command(fit)
             rows.append(
                 Row("arbiter fit CHAIN, with report", min(run_command(fit) for _ in range(3)))
