@@ -15,6 +15,7 @@ from arbiter.compiled import compiled
 from arbiter.conventions import Array
 
 _LANES = 8  # numbers that a processor takes at a time, at most
+_PADDING = 2 * _LANES  # zeros beside every row of a factor, so that loops run in whole vectors
 
 
 class SingularMatrixError(ValueError):
@@ -28,8 +29,7 @@ def factorise(matrix: Array) -> Array:
         SingularMatrixError: If the matrix is not positive definite.
     """
     size, width = matrix.shape
-    # zeros beside every row let the loops below run in whole vectors
-    factor = np.zeros((size, width + _LANES))
+    factor = np.zeros((size, width + _PADDING))
     factor[:, :width] = matrix
     if not factorise_in_place(factor, width):
         raise SingularMatrixError("the matrix is not positive definite")
@@ -38,23 +38,47 @@ def factorise(matrix: Array) -> Array:
 
 @compiled
 def factorise_in_place(factor: Array, width: int) -> bool:
-    """Overwrite a padded matrix by its Cholesky factor; False if it is not positive definite."""
-    size = len(factor)
-    column = np.zeros(factor.shape[1])
-    for j in range(size):
-        own = factor[j]
-        if not own[0] > 0.0:
+    """Overwrite a padded matrix by its Cholesky factor; False if it is not positive definite.
+
+    Four columns at a time: a row below them is read and written once for all four.
+    """
+    size, whole = len(factor), len(factor) // 4 * 4
+    for first in range(0, whole, 4):
+        for j in range(first, first + 4):
+            if not _finish_column(factor, width, j):
+                return False
+            for i in range(j + 1, min(first + 4, j + width)):
+                share, row, after = factor[j, i - j], factor[i], factor[j, i - j :]
+                for t in range(width):
+                    row[t] -= share * after[t]
+        for i in range(first + 4, min(first + 3 + width, size)):
+            row, off = factor[i], i - first
+            one, two = factor[first, off:], factor[first + 1, off - 1 :]
+            three, four = factor[first + 2, off - 2 :], factor[first + 3, off - 3 :]
+            a, b, c, d = one[0], two[0], three[0], four[0]
+            for t in range((width - off + 3 + _LANES - 1) // _LANES * _LANES):
+                row[t] -= (a * one[t] + b * two[t]) + (c * three[t] + d * four[t])
+    for j in range(whole, size):
+        if not _finish_column(factor, width, j):
             return False
-        root = math.sqrt(own[0])
-        per = 1.0 / root
-        own[0] = root
-        for i in range(1, width):
-            own[i] *= per
-            column[i] = own[i]
-        for i in range(1, min(width, size - j)):
-            share, row, after = column[i], factor[j + i], column[i:]
-            for t in range((width - i + _LANES - 1) // _LANES * _LANES):
+        for i in range(j + 1, min(size, j + width)):
+            share, row, after = factor[j, i - j], factor[i], factor[j, i - j :]
+            for t in range(width):
                 row[t] -= share * after[t]
+    return True
+
+
+@compiled
+def _finish_column(factor: Array, width: int, j: int) -> bool:
+    """Divide a column by the root of its pivot; False if there is none."""
+    own = factor[j]
+    if not own[0] > 0.0:
+        return False
+    root = math.sqrt(own[0])
+    per = 1.0 / root
+    own[0] = root
+    for i in range(1, width):
+        own[i] *= per
     return True
 
 
@@ -65,7 +89,7 @@ def half_log_determinant(factor: Array) -> float:
 
 def solve(factor: Array, force: Array) -> Array:
     """The solution of ``A x = force`` for a vector ``(p,)`` or columns ``(p, r)``."""
-    width, out = factor.shape[1] - _LANES, np.array(force, order="C")
+    width, out = factor.shape[1] - _PADDING, np.array(force, order="C")
     if out.ndim == 1:
         solve_in_place(factor, width, out)
     else:
@@ -156,7 +180,7 @@ def inner_product(a: Array, b: Array) -> float:
 
 def invert_within_band(factor: Array) -> Array:
     """The entries ``(p, w)`` of the inverse that lie within the band."""
-    width = factor.shape[1] - _LANES
+    width = factor.shape[1] - _PADDING
     whole = np.zeros((len(factor) + width, 2 * width + _LANES))
     out = np.zeros((len(factor), width))
     _fill_inverse(factor, width, whole, out)
@@ -178,7 +202,14 @@ def _fill_inverse(factor: Array, width: int, whole: Array, out: Array) -> None:
         per = 1.0 / own[0]
         for i in range(vectors):
             sums[i] = 0.0
-        for t in range(1, width):
+        tiled = 1 + reach // 4 * 4
+        for t in range(1, tiled, 4):
+            a, b, c, d = own[t], own[t + 1], own[t + 2], own[t + 3]
+            one, two = whole[j + t, width - t :], whole[j + t + 1, width - t - 1 :]
+            three, four = whole[j + t + 2, width - t - 2 :], whole[j + t + 3, width - t - 3 :]
+            for i in range(vectors):
+                sums[i] += (a * one[i] + b * two[i]) + (c * three[i] + d * four[i])
+        for t in range(tiled, width):
             share, row = own[t], whole[j + t, width - t :]
             for i in range(vectors):
                 sums[i] += share * row[i]

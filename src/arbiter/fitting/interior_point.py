@@ -236,7 +236,7 @@ class InteriorPoint(Generic[Point]):
             z=z,
             point=point,
             slacks=slacks,
-            duals=np.clip(duals, centred / _MAX_DUAL_RATIO, centred * _MAX_DUAL_RATIO),
+            duals=_hold(duals, centred),
             iterations=self.iterations + 1,
             damping=max(10.0 * self.damping, 1e-4) if size < 0.3 * whole else eased,
         )
@@ -286,7 +286,7 @@ class InteriorPoint(Generic[Point]):
                 + min(1.0, _BOUNDARY_STEP_SHARE * largest_feasible_step(duals, step.duals))
                 * step.duals
             )
-            duals = np.clip(duals, mu / y / _MAX_DUAL_RATIO, mu / y * _MAX_DUAL_RATIO)
+            duals = _hold(duals, mu / y)
             if size > _LAST_STEP_SHARE:
                 break
         return dz, duals, mu
@@ -300,6 +300,11 @@ class InteriorPoint(Generic[Point]):
         dz = factor.solve(force)
         dy = self.constraints.apply_matrix(dz)
         return _NewtonDirection(dz, dy, (mu - duals * dy) / y - duals, force)
+
+
+def _hold(duals: Array, centred: Array) -> Array:
+    """Duals within a factor of where they are centred."""
+    return np.minimum(np.maximum(duals, centred / _MAX_DUAL_RATIO), centred * _MAX_DUAL_RATIO)
 
 
 class _WoodburyFactor(NamedTuple):

@@ -31,6 +31,11 @@ class Roughness:
     twist: float = 0.0
     level: float = 0.0
 
+    @property
+    def weights(self) -> tuple[float, float, float, float]:
+        """The four weights."""
+        return self.strike, self.maturity, self.twist, self.level
+
     def __post_init__(self) -> None:
         positive = 0.0 < self.strike < np.inf and 0.0 < self.maturity < np.inf
         if not (positive and 0.0 <= self.twist < np.inf and 0.0 <= self.level < np.inf):

@@ -5,7 +5,7 @@ The penalty applies to the distance from a centre: from flat volatility, or from
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,15 +161,16 @@ class Penalty:
     def weigh(self, roughness: Roughness) -> Array:
         """``(p, w)`` the penalty's matrix with the weights of ``roughness``."""
         matrix = self.fixed.copy()
-        for weight, term in zip(astuple(roughness), self.terms, strict=True):
+        for weight, term in zip(roughness.weights, self.terms, strict=True):
             if weight > 0.0:
                 matrix += weight * term
         return matrix
 
-    def evaluate_terms(self, change: Array) -> list[float]:
-        """The roughnesses of ``z − centre``, ``(p,)``, at weight one and without the half."""
-        return [float(change @ banded.multiply(term, change)) for term in self._chosen_terms]
+    def evaluate_terms(self, change: Array, count: int = 4) -> list[float]:
+        """The first roughnesses of ``z − centre``, ``(p,)``, at weight one and without the half."""
+        terms = self._chosen_terms[:count]
+        return [float(change @ banded.multiply(term, change)) for term in terms]
 
-    def average_terms(self, covariance: Array) -> list[float]:
-        """The mean of :meth:`evaluate_terms` under a covariance ``(p, w)`` within the band."""
-        return [banded.inner_product(covariance, term) for term in self._chosen_terms]
+    def average_terms(self, covariance: Array, count: int = 4) -> list[float]:
+        """The means of :meth:`evaluate_terms` under a covariance ``(p, w)`` within the band."""
+        return [banded.inner_product(covariance, term) for term in self._chosen_terms[:count]]

@@ -15,7 +15,7 @@ that distance itself, and the share of the prior's shape that is kept.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -122,7 +122,7 @@ def _count_weights(model: FitObjective) -> int:
 
 def get_roughness_weights(model: FitObjective) -> Array:
     """The weights of ``model`` that are chosen, ``(3,)`` or with a prior ``(4,)``."""
-    return np.array(astuple(model.roughness)[: _count_weights(model)])
+    return np.array(model.roughness.weights[: _count_weights(model)])
 
 
 def bound_roughness(weights: Array) -> Roughness:
@@ -267,6 +267,7 @@ def traces_from_covariance(model: FitObjective, after: Array, z: Array) -> list[
     ridged = quadratic.band.copy()
     ridged[:, 0] += RIDGE_PRECISION
     before = banded.invert_within_band(banded.factorise(ridged))
-    prior, posterior = penalty.average_terms(before), penalty.average_terms(after)
-    energy = penalty.evaluate_terms(z - quadratic.centre)
+    count = _count_weights(model)
+    prior, posterior = (penalty.average_terms(part, count) for part in (before, after))
+    energy = penalty.evaluate_terms(z - quadratic.centre, count)
     return [PenaltyTrace(*parts) for parts in zip(prior, posterior, energy, strict=True)]
