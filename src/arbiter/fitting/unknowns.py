@@ -8,11 +8,10 @@ neighbours only, and is kept as a band (:mod:`arbiter.fitting.banded`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from arbiter.compiled import compiled
 from arbiter.conventions import Array
 
 _LINK_BANDWIDTH = 2  # diagonals on each side in the blocks that couple expiries: second differences
@@ -79,17 +78,24 @@ class UnknownLayout:
         Returns:
             ``(p, w)``.
         """
-        count, block = self.shape
         band = np.zeros(self.band_shape)
-        table = band.reshape(count, block, -1)
-        row, column = self._lower_entries
-        table[:, column, row - column] = blocks[:, row, column]
-        if links is not None:
-            for shift in range(-_LINK_BANDWIDTH, _LINK_BANDWIDTH + 1):
-                at = np.arange(max(0, -shift), block - max(0, shift))
-                table[:-1, at, block + shift] = links[:, at + shift, at]
+        if links is None:
+            links = np.zeros((0, self.block_size, self.block_size))
+        _fill_band(np.ascontiguousarray(blocks), np.ascontiguousarray(links), band)
         return band
 
-    @cached_property
-    def _lower_entries(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        return np.tril_indices(self.block_size)
+
+@compiled
+def _fill_band(blocks: Array, links: Array, band: Array) -> None:
+    size = blocks.shape[1]
+    for at in range(len(band) // size):
+        own, rows = blocks[min(at, len(blocks) - 1)], band[at * size : (at + 1) * size]
+        for column in range(size):
+            for row in range(column, size):
+                rows[column, row - column] = own[row, column]
+    for at in range(len(links)):
+        link, rows = links[at], band[at * size : (at + 1) * size]
+        for column in range(size):
+            low = max(column - _LINK_BANDWIDTH, 0)
+            for row in range(low, min(column + _LINK_BANDWIDTH + 1, size)):
+                rows[column, size + row - column] = link[row, column]
