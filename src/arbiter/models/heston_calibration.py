@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from arbiter.conventions import Array
 from arbiter.models.fourier_nodes import FourierNodes
@@ -91,6 +90,8 @@ def calibrate(quotes: Quotes, half_spread: Array) -> Calibration | None:
     )
     first = np.clip(coordinates_from_parameters(start), low + 1e-6, high - 1e-6)
     with np.errstate(all="ignore"):  # what is no number is far off, and left
+        from scipy.optimize import least_squares  # a quarter of a second to import
+
         residuals = _residuals(quotes, half_spread, total_volatility)
 
         def derivatives(at: Array) -> Array:
