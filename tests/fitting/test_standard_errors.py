@@ -102,6 +102,18 @@ def test_errors_broadcast_and_grow_away_from_the_quotes() -> None:
     assert error[-1] > 5.0 * error[5]
 
 
+def test_errors_do_not_depend_on_the_company_of_a_point(rng: np.random.Generator) -> None:
+    """Many points at one maturity, one at each of many, and any order of them."""
+    surface = fit(heston_surface(614).quotes)
+    T = np.repeat(rng.uniform(0.02, 1.5, 12), 40)
+    T[:100] = 0.3
+    k, order = 0.2 * rng.normal(size=T.size) * np.sqrt(T), rng.permutation(T.size)
+    together = surface.iv_error(k, T)
+    assert surface.iv_error(k[order], T[order]) == pytest.approx(together[order], rel=1e-12)
+    alone = [float(surface.iv_error(k[i], T[i])) for i in (0, 99, 200, 479)]
+    assert alone == pytest.approx(together[[0, 99, 200, 479]].tolist(), rel=1e-9)
+
+
 def test_two_components_have_errors_too() -> None:
     surface = fit(heston_surface(612, hard=True).quotes, options=FitOptions(components=2))
     error = surface.iv_error(np.array([-0.1, 0.0, 0.1]), 0.4)

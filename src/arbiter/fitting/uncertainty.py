@@ -57,7 +57,8 @@ class Uncertainty:
     def iv(self, k: ArrayLike, T: Array) -> Array:
         """Standard errors of implied volatilities."""
         points, at = np.broadcast_arrays(np.asarray(k, dtype=np.float64), T)
-        flat, maturities = points.ravel(), at.ravel()
+        order = np.argsort(at.ravel(), kind="stable")  # every maturity's points side by side
+        flat, maturities = points.ravel()[order], at.ravel()[order]
         unique, slice_of = np.unique(maturities, return_inverse=True)
         slopes, shares = self.decoder.slopes_at(unique), self.decoder.weights_at(unique)
         kernel = OtmPricer(KnotQuadrature.from_knots(self.knots), slice_of, flat)
@@ -72,9 +73,10 @@ class Uncertainty:
         price = np.sum(shares[:, slice_of] * parts, axis=0)
         v = np.asarray(black.implied_total_volatility(price, flat).volatility)
         vega = np.asarray(black.vega(flat, v)) * np.sqrt(maturities)
-        gradient, covariance = np.concatenate(columns, axis=1), self._covariances_at(unique)
-        variance = np.einsum("pb,pb->p", gradient, _multiply_rows(gradient, covariance, slice_of))
-        return np.asarray((np.sqrt(self.dispersion * variance) / vega).reshape(points.shape))
+        variance = self._carry_covariance(np.concatenate(columns, axis=1), slice_of, unique)
+        error = np.empty(flat.size)
+        error[order] = np.sqrt(self.dispersion * variance) / vega
+        return error.reshape(points.shape)
 
     def vix(self, tenor: float) -> Array:
         """Standard error of ``100 √(W/T)`` at ``tenor``."""
@@ -90,15 +92,17 @@ class Uncertainty:
         ]
         if len(parts) == 2:
             columns.append(slices.parts[1].log_variance() - slices.parts[0].log_variance())
-        gradient = scale * np.concatenate(columns)
-        variance = gradient @ self._covariances_at(at)[0] @ gradient
-        return np.asarray(np.sqrt(self.dispersion * variance))
+        gradient = scale * np.concatenate(columns)[None]
+        variance = self._carry_covariance(gradient, np.zeros(1, dtype=np.int64), at)
+        return np.asarray(np.sqrt(self.dispersion * variance[0]))
 
-    def _covariances_at(self, T: Array) -> Array:
-        """Covariances ``(U, B, B)`` over φ of the slopes (and the share) at maturities ``(U,)``.
+    def _carry_covariance(self, gradient: Array, slice_of: NDArray[np.intp], T: Array) -> Array:
+        """Variances ``(m,)`` over φ of numbers with known derivatives.
 
-        Each depends on few expiries: one banded solve for each of its numbers, however many
-        points are asked for.
+        Args:
+            gradient: ``(m, B)`` derivatives by the slopes (and the share) at one maturity each.
+            slice_of: ``(m,)`` that maturity, nondecreasing.
+            T: ``(U,)`` maturities.
         """
         try:
             factor = banded.factorise(add_ridge(self.matrix))
@@ -110,8 +114,9 @@ class Uncertainty:
         B = J * n + J - 1
         by_slope = slope_derivatives_at(self.maturities, self.slopes, T) * self.slopes
         by_share = weight_derivatives_at(self.maturities, self.weights, T) if J == 2 else None
-        found, knot = np.empty((T.size, B, B)), np.arange(n)
-        for at in range(T.size):
+        found, knot = np.empty(len(gradient)), np.arange(n)
+        edges = np.searchsorted(slice_of, np.arange(T.size + 1))
+        for at, own in enumerate(map(slice, edges[:-1], edges[1:])):
             # derivatives by the unknowns: log-slopes of the same knot, and shares
             by = np.zeros((L, B, B))
             for of in range(J):
@@ -119,16 +124,13 @@ class Uncertainty:
                     by[:, j * n + knot, of * n + knot] = by_slope[at, of, j]
             if by_share is not None:
                 by[:, -1, -1] = by_share[at]
-            touched = np.flatnonzero(by.any(axis=(1, 2)))
-            solved = banded.solve(factor, by.reshape(L * B, B)).reshape(L, B, B)
-            found[at] = np.einsum("lbc,lbd->cd", by[touched], solved[touched])
+            touched, rows = np.flatnonzero(by.any(axis=(1, 2))), gradient[own]
+            # a solve for each number or for each slope, whichever are fewer
+            few = len(rows) < B
+            force = by @ rows.T if few else by
+            solved = banded.solve(factor, force.reshape(L * B, -1)).reshape(force.shape)
+            covariance = np.einsum("lbc,lbd->cd", force[touched], solved[touched])
+            found[own] = (
+                np.diag(covariance) if few else np.einsum("pb,pb->p", rows @ covariance, rows)
+            )
         return found
-
-
-def _multiply_rows(rows: Array, matrices: Array, of: NDArray[np.intp]) -> Array:
-    """Each row ``(m, B)`` times the one of the matrices ``(U, B, B)`` that belongs to it."""
-    out = np.empty_like(rows)
-    for at, matrix in enumerate(matrices):
-        own = of == at
-        out[own] = rows[own] @ matrix
-    return out
