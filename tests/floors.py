@@ -121,8 +121,8 @@ LAYERS = {
         "joint_audit",
     ],
     "arbiter.fitting": [
-        "banded loss normal_equations order_constraints prior_mean unknowns vix_quotes",
-        "interior_point options",
+        "banded loss order_constraints prior_mean unknowns vix_quotes",
+        "interior_point normal_equations options",
         "misfit roughness uncertainty",
         "fitted_surface objective",
         "fit_end guided_objective initial_point smoothing",

@@ -23,8 +23,6 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from arbiter.files import open_whole, require_version
-from arbiter.fitting.fitted_surface import FittedSurface
-from arbiter.operators.operator_surface import OperatorSurface
 from arbiter.pricing.vix_slices import VixSlices
 from arbiter.surface import Surface
 
@@ -146,8 +144,12 @@ def _restore_result(
         raise ValueError(f"{bad[0]} holds a number that is not finite")
     kind, plain = meta["kind"], meta["result"]
     if kind == "fit":
+        from arbiter.fitting.fitted_surface import FittedSurface
+
         return FittedSurface.from_stored(surface, plain, found)
     if kind == "operator":
+        from arbiter.operators.operator_surface import OperatorSurface
+
         return OperatorSurface.from_stored(surface, plain, found)
     raise ValueError(f"its kind {kind!r} is unknown: upgrade arbiter-vol")
 

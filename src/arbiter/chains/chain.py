@@ -19,9 +19,9 @@ from arbiter.chains.cleaning import (
     judge_options,
 )
 from arbiter.chains.errors import ChainError
-from arbiter.chains.option_table import Indices, OptionTable, SeriesEstimates, tabulate_options
+from arbiter.chains.option_table import OptionTable, SeriesEstimates, tabulate_options
 from arbiter.chains.series_parity import SERIES_COLUMNS, ParityEstimates, estimate_parity
-from arbiter.conventions import DAYS_PER_YEAR, MINUTES_PER_YEAR, Array
+from arbiter.conventions import DAYS_PER_YEAR, MINUTES_PER_YEAR, Array, Indices
 from arbiter.exclusions import Exclusion, count_exclusions, no_exclusions
 from arbiter.quotes import Quotes
 

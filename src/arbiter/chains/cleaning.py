@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.chains.contradictions import find_contradictions
-from arbiter.chains.option_table import Indices, Mask, OptionTable, SeriesEstimates
-from arbiter.conventions import MINUTES_PER_YEAR, Array
+from arbiter.chains.option_table import Mask, OptionTable, SeriesEstimates
+from arbiter.conventions import MINUTES_PER_YEAR, Array, Indices
 from arbiter.exclusions import Exclusion
 from arbiter.quotes import MAX_LOG_MONEYNESS
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from arbiter.chains.option_table import Indices, Mask, OptionTable, SeriesEstimates
-from arbiter.conventions import Array
+from arbiter.chains.option_table import Mask, OptionTable, SeriesEstimates
+from arbiter.conventions import Array, Indices
 from arbiter.exclusions import Exclusion
 
 _CODES = (Exclusion.PARITY, Exclusion.STALE)

@@ -8,10 +8,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from arbiter.conventions import Array
+from arbiter.conventions import Array, Indices
 
 Mask = NDArray[np.bool_]
-Indices = NDArray[np.int64]
 
 
 class OptionTable(NamedTuple):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from arbiter.conventions import Array
+from arbiter.conventions import Array, Indices
 
 Mask = NDArray[np.bool_]
-Indices = NDArray[np.int64]
 
 
 def mask_rows(count: Indices, width: int) -> Mask:

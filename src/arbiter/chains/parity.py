@@ -18,7 +18,6 @@ from functools import cached_property
 import numpy as np
 
 from arbiter.chains.padded_rows import (
-    Indices,
     Mask,
     find_balanced_medians,
     find_row_medians,
@@ -29,7 +28,7 @@ from arbiter.chains.padded_rows import (
     pack_rows,
     select_least,
 )
-from arbiter.conventions import Array
+from arbiter.conventions import Array, Indices
 
 MIN_PAIRS_FOR_DISCOUNT = 5
 _MAX_DISCOUNT_ERROR = 2.5e-3  # standard error beyond which a discount factor is not known

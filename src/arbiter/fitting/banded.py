@@ -14,8 +14,8 @@ import numpy as np
 from arbiter.compiled import compiled
 from arbiter.conventions import Array
 
-_LANES = 8  # numbers that a processor takes at a time, at most
-_PADDING = 2 * _LANES  # zeros beside every row of a factor, so that loops run in whole vectors
+LANES = 8  # numbers that a processor takes at a time, at most
+_PADDING = 2 * LANES  # zeros beside every row of a factor, so that loops run in whole vectors
 
 
 class SingularMatrixError(ValueError):
@@ -56,7 +56,7 @@ def factorise_in_place(factor: Array, width: int) -> bool:
             one, two = factor[first, off:], factor[first + 1, off - 1 :]
             three, four = factor[first + 2, off - 2 :], factor[first + 3, off - 3 :]
             a, b, c, d = one[0], two[0], three[0], four[0]
-            for t in range((width - off + 3 + _LANES - 1) // _LANES * _LANES):
+            for t in range((width - off + 3 + LANES - 1) // LANES * LANES):
                 row[t] -= (a * one[t] + b * two[t]) + (c * three[t] + d * four[t])
     for j in range(whole, size):
         if not _finish_column(factor, width, j):
@@ -181,7 +181,7 @@ def inner_product(a: Array, b: Array) -> float:
 def invert_within_band(factor: Array) -> Array:
     """The entries ``(p, w)`` of the inverse that lie within the band."""
     width = factor.shape[1] - _PADDING
-    whole = np.zeros((len(factor) + width, 2 * width + _LANES))
+    whole = np.zeros((len(factor) + width, 2 * width + LANES))
     out = np.zeros((len(factor), width))
     _fill_inverse(factor, width, whole, out)
     return out
@@ -195,8 +195,8 @@ def _fill_inverse(factor: Array, width: int, whole: Array, out: Array) -> None:
     sum adds rows to rows.
     """
     reach = width - 1
-    sums = np.zeros(width + _LANES)
-    vectors = (reach + _LANES - 1) // _LANES * _LANES
+    sums = np.zeros(width + LANES)
+    vectors = (reach + LANES - 1) // LANES * LANES
     for j in range(len(factor) - 1, -1, -1):
         own = factor[j]
         per = 1.0 / own[0]

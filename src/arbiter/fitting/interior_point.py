@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from arbiter.conventions import Array
 from arbiter.fitting import banded
@@ -23,8 +22,6 @@ from arbiter.fitting.order_constraints import (
     largest_feasible_step,
 )
 from arbiter.values import ExplainedCode
-
-Indices = NDArray[np.int64]
 
 _BOUNDARY_STEP_SHARE = 0.995  # share of the way to the nearest constraint that a step may go
 RELATIVE_RIDGE = 1e-13  # of the largest diagonal: beyond the quotes a matrix may be singular

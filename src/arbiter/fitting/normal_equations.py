@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from arbiter.compiled import compiled
 from arbiter.conventions import Array
+from arbiter.fitting.banded import LANES
 
-_LANES = 8  # numbers that a processor takes at a time, at most
 _ROWS_TOGETHER = 8  # rows whose products are added in one pass over a block
 
 
@@ -32,7 +32,7 @@ def add_normal_equations(
         band: ``(L·B, w)``, as in :mod:`arbiter.fitting.banded`.
     """
     count, size = factor.shape
-    width = (size + _LANES - 1) // _LANES * _LANES  # zeros fill the last vector
+    width = (size + LANES - 1) // LANES * LANES  # zeros fill the last vector
     block, own = np.zeros((size, width)), np.zeros((_ROWS_TOGETHER, width))
     for at in range(count):
         for i in range(size):
@@ -50,7 +50,7 @@ def add_normal_equations(
             for i in range(size):
                 # slices begin at the vector of the diagonal: a loop whose first index is computed
                 # is not taken in vectors
-                begin = i // _LANES * _LANES
+                begin = i // LANES * LANES
                 line, a, b = block[i, begin:], own[0, i], own[1, i]
                 c, d, e = own[2, i], own[3, i], own[4, i]
                 f, g, h = own[5, i], own[6, i], own[7, i]

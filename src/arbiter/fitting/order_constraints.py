@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from arbiter.compiled import compiled
-from arbiter.conventions import Array
-
-Indices = NDArray[np.int64]
+from arbiter.conventions import Array, Indices
 
 
 class OrderConstraints(NamedTuple):

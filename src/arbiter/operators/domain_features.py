@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from arbiter.conventions import Array
+from arbiter.conventions import Array, Indices
 from arbiter.operators import domain
-from arbiter.operators.quote_rows import Indices
 from arbiter.pricing import black
 
 _WORST_QUANTILE = 0.95  # quantile of misses that says how bad the worst ones are

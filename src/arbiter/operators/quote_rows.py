@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from arbiter.conventions import Array
+from arbiter.conventions import Array, Indices
 
 if TYPE_CHECKING:  # a machine that only trains has no tables
     from arbiter.quotes import Quotes
 
-Indices = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 # ratio of padded maturities, and of the last one to the listed

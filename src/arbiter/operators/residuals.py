@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from arbiter.conventions import Array
+from arbiter.conventions import Array, Indices
 from arbiter.operators.domain_features import (
     ObservedChains,
     ObservedQuotes,
     compute_misses,
     describe_chains,
 )
-from arbiter.operators.quote_rows import ImpliedVolatilities, Indices
+from arbiter.operators.quote_rows import ImpliedVolatilities
 from arbiter.pricing import black
 from arbiter.pricing.price_derivatives import KnotQuadrature, OtmPricer
 from arbiter.quotes import Quotes

@@ -25,13 +25,12 @@ from typing import NamedTuple
 import numpy as np
 
 from arbiter.compiled import compiled
-from arbiter.conventions import Array
+from arbiter.conventions import Array, Indices
 from arbiter.operators.matrix_products import LinearMap, Rough
 from arbiter.operators.network.config import Config
 from arbiter.operators.network.single_precision import softplus32
 from arbiter.operators.network.weights import Weights
 from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO, Scaled
-from arbiter.operators.quote_rows import Indices
 
 VALUE_ROWS, SLOPE_ROWS = 2.0**0.5, 1.0  # how far values and slopes move when quotes move by one
 MAX_MEASURE_PULL = 0.25  # how strongly a quote's own volatility may pull the measure

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from arbiter.compiled import compiled
-from arbiter.conventions import Array
+from arbiter.conventions import Array, Indices
 from arbiter.operators.matrix_products import multiply
 from arbiter.operators.prior.slice_offsets import (
     NEAR,
@@ -39,7 +39,6 @@ from arbiter.operators.prior.slice_offsets import (
     likeliest,
     shares,
 )
-from arbiter.operators.quote_rows import Indices
 from arbiter.pricing.elementary import exp, tail
 from arbiter.pricing.normal import cdf_of, mills
 

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from arbiter.compiled import compiled
-from arbiter.conventions import Array
-from arbiter.operators.quote_rows import Flags, Indices, QuoteRows, trapezoid
+from arbiter.conventions import Array, Indices
+from arbiter.operators.quote_rows import Flags, QuoteRows, trapezoid
 
 MIN_RELATIVE_HALF_SPREAD, MAX_RELATIVE_HALF_SPREAD = 5e-4, 0.3  # half-spread over volatility
 WEIGHT_HALF_SPREAD_FLOOR = 3e-3  # quotes tighter than this count alike for the level

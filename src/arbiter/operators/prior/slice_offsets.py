@@ -25,10 +25,9 @@ from typing import NamedTuple
 import numpy as np
 
 from arbiter.compiled import compiled
-from arbiter.conventions import Array
+from arbiter.conventions import Array, Indices
 from arbiter.operators.matrix_products import multiply
 from arbiter.operators.prior import small_matrices
-from arbiter.operators.quote_rows import Indices
 
 OFFSET_DEVIATIONS = (3e-4, 3e-3, 0.012, 0.04)  # s, in log-volatility
 PRIOR_SCALES = (0.5, 1.0, 2.0, 4.0, 8.0)  # τ

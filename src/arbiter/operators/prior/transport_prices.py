@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from arbiter.compiled import compiled
-from arbiter.conventions import Array
+from arbiter.conventions import Array, Indices
 from arbiter.operators import slope_head
 from arbiter.operators.prior.smile_to_slopes import (
     FIRST_KNOT,
@@ -27,7 +27,7 @@ from arbiter.operators.prior.smile_to_slopes import (
     build_smoothness_cost,
     integrals,
 )
-from arbiter.operators.quote_rows import Flags, Indices
+from arbiter.operators.quote_rows import Flags
 from arbiter.pricing import black
 from arbiter.pricing.elementary import exp
 from arbiter.pricing.normal import INV_ROOT_2PI, cdf_of
