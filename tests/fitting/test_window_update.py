@@ -11,6 +11,7 @@ import pytest
 from arbiter.conventions import Array
 from arbiter.fitting import FitOptions, FittedSurface, fit, window_update
 from arbiter.quotes import Quotes
+from arbiter.vix.prior import vix_prior
 from arbiter_lab.evaluation.heston_surfaces import heston_surface
 from counts import count
 
@@ -104,6 +105,28 @@ def test_nothing_changed_is_the_same_surface() -> None:
     surface = fit(quotes)
     assert surface.update(quotes) is surface
     assert surface.update(replace(quotes, bid=quotes.bid.copy())) is surface
+
+
+def test_forwards_and_moments_may_change_alone() -> None:
+    quotes = replace(heston_surface(827).quotes, as_of=np.datetime64("2026-01-05T12:00"))
+    surface = fit(quotes)
+    later = replace(
+        quotes, forwards=1.01 * quotes.forwards, as_of=np.datetime64("2026-01-05T12:01")
+    )
+    updated = surface.update(later)
+    assert np.array_equal(updated.slopes, surface.slopes)
+    assert float(updated.forward(0.5)) == pytest.approx(1.01 * float(surface.forward(0.5)))
+    assert updated.as_of == later.as_of
+    assert updated.update(quotes).as_of == quotes.as_of
+
+
+def test_what_was_said_of_the_vix_is_kept() -> None:
+    quotes = heston_surface(828).quotes
+    plain = fit(quotes)
+    surface = plain.with_vix(vix_prior(plain, np.array([0.1, 0.3])).slices)
+    small, large = (np.full(len(quotes), size) for size in (0.05, 20.0))
+    for moved in (move_expiry(quotes, 4, size) for size in (small, large)):
+        assert surface.update(moved).vix_slices is surface.vix_slices
 
 
 def test_other_kinds_of_fit_are_refused_with_the_remedy() -> None:

@@ -85,7 +85,7 @@ class FitResult:
         objective: Loss and roughness at the end.
         roughness: Weights used.
         chosen: How they were chosen: ``"likelihood"``, ``"gcv"`` or ``"given"``; ``"crossfit"`` in
-            a refinement, ``"kept"`` in an update.
+            a refinement, ``"kept"`` in an update of part of a chain.
         trust: Share of the prior's shape that the quotes let stand, from 0 to 1; None without a
             prior. In a refinement, the share of the fit's freedom that its guide takes.
         freedom: Effective number of parameters.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from arbiter.conventions import Array
 from arbiter.fitting.direct_fit import fit
-from arbiter.fitting.fitted_surface import FitInput, FitResult, FittedSurface, build_surface
+from arbiter.fitting.fitted_surface import FitInput, FittedSurface, build_surface
 from arbiter.fitting.interior_point import Expansion, InteriorPoint, Status
 from arbiter.fitting.loss import EXACT_LOSS_PER_QUOTE
 from arbiter.fitting.objective import FitObjective, FitPoint
@@ -136,7 +136,7 @@ def update_surface(surface: FittedSurface, quotes: Quotes) -> FittedSurface:
     source, duals = _require_plain_fit(surface, quotes)
     changed = np.flatnonzero(_find_changed_expiries(source.quotes, quotes))
     if not changed.size:
-        return surface
+        return _follow_forwards(surface, source, quotes)
     count = quotes.maturities.size
     window = Window(max(int(changed[0]) - 1, 0), min(int(changed[-1]) + 2, count))
     start = np.log(surface.slopes[0])
@@ -144,8 +144,8 @@ def update_surface(surface: FittedSurface, quotes: Quotes) -> FittedSurface:
     while True:
         if window.end - window.first > _MAX_WINDOW_SHARE * count:
             options = replace(source.options, roughness=surface.result.roughness)
-            return fit(quotes, options=options, start=surface)
-        interior, status = _fit_window((source, surface.result), quotes, window, logs)
+            return fit(quotes, options=options, start=surface).with_vix(surface.vix_slices)
+        interior, status = _fit_window(surface, source, quotes, window, logs)
         steps += interior.iterations
         if _bound_gain_beside(duals, window, interior, start) <= MAX_GAIN_BESIDE:
             break
@@ -159,20 +159,31 @@ def update_surface(surface: FittedSurface, quotes: Quotes) -> FittedSurface:
         surface.result,
         status=status,
         iterations=steps,
-        objective=_update_objective((source, surface.result), window, interior.point.whole, start),
+        objective=_update_objective(surface, source, window, interior.point.whole),
         chosen="kept",
-        residuals=_update_residuals((source, surface.result), window, interior.point.whole),
+        residuals=_update_residuals(surface, source, window, interior.point.whole),
         seconds=time.perf_counter() - began,
         warnings=warnings,
     )
     slopes = _update_slopes(surface, window, interior.z)
-    matrix = _update_matrix(source, surface, window, interior)
+    matrix = _update_matrix(surface, source, window, interior)
     duals = duals.copy()
     first, n = window.fixed_first, slopes.shape[2]
     own = interior.point.whole.objective.layout.expiry_count - 1
     duals[first : first + own] = interior.duals[: own * n].reshape(own, n)
     source = replace(source, quotes=quotes, order_duals=duals)
-    return build_surface(source, slopes, result, matrix)
+    return build_surface(source, slopes, result, matrix).with_vix(surface.vix_slices)
+
+
+def _follow_forwards(surface: FittedSurface, source: FitInput, quotes: Quotes) -> FittedSurface:
+    """The surface where no quote in forward units has changed, at its new curves and moment."""
+    made, curves = source.quotes, ("forwards", "discounts")
+    same = all(np.array_equal(getattr(made, name), getattr(quotes, name)) for name in curves)
+    if same and made.as_of == quotes.as_of:
+        return surface
+    moved, matrix = replace(source, quotes=quotes), surface.uncertainty.matrix
+    found = build_surface(moved, surface.slopes, surface.result, matrix)
+    return found.with_vix(surface.vix_slices)
 
 
 def _require_plain_fit(surface: FittedSurface, quotes: Quotes) -> tuple[FitInput, Array]:
@@ -217,11 +228,10 @@ def _find_changed_expiries(before: Quotes, after: Quotes) -> NDArray[np.bool_]:
 
 
 def _fit_window(
-    made: tuple[FitInput, FitResult], quotes: Quotes, window: Window, logs: Array
+    surface: FittedSurface, source: FitInput, quotes: Quotes, window: Window, logs: Array
 ) -> tuple[InteriorPoint[WindowPoint], Status]:
     """The fit of a window, from the log-slopes ``(L, n)`` of all expiries."""
-    (source, result), count = made, quotes.maturities.size
-    options = source.options
+    options, result, count = source.options, surface.result, quotes.maturities.size
     first, end = window.fixed_first, min(window.end + 1, count)
     some = quotes.select((quotes.expiry >= first) & (quotes.expiry < end))
     whole = FitObjective.from_quotes(some, options).with_roughness(result.roughness)
@@ -275,10 +285,11 @@ def _bound_gain_beside(
     return gain
 
 
-def _update_residuals(made: tuple[FitInput, FitResult], window: Window, point: FitPoint) -> Array:
+def _update_residuals(
+    surface: FittedSurface, source: FitInput, window: Window, point: FitPoint
+) -> Array:
     """``(m,)`` the residuals of all quotes, those of the window new."""
-    source, result = made
-    old, before = result.residuals, source.quotes.expiry
+    old, before = surface.result.residuals, source.quotes.expiry
     own = point.objective.quotes.expiry + window.fixed_first
     new = point.misfit.residuals[(own >= window.first) & (own < window.end)]
     return freeze_array(
@@ -287,14 +298,14 @@ def _update_residuals(made: tuple[FitInput, FitResult], window: Window, point: F
 
 
 def _update_objective(
-    made: tuple[FitInput, FitResult], window: Window, point: FitPoint, logs: Array
+    surface: FittedSurface, source: FitInput, window: Window, point: FitPoint
 ) -> float:
     """The objective of all quotes: that of the window and its neighbours has changed alone."""
     first, end = window.fixed_first, window.fixed_first + point.objective.layout.expiry_count
-    source, result = made
-    before = source.quotes.expiry
+    before, result = source.quotes.expiry, surface.result
     old = result.residuals[(before >= first) & (before < end)]
-    roughness, _ = point.objective.quadratic.evaluate_at(logs[first:end].reshape(-1))
+    logs = np.log(surface.slopes[0, first:end])
+    roughness, _ = point.objective.quadratic.evaluate_at(logs.reshape(-1))
     left = float(source.options.loss(old).value.sum()) + roughness
     return result.objective + point.value - left
 
@@ -310,8 +321,8 @@ def _update_slopes(surface: FittedSurface, window: Window, z: Array) -> Array:
 
 
 def _update_matrix(
-    source: FitInput,
     surface: FittedSurface,
+    source: FitInput,
     window: Window,
     interior: InteriorPoint[WindowPoint],
 ) -> Array:
