@@ -1,7 +1,7 @@
 """The geometry stream: what each slice can know beside its values, and what its neighbours can.
 
-Where quotes are, how wide their spreads, how far apart maturities, and where there is kriging the
-whole reference: an ordinary network over all of these selects what the other stream does.
+The torch version of :mod:`arbiter.operators.network.geometry_stream`,
+which has the reasons and the glossary.
 """
 
 from __future__ import annotations

@@ -1,26 +1,7 @@
 """The operator's Lipschitz constant, from the norms of its maps.
 
-For given strikes, maturities, relative spreads and reference volatilities: if every quoted
-``u = log(iv/σ)`` moves by at most ε, every proposed log-slope moves by at most L·ε, and so does
-every log-slope of the surface (the running maximum adds nothing). Both sides are in sup norm; u is
-what :func:`arbiter.operators.prior.reference_volatility.scaled` gives, within ±2.5. How σ itself
-follows the quotes is not part of it, and where there is kriging neither is how the reference does
-(the kriged smile, its standard errors, the slopes that the network starts from and what they miss):
-the constant is that of all that is trained.
-
-:func:`constant` holds for every such geometry. It composes (docs/operator-architecture.md,
-theorem 8, has the proofs)
-
-* the gate: a head's value moves by at most √2, its slope by 1, a mean under the measure by one more
-  ``MAX_MEASURE_PULL·(largest value)``; gains are at most 1; pooling along maturities multiplies by
-  √2; what a reference leaves is amplified by ``RESIDUAL_GAIN``;
-* aligned maps: their norms. Activations have slopes in [−0.091, 1], so that ``y ↦ D a(Uy)`` moves
-  by at most ``m‖DU‖ + r‖D‖‖U‖`` with m, r the middle and the half-width of that range, and
-  ``v + D a(Uv)`` by ``‖I + mDU‖ + r‖D‖‖U‖``;
-* scans: the Green sum, at most the norm of the input map
-  (:mod:`arbiter.operators.network.green_scan`);
-* the path straight to the head: sums of absolute weights;
-* the read-back smile: hats between nodes, at most the largest row of the reading map.
+The torch version of :mod:`arbiter.operators.network.lipschitz`,
+which has the reasons and the glossary.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
 """Pooling: what neighbouring maturities say of the same strikes.
 
-In units of the reference volatility smiles change slowly with maturity. So each head's value and
-slope are also read off a local line along log-maturity, through the same head of all slices, each
-weighed by its nearness ``e^{−|Δ log T|/span}`` and by its precision: the inverse variance of the
-head's mean, from the half-spreads, and less where the head is far from any quote. A slice with few
-or noisy quotes so borrows from the others, as much as the quotes' places and spreads call for and
-never for what they say: for given strikes pooling is linear, with rows of absolute sum √2 at most
-(docs/operator-architecture.md).
+The torch version of :mod:`arbiter.operators.network.maturity_pooling`,
+which has the reasons and the glossary.
 """
 
 from __future__ import annotations

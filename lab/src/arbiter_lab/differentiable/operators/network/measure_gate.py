@@ -1,16 +1,7 @@
 """The measure gate: densities on strikes, and what the quotes are under each of them.
 
-Each head is a density ``w ≥ 0`` on the line of strikes, softplus of a learned logit, normalised so
-that its quadrature over the quoted strikes is one: an integral, not a softmax over tokens, so that
-refining the strikes converges. A head is a bump around its own strike; what it reports is the
-quotes' local line there (value and slope), which is again an integral ``∫ ξ w u`` with ξ known from
-the strikes alone. Head 0 of the paper is *the* measure: a density over moneyness, on whose mean and
-convex order training puts a price.
-
-How far a head's report moves when every quote moves by at most one: the value by √2, the slope by 1
-(docs/operator-architecture.md, theorem 4). The measure may lean on the quotes themselves, with
-a logarithmic rate of at most :data:`MAX_MEASURE_PULL`; a mean under it then moves by one, and by
-``MAX_MEASURE_PULL·(largest value)`` more.
+The torch version of :mod:`arbiter.operators.network.measure_gate`,
+which has the reasons and the glossary.
 """
 
 from __future__ import annotations

@@ -1,19 +1,7 @@
 """The risk-neutral operator: ragged quotes in, star-ordered slopes out.
 
-Two streams. *Geometry* (where the quotes are, how wide their spreads, how far apart maturities)
-goes through an ordinary network and selects: densities, gains, steps, biases. *Values* (what the
-quotes say, ``u = log(iv/σ)``) go through aligned maps, 1-Lipschitz activations and the Green scans
-alone. So for given strikes, maturities, spreads and reference volatilities the operator is a
-composition of maps with known norms, and its Lipschitz constant is a bound that is true
-(:mod:`arbiter.operators.network.lipschitz`).
-
-Where there is kriging the network corrects a reference: its values are what the kriged smile leaves
-of the quotes, amplified, and what it says is added to the slopes of a transport that prices that
-smile. The reference follows the quotes by a formula that is not trained. It is geometry like σ: the
-other stream sees it, and the constant holds it fixed.
-
-Several looks: each reads its own smile back off the state, embeds what is left of the quotes, and
-corrects the state, as a boosted or unrolled least-squares method would.
+The torch version of :mod:`arbiter.operators.network.network`,
+which has the reasons and the glossary.
 """
 
 from __future__ import annotations

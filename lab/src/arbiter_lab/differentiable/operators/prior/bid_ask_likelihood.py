@@ -1,17 +1,7 @@
 """What quotes say: the truth is between bid and ask. Expectation propagation for that.
 
-A function f (:mod:`arbiter.operators.prior.slice_offsets`) is seen at N quotes, each an interval
-``u ± h`` that holds f plus a small Gaussian error. Taking mids for Gaussian observations forgets
-that an interval has ends: the average of n uniform errors shrinks with √n, the middle of what n
-intervals have in common with n. Expectation propagation keeps for every quote the Gaussian site
-``(weight, centre)`` that has the moments of its interval under what all other quotes say (its
-cavity), all quotes at once. One round is within 2 % of the fixed point
-(docs/operator-architecture.md).
-
-Mids may be far better than their spreads, or have Gaussian errors: of a few laws a mean is taken,
-each weighed by how well the quotes predict each other under it. How large the error is beside it
-the chain says too: by how far a first, Gaussian guess lies outside the intervals, in root mean
-square. It is what the basis cannot follow, or what is wrong with quotes.
+The torch version of :mod:`arbiter.operators.prior.bid_ask_likelihood`,
+which has the reasons and the glossary.
 
 Shapes: B chains, N quotes of each, K laws.
 """

@@ -1,13 +1,7 @@
 """The reference volatility: level and clock of a chain, by which everything is divided.
 
-A chain with all volatilities doubled and all maturities quartered has the same total volatilities,
-and the network sees nothing else: deviations ``z = k/(σ√T)``, volatilities over σ, total
-volatilities ``σ√T`` and ratios of maturities. So the surface follows, to rounding.
-
-σ comes from the quotes by smoothing, and only by smoothing: it is a rough level, and what it leaves
-of the smile is the network's input. Each slice's level is a local line at the money; levels are
-smoothed along log-maturity, each pair of maturities once. That is quadratic in the number of
-maturities, but with a small constant: a hundredth of a pass at 50 of them, a tenth at a thousand.
+The torch version of :mod:`arbiter.operators.prior.reference_volatility`,
+which has the reasons and the glossary.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
 """Shrinkage of the network's change towards the prior, far from the training data.
 
-A network can be wrong by any amount on chains unlike those of its training. Two checks do not
-depend on its weights. The quotes: a surface that meets them within their spreads is not
-contradicted. The reference has a standard error at every place: a change of the smile by about
-that error is plausible. A change that passes neither check is shrunk towards the reference: beyond
-:data:`FREE_MOVE_ERRORS` errors it is shortened to fewer, and the more the larger it is.
-
-The shrunk proposal goes through the head like any other, so the star order holds.
+The torch version of :mod:`arbiter.operators.prior.shrinkage`,
+which has the reasons and the glossary.
 """
 
 from __future__ import annotations

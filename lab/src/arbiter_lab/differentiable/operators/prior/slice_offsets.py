@@ -1,16 +1,7 @@
 """Linear regression in which every slice also has a level of its own.
 
-A function is ``f = Φ a + δ`` with ``a ~ N(0, τ² I)`` and one ``δ ~ N(0, s²)`` for each slice: the
-clock of a listed market jumps over weekends and runs through reports, which moves the volatilities
-of one expiry alone, and no smooth function of maturity follows. Under observations of given weights
-the levels can be solved for slice by slice, which leaves a problem of the size of a (Schur's
-complement): rows of a slice lose their weighted mean, and the slice's variance is added.
-
-How far levels stray, s, and how wild the surface is, τ, are the chain's own: means of a few
-values, each weighed by how likely the observations are under it. The likeliest alone would do as
-well on most chains, and would let a surface jump where two are equally likely: so every choice here
-moves with the quotes. Model surfaces have no levels to speak of, and a few of them are many times
-as wild as most.
+The torch version of :mod:`arbiter.operators.prior.slice_offsets`,
+which has the reasons and the glossary.
 
 Shapes: B chains, L slices, N quotes of each chain, d coefficients, K values that are compared.
 """

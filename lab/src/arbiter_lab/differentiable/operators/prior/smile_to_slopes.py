@@ -1,15 +1,7 @@
 """Where the network starts: slopes of a transport whose smile is a given one.
 
-Black's formula gives every strike its Gaussian coordinate: with total volatility ``v(k)`` and
-``y = k/v + v/2``, the law below the strike weighs ``Φ(y) + φ(y) v'(k)``, and x is the Gaussian
-quantile of that. Through the pairs ``(x_j, z_j)`` of a few strikes goes a transport, ``z(x)`` being
-the integral of slopes that are linear between knots: a small linear least-squares problem, one for
-each slice. The first guess is a local average of the secant slopes, and what is solved for are its
-relative corrections, held to be smooth.
-
-A smile may be arbitraged, or run into the tails, where coordinates are a matter of a few parts in a
-million: no tail loses more than all but :data:`MIN_TAIL_SHARE` of its lognormal mass, and no secant
-slope exceeds its lognormal one by more than ``1/MIN_RELATIVE_RUN``.
+The torch version of :mod:`arbiter.operators.prior.smile_to_slopes`,
+which has the reasons and the glossary.
 """
 
 from __future__ import annotations
