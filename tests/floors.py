@@ -70,8 +70,8 @@ LAYERS = {
         "vix_slices",
     ],
     "arbiter.chains": [
-        "errors nyse option_table padded_rows symbols",
-        "contradictions parity sessions",
+        "errors nyse option_table padded_rows",
+        "contradictions parity sessions symbols",
         "cleaning quote_time roots series_parity source",
         "chain reading tables",
         "exchange_layout long_layout tidy_layout yahoo_layout volatilities_layout futures_files",

@@ -15,7 +15,7 @@ from arbiter.chains.errors import ChainError, Remedy
 from arbiter.chains.reading import Reading
 from arbiter.chains.roots import EUROPEAN_ROOTS, find_common_underlying, find_european_root
 from arbiter.chains.sessions import FIRST_YEAR, LAST_YEAR, settlement_time
-from arbiter.conventions import MINUTES_PER_YEAR
+from arbiter.conventions import MINUTES_PER_YEAR, Indices
 from arbiter.exclusions import Exclusion
 from arbiter.forwards import DateLike
 
@@ -49,9 +49,9 @@ def assemble_chain(
             "a side that can be read"
         )
     index = _find_underlying(good, reading, underlying)
-    series, assumed = _list_series(good)
+    series, place, assumed = _list_series(good)
     level = _check_spot(reading.spot if spot is None else spot, good, name)
-    frame = _build_frame(good, series, moment)
+    frame = _build_frame(good, _name_series(series, moment), place)
     chain = Chain(
         frame=frame,
         as_of=moment,
@@ -113,15 +113,25 @@ def _find_underlying(good: pl.DataFrame, reading: Reading, given: str | None) ->
     return found
 
 
-def _list_series(good: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
+def _list_series(good: pl.DataFrame) -> tuple[pl.DataFrame, Indices, list[str]]:
     """What there is of :data:`_SERIES_KEYS`, and with each when it settles.
 
     Returns:
-        One row per combination in the order of the source, with its number of options ``len``, and
-        what was assumed.
+        One row per combination in the order of the source, with its number of options ``len``; for
+        each option the place of its row; and what was assumed.
     """
     notes = []
-    series = good.group_by(_SERIES_KEYS, maintain_order=True).len()
+    # rows of one series follow one another, so that few of them have to be compared with all
+    new = [pl.col(key).ne_missing(pl.col(key).shift()) for key in _SERIES_KEYS]
+    head = good.select(pl.any_horizontal(new)).to_series().to_numpy().copy()
+    head[0] = True
+    first = np.flatnonzero(head)
+    runs = good.select(_SERIES_KEYS)[first].with_columns(len=np.diff(first, append=good.height))
+    series = runs.group_by(_SERIES_KEYS, maintain_order=True).agg(pl.col("len").sum())
+    rank = runs.join(
+        series.with_row_index("place"), on=_SERIES_KEYS, nulls_equal=True, maintain_order="left"
+    )
+    place = rank["place"].to_numpy()[np.cumsum(head) - 1].astype(np.int64)
     table = {root: entry.settlement for root, entry in EUROPEAN_ROOTS.items()}
     of_root = pl.col("root").replace_strict(table, default=None, return_dtype=pl.String)
     morning = pl.col("settles").dt.hour() < 12
@@ -132,9 +142,9 @@ def _list_series(good: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     if unsettled.height:
         root = unsettled["root"].drop_nulls()
         if len(root):
-            rows = good.join(unsettled, on=_SERIES_KEYS, nulls_equal=True, maintain_order="left")
+            row = good["row"][int(np.argmax(series["half"].is_null().to_numpy()[place]))]
             raise ChainError(
-                f"row {rows['row'][0]}: nothing says when root {root[0]!r} settles: give a "
+                f"row {row}: nothing says when root {root[0]!r} settles: give a "
                 "column settlement ('AM' or 'PM'), or settles"
             )
         notes.append("no root, settlement or settles is given: taken as settled at the close")
@@ -143,7 +153,7 @@ def _list_series(good: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
         notes.append("no root is given: the options are taken as European")
     times = [settlement_time(*day) for day in series.select("expiry", "half").iter_rows()]
     computed = pl.Series(times, dtype=pl.Datetime("us"))
-    return series.with_columns(at=pl.coalesce("settles", computed)), notes
+    return series.with_columns(at=pl.coalesce("settles", computed)), place, notes
 
 
 def _check_spot(spot: float | None, good: pl.DataFrame, name: str) -> float | None:
@@ -165,8 +175,8 @@ def _check_spot(spot: float | None, good: pl.DataFrame, name: str) -> float | No
     return level
 
 
-def _build_frame(good: pl.DataFrame, series: pl.DataFrame, moment: np.datetime64) -> pl.DataFrame:
-    """The chain's frame: what settles at one moment is one series, by the name of most of it."""
+def _name_series(series: pl.DataFrame, moment: np.datetime64) -> pl.DataFrame:
+    """Series with time, label and name: what settles at one moment has the name of most of it."""
     sizes = series.group_by("at", "root").agg(pl.col("len").sum())
     sizes = sizes.sort("len", "root", descending=[True, False])
     names = sizes.group_by("at", maintain_order=True).agg(name=pl.col("root").first())
@@ -181,11 +191,14 @@ def _build_frame(good: pl.DataFrame, series: pl.DataFrame, moment: np.datetime64
     # what settles at different times is never one series, whatever it is called
     alike = pl.col("at").n_unique().over("label") > 1
     timed = pl.concat_str("label", pl.col("at").dt.strftime("%m-%d %H:%M"), separator=" ")
-    series = series.with_columns(label=pl.when(alike).then(timed).otherwise("label"))
-    frame = good.join(
-        series, on=_SERIES_KEYS, how="left", maintain_order="left", nulls_equal=True
-    ).with_columns(root="name", settlement="half", settles="at")
+    return series.with_columns(label=pl.when(alike).then(timed).otherwise("label"))
+
+
+def _build_frame(good: pl.DataFrame, series: pl.DataFrame, place: Indices) -> pl.DataFrame:
+    """The chain's frame: every option with what its series says."""
+    told = series.select("T", "label", root="name", settlement="half", settles="at")
     more = [column for column in _OPTIONAL_COLUMNS if good[column].null_count() < good.height]
+    frame = pl.concat([good.drop(told.columns, strict=False), told[place]], how="horizontal")
     return frame.select(*_REQUIRED_COLUMNS, *more)
 
 

@@ -36,6 +36,7 @@ _COLUMN_NAMES = {
     "open interest": "open_interest",
 }
 _MAX_HEADER_LINES = 12
+_HEAD_BYTES = 16_384  # where the first options of a file stand
 _STRIKE_TOLERANCE = 0.0051  # symbols have three decimals, the strike's own column two
 _DATE_PATTERN = re.compile(r"\bdate\b|@", re.IGNORECASE)  # an index level may look like a year
 
@@ -44,9 +45,10 @@ def describe_missing(source: RawSource) -> str | None:
     """What a file of this layout has and ``source`` has not; None if it is one."""
     if isinstance(source, SourceTable):
         return "it is a text file, not a table"
-    text = pl.Series([source.content.decode()])
-    if text.str.contains(_SYMBOL_PAIR_PATTERN).item():  # in linear time, unlike Python's
-        return None
+    for text in (source.content[:_HEAD_BYTES], source.content):  # most files show it at once
+        found = pl.Series([text.decode(errors="replace")])
+        if found.str.contains(_SYMBOL_PAIR_PATTERN).item():  # in linear time, unlike Python's
+            return None
     return "no line with a call's and a put's symbol, such as SPXW230317C04000000"
 
 
@@ -111,31 +113,35 @@ def _read_options(
     body: pl.DataFrame, places: dict[str, int], strike: int, put: int, comma: bool
 ) -> pl.DataFrame:
     """The call and then the put of each line, with the strike that the line lists for both."""
-    # what follows twice, once for the calls and then for the puts, is put line by line
-    lines = np.arange(body.height)
-    order = np.stack([lines, body.height + lines], axis=1).ravel()
-
-    def join_sides(name: str, call: pl.Series, put: pl.Series) -> pl.Series:
-        return pl.concat([call, put])[order].alias(name)
 
     def read_column(place: int) -> pl.Series:
         return read_numbers(body[f"f{place}"], decimal_comma=comma)
 
-    found = symbols.split_symbols(join_sides("symbol", body["f1"], body[f"f{put}"]))
     listed = read_column(strike)
-    # a put's columns follow its symbol as a call's follow the call's
-    values = {
-        name: join_sides(name, read_column(i), read_column(i + put - 1))
-        for name, i in places.items()
-    }
+    halves = [
+        pl.DataFrame(
+            {
+                "row": body["row"],
+                "symbol": body[f"f{symbol}"],
+                "listed": listed,
+                **{name: read_column(place + offset) for name, place in places.items()},
+            }
+        )
+        # a put's columns follow its symbol as a call's follow the call's
+        for symbol, offset in ((1, 0), (put, put - 1))
+    ]
+    lines = np.arange(body.height)  # the call and then the put of each
+    order = np.stack([lines, body.height + lines], axis=1).ravel()
+    options = pl.concat(halves, rechunk=True)[order]
+    found = symbols.split_symbols(options["symbol"])
     side = pl.Series("side", ["call", "put"])[np.tile([0, 1], body.height)]
     right = (found["side"] == side) & found["expiry"].is_not_null() & (found["strike"] > 0.0)
-    return found.with_columns(
-        join_sides("row", body["row"], body["row"]),
+    return options.with_columns(
+        found["root"],
+        found["expiry"],
+        found["strike"],
         side,
-        join_sides("listed", listed, listed),
         problem=pl.when(~right.fill_null(False)).then(pl.lit(Exclusion.UNREADABLE.value)),
-        **values,
     )
 
 

@@ -57,12 +57,22 @@ class SeriesEstimates(NamedTuple):
     discount_error: Array
 
 
+def number_values(text: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """The different values of a column as they appear, and the number of every entry's.
+
+    Equal entries mostly follow one another: the first of each run is compared with all.
+    """
+    run = text.rle_id().to_numpy()
+    words = text[np.flatnonzero(np.diff(run, prepend=run[:1] + 1))]
+    values = words.drop_nulls().unique(maintain_order=True)
+    return values, words.cast(pl.Enum(values)).to_physical()[run]
+
+
 def tabulate_options(frame: pl.DataFrame) -> OptionTable:
     """The options of a chain's frame."""
-    names = frame["label"].unique(maintain_order=True)
-    listed = frame["label"].cast(pl.Enum(names)).to_physical().to_numpy()
-    heads = np.full(len(names), frame.height)
-    np.minimum.at(heads, listed, np.arange(frame.height))  # where each label first appears
+    names, number_of_name = number_values(frame["label"])
+    listed = number_of_name.to_numpy()
+    heads = np.flatnonzero(np.diff(np.maximum.accumulate(listed.astype(np.int64)), prepend=-1))
     by_time = np.argsort(frame["settles"].to_physical().to_numpy()[heads], kind="stable")
     number = np.empty_like(by_time)
     number[by_time] = np.arange(by_time.size)

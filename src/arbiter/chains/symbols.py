@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
+from arbiter.chains.option_table import number_values
+
 _HEAD_PATTERN, _TAIL_PATTERN = r"^\^?([A-Z]{1,6})[ _]*(\d{6})$", r"^([CP])(\d{8})$"
 _TAIL_LENGTH = 9  # characters of side and strike
 
@@ -11,8 +13,8 @@ _TAIL_LENGTH = 9  # characters of side and strike
 def split_symbols(symbols: pl.Series) -> pl.DataFrame:
     """Columns root, expiry, side and strike of a column of symbols; null where it is none."""
     # a chain repeats few beginnings and few ends: each is taken apart once
-    heads, head = _encode(symbols.str.head(-_TAIL_LENGTH))
-    tails, tail = _encode(symbols.str.tail(_TAIL_LENGTH))
+    heads, head = number_values(symbols.str.head(-_TAIL_LENGTH))
+    tails, tail = number_values(symbols.str.tail(_TAIL_LENGTH))
     root, day = _extract(heads, _HEAD_PATTERN)
     letter, thousandths = _extract(tails, _TAIL_PATTERN)
     sides = pl.Series("side", ["call", "put"])
@@ -31,12 +33,6 @@ def split_symbols(symbols: pl.Series) -> pl.DataFrame:
     if not bare.equals(symbols):
         return split_symbols(bare)
     return frame.select(pl.when(whole).then(pl.all()))
-
-
-def _encode(text: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """The different values of a column, and the place of each entry among them."""
-    values = text.drop_nulls().unique(maintain_order=True)
-    return values, text.cast(pl.Enum(values)).to_physical()
 
 
 def _extract(text: pl.Series, pattern: str) -> tuple[pl.Series, pl.Series]:
