@@ -9,7 +9,7 @@ from arbiter.compiled import compiled
 from arbiter.conventions import Array
 from arbiter.fitting.banded import LANES
 
-_ROWS_TOGETHER = 8  # rows whose products are added in one pass over a block
+_ROWS_TOGETHER = 4  # rows whose products are added in one pass over a block
 
 
 @compiled
@@ -34,6 +34,7 @@ def add_normal_equations(
     count, size = factor.shape
     width = (size + LANES - 1) // LANES * LANES  # zeros fill the last vector
     block, own = np.zeros((size, width)), np.zeros((_ROWS_TOGETHER, width))
+    one, two, three, four = own[0], own[1], own[2], own[3]
     for at in range(count):
         for i in range(size):
             for j in range(width):
@@ -51,25 +52,12 @@ def add_normal_equations(
                 # slices begin at the vector of the diagonal: a loop whose first index is computed
                 # is not taken in vectors
                 begin = i // LANES * LANES
-                line, a, b = block[i, begin:], own[0, i], own[1, i]
-                c, d, e = own[2, i], own[3, i], own[4, i]
-                f, g, h = own[5, i], own[6, i], own[7, i]
-                one, two, three, four = (
-                    own[0, begin:],
-                    own[1, begin:],
-                    own[2, begin:],
-                    own[3, begin:],
-                )
-                five, six, seven, eight = (
-                    own[4, begin:],
-                    own[5, begin:],
-                    own[6, begin:],
-                    own[7, begin:],
-                )
+                a, b, c, d = one[i], two[i], three[i], four[i]
+                line, first_row, second_row = block[i, begin:], one[begin:], two[begin:]
+                third_row, fourth_row = three[begin:], four[begin:]
                 for j in range(width - begin):
-                    early = (a * one[j] + b * two[j]) + (c * three[j] + d * four[j])
-                    late = (e * five[j] + f * six[j]) + (g * seven[j] + h * eight[j])
-                    line[j] += early + late
+                    early, late = a * first_row[j] + b * second_row[j], c * third_row[j]
+                    line[j] += early + (late + d * fourth_row[j])
         for i in range(size):
             column = band[at * size + i]
             for j in range(i, size):
