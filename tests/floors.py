@@ -130,7 +130,8 @@ LAYERS = {
         "joint_objective",
         "joint_fit",
         "direct_fit vix_fit",
-        "refinement vix_comparison window_update",
+        "refinement vix_comparison window_objective",
+        "window_update",
     ],
     "arbiter.operators": [
         "checkpoint domain matrix_products quote_rows slope_head workers",

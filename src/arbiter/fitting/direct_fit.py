@@ -247,7 +247,7 @@ def _surface_from_end(ended: FitEnd, result: FitResult, matrix: Array) -> Fitted
         objective.options,
         None if np.all(factors == 1.0) else freeze_array(factors),
         objective.highest_log_slope,
-        ended.order_duals,
+        ended.optimum,
     )
     surface = build_surface(source, np.exp(logs), result, matrix, weights)
     return surface.with_vix(ended.slices)

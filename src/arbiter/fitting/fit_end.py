@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from arbiter.conventions import Array
-from arbiter.fitting.fitted_surface import VixResult
+from arbiter.fitting.fitted_surface import Optimum, VixResult
 from arbiter.fitting.interior_point import InteriorPoint, Status
 from arbiter.fitting.objective import FitPoint
+from arbiter.inputs import freeze_array
 from arbiter.pricing.vix_slices import VixSlices
 
 
@@ -23,7 +24,7 @@ class FitEnd(NamedTuple):
         slices: Shapes of the VIX, after a joint fit.
         vix: Residuals of VIX options and futures, after a joint fit.
         warnings: What a reader of the surface should know, as sentences.
-        order_duals: ``(L-1, n)`` multipliers of the star order, after a fit of one component.
+        optimum: The forces there, after a fit of one component.
     """
 
     point: FitPoint
@@ -34,21 +35,23 @@ class FitEnd(NamedTuple):
     slices: VixSlices | None = None
     vix: VixResult | None = None
     warnings: tuple[str, ...] = ()
-    order_duals: Array | None = None
+    optimum: Optimum | None = None
 
     @classmethod
     def from_iterate(cls, interior: InteriorPoint[FitPoint], status: Status) -> FitEnd:
         """The end of a fit to SPX quotes alone."""
         point = interior.point
-        layout, duals = point.objective.layout, None
+        layout, optimum = point.objective.layout, None
         if layout.components == 1:  # the star order comes first among the constraints
             links = layout.expiry_count - 1, layout.knot_count
             duals = interior.duals[: links[0] * links[1]].reshape(links)
+            stiffness = point.misfit.linearisation.band[:, 0].reshape(layout.shape)
+            optimum = Optimum(freeze_array(duals), freeze_array(stiffness))
         return cls(
             point,
             interior.matrix(),
             point.value,
             interior.iterations,
             status,
-            order_duals=duals,
+            optimum=optimum,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -137,6 +137,18 @@ class FitResult:
         return {**plain, "status": self.status.value, **vix}
 
 
+class Optimum(NamedTuple):
+    """Forces at the end of a fit of one component.
+
+    Attributes:
+        duals: ``(L-1, n)`` multipliers of the star order.
+        stiffness: ``(L, n)`` the diagonal of the Gauss-Newton matrix of the quotes.
+    """
+
+    duals: Array
+    stiffness: Array
+
+
 @dataclass(frozen=True, eq=False)
 class FitInput:
     """What a surface was fitted to.
@@ -146,15 +158,15 @@ class FitInput:
         options: Of the fit.
         weights: ``(m,)`` factors of each quote's loss; None for ones.
         highest_log_slope: The upper bound of the log-slopes.
-        order_duals: ``(L-1, n)`` multipliers of the star order, after a fit of one component to
-            quotes on the index alone; else None.
+        optimum: What an update must know of the expiries that it keeps; None but after a fit of
+            one component.
     """
 
     quotes: Quotes
     options: FitOptions
     weights: Array | None
     highest_log_slope: float
-    order_duals: Array | None
+    optimum: Optimum | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)

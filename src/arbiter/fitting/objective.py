@@ -164,26 +164,7 @@ class FitObjective:
 
     def build_constraints(self) -> OrderConstraints:
         """The star order, the nesting of components, and bounds at both ends."""
-        layout, n = self.layout, self.layout.knot_count
-        index = np.arange(layout.size).reshape(layout.shape)
-        slopes = layout.components * n
-        none = np.full(n, -1)
-        high = [index[1:].ravel(), index[0, :n], none]
-        low = [index[:-1].ravel(), none, index[-1, slopes - n : slopes]]
-        offset = [
-            np.zeros(index[1:].size),
-            np.full(n, -LOWEST_LOG_SLOPE),
-            np.full(n, self.highest_log_slope),
-        ]
-        if layout.components == 2:
-            high += [index[:, n:slopes].ravel(), index[0, -1:], none[:1]]
-            low += [index[:, :n].ravel(), none[:1], index[-1, -1:]]
-            offset += [
-                np.zeros(layout.expiry_count * n),
-                np.array([-_MIN_SHARE]),
-                np.array([_MAX_SHARE]),
-            ]
-        return OrderConstraints(np.concatenate(high), np.concatenate(low), np.concatenate(offset))
+        return build_order(self.layout, self.highest_log_slope)
 
     def _build_quadratic(self) -> QuadraticPenalty:
         return QuadraticPenalty(self.mean.at_trust(self.trust), self.penalty.weigh(self.roughness))
@@ -211,6 +192,30 @@ class FitPoint:
         local = self.misfit.linearisation
         gradient = self.roughness_gradient + local.gradient
         return Expansion(self.value, gradient, self.objective.quadratic.band + local.band)
+
+
+def build_order(layout: UnknownLayout, highest_log_slope: float) -> OrderConstraints:
+    """The star order first, then bounds at both ends and the nesting of components."""
+    n = layout.knot_count
+    index = np.arange(layout.size).reshape(layout.shape)
+    slopes = layout.components * n
+    none = np.full(n, -1)
+    high = [index[1:].ravel(), index[0, :n], none]
+    low = [index[:-1].ravel(), none, index[-1, slopes - n : slopes]]
+    offset = [
+        np.zeros(index[1:].size),
+        np.full(n, -LOWEST_LOG_SLOPE),
+        np.full(n, highest_log_slope),
+    ]
+    if layout.components == 2:
+        high += [index[:, n:slopes].ravel(), index[0, -1:], none[:1]]
+        low += [index[:, :n].ravel(), none[:1], index[-1, -1:]]
+        offset += [
+            np.zeros(layout.expiry_count * n),
+            np.array([-_MIN_SHARE]),
+            np.array([_MAX_SHARE]),
+        ]
+    return OrderConstraints(np.concatenate(high), np.concatenate(low), np.concatenate(offset))
 
 
 def _find_slope_bound(misfit: QuoteMisfit) -> float:

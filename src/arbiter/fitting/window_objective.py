@@ -1,0 +1,156 @@
+"""The objective of a few expiries between fixed ones, as a function of their log-slopes alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from arbiter.conventions import Array
+from arbiter.fitting.fitted_surface import FitInput
+from arbiter.fitting.interior_point import Expansion
+from arbiter.fitting.misfit import MisfitPoint, QuoteMisfit
+from arbiter.fitting.objective import build_order
+from arbiter.fitting.options import Roughness
+from arbiter.fitting.order_constraints import OrderConstraints
+from arbiter.fitting.prior_mean import make_flat_prior_mean
+from arbiter.fitting.roughness import Penalty, QuadraticPenalty
+from arbiter.fitting.unknowns import UnknownLayout
+from arbiter.quotes import Quotes
+
+# Log-slopes may pass those of a fixed neighbour by this much, where both are squeezed to one value;
+# afterwards they are put in order.
+ORDER_SLACK = 1e-9
+
+
+class Window(NamedTuple):
+    """Expiries ``first`` to ``end − 1``, which move."""
+
+    first: int
+    end: int
+
+    @property
+    def fixed_first(self) -> int:
+        """The fixed expiry before the window, or the window's first if there is none."""
+        return max(self.first - 1, 0)
+
+    def widen(self, count: int) -> Window:
+        """The window with as many expiries again on each side."""
+        more = max((self.end - self.first) // 2, 1)
+        return Window(max(self.first - more, 0), min(self.end + more, count))
+
+
+@dataclass(frozen=True, eq=False)
+class WindowPoint:
+    """The objective of a window at one set of its log-slopes.
+
+    Attributes:
+        objective: The function that was evaluated.
+        misfit: Its loss of the window's quotes.
+        value: The objective.
+        roughness_gradient: ``(p,)``.
+    """
+
+    objective: WindowObjective
+    misfit: MisfitPoint
+    value: float
+    roughness_gradient: Array
+
+    @cached_property
+    def expansion(self) -> Expansion:
+        """The objective with gradient and Gauss-Newton matrix over the window's unknowns."""
+        local = self.misfit.linearisation
+        gradient = self.roughness_gradient + local.gradient
+        return Expansion(self.value, gradient, self.objective.band + local.band)
+
+
+@dataclass(frozen=True, eq=False)
+class WindowObjective:
+    """The objective of a fit as a function of the log-slopes of a window.
+
+    Attributes:
+        misfit: The loss of the window's quotes.
+        quadratic: The roughness of the window and of the fixed expiries beside it.
+        before: Log-slopes ``(n,)`` of the fixed expiry before the window; empty if there is none.
+        after: Those of the one after it.
+        highest_log_slope: The upper bound of the log-slopes.
+        band: ``(p, w)`` the matrix of the roughness over the window's unknowns alone.
+    """
+
+    misfit: QuoteMisfit
+    quadratic: QuadraticPenalty
+    before: Array
+    after: Array
+    highest_log_slope: float
+    band: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        band = self.quadratic.band[self.own].copy()
+        rows, width = band.shape
+        for row in range(max(rows - width + 1, 0), rows):
+            band[row, rows - row :] = 0.0
+        object.__setattr__(self, "band", band)
+
+    @classmethod
+    def from_quotes(
+        cls, quotes: Quotes, source: FitInput, roughness: Roughness, window: Window, logs: Array
+    ) -> WindowObjective:
+        """The objective of a window.
+
+        Args:
+            quotes: All quotes.
+            source: What was fitted before.
+            roughness: Weights of the roughness.
+            window: The expiries that move.
+            logs: ``(L, n)`` log-slopes of all expiries.
+        """
+        own = quotes.select((quotes.expiry >= window.first) & (quotes.expiry < window.end))
+        misfit = QuoteMisfit.from_quotes(own, source.options)
+        first, end = window.fixed_first, min(window.end + 1, quotes.maturities.size)
+        before, after = logs[first : window.first].reshape(-1), logs[window.end : end].reshape(-1)
+        layout = UnknownLayout(misfit.layout.knots, end - first, 1)
+        # where the quotes of fixed expiries end does not matter
+        beside = (window.first - first, end - window.end), (0, 0)
+        reach = np.pad(misfit.smiles.quoted_range(), beside, mode="edge")
+        penalty = Penalty(layout, quotes.maturities[first:end], reach)
+        centre = make_flat_prior_mean(penalty.tau, layout.knot_count, 1).flat.reshape(-1)
+        quadratic = QuadraticPenalty(centre, penalty.weigh(roughness))
+        return cls(misfit, quadratic, before, after, source.highest_log_slope)
+
+    @property
+    def own(self) -> slice:
+        """The unknowns of the window among those of the window and its neighbours."""
+        return slice(self.before.size, self.before.size + self.misfit.layout.size)
+
+    def evaluate(self, z: Array) -> WindowPoint:
+        """The objective at the unknowns of the window."""
+        misfit = self.misfit.evaluate_at(z)
+        roughness, gradient = self.quadratic.evaluate_at(self.join_neighbours(z))
+        return WindowPoint(self, misfit, misfit.loss + roughness, gradient[self.own])
+
+    def join_neighbours(self, z: Array) -> Array:
+        """The unknowns of the window and of the fixed expiries beside it."""
+        return np.concatenate([self.before, z, self.after])
+
+    def build_constraints(self) -> OrderConstraints:
+        """The star order within the window and with its fixed neighbours, or the bounds."""
+        size, first = self.misfit.layout.size, self.before.size
+        values = self.join_neighbours(np.zeros(size))
+        layout = UnknownLayout(self.misfit.layout.knots, self.expiry_count, 1)
+        order = build_order(layout, self.highest_log_slope)
+        offset, ends = order.offset.copy(), []
+        for index, sign in ((order.high, 1.0), (order.low, -1.0)):
+            free = (index >= first) & (index < first + size)
+            fixed = (index >= 0) & ~free
+            offset[fixed] += sign * values[index[fixed]] + ORDER_SLACK
+            ends.append(np.where(free, index - first, -1))
+        kept = (ends[0] >= 0) | (ends[1] >= 0)
+        return OrderConstraints(ends[0][kept], ends[1][kept], offset[kept])
+
+    @property
+    def expiry_count(self) -> int:
+        """The expiries of the window and the fixed ones beside it."""
+        layout = self.misfit.layout
+        return layout.expiry_count + (self.before.size + self.after.size) // layout.knot_count
