@@ -131,6 +131,7 @@ LAYERS = {
         "joint_fit",
         "direct_fit vix_fit",
         "refinement vix_comparison window_objective",
+        "fitted_window",
         "window_update",
     ],
     "arbiter.operators": [

@@ -82,6 +82,15 @@ def _finish_column(factor: Array, width: int, j: int) -> bool:
     return True
 
 
+def cut_out(matrix: Array, own: slice) -> Array:
+    """The matrix of some unknowns that follow each other, as a copy."""
+    found = matrix[own].copy()
+    rows, width = found.shape
+    for row in range(max(rows - width + 1, 0), rows):
+        found[row, rows - row :] = 0.0
+    return found
+
+
 def half_log_determinant(factor: Array) -> float:
     """Half the logarithm of the determinant."""
     return float(np.log(factor[:, 0]).sum())

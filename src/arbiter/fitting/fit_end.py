@@ -43,10 +43,11 @@ class FitEnd(NamedTuple):
         point = interior.point
         layout, optimum = point.objective.layout, None
         if layout.components == 1:  # the star order comes first among the constraints
-            links = layout.expiry_count - 1, layout.knot_count
-            duals = interior.duals[: links[0] * links[1]].reshape(links)
-            stiffness = point.misfit.linearisation.band[:, 0].reshape(layout.shape)
-            optimum = Optimum(freeze_array(duals), freeze_array(stiffness))
+            n, links = layout.knot_count, layout.size - layout.knot_count
+            duals = interior.duals[:links].reshape(-1, n)
+            barrier = duals / interior.slacks[:links].reshape(-1, n)
+            reach = point.misfit.misfit.smiles.quoted_range()
+            optimum = Optimum(*(freeze_array(a) for a in (duals, barrier, reach)))
         return cls(
             point,
             interior.matrix(),

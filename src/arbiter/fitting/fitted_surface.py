@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -130,23 +130,26 @@ class FitResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but residuals and warnings, as plain values."""
-        parts = asdict(replace(self, vix=None))
         hidden = ("residuals", "vix", "warnings")
-        plain = {name: value for name, value in parts.items() if name not in hidden}
+        names = (part.name for part in fields(self) if part.name not in hidden)
+        plain = {name: getattr(self, name) for name in names}
+        plain["roughness"] = asdict(self.roughness)
         vix = {} if self.vix is None else {"vix": self.vix.to_dict()}
         return {**plain, "status": self.status.value, **vix}
 
 
 class Optimum(NamedTuple):
-    """Forces at the end of a fit of one component.
+    """Where a fit of one component ended, apart from its slopes.
 
     Attributes:
         duals: ``(L-1, n)`` multipliers of the star order.
-        stiffness: ``(L, n)`` the diagonal of the Gauss-Newton matrix of the quotes.
+        barrier: ``(L-1, n)`` what each adds to the information, its multiplier over its slack.
+        reach: ``(L, 2)`` Gaussian coordinates of the end strikes of each expiry.
     """
 
     duals: Array
-    stiffness: Array
+    barrier: Array
+    reach: Array
 
 
 @dataclass(frozen=True, eq=False)

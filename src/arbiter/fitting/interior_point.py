@@ -158,14 +158,19 @@ class InteriorPoint(Generic[Point]):
         """The same iterate for another objective, of which ``point`` is the value at ``z``."""
         return replace(self, objective=objective, point=point)
 
-    def with_expected_value(self, value: float, share: float) -> InteriorPoint[Point]:
+    def with_expected_value(
+        self, value: float, share: float, known: Array | None = None
+    ) -> InteriorPoint[Point]:
         """The same iterate with duals for an objective that will soon fall to ``value``.
 
         Without them a start that is a few steps from the end takes more steps, until the
-        constraints allow for it. ``share`` of the value is the complementarity.
+        constraints allow for it. ``share`` of the value is the complementarity. ``known`` are
+        ``(c,)`` duals near those of the end, if there are any.
         """
-        duals = share * max(value, self.scale) / (self.slacks.size * self.slacks)
-        return replace(self, expected=value, duals=duals)
+        centred = share * max(value, self.scale) / (self.slacks.size * self.slacks)
+        return replace(
+            self, expected=value, duals=centred if known is None else _hold(known, centred)
+        )
 
     def with_inner_steps(self, inner: int) -> InteriorPoint[Point]:
         """The same iterate with up to ``inner`` steps on one quadratic model."""

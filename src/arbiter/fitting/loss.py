@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from arbiter.compiled import compiled
 from arbiter.conventions import Array
 
 EXACT_LOSS_PER_QUOTE = 1e-3  # a loss per quote below this is exact: a thirtieth of a half-spread
@@ -46,16 +48,24 @@ class Loss:
             )
 
     def __call__(self, r: Array) -> Cost:
-        """Cost of residuals ``r``."""
-        size = np.abs(r)
-        near = np.minimum(size, self.far)
-        past = np.maximum(near - self.edge, 0.0)
-        force = self.inside * near + self.wall * past
-        value = 0.5 * (self.inside * near * near + self.wall * past * past)
-        value += force * (size - near)
-        weight = np.where(
-            size < self.far,
-            self.inside + self.wall * (past > 0.0),
-            force / np.maximum(size, self.far),  # reweighting: weight · r is the force
-        )
-        return Cost(value, np.copysign(force, r), weight)
+        """Cost of residuals ``r`` ``(m,)``."""
+        cost = Cost(*np.empty((3, r.size)))
+        _fill_cost(r, (self.inside, self.wall, self.edge, self.far), cost)
+        return cost
+
+
+@compiled
+def _fill_cost(r: Array, shape: tuple[float, float, float, float], cost: Cost) -> None:
+    inside, wall, edge, far = shape
+    for i in range(r.size):
+        size = abs(r[i])
+        near = min(size, far)
+        past = max(near - edge, 0.0)
+        force = inside * near + wall * past
+        value = 0.5 * (inside * near * near + wall * past * past)
+        cost.value[i] = value + force * (size - near)
+        cost.slope[i] = math.copysign(force, r[i])
+        if size < far:
+            cost.weight[i] = inside + (wall if past > 0.0 else 0.0)
+        else:  # reweighting: weight · r is the force
+            cost.weight[i] = force / max(size, far)

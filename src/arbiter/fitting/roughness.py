@@ -92,21 +92,19 @@ class Penalty:
         self.mass[:-1] += 0.5 * gap
         self.mass[1:] += 0.5 * gap
         self.tau = 0.5 * np.log(maturities)
-        middle = 0.5 * (knots[1:] + knots[:-1])
-        outside = (middle < reach[:, :1]) | (middle > reach[:, 1:])  # (L, n-1)
+        outside = _find_segments_beyond(knots, reach)
         per_step = 1.0 / np.diff(self.tau)  # (L-1,)
         beside = np.zeros(per_step.size, dtype=bool)
         if unseen is not None:
             beside = unseen[1:] | unseen[:-1]
-        drift = np.diag(self.mass)
+        drift, ones = np.diag(self.mass), np.ones(maturities.size)
+        none, factor = np.zeros(per_step.size), np.where(beside, _UNQUOTED_MATURITY_FACTOR, 1.0)
         self.terms = np.stack(
             [
-                self._spread(np.broadcast_to(self.bend, (maturities.size, n, n))),
-                self._spread_steps(
-                    drift, np.where(beside, _UNQUOTED_MATURITY_FACTOR, 1.0) * per_step
-                ),
+                layout.spread_block(self.bend, ones, none),
+                self._spread_steps(drift, factor * per_step),
                 self._spread_steps(self.bend, per_step),
-                self._spread(np.broadcast_to(drift, (maturities.size, n, n))),
+                layout.spread_block(drift, ones, none),
             ]
         )
         # the weight of changes along maturity is chosen from steps between quoted expiries
@@ -116,39 +114,21 @@ class Penalty:
             self._chosen_terms[1] = self._spread_steps(drift, np.where(beside, 0.0, per_step))
         self.fixed = self._build_fixed((_TIE_WEIGHT + beyond * outside) / gap)
 
-    def _spread(self, blocks: Array) -> Array:
-        """The band of blocks ``(L, n, n)`` on the log-slopes of every component."""
-        return self._spread_components(blocks, np.zeros((len(blocks) - 1, *blocks.shape[1:])))
-
     def _spread_steps(self, step: Array, weights: Array) -> Array:
         """The band of ``Σ w_ℓ (v_{ℓ+1} − v_ℓ)ᵀ step (v_{ℓ+1} − v_ℓ)``."""
-        links = weights[:, None, None] * step
-        blocks = np.zeros((self.layout.expiry_count, *step.shape))
-        blocks[1:] += links
-        blocks[:-1] += links
-        return self._spread_components(blocks, -links)
-
-    def _spread_components(self, diagonal: Array, link: Array) -> Array:
-        layout, n = self.layout, self.layout.knot_count
-        if layout.components == 1:
-            return layout.to_band(diagonal, link)
-        blocks = np.zeros((layout.expiry_count, layout.block_size, layout.block_size))
-        links = np.zeros((layout.expiry_count - 1, layout.block_size, layout.block_size))
-        for j in range(layout.components):
-            part = slice(j * n, (j + 1) * n)
-            blocks[:, part, part], links[:, part, part] = diagonal, link
-        return layout.to_band(blocks, links)
+        ends = np.concatenate([[0.0], weights, [0.0]])
+        return self.layout.spread_block(step, ends[1:] + ends[:-1], weights)
 
     def _build_fixed(self, tie: Array) -> Array:
         """Ties with weights ``(L, n-1)``; for two components also their pull and the shares."""
         layout, n = self.layout, self.layout.knot_count
-        blocks, at = np.zeros((layout.expiry_count, n, n)), np.arange(n - 1)
-        blocks[:, at, at] += tie
-        blocks[:, at + 1, at + 1] += tie
-        blocks[:, at, at + 1] = blocks[:, at + 1, at] = -tie
-        band = self._spread(blocks)
+        band = np.zeros(layout.band_shape)
+        table = band.reshape(*layout.shape, -1)
+        for first in range(0, layout.components * n, n):
+            table[:, first : first + n - 1, 0] += tie
+            table[:, first + 1 : first + n, 0] += tie
+            table[:, first : first + n - 1, 1] -= tie
         if layout.components == 2:
-            table = band.reshape(*layout.shape, -1)
             table[:, : 2 * n, 0] += _COMPONENT_DISTANCE_WEIGHT
             table[:, :n, n] -= _COMPONENT_DISTANCE_WEIGHT
             share = _SHARE_CHANGE_COST / np.diff(self.tau)
@@ -174,3 +154,15 @@ class Penalty:
     def average_terms(self, covariance: Array, count: int = 4) -> list[float]:
         """The means of :meth:`evaluate_terms` under a covariance ``(p, w)`` within the band."""
         return [banded.inner_product(covariance, term) for term in self._chosen_terms[:count]]
+
+
+def measure_ties_beyond(knots: Array, reach: Array, log_slopes: Array) -> float:
+    """The part of the penalty that depends on where quotes end, for one component ``(L, n)``."""
+    steps = np.diff(log_slopes, axis=1) ** 2 / np.diff(knots)
+    return 0.5 * _BEYOND_QUOTES_WEIGHT * float(steps[_find_segments_beyond(knots, reach)].sum())
+
+
+def _find_segments_beyond(knots: Array, reach: Array) -> NDArray[np.bool_]:
+    """``(L, n-1)`` whether the middle of a segment lies beyond the end strikes."""
+    middle = 0.5 * (knots[1:] + knots[:-1])
+    return np.asarray((middle < reach[:, :1]) | (middle > reach[:, 1:]))

@@ -68,34 +68,45 @@ class UnknownLayout:
         split = (self.expiry_count, self.components, self.knot_count)
         return table[:, :slopes].reshape(split).transpose(1, 0, 2), table[:, slopes:].T
 
-    def to_band(self, blocks: Array, links: Array | None = None) -> Array:
-        """The band of a block-tridiagonal matrix.
+    def to_band(self, blocks: Array) -> Array:
+        """The band ``(p, w)`` of a block-diagonal matrix.
 
         Args:
-            blocks: ``(L, B, B)`` on the diagonal, or one block ``(1, B, B)`` for all expiries.
-            links: ``(L-1, B, B)`` beside the diagonal; None for zeros.
+            blocks: ``(L, B, B)``, or one block ``(1, B, B)`` for all expiries.
+        """
+        band, size = np.zeros(self.band_shape), self.block_size
+        table = band.reshape(*self.shape, -1)
+        for off in range(size):
+            table[:, : size - off, off] = np.diagonal(blocks, -off, 1, 2)
+        return band
 
-        Returns:
-            ``(p, w)``.
+    def spread_block(self, block: Array, on: Array, between: Array) -> Array:
+        """The band ``(p, w)`` of ``Σ on_ℓ u_ℓᵀ C u_ℓ − 2 Σ between_ℓ u_ℓᵀ C u_{ℓ+1}``.
+
+        Args:
+            block: ``(n, n)`` C, with up to two diagonals on each side; ``u_ℓ`` are the log-slopes
+                of one component, and the sums are over all components.
+            on: ``(L,)``.
+            between: ``(L-1,)``.
         """
         band = np.zeros(self.band_shape)
-        if links is None:
-            links = np.zeros((0, self.block_size, self.block_size))
-        _fill_band(np.ascontiguousarray(blocks), np.ascontiguousarray(links), band)
+        for j in range(self.components):
+            _add_spread_block(block, on, between, (j * self.knot_count, self.block_size), band)
         return band
 
 
 @compiled
-def _fill_band(blocks: Array, links: Array, band: Array) -> None:
-    size = blocks.shape[1]
-    for at in range(len(band) // size):
-        own, rows = blocks[min(at, len(blocks) - 1)], band[at * size : (at + 1) * size]
-        for column in range(size):
-            for row in range(column, size):
-                rows[column, row - column] = own[row, column]
-    for at in range(len(links)):
-        link, rows = links[at], band[at * size : (at + 1) * size]
-        for column in range(size):
+def _add_spread_block(
+    block: Array, on: Array, between: Array, place: tuple[int, int], band: Array
+) -> None:
+    """``place`` is the first unknown of the component in an expiry, and the size of an expiry."""
+    first, size = place
+    for at in range(on.size):
+        rows = band[at * size + first : at * size + first + len(block)]
+        for column in range(len(block)):
             low = max(column - _LINK_BANDWIDTH, 0)
-            for row in range(low, min(column + _LINK_BANDWIDTH + 1, size)):
-                rows[column, size + row - column] = link[row, column]
+            for row in range(low, min(column + _LINK_BANDWIDTH + 1, len(block))):
+                if row >= column:
+                    rows[column, row - column] += on[at] * block[row, column]
+                if at < between.size:
+                    rows[column, size + row - column] -= between[at] * block[row, column]

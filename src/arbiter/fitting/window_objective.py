@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from arbiter.conventions import Array
+from arbiter.fitting import banded
 from arbiter.fitting.fitted_surface import FitInput
 from arbiter.fitting.interior_point import Expansion
 from arbiter.fitting.misfit import MisfitPoint, QuoteMisfit
@@ -20,8 +21,8 @@ from arbiter.fitting.roughness import Penalty, QuadraticPenalty
 from arbiter.fitting.unknowns import UnknownLayout
 from arbiter.quotes import Quotes
 
-# Log-slopes may pass those of a fixed neighbour by this much, where both are squeezed to one value;
-# afterwards they are put in order.
+# Log-slopes may pass those of a fixed neighbour, or a bound, by this much, where both are squeezed
+# to one value; afterwards they are put in order.
 ORDER_SLACK = 1e-9
 
 
@@ -87,10 +88,7 @@ class WindowObjective:
     band: Array = field(init=False)
 
     def __post_init__(self) -> None:
-        band = self.quadratic.band[self.own].copy()
-        rows, width = band.shape
-        for row in range(max(rows - width + 1, 0), rows):
-            band[row, rows - row :] = 0.0
+        band = banded.cut_out(self.quadratic.band, self.own)
         object.__setattr__(self, "band", band)
 
     @classmethod
@@ -112,8 +110,8 @@ class WindowObjective:
         before, after = logs[first : window.first].reshape(-1), logs[window.end : end].reshape(-1)
         layout = UnknownLayout(misfit.layout.knots, end - first, 1)
         # where the quotes of fixed expiries end does not matter
-        beside = (window.first - first, end - window.end), (0, 0)
-        reach = np.pad(misfit.smiles.quoted_range(), beside, mode="edge")
+        near = np.clip(np.arange(first, end) - window.first, 0, window.end - window.first - 1)
+        reach = misfit.smiles.quoted_range()[near]
         penalty = Penalty(layout, quotes.maturities[first:end], reach)
         centre = make_flat_prior_mean(penalty.tau, layout.knot_count, 1).flat.reshape(-1)
         quadratic = QuadraticPenalty(centre, penalty.weigh(roughness))
@@ -144,10 +142,12 @@ class WindowObjective:
         for index, sign in ((order.high, 1.0), (order.low, -1.0)):
             free = (index >= first) & (index < first + size)
             fixed = (index >= 0) & ~free
-            offset[fixed] += sign * values[index[fixed]] + ORDER_SLACK
+            offset[fixed] += sign * values[index[fixed]]
             ends.append(np.where(free, index - first, -1))
-        kept = (ends[0] >= 0) | (ends[1] >= 0)
-        return OrderConstraints(ends[0][kept], ends[1][kept], offset[kept])
+        high, low = ends
+        offset[(high < 0) | (low < 0)] += ORDER_SLACK
+        kept = (high >= 0) | (low >= 0)
+        return OrderConstraints(high[kept], low[kept], offset[kept])
 
     @property
     def expiry_count(self) -> int:
