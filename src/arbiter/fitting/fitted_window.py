@@ -87,33 +87,36 @@ class FittedWindow:
         objective, old = self.interior.point.objective, self._old_logs()
         move = objective.join_neighbours(self.interior.z) - old.reshape(-1)
         force = objective.quadratic.multiply(move).reshape(old.shape)
-        duals = self._link_values(self.interior.duals) - self.optimum.duals[self._links]
-        gain, (first, end) = 0.0, self.window
-        if first > 0:
-            gain += self._gain_of(max(first - _EXPIRIES_BESIDE, 0), first, -1, force[0] + duals[0])
-        if end < self.surface.maturities.size:
-            gain += self._gain_of(end, end + _EXPIRIES_BESIDE, 0, force[-1] - duals[-1])
-        return gain
+        duals = self._link_values(self.interior.duals)
+        change, (first, end) = duals - self.optimum.duals[self._links], self.window
+        low, high = (
+            self._matrix_beside(first - _EXPIRIES_BESIDE, first),
+            self._matrix_beside(end, end + _EXPIRIES_BESIDE),
+        )
+        push, pull = force[0] + change[0], force[-1] - change[-1]
+        if low.size and high.size:
+            # multipliers of slopes squeezed to one value from both sides have a common part, which
+            # nothing determines: they take the one with the least gain
+            soft, softer = 1.0 / low[-1, :, 0], 1.0 / high[0, :, 0]
+            common = (push * soft - pull * softer) / (soft + softer)
+            common = np.clip(common, 0.0, duals.min(axis=0))
+            push, pull = push - common, pull + common
+        return _measure_gain(low, -1, push) + _measure_gain(high, 0, pull)
 
-    def _gain_of(self, first: int, end: int, at: int, force: Array) -> float:
-        """The gain of expiries of which one, ``at``, feels a force.
+    def _matrix_beside(self, first: int, end: int) -> Array:
+        """The information ``(l, n, w)`` of expiries beside the window, as far as there are any.
 
         At both ends the order does not hold: its stiffness would block them, as it never lets go.
         """
         n, barrier = self.surface.knots.size, self.optimum.barrier
+        first, end = max(first, 0), min(end, len(barrier) + 1)
         matrix = banded.cut_out(self.surface.uncertainty.matrix, slice(first * n, end * n))
-        push = np.zeros((len(matrix) // n, n))
-        table = matrix.reshape(*push.shape, -1)
-        if first > 0:
+        table = matrix.reshape(end - first, n, matrix.shape[1])
+        if 0 < first < end:
             table[0, :, 0] -= barrier[first - 1]
-        if end <= len(barrier):
+        if first < end <= len(barrier):
             table[-1, :, 0] -= barrier[end - 1]
-        push[at] = force
-        try:
-            factor = banded.factorise(matrix)
-        except banded.SingularMatrixError:
-            return np.inf
-        return 0.5 * float(push.reshape(-1) @ banded.solve(factor, push.reshape(-1)))
+        return table
 
     def update_optimum(self) -> Optimum:
         """Where the whole fit ends now."""
@@ -172,6 +175,19 @@ class FittedWindow:
         if end == len(table):
             table[-1, :, 0] += next(bounds)
         return matrix
+
+
+def _measure_gain(table: Array, at: int, force: Array) -> float:
+    """The gain of expiries with the information ``(l, n, w)``, one of which feels a force."""
+    if not table.size:
+        return 0.0
+    push = np.zeros(table.shape[:2])
+    push[at] = force
+    try:
+        factor = banded.factorise(table.reshape(-1, table.shape[2]))
+    except banded.SingularMatrixError:
+        return np.inf
+    return 0.5 * float(push.reshape(-1) @ banded.solve(factor, push.reshape(-1)))
 
 
 def _add_barrier(table: Array, links: slice, barrier: Array) -> None:
