@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from arbiter.chains import read_chain
 from arbiter.conventions import Array
 from arbiter.fitting import FitOptions, FittedSurface, fit, window_update
+from arbiter.fitting.objective import FitObjective
 from arbiter.quotes import Quotes
 from arbiter.vix.prior import vix_prior
 from arbiter_lab.evaluation.heston_surfaces import heston_surface
@@ -140,3 +143,56 @@ def test_other_kinds_of_fit_are_refused_with_the_remedy() -> None:
         fit(quotes, prior=surface).update(quotes)
     with pytest.raises(ValueError, match="had weights"):
         fit(quotes, weights=np.where(quotes.k > 0.0, 1.0, 0.5)).update(quotes)
+
+
+def evaluate_whole(surface: FittedSurface, quotes: Quotes) -> float:
+    """The objective of all quotes at the slopes of a surface."""
+    objective = FitObjective.from_quotes(quotes, FitOptions())
+    objective = objective.with_roughness(surface.result.roughness)
+    return objective.evaluate(np.log(surface.slopes[0]).reshape(-1)).value
+
+
+def test_the_objective_is_that_of_all_quotes(rng: np.random.Generator) -> None:
+    """Also where quotes end elsewhere: then the penalty has changed in the expiry that moved."""
+    quotes = heston_surface(829).quotes
+    surface = fit(quotes)
+    ends = (quotes.expiry == 7) & (np.diff(quotes.expiry, prepend=-1) != 0)
+    shorter = quotes.select(~(ends | np.roll(ends, 1) | np.roll(ends, 2)))
+    moved = move_expiry(quotes, 3, rng.uniform(-0.5, 0.5, len(quotes)))
+    for changed in (shorter, moved):
+        updated = surface.update(changed)
+        value = evaluate_whole(updated, changed)
+        assert updated.result.objective == pytest.approx(value, rel=1e-9)
+        assert updated.result.objective != pytest.approx(surface.result.objective, rel=1e-6)
+
+
+def test_the_information_is_that_of_a_fit_of_all_quotes() -> None:
+    """Standard errors of a chain of updates are those of one fit."""
+    quotes = heston_surface(830).quotes
+    surface = fit(quotes, options=FitOptions(tolerance=1e-6))
+    updated = surface
+    for expiry in (4, 5, 11):
+        quotes = move_expiry(quotes, expiry, np.full(len(quotes), 0.8))
+        updated = updated.update(quotes)
+    whole = fit_again(surface, quotes)
+    k, T = np.linspace(-0.2, 0.1, 7), quotes.maturities[[4, 5, 11], None]
+    scale = np.sqrt(surface.result.dispersion / whole.result.dispersion)
+    assert np.allclose(updated.iv_error(k, T), scale * whole.iv_error(k, T), rtol=0.01)
+    assert not np.allclose(updated.iv_error(k, T), surface.iv_error(k, T), rtol=0.01)
+
+
+@pytest.mark.parametrize("size", [0.1, 0.5])
+def test_updates_of_a_listed_chain_are_fits_of_all_quotes(
+    data_dir: Path, size: float, rng: np.random.Generator
+) -> None:
+    """Slopes at their bound and orders that bind over many expiries included."""
+    quotes = read_chain(data_dir / "chains" / "spx_2023-09-14_close.csv").quotes()
+    surface = fit(quotes, options=FitOptions(tolerance=1e-6))
+    assert np.log(surface.slopes[0]).max() > np.log(5.0) - 1e-6  # control: some are at the bound
+    for expiry in range(0, quotes.maturities.size, count(full=3, reduced=9)):
+        noise, shift = rng.uniform(-size, size, len(quotes)), np.full(len(quotes), size)
+        for move in (noise, shift):
+            moved = move_expiry(quotes, expiry, move)
+            updated, whole = surface.update(moved), fit_again(surface, moved)
+            assert measure_gap(updated, whole, moved) < 0.05
+        assert measure_gap(surface, whole, moved) > 0.05  # control: the shift moved something

@@ -8,7 +8,7 @@ import numpy as np
 
 from arbiter.conventions import Array
 from arbiter.fitting import banded
-from arbiter.fitting.fitted_surface import FittedSurface, Optimum
+from arbiter.fitting.fitted_surface import FitInput, FittedSurface, Optimum
 from arbiter.fitting.interior_point import InteriorPoint, Status
 from arbiter.fitting.loss import EXACT_LOSS_PER_QUOTE
 from arbiter.fitting.roughness import measure_ties_beyond
@@ -29,13 +29,15 @@ class FittedWindow:
 
     Attributes:
         surface: The surface before.
-        optimum: Where its fit ended.
+        source: What it was fitted to.
+        optimum: Where that fit ended.
         window: The expiries that moved.
         interior: The last iterate of the window.
         status: How its steps ended.
     """
 
     surface: FittedSurface
+    source: FitInput
     optimum: Optimum
     window: Window
     interior: InteriorPoint[WindowPoint]
@@ -43,23 +45,26 @@ class FittedWindow:
 
     @classmethod
     def from_quotes(
-        cls, surface: FittedSurface, quotes: Quotes, window: Window, logs: Array
+        cls,
+        surface: FittedSurface,
+        before: tuple[FitInput, Optimum],
+        quotes: Quotes,
+        window: Window,
+        logs: Array,
     ) -> FittedWindow:
         """The fit of a window to ``quotes``, from the log-slopes ``(L, n)`` of all expiries."""
-        source, result = surface.source, surface.result
-        if source is None or source.optimum is None:
-            raise ValueError("the surface is not a fit of one component with its quotes")
+        (source, optimum), result = before, surface.result
         objective = WindowObjective.from_quotes(quotes, source, result.roughness, window, logs)
         z = _open_slacks(logs, window, source.highest_log_slope)
         # what counts as converged is the same as in a fit of all quotes
         scale = max(result.objective, EXACT_LOSS_PER_QUOTE * len(quotes))
         interior = InteriorPoint.start_at(objective, objective.build_constraints(), z, scale)
         known, links = np.zeros(interior.slacks.size), objective.expiry_count - 1
-        duals = source.optimum.duals[window.fixed_first : window.fixed_first + links]
+        duals = optimum.duals[window.fixed_first : window.fixed_first + links]
         known[: duals.size] = duals.reshape(-1)
         interior = interior.with_expected_value(0.0, _EXPECTED_GAP_SHARE, known)
         ended = interior.run(source.options.tolerance, source.options.iterations)
-        return cls(surface, source.optimum, window, *ended)
+        return cls(surface, source, optimum, window, *ended)
 
     @property
     def _links(self) -> slice:
@@ -129,8 +134,7 @@ class FittedWindow:
 
     def update_misfit(self) -> tuple[float, Array]:
         """The objective of all quotes and their residuals: the window's alone have changed."""
-        source, result, point = self.surface.source, self.surface.result, self.interior.point
-        assert source is not None
+        source, result, point = self.source, self.surface.result, self.interior.point
         first, end = self.window
         old = self._old_logs()
         roughness, _ = point.objective.quadratic.evaluate_at(old.reshape(-1))
@@ -156,9 +160,8 @@ class FittedWindow:
     def update_information(self) -> Array:
         """The information of the whole fit, of which the window's is new."""
         point, result, interior = self.interior.point, self.surface.result, self.interior
-        source, n, (first, end) = self.surface.source, self.surface.knots.size, self.window
-        assert source is not None
-        stiffness = source.options.loss(result.residuals).weight
+        n, (first, end) = self.surface.knots.size, self.window
+        stiffness = self.source.options.loss(result.residuals).weight
         uneven = compute_unevenness(result.freedom, np.ones(stiffness.size), stiffness)
         matrix = self.surface.uncertainty.matrix.copy()
         table = matrix.reshape(-1, n, matrix.shape[1])  # (L, n, w)

@@ -54,9 +54,11 @@ def log_slopes_from_smile(knots: Array, strike: Array, k: Array, v: Array) -> Ar
     near, far = x[0] - 10.0, x[-1] + 10.0  # beyond the quotes go on at the last volatility
     x = np.concatenate([[near], x, [far]])
     k = np.concatenate([[k[0] - 10.0 * v[0]], k, [k[-1] + 10.0 * v[-1]]])
-    rise = np.interp(knots + _HALF_WINDOW, x, k) - np.interp(knots - _HALF_WINDOW, x, k)
+    both = np.interp(np.concatenate([knots + _HALF_WINDOW, knots - _HALF_WINDOW]), x, k)
+    rise = both[: knots.size] - both[knots.size :]
     here = np.interp(knots, x[1:-1], v)
-    slope = np.clip(rise / (2.0 * _HALF_WINDOW), here / _MAX_SLOPE_RATIO, here * _MAX_SLOPE_RATIO)
+    slope = np.maximum(rise / (2.0 * _HALF_WINDOW), here / _MAX_SLOPE_RATIO)
+    slope = np.minimum(slope, here * _MAX_SLOPE_RATIO)
     return np.asarray(0.5 * np.log(slope * here))
 
 

@@ -14,9 +14,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from arbiter.fitting.fitted_surface import FitInput, FittedSurface, build_surface
-from arbiter.fitting.fitted_window import FittedWindow, Window
+from arbiter.fitting.fitted_surface import FitInput, FittedSurface, Optimum, build_surface
+from arbiter.fitting.fitted_window import FittedWindow
 from arbiter.fitting.interior_point import Status
+from arbiter.fitting.window_objective import Window
 from arbiter.quotes import Quotes
 
 logger = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ def update_surface(surface: FittedSurface, quotes: Quotes) -> FittedSurface:
         ValueError: If the surface is another kind of fit, or the maturities differ.
     """
     began = time.perf_counter()
-    source = _require_plain_fit(surface, quotes)
+    before = source, _ = _require_plain_fit(surface, quotes)
     changed = np.flatnonzero(_find_changed_expiries(source.quotes, quotes))
     if not changed.size:
         return _follow_forwards(surface, source, quotes)
@@ -45,7 +46,7 @@ def update_surface(surface: FittedSurface, quotes: Quotes) -> FittedSurface:
     window = Window(max(int(changed[0]) - 1, 0), min(int(changed[-1]) + 2, count))
     logs, steps = np.log(surface.slopes[0]), 0
     while True:
-        found = FittedWindow.from_quotes(surface, quotes, window, logs)
+        found = FittedWindow.from_quotes(surface, before, quotes, window, logs)
         steps += found.interior.iterations
         if found.bound_gain_beside() <= MAX_GAIN_BESIDE:
             break
@@ -82,8 +83,8 @@ def _follow_forwards(surface: FittedSurface, source: FitInput, quotes: Quotes) -
     return found.with_vix(surface.vix_slices)
 
 
-def _require_plain_fit(surface: FittedSurface, quotes: Quotes) -> FitInput:
-    """What was fitted, where an update is possible."""
+def _require_plain_fit(surface: FittedSurface, quotes: Quotes) -> tuple[FitInput, Optimum]:
+    """What was fitted and where that ended, where an update is possible."""
     remedy, source = "take fit(quotes, start=surface)", surface.source
     if source is None:
         raise ValueError(f"the surface comes from a file, which holds no quotes: {remedy}")
@@ -102,7 +103,7 @@ def _require_plain_fit(surface: FittedSurface, quotes: Quotes) -> FitInput:
         )
     if source.weights is not None:
         raise ValueError(f"the quotes of the fit had weights, and new ones have none: {remedy}")
-    return source
+    return source, source.optimum
 
 
 def _find_changed_expiries(before: Quotes, after: Quotes) -> NDArray[np.bool_]:
