@@ -27,6 +27,7 @@ def read_volatilities(
     as_of: DateLike | None = None,
     shortest_days: float = 2.0,
     fewest_strikes: int = 8,
+    percent: bool | None = None,
 ) -> Quotes:
     """Read implied volatilities of options on an index, or on VIX futures.
 
@@ -37,6 +38,8 @@ def read_volatilities(
         as_of: Day of the quotes; found from ``Expiry`` and ``Texp`` where left out.
         shortest_days: Expiries nearer than this are not used.
         fewest_strikes: Nor are those with fewer two-sided strikes.
+        percent: Whether volatilities are in percent; None for decimals, and to refuse what looks
+            like percent.
 
     Returns:
         Quotes in units of the forward, which of VIX options is the implied future. Maturities
@@ -96,6 +99,7 @@ def read_volatilities(
             "expiry": frame["expiry"].cast(pl.String).to_list(),
         },
         as_of=day,
+        percent=percent,
     )
     return _drop_unusable_expiries(
         _restore_source_rows(quotes, frame), shortest_days, fewest_strikes
