@@ -59,6 +59,7 @@ class Chain:
         name: Name of the source.
         assumptions: What was assumed in reading; :attr:`notes` adds what parity assumed.
         set_aside: Rows that could not be read, or not be assigned, as an exclusion table.
+        doubts: Where the source contradicts what the caller gave, as sentences.
     """
 
     frame: pl.DataFrame
@@ -69,6 +70,7 @@ class Chain:
     name: str
     assumptions: tuple[str, ...] = ()
     set_aside: pl.DataFrame = field(default_factory=no_exclusions)
+    doubts: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return (
@@ -85,8 +87,9 @@ class Chain:
     def warnings(self) -> tuple[str, ...]:
         """What went wrong in reading, as sentences."""
         if not self.set_aside.height:
-            return ()
-        return (f"{self.name}: {self.set_aside.height} options could not be read or assigned",)
+            return self.doubts
+        lost = f"{self.name}: {self.set_aside.height} options could not be read or assigned"
+        return (*self.doubts, lost)
 
     @cached_property
     def parity_estimates(self) -> ParityEstimates:
