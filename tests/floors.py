@@ -72,7 +72,7 @@ LAYERS = {
     "arbiter.chains": [
         "errors nyse option_table padded_rows",
         "contradictions parity sessions symbols",
-        "cleaning quote_time roots series_parity source",
+        "cleaning quote_time roots series_parity source stray_forwards",
         "chain reading tables",
         "exchange_layout long_layout tidy_layout yahoo_layout volatilities_layout futures_files",
         "assembly",
