@@ -113,7 +113,10 @@ def test_a_repeated_quote_counts_once() -> None:
         ({"k": np.full(22, np.nan)}, "row 1: k = nan"),
         ({"k": ["x"] * 22}, "column k is not numeric"),
         ({"k": K}, "column k has 11 rows and T has 22"),
-        ({"iv_ask": np.full(22, 20.5), "iv_bid": np.full(22, 19.5)}, "divide percentages by 100"),
+        (
+            {"iv_ask": np.full(22, 20.5), "iv_bid": np.full(22, 19.5)},
+            "row 1, column iv_bid: 19.5 would be 1950%.*Divide percentages by 100",
+        ),
         ({"forward": np.full(22, -1.0)}, "row 1: forward = -1.0; must be positive"),
         ({"forward": np.arange(1.0, 23.0)}, "row 2: forward = 2.0; differs within one maturity"),
     ],
@@ -123,6 +126,15 @@ def test_a_table_that_makes_no_sense_is_refused_with_row_and_remedy(
 ) -> None:
     with pytest.raises(ValueError, match=words):
         Quotes.from_frame(table(**changed))
+
+
+def test_percentages_that_are_said_to_be_are_divided() -> None:
+    plain = table()
+    given = {name: 100.0 * np.asarray(plain[name]) for name in ("iv_bid", "iv_ask")}
+    quotes = Quotes.from_frame(table(**given), percent=True)
+    np.testing.assert_allclose(quotes.bid, Quotes.from_frame(plain).bid, rtol=1e-12)
+    high = Quotes.from_frame(table(iv_bid=np.full(22, 3.9), iv_ask=np.full(22, 4.1)), percent=False)
+    assert np.median(high.iv_ask) == pytest.approx(4.1)
 
 
 @pytest.mark.parametrize(

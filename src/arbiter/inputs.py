@@ -53,6 +53,47 @@ def require_probabilities(name: str, values: ArrayLike) -> Array:
     )
 
 
+# Decimals: more than three times the highest close of VIX, 82.69 on 2020-03-16. In the last hours of a crash
+# far options may be above it, but not all those near the forward as well. In percent nothing that
+# is traded is below.
+MAX_LOW_VOLATILITY = 3.0
+_LOW_SHARE = 0.1  # of a table's volatilities, so that a few odd rows do not hide its unit
+
+
+def convert_volatilities(
+    name: str, values: Array, percent: bool | None, first_row: int = 0
+) -> Array:
+    """Volatilities as decimals: given as such, or in percent.
+
+    Args:
+        name: Of the column.
+        values: Annualised; NaN where there is none.
+        percent: Whether they are in percent; None to refuse what looks like it.
+        first_row: Number of the first row in messages.
+
+    Raises:
+        ValueError: If ``percent`` is None and nine tenths of the positive values are above
+            ``MAX_LOW_VOLATILITY``. Names the row of the lowest of these.
+
+    Example:
+        >>> convert_volatilities("iv", np.array([20.0, 50.0, 20.0]), True)
+        array([0.2, 0.5, 0.2])
+    """
+    if percent:
+        return values / 100.0
+    given = np.flatnonzero(values > 0.0)
+    if percent is None and given.size:
+        low = float(np.quantile(values[given], _LOW_SHARE))
+        if low > MAX_LOW_VOLATILITY:
+            row = int(given[np.argmin(np.abs(values[given] - low))])
+            raise ValueError(
+                f"row {row + first_row}, column {name}: {values[row]:.6g} would be {values[row]:.0%}, and "
+                "nine tenths of the volatilities are as high: give decimals, 0.2 and not 20. Divide "
+                "percentages by 100 or say percent=True; percent=False takes them as they are"
+            )
+    return values
+
+
 class Table(Protocol):
     """A polars or pandas frame, or a mapping of column names to columns."""
 

@@ -181,7 +181,9 @@ class Quotes:
         return mask
 
     @classmethod
-    def from_frame(cls, frame: Any, *, as_of: DateLike | None = None) -> Quotes:
+    def from_frame(
+        cls, frame: Any, *, as_of: DateLike | None = None, percent: bool | None = None
+    ) -> Quotes:
         """Quotes from a polars or pandas frame, or a mapping of columns.
 
         Args:
@@ -190,6 +192,8 @@ class Quotes:
                 units: calls for ``k ≥ 0``, puts below). Optional ``forward`` and ``discount``,
                 one value per maturity, and ``expiry``, a label. Any order of rows.
             as_of: Moment of the quotes, ISO text or a date, without a time zone.
+            percent: Whether volatilities are in percent. If None they are decimals, and a table
+                of which nine tenths are above 3 is refused.
 
         Raises:
             ValueError: For a table that cannot be read: names row, column, value and remedy.
@@ -216,7 +220,7 @@ class Quotes:
         _refuse_rows("T", T, T > MAX_YEARS, "maturities are in years: divide days by 365")
         far = ~(np.abs(k) <= MAX_LOG_MONEYNESS)
         _refuse_rows("k", k, far, "k is log(strike/forward); a strike goes in as log(K/F)")
-        bid, ask = _read_prices(columns)
+        bid, ask = _read_prices(columns, percent)
         reason = _find_exclusion_reasons(T, k, bid, ask)
         order = np.lexsort((k, T))
         good = order[reason[order] == ""]
@@ -313,7 +317,9 @@ def _read_columns(frame: Any) -> dict[str, NDArray[Any]]:
     return columns
 
 
-def _read_prices(columns: Mapping[str, NDArray[Any]]) -> tuple[Array, Array]:
+def _read_prices(
+    columns: Mapping[str, NDArray[Any]], percent: bool | None
+) -> tuple[Array, Array]:
     """Bid and ask in forward units; NaN stays NaN."""
     if "bid" in columns:
         _refuse_currency(columns["ask"])
@@ -321,13 +327,8 @@ def _read_prices(columns: Mapping[str, NDArray[Any]]) -> tuple[Array, Array]:
     from arbiter.pricing import black
 
     root = np.sqrt(columns["T"])
-    level = np.nanmedian(columns["iv_ask"]) if np.isfinite(columns["iv_ask"]).any() else 0.0
-    if level > 4.0:
-        raise ValueError(
-            f"iv_ask has a median of {level:.4g}: volatilities are decimals, 0.2 and not 20; "
-            "divide percentages by 100"
-        )
-    low, high = columns["iv_bid"], columns["iv_ask"]
+    names = ("iv_bid", "iv_ask")
+    low, high = (inputs.convert_volatilities(name, columns[name], percent, 1) for name in names)
     # a volatility that is absent or negative stays absent; it is excluded with its reason
     price = [
         np.where(iv >= 0.0, black.otm(columns["k"], np.where(iv >= 0.0, iv, 0.0) * root), np.nan)

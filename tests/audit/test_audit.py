@@ -562,3 +562,32 @@ def test_a_surface_is_sent_to_its_certificate_and_lazy_frames_are_read() -> None
     with pytest.raises(ValueError, match=r"certificate\(\)"):
         ab.audit(ab.example())
     assert ab.audit(ab.example().to_frame().lazy()).passed
+
+
+PERCENT_SMILE = {"T": [1.0] * 3, "k": [-0.1, 0.0, 0.1], "iv": [20.0, 50.0, 20.0]}
+
+
+def test_volatilities_in_percent_are_refused_and_not_judged_as_decimals() -> None:
+    words = r"row 0, column iv: 20 would be 2000%.*Divide percentages by 100 or say percent=True"
+    with pytest.raises(ValueError, match=words):
+        ab.audit(PERCENT_SMILE)
+    told = ab.audit(PERCENT_SMILE, percent=True)
+    assert told.findings["family"].to_list() == ["butterfly", "vertical"]
+    assert told.findings["size"][0] == pytest.approx(0.108, abs=5e-4)
+    # one odd row in twenty does not hide the unit
+    k = np.linspace(-0.2, 0.2, 40)
+    iv = np.where(np.arange(40) % 20 == 0, 0.0, 15.0 + 20.0 * k * k)
+    with pytest.raises(ValueError, match=r"column iv: 15\.\d+ would be 15\d\d%"):
+        ab.audit({"T": np.full(40, 0.5), "k": k, "iv": iv})
+
+
+def test_decimals_are_taken_as_they_are_in_a_crash_too() -> None:
+    """Negative control: 300 % flat, and an hour before the close with far puts above 1,000 %."""
+    flat = {"T": [1.0] * 3, "k": [-0.1, 0.0, 0.1], "iv": [3.0] * 3}
+    assert ab.audit(flat).passed
+    k = np.linspace(-0.1, 0.1, 21)
+    hour = np.full(21, 1.0 / 8760.0)
+    wild = {"T": hour, "k": k, "iv": np.sqrt(2.0 + (100.0 * k) ** 2)}
+    assert max(wild["iv"]) > 10.0
+    assert ab.audit(wild).checked["butterfly"] > 0
+    assert ab.audit(PERCENT_SMILE, percent=False).passed

@@ -17,7 +17,7 @@ from arbiter.audit.law_quadrature import reprice_by_quadrature
 from arbiter.audit.sampling import sample_surface
 from arbiter.audit.structural_proof import check_structure
 from arbiter.conventions import Array
-from arbiter.pricing import black
+from arbiter.pricing import black, maturity
 from counts import count
 
 KNOTS = np.linspace(-5.5, 4.5, 31)
@@ -179,7 +179,7 @@ def test_clean_surface_passes_in_every_family() -> None:
     assert certificate.structural.price_gap < 1e-13
     assert certificate.slices["T"].to_list() == MATURITIES.tolist()
     assert certificate.slices["min_g"].to_numpy().min() > 0.0
-    assert "Structural proof: 9 of 9" in str(certificate)
+    assert "Structural proof: 10 of 10" in str(certificate)
 
 
 def test_the_grid_is_random_and_reproducible() -> None:
@@ -356,6 +356,11 @@ def test_proof_of_valid_numbers() -> None:
         ({"knots": (0, math.nan)}, "knots increasing", "knots[0] = nan"),
         ({"maturities": (1, 0.05)}, "maturities increasing", "maturities[1]"),
         ({"maturities": (0, 0.0)}, "maturities increasing", "not positive"),
+        (
+            {"maturities": (slice(1, 3), [1.0, np.nextafter(1.0, 2.0)])},
+            "maturities increasing",
+            "maturities[2] = 1.0000000000000002 has the same square root as maturities[1] = 1.0",
+        ),
         ({"slopes": ((0, 0, 2), 0.0)}, "slopes positive", "knot x=-4.83333 (index 2) is 0.0"),
         ({"slopes": ((1, 2, 30), math.inf)}, "slopes positive", "is inf"),
         (
@@ -384,6 +389,43 @@ def test_proof_names_what_is_wrong(change: Any, name: str, said: str) -> None:
     failures = {check.name: check.detail for check in proof.failures}
     assert name in failures
     assert said in failures[name]
+
+
+@pytest.mark.parametrize(
+    ("limit", "factor", "said"),
+    [
+        ("_end_tangent", 4.0, "may fall"),
+        ("_end_tangent", -1.0, "may fall"),
+        ("limit_crossing_tangents", 1.0, "may cross"),
+    ],
+)
+def test_proof_covers_maturities_between(
+    limit: str, factor: float, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cubics whose tangents lack one limit are told, with the interval."""
+    steps = np.array([[0.1, 0.11, 0.5], [0.1, 0.3, 0.5], [0.1, 0.3, 0.9]])[:, :, None]
+    slopes, weights = np.repeat(steps, KNOTS.size, axis=2), np.full((3, 3), 1.0 / 3.0)
+    numbers: Any = (KNOTS, MATURITIES, slopes, weights)
+    assert check_structure(*numbers).passed
+    plain = getattr(maturity, limit)
+    if limit == "_end_tangent":
+        monkeypatch.setattr(maturity, limit, lambda u, b, rate: factor * rate[:, -1])
+        monkeypatch.setattr(maturity, "limit_crossing_tangents", lambda u, b, tangent: tangent)
+    else:
+        monkeypatch.setattr(maturity, limit, lambda u, b, tangent: tangent)
+    failure = check_structure(*numbers).failures[0]
+    assert failure.name == "ordered between maturities"
+    assert said in failure.detail
+    monkeypatch.setattr(maturity, limit, plain)
+
+
+def test_price_gap_covers_maturities_between_listed_ones() -> None:
+    shifted = tampered(lambda k, T: 1e-10 * ((T > 0.1) & (T < 0.5)))
+    proof = certify_surface(shifted).structural
+    assert proof is not None
+    assert proof.passed
+    assert proof.covers_prices is False
+    assert proof.price_gap == pytest.approx(1e-10, rel=1e-3)
 
 
 def test_proof_checks_shapes() -> None:

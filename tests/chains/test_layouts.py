@@ -227,9 +227,39 @@ def test_an_index_level_is_not_taken_for_a_year() -> None:
     assert read_chain(listed.exchange(MARKET, top).encode()).as_of == AS_OF
 
 
-def test_as_of_overrides_the_header() -> None:
-    chain = read_chain(listed.exchange(MARKET).encode(), as_of="2023-02-06T10:00")
-    assert chain.as_of == np.datetime64("2023-02-06T10:00", "s")
+def test_as_of_within_a_day_is_used_and_the_header_is_named_in_a_warning() -> None:
+    chain = read_chain(listed.exchange(MARKET).encode(), as_of="2023-02-07T10:00")
+    assert chain.as_of == np.datetime64("2023-02-07T10:00", "s")
+    warning = (
+        "bytes: as_of is 2023-02-07T10:00, and the file says 2023-02-07T16:15: 6 h 15 min apart; "
+        "as_of is used"
+    )
+    assert chain.warnings == (warning,)
+    assert warning in chain.quotes().warnings
+    # the same moment, or its day alone, says nothing new
+    for same in (listed.AS_OF, "2023-02-07"):
+        assert read_chain(listed.exchange(MARKET).encode(), as_of=same).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "as_of", "apart"),
+    [
+        (listed.exchange(MARKET), "2023-02-06T10:00", "1 day apart; leave as_of out"),
+        (listed.exchange(MARKET), "2021-02-08T16:15", "729 days apart"),
+        (listed.tidy(MARKET), "2024-02-07T16:15", "365 days apart"),
+        (listed.yahoo(MARKET), "2023-01-31T16:15", "7 days apart"),
+    ],
+)
+def test_as_of_of_another_day_is_refused(content: str, as_of: str, apart: str) -> None:
+    with pytest.raises(ChainError, match=apart):
+        read_chain(content.encode(), as_of=as_of)
+
+
+def test_as_of_may_be_days_after_the_latest_trade() -> None:
+    """Negative control: a trade is no stamp, and nothing need have traded since."""
+    chain = read_chain(listed.yahoo(MARKET).encode(), as_of="2023-02-08T16:15")
+    assert chain.as_of == np.datetime64("2023-02-08T16:15", "s")
+    assert "the file says 2023-02-07T16:15: 1 day apart; as_of is used" in chain.warnings[0]
 
 
 def test_yahoos_moment_is_that_of_the_latest_trade() -> None:

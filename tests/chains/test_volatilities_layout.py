@@ -105,6 +105,10 @@ def test_missing_columns_and_short_expiries() -> None:
         ab.read_volatilities(volatilities())
     with pytest.raises(ChainError, match="not after as_of"):
         ab.read_volatilities(volatilities(), as_of="2023-03-22")
+    with pytest.raises(ChainError, match=r"as_of is 2023-02-13.*says 2023-02-15.*: 2 days apart"):
+        ab.read_volatilities(volatilities(), as_of="2023-02-13", fewest_strikes=3)
+    stated = ab.read_volatilities(volatilities(), as_of="2023-02-15", fewest_strikes=3)
+    assert stated.as_of == np.datetime64("2023-02-15")
     both = {
         name: [*values, *volatilities(Expiry=[20230216] * 5, Texp=[1 / DAYS] * 5)[name]]
         for name, values in volatilities().items()

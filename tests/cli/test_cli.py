@@ -113,10 +113,20 @@ def test_bad_input_exits_2_with_a_sentence(
         assert result.stdout == ""
 
 
+def test_the_unit_of_volatilities_can_be_said(tmp_path: Path) -> None:
+    path = tmp_path / "percent.csv"
+    path.write_text("T,k,iv\n1,-0.1,20\n1,0,50\n1,0.1,20\n")
+    refused = run("audit", path)
+    assert refused.exit_code == 2
+    assert "percent" in refused.stderr
+    assert run("audit", path, "--percent").exit_code == 1
+    assert run("audit", path, "--decimal").exit_code == 0
+
+
 def test_tolerance_is_not_for_surfaces(surface: Path) -> None:
     result = run("audit", surface, "--tolerance", 1e-6)
     assert result.exit_code == 2
-    assert "leave it out" in result.stderr
+    assert "leave them out" in result.stderr
 
 
 def test_help_names_the_command() -> None:

@@ -117,6 +117,6 @@ def test_unordered_tangents_would_cross() -> None:
         slopes, _ = nested(seed, 3, 0.4)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(maturity, "limit_crossing_tangents", lambda u, values, tangent: tangent)
-            plain = slopes_at(LISTED, slopes, DENSE)
+            plain = interpolate_slopes(LISTED, slopes).changes_at(DENSE)
         crossed |= bool(np.diff(plain, axis=0).min() < -1e-6)
     assert crossed

@@ -151,7 +151,9 @@ class Certificate:
         return text
 
 
-def audit(frame: object, *, tolerance: float | None = None) -> Certificate:
+def audit(
+    frame: object, *, tolerance: float | None = None, percent: bool | None = None
+) -> Certificate:
     """Audit a grid of option prices or implied volatilities for static arbitrage.
 
     Args:
@@ -163,6 +165,8 @@ def audit(frame: object, *, tolerance: float | None = None) -> Certificate:
         tolerance: Sizes up to this, in forward units, are not findings. By default only what
             rounding of the given numbers can explain is let pass; prices rounded to cents
             need half a cent per leg, ``0.01/forward``.
+        percent: Whether volatilities are in percent. If None they are decimals, and a table of
+            which nine tenths are above 3 is refused.
 
     Returns:
         The certificate; findings never raise.
@@ -181,7 +185,7 @@ def audit(frame: object, *, tolerance: float | None = None) -> Certificate:
     """
     if tolerance is not None and not (math.isfinite(tolerance) and tolerance >= 0.0):
         raise ValueError(f"tolerance={tolerance} must be a finite number, zero or above")
-    grid = price_tables.read(frame)
+    grid = price_tables.read(frame, percent)
     batches = chain(static_inequalities(grid), _volatility_disagreements(grid))
     certificate = _build_certificate(grid, batches, tolerance or 0.0, grid)
     logger.info("audited %d prices: %r", grid.T.size, certificate)

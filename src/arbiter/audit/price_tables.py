@@ -5,7 +5,7 @@ The grid (:mod:`.grid`) holds out-of-the-money prices in forward units with thei
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -45,7 +45,7 @@ class _Column:
         return ~np.isnan(self.value)
 
 
-def read(frame: object) -> Grid:
+def read(frame: object, percent: bool | None = None) -> Grid:
     """Read a polars or pandas frame, or a mapping of columns.
 
     Args:
@@ -54,6 +54,8 @@ def read(frame: object) -> Grid:
             holds the discount factors. At least one of ``iv``, ``call``, ``put``; a null says
             that this one is not known there, and a price goes before a volatility. Any order
             of rows; other columns are ignored.
+        percent: Whether volatilities are in percent; None for decimals, and to refuse what looks
+            like percent.
 
     Returns:
         The grid, sorted; rows of the same option are merged.
@@ -82,6 +84,7 @@ def read(frame: object) -> Grid:
         else _Column(name, np.full(T.value.shape, np.nan), 0)
         for name in _PRICE_COLUMNS
     )
+    iv = replace(iv, value=inputs.convert_volatilities("iv", iv.value, percent))
     empty = ~(iv.is_given | call.is_given | put.is_given)
     if empty.any():
         row = int(np.argmax(empty))

@@ -27,6 +27,8 @@ from arbiter.audit.price_range import (
 )
 from arbiter.audit.structural_proof import StructuralProof, check_structure
 from arbiter.conventions import Array
+from arbiter.pricing.knots import MAX_SLOPE
+from arbiter.pricing.maturity import slopes_at, weights_at
 
 _MIN_RANDOM_STRIKES = 320  # drawn at random, at least
 _MAX_SCALE_MATURITIES = 24  # maturities whose scales are used for that
@@ -101,7 +103,7 @@ def prove_surface(surface: object) -> StructuralProof | None:
     """The structural proof with its price gap; None for a surface that shows no slopes.
 
     The price gap is the largest distance, in forward units, between public prices and the prices
-    of the stored slopes.
+    of the stored slopes: at the listed maturities, between them, before and past them.
     """
     if not has_transport(surface):
         return None
@@ -111,9 +113,14 @@ def prove_surface(surface: object) -> StructuralProof | None:
     if not proof.passed:
         return proof
     k = np.array([-0.2, 0.0, 0.2])
-    T = market.maturities[:, None]
-    repriced = reprice_by_quadrature(knots, slopes, weights, np.exp(k))
-    public = (market.price(k, T, "call"), market.price(k, T, "put"))
+    listed = market.maturities
+    between = np.square(0.5 * (np.sqrt(listed[1:]) + np.sqrt(listed[:-1])))
+    T = np.unique(np.concatenate([listed, between, 0.5 * listed[:1], 1.2 * listed[-1:]]))
+    # past the last maturity slopes saturate
+    moved = np.minimum(slopes_at(listed, np.asarray(slopes), T), MAX_SLOPE)
+    shares = weights_at(listed, np.asarray(weights), T)
+    repriced = reprice_by_quadrature(knots, moved, shares, np.exp(k))
+    public = (market.price(k, T[:, None], "call"), market.price(k, T[:, None], "put"))
     return StructuralProof(proof.checks, float(np.max(np.abs(np.subtract(public, repriced)))))
 
 

@@ -4,8 +4,9 @@ A surface is free of static arbitrage at every strike and every maturity when it
 slopes are positive, nondecreasing in ``T`` at every knot (the star order), nondecreasing from
 one component of the mixture to the next, and the survival function of the weights does not
 fall in ``T`` (docs/theory.md, section 3). All of these are comparisons of stored float64
-numbers; none of them needs a price. The only quadrature here is the normaliser ``M``, done a
-second time and differently from the decoder.
+numbers; none of them needs a price. Between listed maturities slopes follow cubics, which keep
+the order in floating point when their tangents obey the limits that are compared here. The only
+quadrature here is the normaliser ``M``, done a second time and differently from the decoder.
 
 Glossary: ``x`` Gaussian percentile, ``b = s'`` slope, ``s`` transport, ``M = E exp s(Z)``,
 ``X = exp(s(Z))/M``, ``κ`` strike over forward, J components, L maturities, n knots.
@@ -20,11 +21,14 @@ from numpy.typing import ArrayLike
 
 from arbiter.audit.law_quadrature import MAX_PIECE_WIDTH, Law
 from arbiter.conventions import Array
+from arbiter.pricing.maturity import interpolate_slopes, interpolate_survival
+from arbiter.pricing.monotone_cubic import Hermite
 
 # Mean one has to hold to this on the stored numbers, and public prices have to agree with the
 # repriced ones to this, in units of the forward.
 PRICE_TOLERANCE = 1e-12
 
+_TANGENT_ROUNDING = 16.0 * float(np.finfo(np.float64).eps)  # relative, of a limit of tangents
 _MAX_CHECK_PIECE_WIDTH = 0.11  # pieces of the second quadrature, which checks the first
 
 
@@ -87,8 +91,8 @@ def check_structure(
         maturities: Year fractions, (L,), positive and strictly increasing.
         slopes: Transport slopes, (L, n) or (J, L, n).
         weights: Mixture weights, (J, L); may be left out for one component.
-        mean: Whether to check mean one too: the one condition that needs a quadrature, and
-            that no slopes within a surface's range are known to break.
+        mean: Whether to check mean one and the tangents too: the conditions that need more than
+            comparisons, and that no slopes within a surface's range are known to break.
 
     Returns:
         The checks; those after a failed shape, knot or slope check are left out when they
@@ -121,6 +125,8 @@ def check_structure(
         _check_weights(T, w),
         _check_weight_survival(T, w),
     ]
+    if mean and all(check.passed for check in checks):
+        checks.append(_check_between_maturities(T, b, w))
     if sound and mean:
         checks.append(_check_mean_one(x, T, b))
     return StructuralProof(tuple(checks))
@@ -165,6 +171,14 @@ def _check_increasing(name: str, v: Array) -> ProofCheck:
             False,
             f"{name}[{i + 1}] = {v[i + 1]} does not exceed {name}[{i}] = {v[i]}; "
             f"sort {name} and drop duplicates",
+        )
+    if name == "maturities" and np.any(np.diff(np.sqrt(v)) <= 0.0):
+        i = int(np.argmin(np.diff(np.sqrt(v))))
+        return ProofCheck(
+            title,
+            False,
+            f"maturities[{i + 1}] = {float(v[i + 1])!r} has the same square root as "
+            f"maturities[{i}] = {float(v[i])!r}; drop one of them",
         )
     return ProofCheck(title, True, f"{name} run from {v[0]:g} to {v[-1]:g}")
 
@@ -253,6 +267,40 @@ def _check_weight_survival(T: Array, w: Array) -> ProofCheck:
         f"T={T[ell]:g} to {float(survival[j, ell + 1])!r} at T={T[ell + 1]:g} (index {ell + 1}); "
         "later maturities must not move weight back to narrower components",
     )
+
+
+def _check_between_maturities(T: Array, b: Array, w: Array) -> ProofCheck:
+    """Limits of tangents under which the cubics between maturities neither fall nor cross."""
+    name = "ordered between maturities"
+    cubics = {"slopes": interpolate_slopes(T, b), "survival of weights": interpolate_survival(T, w)}
+    for title, cubic in cubics.items():
+        wrong = None if cubic is None else _find_unlimited_tangent(cubic)
+        if wrong is not None:
+            at, said = wrong
+            detail = f"the cubic of the {title} {said} in the interval that ends at T={T[at]:g}"
+            return ProofCheck(name, False, f"{detail}; keep its maturities further apart")
+    return ProofCheck(name, True, f"{max(b[:, :, 0].size, 1)} rows of cubics, tangents in limits")
+
+
+def _find_unlimited_tangent(cubic: Hermite) -> tuple[int, str] | None:
+    """The interval and the fault of the first tangent beyond its limits; None if all obey them.
+
+    A cubic does not fall if no tangent is negative or above three times the secant, and two
+    cubics do not cross if their control points do not (docs/theory.md, sections 5 and 6).
+    """
+    third = np.diff(cubic.u)[:, None] / 3.0
+    first, last = cubic.tangent[:, :-1] * third, cubic.tangent[:, 1:] * third
+    rise = np.diff(cubic.values, axis=1)
+    room = rise + _TANGENT_ROUNDING * np.abs(cubic.values[:, 1:])
+    kept = (first >= 0.0) & (last >= 0.0) & (first <= room) & (last <= room)
+    apart = np.ones_like(kept)
+    for points in (cubic.values[:, :-1] + first, cubic.values[:, 1:] - last):
+        slack = _TANGENT_ROUNDING * np.abs(points[1:])
+        apart[1:] &= np.diff(points, axis=0) >= -slack
+    for good, said in ((kept, "may fall"), (apart, "may cross that of the component before")):
+        if not good.all():
+            return int(np.argwhere(~good)[0][1]), said
+    return None
 
 
 def _check_mean_one(x: Array, T: Array, b: Array) -> ProofCheck:

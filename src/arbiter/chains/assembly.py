@@ -40,7 +40,7 @@ def assemble_chain(
     underlying: str | None,
 ) -> Chain:
     """The chain of a reading; ``as_of``, ``spot`` and ``underlying`` override what it says."""
-    moment, notes = _resolve_quote_moment(reading, name, as_of)
+    moment, notes, doubts = _resolve_quote_moment(reading, name, as_of)
     options = _mark_unreadable_rows(reading.options)
     good = options.filter(pl.col("problem").is_null())
     if good.height == 0:
@@ -61,6 +61,7 @@ def assemble_chain(
         name=name,
         assumptions=(*reading.notes, *notes, *assumed, *_note_expired_series(frame)),
         set_aside=_collect_problem_rows(options),
+        doubts=doubts,
     )
     for note in chain.assumptions:
         logger.info("%s: %s", name, note)
@@ -71,7 +72,8 @@ def assemble_chain(
 
 def _resolve_quote_moment(
     reading: Reading, name: str, as_of: DateLike | None
-) -> tuple[np.datetime64, tuple[str, ...]]:
+) -> tuple[np.datetime64, tuple[str, ...], tuple[str, ...]]:
+    """The moment of the quotes, what was assumed about it, and what the source says against it."""
     stamp = reading.stamp if as_of is None else quote_time.parse_as_of(as_of)
     if stamp is None:
         dated = quote_time.parse_stamp(name)
@@ -82,7 +84,13 @@ def _resolve_quote_moment(
             f"as_of='{close}' for a close",
             Remedy("as_of", close),
         )
-    return quote_time.quote_moment(stamp)
+    moment, notes = quote_time.quote_moment(stamp)
+    own = reading.stamp
+    if as_of is None or own is None:
+        return moment, notes, ()
+    said = quote_time.quote_moment(own)[0]
+    doubt = quote_time.contrast_moments(name, moment, said, inferred=own.inferred)
+    return moment, notes, doubt
 
 
 def _mark_unreadable_rows(options: pl.DataFrame) -> pl.DataFrame:

@@ -21,6 +21,7 @@ from arbiter.chains.cleaning import (
 from arbiter.chains.errors import ChainError
 from arbiter.chains.option_table import OptionTable, SeriesEstimates, tabulate_options
 from arbiter.chains.series_parity import SERIES_COLUMNS, ParityEstimates, estimate_parity
+from arbiter.chains.stray_forwards import find_stray_forwards
 from arbiter.conventions import DAYS_PER_YEAR, MINUTES_PER_YEAR, Array, Indices
 from arbiter.exclusions import Exclusion, count_exclusions, no_exclusions
 from arbiter.quotes import Quotes
@@ -59,6 +60,7 @@ class Chain:
         name: Name of the source.
         assumptions: What was assumed in reading; :attr:`notes` adds what parity assumed.
         set_aside: Rows that could not be read, or not be assigned, as an exclusion table.
+        doubts: Where the source contradicts what the caller gave, as sentences.
     """
 
     frame: pl.DataFrame
@@ -69,6 +71,7 @@ class Chain:
     name: str
     assumptions: tuple[str, ...] = ()
     set_aside: pl.DataFrame = field(default_factory=no_exclusions)
+    doubts: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return (
@@ -85,14 +88,29 @@ class Chain:
     def warnings(self) -> tuple[str, ...]:
         """What went wrong in reading, as sentences."""
         if not self.set_aside.height:
-            return ()
-        return (f"{self.name}: {self.set_aside.height} options could not be read or assigned",)
+            return self.doubts
+        lost = f"{self.name}: {self.set_aside.height} options could not be read or assigned"
+        return (*self.doubts, lost)
 
     @cached_property
     def parity_estimates(self) -> ParityEstimates:
         """Forward and discount factor of every series by put-call parity, with notes."""
         found = estimate_parity(self.frame, self.option_table)
         return ParityEstimates(found.frame, [*found.notes, *self._spot_note(found.frame)])
+
+    @cached_property
+    def _forward_warnings(self) -> tuple[str, ...]:
+        """Forwards that contradict their neighbours'; those of VIX options are of many futures."""
+        if self.underlying == "VIX":
+            return ()
+        parity = self.parity_estimates.frame
+        columns = (parity[name].to_numpy() for name in ("T", "forward", "forward_error"))
+        return tuple(
+            f"{self.name}: parity implies a forward of {parity['forward'][i]:.2f} for "
+            f"{parity['label'][i]}, {abs(parity['forward'][i] / near - 1.0):.1%} from the "
+            f"{near:.2f} of its neighbours: its quotes are of another moment, or wrong"
+            for i, near in find_stray_forwards(*columns)
+        )
 
     def _spot_note(self, parity: pl.DataFrame) -> list[str]:
         """A sentence if the spot is not of the moment of the quotes."""
@@ -196,7 +214,7 @@ class Chain:
         exclusions = self._list_exclusions(verdict.reason)
         if logger.isEnabledFor(logging.INFO):
             logger.info("%s: %s", self.name, _summarise_exclusions(exclusions))
-        warnings = self._describe_lost_quotes(verdict)
+        warnings = (*self._forward_warnings, *self._describe_lost_quotes(verdict))
         for warning in warnings:
             logger.warning(warning)
         order = self.option_table.order

@@ -12,6 +12,7 @@ import numpy as np
 
 from arbiter.chains.errors import ChainError
 from arbiter.chains.sessions import FIRST_YEAR, LAST_YEAR, moment_of
+from arbiter.conventions import MINUTES_PER_DAY
 
 NEW_YORK = ZoneInfo("America/New_York")
 _MAX_HEADER_LENGTH = 400  # characters of a header line that are looked at
@@ -57,11 +58,13 @@ class Stamp(NamedTuple):
         moment: New York time in minutes, without a zone.
         timed: Whether a time of day is written, and not the date alone.
         notes: What had to be assumed, as sentences.
+        inferred: Whether the source does not state it, and it follows from times of its rows.
     """
 
     moment: np.datetime64
     timed: bool
     notes: tuple[str, ...] = ()
+    inferred: bool = False
 
 
 def parse_stamp(text: str) -> Stamp | None:
@@ -180,3 +183,31 @@ def quote_moment(stamp: Stamp) -> tuple[np.datetime64, tuple[str, ...]]:
     """The moment of the quotes in seconds, and what was assumed about it."""
     moment, note = moment_of(stamp.moment, timed=stamp.timed)
     return moment, (*stamp.notes, *([note] if note else []))
+
+
+def contrast_moments(
+    name: str, given: np.datetime64, said: np.datetime64, *, inferred: bool = False
+) -> tuple[str, ...]:
+    """A sentence if the moment that a caller gave is not the one that the source says.
+
+    Args:
+        name: Of the source.
+        given: What the caller gave, which is used.
+        said: What the source says.
+        inferred: Whether the source says it through the latest trade or quote alone, which may be
+            older than the moment itself.
+
+    Raises:
+        ChainError: If they are a day or more apart, and what was given is not merely later than
+            the latest trade.
+    """
+    apart = abs(given - said)
+    if apart < np.timedelta64(1, "m"):
+        return ()
+    days, rest = divmod(int(apart / np.timedelta64(1, "m")), MINUTES_PER_DAY)
+    gap = f"{days} day{'s' * (days > 1)}" if days else f"{rest // 60} h {rest % 60:02d} min"
+    moments = (moment.astype("datetime64[m]") for moment in (given, said))
+    told = "{0}: as_of is {2}, and the file says {3}: {1} apart".format(name, gap, *moments)
+    if days and (given < said or not inferred):
+        raise ChainError(f"{told}; leave as_of out, or correct the stamp in the file")
+    return (f"{told}; as_of is used",)

@@ -125,7 +125,7 @@ def _read_stamp(
         if latest is not None:
             stamp = quote_time.parse_as_of(latest)
             note = f"as_of is not given: taken as the latest quote_time, {stamp.moment}"
-            return stamp._replace(notes=(note,))
+            return stamp._replace(notes=(note,), inferred=True)
     return None
 
 

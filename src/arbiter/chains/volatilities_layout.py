@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from arbiter.chains import quote_time, tables
 from arbiter.chains.errors import ChainError
@@ -27,6 +28,7 @@ def read_volatilities(
     as_of: DateLike | None = None,
     shortest_days: float = 2.0,
     fewest_strikes: int = 8,
+    percent: bool | None = None,
 ) -> Quotes:
     """Read implied volatilities of options on an index, or on VIX futures.
 
@@ -37,6 +39,8 @@ def read_volatilities(
         as_of: Day of the quotes; found from ``Expiry`` and ``Texp`` where left out.
         shortest_days: Expiries nearer than this are not used.
         fewest_strikes: Nor are those with fewer two-sided strikes.
+        percent: Whether volatilities are in percent; None for decimals, and to refuse what looks
+            like percent.
 
     Returns:
         Quotes in units of the forward, which of VIX options is the implied future. Maturities
@@ -96,6 +100,7 @@ def read_volatilities(
             "expiry": frame["expiry"].cast(pl.String).to_list(),
         },
         as_of=day,
+        percent=percent,
     )
     return _drop_unusable_expiries(
         _restore_source_rows(quotes, frame), shortest_days, fewest_strikes
@@ -108,22 +113,34 @@ def _count_days(
     """Whole days to each row's expiry, and the day they are counted from."""
     expiry = frame["expiry"].to_numpy().astype("datetime64[D]")
     texp = frame["texp"].to_numpy()
+    stated = _find_stated_day(expiry, texp)
     if as_of is not None:
         day = quote_time.parse_as_of(as_of).moment.astype("datetime64[D]")
         days = (expiry - day).astype(np.float64)
         if days.min() <= 0.0:
             row = frame["row"][int(np.argmin(days))]
             raise ChainError(f"row {row}: the expiry is not after as_of = {day}: drop it")
+        if stated is not None:
+            quote_time.contrast_moments(table.name, day, stated[1])
         return days, day.item()
-    for base in _DAYS_PER_YEAR_CHOICES:
-        days = np.round(texp * base)
-        start = expiry - days.astype("timedelta64[D]")
-        if np.all(np.abs(texp * base - days) < _WHOLE_DAY_TOLERANCE) and np.all(start == start[0]):
-            return days, start[0].item()
+    if stated is not None:
+        return stated[0], stated[1].item()
     raise ChainError(
         f"{table.name}: Expiry less Texp is not one day for all rows: give as_of, the day of the "
         "quotes"
     )
+
+
+def _find_stated_day(
+    expiry: NDArray[np.datetime64], texp: Array
+) -> tuple[Array, np.datetime64] | None:
+    """Whole days to each row's expiry and the one day they count from; None if there is none."""
+    for base in _DAYS_PER_YEAR_CHOICES:
+        days = np.round(texp * base)
+        start = expiry - days.astype("timedelta64[D]")
+        if np.all(np.abs(texp * base - days) < _WHOLE_DAY_TOLERANCE) and np.all(start == start[0]):
+            return days, start[0]
+    return None
 
 
 def _restore_source_rows(quotes: Quotes, frame: pl.DataFrame) -> Quotes:

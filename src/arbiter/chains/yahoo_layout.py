@@ -56,5 +56,5 @@ def _read_last_trade(table: SourceTable) -> Stamp | None:
     session = last_session(stamp.astype("datetime64[D]"))
     if stamp >= session_close(session) - _NEAR_CLOSE_WINDOW:
         moment = moment_of(stamp, timed=False)[0].astype("datetime64[m]")
-        return Stamp(moment, True, (f"{note}: taken as the close, {moment}",))
-    return Stamp(stamp, True, (f"{note}: taken as that",))
+        return Stamp(moment, True, (f"{note}: taken as the close, {moment}",), inferred=True)
+    return Stamp(stamp, True, (f"{note}: taken as that",), inferred=True)

@@ -25,6 +25,14 @@ def audit(
         float | None,
         typer.Option(help="Sizes up to this, in forward units, do not count (tables only)."),
     ] = None,
+    percent: Annotated[
+        bool | None,
+        typer.Option(
+            "--percent/--decimal",
+            help="Unit of the volatilities of a table; if left out, decimals, and what looks like "
+            "percent is refused.",
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
     """Look for static arbitrage in a surface or in a table of prices or volatilities.
@@ -33,7 +41,7 @@ def audit(
     currency, with a column discount if they are discounted), and one or more of iv, call, put.
     Exit code 0 if nothing was found, 1 if something was, 2 if the file cannot be read.
     """
-    certificate = _certify_file(file, tolerance)
+    certificate = _certify_file(file, tolerance, percent)
     if json:
         typer.echo(certificate.to_json(indent=2))
     else:
@@ -42,14 +50,15 @@ def audit(
         raise typer.Exit(FAILED)
 
 
-def _certify_file(file: Path, tolerance: float | None) -> Certificate:
+def _certify_file(file: Path, tolerance: float | None, percent: bool | None) -> Certificate:
     """The certificate of what is in a file."""
     if not file.is_file():
         exit_bad_input(f"{file} is not a file: give the path of a surface or of a table")
     kind = file.suffix.lower()
-    if kind == ".npz" and tolerance is not None:
+    if kind == ".npz" and not (tolerance is None and percent is None):
         exit_bad_input(
-            "--tolerance is for tables; a surface is audited to its own rounding: leave it out"
+            "--tolerance, --percent and --decimal are for tables; a surface is audited to its own "
+            "rounding: leave them out"
         )
     if kind not in (".npz", ".csv", ".parquet"):
         exit_bad_input(
@@ -62,7 +71,7 @@ def _certify_file(file: Path, tolerance: float | None) -> Certificate:
             return Surface.load(file).certificate()
         from arbiter.audit.certificate import audit as audit_table
 
-        return audit_table(_read_table(file), tolerance=tolerance)
+        return audit_table(_read_table(file), tolerance=tolerance, percent=percent)
     except (ValueError, OSError) as error:
         exit_bad_input(f"{file.name}: {error}")
 

@@ -15,13 +15,9 @@ import numpy as np
 from arbiter.conventions import Array, Indices
 from arbiter.pricing.calendar_rate import fill_calendar_rates
 from arbiter.pricing.knots import MAX_SLOPE, Knots
-from arbiter.pricing.maturity import (
-    Hermite,
-    interpolate_slopes,
-    weight_rates_at,
-    weights_at,
-)
+from arbiter.pricing.maturity import interpolate_slopes, weight_rates_at, weights_at
 from arbiter.pricing.mixture import Mixture
+from arbiter.pricing.monotone_cubic import Hermite
 
 Query = Callable[[Mixture, Array, Indices], Array]
 _MAX_SLICES_PER_CHUNK = 4096  # slices decoded at once: bounds memory, not results

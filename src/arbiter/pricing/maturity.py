@@ -9,43 +9,15 @@ forward variance and local variance, which straight lines between maturities wou
 
 from __future__ import annotations
 
-import math
-from typing import Any, NamedTuple
-
 import numpy as np
-from numpy.typing import NDArray
 
-from arbiter.compiled import compiled
 from arbiter.conventions import Array
-from arbiter.pricing.knots import find_segment
-from arbiter.pricing.normal import to_row
-
-Numbers = NDArray[Any]  # real ones, or complex steps
+from arbiter.pricing.monotone_cubic import Hermite, Numbers
 
 # Volatility past the last maturity tends to at most this multiple of the last one.
 MAX_END_VOLATILITY_RATIO = 1.25
 _COLOUR_COUNT = 5  # a slope between expiries depends on at most four of them, next to each other
 _COMPLEX_STEP = 1e-100  # of complex-step derivatives, which have no cancellation
-
-
-class Hermite(NamedTuple):
-    """Monotone cubics in ``u = √T`` through the same nodes."""
-
-    u: Array  # (M,) nodes
-    values: Array  # (J, M, n)
-    tangent: Array  # (J, M, n)
-
-    def at(self, T: Array) -> Array:
-        """Values ``(J, U, n)`` at maturities ``(U,)``."""
-        out = np.empty((self.values.shape[0], T.size, self.values.shape[2]))
-        evaluate_hermite(self, to_row(T), out)
-        return out
-
-    def rates_at(self, T: Array) -> Array:
-        """Derivatives ``(J, U, n)`` by T at maturities ``(U,)``."""
-        out = np.empty((self.values.shape[0], T.size, self.values.shape[2]))
-        differentiate_hermite(self, to_row(T), out)
-        return out
 
 
 def interpolate_slopes(maturities: Array, slopes: Array) -> Hermite:
@@ -96,7 +68,7 @@ def slope_derivatives_at(maturities: Array, slopes: Array, T: Array) -> Array:
             moved[j, 1:][own] += 1j * _COMPLEX_STEP
             tangent = _slope_tangents(u, moved)
             cubic = Hermite(u, moved.imag / _COMPLEX_STEP, tangent.imag / _COMPLEX_STEP)
-            change = cubic.at(T).transpose(1, 0, 2)  # (U, J, n)
+            change = cubic.changes_at(T).transpose(1, 0, 2)  # (U, J, n)
             for at in np.flatnonzero(own):
                 found[:, :, j, at] = np.where(touched[:, at, None, None], change, 0.0)
     return found
@@ -145,7 +117,7 @@ def weight_derivatives_at(maturities: Array, weights: Array, T: Array) -> Array:
         flat = np.zeros_like(rate[:, 0])
         tangent = _fritsch_butland_tangents(u, rate, flat, flat)
         cubic = Hermite(u, survival.imag / _COMPLEX_STEP, tangent.imag / _COMPLEX_STEP)
-        found[:, at] = cubic.at(inside)[0, :, 0]
+        found[:, at] = cubic.changes_at(inside)[0, :, 0]
     return found
 
 
@@ -218,44 +190,3 @@ def limit_crossing_tangents(u: Array, values: Numbers, tangent: Numbers) -> Numb
         lowest = _smaller(lowest, tangent[j])
         least = _smaller(least, shrink[j - 1])
     return np.asarray(lowest + (tangent - lowest) * least)
-
-
-@compiled
-def evaluate_hermite(cubic: Hermite, T: Array, out: Array) -> None:
-    """The cubics ``(J, U, n)`` at maturities ``(U,)``, straight lines past the last node."""
-    u, last = cubic.u, cubic.u.size - 1
-    for at in range(T.size):
-        root = math.sqrt(T[at])
-        i = min(max(find_segment(u, root), 0), last - 1)
-        width, inside = u[i + 1] - u[i], min(root, u[last])
-        t = (inside - u[i]) / width
-        s, beyond = 1.0 - t, root - inside
-        for j in range(out.shape[0]):
-            left, right, found = cubic.values[j, i], cubic.values[j, i + 1], out[j, at]
-            one, two, end = cubic.tangent[j, i], cubic.tangent[j, i + 1], cubic.tangent[j, last]
-            for x in range(found.size):
-                # Bernstein form: ordered control points keep ordered components ordered
-                first = left[x] + one[x] * width / 3.0
-                second = right[x] - two[x] * width / 3.0
-                cubed = s * s * (s * left[x] + 3.0 * t * first)
-                found[x] = cubed + t * t * (3.0 * s * second + t * right[x]) + end[x] * beyond
-
-
-@compiled
-def differentiate_hermite(cubic: Hermite, T: Array, out: Array) -> None:
-    """Derivatives ``(J, U, n)`` by T at maturities ``(U,)``."""
-    u, last = cubic.u, cubic.u.size - 1
-    for at in range(T.size):
-        root = math.sqrt(T[at])
-        i = min(max(find_segment(u, root), 0), last - 1)
-        width, per = u[i + 1] - u[i], 0.5 / root
-        t = (min(root, u[last]) - u[i]) / width
-        s = 1.0 - t
-        for j in range(out.shape[0]):
-            left, right, found = cubic.values[j, i], cubic.values[j, i + 1], out[j, at]
-            one, two, end = cubic.tangent[j, i], cubic.tangent[j, i + 1], cubic.tangent[j, last]
-            for x in range(found.size):
-                secant = (right[x] - left[x]) / width
-                middle = 3.0 * secant - one[x] - two[x]
-                inner = s * s * one[x] + 2.0 * s * t * middle + t * t * two[x]
-                found[x] = per * (end[x] if root >= u[last] else inner)
