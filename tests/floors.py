@@ -73,7 +73,7 @@ LAYERS = {
         "errors nyse option_table padded_rows",
         "contradictions parity sessions symbols",
         "cleaning quote_time roots series_parity source stray_forwards",
-        "chain reading tables",
+        "chain listed_series reading tables",
         "exchange_layout long_layout tidy_layout yahoo_layout volatilities_layout futures_files",
         "assembly",
         "layouts",

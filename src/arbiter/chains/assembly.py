@@ -12,10 +12,11 @@ import polars as pl
 from arbiter.chains import quote_time
 from arbiter.chains.chain import Chain
 from arbiter.chains.errors import ChainError, Remedy
+from arbiter.chains.listed_series import list_series, settle_series
 from arbiter.chains.reading import Reading
 from arbiter.chains.roots import EUROPEAN_ROOTS, find_common_underlying, find_european_root
-from arbiter.chains.sessions import FIRST_YEAR, LAST_YEAR, settlement_time
-from arbiter.conventions import MINUTES_PER_YEAR, Indices
+from arbiter.chains.sessions import FIRST_YEAR, LAST_YEAR
+from arbiter.conventions import Indices
 from arbiter.exclusions import Exclusion
 from arbiter.forwards import DateLike
 
@@ -25,7 +26,6 @@ _REQUIRED_COLUMNS = (
     *("row", "label", "root", "expiry", "settlement", "settles", "T"),
     *("strike", "side", "bid", "ask"),
 )
-_SERIES_KEYS = ["root", "expiry", "settlement", "settles"]  # as the source gives them
 _OPTIONAL_COLUMNS = ("last", "volume", "open_interest", "quote_time")
 _FIRST_DAY, _LAST_DAY = dt.date(FIRST_YEAR, 1, 1), dt.date(LAST_YEAR, 12, 31)
 _MAX_STRIKE_SPOT_RATIO = 20.0  # median strike over spot, or spot over it: beyond, units differ
@@ -48,18 +48,18 @@ def assemble_chain(
             f"{name}: none of its {options.height} rows is an option with an expiry, a strike and "
             "a side that can be read"
         )
-    index = _find_underlying(good, reading, underlying)
-    series, place, assumed = _list_series(good)
+    listed = list_series(good)
+    index = _find_underlying(listed.keys["root"], reading, underlying)
+    series, assumed = settle_series(listed, good, moment)
     level = _check_spot(reading.spot if spot is None else spot, good, name)
-    frame = _build_frame(good, _name_series(series, moment), place)
     chain = Chain(
-        frame=frame,
+        frame=_build_frame(good, series, listed.place),
         as_of=moment,
         spot=level,
         underlying=index,
         layout=reading.layout,
         name=name,
-        assumptions=(*reading.notes, *notes, *assumed, *_note_expired_series(frame)),
+        assumptions=(*reading.notes, *notes, *assumed, *_note_expired_series(series)),
         set_aside=_collect_problem_rows(options),
         doubts=doubts,
     )
@@ -105,9 +105,9 @@ def _mark_unreadable_rows(options: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _find_underlying(good: pl.DataFrame, reading: Reading, given: str | None) -> str:
+def _find_underlying(listed: pl.Series, reading: Reading, given: str | None) -> str:
     """The index; options that may be American are refused."""
-    roots = sorted(good["root"].drop_nulls().unique())
+    roots = sorted(set(listed.drop_nulls()))
     named = (given or reading.underlying or "").upper().lstrip("^")
     if reading.declared:
         known = {find_european_root(root).underlying for root in roots if root in EUROPEAN_ROOTS}
@@ -119,49 +119,6 @@ def _find_underlying(good: pl.DataFrame, reading: Reading, given: str | None) ->
     if named and find_european_root(named).underlying != found:
         raise ChainError(f"underlying = {named!r}, but the options are on {found}")
     return found
-
-
-def _list_series(good: pl.DataFrame) -> tuple[pl.DataFrame, Indices, list[str]]:
-    """What there is of :data:`_SERIES_KEYS`, and with each when it settles.
-
-    Returns:
-        One row per combination in the order of the source, with its number of options ``len``; for
-        each option the place of its row; and what was assumed.
-    """
-    notes = []
-    # rows of one series follow one another, so that few of them have to be compared with all
-    new = [pl.col(key).ne_missing(pl.col(key).shift()) for key in _SERIES_KEYS]
-    head = good.select(pl.any_horizontal(new)).to_series().to_numpy().copy()
-    head[0] = True
-    first = np.flatnonzero(head)
-    runs = good.select(_SERIES_KEYS)[first].with_columns(len=np.diff(first, append=good.height))
-    series = runs.group_by(_SERIES_KEYS, maintain_order=True).agg(pl.col("len").sum())
-    rank = runs.join(
-        series.with_row_index("place"), on=_SERIES_KEYS, nulls_equal=True, maintain_order="left"
-    )
-    place = rank["place"].to_numpy()[np.cumsum(head) - 1].astype(np.int64)
-    table = {root: entry.settlement for root, entry in EUROPEAN_ROOTS.items()}
-    of_root = pl.col("root").replace_strict(table, default=None, return_dtype=pl.String)
-    morning = pl.col("settles").dt.hour() < 12
-    of_time = pl.when(morning).then(pl.lit("AM")).when(~morning).then(pl.lit("PM"))
-    filled = pl.coalesce("settlement", of_time, of_root)
-    series = series.with_columns(filled.alias("half"))
-    unsettled = series.filter(pl.col("half").is_null())
-    if unsettled.height:
-        root = unsettled["root"].drop_nulls()
-        if len(root):
-            row = good["row"][int(np.argmax(series["half"].is_null().to_numpy()[place]))]
-            raise ChainError(
-                f"row {row}: nothing says when root {root[0]!r} settles: give a "
-                "column settlement ('AM' or 'PM'), or settles"
-            )
-        notes.append("no root, settlement or settles is given: taken as settled at the close")
-        series = series.with_columns(pl.col("half").fill_null("PM"))
-    if series["root"].null_count() and not notes:
-        notes.append("no root is given: the options are taken as European")
-    times = [settlement_time(*day) for day in series.select("expiry", "half").iter_rows()]
-    computed = pl.Series(times, dtype=pl.Datetime("us"))
-    return series.with_columns(at=pl.coalesce("settles", computed)), place, notes
 
 
 def _check_spot(spot: float | None, good: pl.DataFrame, name: str) -> float | None:
@@ -183,36 +140,16 @@ def _check_spot(spot: float | None, good: pl.DataFrame, name: str) -> float | No
     return level
 
 
-def _name_series(series: pl.DataFrame, moment: np.datetime64) -> pl.DataFrame:
-    """Series with time, label and name: what settles at one moment has the name of most of it."""
-    sizes = series.group_by("at", "root").agg(pl.col("len").sum())
-    sizes = sizes.sort("len", "root", descending=[True, False])
-    names = sizes.group_by("at", maintain_order=True).agg(name=pl.col("root").first())
-    since = pl.lit(moment.astype("datetime64[us]").item())
-    minutes = (pl.col("at") - since).dt.total_seconds() // 60
-    day = pl.col("at").dt.strftime("%Y-%m-%d")
-    listed = pl.col("expiry").dt.strftime("%Y-%m-%d").first().over("at")
-    series = series.join(names, on="at", how="left", maintain_order="left").with_columns(
-        T=minutes / MINUTES_PER_YEAR,
-        label=pl.concat_str(pl.coalesce(listed, day), pl.coalesce("name", "half"), separator=" "),
-    )
-    # what settles at different times is never one series, whatever it is called
-    alike = pl.col("at").n_unique().over("label") > 1
-    timed = pl.concat_str("label", pl.col("at").dt.strftime("%m-%d %H:%M"), separator=" ")
-    return series.with_columns(label=pl.when(alike).then(timed).otherwise("label"))
-
-
 def _build_frame(good: pl.DataFrame, series: pl.DataFrame, place: Indices) -> pl.DataFrame:
     """The chain's frame: every option with what its series says."""
-    told = series.select("T", "label", root="name", settlement="half", settles="at")
     more = [column for column in _OPTIONAL_COLUMNS if good[column].null_count() < good.height]
-    frame = pl.concat([good.drop(told.columns, strict=False), told[place]], how="horizontal")
+    frame = pl.concat([good.drop(series.columns, strict=False), series[place]], how="horizontal")
     return frame.select(*_REQUIRED_COLUMNS, *more)
 
 
-def _note_expired_series(frame: pl.DataFrame) -> list[str]:
-    gone = frame.filter(pl.col("T") <= 0.0)["label"].unique().sort()
-    return [f"{', '.join(gone)} had settled by then"] if len(gone) else []
+def _note_expired_series(series: pl.DataFrame) -> list[str]:
+    gone = sorted(set(series["label"].filter(series["T"] <= 0.0)))
+    return [f"{', '.join(gone)} had settled by then"] if gone else []
 
 
 def _collect_problem_rows(options: pl.DataFrame) -> pl.DataFrame:

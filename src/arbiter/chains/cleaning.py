@@ -85,7 +85,7 @@ def judge_options(
         reasons.mark(Exclusion.ZERO_BID, ~(unit_bid > 0.0))
         reasons.mark(Exclusion.LOCKED, unit_bid == ask / unit)
         two_sided = (T > 0.0) & options.first & (bid > 0.0) & (ask > bid) & np.isfinite(ask)
-        two_sided &= call == (np.log(K / _interpolate_forwards(options, estimates.forward)) >= 0.0)
+        two_sided &= call == (_interpolate_forwards(options, estimates.forward) <= K)
         strikes = np.bincount(options.series[two_sided], minlength=len(options.labels))
         strikes = strikes[options.series]
         reasons.mark(

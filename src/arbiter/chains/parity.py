@@ -117,9 +117,10 @@ def _fit_robust_slopes(pairs: CallPutPairs) -> tuple[Array, Array]:
             score[left[done], : r.shape[1]] = wx[done] * r[done]
             if done.all():
                 break
-            left, count = left[~done], count[~done]
+            going = np.flatnonzero(~done)
+            left, count = left[going], count[going]
             n = int(count.max())
-            K, y, s, w, r = (values[~done, :n] for values in (K, y, s, w, r))
+            K, y, s, w, r = (values.take(going, axis=0)[:, :n] for values in (K, y, s, w, r))
             margins = make_margins(count, n)
     return -slope, _newey_west_deviations(score, pairs.count, 2) / information
 
