@@ -17,6 +17,7 @@ from arbiter.chains.roots import EUROPEAN_ROOTS, find_common_underlying, find_eu
 from arbiter.chains.sessions import FIRST_YEAR, LAST_YEAR, settlement_time
 from arbiter.conventions import MINUTES_PER_YEAR, Indices
 from arbiter.exclusions import Exclusion
+from arbiter.files.limits import CELLS, EXPIRIES
 from arbiter.forwards import DateLike
 
 logger = logging.getLogger(__name__)
@@ -50,6 +51,9 @@ def assemble_chain(
         )
     index = _find_underlying(good, reading, underlying)
     series, place, assumed = _list_series(good)
+    EXPIRIES.require(series.height, name, ChainError)
+    # parity has a table of them, whose rows are as long as the longest
+    CELLS.require(series.height * _find_longest(series), f"{name}, expiry by expiry,", ChainError)
     level = _check_spot(reading.spot if spot is None else spot, good, name)
     frame = _build_frame(good, _name_series(series, moment), place)
     chain = Chain(
@@ -154,6 +158,10 @@ def _list_series(good: pl.DataFrame) -> tuple[pl.DataFrame, Indices, list[str]]:
     times = [settlement_time(*day) for day in series.select("expiry", "half").iter_rows()]
     computed = pl.Series(times, dtype=pl.Datetime("us"))
     return series.with_columns(at=pl.coalesce("settles", computed)), place, notes
+
+
+def _find_longest(series: pl.DataFrame) -> int:
+    return int(np.max(series["len"].to_numpy(), initial=0))
 
 
 def _check_spot(spot: float | None, good: pl.DataFrame, name: str) -> float | None:
