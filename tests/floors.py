@@ -4,6 +4,7 @@ from __future__ import annotations
 
 # From low to high. A floor imports only floors before it. A floor is a file or a folder.
 LIBRARY = [
+    "forked",
     "conventions",
     "extras",
     "compiled",
@@ -59,6 +60,11 @@ CONVENIENCES = {
 # Inside a floor, from low to high. A module imports modules of the rows before its own. A folder
 # inside a floor is one place of its row, and has no circles inside.
 LAYERS = {
+    "arbiter.files": [
+        "formats limits safe_text whole_files",
+        "folder_locks parquet_size",
+        "result_folder",
+    ],
     "arbiter.pricing": [
         "elementary",
         "normal",
@@ -152,7 +158,7 @@ LAYERS = {
         "page pictures",
     ],
     "arbiter.cli": [
-        "chain_options console_log exit_codes",
+        "chain_folders chain_options console_log exit_codes safe_console",
         "audit_command joint_command simulate_command vix_command vix_options warm_command",
         "fit_command",
     ],

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import arbiter as ab
-from arbiter import storage
 from arbiter.storage import SurfaceFileError
 from arbiter.surface import Surface
 
@@ -194,7 +193,7 @@ def test_a_header_that_lies_about_its_size(saved: Path) -> None:
 
 
 def test_oversized_archives_are_refused(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "MAX_BYTES", 1000)
+    monkeypatch.setenv("ARBITER_MAX_BYTES", "1000")
     with pytest.raises(SurfaceFileError, match="more than the 1,000"):
         Surface.load(saved)
 

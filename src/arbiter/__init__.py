@@ -10,6 +10,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from arbiter import forked as _forked  # noqa: F401 - it watches forks from the first import on
+
 if TYPE_CHECKING:
     from arbiter import markets
     from arbiter.audit.certificate import Certificate, audit

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from arbiter import forked
 from arbiter.values import ExplainedCode
 
 
@@ -57,6 +58,7 @@ def no_exclusions() -> pl.DataFrame:
 
 def count_exclusions(exclusions: pl.DataFrame) -> pl.DataFrame:
     """How many quotes were excluded for each reason: columns reason, quotes, meaning."""
+    forked.require_polars()
     table = exclusions.group_by("reason").agg(pl.len().cast(pl.Int64).alias("quotes"))
     meaning = {reason.value: reason.explain() for reason in Exclusion}
     return table.sort("quotes", "reason", descending=[True, False]).with_columns(

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
+from arbiter import forked
 from arbiter.forwards import MaturityLike
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def surface_frame(
         Columns T, k, strike, forward, discount, call, put, iv, total_variance, delta, gamma,
         vega, theta, density, local_variance. ``call`` and ``put`` are discounted currency.
     """
+    forked.require_polars()
     maturities = surface.years(surface.maturities if T is None else T).reshape(-1, 1)  # (U, 1)
     if k is None:
         points = surface.log_strike(DEFAULT_GAUSSIAN_COORDINATES, maturities)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from importlib.metadata import version
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
+from arbiter import inputs
 from arbiter.audit.certificate import Certificate
 from arbiter.extras import REPORT_PACKAGES, describe_missing, require_installed
-from arbiter.files import require_folder, write_whole
+from arbiter.files import require_folder
+from arbiter.files.result_folder import ResultFolder
+from arbiter.files.safe_text import format_safe_csv
 from arbiter.fitting import FitOptions, FittedSurface, fit
 from arbiter.fitting.vix_comparison import JointComparison, fit_markets
 from arbiter.forwards import DateLike
@@ -114,16 +119,31 @@ def run_job(
 ) -> FitOutcome:
     """Fit the chain in ``source`` and write what came of it into the folder ``out``.
 
-    ``tell`` is called with what is being done, in a few words.
+    ``tell`` is called with what is being done, in a few words. The result is written beside an
+    older one in ``out`` and replaces it whole; files of others in the folder stay.
 
     Raises:
-        ValueError: If the chain cannot be read or used, or ``out`` cannot be written to; nothing
-            is written then.
+        ValueError: If the chain cannot be read or used, or ``out`` cannot be written to or is in
+            use by another run; nothing is written then.
         MissingExtraError: If a report was asked for, and a package that it needs is missing.
     """
     job.require_packages()
     say = tell or (lambda _: None)
     require_folder(out, files=FILES, folders=(PICTURES,))
+    with ResultFolder(Path(out), SUMMARY, _is_result_file).replace() as made:
+        outcome = _fit_source(source, job, say)
+        _make_files(outcome, made, job, say)
+        written = tuple(Path(out) / path.name for path in sorted(made.iterdir()))
+    return replace(outcome, written=written)
+
+
+def _is_result_file(name: PurePosixPath) -> bool:
+    """Whether a fit can have written a file of that name."""
+    return str(name) in FILES or (str(name.parent) == PICTURES and name.suffix == ".png")
+
+
+def _fit_source(source: str | Path, job: Job, say: Callable[[str], None]) -> FitOutcome:
+    """Everything but the files."""
     say("reading")
     read = QuoteSource.read(
         source,
@@ -172,8 +192,18 @@ def run_job(
     summary["notes"] += _list_method_notes(answer.surface, job, given)
     summary["notes"] += [] if job.why_no_report is None else [job.why_no_report]
     summary = {name: nan_to_none(value) for name, value in summary.items()}
-    outcome = FitOutcome(read, quotes, answer.surface, certificate, summary, agreement)
-    return replace(outcome, written=_write_files(outcome, Path(out), job, say))
+    summary["run"] = _name_run(quotes, answer.surface, job)
+    return FitOutcome(read, quotes, answer.surface, certificate, summary, agreement)
+
+
+def _name_run(quotes: Quotes, surface: FittedSurface | OperatorSurface, job: Job) -> str:
+    """Names a run by its version, options, quotes and surface: the same ones have the same name."""
+    told = replace(job, vix=None, vix_futures=None)
+    digest = hashlib.sha256(f"{version('arbiter-vol')} {told} {dict(quotes.info)}".encode())
+    vix = () if surface.vix_slices is None else (surface.vix_slices.slopes,)
+    for array in (quotes.T, quotes.k, quotes.bid, quotes.ask, surface.slopes, *vix):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _add_new(warnings: list[str], said: Iterable[str], prefix: str = "") -> None:
@@ -239,37 +269,26 @@ def _list_method_notes(
     return []
 
 
-def _write_files(
-    outcome: FitOutcome, out: Path, job: Job, say: Callable[[str], None]
-) -> tuple[Path, ...]:
-    """Make everything elsewhere first, so that an older result stays whole if one thing fails."""
-    with tempfile.TemporaryDirectory() as elsewhere:
-        made = Path(elsewhere)
-        _make_files(outcome, made, job, say)
-        files = sorted(path for path in made.rglob("*") if path.is_file())
-        # the summary last, so that a folder with a new one is complete
-        files.sort(key=lambda path: path.name == SUMMARY)
-        for path in files:
-            target = out / path.relative_to(made)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(target, path.read_bytes())
-        return tuple(out / path.name for path in sorted(made.iterdir()))
-
-
 def _make_files(outcome: FitOutcome, out: Path, job: Job, say: Callable[[str], None]) -> None:
-    outcome.surface.save(out / SURFACE)
-    texts = {
-        CERTIFICATE: outcome.certificate.to_json(indent=1),
-        EXCLUSIONS: outcome.quotes.exclusions.write_csv(),
-        SUMMARY: json.dumps(outcome.summary, indent=1, allow_nan=False),
-    }
+    """Write every file of a result into an empty folder; each names the run."""
+    run, surface = {"run": outcome.summary["run"]}, outcome.surface
+    replace(surface, info=inputs.freeze_info({**surface.info, **run})).save(out / SURFACE)
+    tables = {EXCLUSIONS: outcome.quotes.exclusions}
     if outcome.agreement is not None:
-        texts[VIX_EXCLUSIONS] = outcome.agreement.market.quotes.exclusions.write_csv()
-    for name, text in texts.items():
+        tables[VIX_EXCLUSIONS] = outcome.agreement.market.quotes.exclusions
+    for name, table in tables.items():
+        text = format_safe_csv(table.with_columns(**{n: pl.lit(v) for n, v in run.items()}))
         (out / name).write_bytes(text.encode())
+    certificate = run | json.loads(outcome.certificate.to_json())
+    (out / CERTIFICATE).write_text(json.dumps(certificate, indent=1), encoding="utf-8")
     if job.writes_report or job.pdf:
         say("drawing")
         _draw_report(outcome, out, job)
+    files = sorted(path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file())
+    outcome.summary["files"] = [*files, SUMMARY]
+    (out / SUMMARY).write_text(
+        json.dumps(outcome.summary, indent=1, allow_nan=False), encoding="utf-8"
+    )
 
 
 def _draw_report(outcome: FitOutcome, out: Path, job: Job) -> None:
@@ -277,7 +296,8 @@ def _draw_report(outcome: FitOutcome, out: Path, job: Job) -> None:
     from arbiter.report import write_booklet, write_page, write_panels
     from arbiter.report.curves import Readings
 
-    readings = Readings(outcome.surface, outcome.quotes, outcome.agreement)
+    readings = Readings.of(outcome.surface, outcome.quotes, outcome.agreement)
+    outcome.summary["notes"] += readings.notes
     if job.writes_report:
         chain = outcome.source.chain
         write_panels(out / PICTURES, readings)

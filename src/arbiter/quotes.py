@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from arbiter import inputs
+from arbiter import forked, inputs
 from arbiter.conventions import Array
 from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion, count_exclusions, no_exclusions
 from arbiter.forwards import DateLike, ForwardCurve, as_datetime
@@ -128,6 +128,7 @@ class Quotes:
 
     def to_frame(self) -> pl.DataFrame:
         """One row per quote, with volatilities; :meth:`from_frame` reads it back."""
+        forked.require_polars()
         forward = self.forwards[self.expiry]
         return pl.DataFrame(
             {
@@ -175,8 +176,7 @@ class Quotes:
             raise ValueError(f"share = {share!r} must lie strictly between 0 and 1, as 0.2 does")
         new = np.diff(self.expiry, prepend=-1, append=self.maturities.size) != 0
         inner = np.flatnonzero(~(new[:-1] | new[1:]))
-        size = min(round(share * len(self)), inner.size)
-        mask = np.zeros(len(self), dtype=bool)
+        size, mask = min(round(share * len(self)), inner.size), np.zeros(len(self), dtype=bool)
         mask[np.random.default_rng(seed).choice(inner, size, replace=False)] = True
         return mask
 
@@ -317,9 +317,7 @@ def _read_columns(frame: Any) -> dict[str, NDArray[Any]]:
     return columns
 
 
-def _read_prices(
-    columns: Mapping[str, NDArray[Any]], percent: bool | None
-) -> tuple[Array, Array]:
+def _read_prices(columns: Mapping[str, NDArray[Any]], percent: bool | None) -> tuple[Array, Array]:
     """Bid and ask in forward units; NaN stays NaN."""
     if "bid" in columns:
         _refuse_currency(columns["ask"])

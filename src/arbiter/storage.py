@@ -9,6 +9,7 @@ file is replaced in one step or not at all.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import tokenize
@@ -23,12 +24,12 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from arbiter.files import open_whole, require_version
+from arbiter.files.limits import BYTES, DESCRIPTION, EXPIRIES, KNOTS, SLOPES, read_within_limit
 from arbiter.pricing.vix_slices import VixSlices
 from arbiter.surface import Surface
 
 FORMAT = "arbiter-surface"
 VERSION = 3  # with a result; version 2 has VIX slices at most, and version 1 neither
-MAX_BYTES = 64 * 2**20  # a 60 × 41 surface takes 20 kB; this is a cap on hostile files
 
 # What the zip reader raises on damage: checksums, streams, missing members, encryption.
 _ARCHIVE_ERRORS = (
@@ -97,14 +98,13 @@ def load(path: str | PathLike[str]) -> Surface:
             version, or its numbers do not carry the guarantee.
     """
     path = Path(path)
+    content = read_within_limit(path, SurfaceFileError)
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
             _check_size(archive, path)
             meta = _read_meta(archive, path)
             names = _list_array_names(archive, meta)
             arrays = {name: _read_array(archive, name, np.float64, path) for name in names}
-    except (FileNotFoundError, IsADirectoryError, PermissionError):
-        raise
     except _ARCHIVE_ERRORS as error:
         raise SurfaceFileError(
             f"{path}: not a readable surface file ({error}); save it again with Surface.save"
@@ -131,7 +131,7 @@ def _list_array_names(archive: zipfile.ZipFile, meta: dict[str, Any]) -> list[st
     there = set(archive.namelist())
     vix = meta["version"] == 2 or (meta["version"] > 2 and f"{_VIX_ARRAY_NAMES[0]}.npy" in there)
     results = [_RESULT_PREFIX + str(name) for name in meta.get("result_arrays", ())]
-    return [*_ARRAY_NAMES, *(_VIX_ARRAY_NAMES if vix else ()), *results]
+    return [*dict.fromkeys((*_ARRAY_NAMES, *(_VIX_ARRAY_NAMES if vix else ()), *results))]
 
 
 def _restore_result(
@@ -159,11 +159,20 @@ def _collect_vix_arrays(arrays: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
 
 
 def _check_size(archive: zipfile.ZipFile, path: str | PathLike[str]) -> None:
-    total = sum(member.file_size for member in archive.infolist())
-    if total > MAX_BYTES:
-        raise SurfaceFileError(
-            f"{path}: unpacks to {total:,} bytes, more than the {MAX_BYTES:,} a surface may take"
-        )
+    members = archive.infolist()
+    total = sum(member.file_size for member in members)
+    BYTES.require(total, f"{path}, unpacked,", SurfaceFileError)
+    described = sum(each.file_size for each in members if each.filename == "meta.npy")
+    DESCRIPTION.require(described, str(path), SurfaceFileError)
+
+
+def _check_shape(name: str, shape: tuple[int, ...], path: str | PathLike[str]) -> None:
+    """Refuse slopes whose surface would take far more memory than their file, unmade."""
+    if name.endswith("slopes"):
+        SLOPES.require(math.prod(shape), str(path), SurfaceFileError)
+    for limit, kind in ((KNOTS, "knots"), (EXPIRIES, "maturities")):
+        if name.endswith(kind):
+            limit.require(math.prod(shape), str(path), SurfaceFileError)
 
 
 def _read_meta(archive: zipfile.ZipFile, path: str | PathLike[str]) -> dict[str, Any]:
@@ -202,6 +211,7 @@ def _read_array(
         raise SurfaceFileError(
             f"{path}: {name} declares {expected} bytes and holds {len(data)}; the file is corrupt"
         )
+    _check_shape(name, shape, path)
     return np.frombuffer(data, dtype=dtype).reshape(shape)
 
 

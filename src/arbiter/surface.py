@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from arbiter import inputs
+from arbiter import forked, inputs
 from arbiter.audit.structural_proof import check_structure
 from arbiter.conventions import DAYS_PER_YEAR, INDEX_POINTS, THIRTY_DAYS, Array
 from arbiter.forwards import DateLike, ForwardCurve, MaturityLike, as_datetime, to_year_fractions
@@ -327,6 +327,7 @@ class Surface(VixQueries):
 
     def certificate(self, *, seed: int = 0) -> Certificate:
         """Prove and audit this surface; findings come back as data."""
+        forked.require_polars()
         from arbiter.audit.certificate import certify_surface
 
         return certify_surface(self, seed=seed)

@@ -12,8 +12,9 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import listed
-from arbiter.chains import Chain, ChainError, read_chain, source
+from arbiter.chains import Chain, ChainError, read_chain
 from arbiter.exclusions import Exclusion
+from arbiter.files.limits import BYTES
 
 MARKET = listed.market()
 KEYS = ["root", "expiry", "settlement", "strike", "side"]
@@ -382,9 +383,9 @@ def test_files_that_cannot_be_a_chain_are_not_read_into_memory(
 ) -> None:
     big = tmp_path / "big.csv"
     with big.open("wb") as file:
-        file.truncate(source.MAX_BYTES + 1)  # sparse: takes no room
-    monkeypatch.setattr(Path, "read_bytes", lambda _: pytest.fail("the file was read"))
-    with pytest.raises(ChainError, match="has 64 MiB, more than 64"):
+        file.truncate(BYTES.default + 1)  # sparse: takes no room
+    monkeypatch.setattr(Path, "open", lambda *_: pytest.fail("the file was read"))
+    with pytest.raises(ChainError, match="67,108,865 bytes, more than the 67,108,864 allowed"):
         read_chain(big)
 
 

@@ -201,7 +201,7 @@ def test_numbers_that_numpy_does_not_have_are_refused(tmp_path: Path) -> None:
 
 
 def test_file_that_is_too_large_is_not_read(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "MAX_BYTES", 100)
+    monkeypatch.setenv("ARBITER_MAX_BYTES", "100")
     with pytest.raises(CheckpointError, match="more than the 100"):
         load(stored)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from arbiter import inputs
+from arbiter import forked, inputs
 from arbiter.audit.grid import EPS, Grid, Mask, Places, assemble_grid
 from arbiter.conventions import Array
 from arbiter.pricing import black
@@ -66,6 +66,7 @@ def read(frame: object, percent: bool | None = None) -> Grid:
     """
     if hasattr(frame, "certificate"):
         raise ValueError("a surface was given: call its certificate(), which also proves it")
+    forked.require_polars()
     table = inputs.require_table(frame)
     names = {str(name) for name in (table.columns if hasattr(table, "columns") else table)}
     currency = {"strike", "forward"} <= names

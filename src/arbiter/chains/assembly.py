@@ -18,6 +18,7 @@ from arbiter.chains.roots import EUROPEAN_ROOTS, find_common_underlying, find_eu
 from arbiter.chains.sessions import FIRST_YEAR, LAST_YEAR
 from arbiter.conventions import Indices
 from arbiter.exclusions import Exclusion
+from arbiter.files.limits import CELLS, EXPIRIES
 from arbiter.forwards import DateLike
 
 logger = logging.getLogger(__name__)
@@ -49,6 +50,10 @@ def assemble_chain(
             "a side that can be read"
         )
     listed = list_series(good)
+    EXPIRIES.require(listed.keys.height, name, ChainError)
+    # parity has a table of them, whose rows are as long as the longest
+    longest = int(np.bincount(listed.place).max())
+    CELLS.require(listed.keys.height * longest, f"{name}, expiry by expiry,", ChainError)
     index = _find_underlying(listed.keys["root"], reading, underlying)
     series, assumed = settle_series(listed, good, moment)
     level = _check_spot(reading.spot if spot is None else spot, good, name)

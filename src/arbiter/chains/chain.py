@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from arbiter import inputs
+from arbiter import forked, inputs
 from arbiter.chains.cleaning import (
     REASONS,
     USED,
@@ -136,6 +136,7 @@ class Chain:
             where the option is not listed or has no such quote (negative and infinite ones are
             none). Of an option that is listed twice the first row counts.
         """
+        forked.require_polars()
         options = self.option_table
         order = options.order[(options.first & (options.T > 0.0))[options.order]]
         strike, series = options.strike[order], options.series[order]
@@ -173,6 +174,7 @@ class Chain:
         Raises:
             ChainError: If prices and strikes are in different units.
         """
+        forked.require_polars()
         return (
             estimate_parity(self.frame, self.option_table, smooth=True)
             if smooth

@@ -1,4 +1,4 @@
-"""What a chain is read from: a file's lines, or a table; never more than memory can hold."""
+"""What a chain is read from: a file's lines, or a table; never more than the limits allow."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from arbiter import forked
 from arbiter.chains.errors import ChainError
+from arbiter.files.limits import BYTES, CELLS, ROWS, read_within_limit
+from arbiter.files.parquet_size import ParquetDamageError, measure_parquet
 
-MAX_BYTES = 64 * 1024 * 1024  # bytes: a chain of one moment has two or three million
-MAX_LINE_LENGTH = 20_000  # characters
-MAX_ROWS = 1_000_000
+_MAX_LINE_LENGTH = 20_000  # characters
 _LINES_AT_ONCE = 256
 _BYTES_AT_ONCE = 65_536  # a block of them and its comparison stay in the cache
+_QUOTED_LINES_AT_ONCE = 5_000
 _BLANKS = b' ,;\t"'  # what a line without content may have
 _THOUSANDS_PATTERN = r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?$"
 
@@ -31,6 +33,10 @@ _PACKED_FORMATS = {
     b"\x1f\x8b": "gzip",
     b"PK\x03\x04": "a zip archive or an Excel workbook",
     b"BZh": "bzip2",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ": "xz",
+    b"7z\xbc\xaf": "a 7z archive",
+    **dict.fromkeys((b"x\x01", b"x\x9c", b"x\xda"), "zlib"),
 }
 
 
@@ -74,7 +80,9 @@ def load_source(source: Any) -> RawSource:
 
     Raises:
         ChainError: If there is nothing to read, or it is not text, Parquet or a table.
+        RuntimeError: In a process that was forked after polars had been used.
     """
+    forked.require_polars()
     if isinstance(source, SourceText | SourceTable):
         return source
     if isinstance(source, bytes | bytearray | memoryview):
@@ -86,15 +94,7 @@ def load_source(source: Any) -> RawSource:
 
 def _load_path(path: Path) -> RawSource:
     try:
-        size = path.stat().st_size
-        if not path.is_file():
-            raise ChainError(f"{path} is not a file: give the file of one chain")
-        if size > MAX_BYTES:
-            raise ChainError(
-                f"{path.name} has {size / 2**20:,.0f} MiB, more than {MAX_BYTES // 2**20}: give "
-                "the quotes of one moment and one underlying"
-            )
-        content = path.read_bytes()
+        content = read_within_limit(path, ChainError)
     except (OSError, ValueError) as error:
         if isinstance(error, ChainError):
             raise
@@ -104,8 +104,7 @@ def _load_path(path: Path) -> RawSource:
 
 
 def _load_bytes(content: bytes, name: str) -> RawSource:
-    if len(content) > MAX_BYTES:
-        raise ChainError(f"{name}: {len(content):,} bytes are more than {MAX_BYTES:,}")
+    BYTES.require(len(content), name, ChainError)
     if content[:4] == b"PAR1":
         return SourceTable(name, _number_rows(_read_parquet(content, name)))
     for magic, packing in _PACKED_FORMATS.items():
@@ -126,12 +125,11 @@ def _find_lines(content: bytes, name: str) -> SourceText:
     if not content or content.isspace():
         raise ChainError(f"{name} is empty: download it again")
     text = SourceText(name, content, np.concatenate([[0], _find_line_feeds(content) + 1]))
-    if text.starts.size > MAX_ROWS:
-        raise ChainError(f"{name} has more than {MAX_ROWS:,} lines: give the quotes of one moment")
+    ROWS.require(text.starts.size, name, ChainError)
     longest = int(np.diff(text.starts, append=len(content) + 1).max()) - 1  # bytes
-    if longest > MAX_LINE_LENGTH:
+    if longest > _MAX_LINE_LENGTH:
         longest = max(map(len, text.lines()))
-    if longest > MAX_LINE_LENGTH:
+    if longest > _MAX_LINE_LENGTH:
         raise ChainError(f"{name} has a line of {longest:,} characters: it is not a table")
     if _WEB_PAGE_PATTERN.match(content):
         raise ChainError(f"{name} is a web page: use the page's link that downloads the CSV file")
@@ -148,12 +146,25 @@ def _find_line_feeds(content: bytes) -> NDArray[np.int64]:
 
 
 def _read_parquet(content: bytes, name: str) -> pl.DataFrame:
+    """Columns of plain values: a chain has no nested ones, and a row of them is boundless."""
     try:
-        rows = pl.scan_parquet(content).select(pl.len()).collect().item()
-        if rows > MAX_ROWS:
-            raise ChainError(f"{name} has {rows:,} rows: give the quotes of one moment")
-        return pl.read_parquet(content)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        BYTES.require(measure_parquet(content), f"{name}, unpacked,", ChainError)
+        lazy = pl.scan_parquet(content)
+        kept = [n for n, kind in lazy.collect_schema().items() if not kind.is_nested()]
+        rows = lazy.select(pl.len()).collect().item()
+        ROWS.require(rows, name, ChainError)
+        CELLS.require(rows * len(kept), name, ChainError)
+        frame = pl.read_parquet(content, columns=kept) if kept else pl.DataFrame()
+        # a text that is stored once may stand in every row
+        texts = frame.select(pl.col(pl.String, pl.Binary).cast(pl.Binary).bin.size())
+        BYTES.require(sum(column.sum() for column in texts), f"{name}, unpacked,", ChainError)
+        return frame
+    except ChainError:
+        raise
+    except (
+        *(pl.exceptions.PolarsError, pl.exceptions.PanicException),
+        *(ParquetDamageError, OSError, ValueError),
+    ) as error:
         raise ChainError(f"{name} is not a readable Parquet file: {error}") from error
 
 
@@ -186,8 +197,8 @@ def _convert_column(column: Any) -> Any:
 
 def _number_rows(frame: pl.DataFrame) -> pl.DataFrame:
     """``frame`` with its rows numbered from 1, and what is neither number nor date as text."""
-    if frame.height > MAX_ROWS:
-        raise ChainError(f"the table has {frame.height:,} rows: give the quotes of one moment")
+    ROWS.require(frame.height, "the table", ChainError)
+    CELLS.require(frame.height * frame.width, "the table", ChainError)
     for name, dtype in frame.schema.items():
         if not (dtype.is_numeric() or dtype.is_temporal() or dtype in (pl.String, pl.Boolean)):
             words = [None if value is None else str(value) for value in frame[name].to_list()]
@@ -210,12 +221,20 @@ def split_fields(
     """
     text = _drop_blank_lines(source, first)
     names = [f"f{i}" for i in range(width)]
+    kept = range(width) if wanted is None else wanted
+    CELLS.require(text.rows.size * len(kept), source.name, ChainError)
     if not text.rows.size or text.content.find(b'"', text.begin) >= 0:
         lines = text.content[text.begin :].decode().split("\n")[: text.rows.size]
-        cells = [next(csv.reader([line], delimiter=delimiter), []) for line in lines]
-        padded = [[cell or None for cell in (line + [""] * width)[:width]] for line in cells]
-        frame = pl.DataFrame(padded, schema=dict.fromkeys(names, pl.String), orient="row")
-        frame = frame if wanted is None else frame.select(names[i] for i in wanted)
+        schema = {names[i]: pl.String for i in kept}
+        parts = [pl.DataFrame(schema=schema)]
+        for start in range(0, len(lines), _QUOTED_LINES_AT_ONCE):
+            some = lines[start : start + _QUOTED_LINES_AT_ONCE]
+            cells = [next(csv.reader([line], delimiter=delimiter), []) for line in some]
+            padded = [
+                [(line[i] or None) if i < len(line) else None for i in kept] for line in cells
+            ]
+            parts.append(pl.DataFrame(padded, schema=schema, orient="row"))
+        frame = pl.concat(parts)
     else:
         frame = pl.read_csv(
             text.content,

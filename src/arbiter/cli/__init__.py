@@ -15,7 +15,13 @@ from io import TextIOWrapper
 import typer
 
 from arbiter.cli.audit_command import audit
-from arbiter.cli.exit_codes import BAD_INPUT, UNEXPECTED_ERROR, exit_bad_input
+from arbiter.cli.exit_codes import (
+    BAD_INPUT,
+    UNEXPECTED_ERROR,
+    exit_bad_input,
+    print_error,
+    print_unexpected_error,
+)
 from arbiter.cli.fit_command import fit
 from arbiter.cli.joint_command import joint
 from arbiter.cli.simulate_command import simulate
@@ -82,10 +88,12 @@ def main() -> None:
     try:
         app()
     except MissingExtraError as error:
-        typer.echo(f"Error: {error}", err=True)
+        print_error(str(error))
         sys.exit(BAD_INPUT)
-    except Exception as error:  # noqa: BLE001 - the last resort: traceback and exit code
-        sys.excepthook(type(error), error, error.__traceback__)
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # noqa: BLE001 - a panic of a compiled library is no Exception
+        print_unexpected_error(error)
         sys.exit(UNEXPECTED_ERROR)
     finally:
         gc.freeze()  # the interpreter's last collection would take half a second, for nothing

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from arbiter.cli.exit_codes import FAILED, exit_bad_input
+from arbiter.cli.safe_console import open_console
 
 if TYPE_CHECKING:
     import polars as pl
@@ -77,24 +78,33 @@ def _certify_file(file: Path, tolerance: float | None, percent: bool | None) -> 
 
 
 def _read_table(file: Path) -> pl.DataFrame:
-    """A CSV or Parquet file as a frame."""
+    """A CSV or Parquet file as a frame, within the limits of every file."""
     import polars as pl
 
+    from arbiter.chains import ChainError
+    from arbiter.chains.source import SourceTable, load_source
+    from arbiter.files.limits import CELLS
+
     try:
-        if file.suffix.lower() == ".csv":
-            table = pl.read_csv(file, infer_schema_length=None)
-            return table.rename(str.strip)
-        return pl.read_parquet(file)
-    except pl.exceptions.PolarsError as error:
+        source = load_source(file)
+    except ChainError as error:
+        raise ValueError(f"not a readable table ({error}); check the file") from error
+    if isinstance(source, SourceTable):
+        return source.frame
+    if file.suffix.lower() != ".csv":
+        raise ValueError("not a readable table (it is text, not Parquet); name it .csv if it is")
+    CELLS.require(source.starts.size * (next(source.lines()).count(",") + 1), "it")
+    try:
+        return pl.read_csv(source.content, infer_schema_length=None).rename(str.strip)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise ValueError(f"not a readable table ({error}); check the file") from error
 
 
 def _print_certificate(certificate: Certificate) -> None:
     """The findings as a table, and the verdict in words."""
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = open_console()
     if not certificate.passed:
         table = Table(title="Findings, largest first", title_justify="left")
         for name in ("family", "T", "k", "size", "in volatility", "material"):

@@ -8,13 +8,15 @@ from contextlib import contextmanager
 
 import typer
 
+from arbiter.files.safe_text import show_controls
+
 
 class _NoticeHandler(logging.Handler):
     """Prints notices, which ask for patience, at once; all other records are left out."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if getattr(record, "notice", False):
-            typer.echo(record.getMessage(), err=True)
+            typer.echo(show_controls(record.getMessage()), err=True)
 
 
 @contextmanager

@@ -10,6 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from arbiter.cli.chain_folders import (
+    CHAIN_SUFFIXES,
+    SUMMARY_FILE,
+    format_summary,
+    list_chains,
+    name_folders,
+)
 from arbiter.cli.chain_options import AsOf, Underlying
 from arbiter.cli.console_log import show_only_notices
 from arbiter.cli.exit_codes import (
@@ -20,14 +27,13 @@ from arbiter.cli.exit_codes import (
     print_written,
     printable_name,
 )
+from arbiter.cli.safe_console import open_console
 from arbiter.cli.vix_options import require_vix, vix_dates, vix_lines
 
 if TYPE_CHECKING:
     from arbiter.fitting import FitOptions
     from arbiter.pipeline import FitOutcome, Job
 
-CHAIN_SUFFIXES = (".csv", ".dat", ".parquet", ".txt")
-_SUMMARY_FILE = "summary.csv"
 _GOOD_STATUSES = ("converged", "in_domain")
 _METHOD_TITLES = {"fit": "fit", "operator": "operator", "both": "operator, fit"}
 
@@ -107,7 +113,7 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
         exit_bad_input(f"--method {method} is not known: give {', '.join(METHODS)}")
     _require_method_options(method, components, roughness)
     require_vix(source, (vix, vix_futures), components)
-    _require_out_folder(out)
+    _require_out_folder(out, (SUMMARY_FILE,) if source.is_dir() else ())
     job = Job(
         as_of=as_of,
         layout=layout,
@@ -147,11 +153,11 @@ def _require_method_options(method: str, components: int, roughness: str) -> Non
         )
 
 
-def _require_out_folder(out: Path) -> None:
+def _require_out_folder(out: Path, files: tuple[str, ...]) -> None:
     from arbiter.files import require_folder
 
     try:
-        require_folder(out)
+        require_folder(out, files=files)
     except ValueError as error:
         exit_bad_input(f"--out {out}: {error}")
 
@@ -194,43 +200,27 @@ def _has_passed(summary: dict[str, Any]) -> bool:
 
 @contextmanager
 def _show_spinner(shown: bool) -> Iterator[Callable[[str], None] | None]:
-    from rich.console import Console
 
     if not shown:
         yield None
         return
-    with Console(stderr=True).status("reading") as status:
+    with open_console(stderr=True).status("reading") as status:
         yield status.update
 
 
 def _fit_folder(source: Path, out: Path, job: Job, json: bool) -> None:
     """Every chain of a folder; one that cannot be read does not stop the others."""
-    from rich.console import Console
-    from rich.progress import track
+    from arbiter.files import FolderInUseError
 
-    from arbiter.files import write_whole
-    from arbiter.pipeline import run_job
-
-    chains = sorted(
-        p for p in source.iterdir() if p.suffix.lower() in CHAIN_SUFFIXES and p.is_file()
-    )
+    chains = list_chains(source)
     if not chains:
         exit_bad_input(f"{source} has no chains in it: files end in {', '.join(CHAIN_SUFFIXES)}")
     if out.resolve() == source.resolve():  # the summary would be a chain, or replace one
         exit_bad_input(f"--out {out} is the folder of the chains: name another one")
-    stems = [path.stem for path in chains]
-    rows: list[dict[str, Any]] = []
-    console = Console(stderr=True, quiet=json)
-    for path in track(chains, "fitting", console=console, transient=True):
-        # two files may share a stem, and neither may overwrite the other
-        name = path.stem if stems.count(path.stem) == 1 else path.name
-        try:
-            rows.append({"chain": printable_name(path), **run_job(path, out / name, job).summary})
-        except (ValueError, OSError) as error:
-            why = explain_error(error, path)
-            rows.append({"chain": printable_name(path), "status": "refused", "error": why})
-    out.mkdir(parents=True, exist_ok=True)
-    write_whole(out / _SUMMARY_FILE, _format_csv(rows))
+    try:
+        rows = _fit_chains(chains, out, job, json)
+    except (FolderInUseError, OSError) as error:
+        exit_bad_input(f"--out {out}: {error}")
     if json:
         typer.echo(json_format.dumps(rows, indent=1, allow_nan=False))
     else:
@@ -241,38 +231,29 @@ def _fit_folder(source: Path, out: Path, job: Job, json: bool) -> None:
         raise typer.Exit(FAILED)
 
 
-_SUMMARY_COLUMNS = (
-    "chain",
-    "status",
-    "method",
-    "as_of",
-    "expiries",
-    "quotes",
-    "excluded",
-    "inside_bid_ask",
-    "inside_bid_ask_held_out",
-    "iv_rmse_bp_2sd",
-    "vix",
-    "vix_surface",
-    "nas",
-    "seconds",
-    "error",
-)
+def _fit_chains(chains: list[Path], out: Path, job: Job, json: bool) -> list[dict[str, Any]]:
+    """Fit each chain into a folder of its own, then write the summary; no other run may do so."""
+    from rich.progress import track
 
+    from arbiter.files import own_folder, write_whole
+    from arbiter.pipeline import run_job
 
-def _format_csv(rows: list[dict[str, Any]]) -> str:
-    import polars as pl
-
-    table = [{name: _read_cell(row, name) for name in _SUMMARY_COLUMNS} for row in rows]
-    return pl.DataFrame(table, infer_schema_length=None).write_csv()
-
-
-def _read_cell(row: dict[str, Any], name: str) -> Any:
-    return row.get("certificate", {}).get("nas") if name == "nas" else row.get(name)
+    rows: list[dict[str, Any]] = []
+    console = open_console(stderr=True, quiet=json)
+    places = name_folders(chains)
+    with own_folder(out):
+        for path in track(chains, "fitting", console=console, transient=True):
+            row: dict[str, Any] = {"chain": printable_name(path)}
+            try:
+                row |= run_job(path, out / places[path], job).summary
+            except (ValueError, OSError) as error:
+                row |= {"status": "refused", "error": explain_error(error, path)}
+            rows.append(row)
+        write_whole(out / SUMMARY_FILE, format_summary(rows))
+    return rows
 
 
 def _print_folder(rows: list[dict[str, Any]], out: Path, note: str | None) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(title="Chains", title_justify="left")
@@ -294,24 +275,23 @@ def _print_folder(rows: list[dict[str, Any]], out: Path, note: str | None) -> No
             _format_fixed(row["vix"]),
             _format_fixed(row["vix_surface"]),
         )
-    console = Console()
+    console = open_console()
     console.print(table)
     for row in rows:
         if "error" in row:
             console.print(f"Error: {row['error']}", highlight=False, markup=False)
     if note is not None:
         console.print(f"note: {note}", highlight=False, markup=False)
-    print_written(console, out / _SUMMARY_FILE)
+    print_written(console, out / SUMMARY_FILE)
 
 
 def _print_outcome(outcome: FitOutcome, out: Path) -> None:
     """The numbers that a user looks for first, and where everything lies."""
-    from rich.console import Console
     from rich.table import Table
 
     from arbiter.pipeline import PDF, PICTURES, REPORT
 
-    s, console = outcome.summary, Console()
+    s, console = outcome.summary, open_console()
     numbers = Table.grid(padding=(0, 2))
     numbers.add_row("chain", f"{outcome.source}")
     used = f"{s['quotes']:,} on {s['expiries']} expiries"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arbiter.cli.exit_codes import FAILED, exit_bad_input, printable_name
+from arbiter.cli.safe_console import open_console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,8 +40,6 @@ def joint(
     Without --T every VIX date that was fitted is judged. Exit code 0 if each has a joint law, 1 if
     one has an arbitrage or is left open, 2 if the file or a date cannot be used.
     """
-    from rich.console import Console
-
     from arbiter.joint import JointSettings, joint_audit
 
     try:
@@ -49,7 +48,7 @@ def joint(
         exit_bad_input(str(error))
     loaded, slices = _load_surface(surface)
     found = []
-    with Console(stderr=True, quiet=json).status("") as status:
+    with open_console(stderr=True, quiet=json).status("") as status:
         for T in _resolve_dates(loaded, at) if at else slices.maturities.tolist():
             name = _format_date(loaded, T)
             status.update(f"judging {name}")
@@ -153,10 +152,9 @@ def _collect_facts(name: str, T: float, audit: JointAudit) -> dict[str, Any]:
 
 def _print_audits(found: list[tuple[str, float, JointAudit]]) -> None:
     """The verdicts as a table, and each arbitrage in words."""
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = open_console()
     table = Table()
     for head in ("VIX date", "T", "verdict", "violation", "bound", "atoms of the law"):
         left = head in ("VIX date", "verdict")

@@ -17,6 +17,7 @@ from arbiter.cli.exit_codes import (
     exit_interrupted,
     print_written,
 )
+from arbiter.cli.safe_console import open_console
 
 if TYPE_CHECKING:
     from arbiter.markets.dataset import Dataset, Plan
@@ -171,10 +172,9 @@ def _collect_facts(dataset: Dataset, plan: Plan, chains: list[str]) -> dict[str,
 
 
 def _print_dataset(facts: dict[str, Any], out: Path) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = open_console()
     numbers = Table.grid(padding=(0, 2))
     what = f"timeline, {facts['preset']}" if facts["preset"] else "universe"
     numbers.add_row("market", f"{what}, seed {facts['seed']}")
@@ -198,12 +198,11 @@ def _print_dataset(facts: dict[str, Any], out: Path) -> None:
 
 @contextmanager
 def _show_progress(total: int, shown: bool) -> Iterator[Callable[[int], object] | None]:
-    from rich.console import Console
     from rich.progress import Progress
 
     if not shown:
         yield None
         return
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with Progress(console=open_console(stderr=True), transient=True) as progress:
         task = progress.add_task("days", total=total)
         yield lambda done: progress.update(task, completed=done)

@@ -10,6 +10,7 @@ import typer
 
 from arbiter.cli.chain_options import AsOf, Layout, Underlying
 from arbiter.cli.exit_codes import exit_bad_input, explain_error
+from arbiter.cli.safe_console import open_console
 
 if TYPE_CHECKING:
     from arbiter.vix.index_rule import Vix
@@ -51,10 +52,9 @@ def vix(
 
 
 def _print_index(found: Vix, facts: dict[str, Any], notes: tuple[str, ...]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = open_console()
     console.print(f"{float(found):.6f}  at {facts['days']:g} days", highlight=False)
     table = Table()
     for head in ("", "expiry", "minutes", "forward", "K0", "rate", "vol", "options"):

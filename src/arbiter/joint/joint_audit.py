@@ -36,6 +36,7 @@ from arbiter.values import ExplainedCode
 logger = logging.getLogger(__name__)
 
 _MIN_VIOLATION_SHARE = 0.25  # of the resolution: smaller violations are not looked for
+_MAX_UNIT = 1e6  # weight of one kind of price against another, or its inverse
 _MAX_BOUND_RATIO = 1.25  # a bound within this factor of the violation has said what there is to say
 
 
@@ -97,6 +98,13 @@ class JointSettings:
             value = getattr(self, name)
             if not (np.isfinite(value) and value > 0.0):
                 raise ValueError(f"{name} = {value!r} must be positive and finite")
+        for name in ("index_unit", "vix_unit", "variance_unit"):
+            value = getattr(self, name)
+            if not 1.0 / _MAX_UNIT <= value <= _MAX_UNIT:
+                raise ValueError(
+                    f"{name} = {value!r} must lie between {1.0 / _MAX_UNIT:g} and {_MAX_UNIT:g}: "
+                    "beyond it the program's numbers are lost in rounding"
+                )
         if not 4 <= self.strikes <= self.most_strikes:
             raise ValueError(
                 f"strikes = {self.strikes!r} must be at least 4 and at most most_strikes = "

@@ -20,13 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.files import require_version, write_whole
+from arbiter.files.limits import DESCRIPTION, read_within_limit
 
 FORMAT = "arbiter-checkpoint"
 VERSION = 1
 METADATA_KEY = "arbiter"
 REQUIRED_PROVENANCE = ("config", "data_hash", "seed", "revision", "metrics")
-MAX_BYTES = 2**30  # a shipped operator is below 10 MB; this is a cap on hostile files
-MAX_HEADER_BYTES = 16 * 2**20
 
 _REMEDY = "take an intact copy, or save it again with arbiter.operators.checkpoint.save"
 _FOREIGN_MAGIC = {
@@ -107,12 +106,7 @@ def load(
             version, holds numbers that are not finite, or does not match ``like``.
     """
     path = Path(path)
-    size = path.stat().st_size
-    if size > MAX_BYTES:
-        raise CheckpointError(
-            f"{path}: {size:,} bytes, more than the {MAX_BYTES:,} a checkpoint may take; {_REMEDY}"
-        )
-    content = path.read_bytes()
+    content = read_within_limit(path, CheckpointError)
     about = _read_description(content, path)
     tensors = _parse_tensors(content, path)
     info: dict[str, Any] = about["info"]
@@ -150,7 +144,7 @@ def _read_description(content: bytes, path: Path) -> dict[str, Any]:
     if len(content) < 10:
         raise CheckpointError(f"{path}: only {len(content)} bytes, it is truncated; {_REMEDY}")
     (length,) = struct.unpack_from("<Q", content)
-    if length > MAX_HEADER_BYTES or content[8:9] != b"{":
+    if length > DESCRIPTION.most or content[8:9] != b"{":
         raise CheckpointError(
             f"{path}: not a safetensors file (its header would have {length:,} bytes); {_REMEDY}"
         )
@@ -177,7 +171,7 @@ def _read_description(content: bytes, path: Path) -> dict[str, Any]:
 
 
 def _has_plausible_header(content: bytes) -> bool:
-    return len(content) > 8 and struct.unpack_from("<Q", content)[0] <= MAX_HEADER_BYTES
+    return len(content) > 8 and struct.unpack_from("<Q", content)[0] <= DESCRIPTION.most
 
 
 def _parse_tensors(content: bytes, path: Path) -> dict[str, AnyArray]:

@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from arbiter import scoring
 from arbiter.conventions import INDEX_POINTS, THIRTY_DAYS, Array
+from arbiter.files.limits import DRAWN_EXPIRIES
 from arbiter.fitting.vix_comparison import JointComparison
+from arbiter.quotes import Quotes
 from arbiter.report.smile_curves import Mask, SmileReadings, SmileSurface
 from arbiter.report.vix_curves import VixReadings
 
@@ -47,10 +49,38 @@ class Readings(SmileReadings):
         surface: The fitted surface.
         quotes: The quotes it was fitted to.
         agreement: Index and VIX apart and together, where it was fitted to both.
+        given: All quotes, where those of some expiries are drawn; None where all are.
     """
 
     surface: ReportedSurface
     agreement: JointComparison | None = None
+    given: Quotes | None = None
+
+    @classmethod
+    def of(
+        cls, surface: ReportedSurface, quotes: Quotes, agreement: JointComparison | None = None
+    ) -> Self:
+        """Readings at all expiries, or at as many as a report draws, even in their order."""
+        count, most = quotes.maturities.size, DRAWN_EXPIRIES.most
+        if count <= most:
+            return cls(surface, quotes, agreement)
+        drawn = np.linspace(0, count - 1, most).round().astype(np.int64)
+        return cls(surface, quotes.select(np.isin(quotes.expiry, drawn)), agreement, quotes)
+
+    @property
+    def all_quotes(self) -> Quotes:
+        """The quotes of all expiries, drawn or not."""
+        return self.quotes if self.given is None else self.given
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A sentence if only some expiries are drawn."""
+        if self.given is None:
+            return ()
+        return (
+            f"report and pictures show {self.T.size:,} of {self.given.maturities.size:,} expiries, "
+            f"even in their order; {DRAWN_EXPIRIES.variable} sets how many",
+        )
 
     @cached_property
     def vix(self) -> VixReadings | None:

@@ -62,7 +62,7 @@ def page_title(summary: Mapping[str, Any], quotes: Quotes) -> str:
 
 def page_subtitle(summary: Mapping[str, Any], readings: Readings) -> str:
     """The subtitle: time of the quotes, source, expiries."""
-    quotes = readings.quotes
+    quotes = readings.all_quotes
     stamp = summary.get("as_of") or quotes.as_of or getattr(readings.surface, "as_of", None)
     source = summary.get("source") or quotes.info.get("source")
     first, last = DAYS_PER_YEAR * readings.T[[0, -1]]
@@ -121,11 +121,11 @@ def build_cards(
         _index_card(summary, readings, index),
         Card(
             "Quotes used",
-            format_number(summary.get("quotes", len(readings.quotes)), 0),
+            format_number(summary.get("quotes", len(readings.all_quotes)), 0),
             f"on {format_count(summary.get('expiries', readings.T.size), 'expiry', 'expiries')}, "
-            f"{format_number(summary.get('excluded', readings.quotes.exclusions.height), 0)} "
+            f"{format_number(summary.get('excluded', readings.all_quotes.exclusions.height), 0)} "
             "excluded",
-            summary.get("quotes", len(readings.quotes)),
+            summary.get("quotes", len(readings.all_quotes)),
         ),
         _method_card(summary),
         *_domain_cards(summary),

@@ -72,7 +72,7 @@ def write_report(  # noqa: PLR0913 - one argument for each part of the page
     """
     return write_page(
         path,
-        Readings(surface, quotes, agreement),
+        Readings.of(surface, quotes, agreement),
         summary=summary,
         certificate=certificate,
         term_structure=term_structure,
@@ -90,7 +90,8 @@ def write_page(
     forwards: pl.DataFrame | None = None,
 ) -> Path:
     """Write the page of :func:`write_report` from a surface that is evaluated already."""
-    quotes, vix = readings.quotes, readings.vix
+    quotes, vix = readings.all_quotes, readings.vix
+    notes = [*(summary.get("notes") or []), *readings.notes]
     drawn = {} if vix is None else vix_panels.build_vix_figures(vix)
     payload = {
         "figures": build_figures(readings, summary, term_structure) | drawn,
@@ -101,11 +102,12 @@ def write_page(
     text: str = _page_template().render(
         title=headline.page_title(summary, quotes),
         subtitle=headline.page_subtitle(summary, readings),
+        run=summary.get("run"),
         cards=headline.build_cards(summary, readings, certificate, term_structure),
         warnings=list(summary.get("warnings") or []),
-        notes=list(summary.get("notes") or []),
+        notes=list(dict.fromkeys(notes)),
         drawings=draw_smiles(readings),
-        labels=quotes.labels,
+        labels=readings.quotes.labels,
         payload=_script_safe_json(payload),
         worst=tables.worst_quotes_table(readings),
         inside_text=tables.inside_text(readings),

@@ -46,7 +46,7 @@ def write_pictures(
         The files, in the order of the report: smiles, residuals, surface, total_variance,
         densities, term_structure; vix_market and vix_smiles where the surface has a VIX side.
     """
-    return write_panels(folder, Readings(surface, quotes, agreement))
+    return write_panels(folder, Readings.of(surface, quotes, agreement))
 
 
 def write_panels(folder: str | PathLike[str], readings: Readings) -> list[Path]:
@@ -79,7 +79,7 @@ def write_pdf(
     Returns:
         The path that was written.
     """
-    return write_booklet(path, Readings(surface, quotes, agreement), summary)
+    return write_booklet(path, Readings.of(surface, quotes, agreement), summary)
 
 
 def write_booklet(
@@ -89,7 +89,7 @@ def write_booklet(
     from matplotlib.backends.backend_pdf import PdfPages
 
     buffer = io.BytesIO()
-    name = headline.page_title(summary, readings.quotes)
+    name = headline.page_title(summary, readings.all_quotes)
     with PdfPages(buffer, metadata={"Title": name, "CreationDate": None}) as pages:
         for figure in (_draw_cover(readings, summary), *_draw_figures(readings).values()):
             with mpl.rc_context(picture_style.STYLE):
@@ -112,7 +112,11 @@ def _draw_cover(readings: Readings, summary: Mapping[str, Any]) -> Figure:
     with mpl.rc_context(picture_style.STYLE):
         figure = Figure(figsize=(11.0, 6.5))
         figure.text(
-            0.06, 0.86, headline.page_title(summary, readings.quotes), fontsize=26, weight="bold"
+            0.06,
+            0.86,
+            headline.page_title(summary, readings.all_quotes),
+            fontsize=26,
+            weight="bold",
         )
         figure.text(
             0.06,

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from arbiter.files import require_folder
+from arbiter.files import own_folder, require_folder
 from arbiter_lab.differentiable.operators.network.network import Network
 from arbiter_lab.training import run_folder
 from arbiter_lab.training.display import Display
@@ -28,7 +28,6 @@ from arbiter_lab.training.journal import (
     fingerprint_tensors,
     read_steps,
 )
-from arbiter_lab.training.law_pool import Laws
 from arbiter_lab.training.ledger import Ledger, LedgerEntry, read_revision
 from arbiter_lab.training.pool_files import Pool, load_pool
 from arbiter_lab.training.regression import BaselineTrainer
@@ -127,7 +126,7 @@ def train(  # noqa: PLR0913 - what, where, from what, how far, and who looks on
         display: Display of the progress; by default a line on standard error every half minute.
 
     Raises:
-        ValueError: If the folder holds a run and ``resume`` is not given, or another one's.
+        ValueError: If the folder is in use, or holds a run that is another or not to be resumed.
         CheckpointError: If a run cannot be resumed from its files, or begun from the weights.
         FileNotFoundError: If there are no such weights.
     """
@@ -136,49 +135,54 @@ def train(  # noqa: PLR0913 - what, where, from what, how far, and who looks on
     if find_spec("safetensors") is None:
         raise ValueError("checkpoints need safetensors: install it, or put it on PYTHONPATH")
     require_folder(out, files=(RUN_FILE, JOURNAL_FILE, "sweeps.csv", "sweeps.sqlite"))
-    Ledger(out).runs()  # one of another version is refused before a leg is trained, not after
-    if resume and begin is not None:
-        raise ValueError(f"{begin}: a run that is resumed has weights of its own; leave one out")
-    known = None if begin is None else known_weights(begin, settings)
-    if resume:
-        leg, state, weights = run_folder.load(out)
-        settings.require_same_training(leg.settings)
-        leg = replace(leg, settings=settings, ended="")
-    elif (out / RUN_FILE).exists():
-        raise ValueError(f"{out} holds a run: resume it, or name another folder")
-    else:
-        leg = TrainingLeg(settings)
-        _remove_journal(out / JOURNAL_FILE)
-    if leg.step >= settings.steps:
-        raise ValueError(f"{leg.step} of {settings.steps} steps are done: give more steps to go on")
-    out.mkdir(parents=True, exist_ok=True)
-    leg.revision = find_revision()
-    place = out / "pool" if pool is None else Path(pool)
-    laws = load_pool(settings.pool, settings.pool_seed, place, device)
-    others = load_pool(settings.held_out, settings.held_out_seed, place, device)
-    notes = _note_data(leg, laws)
-    trainer = _make_trainer(settings, laws.laws)
-    if resume:
-        trainer.load(state, weights, leg.progress)
-    elif known is not None:
-        trainer.start_from_weights(known)
-        leg.begun = fingerprint_tensors(known)
-    held_out = HeldOut(settings, others.laws, trainer.route.make_lesson)
-    if display is None:
-        display = Display(settings.steps, done=leg.step)
-    loop = TrainingLoop(out, leg, trainer, held_out, limits, began)
-    columns = (*COLUMNS, *EXTRA_COLUMNS)
-    with (
-        Journal(out / JOURNAL_FILE, resume_at=leg.step, columns=columns) as journal,
-        display,
-        catch_stop_signals() as stop,
-    ):
-        ending = loop.run(journal, display, stop)
-    weights_file = loop.finish_leg(ending)
-    _add_ledger_row(out, leg, loop)
-    return TrainingOutcome(
-        ending, leg.step, leg.step - loop.start, loop.seconds, leg.metrics, weights_file, notes
-    )
+    with own_folder(out):
+        Ledger(out).runs()  # one of another version is refused before a leg is trained, not after
+        if resume and begin is not None:
+            raise ValueError(
+                f"{begin}: a run that is resumed has weights of its own; leave one out"
+            )
+        known = None if begin is None else known_weights(begin, settings)
+        if resume:
+            leg, state, weights = run_folder.load(out)
+            settings.require_same_training(leg.settings)
+            leg = replace(leg, settings=settings, ended="")
+        elif (out / RUN_FILE).exists():
+            raise ValueError(f"{out} holds a run: resume it, or name another folder")
+        else:
+            leg = TrainingLeg(settings)
+            _remove_journal(out / JOURNAL_FILE)
+        if leg.step >= settings.steps:
+            raise ValueError(
+                f"{leg.step} of {settings.steps} steps are done: give more steps to go on"
+            )
+        leg.revision = find_revision()
+        place = out / "pool" if pool is None else Path(pool)
+        laws = load_pool(settings.pool, settings.pool_seed, place, device)
+        others = load_pool(settings.held_out, settings.held_out_seed, place, device)
+        notes = _note_data(leg, laws)
+        make = Trainer if settings.model == "operator" else BaselineTrainer
+        trainer: _Trainer = make(settings, laws.laws)
+        if resume:
+            trainer.load(state, weights, leg.progress)
+        elif known is not None:
+            trainer.start_from_weights(known)
+            leg.begun = fingerprint_tensors(known)
+        held_out = HeldOut(settings, others.laws, trainer.route.make_lesson)
+        if display is None:
+            display = Display(settings.steps, done=leg.step)
+        loop = TrainingLoop(out, leg, trainer, held_out, limits, began)
+        columns = (*COLUMNS, *EXTRA_COLUMNS)
+        with (
+            Journal(out / JOURNAL_FILE, resume_at=leg.step, columns=columns) as journal,
+            display,
+            catch_stop_signals() as stop,
+        ):
+            ending = loop.run(journal, display, stop)
+        weights_file = loop.finish_leg(ending)
+        _add_ledger_row(out, leg, loop)
+        return TrainingOutcome(
+            ending, leg.step, leg.step - loop.start, loop.seconds, leg.metrics, weights_file, notes
+        )
 
 
 class TrainingLoop:
@@ -334,12 +338,6 @@ class TrainingLoop:
             trainer.lipschitz = (math.nan, trainer.lipschitz_constant())
             self._measure_held_out(leg.step)
         return self.save()
-
-
-def _make_trainer(settings: Settings, laws: Laws) -> _Trainer:
-    if settings.model == "operator":
-        return Trainer(settings, laws)
-    return BaselineTrainer(settings, laws)
 
 
 def _remove_journal(journal: Path) -> None:
