@@ -10,6 +10,7 @@ LIBRARY = [
     "compiled",
     "files",
     "values",
+    "timing",
     "exclusions",
     "forwards",
     "inputs",
@@ -65,6 +66,11 @@ LAYERS = {
         "folder_locks parquet_size",
         "result_folder",
     ],
+    "arbiter.timing": [
+        "nyse time_change",
+        "sessions",
+        "clock",
+    ],
     "arbiter.pricing": [
         "elementary",
         "normal",
@@ -76,8 +82,8 @@ LAYERS = {
         "vix_slices",
     ],
     "arbiter.chains": [
-        "errors nyse option_table padded_rows",
-        "contradictions parity sessions symbols",
+        "errors option_table padded_rows",
+        "contradictions parity symbols",
         "cleaning quote_time roots series_parity source stray_forwards",
         "chain listed_series reading tables",
         "exchange_layout long_layout tidy_layout yahoo_layout volatilities_layout futures_files",

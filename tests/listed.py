@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from arbiter.chains.sessions import settlement_time
 from arbiter.pricing import black
+from arbiter.timing.sessions import settlement_time
 
 AS_OF = dt.datetime(2023, 2, 7, 16, 15)
 SPOT, RATE, DIVIDEND, VOLATILITY = 4164.0, 0.045, 0.015, 0.2

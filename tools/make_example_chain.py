@@ -18,9 +18,9 @@ import numpy as np
 import QuantLib as ql
 from scipy.special import ndtr
 
-from arbiter.chains.sessions import settlement_time
 from arbiter.conventions import Array
 from arbiter.pricing import black
+from arbiter.timing.sessions import settlement_time
 
 SEED = 20261015
 STAMP = "October 15, 2026 at 4:31 PM EDT"

@@ -13,13 +13,13 @@ import numpy as np
 
 from arbiter import inputs
 from arbiter.chains import Chain, ChainError, read_chain, read_futures, read_volatilities
-from arbiter.chains.sessions import NYSE
 from arbiter.chains.source import RawSource, load_source
 from arbiter.chains.tables import columns_of
 from arbiter.fitting.vix_quotes import VixMarket
 from arbiter.forwards import DateLike
 from arbiter.futures import FuturesCurve
 from arbiter.quotes import Quotes
+from arbiter.timing.sessions import NYSE
 
 VOLATILITIES_LAYOUT = "volatilities"  # the layout of read_volatilities, beside those of read_chain
 _VOLATILITY_COLUMNS = {"fwd", "texp"}  # columns that no chain of prices has

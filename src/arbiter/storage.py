@@ -27,9 +27,10 @@ from arbiter.files import open_whole, require_version
 from arbiter.files.limits import BYTES, DESCRIPTION, EXPIRIES, KNOTS, SLOPES, read_within_limit
 from arbiter.pricing.vix_slices import VixSlices
 from arbiter.surface import Surface
+from arbiter.timing.time_change import TimeChange
 
 FORMAT = "arbiter-surface"
-VERSION = 3  # with a result; version 2 has VIX slices at most, and version 1 neither
+VERSION = 4  # with a clock; version 3 has a result, version 2 VIX slices at most, 1 neither
 
 # What the zip reader raises on damage: checksums, streams, missing members, encryption.
 _ARCHIVE_ERRORS = (
@@ -53,6 +54,7 @@ _HEADER_ERRORS = (
 )
 _ARRAY_NAMES = ("knots", "maturities", "slopes", "weights", "forwards", "discounts")
 _VIX_ARRAY_NAMES = ("vix_knots", "vix_maturities", "vix_slopes")
+_CLOCK_ARRAY_NAMES = ("clock_T", "clock_years")
 _RESULT_PREFIX = "result_"  # of arrays of a result
 
 
@@ -65,7 +67,7 @@ def save(surface: Surface, path: str | PathLike[str]) -> None:
     slices, stored = surface.vix_slices, surface.to_stored()
     meta = {
         "format": FORMAT,
-        "version": VERSION if stored is not None else 1 if slices is None else 2,
+        "version": _find_version(surface, stored is not None),
         "as_of": None if surface.as_of is None else str(surface.as_of),
         "info": dict(surface.info),
     }
@@ -80,6 +82,8 @@ def save(surface: Surface, path: str | PathLike[str]) -> None:
     if slices is not None:
         vix = (slices.knots, slices.maturities, slices.slopes)
         arrays.update(zip(_VIX_ARRAY_NAMES, vix, strict=True))
+    if surface.time is not None:
+        arrays.update(zip(_CLOCK_ARRAY_NAMES, surface.time, strict=True))
     if stored is not None:
         meta["kind"], meta["result"], found = stored
         meta["result_arrays"] = sorted(found)
@@ -87,6 +91,13 @@ def save(surface: Surface, path: str | PathLike[str]) -> None:
     arrays["meta"] = np.frombuffer(json.dumps(meta, allow_nan=False).encode(), dtype=np.uint8)
     with open_whole(path) as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
+
+
+def _find_version(surface: Surface, has_result: bool) -> int:
+    """The oldest version that holds what there is: older readers read it."""
+    if surface.time is not None:
+        return VERSION
+    return 3 if has_result else 1 if surface.vix_slices is None else 2
 
 
 def load(path: str | PathLike[str]) -> Surface:
@@ -119,7 +130,10 @@ def load(path: str | PathLike[str]) -> Surface:
             weights=arrays["weights"],
             as_of=meta.get("as_of"),
             info=meta.get("info"),
-            vix_slices=VixSlices.of(*vix) if (vix := _collect_vix_arrays(arrays)) else None,
+            vix_slices=VixSlices.of(*vix) if (vix := _collect(arrays, _VIX_ARRAY_NAMES)) else None,
+            time=TimeChange.from_nodes(*clock)
+            if (clock := _collect(arrays, _CLOCK_ARRAY_NAMES))
+            else None,
         )
         return surface if "kind" not in meta else _restore_result(surface, meta, arrays)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -130,8 +144,10 @@ def _list_array_names(archive: zipfile.ZipFile, meta: dict[str, Any]) -> list[st
     """The arrays that a file of this version and kind has."""
     there = set(archive.namelist())
     vix = meta["version"] == 2 or (meta["version"] > 2 and f"{_VIX_ARRAY_NAMES[0]}.npy" in there)
+    clock = meta["version"] > 3
     results = [_RESULT_PREFIX + str(name) for name in meta.get("result_arrays", ())]
-    return [*dict.fromkeys((*_ARRAY_NAMES, *(_VIX_ARRAY_NAMES if vix else ()), *results))]
+    optional = (*(_VIX_ARRAY_NAMES if vix else ()), *(_CLOCK_ARRAY_NAMES if clock else ()))
+    return [*dict.fromkeys((*_ARRAY_NAMES, *optional, *results))]
 
 
 def _restore_result(
@@ -154,8 +170,8 @@ def _restore_result(
     raise ValueError(f"its kind {kind!r} is unknown: upgrade arbiter-vol")
 
 
-def _collect_vix_arrays(arrays: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
-    return [arrays[name] for name in _VIX_ARRAY_NAMES if name in arrays]
+def _collect(arrays: dict[str, NDArray[Any]], names: tuple[str, ...]) -> list[NDArray[Any]]:
+    return [arrays[name] for name in names if name in arrays]
 
 
 def _check_size(archive: zipfile.ZipFile, path: str | PathLike[str]) -> None:

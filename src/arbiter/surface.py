@@ -32,6 +32,8 @@ from arbiter.pricing.vix_slices import (
     VixSlices,
     describe_missing_iv,
 )
+from arbiter.timing.clock import Clock
+from arbiter.timing.time_change import TimeChange
 
 if TYPE_CHECKING:
     import polars as pl
@@ -68,6 +70,7 @@ class Surface(VixQueries):
         as_of: The moment of the quotes, or None.
         info: Plain JSON values that are kept and saved with the surface.
         vix_slices: Shapes of the VIX at future dates, or None.
+        time: The clock along which slopes are interpolated; None for calendar time.
     """
 
     knots: Array
@@ -78,10 +81,11 @@ class Surface(VixQueries):
     as_of: np.datetime64 | None = None
     info: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     vix_slices: VixSlices | None = field(default=None, kw_only=True)
+    time: TimeChange | None = field(default=None, kw_only=True)
 
     @cached_property
     def _decoder(self) -> Decoder:
-        return Decoder(self.knots, self.maturities, self.slopes, self.weights)
+        return Decoder(self.knots, self.clock_years(self.maturities), self.slopes, self.weights)
 
     @classmethod
     def from_slopes(  # noqa: PLR0913 - the parts of a surface, each one array
@@ -96,6 +100,7 @@ class Surface(VixQueries):
         as_of: DateLike | None = None,
         info: Mapping[str, Any] | None = None,
         vix_slices: VixSlices | None = None,
+        time: TimeChange | None = None,
     ) -> Surface:
         """A surface from transport slopes.
 
@@ -110,6 +115,7 @@ class Surface(VixQueries):
             as_of: Moment of the quotes, ISO text or a date, without a time zone.
             info: Plain values to keep with the surface.
             vix_slices: Shapes of the VIX at future dates (docs/vix.md).
+            time: Clock along which slopes are interpolated (docs/time.md).
 
         Raises:
             ValueError: Naming the place, the value and the remedy.
@@ -123,7 +129,7 @@ class Surface(VixQueries):
         b = inputs.freeze_array(b[None]) if b.ndim == 2 else b
         x, T = inputs.freeze_array(knots), inputs.freeze_array(maturities)
         w = None if weights is None else inputs.freeze_array(weights)
-        proof = check_structure(x, T, b, w)
+        proof = check_structure(x, T, b, w, time=time)
         if not proof.passed:
             raise ValueError("; ".join(check.detail for check in proof.failures))
         low, high = SLOPE_RANGE
@@ -144,9 +150,8 @@ class Surface(VixQueries):
             inputs.require_per_maturity("forwards", forwards, T.size),
             inputs.require_per_maturity("discounts", discounts, T.size),
         )
-        return cls(
-            x, T, b, w, curve, as_datetime(as_of), inputs.freeze_info(info), vix_slices=vix_slices
-        )
+        about = as_datetime(as_of), inputs.freeze_info(info)
+        return cls(x, T, b, w, curve, *about, vix_slices=vix_slices, time=time)
 
     def with_vix(self, slices: VixSlices | None) -> Self:
         """This surface with other shapes of the VIX, or with none."""
@@ -156,7 +161,7 @@ class Surface(VixQueries):
         """Pickles and copies are rebuilt from the stored numbers, with the same checks."""
         curve = self.curve.forwards, self.curve.discounts
         parts = (self.knots, self.maturities, self.slopes, *curve)
-        rest = (self.weights, self.as_of, dict(self.info), self.vix_slices)
+        rest = (self.weights, self.as_of, dict(self.info), self.vix_slices, self.time)
         return _rebuild_surface, (type(self), parts, *rest)
 
     def forward(self, T: MaturityLike) -> Array:
@@ -184,7 +189,7 @@ class Surface(VixQueries):
         t = self.years(T)
         forward = self.curve.forward(t)
         k = np.log(inputs.require_strikes(K) / forward)
-        unit = self._decoder.evaluate(query, *np.broadcast_arrays(k, t))
+        unit = self._evaluate_at(query, *np.broadcast_arrays(k, t))
         return _as_floats(self.curve.discount(t) * forward * unit)
 
     def otm(self, k: ArrayLike, T: MaturityLike) -> Array:
@@ -204,7 +209,7 @@ class Surface(VixQueries):
 
     def _solve_implied(self, k: ArrayLike, T: MaturityLike) -> tuple[Array, Array, black.Implied]:
         points, at = np.broadcast_arrays(inputs.require_finite("point", k), self.years(T))
-        price = self._decoder.evaluate(Mixture.otm, points, at)
+        price = self._evaluate_at(Mixture.otm, points, at)
         return points, at, black.implied_total_volatility(price, points)
 
     def total_variance(self, k: ArrayLike, T: MaturityLike) -> Array:
@@ -230,9 +235,7 @@ class Surface(VixQueries):
     def theta(self, K: ArrayLike, T: MaturityLike) -> Array:
         """Decay per year at fixed moneyness, forward and discount: ``−D·F·∂c/∂T``, never > 0."""
         k, t = np.broadcast_arrays(self.log_moneyness(K, T), self.years(T))
-        return _as_floats(
-            -self._discounted_forward(t) * np.maximum(self._decoder.calendar_rate(k, t), 0.0)
-        )
+        return _as_floats(-self._discounted_forward(t) * self._calendar_rate(k, t))
 
     def atm_skew(self, T: MaturityLike) -> Array:
         """``∂σ/∂k`` at the money (k = 0)."""
@@ -300,13 +303,13 @@ class Surface(VixQueries):
         far = np.reshape([-1.0, 1.0], (2, *[1] * t.ndim)) * _MAX_LOCAL_VARIANCE_DEVIATIONS
         low, high = self.log_strike(far, t)
         points, at = np.broadcast_arrays(np.clip(_as_floats(k), low, high), t)
-        rate = np.maximum(self._decoder.calendar_rate(points, at), 0.0)
+        rate = self._calendar_rate(points, at)
         return _as_floats(2.0 * rate / self._evaluate_query(Mixture.gamma, points, at))
 
     def variance_swap(self, T: MaturityLike) -> Array:
         """Fair variance of the log contract, ``W(T)/T``: exact, no strike truncation."""
         t = self.years(T)
-        return _as_floats(self._decoder.log_variance(t) / t)
+        return _as_floats(self._log_variance(t) / t)
 
     def forward_variance(self, T: MaturityLike, tenor: float = THIRTY_DAYS) -> Array:
         """Variance between ``T`` and ``T + tenor``: ``(W(T+tenor) − W(T))/tenor``, never < 0.
@@ -316,9 +319,9 @@ class Surface(VixQueries):
         if not (np.isfinite(tenor) and tenor > 0.0):
             raise ValueError(f"tenor = {tenor!r} must be a positive year fraction")
         start = to_year_fractions(T, self.as_of, zero=True)
-        before = self._decoder.log_variance(np.where(start > 0.0, start, tenor))
+        before = self._log_variance(np.where(start > 0.0, start, tenor))
         before = np.where(start > 0.0, before, 0.0)
-        rise = self._decoder.log_variance(start + tenor) - before
+        rise = self._log_variance(start + tenor) - before
         return _as_floats(np.maximum(rise, 0.0) / tenor)
 
     def vix(self, tenor: float = THIRTY_DAYS) -> Array:
@@ -379,13 +382,33 @@ class Surface(VixQueries):
         """Year fractions of maturities given as numbers or dates."""
         return to_year_fractions(T, self.as_of)
 
+    def clock_years(self, T: ArrayLike) -> Array:
+        """Where the clock of the variance stands at year fractions ``T``; ``T`` without one."""
+        return _as_floats(T) if self.time is None else self.time.at(T)
+
+    @property
+    def clock(self) -> Clock | None:
+        """The weights and events of the clock; None for calendar time."""
+        return Clock.from_dict(self.info["clock"]) if "clock" in self.info else None
+
+    def _evaluate_at(self, query: Query, points: Array, T: Array) -> Array:
+        return self._decoder.evaluate(query, points, self.clock_years(T))
+
+    def _log_variance(self, T: Array) -> Array:
+        return self._decoder.log_variance(self.clock_years(T))
+
+    def _calendar_rate(self, k: Array, T: Array) -> Array:
+        """``∂c/∂T`` at fixed moneyness, never negative; to the right of an event."""
+        rate = np.maximum(self._decoder.calendar_rate(k, self.clock_years(T)), 0.0)
+        return rate if self.time is None else rate * self.time.rate_at(T)
+
     def _discounted_forward(self, T: MaturityLike) -> Array:
         return self.discount(T) * self.forward(T)
 
     def _evaluate_query(self, query: Query, points: ArrayLike, T: MaturityLike) -> Array:
         at = inputs.require_finite("point", points)
         at, t = np.broadcast_arrays(at, self.years(T))
-        return _as_floats(self._decoder.evaluate(query, at, t))
+        return _as_floats(self._evaluate_at(query, at, t))
 
 
 def _as_floats(values: ArrayLike) -> Array:
@@ -393,5 +416,5 @@ def _as_floats(values: ArrayLike) -> Array:
 
 
 def _rebuild_surface(kind: type[Surface], parts: tuple[Array, ...], *rest: Any) -> Surface:
-    named = dict(zip(("weights", "as_of", "info", "vix_slices"), rest, strict=True))
+    named = dict(zip(("weights", "as_of", "info", "vix_slices", "time"), rest, strict=True))
     return kind.from_slopes(*parts, **named)

@@ -109,7 +109,8 @@ def prove_surface(surface: object) -> StructuralProof | None:
         return None
     knots, slopes, weights = surface.knots, surface.slopes, surface.weights
     market = PublicPrices(surface)
-    proof = check_structure(knots, market.maturities, slopes, weights)
+    time = getattr(surface, "time", None)
+    proof = check_structure(knots, market.maturities, slopes, weights, time=time)
     if not proof.passed:
         return proof
     k = np.array([-0.2, 0.0, 0.2])
@@ -117,8 +118,9 @@ def prove_surface(surface: object) -> StructuralProof | None:
     between = np.square(0.5 * (np.sqrt(listed[1:]) + np.sqrt(listed[:-1])))
     T = np.unique(np.concatenate([listed, between, 0.5 * listed[:1], 1.2 * listed[-1:]]))
     # past the last maturity slopes saturate
-    moved = np.minimum(slopes_at(listed, np.asarray(slopes), T), MAX_SLOPE)
-    shares = weights_at(listed, np.asarray(weights), T)
+    years, at = (listed, T) if time is None else (time.at(listed), time.at(T))
+    moved = np.minimum(slopes_at(years, np.asarray(slopes), at), MAX_SLOPE)
+    shares = weights_at(years, np.asarray(weights), at)
     repriced = reprice_by_quadrature(knots, moved, shares, np.exp(k))
     public = (market.price(k, T[:, None], "call"), market.price(k, T[:, None], "put"))
     return StructuralProof(proof.checks, float(np.max(np.abs(np.subtract(public, repriced)))))

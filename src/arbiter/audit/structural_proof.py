@@ -23,6 +23,7 @@ from arbiter.audit.law_quadrature import MAX_PIECE_WIDTH, Law
 from arbiter.conventions import Array
 from arbiter.pricing.maturity import interpolate_slopes, interpolate_survival
 from arbiter.pricing.monotone_cubic import Hermite
+from arbiter.timing.time_change import TimeChange
 
 # Mean one has to hold to this on the stored numbers, and public prices have to agree with the
 # repriced ones to this, in units of the forward.
@@ -83,6 +84,7 @@ def check_structure(
     weights: ArrayLike | None = None,
     *,
     mean: bool = True,
+    time: TimeChange | None = None,
 ) -> StructuralProof:
     """Check every condition of the no-arbitrage theorem on the stored numbers.
 
@@ -93,6 +95,7 @@ def check_structure(
         weights: Mixture weights, (J, L); may be left out for one component.
         mean: Whether to check mean one and the tangents too: the conditions that need more than
             comparisons, and that no slopes within a surface's range are known to break.
+        time: Clock along which slopes are interpolated; None for calendar time.
 
     Returns:
         The checks; those after a failed shape, knot or slope check are left out when they
@@ -112,12 +115,14 @@ def check_structure(
     shapes = _check_shapes(x, T, b, w, weights is None)
     if not shapes.passed:
         return StructuralProof((shapes,))
-    checks = [
-        shapes,
-        _check_increasing("knots", x),
-        _check_increasing("maturities", T),
-        _check_slopes_positive(x, T, b),
-    ]
+    checks = [shapes, _check_increasing("knots", x), _check_increasing("maturities", T)]
+    years = T
+    if time is not None:
+        checks.append(_check_clock(time))
+        if checks[-1].passed:
+            years = time.at(T)
+            checks.append(_check_increasing("clock", years))
+    checks.append(_check_slopes_positive(x, T, b))
     sound = all(check.passed for check in checks)
     checks += [
         _check_slopes_ordered(x, T, b, 1),
@@ -126,7 +131,7 @@ def check_structure(
         _check_weight_survival(T, w),
     ]
     if mean and all(check.passed for check in checks):
-        checks.append(_check_between_maturities(T, b, w))
+        checks.append(_check_between_maturities(years, b, w))
     if sound and mean:
         checks.append(_check_mean_one(x, T, b))
     return StructuralProof(tuple(checks))
@@ -159,10 +164,9 @@ def _check_increasing(name: str, v: Array) -> ProofCheck:
     if not np.all(np.isfinite(v)):
         i = int(np.argmin(np.isfinite(v)))
         return ProofCheck(title, False, f"{name}[{i}] = {v[i]} is not finite; give a finite number")
-    if name == "maturities" and v[0] <= 0.0:
-        return ProofCheck(
-            title, False, f"maturities[0] = {v[0]} is not positive; drop expired slices"
-        )
+    is_time = name in ("maturities", "clock")
+    if is_time and v[0] <= 0.0:
+        return ProofCheck(title, False, f"{name}[0] = {v[0]} is not positive; drop expired slices")
     step = np.diff(v)
     if np.any(step <= 0.0):
         i = int(np.argmin(step))
@@ -172,13 +176,13 @@ def _check_increasing(name: str, v: Array) -> ProofCheck:
             f"{name}[{i + 1}] = {v[i + 1]} does not exceed {name}[{i}] = {v[i]}; "
             f"sort {name} and drop duplicates",
         )
-    if name == "maturities" and np.any(np.diff(np.sqrt(v)) <= 0.0):
+    if is_time and np.any(np.diff(np.sqrt(v)) <= 0.0):
         i = int(np.argmin(np.diff(np.sqrt(v))))
         return ProofCheck(
             title,
             False,
-            f"maturities[{i + 1}] = {float(v[i + 1])!r} has the same square root as "
-            f"maturities[{i}] = {float(v[i])!r}; drop one of them",
+            f"{name}[{i + 1}] = {float(v[i + 1])!r} has the same square root as "
+            f"{name}[{i}] = {float(v[i])!r}; drop one of them",
         )
     return ProofCheck(title, True, f"{name} run from {v[0]:g} to {v[-1]:g}")
 
@@ -186,6 +190,17 @@ def _check_increasing(name: str, v: Array) -> ProofCheck:
 def _describe_place(x: Array, T: Array, at: tuple[int, ...]) -> str:
     j, ell, i = at
     return f"component {j}, maturity T={T[ell]:g} (index {ell}), knot x={x[i]:g} (index {i})"
+
+
+def _check_clock(time: TimeChange) -> ProofCheck:
+    """Nodes that never fall: then an order along the clock is one along the calendar."""
+    for title, row in (("T", time.T), ("clock", time.clock)):
+        falls = np.flatnonzero(~(np.diff(row) >= 0.0))
+        if row[0] != 0.0 or falls.size or not np.isfinite(row[-1]):
+            at = int(falls[0]) + 1 if falls.size else 0
+            detail = f"node {at} of the clock has {title} = {float(row[at])!r}"
+            return ProofCheck("clock", False, f"{detail}: nodes start at 0 and never fall")
+    return ProofCheck("clock", True, f"{time.T.size} nodes, none of which falls")
 
 
 def _check_slopes_positive(x: Array, T: Array, b: Array) -> ProofCheck:
@@ -277,7 +292,7 @@ def _check_between_maturities(T: Array, b: Array, w: Array) -> ProofCheck:
         wrong = None if cubic is None else _find_unlimited_tangent(cubic)
         if wrong is not None:
             at, said = wrong
-            detail = f"the cubic of the {title} {said} in the interval that ends at T={T[at]:g}"
+            detail = f"the cubic of the {title} {said} in the interval that ends at {T[at]:g} years"
             return ProofCheck(name, False, f"{detail}; keep its maturities further apart")
     return ProofCheck(name, True, f"{max(b[:, :, 0].size, 1)} rows of cubics, tangents in limits")
 

@@ -15,11 +15,11 @@ from arbiter.chains.errors import ChainError, Remedy
 from arbiter.chains.listed_series import list_series, settle_series
 from arbiter.chains.reading import Reading
 from arbiter.chains.roots import EUROPEAN_ROOTS, find_common_underlying, find_european_root
-from arbiter.chains.sessions import FIRST_YEAR, LAST_YEAR
 from arbiter.conventions import Indices
 from arbiter.exclusions import Exclusion
 from arbiter.files.limits import CELLS, EXPIRIES
 from arbiter.forwards import DateLike
+from arbiter.timing.sessions import FIRST_YEAR, LAST_YEAR
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ import polars as pl
 
 from arbiter.chains.errors import ChainError
 from arbiter.chains.roots import EUROPEAN_ROOTS
-from arbiter.chains.sessions import settlement_time
 from arbiter.conventions import MINUTES_PER_YEAR, Indices
+from arbiter.timing.sessions import settlement_time
 
 _KEYS = ["root", "expiry", "settlement", "settles"]  # as the source gives them
 

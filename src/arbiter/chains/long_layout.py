@@ -18,9 +18,9 @@ from arbiter.chains import tables
 from arbiter.chains.errors import ChainError, Remedy
 from arbiter.chains.reading import Reading, options_frame
 from arbiter.chains.roots import EUROPEAN_ROOTS, find_european_root
-from arbiter.chains.sessions import FIRST_YEAR, LAST_YEAR, last_session
 from arbiter.chains.source import RawSource
 from arbiter.exclusions import Exclusion
+from arbiter.timing.sessions import FIRST_YEAR, LAST_YEAR, last_session
 
 NAME = "long"
 _REQUIRED_COLUMNS = ("expiration_date", "strike", "type", "bid", "ask")

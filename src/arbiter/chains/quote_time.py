@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from arbiter.chains.errors import ChainError
-from arbiter.chains.sessions import FIRST_YEAR, LAST_YEAR, moment_of
 from arbiter.conventions import MINUTES_PER_DAY
+from arbiter.timing.sessions import FIRST_YEAR, LAST_YEAR, moment_of
 
 NEW_YORK = ZoneInfo("America/New_York")
 _MAX_HEADER_LENGTH = 400  # characters of a header line that are looked at

@@ -10,9 +10,9 @@ import polars as pl
 from arbiter.chains import symbols, tables
 from arbiter.chains.quote_time import Stamp
 from arbiter.chains.reading import Reading, options_frame
-from arbiter.chains.sessions import FIRST_YEAR, LAST_YEAR, last_session, moment_of, session_close
 from arbiter.chains.source import RawSource, SourceTable
 from arbiter.exclusions import Exclusion
+from arbiter.timing.sessions import FIRST_YEAR, LAST_YEAR, last_session, moment_of, session_close
 
 NAME = "yahoo"
 _REQUIRED_COLUMNS = ("contractsymbol", "bid", "ask")

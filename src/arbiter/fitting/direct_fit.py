@@ -23,11 +23,12 @@ from arbiter.futures import FuturesCurve
 from arbiter.inputs import freeze_array
 from arbiter.quotes import MIN_QUOTES, Quotes, require_quotes
 from arbiter.surface import Surface
+from arbiter.timing.clock import Clock
 
 logger = logging.getLogger(__name__)
 
 
-def fit(
+def fit(  # noqa: PLR0913 - one keyword for each thing that a caller may bring
     quotes: Quotes,
     *,
     vix_quotes: Quotes | None = None,
@@ -36,6 +37,7 @@ def fit(
     start: Surface | None = None,
     prior: Surface | None = None,
     weights: ArrayLike | None = None,
+    clock: Clock | None = None,
 ) -> FittedSurface:
     """Fit a surface to two-sided quotes.
 
@@ -55,6 +57,7 @@ def fit(
         prior: A surface to depart from only as far as the quotes ask: roughness is that of the
             difference from it, and the quotes choose how much of it to believe.
         weights: ``(m,)`` factors of each quote's loss; ones when left out, 0 ignores a quote.
+        clock: How fast variance passes, and scheduled events; that of the quotes if left out.
 
     Returns:
         The surface. ``.result`` says how the fit ended, ``.iv_error`` and ``.vix_error`` how
@@ -77,6 +80,8 @@ def fit(
     options = FitOptions() if options is None else options
     require_quotes(quotes, "a fit")
     require_prior(prior, options)
+    if clock is not None:
+        quotes = quotes.with_clock(clock)
     market = None
     if vix_quotes is not None or vix_futures is not None:
         market = VixMarket.from_quotes(vix_quotes, vix_futures)

@@ -230,7 +230,8 @@ class FittedSurface(Surface):
                 f"information has shape {matrix.shape}; {L} maturities of {n} knots need "
                 f"{layout.band_shape}"
             )
-        parts = surface.knots, surface.maturities, surface.slopes, surface.weights
+        years = surface.clock_years(surface.maturities)
+        parts = surface.knots, years, surface.slopes, surface.weights
         uncertainty = Uncertainty(*parts, matrix, result.dispersion)
         more = {"result": result, "uncertainty": uncertainty, "source": None}
         return rebuild_with_result(cls, surface, more)
@@ -241,11 +242,14 @@ class FittedSurface(Surface):
         Too small where ``prior`` was made from the same quotes; not in a refinement (docs/fit.md,
         "Standard errors").
         """
-        return self.uncertainty.iv(k, self.years(T))
+        t = self.years(T)
+        years = self.clock_years(t)
+        return np.asarray(self.uncertainty.iv(k, years) * np.sqrt(years / t))
 
     def vix_error(self, tenor: float = THIRTY_DAYS) -> Array:
         """Standard error of :meth:`vix`, in index points."""
-        return self.uncertainty.vix(tenor)
+        years = float(self.clock_years(tenor))
+        return np.asarray(self.uncertainty.vix(years) * np.sqrt(years / tenor))
 
 
 def build_surface(
@@ -262,7 +266,7 @@ def build_surface(
     """
     quotes, knots, b = source.quotes, freeze_array(source.options.line()), freeze_array(slopes)
     w = freeze_array(np.ones((1, b.shape[1])) if weights is None else weights)
-    proof = check_structure(knots, quotes.maturities, b, w, mean=False)
+    proof = check_structure(knots, quotes.maturities, b, w, mean=False, time=quotes.time)
     if not proof.passed:  # the constraints are kept at every step
         raise AssertionError("; ".join(check.detail for check in proof.failures))
     return FittedSurface(
@@ -272,9 +276,10 @@ def build_surface(
         w,
         quotes.curve,
         quotes.as_of,
-        freeze_info({**quotes.info, "fit": _summary_without_time(result)}),
+        freeze_info({**quotes.describe(), "fit": _summary_without_time(result)}),
+        time=quotes.time,
         result=result,
-        uncertainty=Uncertainty(knots, quotes.maturities, b, w, matrix, result.dispersion),
+        uncertainty=Uncertainty(knots, quotes.clock_years, b, w, matrix, result.dispersion),
         source=source,
     )
 

@@ -24,6 +24,7 @@ from arbiter.pricing.price_derivatives import (
     integrate_segments,
     log_mean_gradient,
 )
+from arbiter.quotes import Quotes
 
 _SAME_DATE_YEARS = 1e-9  # years: a date this near to a listed expiry is that expiry
 _MIN_FORWARD_VARIANCE = 1e-12  # of forward variance, whose logarithm is taken
@@ -32,13 +33,13 @@ _MIN_FORWARD_VARIANCE = 1e-12  # of forward variance, whose logarithm is taken
 class ForwardVariances:
     """``log FV`` at dates ``(V,)`` and its derivatives by the log-slopes ``(L, n)`` of a fit."""
 
-    def __init__(self, knots: Array, maturities: Array, dates: Array) -> None:
-        self.maturities = maturities
+    def __init__(self, knots: Array, quotes: Quotes, dates: Array) -> None:
+        maturities, self.clock_years = quotes.maturities, quotes.clock_years
         both = np.concatenate([dates, dates + THIRTY_DAYS])
         near = np.abs(both[:, None] - maturities).argmin(axis=1)
         self.listed = np.abs(both - maturities[near]) < _SAME_DATE_YEARS  # (2V,) most are, in a fit
         self.listed_at = near[self.listed]
-        self.at = both[~self.listed]  # (u,) the others
+        self.at = quotes.read_clock(both[~self.listed])  # (u,) the others
         self.line = KnotQuadrature.from_knots(knots)
         self.size = dates.size
 
@@ -60,7 +61,7 @@ class ForwardVariances:
         here = np.empty((self.listed.size, slopes.shape[1]))
         here[self.listed] = slopes[self.listed_at]
         if self.at.size:
-            here[~self.listed] = slopes_at(self.maturities, slopes[None], self.at)[0]
+            here[~self.listed] = slopes_at(self.clock_years, slopes[None], self.at)[0]
         return here, integrate_segments(self.line, here)
 
     def _forward_variances(self, here: Array, slices: SliceIntegrals) -> Array:
@@ -74,7 +75,7 @@ class ForwardVariances:
         found = np.zeros((self.listed.size, *slopes.shape))
         found[np.flatnonzero(self.listed), self.listed_at] = 1.0
         if self.at.size:
-            moved = slope_derivatives_at(self.maturities, slopes[None], self.at)
+            moved = slope_derivatives_at(self.clock_years, slopes[None], self.at)
             found[~self.listed] = moved[:, 0, 0]
         return found
 
@@ -95,7 +96,7 @@ class JointObjective:
 
     def __post_init__(self) -> None:
         dates = self.vix.quotes.maturities
-        found = ForwardVariances(self.spx.layout.knots, self.spx.quotes.maturities, dates)
+        found = ForwardVariances(self.spx.layout.knots, self.spx.quotes, dates)
         object.__setattr__(self, "variances", found)
 
     @property

@@ -103,14 +103,16 @@ class FitObjective:
         misfit = QuoteMisfit.from_quotes(quotes, options, weights)
         layout, smiles = misfit.layout, misfit.smiles
         unquoted = np.asarray(np.diff(smiles.starts) == 0)
-        penalty = Penalty(layout, quotes.maturities, smiles.quoted_range(), unquoted)
+        penalty = Penalty(layout, quotes.clock_years, smiles.quoted_range(), unquoted)
         highest, roughness = _find_slope_bound(misfit), INITIAL_ROUGHNESS[layout.components]
         if prior is None:
             found = prior_mean.make_flat_prior_mean(
                 penalty.tau, layout.knot_count, layout.components
             )
         else:
-            found = prior_mean.read_prior_mean(prior, layout.knots, quotes.maturities, penalty.mass)
+            found = prior_mean.read_prior_mean(
+                prior, layout.knots, quotes.maturities, penalty.tau, penalty.mass
+            )
             highest = cls.raise_slope_bound(highest, found.flat + found.shape)
             roughness = replace(roughness, level=_INITIAL_PRIOR_WEIGHT)
         mean = PackedMean.from_prior_mean(found, layout, prior is not None)

@@ -32,10 +32,12 @@ def make_flat_prior_mean(tau: Array, knots: int, components: int) -> PriorMean:
     return PriorMean(flat, np.zeros_like(flat), np.zeros(tau.size))
 
 
-def read_prior_mean(surface: Surface, knots: Array, maturities: Array, mass: Array) -> PriorMean:
+def read_prior_mean(
+    surface: Surface, knots: Array, maturities: Array, tau: Array, mass: Array
+) -> PriorMean:
     """The log-slopes of a prior at the knots and maturities of a fit, split into flat and shape."""
     logs, shares = log_slopes(surface, knots, maturities)
-    tau = 0.5 * np.log(maturities)[:, None]
+    tau = tau[:, None]
     mean_rate = (logs - tau).mean(axis=1) @ mass / mass.sum()  # (J,)
     flat = mean_rate[:, None, None] + tau + np.zeros_like(logs)
     shape = logs - flat
@@ -44,7 +46,8 @@ def read_prior_mean(surface: Surface, knots: Array, maturities: Array, mass: Arr
 
 def log_slopes(surface: Surface, knots: Array, maturities: Array) -> tuple[Array, Array]:
     """Log-slopes ``(J, L, n)`` of a surface and the shares ``(L,)`` beyond its first component."""
-    found = slopes_at(surface.maturities, surface.slopes, maturities)  # (J, L, n)
+    listed, at = surface.clock_years(surface.maturities), surface.clock_years(maturities)
+    found = slopes_at(listed, surface.slopes, at)  # (J, L, n)
     if not np.array_equal(surface.knots, knots):
         found = np.stack([[np.interp(knots, surface.knots, row) for row in part] for part in found])
-    return np.log(found), 1.0 - weights_at(surface.maturities, surface.weights, maturities)[0]
+    return np.log(found), 1.0 - weights_at(listed, surface.weights, at)[0]

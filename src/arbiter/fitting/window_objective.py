@@ -112,7 +112,7 @@ class WindowObjective:
         # where the quotes of fixed expiries end does not matter
         near = np.clip(np.arange(first, end) - window.first, 0, window.end - window.first - 1)
         reach = misfit.smiles.quoted_range()[near]
-        penalty = Penalty(layout, quotes.maturities[first:end], reach)
+        penalty = Penalty(layout, quotes.clock_years[first:end], reach)
         centre = make_flat_prior_mean(penalty.tau, layout.knot_count, 1).flat.reshape(-1)
         quadratic = QuadraticPenalty(centre, penalty.weigh(roughness))
         return cls(misfit, quadratic, before, after, source.highest_log_slope)

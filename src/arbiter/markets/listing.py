@@ -13,8 +13,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from arbiter.chains.sessions import QUOTES_AFTER_CLOSE, last_session, session_close, settlement_time
 from arbiter.conventions import MINUTES_PER_YEAR, Array
+from arbiter.timing.sessions import QUOTES_AFTER_CLOSE, last_session, session_close, settlement_time
 
 _ONE_DAY = dt.timedelta(days=1)
 _REFERENCE_SPOT = 5000.0  # index level for which strike steps are stated

@@ -12,12 +12,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from arbiter.chains.sessions import last_session, settlement_time
 from arbiter.conventions import INDEX_POINTS, MINUTES_PER_YEAR, Array
 from arbiter.markets.frictions import Frictions
 from arbiter.markets.listing import Board, Curves
 from arbiter.markets.quoted_chain import QuotedChain, quote_board
 from arbiter.models.lifted_heston import INDEX_PRICE_RESOLUTION, LiftedHeston
+from arbiter.timing.sessions import last_session, settlement_time
 
 _INDEX_WINDOW = dt.timedelta(days=30)
 _FUTURE_TICK = 0.05

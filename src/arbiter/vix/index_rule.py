@@ -274,7 +274,7 @@ def _belongs_to_cycle(day: np.datetime64, cycle: Cycle) -> bool:
     """Whether an expiry that settles on ``day`` is of the cycle; holidays move it forward."""
     if cycle == "listed":
         return True
-    from arbiter.chains.sessions import last_session
+    from arbiter.timing.sessions import last_session
 
     if cycle == "weekly":
         friday = day + (4 - _weekday(day)) % 7

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from arbiter.chains import nyse
+from arbiter.timing import nyse
 
 QUOTES_AFTER_CLOSE = np.timedelta64(15, "m")  # index options are quoted a quarter of an hour longer
 FIRST_YEAR, LAST_YEAR = 1990, 2099
@@ -77,6 +77,20 @@ def last_session(day: np.datetime64, calendar: ExchangeCalendar = NYSE) -> np.da
 def session_close(session: np.datetime64, calendar: ExchangeCalendar = NYSE) -> np.datetime64:
     """When the ``session`` closes, in minutes."""
     return np.datetime64(_find_close(session.astype("datetime64[D]").item(), calendar), "m")
+
+
+def find_sessions(
+    start: np.datetime64, end: np.datetime64, calendar: ExchangeCalendar = NYSE
+) -> list[tuple[np.datetime64, np.datetime64]]:
+    """When the sessions between two days open and close, in seconds."""
+    day, last = (moment.astype("datetime64[D]").item() for moment in (start, end))
+    found: list[tuple[np.datetime64, np.datetime64]] = []
+    while day <= last:
+        if _find_session(day, calendar) == day:
+            both = dt.datetime.combine(day, calendar.open_time), _find_close(day, calendar)
+            found.append((np.datetime64(both[0], "s"), np.datetime64(both[1], "s")))
+        day += dt.timedelta(days=1)
+    return found
 
 
 def settlement_time(expiry: dt.date, settlement: str) -> dt.datetime:

@@ -15,15 +15,16 @@ from numpy.typing import NDArray
 
 from arbiter import forked, inputs
 from arbiter.conventions import Array
-from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion, count_exclusions, no_exclusions
+from arbiter.exclusions import count_exclusions, no_exclusions
 from arbiter.forwards import DateLike, ForwardCurve, as_datetime
+from arbiter.quotes.quote_clock import QuotedSmile, resolve_clock
+from arbiter.quotes.quote_tables import read_per_expiry, read_quote_table
+from arbiter.timing.clock import Clock
+from arbiter.timing.time_change import TimeChange
 
 logger = logging.getLogger(__name__)
 
 MIN_QUOTES = 3  # quotes that make a surface
-MIN_DEAR_ASKS, MAX_DEAR_SHARE = 3, 0.2  # asks of one forward or more, and their share: currency
-MAX_YEARS = 50.0  # years: nothing listed reaches a fifth as far
-MAX_LOG_MONEYNESS = 50.0  # |log-moneyness|: beyond it a strike is in other units than its forward
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,6 +49,8 @@ class Quotes:
         discount_errors: ``(L,)`` standard errors of the discount factors, NaN where unknown.
         info: Where the quotes come from (plain JSON values).
         warnings: What went wrong in reading and cleaning them, as sentences.
+        clock: Weights and events of the variance's clock; None for calendar time.
+        time: Where that clock stands.
     """
 
     maturities: Array
@@ -64,6 +67,8 @@ class Quotes:
     discount_errors: Array | None = None
     info: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     warnings: tuple[str, ...] = ()
+    clock: Clock | None = None
+    time: TimeChange | None = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:  # a copy is as read-only as its source
         for array in (value for value in state.values() if isinstance(value, np.ndarray)):
@@ -90,6 +95,44 @@ class Quotes:
     def curve(self) -> ForwardCurve:
         """Forwards and discount factors at all maturities."""
         return ForwardCurve(self.maturities, self.forwards, self.discounts)
+
+    @property
+    def clock_years(self) -> Array:
+        """``(L,)`` where the clock stands at the maturities; these themselves without one."""
+        return self.read_clock(self.maturities)
+
+    def read_clock(self, T: Array) -> Array:
+        """Where the clock stands at maturities ``T``; these themselves without one."""
+        return T if self.time is None else self.time.at(T)
+
+    def describe(self) -> dict[str, Any]:
+        """What a surface of these quotes remembers of them, as plain values."""
+        return {**self.info, **({} if self.clock is None else {"clock": self.clock.to_dict()})}
+
+    def with_clock(self, clock: Clock | None) -> Quotes:
+        """The same quotes on another clock; None for calendar time.
+
+        Raises:
+            ValueError: If the quotes have no moment, an event is in the past, or its variance is
+                not given and the quotes cannot tell it.
+        """
+        if clock is None or clock.is_calendar:
+            return replace(self, clock=None, time=None)
+        if self.as_of is None:
+            raise ValueError("a clock needs the moment of the quotes: give them an as_of")
+        low, high = (iv**2 * self.T for iv in (self.iv_bid, self.iv_ask))
+        smile = QuotedSmile(self.maturities, self.expiry, self.k, low, high)
+        full, time, warnings = resolve_clock(clock, self.as_of, smile)
+        for warning in warnings:
+            logger.warning(warning)
+        return replace(self, clock=full, time=time, warnings=(*self.warnings, *warnings))
+
+    def in_clock_time(self) -> Quotes:
+        """The same prices as if they were of calendar time: maturities are those of the clock."""
+        if self.time is None:
+            return self
+        years = inputs.freeze_array(self.clock_years)
+        return replace(self, maturities=years, clock=None, time=None)
 
     @property
     def mid(self) -> Array:
@@ -212,54 +255,25 @@ class Quotes:
             >>> quotes
             Quotes(3 on 1 expiries, T 0.5 to 0.5, 0 excluded)
         """
-        columns = _read_columns(frame)
-        T, k = columns["T"], columns["k"]
-        _refuse_rows(
-            "T", T, ~(np.isfinite(T) & (T > 0.0)), "maturities are positive year fractions"
-        )
-        _refuse_rows("T", T, T > MAX_YEARS, "maturities are in years: divide days by 365")
-        far = ~(np.abs(k) <= MAX_LOG_MONEYNESS)
-        _refuse_rows("k", k, far, "k is log(strike/forward); a strike goes in as log(K/F)")
-        bid, ask = _read_prices(columns, percent)
-        reason = _find_exclusion_reasons(T, k, bid, ask)
-        order = np.lexsort((k, T))
-        good = order[reason[order] == ""]
+        table = read_quote_table(frame, percent)
+        T, k, columns, good = table.T, table.k, table.columns, table.good
         maturities, first, expiry = np.unique(T[good], return_index=True, return_inverse=True)
-        labels = columns.get("expiry")
-        named = tuple(
-            f"T={t:.4g}" if labels is None else str(labels[good[i]])
-            for t, i in zip(maturities, first, strict=True)
-        )
-        bad = np.flatnonzero(reason != "")
-        exclusions = pl.DataFrame(
-            {
-                "row": bad + 1,
-                "expiry": [f"T={T[i]:.4g}" if labels is None else str(labels[i]) for i in bad],
-                "T": T[bad],
-                "strike": np.exp(k[bad]),
-                "side": np.where(k[bad] >= 0.0, "call", "put").tolist(),
-                "bid": bid[bad],
-                "ask": ask[bad],
-                "reason": reason[bad].tolist(),
-            },
-            schema=EXCLUSION_SCHEMA,
-            nan_to_null=True,
-        )
-        unused = f"{bad.size} of {T.size} quotes are not used; see .counts()"
-        warnings = (unused,) if bad.size else ()
+        count = table.exclusions.height
+        unused = f"{count} of {T.size} quotes are not used; see .counts()"
+        warnings = (unused,) if count else ()
         for warning in warnings:
             logger.warning(warning)
         return cls(
             maturities=inputs.freeze_array(maturities),
-            forwards=_read_per_expiry("forward", columns, good, first, expiry),
-            discounts=_read_per_expiry("discount", columns, good, first, expiry),
+            forwards=read_per_expiry("forward", columns, good, first, expiry),
+            discounts=read_per_expiry("discount", columns, good, first, expiry),
             expiry=expiry.astype(np.int64),
             k=inputs.freeze_array(k[good]),
-            bid=inputs.freeze_array(bid[good]),
-            ask=inputs.freeze_array(ask[good]),
-            labels=named,
+            bid=inputs.freeze_array(table.bid[good]),
+            ask=inputs.freeze_array(table.ask[good]),
+            labels=tuple(table.labels[good[i]] for i in first),
             as_of=as_datetime(as_of),
-            exclusions=exclusions,
+            exclusions=table.exclusions,
             warnings=warnings,
         )
 
@@ -282,118 +296,3 @@ def require_quotes(quotes: Any, user: str, where: str = "") -> None:
             f"{where}{len(quotes)} usable quotes: {user} needs at least {MIN_QUOTES}; "
             "quotes.counts() says why the others were excluded"
         )
-
-
-def _read_columns(frame: Any) -> dict[str, NDArray[Any]]:
-    """The known columns as arrays of one length."""
-    frame = inputs.require_table(frame)
-    names = [str(name) for name in (frame.columns if hasattr(frame, "columns") else frame)]
-    by_iv, by_price = {"iv_bid", "iv_ask"} <= set(names), {"bid", "ask"} <= set(names)
-    if not ({"T", "k"} <= set(names) and (by_iv or by_price)):
-        raise ValueError(
-            f"columns {sorted(names)} are not enough: give T, k and either iv_bid, iv_ask or "
-            "bid, ask (forward units)"
-        )
-    wanted = ["T", "k", *(("bid", "ask") if by_price else ("iv_bid", "iv_ask"))]
-    wanted += [name for name in ("forward", "discount") if name in names]
-    columns: dict[str, NDArray[Any]] = {}
-    for name in wanted:
-        values = frame[name]
-        try:
-            values = values.to_numpy() if hasattr(values, "to_numpy") else values
-            columns[name] = np.array(values, dtype=np.float64).reshape(-1)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"column {name} is not numeric: {error}") from error
-    if "expiry" in names:
-        columns["expiry"] = np.asarray(frame["expiry"], dtype=object).reshape(-1)
-    for name, values in columns.items():
-        if values.size != columns["T"].size:
-            raise ValueError(
-                f"column {name} has {values.size} rows and T has {columns['T'].size}: give one "
-                "value per quote"
-            )
-    if columns["T"].size == 0:
-        raise ValueError("the table has no rows: give at least one quote")
-    return columns
-
-
-def _read_prices(columns: Mapping[str, NDArray[Any]], percent: bool | None) -> tuple[Array, Array]:
-    """Bid and ask in forward units; NaN stays NaN."""
-    if "bid" in columns:
-        _refuse_currency(columns["ask"])
-        return columns["bid"], columns["ask"]
-    from arbiter.pricing import black
-
-    root = np.sqrt(columns["T"])
-    names = ("iv_bid", "iv_ask")
-    low, high = (inputs.convert_volatilities(name, columns[name], percent, 1) for name in names)
-    # a volatility that is absent or negative stays absent; it is excluded with its reason
-    price = [
-        np.where(iv >= 0.0, black.otm(columns["k"], np.where(iv >= 0.0, iv, 0.0) * root), np.nan)
-        for iv in (low, high)
-    ]
-    return price[0], price[1]
-
-
-def _refuse_currency(ask: Array) -> None:
-    """Refuse prices in currency: the small ones among them would pass for forward units."""
-    dear = np.flatnonzero(np.isfinite(ask) & (ask >= 1.0))
-    if dear.size >= MIN_DEAR_ASKS and dear.size > MAX_DEAR_SHARE * np.isfinite(ask).sum():
-        raise ValueError(
-            f"row {dear[0] + 1}: ask = {float(ask[dear[0]])!r}, and {dear.size} of {ask.size} asks "
-            "are 1 or more: prices are in forward units, so divide them by discount times forward"
-        )
-
-
-def _find_exclusion_reasons(T: Array, k: Array, bid: Array, ask: Array) -> NDArray[np.str_]:
-    """The reason for which each quote cannot be used, empty where it can."""
-    most = np.exp(np.minimum(k, 0.0))
-    rules = {
-        Exclusion.MISSING: ~np.isfinite(ask) | (ask < 0.0) | (bid < 0.0) | np.isinf(bid),
-        Exclusion.ZERO_BID: ~(bid > 0.0),  # an absent bid too: nobody bids
-        Exclusion.NO_ASK: ask == 0.0,
-        Exclusion.CROSSED: bid > ask,
-        Exclusion.BOUNDS: ask >= most,
-        Exclusion.DUPLICATE: _find_duplicates(T, k),
-    }
-    codes = [reason.value for reason in rules]
-    return np.select(list(rules.values()), codes, default="")
-
-
-def _find_duplicates(T: Array, k: Array) -> NDArray[np.bool_]:
-    order = np.lexsort((np.arange(T.size), k, T))
-    again = np.zeros(T.size, dtype=bool)
-    again[order[1:]] = (np.diff(T[order]) == 0.0) & (np.diff(k[order]) == 0.0)
-    return again
-
-
-def _read_per_expiry(
-    name: str,
-    columns: Mapping[str, NDArray[Any]],
-    good: NDArray[np.int64],
-    first: NDArray[np.int64],
-    expiry: NDArray[np.int64],
-) -> Array:
-    """One positive number per expiry; ones if the column is absent."""
-    if name not in columns:
-        return inputs.freeze_array(np.ones(first.size))
-    given = columns[name][good]
-    bad = ~(np.isfinite(given) & (given > 0.0))
-    _refuse_rows(name, given, bad, "must be positive", good)
-    value = given[first]
-    off = np.abs(given - value[expiry]) > 1e-9 * value[expiry]
-    _refuse_rows(name, given, off, "differs within one maturity: give one value per maturity", good)
-    return inputs.freeze_array(value)
-
-
-def _refuse_rows(
-    name: str,
-    values: NDArray[Any],
-    bad: NDArray[np.bool_],
-    remedy: str,
-    rows: NDArray[np.int64] | None = None,
-) -> None:
-    where = np.flatnonzero(bad)
-    if where.size:
-        row = where[0] if rows is None else rows[where[0]]
-        raise ValueError(f"row {row + 1}: {name} = {float(values[where[0]])!r}; {remedy}")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arbiter.chains import ChainError, quote_time
-from arbiter.chains.sessions import (
+from arbiter.timing.sessions import (
     FIRST_YEAR,
     LAST_YEAR,
     NYSE,

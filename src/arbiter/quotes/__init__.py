@@ -1,0 +1,14 @@
+"""The one input type: two-sided out-of-the-money quotes in forward units, expiry by expiry."""
+
+from arbiter.quotes.quote_set import MIN_QUOTES, Quotes, require_quotes
+from arbiter.quotes.quote_tables import MAX_DEAR_SHARE, MAX_LOG_MONEYNESS, MAX_YEARS, MIN_DEAR_ASKS
+
+__all__ = [
+    "MAX_DEAR_SHARE",
+    "MAX_LOG_MONEYNESS",
+    "MAX_YEARS",
+    "MIN_DEAR_ASKS",
+    "MIN_QUOTES",
+    "Quotes",
+    "require_quotes",
+]

@@ -1,0 +1,1 @@
+"""Calendars, clocks and what a date means."""

@@ -1,0 +1,170 @@
+"""Variances of scheduled events, estimated from the quotes of all expiries.
+
+The variance of the log contract is the integral of a smooth rate along the clock, plus the
+variance of every event that has passed (docs/time.md). The rate is an integrated Wiener process in
+the root of the clock, with level and slope free: a cubic smoothing spline. Restricted maximum
+likelihood chooses its roughness and the scale of the errors. Events are coefficients beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import ndtr
+
+from arbiter.conventions import Array, Indices
+
+_NEAR_DEVIATIONS, _MIN_NEAR_QUOTES = 2.0, 5  # around the forward, of an expiry that counts
+_MIN_EXPIRIES = 4
+_MID_VARIANCE = 1.0 / 3.0  # of a mid that is uniform within its spread, in squared half-spreads
+_LEAST_HALF_SPREAD = 1e-3  # of a total variance: locked quotes are not exact
+_PRIOR_COUNT = 4.0  # observations that a scale of one is worth beforehand
+_ROUGHNESS_RATIOS = np.geomspace(1e-8, 1e8, 81)  # of the rate's variance to that of the errors
+_MIN_RATE_SHARE = 0.1  # of the mean rate: the rate between two expiries is taken as no less
+
+
+class LogVariance(NamedTuple):
+    """Variance of the log contract, of expiries with enough quotes."""
+
+    expiry: Indices  # (l,)
+    value: Array  # (l,)
+    error: Array  # (l,) standard errors, up to a common factor
+
+
+class GapVariance(NamedTuple):
+    """What passes between neighbouring expiries."""
+
+    events: Array  # (g,) variance of the unknown events of each gap that has any
+    errors: Array  # (g,) standard errors
+    rates: Array  # (l,) of everything else, per year of the clock
+
+
+def measure_log_variances(expiry: Indices, k: Array, bid: Array, ask: Array) -> LogVariance:
+    """Variance of the log contract of each expiry, straight from its quotes.
+
+    The mean of the total implied variance over a normal law of ``−d2 = k/v + v/2`` is exactly
+    that variance (Fukasawa, 2012). Between quotes the smile runs straight along that coordinate,
+    and beyond the last ones it stays level. What it would add there along its ends is an error.
+
+    Args:
+        expiry: ``(m,)`` of each quote, nondecreasing.
+        k: ``(m,)`` log-moneyness.
+        bid: ``(m,)`` total implied variance of the bids.
+        ask: ``(m,)`` of the asks.
+
+    Raises:
+        ValueError: If fewer than four expiries have quotes on both sides of the forward.
+    """
+    total = 0.5 * (bid + ask)
+    half = np.maximum(0.5 * (ask - bid), _LEAST_HALF_SPREAD * total)
+    coordinate = k / np.sqrt(total) + 0.5 * np.sqrt(total)
+    found = []
+    for place in np.unique(expiry):
+        own = np.flatnonzero(expiry == place)
+        y, first = np.unique(np.maximum.accumulate(coordinate[own]), return_index=True)
+        own = own[first]
+        near = np.abs(y) <= _NEAR_DEVIATIONS
+        if np.count_nonzero(near) < _MIN_NEAR_QUOTES or not y[0] < 0.0 < y[-1]:
+            continue
+        weight, beyond = _weigh_normally(y), _measure_beyond(y, total[own])
+        noise = _MID_VARIANCE * float(np.sum((weight * half[own]) ** 2))
+        found.append((int(place), float(weight @ total[own]), math.sqrt(noise + beyond**2)))
+    if len(found) < _MIN_EXPIRIES:
+        raise ValueError(
+            f"{len(found)} expiries have {_MIN_NEAR_QUOTES} quotes around the forward, and "
+            f"variances of events need {_MIN_EXPIRIES}: give the variances"
+        )
+    table = np.array(found)
+    return LogVariance(table[:, 0].astype(np.int64), table[:, 1], table[:, 2])
+
+
+def _weigh_normally(y: Array) -> Array:
+    """Weights ``(m,)`` of values at ``y`` in the normal mean of the straight lines through them."""
+    step, density, below = np.diff(y), _density(y), ndtr(y)
+    mass, first = np.diff(below), -np.diff(density)  # ∫ φ and ∫ y φ between neighbours
+    right = (first - y[:-1] * mass) / step
+    weight = np.zeros(y.size)
+    weight[1:] += right
+    weight[:-1] += mass - right
+    weight[0] += below[0]
+    weight[-1] += ndtr(-y[-1])
+    return weight
+
+
+def _measure_beyond(y: Array, total: Array) -> float:
+    """What the mean would gain if the smile went on along its ends, and not level."""
+    gain = 0.0
+    for side in (-1.0, 1.0):
+        end = int(np.argmax(side * y))
+        inner = int(np.argmin(np.abs(side * (y[end] - y) - 1.0)))  # a deviation further in
+        if inner == end:
+            continue
+        at = side * y[end]
+        excess = float(_density(at)) - at * float(ndtr(-at))  # E(Y − at)+
+        gain += abs((total[end] - total[inner]) / (y[end] - y[inner])) * excess
+    return gain
+
+
+def _density(y: Array | float) -> Array:
+    return np.asarray(np.exp(-0.5 * np.square(y)) / math.sqrt(2.0 * math.pi))
+
+
+def regress_on_events(
+    listed: LogVariance, years: Array, gaps: Indices, given: Array
+) -> GapVariance:
+    """Events and smooth rates by generalised least squares.
+
+    Args:
+        listed: Variances of the log contracts.
+        years: ``(l,)`` where the clock stands at their expiries, without events.
+        gaps: ``(g,)`` gaps with unknown events, each the place of the expiry after it.
+        given: ``(l,)`` variance of the known events of each gap.
+    """
+    step = np.diff(years, prepend=0.0)
+    run = np.tril(np.broadcast_to(step, (step.size, step.size)))  # of the rates to variances
+    value = listed.value - np.cumsum(given)
+    x = np.sqrt(years - 0.5 * step)
+    low, high = np.minimum(x[:, None], x), np.maximum(x[:, None], x)
+    kernel = low**2 * (3.0 * high - low) / 6.0  # of an integrated Wiener process
+    smooth = run @ kernel @ run.T
+    passed = (np.arange(step.size)[:, None] >= gaps).astype(np.float64)
+    free = np.stack([run @ np.ones(step.size), run @ x], axis=1)
+    positive = np.ones(gaps.size, dtype=bool)
+    while True:
+        design = np.concatenate([free, passed[:, positive]], axis=1)
+        ratio, scale, beta = _maximise_likelihood(value, design, smooth, listed.error**2)
+        if not np.any(beta[2:] < 0.0):
+            break
+        # a variance is not negative: the worst one is none, and the others are estimated again
+        positive[np.flatnonzero(positive)[int(beta[2:].argmin())]] = False
+    events = np.zeros(gaps.size)
+    events[positive] = beta[2:]
+    precision = np.linalg.inv(np.diag(listed.error**2) + ratio * smooth)
+    whole = np.concatenate([free, passed], axis=1)
+    covariance = scale * np.linalg.inv(whole.T @ precision @ whole)
+    bend = ratio * kernel @ run.T @ precision @ (value - design @ beta)
+    rates = beta[0] + beta[1] * x + bend
+    least = _MIN_RATE_SHARE * float(listed.value[-1] / years[-1])
+    return GapVariance(events, np.sqrt(np.diag(covariance)[2:]), np.maximum(rates, least))
+
+
+def _maximise_likelihood(
+    value: Array, design: Array, smooth: Array, noise: Array
+) -> tuple[float, float, Array]:
+    """The ratio of roughness to noise, the scale of both, and the coefficients, by REML."""
+    unit = float(np.median(noise)) / max(float(np.median(np.diag(smooth))), 1e-300)
+    count = value.size - design.shape[1] + _PRIOR_COUNT
+    best: tuple[float, float, float, Array] = (math.inf, 0.0, 0.0, np.empty(0))
+    for ratio in (unit * _ROUGHNESS_RATIOS).tolist():
+        precision = np.linalg.inv(np.diag(noise) + ratio * smooth)
+        normal = design.T @ precision @ design
+        beta = np.linalg.solve(normal, design.T @ precision @ value)
+        residual = value - design @ beta
+        scale = (float(residual @ precision @ residual) + _PRIOR_COUNT) / count
+        cost = count * math.log(scale) + np.linalg.slogdet(normal)[1]
+        cost -= np.linalg.slogdet(precision)[1]
+        if cost < best[0]:
+            best = float(cost), ratio, scale, np.asarray(beta, dtype=np.float64)
+    return best[1:]
