@@ -317,9 +317,7 @@ def _read_columns(frame: Any) -> dict[str, NDArray[Any]]:
     return columns
 
 
-def _read_prices(
-    columns: Mapping[str, NDArray[Any]], percent: bool | None
-) -> tuple[Array, Array]:
+def _read_prices(columns: Mapping[str, NDArray[Any]], percent: bool | None) -> tuple[Array, Array]:
     """Bid and ask in forward units; NaN stays NaN."""
     if "bid" in columns:
         _refuse_currency(columns["ask"])

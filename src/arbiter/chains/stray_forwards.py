@@ -56,9 +56,7 @@ def _measure_misses(T: Array, log: Array, doubt: Array) -> tuple[Array, Array]:
     share = (T[at] - T[near]) / (T[far] - T[near])  # (p, L) weight of the far neighbour
     off = log[at] - (1.0 - share) * log[near] - share * log[far]
     reach = np.abs((T[at] - T[near]) * (T[at] - T[far]) / (T[far] - T[near]))
-    error = np.sqrt(
-        doubt[at] ** 2 + ((1.0 - share) * doubt[near]) ** 2 + (share * doubt[far]) ** 2
-    )
+    error = np.sqrt(doubt[at] ** 2 + ((1.0 - share) * doubt[near]) ** 2 + (share * doubt[far]) ** 2)
     lump = 0.5 * MAX_LUMP * (1.0 + np.abs(1.0 - share) + np.abs(share))
     unexplained = np.maximum(np.abs(off) - 2.0 * error - lump, 0.0) / reach
     missing = near == far
