@@ -5,11 +5,13 @@ VENV    := .venv
 OTHERS  := 3.12 3.13
 BIN     := $(VENV)/bin
 READY   := $(VENV)/.ready
+PIP     := $(BIN)/python -m pip install --disable-pip-version-check
 CHECKED := src lab/src conftest.py tests lab/tests tools benchmarks
 CHAIN   ?=
 OUT     ?= out
 PROFILE ?= paper
 RESULTS ?= results
+HASHES  ?= hashes.txt
 export CHAIN OUT RESULTS  # a path may hold blanks and quotes: only the shell's own quoting keeps them
 
 # One thread per worker: the workers are the parallelism, and results do not depend on the machine.
@@ -24,11 +26,16 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
 
 # The stamp is written last, so an interrupted installation starts again.
-$(READY): pyproject.toml lab/pyproject.toml constraints.txt
+$(READY): pyproject.toml lab/pyproject.toml constraints.txt hashes.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Arbiter needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
 	@echo "==> environment: $(VENV), versions from constraints.txt"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[report,dev,bench]' -e lab
+	@test -n "$(HASHES)" && $(BIN)/python tools/lock_hashes.py --fits \
+	  || { echo "==> no hashes: HASHES is empty, or hashes.txt is for another Python or system"; exit 0; }; \
+	$(PIP) --require-hashes --no-deps -r "$(HASHES)" \
+	  || { echo "a file is not that of $(HASHES): look why, or install unchecked with make HASHES=" >&2; exit 1; }
+	$(PIP) -c constraints.txt hatchling editables
+	$(PIP) -c constraints.txt --no-build-isolation -e '.[report,dev,bench]' -e lab
 	@echo "==> machine code, compiled once for this machine"
 	$(BIN)/arbiter warm || test $$? -eq 1
 	@touch $@
@@ -83,7 +90,7 @@ pythons: ## the tests with every other supported Python that is at hand
 	@for version in $(OTHERS); do \
 	  command -v python$$version >/dev/null && python$$version -c '' 2>/dev/null || { echo "==> python$$version is not at hand"; continue; }; \
 	  echo "==> pytest, python$$version"; \
-	  test -f .venv-$$version/.ready || { python$$version -m venv .venv-$$version && .venv-$$version/bin/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[report,dev,bench]' -e lab && touch .venv-$$version/.ready; } || exit 1; \
+	  test -f .venv-$$version/.ready || { python$$version -m venv .venv-$$version && .venv-$$version/bin/python -m pip install --disable-pip-version-check -q -c constraints.txt hatchling editables && .venv-$$version/bin/python -m pip install --disable-pip-version-check -q -c constraints.txt --no-build-isolation -e '.[report,dev,bench]' -e lab && touch .venv-$$version/.ready; } || exit 1; \
 	  $(ONE_THREAD) .venv-$$version/bin/pytest -n $(WORKERS) || exit 1; \
 	done
 

@@ -133,7 +133,7 @@ LAYERS = {
         "joint_audit",
     ],
     "arbiter.fitting": [
-        "banded loss order_constraints prior_mean unknowns vix_quotes",
+        "banded loss order_constraints prior_mean unknowns verdict vix_quotes",
         "interior_point normal_equations options",
         "misfit roughness uncertainty",
         "fitted_surface objective",

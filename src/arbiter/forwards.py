@@ -15,6 +15,7 @@ from arbiter.conventions import MINUTES_PER_YEAR, Array
 MaturityLike: TypeAlias = ArrayLike | dt.date | dt.timedelta  # year fractions, dates, durations
 DateLike: TypeAlias = str | dt.date | np.datetime64  # ISO text or a date, without a time zone
 
+_MAX_ABS_LOG = 708.0  # of a forward or a discount factor: e^708 and e^-708 are ordinary float64
 MIN_YEARS = 1e-9  # years: a thirtieth of a second, below which nothing is meant
 
 
@@ -36,12 +37,28 @@ class ForwardCurve:
     discounts: Array
 
     def forward(self, T: ArrayLike) -> Array:
-        """Forward for maturities ``T``."""
-        return np.exp(_interpolate_linear(*self._forward_nodes, _as_floats(T)))
+        """Forward for maturities ``T``.
+
+        Raises:
+            ValueError: Where it would be zero or infinite in float64. So does :meth:`discount`.
+        """
+        at = _as_floats(T)
+        _require_range("forward", at, self._forward_range)
+        return np.exp(_interpolate_linear(*self._forward_nodes, at))
 
     def discount(self, T: ArrayLike) -> Array:
         """Discount factor for maturities ``T``."""
-        return np.exp(_interpolate_linear(*self._discount_nodes, _as_floats(T)))
+        at = _as_floats(T)
+        _require_range("discount factor", at, self._discount_range)
+        return np.exp(_interpolate_linear(*self._discount_nodes, at))
+
+    @cached_property
+    def _forward_range(self) -> tuple[float, float]:
+        return _find_finite_range(*self._forward_nodes)
+
+    @cached_property
+    def _discount_range(self) -> tuple[float, float]:
+        return _find_finite_range(*self._discount_nodes)
 
     @cached_property
     def _forward_nodes(self) -> tuple[Array, Array]:
@@ -127,6 +144,28 @@ def _parse_dates(raw: NDArray[Any]) -> NDArray[np.datetime64]:
 
 def _as_floats(a: ArrayLike) -> Array:
     return np.asarray(a, dtype=np.float64)
+
+
+def _find_finite_range(at: Array, logs: Array) -> tuple[float, float]:
+    """Maturities between which the exponential of a line carried on is a float64 above zero."""
+    if at.size == 1:
+        return 0.0, np.inf
+    with np.errstate(divide="ignore", over="ignore"):
+        room = _MAX_ABS_LOG - np.abs(logs[[0, -1]])  # before the first and past the last node
+        reach = room / np.abs((logs[[1, -1]] - logs[[0, -2]]) / (at[[1, -1]] - at[[0, -2]]))
+    return float(at[0] - reach[0]), float(at[-1] + reach[1])
+
+
+def _require_range(name: str, T: Array, ends: tuple[float, float]) -> None:
+    """A ``ValueError`` where a maturity lies outside of ``ends``."""
+    # most questions have one maturity, for which reductions of arrays would take longer
+    low, high = (float(T),) * 2 if T.ndim == 0 else (T.min(initial=np.inf), T.max(initial=0.0))
+    if low < ends[0] or high > ends[1]:
+        raise ValueError(
+            f"T = {high if high > ends[1] else low:g}: the {name} there, at the rate of the "
+            "nearest listed maturities, is not a float64 above zero; ask from T = "
+            f"{max(ends[0], 0.0):.6g} to {ends[1]:.6g}"
+        )
 
 
 def _interpolate_linear(at: Array, logs: Array, T: Array) -> Array:

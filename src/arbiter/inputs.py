@@ -53,9 +53,9 @@ def require_probabilities(name: str, values: ArrayLike) -> Array:
     )
 
 
-# Decimals: more than three times the highest close of VIX, 82.69 on 2020-03-16. In the last hours of a crash
-# far options may be above it, but not all those near the forward as well. In percent nothing that
-# is traded is below.
+# Decimals: more than three times the highest close of VIX, 82.69 on 2020-03-16. In the last hours
+# of a crash far options may be above it, but not all those near the forward as well. In percent
+# nothing that is traded is below.
 MAX_LOW_VOLATILITY = 3.0
 _LOW_SHARE = 0.1  # of a table's volatilities, so that a few odd rows do not hide its unit
 
@@ -87,9 +87,10 @@ def convert_volatilities(
         if low > MAX_LOW_VOLATILITY:
             row = int(given[np.argmin(np.abs(values[given] - low))])
             raise ValueError(
-                f"row {row + first_row}, column {name}: {values[row]:.6g} would be {values[row]:.0%}, and "
-                "nine tenths of the volatilities are as high: give decimals, 0.2 and not 20. Divide "
-                "percentages by 100 or say percent=True; percent=False takes them as they are"
+                f"row {row + first_row}, column {name}: {values[row]:.6g} would be "
+                f"{values[row]:.0%}, and nine tenths of the volatilities are as high: give "
+                "decimals, 0.2 and not 20. Divide percentages by 100 or say percent=True; "
+                "percent=False takes them as they are"
             )
     return values
 

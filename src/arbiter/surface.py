@@ -139,6 +139,7 @@ class Surface(VixQueries):
                 f"slope {worst:g} lies outside [{low:g}, {high:g}]: slopes are total "
                 "volatilities, σ√T; check the units (decimal, not percent)"
             )
+        to_year_fractions(T, None)  # what cannot be asked for cannot be listed
         if np.abs(x).max() > FARTHEST_KNOT:
             raise ValueError(
                 f"knot {x[np.abs(x).argmax()]:g} lies beyond ±{FARTHEST_KNOT:g}: knots are "

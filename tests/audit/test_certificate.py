@@ -18,6 +18,7 @@ from arbiter.audit.sampling import sample_surface
 from arbiter.audit.structural_proof import check_structure
 from arbiter.conventions import Array
 from arbiter.pricing import black, maturity
+from arbiter.pricing.vix_slices import VixSlices
 from counts import count
 
 KNOTS = np.linspace(-5.5, 4.5, 31)
@@ -463,3 +464,109 @@ def test_failed_proof_is_a_finding() -> None:
     assert finding["size"] is None
     assert certificate.findings.filter(pl.col("family") != "structural").is_empty()
     assert json.loads(certificate.to_json())["structural"]["passed"] is False
+
+
+def hostile_surface(seed: int) -> ab.Surface:
+    """A surface of allowed numbers of any size, with a VIX now and then.
+
+    Slopes from 1e-6 to 20, one to six components, maturities from 1e-9 years to 1e300 and as little
+    as 1e-12 apart, forwards from 1e-307 to 1e307.
+
+    Raises:
+        ValueError: Where the numbers are refused.
+    """
+    rng = np.random.default_rng(seed)
+    J, L, n = rng.choice([1, 1, 2, 6]), rng.choice([1, 2, 3, 8, 20]), rng.choice([2, 5, 31])
+    T = [
+        lambda: np.sort(10.0 ** rng.uniform(-9, 3, L)),
+        lambda: 1.0 + 1e-12 * np.arange(L),
+        lambda: np.sort(10.0 ** rng.uniform(-9, 300, L)),
+        lambda: np.cumsum(rng.uniform(0.01, 1.0, L)),
+    ][rng.integers(4)]()
+    low, high = [(-6.0, 1.3), (-3.0, 0.0), (-6.0, -5.0), (0.0, 1.3)][rng.integers(4)]
+    slopes = 10.0 ** rng.uniform(low, high, (J, L, n))
+    slopes = np.maximum.accumulate(np.maximum.accumulate(slopes, axis=0), axis=1)
+    years = np.minimum(T, 100.0)
+    forwards = [
+        lambda: np.ones(L),
+        lambda: 10.0 ** rng.uniform(-300, 300, L),
+        lambda: np.full(L, 10.0 ** rng.uniform(-307, 307)),
+        lambda: 4000.0 * np.exp(0.03 * years),
+    ][rng.integers(4)]()
+    discounts = [np.exp(-0.03 * years), 10.0 ** rng.uniform(-300, 0, L)][rng.integers(2)]
+    shares = np.sort(np.sort(rng.random((J - 1, L)), axis=1), axis=0)[::-1]
+    survival = np.concatenate([np.ones((1, L)), shares, np.zeros((1, L))])
+    vix = None
+    if rng.random() < 0.3:
+        dates = np.sort(10.0 ** rng.uniform(-3, 1, 2))
+        vix = VixSlices.of([-2.0, 1.0], dates, 10.0 ** rng.uniform(-6, 1, (2, 2)))
+    return ab.Surface.from_slopes(
+        np.linspace(-5.5, 4.5, n), T, slopes, forwards, discounts,
+        weights=survival[:-1] - survival[1:], vix_slices=vix,
+    )  # fmt: skip
+
+
+def test_hostile_surfaces_are_judged_and_never_raise() -> None:
+    judged, verdicts = 0, {"passed": 0, "unjudged": 0}
+    for seed in range(count(full=3000, reduced=60)):
+        try:
+            surface = hostile_surface(seed)
+        except ValueError:
+            continue
+        judged += 1
+        certificate = surface.certificate(seed=seed)
+        json.loads(certificate.to_json())
+        assert str(certificate)
+        verdicts["passed"] += certificate.passed
+        if "unjudged" in certificate.findings["family"]:
+            verdicts["unjudged"] += 1
+            assert not certificate.passed
+            assert certificate.nas < 1.0
+    assert judged > count(full=1500, reduced=30)
+    assert min(verdicts.values()) > 5
+
+
+@pytest.mark.parametrize("method", ["forward", "call", "variance_swap", "slopes", "vix_slices"])
+def test_a_method_that_raises_is_a_finding_with_its_words(method: str) -> None:
+    def refuse(*_: Any) -> Any:
+        raise ZeroDivisionError("there is nothing here")
+
+    broken_method: Any = property(refuse) if method in ("slopes", "vix_slices") else refuse
+
+    class Broken:
+        def __init__(self) -> None:
+            self.honest = smile()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.honest, name)
+
+    setattr(Broken, method, broken_method)
+    certificate = certify_surface(Broken())  # type: ignore[arg-type]
+    assert not certificate.passed
+    row = certificate.findings.row(0, named=True)
+    assert row["family"] == "unjudged"
+    assert row["legs"].endswith("there is nothing here")
+    assert json.loads(certificate.to_json())["passed"] is False
+
+
+def test_forwards_far_away_are_refused_where_they_are_no_number() -> None:
+    """A forward that grows twentyfold a year is infinite after 236 years, a discount zero."""
+    growing = ab.Surface.from_slopes(
+        KNOTS, MATURITIES, SLOPES, forwards=np.exp(3.0 * MATURITIES), discounts=np.exp(-MATURITIES)
+    )
+    assert growing.certificate().passed
+    assert np.isfinite(growing.call(1.0, 235.0))
+    for T in (236.5, [1.0, 1e4]):
+        with pytest.raises(ValueError, match=r"the forward there.*ask from T = 0 to 236$"):
+            growing.call(1.0, T)
+    with pytest.raises(ValueError, match=r"the discount factor there.*to 708"):
+        growing.discount(800.0)
+    assert float(ab.example().forward(1e4)) > 0.0  # negative control
+
+
+def test_forwards_that_leave_float64_before_the_first_maturity_do_not_certify() -> None:
+    T = np.array([1.0, 1.0 + 1e-9])
+    steep = ab.Surface.from_slopes(KNOTS, T, SLOPES[:2], forwards=[1.0, 1.01])
+    certificate = steep.certificate()
+    assert not certificate.passed
+    assert "is not a float64 above zero" in certificate.findings["legs"][0]

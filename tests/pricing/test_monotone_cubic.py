@@ -18,7 +18,7 @@ NEIGHBOURS = 12  # next larger and next smaller maturities of every one that is 
 
 
 def draw_listed(seed: int) -> tuple[Array, Array, Array]:
-    """Maturities ``(L,)``, slopes ``(J, L, 9)`` and weights ``(J, L)``: ordered, wild, with ties."""
+    """Maturities ``(L,)``, slopes ``(J, L, 9)``, weights ``(J, L)``: ordered, wild, with ties."""
     rng = np.random.default_rng(seed)
     J, L = int(rng.integers(1, 4)), int(rng.integers(1, 8))
     T = np.cumsum(10.0 ** rng.uniform(-4, 1, L))

@@ -152,7 +152,7 @@ def test_mistakes_in_a_run_are_refused(
 
 
 def test_revision_is_that_of_git_and_says_when_files_differ(tmp_path: Path) -> None:
-    assert read_revision(tmp_path / "nowhere") == "unknown"
+    assert read_revision(tmp_path / "nowhere" / "file") == "unknown"
 
     def git(*arguments: str) -> str:
         who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
@@ -166,9 +166,14 @@ def test_revision_is_that_of_git_and_says_when_files_differ(tmp_path: Path) -> N
     git("add", "file")
     git("commit", "-qm", "first", "--no-gpg-sign")
     commit = git("rev-parse", "HEAD")
-    assert read_revision(tmp_path) == commit
+    assert read_revision(tmp_path / "file") == commit
     (tmp_path / "file").write_text("two")
-    assert read_revision(tmp_path) == f"{commit}-dirty"
+    assert read_revision(tmp_path / "file") == f"{commit}-dirty"
+    # installed inside the folder of that repository, which does not track it
+    installed = tmp_path / "environment" / "package.py"
+    installed.parent.mkdir()
+    installed.write_text("pass")
+    assert read_revision(installed) == "unknown"
 
 
 def written(path: Path, steps: range, *, resume_at: int = 0, slow: float = 1.0) -> Path:

@@ -20,8 +20,8 @@ import polars as pl
 
 from arbiter.audit import price_tables, sampling, vix_sampling
 from arbiter.audit.audited_surface import AuditedSurface
-from arbiter.audit.durrleman import STENCIL_STRIKES, find_smallest_durrleman
-from arbiter.audit.grid import Grid, Places, find_slice_starts
+from arbiter.audit.durrleman import tabulate_smallest_durrleman
+from arbiter.audit.grid import EMPTY_GRID, Grid
 from arbiter.audit.inequalities import (
     FAMILIES,
     ROUNDINGS_PER_LEG,
@@ -29,7 +29,6 @@ from arbiter.audit.inequalities import (
     static_inequalities,
 )
 from arbiter.audit.structural_proof import StructuralProof
-from arbiter.conventions import Array
 from arbiter.pricing import black
 
 logger = logging.getLogger(__name__)
@@ -55,12 +54,6 @@ _VIOLATION_SCHEMA: dict[str, type[pl.DataType]] = {
     **{name: _FINDING_SCHEMA[name] for name in ("family", "T", "k", "size")},
     "row": pl.Int64,
     "batch": pl.Int64,
-}
-_SLICE_SCHEMA: dict[str, type[pl.DataType]] = {
-    "T": pl.Float64,
-    "strikes": pl.Int64,
-    "min_g": pl.Float64,
-    "k_at_min": pl.Float64,
 }
 
 
@@ -203,18 +196,59 @@ def certify_surface(surface: AuditedSurface, *, seed: int = 0) -> Certificate:
         seed: Seed of the random grid.
 
     Returns:
-        The certificate; findings never raise.
+        The certificate. Neither findings nor what the surface's methods raise are raised: a part
+        that could not be judged is a finding of the family ``unjudged``.
     """
-    seen = sampling.sample_surface(surface, seed)
-    # one batch after the other, so that each finds the memory of the last one in the cache
-    vix = vix_sampling.vix_inequalities(surface, seed)
-    batches = chain(static_inequalities(seen.grid), seen.extra, vix)
-    certificate = _build_certificate(seen.grid, batches, 0.0, seen.smiles)
-    proof = vix_sampling.extend_proof_to_vix(surface, sampling.prove_surface(surface))
-    if proof is not None:
-        certificate = _add_structural_proof(certificate, proof)
-    logger.info("certified %d prices: %r", seen.grid.T.size, certificate)
+    with np.errstate(all="ignore"):  # what is not a number becomes a finding
+        certificate, unjudged = _audit_public_prices(surface, seed)
+        try:
+            proof = vix_sampling.extend_proof_to_vix(surface, sampling.prove_surface(surface))
+        except Exception as error:  # noqa: BLE001 - the surface's own methods are called
+            proof, unjudged = None, [*unjudged, f"the structural proof: {error}"]
+        if proof is not None:
+            certificate = _add_structural_proof(certificate, proof)
+        certificate = _add_unjudged_parts(certificate, unjudged)
+    logger.info("certified: %r", certificate)
     return certificate
+
+
+def _audit_public_prices(surface: AuditedSurface, seed: int) -> tuple[Certificate, list[str]]:
+    """The numerical audit, and what of it could not be judged."""
+    unjudged: list[str] = []
+
+    def judge(name: str, batches: Iterable[Inequalities]) -> Iterator[Inequalities]:
+        try:
+            yield from batches
+        except Exception as error:  # noqa: BLE001 - the surface's own methods are called
+            unjudged.append(f"{name}: {error}")
+
+    try:
+        seen = sampling.sample_surface(surface, seed)
+    except Exception as error:  # noqa: BLE001
+        unjudged.append(f"its prices: {error}")
+        seen = sampling.SurfaceSample(EMPTY_GRID, (), EMPTY_GRID)
+    # one batch after the other, so that each finds the memory of the last one in the cache
+    batches = chain(
+        judge("its prices", chain(static_inequalities(seen.grid), seen.extra)),
+        judge("its VIX", vix_sampling.vix_inequalities(surface, seed)),
+    )
+    return _build_certificate(seen.grid, batches, 0.0, seen.smiles), unjudged
+
+
+def _add_unjudged_parts(certificate: Certificate, unjudged: list[str]) -> Certificate:
+    """Add what could not be judged as findings without a size."""
+    if not unjudged:
+        return certificate
+    rows = [{"family": "unjudged", "legs": f"could not be judged, {part}"} for part in unjudged]
+    total = sum(certificate.checked.values())
+    return replace(
+        certificate,
+        findings=pl.concat([pl.DataFrame(rows, _FINDING_SCHEMA), certificate.findings]),
+        nas=_no_arbitrage_score(
+            (1.0 - certificate.nas) * total + len(rows), total + len(rows), False
+        ),
+        checked={**certificate.checked, "unjudged": len(rows)},
+    )
 
 
 def _volatility_disagreements(grid: Grid) -> Iterator[Inequalities]:
@@ -295,7 +329,7 @@ def _build_certificate(
         nas=_no_arbitrage_score(lost, sum(checked.values()), findings.is_empty()),
         checked={name: n for name, n in checked.items() if n or "vix" not in name},
         margins={name: margin for name, margin in margins.items() if checked[name]},
-        slices=_smallest_durrleman_values(smiles),
+        slices=tabulate_smallest_durrleman(smiles),
     )
 
 
@@ -339,35 +373,6 @@ def _convert_sizes_to_volatility(grid: Grid, findings: pl.DataFrame) -> pl.Serie
         value = size / per_volatility
     value = np.where(findings["family"].str.contains("vix").to_numpy(), np.nan, value)
     return pl.Series(np.where(np.isfinite(value), value, np.nan), nan_to_null=True)
-
-
-def _smallest_durrleman_values(grid: Grid) -> pl.DataFrame:
-    """One row per maturity with enough strikes: the smallest Durrleman ``g`` and its place."""
-    iv = grid.implied_volatilities
-    vega = black.vega(grid.k, np.nan_to_num(iv) * np.sqrt(grid.T)) * np.sqrt(grid.T)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        doubt = grid.error / (vega * iv)  # of the volatility, relative
-    at = _keep_long_smiles(grid.T, np.flatnonzero(doubt < 1e-6))
-    w = iv * iv * grid.T
-    # Strikes closer than this would turn rounding into curvature.
-    starts = find_slice_starts(grid.T[at])
-    worst = np.maximum.reduceat(doubt[at] * w[at], starts) if at.size else np.zeros(0)
-    apart = np.repeat(np.sqrt(2.0 * worst / 1e-4), np.diff(np.append(starts, at.size)))
-    cell = np.floor(grid.k[at] / apart)
-    fresh = np.append(True, (np.diff(cell) != 0.0) | (np.diff(grid.T[at]) != 0.0))
-    at = _keep_long_smiles(grid.T, at[fresh[: at.size]])
-    if not at.size:
-        return pl.DataFrame(schema=_SLICE_SCHEMA)
-    starts = find_slice_starts(grid.T[at])
-    k, g = find_smallest_durrleman(grid.k[at], w[at], starts)
-    columns = (grid.T[at][starts], np.diff(np.append(starts, at.size)), g, k)
-    return pl.DataFrame(dict(zip(_SLICE_SCHEMA, columns, strict=True)), schema=_SLICE_SCHEMA)
-
-
-def _keep_long_smiles(T: Array, at: Places) -> Places:
-    """The places ``at`` of maturities that have enough of them for a stencil."""
-    counts = np.diff(np.append(find_slice_starts(T[at]), at.size))
-    return at[np.repeat(counts >= STENCIL_STRIKES, counts)]
 
 
 def _replace_non_finite(value: Any) -> Any:

@@ -12,13 +12,21 @@ Reference: Gatheral and Jacquier, Arbitrage-free SVI volatility surfaces, Quanti
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 from numpy.typing import ArrayLike
 
-from arbiter.audit.grid import Places
+from arbiter.audit.grid import Grid, Places, find_slice_starts
 from arbiter.conventions import Array
+from arbiter.pricing import black
 
 STENCIL_STRIKES = 7  # a polynomial of degree six goes through each seven neighbours
 _POINTS_PER_GAP = 16  # places looked at between two strikes
+_SLICE_SCHEMA: dict[str, type[pl.DataType]] = {
+    "T": pl.Float64,
+    "strikes": pl.Int64,
+    "min_g": pl.Float64,
+    "k_at_min": pl.Float64,
+}
 
 
 def evaluate_durrleman(k: ArrayLike, w: ArrayLike) -> tuple[Array, Array]:
@@ -117,3 +125,32 @@ def _evaluate_gaps(k: Array, w: Array, starts: Places) -> tuple[Array, Array]:
     bend /= (scale * scale)[:, None]
     skew = 1.0 - 0.5 * at * slope / value
     return at, skew * skew - 0.25 * slope * slope * (1.0 / value + 0.25) + bend
+
+
+def tabulate_smallest_durrleman(grid: Grid) -> pl.DataFrame:
+    """One row per maturity with enough strikes: the smallest Durrleman ``g`` and its place."""
+    iv = grid.implied_volatilities
+    vega = black.vega(grid.k, np.nan_to_num(iv) * np.sqrt(grid.T)) * np.sqrt(grid.T)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        doubt = grid.error / (vega * iv)  # of the volatility, relative
+    at = _keep_long_smiles(grid.T, np.flatnonzero(doubt < 1e-6))
+    w = iv * iv * grid.T
+    # Strikes closer than this would turn rounding into curvature.
+    starts = find_slice_starts(grid.T[at])
+    worst = np.maximum.reduceat(doubt[at] * w[at], starts) if at.size else np.zeros(0)
+    apart = np.repeat(np.sqrt(2.0 * worst / 1e-4), np.diff(np.append(starts, at.size)))
+    cell = np.floor(grid.k[at] / apart)
+    fresh = np.append(True, (np.diff(cell) != 0.0) | (np.diff(grid.T[at]) != 0.0))
+    at = _keep_long_smiles(grid.T, at[fresh[: at.size]])
+    if not at.size:
+        return pl.DataFrame(schema=_SLICE_SCHEMA)
+    starts = find_slice_starts(grid.T[at])
+    k, g = find_smallest_durrleman(grid.k[at], w[at], starts)
+    columns = (grid.T[at][starts], np.diff(np.append(starts, at.size)), g, k)
+    return pl.DataFrame(dict(zip(_SLICE_SCHEMA, columns, strict=True)), schema=_SLICE_SCHEMA)
+
+
+def _keep_long_smiles(T: Array, at: Places) -> Places:
+    """The places ``at`` of maturities that have enough of them for a stencil."""
+    counts = np.diff(np.append(find_slice_starts(T[at]), at.size))
+    return at[np.repeat(counts >= STENCIL_STRIKES, counts)]

@@ -125,3 +125,6 @@ def assemble_grid(
         gap=unknown if parity is None else parity[0],
         gap_error=unknown if parity is None else parity[1],
     )
+
+
+EMPTY_GRID = assemble_grid(*(np.zeros(0) for _ in range(5)))  # of what could not be priced

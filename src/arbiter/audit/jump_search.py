@@ -2,8 +2,9 @@
 
 An even sixth difference is of order h⁶ where a price is smooth, of order h³ where its density
 has a kink, and stays what it is across a jump. So a zoom by four calms everything but a jump,
-and a jump, once its neighbours are close enough, is an arbitrage that inequalities see. The
-search only proposes points; it judges nothing.
+and a jump, once its neighbours are close enough, is an arbitrage that inequalities see. Of the
+even points themselves those are proposed between which a price is not convex: a smooth bump of few
+of their distances. The search only proposes points; it judges nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def search_across_strikes(
 
     Returns:
         Maturities and log-strikes of points worth an inequality, both (n,); empty where the
-        surface is smooth.
+        surface is smooth and convex.
     """
     kept_T, kept_k = [np.zeros(0)], [np.zeros(0)]
     for sign, reach in ((-1.0, left), (1.0, right)):
@@ -59,7 +60,12 @@ def search_across_strikes(
         k = step[:, None] * (
             rng.uniform(0.1, 0.9, T.size)[:, None] + np.arange(_STRIKES_PER_SIDE)
         )  # (r, n)
-        score = _scaled_differences(price(k, T[:, None]))
+        even = price(k, T[:, None])
+        score = _scaled_differences(even)
+        row, first = _find_dents(k, even)
+        dents = k[row[:, None], first[:, None] + np.arange(3)]
+        kept_T.append(np.repeat(T[row], 3))
+        kept_k.append(dents.ravel())
         row, first = _find_peaks(score, _MAX_STRIKE_CELLS)
         at, low, width, before = T[row], k[row, first], step[row], score[row, first]
         for _ in range(_MAX_STRIKE_ZOOMS):
@@ -129,6 +135,18 @@ def _scaled_differences(value: Array) -> Array:
     )
     noise = _DIFFERENCE_ROUNDING * windows.max(axis=-1) + 1e-290
     return np.asarray(np.abs(np.diff(value, n=_DIFFERENCE_ORDER, axis=-1)) / noise)
+
+
+def _find_dents(k: Array, value: Array) -> tuple[Places, Places]:
+    """Rows and places of the deepest dents: where three of the prices (r, n) are not convex."""
+    kappa = np.exp(k)
+    width = np.diff(kappa, axis=1)  # negative where strikes fall
+    change = np.diff(np.diff(value, axis=1) / width, axis=1) * np.sign(width[:, 1:])
+    noise = _DIFFERENCE_ROUNDING * np.abs(value[:, 1:-1] / width[:, 1:]) + 1e-290
+    depth = np.nan_to_num(-change / noise, nan=np.inf)
+    deepest = np.argpartition(depth, -_MAX_STRIKE_CELLS, axis=1)[:, -_MAX_STRIKE_CELLS:]
+    row, place = np.nonzero(np.take_along_axis(depth, deepest, axis=1) > 1.0)
+    return row, deepest[row, place]
 
 
 def _largest_differences(score: Array) -> tuple[Array, Places]:

@@ -26,7 +26,8 @@ PRICING_ROUNDINGS = 8.0
 
 _NEGLIGIBLE_PRICE = 1e-36  # of the forward, or of the strike for puts: about 12 standard deviations
 _WALK_TOLERANCE = 1e-10  # relative: steps are long, and what they would show is not small
-_MAX_ABS_LOG_STRIKE = 680.0  # in |k|: e^680 times a forward still is a float64
+_MAX_ABS_LOG_STRIKE = 680.0  # in |k|: e^680 times an ordinary forward still is a float64
+_MAX_LOG_FLOAT = 706.0  # and so is e^706: extreme forwards leave less room for strikes
 
 
 class PublicPrices:
@@ -94,7 +95,9 @@ class PriceRange:
 
     def __init__(self, market: PublicPrices, T: Array) -> None:
         self.T = T
-        self.walk = np.geomspace(1e-9, _MAX_ABS_LOG_STRIKE, 112)
+        size = float(np.abs(np.log(np.asarray(market.surface.forward(T)))).max())
+        reach = np.fmax(np.fmin(_MAX_ABS_LOG_STRIKE, _MAX_LOG_FLOAT - size), 1.0)
+        self.walk = np.geomspace(1e-9, reach, 112)
         self.kappa = np.exp(-self.walk), np.exp(self.walk)
         self.put = market.price(-self.walk, T[:, None], "put")  # (L, w)
         self.call = market.price(self.walk, T[:, None], "call")

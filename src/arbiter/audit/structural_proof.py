@@ -306,12 +306,12 @@ def _find_unlimited_tangent(cubic: Hermite) -> tuple[int, str] | None:
     third = np.diff(cubic.u)[:, None] / 3.0
     first, last = cubic.tangent[:, :-1] * third, cubic.tangent[:, 1:] * third
     rise = np.diff(cubic.values, axis=1)
-    room = rise + _TANGENT_ROUNDING * np.abs(cubic.values[:, 1:])
+    slack = _TANGENT_ROUNDING * cubic.values[:, 1:]
+    room = rise + slack
     kept = (first >= 0.0) & (last >= 0.0) & (first <= room) & (last <= room)
     apart = np.ones_like(kept)
     for points in (cubic.values[:, :-1] + first, cubic.values[:, 1:] - last):
-        slack = _TANGENT_ROUNDING * np.abs(points[1:])
-        apart[1:] &= np.diff(points, axis=0) >= -slack
+        apart[1:] &= np.diff(points, axis=0) >= -slack[1:]
     for good, said in ((kept, "may fall"), (apart, "may cross that of the component before")):
         if not good.all():
             return int(np.argwhere(~good)[0][1]), said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple, TypeVar
@@ -15,12 +16,14 @@ from arbiter.fitting.interior_point import Status
 from arbiter.fitting.options import FitOptions, Roughness
 from arbiter.fitting.uncertainty import Uncertainty
 from arbiter.fitting.unknowns import UnknownLayout
+from arbiter.fitting.verdict import FitVerdict, judge_residuals
 from arbiter.forwards import MaturityLike
 from arbiter.inputs import freeze_array, freeze_info
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 
 Kind = TypeVar("Kind", bound=Surface)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +97,7 @@ class FitResult:
         seconds: Wall time.
         vix: The VIX side, where options or futures on it were fitted.
         warnings: What a reader of the surface should know, as sentences; each is logged as well.
+        verdict: Whether the surface explains its quotes; None in files of older versions.
     """
 
     status: Status
@@ -108,6 +112,7 @@ class FitResult:
     seconds: float
     vix: VixResult | None = None
     warnings: tuple[str, ...] = ()
+    verdict: FitVerdict | None = None
 
     def to_arrays(self) -> dict[str, Array]:
         """The arrays that a file keeps beside :meth:`to_dict`."""
@@ -126,7 +131,18 @@ class FitResult:
             seconds=0.0,
             vix=VixResult.from_stored(plain.get("vix"), arrays),
             warnings=tuple(str(sentence) for sentence in plain["warnings"]),
+            verdict=FitVerdict.from_dict(plain.get("verdict")),
         )
+
+    def with_verdict(self, source: FitInput) -> FitResult:
+        """This result with the verdict on its residuals, and the warning that follows."""
+        quotes, old = source.quotes, self.verdict
+        found = judge_residuals(self.residuals, quotes.expiry, quotes.labels, source.weights)
+        said = found.warning
+        kept = tuple(w for w in self.warnings if old is None or w != old.warning)
+        if said is not None:
+            logger.warning(said)
+        return replace(self, verdict=found, warnings=kept if said is None else (*kept, said))
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but residuals and warnings, as plain values."""
@@ -264,6 +280,7 @@ def build_surface(
         matrix: ``(p, w)`` the information, banded.
         weights: ``(J, L)`` of the components; None for one component.
     """
+    result = result.with_verdict(source)
     quotes, knots, b = source.quotes, freeze_array(source.options.line()), freeze_array(slopes)
     w = freeze_array(np.ones((1, b.shape[1])) if weights is None else weights)
     proof = check_structure(knots, quotes.maturities, b, w, mean=False, time=quotes.time)

@@ -13,6 +13,7 @@ from arbiter.audit.certificate import Certificate
 from arbiter.chains import Chain
 from arbiter.conventions import DAYS_PER_YEAR
 from arbiter.fitting import FitResult, FittedSurface
+from arbiter.fitting.verdict import MIN_INSIDE_SHARE
 from arbiter.operators.domain import DomainReport
 from arbiter.operators.operator_surface import OperatorSurface
 from arbiter.quotes import Quotes
@@ -25,14 +26,9 @@ logger = logging.getLogger(__name__)
 IN_DOMAIN, OUT_OF_DOMAIN = "in_domain", "out_of_domain"  # statuses of the operator
 _FIT_ONLY_KEYS = (
     "vix_error", "roughness", "roughness_chosen_by", "objective", "parameters", "dispersion",
-    "trust", "heston",
+    "trust", "verdict", "heston",
 )  # fmt: skip
-_POOR_FIT_NOTE = (
-    "no surface without arbitrage fits them; look at the residuals, and whether prices, strikes "
-    "and dates are right"
-)
 _FIRST_PASS_NOTE = "one pass of the operator is a first answer; --method both refines it"
-MIN_INSIDE_SHARE = 0.9  # share inside bid-ask below which the quotes do not fit together
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +118,7 @@ def _describe_fit(result: FitResult) -> dict[str, Any]:
         "parameters": result.freedom,
         "dispersion": result.dispersion,
         "trust": result.trust,
+        "verdict": None if result.verdict is None else asdict(result.verdict),
     }
 
 
@@ -133,10 +130,9 @@ def _describe_scores(scored: Score, surface: FittedSurface | OperatorSurface) ->
             "no quote counts (expiries of 2 days or more with 8 strikes or more): shares and "
             "errors are not known"
         )
-    elif scored.inside_bid_ask < MIN_INSIDE_SHARE:
-        why = _FIRST_PASS_NOTE if isinstance(surface, OperatorSurface) else _POOR_FIT_NOTE
-        share = 100.0 * scored.inside_bid_ask
-        found.append(f"only {share:.1f} % of the quotes are inside bid-ask: {why}")
+    elif scored.inside_bid_ask < MIN_INSIDE_SHARE and isinstance(surface, OperatorSurface):
+        share = 100.0 * scored.inside_bid_ask  # a fit has its verdict
+        found.append(f"only {share:.1f} % of the quotes are inside bid-ask: {_FIRST_PASS_NOTE}")
     first, last = DAYS_PER_YEAR * surface.maturities[0], DAYS_PER_YEAR * surface.maturities[-1]
     if not first <= 30.0 <= last:
         found.append(

@@ -11,6 +11,7 @@ import polars as pl
 
 from arbiter.audit.certificate import Certificate
 from arbiter.conventions import DAYS_PER_YEAR
+from arbiter.fitting.verdict import FitQuality
 from arbiter.quotes import Quotes
 from arbiter.report.curves import Readings
 from arbiter.report.number_format import (
@@ -26,7 +27,7 @@ from arbiter.report.number_format import (
 _HEADLINE_KEYS = {
     "status", "expiries", "quotes", "excluded", "inside_bid_ask", "inside_bid_ask_held_out",
     "iv_rmse_bp_2sd", "vix", "vix_surface", "vix_error", "certificate", "warnings", "notes",
-    "method", "operator", "vix_market",
+    "method", "operator", "vix_market", "verdict",
 }  # fmt: skip
 _METHOD_TITLES = {"fit": "Fit", "operator": "Operator, one pass", "both": "Operator, then fit"}
 _DETAIL_TITLES = {
@@ -98,6 +99,7 @@ def build_cards(
     outcome = {True: "Passed", False: format_count(findings, "finding"), None: "Not made"}[passed]
     held = summary.get("inside_bid_ask_held_out")
     unseen = "none held out" if "inside_bid_ask_held_out" in summary else ""
+    quality = (summary.get("verdict") or {}).get("quality", FitQuality.EXPLAINED)
     return [
         Card(
             "No-arbitrage certificate",
@@ -111,6 +113,7 @@ def build_cards(
             format_percent(summary.get("inside_bid_ask")),
             unseen if held is None else f"{format_percent(held)} of those held out",
             summary.get("inside_bid_ask"),
+            "" if quality == FitQuality.EXPLAINED else "bad",
         ),
         Card(
             "IV error within 2 s.d.",

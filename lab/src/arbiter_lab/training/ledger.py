@@ -196,17 +196,22 @@ class Ledger:
             )
 
 
-def read_revision(folder: str | PathLike[str] | None = None) -> str:
-    """Commit of the code, with ``-dirty`` where files differ from it; ``unknown`` outside git."""
-    place = Path(folder) if folder is not None else Path(__file__).parent
+def read_revision(module: str | PathLike[str] = __file__) -> str:
+    """Commit of the code, with ``-dirty`` where files differ from it.
+
+    ``unknown`` where git does not track the ``module``: an installed package may lie inside the
+    folder of another repository, whose commit says nothing about this code.
+    """
+    own = Path(module)
 
     def git(*arguments: str) -> str:
         done = subprocess.run(
-            ["git", "-C", str(place), *arguments], capture_output=True, text=True, check=True
+            ["git", "-C", str(own.parent), *arguments], capture_output=True, text=True, check=True
         )
         return done.stdout.strip()
 
     try:
+        git("ls-files", "--error-unmatch", "--", own.name)
         commit = git("rev-parse", "HEAD")
         changed = git("status", "--porcelain", "--untracked-files=no")
     except (OSError, subprocess.CalledProcessError):

@@ -1,0 +1,145 @@
+"""Whether a fit explains its quotes, told from its residuals expiry by expiry.
+
+The optimiser may have converged on a surface that misses what is quoted: because no surface
+without arbitrage fits, or because the law has a shape that ordered transport slopes lack.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arbiter.conventions import Array, Indices
+from arbiter.values import ExplainedCode
+
+MIN_INSIDE_SHARE = 0.9  # share inside bid-ask below which a fit does not explain its quotes
+_INSIDE = 1.0 + 1e-9  # half-spreads from the mid
+_MIN_PROBABILITY = 1e-3  # of so few inside by chance, where MIN_INSIDE_SHARE is true
+_MIN_RUNS_SCORE = -3.0  # deviations: fewer runs of one sign than that are not chance
+_MAX_NAMED = 3  # expiries in the sentence
+
+
+class FitQuality(ExplainedCode):
+    """Whether a surface explains the quotes that it was fitted to."""
+
+    EXPLAINED = "explained", "the surface lies inside bid-ask, in every expiry but for chance"
+    SCATTERED = (
+        "scattered",
+        "the quotes scatter around the surface by more than their spreads: look for stale or wrong "
+        "prices, or widen the spreads",
+    )
+    MISSED = (
+        "missed",
+        "the surface misses the shape of its quotes over whole ranges of strikes: look at the "
+        "residuals, at prices, strikes and dates, and for an event with two outcomes, whose law an "
+        "ordered surface cannot have",
+    )
+
+
+@dataclass(frozen=True)
+class FitVerdict:
+    """The verdict on a fit.
+
+    Attributes:
+        quality: Its name; ``quality.explain()`` is a sentence.
+        inside: Share of the quotes inside bid-ask.
+        missed: Labels of the expiries with significantly fewer than nine tenths inside, the worst
+            first.
+    """
+
+    quality: FitQuality
+    inside: float
+    missed: tuple[str, ...] = ()
+
+    @property
+    def warning(self) -> str | None:
+        """The verdict as a sentence; None where the quotes are explained."""
+        if self.quality is FitQuality.EXPLAINED:
+            return None
+        named = ", ".join(self.missed[:_MAX_NAMED])
+        more = len(self.missed) - _MAX_NAMED
+        where = f", fewest in {named}" if named else ""
+        others = f" and {more} more" if more > 0 else ""
+        return (
+            f"{100.0 * self.inside:.1f} % of the quotes are inside bid-ask{where}{others}: "
+            f"{self.quality.explain()}"
+        )
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any] | None) -> FitVerdict | None:
+        """The verdict from plain values; None where an older file has none."""
+        if plain is None:
+            return None
+        missed = tuple(str(label) for label in plain["missed"])
+        return cls(FitQuality(plain["quality"]), float(plain["inside"]), missed)
+
+
+def judge_residuals(
+    residuals: Array, expiry: Indices, labels: Sequence[str], weights: Array | None = None
+) -> FitVerdict:
+    """The verdict on residuals in half-spreads.
+
+    An expiry is missed if so few of its quotes inside bid-ask would be chance in one of a thousand
+    cases, were nine tenths inside. What is missed is systematic if signs of residuals come in
+    fewer runs over strikes than chance makes (Wald and Wolfowitz), over all that is judged.
+
+    Args:
+        residuals: ``(m,)`` (model − mid) / half-spread, in order of expiry and strike.
+        expiry: ``(m,)`` expiry of each.
+        labels: Of the expiries.
+        weights: ``(m,)``; a quote with weight zero is not judged.
+    """
+    used = np.ones(residuals.size, dtype=np.bool_) if weights is None else weights > 0.0
+    near = np.abs(residuals) <= _INSIDE
+    inside = float(near[used].mean()) if used.any() else 1.0
+    shares = {}
+    for at in np.unique(expiry[used]).tolist():
+        own = near[used & (expiry == at)]
+        if _chance_of_at_most(int(own.sum()), own.size) < _MIN_PROBABILITY:
+            shares[at] = float(own.mean())
+    worst = sorted(shares, key=lambda at: shares[at])
+    if not worst and inside >= MIN_INSIDE_SHARE:
+        return FitVerdict(FitQuality.EXPLAINED, inside)
+    judged = used & np.isin(expiry, worst) if worst else used
+    systematic = _score_runs(residuals[judged] > 0.0, expiry[judged]) < _MIN_RUNS_SCORE
+    quality = FitQuality.MISSED if systematic else FitQuality.SCATTERED
+    return FitVerdict(quality, inside, tuple(labels[at] for at in worst))
+
+
+def _chance_of_at_most(count: int, size: int) -> float:
+    """Probability of at most ``count`` of ``size``, each with ``MIN_INSIDE_SHARE``."""
+    if count >= MIN_INSIDE_SHARE * size:
+        return 1.0
+    p = MIN_INSIDE_SHARE
+    logs = [
+        math.lgamma(size + 1) - math.lgamma(i + 1) - math.lgamma(size - i + 1)
+        + i * math.log(p) + (size - i) * math.log1p(-p)
+        for i in range(count + 1)
+    ]  # fmt: skip
+    return math.fsum(math.exp(log) for log in logs)
+
+
+def _score_runs(above: NDArray[np.bool_], expiry: Indices) -> float:
+    """Runs of one sign, less those that chance makes, in deviations; all expiries together.
+
+    Residuals of one sign alone have one run and no chance of more: each quote but the first counts
+    as a run that is lacking, of deviation one half.
+    """
+    lacking, variance = 0.0, 0.0
+    for at in np.unique(expiry):
+        own = above[expiry == at]
+        size, high = own.size, int(own.sum())
+        runs = 1 + int(np.count_nonzero(own[1:] != own[:-1]))
+        if 0 < high < size:
+            mean = 1.0 + 2.0 * high * (size - high) / size
+            variance += (mean - 1.0) * (mean - 2.0) / (size - 1)
+        else:
+            mean = 1.0 + 0.5 * (size - 1)
+            variance += 0.25 * (size - 1)
+        lacking += runs - mean
+    return lacking / math.sqrt(variance) if variance > 0.0 else 0.0
