@@ -20,6 +20,7 @@ from arbiter import forked
 from arbiter.chains.errors import ChainError
 from arbiter.files.limits import BYTES, CELLS, ROWS, read_within_limit
 from arbiter.files.parquet_size import ParquetDamageError, measure_parquet
+from arbiter.files.safe_text import show_controls
 
 _MAX_LINE_LENGTH = 20_000  # characters
 _LINES_AT_ONCE = 256
@@ -99,7 +100,8 @@ def _load_path(path: Path) -> RawSource:
             raise
         raise ChainError(f"{str(path)!r} cannot be read: {error}") from error
     # a name may hold bytes that are no UTF-8, and nothing that is written could hold it then
-    return _load_bytes(content, os.fsencode(path.name).decode(errors="replace"))
+    name = show_controls(os.fsencode(path.name).decode(errors="replace"))
+    return _load_bytes(content, name.replace("\n", " "))
 
 
 def _load_bytes(content: bytes, name: str) -> RawSource:
