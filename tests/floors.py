@@ -77,7 +77,7 @@ LAYERS = {
     ],
     "arbiter.chains": [
         "errors nyse option_table padded_rows",
-        "contradictions parity sessions symbols",
+        "contradictions parity parquet_files sessions symbols",
         "cleaning quote_time roots series_parity source",
         "chain reading tables",
         "exchange_layout long_layout tidy_layout yahoo_layout volatilities_layout futures_files",

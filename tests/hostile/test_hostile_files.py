@@ -25,7 +25,7 @@ INFO = {
 
 
 def test_damaged_chain_files_are_read_or_refused(tmp_path: Path) -> None:
-    found = judge("chain_file", count(full=50_000, reduced=500), tmp_path)
+    found = judge("chain_file", count(full=50_000, reduced=350), tmp_path)
     require_clean(found)
     assert {"read", "refused", "exit 2"} <= set(found["counts"])  # it reaches every end
 

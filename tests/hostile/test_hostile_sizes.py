@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.checkpoint import load as load_checkpoint
 from arbiter.report.curves import Readings
 from arbiter.storage import SurfaceFileError
+from damage import damage_file
 from hostile_cases import MOST_BYTES, child_environment
 
 MEASURE = """
@@ -245,3 +247,15 @@ def test_a_report_of_many_expiries_draws_some_and_says_so(
     assert {some.T[0], some.T[-1]} == {quotes.maturities[0], quotes.maturities[-1]}
     assert some.all_quotes is quotes
     assert f"show 5 of {quotes.maturities.size} expiries" in some.notes[0]
+
+
+def test_a_page_that_ends_its_reader_ends_no_other_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found by the fuzzer: for a page that claims more than there is polars ends its process."""
+    with suppress(ChainError):
+        read_chain(damage_file(46_017), as_of="2023-02-07T16:15")
+    ends = "import os, sys; sys.stderr.write('no memory'); sys.stderr.flush(); os.abort()"
+    monkeypatch.setattr("arbiter.chains.parquet_files._PROGRAM", ends)
+    with pytest.raises(ChainError, match="not a readable Parquet file: no memory"):
+        read_chain(parquet(1, **CHAIN_COLUMNS))

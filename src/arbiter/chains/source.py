@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from arbiter import forked
 from arbiter.chains.errors import ChainError
+from arbiter.chains.parquet_files import read_parquet
 from arbiter.files.limits import BYTES, CELLS, ROWS, read_within_limit
-from arbiter.files.parquet_size import ParquetDamageError, measure_parquet
 from arbiter.files.safe_text import show_controls
 
 _MAX_LINE_LENGTH = 20_000  # characters
@@ -107,7 +107,7 @@ def _load_path(path: Path) -> RawSource:
 def _load_bytes(content: bytes, name: str) -> RawSource:
     BYTES.require(len(content), name, ChainError)
     if content[:4] == b"PAR1":
-        return SourceTable(name, _number_rows(_read_parquet(content, name)))
+        return SourceTable(name, _number_rows(read_parquet(content, name)))
     for magic, packing in _PACKED_FORMATS.items():
         if content.startswith(magic):
             raise ChainError(f"{name} is {packing}: unpack it, or save it as CSV")
@@ -136,29 +136,6 @@ def _find_lines(content: bytes, name: str) -> SourceText:
     if _WEB_PAGE_PATTERN.match(content):
         raise ChainError(f"{name} is a web page: use the page's link that downloads the CSV file")
     return text
-
-
-def _read_parquet(content: bytes, name: str) -> pl.DataFrame:
-    """Columns of plain values: a chain has no nested ones, and a row of them is boundless."""
-    try:
-        BYTES.require(measure_parquet(content), f"{name}, unpacked,", ChainError)
-        lazy = pl.scan_parquet(content)
-        kept = [n for n, kind in lazy.collect_schema().items() if not kind.is_nested()]
-        rows = lazy.select(pl.len()).collect().item()
-        ROWS.require(rows, name, ChainError)
-        CELLS.require(rows * len(kept), name, ChainError)
-        frame = pl.read_parquet(content, columns=kept) if kept else pl.DataFrame()
-        # a text that is stored once may stand in every row
-        texts = frame.select(pl.col(pl.String, pl.Binary).cast(pl.Binary).bin.size())
-        BYTES.require(sum(column.sum() for column in texts), f"{name}, unpacked,", ChainError)
-        return frame
-    except ChainError:
-        raise
-    except (
-        *(pl.exceptions.PolarsError, pl.exceptions.PanicException),
-        *(ParquetDamageError, OSError, ValueError),
-    ) as error:
-        raise ChainError(f"{name} is not a readable Parquet file: {error}") from error
 
 
 def _convert_frame(source: Any) -> pl.DataFrame:
