@@ -83,7 +83,7 @@ LAYERS = {
     ],
     "arbiter.chains": [
         "errors option_table padded_rows",
-        "contradictions parity symbols",
+        "contradictions parity parquet_files symbols",
         "cleaning quote_time roots series_parity source stray_forwards",
         "chain listed_series reading tables",
         "exchange_layout long_layout tidy_layout yahoo_layout volatilities_layout futures_files",

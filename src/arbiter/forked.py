@@ -7,10 +7,12 @@ whatever it asks of polars never returns. What needs polars calls :func:`require
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
 _THREADS = Path("/proc/self/task")
+_WORKER = re.compile(r"polars-\d|async-exec")  # names of threads that work; importing starts none
 _state = {"at fork": False, "lost": False}
 
 
@@ -33,7 +35,7 @@ def _has_polars_threads() -> bool:
         names = [(task / "comm").read_text() for task in _THREADS.iterdir()]
     except OSError:
         return True
-    return any(name.startswith("polars-") for name in names)
+    return any(_WORKER.match(name) for name in names)
 
 
 def _note_loss() -> None:

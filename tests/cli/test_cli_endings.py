@@ -71,7 +71,30 @@ def test_an_unexpected_error_has_its_own_exit_code(
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == UNEXPECTED_ERROR == 3
-    assert "RuntimeError: nobody foresaw this" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith("Error: unexpected RuntimeError: nobody foresaw this\n")
+    assert "Please report it" in said
+    assert "Traceback" not in said
+    monkeypatch.setenv("ARBITER_DEBUG", "1")  # the control: it is there for whoever asks
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_panic_of_a_compiled_library_is_an_unexpected_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Panic(BaseException):
+        """As those of polars and of other libraries in Rust: no ``Exception``."""
+
+    def breaks() -> None:
+        raise Panic("\x1b[2Jout of range")
+
+    monkeypatch.setattr(cli, "app", breaks)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == UNEXPECTED_ERROR
+    assert "unexpected Panic: \N{REPLACEMENT CHARACTER}[2Jout of range" in capsys.readouterr().err
 
 
 def test_bad_input_is_no_unexpected_error(

@@ -20,6 +20,7 @@ from arbiter.exclusions import Exclusion
 from arbiter.files.limits import CELLS, EXPIRIES
 from arbiter.forwards import DateLike
 from arbiter.timing.sessions import FIRST_YEAR, LAST_YEAR
+from arbiter.values import shorten_repr
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +30,7 @@ _REQUIRED_COLUMNS = (
 )
 _OPTIONAL_COLUMNS = ("last", "volume", "open_interest", "quote_time")
 _FIRST_DAY, _LAST_DAY = dt.date(FIRST_YEAR, 1, 1), dt.date(LAST_YEAR, 12, 31)
+_LONGEST_NAME = 32  # letters of a root or an index; the exchange's have six at most
 _MAX_STRIKE_SPOT_RATIO = 20.0  # median strike over spot, or spot over it: beyond, units differ
 
 
@@ -113,6 +115,12 @@ def _mark_unreadable_rows(options: pl.DataFrame) -> pl.DataFrame:
 def _find_underlying(listed: pl.Series, reading: Reading, given: str | None) -> str:
     """The index; options that may be American are refused."""
     roots = sorted(set(listed.drop_nulls()))
+    for root in (*roots, given or "", reading.underlying or ""):
+        if len(root) > _LONGEST_NAME or not root.isprintable():
+            raise ChainError(
+                f"root {shorten_repr(root)} is no name of an option series: give at most "
+                f"{_LONGEST_NAME} letters, without control characters"
+            )
     named = (given or reading.underlying or "").upper().lstrip("^")
     if reading.declared:
         known = {find_european_root(root).underlying for root in roots if root in EUROPEAN_ROOTS}

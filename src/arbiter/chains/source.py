@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from arbiter import forked
 from arbiter.chains.errors import ChainError
+from arbiter.chains.parquet_files import read_parquet
 from arbiter.files.limits import BYTES, CELLS, ROWS, read_within_limit
-from arbiter.files.parquet_size import ParquetDamageError, measure_parquet
+from arbiter.files.safe_text import show_controls
 
 _MAX_LINE_LENGTH = 20_000  # characters
 _LINES_AT_ONCE = 256
@@ -100,13 +101,14 @@ def _load_path(path: Path) -> RawSource:
             raise
         raise ChainError(f"{str(path)!r} cannot be read: {error}") from error
     # a name may hold bytes that are no UTF-8, and nothing that is written could hold it then
-    return _load_bytes(content, os.fsencode(path.name).decode(errors="replace"))
+    name = show_controls(os.fsencode(path.name).decode(errors="replace"))
+    return _load_bytes(content, name.replace("\n", " "))
 
 
 def _load_bytes(content: bytes, name: str) -> RawSource:
     BYTES.require(len(content), name, ChainError)
     if content[:4] == b"PAR1":
-        return SourceTable(name, _number_rows(_read_parquet(content, name)))
+        return SourceTable(name, _number_rows(read_parquet(content, name)))
     for magic, packing in _PACKED_FORMATS.items():
         if content.startswith(magic):
             raise ChainError(f"{name} is {packing}: unpack it, or save it as CSV")
@@ -143,29 +145,6 @@ def _find_line_feeds(content: bytes) -> NDArray[np.int64]:
         for begin in range(0, letters.size, size)
     ]
     return np.concatenate(found)
-
-
-def _read_parquet(content: bytes, name: str) -> pl.DataFrame:
-    """Columns of plain values: a chain has no nested ones, and a row of them is boundless."""
-    try:
-        BYTES.require(measure_parquet(content), f"{name}, unpacked,", ChainError)
-        lazy = pl.scan_parquet(content)
-        kept = [n for n, kind in lazy.collect_schema().items() if not kind.is_nested()]
-        rows = lazy.select(pl.len()).collect().item()
-        ROWS.require(rows, name, ChainError)
-        CELLS.require(rows * len(kept), name, ChainError)
-        frame = pl.read_parquet(content, columns=kept) if kept else pl.DataFrame()
-        # a text that is stored once may stand in every row
-        texts = frame.select(pl.col(pl.String, pl.Binary).cast(pl.Binary).bin.size())
-        BYTES.require(sum(column.sum() for column in texts), f"{name}, unpacked,", ChainError)
-        return frame
-    except ChainError:
-        raise
-    except (
-        *(pl.exceptions.PolarsError, pl.exceptions.PanicException),
-        *(ParquetDamageError, OSError, ValueError),
-    ) as error:
-        raise ChainError(f"{name} is not a readable Parquet file: {error}") from error
 
 
 def _convert_frame(source: Any) -> pl.DataFrame:

@@ -85,10 +85,8 @@ def _acquire(folder: Path) -> int:
                     "another folder"
                 )
             if _is_same_file(file, path):
-                owner = f"process {os.getpid()} on {platform.node() or 'this machine'}"
-                os.ftruncate(file, 0)
-                os.lseek(file, 0, os.SEEK_SET)
-                os.write(file, owner.encode(errors="replace"))
+                with suppress(OSError):  # a full disk keeps no name, and the lock holds
+                    _write_owner(file)
                 return file
         except BaseException:
             os.close(file)
@@ -101,6 +99,13 @@ def _is_same_file(file: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(file), path.stat())
     except FileNotFoundError:
         return False
+
+
+def _write_owner(file: int) -> None:
+    owner = f"process {os.getpid()} on {platform.node() or 'this machine'}"
+    os.ftruncate(file, 0)
+    os.lseek(file, 0, os.SEEK_SET)
+    os.write(file, owner.encode(errors="replace"))
 
 
 def _read_owner(path: Path) -> str:

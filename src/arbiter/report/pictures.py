@@ -111,20 +111,10 @@ def _draw_figures(readings: Readings) -> dict[str, Figure]:
 def _draw_cover(readings: Readings, summary: Mapping[str, Any]) -> Figure:
     with mpl.rc_context(picture_style.STYLE):
         figure = Figure(figsize=(11.0, 6.5))
-        figure.text(
-            0.06,
-            0.86,
-            headline.page_title(summary, readings.all_quotes),
-            fontsize=26,
-            weight="bold",
-        )
-        figure.text(
-            0.06,
-            0.80,
-            headline.page_subtitle(summary, readings),
-            fontsize=12,
-            color=plot_style.GREY,
-        )
+        title = escape_dollars(headline.page_title(summary, readings.all_quotes))
+        figure.text(0.06, 0.86, title, fontsize=26, weight="bold")
+        subtitle = escape_dollars(headline.page_subtitle(summary, readings))
+        figure.text(0.06, 0.80, subtitle, fontsize=12, color=plot_style.GREY)
         for i, card in enumerate(headline.build_cards(summary, readings)):
             x, y = 0.06 + 0.30 * (i % 3), 0.62 - 0.24 * (i // 3)
             figure.text(x, y, card.title, fontsize=10, color=plot_style.GREY)
