@@ -38,22 +38,23 @@ class LinearMap(NamedTuple):
     def __call__(self, x: Rough) -> Rough:
         """``(…, N)`` of inputs ``(…, K)``."""
         out = np.empty((*x.shape[:-1], self.bias.size), x.dtype)
-        out[...] = self.bias
         rows = np.ascontiguousarray(x).reshape(-1, x.shape[-1])
-        _add_product(rows, self.weight, out.reshape(-1, self.bias.size))
+        _fill_product(rows, self.weight, self.bias, out.reshape(-1, self.bias.size))
         return out
 
 
 def multiply(x: Rough, weight: Rough) -> Rough:
-    """``(M, N)`` products of ``(M, K)`` and ``(K, N)``."""
-    out = np.zeros((len(x), weight.shape[1]), x.dtype)
-    _add_product(np.ascontiguousarray(x), np.ascontiguousarray(weight), out)
-    return out
+    """``(…, N)`` products of ``(…, K)`` and ``(K, N)``."""
+    return LinearMap(np.ascontiguousarray(weight), np.zeros(weight.shape[1], x.dtype))(x)
 
 
 @compiled
-def _add_product(x: Rough, weight: Rough, out: Rough) -> None:
+def _fill_product(x: Rough, weight: Rough, bias: Rough, out: Rough) -> None:
     (M, K), rows, terms = x.shape, len(x) - len(x) % 4, len(weight) - len(weight) % 4
+    for i in range(M):
+        p = out[i]
+        for j in range(p.size):
+            p[j] = bias[j]
     for i in range(0, rows, 4):
         p, q, r, s = out[i], out[i + 1], out[i + 2], out[i + 3]
         for k in range(0, terms, 4):

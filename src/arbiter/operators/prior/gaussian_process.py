@@ -116,20 +116,17 @@ def guess_smiles(chain: Scaled, place: Array) -> tuple[Array, Array]:
     """``(B, L, H)`` smiles at heads ``(H,)`` of ζ, and logarithms of their standard errors."""
     (B, L), ends = chain.total.shape, chain.quotes.ends
     heads, at = splines(place, ZETA, STRIKES), splines(chain.zeta, ZETA, STRIKES)
-    every = Near(
-        (heads.left + STRIKES * np.arange(L)[:, None]).ravel(), np.tile(heads.basis, (L, 1))
-    )
+    first = STRIKES * np.arange(L + 1)
+    every = Near((heads.left + first[:-1, None]).ravel(), np.tile(heads.basis, (L, 1)))
     source, begin, left = _select_splines(ends, at.left)
+    by = along_clock(chain.total.ravel()).reshape(B, L * STRIKES, -1)
     half, found = np.exp(chain.noise), np.empty((2, B, L * place.size))
     for i in range(B):
-        own = slice(i * L, (i + 1) * L + 1)
-        first, some = begin[own], slice(ends[own][0], ends[own][L])
-        fan = SplineRows(
-            along_clock(chain.total[i]).reshape(L * STRIKES, -1), STRIKES * np.arange(L + 1)
-        )
-        asked = SplineRows(fan.by[source[first[0] : first[L]] - i * L * STRIKES], first - first[0])
-        near = Near(left[some] - first[0], at.basis[some])
+        own, some = begin[i * L : (i + 1) * L + 1], slice(ends[i * L], ends[(i + 1) * L])
+        selected = by[i, source[own[0] : own[L]] - i * first[L]]
+        near = Near(left[some] - own[0], at.basis[some])
         quotes = Quoted(near, chain.u[some], half[some])
+        fan, asked = SplineRows(by[i], first), SplineRows(selected, own - own[0])
         found[:, i] = read(posterior(fan, asked, quotes), every)
     smile, variance = found.reshape(2, B, L, -1)
     np.clip(smile, -MAX_LOG_VOLATILITY_RATIO, MAX_LOG_VOLATILITY_RATIO, out=smile)

@@ -190,7 +190,7 @@ def _take_step(g: Array, model: QuadraticModels, force: Array, clock: Array) -> 
     move = ordered - start
     longest = np.maximum(np.abs(move).max((1, 2), keepdims=True), MAX_LOG_SLOPE_STEP)
     moved = start + move * (MAX_LOG_SLOPE_STEP / longest)
-    return np.clip(moved, slope_head.MIN_LOG_RATIO, slope_head.MAX_LOG_RATIO)
+    return np.asarray(np.clip(moved, slope_head.MIN_LOG_RATIO, slope_head.MAX_LOG_RATIO))
 
 
 @compiled
