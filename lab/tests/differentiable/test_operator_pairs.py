@@ -491,7 +491,8 @@ def test_what_is_no_number_stays_none() -> None:
     assert not np.isfinite(g[2]).all()
     falling = np.array([[1.0, 1.0], [np.nan, 0.5], [0.5, 0.2]])
     ordered = np.empty_like(falling)
-    star_order_projection.order_along_maturity(falling, np.zeros(3), np.ones((3, 2)), ordered)
+    clock, weight = np.zeros((1, 3)), np.ones((1, 3, 2))
+    star_order_projection.order_along_maturity(falling[None], clock, weight, ordered[None])
     assert np.isnan(ordered[:, 0]).any()
     assert (np.diff(ordered[:, 1]) >= 0.0).all()
 

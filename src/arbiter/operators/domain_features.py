@@ -8,7 +8,6 @@ Shapes: C chains, L slices of all chains, m quotes of all.
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -119,6 +118,7 @@ def _compute_traits(seen: ObservedChains, slices: Indices, quotes: Indices) -> A
     nearest, size = np.minimum.reduceat(np.abs(z), starts), np.abs(seen.miss)
     skew, last = _measure_skews(z, u, starts), slices[1:] - 1
     line, level = _measure_kinks(expiry, z, u, seen.spread), _average_misses(seen, z, starts)
+    worst = _worst_expiry_misses(size, starts, slices)
     found = np.empty((slices.size - 1, len(domain.TRAITS)))
     found[:, 0], found[:, 1] = np.exp(seen.total[slices[:-1]]), np.exp(seen.total[last])
     found[:, 3] = np.diff(slices)
@@ -132,7 +132,7 @@ def _compute_traits(seen: ObservedChains, slices: Indices, quotes: Indices) -> A
         row[11] = _quantile(line[here][~np.isnan(line[here])], _WORST_QUANTILE)
         row[12] = _out_of_line(log_T[own], level[:, own])
         row[13], row[14] = _quantile(size[here], 0.5), _quantile(size[here], _WORST_QUANTILE)
-        row[15] = _worst_expiry_miss(np.append(starts[own], here.stop), size)
+        row[15] = size[here].max() if math.isnan(worst[chain]) else worst[chain]
         row[16] = seen.moved[chain]
     return found
 
@@ -191,14 +191,17 @@ def _out_of_line(log_T: Array, missed: Array) -> float:
     return float((np.abs(off) / np.sqrt(known)).max())
 
 
-def _worst_expiry_miss(ends: Indices, size: Array) -> float:
-    """The median miss of the worst expiry; the largest miss where all have too few quotes."""
-    medians = [
-        float(np.partition(size[begin:end], (end - begin - 1) // 2)[(end - begin - 1) // 2])
-        for begin, end in pairwise(ends.tolist())
-        if end - begin >= _MIN_QUOTES_PER_EXPIRY
-    ]
-    return max(medians) if medians else float(size[ends[0] : ends[-1]].max())
+def _worst_expiry_misses(size: Array, starts: Indices, slices: Indices) -> Array:
+    """``(C,)`` median miss of the worst expiry; NaN where all have too few quotes."""
+    count = np.diff(np.append(starts, size.size))
+    place = np.arange(count.max())
+    ordered = np.full((count.size, place.size), np.inf)
+    ordered[place < count[:, None]] = size
+    ordered.sort(1)
+    median = ordered[np.arange(count.size), (count - 1) // 2]
+    known = np.where(count >= _MIN_QUOTES_PER_EXPIRY, median, -np.inf)
+    worst = np.maximum.reduceat(known, slices[:-1])
+    return np.where(worst >= 0.0, worst, np.nan)
 
 
 def _quantile(values: Array, share: float) -> float:

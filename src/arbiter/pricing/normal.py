@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from arbiter.compiled import compiled, inlined
 from arbiter.conventions import Array
-from arbiter.pricing.elementary import exp, tail
+from arbiter.pricing.elementary import exp, log, tail
 
 ROOT_2PI = math.sqrt(2.0 * math.pi)
 INV_ROOT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
@@ -25,6 +25,8 @@ INV_ROOT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
 MAX_SERIES_WIDTH = 0.1
 MIN_SERIES_ARGUMENT = -8.0
 MAX_SERIES_ARGUMENT = 50.0  # past it the density is zero: the series' powers stay finite
+MIN_NORMAL = 2.3e-308  # numbers below have fewer digits, and not the exponent of others
+_FAINT_FACTOR, _LOG_FAINT_FACTOR = 2.0**120, 120.0 * math.log(2.0)
 
 
 @inlined
@@ -53,20 +55,23 @@ def mills(y: float) -> float:
     return right if y >= 0.0 else ROOT_2PI * exp(0.5 * y * y) - right
 
 
-@compiled
+@inlined
 def quantile(u: float) -> float:
     """Inverse of :func:`cdf`, relatively accurate for small ``u``."""
-    if not 0.0 < u < 1.0:
-        return -math.inf if u == 0.0 else (math.inf if u == 1.0 else math.nan)
-    log_small = math.log(min(u, 1.0 - u))
+    small = min(u, 1.0 - u)
+    faint = small < MIN_NORMAL  # whose logarithm is taken of a multiple
+    log_small = log(small * _FAINT_FACTOR if faint else small)
+    log_small -= _LOG_FAINT_FACTOR if faint else 0.0
     tau = math.sqrt(-2.0 * log_small)
     above = 2.515517 + tau * (0.802853 + tau * 0.010328)  # Abramowitz & Stegun 26.2.23
     x = tau - above / (1.0 + tau * (1.432788 + tau * (0.189269 + tau * 0.001308)))
     # Halley's method: 5e-4, 1e-10, rounding
     for _ in range(2):
-        off = mills(x) - ROOT_2PI * math.exp(log_small + 0.5 * x * x)
+        off = mills(x) - ROOT_2PI * exp(log_small + 0.5 * x * x)
         x += off / (1.0 - 0.5 * x * off)
-    return -x if u < 0.5 else x
+    x = -x if u < 0.5 else x
+    ends = -math.inf if u == 0.0 else (math.inf if u == 1.0 else math.nan)
+    return x if 0.0 < u < 1.0 else ends
 
 
 @inlined

@@ -14,8 +14,7 @@ the chain says too: by how far a first, Gaussian guess lies outside the interval
 square. It is what the basis cannot follow, or what is wrong with quotes.
 
 Of the cubic splines at a quote four are not zero: sums over the quotes of a slice are those of a
-few products. Splines beyond a slice's quotes have no part in it before the end, when all are asked
-for.
+few products.
 
 Shapes: L slices, N quotes of a chain, R splines along strikes of all slices, d coefficients.
 """
@@ -27,10 +26,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from arbiter.compiled import compiled
+from arbiter.compiled import compiled, inlined
 from arbiter.conventions import Array, Indices
-from arbiter.operators.matrix_products import multiply
 from arbiter.operators.prior.slice_offsets import (
+    BESIDE,
     NEAR,
     Belief,
     SplineRows,
@@ -39,8 +38,9 @@ from arbiter.operators.prior.slice_offsets import (
     likeliest,
     shares,
 )
+from arbiter.operators.prior.small_matrices import add_products, combine
 from arbiter.pricing.elementary import exp, tail
-from arbiter.pricing.normal import cdf_of, mills
+from arbiter.pricing.normal import cdf, mills
 
 ROUNDS = 1
 MID_VARIANCE_SHARE = 0.4  # of the squared half-spread: the variance of a mid, at first
@@ -77,39 +77,40 @@ class Quoted(NamedTuple):
     """Quotes of one chain, slice behind slice.
 
     Attributes:
-        ends: ``(L + 1,)`` where the quotes of each slice begin, and the last end.
         near: ``(N,)`` splines along strikes.
         u: ``(N,)`` middles of the intervals.
         half: ``(N,)`` half their lengths.
     """
 
-    ends: Indices
     near: Near
     u: Array
     half: Array
 
 
-def posterior(fan: SplineRows, quotes: Quoted) -> Belief:
-    """What intervals say of the splines of each slice."""
+def posterior(fan: SplineRows, asked: SplineRows, quotes: Quoted) -> Belief:
+    """What intervals say of the splines of each slice.
+
+    Args:
+        fan: All splines.
+        asked: Those that the quotes are between: no other has a part in it before the end.
+        quotes: Whose splines are those that are asked.
+    """
     u, half = quotes.u, quotes.half
     weight, centre = 1.0 / (MID_VARIANCE_SHARE * half * half + INITIAL_ERROR**2), u
-    asked, near = _select_splines(fan, quotes)
-    inside = Quoted(quotes.ends, near, u, half)
-    sums = _sum_observations(asked, inside, weight, centre)
+    sums = _sum_observations(asked, quotes, weight, centre)
     prior = likeliest(sums)
-    value, variance = np.empty(u.size), np.empty(u.size)
     reach = blur = error = 0.0
     for turn in range(ROUNDS):
-        read(believed(asked, sums, prior), near, value, variance)
+        value, variance = read(believed(asked, sums, prior), quotes.near)
         if turn == 0:
             beyond = np.maximum(np.abs(u - value) - half, 0.0)
-            error = math.sqrt(float(beyond @ beyond) / max(u.size, 1) + MIN_ERROR**2)
+            error = math.sqrt((beyond * beyond).sum() / max(u.size, 1) + MIN_ERROR**2)
         guess, alone = _cavity(value, variance, weight, centre)
         if turn == 0:
             reach, blur = average_error_laws(u - guess, alone + error**2, half)
         weight, centre = np.empty(u.size), np.empty(u.size)
-        _fill_sites((guess, alone), (u, half), (reach, blur, error), weight, centre)
-        sums = _sum_observations(asked, inside, weight, centre)
+        _fill_sites(guess, alone, u, half, (reach, blur, error), weight, centre)
+        sums = _sum_observations(asked, quotes, weight, centre)
     return believed(fan, sums, prior)
 
 
@@ -120,93 +121,57 @@ def _cavity(value: Array, variance: Array, weight: Array, centre: Array) -> tupl
     return alone * (value * precision - weight * centre), alone
 
 
-def _select_splines(fan: SplineRows, quotes: Quoted) -> tuple[SplineRows, Near]:
-    """Of the splines of each slice those from the first to the last at a quote.
-
-    Numbers of splines at the quotes are those among all that are left then.
-    """
-    ends, left = quotes.ends, quotes.near.left
-    count = np.diff(ends)
-    some = np.flatnonzero(count)
-    low, size = np.zeros(count.size, np.int64), np.zeros(count.size, np.int64)
-    low[some] = np.minimum.reduceat(left, ends[some])
-    size[some] = np.maximum.reduceat(left, ends[some]) + NEAR - low[some]
-    begin = np.concatenate([np.zeros(1, np.int64), np.cumsum(size)])
-    first = fan.ends[:-1] + low - begin[:-1]
-    source = np.arange(begin[-1]) + np.repeat(first, size)
-    near = Near(left + np.repeat(begin[:-1] - low, count), quotes.near.basis)
-    return SplineRows(np.take(fan.by, source, axis=1), begin), near
-
-
 def _sum_observations(fan: SplineRows, quotes: Quoted, weight: Array, centre: Array) -> Sums:
     """What observations of given weights come to."""
-    (d, R), L = fan.by.shape, quotes.ends.size - 1
-    loaded, none = np.empty((d, R)), np.empty((0, 0))
-    found = Sums(none, np.empty(d), np.zeros((d, L)), np.empty(L), np.empty(L))
-    _fill_sums(fan, quotes, (weight, centre), loaded, found)
-    some = np.flatnonzero(np.diff(fan.ends))
-    found.rows[:, some] = np.add.reduceat(loaded, fan.ends[some], axis=1)  # splines add up to one
-    return found._replace(gram=np.asarray(multiply(fan.by, loaded.T), dtype=np.float64))
+    (R, d), count = fan.by.shape, np.diff(fan.ends)
+    band, loaded = np.zeros((R, 2 * NEAR)), np.zeros((R, d + BESIDE))
+    _weigh_splines(*quotes.near, weight, centre, band, loaded)
+    combine(fan.by, np.arange(1 - NEAR, R + 1 - NEAR), band, loaded)
+    gram, rows = np.zeros((1, d, d + BESIDE)), np.empty((count.size, d + BESIDE))
+    add_products(fan.by[None], loaded[None], gram)
+    some = np.arange(NEAR * -(-count.max() // NEAR))  # splines add up to one: so do their sums
+    combine(loaded, fan.ends[:-1], (some < count[:, None]).astype(np.float64), rows)
+    return Sums(gram[0], rows, rows[:, d + 1].copy())
 
 
 @compiled
-def read(belief: Belief, near: Near, mean: Array, variance: Array) -> None:
+def _weigh_splines(
+    left: Indices, basis: Array, weight: Array, centre: Array, band: Array, loaded: Array
+) -> None:
+    """Weights of products of splines, of each with those from the third before it.
+
+    Beside ``loaded``: of each alone with what is observed, and of each alone.
+    """
+    side = loaded.shape[1] - BESIDE
+    for i in range(left.size):
+        for a in range(NEAR):
+            at, part = left[i] + a, weight[i] * basis[i, a]
+            loaded[at, side] += part * centre[i]
+            loaded[at, side + 1] += part
+            for b in range(NEAR):
+                band[at, NEAR - 1 + b - a] += part * basis[i, b]
+
+
+def read(belief: Belief, near: Near) -> tuple[Array, Array]:
     """Mean and variance at places, numbers of splines being those among all slices."""
-    basis = near.basis
-    for i in range(near.left.size):
+    mean, variance = np.empty(near.left.size), np.empty(near.left.size)
+    _fill_moments(belief.mean, belief.near, near.left, near.basis, mean, variance)
+    return mean, variance
+
+
+@compiled
+def _fill_moments(
+    known: Array, near: Array, left: Indices, basis: Array, mean: Array, variance: Array
+) -> None:
+    for i in range(left.size):
         mean[i] = variance[i] = 0.0
         for a in range(NEAR):
-            at = near.left[i] + a
-            mean[i] += basis[i, a] * belief.mean[at]
-            part = basis[i, a] * belief.near[0, at]
+            at = left[i] + a
+            mean[i] += basis[i, a] * known[at]
+            part = basis[i, a] * near[0, at]
             for b in range(a + 1, NEAR):
-                part += 2.0 * basis[i, b] * belief.near[b - a, at]
+                part += 2.0 * basis[i, b] * near[b - a, at]
             variance[i] += basis[i, a] * part
-
-
-@compiled
-def _fill_sums(
-    fan: SplineRows, quotes: Quoted, sites: tuple[Array, Array], loaded: Array, out: Sums
-) -> None:
-    """Sums that are not those of ``loaded``, which is what coefficients make of the quotes."""
-    (d, R), (weight, centre) = fan.by.shape, sites
-    near, said = np.zeros((NEAR, R)), np.zeros(R)
-    for each in range(quotes.ends.size - 1):
-        mass = level = 0.0
-        for i in range(quotes.ends[each], quotes.ends[each + 1]):
-            w, y = weight[i], weight[i] * centre[i]
-            mass += w
-            level += y
-            for a in range(NEAR):
-                at, part = quotes.near.left[i] + a, quotes.near.basis[i, a]
-                said[at] += y * part
-                for b in range(a, NEAR):
-                    near[b - a, at] += w * part * quotes.near.basis[i, b]
-        out.mass[each], out.level[each] = mass, level
-    for j in range(d):
-        _load(fan.by[j], near, loaded[j])
-    for j in range(d):
-        row, found = fan.by[j], 0.0
-        for r in range(R):
-            found += said[r] * row[r]
-        out.side[j] = found
-
-
-@compiled
-def _load(x: Array, near: Array, loaded: Array) -> None:
-    """A row x times a symmetric matrix of few diagonals."""
-    a, b, c, d, R = near[0], near[1], near[2], near[3], x.size
-    for r in range(R - 6):  # numbers of places only grow: others might count from the end
-        after = b[r + 3] * x[r + 4] + c[r + 3] * x[r + 5] + d[r + 3] * x[r + 6]
-        before = b[r + 2] * x[r + 2] + c[r + 1] * x[r + 1] + d[r] * x[r]
-        loaded[r + 3] = a[r + 3] * x[r + 3] + after + before
-    for end in (0, max(R - 3, 3)):
-        for r in range(end, min(end + 3, R)):
-            loaded[r] = a[r] * x[r]
-            for off in range(1, min(NEAR, R - r)):
-                loaded[r] += near[off, r] * x[r + off]
-            for off in range(1, min(NEAR, r + 1)):
-                loaded[r] += near[off, r - off] * x[r - off]
 
 
 def average_error_laws(off: Array, variance: Array, half: Array) -> tuple[float, float]:
@@ -217,24 +182,36 @@ def average_error_laws(off: Array, variance: Array, half: Array) -> tuple[float,
         variance: ``(N,)`` of the latter, with that of a Gaussian error.
         half: ``(N,)`` half the lengths of the intervals.
     """
-    reach, blur = _LAWS[:, 0, None] * half, _LAWS[:, 1, None] * half  # (K, N)
-    per, near = 1.0 / np.sqrt(variance + blur * blur), np.abs(off)
-    mass = cdf_of((reach - near) * per) - cdf_of(-(reach + near) * per)
-    score = np.log(np.maximum(mass / (2.0 * reach), MIN_DENSITY)).sum(1)
-    share = shares(score)
-    return float(share @ _LAWS[:, 0]), float(share @ _LAWS[:, 1])
+    density = np.empty((len(_LAWS), off.size))
+    _fill_densities(off, variance, half, _LAWS, density)
+    found = (shares(np.log(density).sum(1))[:, None] * _LAWS).sum(0)
+    return float(found[0]), float(found[1])
+
+
+@compiled
+def _fill_densities(off: Array, variance: Array, half: Array, laws: Array, density: Array) -> None:
+    """Densities of quotes under each law."""
+    for law in range(len(laws)):
+        row = density[law]
+        for i in range(off.size):
+            reach, blur, near = laws[law, 0] * half[i], laws[law, 1] * half[i], abs(off[i])
+            per = 1.0 / math.sqrt(variance[i] + blur * blur)
+            mass = cdf((reach - near) * per) - cdf(-(reach + near) * per)
+            row[i] = max(mass / (2.0 * reach), MIN_DENSITY)
 
 
 @compiled
 def _fill_sites(
-    cavity: tuple[Array, Array],
-    quotes: tuple[Array, Array],
+    guess: Array,
+    alone: Array,
+    u: Array,
+    half: Array,
     law: tuple[float, float, float],
     weight: Array,
     centre: Array,
 ) -> None:
     """Weight and centre of the site that has the moments of each interval under its cavity."""
-    (guess, alone), (u, half), (reach, blur, error) = cavity, quotes, law
+    reach, blur, error = law
     for i in range(u.size):
         far, own = reach * half[i], (blur * half[i]) ** 2 + error**2
         wide = alone[i] + own
@@ -245,7 +222,7 @@ def _fill_sites(
         weight[i] = 1.0 / (1.0 / sharp + own)
 
 
-@compiled
+@inlined
 def truncated(mean: float, variance: float, low: float, high: float) -> tuple[float, float]:
     """Mean and variance of a normal variable between two ends, however far out these are."""
     deviation = math.sqrt(variance)

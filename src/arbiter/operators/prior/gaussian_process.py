@@ -23,11 +23,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from arbiter.conventions import Array
-from arbiter.operators.matrix_products import multiply
+from arbiter.conventions import Array, Indices
 from arbiter.operators.prior.bid_ask_likelihood import Near, Quoted, posterior, read
 from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO, Scaled
-from arbiter.operators.prior.slice_offsets import SplineRows
+from arbiter.operators.prior.slice_offsets import NEAR, SplineRows
+from arbiter.operators.prior.small_matrices import combine
 from arbiter.operators.prior.star_order_projection import transport
 from arbiter.operators.prior.transport_prices import PricedSmile, Smile, price_smile
 
@@ -74,16 +74,17 @@ def factor() -> Array:
 
 @lru_cache(maxsize=1)
 def _factor_along_clock() -> Array:
-    """``(NW, d·NZ)`` the same, in the order of use."""
-    return np.ascontiguousarray(np.moveaxis(factor(), 0, -1)).reshape(CLOCKS, -1)
+    """``(NW, NZ·d)`` the same in the order of use, with coefficients of nothing to a multiple."""
+    F = np.moveaxis(factor(), 1, 0)
+    return np.pad(F, ((0, 0), (0, 0), (0, -F.shape[2] % 8))).reshape(CLOCKS, -1)
 
 
 def along_clock(total: Array) -> Array:
-    """``(M, d, NZ)`` what coefficients make of the splines along strikes, at ``log(σ√T)``."""
-    clock, near = splines(total, CLOCK, CLOCKS), np.zeros((total.size, CLOCKS))
-    at = clock.left[:, None] + np.arange(clock.basis.shape[1])
-    np.put_along_axis(near, at, clock.basis, 1)
-    return multiply(near, _factor_along_clock()).reshape(total.size, -1, STRIKES)
+    """``(M, NZ, d)`` what coefficients make of the splines along strikes, at ``log(σ√T)``."""
+    clock, F = splines(total, CLOCK, CLOCKS), _factor_along_clock()
+    found = np.empty((total.size, F.shape[1]))
+    combine(F, clock.left, clock.basis, found)
+    return found.reshape(total.size, STRIKES, -1)
 
 
 def splines(x: Array, ends: tuple[float, float], count: int) -> Near:
@@ -115,18 +116,34 @@ def guess_smiles(chain: Scaled, place: Array) -> tuple[Array, Array]:
     """``(B, L, H)`` smiles at heads ``(H,)`` of ζ, and logarithms of their standard errors."""
     (B, L), ends = chain.total.shape, chain.quotes.ends
     heads, at = splines(place, ZETA, STRIKES), splines(chain.zeta, ZETA, STRIKES)
-    every = Near(
-        (heads.left + STRIKES * np.arange(L)[:, None]).ravel(), np.tile(heads.basis, (L, 1))
-    )
-    slices, half = along_clock(chain.total.ravel()), np.exp(chain.noise)
-    smile, variance = np.empty((B, L, place.size)), np.empty((B, L, place.size))
+    first = STRIKES * np.arange(L + 1)
+    every = Near((heads.left + first[:-1, None]).ravel(), np.tile(heads.basis, (L, 1)))
+    source, begin, left = _select_splines(ends, at.left)
+    by = along_clock(chain.total.ravel()).reshape(B, L * STRIKES, -1)
+    half, found = np.exp(chain.noise), np.empty((2, B, L * place.size))
     for i in range(B):
-        by = np.swapaxes(slices[i * L : (i + 1) * L], 0, 1).reshape(-1, L * STRIKES)  # (d, R)
-        fan = SplineRows(by, np.arange(L + 1) * STRIKES)
-        begin = ends[i * L : (i + 1) * L + 1]
-        some = slice(begin[0], begin[L])
-        near = Near(at.left[some], at.basis[some])
-        belief = posterior(fan, Quoted(begin - begin[0], near, chain.u[some], half[some]))
-        read(belief, every, smile[i].reshape(-1), variance[i].reshape(-1))
+        own, some = begin[i * L : (i + 1) * L + 1], slice(ends[i * L], ends[(i + 1) * L])
+        selected = by[i, source[own[0] : own[L]] - i * first[L]]
+        near = Near(left[some] - own[0], at.basis[some])
+        quotes = Quoted(near, chain.u[some], half[some])
+        fan, asked = SplineRows(by[i], first), SplineRows(selected, own - own[0])
+        found[:, i] = read(posterior(fan, asked, quotes), every)
+    smile, variance = found.reshape(2, B, L, -1)
     np.clip(smile, -MAX_LOG_VOLATILITY_RATIO, MAX_LOG_VOLATILITY_RATIO, out=smile)
     return smile, 0.5 * np.log(np.maximum(variance, MIN_VARIANCE))
+
+
+def _select_splines(ends: Indices, left: Indices) -> tuple[Indices, Indices, Indices]:
+    """Of the splines of each slice those from the first to the last at a quote.
+
+    Their numbers among all; where those of each slice begin, and the last end; and ``left``, the
+    first of each quote, in numbers among those that are selected.
+    """
+    count = np.diff(ends)
+    some, low, size = np.flatnonzero(count), np.zeros_like(count), np.zeros_like(count)
+    low[some] = np.minimum.reduceat(left, ends[some])
+    size[some] = np.maximum.reduceat(left, ends[some]) + NEAR - low[some]
+    begin = np.concatenate([np.zeros(1, np.int64), np.cumsum(size)])
+    shift = begin[:-1] - low
+    source = np.arange(begin[-1]) + np.repeat(STRIKES * np.arange(count.size) - shift, size)
+    return source, begin, left + np.repeat(shift, count)

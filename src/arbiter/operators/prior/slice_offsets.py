@@ -14,6 +14,9 @@ as wild as most.
 
 Of the splines at a place four are not zero: variances are read off covariances of neighbours.
 
+A side is kept as a column beside its matrix, and splines as further ones: one sweep of Cholesky's
+method then solves for all of them.
+
 Shapes: L slices, R splines along strikes of all slices, d coefficients.
 """
 
@@ -26,8 +29,7 @@ import numpy as np
 
 from arbiter.compiled import compiled
 from arbiter.conventions import Array, Indices
-from arbiter.operators.matrix_products import multiply
-from arbiter.operators.prior import small_matrices
+from arbiter.operators.prior.small_matrices import add_products, diagonals, factorise
 
 OFFSET_DEVIATIONS = (3e-4, 3e-3, 0.012, 0.04)  # s, in log-volatility
 PRIOR_SCALES = (0.5, 1.0, 2.0, 4.0, 8.0)  # τ
@@ -35,13 +37,14 @@ INITIAL_PRIOR_SCALE = 2.0  # τ while s is looked for
 MIN_LIKELIHOOD_SHARE = 0.01  # likelihoods this far below the largest count for nothing
 NEAR = 4  # splines that are not zero at a place
 _LOG_MIN_SHARE = math.log(MIN_LIKELIHOOD_SHARE)
+BESIDE = 8  # columns beside a matrix, as wide as registers: the first is its side
 
 
 class SplineRows(NamedTuple):
     """Splines along strikes of all slices.
 
     Attributes:
-        by: ``(d, R)`` what coefficients make of them.
+        by: ``(R, d)`` what coefficients make of them.
         ends: ``(L + 1,)`` where those of each slice begin, and the last end.
     """
 
@@ -53,18 +56,14 @@ class Sums(NamedTuple):
     """What observations come to: W their weights, y their values.
 
     Attributes:
-        gram: ``(d, d)`` ``ΦᵀWΦ``.
-        side: ``(d,)`` ``ΦᵀWy``.
-        rows: ``(d, L)`` ``ΦᵀW1`` of each slice.
+        gram: ``(d, d + 8)`` the upper half of ``ΦᵀWΦ``, and in the next column ``ΦᵀWy``.
+        rows: ``(L, d + 8)`` ``1ᵀWΦ`` of each slice, and in the next column ``1ᵀWy``.
         mass: ``(L,)`` ``1ᵀW1`` of each slice.
-        level: ``(L,)`` ``1ᵀWy`` of each slice.
     """
 
     gram: Array
-    side: Array
     rows: Array
     mass: Array
-    level: Array
 
 
 class Prior(NamedTuple):
@@ -93,11 +92,16 @@ class Belief(NamedTuple):
 
 def believed(fan: SplineRows, sums: Sums, prior: Prior) -> Belief:
     """The splines of each slice after observations."""
-    precision, side, mass = _eliminate_levels(sums, prior.uneven)
-    _evaluate(precision, prior.wild, side, precision)  # which leaves its factor
-    mean, near = np.empty(fan.by.shape[1]), np.empty((NEAR, fan.by.shape[1]))
-    _fill_belief(fan, sums, (precision, side, mass), Belief(mean, near))
-    return Belief(mean, near)
+    precision, mass = _eliminate_levels(sums, prior.uneven)
+    (d, wide), R = precision.shape, len(fan.by)
+    lean, system = sums.rows / mass[:, None], np.zeros((1, d, wide + R + -R % BESIDE))
+    system[0, :, :wide] = precision
+    diagonals(system)[...] += prior.wild**-2.0
+    _lay_splines(fan.by, fan.ends, lean, system[0])
+    factorise(system)
+    found = Belief(np.empty(R), np.empty((NEAR, R)))
+    _fill_belief(system[0], fan.ends, lean[:, d] + 0.0, 1.0 / mass, found.mean, found.near)
+    return found
 
 
 def likeliest(sums: Sums) -> Prior:
@@ -106,19 +110,16 @@ def likeliest(sums: Sums) -> Prior:
     Scales are tried from the middle down, then up, as far as one counts.
     """
     uneven = _find_offset_deviation(sums)
-    precision, side, _ = _eliminate_levels(sums, uneven)
-    d, room = side.size, np.empty_like(precision)
-    middle = PRIOR_SCALES.index(INITIAL_PRIOR_SCALE)
-    height = np.full(len(PRIOR_SCALES), -np.inf)
-    for way in (
-        range(middle, middle + 1),
-        range(middle - 1, -1, -1),
-        range(middle + 1, len(height)),
-    ):
+    precision, _ = _eliminate_levels(sums, uneven)
+    middle, height = PRIOR_SCALES.index(INITIAL_PRIOR_SCALE), np.full(len(PRIOR_SCALES), -np.inf)
+    height[middle - 1 : middle + 2] = _evaluate(precision, PRIOR_SCALES[middle - 1 : middle + 2])
+    most = height[middle]
+    for way in (range(middle - 1, -1, -1), range(middle + 1, height.size)):
         for i in way:
-            scale = PRIOR_SCALES[i]
-            height[i] = _evaluate(precision, scale, side, room) - d * math.log(scale)
-            if not height[i] - height.max() > _LOG_MIN_SHARE:
+            if abs(i - middle) > 1:
+                height[i] = _evaluate(precision, PRIOR_SCALES[i : i + 1])[0]
+            most = max(most, height[i])
+            if not height[i] - most > _LOG_MIN_SHARE:
                 break
     return Prior(uneven, _average(PRIOR_SCALES, height))
 
@@ -135,81 +136,80 @@ def shares(score: Array) -> Array:
 
 def _average(values: tuple[float, ...], score: Array) -> float:
     """The geometric mean of values by their log-likelihoods."""
-    return math.exp(float(shares(score) @ np.log(values)))
+    return math.exp(float((shares(score) * np.log(values)).sum()))
 
 
 def _find_offset_deviation(sums: Sums) -> float:
     """The size of levels. Coefficients are solved for instead of the levels, once for all sizes."""
-    factor, rows, side = sums.gram.copy(), sums.rows.copy(), sums.side.copy()
-    factor.ravel()[:: side.size + 1] += INITIAL_PRIOR_SCALE**-2.0
-    small_matrices.factorise(factor)
-    small_matrices.forward_all(factor, rows)
-    small_matrices.forward(factor, side)
-    precision = np.diag(sums.mass) - multiply(rows.T, rows)
-    level, room = sums.level - (rows * side[:, None]).sum(0), np.empty_like(precision)
-    height = [
-        _evaluate(precision, size, level, room) - level.size * math.log(size)
-        for size in OFFSET_DEVIATIONS
-    ]
-    return _average(OFFSET_DEVIATIONS, np.array(height))
+    d, L = len(sums.gram), sums.mass.size
+    count = L + -L % BESIDE
+    system = np.zeros((1, d, d + count + BESIDE))
+    gram, rows, side = (system[0, :, i:] for i in (0, d, d + count))
+    gram[:, :d], rows[:, :L], side[:, 0] = sums.gram[:, :d], sums.rows[:, :d].T, sums.gram[:, d]
+    diagonals(system)[...] += INITIAL_PRIOR_SCALE**-2.0
+    factorise(system)
+    solved = np.ascontiguousarray(system[:, :, d:])
+    precision = np.zeros((1, count, count + BESIDE))
+    add_products(solved, solved, precision)
+    np.negative(precision, out=precision)
+    diagonals(precision)[0, :L] += sums.mass
+    precision[0, :L, count] += sums.rows[:, d]
+    return _average(OFFSET_DEVIATIONS, _evaluate(precision[0], OFFSET_DEVIATIONS))
 
 
-def _eliminate_levels(sums: Sums, uneven: float) -> tuple[Array, Array, Array]:
+def _eliminate_levels(sums: Sums, uneven: float) -> tuple[Array, Array]:
     """What is left for the coefficients under levels of a deviation, without their own prior.
 
-    Precision ``(d, d)``, side ``(d,)``, and the precision ``(L,)`` of the levels,
-    the coefficients given.
+    Precision and side ``(d, d + 8)``, and the precision ``(L,)`` of the levels, the coefficients
+    given.
     """
-    mass = sums.mass + uneven**-2.0
-    lean = sums.rows / mass
-    return sums.gram - multiply(sums.rows, lean.T), sums.side - (lean * sums.level).sum(1), mass
+    mass, left = sums.mass + uneven**-2.0, sums.gram[None].copy()
+    add_products((sums.rows / -mass[:, None])[None], sums.rows[None], left)
+    return left[0], mass
+
+
+def _evaluate(precision: Array, scales: tuple[float, ...]) -> Array:
+    """``(K,)`` log-likelihoods of scales of the prior, from a precision without it and its side.
+
+    Half of what the side explains, less half the log-volume.
+    """
+    n, scale = len(precision), np.array(scales)
+    stack = np.repeat(precision[None], scale.size, 0)
+    diagonal = diagonals(stack)
+    diagonal += scale[:, None] ** -2.0
+    factorise(stack)
+    explained = 0.5 * (stack[:, :, n] ** 2).sum(1)
+    return np.asarray(explained + np.log(diagonal).sum(1) - n * np.log(scale))
 
 
 @compiled
-def _evaluate(precision: Array, scale: float, side: Array, factor: Array) -> float:
-    """Half of what a side explains under a precision with a prior, less half its log-volume.
-
-    ``factor`` is filled with Cholesky's factor, and may be the precision itself.
-    """
-    d, found, solved = side.size, 0.0, side.copy()
-    for i in range(d):
-        for j in range(i, d):
-            factor[i, j] = precision[i, j]
-        factor[i, i] += scale**-2.0
-    small_matrices.factorise(factor)
-    small_matrices.forward(factor, solved)
-    for j in range(d):
-        found += 0.5 * solved[j] ** 2 + math.log(factor[j, j])  # a reciprocal
-    return found
+def _lay_splines(by: Array, ends: Indices, lean: Array, system: Array) -> None:
+    """The splines of each slice as further columns, without what their level takes."""
+    d, first = by.shape[1], by.shape[1] + BESIDE
+    for each in range(ends.size - 1):
+        for r in range(ends[each], ends[each + 1]):
+            for j in range(d):
+                system[j, first + r] = by[r, j] - lean[each, j]
 
 
 @compiled
 def _fill_belief(
-    fan: SplineRows, sums: Sums, solved: tuple[Array, Array, Array], belief: Belief
+    system: Array, ends: Indices, level: Array, loose: Array, mean: Array, near: Array
 ) -> None:
-    """The splines of each slice, from the factor, side and mass that are left."""
-    (d, R), (factor, given, mass), (mean, near) = fan.by.shape, solved, belief
-    side = given.copy()
-    small_matrices.solve(factor, side)
-    own, lean, freed = np.empty(R, np.int64), np.empty(mass.size), np.empty((d, R))
-    for each in range(mass.size):
-        level = sums.level[each]
-        for j in range(d):
-            level -= sums.rows[j, each] * side[j]
-        for r in range(fan.ends[each], fan.ends[each + 1]):
-            mean[r], own[r] = level / mass[each], each
+    """The splines of each slice, from their columns and the side, both solved for."""
+    d, R, first = len(system), mean.size, len(system) + BESIDE
+    for each in range(level.size):
+        for r in range(ends[each], ends[each + 1]):
+            mean[r] = level[each]
             for off in range(NEAR):
-                near[off, r] = 1.0 / mass[each]
-    for j in range(d):
-        row, loose, by = fan.by[j], freed[j], side[j]
-        for each in range(mass.size):
-            lean[each] = sums.rows[j, each] / mass[each]
+                near[off, r] = loose[each]
+    for j in range(0, d, 4):
+        a, b, c, w = system[j, d], system[j + 1, d], system[j + 2, d], system[j + 3, d]
+        e, f = system[j, first : first + R], system[j + 1, first : first + R]
+        g, h = system[j + 2, first : first + R], system[j + 3, first : first + R]
         for r in range(R):
-            loose[r] = row[r] - lean[own[r]]
-        for r in range(R):
-            mean[r] += row[r] * by
-    small_matrices.forward_all(factor, freed)
-    for j in range(d):
-        for off in range(NEAR):
-            for r in range(R - off):
-                near[off, r] += freed[j, r] * freed[j, r + off]
+            mean[r] += (a * e[r] + b * f[r]) + (c * g[r] + w * h[r])
+        for off in range(min(NEAR, R)):
+            row, p, q, s, t = near[off], e[off:], f[off:], g[off:], h[off:]
+            for r in range(p.size):
+                row[r] += (e[r] * p[r] + f[r] * q[r]) + (g[r] * s[r] + h[r] * t[r])

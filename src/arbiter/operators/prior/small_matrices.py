@@ -1,8 +1,9 @@
-"""Small dense matrices in compiled loops, each thread by itself.
+"""Small dense matrices in compiled loops, S of one size behind each other.
 
-Symmetric matrices are given by their upper half, and Cholesky's factor U with ``P = UᵀU`` takes its
-place: rows are added to rows then, many numbers at a time and every sum in the order written. On
-the diagonal of a factor are the reciprocals: a product is done sooner than a quotient.
+A symmetric matrix is given by its upper half, and Cholesky's factor U with ``P = UᵀU`` takes its
+place; below the diagonal is anything. On the diagonal of a factor are the reciprocals: a product is
+done sooner than a quotient. Four rows meet four others at a time, in slices as wide as registers,
+and every sum is in one order. The number of rows is a multiple of four.
 """
 
 from __future__ import annotations
@@ -10,99 +11,99 @@ from __future__ import annotations
 import math
 
 from arbiter.compiled import compiled
-from arbiter.conventions import Array
+from arbiter.conventions import Array, Indices
 
 
-@compiled
-def squares(A: Array, P: Array) -> None:
-    """``AᵀA`` into P, both halves: whole rows are done sooner than what is left of them."""
-    many, n = A.shape
-    tiled = many - many % 4
-    for i in range(n):
-        row = P[i]
-        for j in range(n):
-            row[j] = 0.0
-        for r in range(0, tiled, 4):
-            e, f, g, h = A[r], A[r + 1], A[r + 2], A[r + 3]
-            a, b, c, d = e[i], f[i], g[i], h[i]
-            for j in range(n):
-                row[j] += (a * e[j] + b * f[j]) + (c * g[j] + d * h[j])
-        for r in range(tiled, many):
-            e = A[r]
-            a = e[i]
-            for j in range(n):
-                row[j] += a * e[j]
+def add_products(left: Array, right: Array, out: Array) -> None:
+    """Add the upper halves of ``AᵀB``, ``(S, n, m)``, of ``(S, r, ≥n)`` and ``(S, r, m)``."""
+    _sweep(left, right, out, False)
 
 
-@compiled
 def factorise(P: Array) -> None:
-    """Cholesky's factor of a symmetric matrix, in place of its upper half; no other is read."""
-    n = len(P)
-    for i in range(n):
-        row, k = P[i], 0
-        while k + 4 <= i:
-            e, f, g, h = P[k], P[k + 1], P[k + 2], P[k + 3]
-            a, b, c, d = e[i], f[i], g[i], h[i]
-            for j in range(i, n):
-                row[j] -= (a * e[j] + b * f[j]) + (c * g[j] + d * h[j])
-            k += 4
-        for last in range(k, i):
-            e = P[last]
-            a = e[i]
-            for j in range(i, n):
-                row[j] -= a * e[j]
-        scale = 1.0 / math.sqrt(row[i])
-        for j in range(i + 1, n):
-            row[j] *= scale
-        row[i] = scale
+    """Cholesky's factors of ``(S, n, n)``, in place; columns beside are solved for under ``Uᵀ``."""
+    _sweep(P, P, P, True)
 
 
 @compiled
-def forward(factor: Array, x: Array) -> None:
-    """The linear system of ``Uᵀ``, in place."""
-    n = x.size
-    for i in range(n):
-        row = factor[i]
-        x[i] *= row[i]
-        by = x[i]
-        for j in range(i + 1, n):
-            x[j] -= by * row[j]
+def _sweep(left: Array, right: Array, out: Array, factors: bool) -> None:
+    """Four rows after four: products are added, or those of the rows above taken off."""
+    (S, n, _), whole, sign = out.shape, left.shape[1], -1.0 if factors else 1.0
+    for each in range(S):
+        A, B, C = left[each], right[each], out[each]
+        for i in range(0, n, 4):
+            at, terms = i - i % 8, i if factors else whole
+            p, q, r, s = C[i, at:], C[i + 1, at:], C[i + 2, at:], C[i + 3, at:]
+            for k in range(0, terms - 3, 4):
+                e, f, g, h = A[k], A[k + 1], A[k + 2], A[k + 3]
+                pa, pb, pc, pd = sign * e[i], sign * f[i], sign * g[i], sign * h[i]
+                qa, qb, qc, qd = sign * e[i + 1], sign * f[i + 1], sign * g[i + 1], sign * h[i + 1]
+                ra, rb, rc, rd = sign * e[i + 2], sign * f[i + 2], sign * g[i + 2], sign * h[i + 2]
+                sa, sb, sc, sd = sign * e[i + 3], sign * f[i + 3], sign * g[i + 3], sign * h[i + 3]
+                e, f, g, h = B[k, at:], B[k + 1, at:], B[k + 2, at:], B[k + 3, at:]
+                for j in range(p.size):
+                    a, b, c, d = e[j], f[j], g[j], h[j]
+                    p[j] += (pa * a + pb * b) + (pc * c + pd * d)
+                    q[j] += (qa * a + qb * b) + (qc * c + qd * d)
+                    r[j] += (ra * a + rb * b) + (rc * c + rd * d)
+                    s[j] += (sa * a + sb * b) + (sc * c + sd * d)
+            for own in range(i, i + 4):
+                p = C[own, at:]
+                for k in range(terms - terms % 4, own if factors else terms):
+                    a, e = sign * A[k, own], B[k, at:]
+                    for j in range(p.size):
+                        p[j] += a * e[j]
+                if factors:
+                    scale = 1.0 / math.sqrt(C[own, own])
+                    for j in range(p.size):
+                        p[j] *= scale
+                    C[own, own] = scale
+
+
+def diagonals(P: Array) -> Array:
+    """``(S, n)`` the diagonals of matrices, a view."""
+    return P.reshape(len(P), -1)[:, :: P.shape[2] + 1]
 
 
 @compiled
 def solve(factor: Array, x: Array) -> None:
-    """The linear system of a matrix so factorised, in place."""
-    forward(factor, x)
-    n = x.size
-    for i in range(n - 1, -1, -1):
-        row, a, b, c, d, j = factor[i], 0.0, 0.0, 0.0, 0.0, i + 1
-        while j + 4 <= n:  # one sum would wait for its own last addition
-            a += row[j] * x[j]
-            b += row[j + 1] * x[j + 1]
-            c += row[j + 2] * x[j + 2]
-            d += row[j + 3] * x[j + 3]
-            j += 4
-        for last in range(j, n):
-            a += row[last] * x[last]
-        x[i] = row[i] * (x[i] - ((a + b) + (c + d)))
+    """The linear systems of matrices so factorised, ``(S, n)``, in place."""
+    n = x.shape[1]
+    for each in range(len(x)):
+        U, y = factor[each], x[each]
+        for i in range(n):
+            row = U[i]
+            y[i] *= row[i]
+            by = y[i]
+            for j in range(i + 1, n):
+                y[j] -= by * row[j]
+        for i in range(n - 1, -1, -1):
+            row, a, b, c, d, j = U[i], 0.0, 0.0, 0.0, 0.0, i + 1
+            while j + 4 <= n:  # one sum would wait for its own last addition
+                a += row[j] * y[j]
+                b += row[j + 1] * y[j + 1]
+                c += row[j + 2] * y[j + 2]
+                d += row[j + 3] * y[j + 3]
+                j += 4
+            for last in range(j, n):
+                a += row[last] * y[last]
+            y[i] = row[i] * (y[i] - ((a + b) + (c + d)))
 
 
 @compiled
-def forward_all(factor: Array, X: Array) -> None:
-    """The system of ``Uᵀ`` for every column of X, in place."""
-    n, many = X.shape
-    for i in range(n):
-        row, k = X[i], 0
-        while k + 4 <= i:
-            a, b, c, d = factor[k, i], factor[k + 1, i], factor[k + 2, i], factor[k + 3, i]
-            e, f, g, h = X[k], X[k + 1], X[k + 2], X[k + 3]
-            for r in range(many):
-                row[r] -= (a * e[r] + b * f[r]) + (c * g[r] + d * h[r])
-            k += 4
-        for last in range(k, i):
-            a, e = factor[last, i], X[last]
-            for r in range(many):
-                row[r] -= a * e[r]
-        scale = factor[i, i]
-        for r in range(many):
-            row[r] *= scale
+def combine(rows: Array, first: Indices, share: Array, out: Array) -> None:
+    """Rows that are sums of neighbours ``(…, n)``, from the first on, by shares ``(M, 4·…)``.
+
+    They are put in the first n columns. Where there is no such neighbour its share is zero.
+    """
+    last, n = len(rows) - 1, rows.shape[1]
+    for m in range(len(out)):
+        row = out[m, :n]
+        for j in range(row.size):
+            row[j] = 0.0
+        for i in range(0, share.shape[1], 4):
+            a, b, c, d = share[m, i], share[m, i + 1], share[m, i + 2], share[m, i + 3]
+            at = first[m] + i
+            e, f = rows[min(max(at, 0), last)], rows[min(max(at + 1, 0), last)]
+            g, h = rows[min(max(at + 2, 0), last)], rows[min(max(at + 3, 0), last)]
+            for j in range(row.size):
+                row[j] += (a * e[j] + b * f[j]) + (c * g[j] + d * h[j])

@@ -24,7 +24,7 @@ import numpy as np
 
 from arbiter.compiled import compiled
 from arbiter.conventions import Array
-from arbiter.operators.prior import small_matrices
+from arbiter.operators.prior.small_matrices import add_products, factorise, solve
 from arbiter.operators.slope_head import KNOTS
 from arbiter.pricing.elementary import exp
 from arbiter.pricing.normal import INV_ROOT_2PI, cdf_of, quantile_of
@@ -96,9 +96,19 @@ def log_slopes(u: Array, places: Places, level: Array) -> Array:
         places: Theirs.
         level: ``(M,)`` ``σ√T``.
     """
-    g = np.empty((len(u), len(KNOTS)))
-    _fill_slopes(u, coordinates(u, places, level), places, g)
-    return np.log(g)
+    (M, H), size = u.shape, len(places.bend)
+    x, mean = coordinates(u, places, level), np.empty((M, size))
+    _average_secants(x, places.z, mean)
+    rows = np.empty((M, H, size + 1))
+    _fill_rows(x, u, places.z, mean, rows)
+    system = np.zeros((M, size, size + 1))
+    system[:, :, :size] = places.bend
+    add_products(rows, rows, system)
+    found = system[:, :, size].copy()
+    factorise(system)
+    solve(system, found)
+    corrected = np.clip(found[:, :-1], MIN_RELATIVE_CORRECTION, MAX_RELATIVE_CORRECTION)
+    return np.log(mean[:, :-1] * (1.0 + corrected))
 
 
 def coordinates(u: Array, places: Places, level: Array) -> Array:
@@ -123,80 +133,60 @@ def coordinates(u: Array, places: Places, level: Array) -> Array:
 
 
 @compiled
-def _fill_slopes(u: Array, x: Array, places: Places, g: Array) -> None:
-    """Slopes over ``σ√T``, slice by slice."""
-    (M, H), n = u.shape, g.shape[1]
-    t, mean, by, off = np.empty(H), np.empty(n + 1), np.empty(n), np.empty(H)
-    A, P, found = np.empty((H, n + 1)), np.empty((n + 1, n + 1)), np.empty(n + 1)
+def _average_secants(x: Array, z: Array, mean: Array) -> None:
+    """Local averages of the secants ``Δz/Δx`` at the knots, and at one beyond them."""
+    M, count = mean.shape
+    up, down, inner = np.empty(count), np.empty(count), -0.5 / SECANT_BANDWIDTH_KNOTS**2
+    risen, along, weight = np.empty(count), np.empty(count), np.empty(count)
+    for j in range(count):
+        up[j], down[j] = FAR_SECANT_WEIGHT * math.exp(j), FAR_SECANT_WEIGHT * math.exp(-j)
+    for each in range(M):
+        for j in range(count):
+            risen[j] = along[j] = 0.0
+        for i in range(z.size - 1):
+            low, high = x[each, i], x[each, i + 1]
+            middle, rise = (0.5 * (low + high) - FIRST_KNOT) / KNOT_SPACING, z[i + 1] - z[i]
+            grown = math.exp(middle)
+            fallen = 1.0 / grown
+            for j in range(count):
+                apart = j - middle
+                far = min(fallen * up[j], grown * down[j])  # times e^{−|j − t|}
+                weight[j] = exp(inner * apart * apart) + far
+            for j in range(count):
+                risen[j] += weight[j] * rise
+                along[j] += weight[j] * (high - low)
+        for j in range(count):
+            mean[each, j] = risen[j] / along[j]
+
+
+@compiled
+def _fill_rows(x: Array, u: Array, z: Array, mean: Array, rows: Array) -> None:
+    """Of every place what corrections of the slopes, and of zero, move it, and how far it is off.
+
+    Each by the root of its weight.
+    """
+    (M, H), size = x.shape, mean.shape[1]
+    n = size - 1
     for each in range(M):
         for i in range(H):
-            t[i] = (x[each, i] - FIRST_KNOT) / KNOT_SPACING
-        _average_secants(t, x[each], places.z, mean)
-        for j in range(n):
-            by[j] = mean[j] * KNOT_SPACING
-        for i in range(H):
+            at, row = x[each, i], rows[each, i]
             low, high = x[each, max(i - 1, 0)], x[each, min(i + 1, H - 1)]
             wide = high - low if i == 0 or i == H - 1 else 0.5 * (high - low)
-            core = 1.0 + (x[each, i] / CORE_COORDINATE) ** 2
-            root = math.sqrt(wide) * math.exp(-u[each, i]) / core
-            off[i] = root * (places.z[i] - _fill_row(t[i], by, root, A[i]))
-        small_matrices.squares(A, P)
-        for j in range(n + 1):
-            found[j] = 0.0
-            for i in range(j, n + 1):
-                P[j, i] += places.bend[j, i]
-        for i in range(H):
-            for j in range(n + 1):
-                found[j] += A[i, j] * off[i]
-        small_matrices.factorise(P)
-        small_matrices.solve(P, found)
-        for j in range(n):
-            corrected = min(max(found[j], MIN_RELATIVE_CORRECTION), MAX_RELATIVE_CORRECTION)
-            g[each, j] = mean[j] * (1.0 + corrected)
-
-
-@compiled
-def _fill_row(t: float, by: Array, root: float, row: Array) -> float:
-    """Integrals of the hats as far as t, in knots, times slopes and a root; their sum without it.
-
-    The last entry is the root itself, of a constant.
-    """
-    n = by.size
-    for j in range(n):
-        away = min(max(t - j, -1.0), 1.0)
-        row[j] = away - 0.5 * away * abs(away) + 0.5
-    row[0] = t if t < 0.0 else row[0] - 0.5
-    if t >= n - 1:
-        row[n - 1] = t - (n - 1) + 0.5
-    for j in range(n):
-        row[j] *= by[j]
-    even, odd = row[n - 1] if n % 2 == 1 else 0.0, 0.0
-    for j in range(0, n - 1, 2):  # two sums: neither waits for the other
-        even += row[j]
-        odd += row[j + 1]
-    for j in range(n):
-        row[j] *= root
-    row[n] = root
-    return even + odd
-
-
-@compiled
-def _average_secants(t: Array, x: Array, z: Array, mean: Array) -> None:
-    """Local averages of the secants ``Δz/Δx`` at the knots; t are the x in knots."""
-    count = mean.size
-    risen, along, weight = np.zeros(count), np.zeros(count), np.empty(count)
-    up, inner = np.empty(count), -0.5 / SECANT_BANDWIDTH_KNOTS**2
-    for j in range(count):
-        up[j] = math.exp(j)
-    for i in range(t.size - 1):
-        middle, rise, run = 0.5 * (t[i] + t[i + 1]), z[i + 1] - z[i], x[i + 1] - x[i]
-        grown = math.exp(middle)
-        left, right = FAR_SECANT_WEIGHT / grown, FAR_SECANT_WEIGHT * grown  # of e^{−|j − t|}
-        for j in range(count):
-            apart = j - middle
-            weight[j] = exp(inner * apart * apart) + min(left * up[j], right / up[j])
-        for j in range(count):
-            risen[j] += weight[j] * rise
-            along[j] += weight[j] * run
-    for j in range(count):
-        mean[j] = risen[j] / along[j]
+            root = math.sqrt(wide) * math.exp(-u[each, i]) / (1.0 + (at / CORE_COORDINATE) ** 2)
+            t = (at - FIRST_KNOT) / KNOT_SPACING
+            for j in range(size):  # the integral of a hat as far as t
+                away = min(max(t - j, -1.0), 1.0)
+                row[j] = away - 0.5 * away * abs(away) + 0.5
+            row[0] = t if t < 0.0 else row[0] - 0.5
+            if t >= n - 1:
+                row[n - 1] = t - (n - 1) + 0.5
+            row[n] = 0.0
+            for j in range(size):
+                row[j] *= mean[each, j] * KNOT_SPACING
+            even = odd = 0.0
+            for j in range(0, size, 2):  # two sums: neither waits for the other
+                even += row[j]
+                odd += row[j + 1]
+            for j in range(size):
+                row[j] *= root
+            row[n], row[size] = root, root * (z[i] - (even + odd))

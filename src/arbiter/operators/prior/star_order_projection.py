@@ -20,7 +20,7 @@ import numpy as np
 from arbiter.compiled import compiled
 from arbiter.conventions import Array
 from arbiter.operators import slope_head
-from arbiter.operators.prior import small_matrices
+from arbiter.operators.prior.small_matrices import add_products, diagonals, factorise, solve
 from arbiter.operators.prior.smile_to_slopes import log_slopes
 from arbiter.operators.prior.transport_prices import (
     DERIVATIVE_STRIDE,
@@ -28,11 +28,9 @@ from arbiter.operators.prior.transport_prices import (
     POSITIVE_FLOOR,
     LaidTransports,
     PricedSmile,
-    Tables,
     lay_transports,
     miss_smile,
 )
-from arbiter.operators.quote_rows import Flags
 
 ROUNDS, MAX_EXTRA_ROUNDS = 1, 4  # of Gauss-Newton for all chains, and for those that are off then
 # root mean square misses: more rounds count, and fully
@@ -86,12 +84,7 @@ def descend(g: Array, priced: PricedSmile, rounds: int) -> tuple[Array, Array]:
     level, force = np.exp(priced.total).ravel(), np.zeros_like(g)  # ADMM's scaled dual variable
     laid = lay_transports(np.exp(g).reshape(B * L, n), level, priced.tables)
     for _ in range(rounds):
-        model = _build_models(g, laid, priced)
-        g = g.copy()
-        for i in range(B):
-            own = slice(i * L, (i + 1) * L)
-            part = QuadraticModels(model.factor[own], model.target[own], model.weight[own])
-            _take_step(g[i], part, force[i], priced.total[i])
+        g = _take_step(g, _build_models(g, laid, priced), force, priced.total)
         laid = _lay_in_order(g, priced)
     return g, miss_smile(laid, priced)
 
@@ -101,8 +94,8 @@ class QuadraticModels(NamedTuple):
 
     Attributes:
         factor: ``(M, W, W)`` Cholesky's, of the curvature and what holds slices together.
-        target: ``(M, W)`` the curvature times where it is least.
-        weight: ``(M, n)`` what the smile says of each log-slope alone.
+        target: ``(B, L, n)`` the curvature times the step to where the model is least.
+        weight: ``(B, L, n)`` what the smile says of each log-slope alone.
     """
 
     factor: Array
@@ -111,158 +104,114 @@ class QuadraticModels(NamedTuple):
 
 
 def _build_models(g: Array, laid: LaidTransports, priced: PricedSmile) -> QuadraticModels:
-    (B, L, n), W = g.shape, len(priced.tables.cost)
-    M, off, level = B * L, miss_smile(laid, priced), np.exp(priced.total).ravel()
+    (B, L, n), cost = g.shape, priced.tables.cost
+    M, W, off = B * L, len(cost), miss_smile(laid, priced)
     weight = priced.trust / (1.0 + (off / ROBUST_LOSS_MISS) ** 2)
     mass = np.maximum(weight.sum(-1), POSITIVE_FLOOR)
     stiff = 1.0 + (weight * off**2).sum(-1) / mass / DAMPING_MISS**2
     root = np.sqrt(weight)
     # prices that say nothing weigh nothing: only that they must not overflow
     price = np.maximum(laid.price.reshape(off.shape), MIN_INFORMATIVE_PRICE)
-    rows = (root / (price * priced.elasticity)).reshape(M, -1), (root * off).reshape(M, -1)
-    model = QuadraticModels(np.empty((M, W, W)), np.empty((M, W)), np.empty((M, n)))
-    slices = level, stiff.ravel(), priced.seen.ravel()
-    _fill_models(g.reshape(M, n), laid, (*rows, *slices), priced.tables, model)
-    return model
-
-
-@compiled
-def _fill_models(
-    g: Array,
-    laid: LaidTransports,
-    given: tuple[Array, Array, Array, Array, Flags],
-    known: Tables,
-    model: QuadraticModels,
-) -> None:
-    """The models of all slices.
-
-    ``given`` are factors of derivatives and misses, both with the root of their weights, levels,
-    how stiff steps are, and where anything is quoted.
-    """
-    (M, n), W, (by, miss, level, stiff, seen) = g.shape, len(known.cost), given
-    at, steep = np.zeros(W), np.empty((by.shape[1], W))
-    for each in range(M):
-        P, target, alone = model.factor[each], model.target[each], model.weight[each]
-        _fill_derivatives(g[each], level[each], laid, (each, by[each]), known, steep)
-        for j in range(n):
-            at[j] = g[each, j]
-        for j in range(W):
-            target[j] = 0.0
-        for h in range(len(steep)):
-            for j in range(W):
-                target[j] += miss[each, h] * steep[h, j]
-        small_matrices.squares(steep, P)
-        most = MIN_LARGEST_CURVATURE
-        for j in range(n):
-            most = max(most, P[j, j])
-        for j in range(n):
-            alone[j] = (P[j, j] + MIN_WEIGHT_SHARE * most) * seen[each]
-        _add_cost(P, stiff[each] * most, known.cost, at, target)
-        for i in range(n):
-            P[i, i] += ADMM_PENALTY * alone[i]
-        small_matrices.factorise(P)
-
-
-@compiled
-def _add_cost(P: Array, hold: float, cost: Array, at: Array, target: Array) -> None:
-    """Add the cost of a step to a curvature, and that times where it begins to the target."""
-    W = len(P)
-    for i in range(W):
-        row, more, here = P[i], cost[i], at[i]
-        for j in range(W):
-            row[j] += hold * more[j]
-        for j in range(W):
-            target[j] += row[j] * here
+    steep, scale, size = np.empty((M, off.shape[2], W)), np.zeros((M, W)), np.zeros((M, W))
+    scale[:, :n] = -np.exp(g + priced.total[..., None]).reshape(M, n)
+    place = (laid.at - 1 + laid.between) / DERIVATIVE_STRIDE
+    by = (root / (price * priced.elasticity)).reshape(M, -1)
+    _fill_derivatives(laid.share, place, scale, by, priced.tables.coarse, steep, size)
+    most = np.maximum(size[:, :n].max(1), MIN_LARGEST_CURVATURE)
+    alone = (size[:, :n] + MIN_WEIGHT_SHARE * most[:, None]) * priced.seen.reshape(M, 1)
+    system = (stiff.ravel() * most)[:, None, None] * cost
+    diagonals(system)[:, :n] += ADMM_PENALTY * alone
+    steep[:, :, n] = (root * off).reshape(M, -1)  # in a column that is padding else
+    add_products(steep, steep, system)
+    target = system[:, :n, n].copy().reshape(g.shape)
+    system[:, :n, n], system[:, n, n] = 0.0, 1.0
+    factorise(system)
+    return QuadraticModels(system, target, alone.reshape(g.shape))
 
 
 @compiled
 def _fill_derivatives(
-    g: Array,
-    level: float,
-    laid: LaidTransports,
-    scaled: tuple[int, Array],
-    known: Tables,
-    steep: Array,
+    share: Array, place: Array, scale: Array, by: Array, coarse: Array, steep: Array, size: Array
 ) -> None:
-    """``(H, W)`` derivatives of one slice's prices to log-slopes; for a step they may be coarser.
+    """``(M, H, W)`` derivatives of prices to log-slopes; for a step they may be coarser.
 
-    ``scaled`` is the number of the slice, and factors of the rows.
+    And ``(M, W)`` sums of their squares. ``place`` is where on the coarser quadrature each price
+    is, and ``by`` are factors of the rows.
     """
-    (each, by), (few, W) = scaled, known.coarse.shape
-    below, sums, scale = np.empty((few, W)), np.zeros(W), np.zeros(W)
-    for j in range(g.size):
-        scale[j] = -level * math.exp(g[j])
-    mass, upto = 0.0, np.empty(few)
-    for i in range(few):
-        share, row = laid.share[each, i * DERIVATIVE_STRIDE] * DERIVATIVE_STRIDE, below[i]
+    few, W = coarse.shape
+    below, sums, upto = np.empty((few, W)), np.empty(W), np.empty(few)
+    for each in range(len(steep)):
+        mass, factor, square = 0.0, scale[each], size[each]
         for j in range(W):
-            moved = share * known.coarse[i, j]
-            row[j] = sums[j] + 0.5 * moved
-            sums[j] += moved
-        upto[i] = mass + 0.5 * share
-        mass += share
-    for h in range(by.size):
-        place = (laid.at[each, h] - 1 + laid.between[each, h]) / DERIVATIVE_STRIDE
-        first = max(min(int(place), few - 2), 0)  # whatever a NaN is as an integer
-        t, low, high = place - first, below[first], below[first + 1]
-        beneath = upto[first] + t * (upto[first + 1] - upto[first])
-        for j in range(W):  # hats less their means, which the sums have become
-            part = low[j] + t * (high[j] - low[j]) - beneath * sums[j]
-            steep[h, j] = part * scale[j] * by[h]
+            sums[j] = 0.0
+        for i in range(few):
+            own, row, hats = (
+                share[each, i * DERIVATIVE_STRIDE] * DERIVATIVE_STRIDE,
+                below[i],
+                coarse[i],
+            )
+            for j in range(W):
+                moved = own * hats[j]
+                row[j] = sums[j] + 0.5 * moved
+                sums[j] += moved
+            upto[i] = mass + 0.5 * own
+            mass += own
+        for h in range(by.shape[1]):
+            at, root, out = place[each, h], by[each, h], steep[each, h]
+            first = max(min(int(at), few - 2), 0)  # whatever a NaN is as an integer
+            t, low, high = at - first, below[first], below[first + 1]
+            beneath = upto[first] + t * (upto[first + 1] - upto[first])
+            for j in range(W):  # hats less their means, which the sums have become
+                part = low[j] + t * (high[j] - low[j]) - beneath * sums[j]
+                out[j] = part * factor[j] * root
+            for j in range(W):
+                square[j] += out[j] * out[j]
 
 
-@compiled
-def _take_step(g: Array, model: QuadraticModels, force: Array, clock: Array) -> None:
-    """One round of a chain: slices one by one, then in order; the whole chain goes as far.
+def _take_step(g: Array, model: QuadraticModels, force: Array, clock: Array) -> Array:
+    """One round: slices one by one, then in order; every chain goes as far as all of it may.
 
-    ``g`` ``(L, n)`` and ADMM's ``force`` are moved in place.
+    ADMM's ``force`` is moved in place.
     """
-    L, n = g.shape
-    order_along_maturity(g, clock, model.weight, g)
-    ordered, x = g.copy(), np.empty(model.target.shape[1])
+    n, pull = g.shape[2], ADMM_PENALTY * model.weight
+    start, ordered = np.empty_like(g), np.empty_like(g)
+    order_along_maturity(g, clock, model.weight, start)
+    ordered[...] = start
+    x = np.zeros(model.factor.shape[:2])
     for _ in range(ADMM_STEPS):
-        for each in range(L):
-            for j in range(n, x.size):
-                x[j] = 0.0
-            for j in range(n):
-                pull = ADMM_PENALTY * model.weight[each, j]
-                x[j] = model.target[each, j] + pull * (ordered[each, j] - force[each, j])
-            small_matrices.solve(model.factor[each], x)
-            for j in range(n):
-                drawn = ordered[each, j] + ADMM_RELAXATION * (x[j] - ordered[each, j])
-                force[each, j] += drawn
+        x[:, :n] = (model.target + pull * (ordered - force - g)).reshape(-1, n)
+        x[:, n:] = 0.0
+        solve(model.factor, x)
+        step = x[:, :n].reshape(g.shape)
+        force += ordered + ADMM_RELAXATION * (g + step - ordered)
         order_along_maturity(force, clock, model.weight, ordered)
-        for each in range(L):
-            for j in range(n):
-                force[each, j] -= ordered[each, j]
+        force -= ordered
     # between two that are in order all are: the whole chain takes the same share of the step
-    longest = MAX_LOG_SLOPE_STEP
-    for each in range(L):
-        for j in range(n):
-            moved = abs(ordered[each, j] - g[each, j])
-            longest = moved if not moved <= longest else longest  # a NaN stays
-    for each in range(L):
-        for j in range(n):
-            moved = (ordered[each, j] - g[each, j]) * (MAX_LOG_SLOPE_STEP / longest)
-            low, high = slope_head.MIN_LOG_RATIO, slope_head.MAX_LOG_RATIO
-            g[each, j] = min(max(g[each, j] + moved, low), high)
+    move = ordered - start
+    longest = np.maximum(np.abs(move).max((1, 2), keepdims=True), MAX_LOG_SLOPE_STEP)
+    moved = start + move * (MAX_LOG_SLOPE_STEP / longest)
+    return np.asarray(np.clip(moved, slope_head.MIN_LOG_RATIO, slope_head.MAX_LOG_RATIO))
 
 
 @compiled
 def order_along_maturity(x: Array, clock: Array, weight: Array, found: Array) -> None:
-    """Isotonic regression of ``x + clock`` along slices, knot by knot, less the clock again."""
-    L, n = x.shape
+    """Isotonic regression of ``x + clock`` along slices, knot by knot, less the clock again.
+
+    All are ``(B, L, n)``, but for the clock, ``(B, L)``.
+    """
+    B, L, n = x.shape
     y, own = np.empty(L), np.empty(L)
-    for j in range(n):
-        falls = odd = False
-        for each in range(L):
-            y[each], own[each] = x[each, j] + clock[each], weight[each, j]
-            odd |= math.isnan(y[each])
-            falls |= each > 0 and y[each] < y[each - 1]
-        if falls and not odd:  # what is no number stays, and is found where surfaces are made
-            pool_adjacent(y, own)
-        for each in range(L):
-            found[each, j] = y[each] - clock[each]
+    for i in range(B):
+        for j in range(n):
+            falls = odd = False
+            for each in range(L):
+                y[each], own[each] = x[i, each, j] + clock[i, each], weight[i, each, j]
+                odd |= math.isnan(y[each])
+                falls |= each > 0 and y[each] < y[each - 1]
+            if falls and not odd:  # what is no number stays, and is found where surfaces are made
+                pool_adjacent(y, own)
+            for each in range(L):
+                found[i, each, j] = y[each] - clock[i, each]
 
 
 @compiled

@@ -211,11 +211,11 @@ def lay_transports(b: Array, level: Array, tables: Tables) -> LaidTransports:
 def _fill_transports(b: Array, level: Array, known: Tables, laid: LaidTransports) -> None:
     G, n = known.weight.size, known.whole.size
     risen, along, rising = np.empty(n), np.empty(G), np.empty(G)
-    put, call, calls = np.empty(G), np.empty(G), np.empty(G)
+    put, call, puts, calls = np.empty(G), np.empty(G), np.zeros(G), np.zeros(G)
     first, second = known.here[0], known.here[1]
     for each in range(len(b)):
         slopes, share, scale = b[each], laid.share[each], level[each]
-        risen[0] = mass = 0.0
+        risen[0] = 0.0
         for j in range(n - 1):
             risen[j + 1] = risen[j] + slopes[j] * known.whole[j]
         for i in range(G):
@@ -228,8 +228,10 @@ def _fill_transports(b: Array, level: Array, known: Tables, laid: LaidTransports
             put[i] = exp(scale * (along[i] - middle))
         for i in range(G):
             share[i] = put[i] * known.weight[i]
-        for i in range(G):
-            mass += share[i]
+        e = f = g = h = 0.0
+        for i in range(0, G, 4):  # four sums: none waits for another
+            e, f, g, h = e + share[i], f + share[i + 1], g + share[i + 2], h + share[i + 3]
+        mass = (e + f) + (g + h)
         shift, per = middle + math.log(mass) / scale, 1.0 / mass
         for i in range(G):
             along[i] -= shift
@@ -239,22 +241,26 @@ def _fill_transports(b: Array, level: Array, known: Tables, laid: LaidTransports
             call[i] = put[i] * known.above[i]
         for i in range(G):
             put[i] *= known.below[i]
-        calls[G - 1] = 0.0
-        for i in range(G - 2, -1, -1):
-            calls[i] = calls[i + 1] + 0.5 * QUADRATURE_STEP * (call[i] + call[i + 1])
-        _price_places(along, (put, call, calls), known.z, laid, each)
+        below = above = 0.0
+        for i in range(G - 1):
+            below += 0.5 * QUADRATURE_STEP * (put[i] + put[i + 1])
+            above += 0.5 * QUADRATURE_STEP * (call[G - 2 - i] + call[G - 1 - i])
+            puts[i + 1], calls[G - 2 - i] = below, above
+        _price_places(along, (put, call, puts, calls), known.z, laid, each)
 
 
 @compiled
 def _price_places(
-    along: Array, parts: tuple[Array, Array, Array], z: Array, laid: LaidTransports, each: int
+    along: Array,
+    parts: tuple[Array, Array, Array, Array],
+    z: Array,
+    laid: LaidTransports,
+    each: int,
 ) -> None:
-    """Prices of one slice from integrands of puts and calls, and integrals of calls."""
-    (put, call, calls), last, half = parts, along.size - 1, 0.5 * QUADRATURE_STEP
-    place, puts = 1, 0.0
+    """Prices of one slice from integrands of puts and calls, and their integrals."""
+    (put, call, puts, calls), half, place = parts, 0.5 * QUADRATURE_STEP, 1
     for h in range(z.size):
-        while place < last and along[place] < z[h]:
-            puts += half * (put[place - 1] + put[place])
+        while place < along.size - 1 and along[place] < z[h]:
             place += 1
         before = place - 1
         t = min(max((z[h] - along[before]) / (along[place] - along[before]), 0.0), 1.0)
@@ -263,7 +269,7 @@ def _price_places(
             part = half * u * (2.0 * call[place] + u * (call[before] - call[place]))
             price = part + calls[place]
         else:
-            price = half * t * (2.0 * put[before] + t * (put[place] - put[before])) + puts
+            price = half * t * (2.0 * put[before] + t * (put[place] - put[before])) + puts[before]
         laid.at[each, h], laid.between[each, h] = place, t
         laid.price[each, h] = max(price, POSITIVE_FLOOR)
 
