@@ -45,7 +45,7 @@ def read_parquet(content: bytes, name: str) -> pl.DataFrame:
         frame = pl.read_ipc(_decode_apart(content, kept)) if kept else pl.DataFrame()
         # a text that is stored once may stand in every row
         texts = frame.select(pl.col(pl.String, pl.Binary).cast(pl.Binary).bin.size())
-        BYTES.require(sum(column.sum() for column in texts), f"{name}, unpacked,", ChainError)
+        BYTES.require(sum(int(column.sum()) for column in texts), f"{name}, unpacked,", ChainError)
         return frame
     except ChainError:
         raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -150,6 +150,7 @@ class FitResult:
         names = (part.name for part in fields(self) if part.name not in hidden)
         plain = {name: getattr(self, name) for name in names}
         plain["roughness"] = asdict(self.roughness)
+        plain["verdict"] = None if self.verdict is None else asdict(self.verdict)
         vix = {} if self.vix is None else {"vix": self.vix.to_dict()}
         return {**plain, "status": self.status.value, **vix}
 

@@ -24,7 +24,7 @@ from arbiter.pricing.price_derivatives import (
     integrate_segments,
     log_mean_gradient,
 )
-from arbiter.quotes import Quotes
+from arbiter.timing.time_change import TimeChange
 
 _SAME_DATE_YEARS = 1e-9  # years: a date this near to a listed expiry is that expiry
 _MIN_FORWARD_VARIANCE = 1e-12  # of forward variance, whose logarithm is taken
@@ -33,13 +33,16 @@ _MIN_FORWARD_VARIANCE = 1e-12  # of forward variance, whose logarithm is taken
 class ForwardVariances:
     """``log FV`` at dates ``(V,)`` and its derivatives by the log-slopes ``(L, n)`` of a fit."""
 
-    def __init__(self, knots: Array, quotes: Quotes, dates: Array) -> None:
-        maturities, self.clock_years = quotes.maturities, quotes.clock_years
+    def __init__(
+        self, knots: Array, maturities: Array, dates: Array, time: TimeChange | None = None
+    ) -> None:
+        self.clock_years = maturities if time is None else time.at(maturities)
         both = np.concatenate([dates, dates + THIRTY_DAYS])
         near = np.abs(both[:, None] - maturities).argmin(axis=1)
         self.listed = np.abs(both - maturities[near]) < _SAME_DATE_YEARS  # (2V,) most are, in a fit
         self.listed_at = near[self.listed]
-        self.at = quotes.read_clock(both[~self.listed])  # (u,) the others
+        at = both[~self.listed]  # (u,) the others
+        self.at = at if time is None else time.at(at)
         self.line = KnotQuadrature.from_knots(knots)
         self.size = dates.size
 
@@ -96,7 +99,9 @@ class JointObjective:
 
     def __post_init__(self) -> None:
         dates = self.vix.quotes.maturities
-        found = ForwardVariances(self.spx.layout.knots, self.spx.quotes, dates)
+        found = ForwardVariances(
+            self.spx.layout.knots, self.spx.quotes.maturities, dates, self.spx.quotes.time
+        )
         object.__setattr__(self, "variances", found)
 
     @property
