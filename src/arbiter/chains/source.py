@@ -127,7 +127,7 @@ def _find_lines(content: bytes, name: str) -> SourceText:
         raise ChainError(f"{name} is empty: download it again")
     ends = np.flatnonzero(np.frombuffer(content, dtype=np.uint8) == ord("\n"))
     text = SourceText(name, content, np.concatenate([[0], ends + 1]))
-    ROWS.require(text.starts.size, name, ChainError)
+    ROWS.require(text.starts.size - content.endswith(b"\n"), name, ChainError)
     longest = int(np.diff(text.starts, append=len(content) + 1).max()) - 1  # bytes
     if longest > _MAX_LINE_LENGTH:
         longest = max(map(len, text.lines()))
