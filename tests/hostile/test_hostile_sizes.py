@@ -260,3 +260,9 @@ def test_a_page_that_ends_its_reader_ends_no_other_process(
     monkeypatch.setattr("arbiter.chains.parquet_files._PROGRAM", ends)
     with pytest.raises(ChainError, match="not a readable Parquet file: no memory"):
         read_chain(parquet(1, **CHAIN_COLUMNS))
+
+
+def test_the_page_states_every_limit() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "hardening.md").read_text(encoding="utf-8")
+    for limit in limits.LIMITS:
+        assert f"| `{limit.variable}` | {limit.default:,} |" in page
