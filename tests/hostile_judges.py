@@ -206,7 +206,7 @@ def _tamper_array(array: Any, rng: np.random.Generator) -> Any:
     elif kind == 6:
         array = array.T if rng.random() < 0.5 else array.reshape(1, *array.shape)
     elif kind == 7:
-        shape = rng.integers(1, 300, array.ndim) if array.ndim else ()
+        shape = rng.integers(1, 300 if array.ndim < 3 else 40, array.ndim) if array.ndim else ()
         array = np.full(shape, rng.uniform(0.01, 1.0))
     else:
         array = np.sort(np.abs(rng.normal(size=array.shape)), axis=0) + 1e-6

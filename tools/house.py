@@ -32,7 +32,7 @@ MARKS = ("<!-- house -->", "<!-- end of house -->")
 REWRITTEN = (
     "README.md", "docs/index.md", "docs/guides/*.md", "docs/chains.md", "docs/fit.md",
     "docs/surface.md", "docs/certificate.md", "docs/vix.md", "docs/report.md", "docs/commands.md",
-    "docs/paper.md",
+    "docs/paper.md", "docs/hardening.md",
 )  # fmt: skip
 
 # Torch versions mirror the library under the same names.

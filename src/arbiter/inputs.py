@@ -14,6 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from arbiter.conventions import Array
 
+_FARTHEST_FROM_ONE = 1e150
+
 
 def freeze_array(values: ArrayLike) -> Array:
     """A read-only float64 copy of ``values``."""
@@ -27,9 +29,9 @@ def require_per_maturity(name: str, values: ArrayLike | None, count: int) -> Arr
     array = freeze_array(np.ones(count) if values is None else values)
     if array.shape != (count,):
         raise ValueError(f"{name} must have one value per maturity ({count}), got {array.shape}")
-    return _require_all(
-        name, array, np.isfinite(array) & (array > 0.0), "must be positive and finite"
-    )
+    # a strike is a multiple of it, and has to keep its digits
+    good = (array >= 1.0 / _FARTHEST_FROM_ONE) & (array <= _FARTHEST_FROM_ONE)
+    return _require_all(name, array, good, "must be positive and finite, from 1e-150 to 1e150")
 
 
 def require_strikes(values: ArrayLike) -> Array:

@@ -24,7 +24,15 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from arbiter.files import open_whole, require_version
-from arbiter.files.limits import BYTES, DESCRIPTION, EXPIRIES, KNOTS, SLOPES, read_within_limit
+from arbiter.files.limits import (
+    BYTES,
+    COMPONENTS,
+    DESCRIPTION,
+    EXPIRIES,
+    KNOTS,
+    SLOPES,
+    read_within_limit,
+)
 from arbiter.pricing.vix_slices import VixSlices
 from arbiter.surface import Surface
 from arbiter.timing.time_change import TimeChange
@@ -136,7 +144,7 @@ def load(path: str | PathLike[str]) -> Surface:
             else None,
         )
         return surface if "kind" not in meta else _restore_result(surface, meta, arrays)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         raise SurfaceFileError(f"{path}: the stored numbers are not a surface: {error}") from error
 
 
@@ -186,6 +194,7 @@ def _check_shape(name: str, shape: tuple[int, ...], path: str | PathLike[str]) -
     """Refuse slopes whose surface would take far more memory than their file, unmade."""
     if name.endswith("slopes"):
         SLOPES.require(math.prod(shape), str(path), SurfaceFileError)
+        COMPONENTS.require(shape[0] if len(shape) == 3 else 1, str(path), SurfaceFileError)
     for limit, kind in ((KNOTS, "knots"), (EXPIRIES, "maturities")):
         if name.endswith(kind):
             limit.require(math.prod(shape), str(path), SurfaceFileError)

@@ -179,6 +179,7 @@ def surface_of(path: Path, maturities: int, knots: int, components: int = 1) -> 
         ((2, 1_000_000, 1), "ARBITER_MAX_KNOTS"),
         ((1_000_000, 2, 1), "ARBITER_MAX_EXPIRIES"),
         ((1_000, 50, 100), "ARBITER_MAX_SLOPES"),
+        ((2, 2, 100), "ARBITER_MAX_COMPONENTS"),
     ],
 )
 def test_a_surface_of_hostile_size_is_refused(
@@ -189,7 +190,7 @@ def test_a_surface_of_hostile_size_is_refused(
 
 
 def test_a_surface_that_is_large_but_allowed_is_audited_within_a_gigabyte(tmp_path: Path) -> None:
-    path = surface_of(tmp_path / "surface.npz", 2_500, 160)
+    path = surface_of(tmp_path / "surface.npz", 2_200, 90, 2)
     peak, code, _ = measure("audit", path)
     assert code == 0
     assert peak < MOST_BYTES
@@ -259,3 +260,9 @@ def test_a_page_that_ends_its_reader_ends_no_other_process(
     monkeypatch.setattr("arbiter.chains.parquet_files._PROGRAM", ends)
     with pytest.raises(ChainError, match="not a readable Parquet file: no memory"):
         read_chain(parquet(1, **CHAIN_COLUMNS))
+
+
+def test_the_page_states_every_limit() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "hardening.md").read_text(encoding="utf-8")
+    for limit in limits.LIMITS:
+        assert f"| `{limit.variable}` | {limit.default:,} |" in page

@@ -73,14 +73,15 @@ _ONE_SURFACE = "take the file from where it was saved"
 BYTES = Limit("BYTES", 64 * 2**20, "bytes", "give a smaller file")  # packed, and unpacked
 ROWS = Limit("ROWS", 250_000, "rows", _ONE_MOMENT)
 CELLS = Limit("CELLS", 5_000_000, "cells", "leave out what is not needed")  # rows by columns
-EXPIRIES = Limit("EXPIRIES", 2_500, "expiries", _ONE_MOMENT)
-# A fitted surface has 31 knots, and slopes by expiries and components.
+EXPIRIES = Limit("EXPIRIES", 2_200, "expiries", _ONE_MOMENT)
+# A fitted surface has 31 knots, one component or two, and slopes for each of these and expiries.
 KNOTS = Limit("KNOTS", 1_000, "knots", _ONE_SURFACE)
 SLOPES = Limit("SLOPES", 400_000, "slopes", _ONE_SURFACE)
+COMPONENTS = Limit("COMPONENTS", 4, "components", _ONE_SURFACE)
 DESCRIPTION = Limit("DESCRIPTION", 4 * 2**20, "bytes of description", _ONE_SURFACE)
 DRAWN_EXPIRIES = Limit("DRAWN_EXPIRIES", 120, "expiries", "draw some of them")
 
-LIMITS = (BYTES, ROWS, CELLS, EXPIRIES, KNOTS, SLOPES, DESCRIPTION, DRAWN_EXPIRIES)
+LIMITS = (BYTES, ROWS, CELLS, EXPIRIES, KNOTS, SLOPES, COMPONENTS, DESCRIPTION, DRAWN_EXPIRIES)
 
 
 def read_within_limit(path: Path, error: type[ValueError] = ValueError) -> bytes:
