@@ -4,7 +4,7 @@
     python tools/lock_hashes.py --fits   exit code 0 if hashes.txt is for this Python and system
 
 Other systems take other files, whose hashes are not known here: they install the same versions.
-PyTorch is left out: on one system its builds for a CPU and for a GPU have one version and two files.
+PyTorch is left out: its builds for a CPU and for a GPU have one version and different files.
 """
 
 from __future__ import annotations
