@@ -15,7 +15,7 @@ def project(tmp_path: Path) -> Path:
     if shutil.which("make") is None:
         pytest.skip("make is not installed")
     (tmp_path / "lab").mkdir()
-    for name in ("pyproject.toml", "lab/pyproject.toml", "constraints.txt"):
+    for name in ("pyproject.toml", "lab/pyproject.toml", "constraints.txt", "hashes.txt"):
         (tmp_path / name).touch()
     command = tmp_path / ".venv" / "bin" / "arbiter"
     command.parent.mkdir(parents=True)

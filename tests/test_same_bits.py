@@ -7,18 +7,28 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
+import pytest
 
 import arbiter as ab
 from arbiter.quotes import Quotes
-from counts import count
+from counts import FULL, count
 
 PROGRAM = """
 import sys
 sys.path.insert(0, "tests")
 from test_same_bits import answer
 sys.stdout.write(answer(0))
+"""
+
+
+OPERATOR_PROGRAM = """
+import sys
+sys.path.insert(0, "tests")
+from test_same_bits import answer_of_operator
+sys.stdout.write(answer_of_operator(0))
 """
 
 
@@ -68,3 +78,18 @@ def test_processes_give_the_bits_of_one() -> None:
         for n in range(count(full=8, reduced=2))
     ]
     assert {process.communicate()[0] for process in made} == {answer(0)}
+
+
+def answer_of_operator(seed: int) -> str:
+    return hashlib.sha256(ab.Operator.pretrained()(make_quotes(seed)).slopes.tobytes()).hexdigest()
+
+
+@pytest.mark.skipif(not FULL, reason="compiles everything anew, which takes a minute")
+def test_compiling_gives_the_bits_of_machine_code_that_was_kept(tmp_path: Path) -> None:
+    """The first process compiles, the second loads what it has kept."""
+    command = [sys.executable, "-c", OPERATOR_PROGRAM]
+    place = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    runs = [subprocess.check_output(command, text=True, env=place) for _ in range(2)]
+    assert any(tmp_path.rglob("*.nbc"))
+    assert set(runs) == {answer_of_operator(0)}
+    assert answer_of_operator(1) != runs[0]  # negative control

@@ -6,7 +6,7 @@ the stored slopes, of which an audit sees finitely many.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -41,14 +41,14 @@ class Bumped(ab.Surface):
 
     bump: Bump
 
-    def _moved(self, price: Array, K: ArrayLike, T: ArrayLike) -> Array:
+    def _moved(self, price: Array, K: ArrayLike, T: Any) -> Array:
         k, at = np.broadcast_arrays(self.log_moneyness(K, T), np.asarray(T, dtype=np.float64))
         return price + self.bump.shift(k, at) * self.forward(T) * self.discount(T)
 
-    def call(self, K: ArrayLike, T: ArrayLike) -> Array:
+    def call(self, K: ArrayLike, T: Any) -> Array:
         return self._moved(super().call(K, T), K, T)
 
-    def put(self, K: ArrayLike, T: ArrayLike) -> Array:
+    def put(self, K: ArrayLike, T: Any) -> Array:
         return self._moved(super().put(K, T), K, T)
 
 
@@ -63,7 +63,7 @@ def draw_bump(rng: np.random.Generator) -> tuple[Bump, float, float]:
 
 
 def measure_arbitrage(surface: ab.Surface, bump: Bump, T: float) -> float:
-    """The dearest butterfly around a bump, long legs of weight one; 0 where rounding explains it."""
+    """The dearest butterfly around a bump, long legs of weight one; 0 if rounding explains it."""
     kappa = np.exp(bump.at + bump.width * np.linspace(-4.0, 4.0, 321))
     price = (surface.call if bump.at >= 0.0 else surface.put)(kappa, T)
     size = 0.0
@@ -77,7 +77,8 @@ def measure_arbitrage(surface: ab.Surface, bump: Bump, T: float) -> float:
 
 def test_what_is_missed_is_narrow_or_small() -> None:
     rng = np.random.default_rng(11)
-    wide, narrow = [], []  # whether each was found, and its size
+    wide: list[tuple[bool, float]] = []  # whether each was found, and its size
+    narrow: list[tuple[bool, float]] = []
     for seed in range(CASES):
         bump, T, width = draw_bump(rng)
         surface = Bumped.from_slopes(KNOTS, MATURITIES, SLOPES)

@@ -478,21 +478,21 @@ def hostile_surface(seed: int) -> ab.Surface:
     rng = np.random.default_rng(seed)
     J, L, n = rng.choice([1, 1, 2, 6]), rng.choice([1, 2, 3, 8, 20]), rng.choice([2, 5, 31])
     T = [
-        lambda: np.sort(10.0 ** rng.uniform(-9, 3, L)),
-        lambda: 1.0 + 1e-12 * np.arange(L),
-        lambda: np.sort(10.0 ** rng.uniform(-9, 300, L)),
-        lambda: np.cumsum(rng.uniform(0.01, 1.0, L)),
-    ][rng.integers(4)]()
+        np.sort(10.0 ** rng.uniform(-9, 3, L)),
+        1.0 + 1e-12 * np.arange(L),
+        np.sort(10.0 ** rng.uniform(-9, 300, L)),
+        np.cumsum(rng.uniform(0.01, 1.0, L)),
+    ][rng.integers(4)]
     low, high = [(-6.0, 1.3), (-3.0, 0.0), (-6.0, -5.0), (0.0, 1.3)][rng.integers(4)]
     slopes = 10.0 ** rng.uniform(low, high, (J, L, n))
     slopes = np.maximum.accumulate(np.maximum.accumulate(slopes, axis=0), axis=1)
     years = np.minimum(T, 100.0)
     forwards = [
-        lambda: np.ones(L),
-        lambda: 10.0 ** rng.uniform(-300, 300, L),
-        lambda: np.full(L, 10.0 ** rng.uniform(-307, 307)),
-        lambda: 4000.0 * np.exp(0.03 * years),
-    ][rng.integers(4)]()
+        np.ones(L),
+        10.0 ** rng.uniform(-300, 300, L),
+        np.full(L, 10.0 ** rng.uniform(-307, 307)),
+        4000.0 * np.exp(0.03 * years),
+    ][rng.integers(4)]
     discounts = [np.exp(-0.03 * years), 10.0 ** rng.uniform(-300, 0, L)][rng.integers(2)]
     shares = np.sort(np.sort(rng.random((J - 1, L)), axis=1), axis=0)[::-1]
     survival = np.concatenate([np.ones((1, L)), shares, np.zeros((1, L))])
@@ -541,7 +541,7 @@ def test_a_method_that_raises_is_a_finding_with_its_words(method: str) -> None:
             return getattr(self.honest, name)
 
     setattr(Broken, method, broken_method)
-    certificate = certify_surface(Broken())  # type: ignore[arg-type]
+    certificate = certify_surface(Broken())
     assert not certificate.passed
     row = certificate.findings.row(0, named=True)
     assert row["family"] == "unjudged"

@@ -25,14 +25,16 @@ def quote(T: Array, k: Array, iv: Array, half: float) -> ab.Quotes:
 def two_lobes(half: float) -> ab.Quotes:
     """An event of ±8 % before the first expiry: two lognormal lobes, in every expiry."""
     rows = []
-    for T, reach in ((WEEK, 0.15), (MONTH, 0.25), (QUARTER, 0.25)):
-        k, v, up = np.linspace(-reach, reach, 41), 0.12 * np.sqrt(T), np.exp(0.08)
+    for t, reach in ((WEEK, 0.15), (MONTH, 0.25), (QUARTER, 0.25)):
+        k, v, up = np.linspace(-reach, reach, 41), 0.12 * np.sqrt(t), np.exp(0.08)
         lobes = (0.5 * up, np.log(up)), (1.0 - 0.5 * up, np.log((1.0 - 0.5 * up) / 0.5))
-        call = sum(weight * black.call(k - at, np.full(k.size, v)) for weight, at in lobes)
+        call = np.zeros(k.size)
+        for weight, at in lobes:
+            call += weight * black.call(k - at, np.full(k.size, v))
         price = np.where(k < 0.0, call - 1.0 + np.exp(k), call)
-        iv = black.implied_total_volatility(price, k).volatility / np.sqrt(T)
+        iv = black.implied_total_volatility(price, k).volatility / np.sqrt(t)
         seen = price > 1e-6
-        rows.append((np.full(seen.sum(), T), k[seen], iv[seen]))
+        rows.append((np.full(seen.sum(), t), k[seen], iv[seen]))
     T, k, iv = (np.concatenate(column) for column in zip(*rows, strict=True))
     return quote(T, k, iv, half)
 

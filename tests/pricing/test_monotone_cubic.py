@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -87,8 +88,10 @@ def sum_bernstein(cubic: Hermite, T: Array) -> Array:
 
 
 @pytest.mark.parametrize("rise", [rise_early, rise_midway])
-def test_shares_of_rises_are_the_nearest_numbers_and_do_not_fall(rise: object) -> None:
-    function = getattr(rise, "py_func", rise)
+def test_shares_of_rises_are_the_nearest_numbers_and_do_not_fall(
+    rise: Callable[[float], float],
+) -> None:
+    function: Callable[[float], float] = getattr(rise, "py_func", rise)
     rng = np.random.default_rng(3)
     drawn = np.concatenate([rng.random(300), 10.0 ** rng.uniform(-100, 0, 100), [0.5, 1.0]])
     for start in drawn:
