@@ -127,8 +127,7 @@ def _find_lines(content: bytes, name: str) -> SourceText:
     if not content or content.isspace():
         raise ChainError(f"{name} is empty: download it again")
     text = SourceText(name, content, np.concatenate([[0], _find_line_feeds(content) + 1]))
-    ROWS.require(text.starts.size - content.endswith(b"
-"), name, ChainError)
+    ROWS.require(text.starts.size - content.endswith(b"\n"), name, ChainError)
     longest = int(np.diff(text.starts, append=len(content) + 1).max()) - 1  # bytes
     if longest > _MAX_LINE_LENGTH:
         longest = max(map(len, text.lines()))
