@@ -67,7 +67,7 @@ LAYERS = {
         "result_folder",
     ],
     "arbiter.timing": [
-        "nyse time_change",
+        "event_variance nyse time_change",
         "sessions",
         "clock",
     ],
@@ -80,6 +80,10 @@ LAYERS = {
         "mixture",
         "decoder",
         "vix_slices",
+    ],
+    "arbiter.quotes": [
+        "quote_clock quote_tables",
+        "quote_set",
     ],
     "arbiter.chains": [
         "errors option_table padded_rows",

@@ -22,10 +22,10 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import expm
 
 from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.models.expected_variance import ExpectedVariance, drift
+from arbiter.models.matrix_product import exponentiate, multiply
 from arbiter.models.parameters import Parameters
 
 STEPS_PER_DAY = 8
@@ -116,14 +116,14 @@ def _advance(
             "index's return over one has no mean; give more steps per day"
         )
     gain = np.zeros(U.shape[0])
-    U = U @ half[0] + half[1]
+    U = multiply(U, half[0]) + half[1]
     for step in range(steps):
         v = _state_variance(p, U)
         after = _draw_squared_bessel(v, p.nu * size, delta, rng)
         U = U + np.multiply.outer((after - v) / size, w)
         gain += _index_gain(p.rho, p.nu * size, delta, (v, after), rng)
         last = step == steps - 1
-        U = U @ (half if last else full)[0] + (half if last else full)[1]
+        U = multiply(U, (half if last else full)[0]) + (half if last else full)[1]
     return U, gain
 
 
@@ -170,7 +170,7 @@ def _draw_jumps(p: Parameters, gap: float, paths: int, rng: np.random.Generator)
 def _flow(p: Parameters, delta: float) -> tuple[Array, Array]:
     """``U → U M + m``: the drift for a time ``delta``."""
     n = p.factors
-    flow = expm(drift(p) * delta)
+    flow = exponentiate(drift(p) * delta)
     turn, push = flow[:n, :n].T.copy(), flow[:n, n].copy()
     for part in (turn, push):
         part.setflags(write=False)
@@ -189,14 +189,14 @@ def noise_direction(p: Parameters, delta: float) -> Array:
     n = p.factors
     system = np.zeros((n + 1, n + 1))
     system[:n, :n], system[:n, n] = drift(p)[:n, :n], 1.0
-    flow = expm(system * delta)
+    flow = exponentiate(system * delta)
     w = np.linalg.solve(0.5 * (np.eye(n) + flow[:n, :n]), flow[:n, n] / delta)
     w.setflags(write=False)
     return np.asarray(w)
 
 
 def _state_variance(p: Parameters, U: Array) -> Array:
-    return np.asarray(np.maximum(p.v0 + U @ p.c, 0.0))
+    return np.asarray(np.maximum(p.v0 + np.einsum("...n,n->...", U, p.c), 0.0))
 
 
 def _check_times(times: ArrayLike) -> Array:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.linalg import expm
 
 from arbiter.conventions import Array
+from arbiter.models.matrix_product import exponentiate
 from arbiter.models.parameters import Parameters
 
 
@@ -63,7 +63,7 @@ def _affine_rows(p: Parameters, t: float) -> tuple[Array, Array]:
     system = np.zeros((n + 2, n + 2))
     system[: n + 1, : n + 1] = drift(p)
     system[n + 1, :n], system[n + 1, n] = p.c, p.v0
-    flow = expm(system * t)
+    flow = exponentiate(system * t)
     now = np.append(p.c @ flow[:n, :n], p.v0 + p.c @ flow[:n, n])
     total = np.append(flow[n + 1, :n], flow[n + 1, n])
     for row in (now, total):

@@ -12,6 +12,8 @@ from arbiter.compiled import compiled
 from arbiter.conventions import Array
 from arbiter.models.exact_prices import Complex
 
+_SERIES_TERMS = 16  # of an exponential: 0.5¹⁷/17! is below rounding
+
 
 def multiply(left: Array, right: Array) -> Array:
     """The product of real matrices ``(a, b)`` and ``(b, m)``."""
@@ -20,6 +22,18 @@ def multiply(left: Array, right: Array) -> Array:
     a, b = (np.require(one, requirements=["C", "W"]) for one in (left, right))
     add_product(a, b, out)
     return out
+
+
+def exponentiate(matrix: Array) -> Array:
+    """The exponential of a small square matrix, by its series after halvings, then squared."""
+    halvings = max(int(np.ceil(np.log2(max(np.abs(matrix).sum(axis=1).max(), 1e-300)))) + 1, 0)
+    scaled, identity = matrix / 2.0**halvings, np.eye(len(matrix))  # of norm one half at most
+    found = identity
+    for order in range(_SERIES_TERMS, 0, -1):
+        found = identity + multiply(scaled, found) / order
+    for _ in range(halvings):
+        found = multiply(found, found)
+    return found
 
 
 def multiply_real_part(left: Complex, right: Complex) -> Array:
