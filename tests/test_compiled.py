@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import logging
 import os
 import re
@@ -16,6 +17,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from numba import njit
+from numba.core import event
 
 from arbiter import compiled
 from arbiter.cli.console_log import show_only_notices
@@ -26,10 +28,15 @@ from arbiter.surface import Surface
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     """Nothing is known of folders or said before, nor after."""
-    for known in (compiled.find_cache_folder, compiled.log_compiling):
-        known.cache_clear()
+    forget_folders()
+    compiled.log_compiling.cache_clear()
     yield
+    forget_folders()
+
+
+def forget_folders() -> None:
     compiled.find_cache_folder.cache_clear()
+    compiled.hash_rooms.cache_clear()
 
 
 def written(folder: Path, factor: float) -> Callable[[float], float]:
@@ -91,7 +98,7 @@ def test_machine_code_of_the_package_is_kept(
     assert folder is not None
     assert folder.parent == tmp_path
     monkeypatch.setattr(compiled, "ROOMS", (*compiled.ROOMS, "gone.py"))  # the control
-    compiled.find_cache_folder.cache_clear()
+    forget_folders()
     assert compiled.find_cache_folder(compiled.ROOMS[-1]) is None
 
 
@@ -109,13 +116,13 @@ def test_what_is_kept_belongs_to_one_state_of_the_package(
     assert first.parent == tmp_path / "__pycache__"
     assert list(first.rglob("made.times*.nbc"))
     assert config.CACHE_DIR == ""
-    compiled.find_cache_folder.cache_clear()
+    forget_folders()
     again = compiled.compiled(written(tmp_path, 3.0))
     assert again(1.5) == 4.5
     assert compiled.find_cache_folder(compiled.ROOMS[-1]) != first
     assert first.exists()  # it may still be written to
     os.utime(first, (0.0, 0.0))
-    compiled.find_cache_folder.cache_clear()
+    forget_folders()
     assert compiled.find_cache_folder(compiled.ROOMS[-1]) != first
     assert not first.exists()
 
@@ -128,11 +135,11 @@ def test_a_folder_of_the_users_choice(tmp_path: Path, monkeypatch: pytest.Monkey
     other = tmp_path / "mine" / "arbiter-compiled-other"  # of another installation: not ours
     other.mkdir()
     os.utime(other, (0.0, 0.0))
-    compiled.find_cache_folder.cache_clear()
+    forget_folders()
     assert compiled.find_cache_folder(compiled.ROOMS[-1]) == folder
     assert other.exists()
     monkeypatch.setattr(config, "BOUNDSCHECK", 1)
-    compiled.find_cache_folder.cache_clear()
+    forget_folders()
     assert compiled.find_cache_folder(compiled.ROOMS[-1]) != folder
 
 
@@ -151,10 +158,10 @@ def test_without_a_home_or_a_state_nothing_is_kept(
     assert compiled.find_cache_folder(compiled.ROOMS[-1]) is not None  # the package's own folder
     (tmp_path / "__pycache__").rename(tmp_path / "gone")
     (tmp_path / "__pycache__").touch()
-    compiled.find_cache_folder.cache_clear()
+    forget_folders()
     assert compiled.find_cache_folder(compiled.ROOMS[-1]) is None
     monkeypatch.setattr(compiled, "ROOMS", ("none.py",))
-    compiled.find_cache_folder.cache_clear()
+    forget_folders()
     assert compiled.find_cache_folder(compiled.ROOMS[-1]) is None
 
 
@@ -169,7 +176,7 @@ def test_a_room_keeps_its_code_when_one_above_changes(
     monkeypatch.setattr(config, "CACHE_DIR", "")
 
     def folders() -> list[Path | None]:
-        compiled.find_cache_folder.cache_clear()
+        forget_folders()
         return [compiled.find_cache_folder(room) for room in ("low", "high")]
 
     low, high = folders()
@@ -189,6 +196,38 @@ def test_functions_of_others_are_left_alone(caplog: pytest.LogCaptureFixture) ->
     quick: Any = njit(theirs)
     assert quick(1.5) == 3.0
     assert not caplog.messages
+
+
+def test_the_collector_of_cycles_rests_while_the_package_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is as before afterwards; it goes on while functions of others, the control, compile."""
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
+
+    def collects_meanwhile(function: Any) -> set[bool]:
+        found = set()
+
+        class Watch(event.Listener):
+            def on_start(self, event: Any) -> None:
+                found.add(gc.isenabled())
+
+            def on_end(self, event: Any) -> None:
+                found.add(gc.isenabled())
+
+        with event.install_listener("numba:run_pass", Watch()):
+            function(1.5)
+        return found
+
+    assert gc.isenabled()
+    assert collects_meanwhile(compiled.compiled(written(tmp_path, 2.0))) == {False}
+    assert gc.isenabled()
+    assert collects_meanwhile(njit(lambda x: 2.0 * x)) == {True}
+    gc.disable()
+    try:
+        assert collects_meanwhile(compiled.compiled(written(tmp_path, 3.0))) == {False}
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def test_what_cannot_be_kept_is_compiled_all_the_same(

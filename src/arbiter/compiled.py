@@ -12,6 +12,7 @@ go on with the code of an older version of another file.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import logging
 import os
@@ -90,7 +91,7 @@ def find_cache_folder(room: str) -> Path | None:
     process compiles.
     """
     try:
-        state = hash_sources([PACKAGE / name for name in ROOMS[: ROOMS.index(room) + 1]])
+        state = hash_rooms(room)
     except OSError:  # not a plain folder of files: nothing says which state this is
         return None
     # code with and without checks of bounds is not the same code
@@ -124,9 +125,16 @@ def _remove_old_caches(base: Path, folder: Path, room: str) -> None:
                 shutil.rmtree(other, ignore_errors=True)
 
 
-def hash_sources(sources: Sequence[Path]) -> str:
-    """A digest of modules, and of all modules in folders."""
-    found = hashlib.sha256()
+@lru_cache(maxsize=len(ROOMS))
+def hash_rooms(room: str) -> str:
+    """A digest of a room and of those below it, each of which is read once."""
+    place = ROOMS.index(room)
+    return hash_sources([PACKAGE / room], hash_rooms(ROOMS[place - 1]) if place else "")
+
+
+def hash_sources(sources: Sequence[Path], before: str = "") -> str:
+    """A digest of modules, and of all modules in folders, behind another digest."""
+    found = hashlib.sha256(before.encode())
     for source in sources:
         for path in sorted(source.rglob("*.py")) if source.is_dir() else [source]:
             found.update(path.relative_to(source.parent).as_posix().encode() + b"\0")
@@ -153,17 +161,28 @@ def is_of_package(event: Any) -> bool:
 
 @lru_cache(maxsize=1)
 def _register_notice() -> None:
-    """Have the compiler say once why the first call of all takes long."""
+    """Have the compiler say once why the first call of all takes long, and not take longer."""
 
-    class CompileNotice(event.Listener):
+    class CompileListener(event.Listener):
+        """The compiler keeps what it makes: to look through it for cycles takes an eighth more."""
+
+        depth, collects = 0, False  # functions being compiled, one in another; the state before
+
         def on_start(self, event: Any) -> None:
             if is_of_package(event):
                 log_compiling()
+                if self.depth == 0:
+                    self.collects = gc.isenabled()
+                    gc.disable()
+                self.depth += 1
 
         def on_end(self, event: Any) -> None:
-            """Do nothing."""
+            if is_of_package(event):
+                self.depth -= 1
+                if self.depth == 0 and self.collects:
+                    gc.enable()
 
-    event.register("numba:compile", CompileNotice())  # type: ignore[no-untyped-call]
+    event.register("numba:compile", CompileListener())  # type: ignore[no-untyped-call]
 
 
 @lru_cache(maxsize=1)

@@ -114,10 +114,10 @@ def _label_series(series: list[_Series], moment: dt.datetime) -> pl.DataFrame:
         f"{label} {one.at:%m-%d %H:%M}" if len(times[label]) > 1 else label
         for one, label in zip(series, labels, strict=True)
     ]
-    minutes = [int((one.at - moment).total_seconds()) // 60 for one in series]
+    minutes = pl.Series([int((one.at - moment).total_seconds()) // 60 for one in series])
     return pl.DataFrame(
         {
-            "T": np.array(minutes) / MINUTES_PER_YEAR,
+            "T": minutes / MINUTES_PER_YEAR,
             "label": timed,
             "root": pl.Series([roots[one.at] for one in series], dtype=pl.String),
             "settlement": [one.half for one in series],

@@ -164,18 +164,22 @@ def _dot_after_first(a: Array, b: Array, count: int) -> float:
     return (one + two) + (three + four)
 
 
-@compiled
 def multiply(matrix: Array, x: Array) -> Array:
     """``A x``."""
+    out = np.zeros(len(matrix))
+    _add_product(matrix, x, out)
+    return out
+
+
+@compiled
+def _add_product(matrix: Array, x: Array, out: Array) -> None:
     size, width = matrix.shape
-    out = np.zeros(size)
     for j in range(size):
         own, reach = matrix[j], min(width, size - j)
         here, after, results = x[j], x[j : j + reach], out[j : j + reach]
         results[0] += own[0] * here + _dot_after_first(own, after, reach)
         for i in range(1, reach):
             results[i] += own[i] * here
-    return out
 
 
 @compiled
@@ -204,7 +208,7 @@ def _fill_inverse(factor: Array, width: int, whole: Array, out: Array) -> None:
     sum adds rows to rows.
     """
     reach = width - 1
-    sums = np.zeros(width + LANES)
+    sums = np.empty(width + LANES)
     vectors = (reach + LANES - 1) // LANES * LANES
     for j in range(len(factor) - 1, -1, -1):
         own = factor[j]

@@ -33,8 +33,9 @@ def add_normal_equations(
     """
     count, size = factor.shape
     width = (size + LANES - 1) // LANES * LANES  # zeros fill the last vector
-    block, own = np.zeros((size, width)), np.zeros((_ROWS_TOGETHER, width))
+    block, own = np.empty((size, width)), np.empty((_ROWS_TOGETHER, width))
     one, two, three, four = own[0], own[1], own[2], own[3]
+    own[:, :] = 0.0
     for at in range(count):
         for i in range(size):
             for j in range(width):

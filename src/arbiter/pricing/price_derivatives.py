@@ -256,25 +256,25 @@ def fill_quote_prices(
 
 @compiled
 def fill_part_sums(
-    line: KnotQuadrature, parts: Array, after: Array, before: Array, total: Array
+    cut: Array, rise: Array, parts: Array, after: Array, before: Array, total: Array
 ) -> None:
     """Derivatives ``(N+1, n)`` of all that lies right and left of each part of one slice.
 
-    ``total`` ``(n,)`` is that of the whole line.
+    ``cut`` and ``rise`` are those of the line, and ``total`` ``(n,)`` is that of the whole line.
     """
-    N, n = line.cut.shape
+    N, n = cut.shape
     for c in range(n):
         before[0, c] = after[N, c] = 0.0
     for i in range(N):
         base, end = max(i - 1, 0), i
         for c in range(n):
-            own = parts[i, 0] * line.rise[base, c] + parts[i, 1] * line.cut[base, c]
-            before[i + 1, c] = before[i, c] + own + parts[i, 2] * line.cut[end, c]
+            own = parts[i, 0] * rise[base, c] + parts[i, 1] * cut[base, c]
+            before[i + 1, c] = before[i, c] + own + parts[i, 2] * cut[end, c]
     for i in range(N, 0, -1):
         base, end = i - 1, min(i, N - 1)
         for c in range(n):
-            own = parts[i, 0] * line.rise[base, c] + parts[i, 1] * line.cut[base, c]
-            after[i - 1, c] = after[i, c] + own + parts[i, 2] * line.cut[end, c]
+            own = parts[i, 0] * rise[base, c] + parts[i, 1] * cut[base, c]
+            after[i - 1, c] = after[i, c] + own + parts[i, 2] * cut[end, c]
     for c in range(n):
         total[c] = after[0, c] + before[1, c]
 
@@ -297,7 +297,7 @@ def fill_price_rows(
     for i in range(len(rows)):
         if slice_of[i] != at:
             at = slice_of[i]
-            fill_part_sums(line, slices.parts[at], after, before, total)
+            fill_part_sums(line.cut, line.rise, slices.parts[at], after, before, total)
         segment, share = prices.segment[i], prices.share[i]
         base, row = max(segment - 1, 0), rows[i]
         end = min(base + 1, N - 1)
@@ -320,5 +320,5 @@ def log_mean_gradient(line: KnotQuadrature, slices: SliceIntegrals) -> Array:
     N, n = line.cut.shape
     out, after, before = np.empty((len(slices.mean), n)), np.empty((N + 1, n)), np.empty((N + 1, n))
     for parts, row in zip(slices.parts, out, strict=True):
-        fill_part_sums(line, parts, after, before, row)
+        fill_part_sums(line.cut, line.rise, parts, after, before, row)
     return np.asarray(out / slices.mean[:, None])
