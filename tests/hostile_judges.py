@@ -142,7 +142,7 @@ def _flip_one(data: bytes, rng: np.random.Generator) -> bytes:
     return bytes(array)
 
 
-_VALUES = (
+_VALUES: tuple[Any, ...] = (
     *(None, True, 0, -1, 1.5, 10**400, 1e308, "", "x" * 1000, "2023-02-07", [], [1], {}, "NaN"),
     *(["meta"], [[[]]], {"a": None}, "fit", "operator", ["slopes"] * 1000, 3, 2, 1, 99),
 )

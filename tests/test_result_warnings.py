@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -244,13 +245,13 @@ def test_a_file_is_read_once(
         strikes = np.linspace(5000.0, 6500.0, 12)
         columns = {"Expiry": 20230322, "Texp": 35 / 365, "Strike": strikes, "Bid": 0.2, "Ask": 0.21}
         pl.DataFrame({**columns, "Fwd": 6000.0}).write_csv(path)
-    reads, read_bytes = [], Path.read_bytes
+    reads, open_path = [], Path.open
 
-    def counted(self: Path) -> bytes:
+    def counted(self: Path, *args: Any, **more: Any) -> Any:
         reads.append(self)
-        return read_bytes(self)
+        return open_path(self, *args, **more)
 
-    monkeypatch.setattr(Path, "read_bytes", counted)
+    monkeypatch.setattr(Path, "open", counted)
     assert (QuoteSource.read(path).chain is None) == (kind == "volatilities")
     assert reads == [path]
     read_chain(month)  # the control: another reading is counted

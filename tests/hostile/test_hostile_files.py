@@ -54,7 +54,10 @@ def test_tampered_surfaces_load_as_surfaces_or_not_at_all(surfaces: Path) -> Non
 
 def test_tampered_checkpoints_load_as_they_were_or_not_at_all(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    tensors = {"a": rng.normal(size=(8, 4)).astype(np.float32), "b": np.arange(6, dtype=np.int64)}
+    tensors: dict[str, checkpoint.AnyArray] = {
+        "a": rng.normal(size=(8, 4)).astype(np.float32),
+        "b": np.arange(6, dtype=np.int64),
+    }
     checkpoint.save(tmp_path / "small.safetensors", tensors, INFO)
     shipped = Path(ab.__file__).parent / "data" / "operator.safetensors"
     shutil.copy(shipped, tmp_path / "shipped.safetensors")

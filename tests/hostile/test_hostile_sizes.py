@@ -79,7 +79,7 @@ def test_archives_are_not_unpacked(command: str, tmp_path: Path) -> None:
     refuse("gzip: unpack it", command, path)
 
 
-def parquet(rows: int, **columns: object) -> bytes:
+def parquet(rows: int, **columns: str | float) -> bytes:
     """A file of constant columns, which takes a few kilobytes whatever its rows."""
     buffer = io.BytesIO()
     constant = {name: pl.repeat(value, rows, eager=True) for name, value in columns.items()}
@@ -87,7 +87,7 @@ def parquet(rows: int, **columns: object) -> bytes:
     return buffer.getvalue()
 
 
-CHAIN_COLUMNS = {
+CHAIN_COLUMNS: dict[str, str | float] = {
     **{"root": "SPX", "expiry": "2023-03-17", "settlement": "AM", "side": "call"},
     **{"strike": 4000.0, "bid": 10.0, "ask": 11.0, "as_of": "2023-02-07T16:15"},
 }

@@ -54,7 +54,7 @@ def test_a_result_that_is_killed_at_any_step_is_old_or_new_and_never_mixed(tmp_p
         write_result(folder, 1)
         (folder / "mine.txt").write_text("mine")
         (folder / "pictures" / "mine.png").write_text("mine")
-        program = [sys.executable, PROGRAM, "step", str(step), folder]
+        program = [sys.executable, str(PROGRAM), "step", str(step), str(folder)]
         died = subprocess.run(program, env=ENVIRONMENT, check=False).returncode == 9
         before = require_one_run(folder)
         assert list_runs(folder) <= {1, 2}

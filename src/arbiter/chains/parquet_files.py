@@ -44,8 +44,9 @@ def read_parquet(content: bytes, name: str) -> pl.DataFrame:
         CELLS.require(rows * len(kept), name, ChainError)
         frame = pl.read_ipc(_decode_apart(content, kept)) if kept else pl.DataFrame()
         # a text that is stored once may stand in every row
-        texts = frame.select(pl.col(pl.String, pl.Binary).cast(pl.Binary).bin.size())
-        BYTES.require(sum(int(column.sum()) for column in texts), f"{name}, unpacked,", ChainError)
+        texts = frame.select(pl.col(pl.String, pl.Binary).cast(pl.Binary).bin.size().fill_null(0))
+        length = sum(int(column.to_numpy().sum()) for column in texts)
+        BYTES.require(length, f"{name}, unpacked,", ChainError)
         return frame
     except ChainError:
         raise

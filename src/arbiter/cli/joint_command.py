@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbiter.cli.exit_codes import FAILED, exit_bad_input, printable_name
+from arbiter.cli.exit_codes import FAILED, exit_bad_input, exit_failed, printable_name
 from arbiter.cli.safe_console import open_console
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ def joint(
                 found.append((name, T, joint_audit(loaded, T, settings)))
             except ValueError as error:
                 exit_bad_input(f"{printable_name(surface)}, {name}: {error}")
+            except ArithmeticError as error:  # the program was not solved: nothing is decided
+                exit_failed(f"{printable_name(surface)}, {name}: {error}")
     if json:
         facts = [_collect_facts(*each) for each in found]
         typer.echo(json_format.dumps(facts, indent=1, allow_nan=False))
