@@ -257,7 +257,7 @@ def test_a_page_that_ends_its_reader_ends_no_other_process(
     with suppress(ChainError):
         read_chain(damage_file(46_017), as_of="2023-02-07T16:15")
     ends = "import os, sys; sys.stderr.write('no memory'); sys.stderr.flush(); os.abort()"
-    monkeypatch.setattr("arbiter.chains.parquet_files._PROGRAM", ends)
+    monkeypatch.setattr("arbiter.chains.parquet_files.DECODER_PROGRAM", ends)
     with pytest.raises(ChainError, match="not a readable Parquet file: no memory"):
         read_chain(parquet(1, **CHAIN_COLUMNS))
 

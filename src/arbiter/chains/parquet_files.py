@@ -17,7 +17,7 @@ from arbiter.files.limits import BYTES, CELLS, ROWS
 from arbiter.files.parquet_size import ParquetDamageError, measure_parquet
 
 _MOST_SECONDS = 120.0  # a file within the limits takes less than one
-_PROGRAM = """
+DECODER_PROGRAM = """
 import json, sys
 import polars as pl
 columns = json.loads(sys.stdin.buffer.readline())
@@ -58,7 +58,7 @@ def _decode_apart(content: bytes, columns: list[str]) -> bytes:
     """Columns of a Parquet file as an Arrow file."""
     try:
         child = subprocess.run(
-            [sys.executable, "-c", _PROGRAM],
+            [sys.executable, "-c", DECODER_PROGRAM],
             input=json.dumps(columns).encode() + b"\n" + content,
             capture_output=True,
             check=False,
