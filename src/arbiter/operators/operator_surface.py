@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from arbiter.conventions import Array
-from arbiter.fitting.fitted_surface import VixResult, plain_surface, rebuild_with_result
-from arbiter.inputs import freeze_array
+from arbiter.fitting.fitted_surface import Kind, VixResult, plain_surface, rebuild_with_result
+from arbiter.inputs import freeze_array, freeze_info
 from arbiter.operators.domain import DomainReport, read_traits
 from arbiter.pricing.vix_slices import VixSlices
+from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 from arbiter.vix.prior import VixPrior, vix_prior
 
@@ -140,6 +143,21 @@ class OperatorSurface(Surface):
                 "and surface.vix_prior says how sure that is"
             )
         return slices
+
+
+def put_on_clock(surface: Kind, quotes: Quotes) -> Kind:
+    """A surface whose maturities are those of a clock, at the calendar's and with that clock."""
+    if quotes.clock is None:
+        return surface
+    info = freeze_info({**surface.info, "clock": quotes.clock.to_dict()})
+    moved = replace(
+        surface, maturities=quotes.maturities, curve=quotes.curve, time=quotes.time, info=info
+    )
+    if not isinstance(moved, OperatorSurface):
+        return moved
+    # volatilities per year of the calendar
+    reference = moved.result.reference * np.sqrt(quotes.clock_years / quotes.maturities)
+    return replace(moved, result=replace(moved.result, reference=freeze_array(reference)))
 
 
 def _hide_missing(value: Any) -> Any:

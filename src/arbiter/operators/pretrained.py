@@ -38,7 +38,7 @@ from arbiter.operators.network.weights import (
     describe_weights,
     freeze_weights,
 )
-from arbiter.operators.operator_surface import OperatorResult, OperatorSurface
+from arbiter.operators.operator_surface import OperatorResult, OperatorSurface, put_on_clock
 from arbiter.operators.quote_rows import batches, lay_quotes
 from arbiter.operators.second_component import (
     NetworkPass,
@@ -198,14 +198,15 @@ class Operator:
             )
         for place, quotes in enumerate(chains):
             require_quotes(quotes, "the operator", f"chains[{place}]: " if len(chains) > 1 else "")
-        split = batches(chains)
+        moved = [quotes.in_clock_time() for quotes in chains]
+        split = batches(moved)
         found: dict[int, OperatorSurface] = {}
         together = workers.map_in_threads(
-            lambda batch: self._answer_batch([chains[i] for i in batch], components), split
+            lambda batch: self._answer_batch([moved[i] for i in batch], components), split
         )
         for batch, surfaces in zip(split, together, strict=True):
             found.update(zip(batch, surfaces, strict=True))
-        return [found[i] for i in range(len(chains))]
+        return [put_on_clock(found[i], quotes) for i, quotes in enumerate(chains)]
 
     def refine(
         self,
@@ -273,21 +274,21 @@ class Operator:
     def fold_guides(self, quotes: Quotes) -> list[QuoteFold]:
         """Folds of the quotes, each with the surface of all others; none if those are too few."""
         outs = folds(quotes)
-        rest = [quotes.select(~out) for out in outs]
-        if min(len(others) for others in rest) < MIN_QUOTES:
+        kept = [quotes.select(~out) for out in outs]
+        if min(map(len, kept)) < MIN_QUOTES:
             return []
-        implied = residuals.implied([quotes])[0]
+        rest = [others.in_clock_time() for others in kept]
+        implied = residuals.implied([quotes.in_clock_time()])[0]
         left = [implied.select(~out) for out in outs]
         guides: dict[int, Surface] = {}
         for batch in batches(rest):
             given = lay_quotes([rest[i] for i in batch], [left[i] for i in batch])
             padded = self._network(given).slopes  # (B, L, n)
             for i, b in zip(batch, padded, strict=True):
-                others = rest[i]
-                slopes = b[: others.maturities.size]
+                slopes = b[: rest[i].maturities.size]
                 if not np.isfinite(slopes).all():  # no level of volatility without that fold
                     return []
-                guides[i] = self._one_component_surface(others, slopes)
+                guides[i] = put_on_clock(self._one_component_surface(rest[i], slopes), kept[i])
         return [QuoteFold(out, guides[i]) for i, out in enumerate(outs)]
 
     def _answer_batch(self, chains: list[Quotes], components: int | None) -> list[OperatorSurface]:
@@ -321,9 +322,8 @@ class Operator:
     def _one_component_surface(self, quotes: Quotes, slopes: Array) -> Surface:
         """The surface of a pass, from its slopes ``(L, n)``."""
         ones = freeze_array(np.ones((1, len(slopes))))
-        return Surface(
-            self.knots, quotes.maturities, freeze_array(slopes[None]), ones, quotes.curve
-        )
+        b = freeze_array(slopes[None])
+        return Surface(self.knots, quotes.maturities, b, ones, quotes.curve)
 
     def _build_surface(
         self,
