@@ -169,7 +169,8 @@ LAYERS = {
     ],
     "arbiter.cli": [
         "chain_folders chain_options console_log exit_codes safe_console",
-        "audit_command joint_command simulate_command vix_command vix_options warm_command",
+        "audit_command clock_options joint_command simulate_command vix_command vix_options",
+        "warm_command",
         "fit_command",
     ],
 }

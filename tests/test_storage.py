@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ import pytest
 import arbiter as ab
 from arbiter.storage import SurfaceFileError
 from arbiter.surface import Surface
+from arbiter.timing.clock import Clock, Event
+from arbiter.timing.time_change import TimeChange
 
 # of tests/data/surface_*.npz, asked of revision 232570f, which wrote them
 IV_BEFORE = [0.20424621905791623, 0.1801748119045882, 0.1552344744682868, 0.13700007931846062]
@@ -220,3 +224,22 @@ def test_files_of_before_the_house_was_parted_load() -> None:
         assert float(surface.vix()) == pytest.approx(VIX_BEFORE, rel=1e-12)
     assert float(both.vix_future(0.2)) == pytest.approx(FUTURE_BEFORE, rel=1e-12)
     assert float(both.vvix(0.2)) == pytest.approx(VVIX_BEFORE, rel=1e-12)
+
+
+def test_a_clock_is_kept_and_a_tampered_one_refused(tmp_path: Path) -> None:
+    plain = Surface.from_slopes([-1.0, 1.0], [0.1, 0.5], [[0.1, 0.1], [0.2, 0.2]])
+    time = TimeChange.from_nodes([0.0, 0.2, 0.2, 0.6], [0.0, 0.1, 0.3, 0.6])
+    clock = Clock(events=(Event("2026-12-09T14:00", "FOMC", 1e-4),))
+    about = {"clock": clock.to_dict()}
+    surface = replace(plain, time=time, info=about)
+    path = tmp_path / "clock.npz"
+    surface.save(path)
+    again = Surface.load(path)
+    assert again.clock == clock
+    T = np.linspace(0.05, 0.7, 14)
+    assert np.array_equal(again.iv(0.0, T), surface.iv(0.0, T))
+    assert np.array_equal(copy.deepcopy(again).iv(0.0, T), surface.iv(0.0, T))
+    assert not np.allclose(plain.iv(0.0, T), surface.iv(0.0, T))  # the control
+    rewrite(path, clock_years=np.array([0.0, 0.3, 0.1, 0.6]))
+    with pytest.raises(SurfaceFileError, match="must start at 0 and never fall"):
+        Surface.load(path)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from arbiter.pricing.vix_slices import VixSlices
     from arbiter.quotes import Quotes
     from arbiter.surface import Surface
+    from arbiter.timing.clock import Clock, Event
     from arbiter.vix.index_rule import vix
     from arbiter.vix.prior import VixPrior, vix_prior
 
@@ -40,6 +41,8 @@ __all__ = [
     "Certificate",
     "Chain",
     "ChainError",
+    "Clock",
+    "Event",
     "FitOptions",
     "FittedSurface",
     "FuturesCurve",
@@ -73,6 +76,8 @@ _HOME = {
     "Certificate": "arbiter.audit.certificate",
     "Chain": "arbiter.chains",
     "ChainError": "arbiter.chains",
+    "Clock": "arbiter.timing.clock",
+    "Event": "arbiter.timing.clock",
     "FitOptions": "arbiter.fitting",
     "FittedSurface": "arbiter.fitting",
     "FuturesCurve": "arbiter.futures",

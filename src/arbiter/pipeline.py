@@ -27,6 +27,7 @@ from arbiter.quotes import Quotes
 from arbiter.report.fit_summary import Answer, build_summary, nan_to_none
 from arbiter.scoring import score
 from arbiter.sources import QuoteSource, VixSource
+from arbiter.timing.clock import Clock
 from arbiter.vix.replication import term_structure
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Job:
         vix: File with options on the VIX: a fit is one of both markets then, and the operator's
             surface has VIX slices that follow them.
         vix_futures: File with futures on the VIX.
+        clock: How fast variance passes, and scheduled events; None for calendar time.
     """
 
     as_of: DateLike | None = None
@@ -80,6 +82,7 @@ class Job:
     pdf: bool = False
     vix: Path | None = None
     vix_futures: Path | None = None
+    clock: Clock | None = None
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -152,7 +155,7 @@ def _fit_source(source: str | Path, job: Job, say: Callable[[str], None]) -> Fit
         underlying=job.underlying,
         shortest_days=job.shortest_days,
     )
-    quotes = read.quotes
+    quotes = read.quotes if job.clock is None else read.quotes.with_clock(job.clock)
     given = VixSource.read(read, job.vix, job.vix_futures, as_of=job.as_of)
     hidden = None if job.holdout is None else _choose_held_out(quotes, job.holdout, job.seed)
     say(f"fitting {len(quotes):,} quotes")

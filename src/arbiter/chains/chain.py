@@ -25,6 +25,7 @@ from arbiter.chains.stray_forwards import find_stray_forwards
 from arbiter.conventions import DAYS_PER_YEAR, MINUTES_PER_YEAR, Array, Indices
 from arbiter.exclusions import Exclusion, count_exclusions, no_exclusions
 from arbiter.quotes import Quotes
+from arbiter.timing.clock import Clock
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ class Chain:
         name: Name of the source.
         assumptions: What was assumed in reading; :attr:`notes` adds what parity assumed.
         set_aside: Rows that could not be read, or not be assigned, as an exclusion table.
+        clock: Weights and events of the variance's clock; None for calendar time.
         doubts: Where the source contradicts what the caller gave, as sentences.
     """
 
@@ -71,6 +73,7 @@ class Chain:
     name: str
     assumptions: tuple[str, ...] = ()
     set_aside: pl.DataFrame = field(default_factory=no_exclusions)
+    clock: Clock | None = None
     doubts: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -227,7 +230,7 @@ class Chain:
                 f"quotes are taken as those of {self.as_of.astype('datetime64[m]')}"
             )
         quotes = self._build_quotes(good, verdict.k, estimates, exclusions)
-        return replace(quotes, warnings=(*self.warnings, *warnings))
+        return replace(quotes, warnings=(*self.warnings, *warnings)).with_clock(self.clock)
 
     def _order_estimates(self, parity: pl.DataFrame) -> SeriesEstimates:
         """One value for each series of the option table, NaN where parity tells none."""

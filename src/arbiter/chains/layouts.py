@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from arbiter.chains.errors import ChainError
 from arbiter.chains.reading import Reading
 from arbiter.chains.source import RawSource, load_source
 from arbiter.forwards import DateLike
+from arbiter.timing.clock import Clock
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +50,7 @@ def read_chain(
     layout: str | None = None,
     spot: float | None = None,
     underlying: str | None = None,
+    clock: Clock | None = None,
 ) -> Chain:
     """Read a listed chain of European options.
 
@@ -61,6 +64,7 @@ def read_chain(
         spot: Level of the underlying, where the source has none. It is kept for the reader and
             checked against the strikes; forwards come from parity.
         underlying: Name of the index, where the source has none (long and tidy layouts).
+        clock: How fast variance passes, and scheduled events (docs/time.md).
 
     Raises:
         ChainError: If the source is in no known layout, does not say when it was quoted, has
@@ -88,7 +92,8 @@ def read_chain(
         name, found = _recognise_layout(loaded, layout)
         logger.debug("%s: layout %s", loaded.name, name)
         reading = found.read(loaded, underlying) if name == long_layout.NAME else found.read(loaded)
-        return assemble_chain(reading, loaded.name, as_of=as_of, spot=spot, underlying=underlying)
+        chain = assemble_chain(reading, loaded.name, as_of=as_of, spot=spot, underlying=underlying)
+        return chain if clock is None else replace(chain, clock=clock)
     except pl.exceptions.PolarsError as error:
         raise ChainError(f"{loaded.name} cannot be understood as a table: {error}") from error
 

@@ -18,6 +18,7 @@ from arbiter.cli.chain_folders import (
     name_folders,
 )
 from arbiter.cli.chain_options import AsOf, Underlying
+from arbiter.cli.clock_options import ClockName, EventTexts, event_lines, parse_clock
 from arbiter.cli.console_log import show_only_notices
 from arbiter.cli.exit_codes import (
     BAD_INPUT,
@@ -57,6 +58,8 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
     vix_futures: Annotated[
         Path | None, typer.Option(help="VIX futures of that day (CSV), with --vix or without.")
     ] = None,
+    clock: ClockName = None,
+    event: EventTexts = None,
     shortest_days: Annotated[
         float, typer.Option(help="Expiries nearer than this are not fitted.")
     ] = 2.0,
@@ -127,6 +130,7 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
         pdf=pdf,
         vix=vix,
         vix_futures=vix_futures,
+        clock=parse_clock(clock, event),
     )
     try:
         job.require_packages()
@@ -308,10 +312,10 @@ def _print_outcome(outcome: FitOutcome, out: Path) -> None:
     error = None if s["vix_error"] is None else 2.0 * s["vix_error"]
     spread = "" if error is None else f" ± {_format_fixed(error)}"
     exact = f"{_format_fixed(s['vix_surface'])}{spread} exact, from the surface"
-    numbers.add_row("VIX", f"{_format_fixed(s['vix'])} by the index rule, {exact}")
-    if s["vix_market"] is not None:
-        for name, text in vix_lines(s["vix_market"]):
-            numbers.add_row(name, text)
+    index = ("VIX", f"{_format_fixed(s['vix'])} by the index rule, {exact}")
+    market = [] if s["vix_market"] is None else vix_lines(s["vix_market"])
+    for name, text in (*event_lines(s["clock"]), index, *market):
+        numbers.add_row(name, text)
     numbers.add_row("certificate", _describe_certificate(outcome))
     if s["operator"] is not None:
         numbers.add_row("domain", _describe_domain(s["operator"]["domain"]))

@@ -83,6 +83,7 @@ def build_summary(
         "layout": read.layout,
         "underlying": read.underlying,
         "as_of": str(read.as_of.astype("datetime64[m]")),
+        "clock": None if (clock := answer.surface.clock) is None else clock.to_dict(),
         "notes": list(read.notes),
         "versions": {name: version(name) for name in ("arbiter-vol", "numba", "numpy", "scipy")},
         "seconds_of_scoring": time.perf_counter() - began,
