@@ -47,6 +47,7 @@ GROUPS = (
         ("read_chain", "example_chain", "Chain", "ChainError", "Quotes", "read_volatilities"),
     ),
     Group("Fit", "fit.md", ("fit", "FitOptions", "FittedSurface", "Loss", "Roughness")),
+    Group("Time", "time.md", ("Clock", "Event")),
     Group("Surface", "surface.md", ("Surface", "example")),
     Group("Certificate", "certificate.md", ("audit", "Certificate")),
     Group(
