@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
+from arbiter.chains import read_volatilities
 from arbiter.conventions import Array
 from arbiter.fitting import FitOptions, FittedSurface, fit
 from arbiter.fitting.interior_point import add_ridge
+from arbiter.fitting.joint_fit import eliminate_vix
 from arbiter.pricing import black
 from arbiter.pricing.decoder import Decoder
 from arbiter.pricing.mixture import Mixture
@@ -198,3 +202,36 @@ def test_half_the_noise_makes_smaller_errors() -> None:
     """Between a half and the full error: with less noise the fit also smooths less."""
     wide, narrow = (bootstrap(705, 3, narrow=scale) for scale in (1.0, 0.5))
     assert 0.45 < ratio(narrow.error, wide.error) < 0.75
+
+
+def test_the_unknowns_of_the_vix_are_eliminated(rng: np.random.Generator) -> None:
+    split, size, width = 40, 64, 6
+    band = rng.standard_normal((size, width))
+    band[:, 0] += 2.0 * width
+    for row in range(size):  # nothing between the two markets, nor beyond the last row
+        end = split if row < split else size
+        band[row, end - row :] = 0.0
+    columns = rng.standard_normal((size, 3))
+    found = eliminate_vix(band, columns, split)
+    own = write_out(band)[:split, :split]
+    whole = np.linalg.inv(write_out(band) + columns @ columns.T)[:split, :split]
+    assert np.allclose(np.linalg.inv(own + found @ found.T), whole)
+    assert not np.allclose(np.linalg.inv(own + columns[:split] @ columns[:split].T), whole)
+
+
+def test_errors_of_a_joint_fit_know_the_vix_quotes(data_dir: Path, tmp_path: Path) -> None:
+    folder = data_dir / "joint"
+    spx = read_volatilities(folder / "spx_implied_vol_20230215.csv")
+    vix = read_volatilities(folder / "vix_implied_vol_20230215.csv")
+    joint = fit(spx, vix_quotes=vix)
+    apart = replace(joint, uncertainty=replace(joint.uncertainty, coupling=None))
+    ends = vix.maturities[:4] + 30.0 / 365.0
+    both = np.array([[float(s.vix_error(t)) for t in ends] for s in (joint, apart)])
+    assert np.all(both[0] < both[1])
+    assert np.max(both[1] / both[0]) > 1.02
+    path = tmp_path / "joint.npz"
+    joint.save(path)
+    loaded = Surface.load(path)
+    assert isinstance(loaded, FittedSurface)
+    assert float(loaded.vix_error(ends[0])) == float(joint.vix_error(ends[0]))
+    print(both)

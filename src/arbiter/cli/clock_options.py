@@ -96,7 +96,7 @@ def _make_event(when: str, name: str, variance: str, where: str) -> Event:
 
 def event_lines(clock: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     """Rows about the implied moves of events, from what ``fit.json`` says of the clock."""
-    rows = []
+    rows: list[tuple[str, str]] = []
     for event in [] if clock is None else clock["events"]:
         variance, error = event["variance"], event["error"]
         move = f"{event['name']}, {event['when'].replace('T', ' ')}: {math.sqrt(variance):.2%}"

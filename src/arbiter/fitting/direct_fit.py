@@ -254,5 +254,5 @@ def _surface_from_end(ended: FitEnd, result: FitResult, matrix: Array) -> Fitted
         objective.highest_log_slope,
         ended.optimum,
     )
-    surface = build_surface(source, np.exp(logs), result, matrix, weights)
+    surface = build_surface(source, np.exp(logs), result, matrix, weights, ended.coupling)
     return surface.with_vix(ended.slices)

@@ -25,6 +25,7 @@ class FitEnd(NamedTuple):
         vix: Residuals of VIX options and futures, after a joint fit.
         warnings: What a reader of the surface should know, as sentences.
         optimum: The forces there, after a fit of one component.
+        coupling: ``(p, r)`` columns U whose ``U Uᵀ`` is the VIX quotes' part of the information.
     """
 
     point: FitPoint
@@ -36,6 +37,7 @@ class FitEnd(NamedTuple):
     vix: VixResult | None = None
     warnings: tuple[str, ...] = ()
     optimum: Optimum | None = None
+    coupling: Array | None = None
 
     @classmethod
     def from_iterate(cls, interior: InteriorPoint[FitPoint], status: Status) -> FitEnd:

@@ -232,6 +232,8 @@ class FittedSurface(Surface):
         """What a file keeps of the fit: the kind, plain values and arrays."""
         plain = {**_summary_without_time(self.result), "warnings": list(self.result.warnings)}
         arrays = {**self.result.to_arrays(), "information": self.uncertainty.matrix}
+        if self.uncertainty.coupling is not None:
+            arrays["vix_information"] = self.uncertainty.coupling
         return "fit", plain, arrays
 
     @classmethod
@@ -249,7 +251,12 @@ class FittedSurface(Surface):
             )
         years = surface.clock_years(surface.maturities)
         parts = surface.knots, years, surface.slopes, surface.weights
-        uncertainty = Uncertainty(*parts, matrix, result.dispersion)
+        coupling = arrays.get("vix_information")
+        if coupling is not None and (coupling.ndim != 2 or len(coupling) != len(matrix)):
+            raise ValueError(
+                f"vix_information has shape {coupling.shape}; {len(matrix)} rows are due"
+            )
+        uncertainty = Uncertainty(*parts, matrix, result.dispersion, coupling)
         more = {"result": result, "uncertainty": uncertainty, "source": None}
         return rebuild_with_result(cls, surface, more)
 
@@ -270,7 +277,12 @@ class FittedSurface(Surface):
 
 
 def build_surface(
-    source: FitInput, slopes: Array, result: FitResult, matrix: Array, weights: Array | None = None
+    source: FitInput,
+    slopes: Array,
+    result: FitResult,
+    matrix: Array,
+    weights: Array | None = None,
+    coupling: Array | None = None,
 ) -> FittedSurface:
     """The surface of a fit, once its slopes have passed the structural proof.
 
@@ -280,6 +292,7 @@ def build_surface(
         result: How the fit ended.
         matrix: ``(p, w)`` the information, banded.
         weights: ``(J, L)`` of the components; None for one component.
+        coupling: ``(p, r)`` columns of the information from VIX quotes; None without them.
     """
     result = result.with_verdict(source)
     quotes, knots, b = source.quotes, freeze_array(source.options.line()), freeze_array(slopes)
@@ -297,7 +310,9 @@ def build_surface(
         freeze_info({**quotes.describe(), "fit": _summary_without_time(result)}),
         time=quotes.time,
         result=result,
-        uncertainty=Uncertainty(knots, quotes.clock_years, b, w, matrix, result.dispersion),
+        uncertainty=Uncertainty(
+            knots, quotes.clock_years, b, w, matrix, result.dispersion, coupling
+        ),
         source=source,
     )
 

@@ -264,7 +264,7 @@ class InteriorPoint(Generic[Point]):
             matrix[:, 0] *= 1.0 + self.damping
             self.constraints.add_weighted_gram(matrix, stiffness)
             matrix[:, 0] += RELATIVE_RIDGE * matrix[:, 0].max()
-            factor = _WoodburyFactor.from_matrix(matrix, local.coupling)
+            factor = WoodburyFactor.from_matrix(matrix, local.coupling)
             if factor is None:
                 return None
             gap, count = float(y @ duals), y.size
@@ -294,7 +294,7 @@ class InteriorPoint(Generic[Point]):
         return dz, duals, mu
 
     def _direction(
-        self, factor: _WoodburyFactor, at: tuple[Array, Array, Array], mu: float
+        self, factor: WoodburyFactor, at: tuple[Array, Array, Array], mu: float
     ) -> _NewtonDirection:
         """Change of unknowns, slacks and duals towards the point of the path at ``mu``."""
         y, duals, gradient = at
@@ -309,7 +309,7 @@ def _hold(duals: Array, centred: Array) -> Array:
     return np.minimum(np.maximum(duals, centred / _MAX_DUAL_RATIO), centred * _MAX_DUAL_RATIO)
 
 
-class _WoodburyFactor(NamedTuple):
+class WoodburyFactor(NamedTuple):
     """A factorised banded matrix with few columns added: ``A + U Uᵀ``, by Woodbury's identity."""
 
     band: Array  # Cholesky factor of A
@@ -318,14 +318,14 @@ class _WoodburyFactor(NamedTuple):
     inner: Array | None  # (r, r) inverse of 1 + Uᵀ A⁻¹ U
 
     @staticmethod
-    def from_matrix(matrix: Array, coupling: Array | None) -> _WoodburyFactor | None:
+    def from_matrix(matrix: Array, coupling: Array | None) -> WoodburyFactor | None:
         """The factor of a banded matrix; None if it is singular."""
         try:
             band = banded.factorise(matrix)
         except banded.SingularMatrixError:
             return None
         if coupling is None:
-            return _WoodburyFactor(band, None, None, None)
+            return WoodburyFactor(band, None, None, None)
         solved = banded.solve(band, coupling)
         try:
             inner = np.asarray(
@@ -333,7 +333,7 @@ class _WoodburyFactor(NamedTuple):
             )
         except np.linalg.LinAlgError:
             return None
-        return _WoodburyFactor(band, coupling, solved, inner)
+        return WoodburyFactor(band, coupling, solved, inner)
 
     def solve(self, force: Array) -> Array:
         """The solution of ``(A + U Uᵀ) z = force``."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from arbiter.conventions import Array
-from arbiter.fitting import smoothing
+from arbiter.fitting import banded, smoothing
 from arbiter.fitting.fit_end import FitEnd
 from arbiter.fitting.fitted_surface import VixResult
-from arbiter.fitting.interior_point import InteriorPoint, Status
+from arbiter.fitting.interior_point import InteriorPoint, Status, add_ridge
 from arbiter.fitting.joint_objective import JointObjective, JointPoint
 from arbiter.fitting.loss import EXACT_LOSS_PER_QUOTE
 from arbiter.fitting.objective import FitObjective, FitPoint
@@ -147,6 +148,20 @@ def _interpolate_log_slopes(point: FitPoint, spx: FitObjective) -> Array:
     return np.asarray(found.reshape(-1))
 
 
+def eliminate_vix(matrix: Array, columns: Array, split: int) -> Array:
+    """Columns ``(split, r)`` U whose ``U Uᵀ`` is what the VIX says about the SPX unknowns.
+
+    Args:
+        matrix: ``(p, w)`` A, banded, without entries between the unknowns of the two markets.
+        columns: ``(p, r)`` C, whose ``C Cᵀ`` is added to it and couples them.
+        split: Number of SPX unknowns, which come first.
+    """
+    spx, vix = columns[:split], columns[split:]
+    factor = banded.factorise(add_ridge(np.ascontiguousarray(matrix[split:])))
+    inner = np.eye(spx.shape[1]) + vix.T @ banded.solve(factor, vix)
+    return np.asarray(solve_triangular(np.linalg.cholesky(inner), spx.T, lower=True).T)
+
+
 def _end_joint_fit(joint: InteriorPoint[JointPoint], market: VixMarket, status: Status) -> FitEnd:
     """The end of a joint fit, with shapes and residuals of the VIX."""
     point, vix = joint.point, joint.point.vix_misfit
@@ -164,4 +179,5 @@ def _end_joint_fit(joint: InteriorPoint[JointPoint], market: VixMarket, status: 
             freeze_array(vix.futures()[market.at] - market.price),
             point.vix.objective.roughness,
         ),
+        coupling=eliminate_vix(joint.matrix(), point.coupling, point.objective.split),
     )

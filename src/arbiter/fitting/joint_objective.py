@@ -163,22 +163,32 @@ class JointPoint:
         return value if np.isfinite(value) else float("inf")
 
     @cached_property
+    def _by_spx(self) -> Array:
+        """``(V, L·n)`` derivatives of the forward variances' logarithms by the SPX unknowns."""
+        slopes = np.exp(self.spx.misfit.z.reshape(self.spx.objective.layout.shape))
+        return self.objective.variances.gradient(slopes)
+
+    @cached_property
     def expansion(self) -> Expansion:
         """The objective with gradient, the matrices of both and the columns that couple them."""
-        split, layout = self.objective.split, self.spx.objective.layout
-        slopes = np.exp(self.spx.misfit.z.reshape(layout.shape))
-        by_spx = self.objective.variances.gradient(slopes)  # (V, L·n)
+        split = self.objective.split
         one, two = self.spx.expansion, self.vix.expansion
         by = self.vix_misfit.linearisation.by_variance
-        gradient = np.concatenate([one.gradient + by.gradient @ by_spx, two.gradient])
+        gradient = np.concatenate([one.gradient + by.gradient @ self._by_spx, two.gradient])
         matrix = np.zeros((gradient.size, max(one.matrix.shape[1], two.matrix.shape[1])))
         matrix[:split, : one.matrix.shape[1]] = one.matrix
         matrix[split:, : two.matrix.shape[1]] = two.matrix
+        return Expansion(one.value + two.value, gradient, matrix, self.coupling)
+
+    @cached_property
+    def coupling(self) -> Array:
+        """``(p, V)`` columns that couple the markets, one a date of the VIX."""
+        split, by = self.objective.split, self.vix_misfit.linearisation.by_variance
         # q (∇f + c/q)(∇f + c/q)ᵀ: the blocks of the VIX have c cᵀ/q taken out
         root = np.sqrt(by.weight)
-        columns = np.zeros((gradient.size, by.weight.size))
-        columns[:split] = (root[:, None] * by_spx).T
+        columns = np.zeros((split + self.vix_misfit.z.size, by.weight.size))
+        columns[:split] = (root[:, None] * self._by_spx).T
         dates = np.arange(by.weight.size)
         blocks = columns[split:].reshape(*self.vix.objective.layout.shape, dates.size)
         blocks[dates, :, dates] = by.cross / np.maximum(root, 1e-150)[:, None]
-        return Expansion(one.value + two.value, gradient, matrix, columns)
+        return columns

@@ -1,7 +1,8 @@
 """Standard errors: the Gauss-Newton covariance carried to volatilities and the VIX.
 
 The covariance of the unknowns is φ H⁻¹: H the Gauss-Newton matrix with roughness and the
-stiffness of binding constraints, φ the variance of the residuals. The data's part of H is divided
+stiffness of binding constraints, and with quotes on the VIX what these say about forward variance;
+φ the variance of the residuals. The data's part of H is divided
 by Huber's correction, since the few quotes at the edges of their spreads determine the fit. The
 roughness stands for a Gaussian prior, and the covariance is that of its posterior. So it covers the
 bias of smoothing as well as noise.
@@ -16,8 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from arbiter.conventions import INDEX_POINTS, Array
-from arbiter.fitting import banded
-from arbiter.fitting.interior_point import add_ridge
+from arbiter.fitting.interior_point import WoodburyFactor, add_ridge
 from arbiter.pricing import black
 from arbiter.pricing.decoder import Decoder
 from arbiter.pricing.maturity import slope_derivatives_at, weight_derivatives_at
@@ -40,6 +40,7 @@ class Uncertainty:
         weights: ``(J, L)``.
         matrix: ``(L·B, B+3)`` H, banded, over log-slopes (and shares).
         dispersion: φ.
+        coupling: ``(L·B, r)`` columns U whose ``U Uᵀ`` is added to H, what VIX quotes say; or None.
     """
 
     knots: Array
@@ -48,6 +49,7 @@ class Uncertainty:
     weights: Array
     matrix: Array
     dispersion: float
+    coupling: Array | None = None
 
     @cached_property
     def decoder(self) -> Decoder:
@@ -104,12 +106,9 @@ class Uncertainty:
             slice_of: ``(m,)`` that maturity, nondecreasing.
             T: ``(U,)`` maturities.
         """
-        try:
-            factor = banded.factorise(add_ridge(self.matrix))
-        except banded.SingularMatrixError as error:
-            raise ValueError(
-                "the Gauss-Newton matrix is singular: the quotes do not fix the fit"
-            ) from error
+        factor = WoodburyFactor.from_matrix(add_ridge(self.matrix), self.coupling)
+        if factor is None:
+            raise ValueError("the Gauss-Newton matrix is singular: the quotes do not fix the fit")
         J, L, n = self.slopes.shape
         B = J * n + J - 1
         by_slope = slope_derivatives_at(self.maturities, self.slopes, T) * self.slopes
@@ -128,7 +127,7 @@ class Uncertainty:
             # a solve for each number or for each slope, whichever are fewer
             few = len(rows) < B
             force = by @ rows.T if few else by
-            solved = banded.solve(factor, force.reshape(L * B, -1)).reshape(force.shape)
+            solved = factor.solve(force.reshape(L * B, -1)).reshape(force.shape)
             covariance = np.einsum("lbc,lbd->cd", force[touched], solved[touched])
             found[own] = (
                 np.diag(covariance) if few else np.einsum("pb,pb->p", rows @ covariance, rows)
