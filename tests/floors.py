@@ -69,7 +69,9 @@ LAYERS = {
     "arbiter.timing": [
         "event_variance nyse time_change",
         "sessions",
-        "clock",
+        "clock expiries",
+        "maturities",
+        "dated_queries",
     ],
     "arbiter.pricing": [
         "elementary",

@@ -1,22 +1,16 @@
-"""Forward and discount curves of a surface, and the conversion of dates to year fractions."""
+"""Forward and discount curves of a surface."""
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from arbiter.conventions import MINUTES_PER_YEAR, Array
-
-MaturityLike: TypeAlias = ArrayLike | dt.date | dt.timedelta  # year fractions, dates, durations
-DateLike: TypeAlias = str | dt.date | np.datetime64  # ISO text or a date, without a time zone
+from arbiter.conventions import Array
 
 _MAX_ABS_LOG = 708.0  # of a forward or a discount factor: e^708 and e^-708 are ordinary float64
-MIN_YEARS = 1e-9  # years: a thirtieth of a second, below which nothing is meant
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,78 +62,6 @@ class ForwardCurve:
     def _discount_nodes(self) -> tuple[Array, Array]:
         logs = np.concatenate([[0.0], np.log(self.discounts)])
         return np.concatenate([[0.0], self.maturities]), logs
-
-
-def to_year_fractions(T: MaturityLike, as_of: np.datetime64 | None, *, zero: bool = False) -> Array:
-    """Year fractions, from numbers, from dates or from durations.
-
-    Dates (ISO text too) count in minutes from ``as_of`` and are, like it, without a time zone.
-    ``zero`` lets T = 0 pass, for quantities that have a meaning there.
-
-    Raises:
-        ValueError: If a date is given and there is no ``as_of``, a date has a time zone, or a
-            maturity is not a positive finite number.
-    """
-    t = _as_floats(_years_from_dates(np.asarray(T), as_of))
-    good = (t >= MIN_YEARS) & (t < np.inf)  # a NaN is not
-    if zero:
-        good |= t == 0.0
-    if not good.all():
-        where = int(np.flatnonzero(~good.ravel())[0])
-        raise ValueError(
-            f"T[{where}] = {float(t.ravel()[where])!r}: a maturity must be a positive, finite "
-            f"year fraction (minutes / {MINUTES_PER_YEAR:,}), at least {MIN_YEARS:g}; leave out "
-            "expired options"
-        )
-    return t
-
-
-def as_datetime(value: DateLike | None) -> np.datetime64 | None:
-    """``as_of`` in whole seconds, from ISO text or a date without a time zone; None stays None."""
-    if value is None:
-        return None
-    if isinstance(value, str):
-        try:
-            value = dt.datetime.fromisoformat(value)
-        except ValueError as error:
-            raise ValueError(f"as_of {value!r} is not an ISO date, YYYY-MM-DDThh:mm") from error
-    if not isinstance(value, dt.date | np.datetime64):
-        raise ValueError(f"as_of must be a date, got {value!r}")
-    moment = _parse_dates(np.asarray(value))
-    if np.isnat(moment):
-        raise ValueError("as_of is not a time (NaT): give the moment of the quotes")
-    return np.datetime64(moment.item(), "s")
-
-
-def _years_from_dates(raw: NDArray[Any], as_of: np.datetime64 | None) -> NDArray[Any]:
-    """Year fractions of dates and durations; numbers are returned unchanged."""
-    first = raw.flat[0] if raw.dtype == object and raw.size else None
-    if isinstance(first, dt.timedelta):
-        raw = raw.astype("timedelta64[s]")
-    if raw.dtype.kind == "m":
-        return np.asarray(raw / np.timedelta64(1, "m") / MINUTES_PER_YEAR)
-    if not (isinstance(first, dt.date) or raw.dtype.kind in "UM"):
-        return raw
-    moments = _parse_dates(raw)
-    if as_of is None:
-        raise ValueError(
-            "a date was given as maturity, but this surface has no as_of; "
-            "pass year fractions, or build the surface with as_of"
-        )
-    return np.asarray((moments - as_of) / np.timedelta64(1, "m") / MINUTES_PER_YEAR)
-
-
-def _parse_dates(raw: NDArray[Any]) -> NDArray[np.datetime64]:
-    """Dates in seconds; a date with a time zone is a ``ValueError``, since ``as_of`` has none."""
-    if raw.dtype == object and any(getattr(moment, "tzinfo", None) for moment in raw.flat):
-        raise ValueError(
-            "a date with a time zone was given; dates are in the clock of as_of, without a zone: "
-            "convert it and drop the zone"
-        )
-    try:
-        return raw.astype("datetime64[s]")
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"not a year fraction nor an ISO date: {error}") from error
 
 
 def _as_floats(a: ArrayLike) -> Array:

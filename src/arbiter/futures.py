@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from arbiter import inputs
 from arbiter.conventions import DAYS_PER_YEAR, Array
-from arbiter.forwards import DateLike, MaturityLike, as_datetime, to_year_fractions
+from arbiter.timing.maturities import DateLike, MaturityLike, as_datetime, to_year_fractions
 
 # Half the tick of a VIX future: a price alone is known no better.
 HALF_TICK = 0.025
@@ -46,7 +46,8 @@ class FuturesCurve:
         """A curve from arrays, sorted by settlement.
 
         Args:
-            T: Year fractions, or settlement dates where ``as_of`` is given.
+            T: Year fractions, or settlement dates where ``as_of`` is given; a date alone is
+                its open.
             bid: Bids; or prices, where ``ask`` is left out, which count as known to half a tick.
             ask: Asks.
             as_of: Moment of the quotes.
@@ -60,7 +61,7 @@ class FuturesCurve:
             [20.0, 21.0]
         """
         moment = as_datetime(as_of)
-        t = np.atleast_1d(to_year_fractions(T, moment))
+        t = np.atleast_1d(to_year_fractions(T, moment, settlement="AM"))
         low = np.atleast_1d(np.asarray(bid, dtype=np.float64))
         high = low if ask is None else np.atleast_1d(np.asarray(ask, dtype=np.float64))
         if not (t.shape == low.shape == high.shape and t.ndim == 1):

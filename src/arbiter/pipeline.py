@@ -22,12 +22,12 @@ from arbiter.files.result_folder import ResultFolder
 from arbiter.files.safe_text import format_safe_csv
 from arbiter.fitting import FitOptions, FittedSurface, fit
 from arbiter.fitting.vix_comparison import JointComparison, fit_markets
-from arbiter.forwards import DateLike
 from arbiter.quotes import Quotes
 from arbiter.report.fit_summary import Answer, build_summary, nan_to_none
 from arbiter.scoring import score
 from arbiter.sources import QuoteSource, VixSource
 from arbiter.timing.clock import Clock
+from arbiter.timing.maturities import DateLike
 from arbiter.vix.replication import term_structure
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from arbiter.chains import Chain, ChainError, read_chain, read_futures, read_vol
 from arbiter.chains.source import RawSource, load_source
 from arbiter.chains.tables import columns_of
 from arbiter.fitting.vix_quotes import VixMarket
-from arbiter.forwards import DateLike
 from arbiter.futures import FuturesCurve
 from arbiter.quotes import Quotes
+from arbiter.timing.maturities import DateLike
 from arbiter.timing.sessions import NYSE
 
 VOLATILITIES_LAYOUT = "volatilities"  # the layout of read_volatilities, beside those of read_chain

@@ -1,6 +1,6 @@
 """The Surface: arbitrage-free option prices at every strike and maturity.
 
-Conventions: ``T`` is a year fraction (or a date, where the surface has an ``as_of``),
+Conventions: ``T`` is a year fraction, or a maturity in another form (docs/surface.md),
 ``k = log(K/F_T)``, ``K`` in currency, volatilities annualised and decimal. Inputs broadcast;
 results are float64 arrays, 0-d for scalars.
 """
@@ -20,19 +20,15 @@ from numpy.typing import ArrayLike
 
 from arbiter import forked, inputs
 from arbiter.audit.structural_proof import check_structure
-from arbiter.conventions import DAYS_PER_YEAR, INDEX_POINTS, THIRTY_DAYS, Array
-from arbiter.forwards import DateLike, ForwardCurve, MaturityLike, as_datetime, to_year_fractions
-from arbiter.pricing import black, normal
+from arbiter.conventions import INDEX_POINTS, THIRTY_DAYS, Array
+from arbiter.forwards import ForwardCurve
+from arbiter.pricing import black
 from arbiter.pricing.decoder import Decoder, Query
 from arbiter.pricing.knots import MAX_SLOPE
 from arbiter.pricing.mixture import Mixture
-from arbiter.pricing.vix_slices import (
-    FARTHEST_KNOT,
-    VixQueries,
-    VixSlices,
-    describe_missing_iv,
-)
-from arbiter.timing.clock import Clock
+from arbiter.pricing.vix_slices import FARTHEST_KNOT, VixQueries, VixSlices, describe_missing_iv
+from arbiter.timing.dated_queries import DatedQueries
+from arbiter.timing.maturities import DateLike, MaturityLike, as_datetime, to_year_fractions
 from arbiter.timing.time_change import TimeChange
 
 if TYPE_CHECKING:
@@ -49,13 +45,12 @@ _NO_VOLATILITY = {
     black.Reason.AT_INTRINSIC: "so far out the price is below the smallest float64",
     black.Reason.ABOVE_MAXIMUM: "the price is at its upper bound to rounding",
 }
-_MAX_LOCAL_VARIANCE_DEVIATIONS = (
-    30.0  # local variance is a ratio of two numbers that vanish beyond this many deviations
-)
+# Local variance is a ratio of two numbers that vanish beyond this many deviations.
+_MAX_LOCAL_VARIANCE_DEVIATIONS = 30.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Surface(VixQueries):
+class Surface(DatedQueries, VixQueries):
     """An option price surface free of static arbitrage at every strike and maturity.
 
     Build one with :meth:`from_slopes` or :meth:`load`; both refuse numbers that would not
@@ -112,7 +107,8 @@ class Surface(VixQueries):
             forwards: ``(L,)`` forwards; 1 when left out.
             discounts: ``(L,)`` discount factors; 1 when left out.
             weights: ``(J, L)`` mixture weights, needed when J > 1.
-            as_of: Moment of the quotes, ISO text or a date, without a time zone.
+            as_of: Moment of the quotes: ISO text, a datetime or a date; New York time unless it
+                has a zone.
             info: Plain values to keep with the surface.
             vix_slices: Shapes of the VIX at future dates (docs/vix.md).
             time: Clock along which slopes are interpolated (docs/time.md).
@@ -251,14 +247,8 @@ class Surface(VixQueries):
         t = self.years(T)
         k = np.zeros_like(t)
         v = self.iv(k, t) * np.sqrt(t)
-        q, f = self._evaluate_query(Mixture.digital, k, t), self.density(k, t)
-        d1, d2 = np.asarray(0.5 * v), np.asarray(-0.5 * v)
-        vega = np.asarray(black.vega(k, v))
-        below = normal.cdf_of(d2)
-        first = (below - q) / vega
-        price_kk = f - q
-        black_kk = -below + vega / v
-        second = (price_kk - black_kk) / vega - (2.0 * d1 * first + d1 * d2 * first**2) / v
+        digital, density = self._evaluate_query(Mixture.digital, k, t), self.density(k, t)
+        first, second = black.differentiate_smile(v, digital, density)
         return _as_floats(first / np.sqrt(t)), _as_floats(second / np.sqrt(t))
 
     def density(self, k: ArrayLike, T: MaturityLike) -> Array:
@@ -319,7 +309,7 @@ class Surface(VixQueries):
         """
         if not (np.isfinite(tenor) and tenor > 0.0):
             raise ValueError(f"tenor = {tenor!r} must be a positive year fraction")
-        start = to_year_fractions(T, self.as_of, zero=True)
+        start = self.years(T, zero=True)
         before = self._log_variance(np.where(start > 0.0, start, tenor))
         before = np.where(start > 0.0, before, 0.0)
         rise = self._log_variance(start + tenor) - before
@@ -365,32 +355,20 @@ class Surface(VixQueries):
 
         return load(path)
 
+    def __str__(self) -> str:
+        from arbiter.frames import describe_surface
+
+        return describe_surface(self)
+
     def __repr__(self) -> str:
-        components, count, n = self.slopes.shape
-        days = self.maturities * DAYS_PER_YEAR
-        vol = np.sqrt(self.variance_swap(self.maturities[[0, -1]]))
-        mixture = f", {components} components" if components > 1 else ""
-        moment = f", as of {self.as_of}" if self.as_of is not None else ""
-        dates = (
-            "" if self.vix_slices is None else f", VIX at {self.vix_slices.maturities.size} dates"
-        )
-        return (
-            f"Surface({count} maturities from {days[0]:.3g} to {days[-1]:.4g} days, {n} knots"
-            f"{mixture}, variance-swap volatility {vol[0]:.2%} to {vol[1]:.2%}{dates}{moment})"
-        )
+        from arbiter.frames import format_expiries
 
-    def years(self, T: MaturityLike) -> Array:
-        """Year fractions of maturities given as numbers or dates."""
-        return to_year_fractions(T, self.as_of)
+        return format_expiries(self)
 
-    def clock_years(self, T: ArrayLike) -> Array:
-        """Where the clock of the variance stands at year fractions ``T``; ``T`` without one."""
-        return _as_floats(T) if self.time is None else self.time.at(T)
+    def _repr_html_(self) -> str:
+        from arbiter.frames import format_expiries_html
 
-    @property
-    def clock(self) -> Clock | None:
-        """The weights and events of the clock; None for calendar time."""
-        return Clock.from_dict(self.info["clock"]) if "clock" in self.info else None
+        return format_expiries_html(self)
 
     def _evaluate_at(self, query: Query, points: Array, T: Array) -> Array:
         return self._decoder.evaluate(query, points, self.clock_years(T))

@@ -18,7 +18,7 @@ from arbiter.chains.roots import EUROPEAN_ROOTS, find_common_underlying, find_eu
 from arbiter.conventions import Indices
 from arbiter.exclusions import Exclusion
 from arbiter.files.limits import CELLS, EXPIRIES
-from arbiter.forwards import DateLike
+from arbiter.timing.maturities import DateLike
 from arbiter.timing.sessions import FIRST_YEAR, LAST_YEAR
 from arbiter.values import shorten_repr
 

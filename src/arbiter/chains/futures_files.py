@@ -12,8 +12,8 @@ import polars as pl
 from arbiter.chains import quote_time, tables
 from arbiter.chains.errors import ChainError, Remedy
 from arbiter.chains.source import SourceTable, load_source
-from arbiter.forwards import DateLike
 from arbiter.futures import FuturesCurve
+from arbiter.timing.maturities import DateLike
 from arbiter.timing.sessions import moment_of, settlement_time
 
 _VIX_WINDOW = dt.timedelta(days=30)

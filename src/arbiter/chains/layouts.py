@@ -21,8 +21,8 @@ from arbiter.chains.chain import Chain
 from arbiter.chains.errors import ChainError
 from arbiter.chains.reading import Reading
 from arbiter.chains.source import RawSource, load_source
-from arbiter.forwards import DateLike
 from arbiter.timing.clock import Clock
+from arbiter.timing.maturities import DateLike
 
 logger = logging.getLogger(__name__)
 

@@ -6,15 +6,13 @@ import datetime as dt
 import re
 import unicodedata
 from typing import Any, NamedTuple
-from zoneinfo import ZoneInfo
 
 import numpy as np
 
 from arbiter.chains.errors import ChainError
 from arbiter.conventions import MINUTES_PER_DAY
-from arbiter.timing.sessions import FIRST_YEAR, LAST_YEAR, moment_of
+from arbiter.timing.sessions import FIRST_YEAR, LAST_YEAR, convert_to_new_york, moment_of
 
-NEW_YORK = ZoneInfo("America/New_York")
 _MAX_HEADER_LENGTH = 400  # characters of a header line that are looked at
 
 # Stems without accents: English, German, French, Spanish, Italian, Portuguese, Dutch, the
@@ -141,7 +139,7 @@ def _convert_to_new_york(local: dt.datetime, text: str, notes: list[str]) -> np.
     if abs(hours) > dt.timedelta(hours=14):
         notes.append("the stamp's time zone does not exist: read as New York time")
         return np.datetime64(local, "m")
-    there = (local - hours).replace(tzinfo=dt.UTC).astimezone(NEW_YORK).replace(tzinfo=None)
+    there = convert_to_new_york((local - hours).replace(tzinfo=dt.UTC))
     if there != local:
         notes.append(f"the stamp's time zone is not New York's: {local} there is {there} here")
     return np.datetime64(there, "m")
@@ -166,8 +164,7 @@ def parse_as_of(as_of: object) -> Stamp:
         )
     if not isinstance(value, dt.datetime):
         return Stamp(np.datetime64(value, "m"), False)
-    local = value.astimezone(NEW_YORK).replace(tzinfo=None) if value.tzinfo else value
-    return Stamp(np.datetime64(local, "m"), True)
+    return Stamp(np.datetime64(convert_to_new_york(value), "m"), True)
 
 
 def _parse_text(text: str) -> Stamp | dt.date | None:

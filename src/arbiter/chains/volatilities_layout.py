@@ -14,8 +14,8 @@ from arbiter.chains.errors import ChainError
 from arbiter.chains.source import SourceTable, load_source
 from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion
-from arbiter.forwards import DateLike
 from arbiter.quotes import Quotes
+from arbiter.timing.maturities import DateLike
 
 _REQUIRED_COLUMNS = ("expiry", "strike", "bid", "ask", "fwd")
 _DAYS_PER_YEAR_CHOICES = (365.25, 365.0, 360.0)  # days of a year that files count with

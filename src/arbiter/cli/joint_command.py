@@ -117,7 +117,7 @@ def _parse_years(surface: Surface, text: str) -> float:
             f"--T {text}: the surface does not know its moment; give years ahead, as 0.25"
         )
     try:
-        return float(surface.years(text))
+        return float(surface.vix_years(text))
     except ValueError as error:
         exit_bad_input(
             f"--T {text} is neither a date nor a number of years ({error}); write 2023-03-22"

@@ -17,10 +17,10 @@ from arbiter.fitting.options import FitOptions, Roughness
 from arbiter.fitting.uncertainty import Uncertainty
 from arbiter.fitting.unknowns import UnknownLayout
 from arbiter.fitting.verdict import FitVerdict, judge_residuals
-from arbiter.forwards import MaturityLike
 from arbiter.inputs import freeze_array, freeze_info
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
+from arbiter.timing.maturities import MaturityLike
 
 Kind = TypeVar("Kind", bound=Surface)
 logger = logging.getLogger(__name__)

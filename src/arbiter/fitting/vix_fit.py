@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -14,12 +15,14 @@ from arbiter.fitting.joint_fit import fit_vix_smiles
 from arbiter.fitting.objective import FitPoint
 from arbiter.fitting.options import FitOptions
 from arbiter.fitting.vix_quotes import VixMarket
-from arbiter.forwards import ForwardCurve, MaturityLike, to_year_fractions
+from arbiter.forwards import ForwardCurve
 from arbiter.futures import FuturesCurve
 from arbiter.inputs import freeze_array
 from arbiter.pricing.vix_slices import VixQueries, VixSlices
 from arbiter.quotes import Quotes, require_quotes
 from arbiter.surface import Surface
+from arbiter.timing.expiries import Expiry, list_expiries
+from arbiter.timing.maturities import MaturityLike, to_year_fractions
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -47,9 +50,18 @@ class VixSmiles(VixQueries):
     result: VixResult
     as_of: np.datetime64 | None = None
 
-    def years(self, T: MaturityLike) -> Array:
-        """Year fractions of maturities given as numbers or dates."""
-        return to_year_fractions(T, self.as_of)
+    @cached_property
+    def expiries(self) -> tuple[Expiry, ...]:
+        """The listed dates, in order."""
+        return list_expiries(self.labels, self.vix_slices.maturities, self.as_of)
+
+    def years(self, T: MaturityLike, *, zero: bool = False) -> Array:
+        """Year fractions of maturities in any form; a date alone is the open."""
+        return to_year_fractions(T, self.as_of, self.expiries, zero=zero, settlement="AM")
+
+    def vix_years(self, T: MaturityLike) -> Array:
+        """The same as :meth:`years`."""
+        return self.years(T)
 
     def forward_variance(self, T: MaturityLike) -> Array:
         """``E[(VIX_T/100)²]`` of these laws, linear in T between dates and flat beyond."""

@@ -13,7 +13,6 @@ from typing import Protocol
 import numpy as np
 
 from arbiter.conventions import THIRTY_DAYS, Array
-from arbiter.forwards import MaturityLike
 from arbiter.joint.instruments import Book, Units
 from arbiter.joint.marginals import IndexLaws, Marginal, VixLaws
 from arbiter.joint.portfolio import Portfolio
@@ -31,6 +30,7 @@ from arbiter.joint.witness import (
     refine_strikes,
     variance_price_gaps,
 )
+from arbiter.timing.maturities import MaturityLike
 from arbiter.values import ExplainedCode
 
 logger = logging.getLogger(__name__)
@@ -62,8 +62,8 @@ class AuditedMarket(IndexLaws, VixLaws, Protocol):
     def vix_slices(self) -> object:
         """Slices of the VIX at future dates; None where the surface has no law of the VIX."""
 
-    def years(self, T: MaturityLike, /) -> Array:
-        """Year fractions of maturities given as numbers or dates."""
+    def vix_years(self, T: MaturityLike, /) -> Array:
+        """Year fractions of dates of the VIX, in any form."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def joint_audit(
 
     Args:
         surface: A surface with VIX slices.
-        T: The VIX expiry: a year fraction, or a date where the surface has an ``as_of``.
+        T: The VIX expiry: in any form (docs/surface.md); a date alone is its open.
         settings: Resolution, units and sizes.
 
     Returns:
@@ -174,7 +174,7 @@ def joint_audit(
             "this surface has no VIX slices, so no law of the VIX that anything was quoted for: "
             "fit with vix_quotes=..., or choose one with surface.with_vix(slices)"
         )
-    at = np.asarray(surface.years(T), dtype=np.float64)
+    at = np.asarray(surface.vix_years(T), dtype=np.float64)
     if at.size != 1:
         raise ValueError(f"T = {T!r} must be one maturity: audit a term structure one by one")
     t = float(at.ravel()[0])

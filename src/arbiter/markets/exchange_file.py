@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
-from arbiter.chains.quote_time import NEW_YORK
 from arbiter.chains.roots import EUROPEAN_ROOTS
 from arbiter.conventions import Array
 from arbiter.markets.frictions import round_to_ticks
 from arbiter.markets.quoted_chain import QuotedChain
+from arbiter.timing.sessions import NEW_YORK
 
 COLUMN_HEADER = (
     "Expiration Date,Calls,Last Sale,Net,Bid,Ask,Volume,IV,Delta,Gamma,Open Interest,Strike,"

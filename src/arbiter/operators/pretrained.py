@@ -367,7 +367,7 @@ class Operator:
             parts.weights,
             quotes.curve,
             quotes.as_of,
-            freeze_info({**quotes.info, "operator": about}),
+            freeze_info({**quotes.info, "expiries": list(quotes.labels), "operator": about}),
             result=result,
             domain=report,
         )

@@ -27,6 +27,7 @@ from arbiter.pricing.normal import (
     INV_ROOT_2PI,
     MAX_SERIES_WIDTH,
     ROOT_2PI,
+    cdf_of,
     narrow_series,
     pdf,
     to_row,
@@ -344,3 +345,21 @@ def implied_total_volatility(price: ArrayLike, k: ArrayLike, side: str = "otm") 
     out, reason = np.empty(points.size), np.zeros(points.size, dtype=np.int8)
     _fill_implied(prices, points, SIDES.index(side), out, reason)
     return Implied(out.reshape(shape), reason.reshape(shape))
+
+
+def differentiate_smile(v: Array, digital: Array, density: Array) -> tuple[Array, Array]:
+    """First and second derivative of ``v(k)`` at k = 0, from ``c(k) = Black(k, v(k))``.
+
+    Args:
+        v: Total volatility at the money.
+        digital: ``P(S_T > F_T)``, undiscounted.
+        density: Of ``S_T/F_T`` at one.
+    """
+    d1, d2 = np.asarray(0.5 * v), np.asarray(-0.5 * v)
+    at_money = vega(np.zeros_like(v), v)
+    below = cdf_of(d2)
+    first = np.asarray((below - digital) / at_money)
+    black_kk = -below + at_money / v
+    bend = density - digital - black_kk
+    second = bend / at_money - (2.0 * d1 * first + d1 * d2 * first**2) / v
+    return first, np.asarray(second)

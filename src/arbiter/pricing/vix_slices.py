@@ -26,11 +26,11 @@ from numpy.typing import ArrayLike
 
 from arbiter import inputs
 from arbiter.conventions import INDEX_POINTS, Array, Indices
-from arbiter.forwards import MaturityLike
 from arbiter.pricing import black, normal
 from arbiter.pricing.decoder import evaluate_by_slice
 from arbiter.pricing.knots import MAX_SLOPE
 from arbiter.pricing.transport import Transport
+from arbiter.timing.maturities import MaturityLike
 
 Query = Callable[[Transport, Array, Indices], Array]
 logger = logging.getLogger(__name__)
@@ -260,8 +260,12 @@ class VixQueries:
 
     vix_slices: VixSlices | None
 
-    def years(self, T: MaturityLike) -> Array:
-        """Year fractions of maturities given as numbers or dates."""
+    def years(self, T: MaturityLike, *, zero: bool = False) -> Array:
+        """Year fractions of maturities in any form; a date alone is the close."""
+        raise NotImplementedError
+
+    def vix_years(self, T: MaturityLike) -> Array:
+        """The same for dates of the VIX: a date alone is the open, at which the VIX settles."""
         raise NotImplementedError
 
     def forward_variance(self, T: MaturityLike) -> Array:
@@ -274,7 +278,7 @@ class VixQueries:
 
     def vix_future(self, T: MaturityLike) -> Array:
         """VIX future ``100 √FV(T) · E√Y_T``, in index points: never above ``100 √FV(T)``."""
-        t = self.years(T)
+        t = self.vix_years(T)
         ratio = self.require_vix_slices().future_ratio(t)
         return np.asarray(INDEX_POINTS * np.sqrt(self.forward_variance(t)) * ratio)
 
@@ -283,7 +287,7 @@ class VixQueries:
 
         A measurement, with an integral of its own: it sees the future and the slices only.
         """
-        t = self.years(T)
+        t = self.vix_years(T)
         square = self.require_vix_slices().square_ratio(t)
         return np.asarray((self.vix_future(t) / INDEX_POINTS) ** 2 * square)
 
@@ -314,13 +318,15 @@ class VixQueries:
 
     def vix_quantile(self, u: ArrayLike, T: MaturityLike) -> Array:
         """The level below which ``VIX_T`` lies with probability ``u``, in index points."""
-        probability, t = np.broadcast_arrays(inputs.require_probabilities("u", u), self.years(T))
+        probability, t = np.broadcast_arrays(
+            inputs.require_probabilities("u", u), self.vix_years(T)
+        )
         ratio = self.require_vix_slices().evaluate(Transport.quantile, probability, t)
         return np.asarray(self.vix_future(t) * ratio)
 
     def vvix(self, T: MaturityLike) -> Array:
         """Volatility index of the VIX, ``100 √(−2 E log(VIX_T/F)/T)``: exact, every strike."""
-        return self.require_vix_slices().vvix(self.years(T))
+        return self.require_vix_slices().vvix(self.vix_years(T))
 
     def require_vix_slices(self) -> VixSlices:
         """The VIX slices that prices are read from.
@@ -342,7 +348,7 @@ class VixQueries:
         """``log(K/F)``, years and futures, of one shape."""
         points = require_levels(name, K)
         self.require_vix_slices()
-        t = self.years(T)
+        t = self.vix_years(T)
         future = self.vix_future(t)
         require_variance(t, (future / INDEX_POINTS) ** 2)
         points, t, future = np.broadcast_arrays(points, t, future)

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from arbiter import forked, inputs
 from arbiter.conventions import Array
 from arbiter.exclusions import count_exclusions, no_exclusions
-from arbiter.forwards import DateLike, ForwardCurve, as_datetime
+from arbiter.forwards import ForwardCurve
 from arbiter.quotes.quote_clock import QuotedSmile, resolve_clock
 from arbiter.quotes.quote_tables import read_per_expiry, read_quote_table
 from arbiter.timing.clock import Clock
+from arbiter.timing.maturities import DateLike, as_datetime
 from arbiter.timing.time_change import TimeChange
 
 logger = logging.getLogger(__name__)
@@ -107,7 +108,8 @@ class Quotes:
 
     def describe(self) -> dict[str, Any]:
         """What a surface of these quotes remembers of them, as plain values."""
-        return {**self.info, **({} if self.clock is None else {"clock": self.clock.to_dict()})}
+        clock = {} if self.clock is None else {"clock": self.clock.to_dict()}
+        return {**self.info, "expiries": list(self.labels), **clock}
 
     def with_clock(self, clock: Clock | None) -> Quotes:
         """The same quotes on another clock; None for calendar time.

@@ -9,11 +9,13 @@ import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
+from zoneinfo import ZoneInfo
 
 import numpy as np
 
 from arbiter.timing import nyse
 
+NEW_YORK = ZoneInfo("America/New_York")
 QUOTES_AFTER_CLOSE = np.timedelta64(15, "m")  # index options are quoted a quarter of an hour longer
 FIRST_YEAR, LAST_YEAR = 1990, 2099
 
@@ -91,6 +93,11 @@ def find_sessions(
             found.append((np.datetime64(both[0], "s"), np.datetime64(both[1], "s")))
         day += dt.timedelta(days=1)
     return found
+
+
+def convert_to_new_york(moment: dt.datetime) -> dt.datetime:
+    """A moment without a zone, in New York time, which one without a zone is taken to have."""
+    return moment.astimezone(NEW_YORK).replace(tzinfo=None) if moment.tzinfo else moment
 
 
 def settlement_time(expiry: dt.date, settlement: str) -> dt.datetime:

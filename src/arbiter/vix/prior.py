@@ -36,7 +36,7 @@ from arbiter.surface import Surface
 from arbiter.vix.prior_features import features
 
 if TYPE_CHECKING:
-    from arbiter.forwards import MaturityLike
+    from arbiter.timing.maturities import MaturityLike
 
 
 KNOTS = (-3.0, -2.25, -1.5, -0.75, 0.0, 0.75, 1.5, 2.25, 3.0)
@@ -135,13 +135,13 @@ class VixPrior:
 
     def future(self, T: MaturityLike) -> tuple[Array, Array]:
         """VIX futures of the mean slices and their standard deviations, in index points."""
-        t = self.surface.years(T)
+        t = self.surface.vix_years(T)
         root_forward_variance = INDEX_POINTS * np.sqrt(self.surface.forward_variance(t))
         return self._with_deviation(lambda slices: root_forward_variance * slices.future_ratio(t))
 
     def vvix(self, T: MaturityLike) -> tuple[Array, Array]:
         """VVIX of the mean slices and its standard deviation, in index points."""
-        t = self.surface.years(T)
+        t = self.surface.vix_years(T)
         return self._with_deviation(lambda slices: slices.vvix(t))
 
     def iv(self, K: ArrayLike, T: MaturityLike) -> tuple[Array, Array]:
@@ -149,7 +149,7 @@ class VixPrior:
 
         Each draw has its own future, on which its option volatilities are computed.
         """
-        points, t = np.broadcast_arrays(require_levels("K", K), self.surface.years(T))
+        points, t = np.broadcast_arrays(require_levels("K", K), self.surface.vix_years(T))
         variance = self.surface.forward_variance(t)
         require_variance(t, variance)
         root_forward_variance = INDEX_POINTS * np.sqrt(variance)
@@ -212,7 +212,7 @@ def vix_prior(surface: Surface, T: MaturityLike | None = None) -> VixPrior:
                 "after it; give T, or a surface with longer maturities"
             )
     else:
-        dates = np.unique(np.atleast_1d(surface.years(T)))
+        dates = np.unique(np.atleast_1d(surface.vix_years(T)))
         if not dates.size:
             raise ValueError("T is empty: give the dates of the VIX, or leave it out")
         last = surface.maturities[-1]
