@@ -28,6 +28,7 @@ from arbiter.cli.exit_codes import (
     printable_name,
 )
 from arbiter.cli.safe_console import open_console
+from arbiter.cli.score_lines import score_lines
 from arbiter.cli.vix_options import require_vix, vix_dates, vix_lines
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
     ] = None,
     shortest_days: Annotated[
         float, typer.Option(help="Expiries nearer than this are not fitted.")
-    ] = 2.0,
+    ] = 0.0,
     method: Annotated[
         str,
         typer.Option(help="fit, operator (one pass), or both: the fit refines the operator's."),
@@ -307,11 +308,12 @@ def _print_outcome(outcome: FitOutcome, out: Path) -> None:
     )
     error = None if s["vix_error"] is None else 2.0 * s["vix_error"]
     spread = "" if error is None else f" ± {_format_fixed(error)}"
+    for name, text in score_lines(s["score"], s["expiries_left_out"]):
+        numbers.add_row(name, text)
     exact = f"{_format_fixed(s['vix_surface'])}{spread} exact, from the surface"
     numbers.add_row("VIX", f"{_format_fixed(s['vix'])} by the index rule, {exact}")
-    if s["vix_market"] is not None:
-        for name, text in vix_lines(s["vix_market"]):
-            numbers.add_row(name, text)
+    for name, text in [] if s["vix_market"] is None else vix_lines(s["vix_market"]):
+        numbers.add_row(name, text)
     numbers.add_row("certificate", _describe_certificate(outcome))
     if s["operator"] is not None:
         numbers.add_row("domain", _describe_domain(s["operator"]["domain"]))
